@@ -1,0 +1,1 @@
+//! What an operator, a byte and a message cost.

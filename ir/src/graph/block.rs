@@ -1,0 +1,271 @@
+//! Blocks, and the chain of blocks that is a model.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use petgraph::Direction;
+use petgraph::graph::{DiGraph, NodeIndex};
+use petgraph::visit::EdgeRef;
+
+use super::op::{Op, OpKind};
+use super::tensor::Tensor;
+
+/// An operator of one block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OpId(pub(super) usize);
+
+impl OpId {
+    /// Position of the operator in [`Block::nodes`].
+    pub fn index(self) -> usize {
+        self.0
+    }
+}
+
+/// A class of equal blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClassId(pub usize);
+
+/// An operator with the operators whose outputs it takes.
+#[derive(Clone, Copy, Debug)]
+pub struct Node<'a> {
+    /// Which operator of its block.
+    pub id: OpId,
+    /// The operator.
+    pub op: &'a Op,
+}
+
+/// A directed acyclic graph of operators, in topological order.
+#[derive(Clone, Debug)]
+pub struct Block {
+    name: String,
+    graph: DiGraph<Op, usize>,
+    outputs: Vec<OpId>,
+}
+
+impl Block {
+    /// A block of `ops`, each with the earlier operators that it takes, in order. The builder and
+    /// the native reader make sure that operators come after what they take.
+    pub(super) fn new(name: String, ops: Vec<(Op, Vec<OpId>)>, outputs: Vec<OpId>) -> Self {
+        let mut graph = DiGraph::with_capacity(ops.len(), ops.len());
+        for (op, inputs) in ops {
+            let node = graph.add_node(op);
+            for (slot, input) in inputs.into_iter().enumerate() {
+                assert!(input.0 < node.index(), "an operator follows what it takes");
+                graph.add_edge(NodeIndex::new(input.0), node, slot);
+            }
+        }
+        Self { name, graph, outputs }
+    }
+
+    /// What the block is called: `embedding`, `layer`, `head`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The operators, each after all that it takes.
+    pub fn nodes(&self) -> impl ExactSizeIterator<Item = Node<'_>> {
+        self.graph.node_indices().map(|node| Node { id: OpId(node.index()), op: &self.graph[node] })
+    }
+
+    /// The operator `id`.
+    pub fn op(&self, id: OpId) -> &Op {
+        &self.graph[NodeIndex::new(id.0)]
+    }
+
+    /// The operators whose outputs `id` takes, in order.
+    pub fn inputs(&self, id: OpId) -> Vec<OpId> {
+        let mut edges: Vec<_> = self
+            .graph
+            .edges_directed(NodeIndex::new(id.0), Direction::Incoming)
+            .map(|edge| (*edge.weight(), OpId(edge.source().index())))
+            .collect();
+        edges.sort_unstable();
+        edges.into_iter().map(|(_, source)| source).collect()
+    }
+
+    /// The operators whose outputs leave the block.
+    pub fn outputs(&self) -> &[OpId] {
+        &self.outputs
+    }
+
+    /// The tensors that leave the block: what a pipeline stage that ends here sends on.
+    pub fn output_tensors(&self) -> impl Iterator<Item = &Tensor> {
+        self.outputs.iter().map(|id| &self.op(*id).output)
+    }
+
+    /// Number of parameters of one such block, tied ones left out.
+    pub fn num_parameters(&self) -> u64 {
+        self.nodes()
+            .flat_map(|node| &node.op.parameters)
+            .filter(|parameter| parameter.tied_to.is_none())
+            .map(super::Parameter::num_elements)
+            .sum()
+    }
+
+    /// Whether two blocks are equal but for their names.
+    pub fn same_structure(&self, other: &Self) -> bool {
+        self.outputs == other.outputs
+            && self.nodes().len() == other.nodes().len()
+            && self.nodes().zip(other.nodes()).all(|(a, b)| {
+                a.op.kind == b.op.kind
+                    && a.op.parameters == b.op.parameters
+                    && a.op.output == b.op.output
+                    && a.op.recomputable == b.op.recomputable
+                    && self.inputs(a.id) == other.inputs(b.id)
+            })
+    }
+}
+
+/// Equal blocks that follow one another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// What kind of block.
+    pub class: ClassId,
+    /// How many of them.
+    pub count: u32,
+}
+
+/// What is wrong with a graph.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum GraphError {
+    /// A chain without blocks.
+    #[error("the graph has no operators")]
+    Empty,
+    /// An operator cannot take what it is given.
+    #[error("operator `{op}`: {problem}")]
+    Operator {
+        /// Which operator.
+        op: String,
+        /// What does not fit, with the shapes.
+        problem: String,
+    },
+}
+
+/// Parameters of a model, counted once where they are tied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ParameterCounts {
+    /// All of them.
+    pub total: u64,
+    /// Those of embedding operators: tokens, positions, types.
+    pub embedding: u64,
+    /// Those of experts that a router chooses among.
+    pub routed: u64,
+    /// Those that one token passes through: all but the experts that it is not sent to.
+    pub active: u64,
+}
+
+/// A model as a chain of blocks, equal blocks kept once.
+#[derive(Clone, Debug)]
+pub struct Graph {
+    classes: Vec<Block>,
+    chain: Vec<Run>,
+}
+
+impl Graph {
+    /// The chain of `blocks`, each with how often it follows itself. Equal blocks become one class,
+    /// wherever they stand.
+    ///
+    /// # Errors
+    ///
+    /// [`GraphError::Empty`] if there is no block.
+    pub fn new(blocks: impl IntoIterator<Item = (Block, u32)>) -> Result<Self, GraphError> {
+        let mut classes: Vec<Block> = Vec::new();
+        let mut chain: Vec<Run> = Vec::new();
+        for (block, count) in blocks {
+            if count == 0 {
+                continue;
+            }
+            let known = classes.iter().position(|class| class.same_structure(&block));
+            let class = ClassId(known.unwrap_or_else(|| {
+                classes.push(block);
+                classes.len() - 1
+            }));
+            match chain.last_mut() {
+                Some(run) if run.class == class => run.count += count,
+                _ => chain.push(Run { class, count }),
+            }
+        }
+        if chain.is_empty() {
+            return Err(GraphError::Empty);
+        }
+        Ok(Self { classes, chain })
+    }
+
+    /// The distinct blocks.
+    pub fn classes(&self) -> impl ExactSizeIterator<Item = (ClassId, &Block)> {
+        self.classes.iter().enumerate().map(|(index, block)| (ClassId(index), block))
+    }
+
+    /// The block of a class.
+    pub fn class(&self, class: ClassId) -> &Block {
+        &self.classes[class.0]
+    }
+
+    /// The chain, from data to loss.
+    pub fn chain(&self) -> &[Run] {
+        &self.chain
+    }
+
+    /// The class of every block, from data to loss.
+    pub fn blocks(&self) -> impl Iterator<Item = ClassId> {
+        self.chain.iter().flat_map(|run| std::iter::repeat_n(run.class, run.count as usize))
+    }
+
+    /// Number of blocks in the chain.
+    pub fn num_blocks(&self) -> usize {
+        self.chain.iter().map(|run| run.count as usize).sum()
+    }
+
+    /// How many blocks of each class the chain has.
+    pub fn class_counts(&self) -> Vec<u32> {
+        let mut counts = vec![0; self.classes.len()];
+        for run in &self.chain {
+            counts[run.class.0] += run.count;
+        }
+        counts
+    }
+
+    /// Parameters, counted once where they are tied.
+    pub fn parameter_counts(&self) -> ParameterCounts {
+        let mut counts = ParameterCounts::default();
+        for (block, count) in self.classes.iter().zip(self.class_counts()) {
+            let top_k = block.nodes().find_map(|node| match node.op.kind {
+                OpKind::Router { top_k, .. } => Some(top_k),
+                _ => None,
+            });
+            for node in block.nodes() {
+                let own = node
+                    .op
+                    .parameters
+                    .iter()
+                    .filter(|parameter| parameter.tied_to.is_none())
+                    .map(|parameter| parameter.num_elements() * u64::from(count))
+                    .sum::<u64>();
+                counts.total += own;
+                match node.op.kind {
+                    OpKind::Embedding { .. } => {
+                        counts.embedding += own;
+                        counts.active += own;
+                    }
+                    OpKind::GroupedLinear { num_experts, .. } => {
+                        counts.routed += own;
+                        counts.active += own / num_experts * top_k.unwrap_or(num_experts);
+                    }
+                    _ => counts.active += own,
+                }
+            }
+        }
+        counts
+    }
+
+    /// Names of operators whose parameters others are tied to, with the names of those others.
+    pub fn ties(&self) -> BTreeMap<String, BTreeSet<String>> {
+        let mut ties: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for node in self.classes.iter().flat_map(Block::nodes) {
+            for target in node.op.parameters.iter().filter_map(|p| p.tied_to.clone()) {
+                ties.entry(target).or_default().insert(node.op.name.clone());
+            }
+        }
+        ties
+    }
+}

@@ -1,0 +1,93 @@
+//! Building a block operator by operator.
+
+use super::block::{Block, GraphError, OpId};
+use super::infer;
+use super::op::{Op, OpKind, Recomputable};
+use super::tensor::Tensor;
+
+/// The output of an operator that has been added to a block.
+pub type Value = OpId;
+
+/// A block under construction. Each operator's output shape and parameters are inferred from what it
+/// computes and what it is given.
+///
+/// ```
+/// use ir::graph::{BlockBuilder, Dim, DimName, OpKind, Tensor};
+///
+/// let hidden = Dim::fixed(DimName::Hidden, 10);
+/// let mut block = BlockBuilder::new("mlp");
+/// let x = block.input("x", Tensor::new([Dim::BATCH, hidden]));
+/// let produced = vec![Dim::fixed(DimName::Intermediate, 5)];
+/// let linear = OpKind::Linear { contracted: vec![DimName::Hidden], produced, bias: true };
+/// let y = block.push("up", linear, &[x])?;
+/// let block = block.finish([y]);
+/// assert_eq!(block.num_parameters(), 55);
+/// # Ok::<(), ir::graph::GraphError>(())
+/// ```
+#[derive(Debug)]
+pub struct BlockBuilder {
+    name: String,
+    ops: Vec<(Op, Vec<OpId>)>,
+}
+
+impl BlockBuilder {
+    /// An empty block called `name`.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), ops: Vec::new() }
+    }
+
+    /// Adds a tensor that the block is given.
+    pub fn input(&mut self, name: impl Into<String>, tensor: Tensor) -> Value {
+        let op = Op {
+            name: name.into(),
+            kind: OpKind::Input,
+            parameters: Vec::new(),
+            output: tensor,
+            recomputable: Recomputable::No,
+        };
+        self.ops.push((op, Vec::new()));
+        OpId(self.ops.len() - 1)
+    }
+
+    /// Adds an operator.
+    ///
+    /// # Errors
+    ///
+    /// [`GraphError::Operator`] where it cannot take `inputs`.
+    pub fn push(
+        &mut self,
+        name: impl Into<String>,
+        kind: OpKind,
+        inputs: &[Value],
+    ) -> Result<Value, GraphError> {
+        let name = name.into();
+        let tensors: Vec<&Tensor> = inputs.iter().map(|id| &self.ops[id.0].0.output).collect();
+        let output = infer::output(&kind, &tensors)
+            .map_err(|problem| GraphError::Operator { op: name.clone(), problem })?;
+        let parameters = infer::parameters(&kind, &tensors);
+        let op = Op { name, kind, parameters, output, recomputable: Recomputable::No };
+        self.ops.push((op, inputs.to_vec()));
+        Ok(OpId(self.ops.len() - 1))
+    }
+
+    /// The tensor that `value` is.
+    pub fn tensor(&self, value: Value) -> &Tensor {
+        &self.ops[value.0].0.output
+    }
+
+    /// Lets selective recompute drop the output of `value` and compute it again.
+    pub fn recompute_selectively(&mut self, value: Value) {
+        self.ops[value.0].0.recomputable = Recomputable::Selective;
+    }
+
+    /// Makes the weight of `value` the same as that of the operator called `target`.
+    pub fn tie_weight(&mut self, value: Value, target: impl Into<String>) {
+        let weight = self.ops[value.0].0.parameters.iter_mut().find(|p| p.name == "weight");
+        weight.expect("only an operator with a weight is tied").tied_to = Some(target.into());
+    }
+
+    /// The block, with `outputs` leaving it.
+    pub fn finish(self, outputs: impl Into<Vec<Value>>) -> Block {
+        Block::new(self.name, self.ops, outputs.into())
+    }
+}

@@ -1,0 +1,340 @@
+//! Shapes and parameters that follow from what an operator computes and what it is given.
+
+use super::op::{NormKind, OpKind, Parameter, Window2d};
+use super::tensor::{Dim, DimName, Element, Extent, Tensor};
+
+/// The tensor that `kind` puts out for `inputs`, or what does not fit.
+#[expect(clippy::too_many_lines, reason = "a table: one arm an operator")]
+pub(super) fn output(kind: &OpKind, inputs: &[&Tensor]) -> Result<Tensor, String> {
+    expect_arity(kind, inputs.len())?;
+    match kind {
+        OpKind::Input => unreachable!("an input is given its tensor"),
+        OpKind::Embedding { width, .. } => {
+            let mut dims = inputs[0].dims.clone();
+            dims.push(*width);
+            Ok(Tensor::new(dims))
+        }
+        OpKind::Linear { contracted, produced, .. }
+        | OpKind::GroupedLinear { contracted, produced, .. } => {
+            contract(inputs[0], contracted, produced)
+        }
+        OpKind::Attention { .. } => attention_output(inputs),
+        OpKind::AttentionScores => attention_scores(inputs[0], inputs[1]),
+        OpKind::AttentionValues => attention_values(inputs[0], inputs[1]),
+        OpKind::Softmax { over } => {
+            require(inputs[0], *over)?;
+            Ok(inputs[0].clone())
+        }
+        OpKind::Norm { over, .. } => {
+            for name in over {
+                require(inputs[0], *name)?;
+            }
+            Ok(inputs[0].clone())
+        }
+        OpKind::Dropout | OpKind::Activation(_) | OpKind::Rotary => Ok(inputs[0].clone()),
+        OpKind::GatedActivation(_) | OpKind::Add => {
+            for other in &inputs[1..] {
+                if !other.dims.iter().map(|d| d.extent).eq(inputs[0].dims.iter().map(|d| d.extent))
+                {
+                    return Err(format!("cannot join shapes {} and {other}", inputs[0]));
+                }
+            }
+            Ok(inputs[0].clone())
+        }
+        OpKind::Multiply => {
+            if let Some(dim) = inputs[1].dims.iter().find(|dim| !inputs[0].dims.contains(dim)) {
+                return Err(format!("{} has no dimension {} {}", inputs[0], dim.name, dim.extent));
+            }
+            Ok(inputs[0].clone())
+        }
+        OpKind::Slice { dim } => {
+            let whole = require(inputs[0], dim.name)?;
+            match (whole.extent, dim.extent) {
+                (Extent::Fixed(whole), Extent::Fixed(part)) if part <= whole => {}
+                (whole, part) => return Err(format!("cannot take {part} of {} {whole}", dim.name)),
+            }
+            Ok(replace(inputs[0], dim.name, &[*dim]))
+        }
+        OpKind::Concat { over } => concat(inputs, *over),
+        OpKind::AddParameter { dims } => {
+            if let Some(dim) = dims.iter().find(|dim| !inputs[0].dims.contains(dim)) {
+                return Err(format!("{} has no dimension {} {}", inputs[0], dim.name, dim.extent));
+            }
+            Ok(inputs[0].clone())
+        }
+        OpKind::PrependParameter => {
+            let sequence = require(inputs[0], DimName::Sequence)?;
+            let Extent::Fixed(length) = sequence.extent else {
+                return Err("needs a sequence of fixed length".to_owned());
+            };
+            Ok(replace(inputs[0], DimName::Sequence, &[Dim::fixed(DimName::Sequence, length + 1)]))
+        }
+        OpKind::Router { num_experts, .. } => {
+            let produced = [Dim::fixed(DimName::Experts, *num_experts)];
+            Ok(contract(inputs[0], &[DimName::Hidden], &produced)?.with_element(Element::Float32))
+        }
+        OpKind::Dispatch { top_k } => {
+            let hidden = require(inputs[0], DimName::Hidden)?;
+            let top_k = Dim::fixed(DimName::TopK, *top_k);
+            Ok(replace(inputs[0], DimName::Hidden, &[top_k, hidden]))
+        }
+        OpKind::Combine => {
+            require(inputs[0], DimName::TopK)?;
+            Ok(replace(inputs[0], DimName::TopK, &[]))
+        }
+        OpKind::CrossEntropy { over } => {
+            require(inputs[0], *over)?;
+            Ok(Tensor::new([]).with_element(Element::Float32))
+        }
+        OpKind::MeanSquaredError => Ok(Tensor::new([]).with_element(Element::Float32)),
+        OpKind::Conv2d { window, out_channels, groups, .. } => {
+            let channels = image_channels(inputs[0])?;
+            if channels % groups != 0 || out_channels % groups != 0 {
+                return Err(format!(
+                    "{channels} channels in and {out_channels} out do not divide into {groups} groups"
+                ));
+            }
+            image(inputs[0], window, *out_channels)
+        }
+        OpKind::MaxPool2d(window) | OpKind::AveragePool2d(window) => {
+            image(inputs[0], window, image_channels(inputs[0])?)
+        }
+        OpKind::AdaptiveAveragePool2d { output } => {
+            image_channels(inputs[0])?;
+            let height =
+                replace(inputs[0], DimName::Height, &[Dim::fixed(DimName::Height, output[0])]);
+            Ok(replace(&height, DimName::Width, &[Dim::fixed(DimName::Width, output[1])]))
+        }
+        OpKind::Flatten => {
+            let features = fixed_product(&inputs[0].dims[1..])?;
+            Ok(Tensor::new([inputs[0].dims[0], Dim::fixed(DimName::Features, features)]))
+        }
+        OpKind::PatchesToSequence => {
+            let channels = image_channels(inputs[0])?;
+            let [rows, columns] = image_sides(inputs[0])?;
+            Ok(Tensor::new([
+                Dim::BATCH,
+                Dim::fixed(DimName::Sequence, rows * columns),
+                Dim::fixed(DimName::Hidden, channels),
+            ]))
+        }
+        OpKind::FirstToken => {
+            require(inputs[0], DimName::Sequence)?;
+            Ok(replace(inputs[0], DimName::Sequence, &[]))
+        }
+    }
+}
+
+/// The parameters of `kind` applied to inputs that [`output`] accepted.
+pub(super) fn parameters(kind: &OpKind, inputs: &[&Tensor]) -> Vec<Parameter> {
+    let mut parameters = Vec::new();
+    let mut add = |name: &str, dims: Vec<Dim>| {
+        parameters.push(Parameter { name: name.to_owned(), dims, tied_to: None });
+    };
+    match kind {
+        OpKind::Embedding { entries, width } => add("weight", vec![*entries, *width]),
+        OpKind::Linear { contracted, produced, bias } => {
+            add("weight", [named(inputs[0], contracted), produced.clone()].concat());
+            if *bias {
+                add("bias", produced.clone());
+            }
+        }
+        OpKind::GroupedLinear { num_experts, contracted, produced, bias } => {
+            let experts = vec![Dim::fixed(DimName::Experts, *num_experts)];
+            let contracted = named(inputs[0], contracted);
+            add("weight", [experts.clone(), contracted, produced.clone()].concat());
+            if *bias {
+                add("bias", [experts, produced.clone()].concat());
+            }
+        }
+        OpKind::Attention { relative_buckets, sinks, .. } => {
+            let heads = named(inputs[0], &[DimName::Heads]);
+            if let Some(buckets) = relative_buckets {
+                let buckets = vec![Dim::fixed(DimName::Features, *buckets)];
+                add("relative_bias", [buckets, heads.clone()].concat());
+            }
+            if *sinks {
+                add("sinks", heads);
+            }
+        }
+        OpKind::Norm { kind, over, weight, bias } => {
+            let dims = match kind {
+                NormKind::BatchNorm => named(inputs[0], &[DimName::Channels]),
+                NormKind::LayerNorm | NormKind::RmsNorm => named(inputs[0], over),
+            };
+            if *weight {
+                add("weight", dims.clone());
+            }
+            if *bias {
+                add("bias", dims);
+            }
+        }
+        OpKind::AddParameter { dims } => add("weight", dims.clone()),
+        OpKind::PrependParameter => add("weight", named(inputs[0], &[DimName::Hidden])),
+        OpKind::Router { num_experts, bias, .. } => {
+            let experts = Dim::fixed(DimName::Experts, *num_experts);
+            add("weight", [named(inputs[0], &[DimName::Hidden]), vec![experts]].concat());
+            if *bias {
+                add("bias", vec![experts]);
+            }
+        }
+        OpKind::Conv2d { window, out_channels, groups, bias } => {
+            let in_channels = image_channels(inputs[0]).unwrap_or(0) / groups;
+            add(
+                "weight",
+                vec![
+                    Dim::fixed(DimName::Features, *out_channels),
+                    Dim::fixed(DimName::Channels, in_channels),
+                    Dim::fixed(DimName::Height, window.kernel[0]),
+                    Dim::fixed(DimName::Width, window.kernel[1]),
+                ],
+            );
+            if *bias {
+                add("bias", vec![Dim::fixed(DimName::Features, *out_channels)]);
+            }
+        }
+        _ => {}
+    }
+    parameters
+}
+
+fn expect_arity(kind: &OpKind, given: usize) -> Result<(), String> {
+    let (least, most) = match kind {
+        OpKind::Input => (0, 0),
+        OpKind::Attention { .. } => (3, 3),
+        OpKind::AttentionScores
+        | OpKind::AttentionValues
+        | OpKind::GatedActivation(_)
+        | OpKind::Multiply
+        | OpKind::Dispatch { .. }
+        | OpKind::Combine => (2, 2),
+        OpKind::Add | OpKind::Concat { .. } => (2, usize::MAX),
+        _ => (1, 1),
+    };
+    if (least..=most).contains(&given) {
+        Ok(())
+    } else {
+        Err(format!("takes {least} inputs, but is given {given}"))
+    }
+}
+
+/// The dimension of `tensor` called `name`.
+fn require(tensor: &Tensor, name: DimName) -> Result<Dim, String> {
+    tensor.dim(name).ok_or_else(|| format!("needs a dimension `{name}`, but is given {tensor}"))
+}
+
+/// The dimensions of `tensor` called `names`, in the order of `names`.
+fn named(tensor: &Tensor, names: &[DimName]) -> Vec<Dim> {
+    names.iter().filter_map(|name| tensor.dim(*name)).collect()
+}
+
+/// `tensor` with `dims` in the place of the dimension called `name`.
+fn replace(tensor: &Tensor, name: DimName, dims: &[Dim]) -> Tensor {
+    let position = tensor.dims.iter().position(|dim| dim.name == name);
+    let mut replaced = tensor.dims.clone();
+    if let Some(position) = position {
+        replaced.splice(position..=position, dims.iter().copied());
+    }
+    Tensor { dims: replaced, element: tensor.element }
+}
+
+fn contract(input: &Tensor, contracted: &[DimName], produced: &[Dim]) -> Result<Tensor, String> {
+    for name in contracted {
+        require(input, *name)?;
+    }
+    let kept = input.dims.iter().copied().filter(|dim| !contracted.contains(&dim.name));
+    Ok(Tensor::new(kept.chain(produced.iter().copied()).collect::<Vec<_>>()))
+}
+
+fn attention_output(inputs: &[&Tensor]) -> Result<Tensor, String> {
+    let [query, key, value] = [inputs[0], inputs[1], inputs[2]];
+    let heads = fixed(require(query, DimName::Heads)?)?;
+    for tensor in [key, value] {
+        let kv_heads = fixed(require(tensor, DimName::KvHeads)?)?;
+        if kv_heads == 0 || heads % kv_heads != 0 {
+            return Err(format!("{heads} query heads do not share {kv_heads} key-value heads"));
+        }
+    }
+    let (query_dim, key_dim) = (require(query, DimName::HeadDim)?, require(key, DimName::HeadDim)?);
+    if query_dim != key_dim {
+        return Err(format!("queries {query} and keys {key} differ in `head_dim`"));
+    }
+    Ok(replace(query, DimName::HeadDim, &[require(value, DimName::HeadDim)?]))
+}
+
+fn attention_scores(query: &Tensor, key: &Tensor) -> Result<Tensor, String> {
+    let context = Dim { name: DimName::Context, ..require(key, DimName::Sequence)? };
+    require(key, DimName::KvHeads)?;
+    if require(query, DimName::HeadDim)? != require(key, DimName::HeadDim)? {
+        return Err(format!("queries {query} and keys {key} differ in `head_dim`"));
+    }
+    Ok(Tensor::new([
+        require(query, DimName::Batch)?,
+        require(query, DimName::Heads)?,
+        require(query, DimName::Sequence)?,
+        context,
+    ]))
+}
+
+fn attention_values(probabilities: &Tensor, value: &Tensor) -> Result<Tensor, String> {
+    require(probabilities, DimName::Context)?;
+    Ok(Tensor::new([
+        require(probabilities, DimName::Batch)?,
+        require(probabilities, DimName::Sequence)?,
+        require(probabilities, DimName::Heads)?,
+        require(value, DimName::HeadDim)?,
+    ]))
+}
+
+fn concat(inputs: &[&Tensor], over: DimName) -> Result<Tensor, String> {
+    let mut total = 0;
+    for input in inputs {
+        total += fixed(require(input, over)?)?;
+        if let Some(dim) =
+            input.dims.iter().find(|dim| dim.name != over && !inputs[0].dims.contains(dim))
+        {
+            return Err(format!("{} has no dimension {} {}", inputs[0], dim.name, dim.extent));
+        }
+    }
+    Ok(replace(inputs[0], over, &[Dim::fixed(over, total)]))
+}
+
+fn fixed(dim: Dim) -> Result<u64, String> {
+    match dim.extent {
+        Extent::Fixed(size) => Ok(size),
+        _ => Err(format!("dimension `{}` must be fixed, but is {}", dim.name, dim.extent)),
+    }
+}
+
+fn fixed_product(dims: &[Dim]) -> Result<u64, String> {
+    dims.iter().try_fold(1u64, |product, dim| {
+        product.checked_mul(fixed(*dim)?).ok_or_else(|| "has more than 2^64 features".to_owned())
+    })
+}
+
+fn image_channels(tensor: &Tensor) -> Result<u64, String> {
+    fixed(require(tensor, DimName::Channels)?)
+}
+
+fn image_sides(tensor: &Tensor) -> Result<[u64; 2], String> {
+    Ok([fixed(require(tensor, DimName::Height)?)?, fixed(require(tensor, DimName::Width)?)?])
+}
+
+fn image(input: &Tensor, window: &Window2d, channels: u64) -> Result<Tensor, String> {
+    if window.stride.contains(&0) {
+        return Err("has a stride of zero".to_owned());
+    }
+    let [rows, columns] = image_sides(input)?;
+    let [rows, columns] = window.output([rows, columns]).ok_or_else(|| {
+        format!(
+            "a kernel of {} x {} does not fit an image of {rows} x {columns}",
+            window.kernel[0], window.kernel[1]
+        )
+    })?;
+    Ok(Tensor::new([
+        require(input, DimName::Batch)?,
+        Dim::fixed(DimName::Channels, channels),
+        Dim::fixed(DimName::Height, rows),
+        Dim::fixed(DimName::Width, columns),
+    ]))
+}

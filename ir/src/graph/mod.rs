@@ -1,0 +1,16 @@
+//! The model as a graph of operators.
+//!
+//! A [`Graph`] is a chain of blocks. Blocks that repeat are kept once, as a class with a count, so a
+//! model of 126 layers costs what its three distinct blocks cost. Each [`Block`] is a directed
+//! acyclic graph of operators whose shapes are symbolic in batch and sequence.
+
+mod block;
+mod builder;
+mod infer;
+mod op;
+mod tensor;
+
+pub use block::{Block, ClassId, Graph, GraphError, Node, OpId, ParameterCounts, Run};
+pub use builder::{BlockBuilder, Value};
+pub use op::{Activation, AttentionMask, NormKind, Op, OpKind, Parameter, Recomputable, Window2d};
+pub use tensor::{Dim, DimName, Element, Extent, Sizes, Tensor};

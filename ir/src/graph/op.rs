@@ -1,0 +1,262 @@
+//! Operators: what they compute, and what follows from it for shapes and parameters.
+
+use super::tensor::{Dim, DimName, Tensor};
+
+/// A normalisation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum NormKind {
+    /// Mean and variance over the last dimensions.
+    LayerNorm,
+    /// Root mean square over the last dimensions.
+    RmsNorm,
+    /// Mean and variance of each channel over batch and space.
+    BatchNorm,
+}
+
+/// An elementwise function of one tensor, or of a gate and a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Activation {
+    /// Gaussian error linear unit, exact or by tanh.
+    Gelu,
+    /// Rectified linear unit; its backward needs its output only.
+    Relu,
+    /// Sigmoid-weighted linear unit.
+    Silu,
+    /// Hyperbolic tangent; its backward needs its output only.
+    Tanh,
+    /// Logistic function; its backward needs its output only.
+    Sigmoid,
+}
+
+/// Which positions a query looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum AttentionMask {
+    /// All of them.
+    Full,
+    /// Itself and what came before.
+    Causal,
+    /// Itself and the `window - 1` positions before.
+    SlidingWindow {
+        /// Positions seen, the query's own included.
+        window: u64,
+    },
+}
+
+/// Kernel, stride and padding of a convolution or pooling, alike in both directions unless stated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Window2d {
+    /// Rows and columns of the kernel.
+    pub kernel: [u64; 2],
+    /// Rows and columns between two applications.
+    pub stride: [u64; 2],
+    /// Rows and columns of zeros on each side.
+    pub padding: [u64; 2],
+}
+
+impl Window2d {
+    /// Rows and columns that come out for `input` rows and columns; `None` if the kernel exceeds the
+    /// padded input.
+    pub fn output(&self, input: [u64; 2]) -> Option<[u64; 2]> {
+        let side = |axis: usize| {
+            let padded = input[axis] + 2 * self.padding[axis];
+            Some(padded.checked_sub(self.kernel[axis])? / self.stride[axis] + 1)
+        };
+        Some([side(0)?, side(1)?])
+    }
+}
+
+/// What an operator computes.
+///
+/// Inputs are numbered as they are listed in brackets.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum OpKind {
+    /// What the block is given: the output of the block before it, or data.
+    Input,
+    /// Rows of a table by index \[tokens\]; also learned positions, whose index is the position.
+    Embedding {
+        /// Rows of the table.
+        entries: Dim,
+        /// What a row is.
+        width: Dim,
+    },
+    /// `y = x W + b`: contracts `contracted` of \[x\] against the weight's dimensions of that name.
+    Linear {
+        /// The dimensions of the input that are summed over.
+        contracted: Vec<DimName>,
+        /// The dimensions that come in their place.
+        produced: Vec<Dim>,
+        /// Whether a bias is added.
+        bias: bool,
+    },
+    /// A linear layer of which every expert has its own, applied to the tokens routed to it
+    /// \[dispatched\]; `contracted`, `produced` and `bias` as for `Linear`.
+    GroupedLinear {
+        /// How many experts there are.
+        num_experts: u64,
+        /// The dimensions of the input that are summed over.
+        contracted: Vec<DimName>,
+        /// The dimensions that come in their place.
+        produced: Vec<Dim>,
+        /// Whether a bias is added.
+        bias: bool,
+    },
+    /// Fused attention \[q, k, v\] that never stores its scores; saves the output and a log-sum-exp.
+    Attention {
+        /// Which positions a query looks at.
+        mask: AttentionMask,
+        /// Buckets of a trained relative position bias, where this operator owns one.
+        relative_buckets: Option<u64>,
+        /// Whether each head has a trained sink that takes part in the softmax.
+        sinks: bool,
+    },
+    /// Unfused attention's products of queries and keys \[q, k\]. Kernels of this kind compute
+    /// masked positions too.
+    AttentionScores,
+    /// Unfused attention's weighted sum of values \[probabilities, v\].
+    AttentionValues,
+    /// Softmax over one dimension \[x\].
+    Softmax {
+        /// The dimension that sums to one.
+        over: DimName,
+    },
+    /// Zeroes elements at random and keeps a mask of one byte each \[x\].
+    Dropout,
+    /// Normalises over `over` \[x\].
+    Norm {
+        /// Which normalisation.
+        kind: NormKind,
+        /// The dimensions whose statistics are taken.
+        over: Vec<DimName>,
+        /// Whether it has a trained scale.
+        weight: bool,
+        /// Whether it has a trained shift.
+        bias: bool,
+    },
+    /// An elementwise function \[x\].
+    Activation(Activation),
+    /// An elementwise function of a gate, times a value \[gate, value\].
+    GatedActivation(Activation),
+    /// Sum of its inputs \[a, b, ..\].
+    Add,
+    /// Elementwise product \[a, b\]; smaller inputs are broadcast.
+    Multiply,
+    /// Rotates pairs of features by position \[x\]; its backward needs no saved tensor.
+    Rotary,
+    /// A view of some of the features \[x\]: the dimension of the same name becomes `dim`. Costs
+    /// nothing.
+    Slice {
+        /// What is left of the dimension.
+        dim: Dim,
+    },
+    /// Inputs joined along one dimension; an input that lacks dimensions of the first is broadcast.
+    Concat {
+        /// Along which dimension.
+        over: DimName,
+    },
+    /// A parameter added to its input \[x\]: positions of a vision model.
+    AddParameter {
+        /// The dimensions of the parameter.
+        dims: Vec<Dim>,
+    },
+    /// A parameter put before the sequence \[x\]: the class token.
+    PrependParameter,
+    /// Scores every expert for every token and chooses `top_k` \[x\]. Puts out the probabilities.
+    Router {
+        /// How many experts there are.
+        num_experts: u64,
+        /// How many each token goes to.
+        top_k: u64,
+        /// Whether a bias is added to the scores.
+        bias: bool,
+    },
+    /// Sends each token to its experts \[x, probabilities\].
+    Dispatch {
+        /// How many experts each token goes to.
+        top_k: u64,
+    },
+    /// Brings the experts' outputs back and sums them by their weights \[y, probabilities\].
+    Combine,
+    /// The mean over tokens of the negative log-likelihood \[logits\].
+    CrossEntropy {
+        /// The dimension of the classes.
+        over: DimName,
+    },
+    /// The mean squared error against a target \[prediction\].
+    MeanSquaredError,
+    /// Two-dimensional convolution \[x\].
+    Conv2d {
+        /// Kernel, stride, padding.
+        window: Window2d,
+        /// Channels that come out.
+        out_channels: u64,
+        /// Groups of channels that see only each other.
+        groups: u64,
+        /// Whether a bias is added.
+        bias: bool,
+    },
+    /// The largest of each window \[x\]; keeps the indices.
+    MaxPool2d(Window2d),
+    /// The mean of each window \[x\].
+    AveragePool2d(Window2d),
+    /// The mean of as many windows as give `output` rows and columns \[x\].
+    AdaptiveAveragePool2d {
+        /// Rows and columns that come out.
+        output: [u64; 2],
+    },
+    /// All dimensions but the batch as one, called features \[x\].
+    Flatten,
+    /// Rows and columns of patches as one sequence, channels as hidden \[x\].
+    PatchesToSequence,
+    /// The first position of the sequence \[x\].
+    FirstToken,
+}
+
+/// A trained tensor of an operator.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Parameter {
+    /// Its name within the operator: `weight`, `bias`.
+    pub name: String,
+    /// Its dimensions. A bias has only those that come out.
+    pub dims: Vec<Dim>,
+    /// The operator of the chain whose parameter this one is, where the two are tied.
+    pub tied_to: Option<String>,
+}
+
+impl Parameter {
+    /// Number of elements. Every dimension of a parameter is fixed.
+    pub fn num_elements(&self) -> u64 {
+        self.dims
+            .iter()
+            .map(|dim| match dim.extent {
+                super::tensor::Extent::Fixed(size) => size,
+                _ => unreachable!("a parameter depends on neither batch nor sequence"),
+            })
+            .product()
+    }
+}
+
+/// Whether selective recompute stores an operator's output or computes it again in backward.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Recomputable {
+    /// Stored: it is dear to compute for the bytes it takes.
+    #[default]
+    No,
+    /// Computed again under `selective`: cheap for the bytes it takes. Unfused attention scores,
+    /// norms, activation functions.
+    Selective,
+}
+
+/// An operator: its name, what it computes, its parameters and what comes out.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Op {
+    /// Its name within the block, as in `attention.query`.
+    pub name: String,
+    /// What it computes.
+    pub kind: OpKind,
+    /// What it trains.
+    pub parameters: Vec<Parameter>,
+    /// What comes out.
+    pub output: Tensor,
+    /// What selective recompute does with it.
+    pub recomputable: Recomputable,
+}

@@ -1,0 +1,201 @@
+//! Tensors: named dimensions whose extents may depend on batch and sequence.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// What a dimension of a tensor counts. The name, not the position, decides how it may be sharded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DimName {
+    /// Samples of the micro-batch.
+    Batch,
+    /// Positions of the sequence that the tensor holds.
+    Sequence,
+    /// Positions that attention looks at: keys and values.
+    Context,
+    /// The residual stream.
+    Hidden,
+    /// Query heads.
+    Heads,
+    /// Key and value heads.
+    KvHeads,
+    /// Features of one head.
+    HeadDim,
+    /// The inner width of a feed-forward block.
+    Intermediate,
+    /// Experts of a mixture.
+    Experts,
+    /// The experts chosen for each token.
+    TopK,
+    /// Entries of the vocabulary.
+    Vocabulary,
+    /// A compressed representation, as in latent attention, that every shard needs whole.
+    Latent,
+    /// Features with no role of their own.
+    Features,
+    /// Channels of an image.
+    Channels,
+    /// Rows of an image or of a convolution kernel.
+    Height,
+    /// Columns of an image or of a convolution kernel.
+    Width,
+}
+
+impl fmt::Display for DimName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = match self {
+            Self::Batch => "batch",
+            Self::Sequence => "sequence",
+            Self::Context => "context",
+            Self::Hidden => "hidden",
+            Self::Heads => "heads",
+            Self::KvHeads => "kv_heads",
+            Self::HeadDim => "head_dim",
+            Self::Intermediate => "intermediate",
+            Self::Experts => "experts",
+            Self::TopK => "top_k",
+            Self::Vocabulary => "vocabulary",
+            Self::Latent => "latent",
+            Self::Features => "features",
+            Self::Channels => "channels",
+            Self::Height => "height",
+            Self::Width => "width",
+        };
+        f.pad(text)
+    }
+}
+
+/// The size of a dimension, symbolic where it depends on the step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Extent {
+    /// The micro-batch size.
+    Batch,
+    /// The sequence length.
+    Sequence,
+    /// A number that the model fixes.
+    Fixed(u64),
+}
+
+impl Extent {
+    /// The number that this extent stands for.
+    pub fn resolve(self, sizes: Sizes) -> u64 {
+        match self {
+            Self::Batch => sizes.micro_batch_size,
+            Self::Sequence => sizes.sequence_length,
+            Self::Fixed(size) => size,
+        }
+    }
+}
+
+impl fmt::Display for Extent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Batch => f.pad("b"),
+            Self::Sequence => f.pad("s"),
+            Self::Fixed(size) => size.fmt(f),
+        }
+    }
+}
+
+/// What the symbolic extents are in one step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Sizes {
+    /// Sequences (or images) in a micro-batch.
+    pub micro_batch_size: u64,
+    /// Tokens in a sequence.
+    pub sequence_length: u64,
+}
+
+/// One dimension: what it counts, and how many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Dim {
+    /// What the dimension counts.
+    pub name: DimName,
+    /// How many there are.
+    pub extent: Extent,
+}
+
+impl Dim {
+    /// A dimension whose size the model fixes.
+    pub const fn fixed(name: DimName, size: u64) -> Self {
+        Self { name, extent: Extent::Fixed(size) }
+    }
+
+    /// The batch dimension `b`.
+    pub const BATCH: Self = Self { name: DimName::Batch, extent: Extent::Batch };
+    /// The sequence dimension `s`.
+    pub const SEQUENCE: Self = Self { name: DimName::Sequence, extent: Extent::Sequence };
+    /// The positions that attention looks at; as many as the sequence has.
+    pub const CONTEXT: Self = Self { name: DimName::Context, extent: Extent::Sequence };
+}
+
+/// How many bytes an element of a tensor takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Element {
+    /// The precision in which the step computes (2 bytes for bf16).
+    Compute,
+    /// Four bytes, whatever the precision: statistics, logits in the loss.
+    Float32,
+    /// One byte: a dropout mask.
+    Mask,
+    /// Eight bytes: token ids, indices.
+    Index,
+}
+
+impl Element {
+    /// Bytes of one element where the step computes in elements of `compute_bytes`.
+    pub fn bytes(self, compute_bytes: u64) -> u64 {
+        match self {
+            Self::Compute => compute_bytes,
+            Self::Float32 => 4,
+            Self::Mask => 1,
+            Self::Index => 8,
+        }
+    }
+}
+
+/// A tensor: its dimensions, outermost first, and its element.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tensor {
+    /// Dimensions, outermost first.
+    pub dims: Vec<Dim>,
+    /// The kind of element.
+    pub element: Element,
+}
+
+impl Tensor {
+    /// A tensor in the precision of the step.
+    pub fn new(dims: impl Into<Vec<Dim>>) -> Self {
+        Self { dims: dims.into(), element: Element::Compute }
+    }
+
+    /// The same dimensions with another element.
+    pub fn with_element(mut self, element: Element) -> Self {
+        self.element = element;
+        self
+    }
+
+    /// The dimension called `name`, if there is one.
+    pub fn dim(&self, name: DimName) -> Option<Dim> {
+        self.dims.iter().copied().find(|dim| dim.name == name)
+    }
+
+    /// Number of elements of the whole tensor.
+    pub fn num_elements(&self, sizes: Sizes) -> u64 {
+        self.dims.iter().map(|dim| dim.extent.resolve(sizes)).product()
+    }
+}
+
+impl fmt::Display for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[")?;
+        for (index, dim) in self.dims.iter().enumerate() {
+            if index > 0 {
+                f.write_str(", ")?;
+            }
+            write!(f, "{} {}", dim.name, dim.extent)?;
+        }
+        f.write_str("]")
+    }
+}

@@ -1,0 +1,8 @@
+//! The nouns of distributed training: units, model and its graph, cluster, layout, plan.
+//!
+//! Everything here is a value. Nothing here knows costs, time or files: those belong to
+//! `cost-models`, `simulator` and the two commands.
+
+pub mod graph;
+pub mod model;
+pub mod units;

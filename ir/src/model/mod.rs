@@ -1,0 +1,3 @@
+//! Models as people describe them, and their graphs.
+
+pub mod transformer;

@@ -1,0 +1,1 @@
+//! Search, evaluation and explanation of parallel layouts.

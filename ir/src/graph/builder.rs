@@ -80,6 +80,11 @@ impl BlockBuilder {
         self.ops[value.0].0.recomputable = Recomputable::Selective;
     }
 
+    /// Makes `value` the end of a region that selective recompute runs again: its output is kept.
+    pub fn end_selective_region(&mut self, value: Value) {
+        self.ops[value.0].0.recomputable = Recomputable::SelectiveEnd;
+    }
+
     /// Makes the weight of `value` the same as that of the operator called `target`.
     pub fn tie_weight(&mut self, value: Value, target: impl Into<String>) {
         let weight = self.ops[value.0].0.parameters.iter_mut().find(|p| p.name == "weight");

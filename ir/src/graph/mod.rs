@@ -6,11 +6,22 @@
 
 mod block;
 mod builder;
+mod derive;
 mod infer;
+mod kernels;
 mod op;
+mod placement;
 mod tensor;
+mod work;
+
+#[cfg(test)]
+mod tests;
 
 pub use block::{Block, ClassId, Graph, GraphError, Node, OpId, ParameterCounts, Run};
 pub use builder::{BlockBuilder, Value};
 pub use op::{Activation, AttentionMask, NormKind, Op, OpKind, Parameter, Recomputable, Window2d};
 pub use tensor::{Dim, DimName, Element, Extent, Sizes, Tensor};
+pub use work::{
+    AttentionShape, Axis, BlockWork, Exchange, Kernel, KernelWork, LocalParameters, Pass,
+    Recompute, Saved, SavedPart, Setting, Sharding,
+};

@@ -241,9 +241,12 @@ pub enum Recomputable {
     /// Stored: it is dear to compute for the bytes it takes.
     #[default]
     No,
-    /// Computed again under `selective`: cheap for the bytes it takes. Unfused attention scores,
-    /// norms, activation functions.
+    /// Dropped and computed again under `selective`: cheap for the bytes it takes. Unfused attention
+    /// scores, norms, activation functions.
     Selective,
+    /// The end of a region that `selective` runs again as a whole: computed again, but its output is
+    /// kept too, as the region's checkpoint does. Unfused attention's product with the values.
+    SelectiveEnd,
 }
 
 /// An operator: its name, what it computes, its parameters and what comes out.

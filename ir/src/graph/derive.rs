@@ -1,0 +1,386 @@
+//! From a block and the placement of its tensors to the work that one rank does.
+
+use std::collections::BTreeMap;
+
+use super::block::{Block, OpId};
+use super::kernels;
+use super::op::{Activation, NormKind, OpKind, Parameter, Recomputable};
+use super::placement::{self, Move, Placement, Placements, is_tensor_sharded};
+use super::tensor::{DimName, Element, Tensor};
+use super::work::{
+    Axis, BlockWork, Exchange, LocalParameters, Pass, Saved, SavedPart, Setting, Sharding,
+};
+use crate::collective::Collective;
+use crate::units::Bytes;
+
+impl Block {
+    /// What one rank does for one micro-batch, and what it keeps.
+    pub fn work(&self, setting: &Setting) -> BlockWork {
+        let inputs: Vec<Vec<OpId>> = self.nodes().map(|node| self.inputs(node.id)).collect();
+        let placements = placement::place(self, &inputs, setting.sharding);
+        let derivation = Derivation { block: self, inputs, placements, setting: *setting };
+        let requires_grad = derivation.requires_grad();
+        BlockWork {
+            kernels: kernels::derive(&derivation, &requires_grad),
+            exchanges: derivation.exchanges(&requires_grad),
+            saved: derivation.saved(),
+            parameters: derivation.parameters(),
+            output: self
+                .outputs()
+                .iter()
+                .map(|id| {
+                    derivation
+                        .bytes(*id, placement::residual(&self.op(*id).output, setting.sharding))
+                })
+                .sum(),
+            selective: self
+                .nodes()
+                .filter(|node| node.op.recomputable != Recomputable::No)
+                .map(|node| node.id)
+                .collect(),
+        }
+    }
+}
+
+/// A block with its tensors placed.
+pub(super) struct Derivation<'a> {
+    pub(super) block: &'a Block,
+    pub(super) inputs: Vec<Vec<OpId>>,
+    pub(super) placements: Placements,
+    pub(super) setting: Setting,
+}
+
+impl Derivation<'_> {
+    /// The extent of a dimension on one rank, of a tensor that lies at `placement`.
+    pub(super) fn local_extent(&self, dim: super::Dim, placement: Placement) -> u64 {
+        let sharding = &self.setting.sharding;
+        let mut extent = dim.extent.resolve(self.setting.sizes);
+        if dim.name == DimName::Sequence {
+            extent = extent.div_ceil(sharding.context_parallel);
+        }
+        if placement == Placement::Shard(dim.name) {
+            extent = extent.div_ceil(sharding.tensor_parallel);
+        }
+        extent
+    }
+
+    /// Elements of `tensor` on one rank.
+    pub(super) fn elements(&self, tensor: &Tensor, placement: Placement) -> u64 {
+        tensor.dims.iter().map(|dim| self.local_extent(*dim, placement)).product()
+    }
+
+    /// Bytes of what `op` puts out, on one rank.
+    pub(super) fn bytes(&self, op: OpId, placement: Placement) -> Bytes {
+        let tensor = &self.block.op(op).output;
+        let element = tensor.element.bytes(self.setting.compute_bytes);
+        Bytes::new(self.elements(tensor, placement) * element)
+    }
+
+    /// Bytes of what `op` puts out, where it puts it.
+    pub(super) fn output_bytes(&self, op: OpId) -> Bytes {
+        self.bytes(op, self.placements.outputs[op.index()])
+    }
+
+    /// Bytes of an input of `op`, where `op` wants it.
+    pub(super) fn input_bytes(&self, op: OpId, slot: usize) -> Bytes {
+        let source = self.inputs[op.index()][slot];
+        self.bytes(source, self.placements.wanted[op.index()][slot])
+    }
+
+    /// For each operator, whether a gradient of its output is needed.
+    fn requires_grad(&self) -> Vec<bool> {
+        let mut required: Vec<bool> = Vec::with_capacity(self.inputs.len());
+        for node in self.block.nodes() {
+            let from_inputs = self.inputs[node.id.index()].iter().any(|id| required[id.index()]);
+            let given = node.op.kind == OpKind::Input
+                && node.op.output.element != Element::Index
+                && !self.setting.takes_data;
+            required.push(given || from_inputs || !node.op.parameters.is_empty());
+        }
+        required
+    }
+
+    fn exchanges(&self, requires_grad: &[bool]) -> Vec<Exchange> {
+        let sharding = self.setting.sharding;
+        let mut exchanges = Vec::new();
+        if sharding.tensor_parallel > 1 {
+            self.tensor_exchanges(requires_grad, &mut exchanges);
+        }
+        for node in self.block.nodes() {
+            let mut both = |axis, collective, forward, backward| {
+                for (pass, bytes) in [(Pass::Forward, forward), (Pass::InputGrad, backward)] {
+                    exchanges.push(Exchange { op: node.id, pass, axis, collective, bytes });
+                }
+            };
+            match node.op.kind {
+                OpKind::Dispatch { .. } if sharding.expert_parallel > 1 => {
+                    let bytes = self.output_bytes(node.id);
+                    both(Axis::Expert, Collective::AllToAll, bytes, bytes);
+                }
+                OpKind::Combine if sharding.expert_parallel > 1 => {
+                    let bytes = self.input_bytes(node.id, 0);
+                    both(Axis::Expert, Collective::AllToAll, bytes, bytes);
+                }
+                // Ring attention: keys and values go once round; in backward they go round again,
+                // and their gradients with them (Liu et al. 2023, arXiv 2310.01889).
+                OpKind::Attention { .. } | OpKind::AttentionScores | OpKind::AttentionValues
+                    if sharding.context_parallel > 1 =>
+                {
+                    let slots = 1..self.inputs[node.id.index()].len();
+                    let circulating: Bytes =
+                        slots.map(|slot| self.input_bytes(node.id, slot)).sum();
+                    let forward = circulating * (sharding.context_parallel - 1);
+                    both(Axis::Context, Collective::SendReceive, forward, forward * 2);
+                }
+                _ => {}
+            }
+        }
+        exchanges
+    }
+
+    fn tensor_exchanges(&self, requires_grad: &[bool], exchanges: &mut Vec<Exchange>) {
+        for ((source, to), Move { consumer, forward, partial_gradient }) in &self.placements.moves {
+            let from = self.placements.outputs[source.index()];
+            // The buffer of a move is as large as the tensor is where it is whole.
+            let bytes = self.bytes(*source, Placement::Whole);
+            let mut push = |op, pass, collective| {
+                exchanges.push(Exchange { op, pass, axis: Axis::Tensor, collective, bytes });
+            };
+            if let Some(collective) = forward {
+                push(*consumer, Pass::Forward, *collective);
+                if *collective == Collective::AllGather && self.is_saved(*source, *consumer) {
+                    // Only the shard is kept, so the gradient of the weight gathers it again.
+                    push(*consumer, Pass::WeightGrad, Collective::AllGather);
+                }
+            }
+            if requires_grad[source.index()]
+                && let Some(collective) = placement::backward_move(from, *to, *partial_gradient)
+            {
+                push(*consumer, Pass::InputGrad, collective);
+            }
+        }
+        for op in &self.placements.sharded_reductions {
+            // A sum of squares, or maximum, sum of exponentials and target logit: 4 bytes a row each.
+            let rows = self.row_count(*op);
+            let (forward, backward) = match self.block.op(*op).kind {
+                OpKind::CrossEntropy { .. } => (3, 0),
+                _ => (1, 1),
+            };
+            for (pass, statistics) in [(Pass::Forward, forward), (Pass::InputGrad, backward)] {
+                for _ in 0..statistics {
+                    exchanges.push(Exchange {
+                        op: *op,
+                        pass,
+                        axis: Axis::Tensor,
+                        collective: Collective::AllReduce,
+                        bytes: Bytes::new(4 * rows),
+                    });
+                }
+            }
+        }
+    }
+
+    /// Whether `consumer` keeps what `source` puts out for backward.
+    fn is_saved(&self, source: OpId, consumer: OpId) -> bool {
+        let kept = saved_by(&self.block.op(consumer).kind);
+        self.inputs[consumer.index()]
+            .iter()
+            .enumerate()
+            .any(|(slot, input)| *input == source && kept.contains(&Keeps::Input(slot)))
+    }
+
+    /// Rows whose statistics an operator takes: elements of its input over those reduced.
+    pub(super) fn row_count(&self, op: OpId) -> u64 {
+        let source = self.inputs[op.index()][0];
+        let placement = self.placements.wanted[op.index()][0];
+        let reduced = |name: DimName| match &self.block.op(op).kind {
+            OpKind::Norm { over, .. } => over.contains(&name),
+            OpKind::Softmax { over } | OpKind::CrossEntropy { over } => *over == name,
+            OpKind::Attention { .. } => name == DimName::HeadDim,
+            _ => false,
+        };
+        let tensor = &self.block.op(source).output;
+        let kept = tensor.dims.iter().filter(|dim| !reduced(dim.name));
+        kept.map(|dim| self.local_extent(*dim, placement)).product()
+    }
+
+    fn saved(&self) -> Vec<Saved> {
+        let mut saved: BTreeMap<(OpId, SavedPart), Bytes> = BTreeMap::new();
+        for node in self.block.nodes() {
+            let sources = &self.inputs[node.id.index()];
+            for keeps in saved_by(&node.op.kind) {
+                match keeps {
+                    Keeps::Input(slot) => {
+                        let source = sources[slot];
+                        let bytes =
+                            self.kept_bytes(source, self.placements.wanted[node.id.index()][slot]);
+                        saved.insert((source, SavedPart::Value), bytes);
+                    }
+                    Keeps::Output => {
+                        saved.insert((node.id, SavedPart::Value), self.output_bytes(node.id));
+                    }
+                    Keeps::Softmax => {
+                        let logits =
+                            self.input_bytes(node.id, 0).get() / self.setting.compute_bytes;
+                        saved.insert((node.id, SavedPart::Value), Bytes::new(4 * logits));
+                    }
+                    Keeps::Mask => {
+                        let placement = self.placements.outputs[node.id.index()];
+                        let mask = Bytes::new(self.elements(&node.op.output, placement));
+                        saved.insert((node.id, SavedPart::Mask), mask);
+                    }
+                    Keeps::Indices => {
+                        let placement = self.placements.outputs[node.id.index()];
+                        let unit = node.op.output.dim(DimName::Hidden);
+                        let width = unit.map_or(1, |dim| self.local_extent(dim, placement));
+                        let indices = self.elements(&node.op.output, placement) / width;
+                        saved.insert((node.id, SavedPart::Statistics), Bytes::new(8 * indices));
+                    }
+                    Keeps::Statistics(each) => {
+                        let rows = Bytes::new(4 * each * self.row_count(node.id));
+                        saved.insert((node.id, SavedPart::Statistics), rows);
+                    }
+                }
+            }
+            // What selective recompute starts from must be there.
+            if node.op.recomputable != Recomputable::No {
+                for (slot, source) in sources.iter().enumerate() {
+                    if self.block.op(*source).recomputable != Recomputable::Selective {
+                        let bytes =
+                            self.kept_bytes(*source, self.placements.wanted[node.id.index()][slot]);
+                        saved.entry((*source, SavedPart::Value)).or_insert(bytes);
+                    }
+                }
+            }
+        }
+        saved
+            .into_iter()
+            .map(|((op, part), bytes)| Saved {
+                op,
+                part,
+                bytes,
+                selective: self.block.op(op).recomputable == Recomputable::Selective,
+                block_input: self.block.op(op).kind == OpKind::Input,
+            })
+            .collect()
+    }
+
+    /// Bytes kept of a tensor that is wanted at `to`: where it was made if it is gathered for use,
+    /// where it is used otherwise.
+    fn kept_bytes(&self, source: OpId, to: Placement) -> Bytes {
+        let from = self.placements.outputs[source.index()];
+        let kept = if matches!(from, Placement::Shard(_)) { from } else { to };
+        self.bytes(source, kept)
+    }
+
+    fn parameters(&self) -> LocalParameters {
+        let sharding = &self.setting.sharding;
+        let mut local = LocalParameters::default();
+        for node in self.block.nodes() {
+            let is_expert = matches!(node.op.kind, OpKind::GroupedLinear { .. });
+            let token_wise =
+                self.placements.outputs[node.id.index()] == Placement::Shard(DimName::Sequence);
+            for parameter in &node.op.parameters {
+                let elements = local_parameter_elements(parameter, is_expert, sharding);
+                if parameter.tied_to.is_some() {
+                    local.tied += elements;
+                } else if is_expert {
+                    local.expert += elements;
+                } else {
+                    local.dense += elements;
+                    if token_wise && sharding.tensor_parallel > 1 {
+                        local.partial_gradients += elements;
+                    }
+                }
+            }
+        }
+        local
+    }
+}
+
+/// Elements of a parameter on one rank.
+fn local_parameter_elements(parameter: &Parameter, is_expert: bool, sharding: &Sharding) -> u64 {
+    let mut tensor_sharded = false;
+    parameter
+        .dims
+        .iter()
+        .map(|dim| {
+            let super::Extent::Fixed(size) = dim.extent else { return 1 };
+            if is_expert && dim.name == DimName::Experts {
+                size.div_ceil(sharding.expert_parallel)
+            } else if is_tensor_sharded(dim.name) && !std::mem::replace(&mut tensor_sharded, true) {
+                size.div_ceil(sharding.tensor_parallel)
+            } else {
+                size
+            }
+        })
+        .product()
+}
+
+/// What an operator keeps for its backward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Keeps {
+    /// One of its inputs.
+    Input(usize),
+    /// Its output.
+    Output,
+    /// The softmax of its input in fp32.
+    Softmax,
+    /// A byte for each element of its output.
+    Mask,
+    /// An index for each element (or token) of its output.
+    Indices,
+    /// This many fp32 numbers for each row.
+    Statistics(u64),
+}
+
+/// What PyTorch's autograd keeps for each operator; for a GPT layer, the inventory of Korthikanti et
+/// al. 2022 (arXiv 2205.05198), section 4.1.
+fn saved_by(kind: &OpKind) -> Vec<Keeps> {
+    match kind {
+        OpKind::Embedding { .. }
+        | OpKind::Linear { .. }
+        | OpKind::GroupedLinear { .. }
+        | OpKind::Conv2d { .. }
+        | OpKind::MeanSquaredError
+        | OpKind::AveragePool2d(_) => vec![Keeps::Input(0)],
+        OpKind::Attention { .. } => {
+            vec![
+                Keeps::Input(0),
+                Keeps::Input(1),
+                Keeps::Input(2),
+                Keeps::Output,
+                Keeps::Statistics(1),
+            ]
+        }
+        OpKind::AttentionScores
+        | OpKind::AttentionValues
+        | OpKind::GatedActivation(_)
+        | OpKind::Multiply
+        | OpKind::Combine => vec![Keeps::Input(0), Keeps::Input(1)],
+        OpKind::Softmax { .. } => vec![Keeps::Output],
+        OpKind::Dropout => vec![Keeps::Mask],
+        OpKind::Norm { kind: NormKind::LayerNorm, .. } => {
+            vec![Keeps::Input(0), Keeps::Statistics(2)]
+        }
+        OpKind::Norm { kind: NormKind::RmsNorm, .. } => vec![Keeps::Input(0), Keeps::Statistics(1)],
+        OpKind::Norm { kind: NormKind::BatchNorm, .. } => vec![Keeps::Input(0)],
+        OpKind::Activation(Activation::Gelu | Activation::Silu) => vec![Keeps::Input(0)],
+        OpKind::Activation(_) => vec![Keeps::Output],
+        OpKind::Router { .. } => vec![Keeps::Input(0), Keeps::Output],
+        OpKind::Dispatch { .. } => vec![Keeps::Indices],
+        OpKind::CrossEntropy { .. } => vec![Keeps::Softmax],
+        OpKind::MaxPool2d(_) => vec![Keeps::Input(0), Keeps::Indices],
+        OpKind::Input
+        | OpKind::Add
+        | OpKind::Rotary
+        | OpKind::Slice { .. }
+        | OpKind::Concat { .. }
+        | OpKind::AddParameter { .. }
+        | OpKind::PrependParameter
+        | OpKind::AdaptiveAveragePool2d { .. }
+        | OpKind::Flatten
+        | OpKind::PatchesToSequence
+        | OpKind::FirstToken => Vec::new(),
+    }
+}

@@ -1,0 +1,234 @@
+//! Where a tensor lies along the tensor-parallel axis, and what it takes to move it.
+//!
+//! The rule is one sentence: the dimensions in [`is_tensor_sharded`] are sharded wherever a weight
+//! has them, and everything else follows. A product that sums over a sharded dimension leaves a
+//! partial sum; a product that yields one needs its input whole; token-wise operators want the
+//! residual stream, whole or, with sequence parallelism, sharded along the sequence. Where what an
+//! operator has differs from what the next one wants stands a collective, and its conjugate in
+//! backward. The four collectives of a Megatron-LM layer are a consequence.
+
+use std::collections::BTreeMap;
+
+use super::block::{Block, OpId};
+use super::op::OpKind;
+use super::tensor::{DimName, Element, Tensor};
+use super::work::Sharding;
+use crate::collective::Collective;
+
+/// Where a tensor lies along the tensor-parallel axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Placement {
+    /// Every rank has all of it.
+    Whole,
+    /// Every rank has its part along one dimension.
+    Shard(DimName),
+    /// Every rank has a summand of it.
+    Partial,
+}
+
+/// Whether weights are sharded along this dimension by tensor parallelism.
+pub(super) fn is_tensor_sharded(name: DimName) -> bool {
+    matches!(name, DimName::Heads | DimName::KvHeads | DimName::Intermediate | DimName::Vocabulary)
+}
+
+/// A tensor of one operator, moved to where others want it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Move {
+    /// The operator that first wants it there.
+    pub(super) consumer: OpId,
+    /// What moves it in forward.
+    pub(super) forward: Option<Collective>,
+    /// Whether the consumers' gradients are summands that must be added up.
+    pub(super) partial_gradient: bool,
+}
+
+/// The placement of every tensor of a block, and the moves between them.
+#[derive(Clone, Debug)]
+pub(super) struct Placements {
+    /// Of each operator's output.
+    pub(super) outputs: Vec<Placement>,
+    /// For each operator, where it wants each of its inputs.
+    pub(super) wanted: Vec<Vec<Placement>>,
+    /// Moves by the operator that puts the tensor out and where it is wanted.
+    pub(super) moves: BTreeMap<(OpId, Placement), Move>,
+    /// Operators that reduce over a sharded dimension: each row's statistics are all-reduced.
+    pub(super) sharded_reductions: Vec<OpId>,
+}
+
+/// Places every tensor of `block`.
+pub(super) fn place(block: &Block, inputs: &[Vec<OpId>], sharding: Sharding) -> Placements {
+    let mut placements = Placements {
+        outputs: Vec::with_capacity(inputs.len()),
+        wanted: Vec::with_capacity(inputs.len()),
+        moves: BTreeMap::new(),
+        sharded_reductions: Vec::new(),
+    };
+    for node in block.nodes() {
+        let sources = &inputs[node.id.index()];
+        let given: Vec<Placement> =
+            sources.iter().map(|source| placements.outputs[source.index()]).collect();
+        let tensors: Vec<&Tensor> =
+            sources.iter().map(|source| &block.op(*source).output).collect();
+        let (wanted, output) = rule(&node.op.kind, &tensors, &given, &node.op.output, sharding);
+        if reduces_sharded(&node.op.kind, &wanted) {
+            placements.sharded_reductions.push(node.id);
+        }
+        let mut reduces_sum = false;
+        for ((source, from), to) in sources.iter().zip(&given).zip(&wanted) {
+            // The partial sums that one addition takes are added first and reduced together.
+            let partial_addend = node.op.kind == OpKind::Add && *from == Placement::Partial;
+            if partial_addend && from != to && std::mem::replace(&mut reduces_sum, true) {
+                continue;
+            }
+            let splits_output = match output {
+                Placement::Shard(name) => name != DimName::Sequence,
+                Placement::Partial => true,
+                Placement::Whole => false,
+            };
+            let partial_gradient = *to == Placement::Whole && splits_output;
+            let forward = forward_move(*from, *to);
+            if forward.is_none() && !partial_gradient && from == to {
+                continue;
+            }
+            let entry = placements.moves.entry((*source, *to)).or_insert(Move {
+                consumer: node.id,
+                forward,
+                partial_gradient,
+            });
+            entry.partial_gradient |= partial_gradient;
+        }
+        placements.wanted.push(wanted);
+        placements.outputs.push(output);
+    }
+    placements
+}
+
+/// What moves a tensor in forward; slicing needs no communication.
+fn forward_move(from: Placement, to: Placement) -> Option<Collective> {
+    match (from, to) {
+        (Placement::Partial, Placement::Whole) => Some(Collective::AllReduce),
+        (Placement::Partial, Placement::Shard(_)) => Some(Collective::ReduceScatter),
+        (Placement::Shard(_), Placement::Whole) => Some(Collective::AllGather),
+        (Placement::Shard(a), Placement::Shard(b)) if a != b => Some(Collective::AllToAll),
+        _ => None,
+    }
+}
+
+/// What moves the gradient back: the conjugate of [`forward_move`].
+pub(super) fn backward_move(
+    from: Placement,
+    to: Placement,
+    partial_gradient: bool,
+) -> Option<Collective> {
+    match (from, to) {
+        (Placement::Whole, Placement::Whole) if partial_gradient => Some(Collective::AllReduce),
+        (Placement::Shard(_), Placement::Whole) if partial_gradient => {
+            Some(Collective::ReduceScatter)
+        }
+        (Placement::Partial | Placement::Whole, Placement::Shard(_)) => Some(Collective::AllGather),
+        (Placement::Shard(a), Placement::Shard(b)) if a != b => Some(Collective::AllToAll),
+        _ => None,
+    }
+}
+
+/// Where the residual stream lies between the sharded products.
+pub(super) fn residual(tensor: &Tensor, sharding: Sharding) -> Placement {
+    let tokens = tensor.element == Element::Index;
+    if sharding.sequence_parallel && !tokens && tensor.dim(DimName::Sequence).is_some() {
+        Placement::Shard(DimName::Sequence)
+    } else {
+        Placement::Whole
+    }
+}
+
+/// Where an operator wants its inputs and leaves its output.
+fn rule(
+    kind: &OpKind,
+    tensors: &[&Tensor],
+    given: &[Placement],
+    output: &Tensor,
+    sharding: Sharding,
+) -> (Vec<Placement>, Placement) {
+    match kind {
+        OpKind::Input => (Vec::new(), residual(output, sharding)),
+        OpKind::Embedding { entries, .. } if is_tensor_sharded(entries.name) => {
+            (given.to_vec(), Placement::Partial)
+        }
+        OpKind::Embedding { .. } => (given.to_vec(), residual(output, sharding)),
+        OpKind::Linear { contracted, produced, .. }
+        | OpKind::GroupedLinear { contracted, produced, .. } => {
+            if let Some(name) = contracted.iter().find(|name| is_tensor_sharded(**name)) {
+                (vec![Placement::Shard(*name)], Placement::Partial)
+            } else if let Some(dim) = produced.iter().find(|dim| is_tensor_sharded(dim.name)) {
+                (vec![Placement::Whole], Placement::Shard(dim.name))
+            } else {
+                token_wise(tensors, given, output, sharding)
+            }
+        }
+        OpKind::Attention { .. } => {
+            let kv = Placement::Shard(DimName::KvHeads);
+            (vec![Placement::Shard(DimName::Heads), kv, kv], Placement::Shard(DimName::Heads))
+        }
+        OpKind::AttentionScores | OpKind::AttentionValues => (
+            vec![Placement::Shard(DimName::Heads), Placement::Shard(DimName::KvHeads)],
+            Placement::Shard(DimName::Heads),
+        ),
+        OpKind::Add if given.contains(&Placement::Partial) => {
+            add_partial_sums(tensors, given, output, sharding)
+        }
+        OpKind::Combine if given == [Placement::Partial, Placement::Whole] => {
+            (given.to_vec(), Placement::Partial)
+        }
+        _ => token_wise(tensors, given, output, sharding),
+    }
+}
+
+/// Partial sums are added as they are, and reduced once.
+fn add_partial_sums(
+    tensors: &[&Tensor],
+    given: &[Placement],
+    output: &Tensor,
+    sharding: Sharding,
+) -> (Vec<Placement>, Placement) {
+    if given.iter().all(|placement| *placement == Placement::Partial) {
+        return (given.to_vec(), Placement::Partial);
+    }
+    let wanted = tensors.iter().map(|tensor| residual(tensor, sharding)).collect();
+    (wanted, residual(output, sharding))
+}
+
+/// Operators that treat every token, head or inner feature alike.
+fn token_wise(
+    tensors: &[&Tensor],
+    given: &[Placement],
+    output: &Tensor,
+    sharding: Sharding,
+) -> (Vec<Placement>, Placement) {
+    let sharded = given.iter().find_map(|placement| match placement {
+        Placement::Shard(name) if *name != DimName::Sequence => Some(*name),
+        _ => None,
+    });
+    let Some(name) = sharded else {
+        let wanted = tensors.iter().map(|tensor| residual(tensor, sharding)).collect();
+        return (wanted, residual(output, sharding));
+    };
+    let wanted = tensors
+        .iter()
+        .map(|tensor| match tensor.dim(name) {
+            Some(_) => Placement::Shard(name),
+            None => Placement::Whole,
+        })
+        .collect();
+    let output = if output.dim(name).is_some() { Placement::Shard(name) } else { Placement::Whole };
+    (wanted, output)
+}
+
+/// Whether the operator reduces over the dimension along which its input is sharded.
+fn reduces_sharded(kind: &OpKind, wanted: &[Placement]) -> bool {
+    let over = match kind {
+        OpKind::Norm { over, .. } => over.as_slice(),
+        OpKind::Softmax { over } | OpKind::CrossEntropy { over } => std::slice::from_ref(over),
+        _ => return false,
+    };
+    matches!(wanted.first(), Some(Placement::Shard(name)) if over.contains(name))
+}

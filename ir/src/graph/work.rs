@@ -1,0 +1,293 @@
+//! What a sharded block does: kernels, exchanges, and what it keeps for backward.
+//!
+//! Everything here is counted from the operators, their shapes and the placement of their tensors.
+//! Nothing here knows how long anything takes.
+
+use std::collections::BTreeSet;
+
+use super::block::OpId;
+use super::op::AttentionMask;
+use super::tensor::Sizes;
+use crate::collective::Collective;
+use crate::units::{Bytes, Flops};
+
+/// The degrees by which the operators of a block are sharded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Sharding {
+    /// Ranks that share heads, inner features and vocabulary.
+    pub tensor_parallel: u64,
+    /// Whether those ranks also share the sequence between the sharded products.
+    pub sequence_parallel: bool,
+    /// Ranks that share the sequence everywhere.
+    pub context_parallel: u64,
+    /// Ranks that share the experts.
+    pub expert_parallel: u64,
+}
+
+impl Sharding {
+    /// No sharding at all.
+    pub const NONE: Self = Self {
+        tensor_parallel: 1,
+        sequence_parallel: false,
+        context_parallel: 1,
+        expert_parallel: 1,
+    };
+
+    /// Sharded over `degree` tensor-parallel ranks, without sequence parallelism.
+    pub const fn tensor(degree: u64) -> Self {
+        Self { tensor_parallel: degree, ..Self::NONE }
+    }
+}
+
+/// In what circumstances a block does its work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Setting {
+    /// Batch and sequence.
+    pub sizes: Sizes,
+    /// How the operators are sharded.
+    pub sharding: Sharding,
+    /// Bytes of an element in the precision of the step.
+    pub compute_bytes: u64,
+    /// Whether the block is the first and takes data: no gradient leaves it.
+    pub takes_data: bool,
+}
+
+/// The axis of the mesh that an exchange runs along.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Axis {
+    /// Tensor parallelism.
+    Tensor,
+    /// Context parallelism.
+    Context,
+    /// Expert parallelism.
+    Expert,
+}
+
+/// A part of a training step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Pass {
+    /// From data to loss.
+    Forward,
+    /// Gradients of activations.
+    InputGrad,
+    /// Gradients of parameters.
+    WeightGrad,
+}
+
+/// The shape of a kernel, on one rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kernel {
+    /// `batch` products of `[m, k]` by `[k, n]`.
+    MatMul {
+        /// How many.
+        batch: u64,
+        /// Rows.
+        m: u64,
+        /// Columns.
+        n: u64,
+        /// What is summed over.
+        k: u64,
+    },
+    /// Fused attention; its backward where the pass is [`Pass::InputGrad`].
+    Attention(AttentionShape),
+    /// Elementwise work, reductions and copies, bound by memory.
+    Memory,
+}
+
+/// The shape of a fused attention, on one rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AttentionShape {
+    /// Sequences.
+    pub batch: u64,
+    /// Query heads.
+    pub heads: u64,
+    /// Key and value heads.
+    pub kv_heads: u64,
+    /// Queries of each head.
+    pub queries: u64,
+    /// Keys that there are for each query.
+    pub context: u64,
+    /// Features of a query and a key.
+    pub head_dim: u64,
+    /// Features of a value.
+    pub value_head_dim: u64,
+    /// Which keys a query looks at.
+    pub mask: AttentionMask,
+}
+
+impl AttentionShape {
+    /// Share of query-key pairs that the mask leaves.
+    pub fn visible_fraction(&self) -> f64 {
+        let s = self.context as f64;
+        match self.mask {
+            AttentionMask::Full => 1.0,
+            AttentionMask::SlidingWindow { window } if (window as f64) < s => {
+                let w = window as f64;
+                (s * w - w * (w - 1.0) / 2.0) / (s * s)
+            }
+            AttentionMask::Causal | AttentionMask::SlidingWindow { .. } => (s + 1.0) / (2.0 * s),
+        }
+    }
+
+    /// FLOPs of the two products of a forward over all pairs, masked or not.
+    pub fn full_flops(&self) -> Flops {
+        let pairs =
+            self.batch as f64 * self.heads as f64 * self.queries as f64 * self.context as f64;
+        Flops::new(2.0 * pairs * (self.head_dim + self.value_head_dim) as f64)
+    }
+}
+
+/// A kernel of one pass, on one rank.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct KernelWork {
+    /// The operator that it belongs to; the first of those that share one product.
+    pub op: OpId,
+    /// In which pass it runs.
+    pub pass: Pass,
+    /// Its shape.
+    pub kernel: Kernel,
+    /// Operations that it executes; zero for [`Kernel::Memory`].
+    pub flops: Flops,
+    /// Bytes that it reads.
+    pub read: Bytes,
+    /// Bytes that it writes.
+    pub written: Bytes,
+}
+
+/// A collective of one pass.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Exchange {
+    /// The operator that waits for it.
+    pub op: OpId,
+    /// In which pass it runs.
+    pub pass: Pass,
+    /// Along which axis.
+    pub axis: Axis,
+    /// What is done.
+    pub collective: Collective,
+    /// The size of the whole buffer, as [`Collective`] counts it.
+    pub bytes: Bytes,
+}
+
+/// What of a tensor is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SavedPart {
+    /// The tensor itself.
+    Value,
+    /// A mask of one byte an element.
+    Mask,
+    /// Statistics of its rows, or indices: small beside the tensor.
+    Statistics,
+}
+
+/// Something kept from forward to backward, on one rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Saved {
+    /// The operator that made it.
+    pub op: OpId,
+    /// What of it is kept.
+    pub part: SavedPart,
+    /// Its size.
+    pub bytes: Bytes,
+    /// Whether selective recompute drops it.
+    pub selective: bool,
+    /// Whether it came into the block from outside.
+    pub block_input: bool,
+}
+
+/// Which activations are computed again in backward.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    serde::Serialize,
+    serde::Deserialize,
+    schemars::JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Recompute {
+    /// None: all that backward needs is kept.
+    #[default]
+    None,
+    /// What is cheap to compute for the bytes it takes: unfused attention scores, norms, activation
+    /// functions.
+    Selective,
+    /// All but the input of each block.
+    Full,
+}
+
+impl Recompute {
+    /// All policies.
+    pub const ALL: [Self; 3] = [Self::None, Self::Selective, Self::Full];
+}
+
+impl std::fmt::Display for Recompute {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Self::None => "none",
+            Self::Selective => "selective",
+            Self::Full => "full",
+        })
+    }
+}
+
+/// Parameters that a rank holds of a block, in elements.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LocalParameters {
+    /// Those that every data-parallel rank has.
+    pub dense: u64,
+    /// Those of experts, which expert parallelism shards.
+    pub expert: u64,
+    /// Those that are tied to another block's; held here too where that block is elsewhere.
+    pub tied: u64,
+    /// Among `dense`, those whose gradients sequence parallelism leaves as summands over the
+    /// tensor-parallel ranks.
+    pub partial_gradients: u64,
+}
+
+/// All that a block does in a micro-batch, on one rank.
+#[derive(Clone, Debug)]
+pub struct BlockWork {
+    /// Kernels of all passes.
+    pub kernels: Vec<KernelWork>,
+    /// Collectives of all passes.
+    pub exchanges: Vec<Exchange>,
+    /// What forward keeps for backward when nothing is recomputed.
+    pub saved: Vec<Saved>,
+    /// Parameters held.
+    pub parameters: LocalParameters,
+    /// What leaves the block: the message to the next pipeline stage.
+    pub output: Bytes,
+    /// Operators that selective recompute runs again.
+    pub selective: BTreeSet<OpId>,
+}
+
+impl BlockWork {
+    /// Bytes kept from forward to backward under a policy.
+    pub fn saved_bytes(&self, recompute: Recompute) -> Bytes {
+        self.saved
+            .iter()
+            .filter(|saved| match recompute {
+                Recompute::None => true,
+                Recompute::Selective => !saved.selective,
+                Recompute::Full => saved.block_input,
+            })
+            .map(|saved| saved.bytes)
+            .sum()
+    }
+
+    /// Whether `op` runs again in backward under a policy.
+    pub fn is_recomputed(&self, op: OpId, recompute: Recompute) -> bool {
+        match recompute {
+            Recompute::None => false,
+            Recompute::Selective => self.selective.contains(&op),
+            Recompute::Full => true,
+        }
+    }
+}

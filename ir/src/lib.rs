@@ -5,5 +5,7 @@
 
 pub mod collective;
 pub mod graph;
+pub mod layout;
 pub mod model;
+pub mod schedule;
 pub mod units;

@@ -1,1 +1,11 @@
 //! What an operator, a byte and a message cost.
+//!
+//! [`Device`] times kernels on one GPU, [`Network`] times messages between several. Both are made
+//! once from a checked [`ir::cluster::Cluster`] and are pure from then on.
+
+pub mod clusters;
+pub mod collectives;
+pub mod kernels;
+
+pub use collectives::{Collective, Group, Network, volume_per_rank};
+pub use kernels::{AttentionShape, Bound, Device, MatmulFormat, MatmulShape, Timing};

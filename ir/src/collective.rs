@@ -24,6 +24,30 @@ pub enum Collective {
     SendReceive,
 }
 
+impl Collective {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::AllReduce,
+        Self::AllGather,
+        Self::ReduceScatter,
+        Self::AllToAll,
+        Self::Broadcast,
+        Self::SendReceive,
+    ];
+
+    /// Its name in tables of measurements.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::AllReduce => "all_reduce",
+            Self::AllGather => "all_gather",
+            Self::ReduceScatter => "reduce_scatter",
+            Self::AllToAll => "alltoall",
+            Self::Broadcast => "broadcast",
+            Self::SendReceive => "send_receive",
+        }
+    }
+}
+
 impl fmt::Display for Collective {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {

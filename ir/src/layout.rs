@@ -110,10 +110,8 @@ pub struct LayoutSpec {
 
 impl fmt::Display for LayoutSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut text = format!("tp{}", self.tensor_parallel);
-        if self.sequence_parallel {
-            text.push_str("-sp");
-        }
+        let sequence = if self.sequence_parallel { "-sp" } else { "" };
+        write!(f, "tp{}{sequence}", self.tensor_parallel)?;
         for (name, degree) in [
             ("cp", self.context_parallel),
             ("ep", self.expert_parallel),
@@ -121,11 +119,10 @@ impl fmt::Display for LayoutSpec {
             ("vpp", self.virtual_stages),
         ] {
             if degree > 1 || name == "pp" {
-                text.push_str(&format!("-{name}{degree}"));
+                write!(f, "-{name}{degree}")?;
             }
         }
-        text.push_str(&format!("-dp{}", self.data_parallel));
-        f.pad(&text)
+        write!(f, "-dp{}", self.data_parallel)
     }
 }
 
@@ -291,7 +288,11 @@ impl Limits {
                 return Err(not_divisible(what, *size));
             }
         }
-        match self.kv_heads.iter().find(|size| **size % degree != 0 && degree % **size != 0) {
+        match self
+            .kv_heads
+            .iter()
+            .find(|size| **size % degree != 0 && !degree.is_multiple_of(**size))
+        {
             Some(size) => Err(not_divisible("key-value heads", *size)),
             None => Ok(()),
         }
@@ -323,7 +324,7 @@ impl Limits {
         }
         let pieces = if context > 1 { 2 * context } else { 1 };
         let pieces = if sequence_parallel { pieces * tensor } else { pieces };
-        if self.sequence_length % pieces == 0 {
+        if self.sequence_length.is_multiple_of(pieces) {
             Ok(())
         } else {
             Err(LayoutError::NotDivisible {
@@ -354,7 +355,7 @@ impl Limits {
                 works: largest_divisor(*size, expert),
             });
         }
-        if context_data % expert != 0 {
+        if !context_data.is_multiple_of(expert) {
             return Err(LayoutError::NotDivisible {
                 what: "context x data parallel ranks",
                 size: context_data,
@@ -461,7 +462,7 @@ impl Limits {
 /// The largest divisor of `size` that is at most `degree`.
 fn largest_divisor(size: u64, degree: u64) -> u64 {
     let most = degree.min(size).min(1 << 16);
-    (1..=most).rev().find(|divisor| size % divisor == 0).unwrap_or(1)
+    (1..=most).rev().find(|divisor| size.is_multiple_of(*divisor)).unwrap_or(1)
 }
 
 /// Why a layout is not possible.

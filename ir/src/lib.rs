@@ -3,6 +3,7 @@
 //! Everything here is a value. Nothing here knows costs, time or files: those belong to
 //! `cost-models`, `simulator` and the two commands.
 
+pub mod cluster;
 pub mod collective;
 pub mod graph;
 pub mod layout;

@@ -1,0 +1,47 @@
+//! The clusters that ship: data-sheet numbers, each with its source.
+
+use ir::cluster::Cluster;
+
+/// Names and JSON texts, by generation.
+const PRESETS: &[(&str, &str)] = &[
+    ("v100-16gb", include_str!("../clusters/v100-16gb.json")),
+    ("v100", include_str!("../clusters/v100.json")),
+    ("a100-40gb", include_str!("../clusters/a100-40gb.json")),
+    ("a100", include_str!("../clusters/a100.json")),
+    ("a100-pcie", include_str!("../clusters/a100-pcie.json")),
+    ("a800", include_str!("../clusters/a800.json")),
+    ("h100", include_str!("../clusters/h100.json")),
+    ("h100-pcie", include_str!("../clusters/h100-pcie.json")),
+    ("h800", include_str!("../clusters/h800.json")),
+    ("h200", include_str!("../clusters/h200.json")),
+    ("gh200", include_str!("../clusters/gh200.json")),
+    ("b200", include_str!("../clusters/b200.json")),
+    ("b300", include_str!("../clusters/b300.json")),
+    ("gb200-nvl72", include_str!("../clusters/gb200-nvl72.json")),
+    ("gb300-nvl72", include_str!("../clusters/gb300-nvl72.json")),
+    ("mi250x", include_str!("../clusters/mi250x.json")),
+    ("mi300x", include_str!("../clusters/mi300x.json")),
+    ("mi325x", include_str!("../clusters/mi325x.json")),
+    ("mi355x", include_str!("../clusters/mi355x.json")),
+    ("l4", include_str!("../clusters/l4.json")),
+    ("l40s", include_str!("../clusters/l40s.json")),
+    ("rtx-4090", include_str!("../clusters/rtx-4090.json")),
+    ("tpu-v4", include_str!("../clusters/tpu-v4.json")),
+    ("tpu-v5e", include_str!("../clusters/tpu-v5e.json")),
+    ("tpu-v5p", include_str!("../clusters/tpu-v5p.json")),
+    ("tpu-v6e", include_str!("../clusters/tpu-v6e.json")),
+    ("trainium2", include_str!("../clusters/trainium2.json")),
+    ("gaudi2", include_str!("../clusters/gaudi2.json")),
+    ("gaudi3", include_str!("../clusters/gaudi3.json")),
+];
+
+/// The presets' names, older generations first.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    PRESETS.iter().map(|(name, _)| *name)
+}
+
+/// The preset called `name`.
+pub fn preset(name: &str) -> Option<Cluster> {
+    let (_, text) = PRESETS.iter().find(|(known, _)| *known == name)?;
+    Some(Cluster::from_json(text).expect("presets are valid; a test reads each"))
+}

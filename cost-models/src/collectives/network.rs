@@ -1,0 +1,194 @@
+//! A cluster's network, ready to time messages.
+
+use ir::cluster::{Architecture, Cluster};
+use ir::units::{Bytes, Seconds};
+
+use super::curves::CollectiveRates;
+use super::{Collective, Group, volume_factor};
+
+/// Time to start a collective and meet the other ranks, beyond its steps.
+///
+/// The smallest two-rank collectives on A100, H100 and B200 take 5 to 8 us (NCCL, see the fitted
+/// data); a step of small data over NVLink is about 1 us of it.
+const START_SECONDS: f64 = 5e-6;
+
+/// Share of a NIC's bandwidth that collectives over whole nodes reach.
+///
+/// All-reduce over 4 nodes in stas00/ml-engineering, network: H200, 365 of 400 GB/s a node; B200,
+/// 382 of 400.
+const NETWORK_EFFICIENCY: f64 = 0.92;
+
+/// The network of a cluster: what a message costs between any of its ranks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Network {
+    levels: Vec<Level>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Level {
+    /// Ranks in one domain.
+    ranks: u32,
+    /// Bytes per second that one rank sends in a large collective.
+    bandwidth: f64,
+    /// Seconds for a step of small data.
+    latency: f64,
+    rates: Option<CollectiveRates>,
+}
+
+/// A group's share in one level that it crosses.
+struct Crossing<'a> {
+    level: &'a Level,
+    /// Members within a domain of the level below.
+    below: u32,
+    /// Members within a domain of this level.
+    members: u32,
+}
+
+impl Network {
+    /// The network of `cluster`.
+    pub fn new(cluster: &Cluster) -> Self {
+        let levels = cluster.levels.iter().enumerate().map(|(index, level)| {
+            let within_node = index == 0 && level.ranks.is_some();
+            let efficiency = if within_node {
+                scale_up_efficiency(cluster.gpu.architecture)
+            } else {
+                NETWORK_EFFICIENCY
+            };
+            Level {
+                ranks: level.ranks.unwrap_or(u32::MAX),
+                bandwidth: level.bandwidth.get() * efficiency,
+                latency: level.latency.get(),
+                rates: level.collective_rates.as_deref().and_then(CollectiveRates::named),
+            }
+        });
+        Self { levels: levels.collect() }
+    }
+
+    /// Time of a collective on a whole buffer of `bytes`.
+    ///
+    /// Within one domain: the fitted curve where there is one, else
+    ///
+    /// ```text
+    /// t = start + steps alpha + v S / W
+    /// ```
+    ///
+    /// Across domains, n ranks, n0 of them within each: the slowest level sets the pace, as in a
+    /// pipelined ring through all ranks or a hierarchical algorithm with large messages, and all
+    /// n0 NICs of the group's ranks in a domain carry it. Latencies add up.
+    ///
+    /// ```text
+    /// t = max(t_within(n0, S), v S / (n0 W_nic)) + steps alpha
+    /// all-to-all: each rank's own NIC carries the (n - n0) / n of its buffer that leave
+    /// ```
+    ///
+    /// with v the [`volume_factor`]. All-reduce takes the smaller latency of ring and double
+    /// tree. Zero for one rank or no bytes.
+    ///
+    /// # Source
+    ///
+    /// Thakur, Rabenseifner and Gropp 2005 for the ring; NCCL's `src/graph/tuning.cc` for the
+    /// latency of rings and trees over nodes and for the bandwidth of a node's NICs together.
+    ///
+    /// # Assumes
+    ///
+    /// Each GPU has its own NIC, and the network beyond does not block.
+    pub fn time(&self, kind: Collective, group: Group, bytes: Bytes) -> Seconds {
+        if group.size < 2 || bytes == Bytes::ZERO {
+            return Seconds::ZERO;
+        }
+        let crossings = self.crossings(group);
+        let size = bytes.as_f64();
+        let seconds = match crossings.as_slice() {
+            [] => 0.0,
+            [only] if only.below == 1 => only.level.flat(kind, group.size, size),
+            many => hierarchical(kind, group.size, size, many),
+        };
+        Seconds::new(seconds)
+    }
+
+    /// The levels at which the group has ranks in different domains of the level below.
+    fn crossings(&self, group: Group) -> Vec<Crossing<'_>> {
+        let mut below = 1;
+        let mut crossings = Vec::with_capacity(self.levels.len());
+        for level in &self.levels {
+            let members = group.members_within(level.ranks);
+            if members > below {
+                crossings.push(Crossing { level, below, members });
+                below = members;
+            }
+        }
+        crossings
+    }
+}
+
+impl Level {
+    /// Seconds for `num_ranks` ranks that all lie within one domain, each in its own below.
+    fn flat(&self, kind: Collective, num_ranks: u32, bytes: f64) -> f64 {
+        if let Some(rates) = &self.rates
+            && let Some(seconds) = rates.seconds(kind, num_ranks, bytes)
+        {
+            return seconds;
+        }
+        let transfer = volume_factor(kind, num_ranks) * bytes / self.bandwidth;
+        START_SECONDS + flat_steps(kind, num_ranks) * self.latency + transfer
+    }
+}
+
+/// Steps of a collective among equals: ring or, for all-reduce, the double tree if that is fewer.
+fn flat_steps(kind: Collective, num_ranks: u32) -> f64 {
+    let n = f64::from(num_ranks);
+    match kind {
+        Collective::AllReduce => 2.0 * (n - 1.0).min(n.log2().ceil()),
+        Collective::AllGather | Collective::ReduceScatter => n - 1.0,
+        Collective::Broadcast => n.log2().ceil(),
+        // All pairs exchange at once.
+        Collective::AllToAll | Collective::SendReceive => 1.0,
+    }
+}
+
+fn hierarchical(kind: Collective, num_ranks: u32, bytes: f64, crossings: &[Crossing<'_>]) -> f64 {
+    let n = f64::from(num_ranks);
+    let mut slowest = 0.0_f64;
+    let mut latency = START_SECONDS;
+    for crossing in crossings {
+        let level = crossing.level;
+        let members = f64::from(crossing.members);
+        let below = f64::from(crossing.below);
+        if crossing.below == 1 && crossing.members > 1 {
+            let within = if kind == Collective::AllToAll { bytes * members / n } else { bytes };
+            slowest = slowest.max(level.flat(kind, crossing.members, within));
+            continue;
+        }
+        let transfer = match kind {
+            Collective::AllToAll => bytes * (members - below) / n / level.bandwidth,
+            _ => volume_factor(kind, num_ranks) * bytes / (below * level.bandwidth),
+        };
+        slowest = slowest.max(transfer);
+        latency += flat_steps(kind, crossing.members.div_ceil(crossing.below)) * level.latency;
+    }
+    slowest + latency
+}
+
+/// Share of the scale-up link that large collectives reach, where no curve was fitted.
+///
+/// | family | share | source |
+/// |---|---|---|
+/// | Volta | 0.85 | DGX-1 NCCL all-reduce, about 130 of 150 GB/s (NVIDIA, NCCL 2 results) |
+/// | Ampere | 0.78 | 234 of 300 GB/s (stas00/ml-engineering, network) |
+/// | Hopper | 0.81 | ring, 365 of 450 GB/s (the same) |
+/// | Blackwell | 0.75 | ring, 680 of 900 GB/s (the same) |
+/// | Ada | 0.75 | PCIe, protocol overhead and shared switches; assumed |
+/// | CDNA | 0.70 | MI300X RCCL all-reduce, about 310 of 448 GB/s; assumed for the others |
+/// | TPU, Trainium | 0.80 | assumed |
+/// | Gaudi | 0.95 | Gaudi2 all-reduce near 250 of 262 GB/s (Intel, HCCL results) |
+fn scale_up_efficiency(architecture: Architecture) -> f64 {
+    match architecture {
+        Architecture::Volta => 0.85,
+        Architecture::Ampere => 0.78,
+        Architecture::Hopper => 0.81,
+        Architecture::Blackwell | Architecture::Ada => 0.75,
+        Architecture::Cdna2 | Architecture::Cdna3 | Architecture::Cdna4 => 0.70,
+        Architecture::Tpu | Architecture::Trainium => 0.80,
+        Architecture::Gaudi => 0.95,
+    }
+}

@@ -1,0 +1,80 @@
+//! Time of kernels on one GPU: matrix products, attention, and what memory bandwidth bounds.
+
+mod attention;
+mod matmul;
+mod memory;
+
+pub use attention::AttentionShape;
+pub use matmul::{MatmulFormat, MatmulShape};
+
+use ir::cluster::{Gpu, Precision};
+use ir::units::{Bytes, Seconds};
+
+/// What holds a kernel back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Bound {
+    /// The tensor cores.
+    Compute,
+    /// The memory's bandwidth.
+    Memory,
+    /// Starting and ending the kernel.
+    Launch,
+}
+
+/// A kernel's time, and what bounds it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Timing {
+    /// From start to end.
+    pub time: Seconds,
+    /// The largest of its parts.
+    pub bound: Bound,
+}
+
+/// One GPU, ready to time kernels.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Device {
+    matmul: matmul::Rates,
+    attention: attention::Rates,
+    memory: memory::Rates,
+}
+
+impl Device {
+    /// The kernels of `gpu`, fitted where its `kernel_rates` name a fit, else scaled.
+    pub fn new(gpu: &Gpu) -> Self {
+        Self {
+            matmul: matmul::Rates::new(gpu),
+            attention: attention::Rates::new(gpu),
+            memory: memory::Rates::new(gpu),
+        }
+    }
+
+    /// Time of `batch` products `C[m, n] = A[m, k] B[k, n]` in one kernel.
+    pub fn matmul(&self, format: impl Into<MatmulFormat>, shape: MatmulShape) -> Seconds {
+        self.matmul.time(format.into(), shape).time
+    }
+
+    /// As [`Self::matmul`], with what bounds it.
+    pub fn matmul_timing(&self, format: impl Into<MatmulFormat>, shape: MatmulShape) -> Timing {
+        self.matmul.time(format.into(), shape)
+    }
+
+    /// Time of a fused attention's forward pass.
+    pub fn attention_forward(&self, precision: Precision, shape: AttentionShape) -> Seconds {
+        self.attention.forward(precision, shape).time
+    }
+
+    /// Time of a fused attention's backward pass, which computes the scores again.
+    pub fn attention_backward(&self, precision: Precision, shape: AttentionShape) -> Seconds {
+        self.attention.backward(precision, shape).time
+    }
+
+    /// Time of a kernel that only moves data: `bytes` read and written together.
+    pub fn memory_bound(&self, bytes: Bytes) -> Seconds {
+        self.memory.time(bytes)
+    }
+
+    /// The least time of any kernel.
+    pub fn launch_floor(&self) -> Seconds {
+        self.memory.launch_floor()
+    }
+}

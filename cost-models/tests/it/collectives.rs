@@ -1,0 +1,72 @@
+//! Laws and textbook values of collectives.
+
+use cost_models::clusters::preset;
+use cost_models::{Collective, Group, Network, volume_per_rank};
+use ir::units::Bytes;
+use proptest::prelude::*;
+
+fn kinds() -> impl Strategy<Value = Collective> {
+    prop::sample::select(Collective::ALL.to_vec())
+}
+
+fn networks() -> impl Strategy<Value = Network> {
+    prop::sample::select(vec!["h100", "a100", "gb200-nvl72", "h800", "gh200", "tpu-v5p", "l4"])
+        .prop_map(|name| Network::new(&preset(name).unwrap()))
+}
+
+#[test]
+fn volumes_are_those_of_the_textbook() {
+    let size = Bytes::new(800);
+    let volume = |kind| volume_per_rank(kind, 8, size).get();
+    assert_eq!(volume(Collective::AllReduce), 1400);
+    assert_eq!(volume(Collective::AllGather), 700);
+    assert_eq!(volume(Collective::ReduceScatter), 700);
+    assert_eq!(volume(Collective::AllToAll), 700);
+    assert_eq!(volume(Collective::Broadcast), 800);
+    assert_eq!(volume(Collective::SendReceive), 800);
+    for kind in Collective::ALL {
+        assert_eq!(volume_per_rank(kind, 1, size), Bytes::ZERO);
+    }
+}
+
+proptest! {
+    #[test]
+    fn one_rank_costs_nothing(
+        kind in kinds(), network in networks(), stride in 1u32..100, bytes in 0u64..1 << 40,
+    ) {
+        prop_assert_eq!(network.time(kind, Group { size: 1, stride }, Bytes::new(bytes)).get(), 0.0);
+    }
+
+    #[test]
+    fn more_bytes_never_take_less_time(
+        kind in kinds(), network in networks(), size in 2u32..600, stride in 1u32..100,
+        log_bytes in 0.0..34f64, factor in 1.0..4f64,
+    ) {
+        let group = Group { size, stride };
+        let bytes = log_bytes.exp2();
+        let less = network.time(kind, group, Bytes::from_f64(bytes));
+        let more = network.time(kind, group, Bytes::from_f64(bytes * factor));
+        prop_assert!(more.get() >= less.get() * (1.0 - 1e-12), "{less} then {more}");
+    }
+
+    /// The model without fitted curves: an all-reduce is a reduce-scatter and an all-gather.
+    #[test]
+    fn a_large_all_reduce_is_a_reduce_scatter_and_an_all_gather(size in 2u32..64, stride in 1u32..9) {
+        let network = Network::new(&preset("h800").unwrap());
+        let group = Group { size, stride };
+        let time = |kind| network.time(kind, group, Bytes::new(8 << 30)).get();
+        let both = time(Collective::ReduceScatter) + time(Collective::AllGather);
+        let ratio = time(Collective::AllReduce) / both;
+        prop_assert!((0.99..1.01).contains(&ratio), "{ratio}");
+    }
+
+    /// Leaving the node is never faster.
+    #[test]
+    fn a_wider_stride_never_takes_less_time(kind in kinds(), size in 2u32..9, log_bytes in 20u32..32) {
+        let network = Network::new(&preset("h800").unwrap());
+        let bytes = Bytes::new(1 << log_bytes);
+        let near = network.time(kind, Group { size, stride: 1 }, bytes);
+        let far = network.time(kind, Group { size, stride: 8 }, bytes);
+        prop_assert!(far.get() >= near.get(), "{near} near, {far} far");
+    }
+}

@@ -3,9 +3,14 @@
 //! [`Device`] times kernels on one GPU, [`Network`] times messages between several. Both are made
 //! once from a checked [`ir::cluster::Cluster`] and are pure from then on.
 
+pub mod block;
 pub mod clusters;
 pub mod collectives;
+pub mod hardware;
 pub mod kernels;
+pub mod states;
 
 pub use collectives::{Collective, Group, Network, volume_per_rank};
+pub use hardware::Hardware;
+pub use ir::cluster::Precision;
 pub use kernels::{AttentionShape, Bound, Device, MatmulFormat, MatmulShape, Timing};

@@ -134,6 +134,16 @@ impl Precision {
         }
     }
 
+    /// The precision in which a step keeps its activations: itself, or bf16 for 8-bit formats, which
+    /// only linear layers use.
+    #[must_use]
+    pub const fn activation(self) -> Self {
+        match self {
+            Self::Fp8 => Self::Bf16,
+            other => other,
+        }
+    }
+
     /// The name in JSON and flags.
     pub const fn name(self) -> &'static str {
         match self {

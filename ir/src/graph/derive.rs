@@ -33,6 +33,11 @@ impl Block {
                         .bytes(*id, placement::residual(&self.op(*id).output, setting.sharding))
                 })
                 .sum(),
+            largest_tensor: self
+                .nodes()
+                .map(|node| derivation.output_bytes(node.id))
+                .max()
+                .unwrap_or(Bytes::ZERO),
             selective: self
                 .nodes()
                 .filter(|node| node.op.recomputable != Recomputable::No)

@@ -264,6 +264,8 @@ pub struct BlockWork {
     pub parameters: LocalParameters,
     /// What leaves the block: the message to the next pipeline stage.
     pub output: Bytes,
+    /// The largest tensor that an operator puts out.
+    pub largest_tensor: Bytes,
     /// Operators that selective recompute runs again.
     pub selective: BTreeSet<OpId>,
 }

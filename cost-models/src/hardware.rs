@@ -1,0 +1,49 @@
+//! A cluster, ready to be asked for times.
+
+use ir::cluster::{Cluster, Precision};
+use ir::collective::Collective;
+use ir::units::{Bytes, FlopsPerSecond, Seconds};
+
+use crate::kernels::Device;
+use crate::{Group, Network};
+
+/// A device and a network, and the precision of linear layers.
+#[derive(Clone, Debug)]
+pub struct Hardware {
+    /// Kernels.
+    pub device: Device,
+    /// Collectives.
+    pub network: Network,
+    /// The precision of linear layers.
+    pub precision: Precision,
+    /// The rate of that precision by the data sheet.
+    pub peak: FlopsPerSecond,
+    /// What fits on a GPU.
+    pub memory: Bytes,
+    /// Ranks of the innermost network domain.
+    pub domain: u32,
+}
+
+impl Hardware {
+    /// The GPUs and links of `cluster`; `None` if they do not have `precision`.
+    pub fn new(cluster: &Cluster, precision: Precision) -> Option<Self> {
+        Some(Self {
+            device: Device::new(&cluster.gpu),
+            network: Network::new(cluster),
+            precision,
+            peak: *cluster.gpu.peak.get(&precision)?,
+            memory: cluster.gpu.memory,
+            domain: cluster.levels.first().and_then(|level| level.ranks).unwrap_or(u32::MAX),
+        })
+    }
+
+    /// Time for each rank of a chain to send `bytes` to the next: the hop that crosses the outermost
+    /// level is the slowest.
+    pub fn hop(&self, group: Group, bytes: Bytes) -> Seconds {
+        if group.size < 2 {
+            return Seconds::ZERO;
+        }
+        let ends = Group { size: 2, stride: group.stride * (group.size - 1) };
+        self.network.time(Collective::SendReceive, ends, bytes)
+    }
+}

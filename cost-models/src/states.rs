@@ -1,0 +1,151 @@
+//! Model states: parameters, gradients and optimizer state, and the time to update them.
+
+use ir::cluster::Precision;
+use ir::layout::ZeroStage;
+use ir::units::{Bytes, Seconds};
+use serde::{Deserialize, Serialize};
+
+use crate::kernels::Device;
+
+/// What updates the parameters.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Optimizer {
+    /// Adam with decoupled weight decay: two moments.
+    #[default]
+    AdamW,
+    /// Gradient descent with momentum: one.
+    Momentum,
+    /// Plain gradient descent: none.
+    Sgd,
+}
+
+impl Optimizer {
+    /// Bytes of moments for each parameter, kept in fp32.
+    const fn moment_bytes(self) -> u64 {
+        match self {
+            Self::AdamW => 8,
+            Self::Momentum => 4,
+            Self::Sgd => 0,
+        }
+    }
+}
+
+/// Bytes of model state for each parameter.
+///
+/// Mixed precision with Adam takes 2 + 2 + 12: 16-bit weights and gradients, and weights and two
+/// moments in fp32 (Rajbhandari et al. 2020, arXiv 1910.02054, section 3.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StateBytes {
+    /// The weights that kernels read.
+    pub parameter: u64,
+    /// Gradients.
+    pub gradient: u64,
+    /// Master weights and moments: `K`.
+    pub optimizer: u64,
+}
+
+impl StateBytes {
+    /// The bytes that precision and optimizer need. Training in fp32 keeps no second copy of the
+    /// weights. `fp32_gradients` accumulates in fp32, as Megatron-LM does.
+    pub fn new(precision: Precision, optimizer: Optimizer, fp32_gradients: bool) -> Self {
+        let parameter = precision.activation().compute_bytes();
+        let master = if parameter < 4 { 4 } else { 0 };
+        Self {
+            parameter,
+            gradient: if fp32_gradients { 4 } else { parameter },
+            optimizer: master + optimizer.moment_bytes(),
+        }
+    }
+}
+
+/// Model states on one rank.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ModelStates {
+    /// Weights.
+    pub parameters: Bytes,
+    /// Gradients.
+    pub gradients: Bytes,
+    /// Master weights and moments.
+    pub optimizer: Bytes,
+}
+
+impl ModelStates {
+    /// The states of `num_parameters` sharded over `shards` ranks.
+    ///
+    /// ```text
+    /// stage 0: (2 + 2 + K) N       stage 1: (2 + 2) N + K N / d
+    /// stage 2: 2 N + (2 + K) N / d stage 3: (2 + 2 + K) N / d
+    /// ```
+    ///
+    /// # Source
+    ///
+    /// Rajbhandari et al. 2020, *ZeRO* (arXiv 1910.02054), figure 1 and table 1.
+    pub fn new(num_parameters: u64, zero: ZeroStage, shards: u64, bytes: StateBytes) -> Self {
+        let held = |from: ZeroStage| {
+            if zero >= from { num_parameters.div_ceil(shards) } else { num_parameters }
+        };
+        Self {
+            parameters: Bytes::new(bytes.parameter) * held(ZeroStage::Parameters),
+            gradients: Bytes::new(bytes.gradient) * held(ZeroStage::Gradients),
+            optimizer: Bytes::new(bytes.optimizer) * held(ZeroStage::OptimizerState),
+        }
+    }
+
+    /// All of them.
+    pub fn total(&self) -> Bytes {
+        self.parameters + self.gradients + self.optimizer
+    }
+}
+
+impl std::ops::Add for ModelStates {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self {
+            parameters: self.parameters + other.parameters,
+            gradients: self.gradients + other.gradients,
+            optimizer: self.optimizer + other.optimizer,
+        }
+    }
+}
+
+/// Time to clip the gradients and update the parameters that a rank owns.
+///
+/// Memory-bound: gradients are read for their norm and read again for the update, optimizer state is
+/// read and written, and the 16-bit weights are written.
+pub fn optimizer_step(owned: u64, bytes: StateBytes, device: &Device) -> Seconds {
+    let norm = device.memory_bound(Bytes::new(owned * bytes.gradient));
+    let update =
+        owned * (bytes.gradient + 2 * bytes.optimizer.max(bytes.parameter) + bytes.parameter);
+    norm + device.memory_bound(Bytes::new(update))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIXED_ADAM: StateBytes = StateBytes { parameter: 2, gradient: 2, optimizer: 12 };
+
+    #[test]
+    fn mixed_precision_adam_takes_sixteen_bytes() {
+        assert_eq!(StateBytes::new(Precision::Bf16, Optimizer::AdamW, false), MIXED_ADAM);
+        let fp32 = StateBytes::new(Precision::Fp32, Optimizer::AdamW, false);
+        assert_eq!(fp32, StateBytes { parameter: 4, gradient: 4, optimizer: 8 });
+    }
+
+    /// Rajbhandari et al. 2020, figure 1: 7.5B parameters on 64 ranks, K = 12.
+    #[test]
+    fn zero_stages_take_what_their_figure_says() {
+        for (zero, gigabytes) in [
+            (ZeroStage::None, 120.0),
+            (ZeroStage::OptimizerState, 31.4),
+            (ZeroStage::Gradients, 16.6),
+            (ZeroStage::Parameters, 1.9),
+        ] {
+            let states = ModelStates::new(7_500_000_000, zero, 64, MIXED_ADAM);
+            assert!((states.total().as_f64() / 1e9 - gigabytes).abs() < 0.06, "{states:?}");
+        }
+    }
+}

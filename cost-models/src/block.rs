@@ -7,9 +7,9 @@ use ir::graph::{
 };
 use ir::units::{Bytes, Seconds};
 
+use crate::Group;
 use crate::hardware::Hardware;
 use crate::kernels::{AttentionShape, Bound, MatmulShape, Timing};
-use crate::Group;
 
 /// Where the groups of a sharded block lie among the ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -22,6 +22,6 @@ pub use builder::{BlockBuilder, Value};
 pub use op::{Activation, AttentionMask, NormKind, Op, OpKind, Parameter, Recomputable, Window2d};
 pub use tensor::{Dim, DimName, Element, Extent, Sizes, Tensor};
 pub use work::{
-    AttentionShape, Axis, BlockWork, Exchange, Kernel, KernelWork, LocalParameters, Pass,
-    Recompute, Saved, SavedPart, Setting, Sharding,
+    AttentionShape, Axis, BlockWork, Exchange, ForwardFlops, Kernel, KernelWork, LocalParameters,
+    Pass, Recompute, Saved, SavedPart, Setting, Sharding,
 };

@@ -293,3 +293,39 @@ impl BlockWork {
         }
     }
 }
+
+/// Operations of a forward pass over one sequence.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ForwardFlops {
+    /// With every query-key pair of a causal mask counted, as Megatron-LM and PaLM do. A sliding
+    /// window counts the pairs within it.
+    pub full: Flops,
+    /// With the pairs that the mask hides left out.
+    pub causal: Flops,
+}
+
+impl super::Graph {
+    /// Operations of a forward pass over one sequence of `sequence_length`, unsharded.
+    pub fn forward_flops(&self, sequence_length: u64) -> ForwardFlops {
+        let setting = Setting {
+            sizes: Sizes { micro_batch_size: 1, sequence_length },
+            sharding: Sharding::NONE,
+            compute_bytes: 2,
+            takes_data: false,
+        };
+        let mut flops = ForwardFlops::default();
+        for ((_, block), count) in self.classes().zip(self.class_counts()) {
+            for work in block.work(&setting).kernels.iter().filter(|k| k.pass == Pass::Forward) {
+                let full = match work.kernel {
+                    Kernel::Attention(shape) if shape.mask == AttentionMask::Causal => {
+                        shape.full_flops()
+                    }
+                    _ => work.flops,
+                };
+                flops.full += full * f64::from(count);
+                flops.causal += work.flops * f64::from(count);
+            }
+        }
+        flops
+    }
+}

@@ -1,0 +1,372 @@
+//! Time and memory of one layout with one assignment of blocks to stages.
+
+use cost_models::Group;
+use cost_models::block::PassTime;
+use cost_models::states::{ModelStates, StateBytes, optimizer_step};
+use ir::collective::Collective;
+use ir::layout::{LayoutSpec, ZeroStage};
+use ir::schedule::ScheduleKind;
+use ir::units::{Bytes, Seconds};
+use serde::{Deserialize, Serialize};
+
+use crate::pipeline::{self, StageTime};
+use crate::problem::Problem;
+use crate::stages::Stage;
+
+/// What CUDA, its libraries and NCCL hold on a GPU beside the allocator: 1113 MiB.
+///
+/// # Source
+///
+/// BigScience's notes on their V100 and A100 runs, which subtract this from nvidia-smi's figure.
+pub const CONTEXT: Bytes = Bytes::new(1113 << 20);
+
+/// What the caching allocator reserves beyond what is allocated: 4 %.
+///
+/// # Source
+///
+/// SimuMax's published runs on 8 B200: the mean of reserved over allocated, 200 ranks of 25 runs.
+pub const ALLOCATOR_SLACK: f64 = 0.04;
+
+/// Blocks whose gathered parameters a rank holds at once under ZeRO-3: the one that computes and the
+/// one that is fetched meanwhile (Zhao et al. 2023, *PyTorch FSDP*, arXiv 2304.11277, section 3.4).
+const GATHERED_BLOCKS: u64 = 2;
+
+/// Where a step's time goes, on the rank that bounds it. The parts add up to the step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Breakdown {
+    /// Kernels of forward and backward.
+    pub compute_seconds: f64,
+    /// Kernels and collectives that recompute runs again.
+    pub recompute_seconds: f64,
+    /// Tensor-parallel collectives that wait.
+    pub tensor_parallel_seconds: f64,
+    /// Context-parallel exchanges that wait.
+    pub context_parallel_seconds: f64,
+    /// Expert-parallel exchanges that wait.
+    pub expert_parallel_seconds: f64,
+    /// Messages between pipeline stages.
+    pub pipeline_messages_seconds: f64,
+    /// Waiting for other stages.
+    pub pipeline_bubble_seconds: f64,
+    /// Gradients and parameters of data parallelism, beyond what computation hides.
+    pub data_parallel_seconds: f64,
+    /// Gradient norm and update.
+    pub optimizer_seconds: f64,
+}
+
+impl Breakdown {
+    /// Each part with its name.
+    pub fn parts(&self) -> [(&'static str, f64); 9] {
+        [
+            ("compute", self.compute_seconds),
+            ("recompute", self.recompute_seconds),
+            ("tensor-parallel collectives, exposed", self.tensor_parallel_seconds),
+            ("context-parallel ring, exposed", self.context_parallel_seconds),
+            ("expert-parallel all-to-all", self.expert_parallel_seconds),
+            ("pipeline messages", self.pipeline_messages_seconds),
+            ("pipeline bubble", self.pipeline_bubble_seconds),
+            ("data parallelism, exposed", self.data_parallel_seconds),
+            ("optimizer", self.optimizer_seconds),
+        ]
+    }
+}
+
+/// Where memory goes, on the rank that needs most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MemoryUse {
+    /// Weights that kernels read.
+    pub parameters_bytes: Bytes,
+    /// Gradients.
+    pub gradients_bytes: Bytes,
+    /// Master weights and moments.
+    pub optimizer_bytes: Bytes,
+    /// Parameters and gradients that ZeRO-3 gathers for a while.
+    pub gathered_bytes: Bytes,
+    /// Kept from forward to backward, for the micro-batches in flight; logits included.
+    pub activations_bytes: Bytes,
+    /// Of the block that is computed again.
+    pub recompute_bytes: Bytes,
+    /// Gradients of activations in passing.
+    pub workspace_bytes: Bytes,
+    /// Messages between stages.
+    pub buffers_bytes: Bytes,
+    /// What the allocator reserves beyond.
+    pub allocator_bytes: Bytes,
+    /// CUDA and its libraries.
+    pub context_bytes: Bytes,
+}
+
+impl MemoryUse {
+    /// Each line with its name.
+    pub fn lines(&self) -> [(&'static str, Bytes); 10] {
+        [
+            ("parameters", self.parameters_bytes),
+            ("gradients", self.gradients_bytes),
+            ("optimizer state", self.optimizer_bytes),
+            ("gathered parameters", self.gathered_bytes),
+            ("activations", self.activations_bytes),
+            ("recomputed block", self.recompute_bytes),
+            ("workspace", self.workspace_bytes),
+            ("message buffers", self.buffers_bytes),
+            ("allocator slack", self.allocator_bytes),
+            ("CUDA context", self.context_bytes),
+        ]
+    }
+
+    /// All of it.
+    pub fn total(&self) -> Bytes {
+        self.lines().into_iter().map(|(_, bytes)| bytes).sum()
+    }
+}
+
+/// Time and memory of a layout.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Evaluation {
+    /// Time of a step.
+    pub step_time: Seconds,
+    /// Where it goes.
+    pub breakdown: Breakdown,
+    /// Memory of the rank that needs most.
+    pub memory: MemoryUse,
+    /// That rank's place in the pipeline.
+    pub fullest_stage: usize,
+}
+
+/// A layout about to be evaluated, with the groups that reduce its gradients.
+pub struct Evaluator<'a> {
+    problem: &'a Problem,
+    spec: LayoutSpec,
+    bytes: StateBytes,
+}
+
+/// What data parallelism adds to a rank.
+#[derive(Clone, Copy, Debug, Default)]
+struct DataParallel {
+    /// To each forward, beyond what it hides.
+    forward: f64,
+    /// To each backward.
+    backward: f64,
+    /// Once a step, after the last backward and before the next forward.
+    step: f64,
+}
+
+impl<'a> Evaluator<'a> {
+    /// For layouts of `problem`.
+    pub fn new(problem: &'a Problem, spec: LayoutSpec) -> Self {
+        Self { problem, spec, bytes: problem.training.state_bytes() }
+    }
+
+    /// Ranks that reduce gradients of dense parameters.
+    fn replicas(&self) -> u32 {
+        self.spec.context_parallel * self.spec.data_parallel
+    }
+
+    /// Ranks that share the states of an expert's parameters.
+    fn expert_shards(&self) -> u32 {
+        (self.spec.zero_shard / self.spec.expert_parallel).max(1)
+    }
+
+    /// Time of a step over `stages`, and where it goes.
+    pub fn time(&self, stages: &[Stage]) -> (Seconds, Breakdown) {
+        let LayoutSpec { schedule, virtual_stages: v, num_micro_batches: m, .. } = self.spec;
+        let data: Vec<DataParallel> =
+            stages.iter().map(|stage| self.data_parallel(stage)).collect();
+        let times: Vec<StageTime> = stages
+            .iter()
+            .zip(&data)
+            .map(|(stage, data)| StageTime {
+                forward: (stage.forward.total() + stage.receive_forward).get() + data.forward,
+                input_grad: (stage.input_grad.total()
+                    + stage.recompute.total()
+                    + stage.receive_backward)
+                    .get()
+                    + data.backward,
+                weight_grad: stage.weight_grad.total().get(),
+            })
+            .collect();
+        let pipeline = pipeline::step_time(schedule, &times, v, m);
+        let finish = (0..stages.len())
+            .map(|rank| {
+                pipeline - pipeline::drain_slack(schedule, &times, v, rank) + data[rank].step
+            })
+            .fold(pipeline, f64::max);
+        let optimizer = stages.iter().map(|stage| self.optimizer(stage).get()).fold(0.0, f64::max);
+        let slowest = (0..stages.len())
+            .max_by(|a, b| times[*a].total().total_cmp(&times[*b].total()).then(b.cmp(a)))
+            .unwrap_or(0);
+        let m = f64::from(m);
+        let stage = &stages[slowest];
+        let passes: PassTime =
+            [stage.forward, stage.input_grad, stage.weight_grad].into_iter().sum();
+        let messages = stage.receive_forward + stage.receive_backward;
+        let breakdown = Breakdown {
+            compute_seconds: m * passes.compute.get(),
+            recompute_seconds: m * stage.recompute.total().get(),
+            tensor_parallel_seconds: m * passes.tensor.get(),
+            context_parallel_seconds: m * passes.context.get(),
+            expert_parallel_seconds: m * passes.expert.get(),
+            pipeline_messages_seconds: m * messages.get(),
+            pipeline_bubble_seconds: pipeline - m * times[slowest].total(),
+            data_parallel_seconds: finish - pipeline
+                + m * (data[slowest].forward + data[slowest].backward),
+            optimizer_seconds: optimizer,
+        };
+        (Seconds::new(finish + optimizer), breakdown)
+    }
+
+    /// What data parallelism adds to `stage`, beyond what computation hides.
+    ///
+    /// Gradients are reduced block by block while the backward goes on, and parameters are gathered
+    /// block by block while the forward does: what is left is the last block's share, or what
+    /// exceeds the computation. ZeRO-0 and 1 reduce once a step, during the last micro-batch;
+    /// ZeRO-2 with each micro-batch, as its gradients are sharded; ZeRO-3 gathers in each forward
+    /// and each backward too.
+    fn data_parallel(&self, stage: &Stage) -> DataParallel {
+        let forward = stage.forward.total().get();
+        let backward =
+            (stage.input_grad.total() + stage.weight_grad.total() + stage.recompute.total()).get();
+        let blocks = f64::from(stage.num_blocks.max(1));
+        let exposed = |time: f64, beside: f64| {
+            if time == 0.0 {
+                0.0
+            } else {
+                (time / blocks).max(time - beside * (1.0 - 1.0 / blocks))
+            }
+        };
+        let gradients = |kind| self.over_replicas(kind, stage, self.bytes.gradient);
+        let parameters = self.over_replicas(Collective::AllGather, stage, self.bytes.parameter);
+        let mut data = DataParallel { step: self.small_reductions(stage), ..Default::default() };
+        match self.spec.zero_stage {
+            ZeroStage::None => {
+                data.step += exposed(gradients(Collective::AllReduce), backward);
+            }
+            ZeroStage::OptimizerState => {
+                data.step += exposed(gradients(Collective::ReduceScatter), backward);
+                data.step += exposed(parameters, forward);
+            }
+            ZeroStage::Gradients => {
+                data.backward += exposed(gradients(Collective::ReduceScatter), backward);
+                data.step += exposed(parameters, forward);
+            }
+            ZeroStage::Parameters => {
+                data.forward += exposed(parameters, forward);
+                let reduce = gradients(Collective::ReduceScatter);
+                data.backward += exposed(parameters + reduce, backward);
+            }
+        }
+        data
+    }
+
+    /// Time to run `kind` over the replicas of dense parameters and of experts; with hybrid sharding
+    /// over the shards, and for gradients an all-reduce of the shard over the replicas of it.
+    fn over_replicas(&self, kind: Collective, stage: &Stage, element: u64) -> f64 {
+        let LayoutSpec { tensor_parallel, expert_parallel, zero_shard, .. } = self.spec;
+        let time = |parameters: u64, replicas: u32, shards: u32, stride: u32| {
+            let bytes = Bytes::new(parameters * element);
+            let network = &self.problem.hardware.network;
+            let sharded = kind != Collective::AllReduce && shards < replicas;
+            if !sharded {
+                return network.time(kind, Group { size: replicas, stride }, bytes).get();
+            }
+            let within = network.time(kind, Group { size: shards, stride }, bytes).get();
+            if kind == Collective::AllGather {
+                return within;
+            }
+            let across = Group { size: replicas / shards, stride: stride * shards };
+            let shard = bytes.shard(shards.into());
+            within + network.time(Collective::AllReduce, across, shard).get()
+        };
+        let experts = time(
+            stage.expert,
+            (self.replicas() / expert_parallel).max(1),
+            self.expert_shards(),
+            tensor_parallel * expert_parallel,
+        );
+        time(stage.dense, self.replicas(), zero_shard, tensor_parallel) + experts
+    }
+
+    /// Reductions of tied weights between stages, and of norms over tensor-parallel ranks.
+    fn small_reductions(&self, stage: &Stage) -> f64 {
+        let LayoutSpec { tensor_parallel, pipeline_parallel, .. } = self.spec;
+        let network = &self.problem.hardware.network;
+        let tied = Bytes::new(stage.tied * self.bytes.gradient);
+        let stride = tensor_parallel * self.replicas() * pipeline_parallel.saturating_sub(1).max(1);
+        let partial = Bytes::new(stage.partial_gradients * self.bytes.gradient);
+        let tensor = Group { size: tensor_parallel, stride: 1 };
+        (network.time(Collective::AllReduce, Group { size: 2, stride }, tied)
+            + network.time(Collective::AllReduce, tensor, partial))
+        .get()
+    }
+
+    fn optimizer(&self, stage: &Stage) -> Seconds {
+        let sharded = self.spec.zero_stage >= ZeroStage::OptimizerState;
+        let owned = |parameters: u64, shards: u32| {
+            if sharded { parameters.div_ceil(shards.into()) } else { parameters }
+        };
+        let owned =
+            owned(stage.dense, self.spec.zero_shard) + owned(stage.expert, self.expert_shards());
+        optimizer_step(owned, self.bytes, &self.problem.hardware.device)
+    }
+
+    /// Memory of pipeline rank `rank`.
+    pub fn memory(&self, stage: &Stage, rank: usize) -> MemoryUse {
+        let LayoutSpec { schedule, zero_stage: zero, zero_shard, .. } = self.spec;
+        let [p, v, m] =
+            [self.spec.pipeline_parallel, self.spec.virtual_stages, self.spec.num_micro_batches]
+                .map(u64::from);
+        let states = ModelStates::new(stage.dense, zero, zero_shard.into(), self.bytes)
+            + ModelStates::new(stage.expert, zero, self.expert_shards().into(), self.bytes);
+        let gathered = if zero == ZeroStage::Parameters {
+            let (dense, expert) = stage.largest_block;
+            let gather = GATHERED_BLOCKS * self.bytes.parameter + self.bytes.gradient;
+            Bytes::new((dense + expert) * gather)
+        } else {
+            Bytes::ZERO
+        };
+        let chunks = schedule.peak_chunks_in_flight(rank as u64, p, v, m);
+        // The last block's backward follows its forward at once, unless all forwards come first.
+        let last = match schedule {
+            ScheduleKind::GPipe | ScheduleKind::LoopedBfs => m,
+            _ => 1,
+        };
+        let activations =
+            Bytes::new((stage.saved * chunks).get().div_ceil(v)) + stage.saved_by_last * last;
+        let mut memory = MemoryUse {
+            parameters_bytes: states.parameters,
+            gradients_bytes: states.gradients,
+            optimizer_bytes: states.optimizer,
+            gathered_bytes: gathered,
+            activations_bytes: activations,
+            recompute_bytes: stage.recompute_working_set,
+            // The gradient that comes in and the one that goes out.
+            workspace_bytes: stage.largest_tensor * 2,
+            // One message on its way in each direction, and one being used.
+            buffers_bytes: stage.message * 4,
+            ..MemoryUse::default()
+        };
+        memory.allocator_bytes = Bytes::from_f64(memory.total().as_f64() * ALLOCATOR_SLACK);
+        memory.context_bytes = CONTEXT;
+        memory
+    }
+
+    /// Memory of the rank that needs most, and which it is.
+    pub fn peak_memory(&self, stages: &[Stage]) -> (MemoryUse, usize) {
+        let mut fullest = (self.memory(&stages[0], 0), 0);
+        for (rank, stage) in stages.iter().enumerate().skip(1) {
+            let memory = self.memory(stage, rank);
+            if memory.total() > fullest.0.total() {
+                fullest = (memory, rank);
+            }
+        }
+        fullest
+    }
+
+    /// Time and memory together.
+    pub fn evaluate(&self, stages: &[Stage]) -> Evaluation {
+        let (step_time, breakdown) = self.time(stages);
+        let (memory, fullest_stage) = self.peak_memory(stages);
+        Evaluation { step_time, breakdown, memory, fullest_stage }
+    }
+}

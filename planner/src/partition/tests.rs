@@ -1,0 +1,87 @@
+//! The dynamic program against all partitions, and against an integer program.
+
+use good_lp::{Expression, Solution, SolverModel, constraint, microlp, variable, variables};
+use proptest::prelude::*;
+
+use super::partition;
+
+fn prefix_sums(times: &[f64]) -> Vec<f64> {
+    let sums = times.iter().scan(0.0, |sum, time| {
+        *sum += time;
+        Some(*sum)
+    });
+    std::iter::once(0.0).chain(sums).collect()
+}
+
+fn slowest(prefix: &[f64], ends: &[usize]) -> f64 {
+    let starts = std::iter::once(0).chain(ends.iter().copied());
+    starts.zip(ends).map(|(start, end)| prefix[*end] - prefix[start]).fold(0.0, f64::max)
+}
+
+/// The least bottleneck over every way to cut the chain.
+fn exhaustive(prefix: &[f64], num_stages: usize, most: usize) -> Option<f64> {
+    fn cut(prefix: &[f64], start: usize, stages: usize, most: usize) -> Option<f64> {
+        let num_blocks = prefix.len() - 1;
+        if stages == 1 {
+            return (num_blocks - start <= most).then(|| prefix[num_blocks] - prefix[start]);
+        }
+        (start + 1..=num_blocks - (stages - 1))
+            .filter(|end| end - start <= most)
+            .filter_map(|end| {
+                Some(cut(prefix, end, stages - 1, most)?.max(prefix[end] - prefix[start]))
+            })
+            .min_by(f64::total_cmp)
+    }
+    cut(prefix, 0, num_stages, most)
+}
+
+proptest! {
+    #[test]
+    fn the_program_finds_what_exhaustive_search_finds(
+        times in prop::collection::vec(1u32..100, 1..9),
+        num_stages in 1usize..5,
+        most in 1usize..9,
+    ) {
+        prop_assume!(num_stages <= times.len());
+        let times: Vec<f64> = times.into_iter().map(f64::from).collect();
+        let prefix = prefix_sums(&times);
+        let found = partition(&prefix, num_stages, |_, start, end| end - start <= most);
+        let expected = exhaustive(&prefix, num_stages, most);
+        prop_assert_eq!(found.as_deref().map(|ends| slowest(&prefix, ends)), expected);
+    }
+}
+
+/// One integer count of layers for each stage: blocks that are alike need no variable of their own.
+fn integer_program(layer: f64, head: f64, num_layers: u32, num_stages: usize) -> f64 {
+    let mut variables = variables!();
+    let bottleneck = variables.add(variable().min(0));
+    let counts = variables.add_vector(variable().integer().min(1), num_stages);
+    let total: Expression = counts.iter().sum();
+    let mut model = variables
+        .minimise(bottleneck)
+        .using(microlp)
+        .with(constraint!(total == f64::from(num_layers)));
+    for (stage, count) in counts.iter().enumerate() {
+        let head = if stage + 1 == num_stages { head } else { 0.0 };
+        model = model.with(constraint!(*count * layer + head <= bottleneck));
+    }
+    model.solve().unwrap().value(bottleneck)
+}
+
+#[test]
+fn the_program_agrees_with_an_integer_program() {
+    for (num_layers, num_stages, head) in [(32, 4, 2.5), (80, 8, 3.0), (126, 16, 1.75)] {
+        let mut times = vec![1.0; num_layers as usize];
+        times.push(head);
+        let prefix = prefix_sums(&times);
+        let ends = partition(&prefix, num_stages, |_, _, _| true).unwrap();
+        let expected = integer_program(1.0, head, num_layers, num_stages);
+        assert!((slowest(&prefix, &ends) - expected).abs() < 1e-6);
+    }
+}
+
+#[test]
+fn more_stages_than_blocks_do_not_fit() {
+    assert_eq!(partition(&[0.0, 1.0], 2, |_, _, _| true), None);
+    assert_eq!(partition(&[0.0, 1.0, 2.0], 2, |_, _, _| false), None);
+}

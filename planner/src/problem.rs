@@ -1,0 +1,242 @@
+//! What is to be laid out: a model, a batch, and the GPUs.
+
+use cost_models::block::{BlockCost, Groups};
+use cost_models::states::{Optimizer, StateBytes};
+use cost_models::{Group, Hardware};
+use ir::cluster::{Cluster, Precision};
+use ir::graph::{Graph, ParameterCounts, Recompute, Setting, Sharding, Sizes};
+use ir::layout::Limits;
+use ir::units::Flops;
+use serde::{Deserialize, Serialize};
+
+/// How the model is trained, apart from its layout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Training {
+    /// Tokens in a sequence.
+    pub sequence_length: u64,
+    /// Sequences in a step.
+    pub global_batch_size: u64,
+    /// Precision of linear layers.
+    pub precision: Precision,
+    /// What updates the parameters.
+    pub optimizer: Optimizer,
+    /// Whether gradients are accumulated in fp32.
+    pub fp32_gradients: bool,
+}
+
+impl Training {
+    /// Bytes of model state for each parameter.
+    pub fn state_bytes(&self) -> StateBytes {
+        StateBytes::new(self.precision, self.optimizer, self.fp32_gradients)
+    }
+
+    /// Bytes of an activation.
+    pub fn compute_bytes(&self) -> u64 {
+        self.precision.activation().compute_bytes()
+    }
+}
+
+/// A planning problem, ready to be searched.
+#[derive(Clone, Debug)]
+pub struct Problem {
+    /// The model's graph.
+    pub graph: Graph,
+    /// How it is trained.
+    pub training: Training,
+    /// What a layout must respect.
+    pub limits: Limits,
+    /// GPUs and links.
+    pub hardware: Hardware,
+    /// Operations of the model itself in one step: forward, and backward as twice that.
+    pub model_flops: Flops,
+}
+
+/// Why there is no problem to search.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProblemError {
+    /// Precision that the GPU does not have.
+    #[error("{gpu} has no `{precision}`; it has {known}")]
+    Precision {
+        /// The GPU.
+        gpu: String,
+        /// What was asked for.
+        precision: Precision,
+        /// What there is.
+        known: String,
+    },
+    /// A count of zero or beyond what can be planned.
+    #[error("{name} is {value}, but must be between 1 and {most}")]
+    OutOfRange {
+        /// Which.
+        name: &'static str,
+        /// Its value.
+        value: u64,
+        /// The most.
+        most: u64,
+    },
+    /// More blocks than the search can partition.
+    #[error("the model has {blocks} blocks in its chain; at most {most} can be partitioned")]
+    TooManyBlocks {
+        /// How many.
+        blocks: usize,
+        /// The most.
+        most: usize,
+    },
+}
+
+/// The most GPUs that are planned for: an order of magnitude beyond the largest clusters.
+pub const MOST_GPUS: u32 = 1 << 20;
+
+/// The longest sequence, in tokens.
+pub const LONGEST_SEQUENCE: u64 = 1 << 28;
+
+/// The most sequences in a step.
+pub const LARGEST_BATCH: u64 = 1 << 28;
+
+/// The longest chain of blocks: its partition takes time quadratic in its length.
+pub const MOST_BLOCKS: usize = 4096;
+
+impl Problem {
+    /// The problem of training `graph` on `num_gpus` of `cluster`.
+    ///
+    /// # Errors
+    ///
+    /// [`ProblemError`] where a number is out of range or the GPU lacks the precision.
+    pub fn new(
+        graph: Graph,
+        training: Training,
+        cluster: &Cluster,
+        num_gpus: u32,
+    ) -> Result<Self, ProblemError> {
+        for (name, value, most) in [
+            ("number of GPUs", num_gpus.into(), MOST_GPUS.into()),
+            ("sequence length", training.sequence_length, LONGEST_SEQUENCE),
+            ("global batch size", training.global_batch_size, LARGEST_BATCH),
+        ] {
+            if value == 0 || value > most {
+                return Err(ProblemError::OutOfRange { name, value, most });
+            }
+        }
+        if graph.num_blocks() > MOST_BLOCKS {
+            let blocks = graph.num_blocks();
+            return Err(ProblemError::TooManyBlocks { blocks, most: MOST_BLOCKS });
+        }
+        let hardware = Hardware::new(cluster, training.precision).ok_or_else(|| {
+            let known: Vec<&str> = cluster.gpu.peak.keys().map(|p| p.name()).collect();
+            ProblemError::Precision {
+                gpu: cluster.gpu.name.clone(),
+                precision: training.precision,
+                known: known.join(", "),
+            }
+        })?;
+        let Training { global_batch_size, sequence_length, .. } = training;
+        let limits = Limits::new(&graph, num_gpus, global_batch_size, sequence_length);
+        let sequence = graph.forward_flops(sequence_length).full;
+        let model_flops = sequence * (3.0 * global_batch_size as f64);
+        Ok(Self { graph, training, limits, hardware, model_flops })
+    }
+
+    /// Parameters of the model.
+    pub fn parameters(&self) -> ParameterCounts {
+        self.graph.parameter_counts()
+    }
+
+    /// The circumstances in which blocks of class `class` work.
+    pub fn setting(&self, shape: &ShapeKey, class: usize) -> Setting {
+        Setting {
+            sizes: Sizes {
+                micro_batch_size: shape.micro_batch_size.into(),
+                sequence_length: self.training.sequence_length,
+            },
+            sharding: shape.sharding(),
+            compute_bytes: self.training.compute_bytes(),
+            takes_data: class == 0 && self.graph.chain()[0].count == 1,
+        }
+    }
+}
+
+/// How operators are sharded, and how much each takes at a time: all that the cost of a block depends
+/// on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ShapeKey {
+    /// Tensor-parallel ranks.
+    pub tensor_parallel: u32,
+    /// Whether they share the sequence too.
+    pub sequence_parallel: bool,
+    /// Context-parallel ranks.
+    pub context_parallel: u32,
+    /// Expert-parallel ranks.
+    pub expert_parallel: u32,
+    /// Sequences in a micro-batch.
+    pub micro_batch_size: u32,
+}
+
+impl ShapeKey {
+    /// How operators are sharded.
+    pub fn sharding(&self) -> Sharding {
+        Sharding {
+            tensor_parallel: self.tensor_parallel.into(),
+            sequence_parallel: self.sequence_parallel,
+            context_parallel: self.context_parallel.into(),
+            expert_parallel: self.expert_parallel.into(),
+        }
+    }
+
+    /// Where the groups lie: tensor fastest, then context and data, which experts share.
+    pub fn groups(&self) -> Groups {
+        let stride = self.tensor_parallel;
+        Groups {
+            tensor: Group { size: self.tensor_parallel, stride: 1 },
+            context: Group { size: self.context_parallel, stride },
+            expert: Group { size: self.expert_parallel, stride },
+        }
+    }
+}
+
+/// The costs of all block classes for one shard shape, and what follows for the chain.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    /// What it is.
+    pub key: ShapeKey,
+    /// Cost of each class.
+    pub costs: Vec<BlockCost>,
+    /// Time of forward, input and weight gradients of the first `i` blocks, with what each
+    /// [`Recompute`] policy adds; in seconds.
+    pub prefix: [Vec<f64>; 3],
+}
+
+impl Shape {
+    /// Costs every class of the problem's graph.
+    pub fn new(problem: &Problem, key: ShapeKey) -> Self {
+        let groups = key.groups();
+        let costs: Vec<BlockCost> = problem
+            .graph
+            .classes()
+            .map(|(class, block)| {
+                let setting = problem.setting(&key, class.0);
+                BlockCost::new(block, &setting, &groups, &problem.hardware)
+            })
+            .collect();
+        let prefix = Recompute::ALL.map(|recompute| {
+            let mut sum = 0.0;
+            let times: Vec<f64> = costs
+                .iter()
+                .map(|cost| (cost.forward.total() + cost.backward(recompute).total()).get())
+                .collect();
+            let mut prefix = vec![0.0];
+            prefix.extend(problem.graph.blocks().map(|class| {
+                sum += times[class.0];
+                sum
+            }));
+            prefix
+        });
+        Self { key, costs, prefix }
+    }
+
+    /// Time of all blocks for one micro-batch, in seconds.
+    pub fn total(&self, recompute: Recompute) -> f64 {
+        self.prefix[recompute as usize].last().copied().unwrap_or(0.0)
+    }
+}

@@ -1,0 +1,180 @@
+//! What each pipeline rank does for a micro-batch, given which blocks it has.
+
+use cost_models::Group;
+use cost_models::block::PassTime;
+use ir::graph::Recompute;
+use ir::units::{Bytes, Seconds};
+
+use crate::problem::{Problem, Shape};
+
+/// Totals over the blocks of one pipeline rank.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Stage {
+    /// Forward of a micro-batch.
+    pub forward: PassTime,
+    /// Gradients of activations.
+    pub input_grad: PassTime,
+    /// Gradients of parameters.
+    pub weight_grad: PassTime,
+    /// What is computed again in backward.
+    pub recompute: PassTime,
+    /// Messages received in forward.
+    pub receive_forward: Seconds,
+    /// Messages received in backward.
+    pub receive_backward: Seconds,
+    /// Parameters that every data-parallel rank has, tied copies included.
+    pub dense: u64,
+    /// Parameters of experts.
+    pub expert: u64,
+    /// Among `dense`, those tied to a block of another rank.
+    pub tied: u64,
+    /// Among `dense`, those whose gradients are summands over tensor-parallel ranks.
+    pub partial_gradients: u64,
+    /// Parameters of the largest block: dense and expert.
+    pub largest_block: (u64, u64),
+    /// Kept for backward of a micro-batch, the chain's last block left out.
+    pub saved: Bytes,
+    /// Kept by the chain's last block, if it is here.
+    pub saved_by_last: Bytes,
+    /// Kept by one block while it is computed again, at most.
+    pub recompute_working_set: Bytes,
+    /// The largest tensor of any operator.
+    pub largest_tensor: Bytes,
+    /// The largest message of any chunk.
+    pub message: Bytes,
+    /// Number of blocks.
+    pub num_blocks: u32,
+}
+
+/// The blocks `chunks[c]..chunks[c + 1]` go to pipeline rank `c mod p`.
+pub fn stages(
+    problem: &Problem,
+    chain: &ChainIndex,
+    shape: &Shape,
+    recompute: Recompute,
+    ends: &[usize],
+    pipeline: Group,
+) -> Vec<Stage> {
+    let p = pipeline.size as usize;
+    let mut stages = vec![Stage::default(); p];
+    let num_chunks = ends.len();
+    for (chunk, end) in ends.iter().copied().enumerate() {
+        let start = if chunk == 0 { 0 } else { ends[chunk - 1] };
+        let rank = chunk % p;
+        let stage = &mut stages[rank];
+        for (class, cost) in shape.costs.iter().enumerate() {
+            let count = chain.count(class, start, end);
+            if count == 0 {
+                continue;
+            }
+            let blocks = f64::from(count);
+            stage.forward = stage.forward + cost.forward * blocks;
+            stage.input_grad = stage.input_grad + cost.input_grad * blocks;
+            stage.weight_grad = stage.weight_grad + cost.weight_grad * blocks;
+            stage.recompute = stage.recompute + cost.recompute[recompute as usize] * blocks;
+            let parameters = cost.parameters;
+            stage.dense += parameters.dense * u64::from(count);
+            stage.expert += parameters.expert * u64::from(count);
+            stage.partial_gradients += parameters.partial_gradients * u64::from(count);
+            stage.largest_block = stage.largest_block.max((parameters.dense, parameters.expert));
+            let saved = cost.saved[recompute as usize];
+            let is_last = end == chain.num_blocks() && class == chain.last_class();
+            stage.saved += saved * u64::from(count - u32::from(is_last));
+            if is_last {
+                stage.saved_by_last = saved;
+            }
+            let dropped = cost.saved[Recompute::None as usize].saturating_sub(saved);
+            stage.recompute_working_set = stage.recompute_working_set.max(dropped);
+            stage.largest_tensor = stage.largest_tensor.max(cost.largest_tensor);
+            stage.num_blocks += count;
+        }
+        let message = |position: usize| shape.costs[chain.class_at(position)].output;
+        if chunk > 0 && p > 1 {
+            let bytes = message(start - 1);
+            stage.receive_forward += problem.hardware.hop(pipeline, bytes);
+            stage.message = stage.message.max(bytes);
+        }
+        if chunk + 1 < num_chunks && p > 1 {
+            let bytes = message(end - 1);
+            stage.receive_backward += problem.hardware.hop(pipeline, bytes);
+            stage.message = stage.message.max(bytes);
+        }
+    }
+    hold_tied_copies(&mut stages, chain, shape, ends);
+    stages
+}
+
+/// A rank that has a tied block, but not the block that it is tied to, holds a copy.
+fn hold_tied_copies(stages: &mut [Stage], chain: &ChainIndex, shape: &Shape, ends: &[usize]) {
+    let p = stages.len();
+    let rank_of = |block: usize| ends.partition_point(|end| *end <= block) % p;
+    for (block, target) in &chain.ties {
+        let (rank, home) = (rank_of(*block), rank_of(*target));
+        if rank != home && stages[rank].tied == 0 {
+            let copy = shape.costs[chain.class_at(*block)].parameters.tied;
+            stages[rank].tied += copy;
+            stages[rank].dense += copy;
+            stages[home].tied = stages[home].tied.max(copy);
+        }
+    }
+}
+
+/// The chain of blocks, indexed for sums over ranges.
+#[derive(Clone, Debug)]
+pub struct ChainIndex {
+    classes: Vec<usize>,
+    /// For each class, how many of its blocks are among the first `i`.
+    counts: Vec<Vec<u32>>,
+    /// Blocks whose parameters are tied, with the block that they are tied to.
+    ties: Vec<(usize, usize)>,
+}
+
+impl ChainIndex {
+    /// Indexes the chain of the problem's graph.
+    pub fn new(problem: &Problem) -> Self {
+        let graph = &problem.graph;
+        let classes: Vec<usize> = graph.blocks().map(|class| class.0).collect();
+        let counts = (0..graph.classes().len())
+            .map(|class| {
+                let mut sum = 0;
+                let mut prefix = vec![0];
+                prefix.extend(classes.iter().map(|other| {
+                    sum += u32::from(*other == class);
+                    sum
+                }));
+                prefix
+            })
+            .collect();
+        let mut ties = Vec::new();
+        for (target, users) in graph.ties() {
+            let position = |name: &str| {
+                classes.iter().position(|class| {
+                    let block = graph.class(ir::graph::ClassId(*class));
+                    block.nodes().any(|node| node.op.name == name)
+                })
+            };
+            let Some(home) = position(&target) else { continue };
+            ties.extend(users.iter().filter_map(|user| Some((position(user)?, home))));
+        }
+        Self { classes, counts, ties }
+    }
+
+    /// Number of blocks in the chain.
+    pub fn num_blocks(&self) -> usize {
+        self.classes.len()
+    }
+
+    /// The class of the block at a position.
+    pub fn class_at(&self, position: usize) -> usize {
+        self.classes[position]
+    }
+
+    fn last_class(&self) -> usize {
+        self.classes[self.classes.len() - 1]
+    }
+
+    /// How many blocks of a class there are in a range.
+    pub fn count(&self, class: usize, start: usize, end: usize) -> u32 {
+        self.counts[class][end] - self.counts[class][start]
+    }
+}

@@ -2,7 +2,7 @@
 
 use super::block::{Block, GraphError, OpId};
 use super::infer;
-use super::op::{Op, OpKind, Recomputable};
+use super::op::{Op, OpKind, Parameter, Recomputable};
 use super::tensor::Tensor;
 
 /// The output of an operator that has been added to a block.
@@ -78,6 +78,11 @@ impl BlockBuilder {
     /// Lets selective recompute drop the output of `value` and compute it again.
     pub fn recompute_selectively(&mut self, value: Value) {
         self.ops[value.0].0.recomputable = Recomputable::Selective;
+    }
+
+    /// Gives the operator of `value` one more trained tensor than follows from its kind.
+    pub fn add_parameter(&mut self, value: Value, parameter: Parameter) {
+        self.ops[value.0].0.parameters.push(parameter);
     }
 
     /// Makes the weight of `value` the same as that of the operator called `target`.

@@ -2,7 +2,7 @@
 
 use super::block::{Block, GraphError, OpId};
 use super::infer;
-use super::op::{Op, OpKind, Recomputable};
+use super::op::{Op, OpKind, Parameter, Recomputable};
 use super::tensor::Tensor;
 
 /// The output of an operator that has been added to a block.
@@ -83,6 +83,11 @@ impl BlockBuilder {
     /// Makes `value` the end of a region that selective recompute runs again: its output is kept.
     pub fn end_selective_region(&mut self, value: Value) {
         self.ops[value.0].0.recomputable = Recomputable::SelectiveEnd;
+    }
+
+    /// Gives the operator of `value` one more trained tensor than follows from its kind.
+    pub fn add_parameter(&mut self, value: Value, parameter: Parameter) {
+        self.ops[value.0].0.parameters.push(parameter);
     }
 
     /// Makes the weight of `value` the same as that of the operator called `target`.

@@ -1,3 +1,108 @@
 //! Models as people describe them, and their graphs.
+//!
+//! Three formats, told apart by their top-level keys: a Hugging Face `config.json` (`model_type`), a
+//! short form (`architecture`), and a native graph (`operators`).
 
+mod error;
+mod fields;
+mod hf;
+mod lower;
+mod short;
 pub mod transformer;
+mod validate;
+
+use serde_json::{Map, Value};
+
+pub use error::ModelError;
+pub use lower::{AttentionKernel, GraphOptions};
+pub use transformer::Transformer;
+
+use crate::graph::{Graph, GraphError};
+
+/// A model: what it is called, and what it is.
+#[derive(Clone, Debug)]
+pub struct Model {
+    /// What its description or its file calls it.
+    pub name: String,
+    /// The class that transformers builds, as in `LlamaForCausalLM`, or the short form's word.
+    pub architecture: String,
+    /// What it consists of.
+    pub description: Description,
+}
+
+/// What a model consists of.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Description {
+    /// A transformer, by its sizes.
+    Transformer(Box<Transformer>),
+    /// Any model, by its operators.
+    Graph(Graph),
+}
+
+impl Model {
+    /// Reads a model from JSON. `fallback_name` is its name unless the text has a field `name`.
+    ///
+    /// Where a Hugging Face configuration leaves a field out, it has the default of the transformers
+    /// library; but the width and the number of layers must be there, since a configuration that
+    /// leaves those out is a mistake. A model that is returned has a graph under all options, and its
+    /// parameters can be counted without overflow.
+    ///
+    /// # Errors
+    ///
+    /// [`ModelError`] where the text does not describe a model that can be built.
+    pub fn from_json(text: &str, fallback_name: &str) -> Result<Self, ModelError> {
+        let object = parse(text)?;
+        let name = object.get("name").and_then(Value::as_str).unwrap_or(fallback_name).to_owned();
+        if object.contains_key("operators") {
+            // The native reader's place: `Description::Graph(crate::native::read(&object)?)`.
+            return Err(ModelError::NativeGraph);
+        }
+        let (architecture, transformer) = if object.contains_key("model_type") {
+            hf::read(&object)?
+        } else if object.contains_key("architecture") {
+            short::read(&object)?
+        } else {
+            return Err(ModelError::NoArchitecture);
+        };
+        validate::check(&transformer, &architecture)?;
+        Ok(Self {
+            name,
+            architecture,
+            description: Description::Transformer(Box::new(transformer)),
+        })
+    }
+
+    /// The graph of the model's operators, from data to loss.
+    ///
+    /// # Errors
+    ///
+    /// [`GraphError`] where operators do not fit each other; never for a model that
+    /// [`Self::from_json`] returned.
+    pub fn graph(&self, options: GraphOptions) -> Result<Graph, GraphError> {
+        match &self.description {
+            Description::Transformer(transformer) => lower::lower(transformer, options),
+            Description::Graph(graph) => Ok(graph.clone()),
+        }
+    }
+}
+
+fn parse(text: &str) -> Result<Map<String, Value>, ModelError> {
+    if text.trim().is_empty() {
+        return Err(ModelError::Empty);
+    }
+    let value: Value = serde_json::from_str(text).map_err(|error| {
+        let (line, column) = (error.line(), error.column());
+        let whole = error.to_string();
+        let problem = whole.split(" at line ").next().unwrap_or(&whole).to_owned();
+        ModelError::Json { problem, line, column }
+    })?;
+    match value {
+        Value::Object(object) => Ok(object),
+        Value::Null => Err(ModelError::NotAnObject { found: "null" }),
+        Value::Bool(_) => Err(ModelError::NotAnObject { found: "a truth value" }),
+        Value::Number(_) => Err(ModelError::NotAnObject { found: "a number" }),
+        Value::String(_) => Err(ModelError::NotAnObject { found: "a string" }),
+        Value::Array(_) => Err(ModelError::NotAnObject { found: "a list" }),
+    }
+}

@@ -113,6 +113,13 @@ pub struct Norm {
     pub bias: bool,
 }
 
+impl Norm {
+    /// Root mean square norm with a scale.
+    pub const RMS: Self = Self { kind: NormType::RmsNorm, weight: true, bias: false };
+    /// Layer norm with scale and shift.
+    pub const LAYER: Self = Self { kind: NormType::LayerNorm, weight: true, bias: true };
+}
+
 /// The two norms of transformers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NormType {
@@ -156,7 +163,7 @@ pub enum NormPlacement {
 
 /// Attention.
 #[expect(clippy::struct_excessive_bools, reason = "independent facts about one architecture")]
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attention {
     /// Query heads, `a`.
     pub num_heads: u64,
@@ -239,7 +246,7 @@ pub struct Mlp {
 }
 
 /// A mixture of experts.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mixture {
     /// Experts to choose among.
     pub num_experts: u64,

@@ -1,0 +1,249 @@
+//! Reading fields of a configuration: names old and new, defaults, ranges.
+
+use serde_json::{Map, Value};
+
+use super::error::ModelError;
+use crate::graph::Activation;
+
+/// The most layers that a model may have.
+pub(super) const MOST_LAYERS: u64 = 100_000;
+/// The most of anything else.
+pub(super) const MOST: u64 = 1 << 40;
+
+/// Names that architectures have for the same thing, each after the name used here.
+const OTHER_NAMES: &[(&str, &[&str])] = &[
+    ("hidden_size", &["n_embd", "n_embed", "d_model"]),
+    ("num_hidden_layers", &["n_layer", "n_layers", "num_layers"]),
+    ("num_attention_heads", &["n_head", "n_heads", "num_heads"]),
+    ("num_key_value_heads", &["num_kv_heads", "n_head_kv"]),
+    ("head_dim", &["d_kv"]),
+    ("intermediate_size", &["n_inner", "ffn_dim", "ffn_hidden_size", "d_ff"]),
+    ("max_position_embeddings", &["n_positions", "max_seq_len", "n_ctx"]),
+    ("num_experts", &["num_local_experts", "n_routed_experts"]),
+    ("num_experts_per_tok", &["experts_per_token"]),
+];
+
+/// The fields of one configuration, for an architecture whose name errors will state.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fields<'a> {
+    architecture: &'a str,
+    object: &'a Map<String, Value>,
+}
+
+impl<'a> Fields<'a> {
+    pub(super) fn new(architecture: &'a str, object: &'a Map<String, Value>) -> Self {
+        Self { architecture, object }
+    }
+
+    pub(super) fn architecture(&self) -> String {
+        self.architecture.to_owned()
+    }
+
+    /// The fields within the object called `name`, if there is one.
+    pub(super) fn within(&self, name: &str) -> Option<Self> {
+        let object = self.object.get(name)?.as_object()?;
+        Some(Self { object, ..*self })
+    }
+
+    /// Number of entries of the object called `name`, if there is one.
+    pub(super) fn num_entries(&self, name: &str) -> Option<u64> {
+        Some(self.object.get(name)?.as_object()?.len() as u64)
+    }
+
+    /// A size from 1 that must be there.
+    pub(super) fn size(&self, name: &str) -> Result<u64, ModelError> {
+        let (found, value) = self.find(name).ok_or_else(|| self.missing(name))?;
+        self.whole(found, value, 1, MOST)
+    }
+
+    /// A size from 1, or `default` where it is absent.
+    pub(super) fn size_or(&self, name: &str, default: u64) -> Result<u64, ModelError> {
+        self.number_or(name, default, 1)
+    }
+
+    /// A count from 0, or `default` where it is absent.
+    pub(super) fn count_or(&self, name: &str, default: u64) -> Result<u64, ModelError> {
+        self.number_or(name, default, 0)
+    }
+
+    /// A size from 1, or nothing where it is absent or null.
+    pub(super) fn optional_size(&self, name: &str) -> Result<Option<u64>, ModelError> {
+        self.nullable_size_or(name, None)
+    }
+
+    /// A size from 1, nothing where it is null, or `default` where it is absent.
+    pub(super) fn nullable_size_or(
+        &self,
+        name: &str,
+        default: Option<u64>,
+    ) -> Result<Option<u64>, ModelError> {
+        match self.find(name) {
+            None => Ok(default),
+            Some((_, Value::Null)) => Ok(None),
+            Some((found, value)) => self.whole(found, value, 1, MOST).map(Some),
+        }
+    }
+
+    /// The number of layers.
+    pub(super) fn num_layers(&self, name: &str) -> Result<u64, ModelError> {
+        let (found, value) = self.find(name).ok_or_else(|| self.missing(name))?;
+        self.whole(found, value, 1, MOST_LAYERS)
+    }
+
+    /// A truth value, or `default` where it is absent; null is false, as it is in Python.
+    pub(super) fn flag_or(&self, name: &str, default: bool) -> Result<bool, ModelError> {
+        match self.find(name) {
+            None => Ok(default),
+            Some((_, Value::Null)) => Ok(false),
+            Some((_, Value::Bool(flag))) => Ok(*flag),
+            Some((found, value)) => Err(self.wrong_type(found, "true or false", value)),
+        }
+    }
+
+    /// Whether a rate (of dropout) is above zero; `default` is the rate where it is absent.
+    pub(super) fn has_rate(&self, name: &str, default: f64) -> Result<bool, ModelError> {
+        match self.find(name) {
+            None => Ok(default > 0.0),
+            Some((_, Value::Null)) => Ok(false),
+            Some((found, value)) => value
+                .as_f64()
+                .map(|rate| rate > 0.0)
+                .ok_or_else(|| self.wrong_type(found, "a number", value)),
+        }
+    }
+
+    /// A text, or `default` where it is absent or null.
+    pub(super) fn text_or(&self, name: &str, default: &'a str) -> Result<&'a str, ModelError> {
+        match self.find(name) {
+            None | Some((_, Value::Null)) => Ok(default),
+            Some((_, Value::String(text))) => Ok(text),
+            Some((found, value)) => Err(self.wrong_type(found, "a string", value)),
+        }
+    }
+
+    /// A list of texts, if there is one.
+    pub(super) fn texts(&self, name: &str) -> Result<Option<Vec<&'a str>>, ModelError> {
+        let Some(values) = self.list(name, "a list of strings")? else { return Ok(None) };
+        let text = |value: &'a Value| {
+            value.as_str().ok_or_else(|| self.wrong_type(name, "a list of strings", value))
+        };
+        values.iter().map(text).collect::<Result<_, _>>().map(Some)
+    }
+
+    /// A list of indices, if there is one.
+    pub(super) fn indices(&self, name: &str) -> Result<Option<Vec<u64>>, ModelError> {
+        let Some(values) = self.list(name, "a list of whole numbers")? else { return Ok(None) };
+        values
+            .iter()
+            .map(|value| self.whole(name, value, 0, MOST))
+            .collect::<Result<_, _>>()
+            .map(Some)
+    }
+
+    /// The side of a square: a number, or a list of two equal ones.
+    pub(super) fn square_or(&self, name: &str, default: u64) -> Result<u64, ModelError> {
+        match self.find(name) {
+            Some((found, value @ Value::Array(sides))) => match sides.as_slice() {
+                [a, b] if a == b => self.whole(found, a, 1, MOST),
+                _ => Err(self.wrong_type(found, "a number or two equal ones", value)),
+            },
+            _ => self.size_or(name, default),
+        }
+    }
+
+    /// An activation function by its name in transformers.
+    pub(super) fn activation_or(
+        &self,
+        name: &str,
+        default: &'a str,
+    ) -> Result<Activation, ModelError> {
+        let word = self.text_or(name, default)?;
+        self.activation(name, word)
+    }
+
+    /// The activation function that `word`, the value of the field `name`, stands for.
+    pub(super) fn activation(&self, name: &str, word: &str) -> Result<Activation, ModelError> {
+        match word {
+            "silu" | "swish" => Ok(Activation::Silu),
+            "relu" => Ok(Activation::Relu),
+            "tanh" => Ok(Activation::Tanh),
+            "sigmoid" => Ok(Activation::Sigmoid),
+            gelu if gelu.contains("gelu") => Ok(Activation::Gelu),
+            _ => Err(self.unsupported(format!("`{name}` `{word}`"))),
+        }
+    }
+
+    pub(super) fn missing(&self, field: &str) -> ModelError {
+        ModelError::MissingField { architecture: self.architecture(), field: field.to_owned() }
+    }
+
+    pub(super) fn unsupported(&self, variant: String) -> ModelError {
+        ModelError::UnsupportedVariant { architecture: self.architecture(), variant }
+    }
+
+    pub(super) fn wrong_type(
+        &self,
+        field: &str,
+        expected: &'static str,
+        value: &Value,
+    ) -> ModelError {
+        ModelError::WrongType {
+            architecture: self.architecture(),
+            field: field.to_owned(),
+            expected,
+            found: shortened(value),
+        }
+    }
+
+    /// The value of `name` or of another name for it, with the name that it has.
+    fn find(&self, name: &str) -> Option<(&'a str, &'a Value)> {
+        let others =
+            OTHER_NAMES.iter().find(|(own, _)| *own == name).map_or(&[][..], |(_, others)| *others);
+        std::iter::once(name)
+            .chain(others.iter().copied())
+            .find_map(|name| self.object.get_key_value(name))
+            .map(|(name, value)| (name.as_str(), value))
+    }
+
+    fn list(
+        &self,
+        name: &str,
+        expected: &'static str,
+    ) -> Result<Option<&'a Vec<Value>>, ModelError> {
+        match self.find(name) {
+            None | Some((_, Value::Null)) => Ok(None),
+            Some((_, Value::Array(values))) => Ok(Some(values)),
+            Some((found, value)) => Err(self.wrong_type(found, expected, value)),
+        }
+    }
+
+    fn number_or(&self, name: &str, default: u64, least: u64) -> Result<u64, ModelError> {
+        self.find(name).map_or(Ok(default), |(found, value)| self.whole(found, value, least, MOST))
+    }
+
+    fn whole(&self, field: &str, value: &Value, least: u64, most: u64) -> Result<u64, ModelError> {
+        let out_of_range = || ModelError::OutOfRange {
+            architecture: self.architecture(),
+            field: field.to_owned(),
+            least,
+            most,
+            found: shortened(value),
+        };
+        match value.as_u64() {
+            Some(number) if (least..=most).contains(&number) => Ok(number),
+            Some(_) => Err(out_of_range()),
+            None if value.is_i64() => Err(out_of_range()),
+            None => Err(self.wrong_type(field, "a whole number", value)),
+        }
+    }
+}
+
+/// A value as JSON, cut after what a message can bear.
+fn shortened(value: &Value) -> String {
+    const MOST_CHARACTERS: usize = 40;
+    let text = value.to_string();
+    if text.chars().count() <= MOST_CHARACTERS {
+        return text;
+    }
+    text.chars().take(MOST_CHARACTERS).chain("..".chars()).collect()
+}

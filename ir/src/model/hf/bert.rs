@@ -1,0 +1,71 @@
+//! BERT, RoBERTa and XLM-RoBERTa, with their masked-language-model heads.
+
+use super::parts::{self, Defaults, Shape};
+use crate::graph::AttentionMask;
+use crate::model::error::ModelError;
+use crate::model::fields::Fields;
+use crate::model::transformer::{
+    Attention, Embedding, FeedForward, Head, HeadTransform, Norm, NormPlacement, Transformer,
+};
+
+const BERT: Defaults = Defaults {
+    vocab_size: 30_522,
+    num_attention_heads: 12,
+    num_key_value_heads: None,
+    head_dim: None,
+    intermediate_size: Some(3072),
+    max_position_embeddings: 512,
+    tie_word_embeddings: true,
+};
+
+pub(super) fn bert(fields: Fields<'_>) -> Result<Transformer, ModelError> {
+    build(fields, BERT)
+}
+
+pub(super) fn roberta(fields: Fields<'_>) -> Result<Transformer, ModelError> {
+    build(fields, Defaults { vocab_size: 50_265, ..BERT })
+}
+
+pub(super) fn xlm_roberta(fields: Fields<'_>) -> Result<Transformer, ModelError> {
+    build(fields, BERT)
+}
+
+fn build(fields: Fields<'_>, defaults: Defaults) -> Result<Transformer, ModelError> {
+    let positions = fields.text_or("position_embedding_type", "absolute")?;
+    if positions != "absolute" {
+        return Err(fields.unsupported(format!("`position_embedding_type` `{positions}`")));
+    }
+    if fields.flag_or("add_cross_attention", false)? {
+        return Err(fields.unsupported("`add_cross_attention`".to_owned()));
+    }
+    let shape = Shape::read(fields, defaults)?.with_derived_head_dim(fields)?;
+    let is_decoder = fields.flag_or("is_decoder", false)?;
+    let attention = Attention {
+        num_kv_heads: shape.num_attention_heads,
+        rotary: false,
+        mask: if is_decoder { AttentionMask::Causal } else { AttentionMask::Full },
+        ..parts::with_biases(shape.attention(), true)
+    };
+    let activation = fields.activation_or("hidden_act", "gelu")?;
+    let mlp = FeedForward::Dense(shape.plain_mlp(activation, true));
+    let layer = parts::layer(attention, mlp, Norm::LAYER, NormPlacement::PostResidual);
+    let decoder = shape.decoder(shape.equal_layers(layer), Norm::LAYER);
+    Ok(Transformer {
+        embedding: Embedding::Tokens {
+            vocab_size: shape.vocab_size,
+            projected_from: None,
+            positions: Some(shape.positions(fields)?),
+            token_types: Some(fields.size_or("type_vocab_size", 2)?),
+            norm: Some(Norm::LAYER),
+        },
+        final_norm: None,
+        head: Head {
+            bias: true,
+            transform: Some(HeadTransform { activation, norm: Norm::LAYER }),
+            ..decoder.head
+        },
+        hidden_dropout: fields.has_rate("hidden_dropout_prob", 0.1)?,
+        attention_dropout: fields.has_rate("attention_probs_dropout_prob", 0.1)?,
+        ..decoder
+    })
+}

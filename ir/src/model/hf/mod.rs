@@ -1,0 +1,122 @@
+//! Readers of Hugging Face `config.json`, a file for each family.
+//!
+//! Each builds what the transformers library, version 4.57, builds: the same defaults for absent
+//! fields, the same biases and norms.
+
+mod bert;
+mod bloom;
+mod cohere;
+mod deepseek;
+mod falcon;
+mod gemma;
+mod gpt2;
+mod gpt_neox;
+mod gpt_oss;
+mod granite;
+mod llama;
+mod mistral;
+mod mpt;
+mod olmo;
+mod opt;
+pub(super) mod parts;
+mod phi;
+mod qwen;
+mod starcoder2;
+mod t5;
+mod vit;
+
+use serde_json::{Map, Value};
+
+use super::error::ModelError;
+use super::fields::Fields;
+use super::transformer::Transformer;
+
+type Reader = fn(Fields<'_>) -> Result<Transformer, ModelError>;
+
+/// A `model_type`: its name, the classes whose head is built, the first by default, and its reader.
+struct Family {
+    model_type: &'static str,
+    classes: &'static [&'static str],
+    read: Reader,
+}
+
+const fn family(
+    model_type: &'static str,
+    classes: &'static [&'static str],
+    read: Reader,
+) -> Family {
+    Family { model_type, classes, read }
+}
+
+const FAMILIES: &[Family] = &[
+    family("bert", &["BertForMaskedLM", "BertLMHeadModel"], bert::bert),
+    family("bloom", &["BloomForCausalLM"], bloom::bloom),
+    family("cohere", &["CohereForCausalLM"], cohere::cohere),
+    family("cohere2", &["Cohere2ForCausalLM"], cohere::cohere2),
+    family("deepseek_v2", &["DeepseekV2ForCausalLM"], deepseek::deepseek_v2),
+    family("deepseek_v3", &["DeepseekV3ForCausalLM"], deepseek::deepseek_v3),
+    family("falcon", &["FalconForCausalLM", "RWForCausalLM"], falcon::falcon),
+    family("gemma", &["GemmaForCausalLM"], gemma::gemma),
+    family("gemma2", &["Gemma2ForCausalLM"], gemma::gemma2),
+    // Of the multimodal class, the language model.
+    family("gemma3", &["Gemma3ForConditionalGeneration", "Gemma3ForCausalLM"], gemma::gemma3),
+    family("gemma3_text", &["Gemma3ForCausalLM"], gemma::gemma3_text),
+    family("gpt2", &["GPT2LMHeadModel"], gpt2::gpt2),
+    family("gpt_bigcode", &["GPTBigCodeForCausalLM"], gpt2::gpt_bigcode),
+    family("gpt_neox", &["GPTNeoXForCausalLM"], gpt_neox::gpt_neox),
+    family("gpt_oss", &["GptOssForCausalLM"], gpt_oss::gpt_oss),
+    family("gptj", &["GPTJForCausalLM"], gpt_neox::gptj),
+    family("granite", &["GraniteForCausalLM"], granite::granite),
+    family("granitemoe", &["GraniteMoeForCausalLM"], granite::granitemoe),
+    family("granitemoeshared", &["GraniteMoeSharedForCausalLM"], granite::granitemoeshared),
+    family("llama", &["LlamaForCausalLM", "LLaMAForCausalLM"], llama::llama),
+    family("mistral", &["MistralForCausalLM"], mistral::mistral),
+    family("mixtral", &["MixtralForCausalLM"], mistral::mixtral),
+    family("mpt", &["MptForCausalLM", "MPTForCausalLM"], mpt::mpt),
+    family("olmo", &["OlmoForCausalLM"], olmo::olmo),
+    family("olmo2", &["Olmo2ForCausalLM"], olmo::olmo2),
+    family("olmoe", &["OlmoeForCausalLM"], olmo::olmoe),
+    family("opt", &["OPTForCausalLM"], opt::opt),
+    family("phi", &["PhiForCausalLM"], phi::phi),
+    family("phi3", &["Phi3ForCausalLM"], phi::phi3),
+    family("qwen2", &["Qwen2ForCausalLM"], qwen::qwen2),
+    family("qwen2_moe", &["Qwen2MoeForCausalLM"], qwen::qwen2_moe),
+    family("qwen3", &["Qwen3ForCausalLM"], qwen::qwen3),
+    family("qwen3_moe", &["Qwen3MoeForCausalLM"], qwen::qwen3_moe),
+    family("roberta", &["RobertaForMaskedLM", "RobertaForCausalLM"], bert::roberta),
+    family("starcoder2", &["Starcoder2ForCausalLM"], starcoder2::starcoder2),
+    family("t5", &["T5ForConditionalGeneration", "T5WithLMHeadModel"], t5::t5),
+    family("vit", &["ViTForImageClassification"], vit::vit),
+    family("xlm-roberta", &["XLMRobertaForMaskedLM", "XLMRobertaForCausalLM"], bert::xlm_roberta),
+];
+
+/// The class that `object` names, or its family's first, and the transformer that it is.
+///
+/// A class without a head, as `LlamaModel`, or with the head of another task is refused: the head is
+/// part of what trains, and its parameters would be miscounted.
+pub(super) fn read(object: &Map<String, Value>) -> Result<(String, Transformer), ModelError> {
+    let model_type = Fields::new("config.json", object).text_or("model_type", "")?;
+    let family =
+        FAMILIES.iter().find(|family| family.model_type == model_type).ok_or_else(|| {
+            ModelError::UnknownArchitecture {
+                architecture: model_type.to_owned(),
+                known: list(FAMILIES.iter().map(|family| family.model_type)),
+            }
+        })?;
+    let fields = Fields::new(model_type, object);
+    let named = fields.texts("architectures")?.and_then(|classes| classes.first().copied());
+    let class = named.unwrap_or(family.classes[0]);
+    if !family.classes.contains(&class) {
+        return Err(ModelError::UnsupportedClass {
+            architecture: model_type.to_owned(),
+            class: class.to_owned(),
+            supported: list(family.classes.iter().copied()),
+        });
+    }
+    Ok((class.to_owned(), (family.read)(fields)?))
+}
+
+/// Words in back ticks, with commas.
+pub(super) fn list<'a>(words: impl Iterator<Item = &'a str>) -> String {
+    words.map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
+}

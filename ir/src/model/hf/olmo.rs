@@ -1,0 +1,68 @@
+//! OLMo, OLMo-2 and OLMoE.
+
+use super::parts::{self, Defaults, Shape};
+use crate::model::error::ModelError;
+use crate::model::fields::Fields;
+use crate::model::transformer::{
+    Attention, FeedForward, Norm, NormPlacement, NormType, QkNorm, Transformer,
+};
+
+const OLMO: Defaults = Defaults {
+    vocab_size: 50_304,
+    num_attention_heads: 32,
+    num_key_value_heads: None,
+    head_dim: None,
+    intermediate_size: Some(11_008),
+    max_position_embeddings: 2048,
+    tie_word_embeddings: false,
+};
+const OLMOE: Defaults = Defaults {
+    num_attention_heads: 16,
+    intermediate_size: Some(2048),
+    max_position_embeddings: 4096,
+    ..OLMO
+};
+
+/// OLMo's norms train nothing.
+const UNTRAINED_NORM: Norm = Norm { kind: NormType::LayerNorm, weight: false, bias: false };
+
+pub(super) fn olmo(fields: Fields<'_>) -> Result<Transformer, ModelError> {
+    let shape = Shape::read(fields, OLMO)?;
+    let mlp = FeedForward::Dense(shape.gated_mlp(fields.activation_or("hidden_act", "silu")?));
+    build(fields, &shape, None, mlp, UNTRAINED_NORM, NormPlacement::Pre)
+}
+
+pub(super) fn olmo2(fields: Fields<'_>) -> Result<Transformer, ModelError> {
+    let shape = Shape::read(fields, OLMO)?;
+    let mlp = FeedForward::Dense(shape.gated_mlp(fields.activation_or("hidden_act", "silu")?));
+    let qk_norm = Some(QkNorm::AllHeads(Norm::RMS));
+    build(fields, &shape, qk_norm, mlp, Norm::RMS, NormPlacement::PostBlock)
+}
+
+pub(super) fn olmoe(fields: Fields<'_>) -> Result<Transformer, ModelError> {
+    let shape = Shape::read(fields, OLMOE)?.with_derived_head_dim(fields)?;
+    let mixture = parts::mixture(
+        fields.size_or("num_experts", 64)?,
+        fields.size_or("num_experts_per_tok", 8)?,
+        shape.gated_mlp(fields.activation_or("hidden_act", "silu")?),
+    );
+    let qk_norm = Some(QkNorm::AllHeads(Norm::RMS));
+    build(fields, &shape, qk_norm, FeedForward::Mixture(mixture), Norm::RMS, NormPlacement::Pre)
+}
+
+fn build(
+    fields: Fields<'_>,
+    shape: &Shape,
+    qk_norm: Option<QkNorm>,
+    feed_forward: FeedForward,
+    norm: Norm,
+    placement: NormPlacement,
+) -> Result<Transformer, ModelError> {
+    let bias = fields.flag_or("attention_bias", false)?;
+    let attention = Attention { qk_norm, ..parts::with_biases(shape.attention(), bias) };
+    let layer = parts::layer(attention, feed_forward, norm, placement);
+    Ok(Transformer {
+        attention_dropout: fields.has_rate("attention_dropout", 0.0)?,
+        ..shape.decoder(shape.equal_layers(layer), norm)
+    })
+}

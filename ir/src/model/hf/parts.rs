@@ -1,0 +1,242 @@
+//! What the families have in common.
+
+use crate::graph::{Activation, AttentionMask};
+use crate::model::error::ModelError;
+use crate::model::fields::Fields;
+use crate::model::transformer::{
+    Attention, Embedding, FeedForward, Head, Layer, Layers, Mixture, Mlp, Norm, NormPlacement,
+    NormType, Transformer,
+};
+
+/// Layer norm with a scale only.
+pub(in crate::model) const LAYER_NORM_WITHOUT_BIAS: Norm =
+    Norm { kind: NormType::LayerNorm, weight: true, bias: false };
+
+/// What a family's configuration class has where a field is absent.
+#[derive(Clone, Copy)]
+pub(in crate::model) struct Defaults {
+    pub(in crate::model) vocab_size: u64,
+    pub(in crate::model) num_attention_heads: u64,
+    /// `None`: as many as query heads.
+    pub(in crate::model) num_key_value_heads: Option<u64>,
+    /// `None`: hidden size over heads.
+    pub(in crate::model) head_dim: Option<u64>,
+    /// `None`: four times the hidden size.
+    pub(in crate::model) intermediate_size: Option<u64>,
+    pub(in crate::model) max_position_embeddings: u64,
+    pub(in crate::model) tie_word_embeddings: bool,
+}
+
+/// The sizes that nearly every configuration states.
+#[derive(Clone, Copy)]
+pub(in crate::model) struct Shape {
+    pub(in crate::model) hidden_size: u64,
+    pub(in crate::model) num_hidden_layers: u64,
+    pub(in crate::model) num_attention_heads: u64,
+    pub(in crate::model) num_key_value_heads: u64,
+    pub(in crate::model) head_dim: u64,
+    pub(in crate::model) intermediate_size: u64,
+    pub(in crate::model) vocab_size: u64,
+    pub(in crate::model) max_position_embeddings: Option<u64>,
+    pub(in crate::model) tie_word_embeddings: bool,
+}
+
+impl Shape {
+    pub(in crate::model) fn read(
+        fields: Fields<'_>,
+        defaults: Defaults,
+    ) -> Result<Self, ModelError> {
+        let hidden_size = fields.size("hidden_size")?;
+        let num_attention_heads =
+            fields.size_or("num_attention_heads", defaults.num_attention_heads)?;
+        let head_dim = match fields.nullable_size_or("head_dim", defaults.head_dim)? {
+            Some(head_dim) => head_dim,
+            None => head_dim(fields, hidden_size, num_attention_heads)?,
+        };
+        let intermediate_size = fields
+            .nullable_size_or("intermediate_size", defaults.intermediate_size)?
+            .unwrap_or(4 * hidden_size);
+        Ok(Self {
+            hidden_size,
+            num_hidden_layers: fields.num_layers("num_hidden_layers")?,
+            num_attention_heads,
+            num_key_value_heads: fields
+                .nullable_size_or("num_key_value_heads", defaults.num_key_value_heads)?
+                .unwrap_or(num_attention_heads),
+            head_dim,
+            intermediate_size,
+            vocab_size: fields.size_or("vocab_size", defaults.vocab_size)?,
+            max_position_embeddings: fields.nullable_size_or(
+                "max_position_embeddings",
+                Some(defaults.max_position_embeddings),
+            )?,
+            tie_word_embeddings: fields
+                .flag_or("tie_word_embeddings", defaults.tie_word_embeddings)?,
+        })
+    }
+
+    /// Rows of a table of learned positions, for a family that has one.
+    pub(in crate::model) fn positions(&self, fields: Fields<'_>) -> Result<u64, ModelError> {
+        self.max_position_embeddings.ok_or_else(|| fields.missing("max_position_embeddings"))
+    }
+
+    /// The shape with head dimensions that follow from the hidden size, whatever the field says.
+    pub(in crate::model) fn with_derived_head_dim(
+        self,
+        fields: Fields<'_>,
+    ) -> Result<Self, ModelError> {
+        Ok(Self { head_dim: head_dim(fields, self.hidden_size, self.num_attention_heads)?, ..self })
+    }
+
+    /// Causal rotary attention without biases.
+    pub(in crate::model) fn attention(&self) -> Attention {
+        Attention {
+            num_heads: self.num_attention_heads,
+            num_kv_heads: self.num_key_value_heads,
+            head_dim: self.head_dim,
+            value_head_dim: self.head_dim,
+            query_bias: false,
+            key_bias: false,
+            value_bias: false,
+            output_bias: false,
+            qk_norm: None,
+            rotary: true,
+            mask: AttentionMask::Causal,
+            latent: None,
+            relative_buckets: None,
+            sinks: false,
+        }
+    }
+
+    /// A gated feed-forward block without biases.
+    pub(in crate::model) fn gated_mlp(&self, activation: Activation) -> Mlp {
+        gated_mlp(self.intermediate_size, activation)
+    }
+
+    /// A feed-forward block of two linear layers.
+    pub(in crate::model) fn plain_mlp(&self, activation: Activation, bias: bool) -> Mlp {
+        Mlp {
+            intermediate_size: self.intermediate_size,
+            gated: false,
+            up_bias: bias,
+            down_bias: bias,
+            activation,
+        }
+    }
+
+    /// A language model of `layers`, without dropout or learned positions.
+    pub(in crate::model) fn decoder(&self, layers: Vec<Layers>, final_norm: Norm) -> Transformer {
+        Transformer {
+            embedding: Embedding::Tokens {
+                vocab_size: self.vocab_size,
+                projected_from: None,
+                positions: None,
+                token_types: None,
+                norm: None,
+            },
+            encoder: None,
+            layers,
+            final_norm: Some(final_norm),
+            head: Head {
+                num_classes: self.vocab_size,
+                tied: self.tie_word_embeddings,
+                bias: false,
+                transform: None,
+                first_token_only: false,
+                projected_to: None,
+            },
+            num_nextn_predict_layers: 0,
+            hidden_size: self.hidden_size,
+            hidden_dropout: false,
+            attention_dropout: false,
+            max_position_embeddings: self.max_position_embeddings,
+        }
+    }
+
+    /// As many equal layers as the configuration states.
+    pub(in crate::model) fn equal_layers(&self, layer: Layer) -> Vec<Layers> {
+        vec![Layers { count: self.num_hidden_layers as u32, layer }]
+    }
+
+    /// A layer for each index, equal neighbours together.
+    pub(in crate::model) fn layers(&self, layer: impl Fn(u64) -> Layer) -> Vec<Layers> {
+        let mut layers: Vec<Layers> = Vec::new();
+        for layer in (0..self.num_hidden_layers).map(layer) {
+            match layers.last_mut() {
+                Some(last) if last.layer == layer => last.count += 1,
+                _ => layers.push(Layers { count: 1, layer }),
+            }
+        }
+        layers
+    }
+
+    /// For each layer whether it attends to a sliding window only: as `layer_types` says, or else as
+    /// `default` does.
+    pub(in crate::model) fn sliding_layers(
+        &self,
+        fields: Fields<'_>,
+        default: impl Fn(u64) -> bool,
+    ) -> Result<Vec<bool>, ModelError> {
+        let Some(types) = fields.texts("layer_types")? else {
+            return Ok((0..self.num_hidden_layers).map(default).collect());
+        };
+        if types.len() as u64 != self.num_hidden_layers {
+            let (given, layers) = (types.len(), self.num_hidden_layers);
+            return Err(fields.unsupported(format!("{given} `layer_types` for {layers} layers")));
+        }
+        let sliding = |word: &&str| match *word {
+            "sliding_attention" => Ok(true),
+            "full_attention" => Ok(false),
+            _ => Err(fields.unsupported(format!("`layer_types` `{word}`"))),
+        };
+        types.iter().map(sliding).collect()
+    }
+}
+
+/// All four projections of attention with a bias, or none.
+pub(in crate::model) fn with_biases(attention: Attention, bias: bool) -> Attention {
+    Attention { query_bias: bias, key_bias: bias, value_bias: bias, output_bias: bias, ..attention }
+}
+
+/// A gated feed-forward block without biases.
+pub(in crate::model) fn gated_mlp(intermediate_size: u64, activation: Activation) -> Mlp {
+    Mlp { intermediate_size, gated: true, up_bias: false, down_bias: false, activation }
+}
+
+/// Both projections of a feed-forward block with a bias, or none.
+pub(in crate::model) fn with_mlp_biases(mlp: Mlp, bias: bool) -> Mlp {
+    Mlp { up_bias: bias, down_bias: bias, ..mlp }
+}
+
+/// A mixture of experts without shared ones.
+pub(in crate::model) fn mixture(num_experts: u64, top_k: u64, expert: Mlp) -> Mixture {
+    Mixture { num_experts, top_k, expert, shared: None, shared_gate: false, router_bias: false }
+}
+
+/// A layer of self-attention and feed-forward.
+pub(in crate::model) fn layer(
+    attention: Attention,
+    feed_forward: FeedForward,
+    norm: Norm,
+    norm_placement: NormPlacement,
+) -> Layer {
+    Layer { attention, cross_attention: None, feed_forward, norm, norm_placement }
+}
+
+/// The mask for a window, where there is one.
+pub(in crate::model) fn mask(window: Option<u64>) -> AttentionMask {
+    window.map_or(AttentionMask::Causal, |window| AttentionMask::SlidingWindow { window })
+}
+
+fn head_dim(fields: Fields<'_>, hidden_size: u64, num_heads: u64) -> Result<u64, ModelError> {
+    if hidden_size.is_multiple_of(num_heads) {
+        return Ok(hidden_size / num_heads);
+    }
+    Err(ModelError::NotDivisible {
+        architecture: fields.architecture(),
+        field: "hidden_size",
+        value: hidden_size,
+        divisor_field: "num_attention_heads",
+        divisor: num_heads,
+    })
+}

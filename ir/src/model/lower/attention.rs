@@ -1,0 +1,231 @@
+//! Attention: plain, grouped and latent; fused and step by step.
+
+use super::{AttentionKernel, Lowering, linear};
+use crate::graph::{BlockBuilder, Dim, DimName, GraphError, OpKind, Parameter, Value};
+use crate::model::transformer::{Attention, Latent, Norm, QkNorm};
+
+impl Lowering {
+    /// Attention of `x` to `context`, with its four projections. Operators are called `name.…`.
+    pub(super) fn attention(
+        &self,
+        block: &mut BlockBuilder,
+        name: &str,
+        attention: &Attention,
+        x: Value,
+        context: Value,
+    ) -> Result<Value, GraphError> {
+        let mut scope = Scope { block, name };
+        let [query, key, value] = match &attention.latent {
+            None => self.projections(&mut scope, attention, x, context)?,
+            Some(latent) => self.latent_projections(&mut scope, attention, latent, x)?,
+        };
+        let attended = match self.kernel {
+            AttentionKernel::Flash => scope.push(
+                "core",
+                OpKind::Attention {
+                    mask: attention.mask,
+                    relative_buckets: attention.relative_buckets,
+                    sinks: attention.sinks,
+                },
+                &[query, key, value],
+            )?,
+            AttentionKernel::Unfused => self.unfused(&mut scope, attention, query, key, value)?,
+        };
+        let contracted = [DimName::Heads, DimName::HeadDim];
+        scope.linear("output", &contracted, &[self.hidden], attention.output_bias, attended)
+    }
+
+    /// Queries, keys and values, each by one linear layer.
+    fn projections(
+        &self,
+        scope: &mut Scope<'_>,
+        attention: &Attention,
+        x: Value,
+        context: Value,
+    ) -> Result<[Value; 3], GraphError> {
+        let heads = Dim::fixed(DimName::Heads, attention.num_heads);
+        let kv_heads = Dim::fixed(DimName::KvHeads, attention.num_kv_heads);
+        let head_dim = Dim::fixed(DimName::HeadDim, attention.head_dim);
+        let value_dim = Dim::fixed(DimName::HeadDim, attention.value_head_dim);
+        let hidden = [DimName::Hidden];
+        let query = scope.linear("query", &hidden, &[heads, head_dim], attention.query_bias, x)?;
+        let key =
+            scope.linear("key", &hidden, &[kv_heads, head_dim], attention.key_bias, context)?;
+        let value = scope.linear(
+            "value",
+            &hidden,
+            &[kv_heads, value_dim],
+            attention.value_bias,
+            context,
+        )?;
+        let query = self.prepare(scope, "query", attention, heads, query)?;
+        let key = self.prepare(scope, "key", attention, kv_heads, key)?;
+        Ok([query, key, value])
+    }
+
+    /// Queries or keys, normalised and rotated where the model does so.
+    fn prepare(
+        &self,
+        scope: &mut Scope<'_>,
+        part: &str,
+        attention: &Attention,
+        heads: Dim,
+        x: Value,
+    ) -> Result<Value, GraphError> {
+        let name = format!("{}.{part}_norm", scope.name);
+        let over_head = [DimName::HeadDim];
+        let normed = match attention.qk_norm {
+            None => x,
+            Some(QkNorm::PerHead(norm)) => self.norm(scope.block, &name, norm, &over_head, x)?,
+            Some(QkNorm::AllHeads(norm)) => {
+                self.norm(scope.block, &name, norm, &[heads.name, DimName::HeadDim], x)?
+            }
+            Some(QkNorm::EachHead(norm)) => {
+                let untrained = Norm { weight: false, bias: false, ..norm };
+                let y = self.norm(scope.block, &name, untrained, &over_head, x)?;
+                let dims = vec![heads, Dim::fixed(DimName::HeadDim, attention.head_dim)];
+                for (name, _) in
+                    [("weight", norm.weight), ("bias", norm.bias)].iter().filter(|p| p.1)
+                {
+                    scope.block.add_parameter(y, parameter(name, dims.clone()));
+                }
+                y
+            }
+        };
+        if attention.rotary {
+            scope.push(&format!("{part}_rotary"), OpKind::Rotary, &[normed])
+        } else {
+            Ok(normed)
+        }
+    }
+
+    /// Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1).
+    ///
+    /// The projection that transformers calls `kv_a_proj_with_mqa` stands here as two, `key_value_down`
+    /// and `key_rope`, since only the first is normalised; together they have its parameters.
+    fn latent_projections(
+        &self,
+        scope: &mut Scope<'_>,
+        attention: &Attention,
+        latent: &Latent,
+        x: Value,
+    ) -> Result<[Value; 3], GraphError> {
+        let bias = latent.down_bias;
+        let hidden = [DimName::Hidden];
+        let features = |size: u64| Dim::fixed(DimName::HeadDim, size);
+        let (nope, rope) = (features(latent.qk_nope_head_dim), features(latent.qk_rope_head_dim));
+        let value_dim = features(attention.value_head_dim);
+        let kv_heads = Dim::fixed(DimName::KvHeads, attention.num_kv_heads);
+
+        let query = self.latent_query(scope, attention, latent, x)?;
+        let query_nope = scope.push("query_nope", OpKind::Slice { dim: nope }, &[query])?;
+        let query_rope = scope.push("query_rope", OpKind::Slice { dim: rope }, &[query])?;
+        let query_rope = scope.push("query_rotary", OpKind::Rotary, &[query_rope])?;
+        let over_features = OpKind::Concat { over: DimName::HeadDim };
+        let query = scope.push("query_joined", over_features.clone(), &[query_nope, query_rope])?;
+
+        let rank = Dim::fixed(DimName::Latent, latent.kv_lora_rank);
+        let down = scope.linear("key_value_down", &hidden, &[rank], bias, x)?;
+        let key_rope = scope.linear("key_rope", &hidden, &[rope], bias, x)?;
+        let key_rope = scope.push("key_rotary", OpKind::Rotary, &[key_rope])?;
+        let down = self.latent_norm(scope, "key_value_norm", down)?;
+        let both = features(latent.qk_nope_head_dim.saturating_add(attention.value_head_dim));
+        let produced = [kv_heads, both];
+        let up = scope.linear("key_value_up", &[DimName::Latent], &produced, false, down)?;
+        let key_nope = scope.push("key_nope", OpKind::Slice { dim: nope }, &[up])?;
+        let value = scope.push("value", OpKind::Slice { dim: value_dim }, &[up])?;
+        let key = scope.push("key_joined", over_features, &[key_nope, key_rope])?;
+        Ok([query, key, value])
+    }
+
+    fn latent_query(
+        &self,
+        scope: &mut Scope<'_>,
+        attention: &Attention,
+        latent: &Latent,
+        x: Value,
+    ) -> Result<Value, GraphError> {
+        let heads = Dim::fixed(DimName::Heads, attention.num_heads);
+        let produced = [heads, Dim::fixed(DimName::HeadDim, attention.head_dim)];
+        let hidden = [DimName::Hidden];
+        let Some(rank) = latent.q_lora_rank else {
+            return scope.linear("query", &hidden, &produced, attention.query_bias, x);
+        };
+        let rank = Dim::fixed(DimName::Latent, rank);
+        let down = scope.linear("query_down", &hidden, &[rank], latent.down_bias, x)?;
+        let down = self.latent_norm(scope, "query_norm", down)?;
+        scope.linear("query_up", &[DimName::Latent], &produced, attention.query_bias, down)
+    }
+
+    fn latent_norm(
+        &self,
+        scope: &mut Scope<'_>,
+        part: &str,
+        x: Value,
+    ) -> Result<Value, GraphError> {
+        let name = format!("{}.{part}", scope.name);
+        self.norm(scope.block, &name, Norm::RMS, &[DimName::Latent], x)
+    }
+
+    /// Scores, softmax, dropout and weighted sum, which selective recompute computes again.
+    ///
+    /// A relative position bias is a parameter of the scores, sinks are of the softmax.
+    fn unfused(
+        &self,
+        scope: &mut Scope<'_>,
+        attention: &Attention,
+        query: Value,
+        key: Value,
+        value: Value,
+    ) -> Result<Value, GraphError> {
+        let heads = Dim::fixed(DimName::Heads, attention.num_heads);
+        let scores = scope.push("scores", OpKind::AttentionScores, &[query, key])?;
+        if let Some(buckets) = attention.relative_buckets {
+            let dims = vec![Dim::fixed(DimName::Features, buckets), heads];
+            scope.block.add_parameter(scores, parameter("relative_bias", dims));
+        }
+        let softmax = OpKind::Softmax { over: DimName::Context };
+        let mut probabilities = scope.push("softmax", softmax, &[scores])?;
+        if attention.sinks {
+            scope.block.add_parameter(probabilities, parameter("sinks", vec![heads]));
+        }
+        scope.block.recompute_selectively(scores);
+        scope.block.recompute_selectively(probabilities);
+        if self.attention_dropout {
+            probabilities =
+                scope.push("probabilities_dropout", OpKind::Dropout, &[probabilities])?;
+            scope.block.recompute_selectively(probabilities);
+        }
+        let values = scope.push("values", OpKind::AttentionValues, &[probabilities, value])?;
+        scope.block.end_selective_region(values);
+        Ok(values)
+    }
+}
+
+/// A block under construction and what the names of operators start with.
+struct Scope<'a> {
+    block: &'a mut BlockBuilder,
+    name: &'a str,
+}
+
+impl Scope<'_> {
+    fn push(&mut self, part: &str, kind: OpKind, inputs: &[Value]) -> Result<Value, GraphError> {
+        self.block.push(format!("{}.{part}", self.name), kind, inputs)
+    }
+
+    fn linear(
+        &mut self,
+        part: &str,
+        contracted: &[DimName],
+        produced: &[Dim],
+        bias: bool,
+        x: Value,
+    ) -> Result<Value, GraphError> {
+        let name = format!("{}.{part}", self.name);
+        linear(self.block, &name, contracted, produced, bias, x)
+    }
+}
+
+fn parameter(name: &str, dims: Vec<Dim>) -> Parameter {
+    Parameter { name: name.to_owned(), dims, tied_to: None }
+}

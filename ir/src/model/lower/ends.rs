@@ -1,0 +1,248 @@
+//! The blocks before and after the layers: embeddings, prediction modules, the head.
+
+use super::{Lowering, TOKEN_TABLE, linear};
+use crate::graph::{
+    Activation, Block, BlockBuilder, Dim, DimName, Element, GraphError, OpKind, Tensor, Value,
+    Window2d,
+};
+use crate::model::transformer::{Embedding, Encoder, Head, HeadTransform, Norm, Transformer};
+
+/// The head's linear layer, to which those of prediction modules are tied.
+const HEAD: &str = "head";
+
+impl Lowering {
+    /// The first block: from data to the residual stream.
+    pub(super) fn embedding(&self, name: &str, embedding: &Embedding) -> Result<Block, GraphError> {
+        let mut block = BlockBuilder::new(name);
+        let x = match embedding {
+            Embedding::Tokens { .. } => {
+                let tokens = block.input("tokens", self.tokens());
+                self.embed_tokens(&mut block, name, embedding, tokens)?
+            }
+            Embedding::Patches { image_size, patch_size, num_channels } => {
+                let pixels = Tensor::new([
+                    Dim::BATCH,
+                    Dim::fixed(DimName::Channels, *num_channels),
+                    Dim::fixed(DimName::Height, *image_size),
+                    Dim::fixed(DimName::Width, *image_size),
+                ]);
+                let pixels = block.input("pixels", pixels);
+                self.embed_patches(&mut block, name, *patch_size, pixels)?
+            }
+        };
+        Ok(block.finish([x]))
+    }
+
+    /// The block between encoder and decoder: the encoder's norm, and the decoder's embedding, whose
+    /// table is the encoder's.
+    pub(super) fn decoder_embedding(
+        &self,
+        encoder: &Encoder,
+        embedding: &Embedding,
+    ) -> Result<Block, GraphError> {
+        let mut block = BlockBuilder::new("decoder_embedding");
+        let x = block.input("x", self.residual());
+        let tokens = block.input("decoder_tokens", self.tokens());
+        let output = match encoder.final_norm {
+            Some(norm) => self.norm(&mut block, "encoder.norm", norm, &[DimName::Hidden], x)?,
+            None => x,
+        };
+        let x = self.embed_tokens(&mut block, "decoder_embedding", embedding, tokens)?;
+        Ok(block.finish([x, output]))
+    }
+
+    /// A module that predicts one token further (DeepSeek-V3, arXiv 2412.19437, section 2.2): it joins
+    /// the hidden state of the module before it with the embedding of the next token, and is a layer.
+    ///
+    /// It hands on all that the head will need: the last layer's output and those of the modules.
+    pub(super) fn mtp_module(
+        &self,
+        transformer: &Transformer,
+        index: u32,
+    ) -> Result<Block, GraphError> {
+        let mut block = BlockBuilder::new("mtp");
+        let mut handed_on: Vec<Value> =
+            (0..=index).map(|i| block.input(format!("x{i}"), self.residual())).collect();
+        let tokens = block.input("tokens", self.tokens());
+        let embedded = match &transformer.embedding {
+            Embedding::Tokens { vocab_size, .. } => {
+                let entries = Dim::fixed(DimName::Vocabulary, *vocab_size);
+                let kind = OpKind::Embedding { entries, width: self.hidden };
+                let embedded = block.push("mtp.tokens", kind, &[tokens])?;
+                block.tie_weight(embedded, TOKEN_TABLE);
+                embedded
+            }
+            Embedding::Patches { .. } => tokens,
+        };
+        let hidden = [DimName::Hidden];
+        let last = handed_on[index as usize];
+        let last = self.norm(&mut block, "mtp.hidden_norm", Norm::RMS, &hidden, last)?;
+        let embedded = self.norm(&mut block, "mtp.embedding_norm", Norm::RMS, &hidden, embedded)?;
+        let joined = OpKind::Concat { over: DimName::Hidden };
+        let joined = block.push("mtp.joined", joined, &[embedded, last])?;
+        let mut x = linear(&mut block, "mtp.projection", &hidden, &[self.hidden], false, joined)?;
+        if let Some(layers) = transformer.layers.last() {
+            x = self.layer(&mut block, &layers.layer, x, None)?;
+        }
+        handed_on.push(x);
+        Ok(block.finish(handed_on))
+    }
+
+    /// The last block: from the residual stream, and those of prediction modules, to losses.
+    pub(super) fn head(
+        &self,
+        transformer: &Transformer,
+        num_modules: u32,
+    ) -> Result<Block, GraphError> {
+        let mut block = BlockBuilder::new(HEAD);
+        let x = block.input("x", self.residual());
+        // Modules come first to hand on; their order is that of the outputs of the block before.
+        let modules: Vec<Value> = (1..=num_modules)
+            .map(|module| block.input(format!("x{module}"), self.residual()))
+            .collect();
+        if transformer.encoder.is_some() {
+            block.input("encoder_output", self.residual());
+        }
+        let head = &transformer.head;
+        let x = self.final_norm(&mut block, "head.norm", transformer.final_norm, x)?;
+        let tie = head.tied.then_some(TOKEN_TABLE);
+        let mut losses = vec![self.loss(&mut block, "", head, tie, x)?];
+        for (module, x) in (1..).zip(modules) {
+            let prefix = format!("mtp{module}.");
+            let norm = format!("{prefix}norm");
+            let x = self.final_norm(&mut block, &norm, transformer.final_norm, x)?;
+            losses.push(self.loss(&mut block, &prefix, head, tie.or(Some(HEAD)), x)?);
+        }
+        Ok(block.finish(losses))
+    }
+
+    /// The loss of `x`; operators are called `prefix…`.
+    fn loss(
+        &self,
+        block: &mut BlockBuilder,
+        prefix: &str,
+        head: &Head,
+        tie: Option<&str>,
+        x: Value,
+    ) -> Result<Value, GraphError> {
+        let x = match &head.transform {
+            Some(transform) => self.transform(block, transform, x)?,
+            None => x,
+        };
+        let x = if head.first_token_only {
+            block.push("head.first_token", OpKind::FirstToken, &[x])?
+        } else {
+            x
+        };
+        let (x, contracted) = match head.projected_to {
+            Some(width) => {
+                let width = [Dim::fixed(DimName::Latent, width)];
+                let contracted = [DimName::Hidden];
+                let x = linear(block, "head.projection", &contracted, &width, false, x)?;
+                (x, DimName::Latent)
+            }
+            None => (x, DimName::Hidden),
+        };
+        let classes = Dim::fixed(DimName::Vocabulary, head.num_classes);
+        let name = format!("{prefix}{HEAD}");
+        let logits = linear(block, &name, &[contracted], &[classes], head.bias, x)?;
+        if let Some(target) = tie {
+            block.tie_weight(logits, target);
+        }
+        let over = DimName::Vocabulary;
+        block.push(format!("{prefix}loss"), OpKind::CrossEntropy { over }, &[logits])
+    }
+
+    fn final_norm(
+        &self,
+        block: &mut BlockBuilder,
+        name: &str,
+        norm: Option<Norm>,
+        x: Value,
+    ) -> Result<Value, GraphError> {
+        norm.map_or(Ok(x), |norm| self.norm(block, name, norm, &[DimName::Hidden], x))
+    }
+
+    fn transform(
+        &self,
+        block: &mut BlockBuilder,
+        transform: &HeadTransform,
+        x: Value,
+    ) -> Result<Value, GraphError> {
+        let hidden = [DimName::Hidden];
+        let x = linear(block, "head.transform", &hidden, &[self.hidden], true, x)?;
+        let function: Activation = transform.activation;
+        let x = block.push("head.transform.activation", OpKind::Activation(function), &[x])?;
+        self.recompute_if_flash(block, x);
+        self.norm(block, "head.transform.norm", transform.norm, &hidden, x)
+    }
+
+    /// Tables of tokens, positions and types, their sum, and what follows it.
+    fn embed_tokens(
+        &self,
+        block: &mut BlockBuilder,
+        name: &str,
+        embedding: &Embedding,
+        tokens: Value,
+    ) -> Result<Value, GraphError> {
+        let Embedding::Tokens { vocab_size, projected_from, positions, token_types, norm } =
+            *embedding
+        else {
+            return Ok(tokens);
+        };
+        let width = projected_from.map_or(self.hidden, |width| Dim::fixed(DimName::Latent, width));
+        let entries = Dim::fixed(DimName::Vocabulary, vocab_size);
+        let table = format!("{name}.tokens");
+        let mut x = block.push(table.as_str(), OpKind::Embedding { entries, width }, &[tokens])?;
+        if table != TOKEN_TABLE {
+            block.tie_weight(x, TOKEN_TABLE);
+        }
+        if projected_from.is_some() {
+            let projection = format!("{name}.projection");
+            x = linear(block, &projection, &[DimName::Latent], &[self.hidden], false, x)?;
+        }
+        let mut summands = vec![x];
+        for (table, rows) in [("positions", positions), ("token_types", token_types)] {
+            if let Some(rows) = rows {
+                let entries = Dim::fixed(DimName::Features, rows);
+                let kind = OpKind::Embedding { entries, width: self.hidden };
+                summands.push(block.push(format!("{name}.{table}"), kind, &[tokens])?);
+            }
+        }
+        if summands.len() > 1 {
+            x = block.push(format!("{name}.sum"), OpKind::Add, &summands)?;
+        }
+        let x = self.final_norm(block, &format!("{name}.norm"), norm, x)?;
+        self.dropout(block, &format!("{name}.dropout"), x)
+    }
+
+    /// Patches as a sequence, behind a class token, with learned positions.
+    fn embed_patches(
+        &self,
+        block: &mut BlockBuilder,
+        name: &str,
+        patch_size: u64,
+        pixels: Value,
+    ) -> Result<Value, GraphError> {
+        let side = [patch_size, patch_size];
+        let crate::graph::Extent::Fixed(out_channels) = self.hidden.extent else {
+            unreachable!("the width of the residual stream is fixed")
+        };
+        let convolution = OpKind::Conv2d {
+            window: Window2d { kernel: side, stride: side, padding: [0, 0] },
+            out_channels,
+            groups: 1,
+            bias: true,
+        };
+        let patches = block.push(format!("{name}.patches"), convolution, &[pixels])?;
+        let x = block.push(format!("{name}.sequence"), OpKind::PatchesToSequence, &[patches])?;
+        let x = block.push(format!("{name}.class_token"), OpKind::PrependParameter, &[x])?;
+        let dims = vec![self.sequence, self.hidden];
+        let x = block.push(format!("{name}.positions"), OpKind::AddParameter { dims }, &[x])?;
+        self.dropout(block, &format!("{name}.dropout"), x)
+    }
+
+    fn tokens(&self) -> Tensor {
+        Tensor::new([Dim::BATCH, self.sequence]).with_element(Element::Index)
+    }
+}

@@ -1,0 +1,107 @@
+//! Feed-forward blocks and mixtures of them.
+
+use super::{Lowering, linear};
+use crate::graph::{Activation, BlockBuilder, Dim, DimName, GraphError, OpKind, Value};
+use crate::model::transformer::{Mixture, Mlp};
+
+impl Lowering {
+    /// One feed-forward block for all tokens.
+    pub(super) fn mlp(
+        &self,
+        block: &mut BlockBuilder,
+        name: &str,
+        mlp: &Mlp,
+        x: Value,
+    ) -> Result<Value, GraphError> {
+        let inner = self.inner(block, name, mlp, x, linear)?;
+        let down = format!("{name}.down");
+        linear(block, &down, &[DimName::Intermediate], &[self.hidden], mlp.down_bias, inner)
+    }
+
+    /// Router, experts, and the block that every token goes to.
+    pub(super) fn mixture(
+        &self,
+        block: &mut BlockBuilder,
+        mixture: &Mixture,
+        x: Value,
+    ) -> Result<Value, GraphError> {
+        let Mixture { num_experts, top_k, router_bias: bias, .. } = *mixture;
+        let router = OpKind::Router { num_experts, top_k, bias };
+        let probabilities = block.push("mlp.router", router, &[x])?;
+        let dispatch = OpKind::Dispatch { top_k };
+        let tokens = block.push("mlp.dispatch", dispatch, &[x, probabilities])?;
+
+        let grouped = |block: &mut BlockBuilder,
+                       name: &str,
+                       contracted: &[DimName],
+                       produced: &[Dim],
+                       bias: bool,
+                       x: Value| {
+            let (contracted, produced) = (contracted.to_vec(), produced.to_vec());
+            block.push(
+                name,
+                OpKind::GroupedLinear { num_experts, contracted, produced, bias },
+                &[x],
+            )
+        };
+        let expert = &mixture.expert;
+        let inner = self.inner(block, "mlp.experts", expert, tokens, grouped)?;
+        let (contracted, produced) = ([DimName::Intermediate], [self.hidden]);
+        let outputs =
+            grouped(block, "mlp.experts.down", &contracted, &produced, expert.down_bias, inner)?;
+
+        let routed = block.push("mlp.combine", OpKind::Combine, &[outputs, probabilities])?;
+        let Some(shared) = &mixture.shared else { return Ok(routed) };
+        let shared = self.mlp(block, "mlp.shared", shared, x)?;
+        let shared = if mixture.shared_gate { self.gated(block, shared, x)? } else { shared };
+        block.push("mlp.shared.sum", OpKind::Add, &[routed, shared])
+    }
+
+    /// The inner tensor of a feed-forward block, whose linear layers `project` adds.
+    fn inner(
+        &self,
+        block: &mut BlockBuilder,
+        name: &str,
+        mlp: &Mlp,
+        x: Value,
+        project: impl Fn(
+            &mut BlockBuilder,
+            &str,
+            &[DimName],
+            &[Dim],
+            bool,
+            Value,
+        ) -> Result<Value, GraphError>,
+    ) -> Result<Value, GraphError> {
+        let produced = [Dim::fixed(DimName::Intermediate, mlp.intermediate_size)];
+        let up = |block: &mut BlockBuilder, part: &str| {
+            let name = format!("{name}.{part}");
+            project(block, &name, &[DimName::Hidden], &produced, mlp.up_bias, x)
+        };
+        let activation = format!("{name}.activation");
+        let inner = if mlp.gated {
+            let gate = up(block, "gate")?;
+            let value = up(block, "up")?;
+            block.push(activation, OpKind::GatedActivation(mlp.activation), &[gate, value])?
+        } else {
+            let value = up(block, "up")?;
+            block.push(activation, OpKind::Activation(mlp.activation), &[value])?
+        };
+        self.recompute_if_flash(block, inner);
+        Ok(inner)
+    }
+
+    /// The shared block's output, weighted for each token by a gate of its own.
+    fn gated(
+        &self,
+        block: &mut BlockBuilder,
+        shared: Value,
+        x: Value,
+    ) -> Result<Value, GraphError> {
+        let score = linear(block, "mlp.shared_gate", &[DimName::Hidden], &[], false, x)?;
+        let sigmoid = OpKind::Activation(Activation::Sigmoid);
+        let weight = block.push("mlp.shared_gate.activation", sigmoid, &[score])?;
+        self.recompute_if_flash(block, weight);
+        block.push("mlp.shared.weighted", OpKind::Multiply, &[shared, weight])
+    }
+}

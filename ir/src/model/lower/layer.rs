@@ -1,0 +1,111 @@
+//! One layer: its sublayers, and where norms and sums stand between them.
+
+use super::Lowering;
+use crate::graph::{BlockBuilder, DimName, GraphError, OpKind, Value};
+use crate::model::transformer::{FeedForward, Layer, NormPlacement};
+
+impl Lowering {
+    /// The residual stream after `layer`, from that before it and the encoder's output.
+    pub(super) fn layer(
+        &self,
+        block: &mut BlockBuilder,
+        layer: &Layer,
+        x: Value,
+        encoder: Option<Value>,
+    ) -> Result<Value, GraphError> {
+        match layer.norm_placement {
+            NormPlacement::ParallelShared | NormPlacement::ParallelSeparate => {
+                self.parallel_layer(block, layer, x)
+            }
+            NormPlacement::Pre
+            | NormPlacement::PostResidual
+            | NormPlacement::PostBlock
+            | NormPlacement::Sandwich => self.sequential_layer(block, layer, x, encoder),
+        }
+    }
+
+    fn sequential_layer(
+        &self,
+        block: &mut BlockBuilder,
+        layer: &Layer,
+        x: Value,
+        encoder: Option<Value>,
+    ) -> Result<Value, GraphError> {
+        let mut x = self.sublayer(block, layer, "attention", x, |block, x| {
+            self.attention(block, "attention", &layer.attention, x, x)
+        })?;
+        if let (Some(attention), Some(encoder)) = (&layer.cross_attention, encoder) {
+            x = self.sublayer(block, layer, "cross_attention", x, |block, x| {
+                self.attention(block, "cross_attention", attention, x, encoder)
+            })?;
+        }
+        self.sublayer(block, layer, "mlp", x, |block, x| self.feed_forward(block, layer, x))
+    }
+
+    /// `compute` between the norms and the sum that `layer` puts around it.
+    fn sublayer(
+        &self,
+        block: &mut BlockBuilder,
+        layer: &Layer,
+        name: &str,
+        x: Value,
+        compute: impl FnOnce(&mut BlockBuilder, Value) -> Result<Value, GraphError>,
+    ) -> Result<Value, GraphError> {
+        let placement = layer.norm_placement;
+        let norm = |block: &mut BlockBuilder, name: String, x: Value| {
+            self.norm(block, &name, layer.norm, &[DimName::Hidden], x)
+        };
+        let input = match placement {
+            NormPlacement::Pre | NormPlacement::Sandwich => norm(block, format!("{name}.norm"), x)?,
+            _ => x,
+        };
+        let output = compute(block, input)?;
+        let output = match placement {
+            NormPlacement::PostBlock | NormPlacement::Sandwich => {
+                norm(block, format!("{name}.post_norm"), output)?
+            }
+            _ => output,
+        };
+        let output = self.dropout(block, &format!("{name}.dropout"), output)?;
+        let sum = block.push(format!("{name}.residual"), OpKind::Add, &[x, output])?;
+        if placement == NormPlacement::PostResidual {
+            norm(block, format!("{name}.norm"), sum)
+        } else {
+            Ok(sum)
+        }
+    }
+
+    /// Attention and feed-forward side by side.
+    fn parallel_layer(
+        &self,
+        block: &mut BlockBuilder,
+        layer: &Layer,
+        x: Value,
+    ) -> Result<Value, GraphError> {
+        let hidden = [DimName::Hidden];
+        let for_attention = self.norm(block, "attention.norm", layer.norm, &hidden, x)?;
+        let for_mlp = if layer.norm_placement == NormPlacement::ParallelSeparate {
+            self.norm(block, "mlp.norm", layer.norm, &hidden, x)?
+        } else {
+            for_attention
+        };
+        let attention =
+            self.attention(block, "attention", &layer.attention, for_attention, for_attention)?;
+        let attention = self.dropout(block, "attention.dropout", attention)?;
+        let mlp = self.feed_forward(block, layer, for_mlp)?;
+        let mlp = self.dropout(block, "mlp.dropout", mlp)?;
+        block.push("residual", OpKind::Add, &[x, attention, mlp])
+    }
+
+    fn feed_forward(
+        &self,
+        block: &mut BlockBuilder,
+        layer: &Layer,
+        x: Value,
+    ) -> Result<Value, GraphError> {
+        match &layer.feed_forward {
+            FeedForward::Dense(mlp) => self.mlp(block, "mlp", mlp, x),
+            FeedForward::Mixture(mixture) => self.mixture(block, mixture, x),
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! From a transformer to the graph of its operators.
+//!
+//! The chain is `embedding`, a `layer` for each layer, and `head`; before the layers of a decoder
+//! with an encoder stand the encoder's, called `encoder`, and `decoder_embedding`; before the head
+//! stand multi-token prediction modules, called `mtp`, if asked for.
+//!
+//! A block takes the outputs of the block before it, in order, as its first inputs; further inputs
+//! are data: `tokens`, `decoder_tokens`, `pixels`.
+
+mod attention;
+mod ends;
+mod feed_forward;
+mod layer;
+
+use super::transformer::{Embedding, Layers, Norm, NormType, Transformer};
+use crate::graph::{
+    Block, BlockBuilder, Dim, DimName, Graph, GraphError, NormKind, OpKind, Tensor, Value,
+};
+
+/// How attention is computed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum AttentionKernel {
+    /// One kernel that never stores the scores.
+    #[default]
+    Flash,
+    /// A kernel for each step, with scores and probabilities in memory.
+    Unfused,
+}
+
+/// What of a model its graph has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GraphOptions {
+    /// How attention is computed. It also decides what selective recompute computes again: unfused,
+    /// the steps of attention (Korthikanti et al. 2022, section 5); fused, norms and activations.
+    pub attention: AttentionKernel,
+    /// Whether dropout is applied where the model has it.
+    pub dropout: bool,
+    /// Whether the modules for multi-token prediction are trained too.
+    pub multi_token_prediction: bool,
+}
+
+/// The table of tokens, to which heads are tied.
+const TOKEN_TABLE: &str = "embedding.tokens";
+
+/// The graph of `transformer`.
+pub(super) fn lower(transformer: &Transformer, options: GraphOptions) -> Result<Graph, GraphError> {
+    let lowering = Lowering::new(transformer, options);
+    let mut blocks = vec![(lowering.embedding("embedding", &transformer.embedding)?, 1)];
+    if let Some(encoder) = &transformer.encoder {
+        lowering.layers(&mut blocks, "encoder", &encoder.layers, false)?;
+        blocks.push((lowering.decoder_embedding(encoder, &transformer.embedding)?, 1));
+    }
+    lowering.layers(&mut blocks, "layer", &transformer.layers, transformer.encoder.is_some())?;
+    let num_modules =
+        if options.multi_token_prediction { transformer.num_nextn_predict_layers } else { 0 };
+    for index in 0..num_modules {
+        blocks.push((lowering.mtp_module(transformer, index)?, 1));
+    }
+    blocks.push((lowering.head(transformer, num_modules)?, 1));
+    Graph::new(blocks)
+}
+
+/// What all blocks of one graph have in common.
+struct Lowering {
+    sequence: Dim,
+    hidden: Dim,
+    kernel: AttentionKernel,
+    hidden_dropout: bool,
+    attention_dropout: bool,
+}
+
+impl Lowering {
+    fn new(transformer: &Transformer, options: GraphOptions) -> Self {
+        let sequence = match transformer.embedding {
+            Embedding::Tokens { .. } => Dim::SEQUENCE,
+            Embedding::Patches { image_size, patch_size, .. } => {
+                let side = image_size / patch_size;
+                Dim::fixed(DimName::Sequence, side * side + 1)
+            }
+        };
+        Self {
+            sequence,
+            hidden: Dim::fixed(DimName::Hidden, transformer.hidden_size),
+            kernel: options.attention,
+            hidden_dropout: transformer.hidden_dropout && options.dropout,
+            attention_dropout: transformer.attention_dropout && options.dropout,
+        }
+    }
+
+    /// A tensor of the residual stream.
+    fn residual(&self) -> Tensor {
+        Tensor::new([Dim::BATCH, self.sequence, self.hidden])
+    }
+
+    /// Appends `layers`, each called `name`; those of a decoder hand the encoder's output on.
+    fn layers(
+        &self,
+        blocks: &mut Vec<(Block, u32)>,
+        name: &str,
+        layers: &[Layers],
+        has_encoder: bool,
+    ) -> Result<(), GraphError> {
+        for Layers { count, layer } in layers {
+            let mut block = BlockBuilder::new(name);
+            let x = block.input("x", self.residual());
+            let encoder = has_encoder.then(|| block.input("encoder_output", self.residual()));
+            let y = self.layer(&mut block, layer, x, encoder)?;
+            let outputs: Vec<Value> = std::iter::once(y).chain(encoder).collect();
+            blocks.push((block.finish(outputs), *count));
+        }
+        Ok(())
+    }
+
+    /// A norm over `over`.
+    fn norm(
+        &self,
+        block: &mut BlockBuilder,
+        name: &str,
+        norm: Norm,
+        over: &[DimName],
+        x: Value,
+    ) -> Result<Value, GraphError> {
+        let kind = match norm.kind {
+            NormType::LayerNorm => NormKind::LayerNorm,
+            NormType::RmsNorm => NormKind::RmsNorm,
+        };
+        let over = over.to_vec();
+        let kind = OpKind::Norm { kind, over, weight: norm.weight, bias: norm.bias };
+        let y = block.push(name, kind, &[x])?;
+        self.recompute_if_flash(block, y);
+        Ok(y)
+    }
+
+    /// Dropout of a tensor of the residual stream, where there is any.
+    fn dropout(&self, block: &mut BlockBuilder, name: &str, x: Value) -> Result<Value, GraphError> {
+        if self.hidden_dropout { block.push(name, OpKind::Dropout, &[x]) } else { Ok(x) }
+    }
+
+    /// With fused attention there is nothing of it to compute again, so selective recompute takes
+    /// what is cheap for its bytes.
+    fn recompute_if_flash(&self, block: &mut BlockBuilder, value: Value) {
+        if self.kernel == AttentionKernel::Flash {
+            block.recompute_selectively(value);
+        }
+    }
+}
+
+/// A linear layer.
+fn linear(
+    block: &mut BlockBuilder,
+    name: &str,
+    contracted: &[DimName],
+    produced: &[Dim],
+    bias: bool,
+    x: Value,
+) -> Result<Value, GraphError> {
+    let (contracted, produced) = (contracted.to_vec(), produced.to_vec());
+    block.push(name, OpKind::Linear { contracted, produced, bias }, &[x])
+}

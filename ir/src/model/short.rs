@@ -1,0 +1,130 @@
+//! The short form: a plain GPT or Llama by its sizes alone.
+//!
+//! ```json
+//! {"architecture": "gpt", "num_hidden_layers": 96, "hidden_size": 12288, "num_attention_heads": 96,
+//!  "vocab_size": 51200, "max_position_embeddings": 2048}
+//! ```
+
+use serde_json::{Map, Value};
+
+use super::error::ModelError;
+use super::fields::Fields;
+use super::hf::list;
+use super::hf::parts::{self, Defaults, Shape};
+use super::transformer::{
+    Attention, Embedding, FeedForward, Mlp, Norm, NormPlacement, Transformer,
+};
+use crate::graph::Activation;
+
+const ARCHITECTURES: &[&str] = &["gpt", "llama"];
+
+const FIELDS: &[&str] = &[
+    "architecture",
+    "name",
+    "num_hidden_layers",
+    "hidden_size",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "intermediate_size",
+    "vocab_size",
+    "max_position_embeddings",
+    "tie_word_embeddings",
+    "num_experts",
+    "num_experts_per_tok",
+    "moe_intermediate_size",
+];
+
+/// What must be there.
+const NEEDED: &[&str] = &["num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size"];
+
+/// Llama's inner width is a multiple of this.
+const INTERMEDIATE_MULTIPLE: u64 = 256;
+
+/// The architecture that `object` names, and the transformer that it is.
+pub(super) fn read(object: &Map<String, Value>) -> Result<(String, Transformer), ModelError> {
+    let architecture = Fields::new("short form", object).text_or("architecture", "")?;
+    if !ARCHITECTURES.contains(&architecture) {
+        return Err(ModelError::UnknownArchitecture {
+            architecture: architecture.to_owned(),
+            known: list(ARCHITECTURES.iter().copied()),
+        });
+    }
+    let fields = Fields::new(architecture, object);
+    if let Some(unknown) = object.keys().find(|key| !FIELDS.contains(&key.as_str())) {
+        return Err(ModelError::UnknownField {
+            architecture: architecture.to_owned(),
+            field: unknown.clone(),
+            known: list(FIELDS.iter().copied()),
+        });
+    }
+    if let Some(missing) = NEEDED.iter().find(|field| !object.contains_key(**field)) {
+        return Err(fields.missing(missing));
+    }
+    fields.text_or("name", "")?;
+    let transformer = if architecture == "gpt" { gpt(fields)? } else { llama(fields)? };
+    Ok((architecture.to_owned(), transformer))
+}
+
+/// As GPT-2 and 3: learned positions, layer norms, GELU, biases, dropout, a tied head.
+fn gpt(fields: Fields<'_>) -> Result<Transformer, ModelError> {
+    let shape = shape(fields, true)?;
+    let attention = Attention { rotary: false, ..parts::with_biases(shape.attention(), true) };
+    let mlp = shape.plain_mlp(Activation::Gelu, true);
+    let layer =
+        parts::layer(attention, feed_forward(fields, mlp)?, Norm::LAYER, NormPlacement::Pre);
+    Ok(Transformer {
+        embedding: Embedding::Tokens {
+            vocab_size: shape.vocab_size,
+            projected_from: None,
+            positions: Some(shape.positions(fields)?),
+            token_types: None,
+            norm: None,
+        },
+        hidden_dropout: true,
+        attention_dropout: true,
+        ..shape.decoder(shape.equal_layers(layer), Norm::LAYER)
+    })
+}
+
+/// As Llama: rotated positions, root mean square norms, SwiGLU, no biases, a head of its own.
+fn llama(fields: Fields<'_>) -> Result<Transformer, ModelError> {
+    let mut shape = shape(fields, false)?;
+    if fields.optional_size("intermediate_size")?.is_none() {
+        let two_thirds = 8 * shape.hidden_size / 3;
+        shape.intermediate_size = two_thirds.next_multiple_of(INTERMEDIATE_MULTIPLE);
+    }
+    let mlp = shape.gated_mlp(Activation::Silu);
+    let feed_forward = feed_forward(fields, mlp)?;
+    let layer = parts::layer(shape.attention(), feed_forward, Norm::RMS, NormPlacement::Pre);
+    Ok(shape.decoder(shape.equal_layers(layer), Norm::RMS))
+}
+
+fn shape(fields: Fields<'_>, tie_word_embeddings: bool) -> Result<Shape, ModelError> {
+    let defaults = Defaults {
+        vocab_size: 0,
+        num_attention_heads: 0,
+        num_key_value_heads: None,
+        head_dim: None,
+        intermediate_size: None,
+        max_position_embeddings: 2048,
+        tie_word_embeddings,
+    };
+    Shape::read(fields, defaults)
+}
+
+/// `mlp`, or `num_experts` of it, with `moe_intermediate_size` where that is given.
+fn feed_forward(fields: Fields<'_>, mlp: Mlp) -> Result<FeedForward, ModelError> {
+    let Some(num_experts) = fields.optional_size("num_experts")? else {
+        for field in ["num_experts_per_tok", "moe_intermediate_size"] {
+            if fields.optional_size(field)?.is_some() {
+                return Err(fields.unsupported(format!("`{field}` but no `num_experts`")));
+            }
+        }
+        return Ok(FeedForward::Dense(mlp));
+    };
+    let intermediate_size = fields.size_or("moe_intermediate_size", mlp.intermediate_size)?;
+    let top_k = fields.size("num_experts_per_tok")?;
+    let expert = Mlp { intermediate_size, ..mlp };
+    Ok(FeedForward::Mixture(parts::mixture(num_experts, top_k, expert)))
+}

@@ -1,0 +1,128 @@
+//! Checks of a transformer as a whole, after which its graph can be built and counted.
+
+use super::error::ModelError;
+use super::fields::MOST;
+use super::lower::{self, GraphOptions};
+use super::transformer::{
+    Attention, Embedding, FeedForward, Layer, Layers, Mixture, Mlp, Transformer,
+};
+use crate::graph::{Extent, Graph};
+
+/// Counts of parameters stay below this, so that their sums and those of their bytes fit 64 bits.
+const MOST_PARAMETERS: f64 = (1u64 << 62) as f64;
+/// The widest image.
+const MOST_PIXELS: u64 = 1 << 16;
+
+/// That sizes fit each other and that the parameters can be counted.
+pub(super) fn check(transformer: &Transformer, architecture: &str) -> Result<(), ModelError> {
+    let check = Check { architecture };
+    let encoder = transformer.encoder.iter().flat_map(|encoder| &encoder.layers);
+    for Layers { layer, .. } in transformer.layers.iter().chain(encoder) {
+        check.layer(layer)?;
+    }
+    check.embedding(&transformer.embedding)?;
+    check.range("vocab_size", transformer.head.num_classes, MOST)?;
+    let options = GraphOptions { multi_token_prediction: true, ..GraphOptions::default() };
+    let graph = lower::lower(transformer, options)
+        .map_err(|source| ModelError::Graph { architecture: architecture.to_owned(), source })?;
+    check.num_parameters(&graph)
+}
+
+struct Check<'a> {
+    architecture: &'a str,
+}
+
+impl Check<'_> {
+    fn layer(&self, layer: &Layer) -> Result<(), ModelError> {
+        self.attention(&layer.attention)?;
+        if let Some(attention) = &layer.cross_attention {
+            self.attention(attention)?;
+        }
+        match &layer.feed_forward {
+            FeedForward::Dense(mlp) => self.mlp(mlp),
+            FeedForward::Mixture(mixture) => self.mixture(mixture),
+        }
+    }
+
+    fn attention(&self, attention: &Attention) -> Result<(), ModelError> {
+        let (heads, kv_heads) = (attention.num_heads, attention.num_kv_heads);
+        self.range("num_attention_heads", heads, MOST)?;
+        self.range("num_key_value_heads", kv_heads, MOST)?;
+        self.range("head_dim", attention.head_dim, MOST)?;
+        if heads % kv_heads == 0 {
+            return Ok(());
+        }
+        Err(ModelError::NotDivisible {
+            architecture: self.architecture.to_owned(),
+            field: "num_attention_heads",
+            value: heads,
+            divisor_field: "num_key_value_heads",
+            divisor: kv_heads,
+        })
+    }
+
+    fn mixture(&self, mixture: &Mixture) -> Result<(), ModelError> {
+        self.range("num_experts", mixture.num_experts, MOST)?;
+        self.range("num_experts_per_tok", mixture.top_k, MOST)?;
+        if mixture.top_k > mixture.num_experts {
+            return Err(ModelError::TooFewExperts {
+                architecture: self.architecture.to_owned(),
+                top_k: mixture.top_k,
+                num_experts: mixture.num_experts,
+            });
+        }
+        self.mlp(&mixture.expert)?;
+        mixture.shared.as_ref().map_or(Ok(()), |shared| self.mlp(shared))
+    }
+
+    fn mlp(&self, mlp: &Mlp) -> Result<(), ModelError> {
+        self.range("intermediate_size", mlp.intermediate_size, MOST)
+    }
+
+    fn embedding(&self, embedding: &Embedding) -> Result<(), ModelError> {
+        match embedding {
+            Embedding::Tokens { .. } => Ok(()),
+            Embedding::Patches { image_size, patch_size, .. } => {
+                self.range("image_size", *image_size, MOST_PIXELS)?;
+                self.range("patch_size", *patch_size, *image_size)
+            }
+        }
+    }
+
+    fn range(&self, field: &str, value: u64, most: u64) -> Result<(), ModelError> {
+        if (1..=most).contains(&value) {
+            return Ok(());
+        }
+        Err(ModelError::OutOfRange {
+            architecture: self.architecture.to_owned(),
+            field: field.to_owned(),
+            least: 1,
+            most,
+            found: value.to_string(),
+        })
+    }
+
+    /// In floating point, which does not overflow; tied parameters count twice, which is safe.
+    fn num_parameters(&self, graph: &Graph) -> Result<(), ModelError> {
+        let counts = graph.class_counts();
+        let of_class = graph.classes().map(|(class, block)| {
+            let parameters = block.nodes().flat_map(|node| &node.op.parameters);
+            let elements = parameters.map(|parameter| {
+                let extents = parameter.dims.iter().map(|dim| match dim.extent {
+                    Extent::Fixed(size) => size as f64,
+                    Extent::Batch | Extent::Sequence => 1.0,
+                });
+                extents.product::<f64>()
+            });
+            elements.sum::<f64>() * f64::from(counts[class.0])
+        });
+        let total = of_class.sum::<f64>();
+        if total < MOST_PARAMETERS {
+            return Ok(());
+        }
+        Err(ModelError::TooLarge {
+            architecture: self.architecture.to_owned(),
+            parameters: format!("{total:.1e}"),
+        })
+    }
+}

@@ -1,43 +1,16 @@
 //! Model states: parameters, gradients and optimizer state, and the time to update them.
 
-use ir::cluster::Precision;
 use ir::layout::ZeroStage;
+use ir::plan::Training;
 use ir::units::{Bytes, Seconds};
-use serde::{Deserialize, Serialize};
 
 use crate::kernels::Device;
-
-/// What updates the parameters.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
-#[serde(rename_all = "lowercase")]
-pub enum Optimizer {
-    /// Adam with decoupled weight decay: two moments.
-    #[default]
-    AdamW,
-    /// Gradient descent with momentum: one.
-    Momentum,
-    /// Plain gradient descent: none.
-    Sgd,
-}
-
-impl Optimizer {
-    /// Bytes of moments for each parameter, kept in fp32.
-    const fn moment_bytes(self) -> u64 {
-        match self {
-            Self::AdamW => 8,
-            Self::Momentum => 4,
-            Self::Sgd => 0,
-        }
-    }
-}
 
 /// Bytes of model state for each parameter.
 ///
 /// Mixed precision with Adam takes 2 + 2 + 12: 16-bit weights and gradients, and weights and two
 /// moments in fp32 (Rajbhandari et al. 2020, arXiv 1910.02054, section 3.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StateBytes {
     /// The weights that kernels read.
     pub parameter: u64,
@@ -49,14 +22,14 @@ pub struct StateBytes {
 
 impl StateBytes {
     /// The bytes that precision and optimizer need. Training in fp32 keeps no second copy of the
-    /// weights. `fp32_gradients` accumulates in fp32, as Megatron-LM does.
-    pub fn new(precision: Precision, optimizer: Optimizer, fp32_gradients: bool) -> Self {
-        let parameter = precision.activation().compute_bytes();
+    /// weights.
+    pub fn new(training: &Training) -> Self {
+        let parameter = training.compute_bytes();
         let master = if parameter < 4 { 4 } else { 0 };
         Self {
             parameter,
-            gradient: if fp32_gradients { 4 } else { parameter },
-            optimizer: master + optimizer.moment_bytes(),
+            gradient: if training.fp32_gradients { 4 } else { parameter },
+            optimizer: master + training.optimizer.moment_bytes(),
         }
     }
 }
@@ -124,14 +97,24 @@ pub fn optimizer_step(owned: u64, bytes: StateBytes, device: &Device) -> Seconds
 
 #[cfg(test)]
 mod tests {
+    use ir::cluster::Precision;
+    use ir::plan::Optimizer;
+
     use super::*;
 
     const MIXED_ADAM: StateBytes = StateBytes { parameter: 2, gradient: 2, optimizer: 12 };
 
     #[test]
     fn mixed_precision_adam_takes_sixteen_bytes() {
-        assert_eq!(StateBytes::new(Precision::Bf16, Optimizer::AdamW, false), MIXED_ADAM);
-        let fp32 = StateBytes::new(Precision::Fp32, Optimizer::AdamW, false);
+        let training = |precision| Training {
+            sequence_length: 1,
+            global_batch_size: 1,
+            precision,
+            optimizer: Optimizer::AdamW,
+            fp32_gradients: false,
+        };
+        assert_eq!(StateBytes::new(&training(Precision::Bf16)), MIXED_ADAM);
+        let fp32 = StateBytes::new(&training(Precision::Fp32));
         assert_eq!(fp32, StateBytes { parameter: 4, gradient: 4, optimizer: 8 });
     }
 

@@ -8,5 +8,6 @@ pub mod collective;
 pub mod graph;
 pub mod layout;
 pub mod model;
+pub mod plan;
 pub mod schedule;
 pub mod units;

@@ -5,9 +5,9 @@ use cost_models::block::PassTime;
 use cost_models::states::{ModelStates, StateBytes, optimizer_step};
 use ir::collective::Collective;
 use ir::layout::{LayoutSpec, ZeroStage};
+use ir::plan::{Breakdown, MemoryUse};
 use ir::schedule::ScheduleKind;
 use ir::units::{Bytes, Seconds};
-use serde::{Deserialize, Serialize};
 
 use crate::pipeline::{self, StageTime};
 use crate::problem::Problem;
@@ -30,96 +30,6 @@ pub const ALLOCATOR_SLACK: f64 = 0.04;
 /// Blocks whose gathered parameters a rank holds at once under ZeRO-3: the one that computes and the
 /// one that is fetched meanwhile (Zhao et al. 2023, *PyTorch FSDP*, arXiv 2304.11277, section 3.4).
 const GATHERED_BLOCKS: u64 = 2;
-
-/// Where a step's time goes, on the rank that bounds it. The parts add up to the step.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Breakdown {
-    /// Kernels of forward and backward.
-    pub compute_seconds: f64,
-    /// Kernels and collectives that recompute runs again.
-    pub recompute_seconds: f64,
-    /// Tensor-parallel collectives that wait.
-    pub tensor_parallel_seconds: f64,
-    /// Context-parallel exchanges that wait.
-    pub context_parallel_seconds: f64,
-    /// Expert-parallel exchanges that wait.
-    pub expert_parallel_seconds: f64,
-    /// Messages between pipeline stages.
-    pub pipeline_messages_seconds: f64,
-    /// Waiting for other stages.
-    pub pipeline_bubble_seconds: f64,
-    /// Gradients and parameters of data parallelism, beyond what computation hides.
-    pub data_parallel_seconds: f64,
-    /// Gradient norm and update.
-    pub optimizer_seconds: f64,
-}
-
-impl Breakdown {
-    /// Each part with its name.
-    pub fn parts(&self) -> [(&'static str, f64); 9] {
-        [
-            ("compute", self.compute_seconds),
-            ("recompute", self.recompute_seconds),
-            ("tensor-parallel collectives, exposed", self.tensor_parallel_seconds),
-            ("context-parallel ring, exposed", self.context_parallel_seconds),
-            ("expert-parallel all-to-all", self.expert_parallel_seconds),
-            ("pipeline messages", self.pipeline_messages_seconds),
-            ("pipeline bubble", self.pipeline_bubble_seconds),
-            ("data parallelism, exposed", self.data_parallel_seconds),
-            ("optimizer", self.optimizer_seconds),
-        ]
-    }
-}
-
-/// Where memory goes, on the rank that needs most.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct MemoryUse {
-    /// Weights that kernels read.
-    pub parameters_bytes: Bytes,
-    /// Gradients.
-    pub gradients_bytes: Bytes,
-    /// Master weights and moments.
-    pub optimizer_bytes: Bytes,
-    /// Parameters and gradients that ZeRO-3 gathers for a while.
-    pub gathered_bytes: Bytes,
-    /// Kept from forward to backward, for the micro-batches in flight; logits included.
-    pub activations_bytes: Bytes,
-    /// Of the block that is computed again.
-    pub recompute_bytes: Bytes,
-    /// Gradients of activations in passing.
-    pub workspace_bytes: Bytes,
-    /// Messages between stages.
-    pub buffers_bytes: Bytes,
-    /// What the allocator reserves beyond.
-    pub allocator_bytes: Bytes,
-    /// CUDA and its libraries.
-    pub context_bytes: Bytes,
-}
-
-impl MemoryUse {
-    /// Each line with its name.
-    pub fn lines(&self) -> [(&'static str, Bytes); 10] {
-        [
-            ("parameters", self.parameters_bytes),
-            ("gradients", self.gradients_bytes),
-            ("optimizer state", self.optimizer_bytes),
-            ("gathered parameters", self.gathered_bytes),
-            ("activations", self.activations_bytes),
-            ("recomputed block", self.recompute_bytes),
-            ("workspace", self.workspace_bytes),
-            ("message buffers", self.buffers_bytes),
-            ("allocator slack", self.allocator_bytes),
-            ("CUDA context", self.context_bytes),
-        ]
-    }
-
-    /// All of it.
-    pub fn total(&self) -> Bytes {
-        self.lines().into_iter().map(|(_, bytes)| bytes).sum()
-    }
-}
 
 /// Time and memory of a layout.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -155,7 +65,7 @@ struct DataParallel {
 impl<'a> Evaluator<'a> {
     /// For layouts of `problem`.
     pub fn new(problem: &'a Problem, spec: LayoutSpec) -> Self {
-        Self { problem, spec, bytes: problem.training.state_bytes() }
+        Self { problem, spec, bytes: StateBytes::new(&problem.training) }
     }
 
     /// Ranks that reduce gradients of dense parameters.

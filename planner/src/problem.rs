@@ -1,41 +1,12 @@
 //! What is to be laid out: a model, a batch, and the GPUs.
 
 use cost_models::block::{BlockCost, Groups};
-use cost_models::states::{Optimizer, StateBytes};
 use cost_models::{Group, Hardware};
 use ir::cluster::{Cluster, Precision};
 use ir::graph::{Graph, ParameterCounts, Recompute, Setting, Sharding, Sizes};
 use ir::layout::Limits;
+use ir::plan::Training;
 use ir::units::Flops;
-use serde::{Deserialize, Serialize};
-
-/// How the model is trained, apart from its layout.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Training {
-    /// Tokens in a sequence.
-    pub sequence_length: u64,
-    /// Sequences in a step.
-    pub global_batch_size: u64,
-    /// Precision of linear layers.
-    pub precision: Precision,
-    /// What updates the parameters.
-    pub optimizer: Optimizer,
-    /// Whether gradients are accumulated in fp32.
-    pub fp32_gradients: bool,
-}
-
-impl Training {
-    /// Bytes of model state for each parameter.
-    pub fn state_bytes(&self) -> StateBytes {
-        StateBytes::new(self.precision, self.optimizer, self.fp32_gradients)
-    }
-
-    /// Bytes of an activation.
-    pub fn compute_bytes(&self) -> u64 {
-        self.precision.activation().compute_bytes()
-    }
-}
 
 /// A planning problem, ready to be searched.
 #[derive(Clone, Debug)]

@@ -46,7 +46,47 @@ pub struct Stage {
     pub num_blocks: u32,
 }
 
-/// The blocks `chunks[c]..chunks[c + 1]` go to pipeline rank `c mod p`.
+impl Stage {
+    /// Adds the blocks of a range.
+    pub fn add_blocks(
+        &mut self,
+        chain: &ChainIndex,
+        shape: &Shape,
+        recompute: Recompute,
+        start: usize,
+        end: usize,
+    ) {
+        for (class, cost) in shape.costs.iter().enumerate() {
+            let count = chain.count(class, start, end);
+            if count == 0 {
+                continue;
+            }
+            let blocks = f64::from(count);
+            self.forward = self.forward + cost.forward * blocks;
+            self.input_grad = self.input_grad + cost.input_grad * blocks;
+            self.weight_grad = self.weight_grad + cost.weight_grad * blocks;
+            self.recompute = self.recompute + cost.recompute[recompute as usize] * blocks;
+            let parameters = cost.parameters;
+            self.dense += parameters.dense * u64::from(count);
+            self.expert += parameters.expert * u64::from(count);
+            self.partial_gradients += parameters.partial_gradients * u64::from(count);
+            self.largest_block = self.largest_block.max((parameters.dense, parameters.expert));
+            let saved = cost.saved[recompute as usize];
+            let is_last = end == chain.num_blocks() && class == chain.last_class();
+            self.saved += saved * u64::from(count - u32::from(is_last));
+            if is_last {
+                self.saved_by_last = saved;
+            }
+            let dropped = cost.saved[Recompute::None as usize].saturating_sub(saved);
+            self.recompute_working_set = self.recompute_working_set.max(dropped);
+            self.largest_tensor = self.largest_tensor.max(cost.largest_tensor);
+            self.num_blocks += count;
+        }
+    }
+}
+
+/// The stages of an assignment: chunk `c` ends before block `ends[c]` and goes to pipeline rank
+/// `c mod p`.
 pub fn stages(
     problem: &Problem,
     chain: &ChainIndex,
@@ -62,32 +102,7 @@ pub fn stages(
         let start = if chunk == 0 { 0 } else { ends[chunk - 1] };
         let rank = chunk % p;
         let stage = &mut stages[rank];
-        for (class, cost) in shape.costs.iter().enumerate() {
-            let count = chain.count(class, start, end);
-            if count == 0 {
-                continue;
-            }
-            let blocks = f64::from(count);
-            stage.forward = stage.forward + cost.forward * blocks;
-            stage.input_grad = stage.input_grad + cost.input_grad * blocks;
-            stage.weight_grad = stage.weight_grad + cost.weight_grad * blocks;
-            stage.recompute = stage.recompute + cost.recompute[recompute as usize] * blocks;
-            let parameters = cost.parameters;
-            stage.dense += parameters.dense * u64::from(count);
-            stage.expert += parameters.expert * u64::from(count);
-            stage.partial_gradients += parameters.partial_gradients * u64::from(count);
-            stage.largest_block = stage.largest_block.max((parameters.dense, parameters.expert));
-            let saved = cost.saved[recompute as usize];
-            let is_last = end == chain.num_blocks() && class == chain.last_class();
-            stage.saved += saved * u64::from(count - u32::from(is_last));
-            if is_last {
-                stage.saved_by_last = saved;
-            }
-            let dropped = cost.saved[Recompute::None as usize].saturating_sub(saved);
-            stage.recompute_working_set = stage.recompute_working_set.max(dropped);
-            stage.largest_tensor = stage.largest_tensor.max(cost.largest_tensor);
-            stage.num_blocks += count;
-        }
+        stage.add_blocks(chain, shape, recompute, start, end);
         let message = |position: usize| shape.costs[chain.class_at(position)].output;
         if chunk > 0 && p > 1 {
             let bytes = message(start - 1);

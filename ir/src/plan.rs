@@ -1,0 +1,263 @@
+//! Plans: what a search leaves behind, and the executor runs.
+//!
+//! `plan.json` holds everything that it depends on, so that it can be explained, drawn and run without
+//! the files that it came from. What it does not know it rejects by name.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::cluster::{Cluster, Precision};
+use crate::layout::LayoutSpec;
+use crate::units::Bytes;
+
+/// The version of the format that this program writes and reads.
+pub const PLAN_VERSION: u32 = 1;
+
+/// A layout with its stages, its prediction, and all that they depend on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    /// [`PLAN_VERSION`] at the time of writing.
+    pub version: u32,
+    /// The model.
+    pub model: PlannedModel,
+    /// How it is trained.
+    pub training: Training,
+    /// The GPUs and links.
+    pub cluster: Cluster,
+    /// How many GPUs.
+    pub num_gpus: u32,
+    /// How the step is spread over them.
+    pub layout: LayoutSpec,
+    /// The blocks of each chunk, in the order of the model.
+    pub stages: Vec<PlannedStage>,
+    /// What is expected of it.
+    pub prediction: Prediction,
+    /// The next best layouts.
+    pub runners_up: Vec<RunnerUp>,
+    /// Where it came from.
+    pub provenance: Provenance,
+}
+
+/// The model of a plan.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlannedModel {
+    /// What it is called.
+    pub name: String,
+    /// The model file, whole.
+    pub description: serde_json::Value,
+    /// Its parameters.
+    pub num_parameters: u64,
+    /// Whether its multi-token prediction modules are trained too.
+    pub multi_token_prediction: bool,
+}
+
+/// A chunk of the pipeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PlannedStage {
+    /// The chunk, in the order of the model.
+    pub stage: u32,
+    /// The pipeline rank that has it.
+    pub pipeline_rank: u32,
+    /// The first of its blocks, counting from the embedding.
+    pub first_block: u32,
+    /// How many it has.
+    pub num_blocks: u32,
+}
+
+/// What a plan is expected to do.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Prediction {
+    /// Time of a step.
+    pub step_time_seconds: f64,
+    /// Tokens a second, over the number of GPUs.
+    pub tokens_per_second_per_gpu: f64,
+    /// Model FLOPs over what the GPUs could do by their data sheet.
+    pub mfu: f64,
+    /// Memory of the GPU that needs most.
+    pub peak_memory_bytes: Bytes,
+    /// Where the time goes.
+    pub breakdown: Breakdown,
+    /// Where the memory goes.
+    pub memory: MemoryUse,
+}
+
+/// A layout that is not as good.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunnerUp {
+    /// The layout.
+    pub layout: LayoutSpec,
+    /// Time of a step.
+    pub step_time_seconds: f64,
+    /// Memory of the GPU that needs most.
+    pub peak_memory_bytes: Bytes,
+    /// Where the time goes.
+    pub breakdown: Breakdown,
+}
+
+/// Where a plan came from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Provenance {
+    /// The version of the program.
+    pub planner_version: String,
+    /// The command that makes it again.
+    pub command: String,
+    /// SHA-256 of the model file.
+    pub model_sha256: String,
+    /// SHA-256 of the cluster, as the plan has it.
+    pub cluster_sha256: String,
+}
+
+/// What updates the parameters.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Optimizer {
+    /// Adam with decoupled weight decay: two moments.
+    #[default]
+    AdamW,
+    /// Gradient descent with momentum: one.
+    Momentum,
+    /// Plain gradient descent: none.
+    Sgd,
+}
+
+impl Optimizer {
+    /// Bytes of moments for each parameter, kept in fp32.
+    pub const fn moment_bytes(self) -> u64 {
+        match self {
+            Self::AdamW => 8,
+            Self::Momentum => 4,
+            Self::Sgd => 0,
+        }
+    }
+}
+
+/// How the model is trained, apart from its layout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Training {
+    /// Tokens in a sequence.
+    pub sequence_length: u64,
+    /// Sequences in a step.
+    pub global_batch_size: u64,
+    /// Precision of linear layers.
+    pub precision: Precision,
+    /// What updates the parameters.
+    pub optimizer: Optimizer,
+    /// Whether gradients are accumulated in fp32, as Megatron-LM does.
+    pub fp32_gradients: bool,
+}
+
+impl Training {
+    /// Bytes of an activation.
+    pub fn compute_bytes(&self) -> u64 {
+        self.precision.activation().compute_bytes()
+    }
+}
+
+/// Where a step's time goes, on the rank that bounds it. The parts add up to the step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Breakdown {
+    /// Kernels of forward and backward.
+    pub compute_seconds: f64,
+    /// Kernels and collectives that recompute runs again.
+    pub recompute_seconds: f64,
+    /// Tensor-parallel collectives that wait.
+    pub tensor_parallel_seconds: f64,
+    /// Context-parallel exchanges that wait.
+    pub context_parallel_seconds: f64,
+    /// Expert-parallel exchanges that wait.
+    pub expert_parallel_seconds: f64,
+    /// Messages between pipeline stages.
+    pub pipeline_messages_seconds: f64,
+    /// Waiting for other stages.
+    pub pipeline_bubble_seconds: f64,
+    /// Gradients and parameters of data parallelism, beyond what computation hides.
+    pub data_parallel_seconds: f64,
+    /// Gradient norm and update.
+    pub optimizer_seconds: f64,
+}
+
+impl Breakdown {
+    /// All of it: the time of a step.
+    pub fn total(&self) -> f64 {
+        self.parts().into_iter().map(|(_, seconds)| seconds).sum()
+    }
+
+    /// Each part with its name.
+    pub fn parts(&self) -> [(&'static str, f64); 9] {
+        [
+            ("compute", self.compute_seconds),
+            ("recompute", self.recompute_seconds),
+            ("tensor-parallel collectives, exposed", self.tensor_parallel_seconds),
+            ("context-parallel ring, exposed", self.context_parallel_seconds),
+            ("expert-parallel all-to-all", self.expert_parallel_seconds),
+            ("pipeline messages", self.pipeline_messages_seconds),
+            ("pipeline bubble", self.pipeline_bubble_seconds),
+            ("data parallelism, exposed", self.data_parallel_seconds),
+            ("optimizer", self.optimizer_seconds),
+        ]
+    }
+}
+
+/// Where memory goes, on the rank that needs most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MemoryUse {
+    /// Weights that kernels read.
+    pub parameters_bytes: Bytes,
+    /// Gradients.
+    pub gradients_bytes: Bytes,
+    /// Master weights and moments.
+    pub optimizer_bytes: Bytes,
+    /// Parameters and gradients that ZeRO-3 gathers for a while.
+    pub gathered_bytes: Bytes,
+    /// Kept from forward to backward, for the micro-batches in flight; logits included.
+    pub activations_bytes: Bytes,
+    /// Of the block that is computed again.
+    pub recompute_bytes: Bytes,
+    /// Gradients of activations in passing.
+    pub workspace_bytes: Bytes,
+    /// Messages between stages.
+    pub buffers_bytes: Bytes,
+    /// What the allocator reserves beyond.
+    pub allocator_bytes: Bytes,
+    /// CUDA and its libraries.
+    pub context_bytes: Bytes,
+}
+
+impl MemoryUse {
+    /// Each line with its name.
+    pub fn lines(&self) -> [(&'static str, Bytes); 10] {
+        [
+            ("parameters", self.parameters_bytes),
+            ("gradients", self.gradients_bytes),
+            ("optimizer state", self.optimizer_bytes),
+            ("gathered parameters", self.gathered_bytes),
+            ("activations", self.activations_bytes),
+            ("recomputed block", self.recompute_bytes),
+            ("workspace", self.workspace_bytes),
+            ("message buffers", self.buffers_bytes),
+            ("allocator slack", self.allocator_bytes),
+            ("CUDA context", self.context_bytes),
+        ]
+    }
+
+    /// What grows with the blocks of a rank: model states and what is kept for backward.
+    pub fn of_blocks(&self) -> Bytes {
+        self.parameters_bytes + self.gradients_bytes + self.optimizer_bytes + self.activations_bytes
+    }
+
+    /// All of it.
+    pub fn total(&self) -> Bytes {
+        self.lines().into_iter().map(|(_, bytes)| bytes).sum()
+    }
+}

@@ -1,0 +1,411 @@
+//! Branch and bound over the space of layouts, exact within the model.
+//!
+//! Families of candidates are visited in the order of their lower bounds. A family, or a schedule
+//! within it, is left out only if its bound is above the worst of the best plans so far; so what is
+//! found is what exhaustive search finds. Families go through in batches of fixed size, so that
+//! results and counts do not depend on the number of threads.
+
+use std::collections::BTreeMap;
+
+use cost_models::Group;
+use ir::graph::Recompute;
+use ir::layout::{Layout, LayoutError, LayoutSpec, PartialLayout};
+use ir::schedule::ScheduleKind;
+use ir::units::{Bytes, Seconds};
+use rayon::prelude::*;
+
+use crate::evaluate::{Evaluation, Evaluator};
+use crate::partition::partition;
+use crate::pipeline;
+use crate::problem::{Problem, Shape, ShapeKey};
+use crate::space::{Family, Rejection, Space};
+use crate::stages::{ChainIndex, Stage, stages};
+
+/// What to look for.
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    /// What the user has decided.
+    pub fixed: PartialLayout,
+    /// How many plans to keep.
+    pub top: usize,
+    /// Whether to evaluate what the bounds would leave out, as tests do.
+    pub exhaustive: bool,
+}
+
+impl Default for Request {
+    fn default() -> Self {
+        Self { fixed: PartialLayout::default(), top: 1, exhaustive: false }
+    }
+}
+
+/// A layout with its stages, time and memory.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Found {
+    /// The layout.
+    pub layout: Layout,
+    /// Where each chunk ends, in blocks of the chain; chunk `c` is on pipeline rank `c mod p`.
+    pub stage_ends: Vec<usize>,
+    /// Time and memory.
+    pub evaluation: Evaluation,
+}
+
+impl Found {
+    fn order(&self, other: &Self) -> std::cmp::Ordering {
+        self.evaluation
+            .step_time
+            .total_cmp(&other.evaluation.step_time)
+            .then_with(|| self.layout.cmp(&other.layout))
+    }
+
+    /// By how much the fullest rank exceeds `memory`.
+    pub fn excess(&self, memory: Bytes) -> Bytes {
+        self.evaluation.memory.total().saturating_sub(memory)
+    }
+}
+
+/// Why the search stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopReason {
+    /// Every candidate was evaluated, or left out by a bound that is never above its time: the plans
+    /// are the best within the model.
+    Exhausted,
+}
+
+/// What a search found.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The best plans, fastest first.
+    pub plans: Vec<Found>,
+    /// Layouts that the model, the batch and the GPUs allow.
+    pub candidates: u64,
+    /// Those whose time and memory were computed.
+    pub evaluated: u64,
+    /// Those left out by a bound.
+    pub pruned: u64,
+    /// Candidates, or combinations of degrees, left out for a reason.
+    pub rejected: BTreeMap<Rejection, u64>,
+    /// Among those that do not fit, the one that misses by least.
+    pub closest: Option<Found>,
+    /// Why a layout that was asked for is not possible.
+    pub invalid: Option<LayoutError>,
+    /// Why the search stopped.
+    pub stop_reason: StopReason,
+}
+
+/// Families that go through between two looks at the best plans so far.
+const BATCH: usize = 16;
+
+/// The best plans of `problem`.
+pub fn search(problem: &Problem, request: &Request) -> Outcome {
+    let space = Space::new(problem, &request.fixed);
+    let chain = ChainIndex::new(problem);
+    let mut keys: Vec<ShapeKey> = space.families.iter().map(|family| family.shape).collect();
+    keys.dedup();
+    let shapes: BTreeMap<ShapeKey, Shape> =
+        keys.into_par_iter().map(|key| (key, Shape::new(problem, key))).collect();
+    let mut families: Vec<(f64, &Family)> = space
+        .families
+        .iter()
+        .map(|family| (family_bound(family, &shapes[&family.shape], &request.fixed), family))
+        .collect();
+    families.sort_by(|a, b| a.0.total_cmp(&b.0).then_with(|| a.1.cmp(b.1)));
+
+    let mut best = Best::new(request.top);
+    for batch in families.chunks(BATCH) {
+        let threshold = if request.exhaustive { f64::INFINITY } else { best.threshold() };
+        let results: Vec<Best> = batch
+            .par_iter()
+            .map(|(bound, family)| {
+                let shape = &shapes[&family.shape];
+                let mut visit = Visit::new(problem, &chain, shape, family, request, threshold);
+                if *bound > threshold {
+                    visit.best.pruned += visit.size();
+                } else {
+                    visit.run();
+                }
+                visit.best
+            })
+            .collect();
+        for result in results {
+            best.merge(result, problem.hardware.memory);
+        }
+    }
+    let mut rejected = space.rejected;
+    if best.too_large > 0 {
+        rejected.insert(Rejection::Memory, best.too_large);
+    }
+    Outcome {
+        candidates: best.evaluated + best.pruned,
+        plans: best.plans,
+        evaluated: best.evaluated,
+        pruned: best.pruned,
+        rejected,
+        closest: best.closest,
+        invalid: space.last_error,
+        stop_reason: StopReason::Exhausted,
+    }
+}
+
+/// A time below which no candidate of a family can be.
+fn family_bound(family: &Family, shape: &Shape, fixed: &PartialLayout) -> f64 {
+    let policy = fixed.recompute.unwrap_or(Recompute::None);
+    f64::from(family.num_micro_batches) * shape.total(policy) / f64::from(family.pipeline_parallel)
+}
+
+/// The best plans so far, and counts.
+struct Best {
+    top: usize,
+    plans: Vec<Found>,
+    closest: Option<Found>,
+    evaluated: u64,
+    pruned: u64,
+    too_large: u64,
+}
+
+impl Best {
+    fn new(top: usize) -> Self {
+        Self { top, plans: Vec::new(), closest: None, evaluated: 0, pruned: 0, too_large: 0 }
+    }
+
+    /// The time that a plan must not exceed to be among the best.
+    fn threshold(&self) -> f64 {
+        match self.plans.last() {
+            Some(worst) if self.plans.len() >= self.top => worst.evaluation.step_time.get(),
+            _ => f64::INFINITY,
+        }
+    }
+
+    fn offer(&mut self, found: Found) {
+        let position = self.plans.partition_point(|plan| plan.order(&found).is_lt());
+        if position < self.top {
+            self.plans.insert(position, found);
+            self.plans.truncate(self.top);
+        }
+    }
+
+    fn offer_too_large(&mut self, found: Found, memory: Bytes) {
+        let key = |found: &Found| (found.excess(memory), found.layout);
+        if self.closest.as_ref().is_none_or(|closest| key(&found) < key(closest)) {
+            self.closest = Some(found);
+        }
+    }
+
+    fn merge(&mut self, other: Self, memory: Bytes) {
+        other.plans.into_iter().for_each(|found| self.offer(found));
+        if let Some(found) = other.closest {
+            self.offer_too_large(found, memory);
+        }
+        self.evaluated += other.evaluated;
+        self.pruned += other.pruned;
+        self.too_large += other.too_large;
+    }
+}
+
+/// A visit to one family.
+struct Visit<'a> {
+    problem: &'a Problem,
+    chain: &'a ChainIndex,
+    shape: &'a Shape,
+    family: &'a Family,
+    request: &'a Request,
+    threshold: f64,
+    best: Best,
+}
+
+/// An assignment of blocks to stages.
+#[derive(Clone)]
+struct Assignment {
+    ends: Vec<usize>,
+    stages: Vec<Stage>,
+}
+
+impl<'a> Visit<'a> {
+    fn new(
+        problem: &'a Problem,
+        chain: &'a ChainIndex,
+        shape: &'a Shape,
+        family: &'a Family,
+        request: &'a Request,
+        threshold: f64,
+    ) -> Self {
+        let best = Best::new(request.top);
+        Self { problem, chain, shape, family, request, threshold, best }
+    }
+
+    /// Candidates in the family.
+    fn size(&self) -> u64 {
+        let Request { fixed, .. } = self.request;
+        let schedules = self.family.schedules(self.problem, fixed).len();
+        let shardings = self.family.shardings(self.problem, fixed).len();
+        (schedules * shardings * Family::recomputes(fixed).count()) as u64
+    }
+
+    fn run(&mut self) {
+        let fixed = &self.request.fixed;
+        let schedules = self.family.schedules(self.problem, fixed);
+        let shardings = self.family.shardings(self.problem, fixed);
+        for recompute in Family::recomputes(fixed) {
+            // Schedules with as many chunks share their assignment.
+            let mut assignments: BTreeMap<u32, Option<Assignment>> = BTreeMap::new();
+            for (schedule, v) in &schedules {
+                let total = self.shape.total(recompute);
+                let Family { pipeline_parallel: p, num_micro_batches: m, .. } = *self.family;
+                let limit = self.limit();
+                if pipeline::lower_bound(*schedule, total, p, *v, m) > limit {
+                    self.best.pruned += shardings.len() as u64;
+                    continue;
+                }
+                let assignment = assignments
+                    .entry(*v)
+                    .or_insert_with(|| self.assign(recompute, p * v, |_, _, _| true));
+                let Some(assignment) = assignment.clone() else { continue };
+                for sharding in &shardings {
+                    let spec = self.spec(*schedule, *v, recompute, *sharding);
+                    self.evaluate(spec, &assignment);
+                }
+            }
+        }
+    }
+
+    /// The time beyond which candidates are not worth a look.
+    fn limit(&self) -> f64 {
+        if self.request.exhaustive {
+            f64::INFINITY
+        } else {
+            self.threshold.min(self.best.threshold())
+        }
+    }
+
+    fn spec(
+        &self,
+        schedule: ScheduleKind,
+        virtual_stages: u32,
+        recompute: Recompute,
+        sharding: crate::space::Sharding,
+    ) -> LayoutSpec {
+        let Family { shape, pipeline_parallel, data_parallel, num_micro_batches } = *self.family;
+        LayoutSpec {
+            tensor_parallel: shape.tensor_parallel,
+            sequence_parallel: shape.sequence_parallel,
+            context_parallel: shape.context_parallel,
+            expert_parallel: shape.expert_parallel,
+            pipeline_parallel,
+            virtual_stages,
+            data_parallel,
+            zero_shard: sharding.zero_shard,
+            zero_stage: sharding.zero_stage,
+            micro_batch_size: shape.micro_batch_size,
+            num_micro_batches,
+            recompute,
+            schedule,
+        }
+    }
+
+    /// The fastest assignment of which every stage fits.
+    fn assign(
+        &self,
+        recompute: Recompute,
+        num_chunks: u32,
+        fits: impl Fn(usize, usize, usize) -> bool,
+    ) -> Option<Assignment> {
+        let prefix = &self.shape.prefix[recompute as usize];
+        let ends = partition(prefix, num_chunks as usize, fits)?;
+        let Family { shape, pipeline_parallel, data_parallel, .. } = self.family;
+        let stride = shape.tensor_parallel * shape.context_parallel * data_parallel;
+        let pipeline = Group { size: *pipeline_parallel, stride };
+        let stages = stages(self.problem, self.chain, self.shape, recompute, &ends, pipeline);
+        Some(Assignment { ends, stages })
+    }
+
+    fn evaluate(&mut self, spec: LayoutSpec, fastest: &Assignment) {
+        self.best.evaluated += 1;
+        let memory = self.problem.hardware.memory;
+        let evaluator = Evaluator::new(self.problem, spec);
+        let (peak, fullest_stage) = evaluator.peak_memory(&fastest.stages);
+        if peak.total() <= memory {
+            let (step_time, breakdown) = evaluator.time(&fastest.stages);
+            if step_time.get() <= self.limit() {
+                let evaluation = Evaluation { step_time, breakdown, memory: peak, fullest_stage };
+                self.offer(spec, fastest.ends.clone(), evaluation);
+            }
+            return;
+        }
+        if let Some(balanced) = self.assign_within_memory(&evaluator, spec, &fastest.stages) {
+            let evaluation = evaluator.evaluate(&balanced.stages);
+            if evaluation.memory.total() <= memory {
+                return self.offer(spec, balanced.ends, evaluation);
+            }
+        }
+        self.best.too_large += 1;
+        let excess = peak.total() - memory;
+        let closest = self.best.closest.as_ref().map(|closest| closest.excess(memory));
+        if closest.is_none_or(|closest| excess <= closest) {
+            let evaluation = evaluator.evaluate(&fastest.stages);
+            if let Some(found) = self.found(spec, fastest.ends.clone(), evaluation) {
+                self.best.offer_too_large(found, memory);
+            }
+        }
+    }
+
+    /// Where the fastest assignment overfills a stage, the fastest that does not. Only for one chunk
+    /// a rank: with several, what a rank holds is no range of the chain.
+    fn assign_within_memory(
+        &self,
+        evaluator: &Evaluator<'_>,
+        spec: LayoutSpec,
+        fastest: &[Stage],
+    ) -> Option<Assignment> {
+        let memory = self.problem.hardware.memory;
+        if spec.virtual_stages > 1 || spec.pipeline_parallel < 2 {
+            return None;
+        }
+        // Moving blocks cannot help where what they keep is too much for all stages together, even
+        // if each had as few micro-batches in flight as the last.
+        let last = fastest.len() - 1;
+        let least: Bytes =
+            fastest.iter().map(|stage| evaluator.memory(stage, last).of_blocks()).sum();
+        if least > memory * fastest.len() as u64 {
+            return None;
+        }
+        self.assign(spec.recompute, spec.pipeline_parallel, |rank, start, end| {
+            let mut stage = Stage::default();
+            stage.add_blocks(self.chain, self.shape, spec.recompute, start, end);
+            evaluator.memory(&stage, rank).total() <= memory
+        })
+    }
+
+    fn offer(&mut self, spec: LayoutSpec, ends: Vec<usize>, evaluation: Evaluation) {
+        if let Some(found) = self.found(spec, ends, evaluation) {
+            self.best.offer(found);
+        }
+    }
+
+    fn found(
+        &self,
+        spec: LayoutSpec,
+        stage_ends: Vec<usize>,
+        evaluation: Evaluation,
+    ) -> Option<Found> {
+        let layout = Layout::new(spec, &self.problem.limits);
+        debug_assert!(layout.is_ok(), "{spec:?}: {layout:?}");
+        Some(Found { layout: layout.ok()?, stage_ends, evaluation })
+    }
+}
+
+/// The time of one step of the fastest plan, in the units of a user: tokens a second on each GPU.
+pub fn tokens_per_second_per_gpu(problem: &Problem, step_time: Seconds) -> f64 {
+    let training = &problem.training;
+    let tokens = training.sequence_length as f64 * training.global_batch_size as f64;
+    tokens / step_time.get() / f64::from(problem.limits.num_gpus)
+}
+
+/// Model FLOPs over what all GPUs could do by their data sheet.
+///
+/// # Source
+///
+/// Chowdhery et al. 2022, *PaLM* (arXiv 2204.02311), appendix B.
+pub fn model_flops_utilization(problem: &Problem, step_time: Seconds) -> f64 {
+    let peak = problem.hardware.peak * f64::from(problem.limits.num_gpus);
+    (problem.model_flops / step_time) / peak
+}

@@ -1,0 +1,262 @@
+//! The space of layouts: every combination of degrees that model, batch and GPUs allow.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use ir::graph::Recompute;
+use ir::layout::{LayoutError, PartialLayout, ZeroStage};
+use ir::schedule::ScheduleKind;
+use serde::Serialize;
+
+use crate::problem::{Problem, ShapeKey};
+
+/// Why candidates were left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rejection {
+    /// They need more memory than a GPU has.
+    Memory,
+    /// Heads or inner widths do not divide by the tensor-parallel degree.
+    Tensor,
+    /// The sequence does not divide.
+    Sequence,
+    /// Experts do not divide, or do not fit within context and data parallelism.
+    Expert,
+    /// The global batch does not divide by the data-parallel degree.
+    Batch,
+    /// There are more stages than blocks.
+    Stages,
+}
+
+impl fmt::Display for Rejection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Memory => "exceed the memory of a GPU",
+            Self::Tensor => "leave heads or inner widths undivided",
+            Self::Sequence => "leave the sequence undivided",
+            Self::Expert => "leave experts undivided",
+            Self::Batch => "leave the global batch undivided",
+            Self::Stages => "have more stages than the model has blocks",
+        })
+    }
+}
+
+/// Candidates that differ only in schedule, recompute and ZeRO stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Family {
+    /// How operators are sharded, and the micro-batch.
+    pub shape: ShapeKey,
+    /// Pipeline ranks.
+    pub pipeline_parallel: u32,
+    /// Replicas.
+    pub data_parallel: u32,
+    /// Micro-batches of a replica.
+    pub num_micro_batches: u32,
+}
+
+/// How a family's model states are sharded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Sharding {
+    /// What is sharded.
+    pub zero_stage: ZeroStage,
+    /// Over how many ranks.
+    pub zero_shard: u32,
+}
+
+/// All families of a problem that agree with `fixed`, and how many degrees fell out for which reason.
+#[derive(Clone, Debug, Default)]
+pub struct Space {
+    /// In ascending order.
+    pub families: Vec<Family>,
+    /// Combinations of degrees that were left out.
+    pub rejected: BTreeMap<Rejection, u64>,
+    /// The reason why the last of them was.
+    pub last_error: Option<LayoutError>,
+}
+
+impl Space {
+    /// Enumerates the families.
+    pub fn new(problem: &Problem, fixed: &PartialLayout) -> Self {
+        let mut space = Self::default();
+        let gpus = problem.limits.num_gpus;
+        for tensor in chosen(fixed.tensor_parallel, divisors(gpus)) {
+            if let Err(error) = problem.limits.check_tensor(tensor.into()) {
+                space.reject(Rejection::Tensor, error);
+                continue;
+            }
+            for sequence in [false, true] {
+                if fixed.sequence_parallel.is_some_and(|fixed| fixed != sequence) {
+                    continue;
+                }
+                space.add_tensor(problem, fixed, tensor, sequence);
+            }
+        }
+        space.families.sort_unstable();
+        space
+    }
+
+    fn add_tensor(
+        &mut self,
+        problem: &Problem,
+        fixed: &PartialLayout,
+        tensor: u32,
+        sequence: bool,
+    ) {
+        let limits = &problem.limits;
+        if sequence && tensor == 1 && fixed.sequence_parallel.is_none() {
+            return;
+        }
+        let Some(rest) = quotient(limits.num_gpus, tensor) else { return };
+        for context in chosen(fixed.context_parallel, divisors(rest)) {
+            if let Err(error) = limits.check_sequence(context.into(), tensor.into(), sequence) {
+                self.reject(Rejection::Sequence, error);
+                continue;
+            }
+            let Some(rest) = quotient(rest, context) else { continue };
+            for pipeline in chosen(fixed.pipeline_parallel, divisors(rest)) {
+                if u64::from(pipeline) > limits.num_blocks {
+                    let (stages, blocks) = (pipeline.into(), limits.num_blocks);
+                    self.reject(Rejection::Stages, LayoutError::TooManyStages { stages, blocks });
+                    continue;
+                }
+                let Some(data) = quotient(rest, pipeline) else { continue };
+                if fixed.data_parallel.is_some_and(|fixed| fixed != data) {
+                    continue;
+                }
+                self.add_data(problem, fixed, [tensor, context, pipeline, data], sequence);
+            }
+        }
+    }
+
+    fn add_data(
+        &mut self,
+        problem: &Problem,
+        fixed: &PartialLayout,
+        [tensor, context, pipeline, data]: [u32; 4],
+        sequence: bool,
+    ) {
+        let limits = &problem.limits;
+        let batch = limits.global_batch_size;
+        let indivisible = |micro_batch: u32| LayoutError::Batch {
+            global_batch_size: batch,
+            data_parallel: data.into(),
+            micro_batch_size: micro_batch.into(),
+            num_micro_batches: (batch / (u64::from(data) * u64::from(micro_batch)).max(1)).max(1),
+        };
+        if !batch.is_multiple_of(data.into()) {
+            let error = indivisible(fixed.micro_batch_size.unwrap_or(1));
+            return self.reject(Rejection::Batch, error);
+        }
+        let of_replica = (batch / u64::from(data)) as u32;
+        let replicas = context * data;
+        let experts = if limits.experts.is_empty() { vec![1] } else { divisors(replicas) };
+        for expert in chosen(fixed.expert_parallel, experts) {
+            if let Err(error) = limits.check_expert(expert.into(), replicas.into()) {
+                self.reject(Rejection::Expert, error);
+                continue;
+            }
+            for micro_batch in chosen(fixed.micro_batch_size, divisors(of_replica)) {
+                let Some(num_micro_batches) = quotient(of_replica, micro_batch) else {
+                    self.reject(Rejection::Batch, indivisible(micro_batch));
+                    continue;
+                };
+                self.families.push(Family {
+                    shape: ShapeKey {
+                        tensor_parallel: tensor,
+                        sequence_parallel: sequence,
+                        context_parallel: context,
+                        expert_parallel: expert,
+                        micro_batch_size: micro_batch,
+                    },
+                    pipeline_parallel: pipeline,
+                    data_parallel: data,
+                    num_micro_batches,
+                });
+            }
+        }
+    }
+
+    fn reject(&mut self, reason: Rejection, error: LayoutError) {
+        *self.rejected.entry(reason).or_default() += 1;
+        self.last_error = Some(error);
+    }
+}
+
+impl Family {
+    /// Schedules with their chunks a rank that the family can run.
+    pub fn schedules(&self, problem: &Problem, fixed: &PartialLayout) -> Vec<(ScheduleKind, u32)> {
+        let p = self.pipeline_parallel;
+        let most = (problem.limits.num_blocks / u64::from(p)) as u32;
+        let mut schedules = Vec::new();
+        for schedule in ScheduleKind::ALL {
+            if fixed.schedule.is_some_and(|fixed| fixed != schedule) {
+                continue;
+            }
+            let chunks = if schedule.is_interleaved() { 2..=most } else { 1..=1 };
+            for v in chunks {
+                let numbers = [p, v, self.num_micro_batches].map(u64::from);
+                if fixed.virtual_stages.is_none_or(|fixed| fixed == v)
+                    && problem.limits.check_schedule(schedule, numbers).is_ok()
+                {
+                    schedules.push((schedule, v));
+                }
+            }
+        }
+        schedules
+    }
+
+    /// Ways to shard model states: not at all, over all replicas, or over those of a network domain
+    /// (hybrid sharding).
+    pub fn shardings(&self, problem: &Problem, fixed: &PartialLayout) -> Vec<Sharding> {
+        let replicas = self.shape.context_parallel * self.data_parallel;
+        let within = problem.hardware.domain / self.shape.tensor_parallel.max(1);
+        let local = divisors(replicas).into_iter().rfind(|shards| *shards <= within);
+        let hybrid = local.filter(|shards| {
+            (2..replicas).contains(shards) && shards.is_multiple_of(self.shape.expert_parallel)
+        });
+        let mut shardings = Vec::new();
+        for zero_stage in ZeroStage::ALL {
+            if fixed.zero_stage.is_some_and(|fixed| fixed != zero_stage) {
+                continue;
+            }
+            let sharded = zero_stage != ZeroStage::None;
+            // Without replicas every stage is the same: only the plainest is worth a candidate.
+            if sharded && replicas == 1 && fixed.zero_stage.is_none() {
+                continue;
+            }
+            let degrees = match fixed.zero_shard {
+                Some(shards) if replicas.is_multiple_of(shards) => vec![shards],
+                Some(_) => Vec::new(),
+                None if sharded => hybrid.into_iter().chain([replicas]).collect(),
+                None => vec![replicas],
+            };
+            let options = degrees.into_iter().map(|zero_shard| Sharding { zero_stage, zero_shard });
+            shardings.extend(options);
+        }
+        shardings
+    }
+
+    /// Recompute policies.
+    pub fn recomputes(fixed: &PartialLayout) -> impl Iterator<Item = Recompute> {
+        let fixed = fixed.recompute;
+        Recompute::ALL.into_iter().filter(move |policy| fixed.is_none_or(|fixed| fixed == *policy))
+    }
+}
+
+/// The value that is fixed, or all of `free`.
+fn chosen(fixed: Option<u32>, free: Vec<u32>) -> Vec<u32> {
+    fixed.map_or(free, |fixed| vec![fixed])
+}
+
+fn quotient(number: u32, divisor: u32) -> Option<u32> {
+    (divisor > 0 && number.is_multiple_of(divisor)).then(|| number / divisor)
+}
+
+/// All divisors, ascending.
+fn divisors(number: u32) -> Vec<u32> {
+    let small = (1..=number.isqrt()).filter(|divisor| number.is_multiple_of(*divisor));
+    let mut all: Vec<u32> = small.flat_map(|divisor| [divisor, number / divisor]).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}

@@ -1,1 +1,306 @@
-//! TODO
+//! What graphs consist of.
+
+use std::collections::BTreeSet;
+
+use ir::graph::{Block, Element, Extent, Graph, OpId, OpKind, Recomputable, Sizes, Tensor};
+use ir::model::{AttentionKernel, GraphOptions, Model};
+
+const GPT: &str = r#"{"architecture": "gpt", "num_hidden_layers": 2, "hidden_size": 64,
+    "num_attention_heads": 4, "vocab_size": 100, "max_position_embeddings": 32}"#;
+const TRAINED_UNFUSED: GraphOptions = GraphOptions {
+    attention: AttentionKernel::Unfused,
+    dropout: true,
+    multi_token_prediction: false,
+};
+
+#[test]
+fn a_gpt_layer_is_as_korthikanti_has_it() {
+    check(
+        GPT,
+        TRAINED_UNFUSED,
+        "layer",
+        "
+x [b, s, 64]
+attention.norm (x) [b, s, 64]
+attention.query (attention.norm) [b, s, 4, 16]
+attention.key (attention.norm) [b, s, 4, 16]
+attention.value (attention.norm) [b, s, 4, 16]
+attention.scores (attention.query, attention.key) [b, 4, s, s] again
+attention.softmax (attention.scores) [b, 4, s, s] again
+attention.probabilities_dropout (attention.softmax) [b, 4, s, s] again
+attention.values (attention.probabilities_dropout, attention.value) [b, s, 4, 16] again
+attention.output (attention.values) [b, s, 64]
+attention.dropout (attention.output) [b, s, 64]
+attention.residual (x, attention.dropout) [b, s, 64]
+mlp.norm (attention.residual) [b, s, 64]
+mlp.up (mlp.norm) [b, s, 256]
+mlp.activation (mlp.up) [b, s, 256]
+mlp.down (mlp.activation) [b, s, 64]
+mlp.dropout (mlp.down) [b, s, 64]
+mlp.residual (attention.residual, mlp.dropout) [b, s, 64]
+",
+    );
+}
+
+/// Korthikanti et al. 2022, *Reducing Activation Recomputation in Large Transformer Models*, section
+/// 4.1: `34 s b h + 5 a s^2 b` bytes for a layer.
+#[test]
+fn a_gpt_layer_saves_what_korthikanti_counts() {
+    let graph = graph(GPT, TRAINED_UNFUSED);
+    let (s, b, h, a) = (128, 3, 64, 4);
+    let sizes = Sizes { micro_batch_size: b, sequence_length: s };
+    assert_eq!(saved_bytes(block(&graph, "layer"), sizes), 34 * s * b * h + 5 * a * s * s * b);
+}
+
+#[test]
+fn a_mixture_has_a_router_and_grouped_experts() {
+    let config = r#"{"model_type": "qwen2_moe", "hidden_size": 64, "num_hidden_layers": 1,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "num_experts": 8,
+        "num_experts_per_tok": 2, "moe_intermediate_size": 16,
+        "shared_expert_intermediate_size": 32}"#;
+    check(
+        config,
+        GraphOptions::default(),
+        "layer",
+        "
+x [b, s, 64]
+attention.norm (x) [b, s, 64] again
+attention.query (attention.norm) [b, s, 4, 16]
+attention.key (attention.norm) [b, s, 2, 16]
+attention.value (attention.norm) [b, s, 2, 16]
+attention.query_rotary (attention.query) [b, s, 4, 16]
+attention.key_rotary (attention.key) [b, s, 2, 16]
+attention.core (attention.query_rotary, attention.key_rotary, attention.value) [b, s, 4, 16]
+attention.output (attention.core) [b, s, 64]
+attention.residual (x, attention.output) [b, s, 64]
+mlp.norm (attention.residual) [b, s, 64] again
+mlp.router (mlp.norm) [b, s, 8]
+mlp.dispatch (mlp.norm, mlp.router) [b, s, 2, 64]
+mlp.experts.gate (mlp.dispatch) [b, s, 2, 16]
+mlp.experts.up (mlp.dispatch) [b, s, 2, 16]
+mlp.experts.activation (mlp.experts.gate, mlp.experts.up) [b, s, 2, 16] again
+mlp.experts.down (mlp.experts.activation) [b, s, 2, 64]
+mlp.combine (mlp.experts.down, mlp.router) [b, s, 64]
+mlp.shared.gate (mlp.norm) [b, s, 32]
+mlp.shared.up (mlp.norm) [b, s, 32]
+mlp.shared.activation (mlp.shared.gate, mlp.shared.up) [b, s, 32] again
+mlp.shared.down (mlp.shared.activation) [b, s, 64]
+mlp.shared_gate (mlp.norm) [b, s]
+mlp.shared_gate.activation (mlp.shared_gate) [b, s] again
+mlp.shared.weighted (mlp.shared.down, mlp.shared_gate.activation) [b, s, 64]
+mlp.shared.sum (mlp.combine, mlp.shared.weighted) [b, s, 64]
+mlp.residual (attention.residual, mlp.shared.sum) [b, s, 64]
+",
+    );
+}
+
+#[test]
+fn latent_attention_joins_two_kinds_of_keys() {
+    let config = r#"{"model_type": "deepseek_v3", "hidden_size": 64, "num_hidden_layers": 1,
+        "num_attention_heads": 4, "q_lora_rank": 24, "kv_lora_rank": 12, "qk_nope_head_dim": 8,
+        "qk_rope_head_dim": 4, "v_head_dim": 6, "intermediate_size": 128}"#;
+    check(
+        config,
+        GraphOptions::default(),
+        "layer",
+        "
+x [b, s, 64]
+attention.norm (x) [b, s, 64] again
+attention.query_down (attention.norm) [b, s, 24]
+attention.query_norm (attention.query_down) [b, s, 24] again
+attention.query_up (attention.query_norm) [b, s, 4, 12]
+attention.query_nope (attention.query_up) [b, s, 4, 8]
+attention.query_rope (attention.query_up) [b, s, 4, 4]
+attention.query_rotary (attention.query_rope) [b, s, 4, 4]
+attention.query_joined (attention.query_nope, attention.query_rotary) [b, s, 4, 12]
+attention.key_value_down (attention.norm) [b, s, 12]
+attention.key_rope (attention.norm) [b, s, 4]
+attention.key_rotary (attention.key_rope) [b, s, 4]
+attention.key_value_norm (attention.key_value_down) [b, s, 12] again
+attention.key_value_up (attention.key_value_norm) [b, s, 4, 14]
+attention.key_nope (attention.key_value_up) [b, s, 4, 8]
+attention.value (attention.key_value_up) [b, s, 4, 6]
+attention.key_joined (attention.key_nope, attention.key_rotary) [b, s, 4, 12]
+attention.core (attention.query_joined, attention.key_joined, attention.value) [b, s, 4, 6]
+attention.output (attention.core) [b, s, 64]
+attention.residual (x, attention.output) [b, s, 64]
+mlp.norm (attention.residual) [b, s, 64] again
+mlp.gate (mlp.norm) [b, s, 128]
+mlp.up (mlp.norm) [b, s, 128]
+mlp.activation (mlp.gate, mlp.up) [b, s, 128] again
+mlp.down (mlp.activation) [b, s, 64]
+mlp.residual (attention.residual, mlp.down) [b, s, 64]
+",
+    );
+}
+
+#[test]
+fn an_encoder_travels_with_the_decoder() {
+    let t5 = r#"{"model_type": "t5", "d_model": 64, "num_layers": 3, "num_decoder_layers": 2,
+        "num_heads": 4, "d_kv": 16}"#;
+    assert_eq!(
+        chain(&graph(t5, GraphOptions::default())),
+        "
+embedding 1: tokens -> embedding.tokens
+encoder 1: x -> mlp.residual
+encoder 2: x -> mlp.residual
+decoder_embedding 1: x, decoder_tokens -> decoder_embedding.tokens, encoder.norm
+layer 1: x, encoder_output -> mlp.residual, encoder_output
+layer 1: x, encoder_output -> mlp.residual, encoder_output
+head 1: x, encoder_output -> loss
+"
+        .trim_start()
+    );
+}
+
+#[test]
+fn prediction_modules_stand_before_the_head() {
+    let config = r#"{"model_type": "deepseek_v3", "hidden_size": 64, "num_hidden_layers": 5,
+        "num_attention_heads": 4, "num_nextn_predict_layers": 1}"#;
+    let with_modules = GraphOptions { multi_token_prediction: true, ..GraphOptions::default() };
+    assert_eq!(
+        chain(&graph(config, with_modules)),
+        "
+embedding 1: tokens -> embedding.tokens
+layer 3: x -> mlp.residual
+layer 2: x -> mlp.residual
+mtp 1: x0, tokens -> x0, mlp.residual
+head 1: x, x1 -> loss, mtp1.loss
+"
+        .trim_start()
+    );
+    let counts = |options| graph(config, options).parameter_counts().total;
+    let layer = graph(config, with_modules);
+    let layer = layer.class(layer.chain()[2].class).num_parameters();
+    // Of its own it has the layer, the projection, its two norms and the head's.
+    let module = layer + 2 * 64 * 64 + 2 * 64 + 64;
+    assert_eq!(counts(with_modules) - counts(GraphOptions::default()), module);
+}
+
+/// DeepSeek-AI 2024, the model card: 14 B parameters of the module beside 671 B of the model, 2.5 B
+/// of them shared embedding and head.
+#[test]
+fn deepseek_v3_has_a_module_of_its_published_size() {
+    let config = include_str!("../../../models/deepseek-v3/config.json");
+    let with_module = GraphOptions { multi_token_prediction: true, ..GraphOptions::default() };
+    let total = |options| graph(config, options).parameter_counts().total;
+    assert_eq!(total(with_module) - total(GraphOptions::default()), 11_610_067_968);
+}
+
+#[test]
+fn an_image_becomes_a_sequence_of_patches() {
+    let config = r#"{"model_type": "vit", "hidden_size": 64, "num_hidden_layers": 1,
+        "num_attention_heads": 4, "num_labels": 10}"#;
+    check(
+        config,
+        GraphOptions::default(),
+        "embedding",
+        "
+pixels [b, 3, 224, 224]
+embedding.patches (pixels) [b, 64, 14, 14]
+embedding.sequence (embedding.patches) [b, 196, 64]
+embedding.class_token (embedding.sequence) [b, 197, 64]
+embedding.positions (embedding.class_token) [b, 197, 64]
+",
+    );
+    check(
+        config,
+        GraphOptions::default(),
+        "head",
+        "
+x [b, 197, 64]
+head.norm (x) [b, 197, 64] again
+head.first_token (head.norm) [b, 64]
+head (head.first_token) [b, 10]
+loss (head) []
+",
+    );
+}
+
+#[test]
+fn alternating_layers_are_two_classes() {
+    let config = r#"{"model_type": "gemma3_text", "hidden_size": 64, "num_hidden_layers": 12}"#;
+    assert_eq!(
+        chain(&graph(config, GraphOptions::default())),
+        "
+embedding 1: tokens -> embedding.tokens
+layer 5: x -> mlp.residual
+layer 1: x -> mlp.residual
+layer 5: x -> mlp.residual
+layer 1: x -> mlp.residual
+head 1: x -> loss
+"
+        .trim_start()
+    );
+}
+
+#[test]
+fn both_kernels_have_the_same_parameters() {
+    for config in [
+        r#"{"model_type": "t5", "d_model": 64, "num_layers": 3}"#,
+        r#"{"model_type": "gpt_oss", "hidden_size": 64, "num_hidden_layers": 3}"#,
+    ] {
+        let counts = |options| graph(config, options).parameter_counts();
+        assert_eq!(counts(GraphOptions::default()), counts(TRAINED_UNFUSED), "{config}");
+    }
+}
+
+fn check(config: &str, options: GraphOptions, name: &str, expected: &str) {
+    let graph = graph(config, options);
+    let block = block(&graph, name);
+    let name = |id: &OpId| block.op(*id).name.clone();
+    let lines = block.nodes().map(|node| {
+        let inputs: Vec<_> = block.inputs(node.id).iter().map(name).collect();
+        let inputs =
+            if inputs.is_empty() { String::new() } else { format!(" ({})", inputs.join(", ")) };
+        let again = if node.op.recomputable == Recomputable::Selective { " again" } else { "" };
+        format!("{}{inputs} {}{again}\n", node.op.name, shape(&node.op.output))
+    });
+    assert_eq!(lines.collect::<String>(), expected.trim_start());
+}
+
+/// The blocks, how often each follows itself, and what goes in and out.
+fn chain(graph: &Graph) -> String {
+    let runs = graph.chain().iter().map(|run| {
+        let block = graph.class(run.class);
+        let inputs: Vec<_> = block
+            .nodes()
+            .filter(|node| node.op.kind == OpKind::Input)
+            .map(|node| node.op.name.as_str())
+            .collect();
+        let outputs: Vec<_> =
+            block.outputs().iter().map(|id| block.op(*id).name.as_str()).collect();
+        let (inputs, outputs) = (inputs.join(", "), outputs.join(", "));
+        format!("{} {}: {inputs} -> {outputs}\n", block.name(), run.count)
+    });
+    runs.collect()
+}
+
+fn shape(tensor: &Tensor) -> String {
+    let extents: Vec<_> = tensor.dims.iter().map(|dim| dim.extent.to_string()).collect();
+    format!("[{}]", extents.join(", "))
+}
+
+/// Bytes that backward needs, each tensor once, by the rules of Korthikanti et al., section 4.1.
+fn saved_bytes(block: &Block, sizes: Sizes) -> u64 {
+    let mut tensors = BTreeSet::new();
+    let mut masks = 0;
+    for node in block.nodes() {
+        assert!(!node.op.output.dims.iter().any(|dim| dim.extent == Extent::Fixed(0)));
+        match node.op.kind {
+            OpKind::Softmax { .. } => _ = tensors.insert(node.id),
+            OpKind::Dropout => masks += node.op.output.num_elements(sizes) * Element::Mask.bytes(2),
+            OpKind::Input | OpKind::Add => {}
+            _ => tensors.extend(block.inputs(node.id)),
+        }
+    }
+    masks + tensors.iter().map(|id| 2 * block.op(*id).output.num_elements(sizes)).sum::<u64>()
+}
+
+fn graph(config: &str, options: GraphOptions) -> Graph {
+    Model::from_json(config, "model").unwrap().graph(options).unwrap()
+}
+
+fn block<'a>(graph: &'a Graph, name: &str) -> &'a Block {
+    graph.classes().map(|(_, block)| block).find(|block| block.name() == name).unwrap()
+}

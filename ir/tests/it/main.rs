@@ -1,5 +1,7 @@
 //! Tests of what the crate promises to others.
 
+#![expect(clippy::unwrap_used, reason = "a test that panics has failed, as it should")]
+
 mod hostile;
 mod lowering;
 mod models;

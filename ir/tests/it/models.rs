@@ -1,1 +1,112 @@
-//! TODO
+//! The models that ship, and others that are well known, with their parameter counts.
+
+use std::fs;
+use std::path::Path;
+
+use ir::model::{GraphOptions, Model};
+
+/// `Some(total, active)` of each file in `models/`: Hugging Face's from the hub's own metadata or the
+/// transformers library, the GPTs' by `12 l h^2 + 13 l h + (V + s) h + 2 h` (Narayanan et al. 2021,
+/// section 5.1, with the embedding of positions and the last norm).
+const SHIPPED: &[(&str, u64, u64)] = &[
+    ("bert-large-uncased/config.json", 335_174_458, 335_174_458),
+    ("bloom-176b/config.json", 176_247_271_424, 176_247_271_424),
+    ("deepseek-v3/config.json", 671_026_404_352, 37_552_282_624),
+    ("falcon-40b/config.json", 41_303_293_952, 41_303_293_952),
+    ("gemma-2-9b/config.json", 9_241_705_984, 9_241_705_984),
+    ("gpt-neox-20b/config.json", 20_554_567_680, 20_554_567_680),
+    ("gpt-oss-120b/config.json", 116_829_156_672, 5_711_982_912),
+    ("gpt2/config.json", 124_439_808, 124_439_808),
+    ("gpt3-175b.json", 174_615_846_912, 174_615_846_912),
+    ("llama-2-7b/config.json", 6_738_415_616, 6_738_415_616),
+    ("llama-3.1-405b/config.json", 405_853_388_800, 405_853_388_800),
+    ("llama-3.1-70b/config.json", 70_553_706_496, 70_553_706_496),
+    ("llama-3.1-8b/config.json", 8_030_261_248, 8_030_261_248),
+    ("megatron-1t.json", 1_008_038_758_400, 1_008_038_758_400),
+    ("megatron-530b.json", 529_600_819_200, 529_600_819_200),
+    ("mistral-7b-v0.3/config.json", 7_248_023_552, 7_248_023_552),
+    ("mixtral-8x7b/config.json", 46_702_792_704, 12_879_925_248),
+    ("qwen3-30b-a3b/config.json", 30_532_122_624, 3_353_032_704),
+    ("qwen3-8b/config.json", 8_190_735_360, 8_190_735_360),
+    ("t5-3b/config.json", 2_851_598_336, 2_851_598_336),
+    ("vit-large-patch16-224/config.json", 304_326_632, 304_326_632),
+];
+
+#[test]
+fn shipped_models_have_their_parameters() {
+    for (file, total, active) in SHIPPED {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models").join(file);
+        let text = fs::read_to_string(path).unwrap();
+        let model = Model::from_json(&text, file).unwrap_or_else(|error| panic!("{file}: {error}"));
+        let counts = model.graph(GraphOptions::default()).unwrap().parameter_counts();
+        assert_eq!((counts.total, counts.active), (*total, *active), "{file}");
+    }
+}
+
+/// Variants that the shipped models have not, from the hub's metadata.
+#[test]
+fn well_known_models_have_their_parameters() {
+    let llama = r#""model_type": "llama", "num_attention_heads": 32, "vocab_size": 32000"#;
+    check(
+        &format!(
+            r#"{{{llama}, "hidden_size": 2048, "num_hidden_layers": 22, "intermediate_size": 5632,
+        "num_key_value_heads": 4}}"#
+        ),
+        1_100_048_384,
+    ); // TinyLlama 1.1B
+    check(
+        r#"{"model_type": "gemma", "hidden_size": 2048, "num_hidden_layers": 18,
+        "num_attention_heads": 8, "num_key_value_heads": 1, "intermediate_size": 16384}"#,
+        2_506_172_416,
+    ); // Gemma 2B
+    check(
+        r#"{"model_type": "gemma2", "hidden_size": 2304, "num_hidden_layers": 26}"#,
+        2_614_341_888,
+    ); // Gemma 2 2B
+    check(r#"{"model_type": "gpt2", "n_embd": 1600, "n_layer": 48, "n_head": 25}"#, 1_557_611_200); // GPT-2 XL
+    check(
+        r#"{"model_type": "gpt_oss", "hidden_size": 2880, "num_hidden_layers": 24,
+        "num_local_experts": 32}"#,
+        20_914_757_184,
+    ); // gpt-oss 20B
+    check(r#"{"model_type": "bert", "hidden_size": 768, "num_hidden_layers": 12}"#, 109_514_298); // BERT base
+    check(
+        r#"{"model_type": "vit", "hidden_size": 768, "num_hidden_layers": 12, "num_labels": 1000}"#,
+        86_567_656,
+    ); // ViT base
+    check(r#"{"model_type": "t5", "d_model": 512, "num_layers": 6}"#, 60_506_624); // T5 small
+    check(r#"{"model_type": "opt", "hidden_size": 768, "num_hidden_layers": 12}"#, 125_239_296); // OPT 125M
+    check(
+        r#"{"model_type": "bloom", "n_embed": 1024, "n_layer": 24, "num_attention_heads": 16}"#,
+        559_214_592,
+    ); // BLOOM 560M
+    check(
+        r#"{"model_type": "falcon", "hidden_size": 2048, "num_hidden_layers": 24,
+        "num_attention_heads": 32, "vocab_size": 50304, "alibi": true, "bias": true,
+        "multi_query": false, "parallel_attn": false}"#,
+        1_311_625_216,
+    ); // Falcon-RW 1B
+    check(
+        r#"{"model_type": "olmo", "hidden_size": 2048, "num_hidden_layers": 16,
+        "num_attention_heads": 16, "intermediate_size": 8192, "tie_word_embeddings": true}"#,
+        1_176_764_416,
+    ); // OLMo 1B
+    check(
+        r#"{"model_type": "cohere", "hidden_size": 12288, "num_hidden_layers": 64,
+        "num_attention_heads": 96, "num_key_value_heads": 8, "intermediate_size": 33792,
+        "use_qk_norm": true}"#,
+        103_810_674_688,
+    ); // Command R+
+    check(
+        r#"{"model_type": "cohere2", "hidden_size": 4096, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336}"#,
+        8_028_033_024,
+    ); // Command R7B
+}
+
+fn check(config: &str, num_parameters: u64) {
+    let model =
+        Model::from_json(config, "model").unwrap_or_else(|error| panic!("{config}: {error}"));
+    let counts = model.graph(GraphOptions::default()).unwrap().parameter_counts();
+    assert_eq!(counts.total, num_parameters, "{config}");
+}

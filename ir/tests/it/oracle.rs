@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
 
-use ir::graph::{Block, Graph, OpKind};
+use ir::graph::{Activation, Block, Graph, OpKind, Parameter};
 use ir::model::{GraphOptions, Model};
 use serde_json::Value;
 
@@ -113,7 +113,7 @@ fn our_parts(block: &Block) -> [u64; 3] {
     let mut parts = [0; 3];
     for node in block.nodes() {
         let name = node.op.name.as_str();
-        let is_norm = name.ends_with(".norm") || name.ends_with(".post_norm");
+        let is_norm = matches!(name.rsplit('.').next(), Some("norm" | "post_norm"));
         let is_attention = name.starts_with("attention.") || name.starts_with("cross_attention.");
         let part = if is_norm {
             1
@@ -122,12 +122,10 @@ fn our_parts(block: &Block) -> [u64; 3] {
         } else {
             2
         };
-        parts[part] += node.op.parameters.iter().map(|p| p.num_elements()).sum::<u64>();
+        parts[part] += node.op.parameters.iter().map(Parameter::num_elements).sum::<u64>();
     }
     let is_bert = block.nodes().last().is_some_and(|node| node.op.name == "mlp.norm")
-        && block
-            .nodes()
-            .any(|node| node.op.kind == OpKind::Activation(ir::graph::Activation::Gelu));
+        && block.nodes().any(|node| node.op.kind == OpKind::Activation(Activation::Gelu));
     if is_bert { [0, 0, parts.iter().sum()] } else { parts }
 }
 
@@ -139,7 +137,7 @@ fn of(graph: &Graph, pick: impl Fn(&OpKind, &str) -> bool) -> u64 {
         .filter(|node| pick(&node.op.kind, &node.op.name))
         .flat_map(|node| &node.op.parameters)
         .filter(|parameter| parameter.tied_to.is_none())
-        .map(|parameter| parameter.num_elements())
+        .map(Parameter::num_elements)
         .sum()
 }
 

@@ -1,9 +1,26 @@
 //! Fused attention, as FlashAttention computes it.
+//!
+//! Each multiprocessor takes 128 queries of one head and runs over their keys; a causal mask halves
+//! the mean, not the longest.
+//!
+//! ```text
+//! waves   = ceil(b a ceil(s / 128) / SMs)
+//! per_key = 4 128 d / (e(d) P / SMs)
+//! compute = ceil(waves) ((s + 128) / 2 per_key + tile)   causal; without a mask: s keys
+//!           not below the longest tile, which sees all s keys
+//! memory  = (w b s d (a + 2 a_kv) + 2 b s a d) / W
+//! t       = (launch + (compute^4 + (memory / share)^4)^(1/4) + prepare memory) correction
+//! ```
+//!
+//! b: sequences; s: their length; a, a_kv: heads; d: elements in a head; w: bytes of an element;
+//! P: peak; W: memory bandwidth; `prepare`: passes over the inputs before the kernel proper, which
+//! the measurements include. The correction is a table over s, b a, d and a / a_kv.
 
 use ir::cluster::{Gpu, Precision};
 use ir::units::Seconds;
 
-use super::{Bound, Timing, matmul::peak_or_nearest};
+use super::rates::{AttentionFit, Chosen, Correction, fourth_root, peak_or_nearest};
+use super::{Bound, Timing};
 
 /// The shape of an attention: queries `[b, s, heads, head_dim]`, keys and values
 /// `[b, s, kv_heads, head_dim]`.
@@ -23,11 +40,8 @@ pub struct AttentionShape {
     pub causal: bool,
 }
 
-/// Rates of attention on one GPU.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Rates {
-    peak: [f64; 4],
-}
+/// Queries that one multiprocessor takes at a time.
+const TILE_QUERIES: f64 = 128.0;
 
 /// FLOPs of the backward pass over those of the forward pass: five products for two.
 ///
@@ -41,26 +55,126 @@ const BACKWARD_FLOPS: f64 = 2.5;
 /// # Source
 ///
 /// Dao 2023, *FlashAttention-2*, figures 4 to 6: A100, head dimension 128, causal, 16 k: forward
-/// about 190, backward about 160 TFLOP/s. Shah et al. 2024, *FlashAttention-3*, figures 5 and 6: H100,
-/// causal: forward about 610, backward about 480.
+/// about 190, backward about 160 TFLOP/s. Shah et al. 2024, *FlashAttention-3*, figures 5 and 6:
+/// H100, causal: forward about 610, backward about 480.
 const BACKWARD_RATE: f64 = 0.8;
 
+/// Rates of attention on one GPU.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Rates {
+    formats: [FormatRates; 4],
+}
+
+/// Rates in one format.
+#[derive(Clone, Debug, PartialEq)]
+struct FormatRates {
+    fit: AttentionFit,
+    input_bytes: f64,
+    multiprocessors: f64,
+    peak: f64,
+    /// What a multiprocessor reaches at head dimension 128, in FLOPs per second.
+    rate: f64,
+    /// Seconds to begin and end a tile.
+    tile: f64,
+    bandwidth: f64,
+    correction: Correction<4>,
+}
+
 impl Rates {
-    pub(super) fn new(gpu: &Gpu) -> Self {
-        Self { peak: Precision::ALL.map(|precision| peak_or_nearest(gpu, precision)) }
+    pub(super) fn new(gpu: &Gpu, chosen: &Chosen) -> Self {
+        Self { formats: Precision::ALL.map(|precision| FormatRates::new(gpu, chosen, precision)) }
     }
 
     pub(super) fn forward(&self, precision: Precision, shape: AttentionShape) -> Timing {
-        let [b, s, h, d] =
-            [shape.batch, shape.sequence, shape.heads, shape.head_dim].map(|size| size as f64);
-        let half = if shape.causal { 0.5 } else { 1.0 };
-        let flops = 4.0 * b * s * s * h * d * half;
-        let time = Seconds::new(flops / (0.6 * self.peak[precision as usize]) + 5e-6);
-        Timing { time, bound: Bound::Compute }
+        self.formats[precision as usize].forward(shape)
     }
 
+    /// Two and a half times the forward pass's FLOPs at [`BACKWARD_RATE`] of its rate.
     pub(super) fn backward(&self, precision: Precision, shape: AttentionShape) -> Timing {
         let forward = self.forward(precision, shape);
         Timing { time: forward.time * (BACKWARD_FLOPS / BACKWARD_RATE), ..forward }
+    }
+}
+
+impl FormatRates {
+    fn new(gpu: &Gpu, chosen: &Chosen, precision: Precision) -> Self {
+        let runs_8_bit = precision == Precision::Fp8 && gpu.peak.contains_key(&precision);
+        let fit = chosen.attention(if runs_8_bit { "fp8" } else { "bf16" }).clone();
+        let input_bytes = match precision {
+            Precision::Fp8 if !runs_8_bit => Precision::Bf16.compute_bytes(),
+            _ => precision.compute_bytes(),
+        } as f64;
+        let peak = peak_or_nearest(gpu, precision);
+        let multiprocessors = chosen.multiprocessors;
+        Self {
+            rate: peak / multiprocessors * fit.efficiency * chosen.ceiling,
+            tile: fit.tile_microseconds * 1e-6 / chosen.pace,
+            correction: Correction::new(&chosen.attention_knots, &fit.correction),
+            bandwidth: gpu.memory_bandwidth.get(),
+            fit,
+            input_bytes,
+            multiprocessors,
+            peak,
+        }
+    }
+
+    fn forward(&self, shape: AttentionShape) -> Timing {
+        let [b, s, heads, kv_heads, dim] =
+            [shape.batch, shape.sequence, shape.heads, shape.kv_heads, shape.head_dim]
+                .map(|size| size as f64);
+        if b * s * heads * dim == 0.0 {
+            return Timing { time: Seconds::ZERO, bound: Bound::Launch };
+        }
+        let compute = self.compute(b * heads, s, dim, shape.causal);
+        let traffic =
+            self.input_bytes * b * s * dim * (heads + 2.0 * kv_heads) + 2.0 * b * s * heads * dim;
+        let memory = traffic / self.bandwidth;
+        let launch = self.fit.launch_microseconds * 1e-6;
+        let moved = memory / self.fit.memory_share;
+        let work = fourth_root(compute.powi(4) + moved.powi(4)) + self.fit.prepare_traffic * memory;
+        let sizes = [s, b * heads, dim, heads / kv_heads.max(1.0)];
+        let seconds = (launch + work) * self.correction.factor(sizes);
+        let bound = match () {
+            () if launch > work => Bound::Launch,
+            () if compute > moved => Bound::Compute,
+            () => Bound::Memory,
+        };
+        let pairs = if shape.causal { s * (s + 1.0) / 2.0 } else { s * s };
+        let least = 4.0 * b * heads * dim * pairs / self.peak;
+        Timing { time: Seconds::new(seconds.max(least)), bound }
+    }
+
+    /// Seconds of the products, with `heads` heads of all sequences together.
+    fn compute(&self, heads: f64, s: f64, dim: f64, causal: bool) -> f64 {
+        let per_key = 4.0 * TILE_QUERIES * dim / (self.rate * self.head_dim_efficiency(dim));
+        let longest = s.max(TILE_QUERIES) * per_key + self.tile;
+        let mean = (s + TILE_QUERIES) / 2.0 * per_key + self.tile;
+        let waves = heads * (s / TILE_QUERIES).ceil() / self.multiprocessors;
+        if waves <= 1.0 {
+            return longest;
+        }
+        let unmasked = waves.ceil() * longest;
+        let masked = fourth_root((waves.ceil() * mean).powi(4) + longest.powi(4));
+        if causal { masked.min(unmasked) } else { unmasked }
+    }
+
+    /// Rate at a head dimension over that at 128; linear in the logarithm between those measured.
+    fn head_dim_efficiency(&self, dim: f64) -> f64 {
+        let measured = [
+            (64.0, self.fit.efficiency_64),
+            (128.0, 1.0),
+            (192.0, self.fit.efficiency_192),
+            (256.0, self.fit.efficiency_256),
+        ];
+        let (first, last) = (measured[0], measured[3]);
+        if dim <= first.0 {
+            // Below 64 the products of a tile no longer fill the tensor cores.
+            return first.1 * dim / first.0;
+        }
+        let between = measured.windows(2).find(|pair| dim <= pair[1].0);
+        between.map_or(last.1, |pair| {
+            let share = (dim / pair[0].0).ln() / (pair[1].0 / pair[0].0).ln();
+            pair[0].1 + share * (pair[1].1 - pair[0].1)
+        })
     }
 }

@@ -1,8 +1,27 @@
 //! Matrix products.
+//!
+//! The kernel cuts C into tiles, each computed by one multiprocessor in a loop over k, and runs the
+//! tiles in waves. Of ten tile shapes and seven splits of the k loop it takes the fastest, as the
+//! libraries' heuristics try to.
+//!
+//! ```text
+//! tiles   = batch ceil(m / r) ceil(n / c) split             r x c: the tile
+//! waves   = tiles / SMs;  rounds = 1 below one wave, else between waves and ceil(waves)
+//! per_k   = (2 r c / (e P / SMs)) + ((r + c) w / load) + latency      each to the fourth power
+//! compute = rounds (k / split per_k + epilogue)
+//! memory  = (w (m k + k n) + 2 m n [+ partial sums]) / (share W min(1, waves)^occupancy)
+//! t       = (launch + (compute^4 + memory^4)^(1/4) + cast) correction(m, n, k)
+//! ```
+//!
+//! w: bytes of an input element; P: peak; W: memory bandwidth. Products of 8-bit floats were
+//! measured with the cast of their input A, and so include it. The ten coefficients and the
+//! correction table are fitted by GPU and format (`fit/fit_kernels.py`); the table moves the
+//! analytic model by some 4 % on average.
 
 use ir::cluster::{Gpu, Precision};
 use ir::units::Seconds;
 
+use super::rates::{Chosen, Correction, MatmulFit, fourth_root, peak_or_nearest};
 use super::{Bound, Timing};
 
 /// The shape of `batch` equal products `C[m, n] = A[m, k] B[k, n]`.
@@ -40,46 +59,176 @@ impl From<Precision> for MatmulFormat {
     }
 }
 
+/// Output tiles of cuBLAS and CUTLASS kernels.
+const TILES: [(u16, u16); 10] = [
+    (256, 128),
+    (128, 256),
+    (128, 128),
+    (64, 256),
+    (256, 64),
+    (64, 128),
+    (128, 64),
+    (64, 64),
+    (32, 64),
+    (64, 32),
+];
+
+/// Numbers of multiprocessors that share one tile's k loop.
+const SPLITS: [f64; 7] = [1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0];
+
+/// A split leaves each part at least this much of k.
+const LEAST_SPLIT_K: f64 = 128.0;
+
+/// The k loop advances by this much.
+const K_STEP: f64 = 64.0;
+
+/// The area of the tile that the fitted epilogue is stated for.
+const REFERENCE_TILE: f64 = 128.0 * 128.0;
+
+/// C is written, and partial sums are kept, in 2 and 4 bytes.
+const OUTPUT_BYTES: f64 = 2.0;
+const PARTIAL_SUM_BYTES: f64 = 4.0;
+
 /// Rates of matrix products on one GPU.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Rates {
-    peak: [f64; 4],
-    bandwidth: f64,
+    plain: [FormatRates; 4],
+    fp8_block: FormatRates,
 }
 
 impl Rates {
-    pub(super) fn new(gpu: &Gpu) -> Self {
-        Self {
-            peak: Precision::ALL.map(|precision| peak_or_nearest(gpu, precision)),
-            bandwidth: gpu.memory_bandwidth.get(),
-        }
+    pub(super) fn new(gpu: &Gpu, chosen: &Chosen) -> Self {
+        let plain = Precision::ALL.map(|precision| FormatRates::new(gpu, chosen, precision, "fp8"));
+        Self { plain, fp8_block: FormatRates::new(gpu, chosen, Precision::Fp8, "fp8_block") }
     }
 
     pub(super) fn time(&self, format: MatmulFormat, shape: MatmulShape) -> Timing {
-        let precision = match format {
-            MatmulFormat::Plain(precision) => precision,
-            MatmulFormat::Fp8Block => Precision::Fp8,
-        };
-        let [b, m, n, k] = [shape.batch, shape.m, shape.n, shape.k].map(|size| size as f64);
-        let input = precision.compute_bytes() as f64;
-        let compute = 2.0 * b * m * n * k / (0.75 * self.peak[precision as usize]);
-        let bytes = b * (input * (m * k + k * n) + 2.0 * m * n);
-        let memory = bytes / (0.8 * self.bandwidth);
-        let bound = if compute > memory { Bound::Compute } else { Bound::Memory };
-        Timing { time: Seconds::new(compute.max(memory) + 2.5e-6), bound }
+        match format {
+            MatmulFormat::Plain(precision) => self.plain[precision as usize].time(shape),
+            MatmulFormat::Fp8Block => self.fp8_block.time(shape),
+        }
     }
 }
 
-/// The peak rate in `precision`; where the GPU has none, of what it would run instead.
-///
-/// 8-bit floats run as 16-bit ones, the two 16-bit formats stand for each other, and 32-bit floats
-/// take six passes of 16-bit ones, as on a TPU.
-pub(super) fn peak_or_nearest(gpu: &Gpu, precision: Precision) -> f64 {
-    let own = |precision| gpu.peak.get(&precision).map(|rate| rate.get());
-    let half = || own(Precision::Bf16).or_else(|| own(Precision::Fp16));
-    let any = || gpu.peak.values().next().map_or(1.0, |rate| rate.get());
-    own(precision).unwrap_or_else(|| match precision {
-        Precision::Fp32 => half().map_or_else(any, |rate| rate / 6.0),
-        _ => half().unwrap_or_else(any),
-    })
+/// Rates in one format, in seconds.
+#[derive(Clone, Debug, PartialEq)]
+struct FormatRates {
+    fit: MatmulFit,
+    input_bytes: f64,
+    multiprocessors: f64,
+    /// FLOPs per second; no product is faster.
+    peak: f64,
+    bandwidth: f64,
+    tiles: [Tile; TILES.len()],
+    correction: Correction<3>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Tile {
+    rows: f64,
+    columns: f64,
+    seconds_per_k: f64,
+    epilogue: f64,
+}
+
+/// A kernel's parts to the fourth power.
+#[derive(Clone, Copy)]
+struct Parts {
+    compute: f64,
+    memory: f64,
+}
+
+impl FormatRates {
+    fn new(gpu: &Gpu, chosen: &Chosen, precision: Precision, eight_bit: &str) -> Self {
+        let runs_8_bit = precision == Precision::Fp8 && gpu.peak.contains_key(&precision);
+        let name = if runs_8_bit { eight_bit } else { "bf16" };
+        let fit = chosen.matmul(name).clone();
+        let peak = peak_or_nearest(gpu, precision);
+        let input_bytes = match precision {
+            Precision::Fp8 if !runs_8_bit => Precision::Bf16.compute_bytes(),
+            _ => precision.compute_bytes(),
+        } as f64;
+        let per_multiprocessor = peak / chosen.multiprocessors * fit.efficiency * chosen.ceiling;
+        let tiles = TILES.map(|(rows, columns)| {
+            let [rows, columns] = [f64::from(rows), f64::from(columns)];
+            let multiply = 2.0 * rows * columns / per_multiprocessor;
+            let load = (rows + columns) * input_bytes
+                / (fit.load_gigabytes_per_second * 1e9 * chosen.pace);
+            let latency = fit.latency_nanoseconds * 1e-9 / chosen.pace;
+            let epilogue = fit.epilogue_microseconds * 1e-6 / chosen.pace;
+            Tile {
+                rows,
+                columns,
+                seconds_per_k: fourth_root(multiply.powi(4) + load.powi(4) + latency.powi(4)),
+                epilogue: epilogue * (rows * columns / REFERENCE_TILE).sqrt(),
+            }
+        });
+        let correction = Correction::new(&chosen.matmul_knots, &fit.correction);
+        let bandwidth = gpu.memory_bandwidth.get();
+        let multiprocessors = chosen.multiprocessors;
+        Self { fit, input_bytes, multiprocessors, peak, bandwidth, tiles, correction }
+    }
+
+    fn time(&self, shape: MatmulShape) -> Timing {
+        let [batch, m, n, k] = [shape.batch, shape.m, shape.n, shape.k].map(|size| size as f64);
+        if batch * m * n * k == 0.0 {
+            return Timing { time: Seconds::ZERO, bound: Bound::Launch };
+        }
+        let parts = self.fastest(batch, m, n, k);
+        let launch = self.fit.launch_microseconds * 1e-6;
+        let cast = if self.input_bytes < OUTPUT_BYTES {
+            // Read at 2 bytes, written at 1.
+            self.fit.quantise_traffic * 3.0 * batch * m * k / self.bandwidth
+        } else {
+            0.0
+        };
+        let work = fourth_root(parts.compute + parts.memory) + cast;
+        let seconds = (launch + work) * self.correction.factor([batch * m, n, k]);
+        let bound = match parts {
+            _ if launch > work => Bound::Launch,
+            Parts { compute, memory } if compute > memory => Bound::Compute,
+            _ => Bound::Memory,
+        };
+        let least = 2.0 * batch * m * n * k / self.peak;
+        Timing { time: Seconds::new(seconds.max(least)), bound }
+    }
+
+    /// The parts of the fastest tile and split.
+    fn fastest(&self, batch: f64, m: f64, n: f64, k: f64) -> Parts {
+        let traffic = batch * (self.input_bytes * (m * k + k * n) + OUTPUT_BYTES * m * n);
+        let partial_sums = batch * PARTIAL_SUM_BYTES * m * n * self.fit.split_traffic;
+        let bandwidth = self.bandwidth * self.fit.memory_share;
+        let mut best = Parts { compute: f64::INFINITY, memory: f64::INFINITY };
+        for tile in &self.tiles {
+            let tiles = batch * (m / tile.rows).ceil() * (n / tile.columns).ceil();
+            for split in SPLITS {
+                if split > 1.0 && k < split * LEAST_SPLIT_K {
+                    break;
+                }
+                let waves = tiles * split / self.multiprocessors;
+                let rounds = if waves < 1.0 {
+                    1.0
+                } else {
+                    self.fit.whole_waves * waves.ceil() + (1.0 - self.fit.whole_waves) * waves
+                };
+                let depth = (k / split / K_STEP).ceil() * K_STEP;
+                let compute = rounds * (depth * tile.seconds_per_k + tile.epilogue);
+                let moved = if split > 1.0 { traffic + split * partial_sums } else { traffic };
+                let reached = if waves < 1.0 {
+                    bandwidth * waves.powf(self.fit.occupancy_power)
+                } else {
+                    bandwidth
+                };
+                let parts = Parts { compute: compute.powi(4), memory: (moved / reached).powi(4) };
+                if parts.compute + parts.memory < best.compute + best.memory {
+                    best = parts;
+                }
+                // More parts of a full machine only add traffic and rounding.
+                if waves > 4.0 {
+                    break;
+                }
+            }
+        }
+        best
+    }
 }

@@ -3,6 +3,7 @@
 mod attention;
 mod matmul;
 mod memory;
+mod rates;
 
 pub use attention::AttentionShape;
 pub use matmul::{MatmulFormat, MatmulShape};
@@ -41,9 +42,10 @@ pub struct Device {
 impl Device {
     /// The kernels of `gpu`, fitted where its `kernel_rates` name a fit, else scaled.
     pub fn new(gpu: &Gpu) -> Self {
+        let chosen = rates::Chosen::for_gpu(gpu);
         Self {
-            matmul: matmul::Rates::new(gpu),
-            attention: attention::Rates::new(gpu),
+            matmul: matmul::Rates::new(gpu, &chosen),
+            attention: attention::Rates::new(gpu, &chosen),
             memory: memory::Rates::new(gpu),
         }
     }

@@ -2,7 +2,7 @@
 
 use cost_models::clusters::preset;
 use cost_models::{Collective, Group, Network, volume_per_rank};
-use ir::units::Bytes;
+use ir::units::{Bytes, Seconds};
 use proptest::prelude::*;
 
 fn kinds() -> impl Strategy<Value = Collective> {
@@ -11,7 +11,7 @@ fn kinds() -> impl Strategy<Value = Collective> {
 
 fn networks() -> impl Strategy<Value = Network> {
     prop::sample::select(vec!["h100", "a100", "gb200-nvl72", "h800", "gh200", "tpu-v5p", "l4"])
-        .prop_map(|name| Network::new(&preset(name).unwrap()))
+        .prop_map(|name| Network::new(&preset(name).expect("a preset")))
 }
 
 #[test]
@@ -34,7 +34,8 @@ proptest! {
     fn one_rank_costs_nothing(
         kind in kinds(), network in networks(), stride in 1u32..100, bytes in 0u64..1 << 40,
     ) {
-        prop_assert_eq!(network.time(kind, Group { size: 1, stride }, Bytes::new(bytes)).get(), 0.0);
+        let time = network.time(kind, Group { size: 1, stride }, Bytes::new(bytes));
+        prop_assert_eq!(time, Seconds::ZERO);
     }
 
     #[test]

@@ -2,3 +2,5 @@
 
 mod clusters;
 mod collectives;
+mod kernels;
+mod measured;

@@ -1,0 +1,89 @@
+//! Laws of kernel times.
+
+use cost_models::clusters::preset;
+use cost_models::{AttentionShape, Bound, Device, MatmulShape};
+use ir::cluster::Precision;
+use ir::units::{Bytes, Seconds};
+use proptest::prelude::*;
+
+const GPUS: [&str; 6] = ["v100", "a100", "h100", "b200", "mi300x", "tpu-v5p"];
+
+fn devices() -> impl Strategy<Value = (Device, f64)> {
+    prop::sample::select(GPUS.to_vec()).prop_map(|name| {
+        let gpu = preset(name).expect("a preset").gpu;
+        let peak = gpu.peak(Precision::Bf16).or_else(|_| gpu.peak(Precision::Fp16));
+        (Device::new(&gpu), peak.expect("a 16-bit rate").get())
+    })
+}
+
+fn attention(sequence: u64, heads: u64, causal: bool) -> AttentionShape {
+    AttentionShape { batch: 2, sequence, heads, kv_heads: heads, head_dim: 128, causal }
+}
+
+#[test]
+fn the_bound_is_what_one_expects() {
+    let device = Device::new(&preset("h100").unwrap().gpu);
+    let bound = |m, n, k| device.matmul_timing(Precision::Bf16, MatmulShape::new(m, n, k)).bound;
+    assert_eq!(bound(8192, 8192, 8192), Bound::Compute);
+    assert_eq!(bound(1, 16384, 16384), Bound::Memory);
+    assert_eq!(bound(64, 64, 64), Bound::Launch);
+}
+
+/// SimuMax, B200: a large elementwise pass over 1 GiB; at 8 TB/s it could not be under 134 us.
+#[test]
+fn a_pass_over_memory_takes_its_bandwidth() {
+    let device = Device::new(&preset("h100").unwrap().gpu);
+    assert_eq!(device.memory_bound(Bytes::ZERO), Seconds::ZERO);
+    assert_eq!(device.memory_bound(Bytes::new(1)).to_string(), device.launch_floor().to_string());
+    assert_eq!(device.memory_bound(Bytes::new(3_015_000_000)).to_string(), "1.00 ms");
+}
+
+proptest! {
+    #[test]
+    fn no_product_is_faster_than_peak(
+        (device, peak) in devices(), log_m in 0.0..16f64, log_n in 3.0..16f64, log_k in 3.0..16f64,
+        batch in 1u64..20,
+    ) {
+        let [m, n, k] = [log_m, log_n, log_k].map(|log| log.exp2() as u64);
+        let time = device.matmul(Precision::Bf16, MatmulShape { batch, m, n, k });
+        let flops = 2.0 * (batch * m * n * k) as f64;
+        prop_assert!(flops / time.get() <= peak * (1.0 + 1e-9));
+    }
+
+    /// The corrections follow the libraries' heuristics, which do take less for more at times; not
+    /// much, and not where a product is large.
+    #[test]
+    fn twice_the_product_never_takes_less(
+        (device, _) in devices(), log_m in 5.0..13f64, log_n in 6.0..13f64, log_k in 6.0..13f64,
+        axis in 0usize..3,
+    ) {
+        let mut size = [log_m, log_n, log_k].map(|log| log.exp2() as u64);
+        let time = |[m, n, k]: [u64; 3]| device.matmul(Precision::Bf16, MatmulShape::new(m, n, k));
+        let once = time(size);
+        size[axis] *= 2;
+        let twice = time(size);
+        let least = if once.get() > 1e-4 { 1.0 } else { 0.8 };
+        prop_assert!(twice.get() > least * once.get(), "{once}, then {twice}");
+    }
+
+    #[test]
+    fn attention_is_never_faster_than_peak_and_longer_backward(
+        (device, peak) in devices(), log_s in 0.0..17f64, heads in 1u64..130, causal: bool,
+    ) {
+        let s = log_s.exp2() as u64;
+        let shape = attention(s, heads, causal);
+        let forward = device.attention_forward(Precision::Bf16, shape);
+        let flops = 4.0 * (2 * heads * 128) as f64 * (s * s) as f64 * if causal { 0.5 } else { 1.0 };
+        prop_assert!(flops / forward.get() <= peak * (1.0 + 1e-9));
+        prop_assert!(device.attention_backward(Precision::Bf16, shape) > forward);
+    }
+
+    #[test]
+    fn a_causal_mask_never_costs(
+        (device, _) in devices(), log_s in 7.0..16f64, heads in 1u64..130,
+    ) {
+        let s = log_s.exp2() as u64;
+        let time = |causal| device.attention_forward(Precision::Bf16, attention(s, heads, causal));
+        prop_assert!(time(true) <= time(false));
+    }
+}

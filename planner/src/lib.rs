@@ -3,7 +3,10 @@
 pub mod evaluate;
 pub mod partition;
 pub mod pipeline;
+pub mod plan_file;
+pub mod planning;
 pub mod problem;
+pub mod report;
 pub mod search;
 pub mod space;
 pub mod stages;

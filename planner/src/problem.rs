@@ -4,7 +4,7 @@ use cost_models::block::{BlockCost, Groups};
 use cost_models::{Group, Hardware};
 use ir::cluster::{Cluster, Precision};
 use ir::graph::{Graph, ParameterCounts, Recompute, Setting, Sharding, Sizes};
-use ir::layout::Limits;
+use ir::layout::{LayoutSpec, Limits};
 use ir::plan::Training;
 use ir::units::Flops;
 
@@ -145,6 +145,17 @@ pub struct ShapeKey {
 }
 
 impl ShapeKey {
+    /// The shard shape of a layout.
+    pub fn of(layout: &LayoutSpec) -> Self {
+        Self {
+            tensor_parallel: layout.tensor_parallel,
+            sequence_parallel: layout.sequence_parallel,
+            context_parallel: layout.context_parallel,
+            expert_parallel: layout.expert_parallel,
+            micro_batch_size: layout.micro_batch_size,
+        }
+    }
+
     /// How operators are sharded.
     pub fn sharding(&self) -> Sharding {
         Sharding {

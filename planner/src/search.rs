@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use cost_models::Group;
 use ir::graph::Recompute;
-use ir::layout::{Layout, LayoutError, LayoutSpec, PartialLayout};
+use ir::layout::{Layout, LayoutError, LayoutSpec, MeshAxis, PartialLayout};
 use ir::schedule::ScheduleKind;
 use ir::units::{Bytes, Seconds};
 use rayon::prelude::*;
@@ -30,11 +30,13 @@ pub struct Request {
     pub top: usize,
     /// Whether to evaluate what the bounds would leave out, as tests do.
     pub exhaustive: bool,
+    /// Whether any plan that fits will do.
+    pub first_fit: bool,
 }
 
 impl Default for Request {
     fn default() -> Self {
-        Self { fixed: PartialLayout::default(), top: 1, exhaustive: false }
+        Self { fixed: PartialLayout::default(), top: 1, exhaustive: false, first_fit: false }
     }
 }
 
@@ -70,6 +72,8 @@ pub enum StopReason {
     /// Every candidate was evaluated, or left out by a bound that is never above its time: the plans
     /// are the best within the model.
     Exhausted,
+    /// A plan that fits was found, and no better one was asked for.
+    FirstFit,
 }
 
 /// What a search found.
@@ -96,8 +100,12 @@ pub struct Outcome {
 /// Families that go through between two looks at the best plans so far.
 const BATCH: usize = 16;
 
-/// The best plans of `problem`.
-pub fn search(problem: &Problem, request: &Request) -> Outcome {
+/// The best plans of `problem`. `observe` is told how many families of how many are done.
+pub fn search(
+    problem: &Problem,
+    request: &Request,
+    observe: &mut dyn FnMut(usize, usize),
+) -> Outcome {
     let space = Space::new(problem, &request.fixed);
     let chain = ChainIndex::new(problem);
     let mut keys: Vec<ShapeKey> = space.families.iter().map(|family| family.shape).collect();
@@ -112,7 +120,13 @@ pub fn search(problem: &Problem, request: &Request) -> Outcome {
     families.sort_by(|a, b| a.0.total_cmp(&b.0).then_with(|| a.1.cmp(b.1)));
 
     let mut best = Best::new(request.top);
-    for batch in families.chunks(BATCH) {
+    let mut stop_reason = StopReason::Exhausted;
+    for (index, batch) in families.chunks(BATCH).enumerate() {
+        observe(index * BATCH, families.len());
+        if request.first_fit && !best.plans.is_empty() {
+            stop_reason = StopReason::FirstFit;
+            break;
+        }
         let threshold = if request.exhaustive { f64::INFINITY } else { best.threshold() };
         let results: Vec<Best> = batch
             .par_iter()
@@ -143,7 +157,7 @@ pub fn search(problem: &Problem, request: &Request) -> Outcome {
         rejected,
         closest: best.closest,
         invalid: space.last_error,
-        stop_reason: StopReason::Exhausted,
+        stop_reason,
     }
 }
 
@@ -391,6 +405,27 @@ impl<'a> Visit<'a> {
         debug_assert!(layout.is_ok(), "{spec:?}: {layout:?}");
         Some(Found { layout: layout.ok()?, stage_ends, evaluation })
     }
+}
+
+/// Time and memory of a layout with stages that end where they are said to.
+///
+/// # Panics
+///
+/// If the stages are not as many as the layout has chunks, or do not cover the chain in order.
+pub fn evaluate_stages(problem: &Problem, layout: Layout, stage_ends: Vec<usize>) -> Found {
+    let chain = ChainIndex::new(problem);
+    assert!(
+        stage_ends.len() == (layout.pipeline_parallel * layout.virtual_stages) as usize
+            && stage_ends.is_sorted()
+            && stage_ends.last() == Some(&chain.num_blocks()),
+        "stages cover the chain in order"
+    );
+    let shape = Shape::new(problem, ShapeKey::of(&layout));
+    let pipeline =
+        Group { size: layout.pipeline_parallel, stride: layout.stride(MeshAxis::Pipeline) };
+    let stages = stages(problem, &chain, &shape, layout.recompute, &stage_ends, pipeline);
+    let evaluation = Evaluator::new(problem, *layout).evaluate(&stages);
+    Found { layout, stage_ends, evaluation }
 }
 
 /// The time of one step of the fastest plan, in the units of a user: tokens a second on each GPU.

@@ -73,6 +73,14 @@ impl Model {
         })
     }
 
+    /// The longest sequence that the model was made for, where its description says.
+    pub fn max_position_embeddings(&self) -> Option<u64> {
+        match &self.description {
+            Description::Transformer(transformer) => transformer.max_position_embeddings,
+            Description::Graph(_) => None,
+        }
+    }
+
     /// The graph of the model's operators, from data to loss.
     ///
     /// # Errors
@@ -85,6 +93,20 @@ impl Model {
             Description::Graph(graph) => Ok(graph.clone()),
         }
     }
+}
+
+/// An architecture that is read.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct KnownArchitecture {
+    /// The `model_type` of a Hugging Face configuration.
+    pub model_type: &'static str,
+    /// The classes of that type whose head is built.
+    pub classes: &'static [&'static str],
+}
+
+/// The architectures that are read.
+pub fn known_architectures() -> Vec<KnownArchitecture> {
+    hf::classes().map(|(model_type, classes)| KnownArchitecture { model_type, classes }).collect()
 }
 
 fn parse(text: &str) -> Result<Map<String, Value>, ModelError> {

@@ -90,6 +90,11 @@ const FAMILIES: &[Family] = &[
     family("xlm-roberta", &["XLMRobertaForMaskedLM", "XLMRobertaForCausalLM"], bert::xlm_roberta),
 ];
 
+/// Every class that is read, by family.
+pub(super) fn classes() -> impl Iterator<Item = (&'static str, &'static [&'static str])> {
+    FAMILIES.iter().map(|family| (family.model_type, family.classes))
+}
+
 /// The class that `object` names, or its family's first, and the transformer that it is.
 ///
 /// A class without a head, as `LlamaModel`, or with the head of another task is refused: the head is

@@ -1,0 +1,267 @@
+//! What can be said on the command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use ir::cluster::Precision;
+use ir::graph::Recompute;
+use ir::layout::{PartialLayout, ZeroStage};
+use ir::plan::Optimizer;
+use ir::schedule::ScheduleKind;
+
+/// How to lay a model out on GPUs, how fast it will run, whether it fits, and why.
+#[derive(Debug, Parser)]
+#[command(name = "planner", version, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Find the best layouts of a model on a number of GPUs.
+    Search(SearchArgs),
+    /// Time and memory of a layout that you name; what you leave open is chosen best.
+    Evaluate(EvaluateArgs),
+    /// Where every millisecond and every byte of a plan goes, and what the runners-up lose.
+    Explain(ExplainArgs),
+    /// What a model consists of: parameters, blocks, operations.
+    Inspect(InspectArgs),
+    /// What is known by name: clusters, models, schedules.
+    List(ListArgs),
+    /// Print a completion script for a shell.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// A table for people.
+    Table,
+    /// JSON for programs.
+    Json,
+}
+
+/// What is trained, and on what.
+#[derive(Debug, Args)]
+pub(crate) struct ProblemArgs {
+    /// A Hugging Face `config.json`, its folder, or a native graph.
+    #[arg(value_name = "MODEL")]
+    pub(crate) model: PathBuf,
+    /// Number of GPUs.
+    #[arg(long, value_name = "N")]
+    pub(crate) gpus: u32,
+    /// A preset (see `planner list clusters`) or a cluster file.
+    #[arg(long, value_name = "NAME|FILE", default_value = "h100")]
+    pub(crate) cluster: String,
+    /// Sequences in a step, over all replicas [default: by the number of GPUs].
+    #[arg(long, value_name = "B")]
+    pub(crate) global_batch_size: Option<u64>,
+    /// Tokens in a sequence [default: what the model was made for, at most 8192].
+    #[arg(long, value_name = "S")]
+    pub(crate) seq_len: Option<u64>,
+    /// Precision of linear layers [default: bf16].
+    #[arg(long, value_name = "fp32|fp16|bf16|fp8")]
+    pub(crate) precision: Option<Precision>,
+    /// What updates the parameters [default: adamw].
+    #[arg(long, value_name = "adamw|momentum|sgd", value_parser = parse_optimizer)]
+    pub(crate) optimizer: Option<Optimizer>,
+    /// Accumulate gradients in fp32, as Megatron-LM does.
+    #[arg(long)]
+    pub(crate) fp32_gradients: bool,
+    /// Train the multi-token prediction modules too, where the model has them.
+    #[arg(long)]
+    pub(crate) multi_token_prediction: bool,
+    /// Threads of the search; the result does not depend on it [default: all].
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<usize>,
+    /// Form of the result on stdout.
+    #[arg(long, value_enum, default_value = "table")]
+    pub(crate) format: Format,
+    /// Also write the best plan to a file.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Print nothing on stderr but errors.
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+}
+
+/// Decisions that the search must respect.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Layout")]
+pub(crate) struct LayoutArgs {
+    /// Tensor-parallel degree (tensor slicing).
+    #[arg(long, value_name = "T")]
+    tp: Option<u32>,
+    /// Whether tensor-parallel ranks share the sequence too.
+    #[arg(long, value_name = "true|false")]
+    sequence_parallel: Option<bool>,
+    /// Context-parallel degree.
+    #[arg(long, value_name = "C")]
+    cp: Option<u32>,
+    /// Expert-parallel degree.
+    #[arg(long, value_name = "E")]
+    ep: Option<u32>,
+    /// Pipeline-parallel degree.
+    #[arg(long, value_name = "P")]
+    pp: Option<u32>,
+    /// Chunks of layers on each pipeline rank.
+    #[arg(long, visible_alias = "vpp", value_name = "V")]
+    virtual_stages: Option<u32>,
+    /// Data-parallel degree, shards included.
+    #[arg(long, value_name = "D")]
+    dp: Option<u32>,
+    /// ZeRO stage: 0, 1, 2 or 3 (3 is FSDP).
+    #[arg(long, value_name = "0..3", value_parser = parse_zero)]
+    zero: Option<ZeroStage>,
+    /// Ranks over which ZeRO shards; fewer than all replicas is hybrid sharding (HSDP).
+    #[arg(long, value_name = "N")]
+    zero_shard: Option<u32>,
+    /// Sequences of a replica in a micro-batch.
+    #[arg(long, value_name = "B")]
+    micro_batch_size: Option<u32>,
+    /// Activations to compute again (gradient checkpointing): none, selective or full.
+    #[arg(long, value_name = "POLICY", value_parser = parse_recompute)]
+    recompute: Option<Recompute>,
+    /// Pipeline schedule (see `planner list schedules`).
+    #[arg(long, value_name = "NAME")]
+    schedule: Option<ScheduleKind>,
+}
+
+impl LayoutArgs {
+    /// These decisions on top of `base`; an error names what is decided twice and differently.
+    pub(crate) fn over(&self, base: PartialLayout) -> anyhow::Result<PartialLayout> {
+        fn pick<T: PartialEq>(
+            name: &str,
+            flag: Option<T>,
+            base: Option<T>,
+        ) -> anyhow::Result<Option<T>> {
+            match (flag, base) {
+                (Some(flag), Some(base)) if flag != base => {
+                    anyhow::bail!("`--{name}` contradicts `--layout`")
+                }
+                (flag, base) => Ok(flag.or(base)),
+            }
+        }
+        Ok(PartialLayout {
+            tensor_parallel: pick("tp", self.tp, base.tensor_parallel)?,
+            sequence_parallel: pick(
+                "sequence-parallel",
+                self.sequence_parallel,
+                base.sequence_parallel,
+            )?,
+            context_parallel: pick("cp", self.cp, base.context_parallel)?,
+            expert_parallel: pick("ep", self.ep, base.expert_parallel)?,
+            pipeline_parallel: pick("pp", self.pp, base.pipeline_parallel)?,
+            virtual_stages: pick("virtual-stages", self.virtual_stages, base.virtual_stages)?,
+            data_parallel: pick("dp", self.dp, base.data_parallel)?,
+            zero_stage: pick("zero", self.zero, base.zero_stage)?,
+            zero_shard: pick("zero-shard", self.zero_shard, base.zero_shard)?,
+            micro_batch_size: pick(
+                "micro-batch-size",
+                self.micro_batch_size,
+                base.micro_batch_size,
+            )?,
+            recompute: pick("recompute", self.recompute, base.recompute)?,
+            schedule: pick("schedule", self.schedule, base.schedule)?,
+        })
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SearchArgs {
+    #[command(flatten)]
+    pub(crate) problem: ProblemArgs,
+    #[command(flatten)]
+    pub(crate) layout: LayoutArgs,
+    /// How many plans to show.
+    #[arg(long, value_name = "K", default_value_t = 5, value_parser = parse_top)]
+    pub(crate) top: usize,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct EvaluateArgs {
+    #[command(flatten)]
+    pub(crate) problem: ProblemArgs,
+    /// Degrees, as in `tp8-pp4-dp2` or `tp8-sp-cp2-ep4-pp2-vpp2-dp4-zero1-mbs1`.
+    #[arg(long = "layout", value_name = "LAYOUT")]
+    pub(crate) named: PartialLayout,
+    #[command(flatten)]
+    pub(crate) layout: LayoutArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArgs {
+    /// A plan that `planner search -o` wrote.
+    #[arg(value_name = "PLAN")]
+    pub(crate) plan: PathBuf,
+    /// Form of the result on stdout.
+    #[arg(long, value_enum, default_value = "table")]
+    pub(crate) format: Format,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InspectArgs {
+    /// A Hugging Face `config.json`, its folder, or a native graph.
+    #[arg(value_name = "MODEL")]
+    pub(crate) model: PathBuf,
+    /// Tokens in a sequence [default: what the model was made for, at most 8192].
+    #[arg(long, value_name = "S")]
+    pub(crate) seq_len: Option<u64>,
+    /// Count the multi-token prediction modules too, where the model has them.
+    #[arg(long)]
+    pub(crate) multi_token_prediction: bool,
+    /// Form of the result on stdout.
+    #[arg(long, value_enum, default_value = "table")]
+    pub(crate) format: Format,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ListArgs {
+    /// What to list.
+    #[arg(value_enum)]
+    pub(crate) what: Listed,
+    /// Form of the result on stdout.
+    #[arg(long, value_enum, default_value = "table")]
+    pub(crate) format: Format,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Listed {
+    /// Clusters that `--cluster` takes by name.
+    Clusters,
+    /// Architectures that are read.
+    Models,
+    /// Pipeline schedules.
+    Schedules,
+}
+
+fn parse_zero(text: &str) -> Result<ZeroStage, String> {
+    let number: u8 = text.parse().map_err(|_| "must be 0, 1, 2 or 3".to_owned())?;
+    ZeroStage::try_from(number)
+}
+
+fn parse_recompute(text: &str) -> Result<Recompute, String> {
+    Recompute::ALL
+        .into_iter()
+        .find(|policy| policy.to_string() == text)
+        .ok_or_else(|| "must be none, selective or full".to_owned())
+}
+
+fn parse_optimizer(text: &str) -> Result<Optimizer, String> {
+    match text {
+        "adamw" | "adam" => Ok(Optimizer::AdamW),
+        "momentum" => Ok(Optimizer::Momentum),
+        "sgd" => Ok(Optimizer::Sgd),
+        _ => Err("must be adamw, momentum or sgd".to_owned()),
+    }
+}
+
+fn parse_top(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(top @ 1..=1000) => Ok(top),
+        _ => Err("must be between 1 and 1000".to_owned()),
+    }
+}

@@ -1,0 +1,297 @@
+//! `planner explain`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use anyhow::Context;
+use cost_models::block::{Term, TermWork, terms};
+use cost_models::kernels::Bound;
+use ir::graph::Pass;
+use ir::plan::{Breakdown, Plan};
+use planner::plan_file::{self, CheckedPlan};
+use planner::problem::ShapeKey;
+use serde::Serialize;
+
+use super::args::{ExplainArgs, Format};
+use super::files::read_text;
+use super::tables::{percent, render, table};
+use super::{Answer, print, print_json};
+
+pub(crate) fn explain(args: &ExplainArgs) -> anyhow::Result<Answer> {
+    let text = read_text(&args.plan)?;
+    let checked = plan_file::read(&text).with_context(|| format!("`{}`", args.plan.display()))?;
+    let kernels = kernel_rows(&checked);
+    match args.format {
+        Format::Json => print_json(&Explanation::new(&checked, kernels))?,
+        Format::Table => print(&describe(&checked, &kernels))?,
+    }
+    Ok(Answer::Found)
+}
+
+/// What `explain` says, for programs.
+#[derive(Debug, Serialize)]
+struct Explanation<'a> {
+    plan: &'a Plan,
+    kernels: Vec<KernelRow>,
+    runners_up: Vec<Loss>,
+}
+
+/// A runner-up and what it loses by.
+#[derive(Debug, Serialize)]
+struct Loss {
+    layout: String,
+    schedule: String,
+    loses_seconds: f64,
+    parts_seconds: BTreeMap<&'static str, f64>,
+}
+
+impl<'a> Explanation<'a> {
+    fn new(checked: &'a CheckedPlan, kernels: Vec<KernelRow>) -> Self {
+        Self { plan: &checked.plan, kernels, runners_up: losses(&checked.plan) }
+    }
+}
+
+/// What an operator of one kind of block costs a rank in a micro-batch.
+#[derive(Clone, Debug, Serialize)]
+struct KernelRow {
+    block: String,
+    blocks: u32,
+    operator: String,
+    forward_seconds: f64,
+    backward_seconds: f64,
+    bound_by: String,
+}
+
+impl KernelRow {
+    fn total(&self) -> f64 {
+        (self.forward_seconds + self.backward_seconds) * f64::from(self.blocks)
+    }
+}
+
+/// Operators by what they cost over the whole model, dearest first.
+fn kernel_rows(checked: &CheckedPlan) -> Vec<KernelRow> {
+    let CheckedPlan { problem, found, .. } = checked;
+    let key = ShapeKey::of(&found.layout);
+    let groups = key.groups();
+    let counts = problem.graph.class_counts();
+    let mut rows: Vec<KernelRow> = Vec::new();
+    for (class, block) in problem.graph.classes() {
+        let setting = problem.setting(&key, class.0);
+        let mut operators: BTreeMap<(usize, String), KernelRow> = BTreeMap::new();
+        for term in terms(block, &setting, &groups, &problem.hardware) {
+            let (kind, name, bound) = named(&term);
+            let row = operators.entry((kind, name.clone())).or_insert_with(|| KernelRow {
+                block: block.name().to_owned(),
+                blocks: counts[class.0],
+                operator: name,
+                forward_seconds: 0.0,
+                backward_seconds: 0.0,
+                bound_by: bound,
+            });
+            match term.pass {
+                Pass::Forward => row.forward_seconds += term.time.get(),
+                Pass::InputGrad | Pass::WeightGrad => row.backward_seconds += term.time.get(),
+            }
+        }
+        rows.extend(operators.into_values());
+    }
+    rows.sort_by(|a, b| b.total().total_cmp(&a.total()).then_with(|| a.operator.cmp(&b.operator)));
+    rows
+}
+
+fn named(term: &Term) -> (usize, String, String) {
+    match &term.work {
+        TermWork::Kernel(_, bound) => {
+            let bound = match bound {
+                Bound::Compute => "tensor cores",
+                Bound::Memory => "memory bandwidth",
+                Bound::Launch => "kernel launch",
+            };
+            (0, term.op.clone(), bound.to_owned())
+        }
+        TermWork::Exchange(exchange, _) => (
+            1,
+            format!("{} ({})", term.op, exchange.collective),
+            format!("{:?} links", exchange.axis).to_lowercase(),
+        ),
+    }
+}
+
+/// What bounds each part of a step.
+fn bound_of(part: &str) -> &'static str {
+    match part {
+        "compute" | "recompute" => "kernels, below",
+        "pipeline bubble" => "stages waiting for each other",
+        "optimizer" => "memory bandwidth",
+        _ => "links",
+    }
+}
+
+/// Rows of the kernel table.
+const KERNEL_ROWS: usize = 16;
+
+fn describe(checked: &CheckedPlan, kernels: &[KernelRow]) -> String {
+    let CheckedPlan { plan, problem, found } = checked;
+    let layout = &found.layout;
+    let prediction = &plan.prediction;
+    let mut text = format!(
+        "{} on {} x {}\n{layout}, {}, ZeRO {}, {} micro-batches of {}, recompute {}\n\n",
+        plan.model.name,
+        plan.num_gpus,
+        plan.cluster.gpu.name,
+        layout.schedule,
+        layout.zero_stage.number(),
+        layout.num_micro_batches,
+        layout.micro_batch_size,
+        layout.recompute,
+    );
+    let mut time =
+        table(&["time of a step", "ms", "share", "bound by"], &["time of a step", "bound by"]);
+    for (name, seconds) in prediction.breakdown.parts() {
+        if seconds != 0.0 {
+            let share = seconds / prediction.step_time_seconds;
+            time.add_row([
+                name.to_owned(),
+                format!("{:.2}", seconds * 1e3),
+                percent(share),
+                bound_of(name).to_owned(),
+            ]);
+        }
+    }
+    time.add_row([
+        "all".to_owned(),
+        format!("{:.2}", prediction.step_time_seconds * 1e3),
+        "100.0 %".to_owned(),
+        format!(
+            "MFU {}, {:.0} tokens/s/GPU",
+            percent(prediction.mfu),
+            prediction.tokens_per_second_per_gpu
+        ),
+    ]);
+    text.push_str(&render(&time));
+    text.push('\n');
+    text.push_str(&describe_memory(checked));
+    text.push('\n');
+    text.push_str(&describe_stages(plan));
+    text.push('\n');
+    text.push_str(&describe_kernels(kernels));
+    text.push_str(&describe_losses(plan));
+    let again = found.evaluation.step_time.get();
+    if (again / prediction.step_time_seconds - 1.0).abs() > 1e-6 {
+        let _ = writeln!(
+            text,
+            "\nnote: planner {} predicted {:.4} s; this one, {}, predicts {again:.4} s",
+            plan.provenance.planner_version,
+            prediction.step_time_seconds,
+            env!("CARGO_PKG_VERSION"),
+        );
+    }
+    let _ = writeln!(
+        text,
+        "\nmfu counts 3 x forward, every query-key pair of a causal mask, over {} of {}",
+        problem.hardware.peak, plan.training.precision
+    );
+    let _ = writeln!(text, "made by: {}", plan.provenance.command);
+    text
+}
+
+fn describe_memory(checked: &CheckedPlan) -> String {
+    let CheckedPlan { plan, problem, found } = checked;
+    let heading = format!("memory of stage {}", found.evaluation.fullest_stage);
+    let mut rows = table(&[&heading, "GiB", "share"], &[&heading]);
+    let total = plan.prediction.peak_memory_bytes;
+    let all = [("all", total), ("free", problem.hardware.memory.saturating_sub(total))];
+    for (name, bytes) in plan.prediction.memory.lines().into_iter().chain(all) {
+        if bytes.get() > 0 {
+            rows.add_row([
+                name.to_owned(),
+                format!("{:.2}", bytes.as_gib()),
+                percent(bytes.as_f64() / problem.hardware.memory.as_f64()),
+            ]);
+        }
+    }
+    render(&rows)
+}
+
+fn describe_stages(plan: &Plan) -> String {
+    let mut text = "blocks of each stage, in the order of the model:".to_owned();
+    for (index, stage) in plan.stages.iter().enumerate() {
+        let separator = if index % 16 == 0 { "\n  " } else { " " };
+        let _ = write!(text, "{separator}{}", stage.num_blocks);
+    }
+    text + "\n"
+}
+
+fn describe_kernels(kernels: &[KernelRow]) -> String {
+    let headings = ["block", "x", "operator", "forward us", "backward us", "share", "bound by"];
+    let mut rows = table(&headings, &["block", "operator", "bound by"]);
+    let total: f64 = kernels.iter().map(KernelRow::total).sum();
+    for row in kernels.iter().take(KERNEL_ROWS) {
+        rows.add_row([
+            row.block.clone(),
+            row.blocks.to_string(),
+            row.operator.clone(),
+            format!("{:.1}", row.forward_seconds * 1e6),
+            format!("{:.1}", row.backward_seconds * 1e6),
+            percent(row.total() / total),
+            row.bound_by.clone(),
+        ]);
+    }
+    let rest: f64 = kernels.iter().skip(KERNEL_ROWS).map(KernelRow::total).sum();
+    let mut text = "kernels and collectives of a micro-batch, dearest first:\n".to_owned();
+    text.push_str(&render(&rows));
+    if rest > 0.0 {
+        let _ =
+            writeln!(text, "  and {} more: {}", kernels.len() - KERNEL_ROWS, percent(rest / total));
+    }
+    text
+}
+
+/// What each runner-up loses, part by part.
+fn losses(plan: &Plan) -> Vec<Loss> {
+    let parts = |breakdown: &Breakdown| breakdown.parts();
+    let best = parts(&plan.prediction.breakdown);
+    plan.runners_up
+        .iter()
+        .map(|runner_up| Loss {
+            layout: runner_up.layout.to_string(),
+            schedule: runner_up.layout.schedule.to_string(),
+            loses_seconds: runner_up.step_time_seconds - plan.prediction.step_time_seconds,
+            parts_seconds: parts(&runner_up.breakdown)
+                .into_iter()
+                .zip(best)
+                .map(|((name, theirs), (_, ours))| (name, theirs - ours))
+                .filter(|(_, difference)| *difference != 0.0)
+                .collect(),
+        })
+        .collect()
+}
+
+fn describe_losses(plan: &Plan) -> String {
+    if plan.runners_up.is_empty() {
+        return String::new();
+    }
+    let mut text = "\nrunners-up, and what they lose:\n".to_owned();
+    for (loss, runner_up) in losses(plan).into_iter().zip(&plan.runners_up) {
+        let mut parts: Vec<(&str, f64)> = loss.parts_seconds.into_iter().collect();
+        parts.sort_by(|a, b| b.1.abs().total_cmp(&a.1.abs()));
+        let parts: Vec<String> = parts
+            .iter()
+            .take(3)
+            .map(|(name, seconds)| format!("{name} {:+.1} ms", seconds * 1e3))
+            .collect();
+        let spec = &runner_up.layout;
+        let _ = writeln!(
+            text,
+            "  {} {}, ZeRO {}, micro-batch {}, recompute {}: {:+.1} ms ({})",
+            loss.layout,
+            loss.schedule,
+            spec.zero_stage.number(),
+            spec.micro_batch_size,
+            spec.recompute,
+            loss.loses_seconds * 1e3,
+            parts.join(", "),
+        );
+    }
+    text
+}

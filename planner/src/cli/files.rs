@@ -1,0 +1,80 @@
+//! Reading and writing files.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use cost_models::clusters;
+use ir::cluster::Cluster;
+use ir::model::Model;
+
+/// Files larger than this are not configurations.
+const LARGEST_FILE: u64 = 64 << 20;
+
+/// Reads a file of text, or says why not.
+pub(crate) fn read_text(path: &Path) -> anyhow::Result<String> {
+    let reading = || format!("reading `{}`", path.display());
+    let size = std::fs::metadata(path).with_context(reading)?.len();
+    if size > LARGEST_FILE {
+        bail!("`{}` has {size} bytes; at most {LARGEST_FILE} are read", path.display());
+    }
+    let bytes = std::fs::read(path).with_context(reading)?;
+    String::from_utf8(bytes).with_context(reading)
+}
+
+/// A model file, with its text and where it lies.
+pub(crate) struct ModelFile {
+    pub(crate) model: Model,
+    pub(crate) text: String,
+}
+
+/// Reads a model: a file, or a folder with a `config.json`.
+pub(crate) fn read_model(path: &Path) -> anyhow::Result<ModelFile> {
+    let path = if path.is_dir() { path.join("config.json") } else { path.to_owned() };
+    let text = read_text(&path)?;
+    let model = Model::from_json(&text, &name_of(&path))
+        .with_context(|| format!("`{}`", path.display()))?;
+    Ok(ModelFile { model, text })
+}
+
+/// A model's name where its file does not say: the file's, or its folder's for `config.json`.
+fn name_of(path: &Path) -> String {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let named = match absolute.file_stem() {
+        Some(stem) if stem == "config" => absolute.parent().and_then(Path::file_name),
+        stem => stem,
+    };
+    named.map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned())
+}
+
+/// A preset by name, or a cluster file.
+pub(crate) fn read_cluster(name: &str) -> anyhow::Result<Cluster> {
+    if let Some(cluster) = clusters::preset(name) {
+        return Ok(cluster);
+    }
+    let path = PathBuf::from(name);
+    if !path.exists() {
+        let known: Vec<&str> = clusters::names().collect();
+        bail!(
+            "cluster `{name}` is neither a preset nor a file\nhint: presets are {}",
+            known.join(", ")
+        );
+    }
+    let text = read_text(&path)?;
+    Cluster::from_json(&text).with_context(|| format!("`{}`", path.display()))
+}
+
+/// Writes a file whole or not at all: beside its place first, then renamed.
+pub(crate) fn write_atomically(path: &Path, text: &str) -> anyhow::Result<()> {
+    let writing = || format!("writing `{}`", path.display());
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let mut file =
+        tempfile::Builder::new().prefix(".planner-").tempfile_in(folder).with_context(writing)?;
+    file.write_all(text.as_bytes()).with_context(writing)?;
+    file.as_file().sync_all().with_context(writing)?;
+    file.persist(path).with_context(writing)?;
+    Ok(())
+}

@@ -1,0 +1,136 @@
+//! `planner inspect`.
+
+use ir::graph::{Graph, OpKind};
+use planner::planning::{Choices, training_graph};
+use serde::Serialize;
+
+use super::args::{Format, InspectArgs};
+use super::files::{ModelFile, read_model};
+use super::tables::{count, render, table, thousands};
+use super::{Answer, print, print_json};
+
+/// What `inspect` says of a model.
+#[derive(Debug, Serialize)]
+struct Inspection {
+    name: String,
+    architecture: String,
+    num_parameters: u64,
+    num_embedding_parameters: u64,
+    num_active_parameters: u64,
+    num_routed_expert_parameters: u64,
+    num_layers: u32,
+    sequence_length: u64,
+    /// Every query-key pair of a causal mask counted.
+    forward_flops_per_token: f64,
+    /// Masked pairs left out.
+    forward_flops_per_token_causal: f64,
+    blocks: Vec<BlockSummary>,
+}
+
+/// Equal blocks that follow one another.
+#[derive(Debug, Serialize)]
+struct BlockSummary {
+    name: String,
+    count: u32,
+    num_parameters: u64,
+    num_operators: usize,
+}
+
+pub(crate) fn inspect(args: &InspectArgs) -> anyhow::Result<Answer> {
+    let ModelFile { model, .. } = read_model(&args.model)?;
+    let graph = training_graph(&model, args.multi_token_prediction)?;
+    let choices = Choices { sequence_length: args.seq_len, ..Choices::default() };
+    let sequence_length = choices.resolve(&model, 1).sequence_length;
+    anyhow::ensure!(sequence_length > 0, "`--seq-len` is 0, but must be at least 1");
+    let flops = graph.forward_flops(sequence_length);
+    // A model without a sequence is counted by the sample.
+    let tokens = if has_sequence(&graph) { sequence_length as f64 } else { 1.0 };
+    let counts = graph.parameter_counts();
+    let inspection = Inspection {
+        name: model.name.clone(),
+        architecture: model.architecture.clone(),
+        num_parameters: counts.total,
+        num_embedding_parameters: counts.embedding,
+        num_active_parameters: counts.active,
+        num_routed_expert_parameters: counts.routed,
+        num_layers: num_layers(&graph),
+        sequence_length,
+        forward_flops_per_token: flops.full.get() / tokens,
+        forward_flops_per_token_causal: flops.causal.get() / tokens,
+        blocks: summaries(&graph),
+    };
+    match args.format {
+        Format::Json => print_json(&inspection)?,
+        Format::Table => print(&describe(&inspection, has_sequence(&graph)))?,
+    }
+    Ok(Answer::Found)
+}
+
+fn summaries(graph: &Graph) -> Vec<BlockSummary> {
+    graph
+        .chain()
+        .iter()
+        .map(|run| {
+            let block = graph.class(run.class);
+            BlockSummary {
+                name: block.name().to_owned(),
+                count: run.count,
+                num_parameters: block.num_parameters(),
+                num_operators: block.nodes().filter(|n| n.op.kind != OpKind::Input).count(),
+            }
+        })
+        .collect()
+}
+
+/// Blocks with attention; of a model without any, all blocks.
+fn num_layers(graph: &Graph) -> u32 {
+    let counts = graph.class_counts();
+    let with_attention = graph.classes().filter(|(_, block)| {
+        block
+            .nodes()
+            .any(|node| matches!(node.op.kind, OpKind::Attention { .. } | OpKind::AttentionScores))
+    });
+    let layers: u32 = with_attention.map(|(class, _)| counts[class.0]).sum();
+    if layers == 0 { counts.iter().sum() } else { layers }
+}
+
+fn has_sequence(graph: &Graph) -> bool {
+    ir::layout::Limits::new(graph, 1, 1, 1).has_sequence
+}
+
+fn describe(inspection: &Inspection, has_sequence: bool) -> String {
+    let mut text = format!("{} ({})\n\n", inspection.name, inspection.architecture);
+    let unit = if has_sequence { "token" } else { "sample" };
+    let mut facts = table(&["", " "], &[""]);
+    facts.set_header(Vec::<String>::new());
+    for (name, value) in [
+        ("parameters", inspection.num_parameters),
+        ("  of embeddings", inspection.num_embedding_parameters),
+        ("  of routed experts", inspection.num_routed_expert_parameters),
+        ("  active for a token", inspection.num_active_parameters),
+        ("layers", inspection.num_layers.into()),
+    ] {
+        facts.add_row([name.to_owned(), thousands(value)]);
+    }
+    for (name, value) in [
+        ("full attention", inspection.forward_flops_per_token),
+        ("masked pairs left out", inspection.forward_flops_per_token_causal),
+    ] {
+        facts.add_row([format!("forward FLOPs per {unit}, {name}"), count(value)]);
+    }
+    if has_sequence {
+        facts.add_row(["  at a sequence of".to_owned(), thousands(inspection.sequence_length)]);
+    }
+    text.push_str(&render(&facts));
+    text.push('\n');
+    let mut blocks = table(&["block", "count", "parameters each", "operators"], &["block"]);
+    for block in &inspection.blocks {
+        blocks.add_row([
+            block.name.clone(),
+            block.count.to_string(),
+            thousands(block.num_parameters),
+            block.num_operators.to_string(),
+        ]);
+    }
+    text + &render(&blocks)
+}

@@ -1,0 +1,77 @@
+//! The command line: arguments, files, tables. All that decides anything is in the library.
+
+mod args;
+mod explain;
+mod files;
+mod inspect;
+mod list;
+mod search;
+mod tables;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+use args::{Cli, Command};
+
+/// What a command that did its work has to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// There is a plan.
+    Found,
+    /// No layout fits.
+    NothingFits,
+}
+
+/// Runs the command: exit code 0 where it found something, 1 where nothing fits, 2 on errors.
+pub(crate) fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(cli) {
+        Ok(Answer::Found) => ExitCode::SUCCESS,
+        Ok(Answer::NothingFits) => ExitCode::from(1),
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            // A closed stderr leaves nobody to tell.
+            let _ = writeln!(std::io::stderr(), "error: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(cli: Cli) -> anyhow::Result<Answer> {
+    match cli.command {
+        Command::Search(args) => search::search(&args),
+        Command::Evaluate(args) => search::evaluate(&args),
+        Command::Explain(args) => explain::explain(&args),
+        Command::Inspect(args) => inspect::inspect(&args),
+        Command::List(args) => list::list(&args),
+        Command::Completions { shell } => {
+            let mut text = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "planner", &mut text);
+            std::io::stdout().write_all(&text)?;
+            Ok(Answer::Found)
+        }
+    }
+}
+
+/// Whether the reader of stdout has gone, as `head` does.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
+        .any(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+/// Writes a result to stdout.
+pub(crate) fn print(text: &str) -> anyhow::Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(text.as_bytes())?;
+    stdout.flush()?;
+    Ok(())
+}
+
+/// Writes a result to stdout as JSON.
+pub(crate) fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
+    print(&(serde_json::to_string_pretty(value)? + "\n"))
+}

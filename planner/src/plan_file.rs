@@ -1,0 +1,158 @@
+//! Reading plans back: nothing that contradicts itself gets through.
+
+use ir::graph::GraphError;
+use ir::layout::{Layout, LayoutError};
+use ir::model::{Model, ModelError};
+use ir::plan::{PLAN_VERSION, Plan};
+
+use crate::planning::training_graph;
+use crate::problem::{Problem, ProblemError};
+use crate::search::{Found, evaluate_stages};
+
+/// Why a text is not a plan that can be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// Not JSON, or not of the form of a plan.
+    #[error("line {line}, column {column}: {problem}")]
+    Json {
+        /// The line, from 1.
+        line: usize,
+        /// The column, from 1.
+        column: usize,
+        /// What is wrong.
+        problem: String,
+    },
+    /// Written by a program with another format.
+    #[error(
+        "the plan has version {version}, but this program reads {PLAN_VERSION}\nhint: make it again \
+         with `{command}`"
+    )]
+    Version {
+        /// The version in the file.
+        version: u64,
+        /// The command in the file.
+        command: String,
+    },
+    /// The model in the plan cannot be read.
+    #[error("the plan's `model`: {0}")]
+    Model(#[from] ModelError),
+    /// The model in the plan has no graph.
+    #[error("the plan's `model`: {0}")]
+    Graph(#[from] GraphError),
+    /// The cluster in the plan is not usable.
+    #[error("the plan's `cluster`: {0}")]
+    Cluster(#[from] ir::cluster::ClusterError),
+    /// The problem cannot be posed.
+    #[error("the plan: {0}")]
+    Problem(#[from] ProblemError),
+    /// The layout is not valid for model, batch and GPUs.
+    #[error("the plan's `layout`: {0}")]
+    Layout(#[from] LayoutError),
+    /// Two parts of the plan disagree.
+    #[error("the plan contradicts itself: {0}\nhint: make it again with its `provenance.command`")]
+    Contradiction(String),
+}
+
+/// A plan with the problem that it solves.
+#[derive(Debug)]
+pub struct CheckedPlan {
+    /// The plan as written.
+    pub plan: Plan,
+    /// The problem, posed again from what the plan holds.
+    pub problem: Problem,
+    /// The plan's layout and stages, evaluated again.
+    pub found: Found,
+}
+
+/// Parts that should add up may differ by rounding in their decimal form.
+const ROUNDING: f64 = 1e-9;
+
+/// Reads a plan and checks that its parts agree.
+///
+/// # Errors
+///
+/// [`PlanError`], with what disagrees.
+pub fn read(text: &str) -> Result<CheckedPlan, PlanError> {
+    let json = |error: serde_json::Error| PlanError::Json {
+        line: error.line(),
+        column: error.column(),
+        problem: error.to_string().split(" at line ").next().unwrap_or_default().to_owned(),
+    };
+    let value: serde_json::Value = serde_json::from_str(text).map_err(json)?;
+    let version = value.get("version").and_then(serde_json::Value::as_u64);
+    if let Some(version) = version.filter(|version| *version != u64::from(PLAN_VERSION)) {
+        let command = value.pointer("/provenance/command").and_then(serde_json::Value::as_str);
+        let command = command.unwrap_or("planner search").to_owned();
+        return Err(PlanError::Version { version, command });
+    }
+    let plan: Plan = serde_json::from_str(text).map_err(json)?;
+    plan.cluster.check()?;
+    let model = Model::from_json(&plan.model.description.to_string(), &plan.model.name)?;
+    let graph = training_graph(&model, plan.model.multi_token_prediction)?;
+    let problem = Problem::new(graph, plan.training, &plan.cluster, plan.num_gpus)?;
+    let layout = Layout::new(plan.layout, &problem.limits)?;
+    let stage_ends = check_stages(&plan, &problem)?;
+    check_sums(&plan, &problem)?;
+    let found = evaluate_stages(&problem, layout, stage_ends);
+    Ok(CheckedPlan { plan, problem, found })
+}
+
+/// Where the stages end, if they cover the chain in order and lie on the right ranks.
+fn check_stages(plan: &Plan, problem: &Problem) -> Result<Vec<usize>, PlanError> {
+    let contradiction = |text: String| Err(PlanError::Contradiction(text));
+    let chunks = plan.layout.pipeline_parallel * plan.layout.virtual_stages;
+    if plan.stages.len() != chunks as usize {
+        return contradiction(format!("{} `stages`, but {chunks} chunks", plan.stages.len()));
+    }
+    let mut ends = Vec::with_capacity(plan.stages.len());
+    let mut next = 0;
+    for (index, stage) in (0..).zip(&plan.stages) {
+        let rank = index % plan.layout.pipeline_parallel;
+        if stage.stage != index || stage.pipeline_rank != rank {
+            return contradiction(format!("`stages[{index}]` is not stage {index} on rank {rank}"));
+        }
+        if stage.first_block != next || stage.num_blocks == 0 {
+            return contradiction(format!(
+                "`stages[{index}]` has {} blocks from {}, but must have some from {next}",
+                stage.num_blocks, stage.first_block
+            ));
+        }
+        next = next.saturating_add(stage.num_blocks);
+        ends.push(next as usize);
+    }
+    let blocks = problem.graph.num_blocks();
+    if next as usize != blocks {
+        return contradiction(format!("`stages` have {next} blocks, but the model has {blocks}"));
+    }
+    Ok(ends)
+}
+
+/// Parameters, time and memory are the sums of their parts.
+fn check_sums(plan: &Plan, problem: &Problem) -> Result<(), PlanError> {
+    let contradiction = |text: String| Err(PlanError::Contradiction(text));
+    let parameters = problem.parameters().total;
+    if parameters != plan.model.num_parameters {
+        let stated = plan.model.num_parameters;
+        return contradiction(format!("{stated} parameters, but the model has {parameters}"));
+    }
+    let prediction = &plan.prediction;
+    let time = prediction.breakdown.total();
+    // Written so that a time that is no number fails too.
+    let agrees = (time - prediction.step_time_seconds).abs() <= ROUNDING * time.abs().max(1e-9);
+    if !agrees || prediction.step_time_seconds <= 0.0 {
+        return contradiction(format!(
+            "`step_time_seconds` {}, but its breakdown adds up to {time}",
+            prediction.step_time_seconds
+        ));
+    }
+    let memory = prediction.memory.total();
+    if memory != prediction.peak_memory_bytes {
+        return contradiction(format!(
+            "`peak_memory_bytes` {}, but its lines add up to {}",
+            prediction.peak_memory_bytes.get(),
+            memory.get()
+        ));
+    }
+    Ok(())
+}

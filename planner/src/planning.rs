@@ -1,0 +1,180 @@
+//! From what a user asks to a plan: defaults, plans, and the least number of GPUs.
+
+use ir::cluster::{Cluster, Precision};
+use ir::graph::Graph;
+use ir::model::{GraphOptions, Model};
+use ir::plan::{
+    Optimizer, PLAN_VERSION, Plan, PlannedModel, PlannedStage, Prediction, Provenance, RunnerUp,
+    Training,
+};
+use sha2::{Digest, Sha256};
+
+use crate::problem::{MOST_GPUS, Problem, ProblemError};
+use crate::search::{Found, Request, model_flops_utilization, search, tokens_per_second_per_gpu};
+
+/// What a user may leave open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Choices {
+    /// Tokens in a sequence.
+    pub sequence_length: Option<u64>,
+    /// Sequences in a step.
+    pub global_batch_size: Option<u64>,
+    /// Precision of linear layers.
+    pub precision: Option<Precision>,
+    /// What updates the parameters.
+    pub optimizer: Option<Optimizer>,
+    /// Whether gradients are accumulated in fp32.
+    pub fp32_gradients: bool,
+}
+
+/// The longest sequence that is chosen where none is given; pretraining seldom uses longer ones.
+const DEFAULT_SEQUENCE_LENGTH: u64 = 8192;
+
+/// Tokens of a step for each GPU, where no batch is given: many micro-batches on a few GPUs, up to
+/// [`USUAL_TOKENS_PER_STEP`].
+const TOKENS_PER_GPU: u64 = 64 << 10;
+
+/// Tokens of a step that published recipes use on hundreds of GPUs (Llama 2 and 3: 4 M).
+const USUAL_TOKENS_PER_STEP: u64 = 4 << 20;
+
+/// Tokens of a step for each GPU on thousands (Llama 3.1 405B: 16 M on 16,384).
+const LEAST_TOKENS_PER_GPU: u64 = 1 << 10;
+
+impl Choices {
+    /// What is chosen, with what was left open filled in.
+    pub fn resolve(&self, model: &Model, num_gpus: u32) -> Training {
+        let longest = model.max_position_embeddings().unwrap_or(DEFAULT_SEQUENCE_LENGTH);
+        let sequence_length =
+            self.sequence_length.unwrap_or_else(|| longest.min(DEFAULT_SEQUENCE_LENGTH));
+        Training {
+            sequence_length,
+            global_batch_size: self
+                .global_batch_size
+                .unwrap_or_else(|| default_batch(sequence_length, num_gpus)),
+            precision: self.precision.unwrap_or(Precision::Bf16),
+            optimizer: self.optimizer.unwrap_or_default(),
+            fp32_gradients: self.fp32_gradients,
+        }
+    }
+}
+
+/// Sequences of a step where none are given: as many tokens as is usual for so many GPUs, and a
+/// multiple of the odd part of their number, so that data-parallel degrees can divide it.
+fn default_batch(sequence_length: u64, num_gpus: u32) -> u64 {
+    let gpus = u64::from(num_gpus.max(1));
+    let tokens = (TOKENS_PER_GPU * gpus)
+        .clamp(512 << 10, USUAL_TOKENS_PER_STEP)
+        .max(LEAST_TOKENS_PER_GPU * gpus);
+    let sequences = (tokens / sequence_length.max(1)).max(1);
+    let odd = gpus >> gpus.trailing_zeros();
+    if odd <= sequences { sequences.next_multiple_of(odd) } else { sequences }
+}
+
+/// A plan with all that it depends on.
+pub fn plan(
+    problem: &Problem,
+    cluster: &Cluster,
+    model: PlannedModel,
+    best: &Found,
+    runners_up: &[Found],
+    provenance: Provenance,
+) -> Plan {
+    let p = best.layout.pipeline_parallel;
+    let starts = std::iter::once(0).chain(best.stage_ends.iter().copied());
+    let stages = starts.zip(&best.stage_ends).zip(0..).map(|((start, end), stage)| PlannedStage {
+        stage,
+        pipeline_rank: stage % p,
+        first_block: start as u32,
+        num_blocks: (end - start) as u32,
+    });
+    Plan {
+        version: PLAN_VERSION,
+        model,
+        training: problem.training,
+        cluster: cluster.clone(),
+        num_gpus: problem.limits.num_gpus,
+        layout: *best.layout,
+        stages: stages.collect(),
+        prediction: prediction(problem, best),
+        runners_up: runners_up
+            .iter()
+            .map(|found| RunnerUp {
+                layout: *found.layout,
+                step_time_seconds: found.evaluation.step_time.get(),
+                peak_memory_bytes: found.evaluation.memory.total(),
+                breakdown: found.evaluation.breakdown,
+            })
+            .collect(),
+        provenance,
+    }
+}
+
+/// What is expected of a layout.
+pub fn prediction(problem: &Problem, found: &Found) -> Prediction {
+    let step_time = found.evaluation.step_time;
+    Prediction {
+        step_time_seconds: step_time.get(),
+        tokens_per_second_per_gpu: tokens_per_second_per_gpu(problem, step_time),
+        mfu: model_flops_utilization(problem, step_time),
+        peak_memory_bytes: found.evaluation.memory.total(),
+        breakdown: found.evaluation.breakdown,
+        memory: found.evaluation.memory,
+    }
+}
+
+/// SHA-256 of a text, in hexadecimal.
+pub fn sha256(text: &str) -> String {
+    use std::fmt::Write as _;
+    Sha256::digest(text.as_bytes()).iter().fold(String::new(), |mut hex, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
+}
+
+/// The graph of a model in training.
+///
+/// # Errors
+///
+/// As [`Model::graph`].
+pub fn training_graph(
+    model: &Model,
+    multi_token_prediction: bool,
+) -> Result<Graph, ir::graph::GraphError> {
+    model.graph(GraphOptions { multi_token_prediction, ..GraphOptions::default() })
+}
+
+/// Numbers of GPUs that are tried beyond those that are too few, before giving up.
+const MOST_PROBES: usize = 64;
+
+/// The least number of GPUs on which some layout fits, of those that fill nodes (or a power of two
+/// within one). `None` if none of them is found to do.
+///
+/// # Errors
+///
+/// [`ProblemError`] where the problem itself cannot be posed.
+pub fn least_gpus(
+    model: &Model,
+    graph: &Graph,
+    choices: &Choices,
+    cluster: &Cluster,
+    request: &Request,
+) -> Result<Option<u32>, ProblemError> {
+    let bytes = cost_models::states::StateBytes::new(&choices.resolve(model, 1));
+    let all = bytes.parameter + bytes.gradient + bytes.optimizer;
+    let states = graph.parameter_counts().total.saturating_mul(all);
+    let fewest = states.div_ceil(cluster.gpu.memory.get().max(1));
+    let node = cluster.gpus_per_node;
+    let within = (0..32).map(|power| 1u32 << power).take_while(|gpus| *gpus < node);
+    let nodes = (1..=MOST_GPUS / node.max(1)).map(|nodes| nodes * node);
+    let enough = within.chain(nodes).filter(|gpus| u64::from(*gpus) >= fewest);
+    for num_gpus in enough.take(MOST_PROBES) {
+        let training = choices.resolve(model, num_gpus);
+        let problem = Problem::new(graph.clone(), training, cluster, num_gpus)?;
+        let request = Request { top: 1, first_fit: true, ..*request };
+        if !search(&problem, &request, &mut |_, _| {}).plans.is_empty() {
+            return Ok(Some(num_gpus));
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,129 @@
+//! The JSON that `search` and `evaluate` print.
+
+use std::collections::BTreeMap;
+
+use ir::layout::{LayoutSpec, PartialLayout};
+use ir::plan::{Breakdown, MemoryUse, Training};
+use serde::Serialize;
+
+use crate::planning::prediction;
+use crate::problem::Problem;
+use crate::search::{Found, Outcome, StopReason};
+use crate::space::Rejection;
+
+/// What a search found, for programs.
+#[derive(Debug, Serialize)]
+pub struct SearchReport {
+    model: ModelReport,
+    num_gpus: u32,
+    cluster: String,
+    training: Training,
+    plans: Vec<PlanReport>,
+    search: SearchStatistics,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    infeasible: Option<Misfit>,
+}
+
+#[derive(Debug, Serialize)]
+struct ModelReport {
+    name: String,
+    num_parameters: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct PlanReport {
+    layout: LayoutSpec,
+    step_time_seconds: f64,
+    tokens_per_second_per_gpu: f64,
+    mfu: f64,
+    peak_memory_bytes: u64,
+    fits: bool,
+    breakdown: Breakdown,
+    memory: MemoryUse,
+    stage_ends: Vec<usize>,
+}
+
+#[derive(Debug, Serialize)]
+struct SearchStatistics {
+    candidates: u64,
+    evaluated: u64,
+    pruned: u64,
+    elapsed_seconds: f64,
+    stop_reason: StopReason,
+}
+
+/// Why nothing fits.
+#[derive(Debug, Serialize)]
+struct Misfit {
+    rejected: BTreeMap<Rejection, u64>,
+    closest: Option<PlanReport>,
+    missing_bytes: Option<u64>,
+    least_gpus: Option<u32>,
+}
+
+impl SearchReport {
+    /// The report of `outcome`. A layout that the user `named` is reported even where it does not
+    /// fit.
+    pub fn new(
+        problem: &Problem,
+        model: &str,
+        cluster: &str,
+        outcome: &Outcome,
+        elapsed_seconds: f64,
+        least_gpus: Option<u32>,
+        named: bool,
+    ) -> Self {
+        let memory = problem.hardware.memory;
+        let mut plans: Vec<PlanReport> =
+            outcome.plans.iter().map(|found| PlanReport::new(problem, found)).collect();
+        if named && plans.is_empty() {
+            plans.extend(outcome.closest.iter().map(|found| PlanReport::new(problem, found)));
+        }
+        let infeasible = outcome.plans.is_empty().then(|| Misfit {
+            rejected: outcome.rejected.clone(),
+            closest: outcome.closest.as_ref().map(|found| PlanReport::new(problem, found)),
+            missing_bytes: outcome.closest.as_ref().map(|found| found.excess(memory).get()),
+            least_gpus,
+        });
+        Self {
+            model: ModelReport {
+                name: model.to_owned(),
+                num_parameters: problem.parameters().total,
+            },
+            num_gpus: problem.limits.num_gpus,
+            cluster: cluster.to_owned(),
+            training: problem.training,
+            plans,
+            search: SearchStatistics {
+                candidates: outcome.candidates,
+                evaluated: outcome.evaluated,
+                pruned: outcome.pruned,
+                elapsed_seconds,
+                stop_reason: outcome.stop_reason,
+            },
+            infeasible,
+        }
+    }
+}
+
+impl PlanReport {
+    fn new(problem: &Problem, found: &Found) -> Self {
+        let prediction = prediction(problem, found);
+        Self {
+            layout: *found.layout,
+            step_time_seconds: prediction.step_time_seconds,
+            tokens_per_second_per_gpu: prediction.tokens_per_second_per_gpu,
+            mfu: prediction.mfu,
+            peak_memory_bytes: prediction.peak_memory_bytes.get(),
+            fits: prediction.peak_memory_bytes <= problem.hardware.memory,
+            breakdown: prediction.breakdown,
+            memory: prediction.memory,
+            stage_ends: found.stage_ends.clone(),
+        }
+    }
+}
+
+/// What a user has decided, but for the degrees that depend on the number of GPUs.
+pub fn free_degrees(fixed: &PartialLayout) -> PartialLayout {
+    PartialLayout { data_parallel: None, zero_shard: None, ..*fixed }
+}

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use ir::model::{GraphOptions, Model};
 
-/// `Some(total, active)` of each file in `models/`: Hugging Face's from the hub's own metadata or the
+/// Total and active parameters of each file in `models/`: Hugging Face's from the hub's own metadata or the
 /// transformers library, the GPTs' by `12 l h^2 + 13 l h + (V + s) h + 2 h` (Narayanan et al. 2021,
 /// section 5.1, with the embedding of positions and the last norm).
 const SHIPPED: &[(&str, u64, u64)] = &[
@@ -102,6 +102,17 @@ fn well_known_models_have_their_parameters() {
         "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336}"#,
         8_028_033_024,
     ); // Command R7B
+}
+
+/// Small variants of every architecture, with the counts of transformers 4.57.6 on PyTorch 2.6:
+/// biases, norms, ties and placements on and off.
+#[test]
+fn variants_have_the_parameters_that_transformers_builds() {
+    let cases = include_str!("cases/transformers.json");
+    let cases: Vec<(u64, serde_json::Value)> = serde_json::from_str(cases).unwrap();
+    for (num_parameters, config) in cases {
+        check(&config.to_string(), num_parameters);
+    }
 }
 
 fn check(config: &str, num_parameters: u64) {

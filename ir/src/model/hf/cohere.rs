@@ -24,7 +24,7 @@ pub(super) fn cohere(fields: Fields<'_>) -> Result<Transformer, ModelError> {
 
 /// Three layers with a sliding window and rotated positions, then one with neither.
 pub(super) fn cohere2(fields: Fields<'_>) -> Result<Transformer, ModelError> {
-    let shape = Shape::read(fields, DEFAULTS)?.with_derived_head_dim(fields)?;
+    let shape = Shape::read(fields, DEFAULTS)?;
     let window = fields.nullable_size_or("sliding_window", Some(4096))?;
     let pattern = fields.size_or("sliding_window_pattern", 4)?;
     let sliding = shape.sliding_layers(fields, |index| (index + 1) % pattern != 0)?;

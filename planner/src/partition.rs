@@ -33,15 +33,18 @@ pub fn partition(
     let mut starts = vec![vec![0usize; num_blocks + 1]; num_stages];
     for (stage, starts) in starts.iter_mut().enumerate() {
         let mut next = vec![f64::INFINITY; num_blocks + 1];
-        // Later stages need a block each, and so did earlier ones.
-        for end in stage + 1..=num_blocks - (num_stages - 1 - stage) {
-            // The last stage must end at the end.
-            if stage + 1 == num_stages && end != num_blocks {
-                continue;
+        // Later stages need a block each, and so did earlier ones; the last ends at the end.
+        let last = num_blocks - (num_stages - 1 - stage);
+        let first = if stage + 1 == num_stages { last } else { stage + 1 };
+        // What fits ever less far back, as ends move on: each is asked for once.
+        let mut earliest = stage;
+        for end in first..=last {
+            while earliest < end && !fits(stage, earliest, end) {
+                earliest += 1;
             }
-            for start in (stage..end).rev() {
+            for start in (earliest..end).rev() {
                 let time = prefix[end] - prefix[start];
-                if time >= next[end] || !fits(stage, start, end) {
+                if time >= next[end] {
                     break;
                 }
                 let slowest = best[start].max(time);

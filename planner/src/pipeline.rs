@@ -67,15 +67,14 @@ pub fn step_time(schedule: ScheduleKind, stages: &[StageTime], v: u32, m: u32) -
     }
 }
 
-/// A time below which no partition of `total` seconds for a micro-batch over `p` ranks can be: that
-/// of equal stages, less the bubble where it depends on more than the total.
-pub fn lower_bound(schedule: ScheduleKind, total: f64, p: u32, v: u32, m: u32) -> f64 {
-    let (p, v, m) = (f64::from(p), f64::from(v), f64::from(m));
-    let stage = total / p;
+/// A time below which no partition can be whose stages take `total` seconds for a micro-batch
+/// together, and of which the slowest takes at least `slowest`: with equal stages, `total / p`.
+pub fn lower_bound(schedule: ScheduleKind, total: f64, slowest: f64, v: u32, m: u32) -> f64 {
+    let (v, m) = (f64::from(v), f64::from(m));
     match schedule {
-        ScheduleKind::OneFOneB | ScheduleKind::GPipe => total + (m - 1.0) * stage,
-        ScheduleKind::Interleaved | ScheduleKind::LoopedBfs => m * stage + (total - stage) / v,
-        ScheduleKind::ZbH1 | ScheduleKind::ZbH2 => m * stage,
+        ScheduleKind::OneFOneB | ScheduleKind::GPipe => total + (m - 1.0) * slowest,
+        ScheduleKind::Interleaved | ScheduleKind::LoopedBfs => m * slowest + (total - slowest) / v,
+        ScheduleKind::ZbH1 | ScheduleKind::ZbH2 => m * slowest,
     }
 }
 
@@ -129,8 +128,11 @@ mod tests {
             let schedule = ScheduleKind::ALL[schedule];
             let v = if schedule.is_interleaved() { v } else { 1 };
             let total: f64 = stages.iter().map(StageTime::total).sum();
-            let bound = lower_bound(schedule, total, stages.len() as u32, v, m);
-            prop_assert!(bound <= step_time(schedule, &stages, v, m) * (1.0 + 1e-12));
+            let slowest = stages.iter().map(StageTime::total).fold(0.0, f64::max);
+            let time = step_time(schedule, &stages, v, m) * (1.0 + 1e-12);
+            for least in [total / stages.len() as f64, slowest] {
+                prop_assert!(lower_bound(schedule, total, least, v, m) <= time);
+            }
         }
     }
 }

@@ -232,6 +232,24 @@ struct Visit<'a> {
 struct Assignment {
     ends: Vec<usize>,
     stages: Vec<Stage>,
+    /// Time of the slowest chunk, in seconds; no assignment has a faster slowest.
+    slowest_chunk: f64,
+}
+
+impl Assignment {
+    /// A time that the slowest rank takes at least, whatever the assignment. With several chunks a
+    /// rank, the slowest chunk may share its rank with fast ones: then only the mean is certain.
+    fn slowest_rank(&self, p: u32, v: u32) -> f64 {
+        let total: f64 = self
+            .stages
+            .iter()
+            .map(|s| {
+                let passes = s.forward.total() + s.input_grad.total() + s.weight_grad.total();
+                (passes + s.recompute.total()).get()
+            })
+            .sum();
+        if v == 1 { self.slowest_chunk } else { total / f64::from(p) }
+    }
 }
 
 impl<'a> Visit<'a> {
@@ -265,8 +283,8 @@ impl<'a> Visit<'a> {
             for (schedule, v) in &schedules {
                 let total = self.shape.total(recompute);
                 let Family { pipeline_parallel: p, num_micro_batches: m, .. } = *self.family;
-                let limit = self.limit();
-                if pipeline::lower_bound(*schedule, total, p, *v, m) > limit {
+                let bound = |slowest| pipeline::lower_bound(*schedule, total, slowest, *v, m);
+                if bound(total / f64::from(p)) > self.limit() {
                     self.best.pruned += shardings.len() as u64;
                     continue;
                 }
@@ -274,6 +292,10 @@ impl<'a> Visit<'a> {
                     .entry(*v)
                     .or_insert_with(|| self.assign(recompute, p * v, |_, _, _| true));
                 let Some(assignment) = assignment.clone() else { continue };
+                if bound(assignment.slowest_rank(p, *v)) > self.limit() {
+                    self.best.pruned += shardings.len() as u64;
+                    continue;
+                }
                 for sharding in &shardings {
                     let spec = self.spec(*schedule, *v, recompute, *sharding);
                     self.evaluate(spec, &assignment);
@@ -329,7 +351,10 @@ impl<'a> Visit<'a> {
         let stride = shape.tensor_parallel * shape.context_parallel * data_parallel;
         let pipeline = Group { size: *pipeline_parallel, stride };
         let stages = stages(self.problem, self.chain, self.shape, recompute, &ends, pipeline);
-        Some(Assignment { ends, stages })
+        let starts = std::iter::once(0).chain(ends.iter().copied());
+        let chunks = starts.zip(&ends).map(|(start, end)| prefix[*end] - prefix[start]);
+        let slowest_chunk = chunks.fold(0.0, f64::max);
+        Some(Assignment { ends, stages, slowest_chunk })
     }
 
     fn evaluate(&mut self, spec: LayoutSpec, fastest: &Assignment) {

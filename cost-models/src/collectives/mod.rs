@@ -24,7 +24,7 @@ pub enum Collective {
     AllToAll,
     /// Every rank gets the root's buffer.
     Broadcast,
-    /// One rank sends, one receives; the group is those two.
+    /// One rank sends, one receives; of the group, the first two.
     SendReceive,
 }
 

@@ -22,8 +22,8 @@ from scipy.sparse import csr_matrix
 import collective_curves
 import models
 
-SAMPLE = 3000  # rows for the analytic coefficients
-SMOOTHNESS = 0.3  # penalty on differences between neighbours in the correction table
+SAMPLE = 6000  # rows for the analytic coefficients
+SMOOTHNESS = 0.1  # penalty on differences between neighbours in the correction table
 NOISE = 0.02  # relative errors below this are noise and do not pull
 FORMATS = {"bf16": "bfloat16", "fp8": "fp8", "fp8_block": "fp8_block"}
 

@@ -26,7 +26,7 @@ MATMUL_START = np.array([3.0, 0.85, 1.0, 0.85, 1.0, 100.0, 1.0, 0.5, 0.5, 0.5])
 MATMUL_LOW = np.array([1.0, 0.3, 0.0, 0.4, 0.0, 20.0, 0.0, 0.0, 0.0, 0.0])
 MATMUL_HIGH = np.array([20.0, 1.3, 6.0, 1.0, 20.0, 2000.0, 10.0, 6.0, 1.0, 1.0])
 # log2 of m, n, k.
-MATMUL_KNOTS = [[0, 5, 6.5, 8, 9.5, 11, 13], [6, 8.5, 10.5, 12.5, 15], [6, 9.5, 12, 15]]
+MATMUL_KNOTS = [[0, 5, 8, 10.5, 13], [6, 8.5, 10.5, 12.5, 15], [6, 8, 9.5, 11, 12.5, 15]]
 
 ATTENTION_NAMES = ["launch_microseconds", "efficiency", "tile_microseconds", "memory_share",
                    "prepare_traffic", "efficiency_64", "efficiency_192", "efficiency_256"]

@@ -234,7 +234,7 @@ impl Coster<'_> {
         let share = shape.visible_fraction() / known_share * shape.queries as f64 / context;
         let Hardware { device, precision, .. } = self.hardware;
         let time = match pass {
-            Pass::Forward => device.attention_forward(precision.activation(), known),
+            Pass::Forward => device.training_attention_forward(precision.activation(), known),
             _ => device.attention_backward(precision.activation(), known),
         };
         let time = (time * share).max(device.launch_floor());

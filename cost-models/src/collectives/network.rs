@@ -96,6 +96,10 @@ impl Network {
         if group.size < 2 || bytes == Bytes::ZERO {
             return Seconds::ZERO;
         }
+        let group = match kind {
+            Collective::SendReceive => Group { size: 2, ..group },
+            _ => group,
+        };
         let crossings = self.crossings(group);
         let size = bytes.as_f64();
         let seconds = match crossings.as_slice() {

@@ -16,7 +16,7 @@
 //! P: peak; W: memory bandwidth; `prepare`: passes over the inputs before the kernel proper, which
 //! the measurements include. The correction is a table over s, b a, d and a / a_kv.
 
-use ir::cluster::{Gpu, Precision};
+use ir::cluster::{Architecture, Gpu, Precision};
 use ir::units::Seconds;
 
 use super::rates::{AttentionFit, Chosen, Correction, fourth_root, peak_or_nearest};
@@ -50,19 +50,37 @@ const TILE_QUERIES: f64 = 128.0;
 /// Dao 2023, *FlashAttention-2*, section 4.1.
 const BACKWARD_FLOPS: f64 = 2.5;
 
-/// Rate of the backward pass over that of the forward pass.
+/// How the kernels of training differ from those measured, which are TensorRT-LLM's, from serving.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Training {
+    /// Rate of a forward pass over that of the kernel measured.
+    forward: f64,
+    /// Rate of a backward pass over that of the forward kernel measured.
+    backward: f64,
+}
+
+/// Rates of training's kernels over those of the forward kernels measured.
 ///
-/// # Source
-///
-/// Dao 2023, *FlashAttention-2*, figures 4 to 6: A100, head dimension 128, causal, 16 k: forward
-/// about 190, backward about 160 TFLOP/s. Shah et al. 2024, *FlashAttention-3*, figures 5 and 6:
-/// H100, causal: forward about 610, backward about 480.
-const BACKWARD_RATE: f64 = 0.8;
+/// | family | forward | backward | source |
+/// |---|---|---|---|
+/// | Volta to Ada | 1.3 | 1.25 | FlashAttention-2 on A100 PCIe, causal, 4 k: 177 and 152 TFLOP/s (SimuMax), for 129 measured on A100 SXM; Dao 2023, figures 4 to 6: 160 backward |
+/// | Hopper, others | 1 | 0.85 | FlashAttention-3 (Shah et al. 2024, figures 5 and 6), H100, causal, 16 k: about 640 and 550 TFLOP/s |
+/// | Blackwell | 1 | 0.95 | cuDNN on B200 (SimuMax): backward at 0.84 to 1.2 of the forward's rate |
+fn training(architecture: Architecture) -> Training {
+    match architecture {
+        Architecture::Volta | Architecture::Ampere | Architecture::Ada => {
+            Training { forward: 1.3, backward: 1.25 }
+        }
+        Architecture::Blackwell => Training { forward: 1.0, backward: 0.95 },
+        _ => Training { forward: 1.0, backward: 0.85 },
+    }
+}
 
 /// Rates of attention on one GPU.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Rates {
     formats: [FormatRates; 4],
+    training: Training,
 }
 
 /// Rates in one format.
@@ -82,17 +100,26 @@ struct FormatRates {
 
 impl Rates {
     pub(super) fn new(gpu: &Gpu, chosen: &Chosen) -> Self {
-        Self { formats: Precision::ALL.map(|precision| FormatRates::new(gpu, chosen, precision)) }
+        let formats = Precision::ALL.map(|precision| FormatRates::new(gpu, chosen, precision));
+        Self { formats, training: training(gpu.architecture) }
     }
 
     pub(super) fn forward(&self, precision: Precision, shape: AttentionShape) -> Timing {
         self.formats[precision as usize].forward(shape)
     }
 
-    /// Two and a half times the forward pass's FLOPs at [`BACKWARD_RATE`] of its rate.
-    pub(super) fn backward(&self, precision: Precision, shape: AttentionShape) -> Timing {
-        let forward = self.forward(precision, shape);
-        Timing { time: forward.time * (BACKWARD_FLOPS / BACKWARD_RATE), ..forward }
+    pub(super) fn training_forward(&self, precision: Precision, shape: AttentionShape) -> Timing {
+        self.scaled(precision, shape, 1.0 / self.training.forward)
+    }
+
+    pub(super) fn training_backward(&self, precision: Precision, shape: AttentionShape) -> Timing {
+        self.scaled(precision, shape, BACKWARD_FLOPS / self.training.backward)
+    }
+
+    fn scaled(&self, precision: Precision, shape: AttentionShape, factor: f64) -> Timing {
+        let measured = self.forward(precision, shape);
+        let least = self.formats[precision as usize].least(shape);
+        Timing { time: (measured.time * factor).max(least), ..measured }
     }
 }
 
@@ -139,16 +166,22 @@ impl FormatRates {
             () if compute > moved => Bound::Compute,
             () => Bound::Memory,
         };
+        Timing { time: Seconds::new(seconds).max(self.least(shape)), bound }
+    }
+
+    /// The forward pass at the peak rate.
+    fn least(&self, shape: AttentionShape) -> Seconds {
+        let [b, s, heads, dim] =
+            [shape.batch, shape.sequence, shape.heads, shape.head_dim].map(|size| size as f64);
         let pairs = if shape.causal { s * (s + 1.0) / 2.0 } else { s * s };
-        let least = 4.0 * b * heads * dim * pairs / self.peak;
-        Timing { time: Seconds::new(seconds.max(least)), bound }
+        Seconds::new(4.0 * b * heads * dim * pairs / self.peak)
     }
 
     /// Seconds of the products, with `heads` heads of all sequences together.
     fn compute(&self, heads: f64, s: f64, dim: f64, causal: bool) -> f64 {
         let per_key = 4.0 * TILE_QUERIES * dim / (self.rate * self.head_dim_efficiency(dim));
         let longest = s.max(TILE_QUERIES) * per_key + self.tile;
-        let mean = (s + TILE_QUERIES) / 2.0 * per_key + self.tile;
+        let mean = f64::midpoint(s, TILE_QUERIES) * per_key + self.tile;
         let waves = heads * (s / TILE_QUERIES).ceil() / self.multiprocessors;
         if waves <= 1.0 {
             return longest;

@@ -79,6 +79,9 @@ const SPLITS: [f64; 7] = [1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0];
 /// A split leaves each part at least this much of k.
 const LEAST_SPLIT_K: f64 = 128.0;
 
+/// Waves beyond which the k loop is not split further.
+const FULL_WAVES: f64 = 4.0;
+
 /// The k loop advances by this much.
 const K_STEP: f64 = 64.0;
 
@@ -88,6 +91,9 @@ const REFERENCE_TILE: f64 = 128.0 * 128.0;
 /// C is written, and partial sums are kept, in 2 and 4 bytes.
 const OUTPUT_BYTES: f64 = 2.0;
 const PARTIAL_SUM_BYTES: f64 = 4.0;
+
+/// What a 32-bit C that is added to moves beyond a 16-bit C that is written, in bytes: 4 + 4 - 2.
+const ACCUMULATION_BYTES: f64 = 6.0;
 
 /// Rates of matrix products on one GPU.
 #[derive(Clone, Debug, PartialEq)]
@@ -103,9 +109,23 @@ impl Rates {
     }
 
     pub(super) fn time(&self, format: MatmulFormat, shape: MatmulShape) -> Timing {
+        self.format(format).time(shape)
+    }
+
+    /// The product, added to a 32-bit C.
+    pub(super) fn accumulating(&self, format: MatmulFormat, shape: MatmulShape) -> Timing {
+        let rates = self.format(format);
+        let product = rates.time(shape);
+        let elements = shape.batch as f64 * shape.m as f64 * shape.n as f64;
+        let bandwidth = rates.bandwidth * rates.fit.memory_share;
+        let more = Seconds::new(ACCUMULATION_BYTES * elements / bandwidth);
+        Timing { time: product.time + more, ..product }
+    }
+
+    fn format(&self, format: MatmulFormat) -> &FormatRates {
         match format {
-            MatmulFormat::Plain(precision) => self.plain[precision as usize].time(shape),
-            MatmulFormat::Fp8Block => self.fp8_block.time(shape),
+            MatmulFormat::Plain(precision) => &self.plain[precision as usize],
+            MatmulFormat::Fp8Block => &self.fp8_block,
         }
     }
 }
@@ -201,11 +221,13 @@ impl FormatRates {
         let mut best = Parts { compute: f64::INFINITY, memory: f64::INFINITY };
         for tile in &self.tiles {
             let tiles = batch * (m / tile.rows).ceil() * (n / tile.columns).ceil();
+            let mut waves = 0.0;
             for split in SPLITS {
-                if split > 1.0 && k < split * LEAST_SPLIT_K {
+                // More parts of a full machine only add traffic and rounding.
+                if split > 1.0 && (k < split * LEAST_SPLIT_K || waves > FULL_WAVES) {
                     break;
                 }
-                let waves = tiles * split / self.multiprocessors;
+                waves = tiles * split / self.multiprocessors;
                 let rounds = if waves < 1.0 {
                     1.0
                 } else {
@@ -214,6 +236,10 @@ impl FormatRates {
                 let depth = (k / split / K_STEP).ceil() * K_STEP;
                 let compute = rounds * (depth * tile.seconds_per_k + tile.epilogue);
                 let moved = if split > 1.0 { traffic + split * partial_sums } else { traffic };
+                let floor = compute.powi(4) + (moved / bandwidth).powi(4);
+                if floor >= best.compute + best.memory {
+                    continue;
+                }
                 let reached = if waves < 1.0 {
                     bandwidth * waves.powf(self.fit.occupancy_power)
                 } else {
@@ -222,10 +248,6 @@ impl FormatRates {
                 let parts = Parts { compute: compute.powi(4), memory: (moved / reached).powi(4) };
                 if parts.compute + parts.memory < best.compute + best.memory {
                     best = parts;
-                }
-                // More parts of a full machine only add traffic and rounding.
-                if waves > 4.0 {
-                    break;
                 }
             }
         }

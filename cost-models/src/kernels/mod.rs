@@ -60,14 +60,30 @@ impl Device {
         self.matmul.time(format.into(), shape)
     }
 
-    /// Time of a fused attention's forward pass.
+    /// Time of a weight gradient `C[m, n] += A[m, k] B[k, n]` with C in 32-bit floats.
+    ///
+    /// As [`Self::matmul`], and C is read at 4 bytes and written at 4 instead of 2.
+    pub fn weight_gradient(&self, format: impl Into<MatmulFormat>, shape: MatmulShape) -> Seconds {
+        self.matmul.accumulating(format.into(), shape).time
+    }
+
+    /// Time of a fused attention's forward pass, as measured with the kernels of serving.
     pub fn attention_forward(&self, precision: Precision, shape: AttentionShape) -> Seconds {
         self.attention.forward(precision, shape).time
     }
 
+    /// Time of a fused attention's forward pass with the kernels of training (FlashAttention).
+    pub fn training_attention_forward(
+        &self,
+        precision: Precision,
+        shape: AttentionShape,
+    ) -> Seconds {
+        self.attention.training_forward(precision, shape).time
+    }
+
     /// Time of a fused attention's backward pass, which computes the scores again.
     pub fn attention_backward(&self, precision: Precision, shape: AttentionShape) -> Seconds {
-        self.attention.backward(precision, shape).time
+        self.attention.training_backward(precision, shape).time
     }
 
     /// Time of a kernel that only moves data: `bytes` read and written together.

@@ -71,3 +71,41 @@ proptest! {
         prop_assert!(far.get() >= near.get(), "{near} near, {far} far");
     }
 }
+
+/// Scaling book, "GPUs", quiz 2, question 3: bf16[4096, 65536] gathered on 8 H100 at 450 GB/s takes
+/// 1.04 ms. That is the volume over the link's peak; NCCL as measured takes a third longer.
+#[test]
+fn an_all_gather_agrees_with_the_scaling_book() {
+    let size = Bytes::new(4096 * 65_536 * 2);
+    let cluster = preset("h100").unwrap();
+    let ideal = volume_per_rank(Collective::AllGather, 8, size) / cluster.levels[0].bandwidth;
+    assert_eq!(ideal.to_string(), "1.04 ms");
+    let measured = Network::new(&cluster).time(Collective::AllGather, Group::contiguous(8), size);
+    assert_eq!(measured.to_string(), "1.40 ms");
+}
+
+/// stas00/ml-engineering, network: all-reduce over 4 nodes of 8 at 400 GB/s a node. Bus bandwidth
+/// 365 GB/s at 4 GiB on H200 and 382 GB/s at 16 GiB on B200.
+#[test]
+fn an_all_reduce_over_nodes_reaches_the_bandwidth_of_their_nics() {
+    for (name, gib, measured) in [("h200", 4, 365e9), ("b200", 16, 382e9)] {
+        let size = Bytes::new(gib << 30);
+        let network = Network::new(&preset(name).unwrap());
+        let time = network.time(Collective::AllReduce, Group::contiguous(32), size);
+        let bus = volume_per_rank(Collective::AllReduce, 32, size) / time;
+        let ratio = bus.get() / measured;
+        assert!((0.9..1.1).contains(&ratio), "{name}: {bus}, measured {measured}");
+    }
+}
+
+/// A rank of a data-parallel group that spans nodes at stride 8 has its one NIC.
+#[test]
+fn a_group_with_one_rank_a_node_has_one_nic() {
+    let cluster = preset("h100").unwrap();
+    let size = Bytes::new(8 << 30);
+    let time =
+        Network::new(&cluster).time(Collective::AllGather, Group { size: 16, stride: 8 }, size);
+    let ideal = volume_per_rank(Collective::AllGather, 16, size) / cluster.levels[1].bandwidth;
+    let ratio = time / ideal;
+    assert!((1.05..1.15).contains(&ratio), "{ratio}");
+}

@@ -28,7 +28,7 @@ attention.value (attention.norm) [b, s, 4, 16]
 attention.scores (attention.query, attention.key) [b, 4, s, s] again
 attention.softmax (attention.scores) [b, 4, s, s] again
 attention.probabilities_dropout (attention.softmax) [b, 4, s, s] again
-attention.values (attention.probabilities_dropout, attention.value) [b, s, 4, 16] again
+attention.values (attention.probabilities_dropout, attention.value) [b, s, 4, 16] again, kept
 attention.output (attention.values) [b, s, 64]
 attention.dropout (attention.output) [b, s, 64]
 attention.residual (x, attention.dropout) [b, s, 64]
@@ -253,7 +253,11 @@ fn check(config: &str, options: GraphOptions, name: &str, expected: &str) {
         let inputs: Vec<_> = block.inputs(node.id).iter().map(name).collect();
         let inputs =
             if inputs.is_empty() { String::new() } else { format!(" ({})", inputs.join(", ")) };
-        let again = if node.op.recomputable == Recomputable::Selective { " again" } else { "" };
+        let again = match node.op.recomputable {
+            Recomputable::No => "",
+            Recomputable::Selective => " again",
+            Recomputable::SelectiveEnd => " again, kept",
+        };
         format!("{}{inputs} {}{again}\n", node.op.name, shape(&node.op.output))
     });
     assert_eq!(lines.collect::<String>(), expected.trim_start());

@@ -100,6 +100,9 @@ pub struct BlockCost {
     pub input_grad: PassTime,
     /// Gradients of parameters.
     pub weight_grad: PassTime,
+    /// Both, where a zero-bubble schedule runs them apart, so that neither hides the other's
+    /// collectives.
+    pub grads_apart: [PassTime; 2],
     /// What each [`Recompute`] policy runs again in backward.
     pub recompute: [PassTime; 3],
     /// What each [`Recompute`] policy keeps from forward to backward.
@@ -121,6 +124,7 @@ impl BlockCost {
             forward: coster.pass(Pass::Forward, |_| true),
             input_grad: coster.pass(Pass::InputGrad, |_| true),
             weight_grad: coster.pass(Pass::WeightGrad, |_| true),
+            grads_apart: [Pass::InputGrad, Pass::WeightGrad].map(|pass| coster.pass_alone(pass)),
             recompute: Recompute::ALL
                 .map(|policy| coster.pass(Pass::Forward, |op| work.is_recomputed(op, policy))),
             saved: Recompute::ALL.map(|policy| work.saved_bytes(policy)),
@@ -193,6 +197,14 @@ impl Coster<'_> {
         for exchange in self.work.exchanges.iter().filter(|e| e.pass == pass && included(e.op)) {
             time.add_exposed(exchange.axis, self.exposed(exchange));
         }
+        time
+    }
+
+    /// Time of `pass` where no other pass runs beside it.
+    fn pass_alone(&self, pass: Pass) -> PassTime {
+        let mut time = self.pass(pass, |_| true);
+        let tensor = |exchange: &&Exchange| exchange.pass == pass && exchange.axis == Axis::Tensor;
+        time.tensor = self.work.exchanges.iter().filter(tensor).map(|e| self.exchange(e)).sum();
         time
     }
 

@@ -230,12 +230,10 @@ impl Limits {
             kv_heads: Vec::new(),
             intermediate_sizes: Vec::new(),
             experts: Vec::new(),
-            has_sequence: false,
+            has_sequence: graph.has_sequence(),
         };
         for (_, block) in graph.classes() {
             for node in block.nodes() {
-                limits.has_sequence |=
-                    node.op.output.dims.iter().any(|dim| dim.extent == Extent::Sequence);
                 if let OpKind::GroupedLinear { num_experts, .. } = node.op.kind {
                     limits.experts.push(num_experts);
                 }

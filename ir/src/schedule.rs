@@ -67,6 +67,11 @@ impl ScheduleKind {
         matches!(self, Self::Interleaved | Self::LoopedBfs)
     }
 
+    /// Whether gradients of activations and of parameters are computed apart.
+    pub const fn splits_backward(self) -> bool {
+        matches!(self, Self::ZbH1 | Self::ZbH2)
+    }
+
     /// Micro-batches whose activations the rank holds at its peak, in chunks: each of the rank's
     /// chunks of each micro-batch counts one.
     ///

@@ -86,14 +86,14 @@ impl<'a> Evaluator<'a> {
         let times: Vec<StageTime> = stages
             .iter()
             .zip(&data)
-            .map(|(stage, data)| StageTime {
-                forward: (stage.forward.total() + stage.receive_forward).get() + data.forward,
-                input_grad: (stage.input_grad.total()
-                    + stage.recompute.total()
-                    + stage.receive_backward)
-                    .get()
-                    + data.backward,
-                weight_grad: stage.weight_grad.total().get(),
+            .map(|(stage, data)| {
+                let [input_grad, weight_grad] = self.grads(stage);
+                let backward = input_grad + stage.recompute;
+                StageTime {
+                    forward: (stage.forward.total() + stage.receive_forward).get() + data.forward,
+                    input_grad: (backward.total() + stage.receive_backward).get() + data.backward,
+                    weight_grad: weight_grad.total().get(),
+                }
             })
             .collect();
         let pipeline = pipeline::step_time(schedule, &times, v, m);
@@ -108,8 +108,8 @@ impl<'a> Evaluator<'a> {
             .unwrap_or(0);
         let m = f64::from(m);
         let stage = &stages[slowest];
-        let passes: PassTime =
-            [stage.forward, stage.input_grad, stage.weight_grad].into_iter().sum();
+        let [input_grad, weight_grad] = self.grads(stage);
+        let passes = stage.forward + input_grad + weight_grad;
         let messages = stage.receive_forward + stage.receive_backward;
         let breakdown = Breakdown {
             compute_seconds: m * passes.compute.get(),
@@ -124,6 +124,15 @@ impl<'a> Evaluator<'a> {
             optimizer_seconds: optimizer,
         };
         (Seconds::new(finish + optimizer), breakdown)
+    }
+
+    /// Gradients of activations and of parameters, as the schedule runs them.
+    fn grads(&self, stage: &Stage) -> [PassTime; 2] {
+        if self.spec.schedule.splits_backward() {
+            stage.grads_apart
+        } else {
+            [stage.input_grad, stage.weight_grad]
+        }
     }
 
     /// What data parallelism adds to `stage`, beyond what computation hides.

@@ -1,6 +1,7 @@
 //! From what a user asks to a plan: defaults, plans, and the least number of GPUs.
 
-use ir::cluster::{Cluster, Precision};
+use cost_models::states::StateBytes;
+use ir::cluster::{Cluster, Gpu, Precision};
 use ir::graph::Graph;
 use ir::model::{GraphOptions, Model};
 use ir::plan::{
@@ -40,28 +41,47 @@ const USUAL_TOKENS_PER_STEP: u64 = 4 << 20;
 /// Tokens of a step for each GPU on thousands (Llama 3.1 405B: 16 M on 16,384).
 const LEAST_TOKENS_PER_GPU: u64 = 1 << 10;
 
+/// Samples of a step for each GPU, of models without a sequence (ResNet-50 on ImageNet: 32 to 256,
+/// Goyal et al. 2017, arXiv 1706.02677).
+const SAMPLES_PER_GPU: u64 = 32;
+
 impl Choices {
-    /// What is chosen, with what was left open filled in.
-    pub fn resolve(&self, model: &Model, num_gpus: u32) -> Training {
-        let longest = model.max_position_embeddings().unwrap_or(DEFAULT_SEQUENCE_LENGTH);
+    /// What is chosen, with what was left open filled in. A model without a sequence has one token,
+    /// the sample.
+    pub fn resolve(&self, model: &Model, has_sequence: bool, gpu: &Gpu, num_gpus: u32) -> Training {
         let sequence_length =
-            self.sequence_length.unwrap_or_else(|| longest.min(DEFAULT_SEQUENCE_LENGTH));
+            self.sequence_length.unwrap_or_else(|| default_sequence_length(model, has_sequence));
         Training {
             sequence_length,
             global_batch_size: self
                 .global_batch_size
-                .unwrap_or_else(|| default_batch(sequence_length, num_gpus)),
-            precision: self.precision.unwrap_or(Precision::Bf16),
+                .unwrap_or_else(|| default_batch(sequence_length, has_sequence, num_gpus)),
+            precision: self.precision.unwrap_or_else(|| usual_precision(gpu)),
             optimizer: self.optimizer.unwrap_or_default(),
             fp32_gradients: self.fp32_gradients,
         }
     }
 }
 
+/// What the model was made for, but seldom used whole in pretraining: at most 8192.
+pub fn default_sequence_length(model: &Model, has_sequence: bool) -> u64 {
+    let longest = model.max_position_embeddings().unwrap_or(DEFAULT_SEQUENCE_LENGTH);
+    if has_sequence { longest.min(DEFAULT_SEQUENCE_LENGTH) } else { 1 }
+}
+
+/// The precision that people train in on a GPU: bf16, or the best that older ones have.
+fn usual_precision(gpu: &Gpu) -> Precision {
+    let usual = [Precision::Bf16, Precision::Fp16, Precision::Fp32];
+    usual.into_iter().find(|p| gpu.peak.contains_key(p)).unwrap_or(Precision::Bf16)
+}
+
 /// Sequences of a step where none are given: as many tokens as is usual for so many GPUs, and a
 /// multiple of the odd part of their number, so that data-parallel degrees can divide it.
-fn default_batch(sequence_length: u64, num_gpus: u32) -> u64 {
+fn default_batch(sequence_length: u64, has_sequence: bool, num_gpus: u32) -> u64 {
     let gpus = u64::from(num_gpus.max(1));
+    if !has_sequence {
+        return SAMPLES_PER_GPU * gpus;
+    }
     let tokens = (TOKENS_PER_GPU * gpus)
         .clamp(512 << 10, USUAL_TOKENS_PER_STEP)
         .max(LEAST_TOKENS_PER_GPU * gpus);
@@ -160,7 +180,8 @@ pub fn least_gpus(
     cluster: &Cluster,
     request: &Request,
 ) -> Result<Option<u32>, ProblemError> {
-    let bytes = cost_models::states::StateBytes::new(&choices.resolve(model, 1));
+    let has_sequence = graph.has_sequence();
+    let bytes = StateBytes::new(&choices.resolve(model, has_sequence, &cluster.gpu, 1));
     let all = bytes.parameter + bytes.gradient + bytes.optimizer;
     let states = graph.parameter_counts().total.saturating_mul(all);
     let fewest = states.div_ceil(cluster.gpu.memory.get().max(1));
@@ -169,7 +190,7 @@ pub fn least_gpus(
     let nodes = (1..=MOST_GPUS / node.max(1)).map(|nodes| nodes * node);
     let enough = within.chain(nodes).filter(|gpus| u64::from(*gpus) >= fewest);
     for num_gpus in enough.take(MOST_PROBES) {
-        let training = choices.resolve(model, num_gpus);
+        let training = choices.resolve(model, has_sequence, &cluster.gpu, num_gpus);
         let problem = Problem::new(graph.clone(), training, cluster, num_gpus)?;
         let request = Request { top: 1, first_fit: true, ..*request };
         if !search(&problem, &request, &mut |_, _| {}).plans.is_empty() {

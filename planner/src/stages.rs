@@ -2,6 +2,7 @@
 
 use cost_models::Group;
 use cost_models::block::PassTime;
+use ir::collective::Collective;
 use ir::graph::Recompute;
 use ir::units::{Bytes, Seconds};
 
@@ -16,6 +17,8 @@ pub struct Stage {
     pub input_grad: PassTime,
     /// Gradients of parameters.
     pub weight_grad: PassTime,
+    /// Both, where the schedule runs them apart.
+    pub grads_apart: [PassTime; 2],
     /// What is computed again in backward.
     pub recompute: PassTime,
     /// Messages received in forward.
@@ -65,6 +68,9 @@ impl Stage {
             self.forward = self.forward + cost.forward * blocks;
             self.input_grad = self.input_grad + cost.input_grad * blocks;
             self.weight_grad = self.weight_grad + cost.weight_grad * blocks;
+            for (sum, pass) in self.grads_apart.iter_mut().zip(cost.grads_apart) {
+                *sum = *sum + pass * blocks;
+            }
             self.recompute = self.recompute + cost.recompute[recompute as usize] * blocks;
             let parameters = cost.parameters;
             self.dense += parameters.dense * u64::from(count);
@@ -106,17 +112,34 @@ pub fn stages(
         let message = |position: usize| shape.costs[chain.class_at(position)].output;
         if chunk > 0 && p > 1 {
             let bytes = message(start - 1);
-            stage.receive_forward += problem.hardware.hop(pipeline, bytes);
+            stage.receive_forward += message_time(problem, shape, pipeline, bytes);
             stage.message = stage.message.max(bytes);
         }
         if chunk + 1 < num_chunks && p > 1 {
             let bytes = message(end - 1);
-            stage.receive_backward += problem.hardware.hop(pipeline, bytes);
+            stage.receive_backward += message_time(problem, shape, pipeline, bytes);
             stage.message = stage.message.max(bytes);
         }
     }
     hold_tied_copies(&mut stages, chain, shape, ends);
     stages
+}
+
+/// Time of a message between stages. Tensor-parallel ranks that all hold the same tensor may each send
+/// their part of it and gather the rest on the other side.
+///
+/// # Source
+///
+/// Narayanan et al. 2021 (arXiv 2104.04473), section 4.1, scatter/gather optimization.
+fn message_time(problem: &Problem, shape: &Shape, pipeline: Group, bytes: Bytes) -> Seconds {
+    let hardware = &problem.hardware;
+    let whole = hardware.hop(pipeline, bytes);
+    if shape.key.sequence_parallel || shape.key.tensor_parallel == 1 {
+        return whole;
+    }
+    let tensor = shape.key.groups().tensor;
+    let part = hardware.hop(pipeline, bytes.shard(tensor.size.into()));
+    whole.min(part + hardware.network.time(Collective::AllGather, tensor, bytes))
 }
 
 /// A rank that has a tied block, but not the block that it is tied to, holds a copy.

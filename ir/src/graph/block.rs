@@ -225,6 +225,12 @@ impl Graph {
         counts
     }
 
+    /// Whether shapes depend on the sequence length.
+    pub fn has_sequence(&self) -> bool {
+        let dims = self.classes.iter().flat_map(Block::nodes).flat_map(|node| &node.op.output.dims);
+        dims.into_iter().any(|dim| dim.extent == super::Extent::Sequence)
+    }
+
     /// Parameters, counted once where they are tied.
     pub fn parameter_counts(&self) -> ParameterCounts {
         let mut counts = ParameterCounts::default();

@@ -1,7 +1,8 @@
 //! `planner inspect`.
 
 use ir::graph::{Graph, OpKind};
-use planner::planning::{Choices, training_graph};
+use planner::planning::{default_sequence_length, training_graph};
+use planner::problem::LONGEST_SEQUENCE;
 use serde::Serialize;
 
 use super::args::{Format, InspectArgs};
@@ -39,12 +40,15 @@ struct BlockSummary {
 pub(crate) fn inspect(args: &InspectArgs) -> anyhow::Result<Answer> {
     let ModelFile { model, .. } = read_model(&args.model)?;
     let graph = training_graph(&model, args.multi_token_prediction)?;
-    let choices = Choices { sequence_length: args.seq_len, ..Choices::default() };
-    let sequence_length = choices.resolve(&model, 1).sequence_length;
-    anyhow::ensure!(sequence_length > 0, "`--seq-len` is 0, but must be at least 1");
+    let sequence_length =
+        args.seq_len.unwrap_or_else(|| default_sequence_length(&model, graph.has_sequence()));
+    anyhow::ensure!(
+        (1..=LONGEST_SEQUENCE).contains(&sequence_length),
+        "`--seq-len` is {sequence_length}, but must be between 1 and {LONGEST_SEQUENCE}"
+    );
     let flops = graph.forward_flops(sequence_length);
     // A model without a sequence is counted by the sample.
-    let tokens = if has_sequence(&graph) { sequence_length as f64 } else { 1.0 };
+    let tokens = if graph.has_sequence() { sequence_length as f64 } else { 1.0 };
     let counts = graph.parameter_counts();
     let inspection = Inspection {
         name: model.name.clone(),
@@ -61,7 +65,7 @@ pub(crate) fn inspect(args: &InspectArgs) -> anyhow::Result<Answer> {
     };
     match args.format {
         Format::Json => print_json(&inspection)?,
-        Format::Table => print(&describe(&inspection, has_sequence(&graph)))?,
+        Format::Table => print(&describe(&inspection, graph.has_sequence()))?,
     }
     Ok(Answer::Found)
 }
@@ -92,10 +96,6 @@ fn num_layers(graph: &Graph) -> u32 {
     });
     let layers: u32 = with_attention.map(|(class, _)| counts[class.0]).sum();
     if layers == 0 { counts.iter().sum() } else { layers }
-}
-
-fn has_sequence(graph: &Graph) -> bool {
-    ir::layout::Limits::new(graph, 1, 1, 1).has_sequence
 }
 
 fn describe(inspection: &Inspection, has_sequence: bool) -> String {

@@ -104,7 +104,7 @@ fn read(args: &ProblemArgs) -> anyhow::Result<Input> {
         optimizer: args.optimizer,
         fp32_gradients: args.fp32_gradients,
     };
-    let training = choices.resolve(&file.model, args.gpus);
+    let training = choices.resolve(&file.model, graph.has_sequence(), &cluster.gpu, args.gpus);
     let problem = Problem::new(graph.clone(), training, &cluster, args.gpus)?;
     Ok(Input { file, cluster, graph, choices, problem })
 }

@@ -111,7 +111,9 @@ fn modules_of_ir_use_only_what_they_may() {
         };
         for (line, text) in code(&read(&file)) {
             if text.ends_with("crate::{") {
-                broken.push(format!("{file}:{line}: name one module a line, so that this test can read it"));
+                broken.push(format!(
+                    "{file}:{line}: name one module a line, so that this test can read it"
+                ));
             }
             for used in paths_after("crate::", text) {
                 if used != module && !allowed.contains(&used) {

@@ -458,7 +458,7 @@ impl Limits {
 }
 
 /// The largest divisor of `size` that is at most `degree`.
-fn largest_divisor(size: u64, degree: u64) -> u64 {
+pub fn largest_divisor(size: u64, degree: u64) -> u64 {
     let most = degree.min(size).min(1 << 16);
     (1..=most).rev().find(|divisor| size.is_multiple_of(*divisor)).unwrap_or(1)
 }

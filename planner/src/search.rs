@@ -156,7 +156,9 @@ pub fn search(
         pruned: best.pruned,
         rejected,
         closest: best.closest,
-        invalid: space.last_error,
+        invalid: space
+            .last_error
+            .or_else(|| space.families.first()?.schedule_error(problem, &request.fixed)),
         stop_reason,
     }
 }

@@ -205,6 +205,17 @@ impl Family {
         schedules
     }
 
+    /// Why the family cannot run the schedule and chunks that are fixed, if it cannot.
+    pub fn schedule_error(&self, problem: &Problem, fixed: &PartialLayout) -> Option<LayoutError> {
+        let schedule = fixed.schedule.unwrap_or_else(|| match fixed.virtual_stages {
+            Some(2..) => ScheduleKind::Interleaved,
+            _ => ScheduleKind::OneFOneB,
+        });
+        let chunks = fixed.virtual_stages.unwrap_or(if schedule.is_interleaved() { 2 } else { 1 });
+        let numbers = [self.pipeline_parallel, chunks, self.num_micro_batches].map(u64::from);
+        problem.limits.check_schedule(schedule, numbers).err()
+    }
+
     /// Ways to shard model states: not at all, over all replicas, or over those of a network domain
     /// (hybrid sharding).
     pub fn shardings(&self, problem: &Problem, fixed: &PartialLayout) -> Vec<Sharding> {

@@ -6,10 +6,9 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use ir::cluster::Cluster;
-use ir::graph::{Graph, Recompute};
-use ir::layout::{LayoutError, LayoutSpec, PartialLayout, ZeroStage};
+use ir::graph::Graph;
+use ir::layout::PartialLayout;
 use ir::plan::{Plan, PlannedModel, Provenance};
-use ir::schedule::ScheduleKind;
 use planner::planning::{self, Choices, plan, prediction, sha256, training_graph};
 use planner::problem::Problem;
 use planner::report::{self, SearchReport};
@@ -17,6 +16,7 @@ use planner::search::{Found, Outcome, Request, search as run_search};
 
 use super::args::{EvaluateArgs, Format, ProblemArgs, SearchArgs};
 use super::files::{ModelFile, read_cluster, read_model, write_atomically};
+use super::impossible::no_candidates;
 use super::tables::{count, percent, render, table, thousands};
 use super::{Answer, print, print_json};
 
@@ -60,7 +60,7 @@ fn answer(args: &ProblemArgs, request: &Request, named: bool) -> anyhow::Result<
         observed_search(&input.problem, request, args.quiet || args.format == Format::Json);
     let elapsed = start.elapsed();
     if outcome.candidates == 0 {
-        return Err(no_candidates(&input, &request.fixed, &outcome));
+        return Err(no_candidates(&input.problem, &request.fixed, &outcome));
     }
     let least = if outcome.plans.is_empty() {
         planning::least_gpus(
@@ -135,81 +135,6 @@ fn observed_search(problem: &Problem, request: &Request, quiet: bool) -> Outcome
     });
     bar.finish_and_clear();
     outcome
-}
-
-/// Why no layout is even possible.
-fn no_candidates(input: &Input, fixed: &PartialLayout, outcome: &Outcome) -> anyhow::Error {
-    if let Some(error) = wrong_gpu_count(fixed, input.problem.limits.num_gpus) {
-        return anyhow::Error::new(error);
-    }
-    match &outcome.invalid {
-        Some(error) if outcome.rejected.len() <= 1 => anyhow::Error::new(error.clone()),
-        Some(error) => {
-            let reasons: Vec<String> = outcome
-                .rejected
-                .iter()
-                .map(|(reason, number)| format!("{number} {reason}"))
-                .collect();
-            anyhow::anyhow!(
-                "no layout on {} GPUs is possible: of those that were tried, {}; the last: {error}",
-                input.problem.limits.num_gpus,
-                reasons.join(", ")
-            )
-        }
-        None => anyhow::anyhow!(
-            "no layout on {} GPUs agrees with all that was asked for\nhint: leave out some of \
-             `--schedule`, `--virtual-stages` and `--zero-shard`",
-            input.problem.limits.num_gpus
-        ),
-    }
-}
-
-/// Whether the degrees that are fixed cannot multiply to the number of GPUs, and what would.
-fn wrong_gpu_count(fixed: &PartialLayout, has: u32) -> Option<LayoutError> {
-    let degree = |degree: Option<u32>| degree.unwrap_or(1);
-    let model_parallel = [fixed.tensor_parallel, fixed.context_parallel, fixed.pipeline_parallel];
-    let open = model_parallel.contains(&None);
-    let product: u128 = model_parallel.into_iter().map(|d| u128::from(degree(d))).product();
-    let needs = product * u128::from(degree(fixed.data_parallel));
-    let fits = if open || fixed.data_parallel.is_none() {
-        needs > 0 && u128::from(has).is_multiple_of(needs)
-    } else {
-        u128::from(has) == needs
-    };
-    let spec = LayoutSpec {
-        tensor_parallel: degree(fixed.tensor_parallel),
-        sequence_parallel: fixed.sequence_parallel.unwrap_or(false),
-        context_parallel: degree(fixed.context_parallel),
-        expert_parallel: degree(fixed.expert_parallel),
-        pipeline_parallel: degree(fixed.pipeline_parallel),
-        virtual_stages: degree(fixed.virtual_stages),
-        data_parallel: degree(fixed.data_parallel),
-        zero_shard: 1,
-        zero_stage: ZeroStage::None,
-        micro_batch_size: 1,
-        num_micro_batches: 1,
-        recompute: Recompute::None,
-        schedule: ScheduleKind::OneFOneB,
-    };
-    if !fits && open {
-        return Some(LayoutError::NotDivisible {
-            what: "the number of GPUs",
-            size: has.into(),
-            by: "the named degrees, together",
-            degree: u64::try_from(needs).unwrap_or(u64::MAX),
-            works: ir::layout::largest_divisor(
-                has.into(),
-                u64::try_from(needs).unwrap_or(u64::MAX),
-            ),
-        });
-    }
-    let divides = product > 0 && u128::from(has).is_multiple_of(product);
-    (!fits).then(|| LayoutError::GpuCount {
-        layout: spec.to_string(),
-        needs,
-        has,
-        fitting_data_parallel: (divides && !open).then(|| (u128::from(has) / product) as u32),
-    })
 }
 
 fn make_plan(input: &Input, args: &ProblemArgs, best: &Found, runners_up: &[Found]) -> Plan {

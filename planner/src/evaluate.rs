@@ -4,7 +4,7 @@ use cost_models::Group;
 use cost_models::block::PassTime;
 use cost_models::states::{ModelStates, StateBytes, optimizer_step};
 use ir::collective::Collective;
-use ir::layout::{LayoutSpec, ZeroStage};
+use ir::layout::{LayoutSpec, MeshAxis, ZeroStage};
 use ir::plan::{Breakdown, MemoryUse};
 use ir::schedule::ScheduleKind;
 use ir::units::{Bytes, Seconds};
@@ -181,7 +181,8 @@ impl<'a> Evaluator<'a> {
     /// Time to run `kind` over the replicas of dense parameters and of experts; with hybrid sharding
     /// over the shards, and for gradients an all-reduce of the shard over the replicas of it.
     fn over_replicas(&self, kind: Collective, stage: &Stage, element: u64) -> f64 {
-        let LayoutSpec { tensor_parallel, expert_parallel, zero_shard, .. } = self.spec;
+        let LayoutSpec { expert_parallel, zero_shard, .. } = self.spec;
+        let stride = self.spec.mesh().stride(MeshAxis::ContextData);
         let time = |parameters: u64, replicas: u32, shards: u32, stride: u32| {
             let bytes = Bytes::new(parameters * element);
             let network = &self.problem.hardware.network;
@@ -201,19 +202,22 @@ impl<'a> Evaluator<'a> {
             stage.expert,
             (self.replicas() / expert_parallel).max(1),
             self.expert_shards(),
-            tensor_parallel * expert_parallel,
+            stride * expert_parallel,
         );
-        time(stage.dense, self.replicas(), zero_shard, tensor_parallel) + experts
+        time(stage.dense, self.replicas(), zero_shard, stride) + experts
     }
 
     /// Reductions of tied weights between stages, and of norms over tensor-parallel ranks.
     fn small_reductions(&self, stage: &Stage) -> f64 {
         let LayoutSpec { tensor_parallel, pipeline_parallel, .. } = self.spec;
+        let mesh = self.spec.mesh();
         let network = &self.problem.hardware.network;
         let tied = Bytes::new(stage.tied * self.bytes.gradient);
-        let stride = tensor_parallel * self.replicas() * pipeline_parallel.saturating_sub(1).max(1);
+        // Tied blocks are the first and the last.
+        let stages_between = pipeline_parallel.saturating_sub(1).max(1);
+        let stride = mesh.stride(MeshAxis::Pipeline) * stages_between;
         let partial = Bytes::new(stage.partial_gradients * self.bytes.gradient);
-        let tensor = Group { size: tensor_parallel, stride: 1 };
+        let tensor = Group { size: tensor_parallel, stride: mesh.stride(MeshAxis::Tensor) };
         (network.time(Collective::AllReduce, Group { size: 2, stride }, tied)
             + network.time(Collective::AllReduce, tensor, partial))
         .get()

@@ -4,7 +4,7 @@ use cost_models::block::{BlockCost, Groups};
 use cost_models::{Group, Hardware};
 use ir::cluster::{Cluster, Precision};
 use ir::graph::{Graph, ParameterCounts, Recompute, Setting, Sharding, Sizes};
-use ir::layout::{LayoutSpec, Limits};
+use ir::layout::{LayoutSpec, Limits, Mesh, MeshAxis};
 use ir::plan::Training;
 use ir::units::Flops;
 
@@ -166,13 +166,16 @@ impl ShapeKey {
         }
     }
 
-    /// Where the groups lie: tensor fastest, then context and data, which experts share.
+    /// Where the groups lie.
     pub fn groups(&self) -> Groups {
-        let stride = self.tensor_parallel;
+        let Self { tensor_parallel, context_parallel, .. } = *self;
+        // Groups within a stage do not depend on the number of replicas.
+        let mesh = Mesh { tensor_parallel, context_parallel, data_parallel: 1 };
+        let group = |size, axis| Group { size, stride: mesh.stride(axis) };
         Groups {
-            tensor: Group { size: self.tensor_parallel, stride: 1 },
-            context: Group { size: self.context_parallel, stride },
-            expert: Group { size: self.expert_parallel, stride },
+            tensor: group(tensor_parallel, MeshAxis::Tensor),
+            context: group(context_parallel, MeshAxis::Context),
+            expert: group(self.expert_parallel, MeshAxis::Expert),
         }
     }
 }

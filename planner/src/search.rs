@@ -156,7 +156,9 @@ pub fn search(
         pruned: best.pruned,
         rejected,
         closest: best.closest,
-        invalid: space.last_error,
+        invalid: space
+            .last_error
+            .or_else(|| space.families.first()?.schedule_error(problem, &request.fixed)),
         stop_reason,
     }
 }
@@ -347,9 +349,7 @@ impl<'a> Visit<'a> {
     ) -> Option<Assignment> {
         let prefix = &self.shape.prefix[recompute as usize];
         let ends = partition(prefix, num_chunks as usize, fits)?;
-        let Family { shape, pipeline_parallel, data_parallel, .. } = self.family;
-        let stride = shape.tensor_parallel * shape.context_parallel * data_parallel;
-        let pipeline = Group { size: *pipeline_parallel, stride };
+        let pipeline = self.family.pipeline_group();
         let stages = stages(self.problem, self.chain, self.shape, recompute, &ends, pipeline);
         let starts = std::iter::once(0).chain(ends.iter().copied());
         let chunks = starts.zip(&ends).map(|(start, end)| prefix[*end] - prefix[start]);
@@ -446,8 +446,8 @@ pub fn evaluate_stages(problem: &Problem, layout: Layout, stage_ends: Vec<usize>
         "stages cover the chain in order"
     );
     let shape = Shape::new(problem, ShapeKey::of(&layout));
-    let pipeline =
-        Group { size: layout.pipeline_parallel, stride: layout.stride(MeshAxis::Pipeline) };
+    let stride = layout.mesh().stride(MeshAxis::Pipeline);
+    let pipeline = Group { size: layout.pipeline_parallel, stride };
     let stages = stages(problem, &chain, &shape, layout.recompute, &stage_ends, pipeline);
     let evaluation = Evaluator::new(problem, *layout).evaluate(&stages);
     Found { layout, stage_ends, evaluation }

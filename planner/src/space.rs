@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use cost_models::Group;
 use ir::graph::Recompute;
-use ir::layout::{LayoutError, PartialLayout, ZeroStage};
+use ir::layout::{LayoutError, Mesh, MeshAxis, PartialLayout, ZeroStage};
 use ir::schedule::ScheduleKind;
 use serde::Serialize;
 
@@ -183,6 +184,14 @@ impl Space {
 }
 
 impl Family {
+    /// The ranks that share the layers.
+    pub fn pipeline_group(&self) -> Group {
+        let ShapeKey { tensor_parallel, context_parallel, .. } = self.shape;
+        let data_parallel = self.data_parallel;
+        let mesh = Mesh { tensor_parallel, context_parallel, data_parallel };
+        Group { size: self.pipeline_parallel, stride: mesh.stride(MeshAxis::Pipeline) }
+    }
+
     /// Schedules with their chunks a rank that the family can run.
     pub fn schedules(&self, problem: &Problem, fixed: &PartialLayout) -> Vec<(ScheduleKind, u32)> {
         let p = self.pipeline_parallel;
@@ -203,6 +212,17 @@ impl Family {
             }
         }
         schedules
+    }
+
+    /// Why the family cannot run the schedule and chunks that are fixed, if it cannot.
+    pub fn schedule_error(&self, problem: &Problem, fixed: &PartialLayout) -> Option<LayoutError> {
+        let schedule = fixed.schedule.unwrap_or(match fixed.virtual_stages {
+            Some(2..) => ScheduleKind::Interleaved,
+            _ => ScheduleKind::OneFOneB,
+        });
+        let chunks = fixed.virtual_stages.unwrap_or(if schedule.is_interleaved() { 2 } else { 1 });
+        let numbers = [self.pipeline_parallel, chunks, self.num_micro_batches].map(u64::from);
+        problem.limits.check_schedule(schedule, numbers).err()
     }
 
     /// Ways to shard model states: not at all, over all replicas, or over those of a network domain

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use super::block::{Block, OpId};
 use super::kernels;
 use super::op::{Activation, NormKind, OpKind, Parameter, Recomputable};
-use super::placement::{self, Move, Placement, Placements, is_tensor_sharded};
-use super::tensor::{DimName, Element, Tensor};
+use super::placement::{self, Move, Placement, is_tensor_sharded};
+use super::sharded::Sharded;
+use super::tensor::DimName;
 use super::work::{
     Axis, BlockWork, Exchange, LocalParameters, Pass, Saved, SavedPart, Setting, Sharding,
 };
@@ -18,24 +19,23 @@ impl Block {
     pub fn work(&self, setting: &Setting) -> BlockWork {
         let inputs: Vec<Vec<OpId>> = self.nodes().map(|node| self.inputs(node.id)).collect();
         let placements = placement::place(self, &inputs, setting.sharding);
-        let derivation = Derivation { block: self, inputs, placements, setting: *setting };
-        let requires_grad = derivation.requires_grad();
+        let sharded = Sharded { block: self, inputs, placements, setting: *setting };
+        let requires_grad = sharded.requires_grad();
         BlockWork {
-            kernels: kernels::derive(&derivation, &requires_grad),
-            exchanges: derivation.exchanges(&requires_grad),
-            saved: derivation.saved(),
-            parameters: derivation.parameters(),
+            kernels: kernels::derive(&sharded, &requires_grad),
+            exchanges: sharded.exchanges(&requires_grad),
+            saved: sharded.saved(),
+            parameters: sharded.parameters(),
             output: self
                 .outputs()
                 .iter()
                 .map(|id| {
-                    derivation
-                        .bytes(*id, placement::residual(&self.op(*id).output, setting.sharding))
+                    sharded.bytes(*id, placement::residual(&self.op(*id).output, setting.sharding))
                 })
                 .sum(),
             largest_tensor: self
                 .nodes()
-                .map(|node| derivation.output_bytes(node.id))
+                .map(|node| sharded.output_bytes(node.id))
                 .max()
                 .unwrap_or(Bytes::ZERO),
             selective: self
@@ -47,64 +47,7 @@ impl Block {
     }
 }
 
-/// A block with its tensors placed.
-pub(super) struct Derivation<'a> {
-    pub(super) block: &'a Block,
-    pub(super) inputs: Vec<Vec<OpId>>,
-    pub(super) placements: Placements,
-    pub(super) setting: Setting,
-}
-
-impl Derivation<'_> {
-    /// The extent of a dimension on one rank, of a tensor that lies at `placement`.
-    pub(super) fn local_extent(&self, dim: super::Dim, placement: Placement) -> u64 {
-        let sharding = &self.setting.sharding;
-        let mut extent = dim.extent.resolve(self.setting.sizes);
-        if dim.name == DimName::Sequence {
-            extent = extent.div_ceil(sharding.context_parallel);
-        }
-        if placement == Placement::Shard(dim.name) {
-            extent = extent.div_ceil(sharding.tensor_parallel);
-        }
-        extent
-    }
-
-    /// Elements of `tensor` on one rank.
-    pub(super) fn elements(&self, tensor: &Tensor, placement: Placement) -> u64 {
-        tensor.dims.iter().map(|dim| self.local_extent(*dim, placement)).product()
-    }
-
-    /// Bytes of what `op` puts out, on one rank.
-    pub(super) fn bytes(&self, op: OpId, placement: Placement) -> Bytes {
-        let tensor = &self.block.op(op).output;
-        let element = tensor.element.bytes(self.setting.compute_bytes);
-        Bytes::new(self.elements(tensor, placement) * element)
-    }
-
-    /// Bytes of what `op` puts out, where it puts it.
-    pub(super) fn output_bytes(&self, op: OpId) -> Bytes {
-        self.bytes(op, self.placements.outputs[op.index()])
-    }
-
-    /// Bytes of an input of `op`, where `op` wants it.
-    pub(super) fn input_bytes(&self, op: OpId, slot: usize) -> Bytes {
-        let source = self.inputs[op.index()][slot];
-        self.bytes(source, self.placements.wanted[op.index()][slot])
-    }
-
-    /// For each operator, whether a gradient of its output is needed.
-    fn requires_grad(&self) -> Vec<bool> {
-        let mut required: Vec<bool> = Vec::with_capacity(self.inputs.len());
-        for node in self.block.nodes() {
-            let from_inputs = self.inputs[node.id.index()].iter().any(|id| required[id.index()]);
-            let given = node.op.kind == OpKind::Input
-                && node.op.output.element != Element::Index
-                && !self.setting.takes_data;
-            required.push(given || from_inputs || !node.op.parameters.is_empty());
-        }
-        required
-    }
-
+impl Sharded<'_> {
     fn exchanges(&self, requires_grad: &[bool]) -> Vec<Exchange> {
         let sharding = self.setting.sharding;
         let mut exchanges = Vec::new();
@@ -192,21 +135,6 @@ impl Derivation<'_> {
             .iter()
             .enumerate()
             .any(|(slot, input)| *input == source && kept.contains(&Keeps::Input(slot)))
-    }
-
-    /// Rows whose statistics an operator takes: elements of its input over those reduced.
-    pub(super) fn row_count(&self, op: OpId) -> u64 {
-        let source = self.inputs[op.index()][0];
-        let placement = self.placements.wanted[op.index()][0];
-        let reduced = |name: DimName| match &self.block.op(op).kind {
-            OpKind::Norm { over, .. } => over.contains(&name),
-            OpKind::Softmax { over } | OpKind::CrossEntropy { over } => *over == name,
-            OpKind::Attention { .. } => name == DimName::HeadDim,
-            _ => false,
-        };
-        let tensor = &self.block.op(source).output;
-        let kept = tensor.dims.iter().filter(|dim| !reduced(dim.name));
-        kept.map(|dim| self.local_extent(*dim, placement)).product()
     }
 
     fn saved(&self) -> Vec<Saved> {

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::block::OpId;
-use super::derive::Derivation;
 use super::op::OpKind;
 use super::placement::Placement;
+use super::sharded::Sharded;
 use super::tensor::{DimName, Element};
 use super::work::{AttentionShape, Kernel, KernelWork, Pass};
 use crate::units::{Bytes, Flops};
@@ -16,10 +16,9 @@ use crate::units::{Bytes, Flops};
 const FLASH_BACKWARD_FLOPS: f64 = 2.5;
 
 /// All kernels of a block.
-pub(super) fn derive(derivation: &Derivation<'_>, requires_grad: &[bool]) -> Vec<KernelWork> {
-    let mut kernels =
-        Kernels { derivation, requires_grad, done: Vec::new(), fused: BTreeSet::new() };
-    for node in derivation.block.nodes() {
+pub(super) fn derive(sharded: &Sharded<'_>, requires_grad: &[bool]) -> Vec<KernelWork> {
+    let mut kernels = Kernels { sharded, requires_grad, done: Vec::new(), fused: BTreeSet::new() };
+    for node in sharded.block.nodes() {
         kernels.add(node.id, &node.op.kind);
     }
     kernels.add_gradient_sums();
@@ -27,7 +26,7 @@ pub(super) fn derive(derivation: &Derivation<'_>, requires_grad: &[bool]) -> Vec
 }
 
 struct Kernels<'a, 'b> {
-    derivation: &'a Derivation<'b>,
+    sharded: &'a Sharded<'b>,
     requires_grad: &'a [bool],
     done: Vec<KernelWork>,
     /// Linear layers that an earlier one computes along with itself.
@@ -60,7 +59,7 @@ impl Kernels<'_, '_> {
 
     /// Whether a gradient of input `slot` of `op` is needed.
     fn input_requires_grad(&self, op: OpId, slot: usize) -> bool {
-        self.requires_grad[self.derivation.inputs[op.index()][slot].index()]
+        self.requires_grad[self.sharded.inputs[op.index()][slot].index()]
     }
 
     fn push(
@@ -81,7 +80,7 @@ impl Kernels<'_, '_> {
 
     /// The three products of a linear layer: `y = x W`, `dx = dy W'`, `dW = x' dy`.
     fn matmuls(&mut self, op: OpId, batch: u64, [m, n, k]: [u64; 3]) {
-        let element = self.derivation.setting.compute_bytes;
+        let element = self.sharded.setting.compute_bytes;
         let bytes = |rows: u64, columns: u64| Bytes::new(batch * rows * columns * element);
         let flops = 2.0 * batch as f64 * m as f64 * n as f64 * k as f64;
         let (x, weight, y) = (bytes(m, k), bytes(k, n), bytes(m, n));
@@ -97,21 +96,21 @@ impl Kernels<'_, '_> {
 
     /// Rows, columns and depth of a linear layer on one rank.
     fn linear_shape(&self, op: OpId, contracted: &[DimName]) -> [u64; 3] {
-        let derivation = self.derivation;
-        let source = derivation.inputs[op.index()][0];
-        let wanted = derivation.placements.wanted[op.index()][0];
-        let output = derivation.placements.outputs[op.index()];
-        let input = &derivation.block.op(source).output;
+        let sharded = self.sharded;
+        let source = sharded.inputs[op.index()][0];
+        let wanted = sharded.placements.wanted[op.index()][0];
+        let output = sharded.placements.outputs[op.index()];
+        let input = &sharded.block.op(source).output;
         let extents = |summed: bool| {
             input
                 .dims
                 .iter()
                 .filter(|dim| contracted.contains(&dim.name) == summed)
-                .map(|dim| derivation.local_extent(*dim, wanted))
+                .map(|dim| sharded.local_extent(*dim, wanted))
                 .product::<u64>()
         };
         let (m, k) = (extents(false), extents(true));
-        let produced = derivation.elements(&derivation.block.op(op).output, output) / m;
+        let produced = sharded.elements(&sharded.block.op(op).output, output) / m;
         [m, produced, k]
     }
 
@@ -121,16 +120,16 @@ impl Kernels<'_, '_> {
         if self.fused.contains(&op) {
             return;
         }
-        let derivation = self.derivation;
-        let source = derivation.inputs[op.index()][0];
-        let wanted = derivation.placements.wanted[op.index()][0];
-        let OpKind::Linear { contracted, .. } = &derivation.block.op(op).kind else { return };
+        let sharded = self.sharded;
+        let source = sharded.inputs[op.index()][0];
+        let wanted = sharded.placements.wanted[op.index()][0];
+        let OpKind::Linear { contracted, .. } = &sharded.block.op(op).kind else { return };
         let [m, mut n, k] = self.linear_shape(op, contracted);
-        for sibling in derivation.block.nodes().filter(|node| node.id > op) {
+        for sibling in sharded.block.nodes().filter(|node| node.id > op) {
             let index = sibling.id.index();
             let same = matches!(&sibling.op.kind, OpKind::Linear { contracted: c, .. } if c == contracted)
-                && derivation.inputs[index][0] == source
-                && derivation.placements.wanted[index][0] == wanted;
+                && sharded.inputs[index][0] == source
+                && sharded.placements.wanted[index][0] == wanted;
             if same {
                 n += self.linear_shape(sibling.id, contracted)[1];
                 self.fused.insert(sibling.id);
@@ -143,35 +142,35 @@ impl Kernels<'_, '_> {
         let shape = self.linear_shape(op, &[DimName::Hidden]);
         self.matmuls(op, 1, shape);
         // Softmax and choice read and write the scores in fp32.
-        let scores = self.derivation.output_bytes(op);
+        let scores = self.sharded.output_bytes(op);
         self.push_memory(op, Pass::Forward, scores * 2, scores * 2);
         self.push_memory(op, Pass::InputGrad, scores * 2, scores);
     }
 
     /// Tokens are assumed to spread evenly over the experts.
     fn grouped_linear(&mut self, op: OpId, num_experts: u64) {
-        let OpKind::GroupedLinear { contracted, .. } = &self.derivation.block.op(op).kind else {
+        let OpKind::GroupedLinear { contracted, .. } = &self.sharded.block.op(op).kind else {
             return;
         };
         let [m, n, k] = self.linear_shape(op, contracted);
-        let local_experts = num_experts.div_ceil(self.derivation.setting.sharding.expert_parallel);
+        let local_experts = num_experts.div_ceil(self.sharded.setting.sharding.expert_parallel);
         self.matmuls(op, local_experts, [m.div_ceil(local_experts), n, k]);
     }
 
     /// A convolution as an implicit product: positions by output channels, summed over the window.
     fn convolution(&mut self, op: OpId, groups: u64, window: u64) {
-        let derivation = self.derivation;
-        let source = derivation.inputs[op.index()][0];
+        let sharded = self.sharded;
+        let source = sharded.inputs[op.index()][0];
         let channels = |id: OpId| {
-            let dim = derivation.block.op(id).output.dim(DimName::Channels);
-            dim.map_or(1, |dim| derivation.local_extent(dim, Placement::Whole)) / groups
+            let dim = sharded.block.op(id).output.dim(DimName::Channels);
+            dim.map_or(1, |dim| sharded.local_extent(dim, Placement::Whole)) / groups
         };
         let (c_in, c_out) = (channels(source), channels(op));
-        let positions = derivation.elements(&derivation.block.op(op).output, Placement::Whole)
-            / (c_out * groups);
+        let positions =
+            sharded.elements(&sharded.block.op(op).output, Placement::Whole) / (c_out * groups);
         let flops = 2.0 * (positions * c_out * groups) as f64 * (c_in * window) as f64;
-        let weight = Bytes::new(groups * c_in * c_out * window * derivation.setting.compute_bytes);
-        let (x, y) = (derivation.output_bytes(source), derivation.output_bytes(op));
+        let weight = Bytes::new(groups * c_in * c_out * window * sharded.setting.compute_bytes);
+        let (x, y) = (sharded.output_bytes(source), sharded.output_bytes(op));
         let [m, n, k] = [positions, c_out, c_in * window];
         let product = |m, n, k| Kernel::MatMul { batch: groups, m, n, k };
         self.push(op, Pass::Forward, product(m, n, k), flops, x + weight, y);
@@ -186,22 +185,22 @@ impl Kernels<'_, '_> {
         op: OpId,
         with: impl FnOnce(AttentionShape) -> AttentionShape,
     ) -> AttentionShape {
-        let derivation = self.derivation;
-        let inputs = &derivation.inputs[op.index()];
+        let sharded = self.sharded;
+        let inputs = &sharded.inputs[op.index()];
         let local = |slot: usize, name: DimName| {
-            let dim = derivation.block.op(inputs[slot]).output.dim(name);
+            let dim = sharded.block.op(inputs[slot]).output.dim(name);
             dim.map_or(1, |dim| {
-                derivation.local_extent(dim, derivation.placements.wanted[op.index()][slot])
+                sharded.local_extent(dim, sharded.placements.wanted[op.index()][slot])
             })
         };
-        let context = derivation.block.op(inputs[1]).output.dim(DimName::Sequence);
+        let context = sharded.block.op(inputs[1]).output.dim(DimName::Sequence);
         let head_dim = local(0, DimName::HeadDim);
         with(AttentionShape {
             batch: local(0, DimName::Batch),
             heads: local(0, DimName::Heads),
             kv_heads: local(1, DimName::KvHeads),
             queries: local(0, DimName::Sequence),
-            context: context.map_or(1, |dim| dim.extent.resolve(derivation.setting.sizes)),
+            context: context.map_or(1, |dim| dim.extent.resolve(sharded.setting.sizes)),
             head_dim,
             value_head_dim: if inputs.len() > 2 { local(2, DimName::HeadDim) } else { head_dim },
             mask: super::AttentionMask::Full,
@@ -210,8 +209,8 @@ impl Kernels<'_, '_> {
 
     fn attention(&mut self, op: OpId, shape: AttentionShape) {
         let flops = shape.full_flops().get() * shape.visible_fraction();
-        let given: Bytes = (0..3).map(|slot| self.derivation.input_bytes(op, slot)).sum();
-        let output = self.derivation.output_bytes(op);
+        let given: Bytes = (0..3).map(|slot| self.sharded.input_bytes(op, slot)).sum();
+        let output = self.sharded.output_bytes(op);
         let kernel = Kernel::Attention(shape);
         self.push(op, Pass::Forward, kernel, flops, given, output);
         // Reads the inputs, the output and its gradient; writes the gradients of the inputs.
@@ -221,13 +220,13 @@ impl Kernels<'_, '_> {
 
     /// One product of unfused attention. Kernels do not skip what the mask hides.
     fn attention_product(&mut self, op: OpId, kind: &OpKind) {
-        let derivation = self.derivation;
-        let output = &derivation.block.op(op).output;
-        let placement = derivation.placements.outputs[op.index()];
-        let of = |name| output.dim(name).map_or(1, |dim| derivation.local_extent(dim, placement));
-        let source = &derivation.block.op(derivation.inputs[op.index()][0]).output;
-        let wanted = derivation.placements.wanted[op.index()][0];
-        let given = |name| source.dim(name).map_or(1, |dim| derivation.local_extent(dim, wanted));
+        let sharded = self.sharded;
+        let output = &sharded.block.op(op).output;
+        let placement = sharded.placements.outputs[op.index()];
+        let of = |name| output.dim(name).map_or(1, |dim| sharded.local_extent(dim, placement));
+        let source = &sharded.block.op(sharded.inputs[op.index()][0]).output;
+        let wanted = sharded.placements.wanted[op.index()][0];
+        let given = |name| source.dim(name).map_or(1, |dim| sharded.local_extent(dim, wanted));
         let [n, k] = if *kind == OpKind::AttentionScores {
             [of(DimName::Context), given(DimName::HeadDim)]
         } else {
@@ -235,8 +234,8 @@ impl Kernels<'_, '_> {
         };
         let (batch, m) = (of(DimName::Batch) * of(DimName::Heads), of(DimName::Sequence));
         let flops = 2.0 * (batch * m) as f64 * (n * k) as f64;
-        let (a, b) = (derivation.input_bytes(op, 0), derivation.input_bytes(op, 1));
-        let y = derivation.output_bytes(op);
+        let (a, b) = (sharded.input_bytes(op, 0), sharded.input_bytes(op, 1));
+        let y = sharded.output_bytes(op);
         let product = |m, n, k| Kernel::MatMul { batch, m, n, k };
         self.push(op, Pass::Forward, product(m, n, k), flops, a + b, y);
         self.push(op, Pass::InputGrad, product(m, k, n), flops, y + b, a);
@@ -245,14 +244,13 @@ impl Kernels<'_, '_> {
 
     /// Operators that read and write each element about once.
     fn memory_bound(&mut self, op: OpId, kind: &OpKind) {
-        let derivation = self.derivation;
-        let inputs: Bytes = (0..derivation.inputs[op.index()].len())
-            .map(|slot| derivation.input_bytes(op, slot))
-            .sum();
-        let y = derivation.output_bytes(op);
+        let sharded = self.sharded;
+        let inputs: Bytes =
+            (0..sharded.inputs[op.index()].len()).map(|slot| sharded.input_bytes(op, slot)).sum();
+        let y = sharded.output_bytes(op);
         let mask = || {
-            let placement = derivation.placements.outputs[op.index()];
-            Bytes::new(derivation.elements(&derivation.block.op(op).output, placement))
+            let placement = sharded.placements.outputs[op.index()];
+            Bytes::new(sharded.elements(&sharded.block.op(op).output, placement))
         };
         // What forward reads and writes, and what backward does.
         let (forward, backward) = match kind {
@@ -282,26 +280,26 @@ impl Kernels<'_, '_> {
     /// Logits become a softmax in fp32, which is read for maximum and sum; backward turns it into
     /// the gradient (Megatron-LM's vocabulary-parallel cross-entropy).
     fn cross_entropy_bytes(&self, op: OpId) -> ((Bytes, Bytes), (Bytes, Bytes)) {
-        let logits = self.derivation.input_bytes(op, 0);
+        let logits = self.sharded.input_bytes(op, 0);
         let softmax = Bytes::new(
-            logits.get() / self.derivation.setting.compute_bytes * Element::Float32.bytes(4),
+            logits.get() / self.sharded.setting.compute_bytes * Element::Float32.bytes(4),
         );
         ((logits + softmax * 2, softmax * 2), (softmax, logits))
     }
 
     /// Where several operators use one tensor, their gradients are added.
     fn add_gradient_sums(&mut self) {
-        let block = self.derivation.block;
+        let block = self.sharded.block;
         let mut uses = vec![0u64; self.requires_grad.len()];
         for node in block.nodes().filter(|node| !self.fused.contains(&node.id)) {
-            for input in &self.derivation.inputs[node.id.index()] {
+            for input in &self.sharded.inputs[node.id.index()] {
                 uses[input.index()] += 1;
             }
         }
         for node in block.nodes() {
             let extra = uses[node.id.index()].saturating_sub(1);
             if extra > 0 && self.requires_grad[node.id.index()] {
-                let bytes = self.derivation.output_bytes(node.id);
+                let bytes = self.sharded.output_bytes(node.id);
                 self.push_memory(node.id, Pass::InputGrad, bytes * (2 * extra), bytes * extra);
             }
         }

@@ -11,6 +11,7 @@ mod infer;
 mod kernels;
 mod op;
 mod placement;
+mod sharded;
 mod tensor;
 mod work;
 

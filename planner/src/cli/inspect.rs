@@ -99,10 +99,9 @@ fn num_layers(graph: &Graph) -> u32 {
 }
 
 fn describe(inspection: &Inspection, has_sequence: bool) -> String {
-    let mut text = format!("{} ({})\n\n", inspection.name, inspection.architecture);
+    let mut text = format!("{} ({})\n", inspection.name, inspection.architecture);
     let unit = if has_sequence { "token" } else { "sample" };
     let mut facts = table(&["", " "], &[""]);
-    facts.set_header(Vec::<String>::new());
     for (name, value) in [
         ("parameters", inspection.num_parameters),
         ("  of embeddings", inspection.num_embedding_parameters),

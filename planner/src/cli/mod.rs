@@ -3,6 +3,7 @@
 mod args;
 mod explain;
 mod files;
+mod impossible;
 mod inspect;
 mod list;
 mod search;

@@ -16,6 +16,7 @@ use planner::search::{Found, Outcome, Request, search as run_search};
 
 use super::args::{EvaluateArgs, Format, ProblemArgs, SearchArgs};
 use super::files::{ModelFile, read_cluster, read_model, write_atomically};
+use super::impossible::no_candidates;
 use super::tables::{count, percent, render, table, thousands};
 use super::{Answer, print, print_json};
 
@@ -59,7 +60,7 @@ fn answer(args: &ProblemArgs, request: &Request, named: bool) -> anyhow::Result<
         observed_search(&input.problem, request, args.quiet || args.format == Format::Json);
     let elapsed = start.elapsed();
     if outcome.candidates == 0 {
-        return Err(no_candidates(&input, &outcome));
+        return Err(no_candidates(&input.problem, &request.fixed, &outcome));
     }
     let least = if outcome.plans.is_empty() {
         planning::least_gpus(
@@ -136,25 +137,6 @@ fn observed_search(problem: &Problem, request: &Request, quiet: bool) -> Outcome
     outcome
 }
 
-/// Why no layout is even possible.
-fn no_candidates(input: &Input, outcome: &Outcome) -> anyhow::Error {
-    let reasons: Vec<String> =
-        outcome.rejected.iter().map(|(reason, number)| format!("{number} {reason}")).collect();
-    match &outcome.invalid {
-        Some(error) if reasons.len() <= 1 => anyhow::Error::msg(error.to_string()),
-        Some(error) => anyhow::anyhow!(
-            "no layout of {} GPUs is possible: {}; the last: {error}",
-            input.problem.limits.num_gpus,
-            reasons.join(", ")
-        ),
-        None => anyhow::anyhow!(
-            "no layout of {} GPUs agrees with what was asked for\nhint: tensor x context x pipeline \
-             x data parallel degrees multiply to the number of GPUs",
-            input.problem.limits.num_gpus
-        ),
-    }
-}
-
 fn make_plan(input: &Input, args: &ProblemArgs, best: &Found, runners_up: &[Found]) -> Plan {
     let description = serde_json::from_str(&input.file.text).unwrap_or_default();
     let model = PlannedModel {
@@ -196,7 +178,14 @@ fn describe(
 ) -> String {
     let mut text = describe_problem(input, args);
     match outcome.plans.as_slice() {
-        [] => text.push_str(&describe_misfit(input, outcome, least)),
+        [] => {
+            if named {
+                let closest: Vec<Found> = outcome.closest.iter().cloned().collect();
+                text.push_str(&plan_table(&input.problem, &closest));
+                text.push('\n');
+            }
+            text.push_str(&describe_misfit(input, outcome, least));
+        }
         plans => {
             text.push_str(&plan_table(&input.problem, plans));
             text.push_str(&describe_best(&input.problem, &plans[0]));

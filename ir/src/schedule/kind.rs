@@ -1,4 +1,4 @@
-//! Pipeline schedules by name. The actions themselves are generated elsewhere.
+//! Families of pipeline schedules, by name.
 
 use std::fmt;
 use std::str::FromStr;

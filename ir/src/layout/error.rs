@@ -1,0 +1,93 @@
+//! Why a layout is not possible.
+
+use crate::schedule::ScheduleKind;
+
+/// Why a layout is not possible.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LayoutError {
+    /// A degree or count of zero.
+    #[error("`{name}` is 0, but must be at least 1")]
+    Zero {
+        /// Which.
+        name: &'static str,
+    },
+    /// The degrees do not multiply to the number of GPUs.
+    #[error(
+        "layout {layout} needs {needs} GPUs, but there are {has}{}",
+        .fitting_data_parallel.map_or(String::new(), |d| format!("\nhint: `data_parallel` {d} fits"))
+    )]
+    GpuCount {
+        /// The layout.
+        layout: String,
+        /// GPUs that it needs.
+        needs: u128,
+        /// GPUs that there are.
+        has: u32,
+        /// The data-parallel degree that would fit, if one does.
+        fitting_data_parallel: Option<u32>,
+    },
+    /// A size does not divide by a degree.
+    #[error("{what} {size} does not divide by `{by}` {degree}\nhint: {works} divides it")]
+    NotDivisible {
+        /// What is to be divided.
+        what: &'static str,
+        /// Its size.
+        size: u64,
+        /// By what.
+        by: &'static str,
+        /// The degree.
+        degree: u64,
+        /// The largest degree up to that one that divides it.
+        works: u64,
+    },
+    /// The model has nothing that an axis shards.
+    #[error("`{axis}` {degree}: the model has no dimension that it shards\nhint: use 1")]
+    NothingToShard {
+        /// The axis.
+        axis: &'static str,
+        /// Its degree.
+        degree: u64,
+    },
+    /// Sequence parallelism without tensor parallelism.
+    #[error("`sequence_parallel` needs `tensor_parallel` of at least 2")]
+    SequenceParallelAlone,
+    /// The batch does not come out.
+    #[error(
+        "global batch size {global_batch_size} is not `data_parallel` {data_parallel} x \
+         `micro_batch_size` {micro_batch_size} x {num_micro_batches} micro-batches\nhint: it must \
+         divide by `data_parallel` x `micro_batch_size`"
+    )]
+    Batch {
+        /// Sequences in a step.
+        global_batch_size: u64,
+        /// Replicas.
+        data_parallel: u64,
+        /// Sequences in a micro-batch.
+        micro_batch_size: u64,
+        /// Micro-batches.
+        num_micro_batches: u64,
+    },
+    /// More stages than blocks.
+    #[error("{stages} stages, but the model has only {blocks} blocks to put on them")]
+    TooManyStages {
+        /// Pipeline ranks times chunks.
+        stages: u64,
+        /// Blocks of the chain.
+        blocks: u64,
+    },
+    /// A schedule that cannot run so.
+    #[error("schedule `{schedule}` needs {needs}")]
+    Schedule {
+        /// The schedule.
+        schedule: ScheduleKind,
+        /// What it needs.
+        needs: String,
+    },
+}
+
+/// The largest divisor of `size` that is at most `degree`.
+pub fn largest_divisor(size: u64, degree: u64) -> u64 {
+    let most = degree.min(size).min(1 << 16);
+    (1..=most).rev().find(|divisor| size.is_multiple_of(*divisor)).unwrap_or(1)
+}

@@ -1,0 +1,268 @@
+//! What model, batch and number of GPUs allow.
+
+use super::LayoutSpec;
+use super::error::{LayoutError, largest_divisor};
+use crate::graph::{DimName, Extent, Graph, OpKind};
+use crate::schedule::ScheduleKind;
+
+/// What a layout must respect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// GPUs to be used, all of them.
+    pub num_gpus: u32,
+    /// Sequences in a step.
+    pub global_batch_size: u64,
+    /// Tokens in a sequence.
+    pub sequence_length: u64,
+    /// Blocks in the chain.
+    pub num_blocks: u64,
+    /// Every distinct number of query heads.
+    pub heads: Vec<u64>,
+    /// Every distinct number of key-value heads.
+    pub kv_heads: Vec<u64>,
+    /// Every distinct inner width.
+    pub intermediate_sizes: Vec<u64>,
+    /// Every distinct number of experts.
+    pub experts: Vec<u64>,
+    /// Whether shapes depend on the sequence length.
+    pub has_sequence: bool,
+}
+
+impl Limits {
+    /// The limits that a graph sets.
+    pub fn new(graph: &Graph, num_gpus: u32, global_batch_size: u64, sequence_length: u64) -> Self {
+        let mut limits = Self {
+            num_gpus,
+            global_batch_size,
+            sequence_length,
+            num_blocks: graph.num_blocks() as u64,
+            heads: Vec::new(),
+            kv_heads: Vec::new(),
+            intermediate_sizes: Vec::new(),
+            experts: Vec::new(),
+            has_sequence: graph.has_sequence(),
+        };
+        for (_, block) in graph.classes() {
+            for node in block.nodes() {
+                if let OpKind::GroupedLinear { num_experts, .. } = node.op.kind {
+                    limits.experts.push(num_experts);
+                }
+                for dim in node.op.parameters.iter().flat_map(|parameter| &parameter.dims) {
+                    let Extent::Fixed(size) = dim.extent else { continue };
+                    match dim.name {
+                        DimName::Heads => limits.heads.push(size),
+                        DimName::KvHeads => limits.kv_heads.push(size),
+                        DimName::Intermediate => limits.intermediate_sizes.push(size),
+                        _ => {}
+                    }
+                }
+            }
+        }
+        for sizes in [
+            &mut limits.heads,
+            &mut limits.kv_heads,
+            &mut limits.intermediate_sizes,
+            &mut limits.experts,
+        ] {
+            sizes.sort_unstable();
+            sizes.dedup();
+        }
+        limits
+    }
+
+    /// Whether heads, inner widths and sequence divide by a tensor-parallel degree.
+    ///
+    /// Key-value heads may be fewer than ranks, which then hold the same head in groups. The
+    /// vocabulary is padded.
+    ///
+    /// # Errors
+    ///
+    /// What does not divide.
+    pub fn check_tensor(&self, degree: u64) -> Result<(), LayoutError> {
+        let not_divisible = |what, size| LayoutError::NotDivisible {
+            what,
+            size,
+            by: "tensor_parallel",
+            degree,
+            works: largest_divisor(size, degree),
+        };
+        if degree > 1 && self.heads.is_empty() && self.intermediate_sizes.is_empty() {
+            return Err(LayoutError::NothingToShard { axis: "tensor_parallel", degree });
+        }
+        for (what, sizes) in
+            [("attention heads", &self.heads), ("intermediate size", &self.intermediate_sizes)]
+        {
+            if let Some(size) = sizes.iter().find(|size| **size % degree != 0) {
+                return Err(not_divisible(what, *size));
+            }
+        }
+        match self
+            .kv_heads
+            .iter()
+            .find(|size| **size % degree != 0 && !degree.is_multiple_of(**size))
+        {
+            Some(size) => Err(not_divisible("key-value heads", *size)),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the sequence divides over context and sequence parallelism. With a causal mask each
+    /// context-parallel rank takes two pieces, one from either end, so that all have equal work.
+    ///
+    /// # Errors
+    ///
+    /// What does not divide.
+    pub fn check_sequence(
+        &self,
+        context: u64,
+        tensor: u64,
+        sequence_parallel: bool,
+    ) -> Result<(), LayoutError> {
+        if sequence_parallel && tensor == 1 {
+            return Err(LayoutError::SequenceParallelAlone);
+        }
+        if !self.has_sequence {
+            return if context > 1 {
+                Err(LayoutError::NothingToShard { axis: "context_parallel", degree: context })
+            } else if sequence_parallel {
+                Err(LayoutError::NothingToShard { axis: "sequence_parallel", degree: tensor })
+            } else {
+                Ok(())
+            };
+        }
+        let pieces = if context > 1 { 2 * context } else { 1 };
+        let pieces = if sequence_parallel { pieces * tensor } else { pieces };
+        if self.sequence_length.is_multiple_of(pieces) {
+            Ok(())
+        } else {
+            Err(LayoutError::NotDivisible {
+                what: "sequence length",
+                size: self.sequence_length,
+                by: "pieces of context and sequence parallelism",
+                degree: pieces,
+                works: largest_divisor(self.sequence_length, pieces),
+            })
+        }
+    }
+
+    /// Whether experts divide, and their ranks fit within context and data parallelism.
+    ///
+    /// # Errors
+    ///
+    /// What does not.
+    pub fn check_expert(&self, expert: u64, context_data: u64) -> Result<(), LayoutError> {
+        if expert > 1 && self.experts.is_empty() {
+            return Err(LayoutError::NothingToShard { axis: "expert_parallel", degree: expert });
+        }
+        if let Some(size) = self.experts.iter().find(|size| **size % expert != 0) {
+            return Err(LayoutError::NotDivisible {
+                what: "experts",
+                size: *size,
+                by: "expert_parallel",
+                degree: expert,
+                works: largest_divisor(*size, expert),
+            });
+        }
+        if !context_data.is_multiple_of(expert) {
+            return Err(LayoutError::NotDivisible {
+                what: "context x data parallel ranks",
+                size: context_data,
+                by: "expert_parallel",
+                degree: expert,
+                works: largest_divisor(context_data, expert),
+            });
+        }
+        Ok(())
+    }
+
+    /// Whether a schedule can run with these numbers of stages, chunks and micro-batches.
+    ///
+    /// # Errors
+    ///
+    /// What it needs.
+    pub fn check_schedule(
+        &self,
+        schedule: ScheduleKind,
+        [p, v, m]: [u64; 3],
+    ) -> Result<(), LayoutError> {
+        let problem = |needs: String| Err(LayoutError::Schedule { schedule, needs });
+        if p * v > self.num_blocks {
+            return Err(LayoutError::TooManyStages { stages: p * v, blocks: self.num_blocks });
+        }
+        if v > 1 && !schedule.is_interleaved() {
+            return problem(format!("`virtual_stages` 1, not {v}"));
+        }
+        if schedule.is_interleaved() && (v < 2 || p < 2) {
+            return problem(format!(
+                "`virtual_stages` and `pipeline_parallel` of at least 2, not {v} and {p}"
+            ));
+        }
+        if schedule == ScheduleKind::Interleaved && m % p != 0 {
+            return problem(format!("micro-batches that divide by the {p} stages, not {m}"));
+        }
+        if p == 1 && schedule != ScheduleKind::OneFOneB {
+            return problem("`pipeline_parallel` of at least 2".to_owned());
+        }
+        Ok(())
+    }
+
+    pub(super) fn check(&self, spec: &LayoutSpec) -> Result<(), LayoutError> {
+        for (name, degree) in [
+            ("tensor_parallel", spec.tensor_parallel),
+            ("context_parallel", spec.context_parallel),
+            ("expert_parallel", spec.expert_parallel),
+            ("pipeline_parallel", spec.pipeline_parallel),
+            ("virtual_stages", spec.virtual_stages),
+            ("data_parallel", spec.data_parallel),
+            ("zero_shard", spec.zero_shard),
+            ("micro_batch_size", spec.micro_batch_size),
+            ("num_micro_batches", spec.num_micro_batches),
+        ] {
+            if degree == 0 {
+                return Err(LayoutError::Zero { name });
+            }
+        }
+        let [t, c, e, p, v, d] = [
+            spec.tensor_parallel,
+            spec.context_parallel,
+            spec.expert_parallel,
+            spec.pipeline_parallel,
+            spec.virtual_stages,
+            spec.data_parallel,
+        ]
+        .map(u64::from);
+        let model_parallel = u128::from(t) * u128::from(c) * u128::from(p);
+        if model_parallel * u128::from(d) != u128::from(self.num_gpus) {
+            let fits = u128::from(self.num_gpus) % model_parallel == 0;
+            return Err(LayoutError::GpuCount {
+                layout: spec.to_string(),
+                needs: model_parallel * u128::from(d),
+                has: self.num_gpus,
+                fitting_data_parallel: fits
+                    .then(|| (u128::from(self.num_gpus) / model_parallel) as u32),
+            });
+        }
+        self.check_tensor(t)?;
+        self.check_sequence(c, t, spec.sequence_parallel)?;
+        self.check_expert(e, c * d)?;
+        let (b, m) = (u64::from(spec.micro_batch_size), u64::from(spec.num_micro_batches));
+        if d.checked_mul(b).and_then(|db| db.checked_mul(m)) != Some(self.global_batch_size) {
+            return Err(LayoutError::Batch {
+                global_batch_size: self.global_batch_size,
+                data_parallel: d,
+                micro_batch_size: b,
+                num_micro_batches: m,
+            });
+        }
+        if (c * d) % u64::from(spec.zero_shard) != 0 {
+            return Err(LayoutError::NotDivisible {
+                what: "context x data parallel ranks",
+                size: c * d,
+                by: "zero_shard",
+                degree: spec.zero_shard.into(),
+                works: largest_divisor(c * d, spec.zero_shard.into()),
+            });
+        }
+        self.check_schedule(spec.schedule, [p, v, m])
+    }
+}

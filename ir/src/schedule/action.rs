@@ -1,0 +1,213 @@
+//! Actions: what one rank does next, in the words of PyTorch's pipelining.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// What an action does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ActionKind {
+    /// From input to output of a stage: `F`.
+    Forward,
+    /// Gradients of activations and of parameters together: `B`.
+    Backward,
+    /// Gradients of activations: `I`.
+    InputGrad,
+    /// Gradients of parameters: `W`.
+    WeightGrad,
+    /// The stage's output goes to the next stage's rank: `SEND_F`.
+    SendForward,
+    /// The stage's input comes from the previous stage's rank: `RECV_F`.
+    RecvForward,
+    /// The gradient of the stage's input goes to the previous stage's rank: `SEND_B`.
+    SendBackward,
+    /// The gradient of the stage's output comes from the next stage's rank: `RECV_B`.
+    RecvBackward,
+    /// Sharded parameters of a stage are gathered: `UNSHARD`.
+    Unshard,
+    /// They are freed again but for the rank's shard: `RESHARD`.
+    Reshard,
+    /// A stage's gradients are reduced over its replicas: `REDUCE_GRAD`.
+    ReduceGrad,
+    /// A stage's parameters are updated: `STEP`.
+    OptimizerStep,
+}
+
+impl ActionKind {
+    /// All kinds.
+    pub const ALL: [Self; 12] = [
+        Self::Forward,
+        Self::Backward,
+        Self::InputGrad,
+        Self::WeightGrad,
+        Self::SendForward,
+        Self::RecvForward,
+        Self::SendBackward,
+        Self::RecvBackward,
+        Self::Unshard,
+        Self::Reshard,
+        Self::ReduceGrad,
+        Self::OptimizerStep,
+    ];
+
+    /// The word between stage and micro-batch.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Forward => "F",
+            Self::Backward => "B",
+            Self::InputGrad => "I",
+            Self::WeightGrad => "W",
+            Self::SendForward => "SEND_F",
+            Self::RecvForward => "RECV_F",
+            Self::SendBackward => "SEND_B",
+            Self::RecvBackward => "RECV_B",
+            Self::Unshard => "UNSHARD",
+            Self::Reshard => "RESHARD",
+            Self::ReduceGrad => "REDUCE_GRAD",
+            Self::OptimizerStep => "STEP",
+        }
+    }
+
+    /// Whether it computes: forward, or one or both parts of backward.
+    pub const fn is_compute(self) -> bool {
+        matches!(self, Self::Forward | Self::Backward | Self::InputGrad | Self::WeightGrad)
+    }
+
+    /// Whether it belongs to a micro-batch; the others concern a stage as a whole.
+    pub const fn has_micro_batch(self) -> bool {
+        !matches!(self, Self::Unshard | Self::Reshard | Self::ReduceGrad | Self::OptimizerStep)
+    }
+}
+
+/// One thing that a rank does, for a stage and, mostly, a micro-batch.
+///
+/// Prints and parses as PyTorch writes it: `0F0` is the forward of micro-batch 0 on stage 0.
+///
+/// ```
+/// use ir::schedule::{Action, ActionKind};
+///
+/// let action: Action = "2SEND_F7".parse()?;
+/// assert_eq!(action, Action { stage: 2, kind: ActionKind::SendForward, micro_batch: 7 });
+/// assert_eq!(action.to_string(), "2SEND_F7");
+/// # Ok::<(), ir::schedule::ParseActionError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Action {
+    /// The stage: a chunk of the model, counting from the embedding.
+    pub stage: u32,
+    /// What is done.
+    pub kind: ActionKind,
+    /// For which micro-batch; 0 where the kind has none.
+    pub micro_batch: u32,
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.stage, self.kind.word())?;
+        if self.kind.has_micro_batch() { write!(f, "{}", self.micro_batch) } else { Ok(()) }
+    }
+}
+
+/// A text that is no action.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is no action; actions look like `2F0`: stage, {words}, micro-batch", words = ActionKind::ALL.map(ActionKind::word).join(" or "))]
+pub struct ParseActionError {
+    /// The text.
+    pub text: String,
+}
+
+impl FromStr for Action {
+    type Err = ParseActionError;
+
+    fn from_str(text: &str) -> Result<Self, ParseActionError> {
+        let error = || ParseActionError { text: text.chars().take(40).collect() };
+        let is_digit = |c: char| c.is_ascii_digit();
+        let word_start = text.find(|c| !is_digit(c)).ok_or_else(error)?;
+        let word_end = text.rfind(|c| !is_digit(c)).map_or(0, |last| last + 1);
+        let stage = text[..word_start].parse().map_err(|_| error())?;
+        let word = text.get(word_start..word_end).ok_or_else(error)?;
+        let kind =
+            ActionKind::ALL.into_iter().find(|kind| kind.word() == word).ok_or_else(error)?;
+        let number = text.get(word_end..).ok_or_else(error)?;
+        let micro_batch = match (kind.has_micro_batch(), number) {
+            (true, number) => number.parse().map_err(|_| error())?,
+            (false, "") => 0,
+            (false, _) => return Err(error()),
+        };
+        Ok(Self { stage, kind, micro_batch })
+    }
+}
+
+/// What a rank does at a time: one action, or two that overlap (DualPipe).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Step {
+    /// One action.
+    One(Action),
+    /// A forward beside another micro-batch's backward, so that the communication of either hides
+    /// behind the computation of the other: `(0F3;3B1)OVERLAP_F_B`.
+    Overlapped(Action, Action),
+}
+
+impl Step {
+    /// Its actions.
+    pub fn actions(self) -> impl Iterator<Item = Action> {
+        let (first, second) = match self {
+            Self::One(action) => (action, None),
+            Self::Overlapped(forward, backward) => (forward, Some(backward)),
+        };
+        std::iter::once(first).chain(second)
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::One(action) => action.fmt(f),
+            Self::Overlapped(forward, backward) => write!(f, "({forward};{backward})OVERLAP_F_B"),
+        }
+    }
+}
+
+impl FromStr for Step {
+    type Err = ParseActionError;
+
+    fn from_str(text: &str) -> Result<Self, ParseActionError> {
+        let Some(pair) = text.strip_prefix('(').and_then(|t| t.strip_suffix(")OVERLAP_F_B")) else {
+            return text.parse().map(Self::One);
+        };
+        let (forward, backward) =
+            pair.split_once(';').ok_or_else(|| ParseActionError { text: text.to_owned() })?;
+        Ok(Self::Overlapped(forward.parse()?, backward.parse()?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_read_as_they_print() {
+        for text in
+            ["0F0", "12B345", "1SEND_F3", "0UNSHARD", "3REDUCE_GRAD", "(0F3;3B1)OVERLAP_F_B"]
+        {
+            assert_eq!(text.parse::<Step>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn anything_else_is_an_error() {
+        for text in [
+            "",
+            "F",
+            "0",
+            "0F",
+            "F0",
+            "0X0",
+            "0UNSHARD1",
+            "0é1",
+            "99999999999F0",
+            "(0F0)OVERLAP_F_B",
+        ] {
+            text.parse::<Step>().unwrap_err();
+        }
+    }
+}

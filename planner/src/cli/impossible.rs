@@ -1,0 +1,83 @@
+//! Why there is no candidate at all.
+
+use ir::graph::Recompute;
+use ir::layout::{LayoutError, LayoutSpec, PartialLayout, ZeroStage, largest_divisor};
+use ir::schedule::ScheduleKind;
+use planner::problem::Problem;
+use planner::search::Outcome;
+
+/// Why no layout is even possible.
+pub(crate) fn no_candidates(
+    problem: &Problem,
+    fixed: &PartialLayout,
+    outcome: &Outcome,
+) -> anyhow::Error {
+    if let Some(error) = wrong_gpu_count(fixed, problem.limits.num_gpus) {
+        return anyhow::Error::new(error);
+    }
+    match &outcome.invalid {
+        Some(error) if outcome.rejected.len() <= 1 => anyhow::Error::new(error.clone()),
+        Some(error) => {
+            let reasons: Vec<String> = outcome
+                .rejected
+                .iter()
+                .map(|(reason, number)| format!("{number} {reason}"))
+                .collect();
+            anyhow::anyhow!(
+                "no layout on {} GPUs is possible: of those that were tried, {}; the last: {error}",
+                problem.limits.num_gpus,
+                reasons.join(", ")
+            )
+        }
+        None => anyhow::anyhow!(
+            "no layout on {} GPUs agrees with all that was asked for\nhint: leave out some of \
+             `--schedule`, `--virtual-stages` and `--zero-shard`",
+            problem.limits.num_gpus
+        ),
+    }
+}
+
+/// Whether the degrees that are fixed cannot multiply to the number of GPUs, and what would.
+fn wrong_gpu_count(fixed: &PartialLayout, has: u32) -> Option<LayoutError> {
+    let degree = |degree: Option<u32>| degree.unwrap_or(1);
+    let model_parallel = [fixed.tensor_parallel, fixed.context_parallel, fixed.pipeline_parallel];
+    let open = model_parallel.contains(&None);
+    let product: u128 = model_parallel.into_iter().map(|d| u128::from(degree(d))).product();
+    let needs = product * u128::from(degree(fixed.data_parallel));
+    let fits = if open || fixed.data_parallel.is_none() {
+        needs > 0 && u128::from(has).is_multiple_of(needs)
+    } else {
+        u128::from(has) == needs
+    };
+    let spec = LayoutSpec {
+        tensor_parallel: degree(fixed.tensor_parallel),
+        sequence_parallel: fixed.sequence_parallel.unwrap_or(false),
+        context_parallel: degree(fixed.context_parallel),
+        expert_parallel: degree(fixed.expert_parallel),
+        pipeline_parallel: degree(fixed.pipeline_parallel),
+        virtual_stages: degree(fixed.virtual_stages),
+        data_parallel: degree(fixed.data_parallel),
+        zero_shard: 1,
+        zero_stage: ZeroStage::None,
+        micro_batch_size: 1,
+        num_micro_batches: 1,
+        recompute: Recompute::None,
+        schedule: ScheduleKind::OneFOneB,
+    };
+    if !fits && open {
+        return Some(LayoutError::NotDivisible {
+            what: "the number of GPUs",
+            size: has.into(),
+            by: "the named degrees, together",
+            degree: u64::try_from(needs).unwrap_or(u64::MAX),
+            works: largest_divisor(has.into(), u64::try_from(needs).unwrap_or(u64::MAX)),
+        });
+    }
+    let divides = product > 0 && u128::from(has).is_multiple_of(product);
+    (!fits).then(|| LayoutError::GpuCount {
+        layout: spec.to_string(),
+        needs,
+        has,
+        fitting_data_parallel: (divides && !open).then(|| (u128::from(has) / product) as u32),
+    })
+}

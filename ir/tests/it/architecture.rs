@@ -300,8 +300,8 @@ fn mentions(text: &str, word: &str) -> bool {
     let is_part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
     text.match_indices(word).any(|(start, _)| {
         let (before, after) = (&text[..start], &text[start + word.len()..]);
-        let ends_open = word.ends_with(|c: char| c.is_alphanumeric());
-        !is_part(before.chars().next_back()) && !(ends_open && is_part(after.chars().next()))
+        let after = after.chars().next().filter(|_| word.ends_with(char::is_alphanumeric));
+        !is_part(before.chars().next_back()) && !is_part(after)
     })
 }
 

@@ -11,7 +11,7 @@ use ir::units::{Bytes, Seconds};
 
 use crate::pipeline::{self, StageTime};
 use crate::problem::Problem;
-use crate::stages::Stage;
+use crate::stages::{Holdings, Stage};
 
 /// What CUDA, its libraries and NCCL hold on a GPU beside the allocator: 1113 MiB.
 ///
@@ -20,12 +20,12 @@ use crate::stages::Stage;
 /// BigScience's notes on their V100 and A100 runs, which subtract this from nvidia-smi's figure.
 pub const CONTEXT: Bytes = Bytes::new(1113 << 20);
 
-/// What the caching allocator reserves beyond what is allocated: 4 %.
+/// What the caching allocator reserves beyond what is allocated, in per cent.
 ///
 /// # Source
 ///
 /// SimuMax's published runs on 8 B200: the mean of reserved over allocated, 200 ranks of 25 runs.
-pub const ALLOCATOR_SLACK: f64 = 0.04;
+pub const ALLOCATOR_SLACK_PERCENT: u64 = 4;
 
 /// Blocks whose gathered parameters a rank holds at once under ZeRO-3: the one that computes and the
 /// one that is fetched meanwhile (Zhao et al. 2023, *PyTorch FSDP*, arXiv 2304.11277, section 3.4).
@@ -146,7 +146,7 @@ impl<'a> Evaluator<'a> {
         let forward = stage.forward.total().get();
         let backward =
             (stage.input_grad.total() + stage.weight_grad.total() + stage.recompute.total()).get();
-        let blocks = f64::from(stage.num_blocks.max(1));
+        let blocks = f64::from(stage.holdings.num_blocks.max(1));
         let exposed = |time: f64, beside: f64| {
             if time == 0.0 {
                 0.0
@@ -199,12 +199,12 @@ impl<'a> Evaluator<'a> {
             within + network.time(Collective::AllReduce, across, shard).get()
         };
         let experts = time(
-            stage.expert,
+            stage.holdings.expert,
             (self.replicas() / expert_parallel).max(1),
             self.expert_shards(),
             stride * expert_parallel,
         );
-        time(stage.dense, self.replicas(), zero_shard, stride) + experts
+        time(stage.holdings.dense, self.replicas(), zero_shard, stride) + experts
     }
 
     /// Reductions of tied weights between stages, and of norms over tensor-parallel ranks.
@@ -212,11 +212,11 @@ impl<'a> Evaluator<'a> {
         let LayoutSpec { tensor_parallel, pipeline_parallel, .. } = self.spec;
         let mesh = self.spec.mesh();
         let network = &self.problem.hardware.network;
-        let tied = Bytes::new(stage.tied * self.bytes.gradient);
+        let tied = Bytes::new(stage.holdings.tied * self.bytes.gradient);
         // Tied blocks are the first and the last.
         let stages_between = pipeline_parallel.saturating_sub(1).max(1);
         let stride = mesh.stride(MeshAxis::Pipeline) * stages_between;
-        let partial = Bytes::new(stage.partial_gradients * self.bytes.gradient);
+        let partial = Bytes::new(stage.holdings.partial_gradients * self.bytes.gradient);
         let tensor = Group { size: tensor_parallel, stride: mesh.stride(MeshAxis::Tensor) };
         (network.time(Collective::AllReduce, Group { size: 2, stride }, tied)
             + network.time(Collective::AllReduce, tensor, partial))
@@ -228,13 +228,13 @@ impl<'a> Evaluator<'a> {
         let owned = |parameters: u64, shards: u32| {
             if sharded { parameters.div_ceil(shards.into()) } else { parameters }
         };
-        let owned =
-            owned(stage.dense, self.spec.zero_shard) + owned(stage.expert, self.expert_shards());
+        let owned = owned(stage.holdings.dense, self.spec.zero_shard)
+            + owned(stage.holdings.expert, self.expert_shards());
         optimizer_step(owned, self.bytes, &self.problem.hardware.device)
     }
 
     /// Memory of pipeline rank `rank`.
-    pub fn memory(&self, stage: &Stage, rank: usize) -> MemoryUse {
+    pub fn memory(&self, stage: &Holdings, rank: usize) -> MemoryUse {
         let LayoutSpec { schedule, zero_stage: zero, zero_shard, .. } = self.spec;
         let [p, v, m] =
             [self.spec.pipeline_parallel, self.spec.virtual_stages, self.spec.num_micro_batches]
@@ -269,16 +269,16 @@ impl<'a> Evaluator<'a> {
             buffers_bytes: stage.message * 4,
             ..MemoryUse::default()
         };
-        memory.allocator_bytes = Bytes::from_f64(memory.total().as_f64() * ALLOCATOR_SLACK);
+        memory.allocator_bytes = Bytes::new(memory.total().get() / 100 * ALLOCATOR_SLACK_PERCENT);
         memory.context_bytes = CONTEXT;
         memory
     }
 
     /// Memory of the rank that needs most, and which it is.
     pub fn peak_memory(&self, stages: &[Stage]) -> (MemoryUse, usize) {
-        let mut fullest = (self.memory(&stages[0], 0), 0);
+        let mut fullest = (self.memory(&stages[0].holdings, 0), 0);
         for (rank, stage) in stages.iter().enumerate().skip(1) {
-            let memory = self.memory(stage, rank);
+            let memory = self.memory(&stage.holdings, rank);
             if memory.total() > fullest.0.total() {
                 fullest = (memory, rank);
             }

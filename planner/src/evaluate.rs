@@ -44,6 +44,17 @@ pub struct Evaluation {
     pub fullest_stage: usize,
 }
 
+/// Parameters of a bucket whose gradients are reduced together, at least.
+///
+/// # Source
+///
+/// Megatron-Core, `DistributedDataParallelConfig.bucket_size`: the larger of 40 M and 1 M for each
+/// data-parallel rank, so that rings over many ranks stay bound by bandwidth.
+const BUCKET_PARAMETERS: u64 = 40_000_000;
+
+/// Parameters of a bucket for each data-parallel rank; see [`BUCKET_PARAMETERS`].
+const BUCKET_PARAMETERS_PER_RANK: u64 = 1_000_000;
+
 /// A layout about to be evaluated, with the groups that reduce its gradients.
 pub struct Evaluator<'a> {
     problem: &'a Problem,
@@ -137,25 +148,23 @@ impl<'a> Evaluator<'a> {
 
     /// What data parallelism adds to `stage`, beyond what computation hides.
     ///
-    /// Gradients are reduced block by block while the backward goes on, and parameters are gathered
-    /// block by block while the forward does: what is left is the last block's share, or what
-    /// exceeds the computation. ZeRO-0 and 1 reduce once a step, during the last micro-batch;
-    /// ZeRO-2 with each micro-batch, as its gradients are sharded; ZeRO-3 gathers in each forward
-    /// and each backward too.
+    /// Gradients are reduced piece by piece while the backward goes on, and parameters are gathered
+    /// so while the forward does: what is left is the last piece, or what exceeds the computation.
+    /// A piece is a bucket, or under ZeRO-3 a block. ZeRO-0 and 1 reduce once a step, during the last
+    /// micro-batch; ZeRO-2 with each micro-batch, as its gradients are sharded; ZeRO-3 gathers in each
+    /// forward and each backward too.
     fn data_parallel(&self, stage: &Stage) -> DataParallel {
         let forward = stage.forward.total().get();
         let backward =
             (stage.input_grad.total() + stage.weight_grad.total() + stage.recompute.total()).get();
-        let blocks = f64::from(stage.holdings.num_blocks.max(1));
+        let pieces = self.pieces(&stage.holdings);
         let exposed = |time: f64, beside: f64| {
-            if time == 0.0 {
-                0.0
-            } else {
-                (time / blocks).max(time - beside * (1.0 - 1.0 / blocks))
-            }
+            let share = 1.0 / pieces as f64;
+            if time == 0.0 { 0.0 } else { (time * share).max(time - beside * (1.0 - share)) }
         };
-        let gradients = |kind| self.over_replicas(kind, stage, self.bytes.gradient);
-        let parameters = self.over_replicas(Collective::AllGather, stage, self.bytes.parameter);
+        let gradients = |kind| self.over_replicas(kind, stage, self.bytes.gradient, pieces);
+        let parameters =
+            self.over_replicas(Collective::AllGather, stage, self.bytes.parameter, pieces);
         let mut data = DataParallel { step: self.small_reductions(stage), ..Default::default() };
         match self.spec.zero_stage {
             ZeroStage::None => {
@@ -178,13 +187,23 @@ impl<'a> Evaluator<'a> {
         data
     }
 
-    /// Time to run `kind` over the replicas of dense parameters and of experts; with hybrid sharding
-    /// over the shards, and for gradients an all-reduce of the shard over the replicas of it.
-    fn over_replicas(&self, kind: Collective, stage: &Stage, element: u64) -> f64 {
+    /// In how many pieces a rank's parameters are reduced and gathered.
+    fn pieces(&self, holdings: &Holdings) -> u64 {
+        if self.spec.zero_stage == ZeroStage::Parameters {
+            return u64::from(holdings.num_blocks.max(1));
+        }
+        let for_ranks = BUCKET_PARAMETERS_PER_RANK * u64::from(self.replicas());
+        (holdings.dense + holdings.expert).div_ceil(BUCKET_PARAMETERS.max(for_ranks)).max(1)
+    }
+
+    /// Time to run `kind` over the replicas of dense parameters and of experts, in equal pieces; with
+    /// hybrid sharding over the shards, and for gradients an all-reduce of the shard over the replicas
+    /// of it.
+    fn over_replicas(&self, kind: Collective, stage: &Stage, element: u64, pieces: u64) -> f64 {
         let LayoutSpec { expert_parallel, zero_shard, .. } = self.spec;
         let stride = self.spec.mesh().stride(MeshAxis::ContextData);
         let time = |parameters: u64, replicas: u32, shards: u32, stride: u32| {
-            let bytes = Bytes::new(parameters * element);
+            let bytes = Bytes::new(parameters * element).shard(pieces);
             let network = &self.problem.hardware.network;
             let sharded = kind != Collective::AllReduce && shards < replicas;
             if !sharded {
@@ -204,7 +223,7 @@ impl<'a> Evaluator<'a> {
             self.expert_shards(),
             stride * expert_parallel,
         );
-        time(stage.holdings.dense, self.replicas(), zero_shard, stride) + experts
+        (time(stage.holdings.dense, self.replicas(), zero_shard, stride) + experts) * pieces as f64
     }
 
     /// Reductions of tied weights between stages, and of norms over tensor-parallel ranks.

@@ -11,7 +11,7 @@ use crate::graph::{Block, BlockBuilder, Extent, Graph, OpKind, Tensor, Value};
 /// The graph of `nodes` and `edges`.
 pub(super) fn graph(nodes: &[Node], edges: &[Edge]) -> Result<Graph, NativeError> {
     let wiring = Wiring::new(nodes, edges)?;
-    check_inputs(nodes, edges, &wiring)?;
+    check_inputs(nodes, &wiring)?;
     let order = wiring.order(nodes)?;
     let mut assembly =
         Assembly { nodes, wiring: &wiring, outputs: vec![None; nodes.len()], num_parameters: 0 };
@@ -29,16 +29,18 @@ pub(super) fn graph(nodes: &[Node], edges: &[Edge]) -> Result<Graph, NativeError
 }
 
 /// Data comes from nowhere and is used; everything else takes something.
-fn check_inputs(nodes: &[Node], edges: &[Edge], wiring: &Wiring) -> Result<(), NativeError> {
+fn check_inputs(nodes: &[Node], wiring: &Wiring) -> Result<(), NativeError> {
     let num_inputs = nodes.iter().filter(|node| matches!(node.kind, Kind::Input { .. })).count();
     if num_inputs == nodes.len() {
         return Err(NativeError::Empty { num_inputs });
     }
     for (node, sources) in nodes.iter().zip(&wiring.inputs) {
         let is_input = matches!(node.kind, Kind::Input { .. });
-        let problem = match edges.iter().find(|edge| edge.to == node.name) {
-            Some(edge) if is_input => format!("is an input, but `{}` leads to it", edge.from),
-            None if !is_input && sources.is_empty() => "no edge leads to it".to_owned(),
+        let problem = match sources.first() {
+            Some(source) if is_input => {
+                format!("is an input, but `{}` leads to it", nodes[*source].name)
+            }
+            None if !is_input => "no edge leads to it".to_owned(),
             _ => continue,
         };
         return Err(NativeError::Node { node: node.name.clone(), problem });
@@ -156,11 +158,8 @@ impl Assembly<'_> {
             .collect();
         for edge in edges {
             let Some(stated) = &edge.shape else { continue };
-            let stated = stated
-                .iter()
-                .map(|extent| convert::extent(*extent))
-                .collect::<Result<Vec<_>, _>>()
-                .map_err(|problem| NativeError::Node { node: edge.from.clone(), problem })?;
+            let stated: Vec<Extent> =
+                stated.iter().map(|extent| convert::extent(*extent)).collect();
             let inferred = tensors[edge.from.as_str()];
             if !inferred.dims.iter().map(|dim| dim.extent).eq(stated.iter().copied()) {
                 let stated: Vec<String> = stated.iter().map(ToString::to_string).collect();

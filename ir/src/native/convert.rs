@@ -24,7 +24,10 @@ pub(super) fn input(
     }
     distinct("dims", dims)?;
     let dims = dims.iter().zip(shape).map(|(name, extent)| {
-        let extent = self::extent(*extent)?;
+        if let Extent::Fixed(fixed) = extent {
+            size("shape", *fixed)?;
+        }
+        let extent = self::extent(*extent);
         let fits = match extent {
             graph::Extent::Batch => *name == DimName::Batch,
             graph::Extent::Sequence => matches!(name, DimName::Sequence | DimName::Context),
@@ -46,12 +49,12 @@ pub(super) fn input(
 }
 
 /// The extent that a file states in a shape.
-pub(super) fn extent(extent: Extent) -> Result<graph::Extent, String> {
-    Ok(match extent {
+pub(super) fn extent(extent: Extent) -> graph::Extent {
+    match extent {
         Extent::Symbol(Symbol::Batch) => graph::Extent::Batch,
         Extent::Symbol(Symbol::Sequence) => graph::Extent::Sequence,
-        Extent::Fixed(fixed) => graph::Extent::Fixed(size("shape", fixed)?),
-    })
+        Extent::Fixed(Size(size)) => graph::Extent::Fixed(size),
+    }
 }
 
 /// What a node that takes `x` first computes.

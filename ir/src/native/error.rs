@@ -117,7 +117,7 @@ pub enum NativeError {
         limit: u64,
     },
     /// No operators.
-    #[error("the graph has no operators, only {num_inputs} inputs")]
+    #[error("the graph has no operators (inputs: {num_inputs})")]
     Empty {
         /// How many inputs there are.
         num_inputs: usize,

@@ -39,8 +39,8 @@
 //!
 //! # Nodes
 //!
-//! A node has a `name` of its own, a `kind`, and the attributes of that kind. Attributes are called
-//! what PyTorch calls them where it has them, and default to what they default to there.
+//! A node has a `name` of its own, a `kind`, and the attributes of that kind. What may be left out
+//! defaults to what it does in PyTorch.
 //!
 //! | kind | attributes (default) | inputs |
 //! |---|---|---|

@@ -1,5 +1,7 @@
 //! Native graphs: the shipped ones count right, wrong ones are told why, none panics.
 
+#![expect(clippy::needless_pass_by_value, reason = "checks are called with `json!`")]
+
 use ir::graph::{Block, Extent, Graph, OpKind, Sizes};
 use ir::native::{self, NativeError};
 use serde_json::{Value, json};
@@ -208,6 +210,16 @@ fn wrong_edges_are_named() {
         "edge `x` -> `a` states shape [b, 5], but `x` puts out [batch b, features 4]",
     );
     check(
+        json!([features(4), linear("a")]),
+        json!([edge("x", "a"), edge("a", "x")]),
+        "node `x`: is an input, but `a` leads to it",
+    );
+    check(
+        json!([features(4), {"name": "y", "kind": "input", "dims": ["batch"], "shape": ["b"]}, linear("a")]),
+        json!([edge("x", "a")]),
+        "input `y` is not used: no edge leads from it",
+    );
+    check(
         json!([features(4), linear("a"), {"name": "sum", "kind": "add"}]),
         json!([edge("x", "a"), {"from": "x", "to": "sum", "slot": 1}, edge("a", "sum")]),
         "the 2 edges into `sum` state slots 1, -, but must state each of 0 to 1 once, or none at all",
@@ -217,8 +229,8 @@ fn wrong_edges_are_named() {
         json!([edge("x", "a")]),
         "node `alone`: no edge leads to it",
     );
-    check(json!([features(4)]), json!([]), "the graph has no operators, only 1 inputs");
-    check(json!([]), json!([]), "the graph has no operators, only 0 inputs");
+    check(json!([features(4)]), json!([]), "the graph has no operators (inputs: 1)");
+    check(json!([]), json!([]), "the graph has no operators (inputs: 0)");
 }
 
 #[test]
@@ -287,7 +299,6 @@ fn check_image(node: Value, expected: &str) {
     check(json!([image, node]), json!([edge("x", "a")]), expected);
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "called with `json!`")]
 fn check(nodes: Value, edges: Value, expected: &str) {
     check_text(&file(&nodes, &edges), expected);
 }

@@ -5,4 +5,5 @@
 mod hostile;
 mod lowering;
 mod models;
+mod native;
 mod oracle;

@@ -8,6 +8,7 @@ pub mod collective;
 pub mod graph;
 pub mod layout;
 pub mod model;
+pub mod native;
 pub mod plan;
 pub mod schedule;
 pub mod units;

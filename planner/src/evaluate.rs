@@ -11,7 +11,7 @@ use ir::units::{Bytes, Seconds};
 
 use crate::pipeline::{self, StageTime};
 use crate::problem::Problem;
-use crate::stages::Stage;
+use crate::stages::{Holdings, Stage};
 
 /// What CUDA, its libraries and NCCL hold on a GPU beside the allocator: 1113 MiB.
 ///
@@ -20,12 +20,12 @@ use crate::stages::Stage;
 /// BigScience's notes on their V100 and A100 runs, which subtract this from nvidia-smi's figure.
 pub const CONTEXT: Bytes = Bytes::new(1113 << 20);
 
-/// What the caching allocator reserves beyond what is allocated: 4 %.
+/// What the caching allocator reserves beyond what is allocated, in per cent.
 ///
 /// # Source
 ///
 /// SimuMax's published runs on 8 B200: the mean of reserved over allocated, 200 ranks of 25 runs.
-pub const ALLOCATOR_SLACK: f64 = 0.04;
+pub const ALLOCATOR_SLACK_PERCENT: u64 = 4;
 
 /// Blocks whose gathered parameters a rank holds at once under ZeRO-3: the one that computes and the
 /// one that is fetched meanwhile (Zhao et al. 2023, *PyTorch FSDP*, arXiv 2304.11277, section 3.4).
@@ -43,6 +43,17 @@ pub struct Evaluation {
     /// That rank's place in the pipeline.
     pub fullest_stage: usize,
 }
+
+/// Parameters of a bucket whose gradients are reduced together, at least.
+///
+/// # Source
+///
+/// Megatron-Core, `DistributedDataParallelConfig.bucket_size`: the larger of 40 M and 1 M for each
+/// data-parallel rank, so that rings over many ranks stay bound by bandwidth.
+const BUCKET_PARAMETERS: u64 = 40_000_000;
+
+/// Parameters of a bucket for each data-parallel rank; see [`BUCKET_PARAMETERS`].
+const BUCKET_PARAMETERS_PER_RANK: u64 = 1_000_000;
 
 /// A layout about to be evaluated, with the groups that reduce its gradients.
 pub struct Evaluator<'a> {
@@ -137,25 +148,23 @@ impl<'a> Evaluator<'a> {
 
     /// What data parallelism adds to `stage`, beyond what computation hides.
     ///
-    /// Gradients are reduced block by block while the backward goes on, and parameters are gathered
-    /// block by block while the forward does: what is left is the last block's share, or what
-    /// exceeds the computation. ZeRO-0 and 1 reduce once a step, during the last micro-batch;
-    /// ZeRO-2 with each micro-batch, as its gradients are sharded; ZeRO-3 gathers in each forward
-    /// and each backward too.
+    /// Gradients are reduced piece by piece while the backward goes on, and parameters are gathered
+    /// so while the forward does: what is left is the last piece, or what exceeds the computation.
+    /// A piece is a bucket, or under ZeRO-3 a block. ZeRO-0 and 1 reduce once a step, during the last
+    /// micro-batch; ZeRO-2 with each micro-batch, as its gradients are sharded; ZeRO-3 gathers in each
+    /// forward and each backward too.
     fn data_parallel(&self, stage: &Stage) -> DataParallel {
         let forward = stage.forward.total().get();
         let backward =
             (stage.input_grad.total() + stage.weight_grad.total() + stage.recompute.total()).get();
-        let blocks = f64::from(stage.num_blocks.max(1));
+        let pieces = self.pieces(&stage.holdings);
         let exposed = |time: f64, beside: f64| {
-            if time == 0.0 {
-                0.0
-            } else {
-                (time / blocks).max(time - beside * (1.0 - 1.0 / blocks))
-            }
+            let share = 1.0 / pieces as f64;
+            if time == 0.0 { 0.0 } else { (time * share).max(time - beside * (1.0 - share)) }
         };
-        let gradients = |kind| self.over_replicas(kind, stage, self.bytes.gradient);
-        let parameters = self.over_replicas(Collective::AllGather, stage, self.bytes.parameter);
+        let gradients = |kind| self.over_replicas(kind, stage, self.bytes.gradient, pieces);
+        let parameters =
+            self.over_replicas(Collective::AllGather, stage, self.bytes.parameter, pieces);
         let mut data = DataParallel { step: self.small_reductions(stage), ..Default::default() };
         match self.spec.zero_stage {
             ZeroStage::None => {
@@ -178,13 +187,23 @@ impl<'a> Evaluator<'a> {
         data
     }
 
-    /// Time to run `kind` over the replicas of dense parameters and of experts; with hybrid sharding
-    /// over the shards, and for gradients an all-reduce of the shard over the replicas of it.
-    fn over_replicas(&self, kind: Collective, stage: &Stage, element: u64) -> f64 {
+    /// In how many pieces a rank's parameters are reduced and gathered.
+    fn pieces(&self, holdings: &Holdings) -> u64 {
+        if self.spec.zero_stage == ZeroStage::Parameters {
+            return u64::from(holdings.num_blocks.max(1));
+        }
+        let for_ranks = BUCKET_PARAMETERS_PER_RANK * u64::from(self.replicas());
+        (holdings.dense + holdings.expert).div_ceil(BUCKET_PARAMETERS.max(for_ranks)).max(1)
+    }
+
+    /// Time to run `kind` over the replicas of dense parameters and of experts, in equal pieces; with
+    /// hybrid sharding over the shards, and for gradients an all-reduce of the shard over the replicas
+    /// of it.
+    fn over_replicas(&self, kind: Collective, stage: &Stage, element: u64, pieces: u64) -> f64 {
         let LayoutSpec { expert_parallel, zero_shard, .. } = self.spec;
         let stride = self.spec.mesh().stride(MeshAxis::ContextData);
         let time = |parameters: u64, replicas: u32, shards: u32, stride: u32| {
-            let bytes = Bytes::new(parameters * element);
+            let bytes = Bytes::new(parameters * element).shard(pieces);
             let network = &self.problem.hardware.network;
             let sharded = kind != Collective::AllReduce && shards < replicas;
             if !sharded {
@@ -199,12 +218,12 @@ impl<'a> Evaluator<'a> {
             within + network.time(Collective::AllReduce, across, shard).get()
         };
         let experts = time(
-            stage.expert,
+            stage.holdings.expert,
             (self.replicas() / expert_parallel).max(1),
             self.expert_shards(),
             stride * expert_parallel,
         );
-        time(stage.dense, self.replicas(), zero_shard, stride) + experts
+        (time(stage.holdings.dense, self.replicas(), zero_shard, stride) + experts) * pieces as f64
     }
 
     /// Reductions of tied weights between stages, and of norms over tensor-parallel ranks.
@@ -212,11 +231,11 @@ impl<'a> Evaluator<'a> {
         let LayoutSpec { tensor_parallel, pipeline_parallel, .. } = self.spec;
         let mesh = self.spec.mesh();
         let network = &self.problem.hardware.network;
-        let tied = Bytes::new(stage.tied * self.bytes.gradient);
+        let tied = Bytes::new(stage.holdings.tied * self.bytes.gradient);
         // Tied blocks are the first and the last.
         let stages_between = pipeline_parallel.saturating_sub(1).max(1);
         let stride = mesh.stride(MeshAxis::Pipeline) * stages_between;
-        let partial = Bytes::new(stage.partial_gradients * self.bytes.gradient);
+        let partial = Bytes::new(stage.holdings.partial_gradients * self.bytes.gradient);
         let tensor = Group { size: tensor_parallel, stride: mesh.stride(MeshAxis::Tensor) };
         (network.time(Collective::AllReduce, Group { size: 2, stride }, tied)
             + network.time(Collective::AllReduce, tensor, partial))
@@ -228,13 +247,13 @@ impl<'a> Evaluator<'a> {
         let owned = |parameters: u64, shards: u32| {
             if sharded { parameters.div_ceil(shards.into()) } else { parameters }
         };
-        let owned =
-            owned(stage.dense, self.spec.zero_shard) + owned(stage.expert, self.expert_shards());
+        let owned = owned(stage.holdings.dense, self.spec.zero_shard)
+            + owned(stage.holdings.expert, self.expert_shards());
         optimizer_step(owned, self.bytes, &self.problem.hardware.device)
     }
 
     /// Memory of pipeline rank `rank`.
-    pub fn memory(&self, stage: &Stage, rank: usize) -> MemoryUse {
+    pub fn memory(&self, stage: &Holdings, rank: usize) -> MemoryUse {
         let LayoutSpec { schedule, zero_stage: zero, zero_shard, .. } = self.spec;
         let [p, v, m] =
             [self.spec.pipeline_parallel, self.spec.virtual_stages, self.spec.num_micro_batches]
@@ -269,16 +288,16 @@ impl<'a> Evaluator<'a> {
             buffers_bytes: stage.message * 4,
             ..MemoryUse::default()
         };
-        memory.allocator_bytes = Bytes::from_f64(memory.total().as_f64() * ALLOCATOR_SLACK);
+        memory.allocator_bytes = Bytes::new(memory.total().get() / 100 * ALLOCATOR_SLACK_PERCENT);
         memory.context_bytes = CONTEXT;
         memory
     }
 
     /// Memory of the rank that needs most, and which it is.
     pub fn peak_memory(&self, stages: &[Stage]) -> (MemoryUse, usize) {
-        let mut fullest = (self.memory(&stages[0], 0), 0);
+        let mut fullest = (self.memory(&stages[0].holdings, 0), 0);
         for (rank, stage) in stages.iter().enumerate().skip(1) {
-            let memory = self.memory(stage, rank);
+            let memory = self.memory(&stage.holdings, rank);
             if memory.total() > fullest.0.total() {
                 fullest = (memory, rank);
             }

@@ -28,6 +28,9 @@ pub fn partition(
     if num_stages == 0 || num_stages > num_blocks {
         return None;
     }
+    if !reaches_end(num_blocks, num_stages, &fits) {
+        return None;
+    }
     let mut best = vec![f64::INFINITY; num_blocks + 1];
     best[0] = 0.0;
     let mut starts = vec![vec![0usize; num_blocks + 1]; num_stages];
@@ -64,6 +67,28 @@ pub fn partition(
         ends[stage - 1] = starts[stage][ends[stage]];
     }
     Some(ends)
+}
+
+/// Whether stages that each take as many blocks as fit take them all. If these do not, none do: a stage
+/// that takes fewer leaves more to those after it.
+fn reaches_end(
+    num_blocks: usize,
+    num_stages: usize,
+    fits: impl Fn(usize, usize, usize) -> bool,
+) -> bool {
+    let mut start = 0;
+    for stage in 0..num_stages {
+        let most = num_blocks - (num_stages - 1 - stage);
+        let mut end = start;
+        while end < most && fits(stage, start, end + 1) {
+            end += 1;
+        }
+        if end == start {
+            return false;
+        }
+        start = end;
+    }
+    start == num_blocks
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use crate::partition::partition;
 use crate::pipeline;
 use crate::problem::{Problem, Shape, ShapeKey};
 use crate::space::{Family, Rejection, Space};
-use crate::stages::{ChainIndex, Stage, stages};
+use crate::stages::{ChainIndex, Holdings, Stage, stages};
 
 /// What to look for.
 #[derive(Clone, Copy, Debug)]
@@ -403,14 +403,14 @@ impl<'a> Visit<'a> {
         // if each had as few micro-batches in flight as the last.
         let last = fastest.len() - 1;
         let least: Bytes =
-            fastest.iter().map(|stage| evaluator.memory(stage, last).of_blocks()).sum();
+            fastest.iter().map(|stage| evaluator.memory(&stage.holdings, last).of_blocks()).sum();
         if least > memory * fastest.len() as u64 {
             return None;
         }
         self.assign(spec.recompute, spec.pipeline_parallel, |rank, start, end| {
-            let mut stage = Stage::default();
-            stage.add_blocks(self.chain, self.shape, spec.recompute, start, end);
-            evaluator.memory(&stage, rank).total() <= memory
+            let mut holdings = Holdings::default();
+            holdings.add_blocks(self.chain, self.shape, spec.recompute, start..end);
+            evaluator.memory(&holdings, rank).total() <= memory
         })
     }
 

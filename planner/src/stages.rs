@@ -1,5 +1,7 @@
 //! What each pipeline rank does for a micro-batch, given which blocks it has.
 
+use std::ops::Range;
+
 use cost_models::Group;
 use cost_models::block::PassTime;
 use ir::collective::Collective;
@@ -25,6 +27,13 @@ pub struct Stage {
     pub receive_forward: Seconds,
     /// Messages received in backward.
     pub receive_backward: Seconds,
+    /// What the rank holds.
+    pub holdings: Holdings,
+}
+
+/// What one pipeline rank holds for its blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Holdings {
     /// Parameters that every data-parallel rank has, tied copies included.
     pub dense: u64,
     /// Parameters of experts.
@@ -51,20 +60,15 @@ pub struct Stage {
 
 impl Stage {
     /// Adds the blocks of a range.
-    pub fn add_blocks(
+    fn add_blocks(
         &mut self,
         chain: &ChainIndex,
         shape: &Shape,
         recompute: Recompute,
-        start: usize,
-        end: usize,
+        range: Range<usize>,
     ) {
         for (class, cost) in shape.costs.iter().enumerate() {
-            let count = chain.count(class, start, end);
-            if count == 0 {
-                continue;
-            }
-            let blocks = f64::from(count);
+            let blocks = f64::from(chain.count(class, &range));
             self.forward = self.forward + cost.forward * blocks;
             self.input_grad = self.input_grad + cost.input_grad * blocks;
             self.weight_grad = self.weight_grad + cost.weight_grad * blocks;
@@ -72,13 +76,32 @@ impl Stage {
                 *sum = *sum + pass * blocks;
             }
             self.recompute = self.recompute + cost.recompute[recompute as usize] * blocks;
+        }
+        self.holdings.add_blocks(chain, shape, recompute, range);
+    }
+}
+
+impl Holdings {
+    /// Adds the blocks of a range.
+    pub fn add_blocks(
+        &mut self,
+        chain: &ChainIndex,
+        shape: &Shape,
+        recompute: Recompute,
+        range: Range<usize>,
+    ) {
+        for (class, cost) in shape.costs.iter().enumerate() {
+            let count = chain.count(class, &range);
+            if count == 0 {
+                continue;
+            }
             let parameters = cost.parameters;
             self.dense += parameters.dense * u64::from(count);
             self.expert += parameters.expert * u64::from(count);
             self.partial_gradients += parameters.partial_gradients * u64::from(count);
             self.largest_block = self.largest_block.max((parameters.dense, parameters.expert));
             let saved = cost.saved[recompute as usize];
-            let is_last = end == chain.num_blocks() && class == chain.last_class();
+            let is_last = range.end == chain.num_blocks() && class == chain.last_class();
             self.saved += saved * u64::from(count - u32::from(is_last));
             if is_last {
                 self.saved_by_last = saved;
@@ -108,17 +131,17 @@ pub fn stages(
         let start = if chunk == 0 { 0 } else { ends[chunk - 1] };
         let rank = chunk % p;
         let stage = &mut stages[rank];
-        stage.add_blocks(chain, shape, recompute, start, end);
+        stage.add_blocks(chain, shape, recompute, start..end);
         let message = |position: usize| shape.costs[chain.class_at(position)].output;
         if chunk > 0 && p > 1 {
             let bytes = message(start - 1);
             stage.receive_forward += message_time(problem, shape, pipeline, bytes);
-            stage.message = stage.message.max(bytes);
+            stage.holdings.message = stage.holdings.message.max(bytes);
         }
         if chunk + 1 < num_chunks && p > 1 {
             let bytes = message(end - 1);
             stage.receive_backward += message_time(problem, shape, pipeline, bytes);
-            stage.message = stage.message.max(bytes);
+            stage.holdings.message = stage.holdings.message.max(bytes);
         }
     }
     hold_tied_copies(&mut stages, chain, shape, ends);
@@ -148,11 +171,12 @@ fn hold_tied_copies(stages: &mut [Stage], chain: &ChainIndex, shape: &Shape, end
     let rank_of = |block: usize| ends.partition_point(|end| *end <= block) % p;
     for (block, target) in &chain.ties {
         let (rank, home) = (rank_of(*block), rank_of(*target));
-        if rank != home && stages[rank].tied == 0 {
+        if rank != home && stages[rank].holdings.tied == 0 {
             let copy = shape.costs[chain.class_at(*block)].parameters.tied;
-            stages[rank].tied += copy;
-            stages[rank].dense += copy;
-            stages[home].tied = stages[home].tied.max(copy);
+            stages[rank].holdings.tied += copy;
+            stages[rank].holdings.dense += copy;
+            let held = &mut stages[home].holdings;
+            held.tied = held.tied.max(copy);
         }
     }
 }
@@ -212,7 +236,7 @@ impl ChainIndex {
     }
 
     /// How many blocks of a class there are in a range.
-    pub fn count(&self, class: usize, start: usize, end: usize) -> u32 {
-        self.counts[class][end] - self.counts[class][start]
+    pub fn count(&self, class: usize, range: &Range<usize>) -> u32 {
+        self.counts[class][range.end] - self.counts[class][range.start]
     }
 }

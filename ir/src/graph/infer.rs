@@ -101,13 +101,17 @@ pub(super) fn output(kind: &OpKind, inputs: &[&Tensor]) -> Result<Tensor, String
         }
         OpKind::AdaptiveAveragePool2d { output } => {
             image_channels(inputs[0])?;
+            image_sides(inputs[0])?;
             let height =
                 replace(inputs[0], DimName::Height, &[Dim::fixed(DimName::Height, output[0])]);
             Ok(replace(&height, DimName::Width, &[Dim::fixed(DimName::Width, output[1])]))
         }
         OpKind::Flatten => {
-            let features = fixed_product(&inputs[0].dims[1..])?;
-            Ok(Tensor::new([inputs[0].dims[0], Dim::fixed(DimName::Features, features)]))
+            let batch = require(inputs[0], DimName::Batch)?;
+            let (_, rest): (Vec<Dim>, Vec<Dim>) =
+                inputs[0].dims.iter().partition(|dim| **dim == batch);
+            let features = fixed_product(&rest)?;
+            Ok(Tensor::new([batch, Dim::fixed(DimName::Features, features)]))
         }
         OpKind::PatchesToSequence => {
             let channels = image_channels(inputs[0])?;
@@ -289,7 +293,9 @@ fn attention_values(probabilities: &Tensor, value: &Tensor) -> Result<Tensor, St
 fn concat(inputs: &[&Tensor], over: DimName) -> Result<Tensor, String> {
     let mut total = 0;
     for input in inputs {
-        total += fixed(require(input, over)?)?;
+        total = fixed(require(input, over)?)?
+            .checked_add(total)
+            .ok_or_else(|| format!("joins more than 2^64 {over}"))?;
         if let Some(dim) =
             input.dims.iter().find(|dim| dim.name != over && !inputs[0].dims.contains(dim))
         {

@@ -1,6 +1,7 @@
 //! What may be wrong with the description of a model.
 
 use crate::graph::GraphError;
+use crate::native::NativeError;
 
 /// Where the hint of a fitting divisor starts at most; beyond lies no number of heads.
 const MOST_HEADS_TRIED: u64 = 1 << 16;
@@ -30,13 +31,13 @@ pub enum ModelError {
     },
     /// None of the keys by which the three formats are told apart.
     #[error(
-        "cannot tell the architecture: `model_type`, `architecture` and `operators` are all absent"
+        "cannot tell the architecture: `model_type`, `architecture` and `format` are all absent"
     )]
     NoArchitecture,
     /// A Hugging Face `model_type` or short form without a reader.
     #[error(
         "architecture `{architecture}` is not known; known are {known}; any other model can be \
-         written as a native graph, with a top-level `operators`"
+         written as a native graph, with `\"format\": \"planner-graph\"`"
     )]
     UnknownArchitecture {
         /// What was asked for.
@@ -140,9 +141,9 @@ pub enum ModelError {
         /// How many, in scientific notation.
         parameters: String,
     },
-    /// A native graph, which is not read yet.
-    #[error("native graphs are not read yet")]
-    NativeGraph,
+    /// A native graph that cannot be read.
+    #[error(transparent)]
+    Native(#[from] NativeError),
     /// Operators that do not fit each other.
     #[error("`{architecture}` does not fit together")]
     Graph {
@@ -168,7 +169,7 @@ impl ModelError {
             }
             Self::NoArchitecture => Some(
                 "a Hugging Face `config.json` has `model_type`, the short form `architecture` \
-                 (`gpt` or `llama`), a native graph `operators`"
+                 (`gpt` or `llama`), a native graph `format`"
                     .to_owned(),
             ),
             _ => None,

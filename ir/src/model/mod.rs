@@ -1,7 +1,7 @@
 //! Models as people describe them, and their graphs.
 //!
 //! Three formats, told apart by their top-level keys: a Hugging Face `config.json` (`model_type`), a
-//! short form (`architecture`), and a native graph (`operators`).
+//! short form (`architecture`), and a native graph (`format`).
 
 mod error;
 mod fields;
@@ -54,9 +54,10 @@ impl Model {
     pub fn from_json(text: &str, fallback_name: &str) -> Result<Self, ModelError> {
         let object = parse(text)?;
         let name = object.get("name").and_then(Value::as_str).unwrap_or(fallback_name).to_owned();
-        if object.contains_key("operators") {
-            // The native reader's place: `Description::Graph(crate::native::read(&object)?)`.
-            return Err(ModelError::NativeGraph);
+        if object.contains_key("format") {
+            let (name, graph) = crate::native::read(text)?;
+            let architecture = "native graph".to_owned();
+            return Ok(Self { name, architecture, description: Description::Graph(graph) });
         }
         let (architecture, transformer) = if object.contains_key("model_type") {
             hf::read(&object)?

@@ -12,14 +12,14 @@ fn an_error_says_what_and_what_would_work() {
     check("\"llama\"", "a model is described by a JSON object, but this is a string");
     check(
         "{}",
-        "cannot tell the architecture: `model_type`, `architecture` and `operators` are all absent \
+        "cannot tell the architecture: `model_type`, `architecture` and `format` are all absent \
          (a Hugging Face `config.json` has `model_type`, the short form `architecture` (`gpt` or \
-         `llama`), a native graph `operators`)",
+         `llama`), a native graph `format`)",
     );
     check(
         r#"{"architecture": "mamba"}"#,
         "architecture `mamba` is not known; known are `gpt`, `llama`; any other model can be written \
-         as a native graph, with a top-level `operators`",
+         as a native graph, with `\"format\": \"planner-graph\"`",
     );
     check(
         r#"{"model_type": "llama", "architectures": ["LlamaModel"]}"#,
@@ -83,7 +83,7 @@ fn an_error_says_what_and_what_would_work() {
 #[test]
 fn an_unknown_architecture_is_told_the_known_ones() {
     let error = Model::from_json(r#"{"model_type": "mamba"}"#, "model").unwrap_err().to_string();
-    for word in ["`mamba`", "`llama`", "`xlm-roberta`", "native graph", "`operators`"] {
+    for word in ["`mamba`", "`llama`", "`xlm-roberta`", "native graph", "planner-graph"] {
         assert!(error.contains(word), "{error}");
     }
 }

@@ -6,4 +6,5 @@ mod architecture;
 mod hostile;
 mod lowering;
 mod models;
+mod native;
 mod oracle;

@@ -163,9 +163,10 @@ fn describe(checked: &CheckedPlan, kernels: &[KernelRow]) -> String {
         format!("{:.2}", prediction.step_time_seconds * 1e3),
         "100.0 %".to_owned(),
         format!(
-            "MFU {}, {:.0} tokens/s/GPU",
+            "MFU {}, {:.0} {}/s/GPU",
             percent(prediction.mfu),
-            prediction.tokens_per_second_per_gpu
+            prediction.tokens_per_second_per_gpu,
+            if problem.limits.has_sequence { "tokens" } else { "samples" },
         ),
     ]);
     text.push_str(&render(&time));

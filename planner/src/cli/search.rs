@@ -253,18 +253,15 @@ fn describe_problem(input: &Input, args: &ProblemArgs) -> String {
 }
 
 fn plan_table(problem: &Problem, plans: &[Found]) -> String {
-    let headings = [
-        "",
-        "layout",
-        "schedule",
-        "ZeRO",
-        "micro",
-        "recompute",
-        "step s",
-        "tok/s/GPU",
-        "MFU",
-        "GiB",
-    ];
+    let rate = if problem.limits.has_sequence { "tok/s/GPU" } else { "samples/s/GPU" };
+    let fastest = plans.first().map_or(0.0, |found| found.evaluation.step_time.get());
+    let (step, scale) = match fastest {
+        t if t >= 1.0 => ("step s", 1.0),
+        t if t >= 1e-3 => ("step ms", 1e3),
+        _ => ("step us", 1e6),
+    };
+    let headings =
+        ["", "layout", "schedule", "ZeRO", "micro", "recompute", step, rate, "MFU", "GiB"];
     let mut rows = table(&headings, &["layout", "schedule", "recompute"]);
     for (index, found) in plans.iter().enumerate() {
         let layout = &found.layout;
@@ -275,8 +272,6 @@ fn plan_table(problem: &Problem, plans: &[Found]) -> String {
         } else {
             layout.zero_stage.number().to_string()
         };
-        let step = prediction.step_time_seconds;
-        let decimals = if step < 1.0 { 4 } else { 2 };
         rows.add_row([
             (index + 1).to_string(),
             layout.to_string(),
@@ -284,7 +279,7 @@ fn plan_table(problem: &Problem, plans: &[Found]) -> String {
             zero,
             format!("{}x{}", layout.num_micro_batches, layout.micro_batch_size),
             layout.recompute.to_string(),
-            format!("{step:.decimals$}"),
+            format!("{:.2}", prediction.step_time_seconds * scale),
             format!("{:.0}", prediction.tokens_per_second_per_gpu),
             percent(prediction.mfu),
             format!("{:.1}", prediction.peak_memory_bytes.as_gib()),

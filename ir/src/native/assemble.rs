@@ -1,0 +1,211 @@
+//! From the nodes and edges of a file to a chain of blocks.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::file::{Edge, Node};
+use super::kind::Kind;
+use super::wiring::Wiring;
+use super::{MAX_ELEMENTS, MAX_PARAMETERS, NativeError, convert};
+use crate::graph::{Block, BlockBuilder, Extent, Graph, OpKind, Tensor, Value};
+
+/// The graph of `nodes` and `edges`.
+pub(super) fn graph(nodes: &[Node], edges: &[Edge]) -> Result<Graph, NativeError> {
+    let wiring = Wiring::new(nodes, edges)?;
+    check_inputs(nodes, &wiring)?;
+    let order = wiring.order(nodes)?;
+    let mut assembly =
+        Assembly { nodes, wiring: &wiring, outputs: vec![None; nodes.len()], num_parameters: 0 };
+    let groups = wiring.cut(nodes, &order);
+    let mut blocks = Vec::with_capacity(groups.len());
+    for (index, group) in groups.iter().enumerate() {
+        let leaving = match group.last() {
+            Some(last) if index + 1 < groups.len() => vec![*last],
+            _ => wiring.sinks().collect(),
+        };
+        blocks.push((assembly.block(group, &leaving)?, 1));
+    }
+    assembly.check_edges(edges)?;
+    Ok(Graph::new(blocks)?)
+}
+
+/// Data comes from nowhere and is used; everything else takes something.
+fn check_inputs(nodes: &[Node], wiring: &Wiring) -> Result<(), NativeError> {
+    let num_inputs = nodes.iter().filter(|node| matches!(node.kind, Kind::Input { .. })).count();
+    if num_inputs == nodes.len() {
+        return Err(NativeError::Empty { num_inputs });
+    }
+    for (node, sources) in nodes.iter().zip(&wiring.inputs) {
+        let is_input = matches!(node.kind, Kind::Input { .. });
+        let problem = match sources.first() {
+            Some(source) if is_input => {
+                format!("is an input, but `{}` leads to it", nodes[*source].name)
+            }
+            None if !is_input => "no edge leads to it".to_owned(),
+            _ => continue,
+        };
+        return Err(NativeError::Node { node: node.name.clone(), problem });
+    }
+    match wiring.sinks().find(|sink| matches!(nodes[*sink].kind, Kind::Input { .. })) {
+        Some(sink) => Err(NativeError::UnusedInput { node: nodes[sink].name.clone() }),
+        None => Ok(()),
+    }
+}
+
+struct Assembly<'a> {
+    nodes: &'a [Node],
+    wiring: &'a Wiring,
+    /// What each node puts out, as far as is known.
+    outputs: Vec<Option<Tensor>>,
+    /// Parameters so far.
+    num_parameters: u64,
+}
+
+impl Assembly<'_> {
+    /// The block of the nodes `group`, which the outputs of `leaving` leave.
+    fn block(&mut self, group: &[usize], leaving: &[usize]) -> Result<Block, NativeError> {
+        let first = group.iter().find(|node| !self.wiring.inputs[**node].is_empty());
+        let name = first.map_or("", |node| self.nodes[*node].name.as_str());
+        let mut block = BlockBuilder::new(name);
+        let mut values = BTreeMap::new();
+        for node in group {
+            let sources = &self.wiring.inputs[*node];
+            let inputs: Vec<Value> =
+                sources.iter().map(|source| self.value(&mut block, &mut values, *source)).collect();
+            let value = self.add(&mut block, *node, &inputs)?;
+            values.insert(*node, value);
+        }
+        let outputs: Vec<Value> =
+            leaving.iter().map(|node| self.value(&mut block, &mut values, *node)).collect();
+        let block = block.finish(outputs);
+        self.count_parameters(&block)?;
+        Ok(block)
+    }
+
+    /// The output of `node` within `block`: its own, or that of a block before it.
+    fn value(
+        &self,
+        block: &mut BlockBuilder,
+        values: &mut BTreeMap<usize, Value>,
+        node: usize,
+    ) -> Value {
+        *values.entry(node).or_insert_with(|| {
+            let tensor = self.outputs[node].clone().expect("what a node takes is known before it");
+            block.input(self.nodes[node].name.clone(), tensor)
+        })
+    }
+
+    fn add(
+        &mut self,
+        block: &mut BlockBuilder,
+        node: usize,
+        inputs: &[Value],
+    ) -> Result<Value, NativeError> {
+        let Node { name, kind } = &self.nodes[node];
+        let wrong = |problem| NativeError::Node { node: name.clone(), problem };
+        let value = match kind {
+            Kind::Input { dims, shape, element } => {
+                let tensor = convert::input(dims, shape, *element).map_err(wrong)?;
+                block.input(name.clone(), tensor)
+            }
+            kind => {
+                let kind = convert::operator(kind, block.tensor(inputs[0])).map_err(wrong)?;
+                let policy = recompute(&kind);
+                let value = block.push(name.clone(), kind, inputs)?;
+                policy(block, value);
+                value
+            }
+        };
+        let tensor = block.tensor(value);
+        check_tensor(name, tensor)?;
+        self.outputs[node] = Some(tensor.clone());
+        Ok(value)
+    }
+
+    /// Adds up the parameters of `block`, whose dimensions must be fixed.
+    fn count_parameters(&mut self, block: &Block) -> Result<(), NativeError> {
+        for node in block.nodes() {
+            for parameter in &node.op.parameters {
+                let mut elements = Some(1u64);
+                for dim in &parameter.dims {
+                    let Extent::Fixed(size) = dim.extent else {
+                        let problem = format!(
+                            "its {} would depend on the {}, which is not fixed",
+                            parameter.name, dim.name
+                        );
+                        return Err(NativeError::Node { node: node.op.name.clone(), problem });
+                    };
+                    elements = elements.and_then(|elements| elements.checked_mul(size));
+                }
+                let total = elements.and_then(|elements| elements.checked_add(self.num_parameters));
+                self.num_parameters =
+                    total.filter(|total| *total <= MAX_PARAMETERS).ok_or_else(|| {
+                        let node = node.op.name.clone();
+                        let what = "the parameters up to here";
+                        NativeError::TooLarge { node, what, limit: MAX_PARAMETERS }
+                    })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares the shapes that edges state with those that follow from the operators.
+    fn check_edges(&self, edges: &[Edge]) -> Result<(), NativeError> {
+        let tensors: BTreeMap<&str, &Tensor> = self
+            .nodes
+            .iter()
+            .zip(&self.outputs)
+            .filter_map(|(node, tensor)| Some((node.name.as_str(), tensor.as_ref()?)))
+            .collect();
+        for edge in edges {
+            let Some(stated) = &edge.shape else { continue };
+            let stated: Vec<Extent> =
+                stated.iter().map(|extent| convert::extent(*extent)).collect();
+            let inferred = tensors[edge.from.as_str()];
+            if !inferred.dims.iter().map(|dim| dim.extent).eq(stated.iter().copied()) {
+                let stated: Vec<String> = stated.iter().map(ToString::to_string).collect();
+                return Err(NativeError::StatedShape {
+                    from: edge.from.clone(),
+                    to: edge.to.clone(),
+                    stated: format!("[{}]", stated.join(", ")),
+                    inferred: Box::new(inferred.clone()),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What selective recompute does with an operator: what is cheap for its bytes is computed again.
+fn recompute(kind: &OpKind) -> fn(&mut BlockBuilder, Value) {
+    match kind {
+        OpKind::Norm { .. }
+        | OpKind::Activation(_)
+        | OpKind::GatedActivation(_)
+        | OpKind::AttentionScores
+        | OpKind::Softmax { .. } => BlockBuilder::recompute_selectively,
+        OpKind::AttentionValues => BlockBuilder::end_selective_region,
+        _ => |_, _| {},
+    }
+}
+
+/// Whether a tensor can be counted, and its dimensions told apart.
+fn check_tensor(node: &str, tensor: &Tensor) -> Result<(), NativeError> {
+    let mut names = BTreeSet::new();
+    if let Some(twice) = tensor.dims.iter().find(|dim| !names.insert(dim.name)) {
+        let problem =
+            format!("puts out {tensor}, which has two dimensions called `{}`", twice.name);
+        return Err(NativeError::Node { node: node.to_owned(), problem });
+    }
+    let elements = tensor.dims.iter().try_fold(1u64, |elements, dim| match dim.extent {
+        Extent::Fixed(size) => elements.checked_mul(size),
+        _ => Some(elements),
+    });
+    match elements {
+        Some(elements) if elements <= MAX_ELEMENTS => Ok(()),
+        _ => Err(NativeError::TooLarge {
+            node: node.to_owned(),
+            what: "its output, for each sample,",
+            limit: MAX_ELEMENTS,
+        }),
+    }
+}

@@ -1,0 +1,258 @@
+//! From the kinds of a file to the operators of a graph.
+
+use std::collections::BTreeSet;
+
+use super::MAX_SIZE;
+use super::file::{
+    DimNames, Extent, Function, InputElement, Mask, OutFeatures, Pair, Size, Symbol,
+};
+use super::kind::Kind;
+use crate::graph;
+use crate::graph::{
+    Activation, AttentionMask, Dim, DimName, Element, NormKind, OpKind, Tensor, Window2d,
+};
+
+/// The tensor of an input node.
+pub(super) fn input(
+    dims: &[DimName],
+    shape: &[Extent],
+    element: InputElement,
+) -> Result<Tensor, String> {
+    if dims.len() != shape.len() {
+        let (names, sizes) = (dims.len(), shape.len());
+        return Err(format!("`dims` names {names} dimensions, but `shape` has {sizes}"));
+    }
+    distinct("dims", dims)?;
+    let dims = dims.iter().zip(shape).map(|(name, extent)| {
+        if let Extent::Fixed(fixed) = extent {
+            size("shape", *fixed)?;
+        }
+        let extent = self::extent(*extent);
+        let fits = match extent {
+            graph::Extent::Batch => *name == DimName::Batch,
+            graph::Extent::Sequence => matches!(name, DimName::Sequence | DimName::Context),
+            graph::Extent::Fixed(_) => *name != DimName::Batch,
+        };
+        if !fits {
+            return Err(format!(
+                "dimension `{name}` cannot have size {extent}: the batch has size \"b\", and only a \
+                 sequence may have size \"s\""
+            ));
+        }
+        Ok(Dim { name: *name, extent })
+    });
+    let tensor = Tensor::new(dims.collect::<Result<Vec<_>, _>>()?);
+    Ok(match element {
+        InputElement::Number => tensor,
+        InputElement::Index => tensor.with_element(Element::Index),
+    })
+}
+
+/// The extent that a file states in a shape.
+pub(super) fn extent(extent: Extent) -> graph::Extent {
+    match extent {
+        Extent::Symbol(Symbol::Batch) => graph::Extent::Batch,
+        Extent::Symbol(Symbol::Sequence) => graph::Extent::Sequence,
+        Extent::Fixed(Size(size)) => graph::Extent::Fixed(size),
+    }
+}
+
+/// What a node that takes `x` first computes.
+#[expect(clippy::too_many_lines, reason = "a table: one arm a kind")]
+pub(super) fn operator(kind: &Kind, x: &Tensor) -> Result<OpKind, String> {
+    Ok(match kind {
+        Kind::Input { .. } => OpKind::Input,
+        Kind::Linear { out_features, out_dims, over, bias } => OpKind::Linear {
+            contracted: reduced(over.as_deref(), x)?,
+            produced: produced(out_features, out_dims.as_deref())?,
+            bias: *bias,
+        },
+        Kind::GroupedLinear { num_experts, out_features, out_dims, over, bias } => {
+            OpKind::GroupedLinear {
+                num_experts: size("num_experts", *num_experts)?,
+                contracted: reduced(over.as_deref(), x)?,
+                produced: produced(out_features, out_dims.as_deref())?,
+                bias: *bias,
+            }
+        }
+        Kind::Conv2d { out_channels, kernel, stride, padding, groups, bias } => OpKind::Conv2d {
+            window: window(*kernel, Some(*stride), *padding)?,
+            out_channels: size("out_channels", *out_channels)?,
+            groups: size("groups", *groups)?,
+            bias: *bias,
+        },
+        Kind::MaxPool2d { kernel, stride, padding } => {
+            OpKind::MaxPool2d(window(*kernel, *stride, *padding)?)
+        }
+        Kind::AveragePool2d { kernel, stride, padding } => {
+            OpKind::AveragePool2d(window(*kernel, *stride, *padding)?)
+        }
+        Kind::AdaptiveAveragePool2d { output } => {
+            OpKind::AdaptiveAveragePool2d { output: sizes("output", *output)? }
+        }
+        Kind::Flatten {} => OpKind::Flatten,
+        Kind::BatchNorm { weight, bias } => {
+            present(x, DimName::Channels)?;
+            OpKind::Norm {
+                kind: NormKind::BatchNorm,
+                over: vec![DimName::Batch, DimName::Height, DimName::Width],
+                weight: *weight,
+                bias: *bias,
+            }
+        }
+        Kind::LayerNorm { over, weight, bias } => OpKind::Norm {
+            kind: NormKind::LayerNorm,
+            over: reduced(over.as_deref(), x)?,
+            weight: *weight,
+            bias: *bias,
+        },
+        Kind::RmsNorm { over, weight } => OpKind::Norm {
+            kind: NormKind::RmsNorm,
+            over: reduced(over.as_deref(), x)?,
+            weight: *weight,
+            bias: false,
+        },
+        Kind::Gelu {} => OpKind::Activation(Activation::Gelu),
+        Kind::Relu {} => OpKind::Activation(Activation::Relu),
+        Kind::Silu {} => OpKind::Activation(Activation::Silu),
+        Kind::Tanh {} => OpKind::Activation(Activation::Tanh),
+        Kind::Sigmoid {} => OpKind::Activation(Activation::Sigmoid),
+        Kind::GatedActivation { activation } => OpKind::GatedActivation(match activation {
+            Function::Gelu => Activation::Gelu,
+            Function::Relu => Activation::Relu,
+            Function::Silu => Activation::Silu,
+            Function::Tanh => Activation::Tanh,
+            Function::Sigmoid => Activation::Sigmoid,
+        }),
+        Kind::Dropout {} => OpKind::Dropout,
+        Kind::Softmax { over } => OpKind::Softmax { over: over.map_or_else(|| last(x), Ok)? },
+        Kind::Add {} => OpKind::Add,
+        Kind::Multiply {} => OpKind::Multiply,
+        Kind::Concat { over } => OpKind::Concat { over: *over },
+        Kind::Slice { dim, size } => {
+            OpKind::Slice { dim: Dim::fixed(*dim, self::size("size", *size)?) }
+        }
+        Kind::Embedding { num_embeddings, embedding_dim, out_dim } => OpKind::Embedding {
+            entries: Dim::fixed(DimName::Vocabulary, size("num_embeddings", *num_embeddings)?),
+            width: Dim::fixed(*out_dim, size("embedding_dim", *embedding_dim)?),
+        },
+        Kind::Attention { mask } => OpKind::Attention {
+            mask: match mask {
+                Mask::Full => AttentionMask::Full,
+                Mask::Causal => AttentionMask::Causal,
+                Mask::SlidingWindow(window) => {
+                    AttentionMask::SlidingWindow { window: size("sliding_window", *window)? }
+                }
+            },
+            relative_buckets: None,
+            sinks: false,
+        },
+        Kind::AttentionScores {} => OpKind::AttentionScores,
+        Kind::AttentionValues {} => OpKind::AttentionValues,
+        Kind::Rotary {} => OpKind::Rotary,
+        Kind::AddParameter { over } => {
+            let names = reduced(Some(over), x)?;
+            let dims = names.into_iter().map(|name| present(x, name));
+            OpKind::AddParameter { dims: dims.collect::<Result<_, _>>()? }
+        }
+        Kind::PrependParameter {} => {
+            present(x, DimName::Hidden)?;
+            OpKind::PrependParameter
+        }
+        Kind::PatchesToSequence {} => OpKind::PatchesToSequence,
+        Kind::FirstToken {} => OpKind::FirstToken,
+        Kind::Router { num_experts, top_k, bias } => {
+            let num_experts = size("num_experts", *num_experts)?;
+            let top_k = size("top_k", *top_k)?;
+            if top_k > num_experts {
+                return Err(format!("`top_k` is {top_k}, but there are {num_experts} experts"));
+            }
+            OpKind::Router { num_experts, top_k, bias: *bias }
+        }
+        Kind::Dispatch { top_k } => OpKind::Dispatch { top_k: size("top_k", *top_k)? },
+        Kind::Combine {} => OpKind::Combine,
+        Kind::CrossEntropy { over } => {
+            OpKind::CrossEntropy { over: over.map_or_else(|| last(x), Ok)? }
+        }
+        Kind::MeanSquaredError {} => OpKind::MeanSquaredError,
+    })
+}
+
+fn size(attribute: &str, Size(size): Size) -> Result<u64, String> {
+    if (1..=MAX_SIZE).contains(&size) {
+        Ok(size)
+    } else {
+        Err(format!("`{attribute}` is {size}, but must be from 1 to {MAX_SIZE}"))
+    }
+}
+
+fn sizes(attribute: &str, pair: Pair<Size>) -> Result<[u64; 2], String> {
+    let [rows, columns] = pair.each();
+    Ok([size(attribute, rows)?, size(attribute, columns)?])
+}
+
+fn window(
+    kernel: Pair<Size>,
+    stride: Option<Pair<Size>>,
+    padding: Pair<u64>,
+) -> Result<Window2d, String> {
+    let padding = padding.each();
+    if let Some(padding) = padding.iter().find(|padding| **padding > MAX_SIZE) {
+        return Err(format!("`padding` is {padding}, but must be from 0 to {MAX_SIZE}"));
+    }
+    let stride = sizes("stride", stride.unwrap_or(kernel))?;
+    Ok(Window2d { kernel: sizes("kernel", kernel)?, stride, padding })
+}
+
+/// The dimensions that a linear layer puts out.
+fn produced(features: &OutFeatures, names: Option<&[DimName]>) -> Result<Vec<Dim>, String> {
+    let features = match features {
+        OutFeatures::One(one) => std::slice::from_ref(one),
+        OutFeatures::Several(several) => several.as_slice(),
+    };
+    let names = match names {
+        None if features.len() == 1 => &[DimName::Features],
+        None => {
+            return Err(format!(
+                "`out_features` has {} sizes: name them in `out_dims`",
+                features.len()
+            ));
+        }
+        Some(names) if names.len() == features.len() && !names.is_empty() => names,
+        Some(names) => {
+            let (names, sizes) = (names.len(), features.len());
+            return Err(format!("`out_dims` has {names} names, but `out_features` {sizes} sizes"));
+        }
+    };
+    if names.contains(&DimName::Batch) {
+        return Err("`out_dims` has `batch`, which no operator can make".to_owned());
+    }
+    let dims = names.iter().zip(features);
+    dims.map(|(name, extent)| Ok(Dim::fixed(*name, size("out_features", *extent)?))).collect()
+}
+
+/// The dimensions that an operator names in `over`, or the last of `x`.
+fn reduced(over: Option<&[DimName]>, x: &Tensor) -> Result<DimNames, String> {
+    match over {
+        None => Ok(vec![last(x)?]),
+        Some([]) => Err("`over` names no dimension".to_owned()),
+        Some(names) => distinct("over", names).map(|()| names.to_vec()),
+    }
+}
+
+fn distinct(attribute: &str, names: &[DimName]) -> Result<(), String> {
+    let mut met = BTreeSet::new();
+    match names.iter().find(|name| !met.insert(**name)) {
+        None => Ok(()),
+        Some(twice) => Err(format!("`{attribute}` names `{twice}` twice")),
+    }
+}
+
+fn last(x: &Tensor) -> Result<DimName, String> {
+    let last = x.dims.last().ok_or("is given a single number, which has no dimensions")?;
+    Ok(last.name)
+}
+
+fn present(x: &Tensor, name: DimName) -> Result<Dim, String> {
+    x.dim(name).ok_or_else(|| format!("needs a dimension `{name}`, but is given {x}"))
+}

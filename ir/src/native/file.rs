@@ -1,0 +1,191 @@
+//! The file as it is written.
+
+use schemars::JsonSchema;
+use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::{Map, Value};
+
+use crate::graph::DimName;
+
+/// A model as a graph of operators, for the planner.
+///
+/// Shapes and parameters follow from the operators; a shape stated on an edge is checked.
+#[derive(Debug, serde::Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Graph")]
+pub(super) struct File<N> {
+    /// Where the JSON Schema of this file lies, for editors.
+    #[serde(rename = "$schema")]
+    #[expect(dead_code, reason = "for editors only")]
+    schema: Option<String>,
+    /// Always `planner-graph`.
+    #[expect(dead_code, reason = "checked before all else")]
+    format: Format,
+    /// Version of the format.
+    #[schemars(range(min = 1, max = 1))]
+    #[expect(dead_code, reason = "checked before all else")]
+    version: u64,
+    /// What the model is called.
+    pub(super) name: String,
+    /// What the model is and where its sizes are from.
+    #[expect(dead_code, reason = "for people only")]
+    description: Option<String>,
+    /// The operators and the data that they are given, in any order. Among those that could come
+    /// next, the first listed does.
+    pub(super) nodes: Vec<N>,
+    /// The tensors that go from node to node.
+    pub(super) edges: Vec<Edge>,
+}
+
+/// What tells a native graph from other JSON.
+#[derive(Debug, serde::Deserialize, JsonSchema)]
+enum Format {
+    #[serde(rename = "planner-graph")]
+    PlannerGraph,
+}
+
+/// A node before its kind is looked at, so that what is wrong with it can be said by its name.
+#[derive(Debug)]
+pub(super) struct RawNode(pub(super) Map<String, Value>);
+
+impl<'de> Deserialize<'de> for RawNode {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Attributes;
+        impl<'de> Visitor<'de> for Attributes {
+            type Value = RawNode;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a node, as in {\"name\": \"relu1\", \"kind\": \"relu\"}")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<RawNode, A::Error> {
+                let mut map = Map::new();
+                while let Some((key, value)) = access.next_entry::<String, Value>()? {
+                    if map.contains_key(&key) {
+                        return Err(de::Error::custom(format!("`{key}` is stated twice")));
+                    }
+                    map.insert(key, value);
+                }
+                Ok(RawNode(map))
+            }
+        }
+        deserializer.deserialize_map(Attributes)
+    }
+}
+
+/// A tensor from one node to another.
+#[derive(Debug, serde::Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "an edge, as in {\"from\": \"conv1\", \"to\": \"relu1\"}")]
+pub(super) struct Edge {
+    /// The node whose output it is.
+    pub(super) from: String,
+    /// The node that takes it.
+    pub(super) to: String,
+    /// Which input of `to` it is, from 0. Either all edges into a node say, or none: then they count
+    /// as they are listed.
+    pub(super) slot: Option<u64>,
+    /// Its shape, outermost dimension first. Checked against what follows from the operators.
+    pub(super) shape: Option<Vec<Extent>>,
+}
+
+/// The size of a dimension.
+#[derive(Clone, Copy, Debug, serde::Deserialize, JsonSchema)]
+#[serde(
+    untagged,
+    expecting = "a size is an integer, \"b\" for the batch or \"s\" for the sequence"
+)]
+pub(super) enum Extent {
+    Symbol(Symbol),
+    Fixed(Size),
+}
+
+/// A size that depends on the step.
+#[derive(Clone, Copy, Debug, serde::Deserialize, JsonSchema)]
+pub(super) enum Symbol {
+    /// The micro-batch size.
+    #[serde(rename = "b")]
+    Batch,
+    /// The sequence length.
+    #[serde(rename = "s")]
+    Sequence,
+}
+
+/// A number of elements, channels, rows.
+#[derive(Clone, Copy, Debug, serde::Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub(super) struct Size(#[schemars(range(min = 1, max = 1_099_511_627_776_u64))] pub(super) u64);
+
+/// One number for rows and columns alike, or one for each.
+#[derive(Clone, Copy, Debug, serde::Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "a window's sizes are an integer or two, as in 7 or [7, 7]")]
+#[schemars(rename = "PairOf_{T}")]
+pub(super) enum Pair<T> {
+    Both(T),
+    Each([T; 2]),
+}
+
+impl<T: Copy> Pair<T> {
+    /// For rows and for columns.
+    pub(super) fn each(self) -> [T; 2] {
+        match self {
+            Self::Both(one) => [one, one],
+            Self::Each(two) => two,
+        }
+    }
+}
+
+/// The size of one dimension, or of several.
+#[derive(Clone, Debug, serde::Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "`out_features` is an integer or a list, as in 512 or [8, 64]")]
+pub(super) enum OutFeatures {
+    One(Size),
+    Several(Vec<Size>),
+}
+
+/// A function for the gate of a gated activation.
+#[derive(Clone, Copy, Debug, serde::Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Function {
+    Gelu,
+    Relu,
+    Silu,
+    Tanh,
+    Sigmoid,
+}
+
+/// What the elements of an input are.
+#[derive(Clone, Copy, Debug, Default, serde::Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum InputElement {
+    /// Numbers in the precision of the step.
+    #[default]
+    Number,
+    /// Indices: token ids.
+    Index,
+}
+
+/// Which positions a query looks at.
+#[derive(Clone, Copy, Debug, Default, serde::Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Mask {
+    /// All of them.
+    #[default]
+    Full,
+    /// Itself and what came before.
+    Causal,
+    /// Itself and what came before, this many in all.
+    SlidingWindow(Size),
+}
+
+/// An operator, or data that the model is given.
+#[derive(Debug, serde::Deserialize, JsonSchema)]
+#[schemars(extend("unevaluatedProperties" = false))]
+pub(super) struct Node {
+    /// What it is called; no other node is called the same.
+    pub(super) name: String,
+    /// What it computes, and its attributes.
+    #[serde(flatten)]
+    pub(super) kind: super::kind::Kind,
+}
+
+/// A list of dimension names.
+pub(super) type DimNames = Vec<DimName>;

@@ -1,0 +1,310 @@
+//! The kinds of nodes with their attributes, as they are written.
+
+use schemars::JsonSchema;
+
+use super::file::{DimNames, Extent, Function, InputElement, Mask, OutFeatures, Pair, Size};
+use crate::graph::DimName;
+
+/// What a node computes. Inputs are in brackets, in the order of their slots.
+// A kind without attributes is an empty struct, not a unit: serde would let a unit have any.
+#[derive(Debug, serde::Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub(super) enum Kind {
+    /// Data that the model is given: images, features, tokens.
+    Input {
+        /// What each dimension counts, outermost first. The batch has extent "b"; a sequence may
+        /// have "s".
+        dims: DimNames,
+        /// The extent of each of `dims`.
+        shape: Vec<Extent>,
+        /// What the elements are.
+        #[serde(default)]
+        element: InputElement,
+    },
+    /// `y = x W + b` [x].
+    Linear {
+        /// The sizes of the dimensions that come in the place of those summed over.
+        out_features: OutFeatures,
+        /// What those dimensions count; `features` if there is one and this is left out.
+        out_dims: Option<DimNames>,
+        /// The dimensions summed over; the last if left out.
+        over: Option<DimNames>,
+        /// Whether a bias is added.
+        #[serde(default = "yes")]
+        bias: bool,
+    },
+    /// A linear layer that each expert has its own of, applied to the tokens sent to it [x].
+    GroupedLinear {
+        /// How many experts there are.
+        num_experts: Size,
+        /// As for `linear`.
+        out_features: OutFeatures,
+        /// As for `linear`.
+        out_dims: Option<DimNames>,
+        /// As for `linear`.
+        over: Option<DimNames>,
+        /// As for `linear`.
+        #[serde(default = "yes")]
+        bias: bool,
+    },
+    /// Two-dimensional convolution [x].
+    #[serde(rename = "conv2d")]
+    Conv2d {
+        /// Channels that come out.
+        out_channels: Size,
+        /// Rows and columns of the kernel.
+        kernel: Pair<Size>,
+        /// Rows and columns between two applications.
+        #[serde(default = "one_each")]
+        #[schemars(skip_serializing, extend("default" = 1))]
+        stride: Pair<Size>,
+        /// Rows and columns of zeros on each side.
+        #[serde(default = "none_each")]
+        #[schemars(skip_serializing, extend("default" = 0))]
+        padding: Pair<u64>,
+        /// Groups of channels that see only each other.
+        #[serde(default = "one")]
+        #[schemars(skip_serializing, extend("default" = 1))]
+        groups: Size,
+        /// Whether a bias is added.
+        #[serde(default = "yes")]
+        bias: bool,
+    },
+    /// The largest of each window [x].
+    #[serde(rename = "max_pool2d")]
+    MaxPool2d {
+        /// Rows and columns of the window.
+        kernel: Pair<Size>,
+        /// Rows and columns between two windows; those of the window if left out.
+        stride: Option<Pair<Size>>,
+        /// Rows and columns of padding on each side.
+        #[serde(default = "none_each")]
+        #[schemars(skip_serializing, extend("default" = 0))]
+        padding: Pair<u64>,
+    },
+    /// The mean of each window [x].
+    #[serde(rename = "average_pool2d")]
+    AveragePool2d {
+        /// Rows and columns of the window.
+        kernel: Pair<Size>,
+        /// Rows and columns between two windows; those of the window if left out.
+        stride: Option<Pair<Size>>,
+        /// Rows and columns of padding on each side.
+        #[serde(default = "none_each")]
+        #[schemars(skip_serializing, extend("default" = 0))]
+        padding: Pair<u64>,
+    },
+    /// The mean of as many windows as give `output` rows and columns [x].
+    #[serde(rename = "adaptive_average_pool2d")]
+    AdaptiveAveragePool2d {
+        /// Rows and columns that come out.
+        output: Pair<Size>,
+    },
+    /// All dimensions but the batch as one, called `features` [x].
+    Flatten {},
+    /// Normalises each channel over batch, rows and columns [x].
+    BatchNorm {
+        /// Whether it has a trained scale.
+        #[serde(default = "yes")]
+        weight: bool,
+        /// Whether it has a trained shift.
+        #[serde(default = "yes")]
+        bias: bool,
+    },
+    /// Normalises by mean and variance [x].
+    LayerNorm {
+        /// The dimensions whose statistics are taken; the last if left out.
+        over: Option<DimNames>,
+        /// Whether it has a trained scale.
+        #[serde(default = "yes")]
+        weight: bool,
+        /// Whether it has a trained shift.
+        #[serde(default = "yes")]
+        bias: bool,
+    },
+    /// Normalises by the root mean square [x].
+    RmsNorm {
+        /// The dimensions whose statistics are taken; the last if left out.
+        over: Option<DimNames>,
+        /// Whether it has a trained scale.
+        #[serde(default = "yes")]
+        weight: bool,
+    },
+    /// Gaussian error linear unit [x].
+    Gelu {},
+    /// Rectified linear unit [x].
+    Relu {},
+    /// Sigmoid-weighted linear unit [x].
+    Silu {},
+    /// Hyperbolic tangent [x].
+    Tanh {},
+    /// Logistic function [x].
+    Sigmoid {},
+    /// A function of the gate, times the value [gate, value].
+    GatedActivation {
+        /// The function.
+        activation: Function,
+    },
+    /// Zeroes elements at random [x].
+    Dropout {},
+    /// Softmax [x].
+    Softmax {
+        /// The dimension that sums to one; the last if left out.
+        over: Option<DimName>,
+    },
+    /// Sum of two or more tensors of one shape [a, b, ..].
+    Add {},
+    /// Elementwise product; `b` may lack dimensions of `a` [a, b].
+    Multiply {},
+    /// Tensors joined along one dimension [a, b, ..].
+    Concat {
+        /// Along which dimension.
+        over: DimName,
+    },
+    /// Part of one dimension [x].
+    Slice {
+        /// The dimension.
+        dim: DimName,
+        /// What is left of it.
+        size: Size,
+    },
+    /// Rows of a table by index [tokens].
+    Embedding {
+        /// Rows of the table.
+        num_embeddings: Size,
+        /// Size of a row.
+        embedding_dim: Size,
+        /// What a row counts.
+        #[serde(default = "hidden")]
+        out_dim: DimName,
+    },
+    /// Fused attention [q: .., heads, head_dim; k, v: .., kv_heads, head_dim].
+    Attention {
+        /// Which positions a query looks at.
+        #[serde(default)]
+        #[schemars(skip_serializing, extend("default" = "full"))]
+        mask: Mask,
+    },
+    /// Unfused attention's products of queries and keys [q, k].
+    AttentionScores {},
+    /// Unfused attention's weighted sum of values [probabilities, v].
+    AttentionValues {},
+    /// Rotates pairs of features by position [x].
+    Rotary {},
+    /// Adds a trained tensor, as of positions [x].
+    AddParameter {
+        /// The dimensions of the input that the parameter has.
+        over: DimNames,
+    },
+    /// Puts a trained row before a sequence of fixed length: the class token [x].
+    PrependParameter {},
+    /// Rows and columns of an image as one sequence, channels as `hidden` [x].
+    PatchesToSequence {},
+    /// The first position of the sequence [x].
+    FirstToken {},
+    /// Scores every expert for every token and chooses the best [x].
+    Router {
+        /// How many experts there are.
+        num_experts: Size,
+        /// How many each token goes to.
+        top_k: Size,
+        /// Whether a bias is added to the scores.
+        #[serde(default)]
+        bias: bool,
+    },
+    /// Sends each token to its experts [x, probabilities].
+    Dispatch {
+        /// How many experts each token goes to.
+        top_k: Size,
+    },
+    /// Brings the experts' outputs back and sums them [y, probabilities].
+    Combine {},
+    /// The mean negative log-likelihood [logits].
+    CrossEntropy {
+        /// The dimension of the classes; the last if left out.
+        over: Option<DimName>,
+    },
+    /// The mean squared error against a target [prediction].
+    MeanSquaredError {},
+}
+
+/// The words for the kinds, in order.
+pub(super) const KINDS: &[&str] = &[
+    "input",
+    "linear",
+    "grouped_linear",
+    "conv2d",
+    "max_pool2d",
+    "average_pool2d",
+    "adaptive_average_pool2d",
+    "flatten",
+    "batch_norm",
+    "layer_norm",
+    "rms_norm",
+    "gelu",
+    "relu",
+    "silu",
+    "tanh",
+    "sigmoid",
+    "gated_activation",
+    "dropout",
+    "softmax",
+    "add",
+    "multiply",
+    "concat",
+    "slice",
+    "embedding",
+    "attention",
+    "attention_scores",
+    "attention_values",
+    "rotary",
+    "add_parameter",
+    "prepend_parameter",
+    "patches_to_sequence",
+    "first_token",
+    "router",
+    "dispatch",
+    "combine",
+    "cross_entropy",
+    "mean_squared_error",
+];
+
+impl Kind {
+    /// Whether the node finishes what the one before it began, and so never starts a block: it holds
+    /// nothing worth a stage of its own, and a cut before it would send as much as one after it.
+    pub(super) fn finishes(&self) -> bool {
+        matches!(
+            self,
+            Self::BatchNorm { .. }
+                | Self::Gelu {}
+                | Self::Relu {}
+                | Self::Silu {}
+                | Self::Tanh {}
+                | Self::Sigmoid {}
+                | Self::Dropout {}
+                | Self::Flatten {}
+                | Self::CrossEntropy { .. }
+                | Self::MeanSquaredError {}
+        )
+    }
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn one() -> Size {
+    Size(1)
+}
+
+fn one_each() -> Pair<Size> {
+    Pair::Both(Size(1))
+}
+
+fn none_each() -> Pair<u64> {
+    Pair::Both(0)
+}
+
+fn hidden() -> DimName {
+    DimName::Hidden
+}

@@ -1,6 +1,7 @@
 //! The JSON that `search` and `evaluate` print.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use ir::layout::{LayoutSpec, PartialLayout};
 use ir::plan::{Breakdown, MemoryUse, Training};
@@ -11,6 +12,21 @@ use crate::problem::Problem;
 use crate::search::{Found, Outcome, StopReason};
 use crate::space::Rejection;
 
+/// What came of a search or an evaluation.
+#[derive(Debug)]
+pub struct Answered {
+    /// What was found.
+    pub outcome: Outcome,
+    /// How long it took.
+    pub elapsed: Duration,
+    /// Where nothing fits, the least number of GPUs that would do, if one was found.
+    pub least_gpus: Option<u32>,
+    /// Whether the user named the layout.
+    pub named: bool,
+    /// For a named layout, the best one.
+    pub best: Option<Found>,
+}
+
 /// What a search found, for programs.
 #[derive(Debug, Serialize)]
 pub struct SearchReport {
@@ -19,6 +35,9 @@ pub struct SearchReport {
     cluster: String,
     training: Training,
     plans: Vec<PlanReport>,
+    /// Of an evaluation: the best plan where nothing is decided.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    best: Option<PlanReport>,
     search: SearchStatistics,
     #[serde(skip_serializing_if = "Option::is_none")]
     infeasible: Option<Misfit>,
@@ -62,28 +81,20 @@ struct Misfit {
 }
 
 impl SearchReport {
-    /// The report of `outcome`. A layout that the user `named` is reported even where it does not
-    /// fit.
-    pub fn new(
-        problem: &Problem,
-        model: &str,
-        cluster: &str,
-        outcome: &Outcome,
-        elapsed_seconds: f64,
-        least_gpus: Option<u32>,
-        named: bool,
-    ) -> Self {
+    /// The report of an answer. A layout that the user named is reported even where it does not fit.
+    pub fn new(problem: &Problem, model: &str, cluster: &str, answer: &Answered) -> Self {
+        let Answered { outcome, elapsed, least_gpus, named, best } = answer;
         let memory = problem.hardware.memory;
-        let mut plans: Vec<PlanReport> =
-            outcome.plans.iter().map(|found| PlanReport::new(problem, found)).collect();
-        if named && plans.is_empty() {
-            plans.extend(outcome.closest.iter().map(|found| PlanReport::new(problem, found)));
+        let report = |found: &Found| PlanReport::new(problem, found);
+        let mut plans: Vec<PlanReport> = outcome.plans.iter().map(report).collect();
+        if *named && plans.is_empty() {
+            plans.extend(outcome.closest.iter().map(report));
         }
         let infeasible = outcome.plans.is_empty().then(|| Misfit {
             rejected: outcome.rejected.clone(),
-            closest: outcome.closest.as_ref().map(|found| PlanReport::new(problem, found)),
+            closest: outcome.closest.as_ref().map(report),
             missing_bytes: outcome.closest.as_ref().map(|found| found.excess(memory).get()),
-            least_gpus,
+            least_gpus: *least_gpus,
         });
         Self {
             model: ModelReport {
@@ -94,11 +105,12 @@ impl SearchReport {
             cluster: cluster.to_owned(),
             training: problem.training,
             plans,
+            best: best.as_ref().map(report),
             search: SearchStatistics {
                 candidates: outcome.candidates,
                 evaluated: outcome.evaluated,
                 pruned: outcome.pruned,
-                elapsed_seconds,
+                elapsed_seconds: elapsed.as_secs_f64(),
                 stop_reason: outcome.stop_reason,
             },
             infeasible,

@@ -1,6 +1,7 @@
 //! The command line: arguments, files, tables. All that decides anything is in the library.
 
 mod args;
+mod describe;
 mod explain;
 mod files;
 mod impossible;

@@ -1,6 +1,5 @@
 //! `planner search` and `planner evaluate`.
 
-use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -9,24 +8,24 @@ use ir::cluster::Cluster;
 use ir::graph::Graph;
 use ir::layout::PartialLayout;
 use ir::plan::{Plan, PlannedModel, Provenance};
-use planner::planning::{self, Choices, plan, prediction, sha256, training_graph};
+use planner::planning::{self, Choices, plan, sha256, training_graph};
 use planner::problem::Problem;
-use planner::report::{self, SearchReport};
+use planner::report::{Answered, SearchReport, free_degrees};
 use planner::search::{Found, Outcome, Request, search as run_search};
 
 use super::args::{EvaluateArgs, Format, ProblemArgs, SearchArgs};
+use super::describe::describe;
 use super::files::{ModelFile, read_cluster, read_model, write_atomically};
 use super::impossible::no_candidates;
-use super::tables::{count, percent, render, table, thousands};
 use super::{Answer, print, print_json};
 
 /// A problem with the files that it came from.
-struct Input {
-    file: ModelFile,
-    cluster: Cluster,
-    graph: Graph,
-    choices: Choices,
-    problem: Problem,
+pub(crate) struct Input {
+    pub(crate) file: ModelFile,
+    pub(crate) cluster: Cluster,
+    pub(crate) graph: Graph,
+    pub(crate) choices: Choices,
+    pub(crate) problem: Problem,
 }
 
 pub(crate) fn search(args: &SearchArgs) -> anyhow::Result<Answer> {
@@ -62,13 +61,13 @@ fn answer(args: &ProblemArgs, request: &Request, named: bool) -> anyhow::Result<
     if outcome.candidates == 0 {
         return Err(no_candidates(&input.problem, &request.fixed, &outcome));
     }
-    let least = if outcome.plans.is_empty() {
+    let least_gpus = if outcome.plans.is_empty() {
         planning::least_gpus(
             &input.file.model,
             &input.graph,
             &input.choices,
             &input.cluster,
-            &Request { fixed: report::free_degrees(&request.fixed), ..*request },
+            &Request { fixed: free_degrees(&request.fixed), ..*request },
         )?
         .filter(|gpus| *gpus > args.gpus)
     } else {
@@ -78,20 +77,22 @@ fn answer(args: &ProblemArgs, request: &Request, named: bool) -> anyhow::Result<
         let plan = make_plan(&input, args, best, runners_up);
         write_atomically(path, &(serde_json::to_string_pretty(&plan)? + "\n"))?;
     }
-    let report = SearchReport::new(
-        &input.problem,
-        &input.file.model.name,
-        &input.cluster.name,
-        &outcome,
-        elapsed.as_secs_f64(),
-        least,
-        named,
-    );
+    let best = if named { best_of_all(&input.problem) } else { None };
+    let found = if outcome.plans.is_empty() { Answer::NothingFits } else { Answer::Found };
+    let answer = Answered { outcome, elapsed, least_gpus, named, best };
     match args.format {
-        Format::Json => print_json(&report)?,
-        Format::Table => print(&describe(&input, args, &outcome, elapsed, least, named))?,
+        Format::Json => {
+            let Input { problem, file, cluster, .. } = &input;
+            print_json(&SearchReport::new(problem, &file.model.name, &cluster.name, &answer))?;
+        }
+        Format::Table => print(&describe(&input, args, &answer))?,
     }
-    Ok(if outcome.plans.is_empty() { Answer::NothingFits } else { Answer::Found })
+    Ok(found)
+}
+
+/// The best plan where nothing is decided, to hold a named layout against.
+fn best_of_all(problem: &Problem) -> Option<Found> {
+    run_search(problem, &Request::default(), &mut |_, _| {}).plans.into_iter().next()
 }
 
 fn read(args: &ProblemArgs) -> anyhow::Result<Input> {
@@ -156,7 +157,7 @@ fn make_plan(input: &Input, args: &ProblemArgs, best: &Found, runners_up: &[Foun
 }
 
 /// The command line, as it can be given again.
-fn command() -> String {
+pub(crate) fn command() -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:".contains(c);
     let words = std::env::args().skip(1).map(|word| {
         if !word.is_empty() && word.chars().all(plain) {
@@ -166,179 +167,4 @@ fn command() -> String {
         }
     });
     std::iter::once("planner".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
-}
-
-fn describe(
-    input: &Input,
-    args: &ProblemArgs,
-    outcome: &Outcome,
-    elapsed: Duration,
-    least: Option<u32>,
-    named: bool,
-) -> String {
-    let mut text = describe_problem(input, args);
-    match outcome.plans.as_slice() {
-        [] => {
-            if named {
-                let closest: Vec<Found> = outcome.closest.iter().cloned().collect();
-                text.push_str(&plan_table(&input.problem, &closest));
-                text.push('\n');
-            }
-            text.push_str(&describe_misfit(input, outcome, least));
-        }
-        plans => {
-            text.push_str(&plan_table(&input.problem, plans));
-            text.push_str(&describe_best(&input.problem, &plans[0]));
-        }
-    }
-    if !named {
-        let _ = writeln!(
-            text,
-            "\n{} layouts: {} evaluated, {} left out by bounds, in {:.0} ms; the best within the model",
-            thousands(outcome.candidates),
-            thousands(outcome.evaluated),
-            thousands(outcome.pruned),
-            elapsed.as_secs_f64() * 1e3,
-        );
-    }
-    match (&args.output, outcome.plans.is_empty()) {
-        (Some(path), false) => {
-            let _ = writeln!(text, "wrote {0}; see `planner explain {0}`", path.display());
-        }
-        _ => {
-            let _ = writeln!(text, "again: {}", command());
-        }
-    }
-    text
-}
-
-fn describe_problem(input: &Input, args: &ProblemArgs) -> String {
-    let Input { file, cluster, problem, choices, .. } = input;
-    let training = &problem.training;
-    let parameters = problem.parameters();
-    let active = if parameters.active < parameters.total - parameters.embedding {
-        format!(", {} active", count(parameters.active as f64))
-    } else {
-        String::new()
-    };
-    let chosen = |open: bool| if open { " (default)" } else { "" };
-    let tokens = if problem.limits.has_sequence {
-        format!(
-            "sequence {}{}, batch {}{} = {} tokens",
-            training.sequence_length,
-            chosen(choices.sequence_length.is_none()),
-            training.global_batch_size,
-            chosen(choices.global_batch_size.is_none()),
-            count((training.sequence_length * training.global_batch_size) as f64),
-        )
-    } else {
-        format!(
-            "batch {}{}",
-            training.global_batch_size,
-            chosen(choices.global_batch_size.is_none())
-        )
-    };
-    format!(
-        "{}: {} parameters{active}\n{} x {}, cluster {}\n{tokens}; {}{}, {:?}{}\n\n",
-        file.model.name,
-        count(parameters.total as f64),
-        args.gpus,
-        cluster.gpu.name,
-        cluster.name,
-        training.precision,
-        chosen(choices.precision.is_none()),
-        training.optimizer,
-        chosen(choices.optimizer.is_none()),
-    )
-}
-
-fn plan_table(problem: &Problem, plans: &[Found]) -> String {
-    let rate = if problem.limits.has_sequence { "tok/s/GPU" } else { "samples/s/GPU" };
-    let fastest = plans.first().map_or(0.0, |found| found.evaluation.step_time.get());
-    let (step, scale) = match fastest {
-        t if t >= 1.0 => ("step s", 1.0),
-        t if t >= 1e-3 => ("step ms", 1e3),
-        _ => ("step us", 1e6),
-    };
-    let headings =
-        ["", "layout", "schedule", "ZeRO", "micro", "recompute", step, rate, "MFU", "GiB"];
-    let mut rows = table(&headings, &["layout", "schedule", "recompute"]);
-    for (index, found) in plans.iter().enumerate() {
-        let layout = &found.layout;
-        let prediction = prediction(problem, found);
-        let shards = layout.context_parallel * layout.data_parallel;
-        let zero = if layout.zero_shard < shards {
-            format!("{}/{}", layout.zero_stage.number(), layout.zero_shard)
-        } else {
-            layout.zero_stage.number().to_string()
-        };
-        rows.add_row([
-            (index + 1).to_string(),
-            layout.to_string(),
-            layout.schedule.to_string(),
-            zero,
-            format!("{}x{}", layout.num_micro_batches, layout.micro_batch_size),
-            layout.recompute.to_string(),
-            format!("{:.2}", prediction.step_time_seconds * scale),
-            format!("{:.0}", prediction.tokens_per_second_per_gpu),
-            percent(prediction.mfu),
-            format!("{:.1}", prediction.peak_memory_bytes.as_gib()),
-        ]);
-    }
-    render(&rows)
-}
-
-/// Where the best plan's time goes, in a line.
-fn describe_best(problem: &Problem, best: &Found) -> String {
-    let evaluation = &best.evaluation;
-    let total = evaluation.step_time.get();
-    let mut parts = evaluation.breakdown.parts();
-    parts.sort_by(|a, b| b.1.total_cmp(&a.1));
-    let shares: Vec<String> = parts
-        .iter()
-        .filter(|(_, seconds)| seconds / total >= 0.005)
-        .map(|(name, seconds)| format!("{name} {:.0} %", seconds / total * 100.0))
-        .collect();
-    let memory = evaluation.memory.total();
-    format!(
-        "\ntime:   {}\nmemory: {} of {} on stage {}\n",
-        shares.join("; "),
-        memory,
-        problem.hardware.memory,
-        evaluation.fullest_stage,
-    )
-}
-
-fn describe_misfit(input: &Input, outcome: &Outcome, least: Option<u32>) -> String {
-    let mut text = "no layout fits:\n".to_owned();
-    for (reason, number) in &outcome.rejected {
-        let _ = writeln!(text, "  {:>9} {reason}", thousands(*number));
-    }
-    let memory = input.problem.hardware.memory;
-    if let Some(closest) = &outcome.closest {
-        let layout = &closest.layout;
-        let _ = writeln!(
-            text,
-            "closest: {layout}, {}, ZeRO {}, micro-batch {}, recompute {}: needs {} of {memory}, {} \
-             too much",
-            layout.schedule,
-            layout.zero_stage.number(),
-            layout.micro_batch_size,
-            layout.recompute,
-            closest.evaluation.memory.total(),
-            closest.excess(memory),
-        );
-        for (name, bytes) in closest.evaluation.memory.lines() {
-            if bytes.get() > 0 {
-                let _ = writeln!(text, "  {:>12}  {name}", bytes.to_string());
-            }
-        }
-    }
-    match least {
-        Some(gpus) => {
-            let _ = writeln!(text, "least: {gpus} GPUs would do");
-        }
-        None => text.push_str("hint: a shorter sequence, a smaller batch or a larger GPU may do\n"),
-    }
-    text
 }

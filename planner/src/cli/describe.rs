@@ -1,0 +1,221 @@
+//! What `search` and `evaluate` say to people.
+
+use std::fmt::Write as _;
+
+use ir::units::Seconds;
+use planner::planning::prediction;
+use planner::problem::Problem;
+use planner::report::Answered;
+use planner::search::{Found, Outcome};
+
+use super::args::ProblemArgs;
+use super::search::{Input, command};
+use super::tables::{count, percent, render, table, thousands};
+
+/// What `search` or `evaluate` says.
+pub(crate) fn describe(input: &Input, args: &ProblemArgs, answer: &Answered) -> String {
+    let Answered { outcome, elapsed, least_gpus, named, best } = answer;
+    let mut text = describe_problem(input, args);
+    match outcome.plans.as_slice() {
+        [] => {
+            if *named {
+                let closest: Vec<Found> = outcome.closest.iter().cloned().collect();
+                text.push_str(&plan_table(&input.problem, &closest));
+                text.push('\n');
+            }
+            text.push_str(&describe_misfit(input, outcome, *least_gpus));
+        }
+        plans => {
+            text.push_str(&plan_table(&input.problem, plans));
+            text.push_str(&describe_best(&input.problem, &plans[0]));
+        }
+    }
+    if let (Some(best), Some(found)) = (best, outcome.plans.first().or(outcome.closest.as_ref())) {
+        text.push_str(&describe_loss(best, found));
+    }
+    if !*named {
+        let _ = writeln!(
+            text,
+            "\n{} layouts: {} evaluated, {} left out by bounds, in {:.0} ms; the best within the model",
+            thousands(outcome.candidates),
+            thousands(outcome.evaluated),
+            thousands(outcome.pruned),
+            elapsed.as_secs_f64() * 1e3,
+        );
+    }
+    match (&args.output, outcome.plans.is_empty()) {
+        (Some(path), false) => {
+            let _ = writeln!(text, "wrote {0}; see `planner explain {0}`", path.display());
+        }
+        _ => {
+            let _ = writeln!(text, "again: {}", command());
+        }
+    }
+    text
+}
+
+fn describe_problem(input: &Input, args: &ProblemArgs) -> String {
+    let Input { file, cluster, problem, choices, .. } = input;
+    let training = &problem.training;
+    let parameters = problem.parameters();
+    let active = if parameters.active < parameters.total - parameters.embedding {
+        format!(", {} active", count(parameters.active as f64))
+    } else {
+        String::new()
+    };
+    let chosen = |open: bool| if open { " (default)" } else { "" };
+    let tokens = if problem.limits.has_sequence {
+        format!(
+            "sequence {}{}, batch {}{} = {} tokens",
+            training.sequence_length,
+            chosen(choices.sequence_length.is_none()),
+            training.global_batch_size,
+            chosen(choices.global_batch_size.is_none()),
+            count((training.sequence_length * training.global_batch_size) as f64),
+        )
+    } else {
+        format!(
+            "batch {}{}",
+            training.global_batch_size,
+            chosen(choices.global_batch_size.is_none())
+        )
+    };
+    format!(
+        "{}: {} parameters{active}\n{} x {}, cluster {}\n{tokens}; {}{}, {:?}{}\n\n",
+        file.model.name,
+        count(parameters.total as f64),
+        args.gpus,
+        cluster.gpu.name,
+        cluster.name,
+        training.precision,
+        chosen(choices.precision.is_none()),
+        training.optimizer,
+        chosen(choices.optimizer.is_none()),
+    )
+}
+
+fn plan_table(problem: &Problem, plans: &[Found]) -> String {
+    let rate = if problem.limits.has_sequence { "tok/s/GPU" } else { "samples/s/GPU" };
+    let fastest = plans.first().map_or(0.0, |found| found.evaluation.step_time.get());
+    let (step, scale) = match fastest {
+        t if t >= 1.0 => ("step s", 1.0),
+        t if t >= 1e-3 => ("step ms", 1e3),
+        _ => ("step us", 1e6),
+    };
+    let headings =
+        ["", "layout", "schedule", "ZeRO", "micro", "recompute", step, rate, "MFU", "GiB"];
+    let mut rows = table(&headings, &["layout", "schedule", "recompute"]);
+    for (index, found) in plans.iter().enumerate() {
+        let layout = &found.layout;
+        let prediction = prediction(problem, found);
+        let shards = layout.context_parallel * layout.data_parallel;
+        let zero = if layout.zero_shard < shards {
+            format!("{}/{}", layout.zero_stage.number(), layout.zero_shard)
+        } else {
+            layout.zero_stage.number().to_string()
+        };
+        rows.add_row([
+            (index + 1).to_string(),
+            layout.to_string(),
+            layout.schedule.to_string(),
+            zero,
+            format!("{}x{}", layout.num_micro_batches, layout.micro_batch_size),
+            layout.recompute.to_string(),
+            format!("{:.2}", prediction.step_time_seconds * scale),
+            format!("{:.0}", prediction.tokens_per_second_per_gpu),
+            percent(prediction.mfu),
+            format!("{:.1}", prediction.peak_memory_bytes.as_gib()),
+        ]);
+    }
+    render(&rows)
+}
+
+/// Where the best plan's time goes, in a line.
+fn describe_best(problem: &Problem, best: &Found) -> String {
+    let evaluation = &best.evaluation;
+    let total = evaluation.step_time.get();
+    let mut parts = evaluation.breakdown.parts();
+    parts.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let shares: Vec<String> = parts
+        .iter()
+        .filter(|(_, seconds)| seconds / total >= 0.005)
+        .map(|(name, seconds)| format!("{name} {:.0} %", seconds / total * 100.0))
+        .collect();
+    let memory = evaluation.memory.total();
+    format!(
+        "\ntime:   {}\nmemory: {} of {} on stage {}\n",
+        shares.join("; "),
+        memory,
+        problem.hardware.memory,
+        evaluation.fullest_stage,
+    )
+}
+
+/// What a named layout loses against the best, and on what.
+fn describe_loss(best: &Found, named: &Found) -> String {
+    let (best_time, time) = (best.evaluation.step_time, named.evaluation.step_time);
+    if best.layout == named.layout {
+        return "no layout is faster\n".to_owned();
+    }
+    let best_parts = best.evaluation.breakdown.parts();
+    let mut parts: Vec<(&str, f64)> = named
+        .evaluation
+        .breakdown
+        .parts()
+        .into_iter()
+        .zip(best_parts)
+        .map(|((name, own), (_, theirs))| (name, own - theirs))
+        .collect();
+    parts.sort_by(|a, b| b.1.abs().total_cmp(&a.1.abs()));
+    let parts: Vec<String> = parts
+        .iter()
+        .take(3)
+        .filter(|(_, seconds)| seconds.abs() / time.get() >= 0.001)
+        .map(|(name, seconds)| {
+            let sign = if *seconds < 0.0 { '-' } else { '+' };
+            format!("{name} {sign}{}", Seconds::new(seconds.abs()))
+        })
+        .collect();
+    format!(
+        "the best layout takes {best_time}: {}, {}, ZeRO {}; this one {:.1} % more ({})\n",
+        best.layout,
+        best.layout.schedule,
+        best.layout.zero_stage.number(),
+        (time / best_time - 1.0) * 100.0,
+        parts.join(", "),
+    )
+}
+
+fn describe_misfit(input: &Input, outcome: &Outcome, least: Option<u32>) -> String {
+    let mut text = "no layout fits:\n".to_owned();
+    for (reason, number) in &outcome.rejected {
+        let _ = writeln!(text, "  {:>9} {reason}", thousands(*number));
+    }
+    let memory = input.problem.hardware.memory;
+    if let Some(closest) = &outcome.closest {
+        let layout = &closest.layout;
+        let _ = writeln!(
+            text,
+            "closest: {layout}, {}, ZeRO {}, micro-batch {}, recompute {}: needs {} of {memory}, {} \
+             too much",
+            layout.schedule,
+            layout.zero_stage.number(),
+            layout.micro_batch_size,
+            layout.recompute,
+            closest.evaluation.memory.total(),
+            closest.excess(memory),
+        );
+        for (name, bytes) in closest.evaluation.memory.lines() {
+            if bytes.get() > 0 {
+                let _ = writeln!(text, "  {:>12}  {name}", bytes.to_string());
+            }
+        }
+    }
+    match least {
+        Some(gpus) => {
+            let _ = writeln!(text, "least: {gpus} GPUs would do");
+        }
+        None => text.push_str("hint: a shorter sequence, a smaller batch or a larger GPU may do\n"),
+    }
+    text
+}

@@ -134,6 +134,12 @@ impl BlockCost {
         }
     }
 
+    /// The same block where no policy recomputes it.
+    pub fn never_recomputed(self) -> Self {
+        let [saved, ..] = self.saved;
+        Self { recompute: [PassTime::default(); 3], saved: [saved; 3], ..self }
+    }
+
     /// Time of a whole backward under a policy.
     pub fn backward(&self, recompute: Recompute) -> PassTime {
         self.input_grad + self.weight_grad + self.recompute[recompute as usize]
@@ -217,7 +223,12 @@ impl Coster<'_> {
                     OpKind::Linear { .. } | OpKind::GroupedLinear { .. } => *precision,
                     _ => precision.activation(),
                 };
-                device.matmul_timing(format, MatmulShape { batch, m, n, k })
+                let shape = MatmulShape { batch, m, n, k };
+                let mut timing = device.matmul_timing(format, shape);
+                if work.pass == Pass::WeightGrad && self.hardware.fp32_gradients {
+                    timing.time = device.weight_gradient(format, shape);
+                }
+                timing
             }
             Kernel::Attention(shape) => self.attention(shape, work.pass),
             Kernel::Memory => {

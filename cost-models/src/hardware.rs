@@ -16,6 +16,8 @@ pub struct Hardware {
     pub network: Network,
     /// The precision of linear layers.
     pub precision: Precision,
+    /// Whether gradients of parameters are accumulated in fp32.
+    pub fp32_gradients: bool,
     /// The rate of that precision by the data sheet.
     pub peak: FlopsPerSecond,
     /// What fits on a GPU.
@@ -26,11 +28,12 @@ pub struct Hardware {
 
 impl Hardware {
     /// The GPUs and links of `cluster`; `None` if they do not have `precision`.
-    pub fn new(cluster: &Cluster, precision: Precision) -> Option<Self> {
+    pub fn new(cluster: &Cluster, precision: Precision, fp32_gradients: bool) -> Option<Self> {
         Some(Self {
             device: Device::new(&cluster.gpu),
             network: Network::new(cluster),
             precision,
+            fp32_gradients,
             peak: *cluster.gpu.peak.get(&precision)?,
             memory: cluster.gpu.memory,
             domain: cluster.levels.first().and_then(|level| level.ranks).unwrap_or(u32::MAX),

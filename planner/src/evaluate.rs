@@ -261,9 +261,8 @@ impl<'a> Evaluator<'a> {
         let states = ModelStates::new(stage.dense, zero, zero_shard.into(), self.bytes)
             + ModelStates::new(stage.expert, zero, self.expert_shards().into(), self.bytes);
         let gathered = if zero == ZeroStage::Parameters {
-            let (dense, expert) = stage.largest_block;
             let gather = GATHERED_BLOCKS * self.bytes.parameter + self.bytes.gradient;
-            Bytes::new((dense + expert) * gather)
+            Bytes::new(stage.largest_block * gather)
         } else {
             Bytes::ZERO
         };

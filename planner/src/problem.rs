@@ -3,7 +3,7 @@
 use cost_models::block::{BlockCost, Groups};
 use cost_models::{Group, Hardware};
 use ir::cluster::{Cluster, Precision};
-use ir::graph::{Graph, ParameterCounts, Recompute, Setting, Sharding, Sizes};
+use ir::graph::{ClassId, Graph, ParameterCounts, Recompute, Setting, Sharding, Sizes};
 use ir::layout::{LayoutSpec, Limits, Mesh, MeshAxis};
 use ir::plan::Training;
 use ir::units::Flops;
@@ -94,14 +94,15 @@ impl Problem {
             let blocks = graph.num_blocks();
             return Err(ProblemError::TooManyBlocks { blocks, most: MOST_BLOCKS });
         }
-        let hardware = Hardware::new(cluster, training.precision).ok_or_else(|| {
-            let known: Vec<&str> = cluster.gpu.peak.keys().map(|p| p.name()).collect();
-            ProblemError::Precision {
-                gpu: cluster.gpu.name.clone(),
-                precision: training.precision,
-                known: known.join(", "),
-            }
-        })?;
+        let hardware = Hardware::new(cluster, training.precision, training.fp32_gradients)
+            .ok_or_else(|| {
+                let known: Vec<&str> = cluster.gpu.peak.keys().map(|p| p.name()).collect();
+                ProblemError::Precision {
+                    gpu: cluster.gpu.name.clone(),
+                    precision: training.precision,
+                    known: known.join(", "),
+                }
+            })?;
         let Training { global_batch_size, sequence_length, .. } = training;
         let limits = Limits::new(&graph, num_gpus, global_batch_size, sequence_length);
         let sequence = graph.forward_flops(sequence_length).full;
@@ -112,6 +113,15 @@ impl Problem {
     /// Parameters of the model.
     pub fn parameters(&self) -> ParameterCounts {
         self.graph.parameter_counts()
+    }
+
+    /// Whether blocks of a class stand first or last. Those are never recomputed, as frameworks
+    /// recompute layers only: the embedding keeps nothing but tokens, and the backward of head and
+    /// loss follows their forward at once.
+    fn is_end(&self, class: ClassId) -> bool {
+        let chain = self.graph.chain();
+        chain.first().is_some_and(|run| run.class == class && run.count == 1)
+            || chain.last().is_some_and(|run| run.class == class && run.count == 1)
     }
 
     /// The circumstances in which blocks of class `class` work.
@@ -201,7 +211,8 @@ impl Shape {
             .classes()
             .map(|(class, block)| {
                 let setting = problem.setting(&key, class.0);
-                BlockCost::new(block, &setting, &groups, &problem.hardware)
+                let cost = BlockCost::new(block, &setting, &groups, &problem.hardware);
+                if problem.is_end(class) { cost.never_recomputed() } else { cost }
             })
             .collect();
         let prefix = Recompute::ALL.map(|recompute| {

@@ -42,8 +42,8 @@ pub struct Holdings {
     pub tied: u64,
     /// Among `dense`, those whose gradients are summands over tensor-parallel ranks.
     pub partial_gradients: u64,
-    /// Parameters of the largest block: dense and expert.
-    pub largest_block: (u64, u64),
+    /// Parameters of the largest block.
+    pub largest_block: u64,
     /// Kept for backward of a micro-batch, the chain's last block left out.
     pub saved: Bytes,
     /// Kept by the chain's last block, if it is here.
@@ -99,7 +99,7 @@ impl Holdings {
             self.dense += parameters.dense * u64::from(count);
             self.expert += parameters.expert * u64::from(count);
             self.partial_gradients += parameters.partial_gradients * u64::from(count);
-            self.largest_block = self.largest_block.max((parameters.dense, parameters.expert));
+            self.largest_block = self.largest_block.max(parameters.dense + parameters.expert);
             let saved = cost.saved[recompute as usize];
             let is_last = range.end == chain.num_blocks() && class == chain.last_class();
             self.saved += saved * u64::from(count - u32::from(is_last));

@@ -9,29 +9,29 @@ use crate::schedule::ScheduleKind;
 /// A layout of which only some parts are named; the search fills in the rest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PartialLayout {
-    /// See [`LayoutSpec::tensor_parallel`].
+    /// See [`super::LayoutSpec::tensor_parallel`].
     pub tensor_parallel: Option<u32>,
-    /// See [`LayoutSpec::sequence_parallel`].
+    /// See [`super::LayoutSpec::sequence_parallel`].
     pub sequence_parallel: Option<bool>,
-    /// See [`LayoutSpec::context_parallel`].
+    /// See [`super::LayoutSpec::context_parallel`].
     pub context_parallel: Option<u32>,
-    /// See [`LayoutSpec::expert_parallel`].
+    /// See [`super::LayoutSpec::expert_parallel`].
     pub expert_parallel: Option<u32>,
-    /// See [`LayoutSpec::pipeline_parallel`].
+    /// See [`super::LayoutSpec::pipeline_parallel`].
     pub pipeline_parallel: Option<u32>,
-    /// See [`LayoutSpec::virtual_stages`].
+    /// See [`super::LayoutSpec::virtual_stages`].
     pub virtual_stages: Option<u32>,
-    /// See [`LayoutSpec::data_parallel`].
+    /// See [`super::LayoutSpec::data_parallel`].
     pub data_parallel: Option<u32>,
-    /// See [`LayoutSpec::zero_shard`].
+    /// See [`super::LayoutSpec::zero_shard`].
     pub zero_shard: Option<u32>,
-    /// See [`LayoutSpec::zero_stage`].
+    /// See [`super::LayoutSpec::zero_stage`].
     pub zero_stage: Option<ZeroStage>,
-    /// See [`LayoutSpec::micro_batch_size`].
+    /// See [`super::LayoutSpec::micro_batch_size`].
     pub micro_batch_size: Option<u32>,
-    /// See [`LayoutSpec::recompute`].
+    /// See [`super::LayoutSpec::recompute`].
     pub recompute: Option<Recompute>,
-    /// See [`LayoutSpec::schedule`].
+    /// See [`super::LayoutSpec::schedule`].
     pub schedule: Option<ScheduleKind>,
 }
 
@@ -62,8 +62,7 @@ pub enum ParseLayoutError {
 impl FromStr for PartialLayout {
     type Err = ParseLayoutError;
 
-    /// Reads `tp8-sp-cp2-pp4-vpp2-dp2`; what is not named stays open, but for context, expert and
-    /// virtual-stage degrees, which are 1 where only others are named.
+    /// Reads `tp8-sp-cp2-pp4-vpp2-dp2`; what is not named stays open.
     fn from_str(text: &str) -> Result<Self, ParseLayoutError> {
         let mut layout = Self::default();
         for part in text.split('-') {

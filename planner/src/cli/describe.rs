@@ -36,11 +36,12 @@ pub(crate) fn describe(input: &Input, args: &ProblemArgs, answer: &Answered) -> 
     if !*named {
         let _ = writeln!(
             text,
-            "\n{} layouts: {} evaluated, {} left out by bounds, in {:.0} ms; the best within the model",
+            "\n{} layouts: {} evaluated, {} left out by bounds, in {:.0} ms{}",
             thousands(outcome.candidates),
             thousands(outcome.evaluated),
             thousands(outcome.pruned),
             elapsed.as_secs_f64() * 1e3,
+            if outcome.plans.is_empty() { "" } else { "; the best within the model" },
         );
     }
     match (&args.output, outcome.plans.is_empty()) {

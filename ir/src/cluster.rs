@@ -243,8 +243,8 @@ pub enum ClusterError {
     },
 }
 
-const POSITIVE: &str = "a positive, finite number, such as 4.5e11";
-const NOT_NEGATIVE: &str = "zero or a positive, finite number, such as 5e-6";
+const POSITIVE: &str = "from 1 to 1e30, such as 4.5e11";
+const NOT_NEGATIVE: &str = "from 0 to 3600 seconds, such as 5e-6";
 const COUNT: &str = "at least 1, such as 8";
 
 impl Cluster {
@@ -324,11 +324,11 @@ fn check_levels(levels: &[NetworkLevel]) -> Result<(), ClusterError> {
             level.bandwidth.get(),
         )?;
         let latency = level.latency.get();
-        if !(latency.is_finite() && latency >= 0.0) {
+        if !(0.0..=3600.0).contains(&latency) {
             let field = format!("levels[{index}].latency_seconds");
             return Err(ClusterError::Unusable {
                 field,
-                value: latency.to_string(),
+                value: written(latency),
                 works: NOT_NEGATIVE,
             });
         }
@@ -353,14 +353,19 @@ fn check_levels(levels: &[NetworkLevel]) -> Result<(), ClusterError> {
 }
 
 fn check_positive(field: &str, value: f64) -> Result<(), ClusterError> {
-    if value.is_finite() && value > 0.0 {
+    if (1.0..=1e30).contains(&value) {
         return Ok(());
     }
-    Err(ClusterError::Unusable {
-        field: field.to_owned(),
-        value: value.to_string(),
-        works: POSITIVE,
-    })
+    Err(ClusterError::Unusable { field: field.to_owned(), value: written(value), works: POSITIVE })
+}
+
+/// A number as a person would write it: 1e300 without its zeros.
+fn written(value: f64) -> String {
+    if value == 0.0 || (1e-6..1e15).contains(&value.abs()) {
+        value.to_string()
+    } else {
+        format!("{value:e}")
+    }
 }
 
 fn check_count(field: &str, value: u32) -> Result<(), ClusterError> {

@@ -4,10 +4,11 @@ use ir::graph::GraphError;
 use ir::layout::{Layout, LayoutError};
 use ir::model::{Model, ModelError};
 use ir::plan::{PLAN_VERSION, Plan};
+use ir::units::Seconds;
 
 use crate::planning::training_graph;
 use crate::problem::{Problem, ProblemError};
-use crate::search::{Found, evaluate_stages};
+use crate::search::{Found, evaluate_stages, model_flops_utilization, tokens_per_second_per_gpu};
 
 /// Why a text is not a plan that can be used.
 #[derive(Debug, thiserror::Error)]
@@ -145,6 +146,22 @@ fn check_sums(plan: &Plan, problem: &Problem) -> Result<(), PlanError> {
             "`step_time_seconds` {}, but its breakdown adds up to {time}",
             prediction.step_time_seconds
         ));
+    }
+    let step = Seconds::new(prediction.step_time_seconds);
+    for (name, stated, follows) in [
+        (
+            "tokens_per_second_per_gpu",
+            prediction.tokens_per_second_per_gpu,
+            tokens_per_second_per_gpu(problem, step),
+        ),
+        ("mfu", prediction.mfu, model_flops_utilization(problem, step)),
+    ] {
+        let agrees = (stated / follows - 1.0).abs() <= ROUNDING;
+        if !agrees {
+            return contradiction(format!(
+                "`{name}` {stated}, but {follows} follows from `step_time_seconds`"
+            ));
+        }
     }
     let memory = prediction.memory.total();
     if memory != prediction.peak_memory_bytes {

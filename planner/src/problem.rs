@@ -3,7 +3,7 @@
 use cost_models::block::{BlockCost, Groups};
 use cost_models::{Group, Hardware};
 use ir::cluster::{Cluster, Precision};
-use ir::graph::{ClassId, Graph, ParameterCounts, Recompute, Setting, Sharding, Sizes};
+use ir::graph::{ClassId, Extent, Graph, ParameterCounts, Recompute, Setting, Sharding, Sizes};
 use ir::layout::{LayoutSpec, Limits, Mesh, MeshAxis};
 use ir::plan::Training;
 use ir::units::Flops;
@@ -24,7 +24,7 @@ pub struct Problem {
 }
 
 /// Why there is no problem to search.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProblemError {
     /// Precision that the GPU does not have.
@@ -47,6 +47,17 @@ pub enum ProblemError {
         /// The most.
         most: u64,
     },
+    /// Tensors larger than can be counted.
+    #[error(
+        "a tensor of `{op}` has up to {elements:.1e} elements in a step, more than 2^60\nhint: a \
+         shorter sequence or a smaller batch"
+    )]
+    TensorTooLarge {
+        /// The operator that puts it out.
+        op: String,
+        /// Its elements for the whole batch.
+        elements: f64,
+    },
     /// More blocks than the search can partition.
     #[error("the model has {blocks} blocks in its chain; at most {most} can be partitioned")]
     TooManyBlocks {
@@ -65,6 +76,9 @@ pub const LONGEST_SEQUENCE: u64 = 1 << 28;
 
 /// The most sequences in a step.
 pub const LARGEST_BATCH: u64 = 1 << 28;
+
+/// The most elements of a tensor, so that its bytes are counted in 64 bits.
+const MOST_ELEMENTS: f64 = (1u64 << 60) as f64;
 
 /// The longest chain of blocks: its partition takes time quadratic in its length.
 pub const MOST_BLOCKS: usize = 4096;
@@ -94,6 +108,7 @@ impl Problem {
             let blocks = graph.num_blocks();
             return Err(ProblemError::TooManyBlocks { blocks, most: MOST_BLOCKS });
         }
+        check_tensors(&graph, &training)?;
         let hardware = Hardware::new(cluster, training.precision, training.fp32_gradients)
             .ok_or_else(|| {
                 let known: Vec<&str> = cluster.gpu.peak.keys().map(|p| p.name()).collect();
@@ -136,6 +151,22 @@ impl Problem {
             takes_data: class == 0 && self.graph.chain()[0].count == 1,
         }
     }
+}
+
+/// Whether every tensor of a step can be counted. In floating point, which does not overflow.
+fn check_tensors(graph: &Graph, training: &Training) -> Result<(), ProblemError> {
+    for node in graph.classes().flat_map(|(_, block)| block.nodes()) {
+        let extents = node.op.output.dims.iter().map(|dim| match dim.extent {
+            Extent::Fixed(size) => size as f64,
+            Extent::Batch => training.global_batch_size as f64,
+            Extent::Sequence => training.sequence_length as f64,
+        });
+        let elements: f64 = extents.product();
+        if elements > MOST_ELEMENTS {
+            return Err(ProblemError::TensorTooLarge { op: node.op.name.clone(), elements });
+        }
+    }
+    Ok(())
 }
 
 /// How operators are sharded, and how much each takes at a time: all that the cost of a block depends

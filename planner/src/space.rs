@@ -5,7 +5,7 @@ use std::fmt;
 
 use cost_models::Group;
 use ir::graph::Recompute;
-use ir::layout::{LayoutError, Mesh, MeshAxis, PartialLayout, ZeroStage};
+use ir::layout::{LayoutError, Mesh, MeshAxis, PartialLayout, ZeroStage, largest_divisor};
 use ir::schedule::ScheduleKind;
 use serde::Serialize;
 
@@ -79,6 +79,10 @@ impl Space {
     /// Enumerates the families.
     pub fn new(problem: &Problem, fixed: &PartialLayout) -> Self {
         let mut space = Self::default();
+        if let Err(error) = fixed.check() {
+            space.last_error = Some(error);
+            return space;
+        }
         let gpus = problem.limits.num_gpus;
         for tensor in chosen(fixed.tensor_parallel, divisors(gpus)) {
             if let Err(error) = problem.limits.check_tensor(tensor.into()) {
@@ -115,13 +119,13 @@ impl Space {
             }
             let Some(rest) = quotient(rest, context) else { continue };
             for pipeline in chosen(fixed.pipeline_parallel, divisors(rest)) {
+                let Some(data) = quotient(rest, pipeline) else { continue };
+                if fixed.data_parallel.is_some_and(|fixed| fixed != data) {
+                    continue;
+                }
                 if u64::from(pipeline) > limits.num_blocks {
                     let (stages, blocks) = (pipeline.into(), limits.num_blocks);
                     self.reject(Rejection::Stages, LayoutError::TooManyStages { stages, blocks });
-                    continue;
-                }
-                let Some(data) = quotient(rest, pipeline) else { continue };
-                if fixed.data_parallel.is_some_and(|fixed| fixed != data) {
                     continue;
                 }
                 self.add_data(problem, fixed, [tensor, context, pipeline, data], sequence);
@@ -214,7 +218,7 @@ impl Family {
         schedules
     }
 
-    /// Why the family cannot run the schedule and chunks that are fixed, if it cannot.
+    /// Why the family cannot run the schedule, chunks and shards that are fixed, if it cannot.
     pub fn schedule_error(&self, problem: &Problem, fixed: &PartialLayout) -> Option<LayoutError> {
         let schedule = fixed.schedule.unwrap_or(match fixed.virtual_stages {
             Some(2..) => ScheduleKind::Interleaved,
@@ -222,7 +226,18 @@ impl Family {
         });
         let chunks = fixed.virtual_stages.unwrap_or(if schedule.is_interleaved() { 2 } else { 1 });
         let numbers = [self.pipeline_parallel, chunks, self.num_micro_batches].map(u64::from);
-        problem.limits.check_schedule(schedule, numbers).err()
+        let schedule = problem.limits.check_schedule(schedule, numbers).err();
+        let replicas = u64::from(self.shape.context_parallel * self.data_parallel);
+        schedule.or_else(|| {
+            let degree = u64::from(fixed.zero_shard?);
+            (!replicas.is_multiple_of(degree)).then(|| LayoutError::NotDivisible {
+                what: "context x data parallel ranks",
+                size: replicas,
+                by: "zero_shard",
+                degree,
+                works: largest_divisor(replicas, degree),
+            })
+        })
     }
 
     /// Ways to shard model states: not at all, over all replicas, or over those of a network domain

@@ -1,6 +1,8 @@
 //! What the crate promises, seen from outside.
 
+mod blocks;
 mod clusters;
 mod collectives;
 mod kernels;
 mod measured;
+mod zero_table;

@@ -44,7 +44,7 @@ fn an_error_names_field_value_and_what_would_work() {
         (
             "/levels/1/bandwidth_bytes_per_second",
             json!(-1.0),
-            "`levels[1].bandwidth_bytes_per_second` is -1, but must be a positive, finite number, such as 4.5e11",
+            "`levels[1].bandwidth_bytes_per_second` is -1, but must be from 1 to 1e30, such as 4.5e11",
         ),
         (
             "/gpu/peak_flops_per_second",

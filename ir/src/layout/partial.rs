@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use super::ZeroStage;
+use super::{LayoutError, ZeroStage};
 use crate::graph::Recompute;
 use crate::schedule::ScheduleKind;
 
@@ -33,6 +33,30 @@ pub struct PartialLayout {
     pub recompute: Option<Recompute>,
     /// See [`super::LayoutSpec::schedule`].
     pub schedule: Option<ScheduleKind>,
+}
+
+impl PartialLayout {
+    /// Whether all that is named can be: no degree is zero.
+    ///
+    /// # Errors
+    ///
+    /// The first that is.
+    pub fn check(&self) -> Result<(), LayoutError> {
+        let degrees = [
+            ("tensor_parallel", self.tensor_parallel),
+            ("context_parallel", self.context_parallel),
+            ("expert_parallel", self.expert_parallel),
+            ("pipeline_parallel", self.pipeline_parallel),
+            ("virtual_stages", self.virtual_stages),
+            ("data_parallel", self.data_parallel),
+            ("zero_shard", self.zero_shard),
+            ("micro_batch_size", self.micro_batch_size),
+        ];
+        match degrees.into_iter().find(|(_, degree)| *degree == Some(0)) {
+            Some((name, _)) => Err(LayoutError::Zero { name }),
+            None => Ok(()),
+        }
+    }
 }
 
 /// A layout that cannot be read.

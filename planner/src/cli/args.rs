@@ -51,16 +51,16 @@ pub(crate) struct ProblemArgs {
     #[arg(value_name = "MODEL")]
     pub(crate) model: PathBuf,
     /// Number of GPUs.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
     pub(crate) gpus: u32,
     /// A preset (see `planner list clusters`) or a cluster file.
     #[arg(long, value_name = "NAME|FILE", default_value = "h100")]
     pub(crate) cluster: String,
     /// Sequences in a step, over all replicas [default: by the number of GPUs].
-    #[arg(long, value_name = "B")]
+    #[arg(long, value_name = "B", value_parser = parse_count::<u64>, allow_negative_numbers = true)]
     pub(crate) global_batch_size: Option<u64>,
     /// Tokens in a sequence [default: what the model was made for, at most 8192].
-    #[arg(long, value_name = "S")]
+    #[arg(long, value_name = "S", value_parser = parse_count::<u64>, allow_negative_numbers = true)]
     pub(crate) seq_len: Option<u64>,
     /// Precision of linear layers [default: bf16].
     #[arg(long, value_name = "fp32|fp16|bf16|fp8")]
@@ -93,34 +93,34 @@ pub(crate) struct ProblemArgs {
 #[command(next_help_heading = "Layout")]
 pub(crate) struct LayoutArgs {
     /// Tensor-parallel degree (tensor slicing).
-    #[arg(long, value_name = "T")]
+    #[arg(long, value_name = "T", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
     tp: Option<u32>,
     /// Whether tensor-parallel ranks share the sequence too.
     #[arg(long, value_name = "true|false")]
     sequence_parallel: Option<bool>,
     /// Context-parallel degree.
-    #[arg(long, value_name = "C")]
+    #[arg(long, value_name = "C", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
     cp: Option<u32>,
     /// Expert-parallel degree.
-    #[arg(long, value_name = "E")]
+    #[arg(long, value_name = "E", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
     ep: Option<u32>,
     /// Pipeline-parallel degree.
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
     pp: Option<u32>,
     /// Chunks of layers on each pipeline rank.
-    #[arg(long, visible_alias = "vpp", value_name = "V")]
+    #[arg(long, visible_alias = "vpp", value_name = "V", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
     virtual_stages: Option<u32>,
     /// Data-parallel degree, shards included.
-    #[arg(long, value_name = "D")]
+    #[arg(long, value_name = "D", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
     dp: Option<u32>,
     /// ZeRO stage: 0, 1, 2 or 3 (3 is FSDP).
-    #[arg(long, value_name = "0..3", value_parser = parse_zero)]
+    #[arg(long, value_name = "0..3", value_parser = parse_zero, allow_negative_numbers = true)]
     zero: Option<ZeroStage>,
     /// Ranks over which ZeRO shards; fewer than all replicas is hybrid sharding (HSDP).
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
     zero_shard: Option<u32>,
     /// Sequences of a replica in a micro-batch.
-    #[arg(long, value_name = "B")]
+    #[arg(long, value_name = "B", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
     micro_batch_size: Option<u32>,
     /// Activations to compute again (gradient checkpointing): none, selective or full.
     #[arg(long, value_name = "POLICY", value_parser = parse_recompute)]
@@ -208,7 +208,7 @@ pub(crate) struct InspectArgs {
     #[arg(value_name = "MODEL")]
     pub(crate) model: PathBuf,
     /// Tokens in a sequence [default: what the model was made for, at most 8192].
-    #[arg(long, value_name = "S")]
+    #[arg(long, value_name = "S", value_parser = parse_count::<u64>, allow_negative_numbers = true)]
     pub(crate) seq_len: Option<u64>,
     /// Count the multi-token prediction modules too, where the model has them.
     #[arg(long)]
@@ -236,6 +236,14 @@ pub(crate) enum Listed {
     Models,
     /// Pipeline schedules.
     Schedules,
+}
+
+/// A number of things, of which there is at least one.
+fn parse_count<T: std::str::FromStr>(text: &str) -> Result<T, String> {
+    if text.chars().all(|c| c == '0') {
+        return Err("must be at least 1".to_owned());
+    }
+    text.parse().map_err(|_| "must be a whole number, at least 1 and not too large".to_owned())
 }
 
 fn parse_zero(text: &str) -> Result<ZeroStage, String> {

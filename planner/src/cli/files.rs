@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use cost_models::clusters;
 use ir::cluster::Cluster;
 use ir::model::Model;
@@ -32,8 +32,10 @@ pub(crate) struct ModelFile {
 pub(crate) fn read_model(path: &Path) -> anyhow::Result<ModelFile> {
     let path = if path.is_dir() { path.join("config.json") } else { path.to_owned() };
     let text = read_text(&path)?;
-    let model = Model::from_json(&text, &name_of(&path))
-        .with_context(|| format!("`{}`", path.display()))?;
+    let model = Model::from_json(&text, &name_of(&path)).map_err(|error| {
+        let hint = error.hint().map_or(String::new(), |hint| format!("\nhint: {hint}"));
+        anyhow!("`{}`: {:#}{hint}", path.display(), anyhow::Error::new(error))
+    })?;
     Ok(ModelFile { model, text })
 }
 
@@ -64,17 +66,35 @@ pub(crate) fn read_cluster(name: &str) -> anyhow::Result<Cluster> {
     Cluster::from_json(&text).with_context(|| format!("`{}`", path.display()))
 }
 
-/// Writes a file whole or not at all: beside its place first, then renamed.
+/// Writes a file whole or not at all: beside its place first, then renamed. A device or a pipe takes the
+/// text as it comes, as a file in its place would end it.
 pub(crate) fn write_atomically(path: &Path, text: &str) -> anyhow::Result<()> {
     let writing = || format!("writing `{}`", path.display());
+    match std::fs::metadata(path) {
+        Ok(there) if there.is_dir() => {
+            bail!(
+                "writing `{0}`: it is a folder\nhint: name a file, such as `plan.json`, in it",
+                path.display()
+            )
+        }
+        Ok(there) if !there.is_file() => return std::fs::write(path, text).with_context(writing),
+        _ => {}
+    }
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
-    let mut file =
-        tempfile::Builder::new().prefix(".planner-").tempfile_in(folder).with_context(writing)?;
+    if !folder.is_dir() {
+        bail!("writing `{}`: there is no folder `{}`", path.display(), folder.display());
+    }
+    let mut beside = tempfile::Builder::new();
+    beside.prefix(".planner-");
+    // As any other program would create it; the default is to let nobody else read it.
+    #[cfg(unix)]
+    beside.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    let mut file = beside.tempfile_in(folder).with_context(writing)?;
     file.write_all(text.as_bytes()).with_context(writing)?;
     file.as_file().sync_all().with_context(writing)?;
-    file.persist(path).with_context(writing)?;
+    file.persist(path).map_err(|error| error.error).with_context(writing)?;
     Ok(())
 }

@@ -12,7 +12,8 @@ pub(crate) fn no_candidates(
     fixed: &PartialLayout,
     outcome: &Outcome,
 ) -> anyhow::Error {
-    if let Some(error) = wrong_gpu_count(fixed, problem.limits.num_gpus) {
+    let num_gpus = problem.limits.num_gpus;
+    if let Some(error) = fixed.check().err().or_else(|| wrong_gpu_count(fixed, num_gpus)) {
         return anyhow::Error::new(error);
     }
     match &outcome.invalid {

@@ -1,0 +1,198 @@
+//! Laws of what a block costs.
+
+use cost_models::block::{BlockCost, Groups, Term, TermWork, terms};
+use cost_models::clusters::preset;
+use cost_models::{Group, Hardware, Precision};
+use ir::graph::{Block, Graph, Recompute, Setting, Sharding, Sizes};
+use ir::model::{GraphOptions, Model};
+use proptest::prelude::*;
+use proptest::sample::select;
+use serde_json::json;
+
+fn graphs() -> impl Strategy<Value = Graph> {
+    let heads = select(vec![(8u64, 8u64), (16, 8), (32, 8), (64, 8), (96, 96)]);
+    let experts = select(vec![None, None, Some((8u64, 2u64)), Some((64, 6))]);
+    (select(vec!["gpt", "llama"]), heads, select(vec![64u64, 128]), experts).prop_map(
+        |(architecture, (heads, kv_heads), head_dim, experts)| {
+            let mut model = json!({
+                "architecture": architecture,
+                "num_hidden_layers": 2,
+                "hidden_size": heads * head_dim,
+                "num_attention_heads": heads,
+                "num_key_value_heads": kv_heads,
+                "intermediate_size": 4 * heads * head_dim,
+                "vocab_size": 32_000,
+            });
+            if let Some((num_experts, top_k)) = experts {
+                model["num_experts"] = json!(num_experts);
+                model["num_experts_per_tok"] = json!(top_k);
+            }
+            let model = Model::from_json(&model.to_string(), "model").expect("a model");
+            model.graph(GraphOptions::default()).expect("a graph")
+        },
+    )
+}
+
+fn hardware() -> impl Strategy<Value = Hardware> {
+    let of = |(name, precision): (&str, Precision)| {
+        Hardware::new(&preset(name).expect("a preset"), precision, false)
+            .expect("a precision it has")
+    };
+    select(vec![
+        ("h100", Precision::Bf16),
+        ("h100", Precision::Fp8),
+        ("a100", Precision::Bf16),
+        ("b200", Precision::Bf16),
+        ("v100", Precision::Fp16),
+        ("mi300x", Precision::Bf16),
+        ("l4", Precision::Bf16),
+        ("tpu-v5p", Precision::Bf16),
+    ])
+    .prop_map(of)
+}
+
+fn sizes() -> impl Strategy<Value = Sizes> {
+    (1u64..9, select(vec![512u64, 1024, 4096, 8192, 32_768]))
+        .prop_map(|(b, s)| Sizes { micro_batch_size: b, sequence_length: s })
+}
+
+fn shardings() -> impl Strategy<Value = Sharding> {
+    (select(vec![1u64, 2, 4, 8]), any::<bool>(), select(vec![1u64, 2, 4])).prop_map(
+        |(tensor_parallel, sequence, context_parallel)| Sharding {
+            tensor_parallel,
+            sequence_parallel: sequence && tensor_parallel > 1,
+            context_parallel,
+            expert_parallel: 1,
+        },
+    )
+}
+
+fn setting(sizes: Sizes, sharding: Sharding) -> Setting {
+    Setting { sizes, sharding, compute_bytes: 2, takes_data: false }
+}
+
+/// Tensor parallelism within the node, context parallelism next.
+fn groups(sharding: Sharding) -> Groups {
+    let [tensor, context, expert] =
+        [sharding.tensor_parallel, sharding.context_parallel, sharding.expert_parallel]
+            .map(|degree| degree as u32);
+    Groups {
+        tensor: Group { size: tensor, stride: 1 },
+        context: Group { size: context, stride: tensor },
+        expert: Group { size: expert, stride: tensor },
+    }
+}
+
+/// Operations of all passes on one rank.
+fn flops(block: &Block, setting: &Setting) -> f64 {
+    block.work(setting).kernels.iter().map(|kernel| kernel.flops.get()).sum()
+}
+
+fn layer(graph: &Graph) -> &Block {
+    let mut blocks = graph.classes().map(|(_, block)| block);
+    blocks.find(|block| block.name() == "layer").expect("a layer")
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_block_runs_faster_than_the_peak(
+        graph in graphs(), hardware in hardware(), sizes in sizes(), sharding in shardings(),
+    ) {
+        let setting = setting(sizes, sharding);
+        for (_, block) in graph.classes() {
+            let cost = BlockCost::new(block, &setting, &groups(sharding), &hardware);
+            let time = cost.forward.compute + cost.backward(Recompute::None).compute;
+            let least = flops(block, &setting) / hardware.peak.get();
+            prop_assert!(time.get() >= least, "{}: {time}, at the peak {least} s", block.name());
+        }
+    }
+
+    #[test]
+    fn the_terms_of_a_block_add_up(
+        graph in graphs(), hardware in hardware(), sizes in sizes(), sharding in shardings(),
+    ) {
+        let setting = setting(sizes, sharding);
+        for (_, block) in graph.classes() {
+            let cost = BlockCost::new(block, &setting, &groups(sharding), &hardware);
+            let all = (cost.forward.total() + cost.backward(Recompute::None).total()).get();
+            let terms = terms(block, &setting, &groups(sharding), &hardware);
+            let sum: f64 = terms.iter().map(|term| term.time.get()).sum();
+            prop_assert!((sum / all - 1.0).abs() < 1e-9, "{sum} of {all}");
+            // What is exposed of an exchange is a part of it.
+            for Term { op, work, time, .. } in &terms {
+                if let TermWork::Exchange(_, whole) = work {
+                    prop_assert!(time <= whole, "{op}: {time} of {whole}");
+                }
+            }
+        }
+    }
+
+    /// What backward computes again takes time, and is not kept.
+    #[test]
+    fn recompute_trades_time_for_memory(
+        graph in graphs(), hardware in hardware(), sizes in sizes(), sharding in shardings(),
+    ) {
+        let setting = setting(sizes, sharding);
+        for (_, block) in graph.classes() {
+            let cost = BlockCost::new(block, &setting, &groups(sharding), &hardware);
+            let [none, selective, full] =
+                Recompute::ALL.map(|policy| cost.backward(policy).total());
+            prop_assert!(none <= selective && selective <= full, "{none}, {selective}, {full}");
+            prop_assert!(full <= none + cost.forward.total() * (1.0 + 1e-9));
+            let [none, selective, full] = cost.saved;
+            prop_assert!(full <= selective && selective <= none, "{none}, {selective}, {full}");
+        }
+    }
+
+    /// Heads, inner widths and vocabulary are shared out; the router of a mixture is not.
+    #[test]
+    fn tensor_parallelism_shares_the_operations(
+        graph in graphs(), sizes in sizes(), degree in select(vec![2u64, 4, 8]),
+    ) {
+        let whole = setting(sizes, Sharding::NONE);
+        let shard = setting(sizes, Sharding::tensor(degree));
+        let layer = layer(&graph);
+        let (all, share) = (flops(layer, &whole), flops(layer, &shard) * degree as f64);
+        let routers = layer.nodes().any(|node| node.op.name.contains("router"));
+        if routers {
+            prop_assert!(share >= all && share <= all * 1.05, "{share} of {all}");
+        } else {
+            prop_assert!((share / all - 1.0).abs() < 1e-9, "{share} of {all}");
+        }
+    }
+
+    /// Every rank has the parameters that it shards and those that it repeats, no fewer than its
+    /// share; and one rank has all.
+    #[test]
+    fn shards_hold_every_parameter(graph in graphs(), sharding in shardings()) {
+        let sizes = Sizes { micro_batch_size: 1, sequence_length: 512 };
+        for (_, block) in graph.classes() {
+            let parameters = block.work(&setting(sizes, sharding)).parameters;
+            let held = (parameters.dense + parameters.expert) * sharding.tensor_parallel;
+            prop_assert!(held >= block.num_parameters(), "{}", block.name());
+            let whole = block.work(&setting(sizes, Sharding::NONE)).parameters;
+            prop_assert_eq!(whole.dense + whole.expert, block.num_parameters());
+        }
+    }
+
+    #[test]
+    fn a_larger_micro_batch_takes_longer_but_no_longer_than_its_parts(
+        graph in graphs(), hardware in hardware(), sizes in sizes(), sharding in shardings(),
+    ) {
+        let twice = Sizes { micro_batch_size: 2 * sizes.micro_batch_size, ..sizes };
+        for (_, block) in graph.classes() {
+            let cost = |sizes| {
+                let setting = setting(sizes, sharding);
+                let cost = BlockCost::new(block, &setting, &groups(sharding), &hardware);
+                (cost.forward.compute + cost.backward(Recompute::None).compute).get()
+            };
+            let (one, two) = (cost(sizes), cost(twice));
+            // Where weights bound it, that is as long; fitted corrections are not monotone.
+            prop_assert!(two >= one * 0.97, "{}: {one} s, twice as much {two} s", block.name());
+            // Waves of tiles quantise the rate, which may cost a little.
+            prop_assert!(two <= 2.0 * one * 1.1, "{}: {one} s, twice as much {two} s", block.name());
+        }
+    }
+}

@@ -1,0 +1,383 @@
+//! What users give that cannot be: one clear error, and nothing half-written.
+
+use std::fs;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::cli::{Run, planner};
+
+const MODEL: &str = r#"{"architecture": "llama", "num_hidden_layers": 4, "hidden_size": 1024,
+    "num_attention_heads": 16, "num_key_value_heads": 4, "vocab_size": 32000}"#;
+
+/// A folder with good files to put a bad one among.
+pub(crate) struct Workplace(TempDir);
+
+impl Workplace {
+    pub(crate) fn new() -> Self {
+        let workplace = Self(tempfile::tempdir().unwrap());
+        workplace.write("model.json", MODEL);
+        workplace
+    }
+
+    pub(crate) fn path(&self, name: &str) -> String {
+        self.0.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    pub(crate) fn write(&self, name: &str, text: impl AsRef<[u8]>) -> String {
+        fs::write(self.0.path().join(name), text).unwrap();
+        self.path(name)
+    }
+
+    /// Everything in the folder, with contents.
+    fn listing(&self) -> Vec<(String, Vec<u8>)> {
+        let mut files: Vec<_> = fs::read_dir(self.0.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .map(|path| (path.display().to_string(), fs::read(&path).unwrap_or_default()))
+            .collect();
+        files.sort();
+        files
+    }
+
+    /// Runs `args`, in which `{}` is the folder, and checks that there is one error with all of
+    /// `words` in it.
+    pub(crate) fn fails(&self, args: &str, words: &[&str]) {
+        let before = self.listing();
+        let folder = self.0.path().to_str().unwrap();
+        let args: Vec<String> =
+            args.split_whitespace().map(|word| word.replace("{}", folder)).collect();
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        check_error(&planner(&args), &args, words);
+        assert_eq!(self.listing(), before, "{args:?} left something behind");
+    }
+
+    /// A model that is not accepted by any command that reads one.
+    fn model_fails(&self, text: impl AsRef<[u8]>, words: &[&str]) {
+        self.write("bad.json", text);
+        let words = [&["bad.json"], words].concat();
+        self.fails("search {}/bad.json --gpus 8 -o {}/plan.json", &words);
+        self.fails("inspect {}/bad.json", &words);
+        self.fails("evaluate {}/bad.json --gpus 8 --layout tp8", &words);
+    }
+
+    fn cluster_fails(&self, cluster: &Value, words: &[&str]) {
+        self.write("cluster.json", serde_json::to_string_pretty(cluster).unwrap());
+        let words = [&["cluster.json"], words].concat();
+        self.fails("search {}/model.json --gpus 8 --cluster {}/cluster.json", &words);
+    }
+}
+
+/// The run failed with one error, with all of `words` in it.
+pub(crate) fn check_error(run: &Run, args: &[&str], words: &[&str]) {
+    let Run { code, stdout, stderr } = run;
+    assert_eq!(*code, Some(2), "{args:?}: {run:?}");
+    assert_eq!(stdout, "", "{args:?}");
+    let errors = stderr.lines().filter(|line| line.starts_with("error: ")).count();
+    assert!(stderr.starts_with("error: ") && errors == 1, "{args:?}: {stderr}");
+    for word in ["panicked", "RUST_BACKTRACE", "unwrap", "os error 17"] {
+        assert!(!stderr.contains(word), "{args:?}: {stderr}");
+    }
+    for word in words {
+        assert!(stderr.contains(word), "{args:?} does not say `{word}`: {stderr}");
+    }
+    let longest = stderr.lines().map(str::len).max().unwrap_or(0);
+    assert!(longest < 1200, "{args:?}: {stderr}");
+}
+
+/// `MODEL` with a field changed, or left out.
+fn model_with(field: &str, value: impl Into<Option<Value>>) -> String {
+    let mut model: Value = serde_json::from_str(MODEL).unwrap();
+    let object = model.as_object_mut().unwrap();
+    match value.into() {
+        Some(value) => object.insert(field.to_owned(), value),
+        None => object.remove(field),
+    };
+    model.to_string()
+}
+
+#[test]
+fn files_that_are_not_there_or_not_text() {
+    let place = Workplace::new();
+    fs::create_dir(place.path("folder")).unwrap();
+    place.fails("search {}/nothing.json --gpus 8", &["nothing.json", "No such file"]);
+    place.fails("inspect {}/nothing.json", &["nothing.json", "No such file"]);
+    place.fails("search {}/folder --gpus 8", &["folder/config.json", "No such file"]);
+    place.fails("explain {}/nothing.json", &["nothing.json", "No such file"]);
+    place.fails("explain {}/folder", &["folder", "directory"]);
+    place.fails("search {}/model.json --gpus 8 --cluster {}/folder", &["folder", "directory"]);
+    for (text, words) in [
+        (&b""[..], &["empty"][..]),
+        (b" \n\t ", &["empty"]),
+        (b"\xff\xfe{\0}\0", &["bad.json", "utf-8"]),
+        (b"{\"architecture\": \"gpt\xc3\"}", &["bad.json", "utf-8"]),
+    ] {
+        place.model_fails(text, words);
+    }
+    for text in [&b""[..], b"\xff\xfe"] {
+        place.write("bad.json", text);
+        place.fails("explain {}/bad.json", &["bad.json"]);
+        place.fails("search {}/model.json --gpus 8 --cluster {}/bad.json", &["bad.json"]);
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn files_that_may_not_be_read() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let place = Workplace::new();
+    let path = place.write("secret.json", MODEL);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
+    // The superuser may read all.
+    if fs::read(&path).is_err() {
+        check_error(&planner(&["inspect", &path]), &[], &["secret.json", "Permission denied"]);
+    }
+}
+
+#[test]
+fn broken_json_is_pointed_at() {
+    let place = Workplace::new();
+    for (text, line, column) in [
+        ("{\n  \"architecture\": \"gpt\",,\n}", 2, 25),
+        ("{\"architecture\": \"gpt\"", 1, 22),
+        ("{\"architecture\": gpt}", 1, 18),
+        ("nonsense", 1, 2),
+        ("{\"architecture\": \"gpt\"} {}", 1, 25),
+    ] {
+        place.model_fails(text, &[&format!("line {line}"), &format!("column {column}")]);
+    }
+    for text in ["{\n \"name\": \"mine\",\n \"gpu\": [,]}", "{\"version\": 1,\n\n ]"] {
+        place.write("bad.json", text);
+        place.fails("explain {}/bad.json", &["bad.json", "line 3, column"]);
+        place.fails(
+            "search {}/model.json --gpus 8 --cluster {}/bad.json",
+            &["bad.json", "line", "column"],
+        );
+    }
+    let deep = "[".repeat(100_000);
+    place.model_fails(&deep, &["recursion limit"]);
+    for text in ["[]", "3", "null", "\"gpt\"", "{}", "{\"model_type\": 7}"] {
+        place.model_fails(text, &[]);
+    }
+}
+
+#[test]
+fn models_that_cannot_be() {
+    let place = Workplace::new();
+    for field in ["num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size"] {
+        place.model_fails(model_with(field, None), &[field, "missing", "llama"]);
+        place.model_fails(model_with(field, json!(0)), &[field, "from 1 to", "0"]);
+        place.model_fails(model_with(field, json!(-4)), &[field, "from 1 to", "-4"]);
+        for wrong in [json!("4"), json!(4.5), json!([4]), json!({}), json!(true), json!(null)] {
+            place.model_fails(model_with(field, wrong.clone()), &[field, &wrong.to_string()]);
+        }
+    }
+    place.model_fails(
+        model_with("num_hidden_layers", json!(1_000_000_000_000_u64)),
+        &["num_hidden_layers", "100000", "1000000000000"],
+    );
+    place.model_fails(
+        model_with("hidden_size", json!(1_000_000_000_000_u64 * 16)),
+        &["hidden_size", "16000000000000"],
+    );
+    place.model_fails(model_with("hidden_size", json!(1e300)), &["hidden_size"]);
+    place.model_fails(
+        model_with("num_attention_heads", json!(12)),
+        &["1024", "not a multiple", "12", "hint: `num_attention_heads` 8"],
+    );
+    place.model_fails(model_with("num_key_value_heads", json!(3)), &["16", "3", "hint:"]);
+    place.model_fails(model_with("num_experts", json!(8)), &["num_experts_per_tok", "missing"]);
+    place.model_fails(model_with("torch_dtype", json!("int3")), &["torch_dtype", "known"]);
+    place.model_fails(model_with("architecture", json!("mamba")), &["mamba", "known are"]);
+    place.model_fails(r#"{"model_type": "mamba"}"#, &["mamba", "known are", "`llama`"]);
+    place.model_fails(r#"{"vocab_size": 7}"#, &["model_type", "architecture", "hint:"]);
+    // Deep, but within what a model may have.
+    place.write("deep.json", model_with("num_hidden_layers", json!(99_999)));
+    place.fails("search {}/deep.json --gpus 8", &["100001 blocks", "4096"]);
+}
+
+#[test]
+fn numbers_of_gpus_that_cannot_be() {
+    let place = Workplace::new();
+    place.fails("search {}/model.json", &["--gpus"]);
+    for (gpus, words) in [
+        ("0", &["--gpus", "'0'", "at least 1"][..]),
+        ("-1", &["--gpus", "'-1'", "at least 1"]),
+        ("eight", &["--gpus", "'eight'", "whole number"]),
+        ("8.5", &["--gpus", "'8.5'", "whole number"]),
+        ("99999999999999999999999", &["--gpus", "whole number"]),
+        ("1000000000", &["1000000000", "between 1 and 1048576"]),
+        ("1048573", &["1048573 GPUs", "heads"]),
+    ] {
+        place.fails(&format!("search {{}}/model.json --gpus {gpus}"), words);
+        place.fails(&format!("evaluate {{}}/model.json --layout tp1 --gpus {gpus}"), &[]);
+    }
+    // Seven is a number like others.
+    let run = planner(&["search", &place.path("model.json"), "--gpus", "7", "--quiet"]);
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{run:?}");
+}
+
+#[test]
+fn batches_and_sequences_that_cannot_be() {
+    let place = Workplace::new();
+    for flag in ["--global-batch-size", "--seq-len"] {
+        for value in ["0", "-1", "1.5", "many"] {
+            place.fails(&format!("search {{}}/model.json --gpus 8 {flag} {value}"), &[flag]);
+        }
+        place.fails(
+            &format!("search {{}}/model.json --gpus 8 {flag} 1000000000000"),
+            &["1000000000000", "between 1 and 268435456"],
+        );
+    }
+    place.fails("inspect {}/model.json --seq-len 0", &["--seq-len"]);
+    place.fails(
+        "search {}/model.json --gpus 8 --seq-len 268435456 --global-batch-size 268435456",
+        &["elements", "2^60", "hint: a shorter sequence"],
+    );
+    place.fails(
+        "search {}/model.json --gpus 8 --global-batch-size 1 --dp 2",
+        &["global batch size 1", "`data_parallel` 2", "hint:"],
+    );
+    place.fails(
+        "search {}/model.json --gpus 8 --global-batch-size 7 --dp 8",
+        &["global batch size 7", "`data_parallel` 8"],
+    );
+    place.fails(
+        "search {}/model.json --gpus 8 --global-batch-size 8 --micro-batch-size 3",
+        &["8", "3"],
+    );
+    place
+        .fails("search {}/model.json --gpus 8 --seq-len 1001 --cp 2", &["1001", "sequence length"]);
+    for (precision, words) in [("int4", &["int4", "`bf16`"][..]), ("BF16", &["BF16", "`bf16`"])] {
+        place.fails(&format!("search {{}}/model.json --gpus 8 --precision {precision}"), words);
+    }
+    place.fails("search {}/model.json --gpus 8 --optimizer lion", &["lion", "adamw"]);
+    place.fails("search {}/model.json --gpus 8 --cluster v100 --precision fp8", &["fp8", "fp16"]);
+}
+
+#[test]
+fn clusters_that_cannot_be() {
+    let place = Workplace::new();
+    place.fails("search {}/model.json --gpus 8 --cluster h1000", &["`h1000`", "hint:", "h100,"]);
+    let all = planner(&["list", "clusters", "--format", "json"]).json();
+    let good = all.as_array().unwrap().iter().find(|cluster| cluster["name"] == "h100").unwrap();
+    let change = |pointer: &str, value: Value| {
+        let mut cluster = good.clone();
+        *cluster.pointer_mut(pointer).unwrap() = value;
+        cluster
+    };
+    let bandwidth = "/levels/0/bandwidth_bytes_per_second";
+    for value in [json!(0), json!(-1), json!(0.0), json!(1e300), json!(1e-300)] {
+        place.cluster_fails(
+            &change(bandwidth, value),
+            &["levels[0].bandwidth_bytes_per_second", "such as"],
+        );
+    }
+    for value in [json!(0), json!(-1), json!(0.5), json!(1e30)] {
+        place.cluster_fails(&change("/gpu/memory_bytes", value), &["gpu.memory_bytes", "such as"]);
+    }
+    for pointer in ["/gpu/memory_bandwidth_bytes_per_second", "/gpu/peak_flops_per_second/bf16"] {
+        let field = pointer[1..].replace('/', ".");
+        place.cluster_fails(&change(pointer, json!(0)), &[&field, "such as"]);
+    }
+    place.cluster_fails(&change("/levels/0/latency_seconds", json!(-1)), &["latency_seconds"]);
+    place.cluster_fails(&change("/gpus_per_node", json!(0)), &["gpus_per_node", "at least 1"]);
+    place.cluster_fails(&change("/levels", json!([])), &["levels", "empty"]);
+    place.cluster_fails(&change("/gpu/architecture", json!("fermi")), &["fermi", "`hopper`"]);
+    place.cluster_fails(&change("/gpu/memory_bytes", json!("80 GB")), &["line", "column"]);
+    place.cluster_fails(&change("/levels/0/ranks", json!(null)), &["levels[0]", "ranks"]);
+    place.cluster_fails(&change("/gpu/peak_flops_per_second", json!({})), &["peak_flops"]);
+    let mut unknown = good.clone();
+    unknown["gpu"]["colour"] = json!("green");
+    place.cluster_fails(&unknown, &["colour", "expected one of", "line"]);
+    for field in ["gpu", "levels", "gpus_per_node", "name"] {
+        let mut missing = good.clone();
+        missing.as_object_mut().unwrap().remove(field);
+        place.cluster_fails(&missing, &["missing field", field]);
+    }
+}
+
+#[test]
+fn layouts_that_cannot_be() {
+    let place = Workplace::new();
+    for (layout, words) in [
+        ("tp", &["`tp`", "tpN"][..]),
+        ("tp8-xp2", &["`xp2`", "tpN"]),
+        ("tp2-tp4", &["`tp4`", "twice"]),
+        ("tp8--dp1", &["``", "tpN"]),
+        ("tp-8", &["`tp`"]),
+        ("tp99999999999", &["`tp99999999999`"]),
+        ("zero4", &["`zero4`"]),
+        ("tp0", &["tensor_parallel", "at least 1"]),
+        ("cp0", &["context_parallel", "at least 1"]),
+        ("ep0", &["expert_parallel", "at least 1"]),
+        ("pp0", &["pipeline_parallel", "at least 1"]),
+        ("dp0", &["data_parallel", "at least 1"]),
+        ("vpp0", &["virtual_stages", "at least 1"]),
+        ("mbs0", &["micro_batch_size", "at least 1"]),
+        ("shard0", &["zero_shard", "at least 1"]),
+        ("tp8-pp4-dp2", &["tp8-pp4-dp2", "64 GPUs", "there are 8"]),
+        ("tp4-dp1", &["4 GPUs", "there are 8", "hint: `data_parallel` 2"]),
+        ("tp3", &["3 GPUs", "there are 8"]),
+        ("pp8", &["8 stages", "6 blocks"]),
+        ("sp", &["sequence_parallel", "tensor_parallel"]),
+        ("ep2", &["expert_parallel", "hint: use 1"]),
+        ("tp8-vpp2", &["interleaved", "pipeline_parallel"]),
+    ] {
+        place.fails(&format!("evaluate {{}}/model.json --gpus 8 --layout {layout}"), words);
+    }
+    for (flags, words) in [
+        ("--layout tp8 --tp 4", &["--tp", "--layout"][..]),
+        ("--layout tp2-sp --sequence-parallel false", &["--sequence-parallel", "--layout"]),
+        ("--layout zero1 --zero 2", &["--zero", "--layout"]),
+        ("--layout pp2-dp4 --schedule zb-h2 --virtual-stages 2", &["zb-h2", "virtual_stages"]),
+        ("--layout tp8 --schedule gpipe", &["gpipe", "pipeline_parallel"]),
+        ("--layout tp8 --schedule wavefront", &["wavefront", "1f1b"]),
+        ("--layout tp8 --recompute some", &["some", "selective"]),
+        ("--layout tp8 --zero 4", &["4", "0, 1, 2 or 3"]),
+        ("--layout tp8 --zero -1", &["-1", "0, 1, 2 or 3"]),
+        ("--layout dp8 --zero-shard 3", &["8", "3"]),
+    ] {
+        place.fails(&format!("evaluate {{}}/model.json --gpus 8 {flags}"), words);
+    }
+    let degrees =
+        ["tp", "cp", "ep", "pp", "dp", "virtual-stages", "micro-batch-size", "zero-shard"];
+    for flag in degrees {
+        for value in ["0", "-2", "x"] {
+            let args = format!("search {{}}/model.json --gpus 8 --{flag} {value}");
+            place.fails(&args, &[&format!("--{flag}"), value, "at least 1"]);
+        }
+    }
+    place.fails("search {}/model.json --gpus 8 --tp 16", &["8", "16"]);
+    place.fails("search {}/model.json --gpus 8 --tp 2 --dp 8", &["16", "8"]);
+    place.fails("search {}/model.json --gpus 8 --top 0", &["--top", "between 1 and 1000"]);
+    place.fails("search {}/model.json --gpus 8 --top 1001", &["--top", "between 1 and 1000"]);
+    place.fails("search {}/model.json --gpus 8 --format yaml", &["yaml", "json"]);
+    place.fails("search {}/model.json --gpus 8 --frobnicate", &["--frobnicate"]);
+    place.fails("list planets", &["planets", "clusters"]);
+    place.fails("completions tcsh", &["tcsh", "bash"]);
+    place.fails("divine", &["divine"]);
+}
+
+#[test]
+fn places_that_cannot_be_written() {
+    let place = Workplace::new();
+    fs::create_dir(place.path("folder")).unwrap();
+    place.fails(
+        "search {}/model.json --gpus 8 -o {}/nowhere/plan.json",
+        &["nowhere/plan.json", "no folder"],
+    );
+    place.fails("search {}/model.json --gpus 8 -o {}/folder", &["folder", "hint:"]);
+    place.fails(
+        "search {}/model.json --gpus 8 -o {}/model.json/plan.json",
+        &["model.json/plan.json", "no folder"],
+    );
+    // Where nothing fits there is no plan, and what was there stays.
+    let old = place.write("plan.json", "old");
+    let model = "models/llama-3.1-8b";
+    let run = planner(&["search", model, "--gpus", "1", "--quiet", "-o", &old]);
+    assert_eq!(run.code, Some(1), "{run:?}");
+    assert!(!run.stdout.contains("wrote"), "{}", run.stdout);
+    assert_eq!(fs::read_to_string(&old).unwrap(), "old");
+}

@@ -1,0 +1,79 @@
+//! Whole runs of the `planner` command.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// How often a run is looked at, and how many looks it is given: 30 s.
+const LOOK: Duration = Duration::from_millis(2);
+const LOOKS: u32 = 15_000;
+
+/// What a run left behind.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Run {
+    /// The result, of a run that found something.
+    pub(crate) fn json(&self) -> Value {
+        assert_eq!(self.code, Some(0), "{self:?}");
+        serde_json::from_str(&self.stdout).expect("JSON on stdout")
+    }
+
+    /// Exit code, stdout and stderr as a person sees them.
+    pub(crate) fn transcript(&self) -> String {
+        let Self { code, stdout, stderr } = self;
+        let code = code.expect("an exit code");
+        format!("exit {code}\n--- stdout\n{stdout}--- stderr\n{stderr}")
+    }
+}
+
+/// The repository's root, in which the command runs.
+pub(crate) fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// The command, not yet started.
+pub(crate) fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_planner"));
+    command.args(args).current_dir(root()).env("NO_COLOR", "1").env("RUST_BACKTRACE", "0");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Runs the command to its end, which must come in bounded time.
+pub(crate) fn planner(args: &[&str]) -> Run {
+    let mut child = command(args).spawn().expect("the command starts");
+    let mut stdout = child.stdout.take().expect("a pipe");
+    let mut stderr = child.stderr.take().expect("a pipe");
+    let read = |pipe: &mut dyn Read| {
+        let mut text = Vec::new();
+        pipe.read_to_end(&mut text).expect("output");
+        String::from_utf8(text).expect("output is text")
+    };
+    thread::scope(|scope| {
+        let stdout = scope.spawn(|| read(&mut stdout));
+        let stderr = scope.spawn(|| read(&mut stderr));
+        let status = (0..LOOKS).find_map(|_| {
+            thread::sleep(LOOK);
+            child.try_wait().expect("a status")
+        });
+        if status.is_none() {
+            child.kill().expect("a child that is killed");
+        }
+        let run = Run {
+            code: status.and_then(|status| status.code()),
+            stdout: stdout.join().expect("stdout"),
+            stderr: stderr.join().expect("stderr"),
+        };
+        assert!(status.is_some(), "`planner {}` does not end: {run:?}", args.join(" "));
+        run
+    })
+}

@@ -1,0 +1,42 @@
+//! Branch and bound finds what exhaustive search finds.
+
+use planner::search::{Outcome, Request, StopReason, search};
+use proptest::prelude::*;
+
+use crate::random::{Setup, requests, setups};
+
+fn run(setup: &Setup, request: &Request) -> Outcome {
+    search(&setup.problem(), request, &mut |_, _| {})
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_pruned_search_finds_what_the_exhaustive_one_finds(
+        setup in setups(), request in requests(),
+    ) {
+        let pruned = run(&setup, &request);
+        let all = run(&setup, &Request { exhaustive: true, ..request });
+        prop_assert_eq!(&pruned.plans, &all.plans);
+        prop_assert_eq!(pruned.candidates, all.candidates);
+        for outcome in [&pruned, &all] {
+            prop_assert_eq!(outcome.evaluated + outcome.pruned, outcome.candidates);
+            prop_assert_eq!(outcome.stop_reason, StopReason::Exhausted);
+        }
+        prop_assert_eq!(all.pruned, 0);
+        if all.plans.is_empty() {
+            prop_assert_eq!(&pruned.closest, &all.closest);
+            prop_assert_eq!(&pruned.rejected, &all.rejected);
+            prop_assert_eq!(all.closest.is_some(), all.candidates > 0);
+        }
+    }
+
+    /// The closest misfit misses by least: nothing that was asked about alone misses by less.
+    #[test]
+    fn a_first_fit_is_found_where_there_is_any(setup in setups(), request in requests()) {
+        let any = run(&setup, &Request { top: 1, first_fit: true, ..request });
+        let best = run(&setup, &Request { top: 1, ..request });
+        prop_assert_eq!(any.plans.is_empty(), best.plans.is_empty());
+    }
+}

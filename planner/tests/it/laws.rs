@@ -1,0 +1,257 @@
+//! What holds of every plan, and of every two problems of which one is easier.
+
+use cost_models::Group;
+use ir::graph::Recompute;
+use ir::layout::{Layout, MeshAxis, PartialLayout};
+use ir::units::{BytesPerSecond, Seconds};
+use planner::planning::{Choices, least_gpus, prediction, training_graph};
+use planner::problem::{Problem, Shape, ShapeKey};
+use planner::search::{Found, Request, evaluate_stages, search};
+use planner::stages::{ChainIndex, stages};
+use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
+
+use crate::cli::planner;
+use crate::random::{Setup, models, requests, setups};
+
+fn plans(problem: &Problem, request: &Request) -> Vec<Found> {
+    search(problem, request, &mut |_, _| {}).plans
+}
+
+fn best_time(setup: &Setup, request: &Request) -> Option<Seconds> {
+    let plans = plans(&setup.problem(), &Request { top: 1, ..*request });
+    plans.first().map(|found| found.evaluation.step_time)
+}
+
+fn check_found(problem: &Problem, found: &Found) -> Result<(), TestCaseError> {
+    let layout = &found.layout;
+    prop_assert_eq!(Layout::new(**layout, &problem.limits), Ok(*layout));
+    prop_assert_eq!(layout.num_gpus(), problem.limits.num_gpus);
+    let batch = layout.data_parallel * layout.micro_batch_size * layout.num_micro_batches;
+    prop_assert_eq!(u64::from(batch), problem.limits.global_batch_size);
+
+    let chunks = (layout.pipeline_parallel * layout.virtual_stages) as usize;
+    prop_assert_eq!(found.stage_ends.len(), chunks);
+    prop_assert!(found.stage_ends.is_sorted_by(|a, b| a < b), "{:?}", found.stage_ends);
+    prop_assert_eq!(found.stage_ends.last(), Some(&problem.graph.num_blocks()));
+    prop_assert_eq!(&evaluate_stages(problem, *layout, found.stage_ends.clone()), found);
+
+    let evaluation = &found.evaluation;
+    let step_time = evaluation.step_time.get();
+    prop_assert!(step_time.is_finite() && step_time > 0.0);
+    let sum = evaluation.breakdown.total();
+    prop_assert!((sum / step_time - 1.0).abs() < 1e-9, "{sum} of {step_time}");
+    for (name, seconds) in evaluation.breakdown.parts() {
+        prop_assert!(seconds >= -1e-9 * step_time, "{name}: {seconds}");
+    }
+    let prediction = prediction(problem, found);
+    prop_assert_eq!(prediction.memory.total(), prediction.peak_memory_bytes);
+    prop_assert!((0.0..1.0).contains(&prediction.mfu), "mfu {}", prediction.mfu);
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, rng_seed: RngSeed::Fixed(7), ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_plan_is_valid_and_adds_up(setup in setups(), request in requests()) {
+        let problem = setup.problem();
+        let outcome = search(&problem, &request, &mut |_, _| {});
+        prop_assert!(outcome.plans.len() <= request.top);
+        for found in &outcome.plans {
+            check_found(&problem, found)?;
+            prop_assert!(found.evaluation.memory.total() <= problem.hardware.memory);
+        }
+        if let Some(closest) = &outcome.closest {
+            check_found(&problem, closest)?;
+            prop_assert!(closest.evaluation.memory.total() > problem.hardware.memory);
+        }
+        let order: Vec<_> = outcome
+            .plans
+            .iter()
+            .map(|found| (found.evaluation.step_time.get(), found.layout))
+            .collect();
+        prop_assert!(order.is_sorted_by(|a, b| a < b), "{order:?}");
+    }
+
+    #[test]
+    fn what_is_fixed_is_kept(setup in setups(), request in requests()) {
+        let fixed = request.fixed;
+        for found in plans(&setup.problem(), &request) {
+            let layout = *found.layout;
+            for (fixed, chosen) in [
+                (fixed.tensor_parallel, layout.tensor_parallel),
+                (fixed.context_parallel, layout.context_parallel),
+                (fixed.expert_parallel, layout.expert_parallel),
+                (fixed.pipeline_parallel, layout.pipeline_parallel),
+                (fixed.data_parallel, layout.data_parallel),
+                (fixed.micro_batch_size, layout.micro_batch_size),
+            ] {
+                prop_assert_eq!(fixed.unwrap_or(chosen), chosen);
+            }
+            prop_assert_eq!(fixed.recompute.unwrap_or(layout.recompute), layout.recompute);
+            prop_assert_eq!(fixed.zero_stage.unwrap_or(layout.zero_stage), layout.zero_stage);
+            prop_assert_eq!(fixed.schedule.unwrap_or(layout.schedule), layout.schedule);
+        }
+    }
+
+    /// Deciding something never finds a better plan than leaving it open.
+    #[test]
+    fn a_constraint_never_helps(setup in setups(), request in requests()) {
+        let open = Request { fixed: PartialLayout::default(), ..request };
+        if let Some(fixed) = best_time(&setup, &request) {
+            let open = best_time(&setup, &open);
+            prop_assert!(open.is_some_and(|open| open <= fixed), "{open:?}, {fixed} with {request:?}");
+        }
+    }
+
+    /// Without a pipeline. With one, the dynamic program minimises the slowest stage's passes, and the
+    /// partition that less memory enforces may do better in what comes once a step.
+    #[test]
+    fn more_memory_is_never_slower(setup in setups(), request in requests(), factor in 1.0..4.0f64) {
+        let fixed = PartialLayout { pipeline_parallel: Some(1), ..request.fixed };
+        let request = Request { fixed, ..request };
+        let mut larger = setup.clone();
+        larger.cluster.gpu.memory = ir::units::Bytes::from_f64(setup.cluster.gpu.memory.as_f64() * factor);
+        if let Some(less) = best_time(&setup, &request) {
+            let more = best_time(&larger, &request);
+            prop_assert!(more.is_some_and(|more| more <= less), "{more:?}, {less} with less");
+        }
+    }
+
+    #[test]
+    fn faster_links_are_never_slower(
+        setup in setups(), request in requests(), factors in (1.0..30.0f64, 1.0..30.0f64),
+    ) {
+        let mut faster = setup.clone();
+        for (index, level) in faster.cluster.levels.iter_mut().enumerate() {
+            let factor = if index == 0 { factors.0 } else { factors.1 };
+            level.bandwidth = BytesPerSecond::new(level.bandwidth.get() * factor);
+            level.latency = Seconds::new(level.latency.get() / factor);
+        }
+        if let Some(slow) = best_time(&setup, &request) {
+            let fast = best_time(&faster, &request);
+            prop_assert!(fast.is_some_and(|fast| fast <= slow), "{fast:?}, {slow} with slower links");
+        }
+    }
+
+    /// The same layout with the same stages takes longer on longer sequences, and more memory.
+    #[test]
+    fn longer_sequences_take_longer(setup in setups(), request in requests(), factor in 2u64..5) {
+        let mut longer = setup.clone();
+        longer.training.sequence_length *= factor;
+        let (short, long) = (setup.problem(), longer.problem());
+        for found in plans(&short, &request) {
+            let again = evaluate_stages(&long, found.layout, found.stage_ends.clone());
+            let (less, more) = (&found.evaluation, &again.evaluation);
+            prop_assert!(more.step_time > less.step_time, "{less:?}\n{more:?}");
+            prop_assert!(more.memory.total() >= less.memory.total());
+        }
+    }
+
+    /// Every parameter is on one stage, and the tied embedding on the last too where that is another.
+    #[test]
+    fn stages_hold_the_parameters_of_the_model(setup in setups(), cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..5)) {
+        let problem = setup.problem();
+        let num_blocks = problem.graph.num_blocks();
+        let mut ends: Vec<usize> = cuts.iter().map(|cut| 1 + cut.index(num_blocks)).collect();
+        ends.push(num_blocks);
+        ends.sort_unstable();
+        ends.dedup();
+        let key = ShapeKey {
+            tensor_parallel: 1,
+            sequence_parallel: false,
+            context_parallel: 1,
+            expert_parallel: 1,
+            micro_batch_size: 1,
+        };
+        let shape = Shape::new(&problem, key);
+        let chain = ChainIndex::new(&problem);
+        let pipeline = Group { size: ends.len() as u32, stride: 1 };
+        let stages = stages(&problem, &chain, &shape, Recompute::None, &ends, pipeline);
+        let held: u64 = stages.iter().map(|stage| stage.holdings.dense + stage.holdings.expert).sum();
+        let tied = setup.model["tie_word_embeddings"] == true && ends.len() > 1;
+        let size = |field: &str| setup.model[field].as_u64().unwrap();
+        let copy = if tied { size("vocab_size") * size("hidden_size") } else { 0 };
+        prop_assert_eq!(held, problem.parameters().total + copy);
+        let blocks: u32 = stages.iter().map(|stage| stage.holdings.num_blocks).sum();
+        prop_assert_eq!(blocks as usize, num_blocks);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 8, failure_persistence: None, rng_seed: RngSeed::Fixed(7), ..ProptestConfig::default() })]
+
+    /// The least number of GPUs fits, and of the numbers that are tried no smaller one does.
+    #[test]
+    fn the_least_number_of_gpus_is_the_least(model in models(), setup in setups()) {
+        let mut setup = Setup { model, ..setup };
+        setup.training.sequence_length = 96;
+        let model = ir::model::Model::from_json(&setup.model.to_string(), "model").unwrap();
+        let graph = training_graph(&model, false).unwrap();
+        let choices = Choices {
+            sequence_length: Some(setup.training.sequence_length),
+            global_batch_size: Some(16),
+            precision: Some(setup.training.precision),
+            optimizer: Some(setup.training.optimizer),
+            fp32_gradients: setup.training.fp32_gradients,
+        };
+        let any = Request { first_fit: true, ..Request::default() };
+        let least = least_gpus(&model, &graph, &choices, &setup.cluster, &any).unwrap();
+        let fits = |num_gpus| {
+            let training = ir::plan::Training { global_batch_size: 16, ..setup.training };
+            !plans(&Setup { training, num_gpus, ..setup.clone() }.problem(), &any).is_empty()
+        };
+        if let Some(least) = least {
+            prop_assert!(fits(least), "{least} do not do");
+            let node = setup.cluster.gpus_per_node;
+            let tried = |gpus: &u32| gpus.is_multiple_of(node) || (*gpus < node && gpus.is_power_of_two());
+            for fewer in (1..least).rev().filter(tried).take(2) {
+                prop_assert!(!fits(fewer), "{fewer} do, but {least} are said to be the least");
+            }
+        }
+    }
+}
+
+#[test]
+fn pipeline_neighbours_are_furthest_apart() {
+    let run = planner(&[
+        "evaluate",
+        "models/llama-3.1-8b",
+        "--gpus",
+        "16",
+        "--layout",
+        "tp2-cp2-pp2-dp2",
+        "--format",
+        "json",
+    ]);
+    let spec = serde_json::from_value(run.json()["plans"][0]["layout"].clone()).unwrap();
+    let model = std::fs::read_to_string(crate::cli::root().join("models/llama-3.1-8b/config.json"));
+    let model = ir::model::Model::from_json(&model.unwrap(), "model").unwrap();
+    let graph = training_graph(&model, false).unwrap();
+    let batch = run.json()["training"]["global_batch_size"].as_u64().unwrap();
+    let limits = ir::layout::Limits::new(&graph, 16, batch, 8192);
+    let layout = Layout::new(spec, &limits).unwrap();
+    let strides = [MeshAxis::Tensor, MeshAxis::Context, MeshAxis::ContextData, MeshAxis::Pipeline]
+        .map(|axis| layout.mesh().stride(axis));
+    assert_eq!(strides, [1, 2, 2, 8]);
+}
+
+/// The same bytes at any number of threads and at any time, but for the time it took.
+#[test]
+fn results_do_not_depend_on_threads() {
+    for model in ["models/llama-3.1-8b", "models/mixtral-8x7b"] {
+        let run = |threads: &str| {
+            let args = ["search", model, "--gpus", "16", "--format", "json", "--threads", threads];
+            let run =
+                planner(&[&args[..], &["--seq-len", "4096", "--global-batch-size", "64"]].concat());
+            assert_eq!(run.code, Some(0), "{run:?}");
+            let lines = run.stdout.lines().filter(|line| !line.contains("\"elapsed_seconds\""));
+            lines.map(str::to_owned).collect::<Vec<_>>()
+        };
+        let first = run("1");
+        for threads in ["1", "2", "5"] {
+            assert_eq!(run(threads), first, "{model} with {threads} threads");
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! What the planner promises, seen from outside.
+
+#![expect(clippy::unwrap_used, reason = "a test that panics has failed, as it should")]
+
+mod bad_input;
+mod bad_plans;
+mod cli;
+mod commands;
+mod exact;
+mod hostile;
+mod laws;
+mod random;

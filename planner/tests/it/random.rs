@@ -1,0 +1,144 @@
+//! Random models, clusters and requests: small, but with room for every kind of parallelism.
+
+use cost_models::clusters::preset;
+use ir::cluster::Cluster;
+use ir::graph::Recompute;
+use ir::layout::{PartialLayout, ZeroStage};
+use ir::model::Model;
+use ir::plan::{Optimizer, Training};
+use ir::schedule::ScheduleKind;
+use ir::units::{Bytes, BytesPerSecond};
+use planner::evaluate::CONTEXT;
+use planner::planning::training_graph;
+use planner::problem::Problem;
+use planner::search::Request;
+use proptest::prelude::*;
+use proptest::sample::select;
+use serde_json::{Value, json};
+
+/// What a [`Problem`] is made of, so that a test can change one part of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    pub(crate) model: Value,
+    pub(crate) cluster: Cluster,
+    pub(crate) training: Training,
+    pub(crate) num_gpus: u32,
+}
+
+impl Setup {
+    pub(crate) fn problem(&self) -> Problem {
+        let model = Model::from_json(&self.model.to_string(), "model").expect("a valid model");
+        let graph = training_graph(&model, false).expect("a model has a graph");
+        Problem::new(graph, self.training, &self.cluster, self.num_gpus).expect("a problem")
+    }
+}
+
+/// A model in the short form: dense or with experts, with equal or grouped heads.
+pub(crate) fn models() -> impl Strategy<Value = Value> {
+    let heads = select(vec![(4u64, 4u64), (6, 3), (8, 2), (8, 1), (12, 12), (16, 4), (32, 8)]);
+    let experts = prop_oneof![
+        2 => Just(None),
+        1 => (select(vec![2u64, 4, 6, 8]), 1u64..3, select(vec![512u64, 1536])).prop_map(Some),
+    ];
+    let sizes = (2u32..7, heads, select(vec![64u64, 128]), select(vec![1000u64, 32_000, 128_000]));
+    (select(vec!["gpt", "llama"]), sizes, experts, any::<bool>()).prop_map(
+        |(architecture, (layers, (heads, kv_heads), head_dim, vocab_size), experts, tied)| {
+            let mut model = json!({
+                "architecture": architecture,
+                "num_hidden_layers": layers,
+                "hidden_size": heads * head_dim,
+                "num_attention_heads": heads,
+                "num_key_value_heads": kv_heads,
+                "vocab_size": vocab_size,
+                "tie_word_embeddings": tied,
+            });
+            if let Some((num_experts, top_k, width)) = experts {
+                model["num_experts"] = json!(num_experts);
+                model["num_experts_per_tok"] = json!(top_k);
+                model["moe_intermediate_size"] = json!(width);
+            }
+            model
+        },
+    )
+}
+
+/// A preset with links slowed down and nodes of another size.
+fn clusters() -> impl Strategy<Value = Cluster> {
+    let names = select(vec!["h100", "a100", "l4", "mi300x", "gb200-nvl72", "rtx-4090"]);
+    let scales = (-3.0..0.5f64, -3.0..0.5f64);
+    (names, scales, select(vec![2u32, 3, 4, 8]), any::<bool>()).prop_map(
+        |(name, (within, between), node, fitted)| {
+            let mut cluster = preset(name).expect("a preset");
+            cluster.gpus_per_node = node;
+            let last = cluster.levels.len() - 1;
+            for (index, level) in cluster.levels.iter_mut().enumerate() {
+                let scale = 10f64.powf(if index == 0 { within } else { between });
+                level.bandwidth = BytesPerSecond::new(level.bandwidth.get() * scale);
+                if index < last {
+                    level.ranks = Some(node * (index as u32 + 1));
+                }
+                if !fitted {
+                    level.collective_rates = None;
+                }
+            }
+            cluster
+        },
+    )
+}
+
+fn trainings() -> impl Strategy<Value = Training> {
+    let sizes = (select(vec![96u64, 512, 1000, 2048]), 1u64..25);
+    let optimizers = select(vec![Optimizer::AdamW, Optimizer::Momentum, Optimizer::Sgd]);
+    let precisions = select(vec!["bf16", "fp16", "fp32"]);
+    (sizes, precisions, optimizers, any::<bool>()).prop_map(
+        |((sequence_length, global_batch_size), precision, optimizer, fp32_gradients)| Training {
+            sequence_length,
+            global_batch_size,
+            precision: precision.parse().expect("a precision"),
+            optimizer,
+            fp32_gradients,
+        },
+    )
+}
+
+/// A model, a batch and a few GPUs; with memory between far too little and plenty.
+pub(crate) fn setups() -> impl Strategy<Value = Setup> {
+    (models(), clusters(), trainings(), 1u32..17, -2.0..3.0f64).prop_map(
+        |(model, cluster, training, num_gpus, plenty)| {
+            let mut setup = Setup { model, cluster, training, num_gpus };
+            let states = 16 * setup.problem().parameters().total / u64::from(num_gpus);
+            let room = Bytes::from_f64(states as f64 * plenty.exp2());
+            setup.cluster.gpu.memory = CONTEXT + room;
+            setup
+        },
+    )
+}
+
+/// What users decide, now and then.
+pub(crate) fn requests() -> impl Strategy<Value = Request> {
+    let degree = || prop::option::weighted(0.06, select(vec![1u32, 2, 3, 4, 8]));
+    let degrees = (degree(), degree(), degree(), degree(), degree(), degree());
+    let policies = (
+        prop::option::weighted(0.1, select(ZeroStage::ALL.to_vec())),
+        prop::option::weighted(0.1, select(Recompute::ALL.to_vec())),
+        prop::option::weighted(0.06, select(ScheduleKind::ALL.to_vec())),
+        prop::option::weighted(0.06, any::<bool>()),
+    );
+    (degrees, policies, 1usize..6).prop_map(|((tp, cp, ep, pp, dp, mbs), policies, top)| {
+        let (zero_stage, recompute, schedule, sequence_parallel) = policies;
+        let fixed = PartialLayout {
+            tensor_parallel: tp,
+            sequence_parallel,
+            context_parallel: cp,
+            expert_parallel: ep,
+            pipeline_parallel: pp,
+            data_parallel: dp,
+            micro_batch_size: mbs,
+            zero_stage,
+            recompute,
+            schedule,
+            ..PartialLayout::default()
+        };
+        Request { fixed, top, ..Request::default() }
+    })
+}

@@ -6,7 +6,7 @@ use ir::model::{Model, ModelError};
 use ir::plan::{PLAN_VERSION, Plan};
 use ir::units::Seconds;
 
-use crate::planning::training_graph;
+use crate::planning::{sha256, training_graph};
 use crate::problem::{Problem, ProblemError};
 use crate::search::{Found, evaluate_stages, model_flops_utilization, tokens_per_second_per_gpu};
 
@@ -89,12 +89,18 @@ pub fn read(text: &str) -> Result<CheckedPlan, PlanError> {
     }
     let plan: Plan = serde_json::from_str(text).map_err(json)?;
     plan.cluster.check()?;
+    let cluster = serde_json::to_string(&plan.cluster).map_err(json)?;
+    if sha256(&cluster) != plan.provenance.cluster_sha256 {
+        let text = "`cluster` is not the one of `provenance.cluster_sha256`".to_owned();
+        return Err(PlanError::Contradiction(text));
+    }
     let model = Model::from_json(&plan.model.description.to_string(), &plan.model.name)?;
     let graph = training_graph(&model, plan.model.multi_token_prediction)?;
     let problem = Problem::new(graph, plan.training, &plan.cluster, plan.num_gpus)?;
     let layout = Layout::new(plan.layout, &problem.limits)?;
     let stage_ends = check_stages(&plan, &problem)?;
     check_sums(&plan, &problem)?;
+    check_runners_up(&plan, &problem)?;
     let found = evaluate_stages(&problem, layout, stage_ends);
     Ok(CheckedPlan { plan, problem, found })
 }
@@ -127,6 +133,23 @@ fn check_stages(plan: &Plan, problem: &Problem) -> Result<Vec<usize>, PlanError>
         return contradiction(format!("`stages` have {next} blocks, but the model has {blocks}"));
     }
     Ok(ends)
+}
+
+/// Runners-up are layouts of the same problem, and none is faster than the plan.
+fn check_runners_up(plan: &Plan, problem: &Problem) -> Result<(), PlanError> {
+    for (index, runner_up) in plan.runners_up.iter().enumerate() {
+        Layout::new(runner_up.layout, &problem.limits)?;
+        let (time, sum) = (runner_up.step_time_seconds, runner_up.breakdown.total());
+        let agrees = (sum - time).abs() <= ROUNDING * sum.abs().max(1e-9);
+        if !agrees || time < plan.prediction.step_time_seconds {
+            return Err(PlanError::Contradiction(format!(
+                "`runners_up[{index}]` has `step_time_seconds` {time}, its breakdown adds up to {sum}, \
+                 and the plan takes {}",
+                plan.prediction.step_time_seconds
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Parameters, time and memory are the sums of their parts.

@@ -456,7 +456,9 @@ pub fn evaluate_stages(problem: &Problem, layout: Layout, stage_ends: Vec<usize>
 /// The time of one step of the fastest plan, in the units of a user: tokens a second on each GPU.
 pub fn tokens_per_second_per_gpu(problem: &Problem, step_time: Seconds) -> f64 {
     let training = &problem.training;
-    let tokens = training.sequence_length as f64 * training.global_batch_size as f64;
+    // A model without a sequence is counted by the sample.
+    let length = if problem.limits.has_sequence { training.sequence_length } else { 1 };
+    let tokens = length as f64 * training.global_batch_size as f64;
     tokens / step_time.get() / f64::from(problem.limits.num_gpus)
 }
 

@@ -75,7 +75,7 @@ pub(crate) struct ProblemArgs {
     #[arg(long)]
     pub(crate) multi_token_prediction: bool,
     /// Threads of the search; the result does not depend on it [default: all].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
     pub(crate) threads: Option<usize>,
     /// Form of the result on stdout.
     #[arg(long, value_enum, default_value = "table")]
@@ -264,6 +264,16 @@ fn parse_optimizer(text: &str) -> Result<Optimizer, String> {
         "momentum" => Ok(Optimizer::Momentum),
         "sgd" => Ok(Optimizer::Sgd),
         _ => Err("must be adamw, momentum or sgd".to_owned()),
+    }
+}
+
+/// More threads than machines have cores.
+const MOST_THREADS: usize = 4096;
+
+fn parse_threads(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(threads @ 1..=MOST_THREADS) => Ok(threads),
+        _ => Err(format!("must be between 1 and {MOST_THREADS}")),
     }
 }
 

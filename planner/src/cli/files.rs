@@ -1,6 +1,6 @@
 //! Reading and writing files.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
@@ -14,11 +14,13 @@ const LARGEST_FILE: u64 = 64 << 20;
 /// Reads a file of text, or says why not.
 pub(crate) fn read_text(path: &Path) -> anyhow::Result<String> {
     let reading = || format!("reading `{}`", path.display());
-    let size = std::fs::metadata(path).with_context(reading)?.len();
-    if size > LARGEST_FILE {
-        bail!("`{}` has {size} bytes; at most {LARGEST_FILE} are read", path.display());
+    let file = std::fs::File::open(path).with_context(reading)?;
+    let mut bytes = Vec::new();
+    // A device or a pipe does not tell its length.
+    file.take(LARGEST_FILE + 1).read_to_end(&mut bytes).with_context(reading)?;
+    if bytes.len() as u64 > LARGEST_FILE {
+        bail!("`{}` has more than the {LARGEST_FILE} bytes that are read", path.display());
     }
-    let bytes = std::fs::read(path).with_context(reading)?;
     String::from_utf8(bytes).with_context(reading)
 }
 

@@ -106,6 +106,9 @@ fn files_that_are_not_there_or_not_text() {
     place.fails("explain {}/nothing.json", &["nothing.json", "No such file"]);
     place.fails("explain {}/folder", &["folder", "directory"]);
     place.fails("search {}/model.json --gpus 8 --cluster {}/folder", &["folder", "directory"]);
+    if cfg!(unix) {
+        place.fails("inspect /dev/zero", &["/dev/zero", "more than"]);
+    }
     for (text, words) in [
         (&b""[..], &["empty"][..]),
         (b" \n\t ", &["empty"]),
@@ -353,6 +356,10 @@ fn layouts_that_cannot_be() {
     place.fails("search {}/model.json --gpus 8 --tp 2 --dp 8", &["16", "8"]);
     place.fails("search {}/model.json --gpus 8 --top 0", &["--top", "between 1 and 1000"]);
     place.fails("search {}/model.json --gpus 8 --top 1001", &["--top", "between 1 and 1000"]);
+    for threads in ["0", "-1", "1000000", "all"] {
+        let args = format!("search {{}}/model.json --gpus 8 --threads {threads}");
+        place.fails(&args, &["--threads", threads, "between 1 and"]);
+    }
     place.fails("search {}/model.json --gpus 8 --format yaml", &["yaml", "json"]);
     place.fails("search {}/model.json --gpus 8 --frobnicate", &["--frobnicate"]);
     place.fails("list planets", &["planets", "clusters"]);

@@ -61,6 +61,9 @@ fn plans_that_were_edited() {
         ("/training/precision", json!("int4"), &["int4", "`bf16`"]),
         ("/cluster/gpu/memory_bytes", json!(0), &["memory_bytes"]),
         ("/cluster/levels/0/bandwidth_bytes_per_second", json!(0), &["cluster", "bandwidth"]),
+        ("/cluster/gpu/memory_bytes", json!(1e9), &["contradicts itself", "cluster"]),
+        ("/runners_up/0/step_time_seconds", json!(-5.0), &["contradicts", "runners_up[0]"]),
+        ("/runners_up/0/layout/data_parallel", json!(3), &["layout", "GPUs"]),
         ("/runners_up", json!(null), &["line", "column"]),
     ];
     thread::scope(|scope| {

@@ -57,7 +57,7 @@ fn make(description: &Value, request: &Request) -> Plan {
         planner_version: "0".to_owned(),
         command: "planner search".to_owned(),
         model_sha256: sha256(&text),
-        cluster_sha256: sha256(""),
+        cluster_sha256: sha256(&serde_json::to_string(&cluster).unwrap()),
     };
     plan(&problem, &cluster, model, &outcome.plans[0], &outcome.plans[1..], provenance)
 }

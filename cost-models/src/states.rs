@@ -18,6 +18,8 @@ pub struct StateBytes {
     pub gradient: u64,
     /// Master weights and moments: `K`.
     pub optimizer: u64,
+    /// Whether there are master weights among them.
+    pub has_master: bool,
 }
 
 impl StateBytes {
@@ -25,11 +27,13 @@ impl StateBytes {
     /// weights.
     pub fn new(training: &Training) -> Self {
         let parameter = training.compute_bytes();
-        let master = if parameter < 4 { 4 } else { 0 };
+        let has_master = parameter < 4;
+        let master = if has_master { 4 } else { 0 };
         Self {
             parameter,
             gradient: if training.fp32_gradients { 4 } else { parameter },
             optimizer: master + training.optimizer.moment_bytes(),
+            has_master,
         }
     }
 }
@@ -90,8 +94,9 @@ impl std::ops::Add for ModelStates {
 /// read and written, and the 16-bit weights are written.
 pub fn optimizer_step(owned: u64, bytes: StateBytes, device: &Device) -> Seconds {
     let norm = device.memory_bound(Bytes::new(owned * bytes.gradient));
-    let update =
-        owned * (bytes.gradient + 2 * bytes.optimizer.max(bytes.parameter) + bytes.parameter);
+    // Where there is no master copy the weights are read and written themselves.
+    let weights = if bytes.has_master { bytes.parameter } else { 2 * bytes.parameter };
+    let update = owned * (bytes.gradient + 2 * bytes.optimizer + weights);
     norm + device.memory_bound(Bytes::new(update))
 }
 
@@ -102,7 +107,8 @@ mod tests {
 
     use super::*;
 
-    const MIXED_ADAM: StateBytes = StateBytes { parameter: 2, gradient: 2, optimizer: 12 };
+    const MIXED_ADAM: StateBytes =
+        StateBytes { parameter: 2, gradient: 2, optimizer: 12, has_master: true };
 
     #[test]
     fn mixed_precision_adam_takes_sixteen_bytes() {
@@ -115,7 +121,7 @@ mod tests {
         };
         assert_eq!(StateBytes::new(&training(Precision::Bf16)), MIXED_ADAM);
         let fp32 = StateBytes::new(&training(Precision::Fp32));
-        assert_eq!(fp32, StateBytes { parameter: 4, gradient: 4, optimizer: 8 });
+        assert_eq!(fp32, StateBytes { parameter: 4, gradient: 4, optimizer: 8, has_master: false });
     }
 
     /// Rajbhandari et al. 2020, figure 1: 7.5B parameters on 64 ranks, K = 12.

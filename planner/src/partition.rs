@@ -25,46 +25,110 @@ pub fn partition(
     fits: impl Fn(usize, usize, usize) -> bool,
 ) -> Option<Vec<usize>> {
     let num_blocks = prefix.len() - 1;
-    if num_stages == 0 || num_stages > num_blocks {
+    let possible =
+        (1..=num_blocks).contains(&num_stages) && reaches_end(num_blocks, num_stages, &fits);
+    possible.then(|| within(prefix, num_stages, f64::INFINITY, fits)).flatten()
+}
+
+/// As [`partition`] where every stage can hold everything. A time that the slowest stage
+/// need not exceed is found by bisection first, so that the program looks only at ends that can be part
+/// of an answer.
+pub fn balanced(prefix: &[f64], num_stages: usize) -> Option<Vec<usize>> {
+    if !(1..prefix.len()).contains(&num_stages) {
         return None;
     }
-    if !reaches_end(num_blocks, num_stages, &fits) {
-        return None;
+    within(prefix, num_stages, slowest_stage(prefix, num_stages), |_, _, _| true)
+}
+
+/// A time that the slowest stage need not exceed, near the least.
+///
+/// It is at least that of the largest block and of an equal share, and need not exceed their sum: stages
+/// that each end with the block that reaches an equal share cover the chain.
+fn slowest_stage(prefix: &[f64], num_stages: usize) -> f64 {
+    /// Each halves what the program looks at beside its answer.
+    const HALVINGS: u32 = 6;
+    let share = prefix[prefix.len() - 1] / num_stages as f64;
+    let largest = prefix.windows(2).map(|pair| pair[1] - pair[0]).fold(0.0, f64::max);
+    let enough = |time: f64| {
+        let mut start = 0;
+        for _ in 0..num_stages {
+            start = prefix.partition_point(|sum| *sum <= prefix[start] + time) - 1;
+        }
+        start + 1 == prefix.len()
+    };
+    let (mut too_little, mut slowest) = (share.max(largest), share + largest);
+    for _ in 0..HALVINGS {
+        let middle = f64::midpoint(too_little, slowest);
+        if enough(middle) {
+            slowest = middle;
+        } else {
+            too_little = middle;
+        }
     }
+    slowest * (1.0 + ROUNDING)
+}
+
+/// The dynamic program over stages that take at most `limit`.
+fn within(
+    prefix: &[f64],
+    num_stages: usize,
+    limit: f64,
+    fits: impl Fn(usize, usize, usize) -> bool,
+) -> Option<Vec<usize>> {
+    let num_blocks = prefix.len() - 1;
+    let total = prefix[num_blocks];
     let mut best = vec![f64::INFINITY; num_blocks + 1];
     best[0] = 0.0;
-    let mut starts = vec![vec![0usize; num_blocks + 1]; num_stages];
-    for (stage, starts) in starts.iter_mut().enumerate() {
-        let mut next = vec![f64::INFINITY; num_blocks + 1];
-        // Later stages need a block each, and so did earlier ones; the last ends at the end.
-        let last = num_blocks - (num_stages - 1 - stage);
-        let first = if stage + 1 == num_stages { last } else { stage + 1 };
+    let mut next = vec![f64::INFINITY; num_blocks + 1];
+    let mut previous = 0..=0;
+    let mut starts: Vec<(usize, Vec<usize>)> = Vec::with_capacity(num_stages);
+    for stage in 0..num_stages {
+        // Later stages need a block each, and so did earlier ones; the last ends at the end. What is
+        // before an end, and what is after it, must be within what the stages may take.
+        let later = num_stages - 1 - stage;
+        let (mut first, mut last) = (stage + 1, num_blocks - later);
+        if later == 0 {
+            first = num_blocks;
+        } else if limit.is_finite() {
+            let before = (stage + 1) as f64 * limit;
+            let after = total - later as f64 * limit;
+            first = first.max(prefix.partition_point(|sum| *sum < after));
+            last = last.min(prefix.partition_point(|sum| *sum <= before).saturating_sub(1));
+        }
+        if first > last {
+            return None;
+        }
+        let mut chosen = vec![0; last - first + 1];
         // What fits ever less far back, as ends move on: each is asked for once.
-        let mut earliest = stage;
+        let mut earliest = *previous.start();
         for end in first..=last {
             while earliest < end && !fits(stage, earliest, end) {
                 earliest += 1;
             }
-            for start in (earliest..end).rev() {
+            for start in (earliest..end.min(*previous.end() + 1)).rev() {
                 let time = prefix[end] - prefix[start];
-                if time >= next[end] {
+                if time >= next[end] || time > limit {
                     break;
                 }
                 let slowest = best[start].max(time);
                 if slowest < next[end] * (1.0 - ROUNDING) {
                     next[end] = slowest;
-                    starts[end] = start;
+                    chosen[end - first] = start;
                 }
             }
         }
-        best = next;
+        std::mem::swap(&mut best, &mut next);
+        next[previous].fill(f64::INFINITY);
+        previous = first..=last;
+        starts.push((first, chosen));
     }
     if best[num_blocks].is_infinite() {
         return None;
     }
     let mut ends = vec![num_blocks; num_stages];
     for stage in (1..num_stages).rev() {
-        ends[stage - 1] = starts[stage][ends[stage]];
+        let (first, chosen) = &starts[stage];
+        ends[stage - 1] = chosen[ends[stage] - first];
     }
     Some(ends)
 }

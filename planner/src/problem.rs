@@ -135,8 +135,8 @@ impl Problem {
     /// loss follows their forward at once.
     fn is_end(&self, class: ClassId) -> bool {
         let chain = self.graph.chain();
-        chain.first().is_some_and(|run| run.class == class && run.count == 1)
-            || chain.last().is_some_and(|run| run.class == class && run.count == 1)
+        let ends = [chain.first(), chain.last()];
+        ends.into_iter().flatten().any(|run| run.class == class)
     }
 
     /// The circumstances in which blocks of class `class` work.
@@ -148,7 +148,7 @@ impl Problem {
             },
             sharding: shape.sharding(),
             compute_bytes: self.training.compute_bytes(),
-            takes_data: class == 0 && self.graph.chain()[0].count == 1,
+            takes_data: class == 0,
         }
     }
 }

@@ -15,11 +15,11 @@ use ir::units::{Bytes, Seconds};
 use rayon::prelude::*;
 
 use crate::evaluate::{Evaluation, Evaluator};
-use crate::partition::partition;
+use crate::partition::{balanced, partition};
 use crate::pipeline;
 use crate::problem::{Problem, Shape, ShapeKey};
 use crate::space::{Family, Rejection, Space};
-use crate::stages::{ChainIndex, Holdings, Stage, stages};
+use crate::stages::{ChainIndex, Holdings, Stage, least_message_time, stages};
 
 /// What to look for.
 #[derive(Clone, Copy, Debug)]
@@ -230,28 +230,11 @@ struct Visit<'a> {
 }
 
 /// An assignment of blocks to stages.
-#[derive(Clone)]
 struct Assignment {
     ends: Vec<usize>,
     stages: Vec<Stage>,
     /// Time of the slowest chunk, in seconds; no assignment has a faster slowest.
     slowest_chunk: f64,
-}
-
-impl Assignment {
-    /// A time that the slowest rank takes at least, whatever the assignment. With several chunks a
-    /// rank, the slowest chunk may share its rank with fast ones: then only the mean is certain.
-    fn slowest_rank(&self, p: u32, v: u32) -> f64 {
-        let total: f64 = self
-            .stages
-            .iter()
-            .map(|s| {
-                let passes = s.forward.total() + s.input_grad.total() + s.weight_grad.total();
-                (passes + s.recompute.total()).get()
-            })
-            .sum();
-        if v == 1 { self.slowest_chunk } else { total / f64::from(p) }
-    }
 }
 
 impl<'a> Visit<'a> {
@@ -285,22 +268,28 @@ impl<'a> Visit<'a> {
             for (schedule, v) in &schedules {
                 let total = self.shape.total(recompute);
                 let Family { pipeline_parallel: p, num_micro_batches: m, .. } = *self.family;
-                let bound = |slowest| pipeline::lower_bound(*schedule, total, slowest, *v, m);
-                if bound(total / f64::from(p)) > self.limit() {
+                let messages =
+                    least_message_time(self.problem, self.shape, self.family.pipeline_group(), *v);
+                let total = total + messages * f64::from(p);
+                let bound = |slowest: f64| {
+                    pipeline::lower_bound(*schedule, total, slowest + messages, *v, m)
+                };
+                if bound(self.shape.total(recompute) / f64::from(p)) > self.limit() {
                     self.best.pruned += shardings.len() as u64;
                     continue;
                 }
-                let assignment = assignments
-                    .entry(*v)
-                    .or_insert_with(|| self.assign(recompute, p * v, |_, _, _| true));
-                let Some(assignment) = assignment.clone() else { continue };
-                if bound(assignment.slowest_rank(p, *v)) > self.limit() {
+                let assignment =
+                    assignments.entry(*v).or_insert_with(|| self.assign_balanced(recompute, p * v));
+                let Some(assignment) = &*assignment else { continue };
+                // With several chunks a rank, the slowest may share its rank with fast ones: then only
+                // the mean is certain.
+                if *v == 1 && bound(assignment.slowest_chunk) > self.limit() {
                     self.best.pruned += shardings.len() as u64;
                     continue;
                 }
                 for sharding in &shardings {
                     let spec = self.spec(*schedule, *v, recompute, *sharding);
-                    self.evaluate(spec, &assignment);
+                    self.evaluate(spec, assignment);
                 }
             }
         }
@@ -340,21 +329,20 @@ impl<'a> Visit<'a> {
         }
     }
 
-    /// The fastest assignment of which every stage fits.
-    fn assign(
-        &self,
-        recompute: Recompute,
-        num_chunks: u32,
-        fits: impl Fn(usize, usize, usize) -> bool,
-    ) -> Option<Assignment> {
+    /// The fastest assignment, whether it fits or not.
+    fn assign_balanced(&self, recompute: Recompute, num_chunks: u32) -> Option<Assignment> {
         let prefix = &self.shape.prefix[recompute as usize];
-        let ends = partition(prefix, num_chunks as usize, fits)?;
+        Some(self.assignment(recompute, balanced(prefix, num_chunks as usize)?))
+    }
+
+    fn assignment(&self, recompute: Recompute, ends: Vec<usize>) -> Assignment {
+        let prefix = &self.shape.prefix[recompute as usize];
         let pipeline = self.family.pipeline_group();
         let stages = stages(self.problem, self.chain, self.shape, recompute, &ends, pipeline);
         let starts = std::iter::once(0).chain(ends.iter().copied());
         let chunks = starts.zip(&ends).map(|(start, end)| prefix[*end] - prefix[start]);
         let slowest_chunk = chunks.fold(0.0, f64::max);
-        Some(Assignment { ends, stages, slowest_chunk })
+        Assignment { ends, stages, slowest_chunk }
     }
 
     fn evaluate(&mut self, spec: LayoutSpec, fastest: &Assignment) {
@@ -407,11 +395,13 @@ impl<'a> Visit<'a> {
         if least > memory * fastest.len() as u64 {
             return None;
         }
-        self.assign(spec.recompute, spec.pipeline_parallel, |rank, start, end| {
+        let prefix = &self.shape.prefix[spec.recompute as usize];
+        let ends = partition(prefix, spec.pipeline_parallel as usize, |rank, start, end| {
             let mut holdings = Holdings::default();
             holdings.add_blocks(self.chain, self.shape, spec.recompute, start..end);
             evaluator.memory(&holdings, rank).total() <= memory
-        })
+        })?;
+        Some(self.assignment(spec.recompute, ends))
     }
 
     fn offer(&mut self, spec: LayoutSpec, ends: Vec<usize>, evaluation: Evaluation) {

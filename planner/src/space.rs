@@ -228,12 +228,22 @@ impl Family {
         let numbers = [self.pipeline_parallel, chunks, self.num_micro_batches].map(u64::from);
         let schedule = problem.limits.check_schedule(schedule, numbers).err();
         let replicas = u64::from(self.shape.context_parallel * self.data_parallel);
+        let expert = u64::from(self.shape.expert_parallel);
         schedule.or_else(|| {
             let degree = u64::from(fixed.zero_shard?);
+            if !degree.is_multiple_of(expert) {
+                return Some(LayoutError::NotDivisible {
+                    what: "zero_shard",
+                    size: degree,
+                    by: "`expert_parallel`",
+                    degree: expert,
+                    works: largest_divisor(degree, expert),
+                });
+            }
             (!replicas.is_multiple_of(degree)).then(|| LayoutError::NotDivisible {
                 what: "context x data parallel ranks",
                 size: replicas,
-                by: "zero_shard",
+                by: "`zero_shard`",
                 degree,
                 works: largest_divisor(replicas, degree),
             })
@@ -246,9 +256,8 @@ impl Family {
         let replicas = self.shape.context_parallel * self.data_parallel;
         let within = problem.hardware.domain / self.shape.tensor_parallel.max(1);
         let local = divisors(replicas).into_iter().rfind(|shards| *shards <= within);
-        let hybrid = local.filter(|shards| {
-            (2..replicas).contains(shards) && shards.is_multiple_of(self.shape.expert_parallel)
-        });
+        let hybrid =
+            local.filter(|shards| (2..replicas).contains(shards) && self.shards_experts(*shards));
         let mut shardings = Vec::new();
         for zero_stage in ZeroStage::ALL {
             if fixed.zero_stage.is_some_and(|fixed| fixed != zero_stage) {
@@ -260,7 +269,9 @@ impl Family {
                 continue;
             }
             let degrees = match fixed.zero_shard {
-                Some(shards) if replicas.is_multiple_of(shards) => vec![shards],
+                Some(shards) if replicas.is_multiple_of(shards) && self.shards_experts(shards) => {
+                    vec![shards]
+                }
                 Some(_) => Vec::new(),
                 None if sharded => hybrid.into_iter().chain([replicas]).collect(),
                 None => vec![replicas],
@@ -269,6 +280,11 @@ impl Family {
             shardings.extend(options);
         }
         shardings
+    }
+
+    /// Whether each group of expert-parallel ranks falls whole into one group of shards.
+    fn shards_experts(&self, shards: u32) -> bool {
+        shards.is_multiple_of(self.shape.expert_parallel)
     }
 
     /// Recompute policies.

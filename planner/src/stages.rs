@@ -154,7 +154,7 @@ pub fn stages(
 /// # Source
 ///
 /// Narayanan et al. 2021 (arXiv 2104.04473), section 4.1, scatter/gather optimization.
-fn message_time(problem: &Problem, shape: &Shape, pipeline: Group, bytes: Bytes) -> Seconds {
+pub fn message_time(problem: &Problem, shape: &Shape, pipeline: Group, bytes: Bytes) -> Seconds {
     let hardware = &problem.hardware;
     let whole = hardware.hop(pipeline, bytes);
     if shape.key.sequence_parallel || shape.key.tensor_parallel == 1 {
@@ -163,6 +163,13 @@ fn message_time(problem: &Problem, shape: &Shape, pipeline: Group, bytes: Bytes)
     let tensor = shape.key.groups().tensor;
     let part = hardware.hop(pipeline, bytes.shard(tensor.size.into()));
     whole.min(part + hardware.network.time(Collective::AllGather, tensor, bytes))
+}
+
+/// A time that every rank spends on messages of a micro-batch at least: all of its `v` chunks but the
+/// first, and all but the last, receive one in forward and in backward.
+pub fn least_message_time(problem: &Problem, shape: &Shape, pipeline: Group, v: u32) -> f64 {
+    let least = shape.costs.iter().map(|cost| cost.output).min().unwrap_or(Bytes::ZERO);
+    2.0 * f64::from(v - 1) * message_time(problem, shape, pipeline, least).get()
 }
 
 /// A rank that has a tied block, but not the block that it is tied to, holds a copy.

@@ -9,7 +9,8 @@ use ir::layout::ZeroStage;
 use ir::units::Bytes;
 use serde_json::Value;
 
-const MIXED_ADAM: StateBytes = StateBytes { parameter: 2, gradient: 2, optimizer: 12 };
+const MIXED_ADAM: StateBytes =
+    StateBytes { parameter: 2, gradient: 2, optimizer: 12, has_master: true };
 
 /// The table's rows; `None`, with a message, where it is absent.
 #[allow(clippy::print_stderr, reason = "a skipped test says so")]

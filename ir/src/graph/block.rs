@@ -163,20 +163,35 @@ pub struct Graph {
 
 impl Graph {
     /// The chain of `blocks`, each with how often it follows itself. Equal blocks become one class,
-    /// wherever they stand.
+    /// wherever they stand; but the first and the last are classes of their own, as one takes data and
+    /// the other ends in the loss.
     ///
     /// # Errors
     ///
     /// [`GraphError::Empty`] if there is no block.
     pub fn new(blocks: impl IntoIterator<Item = (Block, u32)>) -> Result<Self, GraphError> {
+        let mut blocks: Vec<(Block, u32)> =
+            blocks.into_iter().filter(|(_, count)| *count > 0).collect();
+        if let Some((block, count)) = blocks.first_mut().filter(|(_, count)| *count > 1) {
+            *count -= 1;
+            let first = (block.clone(), 1);
+            blocks.insert(0, first);
+        }
+        if let Some((block, count)) = blocks.last_mut().filter(|(_, count)| *count > 1) {
+            *count -= 1;
+            let last = (block.clone(), 1);
+            blocks.push(last);
+        }
+        let end = blocks.len().saturating_sub(1);
         let mut classes: Vec<Block> = Vec::new();
         let mut chain: Vec<Run> = Vec::new();
-        for (block, count) in blocks {
-            if count == 0 {
-                continue;
-            }
-            let known = classes.iter().position(|class| class.same_structure(&block));
-            let class = ClassId(known.unwrap_or_else(|| {
+        for (position, (block, count)) in blocks.into_iter().enumerate() {
+            let known = (1..end).contains(&position).then(|| {
+                let between = classes.iter().enumerate().skip(1);
+                let mut equal = between.filter(|(_, class)| class.same_structure(&block));
+                equal.next().map(|(index, _)| index)
+            });
+            let class = ClassId(known.flatten().unwrap_or_else(|| {
                 classes.push(block);
                 classes.len() - 1
             }));

@@ -28,7 +28,7 @@ pub enum LayoutError {
         fitting_data_parallel: Option<u32>,
     },
     /// A size does not divide by a degree.
-    #[error("{what} {size} does not divide by `{by}` {degree}\nhint: {works} divides it")]
+    #[error("{what} {size} does not divide by {by} {degree}\nhint: {works} divides it")]
     NotDivisible {
         /// What is to be divided.
         what: &'static str,

@@ -1,7 +1,7 @@
 //! What model, batch and number of GPUs allow.
 
-use super::LayoutSpec;
 use super::error::{LayoutError, largest_divisor};
+use super::{LayoutSpec, ZeroStage};
 use crate::graph::{DimName, Extent, Graph, OpKind};
 use crate::schedule::ScheduleKind;
 
@@ -82,7 +82,7 @@ impl Limits {
         let not_divisible = |what, size| LayoutError::NotDivisible {
             what,
             size,
-            by: "tensor_parallel",
+            by: "`tensor_parallel`",
             degree,
             works: largest_divisor(size, degree),
         };
@@ -138,7 +138,7 @@ impl Limits {
             Err(LayoutError::NotDivisible {
                 what: "sequence length",
                 size: self.sequence_length,
-                by: "pieces of context and sequence parallelism",
+                by: "the pieces of context and sequence parallelism",
                 degree: pieces,
                 works: largest_divisor(self.sequence_length, pieces),
             })
@@ -158,7 +158,7 @@ impl Limits {
             return Err(LayoutError::NotDivisible {
                 what: "experts",
                 size: *size,
-                by: "expert_parallel",
+                by: "`expert_parallel`",
                 degree: expert,
                 works: largest_divisor(*size, expert),
             });
@@ -167,7 +167,7 @@ impl Limits {
             return Err(LayoutError::NotDivisible {
                 what: "context x data parallel ranks",
                 size: context_data,
-                by: "expert_parallel",
+                by: "`expert_parallel`",
                 degree: expert,
                 works: largest_divisor(context_data, expert),
             });
@@ -258,9 +258,19 @@ impl Limits {
             return Err(LayoutError::NotDivisible {
                 what: "context x data parallel ranks",
                 size: c * d,
-                by: "zero_shard",
+                by: "`zero_shard`",
                 degree: spec.zero_shard.into(),
                 works: largest_divisor(c * d, spec.zero_shard.into()),
+            });
+        }
+        let shards = u64::from(spec.zero_shard);
+        if spec.zero_stage != ZeroStage::None && !shards.is_multiple_of(e) {
+            return Err(LayoutError::NotDivisible {
+                what: "zero_shard",
+                size: shards,
+                by: "`expert_parallel`",
+                degree: e,
+                works: largest_divisor(shards, e),
             });
         }
         self.check_schedule(spec.schedule, [p, v, m])

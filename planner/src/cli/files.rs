@@ -53,7 +53,7 @@ fn name_of(path: &Path) -> String {
 
 /// A preset by name, or a cluster file.
 pub(crate) fn read_cluster(name: &str) -> anyhow::Result<Cluster> {
-    if let Some(cluster) = clusters::preset(name) {
+    if let Some(cluster) = clusters::preset(&name.to_ascii_lowercase()) {
         return Ok(cluster);
     }
     let path = PathBuf::from(name);

@@ -65,11 +65,11 @@ fn wrong_gpu_count(fixed: &PartialLayout, has: u32) -> Option<LayoutError> {
         recompute: Recompute::None,
         schedule: ScheduleKind::OneFOneB,
     };
-    if !fits && open {
+    if !fits && (open || fixed.data_parallel.is_none()) {
         return Some(LayoutError::NotDivisible {
             what: "the number of GPUs",
             size: has.into(),
-            by: "the named degrees, together",
+            by: "the product of the named degrees",
             degree: u64::try_from(needs).unwrap_or(u64::MAX),
             works: largest_divisor(has.into(), u64::try_from(needs).unwrap_or(u64::MAX)),
         });

@@ -1,5 +1,7 @@
 //! `planner search` and `planner evaluate`.
 
+use std::io::Write as _;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -50,6 +52,12 @@ pub(crate) fn evaluate(args: &EvaluateArgs) -> anyhow::Result<Answer> {
 
 fn answer(args: &ProblemArgs, request: &Request, named: bool) -> anyhow::Result<Answer> {
     let input = read(args)?;
+    if let Some(output) = &args.output {
+        refuse_to_overwrite(output, &args.model)?;
+    }
+    if !args.quiet {
+        warn_of_long_sequence(&input);
+    }
     if let Some(threads) = args.threads {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
         pool.build_global().context("`--threads`")?;
@@ -109,6 +117,29 @@ fn read(args: &ProblemArgs) -> anyhow::Result<Input> {
     let training = choices.resolve(&file.model, graph.has_sequence(), &cluster.gpu, args.gpus);
     let problem = Problem::new(graph.clone(), training, &cluster, args.gpus)?;
     Ok(Input { file, cluster, graph, choices, problem })
+}
+
+/// A plan must not take the place of the model that it is made from.
+fn refuse_to_overwrite(output: &Path, model: &Path) -> anyhow::Result<()> {
+    let same = matches!(
+        (output.canonicalize(), model.canonicalize()), (Ok(output), Ok(model)) if output == model
+    );
+    anyhow::ensure!(!same, "`--output` is the model file, `{}`", model.display());
+    Ok(())
+}
+
+/// Says on stderr where a sequence is longer than the model was made for.
+fn warn_of_long_sequence(input: &Input) {
+    let length = input.problem.training.sequence_length;
+    let longest = input.file.model.max_position_embeddings();
+    if let Some(longest) = longest.filter(|longest| *longest < length) {
+        // A closed stderr leaves nobody to tell.
+        let _ = writeln!(
+            std::io::stderr(),
+            "warning: a sequence of {length} is longer than the {longest} positions that the model was \
+             made for"
+        );
+    }
 }
 
 #[expect(clippy::disallowed_methods, reason = "the command tells its user how long it took")]

@@ -3,7 +3,7 @@
 use good_lp::{Expression, Solution, SolverModel, constraint, microlp, variable, variables};
 use proptest::prelude::*;
 
-use super::partition;
+use super::{balanced, partition};
 
 fn prefix_sums(times: &[f64]) -> Vec<f64> {
     let sums = times.iter().scan(0.0, |sum, time| {
@@ -48,6 +48,20 @@ proptest! {
         let found = partition(&prefix, num_stages, |_, start, end| end - start <= most);
         let expected = exhaustive(&prefix, num_stages, most);
         prop_assert_eq!(found.as_deref().map(|ends| slowest(&prefix, ends)), expected);
+    }
+
+    #[test]
+    fn bisection_first_does_not_change_the_answer(
+        times in prop::collection::vec(1u32..100, 1..60),
+        num_stages in 1usize..20,
+    ) {
+        prop_assume!(num_stages <= times.len());
+        let times: Vec<f64> = times.into_iter().map(|time| f64::from(time) / 7.0).collect();
+        let prefix = prefix_sums(&times);
+        let free = partition(&prefix, num_stages, |_, _, _| true).unwrap();
+        let found = balanced(&prefix, num_stages).unwrap();
+        let (least, most) = (slowest(&prefix, &free), slowest(&prefix, &found));
+        prop_assert!((most / least - 1.0).abs() < 1e-8, "{least} {most}");
     }
 }
 

@@ -64,6 +64,7 @@ pub fn step_time(schedule: ScheduleKind, stages: &[StageTime], v: u32, m: u32) -
         ScheduleKind::ZbH2 => {
             m * slowest + others(|s| s.forward + s.input_grad - 2.0 * s.weight_grad)
         }
+        other => panic!("`{other}` has no closed form; the space holds what is searched only"),
     }
 }
 
@@ -75,6 +76,7 @@ pub fn lower_bound(schedule: ScheduleKind, total: f64, slowest: f64, v: u32, m: 
         ScheduleKind::OneFOneB | ScheduleKind::GPipe => total + (m - 1.0) * slowest,
         ScheduleKind::Interleaved | ScheduleKind::LoopedBfs => m * slowest + (total - slowest) / v,
         ScheduleKind::ZbH1 | ScheduleKind::ZbH2 => m * slowest,
+        other => panic!("`{other}` has no closed form; the space holds what is searched only"),
     }
 }
 
@@ -125,7 +127,7 @@ mod tests {
         fn the_bound_is_below_every_partition(
             stages in stages(), v in 1u32..8, m in 1u32..64, schedule in 0usize..6,
         ) {
-            let schedule = ScheduleKind::ALL[schedule];
+            let schedule = ScheduleKind::SEARCHED[schedule];
             let v = if schedule.is_interleaved() { v } else { 1 };
             let total: f64 = stages.iter().map(StageTime::total).sum();
             let slowest = stages.iter().map(StageTime::total).fold(0.0, f64::max);

@@ -201,7 +201,7 @@ impl Family {
         let p = self.pipeline_parallel;
         let most = (problem.limits.num_blocks / u64::from(p)) as u32;
         let mut schedules = Vec::new();
-        for schedule in ScheduleKind::ALL {
+        for schedule in ScheduleKind::SEARCHED {
             if fixed.schedule.is_some_and(|fixed| fixed != schedule) {
                 continue;
             }

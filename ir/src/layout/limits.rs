@@ -186,6 +186,10 @@ impl Limits {
         [p, v, m]: [u64; 3],
     ) -> Result<(), LayoutError> {
         let problem = |needs: String| Err(LayoutError::Schedule { schedule, needs });
+        if !ScheduleKind::SEARCHED.contains(&schedule) {
+            let searched = ScheduleKind::SEARCHED.map(ScheduleKind::name).join(", ");
+            return problem(format!("simulation; a layout takes one of {searched}"));
+        }
         if p * v > self.num_blocks {
             return Err(LayoutError::TooManyStages { stages: p * v, blocks: self.num_blocks });
         }

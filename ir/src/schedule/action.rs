@@ -72,6 +72,16 @@ impl ActionKind {
         matches!(self, Self::Forward | Self::Backward | Self::InputGrad | Self::WeightGrad)
     }
 
+    /// Whether it sends or receives.
+    pub const fn is_message(self) -> bool {
+        self.is_send() || matches!(self, Self::RecvForward | Self::RecvBackward)
+    }
+
+    /// Whether it sends.
+    pub const fn is_send(self) -> bool {
+        matches!(self, Self::SendForward | Self::SendBackward)
+    }
+
     /// Whether it belongs to a micro-batch; the others concern a stage as a whole.
     pub const fn has_micro_batch(self) -> bool {
         !matches!(self, Self::Unshard | Self::Reshard | Self::ReduceGrad | Self::OptimizerStep)

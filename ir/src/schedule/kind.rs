@@ -11,6 +11,9 @@ use serde::{Deserialize, Serialize};
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 pub enum ScheduleKind {
+    /// Naive model parallelism: one micro-batch at a time.
+    #[serde(rename = "sequential")]
+    Sequential,
     /// All forwards, then all backwards (Huang et al. 2019, arXiv 1811.06965).
     #[serde(rename = "gpipe")]
     GPipe,
@@ -31,63 +34,146 @@ pub enum ScheduleKind {
     /// Weight gradients fill warm-up and drain, within twice 1F1B's memory (Qi et al. 2023).
     #[serde(rename = "zb-h2")]
     ZbH2,
+    /// ZB-H1 over several chunks of each rank (PyTorch).
+    #[serde(rename = "interleaved-zb")]
+    InterleavedZb,
+    /// Zero bubble with two chunks a rank, down and up again (Qi et al. 2023, section 6).
+    #[serde(rename = "zbv")]
+    Zbv,
+    /// As ZBV, with about half of 1F1B's activations (Qi et al. 2024, arXiv 2405.15362).
+    #[serde(rename = "v-half")]
+    VHalf,
+    /// As ZBV, with about a third of 1F1B's activations (Qi et al. 2024).
+    #[serde(rename = "v-min")]
+    VMin,
+    /// Micro-batches from both ends, over two copies of the parameters (DeepSeek-AI 2024, arXiv
+    /// 2412.19437).
+    #[serde(rename = "dualpipe")]
+    DualPipe,
+    /// `DualPipe` folded in half: one copy of the parameters, two chunks a rank.
+    #[serde(rename = "dualpipev")]
+    DualPipeV,
+    /// 1F1B that updates after each micro-batch and keeps the weights that its forwards used
+    /// (Harlap et al. 2018, `PipeDream`, arXiv 1806.03377).
+    #[serde(rename = "async-1f1b")]
+    AsyncOneFOneB,
 }
 
 impl ScheduleKind {
     /// All families, plainest first.
-    pub const ALL: [Self; 6] =
+    pub const ALL: [Self; 14] = [
+        Self::Sequential,
+        Self::GPipe,
+        Self::OneFOneB,
+        Self::Interleaved,
+        Self::LoopedBfs,
+        Self::ZbH1,
+        Self::ZbH2,
+        Self::InterleavedZb,
+        Self::Zbv,
+        Self::VHalf,
+        Self::VMin,
+        Self::DualPipe,
+        Self::DualPipeV,
+        Self::AsyncOneFOneB,
+    ];
+
+    /// Those whose time and memory have closed forms, plainest first: the ones a search tries.
+    pub const SEARCHED: [Self; 6] =
         [Self::OneFOneB, Self::Interleaved, Self::ZbH1, Self::ZbH2, Self::LoopedBfs, Self::GPipe];
 
     /// The name on the command line and in JSON.
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Sequential => "sequential",
             Self::GPipe => "gpipe",
             Self::OneFOneB => "1f1b",
             Self::Interleaved => "interleaved-1f1b",
             Self::LoopedBfs => "looped-bfs",
             Self::ZbH1 => "zb-h1",
             Self::ZbH2 => "zb-h2",
+            Self::InterleavedZb => "interleaved-zb",
+            Self::Zbv => "zbv",
+            Self::VHalf => "v-half",
+            Self::VMin => "v-min",
+            Self::DualPipe => "dualpipe",
+            Self::DualPipeV => "dualpipev",
+            Self::AsyncOneFOneB => "async-1f1b",
         }
     }
 
     /// What it does, in a line.
     pub const fn description(self) -> &'static str {
         match self {
+            Self::Sequential => "one micro-batch at a time: no two stages ever work together",
             Self::GPipe => "all forwards, then all backwards; keeps every micro-batch",
             Self::OneFOneB => "one forward, one backward; keeps as many micro-batches as stages",
             Self::Interleaved => "1F1B over several chunks a rank; bubble over v, more messages",
             Self::LoopedBfs => "all micro-batches through a chunk, then the next chunk",
             Self::ZbH1 => "weight gradients fill the drain; memory of 1F1B",
             Self::ZbH2 => "weight gradients fill warm-up and drain; twice the memory of 1F1B",
+            Self::InterleavedZb => "zb-h1 over several chunks a rank",
+            Self::Zbv => "no bubble at equal costs in the memory of 1F1B; two chunks a rank",
+            Self::VHalf => "two chunks a rank, half the memory of 1F1B, little bubble",
+            Self::VMin => "two chunks a rank, a third of the memory of 1F1B",
+            Self::DualPipe => "both directions at once, overlapped; two copies of the parameters",
+            Self::DualPipeV => "dualpipe folded in half: one copy, two chunks a rank",
+            Self::AsyncOneFOneB => "1F1B without a flush; updates each micro-batch, stashes weights",
         }
     }
 
-    /// Whether each rank has several chunks.
+    /// Whether each rank may have any number of chunks.
     pub const fn is_interleaved(self) -> bool {
-        matches!(self, Self::Interleaved | Self::LoopedBfs)
+        matches!(self, Self::Interleaved | Self::LoopedBfs | Self::InterleavedZb)
     }
 
-    /// Whether gradients of activations and of parameters are computed apart.
+    /// Whether each rank has two chunks, one on the way down the ranks and one on the way up.
+    pub const fn is_v_shaped(self) -> bool {
+        matches!(self, Self::Zbv | Self::VHalf | Self::VMin | Self::DualPipeV)
+    }
+
+    /// Chunks a rank where nobody asks for a number: 2 where the family is about several, else 1.
+    pub const fn default_virtual_stages(self) -> u32 {
+        if self.is_interleaved() || self.is_v_shaped() { 2 } else { 1 }
+    }
+
+    /// Whether gradients of activations and of parameters are computed apart, at least at times.
     pub const fn splits_backward(self) -> bool {
-        matches!(self, Self::ZbH1 | Self::ZbH2)
+        match self {
+            Self::ZbH1 | Self::ZbH2 | Self::InterleavedZb => true,
+            Self::Zbv | Self::VHalf | Self::VMin | Self::DualPipe | Self::DualPipeV => true,
+            Self::Sequential | Self::GPipe | Self::OneFOneB | Self::Interleaved => false,
+            Self::LoopedBfs | Self::AsyncOneFOneB => false,
+        }
     }
 
     /// Micro-batches whose activations the rank holds at its peak, in chunks: each of the rank's
     /// chunks of each micro-batch counts one.
     ///
+    /// Exact for [`Self::SEARCHED`] where micro-batches divide by ranks; for the others no schedule
+    /// of the family holds more.
+    ///
     /// # Source
     ///
     /// 1F1B: Narayanan et al. 2021, section 2.2.1. Interleaved: Korthikanti et al. 2022 (arXiv
     /// 2205.05198), section 4.2.3: `p v + p - 1` on the first rank. Zero bubble: Qi et al. 2023,
-    /// table 2: `p` and `2 p - 1`.
+    /// table 2: `p` and `2 p - 1`. V shapes: Qi et al. 2024, table 1, in micro-batches of two chunks
+    /// each. `DualPipe`: DeepSeek-AI 2024, table 2: `p + 1`.
     pub fn peak_chunks_in_flight(self, rank: u64, p: u64, v: u64, m: u64) -> u64 {
         let all = m * v;
         match self {
+            Self::Sequential => 1,
             Self::GPipe | Self::LoopedBfs => all,
-            Self::OneFOneB => (p - rank).min(m),
+            Self::OneFOneB | Self::AsyncOneFOneB => (p - rank).min(m),
             Self::Interleaved => (2 * (p - 1 - rank) + (v - 1) * p + 1).min(all),
             Self::ZbH1 => p.min(m),
             Self::ZbH2 => (2 * (p - rank)).saturating_sub(1).max(1).min(m),
+            Self::InterleavedZb => all,
+            Self::Zbv => (2 * p).min(all),
+            Self::VHalf => (2 * (p / 2 + 1)).min(all),
+            Self::VMin => (2 * ((p + 4) / 3)).min(all),
+            Self::DualPipe => (p + 1).min(all),
+            Self::DualPipeV => (2 * p + 1).min(all),
         }
     }
 }

@@ -1,0 +1,215 @@
+//! Whether every rank comes to its end.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::error::Wait;
+use super::structure::partner;
+use super::{Defect, ScheduleError};
+use crate::schedule::display::excerpt;
+use crate::schedule::{Action, ActionKind, Need, Pass, Schedule, Step};
+
+/// Whether a rank that sends waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sends {
+    /// Until its partner receives (rendezvous).
+    Blocking,
+    /// Not at all: the message is buffered.
+    NonBlocking,
+}
+
+/// Runs the schedule without time. Sends from one rank to another arrive in the order in which they
+/// were sent, as NCCL has it. A schedule without communication passes in both modes or in neither.
+///
+/// # Errors
+///
+/// The ranks that wait for each other, or a receive that would get another message.
+pub fn check(schedule: &Schedule, sends: Sends) -> Result<(), ScheduleError> {
+    let mut run = Run::new(schedule, sends);
+    let mut queue: VecDeque<usize> = (0..schedule.ranks().len()).collect();
+    let mut woken = Vec::new();
+    while let Some(rank) = queue.pop_front() {
+        while run.advance(rank, &mut woken)? {}
+        queue.extend(woken.drain(..));
+    }
+    match run.next.iter().zip(schedule.ranks()).position(|(next, steps)| *next < steps.len()) {
+        None => Ok(()),
+        Some(stuck) => Err(run.deadlock(stuck)),
+    }
+}
+
+struct Run<'a> {
+    schedule: &'a Schedule,
+    sends: Sends,
+    communicates: bool,
+    /// The step that each rank would take next.
+    next: Vec<usize>,
+    /// Whether forward and backward of a stage and micro-batch are done, and at hand.
+    done: Vec<[bool; 2]>,
+    /// Messages sent and not received, by sender and receiver.
+    on_the_way: BTreeMap<(u32, u32), VecDeque<Action>>,
+}
+
+impl<'a> Run<'a> {
+    fn new(schedule: &'a Schedule, sends: Sends) -> Self {
+        let pairs = schedule.num_stages() as usize * schedule.num_micro_batches() as usize;
+        Self {
+            schedule,
+            sends,
+            communicates: schedule.has_communication(),
+            next: vec![0; schedule.ranks().len()],
+            done: vec![[false; 2]; pairs],
+            on_the_way: BTreeMap::new(),
+        }
+    }
+
+    /// Takes the next step of `rank` if it need not wait; notes whom that may wake.
+    fn advance(&mut self, rank: usize, woken: &mut Vec<usize>) -> Result<bool, ScheduleError> {
+        let Some(step) = self.head(rank) else { return Ok(false) };
+        if self.waits_for(rank, step).is_some() {
+            // Who waits for a receive to be reached may go on, though this rank may not.
+            return Ok(false);
+        }
+        for action in step.actions() {
+            if action.kind.is_message() {
+                self.exchange(rank, action, woken)?;
+            } else {
+                self.finish(action, woken);
+            }
+        }
+        self.next[rank] += 1;
+        // A partner that waits to send may find this rank at its receive now.
+        if self.sends == Sends::Blocking
+            && let Some(Step::One(receive)) = self.head(rank)
+            && receive.kind.is_message()
+        {
+            woken.push(self.rank(partner(receive)) as usize);
+        }
+        Ok(true)
+    }
+
+    fn head(&self, rank: usize) -> Option<Step> {
+        self.schedule.ranks()[rank].get(self.next[rank]).copied()
+    }
+
+    /// The first thing that the step waits for.
+    fn waits_for(&self, rank: usize, step: Step) -> Option<Action> {
+        step.actions().find_map(|action| match action.kind {
+            kind if kind.is_send() => {
+                let waits = self.sends == Sends::Blocking && !self.meets(action);
+                waits.then(|| partner(action))
+            }
+            kind if kind.is_message() => {
+                let arrives = match self.sends {
+                    Sends::Blocking => self.meets(action),
+                    Sends::NonBlocking => {
+                        let channel = (self.rank(partner(action)), rank as u32);
+                        self.on_the_way.get(&channel).is_some_and(|queue| !queue.is_empty())
+                    }
+                };
+                (!arrives).then(|| partner(action))
+            }
+            _ => {
+                let need = self.schedule.need(action)?;
+                let crosses = self.schedule.rank(need.stage, need.micro_batch) != rank as u32;
+                // With communication, data from other ranks comes by receives, which stand before.
+                let at_hand = self.done[self.index(need)][need.pass as usize];
+                (!at_hand && !(self.communicates && crosses)).then(|| self.provider(need))
+            }
+        })
+    }
+
+    /// Whether the partner of a message stands at the other half of it.
+    fn meets(&self, message: Action) -> bool {
+        let other = partner(message);
+        self.head(self.rank(other) as usize) == Some(Step::One(other))
+    }
+
+    fn exchange(
+        &mut self,
+        rank: usize,
+        message: Action,
+        woken: &mut Vec<usize>,
+    ) -> Result<(), ScheduleError> {
+        let other = partner(message);
+        let peer = self.rank(other);
+        match self.sends {
+            Sends::Blocking => {
+                self.next[peer as usize] += 1;
+                woken.push(peer as usize);
+            }
+            Sends::NonBlocking if message.kind.is_send() => {
+                self.on_the_way.entry((rank as u32, peer)).or_default().push_back(message);
+                woken.push(peer as usize);
+            }
+            Sends::NonBlocking => {
+                let (from, to) = (peer, rank as u32);
+                let sent = self.on_the_way.entry((from, to)).or_default().pop_front();
+                if let Some(send) = sent.filter(|sent| *sent != other) {
+                    let defect = Defect::Misordered { receive: message, send, from, to };
+                    return Err(self.error(defect, rank));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, action: Action, woken: &mut Vec<usize>) {
+        let Action { stage, micro_batch, kind } = action;
+        let (pass, user) = match kind {
+            ActionKind::Forward => (Pass::Forward, Some(stage + 1)),
+            ActionKind::Backward | ActionKind::InputGrad => (Pass::Backward, stage.checked_sub(1)),
+            _ => return,
+        };
+        let index = self.index(Need { stage, micro_batch, pass });
+        self.done[index][pass as usize] = true;
+        if let Some(user) = user.filter(|user| *user < self.schedule.num_stages()) {
+            woken.push(self.schedule.rank(user, micro_batch) as usize);
+        }
+    }
+
+    fn rank(&self, action: Action) -> u32 {
+        self.schedule.rank(action.stage, action.micro_batch)
+    }
+
+    fn index(&self, need: Need) -> usize {
+        need.stage as usize * self.schedule.num_micro_batches() as usize + need.micro_batch as usize
+    }
+
+    /// The action that gives what is needed, as it stands on its rank.
+    fn provider(&self, need: Need) -> Action {
+        let Need { stage, micro_batch, pass } = need;
+        let gives = |action: &Action| {
+            let kinds = match pass {
+                Pass::Forward => [ActionKind::Forward; 2],
+                Pass::Backward => [ActionKind::Backward, ActionKind::InputGrad],
+            };
+            (action.stage, action.micro_batch) == (stage, micro_batch)
+                && kinds.contains(&action.kind)
+        };
+        let steps = &self.schedule.ranks()[self.schedule.rank(stage, micro_batch) as usize];
+        let mut actions = steps.iter().flat_map(|step| step.actions());
+        actions.find(gives).expect("a complete schedule has every action")
+    }
+
+    /// Who waits for whom, from the first rank that cannot go on.
+    fn deadlock(&self, stuck: usize) -> ScheduleError {
+        let mut chain: Vec<Wait> = Vec::new();
+        let mut rank = stuck;
+        while !chain.iter().any(|wait| wait.rank == rank) {
+            let step = self.head(rank).expect("whoever is waited for has not come to the end");
+            let needs = self.waits_for(rank, step).expect("a stuck rank waits");
+            let of = self.rank(needs) as usize;
+            chain.push(Wait { rank, step, needs, of });
+            rank = of;
+        }
+        let start = chain.iter().position(|wait| wait.rank == rank).unwrap_or(0);
+        let cycle = chain.split_off(start);
+        self.error(Defect::Deadlock { cycle }, rank)
+    }
+
+    fn error(&self, defect: Defect, rank: usize) -> ScheduleError {
+        let at = (rank, self.next[rank]);
+        let excerpt = excerpt(self.schedule.ranks(), at, |other| self.next[other]);
+        ScheduleError { defect, excerpt }
+    }
+}

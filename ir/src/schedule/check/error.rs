@@ -1,0 +1,175 @@
+//! What can be wrong with a schedule.
+
+use std::fmt;
+
+use crate::schedule::display::excerpt;
+use crate::schedule::{Action, Step};
+
+/// A schedule that cannot run, and where in it the defect is.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{defect}{}", if .excerpt.is_empty() { String::new() } else { format!("\n\n{excerpt}") })]
+pub struct ScheduleError {
+    /// What is wrong.
+    pub defect: Defect,
+    /// The part of the grid around the offending action, which is marked; empty if there is none.
+    pub excerpt: String,
+}
+
+impl ScheduleError {
+    /// A defect that stands nowhere in particular.
+    pub(super) fn nowhere(defect: Defect) -> Self {
+        Self { defect, excerpt: String::new() }
+    }
+
+    /// A defect at step `at.1` of rank `at.0`.
+    pub(super) fn at(defect: Defect, ranks: &[Vec<Step>], at: (usize, usize)) -> Self {
+        Self { defect, excerpt: excerpt(ranks, at, |_| at.1) }
+    }
+}
+
+/// What is wrong with a schedule.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Defect {
+    /// No rank, no action or no micro-batch.
+    #[error("the schedule is empty: {ranks} ranks, {micro_batches} micro-batches, {stages} stages")]
+    Empty {
+        /// Its ranks.
+        ranks: usize,
+        /// Its micro-batches.
+        micro_batches: u32,
+        /// Its stages.
+        stages: u32,
+    },
+    /// A micro-batch number beyond the last.
+    #[error("`{action}` is of micro-batch {}, but there are {num_micro_batches}, from 0", action.micro_batch)]
+    MicroBatch {
+        /// The action.
+        action: Action,
+        /// How many micro-batches there are.
+        num_micro_batches: u32,
+    },
+    /// An action on a rank that does not have its stage.
+    #[error("`{action}` stands on rank {rank}, but {}", match expected { Some(rank) => format!("its stage is on rank {rank}"), None => "no rank has its stage".to_owned() })]
+    Rank {
+        /// The action.
+        action: Action,
+        /// Where it stands.
+        rank: usize,
+        /// Where its stage is.
+        expected: Option<u32>,
+    },
+    /// An action a second time.
+    #[error("`{action}` stands here a second time{}", if .full { ", as a full backward and in parts" } else { "" })]
+    Repeated {
+        /// The action.
+        action: Action,
+        /// Whether once it is a full backward and once a part of it.
+        full: bool,
+    },
+    /// An action that nobody does.
+    #[error("`{action}` is missing: every micro-batch runs through every stage, forward and backward")]
+    Missing {
+        /// The action.
+        action: Action,
+    },
+    /// An action before one that it needs, on the same rank.
+    #[error("`{action}` comes before `{needs}`, which it needs")]
+    Order {
+        /// The action.
+        action: Action,
+        /// What must come first.
+        needs: Action,
+    },
+    /// A pair that is not a forward beside a backward.
+    #[error("`{step}` overlaps what cannot: a pair is a forward, then a backward or input gradient")]
+    Pair {
+        /// The pair.
+        step: Step,
+    },
+    /// A message where the stage has no neighbour or has it on the same rank.
+    #[error("`{action}` has no partner: {}", if *.same_rank { "both stages are on the same rank" } else { "there is no stage on the other side" })]
+    NoPartner {
+        /// The message.
+        action: Action,
+        /// Whether the neighbour is on the same rank, not absent.
+        same_rank: bool,
+    },
+    /// A send or a receive without the other.
+    #[error("`{action}` is never paired: `{partner}` is missing on rank {rank}")]
+    Unpaired {
+        /// The one that is there.
+        action: Action,
+        /// The one that is not.
+        partner: Action,
+        /// Where it should be.
+        rank: u32,
+    },
+    /// A result that another rank needs and never gets.
+    #[error("the result of `{action}` is never sent: `{send}` is missing")]
+    NotSent {
+        /// What computes it.
+        action: Action,
+        /// What should send it.
+        send: Action,
+    },
+    /// A rank receives messages of another in an order in which they were not sent.
+    #[error("`{receive}` would get what `{send}` sent: rank {from} sends to rank {to} in another order")]
+    Misordered {
+        /// The receive.
+        receive: Action,
+        /// The first message on its way.
+        send: Action,
+        /// The sending rank.
+        from: u32,
+        /// The receiving rank.
+        to: u32,
+    },
+    /// Parameters gathered twice, freed twice, or used while they are not there.
+    #[error("`{action}` {}", match .gathered { true => "gathers parameters that are there already", false => "needs parameters that are not gathered" })]
+    Sharding {
+        /// The action.
+        action: Action,
+        /// Whether they are there.
+        gathered: bool,
+    },
+    /// A reduction or update at the wrong time or not once.
+    #[error("`{action}` comes after {backwards} of the {expected} backwards of its stage on this rank")]
+    TooEarly {
+        /// The action.
+        action: Action,
+        /// Backwards done.
+        backwards: u32,
+        /// Backwards that must be done.
+        expected: u32,
+    },
+    /// Ranks that wait for each other.
+    #[error("deadlock: {}", .cycle.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
+    Deadlock {
+        /// Each waits for the next, the last for the first.
+        cycle: Vec<Wait>,
+    },
+}
+
+/// A rank that waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// The rank.
+    pub rank: usize,
+    /// What it would do next.
+    pub step: Step,
+    /// What it waits for.
+    pub needs: Action,
+    /// Who would do that.
+    pub of: usize,
+}
+
+impl fmt::Display for Wait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rank, step, needs, of } = self;
+        if of == rank {
+            return write!(f, "rank {rank} waits at `{step}` for its own later `{needs}`");
+        }
+        write!(f, "rank {rank} waits at `{step}` for `{needs}` of rank {of}")
+    }
+}

@@ -1,0 +1,70 @@
+//! Which rank runs which stage.
+
+use super::{Action, Step};
+
+/// Which rank runs which stage of which micro-batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// Stage `s` on rank `s mod p`: the stages go round the ranks.
+    Loop,
+    /// The stages go down the ranks and up again, so that the first and the last of two rounds
+    /// share a rank.
+    V,
+    /// As many stages as ranks, each on two ranks: even micro-batches run down the ranks, stage `s`
+    /// on rank `s`; odd ones run up, stage `s` on rank `p - 1 - s`. So each rank has two stages, and
+    /// there are two copies of the parameters (`DualPipe`).
+    Bidirectional,
+    /// The rank of each stage.
+    Table(Vec<u32>),
+}
+
+impl Placement {
+    /// The rank, of `num_ranks`, that runs `stage` for `micro_batch`; none if the placement does not
+    /// say.
+    pub fn rank(&self, num_ranks: u32, stage: u32, micro_batch: u32) -> Option<u32> {
+        let (round, place) = (stage.checked_div(num_ranks)?, stage.checked_rem(num_ranks)?);
+        match self {
+            Self::Loop => Some(place),
+            Self::V if round.is_multiple_of(2) => Some(place),
+            Self::V => Some(num_ranks - 1 - place),
+            Self::Bidirectional if round > 0 => None,
+            Self::Bidirectional if micro_batch.is_multiple_of(2) => Some(place),
+            Self::Bidirectional => Some(num_ranks - 1 - place),
+            Self::Table(ranks) => ranks.get(stage as usize).copied(),
+        }
+    }
+
+    /// The plainest placement that agrees with where the actions stand: loop, V, both directions, or
+    /// else a table with the first rank of each stage.
+    pub fn infer(ranks: &[Vec<Step>]) -> Self {
+        let p = ranks.len() as u32;
+        let placed = || {
+            let ranks = ranks.iter().zip(0..);
+            ranks.flat_map(|(steps, rank)| actions(steps).map(move |action| (rank, action)))
+        };
+        let agrees = |placement: &Self| {
+            placed().all(|(rank, action)| {
+                // A stage that stands on two ranks is gathered, reduced and updated on both.
+                let known = placement.rank(p, action.stage, action.micro_batch);
+                let other = placement.rank(p, action.stage, action.micro_batch + 1);
+                known == Some(rank) || (!action.kind.has_micro_batch() && other == Some(rank))
+            })
+        };
+        if let Some(known) = [Self::Loop, Self::V, Self::Bidirectional].into_iter().find(agrees) {
+            return known;
+        }
+        let num_stages = placed().map(|(_, action)| action.stage as usize + 1).max().unwrap_or(0);
+        if num_stages > placed().count() {
+            return Self::Loop; // Stages are missing, which the check will say.
+        }
+        let mut table = vec![None; num_stages];
+        for (rank, action) in placed() {
+            table[action.stage as usize].get_or_insert(rank);
+        }
+        Self::Table(table.into_iter().map(Option::unwrap_or_default).collect())
+    }
+}
+
+fn actions(steps: &[Step]) -> impl Iterator<Item = Action> {
+    steps.iter().flat_map(|step| step.actions())
+}

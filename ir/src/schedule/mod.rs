@@ -129,9 +129,9 @@ impl Schedule {
         })
     }
 
-    /// The same order without a flush: parameters are updated after each micro-batch.
-    pub(crate) fn without_flush(self) -> Self {
-        Self { updates: Updates::AfterEachMicroBatch, ..self }
+    /// The same order, with parameters updated at other times.
+    pub(crate) fn updating(self, updates: Updates) -> Self {
+        Self { updates, ..self }
     }
 
     /// Micro-batches whose activations each rank holds at its peak, counting each chunk of each

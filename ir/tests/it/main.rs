@@ -8,3 +8,4 @@ mod lowering;
 mod models;
 mod native;
 mod oracle;
+mod schedules;

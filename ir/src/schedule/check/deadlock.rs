@@ -66,7 +66,6 @@ impl<'a> Run<'a> {
     fn advance(&mut self, rank: usize, woken: &mut Vec<usize>) -> Result<bool, ScheduleError> {
         let Some(step) = self.head(rank) else { return Ok(false) };
         if self.waits_for(rank, step).is_some() {
-            // Who waits for a receive to be reached may go on, though this rank may not.
             return Ok(false);
         }
         for action in step.actions() {
@@ -77,13 +76,6 @@ impl<'a> Run<'a> {
             }
         }
         self.next[rank] += 1;
-        // A partner that waits to send may find this rank at its receive now.
-        if self.sends == Sends::Blocking
-            && let Some(Step::One(receive)) = self.head(rank)
-            && receive.kind.is_message()
-        {
-            woken.push(self.rank(partner(receive)) as usize);
-        }
         Ok(true)
     }
 

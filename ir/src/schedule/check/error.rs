@@ -60,7 +60,7 @@ pub enum Defect {
         expected: Option<u32>,
     },
     /// An action a second time.
-    #[error("`{action}` stands here a second time{}", if .full { ", as a full backward and in parts" } else { "" })]
+    #[error("`{action}` stands here a second time{}", if *.full { ", as a full backward and in parts" } else { "" })]
     Repeated {
         /// The action.
         action: Action,
@@ -126,7 +126,7 @@ pub enum Defect {
         to: u32,
     },
     /// Parameters gathered twice, freed twice, or used while they are not there.
-    #[error("`{action}` {}", match .gathered { true => "gathers parameters that are there already", false => "needs parameters that are not gathered" })]
+    #[error("`{action}` {}", match *.gathered { true => "gathers parameters that are there already", false => "needs parameters that are not gathered" })]
     Sharding {
         /// The action.
         action: Action,

@@ -1,0 +1,84 @@
+//! PyTorch's pipeline-order CSV: a row for each rank, a cell for each step, empty where idle.
+
+use std::fmt::Write as _;
+
+use super::{ActionKind, ParseActionError, Placement, Schedule, ScheduleError, Step};
+
+/// A CSV that is no schedule.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CsvError {
+    /// A cell that is no action.
+    #[error("row {row}, column {column}: `{cell}`")]
+    Cell {
+        /// The row, from 1.
+        row: usize,
+        /// The column, from 1.
+        column: usize,
+        /// The cell, shortened.
+        cell: String,
+        /// Why it is no action.
+        #[source]
+        source: ParseActionError,
+    },
+    /// No cell that is not empty.
+    #[error("the CSV has no action; a row is a rank, a cell an action such as `2F0`")]
+    Empty,
+    /// Actions that make no valid schedule; rows are ranks from 0.
+    #[error(transparent)]
+    Schedule(#[from] ScheduleError),
+}
+
+/// The schedule of a pipeline-order CSV, of computation alone or with communication and sharding.
+///
+/// Empty cells are skipped; so are quotes and spaces around a cell, a byte-order mark, and empty
+/// lines at the end. The placement of stages and the number of micro-batches are inferred.
+///
+/// # Errors
+///
+/// The first cell that is no action, or what makes the schedule invalid.
+pub fn read_csv(text: &str) -> Result<Schedule, CsvError> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text).trim_end();
+    let mut ranks = Vec::new();
+    for (line, row) in text.lines().zip(1..) {
+        let mut steps = Vec::with_capacity(line.len() / 5);
+        for (cell, column) in line.split(',').zip(1..) {
+            let cell = cell.trim().trim_matches('"').trim();
+            if cell.is_empty() {
+                continue;
+            }
+            let step = cell.parse::<Step>().map_err(|source| CsvError::Cell {
+                row,
+                column,
+                cell: cell.chars().take(40).collect(),
+                source,
+            })?;
+            steps.push(step);
+        }
+        ranks.push(steps);
+    }
+    let micro_batches = ranks.iter().flatten().flat_map(|step: &Step| step.actions());
+    let last = micro_batches.map(|action| action.micro_batch).max().ok_or(CsvError::Empty)?;
+    let placement = Placement::infer(&ranks);
+    Ok(Schedule::new(ranks, placement, last.saturating_add(1))?)
+}
+
+/// The schedule as pipeline-order CSV, without idle cells: PyTorch loads it as `compute_only` if it
+/// has computation alone, and as `compute_comms` else.
+///
+/// PyTorch has no word for the optimizer's step, so steps are left out; when parameters are updated
+/// does not survive the file.
+pub fn write_csv(schedule: &Schedule) -> String {
+    let is_known = |step: &&Step| {
+        !matches!(step, Step::One(action) if action.kind == ActionKind::OptimizerStep)
+    };
+    let mut text = String::new();
+    for steps in schedule.ranks() {
+        for (index, step) in steps.iter().filter(is_known).enumerate() {
+            let comma = if index > 0 { "," } else { "" };
+            write!(text, "{comma}{step}").expect("a string takes any text");
+        }
+        text.push_str("\r\n");
+    }
+    text
+}

@@ -1,0 +1,167 @@
+//! `DualPipe` and `DualPipeV`: two streams of micro-batches cross on each rank, and a forward of one
+//! overlaps a backward of the other.
+
+use std::collections::VecDeque;
+
+use super::{GenerateError, Step, backward, forward, input_grad, weight_grad};
+use crate::schedule::ScheduleKind;
+
+/// Two chunks a rank, down the ranks and up again; the streams are those of the two chunks.
+///
+/// # Errors
+///
+/// Fewer micro-batches than the `2 p` stages.
+///
+/// # Source
+///
+/// DeepSeek-AI 2025, `DualPipe` (github.com/deepseek-ai/DualPipe), after Sea AI Lab's "cut in half";
+/// action for action PyTorch's `ScheduleDualPipeV`.
+pub(super) fn pipe_v(p: u32, m: u32) -> Result<Vec<Vec<Step>>, GenerateError> {
+    let (kind, num_ranks, num_micro_batches, least) = (ScheduleKind::DualPipeV, p, m, 2 * p);
+    if m < least {
+        return Err(GenerateError::FewMicroBatches { kind, num_ranks, num_micro_batches, least });
+    }
+    let steps = |rank| rank_steps(p, m, rank, |chunk, i| ([rank, 2 * p - 1 - rank][chunk], i));
+    Ok((0..p).map(steps).collect())
+}
+
+/// Micro-batches enter at both ends: even ones run down the ranks, odd ones up
+/// ([`super::Placement::Bidirectional`]), over two copies of the parameters. Stages are numbered
+/// along the model, so rank `r` has the stages `r` and `p - 1 - r`. The ranks `r` and `p - 1 - r`
+/// mirror each other: each is what rank `min(r, p - 1 - r)` of [`pipe_v`] on half the ranks is, with
+/// the micro-batches that come from its own end as the first stream.
+///
+/// # Errors
+///
+/// Odd ranks or micro-batches, or fewer micro-batches than twice the ranks.
+///
+/// # Source
+///
+/// DeepSeek-AI 2024, *DeepSeek-V3* (arXiv 2412.19437), section 3.2.1 and figure 5, and
+/// github.com/deepseek-ai/DualPipe, whose two halves of the batch are our even and odd micro-batches.
+pub(super) fn pipe(p: u32, m: u32) -> Result<Vec<Vec<Step>>, GenerateError> {
+    let (kind, num_ranks, num_micro_batches) = (ScheduleKind::DualPipe, p, m);
+    let least = 2 * p;
+    if !p.is_multiple_of(2) {
+        return Err(GenerateError::OddRanks { kind, num_ranks });
+    }
+    if !m.is_multiple_of(2) {
+        return Err(GenerateError::OddMicroBatches { kind, num_micro_batches });
+    }
+    if m < least {
+        return Err(GenerateError::FewMicroBatches { kind, num_ranks, num_micro_batches, least });
+    }
+    let steps = |rank: u32| {
+        let from_end = rank.min(p - 1 - rank);
+        let is_upper = u32::from(rank >= p / 2);
+        let named = |chunk, i| {
+            let stage = [from_end, p - 1 - from_end][chunk];
+            (stage, 2 * i + (is_upper ^ chunk as u32))
+        };
+        rank_steps(p / 2, m / 2, from_end, named)
+    };
+    Ok((0..p).map(steps).collect())
+}
+
+/// The eight phases of a rank of `p`, whose chunk 0 is `rank` stages from the start of one stream and
+/// whose chunk 1 is as far from the end of the other; `named` gives stage and micro-batch of a
+/// chunk's i-th.
+fn rank_steps(
+    p: u32,
+    m: u32,
+    rank: u32,
+    named: impl Fn(usize, u32) -> (u32, u32),
+) -> Vec<Step> {
+    let mut steps =
+        Streams { steps: Vec::new(), named, forwards: [0; 2], backwards: [0; 2], late: VecDeque::new() };
+    let from_middle = p - 1 - rank;
+    for _ in 0..2 * from_middle {
+        steps.forward(0);
+    }
+    for _ in 0..=rank {
+        steps.forward(0);
+        steps.forward(1);
+    }
+    for _ in 0..from_middle {
+        steps.input_grad(1);
+        steps.weight_grad();
+        steps.forward(1);
+    }
+    for i in 0..=m - 2 * p + rank {
+        if i == 0 && from_middle == 0 {
+            // The middle overlaps nothing at first, which makes the bubble smaller.
+            steps.forward(0);
+            steps.backward(1);
+        } else {
+            steps.overlapped(0, 1);
+        }
+        steps.overlapped(1, 0);
+    }
+    for _ in 0..from_middle {
+        steps.backward(1);
+        steps.overlapped(1, 0);
+    }
+    // From the middle of the last `2 (rank + 1)` backwards on, weight gradients wait for the drain.
+    for i in 0..2 * (rank + 1) {
+        let chunk = 1 - (i % 2) as usize;
+        if i > rank { steps.input_grad(chunk) } else { steps.backward(chunk) }
+    }
+    for _ in 0..from_middle {
+        steps.weight_grad();
+        steps.input_grad(0);
+    }
+    for _ in 0..=rank {
+        steps.weight_grad();
+    }
+    steps.steps
+}
+
+/// Steps over two chunks, whose micro-batches count themselves.
+struct Streams<N> {
+    steps: Vec<Step>,
+    named: N,
+    forwards: [u32; 2],
+    backwards: [u32; 2],
+    /// Stage and micro-batch of weight gradients that wait.
+    late: VecDeque<(u32, u32)>,
+}
+
+impl<N: Fn(usize, u32) -> (u32, u32)> Streams<N> {
+    fn forward(&mut self, chunk: usize) {
+        let (stage, i) = self.next_forward(chunk);
+        self.steps.push(forward(stage, i));
+    }
+
+    fn backward(&mut self, chunk: usize) {
+        let (stage, i) = self.next_backward(chunk);
+        self.steps.push(backward(stage, i));
+    }
+
+    fn input_grad(&mut self, chunk: usize) {
+        let (stage, i) = self.next_backward(chunk);
+        self.steps.push(input_grad(stage, i));
+        self.late.push_back((stage, i));
+    }
+
+    fn weight_grad(&mut self) {
+        self.steps.extend(self.late.pop_front().map(|(stage, i)| weight_grad(stage, i)));
+    }
+
+    fn overlapped(&mut self, forwards: usize, backwards: usize) {
+        let (stage, i) = self.next_forward(forwards);
+        let first = forward(stage, i).actions();
+        let (stage, i) = self.next_backward(backwards);
+        let second = backward(stage, i).actions();
+        self.steps.extend(first.zip(second).map(|(f, b)| Step::Overlapped(f, b)));
+    }
+
+    fn next_forward(&mut self, chunk: usize) -> (u32, u32) {
+        self.forwards[chunk] += 1;
+        (self.named)(chunk, self.forwards[chunk] - 1)
+    }
+
+    fn next_backward(&mut self, chunk: usize) -> (u32, u32) {
+        self.backwards[chunk] += 1;
+        (self.named)(chunk, self.backwards[chunk] - 1)
+    }
+}

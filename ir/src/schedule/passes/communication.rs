@@ -1,0 +1,82 @@
+//! Sends and receives between ranks.
+
+use crate::schedule::{Action, ActionKind, Costs, Schedule, Step, evaluate};
+
+/// The schedule with a send after every action whose result another rank needs, and its receive on
+/// that rank; none between stages of one rank. A schedule that communicates already stays as it is.
+///
+/// Free of deadlock whether or not sends block: messages are put in place in the order in which
+/// their actions end when everything starts as early as it can at equal costs, each send at the
+/// current end of its rank's list and its receive at the current end of the partner's. So there is
+/// one order of all messages that every rank follows, and the earliest message that is not done can
+/// always go on. The receive stands before the next computation that its rank begins, which is no
+/// later than the one that needs it.
+pub fn add_communication(schedule: &Schedule) -> Schedule {
+    if schedule.has_communication() {
+        return schedule.clone();
+    }
+    let ends = evaluate(schedule, Costs::UNIT).ends;
+    // By time of end, then rank, then place in the rank's list.
+    let mut order: Vec<(u64, usize, usize)> = ends
+        .iter()
+        .enumerate()
+        .flat_map(|(rank, ends)| ends.iter().enumerate().map(move |(i, end)| (*end, rank, i)))
+        .collect();
+    order.sort_unstable();
+    let mut ranks: Vec<Vec<Step>> =
+        schedule.ranks().iter().map(|steps| Vec::with_capacity(2 * steps.len())).collect();
+    // How many steps of each rank stand in its list already.
+    let mut placed = vec![0; ranks.len()];
+    for (end, rank, index) in order {
+        let step = schedule.ranks()[rank][index];
+        if placed[rank] == index {
+            ranks[rank].push(step);
+            placed[rank] += 1;
+        }
+        for message in step.actions().filter_map(|action| message(schedule, rank as u32, action)) {
+            let Message { send, receive, to } = message;
+            let to = to as usize;
+            ranks[rank].push(Step::One(send));
+            // What the partner is in the midst of comes before the receive.
+            let next = placed[to];
+            let length = |index: usize| {
+                let actions = schedule.ranks()[to][index].actions();
+                actions.map(|action| Costs::UNIT.of(action.kind)).sum::<u64>()
+            };
+            if ends[to].get(next).is_some_and(|next_end| next_end - length(next) < end) {
+                ranks[to].push(schedule.ranks()[to][next]);
+                placed[to] += 1;
+            }
+            ranks[to].push(Step::One(receive));
+        }
+    }
+    Schedule::new(ranks, schedule.placement().clone(), schedule.num_micro_batches())
+        .unwrap_or_else(|error| panic!("communication broke a valid schedule: {error}"))
+        .updating(schedule.updates())
+}
+
+/// A send, its receive, and the rank that receives.
+struct Message {
+    send: Action,
+    receive: Action,
+    to: u32,
+}
+
+/// The message that an action's result travels by, if another rank needs it.
+fn message(schedule: &Schedule, rank: u32, action: Action) -> Option<Message> {
+    let Action { stage, micro_batch, kind } = action;
+    let (send, other, receive) = match kind {
+        ActionKind::Forward => (ActionKind::SendForward, stage + 1, ActionKind::RecvForward),
+        ActionKind::Backward | ActionKind::InputGrad => {
+            (ActionKind::SendBackward, stage.checked_sub(1)?, ActionKind::RecvBackward)
+        }
+        _ => return None,
+    };
+    if other >= schedule.num_stages() {
+        return None;
+    }
+    let to = schedule.rank(other, micro_batch);
+    let send = Action { stage, kind: send, micro_batch };
+    let receive = Action { stage: other, kind: receive, micro_batch };
+    (to != rank).then_some(Message { send, receive, to })
+}

@@ -76,8 +76,21 @@ impl Evaluation {
 ///
 /// Messages cost no rank time: data is there [`Costs::send`] after its action's end, whether or not
 /// sends and receives are part of the schedule. An overlapped pair is costed as its parts in
-/// sequence, and both wait for the data of both.
+/// sequence, each from when its own data is there.
 pub fn evaluate(schedule: &Schedule, costs: Costs) -> Evaluation {
+    earliest(schedule, costs, Pairs::InSequence)
+}
+
+/// When the parts of an overlapped pair start.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pairs {
+    /// Each when its own data is there.
+    InSequence,
+    /// None before the data of both is there.
+    Together,
+}
+
+pub(super) fn earliest(schedule: &Schedule, costs: Costs, pairs: Pairs) -> Evaluation {
     let num_ranks = schedule.ranks().len();
     let num_pairs = schedule.num_stages() as usize * schedule.num_micro_batches() as usize;
     let mut run = Run { schedule, costs, ends: vec![[NEVER; 2]; num_pairs] };
@@ -87,20 +100,22 @@ pub fn evaluate(schedule: &Schedule, costs: Costs) -> Evaluation {
     let mut queue: VecDeque<usize> = (0..num_ranks).collect();
     while let Some(rank) = queue.pop_front() {
         while let Some(step) = schedule.ranks()[rank].get(ends[rank].len())
-            && let Some(ready) = run.ready(rank as u32, *step)
+            && let Some(together) = run.ready(rank as u32, *step)
         {
-            let start = ready.max(ranks[rank].end);
-            if ends[rank].is_empty() {
-                ranks[rank].start = start;
+            if pairs == Pairs::Together {
+                ranks[rank].end = ranks[rank].end.max(together);
             }
-            let mut end = start;
-            for action in step.actions() {
-                end += costs.of(action.kind);
-                queue.extend(run.finish(action, end));
+            for (part, action) in step.actions().enumerate() {
+                let ready = run.ready(rank as u32, Step::One(action)).unwrap_or(together);
+                let start = ranks[rank].end.max(ready);
+                if ends[rank].is_empty() && part == 0 {
+                    ranks[rank].start = start;
+                }
+                ranks[rank].busy += costs.of(action.kind);
+                ranks[rank].end = start + costs.of(action.kind);
+                queue.extend(run.finish(action, ranks[rank].end));
             }
-            ranks[rank].busy += end - start;
-            ranks[rank].end = end;
-            ends[rank].push(end);
+            ends[rank].push(ranks[rank].end);
         }
     }
     let makespan = ranks.iter().map(|rank| rank.end).max().unwrap_or(0);

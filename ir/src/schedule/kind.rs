@@ -167,7 +167,7 @@ impl ScheduleKind {
             Self::OneFOneB | Self::AsyncOneFOneB => (p - rank).min(m),
             Self::Interleaved => (2 * (p - 1 - rank) + (v - 1) * p + 1).min(all),
             Self::ZbH1 => p.min(m),
-            Self::ZbH2 => (2 * (p - rank)).saturating_sub(1).max(1).min(m),
+            Self::ZbH2 => (2 * p - 1).min(m),
             Self::InterleavedZb => all,
             Self::Zbv => (2 * p).min(all),
             Self::VHalf => (2 * (p / 2 + 1)).min(all),

@@ -1,6 +1,7 @@
 //! Sends and receives between ranks.
 
-use crate::schedule::{Action, ActionKind, Costs, Schedule, Step, evaluate};
+use crate::schedule::earliest::{Pairs, earliest};
+use crate::schedule::{Action, ActionKind, Costs, Schedule, Step};
 
 /// The schedule with a send after every action whose result another rank needs, and its receive on
 /// that rank; none between stages of one rank. A schedule that communicates already stays as it is.
@@ -15,7 +16,7 @@ pub fn add_communication(schedule: &Schedule) -> Schedule {
     if schedule.has_communication() {
         return schedule.clone();
     }
-    let ends = evaluate(schedule, Costs::UNIT).ends;
+    let ends = earliest(schedule, Costs::UNIT, Pairs::Together).ends;
     // By time of end, then rank, then place in the rank's list.
     let mut order: Vec<(u64, usize, usize)> = ends
         .iter()

@@ -85,20 +85,16 @@ pub(super) fn zero_bubble(p: u32, m: u32, v: u32) -> Vec<Vec<Step>> {
     (0..p).map(steps).collect()
 }
 
-/// How many micro-batches each round has.
+/// How many micro-batches each round has: `m / p` rounds (at least one), as equal as can be, longer
+/// ones first.
 ///
-/// PyTorch makes `m / p` rounds (at least one) and wants them equal: 10 micro-batches on 4 ranks run
-/// as 5 and 5. Where they cannot be equal it refuses; there, rounds are as Megatron-LM makes them:
-/// `p` each, and the rest in the last. (Megatron-LM would run 10 on 4 as 4, 4 and 2, which holds
-/// fewer activations and idles longer.)
+/// Where they can be equal, this is PyTorch's order: 10 micro-batches on 4 ranks run as 5 and 5. Else
+/// PyTorch refuses. Megatron-LM makes rounds of `p` and a short last one: the same where `m` divides
+/// by `p`; 10 on 4 would run as 4, 4 and 2, which waits for the short round to come about, and with
+/// this warm-up can wait forever (9 on 4 with 3 chunks).
 fn rounds(p: u32, m: u32) -> Vec<u32> {
     let num_rounds = (m / p).max(1);
-    if m.is_multiple_of(num_rounds) {
-        return vec![m / num_rounds; num_rounds as usize];
-    }
-    let rest = m % p;
-    let full = (0..m / p).map(|_| p);
-    full.chain((rest > 0).then_some(rest)).collect()
+    (0..num_rounds).map(|i| m / num_rounds + u32::from(i < m % num_rounds)).collect()
 }
 
 /// In which order chunks see micro-batches.

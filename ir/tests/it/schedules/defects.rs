@@ -1,1 +1,208 @@
-//! x
+//! What wrong schedules are told.
+
+use ir::schedule::{
+    GenerateError, Placement, Schedule, ScheduleKind, Sends, Step, check, generate, read_csv,
+};
+
+/// The CSV's schedule is wrong, and this says why.
+fn wrong(csv: &str, expected: &str) {
+    let csv: Vec<_> = csv.trim().lines().map(str::trim).collect();
+    let error = read_csv(&csv.join("\n")).unwrap_err().to_string();
+    assert_eq!(error.trim(), expected.trim(), "\n{error}");
+}
+
+#[test]
+fn a_missing_forward() {
+    wrong("
+        0F0,0F1,0B0,0B1
+        1F0,1B0,1B1
+        ", "");
+}
+
+#[test]
+fn a_missing_backward() {
+    wrong("
+        0F0,0F1,0B0,0B1
+        1F0,1B0,1F1
+        ", "");
+}
+
+#[test]
+fn a_missing_weight_grad() {
+    wrong("
+        0F0,0I0,0W0
+        1F0,1I0
+        ", "");
+}
+
+#[test]
+fn an_action_twice() {
+    wrong("
+        0F0,0F0,0B0
+        1F0,1B0
+        ", "");
+}
+
+#[test]
+fn a_backward_whole_and_in_parts() {
+    wrong("
+        0F0,0B0,0W0
+        1F0,1B0
+        ", "");
+}
+
+#[test]
+fn a_backward_before_its_forward() {
+    wrong("
+        0B0,0F0
+        1F0,1B0
+        ", "");
+}
+
+#[test]
+fn a_weight_grad_before_its_input_grad() {
+    wrong("
+        0F0,0W0,0I0
+        1F0,1B0
+        ", "");
+}
+
+#[test]
+fn a_deadlock_of_two_ranks() {
+    wrong("
+        0F0,0B0,0F1,0B1
+        1F0,1F1,1B0,1B1
+        ", "");
+}
+
+#[test]
+fn a_deadlock_of_one_rank() {
+    wrong("
+        2F0,0F0,0B0,2B0
+        1F0,1B0
+        ", "");
+}
+
+#[test]
+fn a_far_stage() {
+    wrong("4000000000F0,0F0,0B0", "");
+}
+
+#[test]
+fn a_far_micro_batch() {
+    wrong("0F4000000000,0F0,0B0", "");
+}
+
+#[test]
+fn a_pair_of_two_forwards() {
+    wrong("(0F0;0F1)OVERLAP_F_B,0B0,0B1", "");
+}
+
+#[test]
+fn a_pair_that_needs_itself() {
+    wrong("(0F0;0B0)OVERLAP_F_B", "");
+}
+
+#[test]
+fn a_send_without_receive() {
+    wrong("
+        0F0,0SEND_F0,0B0
+        1F0,1B0
+        ", "");
+}
+
+#[test]
+fn a_result_that_is_not_sent() {
+    wrong("
+        0F0,0SEND_F0,0B0
+        1RECV_F0,1F0,1B0
+        ", "");
+}
+
+#[test]
+fn a_receive_after_its_use() {
+    wrong("
+        0F0,0SEND_F0,0RECV_B0,0B0
+        1F0,1RECV_F0,1B0,1SEND_B0
+        ", "");
+}
+
+#[test]
+fn a_send_to_nowhere() {
+    wrong("0F0,0SEND_F0,0B0", "");
+}
+
+#[test]
+fn a_send_to_itself() {
+    wrong("0F0,0SEND_F0,1RECV_F0,1F0,1B0,0B0", "");
+}
+
+#[test]
+fn messages_out_of_order() {
+    wrong("
+        0F0,0F1,0SEND_F1,0SEND_F0,0RECV_B0,0B0,0RECV_B1,0B1
+        1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1
+        ", "");
+}
+
+#[test]
+fn parameters_that_are_not_gathered() {
+    wrong("0UNSHARD,0F0,0RESHARD,0B0", "");
+}
+
+#[test]
+fn parameters_gathered_twice() {
+    wrong("0UNSHARD,0UNSHARD,0F0,0B0", "");
+}
+
+#[test]
+fn gradients_reduced_too_early() {
+    wrong("0F0,0F1,0B0,0REDUCE_GRAD,0B1", "");
+}
+
+#[test]
+fn a_stage_on_two_ranks() {
+    let steps = |text: &str| text.split(' ').map(|t| t.parse().unwrap()).collect::<Vec<Step>>();
+    let ranks = vec![steps("0F0 0B0"), steps("1F0 0B0 1B0")];
+    let error = Schedule::new(ranks, Placement::Loop, 1).unwrap_err();
+    assert_eq!(error.to_string().trim(), "".trim());
+}
+
+#[test]
+fn an_empty_schedule() {
+    for (ranks, m) in [(vec![], 1), (vec![vec![]], 1), (vec![vec!["0F0".parse().unwrap()]], 0)] {
+        let error = Schedule::new(ranks, Placement::Loop, m).unwrap_err().to_string();
+        assert!(error.starts_with("the schedule is empty"), "{error}");
+    }
+    assert!(read_csv("").unwrap_err().to_string().starts_with("the CSV has no action"));
+    assert!(read_csv(" ,,\n,").unwrap_err().to_string().starts_with("the CSV has no action"));
+}
+
+/// Each rank sends before it receives: fine while messages are buffered, else both wait.
+#[test]
+fn a_deadlock_of_blocking_sends_only() {
+    let schedule = read_csv(
+        "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n\
+         1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1",
+    )
+    .unwrap();
+    check(&schedule, Sends::NonBlocking).unwrap();
+    let error = check(&schedule, Sends::Blocking).unwrap_err().to_string();
+    assert_eq!(error.trim(), "".trim(), "\n{error}");
+}
+
+#[test]
+fn numbers_that_a_family_does_not_take() {
+    let told = |kind, p, m, v| generate(kind, p, m, v).unwrap_err().to_string();
+    for (error, expected) in [
+        (told(ScheduleKind::OneFOneB, 0, 1, 1), "`pipeline_parallel` is 0; a schedule needs at least 1"),
+        (told(ScheduleKind::Zbv, 2, 2, 1), "schedule `zbv` has `virtual_stages` 2, not 1"),
+        (told(ScheduleKind::DualPipe, 3, 12, 1), "schedule `dualpipe` folds the ranks in half: `pipeline_parallel` 4 fits, 3 is odd"),
+        (told(ScheduleKind::DualPipe, 4, 9, 1), "schedule `dualpipe` feeds both ends alike: `num_micro_batches` 10 fits, 9 is odd"),
+        (told(ScheduleKind::DualPipeV, 4, 7, 2), "schedule `dualpipev` on 4 ranks needs `num_micro_batches` of at least 8, not 7"),
+    ] {
+        assert_eq!(error, expected);
+    }
+    let huge = generate(ScheduleKind::GPipe, u32::MAX, u32::MAX, 1);
+    assert!(matches!(huge, Err(GenerateError::TooLarge { .. })));
+}

@@ -74,7 +74,10 @@ fn v_min() {
 
 #[test]
 fn dualpipe() {
-    check(ScheduleKind::DualPipe, [4, 8, 1], "");
+    check(ScheduleKind::DualPipe, [4, 8, 1], "
+0 | F0 F1 B0 REDUCE_GRAD STEP B1 REDUCE_GRAD STEP
+1 | F0 B0 REDUCE_GRAD STEP F1 B1 REDUCE_GRAD STEP
+");
 }
 
 #[test]

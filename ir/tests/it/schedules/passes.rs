@@ -66,7 +66,10 @@ fn parameters_are_gathered_ahead_and_freed() {
 #[test]
 fn gradients_are_reduced_while_other_stages_work() {
     let schedule = generate(ScheduleKind::LoopedBfs, 1, 2, 2).unwrap();
-    check_grid(&add_optimizer_steps(&add_reduction(&schedule)), "");
+    check_grid(&add_optimizer_steps(&add_reduction(&schedule)), "
+0 | F0 F1 B0 REDUCE_GRAD STEP B1 REDUCE_GRAD STEP
+1 | F0 B0 REDUCE_GRAD STEP F1 B1 REDUCE_GRAD STEP
+");
 }
 
 #[test]

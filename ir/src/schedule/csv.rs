@@ -69,9 +69,7 @@ pub fn read_csv(text: &str) -> Result<Schedule, CsvError> {
 /// PyTorch has no word for the optimizer's step, so steps are left out; when parameters are updated
 /// does not survive the file.
 pub fn write_csv(schedule: &Schedule) -> String {
-    let is_known = |step: &&Step| {
-        !matches!(step, Step::One(action) if action.kind == ActionKind::OptimizerStep)
-    };
+    let is_known = |step: &&Step| !matches!(step, Step::One(action) if action.kind == ActionKind::OptimizerStep);
     let mut text = String::new();
     for steps in schedule.ranks() {
         for (index, step) in steps.iter().filter(is_known).enumerate() {

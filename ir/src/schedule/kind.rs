@@ -118,7 +118,9 @@ impl ScheduleKind {
             Self::VMin => "two chunks a rank, a third of the memory of 1F1B",
             Self::DualPipe => "both directions at once, overlapped; two copies of the parameters",
             Self::DualPipeV => "dualpipe folded in half: one copy, two chunks a rank",
-            Self::AsyncOneFOneB => "1F1B without a flush; updates each micro-batch, stashes weights",
+            Self::AsyncOneFOneB => {
+                "1F1B without a flush; updates each micro-batch, stashes weights"
+            }
         }
     }
 

@@ -49,6 +49,14 @@ struct Run<'a> {
     on_the_way: BTreeMap<(u32, u32), VecDeque<Action>>,
 }
 
+/// What a rank that cannot go on waits for.
+enum Awaited {
+    /// The other half of a message.
+    Message(Action),
+    /// What another action gives.
+    Data(Need),
+}
+
 impl<'a> Run<'a> {
     fn new(schedule: &'a Schedule, sends: Sends) -> Self {
         let pairs = schedule.num_stages() as usize * schedule.num_micro_batches() as usize;
@@ -84,11 +92,11 @@ impl<'a> Run<'a> {
     }
 
     /// The first thing that the step waits for.
-    fn waits_for(&self, rank: usize, step: Step) -> Option<Action> {
+    fn waits_for(&self, rank: usize, step: Step) -> Option<Awaited> {
         step.actions().find_map(|action| match action.kind {
             kind if kind.is_send() => {
                 let waits = self.sends == Sends::Blocking && !self.meets(action);
-                waits.then(|| partner(action))
+                waits.then(|| Awaited::Message(partner(action)))
             }
             kind if kind.is_message() => {
                 let arrives = match self.sends {
@@ -98,14 +106,15 @@ impl<'a> Run<'a> {
                         self.on_the_way.get(&channel).is_some_and(|queue| !queue.is_empty())
                     }
                 };
-                (!arrives).then(|| partner(action))
+                (!arrives).then(|| Awaited::Message(partner(action)))
             }
             _ => {
                 let need = self.schedule.need(action)?;
                 let crosses = self.schedule.rank(need.stage, need.micro_batch) != rank as u32;
                 // With communication, data from other ranks comes by receives, which stand before.
                 let at_hand = self.done[self.index(need)][need.pass as usize];
-                (!at_hand && !(self.communicates && crosses)).then(|| self.provider(need))
+                let is_received = self.communicates && crosses;
+                (!at_hand && !is_received).then_some(Awaited::Data(need))
             }
         })
     }
@@ -189,7 +198,10 @@ impl<'a> Run<'a> {
         let mut rank = stuck;
         while !chain.iter().any(|wait| wait.rank == rank) {
             let step = self.head(rank).expect("whoever is waited for has not come to the end");
-            let needs = self.waits_for(rank, step).expect("a stuck rank waits");
+            let needs = match self.waits_for(rank, step).expect("a stuck rank waits") {
+                Awaited::Message(message) => message,
+                Awaited::Data(need) => self.provider(need),
+            };
             let of = self.rank(needs) as usize;
             chain.push(Wait { rank, step, needs, of });
             rank = of;

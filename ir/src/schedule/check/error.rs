@@ -68,7 +68,9 @@ pub enum Defect {
         full: bool,
     },
     /// An action that nobody does.
-    #[error("`{action}` is missing: every micro-batch runs through every stage, forward and backward")]
+    #[error(
+        "`{action}` is missing: every micro-batch runs through every stage, forward and backward"
+    )]
     Missing {
         /// The action.
         action: Action,
@@ -81,8 +83,10 @@ pub enum Defect {
         /// What must come first.
         needs: Action,
     },
-    /// A pair that is not a forward beside a backward.
-    #[error("`{step}` overlaps what cannot: a pair is a forward, then a backward or input gradient")]
+    /// A pair that is not a forward beside another micro-batch's backward.
+    #[error(
+        "`{step}` overlaps what cannot: a pair is a forward, then another micro-batch's backward or input gradient"
+    )]
     Pair {
         /// The pair.
         step: Step,
@@ -114,7 +118,9 @@ pub enum Defect {
         send: Action,
     },
     /// A rank receives messages of another in an order in which they were not sent.
-    #[error("`{receive}` would get what `{send}` sent: rank {from} sends to rank {to} in another order")]
+    #[error(
+        "`{receive}` would get what `{send}` sent: rank {from} sends to rank {to} in another order"
+    )]
     Misordered {
         /// The receive.
         receive: Action,
@@ -126,7 +132,7 @@ pub enum Defect {
         to: u32,
     },
     /// Parameters gathered twice, freed twice, or used while they are not there.
-    #[error("`{action}` {}", match *.gathered { true => "gathers parameters that are there already", false => "needs parameters that are not gathered" })]
+    #[error("`{action}` {}", if *.gathered { "gathers parameters that are there already" } else { "needs parameters that are not gathered" })]
     Sharding {
         /// The action.
         action: Action,
@@ -134,7 +140,9 @@ pub enum Defect {
         gathered: bool,
     },
     /// A reduction or update at the wrong time or not once.
-    #[error("`{action}` comes after {backwards} of the {expected} backwards of its stage on this rank")]
+    #[error(
+        "`{action}` comes after {backwards} of the {expected} backwards of its stage on this rank"
+    )]
     TooEarly {
         /// The action.
         action: Action,

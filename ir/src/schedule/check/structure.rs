@@ -77,7 +77,9 @@ impl Size {
 fn pair(step: Step) -> Result<(), Defect> {
     let Step::Overlapped(forward, backward) = step else { return Ok(()) };
     let is_backward = matches!(backward.kind, ActionKind::Backward | ActionKind::InputGrad);
-    if forward.kind == ActionKind::Forward && is_backward {
+    // A micro-batch's backward needs all of its forwards.
+    let is_other = forward.micro_batch != backward.micro_batch;
+    if forward.kind == ActionKind::Forward && is_backward && is_other {
         return Ok(());
     }
     Err(Defect::Pair { step })
@@ -88,9 +90,8 @@ fn place(schedule: &Schedule, rank: usize, action: Action) -> Result<(), Defect>
     if action.micro_batch >= num_micro_batches {
         return Err(Defect::MicroBatch { action, num_micro_batches });
     }
-    let on = |micro_batch| {
-        schedule.placement().rank(schedule.num_ranks(), action.stage, micro_batch)
-    };
+    let on =
+        |micro_batch| schedule.placement().rank(schedule.num_ranks(), action.stage, micro_batch);
     let expected = on(action.micro_batch);
     let is_here = |expected: Option<u32>| expected.is_some_and(|r| r as usize == rank);
     // What concerns a stage as a whole stands wherever any micro-batch runs it.
@@ -165,7 +166,10 @@ impl Seen {
             _ => None,
         };
         if let Some(first) = first.filter(|first| !has(*first)) {
-            return Err(Defect::Order { action, needs: Action { stage, kind: first, micro_batch } });
+            return Err(Defect::Order {
+                action,
+                needs: Action { stage, kind: first, micro_batch },
+            });
         }
         self.done[self.size.index(stage, micro_batch)] |= bit(kind);
         Ok(())
@@ -185,7 +189,8 @@ impl Seen {
                 } else {
                     continue;
                 };
-                let defect = Defect::Missing { action: Action { stage, kind: missing, micro_batch } };
+                let defect =
+                    Defect::Missing { action: Action { stage, kind: missing, micro_batch } };
                 // What is there of the same stage and micro-batch shows where the gap is.
                 let at = position(schedule, |action| {
                     (action.stage, action.micro_batch) == (stage, micro_batch)
@@ -369,4 +374,3 @@ impl StageState {
         Ok(())
     }
 }
-

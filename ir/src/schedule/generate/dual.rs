@@ -66,14 +66,14 @@ pub(super) fn pipe(p: u32, m: u32) -> Result<Vec<Vec<Step>>, GenerateError> {
 /// The eight phases of a rank of `p`, whose chunk 0 is `rank` stages from the start of one stream and
 /// whose chunk 1 is as far from the end of the other; `named` gives stage and micro-batch of a
 /// chunk's i-th.
-fn rank_steps(
-    p: u32,
-    m: u32,
-    rank: u32,
-    named: impl Fn(usize, u32) -> (u32, u32),
-) -> Vec<Step> {
-    let mut steps =
-        Streams { steps: Vec::new(), named, forwards: [0; 2], backwards: [0; 2], late: VecDeque::new() };
+fn rank_steps(p: u32, m: u32, rank: u32, named: impl Fn(usize, u32) -> (u32, u32)) -> Vec<Step> {
+    let mut steps = Streams {
+        steps: Vec::new(),
+        named,
+        forwards: [0; 2],
+        backwards: [0; 2],
+        late: VecDeque::new(),
+    };
     let from_middle = p - 1 - rank;
     for _ in 0..2 * from_middle {
         steps.forward(0);

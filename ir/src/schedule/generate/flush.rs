@@ -51,8 +51,8 @@ pub(super) fn one_f_one_b(p: u32, m: u32) -> Vec<Vec<Step>> {
     let steps = |stage: u32| {
         let num_warmup = (p - 1 - stage).min(m);
         let warmup = (0..num_warmup).map(move |i| forward(stage, i));
-        let steady = (num_warmup..m)
-            .flat_map(move |i| [forward(stage, i), backward(stage, i - num_warmup)]);
+        let steady =
+            (num_warmup..m).flat_map(move |i| [forward(stage, i), backward(stage, i - num_warmup)]);
         let drain = (m - num_warmup..m).map(move |i| backward(stage, i));
         warmup.chain(steady).chain(drain)
     };

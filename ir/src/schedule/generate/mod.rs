@@ -55,7 +55,9 @@ pub enum GenerateError {
         num_micro_batches: u32,
     },
     /// The family needs more micro-batches.
-    #[error("schedule `{kind}` on {num_ranks} ranks needs `num_micro_batches` of at least {least}, not {num_micro_batches}")]
+    #[error(
+        "schedule `{kind}` on {num_ranks} ranks needs `num_micro_batches` of at least {least}, not {num_micro_batches}"
+    )]
     FewMicroBatches {
         /// The family.
         kind: ScheduleKind,
@@ -76,12 +78,7 @@ const MOST_FORWARDS: u64 = 30_000_000;
 /// # Errors
 ///
 /// What the family needs and these numbers do not give it.
-pub fn generate(
-    kind: ScheduleKind,
-    p: u32,
-    m: u32,
-    v: u32,
-) -> Result<Schedule, GenerateError> {
+pub fn generate(kind: ScheduleKind, p: u32, m: u32, v: u32) -> Result<Schedule, GenerateError> {
     for (name, number) in
         [("pipeline_parallel", p), ("num_micro_batches", m), ("virtual_stages", v)]
     {

@@ -22,17 +22,15 @@ use super::{Step, forward, input_grad, weight_grad};
 /// ```
 pub(super) fn v_half(p: u32, m: u32) -> Vec<Vec<Step>> {
     let gap = if p.is_multiple_of(2) { 3 } else { 0 };
-    let block = |rank| {
-        [2 * rank, 3 * p - rank - 2, 3 * p + gap + 2 * rank - 1, 6 * p + gap - rank - 2]
-    };
+    let block =
+        |rank| [2 * rank, 3 * p - rank - 2, 3 * p + gap + 2 * rank - 1, 6 * p + gap - rank - 2];
     squeeze(&Block { offsets: (0..p).map(block).collect(), m, most_held: 2 * (p / 2 + 1) })
 }
 
 /// About a third of 1F1B's memory: `(p + 4) / 3` micro-batches.
 pub(super) fn v_min(p: u32, m: u32) -> Vec<Vec<Step>> {
     let gap = if p.is_multiple_of(3) { 2 } else { 0 };
-    let block =
-        |rank| [rank, 2 * p - 1 - rank, 2 * p + gap + rank, 4 * p + gap - 1 - rank];
+    let block = |rank| [rank, 2 * p - 1 - rank, 2 * p + gap + rank, 4 * p + gap - 1 - rank];
     squeeze(&Block { offsets: (0..p).map(block).collect(), m, most_held: 2 * ((p + 4) / 3) })
 }
 
@@ -62,9 +60,9 @@ struct Ahead {
 fn squeeze(block: &Block) -> Vec<Vec<Step>> {
     let p = block.offsets.len() as u32;
     let parts = [0, p / 4, p / 2, p / 2 + 1, p * 5 / 8, p * 3 / 4, p];
-    let choices = parts.into_iter().flat_map(|first| {
-        [0, p / 2, p].into_iter().map(move |last| Ahead { first, last })
-    });
+    let choices = parts
+        .into_iter()
+        .flat_map(|first| [0, p / 2, p].into_iter().map(move |last| Ahead { first, last }));
     let schedules = choices.filter_map(|ahead| Squeeze::new(block, ahead).run());
     schedules.min_by_key(|(span, _)| *span).expect("the block's own order fits its memory").1
 }
@@ -147,7 +145,7 @@ impl<'a> Squeeze<'a> {
 
     fn is_ready(&self, rank: usize, pass: usize, micro_batch: u32) -> bool {
         let is_done = |rank, pass| self.ends[self.index(rank, pass, micro_batch)] <= self.time;
-        let goes_down = pass % 2 == 0;
+        let goes_down = pass.is_multiple_of(2);
         let last = self.ranks.len() - 1;
         match (goes_down, pass) {
             (true, 0) if rank == 0 => true,

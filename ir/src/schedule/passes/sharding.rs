@@ -73,9 +73,8 @@ impl Upcoming {
 
     /// The next `count` different stages from step `index` on, soonest first.
     fn next_stages(&self, index: usize, count: usize) -> Vec<u32> {
-        let next = |uses: &Vec<usize>| {
-            uses.get(uses.partition_point(|used| *used < index)).copied()
-        };
+        let next =
+            |uses: &Vec<usize>| uses.get(uses.partition_point(|used| *used < index)).copied();
         let mut stages: Vec<(usize, u32)> = self
             .uses
             .iter()
@@ -112,9 +111,8 @@ pub fn add_optimizer_steps(schedule: &Schedule) -> Schedule {
 
 /// The schedule with an action after the last backward of each stage, or after each of them.
 fn after_backwards(schedule: &Schedule, kind: ActionKind, updates: Updates) -> Schedule {
-    let ends_backward = |action: &Action| {
-        matches!(action.kind, ActionKind::Backward | ActionKind::WeightGrad)
-    };
+    let ends_backward =
+        |action: &Action| matches!(action.kind, ActionKind::Backward | ActionKind::WeightGrad);
     let with_kind = |steps: &Vec<Step>| {
         let mut left: BTreeMap<u32, u32> = BTreeMap::new();
         for action in steps.iter().flat_map(|step| step.actions()).filter(ends_backward) {

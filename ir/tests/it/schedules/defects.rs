@@ -13,151 +13,314 @@ fn wrong(csv: &str, expected: &str) {
 
 #[test]
 fn a_missing_forward() {
-    wrong("
+    wrong(
+        "
         0F0,0F1,0B0,0B1
         1F0,1B0,1B1
-        ", "");
+        ",
+        "
+`1B1` comes before `1F1`, which it needs
+
+0 | 0F0 0F1 0B0 0B1
+1 | 1F0 1B0 [1B1]  <-- here
+",
+    );
 }
 
 #[test]
 fn a_missing_backward() {
-    wrong("
+    wrong(
+        "
         0F0,0F1,0B0,0B1
         1F0,1B0,1F1
-        ", "");
+        ",
+        "
+`1B1` is missing: every micro-batch runs through every stage, forward and backward
+
+0 | 0F0 0F1 0B0 0B1
+1 | 1F0 1B0 [1F1]  <-- here
+",
+    );
 }
 
 #[test]
 fn a_missing_weight_grad() {
-    wrong("
+    wrong(
+        "
         0F0,0I0,0W0
         1F0,1I0
-        ", "");
+        ",
+        "
+`1W0` is missing: every micro-batch runs through every stage, forward and backward
+
+0 | 0F0 0I0 0W0
+1 | [1F0] 1I0  <-- here
+",
+    );
 }
 
 #[test]
 fn an_action_twice() {
-    wrong("
+    wrong(
+        "
         0F0,0F0,0B0
         1F0,1B0
-        ", "");
+        ",
+        "
+`0F0` stands here a second time
+
+0 | 0F0 [0F0] 0B0  <-- here
+1 | 1F0 1B0
+",
+    );
 }
 
 #[test]
 fn a_backward_whole_and_in_parts() {
-    wrong("
+    wrong(
+        "
         0F0,0B0,0W0
         1F0,1B0
-        ", "");
+        ",
+        "
+`0W0` stands here a second time, as a full backward and in parts
+
+0 | 0F0 0B0 [0W0]  <-- here
+1 | 1F0 1B0
+",
+    );
 }
 
 #[test]
 fn a_backward_before_its_forward() {
-    wrong("
+    wrong(
+        "
         0B0,0F0
         1F0,1B0
-        ", "");
+        ",
+        "
+`0B0` comes before `0F0`, which it needs
+
+0 | [0B0] 0F0  <-- here
+1 | 1F0 1B0
+",
+    );
 }
 
 #[test]
 fn a_weight_grad_before_its_input_grad() {
-    wrong("
+    wrong(
+        "
         0F0,0W0,0I0
         1F0,1B0
-        ", "");
+        ",
+        "
+`0W0` comes before `0I0`, which it needs
+
+0 | 0F0 [0W0] 0I0  <-- here
+1 | 1F0 1B0
+",
+    );
 }
 
 #[test]
 fn a_deadlock_of_two_ranks() {
-    wrong("
+    wrong(
+        "
         0F0,0B0,0F1,0B1
         1F0,1F1,1B0,1B1
-        ", "");
+        ",
+        "
+deadlock: rank 0 waits at `0B0` for `1B0` of rank 1, rank 1 waits at `1F1` for `0F1` of rank 0
+
+0 | 0F0 [0B0] 0F1 0B1  <-- here
+1 | 1F0 1F1 1B0 1B1
+",
+    );
 }
 
 #[test]
 fn a_deadlock_of_one_rank() {
-    wrong("
+    wrong(
+        "
         2F0,0F0,0B0,2B0
         1F0,1B0
-        ", "");
+        ",
+        "
+deadlock: rank 0 waits at `2F0` for `1F0` of rank 1, rank 1 waits at `1F0` for `0F0` of rank 0
+
+0 | [2F0] 0F0 0B0 2B0  <-- here
+1 | 1F0 1B0
+",
+    );
 }
 
 #[test]
 fn a_far_stage() {
-    wrong("4000000000F0,0F0,0B0", "");
+    wrong(
+        "4000000000F0,0F0,0B0",
+        "
+`1F0` is missing: every micro-batch runs through every stage, forward and backward
+",
+    );
 }
 
 #[test]
 fn a_far_micro_batch() {
-    wrong("0F4000000000,0F0,0B0", "");
+    wrong(
+        "0F4000000000,0F0,0B0",
+        "
+`0F1` is missing: every micro-batch runs through every stage, forward and backward
+",
+    );
 }
 
 #[test]
 fn a_pair_of_two_forwards() {
-    wrong("(0F0;0F1)OVERLAP_F_B,0B0,0B1", "");
+    wrong(
+        "(0F0;0F1)OVERLAP_F_B,0B0,0B1",
+        "
+`(0F0;0F1)OVERLAP_F_B` overlaps what cannot: a pair is a forward, then another micro-batch's backward or input gradient
+
+0 | [(0F0;0F1)] 0B0 0B1  <-- here
+",
+    );
 }
 
 #[test]
 fn a_pair_that_needs_itself() {
-    wrong("(0F0;0B0)OVERLAP_F_B", "");
+    wrong(
+        "(0F0;0B0)OVERLAP_F_B",
+        "
+`(0F0;0B0)OVERLAP_F_B` overlaps what cannot: a pair is a forward, then another micro-batch's backward or input gradient
+
+0 | [(0F0;0B0)]  <-- here
+",
+    );
 }
 
 #[test]
 fn a_send_without_receive() {
-    wrong("
+    wrong(
+        "
         0F0,0SEND_F0,0B0
         1F0,1B0
-        ", "");
+        ",
+        "
+`0B0` comes before `0RECV_B0`, which it needs
+
+0 | 0F0 0SEND_F0 [0B0]  <-- here
+1 | 1F0 1B0
+",
+    );
 }
 
 #[test]
 fn a_result_that_is_not_sent() {
-    wrong("
+    wrong(
+        "
         0F0,0SEND_F0,0B0
         1RECV_F0,1F0,1B0
-        ", "");
+        ",
+        "
+`0B0` comes before `0RECV_B0`, which it needs
+
+0 | 0F0 0SEND_F0 [0B0]  <-- here
+1 | 1RECV_F0 1F0 1B0
+",
+    );
 }
 
 #[test]
 fn a_receive_after_its_use() {
-    wrong("
+    wrong(
+        "
         0F0,0SEND_F0,0RECV_B0,0B0
         1F0,1RECV_F0,1B0,1SEND_B0
-        ", "");
+        ",
+        "
+`1F0` comes before `1RECV_F0`, which it needs
+
+0 | 0F0 0SEND_F0 0RECV_B0 0B0
+1 | [1F0] 1RECV_F0 1B0 1SEND_B0  <-- here
+",
+    );
 }
 
 #[test]
 fn a_send_to_nowhere() {
-    wrong("0F0,0SEND_F0,0B0", "");
+    wrong(
+        "0F0,0SEND_F0,0B0",
+        "
+`0SEND_F0` has no partner: there is no stage on the other side
+
+0 | 0F0 [0SEND_F0] 0B0  <-- here
+",
+    );
 }
 
 #[test]
 fn a_send_to_itself() {
-    wrong("0F0,0SEND_F0,1RECV_F0,1F0,1B0,0B0", "");
+    wrong(
+        "0F0,0SEND_F0,1RECV_F0,1F0,1B0,0B0",
+        "
+`0SEND_F0` has no partner: both stages are on the same rank
+
+0 | 0F0 [0SEND_F0] 1RECV_F0 1F0 1B0 0B0  <-- here
+",
+    );
 }
 
 #[test]
 fn messages_out_of_order() {
-    wrong("
+    wrong(
+        "
         0F0,0F1,0SEND_F1,0SEND_F0,0RECV_B0,0B0,0RECV_B1,0B1
         1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1
-        ", "");
+        ",
+        "
+`1RECV_F0` would get what `0SEND_F1` sent: rank 0 sends to rank 1 in another order
+
+0 | 0F0 0F1 0SEND_F1 0SEND_F0 0RECV_B0 0B0 0RECV_B1 0B1
+1 | [1RECV_F0] 1F0 1B0 1SEND_B0 1RECV_F1 ..  <-- here
+",
+    );
 }
 
 #[test]
 fn parameters_that_are_not_gathered() {
-    wrong("0UNSHARD,0F0,0RESHARD,0B0", "");
+    wrong(
+        "0UNSHARD,0F0,0RESHARD,0B0",
+        "
+`0B0` needs parameters that are not gathered
+
+0 | 0UNSHARD 0F0 0RESHARD [0B0]  <-- here
+",
+    );
 }
 
 #[test]
 fn parameters_gathered_twice() {
-    wrong("0UNSHARD,0UNSHARD,0F0,0B0", "");
+    wrong(
+        "0UNSHARD,0UNSHARD,0F0,0B0",
+        "
+`0UNSHARD` gathers parameters that are there already
+
+0 | 0UNSHARD [0UNSHARD] 0F0 0B0  <-- here
+",
+    );
 }
 
 #[test]
 fn gradients_reduced_too_early() {
-    wrong("0F0,0F1,0B0,0REDUCE_GRAD,0B1", "");
+    wrong(
+        "0F0,0F1,0B0,0REDUCE_GRAD,0B1",
+        "
+`0REDUCE_GRAD` comes after 1 of the 2 backwards of its stage on this rank
+
+0 | 0F0 0F1 0B0 [0REDUCE_GRAD] 0B1  <-- here
+",
+    );
 }
 
 #[test]
@@ -165,7 +328,13 @@ fn a_stage_on_two_ranks() {
     let steps = |text: &str| text.split(' ').map(|t| t.parse().unwrap()).collect::<Vec<Step>>();
     let ranks = vec![steps("0F0 0B0"), steps("1F0 0B0 1B0")];
     let error = Schedule::new(ranks, Placement::Loop, 1).unwrap_err();
-    assert_eq!(error.to_string().trim(), "".trim());
+    let expected = "
+`0B0` stands on rank 1, but its stage is on rank 0
+
+0 | 0F0 0B0
+1 | 1F0 [0B0] 1B0  <-- here
+";
+    assert_eq!(error.to_string().trim(), expected.trim());
 }
 
 #[test]
@@ -188,18 +357,36 @@ fn a_deadlock_of_blocking_sends_only() {
     .unwrap();
     check(&schedule, Sends::NonBlocking).unwrap();
     let error = check(&schedule, Sends::Blocking).unwrap_err().to_string();
-    assert_eq!(error.trim(), "".trim(), "\n{error}");
+    let expected = "
+deadlock: rank 0 waits at `0SEND_F1` for `1RECV_F1` of rank 1, rank 1 waits at `1SEND_B0` for `0RECV_B0` of rank 0
+
+0 | 0F0 0SEND_F0 0F1 [0SEND_F1] 0RECV_B0 0B0 0RECV_B1 0B1  <-- here
+1 | 1RECV_F0 1F0 1B0 1SEND_B0 1RECV_F1 1F1 1B1 1SEND_B1
+";
+    assert_eq!(error.trim(), expected.trim());
 }
 
 #[test]
 fn numbers_that_a_family_does_not_take() {
     let told = |kind, p, m, v| generate(kind, p, m, v).unwrap_err().to_string();
     for (error, expected) in [
-        (told(ScheduleKind::OneFOneB, 0, 1, 1), "`pipeline_parallel` is 0; a schedule needs at least 1"),
+        (
+            told(ScheduleKind::OneFOneB, 0, 1, 1),
+            "`pipeline_parallel` is 0; a schedule needs at least 1",
+        ),
         (told(ScheduleKind::Zbv, 2, 2, 1), "schedule `zbv` has `virtual_stages` 2, not 1"),
-        (told(ScheduleKind::DualPipe, 3, 12, 1), "schedule `dualpipe` folds the ranks in half: `pipeline_parallel` 4 fits, 3 is odd"),
-        (told(ScheduleKind::DualPipe, 4, 9, 1), "schedule `dualpipe` feeds both ends alike: `num_micro_batches` 10 fits, 9 is odd"),
-        (told(ScheduleKind::DualPipeV, 4, 7, 2), "schedule `dualpipev` on 4 ranks needs `num_micro_batches` of at least 8, not 7"),
+        (
+            told(ScheduleKind::DualPipe, 3, 12, 1),
+            "schedule `dualpipe` folds the ranks in half: `pipeline_parallel` 4 fits, 3 is odd",
+        ),
+        (
+            told(ScheduleKind::DualPipe, 4, 9, 1),
+            "schedule `dualpipe` feeds both ends alike: `num_micro_batches` 10 fits, 9 is odd",
+        ),
+        (
+            told(ScheduleKind::DualPipeV, 4, 7, 2),
+            "schedule `dualpipev` on 4 ranks needs `num_micro_batches` of at least 8, not 7",
+        ),
     ] {
         assert_eq!(error, expected);
     }

@@ -138,18 +138,14 @@ fn bubbles_are_no_larger_than_the_authors() {
 #[test]
 fn v_shapes_trade_memory_for_bubble() {
     for (p, m) in [(4, 16), (8, 32), (16, 64)] {
-        let [zbv, half, min, plain] = [
-            ScheduleKind::Zbv,
-            ScheduleKind::VHalf,
-            ScheduleKind::VMin,
-            ScheduleKind::OneFOneB,
-        ]
-        .map(|kind| {
-            let v = kind.default_virtual_stages();
-            let schedule = generate(kind, p, m, v).unwrap();
-            let held = schedule.peak_in_flight().into_iter().max().unwrap() / v;
-            (held, times(&schedule).bubble_from_first_action())
-        });
+        let [zbv, half, min, plain] =
+            [ScheduleKind::Zbv, ScheduleKind::VHalf, ScheduleKind::VMin, ScheduleKind::OneFOneB]
+                .map(|kind| {
+                    let v = kind.default_virtual_stages();
+                    let schedule = generate(kind, p, m, v).unwrap();
+                    let held = schedule.peak_in_flight().into_iter().max().unwrap() / v;
+                    (held, times(&schedule).bubble_from_first_action())
+                });
         assert_eq!([plain.0, zbv.0, half.0, min.0], [p, p, p / 2 + 1, (p + 4) / 3]);
         assert!(zbv.1 < half.1 && half.1 < min.1 && min.1 < plain.1);
     }

@@ -24,7 +24,7 @@ proptest! {
         check(&full, Sends::Blocking).unwrap();
         prop_assert_eq!(full.updates(), plain.updates());
         prop_assert_eq!(compute_only(&full), compute_only(&plain));
-        let messages = |schedule: &Schedule| count(schedule, |kind| kind.is_message());
+        let messages = |schedule: &Schedule| count(schedule, ActionKind::is_message);
         let crossing = (0..plain.num_stages().saturating_sub(1))
             .flat_map(|stage| (0..m).map(move |i| (stage, i)))
             .filter(|(stage, i)| plain.rank(*stage, *i) != plain.rank(stage + 1, *i))
@@ -48,32 +48,54 @@ fn count(schedule: &Schedule, which: impl Fn(ActionKind) -> bool) -> usize {
 #[test]
 fn messages_follow_what_they_carry() {
     let schedule = generate(ScheduleKind::OneFOneB, 2, 2, 1).unwrap();
-    check_grid(&add_communication(&schedule), "");
+    check_grid(
+        &add_communication(&schedule),
+        "
+0 | F0 SEND_F0 F1 SEND_F1 RECV_B0 B0 RECV_B1 B1
+1 | RECV_F0 F0 RECV_F1 B0 SEND_B0 F1 B1 SEND_B1
+",
+    );
 }
 
 #[test]
 fn stages_of_one_rank_send_nothing() {
     let schedule = generate(ScheduleKind::Zbv, 2, 1, 2).unwrap();
-    check_grid(&add_communication(&schedule), "");
+    check_grid(
+        &add_communication(&schedule),
+        "
+0 | 0F0 0SEND_F0 3RECV_F0 3F0 3I0 3SEND_B0 3W0 0RECV_B0 0I0 0W0
+1 | 1RECV_F0 1F0 2F0 2SEND_F0 2RECV_B0 2I0 2W0 1I0 1SEND_B0 1W0
+",
+    );
 }
 
 #[test]
 fn parameters_are_gathered_ahead_and_freed() {
     let schedule = generate(ScheduleKind::LoopedBfs, 1, 2, 3).unwrap();
-    check_grid(&add_sharding(&schedule, 2), "");
+    check_grid(&add_sharding(&schedule, 2), "
+0 | 0UNSHARD 1UNSHARD 0F0 0F1 0RESHARD 2UNSHARD 1F0 1F1 2F0 2F1 2B1 2B0 2RESHARD 0UNSHARD 1B1 1B0 1RESHARD 0B1 0B0 0RESHARD
+");
 }
 
 #[test]
 fn gradients_are_reduced_while_other_stages_work() {
     let schedule = generate(ScheduleKind::LoopedBfs, 1, 2, 2).unwrap();
-    check_grid(&add_optimizer_steps(&add_reduction(&schedule)), "
-0 | F0 F1 B0 REDUCE_GRAD STEP B1 REDUCE_GRAD STEP
-1 | F0 B0 REDUCE_GRAD STEP F1 B1 REDUCE_GRAD STEP
-");
+    check_grid(
+        &add_optimizer_steps(&add_reduction(&schedule)),
+        "
+0 | 0F0 0F1 1F0 1F1 1B1 1B0 1REDUCE_GRAD 0B1 0B0 0REDUCE_GRAD 0STEP 1STEP
+",
+    );
 }
 
 #[test]
 fn without_a_flush_each_backward_updates() {
     let schedule = generate(ScheduleKind::AsyncOneFOneB, 2, 2, 1).unwrap();
-    check_grid(&add_optimizer_steps(&add_reduction(&schedule)), "");
+    check_grid(
+        &add_optimizer_steps(&add_reduction(&schedule)),
+        "
+0 | F0 F1 B0 REDUCE_GRAD STEP B1 REDUCE_GRAD STEP
+1 | F0 B0 REDUCE_GRAD STEP F1 B1 REDUCE_GRAD STEP
+",
+    );
 }

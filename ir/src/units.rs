@@ -102,6 +102,92 @@ impl Sum for Bytes {
     }
 }
 
+/// A time or a duration in a timeline: whole nanoseconds, so that sums are exact and the same in any
+/// order. Prints as [`Seconds`] do.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct Nanos(u64);
+
+impl Nanos {
+    /// The start, or no time at all.
+    pub const ZERO: Self = Self(0);
+
+    /// `count` nanoseconds.
+    pub const fn new(count: u64) -> Self {
+        Self(count)
+    }
+
+    /// The number of nanoseconds.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// The number of nanoseconds, for ratios and pictures.
+    pub fn as_f64(self) -> f64 {
+        self.0 as f64
+    }
+
+    /// The difference, or zero where `other` is later.
+    pub const fn saturating_sub(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+}
+
+impl From<Nanos> for Seconds {
+    fn from(time: Nanos) -> Self {
+        Self(time.as_f64() * 1e-9)
+    }
+}
+
+impl From<Seconds> for Nanos {
+    /// The nearest whole number; none for what is negative or not a number.
+    fn from(time: Seconds) -> Self {
+        Self((time.0 * 1e9).round() as u64)
+    }
+}
+
+impl fmt::Display for Nanos {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Seconds::from(*self).fmt(f)
+    }
+}
+
+impl Add for Nanos {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+}
+
+impl Sub for Nanos {
+    type Output = Self;
+    fn sub(self, other: Self) -> Self {
+        debug_assert!(self >= other, "a duration is not negative");
+        Self(self.0.saturating_sub(other.0))
+    }
+}
+
+impl Mul<u64> for Nanos {
+    type Output = Self;
+    fn mul(self, factor: u64) -> Self {
+        Self(self.0.saturating_mul(factor))
+    }
+}
+
+impl AddAssign for Nanos {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
+    }
+}
+
+impl Sum for Nanos {
+    fn sum<I: Iterator<Item = Self>>(iter: I) -> Self {
+        iter.fold(Self::ZERO, Add::add)
+    }
+}
+
 /// Defines a float quantity: its constructor, accessor and the operators that every quantity has.
 macro_rules! float_quantity {
     ($(#[$doc:meta])* $name:ident, $unit:literal) => {

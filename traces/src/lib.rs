@@ -1,0 +1,3 @@
+//! Timelines of a step, predicted or measured, and their pictures.
+
+pub mod timeline;

@@ -18,7 +18,6 @@ mod placement;
 pub use action::{Action, ActionKind, ParseActionError, Step};
 pub use check::{Defect, ScheduleError, Sends, Wait, check};
 pub use csv::{CsvError, read_csv, write_csv};
-pub use earliest::{Costs, Evaluation, RankUse, evaluate};
 pub use generate::{GenerateError, generate};
 pub use kind::{ScheduleKind, UnknownSchedule};
 pub use passes::{add_communication, add_optimizer_steps, add_reduction, add_sharding};

@@ -1,7 +1,6 @@
 //! Sends and receives between ranks.
 
-use crate::schedule::earliest::{Pairs, earliest};
-use crate::schedule::{Action, ActionKind, Costs, Schedule, Step};
+use crate::schedule::{Action, ActionKind, Schedule, Step, earliest};
 
 /// The schedule with a send after every action whose result another rank needs, and its receive on
 /// that rank; none between stages of one rank. A schedule that communicates already stays as it is.
@@ -16,7 +15,7 @@ pub fn add_communication(schedule: &Schedule) -> Schedule {
     if schedule.has_communication() {
         return schedule.clone();
     }
-    let ends = earliest(schedule, Costs::UNIT, Pairs::Together).ends;
+    let ends = earliest::ends(schedule);
     // By time of end, then rank, then place in the rank's list.
     let mut order: Vec<(u64, usize, usize)> = ends
         .iter()
@@ -40,12 +39,10 @@ pub fn add_communication(schedule: &Schedule) -> Schedule {
             ranks[rank].push(Step::One(send));
             // What the partner is in the midst of comes before the receive.
             let next = placed[to];
-            let length = |index: usize| {
-                let actions = schedule.ranks()[to][index].actions();
-                actions.map(|action| Costs::UNIT.of(action.kind)).sum::<u64>()
-            };
-            if ends[to].get(next).is_some_and(|next_end| next_end - length(next) < end) {
-                ranks[to].push(schedule.ranks()[to][next]);
+            if let Some(following) = schedule.ranks()[to].get(next)
+                && ends[to][next] - earliest::length(*following) < end
+            {
+                ranks[to].push(*following);
                 placed[to] += 1;
             }
             ranks[to].push(Step::One(receive));

@@ -1,7 +1,16 @@
 //! From a schedule and the durations of its actions to when everything happens.
+//!
+//! [`simulate`] runs a schedule with its transfers, links and memory, event by event, and leaves a
+//! timeline. [`earliest`] knows only how long actions and messages take, and is fast enough to search
+//! with; where nothing shares a link, both say the same.
 
 mod durations;
 mod earliest;
+mod engine;
+mod simulation;
+mod work;
 
 pub use durations::{Durations, PassTimes};
 pub use earliest::{Earliest, RankUse, earliest};
+pub use simulation::{CriticalStep, Simulation, SimulationError, simulate};
+pub use work::{RankWork, Segment, StageWork, Transfer, Work};

@@ -110,6 +110,25 @@ pub struct Action {
     pub micro_batch: u32,
 }
 
+impl Action {
+    /// The receive of a send, and the other way round; none for what is no message.
+    pub const fn partner(self) -> Option<Self> {
+        use ActionKind as K;
+        let Self { stage, kind, micro_batch } = self;
+        let (stage, kind) = match kind {
+            K::SendForward => (stage.checked_add(1), K::RecvForward),
+            K::RecvForward => (stage.checked_sub(1), K::SendForward),
+            K::SendBackward => (stage.checked_sub(1), K::RecvBackward),
+            K::RecvBackward => (stage.checked_add(1), K::SendBackward),
+            _ => return None,
+        };
+        match stage {
+            Some(stage) => Some(Self { stage, kind, micro_batch }),
+            None => None,
+        }
+    }
+}
+
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}", self.stage, self.kind.word())?;

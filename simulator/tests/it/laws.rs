@@ -13,7 +13,7 @@ fn times(schedule: &Schedule) -> Earliest {
     run(schedule, PassTimes::UNIT)
 }
 
-fn passes() -> impl Strategy<Value = PassTimes> {
+pub(super) fn passes() -> impl Strategy<Value = PassTimes> {
     (1_u64..100, 1_u64..100, 1_u64..100).prop_map(|(forward, input_grad, weight_grad)| PassTimes {
         forward: Nanos::new(forward),
         input_grad: Nanos::new(input_grad),
@@ -22,7 +22,7 @@ fn passes() -> impl Strategy<Value = PassTimes> {
 }
 
 /// Numbers that the family can run.
-fn fitting(kind: ScheduleKind, p: u32, m: u32, v: u32) -> (u32, u32, u32) {
+pub(super) fn fitting(kind: ScheduleKind, p: u32, m: u32, v: u32) -> (u32, u32, u32) {
     let v = if kind.is_interleaved() { v } else { kind.default_virtual_stages() };
     match kind {
         ScheduleKind::DualPipe => (2 * p.div_ceil(2), 4 * p.div_ceil(2) + 2 * m, v),

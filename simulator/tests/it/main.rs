@@ -2,5 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed, as it should")]
 
+mod engine;
 mod laws;
 mod pytorch;

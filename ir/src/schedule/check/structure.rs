@@ -259,18 +259,9 @@ fn neighbour(schedule: &Schedule, action: Action) -> Option<(u32, u32)> {
     (other < schedule.num_stages()).then(|| rank(stage).zip(rank(other)))?
 }
 
-/// The receive of a send, and the other way round.
+/// The other half of a message that has one.
 pub(super) fn partner(message: Action) -> Action {
-    use ActionKind as K;
-    let Action { stage, kind, micro_batch } = message;
-    let (stage, kind) = match kind {
-        K::SendForward => (stage + 1, K::RecvForward),
-        K::RecvForward => (stage - 1, K::SendForward),
-        K::SendBackward => (stage - 1, K::RecvBackward),
-        K::RecvBackward => (stage + 1, K::SendBackward),
-        other => unreachable!("`{other:?}` is no message"),
-    };
-    Action { stage, kind, micro_batch }
+    message.partner().expect("a message between stages that are there")
 }
 
 fn position(schedule: &Schedule, is_it: impl Fn(Action) -> bool) -> Option<(usize, usize)> {

@@ -186,11 +186,12 @@ pub fn terms(block: &Block, setting: &Setting, groups: &Groups, hardware: &Hardw
     kernels.chain(exchanges).collect()
 }
 
-struct Coster<'a> {
-    block: &'a Block,
-    work: &'a BlockWork,
-    groups: &'a Groups,
-    hardware: &'a Hardware,
+/// A block's work, and what times it.
+pub(crate) struct Coster<'a> {
+    pub(crate) block: &'a Block,
+    pub(crate) work: &'a BlockWork,
+    pub(crate) groups: &'a Groups,
+    pub(crate) hardware: &'a Hardware,
 }
 
 impl Coster<'_> {
@@ -214,7 +215,7 @@ impl Coster<'_> {
         time
     }
 
-    fn kernel(&self, work: &KernelWork) -> Timing {
+    pub(crate) fn kernel(&self, work: &KernelWork) -> Timing {
         let Hardware { device, precision, .. } = self.hardware;
         match work.kernel {
             Kernel::MatMul { batch, m, n, k } => {
@@ -264,7 +265,7 @@ impl Coster<'_> {
         Timing { time, bound: Bound::Compute }
     }
 
-    fn exchange(&self, exchange: &Exchange) -> Seconds {
+    pub(crate) fn exchange(&self, exchange: &Exchange) -> Seconds {
         let group = self.groups.along(exchange.axis);
         match exchange.collective {
             Collective::SendReceive => self.hardware.hop(group, exchange.bytes),
@@ -299,7 +300,7 @@ impl Coster<'_> {
         (self.exchange(exchange) - hidden).max(Seconds::ZERO)
     }
 
-    fn is_linear(&self, op: OpId) -> bool {
+    pub(crate) fn is_linear(&self, op: OpId) -> bool {
         matches!(self.block.op(op).kind, OpKind::Linear { .. } | OpKind::GroupedLinear { .. })
     }
 }

@@ -8,6 +8,7 @@ pub mod clusters;
 pub mod collectives;
 pub mod hardware;
 pub mod kernels;
+pub mod parts;
 pub mod states;
 
 pub use collectives::{Collective, Group, Network, volume_per_rank};

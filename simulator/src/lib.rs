@@ -12,5 +12,5 @@ mod work;
 
 pub use durations::{Durations, PassTimes};
 pub use earliest::{Earliest, RankUse, earliest};
-pub use simulation::{CriticalStep, Simulation, SimulationError, simulate};
-pub use work::{RankWork, Segment, StageWork, Transfer, Work};
+pub use simulation::{CriticalStep, RankTimes, Simulation, SimulationError, simulate};
+pub use work::{RankWork, Segment, StageWork, StepEnd, Transfer, Work};

@@ -1,6 +1,6 @@
 //! A step on a timeline, with links, streams and memory.
 
-use ir::schedule::{Action, Schedule, Step, add_communication};
+use ir::schedule::{Action, ActionKind, Schedule, Step, add_communication};
 use ir::units::{Bytes, Nanos};
 use traces::timeline::{Activity, Event, MemoryPoint, Stream, Timeline, Track};
 
@@ -15,6 +15,19 @@ pub struct Simulation {
     /// What the end of the step waited for, from the start on: each begins when the one before ends,
     /// or when it could not begin earlier for no other reason.
     pub critical_path: Vec<CriticalStep>,
+    /// How each pipeline rank spends the step.
+    pub ranks: Vec<RankTimes>,
+}
+
+/// How a rank spends a step. What is left is waiting for other ranks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RankTimes {
+    /// Kernels of micro-batches, if nothing slows them down.
+    pub compute: Nanos,
+    /// Kernels of updates.
+    pub update: Nanos,
+    /// Waiting for transfers, by [`Stream`] in the order of [`Stream::ALL`].
+    pub waited: [Nanos; Stream::ALL.len()],
 }
 
 /// A part of the critical path.
@@ -108,11 +121,23 @@ pub fn simulate(schedule: &Schedule, work: &Work) -> Result<Simulation, Simulati
     };
     let record = engine::run(schedule, work)?;
     let critical_path = critical_path(&record);
-    Ok(Simulation { timeline: timeline(schedule, work, record), critical_path })
+    let ranks = rank_times(&record);
+    Ok(Simulation { timeline: timeline(schedule, work, record), critical_path, ranks })
+}
+
+fn rank_times(record: &Record) -> Vec<RankTimes> {
+    let times = |(actions, waited): (&Vec<Done>, &[Nanos; Stream::ALL.len()])| {
+        let sum = |is_meant: fn(ActionKind) -> bool| {
+            actions.iter().filter(|done| is_meant(done.action.kind)).map(|done| done.compute).sum()
+        };
+        let update = sum(|kind| kind == ActionKind::OptimizerStep);
+        RankTimes { compute: sum(ActionKind::is_compute), update, waited: *waited }
+    };
+    record.actions.iter().zip(&record.waited).map(times).collect()
 }
 
 fn timeline(schedule: &Schedule, work: &Work, record: Record) -> Timeline {
-    let Record { actions, flows, memory } = record;
+    let Record { actions, flows, memory, .. } = record;
     let mut events: Vec<Vec<Event>> = actions
         .iter()
         .map(|actions| {

@@ -33,6 +33,12 @@ pub struct StageWork {
     pub input_grad: Vec<Segment>,
     /// Gradients of parameters alone.
     pub weight_grad: Vec<Segment>,
+    /// The forward of the first micro-batch, if it differs.
+    pub first_forward: Option<Vec<Segment>>,
+    /// The backward of the last micro-batch, if it differs.
+    pub last_backward: Option<Vec<Segment>>,
+    /// The gradient of parameters of the last micro-batch, if it differs.
+    pub last_weight_grad: Option<Vec<Segment>>,
     /// What gathers its parameters.
     pub unshard: Vec<Transfer>,
     /// What reduces its gradients.
@@ -108,6 +114,15 @@ impl Default for Transfer {
     }
 }
 
+/// Whether an action is the first or the last of its kind, of its stage on its rank.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StepEnd {
+    /// None of its kind came before.
+    pub is_first: bool,
+    /// None of its kind comes after.
+    pub is_last: bool,
+}
+
 impl StageWork {
     /// A stage that only computes, and whose messages take `send`; each micro-batch keeps `1 B`.
     pub fn plain(passes: PassTimes, send: Nanos) -> Self {
@@ -126,14 +141,22 @@ impl StageWork {
         }
     }
 
-    /// The parts of an action on the compute stream; none for what does not compute.
-    pub fn segments(&self, kind: ActionKind) -> &[Segment] {
-        match kind {
-            ActionKind::Forward => &self.forward,
-            ActionKind::Backward => &self.backward,
-            ActionKind::InputGrad => &self.input_grad,
-            ActionKind::WeightGrad => &self.weight_grad,
-            ActionKind::OptimizerStep => &self.update,
+    /// The parts of an action on the compute stream; none for what does not compute. `end` says
+    /// whether it is the first of its kind on the rank and stage, or the last.
+    pub fn segments(&self, kind: ActionKind, end: StepEnd) -> &[Segment] {
+        let special = match kind {
+            ActionKind::Forward if end.is_first => &self.first_forward,
+            ActionKind::Backward if end.is_last => &self.last_backward,
+            ActionKind::WeightGrad if end.is_last => &self.last_weight_grad,
+            _ => &None,
+        };
+        match (special, kind) {
+            (Some(special), _) => special,
+            (None, ActionKind::Forward) => &self.forward,
+            (None, ActionKind::Backward) => &self.backward,
+            (None, ActionKind::InputGrad) => &self.input_grad,
+            (None, ActionKind::WeightGrad) => &self.weight_grad,
+            (None, ActionKind::OptimizerStep) => &self.update,
             _ => &[],
         }
     }

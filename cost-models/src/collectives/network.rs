@@ -110,6 +110,13 @@ impl Network {
         Seconds::new(seconds)
     }
 
+    /// The outermost level that a collective of `group` crosses, which sets its pace; counting from
+    /// the innermost, 0 for a group of one.
+    pub fn outermost_level(&self, group: Group) -> usize {
+        let within = |level: &Level| group.members_within(level.ranks) == group.size.max(1);
+        self.levels.iter().position(within).unwrap_or(self.levels.len().saturating_sub(1))
+    }
+
     /// The levels at which the group has ranks in different domains of the level below.
     fn crossings(&self, group: Group) -> Vec<Crossing<'_>> {
         let mut below = 1;

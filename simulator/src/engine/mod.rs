@@ -28,6 +28,8 @@ pub(crate) struct Record {
     pub(crate) flows: Vec<Flow>,
     /// By rank: when memory changes, and by how much.
     pub(crate) memory: Vec<Vec<(Nanos, i128)>>,
+    /// By rank and stream.
+    pub(crate) waited: Vec<[Nanos; Stream::ALL.len()]>,
 }
 
 pub(crate) fn run(schedule: &Schedule, work: &Work) -> Result<Record, SimulationError> {
@@ -142,12 +144,13 @@ impl<'a> Engine<'a> {
             }
             Some(Segment::Wait(stream)) => {
                 let posted = state.posted[stream as usize];
-                let target = *running.awaits.get_or_insert(posted);
+                let (target, since) = *running.awaits.get_or_insert((posted, self.now));
                 if state.transferred[stream as usize] < target {
                     return false;
                 }
                 running.awaits = None;
                 running.next += 1;
+                state.waited[stream as usize] += self.now - since;
             }
         }
         true
@@ -242,6 +245,7 @@ impl<'a> Engine<'a> {
             }
         }
         let stage = &self.work.stages[action.stage as usize];
+        let place = self.ranks[rank].count(action);
         match action.kind {
             ActionKind::Forward => self.ranks[rank].remember(self.now, stage.activations, 1),
             ActionKind::Backward | ActionKind::InputGrad => {
@@ -253,7 +257,8 @@ impl<'a> Engine<'a> {
         let index = (rank as u32, state.done.len() as u32);
         let (start, end, compute) = (self.now, self.now, Nanos::ZERO);
         state.done.push(Done { action, start, end, compute, cause });
-        state.threads[thread] = Some(Thread::new(action, index, stage.segments(action.kind)));
+        state.threads[thread] =
+            Some(Thread::new(action, index, stage.segments(action.kind, place)));
         true
     }
 
@@ -454,8 +459,9 @@ impl<'a> Engine<'a> {
             let step = state.steps.get(state.next).or(state.steps.last()).copied();
             return Err(SimulationError::Stuck { rank, step, time: self.now });
         }
+        let waited = self.ranks.iter().map(|rank| rank.waited).collect();
         let (actions, memory) = self.ranks.into_iter().map(|rank| (rank.done, rank.memory)).unzip();
-        Ok(Record { actions, flows: self.flows.into_vec(), memory })
+        Ok(Record { actions, flows: self.flows.into_vec(), memory, waited })
     }
 }
 

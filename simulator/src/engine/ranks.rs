@@ -9,7 +9,7 @@ use traces::timeline::Stream;
 use super::change;
 use super::flows::FlowId;
 use crate::simulation::{ActionId, Cause, Done};
-use crate::work::Segment;
+use crate::work::{Segment, StepEnd};
 
 const NUM_STREAMS: usize = Stream::ALL.len();
 
@@ -62,6 +62,10 @@ pub(super) struct Rank<'a> {
     /// Sends that are on their way though the list has not come to them.
     pub(super) sent_early: Vec<Action>,
     pub(super) done: Vec<Done>,
+    /// By stage and kind: actions that were begun, and all that there are.
+    counts: BTreeMap<(u32, ActionKind), [u32; 2]>,
+    /// Time in which nothing but waiting for a stream was done.
+    pub(super) waited: [Nanos; NUM_STREAMS],
     pub(super) last_ended: Option<ActionId>,
     pub(super) memory: Vec<(Nanos, i128)>,
 }
@@ -74,8 +78,8 @@ pub(super) struct Thread<'a> {
     pub(super) next: usize,
     /// Whether its kernels run.
     pub(super) computes: bool,
-    /// How many transfers must be over before it goes on, where it waits.
-    pub(super) awaits: Option<u64>,
+    /// How many transfers must be over before it goes on, and since when, where it waits.
+    pub(super) awaits: Option<(u64, Nanos)>,
     /// Time of its kernels so far, if nothing slows them down.
     pub(super) computed: Nanos,
 }
@@ -101,8 +105,16 @@ type KernelEnd = (Nanos, u32);
 
 impl<'a> Rank<'a> {
     pub(super) fn new(steps: &'a [Step]) -> Self {
+        let mut counts: BTreeMap<(u32, ActionKind), [u32; 2]> = BTreeMap::new();
+        for action in steps.iter().flat_map(|step| step.actions()) {
+            if action.kind.is_compute() {
+                counts.entry((action.stage, action.kind)).or_default()[1] += 1;
+            }
+        }
         Self {
             steps,
+            counts,
+            waited: [Nanos::ZERO; NUM_STREAMS],
             next: 0,
             pair_started: false,
             threads: [None, None],
@@ -132,6 +144,15 @@ impl<'a> Rank<'a> {
         if bytes > Bytes::ZERO {
             self.memory.push((now, change(bytes, sign)));
         }
+    }
+
+    /// Counts an action that begins.
+    pub(super) fn count(&mut self, action: Action) -> StepEnd {
+        let Some([begun, all]) = self.counts.get_mut(&(action.stage, action.kind)) else {
+            return StepEnd::default();
+        };
+        *begun += 1;
+        StepEnd { is_first: *begun == 1, is_last: begun == all }
     }
 
     /// The action that ended last.

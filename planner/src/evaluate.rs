@@ -59,7 +59,7 @@ const BUCKET_PARAMETERS_PER_RANK: u64 = 1_000_000;
 pub struct Evaluator<'a> {
     problem: &'a Problem,
     spec: LayoutSpec,
-    bytes: StateBytes,
+    pub(crate) bytes: StateBytes,
 }
 
 /// What data parallelism adds to a rank.
@@ -80,7 +80,7 @@ impl<'a> Evaluator<'a> {
     }
 
     /// Ranks that reduce gradients of dense parameters.
-    fn replicas(&self) -> u32 {
+    pub(crate) fn replicas(&self) -> u32 {
         self.spec.context_parallel * self.spec.data_parallel
     }
 
@@ -107,7 +107,8 @@ impl<'a> Evaluator<'a> {
                 }
             })
             .collect();
-        let pipeline = pipeline::step_time(schedule, &times, v, m);
+        let uneven = stages.first().map_or(0.0, |stage| stage.uneven.get());
+        let pipeline = pipeline::step_time(schedule, &times, uneven, v, m);
         let finish = (0..stages.len())
             .map(|rank| {
                 pipeline - pipeline::drain_slack(schedule, &times, v, rank) + data[rank].step
@@ -158,13 +159,22 @@ impl<'a> Evaluator<'a> {
         let backward =
             (stage.input_grad.total() + stage.weight_grad.total() + stage.recompute.total()).get();
         let pieces = self.pieces(&stage.holdings);
+        // Gathering ahead ends with the chunk, as nobody knows the next.
+        let v = u64::from(self.spec.virtual_stages);
+        let is_gathered = self.spec.zero_stage == ZeroStage::Parameters;
+        let ahead = if is_gathered { pieces.div_ceil(v) } else { pieces };
         let exposed = |time: f64, beside: f64| {
-            let share = 1.0 / pieces as f64;
+            let share = 1.0 / ahead as f64;
             if time == 0.0 { 0.0 } else { (time * share).max(time - beside * (1.0 - share)) }
         };
-        let gradients = |kind| self.over_replicas(kind, stage, self.bytes.gradient, pieces);
-        let parameters =
-            self.over_replicas(Collective::AllGather, stage, self.bytes.parameter, pieces);
+        let gradients =
+            |kind| self.over_replicas(kind, &stage.holdings, self.bytes.gradient, pieces);
+        let parameters = self.over_replicas(
+            Collective::AllGather,
+            &stage.holdings,
+            self.bytes.parameter,
+            pieces,
+        );
         let mut data = DataParallel { step: self.small_reductions(stage), ..Default::default() };
         match self.spec.zero_stage {
             ZeroStage::None => {
@@ -188,7 +198,7 @@ impl<'a> Evaluator<'a> {
     }
 
     /// In how many pieces a rank's parameters are reduced and gathered.
-    fn pieces(&self, holdings: &Holdings) -> u64 {
+    pub(crate) fn pieces(&self, holdings: &Holdings) -> u64 {
         if self.spec.zero_stage == ZeroStage::Parameters {
             return u64::from(holdings.num_blocks.max(1));
         }
@@ -199,7 +209,13 @@ impl<'a> Evaluator<'a> {
     /// Time to run `kind` over the replicas of dense parameters and of experts, in equal pieces; with
     /// hybrid sharding over the shards, and for gradients an all-reduce of the shard over the replicas
     /// of it.
-    fn over_replicas(&self, kind: Collective, stage: &Stage, element: u64, pieces: u64) -> f64 {
+    pub(crate) fn over_replicas(
+        &self,
+        kind: Collective,
+        holdings: &Holdings,
+        element: u64,
+        pieces: u64,
+    ) -> f64 {
         let LayoutSpec { expert_parallel, zero_shard, .. } = self.spec;
         let stride = self.spec.mesh().stride(MeshAxis::ContextData);
         let time = |parameters: u64, replicas: u32, shards: u32, stride: u32| {
@@ -218,31 +234,42 @@ impl<'a> Evaluator<'a> {
             within + network.time(Collective::AllReduce, across, shard).get()
         };
         let experts = time(
-            stage.holdings.expert,
+            holdings.expert,
             (self.replicas() / expert_parallel).max(1),
             self.expert_shards(),
             stride * expert_parallel,
         );
-        (time(stage.holdings.dense, self.replicas(), zero_shard, stride) + experts) * pieces as f64
+        (time(holdings.dense, self.replicas(), zero_shard, stride) + experts) * pieces as f64
     }
 
     /// Reductions of tied weights between stages, and of norms over tensor-parallel ranks.
     fn small_reductions(&self, stage: &Stage) -> f64 {
-        let LayoutSpec { tensor_parallel, pipeline_parallel, .. } = self.spec;
-        let mesh = self.spec.mesh();
-        let network = &self.problem.hardware.network;
-        let tied = Bytes::new(stage.holdings.tied * self.bytes.gradient);
-        // Tied blocks are the first and the last.
-        let stages_between = pipeline_parallel.saturating_sub(1).max(1);
-        let stride = mesh.stride(MeshAxis::Pipeline) * stages_between;
-        let partial = Bytes::new(stage.holdings.partial_gradients * self.bytes.gradient);
-        let tensor = Group { size: tensor_parallel, stride: mesh.stride(MeshAxis::Tensor) };
-        (network.time(Collective::AllReduce, Group { size: 2, stride }, tied)
-            + network.time(Collective::AllReduce, tensor, partial))
-        .get()
+        (self.tied_reduction(&stage.holdings) + self.partial_reduction(&stage.holdings)).get()
     }
 
-    fn optimizer(&self, stage: &Stage) -> Seconds {
+    /// The reduction of tied weights between the stages that have them: the first and the last.
+    pub(crate) fn tied_reduction(&self, holdings: &Holdings) -> Seconds {
+        let tied = Bytes::new(holdings.tied * self.bytes.gradient);
+        self.problem.hardware.network.time(Collective::AllReduce, self.tied_group(), tied)
+    }
+
+    /// The first and the last rank of a pipeline.
+    pub(crate) fn tied_group(&self) -> Group {
+        let stages_between = self.spec.pipeline_parallel.saturating_sub(1).max(1);
+        let stride = self.spec.mesh().stride(MeshAxis::Pipeline) * stages_between;
+        Group { size: 2, stride }
+    }
+
+    /// The reduction of norms' gradients over tensor-parallel ranks.
+    pub(crate) fn partial_reduction(&self, holdings: &Holdings) -> Seconds {
+        let partial = Bytes::new(holdings.partial_gradients * self.bytes.gradient);
+        let stride = self.spec.mesh().stride(MeshAxis::Tensor);
+        let tensor = Group { size: self.spec.tensor_parallel, stride };
+        self.problem.hardware.network.time(Collective::AllReduce, tensor, partial)
+    }
+
+    /// The update of what a rank owns.
+    pub(crate) fn optimizer(&self, stage: &Stage) -> Seconds {
         let sharded = self.spec.zero_stage >= ZeroStage::OptimizerState;
         let owned = |parameters: u64, shards: u32| {
             if sharded { parameters.div_ceil(shards.into()) } else { parameters }

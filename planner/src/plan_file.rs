@@ -5,10 +5,12 @@ use ir::layout::{Layout, LayoutError};
 use ir::model::{Model, ModelError};
 use ir::plan::{PLAN_VERSION, Plan};
 use ir::units::Seconds;
+use simulator::Simulation;
 
 use crate::planning::{sha256, training_graph};
 use crate::problem::{Problem, ProblemError};
 use crate::search::{Found, evaluate_stages, model_flops_utilization, tokens_per_second_per_gpu};
+use crate::simulated::{SimulateError, Simulated, simulated};
 
 /// Why a text is not a plan that can be used.
 #[derive(Debug, thiserror::Error)]
@@ -50,6 +52,9 @@ pub enum PlanError {
     /// The layout is not valid for model, batch and GPUs.
     #[error("the plan's `layout`: {0}")]
     Layout(#[from] LayoutError),
+    /// The layout cannot be played through.
+    #[error("the plan's `layout`: {0}")]
+    Simulate(#[from] SimulateError),
     /// Two parts of the plan disagree.
     #[error("the plan contradicts itself: {0}\nhint: make it again with its `provenance.command`")]
     Contradiction(String),
@@ -64,6 +69,8 @@ pub struct CheckedPlan {
     pub problem: Problem,
     /// The plan's layout and stages, evaluated again.
     pub found: Found,
+    /// Its step on a timeline.
+    pub simulation: Simulation,
 }
 
 /// Parts that should add up may differ by rounding in their decimal form.
@@ -101,8 +108,11 @@ pub fn read(text: &str) -> Result<CheckedPlan, PlanError> {
     let stage_ends = check_stages(&plan, &problem)?;
     check_sums(&plan, &problem)?;
     check_runners_up(&plan, &problem)?;
-    let found = evaluate_stages(&problem, layout, stage_ends);
-    Ok(CheckedPlan { plan, problem, found })
+    let closed_form = evaluate_stages(&problem, layout, stage_ends);
+    let Simulated { found, mut simulation } = simulated(&problem, &closed_form)?;
+    let title = &mut simulation.timeline.title;
+    *title = format!("{} on {}: {title}", plan.model.name, plan.cluster.name);
+    Ok(CheckedPlan { plan, problem, found, simulation })
 }
 
 /// Where the stages end, if they cover the chain in order and lie on the right ranks.

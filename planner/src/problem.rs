@@ -133,7 +133,7 @@ impl Problem {
     /// Whether blocks of a class stand first or last. Those are never recomputed, as frameworks
     /// recompute layers only: the embedding keeps nothing but tokens, and the backward of head and
     /// loss follows their forward at once.
-    fn is_end(&self, class: ClassId) -> bool {
+    pub(crate) fn is_end(&self, class: ClassId) -> bool {
         let chain = self.graph.chain();
         let ends = [chain.first(), chain.last()];
         ends.into_iter().flatten().any(|run| run.class == class)

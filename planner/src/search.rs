@@ -52,7 +52,8 @@ pub struct Found {
 }
 
 impl Found {
-    fn order(&self, other: &Self) -> std::cmp::Ordering {
+    /// Faster first; of equals the smaller layout.
+    pub(crate) fn order(&self, other: &Self) -> std::cmp::Ordering {
         self.evaluation
             .step_time
             .total_cmp(&other.evaluation.step_time)

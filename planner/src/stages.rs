@@ -27,6 +27,9 @@ pub struct Stage {
     pub receive_forward: Seconds,
     /// Messages received in backward.
     pub receive_backward: Seconds,
+    /// By how much rounds of chunks, each at the pace of the slowest at the time, together exceed the
+    /// slowest rank: the same on all ranks, zero where chunks are equal.
+    pub uneven: Seconds,
     /// What the rank holds.
     pub holdings: Holdings,
 }
@@ -59,6 +62,11 @@ pub struct Holdings {
 }
 
 impl Stage {
+    /// All passes of a micro-batch, without messages.
+    fn passes(&self) -> Seconds {
+        (self.forward + self.input_grad + self.weight_grad + self.recompute).total()
+    }
+
     /// Adds the blocks of a range.
     fn add_blocks(
         &mut self,
@@ -127,11 +135,14 @@ pub fn stages(
     let p = pipeline.size as usize;
     let mut stages = vec![Stage::default(); p];
     let num_chunks = ends.len();
+    let mut slowest = vec![Seconds::ZERO; num_chunks.div_ceil(p)];
     for (chunk, end) in ends.iter().copied().enumerate() {
         let start = if chunk == 0 { 0 } else { ends[chunk - 1] };
         let rank = chunk % p;
         let stage = &mut stages[rank];
+        let before = stage.passes();
         stage.add_blocks(chain, shape, recompute, start..end);
+        slowest[chunk / p] = slowest[chunk / p].max(stage.passes() - before);
         let message = |position: usize| shape.costs[chain.class_at(position)].output;
         if chunk > 0 && p > 1 {
             let bytes = message(start - 1);
@@ -143,6 +154,14 @@ pub fn stages(
             stage.receive_backward += message_time(problem, shape, pipeline, bytes);
             stage.holdings.message = stage.holdings.message.max(bytes);
         }
+    }
+    // The first ranks are at the next chunk while the last are still at this one.
+    let next = slowest.iter().cycle().skip(1);
+    let rounds: Seconds = slowest.iter().zip(next).map(|(this, next)| this.max(*next)).sum();
+    let slowest_rank = stages.iter().map(Stage::passes).fold(Seconds::ZERO, Seconds::max);
+    let uneven = (rounds - slowest_rank).max(Seconds::ZERO);
+    for stage in &mut stages {
+        stage.uneven = uneven;
     }
     hold_tied_copies(&mut stages, chain, shape, ends);
     stages

@@ -1,7 +1,5 @@
 //! How many actions a second are simulated, on one core.
 
-#![expect(missing_docs, reason = "Criterion's macros make undocumented functions")]
-
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};

@@ -152,9 +152,7 @@ fn timeline(schedule: &Schedule, work: &Work, record: Record) -> Timeline {
         })
         .collect();
     for flow in &flows {
-        for (rank, event) in flow_events(flow) {
-            events[rank as usize].push(event);
-        }
+        add_events(flow, &mut events);
     }
     let tracks = events
         .into_iter()
@@ -181,16 +179,19 @@ fn timeline(schedule: &Schedule, work: &Work, record: Record) -> Timeline {
     Timeline { title: String::new(), tracks }
 }
 
-/// A transfer as each of its ranks sees it.
-fn flow_events(flow: &Flow) -> Vec<(u32, Event)> {
+/// Adds a transfer as each of its ranks sees it.
+fn add_events(flow: &Flow, events: &mut [Vec<Event>]) {
     let Flow { start, end, stream, activity, bytes, .. } = *flow;
-    let event = |stream, activity| Event { start, end, stream, activity, bytes };
+    let mut add = |rank: u32, stream, activity| {
+        events[rank as usize].push(Event { start, end, stream, activity, bytes });
+    };
     match flow.ends {
-        Ends::Rank(rank) => vec![(rank, event(stream, activity))],
-        Ends::Group => flow.members.iter().map(|rank| (*rank, event(stream, activity))).collect(),
+        Ends::Rank(rank) => add(rank, stream, activity),
+        Ends::Group => flow.members.iter().for_each(|rank| add(*rank, stream, activity)),
         Ends::Message { from, to } => {
             let receive = activity.action().partner().map_or(activity, Activity::Action);
-            vec![(from, event(Stream::Send, activity)), (to, event(Stream::Receive, receive))]
+            add(from, Stream::Send, activity);
+            add(to, Stream::Receive, receive);
         }
     }
 }

@@ -70,6 +70,8 @@ pub struct RankWork {
     pub first_rank: u32,
     /// How many ranks do the same at the same time, itself included.
     pub num_alike: u32,
+    /// What begins with the step, one after the other; each for a stage.
+    pub first: Vec<(u32, Transfer)>,
 }
 
 /// A part of an action. Parts follow each other.
@@ -81,6 +83,9 @@ pub enum Segment {
     Start(Transfer),
     /// Nothing, until all transfers that began on the stream are over.
     Wait(Stream),
+    /// Nothing, until so many of the rank's transfers on the stream are over, counting from the start
+    /// of the step.
+    WaitFor(Stream, u32),
 }
 
 /// Something that a rank exchanges with others.

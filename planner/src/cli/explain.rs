@@ -131,7 +131,7 @@ fn bound_of(part: &str) -> &'static str {
 const KERNEL_ROWS: usize = 16;
 
 fn describe(checked: &CheckedPlan, kernels: &[KernelRow]) -> String {
-    let CheckedPlan { plan, problem, found } = checked;
+    let CheckedPlan { plan, problem, found, .. } = checked;
     let layout = &found.layout;
     let prediction = &plan.prediction;
     let mut text = format!(
@@ -197,7 +197,7 @@ fn describe(checked: &CheckedPlan, kernels: &[KernelRow]) -> String {
 }
 
 fn describe_memory(checked: &CheckedPlan) -> String {
-    let CheckedPlan { plan, problem, found } = checked;
+    let CheckedPlan { plan, problem, found, .. } = checked;
     let heading = format!("memory of stage {}", found.evaluation.fullest_stage);
     let mut rows = table(&[&heading, "GiB", "share"], &[&heading]);
     let total = plan.prediction.peak_memory_bytes;

@@ -13,7 +13,8 @@ use ir::plan::{Plan, PlannedModel, Provenance};
 use planner::planning::{self, Choices, plan, sha256, training_graph};
 use planner::problem::Problem;
 use planner::report::{Answered, SearchReport, free_degrees};
-use planner::search::{Found, Outcome, Request, search as run_search};
+use planner::search::{Found, Outcome, Request};
+use planner::simulated::search_simulated;
 
 use super::args::{EvaluateArgs, Format, ProblemArgs, SearchArgs};
 use super::describe::describe;
@@ -64,7 +65,7 @@ fn answer(args: &ProblemArgs, request: &Request, named: bool) -> anyhow::Result<
     }
     let start = now();
     let outcome =
-        observed_search(&input.problem, request, args.quiet || args.format == Format::Json);
+        observed_search(&input.problem, request, args.quiet || args.format == Format::Json)?;
     let elapsed = start.elapsed();
     if outcome.candidates == 0 {
         return Err(no_candidates(&input.problem, &request.fixed, &outcome));
@@ -85,7 +86,7 @@ fn answer(args: &ProblemArgs, request: &Request, named: bool) -> anyhow::Result<
         let plan = make_plan(&input, args, best, runners_up);
         write_atomically(path, &(serde_json::to_string_pretty(&plan)? + "\n"))?;
     }
-    let best = if named { best_of_all(&input.problem) } else { None };
+    let best = if named { best_of_all(&input.problem)? } else { None };
     let found = if outcome.plans.is_empty() { Answer::NothingFits } else { Answer::Found };
     let answer = Answered { outcome, elapsed, least_gpus, named, best };
     match args.format {
@@ -99,8 +100,9 @@ fn answer(args: &ProblemArgs, request: &Request, named: bool) -> anyhow::Result<
 }
 
 /// The best plan where nothing is decided, to hold a named layout against.
-fn best_of_all(problem: &Problem) -> Option<Found> {
-    run_search(problem, &Request::default(), &mut |_, _| {}).plans.into_iter().next()
+fn best_of_all(problem: &Problem) -> anyhow::Result<Option<Found>> {
+    let outcome = search_simulated(problem, &Request::default(), &mut |_, _| {})?;
+    Ok(outcome.plans.into_iter().next())
 }
 
 fn read(args: &ProblemArgs) -> anyhow::Result<Input> {
@@ -148,7 +150,7 @@ fn now() -> Instant {
 }
 
 /// Searches, with a progress bar on stderr from the second second on.
-fn observed_search(problem: &Problem, request: &Request, quiet: bool) -> Outcome {
+fn observed_search(problem: &Problem, request: &Request, quiet: bool) -> anyhow::Result<Outcome> {
     let target = if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
     if let Ok(style) = ProgressStyle::with_template("searching {bar:40} {pos}/{len} {eta}") {
@@ -156,7 +158,7 @@ fn observed_search(problem: &Problem, request: &Request, quiet: bool) -> Outcome
     }
     let start = now();
     let mut target = Some(target);
-    let outcome = run_search(problem, request, &mut |done, all| {
+    let outcome = search_simulated(problem, request, &mut |done, all| {
         if start.elapsed() > Duration::from_secs(1)
             && let Some(target) = target.take()
         {
@@ -166,7 +168,7 @@ fn observed_search(problem: &Problem, request: &Request, quiet: bool) -> Outcome
         bar.set_position(done as u64);
     });
     bar.finish_and_clear();
-    outcome
+    Ok(outcome?)
 }
 
 fn make_plan(input: &Input, args: &ProblemArgs, best: &Found, runners_up: &[Found]) -> Plan {

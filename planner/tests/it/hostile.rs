@@ -10,6 +10,7 @@ use planner::plan_file;
 use planner::planning::{Choices, plan, sha256, training_graph};
 use planner::problem::Problem;
 use planner::search::{Request, search};
+use planner::simulated::search_simulated;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use serde_json::{Value, json};
@@ -46,7 +47,7 @@ fn make(description: &Value, request: &Request) -> Plan {
         ..Choices::default().resolve(&model, graph.has_sequence(), &cluster.gpu, 4)
     };
     let problem = Problem::new(graph, training, &cluster, 4).unwrap();
-    let outcome = search(&problem, request, &mut |_, _| {});
+    let outcome = search_simulated(&problem, request, &mut |_, _| {}).unwrap();
     let model = PlannedModel {
         name: "model".to_owned(),
         description: description.clone(),

@@ -7,6 +7,7 @@ use ir::units::{BytesPerSecond, Seconds};
 use planner::planning::{Choices, least_gpus, prediction, training_graph};
 use planner::problem::{Problem, Shape, ShapeKey};
 use planner::search::{Found, Request, evaluate_stages, search};
+use planner::simulated::{Simulated, simulated};
 use planner::stages::{ChainIndex, stages};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -48,6 +49,46 @@ fn check_found(problem: &Problem, found: &Found) -> Result<(), TestCaseError> {
     prop_assert_eq!(prediction.memory.total(), prediction.peak_memory_bytes);
     prop_assert!((0.0..1.0).contains(&prediction.mfu), "mfu {}", prediction.mfu);
     Ok(())
+}
+
+/// A layout played through: its parts add up, and it is near the closed form that the search went by.
+fn check_timeline(problem: &Problem, found: &Found) -> Result<(), TestCaseError> {
+    let Simulated { found: played, simulation } = simulated(problem, found).unwrap();
+    let evaluation = &played.evaluation;
+    let step_time = evaluation.step_time.get();
+    prop_assert!((simulation.timeline.end().as_f64() * 1e-9 - step_time).abs() < 1e-12);
+    let sum = evaluation.breakdown.total();
+    prop_assert!((sum / step_time - 1.0).abs() < 1e-9, "{sum} of {step_time}");
+    for (name, seconds) in evaluation.breakdown.parts() {
+        prop_assert!(seconds >= -1e-9 * step_time, "{name}: {seconds}");
+    }
+    // Small models are all launches and latencies, which the closed forms add up rather than overlap.
+    let ratio = step_time / found.evaluation.step_time.get();
+    prop_assert!((0.5..1.6).contains(&ratio), "{:?}: {ratio}", found.layout);
+
+    // What is held at a time: the closed form takes the mean of a rank's chunks.
+    let (walked, closed) = (evaluation.memory.total(), found.evaluation.memory.total());
+    if found.layout.virtual_stages == 1 {
+        prop_assert_eq!(walked, closed, "{:?}", found.layout);
+    }
+    let tracks = &simulation.timeline.tracks;
+    let peak = tracks.iter().filter_map(|track| track.peak_memory()).max();
+    prop_assert_eq!(peak, Some(walked));
+    let ranks: u32 = tracks.iter().map(|track| track.num_ranks).sum();
+    prop_assert_eq!(ranks, problem.limits.num_gpus);
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, rng_seed: RngSeed::Fixed(11), ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_plan_plays_as_its_closed_form_says(setup in setups(), request in requests()) {
+        let problem = setup.problem();
+        for found in plans(&problem, &request) {
+            check_timeline(&problem, &found)?;
+        }
+    }
 }
 
 proptest! {

@@ -4,12 +4,16 @@ use std::collections::BTreeMap;
 
 use ir::schedule::ActionKind;
 use ir::units::{Bytes, Nanos};
+use smallvec::{SmallVec, smallvec};
 use traces::timeline::{Activity, Stream};
 
 use super::Event;
 use super::ranks::Pass;
 use crate::simulation::Cause;
 use crate::work::{Transfer, Work};
+
+/// Few enough to need no allocation: most transfers have one rank or two.
+type Few<T> = SmallVec<[T; 4]>;
 
 /// A transfer, counting from the first of all ranks.
 pub(crate) type FlowId = u32;
@@ -84,7 +88,7 @@ impl Flow {
 pub(super) struct Flows {
     all: Vec<Flow>,
     /// Transfers under way, by link and direction; see [`Flows::links`].
-    links: Vec<Vec<FlowId>>,
+    links: Vec<Few<FlowId>>,
     num_levels: usize,
     groups: Vec<Vec<u32>>,
     /// By group and member: how many of the group's transfers it has come to.
@@ -115,7 +119,7 @@ impl Flows {
         let num_levels = 1 + levels.max().unwrap_or(0) as usize;
         Self {
             all: Vec::new(),
-            links: vec![Vec::new(); num_ranks * num_levels * 2],
+            links: vec![Few::new(); num_ranks * num_levels * 2],
             num_levels,
             groups: work.groups.clone(),
             joined: BTreeMap::new(),
@@ -172,12 +176,12 @@ impl Flows {
     }
 
     /// The ranks that take part, each with the stream on which it does.
-    pub(super) fn ends(&self, id: FlowId) -> Vec<(usize, Stream)> {
+    pub(super) fn ends(&self, id: FlowId) -> Few<(usize, Stream)> {
         let flow = self.get(id);
         match flow.ends {
-            Ends::Rank(rank) => vec![(rank as usize, flow.stream)],
+            Ends::Rank(rank) => smallvec![(rank as usize, flow.stream)],
             Ends::Message { from, to } => {
-                vec![(from as usize, Stream::Send), (to as usize, Stream::Receive)]
+                smallvec![(from as usize, Stream::Send), (to as usize, Stream::Receive)]
             }
             Ends::Group => flow.members.iter().map(|rank| (*rank as usize, flow.stream)).collect(),
         }
@@ -201,7 +205,7 @@ impl Flows {
         }
     }
 
-    pub(super) fn start(&mut self, id: FlowId, now: Nanos) -> Vec<(Nanos, Event)> {
+    pub(super) fn start(&mut self, id: FlowId, now: Nanos) -> Few<(Nanos, Event)> {
         let flow = &mut self.all[id as usize];
         flow.start = now;
         flow.since = now;
@@ -213,7 +217,7 @@ impl Flows {
         self.share(&links, now, Some(id))
     }
 
-    pub(super) fn end(&mut self, id: FlowId, now: Nanos) -> Vec<(Nanos, Event)> {
+    pub(super) fn end(&mut self, id: FlowId, now: Nanos) -> Few<(Nanos, Event)> {
         let flow = &mut self.all[id as usize];
         flow.end = now;
         flow.is_active = false;
@@ -227,12 +231,12 @@ impl Flows {
 
     /// Gives all transfers on `links` their new share, and says when those whose share changed will be
     /// over.
-    fn share(&mut self, links: &[usize], now: Nanos, new: Option<FlowId>) -> Vec<(Nanos, Event)> {
-        let mut affected: Vec<FlowId> =
+    fn share(&mut self, links: &[usize], now: Nanos, new: Option<FlowId>) -> Few<(Nanos, Event)> {
+        let mut affected: Few<FlowId> =
             links.iter().flat_map(|link| &self.links[*link]).copied().collect();
         affected.sort_unstable();
         affected.dedup();
-        let mut events = Vec::with_capacity(affected.len());
+        let mut events = Few::new();
         for id in affected {
             let share = self.links(id).into_iter().map(|link| self.links[link].len()).max();
             let share = share.unwrap_or(1).max(1) as u64;
@@ -253,14 +257,14 @@ impl Flows {
 
     /// The links that a transfer crosses: out of each rank and into each, at its level; of a message
     /// out of the one and into the other.
-    fn links(&self, id: FlowId) -> Vec<usize> {
+    fn links(&self, id: FlowId) -> Few<usize> {
         let flow = self.get(id);
         let link = |rank: u32, inward: usize| {
             (rank as usize * self.num_levels + flow.level as usize) * 2 + inward
         };
         match flow.ends {
-            Ends::Rank(rank) => vec![link(rank, 0), link(rank, 1)],
-            Ends::Message { from, to } => vec![link(from, 0), link(to, 1)],
+            Ends::Rank(rank) => smallvec![link(rank, 0), link(rank, 1)],
+            Ends::Message { from, to } => smallvec![link(from, 0), link(to, 1)],
             Ends::Group => {
                 flow.members.iter().flat_map(|rank| [link(*rank, 0), link(*rank, 1)]).collect()
             }

@@ -34,7 +34,13 @@ pub(crate) struct Record {
 
 pub(crate) fn run(schedule: &Schedule, work: &Work) -> Result<Record, SimulationError> {
     let mut engine = Engine::new(schedule, work);
-    for rank in 0..engine.ranks.len() {
+    for (rank, of_rank) in work.ranks.iter().enumerate() {
+        for (stage, transfer) in &of_rank.first {
+            let action = Action { stage: *stage, kind: ActionKind::Unshard, micro_batch: 0 };
+            engine.post(rank, *transfer, Activity::Action(action), Cause::Start);
+        }
+    }
+    for rank in 0..work.ranks.len() {
         engine.advance(rank);
     }
     while let Some(Reverse((time, _, event))) = engine.events.pop() {
@@ -142,15 +148,24 @@ impl<'a> Engine<'a> {
                 let cause = Cause::Action(running.index);
                 self.post(rank, transfer, activity, cause);
             }
-            Some(Segment::Wait(stream)) => {
-                let posted = state.posted[stream as usize];
+            Some(wait @ (Segment::Wait(stream) | Segment::WaitFor(stream, _))) => {
+                let posted = match wait {
+                    Segment::WaitFor(_, count) => count.into(),
+                    _ => state.posted[stream as usize],
+                };
                 let (target, since) = *running.awaits.get_or_insert((posted, self.now));
                 if state.transferred[stream as usize] < target {
                     return false;
                 }
                 running.awaits = None;
                 running.next += 1;
-                state.waited[stream as usize] += self.now - since;
+                // Until all have come to a collective, its ranks wait for each other, not for it.
+                let last = state.last_flow[stream as usize].map(|last| self.flows.get(last));
+                let since = match last {
+                    Some(Flow { ends: Ends::Group, start, .. }) => since.max(*start),
+                    _ => since,
+                };
+                state.waited[stream as usize] += self.now.saturating_sub(since);
             }
         }
         true

@@ -1,0 +1,370 @@
+//! From a layout with its stages to what every rank does: a schedule, and the work of its actions.
+
+use std::ops::Range;
+
+use cost_models::Group;
+use cost_models::parts::{BlockParts, Part};
+use ir::collective::Collective;
+use ir::graph::{Axis, Recompute};
+use ir::layout::{LayoutSpec, MeshAxis, ZeroStage};
+use ir::schedule::{
+    GenerateError, Schedule, add_communication, add_optimizer_steps, add_reduction, generate,
+};
+use ir::units::{Bytes, Nanos, Seconds};
+use simulator::{RankWork, Segment, StageWork, Transfer, Work};
+use traces::timeline::Stream;
+
+use crate::evaluate::Evaluator;
+use crate::problem::{Problem, Shape, ShapeKey};
+use crate::search::Found;
+use crate::stages::{ChainIndex, Holdings, Stage, message_time, stages};
+
+/// What every rank of a step does, ready to be simulated.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// In which order.
+    pub schedule: Schedule,
+    /// For how long, with what transfers, and what is held meanwhile; the allocator's slack left out.
+    pub work: Work,
+}
+
+/// The whole step of a layout: passes, messages, reductions and updates.
+///
+/// # Errors
+///
+/// A schedule that does not take these numbers; no layout in hand has one.
+pub fn program(problem: &Problem, found: &Found) -> Result<Program, GenerateError> {
+    let layout = &found.layout;
+    let [p, v, m] = [layout.pipeline_parallel, layout.virtual_stages, layout.num_micro_batches];
+    let plain = generate(layout.schedule, p, m, v)?;
+    let schedule = add_optimizer_steps(&add_reduction(&add_communication(&plain)));
+    Ok(Program { schedule, work: Builder::new(problem, found).work() })
+}
+
+/// Pipeline ranks whose tied weights are reduced together, in [`Work::groups`].
+const TIED: u32 = 0;
+
+/// All pipeline ranks, for the norm of all gradients, in [`Work::groups`].
+const ALL_RANKS: u32 = 1;
+
+struct Builder<'a> {
+    problem: &'a Problem,
+    spec: LayoutSpec,
+    evaluator: Evaluator<'a>,
+    shape: Shape,
+    chain: ChainIndex,
+    ends: &'a [usize],
+    /// By pipeline rank.
+    stages: Vec<Stage>,
+    /// By class of blocks.
+    parts: Vec<BlockParts>,
+}
+
+impl<'a> Builder<'a> {
+    fn new(problem: &'a Problem, found: &'a Found) -> Self {
+        let spec = *found.layout;
+        let shape = Shape::new(problem, ShapeKey::of(&spec));
+        let chain = ChainIndex::new(problem);
+        let stages =
+            stages(problem, &chain, &shape, spec.recompute, &found.stage_ends, pipeline(&spec));
+        let parts = problem.graph.classes().map(|(class, block)| {
+            let setting = problem.setting(&shape.key, class.0);
+            let recompute = if problem.is_end(class) { Recompute::None } else { spec.recompute };
+            BlockParts::new(block, &setting, &shape.key.groups(), &problem.hardware, recompute)
+        });
+        let parts = parts.collect();
+        let evaluator = Evaluator::new(problem, spec);
+        Self { problem, spec, evaluator, shape, chain, ends: &found.stage_ends, stages, parts }
+    }
+
+    fn work(&self) -> Work {
+        let p = self.spec.pipeline_parallel;
+        let tied = self.stages.iter().zip(0..).filter(|(stage, _)| stage.holdings.tied > 0);
+        let groups = vec![tied.map(|(_, rank)| rank).collect(), (0..p).collect()];
+        let stages = (0..self.ends.len()).map(|chunk| self.stage(chunk)).collect();
+        let ranks = (0..p as usize).map(|rank| self.rank(rank)).collect();
+        let slowdown_per_mille = 0;
+        Work { stages, ranks, groups, slowdown_per_mille }
+    }
+
+    fn rank(&self, rank: usize) -> RankWork {
+        let memory = self.evaluator.memory(&self.stages[rank].holdings, rank);
+        let held = memory.total().saturating_sub(
+            memory.activations_bytes + memory.recompute_bytes + memory.allocator_bytes,
+        );
+        let stride = self.spec.mesh().stride(MeshAxis::Pipeline);
+        RankWork {
+            memory: held,
+            memory_capacity: Some(self.problem.hardware.memory),
+            first_rank: stride * rank as u32,
+            num_alike: stride,
+            first: self.first(rank),
+        }
+    }
+
+    fn blocks(&self, chunk: usize) -> Range<usize> {
+        let start = chunk.checked_sub(1).map_or(0, |before| self.ends[before]);
+        start..self.ends[chunk]
+    }
+
+    fn stage(&self, chunk: usize) -> StageWork {
+        let p = self.spec.pipeline_parallel as usize;
+        let blocks = self.blocks(chunk);
+        let rank = &self.stages[chunk % p];
+        let holdings = self.holdings(chunk);
+        let block_passes = |part: fn(&BlockParts) -> &Vec<Part>| -> Vec<Vec<Segment>> {
+            let classes = blocks.clone().map(|block| self.chain.class_at(block));
+            classes.map(|class| self.segments(part(&self.parts[class]))).collect()
+        };
+        let reversed = |part| {
+            let mut passes = block_passes(part);
+            passes.reverse();
+            passes
+        };
+        let forward = block_passes(|parts| &parts.forward);
+        let backward = reversed(|parts| &parts.backward);
+        let input_grad = reversed(|parts| &parts.input_grad);
+        let weight_grad = reversed(|parts| &parts.weight_grad);
+        let pieces = self.pieces(chunk, &holdings);
+        let gather = self.over_replicas(Collective::AllGather, &holdings, pieces);
+        let reduce_kind = match self.spec.zero_stage {
+            ZeroStage::None => Collective::AllReduce,
+            _ => Collective::ReduceScatter,
+        };
+        let reduce = self.over_replicas(reduce_kind, &holdings, pieces);
+        let zero = self.spec.zero_stage;
+        let always_gather = gather.filter(|_| zero == ZeroStage::Parameters);
+        let always_reduce = reduce.filter(|_| zero >= ZeroStage::Gradients);
+        let pass = |blocks, gather, reduce| in_pieces(blocks, pieces, gather, reduce);
+        let reduces_once = zero < ZeroStage::Gradients && reduce.is_some();
+        let is_last = chunk + 1 == self.ends.len();
+        let saved = holdings.saved + holdings.saved_by_last;
+        StageWork {
+            forward: pass(&forward, always_gather, None),
+            backward: pass(&backward, always_gather, always_reduce),
+            input_grad: pass(&input_grad, always_gather, None),
+            weight_grad: pass(&weight_grad, None, always_reduce),
+            first_forward: self.first_forward(chunk, &forward),
+            last_backward: reduces_once.then(|| pass(&backward, None, reduce)),
+            last_weight_grad: reduces_once.then(|| pass(&weight_grad, None, reduce)),
+            unshard: Vec::new(),
+            reduce: if chunk < p { self.small_reductions(&rank.holdings) } else { Vec::new() },
+            update: if chunk < p { self.update(rank) } else { Vec::new() },
+            send_forward: if is_last { Transfer::default() } else { self.message(blocks.end - 1) },
+            send_backward: blocks
+                .start
+                .checked_sub(1)
+                .map_or_else(Transfer::default, |block| self.message(block)),
+            activations: saved,
+            // What the last block keeps is done with once the loss's gradient is.
+            kept_for_weight_grad: holdings.saved,
+            backward_workspace: rank.holdings.recompute_working_set,
+            gathered: Bytes::ZERO,
+        }
+    }
+
+    /// In how many pieces a chunk's parameters are gathered and its gradients reduced: no more than it
+    /// has blocks.
+    fn pieces(&self, chunk: usize, holdings: &Holdings) -> u64 {
+        self.evaluator.pieces(holdings).min(self.blocks(chunk).len() as u64).max(1)
+    }
+
+    /// With ZeRO-1 and 2, what gathers the updated parameters of all of a rank's chunks, in pieces. All
+    /// of it is asked for when the step begins.
+    ///
+    /// # Source
+    ///
+    /// Megatron-Core, `--overlap-param-gather`.
+    fn first(&self, rank: usize) -> Vec<(u32, Transfer)> {
+        let zero = self.spec.zero_stage;
+        if !matches!(zero, ZeroStage::OptimizerState | ZeroStage::Gradients) {
+            return Vec::new();
+        }
+        let chunks = (rank..self.ends.len()).step_by(self.spec.pipeline_parallel as usize);
+        let gathers = chunks.flat_map(|chunk| {
+            let holdings = self.holdings(chunk);
+            let pieces = self.pieces(chunk, &holdings);
+            let gather = self.over_replicas(Collective::AllGather, &holdings, pieces);
+            gather.into_iter().flat_map(move |gather| vec![(chunk as u32, gather); pieces as usize])
+        });
+        gathers.collect()
+    }
+
+    /// The first forward of a chunk whose updated parameters come from other ranks: each piece waits for
+    /// its own.
+    fn first_forward(&self, chunk: usize, blocks: &[Vec<Segment>]) -> Option<Vec<Segment>> {
+        let gathers = self.first(chunk % self.spec.pipeline_parallel as usize);
+        let count = |is_meant: fn(usize, usize) -> bool| {
+            gathers.iter().filter(|(other, _)| is_meant(*other as usize, chunk)).count() as u32
+        };
+        let (before, own) =
+            (count(|other, chunk| other < chunk), count(|other, chunk| other == chunk));
+        let mut segments = Vec::new();
+        for (blocks, nth) in split(blocks, own.into()).zip(before + 1..) {
+            segments.push(Segment::WaitFor(Stream::Data, nth));
+            segments.extend(blocks.iter().flatten().copied());
+        }
+        (own > 0).then_some(segments)
+    }
+
+    /// What a chunk holds; what its rank holds beyond its chunks counts to the first of them.
+    fn holdings(&self, chunk: usize) -> Holdings {
+        let p = self.spec.pipeline_parallel as usize;
+        let of = |chunk: usize| {
+            let mut holdings = Holdings::default();
+            let blocks = self.blocks(chunk);
+            holdings.add_blocks(&self.chain, &self.shape, self.spec.recompute, blocks);
+            holdings
+        };
+        let mut holdings = of(chunk);
+        if chunk < p {
+            let of_chunks: u64 =
+                (chunk..self.ends.len()).step_by(p).map(|chunk| of(chunk).dense).sum();
+            holdings.dense += self.stages[chunk].holdings.dense.saturating_sub(of_chunks);
+        }
+        holdings
+    }
+
+    /// One of the pieces in which a chunk's parameters are gathered or its gradients reduced; none
+    /// where there is one replica.
+    fn over_replicas(
+        &self,
+        collective: Collective,
+        holdings: &Holdings,
+        pieces: u64,
+    ) -> Option<Transfer> {
+        let element = match collective {
+            Collective::AllGather => self.evaluator.bytes.parameter,
+            _ => self.evaluator.bytes.gradient,
+        };
+        let time = self.evaluator.over_replicas(collective, holdings, element, pieces);
+        let size = self.evaluator.replicas();
+        let stride = self.spec.mesh().stride(MeshAxis::ContextData);
+        let bytes = Bytes::new((holdings.dense + holdings.expert) * element).shard(pieces);
+        (time > 0.0).then(|| Transfer {
+            stream: Stream::Data,
+            collective,
+            time: Nanos::from(Seconds::new(time / pieces as f64)),
+            level: self.level(Group { size, stride }),
+            bytes,
+            group: None,
+        })
+    }
+
+    fn small_reductions(&self, holdings: &Holdings) -> Vec<Transfer> {
+        let transfer = |time: Seconds, parameters: u64, among: Group, group| Transfer {
+            stream: Stream::Data,
+            collective: Collective::AllReduce,
+            time: time.into(),
+            level: self.level(among),
+            bytes: Bytes::new(parameters * self.evaluator.bytes.gradient),
+            group,
+        };
+        let stride = self.spec.mesh().stride(MeshAxis::Tensor);
+        let tensor = Group { size: self.spec.tensor_parallel, stride };
+        let partial = self.evaluator.partial_reduction(holdings);
+        let mut transfers = vec![transfer(partial, holdings.partial_gradients, tensor, None)];
+        if holdings.tied > 0 && self.spec.pipeline_parallel > 1 {
+            let tied = self.evaluator.tied_reduction(holdings);
+            let among = self.evaluator.tied_group();
+            transfers.push(transfer(tied, holdings.tied, among, Some(TIED)));
+        }
+        transfers.retain(|transfer| transfer.time > Nanos::ZERO || transfer.group.is_some());
+        transfers
+    }
+
+    /// The norm of all gradients needs all ranks; then each updates what it owns.
+    fn update(&self, rank: &Stage) -> Vec<Segment> {
+        let world = Group::contiguous(self.problem.limits.num_gpus);
+        let bytes = Bytes::new(4);
+        let norm = Transfer {
+            stream: Stream::Data,
+            collective: Collective::AllReduce,
+            time: self.problem.hardware.network.time(Collective::AllReduce, world, bytes).into(),
+            level: self.level(world),
+            bytes,
+            group: Some(ALL_RANKS),
+        };
+        vec![
+            Segment::Wait(Stream::Data),
+            Segment::Start(norm),
+            Segment::Wait(Stream::Data),
+            Segment::Compute(self.evaluator.optimizer(rank).into()),
+        ]
+    }
+
+    /// The message that leaves a block for the next stage, or its gradient that comes back.
+    fn message(&self, block: usize) -> Transfer {
+        let pipeline = pipeline(&self.spec);
+        let bytes = self.shape.costs[self.chain.class_at(block)].output;
+        Transfer {
+            time: message_time(self.problem, &self.shape, pipeline, bytes).into(),
+            level: self.level(Group { size: 2, stride: pipeline.stride * (pipeline.size - 1) }),
+            bytes,
+            ..Transfer::default()
+        }
+    }
+
+    fn level(&self, group: Group) -> u8 {
+        self.problem.hardware.network.outermost_level(group) as u8
+    }
+
+    fn segments(&self, parts: &[Part]) -> Vec<Segment> {
+        let segment = |part: &Part| match part {
+            Part::Compute(time) => Segment::Compute((*time).into()),
+            Part::Start(timed) => Segment::Start(Transfer {
+                stream: stream(timed.exchange.axis),
+                collective: timed.exchange.collective,
+                time: timed.time.into(),
+                level: self.level(timed.group),
+                bytes: timed.exchange.bytes,
+                group: None,
+            }),
+            Part::Wait(axis) => Segment::Wait(stream(*axis)),
+        };
+        parts.iter().map(segment).collect()
+    }
+}
+
+fn pipeline(spec: &LayoutSpec) -> Group {
+    let stride = spec.mesh().stride(MeshAxis::Pipeline);
+    Group { size: spec.pipeline_parallel, stride }
+}
+
+fn stream(axis: Axis) -> Stream {
+    match axis {
+        Axis::Tensor => Stream::Tensor,
+        Axis::Context => Stream::Context,
+        Axis::Expert => Stream::Expert,
+    }
+}
+
+/// A pass over blocks in pieces, as equal as can be. Where parameters are gathered, each piece's are
+/// fetched while the one before computes; where gradients are reduced, each piece's are on their way
+/// while the next computes.
+fn in_pieces(
+    blocks: &[Vec<Segment>],
+    num_pieces: u64,
+    gather: Option<Transfer>,
+    reduce: Option<Transfer>,
+) -> Vec<Segment> {
+    let mut segments = Vec::new();
+    if let Some(gather) = gather {
+        segments.extend([Segment::Start(gather), Segment::Wait(Stream::Data)]);
+    }
+    for (piece, blocks) in split(blocks, num_pieces).enumerate() {
+        let next = gather.filter(|_| piece as u64 + 1 < num_pieces);
+        segments.extend(next.map(Segment::Start));
+        segments.extend(blocks.iter().flatten().copied());
+        segments.extend(next.map(|_| Segment::Wait(Stream::Data)));
+        segments.extend(reduce.map(Segment::Start));
+    }
+    segments
+}
+
+/// Blocks in pieces that differ by one at most.
+fn split(blocks: &[Vec<Segment>], num_pieces: u64) -> impl Iterator<Item = &[Vec<Segment>]> {
+    let num_pieces = num_pieces as usize;
+    let start = move |piece: usize| piece * blocks.len() / num_pieces;
+    (0..num_pieces).map(move |piece| &blocks[start(piece)..start(piece + 1)])
+}

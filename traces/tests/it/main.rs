@@ -1,1 +1,6 @@
 //! Tests of what the crate promises to others.
+
+#![expect(clippy::unwrap_used, reason = "a test that panics has failed, as it should")]
+
+mod chrome;
+mod samples;

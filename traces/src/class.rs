@@ -4,7 +4,7 @@ use ir::schedule::ActionKind;
 
 use crate::timeline::{Event, Stream};
 
-/// A kind of event that pictures tell apart.
+/// A kind of event that pictures tell apart, in the order of a legend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Class {
     Forward,

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::{FORMAT, MEMORY, VERSION, stream, thread};
 use crate::class::Class;
+use crate::lanes::lanes;
 use crate::timeline::{Activity, Event, Stream, Timeline, Track};
 
 /// The timeline as a JSON text, an event a line; see the [module](super) for its parts.
@@ -133,17 +134,10 @@ fn write_flow(
     )
 }
 
-/// The thread of each event of a track: of its stream's lanes the first that is free.
+/// The thread of each event of a track.
 fn threads(track: &Track) -> Vec<u64> {
-    let mut busy_until: BTreeMap<Stream, Vec<Nanos>> = BTreeMap::new();
-    let of_event = |event: &Event| {
-        let lanes = busy_until.entry(event.stream).or_default();
-        let lane = lanes.iter().position(|until| *until <= event.start).unwrap_or(lanes.len());
-        lanes.resize(lanes.len().max(lane + 1), Nanos::ZERO);
-        lanes[lane] = event.end;
-        thread(event.stream, lane)
-    };
-    track.events.iter().map(of_event).collect()
+    let lanes = lanes(track).into_iter();
+    track.events.iter().zip(lanes).map(|(event, lane)| thread(event.stream, lane)).collect()
 }
 
 /// The receives that no send has been found for yet.

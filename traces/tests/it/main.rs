@@ -2,5 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed, as it should")]
 
+mod browser;
 mod chrome;
+mod html;
 mod samples;

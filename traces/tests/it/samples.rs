@@ -131,8 +131,8 @@ impl Run<'_> {
 
 /// Memory that each forward takes and the end of its backward frees.
 fn add_memory(track: &mut Track) {
-    const BASE: u64 = 20 << 30;
-    const ACTIVATIONS: u64 = 1 << 30;
+    const BASE: u64 = 40 << 30;
+    const ACTIVATIONS: u64 = 6 << 30;
     let mut changes: Vec<(Nanos, bool)> = track
         .events
         .iter()

@@ -15,6 +15,15 @@ use crate::timeline::{Activity, Event, Stream, Timeline, Track};
 /// The timeline as a JSON text, an event a line; see the [module](super) for its parts.
 ///
 /// Times beyond 2^53 nanoseconds are written, but not read back.
+///
+/// ```
+/// use traces::chrome::{read, write};
+/// use traces::timeline::Timeline;
+///
+/// let timeline = Timeline { title: "an idle step".to_owned(), tracks: vec![] };
+/// assert_eq!(read(&write(&timeline))?, timeline);
+/// # Ok::<(), traces::chrome::ReadError>(())
+/// ```
 pub fn write(timeline: &Timeline) -> String {
     let mut text = String::new();
     write_trace(&mut text, timeline).expect("a string takes all that is written");

@@ -109,6 +109,11 @@ fn an_error_says_what_is_wrong_and_where() {
             ),
         );
     }
+    let event = r#"{"ph":"X","pid":0,"tid":1,"ts":0,"dur":0,"name":"0F1"}"#;
+    check(
+        &of_event("\n]}\n", &format!(",\n{event}]}}")),
+        "`traceEvents[5]`: `ts` is earlier than that of its track before it",
+    );
     check(
         &of_event(r#""num_ranks":1"#, r#""num_ranks":-1"#),
         "not a timeline: invalid value: integer `-1`, expected u32 at line 3 column 40",

@@ -1,1 +1,8 @@
 //! Tests of what the crate promises to others.
+
+#![expect(clippy::unwrap_used, reason = "a test that panics has failed, as it should")]
+
+mod browser;
+mod chrome;
+mod html;
+mod samples;

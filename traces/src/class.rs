@@ -1,0 +1,69 @@
+//! What an event is shown as: its pass where it computes, its stream where it does not.
+
+use ir::schedule::ActionKind;
+
+use crate::timeline::{Event, Stream};
+
+/// A kind of event that pictures tell apart, in the order of a legend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Class {
+    Forward,
+    Backward,
+    InputGrad,
+    WeightGrad,
+    OptimizerStep,
+    Tensor,
+    Context,
+    Expert,
+    Data,
+    Send,
+    Receive,
+    Host,
+}
+
+impl Class {
+    /// Its name in a legend.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Forward => "forward",
+            Self::Backward => "backward",
+            Self::InputGrad => "input gradient",
+            Self::WeightGrad => "weight gradient",
+            Self::OptimizerStep => "optimizer step",
+            Self::Tensor => Stream::Tensor.name(),
+            Self::Context => Stream::Context.name(),
+            Self::Expert => Stream::Expert.name(),
+            Self::Data => Stream::Data.name(),
+            Self::Send => Stream::Send.name(),
+            Self::Receive => Stream::Receive.name(),
+            Self::Host => Stream::Host.name(),
+        }
+    }
+
+    /// How an event is shown.
+    pub(crate) const fn of(event: &Event) -> Self {
+        match event.stream {
+            Stream::Compute => Self::of_kind(event.activity.action().kind),
+            Stream::Tensor => Self::Tensor,
+            Stream::Context => Self::Context,
+            Stream::Expert => Self::Expert,
+            Stream::Send => Self::Send,
+            Stream::Receive => Self::Receive,
+            Stream::Data => Self::Data,
+            Stream::Host => Self::Host,
+        }
+    }
+
+    const fn of_kind(kind: ActionKind) -> Self {
+        match kind {
+            ActionKind::Forward => Self::Forward,
+            ActionKind::Backward => Self::Backward,
+            ActionKind::InputGrad => Self::InputGrad,
+            ActionKind::WeightGrad => Self::WeightGrad,
+            ActionKind::OptimizerStep => Self::OptimizerStep,
+            ActionKind::SendForward | ActionKind::SendBackward => Self::Send,
+            ActionKind::RecvForward | ActionKind::RecvBackward => Self::Receive,
+            ActionKind::Unshard | ActionKind::Reshard | ActionKind::ReduceGrad => Self::Data,
+        }
+    }
+}

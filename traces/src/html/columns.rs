@@ -1,0 +1,210 @@
+//! The data of a page: small, since a step has a hundred thousand events.
+//!
+//! JSON holds what there is little of. Events and memory are numbers in base64: each is the
+//! difference to what came before, which mostly is 0 or small, as a signed variable-length integer.
+//!
+//! ```text
+//! number   zigzag (0, -1, 1, -2, ..), then 7 bits a byte, lowest first, the top bit set on all but
+//!          the last byte
+//! event    2 kind + 1 and start - end of the event before, if it is to the last of its kind on its
+//!          row as the next micro-batch is: one more, the rest the same; else 2 kind, start - end,
+//!          and by what duration, stage, micro-batch and bytes differ from the last of its kind
+//! memory   time and bytes, each less that of the point before
+//! ```
+
+use std::collections::BTreeMap;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use ir::collective::Collective;
+use ir::schedule::ActionKind;
+use ir::units::Bytes;
+use serde::Serialize;
+
+use super::key;
+use crate::class::Class;
+use crate::lanes::lanes;
+use crate::timeline::{Activity, Event, MemoryPoint, Stream, Timeline, Track};
+
+/// The timelines as JSON that may stand in a `script` element.
+pub(super) fn json(timelines: &[&Timeline]) -> String {
+    let mut kinds = Kinds::default();
+    let timelines = timelines.iter().map(|timeline| TimelineData {
+        title: &timeline.title,
+        end_nanoseconds: timeline.end().get(),
+        bubble_fraction: timeline.bubble_fraction(),
+        tracks: timeline.tracks.iter().map(|track| track_data(track, &mut kinds)).collect(),
+    });
+    let timelines = timelines.collect();
+    let page = PageData { timelines, kinds: kinds.list };
+    let json = serde_json::to_string(&page).expect("plain data is JSON");
+    // No end tag and no comment may start inside the element.
+    json.replace('<', "\\u003c")
+}
+
+#[derive(Serialize)]
+struct PageData<'a> {
+    kinds: Vec<KindData>,
+    timelines: Vec<TimelineData<'a>>,
+}
+
+/// What events of a kind have in common.
+#[derive(Clone, PartialEq, Eq, Serialize)]
+struct KindData {
+    /// Its colour in the style sheet.
+    class: String,
+    class_name: &'static str,
+    /// What stands between stage and micro-batch.
+    word: &'static str,
+    has_micro_batch: bool,
+    /// The collective, of which the words around it say to what action it belongs.
+    collective: Option<String>,
+}
+
+#[derive(Serialize)]
+struct TimelineData<'a> {
+    title: &'a str,
+    end_nanoseconds: u64,
+    bubble_fraction: f64,
+    tracks: Vec<TrackData<'a>>,
+}
+
+#[derive(Serialize)]
+struct TrackData<'a> {
+    name: &'a str,
+    rank: u32,
+    num_ranks: u32,
+    capacity_bytes: Option<u64>,
+    peak_bytes: Option<u64>,
+    busy_nanoseconds: u64,
+    rows: Vec<RowData>,
+    num_points: usize,
+    memory: String,
+}
+
+/// Events of a stream that do not overlap.
+#[derive(Serialize)]
+struct RowData {
+    stream: &'static str,
+    /// 0, or more for what overlaps events of the stream's rows before.
+    lane: usize,
+    is_compute: bool,
+    num_events: usize,
+    events: String,
+}
+
+/// The kinds that occur, numbered as they are met.
+#[derive(Default)]
+struct Kinds {
+    numbers: BTreeMap<(Class, ActionKind, Option<Collective>), usize>,
+    list: Vec<KindData>,
+}
+
+impl Kinds {
+    fn number(&mut self, event: &Event) -> usize {
+        let class = Class::of(event);
+        let kind = event.activity.action().kind;
+        let collective = match event.activity {
+            Activity::Action(_) => None,
+            Activity::Collective { collective, .. } => Some(collective),
+        };
+        *self.numbers.entry((class, kind, collective)).or_insert_with(|| {
+            self.list.push(KindData {
+                class: key(class),
+                class_name: class.name(),
+                word: kind.word(),
+                has_micro_batch: kind.has_micro_batch(),
+                collective: collective.map(|collective| collective.to_string()),
+            });
+            self.list.len() - 1
+        })
+    }
+}
+
+fn track_data<'a>(track: &'a Track, kinds: &mut Kinds) -> TrackData<'a> {
+    let mut rows: BTreeMap<(Stream, usize), Vec<&Event>> = BTreeMap::new();
+    for (event, lane) in track.events.iter().zip(lanes(track)) {
+        rows.entry((event.stream, lane)).or_default().push(event);
+    }
+    let rows = rows.into_iter().map(|((stream, lane), events)| RowData {
+        stream: stream.name(),
+        lane,
+        is_compute: stream == Stream::Compute,
+        num_events: events.len(),
+        events: pack_events(&events, kinds),
+    });
+    TrackData {
+        name: &track.name,
+        rank: track.rank,
+        num_ranks: track.num_ranks,
+        capacity_bytes: track.memory_capacity.map(Bytes::get),
+        peak_bytes: track.peak_memory().map(Bytes::get),
+        busy_nanoseconds: track.busy().get(),
+        rows: rows.collect(),
+        num_points: track.memory.len(),
+        memory: pack_memory(&track.memory),
+    }
+}
+
+/// What changes of duration, stage, micro-batch and bytes from a micro-batch to the next.
+const NEXT_MICRO_BATCH: [i128; 4] = [0, 0, 1, 0];
+
+fn pack_events(events: &[&Event], kinds: &mut Kinds) -> String {
+    let mut packed = Packed::default();
+    let mut end = 0;
+    let mut last_of_kind: BTreeMap<usize, [i128; 4]> = BTreeMap::new();
+    for event in events {
+        let kind = kinds.number(event);
+        let action = event.activity.action();
+        let gap = i128::from(event.start.get()) - end;
+        end = event.end.get().into();
+        let now = [
+            event.duration().get().into(),
+            action.stage.into(),
+            action.micro_batch.into(),
+            event.bytes.get().into(),
+        ];
+        let last = last_of_kind.insert(kind, now).unwrap_or_default();
+        let changes = [0, 1, 2, 3].map(|field| now[field] - last[field]);
+        let is_next = changes == NEXT_MICRO_BATCH;
+        packed.push(2 * kind as i128 + i128::from(is_next));
+        packed.push(gap);
+        if !is_next {
+            for change in changes {
+                packed.push(change);
+            }
+        }
+    }
+    packed.base64()
+}
+
+fn pack_memory(points: &[MemoryPoint]) -> String {
+    let mut packed = Packed::default();
+    let mut last = [0_i128; 2];
+    for point in points {
+        let now = [point.time.get().into(), point.bytes.get().into()];
+        packed.push(now[0] - last[0]);
+        packed.push(now[1] - last[1]);
+        last = now;
+    }
+    packed.base64()
+}
+
+/// Signed integers of variable length, one after the other.
+#[derive(Default)]
+struct Packed(Vec<u8>);
+
+impl Packed {
+    fn push(&mut self, number: i128) {
+        let mut rest = ((number << 1) ^ (number >> 127)).cast_unsigned();
+        while rest >= 0x80 {
+            self.0.push(rest as u8 | 0x80);
+            rest >>= 7;
+        }
+        self.0.push(rest as u8);
+    }
+
+    fn base64(&self) -> String {
+        STANDARD.encode(&self.0)
+    }
+}

@@ -1,0 +1,185 @@
+// From the data of the page to arrays that can be searched by time. All times are in nanoseconds.
+
+/** Reads signed integers of variable length from base64, one after the other. */
+class PackedNumbers {
+  constructor(base64) {
+    const text = atob(base64);
+    this.bytes = Uint8Array.from(text, (character) => character.charCodeAt(0));
+    this.at = 0;
+  }
+
+  next() {
+    // Sums and products instead of shifts, which would cut at 32 bits.
+    let value = 0;
+    let scale = 1;
+    let byte;
+    do {
+      byte = this.bytes[this.at];
+      this.at += 1;
+      value += (byte & 127) * scale;
+      scale *= 128;
+    } while (byte & 128);
+    return value % 2 === 0 ? value / 2 : -(value + 1) / 2;
+  }
+}
+
+/** The first index from 0 to `length` at which `isBeyond` holds; it holds at all after the first. */
+function partitionPoint(length, isBeyond) {
+  let low = 0;
+  let high = length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (isBeyond(middle)) high = middle;
+    else low = middle + 1;
+  }
+  return low;
+}
+
+/** Events of a stream, none of which overlap, in order of time. */
+class Row {
+  constructor(data, kinds) {
+    const length = data.num_events;
+    this.stream = data.stream;
+    this.name = data.lane === 0 ? data.stream : `${data.stream}, overlapped`;
+    this.isCompute = data.is_compute;
+    this.length = length;
+    this.kinds = kinds;
+    this.starts = new Float64Array(length);
+    this.ends = new Float64Array(length);
+    this.kindIds = new Uint16Array(length);
+    this.stages = new Uint32Array(length);
+    this.microBatches = new Uint32Array(length);
+    this.bytes = new Float64Array(length);
+    /** How long the events before each took together. */
+    this.busyBefore = new Float64Array(length + 1);
+    this.read(new PackedNumbers(data.events));
+  }
+
+  read(numbers) {
+    const last = this.kinds.map(() => [0, 0, 0, 0]);
+    let end = 0;
+    for (let i = 0; i < this.length; i += 1) {
+      const head = numbers.next();
+      const kind = head >> 1;
+      const start = end + numbers.next();
+      const values = last[kind];
+      if (head & 1) values[2] += 1;
+      else for (let field = 0; field < 4; field += 1) values[field] += numbers.next();
+      end = start + values[0];
+      this.kindIds[i] = kind;
+      this.starts[i] = start;
+      this.ends[i] = end;
+      [, this.stages[i], this.microBatches[i], this.bytes[i]] = values;
+      this.busyBefore[i + 1] = this.busyBefore[i] + values[0];
+    }
+  }
+
+  kind(i) {
+    return this.kinds[this.kindIds[i]];
+  }
+
+  /** The action that an event is or belongs to, such as `2F3`. */
+  action(i) {
+    const { word, has_micro_batch: hasMicroBatch } = this.kind(i);
+    return `${this.stages[i]}${word}${hasMicroBatch ? this.microBatches[i] : ""}`;
+  }
+
+  /** What an event is called. */
+  label(i) {
+    const { collective } = this.kind(i);
+    return collective ? `${collective} in ${this.action(i)}` : this.action(i);
+  }
+
+  isOf(i, microBatch) {
+    return this.microBatches[i] === microBatch && this.kind(i).has_micro_batch;
+  }
+
+  /** The first event that ends after `time`. */
+  firstEndingAfter(time) {
+    return partitionPoint(this.length, (i) => this.ends[i] > time);
+  }
+
+  hasEventIn(start, end) {
+    const i = this.firstEndingAfter(start);
+    return i < this.length && this.starts[i] < end;
+  }
+
+  /** The event at `time`, or the nearest no further than `reach` from it; -1 if there is none. */
+  at(time, reach) {
+    const next = this.firstEndingAfter(time);
+    const distance = (i) => Math.max(this.starts[i] - time, time - this.ends[i], 0);
+    const near = [next, next - 1].filter((i) => i >= 0 && i < this.length);
+    const best = near.sort((a, b) => distance(a) - distance(b))[0];
+    return best !== undefined && distance(best) <= reach ? best : -1;
+  }
+
+  /** How long events took before `time`. */
+  busyUntil(time) {
+    const i = this.firstEndingAfter(time);
+    return this.busyBefore[i] + (i < this.length ? Math.max(0, time - this.starts[i]) : 0);
+  }
+}
+
+/** A rank, or several that are alike. */
+class Track {
+  constructor(data, kinds) {
+    this.name = data.name;
+    this.rank = data.rank;
+    this.numRanks = data.num_ranks;
+    this.capacity = data.capacity_bytes;
+    this.peak = data.peak_bytes;
+    this.busy = data.busy_nanoseconds;
+    const rows = data.rows.map((row) => new Row(row, kinds));
+    this.compute = rows.filter((row) => row.isCompute);
+    this.others = rows.filter((row) => !row.isCompute);
+    this.times = new Float64Array(data.num_points);
+    this.bytes = new Float64Array(data.num_points);
+    const numbers = new PackedNumbers(data.memory);
+    let time = 0;
+    let bytes = 0;
+    for (let i = 0; i < data.num_points; i += 1) {
+      this.times[i] = time += numbers.next();
+      this.bytes[i] = bytes += numbers.next();
+    }
+  }
+
+  get rows() {
+    return [...this.compute, ...this.others];
+  }
+
+  get hasMemory() {
+    return this.times.length > 0;
+  }
+
+  /** Memory in use at `time`; null before the first point. */
+  memoryAt(time) {
+    const next = partitionPoint(this.times.length, (i) => this.times[i] > time);
+    return next === 0 ? null : this.bytes[next - 1];
+  }
+}
+
+/**
+ * What the top of memory curves stands for, the same for all tracks of a timeline: the capacity, or
+ * the largest peak where that is above it or so far below that curves would be flat.
+ */
+function topOfMemory(tracks) {
+  const largest = (sizes) => sizes.reduce((a, b) => Math.max(a, b ?? 0), 1);
+  const peak = largest(tracks.map((track) => track.peak));
+  const capacity = largest(tracks.map((track) => track.capacity));
+  return capacity > 2 * peak ? peak : Math.max(peak, capacity);
+}
+
+/** All timelines of the page. */
+function readTimelines(data) {
+  return data.timelines.map((timeline) => {
+    const tracks = timeline.tracks.map((track) => new Track(track, data.kinds));
+    return {
+      title: timeline.title,
+      end: timeline.end_nanoseconds,
+      bubble: timeline.bubble_fraction,
+      tracks,
+      topOfMemory: topOfMemory(tracks),
+      isEmpty: tracks.every((track) => track.rows.length === 0),
+    };
+  });
+}

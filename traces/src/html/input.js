@@ -1,0 +1,142 @@
+// Pointers, wheels and keys.
+
+/** How far a pointer moves before a click has become a drag, in pixels. */
+const DRAG_FROM = 4;
+/** By how much a key or a button zooms, and which share of the view it pans. */
+const ZOOM_STEP = 1.35;
+const PAN_STEP = 0.15;
+/** A notch of a wheel, about 100 pixels, zooms by a quarter. */
+const ZOOM_PER_PIXEL = 0.0022;
+/** No event of a wheel counts for more than so many pixels. */
+const MOST_WHEEL = 300;
+
+/** Wires the plot: `app` is told to zoom, pan, hover and follow. */
+function listenToPlot(plot, scroller, app) {
+  const pointers = new Map();
+  let moved = 0;
+  let pinch = null;
+
+  const position = (event) => {
+    const box = plot.getBoundingClientRect();
+    return { x: event.clientX - box.left, y: event.clientY - box.top };
+  };
+  const pinchOf = () => {
+    const [a, b] = [...pointers.values()];
+    return { distance: Math.hypot(a.x - b.x, a.y - b.y), x: (a.x + b.x) / 2 };
+  };
+
+  plot.addEventListener("wheel", (event) => {
+    event.preventDefault();
+    // Lines and pages as pixels.
+    const unit = [1, 16, plot.clientHeight][event.deltaMode];
+    const sideways = event.shiftKey && event.deltaX === 0 ? event.deltaY : event.deltaX;
+    if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
+      app.panPixels(sideways * unit);
+    } else {
+      const pixels = Math.max(-MOST_WHEEL, Math.min(MOST_WHEEL, event.deltaY * unit));
+      app.zoomAt(position(event).x, Math.exp(pixels * ZOOM_PER_PIXEL));
+    }
+  }, { passive: false });
+
+  plot.addEventListener("pointerdown", (event) => {
+    if (event.button !== 0) return;
+    pointers.set(event.pointerId, position(event));
+    moved = 0;
+    pinch = pointers.size === 2 ? pinchOf() : null;
+  });
+
+  // On the window, so that a drag may leave the plot.
+  window.addEventListener("pointermove", (event) => {
+    const before = pointers.get(event.pointerId);
+    if (!before) {
+      if (event.target === plot) app.hover(position(event), event);
+      return;
+    }
+    const now = position(event);
+    pointers.set(event.pointerId, now);
+    if (pinch && pointers.size === 2) {
+      const next = pinchOf();
+      app.panPixels(pinch.x - next.x);
+      app.zoomAt(next.x, pinch.distance / Math.max(next.distance, 1));
+      pinch = next;
+      moved = Infinity;
+      return;
+    }
+    moved += Math.abs(now.x - before.x) + Math.abs(now.y - before.y);
+    if (moved < DRAG_FROM) return;
+    plot.classList.add("dragging");
+    app.unhover();
+    app.panPixels(before.x - now.x);
+    if (event.pointerType === "mouse") scroller.scrollTop += before.y - now.y;
+  });
+
+  const release = (event) => {
+    if (!pointers.delete(event.pointerId)) return;
+    plot.classList.remove("dragging");
+    pinch = null;
+    if (event.type === "pointerup" && moved < DRAG_FROM) app.click(position(event));
+  };
+  window.addEventListener("pointerup", release);
+  window.addEventListener("pointercancel", release);
+  plot.addEventListener("pointerleave", () => app.unhover());
+  plot.addEventListener("dblclick", (event) => {
+    app.zoomAt(position(event).x, event.shiftKey ? 3 : 1 / 3);
+  });
+}
+
+/** Wires the axis, on which a drag moves the view to a time of the whole. */
+function listenToAxis(axis, app) {
+  let isDown = false;
+  const move = (event) => {
+    const box = axis.getBoundingClientRect();
+    app.centreOn((event.clientX - box.left) / box.width);
+  };
+  axis.addEventListener("pointerdown", (event) => {
+    isDown = true;
+    move(event);
+  });
+  window.addEventListener("pointermove", (event) => {
+    if (isDown) move(event);
+  });
+  window.addEventListener("pointerup", () => {
+    isDown = false;
+  });
+}
+
+/** Wires the keys. */
+function listenToKeys(app) {
+  const actions = {
+    "+": () => app.zoom(1 / ZOOM_STEP),
+    "=": () => app.zoom(1 / ZOOM_STEP),
+    w: () => app.zoom(1 / ZOOM_STEP),
+    "-": () => app.zoom(ZOOM_STEP),
+    s: () => app.zoom(ZOOM_STEP),
+    ArrowLeft: () => app.pan(-PAN_STEP),
+    a: () => app.pan(-PAN_STEP),
+    ArrowRight: () => app.pan(PAN_STEP),
+    d: () => app.pan(PAN_STEP),
+    ArrowUp: () => app.scroll(-60),
+    ArrowDown: () => app.scroll(60),
+    0: () => app.reset(),
+    Home: () => app.reset(),
+    f: () => app.toggleAll(),
+    m: () => app.toggleMemory(),
+    t: () => app.toggleTheme(),
+    "[": () => app.followNext(-1),
+    "]": () => app.followNext(1),
+    Escape: () => {
+      document.activeElement.blur();
+      app.follow(null);
+    },
+    "?": () => app.showKeys(),
+  };
+  window.addEventListener("keydown", (event) => {
+    const isTyping = event.target instanceof HTMLInputElement && event.key !== "Escape";
+    if (isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (document.querySelector("dialog[open]")) return;
+    const action = actions[event.key.length === 1 ? event.key.toLowerCase() : event.key];
+    if (!action) return;
+    event.preventDefault();
+    action();
+  });
+}

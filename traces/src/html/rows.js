@@ -1,0 +1,94 @@
+// Where things stand, from top to bottom, in CSS pixels.
+
+const HEADING_HEIGHT = 30;
+const STREAM_HEIGHT = 15;
+const MEMORY_HEIGHT = 38;
+/** Of a folded track, what shows all streams but compute. */
+const STRIP_HEIGHT = 4;
+
+/** The height of a track: what lets many of them stand on a screen. */
+function trackHeight(numTracks) {
+  if (numTracks <= 8) return 34;
+  if (numTracks <= 20) return 24;
+  return 14;
+}
+
+/**
+ * The items of the picture, each with its `y` and `height`:
+ *
+ * - `heading` of a timeline, if there are several;
+ * - `track`: its compute, and its other streams as a strip below while it is folded;
+ * - `row`: another stream of an unfolded track;
+ * - `memory` of a track;
+ * - `nothing`, for a timeline without events.
+ */
+function layOut(timelines, { unfolded, showMemory }) {
+  const numTracks = timelines.reduce((sum, { tracks }) => sum + tracks.length, 0);
+  const height = trackHeight(numTracks);
+  const gap = height > 20 ? 8 : 3;
+  const items = [];
+  let y = gap;
+  const put = (item) => {
+    items.push({ ...item, y });
+    y += item.height;
+  };
+  for (const timeline of timelines) {
+    if (timelines.length > 1) put({ type: "heading", timeline, height: HEADING_HEIGHT });
+    if (timeline.isEmpty) put({ type: "nothing", timeline, height: 60 });
+    for (const track of timeline.tracks) {
+      const isFolded = !unfolded.has(track);
+      put({ type: "track", timeline, track, isFolded, height });
+      if (!isFolded) {
+        for (const row of track.others) {
+          y += 1;
+          put({ type: "row", timeline, track, row, height: STREAM_HEIGHT });
+        }
+      }
+      if (showMemory && track.hasMemory) {
+        y += 2;
+        put({ type: "memory", timeline, track, height: MEMORY_HEIGHT });
+      }
+      y += isFolded ? gap : gap + 4;
+    }
+    y += gap;
+  }
+  return { items, height: y };
+}
+
+/**
+ * The bands of an item: which row is drawn from where to where, in the order of drawing.
+ *
+ * Lanes of compute beyond the first are what overlaps it. They take the lower part of its height, and
+ * events of the first lane that share their time with one of them the upper part: `beside` holds
+ * those lanes.
+ */
+function bands({ type, track, row, isFolded, y, height }) {
+  if (type === "row") return [{ row, y, height, beside: [] }];
+  const strip = isFolded && track.others.length > 0 ? STRIP_HEIGHT : 0;
+  const full = height - strip;
+  const [first, ...overlapping] = track.compute;
+  const share = full / track.compute.length;
+  const result = [];
+  if (first) result.push({ row: first, y, height: full, beside: overlapping });
+  overlapping.forEach((lane, i) => {
+    result.push({ row: lane, y: y + share * (i + 1), height: share, beside: [] });
+  });
+  if (strip > 0) {
+    const below = { y: y + full + 1, height: strip - 1, beside: [] };
+    result.push(...track.others.map((other) => ({ row: other, ...below })));
+  }
+  return result;
+}
+
+/** The height of an event of a band: less than the band's where it shares its time. */
+function heightOf({ row, height, beside }, i) {
+  const isShared = beside.some((lane) => lane.hasEventIn(row.starts[i], row.ends[i]));
+  return isShared ? height / (beside.length + 1) - 1 : height;
+}
+
+/** The item at a height, or none. */
+function itemAt(items, y) {
+  const next = partitionPoint(items.length, (i) => items[i].y > y);
+  const item = items[next - 1];
+  return item && y < item.y + item.height ? item : null;
+}

@@ -65,7 +65,17 @@ impl Earliest {
 pub fn earliest(schedule: &Schedule, durations: &Durations) -> Earliest {
     let num_stages = schedule.num_stages() as usize;
     assert!(durations.stages.len() >= num_stages, "every stage has durations");
-    let mut run = Run::new(schedule, durations);
+    earliest_with(schedule, durations.send, |_, action| durations.of(action))
+}
+
+/// As [`earliest`], with the time of each action on its rank asked for once. A rank's actions are asked
+/// for in their order.
+pub(crate) fn earliest_with(
+    schedule: &Schedule,
+    send: Nanos,
+    duration: impl FnMut(u32, Action) -> Nanos,
+) -> Earliest {
+    let mut run = Run::new(schedule, send, duration);
     let mut queue: Vec<u32> = (0..schedule.num_ranks()).rev().collect();
     while let Some(rank) = queue.pop() {
         run.advance(rank, &mut queue);
@@ -81,9 +91,9 @@ const NEVER: Nanos = Nanos::new(u64::MAX);
 /// A rank that waits for nothing.
 const NOTHING: usize = usize::MAX;
 
-struct Run<'a> {
+struct Run<'a, D> {
     steps: &'a [Vec<Step>],
-    durations: &'a Durations,
+    duration: D,
     num_micro_batches: usize,
     num_stages: usize,
     routes: Routes,
@@ -95,17 +105,17 @@ struct Run<'a> {
     ends: Vec<Vec<Nanos>>,
 }
 
-impl<'a> Run<'a> {
-    fn new(schedule: &'a Schedule, durations: &'a Durations) -> Self {
+impl<'a, D: FnMut(u32, Action) -> Nanos> Run<'a, D> {
+    fn new(schedule: &'a Schedule, send: Nanos, duration: D) -> Self {
         let steps = schedule.ranks();
         let (num_stages, num_micro_batches) =
             (schedule.num_stages() as usize, schedule.num_micro_batches() as usize);
         Self {
             steps,
-            durations,
+            duration,
             num_micro_batches,
             num_stages,
-            routes: Routes::new(schedule, durations.send),
+            routes: Routes::new(schedule, send),
             done: vec![NEVER; 2 * num_stages * num_micro_batches],
             waits_for: vec![NOTHING; steps.len()],
             ranks: vec![RankUse::default(); steps.len()],
@@ -141,7 +151,7 @@ impl<'a> Run<'a> {
                 if ends.is_empty() && action == first {
                     start = begin;
                 }
-                let duration = self.durations.of(action);
+                let duration = (self.duration)(rank, action);
                 end = begin + duration;
                 busy += duration;
                 if let Some((slot, user)) = self.gives(action) {

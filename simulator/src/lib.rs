@@ -7,10 +7,12 @@
 mod durations;
 mod earliest;
 mod engine;
+mod jitter;
 mod simulation;
 mod work;
 
 pub use durations::{Durations, PassTimes};
 pub use earliest::{Earliest, RankUse, earliest};
+pub use jitter::{Distribution, Jitter, Replicas, sample_steps};
 pub use simulation::{CriticalStep, RankTimes, Simulation, SimulationError, simulate};
 pub use work::{RankWork, Segment, StageWork, StepEnd, Transfer, Work};

@@ -25,6 +25,12 @@ pub(crate) enum Command {
     Evaluate(EvaluateArgs),
     /// Where every millisecond and every byte of a plan goes, and what the runners-up lose.
     Explain(ExplainArgs),
+    /// The step of a plan on a timeline, rank by rank, and what its time depends on.
+    Simulate(SimulateArgs),
+    /// Draw a plan or a timeline; several timelines one below the other.
+    Chart(ChartArgs),
+    /// The order of actions of a pipeline schedule: generated, or someone else's from a CSV.
+    Schedule(ScheduleArgs),
     /// What a model consists of: parameters, blocks, operations.
     Inspect(InspectArgs),
     /// What is known by name: clusters, models, schedules.
@@ -203,6 +209,138 @@ pub(crate) struct ExplainArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct SimulateArgs {
+    /// A plan that `planner search -o` wrote.
+    #[arg(value_name = "PLAN")]
+    pub(crate) plan: PathBuf,
+    /// Also write the timeline to a file, which Perfetto and `planner chart` open.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) jitter: JitterArgs,
+    /// Form of the result on stdout.
+    #[arg(long, value_enum, default_value = "table")]
+    pub(crate) format: Format,
+}
+
+/// What may go slower than planned.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Jitter")]
+pub(crate) struct JitterArgs {
+    /// Also draw so many steps at random, and give the distribution of their times.
+    #[arg(long, value_name = "N", value_parser = parse_samples, allow_negative_numbers = true)]
+    pub(crate) samples: Option<u32>,
+    /// Standard deviation of the time of a pass on a GPU, in per cent of it.
+    #[arg(long, value_name = "PERCENT", default_value_t = 2.0, value_parser = parse_percent, allow_negative_numbers = true)]
+    pub(crate) jitter: f64,
+    /// GPUs that are slow throughout, in per cent of all.
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.0, value_parser = parse_percent, allow_negative_numbers = true)]
+    pub(crate) stragglers: f64,
+    /// By how much longer a slow GPU takes, in per cent.
+    #[arg(long, value_name = "PERCENT", default_value_t = 10.0, value_parser = parse_percent, allow_negative_numbers = true)]
+    pub(crate) slower: f64,
+    /// Where the random numbers start; the same seed gives the same steps.
+    #[arg(long, value_name = "SEED", default_value_t = 0)]
+    pub(crate) seed: u64,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ChartArgs {
+    /// Plans, or timelines that `planner simulate -o` or `executor run --timeline` wrote.
+    #[arg(value_name = "PLAN|TIMELINE", required = true, num_args = 1..=8)]
+    pub(crate) inputs: Vec<PathBuf>,
+    /// The picture: .svg, .png, .html (to look into), or .json (a Chrome trace for Perfetto).
+    #[arg(short, long, value_name = "FILE.{svg,png,html,json}")]
+    pub(crate) output: PathBuf,
+    #[command(flatten)]
+    pub(crate) picture: PictureArgs,
+}
+
+/// How a picture looks.
+#[derive(Debug, Args)]
+pub(crate) struct PictureArgs {
+    /// What it shows.
+    #[arg(long, value_enum, default_value = "timeline")]
+    pub(crate) show: Shown,
+    /// Colours of an SVG or PNG; a page follows the browser.
+    #[arg(long, value_enum, default_value = "light")]
+    pub(crate) theme: ThemeArg,
+    /// Width of an SVG or PNG, in pixels [default: by what is shown].
+    #[arg(long, value_name = "PIXELS", value_parser = parse_width, allow_negative_numbers = true)]
+    pub(crate) width: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Shown {
+    /// What every rank does when.
+    Timeline,
+    /// What fills the memory of every pipeline rank of a plan.
+    Memory,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ThemeArg {
+    /// Dark on light.
+    Light,
+    /// Light on dark.
+    Dark,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ScheduleArgs {
+    /// A family (see `planner list schedules`), or `auto` for one made for these costs.
+    #[arg(value_name = "NAME", required_unless_present = "from", conflicts_with = "from")]
+    pub(crate) name: Option<String>,
+    /// A pipeline-order CSV, as PyTorch writes it, to check and to time.
+    #[arg(long, value_name = "FILE.csv")]
+    pub(crate) from: Option<PathBuf>,
+    /// Pipeline ranks.
+    #[arg(long, value_name = "P", value_parser = parse_count::<u32>, allow_negative_numbers = true, conflicts_with = "from")]
+    pub(crate) stages: Option<u32>,
+    /// Micro-batches (chunks, gradient accumulation steps).
+    #[arg(long, value_name = "M", value_parser = parse_count::<u32>, allow_negative_numbers = true, conflicts_with = "from")]
+    pub(crate) micro_batches: Option<u32>,
+    /// Chunks on each rank [default: 2 where the family is about several, else 1].
+    #[arg(long, visible_alias = "vpp", value_name = "V", value_parser = parse_count::<u32>, allow_negative_numbers = true, conflicts_with = "from")]
+    pub(crate) virtual_stages: Option<u32>,
+    /// With `auto`: micro-batches that a rank may keep, each of its chunks counting one [default: as
+    /// 1F1B, a micro-batch for each rank].
+    #[arg(long, value_name = "N", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
+    pub(crate) max_in_flight: Option<u32>,
+    /// Cost of a chunk's forward.
+    #[arg(long, value_name = "T", default_value_t = 1, value_parser = parse_cost, allow_negative_numbers = true)]
+    pub(crate) forward: u64,
+    /// Cost of a chunk's gradient of activations.
+    #[arg(long, value_name = "T", default_value_t = 1, value_parser = parse_cost, allow_negative_numbers = true)]
+    pub(crate) input_grad: u64,
+    /// Cost of a chunk's gradient of parameters; a full backward costs both.
+    #[arg(long, value_name = "T", default_value_t = 1, value_parser = parse_cost, allow_negative_numbers = true)]
+    pub(crate) weight_grad: u64,
+    /// Cost of a message between ranks.
+    #[arg(long, value_name = "T", default_value_t = 0, value_parser = parse_cost, allow_negative_numbers = true)]
+    pub(crate) send: u64,
+    /// Add sends and receives to the order.
+    #[arg(long)]
+    pub(crate) communication: bool,
+    /// Also draw it: .svg, .png, .html or .json (a Chrome trace).
+    #[arg(short, long, value_name = "FILE.{svg,png,html,json}")]
+    pub(crate) output: Option<PathBuf>,
+    /// Form of the result on stdout.
+    #[arg(long, value_enum, default_value = "text")]
+    pub(crate) format: ScheduleFormat,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ScheduleFormat {
+    /// PyTorch's pipeline-order CSV.
+    Csv,
+    /// A grid for people, with what it takes.
+    Text,
+    /// JSON for programs.
+    Json,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct InspectArgs {
     /// A Hugging Face `config.json`, its folder, or a native graph.
     #[arg(value_name = "MODEL")]
@@ -244,6 +382,37 @@ fn parse_count<T: std::str::FromStr>(text: &str) -> Result<T, String> {
         return Err("must be at least 1".to_owned());
     }
     text.parse().map_err(|_| "must be a whole number, at least 1 and not too large".to_owned())
+}
+
+/// The largest cost of an action: sums of millions of them still fit 64 bits.
+const LARGEST_COST: u64 = 1_000_000_000_000;
+
+fn parse_cost(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(cost @ 0..=LARGEST_COST) => Ok(cost),
+        _ => Err(format!("must be a whole number from 0 to {LARGEST_COST}")),
+    }
+}
+
+fn parse_samples(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(samples @ 1..=1_000_000) => Ok(samples),
+        _ => Err("must be between 1 and 1000000".to_owned()),
+    }
+}
+
+fn parse_percent(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent),
+        _ => Err("must be a number from 0 to 100".to_owned()),
+    }
+}
+
+fn parse_width(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(width @ 200..=20_000) => Ok(width),
+        _ => Err("must be between 200 and 20000".to_owned()),
+    }
 }
 
 fn parse_zero(text: &str) -> Result<ZeroStage, String> {

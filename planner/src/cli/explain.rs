@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::path::Path;
 
 use anyhow::Context;
 use cost_models::block::{Term, TermWork, terms};
@@ -17,9 +18,14 @@ use super::files::read_text;
 use super::tables::{percent, render, table};
 use super::{Answer, print, print_json};
 
+/// Reads a plan and checks it.
+pub(crate) fn read_plan(path: &Path) -> anyhow::Result<CheckedPlan> {
+    let text = read_text(path)?;
+    plan_file::read(&text).with_context(|| format!("`{}`", path.display()))
+}
+
 pub(crate) fn explain(args: &ExplainArgs) -> anyhow::Result<Answer> {
-    let text = read_text(&args.plan)?;
-    let checked = plan_file::read(&text).with_context(|| format!("`{}`", args.plan.display()))?;
+    let checked = read_plan(&args.plan)?;
     let kernels = kernel_rows(&checked);
     match args.format {
         Format::Json => print_json(&Explanation::new(&checked, kernels))?,

@@ -13,13 +13,18 @@ const LARGEST_FILE: u64 = 64 << 20;
 
 /// Reads a file of text, or says why not.
 pub(crate) fn read_text(path: &Path) -> anyhow::Result<String> {
+    read_text_up_to(path, LARGEST_FILE)
+}
+
+/// Reads a file of text of at most so many bytes, or says why not.
+pub(crate) fn read_text_up_to(path: &Path, most: u64) -> anyhow::Result<String> {
     let reading = || format!("reading `{}`", path.display());
     let file = std::fs::File::open(path).with_context(reading)?;
     let mut bytes = Vec::new();
     // A device or a pipe does not tell its length.
-    file.take(LARGEST_FILE + 1).read_to_end(&mut bytes).with_context(reading)?;
-    if bytes.len() as u64 > LARGEST_FILE {
-        bail!("`{}` has more than the {LARGEST_FILE} bytes that are read", path.display());
+    file.take(most + 1).read_to_end(&mut bytes).with_context(reading)?;
+    if bytes.len() as u64 > most {
+        bail!("`{}` has more than the {most} bytes that are read", path.display());
     }
     String::from_utf8(bytes).with_context(reading)
 }
@@ -69,8 +74,8 @@ pub(crate) fn read_cluster(name: &str) -> anyhow::Result<Cluster> {
 }
 
 /// Writes a file whole or not at all: beside its place first, then renamed. A device or a pipe takes the
-/// text as it comes, as a file in its place would end it.
-pub(crate) fn write_atomically(path: &Path, text: &str) -> anyhow::Result<()> {
+/// bytes as they come, as a file in its place would end it.
+pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let writing = || format!("writing `{}`", path.display());
     match std::fs::metadata(path) {
         Ok(there) if there.is_dir() => {
@@ -79,7 +84,7 @@ pub(crate) fn write_atomically(path: &Path, text: &str) -> anyhow::Result<()> {
                 path.display()
             )
         }
-        Ok(there) if !there.is_file() => return std::fs::write(path, text).with_context(writing),
+        Ok(there) if !there.is_file() => return std::fs::write(path, bytes).with_context(writing),
         _ => {}
     }
     let folder = match path.parent() {
@@ -95,7 +100,7 @@ pub(crate) fn write_atomically(path: &Path, text: &str) -> anyhow::Result<()> {
     #[cfg(unix)]
     beside.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
     let mut file = beside.tempfile_in(folder).with_context(writing)?;
-    file.write_all(text.as_bytes()).with_context(writing)?;
+    file.write_all(bytes).with_context(writing)?;
     file.as_file().sync_all().with_context(writing)?;
     file.persist(path).map_err(|error| error.error).with_context(writing)?;
     Ok(())

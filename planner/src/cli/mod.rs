@@ -1,13 +1,16 @@
 //! The command line: arguments, files, tables. All that decides anything is in the library.
 
 mod args;
+mod chart;
 mod describe;
 mod explain;
 mod files;
 mod impossible;
 mod inspect;
 mod list;
+mod schedule;
 mod search;
+mod simulate;
 mod tables;
 
 use std::io::Write;
@@ -46,6 +49,9 @@ fn run(cli: Cli) -> anyhow::Result<Answer> {
         Command::Search(args) => search::search(&args),
         Command::Evaluate(args) => search::evaluate(&args),
         Command::Explain(args) => explain::explain(&args),
+        Command::Schedule(args) => schedule::schedule(&args),
+        Command::Simulate(args) => simulate::simulate(&args),
+        Command::Chart(args) => chart::chart(&args),
         Command::Inspect(args) => inspect::inspect(&args),
         Command::List(args) => list::list(&args),
         Command::Completions { shell } => {

@@ -84,7 +84,7 @@ fn answer(args: &ProblemArgs, request: &Request, named: bool) -> anyhow::Result<
     };
     if let (Some(path), [best, runners_up @ ..]) = (&args.output, outcome.plans.as_slice()) {
         let plan = make_plan(&input, args, best, runners_up);
-        write_atomically(path, &(serde_json::to_string_pretty(&plan)? + "\n"))?;
+        write_atomically(path, (serde_json::to_string_pretty(&plan)? + "\n").as_bytes())?;
     }
     let best = if named { best_of_all(&input.problem)? } else { None };
     let found = if outcome.plans.is_empty() { Answer::NothingFits } else { Answer::Found };

@@ -3,5 +3,6 @@
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed, as it should")]
 
 mod engine;
+mod jitter;
 mod laws;
 mod pytorch;

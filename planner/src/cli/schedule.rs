@@ -1,0 +1,80 @@
+//! `planner schedule`: the order of a pipeline schedule, generated or someone else's.
+
+use std::path::Path;
+
+use anyhow::Context;
+use ir::schedule::{Schedule, ScheduleKind, add_communication, generate, read_csv, write_csv};
+use planner::schedule_report::{Costs, ScheduleReport};
+use simulator::{Work, simulate};
+use traces::timeline::Timeline;
+
+use super::args::{ScheduleArgs, ScheduleFormat};
+use super::chart::write_timelines;
+use super::files::read_text_up_to;
+use super::{Answer, print, print_json};
+
+/// The most that is read of a CSV: 10^8 actions of ten characters.
+const LARGEST_CSV: u64 = 1 << 30;
+
+pub(crate) fn schedule(args: &ScheduleArgs) -> anyhow::Result<Answer> {
+    let costs = Costs {
+        forward: args.forward,
+        input_grad: args.input_grad,
+        weight_grad: args.weight_grad,
+        send: args.send,
+    };
+    let (name, plain) = match &args.from {
+        Some(path) => (path.display().to_string(), read(path)?),
+        None => named(args, costs)?,
+    };
+    let schedule = if args.communication { add_communication(&plain) } else { plain };
+    if let Some(output) = &args.output {
+        write_timelines(&[timeline(&name, &schedule, costs)?], output)?;
+    }
+    match args.format {
+        ScheduleFormat::Csv => print(&write_csv(&schedule))?,
+        ScheduleFormat::Text => {
+            print(&ScheduleReport::new(name, &schedule, costs).text(&schedule))?;
+        }
+        ScheduleFormat::Json => print_json(&ScheduleReport::new(name, &schedule, costs))?,
+    }
+    Ok(Answer::Found)
+}
+
+fn read(path: &Path) -> anyhow::Result<Schedule> {
+    let text = read_text_up_to(path, LARGEST_CSV)?;
+    read_csv(&text).with_context(|| format!("`{}`", path.display()))
+}
+
+/// The schedule of a family, or the scheduler's own.
+fn named(args: &ScheduleArgs, costs: Costs) -> anyhow::Result<(String, Schedule)> {
+    let (Some(name), Some(p), Some(m)) = (&args.name, args.stages, args.micro_batches) else {
+        anyhow::bail!(
+            "a schedule needs a name, `--stages` and `--micro-batches`, or `--from FILE.csv`\nhint: \
+             `planner schedule 1f1b --stages 4 --micro-batches 8`"
+        );
+    };
+    let kind: ScheduleKind = name.parse()?;
+    let v = args.virtual_stages.unwrap_or(kind.default_virtual_stages());
+    let _ = costs;
+    Ok((name.clone(), generate(kind, p, m, v)?))
+}
+
+/// The schedule on a timeline, with a nanosecond for each unit of cost.
+fn timeline(name: &str, schedule: &Schedule, costs: Costs) -> anyhow::Result<Timeline> {
+    let durations = costs.durations(schedule.num_stages());
+    let work = Work::plain(&durations, schedule.num_ranks());
+    let mut timeline = simulate(schedule, &work)?.timeline;
+    let chunks = schedule.num_stages() / schedule.num_ranks().max(1);
+    timeline.title = format!(
+        "{name}, {} ranks{}, {} micro-batches; forward {}, input gradient {}, weight gradient {}, send {}",
+        schedule.num_ranks(),
+        if chunks > 1 { format!(" of {chunks} chunks") } else { String::new() },
+        schedule.num_micro_batches(),
+        costs.forward,
+        costs.input_grad,
+        costs.weight_grad,
+        costs.send,
+    );
+    Ok(timeline)
+}

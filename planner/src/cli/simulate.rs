@@ -1,0 +1,93 @@
+//! `planner simulate`: a step on a timeline.
+
+use planner::plan_file::CheckedPlan;
+use planner::simulation_report::{JitterReport, SimulationReport, jittered};
+use simulator::Jitter;
+
+use super::args::{Format, JitterArgs, SimulateArgs};
+use super::explain::read_plan;
+use super::files::write_atomically;
+use super::tables::{percent, render, table};
+use super::{Answer, print, print_json};
+
+pub(crate) fn simulate(args: &SimulateArgs) -> anyhow::Result<Answer> {
+    let checked = read_plan(&args.plan)?;
+    if let Some(output) = &args.output {
+        write_atomically(output, traces::chrome::write(&checked.simulation.timeline).as_bytes())?;
+    }
+    let mut report = SimulationReport::new(&checked);
+    report.jitter = drawn(&checked, &args.jitter)?;
+    match args.format {
+        Format::Json => print_json(&report)?,
+        Format::Table => print(&describe(&report, &args.jitter))?,
+    }
+    Ok(Answer::Found)
+}
+
+fn drawn(checked: &CheckedPlan, args: &JitterArgs) -> anyhow::Result<Option<JitterReport>> {
+    let Some(samples) = args.samples else { return Ok(None) };
+    let jitter = Jitter {
+        deviation: args.jitter / 100.0,
+        straggler_share: args.stragglers / 100.0,
+        straggler_excess: args.slower / 100.0,
+        seed: args.seed,
+    };
+    Ok(Some(jittered(checked, &jitter, samples)?))
+}
+
+fn describe(report: &SimulationReport, args: &JitterArgs) -> String {
+    let mut text = format!(
+        "{}\nstep {:.4} s, {} of it idle over all GPUs\n\n",
+        report.title,
+        report.step_time_seconds,
+        percent(report.idle_fraction),
+    );
+    let share = |seconds: f64| percent(seconds / report.step_time_seconds);
+    let headings = ["rank", "GPUs", "compute", "collectives", "update", "idle", "peak GiB"];
+    let mut ranks = table(&headings, &[]);
+    for rank in &report.ranks {
+        ranks.add_row([
+            rank.pipeline_rank.to_string(),
+            rank.num_gpus.to_string(),
+            share(rank.compute_seconds),
+            share(rank.waited_seconds.values().sum()),
+            share(rank.update_seconds),
+            share(rank.idle_seconds),
+            format!("{:.2}", rank.peak_memory_bytes as f64 / f64::from(1_u32 << 30)),
+        ]);
+    }
+    text.push_str(&render(&ranks));
+    text.push('\n');
+    let mut path = table(&["critical path", "ms", "share"], &["critical path"]);
+    for (name, seconds) in &report.critical_path {
+        path.add_row([(*name).to_owned(), format!("{:.2}", seconds * 1e3), share(*seconds)]);
+    }
+    text.push_str(&render(&path));
+    if let Some(jitter) = &report.jitter {
+        text.push_str(&describe_jitter(jitter, args, report.step_time_seconds));
+    }
+    text
+}
+
+fn describe_jitter(jitter: &JitterReport, args: &JitterArgs, planned: f64) -> String {
+    let mut steps = table(&["steps drawn at random", "s", "over plan"], &["steps drawn at random"]);
+    for (name, seconds) in [
+        ("mean", jitter.mean_seconds),
+        ("half of them within", jitter.p50_seconds),
+        ("nine in ten within", jitter.p90_seconds),
+        ("99 in 100 within", jitter.p99_seconds),
+        ("longest", jitter.max_seconds),
+    ] {
+        let over = format!("{:+.1} %", (seconds / planned - 1.0) * 100.0);
+        steps.add_row([name.to_owned(), format!("{seconds:.4}"), over]);
+    }
+    format!(
+        "\n{}{} steps, seed {}: passes deviate by {} %, {} % of GPUs are {} % slower\n",
+        render(&steps),
+        jitter.num_samples,
+        args.seed,
+        args.jitter,
+        args.stragglers,
+        args.slower,
+    )
+}

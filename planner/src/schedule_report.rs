@@ -1,0 +1,109 @@
+//! A schedule by itself: its order, its time, what it keeps.
+
+use std::fmt::Write as _;
+
+use ir::schedule::{Schedule, Step};
+use ir::units::Nanos;
+use serde::Serialize;
+use simulator::{Durations, Earliest, PassTimes, earliest};
+
+/// What `planner schedule` prints. Times are in the unit of the costs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ScheduleReport {
+    /// The family, or `auto`, or the file.
+    pub name: String,
+    /// Pipeline ranks.
+    pub num_ranks: u32,
+    /// Chunks of the model, on all ranks together.
+    pub num_stages: u32,
+    /// Micro-batches.
+    pub num_micro_batches: u32,
+    /// What the passes of a chunk cost.
+    pub costs: Costs,
+    /// From time zero to the end of the last action.
+    pub makespan: u64,
+    /// The share of idle time from time zero over the whole step, of all ranks together.
+    pub bubble_fraction: f64,
+    /// The share of idle time between first and last action of the rank that takes longest.
+    pub bubble_from_first_action: f64,
+    /// Micro-batches whose activations each rank holds at its peak, each of its chunks counting one.
+    pub peak_in_flight: Vec<u32>,
+    /// When each rank works.
+    pub ranks: Vec<RankReport>,
+}
+
+/// What the passes of a chunk cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Costs {
+    /// A forward.
+    pub forward: u64,
+    /// A gradient of activations.
+    pub input_grad: u64,
+    /// A gradient of parameters; a full backward is the sum of both.
+    pub weight_grad: u64,
+    /// From the end of an action to when another rank has its result.
+    pub send: u64,
+}
+
+/// What a rank does, and when it works.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RankReport {
+    /// When its first action starts.
+    pub start: u64,
+    /// When its last action ends.
+    pub end: u64,
+    /// How long it computes.
+    pub busy: u64,
+    /// Its actions, in order.
+    pub actions: Vec<String>,
+}
+
+impl Costs {
+    /// The same passes for each stage.
+    pub fn durations(&self, num_stages: u32) -> Durations {
+        let [forward, input_grad, weight_grad, send] =
+            [self.forward, self.input_grad, self.weight_grad, self.send].map(Nanos::new);
+        Durations::equal(PassTimes { forward, input_grad, weight_grad }, num_stages, send)
+    }
+}
+
+impl ScheduleReport {
+    /// Times `schedule`.
+    pub fn new(name: String, schedule: &Schedule, costs: Costs) -> Self {
+        let times = earliest(schedule, &costs.durations(schedule.num_stages()));
+        let Earliest { makespan, ranks, .. } = &times;
+        let rank = |(steps, used): (&Vec<Step>, &simulator::RankUse)| RankReport {
+            start: used.start.get(),
+            end: used.end.get(),
+            busy: used.busy.get(),
+            actions: steps.iter().map(ToString::to_string).collect(),
+        };
+        Self {
+            name,
+            num_ranks: schedule.num_ranks(),
+            num_stages: schedule.num_stages(),
+            num_micro_batches: schedule.num_micro_batches(),
+            costs,
+            makespan: makespan.get(),
+            bubble_fraction: times.bubble_fraction(),
+            bubble_from_first_action: times.bubble_from_first_action(),
+            peak_in_flight: schedule.peak_in_flight(),
+            ranks: schedule.ranks().iter().zip(ranks).map(rank).collect(),
+        }
+    }
+
+    /// The figures in words, below the grid of `schedule`.
+    pub fn text(&self, schedule: &Schedule) -> String {
+        let mut text = schedule.to_string();
+        let most = self.peak_in_flight.iter().max().copied().unwrap_or(0);
+        let _ = write!(
+            text,
+            "\nmakespan {}; idle {:.1} % of all ranks' time, {:.1} % from first to last action; at most \
+             {most} in flight\n",
+            self.makespan,
+            self.bubble_fraction * 100.0,
+            self.bubble_from_first_action * 100.0,
+        );
+        text
+    }
+}

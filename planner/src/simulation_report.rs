@@ -1,0 +1,216 @@
+//! What `planner simulate` says of a step.
+
+use std::collections::BTreeMap;
+
+use ir::schedule::{ActionKind, GenerateError};
+use ir::units::{Nanos, Seconds};
+use serde::Serialize;
+use simulator::{
+    CriticalStep, Distribution, Durations, Jitter, PassTimes, RankTimes, Replicas, Simulation,
+    sample_steps,
+};
+use traces::timeline::{Activity, Stream, Timeline, Track};
+
+use crate::plan_file::CheckedPlan;
+use crate::program::program;
+
+/// A step, rank by rank. Times are in seconds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SimulationReport {
+    /// The plan in words.
+    pub title: String,
+    /// From the start of the step to its end.
+    pub step_time_seconds: f64,
+    /// The share of time in which ranks neither compute nor wait for their own collectives.
+    pub idle_fraction: f64,
+    /// By pipeline rank.
+    pub ranks: Vec<RankReport>,
+    /// What the end of the step waited for, from its start on, by what was done.
+    pub critical_path: BTreeMap<&'static str, f64>,
+    /// Steps drawn at random.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub jitter: Option<JitterReport>,
+}
+
+/// How a pipeline rank spends the step.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RankReport {
+    /// Which.
+    pub pipeline_rank: usize,
+    /// GPUs that do the same at the same time.
+    pub num_gpus: u32,
+    /// Kernels of micro-batches.
+    pub compute_seconds: f64,
+    /// Kernels of updates.
+    pub update_seconds: f64,
+    /// Waiting for its own transfers, by stream.
+    pub waited_seconds: BTreeMap<&'static str, f64>,
+    /// Waiting for other pipeline ranks.
+    pub idle_seconds: f64,
+    /// Memory at its peak.
+    pub peak_memory_bytes: u64,
+}
+
+/// Steps drawn at random.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct JitterReport {
+    /// How many.
+    pub num_samples: usize,
+    /// Their mean.
+    pub mean_seconds: f64,
+    /// What half of them do not exceed.
+    pub p50_seconds: f64,
+    /// What nine in ten do not exceed.
+    pub p90_seconds: f64,
+    /// What ninety-nine in a hundred do not exceed.
+    pub p99_seconds: f64,
+    /// The longest.
+    pub max_seconds: f64,
+}
+
+impl SimulationReport {
+    /// The report of a plan's step.
+    pub fn new(checked: &CheckedPlan) -> Self {
+        let Simulation { timeline, critical_path, ranks } = &checked.simulation;
+        let end = timeline.end();
+        let ranks: Vec<RankReport> = ranks
+            .iter()
+            .zip(&timeline.tracks)
+            .enumerate()
+            .map(|(rank, (times, track))| RankReport::new(rank, times, track, end))
+            .collect();
+        let gpus: f64 = ranks.iter().map(|rank| f64::from(rank.num_gpus)).sum();
+        let idle: f64 = ranks.iter().map(|rank| rank.idle_seconds * f64::from(rank.num_gpus)).sum();
+        let step_time_seconds = seconds(end);
+        Self {
+            title: timeline.title.clone(),
+            step_time_seconds,
+            idle_fraction: idle / (gpus * step_time_seconds).max(f64::MIN_POSITIVE),
+            ranks,
+            critical_path: composition(critical_path),
+            jitter: None,
+        }
+    }
+}
+
+impl RankReport {
+    fn new(pipeline_rank: usize, times: &RankTimes, track: &Track, end: Nanos) -> Self {
+        let waited = Stream::ALL.iter().zip(times.waited).filter(|(_, time)| *time > Nanos::ZERO);
+        let spent = times.compute + times.update + times.waited.iter().copied().sum();
+        Self {
+            pipeline_rank,
+            num_gpus: track.num_ranks,
+            compute_seconds: seconds(times.compute),
+            update_seconds: seconds(times.update),
+            waited_seconds: waited.map(|(stream, time)| (stream.name(), seconds(time))).collect(),
+            idle_seconds: seconds(end.saturating_sub(spent)),
+            peak_memory_bytes: track.peak_memory().unwrap_or_default().get(),
+        }
+    }
+}
+
+fn seconds(time: Nanos) -> f64 {
+    Seconds::from(time).get()
+}
+
+/// What the critical path consists of. Parts of an overlapped pair count for the time that they take the
+/// path further.
+fn composition(path: &[CriticalStep]) -> BTreeMap<&'static str, f64> {
+    let mut parts: BTreeMap<&'static str, Nanos> = BTreeMap::new();
+    let mut until = Nanos::ZERO;
+    for step in path {
+        let time = step.end.saturating_sub(until.max(step.start));
+        until = until.max(step.end);
+        let name = match step.activity {
+            Activity::Collective { .. } => "collectives",
+            Activity::Action(action) => match action.kind {
+                ActionKind::Forward => "forward",
+                ActionKind::Backward => "backward",
+                ActionKind::InputGrad => "input gradient",
+                ActionKind::WeightGrad => "weight gradient",
+                ActionKind::OptimizerStep => "update",
+                ActionKind::Unshard | ActionKind::Reshard => "gathering of parameters",
+                ActionKind::ReduceGrad => "reduction of gradients",
+                _ => "messages between stages",
+            },
+        };
+        if step.activity.kind().is_some_and(ActionKind::is_compute) {
+            let kernels = time.min(step.compute);
+            *parts.entry(name).or_default() += kernels;
+            *parts.entry("collectives within passes").or_default() += time - kernels;
+        } else {
+            *parts.entry(name).or_default() += time;
+        }
+    }
+    parts.retain(|_, time| *time > Nanos::ZERO);
+    parts.into_iter().map(|(name, time)| (name, seconds(time))).collect()
+}
+
+/// Draws steps of a plan at random. Passes take as long as on the plan's timeline on average, slowed
+/// by the slowest of the GPUs that exchange data within them; what follows the last pass (reductions,
+/// the update) takes as long as planned.
+///
+/// # Errors
+///
+/// As [`program`].
+pub fn jittered(
+    checked: &CheckedPlan,
+    jitter: &Jitter,
+    num_samples: u32,
+) -> Result<JitterReport, GenerateError> {
+    let schedule = program(&checked.problem, &checked.found)?.schedule;
+    let timeline = &checked.simulation.timeline;
+    let (durations, tail) = mean_durations(timeline, schedule.num_stages());
+    let layout = &checked.found.layout;
+    let replicas = Replicas {
+        gpus_per_rank: layout.tensor_parallel * layout.context_parallel,
+        pipelines: layout.data_parallel,
+    };
+    let steps = sample_steps(&schedule, &durations, tail, replicas, jitter, num_samples);
+    Ok(JitterReport::new(&steps))
+}
+
+impl JitterReport {
+    fn new(steps: &Distribution) -> Self {
+        Self {
+            num_samples: steps.times().len(),
+            mean_seconds: seconds(steps.mean()),
+            p50_seconds: seconds(steps.quantile(0.5)),
+            p90_seconds: seconds(steps.quantile(0.9)),
+            p99_seconds: seconds(steps.quantile(0.99)),
+            max_seconds: seconds(steps.quantile(1.0)),
+        }
+    }
+}
+
+/// The mean time of each stage's passes and of messages on a timeline, and what follows the last pass.
+fn mean_durations(timeline: &Timeline, num_stages: u32) -> (Durations, Nanos) {
+    let mut sums = vec![[(Nanos::ZERO, 0_u64); 4]; num_stages as usize];
+    let mut messages = (Nanos::ZERO, 0);
+    let mut last_pass = Nanos::ZERO;
+    for event in timeline.tracks.iter().flat_map(|track| &track.events) {
+        let Activity::Action(action) = event.activity else { continue };
+        let sum = match action.kind {
+            ActionKind::SendForward | ActionKind::SendBackward => &mut messages,
+            kind if kind.is_compute() => {
+                last_pass = last_pass.max(event.end);
+                &mut sums[action.stage as usize][kind as usize]
+            }
+            _ => continue,
+        };
+        sum.0 += event.duration();
+        sum.1 += 1;
+    }
+    let mean = |(sum, count): (Nanos, u64)| Nanos::new(sum.get() / count.max(1));
+    let stage = |sums: &[(Nanos, u64); 4]| {
+        let of = |kind: ActionKind| mean(sums[kind as usize]);
+        PassTimes {
+            forward: of(ActionKind::Forward),
+            // A full backward is the sum of both, so it may all count as the first.
+            input_grad: of(ActionKind::Backward) + of(ActionKind::InputGrad),
+            weight_grad: of(ActionKind::WeightGrad),
+        }
+    };
+    let durations = Durations { stages: sums.iter().map(stage).collect(), send: mean(messages) };
+    (durations, timeline.end() - last_pass)
+}

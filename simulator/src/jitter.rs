@@ -1,0 +1,192 @@
+//! Steps in which not all GPUs are equally fast: drawn at random, the same for the same seed.
+
+use ir::schedule::{Action, Schedule};
+use ir::units::Nanos;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+use rayon::prelude::*;
+
+use crate::Durations;
+use crate::earliest::earliest_with;
+
+/// What goes slower than planned.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Jitter {
+    /// Standard deviation of the time of a pass on a GPU, as a share of it; normally distributed, each
+    /// pass by itself.
+    pub deviation: f64,
+    /// The share of GPUs that are slow throughout a step.
+    pub straggler_share: f64,
+    /// By what share of its time a slow GPU takes longer.
+    pub straggler_excess: f64,
+    /// Where the random numbers start.
+    pub seed: u64,
+}
+
+/// How many GPUs wait for each other, and how often there is a whole pipeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replicas {
+    /// GPUs of a pipeline rank that exchange data within each pass, so that the slowest of them sets
+    /// the pace: tensor and context parallelism.
+    pub gpus_per_rank: u32,
+    /// Pipelines side by side, which wait for each other when gradients are reduced.
+    pub pipelines: u32,
+}
+
+/// Times of steps, shortest first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Distribution {
+    times: Vec<Nanos>,
+}
+
+impl Distribution {
+    /// All of them, shortest first.
+    pub fn times(&self) -> &[Nanos] {
+        &self.times
+    }
+
+    /// The time that a share of the steps, from 0 to 1, does not exceed; zero where there are none.
+    pub fn quantile(&self, share: f64) -> Nanos {
+        let last = self.times.len().saturating_sub(1);
+        let index = (share.clamp(0.0, 1.0) * last as f64).round() as usize;
+        self.times.get(index).copied().unwrap_or_default()
+    }
+
+    /// The mean, rounded down; zero where there are none.
+    pub fn mean(&self) -> Nanos {
+        let sum: u128 = self.times.iter().map(|time| u128::from(time.get())).sum();
+        Nanos::new((sum / (self.times.len() as u128).max(1)) as u64)
+    }
+}
+
+/// Draws `num_samples` steps: in each, every pipeline goes through its schedule with passes as long as
+/// the slowest of their GPUs takes, and the step ends `tail` after the last pipeline.
+///
+/// Each step and pipeline has random numbers of its own, so the result does not depend on the number of
+/// threads. The slowest of `n` GPUs is drawn at once: if `u` is uniform, the largest of `n` normal
+/// deviates is distributed as the quantile of `u^(1/n)`.
+///
+/// # Panics
+///
+/// If `durations` has fewer stages than `schedule`.
+pub fn sample_steps(
+    schedule: &Schedule,
+    durations: &Durations,
+    tail: Nanos,
+    replicas: Replicas,
+    jitter: &Jitter,
+    num_samples: u32,
+) -> Distribution {
+    assert!(durations.stages.len() >= schedule.num_stages() as usize, "every stage has durations");
+    let pipelines = u64::from(replicas.pipelines.max(1));
+    let step = |sample: u64| {
+        let pipeline = |index| {
+            let mut rng = ChaCha8Rng::seed_from_u64(jitter.seed);
+            rng.set_stream(sample * pipelines + index);
+            pipeline_time(schedule, durations, replicas.gpus_per_rank, jitter, &mut rng)
+        };
+        (0..pipelines).map(pipeline).max().unwrap_or_default() + tail
+    };
+    let mut times: Vec<Nanos> = (0..u64::from(num_samples)).into_par_iter().map(step).collect();
+    times.sort_unstable();
+    Distribution { times }
+}
+
+fn pipeline_time(
+    schedule: &Schedule,
+    durations: &Durations,
+    gpus_per_rank: u32,
+    jitter: &Jitter,
+    rng: &mut ChaCha8Rng,
+) -> Nanos {
+    let n = f64::from(gpus_per_rank.max(1));
+    let none_slow = (1.0 - jitter.straggler_share).powf(n);
+    let pace: Vec<f64> = (0..schedule.num_ranks())
+        .map(|_| if uniform(rng) < none_slow { 1.0 } else { 1.0 + jitter.straggler_excess })
+        .collect();
+    let duration = |rank: u32, action: Action| {
+        let planned = durations.of(action).as_f64();
+        let slowest = normal_quantile(uniform(rng).powf(1.0 / n));
+        let factor = pace[rank as usize] * (1.0 + jitter.deviation * slowest).max(0.0);
+        Nanos::new((planned * factor).round() as u64)
+    };
+    earliest_with(schedule, durations.send, duration).makespan
+}
+
+/// A number between 0 and 1, neither of them included.
+fn uniform(rng: &mut ChaCha8Rng) -> f64 {
+    // The 53 bits that a float holds, in the middle of their interval.
+    ((rng.next_u64() >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
+}
+
+/// The number that a standard normal deviate does not exceed with `probability`, to nine digits.
+///
+/// # Source
+///
+/// Acklam 2003, *An algorithm for computing the inverse normal cumulative distribution function*;
+/// relative error below 1.15e-9.
+fn normal_quantile(probability: f64) -> f64 {
+    const A: [f64; 6] = [
+        -3.969_683_028_665_376e1,
+        2.209_460_984_245_205e2,
+        -2.759_285_104_469_687e2,
+        1.383_577_518_672_69e2,
+        -3.066_479_806_614_716e1,
+        2.506_628_277_459_239,
+    ];
+    const B: [f64; 6] = [
+        -5.447_609_879_822_406e1,
+        1.615_858_368_580_409e2,
+        -1.556_989_798_598_866e2,
+        6.680_131_188_771_972e1,
+        -1.328_068_155_288_572e1,
+        1.0,
+    ];
+    const C: [f64; 6] = [
+        -7.784_894_002_430_293e-3,
+        -3.223_964_580_411_365e-1,
+        -2.400_758_277_161_838,
+        -2.549_732_539_343_734,
+        4.374_664_141_464_968,
+        2.938_163_982_698_783,
+    ];
+    const D: [f64; 5] = [
+        7.784_695_709_041_462e-3,
+        3.224_671_290_700_398e-1,
+        2.445_134_137_142_996,
+        3.754_408_661_907_416,
+        1.0,
+    ];
+    /// Below this the tail is described by its own fraction.
+    const TAIL: f64 = 0.024_25;
+    let polynomial = |coefficients: &[f64], x: f64| {
+        coefficients.iter().fold(0.0, |sum, coefficient| sum * x + coefficient)
+    };
+    let tail = |probability: f64| {
+        let q = (-2.0 * probability.ln()).sqrt();
+        polynomial(&C, q) / polynomial(&D, q)
+    };
+    if probability < TAIL {
+        tail(probability)
+    } else if probability > 1.0 - TAIL {
+        -tail(1.0 - probability)
+    } else {
+        let q = probability - 0.5;
+        q * polynomial(&A, q * q) / polynomial(&B, q * q)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Tables of the normal distribution.
+    #[test]
+    fn quantiles_are_those_of_the_tables() {
+        for (probability, quantile) in
+            [(0.5, 0.0), (0.841_344_746, 1.0), (0.975, 1.959_964), (0.001, -3.090_232)]
+        {
+            assert!((normal_quantile(probability) - quantile).abs() < 1e-6, "{probability}");
+        }
+    }
+}

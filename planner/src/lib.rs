@@ -9,6 +9,7 @@ pub mod problem;
 pub mod program;
 pub mod report;
 pub mod schedule_report;
+pub mod scheduling;
 pub mod search;
 pub mod simulated;
 pub mod simulation_report;

@@ -303,10 +303,14 @@ pub(crate) struct ScheduleArgs {
     /// Chunks on each rank [default: 2 where the family is about several, else 1].
     #[arg(long, visible_alias = "vpp", value_name = "V", value_parser = parse_count::<u32>, allow_negative_numbers = true, conflicts_with = "from")]
     pub(crate) virtual_stages: Option<u32>,
-    /// With `auto`: micro-batches that a rank may keep, each of its chunks counting one [default: as
-    /// 1F1B, a micro-batch for each rank].
-    #[arg(long, value_name = "N", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
+    /// With `auto`: micro-batches that a rank may keep, each of its chunks counting one [default: twice
+    /// what 1F1B keeps, 2 P V].
+    #[arg(long, value_name = "N", value_parser = parse_count::<u32>, allow_negative_numbers = true, conflicts_with = "from")]
     pub(crate) max_in_flight: Option<u32>,
+    /// With `auto`: the share of a micro-batch's activations that is kept from its input gradient to its
+    /// weight gradient; the rest is free after the input gradient.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.5, value_parser = parse_share, allow_negative_numbers = true)]
+    pub(crate) kept_for_weight_grad: f64,
     /// Cost of a chunk's forward.
     #[arg(long, value_name = "T", default_value_t = 1, value_parser = parse_cost, allow_negative_numbers = true)]
     pub(crate) forward: u64,
@@ -405,6 +409,13 @@ fn parse_percent(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent),
         _ => Err("must be a number from 0 to 100".to_owned()),
+    }
+}
+
+fn parse_share(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
+        _ => Err("must be a number from 0 to 1".to_owned()),
     }
 }
 

@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::Context;
 use ir::schedule::{Schedule, ScheduleKind, add_communication, generate, read_csv, write_csv};
 use planner::schedule_report::{Costs, ScheduleReport};
+use planner::scheduling::{self, Kept, Request};
 use simulator::{Work, simulate};
 use traces::timeline::Timeline;
 
@@ -54,11 +55,47 @@ fn named(args: &ScheduleArgs, costs: Costs) -> anyhow::Result<(String, Schedule)
              `planner schedule 1f1b --stages 4 --micro-batches 8`"
         );
     };
-    let kind: ScheduleKind = name.parse()?;
+    if name == AUTO {
+        return Ok((name.clone(), made_for(args, costs, p, m)?));
+    }
+    let known = || {
+        let names = ScheduleKind::ALL.map(ScheduleKind::name).join(", ");
+        format!("`{name}` is neither `{AUTO}` nor a family: {names}")
+    };
+    let kind: ScheduleKind = name.parse().ok().with_context(known)?;
     let v = args.virtual_stages.unwrap_or(kind.default_virtual_stages());
-    let _ = costs;
     Ok((name.clone(), generate(kind, p, m, v)?))
 }
+
+/// The name of the scheduler that looks at the costs.
+const AUTO: &str = "auto";
+
+/// Shares of activations are counted in thousandths.
+const UNITS_KEPT: f64 = 1000.0;
+
+fn made_for(args: &ScheduleArgs, costs: Costs, p: u32, m: u32) -> anyhow::Result<Schedule> {
+    let v = args.virtual_stages.unwrap_or(1);
+    let num_stages = p.checked_mul(v).context("too many stages")?;
+    anyhow::ensure!(
+        u64::from(num_stages) * u64::from(m) <= MOST_PASSES,
+        "{num_stages} stages x {m} micro-batches are more than the {MOST_PASSES} that `{AUTO}` orders"
+    );
+    let in_flight = args.max_in_flight.map_or(2 * u64::from(num_stages), u64::from);
+    let request = Request {
+        durations: &costs.durations(num_stages),
+        num_ranks: p,
+        num_micro_batches: m,
+        kept: Kept {
+            activations: UNITS_KEPT as u64,
+            for_weight_grad: (args.kept_for_weight_grad * UNITS_KEPT).round() as u64,
+        },
+        limit: in_flight * UNITS_KEPT as u64,
+    };
+    Ok(scheduling::schedule(&request)?.schedule)
+}
+
+/// Before durations are made for more stages than anyone has.
+const MOST_PASSES: u64 = 1 << 24;
 
 /// The schedule on a timeline, with a nanosecond for each unit of cost.
 fn timeline(name: &str, schedule: &Schedule, costs: Costs) -> anyhow::Result<Timeline> {

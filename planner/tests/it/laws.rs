@@ -11,6 +11,7 @@ use planner::simulated::{Simulated, simulated};
 use planner::stages::{ChainIndex, stages};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
+use traces::timeline::Track;
 
 use crate::cli::planner;
 use crate::random::{Setup, models, requests, setups};
@@ -72,7 +73,7 @@ fn check_timeline(problem: &Problem, found: &Found) -> Result<(), TestCaseError>
         prop_assert_eq!(walked, closed, "{:?}", found.layout);
     }
     let tracks = &simulation.timeline.tracks;
-    let peak = tracks.iter().filter_map(|track| track.peak_memory()).max();
+    let peak = tracks.iter().filter_map(Track::peak_memory).max();
     prop_assert_eq!(peak, Some(walked));
     let ranks: u32 = tracks.iter().map(|track| track.num_ranks).sum();
     prop_assert_eq!(ranks, problem.limits.num_gpus);

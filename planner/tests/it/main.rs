@@ -10,3 +10,4 @@ mod exact;
 mod hostile;
 mod laws;
 mod random;
+mod scheduling;

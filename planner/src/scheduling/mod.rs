@@ -1,0 +1,326 @@
+//! Pipeline schedules made for the costs at hand: unequal stages and passes, messages that take time,
+//! and a limit of memory.
+//!
+//! A list scheduler goes through time; whenever a rank is free it begins what its policy says among
+//! what is ready. Two kinds of policy are tried, many settings of each: [`greedy`](policy) ones, and the
+//! order of forwards and input gradients of a named family with weight gradients put where they fill
+//! gaps at these costs. Local search improves the best. The named families themselves are among the candidates, so the result is never
+//! worse than the best of them that fits.
+
+mod list;
+mod local;
+mod policy;
+
+use ir::schedule::{Action, ActionKind, Placement, Schedule, ScheduleKind, Step, generate};
+use ir::units::Nanos;
+use rayon::prelude::*;
+use simulator::{Durations, Earliest, earliest};
+
+use list::{List, Outcome, score};
+use policy::Policy;
+
+/// What is to be scheduled.
+#[derive(Clone, Debug)]
+pub struct Request<'a> {
+    /// The passes of each stage, and messages. With two chunks a rank, also V-shaped placements are
+    /// tried; stages beyond the first round of ranks are in the order of the model either way.
+    pub durations: &'a Durations,
+    /// Pipeline ranks.
+    pub num_ranks: u32,
+    /// Micro-batches.
+    pub num_micro_batches: u32,
+    /// What a stage keeps of a micro-batch.
+    pub kept: Kept,
+    /// The most that a rank may keep, in the unit of `kept`.
+    pub limit: u64,
+}
+
+/// What a stage keeps of a micro-batch, in any unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// From its forward on.
+    pub activations: u64,
+    /// From its input gradient to its weight gradient; no more than `activations`.
+    pub for_weight_grad: u64,
+}
+
+/// A schedule for the costs at hand.
+#[derive(Clone, Debug)]
+pub struct Scheduled {
+    /// The order, of computation alone.
+    pub schedule: Schedule,
+    /// When everything happens.
+    pub times: Earliest,
+    /// The most that any rank keeps, in the unit of [`Kept`].
+    pub peak: u64,
+    /// A family whose order it is or starts from; none if a greedy policy made it.
+    pub family: Option<ScheduleKind>,
+}
+
+/// Why there is no schedule.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SchedulingError {
+    /// A number that is zero.
+    #[error("`{name}` is 0; a schedule needs at least 1")]
+    Zero {
+        /// Which.
+        name: &'static str,
+    },
+    /// Stages that the ranks cannot share equally.
+    #[error("{num_stages} stages on {num_ranks} ranks; each rank needs as many as the others")]
+    Stages {
+        /// Stages with durations.
+        num_stages: usize,
+        /// Ranks.
+        num_ranks: u32,
+    },
+    /// More is kept for the weight gradient than there is.
+    #[error("{for_weight_grad} kept for the weight gradient, of {activations} that there are")]
+    Kept {
+        /// Kept for the weight gradient.
+        for_weight_grad: u64,
+        /// Kept from the forward on.
+        activations: u64,
+    },
+    /// Not even one micro-batch at a time fits.
+    #[error("a limit of {limit}, but one micro-batch alone keeps {needed} on a rank")]
+    Memory {
+        /// The limit.
+        limit: u64,
+        /// What one micro-batch keeps.
+        needed: u64,
+    },
+    /// More actions than a search can go through.
+    #[error("{actions} actions are more than the {most} that are scheduled")]
+    TooLarge {
+        /// Three for each stage and micro-batch.
+        actions: u64,
+        /// The most.
+        most: u64,
+    },
+}
+
+/// Beyond this, trying hundreds of orders takes minutes.
+const MOST_ACTIONS: u64 = 3_000_000;
+
+/// The shortest schedule found: by its end from time zero, then by the longest time from a rank's first
+/// action to its last, then by what is kept. The same for the same request, on any number of threads.
+///
+/// # Errors
+///
+/// [`SchedulingError`].
+///
+/// # Source
+///
+/// Qi et al. 2023, *Zero bubble pipeline parallelism* (arXiv 2401.10241), section 3.1 and appendix: a
+/// greedy order with weight gradients in its gaps, over a grid of settings.
+pub fn schedule(request: &Request<'_>) -> Result<Scheduled, SchedulingError> {
+    let v = check(request)?;
+    let mut candidates: Vec<Candidate> = Vec::new();
+    for (kind, schedule) in families(request, v) {
+        let (order, placement) = (local::order(&schedule), schedule.placement().clone());
+        candidates.push(Candidate::Family(kind, schedule));
+        candidates.extend(policy::PATIENCE.map(|patience| {
+            Candidate::Refilled(Some(kind), placement.clone(), order.clone(), patience)
+        }));
+    }
+    let naive = one_after_the_other(request, v);
+    candidates.push(Candidate::Refilled(None, Placement::Loop, naive, 0.0));
+    for placement in placements(v) {
+        let policies = Policy::grid(placement == Placement::V);
+        candidates.extend(policies.map(|policy| Candidate::Greedy(placement.clone(), policy)));
+    }
+    let scores = candidates.par_iter().enumerate();
+    let best =
+        scores.filter_map(|(index, candidate)| Some((candidate.score(request)?, index))).min();
+    let (score, index) = best.expect("one micro-batch after the other fits");
+    let found = candidates[index].build(request).expect("what was scored can be built");
+    if score.0 == least_makespan(request, &found.schedule)
+        && score.1 == least_span(request, &found.schedule)
+    {
+        return Ok(found);
+    }
+    let Some(better) = local::improve(request, &found.schedule, score) else { return Ok(found) };
+    let placement = found.schedule.placement().clone();
+    let schedule = Schedule::new(better.steps, placement, request.num_micro_batches);
+    Ok(schedule.map_or(found.clone(), |schedule| Scheduled::new(schedule, found.family, request)))
+}
+
+/// A makespan that no order on this placement beats: each rank does its work between the first
+/// micro-batch's arrival and the last gradient's way to the first stage.
+fn least_makespan(request: &Request<'_>, schedule: &Schedule) -> Nanos {
+    let Durations { stages, send } = request.durations;
+    let mut arrival = vec![None; request.num_ranks as usize];
+    let mut time = Nanos::ZERO;
+    let mut before = None;
+    for (stage, passes) in stages.iter().enumerate() {
+        let rank = schedule.rank(stage as u32, 0) as usize;
+        if before.is_some_and(|before| before != rank) {
+            time += *send;
+        }
+        arrival[rank].get_or_insert(time);
+        time += passes.forward;
+        before = Some(rank);
+    }
+    let work = works(request, schedule);
+    let ends = arrival.into_iter().zip(work).map(|(start, work)| start.unwrap_or_default() + work);
+    ends.max().unwrap_or_default()
+}
+
+/// The longest work of a rank, which no span is below.
+fn least_span(request: &Request<'_>, schedule: &Schedule) -> Nanos {
+    works(request, schedule).into_iter().max().unwrap_or_default()
+}
+
+/// The work of each rank.
+fn works(request: &Request<'_>, schedule: &Schedule) -> Vec<Nanos> {
+    let mut works = vec![Nanos::ZERO; request.num_ranks as usize];
+    for (stage, passes) in (0..).zip(&request.durations.stages) {
+        works[schedule.rank(stage, 0) as usize] +=
+            passes.total() * u64::from(request.num_micro_batches);
+    }
+    works
+}
+
+/// Checks the request, and says how many chunks a rank has.
+fn check(request: &Request<'_>) -> Result<u32, SchedulingError> {
+    let Request { num_ranks, num_micro_batches, kept, limit, .. } = *request;
+    for (name, number) in
+        [("pipeline_parallel", num_ranks), ("num_micro_batches", num_micro_batches)]
+    {
+        if number == 0 {
+            return Err(SchedulingError::Zero { name });
+        }
+    }
+    let num_stages = request.durations.stages.len();
+    if num_stages == 0 || !num_stages.is_multiple_of(num_ranks as usize) {
+        return Err(SchedulingError::Stages { num_stages, num_ranks });
+    }
+    let Kept { activations, for_weight_grad } = kept;
+    if for_weight_grad > activations {
+        return Err(SchedulingError::Kept { for_weight_grad, activations });
+    }
+    let v = num_stages as u64 / u64::from(num_ranks);
+    let needed = activations.saturating_mul(v);
+    if needed > limit {
+        return Err(SchedulingError::Memory { limit, needed });
+    }
+    let actions = 3 * num_stages as u64 * u64::from(num_micro_batches);
+    if actions > MOST_ACTIONS {
+        return Err(SchedulingError::TooLarge { actions, most: MOST_ACTIONS });
+    }
+    Ok(v as u32)
+}
+
+/// Where a greedy policy may put the stages of `v` chunks a rank.
+fn placements(v: u32) -> Vec<Placement> {
+    match v {
+        1 => vec![Placement::Loop],
+        2 => vec![Placement::V],
+        _ => Vec::new(),
+    }
+}
+
+/// Every family with so many chunks, weight gradients apart.
+fn families(request: &Request<'_>, v: u32) -> Vec<(ScheduleKind, Schedule)> {
+    let Request { num_ranks: p, num_micro_batches: m, .. } = *request;
+    let with_chunks = |kind: &ScheduleKind| match kind {
+        // Two copies of the parameters, and updates without a flush, are other systems.
+        ScheduleKind::DualPipe | ScheduleKind::AsyncOneFOneB => false,
+        _ => kind.is_interleaved() || kind.default_virtual_stages() == v,
+    };
+    let kinds = ScheduleKind::ALL.into_iter().filter(with_chunks);
+    kinds.filter_map(|kind| Some((kind, generate(kind, p, m, v).ok()?))).collect()
+}
+
+/// One micro-batch after the other through all stages: whatever the memory, if any order fits, this does.
+fn one_after_the_other(request: &Request<'_>, v: u32) -> Vec<Vec<Action>> {
+    let Request { num_ranks: p, num_micro_batches: m, .. } = *request;
+    let of_rank = |rank| {
+        let pass =
+            |kind, micro_batch| move |chunk| Action { stage: chunk * p + rank, kind, micro_batch };
+        let of_one = |micro_batch| {
+            let forwards = (0..v).map(pass(ActionKind::Forward, micro_batch));
+            forwards.chain((0..v).rev().map(pass(ActionKind::InputGrad, micro_batch)))
+        };
+        (0..m).flat_map(of_one).collect()
+    };
+    (0..p).map(of_rank).collect()
+}
+
+/// An order to be tried.
+enum Candidate {
+    /// A family as it is.
+    Family(ScheduleKind, Schedule),
+    /// Forwards and input gradients in the order of a family, or another, with weight gradients where they
+    /// fit.
+    Refilled(Option<ScheduleKind>, Placement, Vec<Vec<Action>>, f64),
+    /// Whatever a policy says.
+    Greedy(Placement, Policy),
+}
+
+/// Makespan, longest span, peak: smaller is better.
+type Score = (Nanos, Nanos, u64);
+
+impl Candidate {
+    fn score(&self, request: &Request<'_>) -> Option<Score> {
+        match self {
+            Self::Family(_, schedule) => {
+                let times = earliest(schedule, request.durations);
+                score(&times, peak(schedule, request.kept), request)
+            }
+            _ => self.list(request)?.score(request),
+        }
+    }
+
+    fn list(&self, request: &Request<'_>) -> Option<Outcome> {
+        match self {
+            Self::Family(..) => None,
+            Self::Refilled(_, placement, order, patience) => {
+                List::new(request, placement).refill(order, *patience)
+            }
+            Self::Greedy(placement, policy) => List::new(request, placement).greedy(policy),
+        }
+    }
+
+    fn build(&self, request: &Request<'_>) -> Option<Scheduled> {
+        let (placement, family) = match self {
+            Self::Family(kind, schedule) => {
+                return Some(Scheduled::new(schedule.clone(), Some(*kind), request));
+            }
+            Self::Refilled(kind, placement, ..) => (placement, *kind),
+            Self::Greedy(placement, _) => (placement, None),
+        };
+        let steps = self.list(request)?.steps;
+        let schedule = Schedule::new(steps, placement.clone(), request.num_micro_batches).ok()?;
+        Some(Scheduled::new(schedule, family, request))
+    }
+}
+
+impl Scheduled {
+    fn new(schedule: Schedule, family: Option<ScheduleKind>, request: &Request<'_>) -> Self {
+        let times = earliest(&schedule, request.durations);
+        let peak = peak(&schedule, request.kept);
+        Self { schedule, times, peak, family }
+    }
+}
+
+/// The most that any rank of a schedule keeps.
+fn peak(schedule: &Schedule, kept: Kept) -> u64 {
+    let of_rank = |steps: &Vec<Step>| {
+        let (mut held, mut peak) = (0, 0);
+        for Action { kind, .. } in steps.iter().flat_map(|step| step.actions()) {
+            match kind {
+                ActionKind::Forward => held += kept.activations,
+                ActionKind::Backward => held -= kept.activations,
+                ActionKind::InputGrad => held -= kept.activations - kept.for_weight_grad,
+                ActionKind::WeightGrad => held -= kept.for_weight_grad,
+                _ => {}
+            }
+            peak = peak.max(held);
+        }
+        peak
+    };
+    schedule.ranks().iter().map(of_rank).max().unwrap_or(0)
+}

@@ -1,3 +1,4 @@
 //! Timelines of a step, predicted or measured, and their pictures.
 
+pub mod palette;
 pub mod timeline;

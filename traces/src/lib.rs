@@ -1,4 +1,8 @@
 //! Timelines of a step, predicted or measured, and their pictures.
 
+mod canvas;
+pub mod gantt;
 pub mod palette;
 pub mod timeline;
+
+pub use canvas::{DrawError, Paper};

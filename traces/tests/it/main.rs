@@ -1,1 +1,7 @@
 //! Tests of what the crate promises to others.
+
+#![expect(clippy::unwrap_used, reason = "a test that panics has failed, as it should")]
+
+mod drawing;
+mod example;
+mod gantt;

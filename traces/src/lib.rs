@@ -1,5 +1,6 @@
 //! Timelines of a step, predicted or measured, and their pictures.
 
+pub mod bars;
 mod canvas;
 pub mod gantt;
 pub mod palette;

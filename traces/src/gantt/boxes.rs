@@ -45,9 +45,9 @@ pub(super) struct DrawnBox {
 /// Boxes thinner than this, in CSS pixels, are not drawn one by one.
 const THINNEST: f64 = 1.0;
 
-/// The slot of each of a stream's events, which come by their start and take time: a whole row for those alone, an
-/// upper and a lower half for those that overlap. Of two that overlap, `is_upper` says which goes up
-/// where either could.
+/// The slot of each of a stream's events, which come by their start and take time: a whole row for
+/// those alone, an upper and a lower half for those that overlap. Of two that overlap, `is_upper`
+/// says which goes up where either could.
 pub(super) fn slots(events: &[&Event], is_upper: impl Fn(&Event) -> bool) -> Vec<Slot> {
     let mut slots = Vec::with_capacity(events.len());
     let (mut upper_until, mut lower_until) = (Nanos::ZERO, Nanos::ZERO);

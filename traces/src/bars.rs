@@ -204,8 +204,19 @@ impl<'a> Chart<'a> {
         Ok(())
     }
 
-    /// The bar's name below, its total above.
-    fn labels<B: DrawingBackend>(
+    fn name<B: DrawingBackend>(
+        &self,
+        canvas: &mut Canvas<'_, B>,
+        bar: &MemoryBar,
+        x: f64,
+    ) -> Result<(), DrawError> {
+        let (baseline, color) = (self.plot.bottom() + 16.0, self.options.paper.theme.text());
+        let (content, size, align) = (bar.name.as_str(), LABEL, Align::Center);
+        canvas.text(&Text { content, x, baseline, size, align, color })
+    }
+
+    /// The bar's total above it, on a patch that keeps lines out of the digits.
+    fn total<B: DrawingBackend>(
         &self,
         canvas: &mut Canvas<'_, B>,
         bar: &MemoryBar,
@@ -214,22 +225,13 @@ impl<'a> Chart<'a> {
         let theme = self.options.paper.theme;
         let total = bar.total();
         let is_too_much = self.capacity.is_some_and(|capacity| total > capacity);
-        canvas.text(&Text {
-            content: &total_label(total),
-            x,
-            baseline: self.y(total) - 5.0,
-            size: LABEL,
-            align: Align::Center,
-            color: if is_too_much { theme.limit() } else { theme.text() },
-        })?;
-        canvas.text(&Text {
-            content: &bar.name,
-            x,
-            baseline: self.plot.bottom() + 16.0,
-            size: LABEL,
-            align: Align::Center,
-            color: theme.text(),
-        })
+        let color = if is_too_much { theme.limit() } else { theme.text() };
+        let (content, baseline) = (&*total_label(total), self.y(total) - 5.0);
+        let (width, height) = (self.font.width(content, LABEL) + 4.0, LABEL + 2.0);
+        let patch = Area { left: x - width / 2.0, top: baseline - LABEL, width, height };
+        canvas.fill(patch, theme.background())?;
+        let (size, align) = (LABEL, Align::Center);
+        canvas.text(&Text { content, x, baseline, size, align, color })
     }
 
     /// Every how many bars there is room for labels.
@@ -274,8 +276,13 @@ impl Picture for Chart<'_> {
         if let Some(capacity) = self.capacity {
             canvas.dashes(self.plot.left, self.plot.right(), self.y(capacity), theme.limit())?;
         }
-        for (index, bar) in self.bars.iter().enumerate().step_by(self.labelled(pitch)) {
-            self.labels(canvas, bar, middle(index))?;
+        let every = self.labelled(pitch);
+        for (index, bar) in self.bars.iter().enumerate().step_by(every) {
+            self.name(canvas, bar, middle(index))?;
+            // Among bars that are closer than numbers, a total could be read as its neighbour's.
+            if every == 1 {
+                self.total(canvas, bar, middle(index))?;
+            }
         }
         self.legend.draw(canvas, self.plot.bottom() + BELOW_PLOT, theme)
     }

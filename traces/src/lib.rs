@@ -2,6 +2,7 @@
 
 pub mod bars;
 mod canvas;
+pub mod collectives;
 pub mod gantt;
 pub mod palette;
 pub mod timeline;

@@ -192,6 +192,20 @@ impl<B: DrawingBackend> Canvas<'_, B> {
         checked(done)
     }
 
+    /// Draws the border of a rectangle inside of it.
+    pub(crate) fn frame(
+        &mut self,
+        area: Area,
+        thickness: f64,
+        color: Rgb,
+    ) -> Result<(), DrawError> {
+        let Area { left, top, width, height } = area;
+        self.fill(Area { height: thickness, ..area }, color)?;
+        self.fill(Area { top: area.bottom() - thickness, height: thickness, ..area }, color)?;
+        self.fill(Area { left, top, width: thickness, height }, color)?;
+        self.fill(Area { left: left + width - thickness, top, width: thickness, height }, color)
+    }
+
     /// Draws a horizontal line of dashes, its middle at `y`.
     pub(crate) fn dashes(
         &mut self,
@@ -228,6 +242,13 @@ impl<B: DrawingBackend> Canvas<'_, B> {
         }
         let stroke = Stroke { color, width: self.unit(thickness).max(1).cast_unsigned() };
         checked(self.backend.draw_path(units, &stroke))
+    }
+
+    /// Fills a polygon.
+    pub(crate) fn polygon(&mut self, points: &[(f64, f64)], color: Rgb) -> Result<(), DrawError> {
+        let units: Vec<(i32, i32)> =
+            points.iter().map(|(x, y)| (self.unit(*x), self.unit(*y))).collect();
+        checked(self.backend.fill_polygon(units, &paint(color)))
     }
 
     /// Writes a line of text.

@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed, as it should")]
 
 mod bars;
+mod collectives;
 mod drawing;
 mod example;
 mod gantt;
+mod palette;

@@ -1,6 +1,6 @@
 //! Text: how wide it is, and its pixels where no one else draws it.
 
-use ab_glyph::{Font as _, FontRef, Point, ScaleFont as _};
+use ab_glyph::{Font as _, FontRef, GlyphId, Point, ScaleFont as _};
 use plotters_backend::text_anchor::{HPos, Pos, VPos};
 use plotters_backend::{BackendColor, BackendTextStyle, FontFamily};
 
@@ -57,8 +57,13 @@ impl Font {
 
     /// How wide `text` is, in CSS pixels, if an em has `size` of them.
     pub(crate) fn width(&self, text: &str, size: f64) -> f64 {
-        let advance = |c: char| f64::from(self.0.h_advance_unscaled(self.0.glyph_id(c)));
-        text.chars().map(advance).sum::<f64>() * size / self.units_per_em()
+        let units_per_em = self.units_per_em();
+        let advance = |c: char| match self.0.glyph_id(c) {
+            // Another font draws it, and hardly any letter is wider than an em.
+            GlyphId(0) => units_per_em,
+            glyph => f64::from(self.0.h_advance_unscaled(glyph)),
+        };
+        text.chars().map(advance).sum::<f64>() * size / units_per_em
     }
 
     /// `text` in lines of at most `width`, broken between words; a longer word stands alone.

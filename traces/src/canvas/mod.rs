@@ -48,6 +48,16 @@ pub enum DrawError {
         /// How much would do.
         least: u32,
     },
+    /// It is wider or higher than any picture may be.
+    #[error("{what} of {given} pixels is too large; at most {most}")]
+    TooLong {
+        /// Width or height.
+        what: &'static str,
+        /// How much there is.
+        given: u32,
+        /// The most that is drawn.
+        most: u32,
+    },
     /// It has more pixels than a bitmap may have.
     #[error("a bitmap of {width} x {height} pixels is too large: at most {most} pixels")]
     TooLarge {
@@ -75,6 +85,9 @@ impl DrawError {
 /// A bitmap of this many pixels takes 192 MiB while it is drawn.
 const MOST_PIXELS: u64 = 1 << 26;
 
+/// A side of this many CSS pixels is 17 m of paper; coordinates end at 2^31.
+const MOST_SIDE: u32 = 1 << 16;
+
 /// SVG is drawn on a grid of quarters of a CSS pixel, since backends take whole numbers.
 const SVG_UNITS_PER_PIXEL: u32 = 4;
 
@@ -95,7 +108,7 @@ pub(crate) trait Picture {
 
 /// The picture as an SVG document.
 pub(crate) fn svg(picture: &impl Picture, font: &Font) -> Result<String, DrawError> {
-    let (width, height) = picture.size();
+    let (width, height) = checked_size(picture)?;
     let units = (width * SVG_UNITS_PER_PIXEL, height * SVG_UNITS_PER_PIXEL);
     let mut drawing = String::new();
     {
@@ -119,7 +132,7 @@ pub(crate) fn png(
     font: &Font,
     pixel_ratio: u32,
 ) -> Result<Vec<u8>, DrawError> {
-    let (width, height) = picture.size();
+    let (width, height) = checked_size(picture)?;
     let ratio = pixel_ratio.max(1);
     let (wide, high) = (u64::from(width) * u64::from(ratio), u64::from(height) * u64::from(ratio));
     if wide.saturating_mul(high) > MOST_PIXELS {
@@ -141,6 +154,16 @@ pub(crate) fn png(
     });
     written.map_err(|error| DrawError::backend(&error))?;
     Ok(file)
+}
+
+fn checked_size(picture: &impl Picture) -> Result<(u32, u32), DrawError> {
+    let (width, height) = picture.size();
+    for (what, given) in [("width", width), ("height", height)] {
+        if given > MOST_SIDE {
+            return Err(DrawError::TooLong { what, given, most: MOST_SIDE });
+        }
+    }
+    Ok((width, height))
 }
 
 fn escape(text: &str) -> String {

@@ -88,23 +88,23 @@ fn steps(
     y: impl Fn(Bytes) -> f64,
 ) -> Vec<(f64, f64)> {
     let mut points: Vec<(f64, f64)> = Vec::new();
+    let x = |point: &MemoryPoint| scale.x(point.time.min(end));
     let mut rest = memory;
     while let Some(first) = rest.first() {
-        let pixel = scale.x(first.time).floor();
-        let count = rest.iter().take_while(|p| scale.x(p.time).floor() <= pixel).count();
+        let (left, pixel) = (x(first), x(first).floor());
+        let count = rest.iter().take_while(|point| x(point).floor() <= pixel).count();
         let (here, after) = rest.split_at(count);
         rest = after;
-        let x = scale.x(first.time);
         if let Some((_, before)) = points.last() {
-            points.push((x, *before));
+            points.push((left, *before));
         }
         let values = here.iter().map(|point| point.bytes);
         for extreme in [values.clone().max(), values.min()].into_iter().flatten() {
             if here.len() > 2 {
-                points.push((x, y(extreme)));
+                points.push((left, y(extreme)));
             }
         }
-        points.extend(here.last().map(|last| (x, y(last.bytes))));
+        points.extend(here.last().map(|last| (left, y(last.bytes))));
     }
     let last = points.last().map(|(_, y)| (scale.x(end), *y));
     points.extend(last);

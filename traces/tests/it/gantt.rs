@@ -225,7 +225,7 @@ fn a_million_events_make_a_small_picture() {
 }
 
 #[test]
-fn too_small_a_picture_is_an_error_that_says_what_would_do() {
+fn too_small_or_too_large_a_picture_is_an_error_that_says_what_would_do() {
     let timeline = timeline(ScheduleKind::OneFOneB, 8, 8, 1, 1000);
     let narrow = Paper { width: 100, ..PLAIN.paper };
     let Err(DrawError::TooSmall { what: "width", least, .. }) =
@@ -242,6 +242,11 @@ fn too_small_a_picture_is_an_error_that_says_what_would_do() {
     };
     svg(&timeline, &GanttOptions { height: Some(least), ..PLAIN }).unwrap();
 
+    for (width, height) in [(u32::MAX, None), (1000, Some(u32::MAX))] {
+        let long = GanttOptions { paper: Paper { width, ..PLAIN.paper }, height, ..PLAIN };
+        let errors = [svg(&timeline, &long).unwrap_err(), png(&timeline, &long).unwrap_err()];
+        assert!(errors.iter().all(|error| matches!(error, DrawError::TooLong { .. })));
+    }
     let huge = Paper { pixel_ratio: 1000, ..PLAIN.paper };
     let error = png(&timeline, &GanttOptions { paper: huge, ..PLAIN }).unwrap_err();
     assert!(matches!(error, DrawError::TooLarge { .. }), "{error}");

@@ -113,8 +113,8 @@ pub(crate) fn svg(picture: &impl Picture, font: &Font) -> Result<String, DrawErr
     let mut drawing = String::new();
     {
         let mut backend = SVGBackend::with_string(&mut drawing, units);
-        Canvas { backend: &mut backend, scale: f64::from(SVG_UNITS_PER_PIXEL), font }
-            .draw(picture)?;
+        let scale = f64::from(SVG_UNITS_PER_PIXEL);
+        Canvas { backend: &mut backend, scale, joins: Joins::Backend, font }.draw(picture)?;
     }
     // Both are the defaults of SVG. Text cannot contain them, since its quotation marks are escaped.
     let drawing = drawing.replace(" opacity=\"1\"", "").replace(" stroke=\"none\"", "");
@@ -142,7 +142,8 @@ pub(crate) fn png(
     let mut pixels = vec![0; wide as usize * high as usize * 3];
     {
         let mut backend = BitMapBackend::with_buffer(&mut pixels, (wide, high));
-        Canvas { backend: &mut backend, scale: f64::from(ratio), font }.draw(picture)?;
+        let scale = f64::from(ratio);
+        Canvas { backend: &mut backend, scale, joins: Joins::Overlapping, font }.draw(picture)?;
     }
     let mut file = Vec::new();
     let mut encoder = png::Encoder::new(&mut file, wide, high);
@@ -194,7 +195,18 @@ pub(crate) struct Canvas<'a, B: DrawingBackend> {
     backend: &'a mut B,
     /// Units of the backend in a CSS pixel.
     scale: f64,
+    joins: Joins,
     font: &'a Font,
+}
+
+/// How the parts of a line are joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Joins {
+    /// By the backend.
+    Backend,
+    /// By drawing each part a little longer. The bitmap backend fills the outline of a line by the
+    /// even-odd rule, which leaves holes where its parts are close.
+    Overlapping,
 }
 
 impl<B: DrawingBackend> Canvas<'_, B> {
@@ -250,13 +262,21 @@ impl<B: DrawingBackend> Canvas<'_, B> {
         Ok(())
     }
 
-    /// Draws a line through all points.
-    pub(crate) fn path(
+    /// Draws a line through all points, each straight above, below or beside the one before.
+    pub(crate) fn steps(
         &mut self,
         points: &[(f64, f64)],
         thickness: f64,
         color: Rgb,
     ) -> Result<(), DrawError> {
+        if self.joins == Joins::Overlapping {
+            return points.windows(2).try_for_each(|part| {
+                let [(x0, y0), (x1, y1)] = [part[0], part[1]];
+                let (left, top) = (x0.min(x1) - thickness / 2.0, y0.min(y1) - thickness / 2.0);
+                let (width, height) = ((x1 - x0).abs() + thickness, (y1 - y0).abs() + thickness);
+                self.fill(Area { left, top, width, height }, color)
+            });
+        }
         let mut units: Vec<(i32, i32)> =
             points.iter().map(|(x, y)| (self.unit(*x), self.unit(*y))).collect();
         units.dedup();

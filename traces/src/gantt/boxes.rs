@@ -40,6 +40,8 @@ pub(super) struct DrawnBox {
     pub(super) color: Rgb,
     /// The number in it.
     pub(super) label: Option<u32>,
+    /// Whether it stands for several events that are too thin to be seen alone.
+    pub(super) is_sum: bool,
 }
 
 /// Boxes thinner than this, in CSS pixels, are not drawn one by one.
@@ -87,7 +89,7 @@ pub(super) fn boxes<'a>(
         let (color, label) = look(event);
         if right - left >= THINNEST {
             row.flush();
-            row.boxes.push(DrawnBox { left, right, color, label });
+            row.boxes.push(DrawnBox { left, right, color, label, is_sum: false });
         } else if right > left {
             let border = left.floor() + 1.0;
             row.add(left, right.min(border), color);
@@ -132,14 +134,14 @@ impl Row {
             (self.pixel, self.pixel + 1.0)
         };
         match self.boxes.last_mut() {
-            Some(last) if last.label.is_none() && last.color == color && last.right >= left => {
+            Some(last) if last.is_sum && last.color == color && last.right >= left => {
                 last.right = last.right.max(right);
             }
             Some(last) if last.right > left => {
                 let left = last.right.min(right);
-                self.boxes.push(DrawnBox { left, right, color, label: None });
+                self.boxes.push(DrawnBox { left, right, color, label: None, is_sum: true });
             }
-            _ => self.boxes.push(DrawnBox { left, right, color, label: None }),
+            _ => self.boxes.push(DrawnBox { left, right, color, label: None, is_sum: true }),
         }
     }
 }

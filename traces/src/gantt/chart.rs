@@ -15,6 +15,8 @@ use crate::palette::{Rgb, Theme};
 use crate::timeline::Timeline;
 
 const MARGIN: f64 = 18.0;
+/// From the names of tracks to the plot.
+const BESIDE_NAMES: f64 = 8.0;
 const BETWEEN_PANELS: f64 = 20.0;
 const ABOVE_LEGEND: f64 = 8.0;
 /// The least width of a plot; below it not even an axis fits.
@@ -45,8 +47,9 @@ impl<'a> Chart<'a> {
         let axis_end = panels.iter().map(|panel| panel.end).max().unwrap_or_default();
 
         let names = panels.iter().map(|panel| panel.name_width(font));
-        let names = names.fold(axis_heading_width(font) + 4.0, f64::max);
-        let (left, right) = (MARGIN + names + 8.0, f64::from(options.paper.width) - MARGIN - 6.0);
+        let names = names.map(|width| width + BESIDE_NAMES);
+        let left = MARGIN + names.fold(axis_heading_width(font), f64::max);
+        let right = f64::from(options.paper.width) - MARGIN - 6.0;
         if right - left < LEAST_PLOT {
             return Err(DrawError::TooSmall {
                 what: "width",
@@ -59,6 +62,7 @@ impl<'a> Chart<'a> {
 
         let longest = (panels.len() > 1).then_some(axis_end);
         for panel in &mut panels {
+            panel.set_numbers(font, scale);
             panel.set_heading(font, right - MARGIN, options.time_axis, longest);
         }
         let legend = Legend::new(entries(&panels, options.paper.theme), font, left, right);
@@ -156,7 +160,7 @@ fn entries(panels: &[Panel<'_>], theme: Theme) -> Vec<Entry> {
         entries.push(Entry { swatch, text: "memory capacity".to_owned() });
     }
     let mut remarks = Vec::new();
-    if kinds.iter().any(|kind| kind.is_compute()) {
+    if panels.iter().any(|panel| !panel.numbers.is_empty()) {
         remarks.push("numbers are micro-batches");
     }
     if panels.iter().any(Panel::has_chunks) {

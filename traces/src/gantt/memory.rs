@@ -71,7 +71,7 @@ pub(super) fn draw<B: DrawingBackend>(
     let thickness = if curves.len() > 8 { 1.0 } else { 1.5 };
     for (index, track) in curves.iter().enumerate() {
         let points = steps(&track.memory, scale, end, y);
-        canvas.path(&points, thickness, theme.ordered(index, curves.len()))?;
+        canvas.steps(&points, thickness, theme.ordered(index, curves.len()))?;
     }
     if let Some(capacity) = capacity {
         canvas.dashes(area.left, area.right(), y(capacity), theme.limit())?;

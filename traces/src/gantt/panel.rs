@@ -6,9 +6,10 @@ use std::collections::BTreeSet;
 use ir::schedule::ActionKind;
 use ir::units::Nanos;
 
+use super::boxes::TimeScale;
 use super::{GanttOptions, TimeAxis, Visibility, memory};
 use crate::canvas::Font;
-use crate::timeline::{Stream, Timeline, Track};
+use crate::timeline::{Activity, Stream, Timeline, Track};
 
 /// Sizes of text.
 pub(super) const TITLE: f64 = 15.0;
@@ -23,6 +24,13 @@ pub(super) const AXIS: f64 = 24.0;
 const BELOW_MEMORY: f64 = 10.0;
 /// From the top of a lane to that of the next.
 pub(super) const LANE_PITCH: f64 = 5.0;
+/// The line between two boxes.
+pub(super) const BETWEEN_BOXES: f64 = 0.75;
+/// The smallest number in a box that can be read, and the largest that looks well.
+pub(super) const SMALLEST_NUMBER: f64 = 5.5;
+pub(super) const LARGEST_NUMBER: f64 = 12.0;
+/// What a box leaves free on both sides of its number together.
+pub(super) const BESIDE_NUMBER: f64 = 1.0;
 /// The most tracks that have lanes without being asked.
 const MOST_TRACKS_WITH_LANES: usize = 16;
 
@@ -35,6 +43,8 @@ pub(super) struct Panel<'a> {
     /// The streams with lanes, on every track the same.
     pub(super) lanes: Vec<Stream>,
     pub(super) has_memory: bool,
+    /// The kinds of actions whose boxes have room for numbers, with the largest size that fits.
+    pub(super) numbers: BTreeMap<ActionKind, f64>,
     pub(super) title: Vec<String>,
     pub(super) subtitle: Vec<String>,
 }
@@ -88,9 +98,34 @@ impl<'a> Panel<'a> {
             has_memory: options.memory != Visibility::Hidden
                 && tracks.iter().any(|track| !track.memory.is_empty()),
             tracks,
+            numbers: BTreeMap::new(),
             title: Vec::new(),
             subtitle: Vec::new(),
         }
+    }
+
+    /// Finds out into which boxes the widest number fits, kind by kind, so that no number is missing
+    /// among others.
+    pub(super) fn set_numbers(&mut self, font: &Font, scale: TimeScale) {
+        let mut durations: BTreeMap<ActionKind, Vec<Nanos>> = BTreeMap::new();
+        let mut widest = 0;
+        for event in self.tracks.iter().flat_map(|track| &track.events) {
+            if let Activity::Action(action) = event.activity
+                && action.kind.is_compute()
+                && event.end > event.start
+            {
+                durations.entry(action.kind).or_default().push(event.duration());
+                widest = widest.max(action.micro_batch);
+            }
+        }
+        let per_em = font.width(&widest.to_string(), 1.0);
+        let largest = durations.into_iter().map(|(kind, mut durations)| {
+            let middle = durations.len() / 2;
+            let median = durations.select_nth_unstable(middle).1.as_f64();
+            let room = median * scale.pixels_per_nano - BETWEEN_BOXES - BESIDE_NUMBER;
+            (kind, room / per_em)
+        });
+        self.numbers = largest.filter(|(_, size)| *size >= SMALLEST_NUMBER).collect();
     }
 
     /// Breaks the heading into lines of `width`.

@@ -1,7 +1,6 @@
 //! A panel in its place: heading, rows, time axis, memory.
 
 use std::collections::BTreeMap;
-use std::collections::BTreeSet;
 
 use ir::schedule::ActionKind;
 use ir::units::Nanos;
@@ -9,7 +8,8 @@ use plotters::backend::DrawingBackend;
 
 use super::boxes::{Slot, TimeScale, boxes, slots};
 use super::panel::{
-    AXIS, LANE_PITCH, NAME, Panel, RowHeights, SUBTITLE, SUBTITLE_LINE, TITLE, TITLE_LINE, chunks,
+    AXIS, BESIDE_NUMBER, BETWEEN_BOXES, LANE_PITCH, LARGEST_NUMBER, NAME, Panel, RowHeights,
+    SMALLEST_NUMBER, SUBTITLE, SUBTITLE_LINE, TITLE, TITLE_LINE, chunks,
 };
 use super::{TimeAxis, memory};
 use crate::canvas::{Align, Area, Canvas, DrawError, Font, Text, Ticks, baseline_around};
@@ -17,15 +17,12 @@ use crate::palette::{Rgb, Theme};
 use crate::timeline::{Activity, Event, Stream, Track};
 
 const TICK: f64 = 10.0;
-/// The smallest number in a box that can be read.
-const SMALLEST_NUMBER: f64 = 5.5;
-/// What a box leaves free on both sides of its number together.
-const BESIDE_NUMBER: f64 = 1.0;
+/// From the heading of the time axis to the plot: half of the first number lies in it.
+const AXIS_HEADING_GAP: f64 = 18.0;
 /// The height of a lane; a line keeps it from the next.
 const LANE: f64 = 4.0;
 /// A box at least this wide has a line between it and the next.
 const WIDE: f64 = 4.0;
-const BETWEEN_BOXES: f64 = 0.75;
 
 /// A panel where it is drawn.
 pub(super) struct Placed<'a> {
@@ -52,9 +49,11 @@ impl Placed<'_> {
         self.heading(canvas)?;
         let top = self.top + self.panel.heading_height();
         let pitch = self.panel.pitch(self.rows);
-        let numbers = self.numbers();
+        let sizes = self.panel.numbers.values().map(|size| size * 0.9);
+        let number_size = sizes.fold(LARGEST_NUMBER, f64::min);
+        let number_size = number_size.min(self.rows.boxes * 0.5).max(SMALLEST_NUMBER);
         for (index, track) in self.panel.tracks.iter().enumerate() {
-            self.track(canvas, track, top + index as f64 * pitch, &numbers)?;
+            self.track(canvas, track, top + index as f64 * pitch, number_size)?;
         }
         self.names(canvas, top, pitch)?;
         let bottom = top + self.panel.tracks.len() as f64 * pitch;
@@ -87,41 +86,12 @@ impl Placed<'_> {
         Ok(())
     }
 
-    /// How numbers are written: at the size at which the widest fits into the narrowest usual box,
-    /// and into boxes of those kinds in which it fits at all, so that no number is missing among
-    /// others.
-    fn numbers(&self) -> Numbers {
-        let mut durations: BTreeMap<ActionKind, Vec<Nanos>> = BTreeMap::new();
-        let mut widest = 0;
-        for event in self.panel.tracks.iter().flat_map(|track| &track.events) {
-            if let Activity::Action(action) = event.activity
-                && action.kind.is_compute()
-                && event.end > event.start
-            {
-                durations.entry(action.kind).or_default().push(event.duration());
-                widest = widest.max(action.micro_batch);
-            }
-        }
-        let per_em = self.font.width(&widest.to_string(), 1.0);
-        let largest = durations.into_iter().map(|(kind, mut durations)| {
-            let middle = durations.len() / 2;
-            let median = durations.select_nth_unstable(middle).1.as_f64();
-            let room = median * self.scale.pixels_per_nano - BETWEEN_BOXES - BESIDE_NUMBER;
-            (kind, room / per_em)
-        });
-        let fitting: BTreeMap<ActionKind, f64> =
-            largest.filter(|(_, size)| *size >= SMALLEST_NUMBER).collect();
-        let size = fitting.values().map(|size| size * 0.9).fold(12.0, f64::min);
-        let size = size.min(self.rows.boxes * 0.5).max(SMALLEST_NUMBER);
-        Numbers { size, kinds: fitting.into_keys().collect() }
-    }
-
     fn track<B: DrawingBackend>(
         &self,
         canvas: &mut Canvas<'_, B>,
         track: &Track,
         top: f64,
-        numbers: &Numbers,
+        number_size: f64,
     ) -> Result<(), DrawError> {
         let left = self.scale.left;
         let width = self.scale.x(self.panel.end) - left;
@@ -134,7 +104,10 @@ impl Placed<'_> {
         let look = |event: &Event| {
             let (color, number) = look(event, &chunks, self.theme);
             let kind = event.activity.kind();
-            (color, number.filter(|_| kind.is_some_and(|kind| numbers.kinds.contains(&kind))))
+            (
+                color,
+                number.filter(|_| kind.is_some_and(|kind| self.panel.numbers.contains_key(&kind))),
+            )
         };
         let compute = track.events.iter().filter(|event| event.stream == Stream::Compute);
         let compute: Vec<&Event> = compute.filter(|event| event.end > event.start).collect();
@@ -149,11 +122,12 @@ impl Placed<'_> {
             let events = compute.iter().zip(&slots);
             let events = events.filter(|(_, of)| **of == slot).map(|(event, _)| *event);
             for drawn in boxes(events, self.scale, look) {
-                let between = if drawn.right - drawn.left < WIDE { 0.0 } else { BETWEEN_BOXES };
+                let is_wide = !drawn.is_sum && drawn.right - drawn.left >= WIDE;
+                let between = if is_wide { BETWEEN_BOXES } else { 0.0 };
                 let width = drawn.right - drawn.left - between;
                 let area = Area { left: drawn.left, top, width, height };
                 canvas.fill(area, drawn.color)?;
-                self.number(canvas, drawn.label, area, numbers.size, drawn.color)?;
+                self.number(canvas, drawn.label, area, number_size, drawn.color)?;
             }
         }
         for (index, stream) in self.panel.lanes.iter().enumerate() {
@@ -231,7 +205,7 @@ impl Placed<'_> {
         let mut write = |content: &str, x: f64, align| {
             canvas.text(&Text { content, x, baseline: top + 16.0, size: TICK, align, color })
         };
-        write(unit.heading, self.scale.left - 12.0, Align::Right)?;
+        write(unit.heading, self.scale.left - AXIS_HEADING_GAP, Align::Right)?;
         if self.axis_end == Nanos::ZERO {
             return Ok(());
         }
@@ -246,16 +220,9 @@ impl Placed<'_> {
     }
 }
 
-/// How the numbers of micro-batches are written.
-struct Numbers {
-    size: f64,
-    /// In boxes of these kinds.
-    kinds: BTreeSet<ActionKind>,
-}
-
-/// The widest that the heading of a time axis can be.
+/// The widest that the heading of a time axis can be, with the gap after it.
 pub(super) fn axis_heading_width(font: &Font) -> f64 {
-    font.width("time (units)", TICK)
+    font.width("time (units)", TICK) + AXIS_HEADING_GAP
 }
 
 /// What an axis counts.

@@ -3,6 +3,7 @@
 use ir::units::{Bytes, Nanos};
 use plotters::backend::DrawingBackend;
 
+use super::TimeAxis;
 use super::boxes::TimeScale;
 use crate::canvas::{Align, Area, Canvas, DrawError, Text, Ticks, baseline_around};
 use crate::palette::Theme;
@@ -17,6 +18,38 @@ const SMALL: f64 = 10.0;
 
 /// The most curves; of more tracks, evenly chosen ones have theirs.
 const MOST_CURVES: usize = 16;
+
+/// What memory is counted in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Measure {
+    /// GiB.
+    Gib,
+    /// Micro-batches that are kept, a byte for each: where time has no unit, memory has none either.
+    Kept,
+}
+
+impl Measure {
+    pub(super) const fn of(axis: TimeAxis) -> Self {
+        match axis {
+            TimeAxis::Clock => Self::Gib,
+            TimeAxis::Units(_) => Self::Kept,
+        }
+    }
+
+    fn value(self, bytes: Bytes) -> f64 {
+        match self {
+            Self::Gib => bytes.as_gib(),
+            Self::Kept => bytes.as_f64(),
+        }
+    }
+
+    const fn heading(self) -> &'static str {
+        match self {
+            Self::Gib => "memory in use (GiB)",
+            Self::Kept => "in flight (chunks of micro-batches)",
+        }
+    }
+}
 
 /// The tracks whose curves are drawn.
 pub(super) fn chosen<'a>(tracks: &[&'a Track]) -> Vec<&'a Track> {
@@ -39,16 +72,17 @@ pub(super) fn draw<B: DrawingBackend>(
     area: Area,
     scale: TimeScale,
     end: Nanos,
+    measure: Measure,
     theme: Theme,
 ) -> Result<(), DrawError> {
     let capacity = capacity(tracks);
     let peak = tracks.iter().filter_map(|track| track.peak_memory()).max();
-    let most = peak.max(capacity).unwrap_or_default().as_gib();
+    let most = measure.value(peak.max(capacity).unwrap_or_default());
     let most = if most > 0.0 { most * 1.06 } else { 1.0 };
-    let y = |bytes: Bytes| area.bottom() - bytes.as_gib() / most * area.height;
+    let y = |bytes: Bytes| area.bottom() - measure.value(bytes) / most * area.height;
 
     let heading = Text {
-        content: "memory in use (GiB)",
+        content: measure.heading(),
         x: area.left,
         baseline: area.top - 7.0,
         size: SMALL,

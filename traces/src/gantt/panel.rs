@@ -7,7 +7,8 @@ use ir::schedule::ActionKind;
 use ir::units::Nanos;
 
 use super::boxes::TimeScale;
-use super::{GanttOptions, TimeAxis, Visibility, memory};
+use super::memory::{self, Measure};
+use super::{GanttOptions, TimeAxis, Visibility};
 use crate::canvas::Font;
 use crate::timeline::{Activity, Stream, Timeline, Track};
 
@@ -162,7 +163,10 @@ impl<'a> Panel<'a> {
         if let Some(peak) = self.timeline.tracks.iter().filter_map(Track::peak_memory).max() {
             let capacity = memory::capacity(&self.timeline.tracks.iter().collect::<Vec<_>>());
             let of = capacity.map(|capacity| format!(" of {capacity}")).unwrap_or_default();
-            parts.push(format!("peak memory {peak}{of}"));
+            parts.push(match Measure::of(axis) {
+                Measure::Gib => format!("peak memory {peak}{of}"),
+                Measure::Kept => format!("at most {} in flight", peak.get()),
+            });
         }
         if self.tracks.len() < self.timeline.tracks.len() {
             let (shown, all) = (self.tracks.len(), self.timeline.tracks.len());

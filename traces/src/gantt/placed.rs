@@ -6,12 +6,13 @@ use ir::schedule::ActionKind;
 use ir::units::Nanos;
 use plotters::backend::DrawingBackend;
 
+use super::TimeAxis;
 use super::boxes::{Slot, TimeScale, boxes, slots};
+use super::memory::{self, Measure};
 use super::panel::{
     AXIS, BESIDE_NUMBER, BETWEEN_BOXES, LANE_PITCH, LARGEST_NUMBER, NAME, Panel, RowHeights,
     SMALLEST_NUMBER, SUBTITLE, SUBTITLE_LINE, TITLE, TITLE_LINE, chunks,
 };
-use super::{TimeAxis, memory};
 use crate::canvas::{Align, Area, Canvas, DrawError, Font, Text, Ticks, baseline_around};
 use crate::palette::{Rgb, Theme};
 use crate::timeline::{Activity, Event, Stream, Track};
@@ -66,7 +67,8 @@ impl Placed<'_> {
                 height: memory::HEIGHT,
             };
             let Panel { tracks, end, .. } = self.panel;
-            memory::draw(canvas, tracks, area, self.scale, *end, self.theme)?;
+            let measure = Measure::of(self.axis);
+            memory::draw(canvas, tracks, area, self.scale, *end, measure, self.theme)?;
         }
         Ok(())
     }

@@ -2,16 +2,23 @@
 
 use std::collections::BTreeMap;
 
-use ir::schedule::{
-    Action, ActionKind, Costs, Schedule, ScheduleKind, Step, add_communication, generate,
-};
+use ir::schedule::{Action, ActionKind, Schedule, ScheduleKind, Step, add_communication, generate};
 use ir::units::{Bytes, Nanos};
 use traces::timeline::{Activity, Event, MemoryPoint, Stream, Timeline, Track};
 
-/// One part forward, one for each part of backward, a fifth for a message.
-pub(crate) const COSTS: Costs = Costs { forward: 10, input_grad: 10, weight_grad: 10, send: 2 };
+/// The parts that an action takes: ten for each pass, a full backward being two, and two for a message.
+fn parts(kind: ActionKind) -> u64 {
+    match kind {
+        ActionKind::Backward => 20,
+        kind if kind.is_compute() => 10,
+        _ => 0,
+    }
+}
 
-/// The timeline of a family's schedule, every part of [`COSTS`] lasting `nanos`.
+/// The parts that a message takes.
+const SEND: u64 = 2;
+
+/// The timeline of a family's schedule, every part lasting `nanos`.
 pub(crate) fn timeline(kind: ScheduleKind, p: u32, m: u32, v: u32, nanos: u64) -> Timeline {
     let schedule = add_communication(&generate(kind, p, m, v).unwrap());
     let mut timeline = earliest(&schedule, nanos);
@@ -98,7 +105,7 @@ impl Run<'_> {
         let both = ready.into_iter().max().unwrap_or(0).max(self.free[rank]);
         for action in step.actions() {
             let message = action.kind.is_message();
-            let cost = if message { COSTS.send } else { COSTS.of(action.kind) };
+            let cost = if message { SEND } else { parts(action.kind) };
             let start = if message { self.ready(action).unwrap() } else { both };
             // Two that overlap take as long as one after the other would.
             let num_actions = step.actions().count() as u64;
@@ -147,10 +154,10 @@ impl Run<'_> {
             ActionKind::SendForward => end(stage, &[ActionKind::Forward]).copied(),
             ActionKind::SendBackward => end(stage, &input_grad).copied(),
             ActionKind::RecvForward => {
-                end(stage - 1, &[ActionKind::SendForward]).map(|end| end - COSTS.send)
+                end(stage - 1, &[ActionKind::SendForward]).map(|end| end - SEND)
             }
             ActionKind::RecvBackward => {
-                end(stage + 1, &[ActionKind::SendBackward]).map(|end| end - COSTS.send)
+                end(stage + 1, &[ActionKind::SendBackward]).map(|end| end - SEND)
             }
             _ => Some(0),
         }

@@ -39,8 +39,9 @@ impl Earliest {
     /// The share of idle time from time zero over the whole step, of all ranks together.
     pub fn bubble_fraction(&self) -> f64 {
         let busy: Nanos = self.ranks.iter().map(|rank| rank.busy).sum();
-        let all = self.makespan * self.ranks.len() as u64;
-        if all == Nanos::ZERO { 0.0 } else { 1.0 - busy.as_f64() / all.as_f64() }
+        // As floats, since ranks times makespan may exceed 64 bits.
+        let all = self.makespan.as_f64() * self.ranks.len() as f64;
+        if all > 0.0 { 1.0 - busy.as_f64() / all } else { 0.0 }
     }
 
     /// The share of idle time between a rank's first action and its last, of the rank that takes

@@ -127,3 +127,12 @@ fn v_shapes_trade_memory_for_bubble() {
         assert!(zbv.1 < half.1 && half.1 < min.1 && min.1 < plain.1);
     }
 }
+
+/// One micro-batch at a time leaves all ranks but one idle, whatever the unit of the costs.
+#[test]
+fn shares_of_time_do_not_overflow() {
+    let schedule = generate(ScheduleKind::Sequential, 16, 4, 1).unwrap();
+    let passes = PassTimes { forward: Nanos::new(1 << 55), ..PassTimes::default() };
+    let bubble = run(&schedule, passes).bubble_fraction();
+    assert!((bubble - 15.0 / 16.0).abs() < 1e-12, "{bubble}");
+}

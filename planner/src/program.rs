@@ -11,7 +11,7 @@ use ir::schedule::{
     GenerateError, Schedule, add_communication, add_optimizer_steps, add_reduction, generate,
 };
 use ir::units::{Bytes, Nanos, Seconds};
-use simulator::{RankWork, Segment, StageWork, Transfer, Work};
+use simulator::{Messages, RankWork, Segment, StageWork, Transfer, Work};
 use traces::timeline::Stream;
 
 use crate::evaluate::Evaluator;
@@ -84,7 +84,7 @@ impl<'a> Builder<'a> {
         let stages = (0..self.ends.len()).map(|chunk| self.stage(chunk)).collect();
         let ranks = (0..p as usize).map(|rank| self.rank(rank)).collect();
         let slowdown_per_mille = 0;
-        Work { stages, ranks, groups, slowdown_per_mille }
+        Work { stages, ranks, groups, messages: Messages::Queue, slowdown_per_mille }
     }
 
     fn rank(&self, rank: usize) -> RankWork {

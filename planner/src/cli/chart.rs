@@ -9,7 +9,7 @@ use traces::{chrome, html};
 
 use super::Answer;
 use super::args::ChartArgs;
-use super::files::{read_text_up_to, write_atomically};
+use super::files::{read_text_up_to, refuse_to_overwrite, write_atomically};
 
 /// The most that is read of a timeline: some million events.
 const LARGEST_TIMELINE: u64 = 1 << 30;
@@ -24,6 +24,9 @@ enum Kind {
 pub(crate) fn chart(args: &ChartArgs) -> anyhow::Result<Answer> {
     // Before anything is read: a wrong ending is the cheapest mistake to find.
     Kind::of(&args.output)?;
+    for input in &args.inputs {
+        refuse_to_overwrite(input, &args.output)?;
+    }
     let timelines: anyhow::Result<Vec<Timeline>> =
         args.inputs.iter().map(|input| read_timeline(input)).collect();
     write_timelines(&timelines?, &args.output)?;

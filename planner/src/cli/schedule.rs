@@ -11,7 +11,7 @@ use traces::timeline::Timeline;
 
 use super::args::{ScheduleArgs, ScheduleFormat};
 use super::chart::write_timelines;
-use super::files::read_text_up_to;
+use super::files::{read_text_up_to, refuse_to_overwrite};
 use super::{Answer, print, print_json};
 
 /// The most that is read of a CSV: 10^8 actions of ten characters.
@@ -30,6 +30,9 @@ pub(crate) fn schedule(args: &ScheduleArgs) -> anyhow::Result<Answer> {
     };
     let schedule = if args.communication { add_communication(&plain) } else { plain };
     if let Some(output) = &args.output {
+        if let Some(input) = &args.from {
+            refuse_to_overwrite(input, output)?;
+        }
         write_timelines(&[timeline(&name, &schedule, costs)?], output)?;
     }
     match args.format {

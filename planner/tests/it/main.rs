@@ -9,5 +9,6 @@ mod commands;
 mod exact;
 mod hostile;
 mod laws;
+mod overwriting;
 mod random;
 mod scheduling;

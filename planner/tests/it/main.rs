@@ -11,4 +11,5 @@ mod hostile;
 mod laws;
 mod overwriting;
 mod random;
+mod schedule_commands;
 mod scheduling;

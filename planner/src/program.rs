@@ -11,7 +11,7 @@ use ir::schedule::{
     GenerateError, Schedule, add_communication, add_optimizer_steps, add_reduction, generate,
 };
 use ir::units::{Bytes, Nanos, Seconds};
-use simulator::{RankWork, Segment, StageWork, Transfer, Work};
+use simulator::{Messages, RankWork, Segment, StageWork, Transfer, Work};
 use traces::timeline::Stream;
 
 use crate::evaluate::Evaluator;
@@ -85,7 +85,7 @@ impl<'a> Builder<'a> {
         let ranks = (0..p as usize).map(|rank| self.rank(rank)).collect();
         let slowdown = self.problem.hardware.communication_slowdown;
         let slowdown_per_mille = (slowdown * 1000.0).round() as u32;
-        Work { stages, ranks, groups, slowdown_per_mille }
+        Work { stages, ranks, groups, messages: Messages::Queue, slowdown_per_mille }
     }
 
     fn rank(&self, rank: usize) -> RankWork {

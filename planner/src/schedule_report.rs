@@ -48,7 +48,7 @@ pub struct Costs {
 /// What a rank does, and when it works.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RankReport {
-    /// When its first action starts.
+    /// When its first pass starts.
     pub start: u64,
     /// When its last action ends.
     pub end: u64,

@@ -20,7 +20,7 @@ pub struct Earliest {
 /// When a rank works.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RankUse {
-    /// When its first action starts.
+    /// When its first pass starts; receives before it are open from the beginning.
     pub start: Nanos,
     /// When its last action ends.
     pub end: Nanos,
@@ -29,7 +29,7 @@ pub struct RankUse {
 }
 
 impl RankUse {
-    /// From its first action to the end of its last.
+    /// From its first pass to the end of its last action.
     pub fn span(&self) -> Nanos {
         self.end - self.start
     }
@@ -39,8 +39,9 @@ impl Earliest {
     /// The share of idle time from time zero over the whole step, of all ranks together.
     pub fn bubble_fraction(&self) -> f64 {
         let busy: Nanos = self.ranks.iter().map(|rank| rank.busy).sum();
-        let all = self.makespan * self.ranks.len() as u64;
-        if all == Nanos::ZERO { 0.0 } else { 1.0 - busy.as_f64() / all.as_f64() }
+        // As floats, since ranks times makespan may exceed 64 bits.
+        let all = self.makespan.as_f64() * self.ranks.len() as f64;
+        if all > 0.0 { 1.0 - busy.as_f64() / all } else { 0.0 }
     }
 
     /// The share of idle time between a rank's first action and its last, of the rank that takes
@@ -102,6 +103,8 @@ struct Run<'a, D> {
     /// Which of `done` a rank waits for.
     waits_for: Vec<usize>,
     ranks: Vec<RankUse>,
+    /// Ranks that have computed.
+    has_computed: Vec<bool>,
     ends: Vec<Vec<Nanos>>,
 }
 
@@ -119,6 +122,7 @@ impl<'a, D: FnMut(u32, Action) -> Nanos> Run<'a, D> {
             done: vec![NEVER; 2 * num_stages * num_micro_batches],
             waits_for: vec![NOTHING; steps.len()],
             ranks: vec![RankUse::default(); steps.len()],
+            has_computed: vec![false; steps.len()],
             ends: steps.iter().map(|steps| Vec::with_capacity(steps.len())).collect(),
         }
     }
@@ -148,7 +152,8 @@ impl<'a, D: FnMut(u32, Action) -> Nanos> Run<'a, D> {
                 let ready =
                     self.need(action).map_or(Nanos::ZERO, |(slot, delay)| self.done[slot] + delay);
                 let begin = end.max(ready);
-                if ends.is_empty() && action == first {
+                if action.kind.is_compute() && !self.has_computed[index] {
+                    self.has_computed[index] = true;
                     start = begin;
                 }
                 let duration = (self.duration)(rank, action);

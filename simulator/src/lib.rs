@@ -2,7 +2,7 @@
 //!
 //! [`simulate`] runs a schedule with its transfers, links and memory, event by event, and leaves a
 //! timeline. [`earliest`] knows only how long actions and messages take, and is fast enough to search
-//! with; where nothing shares a link, both say the same.
+//! with; where messages are mere delays, both say the same.
 
 mod durations;
 mod earliest;
@@ -15,4 +15,4 @@ pub use durations::{Durations, PassTimes};
 pub use earliest::{Earliest, RankUse, earliest};
 pub use jitter::{Distribution, Jitter, Replicas, sample_steps};
 pub use simulation::{CriticalStep, RankTimes, Simulation, SimulationError, simulate};
-pub use work::{RankWork, Segment, StageWork, StepEnd, Transfer, Work};
+pub use work::{Messages, RankWork, Segment, StageWork, StepEnd, Transfer, Work};

@@ -17,9 +17,21 @@ pub struct Work {
     pub ranks: Vec<RankWork>,
     /// Pipeline ranks that take part in a collective together; see [`Transfer::group`].
     pub groups: Vec<Vec<u32>>,
+    /// What messages between stages wait for.
+    pub messages: Messages,
     /// By how much kernels run slower while a transfer of their rank is under way, in thousandths of
     /// their rate.
     pub slowdown_per_mille: u32,
+}
+
+/// What messages between stages wait for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Messages {
+    /// Their turn on the streams of both ranks, and their share of the links.
+    #[default]
+    Queue,
+    /// Nothing: each takes its own time, as in [`earliest`](crate::earliest()).
+    Delay,
 }
 
 /// What a stage does for one micro-batch, and once a step.
@@ -168,7 +180,7 @@ impl StageWork {
 }
 
 impl Work {
-    /// Work of stages that only compute, each rank alone.
+    /// Work of stages that only compute, each rank alone, with messages that are nothing but a delay.
     pub fn plain(durations: &crate::Durations, num_ranks: u32) -> Self {
         let stage = |passes: &PassTimes| StageWork::plain(*passes, durations.send);
         let rank = |first_rank| RankWork { first_rank, num_alike: 1, ..RankWork::default() };
@@ -176,6 +188,7 @@ impl Work {
             stages: durations.stages.iter().map(stage).collect(),
             ranks: (0..num_ranks).map(rank).collect(),
             groups: Vec::new(),
+            messages: Messages::Delay,
             slowdown_per_mille: 0,
         }
     }

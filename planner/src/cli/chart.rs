@@ -15,7 +15,7 @@ use traces::{Paper, chrome, html};
 
 use super::Answer;
 use super::args::{ChartArgs, CollectiveArgs, PictureArgs, Shown, ThemeArg};
-use super::files::{read_text_up_to, write_atomically};
+use super::files::{read_text_up_to, refuse_to_overwrite, write_atomically};
 
 /// The most that is read of a timeline: some million events.
 const LARGEST_TIMELINE: u64 = 1 << 30;
@@ -40,7 +40,7 @@ pub(crate) fn chart(args: &ChartArgs) -> anyhow::Result<Answer> {
     // Before anything is read: a wrong ending is the cheapest mistake to find.
     let kind = Kind::of(&args.output)?;
     for input in &args.inputs {
-        refuse_to_overwrite(&args.output, input)?;
+        refuse_to_overwrite(input, &args.output)?;
     }
     match (args.picture.show, args.inputs.as_slice()) {
         (Shown::Timeline, inputs) => {
@@ -82,15 +82,6 @@ pub(crate) fn collective(args: &CollectiveArgs) -> anyhow::Result<Answer> {
     };
     write_atomically(&args.output, &bytes)?;
     Ok(Answer::Found)
-}
-
-/// A picture must not take the place of what it is drawn from.
-pub(crate) fn refuse_to_overwrite(output: &Path, input: &Path) -> anyhow::Result<()> {
-    let same = matches!(
-        (output.canonicalize(), input.canonicalize()), (Ok(output), Ok(input)) if output == input
-    );
-    anyhow::ensure!(!same, "`--output` is the input, `{}`", input.display());
-    Ok(())
 }
 
 fn theme(theme: ThemeArg) -> Theme {

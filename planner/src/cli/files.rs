@@ -73,6 +73,16 @@ pub(crate) fn read_cluster(name: &str) -> anyhow::Result<Cluster> {
     Cluster::from_json(&text).with_context(|| format!("`{}`", path.display()))
 }
 
+/// What is written must not take the place of what is read: a file, or a folder with a `config.json`.
+pub(crate) fn refuse_to_overwrite(input: &Path, output: &Path) -> anyhow::Result<()> {
+    let input = if input.is_dir() { input.join("config.json") } else { input.to_owned() };
+    let same = matches!(
+        (output.canonicalize(), input.canonicalize()), (Ok(output), Ok(input)) if output == input
+    );
+    anyhow::ensure!(!same, "`--output` is `{}`, which is read", input.display());
+    Ok(())
+}
+
 /// Writes a file whole or not at all: beside its place first, then renamed. A device or a pipe takes the
 /// bytes as they come, as a file in its place would end it.
 pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {

@@ -13,7 +13,7 @@ use traces::timeline::Timeline;
 
 use super::args::{ScheduleArgs, ScheduleFormat};
 use super::chart::{Look, write_timelines};
-use super::files::read_text_up_to;
+use super::files::{read_text_up_to, refuse_to_overwrite};
 use super::{Answer, print, print_json};
 
 /// The most that is read of a CSV: 10^8 actions of ten characters.
@@ -30,8 +30,12 @@ pub(crate) fn schedule(args: &ScheduleArgs) -> anyhow::Result<Answer> {
         Some(path) => (path.display().to_string(), read(path)?),
         None => named(args, costs)?,
     };
+    check_total(&plain, costs)?;
     let schedule = if args.communication { add_communication(&plain) } else { plain };
     if let Some(output) = &args.output {
+        if let Some(input) = &args.from {
+            refuse_to_overwrite(input, output)?;
+        }
         let look = Look { time_axis: TimeAxis::Units(Nanos::new(1)), ..Look::default() };
         write_timelines(&[timeline(&name, &schedule, costs)?], output, look)?;
     }
@@ -43,6 +47,20 @@ pub(crate) fn schedule(args: &ScheduleArgs) -> anyhow::Result<Answer> {
         ScheduleFormat::Json => print_json(&ScheduleReport::new(name, &schedule, costs))?,
     }
     Ok(Answer::Found)
+}
+
+/// No time can be longer than all passes and messages one after the other, which must fit times.
+fn check_total(schedule: &Schedule, costs: Costs) -> anyhow::Result<()> {
+    let Costs { forward, input_grad, weight_grad, send } = costs;
+    let chunk: u128 = [forward, input_grad, weight_grad, send, send].map(u128::from).iter().sum();
+    let chunks = u128::from(schedule.num_stages()) * u128::from(schedule.num_micro_batches());
+    anyhow::ensure!(
+        chunk * chunks <= u64::MAX.into(),
+        "the costs of {chunks} chunks add up to {}, more than 64 bits hold\nhint: count in a larger \
+         unit",
+        chunk * chunks
+    );
+    Ok(())
 }
 
 fn read(path: &Path) -> anyhow::Result<Schedule> {

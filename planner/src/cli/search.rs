@@ -18,7 +18,7 @@ use planner::simulated::search_simulated;
 
 use super::args::{EvaluateArgs, Format, ProblemArgs, SearchArgs};
 use super::describe::describe;
-use super::files::{ModelFile, read_cluster, read_model, write_atomically};
+use super::files::{ModelFile, read_cluster, read_model, refuse_to_overwrite, write_atomically};
 use super::impossible::no_candidates;
 use super::{Answer, print, print_json};
 
@@ -54,7 +54,8 @@ pub(crate) fn evaluate(args: &EvaluateArgs) -> anyhow::Result<Answer> {
 fn answer(args: &ProblemArgs, request: &Request, named: bool) -> anyhow::Result<Answer> {
     let input = read(args)?;
     if let Some(output) = &args.output {
-        refuse_to_overwrite(output, &args.model)?;
+        refuse_to_overwrite(&args.model, output)?;
+        refuse_to_overwrite(Path::new(&args.cluster), output)?;
     }
     if !args.quiet {
         warn_of_long_sequence(&input);
@@ -119,15 +120,6 @@ fn read(args: &ProblemArgs) -> anyhow::Result<Input> {
     let training = choices.resolve(&file.model, graph.has_sequence(), &cluster.gpu, args.gpus);
     let problem = Problem::new(graph.clone(), training, &cluster, args.gpus)?;
     Ok(Input { file, cluster, graph, choices, problem })
-}
-
-/// A plan must not take the place of the model that it is made from.
-fn refuse_to_overwrite(output: &Path, model: &Path) -> anyhow::Result<()> {
-    let same = matches!(
-        (output.canonicalize(), model.canonicalize()), (Ok(output), Ok(model)) if output == model
-    );
-    anyhow::ensure!(!same, "`--output` is the model file, `{}`", model.display());
-    Ok(())
 }
 
 /// Says on stderr where a sequence is longer than the model was made for.

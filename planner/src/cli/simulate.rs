@@ -6,13 +6,14 @@ use simulator::Jitter;
 
 use super::args::{Format, JitterArgs, SimulateArgs};
 use super::explain::read_plan;
-use super::files::write_atomically;
+use super::files::{refuse_to_overwrite, write_atomically};
 use super::tables::{percent, render, table};
 use super::{Answer, print, print_json};
 
 pub(crate) fn simulate(args: &SimulateArgs) -> anyhow::Result<Answer> {
     let checked = read_plan(&args.plan)?;
     if let Some(output) = &args.output {
+        refuse_to_overwrite(&args.plan, output)?;
         write_atomically(output, traces::chrome::write(&checked.simulation.timeline).as_bytes())?;
     }
     let mut report = SimulationReport::new(&checked);

@@ -9,5 +9,7 @@ mod commands;
 mod exact;
 mod hostile;
 mod laws;
+mod overwriting;
 mod random;
+mod schedule_commands;
 mod scheduling;

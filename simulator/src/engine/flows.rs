@@ -239,6 +239,11 @@ impl Flows {
         self.share(&links, now, None)
     }
 
+    /// Ends a transfer that crossed no link.
+    pub(super) fn arrive(&mut self, id: FlowId, now: Nanos) {
+        self.all[id as usize].end = now;
+    }
+
     /// Gives all transfers on `links` their new share, and says when those whose share changed will be
     /// over.
     fn share(&mut self, links: &[usize], now: Nanos, new: Option<FlowId>) -> Few<(Nanos, Event)> {

@@ -16,7 +16,7 @@ use ir::units::{Bytes, Nanos};
 use traces::timeline::{Activity, Stream};
 
 use crate::simulation::{Cause, Done, SimulationError};
-use crate::work::{Segment, Transfer, Work};
+use crate::work::{Messages, Segment, Transfer, Work};
 pub(crate) use flows::{Ends, Flow};
 use flows::{FlowId, Flows};
 use ranks::{Pass, Rank, Thread};
@@ -347,7 +347,13 @@ impl<'a> Engine<'a> {
         let cause = self.ranks[rank].last_action();
         let flow = Flow::new(transfer, Activity::Action(action), ends, self.now, cause);
         let id = self.flows.add(flow);
-        self.queue(id);
+        match self.work.messages {
+            Messages::Queue => self.queue(id),
+            Messages::Delay => {
+                let end = self.now + transfer.time;
+                self.foresee(end, Event::Transferred { flow: id, version: self.flows.version(id) });
+            }
+        }
     }
 
     fn post(&mut self, rank: usize, transfer: Transfer, activity: Activity, cause: Cause) {
@@ -402,14 +408,17 @@ impl<'a> Engine<'a> {
         if self.flows.version(id) != version {
             return;
         }
+        if let Some((stage, micro_batch, pass)) = self.flows.delivers(id) {
+            let slot = self.slot(stage, micro_batch, pass);
+            self.arrived[slot] = Some(Cause::Transfer(id));
+            if self.work.messages == Messages::Delay {
+                return self.arrive(id);
+            }
+        }
         for event in self.flows.end(id, self.now) {
             self.foresee(event.0, event.1);
         }
         self.change_speed(id, -1);
-        if let Some((stage, micro_batch, pass)) = self.flows.delivers(id) {
-            let slot = self.slot(stage, micro_batch, pass);
-            self.arrived[slot] = Some(Cause::Transfer(id));
-        }
         let ends = self.flows.ends(id);
         for (rank, stream) in &ends {
             let state = &mut self.ranks[*rank];
@@ -423,6 +432,14 @@ impl<'a> Engine<'a> {
             }
         }
         for (rank, _) in ends {
+            self.advance(rank);
+        }
+    }
+
+    /// Ends a message that was in no line.
+    fn arrive(&mut self, id: FlowId) {
+        self.flows.arrive(id, self.now);
+        for (rank, _) in self.flows.ends(id) {
             self.advance(rank);
         }
     }

@@ -7,8 +7,8 @@ use ir::schedule::{
 use ir::units::{Bytes, Nanos};
 use proptest::prelude::*;
 use simulator::{
-    Durations, PassTimes, RankWork, Segment, SimulationError, StageWork, Transfer, Work, earliest,
-    simulate,
+    Durations, Messages, PassTimes, RankWork, Segment, SimulationError, StageWork, Transfer, Work,
+    earliest, simulate,
 };
 use traces::timeline::{Activity, Stream, Timeline};
 
@@ -20,8 +20,8 @@ fn durations(num_stages: usize) -> impl Strategy<Value = Durations> {
 }
 
 proptest! {
-    /// Where messages take no time, no link is ever shared: both simulators agree to the nanosecond, on
-    /// every rank. Where they do, waiting for the link comes on top.
+    /// Where messages are mere delays, both simulators agree to the nanosecond, on every rank. Where they
+    /// wait for their turn on a link, that comes on top.
     #[test]
     fn agrees_with_the_plain_rule(
         kind in 0_usize..14, p in 1_u32..7, m in 1_u32..14, v in 1_u32..4,
@@ -32,18 +32,19 @@ proptest! {
         let schedule = generate(kind, p, m, v).unwrap();
         let num_stages = schedule.num_stages() as usize;
         let stages = durations.stages.iter().cycle().take(num_stages).copied().collect();
-        let mut durations = Durations { stages, ..durations };
-        let run = |durations: &Durations| {
-            let plain = earliest(&schedule, durations);
-            (plain, simulate(&schedule, &Work::plain(durations, schedule.num_ranks())).unwrap())
-        };
-        let (plain, full) = run(&durations);
-        prop_assert!(full.timeline.end() >= plain.makespan);
-        durations.send = Nanos::ZERO;
-        let (plain, full) = run(&durations);
+        let durations = Durations { stages, ..durations };
+        let plain = earliest(&schedule, &durations);
+        let mut work = Work::plain(&durations, schedule.num_ranks());
+        work.messages = Messages::Queue;
+        let queued = simulate(&schedule, &work).unwrap().timeline.end();
+        prop_assert!(queued >= plain.makespan);
+        prop_assert!(queued == plain.makespan || durations.send > Nanos::ZERO);
+        work.messages = Messages::Delay;
+        let full = simulate(&schedule, &work).unwrap();
         for (track, rank) in full.timeline.tracks.iter().zip(&plain.ranks) {
             prop_assert_eq!(track.busy(), rank.busy);
-            let end = track.events.iter().map(|event| event.end).max().unwrap();
+            let passes = track.events.iter().filter(|event| event.stream == Stream::Compute);
+            let end = passes.map(|event| event.end).max().unwrap();
             prop_assert_eq!(end, rank.end);
         }
         let fraction = full.timeline.bubble_fraction();
@@ -100,6 +101,7 @@ proptest! {
         let schedule = add_sharding(&add_optimizer_steps(&add_reduction(&plain)), gathered);
         let durations = Durations::equal(passes, schedule.num_stages(), Nanos::new(3));
         let mut work = Work::plain(&durations, schedule.num_ranks());
+        work.messages = Messages::Queue;
         for stage in &mut work.stages {
             stage.unshard = vec![transfer(Stream::Data, 20)];
             stage.reduce = vec![transfer(Stream::Data, 30)];
@@ -142,7 +144,8 @@ fn forward(segments: Vec<Segment>, slowdown_per_mille: u32) -> Timeline {
     let schedule = generate(ScheduleKind::OneFOneB, 1, 1, 1).unwrap();
     let stage = StageWork { forward: segments, ..StageWork::default() };
     let ranks = vec![RankWork { num_alike: 1, ..RankWork::default() }];
-    let work = Work { stages: vec![stage], ranks, groups: Vec::new(), slowdown_per_mille };
+    let (groups, messages) = (Vec::new(), Messages::Queue);
+    let work = Work { stages: vec![stage], ranks, groups, messages, slowdown_per_mille };
     simulate(&schedule, &work).unwrap().timeline
 }
 
@@ -235,7 +238,8 @@ fn overlapped_actions_hide_each_others_communication() {
     };
     let ranks = vec![RankWork { num_alike: 1, ..RankWork::default() }];
     let groups = Vec::new();
-    let work = Work { stages: vec![stage; 2], ranks, groups, slowdown_per_mille: 0 };
+    let messages = Messages::Queue;
+    let work = Work { stages: vec![stage; 2], ranks, groups, messages, slowdown_per_mille: 0 };
     let overlapped = simulate(&schedule, &work).unwrap().timeline.end();
     let one_by_one = simulate(&apart, &work).unwrap().timeline.end();
     assert!(overlapped < one_by_one, "{overlapped} and {one_by_one}");

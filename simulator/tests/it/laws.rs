@@ -1,6 +1,6 @@
 //! What holds for all numbers of ranks, micro-batches and chunks, and all durations.
 
-use ir::schedule::{Schedule, ScheduleKind, generate};
+use ir::schedule::{Schedule, ScheduleKind, add_communication, generate};
 use ir::units::Nanos;
 use proptest::prelude::*;
 use simulator::{Durations, Earliest, PassTimes, earliest};
@@ -46,6 +46,22 @@ proptest! {
         let path = (passes.forward + passes.input_grad) * u64::from(p * v) + passes.weight_grad;
         prop_assert!(evaluation.makespan >= work.max(path));
         prop_assert!(evaluation.ranks.iter().all(|rank| rank.busy == work));
+    }
+
+    /// Messages of their own take no rank's time: with them in the order, everything is when it was.
+    #[test]
+    fn messages_in_the_order_change_no_figure(
+        kind in 0_usize..14, p in 1_u32..8, m in 1_u32..12, v in 1_u32..4, passes in passes(),
+        send in 0_u64..50,
+    ) {
+        let kind = ScheduleKind::ALL[kind];
+        let (p, m, v) = fitting(kind, p, m, v);
+        let plain = generate(kind, p, m, v).unwrap();
+        let durations = Durations::equal(passes, plain.num_stages(), Nanos::new(send));
+        let [plain, with] =
+            [&plain, &add_communication(&plain)].map(|order| earliest(order, &durations));
+        prop_assert_eq!(plain.ranks, with.ranks);
+        prop_assert_eq!(plain.makespan, with.makespan);
     }
 
     /// Huang et al. 2019, section 2.3, and Narayanan et al. 2021, section 2.2.1:
@@ -126,4 +142,13 @@ fn v_shapes_trade_memory_for_bubble() {
         assert_eq!([plain.0, zbv.0, half.0, min.0], [p, p, p / 2 + 1, (p + 4) / 3]);
         assert!(zbv.1 < half.1 && half.1 < min.1 && min.1 < plain.1);
     }
+}
+
+/// One micro-batch at a time leaves all ranks but one idle, whatever the unit of the costs.
+#[test]
+fn shares_of_time_do_not_overflow() {
+    let schedule = generate(ScheduleKind::Sequential, 16, 4, 1).unwrap();
+    let passes = PassTimes { forward: Nanos::new(1 << 55), ..PassTimes::default() };
+    let bubble = run(&schedule, passes).bubble_fraction();
+    assert!((bubble - 15.0 / 16.0).abs() < 1e-12, "{bubble}");
 }

@@ -1,5 +1,8 @@
 //! What is to be laid out: a model, a batch, and the GPUs.
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
 use cost_models::block::{BlockCost, Groups};
 use cost_models::{Group, Hardware};
 use ir::cluster::{Cluster, Precision};
@@ -7,6 +10,8 @@ use ir::graph::{ClassId, Extent, Graph, ParameterCounts, Recompute, Setting, Sha
 use ir::layout::{LayoutSpec, Limits, Mesh, MeshAxis};
 use ir::plan::Training;
 use ir::units::Flops;
+
+use crate::partition::balanced;
 
 /// A planning problem, ready to be searched.
 #[derive(Clone, Debug)]
@@ -221,6 +226,9 @@ impl ShapeKey {
     }
 }
 
+/// Where chunks end, by policy and number of chunks; none if there are fewer blocks.
+type Assignments = BTreeMap<(Recompute, usize), Option<Vec<usize>>>;
+
 /// The costs of all block classes for one shard shape, and what follows for the chain.
 #[derive(Clone, Debug)]
 pub struct Shape {
@@ -231,6 +239,8 @@ pub struct Shape {
     /// Time of forward, input and weight gradients of the first `i` blocks, with what each
     /// [`Recompute`] policy adds; in seconds.
     pub prefix: [Vec<f64>; 3],
+    /// The fastest assignments that were asked for: as many chunks come of several numbers of ranks.
+    balanced: Arc<Mutex<Assignments>>,
 }
 
 impl Shape {
@@ -259,7 +269,18 @@ impl Shape {
             }));
             prefix
         });
-        Self { key, costs, prefix }
+        Self { key, costs, prefix, balanced: Arc::default() }
+    }
+
+    /// Where chunks end so that the slowest is as fast as can be; none if there are fewer blocks.
+    pub fn balanced(&self, recompute: Recompute, num_chunks: usize) -> Option<Vec<usize>> {
+        let known = || self.balanced.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(ends) = known().get(&(recompute, num_chunks)) {
+            return ends.clone();
+        }
+        let ends = balanced(&self.prefix[recompute as usize], num_chunks);
+        known().insert((recompute, num_chunks), ends.clone());
+        ends
     }
 
     /// Time of all blocks for one micro-batch, in seconds.

@@ -15,7 +15,7 @@ use ir::units::{Bytes, Seconds};
 use rayon::prelude::*;
 
 use crate::evaluate::{Evaluation, Evaluator};
-use crate::partition::{balanced, partition};
+use crate::partition::partition;
 use crate::pipeline;
 use crate::problem::{Problem, Shape, ShapeKey};
 use crate::space::{Family, Rejection, Space};
@@ -332,8 +332,7 @@ impl<'a> Visit<'a> {
 
     /// The fastest assignment, whether it fits or not.
     fn assign_balanced(&self, recompute: Recompute, num_chunks: u32) -> Option<Assignment> {
-        let prefix = &self.shape.prefix[recompute as usize];
-        Some(self.assignment(recompute, balanced(prefix, num_chunks as usize)?))
+        Some(self.assignment(recompute, self.shape.balanced(recompute, num_chunks as usize)?))
     }
 
     fn assignment(&self, recompute: Recompute, ends: Vec<usize>) -> Assignment {

@@ -117,6 +117,22 @@ const MOST_ACTIONS: u64 = 3_000_000;
 /// greedy order with weight gradients in its gaps, over a grid of settings.
 pub fn schedule(request: &Request<'_>) -> Result<Scheduled, SchedulingError> {
     let v = check(request)?;
+    let found = best(request, v);
+    let Kept { activations, for_weight_grad } = request.kept;
+    if for_weight_grad == activations {
+        return Ok(found);
+    }
+    // What keeps all until the weight gradient fits wherever less is kept, and at times does better: so
+    // more room never makes it worse.
+    let whole = Kept { activations, for_weight_grad: activations };
+    let strict = best(&Request { kept: whole, ..request.clone() }, v);
+    let strict = Scheduled::new(strict.schedule, strict.family, request);
+    let key = |scheduled: &Scheduled| score(&scheduled.times, scheduled.peak, request);
+    Ok(if key(&strict) < key(&found) { strict } else { found })
+}
+
+/// The shortest schedule found, for exactly what the request says is kept.
+fn best(request: &Request<'_>, v: u32) -> Scheduled {
     let mut candidates: Vec<Candidate> = Vec::new();
     for (kind, schedule) in families(request, v) {
         let (order, placement) = (local::order(&schedule), schedule.placement().clone());
@@ -139,12 +155,12 @@ pub fn schedule(request: &Request<'_>) -> Result<Scheduled, SchedulingError> {
     if score.0 == least_makespan(request, &found.schedule)
         && score.1 == least_span(request, &found.schedule)
     {
-        return Ok(found);
+        return found;
     }
-    let Some(better) = local::improve(request, &found.schedule, score) else { return Ok(found) };
+    let Some(better) = local::improve(request, &found.schedule, score) else { return found };
     let placement = found.schedule.placement().clone();
     let schedule = Schedule::new(better.steps, placement, request.num_micro_batches);
-    Ok(schedule.map_or(found.clone(), |schedule| Scheduled::new(schedule, found.family, request)))
+    schedule.map_or(found.clone(), |schedule| Scheduled::new(schedule, found.family, request))
 }
 
 /// A makespan that no order on this placement beats: each rank does its work between the first

@@ -85,6 +85,17 @@ proptest! {
     }
 }
 
+/// Keeping less never makes it worse.
+#[test]
+fn less_that_is_kept_is_never_worse() {
+    let durations = Durations::equal(passes(18_522, 18_086, 9_337), 16, Nanos::new(1202));
+    let makespan = |for_weight_grad| {
+        let kept = Kept { activations: 4, for_weight_grad };
+        schedule(&request(&durations, 8, 16, kept, 4 * 16)).unwrap().times.makespan
+    };
+    assert!(makespan(2) <= makespan(4) && makespan(0) <= makespan(4));
+}
+
 /// Every order of forwards, input and weight gradients on a rank, micro-batches in turn, within a limit.
 fn orders_of_rank(stage: u32, m: u32, limit: u64) -> Vec<Vec<Step>> {
     fn extend(

@@ -31,6 +31,7 @@ const IR_MODULES_MAY_USE: &[(&str, &[&str])] = &[
 const PURE: &[(&str, &[&str])] = &[
     ("ir/src", &["bin"]),
     ("cost-models/src", &["bin"]),
+    ("traces/src", &[]),
     ("simulator/src", &["bin"]),
     ("planner/src", &["bin", "cli", "main.rs"]),
 ];

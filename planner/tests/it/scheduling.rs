@@ -48,7 +48,7 @@ fn peak(schedule: &Schedule, kept: Kept) -> u64 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Whatever the stages cost: within the memory, and no slower than any family that fits it.
     #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use ir::schedule::{Schedule, Step};
+use ir::schedule::{Schedule, Sends, Step, check};
 use ir::units::Nanos;
 use serde::Serialize;
 use simulator::{Durations, Earliest, PassTimes, earliest};
@@ -26,7 +26,12 @@ pub struct ScheduleReport {
     pub bubble_fraction: f64,
     /// The share of idle time between first and last action of the rank that takes longest.
     pub bubble_from_first_action: f64,
-    /// Micro-batches whose activations each rank holds at its peak, each of its chunks counting one.
+    /// Of a schedule with messages, who waits for whom if a send waits for its receive; absent where that
+    /// comes to its end too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deadlock_with_blocking_sends: Option<String>,
+    /// Micro-batches whose activations each rank holds at its peak, each of its chunks counting one, from
+    /// its forward to its weight gradient.
     pub peak_in_flight: Vec<u32>,
     /// When each rank works.
     pub ranks: Vec<RankReport>,
@@ -87,6 +92,9 @@ impl ScheduleReport {
             makespan: makespan.get(),
             bubble_fraction: times.bubble_fraction(),
             bubble_from_first_action: times.bubble_from_first_action(),
+            deadlock_with_blocking_sends: check(schedule, Sends::Blocking)
+                .err()
+                .map(|error| error.to_string()),
             peak_in_flight: schedule.peak_in_flight(),
             ranks: schedule.ranks().iter().zip(ranks).map(rank).collect(),
         }
@@ -104,6 +112,9 @@ impl ScheduleReport {
             self.bubble_fraction * 100.0,
             self.bubble_from_first_action * 100.0,
         );
+        if let Some(deadlock) = &self.deadlock_with_blocking_sends {
+            let _ = write!(text, "runs only if sends do not block: {deadlock}");
+        }
         text
     }
 }

@@ -325,8 +325,8 @@ pub(crate) struct ScheduleArgs {
     /// Chunks on each rank [default: 2 where the family is about several, else 1].
     #[arg(long, visible_alias = "vpp", value_name = "V", value_parser = parse_count::<u32>, allow_negative_numbers = true, conflicts_with = "from")]
     pub(crate) virtual_stages: Option<u32>,
-    /// With `auto`: micro-batches that a rank may keep, each of its chunks counting one [default: twice
-    /// what 1F1B keeps, 2 P V].
+    /// With `auto`: micro-batches that a rank may keep, each of its chunks counting one, and after its
+    /// input gradient only what `--kept-for-weight-grad` says [default: twice what 1F1B keeps, 2 P V].
     #[arg(long, value_name = "N", value_parser = parse_count::<u32>, allow_negative_numbers = true, conflicts_with = "from")]
     pub(crate) max_in_flight: Option<u32>,
     /// With `auto`: the share of a micro-batch's activations that is kept from its input gradient to its

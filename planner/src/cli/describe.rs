@@ -41,7 +41,11 @@ pub(crate) fn describe(input: &Input, args: &ProblemArgs, answer: &Answered) -> 
             thousands(outcome.evaluated),
             thousands(outcome.pruned),
             elapsed.as_secs_f64() * 1e3,
-            if outcome.plans.is_empty() { "" } else { "; the best within the model" },
+            if outcome.plans.is_empty() {
+                ""
+            } else {
+                "; the best within the model, ranked on their timelines"
+            },
         );
     }
     match (&args.output, outcome.plans.is_empty()) {

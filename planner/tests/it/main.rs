@@ -13,3 +13,4 @@ mod overwriting;
 mod random;
 mod schedule_commands;
 mod scheduling;
+mod simulate_commands;

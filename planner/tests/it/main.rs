@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod bad_plans;
+mod charts;
 mod cli;
 mod commands;
 mod exact;

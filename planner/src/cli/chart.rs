@@ -37,7 +37,8 @@ pub(crate) fn chart(args: &ChartArgs) -> anyhow::Result<Answer> {
 fn read_timeline(path: &Path) -> anyhow::Result<Timeline> {
     let text = read_text_up_to(path, LARGEST_TIMELINE)?;
     let name = || format!("`{}`", path.display());
-    if text.contains("\"traceEvents\"") {
+    // A list is a trace of other programs, never a plan.
+    if text.contains("\"traceEvents\"") || text.trim_start().starts_with('[') {
         return chrome::read(&text).with_context(name);
     }
     Ok(plan_file::read(&text).with_context(name)?.simulation.timeline)

@@ -122,7 +122,8 @@ fn files_that_are_no_timeline() {
     for (text, words) in [
         (String::new(), &["EOF"][..]),
         ("GIF89a".to_owned(), &["line 1"]),
-        ("[]".to_owned(), &["line 1"]),
+        ("[]".to_owned(), &["not a timeline of this program"]),
+        (format!("\n[{}]", pass("foo", 0.0, 1.0)), &["not a timeline of this program"]),
         (foreign, &["not a timeline of this program", "only traces that this program wrote"]),
         (format!("[{{{events}: 1}}]"), &["not a timeline of this program"]),
         (other, &["some profiler", "only traces that this program wrote"]),

@@ -24,6 +24,8 @@ pub struct Hardware {
     pub memory: Bytes,
     /// Ranks of the innermost network domain.
     pub domain: u32,
+    /// By what share kernels run slower while their GPU exchanges data.
+    pub communication_slowdown: f64,
 }
 
 impl Hardware {
@@ -37,6 +39,7 @@ impl Hardware {
             peak: *cluster.gpu.peak.get(&precision)?,
             memory: cluster.gpu.memory,
             domain: cluster.levels.first().and_then(|level| level.ranks).unwrap_or(u32::MAX),
+            communication_slowdown: cluster.communication_slowdown.unwrap_or(0.0),
         })
     }
 

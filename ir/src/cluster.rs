@@ -28,6 +28,10 @@ pub struct Cluster {
     /// Bandwidth between a GPU and its host's memory, one direction, all GPUs of the node at once.
     #[serde(rename = "host_link_bandwidth_bytes_per_second")]
     pub host_link_bandwidth: BytesPerSecond,
+    /// By what share kernels run slower while their GPU exchanges data, as collectives take some of its
+    /// multiprocessors and of its memory bandwidth; absent: not at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub communication_slowdown: Option<f64>,
     /// Where the numbers come from, by field.
     #[serde(default)]
     pub sources: BTreeMap<String, String>,
@@ -271,6 +275,14 @@ impl Cluster {
     pub fn check(&self) -> Result<(), ClusterError> {
         check_count("gpus_per_node", self.gpus_per_node)?;
         check_positive("host_link_bandwidth_bytes_per_second", self.host_link_bandwidth.get())?;
+        let slowdown = self.communication_slowdown.unwrap_or(0.0);
+        if !(0.0..1.0).contains(&slowdown) {
+            return Err(ClusterError::Unusable {
+                field: "communication_slowdown".to_owned(),
+                value: written(slowdown),
+                works: "from 0 to below 1, such as 0.1",
+            });
+        }
         self.gpu.check()?;
         check_levels(&self.levels)
     }

@@ -3,7 +3,7 @@
 use ir::graph::GraphError;
 use ir::layout::{Layout, LayoutError};
 use ir::model::{Model, ModelError};
-use ir::plan::{PLAN_VERSION, Plan};
+use ir::plan::{MemoryUse, PLAN_VERSION, Plan};
 use ir::units::Seconds;
 use simulator::Simulation;
 
@@ -71,6 +71,8 @@ pub struct CheckedPlan {
     pub found: Found,
     /// Its step on a timeline.
     pub simulation: Simulation,
+    /// What fills the memory of each pipeline rank at its peak.
+    pub memory_by_rank: Vec<MemoryUse>,
 }
 
 /// Parts that should add up may differ by rounding in their decimal form.
@@ -109,10 +111,10 @@ pub fn read(text: &str) -> Result<CheckedPlan, PlanError> {
     check_sums(&plan, &problem)?;
     check_runners_up(&plan, &problem)?;
     let closed_form = evaluate_stages(&problem, layout, stage_ends);
-    let Simulated { found, mut simulation } = simulated(&problem, &closed_form)?;
+    let Simulated { found, mut simulation, memory_by_rank } = simulated(&problem, &closed_form)?;
     let title = &mut simulation.timeline.title;
     *title = format!("{} on {}: {title}", plan.model.name, plan.cluster.name);
-    Ok(CheckedPlan { plan, problem, found, simulation })
+    Ok(CheckedPlan { plan, problem, found, simulation, memory_by_rank })
 }
 
 /// Where the stages end, if they cover the chain in order and lie on the right ranks.

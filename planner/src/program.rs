@@ -83,7 +83,8 @@ impl<'a> Builder<'a> {
         let groups = vec![tied.map(|(_, rank)| rank).collect(), (0..p).collect()];
         let stages = (0..self.ends.len()).map(|chunk| self.stage(chunk)).collect();
         let ranks = (0..p as usize).map(|rank| self.rank(rank)).collect();
-        let slowdown_per_mille = 0;
+        let slowdown = self.problem.hardware.communication_slowdown;
+        let slowdown_per_mille = (slowdown * 1000.0).round() as u32;
         Work { stages, ranks, groups, messages: Messages::Queue, slowdown_per_mille }
     }
 

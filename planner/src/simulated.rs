@@ -34,6 +34,8 @@ pub struct Simulated {
     pub found: Found,
     /// What every pipeline rank does when, and what it holds.
     pub simulation: Simulation,
+    /// What fills the memory of each pipeline rank at its peak.
+    pub memory_by_rank: Vec<MemoryUse>,
 }
 
 /// Plays a step of a layout through, with every collective of every block.
@@ -44,14 +46,15 @@ pub struct Simulated {
 pub fn simulated(problem: &Problem, found: &Found) -> Result<Simulated, SimulateError> {
     let Program { schedule, work } = program(problem, found)?;
     let mut simulation = simulate(&schedule, &work)?;
-    let (memory, fullest_stage) = memory(problem, found, &simulation.timeline);
+    let memory_by_rank = memory(problem, found, &simulation.timeline);
+    let (memory, fullest_stage) = fullest(&memory_by_rank);
     add_slack(&mut simulation.timeline);
     let breakdown = breakdown(problem, found, &simulation);
     let step_time = Seconds::from(simulation.timeline.end());
     let evaluation = Evaluation { step_time, breakdown, memory, fullest_stage };
     let found = Found { evaluation, ..found.clone() };
     simulation.timeline.title = title(problem, &found);
-    Ok(Simulated { found, simulation })
+    Ok(Simulated { found, simulation, memory_by_rank })
 }
 
 /// How many of the best plans by closed form are played through, at least. The two differ by a few per
@@ -108,8 +111,15 @@ fn rank_stages(problem: &Problem, found: &Found) -> Vec<Stage> {
     stages(problem, &chain, &shape, layout.recompute, &found.stage_ends, pipeline)
 }
 
-/// Memory of the rank whose timeline peaks highest, by lines.
-fn memory(problem: &Problem, found: &Found, timeline: &Timeline) -> (MemoryUse, usize) {
+/// Memory of the rank whose timeline peaks highest, by lines, and which rank that is: of equals the first.
+fn fullest(uses: &[MemoryUse]) -> (MemoryUse, usize) {
+    let uses = uses.iter().copied().zip(0..);
+    uses.reduce(|fullest, next| if next.0.total() > fullest.0.total() { next } else { fullest })
+        .unwrap_or_default()
+}
+
+/// Memory of each pipeline rank at the peak of its timeline, by lines.
+fn memory(problem: &Problem, found: &Found, timeline: &Timeline) -> Vec<MemoryUse> {
     let evaluator = Evaluator::new(problem, *found.layout);
     let stages = rank_stages(problem, found);
     let peaks = timeline.tracks.iter().map(|track| track.peak_memory().unwrap_or_default());
@@ -121,11 +131,9 @@ fn memory(problem: &Problem, found: &Found, timeline: &Timeline) -> (MemoryUse, 
         memory.recompute_bytes = memory.recompute_bytes.min(beyond);
         memory.activations_bytes = beyond.saturating_sub(memory.recompute_bytes);
         memory.allocator_bytes = slack(peak);
-        (memory, rank)
+        memory
     });
-    // Of equals the first.
-    uses.reduce(|fullest, next| if next.0.total() > fullest.0.total() { next } else { fullest })
-        .unwrap_or_default()
+    uses.collect()
 }
 
 /// What the allocator reserves beyond what is in use at most.

@@ -2,6 +2,7 @@
 
 use ir::schedule::ActionKind;
 
+use crate::palette::{Rgb, Theme};
 use crate::timeline::{Event, Stream};
 
 /// A kind of event that pictures tell apart, in the order of a legend.
@@ -37,6 +38,40 @@ impl Class {
             Self::Send => Stream::Send.name(),
             Self::Receive => Stream::Receive.name(),
             Self::Host => Stream::Host.name(),
+        }
+    }
+
+    /// All of them, in the order of a legend.
+    pub(crate) const ALL: [Self; 12] = [
+        Self::Forward,
+        Self::Backward,
+        Self::InputGrad,
+        Self::WeightGrad,
+        Self::OptimizerStep,
+        Self::Tensor,
+        Self::Context,
+        Self::Expert,
+        Self::Data,
+        Self::Send,
+        Self::Receive,
+        Self::Host,
+    ];
+
+    /// Its colour.
+    pub(crate) const fn color(self, theme: Theme) -> Rgb {
+        match self {
+            Self::Forward => theme.action(ActionKind::Forward),
+            Self::Backward => theme.action(ActionKind::Backward),
+            Self::InputGrad => theme.action(ActionKind::InputGrad),
+            Self::WeightGrad => theme.action(ActionKind::WeightGrad),
+            Self::OptimizerStep => theme.action(ActionKind::OptimizerStep),
+            Self::Tensor => theme.stream(Stream::Tensor),
+            Self::Context => theme.stream(Stream::Context),
+            Self::Expert => theme.stream(Stream::Expert),
+            Self::Data => theme.stream(Stream::Data),
+            Self::Send => theme.stream(Stream::Send),
+            Self::Receive => theme.stream(Stream::Receive),
+            Self::Host => theme.stream(Stream::Host),
         }
     }
 

@@ -1,8 +1,15 @@
 //! Timelines of a step, predicted or measured, and their pictures.
 
+mod canvas;
 mod class;
 mod lanes;
 
+pub mod bars;
 pub mod chrome;
+pub mod collectives;
+pub mod gantt;
 pub mod html;
+pub mod palette;
 pub mod timeline;
+
+pub use canvas::{DrawError, Paper};

@@ -29,6 +29,8 @@ pub(crate) enum Command {
     Simulate(SimulateArgs),
     /// Draw a plan or a timeline; several timelines one below the other.
     Chart(ChartArgs),
+    /// Draw a collective: who holds what before and after, or the steps of a ring.
+    Collective(CollectiveArgs),
     /// The order of actions of a pipeline schedule: generated, or someone else's from a CSV.
     Schedule(ScheduleArgs),
     /// What a model consists of: parameters, blocks, operations.
@@ -284,6 +286,26 @@ pub(crate) enum ThemeArg {
     Light,
     /// Light on dark.
     Dark,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CollectiveArgs {
+    /// Which: all-reduce, all-gather, reduce-scatter, all-to-all, broadcast, scatter, gather, reduce or
+    /// send-receive.
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+    /// Ranks that take part.
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = parse_count::<u32>, allow_negative_numbers = true)]
+    pub(crate) ranks: u32,
+    /// Draw the steps of a ring: of all-reduce, all-gather and reduce-scatter.
+    #[arg(long)]
+    pub(crate) ring: bool,
+    /// The picture.
+    #[arg(short, long, value_name = "FILE.{svg,png}")]
+    pub(crate) output: PathBuf,
+    /// Colours.
+    #[arg(long, value_enum, default_value = "light")]
+    pub(crate) theme: ThemeArg,
 }
 
 #[derive(Debug, Args)]

@@ -1,14 +1,20 @@
-//! `planner chart`: pictures of plans and timelines.
+//! `planner chart` and `planner collective`: pictures.
 
 use std::path::Path;
 
-use anyhow::Context;
-use planner::plan_file;
+use anyhow::{Context, bail};
+use ir::plan::MemoryUse;
+use ir::units::Bytes;
+use planner::plan_file::{self, CheckedPlan};
+use traces::bars::{self, BarsOptions, MemoryBar, MemoryPart};
+use traces::collectives::{self, Operation, Ring};
+use traces::gantt::{self, GanttOptions, TimeAxis};
+use traces::palette::Theme;
 use traces::timeline::Timeline;
-use traces::{chrome, html};
+use traces::{Paper, chrome, html};
 
 use super::Answer;
-use super::args::ChartArgs;
+use super::args::{ChartArgs, CollectiveArgs, PictureArgs, Shown, ThemeArg};
 use super::files::{read_text_up_to, refuse_to_overwrite, write_atomically};
 
 /// The most that is read of a timeline: some million events.
@@ -17,53 +23,159 @@ const LARGEST_TIMELINE: u64 = 1 << 30;
 /// What a file name asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
+    Svg,
+    Png,
     Page,
     Trace,
 }
 
+/// How a drawing looks.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Look {
+    pub(crate) paper: Paper,
+    pub(crate) time_axis: TimeAxis,
+}
+
 pub(crate) fn chart(args: &ChartArgs) -> anyhow::Result<Answer> {
     // Before anything is read: a wrong ending is the cheapest mistake to find.
-    Kind::of(&args.output)?;
+    let kind = Kind::of(&args.output)?;
     for input in &args.inputs {
         refuse_to_overwrite(input, &args.output)?;
     }
-    let timelines: anyhow::Result<Vec<Timeline>> =
-        args.inputs.iter().map(|input| read_timeline(input)).collect();
-    write_timelines(&timelines?, &args.output)?;
+    match (args.picture.show, args.inputs.as_slice()) {
+        (Shown::Timeline, inputs) => {
+            let timelines: anyhow::Result<Vec<Timeline>> =
+                inputs.iter().map(|input| read_timeline(input)).collect();
+            let look = Look { paper: paper(&args.picture), ..Look::default() };
+            write_timelines(&timelines?, &args.output, look)?;
+        }
+        (Shown::Memory, [plan]) => {
+            let checked = read_plan(plan, &read_text_up_to(plan, LARGEST_TIMELINE)?)?;
+            write_atomically(&args.output, &draw_memory(&checked, kind, &args.picture)?)?;
+        }
+        (Shown::Memory, _) => bail!("`--show memory` draws one plan"),
+    }
     Ok(Answer::Found)
+}
+
+pub(crate) fn collective(args: &CollectiveArgs) -> anyhow::Result<Answer> {
+    let kind = Kind::of(&args.output)?;
+    let operation = Operation::ALL.into_iter().find(|known| known.to_string() == args.name);
+    let Some(operation) = operation else {
+        let known = Operation::ALL.map(|known| known.to_string()).join(", ");
+        bail!("`{}` is no collective that is drawn; {known} are", args.name);
+    };
+    let paper = Paper { theme: theme(args.theme), ..Paper::default() };
+    let rings = [Ring::AllReduce, Ring::AllGather, Ring::ReduceScatter];
+    let ring = rings.into_iter().find(|ring| ring.operation() == operation);
+    let bytes = match (kind, args.ring, ring) {
+        (_, true, None) => bail!(
+            "`{operation}` has no ring here\nhint: all-reduce, all-gather and reduce-scatter have one"
+        ),
+        (Kind::Svg, true, Some(ring)) => {
+            collectives::ring_svg(ring, args.ranks, &paper)?.into_bytes()
+        }
+        (Kind::Png, true, Some(ring)) => collectives::ring_png(ring, args.ranks, &paper)?,
+        (Kind::Svg, false, _) => collectives::svg(operation, args.ranks, &paper)?.into_bytes(),
+        (Kind::Png, false, _) => collectives::png(operation, args.ranks, &paper)?,
+        (Kind::Page | Kind::Trace, ..) => bail!("a collective is drawn as .svg or .png"),
+    };
+    write_atomically(&args.output, &bytes)?;
+    Ok(Answer::Found)
+}
+
+fn theme(theme: ThemeArg) -> Theme {
+    match theme {
+        ThemeArg::Light => Theme::Light,
+        ThemeArg::Dark => Theme::Dark,
+    }
+}
+
+fn paper(args: &PictureArgs) -> Paper {
+    let default = Paper::default();
+    Paper { width: args.width.unwrap_or(default.width), theme: theme(args.theme), ..default }
+}
+
+fn read_plan(path: &Path, text: &str) -> anyhow::Result<CheckedPlan> {
+    plan_file::read(text).with_context(|| format!("`{}`", path.display()))
 }
 
 /// A timeline from its file, or that of a plan.
 fn read_timeline(path: &Path) -> anyhow::Result<Timeline> {
     let text = read_text_up_to(path, LARGEST_TIMELINE)?;
-    let name = || format!("`{}`", path.display());
     // A list is a trace of other programs, never a plan.
     if text.contains("\"traceEvents\"") || text.trim_start().starts_with('[') {
-        return chrome::read(&text).with_context(name);
+        return chrome::read(&text).with_context(|| format!("`{}`", path.display()));
     }
-    Ok(plan_file::read(&text).with_context(name)?.simulation.timeline)
+    Ok(read_plan(path, &text)?.simulation.timeline)
 }
 
 /// Draws timelines into a file, as its ending says.
-pub(crate) fn write_timelines(timelines: &[Timeline], output: &Path) -> anyhow::Result<()> {
+pub(crate) fn write_timelines(
+    timelines: &[Timeline],
+    output: &Path,
+    look: Look,
+) -> anyhow::Result<()> {
+    let Look { paper, time_axis } = look;
+    let options = GanttOptions { paper, time_axis, ..GanttOptions::default() };
     let bytes = match (Kind::of(output)?, timelines) {
         (Kind::Page, timelines) => html::page(&timelines.iter().collect::<Vec<_>>()).into_bytes(),
         (Kind::Trace, [timeline]) => chrome::write(timeline).into_bytes(),
-        (Kind::Trace, _) => anyhow::bail!(
+        (Kind::Svg, [timeline]) => gantt::svg(timeline, &options)?.into_bytes(),
+        (Kind::Png, [timeline]) => gantt::png(timeline, &options)?,
+        (Kind::Svg, [first, second]) => gantt::compare_svg(first, second, &options)?.into_bytes(),
+        (Kind::Png, [first, second]) => gantt::compare_png(first, second, &options)?,
+        (Kind::Trace, _) => bail!(
             "a Chrome trace holds one timeline, not {}\nhint: `-o FILE.html` shows several",
+            timelines.len()
+        ),
+        (Kind::Svg | Kind::Png, _) => bail!(
+            "a drawing compares two timelines, not {}\nhint: `-o FILE.html` shows several",
             timelines.len()
         ),
     };
     write_atomically(output, &bytes)
 }
 
+/// What fills the memory of every pipeline rank, as a bar each.
+fn draw_memory(checked: &CheckedPlan, kind: Kind, args: &PictureArgs) -> anyhow::Result<Vec<u8>> {
+    let is_there = |name: &str| {
+        let lines = checked.memory_by_rank.iter().flat_map(MemoryUse::lines);
+        lines.into_iter().any(|(line, bytes)| line == name && bytes > Bytes::ZERO)
+    };
+    let bars: Vec<MemoryBar> = checked
+        .memory_by_rank
+        .iter()
+        .enumerate()
+        .map(|(rank, memory)| {
+            let lines = memory.lines().into_iter().filter(|(name, _)| is_there(name));
+            let parts = lines.map(|(name, bytes)| MemoryPart { name: name.to_owned(), bytes });
+            MemoryBar { name: format!("rank {rank}"), parts: parts.collect() }
+        })
+        .collect();
+    let title = format!("memory of a GPU of each pipeline rank: {}", title(checked));
+    let capacity = Some(checked.problem.hardware.memory);
+    let options = BarsOptions { paper: paper(args), ..BarsOptions::default() };
+    match kind {
+        Kind::Svg => Ok(bars::svg(&title, &bars, capacity, &options)?.into_bytes()),
+        Kind::Png => Ok(bars::png(&title, &bars, capacity, &options)?),
+        Kind::Page | Kind::Trace => bail!("`--show memory` is drawn as .svg or .png"),
+    }
+}
+
+fn title(checked: &CheckedPlan) -> &str {
+    &checked.simulation.timeline.title
+}
+
 impl Kind {
     fn of(path: &Path) -> anyhow::Result<Self> {
         let ending = path.extension().map(|ending| ending.to_string_lossy().to_lowercase());
         match ending.as_deref() {
+            Some("svg") => Ok(Self::Svg),
+            Some("png") => Ok(Self::Png),
             Some("html") => Ok(Self::Page),
             Some("json") => Ok(Self::Trace),
-            _ => anyhow::bail!(
+            _ => bail!(
                 "`{}` does not say what to draw; it must end in .svg, .png, .html or .json",
                 path.display()
             ),

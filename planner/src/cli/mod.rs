@@ -49,6 +49,7 @@ fn run(cli: Cli) -> anyhow::Result<Answer> {
         Command::Search(args) => search::search(&args),
         Command::Evaluate(args) => search::evaluate(&args),
         Command::Explain(args) => explain::explain(&args),
+        Command::Collective(args) => chart::collective(&args),
         Command::Schedule(args) => schedule::schedule(&args),
         Command::Simulate(args) => simulate::simulate(&args),
         Command::Chart(args) => chart::chart(&args),

@@ -4,13 +4,15 @@ use std::path::Path;
 
 use anyhow::Context;
 use ir::schedule::{Schedule, ScheduleKind, add_communication, generate, read_csv, write_csv};
+use ir::units::Nanos;
 use planner::schedule_report::{Costs, ScheduleReport};
 use planner::scheduling::{self, Kept, Request};
 use simulator::{Work, simulate};
+use traces::gantt::TimeAxis;
 use traces::timeline::Timeline;
 
 use super::args::{ScheduleArgs, ScheduleFormat};
-use super::chart::write_timelines;
+use super::chart::{Look, write_timelines};
 use super::files::{read_text_up_to, refuse_to_overwrite};
 use super::{Answer, print, print_json};
 
@@ -34,7 +36,8 @@ pub(crate) fn schedule(args: &ScheduleArgs) -> anyhow::Result<Answer> {
         if let Some(input) = &args.from {
             refuse_to_overwrite(input, output)?;
         }
-        write_timelines(&[timeline(&name, &schedule, costs)?], output)?;
+        let look = Look { time_axis: TimeAxis::Units(Nanos::new(1)), ..Look::default() };
+        write_timelines(&[timeline(&name, &schedule, costs)?], output, look)?;
     }
     match args.format {
         ScheduleFormat::Csv => print(&write_csv(&schedule))?,

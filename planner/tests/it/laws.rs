@@ -54,7 +54,7 @@ fn check_found(problem: &Problem, found: &Found) -> Result<(), TestCaseError> {
 
 /// A layout played through: its parts add up, and it is near the closed form that the search went by.
 fn check_timeline(problem: &Problem, found: &Found) -> Result<(), TestCaseError> {
-    let Simulated { found: played, simulation } = simulated(problem, found).unwrap();
+    let Simulated { found: played, simulation, .. } = simulated(problem, found).unwrap();
     let evaluation = &played.evaluation;
     let step_time = evaluation.step_time.get();
     prop_assert!((simulation.timeline.end().as_f64() * 1e-9 - step_time).abs() < 1e-12);

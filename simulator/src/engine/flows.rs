@@ -211,8 +211,15 @@ impl Flows {
         flow.since = now;
         flow.is_active = true;
         let links = self.links(id);
+        let is_alone = links.iter().all(|link| self.links[*link].is_empty());
         for link in &links {
             self.links[*link].push(id);
+        }
+        if is_alone {
+            let flow = &mut self.all[id as usize];
+            flow.version += 1;
+            let event = Event::Transferred { flow: id, version: flow.version };
+            return smallvec![(now + flow.left, event)];
         }
         self.share(&links, now, Some(id))
     }
@@ -225,6 +232,9 @@ impl Flows {
         let links = self.links(id);
         for link in &links {
             self.links[*link].retain(|other| *other != id);
+        }
+        if links.iter().all(|link| self.links[*link].is_empty()) {
+            return Few::new();
         }
         self.share(&links, now, None)
     }

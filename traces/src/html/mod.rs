@@ -11,6 +11,7 @@ use std::fmt::{self, Write};
 use ir::units::{Bytes, Seconds};
 
 use crate::class::Class;
+use crate::palette::Theme;
 use crate::timeline::{Timeline, Track};
 
 /// The page and its places, each named in a comment: `<!-- style -->`.
@@ -42,7 +43,10 @@ pub fn page(timelines: &[&Timeline]) -> String {
         page.push_str(before);
         match place {
             "title" => page.push_str(&title(timelines)),
-            "style" => page.push_str(STYLE),
+            "style" => {
+                page.push_str(STYLE);
+                page.push_str(&colors());
+            }
             "legend" => page.push_str(&Legend(timelines).to_string()),
             "summary" => {
                 page.extend(timelines.iter().map(|timeline| Summary(timeline).to_string()));
@@ -77,6 +81,15 @@ impl fmt::Display for Legend<'_> {
         }
         Ok(())
     }
+}
+
+/// The colours of all kinds of event, in the light and in the dark, for the style sheet.
+fn colors() -> String {
+    let color = |class: Class| {
+        let [light, dark] = Theme::ALL.map(|theme| class.color(theme));
+        format!("  --{}: light-dark({light}, {dark});\n", key(class))
+    };
+    format!(":root {{\n{}}}\n", Class::ALL.map(color).concat())
 }
 
 /// A class's name in the style sheet.

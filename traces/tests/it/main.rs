@@ -2,7 +2,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed, as it should")]
 
+mod bars;
 mod browser;
 mod chrome;
+mod collectives;
+mod drawing;
+mod example;
+mod gantt;
 mod html;
+mod palette;
 mod samples;

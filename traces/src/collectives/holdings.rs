@@ -1,0 +1,108 @@
+//! Who holds what: sums of contributions, in the slots of a buffer.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// A chunk as one rank had it before the operation. Prints as `b2`: chunk 2 of the second rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Piece {
+    /// Whose it was.
+    pub rank: u32,
+    /// Which of its chunks.
+    pub chunk: u32,
+}
+
+impl fmt::Display for Piece {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", letters(self.rank), self.chunk)
+    }
+}
+
+/// `a` to `z`, then `aa`, `ab` and so on.
+fn letters(rank: u32) -> String {
+    let last = char::from(b'a' + (rank % 26) as u8);
+    match (rank / 26).checked_sub(1) {
+        Some(rest) => format!("{}{last}", letters(rest)),
+        None => last.to_string(),
+    }
+}
+
+/// What the slots of each rank's buffer hold: each the sum of the pieces in its set, and nothing
+/// where there are none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holdings {
+    ranks: Vec<Vec<BTreeSet<Piece>>>,
+}
+
+impl Holdings {
+    pub(super) fn new(
+        num_ranks: u32,
+        num_slots: u32,
+        piece: impl Fn(u32, u32) -> Option<Piece>,
+    ) -> Self {
+        Self::of_sums(num_ranks, num_slots, |rank, slot| piece(rank, slot).into_iter().collect())
+    }
+
+    pub(super) fn of_sums(
+        num_ranks: u32,
+        num_slots: u32,
+        sum: impl Fn(u32, u32) -> BTreeSet<Piece>,
+    ) -> Self {
+        let slots = |rank| (0..num_slots).map(|slot| sum(rank, slot)).collect();
+        Self { ranks: (0..num_ranks).map(slots).collect() }
+    }
+
+    /// The number of ranks.
+    pub fn num_ranks(&self) -> u32 {
+        self.ranks.len() as u32
+    }
+
+    /// The number of slots of a rank's buffer.
+    pub fn num_slots(&self) -> u32 {
+        self.ranks.first().map_or(0, Vec::len) as u32
+    }
+
+    /// The pieces whose sum is in a slot.
+    pub fn slot(&self, rank: u32, slot: u32) -> &BTreeSet<Piece> {
+        &self.ranks[rank as usize][slot as usize]
+    }
+
+    pub(super) fn slot_mut(&mut self, rank: u32, slot: u32) -> &mut BTreeSet<Piece> {
+        &mut self.ranks[rank as usize][slot as usize]
+    }
+
+    /// What is written into a slot: the piece, the sum of a few, `Σ2` for the sum of all ranks'
+    /// chunks 2, and `3 of Σ2` for the sum of three of them.
+    pub(super) fn label(&self, rank: u32, slot: u32) -> String {
+        const MOST_TERMS: usize = 2;
+        let pieces = self.slot(rank, slot);
+        let Some(first) = pieces.first() else { return String::new() };
+        if pieces.len() == 1 {
+            return first.to_string();
+        }
+        if pieces.len() == self.ranks.len() {
+            return format!("Σ{}", first.chunk);
+        }
+        if pieces.len() <= MOST_TERMS {
+            let terms: Vec<String> = pieces.iter().map(Piece::to_string).collect();
+            return terms.join("+");
+        }
+        format!("{} of Σ{}", pieces.len(), first.chunk)
+    }
+}
+
+/// A line for each slot, a column for each rank.
+impl fmt::Display for Holdings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for slot in 0..self.num_slots() {
+            let labels: Vec<String> = (0..self.num_ranks())
+                .map(|rank| match self.label(rank, slot) {
+                    empty if empty.is_empty() => "-".to_owned(),
+                    label => label,
+                })
+                .collect();
+            writeln!(f, "{}", labels.join(" | "))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,147 @@
+//! The panel of memory in use: a curve for each track.
+
+use ir::units::{Bytes, Nanos};
+use plotters::backend::DrawingBackend;
+
+use super::TimeAxis;
+use super::boxes::TimeScale;
+use crate::canvas::{Align, Area, Canvas, DrawError, Text, Ticks, baseline_around};
+use crate::palette::Theme;
+use crate::timeline::{MemoryPoint, Track};
+
+/// The height of the curves.
+pub(super) const HEIGHT: f64 = 96.0;
+/// Room above them for the heading.
+pub(super) const HEADING: f64 = 20.0;
+
+const SMALL: f64 = 10.0;
+
+/// The most curves; of more tracks, evenly chosen ones have theirs.
+const MOST_CURVES: usize = 16;
+
+/// What memory is counted in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Measure {
+    /// GiB.
+    Gib,
+    /// Micro-batches that are kept, a byte for each: where time has no unit, memory has none either.
+    Kept,
+}
+
+impl Measure {
+    pub(super) const fn of(axis: TimeAxis) -> Self {
+        match axis {
+            TimeAxis::Clock => Self::Gib,
+            TimeAxis::Units(_) => Self::Kept,
+        }
+    }
+
+    fn value(self, bytes: Bytes) -> f64 {
+        match self {
+            Self::Gib => bytes.as_gib(),
+            Self::Kept => bytes.as_f64(),
+        }
+    }
+
+    const fn heading(self) -> &'static str {
+        match self {
+            Self::Gib => "memory in use (GiB)",
+            Self::Kept => "in flight (chunks of micro-batches)",
+        }
+    }
+}
+
+/// The tracks whose curves are drawn.
+pub(super) fn chosen<'a>(tracks: &[&'a Track]) -> Vec<&'a Track> {
+    let known: Vec<&Track> =
+        tracks.iter().copied().filter(|track| !track.memory.is_empty()).collect();
+    let count = known.len().min(MOST_CURVES);
+    let last = known.len().saturating_sub(1);
+    (0..count).map(|index| known[index * last / (count - 1).max(1)]).collect()
+}
+
+/// The least capacity of the tracks, if any says.
+pub(super) fn capacity(tracks: &[&Track]) -> Option<Bytes> {
+    tracks.iter().filter_map(|track| track.memory_capacity).min()
+}
+
+/// Draws the panel into `area`, which is as wide as the tracks.
+pub(super) fn draw<B: DrawingBackend>(
+    canvas: &mut Canvas<'_, B>,
+    tracks: &[&Track],
+    area: Area,
+    scale: TimeScale,
+    end: Nanos,
+    measure: Measure,
+    theme: Theme,
+) -> Result<(), DrawError> {
+    let capacity = capacity(tracks);
+    let peak = tracks.iter().filter_map(|track| track.peak_memory()).max();
+    let most = measure.value(peak.max(capacity).unwrap_or_default());
+    let most = if most > 0.0 { most * 1.06 } else { 1.0 };
+    let y = |bytes: Bytes| area.bottom() - measure.value(bytes) / most * area.height;
+
+    let heading = Text {
+        content: measure.heading(),
+        x: area.left,
+        baseline: area.top - 7.0,
+        size: SMALL,
+        align: Align::Left,
+        color: theme.muted_text(),
+    };
+    canvas.text(&heading)?;
+    for (value, label) in Ticks::new(most, 5.0).iter() {
+        let at = area.bottom() - value / most * area.height;
+        canvas.fill(Area { top: at - 0.5, height: 1.0, ..area }, theme.grid())?;
+        canvas.text(&Text {
+            content: &label,
+            x: area.left - 8.0,
+            baseline: baseline_around(at, SMALL),
+            align: Align::Right,
+            ..heading
+        })?;
+    }
+    let curves = chosen(tracks);
+    let thickness = if curves.len() > 8 { 1.0 } else { 1.5 };
+    for (index, track) in curves.iter().enumerate() {
+        let points = steps(&track.memory, scale, end, y);
+        canvas.steps(&points, thickness, theme.ordered(index, curves.len()))?;
+    }
+    if let Some(capacity) = capacity {
+        canvas.dashes(area.left, area.right(), y(capacity), theme.limit())?;
+    }
+    Ok(())
+}
+
+/// A step curve with at most four points for each pixel: where it comes in and goes out, and its
+/// highest and lowest.
+fn steps(
+    memory: &[MemoryPoint],
+    scale: TimeScale,
+    end: Nanos,
+    y: impl Fn(Bytes) -> f64,
+) -> Vec<(f64, f64)> {
+    let mut points: Vec<(f64, f64)> = Vec::new();
+    let x = |point: &MemoryPoint| scale.x(point.time.min(end));
+    let mut rest = memory;
+    while let Some(first) = rest.first() {
+        let (left, pixel) = (x(first), x(first).floor());
+        let count = rest.iter().take_while(|point| x(point).floor() <= pixel).count();
+        let (here, after) = rest.split_at(count);
+        rest = after;
+        if let Some((_, before)) = points.last() {
+            points.push((left, *before));
+        }
+        let values = here.iter().map(|point| point.bytes);
+        for extreme in [values.clone().max(), values.min()].into_iter().flatten() {
+            if here.len() > 2 {
+                points.push((left, y(extreme)));
+            }
+        }
+        points.extend(here.last().map(|last| (left, y(last.bytes))));
+    }
+    let last = points.last().map(|(_, y)| (scale.x(end), *y));
+    points.extend(last);
+    points.dedup();
+    points
+}

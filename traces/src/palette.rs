@@ -1,0 +1,207 @@
+//! The colours of all pictures, so that a pass looks the same wherever it is shown.
+//!
+//! # Source
+//!
+//! Okabe and Ito 2008, *Color Universal Design*, <https://jfly.uni-koeln.de/color/>: eight colours that
+//! readers with any kind of colour vision tell apart. Streams, which lie in lanes of their own, take
+//! theirs from Tol 2021, *Colour Schemes*, SRON technical note 09-002, scheme `muted`.
+
+use std::fmt;
+
+use ir::schedule::ActionKind;
+
+use crate::timeline::Stream;
+
+/// A colour of a screen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Rgb {
+    /// Red, 0 to 255.
+    pub red: u8,
+    /// Green, 0 to 255.
+    pub green: u8,
+    /// Blue, 0 to 255.
+    pub blue: u8,
+}
+
+impl Rgb {
+    /// The colour that `0xRRGGBB` stands for.
+    pub const fn new(hex: u32) -> Self {
+        Self { red: (hex >> 16) as u8, green: (hex >> 8) as u8, blue: hex as u8 }
+    }
+
+    /// The colour on the way to `other`, `share` of it: 0 is this one, 1 the other.
+    pub fn mix(self, other: Self, share: f64) -> Self {
+        let mix = |a: u8, b: u8| (f64::from(a) + (f64::from(b) - f64::from(a)) * share) as u8;
+        Self {
+            red: mix(self.red, other.red),
+            green: mix(self.green, other.green),
+            blue: mix(self.blue, other.blue),
+        }
+    }
+
+    /// Black or white, whichever stands out more from this colour as a background.
+    pub fn ink(self) -> Self {
+        // Contrast with black and with white is the same at this luminance (WCAG 2.1).
+        const EQUAL_CONTRAST: f64 = 0.179;
+        if self.luminance() > EQUAL_CONTRAST { Self::BLACK } else { Self::WHITE }
+    }
+
+    /// How many times as bright the brighter of the two looks: 1 to 21.
+    ///
+    /// # Source
+    ///
+    /// W3C 2018, *Web Content Accessibility Guidelines 2.1*, "contrast ratio".
+    pub fn contrast(self, other: Self) -> f64 {
+        let (a, b) = (self.luminance() + 0.05, other.luminance() + 0.05);
+        a.max(b) / a.min(b)
+    }
+
+    /// Relative luminance, 0 to 1, by the same guidelines.
+    fn luminance(self) -> f64 {
+        let linear = |value: u8| {
+            let value = f64::from(value) / 255.0;
+            if value <= 0.04045 { value / 12.92 } else { ((value + 0.055) / 1.055).powf(2.4) }
+        };
+        0.2126 * linear(self.red) + 0.7152 * linear(self.green) + 0.0722 * linear(self.blue)
+    }
+
+    const BLACK: Self = Self::new(0x00_0000);
+    const WHITE: Self = Self::new(0xFF_FFFF);
+}
+
+impl fmt::Display for Rgb {
+    /// As CSS and SVG write it: `#e69f00`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("#{:02x}{:02x}{:02x}", self.red, self.green, self.blue))
+    }
+}
+
+/// Dark on light, or light on dark.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Theme {
+    /// For paper and bright rooms.
+    #[default]
+    Light,
+    /// For dark screens.
+    Dark,
+}
+
+impl Theme {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Light, Self::Dark];
+
+    const fn pick(self, light: u32, dark: u32) -> Rgb {
+        Rgb::new(match self {
+            Self::Light => light,
+            Self::Dark => dark,
+        })
+    }
+
+    /// Behind everything.
+    pub const fn background(self) -> Rgb {
+        self.pick(0xFF_FFFF, 0x16_191E)
+    }
+
+    /// Titles and labels.
+    pub const fn text(self) -> Rgb {
+        self.pick(0x1A_1A1A, 0xEC_EDEF)
+    }
+
+    /// Text of less weight: subtitles, ticks.
+    pub const fn muted_text(self) -> Rgb {
+        self.pick(0x59_5F69, 0xA6_ADB8)
+    }
+
+    /// Lines of a grid.
+    pub const fn grid(self) -> Rgb {
+        self.pick(0xD4_D8DD, 0x3A_4049)
+    }
+
+    /// Time in which a rank has nothing to do.
+    pub const fn idle(self) -> Rgb {
+        self.pick(0xEA_ECEF, 0x29_2E35)
+    }
+
+    /// A limit that should not be passed, and what is beyond it.
+    pub const fn limit(self) -> Rgb {
+        self.pick(0xC4_4E00, 0xFF_8A3C)
+    }
+
+    /// What a kind of action is drawn in.
+    pub const fn action(self, kind: ActionKind) -> Rgb {
+        match kind {
+            ActionKind::Forward => self.pick(0x56_B4E9, 0x56_B4E9),
+            ActionKind::Backward => self.pick(0x00_9E73, 0x1B_B388),
+            ActionKind::InputGrad => self.pick(0xE6_9F00, 0xE6_9F00),
+            ActionKind::WeightGrad => self.pick(0xCC_79A7, 0xD4_8AB4),
+            ActionKind::OptimizerStep => self.pick(0xF0_E442, 0xF0_E442),
+            ActionKind::SendForward | ActionKind::SendBackward => self.stream(Stream::Send),
+            ActionKind::RecvForward | ActionKind::RecvBackward => self.stream(Stream::Receive),
+            ActionKind::Unshard | ActionKind::Reshard | ActionKind::ReduceGrad => {
+                self.stream(Stream::Data)
+            }
+        }
+    }
+
+    /// What an action is drawn in where its neighbours should be told from it: every other
+    /// micro-batch is a little darker, and the rank's later chunks are lighter, as in the figures of
+    /// Narayanan et al. 2021 (arXiv 2104.04473).
+    pub fn shaded(self, kind: ActionKind, micro_batch: u32, chunk: u32) -> Rgb {
+        let lighter = 1.0 - 0.6_f64.powi(chunk.min(4).cast_signed());
+        // Pale colours turn grey sooner.
+        let darker = if micro_batch.is_multiple_of(2) { 0.0 } else { 0.1 * (1.0 - lighter) };
+        self.action(kind).mix(Rgb::WHITE, lighter).mix(Rgb::BLACK, darker)
+    }
+
+    /// What the work of a stream is drawn in, where it has a lane of its own.
+    pub const fn stream(self, stream: Stream) -> Rgb {
+        match stream {
+            Stream::Compute => self.action(ActionKind::Forward),
+            Stream::Tensor => self.pick(0xD5_5E00, 0xE8_7420),
+            Stream::Context => self.pick(0x99_9933, 0xB5_B54A),
+            Stream::Expert => self.pick(0x88_2255, 0xC0_4F86),
+            Stream::Send => self.pick(0x00_72B2, 0x3A_97D4),
+            Stream::Receive => self.pick(0x33_2288, 0x8C_7FE0),
+            Stream::Data => self.pick(0xCC_6677, 0xDC_7A8A),
+            Stream::Host => self.pick(0x70_7070, 0x9A_9A9A),
+        }
+    }
+
+    /// The `index`-th of several things that have no colour of their own, such as parts of memory;
+    /// from the ninth on they repeat.
+    pub const fn series(self, index: usize) -> Rgb {
+        match index % 8 {
+            0 => self.pick(0x00_72B2, 0x3A_97D4),
+            1 => self.pick(0xE6_9F00, 0xE6_9F00),
+            2 => self.pick(0x00_9E73, 0x1B_B388),
+            3 => self.pick(0xCC_79A7, 0xD4_8AB4),
+            4 => self.pick(0x56_B4E9, 0x7C_C6EF),
+            5 => self.pick(0xD5_5E00, 0xE8_7420),
+            6 => self.pick(0xF0_E442, 0xF0_E442),
+            _ => self.pick(0x70_7070, 0x9A_9A9A),
+        }
+    }
+
+    /// Memory in use, where there is one curve.
+    pub const fn memory(self) -> Rgb {
+        self.series(0)
+    }
+
+    /// The colour of place `index` of `count` in an order, dark to bright on light and the other way
+    /// round on dark: memory of the first to the last rank.
+    ///
+    /// # Source
+    ///
+    /// `viridis` by Smith and van der Walt 2015, of which the pale end is left out on a light
+    /// background and the deep end on a dark one.
+    pub fn ordered(self, index: usize, count: usize) -> Rgb {
+        let stops = match self {
+            Self::Light => [0x44_0154, 0x3B_528B, 0x21_918C, 0x5E_C962].map(Rgb::new),
+            Self::Dark => [0xFD_E725, 0x5E_C962, 0x25_A7A0, 0x6C_86CF].map(Rgb::new),
+        };
+        let last = stops.len() - 1;
+        let at = index as f64 / count.saturating_sub(1).max(1) as f64 * last as f64;
+        let stop = (at as usize).min(last - 1);
+        stops[stop].mix(stops[stop + 1], at - stop as f64)
+    }
+}

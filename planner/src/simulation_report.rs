@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use ir::schedule::{ActionKind, GenerateError};
+use ir::schedule::{Action, ActionKind, GenerateError};
 use ir::units::{Nanos, Seconds};
 use serde::Serialize;
 use simulator::{
-    CriticalStep, Distribution, Durations, Jitter, PassTimes, RankTimes, Replicas, Simulation,
-    sample_steps,
+    CriticalStep, Distribution, Jitter, Planned, RankTimes, Replicas, Simulation, sample_steps,
 };
 use traces::timeline::{Activity, Stream, Timeline, Track};
 
@@ -146,9 +145,9 @@ fn composition(path: &[CriticalStep]) -> BTreeMap<&'static str, f64> {
     parts.into_iter().map(|(name, time)| (name, seconds(time))).collect()
 }
 
-/// Draws steps of a plan at random. Passes take as long as on the plan's timeline on average, slowed
-/// by the slowest of the GPUs that exchange data within them; what follows the last pass (reductions,
-/// the update) takes as long as planned.
+/// Draws steps of a plan at random. Passes and messages take as long as on the plan's timeline, each by
+/// itself; a pass deviates from that, and is slowed by the slowest of the GPUs that exchange data within
+/// it. What follows the last pass (reductions, the update) takes as long as planned.
 ///
 /// # Errors
 ///
@@ -160,14 +159,19 @@ pub fn jittered(
 ) -> Result<JitterReport, GenerateError> {
     let schedule = program(&checked.problem, &checked.found)?.schedule;
     let timeline = &checked.simulation.timeline;
-    let (durations, tail) = mean_durations(timeline, schedule.num_stages());
+    let passes = Passes::new(timeline, schedule.num_stages(), schedule.num_micro_batches());
+    let planned = Planned {
+        schedule: &schedule,
+        duration: |action| passes.duration(action),
+        delay: |action| passes.delay(action),
+        tail: timeline.end() - passes.end,
+    };
     let layout = &checked.found.layout;
     let replicas = Replicas {
         gpus_per_rank: layout.tensor_parallel * layout.context_parallel,
         pipelines: layout.data_parallel,
     };
-    let steps = sample_steps(&schedule, &durations, tail, replicas, jitter, num_samples);
-    Ok(JitterReport::new(&steps))
+    Ok(JitterReport::new(&sample_steps(&planned, replicas, jitter, num_samples)))
 }
 
 impl JitterReport {
@@ -183,34 +187,69 @@ impl JitterReport {
     }
 }
 
-/// The mean time of each stage's passes and of messages on a timeline, and what follows the last pass.
-fn mean_durations(timeline: &Timeline, num_stages: u32) -> (Durations, Nanos) {
-    let mut sums = vec![[(Nanos::ZERO, 0_u64); 4]; num_stages as usize];
-    let mut messages = (Nanos::ZERO, 0);
-    let mut last_pass = Nanos::ZERO;
-    for event in timeline.tracks.iter().flat_map(|track| &track.events) {
-        let Activity::Action(action) = event.activity else { continue };
-        let sum = match action.kind {
-            ActionKind::SendForward | ActionKind::SendBackward => &mut messages,
-            kind if kind.is_compute() => {
-                last_pass = last_pass.max(event.end);
-                &mut sums[action.stage as usize][kind as usize]
+/// How long the passes and messages of a timeline take. They are not all alike: the first pass of a stage
+/// may wait for parameters, and the last messages share links with reductions.
+struct Passes {
+    num_micro_batches: usize,
+    /// By stage, kind of pass and micro-batch.
+    durations: Vec<Nanos>,
+    /// When the result of a pass is there, and when it is on the neighbouring stage's rank; by stage,
+    /// direction and micro-batch.
+    results: Vec<[Nanos; 2]>,
+    /// When the last pass is over.
+    end: Nanos,
+}
+
+/// Forward, backward and its two parts.
+const NUM_PASSES: usize = 4;
+
+impl Passes {
+    fn new(timeline: &Timeline, num_stages: u32, num_micro_batches: u32) -> Self {
+        let num_micro_batches = num_micro_batches as usize;
+        let num_forwards = num_stages as usize * num_micro_batches;
+        let durations = vec![Nanos::ZERO; num_forwards * NUM_PASSES];
+        let results = vec![[Nanos::ZERO; 2]; num_forwards * 2];
+        let mut passes = Self { num_micro_batches, durations, results, end: Nanos::ZERO };
+        for event in timeline.tracks.iter().flat_map(|track| &track.events) {
+            let Activity::Action(action) = event.activity else { continue };
+            if action.kind.is_compute() {
+                let pass = passes.pass(action);
+                passes.durations[pass] = event.duration();
+                passes.end = passes.end.max(event.end);
             }
-            _ => continue,
-        };
-        sum.0 += event.duration();
-        sum.1 += 1;
-    }
-    let mean = |(sum, count): (Nanos, u64)| Nanos::new(sum.get() / count.max(1));
-    let stage = |sums: &[(Nanos, u64); 4]| {
-        let of = |kind: ActionKind| mean(sums[kind as usize]);
-        PassTimes {
-            forward: of(ActionKind::Forward),
-            // A full backward is the sum of both, so it may all count as the first.
-            input_grad: of(ActionKind::Backward) + of(ActionKind::InputGrad),
-            weight_grad: of(ActionKind::WeightGrad),
+            let (is_backward, is_sent) = match action.kind {
+                ActionKind::Forward => (false, false),
+                ActionKind::Backward | ActionKind::InputGrad => (true, false),
+                ActionKind::SendForward => (false, true),
+                ActionKind::SendBackward => (true, true),
+                _ => continue,
+            };
+            let result = passes.result(action.stage, action.micro_batch, is_backward);
+            passes.results[result][usize::from(is_sent)] = event.end;
         }
-    };
-    let durations = Durations { stages: sums.iter().map(stage).collect(), send: mean(messages) };
-    (durations, timeline.end() - last_pass)
+        passes
+    }
+
+    /// The time of an action on its rank; none for what does not compute.
+    fn duration(&self, action: Action) -> Nanos {
+        if action.kind.is_compute() { self.durations[self.pass(action)] } else { Nanos::ZERO }
+    }
+
+    /// How long what `action` needs takes to come from another rank.
+    fn delay(&self, action: Action) -> Nanos {
+        let is_backward = action.kind != ActionKind::Forward;
+        let from = if is_backward { action.stage + 1 } else { action.stage - 1 };
+        let [there, here] = self.results[self.result(from, action.micro_batch, is_backward)];
+        here - there
+    }
+
+    fn pass(&self, action: Action) -> usize {
+        let pass = action.stage as usize * NUM_PASSES + action.kind as usize;
+        pass * self.num_micro_batches + action.micro_batch as usize
+    }
+
+    fn result(&self, stage: u32, micro_batch: u32, is_backward: bool) -> usize {
+        let direction = stage as usize * 2 + usize::from(is_backward);
+        direction * self.num_micro_batches + micro_batch as usize
+    }
 }

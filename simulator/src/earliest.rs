@@ -66,17 +66,17 @@ impl Earliest {
 pub fn earliest(schedule: &Schedule, durations: &Durations) -> Earliest {
     let num_stages = schedule.num_stages() as usize;
     assert!(durations.stages.len() >= num_stages, "every stage has durations");
-    earliest_with(schedule, durations.send, |_, action| durations.of(action))
+    earliest_with(schedule, |_, action| durations.of(action), |_| durations.send)
 }
 
-/// As [`earliest`], with the time of each action on its rank asked for once. A rank's actions are asked
-/// for in their order.
+/// As [`earliest`], with the time of each action on its rank asked for once, a rank's actions in their
+/// order; and for each action whose data comes from another rank, how long that takes to come.
 pub(crate) fn earliest_with(
     schedule: &Schedule,
-    send: Nanos,
     duration: impl FnMut(u32, Action) -> Nanos,
+    delay: impl Fn(Action) -> Nanos,
 ) -> Earliest {
-    let mut run = Run::new(schedule, send, duration);
+    let mut run = Run::new(schedule, duration, delay);
     let mut queue: Vec<u32> = (0..schedule.num_ranks()).rev().collect();
     while let Some(rank) = queue.pop() {
         run.advance(rank, &mut queue);
@@ -92,9 +92,10 @@ const NEVER: Nanos = Nanos::new(u64::MAX);
 /// A rank that waits for nothing.
 const NOTHING: usize = usize::MAX;
 
-struct Run<'a, D> {
+struct Run<'a, D, S> {
     steps: &'a [Vec<Step>],
     duration: D,
+    delay: S,
     num_micro_batches: usize,
     num_stages: usize,
     routes: Routes,
@@ -108,17 +109,18 @@ struct Run<'a, D> {
     ends: Vec<Vec<Nanos>>,
 }
 
-impl<'a, D: FnMut(u32, Action) -> Nanos> Run<'a, D> {
-    fn new(schedule: &'a Schedule, send: Nanos, duration: D) -> Self {
+impl<'a, D: FnMut(u32, Action) -> Nanos, S: Fn(Action) -> Nanos> Run<'a, D, S> {
+    fn new(schedule: &'a Schedule, duration: D, delay: S) -> Self {
         let steps = schedule.ranks();
         let (num_stages, num_micro_batches) =
             (schedule.num_stages() as usize, schedule.num_micro_batches() as usize);
         Self {
             steps,
             duration,
+            delay,
             num_micro_batches,
             num_stages,
-            routes: Routes::new(schedule, send),
+            routes: Routes::new(schedule),
             done: vec![NEVER; 2 * num_stages * num_micro_batches],
             waits_for: vec![NOTHING; steps.len()],
             ranks: vec![RankUse::default(); steps.len()],
@@ -176,20 +178,15 @@ impl<'a, D: FnMut(u32, Action) -> Nanos> Run<'a, D> {
     /// What `action` needs of a neighbouring stage, and how long that takes to come.
     fn need(&self, action: Action) -> Option<(usize, Nanos)> {
         let Action { stage, micro_batch, kind } = action;
-        let parity = (micro_batch & 1) as usize;
-        match kind {
-            ActionKind::Forward if stage > 0 => {
-                let delay = self.routes.delays[stage as usize - 1][parity];
-                Some((self.slot(stage - 1, micro_batch, false), delay))
-            }
-            ActionKind::Backward | ActionKind::InputGrad
-                if (stage as usize) < self.num_stages - 1 =>
-            {
-                let delay = self.routes.delays[stage as usize][parity];
-                Some((self.slot(stage + 1, micro_batch, true), delay))
-            }
-            _ => None,
-        }
+        let (from, is_backward) = match kind {
+            ActionKind::Forward => (stage.checked_sub(1)?, false),
+            ActionKind::Backward | ActionKind::InputGrad => (stage + 1, true),
+            _ => return None,
+        };
+        let is_crossed = self.routes.is_crossed.get(from.min(stage) as usize)?;
+        let comes_from_afar = is_crossed[(micro_batch & 1) as usize];
+        let delay = if comes_from_afar { (self.delay)(action) } else { Nanos::ZERO };
+        Some((self.slot(from, micro_batch, is_backward), delay))
     }
 
     /// Where the end of `action` is noted, and which rank has use for it.
@@ -216,12 +213,12 @@ impl<'a, D: FnMut(u32, Action) -> Nanos> Run<'a, D> {
 struct Routes {
     /// The rank of each stage.
     ranks: Vec<[u32; 2]>,
-    /// From each stage to the next and back.
-    delays: Vec<[Nanos; 2]>,
+    /// Whether the next stage is on another rank.
+    is_crossed: Vec<[bool; 2]>,
 }
 
 impl Routes {
-    fn new(schedule: &Schedule, send: Nanos) -> Self {
+    fn new(schedule: &Schedule) -> Self {
         let p = schedule.num_ranks();
         let placement: &Placement = schedule.placement();
         let rank = |stage, parity| {
@@ -230,11 +227,10 @@ impl Routes {
         let ranks: Vec<[u32; 2]> = (0..schedule.num_stages())
             .map(|stage| [0, 1].map(|parity| rank(stage, parity)))
             .collect();
-        let delay = |from: u32, to: u32| if from == to { Nanos::ZERO } else { send };
-        let delays = ranks
+        let is_crossed = ranks
             .windows(2)
-            .map(|pair| [0, 1].map(|parity| delay(pair[0][parity], pair[1][parity])))
+            .map(|pair| [0, 1].map(|parity| pair[0][parity] != pair[1][parity]))
             .collect();
-        Self { ranks, delays }
+        Self { ranks, is_crossed }
     }
 }

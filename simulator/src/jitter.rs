@@ -6,7 +6,6 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use rayon::prelude::*;
 
-use crate::Durations;
 use crate::earliest::earliest_with;
 
 /// What goes slower than planned.
@@ -59,33 +58,39 @@ impl Distribution {
     }
 }
 
+/// A step without jitter.
+#[derive(Clone, Copy, Debug)]
+pub struct Planned<'a, D, S> {
+    /// The order of actions.
+    pub schedule: &'a Schedule,
+    /// How long an action takes on the compute stream.
+    pub duration: D,
+    /// How long an action's data takes to come, from when another rank has it.
+    pub delay: S,
+    /// From the end of the last pass to the end of the step.
+    pub tail: Nanos,
+}
+
 /// Draws `num_samples` steps: in each, every pipeline goes through its schedule with passes as long as
-/// the slowest of their GPUs takes, and the step ends `tail` after the last pipeline.
+/// the slowest of their GPUs takes, and the step ends as long after the last pipeline as planned.
 ///
 /// Each step and pipeline has random numbers of its own, so the result does not depend on the number of
 /// threads. The slowest of `n` GPUs is drawn at once: if `u` is uniform, the largest of `n` normal
 /// deviates is distributed as the quantile of `u^(1/n)`.
-///
-/// # Panics
-///
-/// If `durations` has fewer stages than `schedule`.
 pub fn sample_steps(
-    schedule: &Schedule,
-    durations: &Durations,
-    tail: Nanos,
+    planned: &Planned<impl Fn(Action) -> Nanos + Sync, impl Fn(Action) -> Nanos + Sync>,
     replicas: Replicas,
     jitter: &Jitter,
     num_samples: u32,
 ) -> Distribution {
-    assert!(durations.stages.len() >= schedule.num_stages() as usize, "every stage has durations");
     let pipelines = u64::from(replicas.pipelines.max(1));
     let step = |sample: u64| {
         let pipeline = |index| {
             let mut rng = ChaCha8Rng::seed_from_u64(jitter.seed);
             rng.set_stream(sample * pipelines + index);
-            pipeline_time(schedule, durations, replicas.gpus_per_rank, jitter, &mut rng)
+            pipeline_time(planned, replicas.gpus_per_rank, jitter, &mut rng)
         };
-        (0..pipelines).map(pipeline).max().unwrap_or_default() + tail
+        (0..pipelines).map(pipeline).max().unwrap_or_default() + planned.tail
     };
     let mut times: Vec<Nanos> = (0..u64::from(num_samples)).into_par_iter().map(step).collect();
     times.sort_unstable();
@@ -93,24 +98,22 @@ pub fn sample_steps(
 }
 
 fn pipeline_time(
-    schedule: &Schedule,
-    durations: &Durations,
+    planned: &Planned<impl Fn(Action) -> Nanos, impl Fn(Action) -> Nanos>,
     gpus_per_rank: u32,
     jitter: &Jitter,
     rng: &mut ChaCha8Rng,
 ) -> Nanos {
     let n = f64::from(gpus_per_rank.max(1));
     let none_slow = (1.0 - jitter.straggler_share).powf(n);
-    let pace: Vec<f64> = (0..schedule.num_ranks())
+    let pace: Vec<f64> = (0..planned.schedule.num_ranks())
         .map(|_| if uniform(rng) < none_slow { 1.0 } else { 1.0 + jitter.straggler_excess })
         .collect();
     let duration = |rank: u32, action: Action| {
-        let planned = durations.of(action).as_f64();
         let slowest = normal_quantile(uniform(rng).powf(1.0 / n));
         let factor = pace[rank as usize] * (1.0 + jitter.deviation * slowest).max(0.0);
-        Nanos::new((planned * factor).round() as u64)
+        Nanos::new(((planned.duration)(action).as_f64() * factor).round() as u64)
     };
-    earliest_with(schedule, durations.send, duration).makespan
+    earliest_with(planned.schedule, duration, &planned.delay).makespan
 }
 
 /// A number between 0 and 1, neither of them included.

@@ -13,6 +13,6 @@ mod work;
 
 pub use durations::{Durations, PassTimes};
 pub use earliest::{Earliest, RankUse, earliest};
-pub use jitter::{Distribution, Jitter, Replicas, sample_steps};
+pub use jitter::{Distribution, Jitter, Planned, Replicas, sample_steps};
 pub use simulation::{CriticalStep, RankTimes, Simulation, SimulationError, simulate};
 pub use work::{Messages, RankWork, Segment, StageWork, StepEnd, Transfer, Work};

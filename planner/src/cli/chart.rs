@@ -103,7 +103,8 @@ fn read_plan(path: &Path, text: &str) -> anyhow::Result<CheckedPlan> {
 /// A timeline from its file, or that of a plan.
 fn read_timeline(path: &Path) -> anyhow::Result<Timeline> {
     let text = read_text_up_to(path, LARGEST_TIMELINE)?;
-    if text.contains("\"traceEvents\"") {
+    // A list is a trace of other programs, never a plan.
+    if text.contains("\"traceEvents\"") || text.trim_start().starts_with('[') {
         return chrome::read(&text).with_context(|| format!("`{}`", path.display()));
     }
     Ok(read_plan(path, &text)?.simulation.timeline)

@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod bad_plans;
+mod charts;
 mod cli;
 mod commands;
 mod exact;
@@ -13,3 +14,4 @@ mod overwriting;
 mod random;
 mod schedule_commands;
 mod scheduling;
+mod simulate_commands;

@@ -2,7 +2,9 @@
 
 use ir::schedule::{ScheduleKind, generate};
 use ir::units::Nanos;
-use simulator::{Distribution, Durations, Jitter, PassTimes, Replicas, earliest, sample_steps};
+use simulator::{
+    Distribution, Durations, Jitter, PassTimes, Planned, Replicas, earliest, sample_steps,
+};
 
 const NONE: Jitter =
     Jitter { deviation: 0.0, straggler_share: 0.0, straggler_excess: 0.0, seed: 0 };
@@ -12,7 +14,11 @@ const ALONE: Replicas = Replicas { gpus_per_rank: 1, pipelines: 1 };
 /// 8 ranks, 32 micro-batches, passes of a millisecond.
 fn steps(jitter: &Jitter, replicas: Replicas, num_samples: u32) -> Distribution {
     let schedule = generate(ScheduleKind::OneFOneB, 8, 32, 1).unwrap();
-    sample_steps(&schedule, &durations(), Nanos::new(7), replicas, jitter, num_samples)
+    let durations = durations();
+    let duration = |action| durations.of(action);
+    let (delay, tail) = (|_| durations.send, Nanos::new(7));
+    let planned = Planned { schedule: &schedule, duration, delay, tail };
+    sample_steps(&planned, replicas, jitter, num_samples)
 }
 
 fn durations() -> Durations {

@@ -1,0 +1,203 @@
+//! Whole runs of `planner chart`: pages and traces of plans and timelines.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::bad_input::{Workplace, check_error};
+use crate::cli::planner;
+use crate::simulate_commands::plans;
+
+/// Draws `inputs`, which are names in the workplace, and gives the file that came out.
+fn chart(place: &Workplace, inputs: &[&str], output: &str) -> String {
+    let inputs: Vec<String> = inputs.iter().map(|input| place.path(input)).collect();
+    let output = place.path(output);
+    let mut args = vec!["chart"];
+    args.extend(inputs.iter().map(String::as_str));
+    args.extend(["-o", &output]);
+    let run = planner(&args);
+    assert_eq!((run.code, run.stdout.as_str(), run.stderr.as_str()), (Some(0), "", ""), "{args:?}");
+    fs::read_to_string(output).unwrap()
+}
+
+/// A timeline of ours with the `events` between the names.
+fn trace(events: &[Value]) -> String {
+    let tracks = json!([{"name": "rank", "rank": 0, "num_ranks": 1}]);
+    let other =
+        json!({"format": "planner timeline", "version": 1, "title": "few", "tracks": tracks});
+    json!({"otherData": other, "traceEvents": events}).to_string()
+}
+
+fn pass(name: &str, start: f64, duration: f64) -> Value {
+    json!({"ph": "X", "pid": 0, "tid": 1, "ts": start, "dur": duration, "name": name})
+}
+
+#[test]
+fn a_plan_and_its_timeline_are_the_same_picture() {
+    let place = Workplace::new();
+    for (path, _) in plans(&place) {
+        let name = Path::new(&path).file_name().unwrap().to_str().unwrap();
+        let timeline = place.path("timeline.json");
+        assert_eq!(planner(&["simulate", &path, "-o", &timeline]).code, Some(0));
+        let written = fs::read_to_string(&timeline).unwrap();
+        for output in ["out.json", "out.html", "out.HTML"] {
+            let of_plan = chart(&place, &[name], output);
+            let of_timeline = chart(&place, &["timeline.json"], output);
+            assert!(of_plan == of_timeline, "{name}, {output}");
+            if output == "out.json" {
+                assert!(of_plan == written, "{name}: a trace of a trace is the trace");
+            } else {
+                assert!(of_plan.starts_with("<!DOCTYPE html>"), "{}", &of_plan[..80]);
+                assert!(of_plan.trim_end().ends_with("</html>"), "{name}");
+            }
+        }
+    }
+}
+
+/// A page stands alone, with each title that is in it.
+#[test]
+fn several_timelines_share_a_page() {
+    let place = Workplace::new();
+    let plans = plans(&place);
+    let names: Vec<&str> = plans.iter().map(|(path, _)| path.rsplit('/').next().unwrap()).collect();
+    let page = chart(&place, &names, "page.html");
+    assert!(page.len() > chart(&place, &names[..1], "one.html").len());
+    for name in &names {
+        let title: Value = serde_json::from_str(&chart(&place, &[name], "one.json")).unwrap();
+        let title = title["otherData"]["title"].as_str().unwrap();
+        assert!(page.contains(title), "`{title}` is not on the page");
+    }
+    assert!(!page.contains("src=\"http") && !page.contains("href=\"http"), "it loads something");
+    assert_eq!(page, chart(&place, &names, "page.html"));
+    // The same one twice is two.
+    let twice = chart(&place, &[names[0], names[0]], "page.html");
+    assert!(twice.len() > chart(&place, &names[..1], "page.html").len());
+    let two = format!("chart {{}}/{} {{}}/{} -o {{}}/out.json", names[0], names[1]);
+    place.fails(&two, &["one timeline, not 2", "hint:", ".html"]);
+    let nine = "{}/alone.json ".repeat(9);
+    place.fails(&format!("chart {nine} -o {{}}/out.html"), &[]);
+}
+
+#[test]
+fn timelines_of_next_to_nothing_are_drawn() {
+    let place = Workplace::new();
+    let idle = json!({
+        "otherData": {"format": "planner timeline", "version": 1, "title": "none", "tracks": []},
+        "traceEvents": [],
+    });
+    place.write("empty.json", idle.to_string());
+    place.write("idle.json", trace(&[]));
+    place.write("one.json", trace(&[pass("0F0", 1.5, 2.25)]));
+    place.write("instant.json", trace(&[pass("0F0", 0.0, 0.0)]));
+    for name in ["empty.json", "idle.json", "one.json", "instant.json"] {
+        let page = chart(&place, &[name], "page.html");
+        assert!(
+            !page.contains("NaN") || page.matches("NaN").count() == page.matches("isNaN").count()
+        );
+        let again: Value = serde_json::from_str(&chart(&place, &[name], "trace.json")).unwrap();
+        let events = again["traceEvents"].as_array().unwrap();
+        let passes: Vec<&Value> = events.iter().filter(|event| event["ph"] == "X").collect();
+        assert_eq!(passes.len(), usize::from(["one.json", "instant.json"].contains(&name)));
+        if name == "one.json" {
+            assert_eq!((&passes[0]["ts"], &passes[0]["dur"]), (&json!(1.5), &json!(2.25)));
+        }
+    }
+    chart(&place, &["empty.json", "idle.json", "one.json", "instant.json"], "all.html");
+}
+
+#[test]
+fn files_that_are_no_timeline() {
+    let place = Workplace::new();
+    let (plan, _) = plans(&place).swap_remove(1);
+    let good = chart(&place, &["pipeline.json"], "timeline.json");
+    fs::create_dir(place.path("folder")).unwrap();
+    place.fails("chart {}/nothing.json -o {}/out.html", &["nothing.json", "No such file"]);
+    place.fails("chart {}/folder -o {}/out.html", &["folder", "directory"]);
+    let events = "\"traceEvents\"";
+    let foreign = format!("{{{events}: [{}]}}", pass("foo", 0.0, 1.0));
+    let other = trace(&[]).replace("planner timeline", "some profiler");
+    let newer = trace(&[]).replace("\"version\":1", "\"version\":2");
+    let good_half = &good[..good.len() / 2];
+    for (text, words) in [
+        (String::new(), &["EOF"][..]),
+        ("GIF89a".to_owned(), &["line 1"]),
+        ("[]".to_owned(), &["not a timeline of this program"]),
+        (format!("\n[{}]", pass("foo", 0.0, 1.0)), &["not a timeline of this program"]),
+        (foreign, &["not a timeline of this program", "only traces that this program wrote"]),
+        (format!("[{{{events}: 1}}]"), &["not a timeline of this program"]),
+        (other, &["some profiler", "only traces that this program wrote"]),
+        (newer, &["version", "is 2", "version 1"]),
+        (good_half.to_owned(), &["not a timeline", "line", "EOF"]),
+        (good[..good.len() - 3].to_owned(), &["not a timeline", "line", "EOF"]),
+        (good.clone() + "x", &["not a timeline", "trailing"]),
+        (trace(&[pass("0F0", 5.0, 1.0), pass("0F1", 4.0, 1.0)]), &["[1]", "earlier"]),
+        (trace(&[pass("0Q0", 0.0, 1.0)]), &["[0]", "`0Q0`"]),
+        (trace(&[pass("0F0", -1.0, 1.0)]), &["[0]", "`ts`", "-1"]),
+        (trace(&[pass("0F0", 0.0, -1.0)]), &["[0]", "`dur`", "-1"]),
+        (trace(&[pass("0F0", 1e300, 1.0)]), &["[0]", "`ts`"]),
+        (trace(&[pass("0F0", 9.1e12, 1.0)]), &["[0]", "9007199254740"]),
+        (trace(&[json!({"ph": "X", "pid": 1, "tid": 1, "name": "0F0"})]), &["[0]"]),
+        (trace(&[json!({"ph": "X"})]), &["[0]", "missing"]),
+        (trace(&[json!("F")]), &["line 1"]),
+    ] {
+        place.write("bad.json", text);
+        for output in ["out.html", "out.json"] {
+            let words = [&["bad.json"], words].concat();
+            place.fails(&format!("chart {{}}/bad.json -o {{}}/{output}"), &words);
+            // One bad file among good ones spoils all.
+            place.fails(&format!("chart {plan} {{}}/bad.json -o {{}}/out.html"), &words);
+        }
+    }
+    place.write("bad.json", b"\xff\xfe\x00");
+    place.fails("chart {}/bad.json -o {}/out.html", &["bad.json", "utf-8"]);
+}
+
+#[test]
+fn pictures_that_cannot_be_written() {
+    let place = Workplace::new();
+    place.write("one.json", trace(&[pass("0F0", 1.5, 2.25)]));
+    fs::create_dir(place.path("folder.html")).unwrap();
+    for (output, words) in [
+        ("{}/nowhere/out.html", &["nowhere/out.html", "no folder"][..]),
+        ("{}/folder.html", &["folder.html", "is a folder"]),
+        ("{}/one.json/out.html", &["one.json/out.html", "no folder"]),
+        ("{}/out", &["out", ".html", ".json"]),
+        ("{}/out.gif", &["out.gif", ".html", ".json"]),
+        ("/dev/stdout", &["/dev/stdout", ".html", ".json"]),
+        ("/dev/null", &["/dev/null", ".html", ".json"]),
+    ] {
+        place.fails(&format!("chart {{}}/one.json -o {output}"), words);
+    }
+    // The ending is looked at before files are.
+    place.fails("chart {}/nothing.json -o {}/out.gif", &["out.gif", ".html"]);
+    place.fails("chart {}/one.json", &["--output"]);
+    place.fails("chart -o {}/out.html", &["<PLAN|TIMELINE>"]);
+    for width in ["0", "-5", "199", "20001", "wide"] {
+        let words = ["--width", "between 200 and 20000"];
+        place.fails(&format!("chart {{}}/one.json -o {{}}/out.html --width {width}"), &words);
+    }
+    place.fails("chart {}/one.json -o {}/out.html --theme blue", &["blue", "light, dark"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn pictures_may_go_to_devices() {
+    use std::os::unix::fs::symlink;
+
+    let place = Workplace::new();
+    let one = place.write("one.json", trace(&[pass("0F0", 1.5, 2.25)]));
+    let folder = tempfile::tempdir().unwrap();
+    let link = |target: &str| {
+        let path = folder.path().join(format!("{}.html", target.replace('/', "-")));
+        symlink(target, &path).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let run = planner(&["chart", &one, "-o", &link("/dev/stdout")]);
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{run:?}");
+    assert!(run.stdout.starts_with("<!DOCTYPE html>"), "{}", run.stdout);
+    if fs::metadata("/dev/full").is_ok() {
+        let args = ["chart", &one, "-o", &link("/dev/full")];
+        check_error(&planner(&args), &args, &["full.html", "No space left"]);
+    }
+}

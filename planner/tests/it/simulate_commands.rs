@@ -1,0 +1,251 @@
+//! Whole runs of `planner simulate`: figures that add up, timelines, jitter, plans that cannot be.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::bad_input::{Workplace, check_error};
+use crate::cli::planner;
+
+/// Plans of a model of 4 layers: one GPU; pipelines of few and of many chunks; replicas whose first
+/// passes wait for parameters; every parallelism at once.
+const PLANS: [(&str, &str); 6] = [
+    ("alone", "--gpus 1 --layout dp1"),
+    ("pipeline", "--gpus 4 --layout pp4 --global-batch-size 16"),
+    ("chunks", "--gpus 2 --layout pp2-vpp3 --global-batch-size 8"),
+    ("sharded", "--gpus 4 --layout dp4-zero3 --global-batch-size 8"),
+    (
+        "slow-network",
+        "--gpus 32 --layout pp2-dp16 --cluster rtx-4090 --zero 1 --schedule 1f1b \
+         --global-batch-size 64 --seq-len 1024",
+    ),
+    ("all", "--gpus 16 --layout tp2-cp2-pp2-dp2-zero2 --global-batch-size 16"),
+];
+
+/// Writes the plans into a folder; gives their names and texts.
+pub(crate) fn plans(place: &Workplace) -> Vec<(String, Value)> {
+    let plans = PLANS.iter().map(|(name, args)| {
+        let (model, path) = (place.path("model.json"), place.path(&format!("{name}.json")));
+        let args: Vec<&str> = ["evaluate", &model, "--quiet", "-o", &path]
+            .into_iter()
+            .chain(args.split_whitespace())
+            .collect();
+        let run = planner(&args);
+        assert_eq!(run.code, Some(0), "{args:?}: {run:?}");
+        (path.clone(), serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap())
+    });
+    plans.collect()
+}
+
+fn report(plan: &str, more: &[&str]) -> Value {
+    planner(&[&["simulate", plan, "--format", "json"], more].concat()).json()
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().expect("a number")
+}
+
+fn sum(values: &Value) -> f64 {
+    values.as_object().expect("an object").values().map(number).sum()
+}
+
+/// To the rounding of some sums of floats.
+fn check_equal(what: &str, a: f64, b: f64) {
+    assert!((a - b).abs() <= 1e-9 * a.abs().max(b.abs()), "{what}: {a} is not {b}");
+}
+
+#[test]
+fn figures_add_up() {
+    let place = Workplace::new();
+    for (path, plan) in plans(&place) {
+        let report = report(&path, &[]);
+        let step = number(&report["step_time_seconds"]);
+        check_equal(&path, step, number(&plan["prediction"]["step_time_seconds"]));
+        check_equal(&path, sum(&report["critical_path"]), step);
+        assert!(report.get("jitter").is_none(), "{path}");
+        let ranks = report["ranks"].as_array().unwrap();
+        assert_eq!(ranks.len() as u64, plan["layout"]["pipeline_parallel"].as_u64().unwrap());
+        let (mut gpus, mut idle, mut peak) = (0, 0.0, 0);
+        for (index, rank) in ranks.iter().enumerate() {
+            assert_eq!(rank["pipeline_rank"], index);
+            let parts = ["compute_seconds", "update_seconds", "idle_seconds"].map(|part| {
+                let time = number(&rank[part]);
+                assert!(time >= 0.0, "{path}: {part} {time}");
+                time
+            });
+            let waited = sum(&rank["waited_seconds"]);
+            check_equal(&path, parts.iter().sum::<f64>() + waited, step);
+            let alike = rank["num_gpus"].as_u64().unwrap();
+            gpus += alike;
+            idle += parts[2] * alike as f64;
+            peak = peak.max(rank["peak_memory_bytes"].as_u64().unwrap());
+        }
+        assert_eq!(gpus, plan["num_gpus"].as_u64().unwrap(), "{path}");
+        check_equal(&path, number(&report["idle_fraction"]), idle / (gpus as f64 * step));
+        assert_eq!(peak, plan["prediction"]["peak_memory_bytes"].as_u64().unwrap(), "{path}");
+        if ranks.len() == 1 {
+            assert!(number(&report["idle_fraction"]) < 1e-9, "nobody to wait for: {report}");
+        }
+    }
+}
+
+/// The table says what the JSON says, and reads well.
+#[test]
+fn a_step_is_described() {
+    let place = Workplace::new();
+    for (path, plan) in plans(&place) {
+        let run = planner(&["simulate", &path, "--samples", "5"]);
+        assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{run:?}");
+        let title = format!(
+            "model on {}: {} GPUs, ",
+            plan["cluster"]["name"].as_str().unwrap(),
+            plan["num_gpus"]
+        );
+        assert!(run.stdout.starts_with(&title), "{}", run.stdout);
+        let step = format!("\nstep {:.4} s, ", number(&plan["prediction"]["step_time_seconds"]));
+        assert!(run.stdout.contains(&step), "{}", run.stdout);
+        for heading in ["rank  GPUs  compute", "critical path", "half of them within", "seed 0"] {
+            assert!(run.stdout.contains(heading), "no `{heading}` in\n{}", run.stdout);
+        }
+        assert!(run.stdout.lines().all(|line| line.chars().count() <= 100), "{}", run.stdout);
+        assert!(!run.stdout.contains("NaN") && !run.stdout.contains("inf"), "{}", run.stdout);
+    }
+}
+
+#[test]
+fn a_timeline_is_a_chrome_trace() {
+    let place = Workplace::new();
+    let timeline = place.path("out.trace");
+    for (path, plan) in plans(&place) {
+        let report = report(&path, &["-o", &timeline]);
+        let text = fs::read_to_string(&timeline).unwrap();
+        let trace: Value = serde_json::from_str(&text).unwrap();
+        let events = trace["traceEvents"].as_array().unwrap();
+        let ended = events.iter().filter(|event| event["ph"] == "X").map(|event| {
+            assert!(event["name"].is_string() && event["tid"].is_u64(), "{event}");
+            number(&event["ts"]) + number(&event["dur"])
+        });
+        let end = ended.fold(0.0, f64::max) * 1e-6;
+        check_equal(&path, end, number(&report["step_time_seconds"]));
+        let tracks: u64 = plan["layout"]["pipeline_parallel"].as_u64().unwrap();
+        assert!(events.iter().all(|event| event["pid"].as_u64().unwrap() < tracks), "{path}");
+        // Again, the same bytes, whatever was there; nothing else is left behind.
+        planner(&["simulate", &path, "-o", &timeline]);
+        assert_eq!(fs::read_to_string(&timeline).unwrap(), text);
+    }
+    let files = fs::read_dir(place.path("")).unwrap().count();
+    assert_eq!(files, PLANS.len() + 2, "the model, the plans, the timeline");
+}
+
+#[test]
+fn jitter_is_drawn_around_the_plan() {
+    let place = Workplace::new();
+    for (path, _) in plans(&place) {
+        let drawn = |more: &str| {
+            let words: Vec<&str> = more.split_whitespace().collect();
+            report(&path, &[&["--samples", "40"], &words[..]].concat())
+        };
+        let none = drawn("--jitter 0 --stragglers 0");
+        let step = number(&none["step_time_seconds"]);
+        for figure in ["mean_seconds", "p50_seconds", "p99_seconds", "max_seconds"] {
+            check_equal(&format!("{path}: {figure}"), number(&none["jitter"][figure]), step);
+        }
+        let some = drawn("--jitter 5 --seed 3");
+        assert_eq!(some, drawn("--jitter 5 --seed 3"), "{path}");
+        assert_ne!(some["jitter"], drawn("--jitter 5 --seed 4")["jitter"], "{path}");
+        assert_eq!(some["jitter"]["num_samples"], 40);
+        let figures = ["p50_seconds", "p90_seconds", "p99_seconds", "max_seconds"];
+        let figures = figures.map(|figure| number(&some["jitter"][figure]));
+        assert!(figures.is_sorted(), "{path}: {figures:?}");
+        // Nobody is faster than planned for long: whoever waits, waits for the slowest.
+        let all_slow = drawn("--jitter 0 --stragglers 100 --slower 50");
+        let mean = number(&all_slow["jitter"]["mean_seconds"]);
+        assert!(mean > step && mean <= 1.5 * step, "{path}: {mean} s, planned {step} s");
+        let few_slow = drawn("--jitter 0 --stragglers 10 --slower 50");
+        let with_few = number(&few_slow["jitter"]["mean_seconds"]);
+        assert!(with_few >= step * (1.0 - 1e-9) && with_few <= mean, "{path}: {with_few} s");
+    }
+}
+
+#[test]
+fn draws_that_cannot_be() {
+    let place = Workplace::new();
+    let (plan, _) = plans(&place).swap_remove(0);
+    for (flags, words) in [
+        ("--samples 0", &["--samples", "between 1 and 1000000"][..]),
+        ("--samples -1", &["--samples", "between 1 and 1000000"]),
+        ("--samples 1000001", &["--samples", "between 1 and 1000000"]),
+        ("--samples many", &["--samples", "between 1 and 1000000"]),
+        ("--samples 1 --jitter -1", &["--jitter", "from 0 to 100"]),
+        ("--samples 1 --jitter NaN", &["--jitter", "from 0 to 100"]),
+        ("--samples 1 --jitter 100.5", &["--jitter", "from 0 to 100"]),
+        ("--samples 1 --stragglers 101", &["--stragglers", "from 0 to 100"]),
+        ("--samples 1 --stragglers inf", &["--stragglers", "from 0 to 100"]),
+        ("--samples 1 --slower 1e3", &["--slower", "from 0 to 100"]),
+        ("--samples 1 --seed -1", &["-1"]),
+        ("--samples 1 --seed 18446744073709551616", &["--seed"]),
+        ("--format csv", &["csv", "table, json"]),
+        ("-o {}/nowhere/out.json", &["nowhere/out.json", "no folder"]),
+        ("-o {}", &["is a folder"]),
+    ] {
+        place.fails(&format!("simulate {plan} {flags}"), words);
+    }
+    let extreme = ["--samples", "3", "--jitter", "100", "--stragglers", "100", "--slower", "100"];
+    let report = report(&plan, &[&extreme[..], &["--seed", "18446744073709551615"]].concat());
+    assert!(number(&report["jitter"]["max_seconds"]).is_finite(), "{report}");
+}
+
+#[test]
+fn plans_that_cannot_be_simulated() {
+    let place = Workplace::new();
+    let (path, plan) = plans(&place).swap_remove(1);
+    let text = fs::read_to_string(&path).unwrap();
+    let timeline = place.path("timeline.json");
+    assert_eq!(planner(&["simulate", &path, "-o", &timeline]).code, Some(0));
+    let simulate = "simulate {}/bad.json -o {}/out.json --samples 3";
+    for (text, words) in [
+        ("", &["EOF"][..]),
+        ("not JSON", &["line 1"]),
+        ("[]", &["line 1"]),
+        ("{}", &["line 1", "missing field"]),
+        ("{\"traceEvents\": []}", &["line 1"]),
+        (&text[..text.len() / 2], &["line", "EOF"]),
+        (&fs::read_to_string(&timeline).unwrap(), &["line 1", "expected one of `version`"]),
+        (&fs::read_to_string(place.path("model.json")).unwrap(), &["line", "expected one of"]),
+    ] {
+        place.write("bad.json", text);
+        place.fails(simulate, &[&["bad.json"], words].concat());
+    }
+    for (pointer, value) in [
+        ("/prediction/step_time_seconds", json!(1e-9)),
+        ("/layout/pipeline_parallel", json!(2)),
+        ("/layout/data_parallel", json!(1_000_000)),
+        ("/stages/1/num_blocks", json!(0)),
+        ("/num_gpus", json!(0)),
+    ] {
+        let mut plan = plan.clone();
+        *plan.pointer_mut(pointer).unwrap() = value;
+        place.write("bad.json", plan.to_string());
+        place.fails(simulate, &["bad.json"]);
+    }
+    fs::create_dir(place.path("folder")).unwrap();
+    place.fails("simulate {}/folder", &["folder", "directory"]);
+    place.fails("simulate {}/nothing.json", &["nothing.json", "No such file"]);
+    place.fails("simulate", &["<PLAN>"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn timelines_may_go_to_devices() {
+    let place = Workplace::new();
+    let (plan, _) = plans(&place).swap_remove(0);
+    let run = planner(&["simulate", &plan, "-o", "/dev/null"]);
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{run:?}");
+    let run = planner(&["simulate", &plan, "-o", "/dev/stdout"]);
+    assert_eq!(run.code, Some(0), "{run:?}");
+    assert!(run.stdout.starts_with("{\"displayTimeUnit\"") && run.stdout.contains("\nstep "));
+    if fs::metadata("/dev/full").is_ok() {
+        let args = ["simulate", &plan, "-o", "/dev/full"];
+        check_error(&planner(&args), &args, &["/dev/full", "No space left"]);
+    }
+}

@@ -26,6 +26,9 @@ pub enum PlanError {
         /// What is wrong.
         problem: String,
     },
+    /// A timeline, where a plan was expected.
+    #[error("this is a timeline, not a plan\nhint: `planner chart` draws it")]
+    Timeline,
     /// Written by a program with another format.
     #[error(
         "the plan has version {version}, but this program reads {PLAN_VERSION}\nhint: make it again \
@@ -90,6 +93,9 @@ pub fn read(text: &str) -> Result<CheckedPlan, PlanError> {
         problem: error.to_string().split(" at line ").next().unwrap_or_default().to_owned(),
     };
     let value: serde_json::Value = serde_json::from_str(text).map_err(json)?;
+    if value.get("traceEvents").is_some() {
+        return Err(PlanError::Timeline);
+    }
     let version = value.get("version").and_then(serde_json::Value::as_u64);
     if let Some(version) = version.filter(|version| *version != u64::from(PLAN_VERSION)) {
         let command = value.pointer("/provenance/command").and_then(serde_json::Value::as_str);

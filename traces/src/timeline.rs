@@ -26,7 +26,8 @@ pub struct Track {
     /// How many ranks it stands for.
     pub num_ranks: u32,
     /// What they do, by start. On one stream nothing overlaps, but for the two actions of a
-    /// [`Step::Overlapped`](ir::schedule::Step::Overlapped) on [`Stream::Compute`].
+    /// [`Step::Overlapped`](ir::schedule::Step::Overlapped) on [`Stream::Compute`], and messages that
+    /// are a mere delay.
     pub events: Vec<Event>,
     /// Memory in use from a moment on, to the next; by time, empty where it is not known.
     pub memory: Vec<MemoryPoint>,

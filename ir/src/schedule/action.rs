@@ -144,11 +144,16 @@ pub struct ParseActionError {
     pub text: String,
 }
 
+/// The beginning of a text, without what would move a terminal's cursor.
+fn shown(text: &str) -> String {
+    text.chars().take(40).flat_map(char::escape_debug).collect()
+}
+
 impl FromStr for Action {
     type Err = ParseActionError;
 
     fn from_str(text: &str) -> Result<Self, ParseActionError> {
-        let error = || ParseActionError { text: text.chars().take(40).collect() };
+        let error = || ParseActionError { text: shown(text) };
         let is_digit = |c: char| c.is_ascii_digit();
         let word_start = text.find(|c| !is_digit(c)).ok_or_else(error)?;
         let word_end = text.rfind(|c| !is_digit(c)).map_or(0, |last| last + 1);
@@ -204,7 +209,7 @@ impl FromStr for Step {
             return text.parse().map(Self::One);
         };
         let (forward, backward) =
-            pair.split_once(';').ok_or_else(|| ParseActionError { text: text.to_owned() })?;
+            pair.split_once(';').ok_or_else(|| ParseActionError { text: shown(text) })?;
         Ok(Self::Overlapped(forward.parse()?, backward.parse()?))
     }
 }

@@ -50,7 +50,7 @@ pub fn read_csv(text: &str) -> Result<Schedule, CsvError> {
             let step = cell.parse::<Step>().map_err(|source| CsvError::Cell {
                 row,
                 column,
-                cell: cell.chars().take(40).collect(),
+                cell: cell.chars().take(40).flat_map(char::escape_debug).collect(),
                 source,
             })?;
             steps.push(step);

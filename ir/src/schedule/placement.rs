@@ -46,7 +46,7 @@ impl Placement {
             placed().all(|(rank, action)| {
                 // A stage that stands on two ranks is gathered, reduced and updated on both.
                 let known = placement.rank(p, action.stage, action.micro_batch);
-                let other = placement.rank(p, action.stage, action.micro_batch + 1);
+                let other = placement.rank(p, action.stage, action.micro_batch.wrapping_add(1));
                 known == Some(rank) || (!action.kind.has_micro_batch() && other == Some(rank))
             })
         };

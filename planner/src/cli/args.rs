@@ -330,9 +330,9 @@ pub(crate) struct ScheduleArgs {
     #[arg(long, value_name = "N", value_parser = parse_count::<u32>, allow_negative_numbers = true, conflicts_with = "from")]
     pub(crate) max_in_flight: Option<u32>,
     /// With `auto`: the share of a micro-batch's activations that is kept from its input gradient to its
-    /// weight gradient; the rest is free after the input gradient.
-    #[arg(long, value_name = "SHARE", default_value_t = 0.5, value_parser = parse_share, allow_negative_numbers = true)]
-    pub(crate) kept_for_weight_grad: f64,
+    /// weight gradient; the rest is free after the input gradient [default: 0.5].
+    #[arg(long, value_name = "SHARE", value_parser = parse_share, allow_negative_numbers = true)]
+    pub(crate) kept_for_weight_grad: Option<f64>,
     /// Cost of a chunk's forward.
     #[arg(long, value_name = "T", default_value_t = 1, value_parser = parse_cost, allow_negative_numbers = true)]
     pub(crate) forward: u64,

@@ -167,6 +167,11 @@ fn title(checked: &CheckedPlan) -> &str {
     &checked.simulation.timeline.title
 }
 
+/// Whether a file name says what to draw.
+pub(crate) fn check_ending(path: &Path) -> anyhow::Result<()> {
+    Kind::of(path).map(|_| ())
+}
+
 impl Kind {
     fn of(path: &Path) -> anyhow::Result<Self> {
         let ending = path.extension().map(|ending| ending.to_string_lossy().to_lowercase());

@@ -41,11 +41,7 @@ pub(crate) fn describe(input: &Input, args: &ProblemArgs, answer: &Answered) -> 
             thousands(outcome.evaluated),
             thousands(outcome.pruned),
             elapsed.as_secs_f64() * 1e3,
-            if outcome.plans.is_empty() {
-                ""
-            } else {
-                "; the best within the model, ranked on their timelines"
-            },
+            if outcome.plans.is_empty() { "" } else { "; ranked by timeline" },
         );
     }
     match (&args.output, outcome.plans.is_empty()) {

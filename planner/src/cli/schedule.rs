@@ -12,7 +12,7 @@ use traces::gantt::TimeAxis;
 use traces::timeline::Timeline;
 
 use super::args::{ScheduleArgs, ScheduleFormat};
-use super::chart::{Look, write_timelines};
+use super::chart::{Look, check_ending, write_timelines};
 use super::files::{read_text_up_to, refuse_to_overwrite};
 use super::{Answer, print, print_json};
 
@@ -26,6 +26,9 @@ pub(crate) fn schedule(args: &ScheduleArgs) -> anyhow::Result<Answer> {
         weight_grad: args.weight_grad,
         send: args.send,
     };
+    if let Some(output) = &args.output {
+        check_ending(output)?;
+    }
     let (name, plain) = match &args.from {
         Some(path) => (path.display().to_string(), read(path)?),
         None => named(args, costs)?,
@@ -79,6 +82,12 @@ fn named(args: &ScheduleArgs, costs: Costs) -> anyhow::Result<(String, Schedule)
     if name == AUTO {
         return Ok((name.clone(), made_for(args, costs, p, m)?));
     }
+    for (flag, is_given) in [
+        ("--max-in-flight", args.max_in_flight.is_some()),
+        ("--kept-for-weight-grad", args.kept_for_weight_grad.is_some()),
+    ] {
+        anyhow::ensure!(!is_given, "`{flag}` is for `{AUTO}`; the families keep what they keep");
+    }
     let known = || {
         let names = ScheduleKind::ALL.map(ScheduleKind::name).join(", ");
         format!("`{name}` is neither `{AUTO}` nor a family: {names}")
@@ -90,6 +99,10 @@ fn named(args: &ScheduleArgs, costs: Costs) -> anyhow::Result<(String, Schedule)
 
 /// The name of the scheduler that looks at the costs.
 const AUTO: &str = "auto";
+
+/// The share of activations that a weight gradient needs where nobody says, as the authors of zero bubble
+/// count.
+const USUALLY_KEPT: f64 = 0.5;
 
 /// Shares of activations are counted in thousandths.
 const UNITS_KEPT: f64 = 1000.0;
@@ -108,7 +121,8 @@ fn made_for(args: &ScheduleArgs, costs: Costs, p: u32, m: u32) -> anyhow::Result
         num_micro_batches: m,
         kept: Kept {
             activations: UNITS_KEPT as u64,
-            for_weight_grad: (args.kept_for_weight_grad * UNITS_KEPT).round() as u64,
+            for_weight_grad: (args.kept_for_weight_grad.unwrap_or(USUALLY_KEPT) * UNITS_KEPT)
+                .round() as u64,
         },
         limit: in_flight * UNITS_KEPT as u64,
     };

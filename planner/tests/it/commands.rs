@@ -105,7 +105,7 @@ fn a_search_prints_a_table() {
     time: [shares]
     memory: [shares]
 
-    [n] layouts: [n] evaluated, [n] left out by bounds, in [t] ms; the best within the model, ranked on their timelines
+    [n] layouts: [n] evaluated, [n] left out by bounds, in [t] ms; ranked by timeline
     again: planner search models/llama-3.1-8b --gpus 8 --quiet --top 2
     --- stderr
     "#);

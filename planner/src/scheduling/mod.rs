@@ -2,7 +2,7 @@
 //! and a limit of memory.
 //!
 //! A list scheduler goes through time; whenever a rank is free it begins what its policy says among
-//! what is ready. Two kinds of policy are tried, many settings of each: [`greedy`](policy) ones, and the
+//! what is ready. Two kinds of policy are tried, many settings of each: greedy ones, and the
 //! order of forwards and input gradients of a named family with weight gradients put where they fill
 //! gaps at these costs. Local search improves the best. The named families themselves are among the candidates, so the result is never
 //! worse than the best of them that fits.

@@ -38,7 +38,8 @@ pub(crate) fn main() -> ExitCode {
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             // A closed stderr leaves nobody to tell.
-            let _ = writeln!(std::io::stderr(), "error: {error:#}");
+            let text = format!("{error:#}");
+            let _ = writeln!(std::io::stderr(), "error: {}", text.trim_end());
             ExitCode::from(2)
         }
     }

@@ -26,6 +26,8 @@ pub struct Program {
     pub schedule: Schedule,
     /// For how long, with what transfers, and what is held meanwhile; the allocator's slack left out.
     pub work: Work,
+    /// By pipeline rank: what its work adds up to.
+    pub stages: Vec<Stage>,
 }
 
 /// The whole step of a layout: passes, messages, reductions and updates.
@@ -38,7 +40,8 @@ pub fn program(problem: &Problem, found: &Found) -> Result<Program, GenerateErro
     let [p, v, m] = [layout.pipeline_parallel, layout.virtual_stages, layout.num_micro_batches];
     let plain = generate(layout.schedule, p, m, v)?;
     let schedule = add_optimizer_steps(&add_reduction(&add_communication(&plain)));
-    Ok(Program { schedule, work: Builder::new(problem, found).work() })
+    let builder = Builder::new(problem, found);
+    Ok(Program { schedule, work: builder.work(), stages: builder.stages })
 }
 
 /// Pipeline ranks whose tied weights are reduced together, in [`Work::groups`].

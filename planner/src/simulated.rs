@@ -1,7 +1,6 @@
 //! Layouts evaluated on a timeline: what the closed forms of [`crate::pipeline`] promise, played
 //! through.
 
-use ir::layout::MeshAxis;
 use ir::plan::{Breakdown, MemoryUse};
 use ir::schedule::GenerateError;
 use ir::units::{Bytes, Nanos, Seconds};
@@ -10,10 +9,10 @@ use simulator::{RankTimes, Simulation, SimulationError, simulate};
 use traces::timeline::{Stream, Timeline};
 
 use crate::evaluate::{ALLOCATOR_SLACK_PERCENT, CONTEXT, Evaluation, Evaluator};
-use crate::problem::{Problem, Shape, ShapeKey};
+use crate::problem::Problem;
 use crate::program::{Program, program};
 use crate::search::{Found, Outcome, Request, search};
-use crate::stages::{ChainIndex, Stage, stages};
+use crate::stages::Stage;
 
 /// Why a layout cannot be simulated. For a checked layout, never.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -44,12 +43,12 @@ pub struct Simulated {
 ///
 /// [`SimulateError`].
 pub fn simulated(problem: &Problem, found: &Found) -> Result<Simulated, SimulateError> {
-    let Program { schedule, work } = program(problem, found)?;
+    let Program { schedule, work, stages } = program(problem, found)?;
     let mut simulation = simulate(&schedule, &work)?;
-    let memory_by_rank = memory(problem, found, &simulation.timeline);
+    let memory_by_rank = memory(problem, found, &stages, &simulation.timeline);
     let (memory, fullest_stage) = fullest(&memory_by_rank);
     add_slack(&mut simulation.timeline);
-    let breakdown = breakdown(problem, found, &simulation);
+    let breakdown = breakdown(found, &stages, &simulation);
     let step_time = Seconds::from(simulation.timeline.end());
     let evaluation = Evaluation { step_time, breakdown, memory, fullest_stage };
     let found = Found { evaluation, ..found.clone() };
@@ -102,15 +101,6 @@ fn title(problem: &Problem, found: &Found) -> String {
     )
 }
 
-fn rank_stages(problem: &Problem, found: &Found) -> Vec<Stage> {
-    let layout = &found.layout;
-    let shape = Shape::new(problem, ShapeKey::of(layout));
-    let stride = layout.mesh().stride(MeshAxis::Pipeline);
-    let pipeline = cost_models::Group { size: layout.pipeline_parallel, stride };
-    let chain = ChainIndex::new(problem);
-    stages(problem, &chain, &shape, layout.recompute, &found.stage_ends, pipeline)
-}
-
 /// Memory of the rank whose timeline peaks highest, by lines, and which rank that is: of equals the first.
 fn fullest(uses: &[MemoryUse]) -> (MemoryUse, usize) {
     let uses = uses.iter().copied().zip(0..);
@@ -119,11 +109,15 @@ fn fullest(uses: &[MemoryUse]) -> (MemoryUse, usize) {
 }
 
 /// Memory of each pipeline rank at the peak of its timeline, by lines.
-fn memory(problem: &Problem, found: &Found, timeline: &Timeline) -> Vec<MemoryUse> {
+fn memory(
+    problem: &Problem,
+    found: &Found,
+    stages: &[Stage],
+    timeline: &Timeline,
+) -> Vec<MemoryUse> {
     let evaluator = Evaluator::new(problem, *found.layout);
-    let stages = rank_stages(problem, found);
     let peaks = timeline.tracks.iter().map(|track| track.peak_memory().unwrap_or_default());
-    let uses = peaks.zip(&stages).enumerate().map(|(rank, (peak, stage))| {
+    let uses = peaks.zip(stages).enumerate().map(|(rank, (peak, stage))| {
         let mut memory = evaluator.memory(&stage.holdings, rank);
         let kept = memory.activations_bytes + memory.recompute_bytes;
         let held = memory.total().saturating_sub(kept + memory.allocator_bytes);
@@ -152,7 +146,7 @@ fn add_slack(timeline: &mut Timeline) {
 }
 
 /// Where the time of the busiest rank goes.
-fn breakdown(problem: &Problem, found: &Found, simulation: &Simulation) -> Breakdown {
+fn breakdown(found: &Found, stages: &[Stage], simulation: &Simulation) -> Breakdown {
     let spent = |times: &RankTimes| {
         times.compute + times.update + times.waited.iter().copied().sum::<Nanos>()
     };
@@ -164,7 +158,7 @@ fn breakdown(problem: &Problem, found: &Found, simulation: &Simulation) -> Break
         return Breakdown::default();
     };
     let times = &simulation.ranks[rank];
-    let stage = &rank_stages(problem, found)[rank];
+    let stage = &stages[rank];
     let m = f64::from(found.layout.num_micro_batches);
     let seconds = |time: Nanos| Seconds::from(time).get();
     let waited = |stream: Stream| seconds(times.waited[stream as usize]);

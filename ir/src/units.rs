@@ -17,24 +17,6 @@ use serde::{Deserialize, Serialize};
 pub struct Bytes(u64);
 
 impl Bytes {
-    /// No bytes.
-    pub const ZERO: Self = Self(0);
-
-    /// `count` bytes.
-    pub const fn new(count: u64) -> Self {
-        Self(count)
-    }
-
-    /// The number of bytes.
-    pub const fn get(self) -> u64 {
-        self.0
-    }
-
-    /// The number of bytes, for use in a rate.
-    pub fn as_f64(self) -> f64 {
-        self.0 as f64
-    }
-
     /// The number of GiB (2^30 bytes).
     pub fn as_gib(self) -> f64 {
         self.as_f64() / f64::from(1u32 << 30)
@@ -48,11 +30,6 @@ impl Bytes {
     /// These bytes in `parts` equal shards; the size of the largest.
     pub const fn shard(self, parts: u64) -> Self {
         Self(self.0.div_ceil(parts))
-    }
-
-    /// The difference, or zero where `other` is larger.
-    pub const fn saturating_sub(self, other: Self) -> Self {
-        Self(self.0.saturating_sub(other.0))
     }
 }
 
@@ -69,38 +46,73 @@ impl fmt::Display for Bytes {
     }
 }
 
-impl Add for Bytes {
-    type Output = Self;
-    fn add(self, other: Self) -> Self {
-        Self(self.0.saturating_add(other.0))
-    }
+/// Gives a counted quantity its operators. Sums and products stop at the largest number; a difference
+/// that would be negative is a bug.
+macro_rules! counted_quantity {
+    ($name:ident) => {
+        impl $name {
+            /// None at all.
+            pub const ZERO: Self = Self(0);
+
+            /// `count` of the unit.
+            pub const fn new(count: u64) -> Self {
+                Self(count)
+            }
+
+            /// How many of the unit.
+            pub const fn get(self) -> u64 {
+                self.0
+            }
+
+            /// How many of the unit, for use in a rate or a ratio.
+            pub fn as_f64(self) -> f64 {
+                self.0 as f64
+            }
+
+            /// The difference, or zero where `other` is larger.
+            pub const fn saturating_sub(self, other: Self) -> Self {
+                Self(self.0.saturating_sub(other.0))
+            }
+        }
+
+        impl Add for $name {
+            type Output = Self;
+            fn add(self, other: Self) -> Self {
+                Self(self.0.saturating_add(other.0))
+            }
+        }
+
+        impl Sub for $name {
+            type Output = Self;
+            fn sub(self, other: Self) -> Self {
+                debug_assert!(self >= other, "what is counted is not negative");
+                self.saturating_sub(other)
+            }
+        }
+
+        impl Mul<u64> for $name {
+            type Output = Self;
+            fn mul(self, factor: u64) -> Self {
+                Self(self.0.saturating_mul(factor))
+            }
+        }
+
+        impl AddAssign for $name {
+            fn add_assign(&mut self, other: Self) {
+                *self = *self + other;
+            }
+        }
+
+        impl Sum for $name {
+            fn sum<I: Iterator<Item = Self>>(iter: I) -> Self {
+                iter.fold(Self::ZERO, Add::add)
+            }
+        }
+    };
 }
 
-impl Sub for Bytes {
-    type Output = Self;
-    fn sub(self, other: Self) -> Self {
-        Self(self.0 - other.0)
-    }
-}
-
-impl Mul<u64> for Bytes {
-    type Output = Self;
-    fn mul(self, factor: u64) -> Self {
-        Self(self.0.saturating_mul(factor))
-    }
-}
-
-impl AddAssign for Bytes {
-    fn add_assign(&mut self, other: Self) {
-        *self = *self + other;
-    }
-}
-
-impl Sum for Bytes {
-    fn sum<I: Iterator<Item = Self>>(iter: I) -> Self {
-        iter.fold(Self::ZERO, Add::add)
-    }
-}
+counted_quantity!(Bytes);
+counted_quantity!(Nanos);
 
 /// A time or a duration in a timeline: whole nanoseconds, so that sums are exact and the same in any
 /// order. Prints as [`Seconds`] do.
@@ -109,31 +121,6 @@ impl Sum for Bytes {
 )]
 #[serde(transparent)]
 pub struct Nanos(u64);
-
-impl Nanos {
-    /// The start, or no time at all.
-    pub const ZERO: Self = Self(0);
-
-    /// `count` nanoseconds.
-    pub const fn new(count: u64) -> Self {
-        Self(count)
-    }
-
-    /// The number of nanoseconds.
-    pub const fn get(self) -> u64 {
-        self.0
-    }
-
-    /// The number of nanoseconds, for ratios and pictures.
-    pub fn as_f64(self) -> f64 {
-        self.0 as f64
-    }
-
-    /// The difference, or zero where `other` is later.
-    pub const fn saturating_sub(self, other: Self) -> Self {
-        Self(self.0.saturating_sub(other.0))
-    }
-}
 
 impl From<Nanos> for Seconds {
     fn from(time: Nanos) -> Self {
@@ -151,40 +138,6 @@ impl From<Seconds> for Nanos {
 impl fmt::Display for Nanos {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Seconds::from(*self).fmt(f)
-    }
-}
-
-impl Add for Nanos {
-    type Output = Self;
-    fn add(self, other: Self) -> Self {
-        Self(self.0.saturating_add(other.0))
-    }
-}
-
-impl Sub for Nanos {
-    type Output = Self;
-    fn sub(self, other: Self) -> Self {
-        debug_assert!(self >= other, "a duration is not negative");
-        Self(self.0.saturating_sub(other.0))
-    }
-}
-
-impl Mul<u64> for Nanos {
-    type Output = Self;
-    fn mul(self, factor: u64) -> Self {
-        Self(self.0.saturating_mul(factor))
-    }
-}
-
-impl AddAssign for Nanos {
-    fn add_assign(&mut self, other: Self) {
-        *self = *self + other;
-    }
-}
-
-impl Sum for Nanos {
-    fn sum<I: Iterator<Item = Self>>(iter: I) -> Self {
-        iter.fold(Self::ZERO, Add::add)
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use ir::plan::MemoryUse;
 use ir::units::Bytes;
-use planner::plan_file::{self, CheckedPlan};
+use planner::plan_file::CheckedPlan;
 use traces::bars::{self, BarsOptions, MemoryBar, MemoryPart};
 use traces::collectives::{self, Operation, Ring};
 use traces::gantt::{self, GanttOptions, TimeAxis};
@@ -15,6 +15,7 @@ use traces::{Paper, chrome, html};
 
 use super::Answer;
 use super::args::{ChartArgs, CollectiveArgs, PictureArgs, Shown, ThemeArg};
+use super::explain::{parse_plan, read_plan};
 use super::files::{read_text_up_to, refuse_to_overwrite, write_atomically};
 
 /// The most that is read of a timeline: some million events.
@@ -50,7 +51,7 @@ pub(crate) fn chart(args: &ChartArgs) -> anyhow::Result<Answer> {
             write_timelines(&timelines?, &args.output, look)?;
         }
         (Shown::Memory, [plan]) => {
-            let checked = read_plan(plan, &read_text_up_to(plan, LARGEST_TIMELINE)?)?;
+            let checked = read_plan(plan)?;
             write_atomically(&args.output, &draw_memory(&checked, kind, &args.picture)?)?;
         }
         (Shown::Memory, _) => bail!("`--show memory` draws one plan"),
@@ -96,10 +97,6 @@ fn paper(args: &PictureArgs) -> Paper {
     Paper { width: args.width.unwrap_or(default.width), theme: theme(args.theme), ..default }
 }
 
-fn read_plan(path: &Path, text: &str) -> anyhow::Result<CheckedPlan> {
-    plan_file::read(text).with_context(|| format!("`{}`", path.display()))
-}
-
 /// A timeline from its file, or that of a plan.
 fn read_timeline(path: &Path) -> anyhow::Result<Timeline> {
     let text = read_text_up_to(path, LARGEST_TIMELINE)?;
@@ -107,7 +104,7 @@ fn read_timeline(path: &Path) -> anyhow::Result<Timeline> {
     if text.contains("\"traceEvents\"") || text.trim_start().starts_with('[') {
         return chrome::read(&text).with_context(|| format!("`{}`", path.display()));
     }
-    Ok(read_plan(path, &text)?.simulation.timeline)
+    Ok(parse_plan(path, &text)?.simulation.timeline)
 }
 
 /// Draws timelines into a file, as its ending says.

@@ -20,8 +20,12 @@ use super::{Answer, print, print_json};
 
 /// Reads a plan and checks it.
 pub(crate) fn read_plan(path: &Path) -> anyhow::Result<CheckedPlan> {
-    let text = read_text(path)?;
-    plan_file::read(&text).with_context(|| format!("`{}`", path.display()))
+    parse_plan(path, &read_text(path)?)
+}
+
+/// Checks a plan that was read from `path`.
+pub(crate) fn parse_plan(path: &Path, text: &str) -> anyhow::Result<CheckedPlan> {
+    plan_file::read(text).with_context(|| format!("`{}`", path.display()))
 }
 
 pub(crate) fn explain(args: &ExplainArgs) -> anyhow::Result<Answer> {

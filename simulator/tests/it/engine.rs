@@ -2,7 +2,8 @@
 
 use ir::collective::Collective;
 use ir::schedule::{
-    ScheduleKind, add_communication, add_optimizer_steps, add_reduction, add_sharding, generate,
+    Schedule, ScheduleKind, add_communication, add_optimizer_steps, add_reduction, add_sharding,
+    generate,
 };
 use ir::units::{Bytes, Nanos};
 use proptest::prelude::*;
@@ -19,6 +20,18 @@ fn durations(num_stages: usize) -> impl Strategy<Value = Durations> {
         .prop_map(|(stages, send)| Durations { stages, send: Nanos::new(send) })
 }
 
+/// A family's schedule, and the durations gone round for each of its stages.
+fn with_durations(
+    kind: ScheduleKind,
+    [p, m, v]: [u32; 3],
+    durations: &Durations,
+) -> (Schedule, Vec<PassTimes>) {
+    let schedule = generate(kind, p, m, v).unwrap();
+    let num_stages = schedule.num_stages() as usize;
+    let stages = durations.stages.iter().cycle().take(num_stages).copied().collect();
+    (schedule, stages)
+}
+
 proptest! {
     /// Where messages are mere delays, both simulators agree to the nanosecond, on every rank. Where they
     /// wait for their turn on a link, that comes on top.
@@ -29,9 +42,7 @@ proptest! {
     ) {
         let kind = ScheduleKind::ALL[kind];
         let (p, m, v) = fitting(kind, p, m, v);
-        let schedule = generate(kind, p, m, v).unwrap();
-        let num_stages = schedule.num_stages() as usize;
-        let stages = durations.stages.iter().cycle().take(num_stages).copied().collect();
+        let (schedule, stages) = with_durations(kind, [p, m, v], &durations);
         let durations = Durations { stages, ..durations };
         let plain = earliest(&schedule, &durations);
         let mut work = Work::plain(&durations, schedule.num_ranks());
@@ -76,9 +87,7 @@ proptest! {
     ) {
         let kind = ScheduleKind::ALL[kind];
         let (p, m, v) = fitting(kind, p, m, v);
-        let schedule = generate(kind, p, m, v).unwrap();
-        let num_stages = schedule.num_stages() as usize;
-        let stages = durations.stages.iter().cycle().take(num_stages).copied().collect();
+        let (schedule, stages) = with_durations(kind, [p, m, v], &durations);
         let durations = Durations { stages, ..durations };
         let full = simulate(&schedule, &Work::plain(&durations, schedule.num_ranks())).unwrap();
         let mut time = Nanos::ZERO;

@@ -1,0 +1,3 @@
+//! Tests of the executor: what it computes, against definitions, other libraries and itself on one rank.
+
+mod array;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::block::{Block, OpId};
 use super::kernels;
-use super::op::{Activation, NormKind, OpKind, Parameter, Recomputable};
-use super::placement::{self, Move, Placement, is_tensor_sharded};
+use super::op::{Keeps, OpKind, Parameter, Recomputable};
+use super::placement::{self, Move, Placement};
 use super::sharded::Sharded;
 use super::tensor::DimName;
 use super::work::{
@@ -102,7 +102,7 @@ impl Sharded<'_> {
                 }
             }
             if requires_grad[source.index()]
-                && let Some(collective) = placement::backward_move(from, *to, *partial_gradient)
+                && let Some(collective) = from.gradient_moved_back(*to, *partial_gradient)
             {
                 push(*consumer, Pass::InputGrad, collective);
             }
@@ -130,7 +130,7 @@ impl Sharded<'_> {
 
     /// Whether `consumer` keeps what `source` puts out for backward.
     fn is_saved(&self, source: OpId, consumer: OpId) -> bool {
-        let kept = saved_by(&self.block.op(consumer).kind);
+        let kept = self.block.op(consumer).kind.keeps();
         self.inputs[consumer.index()]
             .iter()
             .enumerate()
@@ -141,7 +141,7 @@ impl Sharded<'_> {
         let mut saved: BTreeMap<(OpId, SavedPart), Bytes> = BTreeMap::new();
         for node in self.block.nodes() {
             let sources = &self.inputs[node.id.index()];
-            for keeps in saved_by(&node.op.kind) {
+            for keeps in node.op.kind.keeps() {
                 match keeps {
                     Keeps::Input(slot) => {
                         let source = sources[slot];
@@ -233,87 +233,16 @@ impl Sharded<'_> {
 
 /// Elements of a parameter on one rank.
 fn local_parameter_elements(parameter: &Parameter, is_expert: bool, sharding: &Sharding) -> u64 {
-    let mut tensor_sharded = false;
-    parameter
-        .dims
-        .iter()
-        .map(|dim| {
-            let super::Extent::Fixed(size) = dim.extent else { return 1 };
-            if is_expert && dim.name == DimName::Experts {
-                size.div_ceil(sharding.expert_parallel)
-            } else if is_tensor_sharded(dim.name) && !std::mem::replace(&mut tensor_sharded, true) {
-                size.div_ceil(sharding.tensor_parallel)
-            } else {
-                size
-            }
-        })
-        .product()
-}
-
-/// What an operator keeps for its backward.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Keeps {
-    /// One of its inputs.
-    Input(usize),
-    /// Its output.
-    Output,
-    /// The softmax of its input in fp32.
-    Softmax,
-    /// A byte for each element of its output.
-    Mask,
-    /// An index for each element (or token) of its output.
-    Indices,
-    /// This many fp32 numbers for each row.
-    Statistics(u64),
-}
-
-/// What PyTorch's autograd keeps for each operator; for a GPT layer, the inventory of Korthikanti et
-/// al. 2022 (arXiv 2205.05198), section 4.1.
-fn saved_by(kind: &OpKind) -> Vec<Keeps> {
-    match kind {
-        OpKind::Embedding { .. }
-        | OpKind::Linear { .. }
-        | OpKind::GroupedLinear { .. }
-        | OpKind::Conv2d { .. }
-        | OpKind::MeanSquaredError
-        | OpKind::AveragePool2d(_) => vec![Keeps::Input(0)],
-        OpKind::Attention { .. } => {
-            vec![
-                Keeps::Input(0),
-                Keeps::Input(1),
-                Keeps::Input(2),
-                Keeps::Output,
-                Keeps::Statistics(1),
-            ]
+    let cut = parameter.cut(is_expert);
+    let sizes = parameter.dims.iter().enumerate().map(|(dim, size)| {
+        let super::Extent::Fixed(size) = size.extent else { return 1 };
+        if cut.expert == Some(dim) {
+            size.div_ceil(sharding.expert_parallel)
+        } else if cut.tensor == Some(dim) {
+            size.div_ceil(sharding.tensor_parallel)
+        } else {
+            size
         }
-        OpKind::AttentionScores
-        | OpKind::AttentionValues
-        | OpKind::GatedActivation(_)
-        | OpKind::Multiply
-        | OpKind::Combine => vec![Keeps::Input(0), Keeps::Input(1)],
-        OpKind::Softmax { .. } => vec![Keeps::Output],
-        OpKind::Dropout => vec![Keeps::Mask],
-        OpKind::Norm { kind: NormKind::LayerNorm, .. } => {
-            vec![Keeps::Input(0), Keeps::Statistics(2)]
-        }
-        OpKind::Norm { kind: NormKind::RmsNorm, .. } => vec![Keeps::Input(0), Keeps::Statistics(1)],
-        OpKind::Norm { kind: NormKind::BatchNorm, .. } => vec![Keeps::Input(0)],
-        OpKind::Activation(Activation::Gelu | Activation::Silu) => vec![Keeps::Input(0)],
-        OpKind::Activation(_) => vec![Keeps::Output],
-        OpKind::Router { .. } => vec![Keeps::Input(0), Keeps::Output],
-        OpKind::Dispatch { .. } => vec![Keeps::Indices],
-        OpKind::CrossEntropy { .. } => vec![Keeps::Softmax],
-        OpKind::MaxPool2d(_) => vec![Keeps::Input(0), Keeps::Indices],
-        OpKind::Input
-        | OpKind::Add
-        | OpKind::Rotary
-        | OpKind::Slice { .. }
-        | OpKind::Concat { .. }
-        | OpKind::AddParameter { .. }
-        | OpKind::PrependParameter
-        | OpKind::AdaptiveAveragePool2d { .. }
-        | OpKind::Flatten
-        | OpKind::PatchesToSequence
-        | OpKind::FirstToken => Vec::new(),
-    }
+    });
+    sizes.product()
 }

@@ -20,7 +20,10 @@ mod tests;
 
 pub use block::{Block, ClassId, Graph, GraphError, Node, OpId, ParameterCounts, Run};
 pub use builder::{BlockBuilder, Value};
-pub use op::{Activation, AttentionMask, NormKind, Op, OpKind, Parameter, Recomputable, Window2d};
+pub use op::{
+    Activation, AttentionMask, Cut, Keeps, NormKind, Op, OpKind, Parameter, Recomputable, Window2d,
+};
+pub use placement::{Placement, Placements};
 pub use tensor::{Dim, DimName, Element, Extent, Sizes, Tensor};
 pub use work::{
     AttentionShape, Axis, BlockWork, Exchange, ForwardFlops, Kernel, KernelWork, LocalParameters,

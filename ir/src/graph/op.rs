@@ -1,5 +1,6 @@
 //! Operators: what they compute, and what follows from it for shapes and parameters.
 
+use super::placement::is_tensor_sharded;
 use super::tensor::{Dim, DimName, Tensor};
 
 /// A normalisation.
@@ -211,6 +212,78 @@ pub enum OpKind {
     FirstToken,
 }
 
+/// What an operator keeps for its backward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keeps {
+    /// One of its inputs.
+    Input(usize),
+    /// Its output.
+    Output,
+    /// The softmax of its input in fp32.
+    Softmax,
+    /// A byte for each element of its output.
+    Mask,
+    /// An index for each element (or token) of its output.
+    Indices,
+    /// This many fp32 numbers for each row.
+    Statistics(u64),
+}
+
+impl OpKind {
+    /// What PyTorch's autograd keeps for each operator; for a GPT layer, the inventory of Korthikanti et
+    /// al. 2022 (arXiv 2205.05198), section 4.1.
+    pub fn keeps(&self) -> Vec<Keeps> {
+        match self {
+            OpKind::Embedding { .. }
+            | OpKind::Linear { .. }
+            | OpKind::GroupedLinear { .. }
+            | OpKind::Conv2d { .. }
+            | OpKind::MeanSquaredError
+            | OpKind::AveragePool2d(_) => vec![Keeps::Input(0)],
+            OpKind::Attention { .. } => {
+                vec![
+                    Keeps::Input(0),
+                    Keeps::Input(1),
+                    Keeps::Input(2),
+                    Keeps::Output,
+                    Keeps::Statistics(1),
+                ]
+            }
+            OpKind::AttentionScores
+            | OpKind::AttentionValues
+            | OpKind::GatedActivation(_)
+            | OpKind::Multiply
+            | OpKind::Combine => vec![Keeps::Input(0), Keeps::Input(1)],
+            OpKind::Softmax { .. } => vec![Keeps::Output],
+            OpKind::Dropout => vec![Keeps::Mask],
+            OpKind::Norm { kind: NormKind::LayerNorm, .. } => {
+                vec![Keeps::Input(0), Keeps::Statistics(2)]
+            }
+            OpKind::Norm { kind: NormKind::RmsNorm, .. } => {
+                vec![Keeps::Input(0), Keeps::Statistics(1)]
+            }
+            OpKind::Norm { kind: NormKind::BatchNorm, .. } => vec![Keeps::Input(0)],
+            OpKind::Activation(Activation::Gelu | Activation::Silu) => vec![Keeps::Input(0)],
+            OpKind::Activation(_) => vec![Keeps::Output],
+            OpKind::Router { .. } => vec![Keeps::Input(0), Keeps::Output],
+            OpKind::Dispatch { .. } => vec![Keeps::Indices],
+            OpKind::CrossEntropy { .. } => vec![Keeps::Softmax],
+            OpKind::MaxPool2d(_) => vec![Keeps::Input(0), Keeps::Indices],
+            OpKind::Input
+            | OpKind::Add
+            | OpKind::Rotary
+            | OpKind::Slice { .. }
+            | OpKind::Concat { .. }
+            | OpKind::AddParameter { .. }
+            | OpKind::PrependParameter
+            | OpKind::AdaptiveAveragePool2d { .. }
+            | OpKind::Flatten
+            | OpKind::PatchesToSequence
+            | OpKind::FirstToken => Vec::new(),
+        }
+    }
+}
+
 /// A trained tensor of an operator.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Parameter {
@@ -223,6 +296,15 @@ pub struct Parameter {
 }
 
 impl Parameter {
+    /// The dimensions along which ranks share it; experts are shared if `is_expert`.
+    pub fn cut(&self, is_expert: bool) -> Cut {
+        let find = |wanted: &dyn Fn(DimName) -> bool| self.dims.iter().position(|d| wanted(d.name));
+        Cut {
+            tensor: find(&is_tensor_sharded),
+            expert: if is_expert { find(&|name| name == DimName::Experts) } else { None },
+        }
+    }
+
     /// Number of elements. Every dimension of a parameter is fixed.
     pub fn num_elements(&self) -> u64 {
         self.dims
@@ -233,6 +315,15 @@ impl Parameter {
             })
             .product()
     }
+}
+
+/// The dimensions along which ranks share a parameter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cut {
+    /// The one that tensor parallelism shards.
+    pub tensor: Option<usize>,
+    /// The one that expert parallelism shards.
+    pub expert: Option<usize>,
 }
 
 /// Whether selective recompute stores an operator's output or computes it again in backward.

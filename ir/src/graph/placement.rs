@@ -17,13 +17,40 @@ use crate::collective::Collective;
 
 /// Where a tensor lies along the tensor-parallel axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Placement {
+pub enum Placement {
     /// Every rank has all of it.
     Whole,
     /// Every rank has its part along one dimension.
     Shard(DimName),
     /// Every rank has a summand of it.
     Partial,
+}
+
+impl Placement {
+    /// What moves a tensor from here to where it is wanted; slicing needs no communication.
+    pub fn moved_to(self, to: Self) -> Option<Collective> {
+        match (self, to) {
+            (Self::Partial, Self::Whole) => Some(Collective::AllReduce),
+            (Self::Partial, Self::Shard(_)) => Some(Collective::ReduceScatter),
+            (Self::Shard(_), Self::Whole) => Some(Collective::AllGather),
+            (Self::Shard(a), Self::Shard(b)) if a != b => Some(Collective::AllToAll),
+            _ => None,
+        }
+    }
+
+    /// What moves the gradient of a tensor that lies here back from `to`, where it was wanted: the
+    /// conjugate of [`Self::moved_to`]. If the gradient is partial, each rank has a summand of it.
+    ///
+    /// The gradient of a tensor lies where the tensor does; that of a partial sum is whole.
+    pub fn gradient_moved_back(self, to: Self, is_partial: bool) -> Option<Collective> {
+        match (self, to) {
+            (Self::Whole, Self::Whole) if is_partial => Some(Collective::AllReduce),
+            (Self::Shard(_), Self::Whole) if is_partial => Some(Collective::ReduceScatter),
+            (Self::Partial | Self::Whole, Self::Shard(_)) => Some(Collective::AllGather),
+            (Self::Shard(a), Self::Shard(b)) if a != b => Some(Collective::AllToAll),
+            _ => None,
+        }
+    }
 }
 
 /// Whether weights are sharded along this dimension by tensor parallelism.
@@ -44,15 +71,25 @@ pub(super) struct Move {
 
 /// The placement of every tensor of a block, and the moves between them.
 #[derive(Clone, Debug)]
-pub(super) struct Placements {
+pub struct Placements {
     /// Of each operator's output.
-    pub(super) outputs: Vec<Placement>,
+    pub outputs: Vec<Placement>,
     /// For each operator, where it wants each of its inputs.
-    pub(super) wanted: Vec<Vec<Placement>>,
+    pub wanted: Vec<Vec<Placement>>,
+    /// For each operator and input, whether its gradient comes out as a summand on each rank.
+    pub partial_gradients: Vec<Vec<bool>>,
     /// Moves by the operator that puts the tensor out and where it is wanted.
     pub(super) moves: BTreeMap<(OpId, Placement), Move>,
     /// Operators that reduce over a sharded dimension: each row's statistics are all-reduced.
-    pub(super) sharded_reductions: Vec<OpId>,
+    pub sharded_reductions: Vec<OpId>,
+}
+
+impl Block {
+    /// Where every tensor of the block lies under `sharding`.
+    pub fn placements(&self, sharding: Sharding) -> Placements {
+        let inputs: Vec<Vec<OpId>> = self.nodes().map(|node| self.inputs(node.id)).collect();
+        place(self, &inputs, sharding)
+    }
 }
 
 /// Places every tensor of `block`.
@@ -60,6 +97,7 @@ pub(super) fn place(block: &Block, inputs: &[Vec<OpId>], sharding: Sharding) -> 
     let mut placements = Placements {
         outputs: Vec::with_capacity(inputs.len()),
         wanted: Vec::with_capacity(inputs.len()),
+        partial_gradients: Vec::with_capacity(inputs.len()),
         moves: BTreeMap::new(),
         sharded_reductions: Vec::new(),
     };
@@ -73,6 +111,13 @@ pub(super) fn place(block: &Block, inputs: &[Vec<OpId>], sharding: Sharding) -> 
         if reduces_sharded(&node.op.kind, &wanted) {
             placements.sharded_reductions.push(node.id);
         }
+        let splits_output = match output {
+            Placement::Shard(name) => name != DimName::Sequence,
+            Placement::Partial => true,
+            Placement::Whole => false,
+        };
+        let is_partial = |to: &Placement| *to == Placement::Whole && splits_output;
+        placements.partial_gradients.push(wanted.iter().map(is_partial).collect());
         let mut reduces_sum = false;
         for ((source, from), to) in sources.iter().zip(&given).zip(&wanted) {
             // The partial sums that one addition takes are added first and reduced together.
@@ -80,13 +125,8 @@ pub(super) fn place(block: &Block, inputs: &[Vec<OpId>], sharding: Sharding) -> 
             if partial_addend && from != to && std::mem::replace(&mut reduces_sum, true) {
                 continue;
             }
-            let splits_output = match output {
-                Placement::Shard(name) => name != DimName::Sequence,
-                Placement::Partial => true,
-                Placement::Whole => false,
-            };
-            let partial_gradient = *to == Placement::Whole && splits_output;
-            let forward = forward_move(*from, *to);
+            let partial_gradient = is_partial(to);
+            let forward = from.moved_to(*to);
             if forward.is_none() && !partial_gradient && from == to {
                 continue;
             }
@@ -101,34 +141,6 @@ pub(super) fn place(block: &Block, inputs: &[Vec<OpId>], sharding: Sharding) -> 
         placements.outputs.push(output);
     }
     placements
-}
-
-/// What moves a tensor in forward; slicing needs no communication.
-fn forward_move(from: Placement, to: Placement) -> Option<Collective> {
-    match (from, to) {
-        (Placement::Partial, Placement::Whole) => Some(Collective::AllReduce),
-        (Placement::Partial, Placement::Shard(_)) => Some(Collective::ReduceScatter),
-        (Placement::Shard(_), Placement::Whole) => Some(Collective::AllGather),
-        (Placement::Shard(a), Placement::Shard(b)) if a != b => Some(Collective::AllToAll),
-        _ => None,
-    }
-}
-
-/// What moves the gradient back: the conjugate of [`forward_move`].
-pub(super) fn backward_move(
-    from: Placement,
-    to: Placement,
-    partial_gradient: bool,
-) -> Option<Collective> {
-    match (from, to) {
-        (Placement::Whole, Placement::Whole) if partial_gradient => Some(Collective::AllReduce),
-        (Placement::Shard(_), Placement::Whole) if partial_gradient => {
-            Some(Collective::ReduceScatter)
-        }
-        (Placement::Partial | Placement::Whole, Placement::Shard(_)) => Some(Collective::AllGather),
-        (Placement::Shard(a), Placement::Shard(b)) if a != b => Some(Collective::AllToAll),
-        _ => None,
-    }
 }
 
 /// Where the residual stream lies between the sharded products.

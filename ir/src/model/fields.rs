@@ -112,6 +112,21 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// A number of at least 0 that must be there.
+    pub(super) fn real(&self, name: &str) -> Result<f64, ModelError> {
+        let (found, value) = self.find(name).ok_or_else(|| self.missing(name))?;
+        let number = value.as_f64().filter(|number| *number >= 0.0);
+        number.ok_or_else(|| self.wrong_type(found, "a number of at least 0", value))
+    }
+
+    /// A number of at least 0, or `default` where it is absent or null.
+    pub(super) fn real_or(&self, name: &str, default: f64) -> Result<f64, ModelError> {
+        match self.find(name) {
+            None | Some((_, Value::Null)) => Ok(default),
+            Some(_) => self.real(name),
+        }
+    }
+
     /// A text, or `default` where it is absent or null.
     pub(super) fn text_or(&self, name: &str, default: &'a str) -> Result<&'a str, ModelError> {
         match self.find(name) {

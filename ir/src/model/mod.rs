@@ -7,6 +7,7 @@ mod error;
 mod fields;
 mod hf;
 mod lower;
+mod numerics;
 mod short;
 pub mod transformer;
 mod validate;
@@ -15,6 +16,7 @@ use serde_json::{Map, Value};
 
 pub use error::ModelError;
 pub use lower::{AttentionKernel, GraphOptions};
+pub use numerics::{Numerics, RotaryNumerics, RotaryScaling};
 pub use transformer::Transformer;
 
 use crate::graph::{Graph, GraphError};
@@ -72,6 +74,16 @@ impl Model {
             architecture,
             description: Description::Transformer(Box::new(transformer)),
         })
+    }
+
+    /// What the model that `text` describes computes, beyond its shapes.
+    ///
+    /// # Errors
+    ///
+    /// [`ModelError`] where the text describes no model, or one whose computation is not known in
+    /// every detail; its costs may be known all the same.
+    pub fn numerics(text: &str) -> Result<Numerics, ModelError> {
+        Numerics::read(&parse(text)?)
     }
 
     /// The longest sequence that the model was made for, where its description says.

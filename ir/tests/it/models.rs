@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use ir::model::{GraphOptions, Model};
+use ir::model::{GraphOptions, Model, RotaryScaling};
 
 /// Total and active parameters of each file in `models/`: Hugging Face's from the hub's own metadata or the
 /// transformers library, the GPTs' by `12 l h^2 + 13 l h + (V + s) h + 2 h` (Narayanan et al. 2021,
@@ -120,4 +120,29 @@ fn check(config: &str, num_parameters: u64) {
         Model::from_json(config, "model").unwrap_or_else(|error| panic!("{config}: {error}"));
     let counts = model.graph(GraphOptions::default()).unwrap().parameter_counts();
     assert_eq!(counts.total, num_parameters, "{config}");
+}
+
+/// The files that ship, as their configurations say.
+#[test]
+fn numerics_are_those_of_the_configuration() {
+    let read = |name: &str| {
+        let path = format!("{}/../models/{name}/config.json", env!("CARGO_MANIFEST_DIR"));
+        Model::numerics(&fs::read_to_string(path).unwrap())
+    };
+    let llama = read("llama-3.1-8b").unwrap();
+    assert_eq!((llama.norm_epsilon, llama.rotary.theta), (1e-5, 500_000.0));
+    assert_eq!(
+        llama.rotary.scaling,
+        RotaryScaling::Llama3 {
+            factor: 8.0,
+            low_freq_factor: 1.0,
+            high_freq_factor: 4.0,
+            original_max_position_embeddings: 8192.0
+        }
+    );
+    assert!(read("gpt2").unwrap().gelu_by_tanh);
+    let mixtral = read("mixtral-8x7b").unwrap();
+    assert_eq!((mixtral.rotary.theta, mixtral.normalize_top_k), (1e6, true));
+    let error = read("deepseek-v3").unwrap_err().to_string();
+    assert!(error.contains("`deepseek_v3`") && error.contains("`mixtral`"), "{error}");
 }

@@ -1,0 +1,21 @@
+//! Numbers that look random and depend on nothing but their indices.
+
+/// 2^64 over the golden ratio: keeps the fixed point 0 of [`mix`] away from small indices.
+const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
+
+/// A number for a tuple of indices, evenly spread over all of 64 bits.
+pub(super) fn hash<const N: usize>(indices: [u64; N]) -> u64 {
+    indices.into_iter().fold(0, |state, index| mix((state ^ index).wrapping_add(GOLDEN)))
+}
+
+/// Spreads a change of any bit over all bits; one to one.
+///
+/// # Source
+///
+/// Steele, Lea and Flood 2014, *Fast Splittable Pseudorandom Number Generators*, with the constants of
+/// Stafford's variant 13, as in SplitMix64.
+const fn mix(z: u64) -> u64 {
+    let z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}

@@ -20,11 +20,14 @@ use crate::array::Array;
 
 pub mod activation;
 pub mod attention;
+pub mod conv;
 pub mod embedding;
+pub mod experts;
 pub mod kernels;
 pub mod linear;
 pub mod loss;
 pub mod norm;
+pub mod pool;
 pub mod rotary;
 
 pub use kernels::Kernels;

@@ -13,6 +13,19 @@ use burn::tensor::{DType, FloatDType, IntDType, Shape, Slice, TensorData, Tensor
 /// What the elements of an [`Array`] are.
 pub type Element = FloatDType;
 
+/// The element type that statistics of others are taken in.
+pub trait Widened {
+    /// fp64 for itself, fp32 for all others.
+    #[must_use]
+    fn widened(self) -> Self;
+}
+
+impl Widened for Element {
+    fn widened(self) -> Self {
+        if self == Self::F64 { Self::F64 } else { Self::F32 }
+    }
+}
+
 /// A tensor of floating-point numbers on a device. Cloning shares its memory.
 #[derive(Clone, Debug)]
 pub struct Array<B: Backend>(FloatTensor<B>);
@@ -151,6 +164,13 @@ impl<B: Backend> Array<B> {
         if self.element() == element { self } else { Self(B::float_cast(self.0, element)) }
     }
 
+    /// The same in an element type that statistics and functions that are not linear are computed in:
+    /// fp32, or fp64 where it is fp64.
+    pub fn widened(self) -> Self {
+        let element = self.element().widened();
+        self.cast(element)
+    }
+
     /// The same elements in row-major order in another shape.
     pub fn reshape(self, shape: &[usize]) -> Self {
         Self(B::float_reshape(self.0, Shape::from(shape)))
@@ -187,16 +207,7 @@ impl<B: Backend> Array<B> {
 
     /// The part of dimension `dim` from `range.start` to `range.end`.
     pub fn narrow(&self, dim: usize, range: Range<usize>) -> Self {
-        let slices: Vec<Slice> = self
-            .shape()
-            .into_iter()
-            .enumerate()
-            .map(|(other, size)| {
-                let range = if other == dim { range.clone() } else { 0..size };
-                Slice::from(range)
-            })
-            .collect();
-        Self(B::float_slice(self.0.clone(), &slices))
+        Self(B::float_slice(self.0.clone(), &slices(&self.shape(), dim, &range)))
     }
 
     /// Dimension `dim` cut into parts of these sizes.
@@ -207,6 +218,17 @@ impl<B: Backend> Array<B> {
             self.narrow(dim, start - size..start)
         };
         sizes.iter().map(part).collect()
+    }
+
+    /// The same with `part` added to what begins at `start` along dimension `dim`.
+    pub fn add_at(self, dim: usize, start: usize, part: Self) -> Self {
+        let shape = self.shape();
+        let range = start..start + part.size(dim);
+        if range == (0..shape[dim]) {
+            return self + part;
+        }
+        let sum = self.narrow(dim, range.clone()) + part;
+        Self(B::float_slice_assign(self.0, &slices(&shape, dim, &range), sum.0))
     }
 
     /// Arrays joined along dimension `dim`.
@@ -280,6 +302,11 @@ impl<B: Backend> Array<B> {
         Self(B::float_mask_where(self.0, greater, other.0))
     }
 
+    /// The elementwise larger of the array and a number.
+    pub fn at_least(self, floor: f64) -> Self {
+        Self(B::float_clamp_min(self.0, floor.into()))
+    }
+
     /// `x` where `x > 0` in `self`, zero elsewhere: the mask of `self` applied to `other`.
     pub fn where_positive(self, other: Self) -> Self {
         let hidden = B::float_lower_equal_elem(self.0, 0.0.into(), bool_dtype::<B>());
@@ -348,6 +375,12 @@ impl<B: Backend> Array<B> {
         let difference = self.clone() - self.clone();
         difference.sum().item() == 0.0
     }
+}
+
+/// All of a tensor but for dimension `dim`, of which `range`.
+fn slices(shape: &[usize], dim: usize, range: &Range<usize>) -> Vec<Slice> {
+    let of = |(other, size): (usize, &usize)| if other == dim { range.clone() } else { 0..*size };
+    shape.iter().enumerate().map(of).map(Slice::from).collect()
 }
 
 fn bool_dtype<B: Backend>() -> burn::tensor::BoolDType {

@@ -1,0 +1,257 @@
+//! Attention of queries `[b, s, heads, d]` to keys `[b, t, kv_heads, d]` and values
+//! `[b, t, kv_heads, dv]`. Consecutive query heads share a key-value head.
+//!
+//! ```text
+//! S = scale Q K^T,   L = log(sum(e^S)),   P = e^(S - L),   O = P V
+//! dV = P^T dO,   dS = P (dO V^T - rowsum(dO O)),   dQ = scale dS K,   dK = scale dS^T Q
+//! ```
+//!
+//! Keys may be a part of all: [`forward`] then gives the attention to that part, [`merge`] joins two of
+//! them, and [`input_grad`], given output and log-sum-exp over all keys, gives the part's share of the
+//! gradients. That is ring attention.
+//!
+//! # Source
+//!
+//! Dao 2023, *FlashAttention-2*, sections 2 and 3, <https://arxiv.org/abs/2307.08691>; Liu et al. 2023,
+//! *Ring Attention*, section 3, <https://arxiv.org/abs/2310.01889>.
+
+mod unfused;
+mod visibility;
+
+use std::ops::Range;
+
+pub use unfused::{scores, scores_grad, softmax, softmax_grad, values, values_grad};
+pub use visibility::Visibility;
+
+use super::Kernels;
+use crate::array::{Array, Widened};
+
+/// Stands in for a log-sum-exp or maximum of minus infinity, where the difference of two of them is
+/// wanted. Lower than any score.
+const LOWEST: f64 = -1e30;
+
+/// The output `[b, s, heads, dv]` and the log-sum-exp of each row of scores, `[b, heads, s]`, fp32 at
+/// least. A query that sees no key gets zeros and minus infinity.
+pub fn forward<B: Kernels>(
+    q: Array<B>,
+    k: Array<B>,
+    v: Array<B>,
+    scale: f64,
+    visibility: Visibility,
+) -> (Array<B>, Array<B>) {
+    let (element, statistics, device) = (q.element(), q.element().widened(), q.device());
+    let dims = Dims::new(&q, &k, &v);
+    let (q, k, v) = (dims.by_group(q.scale(scale)), by_head(k), by_head(v));
+    let (mut outputs, mut log_sum_exps) = (Vec::new(), Vec::new());
+    for block in visibility.blocks(dims.queries, dims.keys) {
+        let rows = block.queries.len();
+        let (output, log_sum_exp) = if block.keys.is_empty() {
+            let shape = [dims.batch, rows, dims.heads, dims.value_features];
+            let nothing = Array::zeros(&[dims.batch, dims.heads, rows], statistics, &device);
+            (Array::zeros(&shape, element, &device), nothing.shift(f64::NEG_INFINITY))
+        } else {
+            let scores = dims.scores(&q, &k, &block, visibility);
+            let max = scores.clone().max_dim(3).at_least(LOWEST);
+            let exponentials = (scores - max.clone()).exp();
+            let sum = exponentials.clone().sum_dim(3);
+            // The largest score alone adds one to the sum of a row that sees a key.
+            let probabilities = exponentials / sum.clone().at_least(1.0);
+            let values = v.narrow(2, block.keys.clone());
+            let output = dims.from_groups(probabilities.cast(element).matmul(values), rows);
+            (output, (max + sum.log()).reshape(&[dims.batch, dims.heads, rows]))
+        };
+        outputs.push(output);
+        log_sum_exps.push(log_sum_exp);
+    }
+    (Array::concat(outputs, 1), Array::concat(log_sum_exps, 2))
+}
+
+/// The attention to two disjoint sets of keys together, from the output and log-sum-exp of each.
+pub fn merge<B: Kernels>(
+    one: (Array<B>, Array<B>),
+    other: (Array<B>, Array<B>),
+) -> (Array<B>, Array<B>) {
+    let element = one.0.element();
+    let max = one.1.clone().maximum(other.1.clone()).at_least(LOWEST);
+    let share = |log_sum_exp: Array<B>| (log_sum_exp - max.clone()).exp();
+    let (first, second) = (share(one.1), share(other.1));
+    let sum = first.clone() + second.clone();
+    let log_sum_exp = max.clone() + sum.clone().log();
+    // The larger of the two adds one to the sum, unless neither saw a key.
+    let sum = sum.at_least(1.0);
+    let part = |output: Array<B>, share: Array<B>| output.widened() * by_row(share / sum.clone());
+    let output = part(one.0, first) + part(other.0, second);
+    (output.cast(element), log_sum_exp)
+}
+
+/// The gradients of queries, keys and values, from output and log-sum-exp over all keys, of which `k` and
+/// `v` may be a part: then the gradient of the queries is the part's share, to be added up.
+#[expect(
+    clippy::too_many_arguments,
+    reason = "what the forward was given, put out, and the gradient"
+)]
+pub fn input_grad<B: Kernels>(
+    q: Array<B>,
+    k: Array<B>,
+    v: Array<B>,
+    out: Array<B>,
+    log_sum_exp: Array<B>,
+    grad: Array<B>,
+    scale: f64,
+    visibility: Visibility,
+) -> (Array<B>, Array<B>, Array<B>) {
+    let (element, device) = (q.element(), q.device());
+    let dims = Dims::new(&q, &k, &v);
+    // In row-major order, [b, heads, s] is [b, kv_heads, group, s].
+    let grouped =
+        |rows: Array<B>| rows.reshape(&[dims.batch, dims.kv_heads, dims.group(), dims.queries, 1]);
+    let delta = (grad.clone().widened() * out.widened()).sum_dim(3).swap_dims(1, 2);
+    let (delta, log_sum_exp) = (grouped(delta), grouped(log_sum_exp.at_least(LOWEST)));
+    let (q, grad) = (dims.by_group(q.scale(scale)), dims.by_group(grad));
+    let (k, v) = (by_head(k), by_head(v));
+    let mut q_grads = Vec::new();
+    let mut k_grad = Array::zeros(&k.shape(), element.widened(), &device);
+    let mut v_grad = Array::zeros(&v.shape(), element.widened(), &device);
+    for block in visibility.blocks(dims.queries, dims.keys) {
+        let rows = block.queries.len();
+        if block.keys.is_empty() {
+            let shape = [dims.batch, rows, dims.heads, dims.features];
+            q_grads.push(Array::zeros(&shape, element, &device));
+            continue;
+        }
+        let of_block = |x: &Array<B>| dims.rows(x, &block.queries);
+        let scores = dims.scores(&q, &k, &block, visibility);
+        let probabilities = (scores - of_block(&log_sum_exp)).exp();
+        let (q, grad) = (of_block(&q), of_block(&grad));
+        let (k, v) = (k.narrow(2, block.keys.clone()), v.narrow(2, block.keys.clone()));
+        let v_part = probabilities.clone().cast(element).transpose().matmul(grad.clone());
+        let probability_grad = grad.matmul(v.transpose()).widened();
+        let score_grad = probabilities * (probability_grad - of_block(&delta));
+        let score_grad = score_grad.cast(element);
+        let k_part = score_grad.clone().transpose().matmul(q);
+        q_grads.push(dims.from_groups(score_grad.matmul(k).scale(scale), rows));
+        k_grad = k_grad.add_at(2, block.keys.start, k_part.widened());
+        v_grad = v_grad.add_at(2, block.keys.start, v_part.widened());
+    }
+    (Array::concat(q_grads, 1), by_head(k_grad).cast(element), by_head(v_grad).cast(element))
+}
+
+/// Output and log-sum-exp when each head has a sink: a key of score `sinks[head]` and of value zero, which
+/// every query sees. `sinks` is `[heads]`.
+pub fn with_sinks<B: Kernels>(
+    out: Array<B>,
+    log_sum_exp: Array<B>,
+    sinks: Array<B>,
+) -> (Array<B>, Array<B>) {
+    let nothing = Array::zeros(&out.shape(), out.element(), &out.device());
+    let sinks = sink_scores(sinks, &log_sum_exp);
+    merge((out, log_sum_exp), (nothing, sinks))
+}
+
+/// The gradient of the sinks, `[heads]`, from output and log-sum-exp with them.
+pub fn sinks_grad<B: Kernels>(
+    sinks: Array<B>,
+    out: Array<B>,
+    log_sum_exp: Array<B>,
+    grad: Array<B>,
+) -> Array<B> {
+    let element = sinks.element();
+    let delta = (grad.widened() * out.widened()).sum_dim(3).swap_dims(1, 2);
+    let delta = delta.reshape(&log_sum_exp.shape());
+    let probabilities = (sink_scores(sinks, &log_sum_exp) - log_sum_exp).exp();
+    (-(probabilities * delta)).sum_dim(2).sum_dim(0).flatten().cast(element)
+}
+
+/// `[heads]` as `[b, heads, s]`.
+fn sink_scores<B: Kernels>(sinks: Array<B>, log_sum_exp: &Array<B>) -> Array<B> {
+    let heads = sinks.num_elements();
+    sinks.reshape(&[1, heads, 1]).widened().expand(&log_sum_exp.shape())
+}
+
+/// The sizes that queries, keys and values have.
+struct Dims {
+    batch: usize,
+    queries: usize,
+    keys: usize,
+    heads: usize,
+    kv_heads: usize,
+    features: usize,
+    value_features: usize,
+}
+
+impl Dims {
+    fn new<B: Kernels>(q: &Array<B>, k: &Array<B>, v: &Array<B>) -> Self {
+        let (q, k, v) = (q.shape(), k.shape(), v.shape());
+        assert!(q[0] == k[0] && q[3] == k[3], "queries {q:?} do not fit keys {k:?}");
+        assert!(k[..3] == v[..3], "keys {k:?} do not fit values {v:?}");
+        assert!(q[2].is_multiple_of(k[2]), "{} heads do not share {} key-value heads", q[2], k[2]);
+        Self {
+            batch: q[0],
+            queries: q[1],
+            keys: k[1],
+            heads: q[2],
+            kv_heads: k[2],
+            features: q[3],
+            value_features: v[3],
+        }
+    }
+
+    /// Query heads that share a key-value head.
+    fn group(&self) -> usize {
+        self.heads / self.kv_heads
+    }
+
+    /// `[b, s, heads, d]` as `[b, kv_heads, group, s, d]`.
+    fn by_group<B: Kernels>(&self, x: Array<B>) -> Array<B> {
+        let (rows, features) = (x.size(1), x.size(3));
+        x.reshape(&[self.batch, rows, self.kv_heads, self.group(), features])
+            .permute(&[0, 2, 3, 1, 4])
+    }
+
+    /// Rows `queries` of `[b, kv_heads, group, s, d]` as `[b, kv_heads, group queries, d]`, so that one
+    /// product with the keys serves all heads that share them.
+    fn rows<B: Kernels>(&self, x: &Array<B>, queries: &Range<usize>) -> Array<B> {
+        let shape = [self.batch, self.kv_heads, self.group() * queries.len(), x.size(4)];
+        x.narrow(3, queries.clone()).reshape(&shape)
+    }
+
+    /// `[b, kv_heads, group rows, d]` as `[b, rows, heads, d]`.
+    #[expect(clippy::wrong_self_convention, reason = "it is the array that is converted")]
+    fn from_groups<B: Kernels>(&self, x: Array<B>, rows: usize) -> Array<B> {
+        let features = x.size(3);
+        x.reshape(&[self.batch, self.heads, rows, features]).swap_dims(1, 2)
+    }
+
+    /// The scores of a block, `[b, kv_heads, group queries, keys]`, fp32 at least, from queries that are
+    /// scaled already.
+    fn scores<B: Kernels>(
+        &self,
+        q: &Array<B>,
+        k: &Array<B>,
+        block: &visibility::Block,
+        visibility: Visibility,
+    ) -> Array<B> {
+        let q = self.rows(q, &block.queries);
+        let keys = k.narrow(2, block.keys.clone()).transpose();
+        let scores = q.matmul(keys).widened();
+        if !block.is_partial {
+            return scores;
+        }
+        let (queries, keys) = (block.queries.len(), block.keys.len());
+        let bias = visibility.bias(&block.queries, &block.keys, scores.element(), &scores.device());
+        let by_query = [self.batch, self.kv_heads, self.group(), queries, keys];
+        let hidden = scores.reshape(&by_query) + bias.reshape(&[1, 1, 1, queries, keys]);
+        hidden.reshape(&[self.batch, self.kv_heads, self.group() * queries, keys])
+    }
+}
+
+/// `[b, t, heads, d]` as `[b, heads, t, d]`, and back.
+fn by_head<B: Kernels>(x: Array<B>) -> Array<B> {
+    x.swap_dims(1, 2)
+}
+
+/// `[b, heads, s]` as `[b, s, heads, 1]`.
+fn by_row<B: Kernels>(x: Array<B>) -> Array<B> {
+    let shape = x.shape();
+    x.swap_dims(1, 2).reshape(&[shape[0], shape[2], shape[1], 1])
+}

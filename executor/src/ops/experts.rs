@@ -1,0 +1,229 @@
+//! Mixture of experts: which rows go where, on the host, and how they get there and back.
+//!
+//! Each row goes to the `top_k` experts that its router finds likeliest. Probabilities are `[rows, experts]`
+//! in row-major order, the softmax of the router's logits.
+
+use std::ops::Range;
+
+use super::Kernels;
+use crate::array::{Array, Indices, Widened};
+
+/// A row that goes to an expert.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Assignment {
+    /// Which row.
+    pub row: usize,
+    /// Whether the expert is the row's likeliest, 0, or the next, 1, and so on.
+    pub slot: usize,
+    /// What the expert's output counts for.
+    pub weight: f64,
+}
+
+/// Which rows go to which expert.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Routing {
+    /// What each expert is sent, by row.
+    pub experts: Vec<Vec<Assignment>>,
+    /// The experts that rows chose, `[rows, top_k]`, those included that had no place left.
+    choices: Vec<usize>,
+    top_k: usize,
+    normalise: bool,
+}
+
+/// The `top_k` likeliest experts of each row; of equally likely ones, the first.
+///
+/// Weights are the probabilities, divided by their sum over the chosen ones if `normalise`. An expert takes
+/// the first `capacity` rows that chose it; the others go without it, and their weights stay as they are.
+pub fn route(
+    probabilities: &[f64],
+    num_experts: usize,
+    top_k: usize,
+    normalise: bool,
+    capacity: Option<usize>,
+) -> Routing {
+    assert!(top_k <= num_experts, "each of the {top_k} chosen experts is another");
+    let mut experts = vec![Vec::new(); num_experts];
+    let mut choices = Vec::new();
+    for (row, probabilities) in probabilities.chunks_exact(num_experts).enumerate() {
+        let mut order: Vec<usize> = (0..num_experts).collect();
+        order.sort_by(|a, b| probabilities[*b].total_cmp(&probabilities[*a]));
+        let chosen = &order[..top_k];
+        let sum = divisor(probabilities, chosen, normalise);
+        for (slot, expert) in chosen.iter().enumerate() {
+            if capacity.is_none_or(|capacity| experts[*expert].len() < capacity) {
+                let weight = probabilities[*expert] / sum;
+                experts[*expert].push(Assignment { row, slot, weight });
+            }
+        }
+        choices.extend_from_slice(chosen);
+    }
+    Routing { experts, choices, top_k, normalise }
+}
+
+impl Routing {
+    /// How many rows each expert is sent.
+    pub fn counts(&self) -> Vec<usize> {
+        self.experts.iter().map(Vec::len).collect()
+    }
+
+    /// The rows that are sent, those of the first expert before those of the next.
+    pub fn rows(&self) -> Vec<u32> {
+        self.assignments().map(|assignment| assignment.row as u32).collect()
+    }
+
+    /// What their outputs count for, in the order of [`Self::rows`].
+    pub fn weights(&self) -> Vec<f64> {
+        self.assignments().map(|assignment| assignment.weight).collect()
+    }
+
+    /// The gradient of the probabilities from that of [`Self::weights`].
+    ///
+    /// ```text
+    /// dp_i = dw_i                                 without division by the sum
+    /// dp_i = (dw_i - sum_j w_j dw_j) / sum_j p_j  with it, over the chosen experts j
+    /// ```
+    ///
+    /// Zero for experts that were not chosen, and what had no place left has no weight.
+    pub fn probability_grad(&self, probabilities: &[f64], weight_grad: &[f64]) -> Vec<f64> {
+        let num_experts = self.experts.len();
+        let mut weight_grads = vec![0.0; self.choices.len()];
+        for (assignment, grad) in self.assignments().zip(weight_grad) {
+            weight_grads[assignment.row * self.top_k + assignment.slot] = *grad;
+        }
+        let mut gradient = vec![0.0; probabilities.len()];
+        for row in 0..self.num_rows() {
+            let of_row = row * num_experts..(row + 1) * num_experts;
+            let probabilities = &probabilities[of_row.clone()];
+            let chosen = &self.choices[self.slots(row)];
+            let weight_grads = &weight_grads[self.slots(row)];
+            let sum = divisor(probabilities, chosen, self.normalise);
+            let product = |(expert, grad): (&usize, &f64)| probabilities[*expert] / sum * grad;
+            let along = if self.normalise {
+                chosen.iter().zip(weight_grads).map(product).sum()
+            } else {
+                0.0
+            };
+            for (expert, grad) in chosen.iter().zip(weight_grads) {
+                gradient[of_row.start + expert] = (grad - along) / sum;
+            }
+        }
+        gradient
+    }
+
+    /// A loss that is `top_k` where all experts are chosen equally often, and more where some are both
+    /// likelier and more often chosen than others.
+    ///
+    /// ```text
+    /// E sum_e f_e P_e
+    /// ```
+    ///
+    /// `f_e` is how many of the rows chose expert `e` of `E`, by the number of rows, and `P_e` its mean
+    /// probability.
+    ///
+    /// # Source
+    ///
+    /// Fedus, Zoph and Shazeer 2021, *Switch Transformers*, equations 4 to 6,
+    /// <https://arxiv.org/abs/2101.03961>; for more than one choice as `load_balancing_loss_func` of
+    /// Hugging Face transformers' Mixtral, which has no division by `top_k` and takes the rows of all
+    /// layers together.
+    pub fn load_balancing_loss(&self, probabilities: &[f64]) -> f64 {
+        let gradient = self.load_balancing_grad();
+        probabilities.iter().zip(gradient).map(|(probability, slope)| probability * slope).sum()
+    }
+
+    /// The gradient of the probabilities of the loss above, which is linear in them: `E f_e / rows`.
+    pub fn load_balancing_grad(&self) -> Vec<f64> {
+        let (num_experts, num_rows) = (self.experts.len(), self.num_rows());
+        let mut slopes = vec![0.0; num_experts];
+        for expert in &self.choices {
+            slopes[*expert] += num_experts as f64 / (num_rows * num_rows) as f64;
+        }
+        slopes.repeat(num_rows)
+    }
+
+    fn assignments(&self) -> impl Iterator<Item = &Assignment> {
+        self.experts.iter().flatten()
+    }
+
+    fn num_rows(&self) -> usize {
+        self.choices.len() / self.top_k.max(1)
+    }
+
+    /// Where the choices of a row are.
+    fn slots(&self, row: usize) -> Range<usize> {
+        row * self.top_k..(row + 1) * self.top_k
+    }
+}
+
+/// The gradient of the router's logits from that of the probabilities: `p (dp - sum(p dp))` in each row.
+pub fn logits_grad(
+    probabilities: &[f64],
+    probability_grad: &[f64],
+    num_experts: usize,
+) -> Vec<f64> {
+    let rows =
+        probabilities.chunks_exact(num_experts).zip(probability_grad.chunks_exact(num_experts));
+    rows.flat_map(|(p, grad)| {
+        let along: f64 = p.iter().zip(grad).map(|(p, grad)| p * grad).sum();
+        p.iter().zip(grad).map(move |(p, grad)| p * (grad - along))
+    })
+    .collect()
+}
+
+/// The rows of `x` that `rows` names, one for each pair of row and expert: [`Routing::rows`].
+pub fn dispatch<B: Kernels>(x: Array<B>, rows: &[u32]) -> Array<B> {
+    if rows.is_empty() {
+        return Array::zeros(&[0, x.size(1)], x.element(), &x.device());
+    }
+    x.select(0, &Indices::new(rows, &[rows.len()], &x.device()))
+}
+
+/// The gradient of the `num_rows` rows that were dispatched.
+pub fn dispatch_grad<B: Kernels>(grad: Array<B>, rows: &[u32], num_rows: usize) -> Array<B> {
+    let (element, device) = (grad.element(), grad.device());
+    let sums = Array::zeros(&[num_rows, grad.size(1)], element.widened(), &device);
+    if rows.is_empty() {
+        return sums.cast(element);
+    }
+    let indices = Indices::new(rows, &[rows.len()], &device);
+    sums.select_add(0, &indices, grad.widened()).cast(element)
+}
+
+/// The experts' outputs `y` brought back to `num_rows` rows and summed by `weights`.
+pub fn combine<B: Kernels>(
+    y: Array<B>,
+    rows: &[u32],
+    weights: &[f64],
+    num_rows: usize,
+) -> Array<B> {
+    dispatch_grad(weigh(y, weights), rows, num_rows)
+}
+
+/// The gradient of the experts' outputs that were combined.
+pub fn combine_input_grad<B: Kernels>(grad: Array<B>, rows: &[u32], weights: &[f64]) -> Array<B> {
+    weigh(dispatch(grad, rows), weights)
+}
+
+/// The gradient of the weights by which the experts' outputs `y` were combined. Waits for the device.
+pub fn combine_weight_grad<B: Kernels>(y: Array<B>, grad: Array<B>, rows: &[u32]) -> Vec<f64> {
+    if rows.is_empty() {
+        return Vec::new();
+    }
+    (y.widened() * dispatch(grad, rows).widened()).sum_dim(1).to_f64()
+}
+
+/// Each row times its weight.
+fn weigh<B: Kernels>(rows: Array<B>, weights: &[f64]) -> Array<B> {
+    if weights.is_empty() {
+        return rows;
+    }
+    let element = rows.element();
+    let weights =
+        Array::from_f64(weights.to_vec(), &[weights.len(), 1], element.widened(), &rows.device());
+    (rows.widened() * weights).cast(element)
+}
+
+/// What the probabilities of the chosen experts are divided by.
+fn divisor(probabilities: &[f64], chosen: &[usize], normalise: bool) -> f64 {
+    if normalise { chosen.iter().map(|expert| probabilities[*expert]).sum() } else { 1.0 }
+}

@@ -1,0 +1,103 @@
+//! Losses: the cross entropy of logits `[rows, classes]`, and the mean squared error.
+//!
+//! Logits may be a shard, classes `first_class..first_class + classes` of all. The cross entropy is in
+//! pieces, between which ranks that share the classes reduce `[rows, 1]` numbers, fp32 at least:
+//!
+//! ```text
+//! max    = row_max(logits)                      all-reduce (max)
+//! e, sum = exponentials(logits, max)            all-reduce (sum) of sum
+//! target = target_logits(logits, .., max)       all-reduce (sum)
+//! loss   = losses(sum, target) = log(sum) - target
+//! dx     = input_grad(e, sum, ..)
+//! ```
+//!
+//! # Source
+//!
+//! Shoeybi et al. 2019, *Megatron-LM*, section 3, <https://arxiv.org/abs/1909.08053>.
+
+use super::Kernels;
+use crate::array::{Array, Indices, Widened};
+
+/// The largest logit of each row, `[rows, 1]`.
+pub fn row_max<B: Kernels>(logits: &Array<B>) -> Array<B> {
+    logits.clone().max_dim(1).widened()
+}
+
+/// `e^(logit - max)`, `[rows, classes]`, and its sum over each row, `[rows, 1]`.
+pub fn exponentials<B: Kernels>(logits: Array<B>, max: Array<B>) -> (Array<B>, Array<B>) {
+    let exponentials = (logits.widened() - max).exp();
+    let sum = exponentials.clone().sum_dim(1);
+    (exponentials, sum)
+}
+
+/// `logit - max` of each row's target where it is in this shard, zero elsewhere, `[rows, 1]`.
+pub fn target_logits<B: Kernels>(
+    logits: &Array<B>,
+    targets: &[u32],
+    first_class: usize,
+    max: Array<B>,
+) -> Array<B> {
+    let places = Targets::new(targets, first_class, logits);
+    (logits.gather(1, &places.classes).widened() - max) * places.inside
+}
+
+/// `log(sum) - target`: the negative log-likelihood of each row's target, `[rows, 1]`.
+pub fn losses<B: Kernels>(sum: Array<B>, target: Array<B>) -> Array<B> {
+    sum.log() - target
+}
+
+/// `scale (softmax - onehot)`, `[rows, classes]`: the gradient of the logits of `scale` times the sum of
+/// all losses, from what [`exponentials`] gave and its sum over all classes.
+pub fn input_grad<B: Kernels>(
+    exponentials: Array<B>,
+    sum: Array<B>,
+    targets: &[u32],
+    first_class: usize,
+    scale: f64,
+) -> Array<B> {
+    let places = Targets::new(targets, first_class, &exponentials);
+    let probabilities = exponentials * sum.recip().scale(scale);
+    probabilities.scatter_add(1, &places.classes, places.inside.scale(-scale))
+}
+
+/// The mean of the squared differences, in one dimension of size 1, fp32 at least.
+pub fn mean_squared_error<B: Kernels>(prediction: Array<B>, target: Array<B>) -> Array<B> {
+    let count = prediction.num_elements();
+    (prediction.widened() - target.widened()).square().sum().scale(1.0 / count as f64)
+}
+
+/// The gradient of the prediction of `scale` times the mean squared error.
+pub fn mean_squared_error_grad<B: Kernels>(
+    prediction: Array<B>,
+    target: Array<B>,
+    scale: f64,
+) -> Array<B> {
+    let (count, element) = (prediction.num_elements(), prediction.element());
+    (prediction.widened() - target.widened()).scale(2.0 * scale / count as f64).cast(element)
+}
+
+/// Where the targets of rows lie in a shard of classes.
+struct Targets<B: Kernels> {
+    /// The class within the shard, `[rows, 1]`; the first one for what lies outside.
+    classes: Indices<B>,
+    /// One where the target lies inside, zero elsewhere, `[rows, 1]`, fp32 at least.
+    inside: Array<B>,
+}
+
+impl<B: Kernels> Targets<B> {
+    fn new(targets: &[u32], first_class: usize, logits: &Array<B>) -> Self {
+        let (shape, device) = ([targets.len(), 1], logits.device());
+        assert_eq!(targets.len(), logits.size(0), "every row has a target");
+        let classes: Vec<Option<usize>> = targets
+            .iter()
+            .map(|target| (*target as usize).checked_sub(first_class))
+            .map(|class| class.filter(|class| *class < logits.size(1)))
+            .collect();
+        let inside = classes.iter().map(|class| if class.is_some() { 1.0 } else { 0.0 }).collect();
+        let classes: Vec<u32> = classes.iter().map(|class| class.unwrap_or(0) as u32).collect();
+        Self {
+            classes: Indices::new(&classes, &shape, &device),
+            inside: Array::from_f64(inside, &shape, logits.element().widened(), &device),
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Normalisations over rows `[rows, width]`, and over the channels of images `[b, c, h, w]`.
+//!
+//! ```text
+//! x^ = (x - mean) / sqrt(variance + epsilon)
+//! y  = x^ weight + bias
+//! dx = (g - mean(g) - x^ mean(g x^)) / sqrt(variance + epsilon),   g = dy weight
+//! ```
+//!
+//! A root-mean-square norm has no mean to subtract, so the terms `mean` and `mean(g)` are absent.
+
+use ir::graph::NormKind;
+
+use super::Kernels;
+use crate::array::Array;
+
+/// What a normalisation measured, `[rows, 1]` each and fp32 at least.
+#[derive(Clone, Debug)]
+pub struct Statistics<B: Kernels> {
+    /// The mean of each row; none for a root-mean-square norm.
+    pub mean: Option<Array<B>>,
+    /// `1 / sqrt(variance + epsilon)`, or of the mean square.
+    pub inverse_deviation: Array<B>,
+}
+
+impl<B: Kernels> Statistics<B> {
+    /// The statistics of a root-mean-square norm over `width` features from their sum of squares, which may
+    /// come from several ranks.
+    pub fn of_sum_of_squares(sum: Array<B>, width: usize, epsilon: f64) -> Self {
+        let inverse_deviation = sum.scale(1.0 / width as f64).shift(epsilon).sqrt().recip();
+        Self { mean: None, inverse_deviation }
+    }
+
+    fn of(kind: NormKind, x: &Array<B>, epsilon: f64) -> Self {
+        if !has_mean(kind) {
+            return Self::of_sum_of_squares(sum_of_squares(x.clone()), x.size(1), epsilon);
+        }
+        let x = x.clone().widened();
+        let mean = x.clone().mean_dim(1);
+        let variance = (x - mean.clone()).square().mean_dim(1);
+        Self { mean: Some(mean), inverse_deviation: variance.shift(epsilon).sqrt().recip() }
+    }
+
+    /// `x^`.
+    fn normalised(&self, x: Array<B>) -> Array<B> {
+        let x = x.widened();
+        let centred = match &self.mean {
+            Some(mean) => x - mean.clone(),
+            None => x,
+        };
+        centred * self.inverse_deviation.clone()
+    }
+}
+
+/// The normalised rows, and what was measured. `weight` and `bias` are `[width]`.
+pub fn forward<B: Kernels>(
+    kind: NormKind,
+    x: Array<B>,
+    weight: Option<Array<B>>,
+    bias: Option<Array<B>>,
+    epsilon: f64,
+) -> (Array<B>, Statistics<B>) {
+    let statistics = Statistics::of(kind, &x, epsilon);
+    (normalise(x, &statistics, weight, bias), statistics)
+}
+
+/// The gradient of the rows.
+pub fn input_grad<B: Kernels>(
+    kind: NormKind,
+    x: Array<B>,
+    statistics: &Statistics<B>,
+    weight: Option<Array<B>>,
+    grad: Array<B>,
+) -> Array<B> {
+    let (width, element) = (x.size(1), grad.element());
+    let normalised = statistics.normalised(x);
+    let grad = weighted(grad, weight);
+    let projection = (grad.clone() * normalised.clone()).sum_dim(1);
+    let grad = if has_mean(kind) { grad.clone() - grad.mean_dim(1) } else { grad };
+    through_deviation(grad, normalised, projection, width, statistics).cast(element)
+}
+
+/// The gradients of scale and shift, `[width]` each.
+pub fn weight_grad<B: Kernels>(
+    kind: NormKind,
+    x: Array<B>,
+    statistics: &Statistics<B>,
+    grad: Array<B>,
+) -> (Array<B>, Array<B>) {
+    assert_eq!(statistics.mean.is_some(), has_mean(kind), "statistics of another norm");
+    let element = grad.element();
+    let grad = grad.widened();
+    let scale = (grad.clone() * statistics.normalised(x)).sum_dim(0).flatten();
+    (scale.cast(element), grad.sum_dim(0).flatten().cast(element))
+}
+
+/// The sum of squares of each row, `[rows, 1]`: what ranks add up whose rows are parts of longer ones.
+pub fn sum_of_squares<B: Kernels>(x: Array<B>) -> Array<B> {
+    x.widened().square().sum_dim(1)
+}
+
+/// `x^ weight + bias` with statistics that are known.
+pub fn normalise<B: Kernels>(
+    x: Array<B>,
+    statistics: &Statistics<B>,
+    weight: Option<Array<B>>,
+    bias: Option<Array<B>>,
+) -> Array<B> {
+    let element = x.element();
+    let mut y = weighted(statistics.normalised(x), weight);
+    if let Some(bias) = bias {
+        y = y + as_row(bias);
+    }
+    y.cast(element)
+}
+
+/// `sum(g x^)` of each row, `[rows, 1]`: what ranks add up whose rows are parts of longer ones, for
+/// [`input_grad_of_projection`].
+pub fn projection<B: Kernels>(
+    x: Array<B>,
+    statistics: &Statistics<B>,
+    weight: Option<Array<B>>,
+    grad: Array<B>,
+) -> Array<B> {
+    (weighted(grad, weight) * statistics.normalised(x)).sum_dim(1)
+}
+
+/// The gradient of parts of rows of `width` features under a root-mean-square norm, from the projection
+/// of the whole rows.
+pub fn input_grad_of_projection<B: Kernels>(
+    x: Array<B>,
+    statistics: &Statistics<B>,
+    weight: Option<Array<B>>,
+    grad: Array<B>,
+    projection: Array<B>,
+    width: usize,
+) -> Array<B> {
+    let element = grad.element();
+    let grad = weighted(grad, weight);
+    through_deviation(grad, statistics.normalised(x), projection, width, statistics).cast(element)
+}
+
+/// Each channel of images `[b, c, h, w]` normalised over batch and space, and what was measured,
+/// `[c, 1]`. `weight` and `bias` are `[c]`.
+pub fn batch_norm_forward<B: Kernels>(
+    x: Array<B>,
+    weight: Option<Array<B>>,
+    bias: Option<Array<B>>,
+    epsilon: f64,
+) -> (Array<B>, Statistics<B>) {
+    let (shape, element) = (x.shape(), x.element());
+    let x = channel_rows(x);
+    let statistics = Statistics::of(NormKind::LayerNorm, &x, epsilon);
+    let mut y = statistics.normalised(x);
+    if let Some(weight) = weight {
+        y = y * as_column(weight);
+    }
+    if let Some(bias) = bias {
+        y = y + as_column(bias);
+    }
+    (images(y, &shape).cast(element), statistics)
+}
+
+/// The gradient of the images that [`batch_norm_forward`] was given.
+pub fn batch_norm_input_grad<B: Kernels>(
+    x: Array<B>,
+    statistics: &Statistics<B>,
+    weight: Option<Array<B>>,
+    grad: Array<B>,
+) -> Array<B> {
+    let shape = x.shape();
+    let mut grad = channel_rows(grad);
+    if let Some(weight) = weight {
+        let element = grad.element();
+        grad = (grad.widened() * as_column(weight)).cast(element);
+    }
+    images(input_grad(NormKind::LayerNorm, channel_rows(x), statistics, None, grad), &shape)
+}
+
+/// The gradients of scale and shift of each channel, `[c]`.
+pub fn batch_norm_weight_grad<B: Kernels>(
+    x: Array<B>,
+    statistics: &Statistics<B>,
+    grad: Array<B>,
+) -> (Array<B>, Array<B>) {
+    let element = grad.element();
+    let grad = channel_rows(grad).widened();
+    let scale = (grad.clone() * statistics.normalised(channel_rows(x))).sum_dim(1).flatten();
+    (scale.cast(element), grad.sum_dim(1).flatten().cast(element))
+}
+
+fn has_mean(kind: NormKind) -> bool {
+    match kind {
+        NormKind::LayerNorm => true,
+        NormKind::RmsNorm => false,
+        NormKind::BatchNorm => unreachable!("a batch norm is no norm over rows"),
+    }
+}
+
+/// `(g - x^ projection / width)` through the division by the deviation.
+fn through_deviation<B: Kernels>(
+    grad: Array<B>,
+    normalised: Array<B>,
+    projection: Array<B>,
+    width: usize,
+    statistics: &Statistics<B>,
+) -> Array<B> {
+    let along = normalised * projection.scale(1.0 / width as f64);
+    (grad - along) * statistics.inverse_deviation.clone()
+}
+
+/// `x weight` in fp32 at least.
+fn weighted<B: Kernels>(x: Array<B>, weight: Option<Array<B>>) -> Array<B> {
+    match weight {
+        Some(weight) => x.widened() * as_row(weight),
+        None => x.widened(),
+    }
+}
+
+fn as_row<B: Kernels>(parameter: Array<B>) -> Array<B> {
+    let width = parameter.num_elements();
+    parameter.reshape(&[1, width]).widened()
+}
+
+fn as_column<B: Kernels>(parameter: Array<B>) -> Array<B> {
+    let width = parameter.num_elements();
+    parameter.reshape(&[width, 1]).widened()
+}
+
+/// Images `[b, c, h, w]` as rows `[c, b h w]`.
+fn channel_rows<B: Kernels>(x: Array<B>) -> Array<B> {
+    let channels = x.size(1);
+    let width = x.num_elements() / channels;
+    x.swap_dims(0, 1).reshape(&[channels, width])
+}
+
+/// The inverse of [`channel_rows`].
+fn images<B: Kernels>(rows: Array<B>, shape: &[usize]) -> Array<B> {
+    rows.reshape(&[shape[1], shape[0], shape[2], shape[3]]).swap_dims(0, 1)
+}

@@ -1,0 +1,139 @@
+//! Rotary position embeddings: pairs of features turned by an angle that grows with the position.
+//!
+//! The pairs are features `i` and `i + features / 2`, as in Hugging Face transformers; features beyond
+//! `features` stay as they are.
+//!
+//! ```text
+//! y[i]     = x[i] cos - x[i + n] sin
+//! y[i + n] = x[i + n] cos + x[i] sin,   n = features / 2
+//! ```
+//!
+//! # Source
+//!
+//! Su et al. 2021, *RoFormer*, section 3.2.2, <https://arxiv.org/abs/2104.09864>.
+
+use std::f64::consts::PI;
+
+use super::Kernels;
+use crate::array::{Array, Element};
+
+/// Cosines and sines of the angles at some positions.
+#[derive(Clone, Debug)]
+pub struct Rotary<B: Kernels> {
+    /// `[positions, features / 2]`.
+    cos: Array<B>,
+    /// `[positions, features / 2]`.
+    sin: Array<B>,
+}
+
+impl<B: Kernels> Rotary<B> {
+    /// The rotation of the first `features` features at `positions` by `position * frequency`; cosines and
+    /// sines times `attention_factor`. What it is applied to is rotated in `element`.
+    pub fn new(
+        positions: &[u32],
+        features: usize,
+        frequencies: &[f64],
+        attention_factor: f64,
+        element: Element,
+        device: &B::Device,
+    ) -> Self {
+        assert_eq!(frequencies.len() * 2, features, "a frequency for every pair of features");
+        let angles: Vec<f64> = positions
+            .iter()
+            .flat_map(|position| frequencies.iter().map(|f| f64::from(*position) * f))
+            .collect();
+        let table = |function: fn(f64) -> f64| {
+            let values = angles.iter().map(|angle| function(*angle) * attention_factor).collect();
+            Array::from_f64(values, &[positions.len(), frequencies.len()], element, device)
+        };
+        Self { cos: table(f64::cos), sin: table(f64::sin) }
+    }
+
+    /// `x` rotated, `[b, s, heads, d]` or `[b, s, d]`.
+    pub fn apply(&self, x: Array<B>) -> Array<B> {
+        rotate(x, &self.cos, self.sin.clone())
+    }
+
+    /// The transpose of [`Self::apply`]: the gradient of `x` from that of what was rotated. It is the
+    /// inverse too where `attention_factor` is 1.
+    pub fn apply_inverse(&self, x: Array<B>) -> Array<B> {
+        rotate(x, &self.cos, -self.sin.clone())
+    }
+}
+
+/// How frequencies are changed so that a model reads longer sequences than it was trained on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Scaling {
+    /// Not at all.
+    None,
+    /// All divided by `factor`.
+    Linear {
+        /// By how many times sequences get longer.
+        factor: f64,
+    },
+    /// Low frequencies divided by `factor`, high ones left, those between mixed.
+    Llama3 {
+        /// By how many times sequences get longer.
+        factor: f64,
+        /// Fewer turns than this over the original length, and a frequency is low.
+        low_freq_factor: f64,
+        /// More turns than this over the original length, and a frequency is high.
+        high_freq_factor: f64,
+        /// Positions that the model was first trained on.
+        original_max_position_embeddings: u32,
+    },
+}
+
+/// The angle of each pair of features per position, in radians: `theta^(-2 i / features)`, scaled.
+///
+/// # Source
+///
+/// Hugging Face transformers, `modeling_rope_utils.py`, of which `default`, `linear` and `llama3` are here.
+pub fn frequencies(features: usize, theta: f64, scaling: Scaling) -> Vec<f64> {
+    (0..features / 2)
+        .map(|pair| theta.powf(-2.0 * pair as f64 / features as f64))
+        .map(|frequency| scaling.apply(frequency))
+        .collect()
+}
+
+impl Scaling {
+    fn apply(self, frequency: f64) -> f64 {
+        match self {
+            Self::None => frequency,
+            Self::Linear { factor } => frequency / factor,
+            Self::Llama3 {
+                factor,
+                low_freq_factor,
+                high_freq_factor,
+                original_max_position_embeddings,
+            } => {
+                let turns = f64::from(original_max_position_embeddings) * frequency / (2.0 * PI);
+                let share = (turns - low_freq_factor) / (high_freq_factor - low_freq_factor);
+                let unscaled = share.clamp(0.0, 1.0);
+                frequency * (unscaled + (1.0 - unscaled) / factor)
+            }
+        }
+    }
+}
+
+fn rotate<B: Kernels>(x: Array<B>, cos: &Array<B>, sin: Array<B>) -> Array<B> {
+    let (shape, element) = (x.shape(), x.element());
+    let (rank, last) = (shape.len(), shape.len() - 1);
+    let half = cos.size(1);
+    assert!(2 * half <= shape[last], "no more features are rotated than there are");
+    assert_eq!(cos.size(0), shape[1], "an angle for every position");
+    let mut table = vec![1; rank];
+    (table[1], table[last]) = (shape[1], half);
+    let (cos, sin) = (cos.clone().reshape(&table), sin.reshape(&table));
+    let working = cos.element();
+    let part = |range| x.narrow(last, range).cast(working);
+    let (first, second) = (part(0..half), part(half..2 * half));
+    let mut parts = vec![
+        (first.clone() * cos.clone() - second.clone() * sin.clone()).cast(element),
+        (second * cos + first * sin).cast(element),
+    ];
+    if 2 * half < shape[last] {
+        parts.push(x.narrow(last, 2 * half..shape[last]));
+    }
+    Array::concat(parts, last)
+}

@@ -1,0 +1,102 @@
+//! The operators against their definitions, which burn's autodiff differentiates.
+
+use burn::backend::Autodiff;
+use burn::tensor::FloatDType;
+use burn::tensor::backend::AutodiffBackend;
+use burn::tensor::ops::FloatTensorOps;
+use burn_flex::{Flex, FlexDevice};
+use executor::array::Array;
+
+mod activation;
+mod attention;
+mod conv;
+mod embedding;
+mod experts;
+mod linear;
+mod loss;
+mod norm;
+mod pool;
+mod rotary;
+
+/// An array on the CPU.
+type Plain = Array<Flex>;
+
+/// An array whose operations are recorded.
+type Traced = Array<Autodiff<Flex>>;
+
+/// Numbers between -2 and 2 in fp64, the same for the same seed.
+fn random(shape: &[usize], seed: u64) -> Plain {
+    let count = shape.iter().product::<usize>() as u64;
+    let values = (0..count).map(|index| 4.0 * uniform(seed.wrapping_mul(1 << 20) + index) - 2.0);
+    Array::from_f64(values.collect(), shape, FloatDType::F64, &FlexDevice)
+}
+
+/// Whole numbers below `bound`, the same for the same seed.
+fn random_indices(count: usize, bound: u32, seed: u64) -> Vec<u32> {
+    let draw = |index| (uniform(seed.wrapping_mul(1 << 20) + index) * f64::from(bound)) as u32;
+    (0..count as u64).map(draw).collect()
+}
+
+/// A number from 0 to 1 that depends on `seed` in no visible way: SplitMix64.
+fn uniform(seed: u64) -> f64 {
+    let mut z = seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+}
+
+/// Holds an output against what `definition` computes from `inputs`, and gradients, made from that of the
+/// output, against what autodiff finds for it.
+#[track_caller]
+fn check<const N: usize>(
+    inputs: [&Plain; N],
+    definition: impl Fn([Traced; N]) -> Traced,
+    output: &Plain,
+    gradients: impl FnOnce(Plain) -> [Plain; N],
+) {
+    let grad = random(&output.shape(), 99);
+    let traced = inputs.map(|input| {
+        let tensor = Autodiff::<Flex>::from_inner(input.clone().primitive());
+        Array::from_primitive(Autodiff::<Flex>::float_set_require_grad(tensor, true))
+    });
+    let expected = definition(traced.clone());
+    let value = Array::from_primitive(Autodiff::<Flex>::inner(expected.clone().primitive()));
+    assert_close(output, &value, 1e-11);
+    let cotangent = Traced::from_primitive(Autodiff::<Flex>::from_inner(grad.clone().primitive()));
+    let recorded = Autodiff::<Flex>::backward((expected * cotangent).sum().primitive());
+    for (input, (traced, gradient)) in traced.into_iter().zip(gradients(grad)).enumerate() {
+        let expected = Autodiff::<Flex>::grad(&traced.primitive(), &recorded)
+            .unwrap_or_else(|| panic!("input {input} takes part in the definition"));
+        assert_close(&gradient, &Array::from_primitive(expected), 1e-10);
+    }
+}
+
+/// Fails unless shapes agree, and numbers to `tolerance`, relative above 1.
+#[track_caller]
+fn assert_close(actual: &Plain, expected: &Plain, tolerance: f64) {
+    assert_eq!(actual.shape(), expected.shape());
+    for (index, (a, b)) in actual.to_f64().into_iter().zip(expected.to_f64()).enumerate() {
+        let infinite = a.is_infinite() && a.total_cmp(&b).is_eq();
+        let close = infinite || (a - b).abs() <= tolerance * b.abs().max(1.0);
+        assert!(close, "element {index} is {a}, but should be {b}");
+    }
+}
+
+/// The same numbers rounded to bf16.
+fn to_bf16(x: &Plain) -> Plain {
+    x.clone().cast(FloatDType::BF16)
+}
+
+/// Holds a function of arrays in bf16 against itself in fp64 on the same numbers.
+#[track_caller]
+fn check_bf16<const N: usize>(
+    inputs: [&Plain; N],
+    tolerance: f64,
+    function: impl Fn([Plain; N]) -> Vec<Plain>,
+) {
+    let rounded = inputs.map(to_bf16);
+    let exact = function(rounded.clone().map(|input| input.cast(FloatDType::F64)));
+    for (actual, expected) in function(rounded).iter().zip(&exact) {
+        assert_close(actual, expected, tolerance);
+    }
+}

@@ -1,4 +1,18 @@
 //! Runs plans: each rank interprets its own list of the schedule's actions on tensors of a burn backend.
 
 pub mod array;
+pub mod batches;
+mod block;
+pub mod communicator;
+pub mod data;
+pub mod mesh;
 pub mod ops;
+mod optimizer;
+pub mod parameters;
+pub mod program;
+pub mod rank;
+mod recorder;
+mod reducer;
+mod scaler;
+pub mod settings;
+mod unit;

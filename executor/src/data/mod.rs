@@ -7,7 +7,7 @@
 
 mod error;
 mod permutation;
-mod random;
+pub(crate) mod random;
 mod samples;
 mod synthetic;
 mod tokens;

@@ -1,8 +1,6 @@
 //! Made-up samples, for models that do not read tokens.
 
-use std::f64::consts::TAU;
-
-use super::random::hash;
+use super::random::{from_0_to_1, hash, standard_normal};
 
 /// How made-up values are distributed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,19 +58,4 @@ impl SyntheticSamples {
                 .collect(),
         }
     }
-}
-
-/// A number in [0, 1), of the 53 bits that an `f64` holds.
-fn from_0_to_1(number: u64) -> f64 {
-    const STEP: f64 = 1.0 / (1u64 << 53) as f64;
-    (number >> 11) as f64 * STEP
-}
-
-/// A normally distributed number from two that are uniform in [0, 1).
-///
-/// # Source
-///
-/// Box and Muller 1958, *A Note on the Generation of Random Normal Deviates*.
-fn standard_normal(u: f64, v: f64) -> f64 {
-    (-2.0 * (1.0 - u).ln()).sqrt() * (TAU * v).cos()
 }

@@ -9,13 +9,10 @@ use executor::array::Array;
 
 mod activation;
 mod attention;
-mod conv;
 mod embedding;
-mod experts;
 mod linear;
 mod loss;
 mod norm;
-mod pool;
 mod rotary;
 
 /// An array on the CPU.

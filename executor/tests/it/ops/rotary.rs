@@ -54,8 +54,8 @@ proptest! {
     }
 }
 
-/// Llama 3.1: head_dim 128, rope_theta 500000, factor 8, low and high frequency factors 1 and 4, 8192
-/// original positions. The cases are those of `_compute_llama3_parameters` in Hugging Face transformers.
+/// What transformers 4.53 gives for Llama 3.1: head_dim 128, rope_theta 500000, factor 8, low and high
+/// frequency factors 1 and 4, 8192 original positions. High frequencies stay, low ones are divided by 8.
 #[test]
 fn llama_3_scales_low_frequencies_only() {
     let scaling = Scaling::Llama3 {

@@ -1,0 +1,98 @@
+//! The micro-batches that a rank works on.
+
+use std::sync::Arc;
+
+use ir::graph::{DimName, Element as GraphElement, Extent, OpKind};
+
+use crate::array::Array;
+use crate::block::{Env, MicroBatch, SharedMicroBatch};
+use crate::data::{DataError, Samples, SyntheticSamples};
+use crate::ops::Kernels;
+use crate::program::Program;
+
+/// What a model is trained on.
+#[derive(Debug)]
+pub enum Source {
+    /// Windows of tokens.
+    Tokens(Samples),
+    /// Made-up samples, for models that take no tokens.
+    Synthetic(SyntheticSamples),
+}
+
+impl Source {
+    /// The part of a micro-batch of step `step`, counting from 0, that a rank works on.
+    ///
+    /// Micro-batch `m` of replica `d` of `D` is the step's micro-batch `m D + d`, so that a step has the
+    /// same micro-batches whatever the number of replicas.
+    pub(crate) fn micro_batch<B: Kernels>(
+        &self,
+        program: &Program,
+        env: &Env<B>,
+        step: u64,
+        micro_batch: u32,
+    ) -> Result<SharedMicroBatch<B>, DataError> {
+        let size = env.micro_batch_size as u64;
+        let replicas = u64::from(env.layout.data_parallel);
+        let index = u64::from(micro_batch) * replicas + u64::from(env.place.data);
+        let first = step * program.global_batch_size + index * size;
+        let samples = first..first + size;
+        let batch = match self {
+            Self::Tokens(source) => {
+                let (mut tokens, mut targets) = (Vec::new(), Vec::new());
+                for sample in samples {
+                    let window = source.window(sample)?;
+                    for segment in &env.segments {
+                        tokens.extend(&window[segment.clone()]);
+                        targets.extend(&window[segment.start + 1..=segment.end]);
+                    }
+                }
+                MicroBatch { tokens, targets, inputs: None, values: None }
+            }
+            Self::Synthetic(source) => synthetic(source, program, env, samples),
+        };
+        Ok(Arc::new(batch))
+    }
+}
+
+fn synthetic<B: Kernels>(
+    source: &SyntheticSamples,
+    program: &Program,
+    env: &Env<B>,
+    samples: std::ops::Range<u64>,
+) -> MicroBatch<B> {
+    let input = sample_shape(program.block(0).block.nodes().find_map(|node| {
+        let is_data =
+            node.op.kind == OpKind::Input && node.op.output.element != GraphElement::Index;
+        is_data.then_some(&node.op.output)
+    }));
+    let last = &program.block(program.chain.len() - 1).block;
+    let loss = last.nodes().last().expect("a block has operators");
+    let output = sample_shape(last.inputs(loss.id).first().map(|id| &last.op(*id).output));
+    let array = |shape: &[usize], values: Vec<f64>| {
+        let shape = [&[env.micro_batch_size], shape].concat();
+        Array::from_f64(values, &shape, env.element, &env.device)
+    };
+    let len = input.iter().product();
+    let inputs = samples.clone().flat_map(|sample| source.input(sample, len)).collect();
+    let (mut targets, mut values) = (Vec::new(), None);
+    if let OpKind::CrossEntropy { .. } = loss.op.kind {
+        let classes = *output.last().expect("logits have classes") as u32;
+        targets = samples.map(|sample| source.class(sample, classes)).collect();
+    } else {
+        let len = output.iter().product();
+        let all = samples.flat_map(|sample| source.target(sample, len)).collect();
+        values = Some(array(&output, all));
+    }
+    MicroBatch { tokens: Vec::new(), targets, inputs: Some(array(&input, inputs)), values }
+}
+
+/// Sizes of a tensor for one sample.
+fn sample_shape(tensor: Option<&ir::graph::Tensor>) -> Vec<usize> {
+    let dims = tensor.expect("a model takes data and ends in a loss").dims.iter();
+    let dims = dims.filter(|dim| dim.name != DimName::Batch);
+    dims.map(|dim| match dim.extent {
+        Extent::Fixed(size) => size as usize,
+        _ => panic!("made-up samples have a fixed shape"),
+    })
+    .collect()
+}

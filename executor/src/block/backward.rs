@@ -1,0 +1,414 @@
+//! Backward through a block: gradients of its inputs, gradients of its parameters, or both.
+//!
+//! The gradient of a tensor lies where the tensor does; that of a partial sum is whole. Where a tensor was
+//! moved to be used, its gradient is moved back by the conjugate collective, once for all uses.
+
+use std::collections::BTreeMap;
+
+use ir::graph::{NormKind, OpId, OpKind, Placement};
+
+use super::forward::broadcast_to;
+use super::value::{Extra, Value};
+use super::{BlockRun, Kept, Result};
+use crate::array::Array;
+use crate::ops::Kernels;
+use crate::ops::{activation, conv, embedding, linear, norm, pool};
+
+/// Takes the gradient of a parameter: its operator, which of its parameters, and the gradient.
+pub(crate) type Gradients<'a, B> = dyn FnMut(OpId, usize, Array<B>) + 'a;
+
+/// Gradients of one tensor as they come from its uses.
+struct Uses<B: Kernels> {
+    /// Where the tensor lies.
+    settled: Option<Value<B>>,
+    /// Where it was moved to: gradients that each rank has whole, and those of which it has a summand.
+    moved: BTreeMap<Placement, [Option<Value<B>>; 2]>,
+}
+
+impl<B: Kernels> Default for Uses<B> {
+    fn default() -> Self {
+        Self { settled: None, moved: BTreeMap::new() }
+    }
+}
+
+fn add<B: Kernels>(sum: &mut Option<Value<B>>, gradient: Value<B>) {
+    *sum = Some(match sum.take() {
+        Some(sum) => sum.plus(gradient),
+        None => gradient,
+    });
+}
+
+impl<B: Kernels> BlockRun<'_, B> {
+    /// Gradients of the block's inputs, in their order, from those of its outputs; none for what needs
+    /// none. Gradients of parameters go to `gradients`, or wait for [`Self::weight_grads`].
+    pub(crate) fn input_grads(
+        &self,
+        outputs: Vec<Option<Value<B>>>,
+        kept: &mut Kept<B>,
+        mut gradients: Option<&mut Gradients<'_, B>>,
+    ) -> Result<Vec<Option<Value<B>>>> {
+        let program = self.program;
+        let mut uses: Vec<Uses<B>> = program.inputs.iter().map(|_| Uses::default()).collect();
+        for (id, gradient) in program.block.outputs().iter().zip(outputs) {
+            if let Some(gradient) = gradient {
+                let to = self.output_placement(*id);
+                self.use_gradient(&mut uses, *id, to, false, gradient);
+            }
+        }
+        let mut of_inputs = Vec::new();
+        let nodes: Vec<OpId> = program.block.nodes().map(|node| node.id).collect();
+        for id in nodes.into_iter().rev() {
+            let gradient = self.settle(id, std::mem::take(&mut uses[id.index()]))?;
+            let op = program.op(id);
+            match (&op.kind, gradient) {
+                (OpKind::Input, gradient) => of_inputs.push(gradient),
+                (OpKind::CrossEntropy { .. } | OpKind::MeanSquaredError, _) => {
+                    let gradient = self.loss_grad(id, kept)?;
+                    let to = self.wanted(id, 0);
+                    self.use_gradient(
+                        &mut uses,
+                        program.inputs[id.index()][0],
+                        to,
+                        false,
+                        gradient,
+                    );
+                }
+                (_, None) => {}
+                (_, Some(gradient)) => {
+                    let slots = self.input_grad(id, &gradient, kept)?;
+                    for (slot, gradient) in slots.into_iter().enumerate() {
+                        let source = program.inputs[id.index()][slot];
+                        let Some(gradient) = gradient else { continue };
+                        let is_partial = program.placements.partial_gradients[id.index()][slot];
+                        let to = self.wanted(id, slot);
+                        self.use_gradient(&mut uses, source, to, is_partial, gradient);
+                    }
+                    if !op.parameters.is_empty() {
+                        match &mut gradients {
+                            Some(gradients) => self.weight_grad(id, gradient, kept, gradients)?,
+                            None => kept.pending.push((id, gradient)),
+                        }
+                    }
+                }
+            }
+        }
+        of_inputs.reverse();
+        if gradients.is_none() {
+            kept.values.retain(|key, _| program.kept_for_weight_grad.contains(key));
+        }
+        Ok(of_inputs)
+    }
+
+    /// The gradients of parameters that [`Self::input_grads`] left for later.
+    pub(crate) fn weight_grads(
+        &self,
+        kept: &mut Kept<B>,
+        gradients: &mut Gradients<'_, B>,
+    ) -> Result<()> {
+        for (id, gradient) in std::mem::take(&mut kept.pending) {
+            self.weight_grad(id, gradient, kept, gradients)?;
+        }
+        Ok(())
+    }
+
+    /// Notes the gradient that one use of a tensor gives.
+    fn use_gradient(
+        &self,
+        uses: &mut [Uses<B>],
+        source: OpId,
+        to: Placement,
+        is_partial: bool,
+        gradient: Value<B>,
+    ) {
+        if !self.program.requires_grad[source.index()] {
+            return;
+        }
+        let from = self.program.placements.outputs[source.index()];
+        let uses = &mut uses[source.index()];
+        if from == to && !is_partial {
+            add(&mut uses.settled, gradient);
+        } else {
+            add(&mut uses.moved.entry(to).or_default()[usize::from(is_partial)], gradient);
+        }
+    }
+
+    /// The whole gradient of what `id` puts out, where it puts it.
+    fn settle(&self, id: OpId, uses: Uses<B>) -> Result<Option<Value<B>>> {
+        let from = self.program.placements.outputs[id.index()];
+        let tensor = &self.program.op(id).output;
+        let mut settled = uses.settled;
+        for (to, gradients) in uses.moved {
+            for (is_partial, gradient) in [false, true].into_iter().zip(gradients) {
+                if let Some(gradient) = gradient {
+                    let moved = self.moved_back(gradient, from, to, is_partial, tensor)?;
+                    add(&mut settled, moved);
+                }
+            }
+        }
+        Ok(settled)
+    }
+
+    fn needs_grad(&self, id: OpId, slot: usize) -> bool {
+        self.program.requires_grad[self.program.inputs[id.index()][slot].index()]
+    }
+
+    /// Gradients of what operator `id` takes, where it wants it.
+    fn input_grad(
+        &self,
+        id: OpId,
+        gradient: &Value<B>,
+        kept: &mut Kept<B>,
+    ) -> Result<Vec<Option<Value<B>>>> {
+        let op = self.program.op(id);
+        let env = self.env;
+        let grad = || gradient.clone().array();
+        let one = |array: Array<B>| vec![Some(Value::Array(array))];
+        if op.kind != OpKind::Add
+            && !(0..self.program.inputs[id.index()].len()).any(|s| self.needs_grad(id, s))
+        {
+            return Ok(Vec::new());
+        }
+        Ok(match &op.kind {
+            OpKind::Input | OpKind::Embedding { .. } => Vec::new(),
+            OpKind::Linear { contracted, .. } => {
+                let weight = self.weight(id, "weight").expect("a linear layer has a weight");
+                let produced = weight.rank() - contracted.len();
+                let grad = grad();
+                let mut shape = grad.shape();
+                shape.truncate(shape.len() - produced);
+                shape.extend(&weight.shape()[..contracted.len()]);
+                one(linear::input_grad(grad.rows(produced), weight.rows(produced)).reshape(&shape))
+            }
+            OpKind::GroupedLinear { .. } => {
+                let routed = gradient.clone().routed();
+                vec![Some(Value::Routed(self.grouped_input_grad(id, routed)))]
+            }
+            OpKind::Attention { mask, .. } => {
+                let [query, key, value] = [0, 1, 2].map(|slot| self.input(id, slot, kept));
+                let [query, key, value] = [query?.array(), key?.array(), value?.array()];
+                let place = self.program.placements.outputs[id.index()];
+                let output = self.take((id, place), kept)?.array();
+                let Some(Extra::LogSumExp(log_sum_exp)) = kept.extras.get(&id).cloned() else {
+                    panic!("attention keeps its log-sum-exp")
+                };
+                let grads =
+                    env.attention_grad([query, key, value], output, log_sum_exp, grad(), *mask)?;
+                grads.map(|grad| Some(Value::Array(grad))).into()
+            }
+            OpKind::Norm { kind, over, .. } => {
+                let x = self.input(id, 0, kept)?.array();
+                let Some(Extra::Statistics(statistics)) = kept.extras.get(&id) else {
+                    panic!("a norm keeps its statistics")
+                };
+                let weight = self.weight(id, "weight");
+                if *kind == NormKind::BatchNorm {
+                    return Ok(one(norm::batch_norm_input_grad(x, statistics, weight, grad())));
+                }
+                let (shape, rows) = (x.shape(), over.len());
+                let weight = weight.map(Array::flatten);
+                let dx =
+                    norm::input_grad(*kind, x.rows(rows), statistics, weight, grad().rows(rows));
+                one(dx.reshape(&shape))
+            }
+            OpKind::Activation(function) => {
+                let function = env.function(*function);
+                let kept = if function.keeps_output() {
+                    self.take((id, self.program.placements.outputs[id.index()]), kept)?
+                } else {
+                    self.input(id, 0, kept)?
+                };
+                one(function.input_grad(kept.array(), grad()))
+            }
+            OpKind::GatedActivation(function) => {
+                let function = env.function(*function);
+                match (self.input(id, 0, kept)?, self.input(id, 1, kept)?) {
+                    (Value::Routed(gate), Value::Routed(value)) => {
+                        let grad = gradient.clone().routed();
+                        let (of_gate, of_value) = activation::gated_input_grad(
+                            function,
+                            gate.rows,
+                            value.rows,
+                            grad.rows.clone(),
+                        );
+                        [of_gate, of_value]
+                            .map(|rows| Some(Value::Routed(grad.with_rows(rows))))
+                            .into()
+                    }
+                    (gate, value) => {
+                        let (gate, value) = (gate.array(), value.array());
+                        let (of_gate, of_value) =
+                            activation::gated_input_grad(function, gate, value, grad());
+                        [of_gate, of_value].map(|grad| Some(Value::Array(grad))).into()
+                    }
+                }
+            }
+            OpKind::Add => self.add_grad(id, &grad())?,
+            OpKind::Multiply => {
+                let (a, b) = (self.input(id, 0, kept)?.array(), self.input(id, 1, kept)?.array());
+                let of_b = sum_to(grad() * a.clone(), &b.shape());
+                let of_a = grad() * broadcast_to(b, &a.shape());
+                [of_a, of_b].map(|grad| Some(Value::Array(grad))).into()
+            }
+            OpKind::Rotary => {
+                let grad = grad();
+                one(env.rotary(grad.size(grad.rank() - 1)).apply_inverse(grad))
+            }
+            OpKind::AddParameter { .. } => one(grad()),
+            OpKind::Router { .. } => one(self.router_input_grad(id, grad(), kept)?),
+            OpKind::Dispatch { .. } => {
+                let routed = gradient.clone().routed();
+                vec![Some(Value::Array(self.dispatch_grad(routed)?)), None]
+            }
+            OpKind::Combine => self.combine_grad(id, grad(), kept)?,
+            OpKind::Conv2d { window, groups, .. } => {
+                let x = self.input(id, 0, kept)?.array();
+                let weight = self.weight(id, "weight").expect("a convolution has a weight");
+                one(conv::input_grad(x, weight, grad(), window, *groups as usize))
+            }
+            OpKind::MaxPool2d(window) => {
+                let x = self.input(id, 0, kept)?.array();
+                let Some(Extra::Places(places)) = kept.extras.get(&id).cloned() else {
+                    panic!("a maximum keeps where it was found")
+                };
+                one(pool::max_input_grad(x, places, window, grad()))
+            }
+            OpKind::AveragePool2d(window) => {
+                let x = self.input(id, 0, kept)?.array();
+                one(pool::average_input_grad(&x.shape(), window, grad()))
+            }
+            OpKind::AdaptiveAveragePool2d { .. } => {
+                one(pool::adaptive_average_input_grad(&self.kept_shape(id, kept), grad()))
+            }
+            OpKind::Flatten => one(grad().reshape(&self.kept_shape(id, kept))),
+            other => panic!("a checked program has no operator {other:?}"),
+        })
+    }
+
+    fn kept_shape(&self, id: OpId, kept: &Kept<B>) -> Vec<usize> {
+        match kept.extras.get(&id) {
+            Some(Extra::Shape(shape)) => shape.clone(),
+            _ => panic!("`{}` keeps the shape of its input", self.program.op(id).name),
+        }
+    }
+
+    /// Each summand has the gradient of the sum. Partial sums, which were added before they were moved,
+    /// get it moved back once.
+    fn add_grad(&self, id: OpId, gradient: &Array<B>) -> Result<Vec<Option<Value<B>>>> {
+        let sources = &self.program.inputs[id.index()];
+        let mut back: Option<Value<B>> = None;
+        let mut grads = Vec::with_capacity(sources.len());
+        for (slot, source) in sources.iter().enumerate() {
+            let from = self.program.placements.outputs[source.index()];
+            let to = self.wanted(id, slot);
+            let whole = Value::Array(gradient.clone());
+            if from != Placement::Partial || to == Placement::Partial || !self.needs_grad(id, slot)
+            {
+                grads.push(Some(whole));
+                continue;
+            }
+            let tensor = &self.program.op(*source).output;
+            let value = match back.take() {
+                Some(value) => value,
+                None => self.moved_back(whole, from, to, false, tensor)?,
+            };
+            back = Some(value.clone());
+            grads.push(Some(value));
+        }
+        Ok(grads)
+    }
+
+    /// Gradients of the parameters of operator `id`.
+    fn weight_grad(
+        &self,
+        id: OpId,
+        gradient: Value<B>,
+        kept: &mut Kept<B>,
+        gradients: &mut Gradients<'_, B>,
+    ) -> Result<()> {
+        let op = self.program.op(id);
+        let index = |name: &str| op.parameters.iter().position(|p| p.name == name);
+        match &op.kind {
+            OpKind::Embedding { .. } => {
+                let (ids, _) = self.embedded_ids(id, &kept.micro_batch.tokens);
+                let rows = self.weights[id.index()][0].size(0);
+                let grad = gradient.array().rows(1);
+                gradients(id, 0, embedding::weight_grad(&ids, self.first_row(id), rows, grad));
+            }
+            OpKind::Linear { contracted, .. } => {
+                let x = self.input(id, 0, kept)?.array().rows(contracted.len());
+                let shape = self.weights[id.index()][0].shape();
+                let grad = gradient.array().rows(shape.len() - contracted.len());
+                if let Some(bias) = index("bias") {
+                    let bias_shape = self.weights[id.index()][bias].shape();
+                    gradients(id, bias, linear::bias_grad(grad.clone()).reshape(&bias_shape));
+                }
+                gradients(id, 0, linear::weight_grad(x, grad).reshape(&shape));
+            }
+            OpKind::GroupedLinear { .. } => {
+                let x = self.input(id, 0, kept)?.routed();
+                self.grouped_weight_grad(id, x, gradient.routed(), gradients);
+            }
+            OpKind::Norm { kind, over, .. } => {
+                let x = self.input(id, 0, kept)?.array();
+                let Some(Extra::Statistics(statistics)) = kept.extras.get(&id) else {
+                    panic!("a norm keeps its statistics")
+                };
+                let grad = gradient.array();
+                let (scale, shift) = if *kind == NormKind::BatchNorm {
+                    norm::batch_norm_weight_grad(x, statistics, grad)
+                } else {
+                    let rows = over.len();
+                    norm::weight_grad(*kind, x.rows(rows), statistics, grad.rows(rows))
+                };
+                for (name, grad) in [("weight", scale), ("bias", shift)] {
+                    if let Some(index) = index(name) {
+                        let shape = self.weights[id.index()][index].shape();
+                        gradients(id, index, grad.reshape(&shape));
+                    }
+                }
+            }
+            OpKind::AddParameter { .. } => {
+                let shape = self.weights[id.index()][0].shape();
+                gradients(id, 0, sum_to(gradient.array(), &shape));
+            }
+            OpKind::Router { .. } => {
+                self.router_weight_grad(id, gradient.array(), kept, gradients)?
+            }
+            OpKind::Conv2d { window, groups, .. } => {
+                let x = self.input(id, 0, kept)?.array();
+                let grad = gradient.array();
+                let weight = self.weights[id.index()][0].clone();
+                if let Some(bias) = index("bias") {
+                    gradients(id, bias, conv::bias_grad(grad.clone()));
+                }
+                gradients(id, 0, conv::weight_grad(x, weight, grad, window, *groups as usize));
+            }
+            other => panic!("a checked program trains nothing in {other:?}"),
+        }
+        Ok(())
+    }
+}
+
+/// `array` summed over the dimensions that broadcasting from `shape` repeated.
+fn sum_to<B: Kernels>(mut array: Array<B>, shape: &[usize]) -> Array<B> {
+    let from = array.shape();
+    if from == shape {
+        return array;
+    }
+    let front = from.len() - shape.len();
+    if shape == &from[..shape.len()] {
+        for dim in shape.len()..from.len() {
+            array = array.sum_dim(dim);
+        }
+    } else {
+        for dim in 0..front {
+            array = array.sum_dim(dim);
+        }
+        for (dim, size) in shape.iter().enumerate() {
+            if *size == 1 && from[front + dim] != 1 {
+                array = array.sum_dim(front + dim);
+            }
+        }
+    }
+    array.reshape(shape)
+}

@@ -1,0 +1,370 @@
+//! Rows of tokens on their way to the experts and back.
+//!
+//! Each rank sends every row to the rank that has the expert, sorted by expert; there, rows of all ranks
+//! are put in the order of experts, so that each expert's rows are together. With sequence parallelism
+//! the tensor-parallel ranks, each with a part of every expert, gather each other's rows first.
+
+use std::sync::Arc;
+
+use ir::collective::Collective;
+use ir::graph::{OpId, OpKind};
+use traces::timeline::Stream;
+
+use super::backward::Gradients;
+use super::value::{Extra, Value};
+use super::{BlockRun, Env, Kept, Result};
+use crate::array::{Array, Element, Indices};
+use crate::communicator::{Group, Reduction};
+use crate::ops::Kernels;
+use crate::ops::experts::{self, Routing};
+use crate::ops::{attention, linear};
+
+/// Rows of tokens where their experts are, sorted by expert.
+#[derive(Clone, Debug)]
+pub(crate) struct Routed<B: Kernels> {
+    /// `[rows, width]`.
+    pub(super) rows: Array<B>,
+    /// Rows of each expert that this rank has.
+    counts: Vec<usize>,
+    sent: Arc<Sent>,
+    /// How tensor-parallel ranks' rows were joined, if they were.
+    joined: Option<Arc<Order>>,
+}
+
+/// How the rows of a rank were sent to the experts.
+#[derive(Debug)]
+struct Sent {
+    /// Which expert each token goes to.
+    routing: Routing,
+    /// Tokens that were sent from.
+    num_tokens: usize,
+    /// The token of each row that was sent, in the order of experts.
+    tokens: Vec<u32>,
+    /// Rows sent to each rank.
+    counts: Vec<usize>,
+    /// How the rows that came from all ranks were put in order.
+    order: Order,
+}
+
+/// Rows from several sources, each sorted by expert, put in the order of experts.
+#[derive(Debug)]
+struct Order {
+    /// Rows of each source and expert.
+    counts: Vec<Vec<usize>>,
+}
+
+impl Order {
+    /// Rows of each source.
+    fn source_sizes(&self) -> Vec<usize> {
+        self.counts.iter().map(|counts| counts.iter().sum()).collect()
+    }
+
+    /// Rows of each expert.
+    fn expert_sizes(&self) -> Vec<usize> {
+        let experts = self.counts.first().map_or(0, Vec::len);
+        (0..experts).map(|expert| self.counts.iter().map(|counts| counts[expert]).sum()).collect()
+    }
+
+    /// For each row in the order of experts, its place in the order of sources.
+    fn by_expert(&self) -> Vec<u32> {
+        let mut starts: Vec<u32> = Vec::new();
+        let mut next = 0;
+        for size in self.source_sizes() {
+            starts.push(next);
+            next += size as u32;
+        }
+        let mut places = Vec::with_capacity(next as usize);
+        for expert in 0..self.expert_sizes().len() {
+            for (start, counts) in starts.iter_mut().zip(&self.counts) {
+                let end = *start + counts[expert] as u32;
+                places.extend(*start..end);
+                *start = end;
+            }
+        }
+        places
+    }
+
+    /// For each row in the order of sources, its place in the order of experts.
+    fn by_source(&self) -> Vec<u32> {
+        let by_expert = self.by_expert();
+        let mut inverse = vec![0; by_expert.len()];
+        for (place, source) in by_expert.into_iter().enumerate() {
+            inverse[source as usize] = place as u32;
+        }
+        inverse
+    }
+}
+
+impl<B: Kernels> Routed<B> {
+    /// Other rows in the same order.
+    pub(super) fn with_rows(&self, rows: Array<B>) -> Self {
+        Self { rows, ..self.clone() }
+    }
+
+    /// The sum of two gradients.
+    pub(super) fn plus(self, other: Self) -> Self {
+        Self { rows: self.rows.clone() + other.rows, ..self }
+    }
+}
+
+/// `rows` in the order of `places`; none of them if there are none.
+fn reordered<B: Kernels>(rows: Array<B>, places: &[u32]) -> Array<B> {
+    if places.is_empty() {
+        return rows;
+    }
+    let indices = Indices::new(places, &[places.len()], &rows.device());
+    rows.select(0, &indices)
+}
+
+impl<B: Kernels> BlockRun<'_, B> {
+    /// The probability of each expert for each token.
+    pub(super) fn router(&self, id: OpId, x: Array<B>) -> Array<B> {
+        let weight = self.weight(id, "weight").expect("a router has a weight");
+        let mut shape = x.shape();
+        shape.pop();
+        shape.push(weight.size(1));
+        let logits = linear::forward(x.rows(1), weight, self.weight(id, "bias"));
+        attention::softmax(logits.widened(), 1).reshape(&shape)
+    }
+
+    /// The gradient of the logits of a router from that of its probabilities.
+    fn logits_grad(&self, id: OpId, gradient: Array<B>, kept: &mut Kept<B>) -> Result<Array<B>> {
+        let place = self.program.placements.outputs[id.index()];
+        let probabilities = self.take((id, place), kept)?.array().rows(1);
+        Ok(attention::softmax_grad(probabilities, gradient.rows(1), 1).cast(self.env.element))
+    }
+
+    pub(super) fn router_input_grad(
+        &self,
+        id: OpId,
+        gradient: Array<B>,
+        kept: &mut Kept<B>,
+    ) -> Result<Array<B>> {
+        let mut shape = gradient.shape();
+        let weight = self.weight(id, "weight").expect("a router has a weight");
+        shape.pop();
+        shape.push(weight.size(0));
+        let logits = self.logits_grad(id, gradient, kept)?;
+        Ok(linear::input_grad(logits, weight).reshape(&shape))
+    }
+
+    pub(super) fn router_weight_grad(
+        &self,
+        id: OpId,
+        gradient: Array<B>,
+        kept: &mut Kept<B>,
+        gradients: &mut Gradients<'_, B>,
+    ) -> Result<()> {
+        let x = self.input(id, 0, kept)?.array().rows(1);
+        let logits = self.logits_grad(id, gradient, kept)?;
+        if self.program.op(id).parameters.len() > 1 {
+            gradients(id, 1, linear::bias_grad(logits.clone()));
+        }
+        gradients(id, 0, linear::weight_grad(x, logits));
+        Ok(())
+    }
+
+    /// Sends each token's row to the experts that its probabilities choose.
+    pub(super) fn dispatch(
+        &self,
+        id: OpId,
+        x: Array<B>,
+        probabilities: &Array<B>,
+    ) -> Result<Routed<B>> {
+        let env = self.env;
+        let num_experts = probabilities.size(probabilities.rank() - 1);
+        let OpKind::Dispatch { top_k } = self.program.op(id).kind else {
+            panic!("only a dispatch sends rows to experts")
+        };
+        let host = probabilities.to_f64();
+        let capacity = None;
+        let normalize = env.numerics.normalize_top_k;
+        let routing = experts::route(&host, num_experts, top_k as usize, normalize, capacity);
+        let tokens = routing.rows();
+        let rows = experts::dispatch(x.rows(1), &tokens);
+        let ranks = env.expert.len();
+        let local = num_experts / ranks;
+        let by_expert = routing.counts();
+        let counts: Vec<usize> = by_expert.chunks(local).map(|c| c.iter().sum()).collect();
+        let from = env.exchange_counts(&by_expert, local)?;
+        let order = Order { counts: from };
+        let rows = env.exchange_rows(&rows, &counts)?;
+        let rows = reordered(rows, &order.by_expert());
+        let counts_here = order.expert_sizes();
+        let sent =
+            Arc::new(Sent { num_tokens: host.len() / num_experts, routing, tokens, counts, order });
+        Ok(Routed { rows, counts: counts_here, sent, joined: None })
+    }
+
+    /// The gradient of the tokens from those of the rows that were sent.
+    pub(super) fn dispatch_grad(&self, gradient: Routed<B>) -> Result<Array<B>> {
+        let sent = Arc::clone(&gradient.sent);
+        let rows = self.env.returned(gradient)?;
+        Ok(self.as_tokens(experts::dispatch_grad(rows, &sent.tokens, sent.num_tokens)))
+    }
+
+    /// Rows of tokens as `[batch, sequence, width]`.
+    fn as_tokens(&self, rows: Array<B>) -> Array<B> {
+        let batch = self.env.micro_batch_size;
+        let (count, width) = (rows.size(0), rows.size(1));
+        rows.reshape(&[batch, count / batch, width])
+    }
+
+    /// Brings the experts' outputs back and sums them by their weights; also the rows that came back.
+    pub(super) fn combine(&self, id: OpId, routed: Routed<B>) -> Result<(Array<B>, Array<B>)> {
+        let _ = id;
+        let sent = Arc::clone(&routed.sent);
+        let returned = self.env.returned(routed)?;
+        let weights = sent.routing.weights();
+        let summed = experts::combine(returned.clone(), &sent.tokens, &weights, sent.num_tokens);
+        Ok((self.as_tokens(summed), returned))
+    }
+
+    /// The weight of each row that was sent, `[rows, 1]`.
+    fn pair_weights(&self, sent: &Sent, element: Element) -> Array<B> {
+        let weights = sent.routing.weights();
+        let shape = [weights.len(), 1];
+        Array::from_f64(weights, &shape, element, &self.env.device)
+    }
+
+    /// Gradients of the experts' outputs and of the probabilities.
+    pub(super) fn combine_grad(
+        &self,
+        id: OpId,
+        gradient: Array<B>,
+        kept: &mut Kept<B>,
+    ) -> Result<Vec<Option<Value<B>>>> {
+        let env = self.env;
+        let routed = self.input(id, 0, kept)?.routed();
+        let probabilities = self.input(id, 1, kept)?.array();
+        let Some(Extra::Returned(returned)) = kept.extras.get(&id).cloned() else {
+            panic!("a combination keeps the rows that came back")
+        };
+        let sent = Arc::clone(&routed.sent);
+        let gradient = experts::dispatch(gradient.rows(1), &sent.tokens);
+        let of_weights = (gradient.clone() * returned).sum_dim(1).to_f64();
+        let shape = probabilities.shape();
+        let of_probabilities = sent.routing.probability_grad(&probabilities.to_f64(), &of_weights);
+        let of_probabilities =
+            Array::from_f64(of_probabilities, &shape, probabilities.element(), &env.device);
+        let weights = self.pair_weights(&sent, gradient.element());
+        let mut rows = env.exchange_rows(&(gradient * weights), &sent.counts)?;
+        rows = reordered(rows, &sent.order.by_expert());
+        let mut of_rows = Routed {
+            rows,
+            counts: sent.order.expert_sizes(),
+            sent: Arc::clone(&sent),
+            joined: None,
+        };
+        if routed.joined.is_some() {
+            of_rows = Routed { joined: routed.joined.clone(), ..of_rows };
+        }
+        Ok(vec![Some(Value::Routed(of_rows)), Some(Value::Array(of_probabilities))])
+    }
+
+    /// A linear layer of which each expert has its own.
+    pub(super) fn grouped_linear(&self, id: OpId, routed: Routed<B>) -> Routed<B> {
+        let weight = self.weight(id, "weight").expect("experts have weights");
+        let bias = self.weight(id, "bias").filter(|_| self.adds_bias(id));
+        let rows = linear::grouped_forward(routed.rows.clone(), &routed.counts, weight, bias);
+        routed.with_rows(rows)
+    }
+
+    pub(super) fn grouped_input_grad(&self, id: OpId, gradient: Routed<B>) -> Routed<B> {
+        let weight = self.weight(id, "weight").expect("experts have weights");
+        let rows = linear::grouped_input_grad(gradient.rows.clone(), &gradient.counts, weight);
+        gradient.with_rows(rows)
+    }
+
+    pub(super) fn grouped_weight_grad(
+        &self,
+        id: OpId,
+        x: Routed<B>,
+        gradient: Routed<B>,
+        gradients: &mut Gradients<'_, B>,
+    ) {
+        if self.program.op(id).parameters.len() > 1 {
+            let grad = linear::grouped_bias_grad(&gradient.counts, gradient.rows.clone());
+            gradients(id, 1, grad);
+        }
+        gradients(id, 0, linear::grouped_weight_grad(x.rows, &x.counts, gradient.rows));
+    }
+}
+
+impl<B: Kernels> Env<B> {
+    /// From how many rows of each expert this rank sends, how many rows of each of its experts each rank
+    /// sends here.
+    fn exchange_counts(&self, by_expert: &[usize], local: usize) -> Result<Vec<Vec<usize>>> {
+        if self.expert.len() == 1 {
+            return Ok(vec![by_expert.to_vec()]);
+        }
+        let parts = by_expert.chunks(local).map(|counts| self.counts_array(counts)).collect();
+        let parts = self.communicator.all_to_all(&self.expert, Stream::Expert, parts)?;
+        Ok(parts.iter().map(|part| counts_of(part)).collect())
+    }
+
+    /// Counts as an array: numbers below 2^53, exactly.
+    fn counts_array(&self, counts: &[usize]) -> Array<B> {
+        let values = counts.iter().map(|count| *count as f64).collect();
+        Array::from_f64(values, &[counts.len()], Element::F64, &self.device)
+    }
+
+    /// Sends so many rows to each rank that shares the experts, in order; the rows that come, by rank.
+    fn exchange_rows(&self, rows: &Array<B>, counts: &[usize]) -> Result<Array<B>> {
+        if self.expert.len() == 1 {
+            return Ok(rows.clone());
+        }
+        self.recorded(Stream::Expert, Collective::AllToAll, rows.num_bytes(), || {
+            let parts = rows.split(0, counts);
+            let parts = self.communicator.all_to_all(&self.expert, Stream::Expert, parts)?;
+            Ok(Array::concat(parts, 0))
+        })
+    }
+
+    /// Rows from the experts back in the order in which this rank sent them.
+    fn returned(&self, routed: Routed<B>) -> Result<Array<B>> {
+        assert!(routed.joined.is_none(), "joined rows are parted before they return");
+        let order = &routed.sent.order;
+        let rows = reordered(routed.rows, &order.by_source());
+        self.exchange_rows(&rows, &order.source_sizes())
+    }
+
+    /// The rows of all tensor-parallel ranks, in the order of experts.
+    pub(super) fn gather_routed(&self, routed: Routed<B>) -> Result<Routed<B>> {
+        let group: &Group = &self.tensor;
+        let bytes = routed.rows.num_bytes() * group.len() as u64;
+        let (counts, parts) =
+            self.recorded(Stream::Tensor, Collective::AllGather, bytes, || {
+                let counts = self.counts_array(&routed.sent.order.expert_sizes());
+                let counts = self.communicator.all_gather(group, Stream::Tensor, counts)?;
+                let rows = routed.rows.clone();
+                Ok((counts, self.communicator.all_gather(group, Stream::Tensor, rows)?))
+            })?;
+        let order = Order { counts: counts.iter().map(|part| counts_of(part)).collect() };
+        let rows = reordered(Array::concat(parts, 0), &order.by_expert());
+        let counts = order.expert_sizes();
+        Ok(Routed { rows, counts, sent: routed.sent, joined: Some(Arc::new(order)) })
+    }
+
+    /// This rank's rows of the sum over tensor-parallel ranks.
+    pub(super) fn reduce_scatter_routed(&self, routed: Routed<B>) -> Result<Routed<B>> {
+        let order = routed.joined.expect("only joined rows are parted");
+        let rows = reordered(routed.rows, &order.by_source());
+        let rows =
+            self.recorded(Stream::Tensor, Collective::ReduceScatter, rows.num_bytes(), || {
+                let parts = rows.split(0, &order.source_sizes());
+                self.communicator.reduce_scatter(
+                    &self.tensor,
+                    Stream::Tensor,
+                    parts,
+                    Reduction::Sum,
+                )
+            })?;
+        let counts = routed.sent.order.expert_sizes();
+        Ok(Routed { rows, counts, sent: routed.sent, joined: None })
+    }
+}
+
+fn counts_of<B: Kernels>(array: &Array<B>) -> Vec<usize> {
+    array.to_f64().into_iter().map(|count| count as usize).collect()
+}

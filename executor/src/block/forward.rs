@@ -1,0 +1,382 @@
+//! Forward through a block.
+
+use std::sync::Arc;
+
+use ir::graph::{Activation, NormKind, OpId, OpKind, Placement};
+use ir::model::RotaryScaling;
+
+use super::program::Key;
+use super::value::{Extra, Value};
+use super::{BlockRun, Env, Kept, Result, SharedMicroBatch};
+use crate::array::Array;
+use crate::mesh::part;
+use crate::ops::Kernels;
+use crate::ops::activation::{self, Function};
+use crate::ops::rotary::{self, Rotary};
+use crate::ops::{conv, embedding, linear, norm, pool};
+
+impl<B: Kernels> BlockRun<'_, B> {
+    /// The outputs of the block for `inputs`, which come in the order of the graph's inputs, and what
+    /// backward will need.
+    pub(crate) fn forward(
+        &self,
+        inputs: Vec<Value<B>>,
+        micro_batch: &SharedMicroBatch<B>,
+    ) -> Result<(Vec<Value<B>>, Kept<B>)> {
+        let program = self.program;
+        let mut kept = Kept::new(Arc::clone(micro_batch));
+        let mut inputs = inputs.into_iter();
+        let mut uses: Vec<usize> = vec![0; program.inputs.len()];
+        for source in program.inputs.iter().flatten().chain(program.block.outputs()) {
+            uses[source.index()] += 1;
+        }
+        for node in program.block.nodes() {
+            let value = if node.op.kind == OpKind::Input {
+                inputs.next().expect("a block is given as many inputs as it has")
+            } else {
+                self.compute(node.id, &mut kept)?
+            };
+            kept.values.insert((node.id, program.placements.outputs[node.id.index()]), value);
+            // What nobody takes any more and backward does not need is freed.
+            for source in &program.inputs[node.id.index()] {
+                uses[source.index()] -= 1;
+                if uses[source.index()] == 0 {
+                    kept.values.retain(|key, _| key.0 != *source || program.keeps(key));
+                }
+            }
+        }
+        let outputs = program.block.outputs().iter();
+        let outputs = outputs.map(|id| self.output(*id, &mut kept)).collect::<Result<_>>()?;
+        kept.values.retain(|key, _| program.keeps(key));
+        Ok((outputs, kept))
+    }
+
+    /// An output of the block, where the next block expects its input.
+    fn output(&self, id: OpId, kept: &mut Kept<B>) -> Result<Value<B>> {
+        self.take((id, self.output_placement(id)), kept)
+    }
+
+    /// Where an output leaves the block: where the residual stream lies.
+    pub(super) fn output_placement(&self, id: OpId) -> Placement {
+        let tensor = &self.program.op(id).output;
+        let sequence = tensor.dim(ir::graph::DimName::Sequence).is_some();
+        if self.env.layout.sequence_parallel && sequence {
+            Placement::Shard(ir::graph::DimName::Sequence)
+        } else {
+            Placement::Whole
+        }
+    }
+
+    /// A tensor at the place where it is wanted: as it is there, moved there, or computed again.
+    pub(super) fn take(&self, key: Key, kept: &mut Kept<B>) -> Result<Value<B>> {
+        if let Some(value) = kept.values.get(&key) {
+            return Ok(value.clone());
+        }
+        let (source, to) = key;
+        let from = self.program.placements.outputs[source.index()];
+        if !kept.values.contains_key(&(source, from)) {
+            let value = self.compute(source, kept)?;
+            kept.values.insert((source, from), value);
+        }
+        if from == to {
+            return Ok(kept.values[&key].clone());
+        }
+        let value = kept.values[&(source, from)].clone();
+        let value = self.moved(value, from, to, &self.program.op(source).output)?;
+        kept.values.insert(key, value.clone());
+        Ok(value)
+    }
+
+    /// What operator `id` takes at `slot`, where it wants it.
+    pub(super) fn input(&self, id: OpId, slot: usize, kept: &mut Kept<B>) -> Result<Value<B>> {
+        let source = self.program.inputs[id.index()][slot];
+        self.take((source, self.wanted(id, slot)), kept)
+    }
+
+    fn array(&self, id: OpId, slot: usize, kept: &mut Kept<B>) -> Result<Array<B>> {
+        Ok(self.input(id, slot, kept)?.array())
+    }
+
+    /// What operator `id` puts out.
+    #[expect(clippy::too_many_lines, reason = "a table: one arm an operator")]
+    fn compute(&self, id: OpId, kept: &mut Kept<B>) -> Result<Value<B>> {
+        let op = self.program.op(id);
+        let env = self.env;
+        let value = match &op.kind {
+            OpKind::Input => panic!("the block's inputs are kept, not computed"),
+            OpKind::Embedding { .. } => self.embed(id, kept),
+            OpKind::Linear { contracted, .. } => {
+                let x = self.array(id, 0, kept)?;
+                self.linear(id, contracted.len(), x)
+            }
+            OpKind::GroupedLinear { .. } => {
+                let routed = self.input(id, 0, kept)?.routed();
+                return Ok(Value::Routed(self.grouped_linear(id, routed)));
+            }
+            OpKind::Attention { mask, .. } => {
+                let [query, key, value] =
+                    [self.array(id, 0, kept)?, self.array(id, 1, kept)?, self.array(id, 2, kept)?];
+                let (output, log_sum_exp) = env.attention(query, key, value, *mask)?;
+                kept.extras.insert(id, Extra::LogSumExp(log_sum_exp));
+                output
+            }
+            OpKind::Norm { kind, over, .. } => {
+                let x = self.array(id, 0, kept)?;
+                let (weight, bias) = (self.weight(id, "weight"), self.weight(id, "bias"));
+                let epsilon = env.numerics.norm_epsilon;
+                let (y, statistics) = if *kind == NormKind::BatchNorm {
+                    norm::batch_norm_forward(x, weight, bias, epsilon)
+                } else {
+                    let shape = x.shape();
+                    let flat = |w: Array<B>| w.flatten();
+                    let (weight, bias) = (weight.map(flat), bias.map(flat));
+                    let (y, statistics) =
+                        norm::forward(*kind, x.rows(over.len()), weight, bias, epsilon);
+                    (y.reshape(&shape), statistics)
+                };
+                kept.extras.insert(id, Extra::Statistics(statistics));
+                y
+            }
+            OpKind::Activation(function) => {
+                env.function(*function).forward(self.array(id, 0, kept)?)
+            }
+            OpKind::GatedActivation(function) => {
+                let function = env.function(*function);
+                let (gate, value) = (self.input(id, 0, kept)?, self.input(id, 1, kept)?);
+                return Ok(match (gate, value) {
+                    (Value::Routed(gate), Value::Routed(value)) => Value::Routed(gate.with_rows(
+                        activation::gated_forward(function, gate.rows.clone(), value.rows),
+                    )),
+                    (gate, value) => Value::Array(activation::gated_forward(
+                        function,
+                        gate.array(),
+                        value.array(),
+                    )),
+                });
+            }
+            OpKind::Add => self.add(id, kept)?,
+            OpKind::Multiply => {
+                let (a, b) = (self.array(id, 0, kept)?, self.array(id, 1, kept)?);
+                let b = broadcast_to(b, &a.shape());
+                a * b
+            }
+            OpKind::Rotary => {
+                let x = self.array(id, 0, kept)?;
+                env.rotary(x.size(x.rank() - 1)).apply(x)
+            }
+            OpKind::AddParameter { .. } => {
+                let x = self.array(id, 0, kept)?;
+                let weight = self.weight(id, "weight").expect("an added parameter is there");
+                let weight = broadcast_to(weight, &x.shape());
+                x + weight
+            }
+            OpKind::Router { .. } => {
+                let x = self.array(id, 0, kept)?;
+                self.router(id, x)
+            }
+            OpKind::Dispatch { .. } => {
+                let (x, probabilities) = (self.array(id, 0, kept)?, self.array(id, 1, kept)?);
+                return Ok(Value::Routed(self.dispatch(id, x, &probabilities)?));
+            }
+            OpKind::Combine => {
+                let routed = self.input(id, 0, kept)?.routed();
+                let (output, returned) = self.combine(id, routed)?;
+                kept.extras.insert(id, Extra::Returned(returned));
+                output
+            }
+            OpKind::CrossEntropy { .. } => {
+                let logits = self.array(id, 0, kept)?;
+                let (loss, extra) = self.cross_entropy(id, logits, &kept.micro_batch.clone())?;
+                kept.extras.insert(id, extra);
+                loss
+            }
+            OpKind::MeanSquaredError => {
+                let prediction = self.array(id, 0, kept)?;
+                let (loss, extra) = self.squared_error(prediction, &kept.micro_batch.clone());
+                kept.extras.insert(id, extra);
+                loss
+            }
+            OpKind::Conv2d { window, groups, .. } => {
+                let x = self.array(id, 0, kept)?;
+                let weight = self.weight(id, "weight").expect("a convolution has a weight");
+                conv::forward(x, weight, self.weight(id, "bias"), window, *groups as usize)
+            }
+            OpKind::MaxPool2d(window) => {
+                let (y, places) = pool::max_forward(self.array(id, 0, kept)?, window);
+                kept.extras.insert(id, Extra::Places(places));
+                y
+            }
+            OpKind::AveragePool2d(window) => {
+                pool::average_forward(self.array(id, 0, kept)?, window)
+            }
+            OpKind::AdaptiveAveragePool2d { output } => {
+                let x = self.array(id, 0, kept)?;
+                kept.extras.insert(id, Extra::Shape(x.shape()));
+                pool::adaptive_average_forward(x, *output)
+            }
+            OpKind::Flatten => {
+                let x = self.array(id, 0, kept)?;
+                let shape = x.shape();
+                let y = x.rows(shape.len() - 1);
+                kept.extras.insert(id, Extra::Shape(shape));
+                y
+            }
+            other => panic!("a checked program has no operator {other:?}"),
+        };
+        Ok(Value::Array(value))
+    }
+
+    /// `y = x W + b`, over the last `contracted` dimensions of `x`.
+    fn linear(&self, id: OpId, contracted: usize, x: Array<B>) -> Array<B> {
+        let weight = self.weight(id, "weight").expect("a linear layer has a weight");
+        let mut shape = x.shape();
+        shape.truncate(shape.len() - contracted);
+        shape.extend(&weight.shape()[contracted..]);
+        let bias = self.weight(id, "bias").filter(|_| self.adds_bias(id));
+        let produced = weight.rank() - contracted;
+        let y =
+            linear::forward(x.rows(contracted), weight.rows(produced), bias.map(Array::flatten));
+        y.reshape(&shape)
+    }
+
+    /// Rows of a table: of tokens, by their ids; of positions, by the place in the sequence; of types,
+    /// all of the first.
+    fn embed(&self, id: OpId, kept: &Kept<B>) -> Array<B> {
+        let table = self.weight(id, "weight").expect("an embedding has a table");
+        let width = table.size(1);
+        let (ids, [batch, length]) = self.embedded_ids(id, &kept.micro_batch.tokens);
+        let first = self.first_row(id);
+        embedding::forward(table, &ids, first).reshape(&[batch, length, width])
+    }
+
+    /// The rows that an embedding takes, with the sequences and the length that they form.
+    pub(super) fn embedded_ids(&self, id: OpId, tokens: &[u32]) -> (Vec<u32>, [usize; 2]) {
+        let env = self.env;
+        let batch = env.micro_batch_size;
+        let op = self.program.op(id);
+        let mut positions = env.positions();
+        if self.program.placements.outputs[id.index()]
+            == Placement::Shard(ir::graph::DimName::Sequence)
+        {
+            let own = part(positions.len(), env.tensor.len(), env.place.tensor as usize);
+            positions = positions[own].to_vec();
+        }
+        let length = positions.len();
+        let ids = if op.name.ends_with(".positions") {
+            positions.repeat(batch)
+        } else if op.name.ends_with(".token_types") {
+            vec![0; batch * length]
+        } else {
+            tokens.to_vec()
+        };
+        (ids, [batch, length])
+    }
+
+    /// The first row of a table that this rank has.
+    pub(super) fn first_row(&self, id: OpId) -> usize {
+        let parameter = &self.program.op(id).parameters[0];
+        let rows = parameter.dims[0].extent;
+        let (ir::graph::Extent::Fixed(rows), Some(0)) = (rows, parameter.cut(false).tensor) else {
+            return 0;
+        };
+        part(rows as usize, self.env.tensor.len(), self.env.place.tensor as usize).start
+    }
+
+    /// The sum of all inputs; partial sums are added first and moved once.
+    fn add(&self, id: OpId, kept: &mut Kept<B>) -> Result<Array<B>> {
+        let sources = &self.program.inputs[id.index()];
+        let partial = |source: &OpId, slot: usize| {
+            self.program.placements.outputs[source.index()] == Placement::Partial
+                && self.wanted(id, slot) != Placement::Partial
+        };
+        let mut sum: Option<Array<B>> = None;
+        let mut partial_sum: Option<(Array<B>, OpId, usize)> = None;
+        for (slot, source) in sources.iter().enumerate() {
+            if partial(source, slot) {
+                let value = self.take((*source, Placement::Partial), kept)?.array();
+                partial_sum = Some(match partial_sum {
+                    Some((sum, source, slot)) => (sum + value, source, slot),
+                    None => (value, *source, slot),
+                });
+            } else {
+                let value = self.array(id, slot, kept)?;
+                sum = Some(match sum {
+                    Some(sum) => sum + value,
+                    None => value,
+                });
+            }
+        }
+        if let Some((value, source, slot)) = partial_sum {
+            let tensor = &self.program.op(source).output;
+            let value = Value::Array(value);
+            let value = self.moved(value, Placement::Partial, self.wanted(id, slot), tensor)?;
+            let value = value.array();
+            sum = Some(match sum {
+                Some(sum) => sum + value,
+                None => value,
+            });
+        }
+        Ok(sum.expect("a sum has inputs"))
+    }
+}
+
+impl<B: Kernels> Env<B> {
+    /// The function that an activation of the graph is in this model.
+    pub(super) fn function(&self, activation: Activation) -> Function {
+        match activation {
+            Activation::Gelu if self.numerics.gelu_by_tanh => Function::GeluTanh,
+            Activation::Gelu => Function::Gelu,
+            Activation::Relu => Function::Relu,
+            Activation::Silu => Function::Silu,
+            Activation::Tanh => Function::Tanh,
+            Activation::Sigmoid => Function::Sigmoid,
+        }
+    }
+
+    /// Angles for heads of so many features, at the positions that the rank has.
+    pub(super) fn rotary(&self, features: usize) -> Arc<Rotary<B>> {
+        let mut tables = self.rotary.borrow_mut();
+        let table = tables.entry(features).or_insert_with(|| {
+            let scaling = match self.numerics.rotary.scaling {
+                RotaryScaling::None => rotary::Scaling::None,
+                RotaryScaling::Linear { factor } => rotary::Scaling::Linear { factor },
+                RotaryScaling::Llama3 {
+                    factor,
+                    low_freq_factor,
+                    high_freq_factor,
+                    original_max_position_embeddings,
+                } => rotary::Scaling::Llama3 {
+                    factor,
+                    low_freq_factor,
+                    high_freq_factor,
+                    original_max_position_embeddings: original_max_position_embeddings as u32,
+                },
+            };
+            let frequencies = rotary::frequencies(features, self.numerics.rotary.theta, scaling);
+            let positions = self.positions();
+            Arc::new(Rotary::new(
+                &positions,
+                features,
+                &frequencies,
+                1.0,
+                self.element,
+                &self.device,
+            ))
+        });
+        Arc::clone(table)
+    }
+}
+
+/// `array` with dimensions of size 1 put in front and repeated, so that it has the shape `shape`; a
+/// missing last dimension is put at the end.
+pub(super) fn broadcast_to<B: Kernels>(array: Array<B>, shape: &[usize]) -> Array<B> {
+    let own = array.shape();
+    let mut padded = vec![1; shape.len()];
+    if own.len() < shape.len() && own[..] == shape[..own.len()] {
+        padded[..own.len()].copy_from_slice(&own);
+    } else {
+        let start = shape.len() - own.len();
+        padded[start..].copy_from_slice(&own);
+    }
+    array.reshape(&padded).expand(shape)
+}

@@ -1,0 +1,105 @@
+//! Losses. Classes may be sharded over tensor-parallel ranks: maxima, sums and the target's logit are
+//! then combined over them.
+
+use ir::graph::{OpId, OpKind};
+
+use super::value::{Extra, MicroBatch, Value};
+use super::{BlockRun, Kept, Result};
+use crate::array::Array;
+use crate::communicator::Reduction;
+use crate::mesh::part;
+use crate::ops::Kernels;
+use crate::ops::loss;
+
+impl<B: Kernels> BlockRun<'_, B> {
+    /// The sum over the rank's targets of the negative log-likelihood, in one element.
+    ///
+    /// # Source
+    ///
+    /// Shoeybi et al. 2019 (arXiv 1909.08053), section 3: three numbers a row are exchanged instead of
+    /// the logits.
+    pub(super) fn cross_entropy(
+        &self,
+        id: OpId,
+        logits: Array<B>,
+        micro_batch: &MicroBatch<B>,
+    ) -> Result<(Array<B>, Extra<B>)> {
+        let logits = logits.rows(1);
+        let is_sharded =
+            self.program.placements.sharded_reductions.contains(&id) && self.env.tensor.len() > 1;
+        let first = if is_sharded { self.first_class(id) } else { 0 };
+        let mut max = loss::row_max(&logits);
+        if is_sharded {
+            max = self.env.reduced(max, Reduction::Max)?;
+        }
+        let target = loss::target_logits(&logits, &micro_batch.targets, first, max.clone());
+        let (exponentials, mut sum) = loss::exponentials(logits, max);
+        let mut target = target;
+        if is_sharded {
+            sum = self.env.all_reduce(sum)?;
+            target = self.env.all_reduce(target)?;
+        }
+        let total = loss::losses(sum.clone(), target).sum();
+        Ok((total, Extra::Softmax { exponentials, sum }))
+    }
+
+    /// The first class of this rank's shard of the logits.
+    fn first_class(&self, id: OpId) -> usize {
+        let OpKind::CrossEntropy { over } = self.program.op(id).kind else {
+            panic!("classes belong to a cross-entropy")
+        };
+        let logits = &self.program.op(self.program.inputs[id.index()][0]).output;
+        let extent = logits.dim(over).map(|dim| dim.extent);
+        let Some(ir::graph::Extent::Fixed(classes)) = extent else {
+            panic!("the number of classes is fixed")
+        };
+        part(classes as usize, self.env.tensor.len(), self.env.place.tensor as usize).start
+    }
+
+    /// The sum over the rank's samples of the mean squared error, and the difference.
+    pub(super) fn squared_error(
+        &self,
+        prediction: Array<B>,
+        micro_batch: &MicroBatch<B>,
+    ) -> (Array<B>, Extra<B>) {
+        let targets = micro_batch.values.clone().expect("a squared error has target values");
+        let width = prediction.num_elements() / prediction.size(0);
+        let difference = prediction - targets;
+        let total = difference.clone().square().sum().scale(1.0 / width as f64);
+        (total, Extra::Difference(difference))
+    }
+
+    /// The gradient of the step's loss with respect to what the loss takes.
+    pub(super) fn loss_grad(&self, id: OpId, kept: &mut Kept<B>) -> Result<Value<B>> {
+        let scale = self.env.gradient_scale.get();
+        let source = self.program.inputs[id.index()][0];
+        let extra = match kept.extras.remove(&id) {
+            Some(extra) => extra,
+            None => panic!("a loss keeps what its gradient needs"),
+        };
+        let gradient = match extra {
+            Extra::Softmax { exponentials, sum } => {
+                let is_sharded = self.program.placements.sharded_reductions.contains(&id)
+                    && self.env.tensor.len() > 1;
+                let first = if is_sharded { self.first_class(id) } else { 0 };
+                let targets = &kept.micro_batch.targets;
+                loss::input_grad(exponentials, sum, targets, first, scale)
+            }
+            Extra::Difference(difference) => {
+                let width = difference.num_elements() / difference.size(0);
+                difference.scale(2.0 * scale / width as f64)
+            }
+            _ => panic!("a loss keeps exponentials or differences"),
+        };
+        let rank = self.program.op(source).output.dims.len();
+        let gradient = gradient.cast(self.env.element);
+        // Back from rows to the shape of the logits.
+        let width = gradient.size(1);
+        let rows = gradient.num_elements() / width;
+        let shape = match rank {
+            3 => vec![self.env.micro_batch_size, rows / self.env.micro_batch_size, width],
+            _ => vec![rows, width],
+        };
+        Ok(Value::Array(gradient.reshape(&shape)))
+    }
+}

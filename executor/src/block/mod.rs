@@ -1,0 +1,130 @@
+//! One block of the model on one rank: its operators forward and backward, with the collectives that
+//! stand between them.
+
+mod attention;
+mod backward;
+mod experts;
+mod forward;
+mod loss;
+mod moves;
+mod program;
+mod value;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use ir::graph::{OpId, Placement};
+use ir::layout::LayoutSpec;
+use ir::model::Numerics;
+use ir::schedule::Action;
+
+use crate::array::{Array, Element};
+use crate::communicator::{CommunicationError, Communicator, Group};
+use crate::mesh::Place;
+use crate::ops::Kernels;
+use crate::ops::rotary::Rotary;
+use crate::recorder::Recorder;
+
+pub(crate) use program::BlockProgram;
+use program::Key;
+use value::Extra;
+pub(crate) use value::{MicroBatch, SharedMicroBatch, Value};
+
+/// What the blocks of a rank share.
+pub(crate) struct Env<B: Kernels> {
+    pub(crate) communicator: Arc<dyn Communicator<B>>,
+    pub(crate) layout: LayoutSpec,
+    pub(crate) place: Place,
+    pub(crate) tensor: Group,
+    pub(crate) context: Group,
+    pub(crate) expert: Group,
+    /// What activations and the weights that kernels read are made of.
+    pub(crate) element: Element,
+    pub(crate) device: B::Device,
+    pub(crate) numerics: Numerics,
+    /// Sequences in a micro-batch.
+    pub(crate) micro_batch_size: usize,
+    /// Tokens in a sequence.
+    pub(crate) sequence_length: usize,
+    /// The parts of each sequence that the rank has.
+    pub(crate) segments: Vec<Range<usize>>,
+    /// The gradient of the step's loss with respect to one target's loss, times the loss scale.
+    pub(crate) gradient_scale: Cell<f64>,
+    /// Tables of angles by number of features.
+    pub(crate) rotary: RefCell<BTreeMap<usize, Arc<Rotary<B>>>>,
+    pub(crate) recorder: Arc<Recorder>,
+    /// What the rank is in the midst of.
+    pub(crate) action: Cell<Action>,
+}
+
+/// Shares of each sequence that rank `context` of `degree` has: the `context`th part from the front and
+/// from the back, so that all have as many visible pairs of a causal mask; the plain part where the
+/// length does not divide so.
+///
+/// # Source
+///
+/// Megatron-LM's context parallelism, and Llama 3 (arXiv 2407.21783, section 3.3.2).
+pub(crate) fn segments(length: usize, degree: usize, context: usize) -> Vec<Range<usize>> {
+    if degree == 1 || !length.is_multiple_of(2 * degree) {
+        return vec![crate::mesh::part(length, degree, context)];
+    }
+    let half = length / (2 * degree);
+    let from_back = 2 * degree - 1 - context;
+    [context, from_back].into_iter().map(|part| part * half..(part + 1) * half).collect()
+}
+
+impl<B: Kernels> Env<B> {
+    /// The positions of the tokens that the rank has, in the order in which it has them.
+    pub(crate) fn positions(&self) -> Vec<u32> {
+        self.segments.iter().flat_map(|part| part.clone().map(|p| p as u32)).collect()
+    }
+
+    /// How many tokens of each sequence the rank has.
+    pub(crate) fn local_length(&self) -> usize {
+        self.segments.iter().map(ExactSizeIterator::len).sum()
+    }
+}
+
+/// What a block keeps of a micro-batch from forward to backward.
+#[derive(Debug)]
+pub(crate) struct Kept<B: Kernels> {
+    values: BTreeMap<Key, Value<B>>,
+    extras: BTreeMap<OpId, Extra<B>>,
+    /// Gradients of the outputs of operators whose weight gradients are still to be computed.
+    pending: Vec<(OpId, Value<B>)>,
+    micro_batch: SharedMicroBatch<B>,
+}
+
+impl<B: Kernels> Kept<B> {
+    fn new(micro_batch: SharedMicroBatch<B>) -> Self {
+        Self { values: BTreeMap::new(), extras: BTreeMap::new(), pending: Vec::new(), micro_batch }
+    }
+}
+
+/// A block with the weights that it reads, by operator and parameter.
+pub(crate) struct BlockRun<'a, B: Kernels> {
+    pub(crate) program: &'a BlockProgram,
+    pub(crate) env: &'a Env<B>,
+    pub(crate) weights: &'a [Vec<Array<B>>],
+}
+
+impl<B: Kernels> BlockRun<'_, B> {
+    fn weight(&self, id: OpId, name: &str) -> Option<Array<B>> {
+        let index = self.program.op(id).parameters.iter().position(|p| p.name == name)?;
+        Some(self.weights[id.index()][index].clone())
+    }
+
+    fn wanted(&self, id: OpId, slot: usize) -> Placement {
+        self.program.placements.wanted[id.index()][slot]
+    }
+
+    /// Whether this rank adds what only one summand of a partial sum may hold.
+    fn adds_bias(&self, id: OpId) -> bool {
+        self.program.placements.outputs[id.index()] != Placement::Partial
+            || self.env.place.tensor == 0
+    }
+}
+
+type Result<T> = std::result::Result<T, CommunicationError>;

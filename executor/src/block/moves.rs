@@ -1,0 +1,168 @@
+//! Moving tensors and gradients between the places where they lie and are wanted along the
+//! tensor-parallel axis.
+
+use ir::collective::Collective;
+use ir::graph::{DimName, Placement, Tensor};
+use traces::timeline::{Activity, Stream};
+
+use super::value::Value;
+use super::{BlockRun, Env, Result};
+use crate::array::Array;
+use crate::communicator::Reduction;
+use crate::mesh::part;
+use crate::ops::Kernels;
+
+impl<B: Kernels> BlockRun<'_, B> {
+    /// `value`, of the graph's tensor `tensor`, from where it lies to where it is wanted.
+    pub(super) fn moved(
+        &self,
+        value: Value<B>,
+        from: Placement,
+        to: Placement,
+        tensor: &Tensor,
+    ) -> Result<Value<B>> {
+        if from == to || self.env.tensor.len() == 1 {
+            return Ok(value);
+        }
+        let env = self.env;
+        match (value, from.moved_to(to)) {
+            (Value::Tokens, _) => Ok(Value::Tokens),
+            (Value::Array(array), Some(Collective::AllReduce)) => {
+                Ok(Value::Array(env.all_reduce(array)?))
+            }
+            (Value::Array(array), Some(Collective::ReduceScatter)) => {
+                Ok(Value::Array(env.reduce_scatter(array, dim(tensor, to))?))
+            }
+            (Value::Array(array), Some(Collective::AllGather)) => {
+                Ok(Value::Array(env.all_gather(array, dim(tensor, from))?))
+            }
+            (Value::Array(array), Some(Collective::AllToAll)) => {
+                Ok(Value::Array(env.all_to_all(array, dim(tensor, from), dim(tensor, to))?))
+            }
+            (Value::Array(array), _) => Ok(Value::Array(env.own_part(&array, dim(tensor, to)))),
+            (Value::Routed(routed), Some(Collective::AllGather)) => {
+                Ok(Value::Routed(env.gather_routed(routed)?))
+            }
+            (Value::Routed(routed), Some(Collective::ReduceScatter)) => {
+                Ok(Value::Routed(env.reduce_scatter_routed(routed)?))
+            }
+            (Value::Routed(_), other) => panic!("routed rows are not moved by {other:?}"),
+        }
+    }
+
+    /// A gradient of `tensor` from where it was wanted, `to`, back to where it lies, `from`. If it is
+    /// partial, each rank has a summand.
+    pub(super) fn moved_back(
+        &self,
+        gradient: Value<B>,
+        from: Placement,
+        to: Placement,
+        is_partial: bool,
+        tensor: &Tensor,
+    ) -> Result<Value<B>> {
+        let env = self.env;
+        if env.tensor.len() == 1 {
+            return Ok(gradient);
+        }
+        match (gradient, from.gradient_moved_back(to, is_partial)) {
+            (Value::Array(array), Some(Collective::AllReduce)) => {
+                Ok(Value::Array(env.all_reduce(array)?))
+            }
+            (Value::Array(array), Some(Collective::ReduceScatter)) => {
+                Ok(Value::Array(env.reduce_scatter(array, dim(tensor, from))?))
+            }
+            (Value::Array(array), Some(Collective::AllGather)) => {
+                Ok(Value::Array(env.all_gather(array, dim(tensor, to))?))
+            }
+            (Value::Array(array), Some(Collective::AllToAll)) => {
+                Ok(Value::Array(env.all_to_all(array, dim(tensor, to), dim(tensor, from))?))
+            }
+            // A shard that was gathered for use by all alike: each has the gradient of its own part.
+            (Value::Array(array), _) if matches!(from, Placement::Shard(_)) && from != to => {
+                Ok(Value::Array(env.own_part(&array, dim(tensor, from))))
+            }
+            (Value::Routed(routed), Some(Collective::AllReduce)) => {
+                let rows = env.all_reduce(routed.rows.clone())?;
+                Ok(Value::Routed(routed.with_rows(rows)))
+            }
+            (Value::Routed(routed), Some(Collective::ReduceScatter)) => {
+                Ok(Value::Routed(env.reduce_scatter_routed(routed)?))
+            }
+            (Value::Routed(routed), Some(Collective::AllGather)) => {
+                Ok(Value::Routed(env.gather_routed(routed)?))
+            }
+            (Value::Routed(_), Some(other)) => panic!("routed rows are not moved by {other:?}"),
+            (value, _) => Ok(value),
+        }
+    }
+}
+
+/// The dimension of `tensor` along which a shard is cut.
+fn dim(tensor: &Tensor, placement: Placement) -> usize {
+    let Placement::Shard(name) = placement else {
+        panic!("only a shard is cut along a dimension, not {placement:?}")
+    };
+    let position = tensor.dims.iter().position(|dim| dim.name == name);
+    position.unwrap_or_else(|| panic!("{tensor} is not cut along {}", DimName::to_string(&name)))
+}
+
+impl<B: Kernels> Env<B> {
+    /// Records `run` as a collective of the current action.
+    pub(super) fn recorded<T>(
+        &self,
+        stream: Stream,
+        collective: Collective,
+        bytes: u64,
+        run: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let activity = Activity::Collective { collective, action: self.action.get() };
+        self.recorder.record(stream, activity, bytes, run)
+    }
+
+    /// The sum over tensor-parallel ranks.
+    pub(crate) fn all_reduce(&self, array: Array<B>) -> Result<Array<B>> {
+        self.reduced(array, Reduction::Sum)
+    }
+
+    /// The combination over tensor-parallel ranks.
+    pub(super) fn reduced(&self, array: Array<B>, reduction: Reduction) -> Result<Array<B>> {
+        self.recorded(Stream::Tensor, Collective::AllReduce, array.num_bytes(), || {
+            self.communicator.all_reduce(&self.tensor, Stream::Tensor, array, reduction)
+        })
+    }
+
+    fn reduce_scatter(&self, array: Array<B>, dim: usize) -> Result<Array<B>> {
+        self.recorded(Stream::Tensor, Collective::ReduceScatter, array.num_bytes(), || {
+            let parts = self.parts(&array, dim);
+            self.communicator.reduce_scatter(&self.tensor, Stream::Tensor, parts, Reduction::Sum)
+        })
+    }
+
+    fn all_gather(&self, array: Array<B>, dim: usize) -> Result<Array<B>> {
+        let bytes = array.num_bytes() * self.tensor.len() as u64;
+        self.recorded(Stream::Tensor, Collective::AllGather, bytes, || {
+            let parts = self.communicator.all_gather(&self.tensor, Stream::Tensor, array)?;
+            Ok(Array::concat(parts, dim))
+        })
+    }
+
+    fn all_to_all(&self, array: Array<B>, from: usize, to: usize) -> Result<Array<B>> {
+        self.recorded(Stream::Tensor, Collective::AllToAll, array.num_bytes(), || {
+            let parts = self.parts(&array, to);
+            let parts = self.communicator.all_to_all(&self.tensor, Stream::Tensor, parts)?;
+            Ok(Array::concat(parts, from))
+        })
+    }
+
+    /// This rank's part along dimension `dim`.
+    fn own_part(&self, array: &Array<B>, dim: usize) -> Array<B> {
+        let own = part(array.size(dim), self.tensor.len(), self.place.tensor as usize);
+        array.narrow(dim, own)
+    }
+
+    /// The parts of all tensor-parallel ranks along dimension `dim`.
+    fn parts(&self, array: &Array<B>, dim: usize) -> Vec<Array<B>> {
+        let count = self.tensor.len();
+        (0..count).map(|index| array.narrow(dim, part(array.size(dim), count, index))).collect()
+    }
+}

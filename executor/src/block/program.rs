@@ -1,0 +1,120 @@
+//! A block of the model's graph, ready to run: where its tensors lie, and what is kept of them.
+
+use std::collections::BTreeSet;
+
+use ir::graph::{
+    Block, Element, Keeps, Op, OpId, OpKind, Placement, Placements, Recomputable, Recompute,
+    Sharding,
+};
+
+/// A tensor of a block at one of the places where it is wanted.
+pub(crate) type Key = (OpId, Placement);
+
+/// A block with what follows from the layout.
+#[derive(Debug)]
+pub(crate) struct BlockProgram {
+    pub(crate) block: Block,
+    /// For each operator, what it takes.
+    pub(crate) inputs: Vec<Vec<OpId>>,
+    pub(crate) placements: Placements,
+    /// For each operator, whether a gradient of its output is needed.
+    pub(crate) requires_grad: Vec<bool>,
+    /// What is kept from forward to backward.
+    kept: BTreeSet<Key>,
+    /// What of it the gradients of parameters need.
+    pub(crate) kept_for_weight_grad: BTreeSet<Key>,
+}
+
+impl BlockProgram {
+    /// The program of `block`; the first of a model takes data, and no gradient leaves it.
+    pub(crate) fn new(
+        block: &Block,
+        sharding: Sharding,
+        takes_data: bool,
+        recompute: Recompute,
+    ) -> Self {
+        let inputs: Vec<Vec<OpId>> = block.nodes().map(|node| block.inputs(node.id)).collect();
+        let placements = block.placements(sharding);
+        let mut requires_grad: Vec<bool> = Vec::with_capacity(inputs.len());
+        for node in block.nodes() {
+            let from_inputs = inputs[node.id.index()].iter().any(|id| requires_grad[id.index()]);
+            let tokens = node.op.output.element == Element::Index;
+            let given = node.op.kind == OpKind::Input && !tokens && !takes_data;
+            requires_grad.push(given || from_inputs || !node.op.parameters.is_empty());
+        }
+        let mut program = Self {
+            block: block.clone(),
+            inputs,
+            placements,
+            requires_grad,
+            kept: BTreeSet::new(),
+            kept_for_weight_grad: BTreeSet::new(),
+        };
+        program.kept = program.kept(recompute);
+        program.kept_for_weight_grad = program.kept_for_weight_grad();
+        program
+    }
+
+    pub(crate) fn op(&self, id: OpId) -> &Op {
+        self.block.op(id)
+    }
+
+    /// Whether `key` is kept from forward to backward.
+    pub(crate) fn keeps(&self, key: &Key) -> bool {
+        self.kept.contains(key)
+    }
+
+    /// Where the tensor that `id` takes at `slot` is kept: where it was made if it is gathered for
+    /// use, where it is used otherwise.
+    pub(crate) fn kept_key(&self, id: OpId, slot: usize) -> Key {
+        let source = self.inputs[id.index()][slot];
+        let from = self.placements.outputs[source.index()];
+        let to = self.placements.wanted[id.index()][slot];
+        (source, if matches!(from, Placement::Shard(_)) { from } else { to })
+    }
+
+    fn kept(&self, recompute: Recompute) -> BTreeSet<Key> {
+        let mut kept = BTreeSet::new();
+        for node in self.block.nodes() {
+            for keeps in node.op.kind.keeps() {
+                match keeps {
+                    Keeps::Input(slot) => kept.insert(self.kept_key(node.id, slot)),
+                    Keeps::Output => {
+                        kept.insert((node.id, self.placements.outputs[node.id.index()]))
+                    }
+                    // These are kept beside the tensors.
+                    Keeps::Softmax | Keeps::Mask | Keeps::Indices | Keeps::Statistics(_) => false,
+                };
+            }
+        }
+        if recompute == Recompute::Selective {
+            kept.retain(|(id, _)| self.op(*id).recomputable != Recomputable::Selective);
+            // What is computed again starts from what is there.
+            for node in self.block.nodes() {
+                if node.op.recomputable == Recomputable::No {
+                    continue;
+                }
+                for (slot, source) in self.inputs[node.id.index()].iter().enumerate() {
+                    if self.op(*source).recomputable != Recomputable::Selective {
+                        kept.insert(self.kept_key(node.id, slot));
+                    }
+                }
+            }
+        }
+        kept
+    }
+
+    fn kept_for_weight_grad(&self) -> BTreeSet<Key> {
+        let trains = self.block.nodes().filter(|node| !node.op.parameters.is_empty());
+        let takes = trains.filter(|node| !self.inputs[node.id.index()].is_empty());
+        let mut needed: BTreeSet<Key> = takes.map(|node| self.kept_key(node.id, 0)).collect();
+        // What selective recompute dropped is made from what it starts from.
+        for node in self.block.nodes() {
+            if node.op.recomputable == Recomputable::Selective {
+                let slots = 0..self.inputs[node.id.index()].len();
+                needed.extend(slots.map(|slot| self.kept_key(node.id, slot)));
+            }
+        }
+        needed
+    }
+}

@@ -1,0 +1,86 @@
+//! What operators hand to one another.
+
+use std::sync::Arc;
+
+use super::experts::Routed;
+use crate::array::Array;
+use crate::ops::Kernels;
+use crate::ops::norm::Statistics;
+use crate::ops::pool::Places;
+
+/// What an operator takes or puts out.
+#[derive(Clone, Debug)]
+pub(crate) enum Value<B: Kernels> {
+    /// A tensor of the graph's shape, or the part of it that this rank has.
+    Array(Array<B>),
+    /// The micro-batch's tokens, which lie on the host.
+    Tokens,
+    /// Rows of tokens on their way through the experts.
+    Routed(Routed<B>),
+}
+
+impl<B: Kernels> Value<B> {
+    /// The tensor.
+    ///
+    /// # Panics
+    ///
+    /// If it is none: the graph's shapes say where tensors are.
+    pub(crate) fn array(self) -> Array<B> {
+        match self {
+            Self::Array(array) => array,
+            Self::Tokens => panic!("an operator on tensors was given tokens"),
+            Self::Routed(_) => panic!("an operator on tensors was given routed rows"),
+        }
+    }
+
+    pub(crate) fn routed(self) -> Routed<B> {
+        match self {
+            Self::Routed(routed) => routed,
+            _ => panic!("an operator of experts was given a tensor that is not routed"),
+        }
+    }
+
+    /// The sum of two gradients of one tensor.
+    pub(crate) fn plus(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Array(a), Self::Array(b)) => Self::Array(a + b),
+            (Self::Routed(a), Self::Routed(b)) => Self::Routed(a.plus(b)),
+            _ => panic!("gradients of one tensor are alike"),
+        }
+    }
+}
+
+/// What an operator keeps for backward beside its tensors.
+#[derive(Clone, Debug)]
+pub(crate) enum Extra<B: Kernels> {
+    /// Of the rows of a norm.
+    Statistics(Statistics<B>),
+    /// The logarithm of the sum of exponentials of each query's scores.
+    LogSumExp(Array<B>),
+    /// Exponentials of the logits and their sum over all classes.
+    Softmax { exponentials: Array<B>, sum: Array<B> },
+    /// Where each maximum was found.
+    Places(Places<B>),
+    /// The shape of the input.
+    Shape(Vec<usize>),
+    /// The rows that came back from the experts, for each token and choice.
+    Returned(Array<B>),
+    /// Targets of a squared error.
+    Difference(Array<B>),
+}
+
+/// The data of a micro-batch, or the part that this rank has.
+#[derive(Clone, Debug)]
+pub(crate) struct MicroBatch<B: Kernels> {
+    /// Token ids, sequence by sequence.
+    pub(crate) tokens: Vec<u32>,
+    /// What follows each token, or the class of each sample.
+    pub(crate) targets: Vec<u32>,
+    /// Samples that are no tokens.
+    pub(crate) inputs: Option<Array<B>>,
+    /// Target values of samples.
+    pub(crate) values: Option<Array<B>>,
+}
+
+/// Shared by the blocks that a micro-batch passes through.
+pub(crate) type SharedMicroBatch<B> = Arc<MicroBatch<B>>;

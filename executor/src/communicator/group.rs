@@ -1,0 +1,46 @@
+//! Ranks that act together.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+/// Ranks that take part in a collective, in the order of their parts. Cheap to clone.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Group(Arc<[u32]>);
+
+impl Group {
+    /// The group of these ranks, each of which is named once.
+    pub fn new(ranks: impl Into<Vec<u32>>) -> Self {
+        let ranks = ranks.into();
+        let different: BTreeSet<u32> = ranks.iter().copied().collect();
+        assert_eq!(different.len(), ranks.len(), "a group names each of its ranks once: {ranks:?}");
+        Self(ranks.into())
+    }
+
+    /// Its ranks in order.
+    pub fn ranks(&self) -> &[u32] {
+        &self.0
+    }
+
+    /// How many ranks it has.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether it has no ranks.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Where `rank` stands in it, if it belongs to it.
+    pub fn position(&self, rank: u32) -> Option<usize> {
+        self.0.iter().position(|member| *member == rank)
+    }
+}
+
+/// Its ranks, as in `[0, 2, 4]`.
+impl fmt::Display for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.0)
+    }
+}

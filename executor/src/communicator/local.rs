@@ -1,0 +1,162 @@
+//! Ranks as threads of one process.
+//!
+//! A message is the array itself, which moves or is shared: nothing is copied between ranks on the same device.
+
+use std::fmt;
+use std::io;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
+use std::thread::{Builder, ScopedJoinHandle};
+
+use burn::tensor::backend::Backend;
+
+use super::Communicator;
+use super::error::{Cause, CommunicationError, RankFailure, panic_message};
+use super::mailbox::Mailbox;
+use super::tag::Tag;
+use super::traffic::{Counters, Traffic};
+use super::transport::{Message, Transport};
+
+/// Stack of a rank's thread, in bytes: a deep model's graph is walked by recursion in places. Only what is
+/// used of it takes memory.
+const STACK_BYTES: usize = 64 << 20;
+
+/// One rank among the threads of a process. When it is dropped, the rank has ended for the others.
+pub struct LocalCommunicator<B: Backend> {
+    rank: u32,
+    device: B::Device,
+    mailboxes: Mailboxes<B>,
+    sent: Counters,
+}
+
+type Mailboxes<B> = Arc<[Mailbox<Message<B>>]>;
+
+/// The communicators of `num_ranks` ranks that reach each other; rank `r` is on device `r`, and they begin
+/// anew where there are fewer devices than ranks.
+pub fn communicators<B: Backend>(
+    num_ranks: u32,
+    devices: &[B::Device],
+) -> Vec<Arc<LocalCommunicator<B>>> {
+    assert!(!devices.is_empty(), "ranks need a device");
+    let mailboxes: Mailboxes<B> = (0..num_ranks).map(|_| Mailbox::default()).collect();
+    (0..num_ranks)
+        .zip(devices.iter().cycle())
+        .map(|(rank, device)| {
+            Arc::new(LocalCommunicator {
+                rank,
+                device: device.clone(),
+                mailboxes: Arc::clone(&mailboxes),
+                sent: Counters::default(),
+            })
+        })
+        .collect()
+}
+
+impl<B: Backend> Transport<B> for LocalCommunicator<B> {
+    fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    fn num_ranks(&self) -> u32 {
+        self.mailboxes.len() as u32
+    }
+
+    fn deliver(&self, to: u32, tag: Tag, message: Message<B>) -> Result<(), CommunicationError> {
+        self.mailboxes[self.rank as usize].check(self.rank, to, tag)?;
+        if to != self.rank {
+            self.sent.add(tag.stream(), message.num_bytes());
+        }
+        self.mailboxes[to as usize].put(self.rank, tag, message);
+        Ok(())
+    }
+
+    fn wait(&self, from: u32, tag: Tag) -> Result<Message<B>, CommunicationError> {
+        let message = self.mailboxes[self.rank as usize].take(self.rank, from, tag)?;
+        Ok(match message {
+            Message::Array(array) => Message::Array(array.to_device(&self.device)),
+            Message::Signal => Message::Signal,
+        })
+    }
+
+    fn traffic(&self) -> Traffic {
+        self.sent.read()
+    }
+
+    fn stop(&self, cause: &str) {
+        // All ask the first mailbox who was first, so that they agree.
+        self.mailboxes[0].stop(self.rank, cause);
+        let Some(CommunicationError::Stopped { rank, cause }) = self.mailboxes[0].stopped() else {
+            unreachable!("it was just stopped")
+        };
+        for mailbox in &*self.mailboxes {
+            mailbox.stop(rank, &cause);
+        }
+    }
+}
+
+impl<B: Backend> Drop for LocalCommunicator<B> {
+    fn drop(&mut self) {
+        for mailbox in &*self.mailboxes {
+            mailbox.set_gone(self.rank);
+        }
+    }
+}
+
+/// What `program` returns on each of `num_ranks` ranks, run as threads.
+///
+/// Devices are those of [`communicators`]. A rank has ended once its program and all jobs that it left in
+/// queues have, so what a program returns must not hold its communicator.
+///
+/// # Errors
+///
+/// The failure that came first. It stops all other ranks, whose own errors then are its consequence.
+pub fn run<B: Backend, T: Send, E: fmt::Display + Send>(
+    num_ranks: u32,
+    devices: &[B::Device],
+    program: impl Fn(Arc<dyn Communicator<B>>) -> Result<T, E> + Sync,
+) -> Result<Vec<T>, RankFailure<E>> {
+    let communicators = communicators::<B>(num_ranks, devices);
+    let Some(first) = communicators.first() else { return Ok(Vec::new()) };
+    let mailboxes = Arc::clone(&first.mailboxes);
+    let program = &program;
+    let mut outcomes: Vec<_> = std::thread::scope(|scope| {
+        let start = |communicator: Arc<LocalCommunicator<B>>| {
+            let thread =
+                Builder::new().name(format!("rank {}", communicator.rank)).stack_size(STACK_BYTES);
+            let own = Arc::clone(&communicator);
+            let started = thread.spawn_scoped(scope, move || run_rank(&own, program));
+            if let Err(error) = &started {
+                Transport::stop(&*communicator, &error.to_string());
+            }
+            started
+        };
+        let threads: Vec<_> = communicators.into_iter().map(start).collect();
+        let outcome = |thread: io::Result<ScopedJoinHandle<'_, _>>| {
+            thread.map_err(Cause::Thread)?.join().expect("a rank's thread catches panics")
+        };
+        threads.into_iter().map(outcome).collect()
+    });
+    if let Some(CommunicationError::Stopped { rank, cause }) = mailboxes[0].stopped() {
+        let cause = outcomes.swap_remove(rank as usize).err().unwrap_or(Cause::Stopped(cause));
+        return Err(RankFailure { rank, cause });
+    }
+    let value = |outcome: Result<T, _>| outcome.ok().expect("a rank that fails stops the run");
+    Ok(outcomes.into_iter().map(value).collect())
+}
+
+/// What `program` returns on the rank of `communicator`. If it fails, all ranks are told, before they could see
+/// that this one has ended.
+fn run_rank<B: Backend, T, E: fmt::Display>(
+    communicator: &Arc<LocalCommunicator<B>>,
+    program: impl Fn(Arc<dyn Communicator<B>>) -> Result<T, E>,
+) -> Result<T, Cause<E>> {
+    let own: Arc<dyn Communicator<B>> = Arc::clone(communicator) as _;
+    // What a panic has left half done is seen by nobody: all ranks end.
+    let outcome = match panic::catch_unwind(AssertUnwindSafe(|| program(own))) {
+        Ok(Ok(value)) => return Ok(value),
+        Ok(Err(error)) => Cause::Error(error),
+        Err(panic) => Cause::Panic(panic_message(&*panic)),
+    };
+    Transport::stop(&**communicator, &outcome.to_string());
+    Err(outcome)
+}

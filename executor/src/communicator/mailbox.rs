@@ -1,0 +1,98 @@
+//! Where a rank's messages wait for it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::error::CommunicationError;
+use super::tag::Tag;
+
+/// Messages of type `M` that have come to one rank, first in, first out by sender and tag.
+#[derive(Debug)]
+pub(super) struct Mailbox<M> {
+    state: Mutex<State<M>>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct State<M> {
+    messages: BTreeMap<(u32, Tag), VecDeque<M>>,
+    /// Ranks that will send nothing more.
+    gone: BTreeSet<u32>,
+    stopped: Option<CommunicationError>,
+}
+
+impl<M> Default for Mailbox<M> {
+    fn default() -> Self {
+        let state = State { messages: BTreeMap::new(), gone: BTreeSet::new(), stopped: None };
+        Self { state: Mutex::new(state), changed: Condvar::new() }
+    }
+}
+
+impl<M> Mailbox<M> {
+    /// Puts a message in.
+    pub(super) fn put(&self, from: u32, tag: Tag, message: M) {
+        self.lock().messages.entry((from, tag.of_sender())).or_default().push_back(message);
+        self.changed.notify_all();
+    }
+
+    /// Takes the next message of a sender with a tag. Waits for it.
+    pub(super) fn take(&self, owner: u32, from: u32, tag: Tag) -> Result<M, CommunicationError> {
+        let key = (from, tag.of_sender());
+        let mut state = self.lock();
+        loop {
+            if let Some(error) = &state.stopped {
+                return Err(error.clone());
+            }
+            if let Some(queue) = state.messages.get_mut(&key) {
+                let message = queue.pop_front().expect("empty queues are removed");
+                if queue.is_empty() {
+                    state.messages.remove(&key);
+                }
+                return Ok(message);
+            }
+            if state.gone.contains(&from) {
+                return Err(CommunicationError::Gone { rank: from, waiting: owner, tag });
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Nothing more comes from this rank.
+    pub(super) fn set_gone(&self, rank: u32) {
+        self.lock().gone.insert(rank);
+        self.changed.notify_all();
+    }
+
+    /// Makes all calls fail from now on, unless they do so already.
+    pub(super) fn stop(&self, rank: u32, cause: &str) {
+        let error = || CommunicationError::Stopped { rank, cause: cause.to_owned() };
+        self.lock().stopped.get_or_insert_with(error);
+        self.changed.notify_all();
+    }
+
+    /// Whether a message may still be sent to `to` by the mailbox's owner.
+    ///
+    /// # Errors
+    ///
+    /// It was stopped, or `to` has ended.
+    pub(super) fn check(&self, owner: u32, to: u32, tag: Tag) -> Result<(), CommunicationError> {
+        let state = self.lock();
+        if let Some(error) = &state.stopped {
+            return Err(error.clone());
+        }
+        if state.gone.contains(&to) {
+            return Err(CommunicationError::Gone { rank: to, waiting: owner, tag });
+        }
+        Ok(())
+    }
+
+    /// Who stopped it, and why.
+    pub(super) fn stopped(&self) -> Option<CommunicationError> {
+        self.lock().stopped.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<M>> {
+        // No code that can panic leaves the state half changed.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

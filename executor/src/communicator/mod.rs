@@ -1,0 +1,231 @@
+//! Communicators: what the ranks of a run say to each other.
+//!
+//! [`Communicator`] is what a rank sees: messages to other ranks, and the collectives of a [`Group`] of them.
+//! A [`Transport`] carries single messages, and every transport is a communicator: the collectives are written
+//! once above it. [`local`] connects the threads of a process; with the feature `mpi`, `mpi` connects processes.
+//!
+//! Calls belong to a stream, as on the timeline. On one stream, all members of a group call in the same order,
+//! one call after the other; different streams do not disturb each other, so that a [`Queue`] for each of them
+//! communicates while its rank computes.
+
+mod collectives;
+mod error;
+mod group;
+pub mod local;
+mod mailbox;
+mod queue;
+mod tag;
+mod traffic;
+mod transport;
+
+use burn::tensor::backend::Backend;
+use traces::timeline::Stream;
+
+use crate::array::Array;
+
+pub use error::{Cause, CommunicationError, RankFailure};
+pub use group::Group;
+pub use queue::{Pending, Queue, Timed};
+pub use tag::Tag;
+pub use traffic::Traffic;
+pub use transport::{Message, Transport};
+
+/// How the arrays of a group become one, element by element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reduction {
+    /// Their sum.
+    Sum,
+    /// Their product.
+    Product,
+    /// The largest.
+    Max,
+    /// The smallest.
+    Min,
+}
+
+impl Reduction {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Sum, Self::Product, Self::Max, Self::Min];
+
+    /// Two arrays as one, rounded to their element type.
+    pub fn combine<B: Backend>(self, left: Array<B>, right: Array<B>) -> Array<B> {
+        match self {
+            Self::Sum => left + right,
+            Self::Product => left * right,
+            Self::Max => left.maximum(right),
+            Self::Min => left.minimum(right),
+        }
+    }
+}
+
+/// What a rank sends to others and receives from them.
+///
+/// `S` in the volumes below is the size of the whole buffer, as `ir::collective` has it, and `n` the size of the
+/// group. A group of one rank sends nothing. Reductions combine in the order of the group, from its first rank
+/// to its last, so a result does not depend on how a buffer was cut, bit for bit.
+///
+/// A rank that calls a collective of a group to which it does not belong, or gives it another number of parts
+/// than the group has ranks, is a bug, and panics.
+///
+/// # Errors
+///
+/// All calls: [`CommunicationError::Stopped`] once a rank has stopped the run, [`CommunicationError::Gone`] if
+/// one that is needed has ended. Reductions: [`CommunicationError::Mismatch`] if ranks give different arrays.
+pub trait Communicator<B: Backend>: Send + Sync {
+    /// Which rank this is.
+    fn rank(&self) -> u32;
+
+    /// How many ranks there are.
+    fn num_ranks(&self) -> u32;
+
+    /// Sends an array to a rank. Does not wait for the receiver.
+    ///
+    /// # Errors
+    ///
+    /// See [`Communicator`].
+    fn send(&self, to: u32, tag: Tag, array: Array<B>) -> Result<(), CommunicationError>;
+
+    /// The next array that `from` has sent here with this tag. Waits for it.
+    ///
+    /// # Errors
+    ///
+    /// See [`Communicator`].
+    fn receive(&self, from: u32, tag: Tag) -> Result<Array<B>, CommunicationError>;
+
+    /// The array of rank `root`, which alone gives one.
+    ///
+    /// Goes down a binomial tree: the root sends `S` to at most `log2 n` ranks, rounded up, and all ranks
+    /// together send `(n - 1) S`.
+    ///
+    /// # Errors
+    ///
+    /// See [`Communicator`].
+    fn broadcast(
+        &self,
+        group: &Group,
+        stream: Stream,
+        root: u32,
+        array: Option<Array<B>>,
+    ) -> Result<Array<B>, CommunicationError>;
+
+    /// On rank `root` all arrays as one, elsewhere none.
+    ///
+    /// A reduce-scatter, whose parts go to the root: the root sends `(n - 1) / n S`, each other rank `S`.
+    ///
+    /// # Errors
+    ///
+    /// See [`Communicator`].
+    fn reduce(
+        &self,
+        group: &Group,
+        stream: Stream,
+        root: u32,
+        array: Array<B>,
+        reduction: Reduction,
+    ) -> Result<Option<Array<B>>, CommunicationError>;
+
+    /// All arrays as one, on each rank.
+    ///
+    /// A reduce-scatter and an all-gather of the array cut as evenly as its elements allow: each rank sends
+    /// `2 (n - 1) / n S`.
+    ///
+    /// # Errors
+    ///
+    /// See [`Communicator`].
+    fn all_reduce(
+        &self,
+        group: &Group,
+        stream: Stream,
+        array: Array<B>,
+        reduction: Reduction,
+    ) -> Result<Array<B>, CommunicationError>;
+
+    /// On rank `root` the arrays of all, in the order of the group, elsewhere none. Sizes may differ.
+    ///
+    /// Each rank but the root sends its array to the root: `S / n`.
+    ///
+    /// # Errors
+    ///
+    /// See [`Communicator`].
+    fn gather(
+        &self,
+        group: &Group,
+        stream: Stream,
+        root: u32,
+        array: Array<B>,
+    ) -> Result<Option<Vec<Array<B>>>, CommunicationError>;
+
+    /// The arrays of all, in the order of the group. Sizes may differ.
+    ///
+    /// Each rank sends its array to each other: `(n - 1) / n S`.
+    ///
+    /// # Errors
+    ///
+    /// See [`Communicator`].
+    fn all_gather(
+        &self,
+        group: &Group,
+        stream: Stream,
+        array: Array<B>,
+    ) -> Result<Vec<Array<B>>, CommunicationError>;
+
+    /// The rank's own of the parts that `root`, which alone gives them, has for each rank in the order of the
+    /// group. Sizes may differ.
+    ///
+    /// The root sends `(n - 1) / n S`.
+    ///
+    /// # Errors
+    ///
+    /// See [`Communicator`].
+    fn scatter(
+        &self,
+        group: &Group,
+        stream: Stream,
+        root: u32,
+        parts: Option<Vec<Array<B>>>,
+    ) -> Result<Array<B>, CommunicationError>;
+
+    /// The `i`-th parts of all ranks as one, on the group's `i`-th rank. Sizes of a rank's parts may differ.
+    ///
+    /// Each rank sends each part to the rank where it is combined: `(n - 1) / n S`.
+    ///
+    /// # Errors
+    ///
+    /// See [`Communicator`].
+    fn reduce_scatter(
+        &self,
+        group: &Group,
+        stream: Stream,
+        parts: Vec<Array<B>>,
+        reduction: Reduction,
+    ) -> Result<Array<B>, CommunicationError>;
+
+    /// What each rank of the group has for this one, in the order of the group, if this one has `parts[i]` for
+    /// the `i`-th. Sizes may differ and be zero.
+    ///
+    /// Each rank sends each part to its rank: `(n - 1) / n S`.
+    ///
+    /// # Errors
+    ///
+    /// See [`Communicator`].
+    fn all_to_all(
+        &self,
+        group: &Group,
+        stream: Stream,
+        parts: Vec<Array<B>>,
+    ) -> Result<Vec<Array<B>>, CommunicationError>;
+
+    /// Waits until all ranks of the group have come here. Sends no bytes.
+    ///
+    /// # Errors
+    ///
+    /// See [`Communicator`].
+    fn barrier(&self, group: &Group, stream: Stream) -> Result<(), CommunicationError>;
+
+    /// What this rank has sent so far.
+    fn traffic(&self) -> Traffic;
+
+    /// Tells all ranks to stop: each waiting or later call fails with [`CommunicationError::Stopped`]. The
+    /// first cause stays.
+    fn stop(&self, cause: &str);
+}

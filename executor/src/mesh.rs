@@ -1,0 +1,136 @@
+//! Which ranks work together: the place of a rank on the mesh of a layout, and its groups.
+
+use ir::layout::{LayoutSpec, MeshAxis, ZeroStage};
+
+use crate::communicator::Group;
+
+/// Where a rank stands along each axis of its layout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The rank among all.
+    pub rank: u32,
+    /// Along tensor parallelism.
+    pub tensor: u32,
+    /// Along context parallelism.
+    pub context: u32,
+    /// Which replica.
+    pub data: u32,
+    /// Along the pipeline.
+    pub pipeline: u32,
+}
+
+/// The ranks that hold the same parameters but for sharding by ZeRO.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replicas {
+    /// Those that share one copy of the states; one rank where nothing is sharded.
+    pub shard: Group,
+    /// Those that hold the same part of it.
+    pub replicate: Group,
+}
+
+impl Replicas {
+    /// How many copies of a gradient are summed.
+    pub fn len(&self) -> usize {
+        self.shard.len() * self.replicate.len()
+    }
+
+    /// Never: a rank is a replica of itself.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+}
+
+impl Place {
+    /// The place of `rank` in `layout`, in the order of ranks that [`ir::layout::Mesh`] has.
+    pub fn new(layout: &LayoutSpec, rank: u32) -> Self {
+        let mesh = layout.mesh();
+        let along = |axis, degree| rank / mesh.stride(axis) % degree;
+        let context_data = layout.context_parallel * layout.data_parallel;
+        let index = along(MeshAxis::ContextData, context_data);
+        Self {
+            rank,
+            tensor: along(MeshAxis::Tensor, layout.tensor_parallel),
+            context: index % layout.context_parallel,
+            data: index / layout.context_parallel,
+            pipeline: along(MeshAxis::Pipeline, layout.pipeline_parallel),
+        }
+    }
+
+    /// Its place among the ranks of context and data parallelism together.
+    pub fn context_data(&self, layout: &LayoutSpec) -> u32 {
+        self.context + layout.context_parallel * self.data
+    }
+
+    /// The rank with the same place on another pipeline rank.
+    pub fn on_pipeline_rank(&self, layout: &LayoutSpec, pipeline: u32) -> u32 {
+        let stride = layout.mesh().stride(MeshAxis::Pipeline);
+        self.rank - self.pipeline * stride + pipeline * stride
+    }
+
+    /// The ranks that share this rank's operators by tensor parallelism.
+    pub fn tensor_group(&self, layout: &LayoutSpec) -> Group {
+        let first = self.rank - self.tensor;
+        Group::new((0..layout.tensor_parallel).map(|i| first + i).collect::<Vec<_>>())
+    }
+
+    /// The ranks that share this rank's sequences.
+    pub fn context_group(&self, layout: &LayoutSpec) -> Group {
+        let stride = layout.mesh().stride(MeshAxis::Context);
+        let first = self.rank - self.context * stride;
+        Group::new((0..layout.context_parallel).map(|i| first + i * stride).collect::<Vec<_>>())
+    }
+
+    /// The ranks that share the experts with this one.
+    pub fn expert_group(&self, layout: &LayoutSpec) -> Group {
+        let index = self.context_data(layout);
+        let first = index - index % layout.expert_parallel;
+        let members = first..first + layout.expert_parallel;
+        Group::new(members.map(|i| self.at(layout, i, self.pipeline)).collect::<Vec<_>>())
+    }
+
+    /// The ranks that hold the dense parameters of this rank's stage, which lies on the pipeline
+    /// ranks `holders`.
+    pub fn replicas(&self, layout: &LayoutSpec, holders: &[u32]) -> Replicas {
+        self.replicas_apart(layout, holders, 1)
+    }
+
+    /// The ranks that hold the same experts.
+    pub fn expert_replicas(&self, layout: &LayoutSpec, holders: &[u32]) -> Replicas {
+        self.replicas_apart(layout, holders, layout.expert_parallel)
+    }
+
+    /// Replicas among every `apart`th rank of context and data.
+    fn replicas_apart(&self, layout: &LayoutSpec, holders: &[u32], apart: u32) -> Replicas {
+        let index = self.context_data(layout);
+        let (first, place) = (index % apart, index / apart);
+        let count = layout.context_parallel * layout.data_parallel / apart;
+        let shards = match layout.zero_stage {
+            ZeroStage::None => 1,
+            _ => (layout.zero_shard / apart).max(1),
+        };
+        let shard = (0..count).filter(|other| other / shards == place / shards);
+        let shard = shard.map(|other| self.at(layout, first + other * apart, self.pipeline));
+        let alike = || (0..count).filter(|other| other % shards == place % shards);
+        let replicate = holders.iter().flat_map(|pipeline| {
+            alike().map(|other| self.at(layout, first + other * apart, *pipeline))
+        });
+        Replicas {
+            shard: Group::new(shard.collect::<Vec<_>>()),
+            replicate: Group::new(replicate.collect::<Vec<_>>()),
+        }
+    }
+
+    fn at(&self, layout: &LayoutSpec, context_data: u32, pipeline: u32) -> u32 {
+        let mesh = layout.mesh();
+        self.tensor
+            + context_data * mesh.stride(MeshAxis::ContextData)
+            + pipeline * mesh.stride(MeshAxis::Pipeline)
+    }
+}
+
+/// The part of `size` things that the `index`th of `count` ranks has: as many as the others, but for
+/// the last ones, which may have fewer.
+pub fn part(size: usize, count: usize, index: usize) -> std::ops::Range<usize> {
+    let each = size.div_ceil(count);
+    (index * each).min(size)..((index + 1) * each).min(size)
+}

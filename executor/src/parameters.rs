@@ -1,0 +1,191 @@
+//! Parameters of the model and the parts of them that a rank holds.
+
+use std::ops::Range;
+
+use ir::graph::{DimName, Extent, NormKind, OpId, OpKind, Parameter, Placement};
+
+use crate::block::BlockProgram;
+use crate::data::random::{from_0_to_1, hash, standard_normal};
+use crate::mesh::part;
+
+/// Which parameter of the model.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ParameterId {
+    /// The block, counting from the embedding.
+    pub block: u32,
+    /// The operator's name within the block, as in `attention.query`.
+    pub op: String,
+    /// The parameter's name within the operator: `weight`, `bias`.
+    pub name: String,
+}
+
+impl std::fmt::Display for ParameterId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}.{}", self.block, self.op, self.name)
+    }
+}
+
+/// The part of a parameter that a rank holds before ZeRO shards it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LocalParameter {
+    /// Which parameter.
+    pub id: ParameterId,
+    /// Its operator within the block.
+    pub(crate) op: OpId,
+    /// Which of the operator's parameters.
+    pub(crate) index: usize,
+    /// Sizes of the whole parameter, outermost first.
+    pub full_shape: Vec<usize>,
+    /// The part along each dimension.
+    pub part: Vec<Range<usize>>,
+    /// Whether tensor-parallel ranks hold different parts.
+    pub(crate) is_tensor_sharded: bool,
+    /// Whether tensor-parallel ranks have summands of its gradient: each has some of the tokens.
+    pub(crate) has_partial_gradient: bool,
+    /// What its elements are at first.
+    pub(crate) initial: Initial,
+}
+
+/// What the elements of a parameter are at first.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Initial {
+    /// All the same.
+    Constant(f64),
+    /// Normally distributed around zero, with this standard deviation.
+    Normal(f64),
+    /// Evenly between minus this and this.
+    Uniform(f64),
+}
+
+/// How a rank shares parameters with others.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sharing {
+    /// Its place among the tensor-parallel ranks, and their number.
+    pub(crate) tensor: (usize, usize),
+    /// Its place among the ranks that share experts, and their number.
+    pub(crate) expert: (usize, usize),
+}
+
+impl LocalParameter {
+    /// The part of a parameter of `program`, the block with number `block`, that a rank holds.
+    pub(crate) fn new(
+        program: &BlockProgram,
+        block: u32,
+        op: OpId,
+        index: usize,
+        sharing: Sharing,
+        initializer_range: Option<f64>,
+    ) -> Self {
+        let operator = program.op(op);
+        let parameter = &operator.parameters[index];
+        let cut = parameter.cut(is_expert(&operator.kind));
+        let full_shape = shape(parameter);
+        let parts = full_shape.iter().enumerate().map(|(dim, size)| {
+            if cut.expert == Some(dim) {
+                part(*size, sharing.expert.1, sharing.expert.0)
+            } else if cut.tensor == Some(dim) {
+                part(*size, sharing.tensor.1, sharing.tensor.0)
+            } else {
+                0..*size
+            }
+        });
+        let part = parts.collect();
+        let by_tokens =
+            program.placements.outputs[op.index()] == Placement::Shard(DimName::Sequence);
+        Self {
+            id: ParameterId { block, op: operator.name.clone(), name: parameter.name.clone() },
+            op,
+            index,
+            part,
+            is_tensor_sharded: cut.tensor.is_some() && sharing.tensor.1 > 1,
+            has_partial_gradient: by_tokens && sharing.tensor.1 > 1,
+            initial: initial(&operator.kind, parameter, &full_shape, initializer_range),
+            full_shape,
+        }
+    }
+
+    /// Sizes of the part, outermost first.
+    pub fn shape(&self) -> Vec<usize> {
+        self.part.iter().map(ExactSizeIterator::len).collect()
+    }
+
+    /// Elements of the part.
+    pub fn num_elements(&self) -> usize {
+        self.part.iter().map(ExactSizeIterator::len).product()
+    }
+
+    /// The first values of the part, in row-major order; the same in every layout.
+    pub(crate) fn initial_values(&self, seed: u64) -> Vec<f64> {
+        let stream =
+            self.id.to_string().bytes().fold(seed, |state, byte| hash([state, byte.into()]));
+        let value = |element: u64| match self.initial {
+            Initial::Constant(value) => value,
+            Initial::Normal(deviation) => {
+                let uniform = |i| from_0_to_1(hash([stream, element, i]));
+                deviation * standard_normal(uniform(0), uniform(1))
+            }
+            Initial::Uniform(bound) => bound * (2.0 * from_0_to_1(hash([stream, element])) - 1.0),
+        };
+        self.elements().map(|element| value(element as u64)).collect()
+    }
+
+    /// Places of the part's elements in the whole parameter, both in row-major order.
+    pub(crate) fn elements(&self) -> impl Iterator<Item = usize> + '_ {
+        let shape = self.shape();
+        (0..self.num_elements()).map(move |mut local| {
+            let (mut place, mut stride) = (0, 1);
+            for dim in (0..shape.len()).rev() {
+                place += (self.part[dim].start + local % shape[dim]) * stride;
+                local /= shape[dim];
+                stride *= self.full_shape[dim];
+            }
+            place
+        })
+    }
+}
+
+/// Whether each expert has parameters of its own in operators of this kind.
+pub(crate) fn is_expert(kind: &OpKind) -> bool {
+    matches!(kind, OpKind::GroupedLinear { .. })
+}
+
+fn shape(parameter: &Parameter) -> Vec<usize> {
+    let size = |extent| match extent {
+        Extent::Fixed(size) => size as usize,
+        _ => unreachable!("a parameter depends on neither batch nor sequence"),
+    };
+    parameter.dims.iter().map(|dim| size(dim.extent)).collect()
+}
+
+/// Norms begin as the identity and biases as zero. Weights of transformers are normal with the deviation
+/// that their configuration says; those of other models uniform as PyTorch's layers draw them, within
+/// one over the root of what they sum over.
+fn initial(
+    kind: &OpKind,
+    parameter: &Parameter,
+    shape: &[usize],
+    initializer_range: Option<f64>,
+) -> Initial {
+    match kind {
+        OpKind::Norm {
+            kind: NormKind::LayerNorm | NormKind::RmsNorm | NormKind::BatchNorm,
+            ..
+        } => Initial::Constant(if parameter.name == "weight" { 1.0 } else { 0.0 }),
+        _ if initializer_range.is_some() && parameter.name == "bias" => Initial::Constant(0.0),
+        _ => match initializer_range {
+            Some(deviation) => Initial::Normal(deviation),
+            None => {
+                let summed: usize = match kind {
+                    OpKind::Linear { contracted, .. } if parameter.name == "weight" => {
+                        shape[..contracted.len()].iter().product()
+                    }
+                    OpKind::Conv2d { .. } if parameter.name == "weight" => {
+                        shape[1..].iter().product()
+                    }
+                    _ => shape[0],
+                };
+                Initial::Uniform(1.0 / (summed as f64).sqrt())
+            }
+        },
+    }
+}

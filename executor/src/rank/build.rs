@@ -1,0 +1,217 @@
+//! What a rank holds when it starts.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use ir::layout::ZeroStage;
+use ir::schedule::{Action, ActionKind};
+
+use super::{Chunk, Rank, RunError, WeightAt};
+use crate::batches::Source;
+use crate::block::{Env, segments};
+use crate::communicator::{Communicator, Group};
+use crate::mesh::Place;
+use crate::ops::Kernels;
+use crate::optimizer::num_moments;
+use crate::parameters::{LocalParameter, Sharing, is_expert};
+use crate::program::Program;
+use crate::recorder::Recorder;
+use crate::reducer::Reducer;
+use crate::scaler::Scaler;
+use crate::unit::{UnitKind, UnitPlan};
+
+impl<B: Kernels> Rank<B> {
+    /// The rank of `program` that `communicator` speaks for, with the values that `values` gives for
+    /// each parameter's part.
+    ///
+    /// # Errors
+    ///
+    /// What `values` fails with.
+    pub fn new<E>(
+        program: Arc<Program>,
+        source: Arc<Source>,
+        communicator: Arc<dyn Communicator<B>>,
+        device: B::Device,
+        mut values: impl FnMut(&LocalParameter) -> Result<Vec<f64>, E>,
+    ) -> Result<Self, E> {
+        let layout = *program.layout;
+        let place = Place::new(&layout, communicator.rank());
+        let recorder = Arc::new(Recorder::new());
+        let settings = &program.settings;
+        let length = program.sequence_length as usize;
+        let degree = layout.context_parallel as usize;
+        let env = Env {
+            tensor: place.tensor_group(&layout),
+            context: place.context_group(&layout),
+            expert: place.expert_group(&layout),
+            element: settings.compute,
+            numerics: program.numerics,
+            micro_batch_size: layout.micro_batch_size as usize,
+            sequence_length: length,
+            segments: segments(length, degree, place.context as usize),
+            gradient_scale: Cell::new(0.0),
+            rotary: RefCell::new(BTreeMap::new()),
+            recorder: Arc::clone(&recorder),
+            action: Cell::new(Action { stage: 0, kind: ActionKind::Forward, micro_batch: 0 }),
+            communicator: Arc::clone(&communicator),
+            device,
+            layout,
+            place,
+        };
+        let (plans, chunks) = plans(&program, &place);
+        let moments = num_moments(settings.optimizer.kind);
+        let elements = [settings.compute, settings.master];
+        let units = plans
+            .into_iter()
+            .map(|plan| plan.build(moments, elements, &env.device, &mut values))
+            .collect::<Result<_, E>>()?;
+        Ok(Self {
+            reducer: Reducer::new(communicator, recorder, settings.bucket_bytes),
+            scaler: Scaler::new(settings.loss_scaling),
+            program,
+            source,
+            env,
+            units,
+            chunks,
+            inbox: BTreeMap::new(),
+            outbox: BTreeMap::new(),
+            kept: BTreeMap::new(),
+            micro_batches: BTreeMap::new(),
+            gathering: BTreeMap::new(),
+            losses: Vec::new(),
+            uses_left: Vec::new(),
+            held_stages: BTreeSet::new(),
+            loss_scale: 1.0,
+            num_steps: 0,
+        })
+    }
+}
+
+/// The units and chunks of a rank.
+fn plans(program: &Program, place: &Place) -> (Vec<UnitPlan>, BTreeMap<u32, Chunk>) {
+    let layout = &*program.layout;
+    let sharing = Sharing {
+        tensor: (place.tensor as usize, layout.tensor_parallel as usize),
+        expert: (
+            (place.context_data(layout) % layout.expert_parallel) as usize,
+            layout.expert_parallel as usize,
+        ),
+    };
+    let is_transformer = program.graph.has_sequence();
+    let initializer_range = is_transformer.then_some(program.numerics.initializer_range);
+    let mut units: Vec<UnitPlan> = Vec::new();
+    let mut chunks = BTreeMap::new();
+    // Where parameters that others are tied to are on this rank.
+    let mut places: BTreeMap<(usize, ir::graph::OpId), WeightAt> = BTreeMap::new();
+    let num_stages = program.stages.len() as u32;
+    let held = (0..num_stages).filter(|stage| program.holders(*stage).contains(&place.pipeline));
+    for stage in held {
+        let holders = program.holders(stage);
+        let mut blocks = Vec::new();
+        for block in program.stages[stage as usize].clone() {
+            let block_program = program.block(block);
+            let mut weights: Vec<Vec<WeightAt>> = Vec::new();
+            let mut own: BTreeMap<UnitKind, usize> = BTreeMap::new();
+            for node in block_program.block.nodes() {
+                let mut of_op = Vec::new();
+                for (index, parameter) in node.op.parameters.iter().enumerate() {
+                    let target =
+                        parameter.tied_to.as_ref().and_then(|name| program.tie_target(name));
+                    let key = target.unwrap_or((block, node.id));
+                    if let Some(at) = places.get(&key).filter(|_| index == 0) {
+                        of_op.push(*at);
+                        continue;
+                    }
+                    let tied = tied_holders(program, key, place);
+                    let kind = if tied.is_some() && index == 0 {
+                        UnitKind::Tied
+                    } else if is_expert(&node.op.kind) {
+                        UnitKind::Expert
+                    } else {
+                        UnitKind::Dense
+                    };
+                    let replicas = match kind {
+                        UnitKind::Expert => place.expert_replicas(layout, &holders),
+                        UnitKind::Dense | UnitKind::Tied => place.replicas(layout, &holders),
+                    };
+                    // The unit of a table has nothing else.
+                    let unit = *own.entry(kind).or_insert_with(|| {
+                        let first = replicas.replicate.ranks()[0] == place.rank;
+                        let counts = first && (kind != UnitKind::Tied || target.is_none());
+                        units.push(UnitPlan {
+                            kind,
+                            parameters: Vec::new(),
+                            replicas,
+                            rank: place.rank,
+                            frees_weights: layout.zero_stage == ZeroStage::Parameters,
+                            tied: tied.clone().filter(|_| kind == UnitKind::Tied),
+                            counts_in_norm: counts,
+                        });
+                        units.len() - 1
+                    });
+                    // A tied copy begins as what it is a copy of.
+                    let (of_block, of_op_id) = if index == 0 { key } else { (block, node.id) };
+                    let parameters = &mut units[unit].parameters;
+                    parameters.push(LocalParameter::new(
+                        program.block(of_block),
+                        of_block as u32,
+                        of_op_id,
+                        index,
+                        sharing,
+                        initializer_range,
+                    ));
+                    let at = WeightAt { unit, index: parameters.len() - 1 };
+                    if index == 0 {
+                        places.insert(key, at);
+                    }
+                    of_op.push(at);
+                }
+                weights.push(of_op);
+            }
+            blocks.push(weights);
+        }
+        chunks.insert(
+            stage,
+            Chunk { blocks: program.stages[stage as usize].clone(), weights: blocks },
+        );
+    }
+    (units, chunks)
+}
+
+/// The ranks, with this rank's place in their stages, that have a copy of a table which blocks of
+/// several pipeline ranks use; none if one rank alone uses it.
+fn tied_holders(
+    program: &Program,
+    (block, op): (usize, ir::graph::OpId),
+    place: &Place,
+) -> Option<Group> {
+    let name = &program.block(block).op(op).name;
+    let uses = program.chain.iter().enumerate().filter(|(other, class)| {
+        let nodes = program.classes[**class].block.nodes();
+        let tied = |p: &ir::graph::Parameter| p.tied_to.as_ref() == Some(name);
+        *other == block || nodes.flat_map(|node| &node.op.parameters).any(tied)
+    });
+    let mut holders: Vec<u32> = uses
+        .flat_map(|(block, _)| {
+            let stage = program.stages.iter().position(|blocks| blocks.contains(&block));
+            program.holders(stage.expect("every block has a stage") as u32)
+        })
+        .collect();
+    holders.sort_unstable();
+    holders.dedup();
+    // Ranks that hold every use add their gradients up themselves.
+    let stage = program.stages.iter().position(|blocks| blocks.contains(&block));
+    if program.holders(stage.expect("every block has a stage") as u32).len() == holders.len() {
+        return None;
+    }
+    let ranks: Vec<u32> =
+        holders.iter().map(|pipeline| place.on_pipeline_rank(&program.layout, *pipeline)).collect();
+    (ranks.len() > 1).then(|| Group::new(ranks))
+}
+
+impl From<std::convert::Infallible> for RunError {
+    fn from(never: std::convert::Infallible) -> Self {
+        match never {}
+    }
+}

@@ -1,0 +1,261 @@
+//! A rank: it works through its list of the schedule's actions, step by step.
+
+mod build;
+mod passes;
+mod update;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+
+use ir::schedule::{Action, ActionKind, Step, Updates};
+use traces::timeline::{Activity, Stream, Track};
+
+use crate::array::Array;
+use crate::batches::Source;
+use crate::block::{Env, Kept, SharedMicroBatch, Value};
+use crate::communicator::{CommunicationError, Pending, Tag};
+use crate::data::DataError;
+use crate::ops::Kernels;
+use crate::program::Program;
+use crate::reducer::Reducer;
+use crate::scaler::Scaler;
+use crate::unit::Unit;
+
+/// Why a rank could not go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// Another rank stopped, or cannot be reached.
+    #[error(transparent)]
+    Communication(#[from] CommunicationError),
+    /// The data cannot be used.
+    #[error(transparent)]
+    Data(#[from] DataError),
+}
+
+/// Where a parameter is on this rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct WeightAt {
+    unit: usize,
+    index: usize,
+}
+
+/// A stage that the rank holds.
+#[derive(Debug)]
+struct Chunk {
+    blocks: Range<usize>,
+    /// For each block and operator, where its parameters are.
+    weights: Vec<Vec<Vec<WeightAt>>>,
+}
+
+/// What a stage keeps of a micro-batch.
+struct KeptStage<B: Kernels> {
+    micro_batch: SharedMicroBatch<B>,
+    blocks: Vec<KeptBlock<B>>,
+}
+
+/// What a block keeps of a micro-batch.
+struct KeptBlock<B: Kernels> {
+    state: KeptState<B>,
+    /// The weights that forward read, where later updates may change them (weight stashing).
+    stashed: Option<Vec<Vec<Array<B>>>>,
+}
+
+enum KeptState<B: Kernels> {
+    /// What backward needs.
+    Tensors(Kept<B>),
+    /// What the block took: the rest is computed again.
+    Inputs(Vec<Value<B>>),
+}
+
+/// The tensors that a stage's pass hands to a neighbour: the stage that takes them, whether they are
+/// gradients, and the micro-batch.
+type Handed = (u32, bool, u32);
+
+/// One rank of a program, with its parameters and all that it is in the midst of.
+pub struct Rank<B: Kernels> {
+    program: Arc<Program>,
+    source: Arc<Source>,
+    env: Env<B>,
+    units: Vec<Unit<B>>,
+    chunks: BTreeMap<u32, Chunk>,
+    reducer: Reducer<B>,
+    scaler: Scaler,
+    /// What stages of this rank are to take.
+    inbox: BTreeMap<Handed, Vec<Option<Array<B>>>>,
+    /// What is to be sent.
+    outbox: BTreeMap<Handed, Vec<Option<Array<B>>>>,
+    kept: BTreeMap<(u32, u32), KeptStage<B>>,
+    micro_batches: BTreeMap<u32, SharedMicroBatch<B>>,
+    /// Parameters on their way, by unit.
+    gathering: BTreeMap<usize, Pending<Array<B>>>,
+    /// Sums of losses of this step's micro-batches.
+    losses: Vec<Array<B>>,
+    /// For each unit, the weight gradients of blocks that are still to come in this step.
+    uses_left: Vec<usize>,
+    /// Stages whose weights stay until the schedule frees them.
+    held_stages: BTreeSet<u32>,
+    /// The scale of this step's loss.
+    loss_scale: f64,
+    /// Steps done.
+    num_steps: u64,
+}
+
+/// What a step came to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepResult {
+    /// The mean loss over all targets of the step.
+    pub loss: f64,
+    /// The norm of all gradients, before it was limited.
+    pub gradient_norm: f64,
+    /// Whether the update was skipped, since a gradient was infinite or no number.
+    pub is_skipped: bool,
+}
+
+impl<B: Kernels> Rank<B> {
+    /// Runs the next step.
+    ///
+    /// # Errors
+    ///
+    /// [`RunError`] where another rank stopped, or data cannot be used.
+    pub fn step(&mut self) -> Result<StepResult, RunError> {
+        let program = Arc::clone(&self.program);
+        self.loss_scale = self.scaler.scale();
+        // Where each micro-batch updates, its gradient is that of its own mean loss.
+        let share = match program.schedule.updates() {
+            Updates::AfterFlush => 1.0,
+            Updates::AfterEachMicroBatch => f64::from(program.layout.num_micro_batches),
+        };
+        self.env.gradient_scale.set(self.loss_scale * share / program.num_targets() as f64);
+        let steps = &program.schedule.ranks()[self.env.place.pipeline as usize];
+        self.count_uses(steps);
+        let mut result = None;
+        for action in steps.iter().flat_map(|step| step.actions()) {
+            self.env.action.set(action);
+            self.act(action, &mut result)?;
+        }
+        let result = match result {
+            Some(result) => result,
+            None => self.finish_step()?,
+        };
+        self.num_steps += 1;
+        self.micro_batches.clear();
+        debug_assert!(self.kept.is_empty() && self.inbox.is_empty() && self.outbox.is_empty());
+        Ok(result)
+    }
+
+    /// Starts to record what the rank does.
+    pub fn record(&self) {
+        self.env.recorder.start();
+    }
+
+    /// What was recorded.
+    pub fn recorded(&self) -> Track {
+        let rank = self.env.place.rank;
+        self.env.recorder.finish(rank, format!("rank {rank}"))
+    }
+
+    /// Steps done so far.
+    pub fn num_steps(&self) -> u64 {
+        self.num_steps
+    }
+
+    fn act(&mut self, action: Action, result: &mut Option<StepResult>) -> Result<(), RunError> {
+        let recorder = Arc::clone(&self.env.recorder);
+        let activity = Activity::Action(action);
+        let Action { stage, kind, micro_batch } = action;
+        match kind {
+            ActionKind::Forward => recorder
+                .record(Stream::Compute, activity, 0, || self.forward(stage, micro_batch))?,
+            ActionKind::Backward | ActionKind::InputGrad => {
+                recorder.record(Stream::Compute, activity, 0, || {
+                    self.backward(stage, micro_batch, kind == ActionKind::Backward)
+                })?;
+            }
+            ActionKind::WeightGrad => recorder
+                .record(Stream::Compute, activity, 0, || self.weight_grad(stage, micro_batch))?,
+            ActionKind::SendForward => self.send(action, (stage + 1, false, micro_batch))?,
+            ActionKind::SendBackward => self.send(action, (stage - 1, true, micro_batch))?,
+            ActionKind::RecvForward => self.receive(action, (stage, false, micro_batch))?,
+            ActionKind::RecvBackward => self.receive(action, (stage, true, micro_batch))?,
+            ActionKind::Unshard => self.hold_stage(stage)?,
+            ActionKind::Reshard => self.free_stage(stage),
+            ActionKind::ReduceGrad => self.reducer.flush(),
+            ActionKind::OptimizerStep if self.updates_each_micro_batch() => {
+                self.take_reduced()?;
+                recorder.record(Stream::Compute, activity, 0, || self.update(stage, Some(1.0)))?;
+            }
+            ActionKind::OptimizerStep => {
+                if result.is_none() {
+                    *result = Some(self.finish_step()?);
+                }
+                let factor = self.gradient_factor(result.as_ref().expect("the step was finished"));
+                recorder.record(Stream::Compute, activity, 0, || self.update(stage, factor))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what a stage handed on.
+    fn send(&mut self, action: Action, handed: Handed) -> Result<(), RunError> {
+        let partner = action.partner().expect("a message has a partner");
+        let to = self.program.schedule.rank(partner.stage, partner.micro_batch);
+        let to = self.env.place.on_pipeline_rank(&self.env.layout, to);
+        let arrays = self.outbox.remove(&handed).expect("a pass comes before its send");
+        let bytes = arrays.iter().flatten().map(Array::num_bytes).sum();
+        let communicator = Arc::clone(&self.env.communicator);
+        self.env.recorder.record(Stream::Send, Activity::Action(action), bytes, || {
+            for array in arrays.into_iter().flatten() {
+                communicator.send(to, Tag::Message(partner), array)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Receives what another rank's stage handed on.
+    fn receive(&mut self, action: Action, handed: Handed) -> Result<(), RunError> {
+        let partner = action.partner().expect("a message has a partner");
+        let from = self.program.schedule.rank(partner.stage, partner.micro_batch);
+        let from = self.env.place.on_pipeline_rank(&self.env.layout, from);
+        let sent = self.tensors_between(partner.stage.min(action.stage));
+        let communicator = Arc::clone(&self.env.communicator);
+        let arrays: Result<Vec<_>, CommunicationError> =
+            self.env.recorder.record(Stream::Receive, Activity::Action(action), 0, || {
+                let receive = |_| communicator.receive(from, Tag::Message(action)).map(Some);
+                (0..sent).map(receive).collect()
+            });
+        self.inbox.insert(handed, arrays?);
+        Ok(())
+    }
+
+    /// How many tensors go from a stage to the next.
+    fn tensors_between(&self, stage: u32) -> usize {
+        let last = self.program.stages[stage as usize].end - 1;
+        self.program.block(last).block.outputs().len()
+    }
+
+    /// For each unit, how many weight gradients of blocks this step will give.
+    fn count_uses(&mut self, steps: &[Step]) {
+        let mut uses = vec![0; self.units.len()];
+        for action in steps.iter().flat_map(|step| step.actions()) {
+            if matches!(action.kind, ActionKind::Backward | ActionKind::WeightGrad) {
+                let chunk = &self.chunks[&action.stage];
+                for block in &chunk.weights {
+                    for unit in units_of(block) {
+                        uses[unit] += 1;
+                    }
+                }
+            }
+        }
+        self.uses_left = uses;
+    }
+}
+
+/// The units that a block reads, each once.
+fn units_of(block: &[Vec<WeightAt>]) -> Vec<usize> {
+    let mut units: Vec<usize> = block.iter().flatten().map(|at| at.unit).collect();
+    units.sort_unstable();
+    units.dedup();
+    units
+}

@@ -1,0 +1,308 @@
+//! Passes of micro-batches through the stages of a rank.
+
+use std::sync::Arc;
+
+use ir::graph::{Element as GraphElement, OpId, OpKind, Recompute};
+use ir::layout::ZeroStage;
+use ir::schedule::Updates;
+
+use super::{Handed, KeptBlock, KeptStage, KeptState, Rank, RunError, WeightAt, units_of};
+use crate::array::{Array, Element};
+use crate::block::{BlockRun, SharedMicroBatch, Value};
+use crate::communicator::CommunicationError;
+use crate::ops::Kernels;
+use crate::unit::Unit;
+
+impl<B: Kernels> Rank<B> {
+    /// Forward of a micro-batch through a stage.
+    pub(super) fn forward(&mut self, stage: u32, micro_batch: u32) -> Result<(), RunError> {
+        let data = self.data(micro_batch)?;
+        let given = if stage == 0 {
+            Vec::new()
+        } else {
+            self.inbox.remove(&(stage, false, micro_batch)).expect("a stage is given its input")
+        };
+        let given = given.into_iter().map(|array| array.expect("activations are all there"));
+        let mut values: Vec<Value<B>> = given.map(Value::Array).collect();
+        let mut kept = Vec::new();
+        let chunk = self.chunks[&stage].blocks.clone();
+        for (place, block) in chunk.clone().enumerate() {
+            self.gather(stage, place)?;
+            self.gather_ahead(stage, place + 1);
+            let inputs = self.block_inputs(block, values, &data);
+            let weights = self.weights(stage, place);
+            let program = self.program.block(block);
+            let run = BlockRun { program, env: &self.env, weights: &weights };
+            let is_recomputed = self.is_recomputed(block);
+            let before = is_recomputed.then(|| inputs.clone());
+            let (outputs, tensors) = run.forward(inputs, &data)?;
+            let state = match before {
+                Some(inputs) => KeptState::Inputs(inputs),
+                None => KeptState::Tensors(tensors),
+            };
+            let stashed = self.updates_each_micro_batch().then_some(weights);
+            kept.push(KeptBlock { state, stashed });
+            values = outputs;
+            self.free(stage, place);
+        }
+        self.kept.insert((stage, micro_batch), KeptStage { micro_batch: data, blocks: kept });
+        if stage + 1 == self.program.stages.len() as u32 {
+            self.losses.extend(values.into_iter().map(Value::array));
+        } else {
+            let values = values.into_iter().map(|value| Some(value.array())).collect();
+            self.hand_on((stage + 1, false, micro_batch), values);
+        }
+        Ok(())
+    }
+
+    /// Backward of a micro-batch through a stage: both parts, or gradients of activations alone.
+    pub(super) fn backward(
+        &mut self,
+        stage: u32,
+        micro_batch: u32,
+        with_weights: bool,
+    ) -> Result<(), RunError> {
+        let is_last = stage + 1 == self.program.stages.len() as u32;
+        let mut gradients: Vec<Option<Value<B>>> = if is_last {
+            vec![None; self.tensors_between(stage)]
+        } else {
+            let given = self.inbox.remove(&(stage, true, micro_batch));
+            let given = given.expect("a stage is given the gradient of its output");
+            given.into_iter().map(|gradient| gradient.map(Value::Array)).collect()
+        };
+        let mut kept =
+            self.kept.remove(&(stage, micro_batch)).expect("forward comes before backward");
+        let chunk = self.chunks[&stage].blocks.clone();
+        for (place, block) in chunk.enumerate().rev() {
+            self.gather(stage, place)?;
+            if let Some(next) = place.checked_sub(1) {
+                self.gather_ahead(stage, next);
+            }
+            let kept_block = &mut kept.blocks[place];
+            let weights = match kept_block.stashed.take() {
+                Some(weights) => weights,
+                None => self.weights(stage, place),
+            };
+            let program = self.program.block(block);
+            let run = BlockRun { program, env: &self.env, weights: &weights };
+            if let KeptState::Inputs(inputs) = &mut kept_block.state {
+                let inputs = std::mem::take(inputs);
+                let (_, tensors) = run.forward(inputs, &kept.micro_batch)?;
+                kept_block.state = KeptState::Tensors(tensors);
+            }
+            let KeptState::Tensors(tensors) = &mut kept_block.state else {
+                unreachable!("what was kept of inputs was computed again")
+            };
+            gradients = if with_weights {
+                let at = &self.chunks[&stage].weights[place];
+                let element = self.program.settings.gradients;
+                let mut adds = accumulate(&mut self.units, at, element);
+                run.input_grads(gradients, tensors, Some(&mut adds))?
+            } else {
+                kept_block.stashed = self.updates_each_micro_batch().then(|| weights.clone());
+                run.input_grads(gradients, tensors, None)?
+            };
+            if with_weights {
+                self.weight_grads_done(stage, place)?;
+            }
+            self.free(stage, place);
+            // Gradients of data are nobody's.
+            gradients.truncate(self.inputs_from_before(block));
+        }
+        if stage > 0 {
+            let gradients =
+                gradients.into_iter().map(|gradient| gradient.map(Value::array)).collect();
+            self.hand_on((stage - 1, true, micro_batch), gradients);
+        }
+        if !with_weights {
+            self.kept.insert((stage, micro_batch), kept);
+        }
+        Ok(())
+    }
+
+    /// The gradients of parameters that [`Self::backward`] left out.
+    pub(super) fn weight_grad(&mut self, stage: u32, micro_batch: u32) -> Result<(), RunError> {
+        let mut kept =
+            self.kept.remove(&(stage, micro_batch)).expect("an input gradient comes before");
+        let chunk = self.chunks[&stage].blocks.clone();
+        for (place, block) in chunk.enumerate().rev() {
+            self.gather(stage, place)?;
+            let kept_block = &mut kept.blocks[place];
+            let weights = match kept_block.stashed.take() {
+                Some(weights) => weights,
+                None => self.weights(stage, place),
+            };
+            let program = self.program.block(block);
+            let run = BlockRun { program, env: &self.env, weights: &weights };
+            let KeptState::Tensors(tensors) = &mut kept_block.state else {
+                unreachable!("an input gradient leaves tensors")
+            };
+            let at = &self.chunks[&stage].weights[place];
+            let element = self.program.settings.gradients;
+            run.weight_grads(tensors, &mut accumulate(&mut self.units, at, element))?;
+            self.weight_grads_done(stage, place)?;
+            self.free(stage, place);
+        }
+        Ok(())
+    }
+
+    pub(super) fn updates_each_micro_batch(&self) -> bool {
+        self.program.schedule.updates() == Updates::AfterEachMicroBatch
+    }
+
+    /// Whether a block keeps its inputs only. The ends never do.
+    fn is_recomputed(&self, block: usize) -> bool {
+        let is_end = block == 0 || block + 1 == self.program.chain.len();
+        self.program.layout.recompute == Recompute::Full && !is_end
+    }
+
+    /// The part of a micro-batch's data that this rank works on.
+    fn data(&mut self, micro_batch: u32) -> Result<SharedMicroBatch<B>, RunError> {
+        if let Some(data) = self.micro_batches.get(&micro_batch) {
+            return Ok(Arc::clone(data));
+        }
+        let (source, step) = (Arc::clone(&self.source), self.num_steps);
+        let data = source.micro_batch(&self.program, &self.env, step, micro_batch)?;
+        self.micro_batches.insert(micro_batch, Arc::clone(&data));
+        Ok(data)
+    }
+
+    /// What a block takes: the outputs of the block before, then data.
+    fn block_inputs(
+        &self,
+        block: usize,
+        before: Vec<Value<B>>,
+        data: &SharedMicroBatch<B>,
+    ) -> Vec<Value<B>> {
+        let nodes = self.program.block(block).block.nodes();
+        let inputs = nodes.filter(|node| node.op.kind == OpKind::Input);
+        let further = inputs.skip(before.len()).map(|node| {
+            if node.op.output.element == GraphElement::Index {
+                Value::Tokens
+            } else {
+                Value::Array(data.inputs.clone().expect("a model that takes samples is given them"))
+            }
+        });
+        let further: Vec<Value<B>> = further.collect();
+        before.into_iter().chain(further).collect()
+    }
+
+    /// How many of a block's inputs come from the block before.
+    fn inputs_from_before(&self, block: usize) -> usize {
+        match block.checked_sub(1) {
+            Some(before) => self.program.block(before).block.outputs().len(),
+            None => 0,
+        }
+    }
+
+    /// Gives tensors to a stage of this rank, or has them ready to be sent.
+    fn hand_on(&mut self, handed: Handed, arrays: Vec<Option<Array<B>>>) {
+        let (stage, _, micro_batch) = handed;
+        if self.program.schedule.rank(stage, micro_batch) == self.env.place.pipeline {
+            self.inbox.insert(handed, arrays);
+        } else {
+            self.outbox.insert(handed, arrays);
+        }
+    }
+
+    /// The weights of a block, by operator and parameter.
+    fn weights(&self, stage: u32, place: usize) -> Vec<Vec<Array<B>>> {
+        let of_op =
+            |op: &Vec<WeightAt>| op.iter().map(|at| self.units[at.unit].view(at.index)).collect();
+        self.chunks[&stage].weights[place].iter().map(of_op).collect()
+    }
+
+    /// Waits until the weights of a block are here.
+    fn gather(&mut self, stage: u32, place: usize) -> Result<(), CommunicationError> {
+        for unit in units_of(&self.chunks[&stage].weights[place]) {
+            self.start_gathering(unit);
+            if let Some(pending) = self.gathering.remove(&unit) {
+                self.units[unit].set_weights(pending.wait()?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts to gather the weights of the block that comes next, while this one computes.
+    fn gather_ahead(&mut self, stage: u32, place: usize) {
+        let Some(block) = self.chunks[&stage].weights.get(place) else { return };
+        for unit in units_of(block) {
+            self.start_gathering(unit);
+        }
+    }
+
+    fn start_gathering(&mut self, unit: usize) {
+        let gathered = &self.units[unit];
+        if !gathered.is_gathered() && !self.gathering.contains_key(&unit) {
+            let pending = self.reducer.gather(gathered.shard(), &gathered.replicas);
+            self.gathering.insert(unit, pending);
+        }
+    }
+
+    /// Frees the weights of a block that other ranks have too.
+    fn free(&mut self, stage: u32, place: usize) {
+        if self.held_stages.contains(&stage) {
+            return;
+        }
+        for unit in units_of(&self.chunks[&stage].weights[place]) {
+            self.units[unit].free_weights();
+        }
+    }
+
+    /// Gathers the weights of a stage and keeps them until it is freed.
+    pub(super) fn hold_stage(&mut self, stage: u32) -> Result<(), RunError> {
+        self.held_stages.insert(stage);
+        for place in 0..self.chunks[&stage].weights.len() {
+            self.gather_ahead(stage, place);
+        }
+        Ok(())
+    }
+
+    /// Frees the weights of a stage.
+    pub(super) fn free_stage(&mut self, stage: u32) {
+        self.held_stages.remove(&stage);
+        for place in 0..self.chunks[&stage].weights.len() {
+            self.free(stage, place);
+        }
+    }
+
+    /// Notes that a block's weight gradients of a micro-batch are there, and starts reducing what is
+    /// complete: sharded gradients after each micro-batch, others after the last.
+    fn weight_grads_done(&mut self, stage: u32, place: usize) -> Result<(), RunError> {
+        let each_time = self.program.layout.zero_stage >= ZeroStage::Gradients
+            || self.updates_each_micro_batch();
+        for unit in units_of(&self.chunks[&stage].weights[place]) {
+            self.uses_left[unit] -= 1;
+            // Where micro-batches run both ways, ranks would reduce in different orders.
+            let in_order = self.program.holders(stage).len() == 1;
+            if in_order && (each_time || self.uses_left[unit] == 0) {
+                self.reduce_unit(unit)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts reducing the gradients of a unit.
+    pub(super) fn reduce_unit(&mut self, index: usize) -> Result<(), CommunicationError> {
+        let unit = &mut self.units[index];
+        if let Some(partial) = unit.partial_gradients() {
+            let sums = self.env.all_reduce(partial)?;
+            unit.set_partial_gradients(&sums);
+        }
+        let gradient = unit.take_gradients(self.program.settings.gradients, &self.env.device);
+        self.reducer.reduce(index, gradient, &unit.replicas);
+        Ok(())
+    }
+}
+
+/// Adds gradients of a block's parameters to where they belong.
+fn accumulate<'a, B: Kernels>(
+    units: &'a mut [Unit<B>],
+    at: &'a [Vec<WeightAt>],
+    element: Element,
+) -> impl FnMut(OpId, usize, Array<B>) + 'a {
+    move |op, index, gradient| {
+        let WeightAt { unit, index } = at[op.index()][index];
+        units[unit].add_gradient(index, gradient, element);
+    }
+}

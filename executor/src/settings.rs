@@ -1,0 +1,113 @@
+//! How a model is trained, as the one who starts it decides.
+
+use ir::plan::Optimizer;
+
+use crate::array::Element;
+
+/// Numbers of training that a plan does not fix.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// What updates the parameters.
+    pub optimizer: OptimizerSettings,
+    /// The largest norm of all gradients together; larger ones are scaled down to it.
+    pub max_gradient_norm: Option<f64>,
+    /// The learning rate over the steps.
+    pub schedule: LearningRate,
+    /// What activations, and the weights that kernels read, are made of.
+    pub compute: Element,
+    /// What gradients are added up in.
+    pub gradients: Element,
+    /// What is held of weights and moments.
+    pub master: Element,
+    /// For fp16: what the loss is multiplied by, so that small gradients do not vanish.
+    pub loss_scaling: Option<LossScaling>,
+    /// Gradients are reduced once so many bytes of them are there.
+    pub bucket_bytes: u64,
+    /// The most tokens that an expert takes of a micro-batch, over its even share; all of them if none.
+    pub expert_capacity_factor: Option<f64>,
+    /// Which random numbers.
+    pub seed: u64,
+}
+
+/// What updates parameters from gradients.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct OptimizerSettings {
+    /// The rule.
+    pub kind: Optimizer,
+    /// How much of the first moment (or momentum) stays.
+    pub beta1: f64,
+    /// How much of the second moment stays.
+    pub beta2: f64,
+    /// Added to the root of the second moment.
+    pub epsilon: f64,
+    /// Share of each weight that is taken off a step, times the learning rate.
+    pub weight_decay: f64,
+}
+
+impl OptimizerSettings {
+    /// The usual numbers for a rule: those of Llama 2 for AdamW.
+    pub fn usual(kind: Optimizer) -> Self {
+        let (beta1, weight_decay) = match kind {
+            Optimizer::AdamW => (0.9, 0.1),
+            Optimizer::Momentum => (0.9, 0.0),
+            Optimizer::Sgd => (0.0, 0.0),
+        };
+        Self { kind, beta1, beta2: 0.95, epsilon: 1e-8, weight_decay }
+    }
+}
+
+/// The learning rate over the steps: up in a line, then down along half a cosine.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LearningRate {
+    /// The highest.
+    pub peak: f64,
+    /// Steps until then.
+    pub warmup_steps: u64,
+    /// Steps until it is at its lowest; none if it stays at its peak.
+    pub decay_steps: Option<u64>,
+    /// The lowest, at the end.
+    pub least: f64,
+}
+
+impl LearningRate {
+    /// The same at every step.
+    pub const fn constant(rate: f64) -> Self {
+        Self { peak: rate, warmup_steps: 0, decay_steps: None, least: rate }
+    }
+
+    /// The rate of step `step`, counting from 0.
+    pub fn at(&self, step: u64) -> f64 {
+        if step < self.warmup_steps {
+            return self.peak * (step + 1) as f64 / self.warmup_steps as f64;
+        }
+        let Some(decay_steps) = self.decay_steps else { return self.peak };
+        let span = decay_steps.saturating_sub(self.warmup_steps).max(1);
+        let done = ((step - self.warmup_steps) as f64 / span as f64).min(1.0);
+        let cosine = f64::midpoint(1.0, (std::f64::consts::PI * done).cos());
+        self.least + (self.peak - self.least) * cosine
+    }
+}
+
+/// Dynamic loss scaling.
+///
+/// # Source
+///
+/// Micikevicius et al. 2017 (arXiv 1710.03740), section 3.2, with the constants of PyTorch's
+/// `GradScaler`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LossScaling {
+    /// The scale at first.
+    pub initial: f64,
+    /// By how much it grows.
+    pub growth: f64,
+    /// By how much it is cut after a step that overflowed.
+    pub backoff: f64,
+    /// Steps without overflow until it grows.
+    pub growth_interval: u64,
+}
+
+impl Default for LossScaling {
+    fn default() -> Self {
+        Self { initial: 65_536.0, growth: 2.0, backoff: 0.5, growth_interval: 2000 }
+    }
+}

@@ -115,7 +115,7 @@ impl LocalParameter {
     }
 
     /// The first values of the part, in row-major order; the same in every layout.
-    pub(crate) fn initial_values(&self, seed: u64) -> Vec<f64> {
+    pub fn initial_values(&self, seed: u64) -> Vec<f64> {
         let stream =
             self.id.to_string().bytes().fold(seed, |state, byte| hash([state, byte.into()]));
         let value = |element: u64| match self.initial {
@@ -130,7 +130,7 @@ impl LocalParameter {
     }
 
     /// Places of the part's elements in the whole parameter, both in row-major order.
-    pub(crate) fn elements(&self) -> impl Iterator<Item = usize> + '_ {
+    pub fn elements(&self) -> impl Iterator<Item = usize> + '_ {
         let shape = self.shape();
         (0..self.num_elements()).map(move |mut local| {
             let (mut place, mut stride) = (0, 1);

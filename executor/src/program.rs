@@ -4,12 +4,12 @@ use std::ops::Range;
 
 use ir::cluster::Precision;
 use ir::graph::{Graph, GraphError, OpKind, Recompute, Sharding};
-use ir::layout::{Layout, LayoutError, Limits};
+use ir::layout::{Layout, LayoutError, LayoutSpec, Limits};
 use ir::model::{GraphOptions, Model, ModelError, Numerics};
 use ir::plan::{PLAN_VERSION, Plan};
 use ir::schedule::{
-    GenerateError, Schedule, Updates, add_communication, add_optimizer_steps, add_reduction,
-    generate,
+    GenerateError, Schedule, ScheduleKind, Updates, add_communication, add_optimizer_steps,
+    add_reduction, generate,
 };
 
 use crate::block::BlockProgram;
@@ -78,7 +78,7 @@ pub struct Program {
     pub(crate) graph: Graph,
     pub(crate) numerics: Numerics,
     /// How the step is spread over ranks.
-    pub layout: Layout,
+    pub layout: LayoutSpec,
     /// What every pipeline rank does, in order.
     pub schedule: Schedule,
     /// The blocks of each stage.
@@ -103,7 +103,7 @@ pub struct Parts {
     /// What the model is called.
     pub model_name: String,
     /// How the step is spread over ranks.
-    pub layout: ir::layout::LayoutSpec,
+    pub layout: LayoutSpec,
     /// What every pipeline rank does, computation at least.
     pub schedule: Schedule,
     /// How many blocks each stage has.
@@ -175,12 +175,9 @@ impl Program {
             global_batch_size: plan.training.global_batch_size,
             settings,
         })?;
-        if program.layout.num_gpus() != plan.num_gpus {
-            let text = format!(
-                "`num_gpus` {}, but `layout` needs {}",
-                plan.num_gpus,
-                program.layout.num_gpus()
-            );
+        if program.num_ranks() != plan.num_gpus {
+            let text =
+                format!("`num_gpus` {}, but `layout` needs {}", plan.num_gpus, program.num_ranks());
             return Err(ProgramError::Contradiction(text));
         }
         Ok(program)
@@ -201,7 +198,9 @@ impl Program {
             * spec.data_parallel
             * spec.pipeline_parallel;
         let limits = Limits::new(&graph, num_ranks, parts.global_batch_size, parts.sequence_length);
-        let layout = Layout::new(spec, &limits)?;
+        // The schedule at hand was checked; what a layout may say of it does not matter.
+        let plain = LayoutSpec { schedule: ScheduleKind::OneFOneB, virtual_stages: 1, ..spec };
+        Layout::new(plain, &limits)?;
         if schedule.num_ranks() != spec.pipeline_parallel
             || schedule.num_micro_batches() != spec.num_micro_batches
             || schedule.num_stages() as usize != stage_sizes.len()
@@ -260,7 +259,7 @@ impl Program {
             chain: graph.blocks().map(|class| class.0).collect(),
             graph,
             numerics,
-            layout,
+            layout: spec,
             schedule,
             stages,
             classes,
@@ -272,7 +271,11 @@ impl Program {
 
     /// How many ranks run it.
     pub fn num_ranks(&self) -> u32 {
-        self.layout.num_gpus()
+        let LayoutSpec { tensor_parallel, context_parallel, .. } = self.layout;
+        tensor_parallel
+            * context_parallel
+            * self.layout.data_parallel
+            * self.layout.pipeline_parallel
     }
 
     /// The number of targets of a step: tokens, or samples.

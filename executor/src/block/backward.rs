@@ -80,7 +80,9 @@ impl<B: Kernels> BlockRun<'_, B> {
                         let source = program.inputs[id.index()][slot];
                         let Some(gradient) = gradient else { continue };
                         let is_partial = program.placements.partial_gradients[id.index()][slot];
-                        let to = self.wanted(id, slot);
+                        let from = program.placements.outputs[source.index()];
+                        let is_summand = op.kind == OpKind::Add && from == Placement::Partial;
+                        let to = if is_summand { from } else { self.wanted(id, slot) };
                         self.use_gradient(&mut uses, source, to, is_partial, gradient);
                     }
                     if !op.parameters.is_empty() {
@@ -292,7 +294,7 @@ impl<B: Kernels> BlockRun<'_, B> {
     }
 
     /// Each summand has the gradient of the sum. Partial sums, which were added before they were moved,
-    /// get it moved back once.
+    /// get it where they lie, moved back once.
     fn add_grad(&self, id: OpId, gradient: &Array<B>) -> Result<Vec<Option<Value<B>>>> {
         let sources = &self.program.inputs[id.index()];
         let mut back: Option<Value<B>> = None;

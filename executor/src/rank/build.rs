@@ -35,7 +35,7 @@ impl<B: Kernels> Rank<B> {
         device: B::Device,
         mut values: impl FnMut(&LocalParameter) -> Result<Vec<f64>, E>,
     ) -> Result<Self, E> {
-        let layout = *program.layout;
+        let layout = program.layout;
         let place = Place::new(&layout, communicator.rank());
         let recorder = Arc::new(Recorder::new());
         let settings = &program.settings;
@@ -90,7 +90,7 @@ impl<B: Kernels> Rank<B> {
 
 /// The units and chunks of a rank.
 fn plans(program: &Program, place: &Place) -> (Vec<UnitPlan>, BTreeMap<u32, Chunk>) {
-    let layout = &*program.layout;
+    let layout = &program.layout;
     let sharing = Sharing {
         tensor: (place.tensor as usize, layout.tensor_parallel as usize),
         expert: (
@@ -119,8 +119,12 @@ fn plans(program: &Program, place: &Place) -> (Vec<UnitPlan>, BTreeMap<u32, Chun
                     let target =
                         parameter.tied_to.as_ref().and_then(|name| program.tie_target(name));
                     let key = target.unwrap_or((block, node.id));
+                    let is_transposed = target.is_some_and(|(block, op)| {
+                        let table = &program.block(block).op(op).parameters[0];
+                        table.dims != parameter.dims
+                    });
                     if let Some(at) = places.get(&key).filter(|_| index == 0) {
-                        of_op.push(*at);
+                        of_op.push(WeightAt { is_transposed, ..*at });
                         continue;
                     }
                     let tied = tied_holders(program, key, place);
@@ -161,7 +165,7 @@ fn plans(program: &Program, place: &Place) -> (Vec<UnitPlan>, BTreeMap<u32, Chun
                         sharing,
                         initializer_range,
                     ));
-                    let at = WeightAt { unit, index: parameters.len() - 1 };
+                    let at = WeightAt { unit, index: parameters.len() - 1, is_transposed };
                     if index == 0 {
                         places.insert(key, at);
                     }

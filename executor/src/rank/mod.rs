@@ -2,7 +2,10 @@
 
 mod build;
 mod passes;
+mod state;
 mod update;
+
+pub use state::{Piece, StateKind};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -39,6 +42,8 @@ pub enum RunError {
 struct WeightAt {
     unit: usize,
     index: usize,
+    /// Whether the operator reads it the other way round, as a head does that is tied to a table.
+    is_transposed: bool,
 }
 
 /// A stage that the rank holds.

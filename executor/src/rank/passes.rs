@@ -207,8 +207,11 @@ impl<B: Kernels> Rank<B> {
 
     /// The weights of a block, by operator and parameter.
     fn weights(&self, stage: u32, place: usize) -> Vec<Vec<Array<B>>> {
-        let of_op =
-            |op: &Vec<WeightAt>| op.iter().map(|at| self.units[at.unit].view(at.index)).collect();
+        let view = |at: &WeightAt| {
+            let view = self.units[at.unit].view(at.index);
+            if at.is_transposed { view.transpose() } else { view }
+        };
+        let of_op = |op: &Vec<WeightAt>| op.iter().map(view).collect();
         self.chunks[&stage].weights[place].iter().map(of_op).collect()
     }
 
@@ -302,7 +305,8 @@ fn accumulate<'a, B: Kernels>(
     element: Element,
 ) -> impl FnMut(OpId, usize, Array<B>) + 'a {
     move |op, index, gradient| {
-        let WeightAt { unit, index } = at[op.index()][index];
+        let WeightAt { unit, index, is_transposed } = at[op.index()][index];
+        let gradient = if is_transposed { gradient.transpose() } else { gradient };
         units[unit].add_gradient(index, gradient, element);
     }
 }

@@ -18,11 +18,11 @@ impl<B: Kernels> Rank<B> {
         }
         self.take_reduced()?;
         for unit in &mut self.units {
-            if let (Some(group), Some(reduced)) = (&unit.tied, unit.reduced.take()) {
-                let communicator = &self.env.communicator;
-                let sum = communicator.all_reduce(group, Stream::Data, reduced, Reduction::Sum)?;
-                unit.reduced = Some(sum);
-            }
+            let Some(group) = &unit.tied else { continue };
+            let Some(reduced) = unit.reduced.take() else { continue };
+            let communicator = &self.env.communicator;
+            let sum = communicator.all_reduce(group, Stream::Data, reduced, Reduction::Sum)?;
+            unit.reduced = Some(sum);
         }
         let place = &self.env.place;
         let is_first = place.tensor == 0;

@@ -3,3 +3,4 @@
 mod array;
 mod collectives;
 mod ops;
+mod parity;

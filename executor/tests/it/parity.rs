@@ -1,0 +1,299 @@
+//! Any layout computes what one rank computes: losses and weights after some steps, in float64.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use burn_flex::{Flex, FlexDevice};
+use executor::array::Element;
+use executor::batches::Source;
+use executor::communicator::{Communicator, local};
+use executor::data::{Distribution, Samples, Sampling, SyntheticSamples, Tokens};
+use executor::parameters::{LocalParameter, ParameterId};
+use executor::program::{Parts, Program};
+use executor::rank::{Rank, RunError, StateKind};
+use executor::settings::{LearningRate, OptimizerSettings, Settings};
+use ir::graph::Recompute;
+use ir::layout::{LayoutSpec, ZeroStage};
+use ir::plan::Optimizer;
+use ir::schedule::{ScheduleKind, generate};
+
+const SEQUENCE_LENGTH: u64 = 16;
+const GLOBAL_BATCH_SIZE: u64 = 8;
+const NUM_STEPS: usize = 8;
+
+/// Llama's kind: root mean square norms, rotated positions, grouped queries, gated feed-forward.
+const LLAMA: &str = r#"{"architecture": "llama", "num_hidden_layers": 6, "hidden_size": 32,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 48, "vocab_size": 256,
+    "max_position_embeddings": 64}"#;
+
+/// GPT-2's kind: layer norms, learned positions, biases, a head tied to the table of tokens.
+const GPT: &str = r#"{"architecture": "gpt", "num_hidden_layers": 6, "hidden_size": 32,
+    "num_attention_heads": 4, "vocab_size": 259, "max_position_embeddings": 64}"#;
+
+/// Mixtral's kind: four experts, two for each token.
+const MIXTRAL: &str = r#"{"model_type": "mixtral", "num_hidden_layers": 6, "hidden_size": 32,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 24, "vocab_size": 256,
+    "num_local_experts": 4, "num_experts_per_tok": 2, "max_position_embeddings": 64}"#;
+
+/// A layout in few words; what is left out is 1 or off.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    tensor: u32,
+    sequence: bool,
+    context: u32,
+    expert: u32,
+    pipeline: u32,
+    data: u32,
+    micro_batch_size: u32,
+    zero: ZeroStage,
+    /// Ranks that share states; all of them if 0.
+    shard: u32,
+    recompute: Recompute,
+    schedule: ScheduleKind,
+    virtual_stages: u32,
+    bucket_bytes: u64,
+}
+
+const ONE: Case = Case {
+    tensor: 1,
+    sequence: false,
+    context: 1,
+    expert: 1,
+    pipeline: 1,
+    data: 1,
+    micro_batch_size: 1,
+    zero: ZeroStage::None,
+    shard: 0,
+    recompute: Recompute::None,
+    schedule: ScheduleKind::OneFOneB,
+    virtual_stages: 1,
+    bucket_bytes: 4 << 10,
+};
+
+fn settings(bucket_bytes: u64, compute: Element) -> Settings {
+    let master = if compute == Element::F64 { Element::F64 } else { Element::F32 };
+    Settings {
+        optimizer: OptimizerSettings::usual(Optimizer::AdamW),
+        max_gradient_norm: Some(1.0),
+        schedule: LearningRate { peak: 1e-2, warmup_steps: 2, decay_steps: Some(10), least: 1e-3 },
+        compute,
+        gradients: master,
+        master,
+        loss_scaling: None,
+        bucket_bytes,
+        expert_capacity_factor: None,
+        seed: 7,
+    }
+}
+
+fn program(model: &str, case: Case, compute: Element) -> Program {
+    let replicas = case.context * case.data;
+    let num_micro_batches = GLOBAL_BATCH_SIZE as u32 / (case.data * case.micro_batch_size);
+    let layout = LayoutSpec {
+        tensor_parallel: case.tensor,
+        sequence_parallel: case.sequence,
+        context_parallel: case.context,
+        expert_parallel: case.expert,
+        pipeline_parallel: case.pipeline,
+        virtual_stages: case.virtual_stages,
+        data_parallel: case.data,
+        zero_shard: if case.shard == 0 { replicas } else { case.shard },
+        zero_stage: case.zero,
+        micro_batch_size: case.micro_batch_size,
+        num_micro_batches,
+        recompute: case.recompute,
+        schedule: case.schedule,
+    };
+    let schedule =
+        generate(case.schedule, case.pipeline, num_micro_batches, case.virtual_stages).unwrap();
+    let stages = schedule.num_stages() as usize;
+    let blocks = ir::model::Model::from_json(model, "test").unwrap();
+    let blocks = blocks.graph(ir::model::GraphOptions::default()).unwrap().num_blocks();
+    // As even as can be, the first ones larger.
+    let size = |stage| blocks / stages + usize::from(stage < blocks % stages);
+    Program::new(Parts {
+        description: model.to_owned(),
+        model_name: "test".to_owned(),
+        layout,
+        schedule,
+        stage_sizes: (0..stages).map(size).collect(),
+        sequence_length: if model.contains("planner-graph") { 1 } else { SEQUENCE_LENGTH },
+        global_batch_size: GLOBAL_BATCH_SIZE,
+        settings: settings(case.bucket_bytes, compute),
+    })
+    .unwrap()
+}
+
+/// What training comes to: the loss of each step, and every parameter at the end.
+#[derive(Debug)]
+struct Outcome {
+    losses: Vec<f64>,
+    norms: Vec<f64>,
+    weights: BTreeMap<ParameterId, Vec<f64>>,
+}
+
+fn train(program: Program) -> Outcome {
+    let source = if program.description.contains("planner-graph") {
+        let distribution = Distribution::StandardNormal;
+        Source::Synthetic(SyntheticSamples { distribution, seed: 3 })
+    } else {
+        let sampling = Sampling { sequence_length: SEQUENCE_LENGTH, vocab_size: 256, seed: 3 };
+        Source::Tokens(Samples::new(Tokens::built_in(), sampling).unwrap())
+    };
+    let (program, source) = (Arc::new(program), Arc::new(source));
+    let run = |communicator: Arc<dyn Communicator<Flex>>| -> Result<_, RunError> {
+        let seed = program.settings.seed;
+        let values =
+            |parameter: &LocalParameter| Ok::<_, Infallible>(parameter.initial_values(seed));
+        let (program, source) = (Arc::clone(&program), Arc::clone(&source));
+        let mut rank = Rank::new(program, source, communicator, FlexDevice, values)?;
+        let results = (0..NUM_STEPS).map(|_| rank.step()).collect::<Result<Vec<_>, _>>()?;
+        let weights: Vec<_> = rank
+            .pieces()
+            .into_iter()
+            .filter(|piece| piece.kind == StateKind::Weight)
+            .map(|piece| (piece.parameter.clone(), piece.flat, piece.values))
+            .collect();
+        Ok((results, weights))
+    };
+    let outcomes = local::run(program.num_ranks(), &[FlexDevice], run);
+    let outcomes = outcomes.unwrap_or_else(|failure| panic!("{failure}"));
+    let mut weights: BTreeMap<ParameterId, Vec<f64>> = BTreeMap::new();
+    let losses = outcomes[0].0.iter().map(|result| result.loss).collect();
+    let norms = outcomes[0].0.iter().map(|result| result.gradient_norm).collect();
+    for (results, pieces) in &outcomes {
+        assert_eq!(results, &outcomes[0].0, "all ranks report the same");
+        for (parameter, flat, values) in pieces {
+            let len = parameter.full_shape.iter().product();
+            let whole = weights.entry(parameter.id.clone()).or_insert_with(|| vec![f64::NAN; len]);
+            let places = parameter.elements().skip(flat.start).take(flat.len());
+            for (place, value) in places.zip(values) {
+                let known = whole[place];
+                assert!(
+                    known.is_nan() || (known - value).abs() < 1e-9,
+                    "replicas of {} differ: {known} and {value}",
+                    parameter.id
+                );
+                whole[place] = *value;
+            }
+        }
+    }
+    Outcome { losses, norms, weights }
+}
+
+/// The largest difference of losses, and of weights.
+fn difference(a: &Outcome, b: &Outcome) -> (f64, f64, f64) {
+    let most = |a: &[f64], b: &[f64]| {
+        assert_eq!(a.len(), b.len());
+        let differences = a.iter().zip(b).map(|(a, b)| (a - b).abs());
+        differences.fold(0.0, |most: f64, d| if d.is_nan() { f64::INFINITY } else { most.max(d) })
+    };
+    assert!(a.weights.keys().eq(b.weights.keys()), "the same parameters");
+    let weights = a.weights.iter().map(|(id, values)| most(values, &b.weights[id]));
+    (most(&a.losses, &b.losses), most(&a.norms, &b.norms), weights.fold(0.0, f64::max))
+}
+
+fn check(model: &str, cases: &[Case]) {
+    let one = train(program(model, ONE, Element::F64));
+    assert!(
+        one.losses[NUM_STEPS - 1] < one.losses[0],
+        "it learns: {:?} {:?}",
+        one.losses,
+        one.norms
+    );
+    let mut failures = Vec::new();
+    for case in cases {
+        let outcome = train(program(model, *case, Element::F64));
+        let (losses, norms, weights) = difference(&one, &outcome);
+        if losses > 1e-9 || weights > 1e-9 {
+            failures.push(format!(
+                "losses {losses:.1e} norms {norms:.1e} weights {weights:.1e}: {case:?}\n one {:?}\nthis {:?}",
+                one.losses, outcome.losses
+            ));
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn micro_batches_of_any_size() {
+    let sizes = [2, 4, 8].map(|micro_batch_size| Case { micro_batch_size, ..ONE });
+    check(LLAMA, &sizes);
+}
+
+#[test]
+fn data_parallel() {
+    let mut cases = Vec::new();
+    for zero in ZeroStage::ALL {
+        cases.push(Case { data: 2, zero, ..ONE });
+        cases.push(Case { data: 4, zero, micro_batch_size: 2, ..ONE });
+        cases.push(Case { data: 4, zero, shard: 2, ..ONE });
+    }
+    check(LLAMA, &cases);
+    check(GPT, &cases);
+}
+
+#[test]
+fn recompute() {
+    let cases = [Recompute::Selective, Recompute::Full].map(|recompute| Case { recompute, ..ONE });
+    for model in [LLAMA, GPT, MIXTRAL] {
+        check(model, &cases);
+    }
+}
+
+#[test]
+fn tensor_parallel() {
+    let cases = [
+        Case { tensor: 2, ..ONE },
+        Case { tensor: 2, sequence: true, ..ONE },
+        Case { tensor: 2, sequence: true, recompute: Recompute::Selective, ..ONE },
+        Case { tensor: 2, sequence: true, data: 2, zero: ZeroStage::Parameters, ..ONE },
+    ];
+    for model in [LLAMA, GPT, MIXTRAL] {
+        check(model, &cases);
+    }
+    check(GPT, &[Case { tensor: 4, sequence: true, ..ONE }]);
+}
+
+#[test]
+fn context_parallel() {
+    let cases = [
+        Case { context: 2, ..ONE },
+        Case { context: 4, ..ONE },
+        Case { context: 2, tensor: 2, sequence: true, ..ONE },
+        Case { context: 2, data: 2, zero: ZeroStage::Gradients, ..ONE },
+    ];
+    for model in [LLAMA, GPT, MIXTRAL] {
+        check(model, &cases);
+    }
+}
+
+#[test]
+fn expert_parallel() {
+    let cases = [
+        Case { expert: 2, data: 2, ..ONE },
+        Case { expert: 4, data: 4, ..ONE },
+        Case { expert: 2, data: 4, zero: ZeroStage::Parameters, ..ONE },
+        Case { expert: 2, data: 2, tensor: 2, sequence: true, ..ONE },
+        Case { expert: 2, data: 2, tensor: 2, ..ONE },
+        Case { expert: 2, context: 2, ..ONE },
+    ];
+    check(MIXTRAL, &cases);
+}
+
+#[test]
+fn pipelines() {
+    use ScheduleKind as K;
+    let plain = [K::Sequential, K::GPipe, K::OneFOneB, K::ZbH1, K::ZbH2];
+    let mut cases: Vec<Case> = plain.map(|schedule| Case { pipeline: 4, schedule, ..ONE }).into();
+    for schedule in [K::Interleaved, K::LoopedBfs, K::InterleavedZb] {
+        cases.push(Case { pipeline: 2, virtual_stages: 2, schedule, ..ONE });
+    }
+    for schedule in [K::Zbv, K::VHalf, K::VMin, K::DualPipeV] {
+        cases.push(Case { pipeline: 4, virtual_stages: 2, schedule, ..ONE });
+    }
+    cases.push(Case { pipeline: 4, schedule: K::DualPipe, ..ONE });
+    check(LLAMA, &cases);
+    check(GPT, &cases);
+}

@@ -15,4 +15,5 @@ mod recorder;
 mod reducer;
 mod scaler;
 pub mod settings;
+pub mod training;
 mod unit;

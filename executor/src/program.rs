@@ -278,6 +278,25 @@ impl Program {
             * self.layout.pipeline_parallel
     }
 
+    /// How many token ids the model knows; none if it takes no tokens.
+    pub fn vocab_size(&self) -> Option<u64> {
+        let nodes = self.block(0).block.nodes();
+        nodes.into_iter().find_map(|node| match (&node.op.kind, node.op.parameters.first()) {
+            (OpKind::Embedding { .. }, Some(table)) if node.op.name.ends_with(".tokens") => {
+                match table.dims[0].extent {
+                    ir::graph::Extent::Fixed(rows) => Some(rows),
+                    _ => None,
+                }
+            }
+            _ => None,
+        })
+    }
+
+    /// Tokens of a step, or samples where the model takes none.
+    pub fn tokens_per_step(&self) -> u64 {
+        self.num_targets()
+    }
+
     /// The number of targets of a step: tokens, or samples.
     pub(crate) fn num_targets(&self) -> u64 {
         if self.graph.has_sequence() {

@@ -98,6 +98,13 @@ pub(crate) struct Kept<B: Kernels> {
 }
 
 impl<B: Kernels> Kept<B> {
+    /// Bytes of all tensors kept.
+    pub(crate) fn num_bytes(&self) -> u64 {
+        let pending = self.pending.iter().map(|(_, gradient)| gradient);
+        let values = self.values.values().chain(pending).map(Value::num_bytes).sum::<u64>();
+        values + self.extras.values().map(Extra::num_bytes).sum::<u64>()
+    }
+
     fn new(micro_batch: SharedMicroBatch<B>) -> Self {
         Self { values: BTreeMap::new(), extras: BTreeMap::new(), pending: Vec::new(), micro_batch }
     }

@@ -40,6 +40,15 @@ impl<B: Kernels> Value<B> {
         }
     }
 
+    /// Bytes on the device.
+    pub(crate) fn num_bytes(&self) -> u64 {
+        match self {
+            Self::Array(array) => array.num_bytes(),
+            Self::Tokens => 0,
+            Self::Routed(routed) => routed.rows.num_bytes(),
+        }
+    }
+
     /// The sum of two gradients of one tensor.
     pub(crate) fn plus(self, other: Self) -> Self {
         match (self, other) {
@@ -65,8 +74,26 @@ pub(crate) enum Extra<B: Kernels> {
     Shape(Vec<usize>),
     /// The rows that came back from the experts, for each token and choice.
     Returned(Array<B>),
-    /// Targets of a squared error.
+    /// Predictions less their targets.
     Difference(Array<B>),
+}
+
+impl<B: Kernels> Extra<B> {
+    /// Bytes on the device.
+    pub(crate) fn num_bytes(&self) -> u64 {
+        match self {
+            Self::Statistics(statistics) => {
+                let mean = statistics.mean.as_ref().map_or(0, Array::num_bytes);
+                mean + statistics.inverse_deviation.num_bytes()
+            }
+            Self::Softmax { exponentials, sum } => exponentials.num_bytes() + sum.num_bytes(),
+            Self::LogSumExp(array) | Self::Returned(array) | Self::Difference(array) => {
+                array.num_bytes()
+            }
+            // Indices are as small beside the tensor as the model's planner takes them to be.
+            Self::Places(_) | Self::Shape(_) => 0,
+        }
+    }
 }
 
 /// The data of a micro-batch, or the part that this rank has.

@@ -84,6 +84,7 @@ impl<B: Kernels> Rank<B> {
             held_stages: BTreeSet::new(),
             loss_scale: 1.0,
             num_steps: 0,
+            peak_memory: 0,
         })
     }
 }

@@ -12,12 +12,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use ir::schedule::{Action, ActionKind, Step, Updates};
+use ir::units::Bytes;
 use traces::timeline::{Activity, Stream, Track};
 
 use crate::array::Array;
 use crate::batches::Source;
 use crate::block::{Env, Kept, SharedMicroBatch, Value};
-use crate::communicator::{CommunicationError, Pending, Tag};
+use crate::communicator::{CommunicationError, Communicator, Group, Pending, Tag};
 use crate::data::DataError;
 use crate::ops::Kernels;
 use crate::program::Program;
@@ -58,6 +59,16 @@ struct Chunk {
 struct KeptStage<B: Kernels> {
     micro_batch: SharedMicroBatch<B>,
     blocks: Vec<KeptBlock<B>>,
+}
+
+impl<B: Kernels> KeptStage<B> {
+    fn num_bytes(&self) -> u64 {
+        let bytes = |block: &KeptBlock<B>| match &block.state {
+            KeptState::Tensors(kept) => kept.num_bytes(),
+            KeptState::Inputs(inputs) => inputs.iter().map(Value::num_bytes).sum(),
+        };
+        self.blocks.iter().map(bytes).sum()
+    }
 }
 
 /// What a block keeps of a micro-batch.
@@ -105,6 +116,8 @@ pub struct Rank<B: Kernels> {
     loss_scale: f64,
     /// Steps done.
     num_steps: u64,
+    /// The most bytes that tensors took.
+    peak_memory: u64,
 }
 
 /// What a step came to.
@@ -139,6 +152,7 @@ impl<B: Kernels> Rank<B> {
         for action in steps.iter().flat_map(|step| step.actions()) {
             self.env.action.set(action);
             self.act(action, &mut result)?;
+            self.note_memory();
         }
         let result = match result {
             Some(result) => result,
@@ -164,6 +178,42 @@ impl<B: Kernels> Rank<B> {
     /// Steps done so far.
     pub fn num_steps(&self) -> u64 {
         self.num_steps
+    }
+
+    /// The learning rate of the next update.
+    pub fn learning_rate(&self) -> f64 {
+        self.program.settings.schedule.at(self.num_steps)
+    }
+
+    /// What speaks for this rank.
+    pub fn communicator(&self) -> &dyn Communicator<B> {
+        self.env.communicator.as_ref()
+    }
+
+    /// Waits until all ranks are here.
+    ///
+    /// # Errors
+    ///
+    /// [`RunError`] where another rank stopped.
+    pub fn synchronize(&self) -> Result<(), RunError> {
+        let world = Group::new((0..self.env.communicator.num_ranks()).collect::<Vec<_>>());
+        Ok(self.env.communicator.barrier(&world, Stream::Host)?)
+    }
+
+    /// The most bytes that the rank's tensors took so far: parameters, gradients, optimizer state, and
+    /// what is kept between passes. What operators need while they compute comes on top.
+    pub fn peak_memory(&self) -> Bytes {
+        Bytes::new(self.peak_memory)
+    }
+
+    /// Notes what the rank's tensors take now.
+    fn note_memory(&mut self) {
+        let units: u64 = self.units.iter().map(Unit::num_bytes).sum();
+        let kept: u64 = self.kept.values().map(KeptStage::num_bytes).sum();
+        let handed = self.inbox.values().chain(self.outbox.values()).flatten().flatten();
+        let total = units + kept + handed.map(Array::num_bytes).sum::<u64>();
+        self.peak_memory = self.peak_memory.max(total);
+        self.env.recorder.memory(total);
     }
 
     fn act(&mut self, action: Action, result: &mut Option<StepResult>) -> Result<(), RunError> {

@@ -1,0 +1,101 @@
+//! The training loop of a rank, and what ranks tell each other about it.
+
+use std::time::{Duration, Instant};
+
+use ir::units::Bytes;
+use traces::chrome;
+use traces::timeline::{Stream, Timeline};
+
+use crate::array::{Array, Element};
+use crate::communicator::{CommunicationError, Communicator, Group};
+use crate::ops::Kernels;
+use crate::rank::{Rank, RunError, StepResult};
+
+/// A step as it went.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepReport {
+    /// Which step, counting from 1.
+    pub step: u64,
+    /// Loss and norm.
+    pub result: StepResult,
+    /// The learning rate of its update.
+    pub learning_rate: f64,
+    /// How long it took on this rank.
+    pub time: Duration,
+}
+
+/// What the ranks of a run tell at its end.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Report {
+    /// What each rank held at most, by rank.
+    pub peak_memory: Vec<Bytes>,
+    /// The recorded step, if one was.
+    pub timeline: Option<Timeline>,
+}
+
+/// Trains until `num_steps` steps are done, recording step `recorded_step`, counting from 1. Each step is
+/// told to `observe`. Rank 0 gets the report of all ranks.
+///
+/// # Errors
+///
+/// [`RunError`] where another rank stopped or data cannot be used, or what `observe` fails with.
+pub fn train<B: Kernels, E: From<RunError>>(
+    rank: &mut Rank<B>,
+    num_steps: u64,
+    recorded_step: Option<u64>,
+    mut observe: impl FnMut(&Rank<B>, &StepReport) -> Result<(), E>,
+) -> Result<Option<Report>, E> {
+    let mut track = None;
+    while rank.num_steps() < num_steps {
+        let step = rank.num_steps() + 1;
+        let is_recorded = recorded_step == Some(step);
+        if is_recorded {
+            // All start together, so that the ranks' clocks agree.
+            rank.synchronize()?;
+            rank.record();
+        }
+        let learning_rate = rank.learning_rate();
+        let start = Instant::now();
+        let result = rank.step()?;
+        let time = start.elapsed();
+        if is_recorded {
+            track = Some(rank.recorded());
+        }
+        observe(rank, &StepReport { step, result, learning_rate, time })?;
+    }
+    let timeline = track.map(|track| Timeline { title: String::new(), tracks: vec![track] });
+    let text = timeline.as_ref().map_or_else(String::new, chrome::write);
+    let memory = format!("{}", rank.peak_memory().get());
+    let communicator = rank.communicator();
+    let memory = gather_text(communicator, &memory).map_err(RunError::from)?;
+    let texts = gather_text(communicator, &text).map_err(RunError::from)?;
+    let (Some(memory), Some(texts)) = (memory, texts) else { return Ok(None) };
+    let peak_memory =
+        memory.iter().map(|text| Bytes::new(text.parse().unwrap_or_default())).collect();
+    let mut timelines = texts
+        .iter()
+        .filter(|text| !text.is_empty())
+        .map(|text| chrome::read(text).expect("a timeline reads as it was written"));
+    let timeline = timelines.next().map(|first| {
+        let rest = timelines.flat_map(|timeline| timeline.tracks);
+        Timeline { tracks: first.tracks.into_iter().chain(rest).collect(), ..first }
+    });
+    Ok(Some(Report { peak_memory, timeline }))
+}
+
+/// The texts of all ranks, on rank 0. They travel as numbers, a byte each.
+fn gather_text<B: Kernels>(
+    communicator: &dyn Communicator<B>,
+    text: &str,
+) -> Result<Option<Vec<String>>, CommunicationError> {
+    let world = Group::new((0..communicator.num_ranks()).collect::<Vec<_>>());
+    let values: Vec<f64> = text.bytes().map(f64::from).collect();
+    let device = B::Device::default();
+    let array = Array::from_f64(values, &[text.len()], Element::F32, &device);
+    let parts = communicator.gather(&world, Stream::Host, 0, array)?;
+    let text = |part: Array<B>| {
+        let bytes = part.to_f64().into_iter().map(|byte| byte as u8).collect();
+        String::from_utf8(bytes).expect("a text arrives as it was sent")
+    };
+    Ok(parts.map(|parts| parts.into_iter().map(text).collect()))
+}

@@ -292,6 +292,15 @@ impl Program {
         })
     }
 
+    /// Layers with a mixture of experts.
+    pub(crate) fn num_mixtures(&self) -> usize {
+        let routes = |class: &&usize| {
+            let mut nodes = self.classes[**class].block.nodes();
+            nodes.any(|node| matches!(node.op.kind, OpKind::Router { .. }))
+        };
+        self.chain.iter().filter(routes).count()
+    }
+
     /// Tokens of a step, or samples where the model takes none.
     pub fn tokens_per_step(&self) -> u64 {
         self.num_targets()

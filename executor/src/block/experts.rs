@@ -131,7 +131,66 @@ impl<B: Kernels> BlockRun<'_, B> {
     fn logits_grad(&self, id: OpId, gradient: Array<B>, kept: &mut Kept<B>) -> Result<Array<B>> {
         let place = self.program.placements.outputs[id.index()];
         let probabilities = self.take((id, place), kept)?.array().rows(1);
-        Ok(attention::softmax_grad(probabilities, gradient.rows(1), 1).cast(self.env.element))
+        let mut gradient = gradient.rows(1);
+        if let Some(Extra::Slopes(slopes)) = kept.extras.get(&id) {
+            gradient = gradient + slopes.clone().scale(self.env.gradient_scale.get());
+        }
+        Ok(attention::softmax_grad(probabilities, gradient, 1).cast(self.env.element))
+    }
+
+    /// What a loss that balances the load of experts adds to the gradient of each probability, `[1, E]`,
+    /// for a step's loss that is a sum over targets; none if the model has no such loss.
+    ///
+    /// ```text
+    /// c / L  E f_e
+    /// ```
+    ///
+    /// `f_e` is how many of the micro-batch's tokens chose expert `e` of `E`, by the number of tokens; `c`
+    /// is the loss's weight and `L` the number of layers with experts.
+    ///
+    /// # Source
+    ///
+    /// Fedus et al. 2021 (arXiv 2101.03961), section 2.2: a loss for each layer, as in Megatron-LM. Hugging
+    /// Face takes the tokens of all layers together, which stages of a pipeline cannot know.
+    pub(super) fn balancing_slopes(
+        &self,
+        id: OpId,
+        probabilities: &Array<B>,
+    ) -> Result<Option<Array<B>>> {
+        let env = self.env;
+        let weight = env.numerics.router_auxiliary_loss;
+        if weight == 0.0 {
+            return Ok(None);
+        }
+        let OpKind::Router { num_experts, top_k, .. } = self.program.op(id).kind else {
+            panic!("only a router balances the load of experts")
+        };
+        let host = probabilities.to_f64();
+        let routing = experts::route(&host, num_experts as usize, top_k as usize, false, None);
+        let mut counts = env.counts_array(&routing.choices());
+        for (group, stream) in [(&env.context, Stream::Context), (&env.tensor, Stream::Tensor)] {
+            let shares_tokens = stream == Stream::Context || env.layout.sequence_parallel;
+            if shares_tokens && group.len() > 1 {
+                counts = env.communicator.all_reduce(group, stream, counts, Reduction::Sum)?;
+            }
+        }
+        let tokens = (env.micro_batch_size * env.sequence_length) as f64;
+        let factor = weight / env.num_mixtures as f64 * num_experts as f64 / tokens;
+        let slopes = counts.scale(factor).cast(probabilities.element());
+        Ok(Some(slopes.reshape(&[1, num_experts as usize])))
+    }
+
+    /// Notes what balancing the load adds to the step's loss.
+    fn note_auxiliary_loss(&self, id: OpId, kept: &mut Kept<B>) -> Result<()> {
+        let Some(Extra::Slopes(slopes)) = kept.extras.get(&id).cloned() else { return Ok(()) };
+        let place = self.program.placements.outputs[id.index()];
+        let probabilities = self.take((id, place), kept)?.array().rows(1);
+        let loss = (probabilities * slopes).sum().item();
+        // Tensor-parallel ranks that do not share the sequence have the same tokens.
+        if self.env.layout.sequence_parallel || self.env.place.tensor == 0 {
+            self.env.auxiliary_loss.set(self.env.auxiliary_loss.get() + loss);
+        }
+        Ok(())
     }
 
     pub(super) fn router_input_grad(
@@ -140,6 +199,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         gradient: Array<B>,
         kept: &mut Kept<B>,
     ) -> Result<Array<B>> {
+        self.note_auxiliary_loss(id, kept)?;
         let mut shape = gradient.shape();
         let weight = self.weight(id, "weight").expect("a router has a weight");
         shape.pop();
@@ -177,7 +237,8 @@ impl<B: Kernels> BlockRun<'_, B> {
             panic!("only a dispatch sends rows to experts")
         };
         let host = probabilities.to_f64();
-        let capacity = None;
+        let share = (host.len() / num_experts) as f64 * top_k as f64 / num_experts as f64;
+        let capacity = env.expert_capacity_factor.map(|factor| (factor * share).ceil() as usize);
         let normalize = env.numerics.normalize_top_k;
         let routing = experts::route(&host, num_experts, top_k as usize, normalize, capacity);
         let tokens = routing.rows();

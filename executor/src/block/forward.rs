@@ -172,7 +172,11 @@ impl<B: Kernels> BlockRun<'_, B> {
             }
             OpKind::Router { .. } => {
                 let x = self.array(id, 0, kept)?;
-                self.router(id, x)
+                let probabilities = self.router(id, x);
+                if let Some(slopes) = self.balancing_slopes(id, &probabilities)? {
+                    kept.extras.insert(id, Extra::Slopes(slopes));
+                }
+                probabilities
             }
             OpKind::Dispatch { .. } => {
                 let (x, probabilities) = (self.array(id, 0, kept)?, self.array(id, 1, kept)?);

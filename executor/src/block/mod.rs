@@ -54,6 +54,12 @@ pub(crate) struct Env<B: Kernels> {
     pub(crate) gradient_scale: Cell<f64>,
     /// Tables of angles by number of features.
     pub(crate) rotary: RefCell<BTreeMap<usize, Arc<Rotary<B>>>>,
+    /// Layers with a mixture of experts in the whole model.
+    pub(crate) num_mixtures: usize,
+    /// The most tokens that an expert takes, over its even share.
+    pub(crate) expert_capacity_factor: Option<f64>,
+    /// The losses that balance the load of experts in this step, each times the targets that it is for.
+    pub(crate) auxiliary_loss: Cell<f64>,
     pub(crate) recorder: Arc<Recorder>,
     /// What the rank is in the midst of.
     pub(crate) action: Cell<Action>,

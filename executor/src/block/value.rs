@@ -72,6 +72,8 @@ pub(crate) enum Extra<B: Kernels> {
     Places(Places<B>),
     /// The shape of the input.
     Shape(Vec<usize>),
+    /// What balancing the load adds to the gradient of each expert's probability.
+    Slopes(Array<B>),
     /// The rows that came back from the experts, for each token and choice.
     Returned(Array<B>),
     /// Predictions less their targets.
@@ -87,9 +89,10 @@ impl<B: Kernels> Extra<B> {
                 mean + statistics.inverse_deviation.num_bytes()
             }
             Self::Softmax { exponentials, sum } => exponentials.num_bytes() + sum.num_bytes(),
-            Self::LogSumExp(array) | Self::Returned(array) | Self::Difference(array) => {
-                array.num_bytes()
-            }
+            Self::LogSumExp(array)
+            | Self::Slopes(array)
+            | Self::Returned(array)
+            | Self::Difference(array) => array.num_bytes(),
             // Indices are as small beside the tensor as the model's planner takes them to be.
             Self::Places(_) | Self::Shape(_) => 0,
         }

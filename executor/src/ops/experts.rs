@@ -66,6 +66,15 @@ impl Routing {
         self.experts.iter().map(Vec::len).collect()
     }
 
+    /// How many rows chose each expert, whether or not it had room for them.
+    pub fn choices(&self) -> Vec<usize> {
+        let mut counts = vec![0; self.experts.len()];
+        for expert in &self.choices {
+            counts[*expert] += 1;
+        }
+        counts
+    }
+
     /// The rows that are sent, those of the first expert before those of the next.
     pub fn rows(&self) -> Vec<u32> {
         self.assignments().map(|assignment| assignment.row as u32).collect()

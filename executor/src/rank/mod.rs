@@ -148,6 +148,7 @@ impl<B: Kernels> Rank<B> {
         self.env.gradient_scale.set(self.loss_scale * share / program.num_targets() as f64);
         let steps = &program.schedule.ranks()[self.env.place.pipeline as usize];
         self.count_uses(steps);
+        self.note_memory();
         let mut result = None;
         for action in steps.iter().flat_map(|step| step.actions()) {
             self.env.action.set(action);

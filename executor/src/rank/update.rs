@@ -39,6 +39,7 @@ impl<B: Kernels> Rank<B> {
         if !is_first {
             loss = 0.0;
         }
+        loss += self.env.auxiliary_loss.take();
         let world = Group::new((0..self.env.communicator.num_ranks()).collect::<Vec<_>>());
         let sums = Array::from_f64(vec![loss, squares], &[2], Element::F64, &self.env.device);
         let sums =

@@ -195,7 +195,11 @@ fn difference(a: &Outcome, b: &Outcome) -> (f64, f64, f64) {
 }
 
 fn check(model: &str, cases: &[Case]) {
-    let one = train(program(model, ONE, Element::F64));
+    check_against(model, ONE, cases);
+}
+
+fn check_against(model: &str, one: Case, cases: &[Case]) {
+    let one = train(program(model, one, Element::F64));
     assert!(
         one.losses[NUM_STEPS - 1] < one.losses[0],
         "it learns: {:?} {:?}",
@@ -297,3 +301,158 @@ fn pipelines() {
     check(LLAMA, &cases);
     check(GPT, &cases);
 }
+
+/// Everything at once: each line crosses axes that meet in different places.
+#[test]
+fn axes_composed() {
+    use ScheduleKind as K;
+    let full = Recompute::Full;
+    let selective = Recompute::Selective;
+    let (zero1, zero2, zero3) =
+        (ZeroStage::OptimizerState, ZeroStage::Gradients, ZeroStage::Parameters);
+    let dense = [
+        Case { tensor: 2, pipeline: 2, data: 2, ..ONE },
+        Case { tensor: 2, sequence: true, pipeline: 2, data: 2, zero: zero1, ..ONE },
+        Case { tensor: 2, pipeline: 2, data: 2, zero: zero2, schedule: K::ZbH1, ..ONE },
+        Case { pipeline: 2, data: 4, zero: zero3, recompute: full, ..ONE },
+        Case { pipeline: 2, data: 4, zero: zero3, shard: 2, schedule: K::ZbH2, ..ONE },
+        Case {
+            pipeline: 2,
+            data: 2,
+            zero: zero3,
+            virtual_stages: 2,
+            schedule: K::Interleaved,
+            ..ONE
+        },
+        Case { pipeline: 2, data: 2, zero: zero2, virtual_stages: 2, schedule: K::Zbv, ..ONE },
+        Case { pipeline: 2, data: 2, schedule: K::DualPipe, ..ONE },
+        Case { pipeline: 2, tensor: 2, sequence: true, schedule: K::DualPipe, ..ONE },
+        Case { pipeline: 2, context: 2, data: 2, virtual_stages: 2, schedule: K::VHalf, ..ONE },
+        Case { context: 2, tensor: 2, data: 2, zero: zero3, recompute: selective, ..ONE },
+        Case { context: 2, pipeline: 2, micro_batch_size: 2, recompute: full, ..ONE },
+        Case {
+            context: 2,
+            pipeline: 2,
+            micro_batch_size: 2,
+            schedule: K::ZbH1,
+            recompute: selective,
+            ..ONE
+        },
+        Case { tensor: 4, sequence: false, pipeline: 2, ..ONE },
+        Case { micro_batch_size: 2, data: 2, zero: zero1, recompute: selective, ..ONE },
+    ];
+    check(GPT, &dense);
+    let llama: Vec<Case> = dense.into_iter().filter(|case| case.tensor < 4).collect();
+    check(LLAMA, &llama);
+    check(
+        MIXTRAL,
+        &[
+            Case { expert: 2, data: 2, pipeline: 2, ..ONE },
+            Case { expert: 2, data: 2, pipeline: 2, zero: zero3, schedule: K::ZbH1, ..ONE },
+            Case { expert: 2, data: 2, tensor: 2, sequence: true, pipeline: 2, ..ONE },
+            Case { expert: 4, data: 2, context: 2, zero: zero1, ..ONE },
+            Case { expert: 2, data: 4, zero: zero2, shard: 2, recompute: full, ..ONE },
+            Case { expert: 2, data: 2, virtual_stages: 2, pipeline: 2, schedule: K::Zbv, ..ONE },
+            Case { expert: 2, data: 2, pipeline: 2, schedule: K::DualPipe, ..ONE },
+        ],
+    );
+}
+
+/// How gradients are cut into buckets changes nothing, to the last bit.
+#[test]
+fn buckets_change_nothing() {
+    for zero in [ZeroStage::None, ZeroStage::Gradients] {
+        let with = |bucket_bytes| {
+            train(program(LLAMA, Case { data: 4, zero, bucket_bytes, ..ONE }, Element::F32))
+        };
+        let (small, large) = (with(1), with(1 << 30));
+        assert_eq!(difference(&small, &large), (0.0, 0.0, 0.0));
+    }
+}
+
+/// In float32 layouts differ by its rounding.
+#[test]
+fn float32() {
+    let one = train(program(LLAMA, ONE, Element::F32));
+    for case in [
+        Case { tensor: 2, sequence: true, pipeline: 2, ..ONE },
+        Case { data: 4, zero: ZeroStage::Parameters, ..ONE },
+        Case { context: 4, ..ONE },
+    ] {
+        let (losses, _, _) = difference(&one, &train(program(LLAMA, case, Element::F32)));
+        assert!(losses < 1e-4, "losses differ by {losses:.1e}: {case:?}");
+    }
+}
+
+/// Models that take no tokens: convolutions, pooling, batch norms, residual sums.
+#[test]
+fn other_models() {
+    let read = |name: &str| {
+        let path = format!("{}/../models/{name}", env!("CARGO_MANIFEST_DIR"));
+        std::fs::read_to_string(path).unwrap()
+    };
+    let toy = read("toy-mlp.json");
+    check(
+        &toy,
+        &[
+            Case { data: 2, ..ONE },
+            Case { data: 4, zero: ZeroStage::Parameters, ..ONE },
+            Case { pipeline: 2, schedule: ScheduleKind::Sequential, ..ONE },
+            Case { pipeline: 2, schedule: ScheduleKind::ZbH1, data: 2, ..ONE },
+        ],
+    );
+    // Batch norms take the statistics of a micro-batch, so its size is part of the model.
+    let one = Case { micro_batch_size: 2, ..ONE };
+    let cases = [
+        Case { data: 2, ..one },
+        Case { pipeline: 2, ..one },
+        Case { pipeline: 3, schedule: ScheduleKind::ZbH2, ..one },
+        Case { pipeline: 2, data: 2, zero: ZeroStage::Parameters, ..one },
+        Case { pipeline: 2, recompute: Recompute::Full, ..one },
+        Case { recompute: Recompute::Selective, ..one },
+    ];
+    check_against(IMAGES, one, &cases);
+}
+
+/// Experts whose load is balanced by a loss, with the same micro-batches everywhere.
+#[test]
+fn balanced_experts() {
+    let model =
+        MIXTRAL.replace('{', r#"{"output_router_logits": true, "router_aux_loss_coef": 0.1, "#);
+    let one = Case { micro_batch_size: 2, ..ONE };
+    let cases = [
+        Case { expert: 2, data: 2, ..one },
+        Case { tensor: 2, ..one },
+        Case { tensor: 2, sequence: true, expert: 2, data: 2, ..one },
+        Case { context: 2, expert: 2, ..one },
+        Case { pipeline: 2, schedule: ScheduleKind::ZbH1, recompute: Recompute::Full, ..one },
+        Case { pipeline: 2, schedule: ScheduleKind::DualPipe, ..one },
+    ];
+    check_against(&model, one, &cases);
+}
+
+/// What ResNet-50, AlexNet and VGG-19 consist of, small.
+const IMAGES: &str = r#"{"format": "planner-graph", "version": 1, "name": "images", "nodes": [
+    {"name": "image", "kind": "input", "dims": ["batch", "channels", "height", "width"], "shape": ["b", 3, 12, 12]},
+    {"name": "stem", "kind": "conv2d", "out_channels": 6, "kernel": 3, "padding": 1, "bias": false},
+    {"name": "stem_norm", "kind": "batch_norm"},
+    {"name": "stem_relu", "kind": "relu"},
+    {"name": "pool", "kind": "max_pool2d", "kernel": 3, "stride": 2, "padding": 1},
+    {"name": "conv1", "kind": "conv2d", "out_channels": 6, "kernel": 3, "padding": 1, "groups": 2},
+    {"name": "norm1", "kind": "batch_norm"},
+    {"name": "sum", "kind": "add"},
+    {"name": "sum_relu", "kind": "relu"},
+    {"name": "conv2", "kind": "conv2d", "out_channels": 8, "kernel": 3, "stride": 2, "padding": 1},
+    {"name": "relu2", "kind": "relu"},
+    {"name": "average", "kind": "average_pool2d", "kernel": 2, "stride": 1},
+    {"name": "adaptive", "kind": "adaptive_average_pool2d", "output": 1},
+    {"name": "flatten", "kind": "flatten"},
+    {"name": "classes", "kind": "linear", "out_features": 10},
+    {"name": "loss", "kind": "cross_entropy"}],
+  "edges": [
+    {"from": "image", "to": "stem"}, {"from": "stem", "to": "stem_norm"},
+    {"from": "stem_norm", "to": "stem_relu"}, {"from": "stem_relu", "to": "pool"},
+    {"from": "pool", "to": "conv1"}, {"from": "conv1", "to": "norm1"}, {"from": "norm1", "to": "sum"},
+    {"from": "pool", "to": "sum"}, {"from": "sum", "to": "sum_relu"}, {"from": "sum_relu", "to": "conv2"},
+    {"from": "conv2", "to": "relu2"}, {"from": "relu2", "to": "average"}, {"from": "average", "to": "adaptive"},
+    {"from": "adaptive", "to": "flatten"}, {"from": "flatten", "to": "classes"}, {"from": "classes", "to": "loss"}]}"#;

@@ -1,3 +1,6 @@
 //! Tests of the executor: what it computes, against definitions, other libraries and itself on one rank.
 
+#![expect(clippy::unwrap_used, reason = "a test that panics has failed, as it should")]
+
 mod array;
+mod data;

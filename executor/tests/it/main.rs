@@ -3,4 +3,5 @@
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed, as it should")]
 
 mod array;
+mod checkpoint;
 mod data;

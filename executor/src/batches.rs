@@ -15,6 +15,9 @@ use crate::program::Program;
 pub enum Source {
     /// Windows of tokens.
     Tokens(Samples),
+    /// These windows, in this order, of one token more than a sequence has; from the first again after
+    /// the last.
+    Windows(Vec<Vec<u32>>),
     /// Made-up samples, for models that take no tokens.
     Synthetic(SyntheticSamples),
 }
@@ -38,20 +41,29 @@ impl Source {
         let samples = first..first + size;
         let batch = match self {
             Self::Tokens(source) => {
-                let (mut tokens, mut targets) = (Vec::new(), Vec::new());
-                for sample in samples {
-                    let window = source.window(sample)?;
-                    for segment in &env.segments {
-                        tokens.extend(&window[segment.clone()]);
-                        targets.extend(&window[segment.start + 1..=segment.end]);
-                    }
-                }
-                MicroBatch { tokens, targets, inputs: None, values: None }
+                let windows = samples.map(|sample| source.window(sample));
+                of_windows(env, windows.collect::<Result<_, _>>()?)
+            }
+            Self::Windows(windows) => {
+                let window = |sample: u64| windows[sample as usize % windows.len()].clone();
+                of_windows(env, samples.map(window).collect())
             }
             Self::Synthetic(source) => synthetic(source, program, env, samples),
         };
         Ok(Arc::new(batch))
     }
+}
+
+/// The parts of windows that the rank has: tokens, and what follows each.
+fn of_windows<B: Kernels>(env: &Env<B>, windows: Vec<Vec<u32>>) -> MicroBatch<B> {
+    let (mut tokens, mut targets) = (Vec::new(), Vec::new());
+    for window in windows {
+        for segment in &env.segments {
+            tokens.extend(&window[segment.clone()]);
+            targets.extend(&window[segment.start + 1..=segment.end]);
+        }
+    }
+    MicroBatch { tokens, targets, inputs: None, values: None }
 }
 
 fn synthetic<B: Kernels>(

@@ -3,6 +3,7 @@
 pub mod array;
 pub mod batches;
 mod block;
+pub mod checkpoint;
 pub mod communicator;
 pub mod data;
 pub mod mesh;

@@ -5,25 +5,9 @@ use std::ops::Range;
 use ir::graph::{DimName, Extent, NormKind, OpId, OpKind, Parameter, Placement};
 
 use crate::block::BlockProgram;
+use crate::checkpoint::ParameterId;
 use crate::data::random::{from_0_to_1, hash, standard_normal};
 use crate::mesh::part;
-
-/// Which parameter of the model.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ParameterId {
-    /// The block, counting from the embedding.
-    pub block: u32,
-    /// The operator's name within the block, as in `attention.query`.
-    pub op: String,
-    /// The parameter's name within the operator: `weight`, `bias`.
-    pub name: String,
-}
-
-impl std::fmt::Display for ParameterId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}.{}.{}", self.block, self.op, self.name)
-    }
-}
 
 /// The part of a parameter that a rank holds before ZeRO shards it.
 #[derive(Clone, Debug, PartialEq)]

@@ -5,8 +5,6 @@ mod passes;
 mod state;
 mod update;
 
-pub use state::{Piece, StateKind};
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,6 +16,7 @@ use traces::timeline::{Activity, Stream, Track};
 use crate::array::Array;
 use crate::batches::Source;
 use crate::block::{Env, Kept, SharedMicroBatch, Value};
+use crate::checkpoint::CheckpointError;
 use crate::communicator::{CommunicationError, Communicator, Group, Pending, Tag};
 use crate::data::DataError;
 use crate::ops::Kernels;
@@ -36,6 +35,9 @@ pub enum RunError {
     /// The data cannot be used.
     #[error(transparent)]
     Data(#[from] DataError),
+    /// A checkpoint cannot be written or read.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
 }
 
 /// Where a parameter is on this rank.

@@ -1,61 +1,206 @@
-//! What a rank holds of the model's parameters and the optimizer's state, to be saved or compared.
+//! What a rank holds of the parameters and the optimizer's state: written to checkpoints and read back.
 
+use std::num::NonZeroUsize;
 use std::ops::Range;
+use std::path::{Path, PathBuf};
 
-use super::Rank;
-use crate::array::Array;
+use ir::plan::Optimizer;
+use sha2::{Digest, Sha256};
+
+use super::{Rank, RunError};
+use crate::array::{Array, Element};
+use crate::checkpoint::{
+    CheckpointError, Keep, LossScale, ModelIdentity, ModelParameter, OptimizerState, Piece,
+    PieceKind, Shard, State, Training, Values, Writer,
+};
 use crate::ops::Kernels;
 use crate::parameters::LocalParameter;
+use crate::program::Program;
+use crate::unit::Unit;
 
-/// What of a parameter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum StateKind {
-    /// Its weights, in the precision in which they are updated.
-    Weight,
-    /// The optimizer's first moment, or momentum.
-    FirstMoment,
-    /// The optimizer's second moment.
-    SecondMoment,
+/// What a unit holds, in its order: weights, then moments.
+const KINDS: [PieceKind; 3] = [PieceKind::Weight, PieceKind::FirstMoment, PieceKind::SecondMoment];
+
+/// Where a piece is on a rank.
+struct PieceAt {
+    unit: usize,
+    /// 0 for weights, from 1 on moments.
+    state: usize,
+    /// In the unit's shard.
+    range: Range<usize>,
 }
 
-impl StateKind {
-    /// All of them, in the order in which units hold them.
-    pub const ALL: [Self; 3] = [Self::Weight, Self::FirstMoment, Self::SecondMoment];
-}
+impl Program {
+    /// The model, so that a checkpoint of another one is told from it.
+    pub fn identity(&self) -> ModelIdentity {
+        let hash = Sha256::digest(&self.description);
+        let sha256 = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+        ModelIdentity { name: self.model_name.clone(), sha256 }
+    }
 
-/// Some elements of a rank's part of a parameter.
-#[derive(Clone, Debug)]
-pub struct Piece<'a> {
-    /// The parameter and the rank's part of it.
-    pub parameter: &'a LocalParameter,
-    /// What of it.
-    pub kind: StateKind,
-    /// Which elements of the part, in row-major order: all, unless ZeRO shards them.
-    pub flat: Range<usize>,
-    /// Their values.
-    pub values: Vec<f64>,
+    /// All parameters of the model, tied ones once.
+    pub fn parameters(&self) -> Vec<ModelParameter> {
+        ModelParameter::all(&self.graph)
+    }
 }
 
 impl<B: Kernels> Rank<B> {
-    /// All that the rank holds, parameter by parameter.
-    pub fn pieces(&self) -> Vec<Piece<'_>> {
+    /// All that the rank holds, with its values.
+    pub fn pieces(&self) -> Vec<(Piece, Values)> {
+        let pieces = self.pieces_at(|_, _| true);
+        pieces.into_iter().map(|(piece, at)| (piece, self.values(&at))).collect()
+    }
+
+    /// What the rank holds of those parameters that `is_wanted`.
+    fn pieces_at(
+        &self,
+        is_wanted: impl Fn(&Unit<B>, &LocalParameter) -> bool,
+    ) -> Vec<(Piece, PieceAt)> {
         let mut pieces = Vec::new();
-        for unit in &self.units {
+        for (index, unit) in self.units.iter().enumerate() {
             let shard = unit.shard_range();
-            let states = std::iter::once(&unit.master).chain(&unit.moments);
-            for (kind, state) in StateKind::ALL.into_iter().zip(states) {
-                for (parameter, offset) in unit.parameters.iter().zip(&unit.offsets) {
-                    let start = (*offset).max(shard.start);
-                    let end = (offset + parameter.num_elements()).min(shard.end);
-                    if start < end {
-                        let values = state.narrow(0, start - shard.start..end - shard.start);
-                        let values = Array::to_f64(&values);
-                        let flat = start - offset..end - offset;
-                        pieces.push(Piece { parameter, kind, flat, values });
-                    }
+            for (parameter, offset) in unit.parameters.iter().zip(&unit.offsets) {
+                let start = (*offset).max(shard.start);
+                let end = (offset + parameter.num_elements()).min(shard.end);
+                if start >= end || !is_wanted(unit, parameter) {
+                    continue;
                 }
+                let states = KINDS.iter().take(1 + unit.moments.len()).enumerate();
+                pieces.extend(states.map(|(state, kind)| {
+                    let flat = start - offset..end - offset;
+                    let shard_of = Shard { part: parameter.part.clone(), flat };
+                    let piece =
+                        Piece { parameter: parameter.id.clone(), kind: *kind, shard: shard_of };
+                    let range = start - shard.start..end - shard.start;
+                    (piece, PieceAt { unit: index, state, range })
+                }));
             }
         }
         pieces
+    }
+
+    fn values(&self, at: &PieceAt) -> Values {
+        let unit = &self.units[at.unit];
+        let state = if at.state == 0 { &unit.master } else { &unit.moments[at.state - 1] };
+        let values = state.narrow(0, at.range.clone()).to_f64();
+        match self.program.settings.master {
+            Element::F64 => Values::F64(values),
+            _ => Values::F32(values.into_iter().map(|value| value as f32).collect()),
+        }
+    }
+
+    /// Writes a checkpoint of this step into `directory`, together with all other ranks, and leaves
+    /// the newest `num_kept` there. Rank 0 returns where it is.
+    ///
+    /// # Errors
+    ///
+    /// [`RunError`] where another rank stopped or a file cannot be written; earlier checkpoints stay.
+    pub fn save(
+        &self,
+        directory: &Path,
+        num_kept: NonZeroUsize,
+    ) -> Result<Option<PathBuf>, RunError> {
+        let place = &self.env.place;
+        let is_leader = place.rank == 0;
+        let step = self.num_steps;
+        if is_leader {
+            Writer::begin(directory, step)?;
+        }
+        self.synchronize()?;
+        let writer = Writer::join(directory, step);
+        // Of what several ranks hold, one writes.
+        let pieces = self.pieces_at(|unit, parameter| {
+            unit.counts_in_norm && (parameter.is_tensor_sharded || place.tensor == 0)
+        });
+        let (pieces, places): (Vec<Piece>, Vec<PieceAt>) = pieces.into_iter().unzip();
+        let mut places = places.iter();
+        let values = |_: &Piece| self.values(places.next().expect("a place for each piece"));
+        writer.write_rank(place.rank, self.program.settings.master, &pieces, values)?;
+        self.synchronize()?;
+        let written = if is_leader {
+            let parameters = self.program.parameters();
+            let num_ranks = self.program.num_ranks();
+            let keep = Keep::Newest(num_kept);
+            Some(writer.commit(self.training_state(), num_ranks, &parameters, keep)?)
+        } else {
+            None
+        };
+        self.synchronize()?;
+        Ok(written)
+    }
+
+    fn training_state(&self) -> Training {
+        let settings = &self.program.settings;
+        let (scale, num_good_steps) = self.scaler.state();
+        let loss_scale = settings.loss_scaling.map(|_| LossScale { scale, num_good_steps });
+        Training {
+            step: self.num_steps,
+            next_sample: self.num_steps * self.program.global_batch_size,
+            seed: settings.seed,
+            optimizer: OptimizerState {
+                kind: optimizer_name(settings.optimizer.kind).to_owned(),
+                num_updates: self.units.first().map_or(0, |unit| unit.num_updates),
+                loss_scale,
+            },
+            model: self.program.identity(),
+        }
+    }
+
+    /// Goes on from a checkpoint, whatever layout wrote it.
+    ///
+    /// # Errors
+    ///
+    /// [`CheckpointError`] where it is of another model, or lacks what this rank needs.
+    pub fn restore(&mut self, state: &State) -> Result<(), CheckpointError> {
+        state.check_model(&self.program.identity(), &self.program.parameters())?;
+        let master = self.program.settings.master;
+        let compute = self.program.settings.compute;
+        let training = state.training();
+        for unit in &mut self.units {
+            let shard = unit.shard_range();
+            let read = |kind, wanted: Range<usize>| -> Result<Vec<f64>, CheckpointError> {
+                let mut values = Vec::with_capacity(wanted.len());
+                for (parameter, offset) in unit.parameters.iter().zip(&unit.offsets) {
+                    let start = (*offset).max(wanted.start);
+                    let end = (offset + parameter.num_elements()).min(wanted.end);
+                    if start < end {
+                        let flat = start - offset..end - offset;
+                        let shard = Shard { part: parameter.part.clone(), flat };
+                        values.extend(state.read::<f64>(&parameter.id, kind, &shard)?);
+                    }
+                }
+                values.resize(wanted.len(), 0.0);
+                Ok(values)
+            };
+            let device = &self.env.device;
+            let array = |values: Vec<f64>| {
+                let len = values.len();
+                Array::from_f64(values, &[len], master, device)
+            };
+            let weights = array(read(PieceKind::Weight, shard.clone())?);
+            let moments = KINDS[1..=unit.moments.len()].iter();
+            let moments =
+                moments.map(|kind| Ok::<_, CheckpointError>(array(read(*kind, shard.clone())?)));
+            let moments: Vec<Array<B>> = moments.collect::<Result<_, _>>()?;
+            let all = array(read(PieceKind::Weight, 0..unit.len)?);
+            unit.moments = moments;
+            unit.num_updates = training.optimizer.num_updates;
+            if unit.set_master(weights, compute) {
+                unit.set_weights(all.cast(compute));
+            }
+        }
+        if let Some(LossScale { scale, num_good_steps }) = training.optimizer.loss_scale {
+            self.scaler.restore((scale, num_good_steps));
+        }
+        self.num_steps = training.step;
+        Ok(())
+    }
+}
+
+fn optimizer_name(kind: Optimizer) -> &'static str {
+    match kind {
+        Optimizer::AdamW => "adamw",
+        Optimizer::Momentum => "momentum",
+        Optimizer::Sgd => "sgd",
     }
 }

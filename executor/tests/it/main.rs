@@ -1,6 +1,11 @@
 //! Tests of the executor: what it computes, against definitions, other libraries and itself on one rank.
 
+#![expect(clippy::unwrap_used, reason = "a test that panics has failed, as it should")]
+
 mod array;
+mod checkpoint;
 mod collectives;
+mod data;
 mod ops;
 mod parity;
+mod reference;

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use burn_flex::{Flex, FlexDevice};
 use executor::array::Element;
 use executor::batches::Source;
+use executor::checkpoint::{ParameterId, PieceKind, Shard, Values};
 use executor::communicator::{Communicator, local};
 use executor::data::{Distribution, Samples, Sampling, SyntheticSamples, Tokens};
-use executor::parameters::{LocalParameter, ParameterId};
+use executor::parameters::LocalParameter;
 use executor::program::{Parts, Program};
-use executor::rank::{Rank, RunError, StateKind};
+use executor::rank::{Rank, RunError};
 use executor::settings::{LearningRate, OptimizerSettings, Settings};
 use ir::graph::Recompute;
 use ir::layout::{LayoutSpec, ZeroStage};
@@ -152,34 +153,54 @@ fn train(program: Program) -> Outcome {
         let weights: Vec<_> = rank
             .pieces()
             .into_iter()
-            .filter(|piece| piece.kind == StateKind::Weight)
-            .map(|piece| (piece.parameter.clone(), piece.flat, piece.values))
+            .filter(|(piece, _)| piece.kind == PieceKind::Weight)
             .collect();
         Ok((results, weights))
     };
     let outcomes = local::run(program.num_ranks(), &[FlexDevice], run);
     let outcomes = outcomes.unwrap_or_else(|failure| panic!("{failure}"));
+    let shapes: BTreeMap<ParameterId, Vec<usize>> =
+        program.parameters().into_iter().map(|p| (p.id, p.shape)).collect();
     let mut weights: BTreeMap<ParameterId, Vec<f64>> = BTreeMap::new();
     let losses = outcomes[0].0.iter().map(|result| result.loss).collect();
     let norms = outcomes[0].0.iter().map(|result| result.gradient_norm).collect();
     for (results, pieces) in &outcomes {
         assert_eq!(results, &outcomes[0].0, "all ranks report the same");
-        for (parameter, flat, values) in pieces {
-            let len = parameter.full_shape.iter().product();
-            let whole = weights.entry(parameter.id.clone()).or_insert_with(|| vec![f64::NAN; len]);
-            let places = parameter.elements().skip(flat.start).take(flat.len());
-            for (place, value) in places.zip(values) {
+        for (piece, values) in pieces {
+            let values: Vec<f64> = match values {
+                Values::F32(values) => values.iter().map(|value| f64::from(*value)).collect(),
+                Values::F64(values) => values.clone(),
+            };
+            let shape = &shapes[&piece.parameter];
+            let whole = weights
+                .entry(piece.parameter.clone())
+                .or_insert_with(|| vec![f64::NAN; shape.iter().product()]);
+            for (place, value) in elements(&piece.shard, shape).into_iter().zip(values) {
                 let known = whole[place];
                 assert!(
                     known.is_nan() || (known - value).abs() < 1e-9,
                     "replicas of {} differ: {known} and {value}",
-                    parameter.id
+                    piece.parameter
                 );
-                whole[place] = *value;
+                whole[place] = value;
             }
         }
     }
     Outcome { losses, norms, weights }
+}
+
+/// Places of a shard's elements in the whole parameter, both in row-major order.
+fn elements(shard: &Shard, shape: &[usize]) -> Vec<usize> {
+    let place = |mut local: usize| {
+        let (mut place, mut stride) = (0, 1);
+        for (part, size) in shard.part.iter().zip(shape).rev() {
+            place += (part.start + local % part.len()) * stride;
+            local /= part.len();
+            stride *= size;
+        }
+        place
+    };
+    shard.flat.clone().map(place).collect()
 }
 
 /// The largest difference of losses, and of weights.

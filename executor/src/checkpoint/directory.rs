@@ -1,0 +1,150 @@
+//! The directory that checkpoints lie in: `step-00000120` and so on.
+//!
+//! Only a complete checkpoint has such a name. One that is being written is called
+//! `step-00000120.partial`, and so is one that is being removed. One that a later checkpoint of the
+//! same step takes the place of is called `step-00000120.replaced` in between.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::error::CheckpointError;
+use super::state::State;
+use super::tensors::sync_directory;
+
+const PARTIAL: &str = "partial";
+const REPLACED: &str = "replaced";
+
+/// The newest complete checkpoint, and what is wrong with those that are newer.
+#[derive(Debug, Default)]
+pub struct Latest {
+    /// The newest complete checkpoint.
+    pub path: Option<PathBuf>,
+    /// Why newer ones were passed over, the newest first.
+    pub skipped: Vec<CheckpointError>,
+}
+
+/// The newest complete checkpoint in a directory; none if the directory does not exist.
+///
+/// # Errors
+///
+/// [`CheckpointError`] if the directory cannot be read, or the newest checkpoint was written by a
+/// later program: what was trained since the one before would be lost without a word.
+pub fn latest(directory: &Path) -> Result<Latest, CheckpointError> {
+    let mut latest = Latest::default();
+    for (step, state) in list(directory)?.into_iter().rev() {
+        let path = state.path(directory, step);
+        if state == Stage::Partial {
+            latest.skipped.push(CheckpointError::Incomplete { path });
+            continue;
+        }
+        match State::open(&path) {
+            Ok(_) => {
+                latest.path = Some(path);
+                break;
+            }
+            Err(error @ CheckpointError::NewerVersion { .. }) => return Err(error),
+            Err(error) => latest.skipped.push(error),
+        }
+    }
+    Ok(latest)
+}
+
+/// How far a checkpoint is. The later in this order, the better to go on from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Stage {
+    Partial,
+    Replaced,
+    Complete,
+}
+
+impl Stage {
+    pub(super) fn path(self, directory: &Path, step: u64) -> PathBuf {
+        let name = format!("step-{step:08}");
+        directory.join(match self {
+            Self::Partial => format!("{name}.{PARTIAL}"),
+            Self::Replaced => format!("{name}.{REPLACED}"),
+            Self::Complete => name,
+        })
+    }
+}
+
+/// Removes what crashes left, and puts back what a crash left between two names.
+pub(super) fn clean(directory: &Path) -> Result<(), CheckpointError> {
+    for (step, stage) in list(directory)? {
+        let (path, complete) = (stage.path(directory, step), Stage::Complete.path(directory, step));
+        match stage {
+            Stage::Partial => remove(&path)?,
+            Stage::Replaced if complete.exists() => remove(&path)?,
+            Stage::Replaced => rename(&path, &complete)?,
+            Stage::Complete => {}
+        }
+    }
+    Ok(())
+}
+
+/// Gives the partial checkpoint of `step` its name. One that was there goes when the new one has it.
+pub(super) fn complete(directory: &Path, step: u64) -> Result<PathBuf, CheckpointError> {
+    let [partial, replaced, complete] =
+        [Stage::Partial, Stage::Replaced, Stage::Complete].map(|stage| stage.path(directory, step));
+    let replaces = complete.exists();
+    if replaces {
+        rename(&complete, &replaced)?;
+    }
+    rename(&partial, &complete)?;
+    sync_directory(directory)?;
+    if replaces {
+        remove(&replaced)?;
+    }
+    Ok(complete)
+}
+
+/// Removes all but the newest `num_kept` checkpoints up to that of `step`. Later ones are of another
+/// run, and stay.
+pub(super) fn prune(directory: &Path, step: u64, num_kept: usize) -> Result<(), CheckpointError> {
+    let old = list(directory)?
+        .into_iter()
+        .rev()
+        .filter(|(found, stage)| *found <= step && *stage == Stage::Complete)
+        .skip(num_kept);
+    for (step, stage) in old {
+        // Under its own name a checkpoint is whole or not there, even if this is interrupted.
+        let partial = Stage::Partial.path(directory, step);
+        rename(&stage.path(directory, step), &partial)?;
+        remove(&partial)?;
+    }
+    Ok(())
+}
+
+/// The checkpoints in a directory by step, better ones of the same step later.
+fn list(directory: &Path) -> Result<Vec<(u64, Stage)>, CheckpointError> {
+    if !directory.exists() {
+        return Ok(Vec::new());
+    }
+    let read = CheckpointError::io("read", directory);
+    let entries = fs::read_dir(directory).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let names = entries.map_err(read)?.into_iter().map(|entry| entry.file_name());
+    let mut found: Vec<_> = names.filter_map(|name| parse(name.to_str()?)).collect();
+    found.sort_unstable();
+    Ok(found)
+}
+
+/// The step and the stage that a name tells.
+fn parse(name: &str) -> Option<(u64, Stage)> {
+    let (number, stage) = match name.strip_prefix("step-")?.split_once('.') {
+        None => (name.strip_prefix("step-")?, Stage::Complete),
+        Some((number, PARTIAL)) => (number, Stage::Partial),
+        Some((number, REPLACED)) => (number, Stage::Replaced),
+        Some(_) => return None,
+    };
+    let step = number.parse().ok()?;
+    // `step-7` or `step-+0000007` are not ours.
+    (stage.path(Path::new(""), step) == Path::new(name)).then_some((step, stage))
+}
+
+pub(super) fn remove(path: &Path) -> Result<(), CheckpointError> {
+    fs::remove_dir_all(path).map_err(CheckpointError::io("remove", path))
+}
+
+fn rename(from: &Path, to: &Path) -> Result<(), CheckpointError> {
+    fs::rename(from, to).map_err(CheckpointError::io("rename", from))
+}

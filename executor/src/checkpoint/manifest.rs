@@ -1,0 +1,154 @@
+//! What a checkpoint says about itself.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::error::CheckpointError;
+use super::parameter::ParameterId;
+use super::shard::Piece;
+
+/// The file that makes a checkpoint complete.
+pub(super) const MANIFEST: &str = "manifest.json";
+/// What manifests say that they are.
+const FORMAT: &str = "executor checkpoint";
+/// The version that is written, and the latest that is read.
+const VERSION: u64 = 1;
+
+/// How far training has come.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Training {
+    /// Steps taken.
+    pub step: u64,
+    /// Index of the sample that comes next.
+    pub next_sample: u64,
+    /// Which random numbers.
+    pub seed: u64,
+    /// Where the optimizer is.
+    pub optimizer: OptimizerState,
+    /// Of which model.
+    pub model: ModelIdentity,
+}
+
+/// What an optimizer keeps besides moments.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OptimizerState {
+    /// The rule, as in `adamw`.
+    pub kind: String,
+    /// Updates made. Steps whose gradients overflowed make none.
+    pub num_updates: u64,
+    /// The scale of the loss, where it is scaled.
+    pub loss_scale: Option<LossScale>,
+}
+
+/// Where dynamic loss scaling is.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LossScale {
+    /// What the loss is multiplied by.
+    pub scale: f64,
+    /// Steps without overflow since the scale last changed.
+    pub num_good_steps: u64,
+}
+
+/// A model, so that another one is told from it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelIdentity {
+    /// What it is called.
+    pub name: String,
+    /// SHA-256 of its description, in hexadecimal.
+    pub sha256: String,
+}
+
+impl fmt::Display for ModelIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "model `{}` (SHA-256 {})", self.name, self.sha256)
+    }
+}
+
+/// All that is in a checkpoint.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Manifest {
+    format: String,
+    version: u64,
+    pub(super) training: Training,
+    pub(super) world_size: u32,
+    /// The whole shape of every parameter.
+    pub(super) parameters: BTreeMap<ParameterId, Vec<usize>>,
+    pub(super) files: Vec<RankFile>,
+}
+
+/// What one rank wrote.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RankFile {
+    pub(super) name: String,
+    pub(super) num_bytes: u64,
+    pub(super) sha256: String,
+    /// The pieces, each the tensor whose name is its place in this list.
+    pub(super) pieces: Vec<Piece>,
+}
+
+/// What manifests of all versions have.
+#[derive(Deserialize)]
+struct Version {
+    format: String,
+    version: u64,
+}
+
+impl Manifest {
+    pub(super) fn new(
+        training: Training,
+        world_size: u32,
+        parameters: BTreeMap<ParameterId, Vec<usize>>,
+        files: Vec<RankFile>,
+    ) -> Self {
+        let format = FORMAT.to_owned();
+        Self { format, version: VERSION, training, world_size, parameters, files }
+    }
+
+    /// The manifest in the checkpoint `directory`.
+    pub(super) fn read(directory: &Path) -> Result<Self, CheckpointError> {
+        let path = directory.join(MANIFEST);
+        if directory.is_dir() && !path.exists() {
+            return Err(CheckpointError::Incomplete { path: directory.to_owned() });
+        }
+        let text = fs::read(&path).map_err(CheckpointError::io("read", &path))?;
+        let malformed = |error: serde_json::Error| CheckpointError::malformed(&path, &error);
+        let Version { format, version } = serde_json::from_slice(&text).map_err(malformed)?;
+        if format != FORMAT {
+            let problem = format!("its `format` is `{format}`, not `{FORMAT}`");
+            return Err(CheckpointError::malformed(&path, &problem));
+        }
+        if version > VERSION {
+            return Err(CheckpointError::NewerVersion { path, found: version, supported: VERSION });
+        }
+        let manifest: Self = serde_json::from_slice(&text).map_err(malformed)?;
+        manifest.check().map_err(|problem| CheckpointError::malformed(&path, &problem))?;
+        Ok(manifest)
+    }
+
+    /// What in the manifest contradicts itself.
+    fn check(&self) -> Result<(), String> {
+        for file in &self.files {
+            for Piece { parameter, shard, .. } in &file.pieces {
+                let shape = self.parameters.get(parameter);
+                let shape =
+                    shape.ok_or_else(|| format!("`{parameter}` has pieces, but no shape"))?;
+                if !shard.fits(shape) {
+                    return Err(format!(
+                        "a piece of `{parameter}` is not within its shape {shape:?}"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,31 @@
+//! Files of weights and checkpoints.
+//!
+//! [`Weights`] reads models as Hugging Face publishes them, and [`WeightsWriter`] writes them: whole
+//! tensors by the names and in the orientation that [`Naming`] says. A training checkpoint has
+//! weights and optimizer state as the ranks hold them, so nothing is gathered to write it; [`State`]
+//! puts together what any layout wrote for any other.
+
+mod directory;
+mod error;
+mod manifest;
+mod names;
+mod parameter;
+mod scalar;
+mod shard;
+mod state;
+mod tensors;
+mod weights;
+mod weights_writer;
+mod writer;
+
+pub use directory::{Latest, latest};
+pub use error::CheckpointError;
+pub use manifest::{LossScale, ModelIdentity, OptimizerState, Training};
+pub use names::{Fused, Naming, Orientation, Stored};
+pub use parameter::{Form, ModelParameter, ParameterId};
+pub use scalar::{Scalar, Values};
+pub use shard::{Piece, PieceKind, Shard};
+pub use state::State;
+pub use weights::Weights;
+pub use weights_writer::WeightsWriter;
+pub use writer::{Keep, Writer};

@@ -1,0 +1,133 @@
+//! The parameters of a model, all of them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use ir::graph::{Extent, Graph, Op, OpKind, Parameter};
+use serde::{Deserialize, Serialize};
+
+/// Which parameter of the model. In text `3.attention.query.weight`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct ParameterId {
+    /// The block, by its place in the chain, from 0.
+    pub block: u32,
+    /// The operator's name within the block, as in `attention.query`.
+    pub op: String,
+    /// The parameter's name within the operator: `weight`, `bias`.
+    pub name: String,
+}
+
+impl fmt::Display for ParameterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.block, self.op, self.name)
+    }
+}
+
+impl From<ParameterId> for String {
+    fn from(id: ParameterId) -> Self {
+        id.to_string()
+    }
+}
+
+impl TryFrom<String> for ParameterId {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl FromStr for ParameterId {
+    type Err = String;
+
+    /// What [`fmt::Display`] writes. Operators may have dots in their names, parameters have none.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts = text.split_once('.').and_then(|(block, rest)| {
+            let (op, name) = rest.rsplit_once('.')?;
+            Some(Self { block: block.parse().ok()?, op: op.to_owned(), name: name.to_owned() })
+        });
+        parts.ok_or_else(|| format!("`{text}` is no parameter, as `3.attention.query.weight` is"))
+    }
+}
+
+/// What a parameter is to its operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// A matrix `[in.., out..]`.
+    Linear {
+        /// How many of the dimensions are summed over.
+        contracted: usize,
+    },
+    /// A matrix for each expert: `[experts, in.., out..]`.
+    Experts {
+        /// How many of the dimensions are summed over.
+        contracted: usize,
+    },
+    /// Rows to choose from.
+    Table,
+    /// A bias or a scale.
+    Vector,
+    /// Anything else, as the kernel of a convolution.
+    Other,
+}
+
+/// A parameter of the whole model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelParameter {
+    /// Which one.
+    pub id: ParameterId,
+    /// The layer that it belongs to, from 0: its block's place among those called `layer`.
+    pub layer: Option<u32>,
+    /// Sizes of its dimensions, outermost first.
+    pub shape: Vec<usize>,
+    /// What it is to its operator.
+    pub form: Form,
+}
+
+impl ModelParameter {
+    /// The parameters of a model in the order of its operators, tied ones left out: those are no
+    /// parameters of their own.
+    pub fn all(graph: &Graph) -> Vec<Self> {
+        let mut parameters = Vec::new();
+        let mut num_layers = 0;
+        for (block, class) in (0..).zip(graph.blocks()) {
+            let class = graph.class(class);
+            let layer = (class.name() == "layer").then_some(num_layers);
+            num_layers += u32::from(layer.is_some());
+            for op in class.nodes().map(|node| node.op) {
+                let own = op.parameters.iter().filter(|parameter| parameter.tied_to.is_none());
+                parameters.extend(own.map(|parameter| Self::new(block, layer, op, parameter)));
+            }
+        }
+        parameters
+    }
+
+    /// Number of its elements.
+    pub fn num_elements(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    fn new(block: u32, layer: Option<u32>, op: &Op, parameter: &Parameter) -> Self {
+        let id = ParameterId { block, op: op.name.clone(), name: parameter.name.clone() };
+        let size = |extent| match extent {
+            Extent::Fixed(size) => size as usize,
+            _ => unreachable!("a parameter depends on neither batch nor sequence"),
+        };
+        let shape = parameter.dims.iter().map(|dim| size(dim.extent)).collect();
+        let is_weight = parameter.name == "weight";
+        let form = match &op.kind {
+            OpKind::Linear { contracted, .. } if is_weight => {
+                Form::Linear { contracted: contracted.len() }
+            }
+            OpKind::GroupedLinear { contracted, .. } if is_weight => {
+                Form::Experts { contracted: contracted.len() }
+            }
+            OpKind::Router { .. } if is_weight => Form::Linear { contracted: 1 },
+            OpKind::Embedding { .. } if is_weight => Form::Table,
+            OpKind::Linear { .. } | OpKind::Router { .. } | OpKind::Norm { .. } => Form::Vector,
+            _ => Form::Other,
+        };
+        Self { id, layer, shape, form }
+    }
+}

@@ -1,0 +1,249 @@
+//! Weights from the files of a model.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::ops::Range;
+use std::path::{Component, Path, PathBuf};
+
+use half::{bf16, f16};
+use safetensors::Dtype;
+use serde::Deserialize;
+
+use super::error::CheckpointError;
+use super::names::{Naming, Orientation, Stored};
+use super::parameter::{Form, ModelParameter, ParameterId};
+use super::tensors::{Tensor, TensorFile};
+
+/// A model in one file.
+const SINGLE_FILE: &str = "model.safetensors";
+/// The list of the files of a model in several.
+const INDEX_FILE: &str = "model.safetensors.index.json";
+/// What GPT-2's names begin with, unless its head was left out when it was saved.
+const OPTIONAL_PREFIX: &str = "transformer.";
+
+/// Rows and columns that are read together where a matrix is turned: 64 by 64 numbers of 4 bytes stay
+/// in the smallest cache.
+const TILE: usize = 64;
+
+/// The weights of a model in safetensors files, read as they are needed.
+#[derive(Debug)]
+pub struct Weights {
+    path: PathBuf,
+    naming: Naming,
+    parameters: BTreeMap<ParameterId, ModelParameter>,
+    files: Vec<TensorFile>,
+    /// In which file each tensor is.
+    tensors: BTreeMap<String, usize>,
+}
+
+/// What `model.safetensors.index.json` says.
+#[derive(Deserialize)]
+struct Index {
+    weight_map: BTreeMap<String, String>,
+}
+
+impl Weights {
+    /// The weights in a file, or in a directory with `model.safetensors` or
+    /// `model.safetensors.index.json`, of a model that has `parameters`.
+    ///
+    /// # Errors
+    ///
+    /// [`CheckpointError`] if a file is missing, cut short or not in the format.
+    pub fn open(
+        path: &Path,
+        naming: Naming,
+        parameters: &[ModelParameter],
+    ) -> Result<Self, CheckpointError> {
+        let (single, index) = (path.join(SINGLE_FILE), path.join(INDEX_FILE));
+        let paths = if !path.is_dir() {
+            vec![path.to_owned()]
+        } else if single.exists() {
+            vec![single]
+        } else if index.exists() {
+            listed(&index)?
+        } else {
+            return Err(CheckpointError::NoWeights { path: path.to_owned() });
+        };
+        let files = paths.iter().map(|path| TensorFile::open(path));
+        let files = files.collect::<Result<Vec<_>, _>>()?;
+        let names = |(index, file): (usize, &TensorFile)| {
+            file.names().into_iter().map(move |name| (name, index))
+        };
+        let tensors = files.iter().enumerate().flat_map(names).collect();
+        let parameters = parameters.iter().map(|p| (p.id.clone(), p.clone())).collect();
+        Ok(Self { path: path.to_owned(), naming, parameters, files, tensors })
+    }
+
+    /// The elements of a part of a parameter, in row-major order, with the dimensions that it has
+    /// here. Only the files' pages that hold them are read.
+    ///
+    /// # Errors
+    ///
+    /// [`CheckpointError`] if the files lack the tensor, or it has another shape or elements that are
+    /// no floating-point numbers.
+    ///
+    /// # Panics
+    ///
+    /// If the model has no such parameter, or the part is not within it.
+    pub fn read(
+        &self,
+        parameter: &ParameterId,
+        part: &[Range<usize>],
+    ) -> Result<Vec<f64>, CheckpointError> {
+        let parameter = self.parameters.get(parameter).expect("the model has the parameter");
+        let stored = self
+            .naming
+            .stored(parameter)
+            .ok_or_else(|| CheckpointError::Unnamed { parameter: parameter.id.clone() })?;
+        let is_within = part.len() == parameter.shape.len()
+            && part.iter().zip(&parameter.shape).all(|(range, size)| range.end <= *size);
+        assert!(is_within, "{part:?} is a part of {:?}", parameter.shape);
+
+        let places = Places::new(parameter, &stored, part);
+        let mut values = Vec::with_capacity(part.iter().map(ExactSizeIterator::len).product());
+        for name in &stored.tensors[places.tensors.clone()] {
+            let (file, tensor) = self.tensor(&parameter.id, name, &stored)?;
+            places.gather(&tensor, &mut values).ok_or_else(|| CheckpointError::ElementType {
+                path: file.path().to_owned(),
+                tensor: name.clone(),
+                found: tensor.dtype.to_string(),
+                expected: "F64, F32, BF16 or F16",
+            })?;
+        }
+        Ok(values)
+    }
+
+    /// The tensor called `name`, with its file.
+    fn tensor(
+        &self,
+        parameter: &ParameterId,
+        name: &str,
+        stored: &Stored,
+    ) -> Result<(&TensorFile, Tensor<'_>), CheckpointError> {
+        let without = name.strip_prefix(OPTIONAL_PREFIX);
+        let found = [Some(name), without].into_iter().flatten().find_map(|name| {
+            let file = &self.files[*self.tensors.get(name)?];
+            Some((file, file.tensor(name)?))
+        });
+        let (file, tensor) = found.ok_or_else(|| CheckpointError::MissingTensor {
+            path: self.path.clone(),
+            tensor: name.to_owned(),
+            parameter: Box::new(parameter.clone()),
+            num_tensors: self.tensors.len(),
+            first: self.tensors.keys().next().cloned().unwrap_or_default(),
+        })?;
+        if tensor.shape != stored.shape {
+            return Err(CheckpointError::Shape {
+                path: file.path().to_owned(),
+                tensor: name.to_owned(),
+                parameter: Box::new(parameter.clone()),
+                expected: stored.shape.clone(),
+                found: tensor.shape.to_vec(),
+            });
+        }
+        Ok((file, tensor))
+    }
+}
+
+/// The files that an index names, each once.
+fn listed(index: &Path) -> Result<Vec<PathBuf>, CheckpointError> {
+    let text = fs::read(index).map_err(CheckpointError::io("read", index))?;
+    let content: Index =
+        serde_json::from_slice(&text).map_err(|error| CheckpointError::malformed(index, &error))?;
+    let mut names: Vec<String> = content.weight_map.into_values().collect();
+    names.sort();
+    names.dedup();
+    let path = |name: String| {
+        let mut parts = Path::new(&name).components();
+        if let (Some(Component::Normal(_)), None) = (parts.next(), parts.next()) {
+            return Ok(index.with_file_name(&name));
+        }
+        Err(CheckpointError::malformed(index, &format!("`{name}` is no file beside it")))
+    };
+    names.into_iter().map(path).collect()
+}
+
+/// Where the elements of a part lie in the tensors of a file: element `(r, c)` of each tensor at
+/// `rows[r] + columns[c]`.
+pub(super) struct Places {
+    /// Which of the tensors: one, or those of the part's experts.
+    pub(super) tensors: Range<usize>,
+    pub(super) rows: Vec<usize>,
+    pub(super) columns: Vec<usize>,
+}
+
+impl Places {
+    pub(super) fn new(parameter: &ModelParameter, stored: &Stored, part: &[Range<usize>]) -> Self {
+        let by_expert = matches!(parameter.form, Form::Experts { .. }) && stored.tensors.len() > 1;
+        let first = usize::from(by_expert);
+        let (shape, within) = (&parameter.shape[first..], &part[first..]);
+        let row_dims = match parameter.form {
+            Form::Linear { contracted } => contracted,
+            Form::Experts { contracted } => contracted + 1 - first,
+            Form::Table => 1,
+            Form::Vector | Form::Other => 0,
+        };
+        let rows = linear(&shape[..row_dims], &within[..row_dims]);
+        let columns = linear(&shape[row_dims..], &within[row_dims..]);
+        let [num_rows, num_columns] =
+            [&shape[..row_dims], &shape[row_dims..]].map(|sizes| sizes.iter().product::<usize>());
+        let (index, count) = stored.fused.map_or((0, 1), |fused| (fused.index, fused.count));
+        let (row_stride, column_stride) = match stored.orientation {
+            Orientation::InputsFirst => (num_columns * count, 1),
+            Orientation::OutputsFirst => (1, num_rows),
+        };
+        let column = |c: usize| (index * num_columns + c) * column_stride;
+        Self {
+            tensors: if by_expert { part[0].clone() } else { 0..1 },
+            rows: rows.into_iter().map(|row| row * row_stride).collect(),
+            columns: columns.into_iter().map(column).collect(),
+        }
+    }
+
+    /// Appends the elements that lie here; none if they are no floating-point numbers.
+    fn gather(&self, tensor: &Tensor<'_>, values: &mut Vec<f64>) -> Option<()> {
+        match tensor.dtype {
+            Dtype::F64 => self.gather_as(tensor, values, f64::from_le_bytes),
+            Dtype::F32 => self.gather_as(tensor, values, |b| f32::from_le_bytes(b).into()),
+            Dtype::BF16 => self.gather_as(tensor, values, |b| bf16::from_le_bytes(b).into()),
+            Dtype::F16 => self.gather_as(tensor, values, |b| f16::from_le_bytes(b).into()),
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn gather_as<const N: usize>(
+        &self,
+        tensor: &Tensor<'_>,
+        values: &mut Vec<f64>,
+        decode: impl Fn([u8; N]) -> f64,
+    ) {
+        let (elements, _) = tensor.bytes.as_chunks();
+        let start = values.len();
+        let width = self.columns.len();
+        values.resize(start + self.rows.len() * width, 0.0);
+        let values = &mut values[start..];
+        self.for_each(|row, column, place| values[row * width + column] = decode(elements[place]));
+    }
+
+    /// Calls `visit` with the row, the column and the place of each element, tile by tile, so that
+    /// neither the rows' nor the columns' order leaves the cache.
+    pub(super) fn for_each(&self, mut visit: impl FnMut(usize, usize, usize)) {
+        for (i, rows) in self.rows.chunks(TILE).enumerate() {
+            for (j, columns) in self.columns.chunks(TILE).enumerate() {
+                for (r, row) in rows.iter().enumerate() {
+                    for (c, column) in columns.iter().enumerate() {
+                        visit(i * TILE + r, j * TILE + c, row + column);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Places of a part's elements among those of dimensions `shape`, both in row-major order.
+fn linear(shape: &[usize], part: &[Range<usize>]) -> Vec<usize> {
+    shape.iter().zip(part).fold(vec![0], |places, (size, range)| {
+        places.iter().flat_map(|place| range.clone().map(move |i| place * size + i)).collect()
+    })
+}

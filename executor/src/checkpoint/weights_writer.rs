@@ -1,0 +1,168 @@
+//! Files of weights that others can read.
+
+use std::collections::BTreeMap;
+use std::io::{self, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use half::{bf16, f16};
+use safetensors::Dtype;
+use tempfile::NamedTempFile;
+
+use super::error::CheckpointError;
+use super::names::{Naming, Orientation, Stored};
+use super::parameter::{ModelParameter, ParameterId};
+use super::scalar::{dtype, num_bytes};
+use super::shard::Shard;
+use super::tensors::{header, sync_directory};
+use super::weights::Places;
+use crate::array::Element;
+
+/// What transformers wants to know of a file before it reads it.
+const FORMAT_NOTE: (&str, &str) = ("format", "pt");
+
+/// A file of weights that is being written, a parameter at a time. It gets its name when all of them
+/// are there; given up before, it leaves nothing behind.
+#[derive(Debug)]
+pub struct WeightsWriter {
+    path: PathBuf,
+    file: NamedTempFile,
+    dtype: Dtype,
+    pending: BTreeMap<ParameterId, (ModelParameter, Stored)>,
+    /// Where each tensor begins in the file, in bytes.
+    starts: BTreeMap<String, u64>,
+}
+
+impl WeightsWriter {
+    /// A file at `path` for all of `parameters`, with elements of type `element`.
+    ///
+    /// # Errors
+    ///
+    /// [`CheckpointError`] if a parameter has no name or the file cannot be created.
+    pub fn create(
+        path: &Path,
+        naming: Naming,
+        parameters: &[ModelParameter],
+        element: Element,
+    ) -> Result<Self, CheckpointError> {
+        let dtype = dtype(element);
+        let mut pending = BTreeMap::new();
+        let mut shapes = BTreeMap::new();
+        for parameter in parameters {
+            let stored = naming
+                .stored(parameter)
+                .ok_or_else(|| CheckpointError::Unnamed { parameter: parameter.id.clone() })?;
+            shapes.extend(stored.tensors.iter().map(|name| (name.clone(), stored.shape.clone())));
+            pending.insert(parameter.id.clone(), (parameter.clone(), stored));
+        }
+        let names: Vec<String> = shapes.keys().cloned().collect();
+        let tensors = shapes.into_iter().map(|(name, shape)| (name, dtype, shape)).collect();
+        let (header, starts) = header(tensors, Some(FORMAT_NOTE));
+
+        let mut beside = tempfile::Builder::new();
+        beside.prefix(".weights-");
+        // As any other program would create it; the default is to let nobody else read it.
+        #[cfg(unix)]
+        beside.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+        let mut file =
+            beside.tempfile_in(folder(path)).map_err(CheckpointError::io("create", path))?;
+        file.write_all(&header).map_err(CheckpointError::io("write", path))?;
+        let starts = names.into_iter().zip(starts).collect();
+        Ok(Self { path: path.to_owned(), file, dtype, pending, starts })
+    }
+
+    /// Writes a whole parameter, in row-major order, with the dimensions that it has here. Parameters
+    /// may come in any order.
+    ///
+    /// # Errors
+    ///
+    /// [`CheckpointError::Io`], as when the disk is full.
+    ///
+    /// # Panics
+    ///
+    /// If the model has no such parameter, it was written before, or it has another number of
+    /// elements.
+    pub fn write(
+        &mut self,
+        parameter: &ParameterId,
+        values: &[f64],
+    ) -> Result<(), CheckpointError> {
+        let (parameter, stored) =
+            self.pending.remove(parameter).expect("a parameter is written once");
+        assert_eq!(values.len(), parameter.num_elements(), "all of `{}`", parameter.id);
+        let places = Places::new(&parameter, &stored, &Shard::whole(&parameter.shape).part);
+        let per_tensor = values.len() / stored.tensors.len();
+        for (name, values) in stored.tensors.iter().zip(values.chunks(per_tensor.max(1))) {
+            let start = self.starts[name];
+            self.place(start, &stored, &places, values)
+                .map_err(CheckpointError::io("write", &self.path))?;
+        }
+        Ok(())
+    }
+
+    /// Completes the file and gives it its name, in the place of one that was there.
+    ///
+    /// # Errors
+    ///
+    /// [`CheckpointError`] if a parameter was not written, or the system refuses. What was at `path`
+    /// before is then still there.
+    pub fn finish(self) -> Result<(), CheckpointError> {
+        let Self { path, file, pending, .. } = self;
+        if let Some(parameter) = pending.into_keys().next() {
+            return Err(CheckpointError::NotWritten { path, parameter });
+        }
+        file.as_file().sync_all().map_err(CheckpointError::io("write", &path))?;
+        let renamed = file.persist(&path).map_err(|error| error.error);
+        renamed.map_err(CheckpointError::io("write", &path))?;
+        sync_directory(folder(&path))
+    }
+
+    /// Writes a parameter's elements in a tensor that begins at byte `start`.
+    fn place(
+        &mut self,
+        start: u64,
+        stored: &Stored,
+        places: &Places,
+        values: &[f64],
+    ) -> io::Result<()> {
+        let (Some(row), Some(column)) = (places.rows.first(), places.columns.first()) else {
+            return Ok(());
+        };
+        let (first, width) = (row + column, places.columns.len());
+        match stored.orientation {
+            Orientation::OutputsFirst => {
+                let mut turned = vec![0.0; values.len()];
+                places.for_each(|r, c, place| turned[place - first] = values[r * width + c]);
+                self.write_at(start, first, &turned)
+            }
+            Orientation::InputsFirst if stored.fused.is_some() => {
+                let rows = places.rows.iter().zip(values.chunks(width));
+                rows.into_iter()
+                    .try_for_each(|(row, values)| self.write_at(start, row + column, values))
+            }
+            Orientation::InputsFirst => self.write_at(start, first, values),
+        }
+    }
+
+    /// Writes elements from the one numbered `first` on, in a tensor that begins at byte `start`.
+    fn write_at(&mut self, start: u64, first: usize, values: &[f64]) -> io::Result<()> {
+        let bytes: Vec<u8> = match self.dtype {
+            Dtype::F64 => values.iter().copied().flat_map(f64::to_le_bytes).collect(),
+            Dtype::F32 => values.iter().flat_map(|value| (*value as f32).to_le_bytes()).collect(),
+            Dtype::BF16 => {
+                values.iter().flat_map(|value| bf16::from_f64(*value).to_le_bytes()).collect()
+            }
+            Dtype::F16 => {
+                values.iter().flat_map(|value| f16::from_f64(*value).to_le_bytes()).collect()
+            }
+            other => unreachable!("no element of an array is {other}"),
+        };
+        let offset = start + (first * num_bytes(self.dtype)) as u64;
+        self.file.seek(SeekFrom::Start(offset))?;
+        self.file.write_all(&bytes)
+    }
+}
+
+/// The directory that a file is in.
+fn folder(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}

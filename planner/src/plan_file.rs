@@ -11,6 +11,7 @@ use crate::planning::{sha256, training_graph};
 use crate::problem::{Problem, ProblemError};
 use crate::search::{Found, evaluate_stages, model_flops_utilization, tokens_per_second_per_gpu};
 use crate::simulated::{SimulateError, Simulated, simulated};
+use crate::stages::PipelineRanks;
 
 /// Why a text is not a plan that can be used.
 #[derive(Debug, thiserror::Error)]
@@ -113,7 +114,7 @@ pub fn read(text: &str) -> Result<CheckedPlan, PlanError> {
     let graph = training_graph(&model, plan.model.multi_token_prediction)?;
     let problem = Problem::new(graph, plan.training, &plan.cluster, plan.num_gpus)?;
     let layout = Layout::new(plan.layout, &problem.limits)?;
-    let stage_ends = check_stages(&plan, &problem)?;
+    let stage_ends = check_stages(&plan, &layout, &problem)?;
     check_sums(&plan, &problem)?;
     check_runners_up(&plan, &problem)?;
     let closed_form = evaluate_stages(&problem, layout, stage_ends);
@@ -124,16 +125,17 @@ pub fn read(text: &str) -> Result<CheckedPlan, PlanError> {
 }
 
 /// Where the stages end, if they cover the chain in order and lie on the right ranks.
-fn check_stages(plan: &Plan, problem: &Problem) -> Result<Vec<usize>, PlanError> {
+fn check_stages(plan: &Plan, layout: &Layout, problem: &Problem) -> Result<Vec<usize>, PlanError> {
     let contradiction = |text: String| Err(PlanError::Contradiction(text));
-    let chunks = plan.layout.pipeline_parallel * plan.layout.virtual_stages;
+    let chunks = layout.num_stages();
+    let ranks = PipelineRanks::of(layout);
     if plan.stages.len() != chunks as usize {
         return contradiction(format!("{} `stages`, but {chunks} chunks", plan.stages.len()));
     }
     let mut ends = Vec::with_capacity(plan.stages.len());
     let mut next = 0;
     for (index, stage) in (0..).zip(&plan.stages) {
-        let rank = index % plan.layout.pipeline_parallel;
+        let rank = ranks.first_with(index as usize) as u32;
         if stage.stage != index || stage.pipeline_rank != rank {
             return contradiction(format!("`stages[{index}]` is not stage {index} on rank {rank}"));
         }

@@ -133,7 +133,8 @@ pub(crate) struct LayoutArgs {
     /// Activations to compute again (gradient checkpointing): none, selective or full.
     #[arg(long, value_name = "POLICY", value_parser = parse_recompute)]
     recompute: Option<Recompute>,
-    /// Pipeline schedule (see `planner list schedules`).
+    /// Pipeline schedule (see `planner list schedules`) [default: the best of those that have closed
+    /// forms].
     #[arg(long, value_name = "NAME")]
     schedule: Option<ScheduleKind>,
 }

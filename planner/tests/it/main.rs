@@ -8,6 +8,7 @@ mod charts;
 mod cli;
 mod commands;
 mod exact;
+mod families;
 mod hostile;
 mod laws;
 mod overwriting;

@@ -13,6 +13,7 @@ mod hostile;
 mod laws;
 mod overwriting;
 mod random;
+mod running;
 mod schedule_commands;
 mod scheduling;
 mod simulate_commands;

@@ -1,5 +1,6 @@
 //! Reading plans back: nothing that contradicts itself gets through.
 
+use cost_models::clusters::{UnknownRates, check_rates};
 use ir::graph::GraphError;
 use ir::layout::{Layout, LayoutError};
 use ir::model::{Model, ModelError};
@@ -50,6 +51,9 @@ pub enum PlanError {
     /// The cluster in the plan is not usable.
     #[error("the plan's `cluster`: {0}")]
     Cluster(#[from] ir::cluster::ClusterError),
+    /// The cluster in the plan names rates that this program does not have.
+    #[error("the plan's `cluster`: {0}")]
+    Rates(#[from] UnknownRates),
     /// The problem cannot be posed.
     #[error("the plan: {0}")]
     Problem(#[from] ProblemError),
@@ -105,6 +109,7 @@ pub fn read(text: &str) -> Result<CheckedPlan, PlanError> {
     }
     let plan: Plan = serde_json::from_str(text).map_err(json)?;
     plan.cluster.check()?;
+    check_rates(&plan.cluster)?;
     let cluster = serde_json::to_string(&plan.cluster).map_err(json)?;
     if sha256(&cluster) != plan.provenance.cluster_sha256 {
         let text = "`cluster` is not the one of `provenance.cluster_sha256`".to_owned();

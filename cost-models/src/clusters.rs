@@ -2,6 +2,22 @@
 
 use ir::cluster::Cluster;
 
+use crate::{collectives, kernels};
+
+/// A cluster that names rates which were not fitted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{field}` `{name}` is not among the rates that were fitted: {known}\nhint: leave it out, and {instead}", known = .known.join(", "))]
+pub struct UnknownRates {
+    /// The field that names them.
+    pub field: String,
+    /// The name, as it can be shown.
+    pub name: String,
+    /// The names that there are.
+    pub known: Vec<String>,
+    /// What is taken where no rates are named.
+    pub instead: &'static str,
+}
+
 /// Names and JSON texts, by generation.
 const PRESETS: &[(&str, &str)] = &[
     ("v100-16gb", include_str!("../clusters/v100-16gb.json")),
@@ -34,6 +50,31 @@ const PRESETS: &[(&str, &str)] = &[
     ("gaudi2", include_str!("../clusters/gaudi2.json")),
     ("gaudi3", include_str!("../clusters/gaudi3.json")),
 ];
+
+/// Whether all rates that a cluster names were fitted.
+///
+/// # Errors
+///
+/// The first name that is not known, with those that are.
+pub fn check_rates(cluster: &Cluster) -> Result<(), UnknownRates> {
+    let check = |field: String, name: &Option<String>, known: Vec<String>, instead| match name {
+        Some(name) if !known.contains(name) => {
+            // The beginning of it, without what would move a terminal's cursor.
+            let name = name.chars().take(40).flat_map(char::escape_debug).collect();
+            Err(UnknownRates { field, name, known, instead })
+        }
+        _ => Ok(()),
+    };
+    let instead = "the nearest are scaled";
+    let field = "gpu.kernel_rates".to_owned();
+    check(field, &cluster.gpu.kernel_rates, kernels::fitted_rates(), instead)?;
+    for (index, level) in cluster.levels.iter().enumerate() {
+        let instead = "latency and bandwidth are taken";
+        let field = format!("levels[{index}].collective_rates");
+        check(field, &level.collective_rates, collectives::fitted_rates(), instead)?;
+    }
+    Ok(())
+}
 
 /// The presets' names, older generations first.
 pub fn names() -> impl Iterator<Item = &'static str> {

@@ -59,7 +59,8 @@ pub struct PlannedModel {
 pub struct PlannedStage {
     /// The chunk, in the order of the model.
     pub stage: u32,
-    /// The pipeline rank that has it.
+    /// The pipeline rank that has it, as the layout's schedule places it; where it is on two ranks
+    /// (`dualpipe`), the one that runs it for even micro-batches.
     pub pipeline_rank: u32,
     /// The first of its blocks, counting from the embedding.
     pub first_block: u32,

@@ -2,34 +2,17 @@
 
 use cost_models::Group;
 use cost_models::block::PassTime;
-use cost_models::states::{ModelStates, StateBytes, optimizer_step};
+use cost_models::states::{StateBytes, optimizer_step};
 use ir::collective::Collective;
 use ir::layout::{LayoutSpec, MeshAxis, ZeroStage};
 use ir::plan::{Breakdown, MemoryUse};
-use ir::schedule::ScheduleKind;
+use ir::schedule::Updates;
 use ir::units::{Bytes, Seconds};
 
+use crate::order::Order;
 use crate::pipeline::{self, StageTime};
 use crate::problem::Problem;
-use crate::stages::{Holdings, Stage};
-
-/// What CUDA, its libraries and NCCL hold on a GPU beside the allocator: 1113 MiB.
-///
-/// # Source
-///
-/// BigScience's notes on their V100 and A100 runs, which subtract this from nvidia-smi's figure.
-pub const CONTEXT: Bytes = Bytes::new(1113 << 20);
-
-/// What the caching allocator reserves beyond what is allocated, in per cent.
-///
-/// # Source
-///
-/// SimuMax's published runs on 8 B200: the mean of reserved over allocated, 200 ranks of 25 runs.
-pub const ALLOCATOR_SLACK_PERCENT: u64 = 4;
-
-/// Blocks whose gathered parameters a rank holds at once under ZeRO-3: the one that computes and the
-/// one that is fetched meanwhile (Zhao et al. 2023, *PyTorch FSDP*, arXiv 2304.11277, section 3.4).
-const GATHERED_BLOCKS: u64 = 2;
+use crate::stages::{Holdings, PipelineRanks, Stage};
 
 /// Time and memory of a layout.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -58,8 +41,10 @@ const BUCKET_PARAMETERS_PER_RANK: u64 = 1_000_000;
 /// A layout about to be evaluated, with the groups that reduce its gradients.
 pub struct Evaluator<'a> {
     problem: &'a Problem,
-    spec: LayoutSpec,
+    pub(crate) spec: LayoutSpec,
     pub(crate) bytes: StateBytes,
+    /// How the schedule is played through, and its stages by chunk.
+    pub(crate) in_order: Option<(&'a Order, &'a [Stage])>,
 }
 
 /// What data parallelism adds to a rank.
@@ -73,10 +58,27 @@ struct DataParallel {
     step: f64,
 }
 
+/// How long a step takes; in seconds.
+struct Timed {
+    /// By rank: a micro-batch, all of the rank's chunks together.
+    times: Vec<StageTime>,
+    /// By rank.
+    data: Vec<DataParallel>,
+    /// To the last action of the pipeline.
+    pipeline: f64,
+    /// To the last reduction.
+    finish: f64,
+}
+
 impl<'a> Evaluator<'a> {
-    /// For layouts of `problem`.
+    /// For layouts of `problem` whose schedule has a closed form.
     pub fn new(problem: &'a Problem, spec: LayoutSpec) -> Self {
-        Self { problem, spec, bytes: StateBytes::new(&problem.training) }
+        Self { problem, spec, bytes: StateBytes::new(&problem.training), in_order: None }
+    }
+
+    /// For layouts whose schedule has none: with its order, and the stages by chunk.
+    pub fn in_order(self, order: &'a Order, chunks: &'a [Stage]) -> Self {
+        Self { in_order: Some((order, chunks)), ..self }
     }
 
     /// Ranks that reduce gradients of dense parameters.
@@ -85,41 +87,29 @@ impl<'a> Evaluator<'a> {
     }
 
     /// Ranks that share the states of an expert's parameters.
-    fn expert_shards(&self) -> u32 {
+    pub(crate) fn expert_shards(&self) -> u32 {
         (self.spec.zero_shard / self.spec.expert_parallel).max(1)
     }
 
     /// Time of a step over `stages`, and where it goes.
     pub fn time(&self, stages: &[Stage]) -> (Seconds, Breakdown) {
-        let LayoutSpec { schedule, virtual_stages: v, num_micro_batches: m, .. } = self.spec;
-        let data: Vec<DataParallel> =
-            stages.iter().map(|stage| self.data_parallel(stage)).collect();
-        let times: Vec<StageTime> = stages
-            .iter()
-            .zip(&data)
-            .map(|(stage, data)| {
-                let [input_grad, weight_grad] = self.grads(stage);
-                let backward = input_grad + stage.recompute;
-                StageTime {
-                    forward: (stage.forward.total() + stage.receive_forward).get() + data.forward,
-                    input_grad: (backward.total() + stage.receive_backward).get() + data.backward,
-                    weight_grad: weight_grad.total().get(),
-                }
-            })
-            .collect();
-        let uneven = stages.first().map_or(0.0, |stage| stage.uneven.get());
-        let pipeline = pipeline::step_time(schedule, &times, uneven, v, m);
-        let finish = (0..stages.len())
-            .map(|rank| {
-                pipeline - pipeline::drain_slack(schedule, &times, v, rank) + data[rank].step
-            })
-            .fold(pipeline, f64::max);
-        let optimizer = stages.iter().map(|stage| self.optimizer(stage).get()).fold(0.0, f64::max);
+        let Timed { times, data, pipeline, finish } = match self.in_order {
+            Some((order, chunks)) => self.timed_in_order(stages, order, chunks),
+            None => self.timed(stages),
+        };
+        let update = |stage| self.optimizer(stage).get();
         let slowest = (0..stages.len())
             .max_by(|a, b| times[*a].total().total_cmp(&times[*b].total()).then(b.cmp(a)))
             .unwrap_or(0);
-        let m = f64::from(m);
+        let m = f64::from(self.spec.num_micro_batches);
         let stage = &stages[slowest];
+        // After each micro-batch, an update is part of the pipeline.
+        let (updates, last_update) = if self.updates_each() {
+            (m * update(stage), 0.0)
+        } else {
+            let longest = stages.iter().map(update).fold(0.0, f64::max);
+            (longest, longest)
+        };
         let [input_grad, weight_grad] = self.grads(stage);
         let passes = stage.forward + input_grad + weight_grad;
         let messages = stage.receive_forward + stage.receive_backward;
@@ -133,9 +123,78 @@ impl<'a> Evaluator<'a> {
             pipeline_bubble_seconds: pipeline - m * times[slowest].total(),
             data_parallel_seconds: finish - pipeline
                 + m * (data[slowest].forward + data[slowest].backward),
-            optimizer_seconds: optimizer,
+            optimizer_seconds: updates,
         };
-        (Seconds::new(finish + optimizer), breakdown)
+        (Seconds::new(finish + last_update), breakdown)
+    }
+
+    /// By the closed form of the schedule.
+    fn timed(&self, stages: &[Stage]) -> Timed {
+        let LayoutSpec { schedule, virtual_stages: v, num_micro_batches: m, .. } = self.spec;
+        let data: Vec<DataParallel> =
+            stages.iter().map(|stage| self.data_parallel(stage, v)).collect();
+        let times: Vec<StageTime> =
+            stages.iter().zip(&data).map(|(stage, data)| self.stage_time(stage, data)).collect();
+        let uneven = stages.first().map_or(0.0, |stage| stage.uneven.get());
+        let mut pipeline = pipeline::step_time(schedule, &times, uneven, v, m);
+        if self.updates_each() && stages.iter().any(|stage| stage.holdings.tied > 0) {
+            pipeline = pipeline.max(pipeline::in_step(&times, m));
+        }
+        let finish = (0..stages.len())
+            .map(|rank| {
+                pipeline - pipeline::drain_slack(schedule, &times, v, rank) + data[rank].step
+            })
+            .fold(pipeline, f64::max);
+        Timed { times, data, pipeline, finish }
+    }
+
+    /// By playing the schedule through, chunk by chunk.
+    fn timed_in_order(&self, stages: &[Stage], order: &Order, chunks: &[Stage]) -> Timed {
+        let of_chunks: Vec<(StageTime, DataParallel)> = chunks
+            .iter()
+            .map(|chunk| {
+                let data = self.data_parallel(chunk, 1);
+                (self.stage_time(chunk, &data), data)
+            })
+            .collect();
+        let ranks = PipelineRanks::of(&self.spec);
+        let share = ranks.share();
+        let of_rank = |rank| {
+            let (mut time, mut data) = (StageTime::default(), DataParallel::default());
+            for chunk in ranks.chunks(rank, chunks.len()) {
+                let (of_chunk, its_data) = of_chunks[chunk];
+                time = time + of_chunk * share;
+                data.forward += its_data.forward * share;
+                data.backward += its_data.backward * share;
+                let between_copies = self.reduction_of_copies(&chunks[chunk].holdings, chunk);
+                data.step += its_data.step + between_copies.get();
+            }
+            (time, data)
+        };
+        let (times, data): (Vec<StageTime>, Vec<DataParallel>) =
+            (0..stages.len()).map(of_rank).unzip();
+        let chunk_times: Vec<StageTime> = of_chunks.iter().map(|(time, _)| *time).collect();
+        let ends = order.ends(&chunk_times);
+        let finish = ends.ranks.iter().zip(&data).map(|(end, data)| end + data.step);
+        let finish = finish.fold(ends.step, f64::max);
+        Timed { times, data, pipeline: ends.step, finish }
+    }
+
+    /// What a micro-batch costs a stage, all in all.
+    fn stage_time(&self, stage: &Stage, data: &DataParallel) -> StageTime {
+        let [input_grad, weight_grad] = self.grads(stage);
+        let backward = input_grad + stage.recompute;
+        let update = if self.updates_each() { self.optimizer(stage).get() } else { 0.0 };
+        StageTime {
+            forward: (stage.forward.total() + stage.receive_forward).get() + data.forward,
+            input_grad: (backward.total() + stage.receive_backward).get() + data.backward,
+            weight_grad: weight_grad.total().get() + update,
+        }
+    }
+
+    /// Whether parameters are updated after each micro-batch, and gradients reduced before that.
+    pub(crate) fn updates_each(&self) -> bool {
+        self.spec.schedule.updates() == Updates::AfterEachMicroBatch
     }
 
     /// Gradients of activations and of parameters, as the schedule runs them.
@@ -153,16 +212,16 @@ impl<'a> Evaluator<'a> {
     /// so while the forward does: what is left is the last piece, or what exceeds the computation.
     /// A piece is a bucket, or under ZeRO-3 a block. ZeRO-0 and 1 reduce once a step, during the last
     /// micro-batch; ZeRO-2 with each micro-batch, as its gradients are sharded; ZeRO-3 gathers in each
-    /// forward and each backward too.
-    fn data_parallel(&self, stage: &Stage) -> DataParallel {
+    /// forward and each backward too. Where each micro-batch is followed by an update, all stages reduce
+    /// with each, and what an update gathers is not hidden. `v` is the number of the stage's chunks.
+    fn data_parallel(&self, stage: &Stage, v: u32) -> DataParallel {
         let forward = stage.forward.total().get();
         let backward =
             (stage.input_grad.total() + stage.weight_grad.total() + stage.recompute.total()).get();
         let pieces = self.pieces(&stage.holdings);
         // Gathering ahead ends with the chunk, as nobody knows the next.
-        let v = u64::from(self.spec.virtual_stages);
         let is_gathered = self.spec.zero_stage == ZeroStage::Parameters;
-        let ahead = if is_gathered { pieces.div_ceil(v) } else { pieces };
+        let ahead = if is_gathered { pieces.div_ceil(v.into()) } else { pieces };
         let exposed = |time: f64, beside: f64| {
             let share = 1.0 / ahead as f64;
             if time == 0.0 { 0.0 } else { (time * share).max(time - beside * (1.0 - share)) }
@@ -175,24 +234,28 @@ impl<'a> Evaluator<'a> {
             self.bytes.parameter,
             pieces,
         );
+        let each = self.updates_each();
+        let gathered = if each { parameters } else { exposed(parameters, forward) };
         let mut data = DataParallel { step: self.small_reductions(stage), ..Default::default() };
         match self.spec.zero_stage {
             ZeroStage::None => {
                 data.step += exposed(gradients(Collective::AllReduce), backward);
             }
             ZeroStage::OptimizerState => {
-                data.step += exposed(gradients(Collective::ReduceScatter), backward);
-                data.step += exposed(parameters, forward);
+                data.step += exposed(gradients(Collective::ReduceScatter), backward) + gathered;
             }
             ZeroStage::Gradients => {
                 data.backward += exposed(gradients(Collective::ReduceScatter), backward);
-                data.step += exposed(parameters, forward);
+                data.step += gathered;
             }
             ZeroStage::Parameters => {
                 data.forward += exposed(parameters, forward);
                 let reduce = gradients(Collective::ReduceScatter);
                 data.backward += exposed(parameters + reduce, backward);
             }
+        }
+        if each {
+            data.backward += std::mem::take(&mut data.step);
         }
         data
     }
@@ -260,6 +323,36 @@ impl<'a> Evaluator<'a> {
         Group { size: 2, stride }
     }
 
+    /// The reduction of a chunk's gradients over its two copies, where it has two. The replicas of each
+    /// have reduced theirs, and each exchanges its part of them with its counterpart.
+    ///
+    /// # Source
+    ///
+    /// Li and Hoefler 2021, *Chimera* (arXiv 2107.06925): bidirectional pipelines reduce over the copies of
+    /// a stage as over replicas.
+    pub(crate) fn reduction_of_copies(&self, holdings: &Holdings, chunk: usize) -> Seconds {
+        let Some(copies) = self.copies(chunk) else { return Seconds::ZERO };
+        let bytes = self.bytes_between_copies(holdings);
+        self.problem.hardware.network.time(Collective::AllReduce, copies, bytes)
+    }
+
+    /// Gradients of a chunk that a rank exchanges with the one that has the other copy.
+    pub(crate) fn bytes_between_copies(&self, holdings: &Holdings) -> Bytes {
+        let of_experts = (self.replicas() / self.spec.expert_parallel).max(1);
+        let parameters = holdings.dense.div_ceil(self.replicas().into())
+            + holdings.expert.div_ceil(of_experts.into());
+        Bytes::new(parameters * self.bytes.gradient)
+    }
+
+    /// The ranks with the copies of a chunk, where there are two.
+    pub(crate) fn copies(&self, chunk: usize) -> Option<Group> {
+        let ranks = PipelineRanks::of(&self.spec);
+        let mut with = ranks.with(chunk);
+        let (first, second) = (with.next()?, with.next()?);
+        let stride = ranks.group.stride * first.abs_diff(second) as u32;
+        Some(Group { size: 2, stride })
+    }
+
     /// The reduction of norms' gradients over tensor-parallel ranks.
     pub(crate) fn partial_reduction(&self, holdings: &Holdings) -> Seconds {
         let partial = Bytes::new(holdings.partial_gradients * self.bytes.gradient);
@@ -277,58 +370,6 @@ impl<'a> Evaluator<'a> {
         let owned = owned(stage.holdings.dense, self.spec.zero_shard)
             + owned(stage.holdings.expert, self.expert_shards());
         optimizer_step(owned, self.bytes, &self.problem.hardware.device)
-    }
-
-    /// Memory of pipeline rank `rank`.
-    pub fn memory(&self, stage: &Holdings, rank: usize) -> MemoryUse {
-        let LayoutSpec { schedule, zero_stage: zero, zero_shard, .. } = self.spec;
-        let [p, v, m] =
-            [self.spec.pipeline_parallel, self.spec.virtual_stages, self.spec.num_micro_batches]
-                .map(u64::from);
-        let states = ModelStates::new(stage.dense, zero, zero_shard.into(), self.bytes)
-            + ModelStates::new(stage.expert, zero, self.expert_shards().into(), self.bytes);
-        let gathered = if zero == ZeroStage::Parameters {
-            let gather = GATHERED_BLOCKS * self.bytes.parameter + self.bytes.gradient;
-            Bytes::new(stage.largest_block * gather)
-        } else {
-            Bytes::ZERO
-        };
-        let chunks = schedule.peak_chunks_in_flight(rank as u64, p, v, m);
-        // The last block's backward follows its forward at once, unless all forwards come first.
-        let last = match schedule {
-            ScheduleKind::GPipe | ScheduleKind::LoopedBfs => m,
-            _ => 1,
-        };
-        let activations =
-            Bytes::new((stage.saved * chunks).get().div_ceil(v)) + stage.saved_by_last * last;
-        let mut memory = MemoryUse {
-            parameters_bytes: states.parameters,
-            gradients_bytes: states.gradients,
-            optimizer_bytes: states.optimizer,
-            gathered_bytes: gathered,
-            activations_bytes: activations,
-            recompute_bytes: stage.recompute_working_set,
-            // The gradient that comes in and the one that goes out.
-            workspace_bytes: stage.largest_tensor * 2,
-            // One message on its way in each direction, and one being used.
-            buffers_bytes: stage.message * 4,
-            ..MemoryUse::default()
-        };
-        memory.allocator_bytes = Bytes::new(memory.total().get() / 100 * ALLOCATOR_SLACK_PERCENT);
-        memory.context_bytes = CONTEXT;
-        memory
-    }
-
-    /// Memory of the rank that needs most, and which it is.
-    pub fn peak_memory(&self, stages: &[Stage]) -> (MemoryUse, usize) {
-        let mut fullest = (self.memory(&stages[0].holdings, 0), 0);
-        for (rank, stage) in stages.iter().enumerate().skip(1) {
-            let memory = self.memory(&stage.holdings, rank);
-            if memory.total() > fullest.0.total() {
-                fullest = (memory, rank);
-            }
-        }
-        fullest
     }
 
     /// Time and memory together.

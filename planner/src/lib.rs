@@ -1,6 +1,8 @@
 //! Search, evaluation and explanation of parallel layouts.
 
 pub mod evaluate;
+pub mod memory;
+pub mod order;
 pub mod partition;
 pub mod pipeline;
 pub mod plan_file;

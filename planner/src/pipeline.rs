@@ -20,11 +20,48 @@ impl StageTime {
     }
 }
 
+impl std::ops::Add for StageTime {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            forward: self.forward + other.forward,
+            input_grad: self.input_grad + other.input_grad,
+            weight_grad: self.weight_grad + other.weight_grad,
+        }
+    }
+}
+
+impl std::ops::Mul<f64> for StageTime {
+    type Output = Self;
+
+    fn mul(self, factor: f64) -> Self {
+        Self {
+            forward: self.forward * factor,
+            input_grad: self.input_grad * factor,
+            weight_grad: self.weight_grad * factor,
+        }
+    }
+}
+
+/// Whether [`step_time`] knows the family. The others are played through, in [`crate::order`].
+pub const fn has_closed_form(schedule: ScheduleKind) -> bool {
+    match schedule {
+        ScheduleKind::Sequential | ScheduleKind::GPipe | ScheduleKind::OneFOneB => true,
+        ScheduleKind::Interleaved | ScheduleKind::LoopedBfs => true,
+        ScheduleKind::ZbH1 | ScheduleKind::ZbH2 | ScheduleKind::AsyncOneFOneB => true,
+        ScheduleKind::InterleavedZb | ScheduleKind::Zbv => false,
+        ScheduleKind::VHalf | ScheduleKind::VMin => false,
+        ScheduleKind::DualPipe | ScheduleKind::DualPipeV => false,
+    }
+}
+
 /// Time from the first action to the last of a step with `m` micro-batches, in seconds.
 ///
 /// With `T` the time of a micro-batch on a stage, all of its passes together:
 ///
 /// ```text
+/// sequential         m sum T
 /// 1F1B               sum T + (m - 1) max T
 /// GPipe              sum F + (m - 1) max F + sum B + (m - 1) max B
 /// interleaved, BFS   sum T / v + (m - 1) max T / v + (v - 1) max(m max T, sum T) / v
@@ -41,12 +78,17 @@ impl StageTime {
 /// published closed forms, counted from time zero, and the bubble of 1F1B and GPipe is
 /// `(p - 1) / (m + p - 1)` of the step. With fewer micro-batches than stages a round of chunks takes as
 /// long as one micro-batch takes through all ranks, and in ZB-H1 and H2 the last stage sets the pace.
+/// Asynchronous 1F1B goes through the actions of 1F1B; its updates are part of T.
 ///
 /// # Source
 ///
 /// Zheng et al. 2022, *Alpa* (arXiv 2201.12023), equation 2, for unequal stages; Narayanan et al.
 /// 2021 (arXiv 2104.04473), section 2.2; Qi et al. 2023 (arXiv 2401.10241), table 2. How far they are
 /// from a simulation with unequal stages, a test of this module says.
+///
+/// # Panics
+///
+/// If the family [has no closed form](has_closed_form).
 pub fn step_time(schedule: ScheduleKind, stages: &[StageTime], uneven: f64, v: u32, m: u32) -> f64 {
     let m = f64::from(m);
     let max = |part: fn(&StageTime) -> f64| stages.iter().map(part).fold(0.0, f64::max);
@@ -89,22 +131,41 @@ pub fn step_time(schedule: ScheduleKind, stages: &[StageTime], uneven: f64, v: u
         }
         ScheduleKind::ZbH1 => zero_bubble(1.0),
         ScheduleKind::ZbH2 => zero_bubble(2.0),
-        ScheduleKind::OneFOneB => total + (m - 1.0) * slowest,
-        other => panic!("`{other}` has no closed form; the space holds what is searched only"),
+        ScheduleKind::OneFOneB | ScheduleKind::AsyncOneFOneB => total + (m - 1.0) * slowest,
+        ScheduleKind::Sequential => m * total,
+        other => panic!("`{other}` has no closed form: it is played through in its order"),
     }
 }
 
+/// Time of a step in which the last stage updates a weight that the first has too after each micro-batch,
+/// so that its next forward waits until the backward is through all stages; in seconds.
+///
+/// ```text
+/// sum F + sum B + (m - 1) (F of the last stage + sum B)
+/// ```
+pub fn in_step(stages: &[StageTime], m: u32) -> f64 {
+    let forward: f64 = stages.iter().map(|stage| stage.forward).sum();
+    let backward: f64 = stages.iter().map(|stage| stage.input_grad + stage.weight_grad).sum();
+    let last = stages.last().map_or(0.0, |stage| stage.forward);
+    forward + backward + (f64::from(m) - 1.0) * (last + backward)
+}
+
 /// A time below which no partition can be whose stages take `total` seconds for a micro-batch
-/// together, and of which the slowest takes at least `slowest`: with equal stages, `total / p`.
+/// together, and of which the slowest takes at least `slowest`: with equal stages, `total / p`. Of what
+/// has no closed form it is known that the slowest stage works on every micro-batch.
 pub fn lower_bound(schedule: ScheduleKind, total: f64, slowest: f64, v: u32, m: u32) -> f64 {
     let (v, m) = (f64::from(v), f64::from(m));
     match schedule {
-        ScheduleKind::OneFOneB | ScheduleKind::GPipe => total + (m - 1.0) * slowest,
+        ScheduleKind::OneFOneB | ScheduleKind::AsyncOneFOneB | ScheduleKind::GPipe => {
+            total + (m - 1.0) * slowest
+        }
+        ScheduleKind::Sequential => m * total,
         ScheduleKind::Interleaved | ScheduleKind::LoopedBfs => {
             (total + (m - 1.0) * slowest + (v - 1.0) * (m * slowest).max(total)) / v
         }
-        ScheduleKind::ZbH1 | ScheduleKind::ZbH2 => m * slowest,
-        other => panic!("`{other}` has no closed form; the space holds what is searched only"),
+        ScheduleKind::ZbH1 | ScheduleKind::ZbH2 | ScheduleKind::InterleavedZb => m * slowest,
+        ScheduleKind::Zbv | ScheduleKind::VHalf | ScheduleKind::VMin => m * slowest,
+        ScheduleKind::DualPipe | ScheduleKind::DualPipeV => m * slowest,
     }
 }
 

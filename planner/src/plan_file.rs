@@ -1,5 +1,6 @@
 //! Reading plans back: nothing that contradicts itself gets through.
 
+use cost_models::clusters::{UnknownRates, check_rates};
 use ir::graph::GraphError;
 use ir::layout::{Layout, LayoutError};
 use ir::model::{Model, ModelError};
@@ -11,6 +12,7 @@ use crate::planning::{sha256, training_graph};
 use crate::problem::{Problem, ProblemError};
 use crate::search::{Found, evaluate_stages, model_flops_utilization, tokens_per_second_per_gpu};
 use crate::simulated::{SimulateError, Simulated, simulated};
+use crate::stages::PipelineRanks;
 
 /// Why a text is not a plan that can be used.
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +51,9 @@ pub enum PlanError {
     /// The cluster in the plan is not usable.
     #[error("the plan's `cluster`: {0}")]
     Cluster(#[from] ir::cluster::ClusterError),
+    /// The cluster in the plan names rates that this program does not have.
+    #[error("the plan's `cluster`: {0}")]
+    Rates(#[from] UnknownRates),
     /// The problem cannot be posed.
     #[error("the plan: {0}")]
     Problem(#[from] ProblemError),
@@ -104,6 +109,7 @@ pub fn read(text: &str) -> Result<CheckedPlan, PlanError> {
     }
     let plan: Plan = serde_json::from_str(text).map_err(json)?;
     plan.cluster.check()?;
+    check_rates(&plan.cluster)?;
     let cluster = serde_json::to_string(&plan.cluster).map_err(json)?;
     if sha256(&cluster) != plan.provenance.cluster_sha256 {
         let text = "`cluster` is not the one of `provenance.cluster_sha256`".to_owned();
@@ -113,7 +119,7 @@ pub fn read(text: &str) -> Result<CheckedPlan, PlanError> {
     let graph = training_graph(&model, plan.model.multi_token_prediction)?;
     let problem = Problem::new(graph, plan.training, &plan.cluster, plan.num_gpus)?;
     let layout = Layout::new(plan.layout, &problem.limits)?;
-    let stage_ends = check_stages(&plan, &problem)?;
+    let stage_ends = check_stages(&plan, &layout, &problem)?;
     check_sums(&plan, &problem)?;
     check_runners_up(&plan, &problem)?;
     let closed_form = evaluate_stages(&problem, layout, stage_ends);
@@ -124,16 +130,17 @@ pub fn read(text: &str) -> Result<CheckedPlan, PlanError> {
 }
 
 /// Where the stages end, if they cover the chain in order and lie on the right ranks.
-fn check_stages(plan: &Plan, problem: &Problem) -> Result<Vec<usize>, PlanError> {
+fn check_stages(plan: &Plan, layout: &Layout, problem: &Problem) -> Result<Vec<usize>, PlanError> {
     let contradiction = |text: String| Err(PlanError::Contradiction(text));
-    let chunks = plan.layout.pipeline_parallel * plan.layout.virtual_stages;
+    let chunks = layout.num_stages();
+    let ranks = PipelineRanks::of(layout);
     if plan.stages.len() != chunks as usize {
         return contradiction(format!("{} `stages`, but {chunks} chunks", plan.stages.len()));
     }
     let mut ends = Vec::with_capacity(plan.stages.len());
     let mut next = 0;
     for (index, stage) in (0..).zip(&plan.stages) {
-        let rank = index % plan.layout.pipeline_parallel;
+        let rank = ranks.first_with(index as usize) as u32;
         if stage.stage != index || stage.pipeline_rank != rank {
             return contradiction(format!("`stages[{index}]` is not stage {index} on rank {rank}"));
         }

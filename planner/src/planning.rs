@@ -12,6 +12,7 @@ use sha2::{Digest, Sha256};
 
 use crate::problem::{MOST_GPUS, Problem, ProblemError};
 use crate::search::{Found, Request, model_flops_utilization, search, tokens_per_second_per_gpu};
+use crate::stages::PipelineRanks;
 
 /// What a user may leave open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -99,11 +100,11 @@ pub fn plan(
     runners_up: &[Found],
     provenance: Provenance,
 ) -> Plan {
-    let p = best.layout.pipeline_parallel;
+    let ranks = PipelineRanks::of(&best.layout);
     let starts = std::iter::once(0).chain(best.stage_ends.iter().copied());
     let stages = starts.zip(&best.stage_ends).zip(0..).map(|((start, end), stage)| PlannedStage {
         stage,
-        pipeline_rank: stage % p,
+        pipeline_rank: ranks.first_with(stage as usize) as u32,
         first_block: start as u32,
         num_blocks: (end - start) as u32,
     });

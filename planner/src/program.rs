@@ -1,14 +1,13 @@
 //! From a layout with its stages to what every rank does: a schedule, and the work of its actions.
 
-use std::ops::Range;
-
 use cost_models::Group;
 use cost_models::parts::{BlockParts, Part};
 use ir::collective::Collective;
 use ir::graph::{Axis, Recompute};
 use ir::layout::{LayoutSpec, MeshAxis, ZeroStage};
 use ir::schedule::{
-    GenerateError, Schedule, add_communication, add_optimizer_steps, add_reduction, generate,
+    ActionKind, GenerateError, Schedule, add_communication, add_optimizer_steps, add_reduction,
+    generate,
 };
 use ir::units::{Bytes, Nanos, Seconds};
 use simulator::{Messages, RankWork, Segment, StageWork, Transfer, Work};
@@ -17,7 +16,9 @@ use traces::timeline::Stream;
 use crate::evaluate::Evaluator;
 use crate::problem::{Problem, Shape, ShapeKey};
 use crate::search::Found;
-use crate::stages::{ChainIndex, Holdings, Stage, message_time, stages};
+use crate::stages::{
+    ChainIndex, Holdings, PipelineRanks, Stage, blocks, chunk_stages, message_time, stages,
+};
 
 /// What every rank of a step does, ready to be simulated.
 #[derive(Clone, Debug)]
@@ -40,7 +41,7 @@ pub fn program(problem: &Problem, found: &Found) -> Result<Program, GenerateErro
     let [p, v, m] = [layout.pipeline_parallel, layout.virtual_stages, layout.num_micro_batches];
     let plain = generate(layout.schedule, p, m, v)?;
     let schedule = add_optimizer_steps(&add_reduction(&add_communication(&plain)));
-    let builder = Builder::new(problem, found);
+    let builder = Builder::new(problem, found, &plain);
     Ok(Program { schedule, work: builder.work(), stages: builder.stages })
 }
 
@@ -50,6 +51,9 @@ const TIED: u32 = 0;
 /// All pipeline ranks, for the norm of all gradients, in [`Work::groups`].
 const ALL_RANKS: u32 = 1;
 
+/// The ranks that have the first chunk, in [`Work::groups`]; those of the other chunks follow.
+const COPIES: u32 = 2;
+
 struct Builder<'a> {
     problem: &'a Problem,
     spec: LayoutSpec,
@@ -57,19 +61,26 @@ struct Builder<'a> {
     shape: Shape,
     chain: ChainIndex,
     ends: &'a [usize],
+    ranks: PipelineRanks,
     /// By pipeline rank.
     stages: Vec<Stage>,
+    /// By chunk.
+    chunks: Vec<Stage>,
+    /// By chunk: the last of its actions that computes gradients of parameters.
+    last_grads: Vec<ActionKind>,
     /// By class of blocks.
     parts: Vec<BlockParts>,
 }
 
 impl<'a> Builder<'a> {
-    fn new(problem: &'a Problem, found: &'a Found) -> Self {
+    fn new(problem: &'a Problem, found: &'a Found, schedule: &Schedule) -> Self {
         let spec = *found.layout;
         let shape = Shape::new(problem, ShapeKey::of(&spec));
         let chain = ChainIndex::new(problem);
-        let stages =
-            stages(problem, &chain, &shape, spec.recompute, &found.stage_ends, pipeline(&spec));
+        let ranks = PipelineRanks::of(&spec);
+        let ends = &found.stage_ends;
+        let stages = stages(problem, &chain, &shape, spec.recompute, ends, &ranks);
+        let chunks = chunk_stages(problem, &chain, &shape, spec.recompute, ends, &ranks, &stages);
         let parts = problem.graph.classes().map(|(class, block)| {
             let setting = problem.setting(&shape.key, class.0);
             let recompute = if problem.is_end(class) { Recompute::None } else { spec.recompute };
@@ -77,13 +88,30 @@ impl<'a> Builder<'a> {
         });
         let parts = parts.collect();
         let evaluator = Evaluator::new(problem, spec);
-        Self { problem, spec, evaluator, shape, chain, ends: &found.stage_ends, stages, parts }
+        let last_grads = last_grads(schedule);
+        Self {
+            problem,
+            spec,
+            evaluator,
+            shape,
+            chain,
+            ends,
+            ranks,
+            stages,
+            chunks,
+            last_grads,
+            parts,
+        }
     }
 
     fn work(&self) -> Work {
         let p = self.spec.pipeline_parallel;
         let tied = self.stages.iter().zip(0..).filter(|(stage, _)| stage.holdings.tied > 0);
-        let groups = vec![tied.map(|(_, rank)| rank).collect(), (0..p).collect()];
+        let mut groups = vec![tied.map(|(_, rank)| rank).collect(), (0..p).collect()];
+        groups.extend((0..self.ends.len()).map(|chunk| {
+            let ranks = self.ranks.with(chunk);
+            ranks.map(|rank| rank as u32).collect::<Vec<u32>>()
+        }));
         let stages = (0..self.ends.len()).map(|chunk| self.stage(chunk)).collect();
         let ranks = (0..p as usize).map(|rank| self.rank(rank)).collect();
         let slowdown = self.problem.hardware.communication_slowdown;
@@ -106,16 +134,10 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn blocks(&self, chunk: usize) -> Range<usize> {
-        let start = chunk.checked_sub(1).map_or(0, |before| self.ends[before]);
-        start..self.ends[chunk]
-    }
-
     fn stage(&self, chunk: usize) -> StageWork {
-        let p = self.spec.pipeline_parallel as usize;
-        let blocks = self.blocks(chunk);
-        let rank = &self.stages[chunk % p];
-        let holdings = self.holdings(chunk);
+        let blocks = blocks(self.ends, chunk);
+        let rank = &self.stages[self.ranks.first_with(chunk)];
+        let holdings = self.chunks[chunk].holdings;
         let block_passes = |part: fn(&BlockParts) -> &Vec<Part>| -> Vec<Vec<Segment>> {
             let classes = blocks.clone().map(|block| self.chain.class_at(block));
             classes.map(|class| self.segments(part(&self.parts[class]))).collect()
@@ -137,29 +159,33 @@ impl<'a> Builder<'a> {
         };
         let reduce = self.over_replicas(reduce_kind, &holdings, pieces);
         let zero = self.spec.zero_stage;
+        let reduces_each = zero >= ZeroStage::Gradients || self.evaluator.updates_each();
         let always_gather = gather.filter(|_| zero == ZeroStage::Parameters);
-        let always_reduce = reduce.filter(|_| zero >= ZeroStage::Gradients);
+        let always_reduce = reduce.filter(|_| reduces_each);
         let pass = |blocks, gather, reduce| in_pieces(blocks, pieces, gather, reduce);
-        let reduces_once = zero < ZeroStage::Gradients && reduce.is_some();
+        // Where a chunk has whole backwards and ones in parts, the last of them all reduces.
+        let reduces_once =
+            |kind| !reduces_each && reduce.is_some() && self.last_grads[chunk] == kind;
         let is_last = chunk + 1 == self.ends.len();
-        let saved = holdings.saved + holdings.saved_by_last;
         StageWork {
             forward: pass(&forward, always_gather, None),
             backward: pass(&backward, always_gather, always_reduce),
             input_grad: pass(&input_grad, always_gather, None),
             weight_grad: pass(&weight_grad, None, always_reduce),
             first_forward: self.first_forward(chunk, &forward),
-            last_backward: reduces_once.then(|| pass(&backward, None, reduce)),
-            last_weight_grad: reduces_once.then(|| pass(&weight_grad, None, reduce)),
+            last_backward: reduces_once(ActionKind::Backward)
+                .then(|| pass(&backward, None, reduce)),
+            last_weight_grad: reduces_once(ActionKind::WeightGrad)
+                .then(|| pass(&weight_grad, None, reduce)),
             unshard: Vec::new(),
-            reduce: if chunk < p { self.small_reductions(&rank.holdings) } else { Vec::new() },
-            update: if chunk < p { self.update(rank) } else { Vec::new() },
+            reduce: self.reductions(chunk, rank),
+            update: if self.ranks.is_first(chunk) { self.update(chunk, rank) } else { Vec::new() },
             send_forward: if is_last { Transfer::default() } else { self.message(blocks.end - 1) },
             send_backward: blocks
                 .start
                 .checked_sub(1)
                 .map_or_else(Transfer::default, |block| self.message(block)),
-            activations: saved,
+            activations: holdings.saved_in_all(),
             // What the last block keeps is done with once the loss's gradient is.
             kept_for_weight_grad: holdings.saved,
             backward_workspace: rank.holdings.recompute_working_set,
@@ -170,34 +196,44 @@ impl<'a> Builder<'a> {
     /// In how many pieces a chunk's parameters are gathered and its gradients reduced: no more than it
     /// has blocks.
     fn pieces(&self, chunk: usize, holdings: &Holdings) -> u64 {
-        self.evaluator.pieces(holdings).min(self.blocks(chunk).len() as u64).max(1)
+        self.evaluator.pieces(holdings).min(blocks(self.ends, chunk).len() as u64).max(1)
     }
 
     /// With ZeRO-1 and 2, what gathers the updated parameters of all of a rank's chunks, in pieces. All
-    /// of it is asked for when the step begins.
+    /// of it is asked for when the step begins. Where each micro-batch is followed by an update, that
+    /// gathers.
     ///
     /// # Source
     ///
     /// Megatron-Core, `--overlap-param-gather`.
     fn first(&self, rank: usize) -> Vec<(u32, Transfer)> {
+        if self.evaluator.updates_each() {
+            return Vec::new();
+        }
+        let chunks = self.ranks.chunks(rank, self.ends.len());
+        let gathers = chunks.flat_map(|chunk| {
+            let gathers = self.gathers(chunk);
+            gathers.into_iter().map(move |gather| (chunk as u32, gather))
+        });
+        gathers.collect()
+    }
+
+    /// With ZeRO-1 and 2, what gathers a chunk's updated parameters.
+    fn gathers(&self, chunk: usize) -> Vec<Transfer> {
         let zero = self.spec.zero_stage;
         if !matches!(zero, ZeroStage::OptimizerState | ZeroStage::Gradients) {
             return Vec::new();
         }
-        let chunks = (rank..self.ends.len()).step_by(self.spec.pipeline_parallel as usize);
-        let gathers = chunks.flat_map(|chunk| {
-            let holdings = self.holdings(chunk);
-            let pieces = self.pieces(chunk, &holdings);
-            let gather = self.over_replicas(Collective::AllGather, &holdings, pieces);
-            gather.into_iter().flat_map(move |gather| vec![(chunk as u32, gather); pieces as usize])
-        });
-        gathers.collect()
+        let holdings = &self.chunks[chunk].holdings;
+        let pieces = self.pieces(chunk, holdings);
+        let gather = self.over_replicas(Collective::AllGather, holdings, pieces);
+        gather.map_or_else(Vec::new, |gather| vec![gather; pieces as usize])
     }
 
     /// The first forward of a chunk whose updated parameters come from other ranks: each piece waits for
     /// its own.
     fn first_forward(&self, chunk: usize, blocks: &[Vec<Segment>]) -> Option<Vec<Segment>> {
-        let gathers = self.first(chunk % self.spec.pipeline_parallel as usize);
+        let gathers = self.first(self.ranks.first_with(chunk));
         let count = |is_meant: fn(usize, usize) -> bool| {
             gathers.iter().filter(|(other, _)| is_meant(*other as usize, chunk)).count() as u32
         };
@@ -209,24 +245,6 @@ impl<'a> Builder<'a> {
             segments.extend(blocks.iter().flatten().copied());
         }
         (own > 0).then_some(segments)
-    }
-
-    /// What a chunk holds; what its rank holds beyond its chunks counts to the first of them.
-    fn holdings(&self, chunk: usize) -> Holdings {
-        let p = self.spec.pipeline_parallel as usize;
-        let of = |chunk: usize| {
-            let mut holdings = Holdings::default();
-            let blocks = self.blocks(chunk);
-            holdings.add_blocks(&self.chain, &self.shape, self.spec.recompute, blocks);
-            holdings
-        };
-        let mut holdings = of(chunk);
-        if chunk < p {
-            let of_chunks: u64 =
-                (chunk..self.ends.len()).step_by(p).map(|chunk| of(chunk).dense).sum();
-            holdings.dense += self.stages[chunk].holdings.dense.saturating_sub(of_chunks);
-        }
-        holdings
     }
 
     /// One of the pieces in which a chunk's parameters are gathered or its gradients reduced; none
@@ -255,30 +273,52 @@ impl<'a> Builder<'a> {
         })
     }
 
-    fn small_reductions(&self, holdings: &Holdings) -> Vec<Transfer> {
-        let transfer = |time: Seconds, parameters: u64, among: Group, group| Transfer {
+    /// What is reduced once a chunk's gradients are: between its copies; and with the first chunk of a
+    /// rank, norms over tensor parallelism and tied weights.
+    fn reductions(&self, chunk: usize, rank: &Stage) -> Vec<Transfer> {
+        let transfer = |time: Seconds, bytes: Bytes, among: Group, group| Transfer {
             stream: Stream::Data,
             collective: Collective::AllReduce,
             time: time.into(),
             level: self.level(among),
-            bytes: Bytes::new(parameters * self.evaluator.bytes.gradient),
+            bytes,
             group,
         };
-        let stride = self.spec.mesh().stride(MeshAxis::Tensor);
-        let tensor = Group { size: self.spec.tensor_parallel, stride };
-        let partial = self.evaluator.partial_reduction(holdings);
-        let mut transfers = vec![transfer(partial, holdings.partial_gradients, tensor, None)];
-        if holdings.tied > 0 && self.spec.pipeline_parallel > 1 {
-            let tied = self.evaluator.tied_reduction(holdings);
-            let among = self.evaluator.tied_group();
-            transfers.push(transfer(tied, holdings.tied, among, Some(TIED)));
+        let gradients = |parameters: u64| Bytes::new(parameters * self.evaluator.bytes.gradient);
+        let mut transfers = Vec::new();
+        if let Some(copies) = self.evaluator.copies(chunk) {
+            let holdings = &self.chunks[chunk].holdings;
+            let time = self.evaluator.reduction_of_copies(holdings, chunk);
+            let bytes = self.evaluator.bytes_between_copies(holdings);
+            transfers.push(transfer(time, bytes, copies, Some(COPIES + chunk as u32)));
+        }
+        if self.ranks.is_first(chunk) {
+            let holdings = &rank.holdings;
+            let stride = self.spec.mesh().stride(MeshAxis::Tensor);
+            let tensor = Group { size: self.spec.tensor_parallel, stride };
+            let partial = self.evaluator.partial_reduction(holdings);
+            transfers.push(transfer(partial, gradients(holdings.partial_gradients), tensor, None));
+            if holdings.tied > 0 && self.spec.pipeline_parallel > 1 {
+                let tied = self.evaluator.tied_reduction(holdings);
+                let among = self.evaluator.tied_group();
+                transfers.push(transfer(tied, gradients(holdings.tied), among, Some(TIED)));
+            }
         }
         transfers.retain(|transfer| transfer.time > Nanos::ZERO || transfer.group.is_some());
         transfers
     }
 
-    /// The norm of all gradients needs all ranks; then each updates what it owns.
-    fn update(&self, rank: &Stage) -> Vec<Segment> {
+    /// The norm of all gradients needs all ranks; then each updates what it owns. Where each micro-batch is
+    /// followed by an update there is no such norm, as no two ranks have reached the same micro-batch; and
+    /// the next forward needs what was updated.
+    fn update(&self, chunk: usize, rank: &Stage) -> Vec<Segment> {
+        let update = Segment::Compute(self.evaluator.optimizer(rank).into());
+        let gradients_are_there = Segment::Wait(Stream::Data);
+        if self.evaluator.updates_each() {
+            let gathers = self.gathers(chunk).into_iter().map(Segment::Start);
+            let gathers = gathers.chain([Segment::Wait(Stream::Data)]);
+            return [gradients_are_there, update].into_iter().chain(gathers).collect();
+        }
         let world = Group::contiguous(self.problem.limits.num_gpus);
         let bytes = Bytes::new(4);
         let norm = Transfer {
@@ -289,17 +329,12 @@ impl<'a> Builder<'a> {
             bytes,
             group: Some(ALL_RANKS),
         };
-        vec![
-            Segment::Wait(Stream::Data),
-            Segment::Start(norm),
-            Segment::Wait(Stream::Data),
-            Segment::Compute(self.evaluator.optimizer(rank).into()),
-        ]
+        vec![gradients_are_there, Segment::Start(norm), Segment::Wait(Stream::Data), update]
     }
 
     /// The message that leaves a block for the next stage, or its gradient that comes back.
     fn message(&self, block: usize) -> Transfer {
-        let pipeline = pipeline(&self.spec);
+        let pipeline = self.ranks.group;
         let bytes = self.shape.costs[self.chain.class_at(block)].output;
         Transfer {
             time: message_time(self.problem, &self.shape, pipeline, bytes).into(),
@@ -330,9 +365,15 @@ impl<'a> Builder<'a> {
     }
 }
 
-fn pipeline(spec: &LayoutSpec) -> Group {
-    let stride = spec.mesh().stride(MeshAxis::Pipeline);
-    Group { size: spec.pipeline_parallel, stride }
+/// By stage: the last of its actions, on any of its ranks, that computes gradients of parameters.
+fn last_grads(schedule: &Schedule) -> Vec<ActionKind> {
+    let mut last = vec![ActionKind::Backward; schedule.num_stages() as usize];
+    for (_, action) in schedule.actions() {
+        if matches!(action.kind, ActionKind::Backward | ActionKind::WeightGrad) {
+            last[action.stage as usize] = action.kind;
+        }
+    }
+    last
 }
 
 fn stream(axis: Axis) -> Stream {

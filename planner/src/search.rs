@@ -1,5 +1,8 @@
 //! Branch and bound over the space of layouts, exact within the model.
 //!
+//! Schedules without a closed form, which only a user asks for, are played through in their order; their
+//! bound is what the busiest rank computes.
+//!
 //! Families of candidates are visited in the order of their lower bounds. A family, or a schedule
 //! within it, is left out only if its bound is above the worst of the best plans so far; so what is
 //! found is what exhaustive search finds. Families go through in batches of fixed size, so that
@@ -7,19 +10,21 @@
 
 use std::collections::BTreeMap;
 
-use cost_models::Group;
 use ir::graph::Recompute;
-use ir::layout::{Layout, LayoutError, LayoutSpec, MeshAxis, PartialLayout};
-use ir::schedule::ScheduleKind;
+use ir::layout::{Layout, LayoutError, LayoutSpec, PartialLayout};
+use ir::schedule::{Placement, ScheduleKind};
 use ir::units::{Bytes, Seconds};
 use rayon::prelude::*;
 
 use crate::evaluate::{Evaluation, Evaluator};
+use crate::order::Order;
 use crate::partition::partition;
-use crate::pipeline;
+use crate::pipeline::{self, has_closed_form};
 use crate::problem::{Problem, Shape, ShapeKey};
 use crate::space::{Family, Rejection, Space};
-use crate::stages::{ChainIndex, Holdings, Stage, least_message_time, stages};
+use crate::stages::{
+    ChainIndex, Holdings, PipelineRanks, Stage, chunk_stages, least_message_time, stages,
+};
 
 /// What to look for.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +50,8 @@ impl Default for Request {
 pub struct Found {
     /// The layout.
     pub layout: Layout,
-    /// Where each chunk ends, in blocks of the chain; chunk `c` is on pipeline rank `c mod p`.
+    /// Where each chunk ends, in blocks of the chain. On which pipeline rank a chunk is, the layout's
+    /// [`ScheduleKind::placement`] says.
     pub stage_ends: Vec<usize>,
     /// Time and memory.
     pub evaluation: Evaluation,
@@ -233,7 +239,10 @@ struct Visit<'a> {
 /// An assignment of blocks to stages.
 struct Assignment {
     ends: Vec<usize>,
+    /// By pipeline rank.
     stages: Vec<Stage>,
+    /// By chunk; empty where the schedule has a closed form.
+    chunks: Vec<Stage>,
     /// Time of the slowest chunk, in seconds; no assignment has a faster slowest.
     slowest_chunk: f64,
 }
@@ -263,9 +272,10 @@ impl<'a> Visit<'a> {
         let fixed = &self.request.fixed;
         let schedules = self.family.schedules(self.problem, fixed);
         let shardings = self.family.shardings(self.problem, fixed);
+        let mut orders: BTreeMap<(ScheduleKind, u32), Order> = BTreeMap::new();
         for recompute in Family::recomputes(fixed) {
-            // Schedules with as many chunks share their assignment.
-            let mut assignments: BTreeMap<u32, Option<Assignment>> = BTreeMap::new();
+            // Schedules with as many chunks in the same places share their assignment.
+            let mut assignments: BTreeMap<(Placement, u32), Option<Assignment>> = BTreeMap::new();
             for (schedule, v) in &schedules {
                 let total = self.shape.total(recompute);
                 let Family { pipeline_parallel: p, num_micro_batches: m, .. } = *self.family;
@@ -279,18 +289,23 @@ impl<'a> Visit<'a> {
                     self.best.pruned += shardings.len() as u64;
                     continue;
                 }
-                let assignment =
-                    assignments.entry(*v).or_insert_with(|| self.assign_balanced(recompute, p * v));
+                let assignment = assignments
+                    .entry((schedule.placement(), *v))
+                    .or_insert_with(|| self.assign_balanced(*schedule, recompute, p * v));
                 let Some(assignment) = &*assignment else { continue };
                 // With several chunks a rank, the slowest may share its rank with fast ones: then only
                 // the mean is certain.
-                if *v == 1 && bound(assignment.slowest_chunk) > self.limit() {
+                let is_alone = schedule.stages_per_rank(*v) == 1;
+                if is_alone && bound(assignment.slowest_chunk) > self.limit() {
                     self.best.pruned += shardings.len() as u64;
                     continue;
                 }
                 for sharding in &shardings {
                     let spec = self.spec(*schedule, *v, recompute, *sharding);
-                    self.evaluate(spec, assignment);
+                    if !has_closed_form(*schedule) && !orders.contains_key(&(*schedule, *v)) {
+                        orders.insert((*schedule, *v), Order::of(&spec));
+                    }
+                    self.evaluate(spec, assignment, orders.get(&(*schedule, *v)));
                 }
             }
         }
@@ -331,24 +346,46 @@ impl<'a> Visit<'a> {
     }
 
     /// The fastest assignment, whether it fits or not.
-    fn assign_balanced(&self, recompute: Recompute, num_chunks: u32) -> Option<Assignment> {
-        Some(self.assignment(recompute, self.shape.balanced(recompute, num_chunks as usize)?))
+    fn assign_balanced(
+        &self,
+        schedule: ScheduleKind,
+        recompute: Recompute,
+        num_chunks: u32,
+    ) -> Option<Assignment> {
+        let ends = self.shape.balanced(recompute, num_chunks as usize)?;
+        Some(self.assignment(schedule, recompute, ends))
     }
 
-    fn assignment(&self, recompute: Recompute, ends: Vec<usize>) -> Assignment {
-        let prefix = &self.shape.prefix[recompute as usize];
-        let pipeline = self.family.pipeline_group();
-        let stages = stages(self.problem, self.chain, self.shape, recompute, &ends, pipeline);
+    fn assignment(
+        &self,
+        schedule: ScheduleKind,
+        recompute: Recompute,
+        ends: Vec<usize>,
+    ) -> Assignment {
+        let Self { problem, chain, shape, family, .. } = *self;
+        let prefix = &shape.prefix[recompute as usize];
+        let ranks =
+            PipelineRanks { group: family.pipeline_group(), placement: schedule.placement() };
+        let stages = stages(problem, chain, shape, recompute, &ends, &ranks);
+        let chunks = if has_closed_form(schedule) {
+            Vec::new()
+        } else {
+            chunk_stages(problem, chain, shape, recompute, &ends, &ranks, &stages)
+        };
         let starts = std::iter::once(0).chain(ends.iter().copied());
-        let chunks = starts.zip(&ends).map(|(start, end)| prefix[*end] - prefix[start]);
-        let slowest_chunk = chunks.fold(0.0, f64::max);
-        Assignment { ends, stages, slowest_chunk }
+        let times = starts.zip(&ends).map(|(start, end)| prefix[*end] - prefix[start]);
+        let slowest_chunk = times.fold(0.0, f64::max);
+        Assignment { ends, stages, chunks, slowest_chunk }
     }
 
-    fn evaluate(&mut self, spec: LayoutSpec, fastest: &Assignment) {
+    /// Evaluates a layout, whose schedule goes in `order` if it has no closed form.
+    fn evaluate(&mut self, spec: LayoutSpec, fastest: &Assignment, order: Option<&Order>) {
         self.best.evaluated += 1;
         let memory = self.problem.hardware.memory;
-        let evaluator = Evaluator::new(self.problem, spec);
+        let mut evaluator = Evaluator::new(self.problem, spec);
+        if let Some(order) = order {
+            evaluator = evaluator.in_order(order, &fastest.chunks);
+        }
         let (peak, fullest_stage) = evaluator.peak_memory(&fastest.stages);
         if peak.total() <= memory {
             let (step_time, breakdown) = evaluator.time(&fastest.stages);
@@ -384,7 +421,7 @@ impl<'a> Visit<'a> {
         fastest: &[Stage],
     ) -> Option<Assignment> {
         let memory = self.problem.hardware.memory;
-        if spec.virtual_stages > 1 || spec.pipeline_parallel < 2 {
+        if spec.schedule.stages_per_rank(spec.virtual_stages) > 1 || spec.pipeline_parallel < 2 {
             return None;
         }
         // Moving blocks cannot help where what they keep is too much for all stages together, even
@@ -401,7 +438,7 @@ impl<'a> Visit<'a> {
             holdings.add_blocks(self.chain, self.shape, spec.recompute, start..end);
             evaluator.memory(&holdings, rank).total() <= memory
         })?;
-        Some(self.assignment(spec.recompute, ends))
+        Some(self.assignment(spec.schedule, spec.recompute, ends))
     }
 
     fn offer(&mut self, spec: LayoutSpec, ends: Vec<usize>, evaluation: Evaluation) {
@@ -430,16 +467,23 @@ impl<'a> Visit<'a> {
 pub fn evaluate_stages(problem: &Problem, layout: Layout, stage_ends: Vec<usize>) -> Found {
     let chain = ChainIndex::new(problem);
     assert!(
-        stage_ends.len() == (layout.pipeline_parallel * layout.virtual_stages) as usize
+        stage_ends.len() == layout.num_stages() as usize
             && stage_ends.is_sorted()
             && stage_ends.last() == Some(&chain.num_blocks()),
         "stages cover the chain in order"
     );
     let shape = Shape::new(problem, ShapeKey::of(&layout));
-    let stride = layout.mesh().stride(MeshAxis::Pipeline);
-    let pipeline = Group { size: layout.pipeline_parallel, stride };
-    let stages = stages(problem, &chain, &shape, layout.recompute, &stage_ends, pipeline);
-    let evaluation = Evaluator::new(problem, *layout).evaluate(&stages);
+    let ranks = PipelineRanks::of(&layout);
+    let recompute = layout.recompute;
+    let stages = stages(problem, &chain, &shape, recompute, &stage_ends, &ranks);
+    let evaluator = Evaluator::new(problem, *layout);
+    let evaluation = if has_closed_form(layout.schedule) {
+        evaluator.evaluate(&stages)
+    } else {
+        let order = Order::of(&layout);
+        let chunks = chunk_stages(problem, &chain, &shape, recompute, &stage_ends, &ranks, &stages);
+        evaluator.in_order(&order, &chunks).evaluate(&stages)
+    };
     Found { layout, stage_ends, evaluation }
 }
 

@@ -8,7 +8,8 @@ use rayon::prelude::*;
 use simulator::{RankTimes, Simulation, SimulationError, simulate};
 use traces::timeline::{Stream, Timeline};
 
-use crate::evaluate::{ALLOCATOR_SLACK_PERCENT, CONTEXT, Evaluation, Evaluator};
+use crate::evaluate::{Evaluation, Evaluator};
+use crate::memory::{ALLOCATOR_SLACK_PERCENT, CONTEXT};
 use crate::problem::Problem;
 use crate::program::{Program, program};
 use crate::search::{Found, Outcome, Request, search};

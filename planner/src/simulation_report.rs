@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ir::schedule::{Action, ActionKind, GenerateError};
+use ir::schedule::{Action, ActionKind, GenerateError, Schedule, Step, Updates};
 use ir::units::{Nanos, Seconds};
 use serde::Serialize;
 use simulator::{
@@ -147,7 +147,8 @@ fn composition(path: &[CriticalStep]) -> BTreeMap<&'static str, f64> {
 
 /// Draws steps of a plan at random. Passes and messages take as long as on the plan's timeline, each by
 /// itself; a pass deviates from that, and is slowed by the slowest of the GPUs that exchange data within
-/// it. What follows the last pass (reductions, the update) takes as long as planned.
+/// it. What follows the last pass (reductions, the update) takes as long as planned. Where each micro-batch
+/// is followed by an update, updates deviate as passes do.
 ///
 /// # Errors
 ///
@@ -159,7 +160,7 @@ pub fn jittered(
 ) -> Result<JitterReport, GenerateError> {
     let schedule = program(&checked.problem, &checked.found)?.schedule;
     let timeline = &checked.simulation.timeline;
-    let passes = Passes::new(timeline, schedule.num_stages(), schedule.num_micro_batches());
+    let passes = Passes::new(timeline, &schedule);
     let planned = Planned {
         schedule: &schedule,
         duration: |action| passes.duration(action),
@@ -193,6 +194,8 @@ struct Passes {
     num_micro_batches: usize,
     /// By stage, kind of pass and micro-batch.
     durations: Vec<Nanos>,
+    /// By stage: an update in the midst of the pipeline, in the mean.
+    updates: Vec<Nanos>,
     /// When the result of a pass is there, and when it is on the neighbouring stage's rank; by stage,
     /// direction and micro-batch.
     results: Vec<[Nanos; 2]>,
@@ -204,35 +207,81 @@ struct Passes {
 const NUM_PASSES: usize = 4;
 
 impl Passes {
-    fn new(timeline: &Timeline, num_stages: u32, num_micro_batches: u32) -> Self {
-        let num_micro_batches = num_micro_batches as usize;
-        let num_forwards = num_stages as usize * num_micro_batches;
-        let durations = vec![Nanos::ZERO; num_forwards * NUM_PASSES];
-        let results = vec![[Nanos::ZERO; 2]; num_forwards * 2];
-        let mut passes = Self { num_micro_batches, durations, results, end: Nanos::ZERO };
+    fn new(timeline: &Timeline, schedule: &Schedule) -> Self {
+        let num_micro_batches = schedule.num_micro_batches() as usize;
+        let num_stages = schedule.num_stages() as usize;
+        let num_forwards = num_stages * num_micro_batches;
+        let mut passes = Self {
+            num_micro_batches,
+            durations: vec![Nanos::ZERO; num_forwards * NUM_PASSES],
+            updates: vec![Nanos::ZERO; num_stages],
+            results: vec![[Nanos::ZERO; 2]; num_forwards * 2],
+            end: Nanos::ZERO,
+        };
+        let updates_each = schedule.updates() == Updates::AfterEachMicroBatch;
         for event in timeline.tracks.iter().flat_map(|track| &track.events) {
             let Activity::Action(action) = event.activity else { continue };
-            if action.kind.is_compute() {
-                let pass = passes.pass(action);
-                passes.durations[pass] = event.duration();
-                passes.end = passes.end.max(event.end);
+            match action.kind {
+                kind if kind.is_compute() => passes.add(action, event.start, event.end),
+                ActionKind::OptimizerStep if updates_each => {
+                    passes.updates[action.stage as usize] += event.duration();
+                    passes.end = passes.end.max(event.end);
+                }
+                ActionKind::SendForward | ActionKind::SendBackward => {
+                    let is_backward = action.kind == ActionKind::SendBackward;
+                    let result = passes.result(action.stage, action.micro_batch, is_backward);
+                    passes.results[result][1] = event.end;
+                }
+                _ => {}
             }
-            let (is_backward, is_sent) = match action.kind {
-                ActionKind::Forward => (false, false),
-                ActionKind::Backward | ActionKind::InputGrad => (true, false),
-                ActionKind::SendForward => (false, true),
-                ActionKind::SendBackward => (true, true),
-                _ => continue,
-            };
-            let result = passes.result(action.stage, action.micro_batch, is_backward);
-            passes.results[result][usize::from(is_sent)] = event.end;
         }
+        for update in &mut passes.updates {
+            *update = Nanos::new(update.get() / num_micro_batches.max(1) as u64);
+        }
+        passes.part_pairs(timeline, schedule);
         passes
     }
 
-    /// The time of an action on its rank; none for what does not compute.
+    fn add(&mut self, action: Action, start: Nanos, end: Nanos) {
+        let pass = self.pass(action);
+        self.durations[pass] = end - start;
+        self.end = self.end.max(end);
+        if action.kind != ActionKind::WeightGrad {
+            let is_backward = action.kind != ActionKind::Forward;
+            let result = self.result(action.stage, action.micro_batch, is_backward);
+            self.results[result][0] = end;
+        }
+    }
+
+    /// Parts the time of overlapped pairs, which are drawn as if one action followed the other: the first
+    /// has the time until one of them was over.
+    fn part_pairs(&mut self, timeline: &Timeline, schedule: &Schedule) {
+        for (steps, track) in schedule.ranks().iter().zip(&timeline.tracks) {
+            let mut events: BTreeMap<Action, (Nanos, Nanos)> = BTreeMap::new();
+            for event in &track.events {
+                if let Activity::Action(action) = event.activity {
+                    events.insert(action, (event.start, event.end));
+                }
+            }
+            for step in steps {
+                let Step::Overlapped(first, second) = *step else { continue };
+                let (Some(one), Some(other)) = (events.get(&first), events.get(&second)) else {
+                    continue;
+                };
+                let middle = one.1.min(other.1);
+                self.add(first, one.0.min(other.0), middle);
+                self.add(second, middle, one.1.max(other.1));
+            }
+        }
+    }
+
+    /// The time of an action on its rank; none for what neither computes nor updates in between.
     fn duration(&self, action: Action) -> Nanos {
-        if action.kind.is_compute() { self.durations[self.pass(action)] } else { Nanos::ZERO }
+        match action.kind {
+            kind if kind.is_compute() => self.durations[self.pass(action)],
+            ActionKind::OptimizerStep => self.updates[action.stage as usize],
+            _ => Nanos::ZERO,
+        }
     }
 
     /// How long what `action` needs takes to come from another rank.
@@ -240,7 +289,8 @@ impl Passes {
         let is_backward = action.kind != ActionKind::Forward;
         let from = if is_backward { action.stage + 1 } else { action.stage - 1 };
         let [there, here] = self.results[self.result(from, action.micro_batch, is_backward)];
-        here - there
+        // Of a pair, the second action may be over before the first, and its result on its way.
+        here.saturating_sub(there)
     }
 
     fn pass(&self, action: Action) -> usize {

@@ -196,16 +196,17 @@ impl Family {
         Group { size: self.pipeline_parallel, stride: mesh.stride(MeshAxis::Pipeline) }
     }
 
-    /// Schedules with their chunks a rank that the family can run.
+    /// Schedules with their chunks a rank that the family can run: of the one that is named, or of all
+    /// that are [searched](ScheduleKind::SEARCHED).
     pub fn schedules(&self, problem: &Problem, fixed: &PartialLayout) -> Vec<(ScheduleKind, u32)> {
         let p = self.pipeline_parallel;
         let most = (problem.limits.num_blocks / u64::from(p)) as u32;
+        let named = fixed.schedule.as_slice();
+        let tried = if named.is_empty() { &ScheduleKind::SEARCHED[..] } else { named };
         let mut schedules = Vec::new();
-        for schedule in ScheduleKind::SEARCHED {
-            if fixed.schedule.is_some_and(|fixed| fixed != schedule) {
-                continue;
-            }
-            let chunks = if schedule.is_interleaved() { 2..=most } else { 1..=1 };
+        for schedule in tried.iter().copied() {
+            let usual = schedule.default_virtual_stages();
+            let chunks = if schedule.is_interleaved() { 2..=most } else { usual..=usual };
             for v in chunks {
                 let numbers = [p, v, self.num_micro_batches].map(u64::from);
                 if fixed.virtual_stages.is_none_or(|fixed| fixed == v)
@@ -224,7 +225,7 @@ impl Family {
             Some(2..) => ScheduleKind::Interleaved,
             _ => ScheduleKind::OneFOneB,
         });
-        let chunks = fixed.virtual_stages.unwrap_or(if schedule.is_interleaved() { 2 } else { 1 });
+        let chunks = fixed.virtual_stages.unwrap_or(schedule.default_virtual_stages());
         let numbers = [self.pipeline_parallel, chunks, self.num_micro_batches].map(u64::from);
         let schedule = problem.limits.check_schedule(schedule, numbers).err();
         let replicas = u64::from(self.shape.context_parallel * self.data_parallel);

@@ -1,4 +1,6 @@
 //! What each pipeline rank does for a micro-batch, given which blocks it has.
+//!
+//! Blocks stand in chunks, in the order of the model; [`PipelineRanks`] says on which ranks a chunk lies.
 
 use std::ops::Range;
 
@@ -6,11 +8,63 @@ use cost_models::Group;
 use cost_models::block::PassTime;
 use ir::collective::Collective;
 use ir::graph::Recompute;
+use ir::layout::{LayoutSpec, MeshAxis};
+use ir::schedule::Placement;
 use ir::units::{Bytes, Seconds};
 
 use crate::problem::{Problem, Shape};
 
-/// Totals over the blocks of one pipeline rank.
+/// The ranks that share the layers, and which of them have which chunk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PipelineRanks {
+    /// The ranks.
+    pub group: Group,
+    /// Which has what.
+    pub placement: Placement,
+}
+
+impl PipelineRanks {
+    /// Those of a layout.
+    pub fn of(spec: &LayoutSpec) -> Self {
+        let stride = spec.mesh().stride(MeshAxis::Pipeline);
+        let group = Group { size: spec.pipeline_parallel, stride };
+        Self { group, placement: spec.schedule.placement() }
+    }
+
+    /// The ranks that have a chunk: one, or one for each copy, which then take turns.
+    pub fn with(&self, chunk: usize) -> impl Iterator<Item = usize> {
+        self.placement.ranks(self.group.size, chunk as u32).map(|rank| rank as usize)
+    }
+
+    /// The rank that runs a chunk for the first micro-batch.
+    pub fn first_with(&self, chunk: usize) -> usize {
+        self.with(chunk).next().expect("every chunk of a layout is placed")
+    }
+
+    /// The chunks, of `num_chunks`, that a rank has, in the order of the model.
+    pub fn chunks(&self, rank: usize, num_chunks: usize) -> impl Iterator<Item = usize> {
+        let stages = self.placement.stages(self.group.size, num_chunks as u32, rank as u32);
+        stages.map(|stage| stage as usize)
+    }
+
+    /// Whether no rank that has the chunk has one before it.
+    pub fn is_first(&self, chunk: usize) -> bool {
+        self.chunks(self.first_with(chunk), chunk + 1).next() == Some(chunk)
+    }
+
+    /// Whether data goes from one rank to another between a chunk and the next.
+    fn is_crossed(&self, chunk: usize) -> bool {
+        self.first_with(chunk) != self.first_with(chunk + 1)
+    }
+
+    /// The share of micro-batches that a rank runs through each of its chunks.
+    pub fn share(&self) -> f64 {
+        1.0 / f64::from(self.placement.num_copies())
+    }
+}
+
+/// Totals over the blocks of one pipeline rank, or of one chunk. Times are those of a micro-batch; of a
+/// rank whose micro-batches do not all run through the same chunks, the mean.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stage {
     /// Forward of a micro-batch.
@@ -28,7 +82,7 @@ pub struct Stage {
     /// Messages received in backward.
     pub receive_backward: Seconds,
     /// By how much rounds of chunks, each at the pace of the slowest at the time, together exceed the
-    /// slowest rank: the same on all ranks, zero where chunks are equal.
+    /// slowest rank: the same on all ranks, zero where chunks are equal. Only where they go round.
     pub uneven: Seconds,
     /// What the rank holds.
     pub holdings: Holdings,
@@ -67,16 +121,17 @@ impl Stage {
         (self.forward + self.input_grad + self.weight_grad + self.recompute).total()
     }
 
-    /// Adds the blocks of a range.
+    /// Adds the blocks of a range, through which the rank runs a share of the micro-batches.
     fn add_blocks(
         &mut self,
         chain: &ChainIndex,
         shape: &Shape,
         recompute: Recompute,
         range: Range<usize>,
+        share: f64,
     ) {
         for (class, cost) in shape.costs.iter().enumerate() {
-            let blocks = f64::from(chain.count(class, &range));
+            let blocks = f64::from(chain.count(class, &range)) * share;
             self.forward = self.forward + cost.forward * blocks;
             self.input_grad = self.input_grad + cost.input_grad * blocks;
             self.weight_grad = self.weight_grad + cost.weight_grad * blocks;
@@ -87,9 +142,29 @@ impl Stage {
         }
         self.holdings.add_blocks(chain, shape, recompute, range);
     }
+
+    /// Adds what a chunk receives.
+    fn add_messages(&mut self, received: [Received; 2], share: f64) {
+        self.receive_forward += received[0].time * share;
+        self.receive_backward += received[1].time * share;
+        let message = received[0].bytes.max(received[1].bytes);
+        self.holdings.message = self.holdings.message.max(message);
+    }
+}
+
+/// A message that a chunk receives; nothing where its neighbour is on the same rank.
+#[derive(Clone, Copy, Debug, Default)]
+struct Received {
+    bytes: Bytes,
+    time: Seconds,
 }
 
 impl Holdings {
+    /// Kept for backward of a micro-batch.
+    pub fn saved_in_all(&self) -> Bytes {
+        self.saved + self.saved_by_last
+    }
+
     /// Adds the blocks of a range.
     pub fn add_blocks(
         &mut self,
@@ -122,37 +197,27 @@ impl Holdings {
     }
 }
 
-/// The stages of an assignment: chunk `c` ends before block `ends[c]` and goes to pipeline rank
-/// `c mod p`.
+/// The stages of an assignment, by pipeline rank: chunk `c` ends before block `ends[c]`.
 pub fn stages(
     problem: &Problem,
     chain: &ChainIndex,
     shape: &Shape,
     recompute: Recompute,
     ends: &[usize],
-    pipeline: Group,
+    ranks: &PipelineRanks,
 ) -> Vec<Stage> {
-    let p = pipeline.size as usize;
+    let p = ranks.group.size as usize;
+    let share = ranks.share();
     let mut stages = vec![Stage::default(); p];
-    let num_chunks = ends.len();
-    let mut slowest = vec![Seconds::ZERO; num_chunks.div_ceil(p)];
-    for (chunk, end) in ends.iter().copied().enumerate() {
-        let start = if chunk == 0 { 0 } else { ends[chunk - 1] };
-        let rank = chunk % p;
-        let stage = &mut stages[rank];
-        let before = stage.passes();
-        stage.add_blocks(chain, shape, recompute, start..end);
-        slowest[chunk / p] = slowest[chunk / p].max(stage.passes() - before);
-        let message = |position: usize| shape.costs[chain.class_at(position)].output;
-        if chunk > 0 && p > 1 {
-            let bytes = message(start - 1);
-            stage.receive_forward += message_time(problem, shape, pipeline, bytes);
-            stage.holdings.message = stage.holdings.message.max(bytes);
-        }
-        if chunk + 1 < num_chunks && p > 1 {
-            let bytes = message(end - 1);
-            stage.receive_backward += message_time(problem, shape, pipeline, bytes);
-            stage.holdings.message = stage.holdings.message.max(bytes);
+    let mut slowest = vec![Seconds::ZERO; ends.len().div_ceil(p)];
+    for chunk in 0..ends.len() {
+        let received = received(problem, chain, shape, ends, ranks, chunk);
+        for rank in ranks.with(chunk) {
+            let stage = &mut stages[rank];
+            let before = stage.passes();
+            stage.add_blocks(chain, shape, recompute, blocks(ends, chunk), share);
+            slowest[chunk / p] = slowest[chunk / p].max(stage.passes() - before);
+            stage.add_messages(received, share);
         }
     }
     // The first ranks are at the next chunk while the last are still at this one.
@@ -163,8 +228,62 @@ pub fn stages(
     for stage in &mut stages {
         stage.uneven = uneven;
     }
-    hold_tied_copies(&mut stages, chain, shape, ends);
+    hold_tied_copies(&mut stages, chain, shape, ends, ranks);
     stages
+}
+
+/// The stages of an assignment, by chunk: each as if it had its rank to itself. What a rank holds beyond
+/// its chunks, as `stages` has it, counts to the first of them.
+pub fn chunk_stages(
+    problem: &Problem,
+    chain: &ChainIndex,
+    shape: &Shape,
+    recompute: Recompute,
+    ends: &[usize],
+    ranks: &PipelineRanks,
+    stages: &[Stage],
+) -> Vec<Stage> {
+    let chunk_stage = |chunk: usize| {
+        let mut stage = Stage::default();
+        stage.add_blocks(chain, shape, recompute, blocks(ends, chunk), 1.0);
+        stage.add_messages(received(problem, chain, shape, ends, ranks, chunk), 1.0);
+        stage
+    };
+    let mut chunks: Vec<Stage> = (0..ends.len()).map(chunk_stage).collect();
+    for chunk in (0..ends.len()).filter(|chunk| ranks.is_first(*chunk)) {
+        let rank = ranks.first_with(chunk);
+        let of_rank = &stages[rank].holdings;
+        let own: u64 = ranks.chunks(rank, ends.len()).map(|own| chunks[own].holdings.dense).sum();
+        let holdings = &mut chunks[chunk].holdings;
+        holdings.dense += of_rank.dense - own;
+        holdings.tied = of_rank.tied;
+    }
+    chunks
+}
+
+/// The blocks of a chunk.
+pub fn blocks(ends: &[usize], chunk: usize) -> Range<usize> {
+    let start = chunk.checked_sub(1).map_or(0, |before| ends[before]);
+    start..ends[chunk]
+}
+
+/// What a chunk receives in forward and in backward.
+fn received(
+    problem: &Problem,
+    chain: &ChainIndex,
+    shape: &Shape,
+    ends: &[usize],
+    ranks: &PipelineRanks,
+    chunk: usize,
+) -> [Received; 2] {
+    let from = |chunk: usize| {
+        let bytes = shape.costs[chain.class_at(ends[chunk] - 1)].output;
+        Received { bytes, time: message_time(problem, shape, ranks.group, bytes) }
+    };
+    // The gradient of a chunk's output is as large as the output.
+    let before = chunk.checked_sub(1).filter(|before| ranks.is_crossed(*before));
+    let after = (chunk + 1 < ends.len()).then_some(chunk).filter(|after| ranks.is_crossed(*after));
+    [before.map(from).unwrap_or_default(), after.map(from).unwrap_or_default()]
 }
 
 /// Time of a message between stages. Tensor-parallel ranks that all hold the same tensor may each send
@@ -192,17 +311,27 @@ pub fn least_message_time(problem: &Problem, shape: &Shape, pipeline: Group, v: 
 }
 
 /// A rank that has a tied block, but not the block that it is tied to, holds a copy.
-fn hold_tied_copies(stages: &mut [Stage], chain: &ChainIndex, shape: &Shape, ends: &[usize]) {
-    let p = stages.len();
-    let rank_of = |block: usize| ends.partition_point(|end| *end <= block) % p;
+fn hold_tied_copies(
+    stages: &mut [Stage],
+    chain: &ChainIndex,
+    shape: &Shape,
+    ends: &[usize],
+    ranks: &PipelineRanks,
+) {
+    let with = |block: usize| ranks.with(ends.partition_point(|end| *end <= block));
     for (block, target) in &chain.ties {
-        let (rank, home) = (rank_of(*block), rank_of(*target));
-        if rank != home && stages[rank].holdings.tied == 0 {
+        let homes: Vec<usize> = with(*target).collect();
+        for rank in with(*block) {
+            if homes.contains(&rank) || stages[rank].holdings.tied > 0 {
+                continue;
+            }
             let copy = shape.costs[chain.class_at(*block)].parameters.tied;
             stages[rank].holdings.tied += copy;
             stages[rank].holdings.dense += copy;
-            let held = &mut stages[home].holdings;
-            held.tied = held.tied.max(copy);
+            for home in &homes {
+                let held = &mut stages[*home].holdings;
+                held.tied = held.tied.max(copy);
+            }
         }
     }
 }

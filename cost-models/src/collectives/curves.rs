@@ -37,11 +37,19 @@ pub(crate) struct CollectiveRates {
 }
 
 impl CollectiveRates {
+    /// All that ship, by name.
+    fn all() -> BTreeMap<String, Self> {
+        serde_json::from_str(FITTED).expect("the fitted data is valid; a test reads it")
+    }
+
+    /// The names of all that ship.
+    pub(crate) fn names() -> Vec<String> {
+        Self::all().into_keys().collect()
+    }
+
     /// The rates called `name`.
     pub(crate) fn named(name: &str) -> Option<Self> {
-        let mut all: BTreeMap<String, Self> =
-            serde_json::from_str(FITTED).expect("the fitted data is valid; a test reads it");
-        all.remove(name)
+        Self::all().remove(name)
     }
 
     /// Seconds for a collective within the level; `None` where the kind was not measured.

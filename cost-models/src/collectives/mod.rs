@@ -12,6 +12,11 @@ pub use network::Network;
 
 use ir::units::Bytes;
 
+/// The names of the fitted collective rates that ship.
+pub fn fitted_rates() -> Vec<String> {
+    curves::CollectiveRates::names()
+}
+
 /// The ranks `first, first + stride, ..` that take part in a collective.
 ///
 /// `first` is taken to be aligned, as the ranks of a mesh are: a group of stride 1 and size 8 lies

@@ -11,6 +11,11 @@ pub use matmul::{MatmulFormat, MatmulShape};
 use ir::cluster::{Gpu, Precision};
 use ir::units::{Bytes, Seconds};
 
+/// The names of the fitted kernel rates that ship.
+pub fn fitted_rates() -> Vec<String> {
+    rates::names()
+}
+
 /// What holds a kernel back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Bound {

@@ -95,10 +95,20 @@ pub(super) struct Chosen {
     pub(super) ceiling: f64,
 }
 
+fn fitted() -> Fitted {
+    serde_json::from_str(FITTED).expect("the fitted data is valid; a test reads it")
+}
+
+/// The names of all fits.
+pub(super) fn names() -> Vec<String> {
+    fitted().sets.into_keys().collect()
+}
+
 impl Chosen {
+    /// The fit that the GPU names, or the nearest: also where it names one that there is not, which
+    /// [`check_rates`](crate::clusters::check_rates) refuses.
     pub(super) fn for_gpu(gpu: &Gpu) -> Self {
-        let mut fitted: Fitted =
-            serde_json::from_str(FITTED).expect("the fitted data is valid; a test reads it");
+        let mut fitted = fitted();
         let own = gpu.kernel_rates.as_deref().filter(|name| fitted.sets.contains_key(*name));
         let (nearest, scaled) = nearest(gpu.architecture);
         let (name, ceiling) = own.map_or((nearest, scaled), |name| (name, 1.0));

@@ -15,9 +15,29 @@ fn every_preset_is_valid_and_tells_its_sources() {
             assert!(cluster.sources.contains_key(field), "{name} has no source for {field}");
         }
         let text = serde_json::to_string(&cluster).unwrap();
+        assert_eq!(clusters::check_rates(&cluster), Ok(()));
         assert_eq!(Cluster::from_json(&text), Ok(cluster));
     }
     assert!(clusters::preset("none such").is_none());
+}
+
+#[test]
+fn rates_that_were_not_fitted_are_refused() {
+    let told = |change: fn(&mut Cluster)| {
+        let mut cluster = clusters::preset("h100").unwrap();
+        change(&mut cluster);
+        clusters::check_rates(&cluster).unwrap_err().to_string()
+    };
+    assert_eq!(
+        told(|cluster| cluster.gpu.kernel_rates = Some("h1000".to_owned())),
+        "`gpu.kernel_rates` `h1000` is not among the rates that were fitted: a100, b200, h100, h200\n\
+         hint: leave it out, and the nearest are scaled"
+    );
+    assert_eq!(
+        told(|cluster| cluster.levels[1].collective_rates = Some("ib".to_owned())),
+        "`levels[1].collective_rates` `ib` is not among the rates that were fitted: a100, b200, gb200, \
+         h100, h200\nhint: leave it out, and latency and bandwidth are taken"
+    );
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Why a layout is not possible.
 
-use crate::schedule::ScheduleKind;
+use crate::schedule::{GenerateError, ScheduleKind};
 
 /// Why a layout is not possible.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -76,6 +76,9 @@ pub enum LayoutError {
         /// Blocks of the chain.
         blocks: u64,
     },
+    /// Numbers that the schedule does not take.
+    #[error(transparent)]
+    Numbers(#[from] GenerateError),
     /// A schedule that cannot run so.
     #[error("schedule `{schedule}` needs {needs}")]
     Schedule {

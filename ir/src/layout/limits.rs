@@ -186,15 +186,8 @@ impl Limits {
         [p, v, m]: [u64; 3],
     ) -> Result<(), LayoutError> {
         let problem = |needs: String| Err(LayoutError::Schedule { schedule, needs });
-        if !ScheduleKind::SEARCHED.contains(&schedule) {
-            let searched = ScheduleKind::SEARCHED.map(ScheduleKind::name).join(", ");
-            return problem(format!("simulation; a layout takes one of {searched}"));
-        }
         if p * v > self.num_blocks {
             return Err(LayoutError::TooManyStages { stages: p * v, blocks: self.num_blocks });
-        }
-        if v > 1 && !schedule.is_interleaved() {
-            return problem(format!("`virtual_stages` 1, not {v}"));
         }
         if schedule.is_interleaved() && (v < 2 || p < 2) {
             return problem(format!(
@@ -207,7 +200,8 @@ impl Limits {
         if p == 1 && schedule != ScheduleKind::OneFOneB {
             return problem("`pipeline_parallel` of at least 2".to_owned());
         }
-        Ok(())
+        let [p, v, m] = [p, v, m].map(|number| u32::try_from(number).unwrap_or(u32::MAX));
+        Ok(schedule.check_numbers(p, m, v)?)
     }
 
     pub(super) fn check(&self, spec: &LayoutSpec) -> Result<(), LayoutError> {

@@ -94,7 +94,7 @@ pub struct LayoutSpec {
     pub expert_parallel: u32,
     /// Ranks that share the layers.
     pub pipeline_parallel: u32,
-    /// Chunks of layers on each pipeline rank.
+    /// Chunks of layers on each pipeline rank; of each direction where the schedule has two.
     pub virtual_stages: u32,
     /// Replicas, counting shards.
     pub data_parallel: u32,
@@ -212,5 +212,11 @@ impl Layout {
     /// Number of GPUs.
     pub fn num_gpus(&self) -> u32 {
         self.tensor_parallel * self.context_parallel * self.pipeline_parallel * self.data_parallel
+    }
+
+    /// Chunks of layers on all pipeline ranks together. Which rank has which,
+    /// [`ScheduleKind::placement`] says.
+    pub fn num_stages(&self) -> u32 {
+        self.pipeline_parallel * self.virtual_stages
     }
 }

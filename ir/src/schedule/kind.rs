@@ -6,6 +6,8 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::{Placement, Updates};
+
 /// A family of pipeline schedules.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
@@ -78,7 +80,8 @@ impl ScheduleKind {
         Self::AsyncOneFOneB,
     ];
 
-    /// Those whose time and memory have closed forms, plainest first: the ones a search tries.
+    /// Those that a search tries where none is named, plainest first: their time and memory have
+    /// closed forms, and bounds that tell what cannot be among the best.
     pub const SEARCHED: [Self; 6] =
         [Self::OneFOneB, Self::Interleaved, Self::ZbH1, Self::ZbH2, Self::LoopedBfs, Self::GPipe];
 
@@ -137,6 +140,33 @@ impl ScheduleKind {
     /// Chunks a rank where nobody asks for a number: 2 where the family is about several, else 1.
     pub const fn default_virtual_stages(self) -> u32 {
         if self.is_interleaved() || self.is_v_shaped() { 2 } else { 1 }
+    }
+
+    /// Which rank runs which stage.
+    pub const fn placement(self) -> Placement {
+        match self {
+            Self::Sequential | Self::GPipe | Self::OneFOneB | Self::AsyncOneFOneB => {
+                Placement::Loop
+            }
+            Self::Interleaved | Self::LoopedBfs | Self::InterleavedZb => Placement::Loop,
+            Self::ZbH1 | Self::ZbH2 => Placement::Loop,
+            Self::Zbv | Self::VHalf | Self::VMin | Self::DualPipeV => Placement::V,
+            Self::DualPipe => Placement::Bidirectional,
+        }
+    }
+
+    /// Stages that each rank has where it has `virtual_stages` chunks: twice as many where each stage
+    /// is on two ranks.
+    pub fn stages_per_rank(self, virtual_stages: u32) -> u32 {
+        self.placement().num_copies() * virtual_stages
+    }
+
+    /// When parameters are updated.
+    pub const fn updates(self) -> Updates {
+        match self {
+            Self::AsyncOneFOneB => Updates::AfterEachMicroBatch,
+            _ => Updates::AfterFlush,
+        }
     }
 
     /// Whether gradients of activations and of parameters are computed apart, at least at times.

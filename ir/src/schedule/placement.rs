@@ -3,7 +3,7 @@
 use super::{Action, Step};
 
 /// Which rank runs which stage of which micro-batch.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Placement {
     /// Stage `s` on rank `s mod p`: the stages go round the ranks.
     Loop,
@@ -32,6 +32,25 @@ impl Placement {
             Self::Bidirectional => Some(num_ranks - 1 - place),
             Self::Table(ranks) => ranks.get(stage as usize).copied(),
         }
+    }
+
+    /// How many ranks have each stage: micro-batches take turns among them.
+    pub const fn num_copies(&self) -> u32 {
+        match self {
+            Self::Bidirectional => 2,
+            Self::Loop | Self::V | Self::Table(_) => 1,
+        }
+    }
+
+    /// The ranks that have `stage`, one for each copy; none if the placement does not say.
+    pub fn ranks(&self, num_ranks: u32, stage: u32) -> impl Iterator<Item = u32> {
+        (0..self.num_copies()).filter_map(move |copy| self.rank(num_ranks, stage, copy))
+    }
+
+    /// The stages, of `num_stages`, that `rank` has, in the order of the model.
+    pub fn stages(&self, num_ranks: u32, num_stages: u32, rank: u32) -> impl Iterator<Item = u32> {
+        let is_here = move |stage: &u32| self.ranks(num_ranks, *stage).any(|other| other == rank);
+        (0..num_stages).filter(is_here)
     }
 
     /// The plainest placement that agrees with where the actions stand: loop, V, both directions, or

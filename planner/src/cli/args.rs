@@ -1,5 +1,6 @@
 //! What can be said on the command line.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -27,6 +28,8 @@ pub(crate) enum Command {
     Explain(ExplainArgs),
     /// The step of a plan on a timeline, rank by rank, and what its time depends on.
     Simulate(SimulateArgs),
+    /// Execute a plan: checks it and starts `executor run` with it.
+    Run(RunArgs),
     /// Draw a plan or a timeline; several timelines one below the other.
     Chart(ChartArgs),
     /// Draw a collective: who holds what before and after, or the steps of a ring.
@@ -133,7 +136,8 @@ pub(crate) struct LayoutArgs {
     /// Activations to compute again (gradient checkpointing): none, selective or full.
     #[arg(long, value_name = "POLICY", value_parser = parse_recompute)]
     recompute: Option<Recompute>,
-    /// Pipeline schedule (see `planner list schedules`).
+    /// Pipeline schedule (see `planner list schedules`) [default: the best of those that have closed
+    /// forms].
     #[arg(long, value_name = "NAME")]
     schedule: Option<ScheduleKind>,
 }
@@ -244,6 +248,16 @@ pub(crate) struct JitterArgs {
     /// Where the random numbers start; the same seed gives the same steps.
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     pub(crate) seed: u64,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// A plan that `planner search -o` wrote.
+    #[arg(value_name = "PLAN")]
+    pub(crate) plan: PathBuf,
+    /// What the executor is told besides; `executor run --help` says what it takes.
+    #[arg(value_name = "ARGS", trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) executor: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]

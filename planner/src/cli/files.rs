@@ -70,7 +70,10 @@ pub(crate) fn read_cluster(name: &str) -> anyhow::Result<Cluster> {
         );
     }
     let text = read_text(&path)?;
-    Cluster::from_json(&text).with_context(|| format!("`{}`", path.display()))
+    let in_file = || format!("`{}`", path.display());
+    let cluster = Cluster::from_json(&text).with_context(in_file)?;
+    clusters::check_rates(&cluster).with_context(in_file)?;
+    Ok(cluster)
 }
 
 /// What is written must not take the place of what is read: a file, or a folder with a `config.json`.

@@ -8,6 +8,7 @@ mod files;
 mod impossible;
 mod inspect;
 mod list;
+mod run;
 mod schedule;
 mod search;
 mod simulate;
@@ -27,14 +28,20 @@ pub(crate) enum Answer {
     Found,
     /// No layout fits.
     NothingFits,
+    /// The executor ended, with this exit code.
+    #[cfg(not(unix))]
+    Ended(u8),
 }
 
-/// Runs the command: exit code 0 where it found something, 1 where nothing fits, 2 on errors.
+/// Runs the command: exit code 0 where it found something, 1 where nothing fits, 2 on errors; that of the
+/// executor where it ran a plan.
 pub(crate) fn main() -> ExitCode {
     let cli = Cli::parse();
     match run(cli) {
         Ok(Answer::Found) => ExitCode::SUCCESS,
         Ok(Answer::NothingFits) => ExitCode::from(1),
+        #[cfg(not(unix))]
+        Ok(Answer::Ended(code)) => ExitCode::from(code),
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             // A closed stderr leaves nobody to tell.
@@ -54,6 +61,7 @@ fn run(cli: Cli) -> anyhow::Result<Answer> {
         Command::Schedule(args) => schedule::schedule(&args),
         Command::Simulate(args) => simulate::simulate(&args),
         Command::Chart(args) => chart::chart(&args),
+        Command::Run(args) => run::run(&args),
         Command::Inspect(args) => inspect::inspect(&args),
         Command::List(args) => list::list(&args),
         Command::Completions { shell } => {

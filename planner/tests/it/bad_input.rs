@@ -289,6 +289,11 @@ fn clusters_that_cannot_be() {
     place.cluster_fails(&change("/levels", json!([])), &["levels", "empty"]);
     place.cluster_fails(&change("/gpu/architecture", json!("fermi")), &["fermi", "`hopper`"]);
     place.cluster_fails(&change("/gpu/memory_bytes", json!("80 GB")), &["line", "column"]);
+    let rates = ["/gpu/kernel_rates", "/levels/0/collective_rates"];
+    for (pointer, field) in rates.into_iter().zip(["kernel_rates", "levels[0].collective_rates"]) {
+        let words = [field, "`h1000`", "a100, b200", "hint: leave it out"];
+        place.cluster_fails(&change(pointer, json!("h1000")), &words);
+    }
     place.cluster_fails(&change("/levels/0/ranks", json!(null)), &["levels[0]", "ranks"]);
     place.cluster_fails(&change("/gpu/peak_flops_per_second", json!({})), &["peak_flops"]);
     let mut unknown = good.clone();

@@ -60,6 +60,7 @@ fn plans_that_were_edited() {
         ("/training/sequence_length", json!(0), &["sequence length", "between 1 and"]),
         ("/training/precision", json!("int4"), &["int4", "`bf16`"]),
         ("/cluster/gpu/memory_bytes", json!(0), &["memory_bytes"]),
+        ("/cluster/gpu/kernel_rates", json!("h1000"), &["cluster", "`h1000`", "h100, h200"]),
         ("/cluster/levels/0/bandwidth_bytes_per_second", json!(0), &["cluster", "bandwidth"]),
         ("/cluster/gpu/memory_bytes", json!(1e9), &["contradicts itself", "cluster"]),
         ("/runners_up/0/step_time_seconds", json!(-5.0), &["contradicts", "runners_up[0]"]),

@@ -3,7 +3,7 @@
 use planner::search::{Outcome, Request, StopReason, search};
 use proptest::prelude::*;
 
-use crate::random::{Setup, requests, setups};
+use crate::random::{Setup, named_schedules, requests, setups};
 
 fn run(setup: &Setup, request: &Request) -> Outcome {
     search(&setup.problem(), request, &mut |_, _| {})
@@ -29,6 +29,18 @@ proptest! {
             prop_assert_eq!(&pruned.closest, &all.closest);
             prop_assert_eq!(&pruned.rejected, &all.rejected);
             prop_assert_eq!(all.closest.is_some(), all.candidates > 0);
+        }
+    }
+
+    /// Schedules without a closed form have bounds too.
+    #[test]
+    fn so_it_does_for_every_schedule_that_is_named(setup in setups(), request in named_schedules()) {
+        let pruned = run(&setup, &request);
+        let all = run(&setup, &Request { exhaustive: true, ..request });
+        prop_assert_eq!(&pruned.plans, &all.plans);
+        prop_assert_eq!(pruned.candidates, all.candidates);
+        if all.plans.is_empty() {
+            prop_assert_eq!(&pruned.closest, &all.closest);
         }
     }
 

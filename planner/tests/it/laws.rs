@@ -3,18 +3,20 @@
 use cost_models::Group;
 use ir::graph::Recompute;
 use ir::layout::{Layout, MeshAxis, PartialLayout};
+use ir::schedule::Placement;
 use ir::units::{BytesPerSecond, Seconds};
+use planner::pipeline::has_closed_form;
 use planner::planning::{Choices, least_gpus, prediction, training_graph};
 use planner::problem::{Problem, Shape, ShapeKey};
 use planner::search::{Found, Request, evaluate_stages, search};
 use planner::simulated::{Simulated, simulated};
-use planner::stages::{ChainIndex, stages};
+use planner::stages::{ChainIndex, PipelineRanks, stages};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use traces::timeline::Track;
 
 use crate::cli::planner;
-use crate::random::{Setup, models, requests, setups};
+use crate::random::{Setup, models, named_schedules, requests, setups};
 
 fn plans(problem: &Problem, request: &Request) -> Vec<Found> {
     search(problem, request, &mut |_, _| {}).plans
@@ -69,7 +71,9 @@ fn check_timeline(problem: &Problem, found: &Found) -> Result<(), TestCaseError>
 
     // What is held at a time: the closed form takes the mean of a rank's chunks.
     let (walked, closed) = (evaluation.memory.total(), found.evaluation.memory.total());
-    if found.layout.virtual_stages == 1 {
+    let layout = &found.layout;
+    let is_alone = layout.schedule.stages_per_rank(layout.virtual_stages) == 1;
+    if is_alone || !has_closed_form(layout.schedule) {
         prop_assert_eq!(walked, closed, "{:?}", found.layout);
     }
     let tracks = &simulation.timeline.tracks;
@@ -87,6 +91,15 @@ proptest! {
     fn every_plan_plays_as_its_closed_form_says(setup in setups(), request in requests()) {
         let problem = setup.problem();
         for found in plans(&problem, &request) {
+            check_timeline(&problem, &found)?;
+        }
+    }
+
+    #[test]
+    fn so_does_every_schedule_that_is_named(setup in setups(), request in named_schedules()) {
+        let problem = setup.problem();
+        for found in plans(&problem, &request) {
+            check_found(&problem, &found)?;
             check_timeline(&problem, &found)?;
         }
     }
@@ -209,8 +222,9 @@ proptest! {
         };
         let shape = Shape::new(&problem, key);
         let chain = ChainIndex::new(&problem);
-        let pipeline = Group { size: ends.len() as u32, stride: 1 };
-        let stages = stages(&problem, &chain, &shape, Recompute::None, &ends, pipeline);
+        let group = Group { size: ends.len() as u32, stride: 1 };
+        let ranks = PipelineRanks { group, placement: Placement::Loop };
+        let stages = stages(&problem, &chain, &shape, Recompute::None, &ends, &ranks);
         let held: u64 = stages.iter().map(|stage| stage.holdings.dense + stage.holdings.expert).sum();
         let tied = setup.model["tie_word_embeddings"] == true && ends.len() > 1;
         let size = |field: &str| setup.model[field].as_u64().unwrap();

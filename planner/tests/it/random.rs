@@ -8,7 +8,7 @@ use ir::model::Model;
 use ir::plan::{Optimizer, Training};
 use ir::schedule::ScheduleKind;
 use ir::units::{Bytes, BytesPerSecond};
-use planner::evaluate::CONTEXT;
+use planner::memory::CONTEXT;
 use planner::planning::training_graph;
 use planner::problem::Problem;
 use planner::search::Request;
@@ -140,5 +140,13 @@ pub(crate) fn requests() -> impl Strategy<Value = Request> {
             ..PartialLayout::default()
         };
         Request { fixed, top, ..Request::default() }
+    })
+}
+
+/// Requests that name a schedule, mostly of those that a search does not try by itself.
+pub(crate) fn named_schedules() -> impl Strategy<Value = Request> {
+    (requests(), select(ScheduleKind::ALL.to_vec())).prop_map(|(request, schedule)| {
+        let fixed = PartialLayout { schedule: Some(schedule), ..request.fixed };
+        Request { fixed, ..request }
     })
 }

@@ -51,7 +51,9 @@ impl Engine<'_> {
                     Segment::WaitFor(_, count) => count.into(),
                     _ => state.posted[stream as usize],
                 };
-                let (target, since) = *running.awaits.get_or_insert((posted, self.now));
+                let clock = state.without_kernels(self.now);
+                let Some(running) = state.threads[thread].as_mut() else { return false };
+                let (target, since) = *running.awaits.get_or_insert((posted, clock));
                 if state.transferred[stream as usize] < target {
                     return false;
                 }
@@ -60,10 +62,12 @@ impl Engine<'_> {
                 // Until all have come to a collective, its ranks wait for each other, not for it.
                 let last = state.last_flow[stream as usize].map(|last| self.flows.get(last));
                 let since = match last {
-                    Some(Flow { ends: Ends::Group, start, .. }) => since.max(*start),
+                    Some(Flow { ends: Ends::Group, start, .. }) => {
+                        since.max(clock.saturating_sub(self.now - *start))
+                    }
                     _ => since,
                 };
-                state.waited[stream as usize] += self.now.saturating_sub(since);
+                state.count_waiting(stream, since, self.now);
             }
         }
         true
@@ -220,13 +224,14 @@ impl Engine<'_> {
 
     pub(super) fn computed(&mut self, rank: usize, version: u32) {
         let state = &mut self.ranks[rank];
-        let Some(kernel) = state.kernel.as_ref().filter(|kernel| kernel.version == version) else {
+        if state.kernel.as_ref().is_none_or(|kernel| kernel.version != version) {
             return;
-        };
-        if let Some(thread) = &mut state.threads[kernel.thread] {
+        }
+        if let Some(thread) = state.end_kernel(self.now)
+            && let Some(thread) = &mut state.threads[thread]
+        {
             thread.computes = false;
         }
-        state.kernel = None;
         // Of an overlapped pair, the one that waits for the kernels goes first.
         let waiting = 1 - state.last_kernel_thread;
         while self.advance_thread(rank, waiting) {}

@@ -66,6 +66,10 @@ pub(super) struct Rank<'a> {
     counts: BTreeMap<(u32, ActionKind), [u32; 2]>,
     /// Time in which nothing but waiting for a stream was done.
     pub(super) waited: [Nanos; NUM_STREAMS],
+    /// Up to where on the clock of [`Rank::without_kernels`] waiting is part of `waited`.
+    counted: Nanos,
+    /// How long kernels ran that are over.
+    kernel_time: Nanos,
     pub(super) last_ended: Option<ActionId>,
     pub(super) memory: Vec<(Nanos, i128)>,
 }
@@ -78,7 +82,8 @@ pub(super) struct Thread<'a> {
     pub(super) next: usize,
     /// Whether its kernels run.
     pub(super) computes: bool,
-    /// How many transfers must be over before it goes on, and since when, where it waits.
+    /// Where it waits: how many transfers must be over before it goes on, and since when by the clock of
+    /// [`Rank::without_kernels`].
     pub(super) awaits: Option<(u64, Nanos)>,
     /// Time of its kernels so far, if nothing slows them down.
     pub(super) computed: Nanos,
@@ -95,6 +100,7 @@ impl<'a> Thread<'a> {
 pub(super) struct Kernel {
     pub(super) thread: usize,
     pub(super) version: u32,
+    start: Nanos,
     /// What was left of them when their rate last changed.
     left: Nanos,
     since: Nanos,
@@ -115,6 +121,8 @@ impl<'a> Rank<'a> {
             steps,
             counts,
             waited: [Nanos::ZERO; NUM_STREAMS],
+            counted: Nanos::ZERO,
+            kernel_time: Nanos::ZERO,
             next: 0,
             pair_started: false,
             threads: [None, None],
@@ -187,8 +195,29 @@ impl<'a> Rank<'a> {
         self.num_kernels += 1;
         self.last_kernel_thread = thread;
         let version = self.num_kernels;
-        self.kernel = Some(Kernel { thread, version, left: time, since: now });
+        self.kernel = Some(Kernel { thread, version, start: now, left: time, since: now });
         (now + slowed(time, self.rate(slowdown)), version)
+    }
+
+    /// Ends the kernels that run, and says of which thread they were.
+    pub(super) fn end_kernel(&mut self, now: Nanos) -> Option<usize> {
+        let kernel = self.kernel.take()?;
+        self.kernel_time += now - kernel.start;
+        Some(kernel.thread)
+    }
+
+    /// How long no kernels have run so far.
+    pub(super) fn without_kernels(&self, now: Nanos) -> Nanos {
+        let running = self.kernel.as_ref().map_or(Nanos::ZERO, |kernel| now - kernel.start);
+        now - self.kernel_time - running
+    }
+
+    /// Counts waiting for a stream, from `since` on the clock of [`Self::without_kernels`]: what the other
+    /// action of an overlapped pair computed meanwhile is none, and what both waited counts once.
+    pub(super) fn count_waiting(&mut self, stream: Stream, since: Nanos, now: Nanos) {
+        let until = self.without_kernels(now);
+        self.waited[stream as usize] += until - since.max(self.counted);
+        self.counted = self.counted.max(until);
     }
 
     /// Notes that a transfer began or ended, and says when kernels under way will now be over.

@@ -98,6 +98,34 @@ proptest! {
         prop_assert_eq!(time, full.timeline.end());
     }
 
+    /// Computing and waiting for collectives never add up to more than the step, though the two actions of
+    /// an overlapped pair each have their own; and to all of it, on a rank alone.
+    #[test]
+    fn a_rank_does_one_thing_at_a_time(
+        kind in 0_usize..14, p in 1_u32..6, m in 1_u32..10, v in 1_u32..4, passes in passes(),
+        exchange in 1_u64..60,
+    ) {
+        let kind = ScheduleKind::ALL[kind];
+        let (p, m, v) = fitting(kind, p, m, v);
+        let schedule = generate(kind, p, m, v).unwrap();
+        let durations = Durations::equal(passes, schedule.num_stages(), Nanos::ZERO);
+        let mut work = Work::plain(&durations, schedule.num_ranks());
+        for (index, stage) in work.stages.iter_mut().enumerate() {
+            let stream = [Stream::Tensor, Stream::Expert][index % 2];
+            let whole = [&mut stage.backward, &mut stage.input_grad, &mut stage.weight_grad];
+            for pass in whole.into_iter().chain([&mut stage.forward]) {
+                let start = Segment::Start(transfer(stream, exchange));
+                pass.extend([start, Segment::Wait(stream), Segment::Compute(Nanos::new(2))]);
+            }
+        }
+        let full = simulate(&schedule, &work).unwrap();
+        for times in &full.ranks {
+            let spent = times.compute + times.update + times.waited.iter().copied().sum();
+            prop_assert!(spent <= full.timeline.end(), "{kind}: {times:?}");
+            prop_assert!(spent == full.timeline.end() || schedule.num_ranks() > 1, "{times:?}");
+        }
+    }
+
     /// Every pass on top changes nothing of the computation's order, and everything ends.
     #[test]
     fn whole_programs_run(

@@ -8,49 +8,31 @@ use crate::schedule::ScheduleKind;
 
 /// Two chunks a rank, down the ranks and up again; the streams are those of the two chunks.
 ///
-/// # Errors
-///
-/// Fewer micro-batches than the `2 p` stages.
-///
 /// # Source
 ///
 /// DeepSeek-AI 2025, `DualPipe` (github.com/deepseek-ai/DualPipe), after Sea AI Lab's "cut in half";
 /// action for action PyTorch's `ScheduleDualPipeV`.
-pub(super) fn pipe_v(p: u32, m: u32) -> Result<Vec<Vec<Step>>, GenerateError> {
-    let (kind, num_ranks, num_micro_batches, least) = (ScheduleKind::DualPipeV, p, m, 2 * p);
-    if m < least {
-        return Err(GenerateError::FewMicroBatches { kind, num_ranks, num_micro_batches, least });
-    }
+pub(super) fn pipe_v(p: u32, m: u32) -> Vec<Vec<Step>> {
     let steps = |rank| rank_steps(p, m, rank, |chunk, i| ([rank, 2 * p - 1 - rank][chunk], i));
-    Ok((0..p).map(steps).collect())
+    (0..p).map(steps).collect()
+}
+
+/// Whether [`pipe_v`] takes these numbers: it needs as many micro-batches as the `2 p` stages.
+pub(super) fn check_pipe_v(p: u32, m: u32) -> Result<(), GenerateError> {
+    enough(ScheduleKind::DualPipeV, p, m)
 }
 
 /// Micro-batches enter at both ends: even ones run down the ranks, odd ones up
-/// ([`super::Placement::Bidirectional`]), over two copies of the parameters. Stages are numbered
-/// along the model, so rank `r` has the stages `r` and `p - 1 - r`. The ranks `r` and `p - 1 - r`
-/// mirror each other: each is what rank `min(r, p - 1 - r)` of [`pipe_v`] on half the ranks is, with
-/// the micro-batches that come from its own end as the first stream.
-///
-/// # Errors
-///
-/// Odd ranks or micro-batches, or fewer micro-batches than twice the ranks.
+/// ([`Placement::Bidirectional`](crate::schedule::Placement::Bidirectional)), over two copies of the
+/// parameters. Stages are numbered along the model, so rank `r` has the stages `r` and `p - 1 - r`. The
+/// ranks `r` and `p - 1 - r` mirror each other: each is what rank `min(r, p - 1 - r)` of [`pipe_v`] on
+/// half the ranks is, with the micro-batches that come from its own end as the first stream.
 ///
 /// # Source
 ///
 /// DeepSeek-AI 2024, *DeepSeek-V3* (arXiv 2412.19437), section 3.2.1 and figure 5, and
 /// github.com/deepseek-ai/DualPipe, whose two halves of the batch are our even and odd micro-batches.
-pub(super) fn pipe(p: u32, m: u32) -> Result<Vec<Vec<Step>>, GenerateError> {
-    let (kind, num_ranks, num_micro_batches) = (ScheduleKind::DualPipe, p, m);
-    let least = 2 * p;
-    if !p.is_multiple_of(2) {
-        return Err(GenerateError::OddRanks { kind, num_ranks });
-    }
-    if !m.is_multiple_of(2) {
-        return Err(GenerateError::OddMicroBatches { kind, num_micro_batches });
-    }
-    if m < least {
-        return Err(GenerateError::FewMicroBatches { kind, num_ranks, num_micro_batches, least });
-    }
+pub(super) fn pipe(p: u32, m: u32) -> Vec<Vec<Step>> {
     let steps = |rank: u32| {
         let from_end = rank.min(p - 1 - rank);
         let is_upper = u32::from(rank >= p / 2);
@@ -60,7 +42,27 @@ pub(super) fn pipe(p: u32, m: u32) -> Result<Vec<Vec<Step>>, GenerateError> {
         };
         rank_steps(p / 2, m / 2, from_end, named)
     };
-    Ok((0..p).map(steps).collect())
+    (0..p).map(steps).collect()
+}
+
+/// Whether [`pipe`] takes these numbers: it needs even ones, and twice as many micro-batches as ranks.
+pub(super) fn check_pipe(p: u32, m: u32) -> Result<(), GenerateError> {
+    let (kind, num_ranks, num_micro_batches) = (ScheduleKind::DualPipe, p, m);
+    if !p.is_multiple_of(2) {
+        return Err(GenerateError::OddRanks { kind, num_ranks });
+    }
+    if !m.is_multiple_of(2) {
+        return Err(GenerateError::OddMicroBatches { kind, num_micro_batches });
+    }
+    enough(kind, p, m)
+}
+
+fn enough(kind: ScheduleKind, p: u32, m: u32) -> Result<(), GenerateError> {
+    let (num_ranks, num_micro_batches, least) = (p, m, p.saturating_mul(2));
+    if m >= least {
+        return Ok(());
+    }
+    Err(GenerateError::FewMicroBatches { kind, num_ranks, num_micro_batches, least })
 }
 
 /// The eight phases of a rank of `p`, whose chunk 0 is `rank` stages from the start of one stream and

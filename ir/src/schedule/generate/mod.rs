@@ -6,7 +6,7 @@ mod interleaved;
 mod v_shape;
 mod zero_bubble;
 
-use super::{Action, ActionKind, Placement, Schedule, ScheduleKind, Step, Updates};
+use super::{Action, ActionKind, Schedule, ScheduleKind, Step};
 
 /// A schedule that the family does not have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -73,50 +73,62 @@ pub enum GenerateError {
 /// The most forwards that [`generate()`] makes; three times as many actions fill some gigabytes.
 const MOST_FORWARDS: u64 = 30_000_000;
 
+impl ScheduleKind {
+    /// Whether the family has a schedule on `p` ranks with `m` micro-batches and `v` chunks a rank.
+    ///
+    /// # Errors
+    ///
+    /// What the family needs and these numbers do not give it.
+    pub fn check_numbers(self, p: u32, m: u32, v: u32) -> Result<(), GenerateError> {
+        for (name, number) in
+            [("pipeline_parallel", p), ("num_micro_batches", m), ("virtual_stages", v)]
+        {
+            if number == 0 {
+                return Err(GenerateError::Zero { name });
+            }
+        }
+        let num_stages = u64::from(p) * u64::from(v);
+        if num_stages.saturating_mul(m.into()) > MOST_FORWARDS {
+            let most = MOST_FORWARDS;
+            return Err(GenerateError::TooLarge { num_stages, num_micro_batches: m, most });
+        }
+        let expected = self.default_virtual_stages();
+        if !self.is_interleaved() && v != expected {
+            return Err(GenerateError::VirtualStages { kind: self, virtual_stages: v, expected });
+        }
+        match self {
+            Self::DualPipe => dual::check_pipe(p, m),
+            Self::DualPipeV => dual::check_pipe_v(p, m),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// The schedule of a family on `p` ranks with `m` micro-batches and `v` chunks a rank.
 ///
 /// # Errors
 ///
-/// What the family needs and these numbers do not give it.
+/// As [`ScheduleKind::check_numbers`].
 pub fn generate(kind: ScheduleKind, p: u32, m: u32, v: u32) -> Result<Schedule, GenerateError> {
-    for (name, number) in
-        [("pipeline_parallel", p), ("num_micro_batches", m), ("virtual_stages", v)]
-    {
-        if number == 0 {
-            return Err(GenerateError::Zero { name });
-        }
-    }
-    let num_stages = u64::from(p) * u64::from(v);
-    if num_stages.saturating_mul(m.into()) > MOST_FORWARDS {
-        let most = MOST_FORWARDS;
-        return Err(GenerateError::TooLarge { num_stages, num_micro_batches: m, most });
-    }
-    let expected = kind.default_virtual_stages();
-    if !kind.is_interleaved() && v != expected {
-        return Err(GenerateError::VirtualStages { kind, virtual_stages: v, expected });
-    }
-    let (ranks, placement) = match kind {
-        ScheduleKind::Sequential => (flush::sequential(p, m), Placement::Loop),
-        ScheduleKind::GPipe => (flush::gpipe(p, m), Placement::Loop),
-        ScheduleKind::OneFOneB => (flush::one_f_one_b(p, m), Placement::Loop),
-        ScheduleKind::AsyncOneFOneB => (flush::one_f_one_b(p, m), Placement::Loop),
-        ScheduleKind::Interleaved => (interleaved::one_f_one_b(p, m, v), Placement::Loop),
-        ScheduleKind::LoopedBfs => (interleaved::looped_bfs(p, m, v), Placement::Loop),
-        ScheduleKind::InterleavedZb => (interleaved::zero_bubble(p, m, v), Placement::Loop),
-        ScheduleKind::ZbH1 => (zero_bubble::h1(p, m), Placement::Loop),
-        ScheduleKind::ZbH2 => (zero_bubble::h2(p, m), Placement::Loop),
-        ScheduleKind::Zbv => (zero_bubble::v(p, m), Placement::V),
-        ScheduleKind::VHalf => (v_shape::v_half(p, m), Placement::V),
-        ScheduleKind::VMin => (v_shape::v_min(p, m), Placement::V),
-        ScheduleKind::DualPipe => (dual::pipe(p, m)?, Placement::Bidirectional),
-        ScheduleKind::DualPipeV => (dual::pipe_v(p, m)?, Placement::V),
+    kind.check_numbers(p, m, v)?;
+    let ranks = match kind {
+        ScheduleKind::Sequential => flush::sequential(p, m),
+        ScheduleKind::GPipe => flush::gpipe(p, m),
+        ScheduleKind::OneFOneB | ScheduleKind::AsyncOneFOneB => flush::one_f_one_b(p, m),
+        ScheduleKind::Interleaved => interleaved::one_f_one_b(p, m, v),
+        ScheduleKind::LoopedBfs => interleaved::looped_bfs(p, m, v),
+        ScheduleKind::InterleavedZb => interleaved::zero_bubble(p, m, v),
+        ScheduleKind::ZbH1 => zero_bubble::h1(p, m),
+        ScheduleKind::ZbH2 => zero_bubble::h2(p, m),
+        ScheduleKind::Zbv => zero_bubble::v(p, m),
+        ScheduleKind::VHalf => v_shape::v_half(p, m),
+        ScheduleKind::VMin => v_shape::v_min(p, m),
+        ScheduleKind::DualPipe => dual::pipe(p, m),
+        ScheduleKind::DualPipeV => dual::pipe_v(p, m),
     };
-    let schedule = Schedule::new(ranks, placement, m)
+    let schedule = Schedule::new(ranks, kind.placement(), m)
         .unwrap_or_else(|error| panic!("`{kind}` with p {p}, m {m}, v {v} is wrong: {error}"));
-    Ok(match kind {
-        ScheduleKind::AsyncOneFOneB => schedule.updating(Updates::AfterEachMicroBatch),
-        _ => schedule,
-    })
+    Ok(schedule.updating(kind.updates()))
 }
 
 fn forward(stage: u32, micro_batch: u32) -> Step {

@@ -121,9 +121,11 @@ fn after_backwards(schedule: &Schedule, kind: ActionKind, updates: Updates) -> S
         let mut result = Vec::with_capacity(steps.len());
         let mut due: Vec<u32> = Vec::new();
         for step in steps {
-            // A reduction stands before the update that uses it.
-            let reduces = |action: Action| action.kind == ActionKind::ReduceGrad;
-            if !step.actions().any(reduces) {
+            // A reduction stands before the update that uses it; and messages go on before an update that
+            // takes time, among them the result of the backward, which others wait for.
+            let goes_before =
+                |action: Action| action.kind == ActionKind::ReduceGrad || action.kind.is_message();
+            if !step.actions().any(goes_before) {
                 result.extend(due.drain(..).map(|stage| of_stage(stage, kind)));
             }
             result.push(*step);

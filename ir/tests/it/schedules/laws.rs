@@ -1,6 +1,8 @@
 //! What holds for all numbers of ranks, micro-batches and chunks; what takes time is with the
 //! simulator.
 
+use std::collections::BTreeSet;
+
 use ir::schedule::{ScheduleKind, Updates, generate};
 use proptest::prelude::*;
 
@@ -32,6 +34,31 @@ proptest! {
                 let [rank, p, v, m] = [rank as u64, p.into(), v.into(), m.into()];
                 prop_assert!(u64::from(peak) <= kind.peak_chunks_in_flight(rank, p, v, m));
             }
+        }
+    }
+
+    /// A rank has the stages that it works on: each stage is on as many ranks as there are copies.
+    #[test]
+    fn placements_say_who_has_what(
+        kind in 0_usize..14, p in 1_u32..10, m in 2_u32..30, v in 1_u32..5,
+    ) {
+        let kind = ScheduleKind::ALL[kind];
+        let (p, m, v) = fitting(kind, p, m, v);
+        let schedule = generate(kind, p, m, v).unwrap();
+        let placement = kind.placement();
+        prop_assert_eq!(schedule.placement(), &placement);
+        for (rank, steps) in (0..).zip(schedule.ranks()) {
+            let worked_on: BTreeSet<u32> =
+                steps.iter().flat_map(|step| step.actions()).map(|action| action.stage).collect();
+            let has: Vec<u32> = placement.stages(p, p * v, rank).collect();
+            prop_assert_eq!(has.len() as u32, kind.stages_per_rank(v));
+            prop_assert!(has.iter().eq(&worked_on), "{has:?}, {worked_on:?}");
+            for stage in has {
+                prop_assert!(placement.ranks(p, stage).any(|other| other == rank));
+            }
+        }
+        for stage in 0..p * v {
+            prop_assert_eq!(placement.ranks(p, stage).count() as u32, placement.num_copies());
         }
     }
 

@@ -1,0 +1,74 @@
+//! `planner run`: a plan, executed by the `executor` command.
+
+use std::env::consts::EXE_SUFFIX;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, bail};
+
+use super::Answer;
+use super::args::RunArgs;
+use super::explain::read_plan;
+
+/// Checks the plan and hands it to the executor, whose exit code and streams become ours.
+pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Answer> {
+    // What is read to its end here would be empty there.
+    if std::fs::metadata(&args.plan).is_ok_and(|there| !there.is_file() && !there.is_dir()) {
+        bail!(
+            "`{}` can be read only once, but is read here and by the executor\nhint: write the plan to \
+             a file",
+            args.plan.display()
+        );
+    }
+    read_plan(&args.plan)?;
+    let executor = find_executor()?;
+    let mut command = Command::new(&executor);
+    command.arg("run").arg(&args.plan).args(&args.executor);
+    hand_over(command).with_context(|| format!("starting `{}`", executor.display()))
+}
+
+/// The executor, beside this program or else on the path.
+fn find_executor() -> anyhow::Result<PathBuf> {
+    let file = format!("executor{EXE_SUFFIX}");
+    let beside = std::env::current_exe().ok();
+    let beside = beside.iter().filter_map(|program| program.parent()).map(Path::to_owned);
+    let path: OsString = std::env::var_os("PATH").unwrap_or_default();
+    let mut candidates =
+        beside.chain(std::env::split_paths(&path)).map(|folder| folder.join(&file));
+    let Some(executor) = candidates.find(|candidate| is_executable(candidate)) else {
+        bail!(
+            "`{file}` is neither beside `planner` nor on the path\nhint: `cargo build --release -p \
+             executor` builds it"
+        );
+    };
+    Ok(executor)
+}
+
+#[cfg(unix)]
+fn is_executable(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    std::fs::metadata(path)
+        .is_ok_and(|there| there.is_file() && there.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(not(unix))]
+fn is_executable(path: &Path) -> bool {
+    path.is_file()
+}
+
+/// The command takes the place of this program, so that signals reach it too; returns where it cannot.
+#[cfg(unix)]
+fn hand_over(mut command: Command) -> anyhow::Result<Answer> {
+    use std::os::unix::process::CommandExt as _;
+
+    Err(command.exec().into())
+}
+
+/// Runs the command to its end.
+#[cfg(not(unix))]
+fn hand_over(mut command: Command) -> anyhow::Result<Answer> {
+    let status = command.status()?;
+    Ok(Answer::Ended(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
+}

@@ -1,0 +1,125 @@
+//! What fills the memory of a rank.
+
+use cost_models::states::ModelStates;
+use ir::layout::{LayoutSpec, ZeroStage};
+use ir::plan::MemoryUse;
+use ir::schedule::{ScheduleKind, Updates};
+use ir::units::Bytes;
+
+use crate::evaluate::Evaluator;
+use crate::stages::{Holdings, Stage};
+
+/// What CUDA, its libraries and NCCL hold on a GPU beside the allocator: 1113 MiB.
+///
+/// # Source
+///
+/// BigScience's notes on their V100 and A100 runs, which subtract this from nvidia-smi's figure.
+pub const CONTEXT: Bytes = Bytes::new(1113 << 20);
+
+/// What the caching allocator reserves beyond what is allocated, in per cent.
+///
+/// # Source
+///
+/// SimuMax's published runs on 8 B200: the mean of reserved over allocated, 200 ranks of 25 runs.
+pub const ALLOCATOR_SLACK_PERCENT: u64 = 4;
+
+/// Blocks whose gathered parameters a rank holds at once under ZeRO-3: the one that computes and the
+/// one that is fetched meanwhile (Zhao et al. 2023, *PyTorch FSDP*, arXiv 2304.11277, section 3.4).
+const GATHERED_BLOCKS: u64 = 2;
+
+impl Evaluator<'_> {
+    /// Memory of pipeline rank `rank`, with the activations of the schedule's closed form.
+    pub fn memory(&self, stage: &Holdings, rank: usize) -> MemoryUse {
+        let LayoutSpec { schedule, virtual_stages, .. } = self.spec;
+        let [p, v, m] = [self.spec.pipeline_parallel, virtual_stages, self.spec.num_micro_batches]
+            .map(u64::from);
+        let chunks = schedule.peak_chunks_in_flight(rank as u64, p, v, m);
+        // The last block's backward follows its forward at once, unless all forwards come first.
+        let last = match schedule {
+            ScheduleKind::GPipe | ScheduleKind::LoopedBfs => m,
+            _ => 1,
+        };
+        let of_rank = u64::from(schedule.stages_per_rank(virtual_stages));
+        let activations =
+            Bytes::new((stage.saved * chunks).get().div_ceil(of_rank)) + stage.saved_by_last * last;
+        self.memory_with(stage, rank, activations, stage.recompute_working_set)
+    }
+
+    /// Memory of pipeline rank `rank` that keeps `kept` for backward at its peak, what is computed again
+    /// at that time included.
+    fn memory_at_peak(&self, stage: &Holdings, rank: usize, kept: Bytes) -> MemoryUse {
+        let recomputed = stage.recompute_working_set.min(kept);
+        self.memory_with(stage, rank, kept - recomputed, recomputed)
+    }
+
+    fn memory_with(
+        &self,
+        stage: &Holdings,
+        rank: usize,
+        activations: Bytes,
+        recomputed: Bytes,
+    ) -> MemoryUse {
+        let LayoutSpec { zero_stage: zero, zero_shard, .. } = self.spec;
+        let states = ModelStates::new(stage.dense, zero, zero_shard.into(), self.bytes)
+            + ModelStates::new(stage.expert, zero, self.expert_shards().into(), self.bytes);
+        let gathered = if zero == ZeroStage::Parameters {
+            let gather = GATHERED_BLOCKS * self.bytes.parameter + self.bytes.gradient;
+            Bytes::new(stage.largest_block * gather)
+        } else {
+            Bytes::ZERO
+        };
+        let mut memory = MemoryUse {
+            parameters_bytes: states.parameters * self.weight_versions(rank),
+            gradients_bytes: states.gradients,
+            optimizer_bytes: states.optimizer,
+            gathered_bytes: gathered,
+            activations_bytes: activations,
+            recompute_bytes: recomputed,
+            // The gradient that comes in and the one that goes out.
+            workspace_bytes: stage.largest_tensor * 2,
+            // One message on its way in each direction, and one being used.
+            buffers_bytes: stage.message * 4,
+            ..MemoryUse::default()
+        };
+        memory.allocator_bytes = Bytes::new(memory.total().get() / 100 * ALLOCATOR_SLACK_PERCENT);
+        memory.context_bytes = CONTEXT;
+        memory
+    }
+
+    /// How many versions of its weights a rank keeps: one, or where they are updated after each
+    /// micro-batch, one for each micro-batch in flight, as each backward needs the weights that its forward
+    /// used.
+    ///
+    /// # Source
+    ///
+    /// Harlap et al. 2018, *PipeDream* (arXiv 1806.03377), section 3.3: weight stashing.
+    fn weight_versions(&self, rank: usize) -> u64 {
+        let LayoutSpec { schedule, pipeline_parallel, virtual_stages, num_micro_batches, .. } =
+            self.spec;
+        match schedule.updates() {
+            Updates::AfterFlush => 1,
+            Updates::AfterEachMicroBatch => {
+                let [p, v, m] =
+                    [pipeline_parallel, virtual_stages, num_micro_batches].map(u64::from);
+                schedule.peak_chunks_in_flight(rank as u64, p, v, m)
+            }
+        }
+    }
+
+    /// Memory of the rank that needs most, and which it is.
+    pub fn peak_memory(&self, stages: &[Stage]) -> (MemoryUse, usize) {
+        let kept = self.in_order.map(|(order, chunks)| order.activations(stages, chunks));
+        let memory = |rank: usize| match &kept {
+            Some(kept) => self.memory_at_peak(&stages[rank].holdings, rank, kept[rank]),
+            None => self.memory(&stages[rank].holdings, rank),
+        };
+        let mut fullest = (memory(0), 0);
+        for rank in 1..stages.len() {
+            let memory = memory(rank);
+            if memory.total() > fullest.0.total() {
+                fullest = (memory, rank);
+            }
+        }
+        fullest
+    }
+}

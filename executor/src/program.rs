@@ -73,6 +73,8 @@ fn unsupported(what: impl Into<String>) -> ProgramError {
 pub struct Program {
     /// What the model is called.
     pub model_name: String,
+    /// The class that transformers builds, or the short form's word.
+    pub(crate) architecture: String,
     /// The description that it was read from.
     pub description: String,
     pub(crate) graph: Graph,
@@ -255,6 +257,7 @@ impl Program {
         let schedule = add_optimizer_steps(&add_reduction(&add_communication(&schedule)));
         Ok(Self {
             model_name: model.name,
+            architecture: model.architecture,
             description,
             chain: graph.blocks().map(|class| class.0).collect(),
             graph,

@@ -1,5 +1,6 @@
 //! What can be said on the command line.
 
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -16,6 +17,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Train the model of a plan as the plan lays it out.
     Run(RunArgs),
+    /// Write the weights of a checkpoint as one safetensors file, by Hugging Face's names.
+    Export(ExportArgs),
 }
 
 /// Where tensors are computed.
@@ -79,6 +82,19 @@ pub(crate) struct RunArgs {
     /// How ranks reach each other.
     #[arg(long, value_enum, default_value_t = CommunicatorKind::Local)]
     pub(crate) communicator: CommunicatorKind,
+    /// Keep checkpoints in this folder. If it has any, training goes on from the newest complete one,
+    /// whatever layout wrote it.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) checkpoint: Option<PathBuf>,
+    /// Steps from one checkpoint to the next; the last step always has one.
+    #[arg(long, value_name = "N", default_value = "100", requires = "checkpoint")]
+    pub(crate) checkpoint_every: NonZeroU64,
+    /// How many checkpoints stay.
+    #[arg(long, value_name = "N", default_value = "2", requires = "checkpoint")]
+    pub(crate) keep_checkpoints: NonZeroUsize,
+    /// Start from these weights instead of random ones: a safetensors file, or a model's folder.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) weights: Option<PathBuf>,
     /// Write a timeline of one step, which `planner chart` draws and Perfetto opens.
     #[arg(long, value_name = "FILE")]
     pub(crate) timeline: Option<PathBuf>,
@@ -112,4 +128,18 @@ pub(crate) struct RunArgs {
     /// What is printed.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub(crate) format: Format,
+}
+
+/// What is exported.
+#[derive(Debug, Args)]
+pub(crate) struct ExportArgs {
+    /// A checkpoint, or the folder of several, of which the newest is taken.
+    #[arg(value_name = "CHECKPOINT")]
+    pub(crate) checkpoint: PathBuf,
+    /// The plan whose model it is of.
+    #[arg(value_name = "PLAN")]
+    pub(crate) plan: PathBuf,
+    /// The file to write.
+    #[arg(short, long, value_name = "FILE", default_value = "model.safetensors")]
+    pub(crate) output: PathBuf,
 }

@@ -1,6 +1,7 @@
 //! The command line: arguments, files, what is printed.
 
 mod args;
+mod export;
 mod run;
 mod show;
 
@@ -16,6 +17,7 @@ pub(crate) fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.command {
         Command::Run(args) => run::run(&args),
+        Command::Export(args) => export::export(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -8,6 +8,7 @@ use anyhow::{Context, bail};
 use burn_flex::{Flex, FlexDevice};
 use executor::array::Element;
 use executor::batches::Source;
+use executor::checkpoint::{State, Weights, latest};
 use executor::communicator::{Communicator, local};
 use executor::data::{Distribution, Samples, Sampling, SyntheticSamples, Tokens};
 use executor::ops::Kernels;
@@ -43,7 +44,9 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
              executor --features cuda`, or leave `--backend` out to run on the CPU"
         );
     }
-    let job = Job { args, plan: &plan, program: Arc::new(program), source: Arc::new(source) };
+    let start = start(args, &program)?;
+    let (program, source) = (Arc::new(program), Arc::new(source));
+    let job = Job { args, plan: &plan, program, source, start };
     match args.communicator {
         CommunicatorKind::Local => job.run_local(),
         CommunicatorKind::Mpi => bail!(
@@ -57,7 +60,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     }
 }
 
-fn read(path: &Path) -> anyhow::Result<Plan> {
+pub(super) fn read(path: &Path) -> anyhow::Result<Plan> {
     let reading = || format!("reading `{}`", path.display());
     let length = std::fs::metadata(path).with_context(reading)?.len();
     if length > LARGEST_PLAN {
@@ -102,6 +105,73 @@ fn settings(args: &RunArgs, plan: &Plan) -> Settings {
     }
 }
 
+/// The settings of a plan that is not run.
+pub(super) fn usual_settings(plan: &Plan) -> Settings {
+    Settings {
+        optimizer: OptimizerSettings::usual(plan.training.optimizer),
+        max_gradient_norm: None,
+        schedule: LearningRate::constant(0.0),
+        compute: Element::F32,
+        gradients: Element::F32,
+        master: Element::F32,
+        loss_scaling: None,
+        bucket_bytes: 0,
+        expert_capacity_factor: None,
+        seed: 0,
+    }
+}
+
+/// Where training starts.
+enum Start {
+    /// With random weights.
+    Initial,
+    /// With the weights of a model.
+    Weights(Weights),
+    /// Where a checkpoint left off.
+    Checkpoint(State),
+}
+
+fn start(args: &RunArgs, program: &Program) -> anyhow::Result<Start> {
+    let parameters = program.parameters();
+    if let Some(directory) = &args.checkpoint {
+        let found = latest(directory)?;
+        for skipped in &found.skipped {
+            writeln!(std::io::stderr(), "warning: {skipped}")?;
+        }
+        if let Some(path) = found.path {
+            let state = State::open(&path)?;
+            state.check_model(&program.identity(), &parameters)?;
+            let training = state.training();
+            if training.seed != args.seed {
+                bail!(
+                    "`{}` was trained with `--seed {}`, not {}: it would see other samples\nhint: \
+                     use that seed, or another folder",
+                    path.display(),
+                    training.seed,
+                    args.seed
+                );
+            }
+            if training.step > args.steps {
+                bail!(
+                    "`{}` has {} steps already, but `--steps` is {}",
+                    path.display(),
+                    training.step,
+                    args.steps
+                );
+            }
+            writeln!(std::io::stderr(), "going on from `{}`", path.display())?;
+            return Ok(Start::Checkpoint(state));
+        }
+    }
+    match &args.weights {
+        None => Ok(Start::Initial),
+        Some(path) => {
+            let naming = program.naming();
+            Ok(Start::Weights(Weights::open(path, naming, &parameters)?))
+        }
+    }
+}
+
 /// What the model is trained on.
 fn source(args: &RunArgs, program: &Program) -> anyhow::Result<Source> {
     let Some(vocab_size) = program.vocab_size() else {
@@ -130,6 +200,7 @@ struct Job<'a> {
     plan: &'a Plan,
     program: Arc<Program>,
     source: Arc<Source>,
+    start: Start,
 }
 
 impl Job<'_> {
@@ -152,15 +223,33 @@ impl Job<'_> {
         let mut show = Show::new(self.args, self.plan, &self.program, is_first);
         show.start()?;
         let seed = self.args.seed;
-        let values = |parameter: &LocalParameter| Ok::<_, RunError>(parameter.initial_values(seed));
+        let values = |parameter: &LocalParameter| match &self.start {
+            Start::Initial => Ok::<_, RunError>(parameter.initial_values(seed)),
+            Start::Weights(weights) => Ok(weights.read(&parameter.id, &parameter.part)?),
+            Start::Checkpoint(_) => Ok(vec![0.0; parameter.num_elements()]),
+        };
         let (program, source) = (Arc::clone(&self.program), Arc::clone(&self.source));
         let mut rank = Rank::new(program, source, communicator, device, values)?;
+        if let Start::Checkpoint(state) = &self.start {
+            rank.restore(state)?;
+        }
         let recorded =
             self.args.timeline.as_ref().map(|_| self.args.timeline_step.unwrap_or(self.args.steps));
-        let report =
-            training::train(&mut rank, self.args.steps, recorded, |_, step| show.step(step))?;
+        let report = training::train(&mut rank, self.args.steps, recorded, |rank, step| {
+            show.step(step)?;
+            self.save(rank, step.step)
+        })?;
         if let Some(report) = report {
             self.finish(&mut show, report)?;
+        }
+        Ok(())
+    }
+
+    /// Writes a checkpoint where one is due.
+    fn save<B: Kernels>(&self, rank: &Rank<B>, step: u64) -> anyhow::Result<()> {
+        let Some(directory) = &self.args.checkpoint else { return Ok(()) };
+        if step.is_multiple_of(self.args.checkpoint_every.get()) || step == self.args.steps {
+            rank.save(directory, self.args.keep_checkpoints)?;
         }
         Ok(())
     }

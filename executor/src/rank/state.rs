@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use super::{Rank, RunError};
 use crate::array::{Array, Element};
 use crate::checkpoint::{
-    CheckpointError, Keep, LossScale, ModelIdentity, ModelParameter, OptimizerState, Piece,
+    CheckpointError, Keep, LossScale, ModelIdentity, ModelParameter, Naming, OptimizerState, Piece,
     PieceKind, Shard, State, Training, Values, Writer,
 };
 use crate::ops::Kernels;
@@ -36,6 +36,11 @@ impl Program {
         let hash = Sha256::digest(&self.description);
         let sha256 = hash.iter().map(|byte| format!("{byte:02x}")).collect();
         ModelIdentity { name: self.model_name.clone(), sha256 }
+    }
+
+    /// The names of the model's parameters in files.
+    pub fn naming(&self) -> Naming {
+        Naming::of(&self.architecture, &self.parameters())
     }
 
     /// All parameters of the model, tied ones once.

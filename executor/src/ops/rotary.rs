@@ -51,13 +51,13 @@ impl<B: Kernels> Rotary<B> {
 
     /// `x` rotated, `[b, s, heads, d]` or `[b, s, d]`.
     pub fn apply(&self, x: Array<B>) -> Array<B> {
-        rotate(x, &self.cos, self.sin.clone())
+        rotate(x, &self.cos, &self.sin)
     }
 
     /// The transpose of [`Self::apply`]: the gradient of `x` from that of what was rotated. It is the
     /// inverse too where `attention_factor` is 1.
     pub fn apply_inverse(&self, x: Array<B>) -> Array<B> {
-        rotate(x, &self.cos, -self.sin.clone())
+        rotate(x, &self.cos, &-self.sin.clone())
     }
 }
 
@@ -116,15 +116,19 @@ impl Scaling {
     }
 }
 
-fn rotate<B: Kernels>(x: Array<B>, cos: &Array<B>, sin: Array<B>) -> Array<B> {
+fn rotate<B: Kernels>(x: Array<B>, cos: &Array<B>, sin: &Array<B>) -> Array<B> {
+    assert!(2 * cos.size(1) <= x.size(x.rank() - 1), "no more features are rotated than there are");
+    assert_eq!(cos.size(0), x.size(1), "an angle for every position");
+    B::rotate(x, cos, sin)
+}
+
+/// The rotation in burn's operations.
+pub(super) fn composed<B: Kernels>(x: Array<B>, cos: &Array<B>, sin: &Array<B>) -> Array<B> {
     let (shape, element) = (x.shape(), x.element());
-    let (rank, last) = (shape.len(), shape.len() - 1);
-    let half = cos.size(1);
-    assert!(2 * half <= shape[last], "no more features are rotated than there are");
-    assert_eq!(cos.size(0), shape[1], "an angle for every position");
+    let (rank, last, half) = (shape.len(), shape.len() - 1, cos.size(1));
     let mut table = vec![1; rank];
     (table[1], table[last]) = (shape[1], half);
-    let (cos, sin) = (cos.clone().reshape(&table), sin.reshape(&table));
+    let (cos, sin) = (cos.clone().reshape(&table), sin.clone().reshape(&table));
     let working = cos.element();
     let part = |range| x.narrow(last, range).cast(working);
     let (first, second) = (part(0..half), part(half..2 * half));

@@ -352,7 +352,8 @@ impl<'a> Visit<'a> {
         recompute: Recompute,
         num_chunks: u32,
     ) -> Option<Assignment> {
-        let ends = self.shape.balanced(recompute, num_chunks as usize)?;
+        let placement = schedule.placement();
+        let ends = self.shape.balanced(recompute, num_chunks as usize, &placement)?;
         Some(self.assignment(schedule, recompute, ends))
     }
 

@@ -2,6 +2,8 @@
 
 mod args;
 mod export;
+#[cfg(feature = "mpi")]
+mod mpi;
 mod run;
 mod show;
 
@@ -22,6 +24,7 @@ pub(crate) fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) if error.is::<Told>() => ExitCode::from(2),
         Err(error) => {
             // A closed stderr leaves nobody to tell.
             let text = format!("{error:#}");
@@ -30,6 +33,11 @@ pub(crate) fn main() -> ExitCode {
         }
     }
 }
+
+/// A failure that another rank tells.
+#[derive(Debug, thiserror::Error)]
+#[error("another rank failed")]
+pub(crate) struct Told;
 
 /// Whether the reader of stdout has gone, as `head` does.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

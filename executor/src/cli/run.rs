@@ -30,25 +30,27 @@ const LARGEST_PLAN: u64 = 64 << 20;
 const LEAST_SHARE: f64 = 0.1;
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
-    let plan = read(&args.plan)?;
-    let settings = settings(args, &plan);
-    let named = || format!("`{}`", args.plan.display());
-    let program = Program::from_plan(&plan, settings).with_context(named)?;
-    let source = source(args, &program)?;
-    if args.timeline_step.is_some_and(|step| step == 0 || step > args.steps) {
-        bail!("`--timeline-step` is from 1 to the {} steps of the run", args.steps);
-    }
     if args.backend == Backend::Cuda {
         bail!(
             "this `executor` was built without CUDA\nhint: build it with `cargo build --release -p \
              executor --features cuda`, or leave `--backend` out to run on the CPU"
         );
     }
-    let start = start(args, &program)?;
-    let (program, source) = (Arc::new(program), Arc::new(source));
-    let job = Job { args, plan: &plan, program, source, start };
     match args.communicator {
-        CommunicatorKind::Local => job.run_local(),
+        CommunicatorKind::Local => {
+            let plan = read(&args.plan)?;
+            prepare(args, &plan)?.run_local()
+        }
+        #[cfg(feature = "mpi")]
+        CommunicatorKind::Mpi => {
+            // All processes are given the same: one says what is wrong with it.
+            let tell = |error: anyhow::Error| {
+                if super::mpi::is_first_process() { error } else { super::Told.into() }
+            };
+            let plan = read(&args.plan).map_err(tell)?;
+            super::mpi::run(&prepare(args, &plan).map_err(tell)?)
+        }
+        #[cfg(not(feature = "mpi"))]
         CommunicatorKind::Mpi => bail!(
             "this `executor` was built without MPI\nhint: build it with `cargo build --release -p \
              executor --features mpi`, or leave `--communicator` out to run ranks as threads"
@@ -58,6 +60,20 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
              executor --features cuda`, or leave `--communicator` out to run ranks as threads"
         ),
     }
+}
+
+/// All that can be found wrong before ranks start.
+fn prepare<'a>(args: &'a RunArgs, plan: &'a Plan) -> anyhow::Result<Job<'a>> {
+    let settings = settings(args, plan);
+    let named = || format!("`{}`", args.plan.display());
+    let program = Program::from_plan(plan, settings).with_context(named)?;
+    let source = source(args, &program)?;
+    if args.timeline_step.is_some_and(|step| step == 0 || step > args.steps) {
+        bail!("`--timeline-step` is from 1 to the {} steps of the run", args.steps);
+    }
+    let start = start(args, &program)?;
+    let (program, source) = (Arc::new(program), Arc::new(source));
+    Ok(Job { args, plan, program, source, start })
 }
 
 pub(super) fn read(path: &Path) -> anyhow::Result<Plan> {
@@ -195,10 +211,10 @@ fn source(args: &RunArgs, program: &Program) -> anyhow::Result<Source> {
 }
 
 /// A run, ready to be started on ranks.
-struct Job<'a> {
+pub(super) struct Job<'a> {
     args: &'a RunArgs,
     plan: &'a Plan,
-    program: Arc<Program>,
+    pub(super) program: Arc<Program>,
     source: Arc<Source>,
     start: Start,
 }
@@ -214,7 +230,7 @@ impl Job<'_> {
     }
 
     /// What one rank does.
-    fn run_rank<B: Kernels>(
+    pub(super) fn run_rank<B: Kernels>(
         &self,
         communicator: Arc<dyn Communicator<B>>,
         device: B::Device,

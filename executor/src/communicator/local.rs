@@ -4,14 +4,13 @@
 
 use std::fmt;
 use std::io;
-use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::thread::{Builder, ScopedJoinHandle};
 
 use burn::tensor::backend::Backend;
 
 use super::Communicator;
-use super::error::{Cause, CommunicationError, RankFailure, panic_message};
+use super::error::{Cause, CommunicationError, RankFailure, attempt};
 use super::mailbox::Mailbox;
 use super::tag::Tag;
 use super::traffic::{Counters, Traffic};
@@ -132,7 +131,7 @@ pub fn run<B: Backend, T: Send, E: fmt::Display + Send>(
         };
         let threads: Vec<_> = communicators.into_iter().map(start).collect();
         let outcome = |thread: io::Result<ScopedJoinHandle<'_, _>>| {
-            thread.map_err(Cause::Thread)?.join().expect("a rank's thread catches panics")
+            thread.map_err(Cause::Start)?.join().expect("a rank's thread catches panics")
         };
         threads.into_iter().map(outcome).collect()
     });
@@ -151,12 +150,9 @@ fn run_rank<B: Backend, T, E: fmt::Display>(
     program: impl Fn(Arc<dyn Communicator<B>>) -> Result<T, E>,
 ) -> Result<T, Cause<E>> {
     let own: Arc<dyn Communicator<B>> = Arc::clone(communicator) as _;
-    // What a panic has left half done is seen by nobody: all ranks end.
-    let outcome = match panic::catch_unwind(AssertUnwindSafe(|| program(own))) {
-        Ok(Ok(value)) => return Ok(value),
-        Ok(Err(error)) => Cause::Error(error),
-        Err(panic) => Cause::Panic(panic_message(&*panic)),
-    };
-    Transport::stop(&**communicator, &outcome.to_string());
-    Err(outcome)
+    let outcome = attempt(|| program(own));
+    if let Err(cause) = &outcome {
+        Transport::stop(&**communicator, &cause.to_string());
+    }
+    outcome
 }

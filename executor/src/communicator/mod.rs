@@ -13,6 +13,8 @@ mod error;
 mod group;
 pub mod local;
 mod mailbox;
+#[cfg(feature = "mpi")]
+pub mod mpi;
 mod queue;
 mod tag;
 mod traffic;

@@ -44,7 +44,7 @@ pub(super) fn contiguous(x: Array<Flex>) -> Array<Flex> {
         tensor.layout().strides().iter().map(|stride| stride.unsigned_abs()).collect();
     let (outer, run) = runs(&shape, &strides);
     let is_reversed = tensor.layout().strides().iter().any(|stride| *stride < 0);
-    if tensor.is_contiguous() || is_reversed || run == 1 {
+    if tensor.is_contiguous() || is_reversed || run <= 1 {
         return Array::from_primitive(tensor);
     }
     let source: &[f32] = tensor.storage();

@@ -129,10 +129,11 @@ pub fn input_grad<B: Kernels>(
             B::attention_score_grad(probabilities, probability_grad, delta).cast(element);
         let k_part = score_grad.clone().transpose().matmul(q);
         q_grads.push(dims.from_groups(score_grad.matmul(k).scale(scale), rows));
-        k_grad = k_grad.add_at(2, block.keys.start, k_part.widened());
-        v_grad = v_grad.add_at(2, block.keys.start, v_part.widened());
+        k_grad = B::add_at(k_grad, 2, block.keys.start, k_part.widened());
+        v_grad = B::add_at(v_grad, 2, block.keys.start, v_part.widened());
     }
-    (Array::concat(q_grads, 1), by_head(k_grad).cast(element), by_head(v_grad).cast(element))
+    let [k_grad, v_grad] = [k_grad, v_grad].map(|x| B::contiguous(by_head(x)).cast(element));
+    (Array::concat(q_grads, 1), k_grad, v_grad)
 }
 
 /// Output and log-sum-exp when each head has a sink: a key of score `sinks[head]` and of value zero, which
@@ -211,14 +212,14 @@ impl Dims {
     /// product with the keys serves all heads that share them.
     fn rows<B: Kernels>(&self, x: &Array<B>, queries: &Range<usize>) -> Array<B> {
         let shape = [self.batch, self.kv_heads, self.group() * queries.len(), x.size(4)];
-        x.narrow(3, queries.clone()).reshape(&shape)
+        B::contiguous(x.narrow(3, queries.clone())).reshape(&shape)
     }
 
     /// `[b, kv_heads, group rows, d]` as `[b, rows, heads, d]`.
     #[expect(clippy::wrong_self_convention, reason = "it is the array that is converted")]
     fn from_groups<B: Kernels>(&self, x: Array<B>, rows: usize) -> Array<B> {
         let features = x.size(3);
-        x.reshape(&[self.batch, self.heads, rows, features]).swap_dims(1, 2)
+        B::contiguous(x.reshape(&[self.batch, self.heads, rows, features]).swap_dims(1, 2))
     }
 
     /// The scores of a block, `[b, kv_heads, group queries, keys]`, fp32 at least, from queries that are

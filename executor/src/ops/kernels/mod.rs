@@ -21,6 +21,16 @@ use crate::array::Array;
 /// Every method has a composition of burn's operations as its default, so a backend needs no more than
 /// `impl Kernels for ..`.
 pub trait Kernels: Backend {
+    /// The same array, laid out in row-major order if its backend gains by that.
+    fn contiguous(x: Array<Self>) -> Array<Self> {
+        x
+    }
+
+    /// [`Array::add_at`].
+    fn add_at(x: Array<Self>, dim: usize, start: usize, part: Array<Self>) -> Array<Self> {
+        x.add_at(dim, start, part)
+    }
+
     /// [`Function::forward`].
     fn activation(function: Function, x: Array<Self>) -> Array<Self> {
         activation::composed::forward(function, x)

@@ -2,6 +2,8 @@
 //! larger than what one thread takes at a time.
 
 use burn::tensor::FloatDType;
+use burn_flex::Flex;
+use executor::ops::Kernels;
 use executor::ops::activation::{Function, gated_forward, gated_input_grad};
 use executor::ops::attention::{self, Visibility};
 use executor::ops::rotary::{Rotary, Scaling, frequencies};
@@ -41,6 +43,32 @@ fn activations() {
 fn activations_of_views() {
     let x = random(&SHAPE, 1).transpose().narrow(0, 3..700);
     check_fp32([&x], |[x]| vec![Function::Silu.forward(x.clone().transpose().narrow(0, 1..9))]);
+}
+
+/// Elements move, and none is changed.
+#[test]
+fn what_is_laid_out_anew_is_the_same() {
+    let x = random(&[3, 5, 7, 4], 1).cast(FloatDType::F32);
+    let views = [
+        x.clone(),
+        x.clone().swap_dims(1, 2),
+        x.clone().permute(&[2, 0, 1, 3]),
+        x.clone().transpose(),
+        x.narrow(1, 2..4),
+        x.narrow(1, 2..2),
+        x.narrow(3, 1..3).swap_dims(0, 1),
+        x.clone().reshape(&[105, 4]).narrow(0, 7..50),
+    ];
+    for view in views {
+        assert_eq!(Flex::contiguous(view.clone()).to_f64(), view.to_f64());
+        assert_eq!(Flex::contiguous(view.clone()).shape(), view.shape());
+    }
+}
+
+#[test]
+fn parts_are_added_where_they_belong() {
+    let (x, part) = (random(&[2, 5, 3, 4], 1), random(&[2, 5, 2, 4], 2));
+    check_fp32([&x, &part], |[x, part]| vec![Flex::add_at(x, 2, 1, part)]);
 }
 
 #[test]

@@ -24,6 +24,18 @@ use crate::ops::norm::{self, Statistics};
 use crate::ops::{attention, loss, rotary};
 
 impl Kernels for Flex {
+    fn contiguous(x: Array<Self>) -> Array<Self> {
+        if are_fp32([&x]) { memory::contiguous(x) } else { x }
+    }
+
+    fn add_at(x: Array<Self>, dim: usize, start: usize, part: Array<Self>) -> Array<Self> {
+        if are_fp32([&x, &part]) {
+            memory::add_at(x, dim, start, &part)
+        } else {
+            x.add_at(dim, start, part)
+        }
+    }
+
     fn activation(function: Function, x: Array<Self>) -> Array<Self> {
         if are_fp32([&x]) && elementwise::covers(function) {
             elementwise::forward(function, &x)

@@ -1,5 +1,11 @@
 //! Collectives on ranks that are processes: the checks of `collectives.rs` under `mpirun -n N`.
 //!
+//! ```console
+//! $ export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="mpirun --oversubscribe -n 4"
+//! $ cargo test -p executor --features mpi --test mpi
+//! $ cargo test -p executor --features mpi --test mpi -- panic
+//! ```
+//!
 //! With the argument `error`, `panic` or `early`, the last rank fails in this way while the others
 //! wait for it, and the exit code says whether the failure that each rank sees is the right one.
 

@@ -1,7 +1,13 @@
 //! Collectives on ranks that are processes: the checks of `collectives.rs` under `mpirun -n N`.
 //!
-//! With the argument `error`, `panic` or `early`, the last rank fails in this way while the others wait for it, and
-//! the exit code says whether the failure that each rank sees is the right one.
+//! ```console
+//! $ export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="mpirun --oversubscribe -n 4"
+//! $ cargo test -p executor --features mpi --test mpi
+//! $ cargo test -p executor --features mpi --test mpi -- panic
+//! ```
+//!
+//! With the argument `error`, `panic` or `early`, the last rank fails in this way while the others
+//! wait for it, and the exit code says whether the failure that each rank sees is the right one.
 
 #![expect(clippy::print_stdout, reason = "a test harness says what it did")]
 
@@ -106,8 +112,8 @@ fn fail(rank: &Rank, mode: &str) -> Result<(), CommunicationError> {
     rank.all_reduce(&all, Stream::Data, one, Reduction::Sum).map(drop)
 }
 
-/// Whether a rank sees the failure of the last rank; one that ends early does not fail itself, but some other does
-/// for want of it.
+/// Whether a rank sees the failure of the last rank; one that ends early does not fail itself, but
+/// some other does for want of it.
 fn is_expected(
     mode: &str,
     own: u32,

@@ -1,7 +1,8 @@
 //! Ranks as processes that `mpirun` or `srun` starts, one a rank.
 //!
-//! Building needs an MPI library with its headers (`mpicc` finds them) and libclang. MPI sees messages of single
-//! arrays only: the collectives are those of all transports, so sums are the same bits as on threads.
+//! Building needs an MPI library with its headers (`mpicc` finds them) and libclang. MPI sees
+//! messages of single arrays only: the collectives are those of all transports, so sums are the
+//! same bits as on threads.
 
 mod parcel;
 mod sending;
@@ -35,10 +36,11 @@ pub struct MpiCommunicator<B: Backend> {
     sent: Counters,
 }
 
-/// What `program` returns on this process's rank, whose arrays are on the device that `device` gives for it.
+/// What `program` returns on this process's rank, whose arrays are on the device that `device`
+/// gives for it.
 ///
-/// All processes of the job call this once, and return together when all programs have ended. A rank's program may
-/// end while jobs that it left in queues still run; they are waited for.
+/// All processes of the job call this once, and return together when all programs have ended. A
+/// rank's program may end while jobs that it left in queues still run; they are waited for.
 ///
 /// # Panics
 ///
@@ -46,8 +48,8 @@ pub struct MpiCommunicator<B: Backend> {
 ///
 /// # Errors
 ///
-/// The failure of this rank, or that of the rank that stopped the run first, as this one was told. If a process
-/// dies, `mpirun` ends the job.
+/// The failure of this rank, or that of the rank that stopped the run first, as this one was told.
+/// If a process dies, `mpirun` ends the job.
 pub fn run<B: Backend, T, E: fmt::Display>(
     device: impl FnOnce(u32) -> B::Device,
     program: impl FnOnce(Arc<dyn Communicator<B>>) -> Result<T, E>,
@@ -76,8 +78,8 @@ pub fn run<B: Backend, T, E: fmt::Display>(
     }
 }
 
-/// The communicator of this process; the thread that carries its messages, which ends when all ranks have dropped
-/// theirs; whether the MPI library allows that there are two threads.
+/// The communicator of this process; the thread that carries its messages, which ends when all
+/// ranks have dropped theirs; whether the MPI library allows that there are two threads.
 fn connect<B: Backend>(
     device: impl FnOnce(u32) -> B::Device,
 ) -> (Arc<MpiCommunicator<B>>, JoinHandle<()>, bool) {

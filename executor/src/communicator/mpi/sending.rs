@@ -31,8 +31,8 @@ impl Sending {
     /// Begins to send a header and then its payload, in pieces.
     pub(super) fn start(world: &SimpleCommunicator, to: u32, parcel: Parcel) -> Self {
         let parcel = NonNull::from(Box::leak(Box::new(parcel)));
-        // SAFETY: the box was just made, and is freed by `drop` alone, when there are no requests; this reference and
-        // what is cut from it lives in nothing but the requests.
+        // SAFETY: the box was just made, and is freed by `drop` alone, when there are no requests;
+        // this reference and what is cut from it lives in nothing but the requests.
         let Parcel { header, payload } = unsafe { parcel.as_ref() };
         let receiver = world.process_at_rank(to.cast_signed());
         let send =
@@ -55,8 +55,8 @@ impl Drop for Sending {
     fn drop(&mut self) {
         // If a panic left requests, MPI may still read the parcel: it stays.
         if self.requests.is_empty() {
-            // SAFETY: the pointer is that of the box which `start` made and leaked, `drop` comes once, and the
-            // references to it went with the requests.
+            // SAFETY: the pointer is that of the box which `start` made and leaked, `drop` comes
+            // once, and the references to it went with the requests.
             drop(unsafe { Box::from_raw(self.parcel.as_ptr()) });
         }
     }

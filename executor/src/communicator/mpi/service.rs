@@ -1,7 +1,8 @@
 //! The one thread of a process that speaks with MPI.
 //!
-//! MPI libraries differ in what they allow several threads, and are slow where they allow much. So one thread
-//! starts MPI, sends what it is handed without waiting, takes what comes, and ends MPI when all ranks have ended.
+//! MPI libraries differ in what they allow several threads, and are slow where they allow much. So
+//! one thread starts MPI, sends what it is handed without waiting, takes what comes, and ends MPI
+//! when all ranks have ended.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
@@ -22,9 +23,10 @@ use crate::communicator::mailbox::Mailbox;
 /// How often the service looks for messages in vain, giving way to other threads, before it sleeps.
 const NUM_LOOKS: u32 = 200;
 
-/// How long it then sleeps between looks: an eighth of the time that it has slept, within these. So ranks that share
-/// a core leave it to each other, and a message comes late by no more than an eighth of the wait for it, or by the
-/// shortest sleep. What is handed to the service wakes it at once.
+/// How long it then sleeps between looks: an eighth of the time that it has slept, within these. So
+/// ranks that share a core leave it to each other, and a message comes late by no more than an
+/// eighth of the wait for it, or by the shortest sleep. What is handed to the service wakes it at
+/// once.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(20);
 const LONGEST_SLEEP: Duration = Duration::from_millis(1);
 
@@ -42,8 +44,8 @@ pub(super) struct Place {
 /// Parcels and who gets them.
 type Outgoing = (u32, Parcel);
 
-/// Starts MPI on a thread of its own, which puts what comes into `mailbox` and sends what it is handed, until all
-/// ranks have said that they have ended.
+/// Starts MPI on a thread of its own, which puts what comes into `mailbox` and sends what it is
+/// handed, until all ranks have said that they have ended.
 pub(super) fn start(mailbox: Arc<Mailbox<Letter>>) -> (Place, Sender<Outgoing>, JoinHandle<()>) {
     let (outgoing, handed) = mpsc::channel();
     let (found, place) = mpsc::channel();
@@ -125,8 +127,8 @@ impl Service {
         self.sendings.push(Sending::start(&self.world, to, parcel));
     }
 
-    /// Takes a parcel whose header has come. Its payload was sent right after it, so waiting for that is short, and
-    /// MPI goes on with what this rank sends in the meantime.
+    /// Takes a parcel whose header has come. Its payload was sent right after it, so waiting for
+    /// that is short, and MPI goes on with what this rank sends in the meantime.
     fn receive(&mut self, from: mpi::Rank, status: &Status) {
         let sender = self.world.process_at_rank(from);
         let mut header = vec![0_u8; status.count(u8::equivalent_datatype()) as usize];

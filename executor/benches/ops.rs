@@ -11,9 +11,10 @@ use criterion::{
 use executor::array::Array;
 use executor::ops::activation::{Function, gated_forward, gated_input_grad};
 use executor::ops::attention::{self, Visibility};
-use executor::ops::rotary::{Rotary, Scaling, frequencies};
+use executor::ops::rotary::{Rotary, frequencies};
 use executor::ops::{embedding, linear, loss, norm};
 use ir::graph::{AttentionMask, NormKind};
+use ir::model::RotaryScaling;
 
 const SEQUENCES: usize = 4;
 const POSITIONS: usize = 256;
@@ -68,7 +69,7 @@ fn benches(criterion: &mut Criterion) {
 
     let heads = array(&[SEQUENCES, POSITIONS, HEADS, FEATURES]);
     let positions: Vec<u32> = (0..POSITIONS as u32).collect();
-    let angles = frequencies(FEATURES, 10_000.0, Scaling::None);
+    let angles = frequencies(FEATURES, 10_000.0, RotaryScaling::None);
     let rotary = Rotary::new(&positions, FEATURES, &angles, 1.0, FloatDType::F32, &FlexDevice);
     time("rotary/forward", &|| vec![rotary.apply(heads.clone())]);
 

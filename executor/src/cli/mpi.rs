@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use burn_flex::{Flex, FlexDevice};
-use executor::communicator::{Communicator, mpi};
+use executor::communicator::{Cause, Communicator, RankFailure, mpi};
 
 use super::run::Job;
 
@@ -27,6 +27,9 @@ pub(super) fn run(job: &Job<'_>) -> anyhow::Result<()> {
     let outcome = mpi::run(device, |communicator: Arc<dyn Communicator<Flex>>| {
         let (started, needed) = (communicator.num_ranks(), job.program.num_ranks());
         if started != needed {
+            if communicator.rank() != 0 {
+                return Err(super::Told.into());
+            }
             bail!(
                 "the plan is for {needed} ranks, but {started} were started\nhint: `mpirun -n \
                  {needed}`, or a plan for {started} GPUs"
@@ -36,6 +39,9 @@ pub(super) fn run(job: &Job<'_>) -> anyhow::Result<()> {
     });
     match outcome {
         Ok(()) => Ok(()),
+        Err(RankFailure { cause: Cause::Error(error), .. }) if error.is::<super::Told>() => {
+            Err(error)
+        }
         Err(failure) if failure.rank == own => bail!("{failure}"),
         Err(_) => Err(super::Told.into()),
     }

@@ -293,7 +293,11 @@ impl<B: Kernels> Rank<B> {
             unit.set_partial_gradients(&sums);
         }
         let gradient = unit.take_gradients(self.program.settings.gradients, &self.env.device);
-        self.reducer.reduce(index, gradient, &unit.replicas);
+        if unit.replicas.len() == 1 {
+            unit.add_reduced(gradient);
+        } else {
+            self.reducer.reduce(index, gradient, &unit.replicas);
+        }
         Ok(())
     }
 }

@@ -15,6 +15,7 @@ use super::activation::{self, Function};
 use super::norm::{self, Statistics};
 use super::{attention, loss, rotary};
 use crate::array::Array;
+use crate::optimizer::{self, AdamW};
 
 /// A backend that the operators run on.
 ///
@@ -119,6 +120,16 @@ pub trait Kernels: Backend {
     /// [`loss::exponentials`].
     fn exponentials(logits: Array<Self>, max: Array<Self>) -> (Array<Self>, Array<Self>) {
         loss::composed::exponentials(logits, max)
+    }
+
+    /// Weights and moments after an update: `adamw` in `optimizer.rs`.
+    fn adamw(
+        rates: &AdamW,
+        weights: Array<Self>,
+        moments: [Array<Self>; 2],
+        gradient: Array<Self>,
+    ) -> (Array<Self>, [Array<Self>; 2]) {
+        optimizer::adamw(rates, weights, moments, gradient)
     }
 
     /// [`loss::input_grad`].

@@ -6,9 +6,10 @@ use burn_flex::Flex;
 use executor::ops::Kernels;
 use executor::ops::activation::{Function, gated_forward, gated_input_grad};
 use executor::ops::attention::{self, Visibility};
-use executor::ops::rotary::{Rotary, Scaling, frequencies};
+use executor::ops::rotary::{Rotary, frequencies};
 use executor::ops::{loss, norm};
 use ir::graph::{AttentionMask, NormKind};
+use ir::model::RotaryScaling;
 
 use super::{Plain, check_rounded, random, random_indices};
 
@@ -105,7 +106,7 @@ fn rotations() {
     check_fp32([&heads, &flat], |[heads, flat]| {
         let (element, device) = (heads.element(), heads.device());
         let positions: Vec<u32> = (3..44).collect();
-        let angles = frequencies(20, 10_000.0, Scaling::None);
+        let angles = frequencies(20, 10_000.0, RotaryScaling::None);
         let rotary = Rotary::new(&positions, 20, &angles, 1.2, element, &device);
         vec![rotary.apply(heads.clone()), rotary.apply_inverse(heads), rotary.apply(flat)]
     });

@@ -7,6 +7,7 @@ use super::math::{CHUNK, map2, normal, sigmoid, update, vectorised};
 use super::memory::{Read, array, owned};
 use crate::array::Array;
 use crate::ops::activation::{Function, GELU_CUBE, SQRT_2_OVER_PI};
+use crate::optimizer::AdamW;
 
 /// Whether there is a loop for a function. The others are cheap or rare.
 pub(super) fn covers(function: Function) -> bool {
@@ -70,6 +71,40 @@ pub(super) fn gated_input_grad(
     };
     let shape = gate.shape();
     (array(gate_grads, &shape), array(grads, &shape))
+}
+
+/// One pass over weights, moments and gradients, where burn's operations would make a dozen.
+pub(super) fn adamw(
+    rates: &AdamW,
+    weights: Array<Flex>,
+    [first, second]: [Array<Flex>; 2],
+    gradient: &Array<Flex>,
+) -> (Array<Flex>, [Array<Flex>; 2]) {
+    let shape = weights.shape();
+    let gradient = Read::new(gradient);
+    let (mut weights, mut first, mut second) = (owned(weights), owned(first), owned(second));
+    let [factor, beta1, beta2] = [rates.factor, rates.beta1, rates.beta2].map(|rate| rate as f32);
+    let [new1, new2] = [1.0 - rates.beta1, 1.0 - rates.beta2].map(|rate| rate as f32);
+    let [kept, step] = [rates.kept_share, rates.step].map(|rate| rate as f32);
+    let [root_scale, epsilon] = [rates.root_scale, rates.epsilon].map(|rate| rate as f32);
+    let states = weights.par_chunks_mut(CHUNK).zip(first.par_chunks_mut(CHUNK));
+    let states = states.zip(second.par_chunks_mut(CHUNK)).zip(gradient.slice().par_chunks(CHUNK));
+    states.for_each(|(((weights, first), second), gradient)| {
+        vectorised(
+            #[inline(always)]
+            || {
+                let states = weights.iter_mut().zip(first).zip(second).zip(gradient);
+                for (((weight, first), second), gradient) in states {
+                    let gradient = gradient * factor;
+                    *first = *first * beta1 + gradient * new1;
+                    *second = *second * beta2 + gradient * gradient * new2;
+                    let root = second.sqrt() * root_scale + epsilon;
+                    *weight = *weight * kept - *first / root * step;
+                }
+            },
+        );
+    });
+    (array(weights, &shape), [array(first, &shape), array(second, &shape)])
 }
 
 /// Gives the gradients of the gates, and replaces the gradients of the products by those of the values.

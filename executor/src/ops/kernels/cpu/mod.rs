@@ -22,6 +22,7 @@ use crate::array::Array;
 use crate::ops::activation::{self, Function};
 use crate::ops::norm::{self, Statistics};
 use crate::ops::{attention, loss, rotary};
+use crate::optimizer::{self, AdamW};
 
 impl Kernels for Flex {
     fn contiguous(x: Array<Self>) -> Array<Self> {
@@ -150,6 +151,19 @@ impl Kernels for Flex {
             rows::score_grad(&probabilities, probability_grad, &delta)
         } else {
             probabilities * (probability_grad - delta)
+        }
+    }
+
+    fn adamw(
+        rates: &AdamW,
+        weights: Array<Self>,
+        [first, second]: [Array<Self>; 2],
+        gradient: Array<Self>,
+    ) -> (Array<Self>, [Array<Self>; 2]) {
+        if are_fp32([&weights, &first, &second, &gradient]) {
+            elementwise::adamw(rates, weights, [first, second], &gradient)
+        } else {
+            optimizer::adamw(rates, weights, [first, second], gradient)
         }
     }
 

@@ -16,21 +16,25 @@ use crate::array::Array;
 
 type Result<T> = std::result::Result<T, CommunicationError>;
 
-impl<B: Backend, T: Transport<B>> Communicator<B> for T {
+/// A transport, with the collectives written above it: a [`Communicator`].
+#[derive(Clone, Debug)]
+pub struct Collectives<T>(pub T);
+
+impl<B: Backend, T: Transport<B>> Communicator<B> for Collectives<T> {
     fn rank(&self) -> u32 {
-        Transport::rank(self)
+        self.0.rank()
     }
 
     fn num_ranks(&self) -> u32 {
-        Transport::num_ranks(self)
+        self.0.num_ranks()
     }
 
     fn send(&self, to: u32, tag: Tag, array: Array<B>) -> Result<()> {
-        self.deliver(to, tag, Message::Array(array))
+        self.0.deliver(to, tag, Message::Array(array))
     }
 
     fn receive(&self, from: u32, tag: Tag) -> Result<Array<B>> {
-        receive(self, from, tag)
+        receive(&self.0, from, tag)
     }
 
     fn broadcast(
@@ -40,7 +44,7 @@ impl<B: Backend, T: Transport<B>> Communicator<B> for T {
         root: u32,
         array: Option<Array<B>>,
     ) -> Result<Array<B>> {
-        let member = Member::new(self, group, stream);
+        let member = Member::new(&self.0, group, stream);
         let root = member.position(root);
         // Places are counted from the root. In the round of reach `r` the places below `r`, which
         // have the array, send it to those `r` further on; so a place receives in the round of its
@@ -69,7 +73,7 @@ impl<B: Backend, T: Transport<B>> Communicator<B> for T {
         array: Array<B>,
         reduction: Reduction,
     ) -> Result<Option<Array<B>>> {
-        let member = Member::new(self, group, stream);
+        let member = Member::new(&self.0, group, stream);
         let root = member.position(root);
         let shape = array.shape();
         let part = member.reduce_scatter(cut(array, member.len()), reduction)?;
@@ -87,7 +91,7 @@ impl<B: Backend, T: Transport<B>> Communicator<B> for T {
         array: Array<B>,
         reduction: Reduction,
     ) -> Result<Array<B>> {
-        let member = Member::new(self, group, stream);
+        let member = Member::new(&self.0, group, stream);
         if member.len() == 1 {
             return Ok(array);
         }
@@ -104,7 +108,7 @@ impl<B: Backend, T: Transport<B>> Communicator<B> for T {
         root: u32,
         array: Array<B>,
     ) -> Result<Option<Vec<Array<B>>>> {
-        let member = Member::new(self, group, stream);
+        let member = Member::new(&self.0, group, stream);
         let root = member.position(root);
         if member.position != root {
             return member.send(root, array).map(|()| None);
@@ -113,7 +117,7 @@ impl<B: Backend, T: Transport<B>> Communicator<B> for T {
     }
 
     fn all_gather(&self, group: &Group, stream: Stream, array: Array<B>) -> Result<Vec<Array<B>>> {
-        Member::new(self, group, stream).all_gather(array)
+        Member::new(&self.0, group, stream).all_gather(array)
     }
 
     fn scatter(
@@ -123,7 +127,7 @@ impl<B: Backend, T: Transport<B>> Communicator<B> for T {
         root: u32,
         parts: Option<Vec<Array<B>>>,
     ) -> Result<Array<B>> {
-        let member = Member::new(self, group, stream);
+        let member = Member::new(&self.0, group, stream);
         let root = member.position(root);
         if member.position != root {
             return member.receive(root);
@@ -138,7 +142,7 @@ impl<B: Backend, T: Transport<B>> Communicator<B> for T {
         parts: Vec<Array<B>>,
         reduction: Reduction,
     ) -> Result<Array<B>> {
-        Member::new(self, group, stream).reduce_scatter(parts, reduction)
+        Member::new(&self.0, group, stream).reduce_scatter(parts, reduction)
     }
 
     fn all_to_all(
@@ -147,23 +151,23 @@ impl<B: Backend, T: Transport<B>> Communicator<B> for T {
         stream: Stream,
         parts: Vec<Array<B>>,
     ) -> Result<Vec<Array<B>>> {
-        let member = Member::new(self, group, stream);
+        let member = Member::new(&self.0, group, stream);
         let own = member.send_parts(parts)?;
         member.receive_others(own)
     }
 
     fn barrier(&self, group: &Group, stream: Stream) -> Result<()> {
-        let member = Member::new(self, group, stream);
+        let member = Member::new(&self.0, group, stream);
         // After the round of reach `r` a rank has heard, directly or not, of the `2 r - 1` before
         // it.
         for reach in (0..usize::BITS).map(|bit| 1 << bit).take_while(|reach| *reach < member.len())
         {
             let to = group.ranks()[(member.position + reach) % member.len()];
             let from = group.ranks()[(member.position + member.len() - reach) % member.len()];
-            self.deliver(to, member.tag, Message::Signal)?;
-            if let Message::Array(_) = self.wait(from, member.tag)? {
+            self.0.deliver(to, member.tag, Message::Signal)?;
+            if let Message::Array(_) = self.0.wait(from, member.tag)? {
                 return Err(CommunicationError::Confused {
-                    rank: Transport::rank(self),
+                    rank: self.0.rank(),
                     tag: member.tag,
                     expected: "a barrier",
                     from,
@@ -175,11 +179,11 @@ impl<B: Backend, T: Transport<B>> Communicator<B> for T {
     }
 
     fn traffic(&self) -> Traffic {
-        Transport::traffic(self)
+        self.0.traffic()
     }
 
     fn stop(&self, cause: &str) {
-        Transport::stop(self, cause);
+        self.0.stop(cause);
     }
 }
 

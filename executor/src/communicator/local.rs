@@ -10,12 +10,12 @@ use std::thread::{Builder, ScopedJoinHandle};
 
 use burn::tensor::backend::Backend;
 
-use super::Communicator;
 use super::error::{Cause, CommunicationError, RankFailure, attempt};
 use super::mailbox::Mailbox;
 use super::tag::Tag;
 use super::traffic::{Counters, Traffic};
 use super::transport::{Message, Transport};
+use super::{Collectives, Communicator};
 
 /// Stack of a rank's thread, in bytes: a deep model's graph is walked by recursion in places. Only
 /// what is used of it takes memory.
@@ -36,18 +36,18 @@ type Mailboxes<B> = Arc<[Mailbox<Message<B>>]>;
 pub fn communicators<B: Backend>(
     num_ranks: u32,
     devices: &[B::Device],
-) -> Vec<Arc<LocalCommunicator<B>>> {
+) -> Vec<Arc<Collectives<LocalCommunicator<B>>>> {
     assert!(!devices.is_empty(), "ranks need a device");
     let mailboxes: Mailboxes<B> = (0..num_ranks).map(|_| Mailbox::default()).collect();
     (0..num_ranks)
         .zip(devices.iter().cycle())
         .map(|(rank, device)| {
-            Arc::new(LocalCommunicator {
+            Arc::new(Collectives(LocalCommunicator {
                 rank,
                 device: device.clone(),
                 mailboxes: Arc::clone(&mailboxes),
                 sent: Counters::default(),
-            })
+            }))
         })
         .collect()
 }
@@ -118,16 +118,17 @@ pub fn run<B: Backend, T: Send, E: fmt::Display + Send>(
 ) -> Result<Vec<T>, RankFailure<E>> {
     let communicators = communicators::<B>(num_ranks, devices);
     let Some(first) = communicators.first() else { return Ok(Vec::new()) };
-    let mailboxes = Arc::clone(&first.mailboxes);
+    let mailboxes = Arc::clone(&first.0.mailboxes);
     let program = &program;
     let mut outcomes: Vec<_> = std::thread::scope(|scope| {
-        let start = |communicator: Arc<LocalCommunicator<B>>| {
-            let thread =
-                Builder::new().name(format!("rank {}", communicator.rank)).stack_size(STACK_BYTES);
+        let start = |communicator: Arc<Collectives<LocalCommunicator<B>>>| {
+            let thread = Builder::new()
+                .name(format!("rank {}", communicator.0.rank))
+                .stack_size(STACK_BYTES);
             let own = Arc::clone(&communicator);
             let started = thread.spawn_scoped(scope, move || run_rank(&own, program));
             if let Err(error) = &started {
-                Transport::stop(&*communicator, &error.to_string());
+                Transport::stop(&communicator.0, &error.to_string());
             }
             started
         };
@@ -148,13 +149,13 @@ pub fn run<B: Backend, T: Send, E: fmt::Display + Send>(
 /// What `program` returns on the rank of `communicator`. If it fails, all ranks are told, before
 /// they could see that this one has ended.
 fn run_rank<B: Backend, T, E: fmt::Display>(
-    communicator: &Arc<LocalCommunicator<B>>,
+    communicator: &Arc<Collectives<LocalCommunicator<B>>>,
     program: impl Fn(Arc<dyn Communicator<B>>) -> Result<T, E>,
 ) -> Result<T, Cause<E>> {
     let own: Arc<dyn Communicator<B>> = Arc::clone(communicator) as _;
     let outcome = attempt(|| program(own));
     if let Err(cause) = &outcome {
-        Transport::stop(&**communicator, &cause.to_string());
+        Transport::stop(&communicator.0, &cause.to_string());
     }
     outcome
 }

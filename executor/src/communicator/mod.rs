@@ -1,9 +1,9 @@
 //! Communicators: what the ranks of a run say to each other.
 //!
 //! [`Communicator`] is what a rank sees: messages to other ranks, and the collectives of a
-//! [`Group`] of them. A [`Transport`] carries single messages, and every transport is a
-//! communicator: the collectives are written once above it. [`local`] connects the threads of a
-//! process; with the feature `mpi`, `mpi` connects processes.
+//! [`Group`] of them. A [`Transport`] carries single messages, and [`Collectives`] makes a
+//! communicator of any: the collectives are written once above it. [`local`] connects the threads
+//! of a process; with the feature `mpi`, `mpi` connects processes.
 //!
 //! Calls belong to a stream, as on the timeline. On one stream, all members of a group call in the
 //! same order, one call after the other; different streams do not disturb each other, so that a
@@ -26,6 +26,7 @@ use traces::timeline::Stream;
 
 use crate::array::Array;
 
+pub use collectives::Collectives;
 pub use error::{Cause, CommunicationError, RankFailure};
 pub use group::Group;
 pub use queue::{Pending, Queue, Timed};

@@ -26,8 +26,7 @@ impl<B: Backend> Message<B> {
     }
 }
 
-/// Messages from rank to rank, above which all collectives are written. Each transport is a
-/// [`Communicator`](super::Communicator).
+/// Messages from rank to rank, above which [`Collectives`](super::Collectives) are written.
 pub trait Transport<B: Backend>: Send + Sync {
     /// Which rank this is.
     fn rank(&self) -> u32;

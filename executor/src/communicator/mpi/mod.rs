@@ -16,12 +16,12 @@ use std::thread::JoinHandle;
 
 use burn::tensor::backend::Backend;
 
-use super::Communicator;
 use super::error::{Cause, CommunicationError, RankFailure, attempt};
 use super::mailbox::Mailbox;
 use super::tag::Tag;
 use super::traffic::{Counters, Traffic};
 use super::transport::{Message, Transport};
+use super::{Collectives, Communicator};
 use crate::array::Array;
 use parcel::{Content, Letter, Parcel};
 
@@ -55,8 +55,8 @@ pub fn run<B: Backend, T, E: fmt::Display>(
     program: impl FnOnce(Arc<dyn Communicator<B>>) -> Result<T, E>,
 ) -> Result<T, RankFailure<E>> {
     let (communicator, service, has_threads) = connect(device);
-    let own = communicator.rank;
-    let mailbox = Arc::clone(&communicator.mailbox);
+    let own = communicator.0.rank;
+    let mailbox = Arc::clone(&communicator.0.mailbox);
     let given: Arc<dyn Communicator<B>> = Arc::clone(&communicator) as _;
     let outcome = if has_threads {
         attempt(|| program(given))
@@ -64,7 +64,7 @@ pub fn run<B: Backend, T, E: fmt::Display>(
         Err(Cause::Start(io::Error::other("the MPI library allows a process one thread alone")))
     };
     if let Err(cause) = &outcome {
-        Transport::stop(&*communicator, &cause.to_string());
+        Transport::stop(&communicator.0, &cause.to_string());
     }
     drop(communicator);
     service.join().expect("the thread that speaks with MPI ends the process if it fails");
@@ -82,7 +82,7 @@ pub fn run<B: Backend, T, E: fmt::Display>(
 /// ranks have dropped theirs; whether the MPI library allows that there are two threads.
 fn connect<B: Backend>(
     device: impl FnOnce(u32) -> B::Device,
-) -> (Arc<MpiCommunicator<B>>, JoinHandle<()>, bool) {
+) -> (Arc<Collectives<MpiCommunicator<B>>>, JoinHandle<()>, bool) {
     let mailbox = Arc::new(Mailbox::default());
     let (place, outgoing, service) = service::start(Arc::clone(&mailbox));
     let communicator = MpiCommunicator {
@@ -93,7 +93,7 @@ fn connect<B: Backend>(
         outgoing,
         sent: Counters::default(),
     };
-    (Arc::new(communicator), service, place.has_threads)
+    (Arc::new(Collectives(communicator)), service, place.has_threads)
 }
 
 impl<B: Backend> MpiCommunicator<B> {

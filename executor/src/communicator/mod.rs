@@ -3,7 +3,8 @@
 //! [`Communicator`] is what a rank sees: messages to other ranks, and the collectives of a
 //! [`Group`] of them. A [`Transport`] carries single messages, and [`Collectives`] makes a
 //! communicator of any: the collectives are written once above it. [`local`] connects the threads
-//! of a process; with the feature `mpi`, `mpi` connects processes.
+//! of a process; with the feature `mpi`, `mpi` connects processes. By
+//! [`rendezvous`] processes find each other.
 //!
 //! Calls belong to a stream, as on the timeline. On one stream, all members of a group call in the
 //! same order, one call after the other; different streams do not disturb each other, so that a
@@ -17,6 +18,7 @@ mod mailbox;
 #[cfg(feature = "mpi")]
 pub mod mpi;
 mod queue;
+pub mod rendezvous;
 mod tag;
 mod traffic;
 mod transport;

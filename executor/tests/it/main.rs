@@ -9,3 +9,4 @@ mod data;
 mod ops;
 mod parity;
 mod reference;
+mod rendezvous;

@@ -1,0 +1,157 @@
+//! What a launcher tells a process about its place in the job.
+
+/// The port on which ranks meet if the launcher names none, as PyTorch has it.
+const USUAL_PORT: u16 = 29_500;
+
+/// Ports of jobs of Slurm, which names none, begin here and end as many further on. The range lies
+/// below Linux's own choices for outgoing connections, which begin at 32768.
+const SLURM_PORTS: (u16, u16) = (20_000, 10_000);
+
+/// A process's place in a job, and where its ranks meet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// Which rank the process is.
+    pub rank: u32,
+    /// How many ranks there are.
+    pub num_ranks: u32,
+    /// Which of the ranks on its node it is.
+    pub local_rank: u32,
+    /// The host of rank 0.
+    pub host: String,
+    /// The port on which rank 0 listens.
+    pub port: u16,
+}
+
+/// Why a process does not know its place.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LaunchError {
+    /// No launcher has started the process.
+    #[error(
+        "no launcher has said which rank this process is: none of {} is set\nhint: start the ranks \
+         with `torchrun --no-python`, `mpirun` or `srun`",
+        VARIABLES.map(|family| format!("`{}`", family.rank)).join(", ")
+    )]
+    NoLauncher,
+    /// A variable is missing beside those that are set.
+    #[error("`{given}` is set, but `{missing}` is not{}", hint(missing))]
+    Missing {
+        /// What is set.
+        given: &'static str,
+        /// What is not.
+        missing: &'static str,
+    },
+    /// A variable holds something else than it should.
+    #[error("`{name}` is `{value}`, which is not {expected}")]
+    Invalid {
+        /// The variable.
+        name: &'static str,
+        /// What it holds.
+        value: String,
+        /// What it should.
+        expected: &'static str,
+    },
+    /// The rank is not below the number of ranks.
+    #[error("`{name}` is {rank}, but there are {num_ranks} ranks, counted from 0")]
+    RankTooLarge {
+        /// The variable.
+        name: &'static str,
+        /// What it holds.
+        rank: u32,
+        /// How many ranks there are.
+        num_ranks: u32,
+    },
+}
+
+fn hint(missing: &str) -> &'static str {
+    match missing {
+        "MASTER_ADDR" => "\nhint: set it to the host of rank 0, on all ranks",
+        _ => "",
+    }
+}
+
+/// The variables of a kind of launcher.
+struct Variables {
+    rank: &'static str,
+    num_ranks: &'static str,
+    local_rank: &'static str,
+}
+
+/// Launchers, the innermost first: `torchrun` and `mpirun` are started within jobs of Slurm, not
+/// around them.
+const VARIABLES: [Variables; 3] = [
+    Variables { rank: "RANK", num_ranks: "WORLD_SIZE", local_rank: "LOCAL_RANK" },
+    Variables {
+        rank: "OMPI_COMM_WORLD_RANK",
+        num_ranks: "OMPI_COMM_WORLD_SIZE",
+        local_rank: "OMPI_COMM_WORLD_LOCAL_RANK",
+    },
+    Variables { rank: "SLURM_PROCID", num_ranks: "SLURM_NTASKS", local_rank: "SLURM_LOCALID" },
+];
+
+impl Launch {
+    /// The place that `torchrun`, `mpirun` or `srun` gives by variables, which `variable` looks up.
+    ///
+    /// Ranks meet at `MASTER_ADDR` and `MASTER_PORT`. Slurm needs neither: its first node is the
+    /// host, and the port follows from the number of the job. Where `torchrun` itself listens on
+    /// `MASTER_PORT`, the next one is taken.
+    ///
+    /// # Errors
+    ///
+    /// No launcher's variables are there, or they do not fit together.
+    pub fn from_variables(
+        variable: impl Fn(&'static str) -> Option<String>,
+    ) -> Result<Self, LaunchError> {
+        let number = |name, expected| match variable(name) {
+            None => Ok(None),
+            Some(value) => match value.parse::<u32>() {
+                Ok(number) => Ok(Some(number)),
+                Err(_) => Err(LaunchError::Invalid { name, value, expected }),
+            },
+        };
+        let is_given = |family: &&Variables| variable(family.rank).is_some();
+        let family = VARIABLES.iter().find(is_given).ok_or(LaunchError::NoLauncher)?;
+        let needed = |name| {
+            number(name, "a number")?
+                .ok_or(LaunchError::Missing { given: family.rank, missing: name })
+        };
+        let (rank, num_ranks) = (needed(family.rank)?, needed(family.num_ranks)?);
+        if rank >= num_ranks {
+            return Err(LaunchError::RankTooLarge { name: family.rank, rank, num_ranks });
+        }
+        let local_rank = needed(family.local_rank)?;
+
+        let is_slurm = family.rank == "SLURM_PROCID";
+        let nodes = || variable("SLURM_STEP_NODELIST").or_else(|| variable("SLURM_JOB_NODELIST"));
+        let host = variable("MASTER_ADDR")
+            .or_else(|| nodes().filter(|_| is_slurm).map(|nodes| first_host(&nodes)))
+            .ok_or(LaunchError::Missing { given: family.rank, missing: "MASTER_ADDR" })?;
+        let port = match variable("MASTER_PORT") {
+            Some(value) => {
+                let port = value.parse::<u16>().ok().filter(|port| *port > 0);
+                port.ok_or(LaunchError::Invalid { name: "MASTER_PORT", value, expected: "a port" })?
+            }
+            None if is_slurm => {
+                let (first, count) = SLURM_PORTS;
+                let job = number("SLURM_JOB_ID", "a number")?.unwrap_or_default();
+                first + (job % u32::from(count)) as u16
+            }
+            None => USUAL_PORT,
+        };
+        // With this set, the port is that of the store of torchrun's agent.
+        let is_taken = variable("TORCHELASTIC_USE_AGENT_STORE").is_some_and(|it| it == "True");
+        let port = if is_taken { port.checked_add(1).unwrap_or(port - 1) } else { port };
+        Ok(Self { rank, num_ranks, local_rank, host, port })
+    }
+}
+
+/// The first of Slurm's list of nodes, which is written as in `gpu[03-05,07],login1`.
+fn first_host(nodes: &str) -> String {
+    let end = nodes.find([',', '[']).unwrap_or(nodes.len());
+    let (prefix, rest) = nodes.split_at(end);
+    let Some(numbers) = rest.strip_prefix('[') else { return prefix.to_owned() };
+    let number = numbers.split([',', '-', ']']).next().unwrap_or_default();
+    let suffix = numbers.split_once(']').map_or("", |(_, after)| after);
+    let suffix = suffix.split(',').next().unwrap_or_default();
+    format!("{prefix}{number}{suffix}")
+}

@@ -73,6 +73,25 @@ pub enum CommunicationError {
         /// The kind of message that came.
         found: &'static str,
     },
+    /// The library that moves arrays between devices has failed.
+    #[error("`{call}` failed: {message}")]
+    Library {
+        /// The function.
+        call: &'static str,
+        /// What the library says.
+        message: String,
+    },
+    /// Two ranks have the same device.
+    #[error(
+        "ranks {first} and {second} are on one GPU\nhint: NCCL needs a GPU for each rank; start as \
+         many ranks on a node as it has GPUs"
+    )]
+    SharedDevice {
+        /// One rank.
+        first: u32,
+        /// The other.
+        second: u32,
+    },
 }
 
 /// The failure that ended a run, of the rank that failed first.

@@ -3,8 +3,8 @@
 //! [`Communicator`] is what a rank sees: messages to other ranks, and the collectives of a
 //! [`Group`] of them. A [`Transport`] carries single messages, and [`Collectives`] makes a
 //! communicator of any: the collectives are written once above it. [`local`] connects the threads
-//! of a process; with the feature `mpi`, `mpi` connects processes. By
-//! [`rendezvous`] processes find each other.
+//! of a process; with the feature `mpi`, `mpi` connects processes. [`nccl`] leaves collectives to a
+//! library, between processes that find each other by [`rendezvous`].
 //!
 //! Calls belong to a stream, as on the timeline. On one stream, all members of a group call in the
 //! same order, one call after the other; different streams do not disturb each other, so that a
@@ -17,6 +17,7 @@ pub mod local;
 mod mailbox;
 #[cfg(feature = "mpi")]
 pub mod mpi;
+pub mod nccl;
 mod queue;
 pub mod rendezvous;
 mod tag;

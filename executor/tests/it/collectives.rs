@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use traces::timeline::Stream;
 
 #[path = "../common/collectives.rs"]
-mod definitions;
+pub(crate) mod definitions;
 
 type Rank = Arc<dyn Communicator<Flex>>;
 type Outcome<T> = Result<T, CommunicationError>;

@@ -6,6 +6,7 @@ mod array;
 mod checkpoint;
 mod collectives;
 mod data;
+mod nccl;
 mod ops;
 mod parity;
 mod reference;

@@ -1,0 +1,143 @@
+//! Arrays that one rank sends to another.
+//!
+//! A library pairs sends and receives by their order alone. So the receiver takes arrays in the
+//! order in which they were sent, whichever it is asked for, and keeps those that it was not asked
+//! for. A letter goes before each array and says what comes; before the first, another says what
+//! the clique of the two is known by.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Condvar, Mutex, PoisonError};
+
+use burn::tensor::backend::Backend;
+
+use super::engine::{Call, Clique, Engine, Form, Watch};
+use super::letters::Letter;
+use super::lock;
+use crate::array::Array;
+use crate::communicator::rendezvous::{Lane, Line};
+use crate::communicator::{CommunicationError, Tag};
+
+type Result<T> = std::result::Result<T, CommunicationError>;
+
+/// In the clique of two ranks, the sender is the first, the receiver the second.
+const SENDER: usize = 0;
+const RECEIVER: usize = 1;
+
+/// What has come from one rank, and is still to come.
+pub(super) struct Arrivals<B: Backend> {
+    state: Mutex<State<B>>,
+    changed: Condvar,
+    /// Locked by the one thread that takes the next array.
+    clique: Mutex<Option<Box<dyn Clique<B>>>>,
+}
+
+struct State<B: Backend> {
+    arrays: BTreeMap<Tag, VecDeque<Array<B>>>,
+    /// Whether a thread takes the next array at this time.
+    is_taking: bool,
+}
+
+impl<B: Backend> Default for Arrivals<B> {
+    fn default() -> Self {
+        let state = State { arrays: BTreeMap::new(), is_taking: false };
+        Self { state: Mutex::new(state), changed: Condvar::new(), clique: Mutex::default() }
+    }
+}
+
+impl<B: Backend> Arrivals<B> {
+    /// Puts in what comes without a library: a rank's message to itself.
+    pub(super) fn put(&self, tag: Tag, array: Array<B>) {
+        lock(&self.state).arrays.entry(tag.of_sender()).or_default().push_back(array);
+        self.changed.notify_all();
+    }
+
+    /// The next array with a tag. Waits for it.
+    pub(super) fn take(
+        &self,
+        line: &Line,
+        engine: &dyn Engine<B>,
+        device: &B::Device,
+        watch: &Watch,
+        from: u32,
+        tag: Tag,
+    ) -> Result<Array<B>> {
+        let key = tag.of_sender();
+        let mut state = lock(&self.state);
+        loop {
+            if let Some(array) = state.arrays.get_mut(&key).and_then(VecDeque::pop_front) {
+                return Ok(array);
+            }
+            if state.is_taking {
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            state.is_taking = true;
+            drop(state);
+            let taken = self.take_next(line, engine, device, watch, from);
+            state = lock(&self.state);
+            state.is_taking = false;
+            self.changed.notify_all();
+            match taken {
+                Ok((tag, array)) => state.arrays.entry(tag).or_default().push_back(array),
+                Err(CommunicationError::Gone { rank, waiting, .. }) => {
+                    return Err(CommunicationError::Gone { rank, waiting, tag });
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// What the rank has sent next, whatever it is.
+    fn take_next(
+        &self,
+        line: &Line,
+        engine: &dyn Engine<B>,
+        device: &B::Device,
+        watch: &Watch,
+        from: u32,
+    ) -> Result<(Tag, Array<B>)> {
+        let mut clique = lock(&self.clique);
+        let clique = match &mut *clique {
+            Some(clique) => clique,
+            none => {
+                let id = line.receive(from, Lane::Arrays)?;
+                none.insert(engine.join(&id, RECEIVER, 2, watch.clone())?)
+            }
+        };
+        let letter = Letter::from_bytes(&line.receive(from, Lane::Arrays)?);
+        let (tag, form) = (letter.tag(), letter.form());
+        if form.num_elements() == 0 {
+            return Ok((tag, Array::zeros(&form.shape, form.element, device)));
+        }
+        let mut left = clique.call(vec![Call::Receive { from: SENDER, form }])?;
+        let array = left.pop().flatten().expect("a receive leaves an array");
+        Ok((tag, array))
+    }
+}
+
+/// Sends an array to another rank. Waits until it is there.
+pub(super) fn send<B: Backend>(
+    line: &Line,
+    engine: &dyn Engine<B>,
+    clique: &Mutex<Option<Box<dyn Clique<B>>>>,
+    watch: Watch,
+    to: u32,
+    tag: Tag,
+    array: Array<B>,
+) -> Result<()> {
+    let mut clique = lock(clique);
+    let clique = match &mut *clique {
+        Some(clique) => clique,
+        none => {
+            let id = engine.new_clique()?;
+            line.send(to, Lane::Arrays, id.clone())?;
+            none.insert(engine.join(&id, SENDER, 2, watch)?)
+        }
+    };
+    let form = Form::of(&array);
+    line.send(to, Lane::Arrays, Letter::new(Some(tag), &[&form]).to_bytes())?;
+    if form.num_elements() == 0 {
+        return Ok(());
+    }
+    clique.call(vec![Call::Send { to: RECEIVER, array }]).map(drop)
+}

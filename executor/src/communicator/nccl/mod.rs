@@ -1,0 +1,205 @@
+//! Collectives by NCCL, on ranks that are processes with a GPU each.
+//!
+//! Each group has a clique of NCCL's for each stream on which it communicates, and each two ranks
+//! one for each direction in which they send arrays, all made when they are first used. What NCCL
+//! does not carry, shapes and what cliques are known by, goes over the
+//! [`Line`](super::rendezvous::Line) of the rendezvous.
+//!
+//! What is here orders the calls, for any [`Engine`]; `cuda`, with the feature of that name, is the
+//! one that makes them. Results are those of [`Communicator`], but for the order in which NCCL
+//! sums, which is its own: the same for equal calls on the same GPUs, not the same for another cut.
+//! Traffic is counted as the trait says; NCCL may choose another way.
+
+mod arrivals;
+mod collectives;
+mod engine;
+mod letters;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use burn::tensor::backend::Backend;
+use traces::timeline::Stream;
+
+use super::error::{Cause, CommunicationError, RankFailure, attempt};
+use super::rendezvous::{Ending, Lane, Line};
+use super::traffic::Counters;
+use super::{Communicator, Group, Queue, Tag};
+use crate::array::Array;
+use arrivals::Arrivals;
+
+pub use engine::{Call, Clique, Engine, Form, Watch};
+
+/// One rank among processes, whose arrays an [`Engine`] moves. When it and what it has started is
+/// done, the rank has ended for the others.
+pub struct NcclCommunicator<B: Backend> {
+    line: Arc<Line>,
+    engine: Arc<dyn Engine<B>>,
+    device: B::Device,
+    checks: Checks,
+    cliques: Mutex<Cliques<B>>,
+    /// By receiver. Sending does not wait, so what is sent waits here.
+    outgoing: Mutex<BTreeMap<u32, Outgoing<B>>>,
+    /// By sender.
+    incoming: Mutex<BTreeMap<u32, Arc<Arrivals<B>>>>,
+    sent: Counters,
+}
+
+type SharedClique<B> = Arc<Mutex<Box<dyn Clique<B>>>>;
+type Cliques<B> = BTreeMap<(Group, Stream), SharedClique<B>>;
+
+/// What is compared before arrays are reduced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checks {
+    /// Nothing: the ranks must give equal shapes, or the library reads beyond them or hangs.
+    None,
+    /// That they give equal shapes, which costs a letter from each rank to each other.
+    Reductions,
+}
+
+/// What is on its way to one rank.
+struct Outgoing<B: Backend> {
+    queue: Queue,
+    clique: Arc<Mutex<Option<Box<dyn Clique<B>>>>>,
+}
+
+/// What `program` returns on this process's rank, whose line is given.
+///
+/// All processes of the job call this once, and return together when all programs have ended.
+///
+/// # Errors
+///
+/// The failure of this rank, or that of the rank that stopped the run first, as this one was told.
+pub fn run<B: Backend, T, E: fmt::Display>(
+    (line, ending): (Line, Ending),
+    engine: impl FnOnce(&Line) -> Result<Arc<dyn Engine<B>>, E>,
+    device: B::Device,
+    checks: Checks,
+    program: impl FnOnce(Arc<dyn Communicator<B>>) -> Result<T, E>,
+) -> Result<T, RankFailure<E>> {
+    let own = line.rank();
+    let line = Arc::new(line);
+    let outcome = attempt(|| {
+        let engine = engine(&line)?;
+        let communicator = NcclCommunicator::new(Arc::clone(&line), engine, device, checks);
+        program(Arc::new(communicator))
+    });
+    if let Err(cause) = &outcome {
+        line.stop(&cause.to_string());
+    }
+    // Jobs that are left in queues hold the line too: the rank has ended with the last of them.
+    drop(line);
+    match (ending.wait(), outcome) {
+        (Some(CommunicationError::Stopped { rank, cause }), outcome) => {
+            let own_cause = outcome.err().filter(|_| rank == own);
+            Err(RankFailure { rank, cause: own_cause.unwrap_or(Cause::Stopped(cause)) })
+        }
+        (_, Ok(value)) => Ok(value),
+        (_, Err(cause)) => Err(RankFailure { rank: own, cause }),
+    }
+}
+
+/// Fails if two ranks, which all call this, have the same device; NCCL would refuse it in fewer
+/// words.
+///
+/// # Errors
+///
+/// [`CommunicationError::SharedDevice`].
+pub fn check_devices(line: &Line, device: &[u8]) -> Result<(), CommunicationError> {
+    let ranks: Vec<u32> = (0..line.num_ranks()).collect();
+    let devices = line.all_gather(&ranks, Lane::Calls(Stream::Host), device)?;
+    let mut seen: BTreeMap<&[u8], u32> = BTreeMap::new();
+    for (device, rank) in devices.iter().zip(ranks) {
+        if let Some(first) = seen.insert(device, rank) {
+            return Err(CommunicationError::SharedDevice { first, second: rank });
+        }
+    }
+    Ok(())
+}
+
+impl<B: Backend> NcclCommunicator<B> {
+    /// The communicator of the rank whose line is given.
+    pub fn new(
+        line: Arc<Line>,
+        engine: Arc<dyn Engine<B>>,
+        device: B::Device,
+        checks: Checks,
+    ) -> Self {
+        Self {
+            line,
+            engine,
+            device,
+            checks,
+            cliques: Mutex::default(),
+            outgoing: Mutex::default(),
+            incoming: Mutex::default(),
+            sent: Counters::default(),
+        }
+    }
+
+    fn watch(&self) -> Watch {
+        let line = Arc::clone(&self.line);
+        Arc::new(move || line.check())
+    }
+
+    /// The clique of a group on a stream, made if this is the first call.
+    fn clique(&self, group: &Group, stream: Stream) -> Result<SharedClique<B>, CommunicationError> {
+        let key = (group.clone(), stream);
+        if let Some(clique) = lock(&self.cliques).get(&key) {
+            return Ok(Arc::clone(clique));
+        }
+        // The others of the group are waited for here, so calls on other streams must not be held
+        // up.
+        let position = group.position(self.line.rank()).expect("a rank calls its own groups");
+        let (lane, first) = (Lane::Calls(stream), group.ranks()[0]);
+        let id = if position == 0 {
+            let id = self.engine.new_clique()?;
+            for other in &group.ranks()[1..] {
+                self.line.send(*other, lane, id.clone())?;
+            }
+            id
+        } else {
+            self.line.receive(first, lane)?
+        };
+        let clique = self.engine.join(&id, position, group.len(), self.watch())?;
+        let clique = Arc::new(Mutex::new(clique));
+        lock(&self.cliques).insert(key, Arc::clone(&clique));
+        Ok(clique)
+    }
+
+    /// Starts to send an array to another rank.
+    fn start_sending(&self, to: u32, tag: Tag, array: Array<B>) {
+        let mut outgoing = lock(&self.outgoing);
+        let Outgoing { queue, clique } = outgoing.entry(to).or_insert_with(|| Outgoing {
+            queue: Queue::new(format!("from rank {} to {to}", self.line.rank())),
+            clique: Arc::default(),
+        });
+        let (line, engine, watch) =
+            (Arc::clone(&self.line), Arc::clone(&self.engine), self.watch());
+        let clique = Arc::clone(clique);
+        // Dropped unwaited: who needs the array waits for it, and is told if it does not come.
+        drop(queue.start(move || {
+            let sent = arrivals::send(&line, &*engine, &clique, watch, to, tag, array);
+            if let Err(error) = &sent {
+                line.stop(&error.to_string());
+            }
+            sent
+        }));
+    }
+
+    /// The next array that another rank sends with a tag.
+    fn next_arrival(&self, from: u32, tag: Tag) -> Result<Array<B>, CommunicationError> {
+        let arrivals = self.arrivals(from);
+        arrivals.take(&self.line, &*self.engine, &self.device, &self.watch(), from, tag)
+    }
+
+    fn arrivals(&self, from: u32) -> Arc<Arrivals<B>> {
+        Arc::clone(lock(&self.incoming).entry(from).or_default())
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // No code that can panic leaves what is guarded half changed.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -5,6 +5,8 @@ pub mod batches;
 mod block;
 pub mod checkpoint;
 pub mod communicator;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 pub mod data;
 pub mod mesh;
 pub mod ops;

@@ -1,6 +1,7 @@
 //! The command line: arguments, files, what is printed.
 
 mod args;
+mod device;
 mod export;
 #[cfg(feature = "mpi")]
 mod mpi;

@@ -21,6 +21,7 @@ use ir::cluster::Precision;
 use ir::plan::Plan;
 
 use super::args::{Backend, CommunicatorKind, PrecisionArg, RunArgs};
+use super::device;
 use super::show::Show;
 
 /// Files larger than this are no plans.
@@ -30,11 +31,11 @@ const LARGEST_PLAN: u64 = 64 << 20;
 const LEAST_SHARE: f64 = 0.1;
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
-    if args.backend == Backend::Cuda {
-        bail!(
-            "this `executor` was built without CUDA\nhint: build it with `cargo build --release -p \
-             executor --features cuda`, or leave `--backend` out to run on the CPU"
-        );
+    if args.backend == Backend::Cuda || args.communicator == CommunicatorKind::Nccl {
+        device::check(args)?;
+        let plan = read(&args.plan).map_err(|error| device::tell(args, error))?;
+        let job = prepare(args, &plan).map_err(|error| device::tell(args, error))?;
+        return device::run(&job);
     }
     match args.communicator {
         CommunicatorKind::Local => {
@@ -55,10 +56,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
             "this `executor` was built without MPI\nhint: build it with `cargo build --release -p \
              executor --features mpi`, or leave `--communicator` out to run ranks as threads"
         ),
-        CommunicatorKind::Nccl => bail!(
-            "this `executor` was built without NCCL\nhint: build it with `cargo build --release -p \
-             executor --features cuda`, or leave `--communicator` out to run ranks as threads"
-        ),
+        CommunicatorKind::Nccl => unreachable!("NCCL is for GPUs"),
     }
 }
 
@@ -212,7 +210,7 @@ fn source(args: &RunArgs, program: &Program) -> anyhow::Result<Source> {
 
 /// A run, ready to be started on ranks.
 pub(super) struct Job<'a> {
-    args: &'a RunArgs,
+    pub(super) args: &'a RunArgs,
     plan: &'a Plan,
     pub(super) program: Arc<Program>,
     source: Arc<Source>,

@@ -11,6 +11,7 @@ use ir::plan::Plan;
 use serde_json::json;
 
 use super::args::{Format, RunArgs};
+use super::device;
 use super::run::is_watched;
 
 /// Steps that warm caches up and do not count in the median, if more follow.
@@ -49,9 +50,10 @@ impl<'a> Show<'a> {
         };
         writeln!(
             std::io::stderr(),
-            "{} ({} parameters) on {ranks} (threads, CPU): {}; expected {} a rank on {}",
+            "{} ({} parameters) on {ranks} ({}): {}; expected {} a rank on {}",
             self.program.model_name,
             self.plan.model.num_parameters,
+            device::in_words(self.args),
             in_words(self.plan, &self.program.layout),
             self.plan.prediction.peak_memory_bytes,
             self.plan.cluster.name,

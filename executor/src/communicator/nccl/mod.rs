@@ -12,8 +12,12 @@
 
 mod arrivals;
 mod collectives;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 mod engine;
 mod letters;
+#[cfg(feature = "cuda")]
+mod library;
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -143,3 +143,6 @@ pub trait Kernels: Backend {
         loss::composed::input_grad(exponentials, sum, targets, first_class, scale)
     }
 }
+
+#[cfg(feature = "cuda")]
+impl Kernels for crate::cuda::Cuda {}

@@ -1,0 +1,331 @@
+//! The functions of NCCL that are called, found when the program runs.
+//!
+//! cudarc has bindings too, but they look for `libnccl.so` alone, which only the packages for
+//! developers have, and panic where it is missing. Types and numbers are those of NCCL's `nccl.h`,
+//! the same in all versions from 2.10 on.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::Arc;
+
+use libloading::Library as SharedObject;
+
+use super::cuda::EngineError;
+use crate::array::Element;
+use crate::communicator::{CommunicationError, Reduction};
+
+/// Names of the library, the one that every installation has first.
+pub(super) const NAMES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
+
+/// How many bytes a clique is known by.
+const ID_BYTES: usize = 128;
+
+type Comm = *mut c_void;
+type Stream = *mut c_void;
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct UniqueId([c_char; ID_BYTES]);
+
+/// Declares functions that return NCCL's number of a result, and finds them all by their names.
+macro_rules! functions {
+    ($($name:ident($($argument:ty),*);)*) => {
+        #[expect(non_snake_case, reason = "the names are NCCL's")]
+        struct Functions {
+            $($name: unsafe extern "C" fn($($argument),*) -> c_int,)*
+            /// What a result's number means.
+            ncclGetErrorString: unsafe extern "C" fn(c_int) -> *const c_char,
+        }
+
+        impl Functions {
+            #[expect(unsafe_code, reason = "functions are found by name")]
+            fn load(object: &SharedObject) -> Result<Self, libloading::Error> {
+                // SAFETY: the types are those of the functions of these names in NCCL's header, and
+                // what is loaded is kept as long as the pointers.
+                unsafe {
+                    Ok(Self {
+                        $($name: *object.get(stringify!($name))?,)*
+                        ncclGetErrorString: *object.get("ncclGetErrorString")?,
+                    })
+                }
+            }
+        }
+    };
+}
+
+functions! {
+    ncclGetUniqueId(*mut UniqueId);
+    ncclCommInitRank(*mut Comm, c_int, UniqueId, c_int);
+    ncclCommDestroy(Comm);
+    ncclCommAbort(Comm);
+    ncclCommGetAsyncError(Comm, *mut c_int);
+    ncclGroupStart();
+    ncclGroupEnd();
+    ncclAllReduce(*const c_void, *mut c_void, usize, c_int, c_int, Comm, Stream);
+    ncclReduce(*const c_void, *mut c_void, usize, c_int, c_int, c_int, Comm, Stream);
+    ncclReduceScatter(*const c_void, *mut c_void, usize, c_int, c_int, Comm, Stream);
+    ncclAllGather(*const c_void, *mut c_void, usize, c_int, Comm, Stream);
+    ncclBroadcast(*const c_void, *mut c_void, usize, c_int, c_int, Comm, Stream);
+    ncclSend(*const c_void, usize, c_int, c_int, Comm, Stream);
+    ncclRecv(*mut c_void, usize, c_int, c_int, Comm, Stream);
+}
+
+/// NCCL, loaded.
+pub(super) struct Library {
+    functions: Functions,
+    /// Holds the code that the functions are in.
+    _object: SharedObject,
+}
+
+/// A call with the device addresses of what it reads and writes. What it does not need is not
+/// looked at.
+pub(super) struct RawCall {
+    pub(super) kind: RawKind,
+    pub(super) source: u64,
+    pub(super) destination: u64,
+    /// As NCCL counts them: of the part for a reduce-scatter, of the member's array for an
+    /// all-gather.
+    pub(super) num_elements: usize,
+    pub(super) element: Element,
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum RawKind {
+    AllReduce(Reduction),
+    Reduce(usize, Reduction),
+    ReduceScatter(Reduction),
+    AllGather,
+    Broadcast(usize),
+    Send(usize),
+    Receive(usize),
+}
+
+impl Library {
+    /// Loads NCCL.
+    #[expect(unsafe_code, reason = "loading a library runs its initialisers")]
+    pub(super) fn load() -> Result<Arc<Self>, EngineError> {
+        let mut causes = Vec::new();
+        for name in NAMES {
+            // SAFETY: initialisers of NCCL may run at any time and on any thread.
+            let object = match unsafe { SharedObject::new(name) } {
+                Ok(object) => object,
+                Err(error) => {
+                    causes.push(error.to_string());
+                    continue;
+                }
+            };
+            let functions = Functions::load(&object)
+                .map_err(|error| EngineError::OldLibrary { message: error.to_string() })?;
+            return Ok(Arc::new(Self { functions, _object: object }));
+        }
+        Err(EngineError::NoLibrary { message: causes.join("; ") })
+    }
+
+    /// What a new clique is known by.
+    #[expect(unsafe_code, reason = "NCCL is written in C")]
+    pub(super) fn new_id(&self) -> Result<Vec<u8>, CommunicationError> {
+        let mut id = UniqueId([0; ID_BYTES]);
+        // SAFETY: the pointer is to an identifier, which NCCL fills.
+        self.check("ncclGetUniqueId", unsafe { (self.functions.ncclGetUniqueId)(&raw mut id) })?;
+        Ok(id.0.iter().map(|byte| byte.cast_unsigned()).collect())
+    }
+
+    /// Becomes the member at `position` of the clique of `len` members with this identifier, on the
+    /// device that is current on this thread. Waits for the others.
+    #[expect(unsafe_code, reason = "NCCL is written in C")]
+    pub(super) fn join(
+        self: &Arc<Self>,
+        id: &[u8],
+        position: usize,
+        len: usize,
+    ) -> Result<RawClique, CommunicationError> {
+        let mut unique = UniqueId([0; ID_BYTES]);
+        assert_eq!(id.len(), ID_BYTES, "an identifier of NCCL has {ID_BYTES} bytes");
+        unique.0.iter_mut().zip(id).for_each(|(to, byte)| *to = byte.cast_signed());
+        let mut comm = std::ptr::null_mut();
+        // SAFETY: the pointer is to a place for a communicator; identifier and place were made for
+        // this clique, in which each member has a position of its own.
+        let result = unsafe {
+            (self.functions.ncclCommInitRank)(&raw mut comm, count(len), unique, count(position))
+        };
+        self.check("ncclCommInitRank", result)?;
+        Ok(RawClique { library: Arc::clone(self), comm })
+    }
+
+    #[expect(unsafe_code, reason = "NCCL is written in C")]
+    fn check(&self, call: &'static str, result: c_int) -> Result<(), CommunicationError> {
+        /// Some functions of some versions return before they are done.
+        const IN_PROGRESS: c_int = 7;
+        if result == 0 || result == IN_PROGRESS {
+            return Ok(());
+        }
+        // SAFETY: any number may be asked for; the text is static.
+        let message = unsafe { (self.functions.ncclGetErrorString)(result) };
+        let message = if message.is_null() {
+            format!("error {result}")
+        } else {
+            // SAFETY: it is not null, and NCCL's texts end with a zero byte and live as long as the
+            // library.
+            unsafe { CStr::from_ptr(message) }.to_string_lossy().into_owned()
+        };
+        let message = format!("{message}; `NCCL_DEBUG=INFO` tells more");
+        Err(CommunicationError::Library { call, message })
+    }
+}
+
+/// A member of a clique. Destroyed when dropped.
+pub(super) struct RawClique {
+    library: Arc<Library>,
+    /// Null once it was aborted.
+    comm: Comm,
+}
+
+#[expect(unsafe_code, reason = "the pointer is NCCL's")]
+// SAFETY: NCCL lets a communicator be used by one thread after the other; `&mut` and ownership see
+// to that.
+unsafe impl Send for RawClique {}
+
+impl RawClique {
+    /// Starts calls on a stream, all at once.
+    ///
+    /// # Safety
+    ///
+    /// The addresses are on the device of the clique, each call's are of as many elements as it
+    /// reads or writes, and nothing else writes there, or reads what is written, until the stream
+    /// has come to the end of the calls.
+    #[expect(unsafe_code, reason = "NCCL is written in C")]
+    pub(super) unsafe fn start(
+        &mut self,
+        calls: &[RawCall],
+        stream: *mut c_void,
+    ) -> Result<(), CommunicationError> {
+        let functions = &self.library.functions;
+        // SAFETY: it takes nothing.
+        self.library.check("ncclGroupStart", unsafe { (functions.ncclGroupStart)() })?;
+        let mut started = Ok(());
+        for call in calls {
+            // SAFETY: what the caller vouches for.
+            started = started.and_then(|()| unsafe { self.start_one(call, stream) });
+        }
+        // A group is ended also if a call failed: the next one on this thread would be within it.
+        // SAFETY: it takes nothing, and a group was started on this thread.
+        let ended = self.library.check("ncclGroupEnd", unsafe { (functions.ncclGroupEnd)() });
+        started.and(ended)
+    }
+
+    /// # Safety
+    ///
+    /// That of [`Self::start`].
+    #[expect(unsafe_code, reason = "NCCL is written in C")]
+    unsafe fn start_one(
+        &self,
+        call: &RawCall,
+        stream: *mut c_void,
+    ) -> Result<(), CommunicationError> {
+        let (nccl, comm) = (&self.library.functions, self.comm);
+        let (from, to) = (call.source as *const c_void, call.destination as *mut c_void);
+        let (length, element) = (call.num_elements, element_number(call.element));
+        // SAFETY: the communicator lives, and the caller vouches for the addresses and the number
+        // of elements.
+        let (name, result) = unsafe {
+            match call.kind {
+                RawKind::AllReduce(reduction) => {
+                    let reduction = reduction_number(reduction);
+                    let all_reduce = nccl.ncclAllReduce;
+                    (
+                        "ncclAllReduce",
+                        all_reduce(from, to, length, element, reduction, comm, stream),
+                    )
+                }
+                RawKind::Reduce(root, reduction) => {
+                    let (root, reduction) = (count(root), reduction_number(reduction));
+                    let reduce = nccl.ncclReduce;
+                    ("ncclReduce", reduce(from, to, length, element, reduction, root, comm, stream))
+                }
+                RawKind::ReduceScatter(reduction) => {
+                    let reduction = reduction_number(reduction);
+                    let scatter = nccl.ncclReduceScatter;
+                    (
+                        "ncclReduceScatter",
+                        scatter(from, to, length, element, reduction, comm, stream),
+                    )
+                }
+                RawKind::AllGather => {
+                    ("ncclAllGather", (nccl.ncclAllGather)(from, to, length, element, comm, stream))
+                }
+                RawKind::Broadcast(root) => {
+                    let (root, broadcast) = (count(root), nccl.ncclBroadcast);
+                    ("ncclBroadcast", broadcast(from, to, length, element, root, comm, stream))
+                }
+                RawKind::Send(peer) => {
+                    ("ncclSend", (nccl.ncclSend)(from, length, element, count(peer), comm, stream))
+                }
+                RawKind::Receive(peer) => {
+                    ("ncclRecv", (nccl.ncclRecv)(to, length, element, count(peer), comm, stream))
+                }
+            }
+        };
+        self.library.check(name, result)
+    }
+
+    /// Fails if a call that was started has failed.
+    #[expect(unsafe_code, reason = "NCCL is written in C")]
+    pub(super) fn check(&self) -> Result<(), CommunicationError> {
+        let mut result = 0;
+        // SAFETY: the communicator lives, and the pointer is to a number.
+        let asked =
+            unsafe { (self.library.functions.ncclCommGetAsyncError)(self.comm, &raw mut result) };
+        self.library.check("ncclCommGetAsyncError", asked)?;
+        self.library.check("NCCL", result)
+    }
+
+    /// Ends calls that wait for members that will not come. Nothing can be called after this.
+    #[expect(unsafe_code, reason = "NCCL is written in C")]
+    pub(super) fn abort(&mut self) {
+        let comm = std::mem::replace(&mut self.comm, std::ptr::null_mut());
+        if !comm.is_null() {
+            // SAFETY: the communicator lived until now, and nobody has its pointer any more. An
+            // error leaves nothing to be done.
+            unsafe { (self.library.functions.ncclCommAbort)(comm) };
+        }
+    }
+
+    /// Whether it was aborted.
+    pub(super) fn is_aborted(&self) -> bool {
+        self.comm.is_null()
+    }
+}
+
+impl Drop for RawClique {
+    #[expect(unsafe_code, reason = "NCCL is written in C")]
+    fn drop(&mut self) {
+        if !self.comm.is_null() {
+            // SAFETY: the communicator lives, and nobody has its pointer after this.
+            unsafe { (self.library.functions.ncclCommDestroy)(self.comm) };
+        }
+    }
+}
+
+/// A number of ranks, or a position among them.
+fn count(ranks: usize) -> c_int {
+    c_int::try_from(ranks).expect("a job has fewer than 2^31 ranks")
+}
+
+/// `ncclDataType_t`.
+fn element_number(element: Element) -> c_int {
+    match element {
+        Element::F16 => 6,
+        Element::F32 | Element::Flex32 => 7,
+        Element::F64 => 8,
+        Element::BF16 => 9,
+    }
+}
+
+/// `ncclRedOp_t`.
+fn reduction_number(reduction: Reduction) -> c_int {
+    match reduction {
+        Reduction::Sum => 0,
+        Reduction::Product => 1,
+        Reduction::Max => 2,
+        Reduction::Min => 3,
+    }
+}

@@ -39,10 +39,11 @@ pub(super) fn run(job: &Job<'_>) -> anyhow::Result<()> {
     });
     match outcome {
         Ok(()) => Ok(()),
-        Err(RankFailure { cause: Cause::Error(error), .. }) if error.is::<super::Told>() => {
-            Err(error)
-        }
-        Err(failure) if failure.rank == own => bail!("{failure}"),
+        Err(RankFailure { rank, cause }) if rank == own => match cause {
+            Cause::Error(error) if error.is::<super::Told>() => Err(error),
+            Cause::Error(error) => Err(error.context(format!("rank {rank} failed"))),
+            cause => bail!("rank {rank} failed: {cause}"),
+        },
         Err(_) => Err(super::Told.into()),
     }
 }

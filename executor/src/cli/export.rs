@@ -17,6 +17,7 @@ pub(crate) fn export(args: &ExportArgs) -> anyhow::Result<()> {
     let state = open(args)?;
     let parameters = program.parameters();
     state.check_model(&program.identity(), &parameters)?;
+    state.verify()?;
     files::check_output(&args.output, &[&args.plan])?;
     let naming = program.naming();
     let mut writer = WeightsWriter::create(&args.output, naming, &parameters, Element::F32)?;
@@ -34,7 +35,7 @@ pub(crate) fn export(args: &ExportArgs) -> anyhow::Result<()> {
 /// The checkpoint: the folder itself, or the newest in it.
 fn open(args: &ExportArgs) -> anyhow::Result<State> {
     let path = &args.checkpoint;
-    ensure!(path.is_dir(), "`{}` is no folder, as checkpoints are", path.display());
+    ensure!(path.is_dir(), "`{}` is no checkpoint, nor a folder of any", path.display());
     if path.join("manifest.json").exists() {
         return Ok(State::open(path)?);
     }

@@ -38,6 +38,11 @@ pub(super) fn newest_checkpoint(
     folder: &Path,
     mut warn: impl FnMut(&CheckpointError) -> anyhow::Result<()>,
 ) -> anyhow::Result<Option<(PathBuf, State)>> {
+    ensure!(
+        !folder.exists() || folder.is_dir(),
+        "`{}` is no folder of checkpoints",
+        folder.display()
+    );
     let found = latest(folder)?;
     let Some(path) = found.path else {
         return match found.skipped.into_iter().next() {
@@ -89,9 +94,6 @@ pub(super) fn check_output(path: &Path, inputs: &[&Path]) -> anyhow::Result<()> 
 /// Finds out before a run whether checkpoints can be kept in a folder, which is made if it is not there.
 pub(super) fn check_folder(folder: &Path) -> anyhow::Result<()> {
     let keeping = || format!("keeping checkpoints in `{}`", folder.display());
-    if folder.exists() && !folder.is_dir() {
-        bail!("keeping checkpoints in `{}`: it is no folder", folder.display());
-    }
     std::fs::create_dir_all(folder).with_context(keeping)?;
     beside(folder).with_context(keeping)?;
     Ok(())

@@ -45,7 +45,7 @@ pub(crate) struct Told;
 /// An error and its causes on one line, and then their hints.
 fn message(error: &anyhow::Error) -> String {
     let mut text = String::new();
-    let mut hints: Vec<String> = Vec::new();
+    let mut hints = Vec::new();
     for cause in error.chain() {
         let said = cause.to_string();
         let mut parts = said.trim_end().split("\nhint: ");
@@ -55,14 +55,12 @@ fn message(error: &anyhow::Error) -> String {
             text += if text.is_empty() { "" } else { ": " };
             text += problem;
         }
-        hints.extend(parts.map(ToOwned::to_owned));
+        hints.extend(parts.map(str::to_owned));
         hints.extend(cause.downcast_ref::<ModelError>().and_then(ModelError::hint));
     }
     hints.dedup();
-    for hint in hints {
-        text += &format!("\nhint: {hint}");
-    }
-    text
+    let hints = hints.iter().map(|hint| format!("hint: {hint}"));
+    [text].into_iter().chain(hints).collect::<Vec<_>>().join("\n")
 }
 
 /// Whether the reader of stdout has gone, as `head` does.

@@ -281,7 +281,7 @@ impl Job<'_> {
         show.start(self.start.num_steps())?;
         let outcome = self.train(communicator, device, &mut show);
         if outcome.is_err() {
-            show.stop()?;
+            show.stop();
         }
         outcome
     }

@@ -52,7 +52,7 @@ impl<'a> Show<'a> {
         };
         let memory = &self.plan.prediction.memory;
         let memory = if self.is_as_planned() {
-            format!("; at most {} of tensors a rank expected", words::expected_tensors(memory))
+            format!("; about {} of tensors a rank expected", words::expected_tensors(memory))
         } else {
             String::new()
         };
@@ -106,26 +106,26 @@ impl<'a> Show<'a> {
         let skipped = if report.result.is_skipped { ", update skipped" } else { "" };
         let unit = self.unit();
         let message = format!("loss {:.4}, {rate:.0} {unit}/s{skipped}", report.result.loss);
-        match &self.bar {
-            Some(bar) => {
-                bar.set_message(message);
-                bar.inc(1);
-            }
-            None => {
-                let (step, steps) = (report.step, self.args.steps);
-                let time = Seconds::new(seconds);
-                writeln!(std::io::stderr(), "step {step} of {steps}: {message}, {time}")?;
-            }
+        if let Some(bar) = &self.bar {
+            bar.set_message(message);
+            bar.inc(1);
+        } else {
+            let (step, steps) = (report.step, self.args.steps);
+            let time = Seconds::new(seconds);
+            writeln!(std::io::stderr(), "step {step} of {steps}: {message}, {time}")?;
         }
         Ok(())
     }
 
     /// Clears the way for the error that ends a run.
-    pub(crate) fn stop(&mut self) -> anyhow::Result<()> {
+    pub(crate) fn stop(&mut self) {
         if let Some(bar) = self.bar.take() {
             bar.abandon();
         }
-        self.last.take().map_or(Ok(()), |line| print(&line))
+        if let Some(line) = self.last.take() {
+            // That nobody reads it matters less than what ends the run.
+            let _ = print(&line);
+        }
     }
 
     /// Shows what the run came to, beside what was predicted.
@@ -153,20 +153,21 @@ impl<'a> Show<'a> {
         let predicted = Seconds::new(prediction.step_time_seconds);
         let per_step = self.program.tokens_per_step() as f64;
         let most = report.peak_memory.iter().max().copied().unwrap_or_default();
-        let mut text = format!("{steps}\n");
-        let mut row = |name: &str, [measured, predicted]: [String; 2]| {
-            text += &format!("{name:<28}{measured:>12}{predicted:>12}\n");
-        };
-        row("", ["measured".into(), "predicted".into()]);
-        row("step, in the median", [median.to_string(), predicted.to_string()]);
-        row(
-            &format!("{} a second", self.unit()),
-            [median, predicted].map(|time| format!("{:.0}", per_step / time.get())),
-        );
         let expected = words::expected_tensors(&prediction.memory);
-        row("tensors of a rank, at most", [most.to_string(), expected.to_string()]);
-        text += &format!("memory: {}\n", words::by_rank(&report.peak_memory));
-        text += &self.comparison();
+        let row = |name: &str, [measured, predicted]: [String; 2]| {
+            format!("{name:<28}{measured:>12}{predicted:>12}")
+        };
+        let rates = [median, predicted].map(|time| format!("{:.0}", per_step / time.get()));
+        let lines = [
+            steps,
+            row("", ["measured".to_owned(), "predicted".to_owned()]),
+            row("step, in the median", [median.to_string(), predicted.to_string()]),
+            row(&format!("{} a second", self.unit()), rates),
+            row("tensors of a rank, at most", [most.to_string(), expected.to_string()]),
+            format!("tensors by rank: {}", words::by_rank(&report.peak_memory)),
+            self.comparison(),
+        ];
+        let text = lines.join("\n") + "\n";
         let mut stdout = std::io::stdout().lock();
         stdout.write_all(text.as_bytes())?;
         stdout.flush()?;
@@ -179,14 +180,14 @@ impl<'a> Show<'a> {
         match self.args.backend {
             _ if !self.is_as_planned() => format!(
                 "predicted for {planned} in {}, measured in another precision: no column says anything \
-                 about the other\n",
+                 about the other",
                 self.plan.training.precision
             ),
             Backend::Cpu => format!(
                 "predicted for {planned}, measured on this CPU: the times do not compare, the memory \
-                 does\n"
+                 does"
             ),
-            Backend::Cuda => format!("predicted for {planned}\n"),
+            Backend::Cuda => format!("predicted for {planned}"),
         }
     }
 

@@ -40,12 +40,12 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
              executor --features cuda`, or leave `--backend` out to run on the CPU"
         );
     }
+    if args.communicator == CommunicatorKind::Local {
+        limits::check_memory(&plan, &program)?;
+    }
     let (source, warning) = limits::source(args, &program)?;
     if let Some(warning) = warning {
         writeln!(std::io::stderr(), "warning: {warning}")?;
-    }
-    if args.communicator == CommunicatorKind::Local {
-        limits::check_memory(&plan, &program)?;
     }
     let start = start(args, &program)?;
     if start.num_steps() == args.steps && args.output.timeline.is_none() {

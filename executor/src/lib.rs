@@ -8,7 +8,7 @@ pub mod communicator;
 pub mod data;
 pub mod mesh;
 pub mod ops;
-mod optimizer;
+pub mod optimizer;
 pub mod parameters;
 pub mod program;
 pub mod rank;

@@ -6,22 +6,10 @@ use crate::mesh::Replicas;
 use crate::ops::Kernels;
 use crate::parameters::LocalParameter;
 
-/// Which parameters of a block a unit has. They are reduced over different ranks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum UnitKind {
-    /// Those that every replica has.
-    Dense,
-    /// Those of experts.
-    Expert,
-    /// A table that a block of another stage has too.
-    Tied,
-}
-
 /// The parameters of a block that are gathered, reduced and updated together, as one flat array. ZeRO
 /// cuts it evenly over the ranks that shard it; so it is padded to a multiple of their number.
 #[derive(Debug)]
 pub(crate) struct Unit<B: Kernels> {
-    pub(crate) kind: UnitKind,
     pub(crate) parameters: Vec<LocalParameter>,
     /// Where each parameter begins in the flat array.
     pub(crate) offsets: Vec<usize>,
@@ -56,7 +44,6 @@ pub(crate) struct Unit<B: Kernels> {
 /// What a unit is made of, before it has values.
 #[derive(Debug)]
 pub(crate) struct UnitPlan {
-    pub(crate) kind: UnitKind,
     pub(crate) parameters: Vec<LocalParameter>,
     pub(crate) replicas: Replicas,
     pub(crate) rank: u32,
@@ -106,7 +93,6 @@ impl UnitPlan {
         });
         let zeros = || Array::zeros(&[shard_len], master, device);
         Ok(Unit {
-            kind: self.kind,
             gradients: self.parameters.iter().map(|_| None).collect(),
             parameters: self.parameters,
             offsets,
@@ -158,6 +144,14 @@ impl<B: Kernels> Unit<B> {
         if self.frees_weights {
             self.weights = None;
         }
+    }
+
+    /// Weights and moments, to be updated in place: nothing else holds them then.
+    pub(crate) fn take_states(&mut self) -> (Array<B>, Vec<Array<B>>) {
+        let nothing = Array::zeros(&[0], self.shard.element(), &self.shard.device());
+        self.weights = None;
+        self.shard = nothing.clone();
+        (std::mem::replace(&mut self.master, nothing), std::mem::take(&mut self.moments))
     }
 
     /// Takes updated weights; whether those of the other shards must be gathered.

@@ -1,5 +1,9 @@
 //! Blocks to stages: a dynamic program over the chain.
 
+mod folded;
+
+pub use folded::folded;
+
 /// Sums of equal times differ in their last bits; partitions that differ by less are equally good.
 const ROUNDING: f64 = 1e-9;
 

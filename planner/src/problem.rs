@@ -9,9 +9,10 @@ use ir::cluster::{Cluster, Precision};
 use ir::graph::{ClassId, Extent, Graph, ParameterCounts, Recompute, Setting, Sharding, Sizes};
 use ir::layout::{LayoutSpec, Limits, Mesh, MeshAxis};
 use ir::plan::Training;
+use ir::schedule::Placement;
 use ir::units::Flops;
 
-use crate::partition::balanced;
+use crate::partition::{balanced, folded};
 
 /// A planning problem, ready to be searched.
 #[derive(Clone, Debug)]
@@ -226,8 +227,8 @@ impl ShapeKey {
     }
 }
 
-/// Where chunks end, by policy and number of chunks; none if there are fewer blocks.
-type Assignments = BTreeMap<(Recompute, usize), Option<Vec<usize>>>;
+/// Where chunks end, by policy, number of chunks and where they lie; none if there are fewer blocks.
+type Assignments = BTreeMap<(Recompute, usize, Placement), Option<Vec<usize>>>;
 
 /// The costs of all block classes for one shard shape, and what follows for the chain.
 #[derive(Clone, Debug)]
@@ -272,14 +273,25 @@ impl Shape {
         Self { key, costs, prefix, balanced: Arc::default() }
     }
 
-    /// Where chunks end so that the slowest is as fast as can be; none if there are fewer blocks.
-    pub fn balanced(&self, recompute: Recompute, num_chunks: usize) -> Option<Vec<usize>> {
+    /// Where chunks end so that the slowest is as fast as can be; or, where the first shares its rank with
+    /// the last and so on inwards, the slowest rank. None if there are fewer blocks.
+    pub fn balanced(
+        &self,
+        recompute: Recompute,
+        num_chunks: usize,
+        placement: &Placement,
+    ) -> Option<Vec<usize>> {
         let known = || self.balanced.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(ends) = known().get(&(recompute, num_chunks)) {
+        let key = (recompute, num_chunks, placement.clone());
+        if let Some(ends) = known().get(&key) {
             return ends.clone();
         }
-        let ends = balanced(&self.prefix[recompute as usize], num_chunks);
-        known().insert((recompute, num_chunks), ends.clone());
+        let prefix = &self.prefix[recompute as usize];
+        let ends = match placement {
+            Placement::V | Placement::Bidirectional => folded(prefix, num_chunks),
+            Placement::Loop | Placement::Table(_) => balanced(prefix, num_chunks),
+        };
+        known().insert(key, ends.clone());
         ends
     }
 

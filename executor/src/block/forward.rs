@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use ir::graph::{Activation, NormKind, OpId, OpKind, Placement};
-use ir::model::RotaryScaling;
 
 use super::program::Key;
 use super::value::{Extra, Value};
@@ -111,7 +110,7 @@ impl<B: Kernels> BlockRun<'_, B> {
             }
             OpKind::GroupedLinear { .. } => {
                 let routed = self.input(id, 0, kept)?.routed();
-                return Ok(Value::Routed(self.grouped_linear(id, routed)));
+                return Ok(Value::Routed(self.grouped_linear(id, &routed)));
             }
             OpKind::Attention { mask, .. } => {
                 let [query, key, value] =
@@ -196,7 +195,7 @@ impl<B: Kernels> BlockRun<'_, B> {
             }
             OpKind::MeanSquaredError => {
                 let prediction = self.array(id, 0, kept)?;
-                let (loss, extra) = self.squared_error(prediction, &kept.micro_batch.clone());
+                let (loss, extra) = Self::squared_error(prediction, &kept.micro_batch);
                 kept.extras.insert(id, extra);
                 loss
             }
@@ -341,21 +340,7 @@ impl<B: Kernels> Env<B> {
     pub(super) fn rotary(&self, features: usize) -> Arc<Rotary<B>> {
         let mut tables = self.rotary.borrow_mut();
         let table = tables.entry(features).or_insert_with(|| {
-            let scaling = match self.numerics.rotary.scaling {
-                RotaryScaling::None => rotary::Scaling::None,
-                RotaryScaling::Linear { factor } => rotary::Scaling::Linear { factor },
-                RotaryScaling::Llama3 {
-                    factor,
-                    low_freq_factor,
-                    high_freq_factor,
-                    original_max_position_embeddings,
-                } => rotary::Scaling::Llama3 {
-                    factor,
-                    low_freq_factor,
-                    high_freq_factor,
-                    original_max_position_embeddings: original_max_position_embeddings as u32,
-                },
-            };
+            let scaling = self.numerics.rotary.scaling;
             let frequencies = rotary::frequencies(features, self.numerics.rotary.theta, scaling);
             let positions = self.positions();
             Arc::new(Rotary::new(

@@ -86,11 +86,6 @@ impl<B: Kernels> Env<B> {
     pub(crate) fn positions(&self) -> Vec<u32> {
         self.segments.iter().flat_map(|part| part.clone().map(|p| p as u32)).collect()
     }
-
-    /// How many tokens of each sequence the rank has.
-    pub(crate) fn local_length(&self) -> usize {
-        self.segments.iter().map(ExactSizeIterator::len).sum()
-    }
 }
 
 /// What a block keeps of a micro-batch from forward to backward.

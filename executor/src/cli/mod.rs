@@ -4,6 +4,8 @@ mod args;
 mod export;
 mod files;
 mod limits;
+#[cfg(feature = "mpi")]
+mod mpi;
 mod run;
 mod show;
 mod words;
@@ -26,6 +28,7 @@ pub(crate) fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) if error.is::<Told>() => ExitCode::from(2),
         Err(error) => {
             // A closed stderr leaves nobody to tell.
             let _ = writeln!(std::io::stderr(), "error: {}", message(&error));
@@ -33,6 +36,11 @@ pub(crate) fn main() -> ExitCode {
         }
     }
 }
+
+/// A failure that another rank tells.
+#[derive(Debug, thiserror::Error)]
+#[error("another rank failed")]
+pub(crate) struct Told;
 
 /// An error and its causes on one line, and then their hints.
 fn message(error: &anyhow::Error) -> String {

@@ -1,6 +1,7 @@
 //! `executor run`.
 
 use std::io::Write;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use anyhow::{Context, anyhow, bail};
 use burn_flex::{Flex, FlexDevice};
 use executor::array::Element;
 use executor::batches::Source;
-use executor::checkpoint::{State, Training, Weights};
+use executor::checkpoint::{Form, ModelParameter, State, Training, Weights};
 use executor::communicator::{Cause, Communicator, RankFailure, local};
 use executor::ops::Kernels;
 use executor::parameters::LocalParameter;
@@ -27,36 +28,28 @@ use super::{files, limits};
 const LEAST_SHARE: f64 = 0.1;
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
-    let plan = files::read(&args.plan)?;
-    let settings = settings(args, &plan);
-    let named = || format!("`{}`", args.plan.display());
-    let program = Program::from_plan(&plan, settings).with_context(named)?;
-    if let Some(step) = args.output.timeline_step.filter(|step| *step > args.steps) {
-        bail!("`--timeline-step {step}` is after the last of {} steps", args.steps);
-    }
     if args.backend == Backend::Cuda {
         bail!(
             "this `executor` was built without CUDA\nhint: build it with `cargo build --release -p \
              executor --features cuda`, or leave `--backend` out to run on the CPU"
         );
     }
-    if args.communicator == CommunicatorKind::Local {
-        limits::check_memory(&plan, &program)?;
-    }
-    let (source, warning) = limits::source(args, &program)?;
-    if let Some(warning) = warning {
-        writeln!(std::io::stderr(), "warning: {warning}")?;
-    }
-    let start = start(args, &program)?;
-    if start.num_steps() == args.steps && args.output.timeline.is_none() {
-        let message = format!("all {} steps are done: nothing is left to do", args.steps);
-        return Ok(writeln!(std::io::stderr(), "{message}")?);
-    }
-    check_outputs(args, start.num_steps())?;
-    let (program, source) = (Arc::new(program), Arc::new(source));
-    let job = Job { args, plan: &plan, program, source, start };
     match args.communicator {
-        CommunicatorKind::Local => job.run_local(),
+        CommunicatorKind::Local => {
+            let plan = files::read(&args.plan)?;
+            prepare(args, &plan)?.map_or(Ok(()), |job| job.run_local())
+        }
+        #[cfg(feature = "mpi")]
+        CommunicatorKind::Mpi => {
+            // All processes are given the same: one says what is wrong with it.
+            let tell = |error: anyhow::Error| {
+                if super::mpi::is_first_process() { error } else { super::Told.into() }
+            };
+            let plan = files::read(&args.plan).map_err(tell)?;
+            let job = prepare(args, &plan).map_err(tell)?;
+            job.map_or(Ok(()), |job| super::mpi::run(&job))
+        }
+        #[cfg(not(feature = "mpi"))]
         CommunicatorKind::Mpi => bail!(
             "this `executor` was built without MPI\nhint: build it with `cargo build --release -p \
              executor --features mpi`, or leave `--communicator` out to run ranks as threads"
@@ -66,6 +59,40 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
              executor --features cuda`, or leave `--communicator` out to run ranks as threads"
         ),
     }
+}
+
+/// All that can be found wrong before ranks start; none if nothing is left to do.
+fn prepare<'a>(args: &'a RunArgs, plan: &'a Plan) -> anyhow::Result<Option<Job<'a>>> {
+    let settings = settings(args, plan);
+    let named = || format!("`{}`", args.plan.display());
+    let program = Program::from_plan(plan, settings).with_context(named)?;
+    if let Some(step) = args.output.timeline_step.filter(|step| *step > args.steps) {
+        bail!("`--timeline-step {step}` is after the last of {} steps", args.steps);
+    }
+    if args.communicator == CommunicatorKind::Local {
+        limits::check_memory(plan, &program)?;
+    }
+    let (source, warning) = limits::source(args, &program)?;
+    if let Some(warning) = warning {
+        say(&format!("warning: {warning}"))?;
+    }
+    let start = start(args, &program)?;
+    if start.num_steps() == args.steps && args.output.timeline.is_none() {
+        say(&format!("all {} steps are done: nothing is left to do", args.steps))?;
+        return Ok(None);
+    }
+    check_outputs(args, start.num_steps())?;
+    let (program, source) = (Arc::new(program), Arc::new(source));
+    Ok(Some(Job { args, plan, program, source, start }))
+}
+
+/// Says something once, however many processes the run has.
+fn say(text: &str) -> anyhow::Result<()> {
+    #[cfg(feature = "mpi")]
+    if !super::mpi::is_first_process() {
+        return Ok(());
+    }
+    Ok(writeln!(std::io::stderr(), "{text}")?)
 }
 
 /// Finds out before a run of which `num_done` steps are done whether its results can be written.
@@ -157,10 +184,8 @@ impl Start {
 fn start(args: &RunArgs, program: &Program) -> anyhow::Result<Start> {
     let parameters = program.parameters();
     if let Some(folder) = &args.checkpoints.folder {
-        let warn = |skipped: &_| {
-            let passed = format!("warning: a newer checkpoint is passed over: {skipped}");
-            Ok(writeln!(std::io::stderr(), "{passed}")?)
-        };
+        let warn =
+            |skipped: &_| say(&format!("warning: a newer checkpoint is passed over: {skipped}"));
         if let Some((path, state)) = files::newest_checkpoint(folder, warn)? {
             state.check_model(&program.identity(), &parameters)?;
             check_training(args, program, state.training())
@@ -170,17 +195,27 @@ fn start(args: &RunArgs, program: &Program) -> anyhow::Result<Start> {
                 Some(weights) => format!(", and not from `{}`", weights.display()),
                 None => String::new(),
             };
-            writeln!(std::io::stderr(), "going on from `{}`{instead}", path.display())?;
+            say(&format!("going on from `{}`{instead}", path.display()))?;
             return Ok(Start::Checkpoint(state));
         }
     }
     match &args.checkpoints.weights {
         None => Ok(Start::Initial),
         Some(path) => {
-            let naming = program.naming();
-            Ok(Start::Weights(Weights::open(path, naming, &parameters)?))
+            let weights = Weights::open(path, program.naming(), &parameters)?;
+            for parameter in &parameters {
+                weights.read(&parameter.id, &sample(parameter))?;
+            }
+            Ok(Start::Weights(weights))
         }
     }
+}
+
+/// As little of a parameter as shows that all of its tensors are there: an element of each expert's.
+fn sample(parameter: &ModelParameter) -> Vec<Range<usize>> {
+    let is_of_experts = matches!(parameter.form, Form::Experts { .. });
+    let size = |(dim, size): (usize, &usize)| if is_of_experts && dim == 0 { *size } else { 1 };
+    parameter.shape.iter().enumerate().map(|dim| 0..size(dim)).collect()
 }
 
 /// Refuses to go on from what was trained in another way: other samples would follow.
@@ -222,10 +257,10 @@ fn check_training(args: &RunArgs, program: &Program, before: &Training) -> anyho
 }
 
 /// A run, ready to be started on ranks.
-struct Job<'a> {
+pub(super) struct Job<'a> {
     args: &'a RunArgs,
     plan: &'a Plan,
-    program: Arc<Program>,
+    pub(super) program: Arc<Program>,
     source: Arc<Source>,
     start: Start,
 }
@@ -247,7 +282,7 @@ impl Job<'_> {
     }
 
     /// What one rank does.
-    fn run_rank<B: Kernels>(
+    pub(super) fn run_rank<B: Kernels>(
         &self,
         communicator: Arc<dyn Communicator<B>>,
         device: B::Device,

@@ -11,7 +11,7 @@ use ir::plan::Plan;
 use ir::units::Seconds;
 use serde_json::{Value, json};
 
-use super::args::{Backend, Format, PrecisionArg, RunArgs};
+use super::args::{Backend, CommunicatorKind, Format, PrecisionArg, RunArgs};
 use super::words;
 
 /// Steps that warm caches up and do not count in the median, if more follow.
@@ -207,9 +207,11 @@ impl<'a> Show<'a> {
 
     /// What ranks are and run on.
     fn devices(&self) -> &'static str {
-        match self.args.backend {
-            Backend::Cpu => "threads, CPU",
-            Backend::Cuda => "CUDA",
+        match (self.args.backend, self.args.communicator) {
+            (Backend::Cpu, CommunicatorKind::Local) => "threads, CPU",
+            (Backend::Cpu, _) => "processes, CPU",
+            (Backend::Cuda, CommunicatorKind::Local) => "threads, CUDA",
+            (Backend::Cuda, _) => "processes, CUDA",
         }
     }
 

@@ -1,7 +1,7 @@
 //! Collectives, written once above messages.
 //!
-//! A rank sends all that it has before it waits, and sending does not wait, so there is no order of ranks in which
-//! they could wait for each other.
+//! A rank sends all that it has before it waits, and sending does not wait, so there is no order of
+//! ranks in which they could wait for each other.
 
 use burn::tensor::backend::Backend;
 use traces::timeline::Stream;
@@ -42,8 +42,9 @@ impl<B: Backend, T: Transport<B>> Communicator<B> for T {
     ) -> Result<Array<B>> {
         let member = Member::new(self, group, stream);
         let root = member.position(root);
-        // Places are counted from the root. In the round of reach `r` the places below `r`, which have the array,
-        // send it to those `r` further on; so a place receives in the round of its highest bit.
+        // Places are counted from the root. In the round of reach `r` the places below `r`, which
+        // have the array, send it to those `r` further on; so a place receives in the round of its
+        // highest bit.
         let place = (member.position + member.len() - root) % member.len();
         let at = |place: usize| (place + root) % member.len();
         let array = match place.checked_ilog2() {
@@ -153,7 +154,8 @@ impl<B: Backend, T: Transport<B>> Communicator<B> for T {
 
     fn barrier(&self, group: &Group, stream: Stream) -> Result<()> {
         let member = Member::new(self, group, stream);
-        // After the round of reach `r` a rank has heard, directly or not, of the `2 r - 1` before it.
+        // After the round of reach `r` a rank has heard, directly or not, of the `2 r - 1` before
+        // it.
         for reach in (0..usize::BITS).map(|bit| 1 << bit).take_while(|reach| *reach < member.len())
         {
             let to = group.ranks()[(member.position + reach) % member.len()];
@@ -293,7 +295,8 @@ impl<'a, B: Backend> Member<'a, B> {
     }
 }
 
-/// An array cut into `count` flat parts, as evenly as its elements allow: the first ones are longer.
+/// An array cut into `count` flat parts, as evenly as its elements allow: the first ones are
+/// longer.
 fn cut<B: Backend>(array: Array<B>, count: usize) -> Vec<Array<B>> {
     let num_elements = array.num_elements();
     let size = |part: usize| num_elements / count + usize::from(part < num_elements % count);

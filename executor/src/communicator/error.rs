@@ -2,6 +2,8 @@
 
 use std::any::Any;
 use std::fmt;
+use std::io;
+use std::panic::{self, AssertUnwindSafe};
 
 use super::tag::Tag;
 use crate::array::Element;
@@ -91,8 +93,8 @@ pub enum Cause<E> {
     Panic(String),
     /// It told all ranks to stop, for this reason.
     Stopped(String),
-    /// Its thread could not be started.
-    Thread(std::io::Error),
+    /// It could not be started: the system gave no thread.
+    Start(io::Error),
 }
 
 impl<E: fmt::Display> fmt::Display for RankFailure<E> {
@@ -107,12 +109,21 @@ impl<E: fmt::Display> fmt::Display for Cause<E> {
             Self::Error(error) => write!(f, "{error:#}"),
             Self::Panic(message) => write!(f, "it panicked: {message}"),
             Self::Stopped(cause) => f.write_str(cause),
-            Self::Thread(error) => write!(f, "its thread cannot be started: {error}"),
+            Self::Start(error) => write!(f, "it cannot be started: {error}"),
         }
     }
 }
 
 impl<E: fmt::Debug + fmt::Display> std::error::Error for RankFailure<E> {}
+
+/// What a rank's program returns, or why it failed.
+pub(super) fn attempt<T, E>(program: impl FnOnce() -> Result<T, E>) -> Result<T, Cause<E>> {
+    // What a panic has left half done is seen by nobody: all ranks end.
+    match panic::catch_unwind(AssertUnwindSafe(program)) {
+        Ok(outcome) => outcome.map_err(Cause::Error),
+        Err(panic) => Err(Cause::Panic(panic_message(&*panic))),
+    }
+}
 
 /// What a panic said.
 pub(super) fn panic_message(panic: &(dyn Any + Send)) -> String {

@@ -1,24 +1,24 @@
 //! Ranks as threads of one process.
 //!
-//! A message is the array itself, which moves or is shared: nothing is copied between ranks on the same device.
+//! A message is the array itself, which moves or is shared: nothing is copied between ranks on the
+//! same device.
 
 use std::fmt;
 use std::io;
-use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::thread::{Builder, ScopedJoinHandle};
 
 use burn::tensor::backend::Backend;
 
 use super::Communicator;
-use super::error::{Cause, CommunicationError, RankFailure, panic_message};
+use super::error::{Cause, CommunicationError, RankFailure, attempt};
 use super::mailbox::Mailbox;
 use super::tag::Tag;
 use super::traffic::{Counters, Traffic};
 use super::transport::{Message, Transport};
 
-/// Stack of a rank's thread, in bytes: a deep model's graph is walked by recursion in places. Only what is
-/// used of it takes memory.
+/// Stack of a rank's thread, in bytes: a deep model's graph is walked by recursion in places. Only
+/// what is used of it takes memory.
 const STACK_BYTES: usize = 64 << 20;
 
 /// One rank among the threads of a process. When it is dropped, the rank has ended for the others.
@@ -31,8 +31,8 @@ pub struct LocalCommunicator<B: Backend> {
 
 type Mailboxes<B> = Arc<[Mailbox<Message<B>>]>;
 
-/// The communicators of `num_ranks` ranks that reach each other; rank `r` is on device `r`, and they begin
-/// anew where there are fewer devices than ranks.
+/// The communicators of `num_ranks` ranks that reach each other; rank `r` is on device `r`, and
+/// they begin anew where there are fewer devices than ranks.
 pub fn communicators<B: Backend>(
     num_ranks: u32,
     devices: &[B::Device],
@@ -104,12 +104,13 @@ impl<B: Backend> Drop for LocalCommunicator<B> {
 
 /// What `program` returns on each of `num_ranks` ranks, run as threads.
 ///
-/// Devices are those of [`communicators`]. A rank has ended once its program and all jobs that it left in
-/// queues have, so what a program returns must not hold its communicator.
+/// Devices are those of [`communicators`]. A rank has ended once its program and all jobs that it
+/// left in queues have, so what a program returns must not hold its communicator.
 ///
 /// # Errors
 ///
-/// The failure that came first. It stops all other ranks, whose own errors then are its consequence.
+/// The failure that came first. It stops all other ranks, whose own errors then are its
+/// consequence.
 pub fn run<B: Backend, T: Send, E: fmt::Display + Send>(
     num_ranks: u32,
     devices: &[B::Device],
@@ -132,7 +133,7 @@ pub fn run<B: Backend, T: Send, E: fmt::Display + Send>(
         };
         let threads: Vec<_> = communicators.into_iter().map(start).collect();
         let outcome = |thread: io::Result<ScopedJoinHandle<'_, _>>| {
-            thread.map_err(Cause::Thread)?.join().expect("a rank's thread catches panics")
+            thread.map_err(Cause::Start)?.join().expect("a rank's thread catches panics")
         };
         threads.into_iter().map(outcome).collect()
     });
@@ -144,19 +145,16 @@ pub fn run<B: Backend, T: Send, E: fmt::Display + Send>(
     Ok(outcomes.into_iter().map(value).collect())
 }
 
-/// What `program` returns on the rank of `communicator`. If it fails, all ranks are told, before they could see
-/// that this one has ended.
+/// What `program` returns on the rank of `communicator`. If it fails, all ranks are told, before
+/// they could see that this one has ended.
 fn run_rank<B: Backend, T, E: fmt::Display>(
     communicator: &Arc<LocalCommunicator<B>>,
     program: impl Fn(Arc<dyn Communicator<B>>) -> Result<T, E>,
 ) -> Result<T, Cause<E>> {
     let own: Arc<dyn Communicator<B>> = Arc::clone(communicator) as _;
-    // What a panic has left half done is seen by nobody: all ranks end.
-    let outcome = match panic::catch_unwind(AssertUnwindSafe(|| program(own))) {
-        Ok(Ok(value)) => return Ok(value),
-        Ok(Err(error)) => Cause::Error(error),
-        Err(panic) => Cause::Panic(panic_message(&*panic)),
-    };
-    Transport::stop(&**communicator, &outcome.to_string());
-    Err(outcome)
+    let outcome = attempt(|| program(own));
+    if let Err(cause) = &outcome {
+        Transport::stop(&**communicator, &cause.to_string());
+    }
+    outcome
 }

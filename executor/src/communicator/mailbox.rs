@@ -63,11 +63,17 @@ impl<M> Mailbox<M> {
         self.changed.notify_all();
     }
 
-    /// Makes all calls fail from now on, unless they do so already.
-    pub(super) fn stop(&self, rank: u32, cause: &str) {
-        let error = || CommunicationError::Stopped { rank, cause: cause.to_owned() };
-        self.lock().stopped.get_or_insert_with(error);
+    /// Makes all calls fail from now on, and returns true, unless they do so already.
+    pub(super) fn stop(&self, rank: u32, cause: &str) -> bool {
+        let mut state = self.lock();
+        let is_first = state.stopped.is_none();
+        if is_first {
+            let cause = cause.to_owned();
+            state.stopped = Some(CommunicationError::Stopped { rank, cause });
+        }
+        drop(state);
         self.changed.notify_all();
+        is_first
     }
 
     /// Whether a message may still be sent to `to` by the mailbox's owner.

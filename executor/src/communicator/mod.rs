@@ -1,18 +1,21 @@
 //! Communicators: what the ranks of a run say to each other.
 //!
-//! [`Communicator`] is what a rank sees: messages to other ranks, and the collectives of a [`Group`] of them.
-//! A [`Transport`] carries single messages, and every transport is a communicator: the collectives are written
-//! once above it. [`local`] connects the threads of a process; with the feature `mpi`, `mpi` connects processes.
+//! [`Communicator`] is what a rank sees: messages to other ranks, and the collectives of a
+//! [`Group`] of them. A [`Transport`] carries single messages, and every transport is a
+//! communicator: the collectives are written once above it. [`local`] connects the threads of a
+//! process; with the feature `mpi`, `mpi` connects processes.
 //!
-//! Calls belong to a stream, as on the timeline. On one stream, all members of a group call in the same order,
-//! one call after the other; different streams do not disturb each other, so that a [`Queue`] for each of them
-//! communicates while its rank computes.
+//! Calls belong to a stream, as on the timeline. On one stream, all members of a group call in the
+//! same order, one call after the other; different streams do not disturb each other, so that a
+//! [`Queue`] for each of them communicates while its rank computes.
 
 mod collectives;
 mod error;
 mod group;
 pub mod local;
 mod mailbox;
+#[cfg(feature = "mpi")]
+pub mod mpi;
 mod queue;
 mod tag;
 mod traffic;
@@ -60,17 +63,19 @@ impl Reduction {
 
 /// What a rank sends to others and receives from them.
 ///
-/// `S` in the volumes below is the size of the whole buffer, as `ir::collective` has it, and `n` the size of the
-/// group. A group of one rank sends nothing. Reductions combine in the order of the group, from its first rank
-/// to its last, so a result does not depend on how a buffer was cut, bit for bit.
+/// `S` in the volumes below is the size of the whole buffer, as `ir::collective` has it, and `n`
+/// the size of the group. A group of one rank sends nothing. Reductions combine in the order of the
+/// group, from its first rank to its last, so a result does not depend on how a buffer was cut, bit
+/// for bit.
 ///
-/// A rank that calls a collective of a group to which it does not belong, or gives it another number of parts
-/// than the group has ranks, is a bug, and panics.
+/// A rank that calls a collective of a group to which it does not belong, or gives it another
+/// number of parts than the group has ranks, is a bug, and panics.
 ///
 /// # Errors
 ///
-/// All calls: [`CommunicationError::Stopped`] once a rank has stopped the run, [`CommunicationError::Gone`] if
-/// one that is needed has ended. Reductions: [`CommunicationError::Mismatch`] if ranks give different arrays.
+/// All calls: [`CommunicationError::Stopped`] once a rank has stopped the run,
+/// [`CommunicationError::Gone`] if one that is needed has ended. Reductions:
+/// [`CommunicationError::Mismatch`] if ranks give different arrays.
 pub trait Communicator<B: Backend>: Send + Sync {
     /// Which rank this is.
     fn rank(&self) -> u32;
@@ -94,8 +99,8 @@ pub trait Communicator<B: Backend>: Send + Sync {
 
     /// The array of rank `root`, which alone gives one.
     ///
-    /// Goes down a binomial tree: the root sends `S` to at most `log2 n` ranks, rounded up, and all ranks
-    /// together send `(n - 1) S`.
+    /// Goes down a binomial tree: the root sends `S` to at most `log2 n` ranks, rounded up, and all
+    /// ranks together send `(n - 1) S`.
     ///
     /// # Errors
     ///
@@ -110,7 +115,8 @@ pub trait Communicator<B: Backend>: Send + Sync {
 
     /// On rank `root` all arrays as one, elsewhere none.
     ///
-    /// A reduce-scatter, whose parts go to the root: the root sends `(n - 1) / n S`, each other rank `S`.
+    /// A reduce-scatter, whose parts go to the root: the root sends `(n - 1) / n S`, each other
+    /// rank `S`.
     ///
     /// # Errors
     ///
@@ -126,8 +132,8 @@ pub trait Communicator<B: Backend>: Send + Sync {
 
     /// All arrays as one, on each rank.
     ///
-    /// A reduce-scatter and an all-gather of the array cut as evenly as its elements allow: each rank sends
-    /// `2 (n - 1) / n S`.
+    /// A reduce-scatter and an all-gather of the array cut as evenly as its elements allow: each
+    /// rank sends `2 (n - 1) / n S`.
     ///
     /// # Errors
     ///
@@ -140,7 +146,8 @@ pub trait Communicator<B: Backend>: Send + Sync {
         reduction: Reduction,
     ) -> Result<Array<B>, CommunicationError>;
 
-    /// On rank `root` the arrays of all, in the order of the group, elsewhere none. Sizes may differ.
+    /// On rank `root` the arrays of all, in the order of the group, elsewhere none. Sizes may
+    /// differ.
     ///
     /// Each rank but the root sends its array to the root: `S / n`.
     ///
@@ -169,8 +176,8 @@ pub trait Communicator<B: Backend>: Send + Sync {
         array: Array<B>,
     ) -> Result<Vec<Array<B>>, CommunicationError>;
 
-    /// The rank's own of the parts that `root`, which alone gives them, has for each rank in the order of the
-    /// group. Sizes may differ.
+    /// The rank's own of the parts that `root`, which alone gives them, has for each rank in the
+    /// order of the group. Sizes may differ.
     ///
     /// The root sends `(n - 1) / n S`.
     ///
@@ -185,7 +192,8 @@ pub trait Communicator<B: Backend>: Send + Sync {
         parts: Option<Vec<Array<B>>>,
     ) -> Result<Array<B>, CommunicationError>;
 
-    /// The `i`-th parts of all ranks as one, on the group's `i`-th rank. Sizes of a rank's parts may differ.
+    /// The `i`-th parts of all ranks as one, on the group's `i`-th rank. Sizes of a rank's parts
+    /// may differ.
     ///
     /// Each rank sends each part to the rank where it is combined: `(n - 1) / n S`.
     ///
@@ -200,8 +208,8 @@ pub trait Communicator<B: Backend>: Send + Sync {
         reduction: Reduction,
     ) -> Result<Array<B>, CommunicationError>;
 
-    /// What each rank of the group has for this one, in the order of the group, if this one has `parts[i]` for
-    /// the `i`-th. Sizes may differ and be zero.
+    /// What each rank of the group has for this one, in the order of the group, if this one has
+    /// `parts[i]` for the `i`-th. Sizes may differ and be zero.
     ///
     /// Each rank sends each part to its rank: `(n - 1) / n S`.
     ///
@@ -225,7 +233,7 @@ pub trait Communicator<B: Backend>: Send + Sync {
     /// What this rank has sent so far.
     fn traffic(&self) -> Traffic;
 
-    /// Tells all ranks to stop: each waiting or later call fails with [`CommunicationError::Stopped`]. The
-    /// first cause stays.
+    /// Tells all ranks to stop: each waiting or later call fails with
+    /// [`CommunicationError::Stopped`]. The first cause stays.
     fn stop(&self, cause: &str);
 }

@@ -11,8 +11,8 @@ use super::error::{CommunicationError, panic_message};
 
 /// A thread that does jobs one after the other: a stream of a rank.
 ///
-/// Dropping it does not wait: jobs that are left still run, in order. A rank that fails while others wait for what
-/// is next in its queue would else wait for them too.
+/// Dropping it does not wait: jobs that are left still run, in order. A rank that fails while
+/// others wait for what is next in its queue would else wait for them too.
 pub struct Queue {
     name: Arc<str>,
     jobs: Sender<Job>,

@@ -5,8 +5,8 @@ use std::fmt;
 use ir::schedule::Action;
 use traces::timeline::Stream;
 
-/// What tells messages between two ranks apart. Messages with the same tag arrive in the order in which they
-/// were sent.
+/// What tells messages between two ranks apart. Messages with the same tag arrive in the order in
+/// which they were sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Tag {
     /// The next message on a stream, as all those of collectives are.

@@ -25,9 +25,7 @@ pub fn row_max<B: Kernels>(logits: &Array<B>) -> Array<B> {
 
 /// `e^(logit - max)`, `[rows, classes]`, and its sum over each row, `[rows, 1]`.
 pub fn exponentials<B: Kernels>(logits: Array<B>, max: Array<B>) -> (Array<B>, Array<B>) {
-    let exponentials = (logits.widened() - max).exp();
-    let sum = exponentials.clone().sum_dim(1);
-    (exponentials, sum)
+    B::exponentials(logits, max)
 }
 
 /// `logit - max` of each row's target where it is in this shard, zero elsewhere, `[rows, 1]`.
@@ -55,9 +53,8 @@ pub fn input_grad<B: Kernels>(
     first_class: usize,
     scale: f64,
 ) -> Array<B> {
-    let places = Targets::new(targets, first_class, &exponentials);
-    let probabilities = exponentials * sum.recip().scale(scale);
-    probabilities.scatter_add(1, &places.classes, places.inside.scale(-scale))
+    assert_eq!(targets.len(), exponentials.size(0), "every row has a target");
+    B::cross_entropy_grad(exponentials, sum, targets, first_class, scale)
 }
 
 /// The mean of the squared differences, in one dimension of size 1, fp32 at least.
@@ -74,6 +71,34 @@ pub fn mean_squared_error_grad<B: Kernels>(
 ) -> Array<B> {
     let (count, element) = (prediction.num_elements(), prediction.element());
     (prediction.widened() - target.widened()).scale(2.0 * scale / count as f64).cast(element)
+}
+
+/// Functions of this module in burn's operations.
+pub(super) mod composed {
+    use super::Targets;
+    use crate::array::Array;
+    use crate::ops::Kernels;
+
+    pub(in crate::ops) fn exponentials<B: Kernels>(
+        logits: Array<B>,
+        max: Array<B>,
+    ) -> (Array<B>, Array<B>) {
+        let exponentials = (logits.widened() - max).exp();
+        let sum = exponentials.clone().sum_dim(1);
+        (exponentials, sum)
+    }
+
+    pub(in crate::ops) fn input_grad<B: Kernels>(
+        exponentials: Array<B>,
+        sum: Array<B>,
+        targets: &[u32],
+        first_class: usize,
+        scale: f64,
+    ) -> Array<B> {
+        let places = Targets::new(targets, first_class, &exponentials);
+        let probabilities = exponentials * sum.recip().scale(scale);
+        probabilities.scatter_add(1, &places.classes, places.inside.scale(-scale))
+    }
 }
 
 /// Where the targets of rows lie in a shard of classes.

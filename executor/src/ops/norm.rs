@@ -59,8 +59,7 @@ pub fn forward<B: Kernels>(
     bias: Option<Array<B>>,
     epsilon: f64,
 ) -> (Array<B>, Statistics<B>) {
-    let statistics = Statistics::of(kind, &x, epsilon);
-    (normalise(x, &statistics, weight, bias), statistics)
+    B::norm(kind, x, weight, bias, epsilon)
 }
 
 /// The gradient of the rows.
@@ -71,12 +70,8 @@ pub fn input_grad<B: Kernels>(
     weight: Option<Array<B>>,
     grad: Array<B>,
 ) -> Array<B> {
-    let (width, element) = (x.size(1), grad.element());
-    let normalised = statistics.normalised(x);
-    let grad = weighted(grad, weight);
-    let projection = (grad.clone() * normalised.clone()).sum_dim(1);
-    let grad = if has_mean(kind) { grad.clone() - grad.mean_dim(1) } else { grad };
-    through_deviation(grad, normalised, projection, width, statistics).cast(element)
+    assert_eq!(statistics.mean.is_some(), has_mean(kind), "statistics of another norm");
+    B::norm_input_grad(x, statistics, weight, grad)
 }
 
 /// The gradients of scale and shift, `[width]` each.
@@ -87,10 +82,7 @@ pub fn weight_grad<B: Kernels>(
     grad: Array<B>,
 ) -> (Array<B>, Array<B>) {
     assert_eq!(statistics.mean.is_some(), has_mean(kind), "statistics of another norm");
-    let element = grad.element();
-    let grad = grad.widened();
-    let scale = (grad.clone() * statistics.normalised(x)).sum_dim(0).flatten();
-    (scale.cast(element), grad.sum_dim(0).flatten().cast(element))
+    B::norm_weight_grad(x, statistics, grad)
 }
 
 /// The sum of squares of each row, `[rows, 1]`: what ranks add up whose rows are parts of longer ones.
@@ -149,8 +141,8 @@ pub fn batch_norm_forward<B: Kernels>(
 ) -> (Array<B>, Statistics<B>) {
     let (shape, element) = (x.shape(), x.element());
     let x = channel_rows(x);
-    let statistics = Statistics::of(NormKind::LayerNorm, &x, epsilon);
-    let mut y = statistics.normalised(x);
+    let (y, statistics) = forward(NormKind::LayerNorm, x, None, None, epsilon);
+    let mut y = y.widened();
     if let Some(weight) = weight {
         y = y * as_column(weight);
     }
@@ -186,6 +178,51 @@ pub fn batch_norm_weight_grad<B: Kernels>(
     let grad = channel_rows(grad).widened();
     let scale = (grad.clone() * statistics.normalised(channel_rows(x))).sum_dim(1).flatten();
     (scale.cast(element), grad.sum_dim(1).flatten().cast(element))
+}
+
+/// The functions of this module in burn's operations.
+pub(super) mod composed {
+    use ir::graph::NormKind;
+
+    use super::{Statistics, normalise, through_deviation, weighted};
+    use crate::array::Array;
+    use crate::ops::Kernels;
+
+    pub(in crate::ops) fn forward<B: Kernels>(
+        kind: NormKind,
+        x: Array<B>,
+        weight: Option<Array<B>>,
+        bias: Option<Array<B>>,
+        epsilon: f64,
+    ) -> (Array<B>, Statistics<B>) {
+        let statistics = Statistics::of(kind, &x, epsilon);
+        (normalise(x, &statistics, weight, bias), statistics)
+    }
+
+    pub(in crate::ops) fn input_grad<B: Kernels>(
+        x: Array<B>,
+        statistics: &Statistics<B>,
+        weight: Option<Array<B>>,
+        grad: Array<B>,
+    ) -> Array<B> {
+        let (width, element) = (x.size(1), grad.element());
+        let normalised = statistics.normalised(x);
+        let grad = weighted(grad, weight);
+        let projection = (grad.clone() * normalised.clone()).sum_dim(1);
+        let grad = if statistics.mean.is_some() { grad.clone() - grad.mean_dim(1) } else { grad };
+        through_deviation(grad, normalised, projection, width, statistics).cast(element)
+    }
+
+    pub(in crate::ops) fn weight_grad<B: Kernels>(
+        x: Array<B>,
+        statistics: &Statistics<B>,
+        grad: Array<B>,
+    ) -> (Array<B>, Array<B>) {
+        let element = grad.element();
+        let grad = grad.widened();
+        let scale = (grad.clone() * statistics.normalised(x)).sum_dim(0).flatten();
+        (scale.cast(element), grad.sum_dim(0).flatten().cast(element))
+    }
 }
 
 fn has_mean(kind: NormKind) -> bool {

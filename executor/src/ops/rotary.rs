@@ -15,6 +15,8 @@
 use std::f64::consts::PI;
 
 use super::Kernels;
+use ir::model::RotaryScaling;
+
 use crate::array::{Array, Element};
 
 /// Cosines and sines of the angles at some positions.
@@ -51,37 +53,14 @@ impl<B: Kernels> Rotary<B> {
 
     /// `x` rotated, `[b, s, heads, d]` or `[b, s, d]`.
     pub fn apply(&self, x: Array<B>) -> Array<B> {
-        rotate(x, &self.cos, self.sin.clone())
+        rotate(x, &self.cos, &self.sin)
     }
 
     /// The transpose of [`Self::apply`]: the gradient of `x` from that of what was rotated. It is the
     /// inverse too where `attention_factor` is 1.
     pub fn apply_inverse(&self, x: Array<B>) -> Array<B> {
-        rotate(x, &self.cos, -self.sin.clone())
+        rotate(x, &self.cos, &-self.sin.clone())
     }
-}
-
-/// How frequencies are changed so that a model reads longer sequences than it was trained on.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Scaling {
-    /// Not at all.
-    None,
-    /// All divided by `factor`.
-    Linear {
-        /// By how many times sequences get longer.
-        factor: f64,
-    },
-    /// Low frequencies divided by `factor`, high ones left, those between mixed.
-    Llama3 {
-        /// By how many times sequences get longer.
-        factor: f64,
-        /// Fewer turns than this over the original length, and a frequency is low.
-        low_freq_factor: f64,
-        /// More turns than this over the original length, and a frequency is high.
-        high_freq_factor: f64,
-        /// Positions that the model was first trained on.
-        original_max_position_embeddings: u32,
-    },
 }
 
 /// The angle of each pair of features per position, in radians: `theta^(-2 i / features)`, scaled.
@@ -89,42 +68,44 @@ pub enum Scaling {
 /// # Source
 ///
 /// Hugging Face transformers, `modeling_rope_utils.py`, of which `default`, `linear` and `llama3` are here.
-pub fn frequencies(features: usize, theta: f64, scaling: Scaling) -> Vec<f64> {
+pub fn frequencies(features: usize, theta: f64, scaling: RotaryScaling) -> Vec<f64> {
     (0..features / 2)
         .map(|pair| theta.powf(-2.0 * pair as f64 / features as f64))
-        .map(|frequency| scaling.apply(frequency))
+        .map(|frequency| scaled(frequency, scaling))
         .collect()
 }
 
-impl Scaling {
-    fn apply(self, frequency: f64) -> f64 {
-        match self {
-            Self::None => frequency,
-            Self::Linear { factor } => frequency / factor,
-            Self::Llama3 {
-                factor,
-                low_freq_factor,
-                high_freq_factor,
-                original_max_position_embeddings,
-            } => {
-                let turns = f64::from(original_max_position_embeddings) * frequency / (2.0 * PI);
-                let share = (turns - low_freq_factor) / (high_freq_factor - low_freq_factor);
-                let unscaled = share.clamp(0.0, 1.0);
-                frequency * (unscaled + (1.0 - unscaled) / factor)
-            }
+fn scaled(frequency: f64, scaling: RotaryScaling) -> f64 {
+    match scaling {
+        RotaryScaling::None => frequency,
+        RotaryScaling::Linear { factor } => frequency / factor,
+        RotaryScaling::Llama3 {
+            factor,
+            low_freq_factor,
+            high_freq_factor,
+            original_max_position_embeddings,
+        } => {
+            let turns = original_max_position_embeddings * frequency / (2.0 * PI);
+            let share = (turns - low_freq_factor) / (high_freq_factor - low_freq_factor);
+            let unscaled = share.clamp(0.0, 1.0);
+            frequency * (unscaled + (1.0 - unscaled) / factor)
         }
     }
 }
 
-fn rotate<B: Kernels>(x: Array<B>, cos: &Array<B>, sin: Array<B>) -> Array<B> {
+fn rotate<B: Kernels>(x: Array<B>, cos: &Array<B>, sin: &Array<B>) -> Array<B> {
+    assert!(2 * cos.size(1) <= x.size(x.rank() - 1), "no more features are rotated than there are");
+    assert_eq!(cos.size(0), x.size(1), "an angle for every position");
+    B::rotate(x, cos, sin)
+}
+
+/// The rotation in burn's operations.
+pub(super) fn composed<B: Kernels>(x: Array<B>, cos: &Array<B>, sin: &Array<B>) -> Array<B> {
     let (shape, element) = (x.shape(), x.element());
-    let (rank, last) = (shape.len(), shape.len() - 1);
-    let half = cos.size(1);
-    assert!(2 * half <= shape[last], "no more features are rotated than there are");
-    assert_eq!(cos.size(0), shape[1], "an angle for every position");
+    let (rank, last, half) = (shape.len(), shape.len() - 1, cos.size(1));
     let mut table = vec![1; rank];
     (table[1], table[last]) = (shape[1], half);
-    let (cos, sin) = (cos.clone().reshape(&table), sin.reshape(&table));
+    let (cos, sin) = (cos.clone().reshape(&table), sin.clone().reshape(&table));
     let working = cos.element();
     let part = |range| x.narrow(last, range).cast(working);
     let (first, second) = (part(0..half), part(half..2 * half));

@@ -19,7 +19,7 @@ use crate::program::Program;
 use crate::recorder::Recorder;
 use crate::reducer::Reducer;
 use crate::scaler::Scaler;
-use crate::unit::{UnitKind, UnitPlan};
+use crate::unit::UnitPlan;
 
 impl<B: Kernels> Rank<B> {
     /// The rank of `program` that `communicator` speaks for, with the values that `values` gives for
@@ -92,6 +92,17 @@ impl<B: Kernels> Rank<B> {
     }
 }
 
+/// Which parameters of a block a unit has. They are reduced over different ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum UnitKind {
+    /// Those that every replica has.
+    Dense,
+    /// Those of experts.
+    Expert,
+    /// A table that a block of another stage has too.
+    Tied,
+}
+
 /// The units and chunks of a rank.
 fn plans(program: &Program, place: &Place) -> (Vec<UnitPlan>, BTreeMap<u32, Chunk>) {
     let layout = &program.layout;
@@ -148,7 +159,6 @@ fn plans(program: &Program, place: &Place) -> (Vec<UnitPlan>, BTreeMap<u32, Chun
                         let first = replicas.replicate.ranks()[0] == place.rank;
                         let counts = first && (kind != UnitKind::Tied || target.is_none());
                         units.push(UnitPlan {
-                            kind,
                             parameters: Vec::new(),
                             replicas,
                             rank: place.rank,

@@ -83,12 +83,17 @@ impl<B: Kernels> Rank<B> {
             let Some(gradient) = unit.reduced.take() else { continue };
             let Some(factor) = factor else { continue };
             let gradient = gradient.cast(settings.master);
-            let gradient = if factor == 1.0 { gradient } else { gradient.scale(factor) };
-            let master = unit.master.clone();
-            let rule = &settings.optimizer;
             unit.num_updates += 1;
-            let (number, moments) = (unit.num_updates, &mut unit.moments);
-            let master = optimizer::update(rule, rate, number, master, moments, gradient);
+            let (master, moments) = unit.take_states();
+            let (master, moments) = optimizer::update(
+                &settings.optimizer,
+                [rate, factor],
+                unit.num_updates,
+                master,
+                moments,
+                gradient,
+            );
+            unit.moments = moments;
             if unit.set_master(master, settings.compute) {
                 let pending = self.reducer.gather(unit.shard(), &unit.replicas);
                 unit.set_weights(pending.wait()?);

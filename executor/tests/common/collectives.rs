@@ -1,5 +1,5 @@
-//! What collectives are, in plain words, and checks of communicators against it. Every rank of a run calls the same
-//! check and finds out alone whether it got the right thing.
+//! What collectives are, in plain words, and checks of communicators against it. Every rank of a
+//! run calls the same check and finds out alone whether it got the right thing.
 
 #![expect(clippy::unwrap_used, reason = "a check fails by a panic")]
 
@@ -14,7 +14,8 @@ type Ranks<'a> = &'a dyn Communicator<Flex>;
 /// Sizes of arrays, in elements: none, fewer than ranks, uneven, many.
 const SIZES: [usize; 5] = [0, 1, 5, 24, 1000];
 
-/// Each collective in each group to which this rank belongs, for all shapes of groups, sizes and element types.
+/// Each collective in each group to which this rank belongs, for all shapes of groups, sizes and
+/// element types.
 pub(crate) fn check_all(rank: Ranks<'_>) {
     for groups in meshes(rank.num_ranks()) {
         for group in &groups {
@@ -29,8 +30,8 @@ pub(crate) fn check_all(rank: Ranks<'_>) {
     }
 }
 
-/// Groups that act at once: those of each axis and each two axes of each mesh of two and of three axes, and one in
-/// another order.
+/// Groups that act at once: those of each axis and each two axes of each mesh of two and of three
+/// axes, and one in another order.
 fn meshes(num_ranks: u32) -> Vec<Vec<Group>> {
     let divisors = |n: u32| (1..=n).filter(move |d| n.is_multiple_of(*d));
     let mut meshes = vec![vec![Group::new((0..num_ranks).rev().collect::<Vec<_>>())]];
@@ -38,7 +39,8 @@ fn meshes(num_ranks: u32) -> Vec<Vec<Group>> {
         for middle in divisors(num_ranks / inner) {
             let coordinates =
                 |rank: u32| [rank % inner, rank / inner % middle, rank / inner / middle];
-            // An axis that is in a group varies within it; the others are the same for all its members.
+            // An axis that is in a group varies within it; the others are the same for all its
+            // members.
             for varies in [[true, false, false], [false, true, false], [true, false, true]] {
                 let key = |rank: u32| {
                     let mut key = coordinates(rank);
@@ -60,8 +62,8 @@ fn meshes(num_ranks: u32) -> Vec<Vec<Group>> {
     meshes
 }
 
-/// What rank `rank` has at first: numbers that differ by rank, part and place, and whose sums and products are exact
-/// in all element types that are tested.
+/// What rank `rank` has at first: numbers that differ by rank, part and place, and whose sums and
+/// products are exact in all element types that are tested.
 pub(crate) fn value(rank: u32, part: usize, place: usize) -> f64 {
     f64::from(rank % 3 + 1) * if (part + place).is_multiple_of(2) { 1.0 } else { -0.5 }
 }

@@ -3,7 +3,7 @@
 use good_lp::{Expression, Solution, SolverModel, constraint, microlp, variable, variables};
 use proptest::prelude::*;
 
-use super::{balanced, partition};
+use super::{balanced, folded, partition};
 
 fn prefix_sums(times: &[f64]) -> Vec<f64> {
     let sums = times.iter().scan(0.0, |sum, time| {
@@ -62,6 +62,73 @@ proptest! {
         let found = balanced(&prefix, num_stages).unwrap();
         let (least, most) = (slowest(&prefix, &free), slowest(&prefix, &found));
         prop_assert!((most / least - 1.0).abs() < 1e-8, "{least} {most}");
+    }
+}
+
+/// Every way to cut the chain.
+fn cuts(num_blocks: usize, num_chunks: usize) -> Vec<Vec<usize>> {
+    if num_chunks == 1 {
+        return if num_blocks > 0 { vec![vec![num_blocks]] } else { Vec::new() };
+    }
+    let last = num_chunks - 1..num_blocks;
+    let with_last = |before: usize| {
+        cuts(before, num_chunks - 1)
+            .into_iter()
+            .map(move |ends| [&ends[..], &[num_blocks]].concat())
+    };
+    last.flat_map(with_last).collect()
+}
+
+/// The slowest of ranks that each have a chunk and the one that is as far from the end.
+fn slowest_of_pairs(prefix: &[f64], ends: &[usize]) -> f64 {
+    let num_chunks = ends.len();
+    let time = |chunk: usize| {
+        prefix[ends[chunk]] - chunk.checked_sub(1).map_or(0.0, |before| prefix[ends[before]])
+    };
+    (0..num_chunks / 2).map(|chunk| time(chunk) + time(num_chunks - 1 - chunk)).fold(0.0, f64::max)
+}
+
+/// The best of all ways to cut the chain, by the slowest rank, then by the slowest chunk.
+fn best_of_pairs(prefix: &[f64], num_chunks: usize) -> Option<(f64, f64)> {
+    cuts(prefix.len() - 1, num_chunks)
+        .into_iter()
+        .map(|ends| (slowest_of_pairs(prefix, &ends), slowest(prefix, &ends)))
+        .min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)))
+}
+
+proptest! {
+    /// Equal layers between an embedding and a head, as models are.
+    #[test]
+    fn folded_chains_are_cut_best(
+        first in 0u32..20, layer in 1u32..20, last in 0u32..40, num_layers in 0usize..12,
+        num_pairs in 1usize..4,
+    ) {
+        let layers = vec![f64::from(layer); num_layers];
+        let prefix = prefix_sums(&[&[f64::from(first)], &layers[..], &[f64::from(last)]].concat());
+        let found = folded(&prefix, 2 * num_pairs);
+        let found = found.map(|ends| (slowest_of_pairs(&prefix, &ends), slowest(&prefix, &ends)));
+        prop_assert_eq!(found, best_of_pairs(&prefix, 2 * num_pairs));
+    }
+
+    /// Any blocks: a whole assignment, between the best and the one that looks at chunks alone.
+    #[test]
+    fn folded_chains_are_cut_well(
+        times in prop::collection::vec(0u32..30, 1..12), num_pairs in 1usize..4,
+    ) {
+        let num_chunks = 2 * num_pairs;
+        let times: Vec<f64> = times.into_iter().map(f64::from).collect();
+        let prefix = prefix_sums(&times);
+        let Some((least, _)) = best_of_pairs(&prefix, num_chunks) else {
+            prop_assert_eq!(folded(&prefix, num_chunks), None);
+            return Ok(());
+        };
+        let ends = folded(&prefix, num_chunks).unwrap();
+        prop_assert_eq!(ends.len(), num_chunks);
+        prop_assert!(ends.is_sorted_by(|a, b| a < b) && ends[0] > 0, "{ends:?}");
+        prop_assert_eq!(ends[num_chunks - 1], times.len());
+        let found = slowest_of_pairs(&prefix, &ends);
+        let by_chunks = slowest_of_pairs(&prefix, &balanced(&prefix, num_chunks).unwrap());
+        prop_assert!((least..=by_chunks).contains(&found), "{least}, {found}, {by_chunks}");
     }
 }
 

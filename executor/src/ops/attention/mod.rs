@@ -15,6 +15,7 @@
 //! Dao 2023, *FlashAttention-2*, sections 2 and 3, <https://arxiv.org/abs/2307.08691>; Liu et al. 2023,
 //! *Ring Attention*, section 3, <https://arxiv.org/abs/2310.01889>.
 
+pub(super) mod composed;
 mod unfused;
 mod visibility;
 
@@ -50,15 +51,11 @@ pub fn forward<B: Kernels>(
             let nothing = Array::zeros(&[dims.batch, dims.heads, rows], statistics, &device);
             (Array::zeros(&shape, element, &device), nothing.shift(f64::NEG_INFINITY))
         } else {
-            let scores = dims.scores(&q, &k, &block, visibility);
-            let max = scores.clone().max_dim(3).at_least(LOWEST);
-            let exponentials = (scores - max.clone()).exp();
-            let sum = exponentials.clone().sum_dim(3);
-            // The largest score alone adds one to the sum of a row that sees a key.
-            let probabilities = exponentials / sum.clone().at_least(1.0);
+            let scores = dims.scores(&q, &k, &block);
+            let (probabilities, log_sum_exp) = B::attention_softmax(scores, &block.seen);
             let values = v.narrow(2, block.keys.clone());
             let output = dims.from_groups(probabilities.cast(element).matmul(values), rows);
-            (output, (max + sum.log()).reshape(&[dims.batch, dims.heads, rows]))
+            (output, log_sum_exp.reshape(&[dims.batch, dims.heads, rows]))
         };
         outputs.push(output);
         log_sum_exps.push(log_sum_exp);
@@ -120,20 +117,23 @@ pub fn input_grad<B: Kernels>(
             continue;
         }
         let of_block = |x: &Array<B>| dims.rows(x, &block.queries);
-        let scores = dims.scores(&q, &k, &block, visibility);
-        let probabilities = (scores - of_block(&log_sum_exp)).exp();
+        let scores = dims.scores(&q, &k, &block);
+        let log_sum_exp = of_block(&log_sum_exp);
+        let probabilities = B::attention_probabilities(scores, log_sum_exp, &block.seen);
         let (q, grad) = (of_block(&q), of_block(&grad));
         let (k, v) = (k.narrow(2, block.keys.clone()), v.narrow(2, block.keys.clone()));
         let v_part = probabilities.clone().cast(element).transpose().matmul(grad.clone());
         let probability_grad = grad.matmul(v.transpose()).widened();
-        let score_grad = probabilities * (probability_grad - of_block(&delta));
-        let score_grad = score_grad.cast(element);
+        let delta = of_block(&delta);
+        let score_grad =
+            B::attention_score_grad(probabilities, probability_grad, delta).cast(element);
         let k_part = score_grad.clone().transpose().matmul(q);
         q_grads.push(dims.from_groups(score_grad.matmul(k).scale(scale), rows));
-        k_grad = k_grad.add_at(2, block.keys.start, k_part.widened());
-        v_grad = v_grad.add_at(2, block.keys.start, v_part.widened());
+        k_grad = B::add_at(k_grad, 2, block.keys.start, k_part.widened());
+        v_grad = B::add_at(v_grad, 2, block.keys.start, v_part.widened());
     }
-    (Array::concat(q_grads, 1), by_head(k_grad).cast(element), by_head(v_grad).cast(element))
+    let [k_grad, v_grad] = [k_grad, v_grad].map(|x| B::contiguous(by_head(x)).cast(element));
+    (Array::concat(q_grads, 1), k_grad, v_grad)
 }
 
 /// Output and log-sum-exp when each head has a sink: a key of score `sinks[head]` and of value zero, which
@@ -212,36 +212,26 @@ impl Dims {
     /// product with the keys serves all heads that share them.
     fn rows<B: Kernels>(&self, x: &Array<B>, queries: &Range<usize>) -> Array<B> {
         let shape = [self.batch, self.kv_heads, self.group() * queries.len(), x.size(4)];
-        x.narrow(3, queries.clone()).reshape(&shape)
+        B::contiguous(x.narrow(3, queries.clone())).reshape(&shape)
     }
 
     /// `[b, kv_heads, group rows, d]` as `[b, rows, heads, d]`.
     #[expect(clippy::wrong_self_convention, reason = "it is the array that is converted")]
     fn from_groups<B: Kernels>(&self, x: Array<B>, rows: usize) -> Array<B> {
         let features = x.size(3);
-        x.reshape(&[self.batch, self.heads, rows, features]).swap_dims(1, 2)
+        B::contiguous(x.reshape(&[self.batch, self.heads, rows, features]).swap_dims(1, 2))
     }
 
     /// The scores of a block, `[b, kv_heads, group queries, keys]`, fp32 at least, from queries that are
-    /// scaled already.
+    /// scaled already. Those of hidden keys are among them.
     fn scores<B: Kernels>(
         &self,
         q: &Array<B>,
         k: &Array<B>,
         block: &visibility::Block,
-        visibility: Visibility,
     ) -> Array<B> {
-        let q = self.rows(q, &block.queries);
         let keys = k.narrow(2, block.keys.clone()).transpose();
-        let scores = q.matmul(keys).widened();
-        if !block.is_partial {
-            return scores;
-        }
-        let (queries, keys) = (block.queries.len(), block.keys.len());
-        let bias = visibility.bias(&block.queries, &block.keys, scores.element(), &scores.device());
-        let by_query = [self.batch, self.kv_heads, self.group(), queries, keys];
-        let hidden = scores.reshape(&by_query) + bias.reshape(&[1, 1, 1, queries, keys]);
-        hidden.reshape(&[self.batch, self.kv_heads, self.group() * queries, keys])
+        self.rows(q, &block.queries).matmul(keys).widened()
     }
 }
 

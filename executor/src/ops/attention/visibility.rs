@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use ir::graph::AttentionMask;
 
-use crate::array::{Array, Element, Widened};
+use crate::array::{Array, Element};
 use crate::ops::Kernels;
 
 /// Queries are taken in this many blocks where they are few: under a causal mask, 8 blocks compute 9/16
@@ -32,8 +32,8 @@ pub struct Visibility {
 pub(super) struct Block {
     pub(super) queries: Range<usize>,
     pub(super) keys: Range<usize>,
-    /// Whether some query does not see some key.
-    pub(super) is_partial: bool,
+    /// The keys that each query sees, counted from the first of `keys`.
+    pub(super) seen: Vec<Range<usize>>,
 }
 
 impl Visibility {
@@ -58,8 +58,8 @@ impl Visibility {
         }
         let mut shape = vec![1; scores.rank() - 2];
         shape.extend([queries, keys]);
-        let bias = self.bias(&(0..queries), &(0..keys), scores.element(), &scores.device());
-        scores + bias.reshape(&shape)
+        let seen: Vec<_> = (0..queries).map(|query| self.keys_of(query, keys)).collect();
+        scores.clone() + bias(&seen, keys, scores.element(), &scores.device()).reshape(&shape)
     }
 
     /// The work of `queries` queries on `keys` keys.
@@ -68,33 +68,17 @@ impl Visibility {
         let visibility = *self;
         (0..queries).step_by(size).map(move |start| {
             let queries = start..(start + size).min(queries);
-            let seen = visibility.keys_of_any(&queries, keys);
-            let is_partial = visibility.keys_of_each(&queries, keys) != seen;
-            Block { queries, keys: seen, is_partial }
+            let keys = visibility.keys_of_any(&queries, keys);
+            let seen = queries.clone().map(|query| {
+                let seen = visibility.keys_of(query, keys.end);
+                seen.start.saturating_sub(keys.start)..seen.end.saturating_sub(keys.start)
+            });
+            Block { seen: seen.collect(), queries, keys }
         })
     }
 
-    /// Zero where the query sees the key, minus infinity elsewhere, `[queries, keys]`.
-    pub(super) fn bias<B: Kernels>(
-        &self,
-        queries: &Range<usize>,
-        keys: &Range<usize>,
-        element: Element,
-        device: &B::Device,
-    ) -> Array<B> {
-        let values = queries
-            .clone()
-            .flat_map(|query| {
-                let seen = self.keys_of(query, keys.end);
-                keys.clone()
-                    .map(move |key| if seen.contains(&key) { 0.0 } else { f64::NEG_INFINITY })
-            })
-            .collect();
-        Array::from_f64(values, &[queries.len(), keys.len()], element.widened(), device)
-    }
-
     /// The keys that query number `query` sees, of the first `keys`.
-    pub(super) fn keys_of(&self, query: usize, keys: usize) -> Range<usize> {
+    fn keys_of(&self, query: usize, keys: usize) -> Range<usize> {
         let position = self.query_start + query;
         let (first, end) = match self.mask {
             AttentionMask::Full => return 0..keys,
@@ -117,4 +101,20 @@ impl Visibility {
     fn keys_of_each(&self, queries: &Range<usize>, keys: usize) -> Range<usize> {
         self.keys_of(queries.end - 1, keys).start..self.keys_of(queries.start, keys).end
     }
+}
+
+/// Zero where query `i` sees the key, which is where `seen[i]` has it, and minus infinity elsewhere,
+/// `[queries, keys]`.
+pub(super) fn bias<B: Kernels>(
+    seen: &[Range<usize>],
+    keys: usize,
+    element: Element,
+    device: &B::Device,
+) -> Array<B> {
+    let of_query = |seen: &Range<usize>| {
+        let seen = seen.clone();
+        (0..keys).map(move |key| if seen.contains(&key) { 0.0 } else { f64::NEG_INFINITY })
+    };
+    let values = seen.iter().flat_map(of_query).collect();
+    Array::from_f64(values, &[seen.len(), keys], element, device)
 }

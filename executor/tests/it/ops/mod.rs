@@ -10,6 +10,8 @@ use executor::array::Array;
 mod activation;
 mod attention;
 mod embedding;
+mod experts;
+mod kernels;
 mod linear;
 mod loss;
 mod norm;
@@ -79,11 +81,6 @@ fn assert_close(actual: &Plain, expected: &Plain, tolerance: f64) {
     }
 }
 
-/// The same numbers rounded to bf16.
-fn to_bf16(x: &Plain) -> Plain {
-    x.clone().cast(FloatDType::BF16)
-}
-
 /// Holds a function of arrays in bf16 against itself in fp64 on the same numbers.
 #[track_caller]
 fn check_bf16<const N: usize>(
@@ -91,7 +88,18 @@ fn check_bf16<const N: usize>(
     tolerance: f64,
     function: impl Fn([Plain; N]) -> Vec<Plain>,
 ) {
-    let rounded = inputs.map(to_bf16);
+    check_rounded(FloatDType::BF16, inputs, tolerance, function);
+}
+
+/// Holds a function of arrays in `element` against itself in fp64 on the same numbers.
+#[track_caller]
+fn check_rounded<const N: usize>(
+    element: FloatDType,
+    inputs: [&Plain; N],
+    tolerance: f64,
+    function: impl Fn([Plain; N]) -> Vec<Plain>,
+) {
+    let rounded = inputs.map(|input| input.clone().cast(element));
     let exact = function(rounded.clone().map(|input| input.cast(FloatDType::F64)));
     for (actual, expected) in function(rounded).iter().zip(&exact) {
         assert_close(actual, expected, tolerance);

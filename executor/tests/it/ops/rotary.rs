@@ -2,13 +2,14 @@
 
 use burn::tensor::FloatDType;
 use burn_flex::{Flex, FlexDevice};
-use executor::ops::rotary::{Rotary, Scaling, frequencies};
+use executor::ops::rotary::{Rotary, frequencies};
+use ir::model::RotaryScaling;
 use proptest::prelude::*;
 
 use super::{assert_close, random};
 
 fn rotary(positions: &[u32], features: usize) -> Rotary<Flex> {
-    let frequencies = frequencies(features, 10_000.0, Scaling::None);
+    let frequencies = frequencies(features, 10_000.0, RotaryScaling::None);
     Rotary::new(positions, features, &frequencies, 1.0, FloatDType::F64, &FlexDevice)
 }
 
@@ -58,13 +59,13 @@ proptest! {
 /// frequency factors 1 and 4, 8192 original positions. High frequencies stay, low ones are divided by 8.
 #[test]
 fn llama_3_scales_low_frequencies_only() {
-    let scaling = Scaling::Llama3 {
+    let scaling = RotaryScaling::Llama3 {
         factor: 8.0,
         low_freq_factor: 1.0,
         high_freq_factor: 4.0,
-        original_max_position_embeddings: 8192,
+        original_max_position_embeddings: 8192.0,
     };
-    let plain = frequencies(128, 500_000.0, Scaling::None);
+    let plain = frequencies(128, 500_000.0, RotaryScaling::None);
     let scaled = frequencies(128, 500_000.0, scaling);
     for (plain, scaled) in plain.iter().zip(&scaled) {
         let wave_length = 2.0 * std::f64::consts::PI / plain;
@@ -82,7 +83,7 @@ fn llama_3_scales_low_frequencies_only() {
 
 #[test]
 fn linear_scaling_divides_all_frequencies() {
-    let plain = frequencies(16, 10_000.0, Scaling::None);
-    let scaled = frequencies(16, 10_000.0, Scaling::Linear { factor: 4.0 });
+    let plain = frequencies(16, 10_000.0, RotaryScaling::None);
+    let scaled = frequencies(16, 10_000.0, RotaryScaling::Linear { factor: 4.0 });
     assert_eq!(plain.iter().map(|f| f / 4.0).collect::<Vec<_>>(), scaled);
 }

@@ -1,0 +1,145 @@
+//! What a backend may compute better than burn's operations one after another.
+//!
+//! burn's operations pass over memory once each and, on the CPU, mostly on one thread and one number at a
+//! time. Where several of them make one operator that does little work on each element, a backend can do
+//! it in one pass. The functions of [`ops`](super) are the way to call these.
+
+mod cpu;
+
+use std::ops::Range;
+
+use burn::tensor::backend::Backend;
+use ir::graph::NormKind;
+
+use super::activation::{self, Function};
+use super::norm::{self, Statistics};
+use super::{attention, loss, rotary};
+use crate::array::Array;
+use crate::optimizer::{self, AdamW};
+
+/// A backend that the operators run on.
+///
+/// Every method has a composition of burn's operations as its default, so a backend needs no more than
+/// `impl Kernels for ..`.
+pub trait Kernels: Backend {
+    /// The same array, laid out in row-major order if its backend gains by that.
+    fn contiguous(x: Array<Self>) -> Array<Self> {
+        x
+    }
+
+    /// [`Array::add_at`].
+    fn add_at(x: Array<Self>, dim: usize, start: usize, part: Array<Self>) -> Array<Self> {
+        x.add_at(dim, start, part)
+    }
+
+    /// [`Function::forward`].
+    fn activation(function: Function, x: Array<Self>) -> Array<Self> {
+        activation::composed::forward(function, x)
+    }
+
+    /// [`Function::input_grad`].
+    fn activation_grad(function: Function, kept: Array<Self>, grad: Array<Self>) -> Array<Self> {
+        activation::composed::input_grad(function, kept, grad)
+    }
+
+    /// [`activation::gated_forward`].
+    fn gated(function: Function, gate: Array<Self>, value: Array<Self>) -> Array<Self> {
+        activation::composed::gated_forward(function, gate, value)
+    }
+
+    /// [`activation::gated_input_grad`].
+    fn gated_grad(
+        function: Function,
+        gate: Array<Self>,
+        value: Array<Self>,
+        grad: Array<Self>,
+    ) -> (Array<Self>, Array<Self>) {
+        activation::composed::gated_input_grad(function, gate, value, grad)
+    }
+
+    /// [`norm::forward`].
+    fn norm(
+        kind: NormKind,
+        x: Array<Self>,
+        weight: Option<Array<Self>>,
+        bias: Option<Array<Self>>,
+        epsilon: f64,
+    ) -> (Array<Self>, Statistics<Self>) {
+        norm::composed::forward(kind, x, weight, bias, epsilon)
+    }
+
+    /// [`norm::input_grad`].
+    fn norm_input_grad(
+        x: Array<Self>,
+        statistics: &Statistics<Self>,
+        weight: Option<Array<Self>>,
+        grad: Array<Self>,
+    ) -> Array<Self> {
+        norm::composed::input_grad(x, statistics, weight, grad)
+    }
+
+    /// [`norm::weight_grad`].
+    fn norm_weight_grad(
+        x: Array<Self>,
+        statistics: &Statistics<Self>,
+        grad: Array<Self>,
+    ) -> (Array<Self>, Array<Self>) {
+        norm::composed::weight_grad(x, statistics, grad)
+    }
+
+    /// Each row's first `2 n` features turned by its position, from cosines and sines `[positions, n]`:
+    /// [`rotary::Rotary::apply`].
+    fn rotate(x: Array<Self>, cos: &Array<Self>, sin: &Array<Self>) -> Array<Self> {
+        rotary::composed(x, cos, sin)
+    }
+
+    /// The softmax of scores `[.., rows, keys]` over the keys that are seen, and the log-sum-exp
+    /// `[.., rows, 1]`; row `i` sees the keys `seen[i % seen.len()]`, and the others get zero.
+    fn attention_softmax(scores: Array<Self>, seen: &[Range<usize>]) -> (Array<Self>, Array<Self>) {
+        attention::composed::softmax(scores, seen)
+    }
+
+    /// The same softmax when the log-sum-exp is known, which may be that of more keys.
+    fn attention_probabilities(
+        scores: Array<Self>,
+        log_sum_exp: Array<Self>,
+        seen: &[Range<usize>],
+    ) -> Array<Self> {
+        attention::composed::probabilities(scores, log_sum_exp, seen)
+    }
+
+    /// `p (dp - delta)`, the gradient of the scores, with `delta` `[.., rows, 1]`.
+    fn attention_score_grad(
+        probabilities: Array<Self>,
+        probability_grad: Array<Self>,
+        delta: Array<Self>,
+    ) -> Array<Self> {
+        probabilities * (probability_grad - delta)
+    }
+
+    /// [`loss::exponentials`].
+    fn exponentials(logits: Array<Self>, max: Array<Self>) -> (Array<Self>, Array<Self>) {
+        loss::composed::exponentials(logits, max)
+    }
+
+    /// Weights and moments after an update: `adamw` in `optimizer.rs`.
+    fn adamw(
+        rates: &AdamW,
+        weights: Array<Self>,
+        moments: [Array<Self>; 2],
+        gradient: Array<Self>,
+    ) -> (Array<Self>, [Array<Self>; 2]) {
+        optimizer::adamw(rates, weights, moments, gradient)
+    }
+
+    /// [`loss::input_grad`].
+    fn cross_entropy_grad(
+        exponentials: Array<Self>,
+        sum: Array<Self>,
+        targets: &[u32],
+        first_class: usize,
+        scale: f64,
+    ) -> Array<Self> {
+        loss::composed::input_grad(exponentials, sum, targets, first_class, scale)
+    }
+}

@@ -1,0 +1,149 @@
+//! Small models, layouts in few words, and some steps of training under them.
+
+use std::sync::Arc;
+
+use burn_flex::{Flex, FlexDevice};
+use executor::array::Element;
+use executor::batches::Source;
+use executor::checkpoint::{Piece, PieceKind, Values};
+use executor::communicator::Communicator;
+use executor::data::{Distribution, Samples, Sampling, SyntheticSamples, Tokens};
+use executor::parameters::LocalParameter;
+use executor::program::{Parts, Program};
+use executor::rank::{Rank, RunError, StepResult};
+use executor::settings::{LearningRate, OptimizerSettings, Settings};
+use ir::graph::Recompute;
+use ir::layout::{LayoutSpec, ZeroStage};
+use ir::plan::Optimizer;
+use ir::schedule::{ScheduleKind, generate};
+
+pub(crate) const SEQUENCE_LENGTH: u64 = 16;
+pub(crate) const GLOBAL_BATCH_SIZE: u64 = 8;
+pub(crate) const NUM_STEPS: usize = 8;
+
+/// Llama's kind: root mean square norms, rotated positions, grouped queries, gated feed-forward.
+pub(crate) const LLAMA: &str = r#"{"architecture": "llama", "num_hidden_layers": 6, "hidden_size": 32,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 48, "vocab_size": 256,
+    "max_position_embeddings": 64}"#;
+
+/// GPT-2's kind: layer norms, learned positions, biases, a head tied to the table of tokens.
+pub(crate) const GPT: &str = r#"{"architecture": "gpt", "num_hidden_layers": 6, "hidden_size": 32,
+    "num_attention_heads": 4, "vocab_size": 259, "max_position_embeddings": 64}"#;
+
+/// Mixtral's kind: four experts, two for each token.
+pub(crate) const MIXTRAL: &str = r#"{"model_type": "mixtral", "num_hidden_layers": 6, "hidden_size": 32,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 24, "vocab_size": 256,
+    "num_local_experts": 4, "num_experts_per_tok": 2, "max_position_embeddings": 64}"#;
+
+/// A layout in few words; what is left out is 1 or off.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Case {
+    pub(crate) tensor: u32,
+    pub(crate) sequence: bool,
+    pub(crate) context: u32,
+    pub(crate) expert: u32,
+    pub(crate) pipeline: u32,
+    pub(crate) data: u32,
+    pub(crate) micro_batch_size: u32,
+    pub(crate) zero: ZeroStage,
+    /// Ranks that share states; all of them if 0.
+    pub(crate) shard: u32,
+    pub(crate) recompute: Recompute,
+    pub(crate) schedule: ScheduleKind,
+    pub(crate) virtual_stages: u32,
+    pub(crate) bucket_bytes: u64,
+}
+
+pub(crate) const ONE: Case = Case {
+    tensor: 1,
+    sequence: false,
+    context: 1,
+    expert: 1,
+    pipeline: 1,
+    data: 1,
+    micro_batch_size: 1,
+    zero: ZeroStage::None,
+    shard: 0,
+    recompute: Recompute::None,
+    schedule: ScheduleKind::OneFOneB,
+    virtual_stages: 1,
+    bucket_bytes: 4 << 10,
+};
+
+fn settings(bucket_bytes: u64, compute: Element) -> Settings {
+    let master = if compute == Element::F64 { Element::F64 } else { Element::F32 };
+    Settings {
+        optimizer: OptimizerSettings::usual(Optimizer::AdamW),
+        max_gradient_norm: Some(1.0),
+        schedule: LearningRate { peak: 1e-2, warmup_steps: 2, decay_steps: Some(10), least: 1e-3 },
+        compute,
+        gradients: master,
+        master,
+        loss_scaling: None,
+        bucket_bytes,
+        expert_capacity_factor: None,
+        seed: 7,
+    }
+}
+
+pub(crate) fn program(model: &str, case: Case, compute: Element) -> Program {
+    let replicas = case.context * case.data;
+    let num_micro_batches = GLOBAL_BATCH_SIZE as u32 / (case.data * case.micro_batch_size);
+    let layout = LayoutSpec {
+        tensor_parallel: case.tensor,
+        sequence_parallel: case.sequence,
+        context_parallel: case.context,
+        expert_parallel: case.expert,
+        pipeline_parallel: case.pipeline,
+        virtual_stages: case.virtual_stages,
+        data_parallel: case.data,
+        zero_shard: if case.shard == 0 { replicas } else { case.shard },
+        zero_stage: case.zero,
+        micro_batch_size: case.micro_batch_size,
+        num_micro_batches,
+        recompute: case.recompute,
+        schedule: case.schedule,
+    };
+    let schedule =
+        generate(case.schedule, case.pipeline, num_micro_batches, case.virtual_stages).unwrap();
+    let stages = schedule.num_stages() as usize;
+    let blocks = ir::model::Model::from_json(model, "test").unwrap();
+    let blocks = blocks.graph(ir::model::GraphOptions::default()).unwrap().num_blocks();
+    // As even as can be, the first ones larger.
+    let size = |stage| blocks / stages + usize::from(stage < blocks % stages);
+    Program::new(Parts {
+        description: model.to_owned(),
+        model_name: "test".to_owned(),
+        layout,
+        schedule,
+        stage_sizes: (0..stages).map(size).collect(),
+        sequence_length: if model.contains("planner-graph") { 1 } else { SEQUENCE_LENGTH },
+        global_batch_size: GLOBAL_BATCH_SIZE,
+        settings: settings(case.bucket_bytes, compute),
+    })
+    .unwrap()
+}
+
+/// The steps of a rank, and its pieces of the weights with their values.
+pub(crate) type Outcome = (Vec<StepResult>, Vec<(Piece, Values)>);
+
+/// The steps of a rank, and what it holds of the weights afterwards.
+pub(crate) fn steps(
+    program: &Arc<Program>,
+    communicator: Arc<dyn Communicator<Flex>>,
+) -> Result<Outcome, RunError> {
+    let source = if program.description.contains("planner-graph") {
+        let distribution = Distribution::StandardNormal;
+        Source::Synthetic(SyntheticSamples { distribution, seed: 3 })
+    } else {
+        let sampling = Sampling { sequence_length: SEQUENCE_LENGTH, vocab_size: 256, seed: 3 };
+        Source::Tokens(Samples::new(Tokens::built_in(), sampling).unwrap())
+    };
+    let seed = program.settings.seed;
+    let values = |parameter: &LocalParameter| Ok::<_, RunError>(parameter.initial_values(seed));
+    let mut rank =
+        Rank::new(Arc::clone(program), Arc::new(source), communicator, FlexDevice, values)?;
+    let results = (0..NUM_STEPS).map(|_| rank.step()).collect::<Result<Vec<_>, _>>()?;
+    let pieces = rank.pieces().into_iter();
+    Ok((results, pieces.filter(|(piece, _)| piece.kind == PieceKind::Weight).collect()))
+}

@@ -1,0 +1,81 @@
+//! Layouts on ranks that are processes compute what one rank computes: `mpirun -n N` with N of 4 or 8.
+
+#![expect(clippy::print_stdout, reason = "a test harness says what it did")]
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use burn_flex::{Flex, FlexDevice};
+use executor::array::Element;
+use executor::communicator::{Communicator, local, mpi};
+use executor::rank::{RunError, StepResult};
+use ir::graph::Recompute;
+use ir::layout::ZeroStage;
+use ir::schedule::ScheduleKind;
+
+#[path = "common/training.rs"]
+mod training;
+
+use training::{Case, GPT, LLAMA, MIXTRAL, ONE, program, steps};
+
+/// MPI starts once in a process, so all layouts of a number of ranks run one after the other.
+fn cases(num_ranks: u32) -> Vec<(&'static str, Case)> {
+    let zero3 = ZeroStage::Parameters;
+    match num_ranks {
+        4 => vec![
+            (LLAMA, Case { tensor: 2, sequence: true, pipeline: 2, ..ONE }),
+            (LLAMA, Case { data: 4, zero: zero3, ..ONE }),
+            (GPT, Case { data: 4, bucket_bytes: 1 << 10, ..ONE }),
+            (GPT, Case { pipeline: 4, schedule: ScheduleKind::ZbH1, ..ONE }),
+            (GPT, Case { context: 2, tensor: 2, recompute: Recompute::Selective, ..ONE }),
+            (MIXTRAL, Case { expert: 2, data: 2, pipeline: 2, ..ONE }),
+            (LLAMA, Case { pipeline: 4, schedule: ScheduleKind::DualPipe, ..ONE }),
+        ],
+        8 => vec![
+            (LLAMA, Case { tensor: 2, sequence: true, pipeline: 2, data: 2, zero: zero3, ..ONE }),
+            (GPT, Case { data: 8, zero: ZeroStage::Gradients, shard: 4, ..ONE }),
+            (MIXTRAL, Case { expert: 4, data: 4, tensor: 2, ..ONE }),
+            (GPT, Case { context: 4, pipeline: 2, recompute: Recompute::Full, ..ONE }),
+        ],
+        _ => Vec::new(),
+    }
+}
+
+fn main() -> ExitCode {
+    let outcome = mpi::run(|_| FlexDevice, |rank: Arc<dyn Communicator<Flex>>| check(&rank));
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            println!("{failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn check(rank: &Arc<dyn Communicator<Flex>>) -> Result<(), RunError> {
+    let cases = cases(rank.num_ranks());
+    assert!(!cases.is_empty(), "there are layouts for 4 and for 8 ranks, not {}", rank.num_ranks());
+    for (model, case) in &cases {
+        let found = run(model, *case, Arc::clone(rank))?;
+        // Every process computes the reference itself, on a thread.
+        let one = local::run(1, &[FlexDevice], |alone| run(model, ONE, alone));
+        let one = one.unwrap_or_else(|failure| panic!("{failure}")).remove(0);
+        for (found, expected) in found.iter().zip(&one) {
+            let difference = (found.loss - expected.loss).abs();
+            assert!(difference < 1e-9, "losses differ by {difference:.1e}: {case:?}");
+        }
+    }
+    if rank.rank() == 0 {
+        println!("{} layouts on {} ranks compute what one does", cases.len(), rank.num_ranks());
+    }
+    Ok(())
+}
+
+fn run(
+    model: &str,
+    case: Case,
+    communicator: Arc<dyn Communicator<Flex>>,
+) -> Result<Vec<StepResult>, RunError> {
+    let (results, _) = steps(&Arc::new(program(model, case, Element::F64)), communicator)?;
+    Ok(results)
+}

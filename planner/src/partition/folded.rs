@@ -1,0 +1,170 @@
+//! Blocks to chunks that share ranks: the first with the last, the second with the last but one.
+
+use std::ops::Range;
+
+use super::{ROUNDING, balanced};
+
+/// Where each of `num_chunks` chunks ends, an even number, so that the slowest rank is as fast as can be
+/// where chunk `c` shares its rank with chunk `num_chunks - 1 - c`. Of those assignments, one whose slowest
+/// chunk is as fast as can be. `None` if there are fewer blocks than chunks.
+///
+/// Ranks take blocks from both ends of the chain, inwards. If the ranks down to `r` have taken the first
+/// `i` blocks, those within limits on ranks and chunks leave blocks up to
+///
+/// ```text
+/// g(r, i) = min over h < i of the least j with t(h..i) + t(j..g(r - 1, h)) within limits
+/// ```
+///
+/// The limits are found by bisection. `prefix[i]` is the time of the first `i` blocks.
+///
+/// # Assumes
+///
+/// That what leaves less is not harder to go on from. So it is where blocks are alike, but for the first
+/// and the last; else a chunk of a single block may want one that is left, and the answer is near the
+/// best, and never slower than that of [`balanced`].
+pub fn folded(prefix: &[f64], num_chunks: usize) -> Option<Vec<usize>> {
+    if num_chunks < 2 {
+        return None;
+    }
+    let mean = prefix[prefix.len() - 1] / (num_chunks / 2) as f64;
+    let any = balanced(prefix, num_chunks)?;
+    let ends = least(
+        any,
+        mean,
+        |ends| slowest_rank(prefix, ends),
+        |rank| within(prefix, num_chunks, Limits { rank, chunk: rank }),
+    );
+    let rank = slowest_rank(prefix, &ends) * (1.0 + ROUNDING);
+    let ends = least(
+        ends,
+        mean / 2.0,
+        |ends| slowest_chunk(prefix, ends),
+        |chunk| within(prefix, num_chunks, Limits { rank, chunk }),
+    );
+    Some(ends)
+}
+
+/// The best assignment that is found within ever lower limits, down to `bound`, below which none is.
+fn least(
+    mut best: Vec<usize>,
+    mut bound: f64,
+    time: impl Fn(&[usize]) -> f64,
+    find: impl Fn(f64) -> Option<Vec<usize>>,
+) -> Vec<usize> {
+    loop {
+        let reached = time(&best);
+        let limit = f64::midpoint(bound, reached);
+        if limit >= reached * (1.0 - ROUNDING) {
+            return best;
+        }
+        match find(limit) {
+            Some(better) => best = better,
+            None => bound = limit,
+        }
+    }
+}
+
+fn chunks(ends: &[usize]) -> impl DoubleEndedIterator<Item = Range<usize>> + ExactSizeIterator {
+    ends.iter().enumerate().map(|(chunk, end)| chunk.checked_sub(1).map_or(0, |c| ends[c])..*end)
+}
+
+fn slowest_chunk(prefix: &[f64], ends: &[usize]) -> f64 {
+    chunks(ends).map(|chunk| time(prefix, chunk)).fold(0.0, f64::max)
+}
+
+fn slowest_rank(prefix: &[f64], ends: &[usize]) -> f64 {
+    let pairs = chunks(ends).zip(chunks(ends).rev()).take(ends.len() / 2);
+    pairs.map(|(front, back)| time(prefix, front) + time(prefix, back)).fold(0.0, f64::max)
+}
+
+fn time(prefix: &[f64], blocks: Range<usize>) -> f64 {
+    prefix[blocks.end] - prefix[blocks.start]
+}
+
+/// What a rank and a chunk may take.
+#[derive(Clone, Copy)]
+struct Limits {
+    rank: f64,
+    chunk: f64,
+}
+
+/// What is left to the ranks further in, once those so far have taken the first `i` blocks.
+#[derive(Clone)]
+struct Left {
+    /// By `i`: where it ends; `NOWHERE` where that cannot be.
+    ends: Vec<usize>,
+    /// By `i`: how many blocks the ranks before the last had taken.
+    before: Vec<usize>,
+}
+
+const NOWHERE: usize = usize::MAX;
+
+/// An assignment within limits, if there is one.
+fn within(prefix: &[f64], num_chunks: usize, limits: Limits) -> Option<Vec<usize>> {
+    let num_blocks = prefix.len() - 1;
+    let mut left = Left { ends: vec![NOWHERE; num_blocks + 1], before: vec![0; num_blocks + 1] };
+    left.ends[0] = num_blocks;
+    let mut ranks = vec![left];
+    for inner in (1..num_chunks / 2).rev() {
+        let next = take(prefix, &ranks[ranks.len() - 1], 2 * inner, limits);
+        ranks.push(next);
+    }
+    let innermost = &ranks[ranks.len() - 1];
+    let halves = innermost.ends.iter().enumerate().filter_map(|(start, end)| {
+        let is_left = *end != NOWHERE && time(prefix, start..*end) <= limits.rank;
+        let (middle, slower) = halved(prefix, start..*end).filter(|_| is_left)?;
+        (slower <= limits.chunk).then_some((start, middle, slower))
+    });
+    let (start, middle, _) = halves.min_by(|a, b| a.2.total_cmp(&b.2))?;
+    let (mut fronts, mut backs) = (vec![middle], Vec::new());
+    let mut taken = start;
+    for left in ranks.iter().rev() {
+        backs.push(left.ends[taken]);
+        fronts.push(taken);
+        taken = left.before[taken];
+    }
+    fronts.pop();
+    fronts.reverse();
+    fronts.append(&mut backs);
+    Some(fronts)
+}
+
+/// What the next rank leaves, from all that those before may have left, to ranks that need `needed`
+/// blocks.
+fn take(prefix: &[f64], before: &Left, needed: usize, limits: Limits) -> Left {
+    let num_blocks = prefix.len() - 1;
+    let mut left = Left { ends: vec![NOWHERE; num_blocks + 1], before: vec![0; num_blocks + 1] };
+    for (start, end) in before.ends.iter().copied().enumerate() {
+        if end == NOWHERE {
+            continue;
+        }
+        // The longer the rank's first chunk, the shorter its last.
+        let most = limits.rank.min(limits.chunk);
+        let mut back = prefix.partition_point(|sum| *sum < prefix[end] - most);
+        for front in start + 1..end {
+            let taken = time(prefix, start..front);
+            let rest = limits.chunk.min(limits.rank - taken);
+            while back < end && (back < front + needed || time(prefix, back..end) > rest) {
+                back += 1;
+            }
+            if taken > most || back >= end {
+                break;
+            }
+            if back < left.ends[front] {
+                left.ends[front] = back;
+                left.before[front] = start;
+            }
+        }
+    }
+    left
+}
+
+/// Where blocks are cut in two most evenly, and the time of the slower part.
+fn halved(prefix: &[f64], blocks: Range<usize>) -> Option<(usize, f64)> {
+    let middle = f64::midpoint(prefix[blocks.start], *prefix.get(blocks.end)?);
+    let above = prefix.partition_point(|sum| *sum < middle);
+    let cuts = [above.saturating_sub(1), above].into_iter();
+    let cuts = cuts.filter(|cut| (blocks.start + 1..blocks.end).contains(cut));
+    let slower = |cut| time(prefix, blocks.start..cut).max(time(prefix, cut..blocks.end));
+    cuts.map(|cut| (cut, slower(cut))).min_by(|a, b| a.1.total_cmp(&b.1))
+}

@@ -14,7 +14,7 @@ use super::args::RunArgs;
 /// come later are at their step.
 const CHECKED_TOKENS: u64 = 1 << 22;
 
-/// What the model is trained on, for `num_steps` steps.
+/// What the model is trained on, and a warning where a step has some of it more than once.
 ///
 /// # Errors
 ///
@@ -55,7 +55,7 @@ pub(super) fn source(
             "{short}\nhint: use at least {} tokens, or a plan with a global batch size of {found} or less",
             width.saturating_mul(batch)
         );
-        warning = Some(format!("{short}: it has some of them twice; `--data FILE` has others"));
+        warning = Some(format!("{short}: some come again; `--data FILE` has others"));
     }
     let used = args.steps.saturating_mul(batch).min(found);
     for index in 0..used.min(CHECKED_TOKENS.div_ceil(width)) {

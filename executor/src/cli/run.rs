@@ -1,6 +1,7 @@
 //! `executor run`.
 
 use std::io::Write;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use anyhow::{Context, anyhow, bail};
 use burn_flex::{Flex, FlexDevice};
 use executor::array::Element;
 use executor::batches::Source;
-use executor::checkpoint::{State, Training, Weights};
+use executor::checkpoint::{Form, ModelParameter, State, Training, Weights};
 use executor::communicator::{Cause, Communicator, RankFailure, local};
 use executor::ops::Kernels;
 use executor::parameters::LocalParameter;
@@ -68,12 +69,12 @@ fn prepare<'a>(args: &'a RunArgs, plan: &'a Plan) -> anyhow::Result<Option<Job<'
     if let Some(step) = args.output.timeline_step.filter(|step| *step > args.steps) {
         bail!("`--timeline-step {step}` is after the last of {} steps", args.steps);
     }
+    if args.communicator == CommunicatorKind::Local {
+        limits::check_memory(plan, &program)?;
+    }
     let (source, warning) = limits::source(args, &program)?;
     if let Some(warning) = warning {
         say(&format!("warning: {warning}"))?;
-    }
-    if args.communicator == CommunicatorKind::Local {
-        limits::check_memory(plan, &program)?;
     }
     let start = start(args, &program)?;
     if start.num_steps() == args.steps && args.output.timeline.is_none() {
@@ -201,10 +202,20 @@ fn start(args: &RunArgs, program: &Program) -> anyhow::Result<Start> {
     match &args.checkpoints.weights {
         None => Ok(Start::Initial),
         Some(path) => {
-            let naming = program.naming();
-            Ok(Start::Weights(Weights::open(path, naming, &parameters)?))
+            let weights = Weights::open(path, program.naming(), &parameters)?;
+            for parameter in &parameters {
+                weights.read(&parameter.id, &sample(parameter))?;
+            }
+            Ok(Start::Weights(weights))
         }
     }
+}
+
+/// As little of a parameter as shows that all of its tensors are there: an element of each expert's.
+fn sample(parameter: &ModelParameter) -> Vec<Range<usize>> {
+    let is_of_experts = matches!(parameter.form, Form::Experts { .. });
+    let size = |(dim, size): (usize, &usize)| if is_of_experts && dim == 0 { *size } else { 1 };
+    parameter.shape.iter().enumerate().map(|dim| 0..size(dim)).collect()
 }
 
 /// Refuses to go on from what was trained in another way: other samples would follow.

@@ -1,16 +1,17 @@
 //! What a run shows: where it runs, how it goes, what it came to.
 
+use std::fmt;
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use executor::program::Program;
 use executor::training::{Report, StepReport};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use ir::plan::Plan;
 use ir::units::Seconds;
 use serde_json::{Value, json};
 
-use super::args::{Backend, Format, PrecisionArg, RunArgs};
+use super::args::{Backend, CommunicatorKind, Format, PrecisionArg, RunArgs};
 use super::words;
 
 /// Steps that warm caches up and do not count in the median, if more follow.
@@ -68,9 +69,14 @@ impl<'a> Show<'a> {
         if std::io::stderr().is_terminal() {
             let target = ProgressDrawTarget::stderr();
             let bar = ProgressBar::with_draw_target(Some(self.args.steps), target);
-            let style =
-                ProgressStyle::with_template("{bar:24} step {pos} of {len}, {msg}, {eta} left");
-            bar.set_style(style.expect("the template is valid"));
+            let style = ProgressStyle::with_template("{bar:24} step {pos} of {len}{msg}{left}");
+            let left = move |state: &ProgressState, text: &mut dyn fmt::Write| {
+                if state.pos() > num_done {
+                    // A bar that cannot be drawn is no reason to stop.
+                    let _ = write!(text, ", {:#} left", HumanDuration(state.eta()));
+                }
+            };
+            bar.set_style(style.expect("the template is valid").with_key("left", left));
             bar.set_position(num_done);
             bar.reset_eta();
             self.bar = Some(bar);
@@ -107,8 +113,8 @@ impl<'a> Show<'a> {
         let unit = self.unit();
         let message = format!("loss {:.4}, {rate:.0} {unit}/s{skipped}", report.result.loss);
         if let Some(bar) = &self.bar {
-            bar.set_message(message);
             bar.inc(1);
+            bar.set_message(format!(", {message}"));
         } else {
             let (step, steps) = (report.step, self.args.steps);
             let time = Seconds::new(seconds);
@@ -201,9 +207,11 @@ impl<'a> Show<'a> {
 
     /// What ranks are and run on.
     fn devices(&self) -> &'static str {
-        match self.args.backend {
-            Backend::Cpu => "threads, CPU",
-            Backend::Cuda => "CUDA",
+        match (self.args.backend, self.args.communicator) {
+            (Backend::Cpu, CommunicatorKind::Local) => "threads, CPU",
+            (Backend::Cpu, _) => "processes, CPU",
+            (Backend::Cuda, CommunicatorKind::Local) => "threads, CUDA",
+            (Backend::Cuda, _) => "processes, CUDA",
         }
     }
 

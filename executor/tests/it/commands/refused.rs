@@ -301,6 +301,17 @@ fn weights_that_cannot_be_used() {
     let words = ["other.safetensors", "no tensor `model.layers.0.mlp", "hint: "];
     place.fails("run one.json --weights other.safetensors", &words);
     place.fails("run tp2-pp2.json --weights other.safetensors", &words);
+    // Of the same names, but smaller.
+    let mut narrow = plan("one.json");
+    narrow["model"]["description"]["intermediate_size"] = json!(32);
+    narrow["model"]["num_parameters"] = json!(53536 - 4 * 3 * 32 * 32);
+    place.write("narrow.json", narrow.to_string());
+    assert_eq!(place.train("narrow.json", 1, "--checkpoint narrow").code, Some(0));
+    assert_eq!(place.run("export narrow narrow.json -o narrow.safetensors").code, Some(0));
+    place.fails(
+        "run tp2-pp2.json --weights narrow.safetensors",
+        &["narrow.safetensors", "has shape [32, 32]", "needs [64, 32]"],
+    );
 }
 
 #[test]

@@ -62,7 +62,7 @@ pub(crate) fn update<B: Kernels>(
     }
 }
 
-/// The numbers of one update by [`adamw`].
+/// The numbers of one update by AdamW.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamW {
     /// What gradients are multiplied by first.

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use ir::graph::{DimName, Extent, NormKind, OpId, OpKind, Parameter, Placement};
+use ir::graph::{DimName, Extent, OpId, OpKind, Parameter, Placement};
 
 use crate::block::BlockProgram;
 use crate::checkpoint::ParameterId;
@@ -151,25 +151,20 @@ fn initial(
     initializer_range: Option<f64>,
 ) -> Initial {
     match kind {
-        OpKind::Norm {
-            kind: NormKind::LayerNorm | NormKind::RmsNorm | NormKind::BatchNorm,
-            ..
-        } => Initial::Constant(if parameter.name == "weight" { 1.0 } else { 0.0 }),
-        _ if initializer_range.is_some() && parameter.name == "bias" => Initial::Constant(0.0),
-        _ => match initializer_range {
-            Some(deviation) => Initial::Normal(deviation),
-            None => {
-                let summed: usize = match kind {
-                    OpKind::Linear { contracted, .. } if parameter.name == "weight" => {
-                        shape[..contracted.len()].iter().product()
-                    }
-                    OpKind::Conv2d { .. } if parameter.name == "weight" => {
-                        shape[1..].iter().product()
-                    }
-                    _ => shape[0],
-                };
-                Initial::Uniform(1.0 / (summed as f64).sqrt())
+        OpKind::Norm { .. } => {
+            Initial::Constant(if parameter.name == "weight" { 1.0 } else { 0.0 })
+        }
+        _ if parameter.name == "bias" => Initial::Constant(0.0),
+        kind => {
+            if let Some(deviation) = initializer_range {
+                return Initial::Normal(deviation);
             }
-        },
+            let summed: usize = match kind {
+                OpKind::Linear { contracted, .. } => shape[..contracted.len()].iter().product(),
+                OpKind::Conv2d { .. } => shape[1..].iter().product(),
+                _ => shape[0],
+            };
+            Initial::Uniform(1.0 / (summed as f64).sqrt())
+        }
     }
 }

@@ -29,8 +29,19 @@ pub enum ProgramError {
         /// The command in the file.
         command: String,
     },
+    /// Something else that is JSON.
+    #[error("this is {found}, not a plan\nhint: {instead}")]
+    NotAPlan {
+        /// What it is.
+        found: &'static str,
+        /// What would work.
+        instead: &'static str,
+    },
     /// Not JSON, or not of the form of a plan.
-    #[error("line {line}, column {column}: {problem}")]
+    #[error(
+        "no plan that can be read: line {line}, column {column}: {problem}\nhint: `planner search MODEL \
+         --gpus N -o plan.json` writes one"
+    )]
     Json {
         /// The line, from 1.
         line: usize,
@@ -130,6 +141,9 @@ pub fn read_plan(text: &str) -> Result<Plan, ProgramError> {
         problem: error.to_string().split(" at line ").next().unwrap_or_default().to_owned(),
     };
     let value: serde_json::Value = serde_json::from_str(text).map_err(json)?;
+    if let Some((found, instead)) = something_else(&value) {
+        return Err(ProgramError::NotAPlan { found, instead });
+    }
     let version = value.get("version").and_then(serde_json::Value::as_u64);
     if let Some(version) = version.filter(|version| *version != u64::from(PLAN_VERSION)) {
         let command = value.pointer("/provenance/command").and_then(serde_json::Value::as_str);
@@ -137,6 +151,24 @@ pub fn read_plan(text: &str) -> Result<Plan, ProgramError> {
         return Err(ProgramError::Version { version, command });
     }
     serde_json::from_str(text).map_err(json)
+}
+
+/// What a file is that was probably taken for a plan, and what to do about it.
+fn something_else(value: &serde_json::Value) -> Option<(&'static str, &'static str)> {
+    let has = |key| value.get(key).is_some();
+    let model = "`planner search MODEL --gpus N -o plan.json` plans it";
+    if has("traceEvents") {
+        Some(("a timeline", "run the plan that it is of; `planner chart` draws the timeline"))
+    } else if has("model_type") || has("architectures") || has("architecture") || has("nodes") {
+        Some(("a model", model))
+    } else if has("levels") && has("gpu") {
+        Some((
+            "a cluster",
+            "`planner search MODEL --gpus N --cluster FILE -o plan.json` plans for it",
+        ))
+    } else {
+        None
+    }
 }
 
 impl Program {
@@ -152,7 +184,22 @@ impl Program {
         if plan.model.multi_token_prediction {
             return Err(unsupported("multi-token prediction"));
         }
+        let description = plan.model.description.to_string();
+        let graph = Model::from_json(&description, &plan.model.name)?;
+        let graph = graph.graph(GraphOptions::default())?;
+        let num_parameters = graph.parameter_counts().total;
+        if num_parameters != plan.model.num_parameters {
+            let text = format!(
+                "{} parameters, but its `model` has {num_parameters}",
+                plan.model.num_parameters
+            );
+            return Err(ProgramError::Contradiction(text));
+        }
         let spec = plan.layout;
+        let training = &plan.training;
+        let (batch, length) = (training.global_batch_size, training.sequence_length);
+        // Before anything is made of these numbers.
+        Layout::new(spec, &Limits::new(&graph, plan.num_gpus, batch, length))?;
         let [p, m, v] = [spec.pipeline_parallel, spec.num_micro_batches, spec.virtual_stages];
         let schedule = generate(spec.schedule, p, m, v)?;
         let mut next = 0;
@@ -165,24 +212,18 @@ impl Program {
                 let text = format!("`stages[{index}]` does not follow the stage before it");
                 return Err(ProgramError::Contradiction(text));
             }
-            next += stage.num_blocks;
+            next = next.saturating_add(stage.num_blocks);
         }
-        let program = Self::new(Parts {
-            description: plan.model.description.to_string(),
+        Self::new(Parts {
+            description,
             model_name: plan.model.name.clone(),
             layout: spec,
             schedule,
             stage_sizes: plan.stages.iter().map(|stage| stage.num_blocks as usize).collect(),
-            sequence_length: plan.training.sequence_length,
-            global_batch_size: plan.training.global_batch_size,
+            sequence_length: length,
+            global_batch_size: batch,
             settings,
-        })?;
-        if program.num_ranks() != plan.num_gpus {
-            let text =
-                format!("`num_gpus` {}, but `layout` needs {}", plan.num_gpus, program.num_ranks());
-            return Err(ProgramError::Contradiction(text));
-        }
-        Ok(program)
+        })
     }
 
     /// The program of a model under a layout and a schedule.

@@ -1,6 +1,6 @@
 //! The training loop of a rank, and what ranks tell each other about it.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ir::units::Bytes;
 use traces::chrome;
@@ -10,6 +10,7 @@ use crate::array::{Array, Element};
 use crate::communicator::{CommunicationError, Communicator, Group};
 use crate::ops::Kernels;
 use crate::rank::{Rank, RunError, StepResult};
+use crate::recorder::now;
 
 /// A step as it went.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -55,7 +56,7 @@ pub fn train<B: Kernels, E: From<RunError>>(
             rank.record();
         }
         let learning_rate = rank.learning_rate();
-        let start = Instant::now();
+        let start = now();
         let result = rank.step()?;
         let time = start.elapsed();
         if is_recorded {

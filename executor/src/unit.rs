@@ -270,11 +270,15 @@ impl<B: Kernels> Unit<B> {
         ranges
     }
 
-    /// Bytes that the unit holds: weights, master weights and moments, gradients.
+    /// Bytes that the unit holds: weights, master weights and moments, gradients. Where kernels read what
+    /// the optimizer updates, it is there once.
     pub(crate) fn num_bytes(&self) -> u64 {
+        let is_sharded = self.replicas.shard.len() > 1;
+        let is_master_read = self.master.element() == self.shard.element();
         let arrays = self.moments.iter().chain(self.gradients.iter().flatten());
-        let arrays = arrays.chain(&self.weights).chain(&self.reduced).chain([&self.master]);
-        let shard = if self.replicas.shard.len() > 1 { self.shard.num_bytes() } else { 0 };
-        arrays.map(Array::num_bytes).sum::<u64>() + shard
+        let arrays = arrays.chain(&self.reduced).chain([&self.master]);
+        let weights = self.weights.iter().filter(|_| is_sharded || !is_master_read);
+        let shard = (is_sharded && !is_master_read).then_some(&self.shard);
+        arrays.chain(weights).chain(shard).map(Array::num_bytes).sum()
     }
 }

@@ -324,14 +324,14 @@ impl<B: Kernels> BlockRun<'_, B> {
     }
 
     /// A linear layer of which each expert has its own.
-    pub(super) fn grouped_linear(&self, id: OpId, routed: Routed<B>) -> Routed<B> {
+    pub(super) fn grouped_linear(&self, id: OpId, routed: &Routed<B>) -> Routed<B> {
         let weight = self.weight(id, "weight").expect("experts have weights");
         let bias = self.weight(id, "bias").filter(|_| self.adds_bias(id));
         let rows = linear::grouped_forward(routed.rows.clone(), &routed.counts, weight, bias);
         routed.with_rows(rows)
     }
 
-    pub(super) fn grouped_input_grad(&self, id: OpId, gradient: Routed<B>) -> Routed<B> {
+    pub(super) fn grouped_input_grad(&self, id: OpId, gradient: &Routed<B>) -> Routed<B> {
         let weight = self.weight(id, "weight").expect("experts have weights");
         let rows = linear::grouped_input_grad(gradient.rows.clone(), &gradient.counts, weight);
         gradient.with_rows(rows)

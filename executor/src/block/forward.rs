@@ -110,7 +110,7 @@ impl<B: Kernels> BlockRun<'_, B> {
             }
             OpKind::GroupedLinear { .. } => {
                 let routed = self.input(id, 0, kept)?.routed();
-                return Ok(Value::Routed(self.grouped_linear(id, routed)));
+                return Ok(Value::Routed(self.grouped_linear(id, &routed)));
             }
             OpKind::Attention { mask, .. } => {
                 let [query, key, value] =
@@ -195,7 +195,7 @@ impl<B: Kernels> BlockRun<'_, B> {
             }
             OpKind::MeanSquaredError => {
                 let prediction = self.array(id, 0, kept)?;
-                let (loss, extra) = self.squared_error(prediction, &kept.micro_batch.clone());
+                let (loss, extra) = Self::squared_error(prediction, &kept.micro_batch);
                 kept.extras.insert(id, extra);
                 loss
             }

@@ -58,7 +58,6 @@ impl<B: Kernels> BlockRun<'_, B> {
 
     /// The sum over the rank's samples of the mean squared error, and the difference.
     pub(super) fn squared_error(
-        &self,
         prediction: Array<B>,
         micro_batch: &MicroBatch<B>,
     ) -> (Array<B>, Extra<B>) {
@@ -70,12 +69,11 @@ impl<B: Kernels> BlockRun<'_, B> {
     }
 
     /// The gradient of the step's loss with respect to what the loss takes.
-    pub(super) fn loss_grad(&self, id: OpId, kept: &mut Kept<B>) -> Result<Value<B>> {
+    pub(super) fn loss_grad(&self, id: OpId, kept: &mut Kept<B>) -> Value<B> {
         let scale = self.env.gradient_scale.get();
         let source = self.program.inputs[id.index()][0];
-        let extra = match kept.extras.remove(&id) {
-            Some(extra) => extra,
-            None => panic!("a loss keeps what its gradient needs"),
+        let Some(extra) = kept.extras.remove(&id) else {
+            panic!("a loss keeps what its gradient needs")
         };
         let gradient = match extra {
             Extra::Softmax { exponentials, sum } => {
@@ -100,6 +98,6 @@ impl<B: Kernels> BlockRun<'_, B> {
             3 => vec![self.env.micro_batch_size, rows / self.env.micro_batch_size, width],
             _ => vec![rows, width],
         };
-        Ok(Value::Array(gradient.reshape(&shape)))
+        Value::Array(gradient.reshape(&shape))
     }
 }

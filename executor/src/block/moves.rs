@@ -31,13 +31,13 @@ impl<B: Kernels> BlockRun<'_, B> {
                 Ok(Value::Array(env.all_reduce(array)?))
             }
             (Value::Array(array), Some(Collective::ReduceScatter)) => {
-                Ok(Value::Array(env.reduce_scatter(array, dim(tensor, to))?))
+                Ok(Value::Array(env.reduce_scatter(&array, dim(tensor, to))?))
             }
             (Value::Array(array), Some(Collective::AllGather)) => {
                 Ok(Value::Array(env.all_gather(array, dim(tensor, from))?))
             }
             (Value::Array(array), Some(Collective::AllToAll)) => {
-                Ok(Value::Array(env.all_to_all(array, dim(tensor, from), dim(tensor, to))?))
+                Ok(Value::Array(env.all_to_all(&array, dim(tensor, from), dim(tensor, to))?))
             }
             (Value::Array(array), _) => Ok(Value::Array(env.own_part(&array, dim(tensor, to)))),
             (Value::Routed(routed), Some(Collective::AllGather)) => {
@@ -69,13 +69,13 @@ impl<B: Kernels> BlockRun<'_, B> {
                 Ok(Value::Array(env.all_reduce(array)?))
             }
             (Value::Array(array), Some(Collective::ReduceScatter)) => {
-                Ok(Value::Array(env.reduce_scatter(array, dim(tensor, from))?))
+                Ok(Value::Array(env.reduce_scatter(&array, dim(tensor, from))?))
             }
             (Value::Array(array), Some(Collective::AllGather)) => {
                 Ok(Value::Array(env.all_gather(array, dim(tensor, to))?))
             }
             (Value::Array(array), Some(Collective::AllToAll)) => {
-                Ok(Value::Array(env.all_to_all(array, dim(tensor, to), dim(tensor, from))?))
+                Ok(Value::Array(env.all_to_all(&array, dim(tensor, to), dim(tensor, from))?))
             }
             // A shard that was gathered for use by all alike: each has the gradient of its own part.
             (Value::Array(array), _) if matches!(from, Placement::Shard(_)) && from != to => {
@@ -131,9 +131,9 @@ impl<B: Kernels> Env<B> {
         })
     }
 
-    fn reduce_scatter(&self, array: Array<B>, dim: usize) -> Result<Array<B>> {
+    fn reduce_scatter(&self, array: &Array<B>, dim: usize) -> Result<Array<B>> {
         self.recorded(Stream::Tensor, Collective::ReduceScatter, array.num_bytes(), || {
-            let parts = self.parts(&array, dim);
+            let parts = self.parts(array, dim);
             self.communicator.reduce_scatter(&self.tensor, Stream::Tensor, parts, Reduction::Sum)
         })
     }
@@ -146,9 +146,9 @@ impl<B: Kernels> Env<B> {
         })
     }
 
-    fn all_to_all(&self, array: Array<B>, from: usize, to: usize) -> Result<Array<B>> {
+    fn all_to_all(&self, array: &Array<B>, from: usize, to: usize) -> Result<Array<B>> {
         self.recorded(Stream::Tensor, Collective::AllToAll, array.num_bytes(), || {
-            let parts = self.parts(&array, to);
+            let parts = self.parts(array, to);
             let parts = self.communicator.all_to_all(&self.tensor, Stream::Tensor, parts)?;
             Ok(Array::concat(parts, from))
         })

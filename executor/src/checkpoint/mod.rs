@@ -28,4 +28,5 @@ pub use shard::{Piece, PieceKind, Shard};
 pub use state::State;
 pub use weights::Weights;
 pub use weights_writer::WeightsWriter;
+pub(crate) use writer::hexadecimal;
 pub use writer::{Keep, Writer};

@@ -4,8 +4,9 @@ use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use ir::cluster::Precision;
 
-/// Runs plans: one program per rank, on this machine's CPU, its GPUs, or a cluster.
+/// Runs what the planner plans: every rank its part, on this machine's CPU, its GPUs, or a cluster.
 #[derive(Debug, Parser)]
 #[command(name = "executor", version, max_term_width = 100)]
 pub(crate) struct Cli {
@@ -16,8 +17,15 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Train the model of a plan as the plan lays it out.
+    ///
+    /// Every rank works through its part of the plan's schedule. On stderr is what is run and how it goes;
+    /// on stdout what it came to beside what the plan predicted, or with `--format json` a line for each
+    /// step. The exit code is 0 when all steps are done and 2 on an error, which names the rank that had
+    /// it; the other ranks then stop too, and checkpoints stay as they are.
     Run(RunArgs),
     /// Write the weights of a checkpoint as one safetensors file, by Hugging Face's names.
+    ///
+    /// The exit code is 0 when the file is written and 2 on an error; there is then no file.
     Export(ExportArgs),
 }
 
@@ -55,6 +63,17 @@ pub(crate) enum PrecisionArg {
     Bf16,
 }
 
+impl PrecisionArg {
+    /// What a plan of this precision is run in.
+    pub(crate) const fn of(precision: Precision) -> Self {
+        match precision {
+            Precision::Fp32 => Self::Fp32,
+            Precision::Fp16 => Self::Fp16,
+            Precision::Bf16 | Precision::Fp8 => Self::Bf16,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// A progress bar and a summary.
@@ -69,11 +88,11 @@ pub(crate) struct RunArgs {
     /// A plan that `planner search` or `planner evaluate` wrote.
     #[arg(value_name = "PLAN")]
     pub(crate) plan: PathBuf,
-    /// Steps to train.
-    #[arg(long, value_name = "N", default_value_t = 10)]
+    /// Steps of training in all, those before a checkpoint included.
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = parse_count, allow_negative_numbers = true)]
     pub(crate) steps: u64,
-    /// What to train on: a text (`.txt`, `.md`), whose bytes are the tokens, or token ids as
-    /// little-endian integers (`.u16`, `.bin`, `.u32`). A text that ships, if left out.
+    /// What to train on [default: a book that comes with the program]. A text (`.txt`, `.md`), whose
+    /// bytes are the tokens, or token ids as little-endian integers (`.u16`, `.bin`, `.u32`).
     #[arg(long, value_name = "FILE")]
     pub(crate) data: Option<PathBuf>,
     /// Where tensors are computed.
@@ -82,52 +101,78 @@ pub(crate) struct RunArgs {
     /// How ranks reach each other.
     #[arg(long, value_enum, default_value_t = CommunicatorKind::Local)]
     pub(crate) communicator: CommunicatorKind,
-    /// Keep checkpoints in this folder. If it has any, training goes on from the newest complete one,
-    /// whatever layout wrote it.
-    #[arg(long, value_name = "DIR")]
-    pub(crate) checkpoint: Option<PathBuf>,
-    /// Steps from one checkpoint to the next; the last step always has one.
-    #[arg(long, value_name = "N", default_value = "100", requires = "checkpoint")]
-    pub(crate) checkpoint_every: NonZeroU64,
-    /// How many checkpoints stay.
-    #[arg(long, value_name = "N", default_value = "2", requires = "checkpoint")]
-    pub(crate) keep_checkpoints: NonZeroUsize,
-    /// Start from these weights instead of random ones: a safetensors file, or a model's folder.
-    #[arg(long, value_name = "PATH")]
-    pub(crate) weights: Option<PathBuf>,
-    /// Write a timeline of one step, which `planner chart` draws and Perfetto opens.
+    /// Decides first weights and the order of samples.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) seed: u64,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+    #[command(flatten)]
+    pub(crate) checkpoints: CheckpointArgs,
+    #[command(flatten)]
+    pub(crate) training: TrainingArgs,
+}
+
+/// What a run tells.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Output")]
+pub(crate) struct OutputArgs {
+    /// What is printed.
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub(crate) format: Format,
+    /// Write what every rank did in one step, which `planner chart` draws and Perfetto opens.
     #[arg(long, value_name = "FILE")]
     pub(crate) timeline: Option<PathBuf>,
-    /// The step of the timeline, counting from 1; the last if left out.
-    #[arg(long, value_name = "STEP", requires = "timeline")]
+    /// The step of the timeline, counting from 1 [default: the last].
+    #[arg(long, value_name = "STEP", requires = "timeline", value_parser = parse_count, allow_negative_numbers = true)]
     pub(crate) timeline_step: Option<u64>,
+}
+
+/// What a run leaves, and begins with.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Checkpoints")]
+pub(crate) struct CheckpointArgs {
+    /// Keep checkpoints in this folder. If it has any, training goes on from the newest whole one,
+    /// whatever layout wrote it.
+    #[arg(long = "checkpoint", value_name = "DIR")]
+    pub(crate) folder: Option<PathBuf>,
+    /// Steps from one checkpoint to the next; the last step always has one.
+    #[arg(long = "checkpoint-every", value_name = "N", default_value = "100", requires = "folder")]
+    pub(crate) every: NonZeroU64,
+    /// How many checkpoints stay.
+    #[arg(long = "keep-checkpoints", value_name = "N", default_value = "2", requires = "folder")]
+    pub(crate) keep: NonZeroUsize,
+    /// Begin with these weights instead of random ones, unless there is a checkpoint: a safetensors
+    /// file, or a model's folder.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) weights: Option<PathBuf>,
+}
+
+/// What a plan leaves open of training.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Training")]
+pub(crate) struct TrainingArgs {
     /// Compute in this precision instead of the plan's.
     #[arg(long, value_enum)]
     pub(crate) precision: Option<PrecisionArg>,
     /// The highest learning rate.
-    #[arg(long, value_name = "RATE", default_value_t = 3e-4)]
+    #[arg(long, value_name = "RATE", default_value_t = 3e-4, value_parser = parse_rate, allow_negative_numbers = true)]
     pub(crate) learning_rate: f64,
     /// Steps in which the learning rate rises to its highest.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) warmup_steps: u64,
-    /// Step at which the learning rate has fallen, along a cosine, to a tenth; it stays if left out.
+    /// Step at which the learning rate has fallen, along a cosine, to a tenth [default: it stays].
     #[arg(long, value_name = "N")]
     pub(crate) decay_steps: Option<u64>,
-    /// Share of each weight that a step takes off, times the learning rate.
-    #[arg(long, value_name = "DECAY")]
+    /// Share of each weight that a step takes off, times the learning rate [default: 0.1 for AdamW,
+    /// else 0].
+    #[arg(long, value_name = "DECAY", value_parser = parse_rate, allow_negative_numbers = true)]
     pub(crate) weight_decay: Option<f64>,
     /// Gradients of a larger norm are scaled down to this one; 0 for no limit.
-    #[arg(long, value_name = "NORM", default_value_t = 1.0)]
+    #[arg(long, value_name = "NORM", default_value_t = 1.0, value_parser = parse_rate, allow_negative_numbers = true)]
     pub(crate) max_gradient_norm: f64,
     /// Gradients are reduced once so many MiB of them are there.
-    #[arg(long, value_name = "MIB", default_value_t = 25)]
+    #[arg(long, value_name = "MIB", default_value_t = 25, value_parser = parse_bucket, allow_negative_numbers = true)]
     pub(crate) bucket_size: u64,
-    /// Decides first weights and the order of samples.
-    #[arg(long, default_value_t = 0)]
-    pub(crate) seed: u64,
-    /// What is printed.
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    pub(crate) format: Format,
 }
 
 /// What is exported.
@@ -142,4 +187,22 @@ pub(crate) struct ExportArgs {
     /// The file to write.
     #[arg(short, long, value_name = "FILE", default_value = "model.safetensors")]
     pub(crate) output: PathBuf,
+}
+
+fn parse_count(text: &str) -> Result<u64, String> {
+    let problem = "must be a whole number, at least 1";
+    text.parse().ok().filter(|count| *count > 0).ok_or_else(|| problem.to_owned())
+}
+
+fn parse_rate(text: &str) -> Result<f64, String> {
+    let rate = text.parse().ok().filter(|rate: &f64| rate.is_finite() && *rate >= 0.0);
+    rate.ok_or_else(|| "must be a number, at least 0".to_owned())
+}
+
+/// Buckets larger than this, in MiB, hold the gradients of any rank.
+const LARGEST_BUCKET: u64 = 1 << 20;
+
+fn parse_bucket(text: &str) -> Result<u64, String> {
+    let size = text.parse().ok().filter(|size| (1..=LARGEST_BUCKET).contains(size));
+    size.ok_or_else(|| format!("must be a whole number from 1 to {LARGEST_BUCKET}"))
 }

@@ -2,26 +2,23 @@
 
 use std::io::Write;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use executor::array::Element;
-use executor::checkpoint::{PieceKind, Shard, State, WeightsWriter, latest};
+use executor::checkpoint::{PieceKind, Shard, State, WeightsWriter};
 use executor::program::Program;
 
 use super::args::ExportArgs;
-use super::run;
+use super::{files, run};
 
 pub(crate) fn export(args: &ExportArgs) -> anyhow::Result<()> {
-    let plan = run::read(&args.plan)?;
+    let plan = files::read(&args.plan)?;
     let named = || format!("`{}`", args.plan.display());
     let program = Program::from_plan(&plan, run::usual_settings(&plan)).with_context(named)?;
-    let path = match latest(&args.checkpoint)? {
-        found if found.path.is_some() => found.path.unwrap_or_default(),
-        _ if args.checkpoint.join("manifest.json").exists() => args.checkpoint.clone(),
-        _ => bail!("`{}` has no complete checkpoint", args.checkpoint.display()),
-    };
-    let state = State::open(&path)?;
+    let state = open(args)?;
     let parameters = program.parameters();
     state.check_model(&program.identity(), &parameters)?;
+    state.verify()?;
+    files::check_output(&args.output, &[&args.plan])?;
     let naming = program.naming();
     let mut writer = WeightsWriter::create(&args.output, naming, &parameters, Element::F32)?;
     for parameter in &parameters {
@@ -33,4 +30,21 @@ pub(crate) fn export(args: &ExportArgs) -> anyhow::Result<()> {
     let step = state.training().step;
     writeln!(std::io::stderr(), "wrote `{}`, of step {step}", args.output.display())?;
     Ok(())
+}
+
+/// The checkpoint: the folder itself, or the newest in it.
+fn open(args: &ExportArgs) -> anyhow::Result<State> {
+    let path = &args.checkpoint;
+    ensure!(path.is_dir(), "`{}` is no checkpoint, nor a folder of any", path.display());
+    if path.join("manifest.json").exists() {
+        return Ok(State::open(path)?);
+    }
+    let warn = |skipped: &_| Ok(writeln!(std::io::stderr(), "warning: {skipped}")?);
+    match files::newest_checkpoint(path, warn)? {
+        Some((_, state)) => Ok(state),
+        None => bail!(
+            "`{}` has no checkpoint\nhint: `executor run PLAN --checkpoint {0}` keeps some there",
+            path.display()
+        ),
+    }
 }

@@ -1,17 +1,22 @@
 //! The command line: arguments, files, what is printed.
 
 mod args;
-mod device;
+#[cfg(feature = "cuda")]
+mod cuda;
 mod export;
+mod files;
+mod limits;
 #[cfg(feature = "mpi")]
 mod mpi;
 mod run;
 mod show;
+mod words;
 
 use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
+use ir::model::ModelError;
 
 use args::{Cli, Command};
 
@@ -28,8 +33,7 @@ pub(crate) fn main() -> ExitCode {
         Err(error) if error.is::<Told>() => ExitCode::from(2),
         Err(error) => {
             // A closed stderr leaves nobody to tell.
-            let text = format!("{error:#}");
-            let _ = writeln!(std::io::stderr(), "error: {}", text.trim_end());
+            let _ = writeln!(std::io::stderr(), "error: {}", message(&error));
             ExitCode::from(2)
         }
     }
@@ -39,6 +43,27 @@ pub(crate) fn main() -> ExitCode {
 #[derive(Debug, thiserror::Error)]
 #[error("another rank failed")]
 pub(crate) struct Told;
+
+/// An error and its causes on one line, and then their hints.
+fn message(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    let mut hints = Vec::new();
+    for cause in error.chain() {
+        let said = cause.to_string();
+        let mut parts = said.trim_end().split("\nhint: ");
+        let problem = parts.next().unwrap_or_default();
+        // Some errors say their cause themselves.
+        if !text.contains(problem) {
+            text += if text.is_empty() { "" } else { ": " };
+            text += problem;
+        }
+        hints.extend(parts.map(str::to_owned));
+        hints.extend(cause.downcast_ref::<ModelError>().and_then(ModelError::hint));
+    }
+    hints.dedup();
+    let hints = hints.iter().map(|hint| format!("hint: {hint}"));
+    [text].into_iter().chain(hints).collect::<Vec<_>>().join("\n")
+}
 
 /// Whether the reader of stdout has gone, as `head` does.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

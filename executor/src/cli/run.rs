@@ -1,95 +1,176 @@
 //! `executor run`.
 
-use std::io::{IsTerminal, Write};
-use std::path::Path;
+use std::io::Write;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail, ensure};
 use burn_flex::{Flex, FlexDevice};
 use executor::array::Element;
 use executor::batches::Source;
-use executor::checkpoint::{State, Weights, latest};
-use executor::communicator::{Communicator, local};
-use executor::data::{Distribution, Samples, Sampling, SyntheticSamples, Tokens};
+use executor::checkpoint::{Form, ModelParameter, State, Training, Weights};
+use executor::communicator::{Cause, Communicator, RankFailure, local};
 use executor::ops::Kernels;
 use executor::parameters::LocalParameter;
-use executor::program::{Program, read_plan};
+use executor::program::Program;
 use executor::rank::{Rank, RunError};
 use executor::settings::{LearningRate, LossScaling, OptimizerSettings, Settings};
 use executor::training::{self, Report};
-use ir::cluster::Precision;
+use ir::layout::LayoutSpec;
 use ir::plan::Plan;
 
 use super::args::{Backend, CommunicatorKind, PrecisionArg, RunArgs};
-use super::device;
 use super::show::Show;
-
-/// Files larger than this are no plans.
-const LARGEST_PLAN: u64 = 64 << 20;
+use super::{files, limits};
 
 /// The learning rate falls to this share of its highest.
 const LEAST_SHARE: f64 = 0.1;
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
-    if args.backend == Backend::Cuda || args.communicator == CommunicatorKind::Nccl {
-        device::check(args)?;
-        let plan = read(&args.plan).map_err(|error| device::tell(args, error))?;
-        let job = prepare(args, &plan).map_err(|error| device::tell(args, error))?;
-        return device::run(&job);
-    }
-    match args.communicator {
-        CommunicatorKind::Local => {
-            let plan = read(&args.plan)?;
-            prepare(args, &plan)?.run_local()
+    match (args.backend, args.communicator) {
+        (Backend::Cpu, CommunicatorKind::Local) => {
+            run_threads::<Flex>(args, |_| Ok(vec![FlexDevice]))
         }
         #[cfg(feature = "mpi")]
-        CommunicatorKind::Mpi => {
-            // All processes are given the same: one says what is wrong with it.
-            let tell = |error: anyhow::Error| {
-                if super::mpi::is_first_process() { error } else { super::Told.into() }
-            };
-            let plan = read(&args.plan).map_err(tell)?;
-            super::mpi::run(&prepare(args, &plan).map_err(tell)?)
-        }
+        (Backend::Cpu, CommunicatorKind::Mpi) => super::mpi::run(args),
         #[cfg(not(feature = "mpi"))]
-        CommunicatorKind::Mpi => bail!(
-            "this `executor` was built without MPI\nhint: build it with `cargo build --release -p \
-             executor --features mpi`, or leave `--communicator` out to run ranks as threads"
-        ),
-        CommunicatorKind::Nccl => unreachable!("NCCL is for GPUs"),
+        (Backend::Cpu, CommunicatorKind::Mpi) => Err(without("MPI", "mpi")),
+        #[cfg(feature = "cuda")]
+        _ => super::cuda::run(args),
+        #[cfg(not(feature = "cuda"))]
+        (_, CommunicatorKind::Nccl) => Err(without("NCCL", "cuda")),
+        #[cfg(not(feature = "cuda"))]
+        _ => Err(without("CUDA", "cuda")),
     }
 }
 
-/// All that can be found wrong before ranks start.
-fn prepare<'a>(args: &'a RunArgs, plan: &'a Plan) -> anyhow::Result<Job<'a>> {
+#[cfg(not(all(feature = "mpi", feature = "cuda")))]
+fn without(what: &str, feature: &str) -> anyhow::Error {
+    anyhow!(
+        "this `executor` was built without {what}\nhint: build it with `cargo build --release -p executor \
+         --features {feature}`, or leave `--backend` and `--communicator` out to run ranks as threads on \
+         the CPU"
+    )
+}
+
+/// All ranks, as threads; rank `r` is on device `r`, and they begin anew where there are fewer.
+pub(super) fn run_threads<B: Kernels>(
+    args: &RunArgs,
+    devices: impl FnOnce(u32) -> anyhow::Result<Vec<B::Device>>,
+) -> anyhow::Result<()> {
+    let plan = files::read(&args.plan)?;
+    let Some(job) = prepare(args, &plan, None)? else { return Ok(()) };
+    let devices = devices(job.program.num_ranks())?;
+    let run = |communicator: Arc<dyn Communicator<B>>| {
+        let device = &devices[communicator.rank() as usize % devices.len()];
+        job.run_rank(communicator, device.clone())
+    };
+    match local::run(job.program.num_ranks(), &devices, run) {
+        Ok(_) => Ok(()),
+        Err(failure) => Err(failed(failure)),
+    }
+}
+
+/// This process's rank, of a job of processes.
+#[cfg(any(feature = "mpi", feature = "cuda"))]
+pub(super) fn run_process<B: Kernels>(
+    args: &RunArgs,
+    communicator: Arc<dyn Communicator<B>>,
+    device: B::Device,
+) -> anyhow::Result<()> {
+    let place = Place { rank: communicator.rank(), num_ranks: communicator.num_ranks() };
+    let plan = files::read(&args.plan)?;
+    let Some(job) = prepare(args, &plan, Some(place))? else { return Ok(()) };
+    job.run_rank(communicator, device)
+}
+
+/// The failure of a job of processes, if this one, which is rank `own`, is to tell.
+#[cfg(any(feature = "mpi", feature = "cuda"))]
+pub(super) fn told_once(own: u32, failure: RankFailure<anyhow::Error>) -> anyhow::Error {
+    if failure.teller() == own { failed(failure) } else { super::Told.into() }
+}
+
+/// A failure with its causes.
+fn failed(RankFailure { rank, cause }: RankFailure<anyhow::Error>) -> anyhow::Error {
+    let error = match cause {
+        Cause::Error(error) => error,
+        cause => anyhow!("{cause}"),
+    };
+    error.context(format!("rank {rank} failed"))
+}
+
+/// Which process of how many this is.
+struct Place {
+    rank: u32,
+    num_ranks: u32,
+}
+
+/// All that can be found wrong before training starts; none if nothing is left to do. `place` is that of a
+/// process that is one rank, none where this process is all of them.
+fn prepare<'a>(
+    args: &'a RunArgs,
+    plan: &'a Plan,
+    place: Option<Place>,
+) -> anyhow::Result<Option<Job<'a>>> {
     let settings = settings(args, plan);
     let named = || format!("`{}`", args.plan.display());
     let program = Program::from_plan(plan, settings).with_context(named)?;
-    let source = source(args, &program)?;
-    if args.timeline_step.is_some_and(|step| step == 0 || step > args.steps) {
-        bail!("`--timeline-step` is from 1 to the {} steps of the run", args.steps);
+    let needed = program.num_ranks();
+    match &place {
+        None => limits::check_memory(plan, &program)?,
+        Some(Place { num_ranks: started, .. }) => ensure!(
+            *started == needed,
+            "the plan is for {needed} ranks, but {started} were started\nhint: start {needed}, or make a \
+             plan for {started} GPUs"
+        ),
     }
-    let start = start(args, &program)?;
+    if let Some(step) = args.output.timeline_step.filter(|step| *step > args.steps) {
+        bail!("`--timeline-step {step}` is after the last of {} steps", args.steps);
+    }
+    let is_first = place.is_none_or(|place| place.rank == 0);
+    let (source, warning) = limits::source(args, &program)?;
+    if let Some(warning) = warning {
+        say(is_first, &format!("warning: {warning}"))?;
+    }
+    let start = start(args, &program, is_first)?;
+    if start.num_steps() == args.steps && args.output.timeline.is_none() {
+        say(is_first, &format!("all {} steps are done: nothing is left to do", args.steps))?;
+        return Ok(None);
+    }
+    check_outputs(args, start.num_steps())?;
     let (program, source) = (Arc::new(program), Arc::new(source));
-    Ok(Job { args, plan, program, source, start })
+    Ok(Some(Job { args, plan, program, source, start }))
 }
 
-pub(super) fn read(path: &Path) -> anyhow::Result<Plan> {
-    let reading = || format!("reading `{}`", path.display());
-    let length = std::fs::metadata(path).with_context(reading)?.len();
-    if length > LARGEST_PLAN {
-        bail!("`{}` has {length} bytes, but plans have at most {LARGEST_PLAN}", path.display());
+/// Says something once, however many processes the run has.
+fn say(is_first: bool, text: &str) -> anyhow::Result<()> {
+    if is_first {
+        writeln!(std::io::stderr(), "{text}")?;
     }
-    let text = std::fs::read_to_string(path).with_context(reading)?;
-    read_plan(&text).with_context(|| format!("`{}`", path.display()))
+    Ok(())
+}
+
+/// Finds out before a run of which `num_done` steps are done whether its results can be written.
+fn check_outputs(args: &RunArgs, num_done: u64) -> anyhow::Result<()> {
+    if let Some(path) = &args.output.timeline {
+        let step = args.output.timeline_step.unwrap_or(args.steps);
+        if step <= num_done {
+            bail!(
+                "no timeline of step {step} can be recorded: the checkpoint has {num_done} steps already\n\
+                 hint: a later `--timeline-step`, more `--steps`, or another `--checkpoint`"
+            );
+        }
+        let inputs = [Some(&args.plan), args.data.as_ref(), args.checkpoints.weights.as_ref()];
+        let inputs: Vec<&Path> = inputs.into_iter().flatten().map(PathBuf::as_path).collect();
+        files::check_output(path, &inputs)?;
+    }
+    args.checkpoints.folder.as_deref().map_or(Ok(()), files::check_folder)
 }
 
 fn settings(args: &RunArgs, plan: &Plan) -> Settings {
-    let precision = args.precision.unwrap_or(match plan.training.precision {
-        Precision::Fp32 => PrecisionArg::Fp32,
-        Precision::Fp16 => PrecisionArg::Fp16,
-        Precision::Bf16 | Precision::Fp8 => PrecisionArg::Bf16,
-    });
+    let precision =
+        args.training.precision.unwrap_or_else(|| PrecisionArg::of(plan.training.precision));
     let (compute, master) = match precision {
         PrecisionArg::Fp64 => (Element::F64, Element::F64),
         PrecisionArg::Fp32 => (Element::F32, Element::F32),
@@ -99,21 +180,22 @@ fn settings(args: &RunArgs, plan: &Plan) -> Settings {
     let usual = OptimizerSettings::usual(plan.training.optimizer);
     Settings {
         optimizer: OptimizerSettings {
-            weight_decay: args.weight_decay.unwrap_or(usual.weight_decay),
+            weight_decay: args.training.weight_decay.unwrap_or(usual.weight_decay),
             ..usual
         },
-        max_gradient_norm: (args.max_gradient_norm > 0.0).then_some(args.max_gradient_norm),
+        max_gradient_norm: (args.training.max_gradient_norm > 0.0)
+            .then_some(args.training.max_gradient_norm),
         schedule: LearningRate {
-            peak: args.learning_rate,
-            warmup_steps: args.warmup_steps,
-            decay_steps: args.decay_steps,
-            least: args.learning_rate * LEAST_SHARE,
+            peak: args.training.learning_rate,
+            warmup_steps: args.training.warmup_steps,
+            decay_steps: args.training.decay_steps,
+            least: args.training.learning_rate * LEAST_SHARE,
         },
         compute,
         gradients: if plan.training.fp32_gradients { master } else { compute },
         master,
         loss_scaling: (precision == PrecisionArg::Fp16).then(LossScaling::default),
-        bucket_bytes: args.bucket_size << 20,
+        bucket_bytes: args.training.bucket_size << 20,
         expert_capacity_factor: None,
         seed: args.seed,
     }
@@ -145,97 +227,127 @@ enum Start {
     Checkpoint(State),
 }
 
-fn start(args: &RunArgs, program: &Program) -> anyhow::Result<Start> {
-    let parameters = program.parameters();
-    if let Some(directory) = &args.checkpoint {
-        let found = latest(directory)?;
-        for skipped in &found.skipped {
-            writeln!(std::io::stderr(), "warning: {skipped}")?;
+impl Start {
+    /// Steps that were done before.
+    fn num_steps(&self) -> u64 {
+        match self {
+            Self::Initial | Self::Weights(_) => 0,
+            Self::Checkpoint(state) => state.training().step,
         }
-        if let Some(path) = found.path {
-            let state = State::open(&path)?;
+    }
+}
+
+/// Where training starts; the first process alone reads all that a checkpoint holds to see that it is whole.
+fn start(args: &RunArgs, program: &Program, is_first: bool) -> anyhow::Result<Start> {
+    let parameters = program.parameters();
+    if let Some(folder) = &args.checkpoints.folder {
+        let warn = |skipped: &_| {
+            say(is_first, &format!("warning: a newer checkpoint is passed over: {skipped}"))
+        };
+        if let Some((path, state)) = files::newest_checkpoint(folder, warn)? {
             state.check_model(&program.identity(), &parameters)?;
-            let training = state.training();
-            if training.seed != args.seed {
-                bail!(
-                    "`{}` was trained with `--seed {}`, not {}: it would see other samples\nhint: \
-                     use that seed, or another folder",
-                    path.display(),
-                    training.seed,
-                    args.seed
-                );
+            check_training(args, program, state.training())
+                .with_context(|| format!("going on from `{}`", path.display()))?;
+            if is_first {
+                state.verify()?;
             }
-            if training.step > args.steps {
-                bail!(
-                    "`{}` has {} steps already, but `--steps` is {}",
-                    path.display(),
-                    training.step,
-                    args.steps
-                );
-            }
-            writeln!(std::io::stderr(), "going on from `{}`", path.display())?;
+            let instead = match &args.checkpoints.weights {
+                Some(weights) => format!(", and not from `{}`", weights.display()),
+                None => String::new(),
+            };
+            say(is_first, &format!("going on from `{}`{instead}", path.display()))?;
             return Ok(Start::Checkpoint(state));
         }
     }
-    match &args.weights {
+    match &args.checkpoints.weights {
         None => Ok(Start::Initial),
         Some(path) => {
-            let naming = program.naming();
-            Ok(Start::Weights(Weights::open(path, naming, &parameters)?))
+            let weights = Weights::open(path, program.naming(), &parameters)?;
+            for parameter in &parameters {
+                weights.read(&parameter.id, &sample(parameter))?;
+            }
+            Ok(Start::Weights(weights))
         }
     }
 }
 
-/// What the model is trained on.
-fn source(args: &RunArgs, program: &Program) -> anyhow::Result<Source> {
-    let Some(vocab_size) = program.vocab_size() else {
-        if let Some(data) = &args.data {
-            bail!(
-                "`--data {}`: `{}` takes no tokens\nhint: leave it out to train on made-up samples",
-                data.display(),
-                program.model_name
-            );
-        }
-        let distribution = Distribution::StandardNormal;
-        return Ok(Source::Synthetic(SyntheticSamples { distribution, seed: args.seed }));
-    };
-    let tokens = match &args.data {
-        Some(path) => Tokens::open(path)?,
-        None => Tokens::built_in(),
-    };
-    let sequence_length = program.sequence_length;
-    let sampling = Sampling { sequence_length, vocab_size, seed: args.seed };
-    Ok(Source::Tokens(Samples::new(tokens, sampling)?))
+/// As little of a parameter as shows that all of its tensors are there: an element of each expert's.
+fn sample(parameter: &ModelParameter) -> Vec<Range<usize>> {
+    let is_of_experts = matches!(parameter.form, Form::Experts { .. });
+    let size = |(dim, size): (usize, &usize)| if is_of_experts && dim == 0 { *size } else { 1 };
+    parameter.shape.iter().enumerate().map(|dim| 0..size(dim)).collect()
+}
+
+/// Refuses to go on from what was trained in another way: other samples would follow.
+fn check_training(args: &RunArgs, program: &Program, before: &Training) -> anyhow::Result<()> {
+    if before.seed != args.seed {
+        bail!(
+            "it was trained with `--seed {}`, not {}, and would see other samples\nhint: use that seed, \
+             or another folder",
+            before.seed,
+            args.seed
+        );
+    }
+    if before.next_sample != before.step.saturating_mul(program.global_batch_size) {
+        bail!(
+            "its {} steps took {} samples, but the plan's global batch size is {}\nhint: use a plan with \
+             its batch size, or another folder",
+            before.step,
+            before.next_sample,
+            program.global_batch_size
+        );
+    }
+    let optimizer = serde_json::to_value(program.settings.optimizer.kind)?;
+    if optimizer != before.optimizer.kind.as_str() {
+        bail!(
+            "it was trained with optimizer `{}`, but the plan says {optimizer}\nhint: use a plan with its \
+             optimizer, or `executor export` it and begin with `--weights`",
+            before.optimizer.kind
+        );
+    }
+    if before.step > args.steps {
+        bail!(
+            "it has {} steps already, but `--steps` is {}\nhint: `--steps` counts from the first step of \
+             all",
+            before.step,
+            args.steps
+        );
+    }
+    Ok(())
 }
 
 /// A run, ready to be started on ranks.
-pub(super) struct Job<'a> {
-    pub(super) args: &'a RunArgs,
+struct Job<'a> {
+    args: &'a RunArgs,
     plan: &'a Plan,
-    pub(super) program: Arc<Program>,
+    program: Arc<Program>,
     source: Arc<Source>,
     start: Start,
 }
 
 impl Job<'_> {
-    fn run_local(&self) -> anyhow::Result<()> {
-        let run =
-            |communicator: Arc<dyn Communicator<Flex>>| self.run_rank(communicator, FlexDevice);
-        match local::run(self.program.num_ranks(), &[FlexDevice], run) {
-            Ok(_) => Ok(()),
-            Err(failure) => bail!("{failure}"),
-        }
-    }
-
     /// What one rank does.
-    pub(super) fn run_rank<B: Kernels>(
+    fn run_rank<B: Kernels>(
         &self,
         communicator: Arc<dyn Communicator<B>>,
         device: B::Device,
     ) -> anyhow::Result<()> {
         let is_first = communicator.rank() == 0;
         let mut show = Show::new(self.args, self.plan, &self.program, is_first);
-        show.start()?;
+        show.start(self.start.num_steps())?;
+        let outcome = self.train(communicator, device, &mut show);
+        if outcome.is_err() {
+            show.stop();
+        }
+        outcome
+    }
+
+    fn train<B: Kernels>(
+        &self,
+        communicator: Arc<dyn Communicator<B>>,
+        device: B::Device,
+        show: &mut Show<'_>,
+    ) -> anyhow::Result<()> {
         let seed = self.args.seed;
         let values = |parameter: &LocalParameter| match &self.start {
             Start::Initial => Ok::<_, RunError>(parameter.initial_values(seed)),
@@ -247,54 +359,51 @@ impl Job<'_> {
         if let Start::Checkpoint(state) = &self.start {
             rank.restore(state)?;
         }
-        let recorded =
-            self.args.timeline.as_ref().map(|_| self.args.timeline_step.unwrap_or(self.args.steps));
+        let recorded = self
+            .args
+            .output
+            .timeline
+            .as_ref()
+            .map(|_| self.args.output.timeline_step.unwrap_or(self.args.steps));
         let report = training::train(&mut rank, self.args.steps, recorded, |rank, step| {
             show.step(step)?;
             self.save(rank, step.step)
         })?;
         if let Some(report) = report {
-            self.finish(&mut show, report)?;
+            self.finish(show, report)?;
         }
         Ok(())
     }
 
     /// Writes a checkpoint where one is due.
     fn save<B: Kernels>(&self, rank: &Rank<B>, step: u64) -> anyhow::Result<()> {
-        let Some(directory) = &self.args.checkpoint else { return Ok(()) };
-        if step.is_multiple_of(self.args.checkpoint_every.get()) || step == self.args.steps {
-            rank.save(directory, self.args.keep_checkpoints)?;
+        let Some(directory) = &self.args.checkpoints.folder else { return Ok(()) };
+        if step.is_multiple_of(self.args.checkpoints.every.get()) || step == self.args.steps {
+            rank.save(directory, self.args.checkpoints.keep)?;
         }
         Ok(())
     }
 
     fn finish(&self, show: &mut Show<'_>, report: Report) -> anyhow::Result<()> {
         show.finish(&report)?;
-        if let (Some(path), Some(mut timeline)) = (&self.args.timeline, report.timeline) {
-            let step = self.args.timeline_step.unwrap_or(self.args.steps);
+        if let (Some(path), Some(mut timeline)) = (&self.args.output.timeline, report.timeline) {
+            let step = self.args.output.timeline_step.unwrap_or(self.args.steps);
+            let LayoutSpec { schedule, num_micro_batches, .. } = self.program.layout;
             timeline.title = format!(
-                "{}: {}, {}, step {step} as measured",
-                self.plan.model.name, self.program.layout, self.program.layout.schedule
+                "{}, step {step} as measured: {} ranks, {}, {schedule}, {num_micro_batches} micro-batches",
+                self.program.model_name,
+                self.program.num_ranks(),
+                self.program.layout
             );
-            write_atomically(path, traces::chrome::write(&timeline).as_bytes())?;
+            files::write_atomically(path, traces::chrome::write(&timeline).as_bytes())?;
+            writeln!(
+                std::io::stderr(),
+                "wrote `{0}`; `planner simulate {1} -o predicted.json` makes what it compares with in \
+                 `planner chart predicted.json {0}`",
+                path.display(),
+                self.args.plan.display()
+            )?;
         }
         Ok(())
     }
-}
-
-/// Writes a file whole or not at all: beside its place first, then renamed.
-fn write_atomically(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    let writing = || format!("writing `{}`", path.display());
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let folder = folder.unwrap_or(Path::new("."));
-    let mut file = tempfile::NamedTempFile::new_in(folder).with_context(writing)?;
-    file.write_all(bytes).with_context(writing)?;
-    file.as_file().sync_all().with_context(writing)?;
-    file.persist(path).map_err(|error| error.error).with_context(writing)?;
-    Ok(())
-}
-
-/// Whether someone watches.
-pub(super) fn is_watched() -> bool {
-    std::io::stderr().is_terminal()
 }

@@ -1,18 +1,18 @@
 //! What a run shows: where it runs, how it goes, what it came to.
 
-use std::io::Write;
+use std::fmt;
+use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use executor::program::Program;
 use executor::training::{Report, StepReport};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use ir::layout::{LayoutSpec, ZeroStage};
+use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use ir::plan::Plan;
-use serde_json::json;
+use ir::units::Seconds;
+use serde_json::{Value, json};
 
-use super::args::{Format, RunArgs};
-use super::device;
-use super::run::is_watched;
+use super::args::{Backend, CommunicatorKind, Format, PrecisionArg, RunArgs};
+use super::words;
 
 /// Steps that warm caches up and do not count in the median, if more follow.
 const WARM_UP_STEPS: usize = 1;
@@ -26,6 +26,8 @@ pub(crate) struct Show<'a> {
     is_first: bool,
     times: Vec<Duration>,
     losses: Vec<f64>,
+    /// The line of the last step, which the memory of all ranks is added to.
+    last: Option<Value>,
 }
 
 impl<'a> Show<'a> {
@@ -36,34 +38,49 @@ impl<'a> Show<'a> {
         is_first: bool,
     ) -> Self {
         let (times, losses) = (Vec::new(), Vec::new());
-        Self { args, plan, program, bar: None, is_first, times, losses }
+        Self { args, plan, program, bar: None, is_first, times, losses, last: None }
     }
 
-    /// One line: the model, its layout, the ranks, and what is expected.
-    pub(crate) fn start(&mut self) -> anyhow::Result<()> {
-        if !self.is_first || self.args.format == Format::Json {
+    /// One line: the model, its layout, the ranks, and what is expected; training goes on after
+    /// `num_done` steps.
+    pub(crate) fn start(&mut self, num_done: u64) -> anyhow::Result<()> {
+        if !self.is_first || self.args.output.format == Format::Json {
             return Ok(());
         }
         let ranks = match self.program.num_ranks() {
             1 => "1 rank".to_owned(),
             count => format!("{count} ranks"),
         };
+        let memory = &self.plan.prediction.memory;
+        let memory = if self.is_as_planned() {
+            format!("; about {} of tensors a rank expected", words::expected_tensors(memory))
+        } else {
+            String::new()
+        };
         writeln!(
             std::io::stderr(),
-            "{} ({} parameters) on {ranks} ({}): {}; expected {} a rank on {}",
+            "{} ({} parameters) on {ranks} ({}): {}; {}{memory}",
             self.program.model_name,
-            self.plan.model.num_parameters,
-            device::in_words(self.args),
-            in_words(self.plan, &self.program.layout),
-            self.plan.prediction.peak_memory_bytes,
-            self.plan.cluster.name,
+            words::count(self.plan.model.num_parameters),
+            self.devices(),
+            words::layout(&self.program.layout),
+            words::step(self.plan, self.has_tokens()),
         )?;
-        let target =
-            if is_watched() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-        let bar = ProgressBar::with_draw_target(Some(self.args.steps), target);
-        let style = ProgressStyle::with_template("{bar:24} step {pos}/{len}, {msg}, {eta} left");
-        bar.set_style(style.expect("the template is valid"));
-        self.bar = Some(bar);
+        if std::io::stderr().is_terminal() {
+            let target = ProgressDrawTarget::stderr();
+            let bar = ProgressBar::with_draw_target(Some(self.args.steps), target);
+            let style = ProgressStyle::with_template("{bar:24} step {pos} of {len}{msg}{left}");
+            let left = move |state: &ProgressState, text: &mut dyn fmt::Write| {
+                if state.pos() > num_done {
+                    // A bar that cannot be drawn is no reason to stop.
+                    let _ = write!(text, ", {:#} left", HumanDuration(state.eta()));
+                }
+            };
+            bar.set_style(style.expect("the template is valid").with_key("left", left));
+            bar.set_position(num_done);
+            bar.reset_eta();
+            self.bar = Some(bar);
+        }
         Ok(())
     }
 
@@ -75,125 +92,150 @@ impl<'a> Show<'a> {
         self.times.push(report.time);
         self.losses.push(report.result.loss);
         let seconds = report.time.as_secs_f64();
-        let tokens_per_second = self.program.tokens_per_step() as f64 / seconds;
-        if self.args.format == Format::Json {
+        let rate = self.program.tokens_per_step() as f64 / seconds;
+        if self.args.output.format == Format::Json {
             let line = json!({
                 "step": report.step,
                 "loss": report.result.loss,
                 "step_time_seconds": seconds,
-                "tokens_per_second": tokens_per_second,
+                "tokens_per_second": rate,
                 "gradient_norm": report.result.gradient_norm,
                 "learning_rate": report.learning_rate,
                 "skipped": report.result.is_skipped,
             });
-            let mut stdout = std::io::stdout().lock();
-            writeln!(stdout, "{line}")?;
-            stdout.flush()?;
-            return Ok(());
+            if report.step == self.args.steps {
+                self.last = Some(line);
+                return Ok(());
+            }
+            return print(&line);
         }
-        let loss = report.result.loss;
-        let message = format!("loss {loss:.4}, {}/s", self.counted(tokens_per_second));
+        let skipped = if report.result.is_skipped { ", update skipped" } else { "" };
+        let unit = self.unit();
+        let message = format!("loss {:.4}, {rate:.0} {unit}/s{skipped}", report.result.loss);
         if let Some(bar) = &self.bar {
-            bar.set_message(message.clone());
             bar.inc(1);
-        }
-        if !is_watched() {
-            writeln!(std::io::stderr(), "step {}: {message}, {seconds:.3} s", report.step)?;
+            bar.set_message(format!(", {message}"));
+        } else {
+            let (step, steps) = (report.step, self.args.steps);
+            let time = Seconds::new(seconds);
+            writeln!(std::io::stderr(), "step {step} of {steps}: {message}, {time}")?;
         }
         Ok(())
     }
 
+    /// Clears the way for the error that ends a run.
+    pub(crate) fn stop(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.abandon();
+        }
+        if let Some(line) = self.last.take() {
+            // That nobody reads it matters less than what ends the run.
+            let _ = print(&line);
+        }
+    }
+
     /// Shows what the run came to, beside what was predicted.
     pub(crate) fn finish(&mut self, report: &Report) -> anyhow::Result<()> {
-        if let Some(bar) = &self.bar {
+        if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
         }
-        if self.args.format == Format::Json {
-            return Ok(());
+        if let Some(mut line) = self.last.take() {
+            let peak = report.peak_memory.iter().map(|bytes| bytes.get());
+            line["peak_memory_bytes_by_rank"] = peak.collect();
+            print(&line)?;
         }
-        let skipped = WARM_UP_STEPS.min(self.times.len().saturating_sub(1));
-        let mut times = self.times[skipped..].to_vec();
-        times.sort_unstable();
-        let Some(median) = times.get(times.len() / 2).map(Duration::as_secs_f64) else {
+        let (Some(first), Some(last)) = (self.losses.first(), self.losses.last()) else {
             return Ok(());
         };
-        let mut text = format!(
-            "{} steps, loss {:.4} to {:.4}\n",
-            self.losses.len(),
-            self.losses[0],
-            self.losses[self.losses.len() - 1]
-        );
-        let rate = self.program.tokens_per_step() as f64 / median;
-        text += &format!(
-            "step: {median:.4} s in the median here ({}/s); {:.4} s predicted on {}\n",
-            self.counted(rate),
-            self.plan.prediction.step_time_seconds,
-            self.plan.cluster.name
-        );
-        let peak = report.peak_memory.iter().max().copied().unwrap_or_default();
-        text += &format!(
-            "memory: {peak} held by tensors at most, rank by rank {}; {} predicted on {}\n",
-            ranges(report.peak_memory.iter().map(ToString::to_string)),
-            self.plan.prediction.peak_memory_bytes,
-            self.plan.cluster.name
-        );
+        if self.args.output.format == Format::Json {
+            return Ok(());
+        }
+        let steps = match self.losses.len() {
+            1 => format!("1 step, loss {last:.4}"),
+            count => format!("{count} steps, loss {first:.4} to {last:.4}"),
+        };
+        let median = self.median();
+        let prediction = &self.plan.prediction;
+        let predicted = Seconds::new(prediction.step_time_seconds);
+        let per_step = self.program.tokens_per_step() as f64;
+        let most = report.peak_memory.iter().max().copied().unwrap_or_default();
+        let expected = words::expected_tensors(&prediction.memory);
+        let row = |name: &str, [measured, predicted]: [String; 2]| {
+            format!("{name:<28}{measured:>12}{predicted:>12}")
+        };
+        let rates = [median, predicted].map(|time| format!("{:.0}", per_step / time.get()));
+        let lines = [
+            steps,
+            row("", ["measured".to_owned(), "predicted".to_owned()]),
+            row("step, in the median", [median.to_string(), predicted.to_string()]),
+            row(&format!("{} a second", self.unit()), rates),
+            row("tensors of a rank, at most", [most.to_string(), expected.to_string()]),
+            format!("tensors by rank: {}", words::by_rank(&report.peak_memory)),
+            self.comparison(),
+        ];
+        let text = lines.join("\n") + "\n";
         let mut stdout = std::io::stdout().lock();
         stdout.write_all(text.as_bytes())?;
         stdout.flush()?;
         Ok(())
     }
 
-    /// So many tokens, or samples where the model takes none.
-    fn counted(&self, count: f64) -> String {
-        let unit = if self.program.vocab_size().is_some() { "tokens" } else { "samples" };
-        format!("{count:.0} {unit}")
+    /// What the columns of the summary have to do with each other.
+    fn comparison(&self) -> String {
+        let planned = format!("{} x {}", self.plan.num_gpus, self.plan.cluster.name);
+        match self.args.backend {
+            _ if !self.is_as_planned() => format!(
+                "predicted for {planned} in {}, measured in another precision: no column says anything \
+                 about the other",
+                self.plan.training.precision
+            ),
+            Backend::Cpu => format!(
+                "predicted for {planned}, measured on this CPU: the times do not compare, the memory \
+                 does"
+            ),
+            Backend::Cuda => format!("predicted for {planned}"),
+        }
+    }
+
+    /// The time of a step in the median, its first steps left out.
+    fn median(&self) -> Seconds {
+        let skipped = WARM_UP_STEPS.min(self.times.len().saturating_sub(1));
+        let mut times = self.times[skipped..].to_vec();
+        times.sort_unstable();
+        Seconds::new(times.get(times.len() / 2).map_or(0.0, Duration::as_secs_f64))
+    }
+
+    /// What ranks are and run on.
+    fn devices(&self) -> &'static str {
+        match (self.args.backend, self.args.communicator) {
+            (Backend::Cpu, CommunicatorKind::Local) => "threads, CPU",
+            (Backend::Cpu, _) => "processes, CPU",
+            (Backend::Cuda, CommunicatorKind::Local) => "threads, CUDA",
+            (Backend::Cuda, _) => "processes, CUDA",
+        }
+    }
+
+    /// Whether tensors are as wide as the plan says.
+    fn is_as_planned(&self) -> bool {
+        self.args
+            .training
+            .precision
+            .is_none_or(|chosen| chosen == PrecisionArg::of(self.plan.training.precision))
+    }
+
+    fn has_tokens(&self) -> bool {
+        self.program.vocab_size().is_some()
+    }
+
+    fn unit(&self) -> &'static str {
+        if self.has_tokens() { "tokens" } else { "samples" }
     }
 }
 
-/// Equal neighbours as one, with how many there are.
-fn ranges(texts: impl Iterator<Item = String>) -> String {
-    let mut runs: Vec<(String, usize)> = Vec::new();
-    for text in texts {
-        match runs.last_mut() {
-            Some((last, count)) if *last == text => *count += 1,
-            _ => runs.push((text, 1)),
-        }
-    }
-    let shown: Vec<String> = runs
-        .into_iter()
-        .map(|(text, count)| if count == 1 { text } else { format!("{count} x {text}") })
-        .collect();
-    shown.join(", ")
-}
-
-/// A layout in words.
-fn in_words(plan: &Plan, layout: &LayoutSpec) -> String {
-    let mut words = Vec::new();
-    for (degree, name) in [
-        (layout.tensor_parallel, "tensor"),
-        (layout.context_parallel, "context"),
-        (layout.expert_parallel, "expert"),
-        (layout.pipeline_parallel, "pipeline"),
-        (layout.data_parallel, "data"),
-    ] {
-        if degree > 1 {
-            words.push(format!("{name} {degree}"));
-        }
-    }
-    let mut text = if words.is_empty() { "one rank".to_owned() } else { words.join(" x ") };
-    if layout.sequence_parallel {
-        text += ", sequence parallel";
-    }
-    if layout.zero_stage != ZeroStage::None {
-        text += &format!(", ZeRO-{} over {}", layout.zero_stage.number(), layout.zero_shard);
-    }
-    if layout.pipeline_parallel > 1 {
-        text += &format!(", schedule {}", layout.schedule);
-    }
-    let what = if plan.training.sequence_length > 1 {
-        format!("{} x {} tokens", layout.micro_batch_size, plan.training.sequence_length)
-    } else {
-        format!("{} samples", layout.micro_batch_size)
-    };
-    format!("{text}, {} micro-batches of {what}", layout.num_micro_batches)
+/// A line on stdout, at once.
+fn print(line: &Value) -> anyhow::Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    writeln!(stdout, "{line}")?;
+    stdout.flush()?;
+    Ok(())
 }

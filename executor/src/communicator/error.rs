@@ -20,6 +20,12 @@ pub enum CommunicationError {
         /// What it said.
         cause: String,
     },
+    /// A rank's process has gone without a word: it was killed, or cannot be reached any more.
+    #[error("{}", lost(*rank))]
+    Lost {
+        /// Which.
+        rank: u32,
+    },
     /// A rank has ended before its part was done.
     #[error("rank {rank} has ended, but rank {waiting} still needs it for {tag}")]
     Gone {
@@ -94,6 +100,22 @@ pub enum CommunicationError {
     },
 }
 
+const LOST: &str = "its process was killed, or its connection to the others was cut";
+
+fn lost(rank: u32) -> String {
+    format!("rank {rank} is lost: {LOST}")
+}
+
+impl CommunicationError {
+    /// The rank that ended the run, if that is the error.
+    pub(super) fn ended_by(&self) -> Option<u32> {
+        match self {
+            Self::Stopped { rank, .. } | Self::Lost { rank } => Some(*rank),
+            _ => None,
+        }
+    }
+}
+
 /// The failure that ended a run, of the rank that failed first.
 #[derive(Debug)]
 pub struct RankFailure<E> {
@@ -112,8 +134,21 @@ pub enum Cause<E> {
     Panic(String),
     /// It told all ranks to stop, for this reason.
     Stopped(String),
+    /// Its process has gone without a word.
+    Lost,
     /// It could not be started: the system gave no thread.
     Start(io::Error),
+}
+
+impl<E> RankFailure<E> {
+    /// The rank whose process tells of the failure: the one that failed, or if that is lost, the first of
+    /// those that are left.
+    pub fn teller(&self) -> u32 {
+        match self.cause {
+            Cause::Lost => u32::from(self.rank == 0),
+            _ => self.rank,
+        }
+    }
 }
 
 impl<E: fmt::Display> fmt::Display for RankFailure<E> {
@@ -128,12 +163,28 @@ impl<E: fmt::Display> fmt::Display for Cause<E> {
             Self::Error(error) => write!(f, "{error:#}"),
             Self::Panic(message) => write!(f, "it panicked: {message}"),
             Self::Stopped(cause) => f.write_str(cause),
+            Self::Lost => f.write_str(LOST),
             Self::Start(error) => write!(f, "it cannot be started: {error}"),
         }
     }
 }
 
 impl<E: fmt::Debug + fmt::Display> std::error::Error for RankFailure<E> {}
+
+/// What the run of a process came to, whose rank `own` has this outcome; `ended` says who ended it for all.
+pub(super) fn conclude<T, E>(
+    own: u32,
+    ended: Option<CommunicationError>,
+    outcome: Result<T, Cause<E>>,
+) -> Result<T, RankFailure<E>> {
+    let (rank, heard) = match ended {
+        Some(CommunicationError::Stopped { rank, cause }) => (rank, Cause::Stopped(cause)),
+        Some(CommunicationError::Lost { rank }) => (rank, Cause::Lost),
+        _ => return outcome.map_err(|cause| RankFailure { rank: own, cause }),
+    };
+    let own_cause = outcome.err().filter(|_| rank == own);
+    Err(RankFailure { rank, cause: own_cause.unwrap_or(heard) })
+}
 
 /// What a rank's program returns, or why it failed.
 pub(super) fn attempt<T, E>(program: impl FnOnce() -> Result<T, E>) -> Result<T, Cause<E>> {

@@ -76,6 +76,18 @@ impl<M> Mailbox<M> {
         is_first
     }
 
+    /// Makes all calls fail from now on, as another rank has said. Of ranks that fail at once, before they
+    /// hear of each other, the lowest is held to be the first: so all ranks agree.
+    pub(super) fn hear_stop(&self, error: CommunicationError) {
+        let mut state = self.lock();
+        let ended_by = state.stopped.as_ref().and_then(CommunicationError::ended_by);
+        if ended_by.is_none_or(|other| error.ended_by() < Some(other)) {
+            state.stopped = Some(error);
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
     /// Whether a message may still be sent to `to` by the mailbox's owner.
     ///
     /// # Errors

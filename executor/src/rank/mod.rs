@@ -237,7 +237,7 @@ impl<B: Kernels> Rank<B> {
             ActionKind::SendBackward => self.send(action, (stage - 1, true, micro_batch))?,
             ActionKind::RecvForward => self.receive(action, (stage, false, micro_batch))?,
             ActionKind::RecvBackward => self.receive(action, (stage, true, micro_batch))?,
-            ActionKind::Unshard => self.hold_stage(stage)?,
+            ActionKind::Unshard => self.hold_stage(stage),
             ActionKind::Reshard => self.free_stage(stage),
             ActionKind::ReduceGrad => self.reducer.flush(),
             ActionKind::OptimizerStep if self.updates_each_micro_batch() => {

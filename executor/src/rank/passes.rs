@@ -253,12 +253,11 @@ impl<B: Kernels> Rank<B> {
     }
 
     /// Gathers the weights of a stage and keeps them until it is freed.
-    pub(super) fn hold_stage(&mut self, stage: u32) -> Result<(), RunError> {
+    pub(super) fn hold_stage(&mut self, stage: u32) {
         self.held_stages.insert(stage);
         for place in 0..self.chunks[&stage].weights.len() {
             self.gather_ahead(stage, place);
         }
-        Ok(())
     }
 
     /// Frees the weights of a stage.

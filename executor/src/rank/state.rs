@@ -11,7 +11,7 @@ use super::{Rank, RunError};
 use crate::array::{Array, Element};
 use crate::checkpoint::{
     CheckpointError, Keep, LossScale, ModelIdentity, ModelParameter, Naming, OptimizerState, Piece,
-    PieceKind, Shard, State, Training, Values, Writer,
+    PieceKind, Shard, State, Training, Values, Writer, hexadecimal,
 };
 use crate::ops::Kernels;
 use crate::parameters::LocalParameter;
@@ -33,8 +33,7 @@ struct PieceAt {
 impl Program {
     /// The model, so that a checkpoint of another one is told from it.
     pub fn identity(&self) -> ModelIdentity {
-        let hash = Sha256::digest(&self.description);
-        let sha256 = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+        let sha256 = hexadecimal(&Sha256::digest(&self.description));
         ModelIdentity { name: self.model_name.clone(), sha256 }
     }
 

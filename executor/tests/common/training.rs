@@ -124,11 +124,14 @@ pub(crate) fn program(model: &str, case: Case, compute: Element) -> Program {
     .unwrap()
 }
 
+/// The steps of a rank, and its pieces of the weights with their values.
+pub(crate) type Outcome = (Vec<StepResult>, Vec<(Piece, Values)>);
+
 /// The steps of a rank, and what it holds of the weights afterwards.
 pub(crate) fn steps(
     program: &Arc<Program>,
     communicator: Arc<dyn Communicator<Flex>>,
-) -> Result<(Vec<StepResult>, Vec<(Piece, Values)>), RunError> {
+) -> Result<Outcome, RunError> {
     let source = if program.description.contains("planner-graph") {
         let distribution = Distribution::StandardNormal;
         Source::Synthetic(SyntheticSamples { distribution, seed: 3 })

@@ -5,6 +5,7 @@
 mod array;
 mod checkpoint;
 mod collectives;
+mod commands;
 mod data;
 mod nccl;
 mod ops;

@@ -276,7 +276,8 @@ fn processes_hear_of_one_that_is_killed() {
     for rank in ranks {
         let output = rank.wait_with_output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let expected = "rank 2 stopped the run: its connection to rank 0 was lost";
+        let expected =
+            "rank 2 is lost: its process was killed, or its connection to the others was cut";
         assert!(text.contains("met 3") && text.contains(expected), "{text}");
     }
 }

@@ -16,7 +16,7 @@ use std::thread::JoinHandle;
 
 use burn::tensor::backend::Backend;
 
-use super::error::{Cause, CommunicationError, RankFailure, attempt};
+use super::error::{Cause, CommunicationError, RankFailure, attempt, conclude};
 use super::mailbox::Mailbox;
 use super::tag::Tag;
 use super::traffic::{Counters, Traffic};
@@ -68,14 +68,7 @@ pub fn run<B: Backend, T, E: fmt::Display>(
     }
     drop(communicator);
     service.join().expect("the thread that speaks with MPI ends the process if it fails");
-    match (mailbox.stopped(), outcome) {
-        (Some(CommunicationError::Stopped { rank, cause }), outcome) => {
-            let own_cause = outcome.err().filter(|_| rank == own);
-            Err(RankFailure { rank, cause: own_cause.unwrap_or(Cause::Stopped(cause)) })
-        }
-        (_, Ok(value)) => Ok(value),
-        (_, Err(cause)) => Err(RankFailure { rank: own, cause }),
-    }
+    conclude(own, mailbox.stopped(), outcome)
 }
 
 /// The communicator of this process; the thread that carries its messages, which ends when all

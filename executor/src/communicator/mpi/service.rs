@@ -18,6 +18,7 @@ use mpi::topology::{Communicator, SimpleCommunicator};
 
 use super::parcel::{Content, Letter, Parcel};
 use super::sending::{HEADER, PAYLOAD, PIECE_BYTES, Sending};
+use crate::communicator::error::CommunicationError;
 use crate::communicator::mailbox::Mailbox;
 
 /// How often the service looks for messages in vain, giving way to other threads, before it sleeps.
@@ -141,8 +142,7 @@ impl Service {
         match (Parcel { header, payload: Bytes::from_bytes_vec(payload) }).open() {
             Content::Letter { tag, letter } => self.mailbox.put(from, tag, letter),
             Content::Stop { cause } => {
-                // Whether it is the first stop matters to who tells the others alone.
-                let _ = self.mailbox.stop(from, &cause);
+                self.mailbox.hear_stop(CommunicationError::Stopped { rank: from, cause });
             }
             Content::End => {
                 self.mailbox.set_gone(from);

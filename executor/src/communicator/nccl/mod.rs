@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use burn::tensor::backend::Backend;
 use traces::timeline::Stream;
 
-use super::error::{Cause, CommunicationError, RankFailure, attempt};
+use super::error::{CommunicationError, RankFailure, attempt, conclude};
 use super::rendezvous::{Ending, Lane, Line};
 use super::traffic::Counters;
 use super::{Communicator, Group, Queue, Tag};
@@ -94,14 +94,7 @@ pub fn run<B: Backend, T, E: fmt::Display>(
     }
     // Jobs that are left in queues hold the line too: the rank has ended with the last of them.
     drop(line);
-    match (ending.wait(), outcome) {
-        (Some(CommunicationError::Stopped { rank, cause }), outcome) => {
-            let own_cause = outcome.err().filter(|_| rank == own);
-            Err(RankFailure { rank, cause: own_cause.unwrap_or(Cause::Stopped(cause)) })
-        }
-        (_, Ok(value)) => Ok(value),
-        (_, Err(cause)) => Err(RankFailure { rank: own, cause }),
-    }
+    conclude(own, ending.wait(), outcome)
 }
 
 /// Fails if two ranks, which all call this, have the same device; NCCL would refuse it in fewer

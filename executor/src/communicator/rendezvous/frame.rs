@@ -24,6 +24,8 @@ pub(super) enum Frame {
     Letter { peer: u32, lane: u32, bytes: Vec<u8> },
     /// A rank stops the run.
     Stop { rank: u32, cause: String },
+    /// A rank's connection has ended without a word.
+    Lost { rank: u32 },
     /// A rank has ended: nothing comes after this.
     End { rank: u32 },
 }
@@ -37,6 +39,7 @@ impl Frame {
             Self::Letter { peer, lane, bytes } => (3, *peer, *lane, bytes),
             Self::Stop { rank, cause } => (4, *rank, 0, cause.as_bytes()),
             Self::End { rank } => (5, *rank, 0, &[]),
+            Self::Lost { rank } => (6, *rank, 0, &[]),
         };
         let payload = &payload[..payload.len().min(MOST_BYTES)];
         let mut bytes = Vec::with_capacity(FIXED_BYTES + payload.len());
@@ -71,6 +74,7 @@ impl Frame {
             3 => Self::Letter { peer: first, lane: second, bytes: payload },
             4 => Self::Stop { rank: first, cause: text(&payload) },
             5 => Self::End { rank: first },
+            6 => Self::Lost { rank: first },
             _ => return Err(invalid("another program, or another version of this one, speaks")),
         })
     }

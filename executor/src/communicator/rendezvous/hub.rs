@@ -114,8 +114,7 @@ impl Hub {
                 Ok(Frame::End { .. }) => break,
                 Ok(_) | Err(_) => {
                     self.refuse(&format!("rank {rank} went away before all had come"));
-                    let cause = "its connection to rank 0 was lost".to_owned();
-                    self.tell_others(&Frame::Stop { rank, cause });
+                    self.tell_others(&Frame::Lost { rank });
                     break;
                 }
             }
@@ -183,7 +182,11 @@ impl Hub {
     }
 
     fn tell_others(&self, frame: &Frame) {
-        let (Frame::Stop { rank: own, .. } | Frame::End { rank: own }) = frame else { return };
+        let (Frame::Stop { rank: own, .. } | Frame::Lost { rank: own } | Frame::End { rank: own }) =
+            frame
+        else {
+            return;
+        };
         for rank in (0..self.num_ranks).filter(|rank| rank != own) {
             self.tell(rank, frame);
         }

@@ -68,6 +68,11 @@ impl Letters {
         self.calls.stop(rank, cause)
     }
 
+    fn hear_stop(&self, error: &CommunicationError) {
+        self.arrays.hear_stop(error.clone());
+        self.calls.hear_stop(error.clone());
+    }
+
     fn set_gone(&self, rank: u32) {
         self.calls.set_gone(rank);
         self.arrays.set_gone(rank);
@@ -246,16 +251,17 @@ fn read_all(stream: &mut TcpStream, letters: &Letters, num_ranks: u32) {
                 mailbox.put(peer, tag, bytes);
             }
             Ok(Frame::Stop { rank, cause }) => {
-                letters.stop(rank, &cause);
+                letters.hear_stop(&CommunicationError::Stopped { rank, cause });
             }
+            Ok(Frame::Lost { rank }) => letters.hear_stop(&CommunicationError::Lost { rank }),
             Ok(Frame::End { rank }) => {
                 num_ended += 1;
                 letters.set_gone(rank);
             }
             Ok(Frame::Hello { .. } | Frame::Ready | Frame::Refused { .. }) => {}
-            Err(error) => {
+            Err(_) => {
                 if num_ended + 1 < num_ranks {
-                    letters.stop(0, &format!("the connection to rank 0 was lost: {error}"));
+                    letters.hear_stop(&CommunicationError::Lost { rank: 0 });
                 }
                 return;
             }

@@ -1,0 +1,97 @@
+//! What can be seen before a run to be too little: data, memory.
+
+use anyhow::{bail, ensure};
+use executor::array::Element;
+use executor::batches::Source;
+use executor::data::{Distribution, Samples, Sampling, SyntheticSamples, Tokens};
+use executor::program::Program;
+use ir::plan::Plan;
+use ir::units::Bytes;
+
+use super::args::RunArgs;
+
+/// So many tokens are compared with the vocabulary before a run, which takes some milliseconds; those that
+/// come later are at their step.
+const CHECKED_TOKENS: u64 = 1 << 22;
+
+/// What the model is trained on, and a warning where a step has some of it more than once.
+///
+/// # Errors
+///
+/// There are too few samples for a step, or tokens that the model does not know.
+pub(super) fn source(
+    args: &RunArgs,
+    program: &Program,
+) -> anyhow::Result<(Source, Option<String>)> {
+    let Some(vocab_size) = program.vocab_size() else {
+        if let Some(data) = &args.data {
+            bail!(
+                "`--data {}`: `{}` takes no tokens\nhint: leave it out to train on made-up samples",
+                data.display(),
+                program.model_name
+            );
+        }
+        let distribution = Distribution::StandardNormal;
+        let source = SyntheticSamples { distribution, seed: args.seed };
+        return Ok((Source::Synthetic(source), None));
+    };
+    let tokens = match &args.data {
+        Some(path) => Tokens::open(path)?,
+        None => Tokens::built_in(),
+    };
+    let (name, num_tokens) = (tokens.name().to_owned(), tokens.num_tokens());
+    let sequence_length = program.sequence_length;
+    let sampling = Sampling { sequence_length, vocab_size, seed: args.seed };
+    let samples = Samples::new(tokens, sampling)?;
+    let (width, batch) = (sequence_length.saturating_add(1), program.global_batch_size);
+    let found = samples.num_windows();
+    let mut warning = None;
+    if found < batch {
+        let short = format!(
+            "`{name}` has {num_tokens} tokens, which are {found} samples of {width}, but a step takes {batch}"
+        );
+        ensure!(
+            args.data.is_none(),
+            "{short}\nhint: use at least {} tokens, or a plan with a global batch size of {found} or less",
+            width.saturating_mul(batch)
+        );
+        warning = Some(format!("{short}: some come again; `--data FILE` has others"));
+    }
+    let used = args.steps.saturating_mul(batch).min(found);
+    for index in 0..used.min(CHECKED_TOKENS.div_ceil(width)) {
+        samples.window(index)?;
+    }
+    Ok((Source::Tokens(samples), warning))
+}
+
+/// Refuses a model of which not even one copy has room in this machine's memory.
+///
+/// # Errors
+///
+/// How much it needs, and how much there is.
+pub(super) fn check_memory(plan: &Plan, program: &Program) -> anyhow::Result<()> {
+    let element: u64 = if program.settings.master == Element::F64 { 8 } else { 4 };
+    // Moments are as wide as weights.
+    let per_parameter = element + plan.training.optimizer.moment_bytes() / 4 * element;
+    let needed = Bytes::new(plan.model.num_parameters.saturating_mul(per_parameter));
+    match memory() {
+        Some(there) if needed > there => bail!(
+            "weights and optimizer state of `{}` take {needed} for its {} parameters, but this machine \
+             has {there} of memory\nhint: run a smaller model here, or this one on machines that have it",
+            program.model_name,
+            plan.model.num_parameters
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// This machine's memory with its swap space, where the system tells.
+fn memory() -> Option<Bytes> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let kibibytes = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
+    };
+    let total = kibibytes("MemTotal:")?.saturating_add(kibibytes("SwapTotal:").unwrap_or(0));
+    Some(Bytes::new(total.saturating_mul(1024)))
+}

@@ -1,0 +1,103 @@
+//! Layouts, counts and ranks in words.
+
+use ir::graph::Recompute;
+use ir::layout::{LayoutSpec, ZeroStage};
+use ir::plan::{MemoryUse, Plan};
+use ir::units::Bytes;
+
+/// A layout in words: what is spread over how many ranks, and what a step consists of.
+pub(super) fn layout(layout: &LayoutSpec) -> String {
+    let mut words = Vec::new();
+    if layout.tensor_parallel > 1 {
+        let sequence = if layout.sequence_parallel { " with sequence parallelism" } else { "" };
+        words.push(format!("tensor-parallel {}{sequence}", layout.tensor_parallel));
+    }
+    if layout.context_parallel > 1 {
+        words.push(format!("context-parallel {}", layout.context_parallel));
+    }
+    if layout.pipeline_parallel > 1 {
+        let chunks = match layout.virtual_stages {
+            1 => String::new(),
+            count => format!(" with {count} chunks each"),
+        };
+        let (ranks, schedule) = (layout.pipeline_parallel, layout.schedule);
+        words.push(format!("pipeline of {ranks}{chunks} (schedule {schedule})"));
+    }
+    if layout.data_parallel > 1 {
+        words.push(format!("data-parallel {}", layout.data_parallel));
+    }
+    if layout.expert_parallel > 1 {
+        words.push(format!("experts over {} of the replicas", layout.expert_parallel));
+    }
+    let shards = layout.context_parallel * layout.data_parallel;
+    if layout.zero_stage != ZeroStage::None && shards > 1 {
+        let over = if layout.zero_shard < shards {
+            format!(" over {} ranks each", layout.zero_shard)
+        } else {
+            String::new()
+        };
+        words.push(format!("ZeRO-{}{over}", layout.zero_stage.number()));
+    }
+    match layout.recompute {
+        Recompute::None => {}
+        Recompute::Selective => words.push("attention computed again".to_owned()),
+        Recompute::Full => words.push("layers computed again".to_owned()),
+    }
+    if words.is_empty() { "undivided".to_owned() } else { words.join(", ") }
+}
+
+/// What a step consists of.
+pub(super) fn step(plan: &Plan, has_sequence: bool) -> String {
+    let batch = plan.training.global_batch_size;
+    let what = match (has_sequence, batch) {
+        (true, 1) => format!("1 sequence of {} tokens", plan.training.sequence_length),
+        (true, _) => format!("{batch} sequences of {} tokens", plan.training.sequence_length),
+        (false, 1) => "1 sample".to_owned(),
+        (false, _) => format!("{batch} samples"),
+    };
+    let LayoutSpec { num_micro_batches, micro_batch_size, data_parallel, .. } = plan.layout;
+    let pieces = match num_micro_batches {
+        1 => "1 micro-batch".to_owned(),
+        count => format!("{count} micro-batches"),
+    };
+    let replica = if data_parallel > 1 { " on each replica" } else { "" };
+    format!("{what} a step, in {pieces} of {micro_batch_size}{replica}")
+}
+
+/// What the plan expects of a rank in tensors, on the rank that needs most: what ranks count here too. It
+/// leaves out what passes within an operator, and what the device's libraries take.
+pub(super) fn expected_tensors(memory: &MemoryUse) -> Bytes {
+    memory.of_blocks() + memory.gathered_bytes + memory.buffers_bytes
+}
+
+/// A count with three digits: `53.5 thousand`.
+pub(super) fn count(count: u64) -> String {
+    const WORDS: [(f64, &str); 4] =
+        [(1e12, "trillion"), (1e9, "billion"), (1e6, "million"), (1e4, "thousand")];
+    let number = count as f64;
+    match WORDS.into_iter().find(|(from, _)| number >= *from) {
+        None => count.to_string(),
+        Some((from, word)) => {
+            let value = if word == "thousand" { number / 1e3 } else { number / from };
+            let decimals = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
+            format!("{value:.decimals$} {word}")
+        }
+    }
+}
+
+/// One value for each rank, equal neighbours as one: `ranks 0-3 1.5 MiB, rank 4 2.1 MiB`.
+pub(super) fn by_rank<T: ToString>(values: &[T]) -> String {
+    let texts = values.iter().map(ToString::to_string);
+    let mut runs: Vec<(usize, usize, String)> = Vec::new();
+    for (rank, text) in texts.enumerate() {
+        match runs.last_mut() {
+            Some((_, last, before)) if *before == text => *last = rank,
+            _ => runs.push((rank, rank, text)),
+        }
+    }
+    let shown = runs.into_iter().map(|(first, last, text)| match last {
+        _ if first == last => format!("rank {first} {text}"),
+        _ => format!("ranks {first}-{last} {text}"),
+    });
+    shown.collect::<Vec<_>>().join(", ")
+}

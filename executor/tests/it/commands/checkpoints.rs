@@ -1,0 +1,138 @@
+//! Runs that end and go on, and weights that come and go.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use serde_json::json;
+
+use super::{Place, check_close, plan};
+
+#[test]
+fn a_run_goes_on_as_if_it_had_not_ended() {
+    for (plan, more) in [
+        ("tp2-pp2.json", ""),
+        ("dp2-zero3.json", "--precision bf16"),
+        ("pp2-zbv.json", "--warmup-steps 2 --decay-steps 6"),
+        ("ep2-dp2.json", "--precision fp16"),
+        ("toy-mlp.json", "--seed 5"),
+    ] {
+        let place = Place::new();
+        let whole = place.train(plan, 6, more).losses();
+        let first = place.train(plan, 4, &format!("{more} --checkpoint kept")).losses();
+        let rest = place.train(plan, 6, &format!("{more} --checkpoint kept"));
+        assert!(rest.stderr.contains("going on from `kept/step-00000004`"), "{}", rest.stderr);
+        assert_eq!(rest.lines()[0]["step"], 5, "{plan}");
+        assert_eq!([first, rest.losses()].concat(), whole, "{plan}");
+
+        // With nothing left to do it does nothing.
+        let before = place.listing();
+        let done = place.train(plan, 6, &format!("{more} --checkpoint kept"));
+        assert_eq!((done.code, done.stdout.as_str()), (Some(0), ""), "{done:?}");
+        assert!(done.stderr.contains("all 6 steps are done"), "{}", done.stderr);
+        assert_eq!(place.listing(), before, "{plan}");
+    }
+}
+
+#[test]
+fn another_layout_goes_on() {
+    let exact = "--precision fp64 --checkpoint kept";
+    let whole = Place::new().train("one.json", 6, "--precision fp64").losses();
+    for (first, second) in [
+        ("tp2-pp2.json", "dp2-zero3.json"),
+        ("dp2-zero3.json", "pp2-zbv.json"),
+        ("pp2-zbv.json", "tp2-pp2.json"),
+    ] {
+        let place = Place::new();
+        let losses = place.train(first, 3, exact).losses();
+        let rest = place.train(second, 6, exact).losses();
+        check_close(&[losses, rest].concat(), &whole, &format!("{first}, then {second}"));
+    }
+}
+
+#[test]
+fn checkpoints_are_kept_as_asked() {
+    let place = Place::new();
+    let args = "--checkpoint kept --checkpoint-every 2 --keep-checkpoints 3";
+    assert_eq!(place.train("toy-mlp.json", 9, args).code, Some(0));
+    let mut names: Vec<_> =
+        fs::read_dir(place.path("kept")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["step-00000006", "step-00000008", "step-00000009"]);
+}
+
+/// What a broken newest checkpoint is passed over for is said.
+#[test]
+fn an_earlier_checkpoint_serves_where_the_newest_is_broken() {
+    let place = Place::new();
+    let whole = place.train("one.json", 4, "").losses();
+    let args = "--checkpoint kept --checkpoint-every 2";
+    assert_eq!(place.train("one.json", 4, args).code, Some(0));
+    fs::create_dir(place.path("kept/step-00000005.partial")).unwrap();
+    let file = place.path("kept/step-00000004/rank-00000.safetensors");
+    let bytes = fs::read(&file).unwrap();
+    fs::write(&file, &bytes[..bytes.len() / 2]).unwrap();
+    let run = place.train("one.json", 4, args);
+    assert_eq!(run.losses(), whole[2..]);
+    let lines: Vec<&str> = run.stderr.lines().collect();
+    for (word, number) in [("step-00000005.partial", 1), ("rank-00000.safetensors", 1)] {
+        let warnings =
+            lines.iter().filter(|line| line.starts_with("warning: ") && line.contains(word));
+        assert_eq!(warnings.count(), number, "{word}: {}", run.stderr);
+    }
+    assert!(run.stderr.contains("going on from `kept/step-00000002`"), "{}", run.stderr);
+}
+
+#[test]
+fn weights_come_out_by_their_names_and_go_in_again() {
+    for (name, names) in [
+        (
+            "tp2-pp2.json",
+            &[
+                ("model.embed_tokens.weight", &[256, 32][..]),
+                ("model.layers.0.self_attn.q_proj.weight", &[32, 32]),
+                ("model.layers.3.self_attn.k_proj.weight", &[16, 32]),
+                ("model.layers.1.mlp.gate_proj.weight", &[64, 32]),
+                ("model.layers.2.input_layernorm.weight", &[32]),
+                ("model.norm.weight", &[32]),
+                ("lm_head.weight", &[256, 32]),
+            ][..],
+        ),
+        (
+            "ep2-dp2.json",
+            &[
+                ("model.layers.1.block_sparse_moe.gate.weight", &[4, 32]),
+                ("model.layers.0.block_sparse_moe.experts.3.w1.weight", &[48, 32]),
+            ],
+        ),
+    ] {
+        let place = Place::new();
+        // A learning rate of zero leaves the first weights as they are.
+        assert_eq!(place.train(name, 1, "--learning-rate 0 --checkpoint kept").code, Some(0));
+        let run = place.run(&format!("export kept {name} -o out.safetensors"));
+        assert_eq!(run.code, Some(0), "{run:?}");
+        let bytes = fs::read(place.path("out.safetensors")).unwrap();
+        let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+        let found: BTreeMap<String, Vec<usize>> = tensors
+            .tensors()
+            .into_iter()
+            .map(|(name, view)| (name, view.shape().to_vec()))
+            .collect();
+        for (tensor, shape) in names {
+            assert_eq!(found.get(*tensor).map(Vec::as_slice), Some(*shape), "{found:?}");
+        }
+        let elements: usize = found.values().map(|shape| shape.iter().product::<usize>()).sum();
+        assert_eq!(json!(elements), plan(name)["model"]["num_parameters"], "{name}");
+
+        let random = place.train(name, 3, "").losses();
+        let given = place.train(name, 3, "--weights out.safetensors").losses();
+        assert_eq!(given, random, "{name}");
+        // Other first weights, and the same samples.
+        assert_eq!(place.train(name, 2, "--checkpoint other --learning-rate 1e-2").code, Some(0));
+        assert_eq!(
+            place.run(&format!("export other/step-00000002 {name} -o t.safetensors")).code,
+            Some(0)
+        );
+        let trained = place.train(name, 1, "--weights t.safetensors").losses();
+        assert!(trained[0] < random[0], "{name}: {trained:?} after training, {random:?} before");
+    }
+}

@@ -1,0 +1,346 @@
+//! Whole runs of the `executor` command.
+
+mod checkpoints;
+mod refused;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use ir::schedule::ActionKind;
+use serde_json::Value;
+use tempfile::TempDir;
+use traces::timeline::{Activity, Stream};
+
+/// How often a run is looked at, and how many looks it is given: 2 minutes, so that nothing hangs.
+const LOOK: Duration = Duration::from_millis(5);
+const LOOKS: u32 = 24_000;
+
+/// Every plan, with its ranks.
+const PLANS: &[(&str, usize)] = &[
+    ("one.json", 1),
+    ("tp2-pp2.json", 4),
+    ("dp2-zero3.json", 2),
+    ("pp2-zbv.json", 2),
+    ("ep2-dp2.json", 2),
+    ("toy-mlp.json", 2),
+];
+
+/// What a run left behind.
+#[derive(Debug)]
+struct Run {
+    code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+impl Run {
+    /// The objects on stdout, of a run that went well.
+    fn lines(&self) -> Vec<Value> {
+        assert_eq!(self.code, Some(0), "{self:?}");
+        self.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// The losses on stdout, with all their digits.
+    fn losses(&self) -> Vec<f64> {
+        self.lines().iter().map(|line| line["loss"].as_f64().unwrap()).collect()
+    }
+}
+
+/// A folder to run in, with plans.
+struct Place(TempDir);
+
+impl Place {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path(name);
+        fs::write(&path, bytes).unwrap();
+        path
+    }
+
+    /// All files in the folder and below, with their lengths.
+    fn listing(&self) -> Vec<(PathBuf, u64)> {
+        fn list(folder: &Path, found: &mut Vec<(PathBuf, u64)>) {
+            for entry in fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    list(&path, found);
+                } else {
+                    let length = fs::metadata(&path).unwrap().len();
+                    found.push((path, length));
+                }
+            }
+        }
+        let mut found = Vec::new();
+        list(self.0.path(), &mut found);
+        found.sort();
+        found
+    }
+
+    /// Runs `executor` in the folder, with arguments at spaces. A word that is a plan's name is that plan,
+    /// unless the folder has such a file.
+    fn run(&self, args: &str) -> Run {
+        finish(self.command(args).spawn().unwrap(), args)
+    }
+
+    /// Runs a plan for some steps, as JSON.
+    fn train(&self, plan: &str, steps: u64, more: &str) -> Run {
+        self.run(&format!("run {plan} --format json --steps {steps} {more}"))
+    }
+
+    fn command(&self, args: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_executor"));
+        command.args(self.words(args)).current_dir(self.0.path());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.env("RUST_BACKTRACE", "0");
+        command
+    }
+
+    fn words(&self, args: &str) -> Vec<PathBuf> {
+        let word = |word: &str| {
+            let is_plan = PLANS.iter().any(|(plan, _)| *plan == word);
+            if is_plan && !self.path(word).exists() { shipped(word) } else { word.into() }
+        };
+        args.split_whitespace().map(word).collect()
+    }
+}
+
+/// A plan among the fixtures.
+fn shipped(plan: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/plans").join(plan)
+}
+
+/// A plan among the fixtures, as JSON.
+fn plan(name: &str) -> Value {
+    serde_json::from_str(&fs::read_to_string(shipped(name)).unwrap()).unwrap()
+}
+
+/// Waits for a run's end, which must come in bounded time.
+fn finish(mut child: Child, args: &str) -> Run {
+    let mut stdout = child.stdout.take().unwrap();
+    let mut stderr = child.stderr.take().unwrap();
+    let read = |pipe: &mut dyn Read| {
+        let mut text = String::new();
+        pipe.read_to_string(&mut text).unwrap();
+        text
+    };
+    thread::scope(|scope| {
+        let stdout = scope.spawn(|| read(&mut stdout));
+        let stderr = scope.spawn(|| read(&mut stderr));
+        let status = (0..LOOKS).find_map(|_| {
+            thread::sleep(LOOK);
+            child.try_wait().unwrap()
+        });
+        if status.is_none() {
+            child.kill().unwrap();
+        }
+        let code = status.and_then(|status| status.code());
+        let run = Run { code, stdout: stdout.join().unwrap(), stderr: stderr.join().unwrap() };
+        assert!(status.is_some(), "`executor {args}` does not end: {run:?}");
+        run
+    })
+}
+
+#[test]
+fn json_is_a_line_for_each_step() {
+    for (plan, num_ranks) in PLANS {
+        let place = Place::new();
+        let run = place.train(plan, 6, "--learning-rate 3e-3");
+        let lines = run.lines();
+        assert_eq!(run.stderr, "", "{plan}");
+        assert_eq!(lines.len(), 6, "{plan}");
+        for (step, line) in (1..).zip(&lines) {
+            assert_eq!(line["step"], step, "{plan}");
+            let seconds = line["step_time_seconds"].as_f64().unwrap();
+            let rate = line["tokens_per_second"].as_f64().unwrap();
+            assert!(seconds > 0.0 && rate > 0.0, "{plan}: {line}");
+        }
+        let memory = lines[5]["peak_memory_bytes_by_rank"].as_array().unwrap();
+        assert_eq!(memory.len(), *num_ranks, "{plan}");
+        assert!(memory.iter().all(|bytes| bytes.as_u64() > Some(0)), "{plan}: {memory:?}");
+
+        let losses = run.losses();
+        assert!(losses[5] < losses[0], "{plan} does not learn: {losses:?}");
+        let again = place.train(plan, 6, "--learning-rate 3e-3");
+        assert_eq!(again.losses(), losses, "{plan}: two runs differ");
+        assert_eq!(place.listing(), [], "{plan} left something behind");
+    }
+}
+
+/// Plans of the same model and batch train the same, whatever their layout.
+#[test]
+fn layouts_agree() {
+    let place = Place::new();
+    let losses = |plan| place.train(plan, 4, "--precision fp64 --seed 3").losses();
+    let one = losses("one.json");
+    for plan in ["tp2-pp2.json", "dp2-zero3.json", "pp2-zbv.json"] {
+        check_close(&losses(plan), &one, plan);
+    }
+}
+
+/// Equal to rounding in fp64.
+fn check_close(losses: &[f64], expected: &[f64], what: &str) {
+    assert_eq!(losses.len(), expected.len(), "{what}");
+    let most = losses.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+    assert!(most < 1e-9, "{what}: {losses:?}, not {expected:?}");
+}
+
+#[test]
+fn tables_say_what_runs_and_what_it_came_to() {
+    let place = Place::new();
+    for (plan, words) in [
+        (
+            "one.json",
+            &["1 rank ", "undivided", "8 sequences of 32 tokens", "4 micro-batches of 2"][..],
+        ),
+        (
+            "tp2-pp2.json",
+            &[
+                "small-llama",
+                "4 ranks",
+                "CPU",
+                "tensor-parallel 2",
+                "sequence",
+                "pipeline of 2",
+                "1f1b",
+            ],
+        ),
+        ("dp2-zero3.json", &["2 ranks", "data-parallel 2", "ZeRO-3", "2 micro-batches of 2"]),
+        ("pp2-zbv.json", &["pipeline of 2", "2 chunks", "zbv"]),
+        ("ep2-dp2.json", &["mixtral", "data-parallel 2", "experts over 2"]),
+        ("toy-mlp.json", &["toy-mlp", "165 parameters", "8 samples"]),
+    ] {
+        let run = place.run(&format!("run {plan} --steps 2"));
+        assert_eq!(run.code, Some(0), "{run:?}");
+        let start = run.stderr.lines().next().unwrap();
+        for word in words.iter().chain(&["of tensors a rank expected"]) {
+            assert!(start.contains(word), "{plan}: no `{word}` in {start}");
+        }
+        let steps: Vec<&str> = run.stderr.lines().skip(1).collect();
+        assert_eq!(steps.len(), 2, "{plan}: {}", run.stderr);
+        assert!(steps[1].starts_with("step 2 of 2: loss "), "{plan}: {}", run.stderr);
+        for word in ["2 steps, loss ", "measured", "predicted", "h100", "do not compare", "rank"] {
+            assert!(run.stdout.contains(word), "{plan}: no `{word}` in {}", run.stdout);
+        }
+    }
+    // What was computed in another precision than planned is not compared.
+    let run = place.run("run one.json --steps 1 --precision fp64");
+    assert!(!run.stderr.contains("expected"), "{}", run.stderr);
+    assert!(run.stdout.contains("1 step, ") && run.stdout.contains("fp32"), "{}", run.stdout);
+}
+
+/// The plan counts the tensors that ranks hold.
+#[test]
+fn memory_is_as_predicted() {
+    let place = Place::new();
+    for (name, _) in PLANS.iter().filter(|(name, _)| *name != "toy-mlp.json") {
+        let lines = place.train(name, 2, "").lines();
+        let measured = lines[1]["peak_memory_bytes_by_rank"].as_array().unwrap();
+        let measured = measured.iter().filter_map(Value::as_f64).fold(0.0, f64::max);
+        let memory = &plan(name)["prediction"]["memory"];
+        let predicted: f64 =
+            ["parameters", "gradients", "optimizer", "activations", "gathered", "buffers"]
+                .iter()
+                .filter_map(|part| memory[format!("{part}_bytes")].as_f64())
+                .sum();
+        let ratio = measured / predicted;
+        assert!(
+            (0.75..1.15).contains(&ratio),
+            "{name}: {measured} measured, {predicted} predicted"
+        );
+    }
+}
+
+#[test]
+fn timelines_have_every_pass() {
+    for (plan_name, num_ranks) in PLANS {
+        let place = Place::new();
+        let run = place.train(plan_name, 3, "--timeline step.json --timeline-step 2");
+        assert_eq!(run.code, Some(0), "{run:?}");
+        assert!(run.stderr.contains("wrote `step.json`"), "{}", run.stderr);
+        let text = fs::read_to_string(place.path("step.json")).unwrap();
+        let timeline = traces::chrome::read(&text).unwrap();
+        for word in [plan(plan_name)["model"]["name"].as_str().unwrap(), "step 2", "measured"] {
+            assert!(timeline.title.contains(word), "{}", timeline.title);
+        }
+        let ranks: Vec<u32> = timeline.tracks.iter().map(|track| track.rank).collect();
+        assert_eq!(ranks, (0..*num_ranks as u32).collect::<Vec<_>>(), "{plan_name}");
+
+        let plan = plan(plan_name);
+        let number = |name: &str| plan["layout"][name].as_u64().unwrap() as u32;
+        let ranks_of_pipeline = *num_ranks as u32 / number("pipeline_parallel");
+        for track in &timeline.tracks {
+            assert!(!track.memory.is_empty(), "{plan_name}: {}", track.name);
+            let actions = track.events.iter().filter(|event| event.stream == Stream::Compute);
+            let done: BTreeSet<(u32, u32, ActionKind)> = actions
+                .filter_map(|event| match event.activity {
+                    Activity::Action(action) => {
+                        Some((action.stage, action.micro_batch, action.kind))
+                    }
+                    Activity::Collective { .. } => None,
+                })
+                .collect();
+            let pipeline_rank = u64::from(track.rank / ranks_of_pipeline);
+            let own = plan["stages"].as_array().unwrap().iter();
+            let own = own.filter(|stage| stage["pipeline_rank"].as_u64() == Some(pipeline_rank));
+            for stage in own.map(|stage| stage["stage"].as_u64().unwrap() as u32) {
+                let name = format!("{plan_name}: stage {stage} on {}", track.name);
+                for micro_batch in 0..number("num_micro_batches") {
+                    let did = |kind| done.contains(&(stage, micro_batch, kind));
+                    assert!(did(ActionKind::Forward), "{name}: {done:?}");
+                    let in_parts = did(ActionKind::InputGrad) && did(ActionKind::WeightGrad);
+                    assert!(did(ActionKind::Backward) || in_parts, "{name}: {done:?}");
+                }
+                let is_update = |(of, _, kind): &(u32, u32, ActionKind)| {
+                    *of == stage && *kind == ActionKind::OptimizerStep
+                };
+                assert!(done.iter().any(is_update), "{name}: {done:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn help_names_every_option() {
+    let run = Place::new().run("run --help");
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
+    for option in [
+        "--steps",
+        "--data",
+        "--backend",
+        "--communicator",
+        "--checkpoint",
+        "--weights",
+        "--timeline",
+        "--format",
+        "--precision",
+        "--seed",
+        "--learning-rate",
+    ] {
+        assert!(run.stdout.contains(option), "no {option} in {}", run.stdout);
+    }
+    let widest = run.stdout.lines().map(|line| line.chars().count()).max();
+    assert!(widest <= Some(100), "{}", run.stdout);
+}
+
+/// A reader that leaves, as `head -1` does, is no error.
+#[test]
+fn readers_may_leave() {
+    let place = Place::new();
+    let mut child = place.command("run toy-mlp.json --format json --steps 50").spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(output.stderr.is_empty(), "{output:?}");
+}

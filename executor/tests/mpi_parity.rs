@@ -1,6 +1,7 @@
 //! Layouts on ranks that are processes compute what one rank computes: `mpirun -n N` with N of 4 or 8.
 
 #![expect(clippy::print_stdout, reason = "a test harness says what it did")]
+#![expect(clippy::unwrap_used, reason = "a test without the harness is a test")]
 
 use std::process::ExitCode;
 use std::sync::Arc;

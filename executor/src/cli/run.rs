@@ -22,7 +22,7 @@ use ir::plan::Plan;
 
 use super::args::{Backend, CommunicatorKind, PrecisionArg, RunArgs};
 use super::show::Show;
-use super::{files, limits};
+use super::{files, limits, words};
 
 /// The learning rate falls to this share of its highest.
 const LEAST_SHARE: f64 = 0.1;
@@ -121,8 +121,9 @@ fn prepare<'a>(
         None => limits::check_memory(plan, &program)?,
         Some(Place { num_ranks: started, .. }) => ensure!(
             *started == needed,
-            "the plan is for {needed} ranks, but {started} were started\nhint: start {needed}, or make a \
-             plan for {started} GPUs"
+            "the plan is for {}, but {started} were started\nhint: start {needed}, or make a plan for \
+             {started} GPUs",
+            words::ranks(needed)
         ),
     }
     if let Some(step) = args.output.timeline_step.filter(|step| *step > args.steps) {

@@ -47,10 +47,7 @@ impl<'a> Show<'a> {
         if !self.is_first || self.args.output.format == Format::Json {
             return Ok(());
         }
-        let ranks = match self.program.num_ranks() {
-            1 => "1 rank".to_owned(),
-            count => format!("{count} ranks"),
-        };
+        let ranks = words::ranks(self.program.num_ranks());
         let memory = &self.plan.prediction.memory;
         let memory = if self.is_as_planned() {
             format!("; about {} of tensors a rank expected", words::expected_tensors(memory))

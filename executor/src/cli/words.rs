@@ -5,6 +5,11 @@ use ir::layout::{LayoutSpec, ZeroStage};
 use ir::plan::{MemoryUse, Plan};
 use ir::units::Bytes;
 
+/// So many ranks.
+pub(super) fn ranks(count: u32) -> String {
+    if count == 1 { "1 rank".to_owned() } else { format!("{count} ranks") }
+}
+
 /// A layout in words: what is spread over how many ranks, and what a step consists of.
 pub(super) fn layout(layout: &LayoutSpec) -> String {
     let mut words = Vec::new();

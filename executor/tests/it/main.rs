@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed, as it should")]
 
 mod array;
+mod asynchronous;
 mod checkpoint;
 mod collectives;
 mod commands;

@@ -1,83 +1,28 @@
 //! From a plan to what each rank runs.
 
+mod error;
+mod reading;
+mod support;
+
 use std::ops::Range;
 
 use ir::cluster::Precision;
-use ir::graph::{Graph, GraphError, OpKind, Recompute, Sharding};
-use ir::layout::{Layout, LayoutError, LayoutSpec, Limits};
-use ir::model::{GraphOptions, Model, ModelError, Numerics};
-use ir::plan::{PLAN_VERSION, Plan};
+use ir::graph::{Graph, OpKind, Recompute, Sharding};
+use ir::layout::{Layout, LayoutSpec, Limits};
+use ir::model::{GraphOptions, Model, Numerics};
+use ir::plan::Plan;
 use ir::schedule::{
-    GenerateError, Schedule, ScheduleKind, Updates, add_communication, add_optimizer_steps,
-    add_reduction, generate,
+    Schedule, ScheduleKind, Updates, add_communication, add_optimizer_steps, add_reduction,
+    generate,
 };
 
 use crate::block::BlockProgram;
 use crate::settings::Settings;
+use error::unsupported;
+use support::{check_frequent_updates, check_operators};
 
-/// Why a plan cannot be run.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ProgramError {
-    /// Written by a program with another format.
-    #[error(
-        "the plan has version {version}, but this program reads {PLAN_VERSION}\nhint: make it again with `{command}`"
-    )]
-    Version {
-        /// The version in the file.
-        version: u64,
-        /// The command in the file.
-        command: String,
-    },
-    /// Something else that is JSON.
-    #[error("this is {found}, not a plan\nhint: {instead}")]
-    NotAPlan {
-        /// What it is.
-        found: &'static str,
-        /// What would work.
-        instead: &'static str,
-    },
-    /// Not JSON, or not of the form of a plan.
-    #[error(
-        "no plan that can be read: line {line}, column {column}: {problem}\nhint: `planner search MODEL \
-         --gpus N -o plan.json` writes one"
-    )]
-    Json {
-        /// The line, from 1.
-        line: usize,
-        /// The column, from 1.
-        column: usize,
-        /// What is wrong.
-        problem: String,
-    },
-    /// The model in the plan cannot be read, or not run.
-    #[error("the plan's `model`: {0}")]
-    Model(#[from] ModelError),
-    /// The model in the plan has no graph.
-    #[error("the plan's `model`: {0}")]
-    Graph(#[from] GraphError),
-    /// The layout is not valid for model, batch and ranks.
-    #[error("the plan's `layout`: {0}")]
-    Layout(#[from] LayoutError),
-    /// The schedule cannot be made.
-    #[error("the plan's `layout`: {0}")]
-    Schedule(#[from] GenerateError),
-    /// Two parts of the plan disagree.
-    #[error("the plan contradicts itself: {0}\nhint: make it again with its `provenance.command`")]
-    Contradiction(String),
-    /// Something that can be planned, but is not run.
-    #[error("{what} is not run yet{}", .instead.as_ref().map_or(String::new(), |i| format!("\nhint: {i}")))]
-    Unsupported {
-        /// What it is.
-        what: String,
-        /// What would work.
-        instead: Option<String>,
-    },
-}
-
-fn unsupported(what: impl Into<String>) -> ProgramError {
-    ProgramError::Unsupported { what: what.into(), instead: None }
-}
+pub use error::ProgramError;
+pub use reading::read_plan;
 
 /// A model with its layout, schedule and settings: all that ranks share.
 #[derive(Debug)]
@@ -127,48 +72,6 @@ pub struct Parts {
     pub global_batch_size: u64,
     /// Numbers of training that the plan does not fix.
     pub settings: Settings,
-}
-
-/// Reads a plan.
-///
-/// # Errors
-///
-/// [`ProgramError`] where the text is no plan of this version.
-pub fn read_plan(text: &str) -> Result<Plan, ProgramError> {
-    let json = |error: serde_json::Error| ProgramError::Json {
-        line: error.line(),
-        column: error.column(),
-        problem: error.to_string().split(" at line ").next().unwrap_or_default().to_owned(),
-    };
-    let value: serde_json::Value = serde_json::from_str(text).map_err(json)?;
-    if let Some((found, instead)) = something_else(&value) {
-        return Err(ProgramError::NotAPlan { found, instead });
-    }
-    let version = value.get("version").and_then(serde_json::Value::as_u64);
-    if let Some(version) = version.filter(|version| *version != u64::from(PLAN_VERSION)) {
-        let command = value.pointer("/provenance/command").and_then(serde_json::Value::as_str);
-        let command = command.unwrap_or("planner search").to_owned();
-        return Err(ProgramError::Version { version, command });
-    }
-    serde_json::from_str(text).map_err(json)
-}
-
-/// What a file is that was probably taken for a plan, and what to do about it.
-fn something_else(value: &serde_json::Value) -> Option<(&'static str, &'static str)> {
-    let has = |key| value.get(key).is_some();
-    let model = "`planner search MODEL --gpus N -o plan.json` plans it";
-    if has("traceEvents") {
-        Some(("a timeline", "run the plan that it is of; `planner chart` draws the timeline"))
-    } else if has("model_type") || has("architectures") || has("architecture") || has("nodes") {
-        Some(("a model", model))
-    } else if has("levels") && has("gpu") {
-        Some((
-            "a cluster",
-            "`planner search MODEL --gpus N --cluster FILE -o plan.json` plans for it",
-        ))
-    } else {
-        None
-    }
 }
 
 impl Program {
@@ -286,14 +189,8 @@ impl Program {
         });
         let classes: Vec<BlockProgram> = classes.collect();
         check_operators(&classes, spec.tensor_parallel)?;
-        if schedule.updates() == Updates::AfterEachMicroBatch
-            && parts.settings.max_gradient_norm.is_some()
-        {
-            return Err(ProgramError::Unsupported {
-                what: "a limit on the norm of all gradients with updates after each micro-batch"
-                    .into(),
-                instead: Some("leave the limit out".into()),
-            });
+        if schedule.updates() == Updates::AfterEachMicroBatch {
+            check_frequent_updates(&parts.settings)?;
         }
         let schedule = add_optimizer_steps(&add_reduction(&add_communication(&schedule)));
         Ok(Self {
@@ -385,52 +282,4 @@ impl Program {
         }
         holders
     }
-}
-
-/// Operators that a graph may have, but that are not run.
-fn check_operators(classes: &[BlockProgram], tensor_parallel: u32) -> Result<(), ProgramError> {
-    for program in classes {
-        for node in program.block.nodes() {
-            let name = &node.op.name;
-            match &node.op.kind {
-                OpKind::Attention { relative_buckets: Some(_), .. } => {
-                    return Err(unsupported(format!("relative position bias (`{name}`)")));
-                }
-                OpKind::Attention { sinks: true, .. } => {
-                    return Err(unsupported(format!("attention sinks (`{name}`)")));
-                }
-                OpKind::AttentionScores
-                | OpKind::AttentionValues
-                | OpKind::Softmax { .. }
-                | OpKind::Dropout
-                | OpKind::Slice { .. }
-                | OpKind::Concat { .. }
-                | OpKind::PrependParameter
-                | OpKind::PatchesToSequence
-                | OpKind::FirstToken => {
-                    return Err(unsupported(format!("operator `{name}` ({:?})", node.op.kind)));
-                }
-                OpKind::Norm { .. }
-                    if program.placements.sharded_reductions.contains(&node.id)
-                        && tensor_parallel > 1 =>
-                {
-                    return Err(unsupported(format!("norm `{name}` over sharded features")));
-                }
-                _ => {}
-            }
-            let heads = node.op.parameters.iter().flat_map(|p| &p.dims);
-            for dim in heads.filter(|dim| dim.name == ir::graph::DimName::KvHeads) {
-                let ir::graph::Extent::Fixed(size) = dim.extent else { continue };
-                if size < tensor_parallel.into() {
-                    return Err(ProgramError::Unsupported {
-                        what: format!(
-                            "`tensor_parallel` {tensor_parallel} over {size} key-value heads"
-                        ),
-                        instead: Some(format!("a degree of at most {size}")),
-                    });
-                }
-            }
-        }
-    }
-    Ok(())
 }

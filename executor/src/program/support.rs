@@ -1,0 +1,75 @@
+//! What can be planned, but is not run.
+
+use ir::graph::OpKind;
+
+use super::error::{ProgramError, unsupported};
+use crate::block::BlockProgram;
+use crate::settings::Settings;
+
+/// Operators that a graph may have, but that are not run.
+pub(super) fn check_operators(
+    classes: &[BlockProgram],
+    tensor_parallel: u32,
+) -> Result<(), ProgramError> {
+    for program in classes {
+        for node in program.block.nodes() {
+            let name = &node.op.name;
+            match &node.op.kind {
+                OpKind::Attention { relative_buckets: Some(_), .. } => {
+                    return Err(unsupported(format!("relative position bias (`{name}`)")));
+                }
+                OpKind::Attention { sinks: true, .. } => {
+                    return Err(unsupported(format!("attention sinks (`{name}`)")));
+                }
+                OpKind::AttentionScores
+                | OpKind::AttentionValues
+                | OpKind::Softmax { .. }
+                | OpKind::Dropout
+                | OpKind::Slice { .. }
+                | OpKind::Concat { .. }
+                | OpKind::PrependParameter
+                | OpKind::PatchesToSequence
+                | OpKind::FirstToken => {
+                    return Err(unsupported(format!("operator `{name}` ({:?})", node.op.kind)));
+                }
+                OpKind::Norm { .. }
+                    if program.placements.sharded_reductions.contains(&node.id)
+                        && tensor_parallel > 1 =>
+                {
+                    return Err(unsupported(format!("norm `{name}` over sharded features")));
+                }
+                _ => {}
+            }
+            let heads = node.op.parameters.iter().flat_map(|p| &p.dims);
+            for dim in heads.filter(|dim| dim.name == ir::graph::DimName::KvHeads) {
+                let ir::graph::Extent::Fixed(size) = dim.extent else { continue };
+                if size < tensor_parallel.into() {
+                    return Err(ProgramError::Unsupported {
+                        what: format!(
+                            "`tensor_parallel` {tensor_parallel} over {size} key-value heads"
+                        ),
+                        instead: Some(format!("a degree of at most {size}")),
+                    });
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Settings that need gradients of the whole step, where each micro-batch updates by itself.
+pub(super) fn check_frequent_updates(settings: &Settings) -> Result<(), ProgramError> {
+    let refused = |what: &str, instead: &str| {
+        Err(ProgramError::Unsupported {
+            what: format!("{what} with updates after each micro-batch"),
+            instead: Some(instead.to_owned()),
+        })
+    };
+    if settings.max_gradient_norm.is_some() {
+        return refused("a limit on the norm of all gradients", "leave the limit out");
+    }
+    if settings.loss_scaling.is_some() {
+        return refused("scaling of the loss", "bf16, which needs none");
+    }
+    Ok(())
+}

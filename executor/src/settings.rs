@@ -23,7 +23,8 @@ pub struct Settings {
     pub loss_scaling: Option<LossScaling>,
     /// Gradients are reduced once so many bytes of them are there.
     pub bucket_bytes: u64,
-    /// The most tokens that an expert takes of a micro-batch, over its even share; all of them if none.
+    /// The most tokens that an expert takes of a micro-batch, over its even share, rounded up; the first in
+    /// the order of sequences and positions. All of them if none.
     pub expert_capacity_factor: Option<f64>,
     /// Which random numbers.
     pub seed: u64,

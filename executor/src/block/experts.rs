@@ -4,6 +4,7 @@
 //! are put in the order of experts, so that each expert's rows are together. With sequence parallelism
 //! the tensor-parallel ranks, each with a part of every expert, gather each other's rows first.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ir::collective::Collective;
@@ -15,6 +16,7 @@ use super::value::{Extra, Value};
 use super::{BlockRun, Env, Kept, Result};
 use crate::array::{Array, Element, Indices};
 use crate::communicator::{Group, Reduction};
+use crate::mesh::part;
 use crate::ops::Kernels;
 use crate::ops::experts::{self, Routing};
 use crate::ops::{attention, linear};
@@ -166,8 +168,8 @@ impl<B: Kernels> BlockRun<'_, B> {
             panic!("only a router balances the load of experts")
         };
         let host = probabilities.to_f64();
-        let routing = experts::route(&host, num_experts as usize, top_k as usize, false, None);
-        let mut counts = env.counts_array(&routing.choices());
+        let routing = experts::route(&host, num_experts as usize, top_k as usize, false);
+        let mut counts = env.counts_array(&routing.load());
         for (group, stream) in [(&env.context, Stream::Context), (&env.tensor, Stream::Tensor)] {
             let shares_tokens = stream == Stream::Context || env.layout.sequence_parallel;
             if shares_tokens && group.len() > 1 {
@@ -237,10 +239,14 @@ impl<B: Kernels> BlockRun<'_, B> {
             panic!("only a dispatch sends rows to experts")
         };
         let host = probabilities.to_f64();
-        let share = (host.len() / num_experts) as f64 * top_k as f64 / num_experts as f64;
-        let capacity = env.expert_capacity_factor.map(|factor| (factor * share).ceil() as usize);
         let normalize = env.numerics.normalize_top_k;
-        let routing = experts::route(&host, num_experts, top_k as usize, normalize, capacity);
+        let mut routing = experts::route(&host, num_experts, top_k as usize, normalize);
+        if let Some(factor) = env.expert_capacity_factor {
+            let num_choices = env.micro_batch_size * env.sequence_length * top_k as usize;
+            let share = num_choices as f64 / num_experts as f64;
+            let places = env.places(routing.choices(), top_k as usize, num_experts)?;
+            routing = routing.limited((factor * share).ceil() as usize, &places);
+        }
         let tokens = routing.rows();
         let rows = experts::dispatch(x.rows(1), &tokens);
         let ranks = env.expert.len();
@@ -353,6 +359,47 @@ impl<B: Kernels> BlockRun<'_, B> {
 }
 
 impl<B: Kernels> Env<B> {
+    /// For each choice of this rank's tokens, how many of the same expert come before it among all tokens of
+    /// the micro-batch, which context-parallel ranks, and tensor-parallel ones with sequence parallelism,
+    /// have parts of: so a layout changes nothing about which tokens find a place.
+    fn places(&self, choices: &[usize], top_k: usize, num_experts: usize) -> Result<Vec<usize>> {
+        let own = self.token_numbers();
+        let rows = own.iter().zip(choices.chunks_exact(top_k));
+        let numbered: Vec<usize> =
+            rows.flat_map(|(token, choices)| [&[*token], choices].concat()).collect();
+        let mut all = vec![self.counts_array(&numbered)];
+        for (group, stream) in [(&self.tensor, Stream::Tensor), (&self.context, Stream::Context)] {
+            let shares_tokens = stream == Stream::Context || self.layout.sequence_parallel;
+            if shares_tokens && group.len() > 1 {
+                let joined = Array::concat(all, 0);
+                all = self.communicator.all_gather(group, stream, joined)?;
+            }
+        }
+        let all = counts_of(&Array::concat(all, 0));
+        let by_token: BTreeMap<usize, &[usize]> =
+            all.chunks_exact(top_k + 1).map(|row| (row[0], &row[1..])).collect();
+        let in_order: Vec<usize> = by_token.values().copied().flatten().copied().collect();
+        let places = experts::places(&in_order, num_experts);
+        let by_token: BTreeMap<usize, &[usize]> =
+            by_token.into_keys().zip(places.chunks_exact(top_k)).collect();
+        Ok(own.iter().flat_map(|token| by_token[token]).copied().collect())
+    }
+
+    /// The numbers of this rank's tokens within the micro-batch, as rows have them.
+    fn token_numbers(&self) -> Vec<usize> {
+        let positions = self.positions();
+        let own = if self.layout.sequence_parallel {
+            part(positions.len(), self.tensor.len(), self.place.tensor as usize)
+        } else {
+            0..positions.len()
+        };
+        let of_sequence = |sequence: usize| {
+            let first = sequence * self.sequence_length;
+            positions[own.clone()].iter().map(move |position| first + *position as usize)
+        };
+        (0..self.micro_batch_size).flat_map(of_sequence).collect()
+    }
+
     /// From how many rows of each expert this rank sends, how many rows of each of its experts each rank
     /// sends here.
     fn exchange_counts(&self, by_expert: &[usize], local: usize) -> Result<Vec<Vec<usize>>> {

@@ -170,6 +170,10 @@ pub(crate) struct TrainingArgs {
     /// Gradients of a larger norm are scaled down to this one; 0 for no limit.
     #[arg(long, value_name = "NORM", default_value_t = 1.0, value_parser = parse_rate, allow_negative_numbers = true)]
     pub(crate) max_gradient_norm: f64,
+    /// An expert takes so many times its even share of a micro-batch's tokens; those that come later go
+    /// without it [default: it takes all].
+    #[arg(long, value_name = "FACTOR", value_parser = parse_factor, allow_negative_numbers = true)]
+    pub(crate) expert_capacity_factor: Option<f64>,
     /// Gradients are reduced once so many MiB of them are there.
     #[arg(long, value_name = "MIB", default_value_t = 25, value_parser = parse_bucket, allow_negative_numbers = true)]
     pub(crate) bucket_size: u64,
@@ -197,6 +201,11 @@ fn parse_count(text: &str) -> Result<u64, String> {
 fn parse_rate(text: &str) -> Result<f64, String> {
     let rate = text.parse().ok().filter(|rate: &f64| rate.is_finite() && *rate >= 0.0);
     rate.ok_or_else(|| "must be a number, at least 0".to_owned())
+}
+
+fn parse_factor(text: &str) -> Result<f64, String> {
+    let factor = text.parse().ok().filter(|factor: &f64| factor.is_finite() && *factor > 0.0);
+    factor.ok_or_else(|| "must be a number above 0".to_owned())
 }
 
 /// Buckets larger than this, in MiB, hold the gradients of any rank.

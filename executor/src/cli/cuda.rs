@@ -36,7 +36,9 @@ fn check(args: &RunArgs) -> anyhow::Result<Vec<CudaDevice>> {
         bail!("NCCL moves arrays between GPUs alone\nhint: add `--backend cuda`");
     }
     if args.communicator == CommunicatorKind::Mpi {
-        bail!("MPI connects ranks on CPUs\nhint: `--communicator nccl` starts from `mpirun` too");
+        bail!(
+            "MPI connects ranks on CPUs\nhint: `--backend cuda --communicator nccl` starts from `mpirun` too"
+        );
     }
     if args.training.precision == Some(PrecisionArg::Fp64) {
         bail!(

@@ -129,6 +129,9 @@ fn prepare<'a>(
     if let Some(step) = args.output.timeline_step.filter(|step| *step > args.steps) {
         bail!("`--timeline-step {step}` is after the last of {} steps", args.steps);
     }
+    if args.training.expert_capacity_factor.is_some() && program.num_mixtures() == 0 {
+        bail!("`--expert-capacity-factor`: `{}` has no experts", program.model_name);
+    }
     let is_first = place.is_none_or(|place| place.rank == 0);
     let (source, warning) = limits::source(args, &program)?;
     if let Some(warning) = warning {
@@ -197,7 +200,7 @@ fn settings(args: &RunArgs, plan: &Plan) -> Settings {
         master,
         loss_scaling: (precision == PrecisionArg::Fp16).then(LossScaling::default),
         bucket_bytes: args.training.bucket_size << 20,
-        expert_capacity_factor: None,
+        expert_capacity_factor: args.training.expert_capacity_factor,
         seed: args.seed,
     }
 }

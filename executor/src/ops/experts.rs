@@ -24,7 +24,6 @@ pub struct Assignment {
 pub struct Routing {
     /// What each expert is sent, by row.
     pub experts: Vec<Vec<Assignment>>,
-    /// The experts that rows chose, `[rows, top_k]`, those included that had no place left.
     choices: Vec<usize>,
     top_k: usize,
     normalise: bool,
@@ -32,15 +31,8 @@ pub struct Routing {
 
 /// The `top_k` likeliest experts of each row; of equally likely ones, the first.
 ///
-/// Weights are the probabilities, divided by their sum over the chosen ones if `normalise`. An expert takes
-/// the first `capacity` rows that chose it; the others go without it, and their weights stay as they are.
-pub fn route(
-    probabilities: &[f64],
-    num_experts: usize,
-    top_k: usize,
-    normalise: bool,
-    capacity: Option<usize>,
-) -> Routing {
+/// Weights are the probabilities, divided by their sum over the chosen ones if `normalise`.
+pub fn route(probabilities: &[f64], num_experts: usize, top_k: usize, normalise: bool) -> Routing {
     assert!(top_k <= num_experts, "each of the {top_k} chosen experts is another");
     let mut experts = vec![Vec::new(); num_experts];
     let mut choices = Vec::new();
@@ -50,24 +42,48 @@ pub fn route(
         let chosen = &order[..top_k];
         let sum = divisor(probabilities, chosen, normalise);
         for (slot, expert) in chosen.iter().enumerate() {
-            if capacity.is_none_or(|capacity| experts[*expert].len() < capacity) {
-                let weight = probabilities[*expert] / sum;
-                experts[*expert].push(Assignment { row, slot, weight });
-            }
+            let weight = probabilities[*expert] / sum;
+            experts[*expert].push(Assignment { row, slot, weight });
         }
         choices.extend_from_slice(chosen);
     }
     Routing { experts, choices, top_k, normalise }
 }
 
+/// For each choice of an expert, how many choices of the same expert come before it.
+pub fn places(choices: &[usize], num_experts: usize) -> Vec<usize> {
+    let mut taken = vec![0; num_experts];
+    let place = |expert: &usize| {
+        taken[*expert] += 1;
+        taken[*expert] - 1
+    };
+    choices.iter().map(place).collect()
+}
+
 impl Routing {
+    /// Leaves each expert the first `capacity` rows that chose it; the others go without it, and their
+    /// weights stay as they are. `places` are those of all rows that share the experts' places, as
+    /// [`places`] counts them, of which these rows' are given here.
+    pub fn limited(mut self, capacity: usize, places: &[usize]) -> Self {
+        assert_eq!(places.len(), self.choices.len(), "each choice has its place");
+        for assignments in &mut self.experts {
+            assignments.retain(|it| places[it.row * self.top_k + it.slot] < capacity);
+        }
+        self
+    }
+
+    /// The experts that rows chose, `[rows, top_k]`, those included that had no place left.
+    pub fn choices(&self) -> &[usize] {
+        &self.choices
+    }
+
     /// How many rows each expert is sent.
     pub fn counts(&self) -> Vec<usize> {
         self.experts.iter().map(Vec::len).collect()
     }
 
     /// How many rows chose each expert, whether or not it had room for them.
-    pub fn choices(&self) -> Vec<usize> {
+    pub fn load(&self) -> Vec<usize> {
         let mut counts = vec![0; self.experts.len()];
         for expert in &self.choices {
             counts[*expert] += 1;

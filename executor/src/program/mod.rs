@@ -234,7 +234,7 @@ impl Program {
     }
 
     /// Layers with a mixture of experts.
-    pub(crate) fn num_mixtures(&self) -> usize {
+    pub fn num_mixtures(&self) -> usize {
         let routes = |class: &&usize| {
             let mut nodes = self.classes[**class].block.nodes();
             nodes.any(|node| matches!(node.op.kind, OpKind::Router { .. }))

@@ -87,6 +87,10 @@ fn settings(bucket_bytes: u64, compute: Element) -> Settings {
 }
 
 pub(crate) fn program(model: &str, case: Case, compute: Element) -> Program {
+    Program::new(parts(model, case, compute)).unwrap()
+}
+
+pub(crate) fn parts(model: &str, case: Case, compute: Element) -> Parts {
     let replicas = case.context * case.data;
     let num_micro_batches = GLOBAL_BATCH_SIZE as u32 / (case.data * case.micro_batch_size);
     let layout = LayoutSpec {
@@ -111,7 +115,7 @@ pub(crate) fn program(model: &str, case: Case, compute: Element) -> Program {
     let blocks = blocks.graph(ir::model::GraphOptions::default()).unwrap().num_blocks();
     // As even as can be, the first ones larger.
     let size = |stage| blocks / stages + usize::from(stage < blocks % stages);
-    Program::new(Parts {
+    Parts {
         description: model.to_owned(),
         model_name: "test".to_owned(),
         layout,
@@ -120,8 +124,7 @@ pub(crate) fn program(model: &str, case: Case, compute: Element) -> Program {
         sequence_length: if model.contains("planner-graph") { 1 } else { SEQUENCE_LENGTH },
         global_batch_size: GLOBAL_BATCH_SIZE,
         settings: settings(case.bucket_bytes, compute),
-    })
-    .unwrap()
+    }
 }
 
 /// The steps of a rank, and its pieces of the weights with their values.
@@ -132,6 +135,17 @@ pub(crate) fn steps(
     program: &Arc<Program>,
     communicator: Arc<dyn Communicator<Flex>>,
 ) -> Result<Outcome, RunError> {
+    let mut rank = rank(program, communicator)?;
+    let results = (0..NUM_STEPS).map(|_| rank.step()).collect::<Result<Vec<_>, _>>()?;
+    let pieces = rank.pieces().into_iter();
+    Ok((results, pieces.filter(|(piece, _)| piece.kind == PieceKind::Weight).collect()))
+}
+
+/// A rank that has done no steps.
+pub(crate) fn rank(
+    program: &Arc<Program>,
+    communicator: Arc<dyn Communicator<Flex>>,
+) -> Result<Rank<Flex>, RunError> {
     let source = if program.description.contains("planner-graph") {
         let distribution = Distribution::StandardNormal;
         Source::Synthetic(SyntheticSamples { distribution, seed: 3 })
@@ -141,9 +155,5 @@ pub(crate) fn steps(
     };
     let seed = program.settings.seed;
     let values = |parameter: &LocalParameter| Ok::<_, RunError>(parameter.initial_values(seed));
-    let mut rank =
-        Rank::new(Arc::clone(program), Arc::new(source), communicator, FlexDevice, values)?;
-    let results = (0..NUM_STEPS).map(|_| rank.step()).collect::<Result<Vec<_>, _>>()?;
-    let pieces = rank.pieces().into_iter();
-    Ok((results, pieces.filter(|(piece, _)| piece.kind == PieceKind::Weight).collect()))
+    Rank::new(Arc::clone(program), Arc::new(source), communicator, FlexDevice, values)
 }

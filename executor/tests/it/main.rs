@@ -11,5 +11,9 @@ mod data;
 mod nccl;
 mod ops;
 mod parity;
+mod precision;
 mod reference;
 mod rendezvous;
+
+#[path = "../common/training.rs"]
+mod training;

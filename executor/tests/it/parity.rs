@@ -11,12 +11,10 @@ use executor::program::Program;
 use executor::rank::{RunError, StepResult};
 use ir::graph::Recompute;
 use ir::layout::ZeroStage;
-use ir::schedule::ScheduleKind;
+use ir::schedule::{ScheduleKind, read_csv, write_csv};
+use traces::timeline::Stream;
 
-#[path = "../common/training.rs"]
-mod training;
-
-use training::{Case, GPT, LLAMA, MIXTRAL, NUM_STEPS, ONE, program, steps};
+use super::training::{Case, GPT, LLAMA, MIXTRAL, NUM_STEPS, ONE, parts, program, rank, steps};
 
 /// What training comes to: the loss of each step, and every parameter at the end.
 #[derive(Debug)]
@@ -288,6 +286,72 @@ fn axes_composed() {
             Case { expert: 2, data: 2, pipeline: 2, schedule: K::DualPipe, ..ONE },
         ],
     );
+}
+
+/// Experts that take no more than their places: which tokens go without them depends on their order in the
+/// micro-batch, not on the ranks that have them.
+#[test]
+fn experts_with_few_places() {
+    for (factor, micro_batch_size) in [(1.0, 2), (0.5, 1)] {
+        let with = |case: Case| {
+            let mut parts = parts(MIXTRAL, Case { micro_batch_size, ..case }, Element::F64);
+            parts.settings.expert_capacity_factor = Some(factor);
+            train(Program::new(parts).unwrap())
+        };
+        let one = with(ONE);
+        let all = train(program(MIXTRAL, Case { micro_batch_size, ..ONE }, Element::F64));
+        assert!(difference(&one, &all).0 > 1e-3, "some tokens find no place");
+        for case in [
+            Case { expert: 2, data: 2, ..ONE },
+            Case { context: 2, expert: 2, ..ONE },
+            Case { tensor: 2, sequence: true, ..ONE },
+            Case { tensor: 2, ..ONE },
+            Case { tensor: 2, sequence: true, context: 2, recompute: Recompute::Full, ..ONE },
+            Case { pipeline: 2, data: 2, expert: 2, schedule: ScheduleKind::ZbH1, ..ONE },
+        ] {
+            let (losses, _, weights) = difference(&one, &with(case));
+            assert!(
+                losses < 1e-9 && weights < 1e-9,
+                "losses {losses:.1e} weights {weights:.1e}: factor {factor}, {case:?}"
+            );
+        }
+    }
+}
+
+/// A schedule that says itself when the parameters of a stage are gathered and freed: the same results, with
+/// fewer bytes sent, as they are not gathered anew for each micro-batch.
+#[test]
+fn parameters_are_gathered_when_the_schedule_says() {
+    let case = Case { pipeline: 2, data: 2, zero: ZeroStage::Parameters, ..ONE };
+    let sent = |program: &Arc<Program>| {
+        let outcomes = local::run(program.num_ranks(), &[FlexDevice], |communicator| {
+            let mut rank = rank(program, communicator)?;
+            let before = rank.communicator().traffic();
+            rank.step()?;
+            let sent = rank.communicator().traffic().since(&before).bytes(Stream::Data);
+            Ok::<_, RunError>(sent.get())
+        });
+        outcomes.unwrap_or_else(|failure| panic!("{failure}")).into_iter().sum::<u64>()
+    };
+    let by_block = program(LLAMA, case, Element::F64);
+    let mut parts = parts(LLAMA, case, Element::F64);
+    let rows = write_csv(&parts.schedule);
+    let rows = rows.lines().zip(0..);
+    let rows = rows.map(|(steps, stage)| format!("{stage}UNSHARD,{steps},{stage}RESHARD"));
+    let text = rows.collect::<Vec<_>>().join("\n");
+    parts.schedule = read_csv(&text).unwrap();
+    let by_stage = Program::new(parts.clone()).unwrap();
+    let (less, more) =
+        (sent(&Arc::new(by_stage)), sent(&Arc::new(program(LLAMA, case, Element::F64))));
+    // Four micro-batches a rank gather twice each, in forward and in backward; gradients are reduced
+    // as often in both.
+    assert!(less * 3 < more * 2, "{less} bytes, {more} without");
+    let (one, by_stage) =
+        (train(program(LLAMA, ONE, Element::F64)), train(Program::new(parts).unwrap()));
+    for outcome in [&by_stage, &train(by_block)] {
+        let (losses, _, weights) = difference(&one, outcome);
+        assert!(losses < 1e-9 && weights < 1e-9, "losses {losses:.1e} weights {weights:.1e}");
+    }
 }
 
 /// How gradients are cut into buckets changes nothing, to the last bit.

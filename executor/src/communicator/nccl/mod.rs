@@ -3,7 +3,7 @@
 //! Each group has a clique of NCCL's for each stream on which it communicates, and each two ranks
 //! one for each direction in which they send arrays, all made when they are first used. What NCCL
 //! does not carry, shapes and what cliques are known by, goes over the
-//! [`Line`](super::rendezvous::Line) of the rendezvous.
+//! [`Line`] of the rendezvous.
 //!
 //! What is here orders the calls, for any [`Engine`]; `cuda`, with the feature of that name, is the
 //! one that makes them. Results are those of [`Communicator`], but for the order in which NCCL

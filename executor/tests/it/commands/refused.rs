@@ -145,6 +145,8 @@ fn arguments_that_mean_nothing() {
         ("--max-gradient-norm -1", &["--max-gradient-norm", "at least 0"]),
         ("--bucket-size 0", &["--bucket-size", "from 1 to"]),
         ("--bucket-size 99999999999999999", &["--bucket-size", "from 1 to"]),
+        ("--expert-capacity-factor 0", &["--expert-capacity-factor", "above 0"]),
+        ("--expert-capacity-factor 1.25", &["--expert-capacity-factor", "no experts"]),
         ("--backend tpu", &["tpu", "cpu, cuda"]),
         ("--communicator tcp", &["tcp", "local, mpi, nccl"]),
         ("--format yaml", &["yaml", "table, json"]),
@@ -165,7 +167,9 @@ fn arguments_that_mean_nothing() {
 fn devices_and_libraries_that_are_not_there() {
     let place = Place::new();
     for (args, words) in [
-        ("--backend cuda", &["CUDA", "hint: "][..]),
+        ("--backend cuda", &["cuda", "hint: "][..]),
+        ("--backend cuda --communicator nccl", &["cuda", "hint: "]),
+        ("--backend cuda --communicator mpi", &["cuda", "hint: "]),
         ("--communicator nccl", &["NCCL", "hint: "]),
         ("--communicator mpi", &["MPI", "hint: "]),
     ] {

@@ -1,6 +1,6 @@
 //! Routing of rows to experts.
 
-use executor::ops::experts::{self, Routing, logits_grad, route};
+use executor::ops::experts::{self, Routing, logits_grad, places};
 use proptest::prelude::*;
 
 use super::{Plain, Traced, check, random};
@@ -11,6 +11,20 @@ fn softmax(logits: &[f64], num_experts: usize) -> Vec<f64> {
         row.iter().map(|logit| logit.exp() / sum).collect::<Vec<_>>()
     };
     logits.chunks_exact(num_experts).flat_map(of_row).collect()
+}
+
+/// Rows to their experts, each of which takes the first `capacity` of those that chose it.
+fn route(
+    probabilities: &[f64],
+    num_experts: usize,
+    top_k: usize,
+    normalise: bool,
+    capacity: Option<usize>,
+) -> Routing {
+    let routing = experts::route(probabilities, num_experts, top_k, normalise);
+    let Some(capacity) = capacity else { return routing };
+    let places = places(routing.choices(), num_experts);
+    routing.limited(capacity, &places)
 }
 
 fn weight_of(routing: &Routing, row: usize) -> f64 {

@@ -42,11 +42,11 @@ impl Source {
         let batch = match self {
             Self::Tokens(source) => {
                 let windows = samples.map(|sample| source.window(sample));
-                of_windows(env, windows.collect::<Result<_, _>>()?)
+                of_windows(env, first, windows.collect::<Result<_, _>>()?)
             }
             Self::Windows(windows) => {
                 let window = |sample: u64| windows[sample as usize % windows.len()].clone();
-                of_windows(env, samples.map(window).collect())
+                of_windows(env, first, samples.map(window).collect())
             }
             Self::Synthetic(source) => synthetic(source, program, env, samples),
         };
@@ -55,7 +55,11 @@ impl Source {
 }
 
 /// The parts of windows that the rank has: tokens, and what follows each.
-fn of_windows<B: Kernels>(env: &Env<B>, windows: Vec<Vec<u32>>) -> MicroBatch<B> {
+fn of_windows<B: Kernels>(
+    env: &Env<B>,
+    first_sample: u64,
+    windows: Vec<Vec<u32>>,
+) -> MicroBatch<B> {
     let (mut tokens, mut targets) = (Vec::new(), Vec::new());
     for window in windows {
         for segment in &env.segments {
@@ -63,7 +67,7 @@ fn of_windows<B: Kernels>(env: &Env<B>, windows: Vec<Vec<u32>>) -> MicroBatch<B>
             targets.extend(&window[segment.start + 1..=segment.end]);
         }
     }
-    MicroBatch { tokens, targets, inputs: None, values: None }
+    MicroBatch { first_sample, tokens, targets, inputs: None, values: None }
 }
 
 fn synthetic<B: Kernels>(
@@ -84,7 +88,7 @@ fn synthetic<B: Kernels>(
         let shape = [&[env.micro_batch_size], shape].concat();
         Array::from_f64(values, &shape, env.element, &env.device)
     };
-    let len = input.iter().product();
+    let (first_sample, len) = (samples.start, input.iter().product());
     let inputs = samples.clone().flat_map(|sample| source.input(sample, len)).collect();
     let (mut targets, mut values) = (Vec::new(), None);
     if let OpKind::CrossEntropy { .. } = loss.op.kind {
@@ -95,7 +99,8 @@ fn synthetic<B: Kernels>(
         let all = samples.flat_map(|sample| source.target(sample, len)).collect();
         values = Some(array(&output, all));
     }
-    MicroBatch { tokens: Vec::new(), targets, inputs: Some(array(&input, inputs)), values }
+    let inputs = Some(array(&input, inputs));
+    MicroBatch { first_sample, tokens: Vec::new(), targets, inputs, values }
 }
 
 /// Sizes of a tensor for one sample.

@@ -282,6 +282,11 @@ impl<B: Kernels> BlockRun<'_, B> {
             OpKind::AdaptiveAveragePool2d { .. } => {
                 one(pool::adaptive_average_input_grad(&self.kept_shape(id, kept), grad()))
             }
+            OpKind::Dropout => {
+                let grad = grad();
+                let mask = self.dropout_mask(id, &grad, kept);
+                one(grad * mask)
+            }
             OpKind::Flatten => one(grad().reshape(&self.kept_shape(id, kept))),
             other => panic!("a checked program has no operator {other:?}"),
         })

@@ -12,7 +12,7 @@ use crate::mesh::part;
 use crate::ops::Kernels;
 use crate::ops::activation::{self, Function};
 use crate::ops::rotary::{self, Rotary};
-use crate::ops::{conv, embedding, linear, norm, pool};
+use crate::ops::{conv, dropout, embedding, linear, norm, pool};
 
 impl<B: Kernels> BlockRun<'_, B> {
     /// The outputs of the block for `inputs`, which come in the order of the graph's inputs, and what
@@ -217,6 +217,11 @@ impl<B: Kernels> BlockRun<'_, B> {
                 kept.extras.insert(id, Extra::Shape(x.shape()));
                 pool::adaptive_average_forward(x, *output)
             }
+            OpKind::Dropout => {
+                let x = self.array(id, 0, kept)?;
+                let mask = self.dropout_mask(id, &x, kept);
+                x * mask
+            }
             OpKind::Flatten => {
                 let x = self.array(id, 0, kept)?;
                 let shape = x.shape();
@@ -240,6 +245,15 @@ impl<B: Kernels> BlockRun<'_, B> {
         let y =
             linear::forward(x.rows(contracted), weight.rows(produced), bias.map(Array::flatten));
         y.reshape(&shape)
+    }
+
+    /// What dropout multiplies a tensor like `x` by.
+    pub(super) fn dropout_mask(&self, id: OpId, x: &Array<B>, kept: &Kept<B>) -> Array<B> {
+        let env = self.env;
+        let rate = env.numerics.dropout_rate.expect("a checked program knows the rate of dropout");
+        let key = [env.seed, self.number as u64, id.index() as u64];
+        let first = kept.micro_batch.first_sample;
+        dropout::mask(&x.shape(), rate, key, first, x.element(), &env.device)
     }
 
     /// Rows of a table: of tokens, by their ids; of positions, by the place in the sequence; of types,

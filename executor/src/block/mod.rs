@@ -44,6 +44,8 @@ pub(crate) struct Env<B: Kernels> {
     pub(crate) element: Element,
     pub(crate) device: B::Device,
     pub(crate) numerics: Numerics,
+    /// Which random numbers.
+    pub(crate) seed: u64,
     /// Sequences in a micro-batch.
     pub(crate) micro_batch_size: usize,
     /// Tokens in a sequence.
@@ -116,6 +118,8 @@ pub(crate) struct BlockRun<'a, B: Kernels> {
     pub(crate) program: &'a BlockProgram,
     pub(crate) env: &'a Env<B>,
     pub(crate) weights: &'a [Vec<Array<B>>],
+    /// Its number in the chain.
+    pub(crate) number: usize,
 }
 
 impl<B: Kernels> BlockRun<'_, B> {

@@ -102,6 +102,8 @@ impl<B: Kernels> Extra<B> {
 /// The data of a micro-batch, or the part that this rank has.
 #[derive(Clone, Debug)]
 pub(crate) struct MicroBatch<B: Kernels> {
+    /// The number of the first sample, counted from the beginning of training.
+    pub(crate) first_sample: u64,
     /// Token ids, sequence by sequence.
     pub(crate) tokens: Vec<u32>,
     /// What follows each token, or the class of each sample.

@@ -21,6 +21,7 @@ use crate::array::Array;
 pub mod activation;
 pub mod attention;
 pub mod conv;
+pub mod dropout;
 pub mod embedding;
 pub mod experts;
 pub mod kernels;

@@ -188,7 +188,7 @@ impl Program {
             BlockProgram::new(block, sharding, class.0 == 0, recompute)
         });
         let classes: Vec<BlockProgram> = classes.collect();
-        check_operators(&classes, spec.tensor_parallel)?;
+        check_operators(&classes, &numerics, &spec)?;
         if schedule.updates() == Updates::AfterEachMicroBatch {
             check_frequent_updates(&parts.settings)?;
         }

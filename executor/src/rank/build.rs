@@ -47,6 +47,7 @@ impl<B: Kernels> Rank<B> {
             expert: place.expert_group(&layout),
             element: settings.compute,
             numerics: program.numerics,
+            seed: settings.seed,
             micro_batch_size: layout.micro_batch_size as usize,
             sequence_length: length,
             segments: segments(length, degree, place.context as usize),

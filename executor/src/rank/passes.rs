@@ -32,7 +32,7 @@ impl<B: Kernels> Rank<B> {
             let inputs = self.block_inputs(block, values, &data);
             let weights = self.weights(stage, place);
             let program = self.program.block(block);
-            let run = BlockRun { program, env: &self.env, weights: &weights };
+            let run = BlockRun { program, env: &self.env, weights: &weights, number: block };
             let is_recomputed = self.is_recomputed(block);
             let before = is_recomputed.then(|| inputs.clone());
             let (outputs, tensors) = run.forward(inputs, &data)?;
@@ -84,7 +84,7 @@ impl<B: Kernels> Rank<B> {
                 None => self.weights(stage, place),
             };
             let program = self.program.block(block);
-            let run = BlockRun { program, env: &self.env, weights: &weights };
+            let run = BlockRun { program, env: &self.env, weights: &weights, number: block };
             if let KeptState::Inputs(inputs) = &mut kept_block.state {
                 let inputs = std::mem::take(inputs);
                 let (_, tensors) = run.forward(inputs, &kept.micro_batch)?;
@@ -133,7 +133,7 @@ impl<B: Kernels> Rank<B> {
                 None => self.weights(stage, place),
             };
             let program = self.program.block(block);
-            let run = BlockRun { program, env: &self.env, weights: &weights };
+            let run = BlockRun { program, env: &self.env, weights: &weights, number: block };
             let KeptState::Tensors(tensors) = &mut kept_block.state else {
                 unreachable!("an input gradient leaves tensors")
             };

@@ -9,9 +9,10 @@ use executor::checkpoint::{ParameterId, Piece, Shard, Values};
 use executor::communicator::{Communicator, local};
 use executor::program::Program;
 use executor::rank::{RunError, StepResult};
+use executor::settings::LearningRate;
 use ir::graph::Recompute;
 use ir::layout::ZeroStage;
-use ir::schedule::{ScheduleKind, read_csv, write_csv};
+use ir::schedule::{ScheduleKind, generate, read_csv, write_csv};
 use traces::timeline::Stream;
 
 use super::training::{Case, GPT, LLAMA, MIXTRAL, NUM_STEPS, ONE, parts, program, rank, steps};
@@ -410,6 +411,40 @@ fn other_models() {
     check_against(IMAGES, one, &cases);
 }
 
+/// The models of images that ship, as large as they are, cut into stages: four minutes.
+#[test]
+#[allow(clippy::print_stderr, reason = "a skipped test says so")]
+fn images_at_full_size() {
+    if std::env::var_os("RUN_SLOW_TESTS").is_none_or(|value| value != "1") {
+        eprintln!("skipped: set RUN_SLOW_TESTS=1 to train ResNet-50, AlexNet and VGG-19");
+        return;
+    }
+    for name in ["alexnet", "vgg-19", "resnet-50"] {
+        let path = format!("{}/../models/{name}.json", env!("CARGO_MANIFEST_DIR"));
+        let model = std::fs::read_to_string(path).unwrap();
+        let losses = |case: Case| {
+            let mut parts = parts(&model, case, Element::F32);
+            parts.global_batch_size = 4;
+            parts.layout.num_micro_batches = 2;
+            parts.schedule = generate(case.schedule, case.pipeline, 2, 1).unwrap();
+            parts.settings.schedule = LearningRate::constant(1e-4);
+            let program = Arc::new(Program::new(parts).unwrap());
+            let outcomes = local::run(program.num_ranks(), &[FlexDevice], |communicator| {
+                let mut rank = rank(&program, communicator)?;
+                Ok::<_, RunError>([rank.step()?.loss, rank.step()?.loss])
+            });
+            outcomes.unwrap_or_else(|failure| panic!("{failure}")).swap_remove(0)
+        };
+        let one = losses(Case { micro_batch_size: 2, ..ONE });
+        let cut = losses(Case { micro_batch_size: 2, pipeline: 2, ..ONE });
+        // A thousand classes: the loss begins near ln 1000.
+        assert!((one[0] - 6.9).abs() < 1.5, "{name}: {one:?}");
+        for (one, cut) in one.iter().zip(cut) {
+            assert!((one / cut - 1.0).abs() < 1e-4, "{name}: {cut}, not {one}");
+        }
+    }
+}
+
 /// Experts whose load is balanced by a loss, with the same micro-batches everywhere.
 #[test]
 fn balanced_experts() {
@@ -443,6 +478,10 @@ const IMAGES: &str = r#"{"format": "planner-graph", "version": 1, "name": "image
     {"name": "average", "kind": "average_pool2d", "kernel": 2, "stride": 1},
     {"name": "adaptive", "kind": "adaptive_average_pool2d", "output": 1},
     {"name": "flatten", "kind": "flatten"},
+    {"name": "dropout", "kind": "dropout"},
+    {"name": "hidden", "kind": "linear", "out_features": 12},
+    {"name": "hidden_relu", "kind": "relu"},
+    {"name": "hidden_dropout", "kind": "dropout"},
     {"name": "classes", "kind": "linear", "out_features": 10},
     {"name": "loss", "kind": "cross_entropy"}],
   "edges": [
@@ -451,4 +490,6 @@ const IMAGES: &str = r#"{"format": "planner-graph", "version": 1, "name": "image
     {"from": "pool", "to": "conv1"}, {"from": "conv1", "to": "norm1"}, {"from": "norm1", "to": "sum"},
     {"from": "pool", "to": "sum"}, {"from": "sum", "to": "sum_relu"}, {"from": "sum_relu", "to": "conv2"},
     {"from": "conv2", "to": "relu2"}, {"from": "relu2", "to": "average"}, {"from": "average", "to": "adaptive"},
-    {"from": "adaptive", "to": "flatten"}, {"from": "flatten", "to": "classes"}, {"from": "classes", "to": "loss"}]}"#;
+    {"from": "adaptive", "to": "flatten"}, {"from": "flatten", "to": "dropout"},
+    {"from": "dropout", "to": "hidden"}, {"from": "hidden", "to": "hidden_relu"},
+    {"from": "hidden_relu", "to": "hidden_dropout"}, {"from": "hidden_dropout", "to": "classes"}, {"from": "classes", "to": "loss"}]}"#;

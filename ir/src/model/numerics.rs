@@ -22,6 +22,8 @@ pub struct Numerics {
     pub normalize_top_k: bool,
     /// Weight of the loss that balances the load of experts.
     pub router_auxiliary_loss: f64,
+    /// Share of the elements that dropout zeroes, where it is known.
+    pub dropout_rate: Option<f64>,
 }
 
 /// How positions rotate queries and keys (Su et al. 2021, arXiv 2104.09864).
@@ -60,6 +62,9 @@ pub enum RotaryScaling {
 /// PyTorch's default for its norms.
 const PYTORCH_EPSILON: f64 = 1e-5;
 
+/// PyTorch's default, which the torchvision models with dropout have.
+const PYTORCH_DROPOUT_RATE: f64 = 0.5;
+
 const DEFAULTS: Numerics = Numerics {
     norm_epsilon: PYTORCH_EPSILON,
     rotary: RotaryNumerics { theta: 10_000.0, scaling: RotaryScaling::None },
@@ -67,6 +72,7 @@ const DEFAULTS: Numerics = Numerics {
     initializer_range: 0.02,
     normalize_top_k: true,
     router_auxiliary_loss: 0.0,
+    dropout_rate: None,
 };
 
 /// Families of Hugging Face whose numbers are read: the defaults of each where a field is absent.
@@ -112,7 +118,7 @@ impl Numerics {
     /// [`ModelError`] where the family's computation is not known here, or a variant of it.
     pub(super) fn read(object: &Map<String, Value>) -> Result<Self, ModelError> {
         if object.contains_key("format") {
-            return Ok(DEFAULTS);
+            return Ok(Self { dropout_rate: Some(PYTORCH_DROPOUT_RATE), ..DEFAULTS });
         }
         if let Some(architecture) = object.get("architecture").and_then(Value::as_str) {
             // GPT-2 approximates by tanh, Megatron's GPT does too.
@@ -148,6 +154,7 @@ impl Numerics {
             } else {
                 0.0
             },
+            ..*defaults
         })
     }
 }

@@ -145,7 +145,7 @@ pub(super) enum Kind {
         /// The function.
         activation: Function,
     },
-    /// Zeroes elements at random [x].
+    /// Zeroes half of the elements at random, and doubles the others [x].
     Dropout {},
     /// Softmax [x].
     Softmax {

@@ -9,6 +9,7 @@ use executor::array::Array;
 
 mod activation;
 mod attention;
+mod dropout;
 mod embedding;
 mod experts;
 mod kernels;

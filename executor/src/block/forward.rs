@@ -250,7 +250,7 @@ impl<B: Kernels> BlockRun<'_, B> {
     /// What dropout multiplies a tensor like `x` by.
     pub(super) fn dropout_mask(&self, id: OpId, x: &Array<B>, kept: &Kept<B>) -> Array<B> {
         let env = self.env;
-        let rate = env.numerics.dropout_rate.expect("a checked program knows the rate of dropout");
+        let rate = env.numerics.dropout_rate;
         let key = [env.seed, self.number as u64, id.index() as u64];
         let first = kept.micro_batch.first_sample;
         dropout::mask(&x.shape(), rate, key, first, x.element(), &env.device)

@@ -133,6 +133,9 @@ fn prepare<'a>(
         bail!("`--expert-capacity-factor`: `{}` has no experts", program.model_name);
     }
     let is_first = place.is_none_or(|place| place.rank == 0);
+    if program.leaves_out_dropout {
+        say(is_first, "warning: the model's dropout is left out, as it was planned")?;
+    }
     let (source, warning) = limits::source(args, &program)?;
     if let Some(warning) = warning {
         say(is_first, &format!("warning: {warning}"))?;

@@ -9,7 +9,7 @@ use std::ops::Range;
 use ir::cluster::Precision;
 use ir::graph::{Graph, OpKind, Recompute, Sharding};
 use ir::layout::{Layout, LayoutSpec, Limits};
-use ir::model::{GraphOptions, Model, Numerics};
+use ir::model::{Description, GraphOptions, Model, Numerics};
 use ir::plan::Plan;
 use ir::schedule::{
     Schedule, ScheduleKind, Updates, add_communication, add_optimizer_steps, add_reduction,
@@ -51,6 +51,8 @@ pub struct Program {
     pub global_batch_size: u64,
     /// Numbers of training that the plan does not fix.
     pub settings: Settings,
+    /// Whether the model's description has dropout, which plans of transformers leave out.
+    pub leaves_out_dropout: bool,
 }
 
 /// What a program is made of.
@@ -138,6 +140,10 @@ impl Program {
         let Parts { description, model_name, layout: spec, schedule, stage_sizes, .. } = parts;
         let model = Model::from_json(&description, &model_name)?;
         let numerics = Model::numerics(&description)?;
+        let leaves_out_dropout = match &model.description {
+            Description::Transformer(it) => it.hidden_dropout || it.attention_dropout,
+            _ => false,
+        };
         let graph = model.graph(GraphOptions::default())?;
         let num_ranks = spec.tensor_parallel
             * spec.context_parallel
@@ -188,7 +194,7 @@ impl Program {
             BlockProgram::new(block, sharding, class.0 == 0, recompute)
         });
         let classes: Vec<BlockProgram> = classes.collect();
-        check_operators(&classes, &numerics, &spec)?;
+        check_operators(&classes, &spec)?;
         if schedule.updates() == Updates::AfterEachMicroBatch {
             check_frequent_updates(&parts.settings)?;
         }
@@ -207,6 +213,7 @@ impl Program {
             sequence_length: parts.sequence_length,
             global_batch_size: parts.global_batch_size,
             settings: parts.settings,
+            leaves_out_dropout,
         })
     }
 

@@ -2,7 +2,6 @@
 
 use ir::graph::{OpKind, Placement};
 use ir::layout::LayoutSpec;
-use ir::model::Numerics;
 
 use super::error::{ProgramError, unsupported};
 use crate::block::BlockProgram;
@@ -11,11 +10,9 @@ use crate::settings::Settings;
 /// Operators that a graph may have, but that are not run.
 pub(super) fn check_operators(
     classes: &[BlockProgram],
-    numerics: &Numerics,
     layout: &LayoutSpec,
 ) -> Result<(), ProgramError> {
     let tensor_parallel = layout.tensor_parallel;
-    check_dropout(classes, numerics, layout)?;
     for program in classes {
         for node in program.block.nodes() {
             let name = &node.op.name;
@@ -35,6 +32,16 @@ pub(super) fn check_operators(
                 | OpKind::PatchesToSequence
                 | OpKind::FirstToken => {
                     return Err(unsupported(format!("operator `{name}` ({:?})", node.op.kind)));
+                }
+                // The mask of a part of a sample would have to know which part it is.
+                OpKind::Dropout
+                    if layout.context_parallel > 1
+                        || program.placements.outputs[node.id.index()] != Placement::Whole =>
+                {
+                    return Err(ProgramError::Unsupported {
+                        what: format!("dropout of parts of samples (`{name}`)"),
+                        instead: Some("tensor and context parallelism of 1".to_owned()),
+                    });
                 }
                 OpKind::Norm { .. }
                     if program.placements.sharded_reductions.contains(&node.id)
@@ -56,32 +63,6 @@ pub(super) fn check_operators(
                     });
                 }
             }
-        }
-    }
-    Ok(())
-}
-
-/// Dropout is run where its rate is known and each rank has samples whole: the mask of a part of a sample
-/// would have to know which part it is.
-fn check_dropout(
-    classes: &[BlockProgram],
-    numerics: &Numerics,
-    layout: &LayoutSpec,
-) -> Result<(), ProgramError> {
-    for program in classes {
-        for node in program.block.nodes().filter(|node| node.op.kind == OpKind::Dropout) {
-            let is_whole = program.placements.outputs[node.id.index()] == Placement::Whole;
-            let (of_what, instead) = if numerics.dropout_rate.is_none() {
-                ("of a transformer", "set the rates of dropout in the model's configuration to 0")
-            } else if layout.context_parallel > 1 || !is_whole {
-                ("of parts of samples", "a layout with `tensor_parallel` and `context_parallel` 1")
-            } else {
-                continue;
-            };
-            return Err(ProgramError::Unsupported {
-                what: format!("dropout {of_what} (`{}`)", node.op.name),
-                instead: Some(instead.to_owned()),
-            });
         }
     }
     Ok(())

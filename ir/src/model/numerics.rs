@@ -22,8 +22,8 @@ pub struct Numerics {
     pub normalize_top_k: bool,
     /// Weight of the loss that balances the load of experts.
     pub router_auxiliary_loss: f64,
-    /// Share of the elements that dropout zeroes, where it is known.
-    pub dropout_rate: Option<f64>,
+    /// Share of the elements that dropout zeroes, in native graphs.
+    pub dropout_rate: f64,
 }
 
 /// How positions rotate queries and keys (Su et al. 2021, arXiv 2104.09864).
@@ -72,7 +72,7 @@ const DEFAULTS: Numerics = Numerics {
     initializer_range: 0.02,
     normalize_top_k: true,
     router_auxiliary_loss: 0.0,
-    dropout_rate: None,
+    dropout_rate: PYTORCH_DROPOUT_RATE,
 };
 
 /// Families of Hugging Face whose numbers are read: the defaults of each where a field is absent.
@@ -118,7 +118,7 @@ impl Numerics {
     /// [`ModelError`] where the family's computation is not known here, or a variant of it.
     pub(super) fn read(object: &Map<String, Value>) -> Result<Self, ModelError> {
         if object.contains_key("format") {
-            return Ok(Self { dropout_rate: Some(PYTORCH_DROPOUT_RATE), ..DEFAULTS });
+            return Ok(DEFAULTS);
         }
         if let Some(architecture) = object.get("architecture").and_then(Value::as_str) {
             // GPT-2 approximates by tanh, Megatron's GPT does too.

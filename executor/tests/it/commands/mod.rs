@@ -196,6 +196,18 @@ fn check_close(losses: &[f64], expected: &[f64], what: &str) {
     assert!(most < 1e-9, "{what}: {losses:?}, not {expected:?}");
 }
 
+/// What a plan leaves out of its model is said.
+#[test]
+fn dropout_that_was_not_planned_is_left_out_with_a_warning() {
+    let place = Place::new();
+    let mut edited = plan("ep2-dp2.json");
+    edited["model"]["description"]["attention_dropout"] = serde_json::json!(0.1);
+    place.write("edited.json", edited.to_string());
+    let run = place.train("edited.json", 1, "");
+    assert!(run.stderr.contains("warning: the model's dropout is left out"), "{}", run.stderr);
+    assert_eq!(run.losses(), place.train("ep2-dp2.json", 1, "").losses());
+}
+
 #[test]
 fn tables_say_what_runs_and_what_it_came_to() {
     let place = Place::new();

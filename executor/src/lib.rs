@@ -8,6 +8,7 @@ pub mod communicator;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 pub mod data;
+mod mapped;
 pub mod mesh;
 pub mod ops;
 pub mod optimizer;

@@ -1,7 +1,6 @@
 //! Safetensors files: headers, and tensors where they lie.
 
 use std::fs::{self, File};
-use std::io;
 use std::path::{Path, PathBuf};
 
 use memmap2::Mmap;
@@ -10,6 +9,7 @@ use safetensors::{Dtype, SafeTensorError, SafeTensors};
 
 use super::error::CheckpointError;
 use super::scalar::num_bytes;
+use crate::mapped::map;
 
 /// Bytes of the number before a header, which is the header's length.
 const LENGTH_BYTES: usize = 8;
@@ -123,14 +123,4 @@ fn why_unreadable(path: &Path, bytes: &[u8], error: &SafeTensorError) -> Checkpo
 fn header_len(bytes: &[u8]) -> Option<usize> {
     let (len, _) = bytes.split_first_chunk()?;
     u64::from_le_bytes(*len).try_into().ok()
-}
-
-/// The contents of a file, read as they are needed.
-#[expect(unsafe_code, reason = "mapping a file is unsafe, as others may change it")]
-fn map(file: &File) -> io::Result<Mmap> {
-    // SAFETY: nothing here writes to the file, and the map is read-only. Every pattern of bits is a
-    // number, and the header was copied before it was checked; so were another process to overwrite
-    // the file, other numbers would be read. Were it to cut the file short, the system would end this
-    // process at the next read. Checkpoints and weights are renamed into place, never written over.
-    unsafe { Mmap::map(file) }
 }

@@ -1,13 +1,13 @@
 //! Tokens in order: text or ids, from a file or built in.
 
 use std::fs::File;
-use std::io;
 use std::ops::Range;
 use std::path::Path;
 
 use memmap2::Mmap;
 
 use super::error::DataError;
+use crate::mapped::map;
 
 /// Lewis Carroll, *Alice's Adventures in Wonderland*, 1865; `executor/data/README.md` has the source.
 const ALICE: &[u8] = include_bytes!("../../data/alice.txt");
@@ -141,13 +141,4 @@ impl TokenBytes {
 /// The number whose bytes, the lowest first, are given; at most four.
 fn little_endian(bytes: &[u8]) -> u32 {
     bytes.iter().rev().fold(0, |number, &byte| number << 8 | u32::from(byte))
-}
-
-/// The contents of a file, read as they are needed.
-#[expect(unsafe_code, reason = "mapping a file is unsafe, as others may change it")]
-fn map(file: &File) -> io::Result<Mmap> {
-    // SAFETY: nothing here writes to the file, and the map is read-only. Were another process to
-    // overwrite it, other token ids would be read, of which none is trusted to be in range or text;
-    // were it to cut the file short, the system would end this process at the next read.
-    unsafe { Mmap::map(file) }
 }

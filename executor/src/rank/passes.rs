@@ -79,10 +79,8 @@ impl<B: Kernels> Rank<B> {
                 self.gather_ahead(stage, next);
             }
             let kept_block = &mut kept.blocks[place];
-            let weights = match kept_block.stashed.take() {
-                Some(weights) => weights,
-                None => self.weights(stage, place),
-            };
+            let stashed = kept_block.stashed.take();
+            let weights = stashed.unwrap_or_else(|| self.weights(stage, place));
             let program = self.program.block(block);
             let run = BlockRun { program, env: &self.env, weights: &weights, number: block };
             if let KeptState::Inputs(inputs) = &mut kept_block.state {
@@ -128,10 +126,8 @@ impl<B: Kernels> Rank<B> {
         for (place, block) in chunk.enumerate().rev() {
             self.gather(stage, place)?;
             let kept_block = &mut kept.blocks[place];
-            let weights = match kept_block.stashed.take() {
-                Some(weights) => weights,
-                None => self.weights(stage, place),
-            };
+            let stashed = kept_block.stashed.take();
+            let weights = stashed.unwrap_or_else(|| self.weights(stage, place));
             let program = self.program.block(block);
             let run = BlockRun { program, env: &self.env, weights: &weights, number: block };
             let KeptState::Tensors(tensors) = &mut kept_block.state else {

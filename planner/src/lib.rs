@@ -17,3 +17,4 @@ pub mod simulated;
 pub mod simulation_report;
 pub mod space;
 pub mod stages;
+pub mod validation;

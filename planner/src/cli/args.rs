@@ -36,6 +36,8 @@ pub(crate) enum Command {
     Collective(CollectiveArgs),
     /// The order of actions of a pipeline schedule: generated, or someone else's from a CSV.
     Schedule(ScheduleArgs),
+    /// Predictions held against measured training steps.
+    Validate(ValidateArgs),
     /// What a model consists of: parameters, blocks, operations.
     Inspect(InspectArgs),
     /// What is known by name: clusters, models, schedules.
@@ -391,6 +393,20 @@ pub(crate) struct InspectArgs {
     /// Count the multi-token prediction modules too, where the model has them.
     #[arg(long)]
     pub(crate) multi_token_prediction: bool,
+    /// Form of the result on stdout.
+    #[arg(long, value_enum, default_value = "table")]
+    pub(crate) format: Format,
+}
+
+/// Predictions held against measured training steps.
+///
+/// Every row of every file is predicted, or reported with the reason why it cannot be. Errors are shares of
+/// what was measured.
+#[derive(Debug, Args)]
+pub(crate) struct ValidateArgs {
+    /// A folder that has `runs`: JSON lists of measured steps, and tables of the vTrain project.
+    #[arg(value_name = "DIR")]
+    pub(crate) folder: PathBuf,
     /// Form of the result on stdout.
     #[arg(long, value_enum, default_value = "table")]
     pub(crate) format: Format,

@@ -13,6 +13,7 @@ mod schedule;
 mod search;
 mod simulate;
 mod tables;
+mod validate;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -62,6 +63,7 @@ fn run(cli: Cli) -> anyhow::Result<Answer> {
         Command::Simulate(args) => simulate::simulate(&args),
         Command::Chart(args) => chart::chart(&args),
         Command::Run(args) => run::run(&args),
+        Command::Validate(args) => validate::validate(&args),
         Command::Inspect(args) => inspect::inspect(&args),
         Command::List(args) => list::list(&args),
         Command::Completions { shell } => {

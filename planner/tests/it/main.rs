@@ -17,3 +17,4 @@ mod running;
 mod schedule_commands;
 mod scheduling;
 mod simulate_commands;
+mod validation;

@@ -1,0 +1,153 @@
+//! A measured run, as its source states it.
+
+use ir::units::Bytes;
+use serde_json::{Map, Value};
+
+use super::MemoryKind;
+
+/// Why a run cannot be represented.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Unsupported(String);
+
+impl Unsupported {
+    /// For this reason.
+    pub fn new(reason: impl Into<String>) -> Self {
+        Self(reason.into())
+    }
+}
+
+/// A run's fields, which may be missing or of the wrong type.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// What the file calls it; its place, from 0, if it has no name.
+    pub id: String,
+    fields: Map<String, Value>,
+}
+
+/// Memory that was measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MeasuredMemory {
+    /// How much.
+    pub bytes: Bytes,
+    /// What it counts.
+    pub kind: MemoryKind,
+}
+
+impl Row {
+    /// The row at a place of its file.
+    pub fn new(index: usize, value: Value) -> Self {
+        let fields = match value {
+            Value::Object(fields) => fields,
+            // Told where the time is asked for.
+            other => Map::from_iter([("step_time_s".to_owned(), other)]),
+        };
+        let id = match fields.get("id") {
+            Some(Value::String(id)) => id.clone(),
+            Some(Value::Number(id)) => id.to_string(),
+            _ => index.to_string(),
+        };
+        Self { id, fields }
+    }
+
+    /// A field that is there.
+    fn get(&self, name: &str) -> Option<&Value> {
+        self.fields.get(name).filter(|value| !value.is_null())
+    }
+
+    /// A whole number, if it is there.
+    ///
+    /// # Errors
+    ///
+    /// It is something else.
+    pub fn count(&self, name: &str) -> Result<Option<u64>, Unsupported> {
+        self.get(name).map_or(Ok(None), |value| {
+            let whole = value.as_f64().filter(|number| *number >= 0.0 && number.fract() == 0.0);
+            let whole = value.as_u64().or(whole.map(|number| number as u64));
+            whole
+                .map(Some)
+                .ok_or_else(|| Unsupported(format!("`{name}` is {value}, no whole number")))
+        })
+    }
+
+    /// A whole number above zero that must be there.
+    ///
+    /// # Errors
+    ///
+    /// It is missing, zero or something else.
+    pub fn size(&self, name: &str) -> Result<u64, Unsupported> {
+        match self.count(name)? {
+            None => Err(Unsupported(format!("`{name}` is missing"))),
+            Some(0) => Err(Unsupported(format!("`{name}` is 0"))),
+            Some(size) => Ok(size),
+        }
+    }
+
+    /// A degree of parallelism; 1 if it is left out.
+    ///
+    /// # Errors
+    ///
+    /// It is no number above zero that fits 32 bits.
+    pub fn degree(&self, name: &str) -> Result<u32, Unsupported> {
+        match self.count(name)? {
+            None => Ok(1),
+            Some(degree) => u32::try_from(degree)
+                .ok()
+                .filter(|degree| *degree > 0)
+                .ok_or_else(|| Unsupported(format!("`{name}` is {degree}"))),
+        }
+    }
+
+    /// A number above zero, if it is there.
+    ///
+    /// # Errors
+    ///
+    /// It is something else.
+    pub fn real(&self, name: &str) -> Result<Option<f64>, Unsupported> {
+        self.get(name).map_or(Ok(None), |value| {
+            let number = value.as_f64().filter(|number| number.is_finite() && *number > 0.0);
+            number.map(Some).ok_or_else(|| Unsupported(format!("`{name}` is {value}")))
+        })
+    }
+
+    /// A text; empty if it is left out.
+    pub fn text(&self, name: &str) -> &str {
+        self.get(name).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// Yes or no, if it is there.
+    pub fn flag(&self, name: &str) -> Option<bool> {
+        self.get(name).and_then(Value::as_bool)
+    }
+
+    /// The time of a step, where it was measured.
+    ///
+    /// # Errors
+    ///
+    /// It is no number above zero.
+    pub fn step_time_seconds(&self) -> Result<Option<f64>, Unsupported> {
+        self.real("step_time_s")
+    }
+
+    /// The memory of the fullest GPU, where it was measured. GB are those of PyTorch's and
+    /// nvidia-smi's users, 2^30 bytes, unless `mem_kind` says 1e9.
+    ///
+    /// # Errors
+    ///
+    /// It is no number above zero.
+    pub fn memory(&self) -> Result<Option<MeasuredMemory>, Unsupported> {
+        let said = self.text("mem_kind");
+        let unit = if said.contains("1e9") { 1e9 } else { (1u64 << 30) as f64 };
+        let gib = self.real("peak_mem_gib")?.map(|gib| gib * (1u64 << 30) as f64);
+        let gb = self.real("peak_mem_gb")?.map(|gb| gb * unit);
+        let Some(bytes) = gib.or(gb) else { return Ok(None) };
+        let kind = if said.contains("reserved") && !said.contains("allocated,") {
+            MemoryKind::Reserved
+        } else if said.contains("nvidia-smi") || said.contains("per device") {
+            MemoryKind::Process
+        } else {
+            MemoryKind::Allocated
+        };
+        Ok(Some(MeasuredMemory { bytes: Bytes::new(bytes as u64), kind }))
+    }
+}

@@ -1,0 +1,285 @@
+//! From a measured run to what the planner predicts: model, cluster, layout, assignment of blocks.
+//!
+//! What a source does not state:
+//!
+//! - Degrees are 1, `zero_stage` 0, `sequence_parallel` off. Where `fsdp_shard` names a degree, states are
+//!   sharded over so many replicas, else over all.
+//! - `dp` counts replicas without context parallelism; tensor, context, pipeline and data degrees multiply
+//!   to `n_gpus`.
+//! - Attention stores its scores where `attention_impl` says `unfused` or `no FlashAttention`; Megatron's
+//!   runs of that time apply dropout, those with ALiBi (BLOOM's kind) do not.
+//! - The cluster is the preset of the GPU with `gpus_per_node`, `intra_node_bw_GBps_per_dir` and
+//!   `inter_node_bw_Gbps_per_gpu` in place of its own.
+//! - Layers are dealt out evenly, the embedding with the first and the head with the last; where only the
+//!   layers with both of these divide evenly, these count as layers; else the slowest stage is made as fast
+//!   as can be.
+//! - Gradients are added up in fp32 in bf16 and 8-bit runs with pipelines or a distributed optimizer, as
+//!   Megatron does, and wherever `optimizer_detail` says so.
+
+use cost_models::clusters;
+use ir::cluster::{Cluster, Precision};
+use ir::graph::Recompute;
+use ir::layout::{Layout, LayoutSpec, ZeroStage};
+use ir::model::{AttentionKernel, GraphOptions};
+use ir::plan::{Optimizer, Training};
+use ir::schedule::ScheduleKind;
+use ir::units::BytesPerSecond;
+
+use super::description::model;
+use super::row::{Row, Unsupported};
+use crate::problem::{Problem, Shape, ShapeKey};
+
+/// All that a prediction needs.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Model, training and GPUs.
+    pub problem: Problem,
+    /// How the step is spread over them.
+    pub layout: Layout,
+    /// Where each chunk ends, in blocks.
+    pub stage_ends: Vec<usize>,
+}
+
+impl Setup {
+    /// That of a run.
+    ///
+    /// # Errors
+    ///
+    /// What cannot be represented, or is not stated.
+    pub fn of(row: &Row) -> Result<Self, Unsupported> {
+        let num_gpus = row.degree("n_gpus")?;
+        let cluster = cluster(row)?;
+        let model = model(row)?;
+        let unfused = ["unfused", "no FlashAttention"];
+        let attention = row.text("attention_impl");
+        let is_unfused = unfused.iter().any(|word| attention.contains(word));
+        let options = GraphOptions {
+            attention: if is_unfused { AttentionKernel::Unfused } else { AttentionKernel::Flash },
+            dropout: is_unfused && !attention.contains("ALiBi"),
+            multi_token_prediction: row.text("attention_type").contains("MTP"),
+        };
+        let graph = model
+            .graph(options)
+            .map_err(|error| Unsupported::new(format!("its model: {error}")))?;
+        let precision = precision(row)?;
+        let training = Training {
+            sequence_length: row.size("seq_len")?,
+            global_batch_size: row.size("global_batch_size")?,
+            precision,
+            optimizer: Optimizer::AdamW,
+            fp32_gradients: has_fp32_gradients(row, precision),
+        };
+        let problem = Problem::new(graph, training, &cluster, num_gpus)
+            .map_err(|error| Unsupported::new(error.to_string()))?;
+        let spec = spec(row, &training, num_gpus)?;
+        let layout = Layout::new(spec, &problem.limits)
+            .map_err(|error| Unsupported::new(format!("its layout: {error}")))?;
+        let [p, m, v] = [spec.pipeline_parallel, spec.num_micro_batches, spec.virtual_stages];
+        spec.schedule
+            .check_numbers(p, m, v)
+            .map_err(|error| Unsupported::new(format!("its schedule: {error}")))?;
+        let stage_ends = stage_ends(&problem, &layout)?;
+        Ok(Self { problem, layout, stage_ends })
+    }
+}
+
+/// GPUs by the beginning of what sources call them, with the preset of each; longer names first.
+const GPUS: [(&str, &str); 17] = [
+    ("A100-SXM4-40GB", "a100-40gb"),
+    ("A100-PCIE", "a100-pcie"),
+    ("A100", "a100"),
+    ("A800", "a800"),
+    ("V100-SXM2-16GB", "v100-16gb"),
+    ("V100", "v100"),
+    ("H100-PCIE", "h100-pcie"),
+    ("H100", "h100"),
+    ("H800", "h800"),
+    ("H200", "h200"),
+    ("GH200", "gh200"),
+    ("GB200", "gb200-nvl72"),
+    ("GB300", "gb300-nvl72"),
+    ("B200", "b200"),
+    ("B300", "b300"),
+    ("MI300X", "mi300x"),
+    ("MI325X", "mi325x"),
+];
+
+fn cluster(row: &Row) -> Result<Cluster, Unsupported> {
+    let gpu = row.text("gpu");
+    let preset = GPUS.iter().find(|(name, _)| gpu.starts_with(name)).map(|(_, preset)| preset);
+    let mut cluster = preset
+        .and_then(|preset| clusters::preset(preset))
+        .ok_or_else(|| Unsupported::new(format!("no cluster is known with GPU `{gpu}`")))?;
+    if let Some(gpus) = row.count("gpus_per_node")? {
+        let gpus = u32::try_from(gpus).ok().filter(|gpus| *gpus > 0);
+        let gpus = gpus.ok_or_else(|| Unsupported::new("`gpus_per_node` is no number of GPUs"))?;
+        cluster.gpus_per_node = gpus;
+        // A network domain that was a node is a node again; larger ones stay.
+        if let Some(node) = cluster.levels.first_mut()
+            && node.ranks.is_some_and(|ranks| ranks <= 8)
+        {
+            node.ranks = Some(gpus);
+        }
+    }
+    let [inner @ .., outer] = cluster.levels.as_mut_slice() else {
+        return Err(Unsupported::new("its cluster has no network"));
+    };
+    let rate = |bytes: f64| BytesPerSecond::new(bytes);
+    if let (Some(bandwidth), Some(node)) =
+        (row.real("intra_node_bw_GBps_per_dir")?, inner.first_mut())
+    {
+        node.bandwidth = rate(bandwidth * 1e9);
+    }
+    if let Some(bandwidth) = row.real("inter_node_bw_Gbps_per_gpu")? {
+        outer.bandwidth = rate(bandwidth * 1e9 / 8.0);
+    }
+    Ok(cluster)
+}
+
+fn precision(row: &Row) -> Result<Precision, Unsupported> {
+    let text = row.text("precision").to_ascii_lowercase();
+    if text.contains("fp4") {
+        return Err(Unsupported::new("4-bit precision"));
+    }
+    let names = [
+        ("fp8", Precision::Fp8),
+        ("bf16", Precision::Bf16),
+        ("fp16", Precision::Fp16),
+        ("fp32", Precision::Fp32),
+    ];
+    let found = names.iter().find(|(name, _)| text.contains(name));
+    found
+        .map(|(_, precision)| *precision)
+        .ok_or_else(|| Unsupported::new(format!("precision `{}`", row.text("precision"))))
+}
+
+fn has_fp32_gradients(row: &Row, precision: Precision) -> bool {
+    let said = row.text("optimizer_detail");
+    if said.contains("fp16 grads") {
+        return false;
+    }
+    let is_megatron = row.flag("distributed_optimizer").is_some();
+    said.contains("fp32 grad") || (is_megatron && precision != Precision::Fp16)
+}
+
+fn spec(row: &Row, training: &Training, num_gpus: u32) -> Result<LayoutSpec, Unsupported> {
+    let [tensor, context, pipeline, data] =
+        [row.degree("tp")?, row.degree("cp")?, row.degree("pp")?, row.degree("dp")?];
+    let product = [tensor, context, pipeline, data].map(u64::from).iter().product::<u64>();
+    if product != u64::from(num_gpus) {
+        return Err(Unsupported::new(format!(
+            "tp {tensor} x cp {context} x pp {pipeline} x dp {data} are {product} ranks, not \
+             {num_gpus}"
+        )));
+    }
+    let expert = row.degree("ep")?;
+    let of_experts = row.degree("etp")?;
+    if expert > 1 && of_experts > 1 && of_experts != tensor {
+        return Err(Unsupported::new(format!("tensor parallelism of experts of {of_experts}")));
+    }
+    let micro_batch_size = row.size("micro_batch_size")?;
+    let per_round = u64::from(data).saturating_mul(micro_batch_size);
+    let batch = training.global_batch_size;
+    let fits = |number: u64| u32::try_from(number).ok();
+    let num_micro_batches = fits(batch / per_round)
+        .filter(|count| *count > 0 && batch.is_multiple_of(per_round))
+        .ok_or_else(|| {
+            Unsupported::new(format!(
+                "a global batch of {batch} is no number of micro-batches of {micro_batch_size} on \
+                 {data} replicas"
+            ))
+        })?;
+    let stage = row.count("zero_stage")?.unwrap_or(0);
+    let zero_stage = ZeroStage::ALL
+        .into_iter()
+        .find(|known| u64::from(known.number()) == stage)
+        .ok_or_else(|| Unsupported::new(format!("ZeRO stage {stage}")))?;
+    let replicas = context * data;
+    let shard =
+        shard_degree(row.text("fsdp_shard")).filter(|shard| replicas.is_multiple_of(*shard));
+    Ok(LayoutSpec {
+        tensor_parallel: tensor,
+        sequence_parallel: tensor > 1 && row.flag("sequence_parallel").unwrap_or(false),
+        context_parallel: context,
+        expert_parallel: expert,
+        pipeline_parallel: pipeline,
+        virtual_stages: row.degree("vpp")?,
+        data_parallel: data,
+        zero_shard: shard.unwrap_or(replicas),
+        zero_stage,
+        micro_batch_size: fits(micro_batch_size)
+            .ok_or_else(|| Unsupported::new("a micro-batch that large"))?,
+        num_micro_batches,
+        recompute: recompute(row)?,
+        schedule: schedule(row)?,
+    })
+}
+
+/// The number after `degree` in a text.
+fn shard_degree(text: &str) -> Option<u32> {
+    let (_, after) = text.split_once("degree ")?;
+    after.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok().filter(|degree| *degree > 0)
+}
+
+fn recompute(row: &Row) -> Result<Recompute, Unsupported> {
+    match row.text("recompute") {
+        "" | "none" => Ok(Recompute::None),
+        "selective" => Ok(Recompute::Selective),
+        "full" => Ok(Recompute::Full),
+        other => Err(Unsupported::new(format!("recompute `{other}`"))),
+    }
+}
+
+/// Schedules by words of what sources call them; the first that fits.
+const SCHEDULES: [(&str, ScheduleKind); 11] = [
+    ("zb-2p", ScheduleKind::ZbH2),
+    ("zb-1p", ScheduleKind::ZbH1),
+    ("zb-h2", ScheduleKind::ZbH2),
+    ("zb-h1", ScheduleKind::ZbH1),
+    ("zbv", ScheduleKind::Zbv),
+    ("v-half", ScheduleKind::VHalf),
+    ("v-min", ScheduleKind::VMin),
+    ("dualpipev", ScheduleKind::DualPipeV),
+    ("dualpipe", ScheduleKind::DualPipe),
+    ("gpipe", ScheduleKind::GPipe),
+    ("sequential", ScheduleKind::Sequential),
+];
+
+fn schedule(row: &Row) -> Result<ScheduleKind, Unsupported> {
+    let text = row.text("schedule").to_ascii_lowercase();
+    if let Some((_, kind)) = SCHEDULES.iter().find(|(word, _)| text.contains(word)) {
+        return Ok(*kind);
+    }
+    let is_known = ["", "none", "single layer"].iter().any(|word| text == *word)
+        || ["1f1b", "single layer", "interleaved"].iter().any(|word| text.contains(word));
+    if !is_known {
+        return Err(Unsupported::new(format!("schedule `{}`", row.text("schedule"))));
+    }
+    let interleaves = row.degree("vpp")? > 1 && row.degree("pp")? > 1;
+    Ok(if interleaves { ScheduleKind::Interleaved } else { ScheduleKind::OneFOneB })
+}
+
+/// Where chunks end.
+fn stage_ends(problem: &Problem, layout: &Layout) -> Result<Vec<usize>, Unsupported> {
+    let (blocks, chunks) = (problem.graph.num_blocks(), layout.num_stages() as usize);
+    if chunks > blocks {
+        return Err(Unsupported::new(format!("{blocks} blocks in {chunks} chunks")));
+    }
+    // The chain has the embedding, the layers, and the head.
+    let layers = blocks.saturating_sub(2);
+    let even = |of_first: usize, of_chunk: usize| {
+        let end =
+            |chunk: usize| if chunk + 1 == chunks { blocks } else { of_first + chunk * of_chunk };
+        (0..chunks).map(end).collect()
+    };
+    if layers > 0 && layers.is_multiple_of(chunks) {
+        return Ok(even(1 + layers / chunks, layers / chunks));
+    }
+    if blocks.is_multiple_of(chunks) {
+        return Ok(even(blocks / chunks, blocks / chunks));
+    }
+    let shape = Shape::new(problem, ShapeKey::of(layout));
+    shape
+        .balanced(layout.recompute, chunks, &layout.schedule.placement())
+        .ok_or_else(|| Unsupported::new(format!("{blocks} blocks in {chunks} chunks")))
+}

@@ -1,0 +1,152 @@
+//! Predictions held against measured runs: which rows are mapped, and how errors are counted.
+
+use planner::validation::accuracy::Accuracy;
+use planner::validation::{
+    ComparedRow, FileError, Quantity, compare, read_rows, setup::Setup, validate,
+};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+/// A run of Llama 2's 7B kind on 16 A100, with changes.
+fn run(changes: &Value) -> Value {
+    let mut run = json!({
+        "id": "a", "gpu": "A100-SXM4-80GB", "gpus_per_node": 8, "n_gpus": 16,
+        "n_layers": 32, "hidden": 4096, "n_heads": 32, "ffn_hidden": 11008, "gated_mlp": true,
+        "vocab": 32000, "seq_len": 4096, "tp": 2, "pp": 2, "dp": 4, "micro_batch_size": 1,
+        "global_batch_size": 64, "recompute": "none", "precision": "bf16", "schedule": "1F1B",
+        "distributed_optimizer": true, "zero_stage": 1, "step_time_s": 10.0, "peak_mem_gib": 40.0,
+    });
+    for (field, value) in changes.as_object().unwrap() {
+        run[field] = value.clone();
+    }
+    run
+}
+
+/// The comparison of one row.
+fn compared(changes: &Value, quantity: Quantity) -> Option<ComparedRow> {
+    let text = json!([run(changes)]).to_string();
+    let rows = read_rows("runs.json", &text).unwrap();
+    compare("runs.json", quantity, &validate(&rows)).map(|mut it| it.rows.remove(0))
+}
+
+fn check_unsupported(changes: &Value, reason: &str) {
+    match compared(changes, Quantity::StepTimeSeconds).unwrap() {
+        ComparedRow::Unsupported { unsupported, .. } => {
+            assert!(unsupported.contains(reason), "{unsupported}, which has no `{reason}`");
+        }
+        row @ ComparedRow::Predicted { .. } => panic!("{changes}: {row:?}"),
+    }
+}
+
+#[test]
+fn a_complete_row_is_mapped() {
+    let rows = read_rows("runs.json", &json!([run(&json!({}))]).to_string()).unwrap();
+    let Setup { problem, layout, stage_ends } = Setup::of(&rows[0]).unwrap();
+    assert_eq!(problem.parameters().total, 6_738_415_616, "Llama 2's 7B");
+    let layout = (layout.tensor_parallel, layout.data_parallel, layout.num_micro_batches);
+    assert_eq!(layout, (2, 4, 16));
+    // The embedding with the first 16 layers, the head with the last.
+    assert_eq!(stage_ends, [17, 34]);
+    for quantity in [Quantity::StepTimeSeconds, Quantity::PeakMemoryBytes] {
+        let ComparedRow::Predicted { measured, predicted, .. } =
+            compared(&json!({}), quantity).unwrap()
+        else {
+            panic!("it is predicted");
+        };
+        assert!(predicted > 0.2 * measured && predicted < 5.0 * measured, "{predicted}");
+    }
+}
+
+#[test]
+fn a_row_that_cannot_be_represented_says_why() {
+    check_unsupported(&json!({"n_layers": null}), "`n_layers` is missing");
+    check_unsupported(&json!({"hidden": "wide"}), "`hidden` is \"wide\"");
+    check_unsupported(&json!({"vocab": 0}), "`vocab` is 0");
+    check_unsupported(&json!({"dp": 8}), "are 32 ranks, not 16");
+    check_unsupported(&json!({"tp": 0}), "`tp` is 0");
+    check_unsupported(&json!({"global_batch_size": 63}), "no number of micro-batches");
+    check_unsupported(&json!({"gpu": "A900"}), "GPU `A900`");
+    check_unsupported(&json!({"gpu": null}), "GPU ``");
+    check_unsupported(&json!({"precision": "int3"}), "precision `int3`");
+    check_unsupported(&json!({"precision": "NVFP4"}), "4-bit");
+    check_unsupported(&json!({"schedule": "spiral"}), "schedule `spiral`");
+    check_unsupported(&json!({"recompute": "partial-full"}), "recompute `partial-full`");
+    check_unsupported(&json!({"zero_stage": 4}), "ZeRO stage 4");
+    check_unsupported(&json!({"tp": 3, "dp": 1, "n_gpus": 6}), "its layout: ");
+    check_unsupported(&json!({"step_time_s": 0.0}), "`step_time_s` is 0");
+    check_unsupported(&json!({"step_time_s": "fast"}), "`step_time_s` is \"fast\"");
+    // What a source does not state is not compared.
+    assert_eq!(compared(&json!({"step_time_s": null}), Quantity::StepTimeSeconds), None);
+}
+
+/// One bad row does not hide the others.
+#[test]
+fn all_rows_are_counted() {
+    let rows = json!([run(&json!({})), run(&json!({"id": "b", "dp": 8})), 7, {"id": "c", "step_time_s": 1}]);
+    let rows = read_rows("runs.json", &rows.to_string()).unwrap();
+    let comparison = compare("runs.json", Quantity::StepTimeSeconds, &validate(&rows)).unwrap();
+    assert_eq!((comparison.rows.len(), comparison.accuracy.count), (4, 1));
+    let ids = comparison.rows.iter().map(|row| match row {
+        ComparedRow::Predicted { id, .. } | ComparedRow::Unsupported { id, .. } => id.as_str(),
+    });
+    assert_eq!(ids.collect::<Vec<_>>(), ["a", "b", "2", "c"]);
+}
+
+#[test]
+fn files_that_hold_no_runs_are_refused() {
+    let refused = |name: &str, text: &str| read_rows(name, text).unwrap_err();
+    assert!(matches!(refused("a.json", "{"), FileError::Json(_)));
+    assert_eq!(refused("a.json", "{}"), FileError::NotRuns);
+    assert_eq!(refused("a.json", "[1, 2]"), FileError::NotRuns);
+    assert_eq!(refused("a.json", "[]"), FileError::NotRuns);
+    assert_eq!(refused("a.csv", "x,y\n1,2"), FileError::OtherColumns("x,y".to_owned()));
+}
+
+const VTRAIN: &str = "# GPUs,global batch,micro batch,hidden size,attention heads,# layers,\
+sequence length,tensor parallelism,data parallelism,pipeline parallelism,iteration time (ms)\n";
+
+#[test]
+fn rows_of_a_table_are_named_by_their_line() {
+    let text =
+        format!("{VTRAIN}8,32,4,1024,16,24,1024,2,2,2,219.75\n\n8,32,4,1024,16,24,1024,2,2,2,?\n");
+    let rows = read_rows("single.csv", &text).unwrap();
+    let ids: Vec<&str> = rows.iter().map(|row| row.id.as_str()).collect();
+    assert_eq!(ids, ["2", "4"]);
+    assert_eq!(rows[0].step_time_seconds(), Ok(Some(0.21975)));
+    let comparison = compare("single.csv", Quantity::StepTimeSeconds, &validate(&rows)).unwrap();
+    assert_eq!((comparison.rows.len(), comparison.accuracy.count), (2, 1));
+}
+
+/// Against numbers computed by hand, and numpy's.
+#[test]
+fn errors_are_shares_of_what_was_measured() {
+    let pairs = [[1.0, 1.1], [2.0, 1.8], [4.0, 4.0], [8.0, 6.0], [16.0, 20.0]];
+    let accuracy = Accuracy::of(&pairs);
+    let close = |found: f64, expected: f64| assert!((found - expected).abs() < 1e-12, "{found}");
+    assert_eq!(accuracy.count, 5);
+    close(accuracy.mape, 0.14);
+    close(accuracy.median_ape, 0.1);
+    close(accuracy.worst_ape, 0.25);
+    close(accuracy.bias, 0.0);
+    close(accuracy.spearman.unwrap(), 1.0);
+    // numpy.corrcoef of the ranks [1, 2.5, 2.5, 4, 5] and [2, 1, 4.5, 4.5, 3]
+    let tied = [[1.0, 2.0], [2.0, 1.0], [2.0, 4.0], [3.0, 4.0], [5.0, 3.0]];
+    close(Accuracy::of(&tied).spearman.unwrap(), 15.0 / 38.0);
+    assert_eq!(Accuracy::of(&[]).count, 0);
+    assert_eq!(Accuracy::of(&[[1.0, 1.0], [2.0, 2.0]]).spearman, None);
+}
+
+proptest! {
+    #[test]
+    fn accuracy_does_not_depend_on_the_order_or_the_unit(
+        pairs in proptest::collection::vec((0.1..100.0_f64, 0.1..100.0_f64), 3..20), scale in 0.01..100.0_f64,
+    ) {
+        let as_they_are: Vec<[f64; 2]> = pairs.iter().map(|(a, b)| [*a, *b]).collect();
+        let reversed: Vec<[f64; 2]> = as_they_are.iter().rev().map(|[a, b]| [a * scale, b * scale]).collect();
+        let (one, other) = (Accuracy::of(&as_they_are), Accuracy::of(&reversed));
+        prop_assert!((one.mape - other.mape).abs() < 1e-9);
+        prop_assert!((one.bias - other.bias).abs() < 1e-9);
+        prop_assert!((one.spearman.unwrap() - other.spearman.unwrap()).abs() < 1e-9);
+        prop_assert!(one.median_ape <= one.worst_ape && one.bias.abs() <= one.mape + 1e-12);
+    }
+}

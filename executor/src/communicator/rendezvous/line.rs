@@ -63,14 +63,20 @@ impl Letters {
         }
     }
 
+    // That of calls decides who was first. It is stopped before the other: who is woken by either finds it
+    // stopped, and does not take its own failure, a consequence, for the first.
+
     fn stop(&self, rank: u32, cause: &str) -> bool {
-        self.arrays.stop(rank, cause);
-        self.calls.stop(rank, cause)
+        let is_first = self.calls.stop(rank, cause);
+        if is_first {
+            self.arrays.stop(rank, cause);
+        }
+        is_first
     }
 
     fn hear_stop(&self, error: &CommunicationError) {
-        self.arrays.hear_stop(error.clone());
         self.calls.hear_stop(error.clone());
+        self.arrays.hear_stop(error.clone());
     }
 
     fn set_gone(&self, rank: u32) {

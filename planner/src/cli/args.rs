@@ -36,7 +36,7 @@ pub(crate) enum Command {
     Collective(CollectiveArgs),
     /// The order of actions of a pipeline schedule: generated, or someone else's from a CSV.
     Schedule(ScheduleArgs),
-    /// Predictions held against measured training steps.
+    /// Predictions held against measured training steps and kernels.
     Validate(ValidateArgs),
     /// What a model consists of: parameters, blocks, operations.
     Inspect(InspectArgs),
@@ -398,13 +398,14 @@ pub(crate) struct InspectArgs {
     pub(crate) format: Format,
 }
 
-/// Predictions held against measured training steps.
+/// Predictions held against measured training steps and kernels.
 ///
 /// Every row of every file is predicted, or reported with the reason why it cannot be. Errors are shares of
 /// what was measured.
 #[derive(Debug, Args)]
 pub(crate) struct ValidateArgs {
-    /// A folder that has `runs`: JSON lists of measured steps, and tables of the vTrain project.
+    /// A folder that has `runs`, with JSON lists of measured steps and tables of the vTrain project, or
+    /// `kernels`, with tables of matrix products, attention and collectives.
     #[arg(value_name = "DIR")]
     pub(crate) folder: PathBuf,
     /// Form of the result on stdout.

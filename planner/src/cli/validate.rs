@@ -3,7 +3,10 @@
 use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
-use planner::validation::{Comparison, Quantity, Validated, compare, read_rows, validate as hold};
+use planner::validation::accuracy::Accuracy;
+use planner::validation::{
+    Comparison, Quantity, Validated, compare, compare_kernels, read_rows, validate as hold,
+};
 use serde::Serialize;
 
 use super::args::{Format, ValidateArgs};
@@ -13,6 +16,9 @@ use super::{Answer, print, print_json};
 
 /// Rows whose predictions are furthest off, of all files, that a table ends with.
 const NUM_WORST: usize = 10;
+
+/// Names of groups are cut, so that a row has a hundred columns.
+const WIDEST_GROUP: usize = 30;
 
 /// Terms of a prediction that are a smaller share of it are left out there.
 const LEAST_TERM: f64 = 0.005;
@@ -32,11 +38,17 @@ struct Skipped {
 }
 
 pub(crate) fn validate(args: &ValidateArgs) -> anyhow::Result<Answer> {
-    let folder = args.folder.join("runs");
     let mut comparisons = Vec::new();
     let mut skipped = Vec::new();
     let mut worst = Vec::new();
-    for (name, path) in files(&folder)? {
+    for (name, path) in files(&args.folder, "kernels")? {
+        let compared = read_text(&path).and_then(|text| Ok(compare_kernels(&name, &text)?));
+        match compared {
+            Ok(comparison) => comparisons.extend(comparison),
+            Err(error) => skipped.push(Skipped { file: name, reason: format!("{error:#}") }),
+        }
+    }
+    for (name, path) in files(&args.folder, "runs")? {
         let rows = read_text(&path).and_then(|text| Ok(read_rows(&name, &text)?));
         let rows = match rows {
             Ok(rows) => rows,
@@ -53,8 +65,9 @@ pub(crate) fn validate(args: &ValidateArgs) -> anyhow::Result<Answer> {
     }
     ensure!(
         !comparisons.is_empty(),
-        "`{}` has no measured runs\nhint: JSON lists of runs, as `runs_*.json`, or vTrain's tables",
-        folder.display()
+        "`{}` has no measurements\nhint: JSON lists of runs or vTrain's tables in `runs`, tables of kernels in \
+         `kernels`",
+        args.folder.display()
     );
     match args.format {
         Format::Json => print_json(&Report { files: &comparisons, skipped: &skipped })?,
@@ -63,17 +76,21 @@ pub(crate) fn validate(args: &ValidateArgs) -> anyhow::Result<Answer> {
     Ok(Answer::Found)
 }
 
-/// The files of a folder with their names, in the order of these.
-fn files(folder: &Path) -> anyhow::Result<Vec<(String, std::path::PathBuf)>> {
-    if !folder.is_dir() {
+/// The files of a folder within another with their names, in the order of these; none if it is not there.
+fn files(outer: &Path, inner: &str) -> anyhow::Result<Vec<(String, std::path::PathBuf)>> {
+    if !outer.is_dir() {
         bail!(
-            "there is no folder `{}`\nhint: name a folder that has `runs` with measured steps",
-            folder.display()
+            "there is no folder `{}`\nhint: name one that has `runs` with measured steps, or `kernels`",
+            outer.display()
         );
+    }
+    let folder = outer.join(inner);
+    if !folder.is_dir() {
+        return Ok(Vec::new());
     }
     let reading = || format!("reading `{}`", folder.display());
     let mut found = Vec::new();
-    for entry in std::fs::read_dir(folder).with_context(reading)? {
+    for entry in std::fs::read_dir(&folder).with_context(reading)? {
         let path = entry.with_context(reading)?.path();
         if let Some(name) = path.file_name().filter(|_| path.is_file()) {
             found.push((name.to_string_lossy().into_owned(), path));
@@ -90,19 +107,28 @@ fn as_text(
 ) -> String {
     let headings = ["file", "of", "rows", "predicted", "mean", "median", "worst", "bias", "rank"];
     let mut rows = table(&headings, &["file", "of"]);
-    for comparison in comparisons {
-        let accuracy = &comparison.accuracy;
-        rows.add_row([
-            comparison.file.clone(),
-            in_words(comparison.quantity).to_owned(),
-            comparison.rows.len().to_string(),
+    let cells = |accuracy: &Accuracy| {
+        [
             accuracy.count.to_string(),
             percent(accuracy.mape),
             percent(accuracy.median_ape),
             percent(accuracy.worst_ape),
             format!("{:+.1} %", accuracy.bias * 100.0),
             accuracy.spearman.map_or_else(|| "-".to_owned(), |rank| format!("{rank:.3}")),
-        ]);
+        ]
+    };
+    for comparison in comparisons {
+        let all = [
+            comparison.file.clone(),
+            in_words(comparison.quantity).to_owned(),
+            comparison.rows.len().to_string(),
+        ];
+        rows.add_row(all.into_iter().chain(cells(&comparison.accuracy)));
+        for (group, accuracy) in comparison.groups.iter().filter(|_| comparison.groups.len() > 1) {
+            let group: String = group.chars().take(WIDEST_GROUP).collect();
+            let of_group = [format!("  {group}"), String::new(), String::new()];
+            rows.add_row(of_group.into_iter().chain(cells(accuracy)));
+        }
     }
     let skipped =
         skipped.iter().map(|Skipped { file, reason }| format!("skipped `{file}`: {reason}\n"));
@@ -113,6 +139,7 @@ const fn in_words(quantity: Quantity) -> &'static str {
     match quantity {
         Quantity::StepTimeSeconds => "step time",
         Quantity::PeakMemoryBytes => "memory",
+        Quantity::LatencySeconds => "latency",
     }
 }
 
@@ -127,6 +154,9 @@ fn worst(runs: Vec<(String, Validated)>) -> String {
         })
         .collect();
     off.sort_by(|a, b| b.0.abs().total_cmp(&a.0.abs()));
+    if off.is_empty() {
+        return String::new();
+    }
     let lines = off.into_iter().take(NUM_WORST).map(|(error, file, id, measured, predicted)| {
         let step = predicted.step_time_seconds;
         let terms = predicted.breakdown.parts().into_iter();

@@ -6,10 +6,12 @@
 
 pub mod accuracy;
 mod description;
+mod kernels;
 pub mod row;
 pub mod setup;
 mod vtrain;
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::Path;
 
@@ -34,6 +36,8 @@ pub enum Quantity {
     StepTimeSeconds,
     /// Memory of the rank that needs most.
     PeakMemoryBytes,
+    /// Time of a kernel or a collective.
+    LatencySeconds,
 }
 
 /// What was predicted for a run.
@@ -52,6 +56,8 @@ pub struct Predicted {
 pub struct Validated {
     /// What its file calls it.
     pub id: String,
+    /// GPU and precision.
+    pub group: String,
     /// What was measured, where it was.
     pub step_time_seconds: Result<Option<f64>, Unsupported>,
     /// What was measured, where it was.
@@ -70,6 +76,8 @@ pub struct Comparison {
     /// How well, over the rows that were predicted.
     #[serde(flatten)]
     pub accuracy: Accuracy,
+    /// How well by group: by GPU and precision, or by kind and size of kernels.
+    pub groups: BTreeMap<String, Accuracy>,
     /// Each row that states the quantity.
     pub rows: Vec<ComparedRow>,
 }
@@ -106,8 +114,11 @@ pub enum FileError {
     /// JSON, but no list of runs.
     #[error("not a list of runs, each with an `id`, as in `[{{\"id\": .., \"n_layers\": ..}}]`")]
     NotRuns,
-    /// A CSV with other columns.
-    #[error("a CSV of other columns than those of known tables: `{0}`")]
+    /// A table whose name does not end with a GPU that is known.
+    #[error("no preset is known for `{0}`, with which its name ends")]
+    UnknownGpu(String),
+    /// A table with other columns, or no table.
+    #[error("it begins with `{0}`, not with the columns of a known table")]
     OtherColumns(String),
 }
 
@@ -136,6 +147,7 @@ pub fn validate(rows: &[Row]) -> Vec<Validated> {
     rows.par_iter()
         .map(|row| Validated {
             id: row.id.clone(),
+            group: format!("{}, {}", row.text("gpu"), row.text("precision")),
             step_time_seconds: row.step_time_seconds(),
             memory: row.memory(),
             predicted: predict(row),
@@ -156,48 +168,85 @@ fn predict(row: &Row) -> Result<Predicted, Unsupported> {
     })
 }
 
+/// A row with what was measured, if the source states it, and what is predicted.
+#[derive(Clone, Debug)]
+struct Point {
+    id: String,
+    group: String,
+    measured: Result<Option<f64>, Unsupported>,
+    predicted: Result<f64, Unsupported>,
+}
+
 /// The rows of a file that state a quantity, and how well it is predicted; none if no row states it.
 pub fn compare(file: &str, quantity: Quantity, validated: &[Validated]) -> Option<Comparison> {
-    let rows: Vec<ComparedRow> =
-        validated.iter().filter_map(|run| run.compared(quantity)).collect();
-    let pairs: Vec<[f64; 2]> = rows
-        .iter()
-        .filter_map(|row| match row {
-            ComparedRow::Predicted { measured, predicted, .. } => Some([*measured, *predicted]),
-            ComparedRow::Unsupported { .. } => None,
-        })
-        .collect();
+    compared(file, quantity, validated.iter().map(|run| run.of(quantity)))
+}
+
+/// A table of measured kernels or collectives, and how well it is predicted; none if it has no rows.
+///
+/// # Errors
+///
+/// [`FileError`] where it is something else.
+pub fn compare_kernels(name: &str, text: &str) -> Result<Option<Comparison>, FileError> {
+    let rows = kernels::read(name, text)?;
+    Ok(compared(name, Quantity::LatencySeconds, rows.into_iter()))
+}
+
+fn compared(
+    file: &str,
+    quantity: Quantity,
+    points: impl Iterator<Item = Point>,
+) -> Option<Comparison> {
+    let mut all: Vec<[f64; 2]> = Vec::new();
+    let mut by_group: BTreeMap<String, Vec<[f64; 2]>> = BTreeMap::new();
+    let mut rows = Vec::new();
+    for Point { id, group, measured, predicted } in points {
+        let measured = match measured {
+            Ok(Some(measured)) => Ok(measured),
+            Ok(None) => continue,
+            Err(reason) => Err(reason),
+        };
+        rows.push(match measured.and_then(|measured| Ok([measured, predicted?])) {
+            Ok([measured, predicted]) => {
+                all.push([measured, predicted]);
+                by_group.entry(group).or_default().push([measured, predicted]);
+                ComparedRow::Predicted { id, measured, predicted }
+            }
+            Err(reason) => ComparedRow::Unsupported { id, unsupported: reason.to_string() },
+        });
+    }
+    let groups = by_group.into_iter().map(|(group, pairs)| (group, Accuracy::of(&pairs)));
     (!rows.is_empty()).then(|| Comparison {
         file: file.to_owned(),
         quantity,
-        accuracy: Accuracy::of(&pairs),
+        accuracy: Accuracy::of(&all),
+        groups: groups.collect(),
         rows,
     })
 }
 
 impl Validated {
-    /// Measured and predicted, or why they cannot be compared; none if the source does not state it.
-    fn compared(&self, quantity: Quantity) -> Option<ComparedRow> {
-        let id = self.id.clone();
-        let pair = match quantity {
-            Quantity::StepTimeSeconds => match &self.step_time_seconds {
-                Ok(measured) => Ok((*measured)?),
-                Err(reason) => Err(reason),
+    /// What was measured of a quantity, and what was predicted.
+    fn of(&self, quantity: Quantity) -> Point {
+        let (measured, predicted) = match (quantity, &self.memory) {
+            (Quantity::PeakMemoryBytes, Ok(Some(MeasuredMemory { bytes, kind }))) => (
+                Ok(Some(bytes.get() as f64)),
+                self.predicted.as_ref().map(|it| kind.of(&it.memory).get() as f64),
+            ),
+            (Quantity::PeakMemoryBytes, memory) => {
+                (memory.as_ref().map(|_| None).map_err(Unsupported::clone), Ok(0.0))
             }
-            .and_then(|measured| Ok([measured, self.predicted.as_ref()?.step_time_seconds])),
-            Quantity::PeakMemoryBytes => match &self.memory {
-                Ok(measured) => Ok((*measured)?),
-                Err(reason) => Err(reason),
-            }
-            .and_then(|MeasuredMemory { bytes, kind }| {
-                let predicted = kind.of(&self.predicted.as_ref()?.memory);
-                Ok([bytes.get() as f64, predicted.get() as f64])
-            }),
+            _ => (
+                self.step_time_seconds.clone(),
+                self.predicted.as_ref().map(|it| it.step_time_seconds),
+            ),
         };
-        Some(match pair {
-            Ok([measured, predicted]) => ComparedRow::Predicted { id, measured, predicted },
-            Err(reason) => ComparedRow::Unsupported { id, unsupported: reason.to_string() },
-        })
+        Point {
+            id: self.id.clone(),
+            group: self.group.clone(),
+            measured,
+            predicted: predicted.map_err(Unsupported::clone),
+        }
     }
 }
 

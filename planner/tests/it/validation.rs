@@ -2,7 +2,7 @@
 
 use planner::validation::accuracy::Accuracy;
 use planner::validation::{
-    ComparedRow, FileError, Quantity, compare, read_rows, setup::Setup, validate,
+    ComparedRow, FileError, Quantity, compare, compare_kernels, read_rows, setup::Setup, validate,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -115,6 +115,40 @@ fn rows_of_a_table_are_named_by_their_line() {
     assert_eq!(rows[0].step_time_seconds(), Ok(Some(0.21975)));
     let comparison = compare("single.csv", Quantity::StepTimeSeconds, &validate(&rows)).unwrap();
     assert_eq!((comparison.rows.len(), comparison.accuracy.count), (2, 1));
+}
+
+/// Each row, or why not; those that are compared, by kind and size.
+#[test]
+fn tables_of_kernels_are_read_by_their_columns() {
+    let products = "dtype,m,n,k,latency_ms\nbfloat16,4096,4096,4096,0.2\nfp8,16,16,16,0.002\n\
+                    int4,1,1,1,1\nbfloat16,0,1,1,1\nbfloat16,1,1,1,0\n";
+    let comparison = compare_kernels("gemm_h100.csv", products).unwrap().unwrap();
+    assert_eq!((comparison.rows.len(), comparison.accuracy.count), (5, 2));
+    let groups: Vec<&str> = comparison.groups.keys().map(String::as_str).collect();
+    assert_eq!(groups, ["bfloat16, from 10 us", "fp8, below 10 us"]);
+    let reasons = comparison.rows.iter().filter_map(|row| match row {
+        ComparedRow::Unsupported { id, unsupported } => Some((id.as_str(), unsupported.as_str())),
+        ComparedRow::Predicted { .. } => None,
+    });
+    let expected = [("4", "products of `int4`"), ("5", "`m` is `0`"), ("6", "`latency_ms` is `0`")];
+    assert_eq!(reasons.collect::<Vec<_>>(), expected);
+    // 137 GFLOP take 0.14 ms at the data sheet's rate.
+    let ComparedRow::Predicted { measured, predicted, .. } = &comparison.rows[0] else { panic!() };
+    assert!((measured - 2e-4).abs() < 1e-12 && (1.39e-4..3e-4).contains(predicted), "{predicted}");
+
+    let attention = "batch_size,seq_len,num_heads,num_key_value_heads,head_dim,attn_dtype,latency_ms\n\
+                     1,4096,32,8,128,bfloat16,0.5\n";
+    let comparison = compare_kernels("attention_forward_h100.csv", attention).unwrap().unwrap();
+    assert_eq!(comparison.accuracy.count, 1);
+    let collectives = "collective,num_ranks,message_bytes,latency_ms\nall_reduce,8,1048576,0.03\n\
+                       all_dance,8,512,0.1\n";
+    let comparison = compare_kernels("nccl_gb200.csv", collectives).unwrap().unwrap();
+    assert_eq!((comparison.rows.len(), comparison.accuracy.count), (2, 1));
+
+    let unknown = compare_kernels("gemm_x900.csv", products).unwrap_err();
+    assert_eq!(unknown, FileError::UnknownGpu("x900".to_owned()));
+    let other = compare_kernels("gemm_h100.csv", "a,b\n").unwrap_err();
+    assert_eq!(other, FileError::OtherColumns("a,b".to_owned()));
 }
 
 /// Against numbers computed by hand, and numpy's.

@@ -1,0 +1,150 @@
+//! Predictions held against measured kernels: tables with a column for each size and the time in
+//! milliseconds, of one GPU each, which the file's name ends with.
+
+use cost_models::clusters;
+use cost_models::{AttentionShape, Device, Group, MatmulFormat, MatmulShape, Network};
+use ir::cluster::{Cluster, Precision};
+use ir::collective::Collective;
+use ir::units::{Bytes, Seconds};
+
+use super::row::Unsupported;
+use super::{FileError, Point};
+
+/// A kind of table.
+#[derive(Clone, Copy)]
+enum Kind {
+    /// `C[m, n] = A[m, k] B[k, n]`.
+    MatrixProduct,
+    /// Causal attention, forward.
+    Attention,
+    /// A collective of one node.
+    Collective,
+}
+
+/// Columns by which tables are known, the time last.
+const KINDS: [(Kind, &str); 3] = [
+    (Kind::MatrixProduct, "dtype,m,n,k,latency_ms"),
+    (
+        Kind::Attention,
+        "batch_size,seq_len,num_heads,num_key_value_heads,head_dim,attn_dtype,latency_ms",
+    ),
+    (Kind::Collective, "collective,num_ranks,message_bytes,latency_ms"),
+];
+
+/// Kernels that take longer are judged apart from those that mostly wait for their launch.
+const LONG_PRODUCT: f64 = 10e-6;
+const LONG_ATTENTION: f64 = 20e-6;
+
+/// Messages from here on are judged apart from those that latency decides.
+const LARGE_MESSAGE: u64 = 64 << 10;
+
+/// Each row of a table, named by its line, the header being the first.
+pub(super) fn read(name: &str, text: &str) -> Result<Vec<Point>, FileError> {
+    let mut lines = text.lines();
+    let header = lines.next().unwrap_or_default().trim();
+    let (kind, _) = KINDS
+        .iter()
+        .find(|(_, columns)| *columns == header)
+        .ok_or_else(|| FileError::OtherColumns(header.chars().take(80).collect()))?;
+    let gpu = name.trim_end_matches(".csv").rsplit('_').next().unwrap_or_default();
+    let cluster = clusters::names()
+        .find(|preset| *preset == gpu || preset.strip_suffix("-nvl72") == Some(gpu))
+        .and_then(clusters::preset)
+        .ok_or_else(|| FileError::UnknownGpu(gpu.to_owned()))?;
+    let (device, network) = (Device::new(&cluster.gpu), Network::new(&cluster));
+    let rows = lines.zip(2..).filter(|(line, _)| !line.trim().is_empty());
+    Ok(rows
+        .map(|(line, number)| {
+            let cells: Vec<&str> = line.split(',').map(str::trim).collect();
+            let measured = time(&cells);
+            let predicted = match kind {
+                Kind::MatrixProduct => product(&device, &cluster, &cells),
+                Kind::Attention => attention(&device, &cluster, &cells),
+                Kind::Collective => collective(&network, &cells),
+            };
+            let is_long = |least: f64| measured.as_ref().is_ok_and(|time| *time > least);
+            let group = match kind {
+                Kind::MatrixProduct => (cells[0], is_long(LONG_PRODUCT), "10 us"),
+                Kind::Attention => {
+                    (cells.get(5).copied().unwrap_or_default(), is_long(LONG_ATTENTION), "20 us")
+                }
+                Kind::Collective => {
+                    let bytes = count(&cells, 2, "message_bytes").unwrap_or(0);
+                    ("all kinds", bytes >= LARGE_MESSAGE, "64 KiB")
+                }
+            };
+            let (name, is_large, least) = group;
+            let side = if is_large { "from" } else { "below" };
+            Point {
+                id: number.to_string(),
+                group: format!("{name}, {side} {least}"),
+                measured: measured.map(Some),
+                predicted: predicted.map(Seconds::get),
+            }
+        })
+        .collect())
+}
+
+/// The time in the last column.
+fn time(cells: &[&str]) -> Result<f64, Unsupported> {
+    let cell = cells.last().copied().unwrap_or_default();
+    let milliseconds = cell.parse().ok().filter(|time: &f64| time.is_finite() && *time > 0.0);
+    let seconds = milliseconds.map(|time| time * 1e-3);
+    seconds.ok_or_else(|| Unsupported::new(format!("`latency_ms` is `{cell}`")))
+}
+
+fn count(cells: &[&str], place: usize, name: &str) -> Result<u64, Unsupported> {
+    let cell = cells.get(place).copied().unwrap_or_default();
+    let number = cell.parse().ok().filter(|number: &u64| *number > 0);
+    number.ok_or_else(|| Unsupported::new(format!("`{name}` is `{cell}`")))
+}
+
+/// Products and attention of a precision that the GPU has no rate for are not predicted.
+fn check(cluster: &Cluster, precision: Precision) -> Result<Precision, Unsupported> {
+    if cluster.gpu.peak.contains_key(&precision) {
+        return Ok(precision);
+    }
+    Err(Unsupported::new(format!("{} has no `{precision}`", cluster.gpu.name)))
+}
+
+fn product(device: &Device, cluster: &Cluster, cells: &[&str]) -> Result<Seconds, Unsupported> {
+    let plain = |precision| check(cluster, precision).map(MatmulFormat::Plain);
+    let format = match cells[0] {
+        "bfloat16" => plain(Precision::Bf16)?,
+        "float16" => plain(Precision::Fp16)?,
+        "fp8" => plain(Precision::Fp8)?,
+        "fp8_block" => check(cluster, Precision::Fp8).map(|_| MatmulFormat::Fp8Block)?,
+        other => return Err(Unsupported::new(format!("products of `{other}`"))),
+    };
+    let [m, n, k] = [count(cells, 1, "m")?, count(cells, 2, "n")?, count(cells, 3, "k")?];
+    Ok(device.matmul(format, MatmulShape::new(m, n, k)))
+}
+
+fn attention(device: &Device, cluster: &Cluster, cells: &[&str]) -> Result<Seconds, Unsupported> {
+    let precision = match cells.get(5).copied().unwrap_or_default() {
+        "bfloat16" => check(cluster, Precision::Bf16)?,
+        "float16" => check(cluster, Precision::Fp16)?,
+        "fp8" => check(cluster, Precision::Fp8)?,
+        other => return Err(Unsupported::new(format!("attention in `{other}`"))),
+    };
+    let shape = AttentionShape {
+        batch: count(cells, 0, "batch_size")?,
+        sequence: count(cells, 1, "seq_len")?,
+        heads: count(cells, 2, "num_heads")?,
+        kv_heads: count(cells, 3, "num_key_value_heads")?,
+        head_dim: count(cells, 4, "head_dim")?,
+        causal: true,
+    };
+    Ok(device.attention_forward(precision, shape))
+}
+
+fn collective(network: &Network, cells: &[&str]) -> Result<Seconds, Unsupported> {
+    let kind = Collective::ALL
+        .into_iter()
+        .find(|kind| kind.name() == cells[0])
+        .ok_or_else(|| Unsupported::new(format!("collective `{}`", cells[0])))?;
+    let ranks = u32::try_from(count(cells, 1, "num_ranks")?)
+        .map_err(|_| Unsupported::new("`num_ranks` does not fit 32 bits"))?;
+    let bytes = Bytes::new(count(cells, 2, "message_bytes")?);
+    Ok(network.time(kind, Group::contiguous(ranks), bytes))
+}

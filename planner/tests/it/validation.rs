@@ -1,11 +1,15 @@
 //! Predictions held against measured runs: which rows are mapped, and how errors are counted.
 
+use std::fs;
+
 use planner::validation::accuracy::Accuracy;
 use planner::validation::{
     ComparedRow, FileError, Quantity, compare, compare_kernels, read_rows, setup::Setup, validate,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
+
+use super::cli::planner;
 
 /// A run of Llama 2's 7B kind on 16 A100, with changes.
 fn run(changes: &Value) -> Value {
@@ -182,5 +186,52 @@ proptest! {
         prop_assert!((one.bias - other.bias).abs() < 1e-9);
         prop_assert!((one.spearman.unwrap() - other.spearman.unwrap()).abs() < 1e-9);
         prop_assert!(one.median_ape <= one.worst_ape && one.bias.abs() <= one.mape + 1e-12);
+    }
+}
+
+/// The command: files of a folder in order, what is none of them by name, an error where there are none.
+#[test]
+fn the_command_says_what_it_compared_and_what_it_skipped() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let named = path.to_str().unwrap();
+    let missing = planner(&["validate", &format!("{named}/missing")]);
+    assert_eq!(missing.code, Some(2));
+    assert!(missing.stderr.contains("there is no folder"), "{}", missing.stderr);
+    let empty = planner(&["validate", named]);
+    assert_eq!(empty.code, Some(2));
+    assert!(empty.stderr.contains("has no measurements"), "{}", empty.stderr);
+
+    for inner in ["runs", "kernels"] {
+        fs::create_dir(path.join(inner)).unwrap();
+    }
+    fs::write(path.join("runs/runs_a.json"), json!([run(&json!({}))]).to_string()).unwrap();
+    fs::write(path.join("runs/notes.txt"), "hello").unwrap();
+    let table = "collective,num_ranks,message_bytes,latency_ms\nall_reduce,8,1048576,0.03\n";
+    fs::write(path.join("kernels/nccl_h100.csv"), table).unwrap();
+    let report = planner(&["validate", named, "--format", "json"]);
+    assert_eq!(report.code, Some(0), "{}", report.stderr);
+    let report = report.json();
+    let files = report["files"].as_array().unwrap();
+    let kinds =
+        files.iter().map(|it| (it["file"].as_str().unwrap(), it["quantity"].as_str().unwrap()));
+    let expected = [
+        ("nccl_h100.csv", "latency_seconds"),
+        ("runs_a.json", "step_time_seconds"),
+        ("runs_a.json", "peak_memory_bytes"),
+    ];
+    assert_eq!(kinds.collect::<Vec<_>>(), expected);
+    for file in files {
+        assert_eq!(file["count"], 1);
+        let row = &file["rows"][0];
+        let error = row["predicted"].as_f64().unwrap() / row["measured"].as_f64().unwrap() - 1.0;
+        assert!((file["mape"].as_f64().unwrap() - error.abs()).abs() < 1e-12);
+        assert!((file["bias"].as_f64().unwrap() - error).abs() < 1e-12);
+    }
+    assert_eq!(report["skipped"][0]["file"], "notes.txt");
+    let text = planner(&["validate", named]);
+    assert!(text.stdout.lines().all(|line| line.chars().count() <= 120), "{}", text.stdout);
+    for word in ["furthest off:", "skipped `notes.txt`", "nccl_h100.csv", "compute "] {
+        assert!(text.stdout.contains(word), "no `{word}` in {}", text.stdout);
     }
 }

@@ -6,8 +6,9 @@
 //!   sharded over so many replicas, else over all.
 //! - `dp` counts replicas without context parallelism; tensor, context, pipeline and data degrees multiply
 //!   to `n_gpus`.
-//! - Attention stores its scores where `attention_impl` says `unfused` or `no FlashAttention`; Megatron's
-//!   runs of that time apply dropout, those with ALiBi (BLOOM's kind) do not.
+//! - Attention stores its scores where `attention_impl` says `unfused` or `no FlashAttention`, or that the
+//!   paper does not say: of zero bubble's runs, the memory that they took shows it. Megatron's runs of that
+//!   time apply dropout, those with ALiBi (BLOOM's kind) do not.
 //! - The cluster is the preset of the GPU with `gpus_per_node`, `intra_node_bw_GBps_per_dir` and
 //!   `inter_node_bw_Gbps_per_gpu` in place of its own.
 //! - Layers are dealt out evenly, the embedding with the first and the head with the last; where only the
@@ -50,7 +51,7 @@ impl Setup {
         let num_gpus = row.degree("n_gpus")?;
         let cluster = cluster(row)?;
         let model = model(row)?;
-        let unfused = ["unfused", "no FlashAttention"];
+        let unfused = ["unfused", "no FlashAttention", "paper does not say"];
         let attention = row.text("attention_impl");
         let is_unfused = unfused.iter().any(|word| attention.contains(word));
         let options = GraphOptions {

@@ -225,11 +225,8 @@ impl Coster<'_> {
                     _ => precision.activation(),
                 };
                 let shape = MatmulShape { batch, m, n, k };
-                let mut timing = device.matmul_timing(format, shape);
-                if work.pass == Pass::WeightGrad && self.hardware.fp32_gradients {
-                    timing.time = device.weight_gradient(format, shape);
-                }
-                timing
+                let accumulates = work.pass == Pass::WeightGrad && self.hardware.fp32_gradients;
+                device.training_matmul(format, shape, accumulates)
             }
             Kernel::Attention(shape) => self.attention(shape, work.pass),
             Kernel::Memory => {

@@ -54,6 +54,14 @@ pub struct Gpu {
     /// Peak dense rate of matrix products by precision, without sparsity.
     #[serde(rename = "peak_flops_per_second")]
     pub peak: BTreeMap<Precision, FlopsPerSecond>,
+    /// The most that large matrix products reach for as long as training lasts, where the GPU's power holds
+    /// its clock below that of a short run; absent where that was not measured.
+    #[serde(
+        default,
+        rename = "sustained_flops_per_second",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
+    pub sustained: BTreeMap<Precision, FlopsPerSecond>,
     /// Streaming multiprocessors or compute units; what a wave of tiles fills. Absent where the
     /// accelerator has no such thing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -315,6 +323,9 @@ impl Gpu {
                 works: "a rate for at least one precision, such as {\"bf16\": 9.89e14}",
             });
         }
+        self.sustained.iter().try_for_each(|(precision, rate)| {
+            check_positive(&format!("gpu.sustained_flops_per_second.{precision}"), rate.get())
+        })?;
         self.peak.iter().try_for_each(|(precision, rate)| {
             check_positive(&format!("gpu.peak_flops_per_second.{precision}"), rate.get())
         })

@@ -53,6 +53,16 @@ pub enum MatmulFormat {
     Fp8Block,
 }
 
+impl MatmulFormat {
+    /// The precision of the inputs.
+    pub(super) const fn precision(self) -> Precision {
+        match self {
+            Self::Plain(precision) => precision,
+            Self::Fp8Block => Precision::Fp8,
+        }
+    }
+}
+
 impl From<Precision> for MatmulFormat {
     fn from(precision: Precision) -> Self {
         Self::Plain(precision)

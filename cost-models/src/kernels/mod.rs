@@ -8,8 +8,10 @@ mod rates;
 pub use attention::AttentionShape;
 pub use matmul::{MatmulFormat, MatmulShape};
 
+use std::collections::BTreeMap;
+
 use ir::cluster::{Gpu, Precision};
-use ir::units::{Bytes, Seconds};
+use ir::units::{Bytes, FlopsPerSecond, Seconds};
 
 /// The names of the fitted kernel rates that ship.
 pub fn fitted_rates() -> Vec<String> {
@@ -42,6 +44,8 @@ pub struct Device {
     matmul: matmul::Rates,
     attention: attention::Rates,
     memory: memory::Rates,
+    /// The most that products reach for long, by the precision of their inputs.
+    sustained: BTreeMap<Precision, FlopsPerSecond>,
 }
 
 impl Device {
@@ -52,6 +56,7 @@ impl Device {
             matmul: matmul::Rates::new(gpu, &chosen),
             attention: attention::Rates::new(gpu, &chosen),
             memory: memory::Rates::new(gpu),
+            sustained: gpu.sustained.clone(),
         }
     }
 
@@ -63,6 +68,27 @@ impl Device {
     /// As [`Self::matmul`], with what bounds it.
     pub fn matmul_timing(&self, format: impl Into<MatmulFormat>, shape: MatmulShape) -> Timing {
         self.matmul.time(format.into(), shape)
+    }
+
+    /// As [`Self::matmul`] and [`Self::weight_gradient`] in the midst of training, with what bounds it: the
+    /// tables were measured in short runs, whose clocks power does not hold down.
+    pub fn training_matmul(
+        &self,
+        format: impl Into<MatmulFormat>,
+        shape: MatmulShape,
+        accumulates: bool,
+    ) -> Timing {
+        let format = format.into();
+        let mut timing = self.matmul.time(format, shape);
+        if accumulates {
+            timing.time = self.weight_gradient(format, shape);
+        }
+        if let Some(rate) = self.sustained.get(&format.precision()) {
+            let [batch, m, n, k] = [shape.batch, shape.m, shape.n, shape.k].map(|size| size as f64);
+            let least = 2.0 * batch * m * n * k / rate.get();
+            timing.time = timing.time.max(Seconds::new(least));
+        }
+        timing
     }
 
     /// Time of a weight gradient `C[m, n] += A[m, k] B[k, n]` with C in 32-bit floats.

@@ -278,8 +278,7 @@ impl<B: Kernels> BlockRun<'_, B> {
     }
 
     /// Brings the experts' outputs back and sums them by their weights; also the rows that came back.
-    pub(super) fn combine(&self, id: OpId, routed: Routed<B>) -> Result<(Array<B>, Array<B>)> {
-        let _ = id;
+    pub(super) fn combine(&self, routed: Routed<B>) -> Result<(Array<B>, Array<B>)> {
         let sent = Arc::clone(&routed.sent);
         let returned = self.env.returned(routed)?;
         let weights = sent.routing.weights();

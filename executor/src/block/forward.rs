@@ -183,7 +183,7 @@ impl<B: Kernels> BlockRun<'_, B> {
             }
             OpKind::Combine => {
                 let routed = self.input(id, 0, kept)?.routed();
-                let (output, returned) = self.combine(id, routed)?;
+                let (output, returned) = self.combine(routed)?;
                 kept.extras.insert(id, Extra::Returned(returned));
                 output
             }

@@ -130,7 +130,8 @@ impl Row {
     }
 
     /// The memory of the fullest GPU, where it was measured. GB are those of PyTorch's and
-    /// nvidia-smi's users, 2^30 bytes, unless `mem_kind` says 1e9.
+    /// nvidia-smi's users, 2^30 bytes, unless `mem_kind` says 1e9. What is counted is the first that
+    /// `mem_kind` names, and what the allocator gave out if it names nothing.
     ///
     /// # Errors
     ///
@@ -141,13 +142,15 @@ impl Row {
         let gib = self.real("peak_mem_gib")?.map(|gib| gib * (1u64 << 30) as f64);
         let gb = self.real("peak_mem_gb")?.map(|gb| gb * unit);
         let Some(bytes) = gib.or(gb) else { return Ok(None) };
-        let kind = if said.contains("reserved") && !said.contains("allocated,") {
-            MemoryKind::Reserved
-        } else if said.contains("nvidia-smi") || said.contains("per device") {
-            MemoryKind::Process
-        } else {
-            MemoryKind::Allocated
-        };
+        let words = [
+            ("allocated", MemoryKind::Allocated),
+            ("reserved", MemoryKind::Reserved),
+            ("nvidia-smi", MemoryKind::Process),
+            ("per device", MemoryKind::Process),
+        ];
+        let places = words.iter().filter_map(|(word, kind)| Some((said.find(word)?, *kind)));
+        let first = places.min_by_key(|(place, _)| *place);
+        let kind = first.map_or(MemoryKind::Allocated, |(_, kind)| kind);
         Ok(Some(MeasuredMemory { bytes: Bytes::new(bytes as u64), kind }))
     }
 }

@@ -1,4 +1,4 @@
-//! The tables of the vTrain project: Megatron-DeepSpeed on A100, as its README describes them.
+//! The tables of the vTrain project: Megatron-DeepSpeed on A100.
 
 use serde_json::{Map, Value, json};
 
@@ -35,12 +35,22 @@ pub(super) fn read(text: &str) -> Result<Vec<Row>, FileError> {
     Ok(rows.map(|(line, number)| row(line, number, &places)).collect())
 }
 
-/// What all runs of the tables share: GPT with a vocabulary of Megatron's, fp16, every layer recomputed,
-/// no flash attention, on nodes of 8 A100 with four 200 Gb/s links.
+/// The tokens of GPT-2, which Megatron pads so that they divide over tensor-parallel ranks, in parts that
+/// are multiples of this.
+const VOCABULARY: u64 = 50_257;
+const PADDED_TO: u64 = 128;
+
+/// What all runs of the tables share.
+///
+/// # Source
+///
+/// vTrain's repository: `config/validation` (every layer recomputed, 1F1B, nodes of 8 with 800 Gb/s between
+/// them), `src/config.py` (vocabulary), `src/model/fused_softmax.py` (attention that stores its scores).
+/// That tables are tied and updates not sharded is assumed, as in Megatron's defaults of that time.
 fn row(line: &str, number: usize, places: &[usize]) -> Row {
     let cells: Vec<&str> = line.split(',').map(str::trim).collect();
     let shared = json!({
-        "id": number.to_string(), "gpu": "A100-SXM4-80GB", "gpus_per_node": 8, "vocab": 51200,
+        "id": number.to_string(), "gpu": "A100-SXM4-80GB", "gpus_per_node": 8,
         "gated_mlp": false, "tied_embeddings": true, "precision": "fp16", "recompute": "full",
         "schedule": "1F1B", "attention_impl": "unfused (core attention materialised)",
         "inter_node_bw_Gbps_per_gpu": 100, "zero_stage": 0,
@@ -56,5 +66,8 @@ fn row(line: &str, number: usize, places: &[usize]) -> Row {
         let value = cell.parse::<f64>().map_or_else(|_| cell.into(), |it| (it * scale).into());
         fields.insert(name.to_owned(), value);
     }
+    let tensor = fields.get("tp").and_then(Value::as_f64).map_or(1, |ranks| (ranks as u64).max(1));
+    let vocabulary = VOCABULARY.next_multiple_of(PADDED_TO.saturating_mul(tensor));
+    fields.insert("vocab".to_owned(), vocabulary.into());
     Row::new(number, Value::Object(fields))
 }

@@ -2,14 +2,18 @@
 
 use ir::collective::Collective;
 use ir::graph::{
-    self, AttentionMask, Axis, Block, BlockWork, Exchange, Kernel, KernelWork, LocalParameters,
-    OpId, OpKind, Pass, Recompute, Setting,
+    self, AttentionMask, Axis, Block, BlockWork, DimName, Exchange, Kernel, KernelWork,
+    LocalParameters, OpId, OpKind, Pass, Recompute, Setting,
 };
 use ir::units::{Bytes, Seconds};
 
 use crate::Group;
+use crate::frameworks::TensorOverlap;
 use crate::hardware::Hardware;
 use crate::kernels::{AttentionShape, Bound, MatmulShape, Timing};
+
+/// Pieces in which an exchange runs beside a product: Transformer Engine's default (`num_splits`).
+const OVERLAP_PIECES: f64 = 4.0;
 
 /// Where the groups of a sharded block lie among the ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,12 +48,14 @@ pub struct PassTime {
     pub context: Seconds,
     /// Expert-parallel exchanges.
     pub expert: Seconds,
+    /// Waiting for the host, where it launches operators more slowly than the device runs them.
+    pub host: Seconds,
 }
 
 impl PassTime {
     /// All of it.
     pub fn total(&self) -> Seconds {
-        self.compute + self.tensor + self.context + self.expert
+        self.compute + self.tensor + self.context + self.expert + self.host
     }
 
     fn add_exposed(&mut self, axis: Axis, time: Seconds) {
@@ -69,6 +75,7 @@ impl std::ops::Add for PassTime {
             tensor: self.tensor + other.tensor,
             context: self.context + other.context,
             expert: self.expert + other.expert,
+            host: self.host + other.host,
         }
     }
 }
@@ -81,6 +88,7 @@ impl std::ops::Mul<f64> for PassTime {
             tensor: self.tensor * factor,
             context: self.context * factor,
             expert: self.expert * factor,
+            host: self.host * factor,
         }
     }
 }
@@ -120,13 +128,15 @@ impl BlockCost {
     pub fn new(block: &Block, setting: &Setting, groups: &Groups, hardware: &Hardware) -> Self {
         let work = block.work(setting);
         let coster = Coster { block, work: &work, groups, hardware };
+        let [mut input_grad, weight_grad] = coster.grads();
+        input_grad.host = coster.backward_wait();
         Self {
-            forward: coster.pass(Pass::Forward, |_| true),
-            input_grad: coster.pass(Pass::InputGrad, |_| true),
-            weight_grad: coster.pass(Pass::WeightGrad, |_| true),
+            forward: coster.forward(|_| true),
+            input_grad,
+            weight_grad,
             grads_apart: [Pass::InputGrad, Pass::WeightGrad].map(|pass| coster.pass_alone(pass)),
             recompute: Recompute::ALL
-                .map(|policy| coster.pass(Pass::Forward, |op| work.is_recomputed(op, policy))),
+                .map(|policy| coster.forward(|op| work.is_recomputed(op, policy))),
             saved: Recompute::ALL.map(|policy| work.saved_bytes(policy)),
             largest_tensor: work.largest_tensor,
             parameters: work.parameters,
@@ -195,7 +205,40 @@ pub(crate) struct Coster<'a> {
 }
 
 impl Coster<'_> {
-    /// Time of what `included` operators do in `pass`.
+    /// Time of what `included` operators do in forward, the host's included.
+    pub(crate) fn forward(&self, included: impl Fn(OpId) -> bool) -> PassTime {
+        let time = self.pass(Pass::Forward, &included);
+        let host = self.wait(&[Pass::Forward], &included, time.total());
+        PassTime { host, ..time }
+    }
+
+    /// Both gradients on the device, where neither pass runs alone.
+    fn grads(&self) -> [PassTime; 2] {
+        [Pass::InputGrad, Pass::WeightGrad].map(|pass| self.pass(pass, |_| true))
+    }
+
+    /// How long the device waits for the host in a whole backward.
+    pub(crate) fn backward_wait(&self) -> Seconds {
+        let device = self.grads().iter().map(PassTime::total).sum();
+        self.wait(&[Pass::InputGrad, Pass::WeightGrad], |_| true, device)
+    }
+
+    /// How long the device waits for the host, where `passes` run together and take it `device`: the
+    /// host launches an operator's kernels, and each exchange, one after the other, while the device
+    /// runs those before.
+    fn wait(&self, passes: &[Pass], included: impl Fn(OpId) -> bool, device: Seconds) -> Seconds {
+        let kernels = self.work.kernels.iter().map(|kernel| (kernel.pass, kernel.op));
+        let exchanges = self.work.exchanges.iter().map(|exchange| (exchange.pass, exchange.op));
+        let launched = kernels.chain(exchanges);
+        let count = launched.filter(|(pass, op)| passes.contains(pass) && included(*op)).count();
+        let framework = &self.hardware.framework;
+        let launch = framework.operator_microseconds * 1e-6 * framework.launched;
+        let host = launch * count as f64;
+        let hidden = if framework.blocks_host { Seconds::ZERO } else { device };
+        (Seconds::new(host) - hidden).max(Seconds::ZERO)
+    }
+
+    /// Time of what `included` operators do in `pass` on the device.
     fn pass(&self, pass: Pass, included: impl Fn(OpId) -> bool) -> PassTime {
         let mut time = PassTime::default();
         for kernel in self.work.kernels.iter().filter(|k| k.pass == pass && included(k.op)) {
@@ -208,10 +251,15 @@ impl Coster<'_> {
     }
 
     /// Time of `pass` where no other pass runs beside it.
-    fn pass_alone(&self, pass: Pass) -> PassTime {
+    pub(crate) fn pass_alone(&self, pass: Pass) -> PassTime {
         let mut time = self.pass(pass, |_| true);
         let tensor = |exchange: &&Exchange| exchange.pass == pass && exchange.axis == Axis::Tensor;
-        time.tensor = self.work.exchanges.iter().filter(tensor).map(|e| self.exchange(e)).sum();
+        let alone = |exchange| match self.hardware.framework.tensor_overlap {
+            TensorOverlap::Products => self.exposed(exchange),
+            _ => self.exchange(exchange),
+        };
+        time.tensor = self.work.exchanges.iter().filter(tensor).map(alone).sum();
+        time.host = self.wait(&[pass], |_| true, time.total());
         time
     }
 
@@ -225,17 +273,35 @@ impl Coster<'_> {
                     _ => precision.activation(),
                 };
                 let shape = MatmulShape { batch, m, n, k };
-                let accumulates = work.pass == Pass::WeightGrad && self.hardware.fp32_gradients;
-                device.training_matmul(format, shape, accumulates)
+                let is_weight_grad = work.pass == Pass::WeightGrad;
+                let fp32 = self.hardware.fp32_gradients;
+                device.training_matmul(format, shape, is_weight_grad, fp32)
             }
             Kernel::Attention(shape) => self.attention(shape, work.pass),
             Kernel::Memory => {
-                let time = device.memory_bound(work.read + work.written);
+                let touched = (work.read + work.written).get() as f64 * self.passes_over(work);
+                let time = device.training_memory_bound(Bytes::new(touched as u64));
                 let launch = device.launch_floor();
                 let bound = if time < launch * 2.0 { Bound::Launch } else { Bound::Memory };
                 Timing { time, bound }
             }
         }
+    }
+
+    /// How often a kernel of the framework touches what it reads and writes.
+    fn passes_over(&self, work: &KernelWork) -> f64 {
+        let framework = &self.hardware.framework;
+        match (&self.block.op(work.op).kind, work.pass) {
+            (OpKind::CrossEntropy { .. }, Pass::Forward) => framework.loss_forward_bytes / 18.0,
+            (OpKind::CrossEntropy { .. }, _) => framework.loss_backward_bytes / 6.0,
+            _ if self.is_of_scores(work.op) => framework.scores,
+            _ => framework.elementwise,
+        }
+    }
+
+    /// Whether an operator puts out a number for each query and key.
+    fn is_of_scores(&self, op: OpId) -> bool {
+        self.block.op(op).output.dim(DimName::Context).is_some()
     }
 
     /// Attention as the fitted curves know it, scaled by the pairs that mask and context
@@ -264,37 +330,91 @@ impl Coster<'_> {
 
     pub(crate) fn exchange(&self, exchange: &Exchange) -> Seconds {
         let group = self.groups.along(exchange.axis);
-        match exchange.collective {
+        let Hardware { network, framework, .. } = self.hardware;
+        let alone = match exchange.collective {
             Collective::SendReceive => self.hardware.hop(group, exchange.bytes),
-            collective => self.hardware.network.time(collective, group, exchange.bytes),
-        }
+            Collective::AllToAll if framework.sends_tokens_once => {
+                let top_k = self.top_k();
+                network.dispatch(group, exchange.bytes.shard(top_k), top_k)
+            }
+            collective => network.time(collective, group, exchange.bytes),
+        };
+        alone * framework.collectives
+    }
+
+    /// How many experts a token of the block goes to.
+    fn top_k(&self) -> u64 {
+        let of = |kind: &OpKind| match kind {
+            OpKind::Dispatch { top_k } => Some(*top_k),
+            _ => None,
+        };
+        self.block.nodes().find_map(|node| of(&node.op.kind)).unwrap_or(1)
     }
 
     /// What is left of an exchange beside the kernels that run at the same time:
     ///
     /// - a ring of keys and values beside the attention that consumes it (Liu et al. 2023, arXiv
     ///   2310.01889, section 3);
-    /// - the reduction of an input's gradient beside the product for the weight's, and the second
-    ///   gathering of a sharded input beside the product for the input's gradient (Megatron-LM,
-    ///   `linear_with_grad_accumulation_and_async_allreduce`);
+    /// - tensor-parallel exchanges as the framework's [`TensorOverlap`] says: of those beside the product
+    ///   that takes or makes what they exchange, all but the first piece;
+    /// - those of experts beside another micro-batch, which has more to compute than they take, if the
+    ///   framework does so;
     /// - all others wait.
-    fn exposed(&self, exchange: &Exchange) -> Seconds {
-        let beside = match (exchange.axis, exchange.pass) {
-            (Axis::Context, pass) => Some(pass),
-            (Axis::Tensor, Pass::InputGrad) if self.is_linear(exchange.op) => {
-                Some(Pass::WeightGrad)
+    pub(crate) fn exposed(&self, exchange: &Exchange) -> Seconds {
+        let whole = self.exchange(exchange);
+        let framework = &self.hardware.framework;
+        let (op, pass) = (exchange.op, exchange.pass);
+        let (hidden, least) = match (exchange.axis, framework.tensor_overlap) {
+            (Axis::Context, _) => (self.kernels_of(op, pass), Seconds::ZERO),
+            (Axis::Expert, _) if framework.overlaps_experts => (whole, Seconds::ZERO),
+            (Axis::Tensor, TensorOverlap::Gradients) => {
+                let beside = match pass {
+                    Pass::InputGrad if self.is_linear(op) => Some(Pass::WeightGrad),
+                    Pass::WeightGrad => Some(Pass::InputGrad),
+                    _ => None,
+                };
+                let hidden = beside.map(|pass| self.kernels_of(op, pass)).unwrap_or_default();
+                (hidden, Seconds::ZERO)
             }
-            (Axis::Tensor, Pass::WeightGrad) => Some(Pass::InputGrad),
-            _ => None,
+            (Axis::Tensor, TensorOverlap::Products) => {
+                let products = match pass {
+                    Pass::Forward if self.is_linear(op) => self.kernels_of(op, pass),
+                    Pass::Forward => {
+                        let makers = self.block.inputs(op).into_iter();
+                        let makers = makers.filter(|maker| self.is_linear(*maker));
+                        makers.map(|maker| self.kernels_of(maker, pass)).sum()
+                    }
+                    _ => {
+                        let grads = [Pass::InputGrad, Pass::WeightGrad];
+                        grads.into_iter().map(|pass| self.kernels_of(op, pass)).sum()
+                    }
+                };
+                let least = if products > Seconds::ZERO { whole / OVERLAP_PIECES } else { whole };
+                (products, least)
+            }
+            _ => (Seconds::ZERO, Seconds::ZERO),
         };
-        let hidden: Seconds = self
-            .work
-            .kernels
-            .iter()
-            .filter(|kernel| kernel.op == exchange.op && Some(kernel.pass) == beside)
-            .map(|kernel| self.kernel(kernel).time)
-            .sum();
-        (self.exchange(exchange) - hidden).max(Seconds::ZERO)
+        (whole - hidden).max(least)
+    }
+
+    /// How long an exchange takes where kernels beside it are played through too; what pieces of it run
+    /// beside parts of one kernel is not.
+    pub(crate) fn left_to_begin(&self, exchange: &Exchange) -> Seconds {
+        let framework = &self.hardware.framework;
+        match exchange.axis {
+            Axis::Tensor if framework.tensor_overlap == TensorOverlap::Products => {
+                self.exposed(exchange)
+            }
+            Axis::Expert => self.exposed(exchange),
+            _ => self.exchange(exchange),
+        }
+    }
+
+    /// Time of an operator's kernels in a pass.
+    fn kernels_of(&self, op: OpId, pass: Pass) -> Seconds {
+        let kernels = self.work.kernels.iter();
+        let kernels = kernels.filter(|kernel| kernel.op == op && kernel.pass == pass);
+        kernels.map(|kernel| self.kernel(kernel).time).sum()
     }
 
     pub(crate) fn is_linear(&self, op: OpId) -> bool {

@@ -27,6 +27,7 @@ const PRESETS: &[(&str, &str)] = &[
     ("a100-pcie", include_str!("../clusters/a100-pcie.json")),
     ("a800", include_str!("../clusters/a800.json")),
     ("h100", include_str!("../clusters/h100.json")),
+    ("h100-96gb", include_str!("../clusters/h100-96gb.json")),
     ("h100-pcie", include_str!("../clusters/h100-pcie.json")),
     ("h800", include_str!("../clusters/h800.json")),
     ("h200", include_str!("../clusters/h200.json")),

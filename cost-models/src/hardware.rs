@@ -2,10 +2,11 @@
 
 use ir::cluster::{Cluster, Precision};
 use ir::collective::Collective;
+use ir::plan::Training;
 use ir::units::{Bytes, FlopsPerSecond, Seconds};
 
 use crate::kernels::Device;
-use crate::{Group, Network};
+use crate::{FrameworkRates, Group, Network};
 
 /// A device and a network, and the precision of linear layers.
 #[derive(Clone, Debug)]
@@ -18,6 +19,8 @@ pub struct Hardware {
     pub precision: Precision,
     /// Whether gradients of parameters are accumulated in fp32.
     pub fp32_gradients: bool,
+    /// What runs the step.
+    pub framework: FrameworkRates,
     /// The rate of that precision by the data sheet.
     pub peak: FlopsPerSecond,
     /// What fits on a GPU.
@@ -29,13 +32,17 @@ pub struct Hardware {
 }
 
 impl Hardware {
-    /// The GPUs and links of `cluster`; `None` if they do not have `precision`.
-    pub fn new(cluster: &Cluster, precision: Precision, fp32_gradients: bool) -> Option<Self> {
+    /// The GPUs and links of `cluster`; `None` if they do not have the precision of `training`.
+    pub fn new(cluster: &Cluster, training: &Training) -> Option<Self> {
+        let Training { precision, fp32_gradients, framework, .. } = *training;
+        let framework = FrameworkRates::of(framework);
+        let device = Device::for_training(&cluster.gpu, framework.attention);
         Some(Self {
-            device: Device::new(&cluster.gpu),
+            device,
             network: Network::new(cluster),
             precision,
             fp32_gradients,
+            framework,
             peak: *cluster.gpu.peak.get(&precision)?,
             memory: cluster.gpu.memory,
             domain: cluster.levels.first().and_then(|level| level.ranks).unwrap_or(u32::MAX),

@@ -6,12 +6,17 @@
 pub mod block;
 pub mod clusters;
 pub mod collectives;
+pub mod frameworks;
 pub mod hardware;
 pub mod kernels;
 pub mod parts;
 pub mod states;
 
 pub use collectives::{Collective, Group, Network, volume_per_rank};
+pub use frameworks::{FrameworkRates, TensorOverlap};
 pub use hardware::Hardware;
 pub use ir::cluster::Precision;
-pub use kernels::{AttentionShape, Bound, Device, MatmulFormat, MatmulShape, Timing};
+pub use kernels::{
+    AttentionLibrary, AttentionShape, Bound, Device, MatmulFormat, MatmulShape, Timing,
+    TrainingRates,
+};

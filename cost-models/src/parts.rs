@@ -8,6 +8,7 @@ use ir::units::Seconds;
 
 use crate::Group;
 use crate::block::{Coster, Groups};
+use crate::frameworks::TensorOverlap;
 use crate::hardware::Hardware;
 
 /// A part of a pass. Parts follow each other.
@@ -68,6 +69,8 @@ impl BlockParts {
                 again.forward(*op);
             }
         }
+        forward.compute(coster.forward(|_| true).host);
+        again.compute(coster.forward(|op| work.is_recomputed(op, recompute)).host);
         parts.forward = forward.parts;
         let mut backward = Sequence { parts: again.parts.clone(), coster: &coster };
         let mut input_grad = again;
@@ -77,6 +80,9 @@ impl BlockParts {
             input_grad.input_grad(*op);
             weight_grad.weight_grad(*op);
         }
+        backward.compute(coster.backward_wait());
+        input_grad.compute(coster.pass_alone(Pass::InputGrad).host);
+        weight_grad.compute(coster.pass_alone(Pass::WeightGrad).host);
         parts.backward = backward.parts;
         parts.input_grad = input_grad.parts;
         parts.weight_grad = weight_grad.parts;
@@ -104,14 +110,15 @@ impl<'a> Sequence<'a> {
     /// the input is gathered again for the weight's while the input's is computed, and the input's is
     /// reduced while the weight's is.
     fn backward(&mut self, op: OpId) {
-        let is_linear = self.coster.is_linear(op);
-        let gathers = self.begin(op, Pass::WeightGrad, |axis| axis == Axis::Tensor);
+        let overlaps = self.coster.hardware.framework.tensor_overlap == TensorOverlap::Gradients;
+        let is_linear = overlaps && self.coster.is_linear(op);
+        let gathers = self.begin(op, Pass::WeightGrad, |axis| overlaps && axis == Axis::Tensor);
         self.beside(op, Pass::InputGrad, |axis| axis == Axis::Context, Pass::InputGrad);
         self.wait(gathers);
         let beside_weight = |axis| is_linear && axis == Axis::Tensor;
         let others = |axis| axis != Axis::Context && !beside_weight(axis);
         self.exchanges(op, Pass::InputGrad, others);
-        self.exchanges(op, Pass::WeightGrad, |axis| axis != Axis::Tensor);
+        self.exchanges(op, Pass::WeightGrad, |axis| !overlaps || axis != Axis::Tensor);
         self.beside(op, Pass::InputGrad, beside_weight, Pass::WeightGrad);
     }
 
@@ -146,7 +153,7 @@ impl<'a> Sequence<'a> {
         };
         let mut axes = BTreeSet::new();
         for exchange in work.exchanges.iter().filter(is_meant) {
-            let time = self.coster.exchange(exchange);
+            let time = self.coster.left_to_begin(exchange);
             if time > Seconds::ZERO {
                 let group = groups.along(exchange.axis);
                 self.parts.push(Part::Start(TimedExchange { exchange: *exchange, group, time }));
@@ -164,6 +171,10 @@ impl<'a> Sequence<'a> {
         let kernels = self.coster.work.kernels.iter();
         let kernels = kernels.filter(|kernel| kernel.op == op && kernel.pass == pass);
         let time: Seconds = kernels.map(|kernel| self.coster.kernel(kernel).time).sum();
+        self.compute(time);
+    }
+
+    fn compute(&mut self, time: Seconds) {
         if time == Seconds::ZERO {
             return;
         }

@@ -93,16 +93,17 @@ impl std::ops::Add for ModelStates {
 /// Memory-bound: gradients are read for their norm and read again for the update, optimizer state is
 /// read and written, and the 16-bit weights are written.
 pub fn optimizer_step(owned: u64, bytes: StateBytes, device: &Device) -> Seconds {
-    let norm = device.memory_bound(Bytes::new(owned * bytes.gradient));
+    let norm = device.training_memory_bound(Bytes::new(owned * bytes.gradient));
     // Where there is no master copy the weights are read and written themselves.
     let weights = if bytes.has_master { bytes.parameter } else { 2 * bytes.parameter };
     let update = owned * (bytes.gradient + 2 * bytes.optimizer + weights);
-    norm + device.memory_bound(Bytes::new(update))
+    norm + device.training_memory_bound(Bytes::new(update))
 }
 
 #[cfg(test)]
 mod tests {
     use ir::cluster::Precision;
+    use ir::framework::Framework;
     use ir::plan::Optimizer;
 
     use super::*;
@@ -118,6 +119,7 @@ mod tests {
             precision,
             optimizer: Optimizer::AdamW,
             fp32_gradients: false,
+            framework: Framework::default(),
         };
         assert_eq!(StateBytes::new(&training(Precision::Bf16)), MIXED_ADAM);
         let fp32 = StateBytes::new(&training(Precision::Fp32));

@@ -15,6 +15,7 @@ const SETTING: Setting = Setting {
     sharding: Sharding { sequence_parallel: true, ..Sharding::tensor(8) },
     compute_bytes: 2,
     takes_data: false,
+    fuses_projections: true,
 };
 
 fn lowered(text: &str) -> Graph {

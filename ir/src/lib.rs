@@ -5,6 +5,7 @@
 
 pub mod cluster;
 pub mod collective;
+pub mod framework;
 pub mod graph;
 pub mod layout;
 pub mod model;

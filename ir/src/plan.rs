@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::{Cluster, Precision};
+use crate::framework::Framework;
 use crate::layout::LayoutSpec;
 use crate::units::Bytes;
 
@@ -154,6 +155,9 @@ pub struct Training {
     pub optimizer: Optimizer,
     /// Whether gradients are accumulated in fp32, as Megatron-LM does.
     pub fp32_gradients: bool,
+    /// What runs the step.
+    #[serde(default)]
+    pub framework: Framework,
 }
 
 impl Training {
@@ -171,6 +175,9 @@ pub struct Breakdown {
     pub compute_seconds: f64,
     /// Kernels and collectives that recompute runs again.
     pub recompute_seconds: f64,
+    /// Waiting for the host to launch the next kernel.
+    #[serde(default)]
+    pub host_seconds: f64,
     /// Tensor-parallel collectives that wait.
     pub tensor_parallel_seconds: f64,
     /// Context-parallel exchanges that wait.
@@ -194,10 +201,11 @@ impl Breakdown {
     }
 
     /// Each part with its name.
-    pub fn parts(&self) -> [(&'static str, f64); 9] {
+    pub fn parts(&self) -> [(&'static str, f64); 10] {
         [
             ("compute", self.compute_seconds),
             ("recompute", self.recompute_seconds),
+            ("waiting for the host", self.host_seconds),
             ("tensor-parallel collectives, exposed", self.tensor_parallel_seconds),
             ("context-parallel ring, exposed", self.context_parallel_seconds),
             ("expert-parallel all-to-all", self.expert_parallel_seconds),

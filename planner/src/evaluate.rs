@@ -1,8 +1,8 @@
 //! Time and memory of one layout with one assignment of blocks to stages.
 
-use cost_models::Group;
 use cost_models::block::PassTime;
 use cost_models::states::{StateBytes, optimizer_step};
+use cost_models::{Group, Hardware};
 use ir::collective::Collective;
 use ir::layout::{LayoutSpec, MeshAxis, ZeroStage};
 use ir::plan::{Breakdown, MemoryUse};
@@ -115,7 +115,8 @@ impl<'a> Evaluator<'a> {
         let messages = stage.receive_forward + stage.receive_backward;
         let breakdown = Breakdown {
             compute_seconds: m * passes.compute.get(),
-            recompute_seconds: m * stage.recompute.total().get(),
+            recompute_seconds: m * (stage.recompute.total() - stage.recompute.host).get(),
+            host_seconds: m * (passes.host + stage.recompute.host).get(),
             tensor_parallel_seconds: m * passes.tensor.get(),
             context_parallel_seconds: m * passes.context.get(),
             expert_parallel_seconds: m * passes.expert.get(),
@@ -222,9 +223,13 @@ impl<'a> Evaluator<'a> {
         // Gathering ahead ends with the chunk, as nobody knows the next.
         let is_gathered = self.spec.zero_stage == ZeroStage::Parameters;
         let ahead = if is_gathered { pieces.div_ceil(v.into()) } else { pieces };
+        let framework = &self.problem.hardware.framework;
         let exposed = |time: f64, beside: f64| {
             let share = 1.0 / ahead as f64;
             if time == 0.0 { 0.0 } else { (time * share).max(time - beside * (1.0 - share)) }
+        };
+        let reduction = |time: f64| {
+            if framework.overlaps_gradients { exposed(time, backward) } else { time }
         };
         let gradients =
             |kind| self.over_replicas(kind, &stage.holdings, self.bytes.gradient, pieces);
@@ -235,17 +240,18 @@ impl<'a> Evaluator<'a> {
             pieces,
         );
         let each = self.updates_each();
-        let gathered = if each { parameters } else { exposed(parameters, forward) };
+        let waits = each || !framework.overlaps_parameters;
+        let gathered = if waits { parameters } else { exposed(parameters, forward) };
         let mut data = DataParallel { step: self.small_reductions(stage), ..Default::default() };
         match self.spec.zero_stage {
             ZeroStage::None => {
-                data.step += exposed(gradients(Collective::AllReduce), backward);
+                data.step += reduction(gradients(Collective::AllReduce));
             }
             ZeroStage::OptimizerState => {
-                data.step += exposed(gradients(Collective::ReduceScatter), backward) + gathered;
+                data.step += reduction(gradients(Collective::ReduceScatter)) + gathered;
             }
             ZeroStage::Gradients => {
-                data.backward += exposed(gradients(Collective::ReduceScatter), backward);
+                data.backward += reduction(gradients(Collective::ReduceScatter));
                 data.step += gathered;
             }
             ZeroStage::Parameters => {
@@ -302,7 +308,9 @@ impl<'a> Evaluator<'a> {
             self.expert_shards(),
             stride * expert_parallel,
         );
-        (time(holdings.dense, self.replicas(), zero_shard, stride) + experts) * pieces as f64
+        let alone =
+            (time(holdings.dense, self.replicas(), zero_shard, stride) + experts) * pieces as f64;
+        alone * self.problem.hardware.framework.data_collectives
     }
 
     /// Reductions of tied weights between stages, and of norms over tensor-parallel ranks.
@@ -369,7 +377,9 @@ impl<'a> Evaluator<'a> {
         };
         let owned = owned(stage.holdings.dense, self.spec.zero_shard)
             + owned(stage.holdings.expert, self.expert_shards());
-        optimizer_step(owned, self.bytes, &self.problem.hardware.device)
+        let Hardware { device, framework, .. } = &self.problem.hardware;
+        let rest = Seconds::new(framework.step_milliseconds * 1e-3);
+        optimizer_step(owned, self.bytes, device) + rest
     }
 
     /// Time and memory together.

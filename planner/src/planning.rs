@@ -2,6 +2,7 @@
 
 use cost_models::states::StateBytes;
 use ir::cluster::{Cluster, Gpu, Precision};
+use ir::framework::Framework;
 use ir::graph::Graph;
 use ir::model::{GraphOptions, Model};
 use ir::plan::{
@@ -27,6 +28,8 @@ pub struct Choices {
     pub optimizer: Option<Optimizer>,
     /// Whether gradients are accumulated in fp32.
     pub fp32_gradients: bool,
+    /// What runs the step.
+    pub framework: Option<Framework>,
 }
 
 /// The longest sequence that is chosen where none is given; pretraining seldom uses longer ones.
@@ -60,6 +63,7 @@ impl Choices {
             precision: self.precision.unwrap_or_else(|| usual_precision(gpu)),
             optimizer: self.optimizer.unwrap_or_default(),
             fp32_gradients: self.fp32_gradients,
+            framework: self.framework.unwrap_or_default(),
         }
     }
 }

@@ -27,6 +27,13 @@ pub struct Problem {
     pub hardware: Hardware,
     /// Operations of the model itself in one step: forward, and backward as twice that.
     pub model_flops: Flops,
+    /// Whether the first and the last block of the graph are each rank's part of a vocabulary that all
+    /// pipeline ranks share, and so every rank has them.
+    ///
+    /// # Source
+    ///
+    /// Yeung et al. 2024, *Balancing Pipeline Parallelism with Vocabulary Parallelism* (arXiv 2411.05288).
+    pub vocabulary_parallel: bool,
 }
 
 /// Why there is no problem to search.
@@ -115,20 +122,20 @@ impl Problem {
             return Err(ProblemError::TooManyBlocks { blocks, most: MOST_BLOCKS });
         }
         check_tensors(&graph, &training)?;
-        let hardware = Hardware::new(cluster, training.precision, training.fp32_gradients)
-            .ok_or_else(|| {
-                let known: Vec<&str> = cluster.gpu.peak.keys().map(|p| p.name()).collect();
-                ProblemError::Precision {
-                    gpu: cluster.gpu.name.clone(),
-                    precision: training.precision,
-                    known: known.join(", "),
-                }
-            })?;
+        let hardware = Hardware::new(cluster, &training).ok_or_else(|| {
+            let known: Vec<&str> = cluster.gpu.peak.keys().map(|p| p.name()).collect();
+            ProblemError::Precision {
+                gpu: cluster.gpu.name.clone(),
+                precision: training.precision,
+                known: known.join(", "),
+            }
+        })?;
         let Training { global_batch_size, sequence_length, .. } = training;
         let limits = Limits::new(&graph, num_gpus, global_batch_size, sequence_length);
         let sequence = graph.forward_flops(sequence_length).full;
         let model_flops = sequence * (3.0 * global_batch_size as f64);
-        Ok(Self { graph, training, limits, hardware, model_flops })
+        let vocabulary_parallel = false;
+        Ok(Self { graph, training, limits, hardware, model_flops, vocabulary_parallel })
     }
 
     /// Parameters of the model.
@@ -155,6 +162,7 @@ impl Problem {
             sharding: shape.sharding(),
             compute_bytes: self.training.compute_bytes(),
             takes_data: class == 0,
+            fuses_projections: self.hardware.framework.fuses_projections,
         }
     }
 }

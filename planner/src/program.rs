@@ -1,7 +1,7 @@
 //! From a layout with its stages to what every rank does: a schedule, and the work of its actions.
 
-use cost_models::Group;
 use cost_models::parts::{BlockParts, Part};
+use cost_models::{FrameworkRates, Group};
 use ir::collective::Collective;
 use ir::graph::{Axis, Recompute};
 use ir::layout::{LayoutSpec, MeshAxis, ZeroStage};
@@ -17,7 +17,8 @@ use crate::evaluate::Evaluator;
 use crate::problem::{Problem, Shape, ShapeKey};
 use crate::search::Found;
 use crate::stages::{
-    ChainIndex, Holdings, PipelineRanks, Stage, blocks, chunk_stages, message_time, stages,
+    ChainIndex, Holdings, PipelineRanks, Stage, blocks, chunk_stages, message_time, shared_ends,
+    stages,
 };
 
 /// What every rank of a step does, ready to be simulated.
@@ -139,7 +140,9 @@ impl<'a> Builder<'a> {
         let rank = &self.stages[self.ranks.first_with(chunk)];
         let holdings = self.chunks[chunk].holdings;
         let block_passes = |part: fn(&BlockParts) -> &Vec<Part>| -> Vec<Vec<Segment>> {
-            let classes = blocks.clone().map(|block| self.chain.class_at(block));
+            let shared = shared_ends(self.problem, self.ends, &self.ranks, chunk);
+            let of_chunk = blocks.clone().chain(shared.into_iter().flatten());
+            let classes = of_chunk.map(|block| self.chain.class_at(block));
             classes.map(|class| self.segments(part(&self.parts[class]))).collect()
         };
         let reversed = |part| {
@@ -147,8 +150,17 @@ impl<'a> Builder<'a> {
             passes.reverse();
             passes
         };
-        let forward = block_passes(|parts| &parts.forward);
-        let backward = reversed(|parts| &parts.backward);
+        let is_last = chunk + 1 == self.ends.len();
+        let mut send_forward =
+            if is_last { Transfer::default() } else { self.message(blocks.end - 1) };
+        let mut send_backward =
+            blocks.start.checked_sub(1).map_or_else(Transfer::default, |block| self.message(block));
+        let mut forward = block_passes(|parts| &parts.forward);
+        let mut backward = reversed(|parts| &parts.backward);
+        if self.waits_for_messages() {
+            send_with(&mut forward, &mut send_forward);
+            send_with(&mut backward, &mut send_backward);
+        }
         let input_grad = reversed(|parts| &parts.input_grad);
         let weight_grad = reversed(|parts| &parts.weight_grad);
         let pieces = self.pieces(chunk, &holdings);
@@ -163,10 +175,13 @@ impl<'a> Builder<'a> {
         let always_gather = gather.filter(|_| zero == ZeroStage::Parameters);
         let always_reduce = reduce.filter(|_| reduces_each);
         let pass = |blocks, gather, reduce| in_pieces(blocks, pieces, gather, reduce);
+        let reduces_beside = reduce.is_some() && self.framework().overlaps_gradients;
         // Where a chunk has whole backwards and ones in parts, the last of them all reduces.
-        let reduces_once =
-            |kind| !reduces_each && reduce.is_some() && self.last_grads[chunk] == kind;
-        let is_last = chunk + 1 == self.ends.len();
+        let reduces_once = |kind| !reduces_each && reduces_beside && self.last_grads[chunk] == kind;
+        let reduces_after = !reduces_each && !reduces_beside;
+        let after = reduce.filter(|_| reduces_after).map(|reduce| vec![reduce; pieces as usize]);
+        let mut reductions = after.unwrap_or_default();
+        reductions.extend(self.reductions(chunk, rank));
         StageWork {
             forward: pass(&forward, always_gather, None),
             backward: pass(&backward, always_gather, always_reduce),
@@ -178,13 +193,10 @@ impl<'a> Builder<'a> {
             last_weight_grad: reduces_once(ActionKind::WeightGrad)
                 .then(|| pass(&weight_grad, None, reduce)),
             unshard: Vec::new(),
-            reduce: self.reductions(chunk, rank),
+            reduce: reductions,
             update: if self.ranks.is_first(chunk) { self.update(chunk, rank) } else { Vec::new() },
-            send_forward: if is_last { Transfer::default() } else { self.message(blocks.end - 1) },
-            send_backward: blocks
-                .start
-                .checked_sub(1)
-                .map_or_else(Transfer::default, |block| self.message(block)),
+            send_forward,
+            send_backward,
             activations: holdings.saved_in_all(),
             // What the last block keeps is done with once the loss's gradient is.
             kept_for_weight_grad: holdings.saved,
@@ -207,7 +219,7 @@ impl<'a> Builder<'a> {
     ///
     /// Megatron-Core, `--overlap-param-gather`.
     fn first(&self, rank: usize) -> Vec<(u32, Transfer)> {
-        if self.evaluator.updates_each() {
+        if self.gathers_after_update() {
             return Vec::new();
         }
         let chunks = self.ranks.chunks(rank, self.ends.len());
@@ -216,6 +228,21 @@ impl<'a> Builder<'a> {
             gathers.into_iter().map(move |gather| (chunk as u32, gather))
         });
         gathers.collect()
+    }
+
+    /// Whether what an update gathers is waited for at once.
+    fn gathers_after_update(&self) -> bool {
+        self.evaluator.updates_each() || !self.framework().overlaps_parameters
+    }
+
+    /// Whether ranks compute nothing while they exchange messages. Zero-bubble schedules never wait, or
+    /// there were bubbles.
+    fn waits_for_messages(&self) -> bool {
+        waits_for_messages(self.problem, &self.spec)
+    }
+
+    fn framework(&self) -> &FrameworkRates {
+        &self.problem.hardware.framework
     }
 
     /// With ZeRO-1 and 2, what gathers a chunk's updated parameters.
@@ -314,9 +341,14 @@ impl<'a> Builder<'a> {
     fn update(&self, chunk: usize, rank: &Stage) -> Vec<Segment> {
         let update = Segment::Compute(self.evaluator.optimizer(rank).into());
         let gradients_are_there = Segment::Wait(Stream::Data);
+        let gathers: Vec<Segment> = if self.gathers_after_update() {
+            let chunks = self.ranks.chunks(self.ranks.first_with(chunk), self.ends.len());
+            let gathers = chunks.flat_map(|chunk| self.gathers(chunk)).map(Segment::Start);
+            gathers.chain([Segment::Wait(Stream::Data)]).collect()
+        } else {
+            Vec::new()
+        };
         if self.evaluator.updates_each() {
-            let gathers = self.gathers(chunk).into_iter().map(Segment::Start);
-            let gathers = gathers.chain([Segment::Wait(Stream::Data)]);
             return [gradients_are_there, update].into_iter().chain(gathers).collect();
         }
         let world = Group::contiguous(self.problem.limits.num_gpus);
@@ -329,7 +361,8 @@ impl<'a> Builder<'a> {
             bytes,
             group: Some(ALL_RANKS),
         };
-        vec![gradients_are_there, Segment::Start(norm), Segment::Wait(Stream::Data), update]
+        let norm = [Segment::Start(norm), Segment::Wait(Stream::Data), update];
+        [gradients_are_there].into_iter().chain(norm).chain(gathers).collect()
     }
 
     /// The message that leaves a block for the next stage, or its gradient that comes back.
@@ -374,6 +407,19 @@ fn last_grads(schedule: &Schedule) -> Vec<ActionKind> {
         }
     }
     last
+}
+
+/// Whether ranks compute nothing while they exchange messages.
+pub(crate) fn waits_for_messages(problem: &Problem, spec: &LayoutSpec) -> bool {
+    problem.hardware.framework.waits_for_messages && !spec.schedule.splits_backward()
+}
+
+/// Lets the last block of a pass take the time of its message, so that the rank waits until it is sent.
+fn send_with(blocks: &mut [Vec<Segment>], message: &mut Transfer) {
+    if let Some(last) = blocks.last_mut().filter(|_| message.time > Nanos::ZERO) {
+        last.push(Segment::Compute(message.time));
+        message.time = Nanos::ZERO;
+    }
 }
 
 fn stream(axis: Axis) -> Stream {

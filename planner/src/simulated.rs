@@ -11,7 +11,7 @@ use traces::timeline::{Stream, Timeline};
 use crate::evaluate::{Evaluation, Evaluator};
 use crate::memory::{ALLOCATOR_SLACK_PERCENT, CONTEXT};
 use crate::problem::Problem;
-use crate::program::{Program, program};
+use crate::program::{Program, program, waits_for_messages};
 use crate::search::{Found, Outcome, Request, search};
 use crate::stages::Stage;
 
@@ -49,7 +49,7 @@ pub fn simulated(problem: &Problem, found: &Found) -> Result<Simulated, Simulate
     let memory_by_rank = memory(problem, found, &stages, &simulation.timeline);
     let (memory, fullest_stage) = fullest(&memory_by_rank);
     add_slack(&mut simulation.timeline);
-    let breakdown = breakdown(found, &stages, &simulation);
+    let breakdown = breakdown(problem, found, &stages, &simulation);
     let step_time = Seconds::from(simulation.timeline.end());
     let evaluation = Evaluation { step_time, breakdown, memory, fullest_stage };
     let found = Found { evaluation, ..found.clone() };
@@ -147,7 +147,12 @@ fn add_slack(timeline: &mut Timeline) {
 }
 
 /// Where the time of the busiest rank goes.
-fn breakdown(found: &Found, stages: &[Stage], simulation: &Simulation) -> Breakdown {
+fn breakdown(
+    problem: &Problem,
+    found: &Found,
+    stages: &[Stage],
+    simulation: &Simulation,
+) -> Breakdown {
     let spent = |times: &RankTimes| {
         times.compute + times.update + times.waited.iter().copied().sum::<Nanos>()
     };
@@ -166,18 +171,24 @@ fn breakdown(found: &Found, stages: &[Stage], simulation: &Simulation) -> Breakd
     // What is computed again is part of what the rank was seen to do.
     let again = stage.recompute * m;
     let compute = seconds(times.compute);
-    let recompute = again.compute.get().min(compute);
+    let passes = stage.forward + stage.input_grad + stage.weight_grad + stage.recompute;
+    let host = (passes.host * m).get().min(compute);
+    let recompute = again.compute.get().min(compute - host);
     let tensor_again = again.tensor.get().min(waited(Stream::Tensor));
     let step = seconds(simulation.timeline.end());
     let messages = m * (stage.receive_forward + stage.receive_backward).get();
     let idle = (step - seconds(spent(times))).max(0.0);
+    // Where the rank waits for its messages, the simulation has them among its passes.
+    let waits = waits_for_messages(problem, &found.layout);
+    let waited_for = if waits { messages.min(compute - host - recompute) } else { 0.0 };
     let mut breakdown = Breakdown {
-        compute_seconds: compute - recompute,
+        compute_seconds: compute - host - recompute - waited_for,
+        host_seconds: host,
         recompute_seconds: recompute + tensor_again,
         tensor_parallel_seconds: waited(Stream::Tensor) - tensor_again,
         context_parallel_seconds: waited(Stream::Context),
         expert_parallel_seconds: waited(Stream::Expert),
-        pipeline_messages_seconds: messages.min(idle),
+        pipeline_messages_seconds: if waits { waited_for } else { messages.min(idle) },
         pipeline_bubble_seconds: 0.0,
         data_parallel_seconds: waited(Stream::Data),
         optimizer_seconds: seconds(times.update),

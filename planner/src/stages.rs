@@ -216,6 +216,9 @@ pub fn stages(
             let stage = &mut stages[rank];
             let before = stage.passes();
             stage.add_blocks(chain, shape, recompute, blocks(ends, chunk), share);
+            for end in shared_ends(problem, ends, ranks, chunk) {
+                stage.add_blocks(chain, shape, recompute, end, share);
+            }
             slowest[chunk / p] = slowest[chunk / p].max(stage.passes() - before);
             stage.add_messages(received, share);
         }
@@ -246,6 +249,9 @@ pub fn chunk_stages(
     let chunk_stage = |chunk: usize| {
         let mut stage = Stage::default();
         stage.add_blocks(chain, shape, recompute, blocks(ends, chunk), 1.0);
+        for end in shared_ends(problem, ends, ranks, chunk) {
+            stage.add_blocks(chain, shape, recompute, end, 1.0);
+        }
         stage.add_messages(received(problem, chain, shape, ends, ranks, chunk), 1.0);
         stage
     };
@@ -265,6 +271,24 @@ pub fn chunk_stages(
 pub fn blocks(ends: &[usize], chunk: usize) -> Range<usize> {
     let start = chunk.checked_sub(1).map_or(0, |before| ends[before]);
     start..ends[chunk]
+}
+
+/// The ends of the chain that a chunk has beside its blocks, where all ranks share the vocabulary: those
+/// that no chunk of its rank has, with the first of these.
+pub fn shared_ends(
+    problem: &Problem,
+    ends: &[usize],
+    ranks: &PipelineRanks,
+    chunk: usize,
+) -> Vec<Range<usize>> {
+    if !problem.vocabulary_parallel || !ranks.is_first(chunk) {
+        return Vec::new();
+    }
+    let last = problem.graph.num_blocks() - 1;
+    let rank = ranks.first_with(chunk);
+    let has =
+        |block: usize| ranks.chunks(rank, ends.len()).any(|own| blocks(ends, own).contains(&block));
+    [0, last].into_iter().filter(|end| !has(*end)).map(|end| end..end + 1).collect()
 }
 
 /// What a chunk receives in forward and in backward.
@@ -294,12 +318,14 @@ fn received(
 /// Narayanan et al. 2021 (arXiv 2104.04473), section 4.1, scatter/gather optimization.
 pub fn message_time(problem: &Problem, shape: &Shape, pipeline: Group, bytes: Bytes) -> Seconds {
     let hardware = &problem.hardware;
-    let whole = hardware.hop(pipeline, bytes);
-    if shape.key.sequence_parallel || shape.key.tensor_parallel == 1 {
+    let hop = |bytes| hardware.hop(pipeline, bytes);
+    let whole = hop(bytes);
+    let scatters = hardware.framework.scatters_messages;
+    if shape.key.sequence_parallel || shape.key.tensor_parallel == 1 || !scatters {
         return whole;
     }
     let tensor = shape.key.groups().tensor;
-    let part = hardware.hop(pipeline, bytes.shard(tensor.size.into()));
+    let part = hop(bytes.shard(tensor.size.into()));
     whole.min(part + hardware.network.time(Collective::AllGather, tensor, bytes))
 }
 

@@ -110,6 +110,39 @@ impl Network {
         Seconds::new(seconds)
     }
 
+    /// Time to send each token, `bytes` all in all, to `top_k` of the group's ranks that chance chooses: once
+    /// to each domain that has some of them, and within it once to each of them.
+    ///
+    /// ```text
+    /// copies that a rank sends over a level of g domains: (g - 1) (1 - (1 - 1 / g)^k)
+    /// ```
+    ///
+    /// # Source
+    ///
+    /// DeepSeek-AI 2025, DeepEP: tokens cross the network once for each node and are forwarded there.
+    pub fn dispatch(&self, group: Group, bytes: Bytes, top_k: u64) -> Seconds {
+        if group.size < 2 || bytes == Bytes::ZERO {
+            return Seconds::ZERO;
+        }
+        let chosen = |among: f64| 1.0 - (1.0 - 1.0 / among).powf(top_k as f64);
+        let size = f64::from(group.size);
+        let mut slowest = 0.0_f64;
+        let mut latency = START_SECONDS;
+        for Crossing { level, below, members } in self.crossings(group) {
+            let [below, members] = [below, members].map(f64::from);
+            // Of all ranks, those of this domain but not of the rank's own domain below.
+            let copies = if below > 1.0 {
+                let domains = size / below;
+                (members - below) / below * chosen(domains)
+            } else {
+                size * chosen(size) * (members - 1.0) / members
+            };
+            slowest = slowest.max(bytes.as_f64() * copies / level.bandwidth);
+            latency += level.latency;
+        }
+        Seconds::new(slowest + latency)
+    }
+
     /// The outermost level that a collective of `group` crosses, which sets its pace; counting from
     /// the innermost, 0 for a group of one.
     pub fn outermost_level(&self, group: Group) -> usize {

@@ -16,7 +16,7 @@
 //! P: peak; W: memory bandwidth; `prepare`: passes over the inputs before the kernel proper, which
 //! the measurements include. The correction is a table over s, b a, d and a / a_kv.
 
-use ir::cluster::{Architecture, Gpu, Precision};
+use ir::cluster::{Gpu, Precision};
 use ir::units::Seconds;
 
 use super::rates::{AttentionFit, Chosen, Correction, fourth_root, peak_or_nearest};
@@ -50,37 +50,10 @@ const TILE_QUERIES: f64 = 128.0;
 /// Dao 2023, *FlashAttention-2*, section 4.1.
 const BACKWARD_FLOPS: f64 = 2.5;
 
-/// How the kernels of training differ from those measured, which are TensorRT-LLM's, from serving.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Training {
-    /// Rate of a forward pass over that of the kernel measured.
-    forward: f64,
-    /// Rate of a backward pass over that of the forward kernel measured.
-    backward: f64,
-}
-
-/// Rates of training's kernels over those of the forward kernels measured.
-///
-/// | family | forward | backward | source |
-/// |---|---|---|---|
-/// | Volta to Ada | 1.3 | 1.25 | FlashAttention-2 on A100 PCIe, causal, 4 k: 177 and 152 TFLOP/s (SimuMax), for 129 measured on A100 SXM; Dao 2023, figures 4 to 6: 160 backward |
-/// | Hopper, others | 1 | 0.85 | FlashAttention-3 (Shah et al. 2024, figures 5 and 6), H100, causal, 16 k: about 640 and 550 TFLOP/s |
-/// | Blackwell | 1 | 0.95 | cuDNN on B200 (SimuMax): backward at 0.84 to 1.2 of the forward's rate |
-fn training(architecture: Architecture) -> Training {
-    match architecture {
-        Architecture::Volta | Architecture::Ampere | Architecture::Ada => {
-            Training { forward: 1.3, backward: 1.25 }
-        }
-        Architecture::Blackwell => Training { forward: 1.0, backward: 0.95 },
-        _ => Training { forward: 1.0, backward: 0.85 },
-    }
-}
-
 /// Rates of attention on one GPU.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Rates {
     formats: [FormatRates; 4],
-    training: Training,
 }
 
 /// Rates in one format.
@@ -101,19 +74,31 @@ struct FormatRates {
 impl Rates {
     pub(super) fn new(gpu: &Gpu, chosen: &Chosen) -> Self {
         let formats = Precision::ALL.map(|precision| FormatRates::new(gpu, chosen, precision));
-        Self { formats, training: training(gpu.architecture) }
+        Self { formats }
     }
 
     pub(super) fn forward(&self, precision: Precision, shape: AttentionShape) -> Timing {
         self.formats[precision as usize].forward(shape)
     }
 
-    pub(super) fn training_forward(&self, precision: Precision, shape: AttentionShape) -> Timing {
-        self.scaled(precision, shape, 1.0 / self.training.forward)
+    /// The forward of training, whose kernel runs at `rate` times the rate of the one measured.
+    pub(super) fn training_forward(
+        &self,
+        precision: Precision,
+        shape: AttentionShape,
+        rate: f64,
+    ) -> Timing {
+        self.scaled(precision, shape, 1.0 / rate)
     }
 
-    pub(super) fn training_backward(&self, precision: Precision, shape: AttentionShape) -> Timing {
-        self.scaled(precision, shape, BACKWARD_FLOPS / self.training.backward)
+    /// The backward of training, whose kernel runs at `rate` times the rate of the forward measured.
+    pub(super) fn training_backward(
+        &self,
+        precision: Precision,
+        shape: AttentionShape,
+        rate: f64,
+    ) -> Timing {
+        self.scaled(precision, shape, BACKWARD_FLOPS / rate)
     }
 
     fn scaled(&self, precision: Precision, shape: AttentionShape, factor: f64) -> Timing {

@@ -30,10 +30,15 @@ impl Rates {
     /// The launch and the drain of the last wave are the ramp: a kernel of launch x W bytes (8 MB
     /// on an H100) reaches half the bandwidth, as STREAM curves over size do.
     pub(super) fn time(&self, bytes: Bytes) -> Seconds {
+        self.time_at(bytes, 1.0)
+    }
+
+    /// The same at a share of the bandwidth.
+    pub(super) fn time_at(&self, bytes: Bytes, share: f64) -> Seconds {
         if bytes == Bytes::ZERO {
             return Seconds::ZERO;
         }
-        self.launch + bytes / self.bandwidth
+        self.launch + bytes / (self.bandwidth * share)
     }
 
     pub(super) fn launch_floor(&self) -> Seconds {

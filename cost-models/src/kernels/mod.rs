@@ -4,9 +4,11 @@ mod attention;
 mod matmul;
 mod memory;
 mod rates;
+mod training;
 
 pub use attention::AttentionShape;
 pub use matmul::{MatmulFormat, MatmulShape};
+pub use training::{AttentionLibrary, TrainingRates};
 
 use std::collections::BTreeMap;
 
@@ -46,17 +48,29 @@ pub struct Device {
     memory: memory::Rates,
     /// The most that products reach for long, by the precision of their inputs.
     sustained: BTreeMap<Precision, FlopsPerSecond>,
+    /// How kernels of a step differ from the same kernels timed alone.
+    pub training: TrainingRates,
+    /// Whose these are.
+    pub training_set: String,
 }
 
 impl Device {
     /// The kernels of `gpu`, fitted where its `kernel_rates` name a fit, else scaled.
     pub fn new(gpu: &Gpu) -> Self {
+        Self::for_training(gpu, AttentionLibrary::Cudnn)
+    }
+
+    /// The rates of a GPU, on which training calls the attention of a library.
+    pub fn for_training(gpu: &Gpu, attention: AttentionLibrary) -> Self {
         let chosen = rates::Chosen::for_gpu(gpu);
+        let (training_set, training) = TrainingRates::new(gpu, attention);
         Self {
             matmul: matmul::Rates::new(gpu, &chosen),
             attention: attention::Rates::new(gpu, &chosen),
             memory: memory::Rates::new(gpu),
             sustained: gpu.sustained.clone(),
+            training,
+            training_set,
         }
     }
 
@@ -76,13 +90,18 @@ impl Device {
         &self,
         format: impl Into<MatmulFormat>,
         shape: MatmulShape,
+        is_weight_grad: bool,
         accumulates: bool,
     ) -> Timing {
         let format = format.into();
         let mut timing = self.matmul.time(format, shape);
-        if accumulates {
+        if is_weight_grad && accumulates {
             timing.time = self.weight_gradient(format, shape);
         }
+        timing.time = timing.time / self.training.matmul;
+        // Of a weight's gradient `x' dy`, the depth is the number of tokens, along which no row runs.
+        let rows = if is_weight_grad { [shape.m, shape.n] } else { [shape.n, shape.k] };
+        timing.time = timing.time.max(self.matmul.unaligned(format, shape, rows));
         if let Some(rate) = self.sustained.get(&format.precision()) {
             let [batch, m, n, k] = [shape.batch, shape.m, shape.n, shape.k].map(|size| size as f64);
             let least = 2.0 * batch * m * n * k / rate.get();
@@ -109,17 +128,22 @@ impl Device {
         precision: Precision,
         shape: AttentionShape,
     ) -> Seconds {
-        self.attention.training_forward(precision, shape).time
+        self.attention.training_forward(precision, shape, self.training.attention_forward).time
     }
 
     /// Time of a fused attention's backward pass, which computes the scores again.
     pub fn attention_backward(&self, precision: Precision, shape: AttentionShape) -> Seconds {
-        self.attention.training_backward(precision, shape).time
+        self.attention.training_backward(precision, shape, self.training.attention_backward).time
     }
 
     /// Time of a kernel that only moves data: `bytes` read and written together.
     pub fn memory_bound(&self, bytes: Bytes) -> Seconds {
         self.memory.time(bytes)
+    }
+
+    /// The same in a training step.
+    pub fn training_memory_bound(&self, bytes: Bytes) -> Seconds {
+        self.memory.time_at(bytes, self.training.memory)
     }
 
     /// The least time of any kernel.

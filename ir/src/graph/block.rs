@@ -6,7 +6,7 @@ use petgraph::Direction;
 use petgraph::graph::{DiGraph, NodeIndex};
 use petgraph::visit::EdgeRef;
 
-use super::op::{Op, OpKind};
+use super::op::{Op, OpKind, Recomputable};
 use super::tensor::Tensor;
 
 /// An operator of one block.
@@ -204,6 +204,30 @@ impl Graph {
             return Err(GraphError::Empty);
         }
         Ok(Self { classes, chain })
+    }
+
+    /// The same graph, of which selective recompute runs all again but attention and every other linear
+    /// layer of a block, beginning with the first.
+    ///
+    /// # Source
+    ///
+    /// torchtitan, `activation_checkpoint.selective_ac_option = "op"`.
+    #[must_use]
+    pub fn keeping_every_other_linear(mut self) -> Self {
+        for block in &mut self.classes {
+            let mut is_kept = false;
+            for op in block.graph.node_weights_mut() {
+                op.recomputable = match op.kind {
+                    OpKind::Linear { .. } | OpKind::GroupedLinear { .. } => {
+                        is_kept = !is_kept;
+                        if is_kept { Recomputable::No } else { Recomputable::Selective }
+                    }
+                    OpKind::Input | OpKind::Attention { .. } => Recomputable::No,
+                    _ => Recomputable::Selective,
+                };
+            }
+        }
+        self
     }
 
     /// The distinct blocks.

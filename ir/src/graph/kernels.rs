@@ -125,7 +125,8 @@ impl Kernels<'_, '_> {
         let wanted = sharded.placements.wanted[op.index()][0];
         let OpKind::Linear { contracted, .. } = &sharded.block.op(op).kind else { return };
         let [m, mut n, k] = self.linear_shape(op, contracted);
-        for sibling in sharded.block.nodes().filter(|node| node.id > op) {
+        let fuses = sharded.setting.fuses_projections;
+        for sibling in sharded.block.nodes().filter(|node| fuses && node.id > op) {
             let index = sibling.id.index();
             let same = matches!(&sibling.op.kind, OpKind::Linear { contracted: c, .. } if c == contracted)
                 && sharded.inputs[index][0] == source

@@ -54,7 +54,8 @@ fn gpt_block() -> Result<Block, GraphError> {
 
 fn work(sharding: Sharding) -> BlockWork {
     let sizes = Sizes { micro_batch_size: B, sequence_length: S };
-    let setting = Setting { sizes, sharding, compute_bytes: 2, takes_data: false };
+    let setting =
+        Setting { sizes, sharding, compute_bytes: 2, takes_data: false, fuses_projections: true };
     gpt_block().unwrap().work(&setting)
 }
 

@@ -50,6 +50,8 @@ pub struct Setting {
     pub compute_bytes: u64,
     /// Whether the block is the first and takes data: no gradient leaves it.
     pub takes_data: bool,
+    /// Whether linear layers that read the same tensor run as one product.
+    pub fuses_projections: bool,
 }
 
 /// The axis of the mesh that an exchange runs along.
@@ -312,6 +314,7 @@ impl super::Graph {
             sharding: Sharding::NONE,
             compute_bytes: 2,
             takes_data: false,
+            fuses_projections: true,
         };
         let mut flops = ForwardFlops::default();
         for ((_, block), count) in self.classes().zip(self.class_counts()) {

@@ -19,12 +19,13 @@ const IR_MODULES_MAY_USE: &[(&str, &[&str])] = &[
     ("units", &[]),
     ("collective", &[]),
     ("schedule", &[]),
+    ("framework", &[]),
     ("cluster", &["units"]),
     ("graph", &["collective", "units"]),
     ("native", &["graph"]),
     ("model", &["graph", "native"]),
     ("layout", &["graph", "schedule"]),
-    ("plan", &["cluster", "layout", "units"]),
+    ("plan", &["cluster", "framework", "layout", "units"]),
 ];
 
 /// Sources in which values come in and values go out, and what of them is not so.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ir::cluster::Precision;
+use ir::framework::Framework;
 use ir::graph::Recompute;
 use ir::layout::{PartialLayout, ZeroStage};
 use ir::plan::Optimizer;
@@ -84,6 +85,9 @@ pub(crate) struct ProblemArgs {
     /// Accumulate gradients in fp32, as Megatron-LM does.
     #[arg(long)]
     pub(crate) fp32_gradients: bool,
+    /// What runs the step: its kernels, and what it overlaps [default: megatron-core].
+    #[arg(long, value_name = "NAME", value_parser = parse_framework)]
+    pub(crate) framework: Option<Framework>,
     /// Train the multi-token prediction modules too, where the model has them.
     #[arg(long)]
     pub(crate) multi_token_prediction: bool,
@@ -498,6 +502,13 @@ fn parse_optimizer(text: &str) -> Result<Optimizer, String> {
         "sgd" => Ok(Optimizer::Sgd),
         _ => Err("must be adamw, momentum or sgd".to_owned()),
     }
+}
+
+fn parse_framework(text: &str) -> Result<Framework, String> {
+    Framework::ALL.into_iter().find(|framework| framework.name() == text).ok_or_else(|| {
+        let known = Framework::ALL.map(Framework::name);
+        format!("must be one of {}", known.join(", "))
+    })
 }
 
 /// More threads than machines have cores.

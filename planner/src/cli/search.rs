@@ -116,6 +116,7 @@ fn read(args: &ProblemArgs) -> anyhow::Result<Input> {
         precision: args.precision,
         optimizer: args.optimizer,
         fp32_gradients: args.fp32_gradients,
+        framework: args.framework,
     };
     let training = choices.resolve(&file.model, graph.has_sequence(), &cluster.gpu, args.gpus);
     let problem = Problem::new(graph.clone(), training, &cluster, args.gpus)?;

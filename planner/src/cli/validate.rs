@@ -20,6 +20,9 @@ const NUM_WORST: usize = 10;
 /// Names of groups are cut, so that a row has a hundred columns.
 const WIDEST_GROUP: usize = 30;
 
+/// How many terms stand in a line.
+const TERMS_OF_A_LINE: usize = 3;
+
 /// Terms of a prediction that are a smaller share of it are left out there.
 const LEAST_TERM: f64 = 0.005;
 
@@ -163,10 +166,12 @@ fn worst(runs: Vec<(String, Validated)>) -> String {
         let terms = terms.filter(|(_, seconds)| *seconds > LEAST_TERM * step);
         let terms: Vec<String> =
             terms.map(|(name, seconds)| format!("{name} {seconds:.3} s")).collect();
+        let lines: Vec<String> =
+            terms.chunks(TERMS_OF_A_LINE).map(|line| line.join(", ")).collect();
         format!(
             "  {id} ({file}): {step:.3} s, not {measured:.3} s ({:+.0} %)\n    {}\n",
             error * 100.0,
-            terms.join(", ")
+            lines.join(",\n    ")
         )
     });
     "\nfurthest off:\n".to_owned() + &lines.collect::<String>()

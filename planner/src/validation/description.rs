@@ -1,9 +1,11 @@
 //! The model of a measured run, as a description that [`Model`] reads.
 
+use ir::framework::Framework;
 use ir::model::Model;
 use serde_json::{Value, json};
 
 use super::row::{Row, Unsupported};
+use super::setup::{framework, vocabulary_parts};
 
 /// The model that a run trained, by its sizes.
 ///
@@ -22,6 +24,7 @@ pub(super) fn model(row: &Row) -> Result<Model, Unsupported> {
 fn description(row: &Row) -> Result<Value, Unsupported> {
     let [layers, hidden, heads, vocab] =
         [row.size("n_layers")?, row.size("hidden")?, row.size("n_heads")?, row.size("vocab")?];
+    let vocab = padded(row, vocab)?;
     let attention = row.text("attention_type");
     let has_experts = row.count("moe_experts")?.is_some_and(|experts| experts > 0);
     let is_gated = row.flag("gated_mlp").unwrap_or(false);
@@ -64,6 +67,15 @@ fn description(row: &Row) -> Result<Value, Unsupported> {
         set("architecture", "gpt".into());
     }
     Ok(text)
+}
+
+/// The vocabulary of one pipeline rank's part, over all tensor-parallel ranks. Megatron pads it so that each of
+/// these has a multiple of 128 (`--make-vocab-size-divisible-by`).
+fn padded(row: &Row, vocab: u64) -> Result<u64, Unsupported> {
+    let part = vocab.div_ceil(vocabulary_parts(row)?.into());
+    let megatron = [Framework::MegatronCore, Framework::MegatronLm, Framework::MegatronDeepspeed];
+    let unit = if megatron.contains(&framework(row)) { 128 } else { 1 };
+    Ok(part.next_multiple_of(unit * u64::from(row.degree("tp")?)))
 }
 
 /// DeepSeek's latent attention with its experts.

@@ -1,6 +1,8 @@
 //! Predictions held against measured kernels: tables with a column for each size and the time in
 //! milliseconds, of one GPU each, which the file's name ends with.
 
+use std::collections::BTreeMap;
+
 use cost_models::clusters;
 use cost_models::{AttentionShape, Device, Group, MatmulFormat, MatmulShape, Network};
 use ir::cluster::{Cluster, Precision};
@@ -80,6 +82,7 @@ pub(super) fn read(name: &str, text: &str) -> Result<Vec<Point>, FileError> {
                 group: format!("{name}, {side} {least}"),
                 measured: measured.map(Some),
                 predicted: predicted.map(Seconds::get),
+                terms: BTreeMap::new(),
             }
         })
         .collect())

@@ -51,6 +51,20 @@ pub struct Predicted {
     pub memory: MemoryUse,
 }
 
+impl Predicted {
+    /// What a quantity is made of; terms of nothing left out.
+    fn terms(&self, quantity: Quantity) -> BTreeMap<&'static str, f64> {
+        let terms: Vec<(&str, f64)> = match quantity {
+            Quantity::StepTimeSeconds => self.breakdown.parts().to_vec(),
+            Quantity::PeakMemoryBytes => {
+                self.memory.lines().map(|(name, bytes)| (name, bytes.get() as f64)).to_vec()
+            }
+            Quantity::LatencySeconds => Vec::new(),
+        };
+        terms.into_iter().filter(|(_, size)| *size > 0.0).collect()
+    }
+}
+
 /// A run with its prediction, or why there is none.
 #[derive(Clone, Debug)]
 pub struct Validated {
@@ -94,6 +108,9 @@ pub enum ComparedRow {
         measured: f64,
         /// In the same unit.
         predicted: f64,
+        /// What the prediction is made of, in the same unit; empty for a kernel.
+        #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+        terms: BTreeMap<&'static str, f64>,
     },
     /// It cannot be mapped.
     Unsupported {
@@ -150,15 +167,20 @@ pub fn validate(rows: &[Row]) -> Vec<Validated> {
             group: format!("{}, {}", row.text("gpu"), row.text("precision")),
             step_time_seconds: row.step_time_seconds(),
             memory: row.memory(),
-            predicted: predict(row),
+            predicted: Setup::of(row).and_then(|setup| predict(&setup)),
         })
         .collect()
 }
 
-fn predict(row: &Row) -> Result<Predicted, Unsupported> {
-    let Setup { problem, layout, stage_ends } = Setup::of(row)?;
-    let found = evaluate_stages(&problem, layout, stage_ends);
-    let simulated = simulated(&problem, &found)
+/// What is predicted for a run that was mapped.
+///
+/// # Errors
+///
+/// Its schedule cannot be played through.
+pub fn predict(setup: &Setup) -> Result<Predicted, Unsupported> {
+    let Setup { problem, layout, stage_ends } = setup;
+    let found = evaluate_stages(problem, layout.clone(), stage_ends.clone());
+    let simulated = simulated(problem, &found)
         .map_err(|error| Unsupported::new(format!("its schedule: {error}")))?;
     let evaluation = simulated.found.evaluation;
     Ok(Predicted {
@@ -175,6 +197,7 @@ struct Point {
     group: String,
     measured: Result<Option<f64>, Unsupported>,
     predicted: Result<f64, Unsupported>,
+    terms: BTreeMap<&'static str, f64>,
 }
 
 /// The rows of a file that state a quantity, and how well it is predicted; none if no row states it.
@@ -200,7 +223,7 @@ fn compared(
     let mut all: Vec<[f64; 2]> = Vec::new();
     let mut by_group: BTreeMap<String, Vec<[f64; 2]>> = BTreeMap::new();
     let mut rows = Vec::new();
-    for Point { id, group, measured, predicted } in points {
+    for Point { id, group, measured, predicted, terms } in points {
         let measured = match measured {
             Ok(Some(measured)) => Ok(measured),
             Ok(None) => continue,
@@ -210,7 +233,7 @@ fn compared(
             Ok([measured, predicted]) => {
                 all.push([measured, predicted]);
                 by_group.entry(group).or_default().push([measured, predicted]);
-                ComparedRow::Predicted { id, measured, predicted }
+                ComparedRow::Predicted { id, measured, predicted, terms }
             }
             Err(reason) => ComparedRow::Unsupported { id, unsupported: reason.to_string() },
         });
@@ -246,6 +269,10 @@ impl Validated {
             group: self.group.clone(),
             measured,
             predicted: predicted.map_err(Unsupported::clone),
+            terms: self
+                .predicted
+                .as_ref()
+                .map_or_else(|_| BTreeMap::new(), |it| it.terms(quantity)),
         }
     }
 }

@@ -120,6 +120,19 @@ impl Row {
         self.get(name).and_then(Value::as_bool)
     }
 
+    /// Something that only its source states; empty if it is left out.
+    pub fn extra(&self, name: &str) -> &str {
+        let extra = self.get("extra").and_then(|extra| extra.get(name));
+        extra.and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// A flag of the recipe that was run, in small letters; empty if it is left out.
+    pub fn recipe_flag(&self, name: &str) -> String {
+        let flags = self.get("extra").and_then(|extra| extra.get("recipe_flags"));
+        let text = |value: &Value| value.to_string().replace(['"', '\\'], "").to_lowercase();
+        flags.and_then(|flags| flags.get(name)).map(text).unwrap_or_default()
+    }
+
     /// The time of a step, where it was measured.
     ///
     /// # Errors

@@ -17,8 +17,9 @@
 //! - Gradients are added up in fp32 in bf16 and 8-bit runs with pipelines or a distributed optimizer, as
 //!   Megatron does, and wherever `optimizer_detail` says so.
 
-use cost_models::clusters;
+use cost_models::{FrameworkRates, TensorOverlap, clusters};
 use ir::cluster::{Cluster, Precision};
+use ir::framework::Framework;
 use ir::graph::Recompute;
 use ir::layout::{Layout, LayoutSpec, ZeroStage};
 use ir::model::{AttentionKernel, GraphOptions};
@@ -62,6 +63,8 @@ impl Setup {
         let graph = model
             .graph(options)
             .map_err(|error| Unsupported::new(format!("its model: {error}")))?;
+        let keeps_every_other = row.text("recompute_detail").contains("every 2nd matmul");
+        let graph = if keeps_every_other { graph.keeping_every_other_linear() } else { graph };
         let precision = precision(row)?;
         let training = Training {
             sequence_length: row.size("seq_len")?,
@@ -69,9 +72,12 @@ impl Setup {
             precision,
             optimizer: Optimizer::AdamW,
             fp32_gradients: has_fp32_gradients(row, precision),
+            framework: framework(row),
         };
-        let problem = Problem::new(graph, training, &cluster, num_gpus)
+        let mut problem = Problem::new(graph, training, &cluster, num_gpus)
             .map_err(|error| Unsupported::new(error.to_string()))?;
+        problem.vocabulary_parallel = vocabulary_parts(row)? > 1;
+        said(row, &mut problem.hardware.framework);
         let spec = spec(row, &training, num_gpus)?;
         let layout = Layout::new(spec, &problem.limits)
             .map_err(|error| Unsupported::new(format!("its layout: {error}")))?;
@@ -79,13 +85,14 @@ impl Setup {
         spec.schedule
             .check_numbers(p, m, v)
             .map_err(|error| Unsupported::new(format!("its schedule: {error}")))?;
-        let stage_ends = stage_ends(&problem, &layout)?;
+        let stage_ends = stage_ends(row, &problem, &layout)?;
         Ok(Self { problem, layout, stage_ends })
     }
 }
 
 /// GPUs by the beginning of what sources call them, with the preset of each; longer names first.
-const GPUS: [(&str, &str); 17] = [
+const GPUS: [(&str, &str); 18] = [
+    ("H100-SXM 96GB", "h100-96gb"),
     ("A100-SXM4-40GB", "a100-40gb"),
     ("A100-PCIE", "a100-pcie"),
     ("A100", "a100"),
@@ -154,6 +161,36 @@ fn precision(row: &Row) -> Result<Precision, Unsupported> {
         .ok_or_else(|| Unsupported::new(format!("precision `{}`", row.text("precision"))))
 }
 
+/// Frameworks by words of the sources whose runs they ran; the first that fits.
+const FRAMEWORKS: [(&str, Framework); 13] = [
+    ("BigScience", Framework::MegatronDeepspeed),
+    ("MT-NLG", Framework::MegatronDeepspeed),
+    ("GLM-130B", Framework::MegatronDeepspeed),
+    ("vTrain", Framework::MegatronLm),
+    ("nanotron", Framework::Nanotron),
+    ("llm-foundry", Framework::Fsdp),
+    ("torchtitan", Framework::Torchtitan),
+    ("Megatron-Bridge", Framework::MegatronCore),
+    ("SimuMax", Framework::MegatronCore),
+    ("MLPerf", Framework::MegatronCore),
+    ("Megatron-LM", Framework::MegatronLm),
+    ("Reducing Activation Recomputation", Framework::MegatronLm),
+    ("Pipeline Parallelism", Framework::MegatronLm),
+];
+
+pub(super) fn framework(row: &Row) -> Framework {
+    let title = row.text("source_title");
+    let named = FRAMEWORKS.iter().find(|(words, _)| title.contains(words));
+    let is_old = ["V100", "A100"].iter().any(|gpu| row.text("gpu").starts_with(gpu));
+    match named {
+        Some((_, framework)) => *framework,
+        None if row.text("schedule").contains("DeepSpeed") => Framework::MegatronDeepspeed,
+        None if !row.text("fsdp_shard").is_empty() => Framework::Fsdp,
+        None if is_old => Framework::MegatronLm,
+        None => Framework::MegatronCore,
+    }
+}
+
 fn has_fp32_gradients(row: &Row, precision: Precision) -> bool {
     let said = row.text("optimizer_detail");
     if said.contains("fp16 grads") {
@@ -216,6 +253,44 @@ fn spec(row: &Row, training: &Training, num_gpus: u32) -> Result<LayoutSpec, Uns
     })
 }
 
+/// In how many parts the vocabulary is cut beside tensor parallelism: one for each pipeline rank where the
+/// source says so.
+pub(super) fn vocabulary_parts(row: &Row) -> Result<u32, Unsupported> {
+    let methods = ["vocab-1", "vocab-2", "interlaced"];
+    if methods.contains(&row.extra("vocab_method")) { row.degree("pp") } else { Ok(1) }
+}
+
+/// What a source says of its run, where that differs from the framework's habit.
+fn said(row: &Row, framework: &mut FrameworkRates) {
+    let overlap = row.text("overlap");
+    let has_none = ["no grad-reduce", "none for DP"].iter().any(|words| overlap.contains(words));
+    if has_none || overlap == "none" {
+        framework.overlaps_gradients = false;
+        framework.overlaps_parameters = false;
+    }
+    if overlap.contains("no grad-reduce/param-gather/TP overlap") {
+        framework.tensor_overlap = TensorOverlap::None;
+    } else if overlap.contains("AsyncTP") || overlap.contains("userbuffers") {
+        framework.tensor_overlap = TensorOverlap::Products;
+    }
+    framework.waits_for_messages |= overlap.contains("sync p2p");
+    framework.scatters_messages &= !overlap.contains("optimisation OFF");
+    let flag = |name: &str| row.recipe_flag(name);
+    framework.sends_tokens_once |=
+        ["hybridep", "deepep"].contains(&flag("moe_flex_dispatcher_backend").as_str());
+    framework.overlaps_experts |=
+        flag("moe_a2a_overlap") == "true" || flag("overlap_moe_expert_parallel_comm") == "true";
+    framework.launched *= match flag("cuda_graph_impl").as_str() {
+        "full_iteration" | "local" => 0.0,
+        "transformer_engine" => GRAPHS_OF_LAYERS,
+        _ => 1.0,
+    };
+}
+
+/// Share of operators that stay outside of Transformer Engine's graphs, which take in attention and router but
+/// not the experts.
+const GRAPHS_OF_LAYERS: f64 = 0.5;
+
 /// The number after `degree` in a text.
 fn shard_degree(text: &str) -> Option<u32> {
     let (_, after) = text.split_once("degree ")?;
@@ -261,10 +336,13 @@ fn schedule(row: &Row) -> Result<ScheduleKind, Unsupported> {
 }
 
 /// Where chunks end.
-fn stage_ends(problem: &Problem, layout: &Layout) -> Result<Vec<usize>, Unsupported> {
+fn stage_ends(row: &Row, problem: &Problem, layout: &Layout) -> Result<Vec<usize>, Unsupported> {
     let (blocks, chunks) = (problem.graph.num_blocks(), layout.num_stages() as usize);
     if chunks > blocks {
         return Err(Unsupported::new(format!("{blocks} blocks in {chunks} chunks")));
+    }
+    if row.extra("embedding_layout").contains("redistributed") {
+        return balanced(problem, layout, chunks, blocks);
     }
     // The chain has the embedding, the layers, and the head.
     let layers = blocks.saturating_sub(2);
@@ -279,6 +357,15 @@ fn stage_ends(problem: &Problem, layout: &Layout) -> Result<Vec<usize>, Unsuppor
     if blocks.is_multiple_of(chunks) {
         return Ok(even(blocks / chunks, blocks / chunks));
     }
+    balanced(problem, layout, chunks, blocks)
+}
+
+fn balanced(
+    problem: &Problem,
+    layout: &Layout,
+    chunks: usize,
+    blocks: usize,
+) -> Result<Vec<usize>, Unsupported> {
     let shape = Shape::new(problem, ShapeKey::of(layout));
     shape
         .balanced(layout.recompute, chunks, &layout.schedule.placement())

@@ -35,11 +35,6 @@ pub(super) fn read(text: &str) -> Result<Vec<Row>, FileError> {
     Ok(rows.map(|(line, number)| row(line, number, &places)).collect())
 }
 
-/// The tokens of GPT-2, which Megatron pads so that they divide over tensor-parallel ranks, in parts that
-/// are multiples of this.
-const VOCABULARY: u64 = 50_257;
-const PADDED_TO: u64 = 128;
-
 /// What all runs of the tables share.
 ///
 /// # Source
@@ -50,10 +45,10 @@ const PADDED_TO: u64 = 128;
 fn row(line: &str, number: usize, places: &[usize]) -> Row {
     let cells: Vec<&str> = line.split(',').map(str::trim).collect();
     let shared = json!({
-        "id": number.to_string(), "gpu": "A100-SXM4-80GB", "gpus_per_node": 8,
+        "id": number.to_string(), "source_title": "vTrain", "gpu": "A100-SXM4-80GB", "gpus_per_node": 8,
         "gated_mlp": false, "tied_embeddings": true, "precision": "fp16", "recompute": "full",
         "schedule": "1F1B", "attention_impl": "unfused (core attention materialised)",
-        "inter_node_bw_Gbps_per_gpu": 100, "zero_stage": 0,
+        "inter_node_bw_Gbps_per_gpu": 100, "zero_stage": 0, "vocab": 50_257,
     });
     let mut fields: Map<String, Value> = shared.as_object().cloned().unwrap_or_default();
     for ((_, name), place) in COLUMNS.iter().zip(places) {
@@ -66,8 +61,5 @@ fn row(line: &str, number: usize, places: &[usize]) -> Row {
         let value = cell.parse::<f64>().map_or_else(|_| cell.into(), |it| (it * scale).into());
         fields.insert(name.to_owned(), value);
     }
-    let tensor = fields.get("tp").and_then(Value::as_f64).map_or(1, |ranks| (ranks as u64).max(1));
-    let vocabulary = VOCABULARY.next_multiple_of(PADDED_TO.saturating_mul(tensor));
-    fields.insert("vocab".to_owned(), vocabulary.into());
     Row::new(number, Value::Object(fields))
 }

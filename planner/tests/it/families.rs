@@ -5,6 +5,7 @@ use std::fs;
 
 use cost_models::clusters::preset;
 use ir::collective::Collective;
+use ir::framework::Framework;
 use ir::graph::Recompute;
 use ir::layout::{PartialLayout, ZeroStage};
 use ir::plan::{MemoryUse, Optimizer, PlannedModel, Provenance, Training};
@@ -38,6 +39,7 @@ fn setup(num_gpus: u32) -> Setup {
             precision: "bf16".parse().unwrap(),
             optimizer: Optimizer::AdamW,
             fp32_gradients: false,
+            framework: Framework::default(),
         },
         num_gpus,
     }

@@ -194,7 +194,8 @@ proptest! {
         }
     }
 
-    /// The same layout with the same stages takes longer on longer sequences, and more memory.
+    /// The same layout with the same stages takes longer on longer sequences, or as long where the host sets
+    /// the pace, and more memory.
     #[test]
     fn longer_sequences_take_longer(setup in setups(), request in requests(), factor in 2u64..5) {
         let mut longer = setup.clone();
@@ -203,7 +204,7 @@ proptest! {
         for found in plans(&short, &request) {
             let again = evaluate_stages(&long, found.layout, found.stage_ends.clone());
             let (less, more) = (&found.evaluation, &again.evaluation);
-            prop_assert!(more.step_time > less.step_time, "{less:?}\n{more:?}");
+            prop_assert!(more.step_time >= less.step_time, "{less:?}\n{more:?}");
             prop_assert!(more.memory.total() >= less.memory.total());
         }
     }
@@ -255,6 +256,7 @@ proptest! {
             precision: Some(setup.training.precision),
             optimizer: Some(setup.training.optimizer),
             fp32_gradients: setup.training.fp32_gradients,
+            framework: Some(setup.training.framework),
         };
         let any = Request { first_fit: true, ..Request::default() };
         let least = least_gpus(&model, &graph, &choices, &setup.cluster, &any).unwrap();

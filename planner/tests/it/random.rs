@@ -2,6 +2,7 @@
 
 use cost_models::clusters::preset;
 use ir::cluster::Cluster;
+use ir::framework::Framework;
 use ir::graph::Recompute;
 use ir::layout::{PartialLayout, ZeroStage};
 use ir::model::Model;
@@ -90,13 +91,15 @@ fn trainings() -> impl Strategy<Value = Training> {
     let sizes = (select(vec![96u64, 512, 1000, 2048]), 1u64..25);
     let optimizers = select(vec![Optimizer::AdamW, Optimizer::Momentum, Optimizer::Sgd]);
     let precisions = select(vec!["bf16", "fp16", "fp32"]);
-    (sizes, precisions, optimizers, any::<bool>()).prop_map(
-        |((sequence_length, global_batch_size), precision, optimizer, fp32_gradients)| Training {
-            sequence_length,
-            global_batch_size,
+    let frameworks = select(Framework::ALL.to_vec());
+    (sizes, precisions, optimizers, any::<bool>(), frameworks).prop_map(
+        |(sizes, precision, optimizer, fp32_gradients, framework)| Training {
+            sequence_length: sizes.0,
+            global_batch_size: sizes.1,
             precision: precision.parse().expect("a precision"),
             optimizer,
             fp32_gradients,
+            framework,
         },
     )
 }

@@ -1,0 +1,81 @@
+//! What the frameworks that run training steps do: their kernels, and what they run side by side.
+
+use std::collections::BTreeMap;
+
+use ir::framework::Framework;
+use serde::Deserialize;
+
+use crate::kernels::AttentionLibrary;
+
+const RATES: &str = include_str!("../data/frameworks.json");
+
+/// What tensor-parallel exchanges run beside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TensorOverlap {
+    /// Nothing.
+    None,
+    /// In backward, the other gradient's product: Megatron-LM since 2022
+    /// (`linear_with_grad_accumulation_and_async_allreduce`).
+    Gradients,
+    /// The products that take or make what is exchanged, piece by piece: Transformer Engine's user buffers,
+    /// PyTorch's asynchronous tensor parallelism.
+    Products,
+}
+
+/// A framework's kernels and habits.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a habit of its own")]
+pub struct FrameworkRates {
+    /// Whose fused attention it calls.
+    pub attention: AttentionLibrary,
+    /// Whether linear layers that read the same tensor run as one product.
+    pub fuses_projections: bool,
+    /// Whether a pipeline rank computes nothing while it exchanges messages.
+    pub waits_for_messages: bool,
+    /// Whether the host waits for each operator before it launches the next, and so hides nothing.
+    pub blocks_host: bool,
+    /// Time that the host takes to launch what an operator of the graph consists of, in one pass, in
+    /// microseconds.
+    pub operator_microseconds: f64,
+    /// Bytes that norms, activation functions, dropout, residuals and rotary embeddings touch, over those
+    /// of one kernel each that reads its inputs and writes its outputs once.
+    pub elementwise: f64,
+    /// Bytes that softmax and dropout of attention scores touch where these are stored, over the same.
+    pub scores: f64,
+    /// Bytes that the loss touches in forward, for each logit.
+    pub loss_forward_bytes: f64,
+    /// In backward.
+    pub loss_backward_bytes: f64,
+    /// Whether gradients are reduced over the replicas while the last backward runs.
+    pub overlaps_gradients: bool,
+    /// Whether updated parameters are gathered while the next forward runs.
+    pub overlaps_parameters: bool,
+    /// What tensor-parallel exchanges run beside.
+    pub tensor_overlap: TensorOverlap,
+    /// Whether the exchanges of experts run beside another micro-batch's passes.
+    pub overlaps_experts: bool,
+    /// Whether a token goes once to each rank that has experts for it, and once to each node, rather than
+    /// once for each expert (DeepEP, HybridEP).
+    pub sends_tokens_once: bool,
+    /// Whether tensor-parallel ranks that have the same message each send a part of it.
+    pub scatters_messages: bool,
+    /// Share of operators that the host launches one by one; the others are in CUDA graphs.
+    pub launched: f64,
+    /// Time of exchanges within blocks, over that of the same collectives alone.
+    pub collectives: f64,
+    /// Time of exchanges over replicas, over that of the same collectives alone.
+    pub data_collectives: f64,
+    /// Time of a step that depends on nothing else: data, loss scale, logs; in milliseconds.
+    pub step_milliseconds: f64,
+}
+
+impl FrameworkRates {
+    /// Those of a framework.
+    pub fn of(framework: Framework) -> Self {
+        let mut all: BTreeMap<Framework, Self> =
+            serde_json::from_str(RATES).expect("the data that ships is valid; a test reads it");
+        all.remove(&framework).expect("every framework has its rates; a test asks for all")
+    }
+}

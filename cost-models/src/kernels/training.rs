@@ -1,0 +1,75 @@
+//! How kernels of a training step differ from the same kernels timed alone.
+
+use std::collections::BTreeMap;
+
+use ir::cluster::{Architecture, Gpu};
+use serde::Deserialize;
+
+const RATES: &str = include_str!("../../data/training.json");
+
+/// A fused attention that frameworks call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AttentionLibrary {
+    /// FlashAttention of 2022, as Triton kernels too.
+    #[serde(rename = "flash-attention-1")]
+    FlashAttention1,
+    /// FlashAttention-2, which PyTorch's `scaled_dot_product_attention` calls too.
+    #[serde(rename = "flash-attention-2")]
+    FlashAttention2,
+    /// cuDNN, or FlashAttention-3 on Hopper, as Transformer Engine chooses them.
+    Cudnn,
+}
+
+/// Rates in a training step over those of the kernels that were measured alone, in short runs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TrainingRates {
+    /// Matrix products.
+    pub matmul: f64,
+    /// Kernels bound by memory bandwidth.
+    pub memory: f64,
+    /// Attention forward: training's kernels over those measured, which are TensorRT-LLM's.
+    pub attention_forward: f64,
+    /// Attention backward, over the forward kernels measured.
+    pub attention_backward: f64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OfGpu {
+    matmul: f64,
+    memory: f64,
+    /// Forward and backward.
+    attention: BTreeMap<AttentionLibrary, [f64; 2]>,
+}
+
+impl TrainingRates {
+    /// Those of a GPU, and whose they are: its own, else of its generation, else H100's.
+    pub(crate) fn new(gpu: &Gpu, library: AttentionLibrary) -> (String, Self) {
+        let mut all: BTreeMap<String, OfGpu> =
+            serde_json::from_str(RATES).expect("the data that ships is valid; a test reads it");
+        let names = [
+            gpu.name.as_str(),
+            gpu.kernel_rates.as_deref().unwrap_or_default(),
+            generation(gpu.architecture),
+            "h100",
+        ];
+        let known = names.into_iter().find_map(|name| Some((name, all.remove(name)?)));
+        let (name, OfGpu { matmul, memory, attention }) =
+            known.expect("H100 is there; a test asks for it");
+        // A library that did not know the GPU yet is stood in for by the next.
+        let newer = attention.range(library..).next();
+        let [attention_forward, attention_backward] =
+            *newer.or_else(|| attention.last_key_value()).expect("each GPU has some").1;
+        (name.to_owned(), Self { matmul, memory, attention_forward, attention_backward })
+    }
+}
+
+const fn generation(architecture: Architecture) -> &'static str {
+    match architecture {
+        Architecture::Volta => "v100",
+        Architecture::Ampere | Architecture::Ada => "a100",
+        Architecture::Blackwell => "b200",
+        _ => "h100",
+    }
+}

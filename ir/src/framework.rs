@@ -16,6 +16,8 @@ pub enum Framework {
     MegatronLm,
     /// Megatron-DeepSpeed.
     MegatronDeepspeed,
+    /// DeepSpeed's ZeRO-3 of 2021, which gathers parameter by parameter.
+    Deepspeed,
     /// Nanotron.
     Nanotron,
     /// PyTorch's first FSDP, kernel by kernel; Composer and LLM Foundry are built on it.
@@ -26,10 +28,11 @@ pub enum Framework {
 
 impl Framework {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::MegatronCore,
         Self::MegatronLm,
         Self::MegatronDeepspeed,
+        Self::Deepspeed,
         Self::Nanotron,
         Self::Fsdp,
         Self::Torchtitan,
@@ -41,6 +44,7 @@ impl Framework {
             Self::MegatronCore => "megatron-core",
             Self::MegatronLm => "megatron-lm",
             Self::MegatronDeepspeed => "megatron-deepspeed",
+            Self::Deepspeed => "deepspeed",
             Self::Nanotron => "nanotron",
             Self::Fsdp => "fsdp",
             Self::Torchtitan => "torchtitan",

@@ -179,7 +179,7 @@ pub fn validate(rows: &[Row]) -> Vec<Validated> {
 /// Its schedule cannot be played through.
 pub fn predict(setup: &Setup) -> Result<Predicted, Unsupported> {
     let Setup { problem, layout, stage_ends } = setup;
-    let found = evaluate_stages(problem, layout.clone(), stage_ends.clone());
+    let found = evaluate_stages(problem, *layout, stage_ends.clone());
     let simulated = simulated(problem, &found)
         .map_err(|error| Unsupported::new(format!("its schedule: {error}")))?;
     let evaluation = simulated.found.evaluation;

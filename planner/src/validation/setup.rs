@@ -180,6 +180,11 @@ const FRAMEWORKS: [(&str, Framework); 13] = [
 
 pub(super) fn framework(row: &Row) -> Framework {
     let title = row.text("source_title");
+    let is_sharded = row.count("zero_stage").ok().flatten() == Some(3);
+    if title.contains("Megatron-LM") && is_sharded {
+        // What the paper holds itself against.
+        return Framework::Deepspeed;
+    }
     let named = FRAMEWORKS.iter().find(|(words, _)| title.contains(words));
     let is_old = ["V100", "A100"].iter().any(|gpu| row.text("gpu").starts_with(gpu));
     match named {

@@ -137,7 +137,7 @@ impl BlockCost {
             grads_apart: [Pass::InputGrad, Pass::WeightGrad].map(|pass| coster.pass_alone(pass)),
             recompute: Recompute::ALL
                 .map(|policy| coster.forward(|op| work.is_recomputed(op, policy))),
-            saved: Recompute::ALL.map(|policy| work.saved_bytes(policy)),
+            saved: Recompute::ALL.map(|policy| coster.saved(policy)),
             largest_tensor: work.largest_tensor,
             parameters: work.parameters,
             output: work.output,
@@ -340,6 +340,21 @@ impl Coster<'_> {
             collective => network.time(collective, group, exchange.bytes),
         };
         alone * framework.collectives
+    }
+
+    /// Bytes kept for backward by the framework's kernels. Of a block that is computed again as a whole, the
+    /// input is kept, whoever computes it.
+    fn saved(&self, policy: Recompute) -> Bytes {
+        let saved = self.work.saved_bytes(policy);
+        let framework = &self.hardware.framework;
+        let has_loss =
+            self.block.nodes().any(|node| matches!(node.op.kind, OpKind::CrossEntropy { .. }));
+        let factor = match policy {
+            _ if has_loss => framework.saved_by_loss,
+            Recompute::Full => 1.0,
+            _ => framework.saved,
+        };
+        Bytes::new((saved.get() as f64 * factor) as u64)
     }
 
     /// How many experts a token of the block goes to.

@@ -67,6 +67,20 @@ pub struct FrameworkRates {
     pub collectives: f64,
     /// Time of exchanges over replicas, over that of the same collectives alone.
     pub data_collectives: f64,
+    /// Bytes that blocks keep for backward, over those that one fused kernel for each operator would.
+    pub saved: f64,
+    /// Bytes that the head and the loss hold at their peak, over the same.
+    pub saved_by_loss: f64,
+    /// Whether gradients in 16 bits stay allocated beside those that are added up in 32.
+    pub keeps_16_bit_gradients: bool,
+    /// Flat copies of the parameters in 16 bits, for reductions and gathers.
+    pub parameter_copies: f64,
+    /// Bytes beside the optimizer's state for each parameter that a rank updates.
+    pub update_bytes: f64,
+    /// Whether ZeRO-3 keeps gathered what a pipeline stage has, and its gradients, until the step ends.
+    pub keeps_gathered: bool,
+    /// What libraries hold beside CUDA's context, in GiB: workspaces, communicators' buffers.
+    pub libraries_gib: f64,
     /// Time of a step that depends on nothing else: data, loss scale, logs; in milliseconds.
     pub step_milliseconds: f64,
 }

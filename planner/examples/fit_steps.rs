@@ -83,6 +83,6 @@ fn main() -> anyhow::Result<()> {
             .collect();
         out.extend(found);
     }
-    println!("{}", serde_json::to_string(&out)?);
+    std::io::Write::write_all(&mut std::io::stdout(), serde_json::to_string(&out)?.as_bytes())?;
     Ok(())
 }

@@ -40,7 +40,7 @@ const BUCKET_PARAMETERS_PER_RANK: u64 = 1_000_000;
 
 /// A layout about to be evaluated, with the groups that reduce its gradients.
 pub struct Evaluator<'a> {
-    problem: &'a Problem,
+    pub(crate) problem: &'a Problem,
     pub(crate) spec: LayoutSpec,
     pub(crate) bytes: StateBytes,
     /// How the schedule is played through, and its stages by chunk.

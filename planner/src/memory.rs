@@ -27,6 +27,8 @@ pub const ALLOCATOR_SLACK_PERCENT: u64 = 4;
 /// one that is fetched meanwhile (Zhao et al. 2023, *PyTorch FSDP*, arXiv 2304.11277, section 3.4).
 const GATHERED_BLOCKS: u64 = 2;
 
+const GIB: f64 = (1u64 << 30) as f64;
+
 impl Evaluator<'_> {
     /// Memory of pipeline rank `rank`, with the activations of the schedule's closed form.
     pub fn memory(&self, stage: &Holdings, rank: usize) -> MemoryUse {
@@ -59,19 +61,26 @@ impl Evaluator<'_> {
         activations: Bytes,
         recomputed: Bytes,
     ) -> MemoryUse {
-        let LayoutSpec { zero_stage: zero, zero_shard, .. } = self.spec;
+        let LayoutSpec { zero_stage: zero, zero_shard, pipeline_parallel, .. } = self.spec;
+        let framework = &self.problem.hardware.framework;
         let states = ModelStates::new(stage.dense, zero, zero_shard.into(), self.bytes)
             + ModelStates::new(stage.expert, zero, self.expert_shards().into(), self.bytes);
         let gathered = if zero == ZeroStage::Parameters {
             let gather = GATHERED_BLOCKS * self.bytes.parameter + self.bytes.gradient;
-            Bytes::new(stage.largest_block * gather)
+            let gathered = if framework.keeps_gathered && pipeline_parallel > 1 {
+                stage.dense * (self.bytes.parameter + self.bytes.gradient)
+            } else {
+                stage.largest_block * gather
+            };
+            Bytes::new(gathered)
         } else {
             Bytes::ZERO
         };
         let mut memory = MemoryUse {
-            parameters_bytes: states.parameters * self.weight_versions(rank),
-            gradients_bytes: states.gradients,
-            optimizer_bytes: states.optimizer,
+            parameters_bytes: states.parameters * self.weight_versions(rank)
+                + Bytes::new((states.parameters.get() as f64 * framework.parameter_copies) as u64),
+            gradients_bytes: states.gradients + self.gradient_copies(&states),
+            optimizer_bytes: states.optimizer + self.update_copies(&states),
             gathered_bytes: gathered,
             activations_bytes: activations,
             recompute_bytes: recomputed,
@@ -82,8 +91,26 @@ impl Evaluator<'_> {
             ..MemoryUse::default()
         };
         memory.allocator_bytes = Bytes::new(memory.total().get() / 100 * ALLOCATOR_SLACK_PERCENT);
-        memory.context_bytes = CONTEXT;
+        let libraries = framework.libraries_gib * GIB;
+        memory.context_bytes = CONTEXT + Bytes::new(libraries as u64);
         memory
+    }
+
+    /// Gradients in 16 bits beside those in 32.
+    fn gradient_copies(&self, states: &ModelStates) -> Bytes {
+        let keeps = self.problem.hardware.framework.keeps_16_bit_gradients;
+        let is_mixed = self.bytes.gradient > self.bytes.parameter;
+        if !keeps || !is_mixed {
+            return Bytes::ZERO;
+        }
+        (states.gradients * self.bytes.parameter).shard(self.bytes.gradient)
+    }
+
+    /// What the update keeps beside its state.
+    fn update_copies(&self, states: &ModelStates) -> Bytes {
+        let each =
+            self.problem.hardware.framework.update_bytes / self.bytes.optimizer.max(1) as f64;
+        Bytes::new((states.optimizer.get() as f64 * each) as u64)
     }
 
     /// How many versions of its weights a rank keeps: one, or where they are updated after each

@@ -9,7 +9,7 @@ use simulator::{RankTimes, Simulation, SimulationError, simulate};
 use traces::timeline::{Stream, Timeline};
 
 use crate::evaluate::{Evaluation, Evaluator};
-use crate::memory::{ALLOCATOR_SLACK_PERCENT, CONTEXT};
+use crate::memory::ALLOCATOR_SLACK_PERCENT;
 use crate::problem::Problem;
 use crate::program::{Program, program, waits_for_messages};
 use crate::search::{Found, Outcome, Request, search};
@@ -47,8 +47,9 @@ pub fn simulated(problem: &Problem, found: &Found) -> Result<Simulated, Simulate
     let Program { schedule, work, stages } = program(problem, found)?;
     let mut simulation = simulate(&schedule, &work)?;
     let memory_by_rank = memory(problem, found, &stages, &simulation.timeline);
+    let context = memory_by_rank.first().map_or(Bytes::ZERO, |memory| memory.context_bytes);
     let (memory, fullest_stage) = fullest(&memory_by_rank);
-    add_slack(&mut simulation.timeline);
+    add_slack(&mut simulation.timeline, context);
     let breakdown = breakdown(problem, found, &stages, &simulation);
     let step_time = Seconds::from(simulation.timeline.end());
     let evaluation = Evaluation { step_time, breakdown, memory, fullest_stage };
@@ -125,21 +126,21 @@ fn memory(
         let beyond = peak.saturating_sub(held);
         memory.recompute_bytes = memory.recompute_bytes.min(beyond);
         memory.activations_bytes = beyond.saturating_sub(memory.recompute_bytes);
-        memory.allocator_bytes = slack(peak);
+        memory.allocator_bytes = slack(peak, memory.context_bytes);
         memory
     });
     uses.collect()
 }
 
 /// What the allocator reserves beyond what is in use at most.
-fn slack(peak: Bytes) -> Bytes {
-    Bytes::new(peak.saturating_sub(CONTEXT).get() / 100 * ALLOCATOR_SLACK_PERCENT)
+fn slack(peak: Bytes, context: Bytes) -> Bytes {
+    Bytes::new(peak.saturating_sub(context).get() / 100 * ALLOCATOR_SLACK_PERCENT)
 }
 
 /// The allocator does not give back what it reserved at the peak, so its slack is there throughout.
-fn add_slack(timeline: &mut Timeline) {
+fn add_slack(timeline: &mut Timeline, context: Bytes) {
     for track in &mut timeline.tracks {
-        let slack = slack(track.peak_memory().unwrap_or_default());
+        let slack = slack(track.peak_memory().unwrap_or_default(), context);
         for point in &mut track.memory {
             point.bytes += slack;
         }

@@ -1,5 +1,6 @@
 //! The time of a block: its kernels on a device, its exchanges on a network.
 
+use ir::cluster::Precision;
 use ir::collective::Collective;
 use ir::graph::{
     self, AttentionMask, Axis, Block, BlockWork, DimName, Exchange, Kernel, KernelWork,
@@ -10,7 +11,7 @@ use ir::units::{Bytes, Seconds};
 use crate::Group;
 use crate::frameworks::TensorOverlap;
 use crate::hardware::Hardware;
-use crate::kernels::{AttentionShape, Bound, MatmulShape, Timing};
+use crate::kernels::{AttentionShape, Basis, Bound, MatmulShape, Timing};
 
 /// Pieces in which an exchange runs beside a product: Transformer Engine's default (`num_splits`).
 const OVERLAP_PIECES: f64 = 4.0;
@@ -127,7 +128,7 @@ impl BlockCost {
     /// Costs `block` in `setting` on `hardware`.
     pub fn new(block: &Block, setting: &Setting, groups: &Groups, hardware: &Hardware) -> Self {
         let work = block.work(setting);
-        let coster = Coster { block, work: &work, groups, hardware };
+        let coster = Coster::new(block, &work, groups, hardware);
         let [mut input_grad, weight_grad] = coster.grads();
         input_grad.host = coster.backward_wait();
         Self {
@@ -167,6 +168,8 @@ pub struct Term {
     pub work: TermWork,
     /// How long it takes; of an exchange, what is left exposed.
     pub time: Seconds,
+    /// What that rests on.
+    pub basis: Basis,
 }
 
 /// What a [`Term`] does.
@@ -181,17 +184,19 @@ pub enum TermWork {
 /// Every kernel and exchange of `block` with its time.
 pub fn terms(block: &Block, setting: &Setting, groups: &Groups, hardware: &Hardware) -> Vec<Term> {
     let work = block.work(setting);
-    let coster = Coster { block, work: &work, groups, hardware };
-    let kernels = work.kernels.iter().map(|kernel| {
-        let Timing { time, bound } = coster.kernel(kernel);
+    let coster = Coster::new(block, &work, groups, hardware);
+    let kernels = coster.kernels().map(|(kernel, Timing { time, bound })| {
         let op = block.op(kernel.op).name.clone();
-        Term { op, pass: kernel.pass, work: TermWork::Kernel(*kernel, bound), time }
+        let basis = coster.basis(kernel);
+        Term { op, pass: kernel.pass, work: TermWork::Kernel(*kernel, bound), time, basis }
     });
     let exchanges = work.exchanges.iter().map(|exchange| {
         let whole = coster.exchange(exchange);
         let op = block.op(exchange.op).name.clone();
         let time = coster.exposed(exchange);
-        Term { op, pass: exchange.pass, work: TermWork::Exchange(*exchange, whole), time }
+        let group = groups.along(exchange.axis);
+        let basis = hardware.network.basis(exchange.collective, group, exchange.bytes);
+        Term { op, pass: exchange.pass, work: TermWork::Exchange(*exchange, whole), time, basis }
     });
     kernels.chain(exchanges).collect()
 }
@@ -202,9 +207,27 @@ pub(crate) struct Coster<'a> {
     pub(crate) work: &'a BlockWork,
     pub(crate) groups: &'a Groups,
     pub(crate) hardware: &'a Hardware,
+    /// Of each kernel of `work`.
+    timings: Vec<Timing>,
 }
 
-impl Coster<'_> {
+impl<'a> Coster<'a> {
+    pub(crate) fn new(
+        block: &'a Block,
+        work: &'a BlockWork,
+        groups: &'a Groups,
+        hardware: &'a Hardware,
+    ) -> Self {
+        let mut coster = Self { block, work, groups, hardware, timings: Vec::new() };
+        coster.timings = work.kernels.iter().map(|kernel| coster.kernel(kernel)).collect();
+        coster
+    }
+
+    /// The kernels with their times.
+    fn kernels(&self) -> impl Iterator<Item = (&KernelWork, Timing)> {
+        self.work.kernels.iter().zip(self.timings.iter().copied())
+    }
+
     /// Time of what `included` operators do in forward, the host's included.
     pub(crate) fn forward(&self, included: impl Fn(OpId) -> bool) -> PassTime {
         let time = self.pass(Pass::Forward, &included);
@@ -241,8 +264,8 @@ impl Coster<'_> {
     /// Time of what `included` operators do in `pass` on the device.
     fn pass(&self, pass: Pass, included: impl Fn(OpId) -> bool) -> PassTime {
         let mut time = PassTime::default();
-        for kernel in self.work.kernels.iter().filter(|k| k.pass == pass && included(k.op)) {
-            time.compute += self.kernel(kernel).time;
+        for (_, timing) in self.kernels().filter(|(k, _)| k.pass == pass && included(k.op)) {
+            time.compute += timing.time;
         }
         for exchange in self.work.exchanges.iter().filter(|e| e.pass == pass && included(e.op)) {
             time.add_exposed(exchange.axis, self.exposed(exchange));
@@ -263,15 +286,11 @@ impl Coster<'_> {
         time
     }
 
-    pub(crate) fn kernel(&self, work: &KernelWork) -> Timing {
-        let Hardware { device, precision, .. } = self.hardware;
+    fn kernel(&self, work: &KernelWork) -> Timing {
+        let Hardware { device, .. } = self.hardware;
         match work.kernel {
             Kernel::MatMul { batch, m, n, k } => {
-                // Only linear layers run in 8 bits; products of activations stay in 16.
-                let format = match &self.block.op(work.op).kind {
-                    OpKind::Linear { .. } | OpKind::GroupedLinear { .. } => *precision,
-                    _ => precision.activation(),
-                };
+                let format = self.format(work.op);
                 let shape = MatmulShape { batch, m, n, k };
                 let is_weight_grad = work.pass == Pass::WeightGrad;
                 let fp32 = self.hardware.fp32_gradients;
@@ -285,6 +304,29 @@ impl Coster<'_> {
                 let bound = if time < launch * 2.0 { Bound::Launch } else { Bound::Memory };
                 Timing { time, bound }
             }
+        }
+    }
+
+    /// What the time of a kernel rests on.
+    fn basis(&self, work: &KernelWork) -> Basis {
+        let Hardware { device, precision, .. } = self.hardware;
+        match work.kernel {
+            Kernel::MatMul { batch, m, n, k } => {
+                device.matmul_basis(self.format(work.op), MatmulShape { batch, m, n, k })
+            }
+            Kernel::Attention(shape) => {
+                device.attention_basis(precision.activation(), known_shape(shape))
+            }
+            Kernel::Memory => Basis::DataSheet,
+        }
+    }
+
+    /// Only linear layers run in 8 bits; products of activations stay in 16.
+    fn format(&self, op: OpId) -> Precision {
+        let Hardware { precision, .. } = self.hardware;
+        match &self.block.op(op).kind {
+            OpKind::Linear { .. } | OpKind::GroupedLinear { .. } => *precision,
+            _ => precision.activation(),
         }
     }
 
@@ -307,15 +349,8 @@ impl Coster<'_> {
     /// Attention as the fitted curves know it, scaled by the pairs that mask and context
     /// parallelism leave.
     fn attention(&self, shape: graph::AttentionShape, pass: Pass) -> Timing {
-        let causal = shape.mask != AttentionMask::Full;
-        let known = AttentionShape {
-            batch: shape.batch,
-            sequence: shape.context,
-            heads: shape.heads,
-            kv_heads: shape.kv_heads,
-            head_dim: shape.head_dim.midpoint(shape.value_head_dim),
-            causal,
-        };
+        let known = known_shape(shape);
+        let causal = known.causal;
         let context = shape.context as f64;
         let known_share = if causal { (context + 1.0) / (2.0 * context) } else { 1.0 };
         let share = shape.visible_fraction() / known_share * shape.queries as f64 / context;
@@ -426,13 +461,24 @@ impl Coster<'_> {
     }
 
     /// Time of an operator's kernels in a pass.
-    fn kernels_of(&self, op: OpId, pass: Pass) -> Seconds {
-        let kernels = self.work.kernels.iter();
-        let kernels = kernels.filter(|kernel| kernel.op == op && kernel.pass == pass);
-        kernels.map(|kernel| self.kernel(kernel).time).sum()
+    pub(crate) fn kernels_of(&self, op: OpId, pass: Pass) -> Seconds {
+        let kernels = self.kernels().filter(|(kernel, _)| kernel.op == op && kernel.pass == pass);
+        kernels.map(|(_, timing)| timing.time).sum()
     }
 
     pub(crate) fn is_linear(&self, op: OpId) -> bool {
         matches!(self.block.op(op).kind, OpKind::Linear { .. } | OpKind::GroupedLinear { .. })
+    }
+}
+
+/// An attention as the fitted curves know it: as many queries as keys, heads of one size.
+fn known_shape(shape: graph::AttentionShape) -> AttentionShape {
+    AttentionShape {
+        batch: shape.batch,
+        sequence: shape.context,
+        heads: shape.heads,
+        kv_heads: shape.kv_heads,
+        head_dim: shape.head_dim.midpoint(shape.value_head_dim),
+        causal: shape.mask != AttentionMask::Full,
     }
 }

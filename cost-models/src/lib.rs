@@ -10,6 +10,7 @@ pub mod frameworks;
 pub mod hardware;
 pub mod kernels;
 pub mod parts;
+pub mod residuals;
 pub mod states;
 
 pub use collectives::{Collective, Group, Network, volume_per_rank};
@@ -17,6 +18,6 @@ pub use frameworks::{FrameworkRates, TensorOverlap};
 pub use hardware::Hardware;
 pub use ir::cluster::Precision;
 pub use kernels::{
-    AttentionLibrary, AttentionShape, Bound, Device, MatmulFormat, MatmulShape, Timing,
+    AttentionLibrary, AttentionShape, Basis, Bound, Device, MatmulFormat, MatmulShape, Timing,
     TrainingRates,
 };

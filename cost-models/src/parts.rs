@@ -56,7 +56,7 @@ impl BlockParts {
         recompute: Recompute,
     ) -> Self {
         let work = block.work(setting);
-        let coster = Coster { block, work: &work, groups, hardware };
+        let coster = Coster::new(block, &work, groups, hardware);
         let kernels = work.kernels.iter().map(|kernel| kernel.op);
         let ops: BTreeSet<OpId> =
             kernels.chain(work.exchanges.iter().map(|exchange| exchange.op)).collect();
@@ -168,9 +168,7 @@ impl<'a> Sequence<'a> {
     }
 
     fn kernels(&mut self, op: OpId, pass: Pass) {
-        let kernels = self.coster.work.kernels.iter();
-        let kernels = kernels.filter(|kernel| kernel.op == op && kernel.pass == pass);
-        let time: Seconds = kernels.map(|kernel| self.coster.kernel(kernel).time).sum();
+        let time = self.coster.kernels_of(op, pass);
         self.compute(time);
     }
 

@@ -1,6 +1,7 @@
 //! Search, evaluation and explanation of parallel layouts.
 
 pub mod evaluate;
+pub mod expectation;
 pub mod memory;
 pub mod order;
 pub mod partition;

@@ -271,7 +271,7 @@ impl<'a> Builder<'a> {
             segments.push(Segment::WaitFor(Stream::Data, nth));
             segments.extend(blocks.iter().flatten().copied());
         }
-        (own > 0).then_some(segments)
+        (own > 0).then(|| merged(segments))
     }
 
     /// One of the pieces in which a chunk's parameters are gathered or its gradients reduced; none
@@ -450,7 +450,19 @@ fn in_pieces(
         segments.extend(next.map(|_| Segment::Wait(Stream::Data)));
         segments.extend(reduce.map(Segment::Start));
     }
-    segments
+    merged(segments)
+}
+
+/// The same segments, with one where several compute one after the other: a simulation has less to do.
+fn merged(segments: Vec<Segment>) -> Vec<Segment> {
+    let mut merged: Vec<Segment> = Vec::with_capacity(segments.len());
+    for segment in segments {
+        match (merged.last_mut(), segment) {
+            (Some(Segment::Compute(before)), Segment::Compute(time)) => *before += time,
+            _ => merged.push(segment),
+        }
+    }
+    merged
 }
 
 /// Blocks in pieces that differ by one at most.

@@ -7,6 +7,7 @@ use ir::layout::{LayoutSpec, PartialLayout};
 use ir::plan::{Breakdown, MemoryUse, Training};
 use serde::Serialize;
 
+use crate::expectation::Expectation;
 use crate::planning::prediction;
 use crate::problem::Problem;
 use crate::search::{Found, Outcome, StopReason};
@@ -60,6 +61,7 @@ struct PlanReport {
     breakdown: Breakdown,
     memory: MemoryUse,
     stage_ends: Vec<usize>,
+    expectation: Expectation,
 }
 
 #[derive(Debug, Serialize)]
@@ -131,6 +133,7 @@ impl PlanReport {
             breakdown: prediction.breakdown,
             memory: prediction.memory,
             stage_ends: found.stage_ends.clone(),
+            expectation: Expectation::of(problem, found),
         }
     }
 }

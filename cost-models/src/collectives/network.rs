@@ -5,6 +5,7 @@ use ir::units::{Bytes, Seconds};
 
 use super::curves::CollectiveRates;
 use super::{Collective, Group, volume_factor};
+use crate::kernels::Basis;
 
 /// Time to start a collective and meet the other ranks, beyond its steps.
 ///
@@ -108,6 +109,18 @@ impl Network {
             many => hierarchical(kind, group.size, size, many),
         };
         Seconds::new(seconds)
+    }
+
+    /// What the time of a collective rests on.
+    pub fn basis(&self, kind: Collective, group: Group, bytes: Bytes) -> Basis {
+        let is_measured = match self.crossings(group).as_slice() {
+            [only] if only.below == 1 => {
+                let rates = only.level.rates.as_ref();
+                rates.and_then(|rates| rates.seconds(kind, group.size, bytes.as_f64())).is_some()
+            }
+            _ => false,
+        };
+        if is_measured { Basis::Interpolated } else { Basis::DataSheet }
     }
 
     /// Time to send each token, `bytes` all in all, to `top_k` of the group's ranks that chance chooses: once

@@ -20,7 +20,7 @@ use ir::cluster::{Gpu, Precision};
 use ir::units::Seconds;
 
 use super::rates::{AttentionFit, Chosen, Correction, fourth_root, peak_or_nearest};
-use super::{Bound, Timing};
+use super::{Basis, Bound, Timing};
 
 /// The shape of an attention: queries `[b, s, heads, head_dim]`, keys and values
 /// `[b, s, kv_heads, head_dim]`.
@@ -54,6 +54,7 @@ const BACKWARD_FLOPS: f64 = 2.5;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Rates {
     formats: [FormatRates; 4],
+    is_own: bool,
 }
 
 /// Rates in one format.
@@ -74,7 +75,7 @@ struct FormatRates {
 impl Rates {
     pub(super) fn new(gpu: &Gpu, chosen: &Chosen) -> Self {
         let formats = Precision::ALL.map(|precision| FormatRates::new(gpu, chosen, precision));
-        Self { formats }
+        Self { formats, is_own: chosen.is_own[1] }
     }
 
     pub(super) fn forward(&self, precision: Precision, shape: AttentionShape) -> Timing {
@@ -99,6 +100,14 @@ impl Rates {
         rate: f64,
     ) -> Timing {
         self.scaled(precision, shape, BACKWARD_FLOPS / rate)
+    }
+
+    /// What the time of an attention rests on.
+    pub(super) fn basis(&self, precision: Precision, shape: AttentionShape) -> Basis {
+        let AttentionShape { batch, sequence, heads, kv_heads, head_dim, .. } = shape;
+        let sizes = [sequence, batch * heads, head_dim, heads / kv_heads.max(1)];
+        let rates = &self.formats[precision as usize];
+        Basis::of(self.is_own, rates.correction.covers(sizes.map(|size| size as f64)))
     }
 
     fn scaled(&self, precision: Precision, shape: AttentionShape, factor: f64) -> Timing {

@@ -22,7 +22,7 @@ use ir::cluster::{Gpu, Precision};
 use ir::units::Seconds;
 
 use super::rates::{Chosen, Correction, MatmulFit, fourth_root, peak_or_nearest};
-use super::{Bound, Timing};
+use super::{Basis, Bound, Timing};
 
 /// The shape of `batch` equal products `C[m, n] = A[m, k] B[k, n]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -113,12 +113,14 @@ const ACCUMULATION_BYTES: f64 = 6.0;
 pub(super) struct Rates {
     plain: [FormatRates; 4],
     fp8_block: FormatRates,
+    is_own: bool,
 }
 
 impl Rates {
     pub(super) fn new(gpu: &Gpu, chosen: &Chosen) -> Self {
         let plain = Precision::ALL.map(|precision| FormatRates::new(gpu, chosen, precision, "fp8"));
-        Self { plain, fp8_block: FormatRates::new(gpu, chosen, Precision::Fp8, "fp8_block") }
+        let fp8_block = FormatRates::new(gpu, chosen, Precision::Fp8, "fp8_block");
+        Self { plain, fp8_block, is_own: chosen.is_own[0] }
     }
 
     pub(super) fn time(&self, format: MatmulFormat, shape: MatmulShape) -> Timing {
@@ -155,6 +157,13 @@ impl Rates {
         }
         let [batch, m, n, k] = [shape.batch, shape.m, shape.n, shape.k].map(|size| size as f64);
         Seconds::new(2.0 * batch * m * n * k / rates.vector)
+    }
+
+    /// What the time of a product rests on.
+    pub(super) fn basis(&self, format: MatmulFormat, shape: MatmulShape) -> Basis {
+        let MatmulShape { batch, m, n, k } = shape;
+        let sizes = [batch * m, n, k].map(|size| size as f64);
+        Basis::of(self.is_own, self.format(format).correction.covers(sizes))
     }
 
     fn format(&self, format: MatmulFormat) -> &FormatRates {

@@ -31,6 +31,39 @@ pub enum Bound {
     Launch,
 }
 
+/// What a time rests on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Basis {
+    /// Kernels or collectives of this GPU that were measured at sizes around this one.
+    Interpolated,
+    /// Those that were measured at other sizes only.
+    Extrapolated,
+    /// Rates of its data sheet, with what others of its kind reach of theirs.
+    DataSheet,
+}
+
+impl Basis {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Interpolated, Self::Extrapolated, Self::DataSheet];
+
+    const fn of(is_own: bool, is_covered: bool) -> Self {
+        match (is_own, is_covered) {
+            (false, _) => Self::DataSheet,
+            (true, true) => Self::Interpolated,
+            (true, false) => Self::Extrapolated,
+        }
+    }
+
+    /// In words, after `rests on`.
+    pub const fn in_words(self) -> &'static str {
+        match self {
+            Self::Interpolated => "kernels measured around these sizes",
+            Self::Extrapolated => "at other sizes",
+            Self::DataSheet => "data sheets",
+        }
+    }
+}
+
 /// A kernel's time, and what bounds it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Timing {
@@ -144,6 +177,16 @@ impl Device {
     /// The same in a training step.
     pub fn training_memory_bound(&self, bytes: Bytes) -> Seconds {
         self.memory.time_at(bytes, self.training.memory)
+    }
+
+    /// What the time of a product rests on.
+    pub fn matmul_basis(&self, format: impl Into<MatmulFormat>, shape: MatmulShape) -> Basis {
+        self.matmul.basis(format.into(), shape)
+    }
+
+    /// What the time of an attention rests on.
+    pub fn attention_basis(&self, precision: Precision, shape: AttentionShape) -> Basis {
+        self.attention.basis(precision, shape)
     }
 
     /// The least time of any kernel.

@@ -87,6 +87,8 @@ pub(super) struct Chosen {
     pub(super) attention_knots: [Vec<f64>; 4],
     matmul: BTreeMap<String, MatmulFit>,
     attention: BTreeMap<String, AttentionFit>,
+    /// Whether the GPU's own kernels were measured, and its own attention.
+    pub(super) is_own: [bool; 2],
     /// Multiprocessors of the GPU.
     pub(super) multiprocessors: f64,
     /// 16-bit peak of one multiprocessor over that of the GPU measured.
@@ -112,8 +114,10 @@ impl Chosen {
         let own = gpu.kernel_rates.as_deref().filter(|name| fitted.sets.contains_key(*name));
         let (nearest, scaled) = nearest(gpu.architecture);
         let (name, ceiling) = own.map_or((nearest, scaled), |name| (name, 1.0));
+        let is_own = own.is_some();
         let set = fitted.sets.remove(name).expect("every nearest set was fitted");
         // 8-bit attention was not measured on all; Blackwell's was not measured at all.
+        let is_own = [is_own, is_own && !set.attention.is_empty()];
         let attention = if set.attention.is_empty() {
             fitted.sets.remove("h100").map_or_else(BTreeMap::new, |set| set.attention)
         } else {
@@ -127,6 +131,7 @@ impl Chosen {
             attention_knots: fitted.attention_knots,
             matmul: set.matmul,
             attention,
+            is_own,
             multiprocessors: f64::from(multiprocessors),
             pace: own_pace / (reference / f64::from(set.num_multiprocessors)),
             ceiling,
@@ -208,6 +213,16 @@ impl<const N: usize> Correction<N> {
         let size: usize = knots.iter().map(Vec::len).product();
         assert_eq!(values.len(), size, "the table has a value for each crossing of its knots");
         Self { knots: knots.clone(), values: values.to_vec() }
+    }
+
+    /// Whether a shape lies among those that were measured.
+    pub(super) fn covers(&self, shape: [f64; N]) -> bool {
+        self.knots.iter().zip(shape).all(|(knots, size)| {
+            knots
+                .first()
+                .zip(knots.last())
+                .is_some_and(|(first, last)| (*first..=*last).contains(&size.log2()))
+        })
     }
 
     /// The factor at a shape; beyond the table's edge, the edge's.

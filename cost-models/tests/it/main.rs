@@ -3,6 +3,7 @@
 mod blocks;
 mod clusters;
 mod collectives;
+mod frameworks;
 mod kernels;
 mod measured;
 mod zero_table;

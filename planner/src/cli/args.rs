@@ -409,9 +409,14 @@ pub(crate) struct InspectArgs {
 #[derive(Debug, Args)]
 pub(crate) struct ValidateArgs {
     /// A folder that has `runs`, with JSON lists of measured steps and tables of the vTrain project, or
-    /// `kernels`, with tables of matrix products, attention and collectives.
+    /// `kernels`, with tables of matrix products, attention and collectives [default: the measured steps that
+    /// ship with the planner].
     #[arg(value_name = "DIR")]
-    pub(crate) folder: PathBuf,
+    pub(crate) folder: Option<PathBuf>,
+    /// Fail where the mean error of a file is above what this JSON file allows:
+    /// `{"runs_a.json": {"step_time_seconds": 0.05}}`.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) at_most: Option<PathBuf>,
     /// Form of the result on stdout.
     #[arg(long, value_enum, default_value = "table")]
     pub(crate) format: Format,

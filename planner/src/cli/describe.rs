@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use ir::units::Seconds;
+use planner::expectation::Expectation;
 use planner::planning::prediction;
 use planner::problem::Problem;
 use planner::report::Answered;
@@ -144,11 +145,12 @@ fn describe_best(problem: &Problem, best: &Found) -> String {
         .collect();
     let memory = evaluation.memory.total();
     format!(
-        "\ntime:   {}\nmemory: {} of {} on stage {}\n",
+        "\ntime:   {}\nmemory: {} of {} on stage {}\n{}",
         shares.join("; "),
         memory,
         problem.hardware.memory,
         evaluation.fullest_stage,
+        Expectation::of(problem, best).in_words(),
     )
 }
 

@@ -1,9 +1,12 @@
 //! `planner validate`.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context as _, bail, ensure};
 use planner::validation::accuracy::Accuracy;
+use planner::validation::intervals::{Coverage, coverage};
+use planner::validation::reference::REFERENCE;
 use planner::validation::{
     Comparison, Quantity, Validated, compare, compare_kernels, read_rows, validate as hold,
 };
@@ -30,6 +33,10 @@ const LEAST_TERM: f64 = 0.005;
 #[derive(Serialize)]
 struct Report<'a> {
     files: &'a [Comparison],
+    out_of_memory: &'a [OutOfMemory<'a>],
+    /// Absent where no step was predicted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    intervals: Option<Coverage>,
     skipped: &'a [Skipped],
 }
 
@@ -40,20 +47,49 @@ struct Skipped {
     reason: String,
 }
 
+/// A run that ended for lack of memory, and whether that was predicted.
+#[derive(Serialize)]
+struct OutOfMemory<'a> {
+    file: &'a str,
+    id: &'a str,
+    predicted_bytes: u64,
+    capacity_bytes: u64,
+    is_predicted: bool,
+}
+
+/// Files with what was read of them.
+struct Tables {
+    kernels: Vec<(String, anyhow::Result<String>)>,
+    runs: Vec<(String, anyhow::Result<String>)>,
+}
+
+impl Tables {
+    fn of(folder: Option<&Path>) -> anyhow::Result<Self> {
+        let Some(folder) = folder else {
+            let runs = REFERENCE.map(|(name, text)| (name.to_owned(), Ok(text.to_owned())));
+            return Ok(Self { kernels: Vec::new(), runs: runs.into() });
+        };
+        let read = |inner: &str| -> anyhow::Result<Vec<_>> {
+            let files = files(folder, inner)?.into_iter();
+            Ok(files.map(|(name, path)| (name, read_text(&path))).collect())
+        };
+        Ok(Self { kernels: read("kernels")?, runs: read("runs")? })
+    }
+}
+
 pub(crate) fn validate(args: &ValidateArgs) -> anyhow::Result<Answer> {
     let mut comparisons = Vec::new();
     let mut skipped = Vec::new();
-    let mut worst = Vec::new();
-    for (name, path) in files(&args.folder, "kernels")? {
-        let compared = read_text(&path).and_then(|text| Ok(compare_kernels(&name, &text)?));
-        match compared {
+    let mut all: Vec<(String, Validated)> = Vec::new();
+    let tables = Tables::of(args.folder.as_deref())?;
+    for (name, text) in tables.kernels {
+        match text.and_then(|text| Ok(compare_kernels(&name, &text)?)) {
             Ok(comparison) => comparisons.extend(comparison),
             Err(error) => skipped.push(Skipped { file: name, reason: format!("{error:#}") }),
         }
     }
-    for (name, path) in files(&args.folder, "runs")? {
-        let rows = read_text(&path).and_then(|text| Ok(read_rows(&name, &text)?));
-        let rows = match rows {
+    for (name, text) in tables.runs {
+        let rows = match text.and_then(|text| Ok(read_rows(&name, &text)?)) {
             Ok(rows) => rows,
             Err(error) => {
                 skipped.push(Skipped { file: name, reason: format!("{error:#}") });
@@ -64,19 +100,72 @@ pub(crate) fn validate(args: &ValidateArgs) -> anyhow::Result<Answer> {
         for quantity in [Quantity::StepTimeSeconds, Quantity::PeakMemoryBytes] {
             comparisons.extend(compare(&name, quantity, &validated));
         }
-        worst.extend(validated.into_iter().map(|run| (name.clone(), run)));
+        all.extend(validated.into_iter().map(|run| (name.clone(), run)));
     }
     ensure!(
         !comparisons.is_empty(),
         "`{}` has no measurements\nhint: JSON lists of runs or vTrain's tables in `runs`, tables of kernels in \
          `kernels`",
-        args.folder.display()
+        args.folder.as_deref().unwrap_or(Path::new(".")).display()
     );
+    let coverage = coverage(all.iter().map(|(_, run)| run));
+    let out_of_memory: Vec<OutOfMemory<'_>> = all
+        .iter()
+        .filter(|(_, run)| run.ran_out_of_memory)
+        .filter_map(|(file, run)| {
+            let predicted = run.predicted.as_ref().ok()?;
+            let (needed, capacity) = (predicted.memory.total(), predicted.memory_capacity);
+            Some(OutOfMemory {
+                file,
+                id: &run.id,
+                predicted_bytes: needed.get(),
+                capacity_bytes: capacity.get(),
+                is_predicted: needed > capacity,
+            })
+        })
+        .collect();
+    let report = Report {
+        files: &comparisons,
+        out_of_memory: &out_of_memory,
+        intervals: (coverage.rows > 0).then_some(coverage),
+        skipped: &skipped,
+    };
     match args.format {
-        Format::Json => print_json(&Report { files: &comparisons, skipped: &skipped })?,
-        Format::Table => print(&as_text(&comparisons, &skipped, worst))?,
+        Format::Json => print_json(&report)?,
+        Format::Table => print(&as_text(&report, &all))?,
+    }
+    if let Some(path) = &args.at_most {
+        check_limits(path, &comparisons)?;
     }
     Ok(Answer::Found)
+}
+
+/// Largest mean errors by file and quantity.
+type Limits = BTreeMap<String, BTreeMap<String, f64>>;
+
+/// Whether every file that has a limit was compared, and stays below it.
+fn check_limits(path: &Path, comparisons: &[Comparison]) -> anyhow::Result<()> {
+    let limits: Limits = serde_json::from_str(&read_text(path)?)
+        .with_context(|| format!("`{}` has no limits", path.display()))?;
+    let mut above = Vec::new();
+    for (file, by_quantity) in &limits {
+        for (quantity, most) in by_quantity {
+            let found = comparisons.iter().find(|comparison| {
+                comparison.file == *file && comparison.quantity.name() == quantity
+            });
+            match found {
+                Some(comparison) if comparison.accuracy.mape <= *most => {}
+                Some(comparison) => above.push(format!(
+                    "{file}, {quantity}: {}, at most {}",
+                    percent(comparison.accuracy.mape),
+                    percent(*most)
+                )),
+                None => above.push(format!("{file}, {quantity}: not compared")),
+            }
+        }
+    }
+    ensure!(above.is_empty(), "errors are above `{}`:\n{}", path.display(), above.join("\n"));
+    Ok(())
 }
 
 /// The files of a folder within another with their names, in the order of these; none if it is not there.
@@ -103,11 +192,8 @@ fn files(outer: &Path, inner: &str) -> anyhow::Result<Vec<(String, std::path::Pa
     Ok(found)
 }
 
-fn as_text(
-    comparisons: &[Comparison],
-    skipped: &[Skipped],
-    runs: Vec<(String, Validated)>,
-) -> String {
+fn as_text(report: &Report<'_>, runs: &[(String, Validated)]) -> String {
+    let Report { files: comparisons, out_of_memory, intervals, skipped } = report;
     let headings = ["file", "of", "rows", "predicted", "mean", "median", "worst", "bias", "rank"];
     let mut rows = table(&headings, &["file", "of"]);
     let cells = |accuracy: &Accuracy| {
@@ -120,7 +206,7 @@ fn as_text(
             accuracy.spearman.map_or_else(|| "-".to_owned(), |rank| format!("{rank:.3}")),
         ]
     };
-    for comparison in comparisons {
+    for comparison in *comparisons {
         let all = [
             comparison.file.clone(),
             in_words(comparison.quantity).to_owned(),
@@ -135,7 +221,30 @@ fn as_text(
     }
     let skipped =
         skipped.iter().map(|Skipped { file, reason }| format!("skipped `{file}`: {reason}\n"));
-    [render(&rows), worst(runs)].into_iter().chain(skipped).collect()
+    let intervals = intervals.map_or_else(String::new, |coverage| {
+        format!(
+            "\n{} intervals, of +- {} in the mean, contain {} of the {} steps that they were not made of\n",
+            percent(coverage.share),
+            percent(coverage.half_width),
+            percent(coverage.contained),
+            coverage.rows,
+        )
+    });
+    let told = out_of_memory.iter().filter(|run| run.is_predicted).count();
+    let missed = out_of_memory.iter().filter(|run| !run.is_predicted);
+    let missed = missed.map(|run| {
+        let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;
+        let (needed, capacity) = (gib(run.predicted_bytes), gib(run.capacity_bytes));
+        format!("  {} ({}): {needed:.1} GiB predicted, {capacity:.1} GiB there\n", run.id, run.file)
+    });
+    let out_of_memory = match out_of_memory.len() {
+        0 => String::new(),
+        count => {
+            format!("{told} of {count} runs that ran out of memory are predicted not to fit\n")
+        }
+    };
+    let summary = [render(&rows), intervals, out_of_memory].into_iter().chain(missed);
+    summary.chain([worst(runs)]).chain(skipped).collect()
 }
 
 const fn in_words(quantity: Quantity) -> &'static str {
@@ -147,13 +256,14 @@ const fn in_words(quantity: Quantity) -> &'static str {
 }
 
 /// The steps whose times are furthest off, with the terms of their predictions.
-fn worst(runs: Vec<(String, Validated)>) -> String {
+fn worst(runs: &[(String, Validated)]) -> String {
     let mut off: Vec<_> = runs
-        .into_iter()
+        .iter()
         .filter_map(|(file, run)| {
-            let (measured, predicted) = (run.step_time_seconds.ok()??, run.predicted.ok()?);
+            let measured = run.step_time_seconds.as_ref().ok().copied().flatten()?;
+            let predicted = run.predicted.as_ref().ok()?;
             let error = predicted.step_time_seconds / measured - 1.0;
-            Some((error, file, run.id, measured, predicted))
+            Some((error, file, &run.id, measured, predicted))
         })
         .collect();
     off.sort_by(|a, b| b.0.abs().total_cmp(&a.0.abs()));

@@ -83,6 +83,7 @@ pub(super) fn read(name: &str, text: &str) -> Result<Vec<Point>, FileError> {
                 measured: measured.map(Some),
                 predicted: predicted.map(Seconds::get),
                 terms: BTreeMap::new(),
+                comparable: Vec::new(),
             }
         })
         .collect())

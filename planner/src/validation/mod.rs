@@ -6,7 +6,9 @@
 
 pub mod accuracy;
 mod description;
+pub mod intervals;
 mod kernels;
+pub mod reference;
 pub mod row;
 pub mod setup;
 mod vtrain;
@@ -15,6 +17,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::Path;
 
+use cost_models::residuals::comparable;
 use ir::plan::{Breakdown, MemoryUse};
 use ir::units::Bytes;
 use rayon::prelude::*;
@@ -40,6 +43,17 @@ pub enum Quantity {
     LatencySeconds,
 }
 
+impl Quantity {
+    /// The name, as in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::StepTimeSeconds => "step_time_seconds",
+            Self::PeakMemoryBytes => "peak_memory_bytes",
+            Self::LatencySeconds => "latency_seconds",
+        }
+    }
+}
+
 /// What was predicted for a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Predicted {
@@ -49,6 +63,8 @@ pub struct Predicted {
     pub breakdown: Breakdown,
     /// What fills the fullest rank.
     pub memory: MemoryUse,
+    /// What it has.
+    pub memory_capacity: Bytes,
 }
 
 impl Predicted {
@@ -78,6 +94,10 @@ pub struct Validated {
     pub memory: Result<Option<MeasuredMemory>, Unsupported>,
     /// What was predicted.
     pub predicted: Result<Predicted, Unsupported>,
+    /// Whose steps are comparable, the nearest first; empty if nothing was predicted.
+    pub comparable: Vec<String>,
+    /// Whether the run ended for lack of memory.
+    pub ran_out_of_memory: bool,
 }
 
 /// A file's rows for one quantity, and how well they are predicted.
@@ -108,6 +128,9 @@ pub enum ComparedRow {
         measured: f64,
         /// In the same unit.
         predicted: f64,
+        /// Whose steps are comparable, the nearest first; empty for a kernel and for memory.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        comparable: Vec<String>,
         /// What the prediction is made of, in the same unit; empty for a kernel.
         #[serde(skip_serializing_if = "BTreeMap::is_empty")]
         terms: BTreeMap<&'static str, f64>,
@@ -162,12 +185,23 @@ pub fn read_rows(name: &str, text: &str) -> Result<Vec<Row>, FileError> {
 /// What is predicted for each run.
 pub fn validate(rows: &[Row]) -> Vec<Validated> {
     rows.par_iter()
-        .map(|row| Validated {
-            id: row.id.clone(),
-            group: format!("{}, {}", row.text("gpu"), row.text("precision")),
-            step_time_seconds: row.step_time_seconds(),
-            memory: row.memory(),
-            predicted: Setup::of(row).and_then(|setup| predict(&setup)),
+        .map(|row| {
+            let setup = Setup::of(row);
+            let comparable = setup.as_ref().map_or_else(
+                |_| Vec::new(),
+                |Setup { problem, .. }| {
+                    comparable(problem.training.framework, &problem.hardware).to_vec()
+                },
+            );
+            Validated {
+                id: row.id.clone(),
+                group: format!("{}, {}", row.text("gpu"), row.text("precision")),
+                step_time_seconds: row.step_time_seconds(),
+                memory: row.memory(),
+                predicted: setup.and_then(|setup| predict(&setup)),
+                comparable,
+                ran_out_of_memory: row.ran_out_of_memory(),
+            }
         })
         .collect()
 }
@@ -187,6 +221,7 @@ pub fn predict(setup: &Setup) -> Result<Predicted, Unsupported> {
         step_time_seconds: evaluation.step_time.get(),
         breakdown: evaluation.breakdown,
         memory: evaluation.memory,
+        memory_capacity: problem.hardware.memory,
     })
 }
 
@@ -198,6 +233,7 @@ struct Point {
     measured: Result<Option<f64>, Unsupported>,
     predicted: Result<f64, Unsupported>,
     terms: BTreeMap<&'static str, f64>,
+    comparable: Vec<String>,
 }
 
 /// The rows of a file that state a quantity, and how well it is predicted; none if no row states it.
@@ -223,7 +259,7 @@ fn compared(
     let mut all: Vec<[f64; 2]> = Vec::new();
     let mut by_group: BTreeMap<String, Vec<[f64; 2]>> = BTreeMap::new();
     let mut rows = Vec::new();
-    for Point { id, group, measured, predicted, terms } in points {
+    for Point { id, group, measured, predicted, terms, comparable } in points {
         let measured = match measured {
             Ok(Some(measured)) => Ok(measured),
             Ok(None) => continue,
@@ -233,7 +269,7 @@ fn compared(
             Ok([measured, predicted]) => {
                 all.push([measured, predicted]);
                 by_group.entry(group).or_default().push([measured, predicted]);
-                ComparedRow::Predicted { id, measured, predicted, terms }
+                ComparedRow::Predicted { id, measured, predicted, comparable, terms }
             }
             Err(reason) => ComparedRow::Unsupported { id, unsupported: reason.to_string() },
         });
@@ -269,6 +305,10 @@ impl Validated {
             group: self.group.clone(),
             measured,
             predicted: predicted.map_err(Unsupported::clone),
+            comparable: match quantity {
+                Quantity::StepTimeSeconds => self.comparable.clone(),
+                _ => Vec::new(),
+            },
             terms: self
                 .predicted
                 .as_ref()

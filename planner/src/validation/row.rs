@@ -126,6 +126,12 @@ impl Row {
         extra.and_then(Value::as_str).unwrap_or_default()
     }
 
+    /// Whether the run ended for lack of memory.
+    pub fn ran_out_of_memory(&self) -> bool {
+        let extra = self.get("extra").and_then(|extra| extra.get("oom"));
+        extra.and_then(Value::as_bool).unwrap_or(false)
+    }
+
     /// A flag of the recipe that was run, in small letters; empty if it is left out.
     pub fn recipe_flag(&self, name: &str) -> String {
         let flags = self.get("extra").and_then(|extra| extra.get("recipe_flags"));

@@ -17,7 +17,11 @@ fn check(run: &Run, snapshot: impl FnOnce(&str)) {
         // The rows of a table of plans.
         (r"(?m)^ +\d+  tp\d.*$", "  [plan]"),
         (r"(?m)^ +layout .* schedule .*$", "  layout .. schedule .."),
-        (r"(?m)^(time|memory): .*$", "$1: [shares]"),
+        (r"(?m)^(time|memory|rests on): .*$", "$1: [shares]"),
+        (
+            r"(?m)^expect: .* to .*, as 80 % of \d+ measured ",
+            "expect: [t] to [t], as 80 % of [n] measured ",
+        ),
         (r"(?m)^the best layout takes .*$", "the best layout takes [t]: [layout]"),
         (
             r"(?m)^[\d,]+ layouts: [\d,]+ evaluated, [\d,]+ left out by bounds, in \d+ ms",
@@ -72,6 +76,11 @@ fn check_report(report: &Value, num_gpus: u64) {
         {
             assert!(number(&plan[quantity]) > 0.0, "{quantity}");
         }
+        let expectation = &plan["expectation"];
+        let of = |name: &str| number(&expectation[name]);
+        assert!(of("low_seconds") < of("high_seconds") && of("share") == 0.8);
+        let basis = of("interpolated") + of("extrapolated") + of("data_sheet");
+        assert!((basis - 1.0).abs() < 1e-9, "{basis}");
         let layout = &plan["layout"];
         let degrees = ["tensor_parallel", "context_parallel", "pipeline_parallel", "data_parallel"];
         assert_eq!(degrees.map(|degree| count(&layout[degree])).iter().product::<u64>(), num_gpus);
@@ -104,6 +113,8 @@ fn a_search_prints_a_table() {
 
     time: [shares]
     memory: [shares]
+    expect: [t] to [t], as 80 % of [n] measured steps of megatron-core on h100
+    rests on: [shares]
 
     [n] layouts: [n] evaluated, [n] left out by bounds, in [t] ms; ranked by timeline
     again: planner search models/llama-3.1-8b --gpus 8 --quiet --top 2
@@ -142,6 +153,8 @@ fn a_named_layout_is_evaluated() {
 
         time: [shares]
         memory: [shares]
+        expect: [t] to [t], as 80 % of [n] measured steps of megatron-core on h100
+        rests on: [shares]
         the best layout takes [t]: [layout]
         again: planner evaluate models/llama-3.1-70b --gpus 64 --layout tp8-pp4-dp2
         --- stderr

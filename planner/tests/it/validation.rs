@@ -3,6 +3,8 @@
 use std::fs;
 
 use planner::validation::accuracy::Accuracy;
+use planner::validation::intervals::coverage;
+use planner::validation::reference::REFERENCE;
 use planner::validation::{
     ComparedRow, FileError, Quantity, compare, compare_kernels, read_rows, setup::Setup, validate,
 };
@@ -234,4 +236,103 @@ fn the_command_says_what_it_compared_and_what_it_skipped() {
     for word in ["furthest off:", "skipped `notes.txt`", "nccl_h100.csv", "compute "] {
         assert!(text.stdout.contains(word), "no `{word}` in {}", text.stdout);
     }
+}
+
+/// Every table of the reference is read, and nearly all of its runs are mapped; what is not says why.
+#[test]
+fn the_reference_is_mapped() {
+    let (mut mapped, mut all) = (0, 0);
+    for (name, text) in REFERENCE {
+        let rows = read_rows(name, text).unwrap();
+        assert!(!rows.is_empty(), "{name}");
+        all += rows.len();
+        mapped += rows.iter().filter(|row| Setup::of(row).is_ok()).count();
+    }
+    assert!(mapped * 100 >= all * 95, "{mapped} of {all}");
+}
+
+/// A table that is fast to predict stays as near as its limit says; `.ci/run` holds all of them to theirs.
+#[test]
+fn sharded_runs_stay_within_their_limit() {
+    let name = "runs_mosaic_llm_foundry.json";
+    let (_, text) = REFERENCE.iter().find(|(other, _)| *other == name).unwrap();
+    let validated = validate(&read_rows(name, text).unwrap());
+    let compared = compare(name, Quantity::StepTimeSeconds, &validated).unwrap();
+    assert_eq!(compared.accuracy.count, 99);
+    assert!(compared.accuracy.mape < 0.06, "{:?}", compared.accuracy);
+    assert!(compared.accuracy.spearman.unwrap() > 0.95, "{:?}", compared.accuracy);
+}
+
+/// Intervals of steps whose ratios are uniform contain their share of them, and widen with them.
+#[test]
+fn intervals_contain_their_share() {
+    let rows: Vec<Value> = (0..200)
+        .map(|index| run(&json!({ "id": index.to_string(), "step_time_s": 5.0 + 0.01 * f64::from(index * 37 % 200) })))
+        .collect();
+    let rows = read_rows("runs.json", &Value::from(rows).to_string()).unwrap();
+    let validated = validate(&rows);
+    let coverage = coverage(validated.iter());
+    assert_eq!((coverage.rows, coverage.share), (200, 0.8));
+    assert!((coverage.contained - 0.8).abs() < 0.05, "{coverage:?}");
+    // Four fifths of the two seconds, over a prediction that all share.
+    let predicted = validated[0].predicted.as_ref().unwrap().step_time_seconds;
+    assert!((coverage.half_width - 0.8 / predicted).abs() < 0.05, "{coverage:?}");
+}
+
+#[test]
+fn runs_without_memory_are_told_from_those_that_fit() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("runs")).unwrap();
+    let small = run(&json!({ "extra": { "oom": true }, "id": "small" }));
+    let large = run(&json!({
+        "extra": { "oom": true }, "id": "large", "micro_batch_size": 16, "hidden": 16384,
+        "ffn_hidden": 65536, "n_heads": 128,
+    }));
+    let text = json!([small, large]).to_string();
+    fs::write(folder.path().join("runs/runs_a.json"), text).unwrap();
+    let named = folder.path().to_str().unwrap();
+    let told = planner(&["validate", named]).stdout;
+    assert!(told.contains("1 of 2 runs that ran out of memory are predicted not to fit"), "{told}");
+    assert!(told.contains("  small (runs_a.json): "), "{told}");
+    let report: Value =
+        serde_json::from_str(&planner(&["validate", named, "--format", "json"]).stdout).unwrap();
+    assert_eq!(report["out_of_memory"][0]["is_predicted"], false);
+    assert_eq!(report["out_of_memory"][1]["is_predicted"], true);
+}
+
+#[test]
+fn errors_above_a_limit_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("runs")).unwrap();
+    fs::write(folder.path().join("runs/runs_a.json"), json!([run(&json!({}))]).to_string())
+        .unwrap();
+    let limits = folder.path().join("limits.json");
+    let [named, limited] = [folder.path(), &limits].map(|path| path.to_str().unwrap());
+    let mut check = |text: &Value| {
+        fs::write(&limits, text.to_string()).unwrap();
+        planner(&["validate", named, "--at-most", limited])
+    };
+    let passed = check(&json!({ "runs_a.json": { "step_time_seconds": 10.0 } }));
+    assert_eq!(passed.code, Some(0), "{}", passed.stderr);
+    let failed =
+        check(&json!({ "runs_a.json": { "step_time_seconds": 0.0001 }, "b": { "x": 1.0 } }));
+    assert_eq!(failed.code, Some(2));
+    assert!(failed.stderr.contains("runs_a.json, step_time_seconds: "), "{}", failed.stderr);
+    assert!(failed.stderr.contains("b, x: not compared"), "{}", failed.stderr);
+}
+
+/// A source's words change what its framework does.
+#[test]
+fn what_a_source_says_of_overlap_counts() {
+    let seconds = |changes: &Value| match compared(changes, Quantity::StepTimeSeconds).unwrap() {
+        ComparedRow::Predicted { predicted, .. } => predicted,
+        ComparedRow::Unsupported { unsupported, .. } => panic!("{unsupported}"),
+    };
+    let title = json!({ "source_title": "Megatron-Bridge", "tp": 8, "pp": 1, "dp": 2 });
+    let mut without = title.clone();
+    without["overlap"] = "no grad-reduce/param-gather/TP overlap; sync p2p".into();
+    assert!(seconds(&without) > 1.02 * seconds(&title));
+    let mut graphs = title.clone();
+    graphs["extra"] = json!({ "recipe_flags": { "cuda_graph_impl": "full_iteration" } });
+    assert!(seconds(&graphs) <= seconds(&title));
 }

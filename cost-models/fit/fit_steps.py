@@ -1,0 +1,137 @@
+"""Fits the constants of whole steps to measured ones.
+
+    cargo build --release -p planner --example fit_steps --bin planner
+    python fit_steps.py FOLDER_WITH_RUNS ../data
+
+Needs numpy. Changes `training.json`, constants by GPU, and `frameworks.json`, constants by framework,
+in a folder of data; then, built again, `python fit_steps.py --residuals FOLDER_WITH_RUNS ../data` writes
+how measured steps lie about the new predictions to `residuals.json`.
+
+Gauss-Newton in the logarithms of all constants at once, with derivatives by the planner itself. Errors
+count by their size, not its square, so that a few odd rows pull little; a table counts as the 0.4th
+power of its number of rows; and a constant that few rows depend on stays near where it was. Errors
+with a whole table left out are printed beside: they say what another source may see.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+RELEASE = Path(__file__).parents[2] / "target" / "release"
+ITERATIONS = 3
+NOISE = 0.03  # relative errors below this are noise and do not pull
+PRIOR = 3e-4  # of a constant's logarithm, over the weights of all rows
+LARGEST_MOVE = 0.4  # in logarithms, in one iteration
+# Counted from the frameworks' sources rather than fitted.
+COUNTED = {"loss_forward_bytes", "loss_backward_bytes"}
+LEAST_ROWS = 12  # as in residuals.rs
+
+
+def derivatives(folder, factors):
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(factors, file)
+        file.flush()
+        command = [RELEASE / "examples" / "fit_steps", folder, file.name]
+        return json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+
+
+def equations(rows):
+    """Derivatives, logarithms of measured over predicted, weights, and the constants' names."""
+    files = np.array([row["file"] for row in rows])
+    names = {
+        name
+        for row in rows
+        for name, value in row["derivatives"].items()
+        if abs(value) > 2e-3 and name.split()[-1] not in COUNTED
+    }
+    names = sorted(names)
+    jacobian = np.array([[row["derivatives"].get(name, 0.0) for name in names] for row in rows])
+    logs = np.log([row["measured"] / row["predicted"] for row in rows])
+    count = {file: np.sum(files == file) for file in set(files)}
+    weights = np.array([count[file] ** -0.6 for file in files])
+    return jacobian, logs, weights, names, files
+
+
+def solve(jacobian, logs, weights, moved):
+    """The least sum of absolute errors, by least squares with weights; `moved`: where constants stand."""
+    step = np.zeros(jacobian.shape[1])
+    for _ in range(40):
+        pull = weights / np.maximum(np.abs(logs - jacobian @ step), NOISE)
+        prior = PRIOR * pull.sum()
+        left = (jacobian.T * pull) @ jacobian + prior * np.eye(len(step))
+        step = np.linalg.solve(left, (jacobian.T * pull) @ logs - prior * moved)
+    return step
+
+
+def error(jacobian, logs, step):
+    return 100 * np.mean(np.abs(np.exp(jacobian @ step - logs) - 1))
+
+
+def fit(folder):
+    """Factors of constants by owner and name."""
+    factors = {}
+    for iteration in range(ITERATIONS + 1):
+        jacobian, logs, weights, names, files = equations(derivatives(folder, factors))
+        moved = np.log([factors.get(name, 1.0) for name in names])
+        step = solve(jacobian, logs, weights, moved).clip(-LARGEST_MOVE, LARGEST_MOVE)
+        for file in sorted(set(files)):
+            of = files == file
+            others = solve(jacobian[~of], logs[~of], weights[~of], moved)
+            now, left_out = (error(jacobian[of], logs[of], s) for s in (0 * step, others))
+            print(f"{file:34} {of.sum():4} rows {now:6.1f} %, left out {left_out:6.1f} %")
+        if iteration == ITERATIONS:
+            return factors
+        for name, move in zip(names, step):
+            factors[name] = float(factors.get(name, 1.0) * np.exp(move))
+        print()
+
+
+def write(path, table):
+    rows = (f"{json.dumps(name)}: {json.dumps(row)}" for name, row in table.items())
+    path.write_text("{\n" + ",\n".join(rows) + "\n}\n", encoding="utf-8")
+
+
+def rounded(value):
+    return float(f"{value:.3g}")
+
+
+def apply(factors, data):
+    for path in (data / "frameworks.json", data / "training.json"):
+        table = json.loads(path.read_text(encoding="utf-8"))
+        for owner, row in table.items():
+            for constant, value in row.items():
+                if isinstance(value, float):
+                    row[constant] = rounded(value * factors.get(f"{owner} {constant}", 1.0))
+            of = [factors.get(f"{owner} attention_{it}", 1.0) for it in ("forward", "backward")]
+            if isinstance(row["attention"], dict):
+                for library, rates in row["attention"].items():
+                    row["attention"][library] = [rounded(a * b) for a, b in zip(rates, of)]
+        write(path, table)
+
+
+def write_residuals(folder, data):
+    command = [RELEASE / "planner", "validate", folder, "--format", "json"]
+    report = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    ratios = {}
+    for row in (row for file in report["files"] for row in file["rows"]):
+        for name in row.get("comparable", []):
+            ratios.setdefault(name, []).append(row["measured"] / row["predicted"])
+    spreads = {}
+    for name, values in sorted(ratios.items()):
+        if len(values) >= LEAST_ROWS:
+            # As `Spread::of` counts ranks.
+            low, high = np.quantile(values, [0.1, 0.9], method="weibull")
+            spreads[name] = {"rows": len(values), "low": rounded(low), "high": rounded(high)}
+    write(data / "residuals.json", spreads)
+
+
+if __name__ == "__main__":
+    *only_residuals, runs, constants = sys.argv[1:]
+    if only_residuals:
+        write_residuals(runs, Path(constants))
+    else:
+        apply(fit(runs), Path(constants))

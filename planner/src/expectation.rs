@@ -1,0 +1,86 @@
+//! How far a prediction can be trusted: the interval that it carries, and what it rests on.
+
+use cost_models::Basis;
+use cost_models::block::terms;
+use cost_models::residuals::{SHARE, Spread};
+use ir::units::Seconds;
+use serde::Serialize;
+
+use crate::problem::{Problem, ShapeKey};
+use crate::search::Found;
+
+/// What measured steps say of a predicted one.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Expectation {
+    /// The interval's lower end.
+    pub low_seconds: f64,
+    /// Its upper end.
+    pub high_seconds: f64,
+    /// Share of comparable measured steps that lay within.
+    pub share: f64,
+    /// Whose steps these are: of a framework on GPUs of a kind, of a framework, or `all`.
+    pub comparable: String,
+    /// How many.
+    pub measured_steps: usize,
+    /// Of the time of kernels and collectives, the share that rests on measurements around its sizes.
+    pub interpolated: f64,
+    /// On measurements at other sizes.
+    pub extrapolated: f64,
+    /// On data sheets.
+    pub data_sheet: f64,
+}
+
+impl Expectation {
+    /// That of a plan.
+    pub fn of(problem: &Problem, found: &Found) -> Self {
+        let (comparable, Spread { rows, low, high }) =
+            Spread::shipped(problem.training.framework, &problem.hardware);
+        let step = found.evaluation.step_time.get();
+        let [interpolated, extrapolated, data_sheet] = bases(problem, found);
+        Self {
+            low_seconds: step * low,
+            high_seconds: step * high,
+            share: SHARE,
+            comparable,
+            measured_steps: rows,
+            interpolated,
+            extrapolated,
+            data_sheet,
+        }
+    }
+
+    /// The interval and its source, in a line; and what the prediction rests on, in another.
+    pub fn in_words(&self) -> String {
+        let [low, high] = [self.low_seconds, self.high_seconds].map(Seconds::new);
+        let shares = [self.interpolated, self.extrapolated, self.data_sheet];
+        let parts = Basis::ALL.into_iter().zip(shares).filter(|(_, share)| *share >= 0.005);
+        let rests: Vec<String> = parts
+            .map(|(basis, share)| format!("{} {:.0} %", basis.in_words(), share * 100.0))
+            .collect();
+        let whose = match self.comparable.as_str() {
+            "all" => "steps of all kinds".to_owned(),
+            name => format!("steps of {name}"),
+        };
+        format!(
+            "expect: {low} to {high}, as {:.0} % of {} measured {whose}\nrests on: {}\n",
+            self.share * 100.0,
+            self.measured_steps,
+            rests.join("; "),
+        )
+    }
+}
+
+/// Shares of the time of all blocks by what it rests on, in the order of [`Basis::ALL`].
+fn bases(problem: &Problem, found: &Found) -> [f64; 3] {
+    let key = ShapeKey::of(&found.layout);
+    let counts = problem.graph.class_counts();
+    let mut times = [0.0; 3];
+    for (class, block) in problem.graph.classes() {
+        let setting = problem.setting(&key, class.0);
+        for term in terms(block, &setting, &key.groups(), &problem.hardware) {
+            times[term.basis as usize] += term.time.get() * f64::from(counts[class.0]);
+        }
+    }
+    let all: f64 = times.iter().sum();
+    times.map(|time| if all > 0.0 { time / all } else { 0.0 })
+}

@@ -1,4 +1,24 @@
 //! What the frameworks that run training steps do: their kernels, and what they run side by side.
+//!
+//! Behaviours, with where they are said; what is called inferred follows from measured steps alone:
+//!
+//! | framework | attention | gradients, parameters overlapped | tensor exchanges | messages | host |
+//! |---|---|---|---|---|---|
+//! | `megatron-core` | cuDNN through Transformer Engine | yes, yes (`--overlap-grad-reduce`, `--overlap-param-gather`) | beside products (`--tp-comm-overlap`) | overlapped | launches ahead; CUDA graphs where a recipe has them |
+//! | `megatron-lm` | FlashAttention-2, or stored scores | no, no (Narayanan et al. 2021; DDP without overlap) | beside backward's other product | ranks wait (`p2p_communication.py`) | launches ahead |
+//! | `megatron-deepspeed` | the same | no, no | nothing | ranks wait | waits for each operator: inferred from BigScience's runs, whose steps have a constant time for each layer and micro-batch on top |
+//! | `deepspeed` | stored scores | yes, yes | nothing | - | launches ahead; gathers parameter by parameter at a tenth of the network's rate: inferred from the ZeRO-3 runs of Narayanan et al. 2021 |
+//! | `nanotron` | FlashAttention-2 | no, no | nothing | ranks wait | launches ahead |
+//! | `fsdp` | FlashAttention of 2022 in Triton (LLM Foundry's default then) | yes, yes (prefetch; Zhao et al. 2023) | - | - | launches ahead |
+//! | `torchtitan` | FlashAttention-2 through PyTorch | yes, yes (FSDP2) | nothing, or beside products (asynchronous tensor parallelism) | overlapped | launches ahead |
+//!
+//! A run's source may say otherwise of its run; see `planner/src/validation/setup.rs`.
+//!
+//! Bytes that the loss touches for a logit are counted from the frameworks' kernels: Megatron-LM's vocabulary-parallel
+//! cross-entropy reads and writes logits in fp32 for the cast, the maximum, the difference, the exponential,
+//! its sum and the quotient (38 in forward), and in backward for a product and a cast (14); Transformer
+//! Engine's fuses these. All other numbers are fitted to measured steps (`fit/fit_steps.py`), or, of memory,
+//! chosen so that the mean error over a framework's rows is least.
 
 use std::collections::BTreeMap;
 

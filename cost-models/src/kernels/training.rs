@@ -50,6 +50,7 @@ impl TrainingRates {
             serde_json::from_str(RATES).expect("the data that ships is valid; a test reads it");
         let names = [
             gpu.name.as_str(),
+            if gpu.name.contains("B300") { "b300" } else { "" },
             gpu.kernel_rates.as_deref().unwrap_or_default(),
             generation(gpu.architecture),
             "h100",

@@ -5,7 +5,7 @@ use ir::model::Model;
 use serde_json::{Value, json};
 
 use super::row::{Row, Unsupported};
-use super::setup::{framework, vocabulary_parts};
+use super::setup::{framework, is_layer, vocabulary_parts};
 
 /// The model that a run trained, by its sizes.
 ///
@@ -22,8 +22,9 @@ pub(super) fn model(row: &Row) -> Result<Model, Unsupported> {
 }
 
 fn description(row: &Row) -> Result<Value, Unsupported> {
-    let [layers, hidden, heads, vocab] =
-        [row.size("n_layers")?, row.size("hidden")?, row.size("n_heads")?, row.size("vocab")?];
+    let [layers, hidden, heads] = [row.size("n_layers")?, row.size("hidden")?, row.size("n_heads")?];
+    // A layer alone has none; what is put in its place is not timed.
+    let vocab = if is_layer(row) { 1 } else { row.size("vocab")? };
     let vocab = padded(row, vocab)?;
     let attention = row.text("attention_type");
     let has_experts = row.count("moe_experts")?.is_some_and(|experts| experts > 0);

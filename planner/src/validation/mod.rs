@@ -19,6 +19,7 @@ use std::path::Path;
 
 use cost_models::residuals::comparable;
 use ir::plan::{Breakdown, MemoryUse};
+use ir::layout::Layout;
 use ir::units::Bytes;
 use rayon::prelude::*;
 use serde::Serialize;
@@ -28,6 +29,7 @@ use accuracy::Accuracy;
 use row::{MeasuredMemory, Row, Unsupported};
 use setup::Setup;
 
+use crate::problem::{Problem, Shape, ShapeKey};
 use crate::search::evaluate_stages;
 use crate::simulated::simulated;
 
@@ -212,7 +214,10 @@ pub fn validate(rows: &[Row]) -> Vec<Validated> {
 ///
 /// Its schedule cannot be played through.
 pub fn predict(setup: &Setup) -> Result<Predicted, Unsupported> {
-    let Setup { problem, layout, stage_ends } = setup;
+    let Setup { problem, layout, stage_ends, is_layer } = setup;
+    if *is_layer {
+        return Ok(layer(problem, layout));
+    }
     let found = evaluate_stages(problem, *layout, stage_ends.clone());
     let simulated = simulated(problem, &found)
         .map_err(|error| Unsupported::new(format!("its schedule: {error}")))?;
@@ -223,6 +228,31 @@ pub fn predict(setup: &Setup) -> Result<Predicted, Unsupported> {
         memory: evaluation.memory,
         memory_capacity: problem.hardware.memory,
     })
+}
+
+/// One layer's forward and backward on its own: what some sources time in place of a step.
+fn layer(problem: &Problem, layout: &Layout) -> Predicted {
+    let shape = Shape::new(problem, ShapeKey::of(layout));
+    // The embedding is before it.
+    let class = problem.graph.blocks().nth(1);
+    let cost = &shape.costs[class.map_or(0, |class| class.0)];
+    let passes = cost.forward + cost.input_grad + cost.weight_grad;
+    let again = cost.recompute[layout.recompute as usize];
+    let breakdown = Breakdown {
+        compute_seconds: passes.compute.get(),
+        recompute_seconds: (again.total() - again.host).get(),
+        host_seconds: (passes.host + again.host).get(),
+        tensor_parallel_seconds: passes.tensor.get(),
+        context_parallel_seconds: passes.context.get(),
+        expert_parallel_seconds: passes.expert.get(),
+        ..Breakdown::default()
+    };
+    Predicted {
+        step_time_seconds: breakdown.total(),
+        breakdown,
+        memory: MemoryUse::default(),
+        memory_capacity: problem.hardware.memory,
+    }
 }
 
 /// A row with what was measured, if the source states it, and what is predicted.

@@ -40,6 +40,8 @@ pub struct Setup {
     pub layout: Layout,
     /// Where each chunk ends, in blocks.
     pub stage_ends: Vec<usize>,
+    /// Whether the run is one layer's forward and backward alone.
+    pub is_layer: bool,
 }
 
 impl Setup {
@@ -86,7 +88,7 @@ impl Setup {
             .check_numbers(p, m, v)
             .map_err(|error| Unsupported::new(format!("its schedule: {error}")))?;
         let stage_ends = stage_ends(row, &problem, &layout)?;
-        Ok(Self { problem, layout, stage_ends })
+        Ok(Self { problem, layout, stage_ends, is_layer: is_layer(row) })
     }
 }
 
@@ -258,6 +260,11 @@ fn spec(row: &Row, training: &Training, num_gpus: u32) -> Result<LayoutSpec, Uns
     })
 }
 
+/// Whether a run is one layer's forward and backward alone, without a vocabulary.
+pub(super) fn is_layer(row: &Row) -> bool {
+    row.text("schedule").starts_with("single layer")
+}
+
 /// In how many parts the vocabulary is cut beside tensor parallelism: one for each pipeline rank where the
 /// source says so.
 pub(super) fn vocabulary_parts(row: &Row) -> Result<u32, Unsupported> {
@@ -285,12 +292,22 @@ fn said(row: &Row, framework: &mut FrameworkRates) {
         ["hybridep", "deepep"].contains(&flag("moe_flex_dispatcher_backend").as_str());
     framework.overlaps_experts |=
         flag("moe_a2a_overlap") == "true" || flag("overlap_moe_expert_parallel_comm") == "true";
+    let is_one_graph = flag("cuda_graph_impl") == "full_iteration";
+    // Recipes that say so overlap wherever they capture a whole iteration.
+    framework.overlaps_experts |= is_one_graph;
+    if flag("cutedsl_fused_grouped_mlp") == "true" || (is_one_graph && framework.sends_tokens_once) {
+        framework.elementwise *= FUSED_EXPERTS;
+    }
     framework.launched *= match flag("cuda_graph_impl").as_str() {
         "full_iteration" | "local" => 0.0,
         "transformer_engine" => GRAPHS_OF_LAYERS,
         _ => 1.0,
     };
 }
+
+/// Elementwise work that is left where activation functions and casts of experts run within their products,
+/// over what there is where they run alone: of a mixture's kernels, those of attention and of the router.
+const FUSED_EXPERTS: f64 = 0.5;
 
 /// Share of operators that stay outside of Transformer Engine's graphs, which take in attention and router but
 /// not the experts.

@@ -47,7 +47,7 @@ fn check_unsupported(changes: &Value, reason: &str) {
 #[test]
 fn a_complete_row_is_mapped() {
     let rows = read_rows("runs.json", &json!([run(&json!({}))]).to_string()).unwrap();
-    let Setup { problem, layout, stage_ends } = Setup::of(&rows[0]).unwrap();
+    let Setup { problem, layout, stage_ends, .. } = Setup::of(&rows[0]).unwrap();
     assert_eq!(problem.parameters().total, 6_738_415_616, "Llama 2's 7B");
     let layout = (layout.tensor_parallel, layout.data_parallel, layout.num_micro_batches);
     assert_eq!(layout, (2, 4, 16));
@@ -308,7 +308,7 @@ fn errors_above_a_limit_are_told() {
         .unwrap();
     let limits = folder.path().join("limits.json");
     let [named, limited] = [folder.path(), &limits].map(|path| path.to_str().unwrap());
-    let mut check = |text: &Value| {
+    let check = |text: &Value| {
         fs::write(&limits, text.to_string()).unwrap();
         planner(&["validate", named, "--at-most", limited])
     };

@@ -22,7 +22,8 @@ pub(super) fn model(row: &Row) -> Result<Model, Unsupported> {
 }
 
 fn description(row: &Row) -> Result<Value, Unsupported> {
-    let [layers, hidden, heads] = [row.size("n_layers")?, row.size("hidden")?, row.size("n_heads")?];
+    let [layers, hidden, heads] =
+        [row.size("n_layers")?, row.size("hidden")?, row.size("n_heads")?];
     // A layer alone has none; what is put in its place is not timed.
     let vocab = if is_layer(row) { 1 } else { row.size("vocab")? };
     let vocab = padded(row, vocab)?;

@@ -18,8 +18,8 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 use cost_models::residuals::comparable;
-use ir::plan::{Breakdown, MemoryUse};
 use ir::layout::Layout;
+use ir::plan::{Breakdown, MemoryUse};
 use ir::units::Bytes;
 use rayon::prelude::*;
 use serde::Serialize;

@@ -295,7 +295,8 @@ fn said(row: &Row, framework: &mut FrameworkRates) {
     let is_one_graph = flag("cuda_graph_impl") == "full_iteration";
     // Recipes that say so overlap wherever they capture a whole iteration.
     framework.overlaps_experts |= is_one_graph;
-    if flag("cutedsl_fused_grouped_mlp") == "true" || (is_one_graph && framework.sends_tokens_once) {
+    if flag("cutedsl_fused_grouped_mlp") == "true" || (is_one_graph && framework.sends_tokens_once)
+    {
         framework.elementwise *= FUSED_EXPERTS;
     }
     framework.launched *= match flag("cuda_graph_impl").as_str() {

@@ -118,6 +118,9 @@ pub struct BlockCost {
     pub saved: [Bytes; 3],
     /// The largest tensor that an operator puts out.
     pub largest_tensor: Bytes,
+    /// Elements of the largest weight whose gradient one product makes; of experts, of one; none for the
+    /// ends of the chain.
+    pub largest_weight: u64,
     /// Parameters held.
     pub parameters: LocalParameters,
     /// The message to the next block, if it is on another stage.
@@ -140,6 +143,7 @@ impl BlockCost {
                 .map(|policy| coster.forward(|op| work.is_recomputed(op, policy))),
             saved: Recompute::ALL.map(|policy| coster.saved(policy)),
             largest_tensor: work.largest_tensor,
+            largest_weight: work.largest_weight(),
             parameters: work.parameters,
             output: work.output,
         }
@@ -148,7 +152,8 @@ impl BlockCost {
     /// The same block where no policy recomputes it.
     pub fn never_recomputed(self) -> Self {
         let [saved, ..] = self.saved;
-        Self { recompute: [PassTime::default(); 3], saved: [saved; 3], ..self }
+        // Nor was the gradient of a vocabulary's weight seen at the peak (SimuMax's runs), as a layer's is.
+        Self { recompute: [PassTime::default(); 3], saved: [saved; 3], largest_weight: 0, ..self }
     }
 
     /// Time of a whole backward under a policy.

@@ -84,8 +84,10 @@ impl Evaluator<'_> {
             gathered_bytes: gathered,
             activations_bytes: activations,
             recompute_bytes: recomputed,
-            // The gradient that comes in and the one that goes out.
-            workspace_bytes: stage.largest_tensor * 2,
+            // The gradient that comes in and the one that goes out; and that of a weight, before it is
+            // added to what is there.
+            workspace_bytes: stage.largest_tensor * 2
+                + Bytes::new(stage.largest_weight * self.bytes.gradient),
             // One message on its way in each direction, and one being used.
             buffers_bytes: stage.message * 4,
             ..MemoryUse::default()

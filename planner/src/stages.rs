@@ -109,6 +109,8 @@ pub struct Holdings {
     pub recompute_working_set: Bytes,
     /// The largest tensor of any operator.
     pub largest_tensor: Bytes,
+    /// Elements of the largest weight whose gradient one product makes.
+    pub largest_weight: u64,
     /// The largest message of any chunk.
     pub message: Bytes,
     /// Number of blocks.
@@ -192,6 +194,7 @@ impl Holdings {
             let dropped = cost.saved[Recompute::None as usize].saturating_sub(saved);
             self.recompute_working_set = self.recompute_working_set.max(dropped);
             self.largest_tensor = self.largest_tensor.max(cost.largest_tensor);
+            self.largest_weight = self.largest_weight.max(cost.largest_weight);
             self.num_blocks += count;
         }
     }

@@ -159,6 +159,12 @@ impl Rates {
         Seconds::new(2.0 * batch * m * n * k / rates.vector)
     }
 
+    /// The least time of a product: at the peak.
+    pub(super) fn least(&self, format: MatmulFormat, shape: MatmulShape) -> Seconds {
+        let [batch, m, n, k] = [shape.batch, shape.m, shape.n, shape.k].map(|size| size as f64);
+        Seconds::new(2.0 * batch * m * n * k / self.format(format).peak)
+    }
+
     /// What the time of a product rests on.
     pub(super) fn basis(&self, format: MatmulFormat, shape: MatmulShape) -> Basis {
         let MatmulShape { batch, m, n, k } = shape;

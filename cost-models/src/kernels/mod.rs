@@ -131,7 +131,13 @@ impl Device {
         if is_weight_grad && accumulates {
             timing.time = self.weight_gradient(format, shape);
         }
-        timing.time = timing.time / self.training.matmul;
+        timing.time = timing.time
+            / match format.precision() {
+                Precision::Fp8 => self.training.matmul_8_bit,
+                _ => self.training.matmul,
+            };
+        let peak = self.matmul.least(format, shape);
+        timing.time = timing.time.max(peak);
         // Of a weight's gradient `x' dy`, the depth is the number of tokens, along which no row runs.
         let rows = if is_weight_grad { [shape.m, shape.n] } else { [shape.n, shape.k] };
         timing.time = timing.time.max(self.matmul.unaligned(format, shape, rows));

@@ -26,6 +26,8 @@ pub enum AttentionLibrary {
 pub struct TrainingRates {
     /// Matrix products.
     pub matmul: f64,
+    /// Matrix products in 8 bits, which take less power.
+    pub matmul_8_bit: f64,
     /// Kernels bound by memory bandwidth.
     pub memory: f64,
     /// Attention forward: training's kernels over those measured, which are TensorRT-LLM's.
@@ -38,6 +40,7 @@ pub struct TrainingRates {
 #[serde(deny_unknown_fields)]
 struct OfGpu {
     matmul: f64,
+    matmul_8_bit: f64,
     memory: f64,
     /// Forward and backward.
     attention: BTreeMap<AttentionLibrary, [f64; 2]>,
@@ -56,13 +59,14 @@ impl TrainingRates {
             "h100",
         ];
         let known = names.into_iter().find_map(|name| Some((name, all.remove(name)?)));
-        let (name, OfGpu { matmul, memory, attention }) =
+        let (name, OfGpu { matmul, matmul_8_bit, memory, attention }) =
             known.expect("H100 is there; a test asks for it");
         // A library that did not know the GPU yet is stood in for by the next.
         let newer = attention.range(library..).next();
         let [attention_forward, attention_backward] =
             *newer.or_else(|| attention.last_key_value()).expect("each GPU has some").1;
-        (name.to_owned(), Self { matmul, memory, attention_forward, attention_backward })
+        let rates = Self { matmul, matmul_8_bit, memory, attention_forward, attention_backward };
+        (name.to_owned(), rates)
     }
 }
 

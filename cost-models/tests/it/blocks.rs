@@ -50,6 +50,7 @@ fn hardware() -> impl Strategy<Value = Hardware> {
     let gpus = select(vec![
         ("h100", Precision::Bf16),
         ("h100", Precision::Fp8),
+        ("h100-96gb", Precision::Fp8),
         ("a100", Precision::Bf16),
         ("b200", Precision::Bf16),
         ("v100", Precision::Fp16),

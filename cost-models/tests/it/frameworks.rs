@@ -26,7 +26,9 @@ fn constants_are_there_for_all() {
             };
             let hardware = Hardware::new(&cluster, &training).expect("a precision it has");
             let rates = hardware.device.training;
-            assert!((0.5..1.5).contains(&rates.matmul), "{name}: {rates:?}");
+            for rate in [rates.matmul, rates.matmul_8_bit, rates.memory] {
+                assert!((0.4..=1.1).contains(&rate), "{name}: {rates:?}");
+            }
             let (_, Spread { rows, low, high }) = Spread::shipped(framework, &hardware);
             assert!(rows >= LEAST_ROWS && low < 1.1 && high > 0.9 && low < high, "{framework}");
         }

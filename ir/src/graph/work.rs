@@ -286,6 +286,15 @@ impl BlockWork {
             .sum()
     }
 
+    /// Elements of the largest weight whose gradient one product makes; of experts, of one.
+    pub fn largest_weight(&self) -> u64 {
+        let of = |kernel: &KernelWork| match kernel {
+            KernelWork { pass: Pass::WeightGrad, kernel: Kernel::MatMul { m, n, .. }, .. } => m * n,
+            _ => 0,
+        };
+        self.kernels.iter().map(of).max().unwrap_or(0)
+    }
+
     /// Whether `op` runs again in backward under a policy.
     pub fn is_recomputed(&self, op: OpId, recompute: Recompute) -> bool {
         match recompute {

@@ -400,7 +400,7 @@ fn where_nothing_fits_it_is_said_why() {
           [x] GiB  optimizer state
           [x] GiB  activations
           [x] GiB  recomputed block
-          [x] MiB  workspace
+          [x] GiB  workspace
           [x] MiB  message buffers
           [x] GiB  allocator slack
           [x] GiB  CUDA context

@@ -142,8 +142,8 @@ impl Rates {
     ///
     /// # Source
     ///
-    /// NVIDIA, *Matrix Multiplication Background User's Guide*, section 4. BigScience's runs show what is
-    /// lost: with 128 heads of 108 features a step takes 1.3 times as long as with 96 of 144.
+    /// NVIDIA, *Matrix Multiplication Background User's Guide*, on what tensor cores require. BigScience's runs
+    /// show what is lost: with 128 heads of 108 features a step takes 1.3 times as long as with 96 of 144.
     pub(super) fn unaligned(
         &self,
         format: MatmulFormat,

@@ -53,6 +53,7 @@ impl TrainingRates {
             serde_json::from_str(RATES).expect("the data that ships is valid; a test reads it");
         let names = [
             gpu.name.as_str(),
+            // Of the same generation as B200, at a higher power.
             if gpu.name.contains("B300") { "b300" } else { "" },
             gpu.kernel_rates.as_deref().unwrap_or_default(),
             generation(gpu.architecture),

@@ -26,8 +26,6 @@ ITERATIONS = 3
 NOISE = 0.03  # relative errors below this are noise and do not pull
 PRIOR = 3e-4  # of a constant's logarithm, over the weights of all rows
 LARGEST_MOVE = 0.4  # in logarithms, in one iteration
-# Counted from the frameworks' sources rather than fitted.
-COUNTED = {"loss_forward_bytes", "loss_backward_bytes"}
 LEAST_ROWS = 12  # as in residuals.rs
 
 
@@ -46,7 +44,7 @@ def equations(rows):
         name
         for row in rows
         for name, value in row["derivatives"].items()
-        if abs(value) > 2e-3 and name.split()[-1] not in COUNTED
+        if abs(value) > 2e-3
     }
     names = sorted(names)
     jacobian = np.array([[row["derivatives"].get(name, 0.0) for name in names] for row in rows])

@@ -13,6 +13,11 @@ use crate::frameworks::TensorOverlap;
 use crate::hardware::Hardware;
 use crate::kernels::{AttentionShape, Basis, Bound, MatmulShape, Timing};
 
+/// Bytes that the graph counts for a logit of 16 bits in the loss's forward and backward: it is read, and a
+/// softmax in fp32 is written twice and read twice; that is read, and a gradient written
+/// (`ir/src/graph/kernels.rs`).
+const LOSS_BYTES: [f64; 2] = [18.0, 6.0];
+
 /// Pieces in which an exchange runs beside a product: Transformer Engine's default (`num_splits`).
 const OVERLAP_PIECES: f64 = 4.0;
 
@@ -339,8 +344,10 @@ impl<'a> Coster<'a> {
     fn passes_over(&self, work: &KernelWork) -> f64 {
         let framework = &self.hardware.framework;
         match (&self.block.op(work.op).kind, work.pass) {
-            (OpKind::CrossEntropy { .. }, Pass::Forward) => framework.loss_forward_bytes / 18.0,
-            (OpKind::CrossEntropy { .. }, _) => framework.loss_backward_bytes / 6.0,
+            (OpKind::CrossEntropy { .. }, Pass::Forward) => {
+                framework.loss_forward_bytes / LOSS_BYTES[0]
+            }
+            (OpKind::CrossEntropy { .. }, _) => framework.loss_backward_bytes / LOSS_BYTES[1],
             _ if self.is_of_scores(work.op) => framework.scores,
             _ => framework.elementwise,
         }

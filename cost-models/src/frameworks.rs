@@ -17,7 +17,7 @@
 //! Bytes that the loss touches for a logit are counted from the frameworks' kernels: Megatron-LM's vocabulary-parallel
 //! cross-entropy reads and writes logits in fp32 for the cast, the maximum, the difference, the exponential,
 //! its sum and the quotient (38 in forward), and in backward for a product and a cast (14); Transformer
-//! Engine's fuses these. All other numbers are fitted to measured steps (`fit/fit_steps.py`), or, of memory,
+//! Engine's fuses these; PyTorch's own (20 and 14) is assumed to lie between. All other numbers are fitted to measured steps (`fit/fit_steps.py`), or, of memory,
 //! chosen so that the mean error over a framework's rows is least.
 
 use std::collections::BTreeMap;
@@ -101,8 +101,6 @@ pub struct FrameworkRates {
     pub keeps_gathered: bool,
     /// What libraries hold beside CUDA's context, in GiB: workspaces, communicators' buffers.
     pub libraries_gib: f64,
-    /// Time of a step that depends on nothing else: data, loss scale, logs; in milliseconds.
-    pub step_milliseconds: f64,
 }
 
 impl FrameworkRates {

@@ -17,7 +17,7 @@ use serde_json::json;
 type Constant = (&'static str, &'static str, fn(&mut Hardware) -> &mut f64);
 
 /// The constants, by whose they are.
-const CONSTANTS: [Constant; 13] = [
+const CONSTANTS: [Constant; 10] = [
     ("gpu", "matmul", |it| &mut it.device.training.matmul),
     ("gpu", "matmul_8_bit", |it| &mut it.device.training.matmul_8_bit),
     ("gpu", "attention_forward", |it| &mut it.device.training.attention_forward),
@@ -26,9 +26,6 @@ const CONSTANTS: [Constant; 13] = [
     ("framework", "operator_microseconds", |it| &mut it.framework.operator_microseconds),
     ("framework", "elementwise", |it| &mut it.framework.elementwise),
     ("framework", "scores", |it| &mut it.framework.scores),
-    ("framework", "loss_forward_bytes", |it| &mut it.framework.loss_forward_bytes),
-    ("framework", "loss_backward_bytes", |it| &mut it.framework.loss_backward_bytes),
-    ("framework", "step_milliseconds", |it| &mut it.framework.step_milliseconds),
     ("framework", "collectives", |it| &mut it.framework.collectives),
     ("framework", "data_collectives", |it| &mut it.framework.data_collectives),
 ];

@@ -1,8 +1,8 @@
 //! Time and memory of one layout with one assignment of blocks to stages.
 
+use cost_models::Group;
 use cost_models::block::PassTime;
 use cost_models::states::{StateBytes, optimizer_step};
-use cost_models::{Group, Hardware};
 use ir::collective::Collective;
 use ir::layout::{LayoutSpec, MeshAxis, ZeroStage};
 use ir::plan::{Breakdown, MemoryUse};
@@ -377,9 +377,7 @@ impl<'a> Evaluator<'a> {
         };
         let owned = owned(stage.holdings.dense, self.spec.zero_shard)
             + owned(stage.holdings.expert, self.expert_shards());
-        let Hardware { device, framework, .. } = &self.problem.hardware;
-        let rest = Seconds::new(framework.step_milliseconds * 1e-3);
-        optimizer_step(owned, self.bytes, device) + rest
+        optimizer_step(owned, self.bytes, &self.problem.hardware.device)
     }
 
     /// Time and memory together.

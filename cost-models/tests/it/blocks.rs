@@ -6,10 +6,11 @@ use cost_models::{Group, Hardware, Precision};
 use ir::framework::Framework;
 use ir::graph::{Block, Graph, Recompute, Setting, Sharding, Sizes};
 use ir::model::{GraphOptions, Model};
-use ir::plan::{Optimizer, Training};
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::json;
+
+use super::frameworks::training;
 
 fn graphs() -> impl Strategy<Value = Graph> {
     let heads = select(vec![(8u64, 8u64), (16, 8), (32, 8), (64, 8), (96, 96)]);
@@ -37,15 +38,8 @@ fn graphs() -> impl Strategy<Value = Graph> {
 
 fn hardware() -> impl Strategy<Value = Hardware> {
     let of = |((name, precision), framework): ((&str, Precision), Framework)| {
-        let training = Training {
-            sequence_length: 1,
-            global_batch_size: 1,
-            precision,
-            optimizer: Optimizer::AdamW,
-            fp32_gradients: false,
-            framework,
-        };
-        Hardware::new(&preset(name).expect("a preset"), &training).expect("a precision it has")
+        Hardware::new(&preset(name).expect("a preset"), &training(precision, framework))
+            .expect("a precision it has")
     };
     let gpus = select(vec![
         ("h100", Precision::Bf16),

@@ -1,10 +1,22 @@
 //! The constants of frameworks and GPUs in training.
 
 use cost_models::residuals::{LEAST_ROWS, Spread};
-use cost_models::{AttentionLibrary, Device, FrameworkRates, Hardware, clusters};
+use cost_models::{AttentionLibrary, Device, FrameworkRates, Hardware, Precision, clusters};
 use ir::framework::Framework;
 use ir::plan::{Optimizer, Training};
 use proptest::prelude::*;
+
+/// A training of which only precision and framework matter.
+pub(crate) fn training(precision: Precision, framework: Framework) -> Training {
+    Training {
+        sequence_length: 1,
+        global_batch_size: 1,
+        precision,
+        optimizer: Optimizer::AdamW,
+        fp32_gradients: false,
+        framework,
+    }
+}
 
 /// All that ships is read, for every framework on every cluster, and lies where it can.
 #[test]
@@ -16,15 +28,8 @@ fn constants_are_there_for_all() {
         for name in clusters::names() {
             let cluster = clusters::preset(name).expect("a preset");
             let precision = *cluster.gpu.peak.keys().next().expect("a precision");
-            let training = Training {
-                sequence_length: 1,
-                global_batch_size: 1,
-                precision,
-                optimizer: Optimizer::AdamW,
-                fp32_gradients: false,
-                framework,
-            };
-            let hardware = Hardware::new(&cluster, &training).expect("a precision it has");
+            let hardware = Hardware::new(&cluster, &training(precision, framework));
+            let hardware = hardware.expect("a precision it has");
             let rates = hardware.device.training;
             for rate in [rates.matmul, rates.matmul_8_bit, rates.memory] {
                 assert!((0.4..=1.1).contains(&rate), "{name}: {rates:?}");

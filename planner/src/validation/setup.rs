@@ -321,10 +321,14 @@ fn said(row: &Row, framework: &mut FrameworkRates) {
 
 /// Elementwise work that is left where activation functions and casts of experts run within their products,
 /// over what there is where they run alone: of a mixture's kernels, those of attention and of the router.
+///
+/// Assumed.
 const FUSED_EXPERTS: f64 = 0.5;
 
 /// Share of operators that stay outside of Transformer Engine's graphs, which take in attention and router but
 /// not the experts.
+///
+/// Assumed.
 const GRAPHS_OF_LAYERS: f64 = 0.5;
 
 /// The number after `degree` in a text.

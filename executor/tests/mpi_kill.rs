@@ -167,7 +167,7 @@ fn check(found: &BTreeMap<u64, String>, expected: &BTreeMap<u64, String>) {
 fn newest(folder: &Path) -> Option<u64> {
     let latest = latest(folder).unwrap();
     for skipped in &latest.skipped {
-        assert!(matches!(skipped, CheckpointError::Incomplete { .. }), "{skipped}");
+        assert!(matches!(skipped, CheckpointError::Interrupted { .. }), "{skipped}");
     }
     let state = State::open(&latest.path?).unwrap();
     state.verify().unwrap();

@@ -34,7 +34,7 @@ pub fn latest(directory: &Path) -> Result<Latest, CheckpointError> {
     for (step, state) in list(directory)?.into_iter().rev() {
         let path = state.path(directory, step);
         if state == Stage::Partial {
-            latest.skipped.push(CheckpointError::Incomplete { path });
+            latest.skipped.push(CheckpointError::Interrupted { path });
             continue;
         }
         match State::open(&path) {

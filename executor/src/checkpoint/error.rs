@@ -69,7 +69,17 @@ pub enum CheckpointError {
         /// Its hash now.
         found: String,
     },
-    /// A checkpoint whose writing ended before it was whole.
+    /// A checkpoint whose writing, or whose removal, was interrupted: its name says so.
+    #[error(
+        "checkpoint `{}` is incomplete: writing or removing it was interrupted\nhint: use an earlier \
+         one; this one can be removed",
+        .path.display()
+    )]
+    Interrupted {
+        /// Its directory.
+        path: PathBuf,
+    },
+    /// A checkpoint without what is written last.
     #[error(
         "checkpoint `{}` is incomplete: it has no `manifest.json`, which is written last\nhint: use \
          an earlier one; this one can be removed",

@@ -27,12 +27,12 @@ pub(super) fn read(path: &Path) -> anyhow::Result<Plan> {
     read_plan(&text).with_context(|| format!("`{}`", path.display()))
 }
 
-/// The newest whole checkpoint of a folder and where it is, if the folder has any; `warn` is told which
-/// newer ones are passed over.
+/// The newest whole checkpoint of a folder and where it is, if the folder has any; `warn` is told what is
+/// passed over. Where the very first was interrupted, there is none.
 ///
 /// # Errors
 ///
-/// What is wrong with the newest, where there are some and none is whole: to begin anew beside them would
+/// What is wrong with the newest that was whole once, where none is now: to begin anew beside it would
 /// look as if training went on.
 pub(super) fn newest_checkpoint(
     folder: &Path,
@@ -43,17 +43,20 @@ pub(super) fn newest_checkpoint(
         "`{}` is no folder of checkpoints",
         folder.display()
     );
-    let found = latest(folder)?;
-    let Some(path) = found.path else {
-        return match found.skipped.into_iter().next() {
-            None => Ok(None),
-            Some(newest) => Err(newest)
-                .with_context(|| format!("no checkpoint in `{}` is whole", folder.display())),
-        };
-    };
+    let mut found = latest(folder)?;
+    let was_whole =
+        |skipped: &CheckpointError| !matches!(skipped, CheckpointError::Interrupted { .. });
+    if found.path.is_none()
+        && let Some(position) = found.skipped.iter().position(was_whole)
+    {
+        let newest = found.skipped.swap_remove(position);
+        return Err(newest)
+            .with_context(|| format!("no checkpoint in `{}` is whole", folder.display()));
+    }
     for skipped in &found.skipped {
         warn(skipped)?;
     }
+    let Some(path) = found.path else { return Ok(None) };
     let state = State::open(&path)?;
     Ok(Some((path, state)))
 }

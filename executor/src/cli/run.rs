@@ -249,7 +249,7 @@ fn start(args: &RunArgs, program: &Program, is_first: bool) -> anyhow::Result<St
     let parameters = program.parameters();
     if let Some(folder) = &args.checkpoints.folder {
         let warn = |skipped: &_| {
-            say(is_first, &format!("warning: a newer checkpoint is passed over: {skipped}"))
+            say(is_first, &format!("warning: a checkpoint is passed over: {skipped}"))
         };
         if let Some((path, state)) = files::newest_checkpoint(folder, warn)? {
             state.check_model(&program.identity(), &parameters)?;

@@ -33,8 +33,8 @@ fn a_crash_between_files_leaves_the_checkpoint_before() {
         found.skipped.iter().map(|error| message(error, directory.path())).collect();
     assert_eq!(
         skipped,
-        ["checkpoint `step-00000020.partial` is incomplete: it has no `manifest.json`, which is \
-          written last\nhint: use an earlier one; this one can be removed"]
+        ["checkpoint `step-00000020.partial` is incomplete: writing or removing it was \
+          interrupted\nhint: use an earlier one; this one can be removed"]
     );
     let stale = writer.clone();
     let error = writer.commit(training(20), 2, &parameters, Keep::All).unwrap_err();

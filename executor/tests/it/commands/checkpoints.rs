@@ -82,6 +82,20 @@ fn an_earlier_checkpoint_serves_where_the_newest_is_broken() {
     assert!(run.stderr.contains("going on from `kept/step-00000002`"), "{}", run.stderr);
 }
 
+/// Nothing was kept yet, so nothing is lost: a job that is started again and again must not get stuck.
+#[test]
+fn a_run_whose_first_checkpoint_was_interrupted_begins_anew() {
+    let place = Place::new();
+    let expected = place.train("one.json", 2, "").losses();
+    fs::create_dir_all(place.path("kept/step-00000001.partial")).unwrap();
+    let run = place.train("one.json", 2, "--checkpoint kept");
+    assert_eq!(run.losses(), expected);
+    let warning = "warning: a checkpoint is passed over: checkpoint `kept/step-00000001.partial`";
+    assert!(run.stderr.contains(warning), "{}", run.stderr);
+    assert!(place.path("kept/step-00000002/manifest.json").exists());
+    assert!(!place.path("kept/step-00000001.partial").exists());
+}
+
 #[test]
 fn weights_come_out_by_their_names_and_go_in_again() {
     for (name, names) in [

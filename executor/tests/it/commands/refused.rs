@@ -277,9 +277,11 @@ fn checkpoints_that_cannot_be_used() {
 
     // Half-written, and of a later program.
     fs::create_dir_all(place.path("half/step-00000003.partial")).unwrap();
-    let words = ["half/step-00000003.partial", "incomplete", "hint: "];
-    place.fails("run one.json --checkpoint half", &words);
-    place.fails("export half one.json", &words);
+    place.fails("export half one.json", &["`half` has no checkpoint", "hint: "]);
+    fs::create_dir_all(place.path("bare/step-00000003")).unwrap();
+    let words = ["no checkpoint in `bare` is whole", "incomplete", "manifest.json", "hint: "];
+    place.fails("run one.json --checkpoint bare", &words);
+    place.fails("export bare one.json", &words);
     train("one.json", "later");
     let manifest = place.path("later/step-00000002/manifest.json");
     let text = fs::read_to_string(&manifest).unwrap();

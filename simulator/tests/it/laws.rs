@@ -144,6 +144,24 @@ fn v_shapes_trade_memory_for_bubble() {
     }
 }
 
+/// V-Half with passes and messages as Qi et al. 2023 profiled them, in hundredths of a forward, and 128
+/// micro-batches: no more than a hundredth later than the order of the authors' own program
+/// (`zbv_greedy.py` of sail-sg/zero-bubble-pipeline-parallelism, without reordering).
+#[test]
+fn v_half_is_as_fast_with_unequal_passes_as_the_authors() {
+    for (p, theirs) in [(16, 75_201), (32, 81_313)] {
+        let schedule = generate(ScheduleKind::VHalf, p, 128, 2).unwrap();
+        let passes = PassTimes {
+            forward: Nanos::new(100),
+            input_grad: Nanos::new(99),
+            weight_grad: Nanos::new(72),
+        };
+        let durations = Durations::equal(passes, schedule.num_stages(), Nanos::new(4));
+        let makespan = earliest(&schedule, &durations).makespan.get();
+        assert!(makespan * 100 <= theirs * 101, "{p} ranks: {makespan} ns, theirs {theirs}");
+    }
+}
+
 /// One micro-batch at a time leaves all ranks but one idle, whatever the unit of the costs.
 #[test]
 fn shares_of_time_do_not_overflow() {

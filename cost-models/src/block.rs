@@ -304,7 +304,8 @@ impl<'a> Coster<'a> {
                 let shape = MatmulShape { batch, m, n, k };
                 let is_weight_grad = work.pass == Pass::WeightGrad;
                 let fp32 = self.hardware.fp32_gradients;
-                device.training_matmul(format, shape, is_weight_grad, fp32)
+                let cast = self.cast(format, work);
+                device.training_matmul(format, shape, is_weight_grad, fp32, cast)
             }
             Kernel::Attention(shape) => self.attention(shape, work.pass),
             Kernel::Memory => {
@@ -340,6 +341,46 @@ impl<'a> Coster<'a> {
         }
     }
 
+    /// Which share of what a product reads is cast to 8 bits for it: nothing where another product that reads
+    /// the same has it cast, and a rank's own part alone where the framework casts before it gathers.
+    fn cast(&self, format: Precision, work: &KernelWork) -> f64 {
+        if format != Precision::Fp8 || !self.is_linear(work.op) {
+            return 1.0;
+        }
+        let gathers_8_bit = self.hardware.framework.gathers_8_bit;
+        let part = 1.0 / f64::from(self.groups.tensor.size);
+        let is_gather = |exchange: &&Exchange, pass: Pass| {
+            exchange.axis == Axis::Tensor
+                && exchange.collective == Collective::AllGather
+                && exchange.pass == pass
+        };
+        if work.pass == Pass::InputGrad {
+            let is_gathered = self.work.exchanges.iter().any(|exchange| {
+                is_gather(&exchange, Pass::InputGrad)
+                    && self.block.inputs(exchange.op).contains(&work.op)
+            });
+            return if gathers_8_bit && is_gathered { part } else { 1.0 };
+        }
+        let input = self.block.inputs(work.op).first().copied();
+        let readers = self.block.nodes().map(|node| node.id).filter(|other| {
+            self.is_linear(*other) && self.block.inputs(*other).first().copied() == input
+        });
+        let readers: Vec<OpId> = readers.collect();
+        if readers.first() != Some(&work.op) {
+            return 0.0;
+        }
+        let is_gathered =
+            self.work.exchanges.iter().any(|exchange| {
+                is_gather(&exchange, Pass::Forward) && readers.contains(&exchange.op)
+            });
+        match work.pass {
+            // What was gathered in 8 bits is kept so.
+            Pass::WeightGrad if gathers_8_bit && is_gathered => 0.0,
+            _ if gathers_8_bit && is_gathered => part,
+            _ => 1.0,
+        }
+    }
+
     /// How often a kernel of the framework touches what it reads and writes.
     fn passes_over(&self, work: &KernelWork) -> f64 {
         let framework = &self.hardware.framework;
@@ -366,6 +407,7 @@ impl<'a> Coster<'a> {
         let context = shape.context as f64;
         let known_share = if causal { (context + 1.0) / (2.0 * context) } else { 1.0 };
         let share = shape.visible_fraction() / known_share * shape.queries as f64 / context;
+        let share = share * self.uneven_context(shape);
         let Hardware { device, precision, .. } = self.hardware;
         let time = match pass {
             Pass::Forward => device.training_attention_forward(precision.activation(), known),
@@ -373,6 +415,15 @@ impl<'a> Coster<'a> {
         };
         let time = (time * share).max(device.launch_floor());
         Timing { time, bound: Bound::Compute }
+    }
+
+    /// What the last of `n` context-parallel ranks computes of a causal attention, over the mean of all, where
+    /// the sequence is cut into `n` plain pieces: `n - 1` whole blocks and half of its own, of `n / 2`.
+    fn uneven_context(&self, shape: graph::AttentionShape) -> f64 {
+        let n = shape.context as f64 / shape.queries as f64;
+        let is_even =
+            self.hardware.framework.balances_context || shape.mask != AttentionMask::Causal;
+        if is_even || n <= 1.0 { 1.0 } else { (2.0 * n - 1.0) / n }
     }
 
     pub(crate) fn exchange(&self, exchange: &Exchange) -> Seconds {
@@ -384,9 +435,24 @@ impl<'a> Coster<'a> {
                 let top_k = self.top_k();
                 network.dispatch(group, exchange.bytes.shard(top_k), top_k)
             }
-            collective => network.time(collective, group, exchange.bytes),
+            collective => network.time(collective, group, self.exchanged_bytes(exchange)),
         };
         alone * framework.collectives
+    }
+
+    /// Bytes of an exchange: half as many where inputs of 8-bit products are cast before they are gathered.
+    fn exchanged_bytes(&self, exchange: &Exchange) -> Bytes {
+        let Hardware { framework, precision, .. } = self.hardware;
+        let is_gather =
+            exchange.axis == Axis::Tensor && exchange.collective == Collective::AllGather;
+        let is_cast = framework.gathers_8_bit && *precision == Precision::Fp8 && is_gather;
+        let is_of_linear = match exchange.pass {
+            Pass::InputGrad => {
+                self.block.inputs(exchange.op).into_iter().any(|maker| self.is_linear(maker))
+            }
+            _ => self.is_linear(exchange.op),
+        };
+        if is_cast && is_of_linear { exchange.bytes.shard(2) } else { exchange.bytes }
     }
 
     /// Bytes kept for backward by the framework's kernels. Of a block that is computed again as a whole, the

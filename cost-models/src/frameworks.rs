@@ -8,9 +8,14 @@
 //! | `megatron-lm` | FlashAttention-2, or stored scores | no, no (Narayanan et al. 2021; DDP without overlap) | beside backward's other product | ranks wait (`p2p_communication.py`) | launches ahead |
 //! | `megatron-deepspeed` | the same | no, no | nothing | ranks wait | waits for each operator: inferred from BigScience's runs, whose steps have a constant time for each layer and micro-batch on top |
 //! | `deepspeed` | stored scores | yes, yes | nothing | - | launches ahead; gathers parameter by parameter at a tenth of the network's rate: inferred from the ZeRO-3 runs of Narayanan et al. 2021 |
-//! | `nanotron` | FlashAttention-2 | no, no | nothing | ranks wait | launches ahead |
+//! | `nanotron` | FlashAttention-2 | yes (whole ones with ZeRO-1: `get_fp32_accum_hook`), no | beside backward's other product (`tp_linear_async_communication`) | ranks wait | launches ahead |
 //! | `fsdp` | FlashAttention of 2022 in Triton (LLM Foundry's default then) | yes, yes (prefetch; Zhao et al. 2023) | - | - | launches ahead |
 //! | `torchtitan` | FlashAttention-2 through PyTorch | yes, yes (FSDP2) | nothing, or beside products (asynchronous tensor parallelism) | overlapped | launches ahead |
+//!
+//! With 8-bit products, torchtitan casts what tensor-parallel ranks gather before they do (torchao's
+//! `Float8ColwiseParallel` and `PrepareFloat8ModuleInput`). Its context-parallel ranks count as if each had a
+//! plain piece of a causal sequence, which is inferred: of its runs with 4 and 8 ranks, attention takes 1.5 times
+//! what as much of it takes without, although PyTorch balanced rings by then.
 //!
 //! A run's source may say otherwise of its run; see `planner/src/validation/setup.rs`.
 //!
@@ -36,7 +41,7 @@ pub enum TensorOverlap {
     /// Nothing.
     None,
     /// In backward, the other gradient's product: Megatron-LM since 2022
-    /// (`linear_with_grad_accumulation_and_async_allreduce`).
+    /// (`linear_with_grad_accumulation_and_async_allreduce`), and nanotron.
     Gradients,
     /// The products that take or make what is exchanged, piece by piece: Transformer Engine's user buffers,
     /// PyTorch's asynchronous tensor parallelism.
@@ -70,6 +75,8 @@ pub struct FrameworkRates {
     pub loss_backward_bytes: f64,
     /// Whether gradients are reduced over the replicas while the last backward runs.
     pub overlaps_gradients: bool,
+    /// Whether with ZeRO-1 every rank has the sum of all gradients, of which it uses a part.
+    pub reduces_whole_gradients: bool,
     /// Whether updated parameters are gathered while the next forward runs.
     pub overlaps_parameters: bool,
     /// What tensor-parallel exchanges run beside.
@@ -79,6 +86,10 @@ pub struct FrameworkRates {
     /// Whether a token goes once to each rank that has experts for it, and once to each node, rather than
     /// once for each expert (DeepEP, HybridEP).
     pub sends_tokens_once: bool,
+    /// Whether inputs of 8-bit products are cast before tensor-parallel ranks gather them.
+    pub gathers_8_bit: bool,
+    /// Whether context-parallel ranks have as much of a causal mask each.
+    pub balances_context: bool,
     /// Whether tensor-parallel ranks that have the same message each send a part of it.
     pub scatters_messages: bool,
     /// Share of operators that the host launches one by one; the others are in CUDA graphs.

@@ -112,7 +112,8 @@ impl<'a> Evaluator<'a> {
         };
         let [input_grad, weight_grad] = self.grads(stage);
         let passes = stage.forward + input_grad + weight_grad;
-        let messages = stage.receive_forward + stage.receive_backward;
+        let [receive_forward, receive_backward] = self.messages(stage);
+        let messages = receive_forward + receive_backward;
         let breakdown = Breakdown {
             compute_seconds: m * passes.compute.get(),
             recompute_seconds: m * (stage.recompute.total() - stage.recompute.host).get(),
@@ -181,14 +182,30 @@ impl<'a> Evaluator<'a> {
         Timed { times, data, pipeline: ends.step, finish }
     }
 
+    /// What a stage waits for in forward and in backward of a micro-batch: its messages, and where it waits
+    /// for these, what all ranks exchange.
+    pub(crate) fn messages(&self, stage: &Stage) -> [Seconds; 2] {
+        let [forward, backward] =
+            if self.waits_for_messages() { stage.exchanges } else { [Seconds::ZERO; 2] };
+        [stage.receive_forward + forward, stage.receive_backward + backward]
+    }
+
+    /// Whether ranks compute nothing while they exchange messages. Zero-bubble schedules never wait, or
+    /// there were bubbles.
+    pub(crate) fn waits_for_messages(&self) -> bool {
+        let framework = &self.problem.hardware.framework;
+        framework.waits_for_messages && !self.spec.schedule.splits_backward()
+    }
+
     /// What a micro-batch costs a stage, all in all.
     fn stage_time(&self, stage: &Stage, data: &DataParallel) -> StageTime {
         let [input_grad, weight_grad] = self.grads(stage);
         let backward = input_grad + stage.recompute;
         let update = if self.updates_each() { self.optimizer(stage).get() } else { 0.0 };
+        let [receive_forward, receive_backward] = self.messages(stage);
         StageTime {
-            forward: (stage.forward.total() + stage.receive_forward).get() + data.forward,
-            input_grad: (backward.total() + stage.receive_backward).get() + data.backward,
+            forward: (stage.forward.total() + receive_forward).get() + data.forward,
+            input_grad: (backward.total() + receive_backward).get() + data.backward,
             weight_grad: weight_grad.total().get() + update,
         }
     }
@@ -244,19 +261,17 @@ impl<'a> Evaluator<'a> {
         let gathered = if waits { parameters } else { exposed(parameters, forward) };
         let mut data = DataParallel { step: self.small_reductions(stage), ..Default::default() };
         match self.spec.zero_stage {
-            ZeroStage::None => {
-                data.step += reduction(gradients(Collective::AllReduce));
-            }
+            ZeroStage::None => data.step += reduction(gradients(self.reduction())),
             ZeroStage::OptimizerState => {
-                data.step += reduction(gradients(Collective::ReduceScatter)) + gathered;
+                data.step += reduction(gradients(self.reduction())) + gathered;
             }
             ZeroStage::Gradients => {
-                data.backward += reduction(gradients(Collective::ReduceScatter));
+                data.backward += reduction(gradients(self.reduction()));
                 data.step += gathered;
             }
             ZeroStage::Parameters => {
                 data.forward += exposed(parameters, forward);
-                let reduce = gradients(Collective::ReduceScatter);
+                let reduce = gradients(self.reduction());
                 data.backward += exposed(parameters + reduce, backward);
             }
         }
@@ -264,6 +279,16 @@ impl<'a> Evaluator<'a> {
             data.backward += std::mem::take(&mut data.step);
         }
         data
+    }
+
+    /// What reduces gradients over the replicas.
+    pub(crate) fn reduction(&self) -> Collective {
+        let reduces_whole = self.problem.hardware.framework.reduces_whole_gradients;
+        match self.spec.zero_stage {
+            ZeroStage::None => Collective::AllReduce,
+            ZeroStage::OptimizerState if reduces_whole => Collective::AllReduce,
+            _ => Collective::ReduceScatter,
+        }
     }
 
     /// In how many pieces a rank's parameters are reduced and gathered.

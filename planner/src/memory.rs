@@ -76,6 +76,8 @@ impl Evaluator<'_> {
         } else {
             Bytes::ZERO
         };
+        let element = self.bytes.parameter + self.bytes.gradient;
+        let weight_gradient = Bytes::new(stage.largest_weight * element);
         let mut memory = MemoryUse {
             parameters_bytes: states.parameters * self.weight_versions(rank)
                 + Bytes::new((states.parameters.get() as f64 * framework.parameter_copies) as u64),
@@ -84,10 +86,9 @@ impl Evaluator<'_> {
             gathered_bytes: gathered,
             activations_bytes: activations,
             recompute_bytes: recomputed,
-            // The gradient that comes in and the one that goes out; and that of a weight, before it is
-            // added to what is there.
-            workspace_bytes: stage.largest_tensor * 2
-                + Bytes::new(stage.largest_weight * self.bytes.gradient),
+            // A gradient of activations, or that of a weight, as the product makes it and as it is added up:
+            // where the one is largest, the other is small.
+            workspace_bytes: stage.largest_tensor.max(weight_gradient),
             // One message on its way in each direction, and one being used.
             buffers_bytes: stage.message * 4,
             ..MemoryUse::default()

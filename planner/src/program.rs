@@ -157,19 +157,17 @@ impl<'a> Builder<'a> {
             blocks.start.checked_sub(1).map_or_else(Transfer::default, |block| self.message(block));
         let mut forward = block_passes(|parts| &parts.forward);
         let mut backward = reversed(|parts| &parts.backward);
-        if self.waits_for_messages() {
+        if self.evaluator.waits_for_messages() {
             send_with(&mut forward, &mut send_forward);
             send_with(&mut backward, &mut send_backward);
+            wait(&mut forward, Nanos::from(self.chunks[chunk].exchanges[0]));
+            wait(&mut backward, Nanos::from(self.chunks[chunk].exchanges[1]));
         }
         let input_grad = reversed(|parts| &parts.input_grad);
         let weight_grad = reversed(|parts| &parts.weight_grad);
         let pieces = self.pieces(chunk, &holdings);
         let gather = self.over_replicas(Collective::AllGather, &holdings, pieces);
-        let reduce_kind = match self.spec.zero_stage {
-            ZeroStage::None => Collective::AllReduce,
-            _ => Collective::ReduceScatter,
-        };
-        let reduce = self.over_replicas(reduce_kind, &holdings, pieces);
+        let reduce = self.over_replicas(self.evaluator.reduction(), &holdings, pieces);
         let zero = self.spec.zero_stage;
         let reduces_each = zero >= ZeroStage::Gradients || self.evaluator.updates_each();
         let always_gather = gather.filter(|_| zero == ZeroStage::Parameters);
@@ -233,12 +231,6 @@ impl<'a> Builder<'a> {
     /// Whether what an update gathers is waited for at once.
     fn gathers_after_update(&self) -> bool {
         self.evaluator.updates_each() || !self.framework().overlaps_parameters
-    }
-
-    /// Whether ranks compute nothing while they exchange messages. Zero-bubble schedules never wait, or
-    /// there were bubbles.
-    fn waits_for_messages(&self) -> bool {
-        waits_for_messages(self.problem, &self.spec)
     }
 
     fn framework(&self) -> &FrameworkRates {
@@ -409,16 +401,16 @@ fn last_grads(schedule: &Schedule) -> Vec<ActionKind> {
     last
 }
 
-/// Whether ranks compute nothing while they exchange messages.
-pub(crate) fn waits_for_messages(problem: &Problem, spec: &LayoutSpec) -> bool {
-    problem.hardware.framework.waits_for_messages && !spec.schedule.splits_backward()
-}
-
 /// Lets the last block of a pass take the time of its message, so that the rank waits until it is sent.
 fn send_with(blocks: &mut [Vec<Segment>], message: &mut Transfer) {
-    if let Some(last) = blocks.last_mut().filter(|_| message.time > Nanos::ZERO) {
-        last.push(Segment::Compute(message.time));
-        message.time = Nanos::ZERO;
+    wait(blocks, message.time);
+    message.time = Nanos::ZERO;
+}
+
+/// Lets the last block of a pass take so much longer.
+fn wait(blocks: &mut [Vec<Segment>], time: Nanos) {
+    if let Some(last) = blocks.last_mut().filter(|_| time > Nanos::ZERO) {
+        last.push(Segment::Compute(time));
     }
 }
 

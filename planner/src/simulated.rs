@@ -11,7 +11,7 @@ use traces::timeline::{Stream, Timeline};
 use crate::evaluate::{Evaluation, Evaluator};
 use crate::memory::ALLOCATOR_SLACK_PERCENT;
 use crate::problem::Problem;
-use crate::program::{Program, program, waits_for_messages};
+use crate::program::{Program, program};
 use crate::search::{Found, Outcome, Request, search};
 use crate::stages::Stage;
 
@@ -177,10 +177,11 @@ fn breakdown(
     let recompute = again.compute.get().min(compute - host);
     let tensor_again = again.tensor.get().min(waited(Stream::Tensor));
     let step = seconds(simulation.timeline.end());
-    let messages = m * (stage.receive_forward + stage.receive_backward).get();
+    let evaluator = Evaluator::new(problem, *found.layout);
+    let messages: f64 = evaluator.messages(stage).iter().map(|time| m * time.get()).sum();
     let idle = (step - seconds(spent(times))).max(0.0);
     // Where the rank waits for its messages, the simulation has them among its passes.
-    let waits = waits_for_messages(problem, &found.layout);
+    let waits = evaluator.waits_for_messages();
     let waited_for = if waits { messages.min(compute - host - recompute) } else { 0.0 };
     let mut breakdown = Breakdown {
         compute_seconds: compute - host - recompute - waited_for,

@@ -81,6 +81,8 @@ pub struct Stage {
     pub receive_forward: Seconds,
     /// Messages received in backward.
     pub receive_backward: Seconds,
+    /// What a vocabulary that all ranks share has them exchange in forward and in backward.
+    pub exchanges: [Seconds; 2],
     /// By how much rounds of chunks, each at the pace of the slowest at the time, together exceed the
     /// slowest rank: the same on all ranks, zero where chunks are equal. Only where they go round.
     pub uneven: Seconds,
@@ -224,6 +226,7 @@ pub fn stages(
             }
             slowest[chunk / p] = slowest[chunk / p].max(stage.passes() - before);
             stage.add_messages(received, share);
+            stage.exchanges = vocabulary_exchanges(problem, chain, shape, ranks);
         }
     }
     // The first ranks are at the next chunk while the last are still at this one.
@@ -256,6 +259,9 @@ pub fn chunk_stages(
             stage.add_blocks(chain, shape, recompute, end, 1.0);
         }
         stage.add_messages(received(problem, chain, shape, ends, ranks, chunk), 1.0);
+        if ranks.is_first(chunk) {
+            stage.exchanges = vocabulary_exchanges(problem, chain, shape, ranks);
+        }
         stage
     };
     let mut chunks: Vec<Stage> = (0..ends.len()).map(chunk_stage).collect();
@@ -292,6 +298,36 @@ pub fn shared_ends(
     let has =
         |block: usize| ranks.chunks(rank, ends.len()).any(|own| blocks(ends, own).contains(&block));
     [0, last].into_iter().filter(|end| !has(*end)).map(|end| end..end + 1).collect()
+}
+
+/// What all ranks exchange in forward and in backward of a micro-batch for a vocabulary that they share: with
+/// `X` the hidden states in 16 bits,
+///
+/// ```text
+/// forward    broadcast of the head's input, in 32 bits (2 X); all-reduce of the embedding's output (X)
+/// backward   all-reduce of the gradient of the head's input (X); broadcast of that of the embedding's (X)
+/// ```
+///
+/// # Source
+///
+/// Yeung et al. 2024 (arXiv 2411.05288) and their code, sail-sg/VocabularyParallelism,
+/// `megatron/core/pipeline_parallel/vocab_parallel_schedule.py`.
+fn vocabulary_exchanges(
+    problem: &Problem,
+    chain: &ChainIndex,
+    shape: &Shape,
+    ranks: &PipelineRanks,
+) -> [Seconds; 2] {
+    if !problem.vocabulary_parallel {
+        return [Seconds::ZERO; 2];
+    }
+    let stretch = problem.hardware.framework.collectives;
+    let hidden = shape.costs[chain.class_at(0)].output;
+    let time =
+        |collective, bytes| problem.hardware.network.time(collective, ranks.group, bytes) * stretch;
+    let reduced = time(Collective::AllReduce, hidden);
+    let forward = time(Collective::Broadcast, hidden * 2) + reduced;
+    [forward, time(Collective::Broadcast, hidden) + reduced]
 }
 
 /// What a chunk receives in forward and in backward.

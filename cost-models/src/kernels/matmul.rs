@@ -123,14 +123,20 @@ impl Rates {
         Self { plain, fp8_block, is_own: chosen.is_own[0] }
     }
 
-    pub(super) fn time(&self, format: MatmulFormat, shape: MatmulShape) -> Timing {
-        self.format(format).time(shape)
+    /// `cast`: the share of A that is cast to 8 bits for this product alone.
+    pub(super) fn time(&self, format: MatmulFormat, shape: MatmulShape, cast: f64) -> Timing {
+        self.format(format).time(shape, cast)
     }
 
     /// The product, added to a 32-bit C.
-    pub(super) fn accumulating(&self, format: MatmulFormat, shape: MatmulShape) -> Timing {
+    pub(super) fn accumulating(
+        &self,
+        format: MatmulFormat,
+        shape: MatmulShape,
+        cast: f64,
+    ) -> Timing {
         let rates = self.format(format);
-        let product = rates.time(shape);
+        let product = rates.time(shape, cast);
         let elements = shape.batch as f64 * shape.m as f64 * shape.n as f64;
         let bandwidth = rates.bandwidth * rates.fit.memory_share;
         let more = Seconds::new(ACCUMULATION_BYTES * elements / bandwidth);
@@ -242,7 +248,7 @@ impl FormatRates {
         Self { fit, input_bytes, multiprocessors, peak, vector, bandwidth, tiles, correction }
     }
 
-    fn time(&self, shape: MatmulShape) -> Timing {
+    fn time(&self, shape: MatmulShape, cast: f64) -> Timing {
         let [batch, m, n, k] = [shape.batch, shape.m, shape.n, shape.k].map(|size| size as f64);
         if batch * m * n * k == 0.0 {
             return Timing { time: Seconds::ZERO, bound: Bound::Launch };
@@ -251,7 +257,7 @@ impl FormatRates {
         let launch = self.fit.launch_microseconds * 1e-6;
         let cast = if self.input_bytes < OUTPUT_BYTES {
             // Read at 2 bytes, written at 1.
-            self.fit.quantise_traffic * 3.0 * batch * m * k / self.bandwidth
+            cast * self.fit.quantise_traffic * 3.0 * batch * m * k / self.bandwidth
         } else {
             0.0
         };

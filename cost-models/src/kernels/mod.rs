@@ -109,27 +109,29 @@ impl Device {
 
     /// Time of `batch` products `C[m, n] = A[m, k] B[k, n]` in one kernel.
     pub fn matmul(&self, format: impl Into<MatmulFormat>, shape: MatmulShape) -> Seconds {
-        self.matmul.time(format.into(), shape).time
+        self.matmul.time(format.into(), shape, 1.0).time
     }
 
     /// As [`Self::matmul`], with what bounds it.
     pub fn matmul_timing(&self, format: impl Into<MatmulFormat>, shape: MatmulShape) -> Timing {
-        self.matmul.time(format.into(), shape)
+        self.matmul.time(format.into(), shape, 1.0)
     }
 
     /// As [`Self::matmul`] and [`Self::weight_gradient`] in the midst of training, with what bounds it: the
-    /// tables were measured in short runs, whose clocks power does not hold down.
+    /// tables were measured in short runs, whose clocks power does not hold down. `cast` is the share of the
+    /// first matrix that is cast to 8 bits for this product alone.
     pub fn training_matmul(
         &self,
         format: impl Into<MatmulFormat>,
         shape: MatmulShape,
         is_weight_grad: bool,
         accumulates: bool,
+        cast: f64,
     ) -> Timing {
         let format = format.into();
-        let mut timing = self.matmul.time(format, shape);
+        let mut timing = self.matmul.time(format, shape, cast);
         if is_weight_grad && accumulates {
-            timing.time = self.weight_gradient(format, shape);
+            timing.time = self.matmul.accumulating(format, shape, cast).time;
         }
         timing.time = timing.time
             / match format.precision() {
@@ -153,7 +155,7 @@ impl Device {
     ///
     /// As [`Self::matmul`], and C is read at 4 bytes and written at 4 instead of 2.
     pub fn weight_gradient(&self, format: impl Into<MatmulFormat>, shape: MatmulShape) -> Seconds {
-        self.matmul.accumulating(format.into(), shape).time
+        self.matmul.accumulating(format.into(), shape, 1.0).time
     }
 
     /// Time of a fused attention's forward pass, as measured with the kernels of serving.

@@ -202,3 +202,69 @@ proptest! {
         }
     }
 }
+
+/// A Llama's layer under a framework, 8 sequences of 8192 on one rank of `sharding`.
+fn cost(precision: Precision, sharding: Sharding, change: fn(&mut Hardware)) -> BlockCost {
+    let model = json!({
+        "architecture": "llama", "num_hidden_layers": 2, "hidden_size": 8192,
+        "num_attention_heads": 64, "num_key_value_heads": 8, "intermediate_size": 28_672,
+        "vocab_size": 32_000,
+    });
+    let model = Model::from_json(&model.to_string(), "model").expect("a model");
+    let graph = model.graph(GraphOptions::default()).expect("a graph");
+    let cluster = preset("h100").expect("a preset");
+    let mut hardware =
+        Hardware::new(&cluster, &training(precision, Framework::Torchtitan)).expect("a precision");
+    change(&mut hardware);
+    let sizes = Sizes { micro_batch_size: 8, sequence_length: 8192 };
+    let setting = Setting { fuses_projections: false, ..setting(sizes, sharding) };
+    BlockCost::new(layer(&graph), &setting, &groups(sharding), &hardware)
+}
+
+/// The last of `n` ranks with plain pieces of a causal sequence has `(2 n - 1) / n` of the mean.
+#[test]
+fn plain_pieces_of_a_causal_sequence_are_uneven() {
+    for context_parallel in [1u64, 2, 4, 8] {
+        let sharding = Sharding {
+            tensor_parallel: 1,
+            sequence_parallel: false,
+            context_parallel,
+            expert_parallel: 1,
+        };
+        let compute = |change| cost(Precision::Bf16, sharding, change).forward.compute.get();
+        let even = compute(|it| it.framework.balances_context = true);
+        let uneven = compute(|it| it.framework.balances_context = false);
+        // At half the rate, attention takes twice as long, and the rest as long as before.
+        let slow = compute(|it| {
+            it.framework.balances_context = true;
+            it.device.training.attention_forward *= 0.5;
+        });
+        let attention = slow - even;
+        let n = context_parallel as f64;
+        let expected = if n > 1.0 { (2.0 * n - 1.0) / n - 1.0 } else { 0.0 };
+        let found = (uneven - even) / attention;
+        assert!((found - expected).abs() < 0.02, "{n} ranks: {found}, not {expected}");
+    }
+}
+
+/// Inputs that are cast to 8 bits before they are gathered are half as many bytes, and less to cast.
+#[test]
+fn casting_before_gathering_saves_time() {
+    let sharding = Sharding {
+        tensor_parallel: 8,
+        sequence_parallel: true,
+        context_parallel: 1,
+        expert_parallel: 1,
+    };
+    let of = |precision, change| cost(precision, sharding, change);
+    for (precision, saves) in [(Precision::Fp8, true), (Precision::Bf16, false)] {
+        let first = of(precision, |it| it.framework.gathers_8_bit = true);
+        let then = of(precision, |it| it.framework.gathers_8_bit = false);
+        for (first, then) in [(first.forward, then.forward), (first.input_grad, then.input_grad)] {
+            assert_eq!(first.tensor < then.tensor, saves, "{precision:?}");
+            assert_eq!(first.compute < then.compute, saves, "{precision:?}");
+            // Sums are still scattered in 16 bits.
+            assert!(first.tensor.get() > 0.6 * then.tensor.get(), "{precision:?}");
+        }
+    }
+}

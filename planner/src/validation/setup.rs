@@ -13,7 +13,7 @@
 //!   `inter_node_bw_Gbps_per_gpu` in place of its own.
 //! - Layers are dealt out evenly, the embedding with the first and the head with the last; where only the
 //!   layers with both of these divide evenly, these count as layers; else the slowest stage is made as fast
-//!   as can be.
+//!   as can be. nanotron deals them out by the size of their weights, the head's too.
 //! - The framework is known by the source's title; else DeepSpeed's pipelines by their schedule, FSDP by its
 //!   shards, Megatron-LM on V100 and A100, Megatron-Core on others. What a source says of overlap, or the flags
 //!   of its recipe say, goes before the framework's habit.
@@ -293,7 +293,11 @@ fn said(row: &Row, framework: &mut FrameworkRates) {
         framework.overlaps_gradients = false;
         framework.overlaps_parameters = false;
     }
-    if overlap.contains("no grad-reduce/param-gather/TP overlap") {
+    // Before Megatron-LM ran exchanges beside the other gradient's product, in 2022.
+    let is_of_2021 = ["arXiv 2104.04473", "tables.tex"]
+        .iter()
+        .any(|source| row.text("source_title").contains(source));
+    if overlap.contains("no grad-reduce/param-gather/TP overlap") || is_of_2021 {
         framework.tensor_overlap = TensorOverlap::None;
     } else if overlap.contains("AsyncTP") || overlap.contains("userbuffers") {
         framework.tensor_overlap = TensorOverlap::Products;
@@ -386,6 +390,9 @@ fn stage_ends(row: &Row, problem: &Problem, layout: &Layout) -> Result<Vec<usize
     }
     // The chain has the embedding, the layers, and the head.
     let layers = blocks.saturating_sub(2);
+    if problem.training.framework == Framework::Nanotron {
+        return ends_by_weights(row, chunks, blocks);
+    }
     let even = |of_first: usize, of_chunk: usize| {
         let end =
             |chunk: usize| if chunk + 1 == chunks { blocks } else { of_first + chunk * of_chunk };
@@ -398,6 +405,31 @@ fn stage_ends(row: &Row, problem: &Problem, layout: &Layout) -> Result<Vec<usize
         return Ok(even(blocks / chunks, blocks / chunks));
     }
     balanced(problem, layout, chunks, blocks)
+}
+
+/// A rank takes layers until its share of all weights is exceeded: the layer that exceeds it is the last
+/// that it takes.
+///
+/// # Source
+///
+/// nanotron, `build_model` in `src/nanotron/models/base.py`, and `get_block_compute_costs`.
+fn ends_by_weights(row: &Row, chunks: usize, blocks: usize) -> Result<Vec<usize>, Unsupported> {
+    let [hidden, inner, vocabulary] =
+        [row.size("hidden")?, row.size("ffn_hidden")?, row.size("vocab")?];
+    let layer = 4 * hidden * hidden + 3 * inner * hidden;
+    let all = layer * (blocks as u64 - 2) + vocabulary * hidden;
+    let exceeds = |chunk: usize| {
+        // The embedding does not count.
+        let share = all * (chunk as u64 + 1) / chunks as u64;
+        (share / layer + 2) as usize
+    };
+    let ends: Vec<usize> = (0..chunks)
+        .map(|chunk| if chunk + 1 == chunks { blocks } else { exceeds(chunk) })
+        .collect();
+    if ends.is_sorted_by(|end, next| end < next) {
+        return Ok(ends);
+    }
+    Err(Unsupported::new(format!("{blocks} blocks in {chunks} chunks, by nanotron's rule")))
 }
 
 fn balanced(

@@ -336,3 +336,37 @@ fn what_a_source_says_of_overlap_counts() {
     graphs["extra"] = json!({ "recipe_flags": { "cuda_graph_impl": "full_iteration" } });
     assert!(seconds(&graphs) <= seconds(&title));
 }
+
+/// nanotron gives a rank layers until its share of all weights, the head's among them, is exceeded.
+#[test]
+fn nanotron_deals_layers_out_by_their_weights() {
+    let nanotron = json!({
+        "source_title": "nanotron / Ultrascale Playbook best-configuration heatmap",
+        "n_layers": 16, "hidden": 2048, "n_heads": 32, "ffn_hidden": 8192, "vocab": 131_072,
+    });
+    let ends = |changes: &Value| {
+        let rows = read_rows("runs.json", &json!([run(changes)]).to_string()).unwrap();
+        Setup::of(&rows[0]).unwrap().stage_ends
+    };
+    // The head weighs as much as four layers: twenty in all, and the tenth does not exceed ten.
+    assert_eq!(ends(&nanotron), [12, 18]);
+    let mut small = nanotron.clone();
+    small["vocab"] = json!(32_768);
+    assert_eq!(ends(&small), [10, 18], "seventeen in all: the ninth exceeds");
+    let mut megatron = nanotron;
+    megatron["source_title"] = json!("Megatron-LM");
+    assert_eq!(ends(&megatron), [9, 18]);
+}
+
+/// Pipeline ranks that share the vocabulary wait for what they exchange for it, as they do for messages.
+#[test]
+fn ranks_that_share_a_vocabulary_wait_for_each_other() {
+    let [alone, shared] = ["baseline", "vocab-1"].map(|method| {
+        let changes = json!({ "pp": 4, "dp": 4, "tp": 1, "extra": { "vocab_method": method } });
+        match compared(&changes, Quantity::StepTimeSeconds).unwrap() {
+            ComparedRow::Predicted { terms, .. } => terms["pipeline messages"],
+            ComparedRow::Unsupported { unsupported, .. } => panic!("{unsupported}"),
+        }
+    });
+    assert!(shared > 1.5 * alone, "{alone} s of messages, {shared} s with a shared vocabulary");
+}

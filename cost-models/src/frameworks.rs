@@ -69,6 +69,8 @@ pub struct FrameworkRates {
     pub elementwise: f64,
     /// Bytes that softmax and dropout of attention scores touch where these are stored, over the same.
     pub scores: f64,
+    /// Whether the loss puts its gradient in the place of the logits.
+    pub fuses_loss: bool,
     /// Bytes that the loss touches in forward, for each logit.
     pub loss_forward_bytes: f64,
     /// In backward.

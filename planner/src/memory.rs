@@ -77,6 +77,8 @@ impl Evaluator<'_> {
             Bytes::ZERO
         };
         let element = self.bytes.parameter + self.bytes.gradient;
+        // The one that comes into an operator and the one that goes out. The largest are the loss's.
+        let gradients = if framework.fuses_loss { 1 } else { 2 };
         let weight_gradient = Bytes::new(stage.largest_weight * element);
         let mut memory = MemoryUse {
             parameters_bytes: states.parameters * self.weight_versions(rank)
@@ -86,9 +88,9 @@ impl Evaluator<'_> {
             gathered_bytes: gathered,
             activations_bytes: activations,
             recompute_bytes: recomputed,
-            // A gradient of activations, or that of a weight, as the product makes it and as it is added up:
-            // where the one is largest, the other is small.
-            workspace_bytes: stage.largest_tensor.max(weight_gradient),
+            // Gradients of activations, or that of a weight, as the product makes it and as it is added up:
+            // where the ones are largest, the other is small.
+            workspace_bytes: (stage.largest_tensor * gradients).max(weight_gradient),
             // One message on its way in each direction, and one being used.
             buffers_bytes: stage.message * 4,
             ..MemoryUse::default()

@@ -38,7 +38,7 @@ fn main() {
     let num_kills: u32 = std::env::args().nth(1).map_or(10, |text| text.parse().unwrap());
     let place = TempDir::new().unwrap();
     let whole = Run::start(place.path(), "whole");
-    let (looks, stderr) = whole.finish(LONGEST);
+    let Ended { looks, stderr, .. } = whole.finish(LONGEST);
     let expected = losses(place.path(), "whole");
     assert_eq!(expected.len() as u64, NUM_STEPS, "the run that nobody disturbs fails: {stderr}");
 
@@ -48,7 +48,7 @@ fn main() {
         let run = Run::start(place.path(), "kept");
         // Any moment of a run of all steps.
         let (moment, rank) = (random(looks), random(NUM_RANKS));
-        let Some((took, stderr)) = run.kill(moment, rank) else {
+        let Some(Ended { looks: took, stderr, .. }) = run.kill(moment, rank) else {
             // It had ended, or not begun. Where all steps are done, the next one begins anew.
             found.extend(losses(place.path(), "kept"));
             if found.contains_key(&NUM_STEPS) {
@@ -69,7 +69,7 @@ fn main() {
             kept.map_or("none".to_owned(), |step| format!("of step {step}"))
         );
     }
-    let (_, stderr) = Run::start(place.path(), "kept").finish(LONGEST);
+    let Ended { stderr, .. } = Run::start(place.path(), "kept").finish(LONGEST);
     found.extend(losses(place.path(), "kept"));
     assert!(found.contains_key(&NUM_STEPS), "the run that goes on does not end: {stderr}");
     check(&found, &expected);
@@ -85,6 +85,16 @@ fn main() {
 struct Run {
     mpirun: Child,
     stderr: PathBuf,
+}
+
+/// How a run ended.
+struct Ended {
+    /// After how many looks.
+    looks: usize,
+    /// Whether all went well.
+    well: bool,
+    /// What was said.
+    stderr: String,
 }
 
 impl Run {
@@ -103,12 +113,13 @@ impl Run {
         Self { mpirun: command.spawn().unwrap(), stderr }
     }
 
-    /// Waits for the end: after how many looks it came, and what was said.
-    fn finish(mut self, longest: Duration) -> (usize, String) {
+    /// Waits for the end.
+    fn finish(mut self, longest: Duration) -> Ended {
         let most = longest.as_millis() / LOOK.as_millis();
         for looks in 0..most as usize {
-            if self.mpirun.try_wait().unwrap().is_some() {
-                return (looks, fs::read_to_string(&self.stderr).unwrap());
+            if let Some(status) = self.mpirun.try_wait().unwrap() {
+                let stderr = fs::read_to_string(&self.stderr).unwrap();
+                return Ended { looks, well: status.success(), stderr };
             }
             thread::sleep(LOOK);
         }
@@ -117,7 +128,7 @@ impl Run {
     }
 
     /// Kills a rank after so many looks. None if it ended before.
-    fn kill(mut self, looks: usize, rank: usize) -> Option<(usize, String)> {
+    fn kill(mut self, looks: usize, rank: usize) -> Option<Ended> {
         for _ in 0..looks {
             if self.mpirun.try_wait().unwrap().is_some() {
                 return None;
@@ -130,9 +141,9 @@ impl Run {
             return None;
         };
         let killed = Command::new("kill").args(["-KILL", &pid.to_string()]).output().unwrap();
-        let (took, stderr) = self.finish(LONGEST_AFTERWARDS);
-        // A run may end by itself in the moment between.
-        (killed.status.success() && !stderr.is_empty()).then_some((took, stderr))
+        let ended = self.finish(LONGEST_AFTERWARDS);
+        // A run may end by itself in the moment between, or its rank be done with all when it is killed.
+        (killed.status.success() && !ended.well).then_some(ended)
     }
 }
 

@@ -416,12 +416,13 @@ fn stage_ends(row: &Row, problem: &Problem, layout: &Layout) -> Result<Vec<usize
 fn ends_by_weights(row: &Row, chunks: usize, blocks: usize) -> Result<Vec<usize>, Unsupported> {
     let [hidden, inner, vocabulary] =
         [row.size("hidden")?, row.size("ffn_hidden")?, row.size("vocab")?];
-    let layer = 4 * hidden * hidden + 3 * inner * hidden;
-    let all = layer * (blocks as u64 - 2) + vocabulary * hidden;
+    let [hidden, inner, vocabulary] = [hidden, inner, vocabulary].map(|size| size as f64);
+    let layer = 4.0 * hidden * hidden + 3.0 * inner * hidden;
+    let all = layer * (blocks.saturating_sub(2)) as f64 + vocabulary * hidden;
     let exceeds = |chunk: usize| {
         // The embedding does not count.
-        let share = all * (chunk as u64 + 1) / chunks as u64;
-        (share / layer + 2) as usize
+        let share = all * (chunk + 1) as f64 / chunks as f64;
+        (share / layer) as usize + 2
     };
     let ends: Vec<usize> = (0..chunks)
         .map(|chunk| if chunk + 1 == chunks { blocks } else { exceeds(chunk) })

@@ -9,7 +9,7 @@
 //!
 //! What is shortest with equal passes need not be with others: a squeezed order has lost the gaps that
 //! would take up the difference, and with the passes of a transformer the block's own order, weight
-//! gradients in its gaps, may end 6 % earlier. Of all these orders that one is taken that is shortest
+//! gradients in its gaps, may end 7 % earlier. Of all these orders that one is taken that is shortest
 //! over both.
 //!
 //! # Source
@@ -65,7 +65,7 @@ struct Ahead {
 }
 
 /// What passes of a chunk take: forward, input gradient, weight gradient and a message between ranks.
-type Costs = [u32; 4];
+type Costs = [u64; 4];
 
 /// Equal passes, and those of a transformer's layers, as long in sum.
 ///
@@ -85,11 +85,11 @@ fn shortest(block: &Block) -> Vec<Vec<Step>> {
     let squeezed = choices.filter_map(|ahead| Squeeze::new(block, ahead).run());
     let orders = squeezed.chain([block.own_order()]);
     let span = |ranks: &Vec<Vec<Step>>| COSTS.map(|costs| longest_span(ranks, costs, block.m));
-    orders.min_by_key(|ranks| span(ranks).iter().sum::<u32>()).expect("the block's own is one")
+    orders.min_by_key(|ranks| span(ranks).iter().sum::<u64>()).expect("the block's own is one")
 }
 
 /// The longest time from a rank's first step to its last if all start as soon as they can.
-fn longest_span(ranks: &[Vec<Step>], costs: Costs, m: u32) -> u32 {
+fn longest_span(ranks: &[Vec<Step>], costs: Costs, m: u32) -> u64 {
     let p = ranks.len();
     let [forward, input_grad, weight_grad, message] = costs;
     // When each stage's forward and input gradient of each micro-batch end.
@@ -113,7 +113,7 @@ fn longest_span(ranks: &[Vec<Step>], costs: Costs, m: u32) -> u32 {
                 };
                 let ready = from.map_or(Some(0), |(stage, pass)| {
                     let hop = if rank_of(stage) == rank { 0 } else { message };
-                    ends[index(stage, pass, action)].map(|end: u32| end + hop)
+                    ends[index(stage, pass, action)].map(|end: u64| end + hop)
                 });
                 let Some(ready) = ready else { break };
                 let (start, end) = &mut spans[rank];

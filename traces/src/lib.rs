@@ -10,6 +10,7 @@ pub mod collectives;
 pub mod gantt;
 pub mod html;
 pub mod palette;
+pub mod scatter;
 pub mod timeline;
 
 pub use canvas::{DrawError, Paper};

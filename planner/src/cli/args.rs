@@ -417,6 +417,9 @@ pub(crate) struct ValidateArgs {
     /// `{"runs_a.json": {"step_time_seconds": 0.05}}`.
     #[arg(long, value_name = "FILE")]
     pub(crate) at_most: Option<PathBuf>,
+    /// Also draw predicted against measured values: .svg or .png.
+    #[arg(short, long, value_name = "FILE.{svg,png}")]
+    pub(crate) output: Option<PathBuf>,
     /// Form of the result on stdout.
     #[arg(long, value_enum, default_value = "table")]
     pub(crate) format: Format,

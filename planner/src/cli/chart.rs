@@ -30,6 +30,13 @@ enum Kind {
     Trace,
 }
 
+/// What a file name asks for, where there is nothing to look into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ImageKind {
+    Svg,
+    Png,
+}
+
 /// How a drawing looks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Look {
@@ -60,7 +67,7 @@ pub(crate) fn chart(args: &ChartArgs) -> anyhow::Result<Answer> {
 }
 
 pub(crate) fn collective(args: &CollectiveArgs) -> anyhow::Result<Answer> {
-    let kind = Kind::of(&args.output)?;
+    let kind = ImageKind::of(&args.output, "a collective")?;
     let operation = Operation::ALL.into_iter().find(|known| known.to_string() == args.name);
     let Some(operation) = operation else {
         let known = Operation::ALL.map(|known| known.to_string()).join(", ");
@@ -73,13 +80,12 @@ pub(crate) fn collective(args: &CollectiveArgs) -> anyhow::Result<Answer> {
         (_, true, None) => bail!(
             "`{operation}` has no ring here\nhint: all-reduce, all-gather and reduce-scatter have one"
         ),
-        (Kind::Svg, true, Some(ring)) => {
+        (ImageKind::Svg, true, Some(ring)) => {
             collectives::ring_svg(ring, args.ranks, &paper)?.into_bytes()
         }
-        (Kind::Png, true, Some(ring)) => collectives::ring_png(ring, args.ranks, &paper)?,
-        (Kind::Svg, false, _) => collectives::svg(operation, args.ranks, &paper)?.into_bytes(),
-        (Kind::Png, false, _) => collectives::png(operation, args.ranks, &paper)?,
-        (Kind::Page | Kind::Trace, ..) => bail!("a collective is drawn as .svg or .png"),
+        (ImageKind::Png, true, Some(ring)) => collectives::ring_png(ring, args.ranks, &paper)?,
+        (ImageKind::Svg, false, _) => collectives::svg(operation, args.ranks, &paper)?.into_bytes(),
+        (ImageKind::Png, false, _) => collectives::png(operation, args.ranks, &paper)?,
     };
     write_atomically(&args.output, &bytes)?;
     Ok(Answer::Found)
@@ -181,6 +187,17 @@ impl Kind {
                 "`{}` does not say what to draw; it must end in .svg, .png, .html or .json",
                 path.display()
             ),
+        }
+    }
+}
+
+impl ImageKind {
+    /// That of a file into which `what` is drawn.
+    pub(crate) fn of(path: &Path, what: &str) -> anyhow::Result<Self> {
+        match Kind::of(path)? {
+            Kind::Svg => Ok(Self::Svg),
+            Kind::Png => Ok(Self::Png),
+            Kind::Page | Kind::Trace => bail!("{what} is drawn as .svg or .png"),
         }
     }
 }

@@ -8,12 +8,16 @@ use planner::validation::accuracy::Accuracy;
 use planner::validation::intervals::{Coverage, coverage};
 use planner::validation::reference::REFERENCE;
 use planner::validation::{
-    Comparison, Quantity, Validated, compare, compare_kernels, read_rows, validate as hold,
+    ComparedRow, Comparison, Quantity, Validated, compare, compare_kernels, read_rows,
+    validate as hold,
 };
 use serde::Serialize;
+use traces::Paper;
+use traces::scatter::{self, Panel, Series};
 
 use super::args::{Format, ValidateArgs};
-use super::files::read_text;
+use super::chart::ImageKind;
+use super::files::{read_text, write_atomically};
 use super::tables::{percent, render, table};
 use super::{Answer, print, print_json};
 
@@ -28,6 +32,11 @@ const TERMS_OF_A_LINE: usize = 3;
 
 /// Terms of a prediction that are a smaller share of it are left out there.
 const LEAST_TERM: f64 = 0.005;
+
+/// Predictions that are off by at most this share lie within the band of the picture.
+const BAND: f64 = 0.1;
+
+const WIDTH_OF_A_PANEL: u32 = 560;
 
 /// The answer as JSON.
 #[derive(Serialize)]
@@ -78,6 +87,10 @@ impl Tables {
 }
 
 pub(crate) fn validate(args: &ValidateArgs) -> anyhow::Result<Answer> {
+    let picture = match &args.output {
+        Some(path) => Some((path, ImageKind::of(path, "accuracy")?)),
+        None => None,
+    };
     let mut comparisons = Vec::new();
     let mut skipped = Vec::new();
     let mut all: Vec<(String, Validated)> = Vec::new();
@@ -134,10 +147,49 @@ pub(crate) fn validate(args: &ValidateArgs) -> anyhow::Result<Answer> {
         Format::Json => print_json(&report)?,
         Format::Table => print(&as_text(&report, &all))?,
     }
+    if let Some((path, kind)) = picture {
+        write_atomically(path, &scatter_plot(kind, &comparisons)?)?;
+    }
     if let Some(path) = &args.at_most {
         check_limits(path, &comparisons)?;
     }
     Ok(Answer::Found)
+}
+
+/// Predictions against measurements, a panel for each quantity.
+fn scatter_plot(kind: ImageKind, comparisons: &[Comparison]) -> anyhow::Result<Vec<u8>> {
+    let quantities = [
+        (Quantity::StepTimeSeconds, "time of a step (s)", 1.0),
+        (Quantity::PeakMemoryBytes, "memory of a GPU (GiB)", f64::from(1_u32 << 30)),
+        (Quantity::LatencySeconds, "time of a kernel (s)", 1.0),
+    ];
+    let mut panels: Vec<Panel> = Vec::new();
+    for (quantity, name, unit) in quantities {
+        let of = comparisons.iter().filter(|comparison| comparison.quantity == quantity);
+        let series: Vec<Series> = of
+            .map(|comparison| {
+                let points = comparison.rows.iter().filter_map(|row| match row {
+                    ComparedRow::Predicted { measured, predicted, .. } => {
+                        Some([measured / unit, predicted / unit])
+                    }
+                    ComparedRow::Unsupported { .. } => None,
+                });
+                let (name, _) = comparison.file.rsplit_once('.').unwrap_or((&comparison.file, ""));
+                Series { name: name.to_owned(), points: points.collect() }
+            })
+            .filter(|series| !series.points.is_empty())
+            .collect();
+        if !series.is_empty() {
+            panels.push(Panel { name: name.to_owned(), series });
+        }
+    }
+    let title = "Predicted against measured, without profiling";
+    let width = WIDTH_OF_A_PANEL * panels.len().max(1) as u32;
+    let paper = Paper { width, ..Paper::default() };
+    match kind {
+        ImageKind::Svg => Ok(scatter::svg(title, &panels, BAND, paper)?.into_bytes()),
+        ImageKind::Png => Ok(scatter::png(title, &panels, BAND, paper)?),
+    }
 }
 
 /// Largest mean errors by file and quantity.

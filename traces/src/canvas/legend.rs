@@ -10,6 +10,8 @@ use crate::palette::{Rgb, Theme};
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Swatch {
     Fill(Rgb),
+    /// The outline alone.
+    Frame(Rgb),
     /// Several shades of one thing, side by side.
     Ramp(Vec<Rgb>),
     Dashes(Rgb),
@@ -35,6 +37,7 @@ pub(crate) struct Legend {
 const SIZE: f64 = 11.0;
 const LINE: f64 = 19.0;
 const SWATCH: f64 = 11.0;
+const OUTLINE: f64 = 2.0;
 const RAMP: f64 = 44.0;
 const DASHES: f64 = 26.0;
 const GAP: f64 = 6.0;
@@ -92,7 +95,7 @@ impl Swatch {
     /// With the gap after it.
     fn width(&self) -> f64 {
         match self {
-            Self::Fill(_) => SWATCH + GAP,
+            Self::Fill(_) | Self::Frame(_) => SWATCH + GAP,
             Self::Ramp(_) => RAMP + GAP,
             Self::Dashes(_) => DASHES + GAP,
             Self::None => 0.0,
@@ -108,6 +111,7 @@ impl Swatch {
         let area = |left, width| Area { left, top: middle - SWATCH / 2.0, width, height: SWATCH };
         match self {
             Self::Fill(color) => canvas.fill(area(left, SWATCH), *color),
+            Self::Frame(color) => canvas.frame(area(left, SWATCH), OUTLINE, *color),
             Self::Ramp(colors) => {
                 let width = RAMP / colors.len().max(1) as f64;
                 let places = colors.iter().zip(0..);

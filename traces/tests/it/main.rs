@@ -12,3 +12,4 @@ mod gantt;
 mod html;
 mod palette;
 mod samples;
+mod scatter;

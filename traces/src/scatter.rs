@@ -1,0 +1,282 @@
+//! Predicted against measured values: a panel for each quantity, with logarithmic axes.
+
+use plotters::backend::DrawingBackend;
+
+use crate::canvas::{
+    self, Align, Area, Canvas, DrawError, Entry, Font, Legend, Paper, Picture, Swatch, Text,
+    baseline_around,
+};
+use crate::palette::Rgb;
+
+/// What is predicted and measured in one unit.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Panel {
+    /// The quantity and its unit, such as `time of a step (s)`.
+    pub name: String,
+    /// Points by where they are from. Series of the same name look the same in all panels.
+    pub series: Vec<Series>,
+}
+
+/// Points that belong together.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Series {
+    /// What they are called in the legend.
+    pub name: String,
+    /// Measured and predicted values. Those that are not above zero have no place and are left out.
+    pub points: Vec<[f64; 2]>,
+}
+
+/// The panels side by side as an SVG document. Within a band, predictions are off by `band` of what was
+/// measured, as 0.1, at most.
+///
+/// # Errors
+///
+/// If the paper is too narrow for that many panels.
+pub fn svg(title: &str, panels: &[Panel], band: f64, paper: Paper) -> Result<String, DrawError> {
+    let font = Font::embedded();
+    canvas::svg(&Chart::new(title, panels, band, paper, &font)?, &font)
+}
+
+/// The panels side by side as a PNG file.
+///
+/// # Errors
+///
+/// As [`svg`], and if the picture has too many pixels.
+pub fn png(title: &str, panels: &[Panel], band: f64, paper: Paper) -> Result<Vec<u8>, DrawError> {
+    let font = Font::embedded();
+    let chart = Chart::new(title, panels, band, paper, &font)?;
+    canvas::png(&chart, &font, paper.pixel_ratio)
+}
+
+const MARGIN: f64 = 18.0;
+const TITLE: f64 = 15.0;
+const TITLE_LINE: f64 = 21.0;
+const TICK: f64 = 10.0;
+/// From the title to the plots: the names of the quantities.
+const ABOVE_PLOT: f64 = 26.0;
+/// Ticks, what runs along the axis, and the gap before the legend.
+const BELOW_PLOT: f64 = 50.0;
+/// Ticks to the left of each plot.
+const LEFT_OF_PLOT: f64 = 52.0;
+const BETWEEN_PANELS: f64 = 18.0;
+const LEAST_PLOT: f64 = 120.0;
+/// The side of a point.
+const POINT: f64 = 4.0;
+/// As many series as there are colours are filled; as many more are outlined.
+const NUM_COLORS: usize = 8;
+/// Axes begin and end at least this factor apart.
+const LEAST_RANGE: f64 = 1.5;
+/// Room between the outermost points and the ends of axes, as a factor.
+const ROOM: f64 = 1.15;
+
+struct Chart<'a> {
+    title: &'a str,
+    title_lines: Vec<String>,
+    panels: &'a [Panel],
+    /// Names of series, in the order of their looks.
+    names: Vec<&'a str>,
+    legend: Legend,
+    /// Left edges of the plots.
+    lefts: Vec<f64>,
+    top: f64,
+    /// Width and height of each plot.
+    side: f64,
+    band: f64,
+    paper: Paper,
+}
+
+impl<'a> Chart<'a> {
+    fn new(
+        title: &'a str,
+        panels: &'a [Panel],
+        band: f64,
+        paper: Paper,
+        font: &Font,
+    ) -> Result<Self, DrawError> {
+        let mut names: Vec<&str> = Vec::new();
+        for series in panels.iter().flat_map(|panel| &panel.series) {
+            if !names.contains(&series.name.as_str()) {
+                names.push(&series.name);
+            }
+        }
+        let count = panels.len().max(1) as f64;
+        let width = f64::from(paper.width);
+        let around = LEFT_OF_PLOT * count + BETWEEN_PANELS * (count - 1.0) + 2.0 * MARGIN;
+        let side = (width - around) / count;
+        if side < LEAST_PLOT {
+            let least = (around + LEAST_PLOT * count).ceil() as u32;
+            return Err(DrawError::TooSmall { what: "width", given: paper.width, least });
+        }
+        let pitch = LEFT_OF_PLOT + side + BETWEEN_PANELS;
+        let lefts =
+            (0..panels.len()).map(|index| MARGIN + LEFT_OF_PLOT + index as f64 * pitch).collect();
+        let mut entries: Vec<Entry> = names
+            .iter()
+            .enumerate()
+            .map(|(index, name)| Entry { swatch: look(index, paper), text: (*name).to_owned() })
+            .collect();
+        entries.push(Entry {
+            swatch: Swatch::Fill(paper.theme.idle()),
+            text: format!("within {:.0} %", band * 100.0),
+        });
+        let legend = Legend::new(entries, font, MARGIN, width - MARGIN);
+        let title_lines = font.wrap(title, TITLE, width - 2.0 * MARGIN);
+        let top = MARGIN + title_lines.len() as f64 * TITLE_LINE + ABOVE_PLOT;
+        Ok(Self { title, title_lines, panels, names, legend, lefts, top, side, band, paper })
+    }
+
+    fn panel<B: DrawingBackend>(
+        &self,
+        canvas: &mut Canvas<'_, B>,
+        panel: &Panel,
+        left: f64,
+    ) -> Result<(), DrawError> {
+        let theme = self.paper.theme;
+        let plot = Area { left, top: self.top, width: self.side, height: self.side };
+        let axis = Axis::over(panel);
+        let at = |[measured, predicted]: [f64; 2]| {
+            let (x, y) = (axis.share(measured), axis.share(predicted));
+            (plot.left + x * self.side, plot.bottom() - y * self.side)
+        };
+        self.band(canvas, &axis, at)?;
+        for (value, label) in axis.ticks() {
+            let (x, y) = at([value, value]);
+            canvas.fill(Area { top: y - 0.5, height: 1.0, ..plot }, theme.grid())?;
+            canvas.fill(Area { left: x - 0.5, width: 1.0, ..plot }, theme.grid())?;
+            let (content, size, color) = (&*label, TICK, theme.muted_text());
+            let (baseline, align) = (baseline_around(y, size), Align::Right);
+            canvas.text(&Text { content, x: left - 6.0, baseline, size, align, color })?;
+            let (baseline, align) = (plot.bottom() + 14.0, Align::Center);
+            canvas.text(&Text { content, x, baseline, size, align, color })?;
+        }
+        canvas.frame(plot, 1.0, theme.muted_text())?;
+        for series in &panel.series {
+            let index = self.names.iter().position(|name| *name == series.name);
+            let look = look(index.unwrap_or_default(), self.paper);
+            for point in series.points.iter().filter(|point| has_place(point)) {
+                let (x, y) = at(*point);
+                let (left, top) = (x - POINT / 2.0, y - POINT / 2.0);
+                let area = Area { left, top, width: POINT, height: POINT };
+                match look {
+                    Swatch::Frame(color) => canvas.frame(area, 1.0, color)?,
+                    Swatch::Fill(color) => canvas.fill(area, color)?,
+                    _ => {}
+                }
+            }
+        }
+        let (size, color) = (TICK, theme.muted_text());
+        let content = "measured along, predicted up";
+        let (x, baseline, align) = (plot.right(), plot.bottom() + 30.0, Align::Right);
+        canvas.text(&Text { content, x, baseline, size, align, color })?;
+        let (content, x, baseline) = (panel.name.as_str(), plot.left, plot.top - 9.0);
+        let (size, align, color) = (11.0, Align::Left, theme.text());
+        canvas.text(&Text { content, x, baseline, size, align, color })
+    }
+
+    /// What is off by at most the band, between the ends of the axes.
+    fn band<B: DrawingBackend>(
+        &self,
+        canvas: &mut Canvas<'_, B>,
+        axis: &Axis,
+        at: impl Fn([f64; 2]) -> (f64, f64),
+    ) -> Result<(), DrawError> {
+        let Axis { least, most } = *axis;
+        let (over, under) = (1.0 + self.band, 1.0 - self.band);
+        let corners = [
+            [least, least],
+            [least, least * over],
+            [most / over, most],
+            [most, most],
+            [most, most * under],
+            [least / under, least],
+        ];
+        canvas.polygon(&corners.map(at), self.paper.theme.idle())
+    }
+}
+
+/// What the `index`-th series is drawn as.
+fn look(index: usize, paper: Paper) -> Swatch {
+    let color = paper.theme.series(index);
+    let is_filled = (index / NUM_COLORS).is_multiple_of(2);
+    if is_filled { Swatch::Fill(color) } else { Swatch::Frame(color) }
+}
+
+fn has_place(point: &[f64; 2]) -> bool {
+    point.iter().all(|value| value.is_finite() && *value > 0.0)
+}
+
+/// A logarithmic axis.
+#[derive(Clone, Copy, Debug)]
+struct Axis {
+    least: f64,
+    most: f64,
+}
+
+impl Axis {
+    /// From the least to the largest of all values.
+    fn over(panel: &Panel) -> Self {
+        let points = panel.series.iter().flat_map(|series| &series.points);
+        let values = points.filter(|point| has_place(point)).flatten().copied();
+        let (least, most) = values.fold((f64::INFINITY, 0.0_f64), |(least, most), value| {
+            (least.min(value), most.max(value))
+        });
+        if most == 0.0 {
+            return Self { least: 1.0, most: 10.0 };
+        }
+        let (least, most) = (least / ROOM, most * ROOM);
+        Self { least, most: most.max(least * LEAST_RANGE) }
+    }
+
+    /// How far along a value lies.
+    fn share(&self, value: f64) -> f64 {
+        (value / self.least).ln() / (self.most / self.least).ln()
+    }
+
+    /// Powers of ten, and where there are few of them, 2 and 5 times these.
+    fn ticks(&self) -> impl Iterator<Item = (f64, String)> {
+        let Self { least, most } = *self;
+        let is_long = most / least > 1e3;
+        let first = least.log10().floor() as i32;
+        let last = most.log10().ceil() as i32;
+        let steps = if is_long { &[1.0][..] } else { &[1.0, 2.0, 5.0] };
+        (first..=last)
+            .flat_map(move |power| steps.iter().map(move |step| (power, step * 10_f64.powi(power))))
+            .filter(move |(_, value)| (least..=most).contains(value))
+            .map(|(power, value)| {
+                let decimals = usize::try_from(-power).unwrap_or(0);
+                let is_plain = (-3..6).contains(&power);
+                let label =
+                    if is_plain { format!("{value:.decimals$}") } else { format!("{value:.0e}") };
+                (value, label)
+            })
+    }
+}
+
+impl Picture for Chart<'_> {
+    fn title(&self) -> &str {
+        self.title
+    }
+
+    fn size(&self) -> (u32, u32) {
+        let below = BELOW_PLOT + self.legend.height() + MARGIN;
+        (self.paper.width, (self.top + self.side + below).ceil() as u32)
+    }
+
+    fn background(&self) -> Rgb {
+        self.paper.theme.background()
+    }
+
+    fn draw<B: DrawingBackend>(&self, canvas: &mut Canvas<'_, B>) -> Result<(), DrawError> {
+        let theme = self.paper.theme;
+        let mut baseline = MARGIN - 7.0;
+        for content in &self.title_lines {
+            baseline += TITLE_LINE;
+            let (x, size, align, color) = (MARGIN, TITLE, Align::Left, theme.text());
+            canvas.text(&Text { content, x, baseline, size, align, color })?;
+        }
+        for (panel, left) in self.panels.iter().zip(&self.lefts) {
+            self.panel(canvas, panel, *left)?;
+        }
+        self.legend.draw(canvas, self.top + self.side + BELOW_PLOT, theme)
+    }
+}

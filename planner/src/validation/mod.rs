@@ -26,7 +26,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use accuracy::Accuracy;
-use row::{MeasuredMemory, Row, Unsupported};
+use row::{MeasuredMemory, MemoryOf, Row, Unsupported};
 use setup::Setup;
 
 use crate::problem::{Problem, Shape, ShapeKey};
@@ -57,7 +57,7 @@ impl Quantity {
 }
 
 /// What was predicted for a run.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Predicted {
     /// Time of a step.
     pub step_time_seconds: f64,
@@ -65,17 +65,31 @@ pub struct Predicted {
     pub breakdown: Breakdown,
     /// What fills the fullest rank.
     pub memory: MemoryUse,
+    /// What fills each pipeline rank; empty where the run is one layer alone.
+    pub memory_by_rank: Vec<MemoryUse>,
     /// What it has.
     pub memory_capacity: Bytes,
 }
 
 impl Predicted {
+    /// What fills the rank whose memory a source states.
+    fn memory_of(&self, whose: MemoryOf) -> &MemoryUse {
+        let [first, .., last] = self.memory_by_rank.as_slice() else { return &self.memory };
+        match whose {
+            MemoryOf::FullestRank => &self.memory,
+            MemoryOf::FirstRank => first,
+            MemoryOf::FirstOrLastRank if last.total() > first.total() => last,
+            MemoryOf::FirstOrLastRank => first,
+        }
+    }
+
     /// What a quantity is made of; terms of nothing left out.
-    fn terms(&self, quantity: Quantity) -> BTreeMap<&'static str, f64> {
+    fn terms(&self, quantity: Quantity, whose: MemoryOf) -> BTreeMap<&'static str, f64> {
         let terms: Vec<(&str, f64)> = match quantity {
             Quantity::StepTimeSeconds => self.breakdown.parts().to_vec(),
             Quantity::PeakMemoryBytes => {
-                self.memory.lines().map(|(name, bytes)| (name, bytes.get() as f64)).to_vec()
+                let lines = self.memory_of(whose).lines();
+                lines.map(|(name, bytes)| (name, bytes.get() as f64)).to_vec()
             }
             Quantity::LatencySeconds => Vec::new(),
         };
@@ -226,6 +240,7 @@ pub fn predict(setup: &Setup) -> Result<Predicted, Unsupported> {
         step_time_seconds: evaluation.step_time.get(),
         breakdown: evaluation.breakdown,
         memory: evaluation.memory,
+        memory_by_rank: simulated.memory_by_rank,
         memory_capacity: problem.hardware.memory,
     })
 }
@@ -251,6 +266,7 @@ fn layer(problem: &Problem, layout: &Layout) -> Predicted {
         step_time_seconds: breakdown.total(),
         breakdown,
         memory: MemoryUse::default(),
+        memory_by_rank: Vec::new(),
         memory_capacity: problem.hardware.memory,
     }
 }
@@ -318,9 +334,9 @@ impl Validated {
     /// What was measured of a quantity, and what was predicted.
     fn of(&self, quantity: Quantity) -> Point {
         let (measured, predicted) = match (quantity, &self.memory) {
-            (Quantity::PeakMemoryBytes, Ok(Some(MeasuredMemory { bytes, kind }))) => (
+            (Quantity::PeakMemoryBytes, Ok(Some(MeasuredMemory { bytes, kind, whose }))) => (
                 Ok(Some(bytes.get() as f64)),
-                self.predicted.as_ref().map(|it| kind.of(&it.memory).get() as f64),
+                self.predicted.as_ref().map(|it| kind.of(it.memory_of(*whose)).get() as f64),
             ),
             (Quantity::PeakMemoryBytes, memory) => {
                 (memory.as_ref().map(|_| None).map_err(Unsupported::clone), Ok(0.0))
@@ -329,6 +345,10 @@ impl Validated {
                 self.step_time_seconds.clone(),
                 self.predicted.as_ref().map(|it| it.step_time_seconds),
             ),
+        };
+        let whose = match &self.memory {
+            Ok(Some(memory)) => memory.whose,
+            _ => MemoryOf::FullestRank,
         };
         Point {
             id: self.id.clone(),
@@ -342,7 +362,7 @@ impl Validated {
             terms: self
                 .predicted
                 .as_ref()
-                .map_or_else(|_| BTreeMap::new(), |it| it.terms(quantity)),
+                .map_or_else(|_| BTreeMap::new(), |it| it.terms(quantity, whose)),
         }
     }
 }

@@ -32,6 +32,19 @@ pub struct MeasuredMemory {
     pub bytes: Bytes,
     /// What it counts.
     pub kind: MemoryKind,
+    /// Whose it is.
+    pub whose: MemoryOf,
+}
+
+/// Of which pipeline rank a source states the memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryOf {
+    /// The one that has most.
+    FullestRank,
+    /// The first.
+    FirstRank,
+    /// The first or the last, whichever has more.
+    FirstOrLastRank,
 }
 
 impl Row {
@@ -148,7 +161,8 @@ impl Row {
         self.real("step_time_s")
     }
 
-    /// The memory of the fullest GPU, where it was measured. GB are those of PyTorch's and
+    /// The memory of a GPU, where it was measured: of the fullest, unless `mem_kind` says of which pipeline
+    /// stage; of nanotron's benchmarks, of the first, as rank 0 writes their tables (`log_throughput`). GB are those of PyTorch's and
     /// nvidia-smi's users, 2^30 bytes, unless `mem_kind` says 1e9. What is counted is the first that
     /// `mem_kind` names, and what the allocator gave out if it names nothing.
     ///
@@ -170,6 +184,14 @@ impl Row {
         let places = words.iter().filter_map(|(word, kind)| Some((said.find(word)?, *kind)));
         let first = places.min_by_key(|(place, _)| *place);
         let kind = first.map_or(MemoryKind::Allocated, |(_, kind)| kind);
-        Ok(Some(MeasuredMemory { bytes: Bytes::new(bytes as u64), kind }))
+        let is_of_rank_0 = self.text("source_title").contains("nanotron");
+        let whose = if is_of_rank_0 || said.contains("first pipeline stage") {
+            MemoryOf::FirstRank
+        } else if said.contains("first/last stage") {
+            MemoryOf::FirstOrLastRank
+        } else {
+            MemoryOf::FullestRank
+        };
+        Ok(Some(MeasuredMemory { bytes: Bytes::new(bytes as u64), kind, whose }))
     }
 }

@@ -9,7 +9,7 @@ use ir::graph::{
 use ir::units::{Bytes, Seconds};
 
 use crate::Group;
-use crate::frameworks::TensorOverlap;
+use crate::frameworks::{GradientAccumulation, TensorOverlap};
 use crate::hardware::Hardware;
 use crate::kernels::{AttentionShape, Basis, Bound, MatmulShape, Timing};
 
@@ -265,10 +265,12 @@ impl<'a> Coster<'a> {
         let launched = kernels.chain(exchanges);
         let count = launched.filter(|(pass, op)| passes.contains(pass) && included(*op)).count();
         let framework = &self.hardware.framework;
-        let launch = framework.operator_microseconds * 1e-6 * framework.launched;
-        let host = launch * count as f64;
-        let hidden = if framework.blocks_host { Seconds::ZERO } else { device };
-        (Seconds::new(host) - hidden).max(Seconds::ZERO)
+        let operators = framework.launched * 1e-6 * count as f64;
+        if framework.blocks_launches {
+            return Seconds::new(framework.blocked_microseconds * operators);
+        }
+        let host = Seconds::new(framework.operator_microseconds * operators);
+        (host - device).max(Seconds::ZERO)
     }
 
     /// Time of what `included` operators do in `pass` on the device.
@@ -303,19 +305,48 @@ impl<'a> Coster<'a> {
                 let format = self.format(work.op);
                 let shape = MatmulShape { batch, m, n, k };
                 let is_weight_grad = work.pass == Pass::WeightGrad;
-                let fp32 = self.hardware.fp32_gradients;
                 let cast = self.cast(format, work);
-                device.training_matmul(format, shape, is_weight_grad, fp32, cast)
+                let is_fused = self.hardware.framework.accumulation == GradientAccumulation::Fused
+                    && is_weight_grad
+                    && self.is_linear(work.op);
+                let sum = is_fused.then(|| self.sum_bytes());
+                let Timing { time, bound } =
+                    device.training_matmul(format, shape, is_weight_grad, sum, cast);
+                Timing { time: time + self.accumulation(work), bound }
             }
             Kernel::Attention(shape) => self.attention(shape, work.pass),
             Kernel::Memory => {
                 let touched = (work.read + work.written).get() as f64 * self.passes_over(work);
-                let time = device.training_memory_bound(Bytes::new(touched as u64));
+                let time = device.training_memory_bound(Bytes::new(touched as u64))
+                    + self.accumulation(work);
                 let launch = device.launch_floor();
                 let bound = if time < launch * 2.0 { Bound::Launch } else { Bound::Memory };
                 Timing { time, bound }
             }
         }
+    }
+
+    /// Bytes of an element of the sum that gradients of parameters are added up in.
+    fn sum_bytes(&self) -> u64 {
+        let Hardware { precision, fp32_gradients, .. } = self.hardware;
+        if *fp32_gradients { 4 } else { precision.activation().compute_bytes() }
+    }
+
+    /// Time of the kernel that adds a parameter's gradient to the sum, where there is one.
+    fn accumulation(&self, work: &KernelWork) -> Seconds {
+        let Hardware { device, framework, precision, .. } = self.hardware;
+        let is_separate = match (&self.block.op(work.op).kind, framework.accumulation) {
+            _ if work.pass != Pass::WeightGrad => false,
+            (_, GradientAccumulation::None) => false,
+            (OpKind::Embedding { .. }, _) => true,
+            (_, how) => self.is_linear(work.op) && how == GradientAccumulation::Separate,
+        };
+        if !is_separate {
+            return Seconds::ZERO;
+        }
+        let made = precision.activation().compute_bytes();
+        let elements = work.written.get() / made;
+        device.training_memory_bound(Bytes::new(elements * (made + 2 * self.sum_bytes())))
     }
 
     /// What the time of a kernel rests on.

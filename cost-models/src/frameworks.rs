@@ -6,11 +6,15 @@
 //! |---|---|---|---|---|---|
 //! | `megatron-core` | cuDNN through Transformer Engine | yes, yes (`--overlap-grad-reduce`, `--overlap-param-gather`) | beside products (`--tp-comm-overlap`) | overlapped | launches ahead; CUDA graphs where a recipe has them |
 //! | `megatron-lm` | FlashAttention-2, or stored scores | no, no (Narayanan et al. 2021; DDP without overlap) | beside backward's other product | ranks wait (`p2p_communication.py`) | launches ahead |
-//! | `megatron-deepspeed` | the same | no, no | nothing | ranks wait | waits for each operator: inferred from BigScience's runs, whose steps have a constant time for each layer and micro-batch on top |
+//! | `megatron-deepspeed` | the same | no, no | nothing | ranks wait | launches ahead; waits for each kernel in BigScience's study of 2022, whose runs had `CUDA_LAUNCH_BLOCKING=1` lest they hang |
 //! | `deepspeed` | stored scores | yes, yes | nothing | - | launches ahead; gathers parameter by parameter at a tenth of the network's rate: inferred from the ZeRO-3 runs of Narayanan et al. 2021 |
 //! | `nanotron` | FlashAttention-2 | yes (whole ones with ZeRO-1: `get_fp32_accum_hook`), no | beside backward's other product (`tp_linear_async_communication`) | ranks wait | launches ahead |
 //! | `fsdp` | FlashAttention of 2022 in Triton (LLM Foundry's default then) | yes, yes (prefetch; Zhao et al. 2023) | - | - | launches ahead |
 //! | `torchtitan` | FlashAttention-2 through PyTorch | yes, yes (FSDP2) | nothing, or beside products (asynchronous tensor parallelism) | overlapped | launches ahead |
+//!
+//! Gradients are added up over micro-batches by a kernel of their own in Megatron-LM until 2022 (`main_grad.add_`),
+//! in DeepSpeed and in nanotron (`FP32GradientAccumulator`); within the products that make them in Megatron-LM since
+//! then and in Transformer Engine. FSDP reduces each micro-batch's to its shards.
 //!
 //! With 8-bit products, torchtitan casts what tensor-parallel ranks gather before they do (torchao's
 //! `Float8ColwiseParallel` and `PrepareFloat8ModuleInput`). Its context-parallel ranks count as if each had a
@@ -48,6 +52,19 @@ pub enum TensorOverlap {
     Products,
 }
 
+/// How gradients of parameters are added up over micro-batches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GradientAccumulation {
+    /// Not at all: each is reduced to the rank that updates the parameter.
+    None,
+    /// By a kernel that adds a gradient to the sum.
+    Separate,
+    /// In the product that makes the gradient, where one does: Megatron-LM's gradient accumulation fusion, of
+    /// 2022 for sums in fp32 and since later that year in 16 bits.
+    Fused,
+}
+
 /// A framework's kernels and habits.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -59,8 +76,11 @@ pub struct FrameworkRates {
     pub fuses_projections: bool,
     /// Whether a pipeline rank computes nothing while it exchanges messages.
     pub waits_for_messages: bool,
-    /// Whether the host waits for each operator before it launches the next, and so hides nothing.
-    pub blocks_host: bool,
+    /// Whether the host waits for each kernel before it launches the next (`CUDA_LAUNCH_BLOCKING=1`), and so
+    /// hides nothing.
+    pub blocks_launches: bool,
+    /// Time from one operator to the next where it does, in microseconds; 0 where no such run was measured.
+    pub blocked_microseconds: f64,
     /// Time that the host takes to launch what an operator of the graph consists of, in one pass, in
     /// microseconds.
     pub operator_microseconds: f64,
@@ -75,6 +95,8 @@ pub struct FrameworkRates {
     pub loss_forward_bytes: f64,
     /// In backward.
     pub loss_backward_bytes: f64,
+    /// How gradients are added up over micro-batches.
+    pub accumulation: GradientAccumulation,
     /// Whether gradients are reduced over the replicas while the last backward runs.
     pub overlaps_gradients: bool,
     /// Whether with ZeRO-1 every rank has the sum of all gradients, of which it uses a part.

@@ -14,7 +14,7 @@ pub mod residuals;
 pub mod states;
 
 pub use collectives::{Collective, Group, Network, volume_per_rank};
-pub use frameworks::{FrameworkRates, TensorOverlap};
+pub use frameworks::{FrameworkRates, GradientAccumulation, TensorOverlap};
 pub use hardware::Hardware;
 pub use ir::cluster::Precision;
 pub use kernels::{

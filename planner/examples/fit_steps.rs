@@ -17,13 +17,14 @@ use serde_json::json;
 type Constant = (&'static str, &'static str, fn(&mut Hardware) -> &mut f64);
 
 /// The constants, by whose they are.
-const CONSTANTS: [Constant; 10] = [
+const CONSTANTS: [Constant; 11] = [
     ("gpu", "matmul", |it| &mut it.device.training.matmul),
     ("gpu", "matmul_8_bit", |it| &mut it.device.training.matmul_8_bit),
     ("gpu", "attention_forward", |it| &mut it.device.training.attention_forward),
     ("gpu", "attention_backward", |it| &mut it.device.training.attention_backward),
     ("gpu", "memory", |it| &mut it.device.training.memory),
     ("framework", "operator_microseconds", |it| &mut it.framework.operator_microseconds),
+    ("framework", "blocked_microseconds", |it| &mut it.framework.blocked_microseconds),
     ("framework", "elementwise", |it| &mut it.framework.elementwise),
     ("framework", "scores", |it| &mut it.framework.scores),
     ("framework", "collectives", |it| &mut it.framework.collectives),

@@ -117,21 +117,22 @@ impl Device {
         self.matmul.time(format.into(), shape, 1.0)
     }
 
-    /// As [`Self::matmul`] and [`Self::weight_gradient`] in the midst of training, with what bounds it: the
-    /// tables were measured in short runs, whose clocks power does not hold down. `cast` is the share of the
-    /// first matrix that is cast to 8 bits for this product alone.
+    /// As [`Self::matmul`] in the midst of training, with what bounds it: the tables were measured in short
+    /// runs, whose clocks power does not hold down. `cast` is the share of the first matrix that is cast to
+    /// 8 bits for this product alone; `sum_bytes`, the size of an element of the sum that the product is
+    /// added to, if it is.
     pub fn training_matmul(
         &self,
         format: impl Into<MatmulFormat>,
         shape: MatmulShape,
         is_weight_grad: bool,
-        accumulates: bool,
+        sum_bytes: Option<u64>,
         cast: f64,
     ) -> Timing {
         let format = format.into();
         let mut timing = self.matmul.time(format, shape, cast);
-        if is_weight_grad && accumulates {
-            timing.time = self.matmul.accumulating(format, shape, cast).time;
+        if let Some(bytes) = sum_bytes {
+            timing.time += self.matmul.accumulation(format, shape, bytes as f64);
         }
         timing.time = timing.time
             / match format.precision() {
@@ -149,13 +150,6 @@ impl Device {
             timing.time = timing.time.max(Seconds::new(least));
         }
         timing
-    }
-
-    /// Time of a weight gradient `C[m, n] += A[m, k] B[k, n]` with C in 32-bit floats.
-    ///
-    /// As [`Self::matmul`], and C is read at 4 bytes and written at 4 instead of 2.
-    pub fn weight_gradient(&self, format: impl Into<MatmulFormat>, shape: MatmulShape) -> Seconds {
-        self.matmul.accumulating(format.into(), shape, 1.0).time
     }
 
     /// Time of a fused attention's forward pass, as measured with the kernels of serving.

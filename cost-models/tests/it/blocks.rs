@@ -2,10 +2,11 @@
 
 use cost_models::block::{BlockCost, Groups, Term, TermWork, terms};
 use cost_models::clusters::preset;
-use cost_models::{Group, Hardware, Precision};
+use cost_models::{GradientAccumulation, Group, Hardware, Precision};
 use ir::framework::Framework;
 use ir::graph::{Block, Graph, Recompute, Setting, Sharding, Sizes};
 use ir::model::{GraphOptions, Model};
+use ir::units::Bytes;
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::json;
@@ -204,7 +205,7 @@ proptest! {
 }
 
 /// A Llama's layer under a framework, 8 sequences of 8192 on one rank of `sharding`.
-fn cost(precision: Precision, sharding: Sharding, change: fn(&mut Hardware)) -> BlockCost {
+fn cost(precision: Precision, sharding: Sharding, change: impl Fn(&mut Hardware)) -> BlockCost {
     let model = json!({
         "architecture": "llama", "num_hidden_layers": 2, "hidden_size": 8192,
         "num_attention_heads": 64, "num_key_value_heads": 8, "intermediate_size": 28_672,
@@ -231,7 +232,9 @@ fn plain_pieces_of_a_causal_sequence_are_uneven() {
             context_parallel,
             expert_parallel: 1,
         };
-        let compute = |change| cost(Precision::Bf16, sharding, change).forward.compute.get();
+        let compute = |change: fn(&mut Hardware)| {
+            cost(Precision::Bf16, sharding, change).forward.compute.get()
+        };
         let even = compute(|it| it.framework.balances_context = true);
         let uneven = compute(|it| it.framework.balances_context = false);
         // At half the rate, attention takes twice as long, and the rest as long as before.
@@ -256,7 +259,7 @@ fn casting_before_gathering_saves_time() {
         context_parallel: 1,
         expert_parallel: 1,
     };
-    let of = |precision, change| cost(precision, sharding, change);
+    let of = |precision, change: fn(&mut Hardware)| cost(precision, sharding, change);
     for (precision, saves) in [(Precision::Fp8, true), (Precision::Bf16, false)] {
         let first = of(precision, |it| it.framework.gathers_8_bit = true);
         let then = of(precision, |it| it.framework.gathers_8_bit = false);
@@ -266,5 +269,31 @@ fn casting_before_gathering_saves_time() {
             // Sums are still scattered in 16 bits.
             assert!(first.tensor.get() > 0.6 * then.tensor.get(), "{precision:?}");
         }
+    }
+}
+
+/// The kernel that adds a gradient of 16 bits to the sum reads both and writes the sum: 10 bytes for each
+/// parameter of a linear layer where the sum is in fp32, 6 where it is not.
+#[test]
+fn gradients_are_added_up_once_a_micro_batch() {
+    let projections = 2 * 8192 * (8192 + 1024);
+    let parameters: u64 = projections + 3 * 8192 * 28_672;
+    let cluster = preset("h100").expect("a preset");
+    let training = training(Precision::Bf16, Framework::Torchtitan);
+    let device = Hardware::new(&cluster, &training).expect("a precision").device;
+    for (fp32, bytes) in [(true, 10), (false, 6)] {
+        let of = |accumulation: GradientAccumulation| {
+            let changed = cost(Precision::Bf16, Sharding::NONE, |it| {
+                it.framework.accumulation = accumulation;
+                it.fp32_gradients = fp32;
+            });
+            changed.weight_grad.compute.get()
+        };
+        let none = of(GradientAccumulation::None);
+        let separate = of(GradientAccumulation::Separate) - none;
+        let expected = device.training_memory_bound(Bytes::new(parameters * bytes)).get();
+        assert!((separate / expected - 1.0).abs() < 0.01, "{separate} s, not {expected}");
+        let fused = of(GradientAccumulation::Fused) - none;
+        assert!(fused > 0.0 && fused < 0.6 * separate, "{fused} of {separate}");
     }
 }

@@ -232,7 +232,11 @@ impl Sharded<'_> {
 }
 
 /// Elements of a parameter on one rank.
-fn local_parameter_elements(parameter: &Parameter, is_expert: bool, sharding: &Sharding) -> u64 {
+pub(super) fn local_parameter_elements(
+    parameter: &Parameter,
+    is_expert: bool,
+    sharding: &Sharding,
+) -> u64 {
     let cut = parameter.cut(is_expert);
     let sizes = parameter.dims.iter().enumerate().map(|(dim, size)| {
         let super::Extent::Fixed(size) = size.extent else { return 1 };

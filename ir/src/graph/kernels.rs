@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 
 use super::block::OpId;
+use super::derive::local_parameter_elements;
 use super::op::OpKind;
 use super::placement::Placement;
 use super::sharded::Sharded;
 use super::tensor::{DimName, Element};
-use super::work::{AttentionShape, Kernel, KernelWork, Pass};
+use super::work::{AttentionShape, Kernel, KernelWork, Pass, Setting};
 use crate::units::{Bytes, Flops};
 
 /// FlashAttention's backward computes five products of the size of forward's two: the scores again,
@@ -255,7 +256,9 @@ impl Kernels<'_, '_> {
         };
         // What forward reads and writes, and what backward does.
         let (forward, backward) = match kind {
-            OpKind::Embedding { .. } => ((y, y), (y, y)),
+            // The gradient of the table is dense, and set to zero first (PyTorch's
+            // `embedding_dense_backward`).
+            OpKind::Embedding { .. } => ((y, y), (y, self.table_bytes(op))),
             OpKind::Dropout => ((inputs, y + mask()), (y + mask(), inputs)),
             // Additions fork the gradient without touching it.
             OpKind::Add | OpKind::AddParameter { .. } | OpKind::PrependParameter => {
@@ -276,6 +279,15 @@ impl Kernels<'_, '_> {
         {
             self.push_memory(op, pass, backward.0, backward.1);
         }
+    }
+
+    /// Bytes of a rank's part of an embedding's table, in the precision of the step.
+    fn table_bytes(&self, op: OpId) -> Bytes {
+        let Setting { sharding, compute_bytes, .. } = &self.sharded.setting;
+        let parameters = self.sharded.block.op(op).parameters.iter();
+        let elements: u64 =
+            parameters.map(|table| local_parameter_elements(table, false, sharding)).sum();
+        Bytes::new(elements * compute_bytes)
     }
 
     /// Logits become a softmax in fp32, which is read for maximum and sum; backward turns it into

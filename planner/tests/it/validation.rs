@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use cost_models::GradientAccumulation;
 use planner::validation::accuracy::Accuracy;
 use planner::validation::intervals::coverage;
 use planner::validation::reference::REFERENCE;
@@ -233,6 +234,15 @@ fn the_command_says_what_it_compared_and_what_it_skipped() {
     assert_eq!(report["skipped"][0]["file"], "notes.txt");
     let text = planner(&["validate", named]);
     assert!(text.stdout.lines().all(|line| line.chars().count() <= 120), "{}", text.stdout);
+    let picture = path.join("accuracy.svg");
+    let drawn = planner(&["validate", named, "--output", picture.to_str().unwrap()]);
+    assert_eq!(drawn.code, Some(0), "{}", drawn.stderr);
+    let picture = fs::read_to_string(picture).unwrap();
+    for word in ["time of a step (s)", "memory of a GPU (GiB)", "time of a kernel (s)", "runs_a"] {
+        assert!(picture.contains(word), "no `{word}`");
+    }
+    let page = planner(&["validate", named, "--output", "accuracy.html"]);
+    assert!(page.stderr.contains("accuracy is drawn as .svg or .png"), "{}", page.stderr);
     for word in ["furthest off:", "skipped `notes.txt`", "nccl_h100.csv", "compute "] {
         assert!(text.stdout.contains(word), "no `{word}` in {}", text.stdout);
     }
@@ -369,4 +379,44 @@ fn ranks_that_share_a_vocabulary_wait_for_each_other() {
         }
     });
     assert!(shared > 1.5 * alone, "{alone} s of messages, {shared} s with a shared vocabulary");
+}
+
+/// When frameworks learnt what is known from their code's history: their runs of before lack it.
+#[test]
+fn frameworks_are_those_of_their_time() {
+    let framework = |title: &str| {
+        let changes = json!({ "source_title": title, "extra": { "date": "02-28" } });
+        let rows = read_rows("runs.json", &json!([run(&changes)]).to_string()).unwrap();
+        Setup::of(&rows[0]).unwrap().problem.hardware.framework
+    };
+    let first = framework("Using Megatron-LM (SC21, arXiv 2104.04473)");
+    let later = framework("Zero Bubble Pipeline Parallelism (ICLR 2024, arXiv 2401.10241)");
+    assert_eq!(first.accumulation, GradientAccumulation::Separate);
+    assert_eq!(later.accumulation, GradientAccumulation::Fused);
+    let blocked = framework("BigScience BLOOM 176B prequel throughput study");
+    let before = framework("BigScience experiments/tr8-104B.md");
+    assert!(blocked.blocks_launches && !before.blocks_launches);
+}
+
+/// Sources state the memory of one rank or another.
+#[test]
+fn memory_is_that_of_the_rank_that_was_asked() {
+    let changes = json!({
+        "pp": 4, "tp": 1, "dp": 4, "vocab": 256_000, "n_layers": 8, "global_batch_size": 4,
+        "micro_batch_size": 1,
+    });
+    let memory = |kind: &str| {
+        let mut changes = changes.clone();
+        changes["mem_kind"] = json!(kind);
+        match compared(&changes, Quantity::PeakMemoryBytes).unwrap() {
+            ComparedRow::Predicted { predicted, .. } => predicted,
+            ComparedRow::Unsupported { unsupported, .. } => panic!("{unsupported}"),
+        }
+    };
+    let fullest = memory("torch max allocated, max over ranks");
+    let ends = memory("max allocated, max of first/last stage");
+    let first = memory("max allocated; first pipeline stage");
+    // With one micro-batch in flight everywhere, logits make the last rank the fullest.
+    assert!((fullest - ends).abs() < 1.0, "{fullest} and {ends}");
+    assert!(first < 0.9 * ends, "{first} and {ends}");
 }

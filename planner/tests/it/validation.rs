@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use cost_models::GradientAccumulation;
+use cost_models::{AttentionLibrary, GradientAccumulation};
 use planner::validation::accuracy::Accuracy;
 use planner::validation::intervals::coverage;
 use planner::validation::reference::REFERENCE;
@@ -384,10 +384,12 @@ fn ranks_that_share_a_vocabulary_wait_for_each_other() {
 /// When frameworks learnt what is known from their code's history: their runs of before lack it.
 #[test]
 fn frameworks_are_those_of_their_time() {
-    let framework = |title: &str| {
-        let changes = json!({ "source_title": title, "extra": { "date": "02-28" } });
+    let hardware = |changes: Value| {
         let rows = read_rows("runs.json", &json!([run(&changes)]).to_string()).unwrap();
-        Setup::of(&rows[0]).unwrap().problem.hardware.framework
+        Setup::of(&rows[0]).unwrap().problem.hardware
+    };
+    let framework = |title: &str| {
+        hardware(json!({ "source_title": title, "extra": { "date": "02-28" } })).framework
     };
     let first = framework("Using Megatron-LM (SC21, arXiv 2104.04473)");
     let later = framework("Zero Bubble Pipeline Parallelism (ICLR 2024, arXiv 2401.10241)");
@@ -396,6 +398,12 @@ fn frameworks_are_those_of_their_time() {
     let blocked = framework("BigScience BLOOM 176B prequel throughput study");
     let before = framework("BigScience experiments/tr8-104B.md");
     assert!(blocked.blocks_launches && !before.blocks_launches);
+    let title = "Balancing Pipeline Parallelism with Vocabulary Parallelism (arXiv 2411.05288)";
+    let [older, newer] = ["Table 5", "Table 6"]
+        .map(|table| hardware(json!({ "source_title": title, "source_locator": table })));
+    assert_eq!(older.framework.attention, AttentionLibrary::FlashAttention1);
+    let [older, newer] = [older, newer].map(|it| it.device.training.attention_backward);
+    assert!(older < newer, "kernels are the older ones too: {older} and {newer}");
 }
 
 /// Sources state the memory of one rank or another.

@@ -2,6 +2,7 @@
 //!
 //! A ratchet: the limits only shrink.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -10,15 +11,21 @@ use cost_models::{AttentionShape, Collective, Device, Group, MatmulFormat, Matmu
 use ir::cluster::Precision;
 use ir::units::{Bytes, Seconds};
 
-/// A table's rows as text fields; `None`, with a message, where the tables are absent.
+/// A file of measurements; `None`, with a message, where they are absent.
 #[allow(clippy::print_stderr, reason = "a skipped test says so")]
-fn table(name: &str) -> Option<Vec<Vec<String>>> {
+fn text(name: &str) -> Option<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/measured/kernels");
     let path = folder.join(name);
-    let Ok(text) = fs::read_to_string(&path) else {
+    let text = fs::read_to_string(&path).ok();
+    if text.is_none() {
         eprintln!("skipped: no {}", path.display());
-        return None;
-    };
+    }
+    text
+}
+
+/// A table's rows as text fields.
+fn table(name: &str) -> Option<Vec<Vec<String>>> {
+    let text = text(name)?;
     let rows = text.lines().skip(1);
     Some(rows.map(|row| row.split(',').map(str::to_owned).collect()).collect())
 }
@@ -133,5 +140,60 @@ fn collectives_take_the_time_measured() {
         let (large, small) = (error(true), error(false));
         assert!(large < 0.03, "{gpu}, from 64 KiB: {large:.4}");
         assert!(small < 0.10, "{gpu}, below 64 KiB: {small:.4}");
+    }
+}
+
+/// Sizes of a product as SimuMax's tables write them: `b=1, m=4096, k=8192, n=10240, layout=NT, ..`.
+fn sizes(shape: &str) -> [u64; 4] {
+    ["b", "m", "n", "k"].map(|wanted| {
+        let mut fields = shape.split(", ").filter_map(|field| field.split_once('='));
+        count(fields.find(|(name, _)| *name == wanted).expect("the size").1)
+    })
+}
+
+/// What adding a product to a sum in fp32 takes, in bytes of the sum's elements at the data sheet's bandwidth:
+/// how much longer it takes than the products of the same sizes that are not added to anything, in the median.
+#[test]
+fn products_that_are_added_take_as_much_longer_as_measured() {
+    let Some(text) = text("gemm_calibration.json") else { return };
+    let tables: serde_json::Value = serde_json::from_str(&text).expect("a table");
+    for (system, cluster) in [("b200_bf16_ceperm", "b200"), ("a100_pcie", "a100-pcie")] {
+        let gpu = preset(cluster).expect("a preset").gpu;
+        let mut alone: BTreeMap<_, Vec<f64>> = BTreeMap::new();
+        let mut added = Vec::new();
+        for row in tables["rows"].as_array().expect("rows") {
+            if row["system"] != system || row["op"] != "matmul" {
+                continue;
+            }
+            let shape = row["shape"].as_str().expect("a shape");
+            let [b, m, n, k] = sizes(shape);
+            let mut key = [m, n, k];
+            key.sort_unstable();
+            let rate = row["achieved_tflops"].as_f64().expect("a rate") * 1e12;
+            let seconds = 2.0 * (m * n * k) as f64 / rate;
+            if shape.contains("accumulate=False") {
+                alone.entry((b, key)).or_default().push(seconds);
+            } else {
+                added.push(((b, key), (m * n) as f64, seconds));
+            }
+        }
+        let mut bytes: Vec<f64> = added
+            .iter()
+            .filter_map(|(key, elements, seconds)| {
+                let of = alone.get(key)?;
+                let mean = of.iter().sum::<f64>() / of.len() as f64;
+                Some((seconds - mean) / elements * gpu.memory_bandwidth.get())
+            })
+            .collect();
+        bytes.sort_unstable_by(f64::total_cmp);
+        assert!(bytes.len() > 50, "{system}: {} products", bytes.len());
+        let median = bytes[bytes.len() / 2];
+        let device = Device::new(&gpu);
+        // Too short for the rates that power sustains to hold it down.
+        let shape = MatmulShape::new(4096, 4096, 256);
+        let time = |sum| device.training_matmul(Precision::Bf16, shape, true, sum, 1.0).time;
+        let more = (time(Some(4)) - time(None)).get() * device.training.matmul;
+        let predicted = more / (4096.0 * 4096.0) * gpu.memory_bandwidth.get();
+        assert!((predicted - median).abs() < 0.5, "{system}: {predicted} bytes, not {median}");
     }
 }

@@ -258,6 +258,11 @@ fn spec(row: &Row, training: &Training, num_gpus: u32) -> Result<LayoutSpec, Uns
         .into_iter()
         .find(|known| u64::from(known.number()) == stage)
         .ok_or_else(|| Unsupported::new(format!("ZeRO stage {stage}")))?;
+    let schedule = schedule(row)?;
+    // Where each stage is on two ranks, sources count both of a rank's stages.
+    let stages = row.degree("vpp")?;
+    let copies = schedule.stages_per_rank(1);
+    let virtual_stages = if stages.is_multiple_of(copies) { stages / copies } else { stages };
     let replicas = context * data;
     let shard =
         shard_degree(row.text("fsdp_shard")).filter(|shard| replicas.is_multiple_of(*shard));
@@ -267,7 +272,7 @@ fn spec(row: &Row, training: &Training, num_gpus: u32) -> Result<LayoutSpec, Uns
         context_parallel: context,
         expert_parallel: expert,
         pipeline_parallel: pipeline,
-        virtual_stages: row.degree("vpp")?,
+        virtual_stages,
         data_parallel: data,
         zero_shard: shard.unwrap_or(replicas),
         zero_stage,
@@ -275,7 +280,7 @@ fn spec(row: &Row, training: &Training, num_gpus: u32) -> Result<LayoutSpec, Uns
             .ok_or_else(|| Unsupported::new("a micro-batch that large"))?,
         num_micro_batches,
         recompute: recompute(row)?,
-        schedule: schedule(row)?,
+        schedule,
     })
 }
 
@@ -325,6 +330,8 @@ fn said(row: &Row, framework: &mut FrameworkRates) {
         ["hybridep", "deepep"].contains(&flag("moe_flex_dispatcher_backend").as_str());
     framework.overlaps_experts |=
         flag("moe_a2a_overlap") == "true" || flag("overlap_moe_expert_parallel_comm") == "true";
+    // What that schedule is made for.
+    framework.overlaps_experts |= row.text("schedule").contains("DualPipe");
     let is_one_graph = flag("cuda_graph_impl") == "full_iteration";
     // Recipes that say so overlap wherever they capture a whole iteration.
     framework.overlaps_experts |= is_one_graph;

@@ -428,3 +428,20 @@ fn memory_is_that_of_the_rank_that_was_asked() {
     assert!((fullest - ends).abs() < 1.0, "{fullest} and {ends}");
     assert!(first < 0.9 * ends, "{first} and {ends}");
 }
+
+/// Sources count both of the stages that a rank has under DualPipe, the same on two ranks.
+#[test]
+fn stages_that_are_on_two_ranks_count_once() {
+    let setup = |changes: Value| {
+        let rows = read_rows("runs.json", &json!([run(&changes)]).to_string()).unwrap();
+        Setup::of(&rows[0]).unwrap()
+    };
+    for stages in [1, 2] {
+        let changes = json!({ "schedule": "DualPipe", "pp": 4, "dp": 2, "vpp": stages });
+        let found = setup(changes);
+        assert_eq!(found.layout.virtual_stages, 1);
+        assert!(found.problem.hardware.framework.overlaps_experts);
+    }
+    let interleaved = setup(json!({ "schedule": "interleaved 1F1B", "pp": 2, "vpp": 2 }));
+    assert_eq!(interleaved.layout.virtual_stages, 2);
+}

@@ -5,7 +5,7 @@ use plotters::backend::DrawingBackend;
 
 use crate::canvas::{
     self, Align, Area, Canvas, DrawError, Entry, Font, Legend, Paper, Picture, Swatch, Text, Ticks,
-    baseline_around,
+    Title, baseline_around,
 };
 use crate::palette::Rgb;
 
@@ -81,8 +81,6 @@ pub fn png(
 }
 
 const MARGIN: f64 = 18.0;
-const TITLE: f64 = 15.0;
-const TITLE_LINE: f64 = 21.0;
 const LABEL: f64 = 10.5;
 const TICK: f64 = 10.0;
 /// From the title to the plot: the heading of the axis, and the total over the highest bar.
@@ -98,7 +96,7 @@ const BETWEEN_PARTS: f64 = 0.75;
 
 struct Chart<'a> {
     title: &'a str,
-    title_lines: Vec<String>,
+    heading: Title,
     bars: &'a [MemoryBar],
     capacity: Option<Bytes>,
     /// What parts are called, in the order of their colours.
@@ -139,8 +137,8 @@ impl<'a> Chart<'a> {
             text: format!("capacity, {capacity}"),
         }));
         let legend = Legend::new(entries, font, left, right);
-        let title_lines = font.wrap(title, TITLE, right - MARGIN);
-        let top = MARGIN + title_lines.len() as f64 * TITLE_LINE + ABOVE_PLOT;
+        let heading = Title::new(title, font, right - MARGIN);
+        let top = MARGIN + heading.height() + ABOVE_PLOT;
         let below = BELOW_PLOT + legend.height() + MARGIN;
         let plot = Area {
             left,
@@ -159,7 +157,7 @@ impl<'a> Chart<'a> {
         let most = bars.iter().map(MemoryBar::total).max().max(capacity).unwrap_or_default();
         let most = if most == Bytes::ZERO { 1.0 } else { most.as_gib() };
         let options = *options;
-        Ok(Self { title, title_lines, bars, capacity, parts, legend, plot, most, options, font })
+        Ok(Self { title, heading, bars, capacity, parts, legend, plot, most, options, font })
     }
 
     fn y(&self, bytes: Bytes) -> f64 {
@@ -260,12 +258,7 @@ impl Picture for Chart<'_> {
 
     fn draw<B: DrawingBackend>(&self, canvas: &mut Canvas<'_, B>) -> Result<(), DrawError> {
         let theme = self.options.paper.theme;
-        let mut baseline = MARGIN - 7.0;
-        for content in &self.title_lines {
-            baseline += TITLE_LINE;
-            let (x, size, align, color) = (MARGIN, TITLE, Align::Left, theme.text());
-            canvas.text(&Text { content, x, baseline, size, align, color })?;
-        }
+        self.heading.draw(canvas, MARGIN, MARGIN, theme)?;
         self.axis(canvas)?;
         let pitch = self.plot.width / self.bars.len().max(1) as f64;
         let width = (pitch * 0.62).min(WIDEST_BAR);

@@ -3,7 +3,7 @@
 use plotters::backend::DrawingBackend;
 
 use crate::canvas::{
-    self, Align, Area, Canvas, DrawError, Entry, Font, Legend, Paper, Picture, Swatch, Text,
+    self, Align, Area, Canvas, DrawError, Entry, Font, Legend, Paper, Picture, Swatch, Text, Title,
     baseline_around,
 };
 use crate::palette::Rgb;
@@ -49,8 +49,6 @@ pub fn png(title: &str, panels: &[Panel], band: f64, paper: Paper) -> Result<Vec
 }
 
 const MARGIN: f64 = 18.0;
-const TITLE: f64 = 15.0;
-const TITLE_LINE: f64 = 21.0;
 const TICK: f64 = 10.0;
 /// From the title to the plots: the names of the quantities.
 const ABOVE_PLOT: f64 = 26.0;
@@ -71,7 +69,7 @@ const ROOM: f64 = 1.15;
 
 struct Chart<'a> {
     title: &'a str,
-    title_lines: Vec<String>,
+    heading: Title,
     panels: &'a [Panel],
     /// Names of series, in the order of their looks.
     names: Vec<&'a str>,
@@ -120,9 +118,9 @@ impl<'a> Chart<'a> {
             text: format!("within {:.0} %", band * 100.0),
         });
         let legend = Legend::new(entries, font, MARGIN, width - MARGIN);
-        let title_lines = font.wrap(title, TITLE, width - 2.0 * MARGIN);
-        let top = MARGIN + title_lines.len() as f64 * TITLE_LINE + ABOVE_PLOT;
-        Ok(Self { title, title_lines, panels, names, legend, lefts, top, side, band, paper })
+        let heading = Title::new(title, font, width - 2.0 * MARGIN);
+        let top = MARGIN + heading.height() + ABOVE_PLOT;
+        Ok(Self { title, heading, panels, names, legend, lefts, top, side, band, paper })
     }
 
     fn panel<B: DrawingBackend>(
@@ -268,12 +266,7 @@ impl Picture for Chart<'_> {
 
     fn draw<B: DrawingBackend>(&self, canvas: &mut Canvas<'_, B>) -> Result<(), DrawError> {
         let theme = self.paper.theme;
-        let mut baseline = MARGIN - 7.0;
-        for content in &self.title_lines {
-            baseline += TITLE_LINE;
-            let (x, size, align, color) = (MARGIN, TITLE, Align::Left, theme.text());
-            canvas.text(&Text { content, x, baseline, size, align, color })?;
-        }
+        self.heading.draw(canvas, MARGIN, MARGIN, theme)?;
         for (panel, left) in self.panels.iter().zip(&self.lefts) {
             self.panel(canvas, panel, *left)?;
         }

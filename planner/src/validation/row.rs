@@ -162,9 +162,9 @@ impl Row {
     }
 
     /// The memory of a GPU, where it was measured: of the fullest, unless `mem_kind` says of which pipeline
-    /// stage; of nanotron's benchmarks, of the first, as rank 0 writes their tables (`log_throughput`). GB are those of PyTorch's and
-    /// nvidia-smi's users, 2^30 bytes, unless `mem_kind` says 1e9. What is counted is the first that
-    /// `mem_kind` names, and what the allocator gave out if it names nothing.
+    /// stage; of nanotron's benchmarks, of the first, as rank 0 writes their tables (`log_throughput`). GB are
+    /// those of PyTorch's and nvidia-smi's users, 2^30 bytes, unless `mem_kind` says 1e9. What is counted is
+    /// the first that `mem_kind` names, and what the allocator gave out if it names nothing.
     ///
     /// # Errors
     ///

@@ -6,6 +6,7 @@
 mod font;
 mod legend;
 mod ticks;
+mod title;
 
 use plotters::backend::{BitMapBackend, DrawingBackend, SVGBackend};
 use plotters_backend::{BackendColor, BackendStyle, DrawingErrorKind};
@@ -15,6 +16,7 @@ use crate::palette::{Rgb, Theme};
 pub(crate) use font::{Align, Font, Text, baseline_around};
 pub(crate) use legend::{Entry, Legend, Swatch};
 pub(crate) use ticks::Ticks;
+pub(crate) use title::Title;
 
 /// What every picture is drawn on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -82,49 +82,47 @@ impl Place {
 
     /// The ranks that share the experts with this one.
     pub fn expert_group(&self, layout: &LayoutSpec) -> Group {
-        let index = self.context_data(layout);
-        let first = index - index % layout.expert_parallel;
-        let members = first..first + layout.expert_parallel;
-        Group::new(members.map(|i| self.at(layout, i, self.pipeline)).collect::<Vec<_>>())
+        let stride = layout.mesh().stride(MeshAxis::Expert);
+        let first = self.rank - self.expert(layout) * stride;
+        Group::new((0..layout.expert_parallel).map(|i| first + i * stride).collect::<Vec<_>>())
+    }
+
+    /// Its place among them.
+    pub fn expert(&self, layout: &LayoutSpec) -> u32 {
+        self.rank / layout.mesh().stride(MeshAxis::Expert) % layout.expert_parallel
     }
 
     /// The ranks that hold the dense parameters of this rank's stage, which lies on the pipeline
     /// ranks `holders`.
     pub fn replicas(&self, layout: &LayoutSpec, holders: &[u32]) -> Replicas {
-        self.replicas_apart(layout, holders, 1)
+        self.replicas_apart(layout, holders, layout.mesh().stride(MeshAxis::ContextData))
     }
 
     /// The ranks that hold the same experts.
     pub fn expert_replicas(&self, layout: &LayoutSpec, holders: &[u32]) -> Replicas {
-        self.replicas_apart(layout, holders, layout.expert_parallel)
+        let stride = layout.mesh().expert_ranks(layout.expert_parallel);
+        self.replicas_apart(layout, holders, stride)
     }
 
-    /// Replicas among every `apart`th rank of context and data.
-    fn replicas_apart(&self, layout: &LayoutSpec, holders: &[u32], apart: u32) -> Replicas {
-        let index = self.context_data(layout);
-        let (first, place) = (index % apart, index / apart);
-        let count = layout.context_parallel * layout.data_parallel / apart;
+    /// Replicas among the ranks of a stage, each `stride` ranks from the next.
+    fn replicas_apart(&self, layout: &LayoutSpec, holders: &[u32], stride: u32) -> Replicas {
+        let num_ranks = layout.ranks_per_stage();
+        let (first, place) = (self.rank % stride, self.rank % num_ranks / stride);
+        let count = num_ranks / stride;
         let shards = match layout.zero_stage {
             ZeroStage::None => 1,
-            _ => (layout.zero_shard / apart).max(1),
+            _ => (layout.zero_shard * layout.tensor_parallel / stride).max(1),
         };
+        let at = |other: u32, pipeline: u32| pipeline * num_ranks + other * stride + first;
         let shard = (0..count).filter(|other| other / shards == place / shards);
-        let shard = shard.map(|other| self.at(layout, first + other * apart, self.pipeline));
+        let shard = shard.map(|other| at(other, self.pipeline));
         let alike = || (0..count).filter(|other| other % shards == place % shards);
-        let replicate = holders.iter().flat_map(|pipeline| {
-            alike().map(|other| self.at(layout, first + other * apart, *pipeline))
-        });
+        let replicate =
+            holders.iter().flat_map(|pipeline| alike().map(|other| at(other, *pipeline)));
         Replicas {
             shard: Group::new(shard.collect::<Vec<_>>()),
             replicate: Group::new(replicate.collect::<Vec<_>>()),
         }
-    }
-
-    fn at(&self, layout: &LayoutSpec, context_data: u32, pipeline: u32) -> u32 {
-        let mesh = layout.mesh();
-        self.tensor
-            + context_data * mesh.stride(MeshAxis::ContextData)
-            + pipeline * mesh.stride(MeshAxis::Pipeline)
     }
 }
 

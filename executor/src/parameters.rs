@@ -22,8 +22,8 @@ pub struct LocalParameter {
     pub full_shape: Vec<usize>,
     /// The part along each dimension.
     pub part: Vec<Range<usize>>,
-    /// Whether tensor-parallel ranks hold different parts.
-    pub(crate) is_tensor_sharded: bool,
+    /// Whether tensor-parallel ranks have copies of the part that are none of its replicas.
+    pub(crate) is_tensor_copied: bool,
     /// Whether tensor-parallel ranks have summands of its gradient: each has some of the tokens.
     pub(crate) has_partial_gradient: bool,
     /// What its elements are at first.
@@ -48,6 +48,8 @@ pub(crate) struct Sharing {
     pub(crate) tensor: (usize, usize),
     /// Its place among the ranks that share experts, and their number.
     pub(crate) expert: (usize, usize),
+    /// Whether tensor-parallel ranks are among those, and each expert is whole.
+    pub(crate) whole_experts: bool,
 }
 
 impl LocalParameter {
@@ -62,12 +64,14 @@ impl LocalParameter {
     ) -> Self {
         let operator = program.op(op);
         let parameter = &operator.parameters[index];
-        let cut = parameter.cut(is_expert(&operator.kind));
+        let is_expert = is_expert(&operator.kind);
+        let is_whole = is_expert && sharing.whole_experts;
+        let cut = parameter.cut(is_expert);
         let full_shape = shape(parameter);
         let parts = full_shape.iter().enumerate().map(|(dim, size)| {
             if cut.expert == Some(dim) {
                 part(*size, sharing.expert.1, sharing.expert.0)
-            } else if cut.tensor == Some(dim) {
+            } else if cut.tensor == Some(dim) && !is_whole {
                 part(*size, sharing.tensor.1, sharing.tensor.0)
             } else {
                 0..*size
@@ -81,8 +85,8 @@ impl LocalParameter {
             op,
             index,
             part,
-            is_tensor_sharded: cut.tensor.is_some() && sharing.tensor.1 > 1,
-            has_partial_gradient: by_tokens && sharing.tensor.1 > 1,
+            is_tensor_copied: cut.tensor.is_none() && !is_whole && sharing.tensor.1 > 1,
+            has_partial_gradient: by_tokens && !is_whole && sharing.tensor.1 > 1,
             initial: initial(&operator.kind, parameter, &full_shape, initializer_range),
             full_shape,
         }

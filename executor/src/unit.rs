@@ -244,8 +244,8 @@ impl<B: Kernels> Unit<B> {
         });
     }
 
-    /// The ranges of the shard that belong to parameters which this rank counts in the norm: those of
-    /// which tensor-parallel ranks have different parts, and, on the first of them, all others.
+    /// The ranges of the shard that belong to parameters which this rank counts in the norm: all but those
+    /// that the first of the tensor-parallel ranks has too.
     pub(crate) fn ranges_in_norm(&self, is_first_tensor_rank: bool) -> Vec<std::ops::Range<usize>> {
         if !self.counts_in_norm {
             return Vec::new();
@@ -253,7 +253,7 @@ impl<B: Kernels> Unit<B> {
         let shard = self.shard_range();
         let mut ranges: Vec<std::ops::Range<usize>> = Vec::new();
         for (parameter, offset) in self.parameters.iter().zip(&self.offsets) {
-            if !parameter.is_tensor_sharded && !is_first_tensor_rank {
+            if parameter.is_tensor_copied && !is_first_tensor_rank {
                 continue;
             }
             let start = (*offset).max(shard.start);

@@ -86,11 +86,6 @@ impl<'a> Evaluator<'a> {
         self.spec.context_parallel * self.spec.data_parallel
     }
 
-    /// Ranks that share the states of an expert's parameters.
-    pub(crate) fn expert_shards(&self) -> u32 {
-        (self.spec.zero_shard / self.spec.expert_parallel).max(1)
-    }
-
     /// Time of a step over `stages`, and where it goes.
     pub fn time(&self, stages: &[Stage]) -> (Seconds, Breakdown) {
         let Timed { times, data, pipeline, finish } = match self.in_order {
@@ -311,7 +306,7 @@ impl<'a> Evaluator<'a> {
         pieces: u64,
     ) -> f64 {
         let LayoutSpec { expert_parallel, zero_shard, .. } = self.spec;
-        let stride = self.spec.mesh().stride(MeshAxis::ContextData);
+        let mesh = self.spec.mesh();
         let time = |parameters: u64, replicas: u32, shards: u32, stride: u32| {
             let bytes = Bytes::new(parameters * element).shard(pieces);
             let network = &self.problem.hardware.network;
@@ -329,12 +324,13 @@ impl<'a> Evaluator<'a> {
         };
         let experts = time(
             holdings.expert,
-            (self.replicas() / expert_parallel).max(1),
-            self.expert_shards(),
-            stride * expert_parallel,
+            self.spec.expert_replicas(),
+            self.spec.expert_shards(),
+            mesh.expert_ranks(expert_parallel),
         );
-        let alone =
-            (time(holdings.dense, self.replicas(), zero_shard, stride) + experts) * pieces as f64;
+        let stride = mesh.stride(MeshAxis::ContextData);
+        let dense = time(holdings.dense, self.replicas(), zero_shard, stride);
+        let alone = (dense + experts) * pieces as f64;
         alone * self.problem.hardware.framework.data_collectives
     }
 
@@ -371,9 +367,8 @@ impl<'a> Evaluator<'a> {
 
     /// Gradients of a chunk that a rank exchanges with the one that has the other copy.
     pub(crate) fn bytes_between_copies(&self, holdings: &Holdings) -> Bytes {
-        let of_experts = (self.replicas() / self.spec.expert_parallel).max(1);
         let parameters = holdings.dense.div_ceil(self.replicas().into())
-            + holdings.expert.div_ceil(of_experts.into());
+            + holdings.expert.div_ceil(self.spec.expert_replicas().into());
         Bytes::new(parameters * self.bytes.gradient)
     }
 
@@ -401,7 +396,7 @@ impl<'a> Evaluator<'a> {
             if sharded { parameters.div_ceil(shards.into()) } else { parameters }
         };
         let owned = owned(stage.holdings.dense, self.spec.zero_shard)
-            + owned(stage.holdings.expert, self.expert_shards());
+            + owned(stage.holdings.expert, self.spec.expert_shards());
         optimizer_step(owned, self.bytes, &self.problem.hardware.device)
     }
 

@@ -64,7 +64,7 @@ impl Evaluator<'_> {
         let LayoutSpec { zero_stage: zero, zero_shard, pipeline_parallel, .. } = self.spec;
         let framework = &self.problem.hardware.framework;
         let states = ModelStates::new(stage.dense, zero, zero_shard.into(), self.bytes)
-            + ModelStates::new(stage.expert, zero, self.expert_shards().into(), self.bytes);
+            + ModelStates::new(stage.expert, zero, self.spec.expert_shards().into(), self.bytes);
         let gathered = if zero == ZeroStage::Parameters {
             let gather = GATHERED_BLOCKS * self.bytes.parameter + self.bytes.gradient;
             let gathered = if framework.keeps_gathered && pipeline_parallel > 1 {

@@ -195,6 +195,8 @@ pub struct ShapeKey {
     pub context_parallel: u32,
     /// Expert-parallel ranks.
     pub expert_parallel: u32,
+    /// Whether tensor-parallel ranks are among those, and each expert is whole.
+    pub whole_experts: bool,
     /// Sequences in a micro-batch.
     pub micro_batch_size: u32,
 }
@@ -207,6 +209,7 @@ impl ShapeKey {
             sequence_parallel: layout.sequence_parallel,
             context_parallel: layout.context_parallel,
             expert_parallel: layout.expert_parallel,
+            whole_experts: layout.whole_experts,
             micro_batch_size: layout.micro_batch_size,
         }
     }
@@ -218,18 +221,25 @@ impl ShapeKey {
             sequence_parallel: self.sequence_parallel,
             context_parallel: self.context_parallel.into(),
             expert_parallel: self.expert_parallel.into(),
+            whole_experts: self.whole_experts,
         }
+    }
+
+    /// How far apart the ranks of its groups lie, with so many replicas.
+    pub fn mesh(&self, data_parallel: u32) -> Mesh {
+        let Self { tensor_parallel, context_parallel, .. } = *self;
+        let expert_tensor_parallel = if self.whole_experts { 1 } else { tensor_parallel };
+        Mesh { tensor_parallel, expert_tensor_parallel, context_parallel, data_parallel }
     }
 
     /// Where the groups lie.
     pub fn groups(&self) -> Groups {
-        let Self { tensor_parallel, context_parallel, .. } = *self;
         // Groups within a stage do not depend on the number of replicas.
-        let mesh = Mesh { tensor_parallel, context_parallel, data_parallel: 1 };
+        let mesh = self.mesh(1);
         let group = |size, axis| Group { size, stride: mesh.stride(axis) };
         Groups {
-            tensor: group(tensor_parallel, MeshAxis::Tensor),
-            context: group(context_parallel, MeshAxis::Context),
+            tensor: group(self.tensor_parallel, MeshAxis::Tensor),
+            context: group(self.context_parallel, MeshAxis::Context),
             expert: group(self.expert_parallel, MeshAxis::Expert),
         }
     }

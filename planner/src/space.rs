@@ -5,7 +5,9 @@ use std::fmt;
 
 use cost_models::Group;
 use ir::graph::Recompute;
-use ir::layout::{LayoutError, Mesh, MeshAxis, PartialLayout, ZeroStage, largest_divisor};
+use ir::layout::{
+    LayoutError, MeshAxis, PartialLayout, ZeroStage, check_expert_shards, largest_divisor,
+};
 use ir::schedule::ScheduleKind;
 use serde::Serialize;
 
@@ -153,32 +155,68 @@ impl Space {
             return self.reject(Rejection::Batch, error);
         }
         let of_replica = (batch / u64::from(data)) as u32;
-        let replicas = context * data;
-        let experts = if limits.experts.is_empty() { vec![1] } else { divisors(replicas) };
-        for expert in chosen(fixed.expert_parallel, experts) {
-            if let Err(error) = limits.check_expert(expert.into(), replicas.into()) {
-                self.reject(Rejection::Expert, error);
-                continue;
-            }
-            for micro_batch in chosen(fixed.micro_batch_size, divisors(of_replica)) {
-                let Some(num_micro_batches) = quotient(of_replica, micro_batch) else {
-                    self.reject(Rejection::Batch, indivisible(micro_batch));
+        let shape = ShapeKey {
+            tensor_parallel: tensor,
+            sequence_parallel: sequence,
+            context_parallel: context,
+            expert_parallel: 1,
+            whole_experts: false,
+            micro_batch_size: 1,
+        };
+        for shape in self.shared_experts(problem, fixed, shape, data) {
+            for micro_batch_size in chosen(fixed.micro_batch_size, divisors(of_replica)) {
+                let Some(num_micro_batches) = quotient(of_replica, micro_batch_size) else {
+                    self.reject(Rejection::Batch, indivisible(micro_batch_size));
                     continue;
                 };
                 self.families.push(Family {
-                    shape: ShapeKey {
-                        tensor_parallel: tensor,
-                        sequence_parallel: sequence,
-                        context_parallel: context,
-                        expert_parallel: expert,
-                        micro_batch_size: micro_batch,
-                    },
+                    shape: ShapeKey { micro_batch_size, ..shape },
                     pipeline_parallel: pipeline,
                     data_parallel: data,
                     num_micro_batches,
                 });
             }
         }
+    }
+
+    /// `shape` with every way in which its ranks can share experts: cut by tensor parallelism, or whole.
+    fn shared_experts(
+        &mut self,
+        problem: &Problem,
+        fixed: &PartialLayout,
+        shape: ShapeKey,
+        data: u32,
+    ) -> Vec<ShapeKey> {
+        let (limits, tensor) = (&problem.limits, shape.tensor_parallel);
+        let has_experts = !limits.experts.is_empty();
+        let ways = match fixed.expert_tensor_parallel {
+            Some(degree) if degree != 1 && degree != tensor => {
+                let error = LayoutError::ExpertTensor { degree, tensor_parallel: tensor };
+                self.reject(Rejection::Expert, error);
+                vec![]
+            }
+            Some(degree) => vec![degree != tensor],
+            None if has_experts && shape.sequence_parallel && tensor > 1 => vec![false, true],
+            None => vec![false],
+        };
+        let mut shapes = Vec::new();
+        for whole_experts in ways {
+            if let Err(error) = limits.check_whole_experts(whole_experts, shape.sequence_parallel) {
+                self.reject(Rejection::Expert, error);
+                continue;
+            }
+            let shape = ShapeKey { whole_experts, ..shape };
+            let mesh = shape.mesh(data);
+            let ranks = mesh.stride(MeshAxis::Pipeline) / mesh.expert_tensor_parallel;
+            let degrees = if has_experts { divisors(ranks) } else { vec![1] };
+            for expert_parallel in chosen(fixed.expert_parallel, degrees) {
+                match limits.check_expert(expert_parallel.into(), &mesh) {
+                    Ok(()) => shapes.push(ShapeKey { expert_parallel, ..shape }),
+                    Err(error) => self.reject(Rejection::Expert, error),
+                }
+            }
+        }
+        shapes
     }
 
     fn reject(&mut self, reason: Rejection, error: LayoutError) {
@@ -190,9 +228,7 @@ impl Space {
 impl Family {
     /// The ranks that share the layers.
     pub fn pipeline_group(&self) -> Group {
-        let ShapeKey { tensor_parallel, context_parallel, .. } = self.shape;
-        let data_parallel = self.data_parallel;
-        let mesh = Mesh { tensor_parallel, context_parallel, data_parallel };
+        let mesh = self.shape.mesh(self.data_parallel);
         Group { size: self.pipeline_parallel, stride: mesh.stride(MeshAxis::Pipeline) }
     }
 
@@ -229,17 +265,10 @@ impl Family {
         let numbers = [self.pipeline_parallel, chunks, self.num_micro_batches].map(u64::from);
         let schedule = problem.limits.check_schedule(schedule, numbers).err();
         let replicas = u64::from(self.shape.context_parallel * self.data_parallel);
-        let expert = u64::from(self.shape.expert_parallel);
         schedule.or_else(|| {
             let degree = u64::from(fixed.zero_shard?);
-            if !degree.is_multiple_of(expert) {
-                return Some(LayoutError::NotDivisible {
-                    what: "zero_shard",
-                    size: degree,
-                    by: "`expert_parallel`",
-                    degree: expert,
-                    works: largest_divisor(degree, expert),
-                });
+            if let Err(error) = self.check_expert_shards(fixed.zero_shard?) {
+                return Some(error);
             }
             (!replicas.is_multiple_of(degree)).then(|| LayoutError::NotDivisible {
                 what: "context x data parallel ranks",
@@ -285,7 +314,12 @@ impl Family {
 
     /// Whether each group of expert-parallel ranks falls whole into one group of shards.
     fn shards_experts(&self, shards: u32) -> bool {
-        shards.is_multiple_of(self.shape.expert_parallel)
+        self.check_expert_shards(shards).is_ok()
+    }
+
+    fn check_expert_shards(&self, shards: u32) -> Result<(), LayoutError> {
+        let mesh = self.shape.mesh(self.data_parallel);
+        check_expert_shards(shards, &mesh, self.shape.expert_parallel)
     }
 
     /// Recompute policies.

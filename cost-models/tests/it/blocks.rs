@@ -68,6 +68,7 @@ fn shardings() -> impl Strategy<Value = Sharding> {
             sequence_parallel: sequence && tensor_parallel > 1,
             context_parallel,
             expert_parallel: 1,
+            whole_experts: false,
         },
     )
 }
@@ -231,6 +232,7 @@ fn plain_pieces_of_a_causal_sequence_are_uneven() {
             sequence_parallel: false,
             context_parallel,
             expert_parallel: 1,
+            whole_experts: false,
         };
         let compute = |change: fn(&mut Hardware)| {
             cost(Precision::Bf16, sharding, change).forward.compute.get()
@@ -258,6 +260,7 @@ fn casting_before_gathering_saves_time() {
         sequence_parallel: true,
         context_parallel: 1,
         expert_parallel: 1,
+        whole_experts: false,
     };
     let of = |precision, change: fn(&mut Hardware)| cost(precision, sharding, change);
     for (precision, saves) in [(Precision::Fp8, true), (Precision::Bf16, false)] {

@@ -185,6 +185,7 @@ impl Program {
             sequence_parallel: spec.sequence_parallel,
             context_parallel: spec.context_parallel.into(),
             expert_parallel: spec.expert_parallel.into(),
+            whole_experts: spec.whole_experts,
         };
         let last = graph.classes().len() - 1;
         let classes = graph.classes().map(|(class, block)| {

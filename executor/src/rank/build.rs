@@ -109,10 +109,8 @@ fn plans(program: &Program, place: &Place) -> (Vec<UnitPlan>, BTreeMap<u32, Chun
     let layout = &program.layout;
     let sharing = Sharing {
         tensor: (place.tensor as usize, layout.tensor_parallel as usize),
-        expert: (
-            (place.context_data(layout) % layout.expert_parallel) as usize,
-            layout.expert_parallel as usize,
-        ),
+        expert: (place.expert(layout) as usize, layout.expert_parallel as usize),
+        whole_experts: layout.whole_experts,
     };
     let is_transformer = program.graph.has_sequence();
     let initializer_range = is_transformer.then_some(program.numerics.initializer_range);

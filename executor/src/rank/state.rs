@@ -114,7 +114,7 @@ impl<B: Kernels> Rank<B> {
         let writer = Writer::join(directory, step);
         // Of what several ranks hold, one writes.
         let pieces = self.pieces_at(|unit, parameter| {
-            unit.counts_in_norm && (parameter.is_tensor_sharded || place.tensor == 0)
+            unit.counts_in_norm && (!parameter.is_tensor_copied || place.tensor == 0)
         });
         let (pieces, places): (Vec<Piece>, Vec<PieceAt>) = pieces.into_iter().unzip();
         let mut places = places.iter();

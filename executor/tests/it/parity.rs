@@ -217,6 +217,28 @@ fn expert_parallel() {
     check(MIXTRAL, &cases);
 }
 
+/// Tensor-parallel ranks share the experts, each for its own part of the sequence.
+#[test]
+fn whole_experts() {
+    use ScheduleKind as K;
+    let folded = Case { tensor: 2, sequence: true, whole_experts: true, ..ONE };
+    let (zero1, zero2, zero3) =
+        (ZeroStage::OptimizerState, ZeroStage::Gradients, ZeroStage::Parameters);
+    let cases = [
+        Case { expert: 2, ..folded },
+        Case { expert: 1, ..folded },
+        Case { expert: 4, data: 2, ..folded },
+        Case { expert: 2, data: 2, zero: zero1, ..folded },
+        Case { expert: 4, data: 4, zero: zero3, ..folded },
+        Case { expert: 4, data: 4, zero: zero2, shard: 2, ..folded },
+        Case { expert: 2, data: 2, zero: zero3, shard: 1, ..folded },
+        Case { expert: 4, context: 2, data: 2, recompute: Recompute::Full, ..folded },
+        Case { expert: 4, data: 2, pipeline: 2, schedule: K::ZbH1, ..folded },
+        Case { expert: 4, data: 2, pipeline: 2, schedule: K::DualPipe, ..folded },
+    ];
+    check(MIXTRAL, &cases);
+}
+
 #[test]
 fn pipelines() {
     use ScheduleKind as K;

@@ -75,6 +75,7 @@ fn program(model: &str, run: &Value, element: Element) -> Program {
             sequence_parallel: false,
             context_parallel: 1,
             expert_parallel: 1,
+            whole_experts: false,
             pipeline_parallel: 1,
             virtual_stages: 1,
             data_parallel: 1,

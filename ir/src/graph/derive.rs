@@ -238,12 +238,14 @@ pub(super) fn local_parameter_elements(
     sharding: &Sharding,
 ) -> u64 {
     let cut = parameter.cut(is_expert);
+    let tensor =
+        if is_expert { sharding.expert_tensor_parallel() } else { sharding.tensor_parallel };
     let sizes = parameter.dims.iter().enumerate().map(|(dim, size)| {
         let super::Extent::Fixed(size) = size.extent else { return 1 };
         if cut.expert == Some(dim) {
             size.div_ceil(sharding.expert_parallel)
         } else if cut.tensor == Some(dim) {
-            size.div_ceil(sharding.tensor_parallel)
+            size.div_ceil(tensor)
         } else {
             size
         }

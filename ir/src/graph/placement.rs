@@ -167,6 +167,9 @@ fn rule(
             (given.to_vec(), Placement::Partial)
         }
         OpKind::Embedding { .. } => (given.to_vec(), residual(output, sharding)),
+        OpKind::GroupedLinear { .. } if sharding.whole_experts => {
+            token_wise(tensors, given, output, sharding)
+        }
         OpKind::Linear { contracted, produced, .. }
         | OpKind::GroupedLinear { contracted, produced, .. } => {
             if let Some(name) = contracted.iter().find(|name| is_tensor_sharded(**name)) {

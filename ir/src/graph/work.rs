@@ -22,6 +22,8 @@ pub struct Sharding {
     pub context_parallel: u64,
     /// Ranks that share the experts.
     pub expert_parallel: u64,
+    /// Whether tensor-parallel ranks are among those, and each expert is whole.
+    pub whole_experts: bool,
 }
 
 impl Sharding {
@@ -31,7 +33,13 @@ impl Sharding {
         sequence_parallel: false,
         context_parallel: 1,
         expert_parallel: 1,
+        whole_experts: false,
     };
+
+    /// Ranks that share each expert's inner features.
+    pub const fn expert_tensor_parallel(&self) -> u64 {
+        if self.whole_experts { 1 } else { self.tensor_parallel }
+    }
 
     /// Sharded over `degree` tensor-parallel ranks, without sequence parallelism.
     pub const fn tensor(degree: u64) -> Self {

@@ -52,6 +52,22 @@ pub enum LayoutError {
     /// Sequence parallelism without tensor parallelism.
     #[error("`sequence_parallel` needs `tensor_parallel` of at least 2")]
     SequenceParallelAlone,
+    /// Experts that no tensor-parallel rank has tokens of its own for.
+    #[error(
+        "`expert_tensor_parallel` 1 beside a larger `tensor_parallel` needs `sequence_parallel` and a model \
+         with experts"
+    )]
+    WholeExperts,
+    /// Tensor parallelism of experts that is neither that of all else nor none.
+    #[error(
+        "`expert_tensor_parallel` {degree} is neither 1 nor `tensor_parallel` {tensor_parallel}"
+    )]
+    ExpertTensor {
+        /// Ranks that were to share each expert.
+        degree: u32,
+        /// Ranks that share all else.
+        tensor_parallel: u32,
+    },
     /// The batch does not come out.
     #[error(
         "global batch size {global_batch_size} is not `data_parallel` {data_parallel} x \

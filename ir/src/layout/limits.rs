@@ -1,7 +1,7 @@
 //! What model, batch and number of GPUs allow.
 
 use super::error::{LayoutError, largest_divisor};
-use super::{LayoutSpec, ZeroStage};
+use super::{LayoutSpec, Mesh, MeshAxis, ZeroStage};
 use crate::graph::{DimName, Extent, Graph, OpKind};
 use crate::schedule::ScheduleKind;
 
@@ -145,12 +145,13 @@ impl Limits {
         }
     }
 
-    /// Whether experts divide, and their ranks fit within context and data parallelism.
+    /// Whether experts divide, and their ranks fit within context and data parallelism, or those of whole
+    /// experts within tensor, context and data parallelism.
     ///
     /// # Errors
     ///
     /// What does not.
-    pub fn check_expert(&self, expert: u64, context_data: u64) -> Result<(), LayoutError> {
+    pub fn check_expert(&self, expert: u64, mesh: &Mesh) -> Result<(), LayoutError> {
         if expert > 1 && self.experts.is_empty() {
             return Err(LayoutError::NothingToShard { axis: "expert_parallel", degree: expert });
         }
@@ -163,16 +164,37 @@ impl Limits {
                 works: largest_divisor(*size, expert),
             });
         }
-        if !context_data.is_multiple_of(expert) {
+        let what = if mesh.expert_tensor_parallel == mesh.tensor_parallel {
+            "context x data parallel ranks"
+        } else {
+            "tensor x context x data parallel ranks"
+        };
+        let ranks = u64::from(mesh.stride(MeshAxis::Pipeline) / mesh.expert_tensor_parallel);
+        if !ranks.is_multiple_of(expert) {
             return Err(LayoutError::NotDivisible {
-                what: "context x data parallel ranks",
-                size: context_data,
+                what,
+                size: ranks,
                 by: "`expert_parallel`",
                 degree: expert,
-                works: largest_divisor(context_data, expert),
+                works: largest_divisor(ranks, expert),
             });
         }
         Ok(())
+    }
+
+    /// Whether there are experts that can be whole: each tensor-parallel rank must have tokens of its own
+    /// to send them.
+    ///
+    /// # Errors
+    ///
+    /// What it takes.
+    pub fn check_whole_experts(
+        &self,
+        whole: bool,
+        sequence_parallel: bool,
+    ) -> Result<(), LayoutError> {
+        let can_be = sequence_parallel && !self.experts.is_empty();
+        if whole && !can_be { Err(LayoutError::WholeExperts) } else { Ok(()) }
     }
 
     /// Whether a schedule can run with these numbers of stages, chunks and micro-batches.
@@ -242,7 +264,8 @@ impl Limits {
         }
         self.check_tensor(t)?;
         self.check_sequence(c, t, spec.sequence_parallel)?;
-        self.check_expert(e, c * d)?;
+        self.check_whole_experts(spec.whole_experts, spec.sequence_parallel)?;
+        self.check_expert(e, &spec.mesh())?;
         let (b, m) = (u64::from(spec.micro_batch_size), u64::from(spec.num_micro_batches));
         if d.checked_mul(b).and_then(|db| db.checked_mul(m)) != Some(self.global_batch_size) {
             return Err(LayoutError::Batch {
@@ -261,16 +284,44 @@ impl Limits {
                 works: largest_divisor(c * d, spec.zero_shard.into()),
             });
         }
-        let shards = u64::from(spec.zero_shard);
-        if spec.zero_stage != ZeroStage::None && !shards.is_multiple_of(e) {
-            return Err(LayoutError::NotDivisible {
-                what: "zero_shard",
-                size: shards,
-                by: "`expert_parallel`",
-                degree: e,
-                works: largest_divisor(shards, e),
-            });
+        if spec.zero_stage != ZeroStage::None {
+            check_expert_shards(spec.zero_shard, &spec.mesh(), spec.expert_parallel)?;
         }
         self.check_schedule(spec.schedule, [p, v, m])
     }
+}
+
+/// Whether the ranks that share one copy of all states, `zero_shard` of each place along tensor
+/// parallelism, have every expert equally often.
+///
+/// # Errors
+///
+/// By which number of ranks they do not divide.
+pub fn check_expert_shards(
+    zero_shard: u32,
+    mesh: &Mesh,
+    expert_parallel: u32,
+) -> Result<(), LayoutError> {
+    let (tensor, ranks) = (mesh.tensor_parallel, mesh.expert_ranks(expert_parallel));
+    let shards = u64::from(zero_shard) * u64::from(tensor);
+    if shards.is_multiple_of(ranks.into()) {
+        return Ok(());
+    }
+    let (degree, by) = if mesh.expert_tensor_parallel == tensor {
+        (expert_parallel, "`expert_parallel`")
+    } else {
+        let common = (1..=tensor).rev().find(|d| tensor % d == 0 && ranks.is_multiple_of(*d));
+        (
+            ranks / common.unwrap_or(1),
+            "the ranks of each tensor-parallel place that share the experts:",
+        )
+    };
+    let degree = u64::from(degree);
+    Err(LayoutError::NotDivisible {
+        what: "zero_shard",
+        size: zero_shard.into(),
+        by,
+        degree,
+        works: largest_divisor(zero_shard.into(), degree),
+    })
 }

@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use error::{LayoutError, largest_divisor};
-pub use limits::Limits;
+pub use limits::{Limits, check_expert_shards};
 pub use partial::{ParseLayoutError, PartialLayout};
 
 use crate::graph::Recompute;
@@ -90,8 +90,14 @@ pub struct LayoutSpec {
     pub sequence_parallel: bool,
     /// Ranks that share each sequence.
     pub context_parallel: u32,
-    /// Ranks, within context and data parallelism, that share the experts.
+    /// Ranks, within context and data parallelism, that share the experts; within tensor, context and
+    /// data parallelism if experts are whole.
     pub expert_parallel: u32,
+    /// Whether tensor parallelism leaves each expert whole, so that its ranks too share the experts,
+    /// each for its own part of the sequence (Liu et al. 2025, *MoE Parallel Folding*, arXiv
+    /// 2504.14960). Otherwise it cuts each expert, as it cuts all else.
+    #[serde(default)]
+    pub whole_experts: bool,
     /// Ranks that share the layers.
     pub pipeline_parallel: u32,
     /// Chunks of layers on each pipeline rank; of each direction where the schedule has two.
@@ -118,9 +124,32 @@ impl LayoutSpec {
     pub fn mesh(&self) -> Mesh {
         Mesh {
             tensor_parallel: self.tensor_parallel,
+            expert_tensor_parallel: self.expert_tensor_parallel(),
             context_parallel: self.context_parallel,
             data_parallel: self.data_parallel,
         }
+    }
+
+    /// Ranks that share each expert's inner features.
+    pub fn expert_tensor_parallel(&self) -> u32 {
+        if self.whole_experts { 1 } else { self.tensor_parallel }
+    }
+
+    /// Ranks of a stage: those among which parameters are replicated or shared.
+    pub fn ranks_per_stage(&self) -> u32 {
+        self.tensor_parallel * self.context_parallel * self.data_parallel
+    }
+
+    /// Ranks of a stage that hold the same experts.
+    pub fn expert_replicas(&self) -> u32 {
+        self.ranks_per_stage() / self.mesh().expert_ranks(self.expert_parallel)
+    }
+
+    /// Ranks over which ZeRO shards the states of an expert: those with the same experts among the ones
+    /// that share a copy of all states.
+    pub fn expert_shards(&self) -> u32 {
+        let with_copy = self.zero_shard * self.tensor_parallel;
+        (with_copy / self.mesh().expert_ranks(self.expert_parallel)).max(1)
     }
 }
 
@@ -128,13 +157,14 @@ impl fmt::Display for LayoutSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sequence = if self.sequence_parallel { "-sp" } else { "" };
         write!(f, "tp{}{sequence}", self.tensor_parallel)?;
-        for (name, degree) in [
-            ("cp", self.context_parallel),
-            ("ep", self.expert_parallel),
-            ("pp", self.pipeline_parallel),
-            ("vpp", self.virtual_stages),
+        for (name, degree, is_said) in [
+            ("cp", self.context_parallel, self.context_parallel > 1),
+            ("ep", self.expert_parallel, self.expert_parallel > 1),
+            ("etp", self.expert_tensor_parallel(), self.whole_experts),
+            ("pp", self.pipeline_parallel, true),
+            ("vpp", self.virtual_stages, self.virtual_stages > 1),
         ] {
-            if degree > 1 || name == "pp" {
+            if is_said {
                 write!(f, "-{name}{degree}")?;
             }
         }
@@ -149,7 +179,7 @@ pub enum MeshAxis {
     Tensor,
     /// Context parallelism.
     Context,
-    /// Expert parallelism, within context and data.
+    /// Expert parallelism: within context and data, or of whole experts within tensor, context and data.
     Expert,
     /// Context and data parallelism together: who reduces gradients.
     ContextData,
@@ -158,11 +188,14 @@ pub enum MeshAxis {
 }
 
 /// Degrees that decide how far apart the ranks of a group lie: the order of ranks, which is tensor,
-/// context, data, pipeline, fastest first. Experts are sharded over ranks of context and data.
+/// context, data, pipeline, fastest first. Experts are shared by neighbours among the ranks of a stage, or
+/// where tensor parallelism cuts them, by those with the same place along it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mesh {
     /// Tensor-parallel degree.
     pub tensor_parallel: u32,
+    /// Ranks that share each expert.
+    pub expert_tensor_parallel: u32,
     /// Context-parallel degree.
     pub context_parallel: u32,
     /// Data-parallel degree.
@@ -174,9 +207,16 @@ impl Mesh {
     pub fn stride(&self, axis: MeshAxis) -> u32 {
         match axis {
             MeshAxis::Tensor => 1,
-            MeshAxis::Context | MeshAxis::Expert | MeshAxis::ContextData => self.tensor_parallel,
+            MeshAxis::Expert => self.expert_tensor_parallel,
+            MeshAxis::Context | MeshAxis::ContextData => self.tensor_parallel,
             MeshAxis::Pipeline => self.tensor_parallel * self.context_parallel * self.data_parallel,
         }
+    }
+
+    /// Neighbouring ranks that have every expert between them: how far apart two ranks with the same
+    /// experts lie.
+    pub fn expert_ranks(&self, expert_parallel: u32) -> u32 {
+        expert_parallel * self.expert_tensor_parallel
     }
 }
 

@@ -17,6 +17,8 @@ pub struct PartialLayout {
     pub context_parallel: Option<u32>,
     /// See [`super::LayoutSpec::expert_parallel`].
     pub expert_parallel: Option<u32>,
+    /// See [`super::LayoutSpec::expert_tensor_parallel`].
+    pub expert_tensor_parallel: Option<u32>,
     /// See [`super::LayoutSpec::pipeline_parallel`].
     pub pipeline_parallel: Option<u32>,
     /// See [`super::LayoutSpec::virtual_stages`].
@@ -46,6 +48,7 @@ impl PartialLayout {
             ("tensor_parallel", self.tensor_parallel),
             ("context_parallel", self.context_parallel),
             ("expert_parallel", self.expert_parallel),
+            ("expert_tensor_parallel", self.expert_tensor_parallel),
             ("pipeline_parallel", self.pipeline_parallel),
             ("virtual_stages", self.virtual_stages),
             ("data_parallel", self.data_parallel),
@@ -64,7 +67,7 @@ impl PartialLayout {
 pub enum ParseLayoutError {
     /// A part that is none of the known ones.
     #[error(
-        "`{part}` in layout `{layout}` is not one of tpN, sp, nosp, cpN, epN, ppN, vppN, dpN, \
+        "`{part}` in layout `{layout}` is not one of tpN, sp, nosp, cpN, epN, etpN, ppN, vppN, dpN, \
          shardN, zeroN, mbsN"
     )]
     UnknownPart {
@@ -107,6 +110,7 @@ impl FromStr for PartialLayout {
                 "tp" => layout.tensor_parallel.replace(number),
                 "cp" => layout.context_parallel.replace(number),
                 "ep" => layout.expert_parallel.replace(number),
+                "etp" => layout.expert_tensor_parallel.replace(number),
                 "pp" => layout.pipeline_parallel.replace(number),
                 "vpp" => layout.virtual_stages.replace(number),
                 "dp" => layout.data_parallel.replace(number),

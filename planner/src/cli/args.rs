@@ -121,6 +121,10 @@ pub(crate) struct LayoutArgs {
     /// Expert-parallel degree.
     #[arg(long, value_name = "E", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
     ep: Option<u32>,
+    /// Ranks that share each expert: as many as tensor-parallel ranks, or 1, and then these share the
+    /// experts.
+    #[arg(long, value_name = "E", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
+    etp: Option<u32>,
     /// Pipeline-parallel degree.
     #[arg(long, value_name = "P", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
     pp: Option<u32>,
@@ -172,6 +176,7 @@ impl LayoutArgs {
             )?,
             context_parallel: pick("cp", self.cp, base.context_parallel)?,
             expert_parallel: pick("ep", self.ep, base.expert_parallel)?,
+            expert_tensor_parallel: pick("etp", self.etp, base.expert_tensor_parallel)?,
             pipeline_parallel: pick("pp", self.pp, base.pipeline_parallel)?,
             virtual_stages: pick("virtual-stages", self.virtual_stages, base.virtual_stages)?,
             data_parallel: pick("dp", self.dp, base.data_parallel)?,

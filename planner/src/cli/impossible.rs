@@ -55,6 +55,7 @@ fn wrong_gpu_count(fixed: &PartialLayout, has: u32) -> Option<LayoutError> {
         sequence_parallel: fixed.sequence_parallel.unwrap_or(false),
         context_parallel: degree(fixed.context_parallel),
         expert_parallel: degree(fixed.expert_parallel),
+        whole_experts: fixed.expert_tensor_parallel == Some(1) && fixed.tensor_parallel > Some(1),
         pipeline_parallel: degree(fixed.pipeline_parallel),
         virtual_stages: degree(fixed.virtual_stages),
         data_parallel: degree(fixed.data_parallel),

@@ -127,6 +127,7 @@ impl<'a> Visit<'a> {
             sequence_parallel: shape.sequence_parallel,
             context_parallel: shape.context_parallel,
             expert_parallel: shape.expert_parallel,
+            whole_experts: shape.whole_experts,
             pipeline_parallel,
             virtual_stages,
             data_parallel,

@@ -142,6 +142,7 @@ proptest! {
                 (fixed.tensor_parallel, layout.tensor_parallel),
                 (fixed.context_parallel, layout.context_parallel),
                 (fixed.expert_parallel, layout.expert_parallel),
+                (fixed.expert_tensor_parallel, layout.expert_tensor_parallel()),
                 (fixed.pipeline_parallel, layout.pipeline_parallel),
                 (fixed.data_parallel, layout.data_parallel),
                 (fixed.micro_batch_size, layout.micro_batch_size),
@@ -223,6 +224,7 @@ proptest! {
             sequence_parallel: false,
             context_parallel: 1,
             expert_parallel: 1,
+            whole_experts: false,
             micro_batch_size: 1,
         };
         let shape = Shape::new(&problem, key);

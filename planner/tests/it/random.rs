@@ -120,20 +120,21 @@ pub(crate) fn setups() -> impl Strategy<Value = Setup> {
 /// What users decide, now and then.
 pub(crate) fn requests() -> impl Strategy<Value = Request> {
     let degree = || prop::option::weighted(0.06, select(vec![1u32, 2, 3, 4, 8]));
-    let degrees = (degree(), degree(), degree(), degree(), degree(), degree());
+    let degrees = (degree(), degree(), degree(), degree(), degree(), degree(), degree());
     let policies = (
         prop::option::weighted(0.1, select(ZeroStage::ALL.to_vec())),
         prop::option::weighted(0.1, select(Recompute::ALL.to_vec())),
         prop::option::weighted(0.06, select(ScheduleKind::ALL.to_vec())),
         prop::option::weighted(0.06, any::<bool>()),
     );
-    (degrees, policies, 1usize..6).prop_map(|((tp, cp, ep, pp, dp, mbs), policies, top)| {
+    (degrees, policies, 1usize..6).prop_map(|((tp, cp, ep, etp, pp, dp, mbs), policies, top)| {
         let (zero_stage, recompute, schedule, sequence_parallel) = policies;
         let fixed = PartialLayout {
             tensor_parallel: tp,
             sequence_parallel,
             context_parallel: cp,
             expert_parallel: ep,
+            expert_tensor_parallel: etp,
             pipeline_parallel: pp,
             data_parallel: dp,
             micro_batch_size: mbs,

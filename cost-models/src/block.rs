@@ -1,5 +1,7 @@
 //! The time of a block: its kernels on a device, its exchanges on a network.
 
+mod overlap;
+
 use ir::cluster::Precision;
 use ir::collective::Collective;
 use ir::graph::{
@@ -17,9 +19,6 @@ use crate::kernels::{AttentionShape, Basis, Bound, MatmulShape, Timing};
 /// softmax in fp32 is written twice and read twice; that is read, and a gradient written
 /// (`ir/src/graph/kernels.rs`).
 const LOSS_BYTES: [f64; 2] = [18.0, 6.0];
-
-/// Pieces in which an exchange runs beside a product: Transformer Engine's default (`num_splits`).
-const OVERLAP_PIECES: f64 = 4.0;
 
 /// Where the groups of a sharded block lie among the ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -508,65 +507,6 @@ impl<'a> Coster<'a> {
             _ => None,
         };
         self.block.nodes().find_map(|node| of(&node.op.kind)).unwrap_or(1)
-    }
-
-    /// What is left of an exchange beside the kernels that run at the same time:
-    ///
-    /// - a ring of keys and values beside the attention that consumes it (Liu et al. 2023, arXiv
-    ///   2310.01889, section 3);
-    /// - tensor-parallel exchanges as the framework's [`TensorOverlap`] says: of those beside the product
-    ///   that takes or makes what they exchange, all but the first piece;
-    /// - those of experts beside another micro-batch, which has more to compute than they take, if the
-    ///   framework does so;
-    /// - all others wait.
-    pub(crate) fn exposed(&self, exchange: &Exchange) -> Seconds {
-        let whole = self.exchange(exchange);
-        let framework = &self.hardware.framework;
-        let (op, pass) = (exchange.op, exchange.pass);
-        let (hidden, least) = match (exchange.axis, framework.tensor_overlap) {
-            (Axis::Context, _) => (self.kernels_of(op, pass), Seconds::ZERO),
-            (Axis::Expert, _) if framework.overlaps_experts => (whole, Seconds::ZERO),
-            (Axis::Tensor, TensorOverlap::Gradients) => {
-                let beside = match pass {
-                    Pass::InputGrad if self.is_linear(op) => Some(Pass::WeightGrad),
-                    Pass::WeightGrad => Some(Pass::InputGrad),
-                    _ => None,
-                };
-                let hidden = beside.map(|pass| self.kernels_of(op, pass)).unwrap_or_default();
-                (hidden, Seconds::ZERO)
-            }
-            (Axis::Tensor, TensorOverlap::Products) => {
-                let products = match pass {
-                    Pass::Forward if self.is_linear(op) => self.kernels_of(op, pass),
-                    Pass::Forward => {
-                        let makers = self.block.inputs(op).into_iter();
-                        let makers = makers.filter(|maker| self.is_linear(*maker));
-                        makers.map(|maker| self.kernels_of(maker, pass)).sum()
-                    }
-                    _ => {
-                        let grads = [Pass::InputGrad, Pass::WeightGrad];
-                        grads.into_iter().map(|pass| self.kernels_of(op, pass)).sum()
-                    }
-                };
-                let least = if products > Seconds::ZERO { whole / OVERLAP_PIECES } else { whole };
-                (products, least)
-            }
-            _ => (Seconds::ZERO, Seconds::ZERO),
-        };
-        (whole - hidden).max(least)
-    }
-
-    /// How long an exchange takes where kernels beside it are played through too; what pieces of it run
-    /// beside parts of one kernel is not.
-    pub(crate) fn left_to_begin(&self, exchange: &Exchange) -> Seconds {
-        let framework = &self.hardware.framework;
-        match exchange.axis {
-            Axis::Tensor if framework.tensor_overlap == TensorOverlap::Products => {
-                self.exposed(exchange)
-            }
-            Axis::Expert => self.exposed(exchange),
-            _ => self.exchange(exchange),
-        }
     }
 
     /// Time of an operator's kernels in a pass.

@@ -2,7 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use ir::graph::{Block, Element, Extent, Graph, OpId, OpKind, Recomputable, Sizes, Tensor};
+use ir::collective::Collective;
+use ir::graph::{
+    Axis, Block, BlockWork, Element, Extent, Graph, OpId, OpKind, Recomputable, Setting, Sharding,
+    Sizes, Tensor,
+};
 use ir::model::{AttentionKernel, GraphOptions, Model};
 
 const GPT: &str = r#"{"architecture": "gpt", "num_hidden_layers": 2, "hidden_size": 64,
@@ -92,6 +96,60 @@ mlp.shared.sum (mlp.combine, mlp.shared.weighted) [b, s, 64]
 mlp.residual (attention.residual, mlp.shared.sum) [b, s, 64]
 ",
     );
+}
+
+/// Tensor parallelism cuts each expert, and gathers and scatters what all of its ranks have for it; or it leaves
+/// experts whole, and each of its ranks sends its own tokens to all of them.
+#[test]
+fn whole_experts_are_reached_by_all_to_all_alone() {
+    let (tensor, expert, top_k, hidden) = (2, 4, 2, 64);
+    let config = r#"{"model_type": "mixtral", "hidden_size": 64, "intermediate_size": 128,
+        "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "num_local_experts": 8, "num_experts_per_tok": 2}"#;
+    let graph = graph(config, GraphOptions::default());
+    let sizes = Sizes { micro_batch_size: 3, sequence_length: 128 };
+    let layer = block(&graph, "layer");
+    let work = |whole_experts| {
+        let sharding = Sharding {
+            tensor_parallel: tensor,
+            sequence_parallel: true,
+            expert_parallel: expert,
+            whole_experts,
+            ..Sharding::NONE
+        };
+        let fuses_projections = true;
+        layer.work(&Setting {
+            sizes,
+            sharding,
+            compute_bytes: 2,
+            takes_data: false,
+            fuses_projections,
+        })
+    };
+    let (cut, whole) = (work(false), work(true));
+    let routed = graph.parameter_counts().routed;
+    assert_eq!(cut.parameters.expert, routed / tensor / expert);
+    assert_eq!(whole.parameters.expert, routed / expert);
+    assert_eq!(cut.parameters.dense, whole.parameters.dense);
+
+    let of_experts = |op: OpId| {
+        let name = &layer.op(op).name;
+        name.contains("experts") || name.contains("dispatch") || name.contains("combine")
+    };
+    let exchanges = |work: &BlockWork| -> Vec<(Axis, Collective, u64)> {
+        let own = work.exchanges.iter().filter(|exchange| of_experts(exchange.op));
+        own.map(|it| (it.axis, it.collective, it.bytes.get())).collect()
+    };
+    let rows = sizes.micro_batch_size * sizes.sequence_length * top_k / tensor;
+    let all_to_all = (Axis::Expert, Collective::AllToAll, rows * hidden * 2);
+    assert_eq!(exchanges(&whole), [all_to_all; 4]);
+    assert_eq!(exchanges(&cut).iter().filter(|exchange| **exchange == all_to_all).count(), 4);
+    assert!(exchanges(&cut).iter().any(|(axis, ..)| *axis == Axis::Tensor));
+
+    let flops = |work: &BlockWork| -> f64 {
+        work.kernels.iter().filter(|it| of_experts(it.op)).map(|it| it.flops.get()).sum()
+    };
+    assert_eq!(flops(&cut), flops(&whole), "as much work for each rank");
 }
 
 #[test]

@@ -320,6 +320,7 @@ fn layouts_that_cannot_be() {
         ("tp0", &["tensor_parallel", "at least 1"]),
         ("cp0", &["context_parallel", "at least 1"]),
         ("ep0", &["expert_parallel", "at least 1"]),
+        ("etp0", &["expert_tensor_parallel", "at least 1"]),
         ("pp0", &["pipeline_parallel", "at least 1"]),
         ("dp0", &["data_parallel", "at least 1"]),
         ("vpp0", &["virtual_stages", "at least 1"]),
@@ -331,6 +332,8 @@ fn layouts_that_cannot_be() {
         ("pp8", &["8 stages", "6 blocks"]),
         ("sp", &["sequence_parallel", "tensor_parallel"]),
         ("ep2", &["expert_parallel", "hint: use 1"]),
+        ("tp2-etp4", &["expert_tensor_parallel", "4", "`tensor_parallel` 2"]),
+        ("tp2-sp-etp1", &["expert_tensor_parallel", "model with experts"]),
         ("tp8-vpp2", &["interleaved", "pipeline_parallel"]),
     ] {
         place.fails(&format!("evaluate {{}}/model.json --gpus 8 --layout {layout}"), words);

@@ -29,10 +29,11 @@ impl StateBytes {
         let parameter = training.compute_bytes();
         let has_master = parameter < 4;
         let master = if has_master { 4 } else { 0 };
+        let moment = if training.bf16_moments { 2 } else { 4 };
         Self {
             parameter,
             gradient: if training.fp32_gradients { 4 } else { parameter },
-            optimizer: master + training.optimizer.moment_bytes(),
+            optimizer: master + moment * training.optimizer.num_moments(),
             has_master,
         }
     }
@@ -119,9 +120,12 @@ mod tests {
             precision,
             optimizer: Optimizer::AdamW,
             fp32_gradients: false,
+            bf16_moments: false,
             framework: Framework::default(),
         };
         assert_eq!(StateBytes::new(&training(Precision::Bf16)), MIXED_ADAM);
+        let less = Training { bf16_moments: true, ..training(Precision::Bf16) };
+        assert_eq!(StateBytes::new(&less), StateBytes { optimizer: 8, ..MIXED_ADAM });
         let fp32 = StateBytes::new(&training(Precision::Fp32));
         assert_eq!(fp32, StateBytes { parameter: 4, gradient: 4, optimizer: 8, has_master: false });
     }

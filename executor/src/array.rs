@@ -13,16 +13,23 @@ use burn::tensor::{DType, FloatDType, IntDType, Shape, Slice, TensorData, Tensor
 /// What the elements of an [`Array`] are.
 pub type Element = FloatDType;
 
-/// The element type that statistics of others are taken in.
-pub trait Widened {
-    /// fp64 for itself, fp32 for all others.
+/// What follows from an element type.
+pub trait ElementExt {
+    /// The type that statistics of others are taken in: fp64 for itself, fp32 for all others.
     #[must_use]
     fn widened(self) -> Self;
+
+    /// How many bytes one takes.
+    fn num_bytes(self) -> u64;
 }
 
-impl Widened for Element {
+impl ElementExt for Element {
     fn widened(self) -> Self {
         if self == Self::F64 { Self::F64 } else { Self::F32 }
+    }
+
+    fn num_bytes(self) -> u64 {
+        DType::from(self).size() as u64
     }
 }
 

@@ -17,8 +17,10 @@ pub struct Settings {
     pub compute: Element,
     /// What gradients are added up in.
     pub gradients: Element,
-    /// What is held of weights and moments.
+    /// What is held of weights.
     pub master: Element,
+    /// What moments are held in.
+    pub moments: Element,
     /// For fp16: what the loss is multiplied by, so that small gradients do not vanish.
     pub loss_scaling: Option<LossScaling>,
     /// Gradients are reduced once so many bytes of them are there.

@@ -68,7 +68,7 @@ impl UnitPlan {
     pub(crate) fn build<B: Kernels, E>(
         self,
         num_moments: usize,
-        [compute, master]: [Element; 2],
+        [compute, master, moment]: [Element; 3],
         device: &B::Device,
         mut values: impl FnMut(&LocalParameter) -> Result<Vec<f64>, E>,
     ) -> Result<Unit<B>, E> {
@@ -91,7 +91,7 @@ impl UnitPlan {
                 Array::from_f64(flat, &[len], master, device).cast(compute)
             }
         });
-        let zeros = || Array::zeros(&[shard_len], master, device);
+        let zeros = || Array::zeros(&[shard_len], moment, device);
         Ok(Unit {
             gradients: self.parameters.iter().map(|_| None).collect(),
             parameters: self.parameters,

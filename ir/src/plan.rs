@@ -131,11 +131,11 @@ pub enum Optimizer {
 }
 
 impl Optimizer {
-    /// Bytes of moments for each parameter, kept in fp32.
-    pub const fn moment_bytes(self) -> u64 {
+    /// Moments for each parameter.
+    pub const fn num_moments(self) -> u64 {
         match self {
-            Self::AdamW => 8,
-            Self::Momentum => 4,
+            Self::AdamW => 2,
+            Self::Momentum => 1,
             Self::Sgd => 0,
         }
     }
@@ -155,6 +155,10 @@ pub struct Training {
     pub optimizer: Optimizer,
     /// Whether gradients are accumulated in fp32, as Megatron-LM does.
     pub fp32_gradients: bool,
+    /// Whether the optimizer's moments are kept in bf16 rather than fp32 (DeepSeek-AI 2024, *DeepSeek-V3*,
+    /// arXiv 2412.19437, section 3.3.3).
+    #[serde(default)]
+    pub bf16_moments: bool,
     /// What runs the step.
     #[serde(default)]
     pub framework: Framework,

@@ -28,6 +28,8 @@ pub struct Choices {
     pub optimizer: Option<Optimizer>,
     /// Whether gradients are accumulated in fp32.
     pub fp32_gradients: bool,
+    /// Whether moments are kept in bf16.
+    pub bf16_moments: bool,
     /// What runs the step.
     pub framework: Option<Framework>,
 }
@@ -63,6 +65,7 @@ impl Choices {
             precision: self.precision.unwrap_or_else(|| usual_precision(gpu)),
             optimizer: self.optimizer.unwrap_or_default(),
             fp32_gradients: self.fp32_gradients,
+            bf16_moments: self.bf16_moments,
             framework: self.framework.unwrap_or_default(),
         }
     }

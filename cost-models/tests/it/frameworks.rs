@@ -14,6 +14,7 @@ pub(crate) fn training(precision: Precision, framework: Framework) -> Training {
         precision,
         optimizer: Optimizer::AdamW,
         fp32_gradients: false,
+        bf16_moments: false,
         framework,
     }
 }

@@ -1,7 +1,7 @@
 //! What can be seen before a run to be too little: data, memory.
 
 use anyhow::{bail, ensure};
-use executor::array::Element;
+use executor::array::ElementExt;
 use executor::batches::Source;
 use executor::data::{Distribution, Samples, Sampling, SyntheticSamples, Tokens};
 use executor::program::Program;
@@ -70,9 +70,9 @@ pub(super) fn source(
 ///
 /// How much it needs, and how much there is.
 pub(super) fn check_memory(plan: &Plan, program: &Program) -> anyhow::Result<()> {
-    let element: u64 = if program.settings.master == Element::F64 { 8 } else { 4 };
-    // Moments are as wide as weights.
-    let per_parameter = element + plan.training.optimizer.moment_bytes() / 4 * element;
+    let held = [program.settings.master, program.settings.moments];
+    let [weight, moment] = held.map(ElementExt::num_bytes);
+    let per_parameter = weight + plan.training.optimizer.num_moments() * moment;
     let needed = Bytes::new(plan.model.num_parameters.saturating_mul(per_parameter));
     match memory() {
         Some(there) if needed > there => bail!(

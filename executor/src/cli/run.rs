@@ -184,6 +184,8 @@ fn settings(args: &RunArgs, plan: &Plan) -> Settings {
         PrecisionArg::Fp16 => (Element::F16, Element::F32),
         PrecisionArg::Bf16 => (Element::BF16, Element::F32),
     };
+    // Who asks for 64 bits wants nothing rounded.
+    let has_bf16_moments = plan.training.bf16_moments && master == Element::F32;
     let usual = OptimizerSettings::usual(plan.training.optimizer);
     Settings {
         optimizer: OptimizerSettings {
@@ -201,6 +203,7 @@ fn settings(args: &RunArgs, plan: &Plan) -> Settings {
         compute,
         gradients: if plan.training.fp32_gradients { master } else { compute },
         master,
+        moments: if has_bf16_moments { Element::BF16 } else { master },
         loss_scaling: (precision == PrecisionArg::Fp16).then(LossScaling::default),
         bucket_bytes: args.training.bucket_size << 20,
         expert_capacity_factor: args.training.expert_capacity_factor,
@@ -217,6 +220,7 @@ pub(super) fn usual_settings(plan: &Plan) -> Settings {
         compute: Element::F32,
         gradients: Element::F32,
         master: Element::F32,
+        moments: Element::F32,
         loss_scaling: None,
         bucket_bytes: 0,
         expert_capacity_factor: None,

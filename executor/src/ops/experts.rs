@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use super::Kernels;
-use crate::array::{Array, Indices, Widened};
+use crate::array::{Array, ElementExt, Indices};
 
 /// A row that goes to an expert.
 #[derive(Clone, Copy, Debug, PartialEq)]

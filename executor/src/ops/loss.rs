@@ -16,7 +16,7 @@
 //! Shoeybi et al. 2019, *Megatron-LM*, section 3, <https://arxiv.org/abs/1909.08053>.
 
 use super::Kernels;
-use crate::array::{Array, Indices, Widened};
+use crate::array::{Array, ElementExt, Indices};
 
 /// The largest logit of each row, `[rows, 1]`.
 pub fn row_max<B: Kernels>(logits: &Array<B>) -> Array<B> {

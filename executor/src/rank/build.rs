@@ -65,7 +65,7 @@ impl<B: Kernels> Rank<B> {
         };
         let (plans, chunks) = plans(&program, &place);
         let moments = num_moments(settings.optimizer.kind);
-        let elements = [settings.compute, settings.master];
+        let elements = [settings.compute, settings.master, settings.moments];
         let units = plans
             .into_iter()
             .map(|plan| plan.build(moments, elements, &env.device, &mut values))

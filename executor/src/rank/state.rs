@@ -183,8 +183,10 @@ impl<B: Kernels> Rank<B> {
             };
             let weights = array(read(PieceKind::Weight, shard.clone())?);
             let moments = KINDS[1..=unit.moments.len()].iter();
-            let moments =
-                moments.map(|kind| Ok::<_, CheckpointError>(array(read(*kind, shard.clone())?)));
+            let moments = moments.map(|kind| {
+                let moment = array(read(*kind, shard.clone())?);
+                Ok::<_, CheckpointError>(moment.cast(self.program.settings.moments))
+            });
             let moments: Vec<Array<B>> = moments.collect::<Result<_, _>>()?;
             let all = array(read(PieceKind::Weight, 0..unit.len)?);
             unit.moments = moments;

@@ -85,6 +85,7 @@ impl<B: Kernels> Rank<B> {
             let gradient = gradient.cast(settings.master);
             unit.num_updates += 1;
             let (master, moments) = unit.take_states();
+            let moments = moments.into_iter().map(|moment| moment.cast(settings.master)).collect();
             let (master, moments) = optimizer::update(
                 &settings.optimizer,
                 [rate, factor],
@@ -93,7 +94,8 @@ impl<B: Kernels> Rank<B> {
                 moments,
                 gradient,
             );
-            unit.moments = moments;
+            unit.moments =
+                moments.into_iter().map(|moment| moment.cast(settings.moments)).collect();
             if unit.set_master(master, settings.compute) {
                 let pending = self.reducer.gather(unit.shard(), &unit.replicas);
                 unit.set_weights(pending.wait()?);

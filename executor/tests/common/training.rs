@@ -81,6 +81,7 @@ fn settings(bucket_bytes: u64, compute: Element) -> Settings {
         compute,
         gradients: master,
         master,
+        moments: master,
         loss_scaling: None,
         bucket_bytes,
         expert_capacity_factor: None,

@@ -128,6 +128,7 @@ fn executed(case: &Case) -> (Outcome, Stages) {
             compute: Element::F64,
             gradients: Element::F64,
             master: Element::F64,
+            moments: Element::F64,
             loss_scaling: None,
             bucket_bytes: 1,
             expert_capacity_factor: None,

@@ -97,6 +97,24 @@ fn layouts_agree_in_half_precision() {
     }
 }
 
+/// Moments in bfloat16 train about as those in single precision do, in every layout alike.
+#[test]
+fn moments_in_half_precision_learn_as_well() {
+    let with = |case, moments| {
+        let mut program = program(LLAMA, case, Element::F32);
+        program.settings.moments = moments;
+        train(program).losses()
+    };
+    let single = with(ONE, Element::F32);
+    let half = with(ONE, Element::BF16);
+    let learned = single[0] - single[NUM_STEPS - 1];
+    let most = largest_difference(&half, &single);
+    assert!(most > 0.0 && most < learned / 20.0, "off by {most:.1e} of {learned}");
+    let sharded = Case { data: 2, tensor: 2, zero: ZeroStage::OptimizerState, ..ONE };
+    let most = largest_difference(&with(sharded, Element::BF16), &half);
+    assert!(most < learned / 100.0, "layouts are {most:.1e} apart");
+}
+
 /// Updates that are too small for bfloat16 count in the weights that are held in single precision.
 #[test]
 fn small_updates_add_up() {

@@ -56,6 +56,7 @@ fn settings(run: &Value, element: Element) -> Settings {
         compute: element,
         gradients: element,
         master: element,
+        moments: element,
         loss_scaling: None,
         bucket_bytes: 1 << 20,
         expert_capacity_factor: None,

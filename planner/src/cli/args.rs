@@ -60,6 +60,7 @@ pub(crate) enum Format {
 
 /// What is trained, and on what.
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(crate) struct ProblemArgs {
     /// A Hugging Face `config.json`, its folder, or a native graph.
     #[arg(value_name = "MODEL")]
@@ -85,6 +86,9 @@ pub(crate) struct ProblemArgs {
     /// Accumulate gradients in fp32, as Megatron-LM does.
     #[arg(long)]
     pub(crate) fp32_gradients: bool,
+    /// Keep the optimizer's moments in bf16, as DeepSeek-V3 did.
+    #[arg(long)]
+    pub(crate) bf16_moments: bool,
     /// What runs the step: its kernels, and what it overlaps [default: megatron-core].
     #[arg(long, value_name = "NAME", value_parser = parse_framework)]
     pub(crate) framework: Option<Framework>,

@@ -116,6 +116,7 @@ fn read(args: &ProblemArgs) -> anyhow::Result<Input> {
         precision: args.precision,
         optimizer: args.optimizer,
         fp32_gradients: args.fp32_gradients,
+        bf16_moments: args.bf16_moments,
         framework: args.framework,
     };
     let training = choices.resolve(&file.model, graph.has_sequence(), &cluster.gpu, args.gpus);

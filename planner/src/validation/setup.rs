@@ -86,6 +86,7 @@ impl Setup {
             precision,
             optimizer: Optimizer::AdamW,
             fp32_gradients: has_fp32_gradients(row, precision),
+            bf16_moments: is_moonlight_study(row),
             framework: framework(row),
         };
         let mut problem = Problem::new(graph, training, &cluster, num_gpus)
@@ -219,11 +220,17 @@ pub(super) fn framework(row: &Row) -> Framework {
 
 fn has_fp32_gradients(row: &Row, precision: Precision) -> bool {
     let said = row.text("optimizer_detail");
-    if said.contains("fp16 grads") {
+    if said.contains("fp16 grads") || is_moonlight_study(row) {
         return false;
     }
     let is_megatron = row.flag("distributed_optimizer").is_some();
     said.contains("fp32 grad") || (is_megatron && precision != Precision::Fp16)
+}
+
+/// Whether a run is of Megatron-Bridge's study of recompute, whose recipe (`moonlight_16b.py`) keeps gradients
+/// and moments in 16 bits and exchanges nothing beside products.
+fn is_moonlight_study(row: &Row) -> bool {
+    row.text("source_title").contains("activation recompute study")
 }
 
 fn spec(row: &Row, training: &Training, num_gpus: u32) -> Result<LayoutSpec, Unsupported> {
@@ -321,7 +328,10 @@ fn said(row: &Row, framework: &mut FrameworkRates) {
     if is_of_2021 {
         framework.accumulation = GradientAccumulation::Separate;
     }
-    if overlap.contains("no grad-reduce/param-gather/TP overlap") || is_of_2021 {
+    if overlap.contains("no grad-reduce/param-gather/TP overlap")
+        || is_of_2021
+        || is_moonlight_study(row)
+    {
         framework.tensor_overlap = TensorOverlap::None;
     } else if overlap.contains("AsyncTP") || overlap.contains("userbuffers") {
         framework.tensor_overlap = TensorOverlap::Products;

@@ -39,6 +39,7 @@ fn setup(num_gpus: u32) -> Setup {
             precision: "bf16".parse().unwrap(),
             optimizer: Optimizer::AdamW,
             fp32_gradients: false,
+            bf16_moments: false,
             framework: Framework::default(),
         },
         num_gpus,

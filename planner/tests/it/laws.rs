@@ -258,6 +258,7 @@ proptest! {
             precision: Some(setup.training.precision),
             optimizer: Some(setup.training.optimizer),
             fp32_gradients: setup.training.fp32_gradients,
+            bf16_moments: setup.training.bf16_moments,
             framework: Some(setup.training.framework),
         };
         let any = Request { first_fit: true, ..Request::default() };

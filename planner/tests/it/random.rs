@@ -92,13 +92,14 @@ fn trainings() -> impl Strategy<Value = Training> {
     let optimizers = select(vec![Optimizer::AdamW, Optimizer::Momentum, Optimizer::Sgd]);
     let precisions = select(vec!["bf16", "fp16", "fp32"]);
     let frameworks = select(Framework::ALL.to_vec());
-    (sizes, precisions, optimizers, any::<bool>(), frameworks).prop_map(
-        |(sizes, precision, optimizer, fp32_gradients, framework)| Training {
+    (sizes, precisions, optimizers, any::<[bool; 2]>(), frameworks).prop_map(
+        |(sizes, precision, optimizer, [fp32_gradients, bf16_moments], framework)| Training {
             sequence_length: sizes.0,
             global_batch_size: sizes.1,
             precision: precision.parse().expect("a precision"),
             optimizer,
             fp32_gradients,
+            bf16_moments,
             framework,
         },
     )

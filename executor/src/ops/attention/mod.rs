@@ -25,7 +25,7 @@ pub use unfused::{scores, scores_grad, softmax, softmax_grad, values, values_gra
 pub use visibility::Visibility;
 
 use super::Kernels;
-use crate::array::{Array, Widened};
+use crate::array::{Array, ElementExt};
 
 /// Stands in for a log-sum-exp or maximum of minus infinity, where the difference of two of them is
 /// wanted. Lower than any score.

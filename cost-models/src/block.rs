@@ -328,7 +328,7 @@ impl<'a> Coster<'a> {
     /// Bytes of an element of the sum that gradients of parameters are added up in.
     fn sum_bytes(&self) -> u64 {
         let Hardware { precision, fp32_gradients, .. } = self.hardware;
-        if *fp32_gradients { 4 } else { precision.activation().compute_bytes() }
+        if *fp32_gradients { 4 } else { precision.activation_bytes() }
     }
 
     /// Time of the kernel that adds a parameter's gradient to the sum, where there is one.
@@ -343,7 +343,7 @@ impl<'a> Coster<'a> {
         if !is_separate {
             return Seconds::ZERO;
         }
-        let made = precision.activation().compute_bytes();
+        let made = precision.activation_bytes();
         let elements = work.written.get() / made;
         device.training_memory_bound(Bytes::new(elements * (made + 2 * self.sum_bytes())))
     }
@@ -362,7 +362,7 @@ impl<'a> Coster<'a> {
         }
     }
 
-    /// Only linear layers run in 8 bits; products of activations stay in 16.
+    /// Only linear layers run in 8 or 4 bits; products of activations stay in 16.
     fn format(&self, op: OpId) -> Precision {
         let Hardware { precision, .. } = self.hardware;
         match &self.block.op(op).kind {
@@ -371,10 +371,10 @@ impl<'a> Coster<'a> {
         }
     }
 
-    /// Which share of what a product reads is cast to 8 bits for it: nothing where another product that reads
+    /// Which share of what a product reads is cast for it: nothing where another product that reads
     /// the same has it cast, and a rank's own part alone where the framework casts before it gathers.
     fn cast(&self, format: Precision, work: &KernelWork) -> f64 {
-        if format != Precision::Fp8 || !self.is_linear(work.op) {
+        if !format.is_cast() || !self.is_linear(work.op) {
             return 1.0;
         }
         let gathers_8_bit = self.hardware.framework.gathers_8_bit;

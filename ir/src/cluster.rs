@@ -131,29 +131,42 @@ pub enum Precision {
     Bf16,
     /// 8-bit floats; sums in higher precision.
     Fp8,
+    /// 4-bit floats with a scale for each few elements (NVFP4, MXFP4); sums in higher precision.
+    Fp4,
 }
 
 impl Precision {
     /// All, widest first.
-    pub const ALL: [Self; 4] = [Self::Fp32, Self::Fp16, Self::Bf16, Self::Fp8];
+    pub const ALL: [Self; 5] = [Self::Fp32, Self::Fp16, Self::Bf16, Self::Fp8, Self::Fp4];
 
-    /// The bytes of one input element of a matrix product.
-    pub const fn compute_bytes(self) -> u64 {
+    /// The bits of one input element of a matrix product.
+    pub const fn input_bits(self) -> u64 {
         match self {
-            Self::Fp32 => 4,
-            Self::Fp16 | Self::Bf16 => 2,
-            Self::Fp8 => 1,
+            Self::Fp32 => 32,
+            Self::Fp16 | Self::Bf16 => 16,
+            Self::Fp8 => 8,
+            Self::Fp4 => 4,
         }
     }
 
-    /// The precision in which a step keeps its activations: itself, or bf16 for 8-bit formats, which
-    /// only linear layers use.
+    /// The bytes of an activation.
+    pub const fn activation_bytes(self) -> u64 {
+        self.activation().input_bits() / 8
+    }
+
+    /// The precision in which a step keeps its activations: itself, or bf16 for formats of 8 and 4 bits,
+    /// which only linear layers use.
     #[must_use]
     pub const fn activation(self) -> Self {
         match self {
-            Self::Fp8 => Self::Bf16,
+            Self::Fp8 | Self::Fp4 => Self::Bf16,
             other => other,
         }
+    }
+
+    /// Whether activations are cast to it for each product.
+    pub fn is_cast(self) -> bool {
+        self != self.activation()
     }
 
     /// The name in JSON and flags.
@@ -163,6 +176,7 @@ impl Precision {
             Self::Fp16 => "fp16",
             Self::Bf16 => "bf16",
             Self::Fp8 => "fp8",
+            Self::Fp4 => "fp4",
         }
     }
 }
@@ -248,7 +262,7 @@ pub enum ClusterError {
         known: String,
     },
     /// A name is none of the precisions.
-    #[error("`{name}` is not a precision; `fp32`, `fp16`, `bf16` and `fp8` are")]
+    #[error("`{name}` is not a precision; `fp32`, `fp16`, `bf16`, `fp8` and `fp4` are")]
     UnknownPrecision {
         /// The name given.
         name: String,

@@ -167,7 +167,7 @@ pub struct Training {
 impl Training {
     /// Bytes of an activation.
     pub fn compute_bytes(&self) -> u64 {
-        self.precision.activation().compute_bytes()
+        self.precision.activation_bytes()
     }
 }
 

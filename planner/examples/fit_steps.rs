@@ -17,9 +17,10 @@ use serde_json::json;
 type Constant = (&'static str, &'static str, fn(&mut Hardware) -> &mut f64);
 
 /// The constants, by whose they are.
-const CONSTANTS: [Constant; 11] = [
+const CONSTANTS: [Constant; 12] = [
     ("gpu", "matmul", |it| &mut it.device.training.matmul),
     ("gpu", "matmul_8_bit", |it| &mut it.device.training.matmul_8_bit),
+    ("gpu", "matmul_4_bit", |it| &mut it.device.training.matmul_4_bit),
     ("gpu", "attention_forward", |it| &mut it.device.training.attention_forward),
     ("gpu", "attention_backward", |it| &mut it.device.training.attention_backward),
     ("gpu", "memory", |it| &mut it.device.training.memory),

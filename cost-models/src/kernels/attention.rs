@@ -53,7 +53,7 @@ const BACKWARD_FLOPS: f64 = 2.5;
 /// Rates of attention on one GPU.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Rates {
-    formats: [FormatRates; 4],
+    formats: [FormatRates; Precision::ALL.len()],
     is_own: bool,
 }
 
@@ -121,11 +121,10 @@ impl FormatRates {
     fn new(gpu: &Gpu, chosen: &Chosen, precision: Precision) -> Self {
         let runs_8_bit = precision == Precision::Fp8 && gpu.peak.contains_key(&precision);
         let fit = chosen.attention(if runs_8_bit { "fp8" } else { "bf16" }).clone();
-        let input_bytes = match precision {
-            Precision::Fp8 if !runs_8_bit => Precision::Bf16.compute_bytes(),
-            _ => precision.compute_bytes(),
-        } as f64;
-        let peak = peak_or_nearest(gpu, precision);
+        // No kernel of attention takes 4 bits.
+        let inputs = if runs_8_bit { precision } else { precision.activation() };
+        let input_bytes = inputs.input_bits() as f64 / 8.0;
+        let peak = peak_or_nearest(gpu, inputs);
         let multiprocessors = chosen.multiprocessors;
         Self {
             rate: peak / multiprocessors * fit.efficiency * chosen.ceiling,

@@ -113,7 +113,7 @@ const PARTIAL_SUM_BYTES: f64 = 4.0;
 /// Rates of matrix products on one GPU.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Rates {
-    plain: [FormatRates; 4],
+    plain: [FormatRates; Precision::ALL.len()],
     fp8_block: FormatRates,
     is_own: bool,
 }
@@ -125,7 +125,7 @@ impl Rates {
         Self { plain, fp8_block, is_own: chosen.is_own[0] }
     }
 
-    /// `cast`: the share of A that is cast to 8 bits for this product alone.
+    /// `cast`: the share of A that is cast for this product alone.
     pub(super) fn time(&self, format: MatmulFormat, shape: MatmulShape, cast: f64) -> Timing {
         self.format(format).time(shape, cast)
     }
@@ -175,7 +175,8 @@ impl Rates {
     pub(super) fn basis(&self, format: MatmulFormat, shape: MatmulShape) -> Basis {
         let MatmulShape { batch, m, n, k } = shape;
         let sizes = [batch * m, n, k].map(|size| size as f64);
-        Basis::of(self.is_own, self.format(format).correction.covers(sizes))
+        let is_own = self.is_own && format.precision() != Precision::Fp4;
+        Basis::of(is_own, self.format(format).correction.covers(sizes))
     }
 
     fn format(&self, format: MatmulFormat) -> &FormatRates {
@@ -218,21 +219,21 @@ struct Parts {
 
 impl FormatRates {
     fn new(gpu: &Gpu, chosen: &Chosen, precision: Precision, eight_bit: &str) -> Self {
-        let runs_8_bit = precision == Precision::Fp8 && gpu.peak.contains_key(&precision);
-        let name = if runs_8_bit { eight_bit } else { "bf16" };
-        let fit = chosen.matmul(name).clone();
+        let is_narrow = precision.is_cast() && gpu.peak.contains_key(&precision);
+        // Products in 4 bits were not measured alone: they reach of their peak what those in 8 bits do, and
+        // advance along k by as many bytes.
+        let fit = chosen.matmul(if is_narrow { eight_bit } else { "bf16" }).clone();
         let peak = peak_or_nearest(gpu, precision);
-        let input_bytes = match precision {
-            Precision::Fp8 if !runs_8_bit => Precision::Bf16.compute_bytes(),
-            _ => precision.compute_bytes(),
-        } as f64;
+        let inputs = if is_narrow { precision } else { precision.activation() };
+        let input_bytes = inputs.input_bits() as f64 / 8.0;
+        let narrower = if inputs == Precision::Fp4 { 0.5 } else { 1.0 };
         let per_multiprocessor = peak / chosen.multiprocessors * fit.efficiency * chosen.ceiling;
         let tiles = TILES.map(|(rows, columns)| {
             let [rows, columns] = [f64::from(rows), f64::from(columns)];
             let multiply = 2.0 * rows * columns / per_multiprocessor;
             let load = (rows + columns) * input_bytes
                 / (fit.load_gigabytes_per_second * 1e9 * chosen.pace);
-            let latency = fit.latency_nanoseconds * 1e-9 / chosen.pace;
+            let latency = fit.latency_nanoseconds * 1e-9 * narrower / chosen.pace;
             let epilogue = fit.epilogue_microseconds * 1e-6 / chosen.pace;
             Tile {
                 rows,
@@ -256,8 +257,9 @@ impl FormatRates {
         let parts = self.fastest(batch, m, n, k);
         let launch = self.fit.launch_microseconds * 1e-6;
         let cast = if self.input_bytes < OUTPUT_BYTES {
-            // Read at 2 bytes, written at 1.
-            cast * self.fit.quantise_traffic * 3.0 * batch * m * k / self.bandwidth
+            // Read at 2 bytes, written at 1 or less.
+            let moved = (OUTPUT_BYTES + self.input_bytes) * batch * m * k;
+            cast * self.fit.quantise_traffic * moved / self.bandwidth
         } else {
             0.0
         };

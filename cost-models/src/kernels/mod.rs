@@ -118,8 +118,8 @@ impl Device {
     }
 
     /// As [`Self::matmul`] in the midst of training, with what bounds it: the tables were measured in short
-    /// runs, whose clocks power does not hold down. `cast` is the share of the first matrix that is cast to
-    /// 8 bits for this product alone; `sum_bytes`, the size of an element of the sum that the product is
+    /// runs, whose clocks power does not hold down. `cast` is the share of the first matrix that is cast
+    /// for this product alone; `sum_bytes`, the size of an element of the sum that the product is
     /// added to, if it is.
     pub fn training_matmul(
         &self,
@@ -137,6 +137,7 @@ impl Device {
         timing.time = timing.time
             / match format.precision() {
                 Precision::Fp8 => self.training.matmul_8_bit,
+                Precision::Fp4 => self.training.matmul_4_bit,
                 _ => self.training.matmul,
             };
         let peak = self.matmul.least(format, shape);

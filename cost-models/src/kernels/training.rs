@@ -28,6 +28,8 @@ pub struct TrainingRates {
     pub matmul: f64,
     /// Matrix products in 8 bits, which take less power.
     pub matmul_8_bit: f64,
+    /// Matrix products in 4 bits, over what kernels of 8 bits would reach of a peak as high.
+    pub matmul_4_bit: f64,
     /// Kernels bound by memory bandwidth.
     pub memory: f64,
     /// Attention forward: training's kernels over those measured, which are TensorRT-LLM's.
@@ -41,6 +43,8 @@ pub struct TrainingRates {
 struct OfGpu {
     matmul: f64,
     matmul_8_bit: f64,
+    /// As in 8 bits, where no step was measured.
+    matmul_4_bit: Option<f64>,
     memory: f64,
     /// Forward and backward.
     attention: BTreeMap<AttentionLibrary, [f64; 2]>,
@@ -60,13 +64,21 @@ impl TrainingRates {
             "h100",
         ];
         let known = names.into_iter().find_map(|name| Some((name, all.remove(name)?)));
-        let (name, OfGpu { matmul, matmul_8_bit, memory, attention }) =
-            known.expect("H100 is there; a test asks for it");
+        let (name, of_gpu) = known.expect("H100 is there; a test asks for it");
+        let OfGpu { matmul, matmul_8_bit, matmul_4_bit, memory, attention } = of_gpu;
         // A library that did not know the GPU yet is stood in for by the next.
         let newer = attention.range(library..).next();
         let [attention_forward, attention_backward] =
             *newer.or_else(|| attention.last_key_value()).expect("each GPU has some").1;
-        let rates = Self { matmul, matmul_8_bit, memory, attention_forward, attention_backward };
+        let matmul_4_bit = matmul_4_bit.unwrap_or(matmul_8_bit);
+        let rates = Self {
+            matmul,
+            matmul_8_bit,
+            matmul_4_bit,
+            memory,
+            attention_forward,
+            attention_backward,
+        };
         (name.to_owned(), rates)
     }
 }

@@ -48,6 +48,7 @@ fn hardware() -> impl Strategy<Value = Hardware> {
         ("h100-96gb", Precision::Fp8),
         ("a100", Precision::Bf16),
         ("b200", Precision::Bf16),
+        ("gb300-nvl72", Precision::Fp4),
         ("v100", Precision::Fp16),
         ("mi300x", Precision::Bf16),
         ("l4", Precision::Bf16),

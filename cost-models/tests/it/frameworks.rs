@@ -32,7 +32,7 @@ fn constants_are_there_for_all() {
             let hardware = Hardware::new(&cluster, &training(precision, framework));
             let hardware = hardware.expect("a precision it has");
             let rates = hardware.device.training;
-            for rate in [rates.matmul, rates.matmul_8_bit, rates.memory] {
+            for rate in [rates.matmul, rates.matmul_8_bit, rates.matmul_4_bit, rates.memory] {
                 assert!((0.4..=1.1).contains(&rate), "{name}: {rates:?}");
             }
             let (_, Spread { rows, low, high }) = Spread::shipped(framework, &hardware);

@@ -29,6 +29,22 @@ fn the_bound_is_what_one_expects() {
     assert_eq!(bound(64, 64, 64), Bound::Launch);
 }
 
+/// Of large products; small ones take what their launch and casts take.
+#[test]
+fn products_of_narrower_inputs_are_faster() {
+    for gpu in ["b200", "b300", "gb200-nvl72", "gb300-nvl72", "mi355x"] {
+        let device = Device::new(&preset(gpu).unwrap().gpu);
+        let time = |precision| device.matmul(precision, MatmulShape::new(8192, 28672, 8192)).get();
+        let [bf16, fp8, fp4] = [Precision::Bf16, Precision::Fp8, Precision::Fp4].map(time);
+        assert!(fp4 < 0.75 * fp8 && fp8 < 0.75 * bf16, "{gpu}: {bf16:e}, {fp8:e}, {fp4:e}");
+    }
+    let h100 = Device::new(&preset("h100").unwrap().gpu);
+    let shape = MatmulShape::new(8192, 28672, 8192);
+    let [bf16, fp4] =
+        [Precision::Bf16, Precision::Fp4].map(|precision| h100.matmul(precision, shape));
+    assert_eq!(fp4, bf16, "a GPU without 4 bits runs 16");
+}
+
 /// 0.9 of an H100's 3.35 TB/s, after the launch.
 #[test]
 fn a_pass_over_memory_takes_its_bandwidth() {

@@ -69,7 +69,7 @@ impl PrecisionArg {
         match precision {
             Precision::Fp32 => Self::Fp32,
             Precision::Fp16 => Self::Fp16,
-            Precision::Bf16 | Precision::Fp8 => Self::Bf16,
+            Precision::Bf16 | Precision::Fp8 | Precision::Fp4 => Self::Bf16,
         }
     }
 }

@@ -83,8 +83,10 @@ impl Program {
     ///
     /// [`ProgramError`] where the plan contradicts itself, or asks for what is not run.
     pub fn from_plan(plan: &Plan, settings: Settings) -> Result<Self, ProgramError> {
-        if plan.training.precision == Precision::Fp8 {
-            return Err(unsupported("8-bit precision"));
+        match plan.training.precision {
+            Precision::Fp8 => return Err(unsupported("8-bit precision")),
+            Precision::Fp4 => return Err(unsupported("4-bit precision")),
+            Precision::Fp32 | Precision::Fp16 | Precision::Bf16 => {}
         }
         if plan.model.multi_token_prediction {
             return Err(unsupported("multi-token prediction"));

@@ -149,7 +149,7 @@ fn whole_experts_are_reached_by_all_to_all_alone() {
     let flops = |work: &BlockWork| -> f64 {
         work.kernels.iter().filter(|it| of_experts(it.op)).map(|it| it.flops.get()).sum()
     };
-    assert_eq!(flops(&cut), flops(&whole), "as much work for each rank");
+    assert!((flops(&cut) / flops(&whole) - 1.0).abs() < 1e-12, "as much work for each rank");
 }
 
 #[test]

@@ -78,7 +78,7 @@ pub(crate) struct ProblemArgs {
     #[arg(long, value_name = "S", value_parser = parse_count::<u64>, allow_negative_numbers = true)]
     pub(crate) seq_len: Option<u64>,
     /// Precision of linear layers [default: bf16].
-    #[arg(long, value_name = "fp32|fp16|bf16|fp8")]
+    #[arg(long, value_name = "fp32|fp16|bf16|fp8|fp4")]
     pub(crate) precision: Option<Precision>,
     /// What updates the parameters [default: adamw].
     #[arg(long, value_name = "adamw|momentum|sgd", value_parser = parse_optimizer)]

@@ -75,7 +75,7 @@ fn a_row_that_cannot_be_represented_says_why() {
     check_unsupported(&json!({"gpu": "A900"}), "GPU `A900`");
     check_unsupported(&json!({"gpu": null}), "GPU ``");
     check_unsupported(&json!({"precision": "int3"}), "precision `int3`");
-    check_unsupported(&json!({"precision": "NVFP4"}), "4-bit");
+    check_unsupported(&json!({"precision": "NVFP4"}), "has no `fp4`");
     check_unsupported(&json!({"schedule": "spiral"}), "schedule `spiral`");
     check_unsupported(&json!({"recompute": "partial-full"}), "recompute `partial-full`");
     check_unsupported(&json!({"zero_stage": 4}), "ZeRO stage 4");

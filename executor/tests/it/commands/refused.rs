@@ -99,6 +99,7 @@ fn plans_that_were_edited() {
         ("/model/description/architecture", json!("rnn"), &["`model`", "rnn", "`gpt`, `llama`"]),
         ("/model/multi_token_prediction", json!(true), &["multi-token prediction is not run"]),
         ("/training/precision", json!("fp8"), &["8-bit precision is not run"]),
+        ("/training/precision", json!("fp4"), &["4-bit precision is not run"]),
         ("/training/precision", json!("int4"), &["int4", "`bf16`"]),
         ("/training/global_batch_size", json!(0), &["global batch size 0"]),
         ("/training/sequence_length", json!(33), &["sequence length 33", "does not divide"]),

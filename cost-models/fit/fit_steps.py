@@ -113,9 +113,13 @@ def fit(folder, data):
         print()
 
 
-def write(path, table):
-    rows = (f"{json.dumps(name)}: {json.dumps(row)}" for name, row in table.items())
-    path.write_text("{\n" + ",\n".join(rows) + "\n}\n", encoding="utf-8")
+def lines(table, text=json.dumps):
+    rows = (f"{json.dumps(name)}: {text(row)}" for name, row in table.items())
+    return "{\n" + ",\n".join(rows) + "\n}"
+
+
+def write(path, text):
+    path.write_text(text + "\n", encoding="utf-8")
 
 
 def rounded(value):
@@ -123,7 +127,7 @@ def rounded(value):
 
 
 # No kernel of a step is much faster than alone; what would make it so is missing elsewhere.
-FASTEST = {"matmul": 1.1, "matmul_8_bit": 1.1, "memory": 1.1}
+FASTEST = {"matmul": 1.1, "matmul_8_bit": 1.1, "matmul_4_bit": 1.1, "memory": 1.1}
 
 
 def apply(factors, data):
@@ -139,23 +143,30 @@ def apply(factors, data):
             if isinstance(row["attention"], dict):
                 for library, rates in row["attention"].items():
                     row["attention"][library] = [rounded(a * b) for a, b in zip(rates, of)]
-        write(path, table)
+        write(path, lines(table))
 
 
 def write_residuals(folder, data):
     command = [RELEASE / "planner", "validate", folder, "--format", "json"]
     report = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
-    ratios = {}
-    for row in (row for file in report["files"] for row in file["rows"]):
-        for name in row.get("comparable", []):
-            ratios.setdefault(name, []).append(row["measured"] / row["predicted"])
-    spreads = {}
+    ratios = {"step_time_seconds": {}, "peak_memory_bytes": {}}
+    for file in report["files"]:
+        for row in file["rows"]:
+            for name in row.get("comparable", []):
+                ratio = row["measured"] / row["predicted"]
+                ratios[file["quantity"]].setdefault(name, []).append(ratio)
+    of_all = {name: spreads(of) for name, of in ratios.items()}
+    write(data / "residuals.json", lines(of_all, lines))
+
+
+def spreads(ratios):
+    found = {}
     for name, values in sorted(ratios.items()):
         if len(values) >= LEAST_ROWS:
             # As `Spread::of` counts ranks.
             low, high = np.quantile(values, [0.1, 0.9], method="weibull")
-            spreads[name] = {"rows": len(values), "low": rounded(low), "high": rounded(high)}
-    write(data / "residuals.json", spreads)
+            found[name] = {"rows": len(values), "low": rounded(low), "high": rounded(high)}
+    return found
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-//! How measured steps lie about what is predicted: the interval that a prediction carries.
+//! How measured steps, their times and their memory, lie about what is predicted: the interval that a
+//! prediction carries.
 
 use std::collections::BTreeMap;
 
@@ -16,12 +17,24 @@ pub const SHARE: f64 = 0.8;
 pub const LEAST_ROWS: usize = 12;
 
 /// Whose steps are comparable, the nearest first: of the framework on such GPUs, of the framework, of all.
-pub fn comparable(framework: Framework, hardware: &Hardware) -> [String; 3] {
+/// Mixtures of experts are compared to mixtures.
+pub fn comparable(hardware: &Hardware, framework: Framework, has_experts: bool) -> [String; 3] {
+    let what = if has_experts { " with experts" } else { "" };
     let set = &hardware.device.training_set;
-    [format!("{framework} on {set}"), framework.to_string(), "all".to_owned()]
+    [format!("{framework}{what} on {set}"), format!("{framework}{what}"), "all".to_owned()]
 }
 
-/// Measured steps over predicted ones.
+/// What was both measured and predicted of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Predicted {
+    /// Its time.
+    StepTimeSeconds,
+    /// Memory of a rank at its peak.
+    PeakMemoryBytes,
+}
+
+/// What was measured of steps over what was predicted.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spread {
@@ -60,10 +73,11 @@ impl Spread {
     }
 
     /// That of the project's own reference, for the nearest steps that are comparable, and whose these are.
-    pub fn shipped(framework: Framework, hardware: &Hardware) -> (String, Self) {
-        let mut all: BTreeMap<String, Self> =
+    pub fn shipped(predicted: Predicted, comparable: [String; 3]) -> (String, Self) {
+        let mut shipped: BTreeMap<Predicted, BTreeMap<String, Self>> =
             serde_json::from_str(SPREADS).expect("the data that ships is valid; a test reads it");
-        let names = comparable(framework, hardware).into_iter();
+        let mut all = shipped.remove(&predicted).expect("both are there; a test asks for them");
+        let names = comparable.into_iter();
         let mut known = names.filter_map(|name| Some((all.remove(&name)?, name)));
         let (spread, name) = known.next().expect("`all` is there; a test asks for it");
         (name, spread)

@@ -2,8 +2,8 @@
 
 use cost_models::Basis;
 use cost_models::block::terms;
-use cost_models::residuals::{SHARE, Spread};
-use ir::units::Seconds;
+use cost_models::residuals::{Predicted, SHARE, Spread};
+use ir::units::{Bytes, Seconds};
 use serde::Serialize;
 
 use crate::problem::{Problem, ShapeKey};
@@ -22,6 +22,8 @@ pub struct Expectation {
     pub comparable: String,
     /// How many.
     pub measured_steps: usize,
+    /// The same of its memory.
+    pub peak_memory: ExpectedMemory,
     /// Of the time of kernels and collectives, the share that rests on measurements around its sizes.
     pub interpolated: f64,
     /// On measurements at other sizes.
@@ -30,11 +32,38 @@ pub struct Expectation {
     pub data_sheet: f64,
 }
 
+/// What measured peaks of memory say of a predicted one.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ExpectedMemory {
+    /// The interval's lower end.
+    pub low_bytes: Bytes,
+    /// Its upper end.
+    pub high_bytes: Bytes,
+    /// Whose steps were measured, as in [`Expectation::comparable`].
+    pub comparable: String,
+    /// How many.
+    pub measured_peaks: usize,
+}
+
+impl ExpectedMemory {
+    fn of(problem: &Problem, found: &Found) -> Self {
+        let (comparable, Spread { rows, low, high }) =
+            Spread::shipped(Predicted::PeakMemoryBytes, problem.comparable());
+        let peak = found.evaluation.memory.total().as_f64();
+        Self {
+            low_bytes: Bytes::from_f64(peak * low),
+            high_bytes: Bytes::from_f64(peak * high),
+            comparable,
+            measured_peaks: rows,
+        }
+    }
+}
+
 impl Expectation {
     /// That of a plan.
     pub fn of(problem: &Problem, found: &Found) -> Self {
         let (comparable, Spread { rows, low, high }) =
-            Spread::shipped(problem.training.framework, &problem.hardware);
+            Spread::shipped(Predicted::StepTimeSeconds, problem.comparable());
         let step = found.evaluation.step_time.get();
         let [interpolated, extrapolated, data_sheet] = bases(problem, found);
         Self {
@@ -43,13 +72,14 @@ impl Expectation {
             share: SHARE,
             comparable,
             measured_steps: rows,
+            peak_memory: ExpectedMemory::of(problem, found),
             interpolated,
             extrapolated,
             data_sheet,
         }
     }
 
-    /// The interval and its source, in a line; and what the prediction rests on, in another.
+    /// The intervals of time and memory with their sources, a line each; and what the time rests on.
     pub fn in_words(&self) -> String {
         let [low, high] = [self.low_seconds, self.high_seconds].map(Seconds::new);
         let shares = [self.interpolated, self.extrapolated, self.data_sheet];
@@ -57,17 +87,23 @@ impl Expectation {
         let rests: Vec<String> = parts
             .map(|(basis, share)| format!("{} {:.0} %", basis.in_words(), share * 100.0))
             .collect();
-        let whose = match self.comparable.as_str() {
-            "all" => "steps of all kinds".to_owned(),
-            name => format!("steps of {name}"),
-        };
+        let ExpectedMemory { low_bytes, high_bytes, comparable, measured_peaks } =
+            &self.peak_memory;
         format!(
-            "expect: {low} to {high}, as {:.0} % of {} measured {whose}\nrests on: {}\n",
-            self.share * 100.0,
+            "expect: {low} to {high}, as {share:.0} % of {} measured steps {}\n        {low_bytes} to \
+             {high_bytes}, as {share:.0} % of {measured_peaks} measured peaks {}\nrests on: {}\n",
             self.measured_steps,
+            whose(&self.comparable),
+            whose(comparable),
             rests.join("; "),
+            share = self.share * 100.0,
         )
     }
+}
+
+/// Whose steps are compared, in words.
+fn whose(comparable: &str) -> String {
+    if comparable == "all" { "of all kinds".to_owned() } else { format!("of {comparable}") }
 }
 
 /// Shares of the time of all blocks by what it rests on, in the order of [`Basis::ALL`].

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cost_models::block::{BlockCost, Groups};
+use cost_models::residuals::comparable;
 use cost_models::{Group, Hardware};
 use ir::cluster::{Cluster, Precision};
 use ir::graph::{ClassId, Extent, Graph, ParameterCounts, Recompute, Setting, Sharding, Sizes};
@@ -141,6 +142,12 @@ impl Problem {
     /// Parameters of the model.
     pub fn parameters(&self) -> ParameterCounts {
         self.graph.parameter_counts()
+    }
+
+    /// Whose measured steps its own are comparable to, the nearest first.
+    pub fn comparable(&self) -> [String; 3] {
+        let has_experts = !self.limits.experts.is_empty();
+        comparable(&self.hardware, self.training.framework, has_experts)
     }
 
     /// Whether blocks of a class stand first or last. Those are never recomputed, as frameworks

@@ -43,9 +43,12 @@ const WIDTH_OF_A_PANEL: u32 = 560;
 struct Report<'a> {
     files: &'a [Comparison],
     out_of_memory: &'a [OutOfMemory<'a>],
-    /// Absent where no step was predicted.
+    /// Of the times of steps. Absent where none was predicted.
     #[serde(skip_serializing_if = "Option::is_none")]
     intervals: Option<Coverage>,
+    /// The same of their memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory_intervals: Option<Coverage>,
     skipped: &'a [Skipped],
 }
 
@@ -121,7 +124,11 @@ pub(crate) fn validate(args: &ValidateArgs) -> anyhow::Result<Answer> {
          `kernels`",
         args.folder.as_deref().unwrap_or(Path::new(".")).display()
     );
-    let coverage = coverage(all.iter().map(|(_, run)| run));
+    let [intervals, memory_intervals] =
+        [Quantity::StepTimeSeconds, Quantity::PeakMemoryBytes].map(|quantity| {
+            let coverage = coverage(quantity, all.iter().map(|(_, run)| run));
+            (coverage.rows > 0).then_some(coverage)
+        });
     let out_of_memory: Vec<OutOfMemory<'_>> = all
         .iter()
         .filter(|(_, run)| run.ran_out_of_memory)
@@ -140,7 +147,8 @@ pub(crate) fn validate(args: &ValidateArgs) -> anyhow::Result<Answer> {
     let report = Report {
         files: &comparisons,
         out_of_memory: &out_of_memory,
-        intervals: (coverage.rows > 0).then_some(coverage),
+        intervals,
+        memory_intervals,
         skipped: &skipped,
     };
     match args.format {
@@ -245,7 +253,7 @@ fn files(outer: &Path, inner: &str) -> anyhow::Result<Vec<(String, std::path::Pa
 }
 
 fn as_text(report: &Report<'_>, runs: &[(String, Validated)]) -> String {
-    let Report { files: comparisons, out_of_memory, intervals, skipped } = report;
+    let Report { files: comparisons, out_of_memory, intervals, memory_intervals, skipped } = report;
     let headings = ["file", "of", "rows", "predicted", "mean", "median", "worst", "bias", "rank"];
     let mut rows = table(&headings, &["file", "of"]);
     let cells = |accuracy: &Accuracy| {
@@ -273,15 +281,18 @@ fn as_text(report: &Report<'_>, runs: &[(String, Validated)]) -> String {
     }
     let skipped =
         skipped.iter().map(|Skipped { file, reason }| format!("skipped `{file}`: {reason}\n"));
-    let intervals = intervals.map_or_else(String::new, |coverage| {
-        format!(
-            "\n{} intervals, of +- {} in the mean, contain {} of the {} steps that they were not made of\n",
-            percent(coverage.share),
-            percent(coverage.half_width),
-            percent(coverage.contained),
-            coverage.rows,
-        )
-    });
+    let covered = |coverage: &Option<Coverage>, what: &str| {
+        coverage.map_or_else(String::new, |coverage| {
+            format!(
+                "{} intervals, of +- {} in the mean, contain {} of the {} {what} that they were not made of\n",
+                percent(coverage.share),
+                percent(coverage.half_width),
+                percent(coverage.contained),
+                coverage.rows,
+            )
+        })
+    };
+    let intervals = covered(intervals, "steps") + &covered(memory_intervals, "peaks of memory");
     let told = out_of_memory.iter().filter(|run| run.is_predicted).count();
     let missed = out_of_memory.iter().filter(|run| !run.is_predicted);
     let missed = missed.map(|run| {
@@ -295,7 +306,8 @@ fn as_text(report: &Report<'_>, runs: &[(String, Validated)]) -> String {
             format!("{told} of {count} runs that ran out of memory are predicted not to fit\n")
         }
     };
-    let summary = [render(&rows), intervals, out_of_memory].into_iter().chain(missed);
+    let summary =
+        [render(&rows), "\n".to_owned(), intervals, out_of_memory].into_iter().chain(missed);
     summary.chain([worst(runs)]).chain(skipped).collect()
 }
 

@@ -5,17 +5,18 @@ use std::collections::BTreeMap;
 use cost_models::residuals::{SHARE, Spread};
 use serde::Serialize;
 
-use super::Validated;
+use super::{Quantity, Validated};
 
 /// In how many parts rows are cut, each of which is left out once.
 const FOLDS: usize = 5;
 
-/// How many measured steps lie within the intervals that steps of the other parts give.
+/// How many measured steps, or their peaks of memory, lie within the intervals that those of the other parts
+/// give.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Coverage {
     /// What the intervals are meant to contain.
     pub share: f64,
-    /// Steps that were compared.
+    /// How many were compared.
     pub rows: usize,
     /// Share of them that their intervals contain.
     pub contained: f64,
@@ -23,15 +24,15 @@ pub struct Coverage {
     pub half_width: f64,
 }
 
-/// A measured step over its prediction, with those that it is comparable to.
+/// What was measured of a step over its prediction, with the steps that it is comparable to.
 struct Residual<'a> {
     comparable: &'a [String],
     ratio: f64,
 }
 
-/// The coverage of intervals from runs that were left out.
-pub fn coverage<'a>(runs: impl Iterator<Item = &'a Validated>) -> Coverage {
-    let residuals: Vec<Residual<'_>> = runs.filter_map(Residual::of).collect();
+/// The coverage of a quantity's intervals from runs that were left out.
+pub fn coverage<'a>(quantity: Quantity, runs: impl Iterator<Item = &'a Validated>) -> Coverage {
+    let residuals: Vec<Residual<'_>> = runs.filter_map(|run| Residual::of(quantity, run)).collect();
     let mut of_rows = Coverage { share: SHARE, ..Coverage::default() };
     for fold in 0..FOLDS {
         let (left_out, known): (Vec<_>, Vec<_>) =
@@ -59,9 +60,9 @@ pub fn coverage<'a>(runs: impl Iterator<Item = &'a Validated>) -> Coverage {
 }
 
 impl<'a> Residual<'a> {
-    fn of(run: &'a Validated) -> Option<Self> {
-        let measured = run.step_time_seconds.as_ref().ok().copied().flatten()?;
-        let predicted = run.predicted.as_ref().ok()?;
-        Some(Self { comparable: &run.comparable, ratio: measured / predicted.step_time_seconds })
+    fn of(quantity: Quantity, run: &'a Validated) -> Option<Self> {
+        let point = run.of(quantity);
+        let (measured, predicted) = (point.measured.ok()??, point.predicted.ok()?);
+        Some(Self { comparable: &run.comparable, ratio: measured / predicted })
     }
 }

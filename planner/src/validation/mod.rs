@@ -17,7 +17,6 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::Path;
 
-use cost_models::residuals::comparable;
 use ir::layout::Layout;
 use ir::plan::{Breakdown, MemoryUse};
 use ir::units::Bytes;
@@ -144,7 +143,7 @@ pub enum ComparedRow {
         measured: f64,
         /// In the same unit.
         predicted: f64,
-        /// Whose steps are comparable, the nearest first; empty for a kernel and for memory.
+        /// Whose steps are comparable, the nearest first; empty for a kernel.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         comparable: Vec<String>,
         /// What the prediction is made of, in the same unit; empty for a kernel.
@@ -203,12 +202,8 @@ pub fn validate(rows: &[Row]) -> Vec<Validated> {
     rows.par_iter()
         .map(|row| {
             let setup = Setup::of(row);
-            let comparable = setup.as_ref().map_or_else(
-                |_| Vec::new(),
-                |Setup { problem, .. }| {
-                    comparable(problem.training.framework, &problem.hardware).to_vec()
-                },
-            );
+            let comparable =
+                setup.as_ref().map_or_else(|_| Vec::new(), |it| it.problem.comparable().to_vec());
             Validated {
                 id: row.id.clone(),
                 group: format!("{}, {}", row.text("gpu"), row.text("precision")),
@@ -355,10 +350,7 @@ impl Validated {
             group: self.group.clone(),
             measured,
             predicted: predicted.map_err(Unsupported::clone),
-            comparable: match quantity {
-                Quantity::StepTimeSeconds => self.comparable.clone(),
-                _ => Vec::new(),
-            },
+            comparable: self.comparable.clone(),
             terms: self
                 .predicted
                 .as_ref()

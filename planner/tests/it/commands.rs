@@ -22,6 +22,10 @@ fn check(run: &Run, snapshot: impl FnOnce(&str)) {
             r"(?m)^expect: .* to .*, as 80 % of \d+ measured ",
             "expect: [t] to [t], as 80 % of [n] measured ",
         ),
+        (
+            r"(?m)^ +[\d.]+ \w+ to .*, as 80 % of \d+ measured ",
+            "        [m] to [m], as 80 % of [n] measured ",
+        ),
         (r"(?m)^the best layout takes .*$", "the best layout takes [t]: [layout]"),
         (
             r"(?m)^[\d,]+ layouts: [\d,]+ evaluated, [\d,]+ left out by bounds, in \d+ ms",
@@ -115,6 +119,7 @@ fn a_search_prints_a_table() {
     time: [shares]
     memory: [shares]
     expect: [t] to [t], as 80 % of [n] measured steps of megatron-core on h100
+            [m] to [m], as 80 % of [n] measured peaks of megatron-core
     rests on: [shares]
 
     [n] layouts: [n] evaluated, [n] left out by bounds, in [t] ms; ranked by timeline
@@ -155,6 +160,7 @@ fn a_named_layout_is_evaluated() {
         time: [shares]
         memory: [shares]
         expect: [t] to [t], as 80 % of [n] measured steps of megatron-core on h100
+                [m] to [m], as 80 % of [n] measured peaks of megatron-core
         rests on: [shares]
         the best layout takes [t]: [layout]
         again: planner evaluate models/llama-3.1-70b --gpus 64 --layout tp8-pp4-dp2

@@ -7,7 +7,8 @@ use planner::validation::accuracy::Accuracy;
 use planner::validation::intervals::coverage;
 use planner::validation::reference::REFERENCE;
 use planner::validation::{
-    ComparedRow, FileError, Quantity, compare, compare_kernels, read_rows, setup::Setup, validate,
+    ComparedRow, FileError, MemoryKind, Quantity, compare, compare_kernels, read_rows,
+    setup::Setup, validate,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -277,16 +278,29 @@ fn sharded_runs_stay_within_their_limit() {
 #[test]
 fn intervals_contain_their_share() {
     let rows: Vec<Value> = (0..200)
-        .map(|index| run(&json!({ "id": index.to_string(), "step_time_s": 5.0 + 0.01 * f64::from(index * 37 % 200) })))
+        .map(|index| {
+            let spread = f64::from(index * 37 % 200);
+            run(&json!({
+                "id": index.to_string(), "step_time_s": 5.0 + 0.01 * spread,
+                "peak_mem_gib": 20.0 + 0.01 * spread, "mem_kind": "reserved",
+            }))
+        })
         .collect();
     let rows = read_rows("runs.json", &Value::from(rows).to_string()).unwrap();
     let validated = validate(&rows);
-    let coverage = coverage(validated.iter());
-    assert_eq!((coverage.rows, coverage.share), (200, 0.8));
-    assert!((coverage.contained - 0.8).abs() < 0.05, "{coverage:?}");
-    // Four fifths of the two seconds, over a prediction that all share.
-    let predicted = validated[0].predicted.as_ref().unwrap().step_time_seconds;
-    assert!((coverage.half_width - 0.8 / predicted).abs() < 0.05, "{coverage:?}");
+    let predicted = validated[0].predicted.as_ref().unwrap();
+    let memory = MemoryKind::Reserved.of(&predicted.memory).as_f64() / f64::from(1 << 30);
+    for (quantity, predicted) in [
+        (Quantity::StepTimeSeconds, predicted.step_time_seconds),
+        (Quantity::PeakMemoryBytes, memory),
+    ] {
+        let coverage = coverage(quantity, validated.iter());
+        assert_eq!((coverage.rows, coverage.share), (200, 0.8));
+        assert!((coverage.contained - 0.8).abs() < 0.05, "{coverage:?}");
+        // Four fifths of the two seconds or GiB, over a prediction that all share.
+        let width = coverage.half_width * predicted;
+        assert!((width - 0.8).abs() < 0.05, "{coverage:?}");
+    }
 }
 
 #[test]

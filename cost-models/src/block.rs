@@ -20,6 +20,10 @@ use crate::kernels::{AttentionShape, Basis, Bound, MatmulShape, Timing};
 /// (`ir/src/graph/kernels.rs`).
 const LOSS_BYTES: [f64; 2] = [18.0, 6.0];
 
+/// How often what experts put out is read or written for their bias, in forward and in backward: a product
+/// written, a sum of two, a copy; two products read and written, and summed.
+const EXPERT_BIAS_PASSES: f64 = 6.0;
+
 /// Where the groups of a sharded block lie among the ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Groups {
@@ -311,7 +315,7 @@ impl<'a> Coster<'a> {
                 let sum = is_fused.then(|| self.sum_bytes());
                 let Timing { time, bound } =
                     device.training_matmul(format, shape, is_weight_grad, sum, cast);
-                Timing { time: time + self.accumulation(work), bound }
+                Timing { time: time + self.accumulation(work) + self.expert_bias(work), bound }
             }
             Kernel::Attention(shape) => self.attention(shape, work.pass),
             Kernel::Memory => {
@@ -346,6 +350,36 @@ impl<'a> Coster<'a> {
         let made = precision.activation_bytes();
         let elements = work.written.get() / made;
         device.training_memory_bound(Bytes::new(elements * (made + 2 * self.sum_bytes())))
+    }
+
+    /// Time of the kernels that add a bias to what experts put out, and of those that make its gradient and
+    /// that of the tokens' weights: products do not do it, as each expert's bias is first multiplied by the
+    /// weight of each of its tokens.
+    ///
+    /// # Source
+    ///
+    /// Megatron-Core, `TEGroupedMLP._apply_bias`: for each expert `t + b * p`, and `torch.cat` of all.
+    fn expert_bias(&self, work: &KernelWork) -> Seconds {
+        let op = self.block.op(work.op);
+        let is_last = match &op.kind {
+            OpKind::GroupedLinear { contracted, bias: true, .. } => {
+                contracted.contains(&DimName::Intermediate)
+            }
+            _ => false,
+        };
+        let output = match work.pass {
+            Pass::Forward if is_last => work.written,
+            Pass::WeightGrad if is_last => self.forward_output(work.op),
+            _ => return Seconds::ZERO,
+        };
+        let touched = output.as_f64() * EXPERT_BIAS_PASSES * self.hardware.framework.elementwise;
+        self.hardware.device.training_memory_bound(Bytes::from_f64(touched))
+    }
+
+    /// What the kernels of an operator write in forward.
+    fn forward_output(&self, op: OpId) -> Bytes {
+        let forward = self.work.kernels.iter();
+        forward.filter(|it| it.op == op && it.pass == Pass::Forward).map(|it| it.written).sum()
     }
 
     /// What the time of a kernel rests on.

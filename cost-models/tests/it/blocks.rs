@@ -4,7 +4,7 @@ use cost_models::block::{BlockCost, Groups, Term, TermWork, terms};
 use cost_models::clusters::preset;
 use cost_models::{GradientAccumulation, Group, Hardware, Precision};
 use ir::framework::Framework;
-use ir::graph::{Block, Graph, Recompute, Setting, Sharding, Sizes};
+use ir::graph::{Block, Graph, Pass, Recompute, Setting, Sharding, Sizes};
 use ir::model::{GraphOptions, Model};
 use ir::units::Bytes;
 use proptest::prelude::*;
@@ -299,5 +299,39 @@ fn gradients_are_added_up_once_a_micro_batch() {
         assert!((separate / expected - 1.0).abs() < 0.01, "{separate} s, not {expected}");
         let fused = of(GradientAccumulation::Fused) - none;
         assert!(fused > 0.0 && fused < 0.6 * separate, "{fused} of {separate}");
+    }
+}
+
+/// A mixture with biases, gpt-oss's, beside one without, Mixtral's, of the same sizes: each bias is weighted by
+/// its tokens' weights, added, and all are joined; its gradient takes as many passes.
+#[test]
+fn biases_of_experts_are_added_by_passes_of_their_own() {
+    let cluster = preset("b200").expect("a preset");
+    let training = training(Precision::Bf16, Framework::MegatronCore);
+    let hardware = Hardware::new(&cluster, &training).expect("a precision it has");
+    let sizes = Sizes { micro_batch_size: 4, sequence_length: 4096 };
+    let setting = setting(sizes, Sharding::NONE);
+    let last_product = |model_type: &str, pass: Pass| -> f64 {
+        let model = json!({
+            "model_type": model_type, "num_hidden_layers": 2, "hidden_size": 2880, "head_dim": 64,
+            "num_attention_heads": 64, "num_key_value_heads": 8, "intermediate_size": 2880,
+            "vocab_size": 32_000, "num_local_experts": 16, "num_experts_per_tok": 4,
+        });
+        let model = Model::from_json(&model.to_string(), "model").expect("a model");
+        let graph = model.graph(GraphOptions::default()).expect("a graph");
+        terms(layer(&graph), &setting, &groups(Sharding::NONE), &hardware)
+            .iter()
+            .filter(|term| term.op == "mlp.experts.down" && term.pass == pass)
+            .map(|term| term.time.get())
+            .sum()
+    };
+    let output = Bytes::new(4 * 4096 * 4 * 2880 * 2);
+    let passes = Bytes::from_f64(6.0 * output.as_f64() * hardware.framework.elementwise);
+    let expected = hardware.device.training_memory_bound(passes).get();
+    for (pass, expected) in
+        [(Pass::Forward, expected), (Pass::InputGrad, 0.0), (Pass::WeightGrad, expected)]
+    {
+        let bias = last_product("gpt_oss", pass) - last_product("mixtral", pass);
+        assert!((bias - expected).abs() < 1e-9, "{pass:?}: {bias:e} s, not {expected:e} s");
     }
 }

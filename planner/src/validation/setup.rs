@@ -20,12 +20,15 @@
 //! - Megatron pads the vocabulary to a multiple of 128 for each tensor-parallel rank.
 //! - Where the vocabulary is cut over pipeline ranks (`extra.vocab_method`), every rank has its part of the
 //!   embedding and of the head; where layers are redistributed, the slowest stage is made as fast as can be.
+//! - Experts are cut by tensor parallelism unless `etp` is 1, or more ranks share them than there are of
+//!   context and data parallelism.
 //! - 8-bit products with a scale for each row count as 16-bit ones.
 //! - A single layer is timed as one forward and backward of it.
 //! - Memory is that of the fullest rank, unless `mem_kind` names pipeline stages; nanotron's benchmarks state
 //!   that of rank 0.
 //! - Gradients are added up in fp32 in bf16 and 8-bit runs with pipelines or a distributed optimizer, as
-//!   Megatron does, and wherever `optimizer_detail` says so.
+//!   Megatron does, and wherever `optimizer_detail` says so; moments are in fp32. Megatron-Bridge's study of
+//!   recompute has both in bf16, as its recipe says.
 
 use cost_models::{
     AttentionLibrary, Device, FrameworkRates, GradientAccumulation, TensorOverlap, clusters,
@@ -246,7 +249,6 @@ fn spec(row: &Row, training: &Training, num_gpus: u32) -> Result<LayoutSpec, Uns
     if expert > 1 && of_experts > 1 && of_experts != tensor {
         return Err(Unsupported::new(format!("tensor parallelism of experts of {of_experts}")));
     }
-    // Where a source does not say how experts are cut, as many ranks as share them may tell.
     let is_said = row.count("etp")?.is_some();
     let fits_replicas = (context * data).is_multiple_of(expert);
     let whole_experts =

@@ -101,6 +101,10 @@ const REFERENCE_TILE: f64 = 128.0 * 128.0;
 /// What the rows of inputs are aligned to for the tensor cores.
 const ALIGNMENT_BYTES: f64 = 16.0;
 
+/// What the units beside the tensor cores reach of their data sheet in a product that the tensor cores cannot
+/// load: of BigScience's runs on A100, those with such rows are as far off as the others then.
+const VECTOR_SHARE: f64 = 0.6;
+
 /// Share of what adding to C moves that is not hidden, at the data sheet's bandwidth: of SimuMax's 287
 /// products of weight gradients, those that are added to a C of 32 bits take as much longer, in the median, as
 /// 3.7 (A100) and 3.2 (B200) of the 6 bytes of an element take.
@@ -245,7 +249,7 @@ impl FormatRates {
         let correction = Correction::new(&chosen.matmul_knots, &fit.correction);
         let bandwidth = gpu.memory_bandwidth.get();
         let multiprocessors = chosen.multiprocessors;
-        let vector = peak_or_nearest(gpu, Precision::Fp32);
+        let vector = VECTOR_SHARE * peak_or_nearest(gpu, Precision::Fp32);
         Self { fit, input_bytes, multiprocessors, peak, vector, bandwidth, tiles, correction }
     }
 

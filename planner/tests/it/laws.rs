@@ -18,6 +18,9 @@ use traces::timeline::Track;
 use crate::cli::planner;
 use crate::random::{Setup, models, named_schedules, requests, setups};
 
+/// Sums of the same times in another order differ in their last bits.
+const ROUNDING: f64 = 1e-12;
+
 fn plans(problem: &Problem, request: &Request) -> Vec<Found> {
     search(problem, request, &mut |_, _| {}).plans
 }
@@ -191,7 +194,9 @@ proptest! {
         }
         if let Some(slow) = best_time(&setup, &request) {
             let fast = best_time(&faster, &request);
-            prop_assert!(fast.is_some_and(|fast| fast <= slow), "{fast:?}, {slow} with slower links");
+            // Where the host sets the pace, what the device waits for it is a difference that is rounded.
+            let most = slow.get() * (1.0 + ROUNDING);
+            prop_assert!(fast.is_some_and(|fast| fast.get() <= most), "{fast:?}, {slow:?} with slower links");
         }
     }
 

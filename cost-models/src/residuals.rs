@@ -24,10 +24,10 @@ pub fn comparable(hardware: &Hardware, framework: Framework, has_experts: bool) 
     [format!("{framework}{what} on {set}"), format!("{framework}{what}"), "all".to_owned()]
 }
 
-/// What was both measured and predicted of a step.
+/// What a [`Spread`] is of: what was both measured and predicted of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Predicted {
+pub enum SpreadOf {
     /// Its time.
     StepTimeSeconds,
     /// Memory of a rank at its peak.
@@ -73,10 +73,10 @@ impl Spread {
     }
 
     /// That of the project's own reference, for the nearest steps that are comparable, and whose these are.
-    pub fn shipped(predicted: Predicted, comparable: [String; 3]) -> (String, Self) {
-        let mut shipped: BTreeMap<Predicted, BTreeMap<String, Self>> =
+    pub fn shipped(of: SpreadOf, comparable: [String; 3]) -> (String, Self) {
+        let mut shipped: BTreeMap<SpreadOf, BTreeMap<String, Self>> =
             serde_json::from_str(SPREADS).expect("the data that ships is valid; a test reads it");
-        let mut all = shipped.remove(&predicted).expect("both are there; a test asks for them");
+        let mut all = shipped.remove(&of).expect("both are there; a test asks for them");
         let names = comparable.into_iter();
         let mut known = names.filter_map(|name| Some((all.remove(&name)?, name)));
         let (spread, name) = known.next().expect("`all` is there; a test asks for it");

@@ -56,11 +56,6 @@ impl Place {
         }
     }
 
-    /// Its place among the ranks of context and data parallelism together.
-    pub fn context_data(&self, layout: &LayoutSpec) -> u32 {
-        self.context + layout.context_parallel * self.data
-    }
-
     /// The rank with the same place on another pipeline rank.
     pub fn on_pipeline_rank(&self, layout: &LayoutSpec, pipeline: u32) -> u32 {
         let stride = layout.mesh().stride(MeshAxis::Pipeline);

@@ -2,7 +2,7 @@
 
 use cost_models::Basis;
 use cost_models::block::terms;
-use cost_models::residuals::{Predicted, SHARE, Spread};
+use cost_models::residuals::{SHARE, Spread, SpreadOf};
 use ir::units::{Bytes, Seconds};
 use serde::Serialize;
 
@@ -32,7 +32,8 @@ pub struct Expectation {
     pub data_sheet: f64,
 }
 
-/// What measured peaks of memory say of a predicted one.
+/// What measured peaks of memory say of a predicted one: each as its source counted it, allocated, reserved or
+/// all of the process, over as much of its prediction.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ExpectedMemory {
     /// The interval's lower end.
@@ -48,7 +49,7 @@ pub struct ExpectedMemory {
 impl ExpectedMemory {
     fn of(problem: &Problem, found: &Found) -> Self {
         let (comparable, Spread { rows, low, high }) =
-            Spread::shipped(Predicted::PeakMemoryBytes, problem.comparable());
+            Spread::shipped(SpreadOf::PeakMemoryBytes, problem.comparable());
         let peak = found.evaluation.memory.total().as_f64();
         Self {
             low_bytes: Bytes::from_f64(peak * low),
@@ -63,7 +64,7 @@ impl Expectation {
     /// That of a plan.
     pub fn of(problem: &Problem, found: &Found) -> Self {
         let (comparable, Spread { rows, low, high }) =
-            Spread::shipped(Predicted::StepTimeSeconds, problem.comparable());
+            Spread::shipped(SpreadOf::StepTimeSeconds, problem.comparable());
         let step = found.evaluation.step_time.get();
         let [interpolated, extrapolated, data_sheet] = bases(problem, found);
         Self {

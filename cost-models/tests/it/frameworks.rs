@@ -1,6 +1,6 @@
 //! The constants of frameworks and GPUs in training.
 
-use cost_models::residuals::{LEAST_ROWS, Predicted, Spread, comparable};
+use cost_models::residuals::{LEAST_ROWS, Spread, SpreadOf, comparable};
 use cost_models::{AttentionLibrary, Device, FrameworkRates, Hardware, Precision, clusters};
 use ir::framework::Framework;
 use ir::plan::{Optimizer, Training};
@@ -35,13 +35,13 @@ fn constants_are_there_for_all() {
             for rate in [rates.matmul, rates.matmul_8_bit, rates.matmul_4_bit, rates.memory] {
                 assert!((0.4..=1.1).contains(&rate), "{name}: {rates:?}");
             }
-            for (predicted, has_experts) in [
-                (Predicted::StepTimeSeconds, false),
-                (Predicted::StepTimeSeconds, true),
-                (Predicted::PeakMemoryBytes, false),
+            for (of, has_experts) in [
+                (SpreadOf::StepTimeSeconds, false),
+                (SpreadOf::StepTimeSeconds, true),
+                (SpreadOf::PeakMemoryBytes, false),
             ] {
                 let comparable = comparable(&hardware, framework, has_experts);
-                let (_, Spread { rows, low, high }) = Spread::shipped(predicted, comparable);
+                let (_, Spread { rows, low, high }) = Spread::shipped(of, comparable);
                 let contains_one = low < 1.1 && high > 0.9 && low < high;
                 assert!(rows >= LEAST_ROWS && contains_one, "{framework}");
             }

@@ -110,6 +110,10 @@ pub struct FrameworkRates {
     /// Whether a token goes once to each rank that has experts for it, and once to each node, rather than
     /// once for each expert (DeepEP, HybridEP).
     pub sends_tokens_once: bool,
+    /// In how many network domains a token's experts are at most, where the router sees to that
+    /// (DeepSeek-AI 2024, arXiv 2412.19437, section 2.1.2: node-limited routing).
+    #[serde(default)]
+    pub most_domains: Option<u32>,
     /// Whether inputs of 8-bit products are cast before tensor-parallel ranks gather them.
     pub gathers_8_bit: bool,
     /// Whether context-parallel ranks have as much of a causal mask each.

@@ -50,9 +50,14 @@ impl Hardware {
         })
     }
 
-    /// Time for each rank of a chain to send `bytes` to the next: the hop that crosses the outermost
+    /// By how much kernels run slower while their GPU exchanges data, in thousandths of their rate.
+    pub fn slowdown_per_mille(&self) -> u32 {
+        (self.communication_slowdown * 1000.0).round() as u32
+    }
+
+    /// Time for each rank of a chain to send `bytes` to the next: the message that crosses the outermost
     /// level is the slowest.
-    pub fn hop(&self, group: Group, bytes: Bytes) -> Seconds {
+    pub fn to_neighbour(&self, group: Group, bytes: Bytes) -> Seconds {
         if group.size < 2 {
             return Seconds::ZERO;
         }

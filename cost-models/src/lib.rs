@@ -9,7 +9,6 @@ pub mod collectives;
 pub mod frameworks;
 pub mod hardware;
 pub mod kernels;
-pub mod parts;
 pub mod residuals;
 pub mod states;
 

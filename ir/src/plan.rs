@@ -171,7 +171,7 @@ impl Training {
     }
 }
 
-/// Where a step's time goes, on the rank that bounds it. The parts add up to the step.
+/// Where a step's time goes, in the mean over all GPUs. The parts add up to the step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Breakdown {
@@ -188,9 +188,9 @@ pub struct Breakdown {
     pub context_parallel_seconds: f64,
     /// Expert-parallel exchanges that wait.
     pub expert_parallel_seconds: f64,
-    /// Messages between pipeline stages.
+    /// Messages between pipeline stages that wait.
     pub pipeline_messages_seconds: f64,
-    /// Waiting for other stages.
+    /// Waiting for other pipeline ranks: idle.
     pub pipeline_bubble_seconds: f64,
     /// Gradients and parameters of data parallelism, beyond what computation hides.
     pub data_parallel_seconds: f64,
@@ -202,6 +202,24 @@ impl Breakdown {
     /// All of it: the time of a step.
     pub fn total(&self) -> f64 {
         self.parts().into_iter().map(|(_, seconds)| seconds).sum()
+    }
+
+    /// The mean of several.
+    pub fn mean(all: &[Self]) -> Self {
+        let mean =
+            |part: fn(&Self) -> f64| all.iter().map(part).sum::<f64>() / all.len().max(1) as f64;
+        Self {
+            compute_seconds: mean(|it| it.compute_seconds),
+            recompute_seconds: mean(|it| it.recompute_seconds),
+            host_seconds: mean(|it| it.host_seconds),
+            tensor_parallel_seconds: mean(|it| it.tensor_parallel_seconds),
+            context_parallel_seconds: mean(|it| it.context_parallel_seconds),
+            expert_parallel_seconds: mean(|it| it.expert_parallel_seconds),
+            pipeline_messages_seconds: mean(|it| it.pipeline_messages_seconds),
+            pipeline_bubble_seconds: mean(|it| it.pipeline_bubble_seconds),
+            data_parallel_seconds: mean(|it| it.data_parallel_seconds),
+            optimizer_seconds: mean(|it| it.optimizer_seconds),
+        }
     }
 
     /// Each part with its name.

@@ -10,7 +10,7 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use ir::model::Model;
 use planner::planning::{Choices, training_graph};
 use planner::problem::Problem;
-use planner::search::{Request, search};
+use planner::search::{Go, Request, search};
 
 const GPT3_175B: &str = include_str!("../../models/gpt3-175b.json");
 const LLAMA_70B: &str = include_str!("../../models/llama-3.1-70b/config.json");
@@ -44,13 +44,15 @@ fn benches(criterion: &mut Criterion) {
         ("llama-3.1-405b", LLAMA_405B, 16_384),
     ] {
         let problem = problem(name, text, num_gpus);
-        let run = || one.install(|| search(black_box(&problem), &request, &mut |_, _| {}));
+        let run = || one.install(|| search(black_box(&problem), &request, &mut |_| Go::On));
         let outcome = run();
         eprintln!(
             "search/{name}/{num_gpus}-gpus: {} candidates: {} evaluated, {} left out by bounds",
-            outcome.candidates, outcome.evaluated, outcome.pruned
+            outcome.counts.candidates,
+            outcome.counts.evaluated(),
+            outcome.counts.pruned()
         );
-        group.throughput(Throughput::Elements(outcome.candidates));
+        group.throughput(Throughput::Elements(outcome.counts.candidates));
         group.bench_function(BenchmarkId::new(name, format!("{num_gpus}-gpus")), |bencher| {
             bencher.iter(run);
         });

@@ -67,13 +67,13 @@ fn main() -> anyhow::Result<()> {
                     *place(&mut setup.problem.hardware) *=
                         factors.get(&key(kind, constant)).unwrap_or(&1.0);
                 }
-                let base = predict(&setup).ok()?.step_time_seconds;
+                let base = predict(&setup).step_time_seconds;
                 let mut derivatives = BTreeMap::new();
                 for (kind, constant, place) in CONSTANTS {
                     let mut moved = setup.clone();
                     let value = place(&mut moved.problem.hardware);
                     *value = if *value == 0.0 { 1e-3 } else { *value * (1.0 + STEP) };
-                    let time = predict(&moved).ok()?.step_time_seconds;
+                    let time = predict(&moved).step_time_seconds;
                     let derivative = (time / base).ln() / (1.0 + STEP).ln();
                     derivatives.insert(key(kind, constant), derivative);
                 }

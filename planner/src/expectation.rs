@@ -6,8 +6,9 @@ use cost_models::residuals::{SHARE, Spread, SpreadOf};
 use ir::units::{Bytes, Seconds};
 use serde::Serialize;
 
-use crate::problem::{Problem, ShapeKey};
+use crate::problem::Problem;
 use crate::search::Found;
+use crate::step::ShapeKey;
 
 /// What measured steps say of a predicted one.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -4,15 +4,13 @@ use cost_models::clusters::{UnknownRates, check_rates};
 use ir::graph::GraphError;
 use ir::layout::{Layout, LayoutError};
 use ir::model::{Model, ModelError};
-use ir::plan::{MemoryUse, PLAN_VERSION, Plan};
+use ir::plan::{PLAN_VERSION, Plan};
 use ir::units::Seconds;
-use simulator::Simulation;
 
 use crate::planning::{sha256, training_graph};
 use crate::problem::{Problem, ProblemError};
-use crate::search::{Found, evaluate_stages, model_flops_utilization, tokens_per_second_per_gpu};
-use crate::simulated::{SimulateError, Simulated, simulated};
-use crate::stages::PipelineRanks;
+use crate::search::{Found, model_flops_utilization, simulated, tokens_per_second_per_gpu};
+use crate::step::{PipelineRanks, Simulated};
 
 /// Why a text is not a plan that can be used.
 #[derive(Debug, thiserror::Error)]
@@ -60,9 +58,6 @@ pub enum PlanError {
     /// The layout is not valid for model, batch and GPUs.
     #[error("the plan's `layout`: {0}")]
     Layout(#[from] LayoutError),
-    /// The layout cannot be played through.
-    #[error("the plan's `layout`: {0}")]
-    Simulate(#[from] SimulateError),
     /// Two parts of the plan disagree.
     #[error("the plan contradicts itself: {0}\nhint: make it again with its `provenance.command`")]
     Contradiction(String),
@@ -78,9 +73,7 @@ pub struct CheckedPlan {
     /// The plan's layout and stages, evaluated again.
     pub found: Found,
     /// Its step on a timeline.
-    pub simulation: Simulation,
-    /// What fills the memory of each pipeline rank at its peak.
-    pub memory_by_rank: Vec<MemoryUse>,
+    pub simulated: Simulated,
 }
 
 /// Parts that should add up may differ by rounding in their decimal form.
@@ -122,11 +115,10 @@ pub fn read(text: &str) -> Result<CheckedPlan, PlanError> {
     let stage_ends = check_stages(&plan, &layout, &problem)?;
     check_sums(&plan, &problem)?;
     check_runners_up(&plan, &problem)?;
-    let closed_form = evaluate_stages(&problem, layout, stage_ends);
-    let Simulated { found, mut simulation, memory_by_rank } = simulated(&problem, &closed_form)?;
-    let title = &mut simulation.timeline.title;
+    let (found, mut simulated) = simulated(&problem, layout, &stage_ends);
+    let title = &mut simulated.simulation.timeline.title;
     *title = format!("{} on {}: {title}", plan.model.name, plan.cluster.name);
-    Ok(CheckedPlan { plan, problem, found, simulation, memory_by_rank })
+    Ok(CheckedPlan { plan, problem, found, simulated })
 }
 
 /// Where the stages end, if they cover the chain in order and lie on the right ranks.

@@ -12,8 +12,10 @@ use ir::plan::{
 use sha2::{Digest, Sha256};
 
 use crate::problem::{MOST_GPUS, Problem, ProblemError};
-use crate::search::{Found, Request, model_flops_utilization, search, tokens_per_second_per_gpu};
-use crate::stages::PipelineRanks;
+use crate::search::{
+    Found, Go, Request, model_flops_utilization, search, tokens_per_second_per_gpu,
+};
+use crate::step::PipelineRanks;
 
 /// What a user may leave open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -201,7 +203,7 @@ pub fn least_gpus(
         let training = choices.resolve(model, has_sequence, &cluster.gpu, num_gpus);
         let problem = Problem::new(graph.clone(), training, cluster, num_gpus)?;
         let request = Request { top: 1, first_fit: true, ..*request };
-        if !search(&problem, &request, &mut |_, _| {}).plans.is_empty() {
+        if !search(&problem, &request, &mut |_| Go::On).plans.is_empty() {
             return Ok(Some(num_gpus));
         }
     }

@@ -1,19 +1,14 @@
 //! What is to be laid out: a model, a batch, and the GPUs.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
-
-use cost_models::block::{BlockCost, Groups};
+use cost_models::Hardware;
 use cost_models::residuals::comparable;
-use cost_models::{Group, Hardware};
 use ir::cluster::{Cluster, Precision};
-use ir::graph::{ClassId, Extent, Graph, ParameterCounts, Recompute, Setting, Sharding, Sizes};
-use ir::layout::{LayoutSpec, Limits, Mesh, MeshAxis};
+use ir::graph::{Extent, Graph, ParameterCounts, Setting, Sizes};
+use ir::layout::Limits;
 use ir::plan::Training;
-use ir::schedule::Placement;
 use ir::units::Flops;
 
-use crate::partition::{balanced, folded};
+use crate::step::ShapeKey;
 
 /// A planning problem, ready to be searched.
 #[derive(Clone, Debug)]
@@ -94,7 +89,7 @@ pub const LARGEST_BATCH: u64 = 1 << 28;
 /// The most elements of a tensor, so that its bytes are counted in 64 bits.
 const MOST_ELEMENTS: f64 = (1u64 << 60) as f64;
 
-/// The longest chain of blocks: its partition takes time quadratic in its length.
+/// The longest chain of blocks.
 pub const MOST_BLOCKS: usize = 4096;
 
 impl Problem {
@@ -150,15 +145,6 @@ impl Problem {
         comparable(&self.hardware, self.training.framework, has_experts)
     }
 
-    /// Whether blocks of a class stand first or last. Those are never recomputed, as frameworks
-    /// recompute layers only: the embedding keeps nothing but tokens, and the backward of head and
-    /// loss follows their forward at once.
-    pub(crate) fn is_end(&self, class: ClassId) -> bool {
-        let chain = self.graph.chain();
-        let ends = [chain.first(), chain.last()];
-        ends.into_iter().flatten().any(|run| run.class == class)
-    }
-
     /// The circumstances in which blocks of class `class` work.
     pub fn setting(&self, shape: &ShapeKey, class: usize) -> Setting {
         Setting {
@@ -188,140 +174,4 @@ fn check_tensors(graph: &Graph, training: &Training) -> Result<(), ProblemError>
         }
     }
     Ok(())
-}
-
-/// How operators are sharded, and how much each takes at a time: all that the cost of a block depends
-/// on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ShapeKey {
-    /// Tensor-parallel ranks.
-    pub tensor_parallel: u32,
-    /// Whether they share the sequence too.
-    pub sequence_parallel: bool,
-    /// Context-parallel ranks.
-    pub context_parallel: u32,
-    /// Expert-parallel ranks.
-    pub expert_parallel: u32,
-    /// Whether tensor-parallel ranks are among those, and each expert is whole.
-    pub whole_experts: bool,
-    /// Sequences in a micro-batch.
-    pub micro_batch_size: u32,
-}
-
-impl ShapeKey {
-    /// The shard shape of a layout.
-    pub fn of(layout: &LayoutSpec) -> Self {
-        Self {
-            tensor_parallel: layout.tensor_parallel,
-            sequence_parallel: layout.sequence_parallel,
-            context_parallel: layout.context_parallel,
-            expert_parallel: layout.expert_parallel,
-            whole_experts: layout.whole_experts,
-            micro_batch_size: layout.micro_batch_size,
-        }
-    }
-
-    /// How operators are sharded.
-    pub fn sharding(&self) -> Sharding {
-        Sharding {
-            tensor_parallel: self.tensor_parallel.into(),
-            sequence_parallel: self.sequence_parallel,
-            context_parallel: self.context_parallel.into(),
-            expert_parallel: self.expert_parallel.into(),
-            whole_experts: self.whole_experts,
-        }
-    }
-
-    /// How far apart the ranks of its groups lie, with so many replicas.
-    pub fn mesh(&self, data_parallel: u32) -> Mesh {
-        let Self { tensor_parallel, context_parallel, .. } = *self;
-        let expert_tensor_parallel = if self.whole_experts { 1 } else { tensor_parallel };
-        Mesh { tensor_parallel, expert_tensor_parallel, context_parallel, data_parallel }
-    }
-
-    /// Where the groups lie.
-    pub fn groups(&self) -> Groups {
-        // Groups within a stage do not depend on the number of replicas.
-        let mesh = self.mesh(1);
-        let group = |size, axis| Group { size, stride: mesh.stride(axis) };
-        Groups {
-            tensor: group(self.tensor_parallel, MeshAxis::Tensor),
-            context: group(self.context_parallel, MeshAxis::Context),
-            expert: group(self.expert_parallel, MeshAxis::Expert),
-        }
-    }
-}
-
-/// Where chunks end, by policy, number of chunks and where they lie; none if there are fewer blocks.
-type Assignments = BTreeMap<(Recompute, usize, Placement), Option<Vec<usize>>>;
-
-/// The costs of all block classes for one shard shape, and what follows for the chain.
-#[derive(Clone, Debug)]
-pub struct Shape {
-    /// What it is.
-    pub key: ShapeKey,
-    /// Cost of each class.
-    pub costs: Vec<BlockCost>,
-    /// Time of forward, input and weight gradients of the first `i` blocks, with what each
-    /// [`Recompute`] policy adds; in seconds.
-    pub prefix: [Vec<f64>; 3],
-    /// The fastest assignments that were asked for: as many chunks come of several numbers of ranks.
-    balanced: Arc<Mutex<Assignments>>,
-}
-
-impl Shape {
-    /// Costs every class of the problem's graph.
-    pub fn new(problem: &Problem, key: ShapeKey) -> Self {
-        let groups = key.groups();
-        let costs: Vec<BlockCost> = problem
-            .graph
-            .classes()
-            .map(|(class, block)| {
-                let setting = problem.setting(&key, class.0);
-                let cost = BlockCost::new(block, &setting, &groups, &problem.hardware);
-                if problem.is_end(class) { cost.never_recomputed() } else { cost }
-            })
-            .collect();
-        let prefix = Recompute::ALL.map(|recompute| {
-            let mut sum = 0.0;
-            let times: Vec<f64> = costs
-                .iter()
-                .map(|cost| (cost.forward.total() + cost.backward(recompute).total()).get())
-                .collect();
-            let mut prefix = vec![0.0];
-            prefix.extend(problem.graph.blocks().map(|class| {
-                sum += times[class.0];
-                sum
-            }));
-            prefix
-        });
-        Self { key, costs, prefix, balanced: Arc::default() }
-    }
-
-    /// Where chunks end so that the slowest is as fast as can be; or, where the first shares its rank with
-    /// the last and so on inwards, the slowest rank. None if there are fewer blocks.
-    pub fn balanced(
-        &self,
-        recompute: Recompute,
-        num_chunks: usize,
-        placement: &Placement,
-    ) -> Option<Vec<usize>> {
-        let known = || self.balanced.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (recompute, num_chunks, placement.clone());
-        if let Some(ends) = known().get(&key) {
-            return ends.clone();
-        }
-        let prefix = &self.prefix[recompute as usize];
-        let ends = match placement {
-            Placement::V | Placement::Bidirectional => folded(prefix, num_chunks),
-            Placement::Loop | Placement::Table(_) => balanced(prefix, num_chunks),
-        };
-        known().insert(key, ends.clone());
-        ends
-    }
-
-    /// Time of all blocks for one micro-batch, in seconds.
-    pub fn total(&self, recompute: Recompute) -> f64 {
-        self.prefix[recompute as usize].last().copied().unwrap_or(0.0)
-    }
 }

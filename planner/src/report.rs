@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use ir::layout::{LayoutSpec, PartialLayout};
 use ir::plan::{Breakdown, MemoryUse, Training};
+use ir::units::Seconds;
 use serde::Serialize;
 
 use crate::expectation::Expectation;
 use crate::planning::prediction;
 use crate::problem::Problem;
+use crate::search::space::Rejection;
 use crate::search::{Found, Outcome, StopReason};
-use crate::space::Rejection;
 
 /// What came of a search or an evaluation.
 #[derive(Debug)]
@@ -69,8 +70,19 @@ struct SearchStatistics {
     candidates: u64,
     evaluated: u64,
     pruned: u64,
+    pruned_by: PrunedBy,
+    open: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    least_left_seconds: Option<f64>,
     elapsed_seconds: f64,
     stop_reason: StopReason,
+}
+
+/// Candidates that bounds leave out, by what the bound is of.
+#[derive(Debug, Serialize)]
+struct PrunedBy {
+    time: u64,
+    memory: u64,
 }
 
 /// Why nothing fits.
@@ -109,9 +121,15 @@ impl SearchReport {
             plans,
             best: best.as_ref().map(report),
             search: SearchStatistics {
-                candidates: outcome.candidates,
-                evaluated: outcome.evaluated,
-                pruned: outcome.pruned,
+                candidates: outcome.counts.candidates,
+                evaluated: outcome.counts.evaluated(),
+                pruned: outcome.counts.pruned(),
+                pruned_by: PrunedBy {
+                    time: outcome.counts.pruned_by_time,
+                    memory: outcome.counts.pruned_by_memory,
+                },
+                open: outcome.counts.open,
+                least_left_seconds: outcome.least_left.map(Seconds::get),
                 elapsed_seconds: elapsed.as_secs_f64(),
                 stop_reason: outcome.stop_reason,
             },

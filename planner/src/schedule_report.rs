@@ -77,10 +77,10 @@ impl ScheduleReport {
     pub fn new(name: String, schedule: &Schedule, costs: Costs) -> Self {
         let times = earliest(schedule, &costs.durations(schedule.num_stages()));
         let Earliest { makespan, ranks, .. } = &times;
-        let rank = |(steps, used): (&Vec<Step>, &simulator::RankUse)| RankReport {
+        let rank = |(steps, used): (&Vec<Step>, &simulator::RankTimes)| RankReport {
             start: used.start.get(),
             end: used.end.get(),
-            busy: used.busy.get(),
+            busy: used.passes.get(),
             actions: steps.iter().map(ToString::to_string).collect(),
         };
         Self {

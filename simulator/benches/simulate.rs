@@ -5,7 +5,7 @@ use std::hint::black_box;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use ir::schedule::{ScheduleKind, add_communication, generate};
 use ir::units::Nanos;
-use simulator::{Durations, PassTimes, Work, earliest, simulate};
+use simulator::{Durations, Order, PassTimes, Work, simulate, step_time};
 
 fn benches(criterion: &mut Criterion) {
     let passes = PassTimes {
@@ -22,15 +22,16 @@ fn benches(criterion: &mut Criterion) {
         let durations = Durations::equal(passes, plain.num_stages(), Nanos::new(601));
         let name = format!("{kind}/p{p}-m{m}");
 
-        let mut group = criterion.benchmark_group("earliest");
-        group.throughput(Throughput::Elements(plain.actions().count() as u64));
+        let order = Order::new(&plain);
+        let work = Work::plain(&durations, p);
+        let mut group = criterion.benchmark_group("step_time");
+        group.throughput(Throughput::Elements(order.num_actions() as u64));
         group.bench_function(&name, |bencher| {
-            bencher.iter(|| earliest(black_box(&plain), black_box(&durations)));
+            bencher.iter(|| step_time(black_box(&order), black_box(&work)));
         });
         group.finish();
 
         let schedule = add_communication(&plain);
-        let work = Work::plain(&durations, p);
         let mut group = criterion.benchmark_group("simulate");
         group.sample_size(10);
         group.throughput(Throughput::Elements(schedule.actions().count() as u64));

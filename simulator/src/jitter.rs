@@ -1,12 +1,15 @@
 //! Steps in which not all GPUs are equally fast: drawn at random, the same for the same seed.
 
-use ir::schedule::{Action, Schedule};
+use ir::schedule::Schedule;
 use ir::units::Nanos;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use rayon::prelude::*;
 
-use crate::earliest::earliest_with;
+use crate::SimulationError;
+use crate::order::{Op, Order};
+use crate::play::{Watch, play};
+use crate::work::{Run, Work};
 
 /// What goes slower than planned.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -58,62 +61,76 @@ impl Distribution {
     }
 }
 
-/// A step without jitter.
-#[derive(Clone, Copy, Debug)]
-pub struct Planned<'a, D, S> {
-    /// The order of actions.
-    pub schedule: &'a Schedule,
-    /// How long an action takes on the compute stream.
-    pub duration: D,
-    /// How long an action's data takes to come, from when another rank has it.
-    pub delay: S,
-    /// From the end of the last pass to the end of the step.
-    pub tail: Nanos,
-}
-
-/// Draws `num_samples` steps: in each, every pipeline goes through its schedule with passes as long as
-/// the slowest of their GPUs takes, and the step ends as long after the last pipeline as planned.
+/// Draws `num_samples` steps: in each, every pipeline goes through its schedule with runs as long as the
+/// slowest of their GPUs takes, and the step ends with the last pipeline.
 ///
 /// Each step and pipeline has random numbers of its own, so the result does not depend on the number of
 /// threads. The slowest of `n` GPUs is drawn at once: if `u` is uniform, the largest of `n` normal
 /// deviates is distributed as the quantile of `u^(1/n)`.
+///
+/// # Errors
+///
+/// As [`simulate`](crate::simulate).
 pub fn sample_steps(
-    planned: &Planned<impl Fn(Action) -> Nanos + Sync, impl Fn(Action) -> Nanos + Sync>,
+    schedule: &Schedule,
+    work: &Work,
     replicas: Replicas,
     jitter: &Jitter,
     num_samples: u32,
-) -> Distribution {
+) -> Result<Distribution, SimulationError> {
+    let order = Order::new(schedule);
     let pipelines = u64::from(replicas.pipelines.max(1));
-    let step = |sample: u64| {
-        let pipeline = |index| {
+    let step = |sample: u64| -> Result<Nanos, SimulationError> {
+        let mut end = Nanos::ZERO;
+        for pipeline in 0..pipelines {
             let mut rng = ChaCha8Rng::seed_from_u64(jitter.seed);
-            rng.set_stream(sample * pipelines + index);
-            pipeline_time(planned, replicas.gpus_per_rank, jitter, &mut rng)
-        };
-        (0..pipelines).map(pipeline).max().unwrap_or_default() + planned.tail
+            rng.set_stream(sample * pipelines + pipeline);
+            let mut pace = Pace::new(work, replicas.gpus_per_rank, jitter, rng);
+            end = end.max(play(&order, work, &mut pace)?.end);
+        }
+        Ok(end)
     };
-    let mut times: Vec<Nanos> = (0..u64::from(num_samples)).into_par_iter().map(step).collect();
+    let times: Result<Vec<Nanos>, SimulationError> =
+        (0..u64::from(num_samples)).into_par_iter().map(step).collect();
+    let mut times = times?;
     times.sort_unstable();
-    Distribution { times }
+    Ok(Distribution { times })
 }
 
-fn pipeline_time(
-    planned: &Planned<impl Fn(Action) -> Nanos, impl Fn(Action) -> Nanos>,
-    gpus_per_rank: u32,
-    jitter: &Jitter,
-    rng: &mut ChaCha8Rng,
-) -> Nanos {
-    let n = f64::from(gpus_per_rank.max(1));
-    let none_slow = (1.0 - jitter.straggler_share).powf(n);
-    let pace: Vec<f64> = (0..planned.schedule.num_ranks())
-        .map(|_| if uniform(rng) < none_slow { 1.0 } else { 1.0 + jitter.straggler_excess })
-        .collect();
-    let duration = |rank: u32, action: Action| {
-        let slowest = normal_quantile(uniform(rng).powf(1.0 / n));
-        let factor = pace[rank as usize] * (1.0 + jitter.deviation * slowest).max(0.0);
-        Nanos::new(((planned.duration)(action).as_f64() * factor).round() as u64)
-    };
-    earliest_with(planned.schedule, duration, &planned.delay).makespan
+/// How fast each rank goes, and each of its actions.
+struct Pace<'a> {
+    jitter: &'a Jitter,
+    gpus_per_rank: f64,
+    rng: ChaCha8Rng,
+    /// By rank: by what factor it takes longer throughout.
+    ranks: Vec<f64>,
+    /// By rank: by what factor its last action does.
+    actions: Vec<f64>,
+}
+
+impl<'a> Pace<'a> {
+    fn new(work: &Work, gpus_per_rank: u32, jitter: &'a Jitter, mut rng: ChaCha8Rng) -> Self {
+        let n = f64::from(gpus_per_rank.max(1));
+        let none_slow = (1.0 - jitter.straggler_share).powf(n);
+        let factor = |_| {
+            if uniform(&mut rng) < none_slow { 1.0 } else { 1.0 + jitter.straggler_excess }
+        };
+        let ranks: Vec<f64> = work.ranks.iter().map(factor).collect();
+        Self { jitter, gpus_per_rank: n, rng, actions: ranks.clone(), ranks }
+    }
+}
+
+impl Watch for Pace<'_> {
+    fn begins(&mut self, rank: usize, _op: &Op, _now: Nanos, _waited_for: Option<u32>) {
+        let slowest = normal_quantile(uniform(&mut self.rng).powf(1.0 / self.gpus_per_rank));
+        let deviation = (1.0 + self.jitter.deviation * slowest).max(0.0);
+        self.actions[rank] = self.ranks[rank] * deviation;
+    }
+
+    fn pace(&mut self, rank: usize, _op: &Op, run: Run) -> Run {
+        let longer = |time: Nanos| Nanos::new((time.as_f64() * self.actions[rank]).round() as u64);
+        Run { time: longer(run.time), kernels: longer(run.kernels), ..run }
+    }
 }
 
 /// A number between 0 and 1, neither of them included.

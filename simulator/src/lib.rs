@@ -1,18 +1,33 @@
-//! From a schedule and the durations of its actions to when everything happens.
+//! From a schedule and the work of its actions to when everything happens.
 //!
-//! [`simulate`] runs a schedule with its transfers, links and memory, event by event, and leaves a
-//! timeline. [`earliest`] knows only how long actions and messages take, and is fast enough to search
-//! with; where messages are mere delays, both say the same.
+//! [`simulate`] runs a schedule with its messages, transfers and memory, and leaves a timeline.
+//! [`Order`] is the same schedule looked up once, for a search that plays many steps: [`step_time`] gives
+//! the end of the same timeline, and [`lower_bound`] a time that it is never below.
 
+mod bound;
+mod cycle;
 mod durations;
 mod earliest;
-mod engine;
 mod jitter;
+mod memory;
+mod order;
+mod play;
+mod record;
 mod simulation;
+mod transfers;
 mod work;
 
+pub use bound::lower_bound;
+pub use cycle::{Cycle, step_time};
 pub use durations::{Durations, PassTimes};
-pub use earliest::{Earliest, RankUse, earliest};
-pub use jitter::{Distribution, Jitter, Planned, Replicas, sample_steps};
-pub use simulation::{CriticalStep, RankTimes, Simulation, SimulationError, simulate};
-pub use work::{Messages, RankWork, Segment, StageWork, StepEnd, Transfer, Work};
+pub use earliest::{Earliest, earliest};
+pub use jitter::{Distribution, Jitter, Replicas, sample_steps};
+pub use memory::peak_memory;
+pub use order::Order;
+pub use play::{Played, RankTimes};
+pub use simulation::{
+    CriticalStep, Exchange, RunId, Simulation, SimulationError, simulate, simulate_in_detail,
+};
+pub use work::{
+    Kept, Meeting, Message, Messages, Part, Pass, RankWork, Run, StageWork, Transfer, Work,
+};

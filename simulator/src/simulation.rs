@@ -1,11 +1,14 @@
-//! A step on a timeline, with links, streams and memory.
+//! A step on a timeline, with streams and memory.
 
-use ir::schedule::{Action, ActionKind, Schedule, Step, add_communication};
+use ir::collective::Collective;
+use ir::schedule::{ActionKind, Schedule, Step};
 use ir::units::{Bytes, Nanos};
 use traces::timeline::{Activity, Event, MemoryPoint, Stream, Timeline, Track};
 
-use crate::engine::{self, Ends, Flow, Record};
-use crate::work::Work;
+use crate::order::Order;
+use crate::play::{Played, RankTimes, play};
+use crate::record::{Cause, Done, Ends, Flow, Record};
+use crate::work::{Part, Work};
 
 /// A step, simulated.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,17 +20,6 @@ pub struct Simulation {
     pub critical_path: Vec<CriticalStep>,
     /// How each pipeline rank spends the step.
     pub ranks: Vec<RankTimes>,
-}
-
-/// How a rank spends a step. What is left is waiting for other ranks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RankTimes {
-    /// Kernels of micro-batches, if nothing slows them down.
-    pub compute: Nanos,
-    /// Kernels of updates.
-    pub update: Nanos,
-    /// Waiting for transfers, by [`Stream`] in the order of [`Stream::ALL`].
-    pub waited: [Nanos; Stream::ALL.len()],
 }
 
 /// A part of the critical path.
@@ -43,8 +35,6 @@ pub struct CriticalStep {
     pub start: Nanos,
     /// When it is over.
     pub end: Nanos,
-    /// How much of it is kernels, if nothing slows them down.
-    pub compute: Nanos,
 }
 
 /// Why a step cannot be simulated.
@@ -68,42 +58,60 @@ pub enum SimulationError {
         rank: usize,
         /// Where in its list.
         step: Option<Step>,
-        /// Since when nothing happens any more.
+        /// Since when it does nothing any more.
         time: Nanos,
     },
 }
 
-/// An action: its rank, and which of the rank's actions that take time it is.
-pub(crate) type ActionId = (u32, u32);
-
-/// What something waited for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Cause {
-    /// Nothing.
-    Start,
-    /// An action.
-    Action(ActionId),
-    /// A transfer.
-    Transfer(u32),
+/// A run of a pass: what is drawn of it beside its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunId {
+    /// The stage.
+    pub stage: u32,
+    /// The pass.
+    pub kind: ActionKind,
+    /// Which of the pass's runs it is, and how many there are.
+    pub nth: usize,
+    /// How many.
+    pub of: usize,
 }
 
-/// An action that is over.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Done {
-    pub(crate) action: Action,
-    pub(crate) start: Nanos,
-    pub(crate) end: Nanos,
-    pub(crate) compute: Nanos,
-    pub(crate) cause: Cause,
+/// An exchange within a run, counting from the run's beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exchange {
+    /// Its stream.
+    pub stream: Stream,
+    /// What it does.
+    pub collective: Collective,
+    /// What it moves.
+    pub bytes: Bytes,
+    /// When it begins.
+    pub start: Nanos,
+    /// When it is over.
+    pub end: Nanos,
 }
 
-/// Runs a schedule. One without messages gets them first.
+/// Runs a schedule. Of one without messages, results are sent as soon as they are there.
 ///
 /// # Errors
 ///
 /// Work of other stages or ranks than the schedule has, or ranks that wait for each other at a
 /// collective: a checked schedule cannot deadlock by its messages.
 pub fn simulate(schedule: &Schedule, work: &Work) -> Result<Simulation, SimulationError> {
+    simulate_in_detail(schedule, work, &|_| Vec::new())
+}
+
+/// As [`simulate`], with the exchanges of each run on the timeline. They have taken their time already,
+/// so they change nothing else.
+///
+/// # Errors
+///
+/// As [`simulate`].
+pub fn simulate_in_detail(
+    schedule: &Schedule,
+    work: &Work,
+    exchanges: &dyn Fn(RunId) -> Vec<Exchange>,
+) -> Result<Simulation, SimulationError> {
     for (what, expected, found) in [
         ("stages", schedule.num_stages() as usize, work.stages.len()),
         ("ranks", schedule.ranks().len(), work.ranks.len()),
@@ -112,99 +120,110 @@ pub fn simulate(schedule: &Schedule, work: &Work) -> Result<Simulation, Simulati
             return Err(SimulationError::Sizes { what, expected, found });
         }
     }
-    let with_messages;
-    let schedule = if schedule.has_communication() {
-        schedule
-    } else {
-        with_messages = add_communication(schedule);
-        &with_messages
-    };
-    let record = engine::run(schedule, work)?;
+    let order = Order::new(schedule);
+    let mut record = Record::new(&order, work);
+    let Played { ranks, .. } = play(&order, work, &mut record)?;
     let critical_path = critical_path(&record);
-    let ranks = rank_times(&record);
-    Ok(Simulation { timeline: timeline(schedule, work, record), critical_path, ranks })
+    let timeline = timeline(work, record, exchanges);
+    Ok(Simulation { timeline, critical_path, ranks })
 }
 
-fn rank_times(record: &Record) -> Vec<RankTimes> {
-    let times = |(actions, waited): (&Vec<Done>, &[Nanos; Stream::ALL.len()])| {
-        let sum = |is_meant: fn(ActionKind) -> bool| {
-            actions.iter().filter(|done| is_meant(done.action.kind)).map(|done| done.compute).sum()
-        };
-        let update = sum(|kind| kind == ActionKind::OptimizerStep);
-        RankTimes { compute: sum(ActionKind::is_compute), update, waited: *waited }
-    };
-    record.actions.iter().zip(&record.waited).map(times).collect()
-}
-
-fn timeline(schedule: &Schedule, work: &Work, record: Record) -> Timeline {
-    let Record { actions, flows, memory, .. } = record;
-    let mut events: Vec<Vec<Event>> = actions
-        .iter()
-        .map(|actions| {
-            let event = |done: &Done| Event {
+fn timeline(
+    work: &Work,
+    record: Record<'_>,
+    exchanges: &dyn Fn(RunId) -> Vec<Exchange>,
+) -> Timeline {
+    let Record { actions, flows, waits, received, memory, .. } = record;
+    let mut events: Vec<Vec<Event>> = waits;
+    for (events, received) in events.iter_mut().zip(received) {
+        events.extend(received);
+    }
+    for (events, actions) in events.iter_mut().zip(&actions) {
+        for done in actions {
+            events.push(Event {
                 start: done.start,
                 end: done.end,
                 stream: Stream::Compute,
                 activity: Activity::Action(done.action),
                 bytes: Bytes::ZERO,
-            };
-            actions.iter().map(event).collect()
-        })
-        .collect();
+            });
+            add_exchanges(work, done, exchanges, events);
+        }
+    }
     for flow in &flows {
         add_events(flow, &mut events);
     }
-    let tracks = events
-        .into_iter()
-        .zip(memory)
-        .zip(&work.ranks)
-        .enumerate()
-        .map(|(rank, ((mut events, changes), work))| {
-            events.sort_by_key(|event| (event.start, event.stream, event.end));
-            let name = if schedule.num_ranks() == 1 {
-                "rank".to_owned()
-            } else {
-                format!("pipeline rank {rank}")
-            };
-            Track {
-                name,
-                rank: work.first_rank,
-                num_ranks: work.num_alike,
-                events,
-                memory: curve(work.memory, &changes),
-                memory_capacity: work.memory_capacity,
-            }
-        })
-        .collect();
-    Timeline { title: String::new(), tracks }
+    let num_ranks = work.ranks.len();
+    let tracks = events.into_iter().zip(memory).zip(&work.ranks).enumerate();
+    let tracks = tracks.map(|(rank, ((mut events, changes), work))| {
+        events.sort_by_key(|event| (event.start, event.stream, event.end));
+        let name = if num_ranks == 1 { "rank".to_owned() } else { format!("pipeline rank {rank}") };
+        Track {
+            name,
+            rank: work.first_rank,
+            num_ranks: work.num_alike,
+            events,
+            memory: curve(work.memory, changes),
+            memory_capacity: work.memory_capacity,
+        }
+    });
+    Timeline { title: String::new(), tracks: tracks.collect() }
 }
 
-/// Adds a transfer as each of its ranks sees it.
+/// Adds the exchanges of an action's runs; where a run took longer than alone, stretched as it was.
+fn add_exchanges(
+    work: &Work,
+    done: &Done,
+    exchanges: &dyn Fn(RunId) -> Vec<Exchange>,
+    events: &mut Vec<Event>,
+) {
+    let Done { action, is_first, is_last, ref runs, .. } = *done;
+    let parts = work.stages[action.stage as usize].parts(action.kind, is_first, is_last);
+    let alone = parts.iter().filter_map(|part| match part {
+        Part::Run(run) => Some(run.time),
+        _ => None,
+    });
+    for (nth, (span, alone)) in runs.iter().zip(alone).enumerate() {
+        let id = RunId { stage: action.stage, kind: action.kind, nth, of: runs.len() };
+        let [start, end] = *span;
+        let took = u128::from((end - start).get());
+        let at = |time: Nanos| {
+            let stretched = u128::from(time.get()) * took / u128::from(alone.get().max(1));
+            start + Nanos::new(stretched as u64)
+        };
+        events.extend(exchanges(id).into_iter().map(|exchange| Event {
+            start: at(exchange.start),
+            end: at(exchange.end),
+            stream: exchange.stream,
+            activity: Activity::Collective { collective: exchange.collective, action },
+            bytes: exchange.bytes,
+        }));
+    }
+}
+
+/// Adds a message that is sent, a transfer or a meeting as each of its ranks sees it.
 fn add_events(flow: &Flow, events: &mut [Vec<Event>]) {
-    let Flow { start, end, stream, activity, bytes, .. } = *flow;
-    let mut add = |rank: u32, stream, activity| {
+    let Flow { start, end, activity, bytes, .. } = *flow;
+    let mut add = |rank: u32, stream, end| {
         events[rank as usize].push(Event { start, end, stream, activity, bytes });
     };
-    match flow.ends {
-        Ends::Rank(rank) => add(rank, stream, activity),
-        Ends::Group => flow.members.iter().for_each(|rank| add(*rank, stream, activity)),
-        Ends::Message { from, to } => {
-            let receive = activity.action().partner().map_or(activity, Activity::Action);
-            add(from, Stream::Send, activity);
-            add(to, Stream::Receive, receive);
-        }
+    match &flow.ends {
+        Ends::Rank(rank) => add(*rank, Stream::Data, end),
+        Ends::Group(members) => members.iter().for_each(|rank| add(*rank, Stream::Data, end)),
+        Ends::Message { from, left } => add(*from, Stream::Send, *left),
     }
 }
 
 /// Memory over time, from what is always held and when that changes; the changes of one moment make
 /// one point, at the most that was held in that moment.
-fn curve(base: Bytes, changes: &[(Nanos, i128)]) -> Vec<MemoryPoint> {
+fn curve(base: Bytes, mut changes: Vec<(Nanos, i128)>) -> Vec<MemoryPoint> {
+    changes.sort_by_key(|(time, _)| *time);
     let mut points = vec![MemoryPoint { time: Nanos::ZERO, bytes: base }];
     let mut held = i128::from(base.get());
     for (time, change) in changes {
         held += change;
         let bytes = Bytes::new(u64::try_from(held.max(0)).unwrap_or(u64::MAX));
-        points.push(MemoryPoint { time: *time, bytes });
+        points.push(MemoryPoint { time, bytes });
     }
     // What is freed and taken at the same moment may have been held together, so peaks stay.
     points.dedup_by(|next, last| {
@@ -218,14 +237,14 @@ fn curve(base: Bytes, changes: &[(Nanos, i128)]) -> Vec<MemoryPoint> {
 }
 
 /// From what ended last, back to the start.
-fn critical_path(record: &Record) -> Vec<CriticalStep> {
+fn critical_path(record: &Record<'_>) -> Vec<CriticalStep> {
     let last_action = record.actions.iter().enumerate().flat_map(|(rank, actions)| {
         actions
             .iter()
             .enumerate()
             .map(move |(index, done)| (done.end, Cause::Action((rank as u32, index as u32))))
     });
-    let last_flow = record.flows.iter().zip(0..).map(|(flow, id)| (flow.end, Cause::Transfer(id)));
+    let last_flow = record.flows.iter().zip(0..).map(|(flow, id)| (flow.end, Cause::Flow(id)));
     let Some((_, mut cause)) = last_action.chain(last_flow).max_by_key(|(end, _)| *end) else {
         return Vec::new();
     };
@@ -235,20 +254,18 @@ fn critical_path(record: &Record) -> Vec<CriticalStep> {
             Cause::Start => break,
             Cause::Action((rank, index)) => {
                 let done = &record.actions[rank as usize][index as usize];
-                let Done { action, start, end, compute, cause } = *done;
+                let Done { action, start, end, cause, .. } = *done;
                 let activity = Activity::Action(action);
-                let stream = Stream::Compute;
-                (CriticalStep { rank, stream, activity, start, end, compute }, cause)
+                (CriticalStep { rank, stream: Stream::Compute, activity, start, end }, cause)
             }
-            Cause::Transfer(id) => {
-                let flow = &record.flows[id as usize];
-                let Flow { stream, activity, start, end, cause, .. } = *flow;
-                let rank = match flow.ends {
-                    Ends::Rank(rank) | Ends::Message { from: rank, .. } => rank,
-                    Ends::Group => flow.members.first().copied().unwrap_or(0),
+            Cause::Flow(id) => {
+                let Flow { activity, start, end, cause, ref ends, .. } = record.flows[id as usize];
+                let (rank, stream) = match ends {
+                    Ends::Rank(rank) => (*rank, Stream::Data),
+                    Ends::Message { from, .. } => (*from, Stream::Send),
+                    Ends::Group(members) => (members.first().copied().unwrap_or(0), Stream::Data),
                 };
-                let compute = Nanos::ZERO;
-                (CriticalStep { rank, stream, activity, start, end, compute }, cause)
+                (CriticalStep { rank, stream, activity, start, end }, cause)
             }
         };
         path.push(step);

@@ -1,12 +1,15 @@
-//! What the actions of a step consist of: kernels, transfers, memory. Where the numbers come from is
+//! What the actions of a step consist of: passes, transfers, memory. Where the numbers come from is
 //! the caller's business.
+
+use std::collections::BTreeMap;
+use std::ops::{Add, AddAssign, Mul};
 
 use ir::collective::Collective;
 use ir::schedule::ActionKind;
 use ir::units::{Bytes, Nanos};
-use traces::timeline::Stream;
+use smallvec::{SmallVec, smallvec};
 
-use crate::PassTimes;
+use crate::{Durations, PassTimes};
 
 /// What every stage and every rank does and holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,22 +18,27 @@ pub struct Work {
     pub stages: Vec<StageWork>,
     /// By pipeline rank.
     pub ranks: Vec<RankWork>,
-    /// Pipeline ranks that take part in a collective together; see [`Transfer::group`].
+    /// Pipeline ranks that meet in a collective; see [`Meeting::group`].
     pub groups: Vec<Vec<u32>>,
     /// What messages between stages wait for.
     pub messages: Messages,
     /// By how much kernels run slower while a transfer of their rank is under way, in thousandths of
     /// their rate.
     pub slowdown_per_mille: u32,
+    /// How long the two passes of an overlapped pair take together, by the stage of the forward and that
+    /// of the backward; where that is not said, one follows the other.
+    pub pairs: BTreeMap<(u32, u32), Nanos>,
 }
 
 /// What messages between stages wait for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Messages {
-    /// Their turn on the streams of both ranks, and their share of the links.
+    /// Those before them: a rank sends one after the other, in the order in which it makes them, and
+    /// receives one after the other, in the order in which it needs them. They share the link of the
+    /// transfers over replicas.
     #[default]
     Queue,
-    /// Nothing: each takes its own time, as in [`earliest`](crate::earliest()).
+    /// Nothing: each takes its own time.
     Delay,
 }
 
@@ -38,37 +46,40 @@ pub enum Messages {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StageWork {
     /// From input to output.
-    pub forward: Vec<Segment>,
+    pub forward: Pass,
     /// Both gradients in one.
-    pub backward: Vec<Segment>,
+    pub backward: Pass,
     /// Gradients of activations alone.
-    pub input_grad: Vec<Segment>,
+    pub input_grad: Pass,
     /// Gradients of parameters alone.
-    pub weight_grad: Vec<Segment>,
+    pub weight_grad: Pass,
     /// The forward of the first micro-batch, if it differs.
-    pub first_forward: Option<Vec<Segment>>,
+    pub first_forward: Option<Pass>,
     /// The backward of the last micro-batch, if it differs.
-    pub last_backward: Option<Vec<Segment>>,
+    pub last_backward: Option<Pass>,
     /// The gradient of parameters of the last micro-batch, if it differs.
-    pub last_weight_grad: Option<Vec<Segment>>,
-    /// What gathers its parameters.
-    pub unshard: Vec<Transfer>,
-    /// What reduces its gradients.
+    pub last_weight_grad: Option<Pass>,
+    /// What reduces its gradients once they are all there.
     pub reduce: Vec<Transfer>,
-    /// Its update, once its gradients are reduced.
-    pub update: Vec<Segment>,
+    /// Its update.
+    pub update: Pass,
     /// The message to the next stage, where that is on another rank.
-    pub send_forward: Transfer,
+    pub send_forward: Message,
     /// The message to the stage before.
-    pub send_backward: Transfer,
+    pub send_backward: Message,
+    /// What its passes keep and hold.
+    pub kept: Kept,
+}
+
+/// What the passes of a stage keep and hold for a micro-batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Kept {
     /// Kept from forward to backward.
     pub activations: Bytes,
     /// What of it is kept from the input gradient to the weight gradient.
-    pub kept_for_weight_grad: Bytes,
+    pub for_weight_grad: Bytes,
     /// Held during backward, or during the input gradient where the two are apart.
-    pub backward_workspace: Bytes,
-    /// What gathering its parameters takes.
-    pub gathered: Bytes,
+    pub workspace: Bytes,
 }
 
 /// What a pipeline rank is.
@@ -86,65 +97,113 @@ pub struct RankWork {
     pub first: Vec<(u32, Transfer)>,
 }
 
-/// A part of an action. Parts follow each other.
+/// The parts of a pass or of an update, one after the other; most have one.
+pub type Pass = SmallVec<[Part; 1]>;
+
+/// A part of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Segment {
-    /// Kernels.
-    Compute(Nanos),
+pub enum Part {
+    /// Kernels, and exchanges of their own.
+    Run(Run),
     /// A transfer begins, and the next part does not wait for it.
     Start(Transfer),
-    /// Nothing, until all transfers that began on the stream are over.
-    Wait(Stream),
-    /// Nothing, until so many of the rank's transfers on the stream are over, counting from the start
-    /// of the step.
-    WaitFor(Stream, u32),
+    /// Nothing, until all transfers that began are over.
+    Wait,
+    /// Nothing, until so many of the rank's transfers are over, counting from the start of the step.
+    WaitFor(u32),
+    /// A collective with other pipeline ranks, which begins when all have come to it.
+    Meet(Meeting),
 }
 
-/// Something that a rank exchanges with others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Transfer {
-    /// The stream on which it waits for its turn.
-    pub stream: Stream,
-    /// What it does.
-    pub collective: Collective,
-    /// How long it takes if nothing else crosses its link.
+/// Kernels with exchanges of their own, which were played through before: nothing but the transfers of
+/// their rank can make them take longer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Run {
+    /// From beginning to end, if no transfer is under way.
     pub time: Nanos,
-    /// Which of the rank's links it crosses, counting network levels from the innermost.
-    pub level: u8,
-    /// What it moves, as [`Collective`] has it.
-    pub bytes: Bytes,
-    /// If pipeline ranks take part in it together, which: an index of [`Work::groups`]. It begins when
-    /// all of them have come to it.
-    pub group: Option<u32>,
+    /// For how long of that kernels run.
+    pub kernels: Nanos,
+    /// How long its exchanges use the link that transfers use.
+    pub on_link: Nanos,
+    /// For how long of that kernels wait.
+    pub waits_on_link: Nanos,
 }
 
-impl Default for Transfer {
-    fn default() -> Self {
+impl Run {
+    /// A run of kernels alone.
+    pub const fn of_kernels(time: Nanos) -> Self {
+        Self { time, kernels: time, on_link: Nanos::ZERO, waits_on_link: Nanos::ZERO }
+    }
+}
+
+impl Add for Run {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
         Self {
-            stream: Stream::Send,
-            collective: Collective::SendReceive,
-            time: Nanos::ZERO,
-            level: 0,
-            bytes: Bytes::ZERO,
-            group: None,
+            time: self.time + other.time,
+            kernels: self.kernels + other.kernels,
+            on_link: self.on_link + other.on_link,
+            waits_on_link: self.waits_on_link + other.waits_on_link,
         }
     }
 }
 
-/// Whether an action is the first or the last of its kind, of its stage on its rank.
+impl AddAssign for Run {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
+    }
+}
+
+impl Mul<u64> for Run {
+    type Output = Self;
+
+    fn mul(self, count: u64) -> Self {
+        Self {
+            time: self.time * count,
+            kernels: self.kernels * count,
+            on_link: self.on_link * count,
+            waits_on_link: self.waits_on_link * count,
+        }
+    }
+}
+
+/// Something that a rank exchanges over its replicas, one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transfer {
+    /// What it does.
+    pub collective: Collective,
+    /// How long it takes if nothing else uses its link.
+    pub time: Nanos,
+    /// What it moves, as [`Collective`] has it.
+    pub bytes: Bytes,
+}
+
+/// A collective of pipeline ranks, which none of them goes on without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Meeting {
+    /// Who takes part: an index of [`Work::groups`].
+    pub group: u32,
+    /// What is done, and how long that takes once all are there.
+    pub transfer: Transfer,
+    /// Whether gradients are reduced, and not a mere number of theirs.
+    pub is_reduction: bool,
+}
+
+/// What a rank sends to another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StepEnd {
-    /// None of its kind came before.
-    pub is_first: bool,
-    /// None of its kind comes after.
-    pub is_last: bool,
+pub struct Message {
+    /// From the sender to the receiver.
+    pub time: Nanos,
+    /// What it moves.
+    pub bytes: Bytes,
 }
 
 impl StageWork {
     /// A stage that only computes, and whose messages take `send`; each micro-batch keeps `1 B`.
     pub fn plain(passes: PassTimes, send: Nanos) -> Self {
-        let compute = |kind| vec![Segment::Compute(passes.of(kind))];
-        let message = Transfer { time: send, ..Transfer::default() };
+        let compute = |kind| smallvec![Part::Run(Run::of_kernels(passes.of(kind)))];
+        let message = Message { time: send, bytes: Bytes::ZERO };
         Self {
             forward: compute(ActionKind::Forward),
             backward: compute(ActionKind::Backward),
@@ -152,19 +211,22 @@ impl StageWork {
             weight_grad: compute(ActionKind::WeightGrad),
             send_forward: message,
             send_backward: message,
-            activations: Bytes::new(1),
-            kept_for_weight_grad: Bytes::new(1),
+            kept: Kept {
+                activations: Bytes::new(1),
+                for_weight_grad: Bytes::new(1),
+                workspace: Bytes::ZERO,
+            },
             ..Self::default()
         }
     }
 
-    /// The parts of an action on the compute stream; none for what does not compute. `end` says
-    /// whether it is the first of its kind on the rank and stage, or the last.
-    pub fn segments(&self, kind: ActionKind, end: StepEnd) -> &[Segment] {
+    /// The parts of an action; none for what neither computes nor updates. `is_first` and `is_last` say
+    /// whether it is the first of its kind on its rank and stage, or the last.
+    pub fn parts(&self, kind: ActionKind, is_first: bool, is_last: bool) -> &[Part] {
         let special = match kind {
-            ActionKind::Forward if end.is_first => &self.first_forward,
-            ActionKind::Backward if end.is_last => &self.last_backward,
-            ActionKind::WeightGrad if end.is_last => &self.last_weight_grad,
+            ActionKind::Forward if is_first => &self.first_forward,
+            ActionKind::Backward if is_last => &self.last_backward,
+            ActionKind::WeightGrad if is_last => &self.last_weight_grad,
             _ => &None,
         };
         match (special, kind) {
@@ -177,11 +239,26 @@ impl StageWork {
             _ => &[],
         }
     }
+
+    /// How long a pass takes at least: its kernels and exchanges without what it waits for.
+    pub fn least(&self, kind: ActionKind) -> Nanos {
+        self.parts(kind, false, false).iter().map(Part::time).sum()
+    }
+}
+
+impl Part {
+    /// The time of a run; none of what only waits.
+    pub(crate) fn time(&self) -> Nanos {
+        match self {
+            Self::Run(run) => run.time,
+            _ => Nanos::ZERO,
+        }
+    }
 }
 
 impl Work {
     /// Work of stages that only compute, each rank alone, with messages that are nothing but a delay.
-    pub fn plain(durations: &crate::Durations, num_ranks: u32) -> Self {
+    pub fn plain(durations: &Durations, num_ranks: u32) -> Self {
         let stage = |passes: &PassTimes| StageWork::plain(*passes, durations.send);
         let rank = |first_rank| RankWork { first_rank, num_alike: 1, ..RankWork::default() };
         Self {
@@ -190,6 +267,7 @@ impl Work {
             groups: Vec::new(),
             messages: Messages::Delay,
             slowdown_per_mille: 0,
+            pairs: BTreeMap::new(),
         }
     }
 }

@@ -3,7 +3,7 @@
 use ir::schedule::ActionKind;
 
 use crate::palette::{Rgb, Theme};
-use crate::timeline::{Event, Stream};
+use crate::timeline::{Activity, Event, Stream};
 
 /// A kind of event that pictures tell apart, in the order of a legend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -13,6 +13,7 @@ pub(crate) enum Class {
     InputGrad,
     WeightGrad,
     OptimizerStep,
+    Waiting,
     Tensor,
     Context,
     Expert,
@@ -31,6 +32,7 @@ impl Class {
             Self::InputGrad => "input gradient",
             Self::WeightGrad => "weight gradient",
             Self::OptimizerStep => "optimizer step",
+            Self::Waiting => "waiting for an exchange",
             Self::Tensor => Stream::Tensor.name(),
             Self::Context => Stream::Context.name(),
             Self::Expert => Stream::Expert.name(),
@@ -42,12 +44,13 @@ impl Class {
     }
 
     /// All of them, in the order of a legend.
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::Forward,
         Self::Backward,
         Self::InputGrad,
         Self::WeightGrad,
         Self::OptimizerStep,
+        Self::Waiting,
         Self::Tensor,
         Self::Context,
         Self::Expert,
@@ -65,6 +68,7 @@ impl Class {
             Self::InputGrad => theme.action(ActionKind::InputGrad),
             Self::WeightGrad => theme.action(ActionKind::WeightGrad),
             Self::OptimizerStep => theme.action(ActionKind::OptimizerStep),
+            Self::Waiting => theme.waiting(),
             Self::Tensor => theme.stream(Stream::Tensor),
             Self::Context => theme.stream(Stream::Context),
             Self::Expert => theme.stream(Stream::Expert),
@@ -78,7 +82,10 @@ impl Class {
     /// How an event is shown.
     pub(crate) const fn of(event: &Event) -> Self {
         match event.stream {
-            Stream::Compute => Self::of_kind(event.activity.action().kind),
+            Stream::Compute => match event.activity {
+                Activity::Wait(_) => Self::Waiting,
+                activity => Self::of_kind(activity.action().kind),
+            },
             Stream::Tensor => Self::Tensor,
             Stream::Context => Self::Context,
             Stream::Expert => Self::Expert,

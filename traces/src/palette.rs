@@ -122,6 +122,11 @@ impl Theme {
         self.pick(0xEA_ECEF, 0x29_2E35)
     }
 
+    /// Time in which a rank waits for an exchange.
+    pub const fn waiting(self) -> Rgb {
+        self.pick(0xB8_BEC6, 0x4D_5561)
+    }
+
     /// A limit that should not be passed, and what is beyond it.
     pub const fn limit(self) -> Rgb {
         self.pick(0xC4_4E00, 0xFF_8A3C)

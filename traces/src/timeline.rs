@@ -135,13 +135,16 @@ pub enum Activity {
         /// In which action.
         action: Action,
     },
+    /// Nothing, on [`Stream::Compute`], as the rank waits for what this action brings: a message on its
+    /// way, or the exchange of gradients.
+    Wait(Action),
 }
 
 impl Activity {
     /// The action that it is or belongs to.
     pub const fn action(self) -> Action {
         match self {
-            Self::Action(action) | Self::Collective { action, .. } => action,
+            Self::Action(action) | Self::Collective { action, .. } | Self::Wait(action) => action,
         }
     }
 
@@ -149,7 +152,7 @@ impl Activity {
     pub const fn kind(self) -> Option<ActionKind> {
         match self {
             Self::Action(action) => Some(action.kind),
-            Self::Collective { .. } => None,
+            Self::Collective { .. } | Self::Wait(_) => None,
         }
     }
 }
@@ -159,6 +162,7 @@ impl fmt::Display for Activity {
         match self {
             Self::Action(action) => action.fmt(f),
             Self::Collective { collective, action } => write!(f, "{collective} in {action}"),
+            Self::Wait(action) => write!(f, "wait for {action}"),
         }
     }
 }
@@ -171,7 +175,7 @@ impl Timeline {
     }
 
     /// The share of time, from zero to the end and over all ranks, in which no pass of a micro-batch
-    /// and no optimizer step runs.
+    /// and no optimizer step runs, nor any exchange is waited for.
     pub fn bubble_fraction(&self) -> f64 {
         let ranks: u64 = self.tracks.iter().map(|track| u64::from(track.num_ranks)).sum();
         let busy: f64 = self

@@ -124,7 +124,7 @@ impl Network {
     }
 
     /// Time to send each token, `bytes` all in all, to `top_k` of the group's ranks that chance chooses: once
-    /// to each domain that has some of them, and within it once to each of them.
+    /// to each domain that has some of them, of at most `most_domains`, and within it once to each of them.
     ///
     /// ```text
     /// copies that a rank sends over a level of g domains: (g - 1) (1 - (1 - 1 / g)^k)
@@ -133,7 +133,13 @@ impl Network {
     /// # Source
     ///
     /// DeepSeek-AI 2025, DeepEP: tokens cross the network once for each node and are forwarded there.
-    pub fn dispatch(&self, group: Group, bytes: Bytes, top_k: u64) -> Seconds {
+    pub fn dispatch(
+        &self,
+        group: Group,
+        bytes: Bytes,
+        top_k: u64,
+        most_domains: Option<u32>,
+    ) -> Seconds {
         if group.size < 2 || bytes == Bytes::ZERO {
             return Seconds::ZERO;
         }
@@ -146,7 +152,8 @@ impl Network {
             // Of all ranks, those of this domain but not of the rank's own domain below.
             let copies = if below > 1.0 {
                 let domains = size / below;
-                (members - below) / below * chosen(domains)
+                let limit = most_domains.map_or(1.0, |most| f64::from(most) / domains);
+                (members - below) / below * chosen(domains).min(limit)
             } else {
                 size * chosen(size) * (members - 1.0) / members
             };

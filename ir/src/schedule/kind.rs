@@ -169,6 +169,25 @@ impl ScheduleKind {
         }
     }
 
+    /// Whether forwards run beside backwards of other micro-batches.
+    pub const fn overlaps_passes(self) -> bool {
+        matches!(self, Self::DualPipe | Self::DualPipeV)
+    }
+
+    /// After how many micro-batches ranks of a pipeline of `p` do the same again, in full swing: so many
+    /// more make each rank's list longer by one cycle of actions. None where all forwards come first or
+    /// where nobody has looked.
+    pub const fn cycle(self, p: u32) -> Option<u32> {
+        match self {
+            Self::Sequential | Self::OneFOneB | Self::ZbH1 | Self::ZbH2 => Some(1),
+            Self::Interleaved | Self::InterleavedZb => Some(p),
+            Self::Zbv | Self::DualPipeV => Some(1),
+            Self::DualPipe => Some(2),
+            Self::VHalf | Self::VMin => None,
+            Self::GPipe | Self::LoopedBfs | Self::AsyncOneFOneB => None,
+        }
+    }
+
     /// Whether gradients of activations and of parameters are computed apart, at least at times.
     pub const fn splits_backward(self) -> bool {
         match self {
@@ -177,6 +196,23 @@ impl ScheduleKind {
             Self::Sequential | Self::GPipe | Self::OneFOneB | Self::Interleaved => false,
             Self::LoopedBfs | Self::AsyncOneFOneB => false,
         }
+    }
+
+    /// Micro-batches of which a rank keeps all its stages' activations at its peak at least, of `m` over `p`
+    /// ranks, however many stages it has.
+    ///
+    /// Interleaved, a rank has put `p` micro-batches through each of its stages but the last when the first
+    /// comes back, and through that those that Narayanan et al. 2021 (arXiv 2104.04473) let it warm up with.
+    pub fn least_in_flight(self, rank: u32, p: u32, m: u32) -> u32 {
+        let least = match self {
+            Self::GPipe | Self::LoopedBfs => m,
+            Self::OneFOneB | Self::AsyncOneFOneB => p - rank,
+            Self::Interleaved => p.min(2 * (p - 1 - rank) + 1),
+            Self::ZbH1 => p - rank,
+            Self::ZbH2 => p - rank,
+            _ => 1,
+        };
+        least.min(m)
     }
 
     /// Micro-batches whose activations the rank holds at its peak, in chunks: each of the rank's

@@ -110,7 +110,7 @@ fn read_timeline(path: &Path) -> anyhow::Result<Timeline> {
     if text.contains("\"traceEvents\"") || text.trim_start().starts_with('[') {
         return chrome::read(&text).with_context(|| format!("`{}`", path.display()));
     }
-    Ok(parse_plan(path, &text)?.simulation.timeline)
+    Ok(parse_plan(path, &text)?.simulated.simulation.timeline)
 }
 
 /// Draws timelines into a file, as its ending says.
@@ -143,10 +143,11 @@ pub(crate) fn write_timelines(
 /// What fills the memory of every pipeline rank, as a bar each.
 fn draw_memory(checked: &CheckedPlan, kind: Kind, args: &PictureArgs) -> anyhow::Result<Vec<u8>> {
     let is_there = |name: &str| {
-        let lines = checked.memory_by_rank.iter().flat_map(MemoryUse::lines);
+        let lines = checked.simulated.memory_by_rank.iter().flat_map(MemoryUse::lines);
         lines.into_iter().any(|(line, bytes)| line == name && bytes > Bytes::ZERO)
     };
     let bars: Vec<MemoryBar> = checked
+        .simulated
         .memory_by_rank
         .iter()
         .enumerate()
@@ -167,7 +168,7 @@ fn draw_memory(checked: &CheckedPlan, kind: Kind, args: &PictureArgs) -> anyhow:
 }
 
 fn title(checked: &CheckedPlan) -> &str {
-    &checked.simulation.timeline.title
+    &checked.simulated.simulation.timeline.title
 }
 
 /// Whether a file name says what to draw.

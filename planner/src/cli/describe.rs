@@ -35,14 +35,17 @@ pub(crate) fn describe(input: &Input, args: &ProblemArgs, answer: &Answered) -> 
         text.push_str(&describe_loss(best, found));
     }
     if !*named {
+        let counts = &outcome.counts;
         let _ = writeln!(
             text,
-            "\n{} layouts: {} evaluated, {} left out by bounds, in {:.0} ms{}",
-            thousands(outcome.candidates),
-            thousands(outcome.evaluated),
-            thousands(outcome.pruned),
+            "\n{} layouts in {:.0} ms: {} played through, {} too large\nleft out by bounds: {} on time, \
+             {} on memory",
+            thousands(counts.candidates),
             elapsed.as_secs_f64() * 1e3,
-            if outcome.plans.is_empty() { "" } else { "; ranked by timeline" },
+            thousands(counts.played),
+            thousands(counts.too_large),
+            thousands(counts.pruned_by_time),
+            thousands(counts.pruned_by_memory),
         );
     }
     match (&args.output, outcome.plans.is_empty()) {
@@ -145,11 +148,11 @@ fn describe_best(problem: &Problem, best: &Found) -> String {
         .collect();
     let memory = evaluation.memory.total();
     format!(
-        "\ntime:   {}\nmemory: {} of {} on stage {}\n{}",
+        "\ntime:   {}\nmemory: {} of {} on pipeline rank {}\n{}",
         shares.join("; "),
         memory,
         problem.hardware.memory,
-        evaluation.fullest_stage,
+        evaluation.fullest_rank,
         Expectation::of(problem, best).in_words(),
     )
 }

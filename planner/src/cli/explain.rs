@@ -10,7 +10,7 @@ use cost_models::kernels::Bound;
 use ir::graph::Pass;
 use ir::plan::{Breakdown, Plan};
 use planner::plan_file::{self, CheckedPlan};
-use planner::problem::ShapeKey;
+use planner::step::ShapeKey;
 use serde::Serialize;
 
 use super::args::{ExplainArgs, Format};
@@ -208,7 +208,7 @@ fn describe(checked: &CheckedPlan, kernels: &[KernelRow]) -> String {
 
 fn describe_memory(checked: &CheckedPlan) -> String {
     let CheckedPlan { plan, problem, found, .. } = checked;
-    let heading = format!("memory of stage {}", found.evaluation.fullest_stage);
+    let heading = format!("memory of pipeline rank {}", found.evaluation.fullest_rank);
     let mut rows = table(&[&heading, "GiB", "share"], &[&heading]);
     let total = plan.prediction.peak_memory_bytes;
     let all = [("all", total), ("free", problem.hardware.memory.saturating_sub(total))];

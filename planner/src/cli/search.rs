@@ -13,8 +13,7 @@ use ir::plan::{Plan, PlannedModel, Provenance};
 use planner::planning::{self, Choices, plan, sha256, training_graph};
 use planner::problem::Problem;
 use planner::report::{Answered, SearchReport, free_degrees};
-use planner::search::{Found, Outcome, Request};
-use planner::simulated::search_simulated;
+use planner::search::{Found, Go, Outcome, Progress, Request, search as search_layouts};
 
 use super::args::{EvaluateArgs, Format, ProblemArgs, SearchArgs};
 use super::describe::describe;
@@ -66,9 +65,9 @@ fn answer(args: &ProblemArgs, request: &Request, named: bool) -> anyhow::Result<
     }
     let start = now();
     let outcome =
-        observed_search(&input.problem, request, args.quiet || args.format == Format::Json)?;
+        observed_search(&input.problem, request, args.quiet || args.format == Format::Json);
     let elapsed = start.elapsed();
-    if outcome.candidates == 0 {
+    if outcome.counts.candidates == 0 {
         return Err(no_candidates(&input.problem, &request.fixed, &outcome));
     }
     let least_gpus = if outcome.plans.is_empty() {
@@ -87,7 +86,7 @@ fn answer(args: &ProblemArgs, request: &Request, named: bool) -> anyhow::Result<
         let plan = make_plan(&input, args, best, runners_up);
         write_atomically(path, (serde_json::to_string_pretty(&plan)? + "\n").as_bytes())?;
     }
-    let best = if named { best_of_all(&input.problem)? } else { None };
+    let best = if named { best_of_all(&input.problem) } else { None };
     let found = if outcome.plans.is_empty() { Answer::NothingFits } else { Answer::Found };
     let answer = Answered { outcome, elapsed, least_gpus, named, best };
     match args.format {
@@ -101,9 +100,8 @@ fn answer(args: &ProblemArgs, request: &Request, named: bool) -> anyhow::Result<
 }
 
 /// The best plan where nothing is decided, to hold a named layout against.
-fn best_of_all(problem: &Problem) -> anyhow::Result<Option<Found>> {
-    let outcome = search_simulated(problem, &Request::default(), &mut |_, _| {})?;
-    Ok(outcome.plans.into_iter().next())
+fn best_of_all(problem: &Problem) -> Option<Found> {
+    search_layouts(problem, &Request::default(), &mut |_| Go::On).plans.into_iter().next()
 }
 
 fn read(args: &ProblemArgs) -> anyhow::Result<Input> {
@@ -144,25 +142,30 @@ fn now() -> Instant {
 }
 
 /// Searches, with a progress bar on stderr from the second second on.
-fn observed_search(problem: &Problem, request: &Request, quiet: bool) -> anyhow::Result<Outcome> {
+fn observed_search(problem: &Problem, request: &Request, quiet: bool) -> Outcome {
     let target = if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
-    if let Ok(style) = ProgressStyle::with_template("searching {bar:40} {pos}/{len} {eta}") {
+    if let Ok(style) = ProgressStyle::with_template("searching {bar:40} {pos}/{len} layouts  {msg}")
+    {
         bar.set_style(style);
     }
     let start = now();
     let mut target = Some(target);
-    let outcome = search_simulated(problem, request, &mut |done, all| {
+    let outcome = search_layouts(problem, request, &mut |Progress { done, all, best }| {
         if start.elapsed() > Duration::from_secs(1)
             && let Some(target) = target.take()
         {
             bar.set_draw_target(target);
         }
-        bar.set_length(all as u64);
-        bar.set_position(done as u64);
+        bar.set_length(all);
+        bar.set_position(done);
+        if let Some(best) = best {
+            bar.set_message(format!("best so far {best}"));
+        }
+        Go::On
     });
     bar.finish_and_clear();
-    Ok(outcome?)
+    outcome
 }
 
 fn make_plan(input: &Input, args: &ProblemArgs, best: &Found, runners_up: &[Found]) -> Plan {

@@ -14,7 +14,10 @@ pub(crate) fn simulate(args: &SimulateArgs) -> anyhow::Result<Answer> {
     let checked = read_plan(&args.plan)?;
     if let Some(output) = &args.output {
         refuse_to_overwrite(&args.plan, output)?;
-        write_atomically(output, traces::chrome::write(&checked.simulation.timeline).as_bytes())?;
+        write_atomically(
+            output,
+            traces::chrome::write(&checked.simulated.simulation.timeline).as_bytes(),
+        )?;
     }
     let mut report = SimulationReport::new(&checked);
     report.jitter = drawn(&checked, &args.jitter)?;
@@ -38,22 +41,39 @@ fn drawn(checked: &CheckedPlan, args: &JitterArgs) -> anyhow::Result<Option<Jitt
 
 fn describe(report: &SimulationReport, args: &JitterArgs) -> String {
     let mut text = format!(
-        "{}\nstep {:.4} s, {} of it idle over all GPUs\n\n",
+        "{}\nstep {:.4} s, pipeline bubble {} over all GPUs\n\n",
         report.title,
         report.step_time_seconds,
         percent(report.idle_fraction),
     );
     let share = |seconds: f64| percent(seconds / report.step_time_seconds);
-    let headings = ["rank", "GPUs", "compute", "collectives", "update", "idle", "peak GiB"];
+    let headings = [
+        "rank",
+        "GPUs",
+        "compute",
+        "collectives",
+        "data parallel",
+        "messages",
+        "optimizer",
+        "bubble",
+        "peak GiB",
+    ];
     let mut ranks = table(&headings, &[]);
     for rank in &report.ranks {
+        let spent = &rank.breakdown;
         ranks.add_row([
             rank.pipeline_rank.to_string(),
             rank.num_gpus.to_string(),
-            share(rank.compute_seconds),
-            share(rank.waited_seconds.values().sum()),
-            share(rank.update_seconds),
-            share(rank.idle_seconds),
+            share(spent.compute_seconds + spent.recompute_seconds + spent.host_seconds),
+            share(
+                spent.tensor_parallel_seconds
+                    + spent.context_parallel_seconds
+                    + spent.expert_parallel_seconds,
+            ),
+            share(spent.data_parallel_seconds),
+            share(spent.pipeline_messages_seconds),
+            share(spent.optimizer_seconds),
+            share(spent.pipeline_bubble_seconds),
             format!("{:.2}", rank.peak_memory_bytes as f64 / f64::from(1_u32 << 30)),
         ]);
     }

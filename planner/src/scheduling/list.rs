@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 
 use ir::schedule::{Action, ActionKind, Placement, Step};
 use ir::units::Nanos;
-use simulator::{Durations, Earliest, RankUse};
+use simulator::{Durations, Earliest, RankTimes};
 
 use super::policy::{Policy, Preference};
 use super::{Kept, Request, Score};
@@ -26,7 +26,7 @@ impl Outcome {
 
 /// How good times are, if what is kept fits.
 pub(super) fn score(times: &Earliest, peak: u64, request: &Request<'_>) -> Option<Score> {
-    let span = times.ranks.iter().map(RankUse::span).max()?;
+    let span = times.ranks.iter().map(RankTimes::span).max()?;
     (peak <= request.limit).then_some((times.makespan, span, peak))
 }
 
@@ -158,7 +158,7 @@ impl<'a> List<'a> {
         for state in self.ranks {
             let [start, end, busy] =
                 [state.start.unwrap_or(0), state.free, state.busy].map(Nanos::new);
-            times.ranks.push(RankUse { start, end, busy });
+            times.ranks.push(RankTimes { start, end, passes: busy, ..RankTimes::default() });
             times.ends.push(state.ends);
             steps.push(state.steps);
         }

@@ -17,9 +17,10 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::Path;
 
+use ir::graph::Axis;
 use ir::layout::Layout;
 use ir::plan::{Breakdown, MemoryUse};
-use ir::units::Bytes;
+use ir::units::{Bytes, Nanos, Seconds};
 use rayon::prelude::*;
 use serde::Serialize;
 use serde_json::Value;
@@ -28,9 +29,9 @@ use accuracy::Accuracy;
 use row::{MeasuredMemory, MemoryOf, Row, Unsupported};
 use setup::Setup;
 
-use crate::problem::{Problem, Shape, ShapeKey};
-use crate::search::evaluate_stages;
-use crate::simulated::simulated;
+use crate::problem::Problem;
+use crate::search::simulated;
+use crate::step::{ChainIndex, Shape, ShapeKey};
 
 /// What is predicted and was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -209,7 +210,7 @@ pub fn validate(rows: &[Row]) -> Vec<Validated> {
                 group: format!("{}, {}", row.text("gpu"), row.text("precision")),
                 step_time_seconds: row.step_time_seconds(),
                 memory: row.memory(),
-                predicted: setup.and_then(|setup| predict(&setup)),
+                predicted: setup.map(|setup| predict(&setup)),
                 comparable,
                 ran_out_of_memory: row.ran_out_of_memory(),
             }
@@ -218,43 +219,38 @@ pub fn validate(rows: &[Row]) -> Vec<Validated> {
 }
 
 /// What is predicted for a run that was mapped.
-///
-/// # Errors
-///
-/// Its schedule cannot be played through.
-pub fn predict(setup: &Setup) -> Result<Predicted, Unsupported> {
+pub fn predict(setup: &Setup) -> Predicted {
     let Setup { problem, layout, stage_ends, is_layer } = setup;
     if *is_layer {
-        return Ok(layer(problem, layout));
+        return layer(problem, layout);
     }
-    let found = evaluate_stages(problem, *layout, stage_ends.clone());
-    let simulated = simulated(problem, &found)
-        .map_err(|error| Unsupported::new(format!("its schedule: {error}")))?;
-    let evaluation = simulated.found.evaluation;
-    Ok(Predicted {
+    let (found, simulated) = simulated(problem, *layout, stage_ends);
+    let evaluation = found.evaluation;
+    Predicted {
         step_time_seconds: evaluation.step_time.get(),
         breakdown: evaluation.breakdown,
         memory: evaluation.memory,
         memory_by_rank: simulated.memory_by_rank,
         memory_capacity: problem.hardware.memory,
-    })
+    }
 }
 
 /// One layer's forward and backward on its own: what some sources time in place of a step.
 fn layer(problem: &Problem, layout: &Layout) -> Predicted {
-    let shape = Shape::new(problem, ShapeKey::of(layout));
+    let shape = Shape::new(problem, &ChainIndex::new(problem), ShapeKey::of(layout));
     // The embedding is before it.
     let class = problem.graph.blocks().nth(1);
-    let cost = &shape.costs[class.map_or(0, |class| class.0)];
-    let passes = cost.forward + cost.input_grad + cost.weight_grad;
-    let again = cost.recompute[layout.recompute as usize];
+    let block = &shape.blocks[class.map_or(0, |class| class.0)];
+    let passes = block.forward + block.backward;
+    let again = block.recompute[layout.recompute];
+    let seconds = |time: Nanos| Seconds::from(time).get();
     let breakdown = Breakdown {
-        compute_seconds: passes.compute.get(),
-        recompute_seconds: (again.total() - again.host).get(),
-        host_seconds: (passes.host + again.host).get(),
-        tensor_parallel_seconds: passes.tensor.get(),
-        context_parallel_seconds: passes.context.get(),
-        expert_parallel_seconds: passes.expert.get(),
+        compute_seconds: seconds(passes.compute),
+        recompute_seconds: seconds(again.total()),
+        host_seconds: seconds(passes.host),
+        tensor_parallel_seconds: seconds(passes.waits(Axis::Tensor)),
+        context_parallel_seconds: seconds(passes.waits(Axis::Context)),
+        expert_parallel_seconds: seconds(passes.waits(Axis::Expert)),
         ..Breakdown::default()
     };
     Predicted {

@@ -44,7 +44,8 @@ use ir::units::BytesPerSecond;
 
 use super::description::model;
 use super::row::{Row, Unsupported};
-use crate::problem::{Problem, Shape, ShapeKey};
+use crate::problem::Problem;
+use crate::step::{ChainIndex, Shape, ShapeKey};
 
 /// All that a prediction needs.
 #[derive(Clone, Debug)]
@@ -346,8 +347,12 @@ fn said(row: &Row, framework: &mut FrameworkRates) {
         ["hybridep", "deepep"].contains(&flag("moe_flex_dispatcher_backend").as_str());
     framework.overlaps_experts |=
         flag("moe_a2a_overlap") == "true" || flag("overlap_moe_expert_parallel_comm") == "true";
-    // What that schedule is made for.
-    framework.overlaps_experts |= row.text("schedule").contains("DualPipe");
+    // That schedule's authors send a token to four nodes at most, and once to each (DeepSeek-AI 2024, arXiv
+    // 2412.19437, sections 2.1.2 and 3.2.2). What runs beside what, its pairs of passes say.
+    if row.text("schedule").contains("DualPipe") {
+        framework.sends_tokens_once = true;
+        framework.most_domains = Some(4);
+    }
     let is_one_graph = flag("cuda_graph_impl") == "full_iteration";
     // Recipes that say so overlap wherever they capture a whole iteration.
     framework.overlaps_experts |= is_one_graph;
@@ -487,8 +492,9 @@ fn balanced(
     chunks: usize,
     blocks: usize,
 ) -> Result<Vec<usize>, Unsupported> {
-    let shape = Shape::new(problem, ShapeKey::of(layout));
+    let shape = Shape::new(problem, &ChainIndex::new(problem), ShapeKey::of(layout));
     shape
         .balanced(layout.recompute, chunks, &layout.schedule.placement())
+        .map(|ends| ends.to_vec())
         .ok_or_else(|| Unsupported::new(format!("{blocks} blocks in {chunks} chunks")))
 }

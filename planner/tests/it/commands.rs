@@ -28,8 +28,12 @@ fn check(run: &Run, snapshot: impl FnOnce(&str)) {
         ),
         (r"(?m)^the best layout takes .*$", "the best layout takes [t]: [layout]"),
         (
-            r"(?m)^[\d,]+ layouts: [\d,]+ evaluated, [\d,]+ left out by bounds, in \d+ ms",
-            "[n] layouts: [n] evaluated, [n] left out by bounds, in [t] ms",
+            r"(?m)^[\d,]+ layouts in \d+ ms: [\d,]+ played through, [\d,]+ too large$",
+            "[n] layouts in [t] ms: [n] played through, [n] too large",
+        ),
+        (
+            r"(?m)^left out by bounds: [\d,]+ on time, [\d,]+ on memory$",
+            "left out by bounds: [n] on time, [n] on memory",
         ),
         (r"\d+\.\d+ (GiB|MiB|KiB)", "[x] $1"),
         (r"(?m)^ +\[x\] (GiB|MiB|KiB)", "  [x] $1"),
@@ -122,7 +126,8 @@ fn a_search_prints_a_table() {
             [m] to [m], as 80 % of [n] measured peaks of megatron-core
     rests on: [shares]
 
-    [n] layouts: [n] evaluated, [n] left out by bounds, in [t] ms; ranked by timeline
+    [n] layouts in [t] ms: [n] played through, [n] too large
+    left out by bounds: [n] on time, [n] on memory
     again: planner search models/llama-3.1-8b --gpus 8 --quiet --top 2
     --- stderr
     "#);
@@ -355,7 +360,7 @@ fn a_plan_is_written_and_explained() {
         "llama-3.1-8b on 8 x H100-SXM5-80GB\n",
         "time of a step",
         "bound by",
-        "memory of stage",
+        "memory of pipeline rank",
         "blocks of each stage",
         "kernels and collectives of a micro-batch",
         "runners-up, and what they lose:",
@@ -412,7 +417,8 @@ fn where_nothing_fits_it_is_said_why() {
           [x] GiB  CUDA context
         least: [n] GPUs would do
 
-        [n] layouts: [n] evaluated, [n] left out by bounds, in [t] ms
+        [n] layouts in [t] ms: [n] played through, [n] too large
+        left out by bounds: [n] on time, [n] on memory
         again: planner search models/llama-3.1-70b --gpus 7 --quiet
         --- stderr
         "#);

@@ -1,12 +1,12 @@
 //! Branch and bound finds what exhaustive search finds.
 
-use planner::search::{Outcome, Request, StopReason, search};
+use planner::search::{Go, Outcome, Request, StopReason, search};
 use proptest::prelude::*;
 
 use crate::random::{Setup, named_schedules, requests, setups};
 
 fn run(setup: &Setup, request: &Request) -> Outcome {
-    search(&setup.problem(), request, &mut |_, _| {})
+    search(&setup.problem(), request, &mut |_| Go::On)
 }
 
 proptest! {
@@ -19,16 +19,16 @@ proptest! {
         let pruned = run(&setup, &request);
         let all = run(&setup, &Request { exhaustive: true, ..request });
         prop_assert_eq!(&pruned.plans, &all.plans);
-        prop_assert_eq!(pruned.candidates, all.candidates);
-        for outcome in [&pruned, &all] {
-            prop_assert_eq!(outcome.evaluated + outcome.pruned, outcome.candidates);
-            prop_assert_eq!(outcome.stop_reason, StopReason::Exhausted);
+        prop_assert_eq!(pruned.counts.candidates, all.counts.candidates);
+        for Outcome { counts, stop_reason, .. } in [&pruned, &all] {
+            prop_assert_eq!(counts.evaluated() + counts.pruned(), counts.candidates);
+            prop_assert_eq!(*stop_reason, StopReason::Exhausted);
         }
-        prop_assert_eq!(all.pruned, 0);
+        prop_assert_eq!(all.counts.pruned(), 0);
         if all.plans.is_empty() {
             prop_assert_eq!(&pruned.closest, &all.closest);
             prop_assert_eq!(&pruned.rejected, &all.rejected);
-            prop_assert_eq!(all.closest.is_some(), all.candidates > 0);
+            prop_assert_eq!(all.closest.is_some(), all.counts.candidates > 0);
         }
     }
 
@@ -44,13 +44,13 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Schedules without a closed form have bounds too.
+    /// Schedules that are searched only where they are named have bounds too.
     #[test]
     fn so_it_does_for_every_schedule_that_is_named(setup in setups(), request in named_schedules()) {
         let pruned = run(&setup, &request);
         let all = run(&setup, &Request { exhaustive: true, ..request });
         prop_assert_eq!(&pruned.plans, &all.plans);
-        prop_assert_eq!(pruned.candidates, all.candidates);
+        prop_assert_eq!(pruned.counts.candidates, all.counts.candidates);
         if all.plans.is_empty() {
             prop_assert_eq!(&pruned.closest, &all.closest);
         }

@@ -9,8 +9,7 @@ use ir::plan::{Plan, PlannedModel, Provenance, Training};
 use planner::plan_file;
 use planner::planning::{Choices, plan, sha256, training_graph};
 use planner::problem::Problem;
-use planner::search::{Request, search};
-use planner::simulated::search_simulated;
+use planner::search::{Go, Request, search};
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use serde_json::{Value, json};
@@ -47,7 +46,7 @@ fn make(description: &Value, request: &Request) -> Plan {
         ..Choices::default().resolve(&model, graph.has_sequence(), &cluster.gpu, 4)
     };
     let problem = Problem::new(graph, training, &cluster, 4).unwrap();
-    let outcome = search_simulated(&problem, request, &mut |_, _| {}).unwrap();
+    let outcome = search(&problem, request, &mut |_| Go::On);
     let model = PlannedModel {
         name: "model".to_owned(),
         description: description.clone(),
@@ -248,9 +247,9 @@ proptest! {
         let training = Choices { global_batch_size: Some(8), ..Choices::default() }
             .resolve(&model, graph.has_sequence(), &cluster.gpu, num_gpus);
         let Ok(problem) = Problem::new(graph, training, &cluster, num_gpus) else { return Ok(()) };
-        let outcome = search(&problem, &Request::default(), &mut |_, _| {});
+        let outcome = search(&problem, &Request::default(), &mut |_| Go::On);
         let told = !outcome.plans.is_empty() || outcome.closest.is_some();
-        prop_assert!(told || outcome.candidates == 0);
+        prop_assert!(told || outcome.counts.candidates == 0);
         for found in outcome.plans.iter().chain(&outcome.closest) {
             let step_time = found.evaluation.step_time.get();
             prop_assert!(step_time.is_finite() && step_time > 0.0, "{step_time}");

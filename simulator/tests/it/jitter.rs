@@ -3,7 +3,7 @@
 use ir::schedule::{ScheduleKind, generate};
 use ir::units::Nanos;
 use simulator::{
-    Distribution, Durations, Jitter, PassTimes, Planned, Replicas, earliest, sample_steps,
+    Distribution, Durations, Jitter, PassTimes, Replicas, Work, earliest, sample_steps,
 };
 
 const NONE: Jitter =
@@ -14,11 +14,8 @@ const ALONE: Replicas = Replicas { gpus_per_rank: 1, pipelines: 1 };
 /// 8 ranks, 32 micro-batches, passes of a millisecond.
 fn steps(jitter: &Jitter, replicas: Replicas, num_samples: u32) -> Distribution {
     let schedule = generate(ScheduleKind::OneFOneB, 8, 32, 1).unwrap();
-    let durations = durations();
-    let duration = |action| durations.of(action);
-    let (delay, tail) = (|_| durations.send, Nanos::new(7));
-    let planned = Planned { schedule: &schedule, duration, delay, tail };
-    sample_steps(&planned, replicas, jitter, num_samples)
+    let work = Work::plain(&durations(), 8);
+    sample_steps(&schedule, &work, replicas, jitter, num_samples).unwrap()
 }
 
 fn durations() -> Durations {
@@ -30,7 +27,7 @@ fn durations() -> Durations {
 #[test]
 fn without_jitter_every_step_is_as_planned() {
     let schedule = generate(ScheduleKind::OneFOneB, 8, 32, 1).unwrap();
-    let planned = earliest(&schedule, &durations()).makespan + Nanos::new(7);
+    let planned = earliest(&schedule, &durations()).makespan;
     assert_eq!(steps(&NONE, ALONE, 5).times(), [planned; 5]);
 }
 

@@ -45,7 +45,7 @@ proptest! {
         let work = of_one * u64::from(m * v);
         let path = (passes.forward + passes.input_grad) * u64::from(p * v) + passes.weight_grad;
         prop_assert!(evaluation.makespan >= work.max(path));
-        prop_assert!(evaluation.ranks.iter().all(|rank| rank.busy == work));
+        prop_assert!(evaluation.ranks.iter().all(|rank| rank.passes == work));
     }
 
     /// Messages of their own take no rank's time: with them in the order, everything is when it was.
@@ -104,7 +104,7 @@ proptest! {
         for (kind, v) in [(ScheduleKind::ZbH2, 1), (ScheduleKind::Zbv, 2)] {
             let evaluation = times(&generate(kind, p, m, v).unwrap());
             prop_assert_eq!(evaluation.makespan, Nanos::new(u64::from(3 * m * v + p - 1)));
-            prop_assert!(evaluation.ranks.iter().all(|rank| rank.span() == rank.busy));
+            prop_assert!(evaluation.ranks.iter().all(|rank| rank.span() == rank.passes));
         }
     }
 }

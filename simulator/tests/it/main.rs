@@ -2,7 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed, as it should")]
 
-mod engine;
+mod cycles;
 mod jitter;
 mod laws;
 mod pytorch;
+mod steps;

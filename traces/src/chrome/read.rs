@@ -244,6 +244,9 @@ fn activity(name: &str) -> Option<Activity> {
     if let Ok(action) = name.parse() {
         return Some(Activity::Action(action));
     }
+    if let Some(action) = name.strip_prefix("wait for ") {
+        return Some(Activity::Wait(action.parse().ok()?));
+    }
     let (collective, action) = name.split_once(" in ")?;
     let collective = Collective::ALL.into_iter().find(|known| known.to_string() == collective)?;
     Some(Activity::Collective { collective, action: action.parse().ok()? })

@@ -254,5 +254,6 @@ fn look(event: &Event, chunks: &BTreeMap<u32, u32>, theme: Theme) -> (Rgb, Optio
         }
         Activity::Action(action) => (theme.action(action.kind), None),
         Activity::Collective { .. } => (theme.stream(Stream::Tensor), None),
+        Activity::Wait(_) => (theme.waiting(), None),
     }
 }

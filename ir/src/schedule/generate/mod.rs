@@ -110,8 +110,26 @@ impl ScheduleKind {
 ///
 /// As [`ScheduleKind::check_numbers`].
 pub fn generate(kind: ScheduleKind, p: u32, m: u32, v: u32) -> Result<Schedule, GenerateError> {
+    let ranks = generate_steps(kind, p, m, v)?;
+    let schedule = Schedule::new(ranks, kind.placement(), m)
+        .unwrap_or_else(|error| panic!("`{kind}` with p {p}, m {m}, v {v} is wrong: {error}"));
+    Ok(schedule.updating(kind.updates()))
+}
+
+/// The steps of each rank of a family's schedule, without the proof that a [`Schedule`] is: for a search,
+/// which makes many that [`generate`] would all pass.
+///
+/// # Errors
+///
+/// As [`ScheduleKind::check_numbers`].
+pub fn generate_steps(
+    kind: ScheduleKind,
+    p: u32,
+    m: u32,
+    v: u32,
+) -> Result<Vec<Vec<Step>>, GenerateError> {
     kind.check_numbers(p, m, v)?;
-    let ranks = match kind {
+    Ok(match kind {
         ScheduleKind::Sequential => flush::sequential(p, m),
         ScheduleKind::GPipe => flush::gpipe(p, m),
         ScheduleKind::OneFOneB | ScheduleKind::AsyncOneFOneB => flush::one_f_one_b(p, m),
@@ -125,10 +143,7 @@ pub fn generate(kind: ScheduleKind, p: u32, m: u32, v: u32) -> Result<Schedule, 
         ScheduleKind::VMin => v_shape::v_min(p, m),
         ScheduleKind::DualPipe => dual::pipe(p, m),
         ScheduleKind::DualPipeV => dual::pipe_v(p, m),
-    };
-    let schedule = Schedule::new(ranks, kind.placement(), m)
-        .unwrap_or_else(|error| panic!("`{kind}` with p {p}, m {m}, v {v} is wrong: {error}"));
-    Ok(schedule.updating(kind.updates()))
+    })
 }
 
 fn forward(stage: u32, micro_batch: u32) -> Step {

@@ -1,17 +1,15 @@
-//! The time of a block: its kernels on a device, its exchanges on a network.
-
-mod overlap;
+//! Times of a block's kernels and exchanges, one by one.
 
 use ir::cluster::Precision;
 use ir::collective::Collective;
 use ir::graph::{
-    self, AttentionMask, Axis, Block, BlockWork, DimName, Exchange, Kernel, KernelWork,
-    LocalParameters, OpId, OpKind, Pass, Recompute, Setting,
+    self, AttentionMask, Axis, Block, BlockWork, DimName, Exchange, Kernel, KernelWork, OpId,
+    OpKind, Pass, Recompute,
 };
-use ir::units::{Bytes, Seconds};
+use ir::units::{Bytes, Nanos, Seconds};
 
-use crate::Group;
-use crate::frameworks::{GradientAccumulation, TensorOverlap};
+use super::Groups;
+use crate::frameworks::GradientAccumulation;
 use crate::hardware::Hardware;
 use crate::kernels::{AttentionShape, Basis, Bound, MatmulShape, Timing};
 
@@ -24,196 +22,6 @@ const LOSS_BYTES: [f64; 2] = [18.0, 6.0];
 /// written, a sum of two, a copy; two products read and written, and summed.
 const EXPERT_BIAS_PASSES: f64 = 6.0;
 
-/// Where the groups of a sharded block lie among the ranks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Groups {
-    /// Tensor-parallel ranks.
-    pub tensor: Group,
-    /// Context-parallel ranks.
-    pub context: Group,
-    /// Expert-parallel ranks.
-    pub expert: Group,
-}
-
-impl Groups {
-    /// The group along an axis.
-    pub fn along(&self, axis: Axis) -> Group {
-        match axis {
-            Axis::Tensor => self.tensor,
-            Axis::Context => self.context,
-            Axis::Expert => self.expert,
-        }
-    }
-}
-
-/// Time of a pass, by what it is spent on. Communication is what is left exposed.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct PassTime {
-    /// Kernels.
-    pub compute: Seconds,
-    /// Tensor-parallel collectives.
-    pub tensor: Seconds,
-    /// Context-parallel exchanges.
-    pub context: Seconds,
-    /// Expert-parallel exchanges.
-    pub expert: Seconds,
-    /// Waiting for the host, where it launches operators more slowly than the device runs them.
-    pub host: Seconds,
-}
-
-impl PassTime {
-    /// All of it.
-    pub fn total(&self) -> Seconds {
-        self.compute + self.tensor + self.context + self.expert + self.host
-    }
-
-    fn add_exposed(&mut self, axis: Axis, time: Seconds) {
-        match axis {
-            Axis::Tensor => self.tensor += time,
-            Axis::Context => self.context += time,
-            Axis::Expert => self.expert += time,
-        }
-    }
-}
-
-impl std::ops::Add for PassTime {
-    type Output = Self;
-    fn add(self, other: Self) -> Self {
-        Self {
-            compute: self.compute + other.compute,
-            tensor: self.tensor + other.tensor,
-            context: self.context + other.context,
-            expert: self.expert + other.expert,
-            host: self.host + other.host,
-        }
-    }
-}
-
-impl std::ops::Mul<f64> for PassTime {
-    type Output = Self;
-    fn mul(self, factor: f64) -> Self {
-        Self {
-            compute: self.compute * factor,
-            tensor: self.tensor * factor,
-            context: self.context * factor,
-            expert: self.expert * factor,
-            host: self.host * factor,
-        }
-    }
-}
-
-impl std::iter::Sum for PassTime {
-    fn sum<I: Iterator<Item = Self>>(iter: I) -> Self {
-        iter.fold(Self::default(), std::ops::Add::add)
-    }
-}
-
-/// What one block of a class costs one rank for one micro-batch.
-#[derive(Clone, Debug, PartialEq)]
-pub struct BlockCost {
-    /// From input to output.
-    pub forward: PassTime,
-    /// Gradients of activations.
-    pub input_grad: PassTime,
-    /// Gradients of parameters.
-    pub weight_grad: PassTime,
-    /// Both, where a zero-bubble schedule runs them apart, so that neither hides the other's
-    /// collectives.
-    pub grads_apart: [PassTime; 2],
-    /// What each [`Recompute`] policy runs again in backward.
-    pub recompute: [PassTime; 3],
-    /// What each [`Recompute`] policy keeps from forward to backward.
-    pub saved: [Bytes; 3],
-    /// The largest tensor that an operator puts out.
-    pub largest_tensor: Bytes,
-    /// Elements of the largest weight whose gradient one product makes; of experts, of one; none for the
-    /// ends of the chain.
-    pub largest_weight: u64,
-    /// Parameters held.
-    pub parameters: LocalParameters,
-    /// The message to the next block, if it is on another stage.
-    pub output: Bytes,
-}
-
-impl BlockCost {
-    /// Costs `block` in `setting` on `hardware`.
-    pub fn new(block: &Block, setting: &Setting, groups: &Groups, hardware: &Hardware) -> Self {
-        let work = block.work(setting);
-        let coster = Coster::new(block, &work, groups, hardware);
-        let [mut input_grad, weight_grad] = coster.grads();
-        input_grad.host = coster.backward_wait();
-        Self {
-            forward: coster.forward(|_| true),
-            input_grad,
-            weight_grad,
-            grads_apart: [Pass::InputGrad, Pass::WeightGrad].map(|pass| coster.pass_alone(pass)),
-            recompute: Recompute::ALL
-                .map(|policy| coster.forward(|op| work.is_recomputed(op, policy))),
-            saved: Recompute::ALL.map(|policy| coster.saved(policy)),
-            largest_tensor: work.largest_tensor,
-            largest_weight: work.largest_weight(),
-            parameters: work.parameters,
-            output: work.output,
-        }
-    }
-
-    /// The same block where no policy recomputes it.
-    pub fn never_recomputed(self) -> Self {
-        let [saved, ..] = self.saved;
-        // Nor was the gradient of a vocabulary's weight seen at the peak (SimuMax's runs), as a layer's is.
-        Self { recompute: [PassTime::default(); 3], saved: [saved; 3], largest_weight: 0, ..self }
-    }
-
-    /// Time of a whole backward under a policy.
-    pub fn backward(&self, recompute: Recompute) -> PassTime {
-        self.input_grad + self.weight_grad + self.recompute[recompute as usize]
-    }
-}
-
-/// A kernel or exchange with its time, for explanations.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Term {
-    /// The operator.
-    pub op: String,
-    /// In which pass.
-    pub pass: Pass,
-    /// What is done.
-    pub work: TermWork,
-    /// How long it takes; of an exchange, what is left exposed.
-    pub time: Seconds,
-    /// What that rests on.
-    pub basis: Basis,
-}
-
-/// What a [`Term`] does.
-#[derive(Clone, Debug, PartialEq)]
-pub enum TermWork {
-    /// A kernel, and what bounds it.
-    Kernel(KernelWork, Bound),
-    /// An exchange, and how long it takes where nothing hides it.
-    Exchange(Exchange, Seconds),
-}
-
-/// Every kernel and exchange of `block` with its time.
-pub fn terms(block: &Block, setting: &Setting, groups: &Groups, hardware: &Hardware) -> Vec<Term> {
-    let work = block.work(setting);
-    let coster = Coster::new(block, &work, groups, hardware);
-    let kernels = coster.kernels().map(|(kernel, Timing { time, bound })| {
-        let op = block.op(kernel.op).name.clone();
-        let basis = coster.basis(kernel);
-        Term { op, pass: kernel.pass, work: TermWork::Kernel(*kernel, bound), time, basis }
-    });
-    let exchanges = work.exchanges.iter().map(|exchange| {
-        let whole = coster.exchange(exchange);
-        let op = block.op(exchange.op).name.clone();
-        let time = coster.exposed(exchange);
-        let group = groups.along(exchange.axis);
-        let basis = hardware.network.basis(exchange.collective, group, exchange.bytes);
-        Term { op, pass: exchange.pass, work: TermWork::Exchange(*exchange, whole), time, basis }
-    });
-    kernels.chain(exchanges).collect()
-}
-
 /// A block's work, and what times it.
 pub(crate) struct Coster<'a> {
     pub(crate) block: &'a Block,
@@ -222,6 +30,8 @@ pub(crate) struct Coster<'a> {
     pub(crate) hardware: &'a Hardware,
     /// Of each kernel of `work`.
     timings: Vec<Timing>,
+    /// Of each operator's kernels, by [`Pass`].
+    by_op: Vec<[Seconds; 3]>,
 }
 
 impl<'a> Coster<'a> {
@@ -231,38 +41,29 @@ impl<'a> Coster<'a> {
         groups: &'a Groups,
         hardware: &'a Hardware,
     ) -> Self {
-        let mut coster = Self { block, work, groups, hardware, timings: Vec::new() };
+        let (timings, by_op) = (Vec::new(), vec![[Seconds::ZERO; 3]; block.nodes().count()]);
+        let mut coster = Self { block, work, groups, hardware, timings, by_op };
         coster.timings = work.kernels.iter().map(|kernel| coster.kernel(kernel)).collect();
+        for (kernel, timing) in work.kernels.iter().zip(&coster.timings) {
+            coster.by_op[kernel.op.index()][kernel.pass as usize] += timing.time;
+        }
         coster
     }
 
     /// The kernels with their times.
-    fn kernels(&self) -> impl Iterator<Item = (&KernelWork, Timing)> {
+    pub(crate) fn kernels(&self) -> impl Iterator<Item = (&KernelWork, Timing)> {
         self.work.kernels.iter().zip(self.timings.iter().copied())
-    }
-
-    /// Time of what `included` operators do in forward, the host's included.
-    pub(crate) fn forward(&self, included: impl Fn(OpId) -> bool) -> PassTime {
-        let time = self.pass(Pass::Forward, &included);
-        let host = self.wait(&[Pass::Forward], &included, time.total());
-        PassTime { host, ..time }
-    }
-
-    /// Both gradients on the device, where neither pass runs alone.
-    fn grads(&self) -> [PassTime; 2] {
-        [Pass::InputGrad, Pass::WeightGrad].map(|pass| self.pass(pass, |_| true))
-    }
-
-    /// How long the device waits for the host in a whole backward.
-    pub(crate) fn backward_wait(&self) -> Seconds {
-        let device = self.grads().iter().map(PassTime::total).sum();
-        self.wait(&[Pass::InputGrad, Pass::WeightGrad], |_| true, device)
     }
 
     /// How long the device waits for the host, where `passes` run together and take it `device`: the
     /// host launches an operator's kernels, and each exchange, one after the other, while the device
     /// runs those before.
-    fn wait(&self, passes: &[Pass], included: impl Fn(OpId) -> bool, device: Seconds) -> Seconds {
+    pub(crate) fn wait_for_host(
+        &self,
+        passes: &[Pass],
+        included: impl Fn(OpId) -> bool,
+        device: Nanos,
+    ) -> Nanos {
         let kernels = self.work.kernels.iter().map(|kernel| (kernel.pass, kernel.op));
         let exchanges = self.work.exchanges.iter().map(|exchange| (exchange.pass, exchange.op));
         let launched = kernels.chain(exchanges);
@@ -270,35 +71,10 @@ impl<'a> Coster<'a> {
         let framework = &self.hardware.framework;
         let operators = framework.launched * 1e-6 * count as f64;
         if framework.blocks_launches {
-            return Seconds::new(framework.blocked_microseconds * operators);
+            return Seconds::new(framework.blocked_microseconds * operators).into();
         }
-        let host = Seconds::new(framework.operator_microseconds * operators);
-        (host - device).max(Seconds::ZERO)
-    }
-
-    /// Time of what `included` operators do in `pass` on the device.
-    fn pass(&self, pass: Pass, included: impl Fn(OpId) -> bool) -> PassTime {
-        let mut time = PassTime::default();
-        for (_, timing) in self.kernels().filter(|(k, _)| k.pass == pass && included(k.op)) {
-            time.compute += timing.time;
-        }
-        for exchange in self.work.exchanges.iter().filter(|e| e.pass == pass && included(e.op)) {
-            time.add_exposed(exchange.axis, self.exposed(exchange));
-        }
-        time
-    }
-
-    /// Time of `pass` where no other pass runs beside it.
-    pub(crate) fn pass_alone(&self, pass: Pass) -> PassTime {
-        let mut time = self.pass(pass, |_| true);
-        let tensor = |exchange: &&Exchange| exchange.pass == pass && exchange.axis == Axis::Tensor;
-        let alone = |exchange| match self.hardware.framework.tensor_overlap {
-            TensorOverlap::Products => self.exposed(exchange),
-            _ => self.exchange(exchange),
-        };
-        time.tensor = self.work.exchanges.iter().filter(tensor).map(alone).sum();
-        time.host = self.wait(&[pass], |_| true, time.total());
-        time
+        let host = Nanos::from(Seconds::new(framework.operator_microseconds * operators));
+        host.saturating_sub(device)
     }
 
     fn kernel(&self, work: &KernelWork) -> Timing {
@@ -383,7 +159,7 @@ impl<'a> Coster<'a> {
     }
 
     /// What the time of a kernel rests on.
-    fn basis(&self, work: &KernelWork) -> Basis {
+    pub(crate) fn basis(&self, work: &KernelWork) -> Basis {
         let Hardware { device, precision, .. } = self.hardware;
         match work.kernel {
             Kernel::MatMul { batch, m, n, k } => {
@@ -494,10 +270,10 @@ impl<'a> Coster<'a> {
         let group = self.groups.along(exchange.axis);
         let Hardware { network, framework, .. } = self.hardware;
         let alone = match exchange.collective {
-            Collective::SendReceive => self.hardware.hop(group, exchange.bytes),
+            Collective::SendReceive => self.hardware.to_neighbour(group, exchange.bytes),
             Collective::AllToAll if framework.sends_tokens_once => {
                 let top_k = self.top_k();
-                network.dispatch(group, exchange.bytes.shard(top_k), top_k)
+                network.dispatch(group, exchange.bytes.shard(top_k), top_k, framework.most_domains)
             }
             collective => network.time(collective, group, self.exchanged_bytes(exchange)),
         };
@@ -521,7 +297,7 @@ impl<'a> Coster<'a> {
 
     /// Bytes kept for backward by the framework's kernels. Of a block that is computed again as a whole, the
     /// input is kept, whoever computes it.
-    fn saved(&self, policy: Recompute) -> Bytes {
+    pub(crate) fn saved(&self, policy: Recompute) -> Bytes {
         let saved = self.work.saved_bytes(policy);
         let framework = &self.hardware.framework;
         let has_loss =
@@ -545,8 +321,7 @@ impl<'a> Coster<'a> {
 
     /// Time of an operator's kernels in a pass.
     pub(crate) fn kernels_of(&self, op: OpId, pass: Pass) -> Seconds {
-        let kernels = self.kernels().filter(|(kernel, _)| kernel.op == op && kernel.pass == pass);
-        kernels.map(|(_, timing)| timing.time).sum()
+        self.by_op.get(op.index()).map_or(Seconds::ZERO, |passes| passes[pass as usize])
     }
 
     pub(crate) fn is_linear(&self, op: OpId) -> bool {

@@ -2,7 +2,12 @@
 
 use std::ops::Range;
 
-use super::{ROUNDING, balanced};
+use ir::units::Nanos;
+
+use super::balanced;
+
+/// Limits that differ by less are equally good.
+const ROUNDING: f64 = 1e-9;
 
 /// Where each of `num_chunks` chunks ends, an even number, so that the slowest rank is as fast as can be
 /// where chunk `c` shares its rank with chunk `num_chunks - 1 - c`. Of those assignments, one whose slowest
@@ -22,12 +27,14 @@ use super::{ROUNDING, balanced};
 /// That what leaves less is not harder to go on from. So it is where blocks are alike, but for the first
 /// and the last; else a chunk of a single block may want one that is left, and the answer is near the
 /// best, and never slower than that of [`balanced`].
-pub fn folded(prefix: &[f64], num_chunks: usize) -> Option<Vec<usize>> {
+pub fn folded(prefix: &[Nanos], num_chunks: usize) -> Option<Vec<usize>> {
     if num_chunks < 2 {
         return None;
     }
-    let mean = prefix[prefix.len() - 1] / (num_chunks / 2) as f64;
     let any = balanced(prefix, num_chunks)?;
+    // Whole nanoseconds are exact as floats, for a hundred days.
+    let prefix: &[f64] = &prefix.iter().map(|time| time.as_f64()).collect::<Vec<f64>>();
+    let mean = prefix[prefix.len() - 1] / (num_chunks / 2) as f64;
     let ends = least(
         any,
         mean,

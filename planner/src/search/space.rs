@@ -6,12 +6,14 @@ use std::fmt;
 use cost_models::Group;
 use ir::graph::Recompute;
 use ir::layout::{
-    LayoutError, MeshAxis, PartialLayout, ZeroStage, check_expert_shards, largest_divisor,
+    Layout, LayoutError, LayoutSpec, MeshAxis, PartialLayout, ZeroStage, check_expert_shards,
+    largest_divisor,
 };
 use ir::schedule::ScheduleKind;
 use serde::Serialize;
 
-use crate::problem::{Problem, ShapeKey};
+use crate::problem::Problem;
+use crate::step::ShapeKey;
 
 /// Why candidates were left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -320,6 +322,46 @@ impl Family {
     fn check_expert_shards(&self, shards: u32) -> Result<(), LayoutError> {
         let mesh = self.shape.mesh(self.data_parallel);
         check_expert_shards(shards, &mesh, self.shape.expert_parallel)
+    }
+
+    /// How many layouts it has.
+    pub fn size(&self, problem: &Problem, fixed: &PartialLayout) -> u64 {
+        let schedules = self.schedules(problem, fixed).len();
+        let shardings = self.shardings(problem, fixed).len();
+        (schedules * shardings * Self::recomputes(fixed).count()) as u64
+    }
+
+    /// One of its layouts.
+    ///
+    /// # Panics
+    ///
+    /// If the schedule, its stages a rank or the sharding are not among the family's.
+    pub fn layout(
+        &self,
+        problem: &Problem,
+        (schedule, virtual_stages): (ScheduleKind, u32),
+        recompute: Recompute,
+        sharding: Sharding,
+    ) -> Layout {
+        let Self { shape, pipeline_parallel, data_parallel, num_micro_batches } = *self;
+        let spec = LayoutSpec {
+            tensor_parallel: shape.tensor_parallel,
+            sequence_parallel: shape.sequence_parallel,
+            context_parallel: shape.context_parallel,
+            expert_parallel: shape.expert_parallel,
+            whole_experts: shape.whole_experts,
+            pipeline_parallel,
+            virtual_stages,
+            data_parallel,
+            zero_shard: sharding.zero_shard,
+            zero_stage: sharding.zero_stage,
+            micro_batch_size: shape.micro_batch_size,
+            num_micro_batches,
+            recompute,
+            schedule,
+        };
+        let layout = Layout::new(spec, &problem.limits);
+        layout.unwrap_or_else(|error| panic!("a family has only layouts that are valid: {error}"))
     }
 
     /// Recompute policies.

@@ -1,13 +1,15 @@
 //! A block's passes part by part: which kernels and exchanges follow each other, and which run side by
-//! side. The same kernels and exchanges as [`BlockCost`](crate::block::BlockCost) adds up.
+//! side.
 
 use std::collections::BTreeSet;
 
 use ir::graph::{Axis, Block, Exchange, OpId, Pass, Recompute, Setting};
-use ir::units::Seconds;
+use ir::units::Nanos;
 
+use super::coster::Coster;
+use super::play::played;
+use super::{ByPolicy, Groups};
 use crate::Group;
-use crate::block::{Coster, Groups};
 use crate::frameworks::TensorOverlap;
 use crate::hardware::Hardware;
 
@@ -15,7 +17,9 @@ use crate::hardware::Hardware;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Part {
     /// Kernels.
-    Compute(Seconds),
+    Kernels(Nanos),
+    /// The device waits for the host to launch more.
+    Host(Nanos),
     /// An exchange begins, and the next part does not wait for it.
     Start(TimedExchange),
     /// Nothing, until all exchanges along the axis that began are over.
@@ -30,7 +34,9 @@ pub struct TimedExchange {
     /// Between whom.
     pub group: Group,
     /// How long it takes.
-    pub time: Seconds,
+    pub whole: Nanos,
+    /// How long it is to be waited for: less where pieces of it run beside parts of a kernel.
+    pub time: Nanos,
 }
 
 /// The passes of a block of one class, for one micro-batch on one rank.
@@ -38,55 +44,50 @@ pub struct TimedExchange {
 pub struct BlockParts {
     /// From input to output.
     pub forward: Vec<Part>,
-    /// Both gradients, operator by operator, and what is computed again for them.
+    /// Both gradients, operator by operator.
     pub backward: Vec<Part>,
-    /// Gradients of activations alone, and what is computed again for them.
+    /// Gradients of activations alone.
     pub input_grad: Vec<Part>,
     /// Gradients of parameters alone.
     pub weight_grad: Vec<Part>,
+    /// What a policy runs again before the gradients.
+    pub recompute: ByPolicy<Vec<Part>>,
 }
 
 impl BlockParts {
-    /// The passes of `block` in `setting` on `hardware`, recomputing what the policy says.
-    pub fn new(
-        block: &Block,
-        setting: &Setting,
-        groups: &Groups,
-        hardware: &Hardware,
-        recompute: Recompute,
-    ) -> Self {
+    /// The passes of `block` in `setting` on `hardware`.
+    pub fn new(block: &Block, setting: &Setting, groups: &Groups, hardware: &Hardware) -> Self {
         let work = block.work(setting);
-        let coster = Coster::new(block, &work, groups, hardware);
+        Self::of(&Coster::new(block, &work, groups, hardware))
+    }
+
+    pub(super) fn of(coster: &Coster<'_>) -> Self {
+        let work = coster.work;
         let kernels = work.kernels.iter().map(|kernel| kernel.op);
         let ops: BTreeSet<OpId> =
             kernels.chain(work.exchanges.iter().map(|exchange| exchange.op)).collect();
-        let mut parts = Self::default();
-        let mut again = Sequence::new(&coster);
-        let mut forward = Sequence::new(&coster);
-        for op in &ops {
-            forward.forward(*op);
-            if work.is_recomputed(*op, recompute) {
-                again.forward(*op);
-            }
-        }
-        forward.compute(coster.forward(|_| true).host);
-        again.compute(coster.forward(|op| work.is_recomputed(op, recompute)).host);
-        parts.forward = forward.parts;
-        let mut backward = Sequence { parts: again.parts.clone(), coster: &coster };
-        let mut input_grad = again;
-        let mut weight_grad = Sequence::new(&coster);
+        let forward = |included: &dyn Fn(OpId) -> bool| {
+            let mut forward = Sequence::new(coster);
+            ops.iter().filter(|op| included(**op)).for_each(|op| forward.forward(*op));
+            forward.launched(&[Pass::Forward], included)
+        };
+        let [mut backward, mut input_grad, mut weight_grad] =
+            std::array::from_fn(|_| Sequence::new(coster));
         for op in ops.iter().rev() {
             backward.backward(*op);
             input_grad.input_grad(*op);
             weight_grad.weight_grad(*op);
         }
-        backward.compute(coster.backward_wait());
-        input_grad.compute(coster.pass_alone(Pass::InputGrad).host);
-        weight_grad.compute(coster.pass_alone(Pass::WeightGrad).host);
-        parts.backward = backward.parts;
-        parts.input_grad = input_grad.parts;
-        parts.weight_grad = weight_grad.parts;
-        parts
+        Self {
+            forward: forward(&|_| true),
+            backward: backward.launched(&[Pass::InputGrad, Pass::WeightGrad], |_| true),
+            input_grad: input_grad.launched(&[Pass::InputGrad], |_| true),
+            weight_grad: weight_grad.launched(&[Pass::WeightGrad], |_| true),
+            recompute: ByPolicy::new(|policy| match policy {
+                Recompute::None => Vec::new(),
+                policy => forward(&|op| work.is_recomputed(op, policy)),
+            }),
+        }
     }
 }
 
@@ -153,10 +154,12 @@ impl<'a> Sequence<'a> {
         };
         let mut axes = BTreeSet::new();
         for exchange in work.exchanges.iter().filter(is_meant) {
-            let time = self.coster.left_to_begin(exchange);
-            if time > Seconds::ZERO {
+            let whole = Nanos::from(self.coster.exchange(exchange));
+            let time = Nanos::from(self.coster.not_hidden(exchange));
+            if whole > Nanos::ZERO {
                 let group = groups.along(exchange.axis);
-                self.parts.push(Part::Start(TimedExchange { exchange: *exchange, group, time }));
+                let timed = TimedExchange { exchange: *exchange, group, whole, time };
+                self.parts.push(Part::Start(timed));
                 axes.insert(exchange.axis);
             }
         }
@@ -168,35 +171,21 @@ impl<'a> Sequence<'a> {
     }
 
     fn kernels(&mut self, op: OpId, pass: Pass) {
-        let time = self.coster.kernels_of(op, pass);
-        self.compute(time);
-    }
-
-    fn compute(&mut self, time: Seconds) {
-        if time == Seconds::ZERO {
-            return;
-        }
+        let time = Nanos::from(self.coster.kernels_of(op, pass));
         match self.parts.last_mut() {
-            Some(Part::Compute(last)) => *last += time,
-            _ => self.parts.push(Part::Compute(time)),
+            _ if time == Nanos::ZERO => {}
+            Some(Part::Kernels(last)) => *last += time,
+            _ => self.parts.push(Part::Kernels(time)),
         }
     }
-}
 
-/// How long parts take if nothing shares their links: exchanges along an axis one after the other,
-/// beside the kernels.
-pub fn time_alone<'a>(parts: impl IntoIterator<Item = &'a Part>) -> Seconds {
-    let mut now = Seconds::ZERO;
-    let mut ends = [Seconds::ZERO; 3];
-    for part in parts {
-        match part {
-            Part::Compute(time) => now += *time,
-            Part::Start(exchange) => {
-                let end = &mut ends[exchange.exchange.axis as usize];
-                *end = end.max(now) + exchange.time;
-            }
-            Part::Wait(axis) => now = now.max(ends[*axis as usize]),
+    /// The parts, and the wait for the host where that launches them more slowly than they run.
+    fn launched(mut self, passes: &[Pass], included: impl Fn(OpId) -> bool) -> Vec<Part> {
+        let device = played(&self.parts, self.coster.hardware.slowdown_per_mille(), |_| {});
+        let host = self.coster.wait_for_host(passes, included, device.total());
+        if host > Nanos::ZERO {
+            self.parts.push(Part::Host(host));
         }
+        self.parts
     }
-    now
 }

@@ -1,0 +1,101 @@
+//! What a block does in each pass: its kernels on a device, its exchanges on a network, what runs beside
+//! what, and what it keeps.
+//!
+//! [`BlockParts`] states it, part by part; all else follows from that: [`BlockPasses`] are its parts played
+//! through once, [`terms`] the same kernel by kernel.
+
+mod coster;
+mod groups;
+mod overlap;
+mod parts;
+mod play;
+mod terms;
+
+use ir::graph::{Block, LocalParameters, Recompute, Setting};
+use ir::units::Bytes;
+
+use crate::hardware::Hardware;
+use coster::Coster;
+pub use groups::Groups;
+pub use parts::{BlockParts, Part, TimedExchange};
+pub use play::{PassTime, PlayedExchange, played, played_together};
+pub use terms::{Term, TermWork, terms};
+
+/// What one block of a class costs one rank for one micro-batch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BlockPasses {
+    /// From input to output.
+    pub forward: PassTime,
+    /// Both gradients, operator by operator.
+    pub backward: PassTime,
+    /// Gradients of activations alone.
+    pub input_grad: PassTime,
+    /// Gradients of parameters alone.
+    pub weight_grad: PassTime,
+    /// What a policy runs again before the gradients.
+    pub recompute: ByPolicy<PassTime>,
+    /// What a policy keeps from forward to backward.
+    pub saved: ByPolicy<Bytes>,
+    /// The largest tensor that an operator puts out.
+    pub largest_tensor: Bytes,
+    /// Elements of the largest weight whose gradient one product makes; of experts, of one; none for the
+    /// ends of the chain.
+    pub largest_weight: u64,
+    /// Parameters held.
+    pub parameters: LocalParameters,
+    /// The message to the next block, if it is on another stage.
+    pub output: Bytes,
+}
+
+/// Something for each [`Recompute`] policy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ByPolicy<T>([T; 3]);
+
+impl<T> ByPolicy<T> {
+    /// What `of` says of each.
+    pub fn new(of: impl FnMut(Recompute) -> T) -> Self {
+        Self(Recompute::ALL.map(of))
+    }
+}
+
+impl<T> std::ops::Index<Recompute> for ByPolicy<T> {
+    type Output = T;
+
+    fn index(&self, policy: Recompute) -> &T {
+        &self.0[policy as usize]
+    }
+}
+
+impl BlockPasses {
+    /// Plays the passes of `block` in `setting` on `hardware`.
+    pub fn new(block: &Block, setting: &Setting, groups: &Groups, hardware: &Hardware) -> Self {
+        let work = block.work(setting);
+        let coster = Coster::new(block, &work, groups, hardware);
+        let parts = BlockParts::of(&coster);
+        let play = |parts: &[Part]| played(parts, hardware.slowdown_per_mille(), |_| {});
+        Self {
+            forward: play(&parts.forward),
+            backward: play(&parts.backward),
+            input_grad: play(&parts.input_grad),
+            weight_grad: play(&parts.weight_grad),
+            recompute: ByPolicy::new(|policy| play(&parts.recompute[policy])),
+            saved: ByPolicy::new(|policy| coster.saved(policy)),
+            largest_tensor: work.largest_tensor,
+            largest_weight: work.largest_weight(),
+            parameters: work.parameters,
+            output: work.output,
+        }
+    }
+
+    /// The same block where no policy recomputes it.
+    pub fn never_recomputed(self) -> Self {
+        let saved = self.saved[Recompute::None];
+        Self {
+            recompute: ByPolicy::default(),
+            saved: ByPolicy::new(|_| saved),
+            // Nor was the gradient of a vocabulary's weight seen at the peak (SimuMax's runs), as a layer's is.
+            largest_weight: 0,
+            ..self
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! The parts of a pass, played through.
+
+use std::ops::{Add, Mul};
+
+use ir::graph::{Axis, Exchange};
+use ir::units::Nanos;
+
+use super::parts::Part;
+
+/// How long a pass takes, by what it is spent on. An exchange counts for as long as kernels wait for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PassTime {
+    /// Kernels.
+    pub compute: Nanos,
+    /// Waiting for the host, where it launches operators more slowly than the device runs them.
+    pub host: Nanos,
+    /// Waiting for exchanges, by [`Axis`].
+    pub waits: [Nanos; 3],
+    /// How long exchanges take, those included that kernels run beside; by [`Axis`].
+    pub exchanges: [Nanos; 3],
+}
+
+impl PassTime {
+    /// From beginning to end.
+    pub fn total(&self) -> Nanos {
+        let [tensor, context, expert] = self.waits;
+        self.compute + self.host + tensor + context + expert
+    }
+
+    /// Waiting for exchanges along an axis.
+    pub fn waits(&self, axis: Axis) -> Nanos {
+        self.waits[axis as usize]
+    }
+}
+
+impl Add for PassTime {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        let both = |a: [Nanos; 3], b: [Nanos; 3]| std::array::from_fn(|axis| a[axis] + b[axis]);
+        Self {
+            compute: self.compute + other.compute,
+            host: self.host + other.host,
+            waits: both(self.waits, other.waits),
+            exchanges: both(self.exchanges, other.exchanges),
+        }
+    }
+}
+
+impl Mul<u64> for PassTime {
+    type Output = Self;
+
+    fn mul(self, count: u64) -> Self {
+        Self {
+            compute: self.compute * count,
+            host: self.host * count,
+            waits: self.waits.map(|time| time * count),
+            exchanges: self.exchanges.map(|time| time * count),
+        }
+    }
+}
+
+impl std::iter::Sum for PassTime {
+    fn sum<I: Iterator<Item = Self>>(iter: I) -> Self {
+        iter.fold(Self::default(), Add::add)
+    }
+}
+
+/// An exchange of a pass that was played through.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PlayedExchange {
+    /// What is exchanged.
+    pub exchange: Exchange,
+    /// When it begins, from the beginning of the pass.
+    pub start: Nanos,
+    /// When it is over.
+    pub end: Nanos,
+    /// For how long kernels wait for it.
+    pub waited: Nanos,
+}
+
+/// How long `parts` take one after the other, where exchanges along an axis follow each other beside the
+/// kernels, and kernels run slower by so many thousandths while one is under way. `observe` is told of
+/// each exchange once it was waited for.
+pub fn played(
+    parts: &[Part],
+    slowdown_per_mille: u32,
+    mut observe: impl FnMut(PlayedExchange),
+) -> PassTime {
+    let mut time = PassTime::default();
+    let mut now = Nanos::ZERO;
+    let mut ends = [Nanos::ZERO; 3];
+    let mut pending: Vec<PlayedExchange> = Vec::new();
+    for part in parts {
+        match part {
+            Part::Kernels(kernels) => {
+                let until = ends.into_iter().max().unwrap_or_default();
+                let kernels = beside(*kernels, until.saturating_sub(now), slowdown_per_mille);
+                time.compute += kernels;
+                now += kernels;
+            }
+            Part::Host(host) => {
+                time.host += *host;
+                now += *host;
+            }
+            Part::Start(timed) => {
+                let axis = timed.exchange.axis as usize;
+                let start = ends[axis].max(now);
+                ends[axis] = start + timed.time;
+                time.exchanges[axis] += timed.whole;
+                let (exchange, end, waited) = (timed.exchange, ends[axis], Nanos::ZERO);
+                pending.push(PlayedExchange { exchange, start, end, waited });
+            }
+            Part::Wait(axis) => {
+                let until = ends[*axis as usize].max(now);
+                time.waits[*axis as usize] += until - now;
+                pending.retain_mut(|played| {
+                    let is_over = played.exchange.axis == *axis;
+                    if is_over {
+                        played.waited = played.end.saturating_sub(played.start.max(now));
+                        observe(*played);
+                    }
+                    !is_over
+                });
+                now = until;
+            }
+        }
+    }
+    time
+}
+
+/// How long two passes take side by side: kernels one after the other, beside the other's exchanges. The one
+/// that has waited longest for the device goes first.
+pub fn played_together(one: &[Part], other: &[Part], slowdown_per_mille: u32) -> Nanos {
+    let mut threads = [Thread::new(one), Thread::new(other)];
+    let mut ends = [Nanos::ZERO; 3];
+    let mut device = Nanos::ZERO;
+    loop {
+        for thread in &mut threads {
+            thread.go_on(&mut ends);
+        }
+        let waiting = threads.iter().enumerate().filter(|(_, it)| it.next < it.parts.len());
+        let Some((first, _)) = waiting.min_by_key(|(index, it)| (it.now, *index)) else { break };
+        let thread = &mut threads[first];
+        let start = device.max(thread.now);
+        let time = match thread.parts[thread.next] {
+            Part::Kernels(time) => {
+                let until = ends.into_iter().max().unwrap_or_default();
+                beside(time, until.saturating_sub(start), slowdown_per_mille)
+            }
+            Part::Host(time) => time,
+            Part::Start(_) | Part::Wait(_) => Nanos::ZERO,
+        };
+        thread.next += 1;
+        thread.now = start + time;
+        device = thread.now;
+    }
+    threads[0].now.max(threads[1].now)
+}
+
+/// One of two passes side by side.
+struct Thread<'a> {
+    parts: &'a [Part],
+    next: usize,
+    now: Nanos,
+    /// When its own exchanges along an axis are over.
+    own: [Nanos; 3],
+}
+
+impl<'a> Thread<'a> {
+    const fn new(parts: &'a [Part]) -> Self {
+        Self { parts, next: 0, now: Nanos::ZERO, own: [Nanos::ZERO; 3] }
+    }
+
+    /// Begins and waits for exchanges, up to what needs the device.
+    fn go_on(&mut self, ends: &mut [Nanos; 3]) {
+        while let Some(part) = self.parts.get(self.next) {
+            match part {
+                Part::Kernels(_) | Part::Host(_) => return,
+                Part::Start(timed) => {
+                    let axis = timed.exchange.axis as usize;
+                    ends[axis] = ends[axis].max(self.now) + timed.time;
+                    self.own[axis] = ends[axis];
+                }
+                Part::Wait(axis) => self.now = self.now.max(self.own[*axis as usize]),
+            }
+            self.next += 1;
+        }
+    }
+}
+
+/// How long `kernels` take of which the first run beside exchanges for `window`.
+fn beside(kernels: Nanos, window: Nanos, slowdown_per_mille: u32) -> Nanos {
+    let slowdown = u64::from(slowdown_per_mille.min(999));
+    if slowdown == 0 || window == Nanos::ZERO {
+        return kernels;
+    }
+    let rate = 1000 - slowdown;
+    let done = Nanos::new(window.get().saturating_mul(rate) / 1000);
+    if kernels <= done {
+        Nanos::new(kernels.get().saturating_mul(1000).div_ceil(rate))
+    } else {
+        window + (kernels - done)
+    }
+}

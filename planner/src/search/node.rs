@@ -1,0 +1,478 @@
+//! Nodes of the search: families, groups that share an assignment, layouts.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cost_models::block::PassTime;
+use cost_models::states::{ModelStates, StateBytes};
+use ir::graph::{LocalParameters, Recompute};
+use ir::layout::Layout;
+use ir::schedule::ScheduleKind;
+use ir::units::{Bytes, Nanos};
+use rayon::prelude::*;
+use simulator::Kept;
+
+use super::partition::partition;
+use super::space::{Family, Sharding};
+use super::{Counts, Found, Plan, Request, simulated};
+use crate::problem::Problem;
+use crate::step::{
+    Assignment, CONTEXT, ChainIndex, Holdings, Orders, PipelineRanks, Shape, ShapeKey, Step,
+    fullest, in_flight,
+};
+
+/// Some layouts, and a time that none of them is below.
+pub(super) struct Node {
+    pub(super) bound: Nanos,
+    /// How many layouts.
+    pub(super) size: u64,
+    /// Which of the nodes with the same bound comes first.
+    order: (u64, Option<Layout>),
+    what: What,
+}
+
+enum What {
+    /// All layouts of a family.
+    Family(Family),
+    /// Those with the same stages.
+    Group(Family, Group),
+    /// One, with where its stages end.
+    Layout(Layout, Arc<[usize]>),
+}
+
+/// What layouts with the same stages have in common.
+#[derive(Clone, Copy)]
+pub(super) struct Group {
+    recompute: Recompute,
+    schedule: ScheduleKind,
+    virtual_stages: u32,
+}
+
+/// Layouts with the same stages, and how these are balanced.
+struct Balanced {
+    shape: Arc<Shape>,
+    layouts: Vec<Layout>,
+    ranks: PipelineRanks,
+    recompute: Recompute,
+    ends: Arc<[usize]>,
+}
+
+impl PartialEq for Node {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Node {}
+
+impl PartialOrd for Node {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Node {
+    /// The least bound is the greatest, as a heap gives the greatest first.
+    fn cmp(&self, other: &Self) -> Ordering {
+        (other.bound, &other.order).cmp(&(self.bound, &self.order))
+    }
+}
+
+/// What became of a node.
+#[derive(Default)]
+pub(super) struct Grown {
+    pub(super) nodes: Vec<Node>,
+    pub(super) plans: Vec<Plan>,
+    pub(super) counts: Counts,
+}
+
+/// What a search knows throughout.
+pub(super) struct Searcher<'a> {
+    pub(super) problem: &'a Problem,
+    pub(super) chain: &'a ChainIndex,
+    pub(super) request: &'a Request,
+    orders: Orders,
+    shapes: Mutex<BTreeMap<ShapeKey, Arc<Shape>>>,
+}
+
+impl<'a> Searcher<'a> {
+    pub(super) fn new(problem: &'a Problem, chain: &'a ChainIndex, request: &'a Request) -> Self {
+        Self { problem, chain, request, orders: Orders::default(), shapes: Mutex::default() }
+    }
+
+    /// The queue of all families that may fit; the others are counted.
+    pub(super) fn start(&self, families: &[Family], counts: &mut Counts) -> BinaryHeap<Node> {
+        let fixed = &self.request.fixed;
+        let sizes: Vec<u64> =
+            families.par_iter().map(|family| family.size(self.problem, fixed)).collect();
+        counts.candidates = sizes.iter().sum();
+        let fits = self.may_fit(families);
+        for (size, fits) in sizes.iter().zip(&fits) {
+            counts.pruned_by_memory += if *fits { 0 } else { *size };
+        }
+        let families = families.iter().zip(sizes).zip(fits);
+        let left: Vec<(Family, u64)> = families
+            .filter(|((_, size), fits)| *fits && *size > 0)
+            .map(|((family, size), _)| (*family, size))
+            .collect();
+        let mut keys: Vec<ShapeKey> = left.iter().map(|(family, _)| family.shape).collect();
+        keys.dedup();
+        keys.into_par_iter().for_each(|key| {
+            self.shape(key);
+        });
+        let nodes = left.into_par_iter().map(|(family, size)| {
+            let bound = self.family_bound(&family);
+            let order = (family_order(&family), None);
+            Node { bound, size, order, what: What::Family(family) }
+        });
+        nodes.collect::<Vec<Node>>().into()
+    }
+
+    /// Which families have room for their model states at least.
+    pub(super) fn may_fit(&self, families: &[Family]) -> Vec<bool> {
+        if self.request.exhaustive {
+            return vec![true; families.len()];
+        }
+        let memory = self.problem.hardware.memory;
+        let least = self.least_states(families);
+        least.into_iter().map(|least| least <= memory).collect()
+    }
+
+    /// The least that the fullest rank of a family holds: its share of all model states.
+    pub(super) fn least_states(&self, families: &[Family]) -> Vec<Bytes> {
+        let mut parameters: BTreeMap<ShapeKey, LocalParameters> = BTreeMap::new();
+        for family in families {
+            // Neither the sequence nor the batch decides what is held.
+            let key = ShapeKey { micro_batch_size: 1, context_parallel: 1, ..family.shape };
+            parameters.entry(key).or_insert_with(|| self.parameters(&key));
+        }
+        let least = |family: &Family| {
+            let key = ShapeKey { micro_batch_size: 1, context_parallel: 1, ..family.shape };
+            let p = u64::from(family.pipeline_parallel);
+            let LocalParameters { dense, expert, .. } = parameters[&key];
+            let share =
+                LocalParameters { dense: dense / p, expert: expert / p, ..parameters[&key] };
+            self.states(family, &share) + CONTEXT
+        };
+        families.par_iter().map(least).collect()
+    }
+
+    /// What the fullest rank holds at least, however blocks are cut into stages: of `n` blocks that each
+    /// have `s` bytes of states and keep `a` for each micro-batch in flight, rank `r` has `n_r`, and
+    /// `n_r (s + f_r a) <= M`, so that
+    ///
+    /// ```text
+    /// M >= n / sum over r of 1 / (s + f_r a)
+    /// ```
+    pub(super) fn least_memory(&self, family: &Family, group: Group) -> Bytes {
+        let Group { recompute, schedule, .. } = group;
+        let shape = self.shape(family.shape);
+        let chain = self.chain;
+        let inner = || shape.blocks.iter().enumerate().filter(|(class, _)| !chain.is_end(*class));
+        let all = 0..chain.num_blocks();
+        let num_blocks: u32 = inner().map(|(class, _)| chain.count(class, &all)).sum();
+        let saved = inner().map(|(_, block)| block.saved[recompute]).min().unwrap_or_default();
+        let states = inner().map(|(_, block)| self.states(family, &block.parameters)).min();
+        let states = states.unwrap_or_default().as_f64();
+        let (p, m) = (family.pipeline_parallel, family.num_micro_batches);
+        let room = (0..p).map(|rank| {
+            let in_flight = schedule.least_in_flight(rank, p, m);
+            1.0 / (states + f64::from(in_flight) * saved.as_f64()).max(1.0)
+        });
+        let most = room.sum::<f64>();
+        Bytes::from_f64(f64::from(num_blocks) / most * (1.0 - 1e-9)) + CONTEXT
+    }
+
+    /// The states of some blocks' parameters in the way of sharding that takes least.
+    fn states(&self, family: &Family, parameters: &LocalParameters) -> Bytes {
+        let bytes = StateBytes::new(&self.problem.training);
+        let shardings = family.shardings(self.problem, &self.request.fixed);
+        let states = shardings.into_iter().map(|Sharding { zero_stage, zero_shard }| {
+            let mesh = family.shape.mesh(family.data_parallel);
+            let expert_ranks = mesh.expert_ranks(family.shape.expert_parallel);
+            let with_copy = zero_shard * family.shape.tensor_parallel;
+            let expert_shards = (with_copy / expert_ranks).max(1);
+            let LocalParameters { dense, expert, .. } = *parameters;
+            let states = ModelStates::new(dense, zero_stage, zero_shard.into(), bytes)
+                + ModelStates::new(expert, zero_stage, expert_shards.into(), bytes);
+            states.total()
+        });
+        states.min().unwrap_or_default()
+    }
+
+    /// Parameters of all blocks on a rank that has them all.
+    fn parameters(&self, key: &ShapeKey) -> LocalParameters {
+        let mut all = LocalParameters::default();
+        let classes = self.problem.graph.classes().zip(self.problem.graph.class_counts());
+        for ((class, block), count) in classes {
+            let of = block.work(&self.problem.setting(key, class.0)).parameters;
+            all.dense += of.dense * u64::from(count);
+            all.expert += of.expert * u64::from(count);
+        }
+        all
+    }
+
+    pub(super) fn shape(&self, key: ShapeKey) -> Arc<Shape> {
+        let known = || self.shapes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(shape) = known().get(&key) {
+            return Arc::clone(shape);
+        }
+        let shape = Arc::new(Shape::new(self.problem, self.chain, key));
+        known().insert(key, Arc::clone(&shape));
+        shape
+    }
+
+    /// The slowest rank has as much to do as the mean at least, for every micro-batch.
+    fn family_bound(&self, family: &Family) -> Nanos {
+        let policy = self.request.fixed.recompute.unwrap_or(Recompute::None);
+        let shape = self.shape(family.shape);
+        let overlaps = self.request.fixed.schedule.is_some_and(ScheduleKind::overlaps_passes);
+        let all = least_of_blocks(&shape, self.chain, policy, overlaps);
+        busiest(all, family)
+    }
+
+    /// Takes a node apart, or plays it through.
+    pub(super) fn grow(&self, node: Node, limit: Nanos) -> Grown {
+        match node.what {
+            What::Family(family) => self.grow_family(&family, limit),
+            What::Group(family, group) => self.grow_group(&family, group, limit),
+            What::Layout(layout, ends) => self.play(layout, ends),
+        }
+    }
+
+    /// Layouts of a family with the same stages.
+    pub(super) fn groups(&self, family: &Family) -> Vec<Group> {
+        let Request { fixed, .. } = self.request;
+        let schedules = family.schedules(self.problem, fixed);
+        let of_policy = |recompute| {
+            let group =
+                move |(schedule, virtual_stages)| Group { recompute, schedule, virtual_stages };
+            schedules.clone().into_iter().map(group)
+        };
+        Family::recomputes(fixed).flat_map(of_policy).collect()
+    }
+
+    fn grow_family(&self, family: &Family, limit: Nanos) -> Grown {
+        let shape = self.shape(family.shape);
+        let size = family.shardings(self.problem, &self.request.fixed).len() as u64;
+        let mut grown = Grown::default();
+        let capacity = self.problem.hardware.memory;
+        // Neither bound looks at how many stages a rank has.
+        let mut last = None;
+        for group in self.groups(family) {
+            let Group { recompute, schedule, .. } = group;
+            let (bound, may_fit) = match last {
+                Some((same, bounds)) if same == (recompute, schedule) => bounds,
+                _ => {
+                    let overlaps = schedule.overlaps_passes();
+                    let all = least_of_blocks(&shape, self.chain, recompute, overlaps);
+                    let bound = any_partition(schedule, all, family);
+                    let may_fit =
+                        self.request.exhaustive || self.least_memory(family, group) <= capacity;
+                    last = Some(((recompute, schedule), (bound, may_fit)));
+                    (bound, may_fit)
+                }
+            };
+            if !may_fit {
+                grown.counts.pruned_by_memory += size;
+            } else if bound > limit {
+                grown.counts.pruned_by_time += size;
+            } else {
+                let order = (family_order(family), None);
+                grown.nodes.push(Node { bound, size, order, what: What::Group(*family, group) });
+            }
+        }
+        grown
+    }
+
+    /// A group's layouts, and the assignment whose slowest stage is fastest; none if there are fewer blocks
+    /// than stages.
+    fn balanced(&self, family: &Family, group: Group) -> Option<Balanced> {
+        let Group { recompute, schedule, virtual_stages } = group;
+        let shape = self.shape(family.shape);
+        let shardings = family.shardings(self.problem, &self.request.fixed);
+        let num_stages = (family.pipeline_parallel * virtual_stages) as usize;
+        let ends = shape.balanced(recompute, num_stages, &schedule.placement())?;
+        let layouts: Vec<Layout> = shardings
+            .into_iter()
+            .map(|it| family.layout(self.problem, (schedule, virtual_stages), recompute, it))
+            .collect();
+        let ranks = PipelineRanks::of(layouts.first()?);
+        Some(Balanced { shape, layouts, ranks, recompute, ends })
+    }
+
+    fn assign<'s>(&'s self, of: &'s Balanced, ends: Arc<[usize]>) -> Assignment<'s> {
+        let Balanced { shape, ranks, recompute, .. } = of;
+        Assignment::new(self.problem, self.chain, shape, *recompute, ranks.clone(), ends)
+    }
+
+    /// What each rank of an assignment keeps for backward at its peak.
+    fn peaks(&self, assignment: &Assignment<'_>, layout: &Layout) -> Vec<Bytes> {
+        let stages = 0..assignment.stages.len();
+        let stages: Vec<Kept> = stages.map(|stage| assignment.kept(stage)).collect();
+        self.orders.peaks(layout, &stages)
+    }
+
+    /// What the fullest rank of each of a group's layouts holds.
+    pub(super) fn memories(
+        &self,
+        family: &Family,
+        group: Group,
+    ) -> Vec<(Layout, Bytes, Arc<[usize]>)> {
+        let Some(balanced) = self.balanced(family, group) else { return Vec::new() };
+        let Balanced { layouts, ends, .. } = &balanced;
+        let fastest = self.assign(&balanced, Arc::clone(ends));
+        let kept = self.peaks(&fastest, &layouts[0]);
+        let of = |layout: &Layout| {
+            let fullest = fullest(&fastest.memory(layout, &kept)).0.total();
+            (*layout, fullest, Arc::clone(ends))
+        };
+        layouts.iter().map(of).collect()
+    }
+
+    fn grow_group(&self, family: &Family, group: Group, limit: Nanos) -> Grown {
+        let mut grown = Grown::default();
+        let Some(balanced) = self.balanced(family, group) else { return grown };
+        let Balanced { layouts, ends, .. } = &balanced;
+        let capacity = self.problem.hardware.memory;
+        let fits = |assignment: &Assignment<'_>, layout: &Layout, kept: &[Bytes]| {
+            fullest(&assignment.memory(layout, kept)).0.total() <= capacity
+        };
+        let fastest = self.assign(&balanced, Arc::clone(ends));
+        let kept = self.peaks(&fastest, &layouts[0]);
+        for layout in layouts {
+            if fits(&fastest, layout, &kept) {
+                grown.add(&Step::new(&fastest, *layout), ends, limit);
+                continue;
+            }
+            let within = self.within_memory(layout, &fastest).map(Arc::from);
+            let within = within.filter(|within| within != ends);
+            let other = within.map(|ends| self.assign(&balanced, ends));
+            match other.filter(|other| fits(other, layout, &self.peaks(other, layout))) {
+                Some(other) => grown.add(&Step::new(&other, *layout), &other.ends, limit),
+                None => grown.counts.too_large += 1,
+            }
+        }
+        grown
+    }
+
+    /// Where the fastest assignment overfills a rank, the fastest that does not. Only for one stage a rank:
+    /// with several, what a rank holds is no range of the chain.
+    fn within_memory(&self, layout: &Layout, assignment: &Assignment<'_>) -> Option<Vec<usize>> {
+        if layout.schedule.stages_per_rank(layout.virtual_stages) > 1
+            || layout.pipeline_parallel < 2
+        {
+            return None;
+        }
+        let held_by = self.orders.in_flight(layout);
+        let memory = self.problem.hardware.memory;
+        let fits = |rank: usize, start: usize, end: usize| {
+            let mut held = Holdings::default();
+            held.add_blocks(self.chain, assignment.shape, layout.recompute, start..end);
+            held.message = assignment.held[rank].message;
+            in_flight(self.problem, layout, &held, rank, held_by[rank]).total() <= memory
+        };
+        let prefix = &assignment.shape.prefix[layout.recompute];
+        partition(prefix, layout.pipeline_parallel as usize, fits)
+    }
+
+    fn play(&self, layout: Layout, ends: Arc<[usize]>) -> Grown {
+        let shape = self.shape(ShapeKey::of(&layout));
+        let ranks = PipelineRanks::of(&layout);
+        let assignment = Assignment::new(
+            self.problem,
+            self.chain,
+            &shape,
+            layout.recompute,
+            ranks,
+            Arc::clone(&ends),
+        );
+        let step = Step::new(&assignment, layout);
+        let time = self.orders.step_time(&layout, &step.work);
+        let time = time.unwrap_or_else(|error| panic!("a checked layout plays: {error}"));
+        let counts = Counts { played: 1, ..Counts::default() };
+        Grown { plans: vec![Plan { time, layout, ends }], counts, ..Grown::default() }
+    }
+
+    /// A plan as its timeline shows it.
+    pub(super) fn found(&self, plan: &Plan) -> Found {
+        let (found, _) = simulated(self.problem, plan.layout, &plan.ends);
+        found
+    }
+}
+
+impl Grown {
+    /// Adds a layout that fits, unless it cannot be among the best.
+    fn add(&mut self, step: &Step<'_>, ends: &Arc<[usize]>, limit: Nanos) {
+        let bound = step.lower_bound();
+        if bound > limit {
+            self.counts.pruned_by_time += 1;
+            return;
+        }
+        let what = What::Layout(step.layout, Arc::clone(ends));
+        self.nodes.push(Node { bound, size: 1, order: (0, Some(step.layout)), what });
+    }
+}
+
+/// What all blocks take at least for a micro-batch, whichever way their gradients are computed; kernels
+/// alone where exchanges may run beside another pass.
+fn least_of_blocks(shape: &Shape, chain: &ChainIndex, policy: Recompute, overlaps: bool) -> Nanos {
+    let time = |pass: &PassTime| if overlaps { pass.compute } else { pass.total() };
+    let classes = shape.blocks.iter().enumerate();
+    classes
+        .map(|(class, block)| {
+            let apart = time(&block.input_grad) + time(&block.weight_grad);
+            let grads = time(&block.backward).min(apart);
+            let least = time(&block.forward) + grads + time(&block.recompute[policy]);
+            least * u64::from(chain.count(class, &(0..chain.num_blocks())))
+        })
+        .sum()
+}
+
+/// The slowest rank has as much to do as the mean at least, for every micro-batch.
+fn busiest(all: Nanos, family: &Family) -> Nanos {
+    let mean = Nanos::new(all.get() / u64::from(family.pipeline_parallel));
+    mean * u64::from(family.num_micro_batches)
+}
+
+/// A time that a schedule is never below, however blocks that take `all` for a micro-batch are cut into
+/// stages.
+///
+/// With 1F1B a rank has all `m` micro-batches after the first has come through the ranks before it, and the
+/// last goes back through them: `S_r + m T_r <= t`, with `S_r` the time of those before. So the time through
+/// the first `r` ranks is at most `t (1 - (1 - 1 / m)^r)`, and that through all is `all`:
+///
+/// ```text
+/// t >= all / (1 - (1 - 1 / m)^p)
+/// ```
+fn any_partition(schedule: ScheduleKind, all: Nanos, family: &Family) -> Nanos {
+    /// Stays below what floats round up.
+    const ROUNDING: f64 = 1.0 - 1e-9;
+    let busiest = busiest(all, family);
+    if schedule != ScheduleKind::OneFOneB {
+        return busiest;
+    }
+    let m = f64::from(family.num_micro_batches);
+    let p = family.pipeline_parallel.cast_signed();
+    let share = 1.0 - (1.0 - 1.0 / m).powi(p);
+    busiest.max(Nanos::new((all.as_f64() / share * ROUNDING) as u64))
+}
+
+/// A number that tells families apart, the same in every run.
+fn family_order(family: &Family) -> u64 {
+    let Family { shape, pipeline_parallel, data_parallel, num_micro_batches } = *family;
+    let numbers = [
+        shape.tensor_parallel,
+        shape.context_parallel,
+        shape.expert_parallel,
+        pipeline_parallel,
+        data_parallel,
+        num_micro_batches,
+    ];
+    let flags = [shape.sequence_parallel, shape.whole_experts].map(u32::from);
+    let mix = |sum: u64, number: &u32| {
+        (sum ^ u64::from(*number)).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(17)
+    };
+    numbers.iter().chain(&flags).fold(0, mix)
+}

@@ -1,0 +1,121 @@
+//! Blocks to stages, so that the slowest stage is as fast as can be.
+
+mod folded;
+
+use ir::units::Nanos;
+
+pub use folded::folded;
+
+/// Where each of `num_stages` stages ends, so that the slowest is as fast as can be, of stages `s` of
+/// which `fits(s, start, end)` says that they can hold blocks `start` to `end`.
+///
+/// The time that the slowest need not exceed is found by bisection, in whole nanoseconds: within a limit
+/// stages that each take as many blocks as they can cover the chain if any do. Among equals the earlier
+/// stages are as long as can be; but where the last ones take long because of a large block, those before
+/// are balanced among themselves. Every stage has at least one block. `None` if no partition fits.
+///
+/// `prefix[i]` is the time of the first `i` blocks. `fits` must hold for every part of a range for
+/// which it holds.
+///
+/// # Source
+///
+/// The linear partition problem by parametric search; for pipeline stages Narayanan et al. 2019,
+/// *PipeDream*, section 3.1.
+pub fn partition(
+    prefix: &[Nanos],
+    num_stages: usize,
+    fits: impl Fn(usize, usize, usize) -> bool,
+) -> Option<Vec<usize>> {
+    let mut ends = fastest(prefix, num_stages, &fits)?;
+    let mut limit = slowest(prefix, &ends).get();
+    for stages in (1..num_stages).rev() {
+        // Stages that are nearly as slow as the slowest must be, leave nothing to gain.
+        let end = ends[stages - 1];
+        let share = prefix[end].get() / stages as u64;
+        if share < limit / 16 * 15 {
+            let before = fastest(&prefix[..=end], stages, &fits)?;
+            limit = slowest(prefix, &before).get();
+            ends[..stages].copy_from_slice(&before);
+        }
+    }
+    Some(ends)
+}
+
+/// Stages of which the slowest is as fast as can be.
+fn fastest(
+    prefix: &[Nanos],
+    num_stages: usize,
+    fits: impl Fn(usize, usize, usize) -> bool,
+) -> Option<Vec<usize>> {
+    let num_blocks = prefix.len() - 1;
+    if !(1..=num_blocks).contains(&num_stages) {
+        return None;
+    }
+    let largest = prefix.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or_default();
+    let share = Nanos::new(prefix[num_blocks].get() / num_stages as u64);
+    let (mut too_little, mut enough) = (share.max(largest).get().checked_sub(1)?, u64::MAX);
+    let mut best = within(prefix, num_stages, Nanos::new(enough), &fits)?;
+    enough = slowest(prefix, &best).get();
+    while enough - too_little > 1 {
+        let limit = too_little.midpoint(enough);
+        match within(prefix, num_stages, Nanos::new(limit), &fits) {
+            Some(ends) => {
+                enough = slowest(prefix, &ends).get();
+                best = ends;
+            }
+            None => too_little = limit,
+        }
+    }
+    Some(best)
+}
+
+/// As [`partition`] where every stage can hold everything.
+pub fn balanced(prefix: &[Nanos], num_stages: usize) -> Option<Vec<usize>> {
+    partition(prefix, num_stages, |_, _, _| true)
+}
+
+/// Time of the slowest stage.
+fn slowest(prefix: &[Nanos], ends: &[usize]) -> Nanos {
+    let starts = std::iter::once(0).chain(ends.iter().copied());
+    let times = starts.zip(ends).map(|(start, end)| prefix[*end] - prefix[start]);
+    times.max().unwrap_or_default()
+}
+
+/// Stages that each take as many blocks as fit and take no longer than `limit`, and leave one to each
+/// that follows; none if these do not cover the chain.
+fn within(
+    prefix: &[Nanos],
+    num_stages: usize,
+    limit: Nanos,
+    fits: impl Fn(usize, usize, usize) -> bool,
+) -> Option<Vec<usize>> {
+    let num_blocks = prefix.len() - 1;
+    let mut ends = Vec::with_capacity(num_stages);
+    let mut start = 0;
+    for stage in 0..num_stages {
+        let most = num_blocks - (num_stages - 1 - stage);
+        let in_time = prefix[start..=most].partition_point(|sum| *sum - prefix[start] <= limit);
+        // Of blocks that are all in time, those that fit too.
+        let (mut least, mut end) = (start, start + in_time - 1);
+        if end > start && !fits(stage, start, end) {
+            while end - least > 1 {
+                let middle = least.midpoint(end);
+                if fits(stage, start, middle) {
+                    least = middle;
+                } else {
+                    end = middle;
+                }
+            }
+            end = least;
+        }
+        if end == start {
+            return None;
+        }
+        ends.push(end);
+        start = end;
+    }
+    (start == num_blocks).then_some(ends)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,216 @@
+//! Blocks on stages, and stages on pipeline ranks.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use cost_models::block::PassTime;
+use ir::collective::Collective;
+use ir::graph::Recompute;
+use ir::units::{Bytes, Nanos, Seconds};
+use simulator::Message;
+
+use super::chain::ChainIndex;
+use super::holdings::Holdings;
+use super::ranks::PipelineRanks;
+use super::shape::Shape;
+use crate::problem::Problem;
+
+/// Which blocks are on which pipeline rank, with what that takes and holds.
+#[derive(Clone, Debug)]
+pub struct Assignment<'a> {
+    /// What is assigned.
+    pub problem: &'a Problem,
+    /// Its blocks.
+    pub chain: &'a ChainIndex,
+    /// What each costs.
+    pub shape: &'a Shape,
+    /// What of them is computed again.
+    pub recompute: Recompute,
+    /// Where stages are.
+    pub ranks: PipelineRanks,
+    /// Where each stage ends: stage `s` has the blocks before `ends[s]`.
+    pub ends: Arc<[usize]>,
+    /// By stage.
+    pub stages: Vec<Stage>,
+    /// What each pipeline rank holds.
+    pub held: Vec<Holdings>,
+}
+
+/// A stage: consecutive blocks.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Stage {
+    /// From input to output.
+    pub forward: PassTime,
+    /// Both gradients.
+    pub backward: PassTime,
+    /// Gradients of activations alone.
+    pub input_grad: PassTime,
+    /// Gradients of parameters alone.
+    pub weight_grad: PassTime,
+    /// What is computed again before the gradients.
+    pub recompute: PassTime,
+    /// To the next stage, where that is on another rank.
+    pub send_forward: Message,
+    /// To the stage before.
+    pub send_backward: Message,
+    /// What it holds.
+    pub holdings: Holdings,
+}
+
+impl<'a> Assignment<'a> {
+    /// Puts blocks on stages.
+    ///
+    /// # Panics
+    ///
+    /// If the ends do not cover the chain in order.
+    pub fn new(
+        problem: &'a Problem,
+        chain: &'a ChainIndex,
+        shape: &'a Shape,
+        recompute: Recompute,
+        ranks: PipelineRanks,
+        ends: Arc<[usize]>,
+    ) -> Self {
+        assert!(
+            ends.is_sorted() && ends.last() == Some(&chain.num_blocks()),
+            "stages cover the chain in order"
+        );
+        let (stages, held) = (Vec::new(), Vec::new());
+        let mut assignment = Self { problem, chain, shape, recompute, ranks, ends, stages, held };
+        assignment.stages = (0..assignment.ends.len()).map(|it| assignment.stage(it)).collect();
+        assignment.hold();
+        assignment
+    }
+
+    /// The blocks of a stage.
+    pub fn blocks(&self, stage: usize) -> Range<usize> {
+        let start = stage.checked_sub(1).map_or(0, |before| self.ends[before]);
+        start..self.ends[stage]
+    }
+
+    /// The ends of the chain that a stage has beside its blocks, where all ranks share the vocabulary: those
+    /// that no stage of its rank has, with the first of these.
+    pub fn shared_ends(&self, stage: usize) -> impl Iterator<Item = Range<usize>> {
+        let is_shared = self.problem.vocabulary_parallel && self.ranks.is_first(stage);
+        let ends = if is_shared { vec![0, self.chain.num_blocks() - 1] } else { Vec::new() };
+        let rank = self.ranks.first_with(stage);
+        let has = move |block: usize| {
+            let mut own = self.ranks.stages(rank, self.ends.len());
+            own.any(|own| self.blocks(own).contains(&block))
+        };
+        ends.into_iter().filter(move |end| !has(*end)).map(|end| end..end + 1)
+    }
+
+    fn stage(&self, stage: usize) -> Stage {
+        let mut sum = Stage::default();
+        for range in std::iter::once(self.blocks(stage)).chain(self.shared_ends(stage)) {
+            for (class, block) in self.shape.blocks.iter().enumerate() {
+                let count = u64::from(self.chain.count(class, &range));
+                if count == 0 {
+                    continue;
+                }
+                sum.forward = sum.forward + block.forward * count;
+                sum.backward = sum.backward + block.backward * count;
+                sum.input_grad = sum.input_grad + block.input_grad * count;
+                sum.weight_grad = sum.weight_grad + block.weight_grad * count;
+                sum.recompute = sum.recompute + block.recompute[self.recompute] * count;
+            }
+            sum.holdings.add_blocks(self.chain, self.shape, self.recompute, range);
+        }
+        // The gradient of a stage's input is as large as the output of the stage before.
+        let after = (stage + 1 < self.ends.len()).then_some(stage);
+        let message = |from: Option<usize>| {
+            let from = from.filter(|from| self.ranks.is_crossed(*from));
+            from.map(|from| self.message(self.ends[from] - 1)).unwrap_or_default()
+        };
+        sum.send_forward = message(after);
+        sum.send_backward = message(stage.checked_sub(1));
+        // It receives what its neighbours send, which is as large.
+        sum.holdings.message = sum.send_forward.bytes.max(sum.send_backward.bytes);
+        sum
+    }
+
+    /// The message that leaves a block for the next stage. Tensor-parallel ranks that all hold the same
+    /// tensor may each send their part of it and gather the rest on the other side.
+    ///
+    /// # Source
+    ///
+    /// Narayanan et al. 2021 (arXiv 2104.04473), section 4.1, scatter/gather optimization.
+    fn message(&self, block: usize) -> Message {
+        let bytes = self.shape.blocks[self.chain.class_at(block)].output;
+        let hardware = &self.problem.hardware;
+        let neighbour = |bytes| hardware.to_neighbour(self.ranks.group, bytes);
+        let whole = neighbour(bytes);
+        let key = &self.shape.key;
+        let scatters = hardware.framework.scatters_messages;
+        let time = if key.sequence_parallel || key.tensor_parallel == 1 || !scatters {
+            whole
+        } else {
+            let tensor = key.groups().tensor;
+            let part = neighbour(bytes.shard(tensor.size.into()));
+            whole.min(part + hardware.network.time(Collective::AllGather, tensor, bytes))
+        };
+        Message { time: time.into(), bytes }
+    }
+
+    /// What all ranks exchange in forward and in backward of a micro-batch for a vocabulary that they share:
+    /// with `X` the hidden states in 16 bits,
+    ///
+    /// ```text
+    /// forward    broadcast of the head's input, in 32 bits (2 X); all-reduce of the embedding's output (X)
+    /// backward   all-reduce of the gradient of the head's input (X); broadcast of that of the embedding's (X)
+    /// ```
+    ///
+    /// # Source
+    ///
+    /// Yeung et al. 2024 (arXiv 2411.05288) and their code, sail-sg/VocabularyParallelism,
+    /// `megatron/core/pipeline_parallel/vocab_parallel_schedule.py`.
+    pub(super) fn vocabulary_exchanges(&self, stage: usize) -> [Nanos; 2] {
+        if !self.problem.vocabulary_parallel || !self.ranks.is_first(stage) {
+            return [Nanos::ZERO; 2];
+        }
+        let hardware = &self.problem.hardware;
+        let hidden = self.shape.blocks[self.chain.class_at(0)].output;
+        let time = |collective, bytes: Bytes| -> Seconds {
+            hardware.network.time(collective, self.ranks.group, bytes)
+                * hardware.framework.collectives
+        };
+        let reduced = time(Collective::AllReduce, hidden);
+        let forward = time(Collective::Broadcast, hidden * 2) + reduced;
+        [forward, time(Collective::Broadcast, hidden) + reduced].map(Nanos::from)
+    }
+
+    /// Adds up what ranks hold. One that has a tied block, but not the block that it is tied to, holds a
+    /// copy, with the first of its stages.
+    fn hold(&mut self) {
+        let num_stages = self.stages.len();
+        self.held = vec![Holdings::default(); self.ranks.group.size as usize];
+        for (rank, held) in self.held.iter_mut().enumerate() {
+            let own = self.ranks.stages(rank, num_stages);
+            own.for_each(|stage| held.add(&self.stages[stage].holdings));
+        }
+        let with = |block: usize| {
+            let stage = self.ends.partition_point(|end| *end <= block);
+            self.ranks.with(stage).collect::<Vec<usize>>()
+        };
+        for (block, target) in &self.chain.ties {
+            let homes = with(*target);
+            for rank in with(*block) {
+                if homes.contains(&rank) || self.held[rank].tied > 0 {
+                    continue;
+                }
+                let copy = self.shape.blocks[self.chain.class_at(*block)].parameters.tied;
+                for (rank, dense) in
+                    std::iter::once((rank, copy)).chain(homes.iter().map(|home| (*home, 0)))
+                {
+                    let first = self.ranks.stages(rank, num_stages).next();
+                    let first = first.map(|first| &mut self.stages[first].holdings);
+                    for held in first.into_iter().chain([&mut self.held[rank]]) {
+                        held.tied = held.tied.max(copy);
+                        held.dense += dense;
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Where the time of a step goes.
+
+use ir::graph::Axis;
+use ir::plan::Breakdown;
+use ir::schedule::{ActionKind, Schedule};
+use ir::units::{Nanos, Seconds};
+use simulator::{RankTimes, Simulation};
+
+use super::work::Step;
+
+/// Where the time of each rank goes: what its passes are spent on, what it waits for, and what is left,
+/// which is waiting for other ranks.
+pub(super) fn breakdown(
+    step: &Step<'_>,
+    schedule: &Schedule,
+    simulation: &Simulation,
+) -> Vec<Breakdown> {
+    let end = simulation.timeline.end();
+    let ranks = schedule.ranks().iter().zip(&simulation.ranks);
+    ranks
+        .map(|(steps, times)| {
+            let mut spent = Spent::default();
+            for action in steps.iter().flat_map(|step| step.actions()) {
+                if action.kind.is_compute() {
+                    spent.add(step, action.stage as usize, action.kind);
+                }
+            }
+            spent.of(times, end)
+        })
+        .collect()
+}
+
+/// What the passes of a rank are spent on.
+#[derive(Default)]
+struct Spent {
+    compute: Nanos,
+    recompute: Nanos,
+    host: Nanos,
+    waits: [Nanos; 3],
+    messages: Nanos,
+}
+
+impl Spent {
+    fn add(&mut self, step: &Step<'_>, stage: usize, kind: ActionKind) {
+        let of_stage = &step.assignment.stages[stage];
+        let pass = match kind {
+            ActionKind::Forward => of_stage.forward,
+            ActionKind::Backward => of_stage.backward,
+            ActionKind::InputGrad => of_stage.input_grad,
+            _ => of_stage.weight_grad,
+        };
+        self.compute += pass.compute;
+        self.host += pass.host;
+        for (sum, time) in self.waits.iter_mut().zip(pass.waits) {
+            *sum += time;
+        }
+        if matches!(kind, ActionKind::Backward | ActionKind::InputGrad) {
+            self.recompute += of_stage.recompute.total();
+        }
+        let schedule = step.layout.schedule;
+        self.messages += step.assignment.waited_messages(schedule, stage, kind);
+    }
+
+    fn of(mut self, times: &RankTimes, end: Nanos) -> Breakdown {
+        // Two passes side by side hide each other's exchanges, and take less than one after the other.
+        let mut hidden = self.total().saturating_sub(times.passes);
+        for wait in self.waits.iter_mut().rev() {
+            let of_this = hidden.min(*wait);
+            *wait = *wait - of_this;
+            hidden = hidden - of_this;
+        }
+        self.compute = self.compute.saturating_sub(hidden);
+        let seconds = |time: Nanos| Seconds::from(time).get();
+        Breakdown {
+            compute_seconds: seconds(self.compute),
+            recompute_seconds: seconds(self.recompute),
+            host_seconds: seconds(self.host),
+            tensor_parallel_seconds: seconds(self.waits[Axis::Tensor as usize]),
+            context_parallel_seconds: seconds(self.waits[Axis::Context as usize]),
+            expert_parallel_seconds: seconds(self.waits[Axis::Expert as usize]),
+            pipeline_messages_seconds: seconds(self.messages + times.messages),
+            pipeline_bubble_seconds: seconds(end.saturating_sub(times.spent())),
+            data_parallel_seconds: seconds(times.slowed + times.transfers + times.meetings),
+            optimizer_seconds: seconds(times.update),
+        }
+    }
+
+    fn total(&self) -> Nanos {
+        let waits: Nanos = self.waits.into_iter().sum();
+        self.compute + self.recompute + self.host + waits + self.messages
+    }
+}

@@ -1,0 +1,72 @@
+//! The chain of blocks, indexed.
+
+use std::ops::Range;
+
+use crate::problem::Problem;
+
+/// The chain of blocks, indexed for sums over ranges.
+#[derive(Clone, Debug)]
+pub struct ChainIndex {
+    classes: Vec<usize>,
+    /// For each class, how many of its blocks are among the first `i`.
+    counts: Vec<Vec<u32>>,
+    /// Blocks whose parameters are tied, with the block that they are tied to.
+    pub(super) ties: Vec<(usize, usize)>,
+}
+
+impl ChainIndex {
+    /// Indexes the chain of the problem's graph.
+    pub fn new(problem: &Problem) -> Self {
+        let graph = &problem.graph;
+        let classes: Vec<usize> = graph.blocks().map(|class| class.0).collect();
+        let counts = (0..graph.classes().len())
+            .map(|class| {
+                let mut sum = 0;
+                let mut prefix = vec![0];
+                prefix.extend(classes.iter().map(|other| {
+                    sum += u32::from(*other == class);
+                    sum
+                }));
+                prefix
+            })
+            .collect();
+        let mut ties = Vec::new();
+        for (target, users) in graph.ties() {
+            let position = |name: &str| {
+                classes.iter().position(|class| {
+                    let block = graph.class(ir::graph::ClassId(*class));
+                    block.nodes().any(|node| node.op.name == name)
+                })
+            };
+            let Some(home) = position(&target) else { continue };
+            ties.extend(users.iter().filter_map(|user| Some((position(user)?, home))));
+        }
+        Self { classes, counts, ties }
+    }
+
+    /// Number of blocks in the chain.
+    pub fn num_blocks(&self) -> usize {
+        self.classes.len()
+    }
+
+    /// The class of the block at a position.
+    pub fn class_at(&self, position: usize) -> usize {
+        self.classes[position]
+    }
+
+    pub(super) fn last_class(&self) -> usize {
+        self.classes[self.classes.len() - 1]
+    }
+
+    /// Whether blocks of a class stand first or last. Those are never recomputed, as frameworks
+    /// recompute layers only: the embedding keeps nothing but tokens, and the backward of head and
+    /// loss follows their forward at once.
+    pub fn is_end(&self, class: usize) -> bool {
+        class == self.classes[0] || class == self.last_class()
+    }
+
+    /// How many blocks of a class there are in a range.
+    pub fn count(&self, class: usize, range: &Range<usize>) -> u32 {
+        self.counts[class][range.end] - self.counts[class][range.start]
+    }
+}

@@ -1,0 +1,93 @@
+//! What ranks hold for their blocks.
+
+use std::ops::Range;
+
+use ir::graph::Recompute;
+use ir::units::Bytes;
+
+use super::chain::ChainIndex;
+use super::shape::Shape;
+
+/// What a stage holds for its blocks, or a pipeline rank for its stages.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Holdings {
+    /// Parameters that every data-parallel rank has, tied copies included.
+    pub dense: u64,
+    /// Parameters of experts.
+    pub expert: u64,
+    /// Among `dense`, those tied to a block of another rank.
+    pub tied: u64,
+    /// Among `dense`, those whose gradients are summands over tensor-parallel ranks.
+    pub partial_gradients: u64,
+    /// Parameters of the largest block.
+    pub largest_block: u64,
+    /// Kept for backward of a micro-batch, the chain's last block left out.
+    pub saved: Bytes,
+    /// Kept by the chain's last block, if it is here.
+    pub saved_by_last: Bytes,
+    /// Kept by one block while it is computed again, at most.
+    pub recompute_working_set: Bytes,
+    /// The largest tensor of any operator.
+    pub largest_tensor: Bytes,
+    /// Elements of the largest weight whose gradient one product makes.
+    pub largest_weight: u64,
+    /// The largest message of any stage.
+    pub message: Bytes,
+    /// Number of blocks.
+    pub num_blocks: u32,
+}
+
+impl Holdings {
+    /// Kept for backward of a micro-batch.
+    pub fn saved_in_all(&self) -> Bytes {
+        self.saved + self.saved_by_last
+    }
+
+    /// Adds the blocks of a range.
+    pub fn add_blocks(
+        &mut self,
+        chain: &ChainIndex,
+        shape: &Shape,
+        policy: Recompute,
+        range: Range<usize>,
+    ) {
+        for (class, block) in shape.blocks.iter().enumerate() {
+            let count = chain.count(class, &range);
+            if count == 0 {
+                continue;
+            }
+            let parameters = block.parameters;
+            self.dense += parameters.dense * u64::from(count);
+            self.expert += parameters.expert * u64::from(count);
+            self.partial_gradients += parameters.partial_gradients * u64::from(count);
+            self.largest_block = self.largest_block.max(parameters.dense + parameters.expert);
+            let saved = block.saved[policy];
+            let is_last = range.end == chain.num_blocks() && class == chain.last_class();
+            self.saved += saved * u64::from(count - u32::from(is_last));
+            if is_last {
+                self.saved_by_last = saved;
+            }
+            let dropped = block.saved[Recompute::None].saturating_sub(saved);
+            self.recompute_working_set = self.recompute_working_set.max(dropped);
+            self.largest_tensor = self.largest_tensor.max(block.largest_tensor);
+            self.largest_weight = self.largest_weight.max(block.largest_weight);
+            self.num_blocks += count;
+        }
+    }
+
+    /// What a rank holds that has several stages.
+    pub fn add(&mut self, other: &Self) {
+        self.dense += other.dense;
+        self.expert += other.expert;
+        self.tied = self.tied.max(other.tied);
+        self.partial_gradients += other.partial_gradients;
+        self.largest_block = self.largest_block.max(other.largest_block);
+        self.saved += other.saved;
+        self.saved_by_last += other.saved_by_last;
+        self.recompute_working_set = self.recompute_working_set.max(other.recompute_working_set);
+        self.largest_tensor = self.largest_tensor.max(other.largest_tensor);
+        self.largest_weight = self.largest_weight.max(other.largest_weight);
+        self.message = self.message.max(other.message);
+        self.num_blocks += other.num_blocks;
+    }
+}

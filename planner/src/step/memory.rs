@@ -1,0 +1,144 @@
+//! What fills the memory of a rank.
+
+use cost_models::FrameworkRates;
+use cost_models::states::{ModelStates, StateBytes};
+use ir::layout::{Layout, ZeroStage};
+use ir::plan::MemoryUse;
+use ir::schedule::Updates;
+use ir::units::Bytes;
+
+use super::holdings::Holdings;
+use crate::problem::Problem;
+
+/// What CUDA, its libraries and NCCL hold on a GPU beside the allocator: 1113 MiB.
+///
+/// # Source
+///
+/// BigScience's notes on their V100 and A100 runs, which subtract this from nvidia-smi's figure.
+pub const CONTEXT: Bytes = Bytes::new(1113 << 20);
+
+/// What the caching allocator reserves beyond what is allocated, in per cent.
+///
+/// # Source
+///
+/// SimuMax's published runs on 8 B200: the mean of reserved over allocated, 200 ranks of 25 runs.
+pub const ALLOCATOR_SLACK_PERCENT: u64 = 4;
+
+/// Blocks whose gathered parameters a rank holds at once under ZeRO-3: the one that computes and the
+/// one that is fetched meanwhile (Zhao et al. 2023, *PyTorch FSDP*, arXiv 2304.11277, section 3.4).
+const GATHERED_BLOCKS: u64 = 2;
+
+const GIB: f64 = (1u64 << 30) as f64;
+
+/// All that a pipeline rank holds throughout a step: everything but what is kept for backward, what is
+/// computed again, and the allocator's slack.
+pub(super) fn throughout(
+    problem: &Problem,
+    layout: &Layout,
+    held: &Holdings,
+    rank: usize,
+) -> MemoryUse {
+    let framework = &problem.hardware.framework;
+    let bytes = StateBytes::new(&problem.training);
+    let states = states(layout, held, bytes);
+    let gathered = if layout.zero_stage == ZeroStage::Parameters {
+        let gather = GATHERED_BLOCKS * bytes.parameter + bytes.gradient;
+        let gathered = if framework.keeps_gathered && layout.pipeline_parallel > 1 {
+            held.dense * (bytes.parameter + bytes.gradient)
+        } else {
+            held.largest_block * gather
+        };
+        Bytes::new(gathered)
+    } else {
+        Bytes::ZERO
+    };
+    let element = bytes.parameter + bytes.gradient;
+    // The one that comes into an operator and the one that goes out. The largest are the loss's.
+    let gradients = if framework.fuses_loss { 1 } else { 2 };
+    let weight_gradient = Bytes::new(held.largest_weight * element);
+    let copies = states.parameters.get() as f64 * framework.parameter_copies;
+    MemoryUse {
+        parameters_bytes: states.parameters * weight_versions(layout, rank)
+            + Bytes::new(copies as u64),
+        gradients_bytes: states.gradients + gradient_copies(framework, bytes, &states),
+        optimizer_bytes: states.optimizer + update_copies(framework, bytes, &states),
+        gathered_bytes: gathered,
+        // Gradients of activations, or that of a weight, as the product makes it and as it is added up:
+        // where the ones are largest, the other is small.
+        workspace_bytes: (held.largest_tensor * gradients).max(weight_gradient),
+        // One message on its way in each direction, and one being used.
+        buffers_bytes: held.message * 4,
+        context_bytes: CONTEXT + Bytes::new((framework.libraries_gib * GIB) as u64),
+        ..MemoryUse::default()
+    }
+}
+
+/// A rank's memory at its peak, where it keeps `kept` for backward, what is computed again included.
+pub(super) fn at_peak(throughout: MemoryUse, held: &Holdings, kept: Bytes) -> MemoryUse {
+    let recomputed = held.recompute_working_set.min(kept);
+    let mut memory = MemoryUse {
+        activations_bytes: kept - recomputed,
+        recompute_bytes: recomputed,
+        ..throughout
+    };
+    memory.allocator_bytes = slack(memory.total(), memory.context_bytes);
+    memory
+}
+
+/// A rank's memory at its peak, where it holds what is said and has so many micro-batches in flight.
+pub(crate) fn in_flight(
+    problem: &Problem,
+    layout: &Layout,
+    held: &Holdings,
+    rank: usize,
+    num_micro_batches: u64,
+) -> MemoryUse {
+    let kept = held.saved * num_micro_batches + held.saved_by_last + held.recompute_working_set;
+    at_peak(throughout(problem, layout, held, rank), held, kept)
+}
+
+/// What the allocator reserves beyond what is in use at most.
+pub(super) fn slack(peak: Bytes, context: Bytes) -> Bytes {
+    Bytes::new(peak.saturating_sub(context).get() / 100 * ALLOCATOR_SLACK_PERCENT)
+}
+
+/// Model states of a rank.
+pub(super) fn states(layout: &Layout, held: &Holdings, bytes: StateBytes) -> ModelStates {
+    let zero = layout.zero_stage;
+    ModelStates::new(held.dense, zero, layout.zero_shard.into(), bytes)
+        + ModelStates::new(held.expert, zero, layout.expert_shards().into(), bytes)
+}
+
+/// Gradients in 16 bits beside those in 32.
+fn gradient_copies(framework: &FrameworkRates, bytes: StateBytes, states: &ModelStates) -> Bytes {
+    let is_mixed = bytes.gradient > bytes.parameter;
+    if !framework.keeps_16_bit_gradients || !is_mixed {
+        return Bytes::ZERO;
+    }
+    (states.gradients * bytes.parameter).shard(bytes.gradient)
+}
+
+/// What the update keeps beside its state.
+fn update_copies(framework: &FrameworkRates, bytes: StateBytes, states: &ModelStates) -> Bytes {
+    let each = framework.update_bytes / bytes.optimizer.max(1) as f64;
+    Bytes::new((states.optimizer.get() as f64 * each) as u64)
+}
+
+/// How many versions of its weights a rank keeps: one, or where they are updated after each
+/// micro-batch, one for each micro-batch in flight, as each backward needs the weights that its forward
+/// used.
+///
+/// # Source
+///
+/// Harlap et al. 2018, *PipeDream* (arXiv 1806.03377), section 3.3: weight stashing.
+fn weight_versions(layout: &Layout, rank: usize) -> u64 {
+    match layout.schedule.updates() {
+        Updates::AfterFlush => 1,
+        Updates::AfterEachMicroBatch => {
+            let numbers =
+                [layout.pipeline_parallel, layout.virtual_stages, layout.num_micro_batches];
+            let [p, v, m] = numbers.map(u64::from);
+            layout.schedule.peak_chunks_in_flight(rank as u64, p, v, m)
+        }
+    }
+}

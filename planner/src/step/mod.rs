@@ -1,0 +1,29 @@
+//! A step, stated once: what every pipeline rank of a layout does and holds.
+//!
+//! [`Shape`] plays the passes of each class of blocks once. [`Assignment`] puts blocks on stages and adds
+//! their passes up. [`Step`] is that with the layout's messages, reductions and updates, as the simulator
+//! plays it. Its time, its bound, its memory, where its time goes and its timeline are all read off it.
+
+mod assignment;
+mod breakdown;
+mod chain;
+mod holdings;
+mod memory;
+mod orders;
+mod ranks;
+mod replicas;
+mod shape;
+mod simulated;
+mod work;
+
+pub use assignment::{Assignment, Stage};
+pub use chain::ChainIndex;
+pub use holdings::Holdings;
+pub(crate) use memory::in_flight;
+pub use memory::{ALLOCATOR_SLACK_PERCENT, CONTEXT};
+pub use orders::{Orders, whole_schedule};
+pub use ranks::PipelineRanks;
+pub use shape::{Shape, ShapeKey};
+pub(crate) use simulated::fullest;
+pub use simulated::{Evaluation, SimulateError, Simulated};
+pub use work::Step;

@@ -1,0 +1,121 @@
+//! Orders of schedules, made once for all layouts that share them.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ir::layout::Layout;
+use ir::schedule::{
+    GenerateError, Schedule, ScheduleKind, add_optimizer_steps, add_reduction, generate,
+};
+use ir::units::{Bytes, Nanos};
+use simulator::{Cycle, Kept, Order, SimulationError, Work, peak_memory, step_time};
+
+/// A family's schedule with its reductions and updates.
+///
+/// # Errors
+///
+/// A schedule that does not take these numbers; no layout in hand has one.
+pub fn whole_schedule(
+    kind: ScheduleKind,
+    p: u32,
+    m: u32,
+    v: u32,
+) -> Result<Schedule, GenerateError> {
+    Ok(add_optimizer_steps(&add_reduction(&generate(kind, p, m, v)?)))
+}
+
+/// A family and its numbers of ranks, micro-batches and stages a rank.
+type Numbers = (ScheduleKind, u32, u32, u32);
+
+/// The orders that a search has met.
+#[derive(Debug, Default)]
+pub struct Orders {
+    whole: Mutex<BTreeMap<Numbers, Arc<Order>>>,
+    cycles: Mutex<Cycles>,
+}
+
+/// Orders as cycles, where they are cyclic; by [`FEW`] too.
+type Cycles = BTreeMap<(Numbers, u32), Option<Arc<Cycle>>>;
+
+/// Micro-batches beyond which a step is tried as one of few and many cycles, by ranks; and how many times
+/// as many where that has not become periodic.
+const FEW: [u32; 2] = [6, 24];
+
+impl Orders {
+    /// The time of a step, played through or from few micro-batches.
+    ///
+    /// # Errors
+    ///
+    /// As the simulation has them; for a checked layout none.
+    pub fn step_time(&self, layout: &Layout, work: &Work) -> Result<Nanos, SimulationError> {
+        for few in FEW {
+            if let Some(cycle) = self.cycle(layout, few)
+                && let Some(time) = cycle.step_time(work)?
+            {
+                return Ok(time);
+            }
+        }
+        step_time(&self.whole(layout), work)
+    }
+
+    /// The most that each rank keeps for backward at any time.
+    pub fn peaks(&self, layout: &Layout, stages: &[Kept]) -> Vec<Bytes> {
+        match self.cycle(layout, FEW[0]) {
+            Some(cycle) => peak_memory(cycle.order(), stages),
+            None => peak_memory(&self.whole(layout), stages),
+        }
+    }
+
+    /// How many micro-batches each rank has in flight at most.
+    pub fn in_flight(&self, layout: &Layout) -> Vec<u64> {
+        let one = Bytes::new(1);
+        let stage = Kept { activations: one, for_weight_grad: one, workspace: Bytes::ZERO };
+        let peaks = self.peaks(layout, &vec![stage; layout.num_stages() as usize]);
+        peaks.into_iter().map(Bytes::get).collect()
+    }
+
+    fn whole(&self, layout: &Layout) -> Arc<Order> {
+        let (kind, p, m, v) = numbers(layout);
+        let known = || self.whole.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(order) = known().get(&(kind, p, m, v)) {
+            return Arc::clone(order);
+        }
+        let order = Arc::new(order(kind, p, m, v));
+        known().insert((kind, p, m, v), Arc::clone(&order));
+        order
+    }
+
+    /// The layout's order as one of few micro-batches; none where that would not be shorter.
+    fn cycle(&self, layout: &Layout, few: u32) -> Option<Arc<Cycle>> {
+        let (kind, p, m, v) = numbers(layout);
+        let period = kind.cycle(p)?;
+        let least = few * p.max(2) + 6;
+        let repeats = m.checked_sub(least)? / period;
+        // A pipeline may be periodic over several cycles, which must go into those that are left out.
+        let repeats = if period < p { repeats / 12 * 12 } else { repeats };
+        let short = m - repeats * period;
+        if repeats == 0 || short + period >= m {
+            return None;
+        }
+        let key = ((kind, p, m, v), few);
+        let known = || self.cycles.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(cycle) = known().get(&key) {
+            return cycle.clone();
+        }
+        let [short, longer] = [short, short + period].map(|m| order(kind, p, m, v));
+        let cycle = Cycle::new(short, &longer, period, repeats.into()).map(Arc::new);
+        known().insert(key, cycle.clone());
+        cycle
+    }
+}
+
+/// What a layout's order depends on.
+fn numbers(layout: &Layout) -> Numbers {
+    let (p, v) = (layout.pipeline_parallel, layout.virtual_stages);
+    (layout.schedule, p, layout.num_micro_batches, v)
+}
+
+fn order(kind: ScheduleKind, p: u32, m: u32, v: u32) -> Order {
+    let order = Order::of_family(kind, p, m, v);
+    order.expect("a checked layout's schedule takes its numbers")
+}

@@ -1,0 +1,49 @@
+//! Which pipeline rank has which stage.
+
+use cost_models::Group;
+use ir::layout::{Layout, MeshAxis};
+use ir::schedule::Placement;
+
+/// The ranks that share the layers, and which of them have which stage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PipelineRanks {
+    /// The ranks.
+    pub group: Group,
+    /// Which has what.
+    pub placement: Placement,
+}
+
+impl PipelineRanks {
+    /// Those of a layout.
+    pub fn of(layout: &Layout) -> Self {
+        let stride = layout.mesh().stride(MeshAxis::Pipeline);
+        let group = Group { size: layout.pipeline_parallel, stride };
+        Self { group, placement: layout.schedule.placement() }
+    }
+
+    /// The ranks that have a stage: one, or one for each copy, which then take turns.
+    pub fn with(&self, stage: usize) -> impl Iterator<Item = usize> {
+        self.placement.ranks(self.group.size, stage as u32).map(|rank| rank as usize)
+    }
+
+    /// The rank that runs a stage for the first micro-batch.
+    pub fn first_with(&self, stage: usize) -> usize {
+        self.with(stage).next().expect("every stage of a layout is placed")
+    }
+
+    /// The stages, of `num_stages`, that a rank has, in the order of the model.
+    pub fn stages(&self, rank: usize, num_stages: usize) -> impl Iterator<Item = usize> {
+        let stages = self.placement.stages(self.group.size, num_stages as u32, rank as u32);
+        stages.map(|stage| stage as usize)
+    }
+
+    /// Whether no rank that has the stage has one before it.
+    pub fn is_first(&self, stage: usize) -> bool {
+        self.stages(self.first_with(stage), stage + 1).next() == Some(stage)
+    }
+
+    /// Whether data goes from one rank to another between a stage and the next.
+    pub(super) fn is_crossed(&self, stage: usize) -> bool {
+        self.first_with(stage) != self.first_with(stage + 1)
+    }
+}

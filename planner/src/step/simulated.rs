@@ -1,0 +1,145 @@
+//! A step on a timeline.
+
+use cost_models::block::played;
+use ir::graph::Axis;
+use ir::layout::Layout;
+use ir::plan::{Breakdown, MemoryUse};
+use ir::schedule::{GenerateError, Schedule};
+use ir::units::{Nanos, Seconds};
+use simulator::{
+    Exchange, Kept, Order, RunId, Simulation, SimulationError, peak_memory, simulate_in_detail,
+};
+use traces::timeline::{Stream, Timeline};
+
+use super::breakdown::breakdown;
+use super::orders::whole_schedule;
+use super::work::{Step, piece_start};
+
+/// Time and memory of a layout.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Evaluation {
+    /// Time of a step.
+    pub step_time: Seconds,
+    /// Where it goes, in the mean over all pipeline ranks.
+    pub breakdown: Breakdown,
+    /// Memory of the rank that needs most.
+    pub memory: MemoryUse,
+    /// That rank's place in the pipeline.
+    pub fullest_rank: usize,
+}
+
+/// Why a layout cannot be simulated. For a checked layout, never.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SimulateError {
+    /// The schedule does not take the layout's numbers.
+    #[error(transparent)]
+    Generate(#[from] GenerateError),
+    /// Ranks wait for each other.
+    #[error(transparent)]
+    Simulation(#[from] SimulationError),
+}
+
+/// A layout, played through.
+#[derive(Clone, Debug)]
+pub struct Simulated {
+    /// Time and memory.
+    pub evaluation: Evaluation,
+    /// What every pipeline rank does when, and what it holds.
+    pub simulation: Simulation,
+    /// Where the time of each pipeline rank goes.
+    pub breakdown_by_rank: Vec<Breakdown>,
+    /// What fills the memory of each pipeline rank at its peak.
+    pub memory_by_rank: Vec<MemoryUse>,
+}
+
+impl Step<'_> {
+    /// The step's schedule.
+    ///
+    /// # Errors
+    ///
+    /// A schedule that does not take the layout's numbers; no layout in hand has one.
+    pub fn schedule(&self) -> Result<Schedule, GenerateError> {
+        let [p, v, m] = [
+            self.layout.pipeline_parallel,
+            self.layout.virtual_stages,
+            self.layout.num_micro_batches,
+        ];
+        whole_schedule(self.layout.schedule, p, m, v)
+    }
+
+    /// Plays the step through, with every exchange of every block.
+    ///
+    /// # Errors
+    ///
+    /// [`SimulateError`].
+    pub fn simulate(&self) -> Result<Simulated, SimulateError> {
+        let schedule = self.schedule()?;
+        let parts = self.assignment.parts();
+        let slowdown = self.assignment.problem.hardware.slowdown_per_mille();
+        let exchanges = |run: RunId| {
+            let classes = self.assignment.classes(run.stage as usize, run.kind);
+            let start = |piece| piece_start(classes.len(), piece, run.of);
+            let mut exchanges = Vec::new();
+            let mut now = Nanos::ZERO;
+            for class in &classes[start(run.nth)..start(run.nth + 1)] {
+                let of_block: Vec<_> =
+                    self.assignment.parts_of(&parts[*class], *class, run.kind).collect();
+                let time = played(&of_block, slowdown, |played| {
+                    exchanges.push(Exchange {
+                        stream: stream(played.exchange.axis),
+                        collective: played.exchange.collective,
+                        bytes: played.exchange.bytes,
+                        start: now + played.start,
+                        end: now + played.end,
+                    });
+                });
+                now += time.total();
+            }
+            exchanges
+        };
+        let mut simulation = simulate_in_detail(&schedule, &self.work, &exchanges)?;
+        let stages: Vec<Kept> = self.work.stages.iter().map(|stage| stage.kept).collect();
+        let kept = peak_memory(&Order::new(&schedule), &stages);
+        let memory_by_rank = self.assignment.memory(&self.layout, &kept);
+        let (memory, fullest_rank) = fullest(&memory_by_rank);
+        add_slack(&mut simulation.timeline, &memory_by_rank);
+        let breakdown_by_rank = breakdown(self, &schedule, &simulation);
+        let step_time = Seconds::from(simulation.timeline.end());
+        let breakdown = Breakdown::mean(&breakdown_by_rank);
+        let evaluation = Evaluation { step_time, breakdown, memory, fullest_rank };
+        simulation.timeline.title = title(self.assignment.problem.limits.num_gpus, &self.layout);
+        Ok(Simulated { evaluation, simulation, breakdown_by_rank, memory_by_rank })
+    }
+}
+
+const fn stream(axis: Axis) -> Stream {
+    match axis {
+        Axis::Tensor => Stream::Tensor,
+        Axis::Context => Stream::Context,
+        Axis::Expert => Stream::Expert,
+    }
+}
+
+/// The plan in words.
+fn title(num_gpus: u32, layout: &Layout) -> String {
+    let m = layout.num_micro_batches;
+    let plural = if m == 1 { "" } else { "es" };
+    format!("{num_gpus} GPUs, {layout}, {}, {m} micro-batch{plural}", layout.schedule)
+}
+
+/// Memory of the rank that needs most, by lines, and which rank that is: of equals the first.
+pub(crate) fn fullest(uses: &[MemoryUse]) -> (MemoryUse, usize) {
+    let uses = uses.iter().copied().zip(0..);
+    uses.reduce(|fullest, next| if next.0.total() > fullest.0.total() { next } else { fullest })
+        .unwrap_or_default()
+}
+
+/// The allocator does not give back what it reserved at the peak, so its slack is there throughout.
+fn add_slack(timeline: &mut Timeline, memory_by_rank: &[MemoryUse]) {
+    for (track, memory) in timeline.tracks.iter_mut().zip(memory_by_rank) {
+        for point in &mut track.memory {
+            point.bytes += memory.allocator_bytes;
+        }
+    }
+}

@@ -1,0 +1,476 @@
+//! A layout as the simulator plays it: an assignment, with messages, reductions, updates and memory.
+
+use std::collections::BTreeMap;
+
+use cost_models::FrameworkRates;
+use cost_models::block::{BlockParts, Part as BlockPart, PassTime, played_together};
+use ir::collective::Collective;
+use ir::graph::Axis;
+use ir::layout::{Layout, ZeroStage};
+use ir::plan::MemoryUse;
+use ir::schedule::{ActionKind, ScheduleKind};
+use ir::units::{Bytes, Nanos};
+use simulator::{
+    Kept, Meeting, Message, Messages, Part, Pass, RankWork, Run, StageWork, Transfer, Work,
+    lower_bound,
+};
+
+use super::assignment::{Assignment, Stage};
+use super::memory;
+use super::replicas::Replicas;
+
+/// What every rank of a layout does and holds in a step.
+pub struct Step<'a> {
+    /// Which blocks are where.
+    pub assignment: &'a Assignment<'a>,
+    /// How the step is spread over GPUs.
+    pub layout: Layout,
+    /// Durations, transfers and memory of the schedule's actions; the allocator's slack left out.
+    pub work: Work,
+}
+
+/// Pipeline ranks whose tied weights are reduced together, in [`Work::groups`].
+const TIED: u32 = 0;
+
+/// All pipeline ranks, for the norm of all gradients, in [`Work::groups`].
+const ALL_RANKS: u32 = 1;
+
+/// The ranks that have the first stage, in [`Work::groups`]; those of the other stages follow.
+const COPIES: u32 = 2;
+
+impl<'a> Step<'a> {
+    /// The step of a layout whose blocks are assigned so.
+    pub fn new(assignment: &'a Assignment<'a>, layout: Layout) -> Self {
+        let builder = Builder::new(assignment, &layout);
+        let work = builder.work();
+        Self { assignment, layout, work }
+    }
+
+    /// A time that the step is never below.
+    pub fn lower_bound(&self) -> Nanos {
+        let (p, m) = (self.layout.pipeline_parallel, self.layout.num_micro_batches);
+        lower_bound(self.layout.schedule, p, m, &self.work)
+    }
+}
+
+impl Assignment<'_> {
+    /// What a stage keeps for backward.
+    pub fn kept(&self, stage: usize) -> Kept {
+        let holdings = &self.stages[stage].holdings;
+        let rank = self.ranks.first_with(stage);
+        Kept {
+            activations: holdings.saved_in_all(),
+            // What the last block keeps is done with once the loss's gradient is.
+            for_weight_grad: holdings.saved,
+            workspace: self.held[rank].recompute_working_set,
+        }
+    }
+
+    /// What fills each pipeline rank at its peak under a layout, where it keeps so much for backward.
+    pub fn memory(&self, layout: &Layout, kept: &[Bytes]) -> Vec<MemoryUse> {
+        let ranks = self.held.iter().zip(kept).enumerate();
+        ranks
+            .map(|(rank, (held, kept))| {
+                let throughout = memory::throughout(self.problem, layout, held, rank);
+                memory::at_peak(throughout, held, *kept)
+            })
+            .collect()
+    }
+
+    /// The parts of each class of blocks.
+    pub(super) fn parts(&self) -> Vec<BlockParts> {
+        let Self { problem, shape, .. } = self;
+        let classes = problem.graph.classes().map(|(class, block)| {
+            let setting = problem.setting(&shape.key, class.0);
+            BlockParts::new(block, &setting, &shape.key.groups(), &problem.hardware)
+        });
+        classes.collect()
+    }
+
+    /// The parts of a block's pass; what is computed again comes first.
+    pub(super) fn parts_of<'p>(
+        &self,
+        parts: &'p BlockParts,
+        class: usize,
+        kind: ActionKind,
+    ) -> impl Iterator<Item = BlockPart> + use<'p> {
+        let none: &[BlockPart] = &[];
+        let is_recomputed = !self.chain.is_end(class);
+        let again = if is_recomputed { parts.recompute[self.recompute].as_slice() } else { none };
+        let [first, second] = match kind {
+            ActionKind::Forward => [none, &parts.forward],
+            ActionKind::Backward => [again, &parts.backward],
+            ActionKind::InputGrad => [again, &parts.input_grad],
+            ActionKind::WeightGrad => [none, &parts.weight_grad],
+            _ => [none, none],
+        };
+        first.iter().chain(second).copied()
+    }
+
+    /// The classes of a stage's blocks in the order in which a pass goes through them.
+    pub(super) fn classes(&self, stage: usize, kind: ActionKind) -> Vec<usize> {
+        let blocks = self.blocks(stage).chain(self.shared_ends(stage).flatten());
+        let mut classes: Vec<usize> = blocks.map(|block| self.chain.class_at(block)).collect();
+        if kind != ActionKind::Forward {
+            classes.reverse();
+        }
+        classes
+    }
+
+    /// The time of a pass over blocks of these classes.
+    fn time_of(&self, classes: &[usize], kind: ActionKind) -> PassTime {
+        let of = |class: &usize| {
+            let block = &self.shape.blocks[*class];
+            let again = block.recompute[self.recompute];
+            match kind {
+                ActionKind::Forward => block.forward,
+                ActionKind::Backward => block.backward + again,
+                ActionKind::InputGrad => block.input_grad + again,
+                _ => block.weight_grad,
+            }
+        };
+        classes.iter().map(of).sum()
+    }
+}
+
+impl Stage {
+    /// A pass, what is computed again for it included.
+    pub(super) fn pass(&self, kind: ActionKind) -> PassTime {
+        match kind {
+            ActionKind::Forward => self.forward,
+            ActionKind::Backward => self.backward + self.recompute,
+            ActionKind::InputGrad => self.input_grad + self.recompute,
+            ActionKind::WeightGrad => self.weight_grad,
+            _ => PassTime::default(),
+        }
+    }
+}
+
+/// Where an item of `count` begins in the `piece`-th of `pieces` parts that differ by one at most.
+pub(super) fn piece_start(count: usize, piece: usize, pieces: usize) -> usize {
+    piece * count / pieces
+}
+
+struct Builder<'a> {
+    assignment: &'a Assignment<'a>,
+    layout: &'a Layout,
+    replicas: Replicas<'a>,
+    /// Axes whose exchanges use the links of the exchanges over replicas.
+    shares_link: [bool; 3],
+}
+
+impl<'a> Builder<'a> {
+    fn new(assignment: &'a Assignment<'a>, layout: &'a Layout) -> Self {
+        let replicas = Replicas::new(assignment.problem, layout);
+        let network = &assignment.problem.hardware.network;
+        let groups = assignment.shape.key.groups();
+        let level = network.outermost_level(replicas.group());
+        let shares_link = [Axis::Tensor, Axis::Context, Axis::Expert].map(|axis| {
+            let group = groups.along(axis);
+            group.size > 1 && network.outermost_level(group) == level
+        });
+        Self { assignment, layout, replicas, shares_link }
+    }
+
+    fn work(&self) -> Work {
+        let Assignment { problem, stages, held, ranks, .. } = self.assignment;
+        let p = self.layout.pipeline_parallel;
+        let tied = held.iter().zip(0..).filter(|(held, _)| held.tied > 0);
+        let mut groups = vec![tied.map(|(_, rank)| rank).collect(), (0..p).collect()];
+        if ranks.placement.num_copies() > 1 {
+            groups.extend(
+                (0..stages.len())
+                    .map(|stage| ranks.with(stage).map(|rank| rank as u32).collect::<Vec<u32>>()),
+            );
+        }
+        let firsts: Vec<Vec<(u32, Transfer)>> = (0..held.len()).map(|it| self.first(it)).collect();
+        Work {
+            stages: (0..stages.len()).map(|stage| self.stage(stage, &firsts)).collect(),
+            ranks: firsts
+                .into_iter()
+                .enumerate()
+                .map(|(rank, first)| self.rank(rank, first))
+                .collect(),
+            groups,
+            messages: Messages::Queue,
+            slowdown_per_mille: problem.hardware.slowdown_per_mille(),
+            pairs: self.pairs(),
+        }
+    }
+
+    /// How long overlapped pairs take: any two stages of a rank, the forward of one beside the backward of
+    /// the other.
+    fn pairs(&self) -> BTreeMap<(u32, u32), Nanos> {
+        let mut pairs = BTreeMap::new();
+        if !self.layout.schedule.overlaps_passes() {
+            return pairs;
+        }
+        let parts = self.assignment.parts();
+        let slowdown = self.assignment.problem.hardware.slowdown_per_mille();
+        let of = |stage: usize, kind| -> Vec<BlockPart> {
+            let classes = self.assignment.classes(stage, kind).into_iter();
+            classes.flat_map(|it| self.assignment.parts_of(&parts[it], it, kind)).collect()
+        };
+        let num_stages = self.assignment.stages.len();
+        for rank in 0..self.assignment.held.len() {
+            let own: Vec<usize> = self.assignment.ranks.stages(rank, num_stages).collect();
+            for forward in &own {
+                for backward in &own {
+                    let stages = (*forward as u32, *backward as u32);
+                    pairs.entry(stages).or_insert_with(|| {
+                        let one = of(*forward, ActionKind::Forward);
+                        let other = of(*backward, ActionKind::Backward);
+                        played_together(&one, &other, slowdown)
+                    });
+                }
+            }
+        }
+        pairs
+    }
+
+    fn rank(&self, rank: usize, first: Vec<(u32, Transfer)>) -> RankWork {
+        let stride = self.assignment.ranks.group.stride;
+        let Assignment { problem, held, .. } = self.assignment;
+        RankWork {
+            memory: memory::throughout(problem, self.layout, &held[rank], rank).total(),
+            memory_capacity: Some(problem.hardware.memory),
+            first_rank: stride * rank as u32,
+            num_alike: stride,
+            first,
+        }
+    }
+
+    fn stage(&self, index: usize, firsts: &[Vec<(u32, Transfer)>]) -> StageWork {
+        let stage = &self.assignment.stages[index];
+        let holdings = &stage.holdings;
+        let rank = self.assignment.ranks.first_with(index);
+        let pieces = self.pieces(index);
+        let gather = self.replicas.transfer(Collective::AllGather, holdings, pieces);
+        let reduce = self.replicas.transfer(self.replicas.reduction(), holdings, pieces);
+        let zero = self.layout.zero_stage;
+        let reduces_each = zero >= ZeroStage::Gradients || self.replicas.updates_each();
+        let always_gather = gather.filter(|_| zero == ZeroStage::Parameters);
+        let always_reduce = reduce.filter(|_| reduces_each);
+        let reduces_beside = !reduces_each && self.framework().overlaps_gradients;
+        let last_reduce = reduce.filter(|_| reduces_beside);
+        let pass = |kind, gather, reduce| self.pass(index, kind, pieces, gather, reduce);
+        let last = |kind| last_reduce.map(|reduce| pass(kind, None, Some(reduce)));
+        let reduces_after = !reduces_each && !reduces_beside;
+        let after = reduce.filter(|_| reduces_after).map(|reduce| vec![reduce; pieces as usize]);
+        let is_first = self.assignment.ranks.is_first(index);
+        let (send_forward, send_backward) = if self.waits_for_messages() {
+            Default::default()
+        } else {
+            (stage.send_forward, stage.send_backward)
+        };
+        StageWork {
+            forward: pass(ActionKind::Forward, always_gather, None),
+            backward: pass(ActionKind::Backward, always_gather, always_reduce),
+            input_grad: pass(ActionKind::InputGrad, always_gather, None),
+            weight_grad: pass(ActionKind::WeightGrad, None, always_reduce),
+            first_forward: self.first_forward(index, &firsts[rank]),
+            last_backward: last(ActionKind::Backward),
+            last_weight_grad: last(ActionKind::WeightGrad),
+            reduce: after.unwrap_or_default(),
+            update: if is_first { self.update(rank) } else { Pass::new() },
+            send_forward,
+            send_backward,
+            kept: self.assignment.kept(index),
+        }
+    }
+
+    fn framework(&self) -> &FrameworkRates {
+        &self.assignment.problem.hardware.framework
+    }
+
+    fn waits_for_messages(&self) -> bool {
+        self.assignment.waits_for_messages(self.layout.schedule)
+    }
+
+    fn pieces(&self, stage: usize) -> u64 {
+        let holdings = &self.assignment.stages[stage].holdings;
+        self.replicas.pieces(holdings, self.assignment.blocks(stage).len())
+    }
+
+    fn run(&self, time: PassTime) -> Run {
+        let on_link = |times: [Nanos; 3]| {
+            times
+                .into_iter()
+                .zip(self.shares_link)
+                .filter(|(_, it)| *it)
+                .map(|(time, _)| time)
+                .sum()
+        };
+        Run {
+            time: time.total(),
+            kernels: time.compute,
+            on_link: on_link(time.exchanges),
+            waits_on_link: on_link(time.waits),
+        }
+    }
+
+    /// A pass in pieces, as equal as can be. Where parameters are gathered, each piece's are fetched while
+    /// the one before computes; where gradients are reduced, each piece's are on their way while the next
+    /// computes. One that exchanges nothing over replicas is one run.
+    fn pass(
+        &self,
+        stage: usize,
+        kind: ActionKind,
+        pieces: u64,
+        gather: Option<Transfer>,
+        reduce: Option<Transfer>,
+    ) -> Pass {
+        let mut pass = Pass::new();
+        if gather.is_none() && reduce.is_none() {
+            pass.push(Part::Run(self.run(self.assignment.stages[stage].pass(kind))));
+        } else {
+            if let Some(gather) = gather {
+                pass.extend([Part::Start(gather), Part::Wait]);
+            }
+            for (piece, run) in self.runs(stage, kind, pieces).enumerate() {
+                let next = gather.filter(|_| piece as u64 + 1 < pieces);
+                pass.extend(next.map(Part::Start));
+                pass.push(Part::Run(run));
+                pass.extend(next.map(|_| Part::Wait));
+                pass.extend(reduce.map(Part::Start));
+            }
+        }
+        self.add_messages(stage, kind, &mut pass);
+        pass
+    }
+
+    /// The runs of a pass that goes in pieces.
+    fn runs(&self, stage: usize, kind: ActionKind, pieces: u64) -> impl Iterator<Item = Run> {
+        let classes = self.assignment.classes(stage, kind);
+        let pieces = pieces as usize;
+        (0..pieces).map(move |piece| {
+            let start = |piece| piece_start(classes.len(), piece, pieces);
+            self.run(self.assignment.time_of(&classes[start(piece)..start(piece + 1)], kind))
+        })
+    }
+
+    /// Where ranks wait for what they send, and for what they exchange for a shared vocabulary, the last
+    /// run of a pass takes so much longer.
+    fn add_messages(&self, stage: usize, kind: ActionKind, pass: &mut Pass) {
+        let time = self.assignment.waited_messages(self.layout.schedule, stage, kind);
+        let runs = pass.iter_mut().rev().find_map(|part| match part {
+            Part::Run(run) => Some(run),
+            _ => None,
+        });
+        if let Some(run) = runs {
+            run.time += time;
+        }
+    }
+
+    /// With ZeRO-1 and 2, what gathers the updated parameters of all of a rank's stages, in pieces. All
+    /// of it is asked for when the step begins. Where each micro-batch is followed by an update, that
+    /// gathers.
+    ///
+    /// # Source
+    ///
+    /// Megatron-Core, `--overlap-param-gather`.
+    fn first(&self, rank: usize) -> Vec<(u32, Transfer)> {
+        if self.gathers_after_update() {
+            return Vec::new();
+        }
+        let stages = self.assignment.ranks.stages(rank, self.assignment.stages.len());
+        let gathers = stages.flat_map(|stage| {
+            self.gathers(stage).into_iter().map(move |gather| (stage as u32, gather))
+        });
+        gathers.collect()
+    }
+
+    /// Whether what an update gathers is waited for at once.
+    fn gathers_after_update(&self) -> bool {
+        self.replicas.updates_each() || !self.framework().overlaps_parameters
+    }
+
+    /// With ZeRO-1 and 2, what gathers a stage's updated parameters.
+    fn gathers(&self, stage: usize) -> Vec<Transfer> {
+        let zero = self.layout.zero_stage;
+        if !matches!(zero, ZeroStage::OptimizerState | ZeroStage::Gradients) {
+            return Vec::new();
+        }
+        let pieces = self.pieces(stage);
+        let holdings = &self.assignment.stages[stage].holdings;
+        let gather = self.replicas.transfer(Collective::AllGather, holdings, pieces);
+        gather.map_or_else(Vec::new, |gather| vec![gather; pieces as usize])
+    }
+
+    /// The first forward of a stage whose updated parameters come from other ranks: each piece waits for
+    /// its own.
+    fn first_forward(&self, stage: usize, gathers: &[(u32, Transfer)]) -> Option<Pass> {
+        let before = gathers.iter().filter(|(other, _)| (*other as usize) < stage).count();
+        let own = gathers.iter().filter(|(other, _)| *other as usize == stage).count();
+        let runs = self.runs(stage, ActionKind::Forward, own as u64).zip(before as u32 + 1..);
+        let mut pass: Pass =
+            runs.flat_map(|(run, nth)| [Part::WaitFor(nth), Part::Run(run)]).collect();
+        self.add_messages(stage, ActionKind::Forward, &mut pass);
+        (own > 0).then_some(pass)
+    }
+
+    /// Once a rank's gradients are reduced: those of norms over tensor parallelism, of tied weights and of
+    /// copies; the norm of all gradients, which needs all ranks; then each updates what it owns. Where each
+    /// micro-batch is followed by an update there is no such norm, as no two ranks have reached the same
+    /// micro-batch; and the next forward needs what was updated.
+    fn update(&self, rank: usize) -> Pass {
+        let Assignment { held, ranks, stages, .. } = self.assignment;
+        let held = &held[rank];
+        let meet = |group: u32, transfer: Transfer| {
+            let is_reduction = group != ALL_RANKS;
+            Part::Meet(Meeting { group, transfer, is_reduction })
+        };
+        let mut update = Pass::new();
+        let partial = self.replicas.partial_reduction(held);
+        if partial.time > Nanos::ZERO {
+            update.push(Part::Start(partial));
+        }
+        update.push(Part::Wait);
+        for stage in ranks.stages(rank, stages.len()) {
+            let holdings = &stages[stage].holdings;
+            let copies = self.replicas.reduction_of_copies(ranks, stage, holdings);
+            update.extend(copies.map(|transfer| meet(COPIES + stage as u32, transfer)));
+        }
+        if held.tied > 0 && self.layout.pipeline_parallel > 1 {
+            update.push(meet(TIED, self.replicas.tied_reduction(held)));
+        }
+        if !self.replicas.updates_each() {
+            update.push(meet(ALL_RANKS, self.replicas.norm()));
+        }
+        update.push(Part::Run(Run::of_kernels(self.replicas.update(held).into())));
+        if self.gathers_after_update() {
+            let own = ranks.stages(rank, stages.len());
+            update.extend(own.flat_map(|stage| self.gathers(stage)).map(Part::Start));
+            update.push(Part::Wait);
+        }
+        update
+    }
+}
+
+impl Assignment<'_> {
+    /// Whether ranks compute nothing while they exchange messages. Zero-bubble schedules never wait, or
+    /// there were bubbles.
+    fn waits_for_messages(&self, schedule: ScheduleKind) -> bool {
+        self.problem.hardware.framework.waits_for_messages && !schedule.splits_backward()
+    }
+
+    /// For how long a pass waits until its message is sent, and what all ranks exchange with it.
+    pub(super) fn waited_messages(
+        &self,
+        schedule: ScheduleKind,
+        stage: usize,
+        kind: ActionKind,
+    ) -> Nanos {
+        if !self.waits_for_messages(schedule) {
+            return Nanos::ZERO;
+        }
+        let [forward, backward] = self.vocabulary_exchanges(stage);
+        let Stage { send_forward, send_backward, .. } = &self.stages[stage];
+        let time = |message: &Message| message.time;
+        match kind {
+            ActionKind::Forward => time(send_forward) + forward,
+            ActionKind::Backward => time(send_backward) + backward,
+            _ => Nanos::ZERO,
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! A time that no step can be below, from the work of its stages alone.
+
+use ir::schedule::{ActionKind, Placement, ScheduleKind, Updates};
+use ir::units::Nanos;
+
+use crate::work::{Part, StageWork, Work};
+
+/// What the passes of a stage take at least.
+#[derive(Clone, Copy, Debug, Default)]
+struct Least {
+    forward: Nanos,
+    /// Until the gradient of its input is there.
+    input_grad: Nanos,
+    /// Both gradients.
+    backward: Nanos,
+    /// From its input to the stage after it, and from its gradient to the stage before.
+    sends: [Nanos; 2],
+}
+
+/// A time that a step of `num_micro_batches` over `num_ranks` is never below, whatever waits for what:
+/// the longest of some ways through it. Each is a chain of actions that follow each other in every order
+/// that the schedule's family has:
+///
+/// - to the first stage of a rank, all that the rank does, and from there back to the first stage;
+/// - with 1F1B, interleaved or not, through all stages to the first gradient of a rank, what the rank does
+///   from then on, and back;
+/// - with all forwards first, those of the slowest rank, then the gradients of the slowest rank;
+/// - one micro-batch at a time, all of them.
+///
+/// What follows the last pass comes on top: the last reduction, the norm of all gradients, the update.
+pub fn lower_bound(
+    kind: ScheduleKind,
+    num_ranks: u32,
+    num_micro_batches: u32,
+    work: &Work,
+) -> Nanos {
+    let placement = kind.placement();
+    let stages: Vec<Least> = (0..work.stages.len())
+        .map(|stage| least(kind, &placement, num_ranks, stage, work))
+        .collect();
+    // Up to each stage: the first micro-batch's forward arrives, the last one's gradient is at the end.
+    let mut arrival = vec![Nanos::ZERO];
+    let mut drain = vec![Nanos::ZERO];
+    for stage in &stages {
+        let (before, after) = (arrival[arrival.len() - 1], drain[drain.len() - 1]);
+        arrival.push(before + stage.forward + stage.sends[0]);
+        drain.push(after + stage.sends[1] + stage.input_grad);
+    }
+    let num_stages = stages.len();
+    // From the input of the last stage to the gradient of a stage's output.
+    let turn = |stage: usize| {
+        let gradients = stages[stage + 1..].iter().map(|it| it.input_grad + it.sends[1]);
+        arrival[num_stages - 1] + stages[num_stages - 1].forward + gradients.sum()
+    };
+    let share = placement.num_copies();
+    let m = u64::from(num_micro_batches);
+    let mut end = Nanos::ZERO;
+    for rank in 0..num_ranks {
+        let own: Vec<usize> = placement
+            .stages(num_ranks, num_stages as u32, rank)
+            .map(|stage| stage as usize)
+            .collect();
+        let Some(first) = own.first().copied() else { continue };
+        let of_pass = |pass: fn(&Least) -> Nanos| -> Nanos {
+            own.iter().map(|stage| pass(&stages[*stage])).sum::<Nanos>() * (m / u64::from(share))
+        };
+        let (forwards, backwards) = (of_pass(|it| it.forward), of_pass(|it| it.backward));
+        let enters = own.iter().map(|stage| arrival[*stage]).min().unwrap_or_default();
+        let updates = updates_between(kind, work, &own, m);
+        let leaves = drain[first] + stages[first].sends[1];
+        let leaves = if kind.splits_backward() { Nanos::ZERO } else { leaves };
+        end = end.max(enters + forwards + backwards + updates + leaves);
+        if let Some(warm_up) = warm_up(kind, num_ranks, rank, num_micro_batches, own.len() as u32) {
+            let last = own[own.len() - 1];
+            let slowest = own.iter().map(|stage| stages[*stage].forward).max().unwrap_or_default();
+            // Those before the first gradient are at most as long as the slowest chunk's.
+            let rest = forwards.saturating_sub(slowest * u64::from(warm_up));
+            end = end.max(turn(last) + rest + backwards + leaves);
+        }
+    }
+    let through = arrival[num_stages] + drain[num_stages];
+    if kind == ScheduleKind::Sequential {
+        end = end.max(through * m);
+    }
+    if kind == ScheduleKind::GPipe {
+        let slowest = |pass: fn(&Least) -> Nanos| stages.iter().map(pass).max().unwrap_or_default();
+        let others = slowest(|it| it.forward) + slowest(|it| it.backward);
+        end = end.max(through + others * (m - 1));
+    }
+    end + after_passes(kind, num_ranks, &placement, work)
+}
+
+fn least(
+    kind: ScheduleKind,
+    placement: &Placement,
+    num_ranks: u32,
+    stage: usize,
+    work: &Work,
+) -> Least {
+    let of = &work.stages[stage];
+    let overlaps = kind.overlaps_passes();
+    let time = |kind: ActionKind| -> Nanos {
+        // Beside another pass, an exchange may take no time at all; kernels always do.
+        let of_part = |part: &Part| match part {
+            Part::Run(run) if overlaps => run.kernels,
+            part => part.time(),
+        };
+        of.parts(kind, false, false).iter().map(of_part).sum()
+    };
+    let [forward, whole, input_grad, weight_grad] =
+        [ActionKind::Forward, ActionKind::Backward, ActionKind::InputGrad, ActionKind::WeightGrad]
+            .map(time);
+    let apart = input_grad + weight_grad;
+    let (input_grad, backward) = if kind.splits_backward() {
+        (whole.min(input_grad), whole.min(apart))
+    } else {
+        (whole, whole)
+    };
+    let crosses = |other: usize| {
+        let rank = |stage: usize| placement.rank(num_ranks, stage as u32, 0);
+        other < work.stages.len() && rank(stage) != rank(other)
+    };
+    let send = |other: usize, time: Nanos| if crosses(other) { time } else { Nanos::ZERO };
+    let sends =
+        [send(stage + 1, of.send_forward.time), send(stage.wrapping_sub(1), of.send_backward.time)];
+    Least { forward, input_grad, backward, sends }
+}
+
+/// Updates after each micro-batch are among what a rank does.
+fn updates_between(kind: ScheduleKind, work: &Work, own: &[usize], m: u64) -> Nanos {
+    if kind.updates() == Updates::AfterFlush {
+        return Nanos::ZERO;
+    }
+    // The last one is counted with what follows the passes.
+    let update = |stage: &usize| runs(&work.stages[*stage]);
+    own.iter().map(update).sum::<Nanos>() * (m - 1)
+}
+
+fn runs(stage: &StageWork) -> Nanos {
+    stage.update.iter().map(Part::time).sum()
+}
+
+/// Forwards of a rank before its first gradient, at most; known of 1F1B alone.
+fn warm_up(kind: ScheduleKind, p: u32, rank: u32, m: u32, v: u32) -> Option<u32> {
+    match kind {
+        ScheduleKind::OneFOneB | ScheduleKind::AsyncOneFOneB => Some((p - rank).min(m)),
+        ScheduleKind::Interleaved => Some((2 * (p - 1 - rank) + (v - 1) * p + 1).min(m * v)),
+        _ => None,
+    }
+}
+
+/// What follows the last pass of a step at least.
+fn after_passes(kind: ScheduleKind, num_ranks: u32, placement: &Placement, work: &Work) -> Nanos {
+    let num_stages = work.stages.len() as u32;
+    let all = |group: u32| work.groups[group as usize].len() == num_ranks as usize;
+    let mut meets = kind.updates() == Updates::AfterFlush;
+    let mut longest = Nanos::ZERO;
+    let mut least_before = Nanos::new(u64::MAX);
+    for rank in 0..num_ranks {
+        let own = || placement.stages(num_ranks, num_stages, rank);
+        let stage = |stage: u32| &work.stages[stage as usize];
+        // One of the rank's stages is the last to have its gradients.
+        let reduction = own().map(|it| last_reduction(kind, stage(it))).min();
+        let (mut before, mut after) = (reduction.unwrap_or_default(), Nanos::ZERO);
+        let mut meets_here = false;
+        for part in own().flat_map(|it| &stage(it).update) {
+            match part {
+                Part::Meet(meeting) if all(meeting.group) => {
+                    meets_here = true;
+                    after += meeting.transfer.time;
+                }
+                Part::Meet(meeting) => before += meeting.transfer.time,
+                Part::Run(run) => after += run.time,
+                _ => {}
+            }
+        }
+        meets &= meets_here;
+        least_before = least_before.min(before);
+        longest = longest.max(after);
+    }
+    // Where ranks do not meet, the one that works longest may be another than the one that updates longest.
+    if meets { least_before + longest } else { Nanos::ZERO }
+}
+
+/// The reduction that begins when the last gradient of a stage is there.
+fn last_reduction(kind: ScheduleKind, stage: &StageWork) -> Nanos {
+    let after: Nanos = stage.reduce.iter().map(|transfer| transfer.time).sum();
+    let last = |kind: ActionKind| match stage.parts(kind, false, true).last() {
+        Some(Part::Start(transfer)) => transfer.time,
+        _ => Nanos::ZERO,
+    };
+    let beside = if kind.splits_backward() {
+        last(ActionKind::Backward).min(last(ActionKind::WeightGrad))
+    } else {
+        last(ActionKind::Backward)
+    };
+    after + beside
+}

@@ -1,0 +1,564 @@
+//! The step played through: each rank goes on as soon as its order and its data allow.
+//!
+//! A rank works through its list; what it needs of another rank is there once the message has come, and
+//! what it sends leaves one message after the other. Transfers over replicas go on beside passes. Which
+//! rank is looked at next changes nothing, so there is no clock and no queue of events: an action costs a
+//! look at what it needs and a note of what it made.
+
+use ir::schedule::{Action, ActionKind, Step};
+use ir::units::Nanos;
+
+use crate::SimulationError;
+use crate::order::{NONE, Op, Order, Pair, send_of};
+use crate::transfers::{Over, Transfers};
+use crate::work::{Meeting, Messages, Part, Run, StageWork, Transfer, Work};
+
+/// How a rank spends a step. What is left of it is waiting for other ranks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RankTimes {
+    /// When its first pass starts.
+    pub start: Nanos,
+    /// When its last action ends.
+    pub end: Nanos,
+    /// Runs of passes, as long as they take alone.
+    pub passes: Nanos,
+    /// By how much longer they took beside transfers.
+    pub slowed: Nanos,
+    /// Runs of updates.
+    pub update: Nanos,
+    /// Waiting for its transfers.
+    pub transfers: Nanos,
+    /// Collectives with other pipeline ranks, from when all have come to them.
+    pub meetings: Nanos,
+    /// Waiting while a message that it needs is on its way.
+    pub messages: Nanos,
+}
+
+impl RankTimes {
+    /// All that is no waiting for other pipeline ranks.
+    pub fn spent(&self) -> Nanos {
+        self.passes + self.slowed + self.update + self.transfers + self.meetings + self.messages
+    }
+
+    /// From its first pass to the end of its last action.
+    pub fn span(&self) -> Nanos {
+        self.end - self.start
+    }
+}
+
+/// A step that was played through.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Played {
+    /// When everything has ended.
+    pub end: Nanos,
+    /// By pipeline rank.
+    pub ranks: Vec<RankTimes>,
+}
+
+/// Looks on while a step is played, and may change how long things take.
+pub(crate) trait Watch {
+    /// An action begins; `slot` is the result that it waited for longest, if it waited.
+    fn begins(&mut self, _rank: usize, _op: &Op, _now: Nanos, _waited_for: Option<u32>) {}
+    /// How long a run of an action takes.
+    fn pace(&mut self, _rank: usize, _op: &Op, run: Run) -> Run {
+        run
+    }
+    /// A run of an action is over.
+    fn ran(&mut self, _rank: usize, _op: &Op, _start: Nanos, _end: Nanos) {}
+    /// An action is over.
+    fn ends(&mut self, _rank: usize, _op: &Op, _now: Nanos) {}
+    /// So many of a rank's actions are over, and the last of them at `time`.
+    fn passed(&mut self, _rank: usize, _count: usize, _time: Nanos, _beside: Beside<'_>) {}
+    /// A message is sent.
+    fn sends(&mut self, _rank: usize, _op: &Op, _start: Nanos, _end: Nanos) {}
+    /// A message is received, for the action that needs it.
+    fn receives(&mut self, _rank: usize, _op: &Op, _start: Nanos, _end: Nanos) {}
+    /// A transfer is put in line.
+    fn begins_transfer(&mut self, _rank: usize, _action: Action, _transfer: &Transfer) {}
+    /// A transfer is over.
+    fn transferred(&mut self, _rank: usize, _over: Over) {}
+    /// A rank waits for its transfers, or in vain for a message.
+    fn waits(&mut self, _rank: usize, _op: &Op, _what: Waiting, _start: Nanos, _end: Nanos) {}
+    /// Ranks meet.
+    fn meets(&mut self, _members: &[u32], _op: &Op, _meeting: &Meeting, _span: [Nanos; 2]) {}
+}
+
+/// What goes on beside a rank's actions.
+#[derive(Clone, Copy)]
+pub(crate) struct Beside<'a> {
+    pub(crate) transfers: &'a Transfers,
+    /// When the last of its messages has left, and when the last has come.
+    pub(crate) messages: [Nanos; 2],
+}
+
+/// What a rank waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waiting {
+    /// A message that is on its way.
+    Message,
+    /// Transfers over replicas.
+    Transfers,
+}
+
+/// Nobody looks on.
+pub(crate) struct Unwatched;
+
+impl Watch for Unwatched {}
+
+/// Plays a step through.
+///
+/// # Errors
+///
+/// Ranks that wait forever, at a collective that another never comes to.
+pub(crate) fn play(
+    order: &Order,
+    work: &Work,
+    watch: &mut impl Watch,
+) -> Result<Played, SimulationError> {
+    let mut game = Game::new(order, work, watch);
+    while let Some(rank) = game.queue.pop() {
+        game.advance(rank as usize);
+    }
+    game.finish()
+}
+
+/// The end of what has not been done.
+const NEVER: Nanos = Nanos::new(u64::MAX);
+
+struct Game<'a, W> {
+    order: &'a Order,
+    work: &'a Work,
+    watch: &'a mut W,
+    ranks: Vec<Rank>,
+    /// When each result is made, or where another rank needs it, begins to be sent.
+    there: Vec<Nanos>,
+    /// When each result that is sent has left its rank.
+    left: Vec<Nanos>,
+    /// By group: who has come, and when the last did.
+    meetings: Vec<(Vec<u32>, Nanos)>,
+    /// Ranks that can go on.
+    queue: Vec<u32>,
+}
+
+#[derive(Default)]
+struct Rank {
+    /// The next of its actions, and of that action's parts.
+    next: usize,
+    part: usize,
+    now: Nanos,
+    /// When the action under way began; none if none is.
+    has_begun: bool,
+    has_computed: bool,
+    /// Which result it waits for.
+    waits_for: u32,
+    /// When the meeting that it waited for was over.
+    met: Option<Nanos>,
+    /// When the last of its messages has left.
+    sent: Nanos,
+    /// When the last of the messages to it has come.
+    received: Nanos,
+    /// Of the last pair, the first action and its end: what that made is sent before the second ends.
+    first_of_pair: Option<(Action, Nanos)>,
+    transfers: Transfers,
+    times: RankTimes,
+}
+
+/// When two passes side by side begin and end, from when the first begins.
+struct Pairing {
+    first_ends: Nanos,
+    second_begins: Nanos,
+    both_end: Nanos,
+}
+
+impl Pairing {
+    /// Of passes that take `alone` each and `together` if they begin together, the second begins `late`.
+    /// What is left of the first then shares the device with the second in equal parts, and they save as
+    /// large a share of what they save together.
+    fn new([first, second]: [Nanos; 2], together: Nanos, late: Nanos) -> Self {
+        let second_begins = late;
+        if late >= first {
+            return Self { first_ends: first, second_begins, both_end: late + second };
+        }
+        let left = first - late;
+        let both = u128::from((first + second).get().max(1));
+        let saved = u128::from((first + second).saturating_sub(together).get());
+        let saved = saved * u128::from(left.get()) / u128::from(first.get().max(1));
+        let both_end = late + left + second - Nanos::new(saved as u64);
+        let shared = u128::from(left.get()) * 2 * u128::from(together.get()) / both;
+        let first_ends = late + Nanos::new(shared as u64);
+        Self { first_ends: first_ends.min(both_end), second_begins, both_end }
+    }
+}
+
+/// Whether a send is of what an action made, if it is of its kind.
+fn is_result(send: &Op, action: Action) -> bool {
+    (send.stage, send.micro_batch) == (action.stage, action.micro_batch)
+}
+
+/// What became of an action.
+enum Progress {
+    Done,
+    Blocked,
+}
+
+impl<'a, W: Watch> Game<'a, W> {
+    fn new(order: &'a Order, work: &'a Work, watch: &'a mut W) -> Self {
+        let rank = |of_rank: &crate::RankWork| {
+            let mut rank = Rank { waits_for: NONE, ..Rank::default() };
+            for (_, transfer) in &of_rank.first {
+                rank.transfers.begin(transfer, Nanos::ZERO);
+            }
+            rank
+        };
+        for (rank, of_rank) in work.ranks.iter().enumerate() {
+            for (stage, transfer) in &of_rank.first {
+                let kind = ActionKind::Unshard;
+                let action = Action { stage: *stage, kind, micro_batch: 0 };
+                watch.begins_transfer(rank, action, transfer);
+            }
+        }
+        Self {
+            order,
+            work,
+            ranks: work.ranks.iter().map(rank).collect(),
+            there: vec![NEVER; order.num_results()],
+            left: vec![Nanos::ZERO; order.num_results()],
+            meetings: vec![Default::default(); work.groups.len()],
+            queue: (0..order.ranks.len() as u32).rev().collect(),
+            watch,
+        }
+    }
+
+    /// Lets a rank go on until it must wait.
+    fn advance(&mut self, rank: usize) {
+        let order = self.order;
+        let work = self.work;
+        let ops = &order.ranks[rank];
+        self.ranks[rank].waits_for = NONE;
+        while let Some(op) = ops.get(self.ranks[rank].next) {
+            let stage = &work.stages[op.stage as usize];
+            let mut time = None;
+            let taken = match op.kind {
+                ActionKind::SendForward | ActionKind::SendBackward => {
+                    time = Some(self.send(rank, op, stage));
+                    1
+                }
+                ActionKind::ReduceGrad => {
+                    let state = &mut self.ranks[rank];
+                    for transfer in &stage.reduce {
+                        state.transfers.go_on(state.now, &mut |over| {
+                            self.watch.transferred(rank, over);
+                        });
+                        state.transfers.begin(transfer, state.now);
+                        self.watch.begins_transfer(rank, op.action(), transfer);
+                    }
+                    1
+                }
+                _ if op.pair == Pair::First => {
+                    let second = &ops[self.ranks[rank].next + 1];
+                    match self.pair(rank, op, second) {
+                        Progress::Done => 2,
+                        Progress::Blocked => return,
+                    }
+                }
+                _ => match self.action(rank, op, stage) {
+                    Progress::Done => 1,
+                    Progress::Blocked => return,
+                },
+            };
+            let state = &mut self.ranks[rank];
+            state.next += taken;
+            let messages = [state.sent, state.received];
+            let beside = Beside { transfers: &state.transfers, messages };
+            self.watch.passed(rank, state.next, time.unwrap_or(state.now), beside);
+        }
+    }
+
+    /// Sends a result, and says when that is done.
+    fn send(&mut self, rank: usize, op: &Op, stage: &StageWork) -> Nanos {
+        let message = match op.kind {
+            ActionKind::SendForward => stage.send_forward,
+            _ => stage.send_backward,
+        };
+        let state = &mut self.ranks[rank];
+        let made = match state.first_of_pair {
+            Some((first, end)) if send_of(first.kind) == Some(op.kind) && is_result(op, first) => {
+                end
+            }
+            _ => state.now,
+        };
+        let start = match self.work.messages {
+            Messages::Queue => made.max(state.sent),
+            Messages::Delay => made,
+        };
+        let mut end = start + message.time;
+        if self.work.messages == Messages::Queue && !state.transfers.is_empty() {
+            let over = &mut |over| self.watch.transferred(rank, over);
+            end += state.transfers.share_with(message.time, state.now, over);
+        }
+        state.sent = end;
+        self.watch.sends(rank, op, start, end);
+        self.left[op.result as usize] = end;
+        self.note(op, start);
+        end
+    }
+
+    /// Notes that a result is there, and lets the rank go on that waits for it.
+    fn note(&mut self, op: &Op, time: Nanos) {
+        if op.result == NONE {
+            return;
+        }
+        self.there[op.result as usize] = time;
+        let user = &mut self.ranks[op.user as usize];
+        if user.waits_for == op.result {
+            user.waits_for = NONE;
+            self.queue.push(op.user);
+        }
+    }
+
+    /// When what an action needs is made or sent; none if that is not known yet.
+    fn made(&mut self, rank: usize, op: &Op) -> Option<Nanos> {
+        if op.need == NONE {
+            return Some(Nanos::ZERO);
+        }
+        let there = self.there[op.need as usize];
+        if there == NEVER {
+            self.ranks[rank].waits_for = op.need;
+            return None;
+        }
+        Some(there)
+    }
+
+    /// When what an action needs is there, if it was made or sent at `made`.
+    fn receive(&mut self, rank: usize, op: &Op, made: Nanos) -> Nanos {
+        if !op.receives {
+            return made;
+        }
+        let time = self.message_to(op);
+        let state = &mut self.ranks[rank];
+        if self.work.messages == Messages::Delay {
+            let end = made + time;
+            self.watch.receives(rank, op, made, end);
+            return end;
+        }
+        let start = made.max(state.received);
+        let mut end = start + time;
+        if !state.transfers.is_empty() && end > state.now {
+            let over = &mut |over| self.watch.transferred(rank, over);
+            end += state.transfers.share_with(time, state.now, over);
+        }
+        let end = end.max(self.left[op.need as usize]);
+        state.received = end;
+        self.watch.receives(rank, op, start, end);
+        end
+    }
+
+    /// The time of the message that an action needs.
+    fn message_to(&self, op: &Op) -> Nanos {
+        match op.kind {
+            ActionKind::Forward => self.work.stages[op.stage as usize - 1].send_forward.time,
+            _ => self.work.stages[op.stage as usize + 1].send_backward.time,
+        }
+    }
+
+    /// Begins an action, whose data is there at `ready`; says which result it waited for, if it did.
+    fn begin(&mut self, rank: usize, op: &Op, ready: Nanos) -> Option<u32> {
+        let mut waited_for = None;
+        if ready > self.ranks[rank].now {
+            waited_for = Some(op.need);
+            if self.work.messages == Messages::Queue {
+                let waited = self.message_to(op).min(ready - self.ranks[rank].now);
+                self.ranks[rank].times.messages += waited;
+                self.watch.waits(rank, op, Waiting::Message, ready - waited, ready);
+            }
+            self.ranks[rank].now = ready;
+        }
+        let state = &mut self.ranks[rank];
+        if op.kind.is_compute() && !state.has_computed {
+            state.has_computed = true;
+            state.times.start = state.now;
+        }
+        waited_for
+    }
+
+    fn action(&mut self, rank: usize, op: &Op, stage: &StageWork) -> Progress {
+        if !self.ranks[rank].has_begun {
+            let Some(made) = self.made(rank, op) else { return Progress::Blocked };
+            let ready = self.receive(rank, op, made);
+            let waited_for = self.begin(rank, op, ready);
+            self.ranks[rank].has_begun = true;
+            self.watch.begins(rank, op, self.ranks[rank].now, waited_for);
+        }
+        let parts = stage.parts(op.kind, op.is_first, op.is_last);
+        while let Some(part) = parts.get(self.ranks[rank].part) {
+            match *part {
+                Part::Run(run) => self.run(rank, op, run),
+                Part::Meet(meeting) => match self.meet(rank, op, meeting) {
+                    Progress::Done => {}
+                    Progress::Blocked => return Progress::Blocked,
+                },
+                part => self.transfer(rank, op, part),
+            }
+            self.ranks[rank].part += 1;
+        }
+        let now = self.ranks[rank].now;
+        self.end(rank, op, now);
+        self.note(op, now);
+        Progress::Done
+    }
+
+    fn end(&mut self, rank: usize, op: &Op, now: Nanos) {
+        let state = &mut self.ranks[rank];
+        state.part = 0;
+        state.has_begun = false;
+        state.times.end = now;
+        self.watch.ends(rank, op, now);
+    }
+
+    /// Two passes at the same time, once the data of both is known to come. Where the work says how long
+    /// they take together, they share the device from when the data of the second is there; else one follows
+    /// the other.
+    fn pair(&mut self, rank: usize, first: &Op, second: &Op) -> Progress {
+        let Some(_) = self.made(rank, first) else { return Progress::Blocked };
+        let Some(made) = self.made(rank, second) else { return Progress::Blocked };
+        let work = self.work;
+        let stages = match first.kind {
+            ActionKind::Forward => (first.stage, second.stage),
+            _ => (second.stage, first.stage),
+        };
+        let Some(together) = work.pairs.get(&stages) else {
+            self.action(rank, first, &work.stages[first.stage as usize]);
+            self.ranks[rank].first_of_pair = Some((first.action(), self.ranks[rank].now));
+            self.action(rank, second, &work.stages[second.stage as usize]);
+            return Progress::Done;
+        };
+        let ready =
+            self.made(rank, first).map_or(Nanos::ZERO, |made| self.receive(rank, first, made));
+        let waited_for = self.begin(rank, first, ready);
+        let start = self.ranks[rank].now;
+        let late = self.receive(rank, second, made).saturating_sub(start);
+        let parts =
+            |op: &Op| work.stages[op.stage as usize].parts(op.kind, op.is_first, op.is_last).iter();
+        let time = |op: &Op| parts(op).map(Part::time).sum::<Nanos>();
+        let Pairing { first_ends, second_begins, both_end } =
+            Pairing::new([time(first), time(second)], *together, late);
+        self.watch.begins(rank, first, start, waited_for);
+        self.watch.begins(rank, second, start + second_begins, None);
+        let apart = time(first) + time(second);
+        // Where the second comes after the first has ended, the rank waits in between.
+        let idle = second_begins.saturating_sub(time(first));
+        let busy = both_end - idle;
+        let at = |done: u64| {
+            let scaled = u128::from(done) * u128::from(busy.get()) / u128::from(apart.get().max(1));
+            Nanos::new(scaled as u64)
+        };
+        let mut done = 0;
+        for op in [first, second] {
+            for part in parts(op) {
+                match *part {
+                    Part::Run(run) => {
+                        let time = at(done + run.time.get()) - at(done);
+                        done += run.time.get();
+                        self.run(rank, op, Run { time, kernels: run.kernels.min(time), ..run });
+                    }
+                    part => self.transfer(rank, op, part),
+                }
+            }
+            if op == first {
+                self.ranks[rank].now += idle;
+            }
+        }
+        let now = self.ranks[rank].now;
+        let ended = now.min(start + first_ends);
+        self.ranks[rank].first_of_pair = Some((first.action(), ended));
+        for (op, end) in [(first, ended), (second, now)] {
+            self.end(rank, op, end);
+            self.note(op, end);
+        }
+        Progress::Done
+    }
+
+    fn run(&mut self, rank: usize, op: &Op, run: Run) {
+        let run = self.watch.pace(rank, op, run);
+        let state = &mut self.ranks[rank];
+        let start = state.now;
+        state.now = if state.transfers.is_empty() {
+            start + run.time
+        } else {
+            let slowdown = self.work.slowdown_per_mille;
+            let over = &mut |over| self.watch.transferred(rank, over);
+            state.transfers.run_beside(run, start, slowdown, over)
+        };
+        if op.kind == ActionKind::OptimizerStep {
+            state.times.update += run.time;
+        } else {
+            state.times.passes += run.time;
+        }
+        state.times.slowed += state.now - start - run.time;
+        self.watch.ran(rank, op, start, state.now);
+    }
+
+    /// A part that begins a transfer or waits for some.
+    fn transfer(&mut self, rank: usize, op: &Op, part: Part) {
+        let state = &mut self.ranks[rank];
+        let over = &mut |over| self.watch.transferred(rank, over);
+        let count = match part {
+            Part::Start(transfer) => {
+                state.transfers.go_on(state.now, over);
+                state.transfers.begin(&transfer, state.now);
+                self.watch.begins_transfer(rank, op.action(), &transfer);
+                return;
+            }
+            Part::WaitFor(count) => count,
+            Part::Wait => state.transfers.num_begun(),
+            Part::Run(_) | Part::Meet(_) => return,
+        };
+        let start = state.now;
+        state.now = state.transfers.wait_for(count, start, over);
+        if state.now > start {
+            state.times.transfers += state.now - start;
+            self.watch.waits(rank, op, Waiting::Transfers, start, state.now);
+        }
+    }
+
+    /// Comes to a collective with other ranks, which begins when all have.
+    fn meet(&mut self, rank: usize, op: &Op, meeting: Meeting) -> Progress {
+        if let Some(end) = self.ranks[rank].met.take() {
+            self.ranks[rank].now = end;
+            self.ranks[rank].times.meetings += meeting.transfer.time;
+            return Progress::Done;
+        }
+        let members = &self.work.groups[meeting.group as usize];
+        let (come, last) = &mut self.meetings[meeting.group as usize];
+        come.push(rank as u32);
+        *last = (*last).max(self.ranks[rank].now);
+        if come.len() < members.len() {
+            return Progress::Blocked;
+        }
+        let (come, start) = std::mem::take(&mut self.meetings[meeting.group as usize]);
+        let end = start + meeting.transfer.time;
+        self.watch.meets(members, op, &meeting, [start, end]);
+        for member in come {
+            self.ranks[member as usize].met = Some(end);
+            if member as usize != rank {
+                self.queue.push(member);
+            }
+        }
+        self.meet(rank, op, meeting)
+    }
+
+    fn finish(mut self) -> Result<Played, SimulationError> {
+        let mut end = Nanos::ZERO;
+        for rank in 0..self.ranks.len() {
+            let state = &mut self.ranks[rank];
+            if let Some(op) = self.order.ranks[rank].get(state.next) {
+                let step = Some(Step::One(op.action()));
+                return Err(SimulationError::Stuck { rank, step, time: state.now });
+            }
+            let count = state.transfers.num_begun();
+            let over = &mut |over| self.watch.transferred(rank, over);
+            end = end.max(state.transfers.wait_for(count, state.now, over));
+        }
+        Ok(Played { end, ranks: self.ranks.into_iter().map(|rank| rank.times).collect() })
+    }
+}

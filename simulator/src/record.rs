@@ -1,0 +1,284 @@
+//! What happened in a step, as a timeline needs it.
+
+use ir::schedule::{Action, ActionKind};
+use ir::units::{Bytes, Nanos};
+use traces::timeline::{Activity, Event, Stream};
+
+use crate::memory::change;
+use crate::order::{Op, Order, send_of};
+use crate::play::{Waiting, Watch};
+use crate::transfers::Over;
+use crate::work::{Meeting, Transfer, Work};
+
+/// An action: its rank, and which of those that the rank began it is.
+pub(crate) type ActionId = (u32, u32);
+
+/// What something waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// Nothing.
+    Start,
+    /// An action.
+    Action(ActionId),
+    /// A message, a transfer over replicas, or a meeting of ranks.
+    Flow(u32),
+}
+
+/// An action that is over.
+#[derive(Clone, Debug)]
+pub(crate) struct Done {
+    pub(crate) action: Action,
+    pub(crate) is_first: bool,
+    pub(crate) is_last: bool,
+    /// When it began; of an update, when its kernels did.
+    pub(crate) start: Nanos,
+    pub(crate) end: Nanos,
+    pub(crate) cause: Cause,
+    /// Its runs, from beginning to end.
+    pub(crate) runs: Vec<[Nanos; 2]>,
+}
+
+/// What ranks exchange.
+#[derive(Clone, Debug)]
+pub(crate) struct Flow {
+    pub(crate) activity: Activity,
+    pub(crate) bytes: Bytes,
+    pub(crate) ends: Ends,
+    pub(crate) start: Nanos,
+    pub(crate) end: Nanos,
+    pub(crate) cause: Cause,
+}
+
+/// Who takes part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Ends {
+    /// A rank, with its replicas.
+    Rank(u32),
+    /// A rank that sends a message, which has left it at a time.
+    Message { from: u32, left: Nanos },
+    /// Pipeline ranks that meet.
+    Group(Vec<u32>),
+}
+
+/// Notes everything that happens.
+pub(crate) struct Record<'a> {
+    work: &'a Work,
+    /// By rank.
+    pub(crate) actions: Vec<Vec<Done>>,
+    pub(crate) flows: Vec<Flow>,
+    /// By rank: waiting that is drawn.
+    pub(crate) waits: Vec<Vec<Event>>,
+    /// By rank: messages that it received.
+    pub(crate) received: Vec<Vec<Event>>,
+    /// By rank: when memory changes, and by how much.
+    pub(crate) memory: Vec<Vec<(Nanos, i128)>>,
+    /// By result: the message that brought it.
+    makers: Vec<Option<u32>>,
+    /// By rank: its transfers over replicas, in order.
+    transfers: Vec<Vec<u32>>,
+    /// By rank: its last message.
+    last_message: Vec<Option<u32>>,
+    /// By rank: what it did or waited for last.
+    last: Vec<Cause>,
+}
+
+impl<'a> Record<'a> {
+    pub(crate) fn new(order: &Order, work: &'a Work) -> Self {
+        let num_ranks = order.ranks.len();
+        Self {
+            work,
+            actions: order.ranks.iter().map(|ops| Vec::with_capacity(ops.len())).collect(),
+            flows: Vec::new(),
+            waits: vec![Vec::new(); num_ranks],
+            received: vec![Vec::new(); num_ranks],
+            memory: vec![Vec::new(); num_ranks],
+            makers: vec![None; order.num_results()],
+            transfers: vec![Vec::new(); num_ranks],
+            last_message: vec![None; num_ranks],
+            last: vec![Cause::Start; num_ranks],
+        }
+    }
+
+    pub(crate) fn time_of(&self, cause: Cause) -> Nanos {
+        match cause {
+            Cause::Start => Nanos::ZERO,
+            Cause::Action((rank, index)) => self.actions[rank as usize][index as usize].end,
+            Cause::Flow(flow) => self.flows[flow as usize].end,
+        }
+    }
+
+    /// Where an action that is under way is noted: it is the last that began, or of a pair the one before.
+    fn index(&self, rank: usize, op: &Op) -> usize {
+        let begun = &self.actions[rank];
+        let last = begun.len() - 1;
+        if begun[last].action == op.action() { last } else { last - 1 }
+    }
+
+    fn add(&mut self, flow: Flow) -> u32 {
+        self.flows.push(flow);
+        self.flows.len() as u32 - 1
+    }
+
+    fn remember(&mut self, rank: usize, now: Nanos, change: i128) {
+        if change != 0 {
+            self.memory[rank].push((now, change));
+        }
+    }
+}
+
+impl Watch for Record<'_> {
+    fn begins(&mut self, rank: usize, op: &Op, now: Nanos, waited_for: Option<u32>) {
+        if let Some(flow) = waited_for.and_then(|slot| self.makers[slot as usize]) {
+            self.last[rank] = Cause::Flow(flow);
+        }
+        self.actions[rank].push(Done {
+            action: op.action(),
+            is_first: op.is_first,
+            is_last: op.is_last,
+            start: now,
+            end: now,
+            cause: self.last[rank],
+            runs: Vec::new(),
+        });
+        let [taken, _] = change(op, &self.work.stages[op.stage as usize].kept);
+        self.remember(rank, now, i128::from(taken));
+    }
+
+    fn ran(&mut self, rank: usize, op: &Op, start: Nanos, end: Nanos) {
+        let last = self.last[rank];
+        let index = self.index(rank, op);
+        let done = &mut self.actions[rank][index];
+        if done.action.kind == ActionKind::OptimizerStep && done.runs.is_empty() {
+            done.start = start;
+            done.cause = last;
+        }
+        done.end = end;
+        done.runs.push([start, end]);
+    }
+
+    fn ends(&mut self, rank: usize, op: &Op, now: Nanos) {
+        let index = self.index(rank, op);
+        let done = &mut self.actions[rank][index];
+        if op.kind != ActionKind::OptimizerStep || done.runs.is_empty() {
+            done.end = now;
+        }
+        if done.end == now {
+            self.last[rank] = Cause::Action((rank as u32, index as u32));
+        }
+        let [_, freed] = change(op, &self.work.stages[op.stage as usize].kept);
+        self.remember(rank, now, -i128::from(freed));
+    }
+
+    fn sends(&mut self, rank: usize, op: &Op, start: Nanos, end: Nanos) {
+        let stage = &self.work.stages[op.stage as usize];
+        let message = match op.kind {
+            ActionKind::SendForward => stage.send_forward,
+            _ => stage.send_backward,
+        };
+        let begun = self.actions[rank].iter().enumerate().rev().take(2);
+        let is_maker = |done: &Done| {
+            let Action { stage, kind, micro_batch } = done.action;
+            send_of(kind) == Some(op.kind) && (stage, micro_batch) == (op.stage, op.micro_batch)
+        };
+        let maker = begun.filter(|(_, done)| is_maker(done)).map(|(index, _)| index as u32).next();
+        let made = maker.map_or(self.last[rank], |index| Cause::Action((rank as u32, index)));
+        let waited = self.last_message[rank].filter(|flow| {
+            let left = match self.flows[*flow as usize].ends {
+                Ends::Message { left, .. } => left,
+                _ => Nanos::ZERO,
+            };
+            left == start && left > self.time_of(made)
+        });
+        let flow = self.add(Flow {
+            activity: Activity::Action(op.action()),
+            bytes: message.bytes,
+            ends: Ends::Message { from: rank as u32, left: end },
+            start,
+            end,
+            cause: waited.map_or(made, Cause::Flow),
+        });
+        self.last_message[rank] = Some(flow);
+        self.makers[op.result as usize] = Some(flow);
+    }
+
+    fn receives(&mut self, rank: usize, op: &Op, start: Nanos, end: Nanos) {
+        let Some(id) = self.makers[op.need as usize] else { return };
+        let flow = &mut self.flows[id as usize];
+        flow.end = end;
+        let activity = flow.activity.action().partner().map_or(flow.activity, Activity::Action);
+        let (stream, bytes) = (Stream::Receive, flow.bytes);
+        self.received[rank].push(Event { start, end, stream, activity, bytes });
+    }
+
+    fn begins_transfer(&mut self, rank: usize, action: Action, transfer: &Transfer) {
+        let activity = match action.kind {
+            ActionKind::Unshard | ActionKind::ReduceGrad => Activity::Action(action),
+            _ => Activity::Collective { collective: transfer.collective, action },
+        };
+        let under_way = self.actions[rank].iter().enumerate().next_back();
+        let cause = under_way.map_or(Cause::Start, |(index, done)| {
+            // What an update begins before its own kernels follows what came before it.
+            let is_before = done.action.kind == ActionKind::OptimizerStep && done.runs.is_empty();
+            if is_before { self.last[rank] } else { Cause::Action((rank as u32, index as u32)) }
+        });
+        let (start, end) = (Nanos::ZERO, Nanos::ZERO);
+        let ends = Ends::Rank(rank as u32);
+        let flow = self.add(Flow { activity, bytes: transfer.bytes, ends, start, end, cause });
+        self.transfers[rank].push(flow);
+    }
+
+    fn transferred(&mut self, rank: usize, over: Over) {
+        let Over { id, start, end } = over;
+        let flow = self.transfers[rank][id as usize];
+        if let Some(before) = (id as usize).checked_sub(1).map(|id| self.transfers[rank][id])
+            && self.flows[before as usize].end == start
+        {
+            self.flows[flow as usize].cause = Cause::Flow(before);
+        }
+        let flow = &mut self.flows[flow as usize];
+        (flow.start, flow.end) = (start, end);
+    }
+
+    fn waits(&mut self, rank: usize, op: &Op, what: Waiting, start: Nanos, end: Nanos) {
+        let action = match (what, op.kind) {
+            (Waiting::Message, ActionKind::Forward) => {
+                Action { kind: ActionKind::RecvForward, ..op.action() }
+            }
+            (Waiting::Message, _) => Action { kind: ActionKind::RecvBackward, ..op.action() },
+            // Within a pass, waiting is part of it.
+            (Waiting::Transfers, kind) if kind.is_compute() => return,
+            (Waiting::Transfers, _) => Action { kind: ActionKind::ReduceGrad, ..op.action() },
+        };
+        if what == Waiting::Transfers {
+            let is_over = |flow: &&u32| self.flows[**flow as usize].end == end;
+            let last = self.transfers[rank].iter().rev().find(is_over);
+            self.last[rank] = last.map_or(self.last[rank], |flow| Cause::Flow(*flow));
+        }
+        let (stream, activity) = (Stream::Compute, Activity::Wait(action));
+        self.waits[rank].push(Event { start, end, stream, activity, bytes: Bytes::ZERO });
+    }
+
+    fn meets(&mut self, members: &[u32], op: &Op, meeting: &Meeting, span: [Nanos; 2]) {
+        let [start, end] = span;
+        let Transfer { collective, bytes, .. } = meeting.transfer;
+        let reduction = Action { kind: ActionKind::ReduceGrad, ..op.action() };
+        let latest = members.iter().map(|rank| self.last[*rank as usize]);
+        let cause = latest.max_by_key(|cause| self.time_of(*cause)).unwrap_or(Cause::Start);
+        let activity = if meeting.is_reduction {
+            Activity::Action(reduction)
+        } else {
+            Activity::Collective { collective, action: op.action() }
+        };
+        let ends = Ends::Group(members.to_vec());
+        let flow = self.add(Flow { activity, bytes, ends, start, end, cause });
+        for rank in members {
+            self.last[*rank as usize] = Cause::Flow(flow);
+            if end > start {
+                let activity = Activity::Wait(reduction);
+                let stream = Stream::Compute;
+                let wait = Event { start, end, stream, activity, bytes: Bytes::ZERO };
+                self.waits[*rank as usize].push(wait);
+            }
+        }
+    }
+}

@@ -4,6 +4,7 @@ use ir::plan::Optimizer;
 
 use crate::array::Array;
 use crate::ops::Kernels;
+pub use crate::ops::composed::adamw::AdamW;
 use crate::settings::OptimizerSettings;
 
 /// Moments that a rule keeps for each parameter.
@@ -23,7 +24,7 @@ pub(crate) const fn num_moments(kind: Optimizer) -> usize {
 /// SGD:                       w = w (1 - r d) - r g
 /// ```
 ///
-/// AdamW is [`adamw`]. The first momentum is the gradient itself, as in PyTorch.
+/// AdamW is [`Kernels::adamw`]. The first momentum is the gradient itself, as in PyTorch.
 pub(crate) fn update<B: Kernels>(
     settings: &OptimizerSettings,
     [rate, factor]: [f64; 2],
@@ -60,47 +61,4 @@ pub(crate) fn update<B: Kernels>(
             (weights, moments.into())
         }
     }
-}
-
-/// The numbers of one update by AdamW.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct AdamW {
-    /// What gradients are multiplied by first.
-    pub factor: f64,
-    /// How much of the first moment stays.
-    pub beta1: f64,
-    /// How much of the second moment stays.
-    pub beta2: f64,
-    /// How much of each weight stays: `1 - r d`.
-    pub kept_share: f64,
-    /// `r / (1 - b1^t)`.
-    pub step: f64,
-    /// `1 / sqrt(1 - b2^t)`.
-    pub root_scale: f64,
-    /// Added to the root of the second moment.
-    pub epsilon: f64,
-}
-
-/// Weights and moments after an update.
-///
-/// ```text
-/// m = b1 m + (1 - b1) g    v = b2 v + (1 - b2) g^2
-/// w = w (1 - r d) - r / (1 - b1^t) m / (sqrt(v / (1 - b2^t)) + e)
-/// ```
-///
-/// # Source
-///
-/// Loshchilov and Hutter 2019 (arXiv 1711.05101), in the order in which PyTorch computes it.
-pub(crate) fn adamw<B: Kernels>(
-    rates: &AdamW,
-    weights: Array<B>,
-    [first, second]: [Array<B>; 2],
-    gradient: Array<B>,
-) -> (Array<B>, [Array<B>; 2]) {
-    let gradient = gradient.scale(rates.factor);
-    let first = first.scale(rates.beta1) + gradient.clone().scale(1.0 - rates.beta1);
-    let second = second.scale(rates.beta2) + gradient.square().scale(1.0 - rates.beta2);
-    let root = second.clone().sqrt().scale(rates.root_scale).shift(rates.epsilon);
-    let change = (first.clone() / root).scale(rates.step);
-    (weights.scale(rates.kept_share) - change, [first, second])
 }

@@ -9,13 +9,10 @@ use ir::graph::{NormKind, OpId, OpKind, Placement};
 
 use super::forward::broadcast_to;
 use super::value::{Extra, Value};
-use super::{BlockRun, Kept, Result};
+use super::{BlockRun, Gradients, Kept, Result};
 use crate::array::Array;
 use crate::ops::Kernels;
 use crate::ops::{activation, conv, embedding, linear, norm, pool};
-
-/// Takes the gradient of a parameter: its operator, which of its parameters, and the gradient.
-pub(crate) type Gradients<'a, B> = dyn FnMut(OpId, usize, Array<B>) + 'a;
 
 /// Gradients of one tensor as they come from its uses.
 struct Uses<B: Kernels> {

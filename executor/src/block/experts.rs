@@ -11,103 +11,15 @@ use ir::collective::Collective;
 use ir::graph::{OpId, OpKind};
 use traces::timeline::Stream;
 
-use super::backward::Gradients;
+use super::routed::{Order, Routed, Sent};
 use super::value::{Extra, Value};
-use super::{BlockRun, Env, Kept, Result};
+use super::{BlockRun, Env, Gradients, Kept, Result};
 use crate::array::{Array, Element, Indices};
 use crate::communicator::{Group, Reduction};
 use crate::mesh::part;
 use crate::ops::Kernels;
-use crate::ops::experts::{self, Routing};
+use crate::ops::experts;
 use crate::ops::{attention, linear};
-
-/// Rows of tokens where their experts are, sorted by expert.
-#[derive(Clone, Debug)]
-pub(crate) struct Routed<B: Kernels> {
-    /// `[rows, width]`.
-    pub(super) rows: Array<B>,
-    /// Rows of each expert that this rank has.
-    counts: Vec<usize>,
-    sent: Arc<Sent>,
-    /// How tensor-parallel ranks' rows were joined, if they were.
-    joined: Option<Arc<Order>>,
-}
-
-/// How the rows of a rank were sent to the experts.
-#[derive(Debug)]
-struct Sent {
-    /// Which expert each token goes to.
-    routing: Routing,
-    /// Tokens that were sent from.
-    num_tokens: usize,
-    /// The token of each row that was sent, in the order of experts.
-    tokens: Vec<u32>,
-    /// Rows sent to each rank.
-    counts: Vec<usize>,
-    /// How the rows that came from all ranks were put in order.
-    order: Order,
-}
-
-/// Rows from several sources, each sorted by expert, put in the order of experts.
-#[derive(Debug)]
-struct Order {
-    /// Rows of each source and expert.
-    counts: Vec<Vec<usize>>,
-}
-
-impl Order {
-    /// Rows of each source.
-    fn source_sizes(&self) -> Vec<usize> {
-        self.counts.iter().map(|counts| counts.iter().sum()).collect()
-    }
-
-    /// Rows of each expert.
-    fn expert_sizes(&self) -> Vec<usize> {
-        let experts = self.counts.first().map_or(0, Vec::len);
-        (0..experts).map(|expert| self.counts.iter().map(|counts| counts[expert]).sum()).collect()
-    }
-
-    /// For each row in the order of experts, its place in the order of sources.
-    fn by_expert(&self) -> Vec<u32> {
-        let mut starts: Vec<u32> = Vec::new();
-        let mut next = 0;
-        for size in self.source_sizes() {
-            starts.push(next);
-            next += size as u32;
-        }
-        let mut places = Vec::with_capacity(next as usize);
-        for expert in 0..self.expert_sizes().len() {
-            for (start, counts) in starts.iter_mut().zip(&self.counts) {
-                let end = *start + counts[expert] as u32;
-                places.extend(*start..end);
-                *start = end;
-            }
-        }
-        places
-    }
-
-    /// For each row in the order of sources, its place in the order of experts.
-    fn by_source(&self) -> Vec<u32> {
-        let by_expert = self.by_expert();
-        let mut inverse = vec![0; by_expert.len()];
-        for (place, source) in by_expert.into_iter().enumerate() {
-            inverse[source as usize] = place as u32;
-        }
-        inverse
-    }
-}
-
-impl<B: Kernels> Routed<B> {
-    /// Other rows in the same order.
-    pub(super) fn with_rows(&self, rows: Array<B>) -> Self {
-        Self { rows, ..self.clone() }
-    }
-
-    /// The sum of two gradients.
-    pub(super) fn plus(self, other: Self) -> Self {
-        Self { rows: self.rows.clone() + other.rows, ..self }
-    }
-}
 
 /// `rows` in the order of `places`; none of them if there are none.
 fn reordered<B: Kernels>(rows: Array<B>, places: &[u32]) -> Array<B> {

@@ -8,6 +8,7 @@ mod forward;
 mod loss;
 mod moves;
 mod program;
+mod routed;
 mod value;
 
 use std::cell::{Cell, RefCell};
@@ -112,6 +113,9 @@ impl<B: Kernels> Kept<B> {
         Self { values: BTreeMap::new(), extras: BTreeMap::new(), pending: Vec::new(), micro_batch }
     }
 }
+
+/// Takes the gradient of a parameter: its operator, which of its parameters, and the gradient.
+pub(crate) type Gradients<'a, B> = dyn FnMut(OpId, usize, Array<B>) + 'a;
 
 /// A block with the weights that it reads, by operator and parameter.
 pub(crate) struct BlockRun<'a, B: Kernels> {

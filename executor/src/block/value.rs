@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::experts::Routed;
+use super::routed::Routed;
 use crate::array::Array;
 use crate::ops::Kernels;
 use crate::ops::norm::Statistics;

@@ -5,7 +5,7 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use super::manifest::ModelIdentity;
+use super::identity::ModelIdentity;
 use super::parameter::ParameterId;
 use super::shard::PieceKind;
 

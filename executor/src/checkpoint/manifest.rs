@@ -1,13 +1,13 @@
 //! What a checkpoint says about itself.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::fs;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use super::error::CheckpointError;
+use super::identity::ModelIdentity;
 use super::parameter::ParameterId;
 use super::shard::Piece;
 
@@ -54,22 +54,6 @@ pub struct LossScale {
     pub scale: f64,
     /// Steps without overflow since the scale last changed.
     pub num_good_steps: u64,
-}
-
-/// A model, so that another one is told from it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ModelIdentity {
-    /// What it is called.
-    pub name: String,
-    /// SHA-256 of its description, in hexadecimal.
-    pub sha256: String,
-}
-
-impl fmt::Display for ModelIdentity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "model `{}` (SHA-256 {})", self.name, self.sha256)
-    }
 }
 
 /// All that is in a checkpoint.

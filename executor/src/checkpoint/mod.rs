@@ -7,6 +7,8 @@
 
 mod directory;
 mod error;
+mod hash;
+mod identity;
 mod manifest;
 mod names;
 mod parameter;
@@ -20,7 +22,9 @@ mod writer;
 
 pub use directory::{Latest, latest};
 pub use error::CheckpointError;
-pub use manifest::{LossScale, ModelIdentity, OptimizerState, Training};
+pub(crate) use hash::hexadecimal;
+pub use identity::ModelIdentity;
+pub use manifest::{LossScale, OptimizerState, Training};
 pub use names::{Fused, Naming, Orientation, Stored};
 pub use parameter::{Form, ModelParameter, ParameterId};
 pub use scalar::{Scalar, Values};
@@ -28,5 +32,4 @@ pub use shard::{Piece, PieceKind, Shard};
 pub use state::State;
 pub use weights::Weights;
 pub use weights_writer::WeightsWriter;
-pub(crate) use writer::hexadecimal;
 pub use writer::{Keep, Writer};

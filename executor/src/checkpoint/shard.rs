@@ -54,6 +54,13 @@ pub struct Piece {
     pub shard: Shard,
 }
 
+impl Piece {
+    /// What it is called in its rank's file, as number `index` of its pieces.
+    pub(super) fn tensor_name(&self, index: usize) -> String {
+        format!("{index}.{}.{}", self.parameter, self.kind)
+    }
+}
+
 impl Shard {
     /// All elements of a parameter of shape `shape`.
     pub fn whole(shape: &[usize]) -> Self {

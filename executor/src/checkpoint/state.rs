@@ -9,12 +9,13 @@ use std::sync::OnceLock;
 use sha2::{Digest, Sha256};
 
 use super::error::CheckpointError;
-use super::manifest::{Manifest, ModelIdentity, RankFile, Training};
+use super::hash::hexadecimal;
+use super::identity::ModelIdentity;
+use super::manifest::{Manifest, RankFile, Training};
 use super::parameter::{ModelParameter, ParameterId};
 use super::scalar::{Scalar, num_bytes};
 use super::shard::{PieceKind, Shard};
 use super::tensors::{Tensor, TensorFile, check_size};
-use super::writer::{hexadecimal, tensor_name};
 
 /// A complete checkpoint. Its files are mapped as they are needed, and must not change meanwhile.
 #[derive(Debug)]
@@ -187,7 +188,7 @@ impl State {
             let file = TensorFile::open(&self.path.join(&listed.name))?;
             opened.get_or_init(|| file)
         };
-        let name = tensor_name(index, &listed.pieces[index]);
+        let name = listed.pieces[index].tensor_name(index);
         let len = listed.pieces[index].shard.len();
         let tensor = opened.tensor(&name).filter(|tensor| tensor.shape == [len]);
         let tensor = tensor.ok_or_else(|| {

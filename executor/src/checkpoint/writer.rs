@@ -2,14 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
-use sha2::{Digest, Sha256};
-
 use super::directory::{self, Stage};
 use super::error::CheckpointError;
+use super::hash::HashingFile;
 use super::manifest::{MANIFEST, Manifest, RankFile, Training};
 use super::parameter::{ModelParameter, ParameterId};
 use super::scalar::{Values, dtype};
@@ -211,7 +210,7 @@ fn write_pieces(
     let dtype = dtype(element);
     let named = pieces.iter().enumerate();
     let tensors =
-        named.map(|(index, piece)| (tensor_name(index, piece), dtype, vec![piece.shard.len()]));
+        named.map(|(index, piece)| (piece.tensor_name(index), dtype, vec![piece.shard.len()]));
     let (header, _) = header(tensors.collect(), None);
 
     let write = |error| CheckpointError::io("write", data)(error);
@@ -230,45 +229,6 @@ fn write_pieces(
     let listed = RankFile { name, num_bytes, sha256, pieces: pieces.to_vec() };
     // The list goes into the manifest, so it need not outlive a crash.
     write_json(listing, &listed).map(drop)
-}
-
-/// What a piece is called in its rank's file.
-pub(super) fn tensor_name(index: usize, piece: &Piece) -> String {
-    format!("{index}.{}.{}", piece.parameter, piece.kind)
-}
-
-/// A file that counts and hashes what is written to it.
-struct HashingFile {
-    file: BufWriter<File>,
-    num_bytes: u64,
-    hash: Sha256,
-}
-
-impl HashingFile {
-    fn new(file: File) -> Self {
-        Self { file: BufWriter::new(file), num_bytes: 0, hash: Sha256::new() }
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.num_bytes += bytes.len() as u64;
-        self.hash.update(bytes);
-        self.file.write_all(bytes)
-    }
-
-    /// Waits until all is on the disk. Returns the number of bytes and their hash.
-    fn finish(self) -> io::Result<(u64, String)> {
-        self.file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
-        Ok((self.num_bytes, hexadecimal(&self.hash.finalize())))
-    }
-}
-
-/// A hash in digits.
-pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
-    bytes
-        .iter()
-        .flat_map(|byte| [byte >> 4, byte & 15])
-        .map(|digit| char::from_digit(u32::from(digit), 16).expect("four bits are a digit"))
-        .collect()
 }
 
 /// Writes a new file; it is in the system's hands then, but not yet on the disk.

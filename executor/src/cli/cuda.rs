@@ -12,7 +12,7 @@ use executor::communicator::rendezvous::{Launch, Line};
 use executor::cuda::{Cuda, check_copies, devices};
 
 use super::args::{Backend, CommunicatorKind, PrecisionArg, RunArgs};
-use super::run::{run_process, run_threads, told_once};
+use super::job::{run_process, run_threads, told_once};
 
 /// How long ranks wait for each other: those of a large job start minutes apart.
 const MEETING_TIME: Duration = Duration::from_mins(5);

@@ -8,12 +8,13 @@ use executor::checkpoint::{PieceKind, Shard, State, WeightsWriter};
 use executor::program::Program;
 
 use super::args::ExportArgs;
-use super::{files, run};
+use super::files;
+use super::settings::usual_settings;
 
 pub(crate) fn export(args: &ExportArgs) -> anyhow::Result<()> {
     let plan = files::read(&args.plan)?;
     let named = || format!("`{}`", args.plan.display());
-    let program = Program::from_plan(&plan, run::usual_settings(&plan)).with_context(named)?;
+    let program = Program::from_plan(&plan, usual_settings(&plan)).with_context(named)?;
     let state = open(args)?;
     let parameters = program.parameters();
     state.check_model(&program.identity(), &parameters)?;

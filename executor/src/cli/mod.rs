@@ -5,10 +5,12 @@ mod args;
 mod cuda;
 mod export;
 mod files;
+mod job;
 mod limits;
 #[cfg(feature = "mpi")]
 mod mpi;
 mod run;
+mod settings;
 mod show;
 mod words;
 
@@ -19,6 +21,7 @@ use clap::Parser;
 use ir::model::ModelError;
 
 use args::{Cli, Command};
+use job::Told;
 
 /// Runs the command: exit code 0 where it did its work, 2 on errors.
 pub(crate) fn main() -> ExitCode {
@@ -38,11 +41,6 @@ pub(crate) fn main() -> ExitCode {
         }
     }
 }
-
-/// A failure that another rank tells.
-#[derive(Debug, thiserror::Error)]
-#[error("another rank failed")]
-pub(crate) struct Told;
 
 /// An error and its causes on one line, and then their hints.
 fn message(error: &anyhow::Error) -> String {

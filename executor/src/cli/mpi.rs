@@ -6,7 +6,7 @@ use burn_flex::{Flex, FlexDevice};
 use executor::communicator::{Communicator, mpi};
 
 use super::args::RunArgs;
-use super::run::{run_process, told_once};
+use super::job::{run_process, told_once};
 
 /// Runs this process's rank.
 pub(super) fn run(args: &RunArgs) -> anyhow::Result<()> {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::error::CommunicationError;
+use super::lock::lock;
 use super::tag::Tag;
 
 /// Messages of type `M` that have come to one rank, first in, first out by sender and tag.
@@ -110,7 +111,6 @@ impl<M> Mailbox<M> {
     }
 
     fn lock(&self) -> MutexGuard<'_, State<M>> {
-        // No code that can panic leaves the state half changed.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }

@@ -14,6 +14,7 @@ mod collectives;
 mod error;
 mod group;
 pub mod local;
+mod lock;
 mod mailbox;
 #[cfg(feature = "mpi")]
 pub mod mpi;

@@ -8,6 +8,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Instant;
 
 use super::error::{CommunicationError, panic_message};
+use super::lock::lock;
 
 /// A thread that does jobs one after the other: a stream of a rank.
 ///
@@ -54,7 +55,7 @@ impl Queue {
                 Err(CommunicationError::Panicked { queue: name.to_string(), message })
             });
             let timed = Timed { value, started, ended: now() };
-            *destination.timed.lock().unwrap_or_else(PoisonError::into_inner) = Some(timed);
+            *lock(&destination.timed) = Some(timed);
             destination.done.notify_all();
         };
         self.jobs.send(Box::new(job)).expect("the thread lives as long as its queue");
@@ -87,7 +88,7 @@ struct Outcome<T> {
 impl<T> Pending<T> {
     /// Whether the job is done, well or not.
     pub fn is_done(&self) -> bool {
-        self.0.timed.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        lock(&self.0.timed).is_some()
     }
 
     /// What the job gave. Waits for it.
@@ -101,7 +102,7 @@ impl<T> Pending<T> {
 
     /// What the job gave, and when it ran. Waits for it.
     pub fn wait_timed(self) -> Timed<Result<T, CommunicationError>> {
-        let mut timed = self.0.timed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut timed = lock(&self.0.timed);
         loop {
             match timed.take() {
                 Some(timed) => return timed,

@@ -16,7 +16,8 @@
 //! Shoeybi et al. 2019, *Megatron-LM*, section 3, <https://arxiv.org/abs/1909.08053>.
 
 use super::Kernels;
-use crate::array::{Array, ElementExt, Indices};
+use super::composed::loss::Targets;
+use crate::array::Array;
 
 /// The largest logit of each row, `[rows, 1]`.
 pub fn row_max<B: Kernels>(logits: &Array<B>) -> Array<B> {
@@ -71,58 +72,4 @@ pub fn mean_squared_error_grad<B: Kernels>(
 ) -> Array<B> {
     let (count, element) = (prediction.num_elements(), prediction.element());
     (prediction.widened() - target.widened()).scale(2.0 * scale / count as f64).cast(element)
-}
-
-/// Functions of this module in burn's operations.
-pub(super) mod composed {
-    use super::Targets;
-    use crate::array::Array;
-    use crate::ops::Kernels;
-
-    pub(in crate::ops) fn exponentials<B: Kernels>(
-        logits: Array<B>,
-        max: Array<B>,
-    ) -> (Array<B>, Array<B>) {
-        let exponentials = (logits.widened() - max).exp();
-        let sum = exponentials.clone().sum_dim(1);
-        (exponentials, sum)
-    }
-
-    pub(in crate::ops) fn input_grad<B: Kernels>(
-        exponentials: Array<B>,
-        sum: Array<B>,
-        targets: &[u32],
-        first_class: usize,
-        scale: f64,
-    ) -> Array<B> {
-        let places = Targets::new(targets, first_class, &exponentials);
-        let probabilities = exponentials * sum.recip().scale(scale);
-        probabilities.scatter_add(1, &places.classes, places.inside.scale(-scale))
-    }
-}
-
-/// Where the targets of rows lie in a shard of classes.
-struct Targets<B: Kernels> {
-    /// The class within the shard, `[rows, 1]`; the first one for what lies outside.
-    classes: Indices<B>,
-    /// One where the target lies inside, zero elsewhere, `[rows, 1]`, fp32 at least.
-    inside: Array<B>,
-}
-
-impl<B: Kernels> Targets<B> {
-    fn new(targets: &[u32], first_class: usize, logits: &Array<B>) -> Self {
-        let (shape, device) = ([targets.len(), 1], logits.device());
-        assert_eq!(targets.len(), logits.size(0), "every row has a target");
-        let classes: Vec<Option<usize>> = targets
-            .iter()
-            .map(|target| (*target as usize).checked_sub(first_class))
-            .map(|class| class.filter(|class| *class < logits.size(1)))
-            .collect();
-        let inside = classes.iter().map(|class| if class.is_some() { 1.0 } else { 0.0 }).collect();
-        let classes: Vec<u32> = classes.iter().map(|class| class.unwrap_or(0) as u32).collect();
-        Self {
-            classes: Indices::new(&classes, &shape, &device),
-            inside: Array::from_f64(inside, &shape, logits.element().widened(), &device),
-        }
-    }
 }

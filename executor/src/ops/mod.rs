@@ -20,6 +20,7 @@ use crate::array::Array;
 
 pub mod activation;
 pub mod attention;
+pub(crate) mod composed;
 pub mod conv;
 pub mod dropout;
 pub mod embedding;

@@ -11,45 +11,9 @@
 use ir::graph::NormKind;
 
 use super::Kernels;
+pub use super::composed::norm::{Statistics, normalise, sum_of_squares};
+use super::composed::norm::{has_mean, through_deviation, weighted};
 use crate::array::Array;
-
-/// What a normalisation measured, `[rows, 1]` each and fp32 at least.
-#[derive(Clone, Debug)]
-pub struct Statistics<B: Kernels> {
-    /// The mean of each row; none for a root-mean-square norm.
-    pub mean: Option<Array<B>>,
-    /// `1 / sqrt(variance + epsilon)`, or of the mean square.
-    pub inverse_deviation: Array<B>,
-}
-
-impl<B: Kernels> Statistics<B> {
-    /// The statistics of a root-mean-square norm over `width` features from their sum of squares, which may
-    /// come from several ranks.
-    pub fn of_sum_of_squares(sum: Array<B>, width: usize, epsilon: f64) -> Self {
-        let inverse_deviation = sum.scale(1.0 / width as f64).shift(epsilon).sqrt().recip();
-        Self { mean: None, inverse_deviation }
-    }
-
-    fn of(kind: NormKind, x: &Array<B>, epsilon: f64) -> Self {
-        if !has_mean(kind) {
-            return Self::of_sum_of_squares(sum_of_squares(x.clone()), x.size(1), epsilon);
-        }
-        let x = x.clone().widened();
-        let mean = x.clone().mean_dim(1);
-        let variance = (x - mean.clone()).square().mean_dim(1);
-        Self { mean: Some(mean), inverse_deviation: variance.shift(epsilon).sqrt().recip() }
-    }
-
-    /// `x^`.
-    fn normalised(&self, x: Array<B>) -> Array<B> {
-        let x = x.widened();
-        let centred = match &self.mean {
-            Some(mean) => x - mean.clone(),
-            None => x,
-        };
-        centred * self.inverse_deviation.clone()
-    }
-}
 
 /// The normalised rows, and what was measured. `weight` and `bias` are `[width]`.
 pub fn forward<B: Kernels>(
@@ -83,26 +47,6 @@ pub fn weight_grad<B: Kernels>(
 ) -> (Array<B>, Array<B>) {
     assert_eq!(statistics.mean.is_some(), has_mean(kind), "statistics of another norm");
     B::norm_weight_grad(x, statistics, grad)
-}
-
-/// The sum of squares of each row, `[rows, 1]`: what ranks add up whose rows are parts of longer ones.
-pub fn sum_of_squares<B: Kernels>(x: Array<B>) -> Array<B> {
-    x.widened().square().sum_dim(1)
-}
-
-/// `x^ weight + bias` with statistics that are known.
-pub fn normalise<B: Kernels>(
-    x: Array<B>,
-    statistics: &Statistics<B>,
-    weight: Option<Array<B>>,
-    bias: Option<Array<B>>,
-) -> Array<B> {
-    let element = x.element();
-    let mut y = weighted(statistics.normalised(x), weight);
-    if let Some(bias) = bias {
-        y = y + as_row(bias);
-    }
-    y.cast(element)
 }
 
 /// `sum(g x^)` of each row, `[rows, 1]`: what ranks add up whose rows are parts of longer ones, for
@@ -178,84 +122,6 @@ pub fn batch_norm_weight_grad<B: Kernels>(
     let grad = channel_rows(grad).widened();
     let scale = (grad.clone() * statistics.normalised(channel_rows(x))).sum_dim(1).flatten();
     (scale.cast(element), grad.sum_dim(1).flatten().cast(element))
-}
-
-/// The functions of this module in burn's operations.
-pub(super) mod composed {
-    use ir::graph::NormKind;
-
-    use super::{Statistics, normalise, through_deviation, weighted};
-    use crate::array::Array;
-    use crate::ops::Kernels;
-
-    pub(in crate::ops) fn forward<B: Kernels>(
-        kind: NormKind,
-        x: Array<B>,
-        weight: Option<Array<B>>,
-        bias: Option<Array<B>>,
-        epsilon: f64,
-    ) -> (Array<B>, Statistics<B>) {
-        let statistics = Statistics::of(kind, &x, epsilon);
-        (normalise(x, &statistics, weight, bias), statistics)
-    }
-
-    pub(in crate::ops) fn input_grad<B: Kernels>(
-        x: Array<B>,
-        statistics: &Statistics<B>,
-        weight: Option<Array<B>>,
-        grad: Array<B>,
-    ) -> Array<B> {
-        let (width, element) = (x.size(1), grad.element());
-        let normalised = statistics.normalised(x);
-        let grad = weighted(grad, weight);
-        let projection = (grad.clone() * normalised.clone()).sum_dim(1);
-        let grad = if statistics.mean.is_some() { grad.clone() - grad.mean_dim(1) } else { grad };
-        through_deviation(grad, normalised, projection, width, statistics).cast(element)
-    }
-
-    pub(in crate::ops) fn weight_grad<B: Kernels>(
-        x: Array<B>,
-        statistics: &Statistics<B>,
-        grad: Array<B>,
-    ) -> (Array<B>, Array<B>) {
-        let element = grad.element();
-        let grad = grad.widened();
-        let scale = (grad.clone() * statistics.normalised(x)).sum_dim(0).flatten();
-        (scale.cast(element), grad.sum_dim(0).flatten().cast(element))
-    }
-}
-
-fn has_mean(kind: NormKind) -> bool {
-    match kind {
-        NormKind::LayerNorm => true,
-        NormKind::RmsNorm => false,
-        NormKind::BatchNorm => unreachable!("a batch norm is no norm over rows"),
-    }
-}
-
-/// `(g - x^ projection / width)` through the division by the deviation.
-fn through_deviation<B: Kernels>(
-    grad: Array<B>,
-    normalised: Array<B>,
-    projection: Array<B>,
-    width: usize,
-    statistics: &Statistics<B>,
-) -> Array<B> {
-    let along = normalised * projection.scale(1.0 / width as f64);
-    (grad - along) * statistics.inverse_deviation.clone()
-}
-
-/// `x weight` in fp32 at least.
-fn weighted<B: Kernels>(x: Array<B>, weight: Option<Array<B>>) -> Array<B> {
-    match weight {
-        Some(weight) => x.widened() * as_row(weight),
-        None => x.widened(),
-    }
-}
-
-fn as_row<B: Kernels>(parameter: Array<B>) -> Array<B> {
-    let width = parameter.num_elements();
-    parameter.reshape(&[1, width]).widened()
 }
 
 fn as_column<B: Kernels>(parameter: Array<B>) -> Array<B> {

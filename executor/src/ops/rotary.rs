@@ -14,9 +14,9 @@
 
 use std::f64::consts::PI;
 
-use super::Kernels;
 use ir::model::RotaryScaling;
 
+use super::Kernels;
 use crate::array::{Array, Element};
 
 /// Cosines and sines of the angles at some positions.
@@ -97,24 +97,4 @@ fn rotate<B: Kernels>(x: Array<B>, cos: &Array<B>, sin: &Array<B>) -> Array<B> {
     assert!(2 * cos.size(1) <= x.size(x.rank() - 1), "no more features are rotated than there are");
     assert_eq!(cos.size(0), x.size(1), "an angle for every position");
     B::rotate(x, cos, sin)
-}
-
-/// The rotation in burn's operations.
-pub(super) fn composed<B: Kernels>(x: Array<B>, cos: &Array<B>, sin: &Array<B>) -> Array<B> {
-    let (shape, element) = (x.shape(), x.element());
-    let (rank, last, half) = (shape.len(), shape.len() - 1, cos.size(1));
-    let mut table = vec![1; rank];
-    (table[1], table[last]) = (shape[1], half);
-    let (cos, sin) = (cos.clone().reshape(&table), sin.clone().reshape(&table));
-    let working = cos.element();
-    let part = |range| x.narrow(last, range).cast(working);
-    let (first, second) = (part(0..half), part(half..2 * half));
-    let mut parts = vec![
-        (first.clone() * cos.clone() - second.clone() * sin.clone()).cast(element),
-        (second * cos + first * sin).cast(element),
-    ];
-    if 2 * half < shape[last] {
-        parts.push(x.narrow(last, 2 * half..shape[last]));
-    }
-    Array::concat(parts, last)
 }

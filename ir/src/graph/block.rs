@@ -6,8 +6,8 @@ use petgraph::Direction;
 use petgraph::graph::{DiGraph, NodeIndex};
 use petgraph::visit::EdgeRef;
 
-use super::op::{Op, OpKind, Recomputable};
-use super::tensor::Tensor;
+use super::op::{Op, OpKind, Parameter, Recomputable};
+use super::tensor::{Extent, Tensor};
 
 /// An operator of one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -97,7 +97,7 @@ impl Block {
         self.nodes()
             .flat_map(|node| &node.op.parameters)
             .filter(|parameter| parameter.tied_to.is_none())
-            .map(super::Parameter::num_elements)
+            .map(Parameter::num_elements)
             .sum()
     }
 
@@ -267,7 +267,7 @@ impl Graph {
     /// Whether shapes depend on the sequence length.
     pub fn has_sequence(&self) -> bool {
         let dims = self.classes.iter().flat_map(Block::nodes).flat_map(|node| &node.op.output.dims);
-        dims.into_iter().any(|dim| dim.extent == super::Extent::Sequence)
+        dims.into_iter().any(|dim| dim.extent == Extent::Sequence)
     }
 
     /// Parameters, counted once where they are tied.

@@ -4,13 +4,11 @@ use std::collections::BTreeMap;
 
 use super::block::{Block, OpId};
 use super::kernels;
-use super::op::{Keeps, OpKind, Parameter, Recomputable};
+use super::op::{Keeps, OpKind, Recomputable};
 use super::placement::{self, Move, Placement};
 use super::sharded::Sharded;
 use super::tensor::DimName;
-use super::work::{
-    Axis, BlockWork, Exchange, LocalParameters, Pass, Saved, SavedPart, Setting, Sharding,
-};
+use super::work::{Axis, BlockWork, Exchange, LocalParameters, Pass, Saved, SavedPart, Setting};
 use crate::collective::Collective;
 use crate::units::Bytes;
 
@@ -214,7 +212,7 @@ impl Sharded<'_> {
             let token_wise =
                 self.placements.outputs[node.id.index()] == Placement::Shard(DimName::Sequence);
             for parameter in &node.op.parameters {
-                let elements = local_parameter_elements(parameter, is_expert, sharding);
+                let elements = self.parameter_elements(parameter, is_expert);
                 if parameter.tied_to.is_some() {
                     local.tied += elements;
                 } else if is_expert {
@@ -229,26 +227,4 @@ impl Sharded<'_> {
         }
         local
     }
-}
-
-/// Elements of a parameter on one rank.
-pub(super) fn local_parameter_elements(
-    parameter: &Parameter,
-    is_expert: bool,
-    sharding: &Sharding,
-) -> u64 {
-    let cut = parameter.cut(is_expert);
-    let tensor =
-        if is_expert { sharding.expert_tensor_parallel() } else { sharding.tensor_parallel };
-    let sizes = parameter.dims.iter().enumerate().map(|(dim, size)| {
-        let super::Extent::Fixed(size) = size.extent else { return 1 };
-        if cut.expert == Some(dim) {
-            size.div_ceil(sharding.expert_parallel)
-        } else if cut.tensor == Some(dim) {
-            size.div_ceil(tensor)
-        } else {
-            size
-        }
-    });
-    sizes.product()
 }

@@ -3,12 +3,11 @@
 use std::collections::BTreeSet;
 
 use super::block::OpId;
-use super::derive::local_parameter_elements;
 use super::op::OpKind;
 use super::placement::Placement;
 use super::sharded::Sharded;
 use super::tensor::{DimName, Element};
-use super::work::{AttentionShape, Kernel, KernelWork, Pass, Setting};
+use super::work::{AttentionShape, Kernel, KernelWork, Pass};
 use crate::units::{Bytes, Flops};
 
 /// FlashAttention's backward computes five products of the size of forward's two: the scores again,
@@ -283,11 +282,9 @@ impl Kernels<'_, '_> {
 
     /// Bytes of a rank's part of an embedding's table, in the precision of the step.
     fn table_bytes(&self, op: OpId) -> Bytes {
-        let Setting { sharding, compute_bytes, .. } = &self.sharded.setting;
-        let parameters = self.sharded.block.op(op).parameters.iter();
-        let elements: u64 =
-            parameters.map(|table| local_parameter_elements(table, false, sharding)).sum();
-        Bytes::new(elements * compute_bytes)
+        let tables = self.sharded.block.op(op).parameters.iter();
+        let elements: u64 = tables.map(|table| self.sharded.parameter_elements(table, false)).sum();
+        Bytes::new(elements * self.sharded.setting.compute_bytes)
     }
 
     /// Logits become a softmax in fp32, which is read for maximum and sum; backward turns it into

@@ -7,6 +7,7 @@
 mod block;
 mod builder;
 mod derive;
+mod flops;
 mod infer;
 mod kernels;
 mod op;
@@ -20,12 +21,13 @@ mod tests;
 
 pub use block::{Block, ClassId, Graph, GraphError, Node, OpId, ParameterCounts, Run};
 pub use builder::{BlockBuilder, Value};
+pub use flops::ForwardFlops;
 pub use op::{
     Activation, AttentionMask, Cut, Keeps, NormKind, Op, OpKind, Parameter, Recomputable, Window2d,
 };
 pub use placement::{Placement, Placements};
 pub use tensor::{Dim, DimName, Element, Extent, Sizes, Tensor};
 pub use work::{
-    AttentionShape, Axis, BlockWork, Exchange, ForwardFlops, Kernel, KernelWork, LocalParameters,
-    Pass, Recompute, Saved, SavedPart, Setting, Sharding,
+    AttentionShape, Axis, BlockWork, Exchange, Kernel, KernelWork, LocalParameters, Pass,
+    Recompute, Saved, SavedPart, Setting, Sharding,
 };

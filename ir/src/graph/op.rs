@@ -1,7 +1,6 @@
 //! Operators: what they compute, and what follows from it for shapes and parameters.
 
-use super::placement::is_tensor_sharded;
-use super::tensor::{Dim, DimName, Tensor};
+use super::tensor::{Dim, DimName, Extent, Tensor};
 
 /// A normalisation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -300,7 +299,7 @@ impl Parameter {
     pub fn cut(&self, is_expert: bool) -> Cut {
         let find = |wanted: &dyn Fn(DimName) -> bool| self.dims.iter().position(|d| wanted(d.name));
         Cut {
-            tensor: find(&is_tensor_sharded),
+            tensor: find(&DimName::is_tensor_sharded),
             expert: if is_expert { find(&|name| name == DimName::Experts) } else { None },
         }
     }
@@ -310,7 +309,7 @@ impl Parameter {
         self.dims
             .iter()
             .map(|dim| match dim.extent {
-                super::tensor::Extent::Fixed(size) => size,
+                Extent::Fixed(size) => size,
                 _ => unreachable!("a parameter depends on neither batch nor sequence"),
             })
             .product()

@@ -1,6 +1,6 @@
 //! Where a tensor lies along the tensor-parallel axis, and what it takes to move it.
 //!
-//! The rule is one sentence: the dimensions in [`is_tensor_sharded`] are sharded wherever a weight
+//! The rule is one sentence: the dimensions in [`DimName::is_tensor_sharded`] are sharded wherever a weight
 //! has them, and everything else follows. A product that sums over a sharded dimension leaves a
 //! partial sum; a product that yields one needs its input whole; token-wise operators want the
 //! residual stream, whole or, with sequence parallelism, sharded along the sequence. Where what an
@@ -51,11 +51,6 @@ impl Placement {
             _ => None,
         }
     }
-}
-
-/// Whether weights are sharded along this dimension by tensor parallelism.
-pub(super) fn is_tensor_sharded(name: DimName) -> bool {
-    matches!(name, DimName::Heads | DimName::KvHeads | DimName::Intermediate | DimName::Vocabulary)
 }
 
 /// A tensor of one operator, moved to where others want it.
@@ -163,7 +158,7 @@ fn rule(
 ) -> (Vec<Placement>, Placement) {
     match kind {
         OpKind::Input => (Vec::new(), residual(output, sharding)),
-        OpKind::Embedding { entries, .. } if is_tensor_sharded(entries.name) => {
+        OpKind::Embedding { entries, .. } if entries.name.is_tensor_sharded() => {
             (given.to_vec(), Placement::Partial)
         }
         OpKind::Embedding { .. } => (given.to_vec(), residual(output, sharding)),
@@ -172,9 +167,9 @@ fn rule(
         }
         OpKind::Linear { contracted, produced, .. }
         | OpKind::GroupedLinear { contracted, produced, .. } => {
-            if let Some(name) = contracted.iter().find(|name| is_tensor_sharded(**name)) {
+            if let Some(name) = contracted.iter().find(|name| name.is_tensor_sharded()) {
                 (vec![Placement::Shard(*name)], Placement::Partial)
-            } else if let Some(dim) = produced.iter().find(|dim| is_tensor_sharded(dim.name)) {
+            } else if let Some(dim) = produced.iter().find(|dim| dim.name.is_tensor_sharded()) {
                 (vec![Placement::Whole], Placement::Shard(dim.name))
             } else {
                 token_wise(tensors, given, output, sharding)

@@ -1,9 +1,9 @@
 //! A block whose tensors have been placed: sizes on one rank.
 
 use super::block::{Block, OpId};
-use super::op::OpKind;
+use super::op::{OpKind, Parameter};
 use super::placement::{Placement, Placements};
-use super::tensor::{DimName, Element, Tensor};
+use super::tensor::{Dim, DimName, Element, Extent, Tensor};
 use super::work::Setting;
 use crate::units::Bytes;
 
@@ -17,7 +17,7 @@ pub(super) struct Sharded<'a> {
 
 impl Sharded<'_> {
     /// The extent of a dimension on one rank, of a tensor that lies at `placement`.
-    pub(super) fn local_extent(&self, dim: super::Dim, placement: Placement) -> u64 {
+    pub(super) fn local_extent(&self, dim: Dim, placement: Placement) -> u64 {
         let sharding = &self.setting.sharding;
         let mut extent = dim.extent.resolve(self.setting.sizes);
         if dim.name == DimName::Sequence {
@@ -50,6 +50,25 @@ impl Sharded<'_> {
     pub(super) fn input_bytes(&self, op: OpId, slot: usize) -> Bytes {
         let source = self.inputs[op.index()][slot];
         self.bytes(source, self.placements.wanted[op.index()][slot])
+    }
+
+    /// Elements of a parameter on one rank.
+    pub(super) fn parameter_elements(&self, parameter: &Parameter, is_expert: bool) -> u64 {
+        let sharding = &self.setting.sharding;
+        let cut = parameter.cut(is_expert);
+        let tensor =
+            if is_expert { sharding.expert_tensor_parallel() } else { sharding.tensor_parallel };
+        let sizes = parameter.dims.iter().enumerate().map(|(dim, size)| {
+            let Extent::Fixed(size) = size.extent else { return 1 };
+            if cut.expert == Some(dim) {
+                size.div_ceil(sharding.expert_parallel)
+            } else if cut.tensor == Some(dim) {
+                size.div_ceil(tensor)
+            } else {
+                size
+            }
+        });
+        sizes.product()
     }
 
     /// For each operator, whether a gradient of its output is needed.

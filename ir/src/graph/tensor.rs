@@ -45,6 +45,13 @@ pub enum DimName {
     Width,
 }
 
+impl DimName {
+    /// Whether weights are sharded along this dimension by tensor parallelism.
+    pub(super) fn is_tensor_sharded(self) -> bool {
+        matches!(self, Self::Heads | Self::KvHeads | Self::Intermediate | Self::Vocabulary)
+    }
+}
+
 impl fmt::Display for DimName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self {

@@ -1,7 +1,9 @@
 //! What model, batch and number of GPUs allow.
 
 use super::error::{LayoutError, largest_divisor};
-use super::{LayoutSpec, Mesh, MeshAxis, ZeroStage};
+use super::mesh::{Mesh, MeshAxis};
+use super::spec::LayoutSpec;
+use super::zero::ZeroStage;
 use crate::graph::{DimName, Extent, Graph, OpKind};
 use crate::schedule::ScheduleKind;
 

@@ -2,7 +2,8 @@
 
 use std::str::FromStr;
 
-use super::{LayoutError, ZeroStage};
+use super::error::LayoutError;
+use super::zero::ZeroStage;
 use crate::graph::Recompute;
 use crate::schedule::ScheduleKind;
 

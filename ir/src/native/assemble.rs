@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::convert;
+use super::error::NativeError;
 use super::file::{Edge, Node};
 use super::kind::Kind;
+use super::limits::{MAX_ELEMENTS, MAX_PARAMETERS};
 use super::wiring::Wiring;
-use super::{MAX_ELEMENTS, MAX_PARAMETERS, NativeError, convert};
 use crate::graph::{Block, BlockBuilder, Extent, Graph, OpKind, Tensor, Value};
 
 /// The graph of `nodes` and `edges`.

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use super::MAX_SIZE;
-use super::file::{
+use super::attributes::{
     DimNames, Extent, Function, InputElement, Mask, OutFeatures, Pair, Size, Symbol,
 };
 use super::kind::Kind;
+use super::limits::MAX_SIZE;
 use crate::graph;
 use crate::graph::{
     Activation, AttentionMask, Dim, DimName, Element, NormKind, OpKind, Tensor, Window2d,

@@ -1,5 +1,6 @@
 //! What may be wrong with a native graph.
 
+use super::file::VERSION;
 use crate::graph::{GraphError, Tensor};
 
 /// Why a text is not a graph that can be planned for.
@@ -23,7 +24,7 @@ pub enum NativeError {
         found: String,
     },
     /// A version of the format that this build does not know.
-    #[error("`version` of the graph is {found}, but this build reads version {}", super::VERSION)]
+    #[error("`version` of the graph is {found}, but this build reads version {}", VERSION)]
     Version {
         /// What it is, as JSON; `null` if it is absent.
         found: String,

@@ -4,7 +4,11 @@ use schemars::JsonSchema;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
-use crate::graph::DimName;
+use super::attributes::Extent;
+use super::kind::Kind;
+
+/// The version of the format that is read.
+pub(super) const VERSION: u64 = 1;
 
 /// A model as a graph of operators, for the planner.
 ///
@@ -87,95 +91,6 @@ pub(super) struct Edge {
     pub(super) shape: Option<Vec<Extent>>,
 }
 
-/// The size of a dimension.
-#[derive(Clone, Copy, Debug, serde::Deserialize, JsonSchema)]
-#[serde(
-    untagged,
-    expecting = "a size is an integer, \"b\" for the batch or \"s\" for the sequence"
-)]
-pub(super) enum Extent {
-    Symbol(Symbol),
-    Fixed(Size),
-}
-
-/// A size that depends on the step.
-#[derive(Clone, Copy, Debug, serde::Deserialize, JsonSchema)]
-pub(super) enum Symbol {
-    /// The micro-batch size.
-    #[serde(rename = "b")]
-    Batch,
-    /// The sequence length.
-    #[serde(rename = "s")]
-    Sequence,
-}
-
-/// A number of elements, channels, rows.
-#[derive(Clone, Copy, Debug, serde::Deserialize, JsonSchema)]
-#[serde(transparent)]
-pub(super) struct Size(#[schemars(range(min = 1, max = 1_099_511_627_776_u64))] pub(super) u64);
-
-/// One number for rows and columns alike, or one for each.
-#[derive(Clone, Copy, Debug, serde::Deserialize, JsonSchema)]
-#[serde(untagged, expecting = "a window's sizes are an integer or two, as in 7 or [7, 7]")]
-#[schemars(rename = "PairOf_{T}")]
-pub(super) enum Pair<T> {
-    Both(T),
-    Each([T; 2]),
-}
-
-impl<T: Copy> Pair<T> {
-    /// For rows and for columns.
-    pub(super) fn each(self) -> [T; 2] {
-        match self {
-            Self::Both(one) => [one, one],
-            Self::Each(two) => two,
-        }
-    }
-}
-
-/// The size of one dimension, or of several.
-#[derive(Clone, Debug, serde::Deserialize, JsonSchema)]
-#[serde(untagged, expecting = "`out_features` is an integer or a list, as in 512 or [8, 64]")]
-pub(super) enum OutFeatures {
-    One(Size),
-    Several(Vec<Size>),
-}
-
-/// A function for the gate of a gated activation.
-#[derive(Clone, Copy, Debug, serde::Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Function {
-    Gelu,
-    Relu,
-    Silu,
-    Tanh,
-    Sigmoid,
-}
-
-/// What the elements of an input are.
-#[derive(Clone, Copy, Debug, Default, serde::Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum InputElement {
-    /// Numbers in the precision of the step.
-    #[default]
-    Number,
-    /// Indices: token ids.
-    Index,
-}
-
-/// Which positions a query looks at.
-#[derive(Clone, Copy, Debug, Default, serde::Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Mask {
-    /// All of them.
-    #[default]
-    Full,
-    /// Itself and what came before.
-    Causal,
-    /// Itself and what came before, this many in all.
-    SlidingWindow(Size),
-}
-
 /// An operator, or data that the model is given.
 #[derive(Debug, serde::Deserialize, JsonSchema)]
 #[schemars(extend("unevaluatedProperties" = false))]
@@ -184,8 +99,5 @@ pub(super) struct Node {
     pub(super) name: String,
     /// What it computes, and its attributes.
     #[serde(flatten)]
-    pub(super) kind: super::kind::Kind,
+    pub(super) kind: Kind,
 }
-
-/// A list of dimension names.
-pub(super) type DimNames = Vec<DimName>;

@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 
-use super::file::{DimNames, Extent, Function, InputElement, Mask, OutFeatures, Pair, Size};
+use super::attributes::{DimNames, Extent, Function, InputElement, Mask, OutFeatures, Pair, Size};
 use crate::graph::DimName;
 
 /// What a node computes. Inputs are in brackets, in the order of their slots.

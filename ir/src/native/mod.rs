@@ -107,32 +107,23 @@
 //! before it is used, leaves no cut between there and the end or its use.
 
 mod assemble;
+mod attributes;
 mod convert;
 mod error;
 mod file;
 mod kind;
+mod limits;
 mod wiring;
 
 use serde::Deserialize;
 use serde_json::Value;
 
 pub use error::NativeError;
-use file::{File, Node, RawNode};
+use file::{File, Node, RawNode, VERSION};
 use kind::KINDS;
+pub use limits::{MAX_ELEMENTS, MAX_PARAMETERS, MAX_SIZE};
 
 use crate::graph::Graph;
-
-/// The largest size of a dimension, kernel or padding: far above any model, far below overflow.
-pub const MAX_SIZE: u64 = 1 << 40;
-
-/// The most elements that a tensor may have for each sample (and position of a symbolic sequence).
-pub const MAX_ELEMENTS: u64 = 1 << 40;
-
-/// The most parameters that a model may have: a thousand times those of the largest so far.
-pub const MAX_PARAMETERS: u64 = 1 << 50;
-
-/// The version of the format that is read.
-const VERSION: u64 = 1;
 
 /// The name and the graph of the model that `text` describes.
 ///

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
-use super::NativeError;
+use super::error::NativeError;
 use super::file::{Edge, Node};
 
 /// The edges by the positions of their nodes in the file.

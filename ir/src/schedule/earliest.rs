@@ -3,7 +3,8 @@
 
 use std::collections::VecDeque;
 
-use super::{Action, ActionKind, Need, Pass, Schedule, Step};
+use super::action::{Action, ActionKind, Step};
+use super::order::{Need, Pass, Schedule};
 
 /// The units that a step takes.
 pub(super) fn length(step: Step) -> u64 {

@@ -4,6 +4,7 @@ use ab_glyph::{Font as _, FontRef, GlyphId, Point, ScaleFont as _};
 use plotters_backend::text_anchor::{HPos, Pos, VPos};
 use plotters_backend::{BackendColor, BackendTextStyle, FontFamily};
 
+use super::paint::paint;
 use crate::palette::Rgb;
 
 /// Letters, digits and a few signs of DejaVu Sans; its licence lies beside it.
@@ -104,7 +105,7 @@ impl BackendTextStyle for Style<'_> {
     type FontError = std::convert::Infallible;
 
     fn color(&self) -> BackendColor {
-        super::paint(self.text.color)
+        paint(self.text.color)
     }
 
     fn size(&self) -> f64 {

@@ -5,16 +5,18 @@
 
 mod font;
 mod legend;
+mod paint;
 mod ticks;
 mod title;
 
 use plotters::backend::{BitMapBackend, DrawingBackend, SVGBackend};
-use plotters_backend::{BackendColor, BackendStyle, DrawingErrorKind};
+use plotters_backend::DrawingErrorKind;
 
 use crate::palette::{Rgb, Theme};
 
 pub(crate) use font::{Align, Font, Text, baseline_around};
 pub(crate) use legend::{Entry, Legend, Swatch};
+use paint::{Stroke, paint};
 pub(crate) use ticks::Ticks;
 pub(crate) use title::Title;
 
@@ -305,26 +307,6 @@ impl<B: DrawingBackend> Canvas<'_, B> {
 
     fn unit(&self, pixels: f64) -> i32 {
         (pixels * self.scale).round() as i32
-    }
-}
-
-/// A colour that covers what is below it.
-fn paint(color: Rgb) -> BackendColor {
-    BackendColor { alpha: 1.0, rgb: (color.red, color.green, color.blue) }
-}
-
-struct Stroke {
-    color: Rgb,
-    width: u32,
-}
-
-impl BackendStyle for Stroke {
-    fn color(&self) -> BackendColor {
-        paint(self.color)
-    }
-
-    fn stroke_width(&self) -> u32 {
-        self.width
     }
 }
 

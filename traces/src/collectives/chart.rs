@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use plotters::backend::DrawingBackend;
 
 use super::holdings::Holdings;
+use super::operation::Operation;
 use super::ring::{Ring, Send};
-use super::{DrawError, Operation, Paper};
-use crate::canvas::{Align, Area, Canvas, Font, Picture, Text, baseline_around};
+use crate::canvas::{Align, Area, Canvas, DrawError, Font, Paper, Picture, Text, baseline_around};
 use crate::palette::Rgb;
 
 const MARGIN: f64 = 18.0;

@@ -5,8 +5,8 @@ use std::fmt;
 
 use ir::collective::Collective;
 
-use super::Operation;
 use super::holdings::{Holdings, Piece};
+use super::operation::Operation;
 
 /// A collective by a ring: in each step every rank sends one chunk to the next rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

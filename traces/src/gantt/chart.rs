@@ -7,9 +7,10 @@ use ir::units::Nanos;
 use plotters::backend::DrawingBackend;
 
 use super::boxes::TimeScale;
+use super::memory;
+use super::options::GanttOptions;
 use super::panel::{Panel, RowHeights};
 use super::placed::{Placed, axis_heading_width};
-use super::{GanttOptions, memory};
 use crate::canvas::{Canvas, DrawError, Entry, Font, Legend, Picture, Swatch};
 use crate::palette::{Rgb, Theme};
 use crate::timeline::Timeline;

@@ -3,8 +3,8 @@
 use ir::units::{Bytes, Nanos};
 use plotters::backend::DrawingBackend;
 
-use super::TimeAxis;
 use super::boxes::TimeScale;
+use super::options::TimeAxis;
 use crate::canvas::{Align, Area, Canvas, DrawError, Text, Ticks, baseline_around};
 use crate::palette::Theme;
 use crate::timeline::{MemoryPoint, Track};

@@ -8,7 +8,7 @@ use ir::units::Nanos;
 
 use super::boxes::TimeScale;
 use super::memory::{self, Measure};
-use super::{GanttOptions, TimeAxis, Visibility};
+use super::options::{GanttOptions, TimeAxis, Visibility};
 use crate::canvas::Font;
 use crate::timeline::{Activity, Stream, Timeline, Track};
 

@@ -6,9 +6,9 @@ use ir::schedule::ActionKind;
 use ir::units::Nanos;
 use plotters::backend::DrawingBackend;
 
-use super::TimeAxis;
 use super::boxes::{Slot, TimeScale, boxes, slots};
 use super::memory::{self, Measure};
+use super::options::TimeAxis;
 use super::panel::{
     AXIS, BESIDE_NUMBER, BETWEEN_BOXES, LANE_PITCH, LARGEST_NUMBER, NAME, Panel, RowHeights,
     SMALLEST_NUMBER, SUBTITLE, SUBTITLE_LINE, TITLE, TITLE_LINE, chunks,

@@ -21,7 +21,7 @@ use ir::schedule::ActionKind;
 use ir::units::Bytes;
 use serde::Serialize;
 
-use super::key;
+use super::legend::key;
 use crate::class::Class;
 use crate::lanes::lanes;
 use crate::timeline::{Activity, Event, MemoryPoint, Stream, Timeline, Track};

@@ -4,15 +4,14 @@
 //! data. What a reader without scripts needs, the table of ranks, is plain HTML.
 
 mod columns;
+mod legend;
 
-use std::collections::BTreeSet;
 use std::fmt::{self, Write};
 
 use ir::units::{Bytes, Seconds};
 
-use crate::class::Class;
-use crate::palette::Theme;
 use crate::timeline::{Timeline, Track};
+use legend::Legend;
 
 /// The page and its places, each named in a comment: `<!-- style -->`.
 const PAGE: &str = include_str!("page.html");
@@ -45,7 +44,7 @@ pub fn page(timelines: &[&Timeline]) -> String {
             "title" => page.push_str(&title(timelines)),
             "style" => {
                 page.push_str(STYLE);
-                page.push_str(&colors());
+                page.push_str(&legend::colors());
             }
             "legend" => page.push_str(&Legend(timelines).to_string()),
             "summary" => {
@@ -65,36 +64,6 @@ pub fn page(timelines: &[&Timeline]) -> String {
 fn title(timelines: &[&Timeline]) -> String {
     let titles: Vec<&str> = timelines.iter().map(|timeline| timeline.title.as_str()).collect();
     Escaped(&titles.join(" | ")).to_string()
-}
-
-/// The kinds of event that occur, with their colours.
-struct Legend<'a>(&'a [&'a Timeline]);
-
-impl fmt::Display for Legend<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let tracks = self.0.iter().flat_map(|timeline| &timeline.tracks);
-        let events = tracks.flat_map(|track| &track.events);
-        let classes: BTreeSet<Class> = events.map(Class::of).collect();
-        for class in classes {
-            let (key, name) = (key(class), class.name());
-            writeln!(f, "<li><i style=\"background:var(--{key})\"></i>{name}</li>")?;
-        }
-        Ok(())
-    }
-}
-
-/// The colours of all kinds of event, in the light and in the dark, for the style sheet.
-fn colors() -> String {
-    let color = |class: Class| {
-        let [light, dark] = Theme::ALL.map(|theme| class.color(theme));
-        format!("  --{}: light-dark({light}, {dark});\n", key(class))
-    };
-    format!(":root {{\n{}}}\n", Class::ALL.map(color).concat())
-}
-
-/// A class's name in the style sheet.
-fn key(class: Class) -> String {
-    class.name().replace(' ', "-")
 }
 
 /// A table of a timeline's ranks.

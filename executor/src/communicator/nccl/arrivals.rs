@@ -12,8 +12,8 @@ use burn::tensor::backend::Backend;
 
 use super::engine::{Call, Clique, Engine, Form, Watch};
 use super::letters::Letter;
-use super::lock;
 use crate::array::Array;
+use crate::communicator::lock::lock;
 use crate::communicator::rendezvous::{Lane, Line};
 use crate::communicator::{CommunicationError, Tag};
 

@@ -7,6 +7,7 @@ use super::engine::{Call, Form};
 use super::letters::Letter;
 use super::{Checks, NcclCommunicator};
 use crate::array::Array;
+use crate::communicator::lock::lock;
 use crate::communicator::rendezvous::Lane;
 use crate::communicator::{CommunicationError, Communicator, Group, Reduction, Tag, Traffic};
 
@@ -347,7 +348,7 @@ impl<B: Backend> Member<'_, B> {
 
     fn call(&self, calls: Vec<Call<B>>) -> Result<Vec<Option<Array<B>>>> {
         let clique = self.own.clique(self.group, self.stream)?;
-        let left = super::lock(&clique).call(calls)?;
+        let left = lock(&clique).call(calls)?;
         Ok(left)
     }
 

@@ -18,7 +18,8 @@ use burn_cuda::CudaDevice;
 use cudarc::driver::{CudaContext, CudaStream, DriverError};
 
 use super::engine::{Call, Clique, Engine, Form, Watch};
-use super::library::{Library, NAMES, RawCall, RawClique, RawKind};
+pub use super::library::EngineError;
+use super::library::{Library, RawCall, RawClique, RawKind};
 use crate::array::Array;
 use crate::communicator::CommunicationError;
 use crate::cuda::Cuda;
@@ -28,36 +29,6 @@ const NUM_SPINS: u32 = 200;
 
 /// How long the thread then sleeps each time.
 const NAP: Duration = Duration::from_micros(20);
-
-/// Why NCCL cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum EngineError {
-    /// The library is not there.
-    #[error(
-        "NCCL is not found: {message}\nhint: install it ({} in a folder of `LD_LIBRARY_PATH`), or \
-         leave `--communicator` out to run ranks as threads",
-        NAMES.map(|name| format!("`{name}`")).join(" or ")
-    )]
-    NoLibrary {
-        /// What the system says.
-        message: String,
-    },
-    /// The library lacks a function.
-    #[error("this version of NCCL is too old: {message}")]
-    OldLibrary {
-        /// What the system says.
-        message: String,
-    },
-    /// The driver does not let the GPU be used.
-    #[error("GPU {index} cannot be used: {message}")]
-    Device {
-        /// Which, as the driver counts those that are visible.
-        index: usize,
-        /// What the driver says.
-        message: String,
-    },
-}
 
 /// NCCL on one GPU.
 pub struct NcclEngine {

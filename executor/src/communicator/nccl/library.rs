@@ -9,12 +9,11 @@ use std::sync::Arc;
 
 use libloading::Library as SharedObject;
 
-use super::cuda::EngineError;
 use crate::array::Element;
 use crate::communicator::{CommunicationError, Reduction};
 
 /// Names of the library, the one that every installation has first.
-pub(super) const NAMES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
+const NAMES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
 
 /// How many bytes a clique is known by.
 const ID_BYTES: usize = 128;
@@ -67,6 +66,36 @@ functions! {
     ncclBroadcast(*const c_void, *mut c_void, usize, c_int, c_int, Comm, Stream);
     ncclSend(*const c_void, usize, c_int, c_int, Comm, Stream);
     ncclRecv(*mut c_void, usize, c_int, c_int, Comm, Stream);
+}
+
+/// Why NCCL cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// The library is not there.
+    #[error(
+        "NCCL is not found: {message}\nhint: install it ({} in a folder of `LD_LIBRARY_PATH`), or \
+         leave `--communicator` out to run ranks as threads",
+        NAMES.map(|name| format!("`{name}`")).join(" or ")
+    )]
+    NoLibrary {
+        /// What the system says.
+        message: String,
+    },
+    /// The library lacks a function.
+    #[error("this version of NCCL is too old: {message}")]
+    OldLibrary {
+        /// What the system says.
+        message: String,
+    },
+    /// The driver does not let the GPU be used.
+    #[error("GPU {index} cannot be used: {message}")]
+    Device {
+        /// Which, as the driver counts those that are visible.
+        index: usize,
+        /// What the driver says.
+        message: String,
+    },
 }
 
 /// NCCL, loaded.

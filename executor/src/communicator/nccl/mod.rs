@@ -21,12 +21,13 @@ mod library;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use burn::tensor::backend::Backend;
 use traces::timeline::Stream;
 
 use super::error::{CommunicationError, RankFailure, attempt, conclude};
+use super::lock::lock;
 use super::rendezvous::{Ending, Lane, Line};
 use super::traffic::Counters;
 use super::{Communicator, Group, Queue, Tag};
@@ -194,9 +195,4 @@ impl<B: Backend> NcclCommunicator<B> {
     fn arrivals(&self, from: u32) -> Arc<Arrivals<B>> {
         Arc::clone(lock(&self.incoming).entry(from).or_default())
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No code that can panic leaves what is guarded half changed.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::Builder;
 use std::time::Duration;
 
 use super::frame::Frame;
 use super::{Deadline, POLL};
+use crate::communicator::lock::lock;
 
 /// A stranger that connects and says nothing is not waited for longer.
 const GREETING_TIME: Duration = Duration::from_secs(10);
@@ -208,9 +209,4 @@ impl Hub {
     fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No code that can panic leaves what is guarded half changed.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

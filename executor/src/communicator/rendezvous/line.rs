@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::Builder;
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use super::frame::Frame;
 use super::launch::Launch;
 use super::{Deadline, POLL, RendezvousError, hub};
 use crate::communicator::error::CommunicationError;
+use crate::communicator::lock::lock;
 use crate::communicator::mailbox::Mailbox;
 use crate::communicator::tag::Tag;
 
@@ -219,7 +220,7 @@ impl Line {
     }
 
     fn say(&self, frame: &Frame) {
-        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut writer = lock(&self.writer);
         // A broken connection is noticed, and told, by the thread that reads it.
         let _ = frame.write(&mut *writer);
     }

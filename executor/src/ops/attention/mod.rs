@@ -15,21 +15,17 @@
 //! Dao 2023, *FlashAttention-2*, sections 2 and 3, <https://arxiv.org/abs/2307.08691>; Liu et al. 2023,
 //! *Ring Attention*, section 3, <https://arxiv.org/abs/2310.01889>.
 
-pub(super) mod composed;
+mod dims;
 mod unfused;
 mod visibility;
-
-use std::ops::Range;
 
 pub use unfused::{scores, scores_grad, softmax, softmax_grad, values, values_grad};
 pub use visibility::Visibility;
 
 use super::Kernels;
+use super::composed::attention::LOWEST;
 use crate::array::{Array, ElementExt};
-
-/// Stands in for a log-sum-exp or maximum of minus infinity, where the difference of two of them is
-/// wanted. Lower than any score.
-const LOWEST: f64 = -1e30;
+use dims::{Dims, by_head};
 
 /// The output `[b, s, heads, dv]` and the log-sum-exp of each row of scores, `[b, heads, s]`, fp32 at
 /// least. A query that sees no key gets zeros and minus infinity.
@@ -166,78 +162,6 @@ pub fn sinks_grad<B: Kernels>(
 fn sink_scores<B: Kernels>(sinks: Array<B>, log_sum_exp: &Array<B>) -> Array<B> {
     let heads = sinks.num_elements();
     sinks.reshape(&[1, heads, 1]).widened().expand(&log_sum_exp.shape())
-}
-
-/// The sizes that queries, keys and values have.
-struct Dims {
-    batch: usize,
-    queries: usize,
-    keys: usize,
-    heads: usize,
-    kv_heads: usize,
-    features: usize,
-    value_features: usize,
-}
-
-impl Dims {
-    fn new<B: Kernels>(q: &Array<B>, k: &Array<B>, v: &Array<B>) -> Self {
-        let (q, k, v) = (q.shape(), k.shape(), v.shape());
-        assert!(q[0] == k[0] && q[3] == k[3], "queries {q:?} do not fit keys {k:?}");
-        assert!(k[..3] == v[..3], "keys {k:?} do not fit values {v:?}");
-        assert!(q[2].is_multiple_of(k[2]), "{} heads do not share {} key-value heads", q[2], k[2]);
-        Self {
-            batch: q[0],
-            queries: q[1],
-            keys: k[1],
-            heads: q[2],
-            kv_heads: k[2],
-            features: q[3],
-            value_features: v[3],
-        }
-    }
-
-    /// Query heads that share a key-value head.
-    fn group(&self) -> usize {
-        self.heads / self.kv_heads
-    }
-
-    /// `[b, s, heads, d]` as `[b, kv_heads, group, s, d]`.
-    fn by_group<B: Kernels>(&self, x: Array<B>) -> Array<B> {
-        let (rows, features) = (x.size(1), x.size(3));
-        x.reshape(&[self.batch, rows, self.kv_heads, self.group(), features])
-            .permute(&[0, 2, 3, 1, 4])
-    }
-
-    /// Rows `queries` of `[b, kv_heads, group, s, d]` as `[b, kv_heads, group queries, d]`, so that one
-    /// product with the keys serves all heads that share them.
-    fn rows<B: Kernels>(&self, x: &Array<B>, queries: &Range<usize>) -> Array<B> {
-        let shape = [self.batch, self.kv_heads, self.group() * queries.len(), x.size(4)];
-        B::contiguous(x.narrow(3, queries.clone())).reshape(&shape)
-    }
-
-    /// `[b, kv_heads, group rows, d]` as `[b, rows, heads, d]`.
-    #[expect(clippy::wrong_self_convention, reason = "it is the array that is converted")]
-    fn from_groups<B: Kernels>(&self, x: Array<B>, rows: usize) -> Array<B> {
-        let features = x.size(3);
-        B::contiguous(x.reshape(&[self.batch, self.heads, rows, features]).swap_dims(1, 2))
-    }
-
-    /// The scores of a block, `[b, kv_heads, group queries, keys]`, fp32 at least, from queries that are
-    /// scaled already. Those of hidden keys are among them.
-    fn scores<B: Kernels>(
-        &self,
-        q: &Array<B>,
-        k: &Array<B>,
-        block: &visibility::Block,
-    ) -> Array<B> {
-        let keys = k.narrow(2, block.keys.clone()).transpose();
-        self.rows(q, &block.queries).matmul(keys).widened()
-    }
-}
-
-/// `[b, t, heads, d]` as `[b, heads, t, d]`, and back.
-fn by_head<B: Kernels>(x: Array<B>) -> Array<B> {
-    x.swap_dims(1, 2)
 }
 
 /// `[b, heads, s]` as `[b, s, heads, 1]`.

@@ -1,8 +1,9 @@
 //! Attention whose scores and probabilities `[b, heads, s, t]` are stored.
 
-use super::{Dims, LOWEST, by_head};
+use super::dims::{Dims, by_head};
 use crate::array::Array;
 use crate::ops::Kernels;
+use crate::ops::composed::attention::LOWEST;
 
 /// `scale Q K^T`, `[b, heads, s, t]`. What a query must not see is hidden by
 /// [`Visibility::hide`](super::Visibility::hide).

@@ -4,8 +4,9 @@ use std::ops::Range;
 
 use ir::graph::AttentionMask;
 
-use crate::array::{Array, Element};
+use crate::array::Array;
 use crate::ops::Kernels;
+use crate::ops::composed::attention::bias;
 
 /// Queries are taken in this many blocks where they are few: under a causal mask, 8 blocks compute 9/16
 /// of all scores, and more blocks save little but make products of matrices small.
@@ -101,20 +102,4 @@ impl Visibility {
     fn keys_of_each(&self, queries: &Range<usize>, keys: usize) -> Range<usize> {
         self.keys_of(queries.end - 1, keys).start..self.keys_of(queries.start, keys).end
     }
-}
-
-/// Zero where query `i` sees the key, which is where `seen[i]` has it, and minus infinity elsewhere,
-/// `[queries, keys]`.
-pub(super) fn bias<B: Kernels>(
-    seen: &[Range<usize>],
-    keys: usize,
-    element: Element,
-    device: &B::Device,
-) -> Array<B> {
-    let of_query = |seen: &Range<usize>| {
-        let seen = seen.clone();
-        (0..keys).map(move |key| if seen.contains(&key) { 0.0 } else { f64::NEG_INFINITY })
-    };
-    let values = seen.iter().flat_map(of_query).collect();
-    Array::from_f64(values, &[seen.len(), keys], element, device)
 }

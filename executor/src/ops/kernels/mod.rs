@@ -11,11 +11,11 @@ use std::ops::Range;
 use burn::tensor::backend::Backend;
 use ir::graph::NormKind;
 
-use super::activation::{self, Function};
-use super::norm::{self, Statistics};
-use super::{attention, loss, rotary};
+use super::composed;
+use super::composed::activation::Function;
+use super::composed::adamw::AdamW;
+use super::composed::norm::Statistics;
 use crate::array::Array;
-use crate::optimizer::{self, AdamW};
 
 /// A backend that the operators run on.
 ///
@@ -34,30 +34,30 @@ pub trait Kernels: Backend {
 
     /// [`Function::forward`].
     fn activation(function: Function, x: Array<Self>) -> Array<Self> {
-        activation::composed::forward(function, x)
+        composed::activation::forward(function, x)
     }
 
     /// [`Function::input_grad`].
     fn activation_grad(function: Function, kept: Array<Self>, grad: Array<Self>) -> Array<Self> {
-        activation::composed::input_grad(function, kept, grad)
+        composed::activation::input_grad(function, kept, grad)
     }
 
-    /// [`activation::gated_forward`].
+    /// [`activation::gated_forward`](super::activation::gated_forward).
     fn gated(function: Function, gate: Array<Self>, value: Array<Self>) -> Array<Self> {
-        activation::composed::gated_forward(function, gate, value)
+        composed::activation::gated_forward(function, gate, value)
     }
 
-    /// [`activation::gated_input_grad`].
+    /// [`activation::gated_input_grad`](super::activation::gated_input_grad).
     fn gated_grad(
         function: Function,
         gate: Array<Self>,
         value: Array<Self>,
         grad: Array<Self>,
     ) -> (Array<Self>, Array<Self>) {
-        activation::composed::gated_input_grad(function, gate, value, grad)
+        composed::activation::gated_input_grad(function, gate, value, grad)
     }
 
-    /// [`norm::forward`].
+    /// [`norm::forward`](super::norm::forward).
     fn norm(
         kind: NormKind,
         x: Array<Self>,
@@ -65,38 +65,38 @@ pub trait Kernels: Backend {
         bias: Option<Array<Self>>,
         epsilon: f64,
     ) -> (Array<Self>, Statistics<Self>) {
-        norm::composed::forward(kind, x, weight, bias, epsilon)
+        composed::norm::forward(kind, x, weight, bias, epsilon)
     }
 
-    /// [`norm::input_grad`].
+    /// [`norm::input_grad`](super::norm::input_grad).
     fn norm_input_grad(
         x: Array<Self>,
         statistics: &Statistics<Self>,
         weight: Option<Array<Self>>,
         grad: Array<Self>,
     ) -> Array<Self> {
-        norm::composed::input_grad(x, statistics, weight, grad)
+        composed::norm::input_grad(x, statistics, weight, grad)
     }
 
-    /// [`norm::weight_grad`].
+    /// [`norm::weight_grad`](super::norm::weight_grad).
     fn norm_weight_grad(
         x: Array<Self>,
         statistics: &Statistics<Self>,
         grad: Array<Self>,
     ) -> (Array<Self>, Array<Self>) {
-        norm::composed::weight_grad(x, statistics, grad)
+        composed::norm::weight_grad(x, statistics, grad)
     }
 
     /// Each row's first `2 n` features turned by its position, from cosines and sines `[positions, n]`:
-    /// [`rotary::Rotary::apply`].
+    /// [`Rotary::apply`](super::rotary::Rotary::apply).
     fn rotate(x: Array<Self>, cos: &Array<Self>, sin: &Array<Self>) -> Array<Self> {
-        rotary::composed(x, cos, sin)
+        composed::rotary::rotate(x, cos, sin)
     }
 
     /// The softmax of scores `[.., rows, keys]` over the keys that are seen, and the log-sum-exp
     /// `[.., rows, 1]`; row `i` sees the keys `seen[i % seen.len()]`, and the others get zero.
     fn attention_softmax(scores: Array<Self>, seen: &[Range<usize>]) -> (Array<Self>, Array<Self>) {
-        attention::composed::softmax(scores, seen)
+        composed::attention::softmax(scores, seen)
     }
 
     /// The same softmax when the log-sum-exp is known, which may be that of more keys.
@@ -105,7 +105,7 @@ pub trait Kernels: Backend {
         log_sum_exp: Array<Self>,
         seen: &[Range<usize>],
     ) -> Array<Self> {
-        attention::composed::probabilities(scores, log_sum_exp, seen)
+        composed::attention::probabilities(scores, log_sum_exp, seen)
     }
 
     /// `p (dp - delta)`, the gradient of the scores, with `delta` `[.., rows, 1]`.
@@ -117,22 +117,22 @@ pub trait Kernels: Backend {
         probabilities * (probability_grad - delta)
     }
 
-    /// [`loss::exponentials`].
+    /// [`loss::exponentials`](super::loss::exponentials).
     fn exponentials(logits: Array<Self>, max: Array<Self>) -> (Array<Self>, Array<Self>) {
-        loss::composed::exponentials(logits, max)
+        composed::loss::exponentials(logits, max)
     }
 
-    /// Weights and moments after an update: `adamw` in `optimizer.rs`.
+    /// Weights and moments after an update, as `composed/adamw.rs` writes it out.
     fn adamw(
         rates: &AdamW,
         weights: Array<Self>,
         moments: [Array<Self>; 2],
         gradient: Array<Self>,
     ) -> (Array<Self>, [Array<Self>; 2]) {
-        optimizer::adamw(rates, weights, moments, gradient)
+        composed::adamw::adamw(rates, weights, moments, gradient)
     }
 
-    /// [`loss::input_grad`].
+    /// [`loss::input_grad`](super::loss::input_grad).
     fn cross_entropy_grad(
         exponentials: Array<Self>,
         sum: Array<Self>,
@@ -140,7 +140,7 @@ pub trait Kernels: Backend {
         first_class: usize,
         scale: f64,
     ) -> Array<Self> {
-        loss::composed::input_grad(exponentials, sum, targets, first_class, scale)
+        composed::loss::input_grad(exponentials, sum, targets, first_class, scale)
     }
 }
 

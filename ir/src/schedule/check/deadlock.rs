@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::error::Wait;
+use super::error::{Defect, ScheduleError, Wait};
 use super::structure::partner;
-use super::{Defect, ScheduleError};
 use crate::schedule::display::excerpt;
-use crate::schedule::{Action, ActionKind, Need, Pass, Schedule, Step};
+use crate::schedule::order::{Need, Pass};
+use crate::schedule::{Action, ActionKind, Schedule, Step};
 
 /// Whether a rank that sends waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

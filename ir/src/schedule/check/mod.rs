@@ -7,4 +7,27 @@ mod structure;
 pub use deadlock::{Sends, check};
 pub use error::{Defect, ScheduleError, Wait};
 
-pub(super) use structure::structure;
+use crate::schedule::{Placement, Schedule, Step};
+
+impl Schedule {
+    /// The schedule in which rank `r` takes the steps `ranks[r]`.
+    ///
+    /// A schedule with any send or receive must have all of them; the same holds for gathering and
+    /// freeing parameters, for reductions and for optimizer steps. One optimizer step for each
+    /// micro-batch and stage makes the schedule asynchronous.
+    ///
+    /// # Errors
+    ///
+    /// The first defect, with the part of the grid where it is.
+    pub fn new(
+        ranks: Vec<Vec<Step>>,
+        placement: Placement,
+        num_micro_batches: u32,
+    ) -> Result<Self, ScheduleError> {
+        let schedule = Self::unchecked(ranks, placement, num_micro_batches);
+        let updates = structure::structure(&schedule)?;
+        let schedule = schedule.updating(updates);
+        check(&schedule, Sends::NonBlocking)?;
+        Ok(schedule)
+    }
+}

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::{Defect, ScheduleError};
+use super::error::{Defect, ScheduleError};
 use crate::schedule::{Action, ActionKind, Schedule, Step, Updates};
 
 /// Checks all but deadlock, and tells when the schedule updates parameters.
-pub(in crate::schedule) fn structure(schedule: &Schedule) -> Result<Updates, ScheduleError> {
+pub(super) fn structure(schedule: &Schedule) -> Result<Updates, ScheduleError> {
     let size = Size::new(schedule)?;
     let mut seen = Seen { size, done: vec![0; size.pairs()] };
     let communicates = schedule.has_communication();

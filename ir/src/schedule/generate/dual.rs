@@ -3,8 +3,9 @@
 
 use std::collections::VecDeque;
 
-use super::{GenerateError, Step, backward, forward, input_grad, weight_grad};
-use crate::schedule::ScheduleKind;
+use super::error::GenerateError;
+use super::steps::{backward, forward, input_grad, weight_grad};
+use crate::schedule::{ScheduleKind, Step};
 
 /// Two chunks a rank, down the ranks and up again; the streams are those of the two chunks.
 ///

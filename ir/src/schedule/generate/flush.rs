@@ -1,6 +1,7 @@
 //! Schedules with one chunk a rank and whole backwards.
 
-use super::{Step, backward, forward};
+use super::steps::{backward, forward};
+use crate::schedule::Step;
 
 /// Naive model parallelism: each micro-batch runs forward and backward through all stages before
 /// the next one starts.

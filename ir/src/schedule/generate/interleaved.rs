@@ -1,6 +1,7 @@
 //! Schedules over several chunks of each rank: stage `s` on rank `s mod p`.
 
-use super::{Step, backward, forward, input_grad, weight_grad};
+use super::steps::{backward, forward, input_grad, weight_grad};
+use crate::schedule::Step;
 
 /// All micro-batches through a chunk, then through the next; backwards in the reverse order.
 ///

@@ -1,74 +1,16 @@
 //! The schedules of the families, from numbers alone. Generators state computation only.
 
 mod dual;
+mod error;
 mod flush;
 mod interleaved;
+mod steps;
 mod v_shape;
 mod zero_bubble;
 
-use super::{Action, ActionKind, Schedule, ScheduleKind, Step};
+pub use error::GenerateError;
 
-/// A schedule that the family does not have.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum GenerateError {
-    /// A number that is zero.
-    #[error("`{name}` is 0; a schedule needs at least 1")]
-    Zero {
-        /// Which number.
-        name: &'static str,
-    },
-    /// More actions than anyone can want.
-    #[error("{num_stages} stages x {num_micro_batches} micro-batches are more than {most} actions")]
-    TooLarge {
-        /// All ranks' chunks.
-        num_stages: u64,
-        /// Micro-batches.
-        num_micro_batches: u32,
-        /// What is allowed.
-        most: u64,
-    },
-    /// The family has a fixed number of chunks a rank.
-    #[error("schedule `{kind}` has `virtual_stages` {expected}, not {virtual_stages}")]
-    VirtualStages {
-        /// The family.
-        kind: ScheduleKind,
-        /// Chunks asked for.
-        virtual_stages: u32,
-        /// Chunks that it has.
-        expected: u32,
-    },
-    /// The family needs an even number of ranks.
-    #[error("schedule `{kind}` folds the ranks in half: `pipeline_parallel` {} fits, {num_ranks} is odd", num_ranks + 1)]
-    OddRanks {
-        /// The family.
-        kind: ScheduleKind,
-        /// Ranks asked for.
-        num_ranks: u32,
-    },
-    /// The family feeds both ends alike.
-    #[error("schedule `{kind}` feeds both ends alike: `num_micro_batches` {} fits, {num_micro_batches} is odd", num_micro_batches + 1)]
-    OddMicroBatches {
-        /// The family.
-        kind: ScheduleKind,
-        /// Micro-batches asked for.
-        num_micro_batches: u32,
-    },
-    /// The family needs more micro-batches.
-    #[error(
-        "schedule `{kind}` on {num_ranks} ranks needs `num_micro_batches` of at least {least}, not {num_micro_batches}"
-    )]
-    FewMicroBatches {
-        /// The family.
-        kind: ScheduleKind,
-        /// Ranks asked for.
-        num_ranks: u32,
-        /// Micro-batches asked for.
-        num_micro_batches: u32,
-        /// The fewest that it runs.
-        least: u32,
-    },
-}
+use super::{Schedule, ScheduleKind};
 
 /// The most forwards that [`generate()`] makes; three times as many actions fill some gigabytes.
 const MOST_FORWARDS: u64 = 30_000_000;
@@ -144,20 +86,4 @@ pub fn generate_steps(
         ScheduleKind::DualPipe => dual::pipe(p, m),
         ScheduleKind::DualPipeV => dual::pipe_v(p, m),
     })
-}
-
-fn forward(stage: u32, micro_batch: u32) -> Step {
-    Step::One(Action { stage, kind: ActionKind::Forward, micro_batch })
-}
-
-fn backward(stage: u32, micro_batch: u32) -> Step {
-    Step::One(Action { stage, kind: ActionKind::Backward, micro_batch })
-}
-
-fn input_grad(stage: u32, micro_batch: u32) -> Step {
-    Step::One(Action { stage, kind: ActionKind::InputGrad, micro_batch })
-}
-
-fn weight_grad(stage: u32, micro_batch: u32) -> Step {
-    Step::One(Action { stage, kind: ActionKind::WeightGrad, micro_batch })
 }

@@ -20,7 +20,8 @@
 
 use std::collections::VecDeque;
 
-use super::{Action, ActionKind, Step, forward, input_grad, weight_grad};
+use super::steps::{forward, input_grad, weight_grad};
+use crate::schedule::{Action, ActionKind, Step};
 
 /// About half of 1F1B's memory: `p / 2 + 1` micro-batches.
 ///

@@ -1,7 +1,8 @@
 //! Schedules that compute gradients of activations and of parameters apart, made by hand for equal
 //! costs of the three passes.
 
-use super::{Step, forward, input_grad, weight_grad};
+use super::steps::{forward, input_grad, weight_grad};
+use crate::schedule::Step;
 
 /// 1F1B's warm-up and memory; weight gradients wait for the drain, on rank `r` for `r` micro-batches.
 ///

@@ -6,8 +6,8 @@ use rayon::prelude::*;
 use super::math::{CHUNK, map2, normal, sigmoid, update, vectorised};
 use super::memory::{Read, array, owned};
 use crate::array::Array;
-use crate::ops::activation::{Function, GELU_CUBE, SQRT_2_OVER_PI};
-use crate::optimizer::AdamW;
+use crate::ops::composed::activation::{Function, GELU_CUBE, SQRT_2_OVER_PI};
+use crate::ops::composed::adamw::AdamW;
 
 /// Whether there is a loop for a function. The others are cheap or rare.
 pub(super) fn covers(function: Function) -> bool {

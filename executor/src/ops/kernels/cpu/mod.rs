@@ -19,10 +19,10 @@ use ir::graph::NormKind;
 use self::memory::are_fp32;
 use super::Kernels;
 use crate::array::Array;
-use crate::ops::activation::{self, Function};
-use crate::ops::norm::{self, Statistics};
-use crate::ops::{attention, loss, rotary};
-use crate::optimizer::{self, AdamW};
+use crate::ops::composed;
+use crate::ops::composed::activation::Function;
+use crate::ops::composed::adamw::AdamW;
+use crate::ops::composed::norm::Statistics;
 
 impl Kernels for Flex {
     fn contiguous(x: Array<Self>) -> Array<Self> {
@@ -41,7 +41,7 @@ impl Kernels for Flex {
         if are_fp32([&x]) && elementwise::covers(function) {
             elementwise::forward(function, &x)
         } else {
-            activation::composed::forward(function, x)
+            composed::activation::forward(function, x)
         }
     }
 
@@ -49,7 +49,7 @@ impl Kernels for Flex {
         if are_fp32([&kept, &grad]) && elementwise::covers(function) {
             elementwise::input_grad(function, &kept, grad)
         } else {
-            activation::composed::input_grad(function, kept, grad)
+            composed::activation::input_grad(function, kept, grad)
         }
     }
 
@@ -57,7 +57,7 @@ impl Kernels for Flex {
         if are_fp32([&gate, &value]) && elementwise::covers(function) {
             elementwise::gated_forward(function, &gate, &value)
         } else {
-            activation::composed::gated_forward(function, gate, value)
+            composed::activation::gated_forward(function, gate, value)
         }
     }
 
@@ -70,7 +70,7 @@ impl Kernels for Flex {
         if are_fp32([&gate, &value, &grad]) && elementwise::covers(function) {
             elementwise::gated_input_grad(function, &gate, &value, grad)
         } else {
-            activation::composed::gated_input_grad(function, gate, value, grad)
+            composed::activation::gated_input_grad(function, gate, value, grad)
         }
     }
 
@@ -85,7 +85,7 @@ impl Kernels for Flex {
         if are_fp32([&x]) && parameters {
             rows::norm(kind, &x, weight.as_ref(), bias.as_ref(), epsilon as f32)
         } else {
-            norm::composed::forward(kind, x, weight, bias, epsilon)
+            composed::norm::forward(kind, x, weight, bias, epsilon)
         }
     }
 
@@ -98,7 +98,7 @@ impl Kernels for Flex {
         if are_fp32([&x, &grad]) && weight.iter().all(|weight| are_fp32([weight])) {
             rows::norm_input_grad(&x, statistics, weight.as_ref(), grad)
         } else {
-            norm::composed::input_grad(x, statistics, weight, grad)
+            composed::norm::input_grad(x, statistics, weight, grad)
         }
     }
 
@@ -110,7 +110,7 @@ impl Kernels for Flex {
         if are_fp32([&x, &grad]) {
             rows::norm_weight_grad(&x, statistics, &grad)
         } else {
-            norm::composed::weight_grad(x, statistics, grad)
+            composed::norm::weight_grad(x, statistics, grad)
         }
     }
 
@@ -118,7 +118,7 @@ impl Kernels for Flex {
         if are_fp32([&x, cos, sin]) {
             rows::rotate(x, cos, sin)
         } else {
-            rotary::composed(x, cos, sin)
+            composed::rotary::rotate(x, cos, sin)
         }
     }
 
@@ -126,7 +126,7 @@ impl Kernels for Flex {
         if are_fp32([&scores]) {
             rows::softmax(scores, seen)
         } else {
-            attention::composed::softmax(scores, seen)
+            composed::attention::softmax(scores, seen)
         }
     }
 
@@ -138,7 +138,7 @@ impl Kernels for Flex {
         if are_fp32([&scores, &log_sum_exp]) {
             rows::probabilities(scores, &log_sum_exp, seen)
         } else {
-            attention::composed::probabilities(scores, log_sum_exp, seen)
+            composed::attention::probabilities(scores, log_sum_exp, seen)
         }
     }
 
@@ -163,7 +163,7 @@ impl Kernels for Flex {
         if are_fp32([&weights, &first, &second, &gradient]) {
             elementwise::adamw(rates, weights, [first, second], &gradient)
         } else {
-            optimizer::adamw(rates, weights, [first, second], gradient)
+            composed::adamw::adamw(rates, weights, [first, second], gradient)
         }
     }
 
@@ -171,7 +171,7 @@ impl Kernels for Flex {
         if are_fp32([&logits, &max]) {
             rows::exponentials(logits, &max)
         } else {
-            loss::composed::exponentials(logits, max)
+            composed::loss::exponentials(logits, max)
         }
     }
 
@@ -185,7 +185,7 @@ impl Kernels for Flex {
         if are_fp32([&exponentials, &sum]) {
             rows::cross_entropy_grad(exponentials, &sum, targets, first_class, scale as f32)
         } else {
-            loss::composed::input_grad(exponentials, sum, targets, first_class, scale)
+            composed::loss::input_grad(exponentials, sum, targets, first_class, scale)
         }
     }
 }

@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use super::math::{CHUNK, exponentials as exponentials_of_row, max, sum, sum2, vectorised};
 use super::memory::{Read, array, owned};
 use crate::array::Array;
-use crate::ops::norm::Statistics;
+use crate::ops::composed::norm::Statistics;
 
 pub(super) fn norm(
     kind: NormKind,

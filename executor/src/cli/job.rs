@@ -1,0 +1,340 @@
+//! A run: what all ranks share, and what one does.
+
+use std::io::Write;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, anyhow, bail, ensure};
+use executor::batches::Source;
+use executor::checkpoint::{Form, ModelParameter, State, Training, Weights};
+use executor::communicator::{Cause, Communicator, RankFailure, local};
+use executor::ops::Kernels;
+use executor::parameters::LocalParameter;
+use executor::program::Program;
+use executor::rank::{Rank, RunError};
+use executor::training::{self, Report};
+use ir::layout::LayoutSpec;
+use ir::plan::Plan;
+
+use super::args::RunArgs;
+use super::settings::settings;
+use super::show::Show;
+use super::{files, limits, words};
+
+/// A failure that another rank tells.
+#[derive(Debug, thiserror::Error)]
+#[error("another rank failed")]
+pub(super) struct Told;
+
+/// All ranks, as threads; rank `r` is on device `r`, and they begin anew where there are fewer.
+pub(super) fn run_threads<B: Kernels>(
+    args: &RunArgs,
+    devices: impl FnOnce(u32) -> anyhow::Result<Vec<B::Device>>,
+) -> anyhow::Result<()> {
+    let plan = files::read(&args.plan)?;
+    let Some(job) = prepare(args, &plan, None)? else { return Ok(()) };
+    let devices = devices(job.program.num_ranks())?;
+    let run = |communicator: Arc<dyn Communicator<B>>| {
+        let device = &devices[communicator.rank() as usize % devices.len()];
+        job.run_rank(communicator, device.clone())
+    };
+    match local::run(job.program.num_ranks(), &devices, run) {
+        Ok(_) => Ok(()),
+        Err(failure) => Err(failed(failure)),
+    }
+}
+
+/// This process's rank, of a job of processes.
+#[cfg(any(feature = "mpi", feature = "cuda"))]
+pub(super) fn run_process<B: Kernels>(
+    args: &RunArgs,
+    communicator: Arc<dyn Communicator<B>>,
+    device: B::Device,
+) -> anyhow::Result<()> {
+    let place = Place { rank: communicator.rank(), num_ranks: communicator.num_ranks() };
+    let plan = files::read(&args.plan)?;
+    let Some(job) = prepare(args, &plan, Some(place))? else { return Ok(()) };
+    job.run_rank(communicator, device)
+}
+
+/// The failure of a job of processes, if this one, which is rank `own`, is to tell.
+#[cfg(any(feature = "mpi", feature = "cuda"))]
+pub(super) fn told_once(own: u32, failure: RankFailure<anyhow::Error>) -> anyhow::Error {
+    if failure.teller() == own { failed(failure) } else { Told.into() }
+}
+
+/// A failure with its causes.
+fn failed(RankFailure { rank, cause }: RankFailure<anyhow::Error>) -> anyhow::Error {
+    let error = match cause {
+        Cause::Error(error) => error,
+        cause => anyhow!("{cause}"),
+    };
+    error.context(format!("rank {rank} failed"))
+}
+
+/// Which process of how many this is.
+struct Place {
+    rank: u32,
+    num_ranks: u32,
+}
+
+/// All that can be found wrong before training starts; none if nothing is left to do. `place` is that of a
+/// process that is one rank, none where this process is all of them.
+fn prepare<'a>(
+    args: &'a RunArgs,
+    plan: &'a Plan,
+    place: Option<Place>,
+) -> anyhow::Result<Option<Job<'a>>> {
+    let settings = settings(args, plan);
+    let named = || format!("`{}`", args.plan.display());
+    let program = Program::from_plan(plan, settings).with_context(named)?;
+    let needed = program.num_ranks();
+    match &place {
+        None => limits::check_memory(plan, &program)?,
+        Some(Place { num_ranks: started, .. }) => ensure!(
+            *started == needed,
+            "the plan is for {}, but {started} were started\nhint: start {needed}, or make a plan for \
+             {started} GPUs",
+            words::ranks(needed)
+        ),
+    }
+    if let Some(step) = args.output.timeline_step.filter(|step| *step > args.steps) {
+        bail!("`--timeline-step {step}` is after the last of {} steps", args.steps);
+    }
+    if args.training.expert_capacity_factor.is_some() && program.num_mixtures() == 0 {
+        bail!("`--expert-capacity-factor`: `{}` has no experts", program.model_name);
+    }
+    let is_first = place.is_none_or(|place| place.rank == 0);
+    if program.leaves_out_dropout {
+        say(is_first, "warning: the model's dropout is left out, as it was planned")?;
+    }
+    let (source, warning) = limits::source(args, &program)?;
+    if let Some(warning) = warning {
+        say(is_first, &format!("warning: {warning}"))?;
+    }
+    let start = start(args, &program, is_first)?;
+    if start.num_steps() == args.steps && args.output.timeline.is_none() {
+        say(is_first, &format!("all {} steps are done: nothing is left to do", args.steps))?;
+        return Ok(None);
+    }
+    check_outputs(args, start.num_steps())?;
+    let (program, source) = (Arc::new(program), Arc::new(source));
+    Ok(Some(Job { args, plan, program, source, start }))
+}
+
+/// Says something once, however many processes the run has.
+fn say(is_first: bool, text: &str) -> anyhow::Result<()> {
+    if is_first {
+        writeln!(std::io::stderr(), "{text}")?;
+    }
+    Ok(())
+}
+
+/// Finds out before a run of which `num_done` steps are done whether its results can be written.
+fn check_outputs(args: &RunArgs, num_done: u64) -> anyhow::Result<()> {
+    if let Some(path) = &args.output.timeline {
+        let step = args.output.timeline_step.unwrap_or(args.steps);
+        if step <= num_done {
+            bail!(
+                "no timeline of step {step} can be recorded: the checkpoint has {num_done} steps already\n\
+                 hint: a later `--timeline-step`, more `--steps`, or another `--checkpoint`"
+            );
+        }
+        let inputs = [Some(&args.plan), args.data.as_ref(), args.checkpoints.weights.as_ref()];
+        let inputs: Vec<&Path> = inputs.into_iter().flatten().map(PathBuf::as_path).collect();
+        files::check_output(path, &inputs)?;
+    }
+    args.checkpoints.folder.as_deref().map_or(Ok(()), files::check_folder)
+}
+
+/// Where training starts.
+enum Start {
+    /// With random weights.
+    Initial,
+    /// With the weights of a model.
+    Weights(Weights),
+    /// Where a checkpoint left off.
+    Checkpoint(State),
+}
+
+impl Start {
+    /// Steps that were done before.
+    fn num_steps(&self) -> u64 {
+        match self {
+            Self::Initial | Self::Weights(_) => 0,
+            Self::Checkpoint(state) => state.training().step,
+        }
+    }
+}
+
+/// Where training starts; the first process alone reads all that a checkpoint holds to see that it is whole.
+fn start(args: &RunArgs, program: &Program, is_first: bool) -> anyhow::Result<Start> {
+    let parameters = program.parameters();
+    if let Some(folder) = &args.checkpoints.folder {
+        let warn = |skipped: &_| {
+            say(is_first, &format!("warning: a checkpoint is passed over: {skipped}"))
+        };
+        if let Some((path, state)) = files::newest_checkpoint(folder, warn)? {
+            state.check_model(&program.identity(), &parameters)?;
+            check_training(args, program, state.training())
+                .with_context(|| format!("going on from `{}`", path.display()))?;
+            if is_first {
+                state.verify()?;
+            }
+            let instead = match &args.checkpoints.weights {
+                Some(weights) => format!(", and not from `{}`", weights.display()),
+                None => String::new(),
+            };
+            say(is_first, &format!("going on from `{}`{instead}", path.display()))?;
+            return Ok(Start::Checkpoint(state));
+        }
+    }
+    match &args.checkpoints.weights {
+        None => Ok(Start::Initial),
+        Some(path) => {
+            let weights = Weights::open(path, program.naming(), &parameters)?;
+            for parameter in &parameters {
+                weights.read(&parameter.id, &sample(parameter))?;
+            }
+            Ok(Start::Weights(weights))
+        }
+    }
+}
+
+/// As little of a parameter as shows that all of its tensors are there: an element of each expert's.
+fn sample(parameter: &ModelParameter) -> Vec<Range<usize>> {
+    let is_of_experts = matches!(parameter.form, Form::Experts { .. });
+    let size = |(dim, size): (usize, &usize)| if is_of_experts && dim == 0 { *size } else { 1 };
+    parameter.shape.iter().enumerate().map(|dim| 0..size(dim)).collect()
+}
+
+/// Refuses to go on from what was trained in another way: other samples would follow.
+fn check_training(args: &RunArgs, program: &Program, before: &Training) -> anyhow::Result<()> {
+    if before.seed != args.seed {
+        bail!(
+            "it was trained with `--seed {}`, not {}, and would see other samples\nhint: use that seed, \
+             or another folder",
+            before.seed,
+            args.seed
+        );
+    }
+    if before.next_sample != before.step.saturating_mul(program.global_batch_size) {
+        bail!(
+            "its {} steps took {} samples, but the plan's global batch size is {}\nhint: use a plan with \
+             its batch size, or another folder",
+            before.step,
+            before.next_sample,
+            program.global_batch_size
+        );
+    }
+    let optimizer = serde_json::to_value(program.settings.optimizer.kind)?;
+    if optimizer != before.optimizer.kind.as_str() {
+        bail!(
+            "it was trained with optimizer `{}`, but the plan says {optimizer}\nhint: use a plan with its \
+             optimizer, or `executor export` it and begin with `--weights`",
+            before.optimizer.kind
+        );
+    }
+    if before.step > args.steps {
+        bail!(
+            "it has {} steps already, but `--steps` is {}\nhint: `--steps` counts from the first step of \
+             all",
+            before.step,
+            args.steps
+        );
+    }
+    Ok(())
+}
+
+/// A run, ready to be started on ranks.
+struct Job<'a> {
+    args: &'a RunArgs,
+    plan: &'a Plan,
+    program: Arc<Program>,
+    source: Arc<Source>,
+    start: Start,
+}
+
+impl Job<'_> {
+    /// What one rank does.
+    fn run_rank<B: Kernels>(
+        &self,
+        communicator: Arc<dyn Communicator<B>>,
+        device: B::Device,
+    ) -> anyhow::Result<()> {
+        let is_first = communicator.rank() == 0;
+        let mut show = Show::new(self.args, self.plan, &self.program, is_first);
+        show.start(self.start.num_steps())?;
+        let outcome = self.train(communicator, device, &mut show);
+        if outcome.is_err() {
+            show.stop();
+        }
+        outcome
+    }
+
+    fn train<B: Kernels>(
+        &self,
+        communicator: Arc<dyn Communicator<B>>,
+        device: B::Device,
+        show: &mut Show<'_>,
+    ) -> anyhow::Result<()> {
+        let seed = self.args.seed;
+        let values = |parameter: &LocalParameter| match &self.start {
+            Start::Initial => Ok::<_, RunError>(parameter.initial_values(seed)),
+            Start::Weights(weights) => Ok(weights.read(&parameter.id, &parameter.part)?),
+            Start::Checkpoint(_) => Ok(vec![0.0; parameter.num_elements()]),
+        };
+        let (program, source) = (Arc::clone(&self.program), Arc::clone(&self.source));
+        let mut rank = Rank::new(program, source, communicator, device, values)?;
+        if let Start::Checkpoint(state) = &self.start {
+            rank.restore(state)?;
+        }
+        let recorded = self
+            .args
+            .output
+            .timeline
+            .as_ref()
+            .map(|_| self.args.output.timeline_step.unwrap_or(self.args.steps));
+        let report = training::train(&mut rank, self.args.steps, recorded, |rank, step| {
+            show.step(step)?;
+            self.save(rank, step.step)
+        })?;
+        if let Some(report) = report {
+            self.finish(show, report)?;
+        }
+        Ok(())
+    }
+
+    /// Writes a checkpoint where one is due.
+    fn save<B: Kernels>(&self, rank: &Rank<B>, step: u64) -> anyhow::Result<()> {
+        let Some(directory) = &self.args.checkpoints.folder else { return Ok(()) };
+        if step.is_multiple_of(self.args.checkpoints.every.get()) || step == self.args.steps {
+            rank.save(directory, self.args.checkpoints.keep)?;
+        }
+        Ok(())
+    }
+
+    fn finish(&self, show: &mut Show<'_>, report: Report) -> anyhow::Result<()> {
+        show.finish(&report)?;
+        if let (Some(path), Some(mut timeline)) = (&self.args.output.timeline, report.timeline) {
+            let step = self.args.output.timeline_step.unwrap_or(self.args.steps);
+            let LayoutSpec { schedule, num_micro_batches, .. } = self.program.layout;
+            timeline.title = format!(
+                "{}, step {step} as measured: {} ranks, {}, {schedule}, {num_micro_batches} micro-batches",
+                self.program.model_name,
+                self.program.num_ranks(),
+                self.program.layout
+            );
+            files::write_atomically(path, traces::chrome::write(&timeline).as_bytes())?;
+            writeln!(
+                std::io::stderr(),
+                "wrote `{0}`; `planner simulate {1} -o predicted.json` makes what it compares with in \
+                 `planner chart predicted.json {0}`",
+                path.display(),
+                self.args.plan.display()
+            )?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,64 @@
+//! How a plan is run.
+
+use executor::array::Element;
+use executor::settings::{LearningRate, LossScaling, OptimizerSettings, Settings};
+use ir::plan::Plan;
+
+use super::args::{PrecisionArg, RunArgs};
+
+/// The learning rate falls to this share of its highest.
+const LEAST_SHARE: f64 = 0.1;
+
+/// The settings that the arguments ask for.
+pub(super) fn settings(args: &RunArgs, plan: &Plan) -> Settings {
+    let precision =
+        args.training.precision.unwrap_or_else(|| PrecisionArg::of(plan.training.precision));
+    let (compute, master) = match precision {
+        PrecisionArg::Fp64 => (Element::F64, Element::F64),
+        PrecisionArg::Fp32 => (Element::F32, Element::F32),
+        PrecisionArg::Fp16 => (Element::F16, Element::F32),
+        PrecisionArg::Bf16 => (Element::BF16, Element::F32),
+    };
+    // Who asks for 64 bits wants nothing rounded.
+    let has_bf16_moments = plan.training.bf16_moments && master == Element::F32;
+    let usual = OptimizerSettings::usual(plan.training.optimizer);
+    Settings {
+        optimizer: OptimizerSettings {
+            weight_decay: args.training.weight_decay.unwrap_or(usual.weight_decay),
+            ..usual
+        },
+        max_gradient_norm: (args.training.max_gradient_norm > 0.0)
+            .then_some(args.training.max_gradient_norm),
+        schedule: LearningRate {
+            peak: args.training.learning_rate,
+            warmup_steps: args.training.warmup_steps,
+            decay_steps: args.training.decay_steps,
+            least: args.training.learning_rate * LEAST_SHARE,
+        },
+        compute,
+        gradients: if plan.training.fp32_gradients { master } else { compute },
+        master,
+        moments: if has_bf16_moments { Element::BF16 } else { master },
+        loss_scaling: (precision == PrecisionArg::Fp16).then(LossScaling::default),
+        bucket_bytes: args.training.bucket_size << 20,
+        expert_capacity_factor: args.training.expert_capacity_factor,
+        seed: args.seed,
+    }
+}
+
+/// The settings of a plan that is not run.
+pub(super) fn usual_settings(plan: &Plan) -> Settings {
+    Settings {
+        optimizer: OptimizerSettings::usual(plan.training.optimizer),
+        max_gradient_norm: None,
+        schedule: LearningRate::constant(0.0),
+        compute: Element::F32,
+        gradients: Element::F32,
+        master: Element::F32,
+        moments: Element::F32,
+        loss_scaling: None,
+        bucket_bytes: 0,
+        expert_capacity_factor: None,
+        seed: 0,
+    }
+}

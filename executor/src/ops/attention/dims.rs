@@ -1,0 +1,74 @@
+//! The sizes of an attention, and the shapes in which its products are taken.
+
+use std::ops::Range;
+
+use super::visibility::Block;
+use crate::array::Array;
+use crate::ops::Kernels;
+
+/// The sizes that queries, keys and values have.
+pub(super) struct Dims {
+    pub(super) batch: usize,
+    pub(super) queries: usize,
+    pub(super) keys: usize,
+    pub(super) heads: usize,
+    pub(super) kv_heads: usize,
+    pub(super) features: usize,
+    pub(super) value_features: usize,
+}
+
+impl Dims {
+    pub(super) fn new<B: Kernels>(q: &Array<B>, k: &Array<B>, v: &Array<B>) -> Self {
+        let (q, k, v) = (q.shape(), k.shape(), v.shape());
+        assert!(q[0] == k[0] && q[3] == k[3], "queries {q:?} do not fit keys {k:?}");
+        assert!(k[..3] == v[..3], "keys {k:?} do not fit values {v:?}");
+        assert!(q[2].is_multiple_of(k[2]), "{} heads do not share {} key-value heads", q[2], k[2]);
+        Self {
+            batch: q[0],
+            queries: q[1],
+            keys: k[1],
+            heads: q[2],
+            kv_heads: k[2],
+            features: q[3],
+            value_features: v[3],
+        }
+    }
+
+    /// Query heads that share a key-value head.
+    pub(super) fn group(&self) -> usize {
+        self.heads / self.kv_heads
+    }
+
+    /// `[b, s, heads, d]` as `[b, kv_heads, group, s, d]`.
+    pub(super) fn by_group<B: Kernels>(&self, x: Array<B>) -> Array<B> {
+        let (rows, features) = (x.size(1), x.size(3));
+        x.reshape(&[self.batch, rows, self.kv_heads, self.group(), features])
+            .permute(&[0, 2, 3, 1, 4])
+    }
+
+    /// Rows `queries` of `[b, kv_heads, group, s, d]` as `[b, kv_heads, group queries, d]`, so that one
+    /// product with the keys serves all heads that share them.
+    pub(super) fn rows<B: Kernels>(&self, x: &Array<B>, queries: &Range<usize>) -> Array<B> {
+        let shape = [self.batch, self.kv_heads, self.group() * queries.len(), x.size(4)];
+        B::contiguous(x.narrow(3, queries.clone())).reshape(&shape)
+    }
+
+    /// `[b, kv_heads, group rows, d]` as `[b, rows, heads, d]`.
+    #[expect(clippy::wrong_self_convention, reason = "it is the array that is converted")]
+    pub(super) fn from_groups<B: Kernels>(&self, x: Array<B>, rows: usize) -> Array<B> {
+        let features = x.size(3);
+        B::contiguous(x.reshape(&[self.batch, self.heads, rows, features]).swap_dims(1, 2))
+    }
+
+    /// The scores of a block, `[b, kv_heads, group queries, keys]`, fp32 at least, from queries that are
+    /// scaled already. Those of hidden keys are among them.
+    pub(super) fn scores<B: Kernels>(&self, q: &Array<B>, k: &Array<B>, block: &Block) -> Array<B> {
+        let keys = k.narrow(2, block.keys.clone()).transpose();
+        self.rows(q, &block.queries).matmul(keys).widened()
+    }
+}
+
+/// `[b, t, heads, d]` as `[b, heads, t, d]`, and back.
+pub(super) fn by_head<B: Kernels>(x: Array<B>) -> Array<B> {
+    x.swap_dims(1, 2)
+}

@@ -1,0 +1,65 @@
+//! Softmaxes over the keys that are seen.
+
+use std::ops::Range;
+
+use burn::tensor::backend::Backend;
+
+use crate::array::{Array, Element};
+
+/// Stands in for a log-sum-exp or maximum of minus infinity, where the difference of two of them is
+/// wanted. Lower than any score.
+pub(in crate::ops) const LOWEST: f64 = -1e30;
+
+/// The softmax of scores `[.., rows, keys]` over the keys that are seen, and the log-sum-exp
+/// `[.., rows, 1]`; row `i` sees the keys `seen[i % seen.len()]`, and the others get zero.
+pub(in crate::ops) fn softmax<B: Backend>(
+    scores: Array<B>,
+    seen: &[Range<usize>],
+) -> (Array<B>, Array<B>) {
+    let scores = hide(scores, seen);
+    let dim = scores.rank() - 1;
+    let max = scores.clone().max_dim(dim).at_least(LOWEST);
+    let exponentials = (scores - max.clone()).exp();
+    let sum = exponentials.clone().sum_dim(dim);
+    // The largest score alone adds one to the sum of a row that sees a key.
+    let probabilities = exponentials / sum.clone().at_least(1.0);
+    (probabilities, max + sum.log())
+}
+
+/// The same softmax when the log-sum-exp is known, which may be that of more keys.
+pub(in crate::ops) fn probabilities<B: Backend>(
+    scores: Array<B>,
+    log_sum_exp: Array<B>,
+    seen: &[Range<usize>],
+) -> Array<B> {
+    (hide(scores, seen) - log_sum_exp).exp()
+}
+
+/// Scores `[.., rows, keys]` with minus infinity where row `i` does not see the key.
+fn hide<B: Backend>(scores: Array<B>, seen: &[Range<usize>]) -> Array<B> {
+    let shape = scores.shape();
+    let keys = shape[shape.len() - 1];
+    if seen.iter().all(|seen| *seen == (0..keys)) {
+        return scores;
+    }
+    let by_query = [scores.num_elements() / (seen.len() * keys), seen.len(), keys];
+    let bias = bias(seen, keys, scores.element(), &scores.device());
+    let hidden = scores.reshape(&by_query) + bias.reshape(&[1, seen.len(), keys]);
+    hidden.reshape(&shape)
+}
+
+/// Zero where query `i` sees the key, which is where `seen[i]` has it, and minus infinity elsewhere,
+/// `[queries, keys]`.
+pub(in crate::ops) fn bias<B: Backend>(
+    seen: &[Range<usize>],
+    keys: usize,
+    element: Element,
+    device: &B::Device,
+) -> Array<B> {
+    let of_query = |seen: &Range<usize>| {
+        let seen = seen.clone();
+        (0..keys).map(move |key| if seen.contains(&key) { 0.0 } else { f64::NEG_INFINITY })
+    };
+    let values = seen.iter().flat_map(of_query).collect();
+    Array::from_f64(values, &[seen.len(), keys], element, device)
+}

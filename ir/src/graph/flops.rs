@@ -1,0 +1,44 @@
+//! Operations of a whole model.
+
+use super::block::Graph;
+use super::op::AttentionMask;
+use super::tensor::Sizes;
+use super::work::{Kernel, Pass, Setting, Sharding};
+use crate::units::Flops;
+
+/// Operations of a forward pass over one sequence.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ForwardFlops {
+    /// With every query-key pair of a causal mask counted, as Megatron-LM and PaLM do. A sliding
+    /// window counts the pairs within it.
+    pub full: Flops,
+    /// With the pairs that the mask hides left out.
+    pub causal: Flops,
+}
+
+impl Graph {
+    /// Operations of a forward pass over one sequence of `sequence_length`, unsharded.
+    pub fn forward_flops(&self, sequence_length: u64) -> ForwardFlops {
+        let setting = Setting {
+            sizes: Sizes { micro_batch_size: 1, sequence_length },
+            sharding: Sharding::NONE,
+            compute_bytes: 2,
+            takes_data: false,
+            fuses_projections: true,
+        };
+        let mut flops = ForwardFlops::default();
+        for ((_, block), count) in self.classes().zip(self.class_counts()) {
+            for work in block.work(&setting).kernels.iter().filter(|k| k.pass == Pass::Forward) {
+                let full = match work.kernel {
+                    Kernel::Attention(shape) if shape.mask == AttentionMask::Causal => {
+                        shape.full_flops()
+                    }
+                    _ => work.flops,
+                };
+                flops.full += full * f64::from(count);
+                flops.causal += work.flops * f64::from(count);
+            }
+        }
+        flops
+    }
+}

@@ -1,0 +1,65 @@
+//! What a family needs and numbers do not give it.
+
+use crate::schedule::ScheduleKind;
+
+/// A schedule that the family does not have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum GenerateError {
+    /// A number that is zero.
+    #[error("`{name}` is 0; a schedule needs at least 1")]
+    Zero {
+        /// Which number.
+        name: &'static str,
+    },
+    /// More actions than anyone can want.
+    #[error("{num_stages} stages x {num_micro_batches} micro-batches are more than {most} actions")]
+    TooLarge {
+        /// All ranks' chunks.
+        num_stages: u64,
+        /// Micro-batches.
+        num_micro_batches: u32,
+        /// What is allowed.
+        most: u64,
+    },
+    /// The family has a fixed number of chunks a rank.
+    #[error("schedule `{kind}` has `virtual_stages` {expected}, not {virtual_stages}")]
+    VirtualStages {
+        /// The family.
+        kind: ScheduleKind,
+        /// Chunks asked for.
+        virtual_stages: u32,
+        /// Chunks that it has.
+        expected: u32,
+    },
+    /// The family needs an even number of ranks.
+    #[error("schedule `{kind}` folds the ranks in half: `pipeline_parallel` {} fits, {num_ranks} is odd", num_ranks + 1)]
+    OddRanks {
+        /// The family.
+        kind: ScheduleKind,
+        /// Ranks asked for.
+        num_ranks: u32,
+    },
+    /// The family feeds both ends alike.
+    #[error("schedule `{kind}` feeds both ends alike: `num_micro_batches` {} fits, {num_micro_batches} is odd", num_micro_batches + 1)]
+    OddMicroBatches {
+        /// The family.
+        kind: ScheduleKind,
+        /// Micro-batches asked for.
+        num_micro_batches: u32,
+    },
+    /// The family needs more micro-batches.
+    #[error(
+        "schedule `{kind}` on {num_ranks} ranks needs `num_micro_batches` of at least {least}, not {num_micro_batches}"
+    )]
+    FewMicroBatches {
+        /// The family.
+        kind: ScheduleKind,
+        /// Ranks asked for.
+        num_ranks: u32,
+        /// Micro-batches asked for.
+        num_micro_batches: u32,
+        /// The fewest that it runs.
+        least: u32,
+    },
+}

@@ -10,7 +10,7 @@ mod zero_bubble;
 
 pub use error::GenerateError;
 
-use super::{Schedule, ScheduleKind};
+use super::{Schedule, ScheduleKind, Step};
 
 /// The most forwards that [`generate()`] makes; three times as many actions fill some gigabytes.
 const MOST_FORWARDS: u64 = 30_000_000;

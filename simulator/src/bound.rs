@@ -1,20 +1,30 @@
 //! A time that no step can be below, from the work of its stages alone.
 
-use ir::schedule::{ActionKind, Placement, ScheduleKind, Updates};
+use ir::schedule::{ActionKind, ScheduleKind, Updates};
 use ir::units::Nanos;
 
 use crate::work::{Part, StageWork, Work};
 
 /// What the passes of a stage take at least.
-#[derive(Clone, Copy, Debug, Default)]
-struct Least {
-    forward: Nanos,
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Least {
+    /// From input to output.
+    pub forward: Nanos,
     /// Until the gradient of its input is there.
-    input_grad: Nanos,
+    pub input_grad: Nanos,
     /// Both gradients.
-    backward: Nanos,
-    /// From its input to the stage after it, and from its gradient to the stage before.
-    sends: [Nanos; 2],
+    pub backward: Nanos,
+    /// The message to the stage after it, where that is on another rank, and the one to the stage before.
+    pub sends: [Nanos; 2],
+}
+
+/// What follows the last pass of a step at least.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ending {
+    /// On the rank that ends last, until all ranks meet for the norm of all gradients.
+    pub until_all_meet: Nanos,
+    /// The norm, and the longest update.
+    pub update: Nanos,
 }
 
 /// A time that a step of `num_micro_batches` over `num_ranks` is never below, whatever waits for what:
@@ -32,16 +42,14 @@ pub fn lower_bound(
     kind: ScheduleKind,
     num_ranks: u32,
     num_micro_batches: u32,
-    work: &Work,
+    stages: &[Least],
+    ending: Ending,
 ) -> Nanos {
     let placement = kind.placement();
-    let stages: Vec<Least> = (0..work.stages.len())
-        .map(|stage| least(kind, &placement, num_ranks, stage, work))
-        .collect();
     // Up to each stage: the first micro-batch's forward arrives, the last one's gradient is at the end.
     let mut arrival = vec![Nanos::ZERO];
     let mut drain = vec![Nanos::ZERO];
-    for stage in &stages {
+    for stage in stages {
         let (before, after) = (arrival[arrival.len() - 1], drain[drain.len() - 1]);
         arrival.push(before + stage.forward + stage.sends[0]);
         drain.push(after + stage.sends[1] + stage.input_grad);
@@ -66,10 +74,9 @@ pub fn lower_bound(
         };
         let (forwards, backwards) = (of_pass(|it| it.forward), of_pass(|it| it.backward));
         let enters = own.iter().map(|stage| arrival[*stage]).min().unwrap_or_default();
-        let updates = updates_between(kind, work, &own, m);
         let leaves = drain[first] + stages[first].sends[1];
         let leaves = if kind.splits_backward() { Nanos::ZERO } else { leaves };
-        end = end.max(enters + forwards + backwards + updates + leaves);
+        end = end.max(enters + forwards + backwards + leaves);
         if let Some(warm_up) = warm_up(kind, num_ranks, rank, num_micro_batches, own.len() as u32) {
             let last = own[own.len() - 1];
             let slowest = own.iter().map(|stage| stages[*stage].forward).max().unwrap_or_default();
@@ -87,57 +94,66 @@ pub fn lower_bound(
         let others = slowest(|it| it.forward) + slowest(|it| it.backward);
         end = end.max(through + others * (m - 1));
     }
-    end + after_passes(kind, num_ranks, &placement, work)
+    end + ending.until_all_meet + ending.update
 }
 
-fn least(
-    kind: ScheduleKind,
-    placement: &Placement,
-    num_ranks: u32,
-    stage: usize,
-    work: &Work,
-) -> Least {
-    let of = &work.stages[stage];
-    let overlaps = kind.overlaps_passes();
-    let time = |kind: ActionKind| -> Nanos {
-        // Beside another pass, an exchange may take no time at all; kernels always do.
-        let of_part = |part: &Part| match part {
-            Part::Run(run) if overlaps => run.kernels,
-            part => part.time(),
-        };
-        of.parts(kind, false, false).iter().map(of_part).sum()
-    };
-    let [forward, whole, input_grad, weight_grad] =
-        [ActionKind::Forward, ActionKind::Backward, ActionKind::InputGrad, ActionKind::WeightGrad]
-            .map(time);
-    let apart = input_grad + weight_grad;
-    let (input_grad, backward) = if kind.splits_backward() {
-        (whole.min(input_grad), whole.min(apart))
-    } else {
-        (whole, whole)
-    };
-    let crosses = |other: usize| {
-        let rank = |stage: usize| placement.rank(num_ranks, stage as u32, 0);
-        other < work.stages.len() && rank(stage) != rank(other)
-    };
-    let send = |other: usize, time: Nanos| if crosses(other) { time } else { Nanos::ZERO };
-    let sends =
-        [send(stage + 1, of.send_forward.time), send(stage.wrapping_sub(1), of.send_backward.time)];
-    Least { forward, input_grad, backward, sends }
-}
-
-/// Updates after each micro-batch are among what a rank does.
-fn updates_between(kind: ScheduleKind, work: &Work, own: &[usize], m: u64) -> Nanos {
-    if kind.updates() == Updates::AfterFlush {
-        return Nanos::ZERO;
+impl Least {
+    /// Of a schedule's stage whose passes take so long; `apart` are the two gradients one by one.
+    pub fn new(
+        kind: ScheduleKind,
+        [forward, whole]: [Nanos; 2],
+        apart: [Nanos; 2],
+        sends: [Nanos; 2],
+    ) -> Self {
+        let [input_grad, weight_grad] = apart;
+        if kind.splits_backward() {
+            let backward = whole.min(input_grad + weight_grad);
+            Self { forward, input_grad: whole.min(input_grad), backward, sends }
+        } else {
+            Self { forward, input_grad: whole, backward: whole, sends }
+        }
     }
-    // The last one is counted with what follows the passes.
-    let update = |stage: &usize| runs(&work.stages[*stage]);
-    own.iter().map(update).sum::<Nanos>() * (m - 1)
+
+    /// Those of all stages of some work.
+    pub fn of(kind: ScheduleKind, num_ranks: u32, work: &Work) -> Vec<Self> {
+        let placement = kind.placement();
+        let rank = |stage: usize| placement.rank(num_ranks, stage as u32, 0);
+        let stages = work.stages.iter().enumerate();
+        stages
+            .map(|(stage, of)| {
+                let time = |kind: ActionKind| least(of.parts(kind, false, false), overlaps(work));
+                let send = |other: usize, time: Nanos| {
+                    let crosses = other < work.stages.len() && rank(stage) != rank(other);
+                    if crosses { time } else { Nanos::ZERO }
+                };
+                let sends = [
+                    send(stage + 1, of.send_forward.time),
+                    send(stage.wrapping_sub(1), of.send_backward.time),
+                ];
+                let whole = [ActionKind::Forward, ActionKind::Backward].map(time);
+                let apart = [ActionKind::InputGrad, ActionKind::WeightGrad].map(time);
+                Self::new(kind, whole, apart, sends)
+            })
+            .collect()
+    }
 }
 
-fn runs(stage: &StageWork) -> Nanos {
-    stage.update.iter().map(Part::time).sum()
+fn overlaps(work: &Work) -> bool {
+    !work.pairs.is_empty()
+}
+
+/// What a pass takes at least: its runs, and what it waits for at once. Beside another pass, an exchange may
+/// take no time at all; kernels always do.
+fn least(parts: &[Part], overlaps: bool) -> Nanos {
+    let of_part = |part: &Part| match part {
+        Part::Run(run) if overlaps => run.kernels,
+        part => part.time(),
+    };
+    let waits = match parts {
+        [Part::Start(first), Part::Wait, ..] => first.time,
+        _ => Nanos::ZERO,
+    };
+    waits + parts.iter().map(of_part).sum()
 }
 
 /// Forwards of a rank before its first gradient, at most; known of 1F1B alone.
@@ -149,37 +165,40 @@ fn warm_up(kind: ScheduleKind, p: u32, rank: u32, m: u32, v: u32) -> Option<u32>
     }
 }
 
-/// What follows the last pass of a step at least.
-fn after_passes(kind: ScheduleKind, num_ranks: u32, placement: &Placement, work: &Work) -> Nanos {
-    let num_stages = work.stages.len() as u32;
-    let all = |group: u32| work.groups[group as usize].len() == num_ranks as usize;
-    let mut meets = kind.updates() == Updates::AfterFlush;
-    let mut longest = Nanos::ZERO;
-    let mut least_before = Nanos::new(u64::MAX);
-    for rank in 0..num_ranks {
-        let own = || placement.stages(num_ranks, num_stages, rank);
-        let stage = |stage: u32| &work.stages[stage as usize];
-        // One of the rank's stages is the last to have its gradients.
-        let reduction = own().map(|it| last_reduction(kind, stage(it))).min();
-        let (mut before, mut after) = (reduction.unwrap_or_default(), Nanos::ZERO);
-        let mut meets_here = false;
-        for part in own().flat_map(|it| &stage(it).update) {
-            match part {
-                Part::Meet(meeting) if all(meeting.group) => {
-                    meets_here = true;
-                    after += meeting.transfer.time;
+impl Ending {
+    /// That of some work.
+    pub fn of(kind: ScheduleKind, num_ranks: u32, work: &Work) -> Self {
+        let placement = kind.placement();
+        let num_stages = work.stages.len() as u32;
+        let all = |group: u32| work.groups[group as usize].len() == num_ranks as usize;
+        let mut meets = kind.updates() == Updates::AfterFlush;
+        let mut ending = Self { until_all_meet: Nanos::new(u64::MAX), update: Nanos::ZERO };
+        for rank in 0..num_ranks {
+            let own = || placement.stages(num_ranks, num_stages, rank);
+            let stage = |stage: u32| &work.stages[stage as usize];
+            // One of the rank's stages is the last to have its gradients.
+            let reduction = own().map(|it| last_reduction(kind, stage(it))).min();
+            let (mut before, mut after) = (reduction.unwrap_or_default(), Nanos::ZERO);
+            let mut meets_here = false;
+            for part in own().flat_map(|it| &stage(it).update) {
+                match part {
+                    Part::Meet(meeting) if all(meeting.group) && !meeting.is_reduction => {
+                        meets_here = true;
+                        after += meeting.transfer.time;
+                    }
+                    Part::Meet(meeting) => before += meeting.transfer.time,
+                    Part::Run(run) => after += run.time,
+                    _ => {}
                 }
-                Part::Meet(meeting) => before += meeting.transfer.time,
-                Part::Run(run) => after += run.time,
-                _ => {}
             }
+            meets &= meets_here;
+            ending.until_all_meet = ending.until_all_meet.min(before);
+            ending.update = ending.update.max(after);
         }
-        meets &= meets_here;
-        least_before = least_before.min(before);
-        longest = longest.max(after);
+        // Where ranks do not meet, the one that works longest may be another than the one that updates
+        // longest.
+        if meets { ending } else { Self::default() }
     }
-    // Where ranks do not meet, the one that works longest may be another than the one that updates longest.
-    if meets { least_before + longest } else { Nanos::ZERO }
 }
 
 /// The reduction that begins when the last gradient of a stage is there.

@@ -15,7 +15,7 @@ use ir::units::Nanos;
 
 use crate::SimulationError;
 use crate::order::{NONE, Op, Order};
-use crate::play::{Beside, Played, Watch, play};
+use crate::play::{Beside, Played, Watch, play, played};
 use crate::work::Work;
 
 /// A schedule of few micro-batches, and where a cycle can be put in as often as there are more.
@@ -85,7 +85,7 @@ impl Cycle {
 ///
 /// As [`simulate`](crate::simulate).
 pub fn step_time(order: &Order, work: &Work) -> Result<Nanos, SimulationError> {
-    Ok(play(order, work, &mut crate::play::Unwatched)?.end)
+    Ok(played(order, work)?.end)
 }
 
 /// Whether `other` is the same as `op` for a micro-batch that comes `period` later.

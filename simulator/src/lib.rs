@@ -17,14 +17,14 @@ mod simulation;
 mod transfers;
 mod work;
 
-pub use bound::lower_bound;
+pub use bound::{Ending, Least, lower_bound};
 pub use cycle::{Cycle, step_time};
 pub use durations::{Durations, PassTimes};
 pub use earliest::{Earliest, earliest};
 pub use jitter::{Distribution, Jitter, Replicas, sample_steps};
 pub use memory::peak_memory;
 pub use order::Order;
-pub use play::{Played, RankTimes};
+pub use play::{Played, RankTimes, played};
 pub use simulation::{
     CriticalStep, Exchange, RunId, Simulation, SimulationError, simulate, simulate_in_detail,
 };

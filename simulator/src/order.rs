@@ -1,8 +1,8 @@
 //! A schedule as the simulation goes through it: what each action needs, and who waits for it.
 
 use ir::schedule::{
-    Action, ActionKind, Placement, Schedule, ScheduleKind, Step, Updates, add_optimizer_steps,
-    add_reduction, generate, generate_steps,
+    Action, ActionKind, GenerateError, Placement, Schedule, ScheduleKind, Step, Updates,
+    add_optimizer_steps, add_reduction, generate, generate_steps,
 };
 
 /// The order in which each rank works, with what every action needs looked up once.
@@ -73,19 +73,23 @@ impl Order {
     /// That of a family's schedule with its reductions and updates, as
     /// [`add_reduction`](ir::schedule::add_reduction) and
     /// [`add_optimizer_steps`](ir::schedule::add_optimizer_steps) put them; without the checks of a
-    /// [`Schedule`], which what a family generates passes. None if the family does not take these numbers.
-    pub fn of_family(kind: ScheduleKind, p: u32, m: u32, v: u32) -> Option<Self> {
-        let mut ranks = generate_steps(kind, p, m, v).ok()?;
+    /// [`Schedule`], which what a family generates passes.
+    ///
+    /// # Errors
+    ///
+    /// A family that does not take these numbers.
+    pub fn of_family(kind: ScheduleKind, p: u32, m: u32, v: u32) -> Result<Self, GenerateError> {
+        let mut ranks = generate_steps(kind, p, m, v)?;
         if kind.updates() == Updates::AfterEachMicroBatch {
-            let schedule = generate(kind, p, m, v).ok()?;
-            return Some(Self::new(&add_optimizer_steps(&add_reduction(&schedule))));
+            let schedule = generate(kind, p, m, v)?;
+            return Ok(Self::new(&add_optimizer_steps(&add_reduction(&schedule))));
         }
         let placement = kind.placement();
         let num_stages = p * v;
         for (steps, rank) in ranks.iter_mut().zip(0..) {
             end_with_updates(steps, &placement, p, num_stages, rank);
         }
-        Some(Self::of_ranks(&ranks, &placement, (num_stages, m), false))
+        Ok(Self::of_ranks(&ranks, &placement, (num_stages, m), false))
     }
 
     fn of_ranks(
@@ -140,8 +144,7 @@ impl Order {
         self.ranks.iter().map(Vec::len).sum()
     }
 
-    /// How often a rank does each kind of pass of each stage: of the first micro-batch and the last
-    /// too.
+    /// The passes of a rank, in their order.
     pub fn passes(&self, rank: usize) -> impl Iterator<Item = Action> {
         self.ranks[rank].iter().filter(|op| op.kind.is_compute()).map(Op::action)
     }

@@ -105,6 +105,15 @@ pub(crate) struct Unwatched;
 
 impl Watch for Unwatched {}
 
+/// When a step ends, and how each rank spends it.
+///
+/// # Errors
+///
+/// As [`simulate`](crate::simulate).
+pub fn played(order: &Order, work: &Work) -> Result<Played, SimulationError> {
+    play(order, work, &mut Unwatched)
+}
+
 /// Plays a step through.
 ///
 /// # Errors

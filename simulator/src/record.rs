@@ -140,7 +140,7 @@ impl Watch for Record<'_> {
             cause: self.last[rank],
             runs: Vec::new(),
         });
-        let [taken, _] = change(op, &self.work.stages[op.stage as usize].kept);
+        let [taken, _] = change(op.kind, &self.work.stages[op.stage as usize].kept);
         self.remember(rank, now, i128::from(taken));
     }
 
@@ -165,7 +165,7 @@ impl Watch for Record<'_> {
         if done.end == now {
             self.last[rank] = Cause::Action((rank as u32, index as u32));
         }
-        let [_, freed] = change(op, &self.work.stages[op.stage as usize].kept);
+        let [_, freed] = change(op.kind, &self.work.stages[op.stage as usize].kept);
         self.remember(rank, now, -i128::from(freed));
     }
 

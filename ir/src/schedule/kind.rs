@@ -215,6 +215,22 @@ impl ScheduleKind {
         least.min(m)
     }
 
+    /// Micro-batches of which a rank keeps the activations of the `nth` of its `v` stages when its first
+    /// backward begins, at least; zero where nobody has counted.
+    pub fn in_flight_at_first_backward(self, [rank, p, v, m]: [u32; 4], nth: u32) -> u32 {
+        match self {
+            Self::Interleaved => {
+                // Forwards go round the stages, `p` micro-batches at a time.
+                let forwards = (2 * (p - 1 - rank) + (v - 1) * p + 1).min(m * v);
+                let (rounds, rest) = (forwards / (p * v), forwards % (p * v));
+                rounds * p + rest.saturating_sub(nth * p).min(p)
+            }
+            Self::GPipe | Self::LoopedBfs => m,
+            Self::OneFOneB | Self::AsyncOneFOneB | Self::ZbH1 | Self::ZbH2 => (p - rank).min(m),
+            _ => 0,
+        }
+    }
+
     /// Micro-batches whose activations the rank holds at its peak, in chunks: each of the rank's
     /// chunks of each micro-batch counts one.
     ///

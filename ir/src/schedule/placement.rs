@@ -49,8 +49,24 @@ impl Placement {
 
     /// The stages, of `num_stages`, that `rank` has, in the order of the model.
     pub fn stages(&self, num_ranks: u32, num_stages: u32, rank: u32) -> impl Iterator<Item = u32> {
-        let is_here = move |stage: &u32| self.ranks(num_ranks, *stage).any(|other| other == rank);
-        (0..num_stages).filter(is_here)
+        let mirror = (num_ranks - 1).saturating_sub(rank);
+        let table = match self {
+            Self::Table(ranks) => ranks.as_slice(),
+            Self::Loop | Self::V | Self::Bidirectional => &[],
+        };
+        let listed = (0..).zip(table).filter(move |(_, other)| **other == rank);
+        let rounds = if table.is_empty() { num_stages.div_ceil(num_ranks) } else { 0 };
+        let placed = (0..rounds).flat_map(move |round: u32| {
+            let places = match self {
+                Self::Bidirectional if rank == mirror => [Some(rank), None],
+                Self::Bidirectional => [Some(rank.min(mirror)), Some(rank.max(mirror))],
+                Self::V if round % 2 == 1 => [Some(mirror), None],
+                Self::V | Self::Loop | Self::Table(_) => [Some(rank), None],
+            };
+            places.into_iter().flatten().map(move |place| round * num_ranks + place)
+        });
+        let all = listed.map(|(stage, _)| stage).chain(placed);
+        all.filter(move |stage| *stage < num_stages)
     }
 
     /// The plainest placement that agrees with where the actions stand: loop, V, both directions, or

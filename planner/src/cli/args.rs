@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ir::cluster::Precision;
@@ -95,6 +96,9 @@ pub(crate) struct ProblemArgs {
     /// Train the multi-token prediction modules too, where the model has them.
     #[arg(long)]
     pub(crate) multi_token_prediction: bool,
+    /// Time after which the search ends with the best so far, such as `5s`, `500ms` or `2m`.
+    #[arg(long, value_name = "TIME", value_parser = parse_time_limit, allow_negative_numbers = true)]
+    pub(crate) time_limit: Option<Duration>,
     /// Threads of the search; the result does not depend on it [default: all].
     #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
     pub(crate) threads: Option<usize>,
@@ -535,6 +539,23 @@ fn parse_threads(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(threads @ 1..=MOST_THREADS) => Ok(threads),
         _ => Err(format!("must be between 1 and {MOST_THREADS}")),
+    }
+}
+
+/// A number with its unit: seconds where there is none.
+fn parse_time_limit(text: &str) -> Result<Duration, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let scale = match unit.trim() {
+        "ms" => 1e-3,
+        "" | "s" => 1.0,
+        "m" | "min" => 60.0,
+        _ => 0.0,
+    };
+    let seconds = number.parse::<f64>().unwrap_or(0.0) * scale;
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(limit) if limit > Duration::ZERO => Ok(limit),
+        _ => Err("must be a time above 0, such as `5s`, `500ms` or `2m`".to_owned()),
     }
 }
 

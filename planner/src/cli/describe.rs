@@ -7,7 +7,7 @@ use planner::expectation::Expectation;
 use planner::planning::prediction;
 use planner::problem::Problem;
 use planner::report::Answered;
-use planner::search::{Found, Outcome};
+use planner::search::{Found, Outcome, StopReason};
 
 use super::args::ProblemArgs;
 use super::search::{Input, command};
@@ -24,13 +24,17 @@ pub(crate) fn describe(input: &Input, args: &ProblemArgs, answer: &Answered) -> 
                 text.push_str(&plan_table(&input.problem, &closest));
                 text.push('\n');
             }
-            text.push_str(&describe_misfit(input, outcome, *least_gpus));
+            text.push_str(&match outcome.stop_reason {
+                StopReason::Interrupted | StopReason::TimeLimit => describe_nothing_yet(outcome),
+                _ => describe_misfit(input, outcome, *least_gpus),
+            });
         }
         plans => {
             text.push_str(&plan_table(&input.problem, plans));
             text.push_str(&describe_best(&input.problem, &plans[0]));
         }
     }
+    text.push_str(&describe_gap(outcome));
     if let (Some(best), Some(found)) = (best, outcome.plans.first().or(outcome.closest.as_ref())) {
         text.push_str(&describe_loss(best, found));
     }
@@ -133,6 +137,40 @@ fn plan_table(problem: &Problem, plans: &[Found]) -> String {
         ]);
     }
     render(&rows)
+}
+
+/// Why the search stopped before it was done.
+fn why(outcome: &Outcome) -> &'static str {
+    match outcome.stop_reason {
+        StopReason::TimeLimit => "the time limit was reached",
+        _ => "the search was interrupted",
+    }
+}
+
+/// That the search stopped before it found anything.
+fn describe_nothing_yet(outcome: &Outcome) -> String {
+    format!(
+        "nothing found: {} when {} of {} layouts were left\nhint: a longer `--time-limit`, or fewer \
+         choices, such as `--tp 8`\n",
+        why(outcome),
+        thousands(outcome.counts.open),
+        thousands(outcome.counts.candidates),
+    )
+}
+
+/// By how much a layout that was not looked at may be faster at most.
+fn describe_gap(outcome: &Outcome) -> String {
+    let (Some(best), Some(least)) = (outcome.plans.first(), outcome.least_left) else {
+        return String::new();
+    };
+    let time = best.evaluation.step_time;
+    format!(
+        "\n{}: this is the best so far; {} layouts were not looked at,\nand none of them takes less than \
+         {least}, {:.1} % less\n",
+        why(outcome),
+        thousands(outcome.counts.open),
+        (1.0 - least / time) * 100.0,
+    )
 }
 
 /// Where the best plan's time goes, in a line.

@@ -112,6 +112,7 @@ pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> anyhow::Result<()> 
     // As any other program would create it; the default is to let nobody else read it.
     #[cfg(unix)]
     beside.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    let _whole = super::interrupt::writing();
     let mut file = beside.tempfile_in(folder).with_context(writing)?;
     file.write_all(bytes).with_context(writing)?;
     file.as_file().sync_all().with_context(writing)?;

@@ -7,6 +7,7 @@ mod explain;
 mod files;
 mod impossible;
 mod inspect;
+mod interrupt;
 mod list;
 mod run;
 mod schedule;
@@ -38,7 +39,7 @@ pub(crate) enum Answer {
 /// executor where it ran a plan.
 pub(crate) fn main() -> ExitCode {
     let cli = Cli::parse();
-    match run(cli) {
+    match interrupt::handle().and_then(|()| run(cli)) {
         Ok(Answer::Found) => ExitCode::SUCCESS,
         Ok(Answer::NothingFits) => ExitCode::from(1),
         #[cfg(not(unix))]

@@ -13,12 +13,13 @@ use ir::plan::{Plan, PlannedModel, Provenance};
 use planner::planning::{self, Choices, plan, sha256, training_graph};
 use planner::problem::Problem;
 use planner::report::{Answered, SearchReport, free_degrees};
-use planner::search::{Found, Go, Outcome, Progress, Request, search as search_layouts};
+use planner::search::{Found, Outcome, Progress, Request, StopReason, search as search_layouts};
 
 use super::args::{EvaluateArgs, Format, ProblemArgs, SearchArgs};
 use super::describe::describe;
 use super::files::{ModelFile, read_cluster, read_model, refuse_to_overwrite, write_atomically};
 use super::impossible::no_candidates;
+use super::interrupt::Limit;
 use super::{Answer, print, print_json};
 
 /// A problem with the files that it came from.
@@ -64,13 +65,15 @@ fn answer(args: &ProblemArgs, request: &Request, named: bool) -> anyhow::Result<
         pool.build_global().context("`--threads`")?;
     }
     let start = now();
-    let outcome =
-        observed_search(&input.problem, request, args.quiet || args.format == Format::Json);
+    let limit = Limit::new(args.time_limit);
+    let is_quiet = args.quiet || args.format == Format::Json;
+    let outcome = observed_search(&input.problem, request, is_quiet, &limit);
     let elapsed = start.elapsed();
     if outcome.counts.candidates == 0 {
         return Err(no_candidates(&input.problem, &request.fixed, &outcome));
     }
-    let least_gpus = if outcome.plans.is_empty() {
+    let nothing_fits = outcome.plans.is_empty() && outcome.stop_reason == StopReason::Exhausted;
+    let least_gpus = if nothing_fits {
         planning::least_gpus(
             &input.file.model,
             &input.graph,
@@ -86,7 +89,8 @@ fn answer(args: &ProblemArgs, request: &Request, named: bool) -> anyhow::Result<
         let plan = make_plan(&input, args, best, runners_up);
         write_atomically(path, (serde_json::to_string_pretty(&plan)? + "\n").as_bytes())?;
     }
-    let best = if named { best_of_all(&input.problem) } else { None };
+    let best = if named { best_of_all(&input.problem, &limit) } else { None };
+    drop(limit);
     let found = if outcome.plans.is_empty() { Answer::NothingFits } else { Answer::Found };
     let answer = Answered { outcome, elapsed, least_gpus, named, best };
     match args.format {
@@ -100,8 +104,8 @@ fn answer(args: &ProblemArgs, request: &Request, named: bool) -> anyhow::Result<
 }
 
 /// The best plan where nothing is decided, to hold a named layout against.
-fn best_of_all(problem: &Problem) -> Option<Found> {
-    search_layouts(problem, &Request::default(), &mut |_| Go::On).plans.into_iter().next()
+fn best_of_all(problem: &Problem, limit: &Limit) -> Option<Found> {
+    search_layouts(problem, &Request::default(), &mut |_| limit.go()).plans.into_iter().next()
 }
 
 fn read(args: &ProblemArgs) -> anyhow::Result<Input> {
@@ -142,7 +146,7 @@ fn now() -> Instant {
 }
 
 /// Searches, with a progress bar on stderr from the second second on.
-fn observed_search(problem: &Problem, request: &Request, quiet: bool) -> Outcome {
+fn observed_search(problem: &Problem, request: &Request, quiet: bool, limit: &Limit) -> Outcome {
     let target = if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
     if let Ok(style) = ProgressStyle::with_template("searching {bar:40} {pos}/{len} layouts  {msg}")
@@ -162,7 +166,7 @@ fn observed_search(problem: &Problem, request: &Request, quiet: bool) -> Outcome
         if let Some(best) = best {
             bar.set_message(format!("best so far {best}"));
         }
-        Go::On
+        limit.go()
     });
     bar.finish_and_clear();
     outcome

@@ -10,7 +10,7 @@ use rayon::prelude::*;
 
 use super::node::Searcher;
 use super::space::Family;
-use super::{Found, simulated};
+use super::{Found, evaluated};
 
 /// Families that go through between two looks at the closest so far.
 const BATCH: usize = 8;
@@ -40,7 +40,7 @@ pub(super) fn closest(searcher: &Searcher<'_>, families: &[Family]) -> Option<Fo
             .collect();
         best = found.into_iter().flatten().chain(best).min_by_key(|misfit| misfit.key);
     }
-    best.map(|best| simulated(searcher.problem, best.key.1, &best.ends).0)
+    best.map(|best| evaluated(searcher.problem, best.key.1, &best.ends))
 }
 
 /// A layout, and what its fullest rank holds.
@@ -52,9 +52,10 @@ struct Misfit {
 /// The layout of a family that holds least, if any holds no more than `most`.
 fn of_family(searcher: &Searcher<'_>, family: &Family, most: Bytes) -> Option<Misfit> {
     let mut best: Option<Misfit> = None;
+    let shardings = family.shardings(searcher.problem, &searcher.request.fixed);
     for group in searcher.groups(family) {
         let most = best.as_ref().map_or(most, |best| best.key.0);
-        if searcher.least_memory(family, group) > most {
+        if searcher.least_memory(family, group, &shardings) > most {
             continue;
         }
         let misfits = searcher

@@ -14,7 +14,7 @@ mod node;
 pub mod partition;
 pub mod space;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 
 use ir::layout::{Layout, LayoutError, PartialLayout};
@@ -76,8 +76,10 @@ pub enum StopReason {
     Exhausted,
     /// A plan that fits was found, and no better one was asked for.
     FirstFit,
-    /// It was told to: the plans are the best so far.
+    /// It was interrupted: the plans are the best so far.
     Interrupted,
+    /// It took as long as it was given: the plans are the best so far.
+    TimeLimit,
 }
 
 /// How many candidates were dealt with in which way.
@@ -132,8 +134,8 @@ pub struct Progress {
 pub enum Go {
     /// It does.
     On,
-    /// It stops, with the best so far.
-    Stop,
+    /// It stops for a reason, with the best so far.
+    Stop(StopReason),
 }
 
 /// Nodes that go through between two looks at the best plans so far.
@@ -150,18 +152,23 @@ pub fn search(
     let searcher = Searcher::new(problem, &chain, request);
     let mut best = Best::new(request.top);
     let mut counts = Counts::default();
-    let mut queue = searcher.start(&space.families, &mut counts);
     let mut stop_reason = StopReason::Exhausted;
     let mut least_left = None;
+    let started = searcher.start(&space.families, &mut counts, observe);
+    let mut queue = started.unwrap_or_else(|reason| {
+        stop_reason = reason;
+        counts.open = counts.candidates - counts.done();
+        BinaryHeap::new()
+    });
     while let Some(first) = queue.peek() {
         let limit = if request.exhaustive { Nanos::new(u64::MAX) } else { best.limit() };
         if first.bound > limit {
             break;
         }
-        let done = counts.candidates - queue.iter().map(|node| node.size).sum::<u64>();
         let time = best.plans.first().map(|plan| Seconds::from(plan.time));
-        if observe(Progress { done, all: counts.candidates, best: time }) == Go::Stop {
-            stop_reason = StopReason::Interrupted;
+        let progress = Progress { done: counts.done(), all: counts.candidates, best: time };
+        if let Go::Stop(reason) = observe(progress) {
+            stop_reason = reason;
             least_left = Some(first.bound.into());
             break;
         }
@@ -185,7 +192,9 @@ pub fn search(
     let left: u64 = queue.iter().map(|node| node.size).sum();
     match stop_reason {
         StopReason::Exhausted => counts.pruned_by_time += left,
-        StopReason::FirstFit | StopReason::Interrupted => counts.open += left,
+        StopReason::FirstFit | StopReason::Interrupted | StopReason::TimeLimit => {
+            counts.open += left;
+        }
     }
     drop(queue);
     let mut rejected = space.rejected;
@@ -256,6 +265,20 @@ impl Counts {
         self.open += other.open;
     }
 
+    /// Counts a candidate that does not fit: its memory was counted, or a bound says so.
+    fn add_misfit(&mut self, is_counted: bool) {
+        if is_counted {
+            self.too_large += 1;
+        } else {
+            self.pruned_by_memory += 1;
+        }
+    }
+
+    /// Those that were dealt with.
+    fn done(&self) -> u64 {
+        self.evaluated() + self.pruned()
+    }
+
     /// Those whose time or memory was computed.
     pub fn evaluated(&self) -> u64 {
         self.played + self.too_large
@@ -277,6 +300,17 @@ pub fn simulated(problem: &Problem, layout: Layout, stage_ends: &[usize]) -> (Fo
     let simulated = simulated.unwrap_or_else(|error| panic!("a checked layout plays: {error}"));
     let (stage_ends, evaluation) = (stage_ends.to_vec(), simulated.evaluation);
     (Found { layout, stage_ends, evaluation }, simulated)
+}
+
+/// As [`simulated`], without the timeline.
+///
+/// # Panics
+///
+/// As [`simulated`].
+pub fn evaluated(problem: &Problem, layout: Layout, stage_ends: &[usize]) -> Found {
+    let evaluation = with_step(problem, layout, stage_ends, |step: &Step<'_>| step.evaluate());
+    let evaluation = evaluation.unwrap_or_else(|error| panic!("a checked layout plays: {error}"));
+    Found { layout, stage_ends: stage_ends.to_vec(), evaluation }
 }
 
 /// What `of` says of the step of a layout with stages that end where they are said to.

@@ -15,11 +15,11 @@ use simulator::Kept;
 
 use super::partition::partition;
 use super::space::{Family, Sharding};
-use super::{Counts, Found, Plan, Request, simulated};
+use super::{Counts, Found, Go, Plan, Progress, Request, StopReason, evaluated};
 use crate::problem::Problem;
 use crate::step::{
-    Assignment, CONTEXT, ChainIndex, Holdings, Orders, PipelineRanks, Shape, ShapeKey, Step,
-    fullest, in_flight,
+    Assignment, Blocks, ChainIndex, Holdings, Orders, PipelineRanks, Shape, ShapeKey, Stage, Step,
+    fullest, in_flight, with_slack,
 };
 
 /// Some layouts, and a time that none of them is below.
@@ -87,22 +87,36 @@ pub(super) struct Grown {
     pub(super) counts: Counts,
 }
 
+/// Shapes that are costed between two looks at whether the search goes on.
+const SHAPES: usize = 256;
+
 /// What a search knows throughout.
 pub(super) struct Searcher<'a> {
     pub(super) problem: &'a Problem,
     pub(super) chain: &'a ChainIndex,
     pub(super) request: &'a Request,
     orders: Orders,
+    blocks: Blocks,
     shapes: Mutex<BTreeMap<ShapeKey, Arc<Shape>>>,
 }
 
 impl<'a> Searcher<'a> {
     pub(super) fn new(problem: &'a Problem, chain: &'a ChainIndex, request: &'a Request) -> Self {
-        Self { problem, chain, request, orders: Orders::default(), shapes: Mutex::default() }
+        let (orders, blocks, shapes) = Default::default();
+        Self { problem, chain, request, orders, blocks, shapes }
     }
 
     /// The queue of all families that may fit; the others are counted.
-    pub(super) fn start(&self, families: &[Family], counts: &mut Counts) -> BinaryHeap<Node> {
+    ///
+    /// # Errors
+    ///
+    /// The reason to stop, where `observe` has one.
+    pub(super) fn start(
+        &self,
+        families: &[Family],
+        counts: &mut Counts,
+        observe: &mut dyn FnMut(Progress) -> Go,
+    ) -> Result<BinaryHeap<Node>, StopReason> {
         let fixed = &self.request.fixed;
         let sizes: Vec<u64> =
             families.par_iter().map(|family| family.size(self.problem, fixed)).collect();
@@ -118,15 +132,22 @@ impl<'a> Searcher<'a> {
             .collect();
         let mut keys: Vec<ShapeKey> = left.iter().map(|(family, _)| family.shape).collect();
         keys.dedup();
-        keys.into_par_iter().for_each(|key| {
-            self.shape(key);
-        });
+        for keys in keys.chunks(SHAPES) {
+            let progress =
+                Progress { done: counts.pruned_by_memory, all: counts.candidates, best: None };
+            if let Go::Stop(reason) = observe(progress) {
+                return Err(reason);
+            }
+            keys.par_iter().for_each(|key| {
+                self.shape(*key);
+            });
+        }
         let nodes = left.into_par_iter().map(|(family, size)| {
             let bound = self.family_bound(&family);
             let order = (family_order(&family), None);
             Node { bound, size, order, what: What::Family(family) }
         });
-        nodes.collect::<Vec<Node>>().into()
+        Ok(nodes.collect::<Vec<Node>>().into())
     }
 
     /// Which families have room for their model states at least.
@@ -136,7 +157,34 @@ impl<'a> Searcher<'a> {
         }
         let memory = self.problem.hardware.memory;
         let least = self.least_states(families);
-        least.into_iter().map(|least| least <= memory).collect()
+        let mut keys: Vec<ShapeKey> = families
+            .iter()
+            .zip(&least)
+            .filter(|(_, least)| **least <= memory)
+            .map(|(family, _)| ShapeKey { micro_batch_size: 1, ..family.shape })
+            .collect();
+        keys.sort_unstable();
+        keys.dedup();
+        keys.into_par_iter().for_each(|key| {
+            self.shape(key);
+        });
+        let fits = families.par_iter().zip(least);
+        fits.map(|(family, least)| least <= memory && self.has_room(family)).collect()
+    }
+
+    /// Whether a rank has room for a block with all that its backward needs, which it has at one time or
+    /// other under every policy; as much for each sequence of a micro-batch as for one.
+    fn has_room(&self, family: &Family) -> bool {
+        let shape = self.shape(ShapeKey { micro_batch_size: 1, ..family.shape });
+        let size = u64::from(family.shape.micro_batch_size);
+        let shardings = family.shardings(self.problem, &self.request.fixed);
+        let classes = shape.blocks.iter().enumerate().filter(|(it, _)| !self.chain.is_end(*it));
+        let needed = classes.map(|(_, block)| {
+            let states = self.states(family, &block.parameters, &shardings);
+            states + block.saved[Recompute::None] * size
+        });
+        let most = needed.max().unwrap_or_default();
+        with_slack(most) <= self.problem.hardware.memory
     }
 
     /// The least that the fullest rank of a family holds: its share of all model states.
@@ -153,7 +201,8 @@ impl<'a> Searcher<'a> {
             let LocalParameters { dense, expert, .. } = parameters[&key];
             let share =
                 LocalParameters { dense: dense / p, expert: expert / p, ..parameters[&key] };
-            self.states(family, &share) + CONTEXT
+            let shardings = family.shardings(self.problem, &self.request.fixed);
+            with_slack(self.states(family, &share, &shardings))
         };
         families.par_iter().map(least).collect()
     }
@@ -165,7 +214,12 @@ impl<'a> Searcher<'a> {
     /// ```text
     /// M >= n / sum over r of 1 / (s + f_r a)
     /// ```
-    pub(super) fn least_memory(&self, family: &Family, group: Group) -> Bytes {
+    pub(super) fn least_memory(
+        &self,
+        family: &Family,
+        group: Group,
+        shardings: &[Sharding],
+    ) -> Bytes {
         let Group { recompute, schedule, .. } = group;
         let shape = self.shape(family.shape);
         let chain = self.chain;
@@ -173,7 +227,8 @@ impl<'a> Searcher<'a> {
         let all = 0..chain.num_blocks();
         let num_blocks: u32 = inner().map(|(class, _)| chain.count(class, &all)).sum();
         let saved = inner().map(|(_, block)| block.saved[recompute]).min().unwrap_or_default();
-        let states = inner().map(|(_, block)| self.states(family, &block.parameters)).min();
+        let states =
+            inner().map(|(_, block)| self.states(family, &block.parameters, shardings)).min();
         let states = states.unwrap_or_default().as_f64();
         let (p, m) = (family.pipeline_parallel, family.num_micro_batches);
         let room = (0..p).map(|rank| {
@@ -181,14 +236,18 @@ impl<'a> Searcher<'a> {
             1.0 / (states + f64::from(in_flight) * saved.as_f64()).max(1.0)
         });
         let most = room.sum::<f64>();
-        Bytes::from_f64(f64::from(num_blocks) / most * (1.0 - 1e-9)) + CONTEXT
+        with_slack(Bytes::from_f64(f64::from(num_blocks) / most * (1.0 - 1e-9)))
     }
 
     /// The states of some blocks' parameters in the way of sharding that takes least.
-    fn states(&self, family: &Family, parameters: &LocalParameters) -> Bytes {
+    fn states(
+        &self,
+        family: &Family,
+        parameters: &LocalParameters,
+        shardings: &[Sharding],
+    ) -> Bytes {
         let bytes = StateBytes::new(&self.problem.training);
-        let shardings = family.shardings(self.problem, &self.request.fixed);
-        let states = shardings.into_iter().map(|Sharding { zero_stage, zero_shard }| {
+        let states = shardings.iter().copied().map(|Sharding { zero_stage, zero_shard }| {
             let mesh = family.shape.mesh(family.data_parallel);
             let expert_ranks = mesh.expert_ranks(family.shape.expert_parallel);
             let with_copy = zero_shard * family.shape.tensor_parallel;
@@ -218,7 +277,7 @@ impl<'a> Searcher<'a> {
         if let Some(shape) = known().get(&key) {
             return Arc::clone(shape);
         }
-        let shape = Arc::new(Shape::new(self.problem, self.chain, key));
+        let shape = Arc::new(Shape::known(self.problem, self.chain, key, &self.blocks));
         known().insert(key, Arc::clone(&shape));
         shape
     }
@@ -255,7 +314,8 @@ impl<'a> Searcher<'a> {
 
     fn grow_family(&self, family: &Family, limit: Nanos) -> Grown {
         let shape = self.shape(family.shape);
-        let size = family.shardings(self.problem, &self.request.fixed).len() as u64;
+        let shardings = family.shardings(self.problem, &self.request.fixed);
+        let size = shardings.len() as u64;
         let mut grown = Grown::default();
         let capacity = self.problem.hardware.memory;
         // Neither bound looks at how many stages a rank has.
@@ -268,8 +328,8 @@ impl<'a> Searcher<'a> {
                     let overlaps = schedule.overlaps_passes();
                     let all = least_of_blocks(&shape, self.chain, recompute, overlaps);
                     let bound = any_partition(schedule, all, family);
-                    let may_fit =
-                        self.request.exhaustive || self.least_memory(family, group) <= capacity;
+                    let may_fit = self.request.exhaustive
+                        || self.least_memory(family, group, &shardings) <= capacity;
                     last = Some(((recompute, schedule), (bound, may_fit)));
                     (bound, may_fit)
                 }
@@ -293,7 +353,7 @@ impl<'a> Searcher<'a> {
         let shape = self.shape(family.shape);
         let shardings = family.shardings(self.problem, &self.request.fixed);
         let num_stages = (family.pipeline_parallel * virtual_stages) as usize;
-        let ends = shape.balanced(recompute, num_stages, &schedule.placement())?;
+        let ends = shape.balanced(self.chain, recompute, num_stages, &schedule.placement())?;
         let layouts: Vec<Layout> = shardings
             .into_iter()
             .map(|it| family.layout(self.problem, (schedule, virtual_stages), recompute, it))
@@ -340,31 +400,59 @@ impl<'a> Searcher<'a> {
             fullest(&assignment.memory(layout, kept)).0.total() <= capacity
         };
         let fastest = self.assign(&balanced, Arc::clone(ends));
-        let kept = self.peaks(&fastest, &layouts[0]);
+        // Where memory decides on another assignment, its slowest stage is no faster.
+        let bound = if self.cuts_within_memory(&layouts[0]) {
+            slowest_stage(&fastest, family, group.schedule)
+        } else {
+            fastest.lower_bound_of_all(&layouts[0])
+        };
+        if bound > limit {
+            grown.counts.pruned_by_time += layouts.len() as u64;
+            return grown;
+        }
+        let kept_at_least = fastest.kept_at_least(&layouts[0]);
+        let mut kept = None;
         for layout in layouts {
-            if fits(&fastest, layout, &kept) {
-                grown.add(&Step::new(&fastest, *layout), ends, limit);
+            let may_fit =
+                self.request.exhaustive || fastest.may_fit(layout, &kept_at_least, capacity);
+            if may_fit {
+                let kept = kept.get_or_insert_with(|| self.peaks(&fastest, layout));
+                if fits(&fastest, layout, kept) {
+                    grown.add(&fastest, layout, ends, limit);
+                    continue;
+                }
+            }
+            if !self.cuts_within_memory(layout) {
+                grown.counts.add_misfit(may_fit);
+                continue;
+            }
+            let sharding = Sharding::of(layout);
+            if !self.request.exhaustive && self.least_memory(family, group, &[sharding]) > capacity
+            {
+                grown.counts.add_misfit(false);
                 continue;
             }
             let within = self.within_memory(layout, &fastest).map(Arc::from);
             let within = within.filter(|within| within != ends);
             let other = within.map(|ends| self.assign(&balanced, ends));
             match other.filter(|other| fits(other, layout, &self.peaks(other, layout))) {
-                Some(other) => grown.add(&Step::new(&other, *layout), &other.ends, limit),
-                None => grown.counts.too_large += 1,
+                Some(other) => grown.add(&other, layout, &other.ends, limit),
+                None => grown.counts.add_misfit(true),
             }
         }
         grown
     }
 
-    /// Where the fastest assignment overfills a rank, the fastest that does not. Only for one stage a rank:
+    /// Whether another assignment is tried where the fastest overfills a rank. Only with one stage a rank:
     /// with several, what a rank holds is no range of the chain.
+    fn cuts_within_memory(&self, layout: &Layout) -> bool {
+        !self.problem.vocabulary_parallel
+            && layout.schedule.stages_per_rank(layout.virtual_stages) == 1
+            && layout.pipeline_parallel > 1
+    }
+
+    /// Where the fastest assignment overfills a rank, the fastest that does not.
     fn within_memory(&self, layout: &Layout, assignment: &Assignment<'_>) -> Option<Vec<usize>> {
-        if layout.schedule.stages_per_rank(layout.virtual_stages) > 1
-            || layout.pipeline_parallel < 2
-        {
-            return None;
-        }
         let held_by = self.orders.in_flight(layout);
         let memory = self.problem.hardware.memory;
         let fits = |rank: usize, start: usize, end: usize| {
@@ -373,8 +461,8 @@ impl<'a> Searcher<'a> {
             held.message = assignment.held[rank].message;
             in_flight(self.problem, layout, &held, rank, held_by[rank]).total() <= memory
         };
-        let prefix = &assignment.shape.prefix[layout.recompute];
-        partition(prefix, layout.pipeline_parallel as usize, fits)
+        let prefix = assignment.shape.prefix(self.chain, layout.recompute);
+        partition(&prefix, layout.pipeline_parallel as usize, fits)
     }
 
     fn play(&self, layout: Layout, ends: Arc<[usize]>) -> Grown {
@@ -395,23 +483,28 @@ impl<'a> Searcher<'a> {
         Grown { plans: vec![Plan { time, layout, ends }], counts, ..Grown::default() }
     }
 
-    /// A plan as its timeline shows it.
+    /// A plan with where its time and memory go.
     pub(super) fn found(&self, plan: &Plan) -> Found {
-        let (found, _) = simulated(self.problem, plan.layout, &plan.ends);
-        found
+        evaluated(self.problem, plan.layout, &plan.ends)
     }
 }
 
 impl Grown {
     /// Adds a layout that fits, unless it cannot be among the best.
-    fn add(&mut self, step: &Step<'_>, ends: &Arc<[usize]>, limit: Nanos) {
-        let bound = step.lower_bound();
+    fn add(
+        &mut self,
+        assignment: &Assignment<'_>,
+        layout: &Layout,
+        ends: &Arc<[usize]>,
+        limit: Nanos,
+    ) {
+        let bound = assignment.lower_bound(layout);
         if bound > limit {
             self.counts.pruned_by_time += 1;
             return;
         }
-        let what = What::Layout(step.layout, Arc::clone(ends));
-        self.nodes.push(Node { bound, size: 1, order: (0, Some(step.layout)), what });
+        let what = What::Layout(*layout, Arc::clone(ends));
+        self.nodes.push(Node { bound, size: 1, order: (0, Some(*layout)), what });
     }
 }
 
@@ -428,6 +521,17 @@ fn least_of_blocks(shape: &Shape, chain: &ChainIndex, policy: Recompute, overlap
             least * u64::from(chain.count(class, &(0..chain.num_blocks())))
         })
         .sum()
+}
+
+/// What the slowest stage has to do at least for all micro-batches, however blocks are cut; nothing where
+/// the two gradients are computed apart, for which blocks are not balanced.
+fn slowest_stage(fastest: &Assignment<'_>, family: &Family, schedule: ScheduleKind) -> Nanos {
+    if schedule.splits_backward() {
+        return Nanos::ZERO;
+    }
+    let time = |stage: &Stage| (stage.forward + stage.backward + stage.recompute).total();
+    let times = fastest.stages.iter().map(time);
+    times.max().unwrap_or_default() * u64::from(family.num_micro_batches)
 }
 
 /// The slowest rank has as much to do as the mean at least, for every micro-batch.

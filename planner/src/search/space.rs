@@ -68,6 +68,13 @@ pub struct Sharding {
     pub zero_shard: u32,
 }
 
+impl Sharding {
+    /// That of a layout.
+    pub fn of(layout: &Layout) -> Self {
+        Self { zero_stage: layout.zero_stage, zero_shard: layout.zero_shard }
+    }
+}
+
 /// All families of a problem that agree with `fixed`, and how many degrees fell out for which reason.
 #[derive(Clone, Debug, Default)]
 pub struct Space {

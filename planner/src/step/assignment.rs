@@ -8,6 +8,7 @@ use ir::collective::Collective;
 use ir::graph::Recompute;
 use ir::units::{Bytes, Nanos, Seconds};
 use simulator::Message;
+use smallvec::SmallVec;
 
 use super::chain::ChainIndex;
 use super::holdings::Holdings;
@@ -57,6 +58,31 @@ pub struct Stage {
     pub holdings: Holdings,
 }
 
+/// What two stages have in common that do the same: how many blocks of each class, of which the last is
+/// the chain's or one of a class, and where they send.
+#[derive(PartialEq)]
+struct Alike {
+    counts: SmallVec<[u32; 6]>,
+    last_classes: [Option<usize>; 2],
+    is_last: bool,
+}
+
+impl Alike {
+    fn new(of: &Assignment<'_>, stage: usize) -> Self {
+        let blocks = of.blocks(stage);
+        let counts = (0..of.shape.blocks.len()).map(|class| of.chain.count(class, &blocks));
+        let crossed = |stage: Option<usize>| {
+            let stage = stage.filter(|it| it + 1 < of.ends.len() && of.ranks.is_crossed(*it));
+            stage.map(|stage| of.chain.class_at(of.ends[stage] - 1))
+        };
+        Self {
+            counts: counts.collect(),
+            last_classes: [crossed(Some(stage)), crossed(stage.checked_sub(1))],
+            is_last: stage + 1 == of.ends.len(),
+        }
+    }
+}
+
 impl<'a> Assignment<'a> {
     /// Puts blocks on stages.
     ///
@@ -77,9 +103,28 @@ impl<'a> Assignment<'a> {
         );
         let (stages, held) = (Vec::new(), Vec::new());
         let mut assignment = Self { problem, chain, shape, recompute, ranks, ends, stages, held };
-        assignment.stages = (0..assignment.ends.len()).map(|it| assignment.stage(it)).collect();
+        assignment.add_stages();
         assignment.hold();
         assignment
+    }
+
+    /// Adds blocks up to stages. Most stages are alike, and added up once.
+    fn add_stages(&mut self) {
+        let num_stages = self.ends.len();
+        let mut known: Vec<(Alike, usize)> = Vec::new();
+        self.stages.reserve(num_stages);
+        for stage in 0..num_stages {
+            let alike = Alike::new(self, stage);
+            let same = known.iter().rev().find(|(other, _)| *other == alike);
+            let sum = match same.filter(|_| !self.problem.vocabulary_parallel) {
+                Some((_, other)) => self.stages[*other].clone(),
+                None => {
+                    known.push((alike, stage));
+                    self.stage(stage)
+                }
+            };
+            self.stages.push(sum);
+        }
     }
 
     /// The blocks of a stage.

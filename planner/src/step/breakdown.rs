@@ -2,9 +2,9 @@
 
 use ir::graph::Axis;
 use ir::plan::Breakdown;
-use ir::schedule::{ActionKind, Schedule};
+use ir::schedule::ActionKind;
 use ir::units::{Nanos, Seconds};
-use simulator::{RankTimes, Simulation};
+use simulator::{Order, RankTimes};
 
 use super::work::Step;
 
@@ -12,18 +12,17 @@ use super::work::Step;
 /// which is waiting for other ranks.
 pub(super) fn breakdown(
     step: &Step<'_>,
-    schedule: &Schedule,
-    simulation: &Simulation,
+    order: &Order,
+    ranks: &[RankTimes],
+    end: Nanos,
 ) -> Vec<Breakdown> {
-    let end = simulation.timeline.end();
-    let ranks = schedule.ranks().iter().zip(&simulation.ranks);
     ranks
-        .map(|(steps, times)| {
+        .iter()
+        .enumerate()
+        .map(|(rank, times)| {
             let mut spent = Spent::default();
-            for action in steps.iter().flat_map(|step| step.actions()) {
-                if action.kind.is_compute() {
-                    spent.add(step, action.stage as usize, action.kind);
-                }
+            for action in order.passes(rank) {
+                spent.add(step, action.stage as usize, action.kind);
             }
             spent.of(times, end)
         })

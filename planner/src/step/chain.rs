@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use ir::graph::OpKind;
+
 use crate::problem::Problem;
 
 /// The chain of blocks, indexed for sums over ranges.
@@ -10,6 +12,8 @@ pub struct ChainIndex {
     classes: Vec<usize>,
     /// For each class, how many of its blocks are among the first `i`.
     counts: Vec<Vec<u32>>,
+    /// Whether blocks of a class have experts.
+    has_experts: Vec<bool>,
     /// Blocks whose parameters are tied, with the block that they are tied to.
     pub(super) ties: Vec<(usize, usize)>,
 }
@@ -41,7 +45,12 @@ impl ChainIndex {
             let Some(home) = position(&target) else { continue };
             ties.extend(users.iter().filter_map(|user| Some((position(user)?, home))));
         }
-        Self { classes, counts, ties }
+        let experts = graph.classes().map(|(_, block)| {
+            let is_of_experts = |kind: &OpKind| matches!(kind, OpKind::GroupedLinear { .. });
+            block.nodes().any(|node| is_of_experts(&node.op.kind))
+        });
+        let has_experts = experts.collect();
+        Self { classes, counts, has_experts, ties }
     }
 
     /// Number of blocks in the chain.
@@ -63,6 +72,11 @@ impl ChainIndex {
     /// loss follows their forward at once.
     pub fn is_end(&self, class: usize) -> bool {
         class == self.classes[0] || class == self.last_class()
+    }
+
+    /// Whether blocks of a class have experts.
+    pub(super) fn has_experts(&self, class: usize) -> bool {
+        self.has_experts[class]
     }
 
     /// How many blocks of a class there are in a range.

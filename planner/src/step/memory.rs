@@ -97,6 +97,11 @@ pub(crate) fn in_flight(
     at_peak(throughout(problem, layout, held, rank), held, kept)
 }
 
+/// What a rank needs that uses so much beside CUDA and its libraries, the allocator's slack included.
+pub(crate) fn with_slack(used: Bytes) -> Bytes {
+    used + CONTEXT + slack(used + CONTEXT, CONTEXT)
+}
+
 /// What the allocator reserves beyond what is in use at most.
 pub(super) fn slack(peak: Bytes, context: Bytes) -> Bytes {
     Bytes::new(peak.saturating_sub(context).get() / 100 * ALLOCATOR_SLACK_PERCENT)

@@ -31,6 +31,7 @@ type Numbers = (ScheduleKind, u32, u32, u32);
 #[derive(Debug, Default)]
 pub struct Orders {
     whole: Mutex<BTreeMap<Numbers, Arc<Order>>>,
+    in_flight: Mutex<BTreeMap<Numbers, Arc<[u64]>>>,
     cycles: Mutex<Cycles>,
 }
 
@@ -67,11 +68,17 @@ impl Orders {
     }
 
     /// How many micro-batches each rank has in flight at most.
-    pub fn in_flight(&self, layout: &Layout) -> Vec<u64> {
+    pub fn in_flight(&self, layout: &Layout) -> Arc<[u64]> {
+        let known = || self.in_flight.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(in_flight) = known().get(&numbers(layout)) {
+            return Arc::clone(in_flight);
+        }
         let one = Bytes::new(1);
         let stage = Kept { activations: one, for_weight_grad: one, workspace: Bytes::ZERO };
         let peaks = self.peaks(layout, &vec![stage; layout.num_stages() as usize]);
-        peaks.into_iter().map(Bytes::get).collect()
+        let in_flight: Arc<[u64]> = peaks.into_iter().map(Bytes::get).collect();
+        known().insert(numbers(layout), Arc::clone(&in_flight));
+        in_flight
     }
 
     fn whole(&self, layout: &Layout) -> Arc<Order> {

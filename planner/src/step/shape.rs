@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cost_models::Group;
-use cost_models::block::{BlockPasses, ByPolicy, Groups};
+use cost_models::block::{BlockPasses, Groups};
 use ir::graph::{Recompute, Sharding};
 use ir::layout::{Layout, Mesh, MeshAxis};
 use ir::schedule::Placement;
@@ -79,15 +79,17 @@ impl ShapeKey {
 /// Where stages end, by policy, number of stages and where they lie; none if there are fewer blocks.
 type Balanced = BTreeMap<(Recompute, usize, Placement), Option<Arc<[usize]>>>;
 
+/// Classes of blocks that have no experts, which are alike however experts are shared.
+#[derive(Debug, Default)]
+pub struct Blocks(Mutex<BTreeMap<(usize, ShapeKey), Arc<BlockPasses>>>);
+
 /// The costs of all block classes for one shard shape, and what follows for the chain.
 #[derive(Clone, Debug)]
 pub struct Shape {
     /// What it is.
     pub key: ShapeKey,
     /// Passes of each class.
-    pub blocks: Vec<BlockPasses>,
-    /// Time of forward and backward of the first `i` blocks, with what each policy computes again.
-    pub prefix: ByPolicy<Vec<Nanos>>,
+    pub blocks: Vec<Arc<BlockPasses>>,
     /// The fastest assignments that were asked for: as many stages come of several numbers of ranks.
     balanced: Arc<Mutex<Balanced>>,
 }
@@ -95,32 +97,52 @@ pub struct Shape {
 impl Shape {
     /// Costs every class of the problem's graph.
     pub fn new(problem: &Problem, chain: &ChainIndex, key: ShapeKey) -> Self {
-        let groups = key.groups();
+        Self::known(problem, chain, key, &Blocks::default())
+    }
+
+    /// As [`Self::new`], with the classes that other shapes have alike costed once.
+    pub fn known(problem: &Problem, chain: &ChainIndex, key: ShapeKey, known: &Blocks) -> Self {
         let classes = problem.graph.classes().map(|(class, block)| {
-            let setting = problem.setting(&key, class.0);
-            let passes = BlockPasses::new(block, &setting, &groups, &problem.hardware);
-            if chain.is_end(class.0) { passes.never_recomputed() } else { passes }
-        });
-        let blocks: Vec<BlockPasses> = classes.collect();
-        let prefix = ByPolicy::new(|policy| {
-            let time = |passes: &BlockPasses| {
-                (passes.forward + passes.backward + passes.recompute[policy]).total()
+            let key = if chain.has_experts(class.0) {
+                key
+            } else {
+                ShapeKey { expert_parallel: 1, whole_experts: false, ..key }
             };
-            let times: Vec<Nanos> = blocks.iter().map(time).collect();
-            let mut sum = Nanos::ZERO;
-            let ends = (0..chain.num_blocks()).map(|block| {
-                sum += times[chain.class_at(block)];
-                sum
-            });
-            std::iter::once(Nanos::ZERO).chain(ends).collect()
+            let blocks = || known.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(passes) = blocks().get(&(class.0, key)) {
+                return Arc::clone(passes);
+            }
+            let setting = problem.setting(&key, class.0);
+            let passes = BlockPasses::new(block, &setting, &key.groups(), &problem.hardware);
+            let is_end = chain.is_end(class.0);
+            let passes = Arc::new(if is_end { passes.never_recomputed() } else { passes });
+            if !chain.has_experts(class.0) {
+                blocks().insert((class.0, key), Arc::clone(&passes));
+            }
+            passes
         });
-        Self { key, blocks, prefix, balanced: Arc::default() }
+        Self { key, blocks: classes.collect(), balanced: Arc::default() }
+    }
+
+    /// Time of forward and backward of the first `i` blocks, with what a policy computes again.
+    pub fn prefix(&self, chain: &ChainIndex, policy: Recompute) -> Vec<Nanos> {
+        let time = |passes: &Arc<BlockPasses>| {
+            (passes.forward + passes.backward + passes.recompute[policy]).total()
+        };
+        let times: Vec<Nanos> = self.blocks.iter().map(time).collect();
+        let mut sum = Nanos::ZERO;
+        let ends = (0..chain.num_blocks()).map(|block| {
+            sum += times[chain.class_at(block)];
+            sum
+        });
+        std::iter::once(Nanos::ZERO).chain(ends).collect()
     }
 
     /// Where stages end so that the slowest is as fast as can be; or, where the first shares its rank with
     /// the last and so on inwards, the slowest rank. None if there are fewer blocks.
     pub fn balanced(
         &self,
+        chain: &ChainIndex,
         policy: Recompute,
         num_stages: usize,
         placement: &Placement,
@@ -130,18 +152,13 @@ impl Shape {
         if let Some(ends) = known().get(&key) {
             return ends.clone();
         }
-        let prefix = &self.prefix[policy];
+        let prefix = self.prefix(chain, policy);
         let ends = match placement {
-            Placement::V | Placement::Bidirectional => folded(prefix, num_stages),
-            Placement::Loop | Placement::Table(_) => balanced(prefix, num_stages),
+            Placement::V | Placement::Bidirectional => folded(&prefix, num_stages),
+            Placement::Loop | Placement::Table(_) => balanced(&prefix, num_stages),
         };
         let ends: Option<Arc<[usize]>> = ends.map(Into::into);
         known().insert(key, ends.clone());
         ends
-    }
-
-    /// Time of all blocks for one micro-batch.
-    pub fn total(&self, policy: Recompute) -> Nanos {
-        self.prefix[policy].last().copied().unwrap_or_default()
     }
 }

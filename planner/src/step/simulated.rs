@@ -1,13 +1,14 @@
 //! A step on a timeline.
 
-use cost_models::block::played;
+use cost_models::block::played as played_block;
 use ir::graph::Axis;
 use ir::layout::Layout;
 use ir::plan::{Breakdown, MemoryUse};
 use ir::schedule::{GenerateError, Schedule};
 use ir::units::{Nanos, Seconds};
 use simulator::{
-    Exchange, Kept, Order, RunId, Simulation, SimulationError, peak_memory, simulate_in_detail,
+    Exchange, Kept, Order, Played, RankTimes, RunId, Simulation, SimulationError, peak_memory,
+    played, simulate_in_detail,
 };
 use traces::timeline::{Stream, Timeline};
 
@@ -85,7 +86,7 @@ impl Step<'_> {
             for class in &classes[start(run.nth)..start(run.nth + 1)] {
                 let of_block: Vec<_> =
                     self.assignment.parts_of(&parts[*class], *class, run.kind).collect();
-                let time = played(&of_block, slowdown, |played| {
+                let time = played_block(&of_block, slowdown, |played| {
                     exchanges.push(Exchange {
                         stream: stream(played.exchange.axis),
                         collective: played.exchange.collective,
@@ -99,17 +100,45 @@ impl Step<'_> {
             exchanges
         };
         let mut simulation = simulate_in_detail(&schedule, &self.work, &exchanges)?;
-        let stages: Vec<Kept> = self.work.stages.iter().map(|stage| stage.kept).collect();
-        let kept = peak_memory(&Order::new(&schedule), &stages);
-        let memory_by_rank = self.assignment.memory(&self.layout, &kept);
-        let (memory, fullest_rank) = fullest(&memory_by_rank);
+        let end = simulation.timeline.end();
+        let (evaluation, breakdown_by_rank, memory_by_rank) =
+            self.read_off(&Order::new(&schedule), &simulation.ranks, end);
         add_slack(&mut simulation.timeline, &memory_by_rank);
-        let breakdown_by_rank = breakdown(self, &schedule, &simulation);
-        let step_time = Seconds::from(simulation.timeline.end());
-        let breakdown = Breakdown::mean(&breakdown_by_rank);
-        let evaluation = Evaluation { step_time, breakdown, memory, fullest_rank };
         simulation.timeline.title = title(self.assignment.problem.limits.num_gpus, &self.layout);
         Ok(Simulated { evaluation, simulation, breakdown_by_rank, memory_by_rank })
+    }
+
+    /// Time and memory, and where they go, without a timeline.
+    ///
+    /// # Errors
+    ///
+    /// [`SimulateError`].
+    pub fn evaluate(&self) -> Result<Evaluation, SimulateError> {
+        let [p, m, v] = [
+            self.layout.pipeline_parallel,
+            self.layout.num_micro_batches,
+            self.layout.virtual_stages,
+        ];
+        let order = Order::of_family(self.layout.schedule, p, m, v)?;
+        let Played { end, ranks } = played(&order, &self.work)?;
+        Ok(self.read_off(&order, &ranks, end).0)
+    }
+
+    fn read_off(
+        &self,
+        order: &Order,
+        ranks: &[RankTimes],
+        end: Nanos,
+    ) -> (Evaluation, Vec<Breakdown>, Vec<MemoryUse>) {
+        let stages: Vec<Kept> = self.work.stages.iter().map(|stage| stage.kept).collect();
+        let kept = peak_memory(order, &stages);
+        let memory_by_rank = self.assignment.memory(&self.layout, &kept);
+        let (memory, fullest_rank) = fullest(&memory_by_rank);
+        let breakdown_by_rank = breakdown(self, order, ranks, end);
+        let breakdown = Breakdown::mean(&breakdown_by_rank);
+        let evaluation =
+            Evaluation { step_time: Seconds::from(end), breakdown, memory, fullest_rank };
+        (evaluation, breakdown_by_rank, memory_by_rank)
     }
 }
 

@@ -11,8 +11,8 @@ use ir::plan::MemoryUse;
 use ir::schedule::{ActionKind, ScheduleKind};
 use ir::units::{Bytes, Nanos};
 use simulator::{
-    Kept, Meeting, Message, Messages, Part, Pass, RankWork, Run, StageWork, Transfer, Work,
-    lower_bound,
+    Ending, Kept, Least, Meeting, Message, Messages, Part, Pass, RankWork, Run, StageWork,
+    Transfer, Work, lower_bound,
 };
 
 use super::assignment::{Assignment, Stage};
@@ -45,11 +45,21 @@ impl<'a> Step<'a> {
         let work = builder.work();
         Self { assignment, layout, work }
     }
+}
 
-    /// A time that the step is never below.
-    pub fn lower_bound(&self) -> Nanos {
-        let (p, m) = (self.layout.pipeline_parallel, self.layout.num_micro_batches);
-        lower_bound(self.layout.schedule, p, m, &self.work)
+impl Assignment<'_> {
+    /// A time that the step of a layout is never below.
+    pub fn lower_bound(&self, layout: &Layout) -> Nanos {
+        let (p, m) = (layout.pipeline_parallel, layout.num_micro_batches);
+        let builder = Builder::new(self, layout);
+        lower_bound(layout.schedule, p, m, &builder.least(), builder.ending())
+    }
+
+    /// A time that no layout is below that has this schedule, however it shards model states.
+    pub fn lower_bound_of_all(&self, layout: &Layout) -> Nanos {
+        let (p, m) = (layout.pipeline_parallel, layout.num_micro_batches);
+        let plain = Builder { gathers: false, ..Builder::new(self, layout) };
+        lower_bound(layout.schedule, p, m, &plain.least(), Ending::default())
     }
 }
 
@@ -64,6 +74,31 @@ impl Assignment<'_> {
             for_weight_grad: holdings.saved,
             workspace: self.held[rank].recompute_working_set,
         }
+    }
+
+    /// What each rank keeps at its peak at least: what it does when its first backward begins, and what that
+    /// computes again.
+    pub fn kept_at_least(&self, layout: &Layout) -> Vec<Bytes> {
+        let (p, v, m) = (layout.pipeline_parallel, layout.virtual_stages, layout.num_micro_batches);
+        let kept = |rank: u32| {
+            let own = self.ranks.stages(rank as usize, self.stages.len());
+            let of_stage = own.zip(0..).map(|(stage, nth)| {
+                let numbers = [rank, p, v, m];
+                let count = layout.schedule.in_flight_at_first_backward(numbers, nth);
+                self.stages[stage].holdings.saved_in_all() * u64::from(count)
+            });
+            of_stage.sum::<Bytes>() + self.held[rank as usize].recompute_working_set
+        };
+        (0..p).map(kept).collect()
+    }
+
+    /// Whether no rank exceeds `capacity` with what it keeps at least.
+    pub fn may_fit(&self, layout: &Layout, kept_at_least: &[Bytes], capacity: Bytes) -> bool {
+        let ranks = self.held.iter().zip(kept_at_least).enumerate();
+        ranks.into_iter().all(|(rank, (held, kept))| {
+            let throughout = memory::throughout(self.problem, layout, held, rank);
+            memory::at_peak(throughout, held, *kept).total() <= capacity
+        })
     }
 
     /// What fills each pipeline rank at its peak under a layout, where it keeps so much for backward.
@@ -157,6 +192,8 @@ struct Builder<'a> {
     replicas: Replicas<'a>,
     /// Axes whose exchanges use the links of the exchanges over replicas.
     shares_link: [bool; 3],
+    /// Whether each pass gathers its parameters.
+    gathers: bool,
 }
 
 impl<'a> Builder<'a> {
@@ -169,7 +206,83 @@ impl<'a> Builder<'a> {
             let group = groups.along(axis);
             group.size > 1 && network.outermost_level(group) == level
         });
-        Self { assignment, layout, replicas, shares_link }
+        let gathers = layout.zero_stage == ZeroStage::Parameters;
+        Self { assignment, layout, replicas, shares_link, gathers }
+    }
+
+    /// What each stage takes at least for a micro-batch. Stages that follow each other are mostly alike.
+    fn least(&self) -> Vec<Least> {
+        let schedule = self.layout.schedule;
+        let overlaps = schedule.overlaps_passes();
+        let stages = &self.assignment.stages;
+        let mut all: Vec<Least> = Vec::with_capacity(stages.len());
+        for (index, stage) in stages.iter().enumerate() {
+            let is_alike = index > 0 && stages[index - 1] == *stage;
+            if let Some(before) = all.last().filter(|_| is_alike) {
+                all.push(*before);
+                continue;
+            }
+            let gather = if self.gathers { self.gather(index) } else { None };
+            let gather = gather.map_or(Nanos::ZERO, |gather| gather.time);
+            let time = |kind: ActionKind| {
+                let pass = stage.pass(kind);
+                let time = if overlaps { pass.compute } else { pass.total() };
+                let waits = if kind == ActionKind::WeightGrad { Nanos::ZERO } else { gather };
+                time + waits + self.assignment.waited_messages(schedule, index, kind)
+            };
+            let sends = self.sends(stage).map(|message| message.time);
+            let whole = [ActionKind::Forward, ActionKind::Backward].map(time);
+            let apart = [ActionKind::InputGrad, ActionKind::WeightGrad].map(time);
+            all.push(Least::new(schedule, whole, apart, sends));
+        }
+        all
+    }
+
+    /// What follows the last pass at least.
+    fn ending(&self) -> Ending {
+        if self.replicas.updates_each() {
+            return Ending::default();
+        }
+        let Assignment { held, stages, .. } = self.assignment;
+        let mut reductions: Vec<Nanos> = Vec::with_capacity(stages.len());
+        for (index, stage) in stages.iter().enumerate() {
+            let is_alike = index > 0 && stages[index - 1] == *stage;
+            reductions.push(match reductions.last().filter(|_| is_alike) {
+                Some(before) => *before,
+                None => self.last_reduction(index),
+            });
+        }
+        let update = held.iter().map(|held| Nanos::from(self.replicas.update(held))).max();
+        Ending {
+            until_all_meet: reductions.into_iter().min().unwrap_or_default(),
+            update: self.replicas.norm().time + update.unwrap_or_default(),
+        }
+    }
+
+    /// The reduction that begins when the last gradient of a stage is there.
+    fn last_reduction(&self, stage: usize) -> Nanos {
+        let pieces = self.pieces(stage);
+        let holdings = &self.assignment.stages[stage].holdings;
+        let reduce = self.replicas.transfer(self.replicas.reduction(), holdings, pieces);
+        let runs_beside =
+            self.layout.zero_stage >= ZeroStage::Gradients || self.framework().overlaps_gradients;
+        let at_once = if runs_beside { 1 } else { pieces };
+        reduce.map_or(Nanos::ZERO, |reduce| reduce.time * at_once)
+    }
+
+    /// One of the pieces in which a stage's parameters are gathered.
+    fn gather(&self, stage: usize) -> Option<Transfer> {
+        let holdings = &self.assignment.stages[stage].holdings;
+        self.replicas.transfer(Collective::AllGather, holdings, self.pieces(stage))
+    }
+
+    /// What a stage sends forward and backward that its passes do not wait for.
+    fn sends(&self, stage: &Stage) -> [Message; 2] {
+        if self.waits_for_messages() {
+            Default::default()
+        } else {
+            [stage.send_forward, stage.send_backward]
+        }
     }
 
     fn work(&self) -> Work {
@@ -245,11 +358,10 @@ impl<'a> Builder<'a> {
         let holdings = &stage.holdings;
         let rank = self.assignment.ranks.first_with(index);
         let pieces = self.pieces(index);
-        let gather = self.replicas.transfer(Collective::AllGather, holdings, pieces);
         let reduce = self.replicas.transfer(self.replicas.reduction(), holdings, pieces);
         let zero = self.layout.zero_stage;
         let reduces_each = zero >= ZeroStage::Gradients || self.replicas.updates_each();
-        let always_gather = gather.filter(|_| zero == ZeroStage::Parameters);
+        let always_gather = self.gather(index).filter(|_| self.gathers);
         let always_reduce = reduce.filter(|_| reduces_each);
         let reduces_beside = !reduces_each && self.framework().overlaps_gradients;
         let last_reduce = reduce.filter(|_| reduces_beside);
@@ -258,11 +370,7 @@ impl<'a> Builder<'a> {
         let reduces_after = !reduces_each && !reduces_beside;
         let after = reduce.filter(|_| reduces_after).map(|reduce| vec![reduce; pieces as usize]);
         let is_first = self.assignment.ranks.is_first(index);
-        let (send_forward, send_backward) = if self.waits_for_messages() {
-            Default::default()
-        } else {
-            (stage.send_forward, stage.send_backward)
-        };
+        let [send_forward, send_backward] = self.sends(stage);
         StageWork {
             forward: pass(ActionKind::Forward, always_gather, None),
             backward: pass(ActionKind::Backward, always_gather, always_reduce),
@@ -391,10 +499,8 @@ impl<'a> Builder<'a> {
         if !matches!(zero, ZeroStage::OptimizerState | ZeroStage::Gradients) {
             return Vec::new();
         }
-        let pieces = self.pieces(stage);
-        let holdings = &self.assignment.stages[stage].holdings;
-        let gather = self.replicas.transfer(Collective::AllGather, holdings, pieces);
-        gather.map_or_else(Vec::new, |gather| vec![gather; pieces as usize])
+        let gather = self.gather(stage);
+        gather.map_or_else(Vec::new, |gather| vec![gather; self.pieces(stage) as usize])
     }
 
     /// The first forward of a stage whose updated parameters come from other ranks: each piece waits for

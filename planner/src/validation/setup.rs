@@ -492,9 +492,10 @@ fn balanced(
     chunks: usize,
     blocks: usize,
 ) -> Result<Vec<usize>, Unsupported> {
-    let shape = Shape::new(problem, &ChainIndex::new(problem), ShapeKey::of(layout));
+    let chain = ChainIndex::new(problem);
+    let shape = Shape::new(problem, &chain, ShapeKey::of(layout));
     shape
-        .balanced(layout.recompute, chunks, &layout.schedule.placement())
+        .balanced(&chain, layout.recompute, chunks, &layout.schedule.placement())
         .map(|ends| ends.to_vec())
         .ok_or_else(|| Unsupported::new(format!("{blocks} blocks in {chunks} chunks")))
 }

@@ -8,7 +8,7 @@ use ir::units::{BytesPerSecond, Seconds};
 use planner::planning::{Choices, least_gpus, prediction, training_graph};
 use planner::problem::Problem;
 use planner::search::{Found, Go, Request, search, simulated, with_step};
-use planner::step::{Assignment, ChainIndex, PipelineRanks, Shape, ShapeKey, Simulated, Step};
+use planner::step::{Assignment, ChainIndex, PipelineRanks, Shape, ShapeKey, Simulated};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use traces::timeline::Track;
@@ -72,8 +72,9 @@ fn check_timeline(problem: &Problem, found: &Found) -> Result<(), TestCaseError>
     }
     let bubble = evaluation.breakdown.pipeline_bubble_seconds / step_time;
     prop_assert!((bubble - simulation.timeline.bubble_fraction()).abs() < 1e-9);
-    let bound =
-        with_step(problem, found.layout, &found.stage_ends, |step: &Step<'_>| step.lower_bound());
+    let bound = with_step(problem, found.layout, &found.stage_ends, |step| {
+        step.assignment.lower_bound(&step.layout)
+    });
     prop_assert!(bound <= simulation.timeline.end(), "{:?}", found.layout);
 
     let tracks = &simulation.timeline.tracks;

@@ -454,7 +454,8 @@ fn stages_that_are_on_two_ranks_count_once() {
         let changes = json!({ "schedule": "DualPipe", "pp": 4, "dp": 2, "vpp": stages });
         let found = setup(changes);
         assert_eq!(found.layout.virtual_stages, 1);
-        assert!(found.problem.hardware.framework.overlaps_experts);
+        let framework = &found.problem.hardware.framework;
+        assert!(framework.sends_tokens_once && framework.most_domains == Some(4));
     }
     let interleaved = setup(json!({ "schedule": "interleaved 1F1B", "pp": 2, "vpp": 2 }));
     assert_eq!(interleaved.layout.virtual_stages, 2);

@@ -5,8 +5,8 @@ use ir::schedule::{Schedule, ScheduleKind, add_optimizer_steps, add_reduction, g
 use ir::units::{Bytes, Nanos};
 use proptest::prelude::*;
 use simulator::{
-    Cycle, Durations, Kept, Meeting, Messages, Order, Part, PassTimes, Run, Transfer, Work,
-    lower_bound, peak_memory, simulate, step_time,
+    Cycle, Durations, Ending, Kept, Least, Meeting, Messages, Order, Part, PassTimes, Run,
+    Transfer, Work, lower_bound, peak_memory, simulate, step_time,
 };
 
 use super::laws::{fitting, passes};
@@ -123,7 +123,8 @@ proptest! {
         let schedule = whole(kind, p, m, v);
         let work = work(&schedule, &passes, &extras);
         let time = step_time(&Order::new(&schedule), &work).unwrap();
-        let bound = lower_bound(kind, p, m, &work);
+        let (least, ending) = (Least::of(kind, p, &work), Ending::of(kind, p, &work));
+        let bound = lower_bound(kind, p, m, &least, ending);
         prop_assert!(bound <= time, "{}: {} > {}", kind, bound.get(), time.get());
         let full = simulate(&schedule, &work).unwrap();
         prop_assert_eq!(full.timeline.end(), time);
@@ -136,6 +137,36 @@ proptest! {
 }
 
 proptest! {
+    /// What a rank keeps when its first backward begins, and what it keeps of all its stages, is no more than
+    /// it keeps at its peak, whatever each stage keeps.
+    #[test]
+    fn what_is_kept_at_least_is_kept(
+        kind in 0_usize..14, p in 1_u32..8, m in 1_u32..20, v in 1_u32..4,
+        kept in prop::collection::vec(1_u64..100, 28),
+    ) {
+        let kind = ScheduleKind::ALL[kind];
+        let (p, m, v) = fitting(kind, p, m, v);
+        let m = if kind == ScheduleKind::Interleaved { m.next_multiple_of(p) } else { m };
+        let order = Order::of_family(kind, p, m, v).unwrap();
+        let stages = kept[..(p * v) as usize].iter().map(|bytes| {
+            let activations = Bytes::new(*bytes);
+            Kept { activations, for_weight_grad: activations, workspace: Bytes::ZERO }
+        });
+        let stages: Vec<Kept> = stages.collect();
+        let peaks = peak_memory(&order, &stages);
+        for (rank, peak) in (0..p).zip(peaks) {
+            let own: Vec<u32> = kind.placement().stages(p, p * v, rank).collect();
+            let of = |stage: &u32| stages[*stage as usize].activations;
+            let numbers = [rank, p, v, m];
+            let at_first = (0..).zip(&own).map(|(nth, stage)| {
+                of(stage) * u64::from(kind.in_flight_at_first_backward(numbers, nth))
+            });
+            prop_assert!(at_first.sum::<Bytes>() <= peak, "{}", kind);
+            let least = u64::from(kind.least_in_flight(rank, p, m));
+            prop_assert!(own.iter().map(of).sum::<Bytes>() * least <= peak, "{}", kind);
+        }
+    }
+
     /// A family's order is that of its schedule, which is checked.
     #[test]
     fn orders_of_families_are_those_of_their_schedules(
@@ -144,7 +175,7 @@ proptest! {
         let kind = ScheduleKind::ALL[kind];
         let (p, m, v) = fitting(kind, p, m, v);
         let order = Order::of_family(kind, p, m, v);
-        prop_assert_eq!(order, Some(Order::new(&whole(kind, p, m, v))));
+        prop_assert_eq!(order, Ok(Order::new(&whole(kind, p, m, v))));
     }
 }
 

@@ -52,18 +52,23 @@ fn fastest(
         return None;
     }
     let largest = prefix.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or_default();
-    let share = Nanos::new(prefix[num_blocks].get() / num_stages as u64);
-    let (mut too_little, mut enough) = (share.max(largest).get().checked_sub(1)?, u64::MAX);
-    let mut best = within(prefix, num_stages, Nanos::new(enough), &fits)?;
-    enough = slowest(prefix, &best).get();
-    while enough - too_little > 1 {
-        let limit = too_little.midpoint(enough);
-        match within(prefix, num_stages, Nanos::new(limit), &fits) {
-            Some(ends) => {
-                enough = slowest(prefix, &ends).get();
+    let share = Nanos::new(prefix[num_blocks].get().div_ceil(num_stages as u64));
+    // The least that may be enough, and what is.
+    let mut least = share.max(largest);
+    let mut best = match within(prefix, num_stages, share + largest, &fits) {
+        Ok(ends) => ends,
+        Err(_) => within(prefix, num_stages, Nanos::new(u64::MAX), &fits).ok()?,
+    };
+    let mut enough = slowest(prefix, &best);
+    while least < enough {
+        let limit = Nanos::new(least.get().midpoint(enough.get()));
+        match within(prefix, num_stages, limit, &fits) {
+            Ok(ends) => {
+                enough = slowest(prefix, &ends);
                 best = ends;
             }
-            None => too_little = limit,
+            // Below what some stage would take with one block more, the same blocks are too many.
+            Err(next) => least = next,
         }
     }
     Some(best)
@@ -82,22 +87,35 @@ fn slowest(prefix: &[Nanos], ends: &[usize]) -> Nanos {
 }
 
 /// Stages that each take as many blocks as fit and take no longer than `limit`, and leave one to each
-/// that follows; none if these do not cover the chain.
+/// that follows. If these do not cover the chain, the least limit at which they would be others.
 fn within(
     prefix: &[Nanos],
     num_stages: usize,
     limit: Nanos,
     fits: impl Fn(usize, usize, usize) -> bool,
-) -> Option<Vec<usize>> {
+) -> Result<Vec<usize>, Nanos> {
     let num_blocks = prefix.len() - 1;
     let mut ends = Vec::with_capacity(num_stages);
     let mut start = 0;
+    let mut next = Nanos::new(u64::MAX);
+    // Stages are about as long as the one before, so that is where each is looked for.
+    let mut length = 1;
     for stage in 0..num_stages {
         let most = num_blocks - (num_stages - 1 - stage);
-        let in_time = prefix[start..=most].partition_point(|sum| *sum - prefix[start] <= limit);
+        let in_time = |end: usize| prefix[end] - prefix[start] <= limit;
+        let mut end = most.min(start + length);
+        while end > start && !in_time(end) {
+            end -= 1;
+        }
+        while end < most && in_time(end + 1) {
+            end += 1;
+        }
+        if end < most {
+            next = next.min(prefix[end + 1] - prefix[start]);
+        }
         // Of blocks that are all in time, those that fit too.
-        let (mut least, mut end) = (start, start + in_time - 1);
         if end > start && !fits(stage, start, end) {
+            let mut least = start;
             while end - least > 1 {
                 let middle = least.midpoint(end);
                 if fits(stage, start, middle) {
@@ -109,12 +127,13 @@ fn within(
             end = least;
         }
         if end == start {
-            return None;
+            return Err(next);
         }
         ends.push(end);
+        length = end - start;
         start = end;
     }
-    (start == num_blocks).then_some(ends)
+    if start == num_blocks { Ok(ends) } else { Err(next) }
 }
 
 #[cfg(test)]

@@ -1,0 +1,75 @@
+//! Ctrl-C: a search ends with the best so far; a file that is being written is written whole.
+
+use std::io::Write as _;
+use std::process;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use planner::search::{Go, StopReason};
+
+/// Whether a search looks at [`INTERRUPTED`]. Signals know no values, so these are global.
+static SEARCHING: AtomicBool = AtomicBool::new(false);
+
+/// Whether the user wants the search to end.
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// Held while a file is written.
+static WRITING: Mutex<()> = Mutex::new(());
+
+/// The exit code of a program that Ctrl-C ended, by convention of shells: 128 and the number of SIGINT.
+const INTERRUPTED_CODE: i32 = 130;
+
+/// Handles Ctrl-C from now on. The first ends a search gracefully, any other ends the program, though not
+/// in the midst of a file.
+pub(crate) fn handle() -> anyhow::Result<()> {
+    ctrlc::set_handler(|| {
+        let is_first = !INTERRUPTED.swap(true, Ordering::Relaxed);
+        if is_first && SEARCHING.load(Ordering::Relaxed) {
+            // A closed stderr leaves nobody to tell.
+            let _ = writeln!(std::io::stderr(), "interrupted: ending with the best so far");
+            return;
+        }
+        let _whole = writing();
+        process::exit(INTERRUPTED_CODE);
+    })?;
+    Ok(())
+}
+
+/// Keeps the program from ending until what is returned is dropped.
+pub(crate) fn writing() -> MutexGuard<'static, ()> {
+    WRITING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// When a search ends before it is done.
+pub(crate) struct Limit {
+    deadline: Option<Instant>,
+}
+
+impl Limit {
+    /// After a time from now on, or when the user interrupts it.
+    #[expect(clippy::disallowed_methods, reason = "the command keeps its user's time limit")]
+    pub(crate) fn new(time_limit: Option<Duration>) -> Self {
+        SEARCHING.store(true, Ordering::Relaxed);
+        let deadline = time_limit.and_then(|limit| Instant::now().checked_add(limit));
+        Self { deadline }
+    }
+
+    /// Whether a search goes on.
+    #[expect(clippy::disallowed_methods, reason = "the command keeps its user's time limit")]
+    pub(crate) fn go(&self) -> Go {
+        if INTERRUPTED.load(Ordering::Relaxed) {
+            Go::Stop(StopReason::Interrupted)
+        } else if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            Go::Stop(StopReason::TimeLimit)
+        } else {
+            Go::On
+        }
+    }
+}
+
+impl Drop for Limit {
+    fn drop(&mut self) {
+        SEARCHING.store(false, Ordering::Relaxed);
+    }
+}

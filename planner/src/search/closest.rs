@@ -59,7 +59,7 @@ fn of_family(searcher: &Searcher<'_>, family: &Family, most: Bytes) -> Option<Mi
             continue;
         }
         let misfits = searcher
-            .memories(family, group)
+            .memories(family, group, most)
             .into_iter()
             .map(|(layout, bytes, ends)| Misfit { key: (bytes, layout), ends });
         best = misfits.chain(best).min_by_key(|misfit| misfit.key);

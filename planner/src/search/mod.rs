@@ -14,7 +14,7 @@ mod node;
 pub mod partition;
 pub mod space;
 
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ir::layout::{Layout, LayoutError, PartialLayout};
@@ -26,7 +26,7 @@ use crate::step::{
     Assignment, ChainIndex, Evaluation, PipelineRanks, Shape, ShapeKey, Simulated, Step,
 };
 use closest::closest;
-use node::{Grown, Node, Searcher};
+use node::{Grown, Queue, Searcher};
 use space::{Rejection, Space};
 
 /// What to look for.
@@ -138,9 +138,6 @@ pub enum Go {
     Stop(StopReason),
 }
 
-/// Nodes that go through between two looks at the best plans so far.
-const BATCH: usize = 32;
-
 /// The best plans of `problem`. `observe` is told how far the search is, and says whether it goes on.
 pub fn search(
     problem: &Problem,
@@ -158,7 +155,7 @@ pub fn search(
     let mut queue = started.unwrap_or_else(|reason| {
         stop_reason = reason;
         counts.open = counts.candidates - counts.done();
-        BinaryHeap::new()
+        Queue::default()
     });
     while let Some(first) = queue.peek() {
         let limit = if request.exhaustive { Nanos::new(u64::MAX) } else { best.limit() };
@@ -172,16 +169,12 @@ pub fn search(
             least_left = Some(first.bound.into());
             break;
         }
-        let batch: Vec<Node> = std::iter::from_fn(|| {
-            queue.peek().is_some_and(|node| node.bound <= limit).then(|| queue.pop()).flatten()
-        })
-        .take(BATCH)
-        .collect();
+        let batch = queue.batch(limit);
         let grown: Vec<Grown> =
             batch.into_par_iter().map(|node| searcher.grow(node, limit)).collect();
         for grown in grown {
             counts.add(&grown.counts);
-            queue.extend(grown.nodes);
+            grown.nodes.into_iter().for_each(|node| queue.push(node));
             grown.plans.into_iter().for_each(|plan| best.offer(plan));
         }
         if request.first_fit && !best.plans.is_empty() {
@@ -189,7 +182,7 @@ pub fn search(
             break;
         }
     }
-    let left: u64 = queue.iter().map(|node| node.size).sum();
+    let left = queue.size();
     match stop_reason {
         StopReason::Exhausted => counts.pruned_by_time += left,
         StopReason::FirstFit | StopReason::Interrupted | StopReason::TimeLimit => {

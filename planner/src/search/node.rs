@@ -41,6 +41,55 @@ enum What {
     Layout(Layout, Arc<[usize]>),
 }
 
+/// Nodes in line, the least bound first.
+///
+/// Layouts have a line of their own: one of them is played with every batch, whatever its bound, so that
+/// there is a good plan early, should the search end before it is done.
+#[derive(Default)]
+pub(super) struct Queue {
+    open: BinaryHeap<Node>,
+    layouts: BinaryHeap<Node>,
+}
+
+/// Nodes that go through between two looks at the best plans so far, but for the layout that is early.
+const BATCH: usize = 32;
+
+impl Queue {
+    pub(super) fn push(&mut self, node: Node) {
+        match node.what {
+            What::Layout(..) => self.layouts.push(node),
+            What::Family(_) | What::Group(..) => self.open.push(node),
+        }
+    }
+
+    /// The one with the least bound.
+    pub(super) fn peek(&self) -> Option<&Node> {
+        self.open.peek().max(self.layouts.peek())
+    }
+
+    fn pop(&mut self) -> Option<Node> {
+        if self.open.peek() > self.layouts.peek() { self.open.pop() } else { self.layouts.pop() }
+    }
+
+    /// The next to go through, of those that may be among the best.
+    pub(super) fn batch(&mut self, limit: Nanos) -> Vec<Node> {
+        let is_within = |node: &Node| node.bound <= limit;
+        let mut batch: Vec<Node> =
+            std::iter::from_fn(|| self.peek().is_some_and(is_within).then(|| self.pop()).flatten())
+                .take(BATCH)
+                .collect();
+        if self.layouts.peek().is_some_and(is_within) {
+            batch.extend(self.layouts.pop());
+        }
+        batch
+    }
+
+    /// Layouts in all of them.
+    pub(super) fn size(&self) -> u64 {
+        self.open.iter().chain(&self.layouts).map(|node| node.size).sum()
+    }
+}
+
 /// What layouts with the same stages have in common.
 #[derive(Clone, Copy)]
 pub(super) struct Group {
@@ -116,7 +165,7 @@ impl<'a> Searcher<'a> {
         families: &[Family],
         counts: &mut Counts,
         observe: &mut dyn FnMut(Progress) -> Go,
-    ) -> Result<BinaryHeap<Node>, StopReason> {
+    ) -> Result<Queue, StopReason> {
         let fixed = &self.request.fixed;
         let sizes: Vec<u64> =
             families.par_iter().map(|family| family.size(self.problem, fixed)).collect();
@@ -132,6 +181,9 @@ impl<'a> Searcher<'a> {
             .collect();
         let mut keys: Vec<ShapeKey> = left.iter().map(|(family, _)| family.shape).collect();
         keys.dedup();
+        if self.request.first_fit {
+            keys.clear();
+        }
         for keys in keys.chunks(SHAPES) {
             let progress =
                 Progress { done: counts.pruned_by_memory, all: counts.candidates, best: None };
@@ -143,11 +195,17 @@ impl<'a> Searcher<'a> {
             });
         }
         let nodes = left.into_par_iter().map(|(family, size)| {
-            let bound = self.family_bound(&family);
-            let order = (family_order(&family), None);
-            Node { bound, size, order, what: What::Family(family) }
+            // Where any plan will do, those that hold least come first.
+            let (bound, order) = if self.request.first_fit {
+                let states = self.least_states(&[family])[0];
+                (Nanos::ZERO, states.get())
+            } else {
+                (self.family_bound(&family), family_order(&family))
+            };
+            Node { bound, size, order: (order, None), what: What::Family(family) }
         });
-        Ok(nodes.collect::<Vec<Node>>().into())
+        let open = nodes.collect::<Vec<Node>>().into();
+        Ok(Queue { open, layouts: BinaryHeap::new() })
     }
 
     /// Which families have room for their model states at least.
@@ -157,6 +215,9 @@ impl<'a> Searcher<'a> {
         }
         let memory = self.problem.hardware.memory;
         let least = self.least_states(families);
+        if self.request.first_fit {
+            return least.into_iter().map(|least| least <= memory).collect();
+        }
         let mut keys: Vec<ShapeKey> = families
             .iter()
             .zip(&least)
@@ -374,21 +435,25 @@ impl<'a> Searcher<'a> {
         self.orders.peaks(layout, &stages)
     }
 
-    /// What the fullest rank of each of a group's layouts holds.
+    /// What the fullest rank of each of a group's layouts holds, of those that may hold no more than `most`.
     pub(super) fn memories(
         &self,
         family: &Family,
         group: Group,
+        most: Bytes,
     ) -> Vec<(Layout, Bytes, Arc<[usize]>)> {
         let Some(balanced) = self.balanced(family, group) else { return Vec::new() };
         let Balanced { layouts, ends, .. } = &balanced;
         let fastest = self.assign(&balanced, Arc::clone(ends));
-        let kept = self.peaks(&fastest, &layouts[0]);
+        let kept_at_least = fastest.kept_at_least(&layouts[0]);
+        let near = layouts.iter().filter(|layout| fastest.may_fit(layout, &kept_at_least, most));
+        let mut kept = None;
         let of = |layout: &Layout| {
-            let fullest = fullest(&fastest.memory(layout, &kept)).0.total();
+            let kept = kept.get_or_insert_with(|| self.peaks(&fastest, layout));
+            let fullest = fullest(&fastest.memory(layout, kept)).0.total();
             (*layout, fullest, Arc::clone(ends))
         };
-        layouts.iter().map(of).collect()
+        near.map(of).collect()
     }
 
     fn grow_group(&self, family: &Family, group: Group, limit: Nanos) -> Grown {

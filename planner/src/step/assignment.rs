@@ -116,12 +116,12 @@ impl<'a> Assignment<'a> {
         for stage in 0..num_stages {
             let alike = Alike::new(self, stage);
             let same = known.iter().rev().find(|(other, _)| *other == alike);
-            let sum = match same.filter(|_| !self.problem.vocabulary_parallel) {
-                Some((_, other)) => self.stages[*other].clone(),
-                None => {
-                    known.push((alike, stage));
-                    self.stage(stage)
-                }
+            let same = same.filter(|_| !self.problem.vocabulary_parallel);
+            let sum = if let Some((_, other)) = same {
+                self.stages[*other].clone()
+            } else {
+                known.push((alike, stage));
+                self.stage(stage)
             };
             self.stages.push(sum);
         }

@@ -9,6 +9,7 @@ mod cli;
 mod commands;
 mod exact;
 mod families;
+mod golden;
 mod hostile;
 mod laws;
 mod overwriting;

@@ -48,8 +48,9 @@ any_of() {
 
 # Whether MPI programs can be built and run.
 has_mpi() {
-    any_of mpicc && any_of mpirun &&
-        find /usr/lib -name 'libclang*.so*' 2>/dev/null | grep -q .
+    any_of mpicc && any_of mpirun && [ -n "$(
+        find /usr/lib \( -name 'libclang.so*' -o -name 'libclang-[0-9]*.so*' \) -print -quit 2>/dev/null
+    )" ]
 }
 
 # Whether python3 is as new as the notebooks need it and can make environments.
@@ -63,10 +64,31 @@ make_folder() {
     trap 'rm -rf "$folder"' EXIT
 }
 
+# Which packages and features cargo is asked for decides the features of their dependencies, and a crate
+# whose features differ is compiled anew: burn, for minutes. So steps ask for one of two things.
+
+# Sets `tested`: what is compiled to run. Its tests of MPI are built with the others.
+choose_tested() {
+    tested=(--workspace)
+    if has_mpi; then
+        tested+=(--features executor/mpi)
+    fi
+}
+
+# Sets `checked`: what is compiled to be read alone, by clippy and rustdoc, with all that the executor can
+# have. What needs a GPU is compiled here; nothing of it can run.
+choose_checked() {
+    checked=(--workspace --features executor/cuda)
+    if has_mpi; then
+        checked+=(--features executor/mpi)
+    fi
+}
+
 # Sets `executor` to the command as the tests build it.
 # shellcheck disable=SC2034 # Steps use it.
 build_executor() {
-    step cargo test --workspace --no-run
+    choose_tested
+    step cargo test "${tested[@]}" --no-run
     executor=$(cd "${CARGO_TARGET_DIR:-target}/debug" && pwd)/executor
 }
 

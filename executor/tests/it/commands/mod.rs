@@ -300,7 +300,7 @@ fn timelines_have_every_pass() {
                     Activity::Action(action) => {
                         Some((action.stage, action.micro_batch, action.kind))
                     }
-                    Activity::Collective { .. } => None,
+                    Activity::Collective { .. } | Activity::Wait(_) => None,
                 })
                 .collect();
             let pipeline_rank = u64::from(track.rank / ranks_of_pipeline);

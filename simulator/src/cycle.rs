@@ -13,7 +13,7 @@
 
 use ir::units::Nanos;
 
-use crate::SimulationError;
+use crate::error::SimulationError;
 use crate::order::{NONE, Op, Order};
 use crate::play::{Beside, Played, Watch, play, played};
 use crate::work::Work;

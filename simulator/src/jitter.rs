@@ -6,7 +6,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use rayon::prelude::*;
 
-use crate::SimulationError;
+use crate::error::SimulationError;
 use crate::order::{Op, Order};
 use crate::play::{Watch, play};
 use crate::work::{Run, Work};

@@ -8,6 +8,7 @@ mod bound;
 mod cycle;
 mod durations;
 mod earliest;
+mod error;
 mod jitter;
 mod memory;
 mod order;
@@ -21,13 +22,12 @@ pub use bound::{Ending, Least, lower_bound};
 pub use cycle::{Cycle, step_time};
 pub use durations::{Durations, PassTimes};
 pub use earliest::{Earliest, earliest};
+pub use error::SimulationError;
 pub use jitter::{Distribution, Jitter, Replicas, sample_steps};
 pub use memory::peak_memory;
 pub use order::Order;
 pub use play::{Played, RankTimes, played};
-pub use simulation::{
-    CriticalStep, Exchange, RunId, Simulation, SimulationError, simulate, simulate_in_detail,
-};
+pub use simulation::{CriticalStep, Exchange, RunId, Simulation, simulate, simulate_in_detail};
 pub use work::{
     Kept, Meeting, Message, Messages, Part, Pass, RankWork, Run, StageWork, Transfer, Work,
 };

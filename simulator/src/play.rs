@@ -8,7 +8,7 @@
 use ir::schedule::{Action, ActionKind, Step};
 use ir::units::Nanos;
 
-use crate::SimulationError;
+use crate::error::SimulationError;
 use crate::order::{NONE, Op, Order, Pair, send_of};
 use crate::transfers::{Over, Transfers};
 use crate::work::{Meeting, Messages, Part, Run, StageWork, Transfer, Work};

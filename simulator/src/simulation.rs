@@ -1,10 +1,11 @@
 //! A step on a timeline, with streams and memory.
 
 use ir::collective::Collective;
-use ir::schedule::{ActionKind, Schedule, Step};
+use ir::schedule::{ActionKind, Schedule};
 use ir::units::{Bytes, Nanos};
 use traces::timeline::{Activity, Event, MemoryPoint, Stream, Timeline, Track};
 
+use crate::error::SimulationError;
 use crate::order::Order;
 use crate::play::{Played, RankTimes, play};
 use crate::record::{Cause, Done, Ends, Flow, Record};
@@ -35,32 +36,6 @@ pub struct CriticalStep {
     pub start: Nanos,
     /// When it is over.
     pub end: Nanos,
-}
-
-/// Why a step cannot be simulated.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum SimulationError {
-    /// Work of another number of stages or ranks than the schedule has.
-    #[error("the schedule has {expected} {what}, but there is work for {found}")]
-    Sizes {
-        /// Stages or ranks.
-        what: &'static str,
-        /// As the schedule has it.
-        expected: usize,
-        /// As the work has it.
-        found: usize,
-    },
-    /// A rank that waits forever, for a collective that another rank never comes to.
-    #[error("rank {rank} waits forever{}, from {time} on", match step { Some(step) => format!(" at `{step}`"), None => String::new() })]
-    Stuck {
-        /// The rank.
-        rank: usize,
-        /// Where in its list.
-        step: Option<Step>,
-        /// Since when it does nothing any more.
-        time: Nanos,
-    },
 }
 
 /// A run of a pass: what is drawn of it beside its time.

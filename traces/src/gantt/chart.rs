@@ -13,7 +13,7 @@ use super::panel::{Panel, RowHeights};
 use super::placed::{Placed, axis_heading_width};
 use crate::canvas::{Canvas, DrawError, Entry, Font, Legend, Picture, Swatch};
 use crate::palette::{Rgb, Theme};
-use crate::timeline::Timeline;
+use crate::timeline::{Activity, Timeline};
 
 const MARGIN: f64 = 18.0;
 /// From the names of tracks to the plot.
@@ -145,6 +145,11 @@ fn entries(panels: &[Panel<'_>], theme: Theme) -> Vec<Entry> {
         kinds.iter().map(|kind| fill(theme.action(*kind), name(*kind))).collect();
     if panels.iter().any(|panel| panel.end > Nanos::ZERO) {
         entries.push(fill(theme.idle(), "idle"));
+    }
+    let events =
+        || panels.iter().flat_map(|panel| &panel.timeline.tracks).flat_map(|it| &it.events);
+    if events().any(|event| matches!(event.activity, Activity::Wait(_))) {
+        entries.push(fill(theme.waiting(), "waiting for an exchange"));
     }
     let lanes: BTreeSet<_> = panels.iter().flat_map(|panel| &panel.lanes).collect();
     entries.extend(lanes.into_iter().map(|stream| fill(theme.stream(*stream), stream.name())));

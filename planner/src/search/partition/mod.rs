@@ -27,16 +27,21 @@ pub fn partition(
     fits: impl Fn(usize, usize, usize) -> bool,
 ) -> Option<Vec<usize>> {
     let mut ends = fastest(prefix, num_stages, &fits)?;
-    let mut limit = slowest(prefix, &ends).get();
-    for stages in (1..num_stages).rev() {
-        // Stages that are nearly as slow as the slowest must be, leave nothing to gain.
-        let end = ends[stages - 1];
-        let share = prefix[end].get() / stages as u64;
-        if share < limit / 16 * 15 {
-            let before = fastest(&prefix[..=end], stages, &fits)?;
-            limit = slowest(prefix, &before).get();
-            ends[..stages].copy_from_slice(&before);
-        }
+    let mut limit = slowest(prefix, &ends);
+    let mut stages = num_stages - 1;
+    while stages > 0 {
+        let reach = furthest(prefix, stages, Nanos::new(limit.get().saturating_sub(1)), &fits);
+        // Those whose blocks fewer nanoseconds may cover; stages that are nearly as slow as the slowest must
+        // be, leave nothing to gain.
+        let may_gain = |stages: &usize| {
+            let end = ends[stages - 1];
+            reach[stages - 1] >= end && prefix[end].get() / (*stages as u64) < limit.get() / 16 * 15
+        };
+        let Some(fewer) = (1..=stages).rev().find(may_gain) else { break };
+        let before = fastest(&prefix[..=ends[fewer - 1]], fewer, &fits)?;
+        limit = slowest(prefix, &before);
+        ends[..fewer].copy_from_slice(&before);
+        stages = fewer - 1;
     }
     Some(ends)
 }
@@ -102,30 +107,11 @@ fn within(
     let mut length = 1;
     for stage in 0..num_stages {
         let most = num_blocks - (num_stages - 1 - stage);
-        let in_time = |end: usize| prefix[end] - prefix[start] <= limit;
-        let mut end = most.min(start + length);
-        while end > start && !in_time(end) {
-            end -= 1;
+        let in_time = longest(prefix, start, start + length, most, limit);
+        if in_time < most {
+            next = next.min(prefix[in_time + 1] - prefix[start]);
         }
-        while end < most && in_time(end + 1) {
-            end += 1;
-        }
-        if end < most {
-            next = next.min(prefix[end + 1] - prefix[start]);
-        }
-        // Of blocks that are all in time, those that fit too.
-        if end > start && !fits(stage, start, end) {
-            let mut least = start;
-            while end - least > 1 {
-                let middle = least.midpoint(end);
-                if fits(stage, start, middle) {
-                    least = middle;
-                } else {
-                    end = middle;
-                }
-            }
-            end = least;
-        }
+        let end = largest(stage, start, in_time, &fits);
         if end == start {
             return Err(next);
         }
@@ -134,6 +120,61 @@ fn within(
         start = end;
     }
     if start == num_blocks { Ok(ends) } else { Err(next) }
+}
+
+/// How far stages reach at most, each of which takes no longer than `limit`.
+fn furthest(
+    prefix: &[Nanos],
+    num_stages: usize,
+    limit: Nanos,
+    fits: impl Fn(usize, usize, usize) -> bool,
+) -> Vec<usize> {
+    let most = prefix.len() - 1;
+    let mut start = 0;
+    let mut length = 1;
+    let reach = |stage| {
+        let end = largest(stage, start, longest(prefix, start, start + length, most, limit), &fits);
+        length = end - start;
+        start = end;
+        end
+    };
+    (0..num_stages).map(reach).collect()
+}
+
+/// The last end up to `most` of a stage from `start` that takes no longer than `limit`, looked for from
+/// `guess` on.
+fn longest(prefix: &[Nanos], start: usize, guess: usize, most: usize, limit: Nanos) -> usize {
+    let in_time = |end: usize| prefix[end] - prefix[start] <= limit;
+    let mut end = most.min(guess);
+    while end > start && !in_time(end) {
+        end -= 1;
+    }
+    while end < most && in_time(end + 1) {
+        end += 1;
+    }
+    end
+}
+
+/// The last end up to `end` of a stage from `start` that fits; `start` if none does.
+fn largest(
+    stage: usize,
+    start: usize,
+    mut end: usize,
+    fits: impl Fn(usize, usize, usize) -> bool,
+) -> usize {
+    if end == start || fits(stage, start, end) {
+        return end;
+    }
+    let mut least = start;
+    while end - least > 1 {
+        let middle = least.midpoint(end);
+        if fits(stage, start, middle) {
+            least = middle;
+        } else {
+            end = middle;
+        }
+    }
+    least
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@
 mod closest;
 mod node;
 pub mod partition;
+mod queue;
 pub mod space;
 
 use std::collections::BTreeMap;
@@ -26,7 +27,8 @@ use crate::step::{
     Assignment, ChainIndex, Evaluation, PipelineRanks, Shape, ShapeKey, Simulated, Step,
 };
 use closest::closest;
-use node::{Grown, Queue, Searcher};
+use node::{Grown, Searcher};
+use queue::Queue;
 use space::{Rejection, Space};
 
 /// What to look for.

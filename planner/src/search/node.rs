@@ -1,7 +1,6 @@
-//! Nodes of the search: families, groups that share an assignment, layouts.
+//! What becomes of the search's nodes: families grow groups, groups layouts, and layouts are played.
 
-use std::cmp::Ordering;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cost_models::block::PassTime;
@@ -14,6 +13,7 @@ use rayon::prelude::*;
 use simulator::Kept;
 
 use super::partition::partition;
+use super::queue::{Group, Node, Queue, What};
 use super::space::{Family, Sharding};
 use super::{Counts, Found, Go, Plan, Progress, Request, StopReason, evaluated};
 use crate::problem::Problem;
@@ -22,82 +22,6 @@ use crate::step::{
     fullest, in_flight, with_slack,
 };
 
-/// Some layouts, and a time that none of them is below.
-pub(super) struct Node {
-    pub(super) bound: Nanos,
-    /// How many layouts.
-    pub(super) size: u64,
-    /// Which of the nodes with the same bound comes first.
-    order: (u64, Option<Layout>),
-    what: What,
-}
-
-enum What {
-    /// All layouts of a family.
-    Family(Family),
-    /// Those with the same stages.
-    Group(Family, Group),
-    /// One, with where its stages end.
-    Layout(Layout, Arc<[usize]>),
-}
-
-/// Nodes in line, the least bound first.
-///
-/// Layouts have a line of their own: one of them is played with every batch, whatever its bound, so that
-/// there is a good plan early, should the search end before it is done.
-#[derive(Default)]
-pub(super) struct Queue {
-    open: BinaryHeap<Node>,
-    layouts: BinaryHeap<Node>,
-}
-
-/// Nodes that go through between two looks at the best plans so far, but for the layout that is early.
-const BATCH: usize = 32;
-
-impl Queue {
-    pub(super) fn push(&mut self, node: Node) {
-        match node.what {
-            What::Layout(..) => self.layouts.push(node),
-            What::Family(_) | What::Group(..) => self.open.push(node),
-        }
-    }
-
-    /// The one with the least bound.
-    pub(super) fn peek(&self) -> Option<&Node> {
-        self.open.peek().max(self.layouts.peek())
-    }
-
-    fn pop(&mut self) -> Option<Node> {
-        if self.open.peek() > self.layouts.peek() { self.open.pop() } else { self.layouts.pop() }
-    }
-
-    /// The next to go through, of those that may be among the best.
-    pub(super) fn batch(&mut self, limit: Nanos) -> Vec<Node> {
-        let is_within = |node: &Node| node.bound <= limit;
-        let mut batch: Vec<Node> =
-            std::iter::from_fn(|| self.peek().is_some_and(is_within).then(|| self.pop()).flatten())
-                .take(BATCH)
-                .collect();
-        if self.layouts.peek().is_some_and(is_within) {
-            batch.extend(self.layouts.pop());
-        }
-        batch
-    }
-
-    /// Layouts in all of them.
-    pub(super) fn size(&self) -> u64 {
-        self.open.iter().chain(&self.layouts).map(|node| node.size).sum()
-    }
-}
-
-/// What layouts with the same stages have in common.
-#[derive(Clone, Copy)]
-pub(super) struct Group {
-    recompute: Recompute,
-    schedule: ScheduleKind,
-    virtual_stages: u32,
-}
-
 /// Layouts with the same stages, and how these are balanced.
 struct Balanced {
     shape: Arc<Shape>,
@@ -105,27 +29,6 @@ struct Balanced {
     ranks: PipelineRanks,
     recompute: Recompute,
     ends: Arc<[usize]>,
-}
-
-impl PartialEq for Node {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Node {}
-
-impl PartialOrd for Node {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Node {
-    /// The least bound is the greatest, as a heap gives the greatest first.
-    fn cmp(&self, other: &Self) -> Ordering {
-        (other.bound, &other.order).cmp(&(self.bound, &self.order))
-    }
 }
 
 /// What became of a node.
@@ -204,8 +107,7 @@ impl<'a> Searcher<'a> {
             };
             Node { bound, size, order: (order, None), what: What::Family(family) }
         });
-        let open = nodes.collect::<Vec<Node>>().into();
-        Ok(Queue { open, layouts: BinaryHeap::new() })
+        Ok(Queue::of_families(nodes.collect()))
     }
 
     /// Which families have room for their model states at least.

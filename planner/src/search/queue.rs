@@ -1,0 +1,113 @@
+//! Nodes of the search, in line: families, groups that share an assignment, layouts.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+use ir::graph::Recompute;
+use ir::layout::Layout;
+use ir::schedule::ScheduleKind;
+use ir::units::Nanos;
+
+use super::space::Family;
+
+/// Some layouts, and a time that none of them is below.
+pub(super) struct Node {
+    pub(super) bound: Nanos,
+    /// How many layouts.
+    pub(super) size: u64,
+    /// Which of the nodes with the same bound comes first.
+    pub(super) order: (u64, Option<Layout>),
+    pub(super) what: What,
+}
+
+pub(super) enum What {
+    /// All layouts of a family.
+    Family(Family),
+    /// Those with the same stages.
+    Group(Family, Group),
+    /// One, with where its stages end.
+    Layout(Layout, Arc<[usize]>),
+}
+
+/// What layouts with the same stages have in common.
+#[derive(Clone, Copy)]
+pub(super) struct Group {
+    pub(super) recompute: Recompute,
+    pub(super) schedule: ScheduleKind,
+    pub(super) virtual_stages: u32,
+}
+
+impl PartialEq for Node {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Node {}
+
+impl PartialOrd for Node {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Node {
+    /// The least bound is the greatest, as a heap gives the greatest first.
+    fn cmp(&self, other: &Self) -> Ordering {
+        (other.bound, &other.order).cmp(&(self.bound, &self.order))
+    }
+}
+
+/// Nodes in line, the least bound first.
+///
+/// Layouts have a line of their own: one of them is played with every batch, whatever its bound, so that
+/// there is a good plan early, should the search end before it is done.
+#[derive(Default)]
+pub(super) struct Queue {
+    open: BinaryHeap<Node>,
+    layouts: BinaryHeap<Node>,
+}
+
+/// Nodes that go through between two looks at the best plans so far, but for the layout that is early.
+const BATCH: usize = 32;
+
+impl Queue {
+    pub(super) fn of_families(families: Vec<Node>) -> Self {
+        Self { open: families.into(), layouts: BinaryHeap::new() }
+    }
+
+    pub(super) fn push(&mut self, node: Node) {
+        match node.what {
+            What::Layout(..) => self.layouts.push(node),
+            What::Family(_) | What::Group(..) => self.open.push(node),
+        }
+    }
+
+    /// The one with the least bound.
+    pub(super) fn peek(&self) -> Option<&Node> {
+        self.open.peek().max(self.layouts.peek())
+    }
+
+    fn pop(&mut self) -> Option<Node> {
+        if self.open.peek() > self.layouts.peek() { self.open.pop() } else { self.layouts.pop() }
+    }
+
+    /// The next to go through, of those that may be among the best.
+    pub(super) fn batch(&mut self, limit: Nanos) -> Vec<Node> {
+        let is_within = |node: &Node| node.bound <= limit;
+        let mut batch: Vec<Node> =
+            std::iter::from_fn(|| self.peek().is_some_and(is_within).then(|| self.pop()).flatten())
+                .take(BATCH)
+                .collect();
+        if self.layouts.peek().is_some_and(is_within) {
+            batch.extend(self.layouts.pop());
+        }
+        batch
+    }
+
+    /// Layouts in all of them.
+    pub(super) fn size(&self) -> u64 {
+        self.open.iter().chain(&self.layouts).map(|node| node.size).sum()
+    }
+}

@@ -31,8 +31,8 @@ pub fn partition(
     let mut stages = num_stages - 1;
     while stages > 0 {
         let reach = furthest(prefix, stages, Nanos::new(limit.get().saturating_sub(1)), &fits);
-        // Those whose blocks fewer nanoseconds may cover; stages that are nearly as slow as the slowest must
-        // be, leave nothing to gain.
+        // Earlier stages are balanced again only where they hold their blocks within a shorter limit, and
+        // where their mean is far enough below the slowest that there is something to gain.
         let may_gain = |stages: &usize| {
             let end = ends[stages - 1];
             reach[stages - 1] >= end && prefix[end].get() / (*stages as u64) < limit.get() / 16 * 15

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 
 use crate::problem::{MOST_GPUS, Problem, ProblemError};
 use crate::search::{
-    Found, Go, Request, model_flops_utilization, search, tokens_per_second_per_gpu,
+    Found, Go, Request, StopReason, model_flops_utilization, search, tokens_per_second_per_gpu,
 };
 use crate::step::PipelineRanks;
 
@@ -178,7 +178,7 @@ pub fn training_graph(
 const MOST_PROBES: usize = 64;
 
 /// The least number of GPUs on which some layout fits, of those that fill nodes (or a power of two
-/// within one). `None` if none of them is found to do.
+/// within one). `None` if none of them is found to do for as long as `go` says to go on.
 ///
 /// # Errors
 ///
@@ -189,6 +189,7 @@ pub fn least_gpus(
     choices: &Choices,
     cluster: &Cluster,
     request: &Request,
+    go: &mut (dyn FnMut() -> Go + Send),
 ) -> Result<Option<u32>, ProblemError> {
     let has_sequence = graph.has_sequence();
     let bytes = StateBytes::new(&choices.resolve(model, has_sequence, &cluster.gpu, 1));
@@ -202,9 +203,16 @@ pub fn least_gpus(
     for num_gpus in enough.take(MOST_PROBES) {
         let training = choices.resolve(model, has_sequence, &cluster.gpu, num_gpus);
         let problem = Problem::new(graph.clone(), training, cluster, num_gpus)?;
-        let request = Request { top: 1, first_fit: true, ..*request };
-        if !search(&problem, &request, &mut |_| Go::On).plans.is_empty() {
+        let request = Request { top: 1, closest: false, ..*request };
+        let outcome = search(&problem, &request, &mut |progress| match progress.best {
+            Some(_) => Go::Stop(StopReason::FirstFit),
+            None => go(),
+        });
+        if !outcome.plans.is_empty() {
             return Ok(Some(num_gpus));
+        }
+        if outcome.stop_reason != StopReason::Exhausted {
+            break;
         }
     }
     Ok(None)

@@ -24,7 +24,7 @@ pub use durations::{Durations, PassTimes};
 pub use earliest::{Earliest, earliest};
 pub use error::SimulationError;
 pub use jitter::{Distribution, Jitter, Replicas, sample_steps};
-pub use memory::peak_memory;
+pub use memory::{PassOrder, peak_memory};
 pub use order::Order;
 pub use play::{Played, RankTimes, played};
 pub use simulation::{CriticalStep, Exchange, RunId, Simulation, simulate, simulate_in_detail};

@@ -1,9 +1,9 @@
 //! Memory along the order of a rank's actions.
 
-use ir::schedule::ActionKind;
+use ir::schedule::{Action, ActionKind, GenerateError, ScheduleKind, Step, generate_steps};
 use ir::units::Bytes;
 
-use crate::order::{Op, Order, Pair};
+use crate::order::{Order, Pair};
 use crate::work::Kept;
 
 /// The most that each rank keeps for backward at any time, with what its passes hold meanwhile.
@@ -11,33 +11,136 @@ use crate::work::Kept;
 /// An action takes what it takes when it begins and frees when it ends; so the order of a rank's actions
 /// says what is held together, whatever takes how long.
 pub fn peak_memory(order: &Order, stages: &[Kept]) -> Vec<Bytes> {
-    let changes: Vec<[[u64; 2]; 4]> =
-        stages.iter().map(|kept| PASSES.map(|it| change(it, kept))).collect();
-    order.ranks.iter().map(|ops| peak(ops, &changes)).collect()
+    let changes = changes(stages);
+    let peak = |ops: &Vec<crate::order::Op>| {
+        let mut held = Held::default();
+        for op in ops {
+            held.pass(&changes, op.stage, op.kind, op.pair == Pair::First);
+        }
+        held.peak()
+    };
+    order.ranks.iter().map(peak).collect()
 }
+
+/// The passes of each rank in their order, where those that repeat stand once: all that memory depends on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PassOrder {
+    ranks: Vec<Vec<Repeated>>,
+}
+
+/// Passes that come so many times in a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Repeated {
+    steps: Vec<Step>,
+    times: u32,
+}
+
+/// Passes that are looked at to repeat together, at most: with both gradients apart there are three.
+const MOST_TOGETHER: usize = 3;
+
+impl PassOrder {
+    /// That of a family.
+    ///
+    /// # Errors
+    ///
+    /// A family that does not take these numbers.
+    pub fn of_family(kind: ScheduleKind, p: u32, m: u32, v: u32) -> Result<Self, GenerateError> {
+        let ranks = generate_steps(kind, p, m, v)?;
+        Ok(Self { ranks: ranks.into_iter().map(repeated).collect() })
+    }
+
+    /// As [`peak_memory`].
+    pub fn peak_memory(&self, stages: &[Kept]) -> Vec<Bytes> {
+        let changes = changes(stages);
+        let peak = |runs: &Vec<Repeated>| {
+            let mut held = Held::default();
+            for Repeated { steps, times } in runs {
+                let before = held.now;
+                held.steps(&changes, steps);
+                // Each time adds as much as the first, so the most is held the first time or the last.
+                let skipped = i128::from(times.saturating_sub(2));
+                held.now += (held.now - before) * skipped;
+                if *times > 1 {
+                    held.steps(&changes, steps);
+                }
+            }
+            held.peak()
+        };
+        self.ranks.iter().map(peak).collect()
+    }
+}
+
+/// Steps with those that repeat put together, whatever micro-batch they are of.
+fn repeated(mut steps: Vec<Step>) -> Vec<Repeated> {
+    let of_any = |action: Action| Action { micro_batch: 0, ..action };
+    for step in &mut steps {
+        *step = match *step {
+            Step::One(action) => Step::One(of_any(action)),
+            Step::Overlapped(one, other) => Step::Overlapped(of_any(one), of_any(other)),
+        };
+    }
+    let mut runs: Vec<Repeated> = Vec::new();
+    let mut rest = steps.as_slice();
+    while !rest.is_empty() {
+        let times = |together: usize| {
+            let same = rest.iter().zip(&rest[together.min(rest.len())..]);
+            same.take_while(|(a, b)| a == b).count() / together + 1
+        };
+        let covered = |together: &usize| times(*together) * together;
+        let repeats = (1..=MOST_TOGETHER).filter(|together| times(*together) > 1);
+        let together = repeats.max_by_key(covered).unwrap_or(1);
+        let (steps, times) = (rest[..together].to_vec(), times(together));
+        rest = &rest[times * together..];
+        runs.push(Repeated { steps, times: times as u32 });
+    }
+    runs
+}
+
+/// What passes of a stage take when they begin and free when they end.
+type Changes = [[u64; 2]; 4];
 
 /// The kinds of actions that take and free memory, in the order of their numbers.
 const PASSES: [ActionKind; 4] =
     [ActionKind::Forward, ActionKind::Backward, ActionKind::InputGrad, ActionKind::WeightGrad];
 
-fn peak(ops: &[Op], changes: &[[[u64; 2]; 4]]) -> Bytes {
-    let (mut held, mut peak) = (0_u64, 0_u64);
-    let mut freed_later = 0;
-    for op in ops {
-        let Some([taken, freed]) = changes[op.stage as usize].get(op.kind as usize) else {
-            continue;
-        };
-        held += taken;
-        peak = peak.max(held);
-        // Both actions of a pair have begun when the first ends.
-        if op.pair == Pair::First {
-            freed_later = *freed;
-        } else {
-            held = held.saturating_sub(freed + freed_later);
-            freed_later = 0;
+fn changes(stages: &[Kept]) -> Vec<Changes> {
+    stages.iter().map(|kept| PASSES.map(|it| change(it, kept))).collect()
+}
+
+/// What a rank holds at a time.
+#[derive(Default)]
+struct Held {
+    now: i128,
+    most: i128,
+    /// What the first of a pair frees when the second ends.
+    freed_later: u64,
+}
+
+impl Held {
+    fn steps(&mut self, changes: &[Changes], steps: &[Step]) {
+        for step in steps {
+            let is_pair = matches!(step, Step::Overlapped(..));
+            for (action, nth) in step.actions().zip(0..) {
+                self.pass(changes, action.stage, action.kind, is_pair && nth == 0);
+            }
         }
     }
-    Bytes::new(peak)
+
+    /// A pass begins and ends; the first of a pair ends with the second, as both have begun by then.
+    fn pass(&mut self, changes: &[Changes], stage: u32, kind: ActionKind, is_first: bool) {
+        let Some([taken, freed]) = changes[stage as usize].get(kind as usize) else { return };
+        self.now += i128::from(*taken);
+        self.most = self.most.max(self.now);
+        if is_first {
+            self.freed_later = *freed;
+        } else {
+            self.now -= i128::from(freed + std::mem::take(&mut self.freed_later));
+        }
+    }
+
+    fn peak(&self) -> Bytes {
+        Bytes::new(u64::try_from(self.most).unwrap_or(u64::MAX))
+    }
 }
 
 /// What an action takes when it begins, and what it frees when it ends; in bytes.

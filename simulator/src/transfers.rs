@@ -93,8 +93,13 @@ impl Transfers {
         over: &mut impl FnMut(Over),
     ) -> Nanos {
         self.go_on(now, over);
-        let left: Nanos = self.queue.iter().map(|pending| pending.left).sum();
-        let longer = time.min(left);
+        let mut longer = Nanos::ZERO;
+        for pending in &self.queue {
+            longer = time.min(longer + pending.left);
+            if longer == time {
+                break;
+            }
+        }
         if let Some(first) = self.queue.front_mut() {
             first.left += longer;
         }

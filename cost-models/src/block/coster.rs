@@ -34,16 +34,26 @@ pub(crate) struct Coster<'a> {
     by_op: Vec<[Seconds; 3]>,
 }
 
+/// How experts' products are timed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ExpertTimes {
+    /// As they are spread over ranks.
+    Exact,
+    /// As no way to spread them is below: each of their tokens at the peak.
+    Least,
+}
+
 impl<'a> Coster<'a> {
     pub(crate) fn new(
         block: &'a Block,
         work: &'a BlockWork,
         groups: &'a Groups,
         hardware: &'a Hardware,
+        experts: ExpertTimes,
     ) -> Self {
         let (timings, by_op) = (Vec::new(), vec![[Seconds::ZERO; 3]; block.nodes().count()]);
         let mut coster = Self { block, work, groups, hardware, timings, by_op };
-        coster.timings = work.kernels.iter().map(|kernel| coster.kernel(kernel)).collect();
+        coster.timings = work.kernels.iter().map(|it| coster.kernel(it, experts)).collect();
         for (kernel, timing) in work.kernels.iter().zip(&coster.timings) {
             coster.by_op[kernel.op.index()][kernel.pass as usize] += timing.time;
         }
@@ -77,9 +87,20 @@ impl<'a> Coster<'a> {
         host.saturating_sub(device)
     }
 
-    fn kernel(&self, work: &KernelWork) -> Timing {
+    fn kernel(&self, work: &KernelWork, experts: ExpertTimes) -> Timing {
         let Hardware { device, .. } = self.hardware;
         match work.kernel {
+            Kernel::MatMul { batch, m, n, k }
+                if experts == ExpertTimes::Least && self.is_of_experts(work.op) =>
+            {
+                // Tokens are rounded up to as many for each expert. In a weight's gradient they are summed.
+                let tokens = |count: u64| batch * count.saturating_sub(1) + 1;
+                let is_weight_grad = work.pass == Pass::WeightGrad;
+                let [m, k] = if is_weight_grad { [m, tokens(k)] } else { [tokens(m), k] };
+                let shape = MatmulShape { batch: 1, m, n, k };
+                let time = device.least_matmul(self.format(work.op), shape);
+                Timing { time, bound: Bound::Compute }
+            }
             Kernel::MatMul { batch, m, n, k } => {
                 let format = self.format(work.op);
                 let shape = MatmulShape { batch, m, n, k };
@@ -322,6 +343,10 @@ impl<'a> Coster<'a> {
     /// Time of an operator's kernels in a pass.
     pub(crate) fn kernels_of(&self, op: OpId, pass: Pass) -> Seconds {
         self.by_op.get(op.index()).map_or(Seconds::ZERO, |passes| passes[pass as usize])
+    }
+
+    fn is_of_experts(&self, op: OpId) -> bool {
+        matches!(self.block.op(op).kind, OpKind::GroupedLinear { .. })
     }
 
     pub(crate) fn is_linear(&self, op: OpId) -> bool {

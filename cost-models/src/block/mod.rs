@@ -11,11 +11,11 @@ mod parts;
 mod play;
 mod terms;
 
-use ir::graph::{Block, LocalParameters, Recompute, Setting};
+use ir::graph::{Block, LocalParameters, Recompute, Setting, Sharding};
 use ir::units::Bytes;
 
 use crate::hardware::Hardware;
-use coster::Coster;
+use coster::{Coster, ExpertTimes};
 pub use groups::Groups;
 pub use parts::{BlockParts, Part, TimedExchange};
 pub use play::{PassTime, PlayedExchange, played, played_together};
@@ -69,8 +69,26 @@ impl<T> std::ops::Index<Recompute> for ByPolicy<T> {
 impl BlockPasses {
     /// Plays the passes of `block` in `setting` on `hardware`.
     pub fn new(block: &Block, setting: &Setting, groups: &Groups, hardware: &Hardware) -> Self {
+        Self::with(block, setting, groups, hardware, ExpertTimes::Exact)
+    }
+
+    /// What they take at least, however experts are spread over ranks: nothing is exchanged between these,
+    /// and each token is computed at the peak. Parameters are those of a rank that has all experts.
+    pub fn least(block: &Block, setting: &Setting, groups: &Groups, hardware: &Hardware) -> Self {
+        let sharding = Sharding { expert_parallel: 1, ..setting.sharding };
+        let setting = Setting { sharding, ..*setting };
+        Self::with(block, &setting, groups, hardware, ExpertTimes::Least)
+    }
+
+    fn with(
+        block: &Block,
+        setting: &Setting,
+        groups: &Groups,
+        hardware: &Hardware,
+        experts: ExpertTimes,
+    ) -> Self {
         let work = block.work(setting);
-        let coster = Coster::new(block, &work, groups, hardware);
+        let coster = Coster::new(block, &work, groups, hardware, experts);
         let parts = BlockParts::of(&coster);
         let play = |parts: &[Part]| played(parts, hardware.slowdown_per_mille(), |_| {});
         Self {

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use ir::graph::{Axis, Block, Exchange, OpId, Pass, Recompute, Setting};
 use ir::units::Nanos;
 
-use super::coster::Coster;
+use super::coster::{Coster, ExpertTimes};
 use super::play::played;
 use super::{ByPolicy, Groups};
 use crate::Group;
@@ -58,7 +58,7 @@ impl BlockParts {
     /// The passes of `block` in `setting` on `hardware`.
     pub fn new(block: &Block, setting: &Setting, groups: &Groups, hardware: &Hardware) -> Self {
         let work = block.work(setting);
-        Self::of(&Coster::new(block, &work, groups, hardware))
+        Self::of(&Coster::new(block, &work, groups, hardware, ExpertTimes::Exact))
     }
 
     pub(super) fn of(coster: &Coster<'_>) -> Self {

@@ -4,7 +4,7 @@ use ir::graph::{Block, Exchange, KernelWork, Pass, Setting};
 use ir::units::Seconds;
 
 use super::Groups;
-use super::coster::Coster;
+use super::coster::{Coster, ExpertTimes};
 use super::parts::BlockParts;
 use super::play::{PlayedExchange, played};
 use crate::hardware::Hardware;
@@ -37,7 +37,7 @@ pub enum TermWork {
 /// Every kernel and exchange of `block` with its time.
 pub fn terms(block: &Block, setting: &Setting, groups: &Groups, hardware: &Hardware) -> Vec<Term> {
     let work = block.work(setting);
-    let coster = Coster::new(block, &work, groups, hardware);
+    let coster = Coster::new(block, &work, groups, hardware, ExpertTimes::Exact);
     let kernels = coster.kernels().map(|(kernel, Timing { time, bound })| {
         let op = block.op(kernel.op).name.clone();
         let basis = coster.basis(kernel);

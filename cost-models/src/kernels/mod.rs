@@ -140,17 +140,20 @@ impl Device {
                 Precision::Fp4 => self.training.matmul_4_bit,
                 _ => self.training.matmul,
             };
-        let peak = self.matmul.least(format, shape);
-        timing.time = timing.time.max(peak);
+        timing.time = timing.time.max(self.least_matmul(format, shape));
         // Of a weight's gradient `x' dy`, the depth is the number of tokens, along which no row runs.
         let rows = if is_weight_grad { [shape.m, shape.n] } else { [shape.n, shape.k] };
         timing.time = timing.time.max(self.matmul.unaligned(format, shape, rows));
-        if let Some(rate) = self.sustained.get(&format.precision()) {
-            let [batch, m, n, k] = [shape.batch, shape.m, shape.n, shape.k].map(|size| size as f64);
-            let least = 2.0 * batch * m * n * k / rate.get();
-            timing.time = timing.time.max(Seconds::new(least));
-        }
         timing
+    }
+
+    /// The least time of a product in training: at the peak, or at the rate that power lets it hold.
+    pub fn least_matmul(&self, format: impl Into<MatmulFormat>, shape: MatmulShape) -> Seconds {
+        let format = format.into();
+        let peak = self.matmul.least(format, shape);
+        let Some(rate) = self.sustained.get(&format.precision()) else { return peak };
+        let [batch, m, n, k] = [shape.batch, shape.m, shape.n, shape.k].map(|size| size as f64);
+        peak.max(Seconds::new(2.0 * batch * m * n * k / rate.get()))
     }
 
     /// Time of a fused attention's forward pass, as measured with the kernels of serving.

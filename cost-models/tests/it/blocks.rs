@@ -140,6 +140,31 @@ proptest! {
         }
     }
 
+    /// The invariant of a bound: however experts are spread over ranks, no pass takes less than the least.
+    #[test]
+    fn no_way_to_spread_experts_takes_less_than_the_least(
+        graph in graphs(), hardware in hardware(), sizes in sizes(), sharding in shardings(),
+        expert_parallel in select(vec![1u64, 2, 4, 8]), whole in any::<bool>(),
+    ) {
+        let whole_experts = whole && sharding.sequence_parallel;
+        let sharding = Sharding { expert_parallel, whole_experts, ..sharding };
+        let setting = setting(sizes, sharding);
+        for (_, block) in graph.classes() {
+            let [exact, least] = [BlockPasses::new, BlockPasses::least]
+                .map(|of| of(block, &setting, &groups(sharding), &hardware));
+            let passes = |of: &BlockPasses| {
+                let again = Recompute::ALL.map(|policy| of.recompute[policy]);
+                let passes = [of.forward, of.backward, of.input_grad, of.weight_grad];
+                passes.into_iter().chain(again).collect::<Vec<_>>()
+            };
+            for (exact, least) in passes(&exact).into_iter().zip(passes(&least)) {
+                prop_assert!(least.compute <= exact.compute, "{least:?} {exact:?}");
+                prop_assert!(least.total() <= exact.total(), "{least:?} {exact:?}");
+            }
+            prop_assert_eq!(least.saved, exact.saved);
+        }
+    }
+
     /// What backward computes again takes time, and is not kept.
     #[test]
     fn recompute_trades_time_for_memory(

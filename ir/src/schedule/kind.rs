@@ -231,6 +231,18 @@ impl ScheduleKind {
         }
     }
 
+    /// Whether a rank keeps most when its first backward begins, and
+    /// [`Self::in_flight_at_first_backward`] says how much: with all forwards first, or one stage a rank.
+    pub const fn keeps_most_at_first_backward(self) -> bool {
+        matches!(self, Self::GPipe | Self::LoopedBfs | Self::OneFOneB | Self::AsyncOneFOneB)
+    }
+
+    /// The least micro-batches, of `m` or fewer, with which ranks keep as much at their peaks as with `m`.
+    pub fn fill_up(self, p: u32, m: u32) -> u32 {
+        let beyond = m.saturating_sub(4 * p + 6);
+        self.cycle(p).map_or(m, |period| m - beyond / period * period)
+    }
+
     /// Micro-batches whose activations the rank holds at its peak, in chunks: each of the rank's
     /// chunks of each micro-batch counts one.
     ///

@@ -80,6 +80,7 @@ fn answer(args: &ProblemArgs, request: &Request, named: bool) -> anyhow::Result<
             &input.choices,
             &input.cluster,
             &Request { fixed: free_degrees(&request.fixed), ..*request },
+            &mut || limit.go(),
         )?
         .filter(|gpus| *gpus > args.gpus)
     } else {
@@ -105,7 +106,8 @@ fn answer(args: &ProblemArgs, request: &Request, named: bool) -> anyhow::Result<
 
 /// The best plan where nothing is decided, to hold a named layout against.
 fn best_of_all(problem: &Problem, limit: &Limit) -> Option<Found> {
-    search_layouts(problem, &Request::default(), &mut |_| limit.go()).plans.into_iter().next()
+    let request = Request { closest: false, ..Request::default() };
+    search_layouts(problem, &request, &mut |_| limit.go()).plans.into_iter().next()
 }
 
 fn read(args: &ProblemArgs) -> anyhow::Result<Input> {

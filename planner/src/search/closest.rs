@@ -8,39 +8,18 @@ use ir::layout::Layout;
 use ir::units::Bytes;
 use rayon::prelude::*;
 
-use super::node::Searcher;
+use super::node::{Searcher, of_last};
+use super::queue::Group;
 use super::space::Family;
 use super::{Found, evaluated};
 
-/// Families that go through between two looks at the closest so far.
+/// Candidates that go through between two looks at the closest so far.
 const BATCH: usize = 8;
 
-/// The layout whose fullest rank exceeds a GPU by least, of equals the smallest; `None` if there are no
-/// layouts at all. Families are looked at in the order of what their fullest rank holds at least, until
-/// that is more than the least that was found.
-pub(super) fn closest(searcher: &Searcher<'_>, families: &[Family]) -> Option<Found> {
-    let least = searcher.least_states(families);
-    let mut queue: BinaryHeap<Reverse<(Bytes, usize)>> =
-        least.into_iter().zip(0..).map(Reverse).collect();
-    let mut best: Option<Misfit> = None;
-    loop {
-        let most = best.as_ref().map_or(Bytes::new(u64::MAX), |best| best.key.0);
-        let batch: Vec<usize> = std::iter::from_fn(|| {
-            let is_near = queue.peek().is_some_and(|Reverse((least, _))| *least <= most);
-            is_near.then(|| queue.pop()).flatten().map(|Reverse((_, family))| family)
-        })
-        .take(BATCH)
-        .collect();
-        if batch.is_empty() {
-            break;
-        }
-        let found: Vec<Option<Misfit>> = batch
-            .into_par_iter()
-            .map(|family| of_family(searcher, &families[family], most))
-            .collect();
-        best = found.into_iter().flatten().chain(best).min_by_key(|misfit| misfit.key);
-    }
-    best.map(|best| evaluated(searcher.problem, best.key.1, &best.ends))
+/// What is in line: a family's layouts, or those of them with the same stages.
+struct Candidates<'a> {
+    family: &'a Family,
+    group: Option<Group>,
 }
 
 /// A layout, and what its fullest rank holds.
@@ -49,20 +28,58 @@ struct Misfit {
     ends: Arc<[usize]>,
 }
 
-/// The layout of a family that holds least, if any holds no more than `most`.
-fn of_family(searcher: &Searcher<'_>, family: &Family, most: Bytes) -> Option<Misfit> {
+/// The layout whose fullest rank exceeds a GPU by least, of equals the smallest; `None` if there are no
+/// layouts at all. Candidates are looked at in the order of what their fullest rank holds at least, until
+/// that is more than the least that was found.
+pub(super) fn closest(searcher: &Searcher<'_>, families: &[Family]) -> Option<Found> {
+    let mut all: Vec<Candidates<'_>> =
+        families.iter().map(|family| Candidates { family, group: None }).collect();
+    let least = searcher.least_states(families);
+    let mut queue: BinaryHeap<Reverse<(Bytes, usize)>> =
+        least.into_iter().zip(0..).map(Reverse).collect();
     let mut best: Option<Misfit> = None;
-    let shardings = family.shardings(searcher.problem, &searcher.request.fixed);
-    for group in searcher.groups(family) {
-        let most = best.as_ref().map_or(most, |best| best.key.0);
-        if searcher.least_memory(family, group, &shardings) > most {
-            continue;
+    loop {
+        let most = best.as_ref().map_or(Bytes::new(u64::MAX), |best| best.key.0);
+        let batch: Vec<usize> = std::iter::from_fn(|| {
+            let is_near = queue.peek().is_some_and(|Reverse((least, _))| *least <= most);
+            is_near.then(|| queue.pop()).flatten().map(|Reverse((_, index))| index)
+        })
+        .take(BATCH)
+        .collect();
+        if batch.is_empty() {
+            break;
         }
-        let misfits = searcher
-            .memories(family, group, most)
-            .into_iter()
-            .map(|(layout, bytes, ends)| Misfit { key: (bytes, layout), ends });
-        best = misfits.chain(best).min_by_key(|misfit| misfit.key);
+        let looked: Vec<(Vec<(Bytes, Candidates<'_>)>, Option<Misfit>)> =
+            batch.into_par_iter().map(|index| look(searcher, &all[index], most)).collect();
+        for (groups, found) in looked {
+            for (least, group) in groups {
+                queue.push(Reverse((least, all.len())));
+                all.push(group);
+            }
+            best = best.into_iter().chain(found).min_by_key(|misfit| misfit.key);
+        }
     }
-    best
+    best.map(|best| evaluated(searcher.problem, best.key.1, &best.ends))
+}
+
+/// The groups of a family that may hold no more than `most`, or the layout of a group that holds least.
+fn look<'a>(
+    searcher: &Searcher<'_>,
+    candidates: &Candidates<'a>,
+    most: Bytes,
+) -> (Vec<(Bytes, Candidates<'a>)>, Option<Misfit>) {
+    let family = candidates.family;
+    let Some(group) = candidates.group else {
+        let shardings = family.shardings(searcher.problem, &searcher.request.fixed);
+        let least_memory = searcher.least_memory(family, &shardings);
+        let mut least_memory = of_last(|(recompute, schedule)| least_memory(recompute, schedule));
+        let groups = searcher.groups(family).into_iter().filter_map(|group| {
+            let least = least_memory((group.recompute, group.schedule));
+            (least <= most).then_some((least, Candidates { family, group: Some(group) }))
+        });
+        return (groups.collect(), None);
+    };
+    let misfits = searcher.memories(family, group, most).into_iter();
+    let misfits = misfits.map(|(layout, bytes, ends)| Misfit { key: (bytes, layout), ends });
+    (Vec::new(), misfits.min_by_key(|misfit| misfit.key))
 }

@@ -10,6 +10,7 @@
 //! stage is fastest, and where that does not fit, the fastest that does.
 
 mod closest;
+mod memory;
 mod node;
 pub mod partition;
 mod queue;
@@ -40,13 +41,13 @@ pub struct Request {
     pub top: usize,
     /// Whether to play what the bounds would leave out, as tests do.
     pub exhaustive: bool,
-    /// Whether any plan that fits will do.
-    pub first_fit: bool,
+    /// Whether to look for what misses by least where nothing fits.
+    pub closest: bool,
 }
 
 impl Default for Request {
     fn default() -> Self {
-        Self { fixed: PartialLayout::default(), top: 1, exhaustive: false, first_fit: false }
+        Self { fixed: PartialLayout::default(), top: 1, exhaustive: false, closest: true }
     }
 }
 
@@ -140,12 +141,16 @@ pub enum Go {
     Stop(StopReason),
 }
 
-/// The best plans of `problem`. `observe` is told how far the search is, and says whether it goes on.
-pub fn search(
-    problem: &Problem,
-    request: &Request,
-    observe: &mut dyn FnMut(Progress) -> Go,
-) -> Outcome {
+/// Is told how far a search is, and says whether it goes on.
+pub type Observe<'a> = dyn FnMut(Progress) -> Go + Send + 'a;
+
+/// The best plans of `problem`.
+pub fn search(problem: &Problem, request: &Request, observe: &mut Observe<'_>) -> Outcome {
+    // On a thread of the pool: to wake one up from outside takes as long as many a batch.
+    rayon::scope(|_| search_here(problem, request, observe))
+}
+
+fn search_here(problem: &Problem, request: &Request, observe: &mut Observe<'_>) -> Outcome {
     let space = Space::new(problem, &request.fixed);
     let chain = ChainIndex::new(problem);
     let searcher = Searcher::new(problem, &chain, request);
@@ -179,10 +184,6 @@ pub fn search(
             grown.nodes.into_iter().for_each(|node| queue.push(node));
             grown.plans.into_iter().for_each(|plan| best.offer(plan));
         }
-        if request.first_fit && !best.plans.is_empty() {
-            stop_reason = StopReason::FirstFit;
-            break;
-        }
     }
     let left = queue.size();
     match stop_reason {
@@ -198,7 +199,8 @@ pub fn search(
         rejected.insert(Rejection::Memory, too_large);
     }
     let is_misfit = best.plans.is_empty() && stop_reason == StopReason::Exhausted;
-    let closest = is_misfit.then(|| closest(&searcher, &space.families)).flatten();
+    let is_asked = is_misfit && request.closest;
+    let closest = is_asked.then(|| closest(&searcher, &space.families)).flatten();
     let plans = best.plans.par_iter().map(|plan| searcher.found(plan));
     let schedule_error = || space.families.first()?.schedule_error(problem, &request.fixed);
     Outcome {

@@ -1,11 +1,9 @@
 //! What becomes of the search's nodes: families grow groups, groups layouts, and layouts are played.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use cost_models::block::PassTime;
-use cost_models::states::{ModelStates, StateBytes};
-use ir::graph::{LocalParameters, Recompute};
+use ir::graph::Recompute;
 use ir::layout::Layout;
 use ir::schedule::ScheduleKind;
 use ir::units::{Bytes, Nanos};
@@ -15,11 +13,11 @@ use simulator::Kept;
 use super::partition::partition;
 use super::queue::{Group, Node, Queue, What};
 use super::space::{Family, Sharding};
-use super::{Counts, Found, Go, Plan, Progress, Request, StopReason, evaluated};
+use super::{Counts, Found, Go, Observe, Plan, Progress, Request, StopReason, evaluated};
 use crate::problem::Problem;
 use crate::step::{
-    Assignment, Blocks, ChainIndex, Holdings, Orders, PipelineRanks, Shape, ShapeKey, Stage, Step,
-    fullest, in_flight, with_slack,
+    Assignment, Blocks, ChainIndex, Holdings, Known, Orders, PipelineRanks, Shape, ShapeKey, Stage,
+    Step, fullest, in_flight,
 };
 
 /// Layouts with the same stages, and how these are balanced.
@@ -49,13 +47,15 @@ pub(super) struct Searcher<'a> {
     pub(super) request: &'a Request,
     orders: Orders,
     blocks: Blocks,
-    shapes: Mutex<BTreeMap<ShapeKey, Arc<Shape>>>,
+    shapes: Known<ShapeKey, Arc<Shape>>,
+    /// What shapes take at least, however experts are spread over ranks.
+    least: Known<ShapeKey, Arc<Shape>>,
 }
 
 impl<'a> Searcher<'a> {
     pub(super) fn new(problem: &'a Problem, chain: &'a ChainIndex, request: &'a Request) -> Self {
-        let (orders, blocks, shapes) = Default::default();
-        Self { problem, chain, request, orders, blocks, shapes }
+        let (orders, blocks, shapes, least) = Default::default();
+        Self { problem, chain, request, orders, blocks, shapes, least }
     }
 
     /// The queue of all families that may fit; the others are counted.
@@ -67,7 +67,7 @@ impl<'a> Searcher<'a> {
         &self,
         families: &[Family],
         counts: &mut Counts,
-        observe: &mut dyn FnMut(Progress) -> Go,
+        observe: &mut Observe<'_>,
     ) -> Result<Queue, StopReason> {
         let fixed = &self.request.fixed;
         let sizes: Vec<u64> =
@@ -83,10 +83,7 @@ impl<'a> Searcher<'a> {
             .map(|((family, size), _)| (*family, size))
             .collect();
         let mut keys: Vec<ShapeKey> = left.iter().map(|(family, _)| family.shape).collect();
-        keys.dedup();
-        if self.request.first_fit {
-            keys.clear();
-        }
+        keys.dedup_by_key(|key| ShapeKey { expert_parallel: 1, ..*key });
         for keys in keys.chunks(SHAPES) {
             let progress =
                 Progress { done: counts.pruned_by_memory, all: counts.candidates, best: None };
@@ -94,161 +91,35 @@ impl<'a> Searcher<'a> {
                 return Err(reason);
             }
             keys.par_iter().for_each(|key| {
-                self.shape(*key);
+                self.least_shape(*key);
             });
         }
         let nodes = left.into_par_iter().map(|(family, size)| {
-            // Where any plan will do, those that hold least come first.
-            let (bound, order) = if self.request.first_fit {
-                let states = self.least_states(&[family])[0];
-                (Nanos::ZERO, states.get())
-            } else {
-                (self.family_bound(&family), family_order(&family))
-            };
-            Node { bound, size, order: (order, None), what: What::Family(family) }
+            let order = (family_order(&family), None);
+            Node { bound: self.family_bound(&family), size, order, what: What::Family(family) }
         });
         Ok(Queue::of_families(nodes.collect()))
     }
 
-    /// Which families have room for their model states at least.
-    pub(super) fn may_fit(&self, families: &[Family]) -> Vec<bool> {
-        if self.request.exhaustive {
-            return vec![true; families.len()];
-        }
-        let memory = self.problem.hardware.memory;
-        let least = self.least_states(families);
-        if self.request.first_fit {
-            return least.into_iter().map(|least| least <= memory).collect();
-        }
-        let mut keys: Vec<ShapeKey> = families
-            .iter()
-            .zip(&least)
-            .filter(|(_, least)| **least <= memory)
-            .map(|(family, _)| ShapeKey { micro_batch_size: 1, ..family.shape })
-            .collect();
-        keys.sort_unstable();
-        keys.dedup();
-        keys.into_par_iter().for_each(|key| {
-            self.shape(key);
-        });
-        let fits = families.par_iter().zip(least);
-        fits.map(|(family, least)| least <= memory && self.has_room(family)).collect()
-    }
-
-    /// Whether a rank has room for a block with all that its backward needs, which it has at one time or
-    /// other under every policy; as much for each sequence of a micro-batch as for one.
-    fn has_room(&self, family: &Family) -> bool {
-        let shape = self.shape(ShapeKey { micro_batch_size: 1, ..family.shape });
-        let size = u64::from(family.shape.micro_batch_size);
-        let shardings = family.shardings(self.problem, &self.request.fixed);
-        let classes = shape.blocks.iter().enumerate().filter(|(it, _)| !self.chain.is_end(*it));
-        let needed = classes.map(|(_, block)| {
-            let states = self.states(family, &block.parameters, &shardings);
-            states + block.saved[Recompute::None] * size
-        });
-        let most = needed.max().unwrap_or_default();
-        with_slack(most) <= self.problem.hardware.memory
-    }
-
-    /// The least that the fullest rank of a family holds: its share of all model states.
-    pub(super) fn least_states(&self, families: &[Family]) -> Vec<Bytes> {
-        let mut parameters: BTreeMap<ShapeKey, LocalParameters> = BTreeMap::new();
-        for family in families {
-            // Neither the sequence nor the batch decides what is held.
-            let key = ShapeKey { micro_batch_size: 1, context_parallel: 1, ..family.shape };
-            parameters.entry(key).or_insert_with(|| self.parameters(&key));
-        }
-        let least = |family: &Family| {
-            let key = ShapeKey { micro_batch_size: 1, context_parallel: 1, ..family.shape };
-            let p = u64::from(family.pipeline_parallel);
-            let LocalParameters { dense, expert, .. } = parameters[&key];
-            let share =
-                LocalParameters { dense: dense / p, expert: expert / p, ..parameters[&key] };
-            let shardings = family.shardings(self.problem, &self.request.fixed);
-            with_slack(self.states(family, &share, &shardings))
-        };
-        families.par_iter().map(least).collect()
-    }
-
-    /// What the fullest rank holds at least, however blocks are cut into stages: of `n` blocks that each
-    /// have `s` bytes of states and keep `a` for each micro-batch in flight, rank `r` has `n_r`, and
-    /// `n_r (s + f_r a) <= M`, so that
-    ///
-    /// ```text
-    /// M >= n / sum over r of 1 / (s + f_r a)
-    /// ```
-    pub(super) fn least_memory(
-        &self,
-        family: &Family,
-        group: Group,
-        shardings: &[Sharding],
-    ) -> Bytes {
-        let Group { recompute, schedule, .. } = group;
-        let shape = self.shape(family.shape);
-        let chain = self.chain;
-        let inner = || shape.blocks.iter().enumerate().filter(|(class, _)| !chain.is_end(*class));
-        let all = 0..chain.num_blocks();
-        let num_blocks: u32 = inner().map(|(class, _)| chain.count(class, &all)).sum();
-        let saved = inner().map(|(_, block)| block.saved[recompute]).min().unwrap_or_default();
-        let states =
-            inner().map(|(_, block)| self.states(family, &block.parameters, shardings)).min();
-        let states = states.unwrap_or_default().as_f64();
-        let (p, m) = (family.pipeline_parallel, family.num_micro_batches);
-        let room = (0..p).map(|rank| {
-            let in_flight = schedule.least_in_flight(rank, p, m);
-            1.0 / (states + f64::from(in_flight) * saved.as_f64()).max(1.0)
-        });
-        let most = room.sum::<f64>();
-        with_slack(Bytes::from_f64(f64::from(num_blocks) / most * (1.0 - 1e-9)))
-    }
-
-    /// The states of some blocks' parameters in the way of sharding that takes least.
-    fn states(
-        &self,
-        family: &Family,
-        parameters: &LocalParameters,
-        shardings: &[Sharding],
-    ) -> Bytes {
-        let bytes = StateBytes::new(&self.problem.training);
-        let states = shardings.iter().copied().map(|Sharding { zero_stage, zero_shard }| {
-            let mesh = family.shape.mesh(family.data_parallel);
-            let expert_ranks = mesh.expert_ranks(family.shape.expert_parallel);
-            let with_copy = zero_shard * family.shape.tensor_parallel;
-            let expert_shards = (with_copy / expert_ranks).max(1);
-            let LocalParameters { dense, expert, .. } = *parameters;
-            let states = ModelStates::new(dense, zero_stage, zero_shard.into(), bytes)
-                + ModelStates::new(expert, zero_stage, expert_shards.into(), bytes);
-            states.total()
-        });
-        states.min().unwrap_or_default()
-    }
-
-    /// Parameters of all blocks on a rank that has them all.
-    fn parameters(&self, key: &ShapeKey) -> LocalParameters {
-        let mut all = LocalParameters::default();
-        let classes = self.problem.graph.classes().zip(self.problem.graph.class_counts());
-        for ((class, block), count) in classes {
-            let of = block.work(&self.problem.setting(key, class.0)).parameters;
-            all.dense += of.dense * u64::from(count);
-            all.expert += of.expert * u64::from(count);
-        }
-        all
-    }
-
     pub(super) fn shape(&self, key: ShapeKey) -> Arc<Shape> {
-        let known = || self.shapes.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(shape) = known().get(&key) {
-            return Arc::clone(shape);
-        }
-        let shape = Arc::new(Shape::known(self.problem, self.chain, key, &self.blocks));
-        known().insert(key, Arc::clone(&shape));
-        shape
+        let make = || Arc::new(Shape::known(self.problem, self.chain, key, &self.blocks));
+        self.shapes.get(key, make)
     }
 
-    /// The slowest rank has as much to do as the mean at least, for every micro-batch.
+    fn least_shape(&self, key: ShapeKey) -> Arc<Shape> {
+        if self.problem.limits.experts.is_empty() {
+            return self.shape(key);
+        }
+        let key = ShapeKey { expert_parallel: 1, ..key };
+        let make = || Arc::new(Shape::least(self.problem, self.chain, key, &self.blocks));
+        self.least.get(key, make)
+    }
+
+    /// The slowest rank has as much to do as the mean at least, for every micro-batch, however experts are
+    /// spread over ranks.
     fn family_bound(&self, family: &Family) -> Nanos {
         let policy = self.request.fixed.recompute.unwrap_or(Recompute::None);
-        let shape = self.shape(family.shape);
+        let shape = self.least_shape(family.shape);
         let overlaps = self.request.fixed.schedule.is_some_and(ScheduleKind::overlaps_passes);
         let all = least_of_blocks(&shape, self.chain, policy, overlaps);
         busiest(all, family)
@@ -281,22 +152,16 @@ impl<'a> Searcher<'a> {
         let size = shardings.len() as u64;
         let mut grown = Grown::default();
         let capacity = self.problem.hardware.memory;
+        let least_memory = self.least_memory(family, &shardings);
         // Neither bound looks at how many stages a rank has.
-        let mut last = None;
+        let mut bounds = of_last(|(recompute, schedule): (Recompute, ScheduleKind)| {
+            let overlaps = schedule.overlaps_passes();
+            let all = least_of_blocks(&shape, self.chain, recompute, overlaps);
+            let may_fit = self.request.exhaustive || least_memory(recompute, schedule) <= capacity;
+            (any_partition(schedule, all, family), may_fit)
+        });
         for group in self.groups(family) {
-            let Group { recompute, schedule, .. } = group;
-            let (bound, may_fit) = match last {
-                Some((same, bounds)) if same == (recompute, schedule) => bounds,
-                _ => {
-                    let overlaps = schedule.overlaps_passes();
-                    let all = least_of_blocks(&shape, self.chain, recompute, overlaps);
-                    let bound = any_partition(schedule, all, family);
-                    let may_fit = self.request.exhaustive
-                        || self.least_memory(family, group, &shardings) <= capacity;
-                    last = Some(((recompute, schedule), (bound, may_fit)));
-                    (bound, may_fit)
-                }
-            };
+            let (bound, may_fit) = bounds((group.recompute, group.schedule));
             if !may_fit {
                 grown.counts.pruned_by_memory += size;
             } else if bound > limit {
@@ -332,6 +197,9 @@ impl<'a> Searcher<'a> {
 
     /// What each rank of an assignment keeps for backward at its peak.
     fn peaks(&self, assignment: &Assignment<'_>, layout: &Layout) -> Vec<Bytes> {
+        if layout.schedule.keeps_most_at_first_backward() {
+            return assignment.kept_at_least(layout);
+        }
         let stages = 0..assignment.stages.len();
         let stages: Vec<Kept> = stages.map(|stage| assignment.kept(stage)).collect();
         self.orders.peaks(layout, &stages)
@@ -393,8 +261,9 @@ impl<'a> Searcher<'a> {
                 grown.counts.add_misfit(may_fit);
                 continue;
             }
-            let sharding = Sharding::of(layout);
-            if !self.request.exhaustive && self.least_memory(family, group, &[sharding]) > capacity
+            let shardings = [Sharding::of(layout)];
+            let least_memory = self.least_memory(family, &shardings);
+            if !self.request.exhaustive && least_memory(group.recompute, group.schedule) > capacity
             {
                 grown.counts.add_misfit(false);
                 continue;
@@ -420,7 +289,7 @@ impl<'a> Searcher<'a> {
 
     /// Where the fastest assignment overfills a rank, the fastest that does not.
     fn within_memory(&self, layout: &Layout, assignment: &Assignment<'_>) -> Option<Vec<usize>> {
-        let held_by = self.orders.in_flight(layout);
+        let held_by = self.in_flight(layout);
         let memory = self.problem.hardware.memory;
         let fits = |rank: usize, start: usize, end: usize| {
             let mut held = Holdings::default();
@@ -430,6 +299,19 @@ impl<'a> Searcher<'a> {
         };
         let prefix = assignment.shape.prefix(self.chain, layout.recompute);
         partition(&prefix, layout.pipeline_parallel as usize, fits)
+    }
+
+    /// How many micro-batches each rank of a layout with one stage a rank has in flight at most.
+    fn in_flight(&self, layout: &Layout) -> Vec<u64> {
+        let (p, m) = (layout.pipeline_parallel, layout.num_micro_batches);
+        if layout.schedule.keeps_most_at_first_backward() {
+            let at_first = |rank| layout.schedule.in_flight_at_first_backward([rank, p, 1, m], 0);
+            return (0..p).map(|rank| at_first(rank).into()).collect();
+        }
+        let one = Bytes::new(1);
+        let stage = Kept { activations: one, for_weight_grad: one, workspace: Bytes::ZERO };
+        let peaks = self.orders.peaks(layout, &vec![stage; p as usize]);
+        peaks.into_iter().map(Bytes::get).collect()
     }
 
     fn play(&self, layout: Layout, ends: Arc<[usize]>) -> Grown {
@@ -472,6 +354,15 @@ impl Grown {
         }
         let what = What::Layout(*layout, Arc::clone(ends));
         self.nodes.push(Node { bound, size: 1, order: (0, Some(*layout)), what });
+    }
+}
+
+/// `of`, with its answer kept for as long as the same is asked.
+pub(super) fn of_last<K: PartialEq + Copy, V: Copy>(of: impl Fn(K) -> V) -> impl FnMut(K) -> V {
+    let mut last: Option<(K, V)> = None;
+    move |key| match last {
+        Some((same, value)) if same == key => value,
+        _ => last.insert((key, of(key))).1,
     }
 }
 

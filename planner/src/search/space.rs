@@ -252,14 +252,14 @@ impl Family {
         for schedule in tried.iter().copied() {
             let usual = schedule.default_virtual_stages();
             let chunks = if schedule.is_interleaved() { 2..=most } else { usual..=usual };
-            for v in chunks {
-                let numbers = [p, v, self.num_micro_batches].map(u64::from);
-                if fixed.virtual_stages.is_none_or(|fixed| fixed == v)
-                    && problem.limits.check_schedule(schedule, numbers).is_ok()
-                {
-                    schedules.push((schedule, v));
-                }
-            }
+            // What a few chunks are too many for, more are.
+            let takes = |v: &u32| {
+                let numbers = [p, *v, self.num_micro_batches].map(u64::from);
+                problem.limits.check_schedule(schedule, numbers).is_ok()
+            };
+            let chosen = |v: &u32| fixed.virtual_stages.is_none_or(|fixed| fixed == *v);
+            let chunks = chunks.take_while(takes).filter(chosen);
+            schedules.extend(chunks.map(|v| (schedule, v)));
         }
         schedules
     }

@@ -1,14 +1,15 @@
 //! Orders of schedules, made once for all layouts that share them.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use ir::layout::Layout;
 use ir::schedule::{
     GenerateError, Schedule, ScheduleKind, add_optimizer_steps, add_reduction, generate,
 };
 use ir::units::{Bytes, Nanos};
-use simulator::{Cycle, Kept, Order, SimulationError, Work, peak_memory, step_time};
+use simulator::{Cycle, Kept, Order, PassOrder, SimulationError, Work, step_time};
+
+use super::known::Known;
 
 /// A family's schedule with its reductions and updates.
 ///
@@ -30,13 +31,11 @@ type Numbers = (ScheduleKind, u32, u32, u32);
 /// The orders that a search has met.
 #[derive(Debug, Default)]
 pub struct Orders {
-    whole: Mutex<BTreeMap<Numbers, Arc<Order>>>,
-    in_flight: Mutex<BTreeMap<Numbers, Arc<[u64]>>>,
-    cycles: Mutex<Cycles>,
+    whole: Known<Numbers, Arc<Order>>,
+    passes: Known<Numbers, Arc<PassOrder>>,
+    /// Orders as cycles, where they are cyclic; by [`FEW`] too.
+    cycles: Known<(Numbers, u32), Option<Arc<Cycle>>>,
 }
-
-/// Orders as cycles, where they are cyclic; by [`FEW`] too.
-type Cycles = BTreeMap<(Numbers, u32), Option<Arc<Cycle>>>;
 
 /// Micro-batches beyond which a step is tried as one of few and many cycles, by ranks; and how many times
 /// as many where that has not become periodic.
@@ -56,40 +55,20 @@ impl Orders {
                 return Ok(time);
             }
         }
-        step_time(&self.whole(layout), work)
+        let (kind, p, m, v) = numbers(layout);
+        let whole = self.whole.get((kind, p, m, v), || Arc::new(order(kind, p, m, v)));
+        step_time(&whole, work)
     }
 
     /// The most that each rank keeps for backward at any time.
     pub fn peaks(&self, layout: &Layout, stages: &[Kept]) -> Vec<Bytes> {
-        match self.cycle(layout, FEW[0]) {
-            Some(cycle) => peak_memory(cycle.order(), stages),
-            None => peak_memory(&self.whole(layout), stages),
-        }
-    }
-
-    /// How many micro-batches each rank has in flight at most.
-    pub fn in_flight(&self, layout: &Layout) -> Arc<[u64]> {
-        let known = || self.in_flight.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(in_flight) = known().get(&numbers(layout)) {
-            return Arc::clone(in_flight);
-        }
-        let one = Bytes::new(1);
-        let stage = Kept { activations: one, for_weight_grad: one, workspace: Bytes::ZERO };
-        let peaks = self.peaks(layout, &vec![stage; layout.num_stages() as usize]);
-        let in_flight: Arc<[u64]> = peaks.into_iter().map(Bytes::get).collect();
-        known().insert(numbers(layout), Arc::clone(&in_flight));
-        in_flight
-    }
-
-    fn whole(&self, layout: &Layout) -> Arc<Order> {
         let (kind, p, m, v) = numbers(layout);
-        let known = || self.whole.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(order) = known().get(&(kind, p, m, v)) {
-            return Arc::clone(order);
-        }
-        let order = Arc::new(order(kind, p, m, v));
-        known().insert((kind, p, m, v), Arc::clone(&order));
-        order
+        let m = kind.fill_up(p, m);
+        let order = self.passes.get((kind, p, m, v), || {
+            let order = PassOrder::of_family(kind, p, m, v);
+            Arc::new(order.expect("a checked layout's schedule takes its numbers"))
+        });
+        order.peak_memory(stages)
     }
 
     /// The layout's order as one of few micro-batches; none where that would not be shorter.
@@ -104,15 +83,10 @@ impl Orders {
         if repeats == 0 || short + period >= m {
             return None;
         }
-        let key = ((kind, p, m, v), few);
-        let known = || self.cycles.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(cycle) = known().get(&key) {
-            return cycle.clone();
-        }
-        let [short, longer] = [short, short + period].map(|m| order(kind, p, m, v));
-        let cycle = Cycle::new(short, &longer, period, repeats.into()).map(Arc::new);
-        known().insert(key, cycle.clone());
-        cycle
+        self.cycles.get(((kind, p, m, v), few), || {
+            let [short, longer] = [short, short + period].map(|m| order(kind, p, m, v));
+            Cycle::new(short, &longer, period, repeats.into()).map(Arc::new)
+        })
     }
 }
 

@@ -1,16 +1,16 @@
 //! Costs of all classes of blocks for one shard shape.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use cost_models::Group;
 use cost_models::block::{BlockPasses, Groups};
-use ir::graph::{Recompute, Sharding};
+use cost_models::{Group, Hardware};
+use ir::graph::{Block, Recompute, Setting, Sharding};
 use ir::layout::{Layout, Mesh, MeshAxis};
 use ir::schedule::Placement;
 use ir::units::Nanos;
 
 use super::chain::ChainIndex;
+use super::known::Known;
 use crate::problem::Problem;
 use crate::search::partition::{balanced, folded};
 
@@ -77,11 +77,10 @@ impl ShapeKey {
 }
 
 /// Where stages end, by policy, number of stages and where they lie; none if there are fewer blocks.
-type Balanced = BTreeMap<(Recompute, usize, Placement), Option<Arc<[usize]>>>;
+type Balanced = Known<(Recompute, usize, Placement), Option<Arc<[usize]>>>;
 
-/// Classes of blocks that have no experts, which are alike however experts are shared.
-#[derive(Debug, Default)]
-pub struct Blocks(Mutex<BTreeMap<(usize, ShapeKey), Arc<BlockPasses>>>);
+/// Classes of blocks that have no experts, which are alike however experts are spread over ranks.
+pub type Blocks = Known<(usize, ShapeKey), Arc<BlockPasses>>;
 
 /// The costs of all block classes for one shard shape, and what follows for the chain.
 #[derive(Clone, Debug)]
@@ -91,7 +90,7 @@ pub struct Shape {
     /// Passes of each class.
     pub blocks: Vec<Arc<BlockPasses>>,
     /// The fastest assignments that were asked for: as many stages come of several numbers of ranks.
-    balanced: Arc<Mutex<Balanced>>,
+    balanced: Arc<Balanced>,
 }
 
 impl Shape {
@@ -102,24 +101,34 @@ impl Shape {
 
     /// As [`Self::new`], with the classes that other shapes have alike costed once.
     pub fn known(problem: &Problem, chain: &ChainIndex, key: ShapeKey, known: &Blocks) -> Self {
+        Self::with(problem, chain, key, known, BlockPasses::new)
+    }
+
+    /// What every class takes at least, however experts are spread over ranks.
+    pub fn least(problem: &Problem, chain: &ChainIndex, key: ShapeKey, known: &Blocks) -> Self {
+        let key = ShapeKey { expert_parallel: 1, ..key };
+        Self::with(problem, chain, key, known, BlockPasses::least)
+    }
+
+    fn with(
+        problem: &Problem,
+        chain: &ChainIndex,
+        key: ShapeKey,
+        known: &Blocks,
+        cost: fn(&Block, &Setting, &Groups, &Hardware) -> BlockPasses,
+    ) -> Self {
         let classes = problem.graph.classes().map(|(class, block)| {
-            let key = if chain.has_experts(class.0) {
-                key
-            } else {
-                ShapeKey { expert_parallel: 1, whole_experts: false, ..key }
+            let passes = |key: ShapeKey| {
+                let setting = problem.setting(&key, class.0);
+                let passes = cost(block, &setting, &key.groups(), &problem.hardware);
+                let is_end = chain.is_end(class.0);
+                Arc::new(if is_end { passes.never_recomputed() } else { passes })
             };
-            let blocks = || known.0.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(passes) = blocks().get(&(class.0, key)) {
-                return Arc::clone(passes);
+            if chain.has_experts(class.0) {
+                return passes(key);
             }
-            let setting = problem.setting(&key, class.0);
-            let passes = BlockPasses::new(block, &setting, &key.groups(), &problem.hardware);
-            let is_end = chain.is_end(class.0);
-            let passes = Arc::new(if is_end { passes.never_recomputed() } else { passes });
-            if !chain.has_experts(class.0) {
-                blocks().insert((class.0, key), Arc::clone(&passes));
-            }
-            passes
+            let key = ShapeKey { expert_parallel: 1, whole_experts: false, ..key };
+            known.get((class.0, key), || passes(key))
         });
         Self { key, blocks: classes.collect(), balanced: Arc::default() }
     }
@@ -147,18 +156,13 @@ impl Shape {
         num_stages: usize,
         placement: &Placement,
     ) -> Option<Arc<[usize]>> {
-        let known = || self.balanced.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (policy, num_stages, placement.clone());
-        if let Some(ends) = known().get(&key) {
-            return ends.clone();
-        }
-        let prefix = self.prefix(chain, policy);
-        let ends = match placement {
-            Placement::V | Placement::Bidirectional => folded(&prefix, num_stages),
-            Placement::Loop | Placement::Table(_) => balanced(&prefix, num_stages),
-        };
-        let ends: Option<Arc<[usize]>> = ends.map(Into::into);
-        known().insert(key, ends.clone());
-        ends
+        self.balanced.get((policy, num_stages, placement.clone()), || {
+            let prefix = self.prefix(chain, policy);
+            let ends = match placement {
+                Placement::V | Placement::Bidirectional => folded(&prefix, num_stages),
+                Placement::Loop | Placement::Table(_) => balanced(&prefix, num_stages),
+            };
+            ends.map(Into::into)
+        })
     }
 }

@@ -265,8 +265,9 @@ proptest! {
             bf16_moments: setup.training.bf16_moments,
             framework: Some(setup.training.framework),
         };
-        let any = Request { first_fit: true, ..Request::default() };
-        let least = least_gpus(&model, &graph, &choices, &setup.cluster, &any).unwrap();
+        let any = Request::default();
+        let go = &mut || Go::On;
+        let least = least_gpus(&model, &graph, &choices, &setup.cluster, &any, go).unwrap();
         let fits = |num_gpus| {
             let training = ir::plan::Training { global_batch_size: 16, ..setup.training };
             !plans(&Setup { training, num_gpus, ..setup.clone() }.problem(), &any).is_empty()

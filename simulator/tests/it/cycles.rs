@@ -5,8 +5,8 @@ use ir::schedule::{Schedule, ScheduleKind, add_optimizer_steps, add_reduction, g
 use ir::units::{Bytes, Nanos};
 use proptest::prelude::*;
 use simulator::{
-    Cycle, Durations, Ending, Kept, Least, Meeting, Messages, Order, Part, PassTimes, Run,
-    Transfer, Work, lower_bound, peak_memory, simulate, step_time,
+    Cycle, Durations, Ending, Kept, Least, Meeting, Messages, Order, Part, PassOrder, PassTimes,
+    Run, Transfer, Work, lower_bound, peak_memory, simulate, step_time,
 };
 
 use super::laws::{fitting, passes};
@@ -161,10 +161,33 @@ proptest! {
             let at_first = (0..).zip(&own).map(|(nth, stage)| {
                 of(stage) * u64::from(kind.in_flight_at_first_backward(numbers, nth))
             });
-            prop_assert!(at_first.sum::<Bytes>() <= peak, "{}", kind);
+            prop_assert!(at_first.clone().sum::<Bytes>() <= peak, "{}", kind);
+            if kind.keeps_most_at_first_backward() {
+                prop_assert_eq!(at_first.clone().sum::<Bytes>(), peak, "{}", kind);
+            }
             let least = u64::from(kind.least_in_flight(rank, p, m));
             prop_assert!(own.iter().map(of).sum::<Bytes>() * least <= peak, "{}", kind);
         }
+    }
+
+    /// What is held at most is the same with as few micro-batches as fill the pipeline up, and where passes
+    /// that repeat stand once.
+    #[test]
+    fn few_micro_batches_fill_a_pipeline_up(
+        kind in 0_usize..14, p in 1_u32..8, m in 1_u32..120, v in 1_u32..5,
+        kept in prop::collection::vec((1_u64..100, 0_u64..100, 0_u64..100), 32),
+    ) {
+        let kind = ScheduleKind::ALL[kind];
+        let (p, m, v) = fitting(kind, p, m, v);
+        let m = if kind.is_interleaved() { m.next_multiple_of(p) } else { m };
+        let stages: Vec<Kept> = kept[..(p * v) as usize].iter().map(|(all, later, held)| {
+            let [activations, for_weight_grad, workspace] =
+                [*all, *later.min(all), *held].map(Bytes::new);
+            Kept { activations, for_weight_grad, workspace }
+        }).collect();
+        let few = PassOrder::of_family(kind, p, kind.fill_up(p, m), v).unwrap();
+        let whole = Order::of_family(kind, p, m, v).unwrap();
+        prop_assert_eq!(few.peak_memory(&stages), peak_memory(&whole, &stages), "{}", kind);
     }
 
     /// A family's order is that of its schedule, which is checked.

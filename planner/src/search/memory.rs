@@ -1,0 +1,160 @@
+//! What layouts hold at least, known before their blocks are cut into stages.
+
+use std::collections::BTreeMap;
+
+use cost_models::block::BlockPasses;
+use cost_models::states::{ModelStates, StateBytes};
+use ir::graph::{LocalParameters, Recompute};
+use ir::schedule::ScheduleKind;
+use ir::units::Bytes;
+use rayon::prelude::*;
+use smallvec::{SmallVec, smallvec};
+
+use super::node::Searcher;
+use super::space::{Family, Sharding};
+use crate::step::{ShapeKey, with_slack};
+
+impl Searcher<'_> {
+    /// Which families have room for their model states at least.
+    pub(super) fn may_fit(&self, families: &[Family]) -> Vec<bool> {
+        if self.request.exhaustive {
+            return vec![true; families.len()];
+        }
+        let memory = self.problem.hardware.memory;
+        let least = self.least_states(families);
+        let mut keys: Vec<ShapeKey> = families
+            .iter()
+            .zip(&least)
+            .filter(|(_, least)| **least <= memory)
+            .map(|(family, _)| ShapeKey { micro_batch_size: 1, ..family.shape })
+            .collect();
+        keys.sort_unstable();
+        keys.dedup();
+        keys.into_par_iter().for_each(|key| {
+            self.shape(key);
+        });
+        let fits = families.par_iter().zip(least);
+        fits.map(|(family, least)| least <= memory && self.has_room(family)).collect()
+    }
+
+    /// Whether a rank has room for a block with all that its backward needs, which it has at one time or
+    /// other under every policy; as much for each sequence of a micro-batch as for one.
+    fn has_room(&self, family: &Family) -> bool {
+        let shape = self.shape(ShapeKey { micro_batch_size: 1, ..family.shape });
+        let size = u64::from(family.shape.micro_batch_size);
+        let shardings = family.shardings(self.problem, &self.request.fixed);
+        let classes = shape.blocks.iter().enumerate().filter(|(it, _)| !self.chain.is_end(*it));
+        let needed = classes.map(|(_, block)| {
+            let states = self.states(family, &block.parameters, &shardings);
+            states + block.saved[Recompute::None] * size
+        });
+        let most = needed.max().unwrap_or_default();
+        with_slack(most) <= self.problem.hardware.memory
+    }
+
+    /// The least that the fullest rank of a family holds: its share of all model states.
+    pub(super) fn least_states(&self, families: &[Family]) -> Vec<Bytes> {
+        let mut parameters: BTreeMap<ShapeKey, LocalParameters> = BTreeMap::new();
+        for family in families {
+            // Neither the sequence nor the batch decides what is held.
+            let key = ShapeKey { micro_batch_size: 1, context_parallel: 1, ..family.shape };
+            parameters.entry(key).or_insert_with(|| self.parameters(&key));
+        }
+        let least = |family: &Family| {
+            let key = ShapeKey { micro_batch_size: 1, context_parallel: 1, ..family.shape };
+            let p = u64::from(family.pipeline_parallel);
+            let LocalParameters { dense, expert, .. } = parameters[&key];
+            let share =
+                LocalParameters { dense: dense / p, expert: expert / p, ..parameters[&key] };
+            let shardings = family.shardings(self.problem, &self.request.fixed);
+            with_slack(self.states(family, &share, &shardings))
+        };
+        families.par_iter().map(least).collect()
+    }
+
+    /// What the fullest rank holds at least, however blocks are cut into stages. Blocks of class `c` have `s_c`
+    /// bytes of states and keep `a_c` for each of the `f_r` micro-batches that rank `r` has in flight; however
+    /// ranks are weighted, the fullest holds as much as their weighted mean, and in that each block counts as
+    /// where it counts least:
+    ///
+    /// ```text
+    /// M >= sum over blocks of min over r of w_r (s_c + f_r a_c),   sum over r of w_r = 1
+    /// ```
+    ///
+    /// A rank is weighted with `1 / (s + f_r a)` of the mean block, by which the bound is exact where all
+    /// blocks are alike.
+    pub(super) fn least_memory(
+        &self,
+        family: &Family,
+        shardings: &[Sharding],
+    ) -> impl Fn(Recompute, ScheduleKind) -> Bytes + use<> {
+        // What is kept grows with the micro-batch.
+        let shape = self.shape(ShapeKey { micro_batch_size: 1, ..family.shape });
+        let size = f64::from(family.shape.micro_batch_size);
+        let all = 0..self.chain.num_blocks();
+        let counts = (0..shape.blocks.len()).map(|class| self.chain.count(class, &all));
+        let states = |block: &BlockPasses| self.states(family, &block.parameters, shardings);
+        let states = shape.blocks.iter().map(|block| states(block).as_f64());
+        // What the ends of the chain keep, they may keep for one micro-batch alone.
+        let is_kept = (0..shape.blocks.len()).map(|class| !self.chain.is_end(class));
+        let of_classes = counts.map(f64::from).zip(states).zip(is_kept);
+        let of_classes: SmallVec<[((f64, f64), bool); 8]> = of_classes.collect();
+        let (p, m) = (family.pipeline_parallel, family.num_micro_batches);
+        move |recompute, schedule| {
+            let saved = shape.blocks.iter().map(|block| block.saved[recompute].as_f64() * size);
+            let classes =
+                of_classes.iter().zip(saved).map(|(((count, states), is_kept), saved)| {
+                    (*count, *states, if *is_kept { saved } else { 0.0 })
+                });
+            let (states, saved) = classes.clone().fold((0.0, 0.0), |(states, saved), it| {
+                (states + it.0 * it.1, saved + it.0 * it.2)
+            });
+            let weight = |in_flight: f64| 1.0 / (states + in_flight * saved).max(1.0);
+            let mut least: SmallVec<[f64; 8]> = smallvec![f64::INFINITY; of_classes.len()];
+            let mut weights = 0.0;
+            for rank in 0..p {
+                let in_flight = f64::from(schedule.least_in_flight(rank, p, m));
+                let weight = weight(in_flight);
+                weights += weight;
+                for (least, (count, states, saved)) in least.iter_mut().zip(classes.clone()) {
+                    *least = least.min(count * weight * (states + in_flight * saved));
+                }
+            }
+            let most = least.iter().sum::<f64>() / weights;
+            with_slack(Bytes::from_f64(most * (1.0 - 1e-9)))
+        }
+    }
+
+    /// The states of some blocks' parameters in the way of sharding that takes least.
+    fn states(
+        &self,
+        family: &Family,
+        parameters: &LocalParameters,
+        shardings: &[Sharding],
+    ) -> Bytes {
+        let bytes = StateBytes::new(&self.problem.training);
+        let states = shardings.iter().copied().map(|Sharding { zero_stage, zero_shard }| {
+            let mesh = family.shape.mesh(family.data_parallel);
+            let expert_ranks = mesh.expert_ranks(family.shape.expert_parallel);
+            let with_copy = zero_shard * family.shape.tensor_parallel;
+            let expert_shards = (with_copy / expert_ranks).max(1);
+            let LocalParameters { dense, expert, .. } = *parameters;
+            let states = ModelStates::new(dense, zero_stage, zero_shard.into(), bytes)
+                + ModelStates::new(expert, zero_stage, expert_shards.into(), bytes);
+            states.total()
+        });
+        states.min().unwrap_or_default()
+    }
+
+    /// Parameters of all blocks on a rank that has them all.
+    fn parameters(&self, key: &ShapeKey) -> LocalParameters {
+        let mut all = LocalParameters::default();
+        let classes = self.problem.graph.classes().zip(self.problem.graph.class_counts());
+        for ((class, block), count) in classes {
+            let of = block.work(&self.problem.setting(key, class.0)).parameters;
+            all.dense += of.dense * u64::from(count);
+            all.expert += of.expert * u64::from(count);
+        }
+        all
+    }
+}

@@ -18,18 +18,21 @@ pub struct Least {
     pub sends: [Nanos; 2],
 }
 
-/// What follows the last pass of a step at least.
+/// What a step waits for at least beside its passes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ending {
-    /// On the rank that ends last, until all ranks meet for the norm of all gradients.
+    /// On the rank that ends last, from its last pass until all ranks meet for the norm of all gradients.
     pub until_all_meet: Nanos,
+    /// All transfers of the rank that has most of them, which follow each other on its link and are over
+    /// before it meets the others.
+    pub transfers: Nanos,
     /// The norm, and the longest update.
     pub update: Nanos,
 }
 
-/// A time that a step of `num_micro_batches` over `num_ranks` is never below, whatever waits for what:
-/// the longest of some ways through it. Each is a chain of actions that follow each other in every order
-/// that the schedule's family has:
+/// A time before which the passes of `num_micro_batches` over `num_ranks` are never over, whatever waits for
+/// what: the longest of some ways through them. Each is a chain of actions that follow each other in every
+/// order that the schedule's family has:
 ///
 /// - to the first stage of a rank, all that the rank does, and from there back to the first stage;
 /// - with 1F1B, interleaved or not, through all stages to the first gradient of a rank, what the rank does
@@ -37,13 +40,12 @@ pub struct Ending {
 /// - with all forwards first, those of the slowest rank, then the gradients of the slowest rank;
 /// - one micro-batch at a time, all of them.
 ///
-/// What follows the last pass comes on top: the last reduction, the norm of all gradients, the update.
+/// [`Ending::after`] says when the step is over at least.
 pub fn lower_bound(
     kind: ScheduleKind,
     num_ranks: u32,
     num_micro_batches: u32,
     stages: &[Least],
-    ending: Ending,
 ) -> Nanos {
     let placement = kind.placement();
     // Up to each stage: the first micro-batch's forward arrives, the last one's gradient is at the end.
@@ -55,34 +57,29 @@ pub fn lower_bound(
         drain.push(after + stage.sends[1] + stage.input_grad);
     }
     let num_stages = stages.len();
-    // From the input of the last stage to the gradient of a stage's output.
-    let turn = |stage: usize| {
-        let gradients = stages[stage + 1..].iter().map(|it| it.input_grad + it.sends[1]);
-        arrival[num_stages - 1] + stages[num_stages - 1].forward + gradients.sum()
-    };
-    let share = placement.num_copies();
+    let mut ranks = vec![OfRank::default(); num_ranks as usize];
+    for (index, stage) in stages.iter().enumerate() {
+        for rank in placement.ranks(num_ranks, index as u32) {
+            ranks[rank as usize].add(index, stage);
+        }
+    }
     let m = u64::from(num_micro_batches);
+    let each = m / u64::from(placement.num_copies());
     let mut end = Nanos::ZERO;
-    for rank in 0..num_ranks {
-        let own: Vec<usize> = placement
-            .stages(num_ranks, num_stages as u32, rank)
-            .map(|stage| stage as usize)
-            .collect();
-        let Some(first) = own.first().copied() else { continue };
-        let of_pass = |pass: fn(&Least) -> Nanos| -> Nanos {
-            own.iter().map(|stage| pass(&stages[*stage])).sum::<Nanos>() * (m / u64::from(share))
-        };
-        let (forwards, backwards) = (of_pass(|it| it.forward), of_pass(|it| it.backward));
-        let enters = own.iter().map(|stage| arrival[*stage]).min().unwrap_or_default();
+    for (of, rank) in ranks.iter().zip(0..) {
+        let OfRank { forward, backward, slowest_forward, first, last, num_stages: v } = *of;
+        let (forwards, backwards) = (forward * each, backward * each);
+        // None of a rank's stages is reached before its first.
         let leaves = drain[first] + stages[first].sends[1];
         let leaves = if kind.splits_backward() { Nanos::ZERO } else { leaves };
-        end = end.max(enters + forwards + backwards + leaves);
-        if let Some(warm_up) = warm_up(kind, num_ranks, rank, num_micro_batches, own.len() as u32) {
-            let last = own[own.len() - 1];
-            let slowest = own.iter().map(|stage| stages[*stage].forward).max().unwrap_or_default();
+        end = end.max(arrival[first] + forwards + backwards + leaves);
+        if let Some(warm_up) = warm_up(kind, num_ranks, rank, num_micro_batches, v) {
+            // From the input of the last stage of all to the gradient of the output of this rank's last.
+            let head = arrival[num_stages - 1] + stages[num_stages - 1].forward;
+            let turn = head + (drain[num_stages] - drain[last + 1]);
             // Those before the first gradient are at most as long as the slowest chunk's.
-            let rest = forwards.saturating_sub(slowest * u64::from(warm_up));
-            end = end.max(turn(last) + rest + backwards + leaves);
+            let rest = forwards.saturating_sub(slowest_forward * u64::from(warm_up));
+            end = end.max(turn + rest + backwards + leaves);
         }
     }
     let through = arrival[num_stages] + drain[num_stages];
@@ -94,7 +91,29 @@ pub fn lower_bound(
         let others = slowest(|it| it.forward) + slowest(|it| it.backward);
         end = end.max(through + others * (m - 1));
     }
-    end + ending.until_all_meet + ending.update
+    end
+}
+
+/// What a rank does for a micro-batch, of all its stages.
+#[derive(Clone, Copy, Default)]
+struct OfRank {
+    forward: Nanos,
+    backward: Nanos,
+    slowest_forward: Nanos,
+    first: usize,
+    last: usize,
+    num_stages: u32,
+}
+
+impl OfRank {
+    fn add(&mut self, index: usize, stage: &Least) {
+        self.first = if self.num_stages == 0 { index } else { self.first };
+        self.last = index;
+        self.forward += stage.forward;
+        self.backward += stage.backward;
+        self.slowest_forward = self.slowest_forward.max(stage.forward);
+        self.num_stages += 1;
+    }
 }
 
 impl Least {
@@ -166,20 +185,27 @@ fn warm_up(kind: ScheduleKind, p: u32, rank: u32, m: u32, v: u32) -> Option<u32>
 }
 
 impl Ending {
+    /// A time before which a step is never over whose passes are not over before `passes`.
+    pub fn after(&self, passes: Nanos) -> Nanos {
+        self.transfers.max(passes + self.until_all_meet) + self.update
+    }
+
     /// That of some work.
-    pub fn of(kind: ScheduleKind, num_ranks: u32, work: &Work) -> Self {
+    pub fn of(kind: ScheduleKind, num_ranks: u32, num_micro_batches: u32, work: &Work) -> Self {
         let placement = kind.placement();
         let num_stages = work.stages.len() as u32;
         let all = |group: u32| work.groups[group as usize].len() == num_ranks as usize;
         let mut meets = kind.updates() == Updates::AfterFlush;
-        let mut ending = Self { until_all_meet: Nanos::new(u64::MAX), update: Nanos::ZERO };
+        let until_all_meet = Nanos::new(u64::MAX);
+        let mut ending = Self { until_all_meet, ..Self::default() };
+        let micro_batches = u64::from(num_micro_batches / placement.num_copies());
         for rank in 0..num_ranks {
             let own = || placement.stages(num_ranks, num_stages, rank);
             let stage = |stage: u32| &work.stages[stage as usize];
             // One of the rank's stages is the last to have its gradients.
             let reduction = own().map(|it| last_reduction(kind, stage(it))).min();
             let (mut before, mut after) = (reduction.unwrap_or_default(), Nanos::ZERO);
-            let mut meets_here = false;
+            let (mut meets_here, mut waits) = (false, false);
             for part in own().flat_map(|it| &stage(it).update) {
                 match part {
                     Part::Meet(meeting) if all(meeting.group) && !meeting.is_reduction => {
@@ -188,10 +214,17 @@ impl Ending {
                     }
                     Part::Meet(meeting) => before += meeting.transfer.time,
                     Part::Run(run) => after += run.time,
+                    Part::Wait => waits |= !meets_here,
                     _ => {}
                 }
             }
             meets &= meets_here;
+            if waits {
+                let of_stages = own().map(|it| transfers(kind, stage(it)) * micro_batches);
+                let first = work.ranks[rank as usize].first.iter().map(|(_, it)| it.time);
+                let all = of_stages.chain(first).sum();
+                ending.transfers = ending.transfers.max(all);
+            }
             ending.until_all_meet = ending.until_all_meet.min(before);
             ending.update = ending.update.max(after);
         }
@@ -199,6 +232,22 @@ impl Ending {
         // longest.
         if meets { ending } else { Self::default() }
     }
+}
+
+/// What a stage transfers for each micro-batch at least.
+fn transfers(kind: ScheduleKind, stage: &StageWork) -> Nanos {
+    let time = |part: &Part| match part {
+        Part::Start(transfer) => transfer.time,
+        _ => Nanos::ZERO,
+    };
+    let of_pass = |kind: ActionKind| {
+        let ends = [(false, false), (true, false), (false, true)];
+        let of = |(first, last)| stage.parts(kind, first, last).iter().map(time).sum::<Nanos>();
+        ends.map(of).into_iter().min().unwrap_or_default()
+    };
+    let apart = of_pass(ActionKind::InputGrad) + of_pass(ActionKind::WeightGrad);
+    let whole = of_pass(ActionKind::Backward);
+    of_pass(ActionKind::Forward) + if kind.splits_backward() { whole.min(apart) } else { whole }
 }
 
 /// The reduction that begins when the last gradient of a stage is there.

@@ -307,13 +307,16 @@ impl<'a> Coster<'a> {
         let is_gather =
             exchange.axis == Axis::Tensor && exchange.collective == Collective::AllGather;
         let is_cast = framework.gathers_8_bit && *precision == Precision::Fp8 && is_gather;
+        if !is_cast {
+            return exchange.bytes;
+        }
         let is_of_linear = match exchange.pass {
             Pass::InputGrad => {
-                self.block.inputs(exchange.op).into_iter().any(|maker| self.is_linear(maker))
+                self.block.inputs(exchange.op).iter().any(|maker| self.is_linear(*maker))
             }
             _ => self.is_linear(exchange.op),
         };
-        if is_cast && is_of_linear { exchange.bytes.shard(2) } else { exchange.bytes }
+        if is_of_linear { exchange.bytes.shard(2) } else { exchange.bytes }
     }
 
     /// Bytes kept for backward by the framework's kernels. Of a block that is computed again as a whole, the

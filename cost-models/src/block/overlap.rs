@@ -40,9 +40,9 @@ impl Coster<'_> {
         match pass {
             Pass::Forward if self.is_linear(op) => self.kernels_of(op, pass),
             Pass::Forward => {
-                let makers = self.block.inputs(op).into_iter();
-                let makers = makers.filter(|maker| self.is_linear(*maker));
-                makers.map(|maker| self.kernels_of(maker, pass)).sum()
+                let makers = self.block.inputs(op).iter();
+                let makers = makers.filter(|maker| self.is_linear(**maker));
+                makers.map(|maker| self.kernels_of(*maker, pass)).sum()
             }
             Pass::InputGrad | Pass::WeightGrad => {
                 let grads = [Pass::InputGrad, Pass::WeightGrad];

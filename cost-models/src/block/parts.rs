@@ -1,8 +1,6 @@
 //! A block's passes part by part: which kernels and exchanges follow each other, and which run side by
 //! side.
 
-use std::collections::BTreeSet;
-
 use ir::graph::{Axis, Block, Exchange, OpId, Pass, Recompute, Setting};
 use ir::units::Nanos;
 
@@ -54,6 +52,19 @@ pub struct BlockParts {
     pub recompute: ByPolicy<Vec<Part>>,
 }
 
+impl Coster<'_> {
+    /// The exchanges that take any time.
+    fn exchanges(&self) -> Vec<TimedExchange> {
+        let timed = self.work.exchanges.iter().map(|exchange| TimedExchange {
+            exchange: *exchange,
+            group: self.groups.along(exchange.axis),
+            whole: self.exchange(exchange).into(),
+            time: self.not_hidden(exchange).into(),
+        });
+        timed.filter(|timed| timed.whole > Nanos::ZERO).collect()
+    }
+}
+
 impl BlockParts {
     /// The passes of `block` in `setting` on `hardware`.
     pub fn new(block: &Block, setting: &Setting, groups: &Groups, hardware: &Hardware) -> Self {
@@ -63,20 +74,19 @@ impl BlockParts {
 
     pub(super) fn of(coster: &Coster<'_>) -> Self {
         let work = coster.work;
-        let kernels = work.kernels.iter().map(|kernel| kernel.op);
-        let ops: BTreeSet<OpId> =
-            kernels.chain(work.exchanges.iter().map(|exchange| exchange.op)).collect();
+        let exchanges = coster.exchanges();
+        let ops = || coster.block.nodes().map(|node| node.id);
         let forward = |included: &dyn Fn(OpId) -> bool| {
-            let mut forward = Sequence::new(coster);
-            ops.iter().filter(|op| included(**op)).for_each(|op| forward.forward(*op));
+            let mut forward = Sequence::new(coster, &exchanges);
+            ops().filter(|op| included(*op)).for_each(|op| forward.forward(op));
             forward.launched(&[Pass::Forward], included)
         };
         let [mut backward, mut input_grad, mut weight_grad] =
-            std::array::from_fn(|_| Sequence::new(coster));
-        for op in ops.iter().rev() {
-            backward.backward(*op);
-            input_grad.input_grad(*op);
-            weight_grad.weight_grad(*op);
+            std::array::from_fn(|_| Sequence::new(coster, &exchanges));
+        for op in ops().rev() {
+            backward.backward(op);
+            input_grad.input_grad(op);
+            weight_grad.weight_grad(op);
         }
         Self {
             forward: forward(&|_| true),
@@ -93,12 +103,13 @@ impl BlockParts {
 
 struct Sequence<'a> {
     coster: &'a Coster<'a>,
+    exchanges: &'a [TimedExchange],
     parts: Vec<Part>,
 }
 
 impl<'a> Sequence<'a> {
-    fn new(coster: &'a Coster<'a>) -> Self {
-        Self { coster, parts: Vec::new() }
+    fn new(coster: &'a Coster<'a>, exchanges: &'a [TimedExchange]) -> Self {
+        Self { coster, exchanges, parts: Vec::new() }
     }
 
     /// An operator waits for what it consumes; a ring of keys and values runs beside the attention.
@@ -147,27 +158,22 @@ impl<'a> Sequence<'a> {
         self.wait(axes);
     }
 
-    fn begin(&mut self, op: OpId, pass: Pass, which: impl Fn(Axis) -> bool) -> BTreeSet<Axis> {
-        let Coster { work, groups, .. } = self.coster;
-        let is_meant = |exchange: &&Exchange| {
-            exchange.op == op && exchange.pass == pass && which(exchange.axis)
-        };
-        let mut axes = BTreeSet::new();
-        for exchange in work.exchanges.iter().filter(is_meant) {
-            let whole = Nanos::from(self.coster.exchange(exchange));
-            let time = Nanos::from(self.coster.not_hidden(exchange));
-            if whole > Nanos::ZERO {
-                let group = groups.along(exchange.axis);
-                let timed = TimedExchange { exchange: *exchange, group, whole, time };
-                self.parts.push(Part::Start(timed));
-                axes.insert(exchange.axis);
+    /// Begins exchanges of a pass; along which axes, by [`Axis`].
+    fn begin(&mut self, op: OpId, pass: Pass, which: impl Fn(Axis) -> bool) -> [bool; 3] {
+        let mut axes = [false; 3];
+        for timed in self.exchanges {
+            let Exchange { op: of, pass: at, axis, .. } = timed.exchange;
+            if of == op && at == pass && which(axis) {
+                self.parts.push(Part::Start(*timed));
+                axes[axis as usize] = true;
             }
         }
         axes
     }
 
-    fn wait(&mut self, axes: BTreeSet<Axis>) {
-        self.parts.extend(axes.into_iter().map(Part::Wait));
+    fn wait(&mut self, axes: [bool; 3]) {
+        let waited = Axis::ALL.into_iter().filter(|axis| axes[*axis as usize]);
+        self.parts.extend(waited.map(Part::Wait));
     }
 
     fn kernels(&mut self, op: OpId, pass: Pass) {

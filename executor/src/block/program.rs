@@ -33,7 +33,8 @@ impl BlockProgram {
         takes_data: bool,
         recompute: Recompute,
     ) -> Self {
-        let inputs: Vec<Vec<OpId>> = block.nodes().map(|node| block.inputs(node.id)).collect();
+        let inputs: Vec<Vec<OpId>> =
+            block.nodes().map(|node| block.inputs(node.id).to_vec()).collect();
         let placements = block.placements(sharding);
         let mut requires_grad: Vec<bool> = Vec::with_capacity(inputs.len());
         for node in block.nodes() {

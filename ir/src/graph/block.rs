@@ -2,9 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use petgraph::Direction;
 use petgraph::graph::{DiGraph, NodeIndex};
-use petgraph::visit::EdgeRef;
 
 use super::op::{Op, OpKind, Parameter, Recomputable};
 use super::tensor::{Extent, Tensor};
@@ -38,6 +36,8 @@ pub struct Node<'a> {
 pub struct Block {
     name: String,
     graph: DiGraph<Op, usize>,
+    /// Of each operator, those that the edges into it come from, by their slots.
+    inputs: Vec<Vec<OpId>>,
     outputs: Vec<OpId>,
 }
 
@@ -46,14 +46,16 @@ impl Block {
     /// the native reader make sure that operators come after what they take.
     pub(super) fn new(name: String, ops: Vec<(Op, Vec<OpId>)>, outputs: Vec<OpId>) -> Self {
         let mut graph = DiGraph::with_capacity(ops.len(), ops.len());
-        for (op, inputs) in ops {
+        let mut inputs = Vec::with_capacity(ops.len());
+        for (op, taken) in ops {
             let node = graph.add_node(op);
-            for (slot, input) in inputs.into_iter().enumerate() {
+            for (slot, input) in taken.iter().enumerate() {
                 assert!(input.0 < node.index(), "an operator follows what it takes");
                 graph.add_edge(NodeIndex::new(input.0), node, slot);
             }
+            inputs.push(taken);
         }
-        Self { name, graph, outputs }
+        Self { name, graph, inputs, outputs }
     }
 
     /// What the block is called: `embedding`, `layer`, `head`.
@@ -62,7 +64,7 @@ impl Block {
     }
 
     /// The operators, each after all that it takes.
-    pub fn nodes(&self) -> impl ExactSizeIterator<Item = Node<'_>> {
+    pub fn nodes(&self) -> impl ExactSizeIterator<Item = Node<'_>> + DoubleEndedIterator {
         self.graph.node_indices().map(|node| Node { id: OpId(node.index()), op: &self.graph[node] })
     }
 
@@ -72,14 +74,8 @@ impl Block {
     }
 
     /// The operators whose outputs `id` takes, in order.
-    pub fn inputs(&self, id: OpId) -> Vec<OpId> {
-        let mut edges: Vec<_> = self
-            .graph
-            .edges_directed(NodeIndex::new(id.0), Direction::Incoming)
-            .map(|edge| (*edge.weight(), OpId(edge.source().index())))
-            .collect();
-        edges.sort_unstable();
-        edges.into_iter().map(|(_, source)| source).collect()
+    pub fn inputs(&self, id: OpId) -> &[OpId] {
+        &self.inputs[id.0]
     }
 
     /// The operators whose outputs leave the block.

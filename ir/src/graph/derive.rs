@@ -15,9 +15,8 @@ use crate::units::Bytes;
 impl Block {
     /// What one rank does for one micro-batch, and what it keeps.
     pub fn work(&self, setting: &Setting) -> BlockWork {
-        let inputs: Vec<Vec<OpId>> = self.nodes().map(|node| self.inputs(node.id)).collect();
-        let placements = placement::place(self, &inputs, setting.sharding);
-        let sharded = Sharded { block: self, inputs, placements, setting: *setting };
+        let placements = self.placements(setting.sharding);
+        let sharded = Sharded { block: self, placements, setting: *setting };
         let requires_grad = sharded.requires_grad();
         BlockWork {
             kernels: kernels::derive(&sharded, &requires_grad),
@@ -72,7 +71,7 @@ impl Sharded<'_> {
                 OpKind::Attention { .. } | OpKind::AttentionScores | OpKind::AttentionValues
                     if sharding.context_parallel > 1 =>
                 {
-                    let slots = 1..self.inputs[node.id.index()].len();
+                    let slots = 1..self.block.inputs(node.id).len();
                     let circulating: Bytes =
                         slots.map(|slot| self.input_bytes(node.id, slot)).sum();
                     let forward = circulating * (sharding.context_parallel - 1);
@@ -129,7 +128,8 @@ impl Sharded<'_> {
     /// Whether `consumer` keeps what `source` puts out for backward.
     fn is_saved(&self, source: OpId, consumer: OpId) -> bool {
         let kept = self.block.op(consumer).kind.keeps();
-        self.inputs[consumer.index()]
+        self.block
+            .inputs(consumer)
             .iter()
             .enumerate()
             .any(|(slot, input)| *input == source && kept.contains(&Keeps::Input(slot)))
@@ -138,7 +138,7 @@ impl Sharded<'_> {
     fn saved(&self) -> Vec<Saved> {
         let mut saved: BTreeMap<(OpId, SavedPart), Bytes> = BTreeMap::new();
         for node in self.block.nodes() {
-            let sources = &self.inputs[node.id.index()];
+            let sources = self.block.inputs(node.id);
             for keeps in node.op.kind.keeps() {
                 match keeps {
                     Keeps::Input(slot) => {

@@ -59,7 +59,7 @@ impl Kernels<'_, '_> {
 
     /// Whether a gradient of input `slot` of `op` is needed.
     fn input_requires_grad(&self, op: OpId, slot: usize) -> bool {
-        self.requires_grad[self.sharded.inputs[op.index()][slot].index()]
+        self.requires_grad[self.sharded.block.inputs(op)[slot].index()]
     }
 
     fn push(
@@ -97,7 +97,7 @@ impl Kernels<'_, '_> {
     /// Rows, columns and depth of a linear layer on one rank.
     fn linear_shape(&self, op: OpId, contracted: &[DimName]) -> [u64; 3] {
         let sharded = self.sharded;
-        let source = sharded.inputs[op.index()][0];
+        let source = sharded.block.inputs(op)[0];
         let wanted = sharded.placements.wanted[op.index()][0];
         let output = sharded.placements.outputs[op.index()];
         let input = &sharded.block.op(source).output;
@@ -121,7 +121,7 @@ impl Kernels<'_, '_> {
             return;
         }
         let sharded = self.sharded;
-        let source = sharded.inputs[op.index()][0];
+        let source = sharded.block.inputs(op)[0];
         let wanted = sharded.placements.wanted[op.index()][0];
         let OpKind::Linear { contracted, .. } = &sharded.block.op(op).kind else { return };
         let [m, mut n, k] = self.linear_shape(op, contracted);
@@ -129,7 +129,7 @@ impl Kernels<'_, '_> {
         for sibling in sharded.block.nodes().filter(|node| fuses && node.id > op) {
             let index = sibling.id.index();
             let same = matches!(&sibling.op.kind, OpKind::Linear { contracted: c, .. } if c == contracted)
-                && sharded.inputs[index][0] == source
+                && sharded.block.inputs(sibling.id)[0] == source
                 && sharded.placements.wanted[index][0] == wanted;
             if same {
                 n += self.linear_shape(sibling.id, contracted)[1];
@@ -161,7 +161,7 @@ impl Kernels<'_, '_> {
     /// A convolution as an implicit product: positions by output channels, summed over the window.
     fn convolution(&mut self, op: OpId, groups: u64, window: u64) {
         let sharded = self.sharded;
-        let source = sharded.inputs[op.index()][0];
+        let source = sharded.block.inputs(op)[0];
         let channels = |id: OpId| {
             let dim = sharded.block.op(id).output.dim(DimName::Channels);
             dim.map_or(1, |dim| sharded.local_extent(dim, Placement::Whole)) / groups
@@ -187,7 +187,7 @@ impl Kernels<'_, '_> {
         with: impl FnOnce(AttentionShape) -> AttentionShape,
     ) -> AttentionShape {
         let sharded = self.sharded;
-        let inputs = &sharded.inputs[op.index()];
+        let inputs = &sharded.block.inputs(op);
         let local = |slot: usize, name: DimName| {
             let dim = sharded.block.op(inputs[slot]).output.dim(name);
             dim.map_or(1, |dim| {
@@ -225,7 +225,7 @@ impl Kernels<'_, '_> {
         let output = &sharded.block.op(op).output;
         let placement = sharded.placements.outputs[op.index()];
         let of = |name| output.dim(name).map_or(1, |dim| sharded.local_extent(dim, placement));
-        let source = &sharded.block.op(sharded.inputs[op.index()][0]).output;
+        let source = &sharded.block.op(sharded.block.inputs(op)[0]).output;
         let wanted = sharded.placements.wanted[op.index()][0];
         let given = |name| source.dim(name).map_or(1, |dim| sharded.local_extent(dim, wanted));
         let [n, k] = if *kind == OpKind::AttentionScores {
@@ -247,7 +247,7 @@ impl Kernels<'_, '_> {
     fn memory_bound(&mut self, op: OpId, kind: &OpKind) {
         let sharded = self.sharded;
         let inputs: Bytes =
-            (0..sharded.inputs[op.index()].len()).map(|slot| sharded.input_bytes(op, slot)).sum();
+            (0..sharded.block.inputs(op).len()).map(|slot| sharded.input_bytes(op, slot)).sum();
         let y = sharded.output_bytes(op);
         let mask = || {
             let placement = sharded.placements.outputs[op.index()];
@@ -302,7 +302,7 @@ impl Kernels<'_, '_> {
         let block = self.sharded.block;
         let mut uses = vec![0u64; self.requires_grad.len()];
         for node in block.nodes().filter(|node| !self.fused.contains(&node.id)) {
-            for input in &self.sharded.inputs[node.id.index()] {
+            for input in self.sharded.block.inputs(node.id) {
                 uses[input.index()] += 1;
             }
         }

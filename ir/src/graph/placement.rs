@@ -82,22 +82,22 @@ pub struct Placements {
 impl Block {
     /// Where every tensor of the block lies under `sharding`.
     pub fn placements(&self, sharding: Sharding) -> Placements {
-        let inputs: Vec<Vec<OpId>> = self.nodes().map(|node| self.inputs(node.id)).collect();
-        place(self, &inputs, sharding)
+        place(self, sharding)
     }
 }
 
 /// Places every tensor of `block`.
-pub(super) fn place(block: &Block, inputs: &[Vec<OpId>], sharding: Sharding) -> Placements {
+fn place(block: &Block, sharding: Sharding) -> Placements {
+    let num_ops = block.nodes().len();
     let mut placements = Placements {
-        outputs: Vec::with_capacity(inputs.len()),
-        wanted: Vec::with_capacity(inputs.len()),
-        partial_gradients: Vec::with_capacity(inputs.len()),
+        outputs: Vec::with_capacity(num_ops),
+        wanted: Vec::with_capacity(num_ops),
+        partial_gradients: Vec::with_capacity(num_ops),
         moves: BTreeMap::new(),
         sharded_reductions: Vec::new(),
     };
     for node in block.nodes() {
-        let sources = &inputs[node.id.index()];
+        let sources = block.inputs(node.id);
         let given: Vec<Placement> =
             sources.iter().map(|source| placements.outputs[source.index()]).collect();
         let tensors: Vec<&Tensor> =

@@ -10,7 +10,6 @@ use crate::units::Bytes;
 /// A block with its tensors placed.
 pub(super) struct Sharded<'a> {
     pub(super) block: &'a Block,
-    pub(super) inputs: Vec<Vec<OpId>>,
     pub(super) placements: Placements,
     pub(super) setting: Setting,
 }
@@ -48,7 +47,7 @@ impl Sharded<'_> {
 
     /// Bytes of an input of `op`, where `op` wants it.
     pub(super) fn input_bytes(&self, op: OpId, slot: usize) -> Bytes {
-        let source = self.inputs[op.index()][slot];
+        let source = self.block.inputs(op)[slot];
         self.bytes(source, self.placements.wanted[op.index()][slot])
     }
 
@@ -73,9 +72,9 @@ impl Sharded<'_> {
 
     /// For each operator, whether a gradient of its output is needed.
     pub(super) fn requires_grad(&self) -> Vec<bool> {
-        let mut required: Vec<bool> = Vec::with_capacity(self.inputs.len());
+        let mut required: Vec<bool> = Vec::with_capacity(self.block.nodes().len());
         for node in self.block.nodes() {
-            let from_inputs = self.inputs[node.id.index()].iter().any(|id| required[id.index()]);
+            let from_inputs = self.block.inputs(node.id).iter().any(|id| required[id.index()]);
             let given = node.op.kind == OpKind::Input
                 && node.op.output.element != Element::Index
                 && !self.setting.takes_data;
@@ -86,7 +85,7 @@ impl Sharded<'_> {
 
     /// Rows whose statistics an operator takes: elements of its input over those reduced.
     pub(super) fn row_count(&self, op: OpId) -> u64 {
-        let source = self.inputs[op.index()][0];
+        let source = self.block.inputs(op)[0];
         let placement = self.placements.wanted[op.index()][0];
         let reduced = |name: DimName| match &self.block.op(op).kind {
             OpKind::Norm { over, .. } => over.contains(&name),

@@ -73,6 +73,11 @@ pub enum Axis {
     Expert,
 }
 
+impl Axis {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Tensor, Self::Context, Self::Expert];
+}
+
 /// A part of a training step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Pass {

@@ -239,7 +239,7 @@ impl ScheduleKind {
 
     /// The least micro-batches, of `m` or fewer, with which ranks keep as much at their peaks as with `m`.
     pub fn fill_up(self, p: u32, m: u32) -> u32 {
-        let beyond = m.saturating_sub(4 * p + 6);
+        let beyond = m.saturating_sub(3 * p);
         self.cycle(p).map_or(m, |period| m - beyond / period * period)
     }
 

@@ -111,7 +111,7 @@ fn inputs_are_taken_as_listed_or_by_slot() {
         let (_, graph) = native::read(&file(&nodes, &edges)).unwrap();
         let (_, block) = graph.classes().next().unwrap();
         let last = block.nodes().last().unwrap().id;
-        let names = block.inputs(last).into_iter().map(|id| block.op(id).name.clone());
+        let names = block.inputs(last).iter().map(|id| block.op(*id).name.clone());
         names.collect::<Vec<_>>().join(", ")
     };
     assert_eq!(gated(edge("wide", "gated"), edge("up", "gated")), "wide, up");

@@ -49,9 +49,9 @@ pub(super) fn closest(searcher: &Searcher<'_>, families: &[Family]) -> Option<Fo
         if batch.is_empty() {
             break;
         }
-        let looked: Vec<(Vec<(Bytes, Candidates<'_>)>, Option<Misfit>)> =
+        let looked: Vec<Looked<'_>> =
             batch.into_par_iter().map(|index| look(searcher, &all[index], most)).collect();
-        for (groups, found) in looked {
+        for Looked { groups, found } in looked {
             for (least, group) in groups {
                 queue.push(Reverse((least, all.len())));
                 all.push(group);
@@ -62,12 +62,17 @@ pub(super) fn closest(searcher: &Searcher<'_>, families: &[Family]) -> Option<Fo
     best.map(|best| evaluated(searcher.problem, best.key.1, &best.ends))
 }
 
-/// The groups of a family that may hold no more than `most`, or the layout of a group that holds least.
-fn look<'a>(
-    searcher: &Searcher<'_>,
-    candidates: &Candidates<'a>,
-    most: Bytes,
-) -> (Vec<(Bytes, Candidates<'a>)>, Option<Misfit>) {
+/// What became of candidates.
+#[derive(Default)]
+struct Looked<'a> {
+    /// A family's groups, with what each holds at least.
+    groups: Vec<(Bytes, Candidates<'a>)>,
+    /// The layout of a group that holds least.
+    found: Option<Misfit>,
+}
+
+/// Takes a family apart, or finds the best of a group; what holds more than `most` is left out.
+fn look<'a>(searcher: &Searcher<'_>, candidates: &Candidates<'a>, most: Bytes) -> Looked<'a> {
     let family = candidates.family;
     let Some(group) = candidates.group else {
         let shardings = family.shardings(searcher.problem, &searcher.request.fixed);
@@ -77,9 +82,9 @@ fn look<'a>(
             let least = least_memory((group.recompute, group.schedule));
             (least <= most).then_some((least, Candidates { family, group: Some(group) }))
         });
-        return (groups.collect(), None);
+        return Looked { groups: groups.collect(), found: None };
     };
     let misfits = searcher.memories(family, group, most).into_iter();
     let misfits = misfits.map(|(layout, bytes, ends)| Misfit { key: (bytes, layout), ends });
-    (Vec::new(), misfits.min_by_key(|misfit| misfit.key))
+    Looked { found: misfits.min_by_key(|misfit| misfit.key), ..Looked::default() }
 }

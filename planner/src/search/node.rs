@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cost_models::block::PassTime;
+use cost_models::block::{BlockPasses, PassTime};
 use ir::graph::Recompute;
 use ir::layout::Layout;
 use ir::schedule::ScheduleKind;
@@ -236,10 +236,11 @@ impl<'a> Searcher<'a> {
         };
         let fastest = self.assign(&balanced, Arc::clone(ends));
         // Where memory decides on another assignment, its slowest stage is no faster.
+        let of_all = fastest.lower_bound_of_all(&layouts[0]);
         let bound = if self.cuts_within_memory(&layouts[0]) {
             slowest_stage(&fastest, family, group.schedule)
         } else {
-            fastest.lower_bound_of_all(&layouts[0])
+            of_all
         };
         if bound > limit {
             grown.counts.pruned_by_time += layouts.len() as u64;
@@ -253,7 +254,8 @@ impl<'a> Searcher<'a> {
             if may_fit {
                 let kept = kept.get_or_insert_with(|| self.peaks(&fastest, layout));
                 if fits(&fastest, layout, kept) {
-                    grown.add(&fastest, layout, ends, limit);
+                    let bound = fastest.lower_bound_after(layout, of_all);
+                    grown.add(layout, ends, bound, limit);
                     continue;
                 }
             }
@@ -272,7 +274,9 @@ impl<'a> Searcher<'a> {
             let within = within.filter(|within| within != ends);
             let other = within.map(|ends| self.assign(&balanced, ends));
             match other.filter(|other| fits(other, layout, &self.peaks(other, layout))) {
-                Some(other) => grown.add(&other, layout, &other.ends, limit),
+                Some(other) => {
+                    grown.add(layout, &other.ends, other.lower_bound(layout), limit);
+                }
                 None => grown.counts.add_misfit(true),
             }
         }
@@ -340,14 +344,7 @@ impl<'a> Searcher<'a> {
 
 impl Grown {
     /// Adds a layout that fits, unless it cannot be among the best.
-    fn add(
-        &mut self,
-        assignment: &Assignment<'_>,
-        layout: &Layout,
-        ends: &Arc<[usize]>,
-        limit: Nanos,
-    ) {
-        let bound = assignment.lower_bound(layout);
+    fn add(&mut self, layout: &Layout, ends: &Arc<[usize]>, bound: Nanos, limit: Nanos) {
         if bound > limit {
             self.counts.pruned_by_time += 1;
             return;
@@ -382,12 +379,15 @@ fn least_of_blocks(shape: &Shape, chain: &ChainIndex, policy: Recompute, overlap
 }
 
 /// What the slowest stage has to do at least for all micro-batches, however blocks are cut; nothing where
-/// the two gradients are computed apart, for which blocks are not balanced.
+/// the two gradients are faster apart, for which blocks are not balanced.
 fn slowest_stage(fastest: &Assignment<'_>, family: &Family, schedule: ScheduleKind) -> Nanos {
-    if schedule.splits_backward() {
+    let is_faster_apart = |block: &Arc<BlockPasses>| {
+        (block.input_grad.total() + block.weight_grad.total()) < block.backward.total()
+    };
+    if schedule.splits_backward() && fastest.shape.blocks.iter().any(is_faster_apart) {
         return Nanos::ZERO;
     }
-    let time = |stage: &Stage| (stage.forward + stage.backward + stage.recompute).total();
+    let time = |stage: &Arc<Stage>| (stage.forward + stage.backward + stage.recompute).total();
     let times = fastest.stages.iter().map(time);
     times.max().unwrap_or_default() * u64::from(family.num_micro_batches)
 }

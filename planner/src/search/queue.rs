@@ -67,14 +67,18 @@ impl Ord for Node {
 pub(super) struct Queue {
     open: BinaryHeap<Node>,
     layouts: BinaryHeap<Node>,
+    /// How many went through.
+    gone: usize,
 }
 
-/// Nodes that go through between two looks at the best plans so far, but for the layout that is early.
-const BATCH: usize = 32;
+/// Nodes that go through between two looks at the best plans so far, but for the layout that is early: few at
+/// first, when there is no plan to hold them against, and more later, when threads would wait for each other.
+const LEAST_BATCH: usize = 16;
+const MOST_BATCH: usize = 256;
 
 impl Queue {
     pub(super) fn of_families(families: Vec<Node>) -> Self {
-        Self { open: families.into(), layouts: BinaryHeap::new() }
+        Self { open: families.into(), ..Self::default() }
     }
 
     pub(super) fn push(&mut self, node: Node) {
@@ -96,10 +100,10 @@ impl Queue {
     /// The next to go through, of those that may be among the best.
     pub(super) fn batch(&mut self, limit: Nanos) -> Vec<Node> {
         let is_within = |node: &Node| node.bound <= limit;
-        let mut batch: Vec<Node> =
-            std::iter::from_fn(|| self.peek().is_some_and(is_within).then(|| self.pop()).flatten())
-                .take(BATCH)
-                .collect();
+        let size = (self.gone / 16).clamp(LEAST_BATCH, MOST_BATCH);
+        let next = || self.peek().is_some_and(is_within).then(|| self.pop()).flatten();
+        let mut batch: Vec<Node> = std::iter::from_fn(next).take(size).collect();
+        self.gone += batch.len();
         if self.layouts.peek().is_some_and(is_within) {
             batch.extend(self.layouts.pop());
         }

@@ -31,8 +31,8 @@ pub struct Assignment<'a> {
     pub ranks: PipelineRanks,
     /// Where each stage ends: stage `s` has the blocks before `ends[s]`.
     pub ends: Arc<[usize]>,
-    /// By stage.
-    pub stages: Vec<Stage>,
+    /// By stage; those that are alike stand once.
+    pub stages: Vec<Arc<Stage>>,
     /// What each pipeline rank holds.
     pub held: Vec<Holdings>,
 }
@@ -118,13 +118,23 @@ impl<'a> Assignment<'a> {
             let same = known.iter().rev().find(|(other, _)| *other == alike);
             let same = same.filter(|_| !self.problem.vocabulary_parallel);
             let sum = if let Some((_, other)) = same {
-                self.stages[*other].clone()
+                Arc::clone(&self.stages[*other])
             } else {
                 known.push((alike, stage));
-                self.stage(stage)
+                Arc::new(self.stage(stage))
             };
             self.stages.push(sum);
         }
+    }
+
+    /// What is said of a stage, for each of them; of those that follow each other and are alike, once.
+    pub fn of_stages<T: Copy>(&self, of: impl Fn(usize) -> T) -> Vec<T> {
+        let mut all: Vec<T> = Vec::with_capacity(self.stages.len());
+        for (index, stage) in self.stages.iter().enumerate() {
+            let before = all.last().filter(|_| Arc::ptr_eq(&self.stages[index - 1], stage));
+            all.push(before.copied().unwrap_or_else(|| of(index)));
+        }
+        all
     }
 
     /// The blocks of a stage.
@@ -249,7 +259,8 @@ impl<'a> Assignment<'a> {
                     std::iter::once((rank, copy)).chain(homes.iter().map(|home| (*home, 0)))
                 {
                     let first = self.ranks.stages(rank, num_stages).next();
-                    let first = first.map(|first| &mut self.stages[first].holdings);
+                    let first =
+                        first.map(|first| &mut Arc::make_mut(&mut self.stages[first]).holdings);
                     for held in first.into_iter().chain([&mut self.held[rank]]) {
                         held.tied = held.tied.max(copy);
                         held.dense += dense;

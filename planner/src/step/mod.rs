@@ -5,6 +5,7 @@
 //! plays it. Its time, its bound, its memory, where its time goes and its timeline are all read off it.
 
 mod assignment;
+mod bound;
 mod breakdown;
 mod chain;
 mod holdings;

@@ -39,7 +39,7 @@ pub struct Orders {
 
 /// Micro-batches beyond which a step is tried as one of few and many cycles, by ranks; and how many times
 /// as many where that has not become periodic.
-const FEW: [u32; 2] = [6, 24];
+const FEW: [u32; 3] = [4, 8, 32];
 
 impl Orders {
     /// The time of a step, played through or from few micro-batches.

@@ -8,14 +8,14 @@ use ir::collective::Collective;
 use ir::graph::Axis;
 use ir::layout::{Layout, ZeroStage};
 use ir::plan::MemoryUse;
-use ir::schedule::{ActionKind, ScheduleKind};
+use ir::schedule::{ActionKind, ScheduleKind, Updates};
 use ir::units::{Bytes, Nanos};
 use simulator::{
-    Ending, Kept, Least, Meeting, Message, Messages, Part, Pass, RankWork, Run, StageWork,
-    Transfer, Work, lower_bound,
+    Kept, Meeting, Message, Messages, Part, Pass, RankWork, Run, StageWork, Transfer, Work,
 };
 
 use super::assignment::{Assignment, Stage};
+use super::holdings::Holdings;
 use super::memory;
 use super::replicas::Replicas;
 
@@ -44,22 +44,6 @@ impl<'a> Step<'a> {
         let builder = Builder::new(assignment, &layout);
         let work = builder.work();
         Self { assignment, layout, work }
-    }
-}
-
-impl Assignment<'_> {
-    /// A time that the step of a layout is never below.
-    pub fn lower_bound(&self, layout: &Layout) -> Nanos {
-        let (p, m) = (layout.pipeline_parallel, layout.num_micro_batches);
-        let builder = Builder::new(self, layout);
-        lower_bound(layout.schedule, p, m, &builder.least(), builder.ending())
-    }
-
-    /// A time that no layout is below that has this schedule, however it shards model states.
-    pub fn lower_bound_of_all(&self, layout: &Layout) -> Nanos {
-        let (p, m) = (layout.pipeline_parallel, layout.num_micro_batches);
-        let plain = Builder { gathers: false, ..Builder::new(self, layout) };
-        lower_bound(layout.schedule, p, m, &plain.least(), Ending::default())
     }
 }
 
@@ -94,22 +78,26 @@ impl Assignment<'_> {
 
     /// Whether no rank exceeds `capacity` with what it keeps at least.
     pub fn may_fit(&self, layout: &Layout, kept_at_least: &[Bytes], capacity: Bytes) -> bool {
-        let ranks = self.held.iter().zip(kept_at_least).enumerate();
-        ranks.into_iter().all(|(rank, (held, kept))| {
-            let throughout = memory::throughout(self.problem, layout, held, rank);
-            memory::at_peak(throughout, held, *kept).total() <= capacity
-        })
+        self.at_peaks(layout, kept_at_least).all(|memory| memory.total() <= capacity)
     }
 
     /// What fills each pipeline rank at its peak under a layout, where it keeps so much for backward.
     pub fn memory(&self, layout: &Layout, kept: &[Bytes]) -> Vec<MemoryUse> {
-        let ranks = self.held.iter().zip(kept).enumerate();
-        ranks
-            .map(|(rank, (held, kept))| {
-                let throughout = memory::throughout(self.problem, layout, held, rank);
-                memory::at_peak(throughout, held, *kept)
-            })
-            .collect()
+        self.at_peaks(layout, kept).collect()
+    }
+
+    fn at_peaks(&self, layout: &Layout, kept: &[Bytes]) -> impl Iterator<Item = MemoryUse> {
+        // Ranks that follow each other mostly hold the same throughout, but for versions of weights.
+        let is_alike = layout.schedule.updates() == Updates::AfterFlush;
+        let mut last: Option<(&Holdings, MemoryUse)> = None;
+        self.held.iter().zip(kept).enumerate().map(move |(rank, (held, kept))| {
+            let throughout = match last {
+                Some((other, throughout)) if is_alike && other == held => throughout,
+                _ => memory::throughout(self.problem, layout, held, rank),
+            };
+            last = Some((held, throughout));
+            memory::at_peak(throughout, held, *kept)
+        })
     }
 
     /// The parts of each class of blocks.
@@ -186,23 +174,23 @@ pub(super) fn piece_start(count: usize, piece: usize, pieces: usize) -> usize {
     piece * count / pieces
 }
 
-struct Builder<'a> {
-    assignment: &'a Assignment<'a>,
-    layout: &'a Layout,
-    replicas: Replicas<'a>,
+pub(super) struct Builder<'a> {
+    pub(super) assignment: &'a Assignment<'a>,
+    pub(super) layout: &'a Layout,
+    pub(super) replicas: Replicas<'a>,
     /// Axes whose exchanges use the links of the exchanges over replicas.
     shares_link: [bool; 3],
     /// Whether each pass gathers its parameters.
-    gathers: bool,
+    pub(super) gathers: bool,
 }
 
 impl<'a> Builder<'a> {
-    fn new(assignment: &'a Assignment<'a>, layout: &'a Layout) -> Self {
+    pub(super) fn new(assignment: &'a Assignment<'a>, layout: &'a Layout) -> Self {
         let replicas = Replicas::new(assignment.problem, layout);
         let network = &assignment.problem.hardware.network;
         let groups = assignment.shape.key.groups();
         let level = network.outermost_level(replicas.group());
-        let shares_link = [Axis::Tensor, Axis::Context, Axis::Expert].map(|axis| {
+        let shares_link = Axis::ALL.map(|axis| {
             let group = groups.along(axis);
             group.size > 1 && network.outermost_level(group) == level
         });
@@ -210,74 +198,14 @@ impl<'a> Builder<'a> {
         Self { assignment, layout, replicas, shares_link, gathers }
     }
 
-    /// What each stage takes at least for a micro-batch. Stages that follow each other are mostly alike.
-    fn least(&self) -> Vec<Least> {
-        let schedule = self.layout.schedule;
-        let overlaps = schedule.overlaps_passes();
-        let stages = &self.assignment.stages;
-        let mut all: Vec<Least> = Vec::with_capacity(stages.len());
-        for (index, stage) in stages.iter().enumerate() {
-            let is_alike = index > 0 && stages[index - 1] == *stage;
-            if let Some(before) = all.last().filter(|_| is_alike) {
-                all.push(*before);
-                continue;
-            }
-            let gather = if self.gathers { self.gather(index) } else { None };
-            let gather = gather.map_or(Nanos::ZERO, |gather| gather.time);
-            let time = |kind: ActionKind| {
-                let pass = stage.pass(kind);
-                let time = if overlaps { pass.compute } else { pass.total() };
-                let waits = if kind == ActionKind::WeightGrad { Nanos::ZERO } else { gather };
-                time + waits + self.assignment.waited_messages(schedule, index, kind)
-            };
-            let sends = self.sends(stage).map(|message| message.time);
-            let whole = [ActionKind::Forward, ActionKind::Backward].map(time);
-            let apart = [ActionKind::InputGrad, ActionKind::WeightGrad].map(time);
-            all.push(Least::new(schedule, whole, apart, sends));
-        }
-        all
-    }
-
-    /// What follows the last pass at least.
-    fn ending(&self) -> Ending {
-        if self.replicas.updates_each() {
-            return Ending::default();
-        }
-        let Assignment { held, stages, .. } = self.assignment;
-        let mut reductions: Vec<Nanos> = Vec::with_capacity(stages.len());
-        for (index, stage) in stages.iter().enumerate() {
-            let is_alike = index > 0 && stages[index - 1] == *stage;
-            reductions.push(match reductions.last().filter(|_| is_alike) {
-                Some(before) => *before,
-                None => self.last_reduction(index),
-            });
-        }
-        let update = held.iter().map(|held| Nanos::from(self.replicas.update(held))).max();
-        Ending {
-            until_all_meet: reductions.into_iter().min().unwrap_or_default(),
-            update: self.replicas.norm().time + update.unwrap_or_default(),
-        }
-    }
-
-    /// The reduction that begins when the last gradient of a stage is there.
-    fn last_reduction(&self, stage: usize) -> Nanos {
-        let pieces = self.pieces(stage);
-        let holdings = &self.assignment.stages[stage].holdings;
-        let reduce = self.replicas.transfer(self.replicas.reduction(), holdings, pieces);
-        let runs_beside =
-            self.layout.zero_stage >= ZeroStage::Gradients || self.framework().overlaps_gradients;
-        let at_once = if runs_beside { 1 } else { pieces };
-        reduce.map_or(Nanos::ZERO, |reduce| reduce.time * at_once)
-    }
-
     /// One of the pieces in which a stage's parameters are gathered.
-    fn gather(&self, stage: usize) -> Option<Transfer> {
+    pub(super) fn gather(&self, stage: usize) -> Option<Transfer> {
         let holdings = &self.assignment.stages[stage].holdings;
         self.replicas.transfer(Collective::AllGather, holdings, self.pieces(stage))
     }
 
     /// What a stage sends forward and backward that its passes do not wait for.
-    fn sends(&self, stage: &Stage) -> [Message; 2] {
+    pub(super) fn sends(&self, stage: &Stage) -> [Message; 2] {
         if self.waits_for_messages() {
             Default::default()
         } else {
@@ -387,7 +315,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn framework(&self) -> &FrameworkRates {
+    pub(super) fn framework(&self) -> &FrameworkRates {
         &self.assignment.problem.hardware.framework
     }
 
@@ -395,7 +323,7 @@ impl<'a> Builder<'a> {
         self.assignment.waits_for_messages(self.layout.schedule)
     }
 
-    fn pieces(&self, stage: usize) -> u64 {
+    pub(super) fn pieces(&self, stage: usize) -> u64 {
         let holdings = &self.assignment.stages[stage].holdings;
         self.replicas.pieces(holdings, self.assignment.blocks(stage).len())
     }
@@ -489,7 +417,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Whether what an update gathers is waited for at once.
-    fn gathers_after_update(&self) -> bool {
+    pub(super) fn gathers_after_update(&self) -> bool {
         self.replicas.updates_each() || !self.framework().overlaps_parameters
     }
 
@@ -571,7 +499,7 @@ impl Assignment<'_> {
             return Nanos::ZERO;
         }
         let [forward, backward] = self.vocabulary_exchanges(stage);
-        let Stage { send_forward, send_backward, .. } = &self.stages[stage];
+        let Stage { send_forward, send_backward, .. } = &*self.stages[stage];
         let time = |message: &Message| message.time;
         match kind {
             ActionKind::Forward => time(send_forward) + forward,

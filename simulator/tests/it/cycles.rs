@@ -123,8 +123,8 @@ proptest! {
         let schedule = whole(kind, p, m, v);
         let work = work(&schedule, &passes, &extras);
         let time = step_time(&Order::new(&schedule), &work).unwrap();
-        let (least, ending) = (Least::of(kind, p, &work), Ending::of(kind, p, &work));
-        let bound = lower_bound(kind, p, m, &least, ending);
+        let passes = lower_bound(kind, p, m, &Least::of(kind, p, &work));
+        let bound = Ending::of(kind, p, m, &work).after(passes);
         prop_assert!(bound <= time, "{}: {} > {}", kind, bound.get(), time.get());
         let full = simulate(&schedule, &work).unwrap();
         prop_assert_eq!(full.timeline.end(), time);
@@ -174,8 +174,8 @@ proptest! {
     /// that repeat stand once.
     #[test]
     fn few_micro_batches_fill_a_pipeline_up(
-        kind in 0_usize..14, p in 1_u32..8, m in 1_u32..120, v in 1_u32..5,
-        kept in prop::collection::vec((1_u64..100, 0_u64..100, 0_u64..100), 32),
+        kind in 0_usize..14, p in 1_u32..12, m in 1_u32..120, v in 1_u32..5,
+        kept in prop::collection::vec((1_u64..100, 0_u64..100, 0_u64..100), 44),
     ) {
         let kind = ScheduleKind::ALL[kind];
         let (p, m, v) = fitting(kind, p, m, v);

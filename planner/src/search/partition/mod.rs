@@ -107,11 +107,13 @@ fn within(
     let mut length = 1;
     for stage in 0..num_stages {
         let most = num_blocks - (num_stages - 1 - stage);
-        let in_time = longest(prefix, start, start + length, most, limit);
-        if in_time < most {
-            next = next.min(prefix[in_time + 1] - prefix[start]);
+        let in_time = |end: usize| prefix[end] - prefix[start] <= limit;
+        let last_in_time = last(start, start + length, most, in_time);
+        if last_in_time < most {
+            next = next.min(prefix[last_in_time + 1] - prefix[start]);
         }
-        let end = largest(stage, start, in_time, &fits);
+        let fits = |end: usize| fits(stage, start, end);
+        let end = last(start, start + length, last_in_time, fits);
         if end == start {
             return Err(next);
         }
@@ -133,7 +135,9 @@ fn furthest(
     let mut start = 0;
     let mut length = 1;
     let reach = |stage| {
-        let end = largest(stage, start, longest(prefix, start, start + length, most, limit), &fits);
+        let is_within =
+            |end: usize| prefix[end] - prefix[start] <= limit && fits(stage, start, end);
+        let end = last(start, start + length, most, is_within);
         length = end - start;
         start = end;
         end
@@ -141,40 +145,17 @@ fn furthest(
     (0..num_stages).map(reach).collect()
 }
 
-/// The last end up to `most` of a stage from `start` that takes no longer than `limit`, looked for from
-/// `guess` on.
-fn longest(prefix: &[Nanos], start: usize, guess: usize, most: usize, limit: Nanos) -> usize {
-    let in_time = |end: usize| prefix[end] - prefix[start] <= limit;
+/// The last end up to `most` of a stage from `start` of which `holds`, looked for from `guess` on; `start` if
+/// there is none.
+fn last(start: usize, guess: usize, most: usize, holds: impl Fn(usize) -> bool) -> usize {
     let mut end = most.min(guess);
-    while end > start && !in_time(end) {
+    while end > start && !holds(end) {
         end -= 1;
     }
-    while end < most && in_time(end + 1) {
+    while end >= guess && end < most && holds(end + 1) {
         end += 1;
     }
     end
-}
-
-/// The last end up to `end` of a stage from `start` that fits; `start` if none does.
-fn largest(
-    stage: usize,
-    start: usize,
-    mut end: usize,
-    fits: impl Fn(usize, usize, usize) -> bool,
-) -> usize {
-    if end == start || fits(stage, start, end) {
-        return end;
-    }
-    let mut least = start;
-    while end - least > 1 {
-        let middle = least.midpoint(end);
-        if fits(stage, start, middle) {
-            least = middle;
-        } else {
-            end = middle;
-        }
-    }
-    least
 }
 
 #[cfg(test)]

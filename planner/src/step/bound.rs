@@ -1,0 +1,107 @@
+//! Times that no step of an assignment is below, known without its schedule's actions.
+
+use ir::layout::{Layout, ZeroStage};
+use ir::schedule::ActionKind;
+use ir::units::Nanos;
+use simulator::{Ending, Least, Transfer, lower_bound};
+
+use super::assignment::Assignment;
+use super::work::Builder;
+
+impl Assignment<'_> {
+    /// A time that the step of a layout is never below.
+    pub fn lower_bound(&self, layout: &Layout) -> Nanos {
+        self.lower_bound_after(layout, self.lower_bound_of_all(layout))
+    }
+
+    /// A time before which the passes of no layout are over that has this schedule, however it shards model
+    /// states.
+    pub fn lower_bound_of_all(&self, layout: &Layout) -> Nanos {
+        Builder::new(self, layout).lower_bound_of_passes(false)
+    }
+
+    /// As [`Self::lower_bound`], where it is known that of all.
+    pub fn lower_bound_after(&self, layout: &Layout, of_all: Nanos) -> Nanos {
+        let builder = Builder::new(self, layout);
+        let passes = if builder.gathers { builder.lower_bound_of_passes(true) } else { of_all };
+        builder.ending().after(passes)
+    }
+}
+
+impl Builder<'_> {
+    fn lower_bound_of_passes(&self, gathers: bool) -> Nanos {
+        let (p, m) = (self.layout.pipeline_parallel, self.layout.num_micro_batches);
+        lower_bound(self.layout.schedule, p, m, &self.least(gathers))
+    }
+
+    /// What each stage takes at least for a micro-batch, with gathered parameters or without.
+    fn least(&self, gathers: bool) -> Vec<Least> {
+        let schedule = self.layout.schedule;
+        let overlaps = schedule.overlaps_passes();
+        self.assignment.of_stages(|index| {
+            let stage = &self.assignment.stages[index];
+            let gather = if gathers { self.gather(index) } else { None };
+            let gather = gather.map_or(Nanos::ZERO, |gather| gather.time);
+            let time = |kind: ActionKind| {
+                let pass = stage.pass(kind);
+                let time = if overlaps { pass.compute } else { pass.total() };
+                let waits = if kind == ActionKind::WeightGrad { Nanos::ZERO } else { gather };
+                time + waits + self.assignment.waited_messages(schedule, index, kind)
+            };
+            let sends = self.sends(stage).map(|message| message.time);
+            let whole = [ActionKind::Forward, ActionKind::Backward].map(time);
+            let apart = [ActionKind::InputGrad, ActionKind::WeightGrad].map(time);
+            Least::new(schedule, whole, apart, sends)
+        })
+    }
+
+    /// What follows the last pass at least.
+    fn ending(&self) -> Ending {
+        if self.replicas.updates_each() {
+            return Ending::default();
+        }
+        let reductions = self.assignment.of_stages(|stage| self.last_reduction(stage));
+        let Assignment { held, ranks, stages, .. } = self.assignment;
+        let transfers = self.assignment.of_stages(|stage| self.transfers(stage));
+        let of_rank =
+            |rank| ranks.stages(rank, stages.len()).map(|it| transfers[it]).sum::<Nanos>();
+        let update = held.iter().map(|held| Nanos::from(self.replicas.update(held))).max();
+        Ending {
+            until_all_meet: reductions.into_iter().min().unwrap_or_default(),
+            transfers: (0..held.len()).map(of_rank).max().unwrap_or_default(),
+            update: self.replicas.norm().time + update.unwrap_or_default(),
+        }
+    }
+
+    /// All that a rank gathers and reduces of a stage in a step, but for what follows an update.
+    fn transfers(&self, stage: usize) -> Nanos {
+        let pieces = self.pieces(stage);
+        let holdings = &self.assignment.stages[stage].holdings;
+        let time = |transfer: Option<Transfer>| {
+            transfer.map_or(Nanos::ZERO, |transfer| transfer.time * pieces)
+        };
+        let reduce = time(self.replicas.transfer(self.replicas.reduction(), holdings, pieces));
+        let gather = time(self.gather(stage));
+        let copies = self.assignment.ranks.placement.num_copies();
+        let each = u64::from(self.layout.num_micro_batches / copies);
+        let zero = self.layout.zero_stage;
+        let gathers = match zero {
+            ZeroStage::None => 0,
+            ZeroStage::Parameters => 2 * each,
+            _ => u64::from(!self.gathers_after_update()),
+        };
+        let reduces = if zero >= ZeroStage::Gradients { each } else { 1 };
+        gather * gathers + reduce * reduces
+    }
+
+    /// The reduction that begins when the last gradient of a stage is there.
+    fn last_reduction(&self, stage: usize) -> Nanos {
+        let pieces = self.pieces(stage);
+        let holdings = &self.assignment.stages[stage].holdings;
+        let reduce = self.replicas.transfer(self.replicas.reduction(), holdings, pieces);
+        let runs_beside =
+            self.layout.zero_stage >= ZeroStage::Gradients || self.framework().overlaps_gradients;
+        let at_once = if runs_beside { 1 } else { pieces };
+        reduce.map_or(Nanos::ZERO, |reduce| reduce.time * at_once)
+    }
+}

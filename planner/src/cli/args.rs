@@ -550,6 +550,7 @@ fn parse_time_limit(text: &str) -> Result<Duration, String> {
         "ms" => 1e-3,
         "" | "s" => 1.0,
         "m" | "min" => 60.0,
+        "h" => 3600.0,
         _ => 0.0,
     };
     let seconds = number.parse::<f64>().unwrap_or(0.0) * scale;

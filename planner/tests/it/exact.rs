@@ -1,9 +1,14 @@
 //! Branch and bound finds what exhaustive search finds.
 
-use planner::search::{Go, Outcome, Progress, Request, StopReason, search};
+use cost_models::clusters::preset;
+use ir::model::Model;
+use planner::planning::{Choices, training_graph};
+use planner::problem::Problem;
+use planner::search::{Go, Outcome, Progress, Request, StopReason, evaluated, search};
 use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
 
-use crate::random::{Setup, named_schedules, requests, setups};
+use crate::random::{Setup, large_setups, named_schedules, requests, setups};
 
 fn run(setup: &Setup, request: &Request) -> Outcome {
     search(&setup.problem(), request, &mut |_| Go::On)
@@ -56,6 +61,64 @@ proptest! {
         prop_assert_eq!(pruned.counts.candidates, all.counts.candidates);
         if all.plans.is_empty() {
             prop_assert_eq!(&pruned.closest, &all.closest);
+        }
+    }
+}
+
+/// Whether tests that take long are wanted.
+fn is_slow_wanted() -> bool {
+    std::env::var_os("RUN_SLOW_TESTS").is_some_and(|value| value == "1")
+}
+
+/// The best plan is the first of the best three hundred, and each of these takes as long as it takes alone.
+fn check_best_of_many(problem: &Problem) -> Result<(), TestCaseError> {
+    let find = |top| search(problem, &Request { top, ..Request::default() }, &mut |_| Go::On);
+    let (one, many) = (find(1), find(300));
+    prop_assert_eq!(one.plans.first(), many.plans.first());
+    prop_assert_eq!(&one.closest, &many.closest);
+    prop_assert!(many.plans.is_sorted_by_key(|plan| plan.evaluation.step_time));
+    for plan in &many.plans {
+        prop_assert_eq!(plan, &evaluated(problem, plan.layout, &plan.stage_ends));
+    }
+    Ok(())
+}
+
+#[test]
+fn the_best_plan_is_the_first_of_many() {
+    if !is_slow_wanted() {
+        return;
+    }
+    let config = ProptestConfig { cases: 500, failure_persistence: None, ..Default::default() };
+    let mut runner = TestRunner::new(config);
+    runner.run(&large_setups(), |setup| check_best_of_many(&setup.problem())).unwrap();
+}
+
+#[test]
+fn so_it_is_of_every_model_that_ships() {
+    if !is_slow_wanted() {
+        return;
+    }
+    for entry in std::fs::read_dir("../models").unwrap() {
+        let path = entry.unwrap().path();
+        let config = if path.is_dir() { path.join("config.json") } else { path.clone() };
+        let text = std::fs::read_to_string(config).unwrap();
+        let Ok(model) = Model::from_json(&text, "model") else { continue };
+        let graph = training_graph(&model, false).unwrap();
+        let clusters = [
+            ("h100", 64),
+            ("a100", 256),
+            ("gb200-nvl72", 72),
+            ("h800", 512),
+            ("mi300x", 1024),
+            ("b200", 16),
+        ];
+        for (name, num_gpus) in clusters {
+            let cluster = preset(name).unwrap();
+            let has_sequence = graph.has_sequence();
+            let training = Choices::default().resolve(&model, has_sequence, &cluster.gpu, num_gpus);
+            let problem = Problem::new(graph.clone(), training, &cluster, num_gpus).unwrap();
+            check_best_of_many(&problem)
+                .unwrap_or_else(|error| panic!("{path:?} on {name}: {error}"));
         }
     }
 }

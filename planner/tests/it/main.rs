@@ -11,6 +11,7 @@ mod exact;
 mod families;
 mod golden;
 mod hostile;
+mod interrupted;
 mod laws;
 mod overwriting;
 mod random;

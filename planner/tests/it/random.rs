@@ -118,6 +118,21 @@ pub(crate) fn setups() -> impl Strategy<Value = Setup> {
     )
 }
 
+/// As [`setups`], with as many layers, sequences and GPUs as models of some ten billion parameters have.
+pub(crate) fn large_setups() -> impl Strategy<Value = Setup> {
+    let gpus = select(vec![8u32, 24, 48, 64, 96, 128, 256]);
+    (setups(), 8u32..97, 1u64..129, gpus, -1.0..3.0f64).prop_map(
+        |(mut setup, layers, batch, num_gpus, plenty)| {
+            setup.model["num_hidden_layers"] = json!(layers);
+            setup.training.global_batch_size = 8 * batch;
+            setup.num_gpus = num_gpus;
+            let states = 16 * setup.problem().parameters().total / u64::from(num_gpus);
+            setup.cluster.gpu.memory = CONTEXT + Bytes::from_f64(states as f64 * plenty.exp2());
+            setup
+        },
+    )
+}
+
 /// What users decide, now and then.
 pub(crate) fn requests() -> impl Strategy<Value = Request> {
     let degree = || prop::option::weighted(0.06, select(vec![1u32, 2, 3, 4, 8]));

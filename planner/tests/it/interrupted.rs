@@ -1,0 +1,105 @@
+//! Searches that end before they are done: by a time limit, or by the user.
+
+use std::fs;
+use std::process::{Child, Command};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::bad_input::Workplace;
+use crate::cli::{command, planner};
+
+/// A search that takes some ten seconds even in a release: bounds are held against the thousandth plan.
+const LONG: [&str; 9] = [
+    "search",
+    "models/llama-3.1-405b",
+    "--gpus",
+    "131072",
+    "--top",
+    "1000",
+    "--quiet",
+    "--format",
+    "json",
+];
+
+#[test]
+fn limits_that_are_no_times() {
+    let place = Workplace::new();
+    for limit in ["0", "0s", "-1s", "soon", "5parsecs", "", "1e400s", "NaN"] {
+        let search =
+            format!("search {{}}/model.json --gpus 8 -o {{}}/plan.json --time-limit={limit}");
+        place.fails(&search, &["--time-limit", "a time above 0, such as `5s`"]);
+    }
+}
+
+#[test]
+fn a_limit_that_is_not_reached_changes_nothing() {
+    let search = ["search", "models/llama-3.1-8b", "--gpus", "8", "--format", "json"];
+    let free = planner(&search).json();
+    let limited = planner(&[&search[..], &["--time-limit", "2h"]].concat()).json();
+    assert_eq!(limited["plans"], free["plans"]);
+    assert_eq!(limited["search"]["stop_reason"], "exhausted");
+}
+
+#[test]
+fn a_limit_before_anything_is_found_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = folder.path().join("plan.json");
+    let more = ["--time-limit", "1ms", "-o", plan.to_str().unwrap()];
+    let run = planner(&[&LONG[..], &more].concat());
+    assert_eq!(run.code, Some(1), "{run:?}");
+    let report: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(report["search"]["stop_reason"], "time_limit");
+    assert_eq!(report["plans"], serde_json::json!([]));
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "a file without a plan");
+    let run = planner(&["search", LONG[1], "--gpus", "131072", "--time-limit", "1ms"]);
+    assert!(run.stdout.contains("nothing found: the time limit was reached"), "{run:?}");
+    assert!(run.stdout.contains("hint: a longer `--time-limit`"), "{run:?}");
+}
+
+/// Presses Ctrl-C.
+fn interrupt(child: &Child) {
+    let status = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    assert!(status.expect("`kill` is there").success(), "the command has ended by itself");
+}
+
+/// Starts the long search with a plan to be written, and interrupts it after so long, so many times.
+fn interrupted(after: Duration, times: u32) -> (std::process::Output, TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = folder.path().join("plan.json");
+    let child = command(&[&LONG[..], &["-o", plan.to_str().unwrap()]].concat()).spawn().unwrap();
+    for _ in 0..times {
+        thread::sleep(after);
+        interrupt(&child);
+    }
+    (child.wait_with_output().unwrap(), folder)
+}
+
+#[cfg(unix)]
+#[test]
+fn what_was_found_before_an_interrupt_is_printed_and_kept() {
+    let (output, folder) = interrupted(Duration::from_millis(1500), 1);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let search = &report["search"];
+    assert_eq!(search["stop_reason"], "interrupted");
+    assert!(search["open"].as_u64() > Some(0), "{search}");
+    let best = report["plans"][0]["step_time_seconds"].as_f64().unwrap();
+    assert!(search["least_left_seconds"].as_f64().unwrap() <= best, "{search}");
+    let files: Vec<_> = fs::read_dir(folder.path()).unwrap().collect();
+    assert_eq!(files.len(), 1, "{files:?}");
+    let plan = folder.path().join("plan.json");
+    let again = planner(&["simulate", plan.to_str().unwrap(), "--format", "json"]).json();
+    let time = again["step_time_seconds"].as_f64().unwrap();
+    assert!((time - best).abs() < 1e-9, "{time} of {best}");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_second_interrupt_ends_at_once_and_leaves_no_file() {
+    let (output, folder) = interrupted(Duration::from_millis(2), 40);
+    assert_eq!(output.status.code(), Some(130), "{output:?}");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}

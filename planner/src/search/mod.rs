@@ -6,8 +6,8 @@
 //! search is over, and what was found is what playing every layout through would find. Nodes go through in
 //! batches of fixed size, so that results and counts do not depend on the number of threads.
 //!
-//! One rule is not searched: of all ways to cut the model into stages, each layout has the one whose slowest
-//! stage is fastest, and where that does not fit, the fastest that does.
+//! One rule is not searched: of all ways to cut the model into stages, each layout has one whose slowest stage
+//! is fastest and whose ranks are even, and where that does not fit, the fastest that does.
 
 mod closest;
 mod memory;

@@ -10,7 +10,7 @@ use ir::units::{Bytes, Nanos};
 use rayon::prelude::*;
 use simulator::Kept;
 
-use super::partition::partition;
+use super::partition::{evened, partition};
 use super::queue::{Group, Node, Queue, What};
 use super::space::{Family, Sharding};
 use super::{Counts, Found, Go, Observe, Plan, Progress, Request, StopReason, evaluated};
@@ -180,13 +180,13 @@ impl<'a> Searcher<'a> {
         let Group { recompute, schedule, virtual_stages } = group;
         let shape = self.shape(family.shape);
         let shardings = family.shardings(self.problem, &self.request.fixed);
-        let num_stages = (family.pipeline_parallel * virtual_stages) as usize;
-        let ends = shape.balanced(self.chain, recompute, num_stages, &schedule.placement())?;
         let layouts: Vec<Layout> = shardings
             .into_iter()
             .map(|it| family.layout(self.problem, (schedule, virtual_stages), recompute, it))
             .collect();
         let ranks = PipelineRanks::of(layouts.first()?);
+        let num_stages = (family.pipeline_parallel * virtual_stages) as usize;
+        let ends = shape.balanced(self.chain, recompute, num_stages, &ranks)?;
         Some(Balanced { shape, layouts, ranks, recompute, ends })
     }
 
@@ -302,7 +302,9 @@ impl<'a> Searcher<'a> {
             in_flight(self.problem, layout, &held, rank, held_by[rank]).total() <= memory
         };
         let prefix = assignment.shape.prefix(self.chain, layout.recompute);
-        partition(&prefix, layout.pipeline_parallel as usize, fits)
+        let num_ranks = layout.pipeline_parallel as usize;
+        let ends = partition(&prefix, num_ranks, &fits)?;
+        Some(evened(&prefix, ends, num_ranks, fits))
     }
 
     /// How many micro-batches each rank of a layout with one stage a rank has in flight at most.

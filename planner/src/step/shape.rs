@@ -11,8 +11,9 @@ use ir::units::Nanos;
 
 use super::chain::ChainIndex;
 use super::known::Known;
+use super::ranks::PipelineRanks;
 use crate::problem::Problem;
-use crate::search::partition::{balanced, folded};
+use crate::search::partition::{balanced, evened, folded};
 
 /// How operators are sharded, and how much each takes at a time: all that the cost of a block depends
 /// on.
@@ -76,8 +77,9 @@ impl ShapeKey {
     }
 }
 
-/// Where stages end, by policy, number of stages and where they lie; none if there are fewer blocks.
-type Balanced = Known<(Recompute, usize, Placement), Option<Arc<[usize]>>>;
+/// Where stages end, by policy, number of stages and of ranks, and where they lie; none if there are fewer
+/// blocks.
+type Balanced = Known<(Recompute, usize, u32, Placement), Option<Arc<[usize]>>>;
 
 /// Classes of blocks that have no experts, which are alike however experts are spread over ranks.
 pub type Blocks = Known<(usize, ShapeKey), Arc<BlockPasses>>;
@@ -147,20 +149,23 @@ impl Shape {
         std::iter::once(Nanos::ZERO).chain(ends).collect()
     }
 
-    /// Where stages end so that the slowest is as fast as can be; or, where the first shares its rank with
-    /// the last and so on inwards, the slowest rank. None if there are fewer blocks.
+    /// Where stages end so that the slowest is as fast as can be, and ranks as even as can be; or, where the
+    /// first shares its rank with the last and so on inwards, the slowest rank. None if there are fewer blocks.
     pub fn balanced(
         &self,
         chain: &ChainIndex,
         policy: Recompute,
         num_stages: usize,
-        placement: &Placement,
+        ranks: &PipelineRanks,
     ) -> Option<Arc<[usize]>> {
-        self.balanced.get((policy, num_stages, placement.clone()), || {
+        let PipelineRanks { group, placement } = ranks;
+        let num_ranks = group.size as usize;
+        self.balanced.get((policy, num_stages, group.size, placement.clone()), || {
             let prefix = self.prefix(chain, policy);
             let ends = match placement {
                 Placement::V | Placement::Bidirectional => folded(&prefix, num_stages),
-                Placement::Loop | Placement::Table(_) => balanced(&prefix, num_stages),
+                Placement::Loop | Placement::Table(_) => balanced(&prefix, num_stages)
+                    .map(|ends| evened(&prefix, ends, num_ranks, |_, _, _| true)),
             };
             ends.map(Into::into)
         })

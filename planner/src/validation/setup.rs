@@ -45,7 +45,7 @@ use ir::units::BytesPerSecond;
 use super::description::model;
 use super::row::{Row, Unsupported};
 use crate::problem::Problem;
-use crate::step::{ChainIndex, Shape, ShapeKey};
+use crate::step::{ChainIndex, PipelineRanks, Shape, ShapeKey};
 
 /// All that a prediction needs.
 #[derive(Clone, Debug)]
@@ -495,7 +495,7 @@ fn balanced(
     let chain = ChainIndex::new(problem);
     let shape = Shape::new(problem, &chain, ShapeKey::of(layout));
     shape
-        .balanced(&chain, layout.recompute, chunks, &layout.schedule.placement())
+        .balanced(&chain, layout.recompute, chunks, &PipelineRanks::of(layout))
         .map(|ends| ends.to_vec())
         .ok_or_else(|| Unsupported::new(format!("{blocks} blocks in {chunks} chunks")))
 }

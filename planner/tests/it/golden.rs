@@ -60,7 +60,7 @@ fn plans_do_not_change_unseen() {
     models/llama-3.1-8b --gpus 64 --cluster a100
       tp1 cp4 ep1 pp1 vpp1 dp16 zero2/64 4x8 1f1b selective: 17.0215 s
     models/llama-3.1-70b --gpus 64
-      tp2 cp2 ep1 pp4 vpp11 dp4 zero2/8 128x1 interleaved-1f1b selective: 57.0586 s
+      tp2 cp2 ep1 pp4 vpp7 dp4 zero2/8 128x1 interleaved-1f1b selective: 57.0311 s
     models/llama-3.1-70b --gpus 32 --cluster h200 --seq-len 4096
       tp1 cp4 ep1 pp1 vpp1 dp8 zero3/32 16x4 1f1b none: 43.2841 s
     models/mixtral-8x7b --gpus 32

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use ir::units::Nanos;
 
-use super::{balanced, folded, partition, slowest};
+use super::{balanced, evened, folded, partition, slowest};
 
 fn prefix_sums(times: &[u32]) -> Vec<Nanos> {
     let sums = times.iter().scan(Nanos::ZERO, |sum, time| {
@@ -45,6 +45,47 @@ proptest! {
         let expected = exhaustive(&prefix, num_stages, most);
         prop_assert_eq!(found.as_deref().map(|ends| slowest(&prefix, ends)), expected);
     }
+}
+
+/// What each rank has of all blocks where stages go round the ranks.
+fn of_ranks(prefix: &[Nanos], ends: &[usize], num_ranks: usize) -> Vec<u64> {
+    let mut ranks = vec![0; num_ranks];
+    let starts = std::iter::once(0).chain(ends.iter().copied());
+    for (stage, (start, end)) in starts.zip(ends).enumerate() {
+        ranks[stage % num_ranks] += (prefix[*end] - prefix[start]).get();
+    }
+    ranks
+}
+
+proptest! {
+    /// Evening out makes no stage slower, no rank empty of blocks, and ranks more alike.
+    #[test]
+    fn ranks_become_more_even(
+        times in prop::collection::vec(1u32..100, 4..60), num_ranks in 1usize..5, v in 1usize..5,
+        most in 1usize..20,
+    ) {
+        let prefix = prefix_sums(&times);
+        let fits = |_, start: usize, end: usize| end - start <= most;
+        let Some(cut) = partition(&prefix, num_ranks * v, fits) else { return Ok(()) };
+        let even = evened(&prefix, cut.clone(), num_ranks, fits);
+        prop_assert!(slowest(&prefix, &even) <= slowest(&prefix, &cut));
+        prop_assert!(even.is_sorted_by(|end, next| end < next) && even.last() == cut.last());
+        let starts = std::iter::once(0).chain(even.iter().copied());
+        prop_assert!(starts.zip(&even).all(|(start, end)| start < *end && fits(0, start, *end)));
+        let squares = |ends: &[usize]| -> u64 {
+            of_ranks(&prefix, ends, num_ranks).iter().map(|time| time * time).sum()
+        };
+        prop_assert!(squares(&even) <= squares(&cut));
+    }
+}
+
+#[test]
+fn equal_blocks_are_shared_out_evenly() {
+    let prefix = prefix_sums(&[10; 82]);
+    let cut = balanced(&prefix, 32).unwrap();
+    assert_eq!(of_ranks(&prefix, &cut, 4), [220, 200, 200, 200]);
+    let even = evened(&prefix, cut, 4, |_, _, _| true);
+    assert_eq!(of_ranks(&prefix, &even, 4), [210, 210, 200, 200]);
 }
 
 /// Every way to cut the chain.

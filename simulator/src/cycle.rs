@@ -26,7 +26,6 @@ pub struct Cycle {
     cuts: Vec<Cut>,
     /// How many cycles back at most lies what an action after the cut needs.
     depth: usize,
-    repeats: u64,
 }
 
 /// Where on a rank cycles can be put in, and how many actions each has.
@@ -40,9 +39,9 @@ struct Cut {
 const MOST_CYCLES: usize = 4;
 
 impl Cycle {
-    /// `short`, with `repeats` more cycles of `period` micro-batches than it has; `longer` has one
-    /// more. None if `longer` is not `short` with one more cycle.
-    pub fn new(short: Order, longer: &Order, period: u32, repeats: u64) -> Option<Self> {
+    /// `short`, into which cycles of `period` micro-batches can be put. None if `longer` is not `short` with
+    /// one more cycle.
+    pub fn new(short: Order, longer: &Order, period: u32) -> Option<Self> {
         let ranks = short.ranks.iter().zip(&longer.ranks);
         let cuts: Vec<Cut> = ranks.map(|(a, b)| cut(a, b, period)).collect::<Option<_>>()?;
         let depth = depth(&short, &cuts)?;
@@ -54,28 +53,24 @@ impl Cycle {
                 && (from..cut.at - cut.length)
                     .all(|i| is_later(&ops[i], &ops[i + cut.length], period))
         });
-        is_cyclic.then_some(Self { order: short, cuts, depth, repeats })
+        is_cyclic.then_some(Self { order: short, cuts, depth })
     }
 
-    /// The time of the whole step; none if what was played is too short to have become periodic.
+    /// The time of a step with so many more cycles; none if what was played is too short to have become
+    /// periodic.
     ///
     /// # Errors
     ///
     /// As [`simulate`](crate::simulate).
-    pub fn step_time(&self, work: &Work) -> Result<Option<Nanos>, SimulationError> {
+    pub fn step_time(&self, work: &Work, repeats: u64) -> Result<Option<Nanos>, SimulationError> {
         let mut cycles = Cycles::new(self);
         let Played { end, .. } = play(&self.order, work, &mut cycles)?;
         let repeated = |cycles_together: usize| {
-            let times = self.repeats / cycles_together as u64;
-            let is_whole = self.repeats.is_multiple_of(cycles_together as u64);
+            let times = repeats / cycles_together as u64;
+            let is_whole = repeats.is_multiple_of(cycles_together as u64);
             is_whole.then(|| cycles.time(cycles_together)).flatten().map(|time| time * times)
         };
         Ok((1..=MOST_CYCLES).find_map(repeated).map(|time| end + time))
-    }
-
-    /// The order of few micro-batches, along which as much is held at most as with more.
-    pub fn order(&self) -> &Order {
-        &self.order
     }
 }
 

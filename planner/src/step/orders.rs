@@ -33,8 +33,8 @@ type Numbers = (ScheduleKind, u32, u32, u32);
 pub struct Orders {
     whole: Known<Numbers, Arc<Order>>,
     passes: Known<Numbers, Arc<PassOrder>>,
-    /// Orders as cycles, where they are cyclic; by [`FEW`] too.
-    cycles: Known<(Numbers, u32), Option<Arc<Cycle>>>,
+    /// Orders into which cycles can be put, where they are cyclic.
+    cycles: Known<Numbers, Option<Arc<Cycle>>>,
 }
 
 /// Micro-batches beyond which a step is tried as one of few and many cycles, by ranks; and how many times
@@ -49,8 +49,8 @@ impl Orders {
     /// As the simulation has them; for a checked layout none.
     pub fn step_time(&self, layout: &Layout, work: &Work) -> Result<Nanos, SimulationError> {
         for few in FEW {
-            if let Some(cycle) = self.cycle(layout, few)
-                && let Some(time) = cycle.step_time(work)?
+            if let Some((cycle, repeats)) = self.cycle(layout, few)
+                && let Some(time) = cycle.step_time(work, repeats)?
             {
                 return Ok(time);
             }
@@ -71,8 +71,9 @@ impl Orders {
         order.peak_memory(stages)
     }
 
-    /// The layout's order as one of few micro-batches; none where that would not be shorter.
-    fn cycle(&self, layout: &Layout, few: u32) -> Option<Arc<Cycle>> {
+    /// The layout's order as one of few micro-batches, and how many cycles it has more; none where that
+    /// would not be shorter.
+    fn cycle(&self, layout: &Layout, few: u32) -> Option<(Arc<Cycle>, u64)> {
         let (kind, p, m, v) = numbers(layout);
         let period = kind.cycle(p)?;
         let least = few * p.max(2) + 6;
@@ -83,10 +84,11 @@ impl Orders {
         if repeats == 0 || short + period >= m {
             return None;
         }
-        self.cycles.get(((kind, p, m, v), few), || {
+        let cycle = self.cycles.get((kind, p, short, v), || {
             let [short, longer] = [short, short + period].map(|m| order(kind, p, m, v));
-            Cycle::new(short, &longer, period, repeats.into()).map(Arc::new)
-        })
+            Cycle::new(short, &longer, period).map(Arc::new)
+        });
+        cycle.map(|cycle| (cycle, repeats.into()))
     }
 }
 

@@ -1,6 +1,6 @@
 //! What the frameworks that run training steps do: their kernels, and what they run side by side.
 //!
-//! Behaviours, with where they are said; what is called inferred follows from measured steps alone:
+//! Behaviours, with their sources; what is called inferred follows from measured steps alone:
 //!
 //! | framework | attention | gradients, parameters overlapped | tensor exchanges | messages | host |
 //! |---|---|---|---|---|---|

@@ -104,6 +104,20 @@ impl Problem {
         cluster: &Cluster,
         num_gpus: u32,
     ) -> Result<Self, ProblemError> {
+        Self::on(graph, training, hardware(cluster, &training)?, num_gpus)
+    }
+
+    /// The problem of training `graph` on `num_gpus` of `hardware`.
+    ///
+    /// # Errors
+    ///
+    /// [`ProblemError`] where a number is out of range.
+    pub fn on(
+        graph: Graph,
+        training: Training,
+        hardware: Hardware,
+        num_gpus: u32,
+    ) -> Result<Self, ProblemError> {
         for (name, value, most) in [
             ("number of GPUs", num_gpus.into(), MOST_GPUS.into()),
             ("sequence length", training.sequence_length, LONGEST_SEQUENCE),
@@ -118,20 +132,17 @@ impl Problem {
             return Err(ProblemError::TooManyBlocks { blocks, most: MOST_BLOCKS });
         }
         check_tensors(&graph, &training)?;
-        let hardware = Hardware::new(cluster, &training).ok_or_else(|| {
-            let known: Vec<&str> = cluster.gpu.peak.keys().map(|p| p.name()).collect();
-            ProblemError::Precision {
-                gpu: cluster.gpu.name.clone(),
-                precision: training.precision,
-                known: known.join(", "),
-            }
-        })?;
         let Training { global_batch_size, sequence_length, .. } = training;
         let limits = Limits::new(&graph, num_gpus, global_batch_size, sequence_length);
         let sequence = graph.forward_flops(sequence_length).full;
         let model_flops = sequence * (3.0 * global_batch_size as f64);
         let vocabulary_parallel = false;
         Ok(Self { graph, training, limits, hardware, model_flops, vocabulary_parallel })
+    }
+
+    /// The same, where all pipeline ranks share the vocabulary or not.
+    pub fn with_vocabulary_parallel(self, vocabulary_parallel: bool) -> Self {
+        Self { vocabulary_parallel, ..self }
     }
 
     /// Parameters of the model.
@@ -158,6 +169,22 @@ impl Problem {
             fuses_projections: self.hardware.framework.fuses_projections,
         }
     }
+}
+
+/// What a cluster does in training.
+///
+/// # Errors
+///
+/// [`ProblemError::Precision`] where its GPUs lack the precision.
+pub fn hardware(cluster: &Cluster, training: &Training) -> Result<Hardware, ProblemError> {
+    Hardware::new(cluster, training).ok_or_else(|| {
+        let known: Vec<&str> = cluster.gpu.peak.keys().map(|p| p.name()).collect();
+        ProblemError::Precision {
+            gpu: cluster.gpu.name.clone(),
+            precision: training.precision,
+            known: known.join(", "),
+        }
+    })
 }
 
 /// Whether every tensor of a step can be counted. In floating point, which does not overflow.

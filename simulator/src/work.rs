@@ -26,7 +26,7 @@ pub struct Work {
     /// their rate.
     pub slowdown_per_mille: u32,
     /// How long the two passes of an overlapped pair take together, by the stage of the forward and that
-    /// of the backward; where that is not said, one follows the other.
+    /// of the backward; where a pair is not listed, one follows the other.
     pub pairs: BTreeMap<(u32, u32), Nanos>,
 }
 

@@ -1,4 +1,4 @@
-//! What can be said on the command line.
+//! Arguments of the command line.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

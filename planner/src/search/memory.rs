@@ -1,8 +1,9 @@
 //! What layouts hold at least, known before their blocks are cut into stages.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use cost_models::block::BlockPasses;
+use cost_models::block::{BlockPasses, ByPolicy};
 use cost_models::states::{ModelStates, StateBytes};
 use ir::graph::{LocalParameters, Recompute};
 use ir::schedule::ScheduleKind;
@@ -13,6 +14,16 @@ use smallvec::{SmallVec, smallvec};
 use super::node::Searcher;
 use super::space::{Family, Sharding};
 use crate::step::{ShapeKey, with_slack};
+
+/// Blocks of a class in a family's shards.
+struct Class {
+    /// How many.
+    count: f64,
+    /// Bytes of states of each.
+    states: f64,
+    /// Bytes that each keeps for a micro-batch.
+    saved: ByPolicy<f64>,
+}
 
 impl Searcher<'_> {
     /// Which families have room for their model states at least.
@@ -92,32 +103,29 @@ impl Searcher<'_> {
         let shape = self.shape(ShapeKey { micro_batch_size: 1, ..family.shape });
         let size = f64::from(family.shape.micro_batch_size);
         let all = 0..self.chain.num_blocks();
-        let counts = (0..shape.blocks.len()).map(|class| self.chain.count(class, &all));
-        let states = |block: &BlockPasses| self.states(family, &block.parameters, shardings);
-        let states = shape.blocks.iter().map(|block| states(block).as_f64());
-        // What the ends of the chain keep, they may keep for one micro-batch alone.
-        let is_kept = (0..shape.blocks.len()).map(|class| !self.chain.is_end(class));
-        let of_classes = counts.map(f64::from).zip(states).zip(is_kept);
-        let of_classes: SmallVec<[((f64, f64), bool); 8]> = of_classes.collect();
+        let class = |(class, block): (usize, &Arc<BlockPasses>)| Class {
+            count: f64::from(self.chain.count(class, &all)),
+            states: self.states(family, &block.parameters, shardings).as_f64(),
+            // What the ends of the chain keep, they may keep for one micro-batch alone.
+            saved: ByPolicy::new(|policy| {
+                if self.chain.is_end(class) { 0.0 } else { block.saved[policy].as_f64() * size }
+            }),
+        };
+        let classes: SmallVec<[Class; 8]> = shape.blocks.iter().enumerate().map(class).collect();
         let (p, m) = (family.pipeline_parallel, family.num_micro_batches);
         move |recompute, schedule| {
-            let saved = shape.blocks.iter().map(|block| block.saved[recompute].as_f64() * size);
-            let classes =
-                of_classes.iter().zip(saved).map(|(((count, states), is_kept), saved)| {
-                    (*count, *states, if *is_kept { saved } else { 0.0 })
-                });
-            let (states, saved) = classes.clone().fold((0.0, 0.0), |(states, saved), it| {
-                (states + it.0 * it.1, saved + it.0 * it.2)
-            });
-            let weight = |in_flight: f64| 1.0 / (states + in_flight * saved).max(1.0);
-            let mut least: SmallVec<[f64; 8]> = smallvec![f64::INFINITY; of_classes.len()];
+            let of_class = |class: &Class, in_flight: f64| {
+                class.count * (class.states + in_flight * class.saved[recompute])
+            };
+            let mut least: SmallVec<[f64; 8]> = smallvec![f64::INFINITY; classes.len()];
             let mut weights = 0.0;
             for rank in 0..p {
                 let in_flight = f64::from(schedule.least_in_flight(rank, p, m));
-                let weight = weight(in_flight);
+                let all: f64 = classes.iter().map(|class| of_class(class, in_flight)).sum();
+                let weight = 1.0 / all.max(1.0);
                 weights += weight;
-                for (least, (count, states, saved)) in least.iter_mut().zip(classes.clone()) {
-                    *least = least.min(count * weight * (states + in_flight * saved));
+                for (least, class) in least.iter_mut().zip(&classes) {
+                    *least = least.min(weight * of_class(class, in_flight));
                 }
             }
             let most = least.iter().sum::<f64>() / weights;

@@ -287,7 +287,7 @@ impl Counts {
     }
 }
 
-/// Time and memory of a layout with stages that end where they are said to, on a timeline.
+/// Time and memory of a layout whose stages end at `stage_ends`, on a timeline.
 ///
 /// # Panics
 ///
@@ -310,7 +310,7 @@ pub fn evaluated(problem: &Problem, layout: Layout, stage_ends: &[usize]) -> Fou
     Found { layout, stage_ends: stage_ends.to_vec(), evaluation }
 }
 
-/// What `of` says of the step of a layout with stages that end where they are said to.
+/// What `of` makes of the step of a layout whose stages end at `stage_ends`.
 ///
 /// # Panics
 ///

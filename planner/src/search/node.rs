@@ -303,7 +303,7 @@ impl<'a> Searcher<'a> {
         };
         let prefix = assignment.shape.prefix(self.chain, layout.recompute);
         let num_ranks = layout.pipeline_parallel as usize;
-        let ends = partition(&prefix, num_ranks, &fits)?;
+        let ends = partition(&prefix, num_ranks, fits)?;
         Some(evened(&prefix, ends, num_ranks, fits))
     }
 

@@ -127,7 +127,7 @@ impl<'a> Assignment<'a> {
         }
     }
 
-    /// What is said of a stage, for each of them; of those that follow each other and are alike, once.
+    /// `of` each stage; called once for stages that follow each other and are alike.
     pub fn of_stages<T: Copy>(&self, of: impl Fn(usize) -> T) -> Vec<T> {
         let mut all: Vec<T> = Vec::with_capacity(self.stages.len());
         for (index, stage) in self.stages.iter().enumerate() {

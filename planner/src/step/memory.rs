@@ -85,7 +85,7 @@ pub(super) fn at_peak(throughout: MemoryUse, held: &Holdings, kept: Bytes) -> Me
     memory
 }
 
-/// A rank's memory at its peak, where it holds what is said and has so many micro-batches in flight.
+/// A rank's memory at its peak, where it holds `held` and has `num_micro_batches` in flight.
 pub(crate) fn in_flight(
     problem: &Problem,
     layout: &Layout,

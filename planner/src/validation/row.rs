@@ -170,8 +170,8 @@ impl Row {
     ///
     /// It is no number above zero.
     pub fn memory(&self) -> Result<Option<MeasuredMemory>, Unsupported> {
-        let said = self.text("mem_kind");
-        let unit = if said.contains("1e9") { 1e9 } else { (1u64 << 30) as f64 };
+        let kind_text = self.text("mem_kind");
+        let unit = if kind_text.contains("1e9") { 1e9 } else { (1u64 << 30) as f64 };
         let gib = self.real("peak_mem_gib")?.map(|gib| gib * (1u64 << 30) as f64);
         let gb = self.real("peak_mem_gb")?.map(|gb| gb * unit);
         let Some(bytes) = gib.or(gb) else { return Ok(None) };
@@ -181,13 +181,13 @@ impl Row {
             ("nvidia-smi", MemoryKind::Process),
             ("per device", MemoryKind::Process),
         ];
-        let places = words.iter().filter_map(|(word, kind)| Some((said.find(word)?, *kind)));
+        let places = words.iter().filter_map(|(word, kind)| Some((kind_text.find(word)?, *kind)));
         let first = places.min_by_key(|(place, _)| *place);
         let kind = first.map_or(MemoryKind::Allocated, |(_, kind)| kind);
         let is_of_rank_0 = self.text("source_title").contains("nanotron");
-        let whose = if is_of_rank_0 || said.contains("first pipeline stage") {
+        let whose = if is_of_rank_0 || kind_text.contains("first pipeline stage") {
             MemoryOf::FirstRank
-        } else if said.contains("first/last stage") {
+        } else if kind_text.contains("first/last stage") {
             MemoryOf::FirstOrLastRank
         } else {
             MemoryOf::FullestRank

@@ -44,7 +44,7 @@ use ir::units::BytesPerSecond;
 
 use super::description::model;
 use super::row::{Row, Unsupported};
-use crate::problem::Problem;
+use crate::problem::{Problem, ProblemError, hardware};
 use crate::step::{ChainIndex, PipelineRanks, Shape, ShapeKey};
 
 /// All that a prediction needs.
@@ -93,12 +93,13 @@ impl Setup {
             bf16_moments: is_moonlight_study(row),
             framework: framework(row),
         };
-        let mut problem = Problem::new(graph, training, &cluster, num_gpus)
-            .map_err(|error| Unsupported::new(error.to_string()))?;
-        problem.vocabulary_parallel = vocabulary_parts(row)? > 1;
-        said(row, &mut problem.hardware.framework);
-        let attention = problem.hardware.framework.attention;
-        problem.hardware.device = Device::for_training(&cluster.gpu, attention);
+        let impossible = |error: ProblemError| Unsupported::new(error.to_string());
+        let mut hardware = hardware(&cluster, &training).map_err(impossible)?;
+        apply_behaviours(row, &mut hardware.framework);
+        hardware.device = Device::for_training(&cluster.gpu, hardware.framework.attention);
+        let problem = Problem::on(graph, training, hardware, num_gpus)
+            .map_err(impossible)?
+            .with_vocabulary_parallel(vocabulary_parts(row)? > 1);
         let spec = spec(row, &training, num_gpus)?;
         let layout = Layout::new(spec, &problem.limits)
             .map_err(|error| Unsupported::new(format!("its layout: {error}")))?;
@@ -221,12 +222,12 @@ pub(super) fn framework(row: &Row) -> Framework {
 }
 
 fn has_fp32_gradients(row: &Row, precision: Precision) -> bool {
-    let said = row.text("optimizer_detail");
-    if said.contains("fp16 grads") || is_moonlight_study(row) {
+    let detail = row.text("optimizer_detail");
+    if detail.contains("fp16 grads") || is_moonlight_study(row) {
         return false;
     }
     let is_megatron = row.flag("distributed_optimizer").is_some();
-    said.contains("fp32 grad") || (is_megatron && precision != Precision::Fp16)
+    detail.contains("fp32 grad") || (is_megatron && precision != Precision::Fp16)
 }
 
 /// Whether a run is of Megatron-Bridge's study of recompute, whose recipe (`moonlight_16b.py`) keeps gradients
@@ -311,7 +312,7 @@ pub(super) fn vocabulary_parts(row: &Row) -> Result<u32, Unsupported> {
 }
 
 /// What a source says of its run, where that differs from the framework's habit.
-fn said(row: &Row, framework: &mut FrameworkRates) {
+fn apply_behaviours(row: &Row, framework: &mut FrameworkRates) {
     let overlap = row.text("overlap");
     let has_none = ["no grad-reduce", "none for DP"].iter().any(|words| overlap.contains(words));
     if has_none || overlap == "none" {

@@ -45,8 +45,7 @@ impl Place {
     pub fn new(layout: &LayoutSpec, rank: u32) -> Self {
         let mesh = layout.mesh();
         let along = |axis, degree| rank / mesh.stride(axis) % degree;
-        let context_data = layout.context_parallel * layout.data_parallel;
-        let index = along(MeshAxis::ContextData, context_data);
+        let index = along(MeshAxis::ContextData, mesh.replicas());
         Self {
             rank,
             tensor: along(MeshAxis::Tensor, layout.tensor_parallel),
@@ -95,7 +94,7 @@ impl Place {
 
     /// The ranks that hold the same experts.
     pub fn expert_replicas(&self, layout: &LayoutSpec, holders: &[u32]) -> Replicas {
-        let stride = layout.mesh().expert_ranks(layout.expert_parallel);
+        let stride = layout.mesh().expert_ranks();
         self.replicas_apart(layout, holders, stride)
     }
 

@@ -49,7 +49,7 @@ pub(crate) struct Sharing {
     /// Its place among the ranks that share experts, and their number.
     pub(crate) expert: (usize, usize),
     /// Whether tensor-parallel ranks are among those, and each expert is whole.
-    pub(crate) whole_experts: bool,
+    pub(crate) has_whole_experts: bool,
 }
 
 impl LocalParameter {
@@ -65,7 +65,7 @@ impl LocalParameter {
         let operator = program.op(op);
         let parameter = &operator.parameters[index];
         let is_expert = is_expert(&operator.kind);
-        let is_whole = is_expert && sharing.whole_experts;
+        let is_whole = is_expert && sharing.has_whole_experts;
         let cut = parameter.cut(is_expert);
         let full_shape = shape(parameter);
         let parts = full_shape.iter().enumerate().map(|(dim, size)| {

@@ -12,7 +12,7 @@ use crate::layout::LayoutSpec;
 use crate::units::Bytes;
 
 /// The version of the format that this program writes and reads.
-pub const PLAN_VERSION: u32 = 1;
+pub const PLAN_VERSION: u32 = 2;
 
 /// A layout with its stages, its prediction, and all that they depend on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

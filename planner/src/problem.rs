@@ -163,7 +163,7 @@ impl Problem {
                 micro_batch_size: shape.micro_batch_size.into(),
                 sequence_length: self.training.sequence_length,
             },
-            sharding: shape.sharding(),
+            sharding: shape.sharding,
             compute_bytes: self.training.compute_bytes(),
             takes_data: class == 0,
             fuses_projections: self.hardware.framework.fuses_projections,

@@ -1,6 +1,7 @@
 //! Where the groups of a sharded block lie.
 
 use ir::graph::Axis;
+use ir::layout::{Mesh, MeshAxis};
 
 use crate::Group;
 
@@ -16,6 +17,16 @@ pub struct Groups {
 }
 
 impl Groups {
+    /// Those of a mesh. Groups within a stage do not depend on the number of replicas.
+    pub fn of(mesh: &Mesh) -> Self {
+        let group = |size, axis| Group { size, stride: mesh.stride(axis) };
+        Self {
+            tensor: group(mesh.sharding.tensor_parallel, MeshAxis::Tensor),
+            context: group(mesh.sharding.context_parallel, MeshAxis::Context),
+            expert: group(mesh.sharding.expert_parallel, MeshAxis::Expert),
+        }
+    }
+
     /// The group along an axis.
     pub fn along(&self, axis: Axis) -> Group {
         match axis {

@@ -2,9 +2,10 @@
 
 use cost_models::block::{BlockPasses, Groups, Term, TermWork, terms};
 use cost_models::clusters::preset;
-use cost_models::{GradientAccumulation, Group, Hardware, Precision};
+use cost_models::{GradientAccumulation, Hardware, Precision};
 use ir::framework::Framework;
 use ir::graph::{Axis, Block, Graph, Pass, Recompute, Setting, Sharding, Sizes};
+use ir::layout::Mesh;
 use ir::model::{GraphOptions, Model};
 use ir::units::{Bytes, Nanos, Seconds};
 use proptest::prelude::*;
@@ -63,13 +64,11 @@ fn sizes() -> impl Strategy<Value = Sizes> {
 }
 
 fn shardings() -> impl Strategy<Value = Sharding> {
-    (select(vec![1u64, 2, 4, 8]), any::<bool>(), select(vec![1u64, 2, 4])).prop_map(
+    (select(vec![1u32, 2, 4, 8]), any::<bool>(), select(vec![1u32, 2, 4])).prop_map(
         |(tensor_parallel, sequence, context_parallel)| Sharding {
-            tensor_parallel,
             sequence_parallel: sequence && tensor_parallel > 1,
             context_parallel,
-            expert_parallel: 1,
-            whole_experts: false,
+            ..Sharding::tensor(tensor_parallel)
         },
     )
 }
@@ -78,16 +77,8 @@ fn setting(sizes: Sizes, sharding: Sharding) -> Setting {
     Setting { sizes, sharding, compute_bytes: 2, takes_data: false, fuses_projections: true }
 }
 
-/// Tensor parallelism within the node, context parallelism next.
 fn groups(sharding: Sharding) -> Groups {
-    let [tensor, context, expert] =
-        [sharding.tensor_parallel, sharding.context_parallel, sharding.expert_parallel]
-            .map(|degree| degree as u32);
-    Groups {
-        tensor: Group { size: tensor, stride: 1 },
-        context: Group { size: context, stride: tensor },
-        expert: Group { size: expert, stride: tensor },
-    }
+    Groups::of(&Mesh { sharding, data_parallel: 1 })
 }
 
 /// Operations of all passes on one rank.
@@ -144,10 +135,11 @@ proptest! {
     #[test]
     fn no_way_to_spread_experts_takes_less_than_the_least(
         graph in graphs(), hardware in hardware(), sizes in sizes(), sharding in shardings(),
-        expert_parallel in select(vec![1u64, 2, 4, 8]), whole in any::<bool>(),
+        expert_parallel in select(vec![1u32, 2, 4, 8]), whole in any::<bool>(),
     ) {
-        let whole_experts = whole && sharding.sequence_parallel;
-        let sharding = Sharding { expert_parallel, whole_experts, ..sharding };
+        let are_whole = whole && sharding.sequence_parallel;
+        let expert_tensor_parallel = if are_whole { 1 } else { sharding.tensor_parallel };
+        let sharding = Sharding { expert_parallel, expert_tensor_parallel, ..sharding };
         let setting = setting(sizes, sharding);
         for (_, block) in graph.classes() {
             let [exact, least] = [BlockPasses::new, BlockPasses::least]
@@ -185,12 +177,12 @@ proptest! {
     /// Heads, inner widths and vocabulary are shared out; the router of a mixture is not.
     #[test]
     fn tensor_parallelism_shares_the_operations(
-        graph in graphs(), sizes in sizes(), degree in select(vec![2u64, 4, 8]),
+        graph in graphs(), sizes in sizes(), degree in select(vec![2u32, 4, 8]),
     ) {
         let whole = setting(sizes, Sharding::NONE);
         let shard = setting(sizes, Sharding::tensor(degree));
         let layer = layer(&graph);
-        let (all, share) = (flops(layer, &whole), flops(layer, &shard) * degree as f64);
+        let (all, share) = (flops(layer, &whole), flops(layer, &shard) * f64::from(degree));
         let routers = layer.nodes().any(|node| node.op.name.contains("router"));
         if routers {
             prop_assert!(share >= all && share <= all * 1.05, "{share} of {all}");
@@ -206,7 +198,7 @@ proptest! {
         let sizes = Sizes { micro_batch_size: 1, sequence_length: 512 };
         for (_, block) in graph.classes() {
             let parameters = block.work(&setting(sizes, sharding)).parameters;
-            let held = (parameters.dense + parameters.expert) * sharding.tensor_parallel;
+            let held = (parameters.dense + parameters.expert) * u64::from(sharding.tensor_parallel);
             prop_assert!(held >= block.num_parameters(), "{}", block.name());
             let whole = block.work(&setting(sizes, Sharding::NONE)).parameters;
             prop_assert_eq!(whole.dense + whole.expert, block.num_parameters());
@@ -254,14 +246,8 @@ fn cost(precision: Precision, sharding: Sharding, change: impl Fn(&mut Hardware)
 /// The last of `n` ranks with plain pieces of a causal sequence has `(2 n - 1) / n` of the mean.
 #[test]
 fn plain_pieces_of_a_causal_sequence_are_uneven() {
-    for context_parallel in [1u64, 2, 4, 8] {
-        let sharding = Sharding {
-            tensor_parallel: 1,
-            sequence_parallel: false,
-            context_parallel,
-            expert_parallel: 1,
-            whole_experts: false,
-        };
+    for context_parallel in [1u32, 2, 4, 8] {
+        let sharding = Sharding { context_parallel, ..Sharding::NONE };
         let compute = |change: fn(&mut Hardware)| {
             Seconds::from(cost(Precision::Bf16, sharding, change).forward.compute).get()
         };
@@ -273,7 +259,7 @@ fn plain_pieces_of_a_causal_sequence_are_uneven() {
             it.device.training.attention_forward *= 0.5;
         });
         let attention = slow - even;
-        let n = context_parallel as f64;
+        let n = f64::from(context_parallel);
         let expected = if n > 1.0 { (2.0 * n - 1.0) / n - 1.0 } else { 0.0 };
         let found = (uneven - even) / attention;
         assert!((found - expected).abs() < 0.02, "{n} ranks: {found}, not {expected}");
@@ -283,13 +269,7 @@ fn plain_pieces_of_a_causal_sequence_are_uneven() {
 /// Inputs that are cast to 8 bits before they are gathered are half as many bytes, and less to cast.
 #[test]
 fn casting_before_gathering_saves_time() {
-    let sharding = Sharding {
-        tensor_parallel: 8,
-        sequence_parallel: true,
-        context_parallel: 1,
-        expert_parallel: 1,
-        whole_experts: false,
-    };
+    let sharding = Sharding { sequence_parallel: true, ..Sharding::tensor(8) };
     let of = |precision, change: fn(&mut Hardware)| cost(precision, sharding, change);
     for (precision, saves) in [(Precision::Fp8, true), (Precision::Bf16, false)] {
         let first = of(precision, |it| it.framework.gathers_8_bit = true);

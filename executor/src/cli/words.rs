@@ -32,7 +32,8 @@ pub(super) fn layout(layout: &LayoutSpec) -> String {
         words.push(format!("data-parallel {}", layout.data_parallel));
     }
     if layout.expert_parallel > 1 {
-        let ranks = if layout.whole_experts { "ranks of a stage" } else { "replicas" };
+        let ranks =
+            if layout.sharding().has_whole_experts() { "ranks of a stage" } else { "replicas" };
         words.push(format!("experts over {} of the {ranks}", layout.expert_parallel));
     }
     let shards = layout.context_parallel * layout.data_parallel;

@@ -7,7 +7,7 @@ mod support;
 use std::ops::Range;
 
 use ir::cluster::Precision;
-use ir::graph::{Graph, OpKind, Recompute, Sharding};
+use ir::graph::{Graph, OpKind, Recompute};
 use ir::layout::{Layout, LayoutSpec, Limits};
 use ir::model::{Description, GraphOptions, Model, Numerics};
 use ir::plan::Plan;
@@ -147,11 +147,8 @@ impl Program {
             _ => false,
         };
         let graph = model.graph(GraphOptions::default())?;
-        let num_ranks = spec.tensor_parallel
-            * spec.context_parallel
-            * spec.data_parallel
-            * spec.pipeline_parallel;
-        let limits = Limits::new(&graph, num_ranks, parts.global_batch_size, parts.sequence_length);
+        let num_gpus = spec.num_gpus();
+        let limits = Limits::new(&graph, num_gpus, parts.global_batch_size, parts.sequence_length);
         // The schedule at hand was checked; what a layout may say of it does not matter.
         let plain = LayoutSpec { schedule: ScheduleKind::OneFOneB, virtual_stages: 1, ..spec };
         Layout::new(plain, &limits)?;
@@ -182,19 +179,12 @@ impl Program {
             start - size..start
         });
         let stages = stages.collect();
-        let sharding = Sharding {
-            tensor_parallel: spec.tensor_parallel.into(),
-            sequence_parallel: spec.sequence_parallel,
-            context_parallel: spec.context_parallel.into(),
-            expert_parallel: spec.expert_parallel.into(),
-            whole_experts: spec.whole_experts,
-        };
         let last = graph.classes().len() - 1;
         let classes = graph.classes().map(|(class, block)| {
             // The ends are not computed again: the planner does not plan it either.
             let is_end = class.0 == 0 || class.0 == last;
             let recompute = if is_end { Recompute::None } else { spec.recompute };
-            BlockProgram::new(block, sharding, class.0 == 0, recompute)
+            BlockProgram::new(block, spec.sharding(), class.0 == 0, recompute)
         });
         let classes: Vec<BlockProgram> = classes.collect();
         check_operators(&classes, &spec)?;
@@ -222,11 +212,7 @@ impl Program {
 
     /// How many ranks run it.
     pub fn num_ranks(&self) -> u32 {
-        let LayoutSpec { tensor_parallel, context_parallel, .. } = self.layout;
-        tensor_parallel
-            * context_parallel
-            * self.layout.data_parallel
-            * self.layout.pipeline_parallel
+        self.layout.num_gpus()
     }
 
     /// How many token ids the model knows; none if it takes no tokens.

@@ -110,7 +110,7 @@ fn plans(program: &Program, place: &Place) -> (Vec<UnitPlan>, BTreeMap<u32, Chun
     let sharing = Sharing {
         tensor: (place.tensor as usize, layout.tensor_parallel as usize),
         expert: (place.expert(layout) as usize, layout.expert_parallel as usize),
-        whole_experts: layout.whole_experts,
+        has_whole_experts: layout.sharding().has_whole_experts(),
     };
     let is_transformer = program.graph.has_sequence();
     let initializer_range = is_transformer.then_some(program.numerics.initializer_range);

@@ -101,7 +101,7 @@ pub(crate) fn parts(model: &str, case: Case, compute: Element) -> Parts {
         sequence_parallel: case.sequence,
         context_parallel: case.context,
         expert_parallel: case.expert,
-        whole_experts: case.whole_experts,
+        expert_tensor_parallel: if case.whole_experts { 1 } else { case.tensor },
         pipeline_parallel: case.pipeline,
         virtual_stages: case.virtual_stages,
         data_parallel: case.data,

@@ -106,7 +106,7 @@ fn executed(case: &Case) -> (Outcome, Stages) {
             sequence_parallel: false,
             context_parallel: 1,
             expert_parallel: 1,
-            whole_experts: false,
+            expert_tensor_parallel: 1,
             pipeline_parallel: num_stages,
             virtual_stages: 1,
             data_parallel: 1,

@@ -76,7 +76,7 @@ fn program(model: &str, run: &Value, element: Element) -> Program {
             sequence_parallel: false,
             context_parallel: 1,
             expert_parallel: 1,
-            whole_experts: false,
+            expert_tensor_parallel: 1,
             pipeline_parallel: 1,
             virtual_stages: 1,
             data_parallel: 1,

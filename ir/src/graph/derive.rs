@@ -74,7 +74,7 @@ impl Sharded<'_> {
                     let slots = 1..self.block.inputs(node.id).len();
                     let circulating: Bytes =
                         slots.map(|slot| self.input_bytes(node.id, slot)).sum();
-                    let forward = circulating * (sharding.context_parallel - 1);
+                    let forward = circulating * u64::from(sharding.context_parallel - 1);
                     both(Axis::Context, Collective::SendReceive, forward, forward * 2);
                 }
                 _ => {}

@@ -2,8 +2,9 @@
 
 use super::block::Graph;
 use super::op::AttentionMask;
+use super::sharding::Sharding;
 use super::tensor::Sizes;
-use super::work::{Kernel, Pass, Setting, Sharding};
+use super::work::{Kernel, Pass, Setting};
 use crate::units::Flops;
 
 /// Operations of a forward pass over one sequence.

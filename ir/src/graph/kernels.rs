@@ -154,7 +154,8 @@ impl Kernels<'_, '_> {
             return;
         };
         let [m, n, k] = self.linear_shape(op, contracted);
-        let local_experts = num_experts.div_ceil(self.sharded.setting.sharding.expert_parallel);
+        let expert_parallel = self.sharded.setting.sharding.expert_parallel;
+        let local_experts = num_experts.div_ceil(expert_parallel.into());
         self.matmuls(op, local_experts, [m.div_ceil(local_experts), n, k]);
     }
 

@@ -13,6 +13,7 @@ mod kernels;
 mod op;
 mod placement;
 mod sharded;
+mod sharding;
 mod tensor;
 mod work;
 
@@ -26,8 +27,9 @@ pub use op::{
     Activation, AttentionMask, Cut, Keeps, NormKind, Op, OpKind, Parameter, Recomputable, Window2d,
 };
 pub use placement::{Placement, Placements};
+pub use sharding::Sharding;
 pub use tensor::{Dim, DimName, Element, Extent, Sizes, Tensor};
 pub use work::{
     AttentionShape, Axis, BlockWork, Exchange, Kernel, KernelWork, LocalParameters, Pass,
-    Recompute, Saved, SavedPart, Setting, Sharding,
+    Recompute, Saved, SavedPart, Setting,
 };

@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 
 use super::block::{Block, OpId};
 use super::op::OpKind;
+use super::sharding::Sharding;
 use super::tensor::{DimName, Element, Tensor};
-use super::work::Sharding;
 use crate::collective::Collective;
 
 /// Where a tensor lies along the tensor-parallel axis.
@@ -162,7 +162,7 @@ fn rule(
             (given.to_vec(), Placement::Partial)
         }
         OpKind::Embedding { .. } => (given.to_vec(), residual(output, sharding)),
-        OpKind::GroupedLinear { .. } if sharding.whole_experts => {
+        OpKind::GroupedLinear { .. } if sharding.has_whole_experts() => {
             token_wise(tensors, given, output, sharding)
         }
         OpKind::Linear { contracted, produced, .. }

@@ -20,10 +20,10 @@ impl Sharded<'_> {
         let sharding = &self.setting.sharding;
         let mut extent = dim.extent.resolve(self.setting.sizes);
         if dim.name == DimName::Sequence {
-            extent = extent.div_ceil(sharding.context_parallel);
+            extent = extent.div_ceil(sharding.context_parallel.into());
         }
         if placement == Placement::Shard(dim.name) {
-            extent = extent.div_ceil(sharding.tensor_parallel);
+            extent = extent.div_ceil(sharding.tensor_parallel.into());
         }
         extent
     }
@@ -56,13 +56,13 @@ impl Sharded<'_> {
         let sharding = &self.setting.sharding;
         let cut = parameter.cut(is_expert);
         let tensor =
-            if is_expert { sharding.expert_tensor_parallel() } else { sharding.tensor_parallel };
+            if is_expert { sharding.expert_tensor_parallel } else { sharding.tensor_parallel };
         let sizes = parameter.dims.iter().enumerate().map(|(dim, size)| {
             let Extent::Fixed(size) = size.extent else { return 1 };
             if cut.expert == Some(dim) {
-                size.div_ceil(sharding.expert_parallel)
+                size.div_ceil(sharding.expert_parallel.into())
             } else if cut.tensor == Some(dim) {
-                size.div_ceil(tensor)
+                size.div_ceil(tensor.into())
             } else {
                 size
             }

@@ -59,7 +59,7 @@ fn work(sharding: Sharding) -> BlockWork {
     gpt_block().unwrap().work(&setting)
 }
 
-fn sequence_parallel(degree: u64) -> Sharding {
+fn sequence_parallel(degree: u32) -> Sharding {
     Sharding { sequence_parallel: true, ..Sharding::tensor(degree) }
 }
 
@@ -77,12 +77,12 @@ fn a_gpt_block_keeps_what_korthikanti_et_al_count() {
     let scores = 5 * A * S * S * B;
     assert_eq!(activation_bytes(Sharding::NONE, Recompute::None), 34 * sbh + scores);
     assert_eq!(activation_bytes(Sharding::NONE, Recompute::Full), 2 * sbh);
-    for t in [2, 4, 8] {
-        let tensor = Sharding::tensor(t);
+    for degree in [2, 4, 8] {
+        let (tensor, t) = (Sharding::tensor(degree), u64::from(degree));
         assert_eq!(activation_bytes(tensor, Recompute::None), 10 * sbh + 24 * sbh / t + scores / t);
         assert_eq!(activation_bytes(tensor, Recompute::Selective), 10 * sbh + 24 * sbh / t);
         assert_eq!(activation_bytes(tensor, Recompute::Full), 2 * sbh);
-        let both = sequence_parallel(t);
+        let both = sequence_parallel(degree);
         assert_eq!(activation_bytes(both, Recompute::None), (34 * sbh + scores) / t);
         assert_eq!(activation_bytes(both, Recompute::Selective), 34 * sbh / t);
     }
@@ -99,7 +99,7 @@ fn a_gpt_block_executes_the_published_flops() {
             let kernels = work.kernels.iter().filter(|kernel| passes.contains(&kernel.pass));
             kernels.map(|kernel| kernel.flops.get()).sum()
         };
-        let share = forward / t as f64;
+        let share = forward / f64::from(t);
         assert!((flops(&[Pass::Forward]) / share - 1.0).abs() < 1e-12);
         assert!((flops(&[Pass::InputGrad, Pass::WeightGrad]) / (2.0 * share) - 1.0).abs() < 1e-12);
     }

@@ -7,45 +7,10 @@ use std::collections::BTreeSet;
 
 use super::block::OpId;
 use super::op::AttentionMask;
+use super::sharding::Sharding;
 use super::tensor::Sizes;
 use crate::collective::Collective;
 use crate::units::{Bytes, Flops};
-
-/// The degrees by which the operators of a block are sharded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Sharding {
-    /// Ranks that share heads, inner features and vocabulary.
-    pub tensor_parallel: u64,
-    /// Whether those ranks also share the sequence between the sharded products.
-    pub sequence_parallel: bool,
-    /// Ranks that share the sequence everywhere.
-    pub context_parallel: u64,
-    /// Ranks that share the experts.
-    pub expert_parallel: u64,
-    /// Whether tensor-parallel ranks are among those, and each expert is whole.
-    pub whole_experts: bool,
-}
-
-impl Sharding {
-    /// No sharding at all.
-    pub const NONE: Self = Self {
-        tensor_parallel: 1,
-        sequence_parallel: false,
-        context_parallel: 1,
-        expert_parallel: 1,
-        whole_experts: false,
-    };
-
-    /// Ranks that share each expert's inner features.
-    pub const fn expert_tensor_parallel(&self) -> u64 {
-        if self.whole_experts { 1 } else { self.tensor_parallel }
-    }
-
-    /// Sharded over `degree` tensor-parallel ranks, without sequence parallelism.
-    pub const fn tensor(degree: u64) -> Self {
-        Self { tensor_parallel: degree, ..Self::NONE }
-    }
-}
 
 /// In what circumstances a block does its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -4,7 +4,7 @@ use super::error::{LayoutError, largest_divisor};
 use super::mesh::{Mesh, MeshAxis};
 use super::spec::LayoutSpec;
 use super::zero::ZeroStage;
-use crate::graph::{DimName, Extent, Graph, OpKind};
+use crate::graph::{DimName, Extent, Graph, OpKind, Sharding};
 use crate::schedule::ScheduleKind;
 
 /// What a layout must respect.
@@ -114,12 +114,10 @@ impl Limits {
     /// # Errors
     ///
     /// What does not divide.
-    pub fn check_sequence(
-        &self,
-        context: u64,
-        tensor: u64,
-        sequence_parallel: bool,
-    ) -> Result<(), LayoutError> {
+    pub fn check_sequence(&self, sharding: &Sharding) -> Result<(), LayoutError> {
+        let [context, tensor] =
+            [sharding.context_parallel, sharding.tensor_parallel].map(u64::from);
+        let sequence_parallel = sharding.sequence_parallel;
         if sequence_parallel && tensor == 1 {
             return Err(LayoutError::SequenceParallelAlone);
         }
@@ -153,7 +151,9 @@ impl Limits {
     /// # Errors
     ///
     /// What does not.
-    pub fn check_expert(&self, expert: u64, mesh: &Mesh) -> Result<(), LayoutError> {
+    pub fn check_expert(&self, mesh: &Mesh) -> Result<(), LayoutError> {
+        let sharding = mesh.sharding;
+        let expert = u64::from(sharding.expert_parallel);
         if expert > 1 && self.experts.is_empty() {
             return Err(LayoutError::NothingToShard { axis: "expert_parallel", degree: expert });
         }
@@ -166,12 +166,12 @@ impl Limits {
                 works: largest_divisor(*size, expert),
             });
         }
-        let what = if mesh.expert_tensor_parallel == mesh.tensor_parallel {
-            "context x data parallel ranks"
-        } else {
+        let what = if sharding.has_whole_experts() {
             "tensor x context x data parallel ranks"
+        } else {
+            "context x data parallel ranks"
         };
-        let ranks = u64::from(mesh.stride(MeshAxis::Pipeline) / mesh.expert_tensor_parallel);
+        let ranks = u64::from(mesh.stride(MeshAxis::Pipeline) / sharding.expert_tensor_parallel);
         if !ranks.is_multiple_of(expert) {
             return Err(LayoutError::NotDivisible {
                 what,
@@ -184,22 +184,25 @@ impl Limits {
         Ok(())
     }
 
-    /// Whether there are experts that can be whole: each tensor-parallel rank must have tokens of its own
-    /// to send them.
+    /// Whether experts are cut by tensor parallelism as all else is, or are whole and can be: each
+    /// tensor-parallel rank must have tokens of its own to send them.
     ///
     /// # Errors
     ///
     /// What it takes.
-    pub fn check_whole_experts(
-        &self,
-        whole: bool,
-        sequence_parallel: bool,
-    ) -> Result<(), LayoutError> {
-        let can_be = sequence_parallel && !self.experts.is_empty();
-        if whole && !can_be { Err(LayoutError::WholeExperts) } else { Ok(()) }
+    pub fn check_expert_tensor(&self, sharding: &Sharding) -> Result<(), LayoutError> {
+        let (degree, tensor_parallel) = (sharding.expert_tensor_parallel, sharding.tensor_parallel);
+        if degree != 1 && degree != tensor_parallel {
+            return Err(LayoutError::ExpertTensor { degree, tensor_parallel });
+        }
+        let can_be_whole = sharding.sequence_parallel && !self.experts.is_empty();
+        if sharding.has_whole_experts() && !can_be_whole {
+            return Err(LayoutError::WholeExperts);
+        }
+        Ok(())
     }
 
-    /// Whether a schedule can run with these numbers of stages, chunks and micro-batches.
+    /// Whether a schedule can run with these numbers of ranks, stages of each and micro-batches.
     ///
     /// # Errors
     ///
@@ -233,6 +236,7 @@ impl Limits {
             ("tensor_parallel", spec.tensor_parallel),
             ("context_parallel", spec.context_parallel),
             ("expert_parallel", spec.expert_parallel),
+            ("expert_tensor_parallel", spec.expert_tensor_parallel),
             ("pipeline_parallel", spec.pipeline_parallel),
             ("virtual_stages", spec.virtual_stages),
             ("data_parallel", spec.data_parallel),
@@ -244,10 +248,9 @@ impl Limits {
                 return Err(LayoutError::Zero { name });
             }
         }
-        let [t, c, e, p, v, d] = [
+        let [t, c, p, v, d] = [
             spec.tensor_parallel,
             spec.context_parallel,
-            spec.expert_parallel,
             spec.pipeline_parallel,
             spec.virtual_stages,
             spec.data_parallel,
@@ -265,9 +268,10 @@ impl Limits {
             });
         }
         self.check_tensor(t)?;
-        self.check_sequence(c, t, spec.sequence_parallel)?;
-        self.check_whole_experts(spec.whole_experts, spec.sequence_parallel)?;
-        self.check_expert(e, &spec.mesh())?;
+        let mesh = spec.mesh();
+        self.check_sequence(&mesh.sharding)?;
+        self.check_expert_tensor(&mesh.sharding)?;
+        self.check_expert(&mesh)?;
         let (b, m) = (u64::from(spec.micro_batch_size), u64::from(spec.num_micro_batches));
         if d.checked_mul(b).and_then(|db| db.checked_mul(m)) != Some(self.global_batch_size) {
             return Err(LayoutError::Batch {
@@ -287,7 +291,7 @@ impl Limits {
             });
         }
         if spec.zero_stage != ZeroStage::None {
-            check_expert_shards(spec.zero_shard, &spec.mesh(), spec.expert_parallel)?;
+            check_expert_shards(spec.zero_shard, &mesh)?;
         }
         self.check_schedule(spec.schedule, [p, v, m])
     }
@@ -299,24 +303,20 @@ impl Limits {
 /// # Errors
 ///
 /// By which number of ranks they do not divide.
-pub fn check_expert_shards(
-    zero_shard: u32,
-    mesh: &Mesh,
-    expert_parallel: u32,
-) -> Result<(), LayoutError> {
-    let (tensor, ranks) = (mesh.tensor_parallel, mesh.expert_ranks(expert_parallel));
+pub fn check_expert_shards(zero_shard: u32, mesh: &Mesh) -> Result<(), LayoutError> {
+    let (tensor, ranks) = (mesh.sharding.tensor_parallel, mesh.expert_ranks());
     let shards = u64::from(zero_shard) * u64::from(tensor);
     if shards.is_multiple_of(ranks.into()) {
         return Ok(());
     }
-    let (degree, by) = if mesh.expert_tensor_parallel == tensor {
-        (expert_parallel, "`expert_parallel`")
-    } else {
+    let (degree, by) = if mesh.sharding.has_whole_experts() {
         let common = (1..=tensor).rev().find(|d| tensor % d == 0 && ranks.is_multiple_of(*d));
         (
             ranks / common.unwrap_or(1),
             "the ranks of each tensor-parallel place that share the experts:",
         )
+    } else {
+        (mesh.sharding.expert_parallel, "`expert_parallel`")
     };
     let degree = u64::from(degree);
     Err(LayoutError::NotDivisible {

@@ -1,5 +1,7 @@
 //! The order of ranks.
 
+use crate::graph::Sharding;
+
 /// An axis along which ranks form groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MeshAxis {
@@ -20,12 +22,8 @@ pub enum MeshAxis {
 /// where tensor parallelism cuts them, by those with the same place along it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mesh {
-    /// Tensor-parallel degree.
-    pub tensor_parallel: u32,
-    /// Ranks that share each expert.
-    pub expert_tensor_parallel: u32,
-    /// Context-parallel degree.
-    pub context_parallel: u32,
+    /// How the ranks of a stage share its operators.
+    pub sharding: Sharding,
     /// Data-parallel degree.
     pub data_parallel: u32,
 }
@@ -35,15 +33,31 @@ impl Mesh {
     pub fn stride(&self, axis: MeshAxis) -> u32 {
         match axis {
             MeshAxis::Tensor => 1,
-            MeshAxis::Expert => self.expert_tensor_parallel,
-            MeshAxis::Context | MeshAxis::ContextData => self.tensor_parallel,
-            MeshAxis::Pipeline => self.tensor_parallel * self.context_parallel * self.data_parallel,
+            MeshAxis::Expert => self.sharding.expert_tensor_parallel,
+            MeshAxis::Context | MeshAxis::ContextData => self.sharding.tensor_parallel,
+            MeshAxis::Pipeline => self.sharding.tensor_parallel * self.replicas(),
         }
+    }
+
+    /// Ranks that hold the same dense parameters of a stage.
+    pub fn replicas(&self) -> u32 {
+        self.sharding.context_parallel * self.data_parallel
     }
 
     /// Neighbouring ranks that have every expert between them: how far apart two ranks with the same
     /// experts lie.
-    pub fn expert_ranks(&self, expert_parallel: u32) -> u32 {
-        expert_parallel * self.expert_tensor_parallel
+    pub fn expert_ranks(&self) -> u32 {
+        self.sharding.expert_parallel * self.sharding.expert_tensor_parallel
+    }
+
+    /// Ranks of a stage that hold the same experts.
+    pub fn expert_replicas(&self) -> u32 {
+        self.stride(MeshAxis::Pipeline) / self.expert_ranks()
+    }
+
+    /// Ranks over which the states of an expert are sharded where those of dense parameters are over
+    /// `zero_shard`: those with the same experts among the ones that have a copy of all states between them.
+    pub fn expert_shards(&self, zero_shard: u32) -> u32 {
+        (zero_shard * self.sharding.tensor_parallel / self.expert_ranks()).max(1)
     }
 }

@@ -49,11 +49,6 @@ impl Layout {
         Ok(Self(spec))
     }
 
-    /// Number of GPUs.
-    pub fn num_gpus(&self) -> u32 {
-        self.tensor_parallel * self.context_parallel * self.pipeline_parallel * self.data_parallel
-    }
-
     /// Chunks of layers on all pipeline ranks together. Which rank has which,
     /// [`ScheduleKind::placement`](crate::schedule::ScheduleKind::placement) says.
     pub fn num_stages(&self) -> u32 {

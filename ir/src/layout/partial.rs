@@ -1,5 +1,6 @@
 //! Layouts of which a user names some parts.
 
+use std::fmt;
 use std::str::FromStr;
 
 use super::error::LayoutError;
@@ -60,6 +61,32 @@ impl PartialLayout {
             Some((name, _)) => Err(LayoutError::Zero { name }),
             None => Ok(()),
         }
+    }
+}
+
+impl fmt::Display for PartialLayout {
+    /// The degrees that are named, as in `tp8-sp-pp4-dp2`; of those that layouts mostly leave at 1, the others.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let above_1 = |degree: Option<u32>| degree.filter(|degree| *degree > 1);
+        let degrees = [
+            ("tp", self.tensor_parallel),
+            ("sp", self.sequence_parallel.filter(|is_on| *is_on).map(u32::from)),
+            ("cp", above_1(self.context_parallel)),
+            ("ep", above_1(self.expert_parallel)),
+            ("etp", self.expert_tensor_parallel),
+            ("pp", self.pipeline_parallel),
+            ("vpp", above_1(self.virtual_stages)),
+            ("dp", self.data_parallel),
+        ];
+        let named = degrees.iter().filter_map(|(name, degree)| Some((*name, (*degree)?)));
+        for (index, (name, degree)) in named.enumerate() {
+            f.write_str(if index > 0 { "-" } else { "" })?;
+            match name {
+                "sp" => f.write_str(name)?,
+                _ => write!(f, "{name}{degree}")?,
+            }
+        }
+        Ok(())
     }
 }
 

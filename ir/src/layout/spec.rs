@@ -5,9 +5,10 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::mesh::Mesh;
+use super::mesh::{Mesh, MeshAxis};
+use super::partial::PartialLayout;
 use super::zero::ZeroStage;
-use crate::graph::Recompute;
+use crate::graph::{Recompute, Sharding};
 use crate::schedule::ScheduleKind;
 
 /// A layout as it is written down; not yet known to be valid.
@@ -25,11 +26,10 @@ pub struct LayoutSpec {
     /// Ranks, within context and data parallelism, that share the experts; within tensor, context and
     /// data parallelism if experts are whole.
     pub expert_parallel: u32,
-    /// Whether tensor parallelism leaves each expert whole, so that its ranks too share the experts,
-    /// each for its own part of the sequence (Liu et al. 2025, *MoE Parallel Folding*, arXiv
-    /// 2504.14960). Otherwise it cuts each expert, as it cuts all else.
-    #[serde(default)]
-    pub whole_experts: bool,
+    /// Ranks that share each expert: the tensor-parallel ranks, as they share all else; or 1, so that
+    /// these too are among the ranks that share the experts, each for its own part of the sequence (Liu
+    /// et al. 2025, *MoE Parallel Folding*, arXiv 2504.14960).
+    pub expert_tensor_parallel: u32,
     /// Ranks that share the layers.
     pub pipeline_parallel: u32,
     /// Chunks of layers on each pipeline rank; of each direction where the schedule has two.
@@ -52,54 +52,49 @@ pub struct LayoutSpec {
 }
 
 impl LayoutSpec {
-    /// How far apart the ranks of its groups lie.
-    pub fn mesh(&self) -> Mesh {
-        Mesh {
-            tensor_parallel: self.tensor_parallel,
-            expert_tensor_parallel: self.expert_tensor_parallel(),
-            context_parallel: self.context_parallel,
-            data_parallel: self.data_parallel,
+    /// How the ranks of a stage share its operators.
+    pub fn sharding(&self) -> Sharding {
+        let Self { tensor_parallel, sequence_parallel, context_parallel, .. } = *self;
+        let Self { expert_parallel, expert_tensor_parallel, .. } = *self;
+        Sharding {
+            tensor_parallel,
+            sequence_parallel,
+            context_parallel,
+            expert_parallel,
+            expert_tensor_parallel,
         }
     }
 
-    /// Ranks that share each expert's inner features.
-    pub fn expert_tensor_parallel(&self) -> u32 {
-        if self.whole_experts { 1 } else { self.tensor_parallel }
+    /// How far apart the ranks of its groups lie.
+    pub fn mesh(&self) -> Mesh {
+        Mesh { sharding: self.sharding(), data_parallel: self.data_parallel }
     }
 
-    /// Ranks of a stage: those among which parameters are replicated or shared.
+    /// Ranks of a stage: those among which parameters are replicated or sharded.
     pub fn ranks_per_stage(&self) -> u32 {
-        self.tensor_parallel * self.context_parallel * self.data_parallel
+        self.mesh().stride(MeshAxis::Pipeline)
     }
 
-    /// Ranks of a stage that hold the same experts.
-    pub fn expert_replicas(&self) -> u32 {
-        self.ranks_per_stage() / self.mesh().expert_ranks(self.expert_parallel)
-    }
-
-    /// Ranks over which ZeRO shards the states of an expert: those with the same experts among the ones
-    /// that share a copy of all states.
-    pub fn expert_shards(&self) -> u32 {
-        let with_copy = self.zero_shard * self.tensor_parallel;
-        (with_copy / self.mesh().expert_ranks(self.expert_parallel)).max(1)
+    /// Number of GPUs.
+    pub fn num_gpus(&self) -> u32 {
+        self.ranks_per_stage() * self.pipeline_parallel
     }
 }
 
 impl fmt::Display for LayoutSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let sequence = if self.sequence_parallel { "-sp" } else { "" };
-        write!(f, "tp{}{sequence}", self.tensor_parallel)?;
-        for (name, degree, is_said) in [
-            ("cp", self.context_parallel, self.context_parallel > 1),
-            ("ep", self.expert_parallel, self.expert_parallel > 1),
-            ("etp", self.expert_tensor_parallel(), self.whole_experts),
-            ("pp", self.pipeline_parallel, true),
-            ("vpp", self.virtual_stages, self.virtual_stages > 1),
-        ] {
-            if is_said {
-                write!(f, "-{name}{degree}")?;
-            }
-        }
-        write!(f, "-dp{}", self.data_parallel)
+        let has_whole_experts = self.sharding().has_whole_experts();
+        let degrees = PartialLayout {
+            tensor_parallel: Some(self.tensor_parallel),
+            sequence_parallel: Some(self.sequence_parallel),
+            context_parallel: Some(self.context_parallel),
+            expert_parallel: Some(self.expert_parallel),
+            expert_tensor_parallel: has_whole_experts.then_some(self.expert_tensor_parallel),
+            pipeline_parallel: Some(self.pipeline_parallel),
+            virtual_stages: Some(self.virtual_stages),
+            data_parallel: Some(self.data_parallel),
+            ..PartialLayout::default()
+        };
+        degrees.fmt(f)
     }
 }

@@ -109,12 +109,12 @@ fn whole_experts_are_reached_by_all_to_all_alone() {
     let graph = graph(config, GraphOptions::default());
     let sizes = Sizes { micro_batch_size: 3, sequence_length: 128 };
     let layer = block(&graph, "layer");
-    let work = |whole_experts| {
+    let work = |expert_tensor_parallel| {
         let sharding = Sharding {
             tensor_parallel: tensor,
             sequence_parallel: true,
             expert_parallel: expert,
-            whole_experts,
+            expert_tensor_parallel,
             ..Sharding::NONE
         };
         let fuses_projections = true;
@@ -126,10 +126,10 @@ fn whole_experts_are_reached_by_all_to_all_alone() {
             fuses_projections,
         })
     };
-    let (cut, whole) = (work(false), work(true));
+    let (cut, whole) = (work(tensor), work(1));
     let routed = graph.parameter_counts().routed;
-    assert_eq!(cut.parameters.expert, routed / tensor / expert);
-    assert_eq!(whole.parameters.expert, routed / expert);
+    assert_eq!(cut.parameters.expert, routed / u64::from(tensor * expert));
+    assert_eq!(whole.parameters.expert, routed / u64::from(expert));
     assert_eq!(cut.parameters.dense, whole.parameters.dense);
 
     let of_experts = |op: OpId| {
@@ -140,7 +140,7 @@ fn whole_experts_are_reached_by_all_to_all_alone() {
         let own = work.exchanges.iter().filter(|exchange| of_experts(exchange.op));
         own.map(|it| (it.axis, it.collective, it.bytes.get())).collect()
     };
-    let rows = sizes.micro_batch_size * sizes.sequence_length * top_k / tensor;
+    let rows = sizes.micro_batch_size * sizes.sequence_length * top_k / u64::from(tensor);
     let all_to_all = (Axis::Expert, Collective::AllToAll, rows * hidden * 2);
     assert_eq!(exchanges(&whole), [all_to_all; 4]);
     assert_eq!(exchanges(&cut).iter().filter(|exchange| **exchange == all_to_all).count(), 4);

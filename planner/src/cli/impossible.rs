@@ -1,8 +1,6 @@
 //! Why there is no candidate at all.
 
-use ir::graph::Recompute;
-use ir::layout::{LayoutError, LayoutSpec, PartialLayout, ZeroStage, largest_divisor};
-use ir::schedule::ScheduleKind;
+use ir::layout::{LayoutError, PartialLayout, largest_divisor};
 use planner::problem::Problem;
 use planner::search::Outcome;
 
@@ -50,22 +48,6 @@ fn wrong_gpu_count(fixed: &PartialLayout, has: u32) -> Option<LayoutError> {
     } else {
         u128::from(has) == needs
     };
-    let spec = LayoutSpec {
-        tensor_parallel: degree(fixed.tensor_parallel),
-        sequence_parallel: fixed.sequence_parallel.unwrap_or(false),
-        context_parallel: degree(fixed.context_parallel),
-        expert_parallel: degree(fixed.expert_parallel),
-        whole_experts: fixed.expert_tensor_parallel == Some(1) && fixed.tensor_parallel > Some(1),
-        pipeline_parallel: degree(fixed.pipeline_parallel),
-        virtual_stages: degree(fixed.virtual_stages),
-        data_parallel: degree(fixed.data_parallel),
-        zero_shard: 1,
-        zero_stage: ZeroStage::None,
-        micro_batch_size: 1,
-        num_micro_batches: 1,
-        recompute: Recompute::None,
-        schedule: ScheduleKind::OneFOneB,
-    };
     if !fits && (open || fixed.data_parallel.is_none()) {
         return Some(LayoutError::NotDivisible {
             what: "the number of GPUs",
@@ -77,7 +59,7 @@ fn wrong_gpu_count(fixed: &PartialLayout, has: u32) -> Option<LayoutError> {
     }
     let divides = product > 0 && u128::from(has).is_multiple_of(product);
     (!fits).then(|| LayoutError::GpuCount {
-        layout: spec.to_string(),
+        layout: fixed.to_string(),
         needs,
         has,
         fitting_data_parallel: (divides && !open).then(|| (u128::from(has) / product) as u32),

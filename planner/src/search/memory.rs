@@ -12,7 +12,7 @@ use rayon::prelude::*;
 use smallvec::{SmallVec, smallvec};
 
 use super::node::Searcher;
-use super::space::{Family, Sharding};
+use super::space::{Family, ZeroSharding};
 use crate::step::{ShapeKey, with_slack};
 
 /// Blocks of a class in a family's shards.
@@ -65,18 +65,20 @@ impl Searcher<'_> {
 
     /// The least that the fullest rank of a family holds: its share of all model states.
     pub(super) fn least_states(&self, families: &[Family]) -> Vec<Bytes> {
+        // Neither the sequence nor the batch decides what is held.
+        let key = |family: &Family| ShapeKey {
+            sharding: ir::graph::Sharding { context_parallel: 1, ..family.shape.sharding },
+            micro_batch_size: 1,
+        };
         let mut parameters: BTreeMap<ShapeKey, LocalParameters> = BTreeMap::new();
         for family in families {
-            // Neither the sequence nor the batch decides what is held.
-            let key = ShapeKey { micro_batch_size: 1, context_parallel: 1, ..family.shape };
+            let key = key(family);
             parameters.entry(key).or_insert_with(|| self.parameters(&key));
         }
         let least = |family: &Family| {
-            let key = ShapeKey { micro_batch_size: 1, context_parallel: 1, ..family.shape };
             let p = u64::from(family.pipeline_parallel);
-            let LocalParameters { dense, expert, .. } = parameters[&key];
-            let share =
-                LocalParameters { dense: dense / p, expert: expert / p, ..parameters[&key] };
+            let all = parameters[&key(family)];
+            let share = LocalParameters { dense: all.dense / p, expert: all.expert / p, ..all };
             let shardings = family.shardings(self.problem, &self.request.fixed);
             with_slack(self.states(family, &share, &shardings))
         };
@@ -97,7 +99,7 @@ impl Searcher<'_> {
     pub(super) fn least_memory(
         &self,
         family: &Family,
-        shardings: &[Sharding],
+        shardings: &[ZeroSharding],
     ) -> impl Fn(Recompute, ScheduleKind) -> Bytes + use<> {
         // What is kept grows with the micro-batch.
         let shape = self.shape(ShapeKey { micro_batch_size: 1, ..family.shape });
@@ -138,14 +140,11 @@ impl Searcher<'_> {
         &self,
         family: &Family,
         parameters: &LocalParameters,
-        shardings: &[Sharding],
+        shardings: &[ZeroSharding],
     ) -> Bytes {
         let bytes = StateBytes::new(&self.problem.training);
-        let states = shardings.iter().copied().map(|Sharding { zero_stage, zero_shard }| {
-            let mesh = family.shape.mesh(family.data_parallel);
-            let expert_ranks = mesh.expert_ranks(family.shape.expert_parallel);
-            let with_copy = zero_shard * family.shape.tensor_parallel;
-            let expert_shards = (with_copy / expert_ranks).max(1);
+        let states = shardings.iter().copied().map(|ZeroSharding { zero_stage, zero_shard }| {
+            let expert_shards = family.mesh().expert_shards(zero_shard);
             let LocalParameters { dense, expert, .. } = *parameters;
             let states = ModelStates::new(dense, zero_stage, zero_shard.into(), bytes)
                 + ModelStates::new(expert, zero_stage, expert_shards.into(), bytes);

@@ -12,7 +12,7 @@ use simulator::Kept;
 
 use super::partition::{evened, partition};
 use super::queue::{Group, Node, Queue, What};
-use super::space::{Family, Sharding};
+use super::space::{Family, ZeroSharding};
 use super::{Counts, Found, Go, Observe, Plan, Progress, Request, StopReason, evaluated};
 use crate::problem::Problem;
 use crate::step::{
@@ -83,7 +83,7 @@ impl<'a> Searcher<'a> {
             .map(|((family, size), _)| (*family, size))
             .collect();
         let mut keys: Vec<ShapeKey> = left.iter().map(|(family, _)| family.shape).collect();
-        keys.dedup_by_key(|key| ShapeKey { expert_parallel: 1, ..*key });
+        keys.dedup_by_key(|key| key.with_experts_over(1));
         for keys in keys.chunks(SHAPES) {
             let progress =
                 Progress { done: counts.pruned_by_memory, all: counts.candidates, best: None };
@@ -110,7 +110,7 @@ impl<'a> Searcher<'a> {
         if self.problem.limits.experts.is_empty() {
             return self.shape(key);
         }
-        let key = ShapeKey { expert_parallel: 1, ..key };
+        let key = key.with_experts_over(1);
         let make = || Arc::new(Shape::least(self.problem, self.chain, key, &self.blocks));
         self.least.get(key, make)
     }
@@ -263,7 +263,7 @@ impl<'a> Searcher<'a> {
                 grown.counts.add_misfit(may_fit);
                 continue;
             }
-            let shardings = [Sharding::of(layout)];
+            let shardings = [ZeroSharding::of(layout)];
             let least_memory = self.least_memory(family, &shardings);
             if !self.request.exhaustive && least_memory(group.recompute, group.schedule) > capacity
             {
@@ -426,15 +426,16 @@ fn any_partition(schedule: ScheduleKind, all: Nanos, family: &Family) -> Nanos {
 /// A number that tells families apart, the same in every run.
 fn family_order(family: &Family) -> u64 {
     let Family { shape, pipeline_parallel, data_parallel, num_micro_batches } = *family;
+    let sharding = shape.sharding;
     let numbers = [
-        shape.tensor_parallel,
-        shape.context_parallel,
-        shape.expert_parallel,
+        sharding.tensor_parallel,
+        sharding.context_parallel,
+        sharding.expert_parallel,
         pipeline_parallel,
         data_parallel,
         num_micro_batches,
     ];
-    let flags = [shape.sequence_parallel, shape.whole_experts].map(u32::from);
+    let flags = [sharding.sequence_parallel, sharding.has_whole_experts()].map(u32::from);
     let mix = |sum: u64, number: &u32| {
         (sum ^ u64::from(*number)).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(17)
     };

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use cost_models::Group;
-use ir::graph::Recompute;
+use ir::graph::{Recompute, Sharding};
 use ir::layout::{
-    Layout, LayoutError, LayoutSpec, MeshAxis, PartialLayout, ZeroStage, check_expert_shards,
+    Layout, LayoutError, LayoutSpec, Mesh, MeshAxis, PartialLayout, ZeroStage, check_expert_shards,
     largest_divisor,
 };
 use ir::schedule::ScheduleKind;
@@ -61,14 +60,14 @@ pub struct Family {
 
 /// How a family's model states are sharded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Sharding {
+pub struct ZeroSharding {
     /// What is sharded.
     pub zero_stage: ZeroStage,
     /// Over how many ranks.
     pub zero_shard: u32,
 }
 
-impl Sharding {
+impl ZeroSharding {
     /// That of a layout.
     pub fn of(layout: &Layout) -> Self {
         Self { zero_stage: layout.zero_stage, zero_shard: layout.zero_shard }
@@ -124,7 +123,12 @@ impl Space {
         }
         let Some(rest) = quotient(limits.num_gpus, tensor) else { return };
         for context in chosen(fixed.context_parallel, divisors(rest)) {
-            if let Err(error) = limits.check_sequence(context.into(), tensor.into(), sequence) {
+            let sharding = Sharding {
+                sequence_parallel: sequence,
+                context_parallel: context,
+                ..Sharding::tensor(tensor)
+            };
+            if let Err(error) = limits.check_sequence(&sharding) {
                 self.reject(Rejection::Sequence, error);
                 continue;
             }
@@ -139,20 +143,14 @@ impl Space {
                     self.reject(Rejection::Stages, LayoutError::TooManyStages { stages, blocks });
                     continue;
                 }
-                self.add_data(problem, fixed, [tensor, context, pipeline, data], sequence);
+                self.add_data(problem, fixed, Mesh { sharding, data_parallel: data }, pipeline);
             }
         }
     }
 
-    fn add_data(
-        &mut self,
-        problem: &Problem,
-        fixed: &PartialLayout,
-        [tensor, context, pipeline, data]: [u32; 4],
-        sequence: bool,
-    ) {
-        let limits = &problem.limits;
-        let batch = limits.global_batch_size;
+    fn add_data(&mut self, problem: &Problem, fixed: &PartialLayout, mesh: Mesh, pipeline: u32) {
+        let data = mesh.data_parallel;
+        let batch = problem.limits.global_batch_size;
         let indivisible = |micro_batch: u32| LayoutError::Batch {
             global_batch_size: batch,
             data_parallel: data.into(),
@@ -164,22 +162,14 @@ impl Space {
             return self.reject(Rejection::Batch, error);
         }
         let of_replica = (batch / u64::from(data)) as u32;
-        let shape = ShapeKey {
-            tensor_parallel: tensor,
-            sequence_parallel: sequence,
-            context_parallel: context,
-            expert_parallel: 1,
-            whole_experts: false,
-            micro_batch_size: 1,
-        };
-        for shape in self.shared_experts(problem, fixed, shape, data) {
+        for sharding in self.with_experts(problem, fixed, mesh) {
             for micro_batch_size in chosen(fixed.micro_batch_size, divisors(of_replica)) {
                 let Some(num_micro_batches) = quotient(of_replica, micro_batch_size) else {
                     self.reject(Rejection::Batch, indivisible(micro_batch_size));
                     continue;
                 };
                 self.families.push(Family {
-                    shape: ShapeKey { micro_batch_size, ..shape },
+                    shape: ShapeKey { sharding, micro_batch_size },
                     pipeline_parallel: pipeline,
                     data_parallel: data,
                     num_micro_batches,
@@ -188,44 +178,36 @@ impl Space {
         }
     }
 
-    /// `shape` with every way in which its ranks can share experts: cut by tensor parallelism, or whole.
-    fn shared_experts(
+    /// Every way in which the ranks of a stage can share experts: cut by tensor parallelism, or whole.
+    fn with_experts(
         &mut self,
         problem: &Problem,
         fixed: &PartialLayout,
-        shape: ShapeKey,
-        data: u32,
-    ) -> Vec<ShapeKey> {
-        let (limits, tensor) = (&problem.limits, shape.tensor_parallel);
+        mesh: Mesh,
+    ) -> Vec<Sharding> {
+        let limits = &problem.limits;
+        let Sharding { tensor_parallel, sequence_parallel, .. } = mesh.sharding;
         let has_experts = !limits.experts.is_empty();
-        let ways = match fixed.expert_tensor_parallel {
-            Some(degree) if degree != 1 && degree != tensor => {
-                let error = LayoutError::ExpertTensor { degree, tensor_parallel: tensor };
-                self.reject(Rejection::Expert, error);
-                vec![]
-            }
-            Some(degree) => vec![degree != tensor],
-            None if has_experts && shape.sequence_parallel && tensor > 1 => vec![false, true],
-            None => vec![false],
-        };
-        let mut shapes = Vec::new();
-        for whole_experts in ways {
-            if let Err(error) = limits.check_whole_experts(whole_experts, shape.sequence_parallel) {
+        let can_be_whole = has_experts && sequence_parallel && tensor_parallel > 1;
+        let free = if can_be_whole { vec![tensor_parallel, 1] } else { vec![tensor_parallel] };
+        let mut shardings = Vec::new();
+        for expert_tensor_parallel in chosen(fixed.expert_tensor_parallel, free) {
+            let sharding = Sharding { expert_tensor_parallel, ..mesh.sharding };
+            if let Err(error) = limits.check_expert_tensor(&sharding) {
                 self.reject(Rejection::Expert, error);
                 continue;
             }
-            let shape = ShapeKey { whole_experts, ..shape };
-            let mesh = shape.mesh(data);
-            let ranks = mesh.stride(MeshAxis::Pipeline) / mesh.expert_tensor_parallel;
+            let ranks = mesh.stride(MeshAxis::Pipeline) / expert_tensor_parallel;
             let degrees = if has_experts { divisors(ranks) } else { vec![1] };
             for expert_parallel in chosen(fixed.expert_parallel, degrees) {
-                match limits.check_expert(expert_parallel.into(), &mesh) {
-                    Ok(()) => shapes.push(ShapeKey { expert_parallel, ..shape }),
+                let sharding = Sharding { expert_parallel, ..sharding };
+                match limits.check_expert(&Mesh { sharding, ..mesh }) {
+                    Ok(()) => shardings.push(sharding),
                     Err(error) => self.reject(Rejection::Expert, error),
                 }
             }
         }
-        shapes
+        shardings
     }
 
     fn reject(&mut self, reason: Rejection, error: LayoutError) {
@@ -235,10 +217,9 @@ impl Space {
 }
 
 impl Family {
-    /// The ranks that share the layers.
-    pub fn pipeline_group(&self) -> Group {
-        let mesh = self.shape.mesh(self.data_parallel);
-        Group { size: self.pipeline_parallel, stride: mesh.stride(MeshAxis::Pipeline) }
+    /// How far apart the ranks of its groups lie.
+    pub fn mesh(&self) -> Mesh {
+        Mesh { sharding: self.shape.sharding, data_parallel: self.data_parallel }
     }
 
     /// Schedules with their chunks a rank that the family can run: of the one that is named, or of all
@@ -273,7 +254,7 @@ impl Family {
         let chunks = fixed.virtual_stages.unwrap_or(schedule.default_virtual_stages());
         let numbers = [self.pipeline_parallel, chunks, self.num_micro_batches].map(u64::from);
         let schedule = problem.limits.check_schedule(schedule, numbers).err();
-        let replicas = u64::from(self.shape.context_parallel * self.data_parallel);
+        let replicas = u64::from(self.mesh().replicas());
         schedule.or_else(|| {
             let degree = u64::from(fixed.zero_shard?);
             if let Err(error) = self.check_expert_shards(fixed.zero_shard?) {
@@ -291,9 +272,9 @@ impl Family {
 
     /// Ways to shard model states: not at all, over all replicas, or over those of a network domain
     /// (hybrid sharding).
-    pub fn shardings(&self, problem: &Problem, fixed: &PartialLayout) -> Vec<Sharding> {
-        let replicas = self.shape.context_parallel * self.data_parallel;
-        let within = problem.hardware.domain / self.shape.tensor_parallel.max(1);
+    pub fn shardings(&self, problem: &Problem, fixed: &PartialLayout) -> Vec<ZeroSharding> {
+        let replicas = self.mesh().replicas();
+        let within = problem.hardware.domain / self.shape.sharding.tensor_parallel;
         let local = divisors(replicas).into_iter().rfind(|shards| *shards <= within);
         let hybrid =
             local.filter(|shards| (2..replicas).contains(shards) && self.shards_experts(*shards));
@@ -315,7 +296,8 @@ impl Family {
                 None if sharded => hybrid.into_iter().chain([replicas]).collect(),
                 None => vec![replicas],
             };
-            let options = degrees.into_iter().map(|zero_shard| Sharding { zero_stage, zero_shard });
+            let options =
+                degrees.into_iter().map(|zero_shard| ZeroSharding { zero_stage, zero_shard });
             shardings.extend(options);
         }
         shardings
@@ -327,8 +309,7 @@ impl Family {
     }
 
     fn check_expert_shards(&self, shards: u32) -> Result<(), LayoutError> {
-        let mesh = self.shape.mesh(self.data_parallel);
-        check_expert_shards(shards, &mesh, self.shape.expert_parallel)
+        check_expert_shards(shards, &self.mesh())
     }
 
     /// How many layouts it has.
@@ -348,21 +329,22 @@ impl Family {
         problem: &Problem,
         (schedule, virtual_stages): (ScheduleKind, u32),
         recompute: Recompute,
-        sharding: Sharding,
+        states: ZeroSharding,
     ) -> Layout {
         let Self { shape, pipeline_parallel, data_parallel, num_micro_batches } = *self;
+        let ShapeKey { sharding, micro_batch_size } = shape;
         let spec = LayoutSpec {
-            tensor_parallel: shape.tensor_parallel,
-            sequence_parallel: shape.sequence_parallel,
-            context_parallel: shape.context_parallel,
-            expert_parallel: shape.expert_parallel,
-            whole_experts: shape.whole_experts,
+            tensor_parallel: sharding.tensor_parallel,
+            sequence_parallel: sharding.sequence_parallel,
+            context_parallel: sharding.context_parallel,
+            expert_parallel: sharding.expert_parallel,
+            expert_tensor_parallel: sharding.expert_tensor_parallel,
             pipeline_parallel,
             virtual_stages,
             data_parallel,
-            zero_shard: sharding.zero_shard,
-            zero_stage: sharding.zero_stage,
-            micro_batch_size: shape.micro_batch_size,
+            zero_shard: states.zero_shard,
+            zero_stage: states.zero_stage,
+            micro_batch_size,
             num_micro_batches,
             recompute,
             schedule,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cost_models::block::PassTime;
 use ir::collective::Collective;
-use ir::graph::Recompute;
+use ir::graph::{Recompute, Sharding};
 use ir::units::{Bytes, Nanos, Seconds};
 use simulator::Message;
 use smallvec::SmallVec;
@@ -196,12 +196,12 @@ impl<'a> Assignment<'a> {
         let hardware = &self.problem.hardware;
         let neighbour = |bytes| hardware.to_neighbour(self.ranks.group, bytes);
         let whole = neighbour(bytes);
-        let key = &self.shape.key;
+        let Sharding { sequence_parallel, tensor_parallel, .. } = self.shape.key.sharding;
         let scatters = hardware.framework.scatters_messages;
-        let time = if key.sequence_parallel || key.tensor_parallel == 1 || !scatters {
+        let time = if sequence_parallel || tensor_parallel == 1 || !scatters {
             whole
         } else {
-            let tensor = key.groups().tensor;
+            let tensor = self.shape.key.groups().tensor;
             let part = neighbour(bytes.shard(tensor.size.into()));
             whole.min(part + hardware.network.time(Collective::AllGather, tensor, bytes))
         };

@@ -110,8 +110,9 @@ pub(super) fn slack(peak: Bytes, context: Bytes) -> Bytes {
 /// Model states of a rank.
 pub(super) fn states(layout: &Layout, held: &Holdings, bytes: StateBytes) -> ModelStates {
     let zero = layout.zero_stage;
+    let expert_shards = layout.mesh().expert_shards(layout.zero_shard);
     ModelStates::new(held.dense, zero, layout.zero_shard.into(), bytes)
-        + ModelStates::new(held.expert, zero, layout.expert_shards().into(), bytes)
+        + ModelStates::new(held.expert, zero, expert_shards.into(), bytes)
 }
 
 /// Gradients in 16 bits beside those in 32.

@@ -37,14 +37,9 @@ impl<'a> Replicas<'a> {
     }
 
     /// Ranks that reduce gradients of dense parameters.
-    fn num_replicas(&self) -> u32 {
-        self.layout.context_parallel * self.layout.data_parallel
-    }
-
-    /// Those ranks.
     pub(super) fn group(&self) -> Group {
-        let stride = self.layout.mesh().stride(MeshAxis::ContextData);
-        Group { size: self.num_replicas(), stride }
+        let mesh = self.layout.mesh();
+        Group { size: mesh.replicas(), stride: mesh.stride(MeshAxis::ContextData) }
     }
 
     /// Whether parameters are updated after each micro-batch, and gradients reduced before that.
@@ -69,7 +64,7 @@ impl<'a> Replicas<'a> {
         let pieces = if self.layout.zero_stage == ZeroStage::Parameters {
             u64::from(holdings.num_blocks)
         } else {
-            let for_ranks = BUCKET_PARAMETERS_PER_RANK * u64::from(self.num_replicas());
+            let for_ranks = BUCKET_PARAMETERS_PER_RANK * u64::from(self.group().size);
             (holdings.dense + holdings.expert).div_ceil(BUCKET_PARAMETERS.max(for_ranks))
         };
         pieces.min(num_blocks as u64).max(1)
@@ -103,11 +98,12 @@ impl<'a> Replicas<'a> {
             let shard = bytes.shard(shards.into());
             within + network.time(Collective::AllReduce, across, shard)
         };
+        let mesh = self.layout.mesh();
         let experts = time(
             holdings.expert,
-            self.layout.expert_replicas(),
-            self.layout.expert_shards(),
-            self.layout.mesh().expert_ranks(self.layout.expert_parallel),
+            mesh.expert_replicas(),
+            mesh.expert_shards(self.layout.zero_shard),
+            mesh.expert_ranks(),
         );
         let Group { size, stride } = self.group();
         let dense = time(holdings.dense, size, self.layout.zero_shard, stride);
@@ -146,8 +142,8 @@ impl<'a> Replicas<'a> {
         let mut with = ranks.with(stage);
         let (first, second) = (with.next()?, with.next()?);
         let stride = ranks.group.stride * first.abs_diff(second) as u32;
-        let parameters = holdings.dense.div_ceil(self.num_replicas().into())
-            + holdings.expert.div_ceil(self.layout.expert_replicas().into());
+        let parameters = holdings.dense.div_ceil(self.group().size.into())
+            + holdings.expert.div_ceil(self.layout.mesh().expert_replicas().into());
         let bytes = Bytes::new(parameters * self.bytes.gradient);
         Some(self.all_reduce(Group { size: 2, stride }, bytes))
     }
@@ -171,7 +167,7 @@ impl<'a> Replicas<'a> {
             if sharded { parameters.div_ceil(shards.into()) } else { parameters }
         };
         let owned = owned(held.dense, self.layout.zero_shard)
-            + owned(held.expert, self.layout.expert_shards());
+            + owned(held.expert, self.layout.mesh().expert_shards(self.layout.zero_shard));
         optimizer_step(owned, self.bytes, &self.hardware.device)
     }
 }

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use cost_models::Hardware;
 use cost_models::block::{BlockPasses, Groups};
-use cost_models::{Group, Hardware};
 use ir::graph::{Block, Recompute, Setting, Sharding};
-use ir::layout::{Layout, Mesh, MeshAxis};
+use ir::layout::{Layout, Mesh};
 use ir::schedule::Placement;
 use ir::units::Nanos;
 
@@ -19,16 +19,8 @@ use crate::search::partition::{balanced, evened, folded};
 /// on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShapeKey {
-    /// Tensor-parallel ranks.
-    pub tensor_parallel: u32,
-    /// Whether they share the sequence too.
-    pub sequence_parallel: bool,
-    /// Context-parallel ranks.
-    pub context_parallel: u32,
-    /// Expert-parallel ranks.
-    pub expert_parallel: u32,
-    /// Whether tensor-parallel ranks are among those, and each expert is whole.
-    pub whole_experts: bool,
+    /// How the ranks of a stage share its operators.
+    pub sharding: Sharding,
     /// Sequences in a micro-batch.
     pub micro_batch_size: u32,
 }
@@ -36,44 +28,17 @@ pub struct ShapeKey {
 impl ShapeKey {
     /// The shard shape of a layout.
     pub fn of(layout: &Layout) -> Self {
-        Self {
-            tensor_parallel: layout.tensor_parallel,
-            sequence_parallel: layout.sequence_parallel,
-            context_parallel: layout.context_parallel,
-            expert_parallel: layout.expert_parallel,
-            whole_experts: layout.whole_experts,
-            micro_batch_size: layout.micro_batch_size,
-        }
+        Self { sharding: layout.sharding(), micro_batch_size: layout.micro_batch_size }
     }
 
-    /// How operators are sharded.
-    pub fn sharding(&self) -> Sharding {
-        Sharding {
-            tensor_parallel: self.tensor_parallel.into(),
-            sequence_parallel: self.sequence_parallel,
-            context_parallel: self.context_parallel.into(),
-            expert_parallel: self.expert_parallel.into(),
-            whole_experts: self.whole_experts,
-        }
-    }
-
-    /// How far apart the ranks of its groups lie, with so many replicas.
-    pub fn mesh(&self, data_parallel: u32) -> Mesh {
-        let Self { tensor_parallel, context_parallel, .. } = *self;
-        let expert_tensor_parallel = if self.whole_experts { 1 } else { tensor_parallel };
-        Mesh { tensor_parallel, expert_tensor_parallel, context_parallel, data_parallel }
+    /// The same with experts spread over so many ranks.
+    pub fn with_experts_over(self, expert_parallel: u32) -> Self {
+        Self { sharding: Sharding { expert_parallel, ..self.sharding }, ..self }
     }
 
     /// Where the groups lie.
     pub fn groups(&self) -> Groups {
-        // Groups within a stage do not depend on the number of replicas.
-        let mesh = self.mesh(1);
-        let group = |size, axis| Group { size, stride: mesh.stride(axis) };
-        Groups {
-            tensor: group(self.tensor_parallel, MeshAxis::Tensor),
-            context: group(self.context_parallel, MeshAxis::Context),
-            expert: group(self.expert_parallel, MeshAxis::Expert),
-        }
+        Groups::of(&Mesh { sharding: self.sharding, data_parallel: 1 })
     }
 }
 
@@ -108,7 +73,7 @@ impl Shape {
 
     /// What every class takes at least, however experts are spread over ranks.
     pub fn least(problem: &Problem, chain: &ChainIndex, key: ShapeKey, known: &Blocks) -> Self {
-        let key = ShapeKey { expert_parallel: 1, ..key };
+        let key = key.with_experts_over(1);
         Self::with(problem, chain, key, known, BlockPasses::least)
     }
 
@@ -129,7 +94,13 @@ impl Shape {
             if chain.has_experts(class.0) {
                 return passes(key);
             }
-            let key = ShapeKey { expert_parallel: 1, whole_experts: false, ..key };
+            let Sharding { tensor_parallel, .. } = key.sharding;
+            let without = Sharding {
+                expert_parallel: 1,
+                expert_tensor_parallel: tensor_parallel,
+                ..key.sharding
+            };
+            let key = ShapeKey { sharding: without, ..key };
             known.get((class.0, key), || passes(key))
         });
         Self { key, blocks: classes.collect(), balanced: Arc::default() }

@@ -251,10 +251,9 @@ fn spec(row: &Row, training: &Training, num_gpus: u32) -> Result<LayoutSpec, Uns
     if expert > 1 && of_experts > 1 && of_experts != tensor {
         return Err(Unsupported::new(format!("tensor parallelism of experts of {of_experts}")));
     }
-    let is_said = row.count("etp")?.is_some();
+    let is_stated = row.count("etp")?.is_some();
     let fits_replicas = (context * data).is_multiple_of(expert);
-    let whole_experts =
-        expert > 1 && tensor > 1 && if is_said { of_experts == 1 } else { !fits_replicas };
+    let are_whole = expert > 1 && if is_stated { of_experts == 1 } else { !fits_replicas };
     let micro_batch_size = row.size("micro_batch_size")?;
     let per_round = u64::from(data).saturating_mul(micro_batch_size);
     let batch = training.global_batch_size;
@@ -285,7 +284,7 @@ fn spec(row: &Row, training: &Training, num_gpus: u32) -> Result<LayoutSpec, Uns
         sequence_parallel: tensor > 1 && row.flag("sequence_parallel").unwrap_or(false),
         context_parallel: context,
         expert_parallel: expert,
-        whole_experts,
+        expert_tensor_parallel: if are_whole { 1 } else { tensor },
         pipeline_parallel: pipeline,
         virtual_stages,
         data_parallel: data,

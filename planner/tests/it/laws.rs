@@ -1,7 +1,7 @@
 //! What holds of every plan, and of every two problems of which one is easier.
 
 use cost_models::Group;
-use ir::graph::Recompute;
+use ir::graph::{Recompute, Sharding};
 use ir::layout::{Layout, MeshAxis, PartialLayout};
 use ir::schedule::Placement;
 use ir::units::{BytesPerSecond, Seconds};
@@ -143,7 +143,7 @@ proptest! {
                 (fixed.tensor_parallel, layout.tensor_parallel),
                 (fixed.context_parallel, layout.context_parallel),
                 (fixed.expert_parallel, layout.expert_parallel),
-                (fixed.expert_tensor_parallel, layout.expert_tensor_parallel()),
+                (fixed.expert_tensor_parallel, layout.expert_tensor_parallel),
                 (fixed.pipeline_parallel, layout.pipeline_parallel),
                 (fixed.data_parallel, layout.data_parallel),
                 (fixed.micro_batch_size, layout.micro_batch_size),
@@ -222,14 +222,7 @@ proptest! {
         ends.push(num_blocks);
         ends.sort_unstable();
         ends.dedup();
-        let key = ShapeKey {
-            tensor_parallel: 1,
-            sequence_parallel: false,
-            context_parallel: 1,
-            expert_parallel: 1,
-            whole_experts: false,
-            micro_batch_size: 1,
-        };
+        let key = ShapeKey { sharding: Sharding::NONE, micro_batch_size: 1 };
         let chain = ChainIndex::new(&problem);
         let shape = Shape::new(&problem, &chain, key);
         let group = Group { size: ends.len() as u32, stride: 1 };

@@ -154,12 +154,7 @@ pub fn prediction(problem: &Problem, found: &Found) -> Prediction {
 
 /// SHA-256 of a text, in hexadecimal.
 pub fn sha256(text: &str) -> String {
-    use std::fmt::Write as _;
-    Sha256::digest(text.as_bytes()).iter().fold(String::new(), |mut hex, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(hex, "{byte:02x}");
-        hex
-    })
+    format!("{:x}", Sha256::digest(text.as_bytes()))
 }
 
 /// The graph of a model in training.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ir::layout::{LayoutSpec, PartialLayout};
-use ir::plan::{Breakdown, MemoryUse, Training};
+use ir::plan::{Prediction, Training};
 use ir::units::Seconds;
 use serde::Serialize;
 
@@ -54,13 +54,9 @@ struct ModelReport {
 #[derive(Debug, Serialize)]
 struct PlanReport {
     layout: LayoutSpec,
-    step_time_seconds: f64,
-    tokens_per_second_per_gpu: f64,
-    mfu: f64,
-    peak_memory_bytes: u64,
+    #[serde(flatten)]
+    prediction: Prediction,
     fits: bool,
-    breakdown: Breakdown,
-    memory: MemoryUse,
     stage_ends: Vec<usize>,
     expectation: Expectation,
 }
@@ -143,13 +139,8 @@ impl PlanReport {
         let prediction = prediction(problem, found);
         Self {
             layout: *found.layout,
-            step_time_seconds: prediction.step_time_seconds,
-            tokens_per_second_per_gpu: prediction.tokens_per_second_per_gpu,
-            mfu: prediction.mfu,
-            peak_memory_bytes: prediction.peak_memory_bytes.get(),
             fits: prediction.peak_memory_bytes <= problem.hardware.memory,
-            breakdown: prediction.breakdown,
-            memory: prediction.memory,
+            prediction,
             stage_ends: found.stage_ends.clone(),
             expectation: Expectation::of(problem, found),
         }

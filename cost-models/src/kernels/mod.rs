@@ -112,11 +112,6 @@ impl Device {
         self.matmul.time(format.into(), shape, 1.0).time
     }
 
-    /// As [`Self::matmul`], with what bounds it.
-    pub fn matmul_timing(&self, format: impl Into<MatmulFormat>, shape: MatmulShape) -> Timing {
-        self.matmul.time(format.into(), shape, 1.0)
-    }
-
     /// As [`Self::matmul`] in the midst of training, with what bounds it: the tables were measured in short
     /// runs, whose clocks power does not hold down. `cast` is the share of the first matrix that is cast
     /// for this product alone; `sum_bytes`, the size of an element of the sum that the product is

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use ir::cluster::{Architecture, Gpu, Precision};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 const FITTED: &str = include_str!("../../data/kernels.json");
 
@@ -22,11 +23,11 @@ struct Fitted {
 struct Set {
     /// Where the measurements come from.
     #[serde(rename = "source")]
-    _source: String,
+    _source: IgnoredAny,
     num_multiprocessors: u32,
     peak_flops_per_second: BTreeMap<Precision, f64>,
     #[serde(rename = "memory_bandwidth_bytes_per_second")]
-    _memory_bandwidth: f64,
+    _memory_bandwidth: IgnoredAny,
     matmul: BTreeMap<String, MatmulFit>,
     attention: BTreeMap<String, AttentionFit>,
 }
@@ -46,8 +47,9 @@ pub(super) struct MatmulFit {
     pub(super) whole_waves: f64,
     pub(super) occupancy_power: f64,
     pub(super) correction: Vec<f64>,
+    /// Errors that the fit reached; for the reader of the data file.
     #[serde(rename = "fit")]
-    _fit: FitErrors,
+    _fit: IgnoredAny,
 }
 
 /// Coefficients of [`super::attention`].
@@ -63,22 +65,9 @@ pub(super) struct AttentionFit {
     pub(super) efficiency_192: f64,
     pub(super) efficiency_256: f64,
     pub(super) correction: Vec<f64>,
+    /// Errors that the fit reached; for the reader of the data file.
     #[serde(rename = "fit")]
-    _fit: FitErrors,
-}
-
-/// Mean absolute relative errors that the fit reached; for the reader of the data file.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct FitErrors {
-    #[serde(rename = "rows")]
-    _rows: u32,
-    #[serde(rename = "analytic_error")]
-    _analytic: f64,
-    #[serde(rename = "held_out_error")]
-    _held_out: f64,
-    #[serde(rename = "error")]
-    _error: f64,
+    _fit: IgnoredAny,
 }
 
 /// The fit that describes a GPU, and how the GPU differs from the one measured.

@@ -23,7 +23,10 @@ fn attention(sequence: u64, heads: u64, causal: bool) -> AttentionShape {
 #[test]
 fn the_bound_is_what_one_expects() {
     let device = Device::new(&preset("h100").unwrap().gpu);
-    let bound = |m, n, k| device.matmul_timing(Precision::Bf16, MatmulShape::new(m, n, k)).bound;
+    let bound = |m, n, k| {
+        let shape = MatmulShape::new(m, n, k);
+        device.training_matmul(Precision::Bf16, shape, false, None, 1.0).bound
+    };
     assert_eq!(bound(8192, 8192, 8192), Bound::Compute);
     assert_eq!(bound(1, 16384, 16384), Bound::Memory);
     assert_eq!(bound(64, 64, 64), Bound::Launch);

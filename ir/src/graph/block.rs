@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use petgraph::graph::{DiGraph, NodeIndex};
 
 use super::op::{Op, OpKind, Parameter, Recomputable};
-use super::tensor::{Extent, Tensor};
+use super::tensor::Extent;
 
 /// An operator of one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -81,11 +81,6 @@ impl Block {
     /// The operators whose outputs leave the block.
     pub fn outputs(&self) -> &[OpId] {
         &self.outputs
-    }
-
-    /// The tensors that leave the block: what a pipeline stage that ends here sends on.
-    pub fn output_tensors(&self) -> impl Iterator<Item = &Tensor> {
-        self.outputs.iter().map(|id| &self.op(*id).output)
     }
 
     /// Number of parameters of one such block, tied ones left out.

@@ -205,15 +205,20 @@ pub enum Recompute {
 impl Recompute {
     /// All policies.
     pub const ALL: [Self; 3] = [Self::None, Self::Selective, Self::Full];
+
+    /// The name on the command line and in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Selective => "selective",
+            Self::Full => "full",
+        }
+    }
 }
 
 impl std::fmt::Display for Recompute {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(match self {
-            Self::None => "none",
-            Self::Selective => "selective",
-            Self::Full => "full",
-        })
+        f.pad(self.name())
     }
 }
 

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ir::cluster::Precision;
 use ir::framework::Framework;
@@ -91,7 +92,7 @@ pub(crate) struct ProblemArgs {
     #[arg(long)]
     pub(crate) bf16_moments: bool,
     /// What runs the step: its kernels, and what it overlaps [default: megatron-core].
-    #[arg(long, value_name = "NAME", value_parser = parse_framework)]
+    #[arg(long, value_name = "NAME", value_parser = one_of(Framework::ALL, Framework::name))]
     pub(crate) framework: Option<Framework>,
     /// Train the multi-token prediction modules too, where the model has them.
     #[arg(long)]
@@ -100,7 +101,7 @@ pub(crate) struct ProblemArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_time_limit, allow_negative_numbers = true)]
     pub(crate) time_limit: Option<Duration>,
     /// Threads of the search; the result does not depend on it [default: all].
-    #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = whole::<usize, 1, 4096>, allow_negative_numbers = true)]
     pub(crate) threads: Option<usize>,
     /// Form of the result on stdout.
     #[arg(long, value_enum, default_value = "table")]
@@ -118,44 +119,44 @@ pub(crate) struct ProblemArgs {
 #[command(next_help_heading = "Layout")]
 pub(crate) struct LayoutArgs {
     /// Tensor-parallel degree (tensor slicing).
-    #[arg(long, value_name = "T", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
-    tp: Option<u32>,
+    #[arg(long = "tp", value_name = "T", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
+    tensor_parallel: Option<u32>,
     /// Whether tensor-parallel ranks share the sequence too.
     #[arg(long, value_name = "true|false")]
     sequence_parallel: Option<bool>,
     /// Context-parallel degree.
-    #[arg(long, value_name = "C", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
-    cp: Option<u32>,
+    #[arg(long = "cp", value_name = "C", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
+    context_parallel: Option<u32>,
     /// Expert-parallel degree.
-    #[arg(long, value_name = "E", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
-    ep: Option<u32>,
+    #[arg(long = "ep", value_name = "E", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
+    expert_parallel: Option<u32>,
     /// Ranks that share each expert: as many as tensor-parallel ranks, or 1, and then these share the
     /// experts.
-    #[arg(long, value_name = "E", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
-    etp: Option<u32>,
+    #[arg(long = "etp", value_name = "E", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
+    expert_tensor_parallel: Option<u32>,
     /// Pipeline-parallel degree.
-    #[arg(long, value_name = "P", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
-    pp: Option<u32>,
-    /// Chunks of layers on each pipeline rank.
+    #[arg(long = "pp", value_name = "P", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
+    pipeline_parallel: Option<u32>,
+    /// Stages on each pipeline rank.
     #[arg(long, visible_alias = "vpp", value_name = "V", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
     virtual_stages: Option<u32>,
     /// Data-parallel degree, shards included.
-    #[arg(long, value_name = "D", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
-    dp: Option<u32>,
+    #[arg(long = "dp", value_name = "D", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
+    data_parallel: Option<u32>,
     /// ZeRO stage: 0, 1, 2 or 3 (3 is FSDP).
-    #[arg(long, value_name = "0..3", value_parser = parse_zero, allow_negative_numbers = true)]
-    zero: Option<ZeroStage>,
+    #[arg(long = "zero", value_name = "0..3", value_parser = parse_zero, allow_negative_numbers = true)]
+    zero_stage: Option<ZeroStage>,
     /// Ranks over which ZeRO shards; fewer than all replicas is hybrid sharding (HSDP).
     #[arg(long, value_name = "N", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
     zero_shard: Option<u32>,
     /// Sequences of a replica in a micro-batch.
     #[arg(long, value_name = "B", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
     micro_batch_size: Option<u32>,
-    /// Activations to compute again (gradient checkpointing): none, selective or full.
-    #[arg(long, value_name = "POLICY", value_parser = parse_recompute)]
+    /// Activations to compute again (gradient checkpointing).
+    #[arg(long, value_name = "POLICY", value_parser = one_of(Recompute::ALL, Recompute::name))]
     recompute: Option<Recompute>,
-    /// Pipeline schedule (see `planner list schedules`) [default: the best of those that have closed
-    /// forms].
+    /// Pipeline schedule (see `planner list schedules`) [default: the best of 1f1b,
+    /// interleaved-1f1b, looped-bfs, gpipe, zb-h1 and zb-h2].
     #[arg(long, value_name = "NAME")]
     schedule: Option<ScheduleKind>,
 }
@@ -163,41 +164,31 @@ pub(crate) struct LayoutArgs {
 impl LayoutArgs {
     /// These decisions on top of `base`; an error names what is decided twice and differently.
     pub(crate) fn over(&self, base: PartialLayout) -> anyhow::Result<PartialLayout> {
-        fn pick<T: PartialEq>(
-            name: &str,
-            flag: Option<T>,
-            base: Option<T>,
-        ) -> anyhow::Result<Option<T>> {
-            match (flag, base) {
-                (Some(flag), Some(base)) if flag != base => {
-                    anyhow::bail!("`--{name}` contradicts `--layout`")
-                }
-                (flag, base) => Ok(flag.or(base)),
-            }
+        macro_rules! either {
+            ($($part:ident),* $(,)?) => {{
+                $(if let (Some(flag), Some(base)) = (self.$part, base.$part) {
+                    let name = stringify!($part);
+                    let text = "is not what the flag says";
+                    anyhow::ensure!(flag == base, "`{name}` {base:?} of `--layout` {text}: {flag:?}");
+                })*
+                Ok(PartialLayout { $($part: self.$part.or(base.$part)),* })
+            }};
         }
-        Ok(PartialLayout {
-            tensor_parallel: pick("tp", self.tp, base.tensor_parallel)?,
-            sequence_parallel: pick(
-                "sequence-parallel",
-                self.sequence_parallel,
-                base.sequence_parallel,
-            )?,
-            context_parallel: pick("cp", self.cp, base.context_parallel)?,
-            expert_parallel: pick("ep", self.ep, base.expert_parallel)?,
-            expert_tensor_parallel: pick("etp", self.etp, base.expert_tensor_parallel)?,
-            pipeline_parallel: pick("pp", self.pp, base.pipeline_parallel)?,
-            virtual_stages: pick("virtual-stages", self.virtual_stages, base.virtual_stages)?,
-            data_parallel: pick("dp", self.dp, base.data_parallel)?,
-            zero_stage: pick("zero", self.zero, base.zero_stage)?,
-            zero_shard: pick("zero-shard", self.zero_shard, base.zero_shard)?,
-            micro_batch_size: pick(
-                "micro-batch-size",
-                self.micro_batch_size,
-                base.micro_batch_size,
-            )?,
-            recompute: pick("recompute", self.recompute, base.recompute)?,
-            schedule: pick("schedule", self.schedule, base.schedule)?,
-        })
+        either!(
+            tensor_parallel,
+            sequence_parallel,
+            context_parallel,
+            expert_parallel,
+            expert_tensor_parallel,
+            pipeline_parallel,
+            virtual_stages,
+            data_parallel,
+            zero_stage,
+            zero_shard,
+            micro_batch_size,
+            recompute,
+            schedule,
+        )
     }
 }
 
@@ -208,7 +199,7 @@ pub(crate) struct SearchArgs {
     #[command(flatten)]
     pub(crate) layout: LayoutArgs,
     /// How many plans to show.
-    #[arg(long, value_name = "K", default_value_t = 5, value_parser = parse_top)]
+    #[arg(long, value_name = "K", default_value_t = 5, value_parser = whole::<usize, 1, 1000>)]
     pub(crate) top: usize,
 }
 
@@ -253,16 +244,16 @@ pub(crate) struct SimulateArgs {
 #[command(next_help_heading = "Jitter")]
 pub(crate) struct JitterArgs {
     /// Also draw so many steps at random, and give the distribution of their times.
-    #[arg(long, value_name = "N", value_parser = parse_samples, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = whole::<u32, 1, 1_000_000>, allow_negative_numbers = true)]
     pub(crate) samples: Option<u32>,
     /// Standard deviation of the time of a pass on a GPU, in per cent of it.
-    #[arg(long, value_name = "PERCENT", default_value_t = 2.0, value_parser = parse_percent, allow_negative_numbers = true)]
+    #[arg(long, value_name = "PERCENT", default_value_t = 2.0, value_parser = number::<100>, allow_negative_numbers = true)]
     pub(crate) jitter: f64,
     /// GPUs that are slow throughout, in per cent of all.
-    #[arg(long, value_name = "PERCENT", default_value_t = 0.0, value_parser = parse_percent, allow_negative_numbers = true)]
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.0, value_parser = number::<100>, allow_negative_numbers = true)]
     pub(crate) stragglers: f64,
     /// By how much longer a slow GPU takes, in per cent.
-    #[arg(long, value_name = "PERCENT", default_value_t = 10.0, value_parser = parse_percent, allow_negative_numbers = true)]
+    #[arg(long, value_name = "PERCENT", default_value_t = 10.0, value_parser = number::<100>, allow_negative_numbers = true)]
     pub(crate) slower: f64,
     /// Where the random numbers start; the same seed gives the same steps.
     #[arg(long, value_name = "SEED", default_value_t = 0)]
@@ -301,7 +292,7 @@ pub(crate) struct PictureArgs {
     #[arg(long, value_enum, default_value = "light")]
     pub(crate) theme: ThemeArg,
     /// Width of an SVG or PNG, in pixels [default: by what is shown].
-    #[arg(long, value_name = "PIXELS", value_parser = parse_width, allow_negative_numbers = true)]
+    #[arg(long, value_name = "PIXELS", value_parser = whole::<u32, 200, 20_000>, allow_negative_numbers = true)]
     pub(crate) width: Option<u32>,
 }
 
@@ -364,19 +355,19 @@ pub(crate) struct ScheduleArgs {
     pub(crate) max_in_flight: Option<u32>,
     /// With `auto`: the share of a micro-batch's activations that is kept from its input gradient to its
     /// weight gradient; the rest is free after the input gradient [default: 0.5].
-    #[arg(long, value_name = "SHARE", value_parser = parse_share, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SHARE", value_parser = number::<1>, allow_negative_numbers = true)]
     pub(crate) kept_for_weight_grad: Option<f64>,
     /// Cost of a chunk's forward.
-    #[arg(long, value_name = "T", default_value_t = 1, value_parser = parse_cost, allow_negative_numbers = true)]
+    #[arg(long, value_name = "T", default_value_t = 1, value_parser = whole::<u64, 0, LARGEST_COST>, allow_negative_numbers = true)]
     pub(crate) forward: u64,
     /// Cost of a chunk's gradient of activations.
-    #[arg(long, value_name = "T", default_value_t = 1, value_parser = parse_cost, allow_negative_numbers = true)]
+    #[arg(long, value_name = "T", default_value_t = 1, value_parser = whole::<u64, 0, LARGEST_COST>, allow_negative_numbers = true)]
     pub(crate) input_grad: u64,
     /// Cost of a chunk's gradient of parameters; a full backward costs both.
-    #[arg(long, value_name = "T", default_value_t = 1, value_parser = parse_cost, allow_negative_numbers = true)]
+    #[arg(long, value_name = "T", default_value_t = 1, value_parser = whole::<u64, 0, LARGEST_COST>, allow_negative_numbers = true)]
     pub(crate) weight_grad: u64,
     /// Cost of a message between ranks.
-    #[arg(long, value_name = "T", default_value_t = 0, value_parser = parse_cost, allow_negative_numbers = true)]
+    #[arg(long, value_name = "T", default_value_t = 0, value_parser = whole::<u64, 0, LARGEST_COST>, allow_negative_numbers = true)]
     pub(crate) send: u64,
     /// Add sends and receives to the order.
     #[arg(long)]
@@ -469,51 +460,33 @@ fn parse_count<T: std::str::FromStr>(text: &str) -> Result<T, String> {
 /// The largest cost of an action: sums of millions of them still fit 64 bits.
 const LARGEST_COST: u64 = 1_000_000_000_000;
 
-fn parse_cost(text: &str) -> Result<u64, String> {
-    match text.parse() {
-        Ok(cost @ 0..=LARGEST_COST) => Ok(cost),
-        _ => Err(format!("must be a whole number from 0 to {LARGEST_COST}")),
-    }
+/// A whole number from `LEAST` to `MOST`.
+fn whole<T: TryFrom<u64>, const LEAST: u64, const MOST: u64>(text: &str) -> Result<T, String> {
+    let number = text.parse().ok().filter(|number| (LEAST..=MOST).contains(number));
+    let fitting = number.and_then(|number| T::try_from(number).ok());
+    fitting.ok_or_else(|| format!("must be a whole number between {LEAST} and {MOST}"))
 }
 
-fn parse_samples(text: &str) -> Result<u32, String> {
-    match text.parse() {
-        Ok(samples @ 1..=1_000_000) => Ok(samples),
-        _ => Err("must be between 1 and 1000000".to_owned()),
-    }
+/// A number from 0 to `MOST`.
+fn number<const MOST: u32>(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number| (0.0..=f64::from(MOST)).contains(number));
+    number.ok_or_else(|| format!("must be a number from 0 to {MOST}"))
 }
 
-fn parse_percent(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent),
-        _ => Err("must be a number from 0 to 100".to_owned()),
-    }
-}
-
-fn parse_share(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
-        _ => Err("must be a number from 0 to 1".to_owned()),
-    }
-}
-
-fn parse_width(text: &str) -> Result<u32, String> {
-    match text.parse() {
-        Ok(width @ 200..=20_000) => Ok(width),
-        _ => Err("must be between 200 and 20000".to_owned()),
-    }
+/// One of `all`, by its name.
+fn one_of<T, const N: usize>(
+    all: [T; N],
+    name: fn(T) -> &'static str,
+) -> impl TypedValueParser<Value = T>
+where
+    T: Copy + Send + Sync + 'static,
+{
+    let by_name = move |given: String| all.into_iter().find(|one| name(*one) == given);
+    PossibleValuesParser::new(all.map(name)).try_map(move |it| by_name(it).ok_or("is unknown"))
 }
 
 fn parse_zero(text: &str) -> Result<ZeroStage, String> {
-    let number: u8 = text.parse().map_err(|_| "must be 0, 1, 2 or 3".to_owned())?;
-    ZeroStage::try_from(number)
-}
-
-fn parse_recompute(text: &str) -> Result<Recompute, String> {
-    Recompute::ALL
-        .into_iter()
-        .find(|policy| policy.to_string() == text)
-        .ok_or_else(|| "must be none, selective or full".to_owned())
+    ZeroStage::try_from(whole::<u8, 0, 3>(text)?)
 }
 
 fn parse_optimizer(text: &str) -> Result<Optimizer, String> {
@@ -522,23 +495,6 @@ fn parse_optimizer(text: &str) -> Result<Optimizer, String> {
         "momentum" => Ok(Optimizer::Momentum),
         "sgd" => Ok(Optimizer::Sgd),
         _ => Err("must be adamw, momentum or sgd".to_owned()),
-    }
-}
-
-fn parse_framework(text: &str) -> Result<Framework, String> {
-    Framework::ALL.into_iter().find(|framework| framework.name() == text).ok_or_else(|| {
-        let known = Framework::ALL.map(Framework::name);
-        format!("must be one of {}", known.join(", "))
-    })
-}
-
-/// More threads than machines have cores.
-const MOST_THREADS: usize = 4096;
-
-fn parse_threads(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(threads @ 1..=MOST_THREADS) => Ok(threads),
-        _ => Err(format!("must be between 1 and {MOST_THREADS}")),
     }
 }
 
@@ -557,12 +513,5 @@ fn parse_time_limit(text: &str) -> Result<Duration, String> {
     match Duration::try_from_secs_f64(seconds) {
         Ok(limit) if limit > Duration::ZERO => Ok(limit),
         _ => Err("must be a time above 0, such as `5s`, `500ms` or `2m`".to_owned()),
-    }
-}
-
-fn parse_top(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(top @ 1..=1000) => Ok(top),
-        _ => Err("must be between 1 and 1000".to_owned()),
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use indicatif::HumanCount;
 use ir::units::Seconds;
 use planner::expectation::Expectation;
 use planner::planning::prediction;
@@ -11,7 +12,7 @@ use planner::search::{Found, Outcome, StopReason};
 
 use super::args::ProblemArgs;
 use super::search::{Input, command};
-use super::tables::{count, percent, render, table, thousands};
+use super::tables::{count, percent, render, table};
 
 /// What `search` or `evaluate` says.
 pub(crate) fn describe(input: &Input, args: &ProblemArgs, answer: &Answered) -> String {
@@ -44,12 +45,12 @@ pub(crate) fn describe(input: &Input, args: &ProblemArgs, answer: &Answered) -> 
             text,
             "\n{} layouts in {:.0} ms: {} played through, {} too large\nleft out by bounds: {} on time, \
              {} on memory",
-            thousands(counts.candidates),
+            HumanCount(counts.candidates),
             elapsed.as_secs_f64() * 1e3,
-            thousands(counts.played),
-            thousands(counts.too_large),
-            thousands(counts.pruned_by_time),
-            thousands(counts.pruned_by_memory),
+            HumanCount(counts.played),
+            HumanCount(counts.too_large),
+            HumanCount(counts.pruned_by_time),
+            HumanCount(counts.pruned_by_memory),
         );
     }
     match (&args.output, outcome.plans.is_empty()) {
@@ -153,8 +154,8 @@ fn describe_nothing_yet(outcome: &Outcome) -> String {
         "nothing found: {} when {} of {} layouts were left\nhint: a longer `--time-limit`, or fewer \
          choices, such as `--tp 8`\n",
         why(outcome),
-        thousands(outcome.counts.open),
-        thousands(outcome.counts.candidates),
+        HumanCount(outcome.counts.open),
+        HumanCount(outcome.counts.candidates),
     )
 }
 
@@ -168,7 +169,7 @@ fn describe_gap(outcome: &Outcome) -> String {
         "\n{}: this is the best so far; {} layouts were not looked at,\nand none of them takes less than \
          {least}, {:.1} % less\n",
         why(outcome),
-        thousands(outcome.counts.open),
+        HumanCount(outcome.counts.open),
         (1.0 - least / time) * 100.0,
     )
 }
@@ -233,7 +234,7 @@ fn describe_loss(best: &Found, named: &Found) -> String {
 fn describe_misfit(input: &Input, outcome: &Outcome, least: Option<u32>) -> String {
     let mut text = "no layout fits:\n".to_owned();
     for (reason, number) in &outcome.rejected {
-        let _ = writeln!(text, "  {:>9} {reason}", thousands(*number));
+        let _ = writeln!(text, "  {:>9} {reason}", HumanCount(*number));
     }
     let memory = input.problem.hardware.memory;
     if let Some(closest) = &outcome.closest {

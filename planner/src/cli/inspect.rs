@@ -1,5 +1,6 @@
 //! `planner inspect`.
 
+use indicatif::HumanCount;
 use ir::graph::{Graph, OpKind};
 use planner::planning::{default_sequence_length, training_graph};
 use planner::problem::LONGEST_SEQUENCE;
@@ -7,7 +8,7 @@ use serde::Serialize;
 
 use super::args::{Format, InspectArgs};
 use super::files::{ModelFile, read_model};
-use super::tables::{count, render, table, thousands};
+use super::tables::{count, render, table};
 use super::{Answer, print, print_json};
 
 /// What `inspect` says of a model.
@@ -109,7 +110,7 @@ fn describe(inspection: &Inspection, has_sequence: bool) -> String {
         ("  active for a token", inspection.num_active_parameters),
         ("layers", inspection.num_layers.into()),
     ] {
-        facts.add_row([name.to_owned(), thousands(value)]);
+        facts.add_row([name.to_owned(), HumanCount(value).to_string()]);
     }
     for (name, value) in [
         ("full attention", inspection.forward_flops_per_token),
@@ -118,7 +119,8 @@ fn describe(inspection: &Inspection, has_sequence: bool) -> String {
         facts.add_row([format!("forward FLOPs per {unit}, {name}"), count(value)]);
     }
     if has_sequence {
-        facts.add_row(["  at a sequence of".to_owned(), thousands(inspection.sequence_length)]);
+        let length = HumanCount(inspection.sequence_length).to_string();
+        facts.add_row(["  at a sequence of".to_owned(), length]);
     }
     text.push_str(&render(&facts));
     text.push('\n');
@@ -127,7 +129,7 @@ fn describe(inspection: &Inspection, has_sequence: bool) -> String {
         blocks.add_row([
             block.name.clone(),
             block.count.to_string(),
-            thousands(block.num_parameters),
+            HumanCount(block.num_parameters).to_string(),
             block.num_operators.to_string(),
         ]);
     }

@@ -340,7 +340,7 @@ fn layouts_that_cannot_be() {
         place.fails(&format!("evaluate {{}}/model.json --gpus 8 --layout {layout}"), words);
     }
     for (flags, words) in [
-        ("--layout tp8 --tp 4", &["--tp", "--layout"][..]),
+        ("--layout tp8 --tp 4", &["`tensor_parallel` 8", "--layout", ": 4"][..]),
         ("--layout tp2-sp --sequence-parallel false", &["--sequence-parallel", "--layout"]),
         ("--layout zero1 --zero 2", &["--zero", "--layout"]),
         ("--layout pp2-dp4 --schedule zb-h2 --virtual-stages 2", &["zb-h2", "virtual_stages"]),

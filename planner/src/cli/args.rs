@@ -486,7 +486,8 @@ where
 }
 
 fn parse_zero(text: &str) -> Result<ZeroStage, String> {
-    ZeroStage::try_from(whole::<u8, 0, 3>(text)?)
+    let stage = text.parse::<u8>().ok().and_then(|number| ZeroStage::try_from(number).ok());
+    stage.ok_or_else(|| "must be 0, 1, 2 or 3".to_owned())
 }
 
 fn parse_optimizer(text: &str) -> Result<Optimizer, String> {

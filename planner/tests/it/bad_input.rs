@@ -341,8 +341,8 @@ fn layouts_that_cannot_be() {
     }
     for (flags, words) in [
         ("--layout tp8 --tp 4", &["`tensor_parallel` 8", "--layout", ": 4"][..]),
-        ("--layout tp2-sp --sequence-parallel false", &["--sequence-parallel", "--layout"]),
-        ("--layout zero1 --zero 2", &["--zero", "--layout"]),
+        ("--layout tp2-sp --sequence-parallel false", &["`sequence_parallel` true", "--layout"]),
+        ("--layout zero1 --zero 2", &["`zero_stage`", "--layout"]),
         ("--layout pp2-dp4 --schedule zb-h2 --virtual-stages 2", &["zb-h2", "virtual_stages"]),
         ("--layout tp8 --schedule gpipe", &["gpipe", "pipeline_parallel"]),
         ("--layout tp8 --schedule wavefront", &["wavefront", "1f1b"]),

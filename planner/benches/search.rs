@@ -8,8 +8,7 @@ use std::hint::black_box;
 use cost_models::clusters;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use ir::model::Model;
-use planner::planning::{Choices, training_graph};
-use planner::problem::Problem;
+use planner::problem::{Choices, Problem, training_graph};
 use planner::search::{Go, Request, search};
 
 const GPT3_175B: &str = include_str!("../../models/gpt3-175b.json");

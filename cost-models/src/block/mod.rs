@@ -7,8 +7,10 @@
 mod coster;
 mod groups;
 mod overlap;
+mod part;
 mod parts;
 mod play;
+mod policy;
 mod terms;
 
 use ir::graph::{Block, LocalParameters, Recompute, Setting, Sharding};
@@ -17,8 +19,10 @@ use ir::units::Bytes;
 use crate::hardware::Hardware;
 use coster::{Coster, ExpertTimes};
 pub use groups::Groups;
-pub use parts::{BlockParts, Part, TimedExchange};
+pub use part::{Part, TimedExchange};
+pub use parts::BlockParts;
 pub use play::{PassTime, PlayedExchange, played, played_together};
+pub use policy::ByPolicy;
 pub use terms::{Term, TermWork, terms};
 
 /// What one block of a class costs one rank for one micro-batch.
@@ -45,25 +49,6 @@ pub struct BlockPasses {
     pub parameters: LocalParameters,
     /// The message to the next block, if it is on another stage.
     pub output: Bytes,
-}
-
-/// Something for each [`Recompute`] policy.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ByPolicy<T>([T; 3]);
-
-impl<T> ByPolicy<T> {
-    /// What `of` says of each.
-    pub fn new(of: impl FnMut(Recompute) -> T) -> Self {
-        Self(Recompute::ALL.map(of))
-    }
-}
-
-impl<T> std::ops::Index<Recompute> for ByPolicy<T> {
-    type Output = T;
-
-    fn index(&self, policy: Recompute) -> &T {
-        &self.0[policy as usize]
-    }
 }
 
 impl BlockPasses {

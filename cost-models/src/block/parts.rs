@@ -5,37 +5,12 @@ use ir::graph::{Axis, Block, Exchange, OpId, Pass, Recompute, Setting};
 use ir::units::Nanos;
 
 use super::coster::{Coster, ExpertTimes};
+use super::groups::Groups;
+use super::part::{Part, TimedExchange};
 use super::play::played;
-use super::{ByPolicy, Groups};
-use crate::Group;
+use super::policy::ByPolicy;
 use crate::frameworks::TensorOverlap;
 use crate::hardware::Hardware;
-
-/// A part of a pass. Parts follow each other.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Part {
-    /// Kernels.
-    Kernels(Nanos),
-    /// The device waits for the host to launch more.
-    Host(Nanos),
-    /// An exchange begins, and the next part does not wait for it.
-    Start(TimedExchange),
-    /// Nothing, until all exchanges along the axis that began are over.
-    Wait(Axis),
-}
-
-/// An exchange with its time if nothing else crosses its links.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct TimedExchange {
-    /// What is exchanged.
-    pub exchange: Exchange,
-    /// Between whom.
-    pub group: Group,
-    /// How long it takes.
-    pub whole: Nanos,
-    /// How long it is to be waited for: less where pieces of it run beside parts of a kernel.
-    pub time: Nanos,
-}
 
 /// The passes of a block of one class, for one micro-batch on one rank.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -5,13 +5,15 @@ use std::ops::{Add, Mul};
 use ir::graph::{Axis, Exchange};
 use ir::units::Nanos;
 
-use super::parts::Part;
+use super::part::Part;
 
 /// How long a pass takes, by what it is spent on. An exchange counts for as long as kernels wait for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PassTime {
-    /// Kernels.
+    /// Kernels, slowed down by the exchanges that they run beside.
     pub compute: Nanos,
+    /// The same at their full rate.
+    pub kernels: Nanos,
     /// Waiting for the host, where it launches operators more slowly than the device runs them.
     pub host: Nanos,
     /// Waiting for exchanges, by [`Axis`].
@@ -27,6 +29,12 @@ impl PassTime {
         self.compute + self.host + tensor + context + expert
     }
 
+    /// What it takes at least: from beginning to end; or where another pass may run beside it, which hides its
+    /// exchanges, kernels alone.
+    pub fn least(&self, runs_beside_another: bool) -> Nanos {
+        if runs_beside_another { self.kernels } else { self.total() }
+    }
+
     /// Waiting for exchanges along an axis.
     pub fn waits(&self, axis: Axis) -> Nanos {
         self.waits[axis as usize]
@@ -40,6 +48,7 @@ impl Add for PassTime {
         let both = |a: [Nanos; 3], b: [Nanos; 3]| std::array::from_fn(|axis| a[axis] + b[axis]);
         Self {
             compute: self.compute + other.compute,
+            kernels: self.kernels + other.kernels,
             host: self.host + other.host,
             waits: both(self.waits, other.waits),
             exchanges: both(self.exchanges, other.exchanges),
@@ -53,6 +62,7 @@ impl Mul<u64> for PassTime {
     fn mul(self, count: u64) -> Self {
         Self {
             compute: self.compute * count,
+            kernels: self.kernels * count,
             host: self.host * count,
             waits: self.waits.map(|time| time * count),
             exchanges: self.exchanges.map(|time| time * count),
@@ -94,6 +104,7 @@ pub fn played(
     for part in parts {
         match part {
             Part::Kernels(kernels) => {
+                time.kernels += *kernels;
                 let until = ends.into_iter().max().unwrap_or_default();
                 let kernels = beside(*kernels, until.saturating_sub(now), slowdown_per_mille);
                 time.compute += kernels;

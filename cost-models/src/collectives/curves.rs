@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use ir::collective::Collective;
 use serde::Deserialize;
 
-use super::{Collective, volume_factor};
+use super::volume::volume_factor;
 
 const FITTED: &str = include_str!("../../data/collectives.json");
 

@@ -1,10 +1,12 @@
 //! A cluster's network, ready to time messages.
 
 use ir::cluster::{Architecture, Cluster};
+use ir::collective::Collective;
 use ir::units::{Bytes, Seconds};
 
 use super::curves::CollectiveRates;
-use super::{Collective, Group, volume_factor};
+use super::group::Group;
+use super::volume::volume_factor;
 use crate::kernels::Basis;
 
 /// Time to start a collective and meet the other ranks, beyond its steps.

@@ -20,7 +20,7 @@ use ir::cluster::{Gpu, Precision};
 use ir::units::Seconds;
 
 use super::rates::{AttentionFit, Chosen, Correction, fourth_root, peak_or_nearest};
-use super::{Basis, Bound, Timing};
+use super::timing::{Basis, Bound, Timing};
 
 /// The shape of an attention: queries `[b, s, heads, head_dim]`, keys and values
 /// `[b, s, kv_heads, head_dim]`.

@@ -22,7 +22,7 @@ use ir::cluster::{Gpu, Precision};
 use ir::units::Seconds;
 
 use super::rates::{Chosen, Correction, MatmulFit, fourth_root, peak_or_nearest};
-use super::{Basis, Bound, Timing};
+use super::timing::{Basis, Bound, Timing};
 
 /// The shape of `batch` equal products `C[m, n] = A[m, k] B[k, n]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

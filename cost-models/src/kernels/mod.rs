@@ -4,10 +4,12 @@ mod attention;
 mod matmul;
 mod memory;
 mod rates;
+mod timing;
 mod training;
 
 pub use attention::AttentionShape;
 pub use matmul::{MatmulFormat, MatmulShape};
+pub use timing::{Basis, Bound, Timing};
 pub use training::{AttentionLibrary, TrainingRates};
 
 use std::collections::BTreeMap;
@@ -18,59 +20,6 @@ use ir::units::{Bytes, FlopsPerSecond, Seconds};
 /// The names of the fitted kernel rates that ship.
 pub fn fitted_rates() -> Vec<String> {
     rates::names()
-}
-
-/// What holds a kernel back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Bound {
-    /// The tensor cores.
-    Compute,
-    /// The memory's bandwidth.
-    Memory,
-    /// Starting and ending the kernel.
-    Launch,
-}
-
-/// What a time rests on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Basis {
-    /// Kernels or collectives of this GPU that were measured at sizes around this one.
-    Interpolated,
-    /// Those that were measured at other sizes only.
-    Extrapolated,
-    /// Rates of its data sheet, with what others of its kind reach of theirs.
-    DataSheet,
-}
-
-impl Basis {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Interpolated, Self::Extrapolated, Self::DataSheet];
-
-    const fn of(is_own: bool, is_covered: bool) -> Self {
-        match (is_own, is_covered) {
-            (false, _) => Self::DataSheet,
-            (true, true) => Self::Interpolated,
-            (true, false) => Self::Extrapolated,
-        }
-    }
-
-    /// In words, after `rests on`.
-    pub const fn in_words(self) -> &'static str {
-        match self {
-            Self::Interpolated => "kernels measured around these sizes",
-            Self::Extrapolated => "at other sizes",
-            Self::DataSheet => "data sheets",
-        }
-    }
-}
-
-/// A kernel's time, and what bounds it.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Timing {
-    /// From start to end.
-    pub time: Seconds,
-    /// The largest of its parts.
-    pub bound: Bound,
 }
 
 /// One GPU, ready to time kernels.

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use ir::plan::MemoryUse;
 use ir::units::Bytes;
-use planner::plan_file::CheckedPlan;
+use planner::plan::CheckedPlan;
 use traces::bars::{self, BarsOptions, MemoryBar, MemoryPart};
 use traces::collectives::{self, Operation, Ring};
 use traces::gantt::{self, GanttOptions, TimeAxis};
@@ -13,10 +13,9 @@ use traces::palette::Theme;
 use traces::timeline::Timeline;
 use traces::{Paper, chrome, html};
 
-use super::Answer;
 use super::args::{ChartArgs, CollectiveArgs, PictureArgs, Shown, ThemeArg};
-use super::explain::{parse_plan, read_plan};
-use super::files::{read_text_up_to, refuse_to_overwrite, write_atomically};
+use super::files::{parse_plan, read_plan, read_text_up_to, refuse_to_overwrite, write_atomically};
+use super::output::Answer;
 
 /// The most that is read of a timeline: some million events.
 const LARGEST_TIMELINE: u64 = 1 << 30;

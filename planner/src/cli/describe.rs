@@ -4,14 +4,12 @@ use std::fmt::Write as _;
 
 use indicatif::HumanCount;
 use ir::units::Seconds;
-use planner::expectation::Expectation;
-use planner::planning::prediction;
 use planner::problem::Problem;
-use planner::report::Answered;
+use planner::report::{Answered, Expectation};
 use planner::search::{Found, Outcome, StopReason};
 
 use super::args::ProblemArgs;
-use super::search::{Input, command};
+use super::input::{Input, command};
 use super::tables::{count, percent, render, table};
 
 /// What `search` or `evaluate` says.
@@ -117,7 +115,7 @@ fn plan_table(problem: &Problem, plans: &[Found]) -> String {
     let mut rows = table(&headings, &["layout", "schedule", "recompute"]);
     for (index, found) in plans.iter().enumerate() {
         let layout = &found.layout;
-        let prediction = prediction(problem, found);
+        let prediction = found.prediction(problem);
         let shards = layout.context_parallel * layout.data_parallel;
         let zero = if layout.zero_shard < shards {
             format!("{}/{}", layout.zero_stage.number(), layout.zero_shard)

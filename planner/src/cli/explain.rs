@@ -2,31 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::Path;
 
-use anyhow::Context;
 use cost_models::block::{Term, TermWork, terms};
 use cost_models::kernels::Bound;
 use ir::graph::Pass;
 use ir::plan::{Breakdown, Plan};
-use planner::plan_file::{self, CheckedPlan};
+use planner::plan::CheckedPlan;
 use planner::step::ShapeKey;
 use serde::Serialize;
 
 use super::args::{ExplainArgs, Format};
-use super::files::read_text;
+use super::files::read_plan;
+use super::output::{Answer, print, print_json};
 use super::tables::{percent, render, table};
-use super::{Answer, print, print_json};
-
-/// Reads a plan and checks it.
-pub(crate) fn read_plan(path: &Path) -> anyhow::Result<CheckedPlan> {
-    parse_plan(path, &read_text(path)?)
-}
-
-/// Checks a plan that was read from `path`.
-pub(crate) fn parse_plan(path: &Path, text: &str) -> anyhow::Result<CheckedPlan> {
-    plan_file::read(text).with_context(|| format!("`{}`", path.display()))
-}
 
 pub(crate) fn explain(args: &ExplainArgs) -> anyhow::Result<Answer> {
     let checked = read_plan(&args.plan)?;
@@ -86,7 +74,7 @@ fn kernel_rows(checked: &CheckedPlan) -> Vec<KernelRow> {
     let counts = problem.graph.class_counts();
     let mut rows: Vec<KernelRow> = Vec::new();
     for (class, block) in problem.graph.classes() {
-        let setting = problem.setting(&key, class.0);
+        let setting = key.setting(problem, class.0);
         let mut operators: BTreeMap<(usize, String), KernelRow> = BTreeMap::new();
         for term in terms(block, &setting, &groups, &problem.hardware) {
             let (kind, name, bound) = named(&term);

@@ -7,6 +7,7 @@ use anyhow::{Context, anyhow, bail};
 use cost_models::clusters;
 use ir::cluster::Cluster;
 use ir::model::Model;
+use planner::plan::{self, CheckedPlan};
 
 /// Files larger than this are not configurations.
 const LARGEST_FILE: u64 = 64 << 20;
@@ -74,6 +75,16 @@ pub(crate) fn read_cluster(name: &str) -> anyhow::Result<Cluster> {
     let cluster = Cluster::from_json(&text).with_context(in_file)?;
     clusters::check_rates(&cluster).with_context(in_file)?;
     Ok(cluster)
+}
+
+/// Reads a plan and checks it.
+pub(crate) fn read_plan(path: &Path) -> anyhow::Result<CheckedPlan> {
+    parse_plan(path, &read_text(path)?)
+}
+
+/// Checks a plan that was read from `path`.
+pub(crate) fn parse_plan(path: &Path, text: &str) -> anyhow::Result<CheckedPlan> {
+    plan::read(text).with_context(|| format!("`{}`", path.display()))
 }
 
 /// What is written must not take the place of what is read: a file, or a folder with a `config.json`.

@@ -2,14 +2,13 @@
 
 use indicatif::HumanCount;
 use ir::graph::{Graph, OpKind};
-use planner::planning::{default_sequence_length, training_graph};
-use planner::problem::LONGEST_SEQUENCE;
+use planner::problem::{LONGEST_SEQUENCE, default_sequence_length, training_graph};
 use serde::Serialize;
 
 use super::args::{Format, InspectArgs};
 use super::files::{ModelFile, read_model};
+use super::output::{Answer, print, print_json};
 use super::tables::{count, render, table};
-use super::{Answer, print, print_json};
 
 /// What `inspect` says of a model.
 #[derive(Debug, Serialize)]

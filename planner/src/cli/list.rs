@@ -6,8 +6,8 @@ use ir::schedule::ScheduleKind;
 use serde_json::json;
 
 use super::args::{Format, ListArgs, Listed};
+use super::output::{Answer, print, print_json};
 use super::tables::{render, table};
-use super::{Answer, print, print_json};
 
 pub(crate) fn list(args: &ListArgs) -> anyhow::Result<Answer> {
     match (args.what, args.format) {

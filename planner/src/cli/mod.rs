@@ -6,9 +6,11 @@ mod describe;
 mod explain;
 mod files;
 mod impossible;
+mod input;
 mod inspect;
 mod interrupt;
 mod list;
+mod output;
 mod run;
 mod schedule;
 mod search;
@@ -22,18 +24,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 
 use args::{Cli, Command};
-
-/// What a command that did its work has to say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
-    /// There is a plan.
-    Found,
-    /// No layout fits.
-    NothingFits,
-    /// The executor ended, with this exit code.
-    #[cfg(not(unix))]
-    Ended(u8),
-}
+use output::Answer;
 
 /// Runs the command: exit code 0 where it found something, 1 where nothing fits, 2 on errors; that of the
 /// executor where it ran a plan.
@@ -82,17 +73,4 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
         .chain()
         .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
         .any(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe)
-}
-
-/// Writes a result to stdout.
-pub(crate) fn print(text: &str) -> anyhow::Result<()> {
-    let mut stdout = std::io::stdout().lock();
-    stdout.write_all(text.as_bytes())?;
-    stdout.flush()?;
-    Ok(())
-}
-
-/// Writes a result to stdout as JSON.
-pub(crate) fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
-    print(&(serde_json::to_string_pretty(value)? + "\n"))
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Context;
 use ir::schedule::{Schedule, ScheduleKind, add_communication, generate, read_csv, write_csv};
 use ir::units::Nanos;
-use planner::schedule_report::{Costs, ScheduleReport};
+use planner::report::{Costs, ScheduleReport};
 use planner::scheduling::{self, Kept, Request};
 use simulator::{Work, simulate};
 use traces::gantt::TimeAxis;
@@ -14,7 +14,7 @@ use traces::timeline::Timeline;
 use super::args::{ScheduleArgs, ScheduleFormat};
 use super::chart::{Look, check_ending, write_timelines};
 use super::files::{read_text_up_to, refuse_to_overwrite};
-use super::{Answer, print, print_json};
+use super::output::{Answer, print, print_json};
 
 /// The most that is read of a CSV: 10^8 actions of ten characters.
 const LARGEST_CSV: u64 = 1 << 30;

@@ -1,35 +1,26 @@
 //! `planner search` and `planner evaluate`.
 
-use std::io::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use ir::cluster::Cluster;
-use ir::graph::Graph;
 use ir::layout::PartialLayout;
 use ir::plan::{Plan, PlannedModel, Provenance};
-use planner::planning::{self, Choices, plan, sha256, training_graph};
+use planner::plan::{self, sha256};
 use planner::problem::Problem;
-use planner::report::{Answered, SearchReport, free_degrees};
-use planner::search::{Found, Outcome, Progress, Request, StopReason, search as search_layouts};
+use planner::report::{Answered, SearchReport};
+use planner::search::{
+    Found, Outcome, Progress, Request, StopReason, least_gpus, search as search_layouts,
+};
 
 use super::args::{EvaluateArgs, Format, ProblemArgs, SearchArgs};
 use super::describe::describe;
-use super::files::{ModelFile, read_cluster, read_model, refuse_to_overwrite, write_atomically};
+use super::files::{refuse_to_overwrite, write_atomically};
 use super::impossible::no_candidates;
+use super::input::{Input, command, read, warn_of_long_sequence};
 use super::interrupt::Limit;
-use super::{Answer, print, print_json};
-
-/// A problem with the files that it came from.
-pub(crate) struct Input {
-    pub(crate) file: ModelFile,
-    pub(crate) cluster: Cluster,
-    pub(crate) graph: Graph,
-    pub(crate) choices: Choices,
-    pub(crate) problem: Problem,
-}
+use super::output::{Answer, print, print_json};
 
 pub(crate) fn search(args: &SearchArgs) -> anyhow::Result<Answer> {
     let request = Request {
@@ -74,12 +65,12 @@ fn answer(args: &ProblemArgs, request: &Request, named: bool) -> anyhow::Result<
     }
     let nothing_fits = outcome.plans.is_empty() && outcome.stop_reason == StopReason::Exhausted;
     let least_gpus = if nothing_fits {
-        planning::least_gpus(
+        least_gpus(
             &input.file.model,
             &input.graph,
             &input.choices,
             &input.cluster,
-            &Request { fixed: free_degrees(&request.fixed), ..*request },
+            request,
             &mut || limit.go(),
         )?
         .filter(|gpus| *gpus > args.gpus)
@@ -108,38 +99,6 @@ fn answer(args: &ProblemArgs, request: &Request, named: bool) -> anyhow::Result<
 fn best_of_all(problem: &Problem, limit: &Limit) -> Option<Found> {
     let request = Request { closest: false, ..Request::default() };
     search_layouts(problem, &request, &mut |_| limit.go()).plans.into_iter().next()
-}
-
-fn read(args: &ProblemArgs) -> anyhow::Result<Input> {
-    let file = read_model(&args.model)?;
-    let cluster = read_cluster(&args.cluster)?;
-    let graph = training_graph(&file.model, args.multi_token_prediction)?;
-    let choices = Choices {
-        sequence_length: args.seq_len,
-        global_batch_size: args.global_batch_size,
-        precision: args.precision,
-        optimizer: args.optimizer,
-        fp32_gradients: args.fp32_gradients,
-        bf16_moments: args.bf16_moments,
-        framework: args.framework,
-    };
-    let training = choices.resolve(&file.model, graph.has_sequence(), &cluster.gpu, args.gpus);
-    let problem = Problem::new(graph.clone(), training, &cluster, args.gpus)?;
-    Ok(Input { file, cluster, graph, choices, problem })
-}
-
-/// Says on stderr where a sequence is longer than the model was made for.
-fn warn_of_long_sequence(input: &Input) {
-    let length = input.problem.training.sequence_length;
-    let longest = input.file.model.max_position_embeddings();
-    if let Some(longest) = longest.filter(|longest| *longest < length) {
-        // A closed stderr leaves nobody to tell.
-        let _ = writeln!(
-            std::io::stderr(),
-            "warning: a sequence of {length} is longer than the {longest} positions that the model was \
-             made for"
-        );
-    }
 }
 
 #[expect(clippy::disallowed_methods, reason = "the command tells its user how long it took")]
@@ -174,6 +133,7 @@ fn observed_search(problem: &Problem, request: &Request, quiet: bool, limit: &Li
     outcome
 }
 
+/// What goes into a plan file.
 fn make_plan(input: &Input, args: &ProblemArgs, best: &Found, runners_up: &[Found]) -> Plan {
     let description = serde_json::from_str(&input.file.text).unwrap_or_default();
     let model = PlannedModel {
@@ -189,18 +149,5 @@ fn make_plan(input: &Input, args: &ProblemArgs, best: &Found, runners_up: &[Foun
         model_sha256: sha256(&input.file.text),
         cluster_sha256: sha256(&cluster),
     };
-    plan(&input.problem, &input.cluster, model, best, runners_up, provenance)
-}
-
-/// The command line, as it can be given again.
-pub(crate) fn command() -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:".contains(c);
-    let words = std::env::args().skip(1).map(|word| {
-        if !word.is_empty() && word.chars().all(plain) {
-            word
-        } else {
-            format!("'{}'", word.replace('\'', r"'\''"))
-        }
-    });
-    std::iter::once("planner".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
+    plan::make(&input.problem, &input.cluster, model, best, runners_up, provenance)
 }

@@ -1,14 +1,13 @@
 //! `planner simulate`: a step on a timeline.
 
-use planner::plan_file::CheckedPlan;
-use planner::simulation_report::{JitterReport, SimulationReport, jittered};
+use planner::plan::CheckedPlan;
+use planner::report::{JitterReport, SimulationReport, jittered};
 use simulator::Jitter;
 
 use super::args::{Format, JitterArgs, SimulateArgs};
-use super::explain::read_plan;
-use super::files::{refuse_to_overwrite, write_atomically};
+use super::files::{read_plan, refuse_to_overwrite, write_atomically};
+use super::output::{Answer, print, print_json};
 use super::tables::{percent, render, table};
-use super::{Answer, print, print_json};
 
 pub(crate) fn simulate(args: &SimulateArgs) -> anyhow::Result<Answer> {
     let checked = read_plan(&args.plan)?;

@@ -18,8 +18,8 @@ use traces::scatter::{self, Panel, Series};
 use super::args::{Format, ValidateArgs};
 use super::chart::ImageKind;
 use super::files::{read_text, write_atomically};
+use super::output::{Answer, print, print_json};
 use super::tables::{percent, render, table};
-use super::{Answer, print, print_json};
 
 /// Rows whose predictions are furthest off, of all files, that a table ends with.
 const NUM_WORST: usize = 10;

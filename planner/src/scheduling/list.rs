@@ -8,7 +8,7 @@ use ir::units::Nanos;
 use simulator::{Durations, Earliest, RankTimes};
 
 use super::policy::{Policy, Preference};
-use super::{Kept, Request, Score};
+use super::request::{Kept, Request, Score};
 
 /// An order with its times.
 pub(super) struct Outcome {

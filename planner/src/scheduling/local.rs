@@ -5,7 +5,7 @@ use ir::schedule::{Action, ActionKind, Placement, Schedule};
 
 use super::list::{List, Outcome};
 use super::policy::PATIENCE;
-use super::{Request, Score};
+use super::request::{Request, Score};
 
 /// Actions that are gone through in all; some tenths of a second.
 const BUDGET: usize = 6_000_000;

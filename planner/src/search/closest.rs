@@ -8,10 +8,10 @@ use ir::layout::Layout;
 use ir::units::Bytes;
 use rayon::prelude::*;
 
+use super::found::{Found, evaluated};
 use super::node::{Searcher, of_last};
 use super::queue::Group;
 use super::space::Family;
-use super::{Found, evaluated};
 
 /// Candidates that go through between two looks at the closest so far.
 const BATCH: usize = 8;

@@ -158,7 +158,7 @@ impl Searcher<'_> {
         let mut all = LocalParameters::default();
         let classes = self.problem.graph.classes().zip(self.problem.graph.class_counts());
         for ((class, block), count) in classes {
-            let of = block.work(&self.problem.setting(key, class.0)).parameters;
+            let of = block.work(&key.setting(self.problem, class.0)).parameters;
             all.dense += of.dense * u64::from(count);
             all.expert += of.expert * u64::from(count);
         }

@@ -10,10 +10,12 @@ use ir::units::{Bytes, Nanos};
 use rayon::prelude::*;
 use simulator::Kept;
 
-use super::partition::{evened, partition};
+use super::found::{Found, evaluated};
+use super::outcome::{Candidate, Counts};
 use super::queue::{Group, Node, Queue, What};
+use super::request::{Go, Observe, Progress, Request, StopReason};
 use super::space::{Family, ZeroSharding};
-use super::{Counts, Found, Go, Observe, Plan, Progress, Request, StopReason, evaluated};
+use crate::partition::{evened, partition};
 use crate::problem::Problem;
 use crate::step::{
     Assignment, Blocks, ChainIndex, Holdings, Known, Orders, PipelineRanks, Shape, ShapeKey, Stage,
@@ -33,7 +35,7 @@ struct Balanced {
 #[derive(Default)]
 pub(super) struct Grown {
     pub(super) nodes: Vec<Node>,
-    pub(super) plans: Vec<Plan>,
+    pub(super) plans: Vec<Candidate>,
     pub(super) counts: Counts,
 }
 
@@ -335,11 +337,11 @@ impl<'a> Searcher<'a> {
         let time = self.orders.step_time(&layout, &step.work);
         let time = time.unwrap_or_else(|error| panic!("a checked layout plays: {error}"));
         let counts = Counts { played: 1, ..Counts::default() };
-        Grown { plans: vec![Plan { time, layout, ends }], counts, ..Grown::default() }
+        Grown { plans: vec![Candidate { time, layout, ends }], counts, ..Grown::default() }
     }
 
     /// A plan with where its time and memory go.
-    pub(super) fn found(&self, plan: &Plan) -> Found {
+    pub(super) fn found(&self, plan: &Candidate) -> Found {
         evaluated(self.problem, plan.layout, &plan.ends)
     }
 }
@@ -368,7 +370,7 @@ pub(super) fn of_last<K: PartialEq + Copy, V: Copy>(of: impl Fn(K) -> V) -> impl
 /// What all blocks take at least for a micro-batch, whichever way their gradients are computed; kernels
 /// alone where exchanges may run beside another pass.
 fn least_of_blocks(shape: &Shape, chain: &ChainIndex, policy: Recompute, overlaps: bool) -> Nanos {
-    let time = |pass: &PassTime| if overlaps { pass.compute } else { pass.total() };
+    let time = |pass: &PassTime| pass.least(overlaps);
     let classes = shape.blocks.iter().enumerate();
     classes
         .map(|(class, block)| {

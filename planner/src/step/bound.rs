@@ -44,9 +44,8 @@ impl Builder<'_> {
             let gather = gather.map_or(Nanos::ZERO, |gather| gather.time);
             let time = |kind: ActionKind| {
                 let pass = stage.pass(kind);
-                let time = if overlaps { pass.compute } else { pass.total() };
                 let waits = if kind == ActionKind::WeightGrad { Nanos::ZERO } else { gather };
-                time + waits + self.assignment.waited_messages(schedule, index, kind)
+                pass.least(overlaps) + waits + self.assignment.waited_messages(schedule, index, kind)
             };
             let sends = self.sends(stage).map(|message| message.time);
             let whole = [ActionKind::Forward, ActionKind::Backward].map(time);

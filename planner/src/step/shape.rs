@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cost_models::Hardware;
 use cost_models::block::{BlockPasses, Groups};
-use ir::graph::{Block, Recompute, Setting, Sharding};
+use ir::graph::{Block, Recompute, Setting, Sharding, Sizes};
 use ir::layout::{Layout, Mesh};
 use ir::schedule::Placement;
 use ir::units::Nanos;
@@ -12,8 +12,8 @@ use ir::units::Nanos;
 use super::chain::ChainIndex;
 use super::known::Known;
 use super::ranks::PipelineRanks;
+use crate::partition::{balanced, evened, folded};
 use crate::problem::Problem;
-use crate::search::partition::{balanced, evened, folded};
 
 /// How operators are sharded, and how much each takes at a time: all that the cost of a block depends
 /// on.
@@ -34,6 +34,20 @@ impl ShapeKey {
     /// The same with experts spread over so many ranks.
     pub fn with_experts_over(self, expert_parallel: u32) -> Self {
         Self { sharding: Sharding { expert_parallel, ..self.sharding }, ..self }
+    }
+
+    /// The circumstances in which blocks of class `class` work.
+    pub fn setting(&self, problem: &Problem, class: usize) -> Setting {
+        Setting {
+            sizes: Sizes {
+                micro_batch_size: self.micro_batch_size.into(),
+                sequence_length: problem.training.sequence_length,
+            },
+            sharding: self.sharding,
+            compute_bytes: problem.training.compute_bytes(),
+            takes_data: class == 0,
+            fuses_projections: problem.hardware.framework.fuses_projections,
+        }
     }
 
     /// Where the groups lie.
@@ -86,7 +100,7 @@ impl Shape {
     ) -> Self {
         let classes = problem.graph.classes().map(|(class, block)| {
             let passes = |key: ShapeKey| {
-                let setting = problem.setting(&key, class.0);
+                let setting = key.setting(problem, class.0);
                 let passes = cost(block, &setting, &key.groups(), &problem.hardware);
                 let is_end = chain.is_end(class.0);
                 Arc::new(if is_end { passes.never_recomputed() } else { passes })

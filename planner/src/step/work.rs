@@ -104,7 +104,7 @@ impl Assignment<'_> {
     pub(super) fn parts(&self) -> Vec<BlockParts> {
         let Self { problem, shape, .. } = self;
         let classes = problem.graph.classes().map(|(class, block)| {
-            let setting = problem.setting(&shape.key, class.0);
+            let setting = shape.key.setting(problem, class.0);
             BlockParts::new(block, &setting, &shape.key.groups(), &problem.hardware)
         });
         classes.collect()

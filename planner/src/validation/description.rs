@@ -5,7 +5,7 @@ use ir::model::Model;
 use serde_json::{Value, json};
 
 use super::row::{Row, Unsupported};
-use super::setup::{framework, is_layer, vocabulary_parts};
+use super::source::{framework, is_layer, vocabulary_parts};
 
 /// The model that a run trained, by its sizes.
 ///

@@ -9,8 +9,9 @@ use ir::cluster::{Cluster, Precision};
 use ir::collective::Collective;
 use ir::units::{Bytes, Seconds};
 
+use super::comparison::Point;
+use super::error::FileError;
 use super::row::Unsupported;
-use super::{FileError, Point};
 
 /// A kind of table.
 #[derive(Clone, Copy)]

@@ -5,12 +5,15 @@
 //! mapped is reported with the reason, never left out.
 
 pub mod accuracy;
+mod comparison;
 mod description;
+mod error;
 pub mod intervals;
 mod kernels;
 pub mod reference;
 pub mod row;
 pub mod setup;
+mod source;
 mod vtrain;
 
 use std::collections::BTreeMap;
@@ -22,39 +25,17 @@ use ir::layout::Layout;
 use ir::plan::{Breakdown, MemoryUse};
 use ir::units::{Bytes, Nanos, Seconds};
 use rayon::prelude::*;
-use serde::Serialize;
 use serde_json::Value;
 
-use accuracy::Accuracy;
+pub use comparison::{ComparedRow, Comparison, Quantity};
+use comparison::{Point, compared};
+pub use error::FileError;
 use row::{MeasuredMemory, MemoryOf, Row, Unsupported};
 use setup::Setup;
 
 use crate::problem::Problem;
 use crate::search::simulated;
 use crate::step::{ChainIndex, Shape, ShapeKey};
-
-/// What is predicted and was measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Quantity {
-    /// Time of a training step.
-    StepTimeSeconds,
-    /// Memory of the rank that needs most.
-    PeakMemoryBytes,
-    /// Time of a kernel or a collective.
-    LatencySeconds,
-}
-
-impl Quantity {
-    /// The name, as in JSON.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::StepTimeSeconds => "step_time_seconds",
-            Self::PeakMemoryBytes => "peak_memory_bytes",
-            Self::LatencySeconds => "latency_seconds",
-        }
-    }
-}
 
 /// What was predicted for a run.
 #[derive(Clone, Debug, PartialEq)]
@@ -114,68 +95,6 @@ pub struct Validated {
     pub comparable: Vec<String>,
     /// Whether the run ended for lack of memory.
     pub ran_out_of_memory: bool,
-}
-
-/// A file's rows for one quantity, and how well they are predicted.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Comparison {
-    /// The file's name.
-    pub file: String,
-    /// What is compared.
-    pub quantity: Quantity,
-    /// How well, over the rows that were predicted.
-    #[serde(flatten)]
-    pub accuracy: Accuracy,
-    /// How well by group: by GPU and precision, or by kind and size of kernels.
-    pub groups: BTreeMap<String, Accuracy>,
-    /// Each row that states the quantity.
-    pub rows: Vec<ComparedRow>,
-}
-
-/// A row of a comparison.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(untagged)]
-pub enum ComparedRow {
-    /// Both are known.
-    Predicted {
-        /// What the file calls it.
-        id: String,
-        /// In seconds or bytes.
-        measured: f64,
-        /// In the same unit.
-        predicted: f64,
-        /// Whose steps are comparable, the nearest first; empty for a kernel.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        comparable: Vec<String>,
-        /// What the prediction is made of, in the same unit; empty for a kernel.
-        #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-        terms: BTreeMap<&'static str, f64>,
-    },
-    /// It cannot be mapped.
-    Unsupported {
-        /// What the file calls it.
-        id: String,
-        /// Why not.
-        unsupported: String,
-    },
-}
-
-/// Why a file is not one of measured runs.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum FileError {
-    /// Not JSON.
-    #[error("not JSON: {0}")]
-    Json(String),
-    /// JSON, but no list of runs.
-    #[error("not a list of runs, each with an `id`, as in `[{{\"id\": .., \"n_layers\": ..}}]`")]
-    NotRuns,
-    /// A table whose name does not end with a GPU that is known.
-    #[error("no preset is known for `{0}`, with which its name ends")]
-    UnknownGpu(String),
-    /// A table with other columns, or no table.
-    #[error("it begins with `{0}`, not with the columns of a known table")]
-    OtherColumns(String),
 }
 
 /// The runs of a file: JSON, or a CSV that is known by its columns.
@@ -262,17 +181,6 @@ fn layer(problem: &Problem, layout: &Layout) -> Predicted {
     }
 }
 
-/// A row with what was measured, if the source states it, and what is predicted.
-#[derive(Clone, Debug)]
-struct Point {
-    id: String,
-    group: String,
-    measured: Result<Option<f64>, Unsupported>,
-    predicted: Result<f64, Unsupported>,
-    terms: BTreeMap<&'static str, f64>,
-    comparable: Vec<String>,
-}
-
 /// The rows of a file that state a quantity, and how well it is predicted; none if no row states it.
 pub fn compare(file: &str, quantity: Quantity, validated: &[Validated]) -> Option<Comparison> {
     compared(file, quantity, validated.iter().map(|run| run.of(quantity)))
@@ -286,39 +194,6 @@ pub fn compare(file: &str, quantity: Quantity, validated: &[Validated]) -> Optio
 pub fn compare_kernels(name: &str, text: &str) -> Result<Option<Comparison>, FileError> {
     let rows = kernels::read(name, text)?;
     Ok(compared(name, Quantity::LatencySeconds, rows.into_iter()))
-}
-
-fn compared(
-    file: &str,
-    quantity: Quantity,
-    points: impl Iterator<Item = Point>,
-) -> Option<Comparison> {
-    let mut all: Vec<[f64; 2]> = Vec::new();
-    let mut by_group: BTreeMap<String, Vec<[f64; 2]>> = BTreeMap::new();
-    let mut rows = Vec::new();
-    for Point { id, group, measured, predicted, terms, comparable } in points {
-        let measured = match measured {
-            Ok(Some(measured)) => Ok(measured),
-            Ok(None) => continue,
-            Err(reason) => Err(reason),
-        };
-        rows.push(match measured.and_then(|measured| Ok([measured, predicted?])) {
-            Ok([measured, predicted]) => {
-                all.push([measured, predicted]);
-                by_group.entry(group).or_default().push([measured, predicted]);
-                ComparedRow::Predicted { id, measured, predicted, comparable, terms }
-            }
-            Err(reason) => ComparedRow::Unsupported { id, unsupported: reason.to_string() },
-        });
-    }
-    let groups = by_group.into_iter().map(|(group, pairs)| (group, Accuracy::of(&pairs)));
-    (!rows.is_empty()).then(|| Comparison {
-        file: file.to_owned(),
-        quantity,
-        accuracy: Accuracy::of(&all),
-        groups: groups.collect(),
-        rows,
-    })
 }
 
 impl Validated {
@@ -351,30 +226,6 @@ impl Validated {
                 .predicted
                 .as_ref()
                 .map_or_else(|_| BTreeMap::new(), |it| it.terms(quantity, whose)),
-        }
-    }
-}
-
-/// What a measurement of memory counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MemoryKind {
-    /// What the allocator has given out.
-    Allocated,
-    /// What it has taken from the device.
-    Reserved,
-    /// All that the process has on the device.
-    Process,
-}
-
-impl MemoryKind {
-    /// The part of a prediction that is counted so.
-    pub fn of(self, memory: &MemoryUse) -> Bytes {
-        let process = memory.total();
-        let reserved = process.saturating_sub(memory.context_bytes);
-        match self {
-            Self::Process => process,
-            Self::Reserved => reserved,
-            Self::Allocated => reserved.saturating_sub(memory.allocator_bytes),
         }
     }
 }

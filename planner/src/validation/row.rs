@@ -1,9 +1,8 @@
 //! A measured run, as its source states it.
 
+use ir::plan::MemoryUse;
 use ir::units::Bytes;
 use serde_json::{Map, Value};
-
-use super::MemoryKind;
 
 /// Why a run cannot be represented.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -36,6 +35,29 @@ pub struct MeasuredMemory {
     pub whose: MemoryOf,
 }
 
+/// What a measurement of memory counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryKind {
+    /// What the allocator has given out.
+    Allocated,
+    /// What it has taken from the device.
+    Reserved,
+    /// All that the process has on the device.
+    Process,
+}
+
+impl MemoryKind {
+    /// The part of a prediction that is counted so.
+    pub fn of(self, memory: &MemoryUse) -> Bytes {
+        let process = memory.total();
+        let reserved = process.saturating_sub(memory.context_bytes);
+        match self {
+            Self::Process => process,
+            Self::Reserved => reserved,
+            Self::Allocated => reserved.saturating_sub(memory.allocator_bytes),
+        }
+    }
+}
 /// Of which pipeline rank a source states the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryOf {

@@ -44,6 +44,7 @@ use ir::units::BytesPerSecond;
 
 use super::description::model;
 use super::row::{Row, Unsupported};
+use super::source::{framework, is_layer, vocabulary_parts};
 use crate::problem::{Problem, ProblemError, hardware};
 use crate::step::{ChainIndex, PipelineRanks, Shape, ShapeKey};
 
@@ -186,41 +187,6 @@ fn precision(row: &Row) -> Result<Precision, Unsupported> {
         .ok_or_else(|| Unsupported::new(format!("precision `{}`", row.text("precision"))))
 }
 
-/// Frameworks by words of the sources whose runs they ran; the first that fits.
-const FRAMEWORKS: [(&str, Framework); 13] = [
-    ("BigScience", Framework::MegatronDeepspeed),
-    ("MT-NLG", Framework::MegatronDeepspeed),
-    ("GLM-130B", Framework::MegatronDeepspeed),
-    ("vTrain", Framework::MegatronLm),
-    ("nanotron", Framework::Nanotron),
-    ("llm-foundry", Framework::Fsdp),
-    ("torchtitan", Framework::Torchtitan),
-    ("Megatron-Bridge", Framework::MegatronCore),
-    ("SimuMax", Framework::MegatronCore),
-    ("MLPerf", Framework::MegatronCore),
-    ("Megatron-LM", Framework::MegatronLm),
-    ("Reducing Activation Recomputation", Framework::MegatronLm),
-    ("Pipeline Parallelism", Framework::MegatronLm),
-];
-
-pub(super) fn framework(row: &Row) -> Framework {
-    let title = row.text("source_title");
-    let is_sharded = row.count("zero_stage").ok().flatten() == Some(3);
-    if title.contains("Megatron-LM") && is_sharded {
-        // What the paper holds itself against.
-        return Framework::Deepspeed;
-    }
-    let named = FRAMEWORKS.iter().find(|(words, _)| title.contains(words));
-    let is_old = ["V100", "A100"].iter().any(|gpu| row.text("gpu").starts_with(gpu));
-    match named {
-        Some((_, framework)) => *framework,
-        None if row.text("schedule").contains("DeepSpeed") => Framework::MegatronDeepspeed,
-        None if !row.text("fsdp_shard").is_empty() => Framework::Fsdp,
-        None if is_old => Framework::MegatronLm,
-        None => Framework::MegatronCore,
-    }
-}
-
 fn has_fp32_gradients(row: &Row, precision: Precision) -> bool {
     let detail = row.text("optimizer_detail");
     if detail.contains("fp16 grads") || is_moonlight_study(row) {
@@ -296,18 +262,6 @@ fn spec(row: &Row, training: &Training, num_gpus: u32) -> Result<LayoutSpec, Uns
         recompute: recompute(row)?,
         schedule,
     })
-}
-
-/// Whether a run is one layer's forward and backward alone, without a vocabulary.
-pub(super) fn is_layer(row: &Row) -> bool {
-    row.text("schedule").starts_with("single layer")
-}
-
-/// In how many parts the vocabulary is cut beside tensor parallelism: one for each pipeline rank where the
-/// source says so.
-pub(super) fn vocabulary_parts(row: &Row) -> Result<u32, Unsupported> {
-    let methods = ["vocab-1", "vocab-2", "interlaced"];
-    if methods.contains(&row.extra("vocab_method")) { row.degree("pp") } else { Ok(1) }
 }
 
 /// What a source says of its run, where that differs from the framework's habit.

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::FileError;
+use super::error::FileError;
 use super::row::Row;
 
 /// The tables' columns by what they are called here.

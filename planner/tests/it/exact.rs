@@ -2,8 +2,7 @@
 
 use cost_models::clusters::preset;
 use ir::model::Model;
-use planner::planning::{Choices, training_graph};
-use planner::problem::Problem;
+use planner::problem::{Choices, Problem, training_graph};
 use planner::search::{Go, Outcome, Progress, Request, StopReason, evaluated, search};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;

@@ -11,11 +11,10 @@ use ir::layout::{PartialLayout, ZeroStage};
 use ir::plan::{MemoryUse, Optimizer, PlannedModel, Provenance, Training};
 use ir::schedule::{ActionKind, ScheduleKind};
 use ir::units::{Bytes, Nanos};
-use planner::plan_file::{self, CheckedPlan};
-use planner::planning::{plan, sha256};
+use planner::plan::{self, CheckedPlan, sha256};
 use planner::problem::Problem;
+use planner::report::SimulationReport;
 use planner::search::{Found, Go, Request, search, simulated};
-use planner::simulation_report::SimulationReport;
 use planner::step::Simulated;
 use serde_json::{Value, json};
 use traces::timeline::{Activity, Event};
@@ -82,7 +81,7 @@ fn written(setup: &Setup, problem: &Problem, found: &Found) -> Value {
         model_sha256: sha256(&setup.model.to_string()),
         cluster_sha256: sha256(&serde_json::to_string(&setup.cluster).unwrap()),
     };
-    let plan = plan(problem, &setup.cluster, model, found, &[], provenance);
+    let plan = plan::make(problem, &setup.cluster, model, found, &[], provenance);
     serde_json::to_value(plan).unwrap()
 }
 
@@ -93,7 +92,7 @@ fn plans(zero_stage: ZeroStage) -> BTreeMap<ScheduleKind, CheckedPlan> {
     let plans = ScheduleKind::ALL.map(|kind| {
         let found = best(&problem, fixed(kind, zero_stage));
         let text = written(&setup, &problem, &found).to_string();
-        let checked = plan_file::read(&text).unwrap_or_else(|error| panic!("{kind}: {error}"));
+        let checked = plan::read(&text).unwrap_or_else(|error| panic!("{kind}: {error}"));
         assert_eq!(checked.found, found, "{kind}");
         (kind, checked)
     });
@@ -267,7 +266,7 @@ fn plans_are_checked_by_the_placement() {
         let refused = |pointer: &str, value: Value| {
             let mut plan = good.clone();
             *plan.pointer_mut(pointer).unwrap() = value;
-            plan_file::read(&plan.to_string()).unwrap_err().to_string()
+            plan::read(&plan.to_string()).unwrap_err().to_string()
         };
         for stage in 0..good["stages"].as_array().unwrap().len() {
             let rank = good["stages"][stage]["pipeline_rank"].as_u64().unwrap();

@@ -6,9 +6,8 @@ use cost_models::clusters::{names, preset};
 use ir::cluster::Cluster;
 use ir::model::Model;
 use ir::plan::{Plan, PlannedModel, Provenance, Training};
-use planner::plan_file;
-use planner::planning::{Choices, plan, sha256, training_graph};
-use planner::problem::Problem;
+use planner::plan::{self, sha256};
+use planner::problem::{Choices, Problem, training_graph};
 use planner::search::{Go, Request, search};
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
@@ -59,7 +58,7 @@ fn make(description: &Value, request: &Request) -> Plan {
         model_sha256: sha256(&text),
         cluster_sha256: sha256(&serde_json::to_string(&cluster).unwrap()),
     };
-    plan(&problem, &cluster, model, &outcome.plans[0], &outcome.plans[1..], provenance)
+    plan::make(&problem, &cluster, model, &outcome.plans[0], &outcome.plans[1..], provenance)
 }
 
 fn any_value() -> impl Strategy<Value = Value> {
@@ -170,9 +169,9 @@ fn mutate(mut root: Value, edits: Vec<(Index, Edit)>) -> Value {
 }
 
 fn check_plan(text: &str) -> Result<(), TestCaseError> {
-    let Ok(checked) = plan_file::read(text) else { return Ok(()) };
+    let Ok(checked) = plan::read(text) else { return Ok(()) };
     let written = serde_json::to_string(&checked.plan).expect("a plan is JSON");
-    let again = plan_file::read(&written);
+    let again = plan::read(&written);
     prop_assert!(again.is_ok(), "{:?}", again.err());
     prop_assert_eq!(again.unwrap().plan, checked.plan);
     Ok(())
@@ -188,7 +187,7 @@ fn check_cluster(text: &str) -> Result<(), TestCaseError> {
 #[test]
 fn what_is_written_is_read() {
     for plan in plans() {
-        let checked = plan_file::read(&plan.to_string()).unwrap();
+        let checked = plan::read(&plan.to_string()).unwrap();
         assert_eq!(&serde_json::to_value(&checked.plan).unwrap(), plan);
         assert_eq!(*checked.found.layout, checked.plan.layout);
         let again = checked.found.evaluation;
@@ -208,12 +207,12 @@ proptest! {
     #[test]
     fn a_plan_cut_anywhere_is_refused(plan in select(plans()), cut in any::<Index>()) {
         let text = plan.to_string();
-        prop_assert!(plan_file::read(&text[..cut.index(text.len())]).is_err());
+        prop_assert!(plan::read(&text[..cut.index(text.len())]).is_err());
     }
 
     #[test]
     fn any_json_is_no_plan(value in any_value(), text in ".*") {
-        prop_assert!(plan_file::read(&value.to_string()).is_err());
+        prop_assert!(plan::read(&value.to_string()).is_err());
         check_plan(&text)?;
     }
 

@@ -5,8 +5,9 @@ use ir::graph::{Recompute, Sharding};
 use ir::layout::{Layout, MeshAxis, PartialLayout};
 use ir::schedule::Placement;
 use ir::units::{BytesPerSecond, Seconds};
-use planner::planning::{Choices, least_gpus, prediction, training_graph};
 use planner::problem::Problem;
+use planner::problem::{Choices, training_graph};
+use planner::search::least_gpus;
 use planner::search::{Found, Go, Request, search, simulated, with_step};
 use planner::step::{Assignment, ChainIndex, PipelineRanks, Shape, ShapeKey, Simulated};
 use proptest::prelude::*;
@@ -49,7 +50,7 @@ fn check_found(problem: &Problem, found: &Found) -> Result<(), TestCaseError> {
     for (name, seconds) in evaluation.breakdown.parts() {
         prop_assert!(seconds >= -1e-9 * step_time, "{name}: {seconds}");
     }
-    let prediction = prediction(problem, found);
+    let prediction = found.prediction(problem);
     prop_assert_eq!(prediction.memory.total(), prediction.peak_memory_bytes);
     prop_assert!((0.0..1.0).contains(&prediction.mfu), "mfu {}", prediction.mfu);
     Ok(())

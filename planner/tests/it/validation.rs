@@ -6,9 +6,9 @@ use cost_models::{AttentionLibrary, GradientAccumulation};
 use planner::validation::accuracy::Accuracy;
 use planner::validation::intervals::coverage;
 use planner::validation::reference::REFERENCE;
+use planner::validation::row::MemoryKind;
 use planner::validation::{
-    ComparedRow, FileError, MemoryKind, Quantity, compare, compare_kernels, read_rows,
-    setup::Setup, validate,
+    ComparedRow, FileError, Quantity, compare, compare_kernels, read_rows, setup::Setup, validate,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};

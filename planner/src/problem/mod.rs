@@ -1,14 +1,16 @@
 //! What is to be laid out: a model, a batch, and the GPUs.
 
+mod choices;
+
 use cost_models::Hardware;
 use cost_models::residuals::comparable;
 use ir::cluster::{Cluster, Precision};
-use ir::graph::{Extent, Graph, ParameterCounts, Setting, Sizes};
+use ir::graph::{Extent, Graph, ParameterCounts};
 use ir::layout::Limits;
 use ir::plan::Training;
 use ir::units::Flops;
 
-use crate::step::ShapeKey;
+pub use choices::{Choices, default_sequence_length, training_graph};
 
 /// A planning problem, ready to be searched.
 #[derive(Clone, Debug)]
@@ -154,20 +156,6 @@ impl Problem {
     pub fn comparable(&self) -> [String; 3] {
         let has_experts = !self.limits.experts.is_empty();
         comparable(&self.hardware, self.training.framework, has_experts)
-    }
-
-    /// The circumstances in which blocks of class `class` work.
-    pub fn setting(&self, shape: &ShapeKey, class: usize) -> Setting {
-        Setting {
-            sizes: Sizes {
-                micro_batch_size: shape.micro_batch_size.into(),
-                sequence_length: self.training.sequence_length,
-            },
-            sharding: shape.sharding,
-            compute_bytes: self.training.compute_bytes(),
-            takes_data: class == 0,
-            fuses_projections: self.hardware.framework.fuses_projections,
-        }
     }
 }
 

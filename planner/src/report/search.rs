@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ir::layout::{LayoutSpec, PartialLayout};
+use ir::layout::LayoutSpec;
 use ir::plan::{Prediction, Training};
 use ir::units::Seconds;
 use serde::Serialize;
 
-use crate::expectation::Expectation;
-use crate::planning::prediction;
+use super::expectation::Expectation;
 use crate::problem::Problem;
 use crate::search::space::Rejection;
 use crate::search::{Found, Outcome, StopReason};
@@ -136,7 +135,7 @@ impl SearchReport {
 
 impl PlanReport {
     fn new(problem: &Problem, found: &Found) -> Self {
-        let prediction = prediction(problem, found);
+        let prediction = found.prediction(problem);
         Self {
             layout: *found.layout,
             fits: prediction.peak_memory_bytes <= problem.hardware.memory,
@@ -145,9 +144,4 @@ impl PlanReport {
             expectation: Expectation::of(problem, found),
         }
     }
-}
-
-/// What a user has decided, but for the degrees that depend on the number of GPUs.
-pub fn free_degrees(fixed: &PartialLayout) -> PartialLayout {
-    PartialLayout { data_parallel: None, zero_shard: None, ..*fixed }
 }

@@ -114,7 +114,7 @@ fn bases(problem: &Problem, found: &Found) -> [f64; 3] {
     let counts = problem.graph.class_counts();
     let mut times = [0.0; 3];
     for (class, block) in problem.graph.classes() {
-        let setting = problem.setting(&key, class.0);
+        let setting = key.setting(problem, class.0);
         for term in terms(block, &setting, &key.groups(), &problem.hardware) {
             times[term.basis as usize] += term.time.get() * f64::from(counts[class.0]);
         }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use simulator::{CriticalStep, Distribution, Jitter, Replicas, Simulation, sample_steps};
 use traces::timeline::{Activity, Track};
 
-use crate::plan_file::CheckedPlan;
+use crate::plan::CheckedPlan;
 use crate::search::with_step;
 use crate::step::{SimulateError, Simulated};
 

@@ -1,4 +1,4 @@
-//! Reading plans back: nothing that contradicts itself gets through.
+//! Plans, read back: nothing that contradicts itself gets through.
 
 use cost_models::clusters::{UnknownRates, check_rates};
 use ir::graph::GraphError;
@@ -7,8 +7,8 @@ use ir::model::{Model, ModelError};
 use ir::plan::{PLAN_VERSION, Plan};
 use ir::units::Seconds;
 
-use crate::planning::{sha256, training_graph};
-use crate::problem::{Problem, ProblemError};
+use super::make::sha256;
+use crate::problem::{Problem, ProblemError, training_graph};
 use crate::search::{Found, model_flops_utilization, simulated, tokens_per_second_per_gpu};
 use crate::step::{PipelineRanks, Simulated};
 

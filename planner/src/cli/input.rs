@@ -1,0 +1,65 @@
+//! What a search is asked: a problem, and the files that it comes from.
+
+use std::io::Write as _;
+
+use ir::cluster::Cluster;
+use ir::graph::Graph;
+use planner::problem::{Choices, Problem, training_graph};
+
+use super::args::ProblemArgs;
+use super::files::{ModelFile, read_cluster, read_model};
+
+/// A problem with the files that it came from.
+pub(crate) struct Input {
+    pub(crate) file: ModelFile,
+    pub(crate) cluster: Cluster,
+    pub(crate) graph: Graph,
+    pub(crate) choices: Choices,
+    pub(crate) problem: Problem,
+}
+
+/// Reads a problem's files.
+pub(crate) fn read(args: &ProblemArgs) -> anyhow::Result<Input> {
+    let file = read_model(&args.model)?;
+    let cluster = read_cluster(&args.cluster)?;
+    let graph = training_graph(&file.model, args.multi_token_prediction)?;
+    let choices = Choices {
+        sequence_length: args.seq_len,
+        global_batch_size: args.global_batch_size,
+        precision: args.precision,
+        optimizer: args.optimizer,
+        fp32_gradients: args.fp32_gradients,
+        bf16_moments: args.bf16_moments,
+        framework: args.framework,
+    };
+    let training = choices.resolve(&file.model, graph.has_sequence(), &cluster.gpu, args.gpus);
+    let problem = Problem::new(graph.clone(), training, &cluster, args.gpus)?;
+    Ok(Input { file, cluster, graph, choices, problem })
+}
+
+/// Says on stderr where a sequence is longer than the model was made for.
+pub(crate) fn warn_of_long_sequence(input: &Input) {
+    let length = input.problem.training.sequence_length;
+    let longest = input.file.model.max_position_embeddings();
+    if let Some(longest) = longest.filter(|longest| *longest < length) {
+        // A closed stderr leaves nobody to tell.
+        let _ = writeln!(
+            std::io::stderr(),
+            "warning: a sequence of {length} is longer than the {longest} positions that the model was \
+             made for"
+        );
+    }
+}
+
+/// The command line, as it can be given again.
+pub(crate) fn command() -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:".contains(c);
+    let words = std::env::args().skip(1).map(|word| {
+        if !word.is_empty() && word.chars().all(plain) {
+            word
+        } else {
+            format!("'{}'", word.replace('\'', r"'\''"))
+        }
+    });
+    std::iter::once("planner".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
+}

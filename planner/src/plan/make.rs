@@ -1,0 +1,53 @@
+//! Plans, made from what a search found.
+
+use ir::cluster::Cluster;
+use ir::plan::{PLAN_VERSION, Plan, PlannedModel, PlannedStage, Provenance, RunnerUp};
+use sha2::{Digest, Sha256};
+
+use crate::problem::Problem;
+use crate::search::Found;
+use crate::step::PipelineRanks;
+
+/// A plan with all that it depends on.
+pub fn make(
+    problem: &Problem,
+    cluster: &Cluster,
+    model: PlannedModel,
+    best: &Found,
+    runners_up: &[Found],
+    provenance: Provenance,
+) -> Plan {
+    let ranks = PipelineRanks::of(&best.layout);
+    let starts = std::iter::once(0).chain(best.stage_ends.iter().copied());
+    let stages = starts.zip(&best.stage_ends).zip(0..).map(|((start, end), stage)| PlannedStage {
+        stage,
+        pipeline_rank: ranks.first_with(stage as usize) as u32,
+        first_block: start as u32,
+        num_blocks: (end - start) as u32,
+    });
+    Plan {
+        version: PLAN_VERSION,
+        model,
+        training: problem.training,
+        cluster: cluster.clone(),
+        num_gpus: problem.limits.num_gpus,
+        layout: *best.layout,
+        stages: stages.collect(),
+        prediction: best.prediction(problem),
+        runners_up: runners_up
+            .iter()
+            .map(|found| RunnerUp {
+                layout: *found.layout,
+                step_time_seconds: found.evaluation.step_time.get(),
+                peak_memory_bytes: found.evaluation.memory.total(),
+                breakdown: found.evaluation.breakdown,
+            })
+            .collect(),
+        provenance,
+    }
+}
+
+/// SHA-256 of a text, in hexadecimal.
+pub fn sha256(text: &str) -> String {
+    format!("{:x}", Sha256::digest(text.as_bytes()))
+}

@@ -1,0 +1,99 @@
+//! What a user may leave open, and what is chosen then.
+
+use ir::cluster::{Gpu, Precision};
+use ir::framework::Framework;
+use ir::graph::{Graph, GraphError};
+use ir::model::{GraphOptions, Model};
+use ir::plan::{Optimizer, Training};
+
+/// What a user may leave open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Choices {
+    /// Tokens in a sequence.
+    pub sequence_length: Option<u64>,
+    /// Sequences in a step.
+    pub global_batch_size: Option<u64>,
+    /// Precision of linear layers.
+    pub precision: Option<Precision>,
+    /// What updates the parameters.
+    pub optimizer: Option<Optimizer>,
+    /// Whether gradients are accumulated in fp32.
+    pub fp32_gradients: bool,
+    /// Whether moments are kept in bf16.
+    pub bf16_moments: bool,
+    /// What runs the step.
+    pub framework: Option<Framework>,
+}
+
+/// The longest sequence that is chosen where none is given; pretraining seldom uses longer ones.
+const DEFAULT_SEQUENCE_LENGTH: u64 = 8192;
+
+/// Tokens of a step for each GPU, where no batch is given: many micro-batches on a few GPUs, up to
+/// [`USUAL_TOKENS_PER_STEP`].
+const TOKENS_PER_GPU: u64 = 64 << 10;
+
+/// Tokens of a step that published recipes use on hundreds of GPUs (Llama 2 and 3: 4 M).
+const USUAL_TOKENS_PER_STEP: u64 = 4 << 20;
+
+/// Tokens of a step for each GPU on thousands (Llama 3.1 405B: 16 M on 16,384).
+const LEAST_TOKENS_PER_GPU: u64 = 1 << 10;
+
+/// Samples of a step for each GPU, of models without a sequence (ResNet-50 on ImageNet: 32 to 256,
+/// Goyal et al. 2017, arXiv 1706.02677).
+const SAMPLES_PER_GPU: u64 = 32;
+
+impl Choices {
+    /// What is chosen, with what was left open filled in. A model without a sequence has one token,
+    /// the sample.
+    pub fn resolve(&self, model: &Model, has_sequence: bool, gpu: &Gpu, num_gpus: u32) -> Training {
+        let sequence_length =
+            self.sequence_length.unwrap_or_else(|| default_sequence_length(model, has_sequence));
+        Training {
+            sequence_length,
+            global_batch_size: self
+                .global_batch_size
+                .unwrap_or_else(|| default_batch(sequence_length, has_sequence, num_gpus)),
+            precision: self.precision.unwrap_or_else(|| usual_precision(gpu)),
+            optimizer: self.optimizer.unwrap_or_default(),
+            fp32_gradients: self.fp32_gradients,
+            bf16_moments: self.bf16_moments,
+            framework: self.framework.unwrap_or_default(),
+        }
+    }
+}
+
+/// What the model was made for, but seldom used whole in pretraining: at most 8192.
+pub fn default_sequence_length(model: &Model, has_sequence: bool) -> u64 {
+    let longest = model.max_position_embeddings().unwrap_or(DEFAULT_SEQUENCE_LENGTH);
+    if has_sequence { longest.min(DEFAULT_SEQUENCE_LENGTH) } else { 1 }
+}
+
+/// The precision that people train in on a GPU: bf16, or the best that older ones have.
+fn usual_precision(gpu: &Gpu) -> Precision {
+    let usual = [Precision::Bf16, Precision::Fp16, Precision::Fp32];
+    usual.into_iter().find(|p| gpu.peak.contains_key(p)).unwrap_or(Precision::Bf16)
+}
+
+/// Sequences of a step where none are given: as many tokens as is usual for so many GPUs, and a
+/// multiple of the odd part of their number, so that data-parallel degrees can divide it.
+fn default_batch(sequence_length: u64, has_sequence: bool, num_gpus: u32) -> u64 {
+    let gpus = u64::from(num_gpus.max(1));
+    if !has_sequence {
+        return SAMPLES_PER_GPU * gpus;
+    }
+    let tokens = (TOKENS_PER_GPU * gpus)
+        .clamp(512 << 10, USUAL_TOKENS_PER_STEP)
+        .max(LEAST_TOKENS_PER_GPU * gpus);
+    let sequences = (tokens / sequence_length.max(1)).max(1);
+    let odd = gpus >> gpus.trailing_zeros();
+    if odd <= sequences { sequences.next_multiple_of(odd) } else { sequences }
+}
+
+/// The graph of a model in training.
+///
+/// # Errors
+///
+/// As [`Model::graph`].
+pub fn training_graph(model: &Model, multi_token_prediction: bool) -> Result<Graph, GraphError> {
+    model.graph(GraphOptions { multi_token_prediction, ..GraphOptions::default() })
+}

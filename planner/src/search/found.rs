@@ -1,0 +1,104 @@
+//! A layout with its stages, and what its step takes.
+
+use ir::layout::Layout;
+use ir::plan::Prediction;
+use ir::units::{Bytes, Seconds};
+
+use crate::problem::Problem;
+use crate::step::{
+    Assignment, ChainIndex, Evaluation, PipelineRanks, Shape, ShapeKey, Simulated, Step,
+};
+
+/// A layout with its stages, time and memory.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Found {
+    /// The layout.
+    pub layout: Layout,
+    /// Where each stage ends, in blocks of the chain. On which pipeline ranks a stage is,
+    /// [`PipelineRanks::of`] the layout says.
+    pub stage_ends: Vec<usize>,
+    /// Time and memory.
+    pub evaluation: Evaluation,
+}
+
+impl Found {
+    /// By how much the fullest rank exceeds `memory`.
+    pub fn excess(&self, memory: Bytes) -> Bytes {
+        self.evaluation.memory.total().saturating_sub(memory)
+    }
+
+    /// What a plan says is expected of it.
+    pub fn prediction(&self, problem: &Problem) -> Prediction {
+        let step_time = self.evaluation.step_time;
+        Prediction {
+            step_time_seconds: step_time.get(),
+            tokens_per_second_per_gpu: tokens_per_second_per_gpu(problem, step_time),
+            mfu: model_flops_utilization(problem, step_time),
+            peak_memory_bytes: self.evaluation.memory.total(),
+            breakdown: self.evaluation.breakdown,
+            memory: self.evaluation.memory,
+        }
+    }
+}
+
+/// Time and memory of a layout whose stages end at `stage_ends`, on a timeline.
+///
+/// # Panics
+///
+/// If the stages are not as many as the layout has, or do not cover the chain in order.
+pub fn simulated(problem: &Problem, layout: Layout, stage_ends: &[usize]) -> (Found, Simulated) {
+    let simulated = with_step(problem, layout, stage_ends, |step: &Step<'_>| step.simulate());
+    let simulated = simulated.unwrap_or_else(|error| panic!("a checked layout plays: {error}"));
+    let (stage_ends, evaluation) = (stage_ends.to_vec(), simulated.evaluation);
+    (Found { layout, stage_ends, evaluation }, simulated)
+}
+
+/// As [`simulated`], without the timeline.
+///
+/// # Panics
+///
+/// As [`simulated`].
+pub fn evaluated(problem: &Problem, layout: Layout, stage_ends: &[usize]) -> Found {
+    let evaluation = with_step(problem, layout, stage_ends, |step: &Step<'_>| step.evaluate());
+    let evaluation = evaluation.unwrap_or_else(|error| panic!("a checked layout plays: {error}"));
+    Found { layout, stage_ends: stage_ends.to_vec(), evaluation }
+}
+
+/// What `of` makes of the step of a layout whose stages end at `stage_ends`.
+///
+/// # Panics
+///
+/// As [`simulated`].
+pub fn with_step<T>(
+    problem: &Problem,
+    layout: Layout,
+    stage_ends: &[usize],
+    of: impl FnOnce(&Step<'_>) -> T,
+) -> T {
+    let chain = ChainIndex::new(problem);
+    assert_eq!(stage_ends.len(), layout.num_stages() as usize, "each stage has an end");
+    let shape = Shape::new(problem, &chain, ShapeKey::of(&layout));
+    let ranks = PipelineRanks::of(&layout);
+    let assignment =
+        Assignment::new(problem, &chain, &shape, layout.recompute, ranks, stage_ends.into());
+    of(&Step::new(&assignment, layout))
+}
+
+/// The time of one step of the fastest plan, in the units of a user: tokens a second on each GPU.
+pub fn tokens_per_second_per_gpu(problem: &Problem, step_time: Seconds) -> f64 {
+    let training = &problem.training;
+    // A model without a sequence is counted by the sample.
+    let length = if problem.limits.has_sequence { training.sequence_length } else { 1 };
+    let tokens = length as f64 * training.global_batch_size as f64;
+    tokens / step_time.get() / f64::from(problem.limits.num_gpus)
+}
+
+/// Model FLOPs over what all GPUs could do by their data sheet.
+///
+/// # Source
+///
+/// Chowdhery et al. 2022, *PaLM* (arXiv 2204.02311), appendix B.
+pub fn model_flops_utilization(problem: &Problem, step_time: Seconds) -> f64 {
+    let peak = problem.hardware.peak * f64::from(problem.limits.num_gpus);
+    (problem.model_flops / step_time) / peak
+}

@@ -1,0 +1,57 @@
+//! How many GPUs a model needs.
+
+use cost_models::states::StateBytes;
+use ir::cluster::Cluster;
+use ir::graph::Graph;
+use ir::layout::PartialLayout;
+use ir::model::Model;
+
+use super::request::{Go, Request, StopReason};
+use super::search;
+use crate::problem::{Choices, MOST_GPUS, Problem, ProblemError};
+
+/// Numbers of GPUs that are tried beyond those that are too few, before giving up.
+const MOST_PROBES: usize = 64;
+
+/// The least number of GPUs on which some layout fits, of those that fill nodes (or a power of two
+/// within one). `None` if none of them is found to do for as long as `go` says to go on.
+///
+/// # Errors
+///
+/// [`ProblemError`] where the problem itself cannot be posed.
+pub fn least_gpus(
+    model: &Model,
+    graph: &Graph,
+    choices: &Choices,
+    cluster: &Cluster,
+    request: &Request,
+    go: &mut (dyn FnMut() -> Go + Send),
+) -> Result<Option<u32>, ProblemError> {
+    // What depends on the number of GPUs is open again.
+    let fixed = PartialLayout { data_parallel: None, zero_shard: None, ..request.fixed };
+    let has_sequence = graph.has_sequence();
+    let bytes = StateBytes::new(&choices.resolve(model, has_sequence, &cluster.gpu, 1));
+    let all = bytes.parameter + bytes.gradient + bytes.optimizer;
+    let states = graph.parameter_counts().total.saturating_mul(all);
+    let fewest = states.div_ceil(cluster.gpu.memory.get().max(1));
+    let node = cluster.gpus_per_node;
+    let within = (0..32).map(|power| 1u32 << power).take_while(|gpus| *gpus < node);
+    let nodes = (1..=MOST_GPUS / node.max(1)).map(|nodes| nodes * node);
+    let enough = within.chain(nodes).filter(|gpus| u64::from(*gpus) >= fewest);
+    for num_gpus in enough.take(MOST_PROBES) {
+        let training = choices.resolve(model, has_sequence, &cluster.gpu, num_gpus);
+        let problem = Problem::new(graph.clone(), training, cluster, num_gpus)?;
+        let request = Request { fixed, top: 1, closest: false, ..*request };
+        let outcome = search(&problem, &request, &mut |progress| match progress.best {
+            Some(_) => Go::Stop(StopReason::FirstFit),
+            None => go(),
+        });
+        if !outcome.plans.is_empty() {
+            return Ok(Some(num_gpus));
+        }
+        if outcome.stop_reason != StopReason::Exhausted {
+            break;
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,120 @@
+//! What came of a search.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ir::layout::{Layout, LayoutError};
+use ir::units::{Nanos, Seconds};
+
+use super::found::Found;
+use super::request::StopReason;
+use super::space::Rejection;
+
+/// What a search found.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The best plans, fastest first.
+    pub plans: Vec<Found>,
+    /// How many candidates were dealt with in which way.
+    pub counts: Counts,
+    /// Candidates, or combinations of degrees, left out for a reason.
+    pub rejected: BTreeMap<Rejection, u64>,
+    /// Where nothing fits, the layout that misses by least.
+    pub closest: Option<Found>,
+    /// Why a layout that was asked for is not possible.
+    pub invalid: Option<LayoutError>,
+    /// Why the search stopped.
+    pub stop_reason: StopReason,
+    /// A time that no layout is below that was not looked at, where there are such.
+    pub least_left: Option<Seconds>,
+}
+
+/// How many candidates were dealt with in which way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Counts {
+    /// Layouts that the model, the batch and the GPUs allow.
+    pub candidates: u64,
+    /// Those that were played through.
+    pub played: u64,
+    /// Those that a bound on time leaves out.
+    pub pruned_by_time: u64,
+    /// Those of which memory was counted and is too much.
+    pub too_large: u64,
+    /// Those that a bound on memory leaves out.
+    pub pruned_by_memory: u64,
+    /// Those that were not looked at before the search was told to stop.
+    pub open: u64,
+}
+
+impl Counts {
+    pub(super) fn add(&mut self, other: &Self) {
+        self.candidates += other.candidates;
+        self.played += other.played;
+        self.pruned_by_time += other.pruned_by_time;
+        self.too_large += other.too_large;
+        self.pruned_by_memory += other.pruned_by_memory;
+        self.open += other.open;
+    }
+
+    /// Counts a candidate that does not fit: its memory was counted, or a bound says so.
+    pub(super) fn add_misfit(&mut self, is_counted: bool) {
+        if is_counted {
+            self.too_large += 1;
+        } else {
+            self.pruned_by_memory += 1;
+        }
+    }
+
+    /// Those that were dealt with.
+    pub(super) fn done(&self) -> u64 {
+        self.evaluated() + self.pruned()
+    }
+
+    /// Those whose time or memory was computed.
+    pub fn evaluated(&self) -> u64 {
+        self.played + self.too_large
+    }
+
+    /// Those that a bound leaves out.
+    pub fn pruned(&self) -> u64 {
+        self.pruned_by_time + self.pruned_by_memory
+    }
+}
+
+/// A layout that was played through and fits, with where its stages end.
+#[derive(Clone, Debug)]
+pub(super) struct Candidate {
+    pub(super) time: Nanos,
+    pub(super) layout: Layout,
+    pub(super) ends: Arc<[usize]>,
+}
+
+/// The best plans so far.
+pub(super) struct Best {
+    top: usize,
+    pub(super) plans: Vec<Candidate>,
+}
+
+impl Best {
+    pub(super) const fn new(top: usize) -> Self {
+        Self { top, plans: Vec::new() }
+    }
+
+    /// The time that a plan must not exceed to be among the best.
+    pub(super) fn limit(&self) -> Nanos {
+        match self.plans.last() {
+            Some(worst) if self.plans.len() >= self.top => worst.time,
+            _ => Nanos::new(u64::MAX),
+        }
+    }
+
+    /// Faster first; of equals the smaller layout.
+    pub(super) fn offer(&mut self, plan: Candidate) {
+        let key = |plan: &Candidate| (plan.time, plan.layout);
+        let position = self.plans.partition_point(|other| key(other) < key(&plan));
+        if position < self.top {
+            self.plans.insert(position, plan);
+            self.plans.truncate(self.top);
+        }
+    }
+}

@@ -30,7 +30,7 @@ pub struct Plan {
     pub num_gpus: u32,
     /// How the step is spread over them.
     pub layout: LayoutSpec,
-    /// The blocks of each chunk, in the order of the model.
+    /// The blocks of each stage, in the order of the model.
     pub stages: Vec<PlannedStage>,
     /// What is expected of it.
     pub prediction: Prediction,
@@ -54,11 +54,11 @@ pub struct PlannedModel {
     pub multi_token_prediction: bool,
 }
 
-/// A chunk of the pipeline.
+/// A stage of the pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedStage {
-    /// The chunk, in the order of the model.
+    /// Which, in the order of the model.
     pub stage: u32,
     /// The pipeline rank that has it, as the layout's schedule places it; where it is on two ranks
     /// (`dualpipe`), the one that runs it for even micro-batches.

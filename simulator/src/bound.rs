@@ -77,7 +77,7 @@ pub fn lower_bound(
             // From the input of the last stage of all to the gradient of the output of this rank's last.
             let head = arrival[num_stages - 1] + stages[num_stages - 1].forward;
             let turn = head + (drain[num_stages] - drain[last + 1]);
-            // Those before the first gradient are at most as long as the slowest chunk's.
+            // Those before the first gradient are at most as long as the slowest stage's.
             let rest = forwards.saturating_sub(slowest_forward * u64::from(warm_up));
             end = end.max(turn + rest + backwards + leaves);
         }

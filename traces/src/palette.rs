@@ -149,10 +149,10 @@ impl Theme {
     }
 
     /// What an action is drawn in where its neighbours should be told from it: every other
-    /// micro-batch is a little darker, and the rank's later chunks are lighter, as in the figures of
+    /// micro-batch is a little darker, and the rank's later stages are lighter, as in the figures of
     /// Narayanan et al. 2021 (arXiv 2104.04473).
-    pub fn shaded(self, kind: ActionKind, micro_batch: u32, chunk: u32) -> Rgb {
-        let lighter = 1.0 - 0.6_f64.powi(chunk.min(4).cast_signed());
+    pub fn shaded(self, kind: ActionKind, micro_batch: u32, nth: u32) -> Rgb {
+        let lighter = 1.0 - 0.6_f64.powi(nth.min(4).cast_signed());
         // Pale colours turn grey sooner.
         let darker = if micro_batch.is_multiple_of(2) { 0.0 } else { 0.1 * (1.0 - lighter) };
         self.action(kind).mix(Rgb::WHITE, lighter).mix(Rgb::BLACK, darker)

@@ -21,12 +21,12 @@ pub(super) fn layout(layout: &LayoutSpec) -> String {
         words.push(format!("context-parallel {}", layout.context_parallel));
     }
     if layout.pipeline_parallel > 1 {
-        let chunks = match layout.virtual_stages {
+        let each = match layout.virtual_stages {
             1 => String::new(),
-            count => format!(" with {count} chunks each"),
+            count => format!(" with {count} stages each"),
         };
         let (ranks, schedule) = (layout.pipeline_parallel, layout.schedule);
-        words.push(format!("pipeline of {ranks}{chunks} (schedule {schedule})"));
+        words.push(format!("pipeline of {ranks}{each} (schedule {schedule})"));
     }
     if layout.data_parallel > 1 {
         words.push(format!("data-parallel {}", layout.data_parallel));

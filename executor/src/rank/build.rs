@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ir::layout::ZeroStage;
 use ir::schedule::{Action, ActionKind};
 
-use super::{Chunk, Rank, RunError, WeightAt};
+use super::{HeldStage, Rank, RunError, WeightAt};
 use crate::batches::Source;
 use crate::block::{Env, segments};
 use crate::communicator::{Communicator, Group};
@@ -63,7 +63,7 @@ impl<B: Kernels> Rank<B> {
             layout,
             place,
         };
-        let (plans, chunks) = plans(&program, &place);
+        let (plans, stages) = plans(&program, &place);
         let moments = num_moments(settings.optimizer.kind);
         let elements = [settings.compute, settings.master, settings.moments];
         let units = plans
@@ -77,7 +77,7 @@ impl<B: Kernels> Rank<B> {
             source,
             env,
             units,
-            chunks,
+            stages,
             inbox: BTreeMap::new(),
             outbox: BTreeMap::new(),
             kept: BTreeMap::new(),
@@ -104,8 +104,8 @@ enum UnitKind {
     Tied,
 }
 
-/// The units and chunks of a rank.
-fn plans(program: &Program, place: &Place) -> (Vec<UnitPlan>, BTreeMap<u32, Chunk>) {
+/// The units and stages of a rank.
+fn plans(program: &Program, place: &Place) -> (Vec<UnitPlan>, BTreeMap<u32, HeldStage>) {
     let layout = &program.layout;
     let sharing = Sharing {
         tensor: (place.tensor as usize, layout.tensor_parallel as usize),
@@ -115,7 +115,7 @@ fn plans(program: &Program, place: &Place) -> (Vec<UnitPlan>, BTreeMap<u32, Chun
     let is_transformer = program.graph.has_sequence();
     let initializer_range = is_transformer.then_some(program.numerics.initializer_range);
     let mut units: Vec<UnitPlan> = Vec::new();
-    let mut chunks = BTreeMap::new();
+    let mut stages = BTreeMap::new();
     // Where parameters that others are tied to are on this rank.
     let mut places: BTreeMap<(usize, ir::graph::OpId), WeightAt> = BTreeMap::new();
     let num_stages = program.stages.len() as u32;
@@ -188,12 +188,12 @@ fn plans(program: &Program, place: &Place) -> (Vec<UnitPlan>, BTreeMap<u32, Chun
             }
             blocks.push(weights);
         }
-        chunks.insert(
+        stages.insert(
             stage,
-            Chunk { blocks: program.stages[stage as usize].clone(), weights: blocks },
+            HeldStage { blocks: program.stages[stage as usize].clone(), weights: blocks },
         );
     }
-    (units, chunks)
+    (units, stages)
 }
 
 /// The ranks, with this rank's place in their stages, that have a copy of a table which blocks of

@@ -51,7 +51,7 @@ struct WeightAt {
 
 /// A stage that the rank holds.
 #[derive(Debug)]
-struct Chunk {
+struct HeldStage {
     blocks: Range<usize>,
     /// For each block and operator, where its parameters are.
     weights: Vec<Vec<Vec<WeightAt>>>,
@@ -97,7 +97,7 @@ pub struct Rank<B: Kernels> {
     source: Arc<Source>,
     env: Env<B>,
     units: Vec<Unit<B>>,
-    chunks: BTreeMap<u32, Chunk>,
+    stages: BTreeMap<u32, HeldStage>,
     reducer: Reducer<B>,
     scaler: Scaler,
     /// What stages of this rank are to take.
@@ -298,8 +298,8 @@ impl<B: Kernels> Rank<B> {
         let mut uses = vec![0; self.units.len()];
         for action in steps.iter().flat_map(|step| step.actions()) {
             if matches!(action.kind, ActionKind::Backward | ActionKind::WeightGrad) {
-                let chunk = &self.chunks[&action.stage];
-                for block in &chunk.weights {
+                let stage = &self.stages[&action.stage];
+                for block in &stage.weights {
                     for unit in units_of(block) {
                         uses[unit] += 1;
                     }

@@ -25,8 +25,8 @@ impl<B: Kernels> Rank<B> {
         let given = given.into_iter().map(|array| array.expect("activations are all there"));
         let mut values: Vec<Value<B>> = given.map(Value::Array).collect();
         let mut kept = Vec::new();
-        let chunk = self.chunks[&stage].blocks.clone();
-        for (place, block) in chunk.clone().enumerate() {
+        let blocks = self.stages[&stage].blocks.clone();
+        for (place, block) in blocks.clone().enumerate() {
             self.gather(stage, place)?;
             self.gather_ahead(stage, place + 1);
             let inputs = self.block_inputs(block, values, &data);
@@ -72,8 +72,8 @@ impl<B: Kernels> Rank<B> {
         };
         let mut kept =
             self.kept.remove(&(stage, micro_batch)).expect("forward comes before backward");
-        let chunk = self.chunks[&stage].blocks.clone();
-        for (place, block) in chunk.enumerate().rev() {
+        let blocks = self.stages[&stage].blocks.clone();
+        for (place, block) in blocks.enumerate().rev() {
             self.gather(stage, place)?;
             if let Some(next) = place.checked_sub(1) {
                 self.gather_ahead(stage, next);
@@ -92,7 +92,7 @@ impl<B: Kernels> Rank<B> {
                 unreachable!("what was kept of inputs was computed again")
             };
             gradients = if with_weights {
-                let at = &self.chunks[&stage].weights[place];
+                let at = &self.stages[&stage].weights[place];
                 let element = self.program.settings.gradients;
                 let mut adds = accumulate(&mut self.units, at, element);
                 run.input_grads(gradients, tensors, Some(&mut adds))?
@@ -122,8 +122,8 @@ impl<B: Kernels> Rank<B> {
     pub(super) fn weight_grad(&mut self, stage: u32, micro_batch: u32) -> Result<(), RunError> {
         let mut kept =
             self.kept.remove(&(stage, micro_batch)).expect("an input gradient comes before");
-        let chunk = self.chunks[&stage].blocks.clone();
-        for (place, block) in chunk.enumerate().rev() {
+        let blocks = self.stages[&stage].blocks.clone();
+        for (place, block) in blocks.enumerate().rev() {
             self.gather(stage, place)?;
             let kept_block = &mut kept.blocks[place];
             let stashed = kept_block.stashed.take();
@@ -133,7 +133,7 @@ impl<B: Kernels> Rank<B> {
             let KeptState::Tensors(tensors) = &mut kept_block.state else {
                 unreachable!("an input gradient leaves tensors")
             };
-            let at = &self.chunks[&stage].weights[place];
+            let at = &self.stages[&stage].weights[place];
             let element = self.program.settings.gradients;
             run.weight_grads(tensors, &mut accumulate(&mut self.units, at, element))?;
             self.weight_grads_done(stage, place)?;
@@ -208,12 +208,12 @@ impl<B: Kernels> Rank<B> {
             if at.is_transposed { view.transpose() } else { view }
         };
         let of_op = |op: &Vec<WeightAt>| op.iter().map(view).collect();
-        self.chunks[&stage].weights[place].iter().map(of_op).collect()
+        self.stages[&stage].weights[place].iter().map(of_op).collect()
     }
 
     /// Waits until the weights of a block are here.
     fn gather(&mut self, stage: u32, place: usize) -> Result<(), CommunicationError> {
-        for unit in units_of(&self.chunks[&stage].weights[place]) {
+        for unit in units_of(&self.stages[&stage].weights[place]) {
             self.start_gathering(unit);
             if let Some(pending) = self.gathering.remove(&unit) {
                 self.units[unit].set_weights(pending.wait()?);
@@ -224,7 +224,7 @@ impl<B: Kernels> Rank<B> {
 
     /// Starts to gather the weights of the block that comes next, while this one computes.
     fn gather_ahead(&mut self, stage: u32, place: usize) {
-        let Some(block) = self.chunks[&stage].weights.get(place) else { return };
+        let Some(block) = self.stages[&stage].weights.get(place) else { return };
         for unit in units_of(block) {
             self.start_gathering(unit);
         }
@@ -243,7 +243,7 @@ impl<B: Kernels> Rank<B> {
         if self.held_stages.contains(&stage) {
             return;
         }
-        for unit in units_of(&self.chunks[&stage].weights[place]) {
+        for unit in units_of(&self.stages[&stage].weights[place]) {
             self.units[unit].free_weights();
         }
     }
@@ -251,7 +251,7 @@ impl<B: Kernels> Rank<B> {
     /// Gathers the weights of a stage and keeps them until it is freed.
     pub(super) fn hold_stage(&mut self, stage: u32) {
         self.held_stages.insert(stage);
-        for place in 0..self.chunks[&stage].weights.len() {
+        for place in 0..self.stages[&stage].weights.len() {
             self.gather_ahead(stage, place);
         }
     }
@@ -259,7 +259,7 @@ impl<B: Kernels> Rank<B> {
     /// Frees the weights of a stage.
     pub(super) fn free_stage(&mut self, stage: u32) {
         self.held_stages.remove(&stage);
-        for place in 0..self.chunks[&stage].weights.len() {
+        for place in 0..self.stages[&stage].weights.len() {
             self.free(stage, place);
         }
     }
@@ -269,7 +269,7 @@ impl<B: Kernels> Rank<B> {
     fn weight_grads_done(&mut self, stage: u32, place: usize) -> Result<(), RunError> {
         let each_time = self.program.layout.zero_stage >= ZeroStage::Gradients
             || self.updates_each_micro_batch();
-        for unit in units_of(&self.chunks[&stage].weights[place]) {
+        for unit in units_of(&self.stages[&stage].weights[place]) {
             self.uses_left[unit] -= 1;
             // Where micro-batches run both ways, ranks would reduce in different orders.
             let in_order = self.program.holders(stage).len() == 1;

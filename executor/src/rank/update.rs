@@ -74,7 +74,7 @@ impl<B: Kernels> Rank<B> {
         let settings = &self.program.settings;
         let rate = settings.schedule.at(self.num_steps);
         let mut of_stage: Vec<usize> =
-            self.chunks[&stage].weights.iter().flatten().flatten().map(|at| at.unit).collect();
+            self.stages[&stage].weights.iter().flatten().flatten().map(|at| at.unit).collect();
         of_stage.sort_unstable();
         of_stage.dedup();
         for index in of_stage {

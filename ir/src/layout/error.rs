@@ -87,7 +87,7 @@ pub enum LayoutError {
     /// More stages than blocks.
     #[error("{stages} stages, but the model has only {blocks} blocks to put on them")]
     TooManyStages {
-        /// Pipeline ranks times chunks.
+        /// Pipeline ranks times stages of each.
         stages: u64,
         /// Blocks of the chain.
         blocks: u64,

@@ -49,7 +49,7 @@ impl Layout {
         Ok(Self(spec))
     }
 
-    /// Chunks of layers on all pipeline ranks together. Which rank has which,
+    /// Stages of all pipeline ranks together. Which rank has which,
     /// [`ScheduleKind::placement`](crate::schedule::ScheduleKind::placement) says.
     pub fn num_stages(&self) -> u32 {
         self.pipeline_parallel * self.virtual_stages

@@ -32,7 +32,7 @@ pub struct LayoutSpec {
     pub expert_tensor_parallel: u32,
     /// Ranks that share the layers.
     pub pipeline_parallel: u32,
-    /// Chunks of layers on each pipeline rank; of each direction where the schedule has two.
+    /// Stages of each pipeline rank; of each direction where the schedule has two.
     pub virtual_stages: u32,
     /// Replicas, counting shards.
     pub data_parallel: u32,

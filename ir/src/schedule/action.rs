@@ -102,7 +102,7 @@ impl ActionKind {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Action {
-    /// The stage: a chunk of the model, counting from the embedding.
+    /// The stage: consecutive blocks of the model, counting from the embedding.
     pub stage: u32,
     /// What is done.
     pub kind: ActionKind,

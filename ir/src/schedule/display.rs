@@ -6,7 +6,7 @@ use super::{Action, Schedule, Step};
 
 impl fmt::Display for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let with_stages = has_chunks(self.ranks());
+        let with_stages = has_several_stages(self.ranks());
         let width = (self.ranks().len().max(1) - 1).to_string().len();
         for (rank, steps) in self.ranks().iter().enumerate() {
             write!(f, "{rank:width$} |")?;
@@ -20,7 +20,7 @@ impl fmt::Display for Schedule {
 }
 
 /// Whether any rank has actions of several stages, which then need their numbers.
-fn has_chunks(ranks: &[Vec<Step>]) -> bool {
+fn has_several_stages(ranks: &[Vec<Step>]) -> bool {
     ranks.iter().any(|steps| {
         let mut stages = steps.iter().flat_map(|step| step.actions()).map(|action| action.stage);
         let first = stages.next();

@@ -23,10 +23,10 @@ pub enum ScheduleKind {
     /// (Narayanan et al. 2019, PipeDream-Flush).
     #[serde(rename = "1f1b")]
     OneFOneB,
-    /// 1F1B over several chunks of each rank (Narayanan et al. 2021, arXiv 2104.04473).
+    /// 1F1B over several stages of each rank (Narayanan et al. 2021, arXiv 2104.04473).
     #[serde(rename = "interleaved-1f1b")]
     Interleaved,
-    /// All micro-batches through a chunk before the next chunk (Lamy-Poirier 2022, arXiv
+    /// All micro-batches through a rank's stage before the next stage (Lamy-Poirier 2022, arXiv
     /// 2211.05953).
     #[serde(rename = "looped-bfs")]
     LoopedBfs,
@@ -36,10 +36,10 @@ pub enum ScheduleKind {
     /// Weight gradients fill warm-up and drain, within twice 1F1B's memory (Qi et al. 2023).
     #[serde(rename = "zb-h2")]
     ZbH2,
-    /// ZB-H1 over several chunks of each rank (PyTorch).
+    /// ZB-H1 over several stages of each rank (PyTorch).
     #[serde(rename = "interleaved-zb")]
     InterleavedZb,
-    /// Zero bubble with two chunks a rank, down and up again (Qi et al. 2023, section 6).
+    /// Zero bubble with two stages a rank, down and up again (Qi et al. 2023, section 6).
     #[serde(rename = "zbv")]
     Zbv,
     /// As ZBV, with about half of 1F1B's activations (Qi et al. 2024, arXiv 2405.15362).
@@ -52,7 +52,7 @@ pub enum ScheduleKind {
     /// 2412.19437).
     #[serde(rename = "dualpipe")]
     DualPipe,
-    /// `DualPipe` folded in half: one copy of the parameters, two chunks a rank.
+    /// `DualPipe` folded in half: one copy of the parameters, two stages a rank.
     #[serde(rename = "dualpipev")]
     DualPipeV,
     /// 1F1B that updates after each micro-batch and keeps the weights that its forwards used
@@ -111,33 +111,33 @@ impl ScheduleKind {
             Self::Sequential => "one micro-batch at a time: no two stages ever work together",
             Self::GPipe => "all forwards, then all backwards; keeps every micro-batch",
             Self::OneFOneB => "one forward, one backward; keeps as many micro-batches as stages",
-            Self::Interleaved => "1F1B over several chunks a rank; bubble over v, more messages",
-            Self::LoopedBfs => "all micro-batches through a chunk, then the next chunk",
+            Self::Interleaved => "1F1B over several stages a rank; bubble over v, more messages",
+            Self::LoopedBfs => "all micro-batches through a stage of each rank, then the next",
             Self::ZbH1 => "weight gradients fill the drain; memory of 1F1B",
             Self::ZbH2 => "weight gradients fill warm-up and drain; twice the memory of 1F1B",
-            Self::InterleavedZb => "zb-h1 over several chunks a rank",
-            Self::Zbv => "no bubble at equal costs in the memory of 1F1B; two chunks a rank",
-            Self::VHalf => "two chunks a rank, half the memory of 1F1B, little bubble",
-            Self::VMin => "two chunks a rank, a third of the memory of 1F1B",
+            Self::InterleavedZb => "zb-h1 over several stages a rank",
+            Self::Zbv => "no bubble at equal costs in the memory of 1F1B; two stages a rank",
+            Self::VHalf => "two stages a rank, half the memory of 1F1B, little bubble",
+            Self::VMin => "two stages a rank, a third of the memory of 1F1B",
             Self::DualPipe => "both directions at once, overlapped; two copies of the parameters",
-            Self::DualPipeV => "dualpipe folded in half: one copy, two chunks a rank",
+            Self::DualPipeV => "dualpipe folded in half: one copy, two stages a rank",
             Self::AsyncOneFOneB => {
                 "1F1B without a flush; updates each micro-batch, stashes weights"
             }
         }
     }
 
-    /// Whether each rank may have any number of chunks.
+    /// Whether each rank may have any number of stages.
     pub const fn is_interleaved(self) -> bool {
         matches!(self, Self::Interleaved | Self::LoopedBfs | Self::InterleavedZb)
     }
 
-    /// Whether each rank has two chunks, one on the way down the ranks and one on the way up.
+    /// Whether each rank has two stages, one on the way down the ranks and one on the way up.
     pub const fn is_v_shaped(self) -> bool {
         matches!(self, Self::Zbv | Self::VHalf | Self::VMin | Self::DualPipeV)
     }
 
-    /// Chunks a rank where nobody asks for a number: 2 where the family is about several, else 1.
+    /// Stages a rank where nobody asks for a number: 2 where the family is about several, else 1.
     pub const fn default_virtual_stages(self) -> u32 {
         if self.is_interleaved() || self.is_v_shaped() { 2 } else { 1 }
     }
@@ -155,7 +155,7 @@ impl ScheduleKind {
         }
     }
 
-    /// Stages that each rank has where it has `virtual_stages` chunks: twice as many where each stage
+    /// Stages that each rank has with so many `virtual_stages`: twice as many where each stage
     /// is on two ranks.
     pub fn stages_per_rank(self, virtual_stages: u32) -> u32 {
         self.placement().num_copies() * virtual_stages
@@ -243,8 +243,8 @@ impl ScheduleKind {
         self.cycle(p).map_or(m, |period| m - beyond / period * period)
     }
 
-    /// Micro-batches whose activations the rank holds at its peak, in chunks: each of the rank's
-    /// chunks of each micro-batch counts one.
+    /// Micro-batches whose activations the rank holds at its peak: each of the rank's
+    /// stages of each micro-batch counts one.
     ///
     /// Exact for [`Self::SEARCHED`] where micro-batches divide by ranks; for the others no schedule
     /// of the family holds more.
@@ -253,9 +253,9 @@ impl ScheduleKind {
     ///
     /// 1F1B: Narayanan et al. 2021, section 2.2.1. Interleaved: Korthikanti et al. 2022 (arXiv
     /// 2205.05198), section 4.2.3: `p v + p - 1` on the first rank. Zero bubble: Qi et al. 2023,
-    /// table 2: `p` and `2 p - 1`. V shapes: Qi et al. 2024, table 1, in micro-batches of two chunks
+    /// table 2: `p` and `2 p - 1`. V shapes: Qi et al. 2024, table 1, in micro-batches of two stages
     /// each. `DualPipe`: DeepSeek-AI 2024, table 2: `p + 1`.
-    pub fn peak_chunks_in_flight(self, rank: u64, p: u64, v: u64, m: u64) -> u64 {
+    pub fn peak_in_flight(self, rank: u64, p: u64, v: u64, m: u64) -> u64 {
         let all = m * v;
         match self {
             Self::Sequential => 1,

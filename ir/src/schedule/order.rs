@@ -93,7 +93,7 @@ impl Schedule {
         Self { updates, ..self }
     }
 
-    /// Micro-batches whose activations each rank holds at its peak, counting each chunk of each
+    /// Micro-batches whose activations each rank holds at its peak, counting each stage of each
     /// micro-batch, from its forward to the end of its backward: of [`ActionKind::WeightGrad`] where
     /// the two parts of backward are apart.
     pub fn peak_in_flight(&self) -> Vec<u32> {

@@ -55,13 +55,13 @@ pub(crate) fn schedule(args: &ScheduleArgs) -> anyhow::Result<Answer> {
 /// No time can be longer than all passes and messages one after the other, which must fit times.
 fn check_total(schedule: &Schedule, costs: Costs) -> anyhow::Result<()> {
     let Costs { forward, input_grad, weight_grad, send } = costs;
-    let chunk: u128 = [forward, input_grad, weight_grad, send, send].map(u128::from).iter().sum();
-    let chunks = u128::from(schedule.num_stages()) * u128::from(schedule.num_micro_batches());
+    let each: u128 = [forward, input_grad, weight_grad, send, send].map(u128::from).iter().sum();
+    let count = u128::from(schedule.num_stages()) * u128::from(schedule.num_micro_batches());
     anyhow::ensure!(
-        chunk * chunks <= u64::MAX.into(),
-        "the costs of {chunks} chunks add up to {}, more than 64 bits hold\nhint: count in a larger \
+        each * count <= u64::MAX.into(),
+        "the costs of {count} stages and micro-batches add up to {}, more than 64 bits hold\nhint: count in a larger \
          unit",
-        chunk * chunks
+        each * count
     );
     Ok(())
 }
@@ -138,11 +138,11 @@ fn timeline(name: &str, schedule: &Schedule, costs: Costs) -> anyhow::Result<Tim
     let durations = costs.durations(schedule.num_stages());
     let work = Work::plain(&durations, schedule.num_ranks());
     let mut timeline = simulate(schedule, &work)?.timeline;
-    let chunks = schedule.num_stages() / schedule.num_ranks().max(1);
+    let stages = schedule.num_stages() / schedule.num_ranks().max(1);
     timeline.title = format!(
         "{name}, {} ranks{}, {} micro-batches; forward {}, input gradient {}, weight gradient {}, send {}",
         schedule.num_ranks(),
-        if chunks > 1 { format!(" of {chunks} chunks") } else { String::new() },
+        if stages > 1 { format!(" of {stages} stages") } else { String::new() },
         schedule.num_micro_batches(),
         costs.forward,
         costs.input_grad,

@@ -1,4 +1,4 @@
-//! Blocks to chunks that share ranks: the first with the last, the second with the last but one.
+//! Blocks to stages that share ranks: the first with the last, the second with the last but one.
 
 use std::ops::Range;
 
@@ -9,12 +9,12 @@ use super::balanced;
 /// Limits that differ by less are equally good.
 const ROUNDING: f64 = 1e-9;
 
-/// Where each of `num_chunks` chunks ends, an even number, so that the slowest rank is as fast as can be
-/// where chunk `c` shares its rank with chunk `num_chunks - 1 - c`. Of those assignments, one whose slowest
-/// chunk is as fast as can be. `None` if there are fewer blocks than chunks.
+/// Where each of `num_stages` stages ends, an even number, so that the slowest rank is as fast as can be
+/// where stage `c` shares its rank with stage `num_stages - 1 - c`. Of those assignments, one whose slowest
+/// stage is as fast as can be. `None` if there are fewer blocks than stages.
 ///
 /// Ranks take blocks from both ends of the chain, inwards. If the ranks down to `r` have taken the first
-/// `i` blocks, those within limits on ranks and chunks leave blocks up to
+/// `i` blocks, those within limits on ranks and stages leave blocks up to
 ///
 /// ```text
 /// g(r, i) = min over h < i of the least j with t(h..i) + t(j..g(r - 1, h)) within limits
@@ -25,28 +25,28 @@ const ROUNDING: f64 = 1e-9;
 /// # Assumes
 ///
 /// That what leaves less is not harder to go on from. So it is where blocks are alike, but for the first
-/// and the last; else a chunk of a single block may want one that is left, and the answer is near the
+/// and the last; else a stage of a single block may want one that is left, and the answer is near the
 /// best, and never slower than that of [`balanced`].
-pub fn folded(prefix: &[Nanos], num_chunks: usize) -> Option<Vec<usize>> {
-    if num_chunks < 2 {
+pub fn folded(prefix: &[Nanos], num_stages: usize) -> Option<Vec<usize>> {
+    if num_stages < 2 {
         return None;
     }
-    let any = balanced(prefix, num_chunks)?;
+    let any = balanced(prefix, num_stages)?;
     // Whole nanoseconds are exact as floats, for a hundred days.
     let prefix: &[f64] = &prefix.iter().map(|time| time.as_f64()).collect::<Vec<f64>>();
-    let mean = prefix[prefix.len() - 1] / (num_chunks / 2) as f64;
+    let mean = prefix[prefix.len() - 1] / (num_stages / 2) as f64;
     let ends = least(
         any,
         mean,
         |ends| slowest_rank(prefix, ends),
-        |rank| within(prefix, num_chunks, Limits { rank, chunk: rank }),
+        |rank| within(prefix, num_stages, Limits { rank, stage: rank }),
     );
     let rank = slowest_rank(prefix, &ends) * (1.0 + ROUNDING);
     let ends = least(
         ends,
         mean / 2.0,
-        |ends| slowest_chunk(prefix, ends),
-        |chunk| within(prefix, num_chunks, Limits { rank, chunk }),
+        |ends| slowest_stage(prefix, ends),
+        |stage| within(prefix, num_stages, Limits { rank, stage }),
     );
     Some(ends)
 }
@@ -71,16 +71,16 @@ fn least(
     }
 }
 
-fn chunks(ends: &[usize]) -> impl DoubleEndedIterator<Item = Range<usize>> + ExactSizeIterator {
-    ends.iter().enumerate().map(|(chunk, end)| chunk.checked_sub(1).map_or(0, |c| ends[c])..*end)
+fn stages(ends: &[usize]) -> impl DoubleEndedIterator<Item = Range<usize>> + ExactSizeIterator {
+    ends.iter().enumerate().map(|(stage, end)| stage.checked_sub(1).map_or(0, |c| ends[c])..*end)
 }
 
-fn slowest_chunk(prefix: &[f64], ends: &[usize]) -> f64 {
-    chunks(ends).map(|chunk| time(prefix, chunk)).fold(0.0, f64::max)
+fn slowest_stage(prefix: &[f64], ends: &[usize]) -> f64 {
+    stages(ends).map(|stage| time(prefix, stage)).fold(0.0, f64::max)
 }
 
 fn slowest_rank(prefix: &[f64], ends: &[usize]) -> f64 {
-    let pairs = chunks(ends).zip(chunks(ends).rev()).take(ends.len() / 2);
+    let pairs = stages(ends).zip(stages(ends).rev()).take(ends.len() / 2);
     pairs.map(|(front, back)| time(prefix, front) + time(prefix, back)).fold(0.0, f64::max)
 }
 
@@ -88,11 +88,11 @@ fn time(prefix: &[f64], blocks: Range<usize>) -> f64 {
     prefix[blocks.end] - prefix[blocks.start]
 }
 
-/// What a rank and a chunk may take.
+/// What a rank and a stage may take.
 #[derive(Clone, Copy)]
 struct Limits {
     rank: f64,
-    chunk: f64,
+    stage: f64,
 }
 
 /// What is left to the ranks further in, once those so far have taken the first `i` blocks.
@@ -107,12 +107,12 @@ struct Left {
 const NOWHERE: usize = usize::MAX;
 
 /// An assignment within limits, if there is one.
-fn within(prefix: &[f64], num_chunks: usize, limits: Limits) -> Option<Vec<usize>> {
+fn within(prefix: &[f64], num_stages: usize, limits: Limits) -> Option<Vec<usize>> {
     let num_blocks = prefix.len() - 1;
     let mut left = Left { ends: vec![NOWHERE; num_blocks + 1], before: vec![0; num_blocks + 1] };
     left.ends[0] = num_blocks;
     let mut ranks = vec![left];
-    for inner in (1..num_chunks / 2).rev() {
+    for inner in (1..num_stages / 2).rev() {
         let next = take(prefix, &ranks[ranks.len() - 1], 2 * inner, limits);
         ranks.push(next);
     }
@@ -120,7 +120,7 @@ fn within(prefix: &[f64], num_chunks: usize, limits: Limits) -> Option<Vec<usize
     let halves = innermost.ends.iter().enumerate().filter_map(|(start, end)| {
         let is_left = *end != NOWHERE && time(prefix, start..*end) <= limits.rank;
         let (middle, slower) = halved(prefix, start..*end).filter(|_| is_left)?;
-        (slower <= limits.chunk).then_some((start, middle, slower))
+        (slower <= limits.stage).then_some((start, middle, slower))
     });
     let (start, middle, _) = halves.min_by(|a, b| a.2.total_cmp(&b.2))?;
     let (mut fronts, mut backs) = (vec![middle], Vec::new());
@@ -145,12 +145,12 @@ fn take(prefix: &[f64], before: &Left, needed: usize, limits: Limits) -> Left {
         if end == NOWHERE {
             continue;
         }
-        // The longer the rank's first chunk, the shorter its last.
-        let most = limits.rank.min(limits.chunk);
+        // The longer the rank's first stage, the shorter its last.
+        let most = limits.rank.min(limits.stage);
         let mut back = prefix.partition_point(|sum| *sum < prefix[end] - most);
         for front in start + 1..end {
             let taken = time(prefix, start..front);
-            let rest = limits.chunk.min(limits.rank - taken);
+            let rest = limits.stage.min(limits.rank - taken);
             while back < end && (back < front + needed || time(prefix, back..end) > rest) {
                 back += 1;
             }

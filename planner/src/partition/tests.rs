@@ -89,33 +89,33 @@ fn equal_blocks_are_shared_out_evenly() {
 }
 
 /// Every way to cut the chain.
-fn cuts(num_blocks: usize, num_chunks: usize) -> Vec<Vec<usize>> {
-    if num_chunks == 1 {
+fn cuts(num_blocks: usize, num_stages: usize) -> Vec<Vec<usize>> {
+    if num_stages == 1 {
         return if num_blocks > 0 { vec![vec![num_blocks]] } else { Vec::new() };
     }
-    let last = num_chunks - 1..num_blocks;
+    let last = num_stages - 1..num_blocks;
     let with_last = |before: usize| {
-        cuts(before, num_chunks - 1)
+        cuts(before, num_stages - 1)
             .into_iter()
             .map(move |ends| [&ends[..], &[num_blocks]].concat())
     };
     last.flat_map(with_last).collect()
 }
 
-/// The slowest of ranks that each have a chunk and the one that is as far from the end.
+/// The slowest of ranks that each have a stage and the one that is as far from the end.
 fn slowest_of_pairs(prefix: &[Nanos], ends: &[usize]) -> Nanos {
-    let num_chunks = ends.len();
-    let time = |chunk: usize| {
-        prefix[ends[chunk]]
-            - chunk.checked_sub(1).map_or(Nanos::ZERO, |before| prefix[ends[before]])
+    let num_stages = ends.len();
+    let time = |stage: usize| {
+        prefix[ends[stage]]
+            - stage.checked_sub(1).map_or(Nanos::ZERO, |before| prefix[ends[before]])
     };
-    let pairs = (0..num_chunks / 2).map(|chunk| time(chunk) + time(num_chunks - 1 - chunk));
+    let pairs = (0..num_stages / 2).map(|stage| time(stage) + time(num_stages - 1 - stage));
     pairs.max().unwrap_or_default()
 }
 
-/// The best of all ways to cut the chain, by the slowest rank, then by the slowest chunk.
-fn best_of_pairs(prefix: &[Nanos], num_chunks: usize) -> Option<(Nanos, Nanos)> {
-    cuts(prefix.len() - 1, num_chunks)
+/// The best of all ways to cut the chain, by the slowest rank, then by the slowest stage.
+fn best_of_pairs(prefix: &[Nanos], num_stages: usize) -> Option<(Nanos, Nanos)> {
+    cuts(prefix.len() - 1, num_stages)
         .into_iter()
         .map(|ends| (slowest_of_pairs(prefix, &ends), slowest(prefix, &ends)))
         .min()
@@ -135,24 +135,24 @@ proptest! {
         prop_assert_eq!(found, best_of_pairs(&prefix, 2 * num_pairs));
     }
 
-    /// Any blocks: a whole assignment, between the best and the one that looks at chunks alone.
+    /// Any blocks: a whole assignment, between the best and the one that looks at stages alone.
     #[test]
     fn folded_chains_are_cut_well(
         times in prop::collection::vec(0u32..30, 1..12), num_pairs in 1usize..4,
     ) {
-        let num_chunks = 2 * num_pairs;
+        let num_stages = 2 * num_pairs;
         let prefix = prefix_sums(&times);
-        let Some((least, _)) = best_of_pairs(&prefix, num_chunks) else {
-            prop_assert_eq!(folded(&prefix, num_chunks), None);
+        let Some((least, _)) = best_of_pairs(&prefix, num_stages) else {
+            prop_assert_eq!(folded(&prefix, num_stages), None);
             return Ok(());
         };
-        let ends = folded(&prefix, num_chunks).unwrap();
-        prop_assert_eq!(ends.len(), num_chunks);
+        let ends = folded(&prefix, num_stages).unwrap();
+        prop_assert_eq!(ends.len(), num_stages);
         prop_assert!(ends.is_sorted_by(|a, b| a < b) && ends[0] > 0, "{ends:?}");
-        prop_assert_eq!(ends[num_chunks - 1], times.len());
+        prop_assert_eq!(ends[num_stages - 1], times.len());
         let found = slowest_of_pairs(&prefix, &ends);
-        let by_chunks = slowest_of_pairs(&prefix, &balanced(&prefix, num_chunks).unwrap());
-        prop_assert!((least..=by_chunks).contains(&found), "{least}, {found}, {by_chunks}");
+        let by_stages = slowest_of_pairs(&prefix, &balanced(&prefix, num_stages).unwrap());
+        prop_assert!((least..=by_stages).contains(&found), "{least}, {found}, {by_stages}");
     }
 }
 

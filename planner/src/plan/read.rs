@@ -124,10 +124,13 @@ pub fn read(text: &str) -> Result<CheckedPlan, PlanError> {
 /// Where the stages end, if they cover the chain in order and lie on the right ranks.
 fn check_stages(plan: &Plan, layout: &Layout, problem: &Problem) -> Result<Vec<usize>, PlanError> {
     let contradiction = |text: String| Err(PlanError::Contradiction(text));
-    let chunks = layout.num_stages();
+    let num_stages = layout.num_stages();
     let ranks = PipelineRanks::of(layout);
-    if plan.stages.len() != chunks as usize {
-        return contradiction(format!("{} `stages`, but {chunks} chunks", plan.stages.len()));
+    if plan.stages.len() != num_stages as usize {
+        return contradiction(format!(
+            "{} `stages`, but the layout has {num_stages}",
+            plan.stages.len()
+        ));
     }
     let mut ends = Vec::with_capacity(plan.stages.len());
     let mut next = 0;

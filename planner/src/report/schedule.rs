@@ -14,11 +14,11 @@ pub struct ScheduleReport {
     pub name: String,
     /// Pipeline ranks.
     pub num_ranks: u32,
-    /// Chunks of the model, on all ranks together.
+    /// Stages of the model, on all ranks together.
     pub num_stages: u32,
     /// Micro-batches.
     pub num_micro_batches: u32,
-    /// What the passes of a chunk cost.
+    /// What the passes of a stage cost.
     pub costs: Costs,
     /// From time zero to the end of the last action.
     pub makespan: u64,
@@ -30,14 +30,14 @@ pub struct ScheduleReport {
     /// comes to its end too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deadlock_with_blocking_sends: Option<String>,
-    /// Micro-batches whose activations each rank holds at its peak, each of its chunks counting one, from
+    /// Micro-batches whose activations each rank holds at its peak, each of its stages counting one, from
     /// its forward to its weight gradient.
     pub peak_in_flight: Vec<u32>,
     /// When each rank works.
     pub ranks: Vec<RankReport>,
 }
 
-/// What the passes of a chunk cost.
+/// What the passes of a stage cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Costs {
     /// A forward.

@@ -130,7 +130,7 @@ fn works(request: &Request<'_>, schedule: &Schedule) -> Vec<Nanos> {
     works
 }
 
-/// Where a greedy policy may put the stages of `v` chunks a rank.
+/// Where a greedy policy may put the `v` stages a rank.
 fn placements(v: u32) -> Vec<Placement> {
     match v {
         1 => vec![Placement::Loop],
@@ -139,15 +139,15 @@ fn placements(v: u32) -> Vec<Placement> {
     }
 }
 
-/// Every family with so many chunks, weight gradients apart.
+/// Every family with so many stages a rank, weight gradients apart.
 fn families(request: &Request<'_>, v: u32) -> Vec<(ScheduleKind, Schedule)> {
     let Request { num_ranks: p, num_micro_batches: m, .. } = *request;
-    let with_chunks = |kind: &ScheduleKind| match kind {
+    let takes = |kind: &ScheduleKind| match kind {
         // Two copies of the parameters, and updates without a flush, are other systems.
         ScheduleKind::DualPipe | ScheduleKind::AsyncOneFOneB => false,
         _ => kind.is_interleaved() || kind.default_virtual_stages() == v,
     };
-    let kinds = ScheduleKind::ALL.into_iter().filter(with_chunks);
+    let kinds = ScheduleKind::ALL.into_iter().filter(takes);
     kinds.filter_map(|kind| Some((kind, generate(kind, p, m, v).ok()?))).collect()
 }
 
@@ -156,7 +156,7 @@ fn one_after_the_other(request: &Request<'_>, v: u32) -> Vec<Vec<Action>> {
     let Request { num_ranks: p, num_micro_batches: m, .. } = *request;
     let of_rank = |rank| {
         let pass =
-            |kind, micro_batch| move |chunk| Action { stage: chunk * p + rank, kind, micro_batch };
+            |kind, micro_batch| move |nth| Action { stage: nth * p + rank, kind, micro_batch };
         let of_one = |micro_batch| {
             let forwards = (0..v).map(pass(ActionKind::Forward, micro_batch));
             forwards.chain((0..v).rev().map(pass(ActionKind::InputGrad, micro_batch)))

@@ -6,7 +6,7 @@ use simulator::Durations;
 /// What is to be scheduled.
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
-    /// The passes of each stage, and messages. With two chunks a rank, also V-shaped placements are
+    /// The passes of each stage, and messages. With two stages a rank, also V-shaped placements are
     /// tried; stages beyond the first round of ranks are in the order of the model either way.
     pub durations: &'a Durations,
     /// Pipeline ranks.
@@ -76,7 +76,7 @@ pub enum SchedulingError {
 const MOST_ACTIONS: u64 = 3_000_000;
 
 impl Request<'_> {
-    /// Checks the request, and says how many chunks a rank has.
+    /// Checks the request, and says how many stages a rank has.
     pub(super) fn stages_per_rank(&self) -> Result<u32, SchedulingError> {
         let Request { num_ranks, num_micro_batches, kept, limit, .. } = *self;
         for (name, number) in

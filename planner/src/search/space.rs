@@ -222,37 +222,37 @@ impl Family {
         Mesh { sharding: self.shape.sharding, data_parallel: self.data_parallel }
     }
 
-    /// Schedules with their chunks a rank that the family can run: of the one that is named, or of all
+    /// Schedules with their stages a rank that the family can run: of the one that is named, or of all
     /// that are [searched](ScheduleKind::SEARCHED).
     pub fn schedules(&self, problem: &Problem, fixed: &PartialLayout) -> Vec<(ScheduleKind, u32)> {
         let p = self.pipeline_parallel;
         let most = (problem.limits.num_blocks / u64::from(p)) as u32;
         let named = fixed.schedule.as_slice();
-        let tried = if named.is_empty() { &ScheduleKind::SEARCHED[..] } else { named };
+        let kinds = if named.is_empty() { &ScheduleKind::SEARCHED[..] } else { named };
         let mut schedules = Vec::new();
-        for schedule in tried.iter().copied() {
+        for schedule in kinds.iter().copied() {
             let usual = schedule.default_virtual_stages();
-            let chunks = if schedule.is_interleaved() { 2..=most } else { usual..=usual };
-            // What a few chunks are too many for, more are.
+            let tried = if schedule.is_interleaved() { 2..=most } else { usual..=usual };
+            // What a few stages are too many for, more are.
             let takes = |v: &u32| {
                 let numbers = [p, *v, self.num_micro_batches].map(u64::from);
                 problem.limits.check_schedule(schedule, numbers).is_ok()
             };
             let chosen = |v: &u32| fixed.virtual_stages.is_none_or(|fixed| fixed == *v);
-            let chunks = chunks.take_while(takes).filter(chosen);
-            schedules.extend(chunks.map(|v| (schedule, v)));
+            let tried = tried.take_while(takes).filter(chosen);
+            schedules.extend(tried.map(|v| (schedule, v)));
         }
         schedules
     }
 
-    /// Why the family cannot run the schedule, chunks and shards that are fixed, if it cannot.
+    /// Why the family cannot run the schedule, stages and shards that are fixed, if it cannot.
     pub fn schedule_error(&self, problem: &Problem, fixed: &PartialLayout) -> Option<LayoutError> {
         let schedule = fixed.schedule.unwrap_or(match fixed.virtual_stages {
             Some(2..) => ScheduleKind::Interleaved,
             _ => ScheduleKind::OneFOneB,
         });
-        let chunks = fixed.virtual_stages.unwrap_or(schedule.default_virtual_stages());
-        let numbers = [self.pipeline_parallel, chunks, self.num_micro_batches].map(u64::from);
+        let stages = fixed.virtual_stages.unwrap_or(schedule.default_virtual_stages());
+        let numbers = [self.pipeline_parallel, stages, self.num_micro_batches].map(u64::from);
         let schedule = problem.limits.check_schedule(schedule, numbers).err();
         let replicas = u64::from(self.mesh().replicas());
         schedule.or_else(|| {

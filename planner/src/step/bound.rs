@@ -45,7 +45,9 @@ impl Builder<'_> {
             let time = |kind: ActionKind| {
                 let pass = stage.pass(kind);
                 let waits = if kind == ActionKind::WeightGrad { Nanos::ZERO } else { gather };
-                pass.least(overlaps) + waits + self.assignment.waited_messages(schedule, index, kind)
+                pass.least(overlaps)
+                    + waits
+                    + self.assignment.waited_messages(schedule, index, kind)
             };
             let sends = self.sends(stage).map(|message| message.time);
             let whole = [ActionKind::Forward, ActionKind::Backward].map(time);

@@ -144,7 +144,7 @@ fn weight_versions(layout: &Layout, rank: usize) -> u64 {
             let numbers =
                 [layout.pipeline_parallel, layout.virtual_stages, layout.num_micro_batches];
             let [p, v, m] = numbers.map(u64::from);
-            layout.schedule.peak_chunks_in_flight(rank as u64, p, v, m)
+            layout.schedule.peak_in_flight(rank as u64, p, v, m)
         }
     }
 }

@@ -55,7 +55,7 @@ pub struct Setup {
     pub problem: Problem,
     /// How the step is spread over them.
     pub layout: Layout,
-    /// Where each chunk ends, in blocks.
+    /// Where each stage ends, in blocks.
     pub stage_ends: Vec<usize>,
     /// Whether the run is one layer's forward and backward alone.
     pub is_layer: bool,
@@ -386,32 +386,33 @@ fn schedule(row: &Row) -> Result<ScheduleKind, Unsupported> {
     Ok(if interleaves { ScheduleKind::Interleaved } else { ScheduleKind::OneFOneB })
 }
 
-/// Where chunks end.
+/// Where stages end.
 fn stage_ends(row: &Row, problem: &Problem, layout: &Layout) -> Result<Vec<usize>, Unsupported> {
-    let (blocks, chunks) = (problem.graph.num_blocks(), layout.num_stages() as usize);
-    if chunks > blocks {
-        return Err(Unsupported::new(format!("{blocks} blocks in {chunks} chunks")));
+    let (blocks, num_stages) = (problem.graph.num_blocks(), layout.num_stages() as usize);
+    if num_stages > blocks {
+        return Err(Unsupported::new(format!("{blocks} blocks in {num_stages} num_stages")));
     }
     if row.extra("embedding_layout").contains("redistributed") {
-        return balanced(problem, layout, chunks, blocks);
+        return balanced(problem, layout, num_stages, blocks);
     }
     // The chain has the embedding, the layers, and the head.
     let layers = blocks.saturating_sub(2);
     if problem.training.framework == Framework::Nanotron {
-        return ends_by_weights(row, chunks, blocks);
+        return ends_by_weights(row, num_stages, blocks);
     }
-    let even = |of_first: usize, of_chunk: usize| {
-        let end =
-            |chunk: usize| if chunk + 1 == chunks { blocks } else { of_first + chunk * of_chunk };
-        (0..chunks).map(end).collect()
+    let even = |of_first: usize, of_stage: usize| {
+        let end = |stage: usize| {
+            if stage + 1 == num_stages { blocks } else { of_first + stage * of_stage }
+        };
+        (0..num_stages).map(end).collect()
     };
-    if layers > 0 && layers.is_multiple_of(chunks) {
-        return Ok(even(1 + layers / chunks, layers / chunks));
+    if layers > 0 && layers.is_multiple_of(num_stages) {
+        return Ok(even(1 + layers / num_stages, layers / num_stages));
     }
-    if blocks.is_multiple_of(chunks) {
-        return Ok(even(blocks / chunks, blocks / chunks));
+    if blocks.is_multiple_of(num_stages) {
+        return Ok(even(blocks / num_stages, blocks / num_stages));
     }
-    balanced(problem, layout, chunks, blocks)
+    balanced(problem, layout, num_stages, blocks)
 }
 
 /// A rank takes layers until its share of all weights is exceeded: the layer that exceeds it is the last
@@ -420,36 +421,36 @@ fn stage_ends(row: &Row, problem: &Problem, layout: &Layout) -> Result<Vec<usize
 /// # Source
 ///
 /// nanotron, `build_model` in `src/nanotron/models/base.py`, and `get_block_compute_costs`.
-fn ends_by_weights(row: &Row, chunks: usize, blocks: usize) -> Result<Vec<usize>, Unsupported> {
+fn ends_by_weights(row: &Row, num_stages: usize, blocks: usize) -> Result<Vec<usize>, Unsupported> {
     let [hidden, inner, vocabulary] =
         [row.size("hidden")?, row.size("ffn_hidden")?, row.size("vocab")?];
     let [hidden, inner, vocabulary] = [hidden, inner, vocabulary].map(|size| size as f64);
     let layer = 4.0 * hidden * hidden + 3.0 * inner * hidden;
     let all = layer * (blocks.saturating_sub(2)) as f64 + vocabulary * hidden;
-    let exceeds = |chunk: usize| {
+    let exceeds = |stage: usize| {
         // The embedding does not count.
-        let share = all * (chunk + 1) as f64 / chunks as f64;
+        let share = all * (stage + 1) as f64 / num_stages as f64;
         (share / layer) as usize + 2
     };
-    let ends: Vec<usize> = (0..chunks)
-        .map(|chunk| if chunk + 1 == chunks { blocks } else { exceeds(chunk) })
+    let ends: Vec<usize> = (0..num_stages)
+        .map(|stage| if stage + 1 == num_stages { blocks } else { exceeds(stage) })
         .collect();
     if ends.is_sorted_by(|end, next| end < next) {
         return Ok(ends);
     }
-    Err(Unsupported::new(format!("{blocks} blocks in {chunks} chunks, by nanotron's rule")))
+    Err(Unsupported::new(format!("{blocks} blocks in {num_stages} num_stages, by nanotron's rule")))
 }
 
 fn balanced(
     problem: &Problem,
     layout: &Layout,
-    chunks: usize,
+    num_stages: usize,
     blocks: usize,
 ) -> Result<Vec<usize>, Unsupported> {
     let chain = ChainIndex::new(problem);
     let shape = Shape::new(problem, &chain, ShapeKey::of(layout));
     shape
-        .balanced(&chain, layout.recompute, chunks, &PipelineRanks::of(layout))
+        .balanced(&chain, layout.recompute, num_stages, &PipelineRanks::of(layout))
         .map(|ends| ends.to_vec())
-        .ok_or_else(|| Unsupported::new(format!("{blocks} blocks in {chunks} chunks")))
+        .ok_or_else(|| Unsupported::new(format!("{blocks} blocks in {num_stages} num_stages")))
 }

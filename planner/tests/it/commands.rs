@@ -305,16 +305,16 @@ fn schedules_are_listed() {
       sequential        one micro-batch at a time: no two stages ever work together
       gpipe             all forwards, then all backwards; keeps every micro-batch
       1f1b              one forward, one backward; keeps as many micro-batches as stages
-      interleaved-1f1b  1F1B over several chunks a rank; bubble over v, more messages
-      looped-bfs        all micro-batches through a chunk, then the next chunk
+      interleaved-1f1b  1F1B over several stages a rank; bubble over v, more messages
+      looped-bfs        all micro-batches through a stage of each rank, then the next
       zb-h1             weight gradients fill the drain; memory of 1F1B
       zb-h2             weight gradients fill warm-up and drain; twice the memory of 1F1B
-      interleaved-zb    zb-h1 over several chunks a rank
-      zbv               no bubble at equal costs in the memory of 1F1B; two chunks a rank
-      v-half            two chunks a rank, half the memory of 1F1B, little bubble
-      v-min             two chunks a rank, a third of the memory of 1F1B
+      interleaved-zb    zb-h1 over several stages a rank
+      zbv               no bubble at equal costs in the memory of 1F1B; two stages a rank
+      v-half            two stages a rank, half the memory of 1F1B, little bubble
+      v-min             two stages a rank, a third of the memory of 1F1B
       dualpipe          both directions at once, overlapped; two copies of the parameters
-      dualpipev         dualpipe folded in half: one copy, two chunks a rank
+      dualpipev         dualpipe folded in half: one copy, two stages a rank
       async-1f1b        1F1B without a flush; updates each micro-batch, stashes weights
     --- stderr
     "#);

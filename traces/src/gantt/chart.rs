@@ -169,8 +169,8 @@ fn entries(panels: &[Panel<'_>], theme: Theme) -> Vec<Entry> {
     if panels.iter().any(|panel| !panel.numbers.is_empty()) {
         remarks.push("numbers are micro-batches");
     }
-    if panels.iter().any(Panel::has_chunks) {
-        remarks.push("later chunks are lighter");
+    if panels.iter().any(Panel::has_several_stages) {
+        remarks.push("later stages of a rank are lighter");
     }
     if !remarks.is_empty() {
         entries.push(Entry { swatch: Swatch::None, text: remarks.join("; ") });

@@ -46,7 +46,7 @@ impl Measure {
     const fn heading(self) -> &'static str {
         match self {
             Self::Gib => "memory in use (GiB)",
-            Self::Kept => "in flight (chunks of micro-batches)",
+            Self::Kept => "in flight (micro-batches x stages)",
         }
     }
 }

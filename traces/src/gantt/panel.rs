@@ -220,13 +220,13 @@ impl<'a> Panel<'a> {
     }
 
     /// Whether some track has several stages.
-    pub(super) fn has_chunks(&self) -> bool {
-        self.tracks.iter().any(|track| chunks(track).len() > 1)
+    pub(super) fn has_several_stages(&self) -> bool {
+        self.tracks.iter().any(|track| stages_of(track).len() > 1)
     }
 }
 
 /// Which of the track's stages each is, in their order.
-pub(super) fn chunks(track: &Track) -> BTreeMap<u32, u32> {
+pub(super) fn stages_of(track: &Track) -> BTreeMap<u32, u32> {
     let events = track.events.iter().filter(|event| event.stream == Stream::Compute);
     let stages: BTreeSet<u32> = events.map(|event| event.activity.action().stage).collect();
     stages.into_iter().zip(0..).collect()

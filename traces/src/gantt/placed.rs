@@ -11,7 +11,7 @@ use super::memory::{self, Measure};
 use super::options::TimeAxis;
 use super::panel::{
     AXIS, BESIDE_NUMBER, BETWEEN_BOXES, LANE_PITCH, LARGEST_NUMBER, NAME, Panel, RowHeights,
-    SMALLEST_NUMBER, SUBTITLE, SUBTITLE_LINE, TITLE, TITLE_LINE, chunks,
+    SMALLEST_NUMBER, SUBTITLE, SUBTITLE_LINE, TITLE, TITLE_LINE, stages_of,
 };
 use crate::canvas::{Align, Area, Canvas, DrawError, Font, Text, Ticks, baseline_around};
 use crate::palette::{Rgb, Theme};
@@ -102,9 +102,9 @@ impl Placed<'_> {
         }
         let height = self.rows.boxes;
         canvas.fill(Area { left, top, width, height }, self.theme.idle())?;
-        let chunks = chunks(track);
+        let stages = stages_of(track);
         let look = |event: &Event| {
-            let (color, number) = look(event, &chunks, self.theme);
+            let (color, number) = look(event, &stages, self.theme);
             let kind = event.activity.kind();
             (
                 color,
@@ -246,11 +246,11 @@ fn unit(axis: TimeAxis, end: Nanos) -> Unit {
 }
 
 /// The colour of an event on the compute stream, and the number in its box.
-fn look(event: &Event, chunks: &BTreeMap<u32, u32>, theme: Theme) -> (Rgb, Option<u32>) {
+fn look(event: &Event, stages: &BTreeMap<u32, u32>, theme: Theme) -> (Rgb, Option<u32>) {
     match event.activity {
         Activity::Action(action) if action.kind.is_compute() => {
-            let chunk = chunks.get(&action.stage).copied().unwrap_or_default();
-            (theme.shaded(action.kind, action.micro_batch, chunk), Some(action.micro_batch))
+            let nth = stages.get(&action.stage).copied().unwrap_or_default();
+            (theme.shaded(action.kind, action.micro_batch, nth), Some(action.micro_batch))
         }
         Activity::Action(action) => (theme.action(action.kind), None),
         Activity::Collective { .. } => (theme.stream(Stream::Tensor), None),

@@ -7,14 +7,14 @@ use super::error::GenerateError;
 use super::steps::{backward, forward, input_grad, weight_grad};
 use crate::schedule::{ScheduleKind, Step};
 
-/// Two chunks a rank, down the ranks and up again; the streams are those of the two chunks.
+/// Two stages a rank, down the ranks and up again; the streams are those of the two stages.
 ///
 /// # Source
 ///
 /// DeepSeek-AI 2025, `DualPipe` (github.com/deepseek-ai/DualPipe), after Sea AI Lab's "cut in half";
 /// action for action PyTorch's `ScheduleDualPipeV`.
 pub(super) fn pipe_v(p: u32, m: u32) -> Vec<Vec<Step>> {
-    let steps = |rank| rank_steps(p, m, rank, |chunk, i| ([rank, 2 * p - 1 - rank][chunk], i));
+    let steps = |rank| rank_steps(p, m, rank, |nth, i| ([rank, 2 * p - 1 - rank][nth], i));
     (0..p).map(steps).collect()
 }
 
@@ -37,9 +37,9 @@ pub(super) fn pipe(p: u32, m: u32) -> Vec<Vec<Step>> {
     let steps = |rank: u32| {
         let from_end = rank.min(p - 1 - rank);
         let is_upper = u32::from(rank >= p / 2);
-        let named = |chunk, i| {
-            let stage = [from_end, p - 1 - from_end][chunk];
-            (stage, 2 * i + (is_upper ^ chunk as u32))
+        let named = |nth, i| {
+            let stage = [from_end, p - 1 - from_end][nth];
+            (stage, 2 * i + (is_upper ^ nth as u32))
         };
         rank_steps(p / 2, m / 2, from_end, named)
     };
@@ -66,9 +66,9 @@ fn enough(kind: ScheduleKind, p: u32, m: u32) -> Result<(), GenerateError> {
     Err(GenerateError::FewMicroBatches { kind, num_ranks, num_micro_batches, least })
 }
 
-/// The eight phases of a rank of `p`, whose chunk 0 is `rank` stages from the start of one stream and
-/// whose chunk 1 is as far from the end of the other; `named` gives stage and micro-batch of a
-/// chunk's i-th.
+/// The eight phases of a rank of `p`, whose first stage is `rank` stages from the start of one stream and
+/// whose second is as far from the end of the other; `named` gives stage and micro-batch of a
+/// stage's i-th.
 fn rank_steps(p: u32, m: u32, rank: u32, named: impl Fn(usize, u32) -> (u32, u32)) -> Vec<Step> {
     let mut steps = Streams {
         steps: Vec::new(),
@@ -106,8 +106,8 @@ fn rank_steps(p: u32, m: u32, rank: u32, named: impl Fn(usize, u32) -> (u32, u32
     }
     // From the middle of the last `2 (rank + 1)` backwards on, weight gradients wait for the drain.
     for i in 0..2 * (rank + 1) {
-        let chunk = 1 - (i % 2) as usize;
-        if i > rank { steps.input_grad(chunk) } else { steps.backward(chunk) }
+        let nth = 1 - (i % 2) as usize;
+        if i > rank { steps.input_grad(nth) } else { steps.backward(nth) }
     }
     for _ in 0..from_middle {
         steps.weight_grad();
@@ -119,7 +119,7 @@ fn rank_steps(p: u32, m: u32, rank: u32, named: impl Fn(usize, u32) -> (u32, u32
     steps.steps
 }
 
-/// Steps over two chunks, whose micro-batches count themselves.
+/// Steps over two stages, whose micro-batches count themselves.
 struct Streams<N> {
     steps: Vec<Step>,
     named: N,
@@ -130,18 +130,18 @@ struct Streams<N> {
 }
 
 impl<N: Fn(usize, u32) -> (u32, u32)> Streams<N> {
-    fn forward(&mut self, chunk: usize) {
-        let (stage, i) = self.next_forward(chunk);
+    fn forward(&mut self, nth: usize) {
+        let (stage, i) = self.next_forward(nth);
         self.steps.push(forward(stage, i));
     }
 
-    fn backward(&mut self, chunk: usize) {
-        let (stage, i) = self.next_backward(chunk);
+    fn backward(&mut self, nth: usize) {
+        let (stage, i) = self.next_backward(nth);
         self.steps.push(backward(stage, i));
     }
 
-    fn input_grad(&mut self, chunk: usize) {
-        let (stage, i) = self.next_backward(chunk);
+    fn input_grad(&mut self, nth: usize) {
+        let (stage, i) = self.next_backward(nth);
         self.steps.push(input_grad(stage, i));
         self.late.push_back((stage, i));
     }
@@ -158,13 +158,13 @@ impl<N: Fn(usize, u32) -> (u32, u32)> Streams<N> {
         self.steps.extend(first.zip(second).map(|(f, b)| Step::Overlapped(f, b)));
     }
 
-    fn next_forward(&mut self, chunk: usize) -> (u32, u32) {
-        self.forwards[chunk] += 1;
-        (self.named)(chunk, self.forwards[chunk] - 1)
+    fn next_forward(&mut self, nth: usize) -> (u32, u32) {
+        self.forwards[nth] += 1;
+        (self.named)(nth, self.forwards[nth] - 1)
     }
 
-    fn next_backward(&mut self, chunk: usize) -> (u32, u32) {
-        self.backwards[chunk] += 1;
-        (self.named)(chunk, self.backwards[chunk] - 1)
+    fn next_backward(&mut self, nth: usize) -> (u32, u32) {
+        self.backwards[nth] += 1;
+        (self.named)(nth, self.backwards[nth] - 1)
     }
 }

@@ -15,21 +15,21 @@ pub enum GenerateError {
     /// More actions than anyone can want.
     #[error("{num_stages} stages x {num_micro_batches} micro-batches are more than {most} actions")]
     TooLarge {
-        /// All ranks' chunks.
+        /// All ranks' stages.
         num_stages: u64,
         /// Micro-batches.
         num_micro_batches: u32,
         /// What is allowed.
         most: u64,
     },
-    /// The family has a fixed number of chunks a rank.
+    /// The family has a fixed number of stages a rank.
     #[error("schedule `{kind}` has `virtual_stages` {expected}, not {virtual_stages}")]
     VirtualStages {
         /// The family.
         kind: ScheduleKind,
-        /// Chunks asked for.
+        /// Stages asked for.
         virtual_stages: u32,
-        /// Chunks that it has.
+        /// Stages that it has.
         expected: u32,
     },
     /// The family needs an even number of ranks.

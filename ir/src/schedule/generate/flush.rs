@@ -1,4 +1,4 @@
-//! Schedules with one chunk a rank and whole backwards.
+//! Schedules with one stage a rank and whole backwards.
 
 use super::steps::{backward, forward};
 use crate::schedule::Step;

@@ -1,9 +1,9 @@
-//! Schedules over several chunks of each rank: stage `s` on rank `s mod p`.
+//! Schedules over several stages of each rank: stage `s` on rank `s mod p`.
 
 use super::steps::{backward, forward, input_grad, weight_grad};
 use crate::schedule::Step;
 
-/// All micro-batches through a chunk, then through the next; backwards in the reverse order.
+/// All micro-batches through a rank's stage, then through the next; backwards in the reverse order.
 ///
 /// ```text
 /// 0 | 0F0 0F1 2F0 2F1 2B1 2B0 0B1 0B0
@@ -16,7 +16,7 @@ use crate::schedule::Step;
 /// order of backwards is PyTorch's `ScheduleLoopedBFS`.
 pub(super) fn looped_bfs(p: u32, m: u32, v: u32) -> Vec<Vec<Step>> {
     let steps = |rank| {
-        let stages = (0..v).map(move |chunk| chunk * p + rank);
+        let stages = (0..v).map(move |nth| nth * p + rank);
         let forwards = stages.clone().flat_map(move |s| (0..m).map(move |i| forward(s, i)));
         let backwards = stages.rev().flat_map(move |s| (0..m).rev().map(move |i| backward(s, i)));
         forwards.chain(backwards)
@@ -24,7 +24,7 @@ pub(super) fn looped_bfs(p: u32, m: u32, v: u32) -> Vec<Vec<Step>> {
     (0..p).map(|rank| steps(rank).collect()).collect()
 }
 
-/// 1F1B over chunks: micro-batches go in rounds of about `p`, each round through all chunks.
+/// 1F1B over several stages a rank: micro-batches go in rounds of about `p`, each round through all of a rank's stages.
 ///
 /// ```text
 /// 0 | 0F0 0F1 2F0 2F1 0F2 2B0 0F3 2B1 2F2 0B0 2F3 0B1 2B2 2B3 0B2 0B3
@@ -52,7 +52,7 @@ pub(super) fn one_f_one_b(p: u32, m: u32, v: u32) -> Vec<Vec<Step>> {
     (0..p).map(steps).collect()
 }
 
-/// ZB-H1 over chunks: half the warm-up of interleaved 1F1B, and on rank `r` each weight gradient
+/// ZB-H1 over several stages a rank: half the warm-up of interleaved 1F1B, and on rank `r` each weight gradient
 /// comes `r` input gradients late.
 ///
 /// ```text
@@ -60,7 +60,7 @@ pub(super) fn one_f_one_b(p: u32, m: u32, v: u32) -> Vec<Vec<Step>> {
 /// 1 | 1F0 1F1 3F0 3I0 3F1 3I1 3W0 1I0 3W1 1I1 1W0 1W1
 /// ```
 ///
-/// With one chunk this is [`super::zero_bubble::h1`].
+/// With one stage a rank this is [`super::zero_bubble::h1`].
 ///
 /// # Source
 ///
@@ -92,17 +92,17 @@ pub(super) fn zero_bubble(p: u32, m: u32, v: u32) -> Vec<Vec<Step>> {
 /// Where they can be equal, this is PyTorch's order: 10 micro-batches on 4 ranks run as 5 and 5. Else
 /// PyTorch refuses. Megatron-LM makes rounds of `p` and a short last one: the same where `m` divides
 /// by `p`; 10 on 4 would run as 4, 4 and 2, which waits for the short round to come about, and with
-/// this warm-up can wait forever (9 on 4 with 3 chunks).
+/// this warm-up can wait forever (9 on 4 with 3 stages a rank).
 fn rounds(p: u32, m: u32) -> Vec<u32> {
     let num_rounds = (m / p).max(1);
     (0..num_rounds).map(|i| m / num_rounds + u32::from(i < m % num_rounds)).collect()
 }
 
-/// In which order chunks see micro-batches.
+/// In which order a rank's stages see micro-batches.
 struct Order {
     p: u32,
     v: u32,
-    /// Chunk and micro-batch.
+    /// Which of the rank's stages, and micro-batch.
     forwards: Vec<(u32, u32)>,
 }
 
@@ -118,11 +118,11 @@ impl Order {
     }
 
     fn forwards(&self, rank: u32) -> impl Iterator<Item = Step> {
-        self.forwards.iter().map(move |(chunk, i)| forward(chunk * self.p + rank, *i))
+        self.forwards.iter().map(move |(nth, i)| forward(nth * self.p + rank, *i))
     }
 
-    /// Stage and micro-batch of each backward: as forwards, but from the last chunk to the first.
+    /// Stage and micro-batch of each backward: as forwards, but from the last stage to the first.
     fn backwards(&self, rank: u32) -> impl Iterator<Item = (u32, u32)> {
-        self.forwards.iter().map(move |(chunk, i)| ((self.v - 1 - chunk) * self.p + rank, *i))
+        self.forwards.iter().map(move |(nth, i)| ((self.v - 1 - nth) * self.p + rank, *i))
     }
 }

@@ -16,7 +16,7 @@ use super::{Schedule, ScheduleKind, Step};
 const MOST_FORWARDS: u64 = 30_000_000;
 
 impl ScheduleKind {
-    /// Whether the family has a schedule on `p` ranks with `m` micro-batches and `v` chunks a rank.
+    /// Whether the family has a schedule on `p` ranks with `m` micro-batches and `v` stages a rank.
     ///
     /// # Errors
     ///
@@ -46,7 +46,7 @@ impl ScheduleKind {
     }
 }
 
-/// The schedule of a family on `p` ranks with `m` micro-batches and `v` chunks a rank.
+/// The schedule of a family on `p` ranks with `m` micro-batches and `v` stages a rank.
 ///
 /// # Errors
 ///

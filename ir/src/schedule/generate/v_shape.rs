@@ -1,8 +1,8 @@
 //! V-Half and V-Min: less memory than ZBV, by a building block with shorter lives.
 //!
 //! A building block says when the passes of one micro-batch run on each rank; repeated every six
-//! units (two chunks, three passes each) it fills every rank with no two passes at the same time.
-//! How long a chunk's activations live in it, over six, is how many the rank holds. The block gives
+//! units (two stages, three passes each) it fills every rank with no two passes at the same time.
+//! How long a stage's activations live in it, over six, is how many the rank holds. The block gives
 //! the order of forwards and input gradients; then the order is squeezed: each rank does what comes
 //! next as soon as it can, and weight gradients fill the gaps. In warm-up and drain, where the block
 //! leaves gaps, what comes later in the block may go ahead as long as memory stays in the limit.
@@ -44,18 +44,18 @@ pub(super) fn v_min(p: u32, m: u32) -> Vec<Vec<Step>> {
 }
 
 /// When each rank does the first micro-batch's passes, in the order in which data runs: forward of
-/// chunk 0 and 1, input gradient of chunk 1 and 0.
+/// the rank's stages 0 and 1, input gradient of 1 and 0.
 struct Block {
     offsets: Vec<[u32; 4]>,
     m: u32,
-    /// Chunks that a rank may hold.
+    /// Stages that a rank may hold.
     most_held: u32,
 }
 
 /// Units between a micro-batch and the next.
 const INTERVAL: u32 = 6;
 
-/// The chunk of each pass, and whether it is a forward.
+/// Which of its rank's stages each pass is of, and whether it is a forward.
 const PASSES: [(usize, bool); 4] = [(0, true), (1, true), (1, false), (0, false)];
 
 /// How many of the first and of the last micro-batches may go ahead of the block's order.
@@ -65,7 +65,7 @@ struct Ahead {
     last: u32,
 }
 
-/// What passes of a chunk take: forward, input gradient, weight gradient and a message between ranks.
+/// What passes of a stage take: forward, input gradient, weight gradient and a message between ranks.
 type Costs = [u64; 4];
 
 /// Equal passes, and those of a transformer's layers, as long in sum.
@@ -155,8 +155,8 @@ impl Block {
             let mut steps = Vec::with_capacity((INTERVAL * self.m) as usize);
             for place in places {
                 if let Some((pass, micro_batch)) = place {
-                    let (chunk, is_forward) = PASSES[pass];
-                    let stage = [rank, 2 * p - 1 - rank][chunk];
+                    let (nth, is_forward) = PASSES[pass];
+                    let stage = [rank, 2 * p - 1 - rank][nth];
                     if is_forward {
                         steps.push(forward(stage, micro_batch));
                     } else {
@@ -229,7 +229,7 @@ impl<'a> Squeeze<'a> {
         let mut room = self.block.most_held - held;
         let mut is_next = true;
         for pass in passes.into_iter().filter(|pass| done[*pass] < self.block.m) {
-            let (chunk, is_forward) = PASSES[pass];
+            let (nth, is_forward) = PASSES[pass];
             let micro_batch = done[pass];
             let is_early = micro_batch < self.ahead.first;
             let is_late = micro_batch + self.ahead.last >= self.block.m;
@@ -237,7 +237,7 @@ impl<'a> Squeeze<'a> {
             if may && self.is_ready(rank, pass, micro_batch) {
                 return Some(pass);
             }
-            if is_forward && chunk == 1 {
+            if is_forward && nth == 1 {
                 room = room.saturating_sub(1);
             }
             is_next = false;
@@ -264,8 +264,8 @@ impl<'a> Squeeze<'a> {
         let num_ranks = self.ranks.len() as u32;
         let state = &mut self.ranks[rank];
         if let Some(pass) = pass {
-            let (chunk, is_forward) = PASSES[pass];
-            let stage = [rank as u32, 2 * num_ranks - 1 - rank as u32][chunk];
+            let (nth, is_forward) = PASSES[pass];
+            let stage = [rank as u32, 2 * num_ranks - 1 - rank as u32][nth];
             let micro_batch = state.done[pass];
             state.done[pass] += 1;
             if is_forward {

@@ -15,7 +15,7 @@ use crate::schedule::Step;
 /// # Source
 ///
 /// Qi et al. 2023, *Zero bubble pipeline parallelism* (arXiv 2401.10241), section 2.1 and figure 2.
-/// Action for action PyTorch's `ScheduleInterleavedZeroBubble` with one chunk.
+/// Action for action PyTorch's `ScheduleInterleavedZeroBubble` with one stage.
 pub(super) fn h1(p: u32, m: u32) -> Vec<Vec<Step>> {
     (0..p).map(|rank| split(rank, m, p - 1 - rank, rank)).collect()
 }
@@ -49,7 +49,7 @@ fn split(rank: u32, m: u32, num_warmup: u32, delay: u32) -> Vec<Step> {
     steps
 }
 
-/// ZBV: two chunks a rank, down the ranks and up again, so that the rank that starts a micro-batch
+/// ZBV: two stages a rank, down the ranks and up again, so that the rank that starts a micro-batch
 /// also ends its forward; no rank idles at equal costs, in 1F1B's memory.
 ///
 /// ```text
@@ -96,15 +96,15 @@ fn v_rank(p: u32, m: u32, rank: u32) -> Vec<Step> {
         steps.input_grad(0);
         steps.weight_grad(0);
     }
-    for chunk in [1, 0] {
-        while steps.weight_grads[chunk] < steps.input_grads[chunk] {
-            steps.weight_grad(chunk);
+    for nth in [1, 0] {
+        while steps.weight_grads[nth] < steps.input_grads[nth] {
+            steps.weight_grad(nth);
         }
     }
     steps.steps
 }
 
-/// Steps of a rank with two chunks, whose micro-batches count themselves.
+/// Steps of a rank with two stages, whose micro-batches count themselves.
 struct Counted {
     steps: Vec<Step>,
     stages: [u32; 2],
@@ -121,25 +121,25 @@ impl Counted {
         Self { steps: Vec::new(), stages, m, forwards, input_grads, weight_grads }
     }
 
-    fn forward(&mut self, chunk: usize) {
-        self.push(forward(self.stages[chunk], self.forwards[chunk]), self.forwards[chunk]);
-        self.forwards[chunk] += 1;
+    fn forward(&mut self, nth: usize) {
+        self.push(forward(self.stages[nth], self.forwards[nth]), self.forwards[nth]);
+        self.forwards[nth] += 1;
     }
 
-    fn input_grad(&mut self, chunk: usize) {
-        self.push(input_grad(self.stages[chunk], self.input_grads[chunk]), self.input_grads[chunk]);
-        self.input_grads[chunk] += 1;
+    fn input_grad(&mut self, nth: usize) {
+        self.push(input_grad(self.stages[nth], self.input_grads[nth]), self.input_grads[nth]);
+        self.input_grads[nth] += 1;
     }
 
-    fn weight_grad(&mut self, chunk: usize) {
-        let i = self.weight_grads[chunk];
-        self.push(weight_grad(self.stages[chunk], i), i);
-        self.weight_grads[chunk] += 1;
+    fn weight_grad(&mut self, nth: usize) {
+        let i = self.weight_grads[nth];
+        self.push(weight_grad(self.stages[nth], i), i);
+        self.weight_grads[nth] += 1;
     }
 
-    fn backward(&mut self, chunk: usize) {
-        self.input_grad(chunk);
-        self.weight_grad(chunk);
+    fn backward(&mut self, nth: usize) {
+        self.input_grad(nth);
+        self.weight_grad(nth);
     }
 
     fn push(&mut self, step: Step, micro_batch: u32) {

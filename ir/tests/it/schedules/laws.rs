@@ -32,7 +32,7 @@ proptest! {
         if m.is_multiple_of(p) || kind != ScheduleKind::Interleaved {
             for (rank, peak) in schedule.peak_in_flight().into_iter().enumerate() {
                 let [rank, p, v, m] = [rank as u64, p.into(), v.into(), m.into()];
-                prop_assert!(u64::from(peak) <= kind.peak_chunks_in_flight(rank, p, v, m));
+                prop_assert!(u64::from(peak) <= kind.peak_in_flight(rank, p, v, m));
             }
         }
     }

@@ -35,9 +35,9 @@ impl<B: Kernels> Env<B> {
         let queries = query.split(1, &lengths(&own));
         let mut sums: Vec<Option<(Array<B>, Array<B>)>> = vec![None; queries.len()];
         let mut circulating = [key, value];
-        for hop in 0..self.context.len() {
-            let keys_of = self.ring_segments(hop);
-            let is_last = hop + 1 == self.context.len();
+        for step in 0..self.context.len() {
+            let keys_of = self.ring_segments(step);
+            let is_last = step + 1 == self.context.len();
             if !is_last {
                 self.send_on(&circulating)?;
             }
@@ -68,7 +68,7 @@ impl<B: Kernels> Env<B> {
     }
 
     /// Gradients of queries, keys and values. Keys and values go round once more, and their gradients
-    /// with them, which are home after as many hops as there are ranks.
+    /// with them, which are home after as many steps as there are ranks.
     pub(super) fn attention_grad(
         &self,
         [query, key, value]: [Array<B>; 3],
@@ -100,9 +100,9 @@ impl<B: Kernels> Env<B> {
         let mut of_queries: Vec<Array<B>> = queries.iter().map(|q| zeros_like(q)).collect();
         let mut of_circulating = [zeros_like(&key), zeros_like(&value)];
         let mut circulating = [key, value];
-        for hop in 0..self.context.len() {
-            let keys_of = self.ring_segments(hop);
-            let is_last = hop + 1 == self.context.len();
+        for step in 0..self.context.len() {
+            let keys_of = self.ring_segments(step);
+            let is_last = step + 1 == self.context.len();
             if !is_last {
                 self.send_on(&circulating)?;
             }
@@ -144,10 +144,10 @@ impl<B: Kernels> Env<B> {
         Ok([Array::concat(of_queries, 1), of_keys, of_values])
     }
 
-    /// The parts of the sequence whose keys are here after so many hops.
-    fn ring_segments(&self, hop: usize) -> Vec<Range<usize>> {
+    /// The parts of the sequence whose keys are here after so many steps of the ring.
+    fn ring_segments(&self, step: usize) -> Vec<Range<usize>> {
         let degree = self.context.len();
-        let from = (self.place.context as usize + degree - hop) % degree;
+        let from = (self.place.context as usize + degree - step) % degree;
         let length = self.sequence_length;
         segments(length, degree, from)
     }

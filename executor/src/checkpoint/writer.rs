@@ -219,7 +219,7 @@ fn write_pieces(
     file.write(&header).map_err(write)?;
     for piece in pieces {
         let values = values(piece);
-        assert_eq!(values.dtype(), dtype, "values are of the type that was said");
+        assert_eq!(values.dtype(), dtype, "values are of the type that was announced");
         assert_eq!(values.len(), piece.shard.len(), "values of `{}`", piece.parameter);
         file.write(&values.to_bytes()).map_err(write)?;
     }

@@ -295,7 +295,7 @@ pub struct Parameter {
 }
 
 impl Parameter {
-    /// The dimensions along which ranks share it; experts are shared if `is_expert`.
+    /// The dimensions along which it is sharded; experts are if `is_expert`.
     pub fn cut(&self, is_expert: bool) -> Cut {
         let find = |wanted: &dyn Fn(DimName) -> bool| self.dims.iter().position(|d| wanted(d.name));
         Cut {
@@ -316,7 +316,7 @@ impl Parameter {
     }
 }
 
-/// The dimensions along which ranks share a parameter.
+/// The dimensions along which a parameter is sharded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cut {
     /// The one that tensor parallelism shards.

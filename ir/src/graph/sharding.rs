@@ -1,18 +1,18 @@
 //! The degrees by which operators are sharded.
 
-/// How the ranks of a stage share its operators.
+/// How operators are sharded over the ranks of a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Sharding {
-    /// Ranks that share heads, inner features and vocabulary.
+    /// Ranks over which heads, inner features and vocabulary are sharded.
     pub tensor_parallel: u32,
-    /// Whether those ranks also share the sequence between the sharded products.
+    /// Whether the sequence is sharded over those ranks too, between the sharded products.
     pub sequence_parallel: bool,
-    /// Ranks that share the sequence everywhere.
+    /// Ranks over which the sequence is sharded everywhere.
     pub context_parallel: u32,
-    /// Ranks that share the experts.
+    /// Ranks over which the experts are spread.
     pub expert_parallel: u32,
-    /// Ranks that share the inner features of each expert: the tensor-parallel ranks; or 1, and then these
-    /// are among the ranks that share the experts.
+    /// Ranks over which the inner features of each expert are sharded: the tensor-parallel ranks; or 1, and
+    /// then these are among the ranks over which the experts are spread.
     pub expert_tensor_parallel: u32,
 }
 

@@ -63,9 +63,9 @@ pub enum LayoutError {
         "`expert_tensor_parallel` {degree} is neither 1 nor `tensor_parallel` {tensor_parallel}"
     )]
     ExpertTensor {
-        /// Ranks that were to share each expert.
+        /// Ranks over which each expert was to be sharded.
         degree: u32,
-        /// Ranks that share all else.
+        /// Ranks over which all else is.
         tensor_parallel: u32,
     },
     /// The batch does not come out.

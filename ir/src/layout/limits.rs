@@ -109,7 +109,7 @@ impl Limits {
     }
 
     /// Whether the sequence divides over context and sequence parallelism. With a causal mask each
-    /// context-parallel rank takes two pieces, one from either end, so that all have equal work.
+    /// context-parallel rank takes two parts, one from either end, so that all have equal work.
     ///
     /// # Errors
     ///
@@ -130,17 +130,17 @@ impl Limits {
                 Ok(())
             };
         }
-        let pieces = if context > 1 { 2 * context } else { 1 };
-        let pieces = if sequence_parallel { pieces * tensor } else { pieces };
-        if self.sequence_length.is_multiple_of(pieces) {
+        let parts = if context > 1 { 2 * context } else { 1 };
+        let parts = if sequence_parallel { parts * tensor } else { parts };
+        if self.sequence_length.is_multiple_of(parts) {
             Ok(())
         } else {
             Err(LayoutError::NotDivisible {
                 what: "sequence length",
                 size: self.sequence_length,
-                by: "the pieces of context and sequence parallelism",
-                degree: pieces,
-                works: largest_divisor(self.sequence_length, pieces),
+                by: "the parts of context and sequence parallelism",
+                degree: parts,
+                works: largest_divisor(self.sequence_length, parts),
             })
         }
     }
@@ -297,7 +297,7 @@ impl Limits {
     }
 }
 
-/// Whether the ranks that share one copy of all states, `zero_shard` of each place along tensor
+/// Whether the ranks over which one copy of all states is sharded, `zero_shard` of each place along tensor
 /// parallelism, have every expert equally often.
 ///
 /// # Errors
@@ -313,7 +313,7 @@ pub fn check_expert_shards(zero_shard: u32, mesh: &Mesh) -> Result<(), LayoutErr
         let common = (1..=tensor).rev().find(|d| tensor % d == 0 && ranks.is_multiple_of(*d));
         (
             ranks / common.unwrap_or(1),
-            "the ranks of each tensor-parallel place that share the experts:",
+            "the ranks of each tensor-parallel place over which experts are spread:",
         )
     } else {
         (mesh.sharding.expert_parallel, "`expert_parallel`")

@@ -18,11 +18,11 @@ pub enum MeshAxis {
 }
 
 /// Degrees that decide how far apart the ranks of a group lie: the order of ranks, which is tensor,
-/// context, data, pipeline, fastest first. Experts are shared by neighbours among the ranks of a stage, or
-/// where tensor parallelism cuts them, by those with the same place along it.
+/// context, data, pipeline, fastest first. Experts are spread over neighbours among the ranks of a stage, or
+/// where tensor parallelism cuts them, over those with the same place along it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mesh {
-    /// How the ranks of a stage share its operators.
+    /// How operators are sharded over the ranks of a stage.
     pub sharding: Sharding,
     /// Data-parallel degree.
     pub data_parallel: u32,

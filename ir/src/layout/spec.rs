@@ -17,20 +17,20 @@ use crate::schedule::ScheduleKind;
 )]
 #[serde(deny_unknown_fields)]
 pub struct LayoutSpec {
-    /// Ranks that share heads, inner features and vocabulary.
+    /// Ranks over which heads, inner features and vocabulary are sharded.
     pub tensor_parallel: u32,
-    /// Whether those ranks share the sequence between the sharded products.
+    /// Whether the sequence is sharded over those ranks too, between the sharded products.
     pub sequence_parallel: bool,
-    /// Ranks that share each sequence.
+    /// Ranks over which each sequence is sharded.
     pub context_parallel: u32,
-    /// Ranks, within context and data parallelism, that share the experts; within tensor, context and
-    /// data parallelism if experts are whole.
+    /// Ranks, within context and data parallelism, over which the experts are spread; within tensor, context
+    /// and data parallelism if experts are whole.
     pub expert_parallel: u32,
-    /// Ranks that share each expert: the tensor-parallel ranks, as they share all else; or 1, so that
-    /// these too are among the ranks that share the experts, each for its own part of the sequence (Liu
-    /// et al. 2025, *MoE Parallel Folding*, arXiv 2504.14960).
+    /// Ranks over which each expert is sharded: the tensor-parallel ranks, as all else is; or 1, so that the
+    /// experts are spread over these too, each for its own part of the sequence (Liu et al. 2025, *MoE
+    /// Parallel Folding*, arXiv 2504.14960).
     pub expert_tensor_parallel: u32,
-    /// Ranks that share the layers.
+    /// Ranks over which the layers are spread.
     pub pipeline_parallel: u32,
     /// Stages of each pipeline rank; of each direction where the schedule has two.
     pub virtual_stages: u32,
@@ -39,7 +39,7 @@ pub struct LayoutSpec {
     /// Ranks over which ZeRO shards, within context and data parallelism; fewer than all of them is
     /// hybrid sharding (HSDP).
     pub zero_shard: u32,
-    /// What those ranks share.
+    /// What is sharded over those ranks.
     pub zero_stage: ZeroStage,
     /// Sequences of a replica in a micro-batch.
     pub micro_batch_size: u32,
@@ -52,7 +52,7 @@ pub struct LayoutSpec {
 }
 
 impl LayoutSpec {
-    /// How the ranks of a stage share its operators.
+    /// How operators are sharded over the ranks of a stage.
     pub fn sharding(&self) -> Sharding {
         let Self { tensor_parallel, sequence_parallel, context_parallel, .. } = *self;
         let Self { expert_parallel, expert_tensor_parallel, .. } = *self;

@@ -1,9 +1,9 @@
-//! What ZeRO shares.
+//! What ZeRO shards.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What data-parallel ranks share of the model states (Rajbhandari et al. 2020, arXiv 1910.02054).
+/// Which model states are sharded over data-parallel ranks (Rajbhandari et al. 2020, arXiv 1910.02054).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ZeroStage {
     /// Nothing: every rank holds all.

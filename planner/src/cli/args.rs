@@ -121,7 +121,7 @@ pub(crate) struct LayoutArgs {
     /// Tensor-parallel degree (tensor slicing).
     #[arg(long = "tp", value_name = "T", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
     tensor_parallel: Option<u32>,
-    /// Whether tensor-parallel ranks share the sequence too.
+    /// Whether the sequence is sharded over tensor-parallel ranks too.
     #[arg(long, value_name = "true|false")]
     sequence_parallel: Option<bool>,
     /// Context-parallel degree.
@@ -130,8 +130,8 @@ pub(crate) struct LayoutArgs {
     /// Expert-parallel degree.
     #[arg(long = "ep", value_name = "E", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
     expert_parallel: Option<u32>,
-    /// Ranks that share each expert: as many as tensor-parallel ranks, or 1, and then these share the
-    /// experts.
+    /// Ranks over which each expert is sharded: as many as tensor-parallel ranks; or 1, and then experts are
+    /// spread over these too.
     #[arg(long = "etp", value_name = "E", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
     expert_tensor_parallel: Option<u32>,
     /// Pipeline-parallel degree.

@@ -63,7 +63,7 @@ impl Searcher<'_> {
         with_slack(most) <= self.problem.hardware.memory
     }
 
-    /// The least that the fullest rank of a family holds: its share of all model states.
+    /// The least that the fullest rank of a family holds: its part of all model states.
     pub(super) fn least_states(&self, families: &[Family]) -> Vec<Bytes> {
         // Neither the sequence nor the batch decides what is held.
         let key = |family: &Family| ShapeKey {
@@ -78,9 +78,9 @@ impl Searcher<'_> {
         let least = |family: &Family| {
             let p = u64::from(family.pipeline_parallel);
             let all = parameters[&key(family)];
-            let share = LocalParameters { dense: all.dense / p, expert: all.expert / p, ..all };
+            let part = LocalParameters { dense: all.dense / p, expert: all.expert / p, ..all };
             let shardings = family.shardings(self.problem, &self.request.fixed);
-            with_slack(self.states(family, &share, &shardings))
+            with_slack(self.states(family, &part, &shardings))
         };
         families.par_iter().map(least).collect()
     }

@@ -178,7 +178,7 @@ impl Space {
         }
     }
 
-    /// Every way in which the ranks of a stage can share experts: cut by tensor parallelism, or whole.
+    /// Every way to spread experts over the ranks of a stage: cut by tensor parallelism, or whole.
     fn with_experts(
         &mut self,
         problem: &Problem,

@@ -76,12 +76,12 @@ impl Builder<'_> {
 
     /// All that a rank gathers and reduces of a stage in a step, but for what follows an update.
     fn transfers(&self, stage: usize) -> Nanos {
-        let pieces = self.pieces(stage);
+        let buckets = self.buckets(stage);
         let holdings = &self.assignment.stages[stage].holdings;
         let time = |transfer: Option<Transfer>| {
-            transfer.map_or(Nanos::ZERO, |transfer| transfer.time * pieces)
+            transfer.map_or(Nanos::ZERO, |transfer| transfer.time * buckets)
         };
-        let reduce = time(self.replicas.transfer(self.replicas.reduction(), holdings, pieces));
+        let reduce = time(self.replicas.transfer(self.replicas.reduction(), holdings, buckets));
         let gather = time(self.gather(stage));
         let copies = self.assignment.ranks.placement.num_copies();
         let each = u64::from(self.layout.num_micro_batches / copies);
@@ -97,12 +97,12 @@ impl Builder<'_> {
 
     /// The reduction that begins when the last gradient of a stage is there.
     fn last_reduction(&self, stage: usize) -> Nanos {
-        let pieces = self.pieces(stage);
+        let buckets = self.buckets(stage);
         let holdings = &self.assignment.stages[stage].holdings;
-        let reduce = self.replicas.transfer(self.replicas.reduction(), holdings, pieces);
+        let reduce = self.replicas.transfer(self.replicas.reduction(), holdings, buckets);
         let runs_beside =
             self.layout.zero_stage >= ZeroStage::Gradients || self.framework().overlaps_gradients;
-        let at_once = if runs_beside { 1 } else { pieces };
+        let at_once = if runs_beside { 1 } else { buckets };
         reduce.map_or(Nanos::ZERO, |reduce| reduce.time * at_once)
     }
 }

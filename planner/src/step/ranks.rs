@@ -4,7 +4,7 @@ use cost_models::Group;
 use ir::layout::{Layout, MeshAxis};
 use ir::schedule::Placement;
 
-/// The ranks that share the layers, and which of them have which stage.
+/// The ranks over which the layers are spread, and which of them have which stage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PipelineRanks {
     /// The ranks.

@@ -58,26 +58,26 @@ impl<'a> Replicas<'a> {
         }
     }
 
-    /// In how many pieces a stage's parameters are reduced and gathered: buckets, or with ZeRO-3 blocks; no
+    /// In how many buckets a stage's parameters are reduced and gathered, with ZeRO-3 one for each block; no
     /// more than it has blocks.
-    pub(super) fn pieces(&self, holdings: &Holdings, num_blocks: usize) -> u64 {
-        let pieces = if self.layout.zero_stage == ZeroStage::Parameters {
+    pub(super) fn buckets(&self, holdings: &Holdings, num_blocks: usize) -> u64 {
+        let buckets = if self.layout.zero_stage == ZeroStage::Parameters {
             u64::from(holdings.num_blocks)
         } else {
             let for_ranks = BUCKET_PARAMETERS_PER_RANK * u64::from(self.group().size);
             (holdings.dense + holdings.expert).div_ceil(BUCKET_PARAMETERS.max(for_ranks))
         };
-        pieces.min(num_blocks as u64).max(1)
+        buckets.min(num_blocks as u64).max(1)
     }
 
-    /// One of the pieces in which a stage's parameters are gathered or its gradients reduced; none where
+    /// One of the buckets in which a stage's parameters are gathered or its gradients reduced; none where
     /// there is one replica. With hybrid sharding it runs over the shards, and for gradients an all-reduce
     /// of the shard follows over the replicas of it.
     pub(super) fn transfer(
         &self,
         collective: Collective,
         holdings: &Holdings,
-        pieces: u64,
+        buckets: u64,
     ) -> Option<Transfer> {
         let element = match collective {
             Collective::AllGather => self.bytes.parameter,
@@ -85,7 +85,7 @@ impl<'a> Replicas<'a> {
         };
         let network = &self.hardware.network;
         let time = |parameters: u64, replicas: u32, shards: u32, stride: u32| {
-            let bytes = Bytes::new(parameters * element).shard(pieces);
+            let bytes = Bytes::new(parameters * element).shard(buckets);
             let sharded = collective != Collective::AllReduce && shards < replicas;
             if !sharded {
                 return network.time(collective, Group { size: replicas, stride }, bytes);
@@ -108,7 +108,7 @@ impl<'a> Replicas<'a> {
         let Group { size, stride } = self.group();
         let dense = time(holdings.dense, size, self.layout.zero_shard, stride);
         let time = Nanos::from((dense + experts) * self.hardware.framework.data_collectives);
-        let bytes = Bytes::new((holdings.dense + holdings.expert) * element).shard(pieces);
+        let bytes = Bytes::new((holdings.dense + holdings.expert) * element).shard(buckets);
         (time > Nanos::ZERO).then_some(Transfer { collective, time, bytes })
     }
 

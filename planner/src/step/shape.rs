@@ -19,7 +19,7 @@ use crate::problem::Problem;
 /// on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShapeKey {
-    /// How the ranks of a stage share its operators.
+    /// How operators are sharded over the ranks of a stage.
     pub sharding: Sharding,
     /// Sequences in a micro-batch.
     pub micro_batch_size: u32,

@@ -14,7 +14,7 @@ use traces::timeline::{Stream, Timeline};
 
 use super::breakdown::breakdown;
 use super::orders::whole_schedule;
-use super::work::{Step, piece_start};
+use super::work::{Step, bucket_start};
 
 /// Time and memory of a layout.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -80,7 +80,7 @@ impl Step<'_> {
         let slowdown = self.assignment.problem.hardware.slowdown_per_mille();
         let exchanges = |run: RunId| {
             let classes = self.assignment.classes(run.stage as usize, run.kind);
-            let start = |piece| piece_start(classes.len(), piece, run.of);
+            let start = |bucket| bucket_start(classes.len(), bucket, run.of);
             let mut exchanges = Vec::new();
             let mut now = Nanos::ZERO;
             for class in &classes[start(run.nth)..start(run.nth + 1)] {

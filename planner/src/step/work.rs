@@ -169,9 +169,9 @@ impl Stage {
     }
 }
 
-/// Where an item of `count` begins in the `piece`-th of `pieces` parts that differ by one at most.
-pub(super) fn piece_start(count: usize, piece: usize, pieces: usize) -> usize {
-    piece * count / pieces
+/// At which of `count` blocks a bucket begins, of `buckets` that differ by one at most.
+pub(super) fn bucket_start(count: usize, bucket: usize, buckets: usize) -> usize {
+    bucket * count / buckets
 }
 
 pub(super) struct Builder<'a> {
@@ -198,10 +198,10 @@ impl<'a> Builder<'a> {
         Self { assignment, layout, replicas, shares_link, gathers }
     }
 
-    /// One of the pieces in which a stage's parameters are gathered.
+    /// One of the buckets in which a stage's parameters are gathered.
     pub(super) fn gather(&self, stage: usize) -> Option<Transfer> {
         let holdings = &self.assignment.stages[stage].holdings;
-        self.replicas.transfer(Collective::AllGather, holdings, self.pieces(stage))
+        self.replicas.transfer(Collective::AllGather, holdings, self.buckets(stage))
     }
 
     /// What a stage sends forward and backward that its passes do not wait for.
@@ -285,18 +285,18 @@ impl<'a> Builder<'a> {
         let stage = &self.assignment.stages[index];
         let holdings = &stage.holdings;
         let rank = self.assignment.ranks.first_with(index);
-        let pieces = self.pieces(index);
-        let reduce = self.replicas.transfer(self.replicas.reduction(), holdings, pieces);
+        let buckets = self.buckets(index);
+        let reduce = self.replicas.transfer(self.replicas.reduction(), holdings, buckets);
         let zero = self.layout.zero_stage;
         let reduces_each = zero >= ZeroStage::Gradients || self.replicas.updates_each();
         let always_gather = self.gather(index).filter(|_| self.gathers);
         let always_reduce = reduce.filter(|_| reduces_each);
         let reduces_beside = !reduces_each && self.framework().overlaps_gradients;
         let last_reduce = reduce.filter(|_| reduces_beside);
-        let pass = |kind, gather, reduce| self.pass(index, kind, pieces, gather, reduce);
+        let pass = |kind, gather, reduce| self.pass(index, kind, buckets, gather, reduce);
         let last = |kind| last_reduce.map(|reduce| pass(kind, None, Some(reduce)));
         let reduces_after = !reduces_each && !reduces_beside;
-        let after = reduce.filter(|_| reduces_after).map(|reduce| vec![reduce; pieces as usize]);
+        let after = reduce.filter(|_| reduces_after).map(|reduce| vec![reduce; buckets as usize]);
         let is_first = self.assignment.ranks.is_first(index);
         let [send_forward, send_backward] = self.sends(stage);
         StageWork {
@@ -323,9 +323,9 @@ impl<'a> Builder<'a> {
         self.assignment.waits_for_messages(self.layout.schedule)
     }
 
-    pub(super) fn pieces(&self, stage: usize) -> u64 {
+    pub(super) fn buckets(&self, stage: usize) -> u64 {
         let holdings = &self.assignment.stages[stage].holdings;
-        self.replicas.pieces(holdings, self.assignment.blocks(stage).len())
+        self.replicas.buckets(holdings, self.assignment.blocks(stage).len())
     }
 
     fn run(&self, time: PassTime) -> Run {
@@ -345,14 +345,14 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// A pass in pieces, as equal as can be. Where parameters are gathered, each piece's are fetched while
-    /// the one before computes; where gradients are reduced, each piece's are on their way while the next
+    /// A pass in buckets of blocks, as equal as can be. Where parameters are gathered, each bucket's are fetched while
+    /// the one before computes; where gradients are reduced, each bucket's are on their way while the next
     /// computes. One that exchanges nothing over replicas is one run.
     fn pass(
         &self,
         stage: usize,
         kind: ActionKind,
-        pieces: u64,
+        buckets: u64,
         gather: Option<Transfer>,
         reduce: Option<Transfer>,
     ) -> Pass {
@@ -363,8 +363,8 @@ impl<'a> Builder<'a> {
             if let Some(gather) = gather {
                 pass.extend([Part::Start(gather), Part::Wait]);
             }
-            for (piece, run) in self.runs(stage, kind, pieces).enumerate() {
-                let next = gather.filter(|_| piece as u64 + 1 < pieces);
+            for (bucket, run) in self.runs(stage, kind, buckets).enumerate() {
+                let next = gather.filter(|_| bucket as u64 + 1 < buckets);
                 pass.extend(next.map(Part::Start));
                 pass.push(Part::Run(run));
                 pass.extend(next.map(|_| Part::Wait));
@@ -375,13 +375,13 @@ impl<'a> Builder<'a> {
         pass
     }
 
-    /// The runs of a pass that goes in pieces.
-    fn runs(&self, stage: usize, kind: ActionKind, pieces: u64) -> impl Iterator<Item = Run> {
+    /// The runs of a pass that goes in buckets.
+    fn runs(&self, stage: usize, kind: ActionKind, buckets: u64) -> impl Iterator<Item = Run> {
         let classes = self.assignment.classes(stage, kind);
-        let pieces = pieces as usize;
-        (0..pieces).map(move |piece| {
-            let start = |piece| piece_start(classes.len(), piece, pieces);
-            self.run(self.assignment.time_of(&classes[start(piece)..start(piece + 1)], kind))
+        let buckets = buckets as usize;
+        (0..buckets).map(move |bucket| {
+            let start = |bucket| bucket_start(classes.len(), bucket, buckets);
+            self.run(self.assignment.time_of(&classes[start(bucket)..start(bucket + 1)], kind))
         })
     }
 
@@ -398,7 +398,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// With ZeRO-1 and 2, what gathers the updated parameters of all of a rank's stages, in pieces. All
+    /// With ZeRO-1 and 2, what gathers the updated parameters of all of a rank's stages, in buckets. All
     /// of it is asked for when the step begins. Where each micro-batch is followed by an update, that
     /// gathers.
     ///
@@ -428,10 +428,10 @@ impl<'a> Builder<'a> {
             return Vec::new();
         }
         let gather = self.gather(stage);
-        gather.map_or_else(Vec::new, |gather| vec![gather; self.pieces(stage) as usize])
+        gather.map_or_else(Vec::new, |gather| vec![gather; self.buckets(stage) as usize])
     }
 
-    /// The first forward of a stage whose updated parameters come from other ranks: each piece waits for
+    /// The first forward of a stage whose updated parameters come from other ranks: each bucket waits for
     /// its own.
     fn first_forward(&self, stage: usize, gathers: &[(u32, Transfer)]) -> Option<Pass> {
         let before = gathers.iter().filter(|(other, _)| (*other as usize) < stage).count();

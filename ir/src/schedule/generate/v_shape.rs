@@ -113,8 +113,8 @@ fn longest_span(ranks: &[Vec<Step>], costs: Costs, m: u32) -> u64 {
                     _ => None,
                 };
                 let ready = from.map_or(Some(0), |(stage, pass)| {
-                    let hop = if rank_of(stage) == rank { 0 } else { message };
-                    ends[index(stage, pass, action)].map(|end: u64| end + hop)
+                    let delay = if rank_of(stage) == rank { 0 } else { message };
+                    ends[index(stage, pass, action)].map(|end: u64| end + delay)
                 });
                 let Some(ready) = ready else { break };
                 let (start, end) = &mut spans[rank];

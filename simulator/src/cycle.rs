@@ -11,10 +11,11 @@
 //! Baccelli et al. 1992, *Synchronization and Linearity*, section 3.7: such systems become periodic, over
 //! one cycle or, where messages go back and forth, over several.
 
+use ir::schedule::{Action, GenerateError, ScheduleKind, Step};
 use ir::units::Nanos;
 
 use crate::error::SimulationError;
-use crate::order::{NONE, Op, Order};
+use crate::order::{NONE, Op, Order, Pair, paired, steps_of_family};
 use crate::play::{Beside, Played, Watch, play, played};
 use crate::work::Work;
 
@@ -39,10 +40,27 @@ struct Cut {
 const MOST_CYCLES: usize = 4;
 
 impl Cycle {
-    /// `short`, into which cycles of `period` micro-batches can be put. None if `longer` is not `short` with
-    /// one more cycle.
-    pub fn new(short: Order, longer: &Order, period: u32) -> Option<Self> {
-        let ranks = short.ranks.iter().zip(&longer.ranks);
+    /// The order of a family's few micro-batches, as [`Order::of_family`] has it. None where the family is
+    /// not cyclic, or the micro-batches are too few.
+    ///
+    /// # Errors
+    ///
+    /// A family that does not take these numbers.
+    pub fn of_family(
+        kind: ScheduleKind,
+        p: u32,
+        m: u32,
+        v: u32,
+    ) -> Result<Option<Self>, GenerateError> {
+        let Some(period) = kind.cycle(p) else { return Ok(None) };
+        let longer = steps_of_family(kind, p, m + period, v)?;
+        Ok(Self::new(Order::of_family(kind, p, m, v)?, &longer, period))
+    }
+
+    /// `short`, into which cycles of `period` micro-batches can be put. None if `longer`, the steps of each
+    /// rank, is not `short` with one more cycle.
+    pub fn new(short: Order, longer: &[Vec<Step>], period: u32) -> Option<Self> {
+        let ranks = short.ranks.iter().zip(longer);
         let cuts: Vec<Cut> = ranks.map(|(a, b)| cut(a, b, period)).collect::<Option<_>>()?;
         let depth = depth(&short, &cuts)?;
         let is_cyclic = short.ranks.iter().zip(&cuts).all(|(ops, cut)| {
@@ -85,27 +103,33 @@ pub fn step_time(order: &Order, work: &Work) -> Result<Nanos, SimulationError> {
 
 /// Whether `other` is the same as `op` for a micro-batch that comes `period` later.
 fn is_later(op: &Op, other: &Op, period: u32) -> bool {
-    let has_micro_batch = op.kind.has_micro_batch();
-    let shift = if has_micro_batch { period } else { 0 };
-    is_same(op, other, shift)
+    later(op.action(), period) == other.action() && op.pair == other.pair && op.user == other.user
 }
 
-fn is_same(op: &Op, other: &Op, shift: u32) -> bool {
-    op.kind == other.kind
-        && op.stage == other.stage
-        && op.pair == other.pair
-        && op.user == other.user
-        && op.micro_batch + shift == other.micro_batch
+/// The action for a micro-batch that comes `period` later.
+fn later(action: Action, period: u32) -> Action {
+    let shift = if action.kind.has_micro_batch() { period } else { 0 };
+    Action { micro_batch: action.micro_batch + shift, ..action }
 }
 
 /// Where `longer` has one cycle more than `short`: a cycle before the two begin to differ, so that the
 /// last actions of each kind come after it.
-fn cut(short: &[Op], longer: &[Op], period: u32) -> Option<Cut> {
+fn cut(short: &[Op], longer: &[Step], period: u32) -> Option<Cut> {
+    // Messages follow what they send, and are in their place wherever that is.
+    let is_compared = |action: Action| !action.kind.is_send();
+    let places = 0..short.len();
+    let places: Vec<usize> = places.filter(|it| is_compared(short[*it].action())).collect();
+    let short: Vec<(Action, Pair)> =
+        places.iter().map(|it| (short[*it].action(), short[*it].pair)).collect();
+    let longer: Vec<(Action, Pair)> =
+        longer.iter().flat_map(paired).filter(|(action, _)| is_compared(*action)).collect();
     let length = longer.len().checked_sub(short.len()).filter(|length| *length > 0)?;
-    let same = short.iter().zip(longer).take_while(|(a, b)| is_same(a, b, 0)).count();
+    let same = short.iter().zip(&longer).take_while(|(a, b)| a == b).count();
     let at = same.checked_sub(length)?;
-    let ends_alike = (at..short.len()).all(|i| is_later(&short[i], &longer[i + length], period));
-    ends_alike.then_some(Cut { at, length })
+    let mut ends = short[at..].iter().zip(&longer[at + length..]);
+    let ends_alike = ends.all(|((action, pair), end)| (later(*action, period), *pair) == *end);
+    let before = places[at.checked_sub(length)?];
+    ends_alike.then(|| Cut { at: places[at], length: places[at] - before })
 }
 
 /// How many cycles back what is needed lies at most; none where an action before the cut needs one after

@@ -79,17 +79,12 @@ impl Order {
     ///
     /// A family that does not take these numbers.
     pub fn of_family(kind: ScheduleKind, p: u32, m: u32, v: u32) -> Result<Self, GenerateError> {
-        let mut ranks = generate_steps(kind, p, m, v)?;
         if kind.updates() == Updates::AfterEachMicroBatch {
             let schedule = generate(kind, p, m, v)?;
             return Ok(Self::new(&add_optimizer_steps(&add_reduction(&schedule))));
         }
-        let placement = kind.placement();
-        let num_stages = p * v;
-        for (steps, rank) in ranks.iter_mut().zip(0..) {
-            end_with_updates(steps, &placement, p, num_stages, rank);
-        }
-        Ok(Self::of_ranks(&ranks, &placement, (num_stages, m), false))
+        let ranks = steps_of_family(kind, p, m, v)?;
+        Ok(Self::of_ranks(&ranks, &kind.placement(), (p * v, m), false))
     }
 
     fn of_ranks(
@@ -101,19 +96,11 @@ impl Order {
         let slots = Slots::new(placement, ranks.len() as u32, num_stages, num_micro_batches);
         let sends_at_once = !has_communication;
         let ranks = ranks.iter().zip(0..).map(|(steps, rank)| {
-            let mut ops = Vec::with_capacity(steps.len() + steps.len() / 2);
+            let num_actions: usize = steps.iter().map(|step| step.actions().count()).sum();
+            let mut ops = Vec::with_capacity(2 * num_actions);
             let mut sends: Vec<Op> = Vec::new();
             for step in steps {
-                let (first, second) = match *step {
-                    Step::One(action) => (action, None),
-                    Step::Overlapped(first, second) => (first, Some(second)),
-                };
-                let pair = if second.is_some() { Pair::First } else { Pair::Alone };
-                let actions = [Some((first, pair)), second.map(|second| (second, Pair::Second))];
-                for (action, pair) in actions.into_iter().flatten() {
-                    if !is_played(action.kind) {
-                        continue;
-                    }
+                for (action, pair) in paired(step) {
                     let (op, is_crossed) = slots.op(rank, action, pair);
                     let send = send_of(action.kind).filter(|_| is_crossed && sends_at_once);
                     sends.extend(send.map(|kind| Op {
@@ -148,6 +135,31 @@ impl Order {
     pub fn passes(&self, rank: usize) -> impl Iterator<Item = Action> {
         self.ranks[rank].iter().filter(|op| op.kind.is_compute()).map(Op::action)
     }
+}
+
+/// What each rank does in a step of a family that updates at its end: passes, reductions, updates.
+pub(crate) fn steps_of_family(
+    kind: ScheduleKind,
+    p: u32,
+    m: u32,
+    v: u32,
+) -> Result<Vec<Vec<Step>>, GenerateError> {
+    let mut ranks = generate_steps(kind, p, m, v)?;
+    for (steps, rank) in ranks.iter_mut().zip(0..) {
+        end_with_updates(steps, &kind.placement(), p, p * v, rank);
+    }
+    Ok(ranks)
+}
+
+/// The actions of a step that take part, each with whether it runs beside the other.
+pub(crate) fn paired(step: &Step) -> impl Iterator<Item = (Action, Pair)> {
+    let actions = match *step {
+        Step::One(action) => [Some((action, Pair::Alone)), None],
+        Step::Overlapped(first, second) => {
+            [Some((first, Pair::First)), Some((second, Pair::Second))]
+        }
+    };
+    actions.into_iter().flatten().filter(|(action, _)| is_played(action.kind))
 }
 
 const fn is_played(kind: ActionKind) -> bool {

@@ -8,7 +8,7 @@ use ir::layout::Layout;
 use ir::units::Bytes;
 use rayon::prelude::*;
 
-use super::found::{Found, evaluated};
+use super::found::Found;
 use super::node::{Searcher, of_last};
 use super::queue::Group;
 use super::space::Family;
@@ -59,7 +59,7 @@ pub(super) fn closest(searcher: &Searcher<'_>, families: &[Family]) -> Option<Fo
             best = best.into_iter().chain(found).min_by_key(|misfit| misfit.key);
         }
     }
-    best.map(|best| evaluated(searcher.problem, best.key.1, &best.ends))
+    best.map(|best| searcher.found(best.key.1, &best.ends))
 }
 
 /// What became of candidates.

@@ -53,17 +53,6 @@ pub fn simulated(problem: &Problem, layout: Layout, stage_ends: &[usize]) -> (Fo
     (Found { layout, stage_ends, evaluation }, simulated)
 }
 
-/// As [`simulated`], without the timeline.
-///
-/// # Panics
-///
-/// As [`simulated`].
-pub fn evaluated(problem: &Problem, layout: Layout, stage_ends: &[usize]) -> Found {
-    let evaluation = with_step(problem, layout, stage_ends, |step: &Step<'_>| step.evaluate());
-    let evaluation = evaluation.unwrap_or_else(|error| panic!("a checked layout plays: {error}"));
-    Found { layout, stage_ends: stage_ends.to_vec(), evaluation }
-}
-
 /// What `of` makes of the step of a layout whose stages end at `stage_ends`.
 ///
 /// # Panics

@@ -25,9 +25,7 @@ use rayon::prelude::*;
 use crate::problem::Problem;
 use crate::step::ChainIndex;
 use closest::closest;
-pub use found::{
-    Found, evaluated, model_flops_utilization, simulated, tokens_per_second_per_gpu, with_step,
-};
+pub use found::{Found, model_flops_utilization, simulated, tokens_per_second_per_gpu, with_step};
 pub use least_gpus::least_gpus;
 use node::{Grown, Searcher};
 use outcome::Best;
@@ -93,7 +91,7 @@ fn search_here(problem: &Problem, request: &Request, observe: &mut Observe<'_>) 
     let is_misfit = best.plans.is_empty() && stop_reason == StopReason::Exhausted;
     let is_asked = is_misfit && request.closest;
     let closest = is_asked.then(|| closest(&searcher, &space.families)).flatten();
-    let plans = best.plans.par_iter().map(|plan| searcher.found(plan));
+    let plans = best.plans.par_iter().map(|plan| searcher.found(plan.layout, &plan.ends));
     let schedule_error = || space.families.first()?.schedule_error(problem, &request.fixed);
     Outcome {
         plans: plans.collect(),

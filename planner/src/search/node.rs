@@ -10,7 +10,7 @@ use ir::units::{Bytes, Nanos};
 use rayon::prelude::*;
 use simulator::Kept;
 
-use super::found::{Found, evaluated};
+use super::found::Found;
 use super::outcome::{Candidate, Counts};
 use super::queue::{Group, Node, Queue, What};
 use super::request::{Go, Observe, Progress, Request, StopReason};
@@ -323,26 +323,34 @@ impl<'a> Searcher<'a> {
     }
 
     fn play(&self, layout: Layout, ends: Arc<[usize]>) -> Grown {
-        let shape = self.shape(ShapeKey::of(&layout));
-        let ranks = PipelineRanks::of(&layout);
-        let assignment = Assignment::new(
-            self.problem,
-            self.chain,
-            &shape,
-            layout.recompute,
-            ranks,
-            Arc::clone(&ends),
-        );
-        let step = Step::new(&assignment, layout);
-        let time = self.orders.step_time(&layout, &step.work);
+        let time =
+            self.with_step(layout, &ends, |step| self.orders.step_time(&step.layout, &step.work));
         let time = time.unwrap_or_else(|error| panic!("a checked layout plays: {error}"));
         let counts = Counts { played: 1, ..Counts::default() };
         Grown { plans: vec![Candidate { time, layout, ends }], counts, ..Grown::default() }
     }
 
-    /// A plan with where its time and memory go.
-    pub(super) fn found(&self, plan: &Candidate) -> Found {
-        evaluated(self.problem, plan.layout, &plan.ends)
+    /// A layout whose stages end at `ends`, with where its time and memory go.
+    pub(super) fn found(&self, layout: Layout, ends: &Arc<[usize]>) -> Found {
+        let evaluation = self.with_step(layout, ends, |step: &Step<'_>| step.evaluate());
+        let evaluation =
+            evaluation.unwrap_or_else(|error| panic!("a checked layout plays: {error}"));
+        Found { layout, stage_ends: ends.to_vec(), evaluation }
+    }
+
+    /// What `of` makes of a layout's step.
+    fn with_step<T>(
+        &self,
+        layout: Layout,
+        ends: &Arc<[usize]>,
+        of: impl FnOnce(&Step<'_>) -> T,
+    ) -> T {
+        let shape = self.shape(ShapeKey::of(&layout));
+        let (ranks, recompute) = (PipelineRanks::of(&layout), layout.recompute);
+        let Self { problem, chain, .. } = self;
+        let assignment =
+            Assignment::new(problem, chain, &shape, recompute, ranks, Arc::clone(ends));
+        of(&Step::new(&assignment, layout))
     }
 }
 

@@ -56,7 +56,10 @@ impl Orders {
             }
         }
         let (kind, p, m, v) = numbers(layout);
-        let whole = self.whole.get((kind, p, m, v), || Arc::new(order(kind, p, m, v)));
+        let whole = self.whole.get((kind, p, m, v), || {
+            let order = Order::of_family(kind, p, m, v);
+            Arc::new(order.expect("a checked layout's schedule takes its numbers"))
+        });
         step_time(&whole, work)
     }
 
@@ -85,8 +88,8 @@ impl Orders {
             return None;
         }
         let cycle = self.cycles.get((kind, p, short, v), || {
-            let [short, longer] = [short, short + period].map(|m| order(kind, p, m, v));
-            Cycle::new(short, &longer, period).map(Arc::new)
+            let cycle = Cycle::of_family(kind, p, short, v);
+            cycle.expect("a checked layout's schedule takes its numbers").map(Arc::new)
         });
         cycle.map(|cycle| (cycle, repeats.into()))
     }
@@ -96,9 +99,4 @@ impl Orders {
 fn numbers(layout: &Layout) -> Numbers {
     let (p, v) = (layout.pipeline_parallel, layout.virtual_stages);
     (layout.schedule, p, layout.num_micro_batches, v)
-}
-
-fn order(kind: ScheduleKind, p: u32, m: u32, v: u32) -> Order {
-    let order = Order::of_family(kind, p, m, v);
-    order.expect("a checked layout's schedule takes its numbers")
 }

@@ -4,6 +4,7 @@ use cost_models::clusters::preset;
 use ir::model::Model;
 use planner::problem::{Choices, Problem, training_graph};
 use planner::search::{Go, Outcome, Progress, Request, StopReason, search, with_step};
+use planner::step::Step;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
@@ -77,7 +78,8 @@ fn check_best_of_many(problem: &Problem) -> Result<(), TestCaseError> {
     prop_assert_eq!(&one.closest, &many.closest);
     prop_assert!(many.plans.is_sorted_by_key(|plan| plan.evaluation.step_time));
     for plan in &many.plans {
-        let alone = with_step(problem, plan.layout, &plan.stage_ends, |step| step.evaluate());
+        let alone =
+            with_step(problem, plan.layout, &plan.stage_ends, |step: &Step<'_>| step.evaluate());
         prop_assert_eq!(Ok(plan.evaluation), alone);
     }
     Ok(())

@@ -56,12 +56,12 @@ pub(crate) fn schedule(args: &ScheduleArgs) -> anyhow::Result<Answer> {
 fn check_total(schedule: &Schedule, costs: Costs) -> anyhow::Result<()> {
     let Costs { forward, input_grad, weight_grad, send } = costs;
     let each: u128 = [forward, input_grad, weight_grad, send, send].map(u128::from).iter().sum();
-    let count = u128::from(schedule.num_stages()) * u128::from(schedule.num_micro_batches());
+    let (stages, micro_batches) = (schedule.num_stages(), schedule.num_micro_batches());
+    let total = each * u128::from(stages) * u128::from(micro_batches);
     anyhow::ensure!(
-        each * count <= u64::MAX.into(),
-        "the costs of {count} stages and micro-batches add up to {}, more than 64 bits hold\nhint: count in a larger \
-         unit",
-        each * count
+        total <= u64::MAX.into(),
+        "the costs of {stages} stages x {micro_batches} micro-batches add up to {total}, more than 64 \
+         bits hold\nhint: count in a larger unit"
     );
     Ok(())
 }

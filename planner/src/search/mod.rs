@@ -68,7 +68,7 @@ fn search_here(problem: &Problem, request: &Request, observe: &mut Observe<'_>) 
         }
         let batch = queue.batch(limit);
         let grown: Vec<Grown> =
-            batch.into_par_iter().map(|node| searcher.grow(node, limit)).collect();
+            batch.into_par_iter().with_max_len(1).map(|node| searcher.grow(node, limit)).collect();
         for grown in grown {
             counts.add(&grown.counts);
             grown.nodes.into_iter().for_each(|node| queue.push(node));
@@ -91,7 +91,8 @@ fn search_here(problem: &Problem, request: &Request, observe: &mut Observe<'_>) 
     let is_misfit = best.plans.is_empty() && stop_reason == StopReason::Exhausted;
     let is_asked = is_misfit && request.closest;
     let closest = is_asked.then(|| closest(&searcher, &space.families)).flatten();
-    let plans = best.plans.par_iter().map(|plan| searcher.found(plan.layout, &plan.ends));
+    let plans =
+        best.plans.par_iter().with_max_len(1).map(|plan| searcher.found(plan.layout, &plan.ends));
     let schedule_error = || space.families.first()?.schedule_error(problem, &request.fixed);
     Outcome {
         plans: plans.collect(),

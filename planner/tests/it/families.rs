@@ -23,7 +23,7 @@ use crate::bad_input::{Workplace, check_error};
 use crate::cli::planner;
 use crate::random::Setup;
 
-/// 16 blocks of about equal cost, so that two chunks on each of 4 ranks are about equal too.
+/// 16 blocks of about equal cost, so that two stages on each of 4 ranks are about equal too.
 fn setup(num_gpus: u32) -> Setup {
     Setup {
         model: json!({

@@ -186,8 +186,8 @@ fn figures_are_those_of_the_closed_forms() {
             let peaks = report["peak_in_flight"].as_array().unwrap();
             assert_eq!(peaks.iter().map(count).max(), Some(peak), "{name} p {p} m {m} v {v}");
             assert_eq!(peaks.len() as u64, p);
-            let chunks = count(&report["num_stages"]) / p;
-            let bubble = 1.0 - (m * chunks * pass) as f64 / makespan as f64;
+            let stages = count(&report["num_stages"]) / p;
+            let bubble = 1.0 - (m * stages * pass) as f64 / makespan as f64;
             let stated = report["bubble_fraction"].as_f64().unwrap();
             assert!((stated - bubble).abs() < 1e-12, "{name}: {stated}, not {bubble}");
         }
@@ -285,9 +285,9 @@ fn costs_may_be_nothing_or_large() {
     assert_eq!(count(&report["makespan"]), 1000 * 10 * 3 * most);
     let bubble = report["bubble_fraction"].as_f64().unwrap();
     assert!((bubble - (1.0 - 1.0 / 1000.0)).abs() < 1e-12, "{bubble}");
-    if slow("six million chunks") {
+    if slow("seven million micro-batches") {
         let line = format!("schedule gpipe --stages 1 --micro-batches 7000000 {costs}");
-        Workplace::new().fails(&line, &["7000000 chunks", "64 bits", "hint:"]);
+        Workplace::new().fails(&line, &["1 stages x 7000000 micro-batches", "64 bits", "hint:"]);
     }
 }
 

@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 use crate::bad_input::{Workplace, check_error};
 use crate::cli::planner;
 
-/// Plans of a model of 4 layers: one GPU; pipelines of few and of many chunks; replicas whose first
+/// Plans of a model of 4 layers: one GPU; pipelines of few and of many stages; replicas whose first
 /// passes wait for parameters; every parallelism at once.
 const PLANS: [(&str, &str); 6] = [
     ("alone", "--gpus 1 --layout dp1"),
     ("pipeline", "--gpus 4 --layout pp4 --global-batch-size 16"),
-    ("chunks", "--gpus 2 --layout pp2-vpp3 --global-batch-size 8"),
+    ("stages", "--gpus 2 --layout pp2-vpp3 --global-batch-size 8"),
     ("sharded", "--gpus 4 --layout dp4-zero3 --global-batch-size 8"),
     (
         "slow-network",

@@ -229,7 +229,7 @@ fn tables_say_what_runs_and_what_it_came_to() {
             ],
         ),
         ("dp2-zero3.json", &["2 ranks", "data-parallel 2", "ZeRO-3", "2 micro-batches of 2"]),
-        ("pp2-zbv.json", &["pipeline of 2", "2 chunks", "zbv"]),
+        ("pp2-zbv.json", &["pipeline of 2", "2 stages each", "zbv"]),
         ("ep2-dp2.json", &["mixtral", "data-parallel 2", "experts over 2"]),
         ("toy-mlp.json", &["toy-mlp", "165 parameters", "8 samples"]),
     ] {

@@ -28,6 +28,7 @@ pub(crate) struct Coster<'a> {
     pub(crate) work: &'a BlockWork,
     pub(crate) groups: &'a Groups,
     pub(crate) hardware: &'a Hardware,
+    pub(crate) experts: ExpertTimes,
     /// Of each kernel of `work`.
     timings: Vec<Timing>,
     /// Of each operator's kernels, by [`Pass`].
@@ -52,8 +53,8 @@ impl<'a> Coster<'a> {
         experts: ExpertTimes,
     ) -> Self {
         let (timings, by_op) = (Vec::new(), vec![[Seconds::ZERO; 3]; block.nodes().count()]);
-        let mut coster = Self { block, work, groups, hardware, timings, by_op };
-        coster.timings = work.kernels.iter().map(|it| coster.kernel(it, experts)).collect();
+        let mut coster = Self { block, work, groups, hardware, experts, timings, by_op };
+        coster.timings = work.kernels.iter().map(|it| coster.kernel(it)).collect();
         for (kernel, timing) in work.kernels.iter().zip(&coster.timings) {
             coster.by_op[kernel.op.index()][kernel.pass as usize] += timing.time;
         }
@@ -87,11 +88,11 @@ impl<'a> Coster<'a> {
         host.saturating_sub(device)
     }
 
-    fn kernel(&self, work: &KernelWork, experts: ExpertTimes) -> Timing {
+    fn kernel(&self, work: &KernelWork) -> Timing {
         let Hardware { device, .. } = self.hardware;
         match work.kernel {
             Kernel::MatMul { batch, m, n, k }
-                if experts == ExpertTimes::Least && self.is_of_experts(work.op) =>
+                if self.experts == ExpertTimes::Least && self.is_of_experts(work.op) =>
             {
                 // Tokens are rounded up to as many for each expert. In a weight's gradient they are summed.
                 let tokens = |count: u64| batch * count.saturating_sub(1) + 1;
@@ -348,7 +349,7 @@ impl<'a> Coster<'a> {
         self.by_op.get(op.index()).map_or(Seconds::ZERO, |passes| passes[pass as usize])
     }
 
-    fn is_of_experts(&self, op: OpId) -> bool {
+    pub(crate) fn is_of_experts(&self, op: OpId) -> bool {
         matches!(self.block.op(op).kind, OpKind::GroupedLinear { .. })
     }
 

@@ -1,9 +1,9 @@
 //! What of an exchange the parts of its pass do not show.
 
-use ir::graph::{Axis, Exchange, Pass};
+use ir::graph::{Axis, Exchange, OpId, Pass};
 use ir::units::Seconds;
 
-use super::coster::Coster;
+use super::coster::{Coster, ExpertTimes};
 use crate::frameworks::TensorOverlap;
 
 /// Pieces in which an exchange runs beside a product: Transformer Engine's default (`num_splits`).
@@ -28,27 +28,32 @@ impl Coster<'_> {
             Axis::Tensor if framework.tensor_overlap == TensorOverlap::Products => {
                 let products = self.products_beside(exchange);
                 let least = if products > Seconds::ZERO { whole / OVERLAP_PIECES } else { whole };
-                (whole - products).max(least)
+                // A product may hide two exchanges, and one that takes longer more of both.
+                let may_take_longer = self.experts == ExpertTimes::Least
+                    && self.ops_beside(exchange).any(|op| self.is_of_experts(op));
+                if may_take_longer { least } else { (whole - products).max(least) }
             }
             _ => whole,
         }
     }
 
-    /// Time of the products that take or make what is exchanged.
+    /// The operators that take or make what is exchanged by products.
+    fn ops_beside(&self, exchange: &Exchange) -> impl Iterator<Item = OpId> {
+        let op = exchange.op;
+        let takes = exchange.pass != Pass::Forward || self.is_linear(op);
+        let makers = if takes { &[] } else { self.block.inputs(op) };
+        let makers = makers.iter().copied().filter(|maker| self.is_linear(*maker));
+        takes.then_some(op).into_iter().chain(makers)
+    }
+
+    /// Time of those products.
     fn products_beside(&self, exchange: &Exchange) -> Seconds {
-        let (op, pass) = (exchange.op, exchange.pass);
-        match pass {
-            Pass::Forward if self.is_linear(op) => self.kernels_of(op, pass),
-            Pass::Forward => {
-                let makers = self.block.inputs(op).iter();
-                let makers = makers.filter(|maker| self.is_linear(**maker));
-                makers.map(|maker| self.kernels_of(*maker, pass)).sum()
-            }
-            Pass::InputGrad | Pass::WeightGrad => {
-                let grads = [Pass::InputGrad, Pass::WeightGrad];
-                grads.into_iter().map(|pass| self.kernels_of(op, pass)).sum()
-            }
-        }
+        let passes: &[Pass] = match exchange.pass {
+            Pass::Forward => &[Pass::Forward],
+            Pass::InputGrad | Pass::WeightGrad => &[Pass::InputGrad, Pass::WeightGrad],
+        };
+        let of_op = |op| passes.iter().map(move |pass| self.kernels_of(op, *pass));
+        self.ops_beside(exchange).flat_map(of_op).sum()
     }
 
     /// The share of experts' exchanges that another micro-batch's kernels hide: a forward runs beside a

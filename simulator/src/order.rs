@@ -1,7 +1,7 @@
 //! A schedule as the simulation goes through it: what each action needs, and who waits for it.
 
 use ir::schedule::{
-    Action, ActionKind, GenerateError, Placement, Schedule, ScheduleKind, Step, Updates,
+    Action, ActionKind, GenerateError, Schedule, ScheduleKind, StagePlacement, Step, Updates,
     add_optimizer_steps, add_reduction, generate, generate_steps,
 };
 
@@ -89,7 +89,7 @@ impl Order {
 
     fn of_ranks(
         ranks: &[Vec<Step>],
-        placement: &Placement,
+        placement: &StagePlacement,
         (num_stages, num_micro_batches): (u32, u32),
         has_communication: bool,
     ) -> Self {
@@ -180,7 +180,7 @@ pub(crate) const fn send_of(kind: ActionKind) -> Option<ActionKind> {
 /// Puts the reduction of each of a rank's stages after the last of its gradients, and the updates at the end.
 fn end_with_updates(
     steps: &mut Vec<Step>,
-    placement: &Placement,
+    placement: &StagePlacement,
     p: u32,
     num_stages: u32,
     rank: u32,
@@ -227,7 +227,7 @@ struct Slots {
 }
 
 impl Slots {
-    fn new(placement: &Placement, p: u32, num_stages: u32, num_micro_batches: u32) -> Self {
+    fn new(placement: &StagePlacement, p: u32, num_stages: u32, num_micro_batches: u32) -> Self {
         let rank = |stage, micro_batch| {
             let rank = placement.rank(p, stage, micro_batch);
             rank.expect("a schedule places every stage that it has")

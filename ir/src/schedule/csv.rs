@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{ActionKind, ParseActionError, Placement, Schedule, ScheduleError, Step};
+use super::{ActionKind, ParseActionError, Schedule, ScheduleError, StagePlacement, Step};
 
 /// A CSV that is no schedule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -59,7 +59,7 @@ pub fn read_csv(text: &str) -> Result<Schedule, CsvError> {
     }
     let micro_batches = ranks.iter().flatten().flat_map(|step: &Step| step.actions());
     let last = micro_batches.map(|action| action.micro_batch).max().ok_or(CsvError::Empty)?;
-    let placement = Placement::infer(&ranks);
+    let placement = StagePlacement::infer(&ranks);
     Ok(Schedule::new(ranks, placement, last.saturating_add(1))?)
 }
 

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Placement, Updates};
+use super::{StagePlacement, Updates};
 
 /// A family of pipeline schedules.
 #[derive(
@@ -143,15 +143,15 @@ impl ScheduleKind {
     }
 
     /// Which rank runs which stage.
-    pub const fn placement(self) -> Placement {
+    pub const fn placement(self) -> StagePlacement {
         match self {
             Self::Sequential | Self::GPipe | Self::OneFOneB | Self::AsyncOneFOneB => {
-                Placement::Loop
+                StagePlacement::Loop
             }
-            Self::Interleaved | Self::LoopedBfs | Self::InterleavedZb => Placement::Loop,
-            Self::ZbH1 | Self::ZbH2 => Placement::Loop,
-            Self::Zbv | Self::VHalf | Self::VMin | Self::DualPipeV => Placement::V,
-            Self::DualPipe => Placement::Bidirectional,
+            Self::Interleaved | Self::LoopedBfs | Self::InterleavedZb => StagePlacement::Loop,
+            Self::ZbH1 | Self::ZbH2 => StagePlacement::Loop,
+            Self::Zbv | Self::VHalf | Self::VMin | Self::DualPipeV => StagePlacement::V,
+            Self::DualPipe => StagePlacement::Bidirectional,
         }
     }
 

@@ -23,4 +23,4 @@ pub use generate::{GenerateError, generate, generate_steps};
 pub use kind::{ScheduleKind, UnknownSchedule};
 pub use order::{Schedule, Updates};
 pub use passes::{add_communication, add_optimizer_steps, add_reduction, add_sharding};
-pub use placement::Placement;
+pub use placement::StagePlacement;

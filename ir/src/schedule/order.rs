@@ -1,7 +1,7 @@
 //! Who does what, in which order.
 
 use super::action::{Action, ActionKind, Step};
-use super::placement::Placement;
+use super::placement::StagePlacement;
 
 /// What each rank does, in order. A schedule in hand is valid: each micro-batch runs forward and
 /// backward once on each stage, no action comes before what it needs, sends and receives pair up if
@@ -19,7 +19,7 @@ use super::placement::Placement;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
     ranks: Vec<Vec<Step>>,
-    placement: Placement,
+    placement: StagePlacement,
     num_stages: u32,
     num_micro_batches: u32,
     updates: Updates,
@@ -47,7 +47,7 @@ impl Schedule {
     }
 
     /// Which rank runs which stage.
-    pub fn placement(&self) -> &Placement {
+    pub fn placement(&self) -> &StagePlacement {
         &self.placement
     }
 
@@ -79,7 +79,7 @@ impl Schedule {
     /// [`Schedule::new`] hands it on.
     pub(super) fn unchecked(
         ranks: Vec<Vec<Step>>,
-        placement: Placement,
+        placement: StagePlacement,
         num_micro_batches: u32,
     ) -> Self {
         let stages = ranks.iter().flatten().flat_map(|step| step.actions());

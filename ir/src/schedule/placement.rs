@@ -4,7 +4,7 @@ use super::{Action, Step};
 
 /// Which rank runs which stage of which micro-batch.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Placement {
+pub enum StagePlacement {
     /// Stage `s` on rank `s mod p`: the stages go round the ranks.
     Loop,
     /// The stages go down the ranks and up again, so that the first and the last of two rounds
@@ -18,7 +18,7 @@ pub enum Placement {
     Table(Vec<u32>),
 }
 
-impl Placement {
+impl StagePlacement {
     /// The rank, of `num_ranks`, that runs `stage` for `micro_batch`; none if the placement does not
     /// say.
     pub fn rank(&self, num_ranks: u32, stage: u32, micro_batch: u32) -> Option<u32> {

@@ -41,7 +41,7 @@ pub struct SearchReport {
     best: Option<PlanReport>,
     search: SearchStatistics,
     #[serde(skip_serializing_if = "Option::is_none")]
-    infeasible: Option<Misfit>,
+    infeasible: Option<Infeasible>,
 }
 
 #[derive(Debug, Serialize)]
@@ -82,7 +82,7 @@ struct PrunedBy {
 
 /// Why nothing fits.
 #[derive(Debug, Serialize)]
-struct Misfit {
+struct Infeasible {
     rejected: BTreeMap<Rejection, u64>,
     closest: Option<PlanReport>,
     missing_bytes: Option<u64>,
@@ -99,7 +99,7 @@ impl SearchReport {
         if *named && plans.is_empty() {
             plans.extend(outcome.closest.iter().map(report));
         }
-        let infeasible = outcome.plans.is_empty().then(|| Misfit {
+        let infeasible = outcome.plans.is_empty().then(|| Infeasible {
             rejected: outcome.rejected.clone(),
             closest: outcome.closest.as_ref().map(report),
             missing_bytes: outcome.closest.as_ref().map(|found| found.excess(memory).get()),

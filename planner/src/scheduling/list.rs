@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use ir::schedule::{Action, ActionKind, Placement, Step};
+use ir::schedule::{Action, ActionKind, StagePlacement, Step};
 use ir::units::Nanos;
 use simulator::{Durations, Earliest, RankTimes};
 
@@ -85,7 +85,7 @@ struct State {
 }
 
 impl<'a> List<'a> {
-    pub(super) fn new(request: &Request<'a>, placement: &Placement) -> Self {
+    pub(super) fn new(request: &Request<'a>, placement: &StagePlacement) -> Self {
         let num_stages = request.durations.stages.len();
         let (p, m) = (request.num_ranks, request.num_micro_batches as usize);
         let rank = |stage| placement.rank(p, stage as u32, 0).unwrap_or(0) as usize;

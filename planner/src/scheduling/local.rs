@@ -1,7 +1,7 @@
 //! Local search: forwards and input gradients of a rank change places with their neighbours for as long
 //! as that helps.
 
-use ir::schedule::{Action, ActionKind, Placement, Schedule};
+use ir::schedule::{Action, ActionKind, Schedule, StagePlacement};
 
 use super::list::{List, Outcome};
 use super::policy::PATIENCE;
@@ -74,7 +74,7 @@ fn may_swap(first: Action, second: Action) -> bool {
 /// An order with weight gradients put in place, for each patience that the budget allows.
 fn tries(
     request: &Request<'_>,
-    placement: &Placement,
+    placement: &StagePlacement,
     order: &[Vec<Action>],
     left: &mut usize,
 ) -> Vec<(Score, Outcome)> {

@@ -12,7 +12,7 @@ mod local;
 mod policy;
 mod request;
 
-use ir::schedule::{Action, ActionKind, Placement, Schedule, ScheduleKind, Step, generate};
+use ir::schedule::{Action, ActionKind, Schedule, ScheduleKind, StagePlacement, Step, generate};
 use ir::units::Nanos;
 use rayon::prelude::*;
 use simulator::{Durations, Earliest, earliest};
@@ -73,9 +73,9 @@ fn best(request: &Request<'_>, v: u32) -> Scheduled {
         }));
     }
     let naive = one_after_the_other(request, v);
-    candidates.push(Candidate::Refilled(None, Placement::Loop, naive, 0.0));
+    candidates.push(Candidate::Refilled(None, StagePlacement::Loop, naive, 0.0));
     for placement in placements(v) {
-        let policies = Policy::grid(placement == Placement::V);
+        let policies = Policy::grid(placement == StagePlacement::V);
         candidates.extend(policies.map(|policy| Candidate::Greedy(placement.clone(), policy)));
     }
     let scores = candidates.par_iter().enumerate();
@@ -131,10 +131,10 @@ fn works(request: &Request<'_>, schedule: &Schedule) -> Vec<Nanos> {
 }
 
 /// Where a greedy policy may put the `v` stages a rank.
-fn placements(v: u32) -> Vec<Placement> {
+fn placements(v: u32) -> Vec<StagePlacement> {
     match v {
-        1 => vec![Placement::Loop],
-        2 => vec![Placement::V],
+        1 => vec![StagePlacement::Loop],
+        2 => vec![StagePlacement::V],
         _ => Vec::new(),
     }
 }
@@ -172,9 +172,9 @@ enum Candidate {
     Family(ScheduleKind, Schedule),
     /// Forwards and input gradients in the order of a family, or another, with weight gradients where they
     /// fit.
-    Refilled(Option<ScheduleKind>, Placement, Vec<Vec<Action>>, f64),
+    Refilled(Option<ScheduleKind>, StagePlacement, Vec<Vec<Action>>, f64),
     /// Whatever a policy says.
-    Greedy(Placement, Policy),
+    Greedy(StagePlacement, Policy),
 }
 
 impl Candidate {

@@ -10,7 +10,7 @@ use rayon::prelude::*;
 
 use super::found::Found;
 use super::node::{Searcher, of_last};
-use super::queue::Group;
+use super::queue::Subfamily;
 use super::space::Family;
 
 /// Candidates that go through between two looks at the closest so far.
@@ -19,7 +19,7 @@ const BATCH: usize = 8;
 /// What is in line: a family's layouts, or those of them with the same stages.
 struct Candidates<'a> {
     family: &'a Family,
-    group: Option<Group>,
+    subfamily: Option<Subfamily>,
 }
 
 /// A layout, and what its fullest rank holds.
@@ -33,7 +33,7 @@ struct Misfit {
 /// that is more than the least that was found.
 pub(super) fn closest(searcher: &Searcher<'_>, families: &[Family]) -> Option<Found> {
     let mut all: Vec<Candidates<'_>> =
-        families.iter().map(|family| Candidates { family, group: None }).collect();
+        families.iter().map(|family| Candidates { family, subfamily: None }).collect();
     let least = searcher.least_states(families);
     let mut queue: BinaryHeap<Reverse<(Bytes, usize)>> =
         least.into_iter().zip(0..).map(Reverse).collect();
@@ -51,10 +51,10 @@ pub(super) fn closest(searcher: &Searcher<'_>, families: &[Family]) -> Option<Fo
         }
         let looked: Vec<Looked<'_>> =
             batch.into_par_iter().map(|index| look(searcher, &all[index], most)).collect();
-        for Looked { groups, found } in looked {
-            for (least, group) in groups {
+        for Looked { subfamilies, found } in looked {
+            for (least, subfamily) in subfamilies {
                 queue.push(Reverse((least, all.len())));
-                all.push(group);
+                all.push(subfamily);
             }
             best = best.into_iter().chain(found).min_by_key(|misfit| misfit.key);
         }
@@ -65,26 +65,26 @@ pub(super) fn closest(searcher: &Searcher<'_>, families: &[Family]) -> Option<Fo
 /// What became of candidates.
 #[derive(Default)]
 struct Looked<'a> {
-    /// A family's groups, with what each holds at least.
-    groups: Vec<(Bytes, Candidates<'a>)>,
-    /// The layout of a group that holds least.
+    /// A family's subfamilies, with what each holds at least.
+    subfamilies: Vec<(Bytes, Candidates<'a>)>,
+    /// The layout of a subfamily that holds least.
     found: Option<Misfit>,
 }
 
-/// Takes a family apart, or finds the best of a group; what holds more than `most` is left out.
+/// Takes a family apart, or finds the best of a subfamily; what holds more than `most` is left out.
 fn look<'a>(searcher: &Searcher<'_>, candidates: &Candidates<'a>, most: Bytes) -> Looked<'a> {
     let family = candidates.family;
-    let Some(group) = candidates.group else {
+    let Some(subfamily) = candidates.subfamily else {
         let shardings = family.shardings(searcher.problem, &searcher.request.fixed);
         let least_memory = searcher.least_memory(family, &shardings);
         let mut least_memory = of_last(|(recompute, schedule)| least_memory(recompute, schedule));
-        let groups = searcher.groups(family).into_iter().filter_map(|group| {
-            let least = least_memory((group.recompute, group.schedule));
-            (least <= most).then_some((least, Candidates { family, group: Some(group) }))
+        let subfamilies = searcher.subfamilies(family).into_iter().filter_map(|subfamily| {
+            let least = least_memory((subfamily.recompute, subfamily.schedule));
+            (least <= most).then_some((least, Candidates { family, subfamily: Some(subfamily) }))
         });
-        return Looked { groups: groups.collect(), found: None };
+        return Looked { subfamilies: subfamilies.collect(), found: None };
     };
-    let misfits = searcher.memories(family, group, most).into_iter();
+    let misfits = searcher.memories(family, subfamily, most).into_iter();
     let misfits = misfits.map(|(layout, bytes, ends)| Misfit { key: (bytes, layout), ends });
     Looked { found: misfits.min_by_key(|misfit| misfit.key), ..Looked::default() }
 }

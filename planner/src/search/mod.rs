@@ -1,7 +1,7 @@
 //! Branch and bound over the space of layouts, best first: exact on the timeline.
 //!
 //! Families of layouts wait in a queue by a bound that none of their layouts is below. The first in line is
-//! taken apart into groups that share an assignment of blocks, these into layouts, and a layout whose turn
+//! taken apart into subfamilies that share an assignment of blocks, these into layouts, and a layout whose turn
 //! comes is played through. When the first in line cannot be faster than the worst of the best plans, the
 //! search is over, and what was found is what playing every layout through would find. Nodes go through in
 //! batches of fixed size, so that results and counts do not depend on the number of threads.

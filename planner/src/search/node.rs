@@ -1,4 +1,4 @@
-//! What becomes of the search's nodes: families grow groups, groups layouts, and layouts are played.
+//! What becomes of the search's nodes: families grow subfamilies, subfamilies layouts, and layouts are played.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use simulator::Kept;
 
 use super::found::Found;
 use super::outcome::{Candidate, Counts};
-use super::queue::{Group, Node, Queue, What};
+use super::queue::{Node, Queue, Subfamily, What};
 use super::request::{Go, Observe, Progress, Request, StopReason};
 use super::space::{Family, ZeroSharding};
 use crate::partition::{evened, partition};
@@ -131,19 +131,19 @@ impl<'a> Searcher<'a> {
     pub(super) fn grow(&self, node: Node, limit: Nanos) -> Grown {
         match node.what {
             What::Family(family) => self.grow_family(&family, limit),
-            What::Group(family, group) => self.grow_group(&family, group, limit),
+            What::Subfamily(family, subfamily) => self.grow_subfamily(&family, subfamily, limit),
             What::Layout(layout, ends) => self.play(layout, ends),
         }
     }
 
     /// Layouts of a family with the same stages.
-    pub(super) fn groups(&self, family: &Family) -> Vec<Group> {
+    pub(super) fn subfamilies(&self, family: &Family) -> Vec<Subfamily> {
         let Request { fixed, .. } = self.request;
         let schedules = family.schedules(self.problem, fixed);
         let of_policy = |recompute| {
-            let group =
-                move |(schedule, virtual_stages)| Group { recompute, schedule, virtual_stages };
-            schedules.clone().into_iter().map(group)
+            let subfamily =
+                move |(schedule, virtual_stages)| Subfamily { recompute, schedule, virtual_stages };
+            schedules.clone().into_iter().map(subfamily)
         };
         Family::recomputes(fixed).flat_map(of_policy).collect()
     }
@@ -162,24 +162,29 @@ impl<'a> Searcher<'a> {
             let may_fit = self.request.exhaustive || least_memory(recompute, schedule) <= capacity;
             (any_partition(schedule, all, family), may_fit)
         });
-        for group in self.groups(family) {
-            let (bound, may_fit) = bounds((group.recompute, group.schedule));
+        for subfamily in self.subfamilies(family) {
+            let (bound, may_fit) = bounds((subfamily.recompute, subfamily.schedule));
             if !may_fit {
                 grown.counts.pruned_by_memory += size;
             } else if bound > limit {
                 grown.counts.pruned_by_time += size;
             } else {
                 let order = (family_order(family), None);
-                grown.nodes.push(Node { bound, size, order, what: What::Group(*family, group) });
+                grown.nodes.push(Node {
+                    bound,
+                    size,
+                    order,
+                    what: What::Subfamily(*family, subfamily),
+                });
             }
         }
         grown
     }
 
-    /// A group's layouts, and the assignment whose slowest stage is fastest; none if there are fewer blocks
+    /// A subfamily's layouts, and the assignment whose slowest stage is fastest; none if there are fewer blocks
     /// than stages.
-    fn balanced(&self, family: &Family, group: Group) -> Option<Balanced> {
-        let Group { recompute, schedule, virtual_stages } = group;
+    fn balanced(&self, family: &Family, subfamily: Subfamily) -> Option<Balanced> {
+        let Subfamily { recompute, schedule, virtual_stages } = subfamily;
         let shape = self.shape(family.shape);
         let shardings = family.shardings(self.problem, &self.request.fixed);
         let layouts: Vec<Layout> = shardings
@@ -207,14 +212,14 @@ impl<'a> Searcher<'a> {
         self.orders.peaks(layout, &stages)
     }
 
-    /// What the fullest rank of each of a group's layouts holds, of those that may hold no more than `most`.
+    /// What the fullest rank of each of a subfamily's layouts holds, of those that may hold no more than `most`.
     pub(super) fn memories(
         &self,
         family: &Family,
-        group: Group,
+        subfamily: Subfamily,
         most: Bytes,
     ) -> Vec<(Layout, Bytes, Arc<[usize]>)> {
-        let Some(balanced) = self.balanced(family, group) else { return Vec::new() };
+        let Some(balanced) = self.balanced(family, subfamily) else { return Vec::new() };
         let Balanced { layouts, ends, .. } = &balanced;
         let fastest = self.assign(&balanced, Arc::clone(ends));
         let kept_at_least = fastest.kept_at_least(&layouts[0]);
@@ -228,9 +233,9 @@ impl<'a> Searcher<'a> {
         near.map(of).collect()
     }
 
-    fn grow_group(&self, family: &Family, group: Group, limit: Nanos) -> Grown {
+    fn grow_subfamily(&self, family: &Family, subfamily: Subfamily, limit: Nanos) -> Grown {
         let mut grown = Grown::default();
-        let Some(balanced) = self.balanced(family, group) else { return grown };
+        let Some(balanced) = self.balanced(family, subfamily) else { return grown };
         let Balanced { layouts, ends, .. } = &balanced;
         let capacity = self.problem.hardware.memory;
         let fits = |assignment: &Assignment<'_>, layout: &Layout, kept: &[Bytes]| {
@@ -240,7 +245,7 @@ impl<'a> Searcher<'a> {
         // Where memory decides on another assignment, its slowest stage is no faster.
         let of_all = fastest.lower_bound_of_all(&layouts[0]);
         let bound = if self.cuts_within_memory(&layouts[0]) {
-            slowest_stage(&fastest, family, group.schedule)
+            slowest_stage(&fastest, family, subfamily.schedule)
         } else {
             of_all
         };
@@ -267,7 +272,8 @@ impl<'a> Searcher<'a> {
             }
             let shardings = [ZeroSharding::of(layout)];
             let least_memory = self.least_memory(family, &shardings);
-            if !self.request.exhaustive && least_memory(group.recompute, group.schedule) > capacity
+            if !self.request.exhaustive
+                && least_memory(subfamily.recompute, subfamily.schedule) > capacity
             {
                 grown.counts.add_misfit(false);
                 continue;

@@ -1,4 +1,4 @@
-//! Nodes of the search, in line: families, groups that share an assignment, layouts.
+//! Nodes of the search, in line: families, subfamilies that share an assignment, layouts.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -25,14 +25,14 @@ pub(super) enum What {
     /// All layouts of a family.
     Family(Family),
     /// Those with the same stages.
-    Group(Family, Group),
+    Subfamily(Family, Subfamily),
     /// One, with where its stages end.
     Layout(Layout, Arc<[usize]>),
 }
 
 /// What layouts with the same stages have in common.
 #[derive(Clone, Copy)]
-pub(super) struct Group {
+pub(super) struct Subfamily {
     pub(super) recompute: Recompute,
     pub(super) schedule: ScheduleKind,
     pub(super) virtual_stages: u32,
@@ -84,7 +84,7 @@ impl Queue {
     pub(super) fn push(&mut self, node: Node) {
         match node.what {
             What::Layout(..) => self.layouts.push(node),
-            What::Family(_) | What::Group(..) => self.open.push(node),
+            What::Family(_) | What::Subfamily(..) => self.open.push(node),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use cost_models::Group;
 use ir::layout::{Layout, MeshAxis};
-use ir::schedule::Placement;
+use ir::schedule::StagePlacement;
 
 /// The ranks over which the layers are spread, and which of them have which stage.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,7 +10,7 @@ pub struct PipelineRanks {
     /// The ranks.
     pub group: Group,
     /// Which has what.
-    pub placement: Placement,
+    pub placement: StagePlacement,
 }
 
 impl PipelineRanks {

@@ -6,7 +6,7 @@ use cost_models::Hardware;
 use cost_models::block::{BlockPasses, Groups};
 use ir::graph::{Block, Recompute, Setting, Sharding, Sizes};
 use ir::layout::{Layout, Mesh};
-use ir::schedule::Placement;
+use ir::schedule::StagePlacement;
 use ir::units::Nanos;
 
 use super::chain::ChainIndex;
@@ -58,7 +58,7 @@ impl ShapeKey {
 
 /// Where stages end, by policy, number of stages and of ranks, and where they lie; none if there are fewer
 /// blocks.
-type Balanced = Known<(Recompute, usize, u32, Placement), Option<Arc<[usize]>>>;
+type Balanced = Known<(Recompute, usize, u32, StagePlacement), Option<Arc<[usize]>>>;
 
 /// Classes of blocks that have no experts, which are alike however experts are spread over ranks.
 pub type Blocks = Known<(usize, ShapeKey), Arc<BlockPasses>>;
@@ -148,8 +148,8 @@ impl Shape {
         self.balanced.get((policy, num_stages, group.size, placement.clone()), || {
             let prefix = self.prefix(chain, policy);
             let ends = match placement {
-                Placement::V | Placement::Bidirectional => folded(&prefix, num_stages),
-                Placement::Loop | Placement::Table(_) => balanced(&prefix, num_stages)
+                StagePlacement::V | StagePlacement::Bidirectional => folded(&prefix, num_stages),
+                StagePlacement::Loop | StagePlacement::Table(_) => balanced(&prefix, num_stages)
                     .map(|ends| evened(&prefix, ends, num_ranks, |_, _, _| true)),
             };
             ends.map(Into::into)

@@ -3,7 +3,7 @@
 use cost_models::Group;
 use ir::graph::{Recompute, Sharding};
 use ir::layout::{Layout, MeshAxis, PartialLayout};
-use ir::schedule::Placement;
+use ir::schedule::StagePlacement;
 use ir::units::{BytesPerSecond, Seconds};
 use planner::problem::Problem;
 use planner::problem::{Choices, training_graph};
@@ -227,7 +227,7 @@ proptest! {
         let chain = ChainIndex::new(&problem);
         let shape = Shape::new(&problem, &chain, key);
         let group = Group { size: ends.len() as u32, stride: 1 };
-        let ranks = PipelineRanks { group, placement: Placement::Loop };
+        let ranks = PipelineRanks { group, placement: StagePlacement::Loop };
         let assignment =
             Assignment::new(&problem, &chain, &shape, Recompute::None, ranks, ends.clone().into());
         let held: u64 = assignment.held.iter().map(|held| held.dense + held.expert).sum();

@@ -2,7 +2,7 @@
 //! cases, and against an integer program.
 
 use good_lp::{Expression, ProblemVariables, Solution, SolverModel, constraint, variable};
-use ir::schedule::{Action, ActionKind, Placement, Schedule, ScheduleKind, Step, generate};
+use ir::schedule::{Action, ActionKind, Schedule, ScheduleKind, StagePlacement, Step, generate};
 use ir::units::Nanos;
 use planner::scheduling::{Kept, Request, Scheduled, schedule};
 use proptest::prelude::*;
@@ -139,7 +139,7 @@ fn exhaustive(durations: &Durations, m: u32, limit: u64) -> Nanos {
         orders[0].iter().flat_map(|first| orders[1].iter().map(move |second| [first, second]));
     let makespans = pairs.filter_map(|[first, second]| {
         let ranks = vec![first.clone(), second.clone()];
-        let schedule = Schedule::new(ranks, Placement::Loop, m).ok()?;
+        let schedule = Schedule::new(ranks, StagePlacement::Loop, m).ok()?;
         Some(earliest(&schedule, durations).makespan)
     });
     makespans.min().unwrap()

@@ -7,7 +7,7 @@ mod structure;
 pub use deadlock::{Sends, check};
 pub use error::{Defect, ScheduleError, Wait};
 
-use crate::schedule::{Placement, Schedule, Step};
+use crate::schedule::{Schedule, StagePlacement, Step};
 
 impl Schedule {
     /// The schedule in which rank `r` takes the steps `ranks[r]`.
@@ -21,7 +21,7 @@ impl Schedule {
     /// The first defect, with the part of the grid where it is.
     pub fn new(
         ranks: Vec<Vec<Step>>,
-        placement: Placement,
+        placement: StagePlacement,
         num_micro_batches: u32,
     ) -> Result<Self, ScheduleError> {
         let schedule = Self::unchecked(ranks, placement, num_micro_batches);

@@ -24,7 +24,7 @@ pub(super) fn check_pipe_v(p: u32, m: u32) -> Result<(), GenerateError> {
 }
 
 /// Micro-batches enter at both ends: even ones run down the ranks, odd ones up
-/// ([`Placement::Bidirectional`](crate::schedule::Placement::Bidirectional)), over two copies of the
+/// ([`StagePlacement::Bidirectional`](crate::schedule::StagePlacement::Bidirectional)), over two copies of the
 /// parameters. Stages are numbered along the model, so rank `r` has the stages `r` and `p - 1 - r`. The
 /// ranks `r` and `p - 1 - r` mirror each other: each is what rank `min(r, p - 1 - r)` of [`pipe_v`] on
 /// half the ranks is, with the micro-batches that come from its own end as the first stream.

@@ -1,7 +1,7 @@
 //! What wrong schedules are told.
 
 use ir::schedule::{
-    GenerateError, Placement, Schedule, ScheduleKind, Sends, Step, check, generate, read_csv,
+    GenerateError, Schedule, ScheduleKind, Sends, StagePlacement, Step, check, generate, read_csv,
 };
 
 /// The CSV's schedule is wrong, and this says why.
@@ -327,7 +327,7 @@ fn gradients_reduced_too_early() {
 fn a_stage_on_two_ranks() {
     let steps = |text: &str| text.split(' ').map(|t| t.parse().unwrap()).collect::<Vec<Step>>();
     let ranks = vec![steps("0F0 0B0"), steps("1F0 0B0 1B0")];
-    let error = Schedule::new(ranks, Placement::Loop, 1).unwrap_err();
+    let error = Schedule::new(ranks, StagePlacement::Loop, 1).unwrap_err();
     let expected = "
 `0B0` stands on rank 1, but its stage is on rank 0
 
@@ -340,7 +340,7 @@ fn a_stage_on_two_ranks() {
 #[test]
 fn an_empty_schedule() {
     for (ranks, m) in [(vec![], 1), (vec![vec![]], 1), (vec![vec!["0F0".parse().unwrap()]], 0)] {
-        let error = Schedule::new(ranks, Placement::Loop, m).unwrap_err().to_string();
+        let error = Schedule::new(ranks, StagePlacement::Loop, m).unwrap_err().to_string();
         assert!(error.starts_with("the schedule is empty"), "{error}");
     }
     assert!(read_csv("").unwrap_err().to_string().starts_with("the CSV has no action"));

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use ir::schedule::{
-    CsvError, Placement, ScheduleKind, add_communication, add_reduction, add_sharding, generate,
-    read_csv, write_csv,
+    CsvError, ScheduleKind, StagePlacement, add_communication, add_reduction, add_sharding,
+    generate, read_csv, write_csv,
 };
 use proptest::prelude::*;
 
@@ -64,7 +64,7 @@ fn idle_cells_quotes_and_marks_are_skipped() {
 #[test]
 fn any_placement_of_stages_is_known_from_the_rows() {
     let schedule = read_csv("1F0,1B0\n0F0,2F0,2B0,0B0\n").unwrap();
-    assert_eq!(*schedule.placement(), Placement::Table(vec![1, 0, 1]));
+    assert_eq!(*schedule.placement(), StagePlacement::Table(vec![1, 0, 1]));
 }
 
 #[test]

@@ -232,7 +232,7 @@ fn describe_loss(best: &Found, named: &Found) -> String {
 fn describe_misfit(input: &Input, outcome: &Outcome, least: Option<u32>) -> String {
     let mut text = "no layout fits:\n".to_owned();
     for (reason, number) in &outcome.rejected {
-        let _ = writeln!(text, "  {:>9} {reason}", HumanCount(*number));
+        let _ = writeln!(text, "  {:>9} {reason}", HumanCount(*number).to_string());
     }
     let memory = input.problem.hardware.memory;
     if let Some(closest) = &outcome.closest {

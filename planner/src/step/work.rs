@@ -345,9 +345,9 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// A pass in buckets of blocks, as equal as can be. Where parameters are gathered, each bucket's are fetched while
-    /// the one before computes; where gradients are reduced, each bucket's are on their way while the next
-    /// computes. One that exchanges nothing over replicas is one run.
+    /// A pass in buckets of blocks, as equal as can be. Where parameters are gathered, each bucket's are
+    /// fetched while the one before computes; where gradients are reduced, each bucket's are on their way while
+    /// the next computes. One that exchanges nothing over replicas is one run.
     fn pass(
         &self,
         stage: usize,

@@ -423,6 +423,12 @@ fn where_nothing_fits_it_is_said_why() {
         --- stderr
         "#);
     });
+    // Numbers end below each other, however long they are.
+    let run = planner(&args);
+    let reasons = run.stdout.lines().skip_while(|line| *line != "no layout fits:").skip(1);
+    let reasons = reasons.take_while(|line| line.starts_with("  "));
+    let starts: Vec<_> = reasons.map(|line| line.find(|c: char| c.is_alphabetic())).collect();
+    assert_eq!(starts, [Some(12); 3]);
     let run = planner(&with(&args, &["--format", "json"]));
     assert_eq!((run.code, run.stderr.as_str()), (Some(1), ""));
     let report: Value = serde_json::from_str(&run.stdout).unwrap();

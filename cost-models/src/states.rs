@@ -72,6 +72,14 @@ impl ModelStates {
         }
     }
 
+    /// The states of frozen weights that are stored in so many bytes: the weights alone, sharded over `shards`
+    /// ranks where parameters are.
+    pub fn of_frozen(stored: Bytes, zero: ZeroStage, shards: u64) -> Self {
+        let is_sharded = zero == ZeroStage::Parameters;
+        let parameters = if is_sharded { stored.shard(shards) } else { stored };
+        Self { parameters, ..Self::default() }
+    }
+
     /// All of them.
     pub fn total(&self) -> Bytes {
         self.parameters + self.gradients + self.optimizer

@@ -33,9 +33,22 @@ impl ElementExt for Element {
     }
 }
 
-/// A tensor of floating-point numbers on a device. Cloning shares its memory.
+/// A tensor on a device. Cloning shares its memory.
+///
+/// Its elements are floating-point numbers, or bytes that stand for something else, such as quantised
+/// weights. Bytes are moved, cut and joined, and made into numbers by [`Self::bytes_as`]; whoever calculates
+/// with them has a bug, and panics.
 #[derive(Clone, Debug)]
-pub struct Array<B: Backend>(FloatTensor<B>);
+pub struct Array<B: Backend>(Primitive<B>);
+
+#[derive(Clone, Debug)]
+enum Primitive<B: Backend> {
+    Numbers(FloatTensor<B>),
+    Bytes(IntTensor<B>),
+}
+
+/// The element type of bytes.
+const BYTE: IntDType = IntDType::U8;
 
 /// A tensor of integers on a device: rows to take, classes to find.
 #[derive(Clone, Debug)]
@@ -47,6 +60,11 @@ impl<B: Backend> Indices<B> {
         let values: Vec<i64> = values.iter().map(|value| i64::from(*value)).collect();
         let data = TensorData::new(values, shape).convert_dtype(B::int_dtype().into());
         Self(B::int_from_data(data, device))
+    }
+
+    /// The whole numbers that the elements of an array are.
+    pub fn rounded(array: Array<B>) -> Self {
+        Self(B::float_into_int(array.primitive(), B::int_dtype()))
     }
 
     /// Sizes of its dimensions, outermost first.
@@ -74,12 +92,46 @@ impl<B: Backend> IntElement for B {
 impl<B: Backend> Array<B> {
     /// The array that a backend's tensor is.
     pub fn from_primitive(primitive: FloatTensor<B>) -> Self {
-        Self(primitive)
+        Self(Primitive::Numbers(primitive))
     }
 
     /// The backend's tensor.
+    ///
+    /// # Panics
+    ///
+    /// If it holds bytes.
     pub fn primitive(self) -> FloatTensor<B> {
-        self.0
+        match self.0 {
+            Primitive::Numbers(tensor) => tensor,
+            Primitive::Bytes(_) => panic!("bytes are not calculated with"),
+        }
+    }
+
+    /// Bytes of shape `shape`.
+    pub fn from_bytes(bytes: Vec<u8>, shape: &[usize], device: &B::Device) -> Self {
+        Self::from_data(TensorData::new(bytes, shape), device)
+    }
+
+    /// Bytes as the whole numbers from 0 to 255 that they are.
+    ///
+    /// # Panics
+    ///
+    /// If it holds no bytes.
+    pub fn bytes_as(self, element: Element) -> Self {
+        match self.0 {
+            Primitive::Bytes(tensor) => Self::from_primitive(B::int_into_float(tensor, element)),
+            Primitive::Numbers(_) => panic!("only bytes are made into numbers"),
+        }
+    }
+
+    /// Whole numbers from 0 to 255 as bytes.
+    pub fn into_bytes(self) -> Self {
+        Self(Primitive::Bytes(B::float_into_int(self.primitive(), BYTE)))
+    }
+
+    /// Whether it holds bytes, and not numbers.
+    pub fn is_bytes(&self) -> bool {
+        matches!(self.0, Primitive::Bytes(_))
     }
 
     /// An array of shape `shape` from values in row-major order, rounded to `element`.
@@ -94,63 +146,122 @@ impl<B: Backend> Array<B> {
 
     /// An array from what a device or file holds.
     pub fn from_data(data: TensorData, device: &B::Device) -> Self {
-        Self(B::float_from_data(data, device))
+        if data.dtype == BYTE.into() {
+            Self(Primitive::Bytes(B::int_from_data(data, device)))
+        } else {
+            Self::from_primitive(B::float_from_data(data, device))
+        }
+    }
+
+    /// Zeros of any of the types that an array's elements have.
+    pub fn zeros_of(shape: &[usize], dtype: DType, device: &B::Device) -> Self {
+        if dtype == BYTE.into() {
+            Self(Primitive::Bytes(B::int_zeros(Shape::from(shape), device, BYTE)))
+        } else {
+            Self::zeros(shape, dtype.into(), device)
+        }
     }
 
     /// Zeros.
     pub fn zeros(shape: &[usize], element: Element, device: &B::Device) -> Self {
-        Self(B::float_zeros(Shape::from(shape), device, element))
+        Self::from_primitive(B::float_zeros(Shape::from(shape), device, element))
     }
 
     /// Ones.
     pub fn ones(shape: &[usize], element: Element, device: &B::Device) -> Self {
-        Self(B::float_ones(Shape::from(shape), device, element))
+        Self::from_primitive(B::float_ones(Shape::from(shape), device, element))
     }
 
     /// Sizes of its dimensions, outermost first.
     pub fn shape(&self) -> Vec<usize> {
-        self.0.shape().to_vec()
+        self.read(|it| it.shape().to_vec(), |it| it.shape().to_vec())
     }
 
     /// The size of dimension `dim`.
     pub fn size(&self, dim: usize) -> usize {
-        self.0.shape()[dim]
+        self.shape()[dim]
     }
 
     /// How many dimensions it has.
     pub fn rank(&self) -> usize {
-        self.0.shape().num_dims()
+        self.shape().len()
     }
 
     /// How many elements it has.
     pub fn num_elements(&self) -> usize {
-        self.0.shape().num_elements()
+        self.shape().iter().product()
     }
 
-    /// What its elements are.
+    /// What its elements are, bytes included.
+    pub fn dtype(&self) -> DType {
+        self.read(TensorMetadata::dtype, TensorMetadata::dtype)
+    }
+
+    /// What its numbers are.
+    ///
+    /// # Panics
+    ///
+    /// If it holds bytes.
     pub fn element(&self) -> Element {
-        self.0.dtype().into()
+        self.dtype().into()
     }
 
     /// How many bytes its elements take.
     pub fn num_bytes(&self) -> u64 {
-        (self.num_elements() * self.0.dtype().size()) as u64
+        (self.num_elements() * self.dtype().size()) as u64
     }
 
     /// Where it lies.
     pub fn device(&self) -> B::Device {
-        B::float_device(&self.0)
+        self.read(B::float_device, B::int_device)
     }
 
     /// The same on another device.
     pub fn to_device(self, device: &B::Device) -> Self {
-        Self(B::float_to_device(self.0, device))
+        self.moved(|it| B::float_to_device(it, device), |it| B::int_to_device(it, device))
+    }
+
+    /// As [`Self::zeros_of`], with whatever was in memory before.
+    pub fn empty_of(shape: &[usize], dtype: DType, device: &B::Device) -> Self {
+        let shape = Shape::from(shape);
+        if dtype == BYTE.into() {
+            Self(Primitive::Bytes(B::int_empty(shape, device, BYTE)))
+        } else {
+            Self::from_primitive(B::float_empty(shape, device, dtype.into()))
+        }
+    }
+
+    /// What a function reads off the backend's tensor, whatever it holds.
+    pub fn read<T>(
+        &self,
+        numbers: impl FnOnce(&FloatTensor<B>) -> T,
+        bytes: impl FnOnce(&IntTensor<B>) -> T,
+    ) -> T {
+        match &self.0 {
+            Primitive::Numbers(tensor) => numbers(tensor),
+            Primitive::Bytes(tensor) => bytes(tensor),
+        }
+    }
+
+    /// What functions that only move elements make of it.
+    pub fn moved(
+        self,
+        numbers: impl FnOnce(FloatTensor<B>) -> FloatTensor<B>,
+        bytes: impl FnOnce(IntTensor<B>) -> IntTensor<B>,
+    ) -> Self {
+        match self.0 {
+            Primitive::Numbers(tensor) => Self(Primitive::Numbers(numbers(tensor))),
+            Primitive::Bytes(tensor) => Self(Primitive::Bytes(bytes(tensor))),
+        }
     }
 
     /// What it holds, brought to the host. Waits for the device.
     pub fn into_data(self) -> TensorData {
-        burn::tensor::read_sync(B::float_into_data(self.0))
-            .expect("a tensor that was computed can be read")
+        let data = match self.0 {
+            Primitive::Numbers(tensor) => burn::tensor::read_sync(B::float_into_data(tensor)),
+            Primitive::Bytes(tensor) => burn::tensor::read_sync(B::int_into_data(tensor)),
+        };
+        data.expect("a tensor that was computed can be read")
     }
 
     /// Its elements in row-major order, brought to the host. Waits for the device.
@@ -168,7 +279,11 @@ impl<B: Backend> Array<B> {
 
     /// The same with other elements, rounded to nearest.
     pub fn cast(self, element: Element) -> Self {
-        if self.element() == element { self } else { Self(B::float_cast(self.0, element)) }
+        if self.element() == element {
+            self
+        } else {
+            Self::from_primitive(B::float_cast(self.primitive(), element))
+        }
     }
 
     /// The same in an element type that statistics and functions that are not linear are computed in:
@@ -180,7 +295,8 @@ impl<B: Backend> Array<B> {
 
     /// The same elements in row-major order in another shape.
     pub fn reshape(self, shape: &[usize]) -> Self {
-        Self(B::float_reshape(self.0, Shape::from(shape)))
+        let shape = Shape::from(shape);
+        self.moved(|it| B::float_reshape(it, shape.clone()), |it| B::int_reshape(it, shape.clone()))
     }
 
     /// All elements in one dimension.
@@ -199,22 +315,23 @@ impl<B: Backend> Array<B> {
 
     /// The last two dimensions exchanged.
     pub fn transpose(self) -> Self {
-        Self(B::float_transpose(self.0))
+        Self::from_primitive(B::float_transpose(self.primitive()))
     }
 
     /// Two dimensions exchanged.
     pub fn swap_dims(self, a: usize, b: usize) -> Self {
-        Self(B::float_swap_dims(self.0, a, b))
+        Self::from_primitive(B::float_swap_dims(self.primitive(), a, b))
     }
 
     /// The dimensions in another order.
     pub fn permute(self, axes: &[usize]) -> Self {
-        Self(B::float_permute(self.0, axes))
+        Self::from_primitive(B::float_permute(self.primitive(), axes))
     }
 
     /// The part of dimension `dim` from `range.start` to `range.end`.
     pub fn narrow(&self, dim: usize, range: Range<usize>) -> Self {
-        Self(B::float_slice(self.0.clone(), &slices(&self.shape(), dim, &range)))
+        let slices = slices(&self.shape(), dim, &range);
+        self.clone().moved(|it| B::float_slice(it, &slices), |it| B::int_slice(it, &slices))
     }
 
     /// Dimension `dim` cut into parts of these sizes.
@@ -235,7 +352,11 @@ impl<B: Backend> Array<B> {
             return self + part;
         }
         let sum = self.narrow(dim, range.clone()) + part;
-        Self(B::float_slice_assign(self.0, &slices(&shape, dim, &range), sum.0))
+        Self::from_primitive(B::float_slice_assign(
+            self.primitive(),
+            &slices(&shape, dim, &range),
+            sum.primitive(),
+        ))
     }
 
     /// Arrays joined along dimension `dim`.
@@ -243,131 +364,162 @@ impl<B: Backend> Array<B> {
         if arrays.len() == 1 {
             return arrays.into_iter().next().expect("there is one");
         }
-        Self(B::float_cat(arrays.into_iter().map(|array| array.0).collect(), dim))
+        if arrays.iter().any(Self::is_bytes) {
+            let bytes = |array: Self| match array.0 {
+                Primitive::Bytes(tensor) => tensor,
+                Primitive::Numbers(_) => panic!("bytes are joined with bytes alone"),
+            };
+            return Self(Primitive::Bytes(B::int_cat(
+                arrays.into_iter().map(bytes).collect(),
+                dim,
+            )));
+        }
+        let numbers = arrays.into_iter().map(Self::primitive).collect();
+        Self::from_primitive(B::float_cat(numbers, dim))
     }
 
     /// One dimension of size 1 repeated, so that the shape becomes `shape`.
     pub fn expand(self, shape: &[usize]) -> Self {
-        Self(B::float_expand(self.0, Shape::from(shape)))
+        Self::from_primitive(B::float_expand(self.primitive(), Shape::from(shape)))
     }
 
     /// The rows of dimension `dim` that `indices` name, in their order.
     pub fn select(&self, dim: usize, indices: &Indices<B>) -> Self {
-        Self(B::float_select(self.0.clone(), dim, indices.0.clone()))
+        Self::from_primitive(B::float_select(self.clone().primitive(), dim, indices.0.clone()))
     }
 
     /// Row `indices[i]` of dimension `dim` plus row `i` of `rows`, for each `i`; equal indices add up.
     pub fn select_add(self, dim: usize, indices: &Indices<B>, rows: Self) -> Self {
-        Self(B::float_select_add(self.0, dim, indices.0.clone(), rows.0))
+        Self::from_primitive(B::float_select_add(
+            self.primitive(),
+            dim,
+            indices.0.clone(),
+            rows.primitive(),
+        ))
     }
 
     /// For each place of `indices`, the element of dimension `dim` that it names.
     pub fn gather(&self, dim: usize, indices: &Indices<B>) -> Self {
-        Self(B::float_gather(dim, self.0.clone(), indices.0.clone()))
+        Self::from_primitive(B::float_gather(dim, self.clone().primitive(), indices.0.clone()))
     }
 
     /// For each place of `indices`, the element of dimension `dim` that it names plus that place of
     /// `values`; the inverse of [`Self::gather`].
     pub fn scatter_add(self, dim: usize, indices: &Indices<B>, values: Self) -> Self {
-        Self(B::float_scatter_add(dim, self.0, indices.0.clone(), values.0))
+        Self::from_primitive(B::float_scatter_add(
+            dim,
+            self.primitive(),
+            indices.0.clone(),
+            values.primitive(),
+        ))
     }
 
     /// Products of matrices: `[.., m, k]` by `[.., k, n]`; other dimensions broadcast.
     pub fn matmul(self, other: Self) -> Self {
-        Self(B::float_matmul(self.0, other.0))
+        Self::from_primitive(B::float_matmul(self.primitive(), other.primitive()))
     }
 
     /// The sum along dimension `dim`, which is left with size 1.
     pub fn sum_dim(self, dim: usize) -> Self {
-        Self(B::float_sum_dim(self.0, dim))
+        Self::from_primitive(B::float_sum_dim(self.primitive(), dim))
     }
 
     /// The mean along dimension `dim`, which is left with size 1.
     pub fn mean_dim(self, dim: usize) -> Self {
-        Self(B::float_mean_dim(self.0, dim))
+        Self::from_primitive(B::float_mean_dim(self.primitive(), dim))
     }
 
     /// The largest along dimension `dim`, which is left with size 1.
     pub fn max_dim(self, dim: usize) -> Self {
-        Self(B::float_max_dim(self.0, dim))
+        Self::from_primitive(B::float_max_dim(self.primitive(), dim))
     }
 
     /// The sum of all elements, in one dimension of size 1.
     pub fn sum(self) -> Self {
-        Self(B::float_sum(self.0))
+        Self::from_primitive(B::float_sum(self.primitive()))
     }
 
     /// The elementwise larger of two arrays.
     pub fn maximum(self, other: Self) -> Self {
-        let lower = B::float_lower(self.0.clone(), other.0.clone(), bool_dtype::<B>());
-        Self(B::float_mask_where(self.0, lower, other.0))
+        let lower =
+            B::float_lower(self.clone().primitive(), other.clone().primitive(), bool_dtype::<B>());
+        Self::from_primitive(B::float_mask_where(self.primitive(), lower, other.primitive()))
     }
 
     /// The elementwise smaller of two arrays.
     pub fn minimum(self, other: Self) -> Self {
-        let greater = B::float_greater(self.0.clone(), other.0.clone(), bool_dtype::<B>());
-        Self(B::float_mask_where(self.0, greater, other.0))
+        let greater = B::float_greater(
+            self.clone().primitive(),
+            other.clone().primitive(),
+            bool_dtype::<B>(),
+        );
+        Self::from_primitive(B::float_mask_where(self.primitive(), greater, other.primitive()))
     }
 
     /// The elementwise larger of the array and a number.
     pub fn at_least(self, floor: f64) -> Self {
-        Self(B::float_clamp_min(self.0, floor.into()))
+        Self::from_primitive(B::float_clamp_min(self.primitive(), floor.into()))
     }
 
     /// `x` where `x > 0` in `self`, zero elsewhere: the mask of `self` applied to `other`.
     pub fn where_positive(self, other: Self) -> Self {
-        let hidden = B::float_lower_equal_elem(self.0, 0.0.into(), bool_dtype::<B>());
-        Self(B::float_mask_fill(other.0, hidden, 0.0.into()))
+        let hidden = B::float_lower_equal_elem(self.primitive(), 0.0.into(), bool_dtype::<B>());
+        Self::from_primitive(B::float_mask_fill(other.primitive(), hidden, 0.0.into()))
     }
 
     /// Each element times a number.
     pub fn scale(self, factor: f64) -> Self {
-        Self(B::float_mul_scalar(self.0, factor.into()))
+        Self::from_primitive(B::float_mul_scalar(self.primitive(), factor.into()))
     }
 
     /// Each element plus a number.
     pub fn shift(self, summand: f64) -> Self {
-        Self(B::float_add_scalar(self.0, summand.into()))
+        Self::from_primitive(B::float_add_scalar(self.primitive(), summand.into()))
+    }
+
+    /// The largest whole numbers that are not above.
+    pub fn floor(self) -> Self {
+        Self::from_primitive(B::float_floor(self.primitive()))
     }
 
     /// `e^x`.
     pub fn exp(self) -> Self {
-        Self(B::float_exp(self.0))
+        Self::from_primitive(B::float_exp(self.primitive()))
     }
 
     /// Natural logarithm.
     pub fn log(self) -> Self {
-        Self(B::float_log(self.0))
+        Self::from_primitive(B::float_log(self.primitive()))
     }
 
     /// Square root.
     pub fn sqrt(self) -> Self {
-        Self(B::float_sqrt(self.0))
+        Self::from_primitive(B::float_sqrt(self.primitive()))
     }
 
     /// `1 / x`.
     pub fn recip(self) -> Self {
-        Self(B::float_recip(self.0))
+        Self::from_primitive(B::float_recip(self.primitive()))
     }
 
     /// Hyperbolic tangent.
     pub fn tanh(self) -> Self {
-        Self(B::float_tanh(self.0))
+        Self::from_primitive(B::float_tanh(self.primitive()))
     }
 
     /// Error function.
     pub fn erf(self) -> Self {
-        Self(B::float_erf(self.0))
+        Self::from_primitive(B::float_erf(self.primitive()))
     }
 
     /// `max(x, 0)`.
     pub fn relu(self) -> Self {
-        Self(B::relu(self.0))
+        Self::from_primitive(B::relu(self.primitive()))
     }
 
     /// Logistic function.
     pub fn sigmoid(self) -> Self {
-        Self(B::sigmoid(self.0))
+        Self::from_primitive(B::sigmoid(self.primitive()))
     }
 
     /// `x^2`.
@@ -398,7 +550,7 @@ impl<B: Backend> Add for Array<B> {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
-        Self(B::float_add(self.0, other.0))
+        Self::from_primitive(B::float_add(self.primitive(), other.primitive()))
     }
 }
 
@@ -406,7 +558,7 @@ impl<B: Backend> Sub for Array<B> {
     type Output = Self;
 
     fn sub(self, other: Self) -> Self {
-        Self(B::float_sub(self.0, other.0))
+        Self::from_primitive(B::float_sub(self.primitive(), other.primitive()))
     }
 }
 
@@ -414,7 +566,7 @@ impl<B: Backend> Mul for Array<B> {
     type Output = Self;
 
     fn mul(self, other: Self) -> Self {
-        Self(B::float_mul(self.0, other.0))
+        Self::from_primitive(B::float_mul(self.primitive(), other.primitive()))
     }
 }
 
@@ -422,7 +574,7 @@ impl<B: Backend> Div for Array<B> {
     type Output = Self;
 
     fn div(self, other: Self) -> Self {
-        Self(B::float_div(self.0, other.0))
+        Self::from_primitive(B::float_div(self.primitive(), other.primitive()))
     }
 }
 
@@ -430,6 +582,6 @@ impl<B: Backend> Neg for Array<B> {
     type Output = Self;
 
     fn neg(self) -> Self {
-        Self(B::float_neg(self.0))
+        Self::from_primitive(B::float_neg(self.primitive()))
     }
 }

@@ -1,6 +1,7 @@
 //! Runs plans: each rank interprets its own list of the schedule's actions on tensors of a burn backend.
 
 pub mod array;
+pub mod base;
 pub mod batches;
 mod block;
 pub mod checkpoint;
@@ -8,12 +9,15 @@ pub mod communicator;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 pub mod data;
+mod frozen;
 mod mapped;
+pub mod merge;
 pub mod mesh;
 pub mod ops;
 pub mod optimizer;
 pub mod parameters;
 pub mod program;
+pub mod quantised;
 pub mod rank;
 mod recorder;
 mod reducer;

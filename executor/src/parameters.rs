@@ -2,12 +2,16 @@
 
 use std::ops::Range;
 
-use ir::graph::{DimName, Extent, OpId, OpKind, Parameter, Placement};
+use ir::graph::{
+    AdapterPart, DimName, Extent, Learning, Op, OpId, OpKind, Parameter, Placement, WeightFormat,
+    adapted_layer,
+};
 
 use crate::block::BlockProgram;
 use crate::checkpoint::ParameterId;
 use crate::data::random::{from_0_to_1, hash, standard_normal};
 use crate::mesh::part;
+use crate::quantised::{Rows, quantised, restored};
 
 /// The part of a parameter that a rank holds before ZeRO shards it.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,6 +32,12 @@ pub struct LocalParameter {
     pub(crate) has_partial_gradient: bool,
     /// What its elements are at first.
     pub(crate) initial: Initial,
+    /// What training does with it.
+    pub learning: Learning,
+    /// How it is stored: other than plain only where it is frozen.
+    pub(crate) format: WeightFormat,
+    /// The dimensions that layouts cut.
+    cut: Vec<usize>,
 }
 
 /// What the elements of a parameter are at first.
@@ -50,6 +60,11 @@ pub(crate) struct Sharing {
     pub(crate) expert: (usize, usize),
     /// Whether tensor-parallel ranks are among those, and each expert is whole.
     pub(crate) has_whole_experts: bool,
+}
+
+impl Sharing {
+    /// With nobody.
+    pub(crate) const NONE: Self = Self { tensor: (0, 1), expert: (0, 1), has_whole_experts: false };
 }
 
 impl LocalParameter {
@@ -87,7 +102,10 @@ impl LocalParameter {
             part,
             is_tensor_copied: cut.tensor.is_none() && !is_whole && sharing.tensor.1 > 1,
             has_partial_gradient: by_tokens && !is_whole && sharing.tensor.1 > 1,
-            initial: initial(&operator.kind, parameter, &full_shape, initializer_range),
+            initial: initial(operator, parameter, &full_shape, initializer_range),
+            learning: operator.learning,
+            format: operator.format(parameter),
+            cut: cut.expert.into_iter().chain(cut.tensor).collect(),
             full_shape,
         }
     }
@@ -115,6 +133,65 @@ impl LocalParameter {
             Initial::Uniform(bound) => bound * (2.0 * from_0_to_1(hash([stream, element])) - 1.0),
         };
         self.elements().map(|element| value(element as u64)).collect()
+    }
+
+    /// The dimensions in the order in which quantised rows have them: first those that layouts cut, which
+    /// number the rows.
+    fn dims_in_rows(&self) -> Vec<usize> {
+        let others = (0..self.part.len()).filter(|dim| !self.cut.contains(dim));
+        self.cut.iter().copied().chain(others).collect()
+    }
+
+    /// Sizes of the dimensions in that order.
+    pub(crate) fn sizes_in_rows(&self) -> Vec<usize> {
+        self.dims_in_rows().into_iter().map(|dim| self.part[dim].len()).collect()
+    }
+
+    /// Of each dimension, its place in that order.
+    pub(crate) fn places_in_rows(&self) -> Vec<usize> {
+        let dims = self.dims_in_rows();
+        let place = |dim| dims.iter().position(|other| *other == dim);
+        (0..dims.len()).map(|dim| place(dim).expect("every dimension is there")).collect()
+    }
+
+    /// The rows that the part is quantised in.
+    pub(crate) fn rows(&self) -> Rows {
+        let sizes = self.sizes_in_rows();
+        let (count, len) = sizes.split_at(self.cut.len());
+        Rows { count: count.iter().product(), len: len.iter().product() }
+    }
+
+    /// For each value in the order of rows, its place in row-major order.
+    fn places_of_rows(&self) -> Vec<usize> {
+        let shape = self.shape();
+        let stride = |dim: usize| shape[dim + 1..].iter().product::<usize>();
+        let dims = self.dims_in_rows().into_iter();
+        dims.fold(vec![0], |places: Vec<usize>, dim| {
+            let along = |place: &usize| {
+                let place = *place;
+                (0..shape[dim]).map(move |index| place + index * stride(dim))
+            };
+            places.iter().flat_map(along).collect()
+        })
+    }
+
+    /// Values in row-major order, put in the order of rows.
+    pub(crate) fn in_rows(&self, values: &[f64]) -> Vec<f64> {
+        self.places_of_rows().into_iter().map(|place| values[place]).collect()
+    }
+
+    /// What is left of values, in row-major order, once they are stored.
+    pub fn as_stored(&self, values: Vec<f64>) -> Vec<f64> {
+        if self.format == WeightFormat::Plain {
+            return values;
+        }
+        let (places, len) = (self.places_of_rows(), self.rows().len);
+        let codes = quantised(&self.in_rows(&values), len, self.format);
+        let mut stored = values;
+        for (place, value) in places.into_iter().zip(restored(&codes, len, self.format)) {
+            stored[place] = value;
+        }
+        stored
     }
 
     /// Places of the part's elements in the whole parameter, both in row-major order.
@@ -145,30 +222,42 @@ fn shape(parameter: &Parameter) -> Vec<usize> {
     parameter.dims.iter().map(|dim| size(dim.extent)).collect()
 }
 
-/// Norms begin as the identity and biases as zero. Weights of transformers are normal with the deviation
+/// Adapters begin as peft's do: A uniform within one over the root of what it sums over (Kaiming's with a
+/// slope of the root of 5), B zero. Norms begin as the identity and biases as zero. Weights of transformers are normal with the deviation
 /// that their configuration says; those of other models uniform as PyTorch's layers draw them, within
 /// one over the root of what they sum over.
 fn initial(
-    kind: &OpKind,
+    op: &Op,
     parameter: &Parameter,
     shape: &[usize],
     initializer_range: Option<f64>,
 ) -> Initial {
-    match kind {
+    match adapted_layer(op) {
+        Some((_, AdapterPart::Up)) => return Initial::Constant(0.0),
+        Some((_, AdapterPart::Down)) => return Initial::Uniform(1.0 / summed(op, shape).sqrt()),
+        None => {}
+    }
+    match &op.kind {
         OpKind::Norm { .. } => {
             Initial::Constant(if parameter.name == "weight" { 1.0 } else { 0.0 })
         }
         _ if parameter.name == "bias" => Initial::Constant(0.0),
-        kind => {
+        _ => {
             if let Some(deviation) = initializer_range {
                 return Initial::Normal(deviation);
             }
-            let summed: usize = match kind {
-                OpKind::Linear { contracted, .. } => shape[..contracted.len()].iter().product(),
-                OpKind::Conv2d { .. } => shape[1..].iter().product(),
-                _ => shape[0],
-            };
-            Initial::Uniform(1.0 / (summed as f64).sqrt())
+            Initial::Uniform(1.0 / summed(op, shape).sqrt())
         }
     }
+}
+
+/// How many products an element of an operator's output sums up.
+fn summed(op: &Op, shape: &[usize]) -> f64 {
+    let summed: usize = match &op.kind {
+        OpKind::Linear { contracted, .. } => shape[..contracted.len()].iter().product(),
+        OpKind::GroupedLinear { contracted, .. } => shape[1..=contracted.len()].iter().product(),
+        OpKind::Conv2d { .. } => shape[1..].iter().product(),
+        _ => shape[0],
+    };
+    summed as f64
 }

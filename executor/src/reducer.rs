@@ -91,16 +91,23 @@ impl<B: Kernels> Reducer<B> {
         Ok(sums)
     }
 
-    /// Starts gathering the shards of a unit's parameters.
-    pub(crate) fn gather(&self, shard: Array<B>, replicas: &Replicas) -> Pending<Array<B>> {
+    /// Starts gathering the shards of a unit's parameters: of each array all ranks' parts, in order.
+    pub(crate) fn gather(
+        &self,
+        shards: Vec<Array<B>>,
+        replicas: &Replicas,
+    ) -> Pending<Vec<Array<B>>> {
         let communicator = Arc::clone(&self.communicator);
         let recorder = Arc::clone(&self.recorder);
         let group = replicas.shard.clone();
         self.queue.start(move || {
-            let bytes = shard.num_bytes() * group.len() as u64;
+            let bytes = shards.iter().map(Array::num_bytes).sum::<u64>() * group.len() as u64;
             recorder.record(Stream::Data, activity(Collective::AllGather), bytes, || {
-                let parts = communicator.all_gather(&group, Stream::Data, shard)?;
-                Ok(Array::concat(parts, 0))
+                let whole = |shard| {
+                    let parts = communicator.all_gather(&group, Stream::Data, shard)?;
+                    Ok(Array::concat(parts, 0))
+                };
+                shards.into_iter().map(whole).collect()
             })
         })
     }

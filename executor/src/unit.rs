@@ -112,6 +112,11 @@ impl UnitPlan {
     }
 }
 
+/// The one array of which a unit's weights are gathered.
+pub(crate) fn only<B: Kernels>(mut gathered: Vec<Array<B>>) -> Array<B> {
+    gathered.pop().expect("a unit's weights are one array")
+}
+
 impl<B: Kernels> Unit<B> {
     /// Elements of a shard.
     pub(crate) fn shard_len(&self) -> usize {

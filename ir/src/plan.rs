@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cluster::{Cluster, Precision};
 use crate::framework::Framework;
+use crate::graph::Adapters;
 use crate::layout::LayoutSpec;
 use crate::units::Bytes;
 
@@ -48,10 +49,13 @@ pub struct PlannedModel {
     pub name: String,
     /// The model file, whole.
     pub description: serde_json::Value,
-    /// Its parameters.
+    /// Its parameters, those of adapters included.
     pub num_parameters: u64,
     /// Whether its multi-token prediction modules are trained too.
     pub multi_token_prediction: bool,
+    /// The adapters that are trained instead of its own parameters, if there are any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adapters: Option<Adapters>,
 }
 
 /// A stage of the pipeline.

@@ -45,6 +45,8 @@ pub struct BlockPasses {
     /// Elements of the largest weight whose gradient one product makes; of experts, of one; none for the
     /// ends of the chain.
     pub largest_weight: u64,
+    /// The largest weight that is made from a quantised one for a product.
+    pub dequantised: Bytes,
     /// Parameters held.
     pub parameters: LocalParameters,
     /// The message to the next block, if it is on another stage.
@@ -85,6 +87,7 @@ impl BlockPasses {
             saved: ByPolicy::new(|policy| coster.saved(policy)),
             largest_tensor: work.largest_tensor,
             largest_weight: work.largest_weight(),
+            dequantised: work.dequantised,
             parameters: work.parameters,
             output: work.output,
         }

@@ -82,7 +82,7 @@ impl<B: Kernels> BlockRun<'_, B> {
                         let to = if is_summand { from } else { self.wanted(id, slot) };
                         self.use_gradient(&mut uses, source, to, is_partial, gradient);
                     }
-                    if !op.parameters.is_empty() {
+                    if op.is_trained() {
                         match &mut gradients {
                             Some(gradients) => self.weight_grad(id, gradient, kept, gradients)?,
                             None => kept.pending.push((id, gradient)),
@@ -242,7 +242,11 @@ impl<B: Kernels> BlockRun<'_, B> {
                     }
                 }
             }
-            OpKind::Add => self.add_grad(id, &grad())?,
+            OpKind::Add => self.add_grad(id, gradient)?,
+            OpKind::Scale { numerator, denominator } => {
+                let factor = *numerator as f64 / *denominator as f64;
+                vec![Some(gradient.clone().scale(factor))]
+            }
             OpKind::Multiply => {
                 let (a, b) = (self.input(id, 0, kept)?.array(), self.input(id, 1, kept)?.array());
                 let of_b = sum_to(grad() * a.clone(), &b.shape());
@@ -298,14 +302,14 @@ impl<B: Kernels> BlockRun<'_, B> {
 
     /// Each summand has the gradient of the sum. Partial sums, which were added before they were moved,
     /// get it where they lie, moved back once.
-    fn add_grad(&self, id: OpId, gradient: &Array<B>) -> Result<Vec<Option<Value<B>>>> {
+    fn add_grad(&self, id: OpId, gradient: &Value<B>) -> Result<Vec<Option<Value<B>>>> {
         let sources = &self.program.inputs[id.index()];
         let mut back: Option<Value<B>> = None;
         let mut grads = Vec::with_capacity(sources.len());
         for (slot, source) in sources.iter().enumerate() {
             let from = self.program.placements.outputs[source.index()];
             let to = self.wanted(id, slot);
-            let whole = Value::Array(gradient.clone());
+            let whole = gradient.clone();
             if from != Placement::Partial || to == Placement::Partial || !self.needs_grad(id, slot)
             {
                 grads.push(Some(whole));
@@ -335,7 +339,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         match &op.kind {
             OpKind::Embedding { .. } => {
                 let (ids, _) = self.embedded_ids(id, &kept.micro_batch.tokens);
-                let rows = self.weights[id.index()][0].size(0);
+                let rows = self.weights[id.index()][0].shape()[0];
                 let grad = gradient.array().rows(1);
                 gradients(id, 0, embedding::weight_grad(&ids, self.first_row(id), rows, grad));
             }
@@ -382,7 +386,7 @@ impl<B: Kernels> BlockRun<'_, B> {
             OpKind::Conv2d { window, groups, .. } => {
                 let x = self.input(id, 0, kept)?.array();
                 let grad = gradient.array();
-                let weight = self.weights[id.index()][0].clone();
+                let weight = self.weights[id.index()][0].array();
                 if let Some(bias) = index("bias") {
                     gradients(id, bias, conv::bias_grad(grad.clone()));
                 }

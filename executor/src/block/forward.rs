@@ -153,7 +153,11 @@ impl<B: Kernels> BlockRun<'_, B> {
                     )),
                 });
             }
-            OpKind::Add => self.add(id, kept)?,
+            OpKind::Add => return self.add(id, kept),
+            OpKind::Scale { numerator, denominator } => {
+                let factor = *numerator as f64 / *denominator as f64;
+                return Ok(self.input(id, 0, kept)?.scale(factor));
+            }
             OpKind::Multiply => {
                 let (a, b) = (self.array(id, 0, kept)?, self.array(id, 1, kept)?);
                 let b = broadcast_to(b, &a.shape());
@@ -300,38 +304,33 @@ impl<B: Kernels> BlockRun<'_, B> {
     }
 
     /// The sum of all inputs; partial sums are added first and moved once.
-    fn add(&self, id: OpId, kept: &mut Kept<B>) -> Result<Array<B>> {
+    fn add(&self, id: OpId, kept: &mut Kept<B>) -> Result<Value<B>> {
         let sources = &self.program.inputs[id.index()];
         let partial = |source: &OpId, slot: usize| {
             self.program.placements.outputs[source.index()] == Placement::Partial
                 && self.wanted(id, slot) != Placement::Partial
         };
-        let mut sum: Option<Array<B>> = None;
-        let mut partial_sum: Option<(Array<B>, OpId, usize)> = None;
+        let plus = |sum: Option<Value<B>>, value: Value<B>| match sum {
+            Some(sum) => sum.plus(value),
+            None => value,
+        };
+        let mut sum: Option<Value<B>> = None;
+        let mut partial_sum: Option<(Value<B>, OpId, usize)> = None;
         for (slot, source) in sources.iter().enumerate() {
             if partial(source, slot) {
-                let value = self.take((*source, Placement::Partial), kept)?.array();
+                let value = self.take((*source, Placement::Partial), kept)?;
                 partial_sum = Some(match partial_sum {
-                    Some((sum, source, slot)) => (sum + value, source, slot),
+                    Some((sum, source, slot)) => (sum.plus(value), source, slot),
                     None => (value, *source, slot),
                 });
             } else {
-                let value = self.array(id, slot, kept)?;
-                sum = Some(match sum {
-                    Some(sum) => sum + value,
-                    None => value,
-                });
+                sum = Some(plus(sum, self.input(id, slot, kept)?));
             }
         }
         if let Some((value, source, slot)) = partial_sum {
             let tensor = &self.program.op(source).output;
-            let value = Value::Array(value);
             let value = self.moved(value, Placement::Partial, self.wanted(id, slot), tensor)?;
-            let value = value.array();
-            sum = Some(match sum {
-                Some(sum) => sum + value,
-                None => value,
-            });
+            sum = Some(plus(sum, value));
         }
         Ok(sum.expect("a sum has inputs"))
     }

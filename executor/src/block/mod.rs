@@ -23,6 +23,7 @@ use ir::schedule::Action;
 
 use crate::array::{Array, Element};
 use crate::communicator::{CommunicationError, Communicator, Group};
+use crate::frozen::Weight;
 use crate::mesh::Place;
 use crate::ops::Kernels;
 use crate::ops::rotary::Rotary;
@@ -121,7 +122,7 @@ pub(crate) type Gradients<'a, B> = dyn FnMut(OpId, usize, Array<B>) + 'a;
 pub(crate) struct BlockRun<'a, B: Kernels> {
     pub(crate) program: &'a BlockProgram,
     pub(crate) env: &'a Env<B>,
-    pub(crate) weights: &'a [Vec<Array<B>>],
+    pub(crate) weights: &'a [Vec<Weight<B>>],
     /// Its number in the chain.
     pub(crate) number: usize,
 }
@@ -129,7 +130,7 @@ pub(crate) struct BlockRun<'a, B: Kernels> {
 impl<B: Kernels> BlockRun<'_, B> {
     fn weight(&self, id: OpId, name: &str) -> Option<Array<B>> {
         let index = self.program.op(id).parameters.iter().position(|p| p.name == name)?;
-        Some(self.weights[id.index()][index].clone())
+        Some(self.weights[id.index()][index].array())
     }
 
     fn wanted(&self, id: OpId, slot: usize) -> Placement {

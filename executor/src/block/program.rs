@@ -2,10 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ir::graph::{
-    Block, Element, Keeps, Op, OpId, OpKind, Placement, Placements, Recomputable, Recompute,
-    Sharding,
-};
+use ir::graph::{Block, Keeps, Op, OpId, Placement, Placements, Recomputable, Recompute, Sharding};
 
 /// A tensor of a block at one of the places where it is wanted.
 pub(crate) type Key = (OpId, Placement);
@@ -36,13 +33,7 @@ impl BlockProgram {
         let inputs: Vec<Vec<OpId>> =
             block.nodes().map(|node| block.inputs(node.id).to_vec()).collect();
         let placements = block.placements(sharding);
-        let mut requires_grad: Vec<bool> = Vec::with_capacity(inputs.len());
-        for node in block.nodes() {
-            let from_inputs = inputs[node.id.index()].iter().any(|id| requires_grad[id.index()]);
-            let tokens = node.op.output.element == Element::Index;
-            let given = node.op.kind == OpKind::Input && !tokens && !takes_data;
-            requires_grad.push(given || from_inputs || !node.op.parameters.is_empty());
-        }
+        let requires_grad = block.requires_grad(takes_data);
         let mut program = Self {
             block: block.clone(),
             inputs,
@@ -77,7 +68,7 @@ impl BlockProgram {
     fn kept(&self, recompute: Recompute) -> BTreeSet<Key> {
         let mut kept = BTreeSet::new();
         for node in self.block.nodes() {
-            for keeps in node.op.kind.keeps() {
+            for keeps in node.op.keeps() {
                 match keeps {
                     Keeps::Input(slot) => kept.insert(self.kept_key(node.id, slot)),
                     Keeps::Output => {
@@ -106,7 +97,7 @@ impl BlockProgram {
     }
 
     fn kept_for_weight_grad(&self) -> BTreeSet<Key> {
-        let trains = self.block.nodes().filter(|node| !node.op.parameters.is_empty());
+        let trains = self.block.nodes().filter(|node| node.op.is_trained());
         let takes = trains.filter(|node| !self.inputs[node.id.index()].is_empty());
         let mut needed: BTreeSet<Key> = takes.map(|node| self.kept_key(node.id, 0)).collect();
         // What selective recompute dropped is made from what it starts from.

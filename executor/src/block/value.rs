@@ -49,7 +49,18 @@ impl<B: Kernels> Value<B> {
         }
     }
 
-    /// The sum of two gradients of one tensor.
+    /// Each element times a number.
+    pub(crate) fn scale(self, factor: f64) -> Self {
+        match self {
+            Self::Array(array) => Self::Array(array.scale(factor)),
+            Self::Routed(routed) => {
+                Self::Routed(routed.with_rows(routed.rows.clone().scale(factor)))
+            }
+            Self::Tokens => panic!("tokens are not multiplied"),
+        }
+    }
+
+    /// The sum of two gradients of one tensor, or of two tensors that lie alike.
     pub(crate) fn plus(self, other: Self) -> Self {
         match (self, other) {
             (Self::Array(a), Self::Array(b)) => Self::Array(a + b),

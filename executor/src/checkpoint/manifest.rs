@@ -32,6 +32,9 @@ pub struct Training {
     pub optimizer: OptimizerState,
     /// Of which model.
     pub model: ModelIdentity,
+    /// Beside which frozen weights, where there are any: a checkpoint has trained ones alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<String>,
 }
 
 /// What an optimizer keeps besides moments.

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::parameter::{Form, ModelParameter};
+use ir::graph::AdapterPart;
+
+use super::parameter::{Form, ModelParameter, ParameterId};
 
 /// Whose names files use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,6 +146,38 @@ impl Naming {
         let fused = GPT2_FUSED.iter().position(|part| is_conv1d && *part == op);
         let fused = fused.map(|index| Fused { index, count: GPT2_FUSED.len() });
         by_module(parameter, &module, orientation, fused)
+    }
+
+    /// How peft's files hold a matrix of an adapter; none if these names have no word for the layer that it is
+    /// beside, or that layer is one of several in a tensor, which peft gives one adapter together.
+    pub fn stored_adapter(self, parameter: &ModelParameter) -> Option<Stored> {
+        let (layer, part) = parameter.id.op.rsplit_once('.')?;
+        let part = AdapterPart::ALL.into_iter().find(|known| known.name() == part)?;
+        let id = ParameterId { op: layer.to_owned(), ..parameter.id.clone() };
+        let base = self.stored(&ModelParameter { id, ..parameter.clone() })?;
+        if self == Self::Native || base.fused.is_some() {
+            return None;
+        }
+        let module = match part {
+            AdapterPart::Down => "lora_A",
+            AdapterPart::Up => "lora_B",
+        };
+        let of_layer = |tensor: String| {
+            let layer = tensor.strip_suffix(".weight").unwrap_or(&tensor).to_owned();
+            format!("base_model.model.{layer}.{module}.weight")
+        };
+        let tensors = base.tensors.into_iter().map(of_layer).collect();
+        // Both are `nn.Linear`, whatever the layer is.
+        let contracted = match parameter.form {
+            Form::Linear { contracted } => contracted,
+            Form::Experts { contracted } => contracted + 1,
+            _ => return None,
+        };
+        let is_expert = matches!(parameter.form, Form::Experts { .. });
+        let (inputs, outputs) = parameter.shape.split_at(contracted);
+        let inputs = inputs.iter().skip(usize::from(is_expert)).product();
+        let shape = vec![outputs.iter().product(), inputs];
+        Some(Stored { tensors, shape, orientation: Orientation::OutputsFirst, fused: None })
     }
 
     /// Whether all of `parameters` have a name, and those that share a tensor agree about it.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use ir::graph::{Extent, Graph, Op, OpKind, Parameter};
+use ir::graph::{AdapterPart, Extent, Graph, Learning, Op, OpKind, Parameter};
 use serde::{Deserialize, Serialize};
 
 /// Which parameter of the model. In text `3.attention.query.weight`.
@@ -16,6 +16,14 @@ pub struct ParameterId {
     pub op: String,
     /// The parameter's name within the operator: `weight`, `bias`.
     pub name: String,
+}
+
+impl ParameterId {
+    /// A matrix of the adapter beside this one's operator.
+    pub fn of_adapter(&self, part: AdapterPart) -> Self {
+        let op = format!("{}.{}", self.op, part.name());
+        Self { block: self.block, op, name: "weight".to_owned() }
+    }
 }
 
 impl fmt::Display for ParameterId {
@@ -86,9 +94,9 @@ pub struct ModelParameter {
 }
 
 impl ModelParameter {
-    /// The parameters of a model in the order of its operators, tied ones left out: those are no
-    /// parameters of their own.
-    pub fn all(graph: &Graph) -> Vec<Self> {
+    /// The parameters of a model in the order of its operators, each with what training does with it; tied
+    /// ones left out: those are no parameters of their own.
+    pub fn all(graph: &Graph) -> Vec<(Self, Learning)> {
         let mut parameters = Vec::new();
         let mut num_layers = 0;
         for (block, class) in (0..).zip(graph.blocks()) {
@@ -97,7 +105,8 @@ impl ModelParameter {
             num_layers += u32::from(layer.is_some());
             for op in class.nodes().map(|node| node.op) {
                 let own = op.parameters.iter().filter(|parameter| parameter.tied_to.is_none());
-                parameters.extend(own.map(|parameter| Self::new(block, layer, op, parameter)));
+                let new = |parameter| (Self::new(block, layer, op, parameter), op.learning);
+                parameters.extend(own.map(new));
             }
         }
         parameters

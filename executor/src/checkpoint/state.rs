@@ -89,6 +89,11 @@ impl State {
         })
     }
 
+    /// The sizes of a parameter's dimensions; none if the checkpoint does not have it.
+    pub fn shape(&self, parameter: &ParameterId) -> Option<&[usize]> {
+        self.parameters.get(parameter).map(Vec::as_slice)
+    }
+
     /// The elements of a shard, from whatever pieces of it there are, in the shard's order. They are
     /// the numbers that were written, unchanged.
     ///

@@ -9,7 +9,7 @@ use safetensors::Dtype;
 use tempfile::NamedTempFile;
 
 use super::error::CheckpointError;
-use super::names::{Naming, Orientation, Stored};
+use super::names::{Orientation, Stored};
 use super::parameter::{ModelParameter, ParameterId};
 use super::scalar::{dtype, num_bytes};
 use super::shard::Shard;
@@ -33,14 +33,14 @@ pub struct WeightsWriter {
 }
 
 impl WeightsWriter {
-    /// A file at `path` for all of `parameters`, with elements of type `element`.
+    /// A file at `path` for all of `parameters`, each as `stored` says, with elements of type `element`.
     ///
     /// # Errors
     ///
     /// [`CheckpointError`] if a parameter has no name or the file cannot be created.
     pub fn create(
         path: &Path,
-        naming: Naming,
+        stored: impl Fn(&ModelParameter) -> Option<Stored>,
         parameters: &[ModelParameter],
         element: Element,
     ) -> Result<Self, CheckpointError> {
@@ -48,8 +48,7 @@ impl WeightsWriter {
         let mut pending = BTreeMap::new();
         let mut shapes = BTreeMap::new();
         for parameter in parameters {
-            let stored = naming
-                .stored(parameter)
+            let stored = stored(parameter)
                 .ok_or_else(|| CheckpointError::Unnamed { parameter: parameter.id.clone() })?;
             shapes.extend(stored.tensors.iter().map(|name| (name.clone(), stored.shape.clone())));
             pending.insert(parameter.id.clone(), (parameter.clone(), stored));

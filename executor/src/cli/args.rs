@@ -191,6 +191,13 @@ pub(crate) struct ExportArgs {
     /// The file to write.
     #[arg(short, long, value_name = "FILE", default_value = "model.safetensors")]
     pub(crate) output: PathBuf,
+    /// The frozen weights beside which adapters were trained, as they were given to the run.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) weights: Option<PathBuf>,
+    /// Write adapters alone, as peft reads them, with `adapter_config.json` beside the file; without it they
+    /// are merged into the model.
+    #[arg(long)]
+    pub(crate) adapters: bool,
 }
 
 fn parse_count(text: &str) -> Result<u64, String> {

@@ -1,11 +1,17 @@
 //! `executor export`.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 
 use anyhow::{Context, bail, ensure};
 use executor::array::Element;
-use executor::checkpoint::{PieceKind, Shard, State, WeightsWriter};
+use executor::base::Base;
+use executor::checkpoint::{
+    ModelParameter, Naming, ParameterId, PieceKind, Shard, State, Training, Weights, WeightsWriter,
+};
+use executor::merge::merged;
 use executor::program::Program;
+use ir::graph::Learning;
 
 use super::args::ExportArgs;
 use super::files;
@@ -16,21 +22,110 @@ pub(crate) fn export(args: &ExportArgs) -> anyhow::Result<()> {
     let named = || format!("`{}`", args.plan.display());
     let program = Program::from_plan(&plan, usual_settings(&plan)).with_context(named)?;
     let state = open(args)?;
-    let parameters = program.parameters();
-    state.check_model(&program.identity(), &parameters)?;
+    state.check_model(&program.identity(), &program.trained_parameters())?;
     state.verify()?;
     files::check_output(&args.output, &[&args.plan])?;
+    if args.adapters {
+        write_adapters(args, &program, &state)?;
+    } else {
+        write_model(args, &program, &state)?;
+    }
+    let step = state.training().step;
+    writeln!(std::io::stderr(), "wrote `{}`, of step {step}", args.output.display())?;
+    Ok(())
+}
+
+/// All of the model's own parameters; adapters are merged into them.
+fn write_model(args: &ExportArgs, program: &Program, state: &State) -> anyhow::Result<()> {
+    let parameters = program.parameters();
     let naming = program.naming();
-    let mut writer = WeightsWriter::create(&args.output, naming, &parameters, Element::F32)?;
+    let base = base(args, program, state, &parameters)?;
+    let read = |id: &ParameterId| {
+        let shape = state.shape(id).expect("a checkpoint of the model has its trained parameters");
+        state.read::<f64>(id, PieceKind::Weight, &Shard::whole(shape))
+    };
+    let stored = |parameter: &ModelParameter| naming.stored(parameter);
+    let mut writer = WeightsWriter::create(&args.output, stored, &parameters, Element::F32)?;
+    let seed = state.training().seed;
+    for parameter in program.whole_parameters() {
+        let values = match (parameter.learning, &base) {
+            (Learning::Adapter, _) => continue,
+            (Learning::Trained, _) => read(&parameter.id)?,
+            (Learning::Frozen(_), base) => {
+                let before = base.values(&parameter, seed)?;
+                merged(program, &parameter, before, read)?
+            }
+        };
+        writer.write(&parameter.id, &values)?;
+    }
+    Ok(writer.finish()?)
+}
+
+/// Where frozen parameters come from, which must be those that the checkpoint was trained beside.
+fn base(
+    args: &ExportArgs,
+    program: &Program,
+    state: &State,
+    parameters: &[ModelParameter],
+) -> anyhow::Result<Base> {
+    let Training { seed, base: trained_beside, .. } = state.training();
+    let base = match &args.weights {
+        Some(path) => Base::Weights(Weights::open(path, program.naming(), parameters)?),
+        None => Base::Random { seed: *seed },
+    };
+    let given = base.identity(program)?;
+    if given != *trained_beside {
+        let named = |base: &Option<String>| base.clone().unwrap_or_else(|| "none".to_owned());
+        bail!(
+            "the adapters were trained beside {}, not {}\nhint: give `--weights` as in the run",
+            named(trained_beside),
+            named(&given)
+        );
+    }
+    Ok(base)
+}
+
+/// The adapters alone, as peft reads them: the file, and what it says of itself beside it.
+fn write_adapters(args: &ExportArgs, program: &Program, state: &State) -> anyhow::Result<()> {
+    let parameters = program.adapter_parameters();
+    let Some(adapters) = &program.adapters else {
+        bail!("`--adapters`: the plan has none\nhint: leave it out to write the model");
+    };
+    let naming = program.naming();
+    let stored = |parameter: &ModelParameter| naming.stored_adapter(parameter);
+    let mut modules = BTreeSet::new();
+    for parameter in &parameters {
+        let Some(stored) = stored(parameter) else {
+            bail!(
+                "peft has no adapter of its own for `{}` of `{}`\nhint: leave `--adapters` out to merge it",
+                parameter.id,
+                program.model_name
+            );
+        };
+        let names = stored.tensors.iter().map(|tensor| tensor.rsplit('.').nth(2));
+        modules.extend(names.flatten().map(str::to_owned));
+    }
+    let mut writer = WeightsWriter::create(&args.output, stored, &parameters, Element::F32)?;
     for parameter in &parameters {
         let whole = Shard::whole(&parameter.shape);
         let values = state.read::<f64>(&parameter.id, PieceKind::Weight, &whole)?;
         writer.write(&parameter.id, &values)?;
     }
     writer.finish()?;
-    let step = state.training().step;
-    writeln!(std::io::stderr(), "wrote `{}`, of step {step}", args.output.display())?;
-    Ok(())
+    let config = serde_json::json!({
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "r": adapters.rank,
+        "lora_alpha": adapters.alpha,
+        "lora_dropout": 0.0,
+        "bias": "none",
+        "fan_in_fan_out": naming == Naming::Gpt2,
+        "target_modules": modules,
+        "base_model_name_or_path": args.weights,
+        "inference_mode": true,
+    });
+    let beside = args.output.with_file_name("adapter_config.json");
+    files::write_atomically(&beside, serde_json::to_string_pretty(&config)?.as_bytes())
 }
 
 /// The checkpoint: the folder itself, or the newest in it.

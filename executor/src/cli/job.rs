@@ -1,19 +1,20 @@
 //! A run: what all ranks share, and what one does.
 
 use std::io::Write;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail, ensure};
+use executor::base::Base;
 use executor::batches::Source;
-use executor::checkpoint::{Form, ModelParameter, State, Training, Weights};
+use executor::checkpoint::{CheckpointError, State, Training, Weights};
 use executor::communicator::{Cause, Communicator, RankFailure, local};
 use executor::ops::Kernels;
 use executor::parameters::LocalParameter;
 use executor::program::Program;
 use executor::rank::{Rank, RunError};
 use executor::training::{self, Report};
+use ir::graph::Learning;
 use ir::layout::LayoutSpec;
 use ir::plan::Plan;
 
@@ -88,7 +89,7 @@ fn prepare<'a>(
 ) -> anyhow::Result<Option<Job<'a>>> {
     let settings = settings(args, plan);
     let named = || format!("`{}`", args.plan.display());
-    let program = Program::from_plan(plan, settings).with_context(named)?;
+    let mut program = Program::from_plan(plan, settings).with_context(named)?;
     let needed = program.num_ranks();
     match &place {
         None => limits::check_memory(plan, &program)?,
@@ -113,7 +114,7 @@ fn prepare<'a>(
     if let Some(warning) = warning {
         say(is_first, &format!("warning: {warning}"))?;
     }
-    let start = start(args, &program, is_first)?;
+    let start = start(args, &mut program, is_first)?;
     if start.num_steps() == args.steps && args.output.timeline.is_none() {
         say(is_first, &format!("all {} steps are done: nothing is left to do", args.steps))?;
         return Ok(None);
@@ -148,65 +149,79 @@ fn check_outputs(args: &RunArgs, num_done: u64) -> anyhow::Result<()> {
     args.checkpoints.folder.as_deref().map_or(Ok(()), files::check_folder)
 }
 
-/// Where training starts.
-enum Start {
-    /// With random weights.
-    Initial,
-    /// With the weights of a model.
-    Weights(Weights),
-    /// Where a checkpoint left off.
-    Checkpoint(State),
+/// Where training starts: where a checkpoint left off, if there is one. What that does not have comes from
+/// `base`.
+struct Start {
+    base: Base,
+    checkpoint: Option<State>,
 }
 
 impl Start {
     /// Steps that were done before.
     fn num_steps(&self) -> u64 {
-        match self {
-            Self::Initial | Self::Weights(_) => 0,
-            Self::Checkpoint(state) => state.training().step,
+        self.checkpoint.as_ref().map_or(0, |state| state.training().step)
+    }
+
+    /// First values of a rank's part of a parameter. Those of a checkpoint come later, with its moments.
+    fn values(&self, parameter: &LocalParameter, seed: u64) -> Result<Vec<f64>, CheckpointError> {
+        let is_frozen = matches!(parameter.learning, Learning::Frozen(_));
+        if self.checkpoint.is_some() && !is_frozen {
+            return Ok(vec![0.0; parameter.num_elements()]);
         }
+        self.base.values(parameter, seed)
     }
 }
 
 /// Where training starts; the first process alone reads all that a checkpoint holds to see that it is whole.
-fn start(args: &RunArgs, program: &Program, is_first: bool) -> anyhow::Result<Start> {
+fn start(args: &RunArgs, program: &mut Program, is_first: bool) -> anyhow::Result<Start> {
     let parameters = program.parameters();
-    if let Some(folder) = &args.checkpoints.folder {
-        let warn = |skipped: &_| {
-            say(is_first, &format!("warning: a checkpoint is passed over: {skipped}"))
-        };
-        if let Some((path, state)) = files::newest_checkpoint(folder, warn)? {
-            state.check_model(&program.identity(), &parameters)?;
-            check_training(args, program, state.training())
-                .with_context(|| format!("going on from `{}`", path.display()))?;
-            if is_first {
-                state.verify()?;
-            }
-            let instead = match &args.checkpoints.weights {
-                Some(weights) => format!(", and not from `{}`", weights.display()),
-                None => String::new(),
-            };
-            say(is_first, &format!("going on from `{}`{instead}", path.display()))?;
-            return Ok(Start::Checkpoint(state));
-        }
+    let found = newest_checkpoint(args, is_first)?;
+    // A checkpoint has all but frozen weights.
+    let weights = args.checkpoints.weights.as_ref();
+    let weights = weights.filter(|_| found.is_none() || program.adapters.is_some());
+    let base = match weights {
+        None => Base::Random { seed: args.seed },
+        Some(path) => Base::Weights(Weights::open(path, program.naming(), &parameters)?),
+    };
+    base.check(&parameters)?;
+    program.base = base.identity(program)?;
+    let Some((path, state)) = found else { return Ok(Start { base, checkpoint: None }) };
+    state.check_model(&program.identity(), &program.trained_parameters())?;
+    let named = || format!("going on from `{}`", path.display());
+    check_training(args, program, state.training()).with_context(named)?;
+    check_base(program, state.training()).with_context(named)?;
+    if is_first {
+        state.verify()?;
     }
-    match &args.checkpoints.weights {
-        None => Ok(Start::Initial),
-        Some(path) => {
-            let weights = Weights::open(path, program.naming(), &parameters)?;
-            for parameter in &parameters {
-                weights.read(&parameter.id, &sample(parameter))?;
-            }
-            Ok(Start::Weights(weights))
+    let instead = match &args.checkpoints.weights {
+        Some(weights) if program.adapters.is_none() => {
+            format!(", and not from `{}`", weights.display())
         }
-    }
+        _ => String::new(),
+    };
+    say(is_first, &format!("going on from `{}`{instead}", path.display()))?;
+    Ok(Start { base, checkpoint: Some(state) })
 }
 
-/// As little of a parameter as shows that all of its tensors are there: an element of each expert's.
-fn sample(parameter: &ModelParameter) -> Vec<Range<usize>> {
-    let is_of_experts = matches!(parameter.form, Form::Experts { .. });
-    let size = |(dim, size): (usize, &usize)| if is_of_experts && dim == 0 { *size } else { 1 };
-    parameter.shape.iter().enumerate().map(|dim| 0..size(dim)).collect()
+/// The newest whole checkpoint of the folder, if there is one.
+fn newest_checkpoint(args: &RunArgs, is_first: bool) -> anyhow::Result<Option<(PathBuf, State)>> {
+    let warn =
+        |skipped: &_| say(is_first, &format!("warning: a checkpoint is passed over: {skipped}"));
+    let folder = args.checkpoints.folder.as_ref();
+    folder.map_or(Ok(None), |folder| files::newest_checkpoint(folder, warn))
+}
+
+/// Refuses to go on beside other frozen weights.
+fn check_base(program: &Program, before: &Training) -> anyhow::Result<()> {
+    if before.base != program.base {
+        let named = |base: &Option<String>| base.clone().unwrap_or_else(|| "none".to_owned());
+        bail!(
+            "its adapters were trained beside {}, not {}\nhint: give `--weights` as then, or another folder",
+            named(&before.base),
+            named(&program.base)
+        );
+    }
+    Ok(())
 }
 
 /// Refuses to go on from what was trained in another way: other samples would follow.
@@ -280,14 +295,11 @@ impl Job<'_> {
         show: &mut Show<'_>,
     ) -> anyhow::Result<()> {
         let seed = self.args.seed;
-        let values = |parameter: &LocalParameter| match &self.start {
-            Start::Initial => Ok::<_, RunError>(parameter.initial_values(seed)),
-            Start::Weights(weights) => Ok(weights.read(&parameter.id, &parameter.part)?),
-            Start::Checkpoint(_) => Ok(vec![0.0; parameter.num_elements()]),
-        };
+        let values =
+            |parameter: &LocalParameter| Ok::<_, RunError>(self.start.values(parameter, seed)?);
         let (program, source) = (Arc::clone(&self.program), Arc::clone(&self.source));
         let mut rank = Rank::new(program, source, communicator, device, values)?;
-        if let Start::Checkpoint(state) = &self.start {
+        if let Some(state) = &self.start.checkpoint {
             rank.restore(state)?;
         }
         let recorded = self

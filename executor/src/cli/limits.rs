@@ -5,6 +5,7 @@ use executor::array::ElementExt;
 use executor::batches::Source;
 use executor::data::{Distribution, Samples, Sampling, SyntheticSamples, Tokens};
 use executor::program::Program;
+use ir::graph::WeightFormat;
 use ir::plan::Plan;
 use ir::units::Bytes;
 
@@ -73,7 +74,11 @@ pub(super) fn check_memory(plan: &Plan, program: &Program) -> anyhow::Result<()>
     let held = [program.settings.master, program.settings.moments];
     let [weight, moment] = held.map(ElementExt::num_bytes);
     let per_parameter = weight + plan.training.optimizer.num_moments() * moment;
-    let needed = Bytes::new(plan.model.num_parameters.saturating_mul(per_parameter));
+    let trained = program.num_trained_parameters();
+    let frozen = plan.model.num_parameters - trained;
+    let format = plan.model.adapters.as_ref().map_or(WeightFormat::Plain, |it| it.base_weights);
+    let frozen = format.bytes(1, frozen, program.settings.compute.num_bytes());
+    let needed = Bytes::new(trained.saturating_mul(per_parameter)) + frozen;
     match memory() {
         Some(there) if needed > there => bail!(
             "weights and optimizer state of `{}` take {needed} for its {} parameters, but this machine \

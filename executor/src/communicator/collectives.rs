@@ -273,20 +273,20 @@ impl<'a, B: Backend> Member<'a, B> {
     fn reduce_scatter(&self, parts: Vec<Array<B>>, reduction: Reduction) -> Result<Array<B>> {
         let mut own = Some(self.send_parts(parts)?);
         let (shape, element) =
-            own.as_ref().map(|own| (own.shape(), own.element())).expect("it was just put there");
+            own.as_ref().map(|own| (own.shape(), own.dtype())).expect("it was just put there");
         let mut result: Option<Array<B>> = None;
         for position in 0..self.len() {
             let next = match own.take_if(|_| position == self.position) {
                 Some(own) => own,
                 None => self.receive(position)?,
             };
-            if next.shape() != shape || next.element() != element {
+            if next.shape() != shape || next.dtype() != element {
                 return Err(CommunicationError::Mismatch {
                     rank: self.transport.rank(),
                     element,
                     shape,
                     other: self.group.ranks()[position],
-                    other_element: next.element(),
+                    other_element: next.dtype(),
                     other_shape: next.shape(),
                 });
             }

@@ -5,8 +5,9 @@ use std::fmt;
 use std::io;
 use std::panic::{self, AssertUnwindSafe};
 
+use burn::tensor::DType;
+
 use super::tag::Tag;
-use crate::array::Element;
 
 /// Why a rank did not get what it waited for.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -45,13 +46,13 @@ pub enum CommunicationError {
         /// The rank that says so.
         rank: u32,
         /// Its element type.
-        element: Element,
+        element: DType,
         /// Its shape.
         shape: Vec<usize>,
         /// The other rank.
         other: u32,
         /// The other's element type.
-        other_element: Element,
+        other_element: DType,
         /// The other's shape.
         other_shape: Vec<usize>,
     },

@@ -1,6 +1,6 @@
 //! Why a plan is not run.
 
-use ir::graph::GraphError;
+use ir::graph::AdapterError;
 use ir::layout::LayoutError;
 use ir::model::ModelError;
 use ir::plan::PLAN_VERSION;
@@ -46,7 +46,7 @@ pub enum ProgramError {
     Model(#[from] ModelError),
     /// The model in the plan has no graph.
     #[error("the plan's `model`: {0}")]
-    Graph(#[from] GraphError),
+    Graph(#[from] AdapterError),
     /// The layout is not valid for model, batch and ranks.
     #[error("the plan's `layout`: {0}")]
     Layout(#[from] LayoutError),

@@ -7,9 +7,9 @@ mod support;
 use std::ops::Range;
 
 use ir::cluster::Precision;
-use ir::graph::{Graph, OpKind, Recompute};
+use ir::graph::{Adapters, Graph, Op, OpKind, Recompute};
 use ir::layout::{Layout, LayoutSpec, Limits};
-use ir::model::{Description, GraphOptions, Model, Numerics};
+use ir::model::{Description, Model, Numerics};
 use ir::plan::Plan;
 use ir::schedule::{
     Schedule, ScheduleKind, Updates, add_communication, add_optimizer_steps, add_reduction,
@@ -17,6 +17,7 @@ use ir::schedule::{
 };
 
 use crate::block::BlockProgram;
+use crate::checkpoint::ParameterId;
 use crate::settings::Settings;
 use error::unsupported;
 use support::{check_frequent_updates, check_operators};
@@ -33,6 +34,8 @@ pub struct Program {
     pub(crate) architecture: String,
     /// The description that it was read from.
     pub description: String,
+    /// Adapters that are trained instead of the model's own parameters, if there are any.
+    pub adapters: Option<Adapters>,
     pub(crate) graph: Graph,
     pub(crate) numerics: Numerics,
     /// How the step is spread over ranks.
@@ -51,6 +54,8 @@ pub struct Program {
     pub global_batch_size: u64,
     /// Numbers of training that the plan does not fix.
     pub settings: Settings,
+    /// What tells the frozen weights from those of other files or seeds; none where nothing is frozen.
+    pub base: Option<String>,
     /// Whether the model's description has dropout, which plans of transformers leave out.
     pub leaves_out_dropout: bool,
 }
@@ -60,6 +65,8 @@ pub struct Program {
 pub struct Parts {
     /// The model's description: a Hugging Face configuration, the short form or a native graph.
     pub description: String,
+    /// Adapters that are trained instead of the model's own parameters, if there are any.
+    pub adapters: Option<Adapters>,
     /// What the model is called.
     pub model_name: String,
     /// How the step is spread over ranks.
@@ -92,8 +99,9 @@ impl Program {
             return Err(unsupported("multi-token prediction"));
         }
         let description = plan.model.description.to_string();
-        let graph = Model::from_json(&description, &plan.model.name)?;
-        let graph = graph.graph(GraphOptions::default())?;
+        let model = Model::from_json(&description, &plan.model.name)?;
+        let adapters = plan.model.adapters.clone();
+        let graph = model.training_graph(false, adapters.as_ref())?;
         let num_parameters = graph.parameter_counts().total;
         if num_parameters != plan.model.num_parameters {
             let text = format!(
@@ -123,6 +131,7 @@ impl Program {
         }
         Self::new(Parts {
             description,
+            adapters,
             model_name: plan.model.name.clone(),
             layout: spec,
             schedule,
@@ -146,7 +155,7 @@ impl Program {
             Description::Transformer(it) => it.hidden_dropout || it.attention_dropout,
             _ => false,
         };
-        let graph = model.graph(GraphOptions::default())?;
+        let graph = model.training_graph(false, parts.adapters.as_ref())?;
         let num_gpus = spec.num_gpus();
         let limits = Limits::new(&graph, num_gpus, parts.global_batch_size, parts.sequence_length);
         // The schedule at hand was checked; what a layout may say of it does not matter.
@@ -196,6 +205,7 @@ impl Program {
             model_name: model.name,
             architecture: model.architecture,
             description,
+            adapters: parts.adapters,
             chain: graph.blocks().map(|class| class.0).collect(),
             graph,
             numerics,
@@ -206,8 +216,19 @@ impl Program {
             sequence_length: parts.sequence_length,
             global_batch_size: parts.global_batch_size,
             settings: parts.settings,
+            base: None,
             leaves_out_dropout,
         })
+    }
+
+    /// The deviation of first weights, where the model's description says.
+    pub(crate) fn initializer_range(&self) -> Option<f64> {
+        self.graph.has_sequence().then_some(self.numerics.initializer_range)
+    }
+
+    /// How many of the model's parameters are trained.
+    pub fn num_trained_parameters(&self) -> u64 {
+        self.graph.parameter_counts().trained
     }
 
     /// How many ranks run it.
@@ -255,6 +276,22 @@ impl Program {
     /// The program of a block.
     pub(crate) fn block(&self, block: usize) -> &BlockProgram {
         &self.classes[self.chain[block]]
+    }
+
+    /// Whether the model has such a parameter.
+    pub(crate) fn has_parameter(&self, id: &ParameterId) -> bool {
+        self.operator(id).is_some_and(|op| op.parameters.iter().any(|p| p.name == id.name))
+    }
+
+    /// What the operator of a parameter computes.
+    pub(crate) fn op_kind(&self, id: &ParameterId) -> &OpKind {
+        &self.operator(id).expect("a parameter of the model has an operator").kind
+    }
+
+    fn operator(&self, id: &ParameterId) -> Option<&Op> {
+        let block = self.chain.get(id.block as usize)?;
+        let mut nodes = self.classes[*block].block.nodes();
+        nodes.find(|node| node.op.name == id.op).map(|node| node.op)
     }
 
     /// The block and operator that a tied parameter is of.

@@ -4,14 +4,16 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use ir::graph::Op;
 use ir::layout::ZeroStage;
 use ir::schedule::{Action, ActionKind};
 
-use super::{HeldStage, Rank, RunError, WeightAt};
+use super::{HeldStage, Rank, RunError, UnitAt, WeightAt};
 use crate::batches::Source;
 use crate::block::{Env, segments};
 use crate::communicator::{Communicator, Group};
-use crate::mesh::Place;
+use crate::frozen::FrozenPlan;
+use crate::mesh::{Place, Replicas};
 use crate::ops::Kernels;
 use crate::optimizer::num_moments;
 use crate::parameters::{LocalParameter, Sharing, is_expert};
@@ -63,12 +65,16 @@ impl<B: Kernels> Rank<B> {
             layout,
             place,
         };
-        let (plans, stages) = plans(&program, &place);
+        let Plans { trained, frozen, stages } = plans(&program, &place);
         let moments = num_moments(settings.optimizer.kind);
         let elements = [settings.compute, settings.master, settings.moments];
-        let units = plans
+        let units = trained
             .into_iter()
             .map(|plan| plan.build(moments, elements, &env.device, &mut values))
+            .collect::<Result<_, E>>()?;
+        let frozen = frozen.into_iter();
+        let frozen = frozen
+            .map(|plan| plan.build(settings.compute, &env.device, &mut values))
             .collect::<Result<_, E>>()?;
         Ok(Self {
             reducer: Reducer::new(communicator, recorder, settings.bucket_bytes),
@@ -77,6 +83,7 @@ impl<B: Kernels> Rank<B> {
             source,
             env,
             units,
+            frozen,
             stages,
             inbox: BTreeMap::new(),
             outbox: BTreeMap::new(),
@@ -93,7 +100,15 @@ impl<B: Kernels> Rank<B> {
     }
 }
 
-/// Which parameters of a block a unit has. They are reduced over different ranks.
+/// What a rank holds, before it has values.
+#[derive(Default)]
+struct Plans {
+    trained: Vec<UnitPlan>,
+    frozen: Vec<FrozenPlan>,
+    stages: BTreeMap<u32, HeldStage>,
+}
+
+/// Which parameters of a block a unit has. They are held by different ranks, or treated in different ways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum UnitKind {
     /// Those that every replica has.
@@ -102,20 +117,72 @@ enum UnitKind {
     Expert,
     /// A table that a block of another stage has too.
     Tied,
+    /// Those that every replica has, and nobody trains.
+    FrozenDense,
+    /// Those of experts that nobody trains.
+    FrozenExpert,
+}
+
+impl UnitKind {
+    /// The unit that the parameters of `op` belong to; `is_tied` if other stages have the parameter too.
+    fn of(op: &Op, is_tied: bool) -> Self {
+        match (op.is_frozen(), is_expert(&op.kind)) {
+            (true, true) => Self::FrozenExpert,
+            (true, false) => Self::FrozenDense,
+            (false, _) if is_tied => Self::Tied,
+            (false, true) => Self::Expert,
+            (false, false) => Self::Dense,
+        }
+    }
+}
+
+impl Plans {
+    /// Adds a unit of which `replicas` have copies or shards. Of a tied table, the ranks that have it, and
+    /// whether it is here that it is at home.
+    fn add_unit(
+        &mut self,
+        program: &Program,
+        place: &Place,
+        kind: UnitKind,
+        replicas: Replicas,
+        (tied, is_home): (Option<Group>, bool),
+    ) -> UnitAt {
+        let (parameters, rank) = (Vec::new(), place.rank);
+        let is_cut = program.layout.zero_stage == ZeroStage::Parameters;
+        if matches!(kind, UnitKind::FrozenDense | UnitKind::FrozenExpert) {
+            self.frozen.push(FrozenPlan { parameters, replicas, rank, is_cut });
+            return UnitAt::Frozen(self.frozen.len() - 1);
+        }
+        let first = replicas.replicate.ranks()[0] == rank;
+        self.trained.push(UnitPlan {
+            parameters,
+            replicas,
+            rank,
+            frees_weights: is_cut,
+            tied: tied.filter(|_| kind == UnitKind::Tied),
+            counts_in_norm: first && (kind != UnitKind::Tied || is_home),
+        });
+        UnitAt::Trained(self.trained.len() - 1)
+    }
+
+    fn parameters(&mut self, unit: UnitAt) -> &mut Vec<LocalParameter> {
+        match unit {
+            UnitAt::Trained(unit) => &mut self.trained[unit].parameters,
+            UnitAt::Frozen(unit) => &mut self.frozen[unit].parameters,
+        }
+    }
 }
 
 /// The units and stages of a rank.
-fn plans(program: &Program, place: &Place) -> (Vec<UnitPlan>, BTreeMap<u32, HeldStage>) {
+fn plans(program: &Program, place: &Place) -> Plans {
     let layout = &program.layout;
     let sharing = Sharing {
         tensor: (place.tensor as usize, layout.tensor_parallel as usize),
         expert: (place.expert(layout) as usize, layout.expert_parallel as usize),
         has_whole_experts: layout.sharding().has_whole_experts(),
     };
-    let is_transformer = program.graph.has_sequence();
-    let initializer_range = is_transformer.then_some(program.numerics.initializer_range);
-    let mut units: Vec<UnitPlan> = Vec::new();
-    let mut stages = BTreeMap::new();
+    let initializer_range = program.initializer_range();
+    let mut plans = Plans::default();
     // Where parameters that others are tied to are on this rank.
     let mut places: BTreeMap<(usize, ir::graph::OpId), WeightAt> = BTreeMap::new();
     let num_stages = program.stages.len() as u32;
@@ -126,7 +193,7 @@ fn plans(program: &Program, place: &Place) -> (Vec<UnitPlan>, BTreeMap<u32, Held
         for block in program.stages[stage as usize].clone() {
             let block_program = program.block(block);
             let mut weights: Vec<Vec<WeightAt>> = Vec::new();
-            let mut own: BTreeMap<UnitKind, usize> = BTreeMap::new();
+            let mut own: BTreeMap<UnitKind, UnitAt> = BTreeMap::new();
             for node in block_program.block.nodes() {
                 let mut of_op = Vec::new();
                 for (index, parameter) in node.op.parameters.iter().enumerate() {
@@ -142,34 +209,22 @@ fn plans(program: &Program, place: &Place) -> (Vec<UnitPlan>, BTreeMap<u32, Held
                         continue;
                     }
                     let tied = tied_holders(program, key, place);
-                    let kind = if tied.is_some() && index == 0 {
-                        UnitKind::Tied
-                    } else if is_expert(&node.op.kind) {
-                        UnitKind::Expert
-                    } else {
-                        UnitKind::Dense
-                    };
+                    let kind = UnitKind::of(node.op, tied.is_some() && index == 0);
                     let replicas = match kind {
-                        UnitKind::Expert => place.expert_replicas(layout, &holders),
-                        UnitKind::Dense | UnitKind::Tied => place.replicas(layout, &holders),
+                        UnitKind::Expert | UnitKind::FrozenExpert => {
+                            place.expert_replicas(layout, &holders)
+                        }
+                        UnitKind::Dense | UnitKind::Tied | UnitKind::FrozenDense => {
+                            place.replicas(layout, &holders)
+                        }
                     };
                     // The unit of a table has nothing else.
-                    let unit = *own.entry(kind).or_insert_with(|| {
-                        let first = replicas.replicate.ranks()[0] == place.rank;
-                        let counts = first && (kind != UnitKind::Tied || target.is_none());
-                        units.push(UnitPlan {
-                            parameters: Vec::new(),
-                            replicas,
-                            rank: place.rank,
-                            frees_weights: layout.zero_stage == ZeroStage::Parameters,
-                            tied: tied.clone().filter(|_| kind == UnitKind::Tied),
-                            counts_in_norm: counts,
-                        });
-                        units.len() - 1
-                    });
+                    let new =
+                        || plans.add_unit(program, place, kind, replicas, (tied, target.is_none()));
+                    let unit = *own.entry(kind).or_insert_with(new);
                     // A tied copy begins as what it is a copy of.
                     let (of_block, of_op_id) = if index == 0 { key } else { (block, node.id) };
-                    let parameters = &mut units[unit].parameters;
+                    let parameters = plans.parameters(unit);
                     parameters.push(LocalParameter::new(
                         program.block(of_block),
                         of_block as u32,
@@ -188,12 +243,12 @@ fn plans(program: &Program, place: &Place) -> (Vec<UnitPlan>, BTreeMap<u32, Held
             }
             blocks.push(weights);
         }
-        stages.insert(
+        plans.stages.insert(
             stage,
             HeldStage { blocks: program.stages[stage as usize].clone(), weights: blocks },
         );
     }
-    (units, stages)
+    plans
 }
 
 /// The ranks, with this rank's place in their stages, that have a copy of a table which blocks of

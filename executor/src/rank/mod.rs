@@ -19,6 +19,7 @@ use crate::block::{Env, Kept, SharedMicroBatch, Value};
 use crate::checkpoint::CheckpointError;
 use crate::communicator::{CommunicationError, Communicator, Group, Pending, Tag};
 use crate::data::DataError;
+use crate::frozen::{FrozenUnit, Weight};
 use crate::ops::Kernels;
 use crate::program::Program;
 use crate::reducer::Reducer;
@@ -40,10 +41,17 @@ pub enum RunError {
     Checkpoint(#[from] CheckpointError),
 }
 
+/// A unit of this rank: by its number among those that are trained, or those that are frozen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum UnitAt {
+    Trained(usize),
+    Frozen(usize),
+}
+
 /// Where a parameter is on this rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct WeightAt {
-    unit: usize,
+    unit: UnitAt,
     index: usize,
     /// Whether the operator reads it the other way round, as a head does that is tied to a table.
     is_transposed: bool,
@@ -77,7 +85,7 @@ impl<B: Kernels> KeptStage<B> {
 struct KeptBlock<B: Kernels> {
     state: KeptState<B>,
     /// The weights that forward read, where later updates may change them (weight stashing).
-    stashed: Option<Vec<Vec<Array<B>>>>,
+    stashed: Option<Vec<Vec<Weight<B>>>>,
 }
 
 enum KeptState<B: Kernels> {
@@ -97,6 +105,7 @@ pub struct Rank<B: Kernels> {
     source: Arc<Source>,
     env: Env<B>,
     units: Vec<Unit<B>>,
+    frozen: Vec<FrozenUnit<B>>,
     stages: BTreeMap<u32, HeldStage>,
     reducer: Reducer<B>,
     scaler: Scaler,
@@ -107,7 +116,7 @@ pub struct Rank<B: Kernels> {
     kept: BTreeMap<(u32, u32), KeptStage<B>>,
     micro_batches: BTreeMap<u32, SharedMicroBatch<B>>,
     /// Parameters on their way, by unit.
-    gathering: BTreeMap<usize, Pending<Array<B>>>,
+    gathering: BTreeMap<UnitAt, Pending<Vec<Array<B>>>>,
     /// Sums of losses of this step's micro-batches.
     losses: Vec<Array<B>>,
     /// For each unit, the weight gradients of blocks that are still to come in this step.
@@ -211,7 +220,8 @@ impl<B: Kernels> Rank<B> {
 
     /// Notes what the rank's tensors take now.
     fn note_memory(&mut self) {
-        let units: u64 = self.units.iter().map(Unit::num_bytes).sum();
+        let units: u64 = self.units.iter().map(Unit::num_bytes).sum::<u64>()
+            + self.frozen.iter().map(FrozenUnit::num_bytes).sum::<u64>();
         let kept: u64 = self.kept.values().map(KeptStage::num_bytes).sum();
         let handed = self.inbox.values().chain(self.outbox.values()).flatten().flatten();
         let total = units + kept + handed.map(Array::num_bytes).sum::<u64>();
@@ -300,7 +310,7 @@ impl<B: Kernels> Rank<B> {
             if matches!(action.kind, ActionKind::Backward | ActionKind::WeightGrad) {
                 let stage = &self.stages[&action.stage];
                 for block in &stage.weights {
-                    for unit in units_of(block) {
+                    for unit in trained_units_of(block) {
                         uses[unit] += 1;
                     }
                 }
@@ -311,9 +321,17 @@ impl<B: Kernels> Rank<B> {
 }
 
 /// The units that a block reads, each once.
-fn units_of(block: &[Vec<WeightAt>]) -> Vec<usize> {
-    let mut units: Vec<usize> = block.iter().flatten().map(|at| at.unit).collect();
+fn units_of(block: &[Vec<WeightAt>]) -> Vec<UnitAt> {
+    let mut units: Vec<UnitAt> = block.iter().flatten().map(|at| at.unit).collect();
     units.sort_unstable();
     units.dedup();
     units
+}
+
+/// Those of them that are trained, by their numbers.
+fn trained_units_of(block: &[Vec<WeightAt>]) -> impl Iterator<Item = usize> + use<> {
+    units_of(block).into_iter().filter_map(|unit| match unit {
+        UnitAt::Trained(unit) => Some(unit),
+        UnitAt::Frozen(_) => None,
+    })
 }

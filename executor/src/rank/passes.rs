@@ -6,12 +6,16 @@ use ir::graph::{Element as GraphElement, OpId, OpKind, Recompute};
 use ir::layout::ZeroStage;
 use ir::schedule::Updates;
 
-use super::{Handed, KeptBlock, KeptStage, KeptState, Rank, RunError, WeightAt, units_of};
+use super::{
+    Handed, KeptBlock, KeptStage, KeptState, Rank, RunError, UnitAt, WeightAt, trained_units_of,
+    units_of,
+};
 use crate::array::{Array, Element};
 use crate::block::{BlockRun, SharedMicroBatch, Value};
 use crate::communicator::CommunicationError;
+use crate::frozen::Weight;
 use crate::ops::Kernels;
-use crate::unit::Unit;
+use crate::unit::{Unit, only};
 
 impl<B: Kernels> Rank<B> {
     /// Forward of a micro-batch through a stage.
@@ -202,9 +206,12 @@ impl<B: Kernels> Rank<B> {
     }
 
     /// The weights of a block, by operator and parameter.
-    fn weights(&self, stage: u32, place: usize) -> Vec<Vec<Array<B>>> {
+    fn weights(&self, stage: u32, place: usize) -> Vec<Vec<Weight<B>>> {
         let view = |at: &WeightAt| {
-            let view = self.units[at.unit].view(at.index);
+            let view = match at.unit {
+                UnitAt::Trained(unit) => Weight::Plain(self.units[unit].view(at.index)),
+                UnitAt::Frozen(unit) => self.frozen[unit].view(at.index),
+            };
             if at.is_transposed { view.transpose() } else { view }
         };
         let of_op = |op: &Vec<WeightAt>| op.iter().map(view).collect();
@@ -215,8 +222,14 @@ impl<B: Kernels> Rank<B> {
     fn gather(&mut self, stage: u32, place: usize) -> Result<(), CommunicationError> {
         for unit in units_of(&self.stages[&stage].weights[place]) {
             self.start_gathering(unit);
-            if let Some(pending) = self.gathering.remove(&unit) {
-                self.units[unit].set_weights(pending.wait()?);
+            let Some(pending) = self.gathering.remove(&unit) else { continue };
+            let gathered = pending.wait()?;
+            match unit {
+                UnitAt::Trained(unit) => self.units[unit].set_weights(only(gathered)),
+                UnitAt::Frozen(unit) => {
+                    let unit = &mut self.frozen[unit];
+                    unit.set_weights(unit.shard().with_filled(gathered));
+                }
             }
         }
         Ok(())
@@ -230,12 +243,22 @@ impl<B: Kernels> Rank<B> {
         }
     }
 
-    fn start_gathering(&mut self, unit: usize) {
-        let gathered = &self.units[unit];
-        if !gathered.is_gathered() && !self.gathering.contains_key(&unit) {
-            let pending = self.reducer.gather(gathered.shard(), &gathered.replicas);
-            self.gathering.insert(unit, pending);
+    fn start_gathering(&mut self, unit: UnitAt) {
+        if self.gathering.contains_key(&unit) {
+            return;
         }
+        let (shards, replicas) = match unit {
+            UnitAt::Trained(unit) if !self.units[unit].is_gathered() => {
+                let unit = &self.units[unit];
+                (vec![unit.shard()], &unit.replicas)
+            }
+            UnitAt::Frozen(unit) if !self.frozen[unit].is_gathered() => {
+                let unit = &self.frozen[unit];
+                (unit.shard().filled().cloned().collect(), &unit.replicas)
+            }
+            _ => return,
+        };
+        self.gathering.insert(unit, self.reducer.gather(shards, replicas));
     }
 
     /// Frees the weights of a block that other ranks have too.
@@ -244,7 +267,10 @@ impl<B: Kernels> Rank<B> {
             return;
         }
         for unit in units_of(&self.stages[&stage].weights[place]) {
-            self.units[unit].free_weights();
+            match unit {
+                UnitAt::Trained(unit) => self.units[unit].free_weights(),
+                UnitAt::Frozen(unit) => self.frozen[unit].free_weights(),
+            }
         }
     }
 
@@ -269,7 +295,7 @@ impl<B: Kernels> Rank<B> {
     fn weight_grads_done(&mut self, stage: u32, place: usize) -> Result<(), RunError> {
         let each_time = self.program.layout.zero_stage >= ZeroStage::Gradients
             || self.updates_each_micro_batch();
-        for unit in units_of(&self.stages[&stage].weights[place]) {
+        for unit in trained_units_of(&self.stages[&stage].weights[place]) {
             self.uses_left[unit] -= 1;
             // Where micro-batches run both ways, ranks would reduce in different orders.
             let in_order = self.program.holders(stage).len() == 1;
@@ -305,6 +331,7 @@ fn accumulate<'a, B: Kernels>(
 ) -> impl FnMut(OpId, usize, Array<B>) + 'a {
     move |op, index, gradient| {
         let WeightAt { unit, index, is_transposed } = at[op.index()][index];
+        let UnitAt::Trained(unit) = unit else { panic!("frozen parameters have no gradients") };
         let gradient = if is_transposed { gradient.transpose() } else { gradient };
         units[unit].add_gradient(index, gradient, element);
     }

@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use ir::graph::Learning;
 use ir::plan::Optimizer;
 use sha2::{Digest, Sha256};
 
@@ -14,7 +15,7 @@ use crate::checkpoint::{
     PieceKind, Shard, State, Training, Values, Writer, hexadecimal,
 };
 use crate::ops::Kernels;
-use crate::parameters::LocalParameter;
+use crate::parameters::{LocalParameter, Sharing};
 use crate::program::Program;
 use crate::unit::Unit;
 
@@ -33,7 +34,11 @@ struct PieceAt {
 impl Program {
     /// The model, so that a checkpoint of another one is told from it.
     pub fn identity(&self) -> ModelIdentity {
-        let sha256 = hexadecimal(&Sha256::digest(&self.description));
+        let mut digest = Sha256::new_with_prefix(&self.description);
+        if let Some(adapters) = &self.adapters {
+            digest.update(serde_json::to_string(adapters).expect("adapters are plain data"));
+        }
+        let sha256 = hexadecimal(&digest.finalize());
         ModelIdentity { name: self.model_name.clone(), sha256 }
     }
 
@@ -42,9 +47,42 @@ impl Program {
         Naming::of(&self.architecture, &self.parameters())
     }
 
-    /// All parameters of the model, tied ones once.
+    /// All parameters of the model itself, tied ones once, adapters left out.
     pub fn parameters(&self) -> Vec<ModelParameter> {
-        ModelParameter::all(&self.graph)
+        self.parameters_where(|learning| learning != Learning::Adapter)
+    }
+
+    /// Those that are trained, which checkpoints have.
+    pub fn trained_parameters(&self) -> Vec<ModelParameter> {
+        self.parameters_where(|learning| !matches!(learning, Learning::Frozen(_)))
+    }
+
+    /// Those of adapters.
+    pub fn adapter_parameters(&self) -> Vec<ModelParameter> {
+        self.parameters_where(|learning| learning == Learning::Adapter)
+    }
+
+    fn parameters_where(&self, is_wanted: impl Fn(Learning) -> bool) -> Vec<ModelParameter> {
+        let all = ModelParameter::all(&self.graph).into_iter();
+        all.filter(|(_, learning)| is_wanted(*learning)).map(|(parameter, _)| parameter).collect()
+    }
+
+    /// All parameters, tied ones once, as a rank that is alone has them.
+    pub fn whole_parameters(&self) -> Vec<LocalParameter> {
+        let blocks = 0..self.chain.len();
+        let of_block = |block: usize| {
+            let program = self.block(block);
+            let range = self.initializer_range();
+            program.block.nodes().flat_map(move |node| {
+                let own = node.op.parameters.iter().enumerate();
+                let own = own.filter(|(_, parameter)| parameter.tied_to.is_none());
+                own.map(move |(index, _)| {
+                    let number = block as u32;
+                    LocalParameter::new(program, number, node.id, index, Sharing::NONE, range)
+                })
+            })
+        };
+        blocks.flat_map(of_block).collect()
     }
 }
 
@@ -122,7 +160,7 @@ impl<B: Kernels> Rank<B> {
         writer.write_rank(place.rank, self.program.settings.master, &pieces, values)?;
         self.synchronize()?;
         let written = if is_leader {
-            let parameters = self.program.parameters();
+            let parameters = self.program.trained_parameters();
             let num_ranks = self.program.num_ranks();
             let keep = Keep::Newest(num_kept);
             Some(writer.commit(self.training_state(), num_ranks, &parameters, keep)?)
@@ -147,6 +185,7 @@ impl<B: Kernels> Rank<B> {
                 loss_scale,
             },
             model: self.program.identity(),
+            base: self.program.base.clone(),
         }
     }
 
@@ -156,7 +195,7 @@ impl<B: Kernels> Rank<B> {
     ///
     /// [`CheckpointError`] where it is of another model, or lacks what this rank needs.
     pub fn restore(&mut self, state: &State) -> Result<(), CheckpointError> {
-        state.check_model(&self.program.identity(), &self.program.parameters())?;
+        state.check_model(&self.program.identity(), &self.program.trained_parameters())?;
         let master = self.program.settings.master;
         let compute = self.program.settings.compute;
         let training = state.training();

@@ -2,11 +2,12 @@
 
 use traces::timeline::Stream;
 
-use super::{Rank, RunError, StepResult};
+use super::{Rank, RunError, StepResult, trained_units_of};
 use crate::array::{Array, Element};
 use crate::communicator::{Group, Reduction};
 use crate::ops::Kernels;
 use crate::optimizer;
+use crate::unit::only;
 
 impl<B: Kernels> Rank<B> {
     /// Waits for all reductions, adds up copies of tied tables, and finds the loss and the norm.
@@ -73,8 +74,8 @@ impl<B: Kernels> Rank<B> {
     pub(super) fn update(&mut self, stage: u32, factor: Option<f64>) -> Result<(), RunError> {
         let settings = &self.program.settings;
         let rate = settings.schedule.at(self.num_steps);
-        let mut of_stage: Vec<usize> =
-            self.stages[&stage].weights.iter().flatten().flatten().map(|at| at.unit).collect();
+        let blocks = self.stages[&stage].weights.iter();
+        let mut of_stage: Vec<usize> = blocks.flat_map(|block| trained_units_of(block)).collect();
         of_stage.sort_unstable();
         of_stage.dedup();
         for index in of_stage {
@@ -97,8 +98,8 @@ impl<B: Kernels> Rank<B> {
             unit.moments =
                 moments.into_iter().map(|moment| moment.cast(settings.moments)).collect();
             if unit.set_master(master, settings.compute) {
-                let pending = self.reducer.gather(unit.shard(), &unit.replicas);
-                unit.set_weights(pending.wait()?);
+                let pending = self.reducer.gather(vec![unit.shard()], &unit.replicas);
+                unit.set_weights(only(pending.wait()?));
             }
         }
         Ok(())

@@ -12,7 +12,7 @@ use executor::parameters::LocalParameter;
 use executor::program::{Parts, Program};
 use executor::rank::{Rank, RunError, StepResult};
 use executor::settings::{LearningRate, OptimizerSettings, Settings};
-use ir::graph::Recompute;
+use ir::graph::{Adapters, Recompute, WeightFormat};
 use ir::layout::{LayoutSpec, ZeroStage};
 use ir::plan::Optimizer;
 use ir::schedule::{ScheduleKind, generate};
@@ -35,6 +35,9 @@ pub(crate) const MIXTRAL: &str = r#"{"model_type": "mixtral", "num_hidden_layers
     "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 24, "vocab_size": 256,
     "num_local_experts": 4, "num_experts_per_tok": 2, "max_position_embeddings": 64}"#;
 
+/// Adapters in few words: their rank, the layers that have one, and how frozen weights are stored.
+pub(crate) type AdapterCase = (u64, &'static str, WeightFormat);
+
 /// A layout in few words; what is left out is 1 or off.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Case {
@@ -53,6 +56,7 @@ pub(crate) struct Case {
     pub(crate) schedule: ScheduleKind,
     pub(crate) virtual_stages: u32,
     pub(crate) bucket_bytes: u64,
+    pub(crate) adapters: Option<AdapterCase>,
 }
 
 pub(crate) const ONE: Case = Case {
@@ -70,6 +74,7 @@ pub(crate) const ONE: Case = Case {
     schedule: ScheduleKind::OneFOneB,
     virtual_stages: 1,
     bucket_bytes: 4 << 10,
+    adapters: None,
 };
 
 fn settings(bucket_bytes: u64, compute: Element) -> Settings {
@@ -120,6 +125,12 @@ pub(crate) fn parts(model: &str, case: Case, compute: Element) -> Parts {
     // As even as can be, the first ones larger.
     let size = |stage| blocks / stages + usize::from(stage < blocks % stages);
     Parts {
+        adapters: case.adapters.map(|(rank, target, base_weights)| Adapters {
+            rank,
+            alpha: 2 * rank,
+            targets: vec![target.to_owned()],
+            base_weights,
+        }),
         description: model.to_owned(),
         model_name: "test".to_owned(),
         layout,

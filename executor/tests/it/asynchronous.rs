@@ -99,6 +99,7 @@ fn executed(case: &Case) -> (Outcome, Stages) {
     let stages = num_stages as usize;
     let size = |stage| num_blocks / stages + usize::from(stage < num_blocks % stages);
     let program = Program::new(Parts {
+        adapters: None,
         description: model(),
         model_name: "chain".to_owned(),
         layout: LayoutSpec {

@@ -112,7 +112,7 @@ impl Member {
             }
             Call::Broadcast { root, form, array } => {
                 let array = rank.broadcast(all, stream, root as u32, array.map(filled))?;
-                assert_eq!((form.element, form.shape), (array.element(), array.shape()));
+                assert_eq!((form.element, form.shape), (array.dtype(), array.shape()));
                 Some(array)
             }
             Call::Send { array, .. } => {
@@ -121,7 +121,7 @@ impl Member {
             }
             Call::Receive { from, form } => {
                 let array = rank.receive(from as u32, Tag::Stream(Stream::Send))?;
-                assert_eq!((form.element, form.shape), (array.element(), array.shape()));
+                assert_eq!((form.element, form.shape), (array.dtype(), array.shape()));
                 Some(filled(array))
             }
         })

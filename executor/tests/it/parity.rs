@@ -17,12 +17,12 @@ use traces::timeline::Stream;
 
 use super::training::{Case, GPT, LLAMA, MIXTRAL, NUM_STEPS, ONE, parts, program, rank, steps};
 
-/// What training comes to: the loss of each step, and every parameter at the end.
+/// What training comes to: the loss of each step, and every trained parameter at the end.
 #[derive(Debug)]
-struct Outcome {
-    losses: Vec<f64>,
+pub(super) struct Outcome {
+    pub(super) losses: Vec<f64>,
     norms: Vec<f64>,
-    weights: BTreeMap<ParameterId, Vec<f64>>,
+    pub(super) weights: BTreeMap<ParameterId, Vec<f64>>,
 }
 
 /// What a rank's program is given, and what it leaves: results of steps, and its pieces of weights.
@@ -30,7 +30,7 @@ type RankProgram<'a> =
     &'a (dyn Fn(Arc<dyn Communicator<Flex>>) -> Result<RankOutcome, RunError> + Sync);
 type RankOutcome = (Vec<StepResult>, Vec<(Piece, Values)>);
 
-fn train(program: Program) -> Outcome {
+pub(super) fn train(program: Program) -> Outcome {
     train_by(program, |num_ranks, run| {
         let outcomes = local::run(num_ranks, &[FlexDevice], run);
         outcomes.unwrap_or_else(|failure| panic!("{failure}"))
@@ -46,7 +46,7 @@ fn train_by(
     let run = |communicator: Arc<dyn Communicator<Flex>>| steps(&program, communicator);
     let outcomes = start(program.num_ranks(), &run);
     let shapes: BTreeMap<ParameterId, Vec<usize>> =
-        program.parameters().into_iter().map(|p| (p.id, p.shape)).collect();
+        program.trained_parameters().into_iter().map(|p| (p.id, p.shape)).collect();
     let mut weights: BTreeMap<ParameterId, Vec<f64>> = BTreeMap::new();
     let losses = outcomes[0].0.iter().map(|result| result.loss).collect();
     let norms = outcomes[0].0.iter().map(|result| result.gradient_norm).collect();
@@ -105,7 +105,7 @@ fn check(model: &str, cases: &[Case]) {
     check_against(model, ONE, cases);
 }
 
-fn check_against(model: &str, one: Case, cases: &[Case]) {
+pub(super) fn check_against(model: &str, one: Case, cases: &[Case]) {
     let one = train(program(model, one, Element::F64));
     assert!(
         one.losses[NUM_STEPS - 1] < one.losses[0],

@@ -69,6 +69,7 @@ fn program(model: &str, run: &Value, element: Element) -> Program {
     let blocks = ir::model::Model::from_json(&description, model).unwrap();
     let blocks = blocks.graph(ir::model::GraphOptions::default()).unwrap().num_blocks();
     Program::new(Parts {
+        adapters: None,
         description,
         model_name: model.to_owned(),
         layout: LayoutSpec {

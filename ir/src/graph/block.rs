@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use petgraph::graph::{DiGraph, NodeIndex};
 
 use super::op::{Op, OpKind, Parameter, Recomputable};
-use super::tensor::Extent;
+use super::tensor::{Element, Extent};
 
 /// An operator of one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -92,6 +92,19 @@ impl Block {
             .sum()
     }
 
+    /// For each operator, whether a gradient of its output is needed. None leaves a block that takes data.
+    pub fn requires_grad(&self, takes_data: bool) -> Vec<bool> {
+        let mut required: Vec<bool> = Vec::with_capacity(self.nodes().len());
+        for node in self.nodes() {
+            let from_inputs = self.inputs(node.id).iter().any(|id| required[id.index()]);
+            let given = node.op.kind == OpKind::Input
+                && node.op.output.element != Element::Index
+                && !takes_data;
+            required.push(given || from_inputs || node.op.is_trained());
+        }
+        required
+    }
+
     /// Whether two blocks are equal but for their names.
     pub fn same_structure(&self, other: &Self) -> bool {
         self.outputs == other.outputs
@@ -99,6 +112,7 @@ impl Block {
             && self.nodes().zip(other.nodes()).all(|(a, b)| {
                 a.op.kind == b.op.kind
                     && a.op.parameters == b.op.parameters
+                    && a.op.learning == b.op.learning
                     && a.op.output == b.op.output
                     && a.op.recomputable == b.op.recomputable
                     && self.inputs(a.id) == other.inputs(b.id)
@@ -143,6 +157,8 @@ pub struct ParameterCounts {
     pub routed: u64,
     /// Those that one token passes through: all but the experts that it is not sent to.
     pub active: u64,
+    /// Those that are trained.
+    pub trained: u64,
 }
 
 /// A model as a chain of blocks, equal blocks kept once.
@@ -195,6 +211,12 @@ impl Graph {
             return Err(GraphError::Empty);
         }
         Ok(Self { classes, chain })
+    }
+
+    /// The chain of other blocks, each made from the one in its place.
+    pub(super) fn try_map<E>(&self, make: impl Fn(&Block) -> Result<Block, E>) -> Result<Self, E> {
+        let classes = self.classes.iter().map(make).collect::<Result<_, E>>()?;
+        Ok(Self { classes, chain: self.chain.clone() })
     }
 
     /// The same graph, of which selective recompute runs all again but attention and every other linear
@@ -278,6 +300,9 @@ impl Graph {
                     .map(|parameter| parameter.num_elements() * u64::from(count))
                     .sum::<u64>();
                 counts.total += own;
+                if !node.op.is_frozen() {
+                    counts.trained += own;
+                }
                 match node.op.kind {
                     OpKind::Embedding { .. } => {
                         counts.embedding += own;

@@ -2,7 +2,7 @@
 
 use super::block::{Block, GraphError, OpId};
 use super::infer;
-use super::op::{Op, OpKind, Parameter, Recomputable};
+use super::op::{Learning, Op, OpKind, Parameter, Recomputable};
 use super::tensor::Tensor;
 
 /// The output of an operator that has been added to a block.
@@ -42,6 +42,7 @@ impl BlockBuilder {
             name: name.into(),
             kind: OpKind::Input,
             parameters: Vec::new(),
+            learning: Learning::default(),
             output: tensor,
             recomputable: Recomputable::No,
         };
@@ -65,9 +66,20 @@ impl BlockBuilder {
         let output = infer::output(&kind, &tensors)
             .map_err(|problem| GraphError::Operator { op: name.clone(), problem })?;
         let parameters = infer::parameters(&kind, &tensors);
-        let op = Op { name, kind, parameters, output, recomputable: Recomputable::No };
+        let learning = Learning::default();
+        let op = Op { name, kind, parameters, learning, output, recomputable: Recomputable::No };
+        Ok(self.copy(op, inputs))
+    }
+
+    /// Adds an operator of another block, which takes the same there.
+    pub(super) fn copy(&mut self, op: Op, inputs: &[Value]) -> Value {
         self.ops.push((op, inputs.to_vec()));
-        Ok(OpId(self.ops.len() - 1))
+        OpId(self.ops.len() - 1)
+    }
+
+    /// Decides what training does with the parameters of `value`.
+    pub(super) fn set_learning(&mut self, value: Value, learning: Learning) {
+        self.ops[value.0].0.learning = learning;
     }
 
     /// The tensor that `value` is.

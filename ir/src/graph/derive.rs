@@ -17,7 +17,7 @@ impl Block {
     pub fn work(&self, setting: &Setting) -> BlockWork {
         let placements = self.placements(setting.sharding);
         let sharded = Sharded { block: self, placements, setting: *setting };
-        let requires_grad = sharded.requires_grad();
+        let requires_grad = self.requires_grad(setting.takes_data);
         BlockWork {
             kernels: kernels::derive(&sharded, &requires_grad),
             exchanges: sharded.exchanges(&requires_grad),
@@ -30,6 +30,11 @@ impl Block {
                     sharded.bytes(*id, placement::residual(&self.op(*id).output, setting.sharding))
                 })
                 .sum(),
+            dequantised: self
+                .nodes()
+                .map(|node| sharded.dequantised_bytes(node.id))
+                .max()
+                .unwrap_or(Bytes::ZERO),
             largest_tensor: self
                 .nodes()
                 .map(|node| sharded.output_bytes(node.id))
@@ -127,7 +132,7 @@ impl Sharded<'_> {
 
     /// Whether `consumer` keeps what `source` puts out for backward.
     fn is_saved(&self, source: OpId, consumer: OpId) -> bool {
-        let kept = self.block.op(consumer).kind.keeps();
+        let kept = self.block.op(consumer).keeps();
         self.block
             .inputs(consumer)
             .iter()
@@ -139,7 +144,7 @@ impl Sharded<'_> {
         let mut saved: BTreeMap<(OpId, SavedPart), Bytes> = BTreeMap::new();
         for node in self.block.nodes() {
             let sources = self.block.inputs(node.id);
-            for keeps in node.op.kind.keeps() {
+            for keeps in node.op.keeps() {
                 match keeps {
                     Keeps::Input(slot) => {
                         let source = sources[slot];
@@ -213,7 +218,10 @@ impl Sharded<'_> {
                 self.placements.outputs[node.id.index()] == Placement::Shard(DimName::Sequence);
             for parameter in &node.op.parameters {
                 let elements = self.parameter_elements(parameter, is_expert);
-                if parameter.tied_to.is_some() {
+                if node.op.is_frozen() {
+                    let bytes = self.frozen_bytes(node.op, parameter);
+                    local.frozen.add(bytes, is_expert, parameter.tied_to.is_some());
+                } else if parameter.tied_to.is_some() {
                     local.tied += elements;
                 } else if is_expert {
                     local.expert += elements;

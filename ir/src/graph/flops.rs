@@ -7,7 +7,7 @@ use super::tensor::Sizes;
 use super::work::{Kernel, Pass, Setting};
 use crate::units::Flops;
 
-/// Operations of a forward pass over one sequence.
+/// Operations of a forward pass over one sequence, and of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ForwardFlops {
     /// With every query-key pair of a causal mask counted, as Megatron-LM and PaLM do. A sliding
@@ -15,6 +15,16 @@ pub struct ForwardFlops {
     pub full: Flops,
     /// With the pairs that the mask hides left out.
     pub causal: Flops,
+    /// Those of frozen weights, whose gradients nobody computes.
+    pub frozen: Flops,
+}
+
+impl ForwardFlops {
+    /// Those of forward and backward: backward computes the gradients of inputs and of weights, each as dear
+    /// as forward; but none of frozen weights.
+    pub fn of_step(&self) -> Flops {
+        self.full * 3.0 - self.frozen
+    }
 }
 
 impl Graph {
@@ -38,6 +48,10 @@ impl Graph {
                 };
                 flops.full += full * f64::from(count);
                 flops.causal += work.flops * f64::from(count);
+                let is_product = matches!(work.kernel, Kernel::MatMul { .. });
+                if is_product && block.op(work.op).is_frozen() {
+                    flops.frozen += work.flops * f64::from(count);
+                }
             }
         }
         flops

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::block::OpId;
-use super::op::OpKind;
+use super::op::{Learning, OpKind};
 use super::placement::Placement;
 use super::sharded::Sharded;
 use super::tensor::{DimName, Element};
@@ -62,6 +62,10 @@ impl Kernels<'_, '_> {
         self.requires_grad[self.sharded.block.inputs(op)[slot].index()]
     }
 
+    fn is_trained(&self, op: OpId) -> bool {
+        self.sharded.block.op(op).is_trained()
+    }
+
     fn push(
         &mut self,
         op: OpId,
@@ -90,8 +94,10 @@ impl Kernels<'_, '_> {
             let kernel = Kernel::MatMul { batch, m, n: k, k: n };
             self.push(op, Pass::InputGrad, kernel, flops, y + weight, x);
         }
-        let kernel = Kernel::MatMul { batch, m: k, n, k: m };
-        self.push(op, Pass::WeightGrad, kernel, flops, x + y, weight);
+        if self.is_trained(op) {
+            let kernel = Kernel::MatMul { batch, m: k, n, k: m };
+            self.push(op, Pass::WeightGrad, kernel, flops, x + y, weight);
+        }
     }
 
     /// Rows, columns and depth of a linear layer on one rank.
@@ -115,7 +121,7 @@ impl Kernels<'_, '_> {
     }
 
     /// Linear layers that read the same tensor run as one product: fused query, key and value, fused
-    /// gate and up projection.
+    /// gate and up projection. Adapters stay products of their own.
     fn linear(&mut self, op: OpId) {
         if self.fused.contains(&op) {
             return;
@@ -125,18 +131,37 @@ impl Kernels<'_, '_> {
         let wanted = sharded.placements.wanted[op.index()][0];
         let OpKind::Linear { contracted, .. } = &sharded.block.op(op).kind else { return };
         let [m, mut n, k] = self.linear_shape(op, contracted);
-        let fuses = sharded.setting.fuses_projections;
+        let learning = sharded.block.op(op).learning;
+        let fuses = sharded.setting.fuses_projections && learning != Learning::Adapter;
+        self.dequantise(op);
         for sibling in sharded.block.nodes().filter(|node| fuses && node.id > op) {
             let index = sibling.id.index();
             let same = matches!(&sibling.op.kind, OpKind::Linear { contracted: c, .. } if c == contracted)
                 && sharded.block.inputs(sibling.id)[0] == source
-                && sharded.placements.wanted[index][0] == wanted;
+                && sharded.placements.wanted[index][0] == wanted
+                && sibling.op.learning == learning;
             if same {
+                self.dequantise(sibling.id);
                 n += self.linear_shape(sibling.id, contracted)[1];
                 self.fused.insert(sibling.id);
             }
         }
         self.matmuls(op, 1, [m, n, k]);
+    }
+
+    /// What makes the weight that products read from a quantised one: for forward, and again for the
+    /// gradient of the input.
+    fn dequantise(&mut self, op: OpId) {
+        let sharded = self.sharded;
+        let read = sharded.quantised_bytes(op);
+        if read == Bytes::ZERO {
+            return;
+        }
+        let written = sharded.dequantised_bytes(op);
+        self.push_memory(op, Pass::Forward, read, written);
+        if self.input_requires_grad(op, 0) {
+            self.push_memory(op, Pass::InputGrad, read, written);
+        }
     }
 
     fn router(&mut self, op: OpId) {
@@ -154,6 +179,7 @@ impl Kernels<'_, '_> {
             return;
         };
         let [m, n, k] = self.linear_shape(op, contracted);
+        self.dequantise(op);
         let expert_parallel = self.sharded.setting.sharding.expert_parallel;
         let local_experts = num_experts.div_ceil(expert_parallel.into());
         self.matmuls(op, local_experts, [m.div_ceil(local_experts), n, k]);
@@ -179,7 +205,9 @@ impl Kernels<'_, '_> {
         if self.input_requires_grad(op, 0) {
             self.push(op, Pass::InputGrad, product(m, k, n), flops, y + weight, x);
         }
-        self.push(op, Pass::WeightGrad, product(k, n, m), flops, x + y, weight);
+        if self.is_trained(op) {
+            self.push(op, Pass::WeightGrad, product(k, n, m), flops, x + y, weight);
+        }
     }
 
     fn attention_shape(
@@ -264,7 +292,9 @@ impl Kernels<'_, '_> {
             OpKind::Add | OpKind::AddParameter { .. } | OpKind::PrependParameter => {
                 ((inputs, y), (Bytes::ZERO, Bytes::ZERO))
             }
-            OpKind::Rotary | OpKind::Concat { .. } => ((inputs, y), (y, inputs)),
+            OpKind::Rotary | OpKind::Scale { .. } | OpKind::Concat { .. } => {
+                ((inputs, y), (y, inputs))
+            }
             OpKind::CrossEntropy { .. } => self.cross_entropy_bytes(op),
             // The output's gradient, and what was kept.
             _ => ((inputs, y), (inputs + y, inputs)),
@@ -275,8 +305,11 @@ impl Kernels<'_, '_> {
         } else {
             Pass::InputGrad
         };
-        if backward.1 > Bytes::ZERO && (pass == Pass::WeightGrad || self.input_requires_grad(op, 0))
-        {
+        let is_needed = match pass {
+            Pass::WeightGrad => self.is_trained(op),
+            _ => self.input_requires_grad(op, 0),
+        };
+        if backward.1 > Bytes::ZERO && is_needed {
             self.push_memory(op, pass, backward.0, backward.1);
         }
     }

@@ -4,6 +4,7 @@
 //! model of 126 layers costs what its three distinct blocks cost. Each [`Block`] is a directed
 //! acyclic graph of operators whose shapes are symbolic in batch and sequence.
 
+mod adapters;
 mod block;
 mod builder;
 mod derive;
@@ -15,21 +16,25 @@ mod placement;
 mod sharded;
 mod sharding;
 mod tensor;
+mod weights;
 mod work;
 
 #[cfg(test)]
 mod tests;
 
+pub use adapters::{ALL_LINEAR, AdapterError, AdapterPart, Adapters, adapted_layer};
 pub use block::{Block, ClassId, Graph, GraphError, Node, OpId, ParameterCounts, Run};
 pub use builder::{BlockBuilder, Value};
 pub use flops::ForwardFlops;
 pub use op::{
-    Activation, AttentionMask, Cut, Keeps, NormKind, Op, OpKind, Parameter, Recomputable, Window2d,
+    Activation, AttentionMask, Cut, Keeps, Learning, NormKind, Op, OpKind, Parameter, Recomputable,
+    Window2d,
 };
 pub use placement::{Placement, Placements};
 pub use sharding::Sharding;
 pub use tensor::{Dim, DimName, Element, Extent, Sizes, Tensor};
+pub use weights::{QUANTISED_BLOCK, WeightFormat};
 pub use work::{
-    AttentionShape, Axis, BlockWork, Exchange, Kernel, KernelWork, LocalParameters, Pass,
-    Recompute, Saved, SavedPart, Setting,
+    AttentionShape, Axis, BlockWork, Exchange, FrozenParameters, Kernel, KernelWork,
+    LocalParameters, Pass, Recompute, Saved, SavedPart, Setting,
 };

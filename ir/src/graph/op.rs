@@ -1,6 +1,7 @@
 //! Operators: what they compute, and what follows from it for shapes and parameters.
 
 use super::tensor::{Dim, DimName, Extent, Tensor};
+use super::weights::WeightFormat;
 
 /// A normalisation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -140,6 +141,13 @@ pub enum OpKind {
     Add,
     /// Elementwise product \[a, b\]; smaller inputs are broadcast.
     Multiply,
+    /// Multiplies by `numerator / denominator` \[x\]; its backward needs no saved tensor.
+    Scale {
+        /// What it is multiplied by.
+        numerator: u64,
+        /// What it is divided by.
+        denominator: u64,
+    },
     /// Rotates pairs of features by position \[x\]; its backward needs no saved tensor.
     Rotary,
     /// A view of some of the features \[x\]: the dimension of the same name becomes `dim`. Costs
@@ -231,7 +239,7 @@ pub enum Keeps {
 impl OpKind {
     /// What PyTorch's autograd keeps for each operator; for a GPT layer, the inventory of Korthikanti et
     /// al. 2022 (arXiv 2205.05198), section 4.1.
-    pub fn keeps(&self) -> Vec<Keeps> {
+    fn keeps(&self) -> Vec<Keeps> {
         match self {
             OpKind::Embedding { .. }
             | OpKind::Linear { .. }
@@ -271,6 +279,7 @@ impl OpKind {
             OpKind::Input
             | OpKind::Add
             | OpKind::Rotary
+            | OpKind::Scale { .. }
             | OpKind::Slice { .. }
             | OpKind::Concat { .. }
             | OpKind::AddParameter { .. }
@@ -339,6 +348,19 @@ pub enum Recomputable {
     SelectiveEnd,
 }
 
+/// What training does with the parameters of an operator.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Learning {
+    /// They are trained.
+    #[default]
+    Trained,
+    /// They stay as they are: without gradients, without optimizer state. Weights are stored so, biases
+    /// as they are read.
+    Frozen(WeightFormat),
+    /// They are trained, beside a layer that is frozen.
+    Adapter,
+}
+
 /// An operator: its name, what it computes, its parameters and what comes out.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Op {
@@ -346,10 +368,49 @@ pub struct Op {
     pub name: String,
     /// What it computes.
     pub kind: OpKind,
-    /// What it trains.
+    /// Its parameters.
     pub parameters: Vec<Parameter>,
+    /// What training does with them.
+    pub learning: Learning,
     /// What comes out.
     pub output: Tensor,
     /// What selective recompute does with it.
     pub recomputable: Recomputable,
+}
+
+impl Op {
+    /// Whether it has parameters that are trained.
+    pub fn is_trained(&self) -> bool {
+        !self.parameters.is_empty() && !self.is_frozen()
+    }
+
+    /// Whether it has parameters that stay as they are.
+    pub fn is_frozen(&self) -> bool {
+        !self.parameters.is_empty() && matches!(self.learning, Learning::Frozen(_))
+    }
+
+    /// How one of its parameters is stored between its uses.
+    pub fn format(&self, parameter: &Parameter) -> WeightFormat {
+        match self.learning {
+            Learning::Frozen(format) if parameter.name == "weight" => format,
+            _ => WeightFormat::Plain,
+        }
+    }
+
+    /// What it keeps for its backward. What the gradient of a weight alone needs, a frozen one does not.
+    pub fn keeps(&self) -> Vec<Keeps> {
+        let for_weight_alone = matches!(
+            self.kind,
+            OpKind::Linear { .. }
+                | OpKind::GroupedLinear { .. }
+                | OpKind::Conv2d { .. }
+                | OpKind::Router { .. }
+                | OpKind::Embedding { .. }
+        );
+        let mut keeps = self.kind.keeps();
+        if self.is_frozen() && for_weight_alone {
+            keeps.retain(|kept| *kept != Keeps::Input(0));
+        }
+        keeps
+    }
 }

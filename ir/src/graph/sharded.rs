@@ -1,9 +1,10 @@
 //! A block whose tensors have been placed: sizes on one rank.
 
 use super::block::{Block, OpId};
-use super::op::{OpKind, Parameter};
+use super::op::{Op, OpKind, Parameter};
 use super::placement::{Placement, Placements};
-use super::tensor::{Dim, DimName, Element, Extent, Tensor};
+use super::tensor::{Dim, DimName, Extent, Tensor};
+use super::weights::WeightFormat;
 use super::work::Setting;
 use crate::units::Bytes;
 
@@ -70,17 +71,34 @@ impl Sharded<'_> {
         sizes.product()
     }
 
-    /// For each operator, whether a gradient of its output is needed.
-    pub(super) fn requires_grad(&self) -> Vec<bool> {
-        let mut required: Vec<bool> = Vec::with_capacity(self.block.nodes().len());
-        for node in self.block.nodes() {
-            let from_inputs = self.block.inputs(node.id).iter().any(|id| required[id.index()]);
-            let given = node.op.kind == OpKind::Input
-                && node.op.output.element != Element::Index
-                && !self.setting.takes_data;
-            required.push(given || from_inputs || !node.op.parameters.is_empty());
-        }
-        required
+    /// Bytes that a rank stores a frozen parameter in.
+    pub(super) fn frozen_bytes(&self, op: &Op, parameter: &Parameter) -> Bytes {
+        let is_expert = matches!(op.kind, OpKind::GroupedLinear { .. });
+        let elements = self.parameter_elements(parameter, is_expert);
+        let cut = parameter.cut(is_expert);
+        // A row is what no layout cuts.
+        let row = parameter.dims.iter().enumerate().map(|(dim, size)| match size.extent {
+            Extent::Fixed(size) if cut.expert != Some(dim) && cut.tensor != Some(dim) => size,
+            _ => 1,
+        });
+        let row: u64 = row.product();
+        op.format(parameter).bytes(elements / row.max(1), row, self.setting.compute_bytes)
+    }
+
+    /// Bytes that a rank stores the weight of `op` in, if it is quantised.
+    pub(super) fn quantised_bytes(&self, op: OpId) -> Bytes {
+        let op = self.block.op(op);
+        let quantised = op.parameters.iter().filter(|it| op.format(it) != WeightFormat::Plain);
+        quantised.map(|parameter| self.frozen_bytes(op, parameter)).sum()
+    }
+
+    /// Bytes of the same as products read it.
+    pub(super) fn dequantised_bytes(&self, op: OpId) -> Bytes {
+        let op = self.block.op(op);
+        let is_expert = matches!(op.kind, OpKind::GroupedLinear { .. });
+        let quantised = op.parameters.iter().filter(|it| op.format(it) != WeightFormat::Plain);
+        let elements = quantised.map(|parameter| self.parameter_elements(parameter, is_expert));
+        Bytes::new(elements.sum::<u64>() * self.setting.compute_bytes)
     }
 
     /// Rows whose statistics an operator takes: elements of its input over those reduced.

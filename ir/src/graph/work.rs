@@ -222,7 +222,7 @@ impl std::fmt::Display for Recompute {
     }
 }
 
-/// Parameters that a rank holds of a block, in elements.
+/// Parameters that a rank holds of a block: those that are trained in elements, frozen ones in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LocalParameters {
     /// Those that every data-parallel rank has.
@@ -234,6 +234,31 @@ pub struct LocalParameters {
     /// Among `dense`, those whose gradients sequence parallelism leaves as summands over the
     /// tensor-parallel ranks.
     pub partial_gradients: u64,
+    /// Those that are not trained, which none of the others counts.
+    pub frozen: FrozenParameters,
+}
+
+/// Frozen parameters that a rank holds of a block, as they are stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FrozenParameters {
+    /// Those that every data-parallel rank has.
+    pub dense: Bytes,
+    /// Those of experts.
+    pub expert: Bytes,
+    /// Those that are tied to another block's; held here too where that block is elsewhere.
+    pub tied: Bytes,
+}
+
+impl FrozenParameters {
+    pub(super) fn add(&mut self, bytes: Bytes, is_expert: bool, is_tied: bool) {
+        if is_tied {
+            self.tied += bytes;
+        } else if is_expert {
+            self.expert += bytes;
+        } else {
+            self.dense += bytes;
+        }
+    }
 }
 
 /// All that a block does in a micro-batch, on one rank.
@@ -251,6 +276,8 @@ pub struct BlockWork {
     pub output: Bytes,
     /// The largest tensor that an operator puts out.
     pub largest_tensor: Bytes,
+    /// The largest weight that is made from a quantised one for a product, as the product reads it.
+    pub dequantised: Bytes,
     /// Operators that selective recompute runs again.
     pub selective: BTreeSet<OpId>,
 }

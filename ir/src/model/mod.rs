@@ -19,7 +19,7 @@ pub use lower::{AttentionKernel, GraphOptions};
 pub use numerics::{Numerics, RotaryNumerics, RotaryScaling};
 pub use transformer::Transformer;
 
-use crate::graph::{Graph, GraphError};
+use crate::graph::{AdapterError, Adapters, Graph, GraphError};
 
 /// A model: what it is called, and what it is.
 #[derive(Clone, Debug)]
@@ -92,6 +92,21 @@ impl Model {
             Description::Transformer(transformer) => transformer.max_position_embeddings,
             Description::Graph(_) => None,
         }
+    }
+
+    /// The graph of the model in training, its own parameters frozen where there are adapters.
+    ///
+    /// # Errors
+    ///
+    /// [`AdapterError`] where the model cannot have them.
+    pub fn training_graph(
+        &self,
+        multi_token_prediction: bool,
+        adapters: Option<&Adapters>,
+    ) -> Result<Graph, AdapterError> {
+        let graph =
+            self.graph(GraphOptions { multi_token_prediction, ..GraphOptions::default() })?;
+        adapters.map_or(Ok(graph.clone()), |adapters| graph.with_adapters(adapters))
     }
 
     /// The graph of the model's operators, from data to loss.

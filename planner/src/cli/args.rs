@@ -8,7 +8,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ir::cluster::Precision;
 use ir::framework::Framework;
-use ir::graph::Recompute;
+use ir::graph::{ALL_LINEAR, Adapters, Recompute, WeightFormat};
 use ir::layout::{PartialLayout, ZeroStage};
 use ir::plan::Optimizer;
 use ir::schedule::ScheduleKind;
@@ -97,6 +97,8 @@ pub(crate) struct ProblemArgs {
     /// Train the multi-token prediction modules too, where the model has them.
     #[arg(long)]
     pub(crate) multi_token_prediction: bool,
+    #[command(flatten)]
+    pub(crate) adapters: AdapterArgs,
     /// Time after which the search ends with the best so far, such as `5s`, `500ms` or `2m`.
     #[arg(long, value_name = "TIME", value_parser = parse_time_limit, allow_negative_numbers = true)]
     pub(crate) time_limit: Option<Duration>,
@@ -112,6 +114,36 @@ pub(crate) struct ProblemArgs {
     /// Print nothing on stderr but errors.
     #[arg(short, long)]
     pub(crate) quiet: bool,
+}
+
+/// Low-rank adapters that are trained instead of the model's own parameters.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Adapters (LoRA)")]
+pub(crate) struct AdapterArgs {
+    /// Freeze the model and train low-rank adapters of this rank beside its linear layers.
+    #[arg(long, value_name = "R", value_parser = parse_count::<u64>, allow_negative_numbers = true)]
+    lora_rank: Option<u64>,
+    /// What adapters put out is multiplied by this over their rank [default: the rank].
+    #[arg(long, value_name = "ALPHA", requires = "lora_rank", value_parser = parse_count::<u64>, allow_negative_numbers = true)]
+    lora_alpha: Option<u64>,
+    /// Layers that have an adapter, such as `q_proj,v_proj` or `attention.query,mlp.down`.
+    #[arg(long, value_name = "NAMES", requires = "lora_rank", value_delimiter = ',', default_value = ALL_LINEAR)]
+    lora_targets: Vec<String>,
+    /// How frozen weights of linear layers are stored: 4 bits as QLoRA does, a scale for each 64.
+    #[arg(long, value_name = "FORMAT", requires = "lora_rank", default_value = "plain", value_parser = one_of(WeightFormat::ALL, WeightFormat::name))]
+    base_weights: WeightFormat,
+}
+
+impl AdapterArgs {
+    /// The adapters that are asked for, if any.
+    pub(crate) fn adapters(&self) -> Option<Adapters> {
+        self.lora_rank.map(|rank| Adapters {
+            rank,
+            alpha: self.lora_alpha.unwrap_or(rank),
+            targets: self.lora_targets.clone(),
+            base_weights: self.base_weights,
+        })
+    }
 }
 
 /// Decisions that the search must respect.
@@ -401,6 +433,8 @@ pub(crate) struct InspectArgs {
     /// Count the multi-token prediction modules too, where the model has them.
     #[arg(long)]
     pub(crate) multi_token_prediction: bool,
+    #[command(flatten)]
+    pub(crate) adapters: AdapterArgs,
     /// Form of the result on stdout.
     #[arg(long, value_enum, default_value = "table")]
     pub(crate) format: Format,

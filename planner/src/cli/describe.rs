@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use indicatif::HumanCount;
+use ir::graph::Adapters;
 use ir::units::Seconds;
 use planner::problem::Problem;
 use planner::report::{Answered, Expectation};
@@ -71,6 +72,9 @@ fn describe_problem(input: &Input, args: &ProblemArgs) -> String {
     } else {
         String::new()
     };
+    let trained = input.adapters.as_ref().map_or_else(String::new, |adapters| {
+        format!("\n{}", describe_adapters(adapters, parameters.trained))
+    });
     let chosen = |open: bool| if open { " (default)" } else { "" };
     let tokens = if problem.limits.has_sequence {
         format!(
@@ -89,7 +93,7 @@ fn describe_problem(input: &Input, args: &ProblemArgs) -> String {
         )
     };
     format!(
-        "{}: {} parameters{active}\n{} x {}, cluster {}\n{tokens}; {}{}, {:?}{}\n\n",
+        "{}: {} parameters{active}{trained}\n{} x {}, cluster {}\n{tokens}; {}{}, {:?}{}\n\n",
         file.model.name,
         count(parameters.total as f64),
         args.gpus,
@@ -99,6 +103,16 @@ fn describe_problem(input: &Input, args: &ProblemArgs) -> String {
         chosen(choices.precision.is_none()),
         training.optimizer,
         chosen(choices.optimizer.is_none()),
+    )
+}
+
+/// What is trained of a model with adapters.
+pub(crate) fn describe_adapters(adapters: &Adapters, trained: u64) -> String {
+    let Adapters { rank, alpha, targets, base_weights } = adapters;
+    format!(
+        "LoRA trains {} of them: rank {rank}, alpha {alpha}, on {}; base weights {base_weights}",
+        count(trained as f64),
+        targets.join(", "),
     )
 }
 

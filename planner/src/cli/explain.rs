@@ -12,6 +12,7 @@ use planner::step::ShapeKey;
 use serde::Serialize;
 
 use super::args::{ExplainArgs, Format};
+use super::describe::describe_adapters;
 use super::files::read_plan;
 use super::output::{Answer, print, print_json};
 use super::tables::{percent, render, table};
@@ -132,8 +133,14 @@ fn describe(checked: &CheckedPlan, kernels: &[KernelRow]) -> String {
     let CheckedPlan { plan, problem, found, .. } = checked;
     let layout = &found.layout;
     let prediction = &plan.prediction;
+    let trained = problem.parameters().trained;
+    let adapters = plan
+        .model
+        .adapters
+        .as_ref()
+        .map_or_else(String::new, |adapters| describe_adapters(adapters, trained) + "\n");
     let mut text = format!(
-        "{} on {} x {}\n{layout}, {}, ZeRO {}, {} micro-batches of {}, recompute {}\n\n",
+        "{} on {} x {}\n{adapters}{layout}, {}, ZeRO {}, {} micro-batches of {}, recompute {}\n\n",
         plan.model.name,
         plan.num_gpus,
         plan.cluster.gpu.name,

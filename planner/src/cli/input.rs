@@ -3,8 +3,8 @@
 use std::io::Write as _;
 
 use ir::cluster::Cluster;
-use ir::graph::Graph;
-use planner::problem::{Choices, Problem, training_graph};
+use ir::graph::{Adapters, Graph};
+use planner::problem::{Choices, Problem};
 
 use super::args::ProblemArgs;
 use super::files::{ModelFile, read_cluster, read_model};
@@ -13,6 +13,7 @@ use super::files::{ModelFile, read_cluster, read_model};
 pub(crate) struct Input {
     pub(crate) file: ModelFile,
     pub(crate) cluster: Cluster,
+    pub(crate) adapters: Option<Adapters>,
     pub(crate) graph: Graph,
     pub(crate) choices: Choices,
     pub(crate) problem: Problem,
@@ -22,7 +23,8 @@ pub(crate) struct Input {
 pub(crate) fn read(args: &ProblemArgs) -> anyhow::Result<Input> {
     let file = read_model(&args.model)?;
     let cluster = read_cluster(&args.cluster)?;
-    let graph = training_graph(&file.model, args.multi_token_prediction)?;
+    let adapters = args.adapters.adapters();
+    let graph = file.model.training_graph(args.multi_token_prediction, adapters.as_ref())?;
     let choices = Choices {
         sequence_length: args.seq_len,
         global_batch_size: args.global_batch_size,
@@ -34,7 +36,7 @@ pub(crate) fn read(args: &ProblemArgs) -> anyhow::Result<Input> {
     };
     let training = choices.resolve(&file.model, graph.has_sequence(), &cluster.gpu, args.gpus);
     let problem = Problem::new(graph.clone(), training, &cluster, args.gpus)?;
-    Ok(Input { file, cluster, graph, choices, problem })
+    Ok(Input { file, cluster, adapters, graph, choices, problem })
 }
 
 /// Says on stderr where a sequence is longer than the model was made for.

@@ -2,7 +2,7 @@
 
 use indicatif::HumanCount;
 use ir::graph::{Graph, OpKind};
-use planner::problem::{LONGEST_SEQUENCE, default_sequence_length, training_graph};
+use planner::problem::{LONGEST_SEQUENCE, default_sequence_length};
 use serde::Serialize;
 
 use super::args::{Format, InspectArgs};
@@ -18,6 +18,7 @@ struct Inspection {
     num_parameters: u64,
     num_embedding_parameters: u64,
     num_active_parameters: u64,
+    num_trained_parameters: u64,
     num_routed_expert_parameters: u64,
     num_layers: u32,
     sequence_length: u64,
@@ -39,7 +40,8 @@ struct BlockSummary {
 
 pub(crate) fn inspect(args: &InspectArgs) -> anyhow::Result<Answer> {
     let ModelFile { model, .. } = read_model(&args.model)?;
-    let graph = training_graph(&model, args.multi_token_prediction)?;
+    let adapters = args.adapters.adapters();
+    let graph = model.training_graph(args.multi_token_prediction, adapters.as_ref())?;
     let sequence_length =
         args.seq_len.unwrap_or_else(|| default_sequence_length(&model, graph.has_sequence()));
     anyhow::ensure!(
@@ -56,6 +58,7 @@ pub(crate) fn inspect(args: &InspectArgs) -> anyhow::Result<Answer> {
         num_parameters: counts.total,
         num_embedding_parameters: counts.embedding,
         num_active_parameters: counts.active,
+        num_trained_parameters: counts.trained,
         num_routed_expert_parameters: counts.routed,
         num_layers: num_layers(&graph),
         sequence_length,
@@ -110,6 +113,10 @@ fn describe(inspection: &Inspection, has_sequence: bool) -> String {
         ("layers", inspection.num_layers.into()),
     ] {
         facts.add_row([name.to_owned(), HumanCount(value).to_string()]);
+    }
+    let trained = inspection.num_trained_parameters;
+    if trained < inspection.num_parameters {
+        facts.add_row(["trained".to_owned(), HumanCount(trained).to_string()]);
     }
     for (name, value) in [
         ("full attention", inspection.forward_flops_per_token),

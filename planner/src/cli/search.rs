@@ -141,6 +141,7 @@ fn make_plan(input: &Input, args: &ProblemArgs, best: &Found, runners_up: &[Foun
         description,
         num_parameters: input.problem.parameters().total,
         multi_token_prediction: args.multi_token_prediction,
+        adapters: input.adapters.clone(),
     };
     let cluster = serde_json::to_string(&input.cluster).unwrap_or_default();
     let provenance = Provenance {

@@ -1,14 +1,14 @@
 //! Plans, read back: nothing that contradicts itself gets through.
 
 use cost_models::clusters::{UnknownRates, check_rates};
-use ir::graph::GraphError;
+use ir::graph::AdapterError;
 use ir::layout::{Layout, LayoutError};
 use ir::model::{Model, ModelError};
-use ir::plan::{PLAN_VERSION, Plan};
+use ir::plan::{PLAN_VERSION, Plan, PlannedModel};
 use ir::units::Seconds;
 
 use super::make::sha256;
-use crate::problem::{Problem, ProblemError, training_graph};
+use crate::problem::{Problem, ProblemError};
 use crate::search::{Found, model_flops_utilization, simulated, tokens_per_second_per_gpu};
 use crate::step::{PipelineRanks, Simulated};
 
@@ -45,7 +45,7 @@ pub enum PlanError {
     Model(#[from] ModelError),
     /// The model in the plan has no graph.
     #[error("the plan's `model`: {0}")]
-    Graph(#[from] GraphError),
+    Graph(#[from] AdapterError),
     /// The cluster in the plan is not usable.
     #[error("the plan's `cluster`: {0}")]
     Cluster(#[from] ir::cluster::ClusterError),
@@ -109,7 +109,8 @@ pub fn read(text: &str) -> Result<CheckedPlan, PlanError> {
         return Err(PlanError::Contradiction(text));
     }
     let model = Model::from_json(&plan.model.description.to_string(), &plan.model.name)?;
-    let graph = training_graph(&model, plan.model.multi_token_prediction)?;
+    let PlannedModel { multi_token_prediction, adapters, .. } = &plan.model;
+    let graph = model.training_graph(*multi_token_prediction, adapters.as_ref())?;
     let problem = Problem::new(graph, plan.training, &plan.cluster, plan.num_gpus)?;
     let layout = Layout::new(plan.layout, &problem.limits)?;
     let stage_ends = check_stages(&plan, &layout, &problem)?;

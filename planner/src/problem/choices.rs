@@ -2,8 +2,7 @@
 
 use ir::cluster::{Gpu, Precision};
 use ir::framework::Framework;
-use ir::graph::{Graph, GraphError};
-use ir::model::{GraphOptions, Model};
+use ir::model::Model;
 use ir::plan::{Optimizer, Training};
 
 /// What a user may leave open.
@@ -87,13 +86,4 @@ fn default_batch(sequence_length: u64, has_sequence: bool, num_gpus: u32) -> u64
     let sequences = (tokens / sequence_length.max(1)).max(1);
     let odd = gpus >> gpus.trailing_zeros();
     if odd <= sequences { sequences.next_multiple_of(odd) } else { sequences }
-}
-
-/// The graph of a model in training.
-///
-/// # Errors
-///
-/// As [`Model::graph`].
-pub fn training_graph(model: &Model, multi_token_prediction: bool) -> Result<Graph, GraphError> {
-    model.graph(GraphOptions { multi_token_prediction, ..GraphOptions::default() })
 }

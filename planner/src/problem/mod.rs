@@ -10,7 +10,7 @@ use ir::layout::Limits;
 use ir::plan::Training;
 use ir::units::Flops;
 
-pub use choices::{Choices, default_sequence_length, training_graph};
+pub use choices::{Choices, default_sequence_length};
 
 /// A planning problem, ready to be searched.
 #[derive(Clone, Debug)]
@@ -23,7 +23,8 @@ pub struct Problem {
     pub limits: Limits,
     /// GPUs and links.
     pub hardware: Hardware,
-    /// Operations of the model itself in one step: forward, and backward as twice that.
+    /// Operations of the model itself in one step: forward, and backward as twice that; of frozen weights, as
+    /// once.
     pub model_flops: Flops,
     /// Whether the first and the last block of the graph are each rank's part of a vocabulary that all
     /// pipeline ranks share, and so every rank has them.
@@ -136,8 +137,7 @@ impl Problem {
         check_tensors(&graph, &training)?;
         let Training { global_batch_size, sequence_length, .. } = training;
         let limits = Limits::new(&graph, num_gpus, global_batch_size, sequence_length);
-        let sequence = graph.forward_flops(sequence_length).full;
-        let model_flops = sequence * (3.0 * global_batch_size as f64);
+        let model_flops = graph.forward_flops(sequence_length).of_step() * global_batch_size as f64;
         let vocabulary_parallel = false;
         Ok(Self { graph, training, limits, hardware, model_flops, vocabulary_parallel })
     }

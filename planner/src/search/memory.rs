@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cost_models::block::{BlockPasses, ByPolicy};
 use cost_models::states::{ModelStates, StateBytes};
-use ir::graph::{LocalParameters, Recompute};
+use ir::graph::{FrozenParameters, LocalParameters, Recompute};
 use ir::schedule::ScheduleKind;
 use ir::units::Bytes;
 use rayon::prelude::*;
@@ -78,7 +78,13 @@ impl Searcher<'_> {
         let least = |family: &Family| {
             let p = u64::from(family.pipeline_parallel);
             let all = parameters[&key(family)];
-            let part = LocalParameters { dense: all.dense / p, expert: all.expert / p, ..all };
+            let frozen = FrozenParameters {
+                dense: Bytes::new(all.frozen.dense.get() / p),
+                expert: Bytes::new(all.frozen.expert.get() / p),
+                ..all.frozen
+            };
+            let (dense, expert) = (all.dense / p, all.expert / p);
+            let part = LocalParameters { dense, expert, frozen, ..all };
             let shardings = family.shardings(self.problem, &self.request.fixed);
             with_slack(self.states(family, &part, &shardings))
         };
@@ -145,9 +151,11 @@ impl Searcher<'_> {
         let bytes = StateBytes::new(&self.problem.training);
         let states = shardings.iter().copied().map(|ZeroSharding { zero_stage, zero_shard }| {
             let expert_shards = family.mesh().expert_shards(zero_shard);
-            let LocalParameters { dense, expert, .. } = *parameters;
+            let LocalParameters { dense, expert, frozen, .. } = *parameters;
             let states = ModelStates::new(dense, zero_stage, zero_shard.into(), bytes)
-                + ModelStates::new(expert, zero_stage, expert_shards.into(), bytes);
+                + ModelStates::new(expert, zero_stage, expert_shards.into(), bytes)
+                + ModelStates::of_frozen(frozen.dense, zero_stage, zero_shard.into())
+                + ModelStates::of_frozen(frozen.expert, zero_stage, expert_shards.into());
             states.total()
         });
         states.min().unwrap_or_default()
@@ -161,6 +169,8 @@ impl Searcher<'_> {
             let of = block.work(&key.setting(self.problem, class.0)).parameters;
             all.dense += of.dense * u64::from(count);
             all.expert += of.expert * u64::from(count);
+            all.frozen.dense += of.frozen.dense * u64::from(count);
+            all.frozen.expert += of.frozen.expert * u64::from(count);
         }
         all
     }

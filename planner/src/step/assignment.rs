@@ -251,19 +251,17 @@ impl<'a> Assignment<'a> {
         for (block, target) in &self.chain.ties {
             let homes = with(*target);
             for rank in with(*block) {
-                if homes.contains(&rank) || self.held[rank].tied > 0 {
+                if homes.contains(&rank) || self.held[rank].has_tied() {
                     continue;
                 }
-                let copy = self.shape.blocks[self.chain.class_at(*block)].parameters.tied;
-                for (rank, dense) in
-                    std::iter::once((rank, copy)).chain(homes.iter().map(|home| (*home, 0)))
-                {
+                let of_block = &self.shape.blocks[self.chain.class_at(*block)].parameters;
+                let is_copy = std::iter::once((rank, true));
+                for (rank, is_copy) in is_copy.chain(homes.iter().map(|home| (*home, false))) {
                     let first = self.ranks.stages(rank, num_stages).next();
                     let first =
                         first.map(|first| &mut Arc::make_mut(&mut self.stages[first]).holdings);
                     for held in first.into_iter().chain([&mut self.held[rank]]) {
-                        held.tied = held.tied.max(copy);
-                        held.dense += dense;
+                        held.add_tied(of_block, is_copy);
                     }
                 }
             }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use ir::graph::Recompute;
+use ir::graph::{FrozenParameters, LocalParameters, Recompute};
 use ir::units::Bytes;
 
 use super::chain::ChainIndex;
@@ -19,8 +19,14 @@ pub struct Holdings {
     pub tied: u64,
     /// Among `dense`, those whose gradients are summands over tensor-parallel ranks.
     pub partial_gradients: u64,
+    /// Parameters that are not trained, which none of the others counts.
+    pub frozen: FrozenParameters,
     /// Parameters of the largest block.
     pub largest_block: u64,
+    /// Frozen parameters of the block that has most of them.
+    pub largest_frozen_block: Bytes,
+    /// The largest weight that is made from a quantised one for a product.
+    pub dequantised: Bytes,
     /// Kept for backward of a micro-batch, the chain's last block left out.
     pub saved: Bytes,
     /// Kept by the chain's last block, if it is here.
@@ -61,6 +67,11 @@ impl Holdings {
             self.expert += parameters.expert * u64::from(count);
             self.partial_gradients += parameters.partial_gradients * u64::from(count);
             self.largest_block = self.largest_block.max(parameters.dense + parameters.expert);
+            let frozen = parameters.frozen;
+            self.frozen.dense += frozen.dense * u64::from(count);
+            self.frozen.expert += frozen.expert * u64::from(count);
+            self.largest_frozen_block = self.largest_frozen_block.max(frozen.dense + frozen.expert);
+            self.dequantised = self.dequantised.max(block.dequantised);
             let saved = block.saved[policy];
             let is_last = range.end == chain.num_blocks() && class == chain.last_class();
             self.saved += saved * u64::from(count - u32::from(is_last));
@@ -75,6 +86,22 @@ impl Holdings {
         }
     }
 
+    /// Whether it has parameters that are tied to a block of another rank.
+    pub fn has_tied(&self) -> bool {
+        self.tied > 0 || self.frozen.tied > Bytes::ZERO
+    }
+
+    /// Adds that parameters of a block are tied to those of a block of another rank; here they are a copy,
+    /// or those that were copied.
+    pub fn add_tied(&mut self, of_block: &LocalParameters, is_copy: bool) {
+        self.tied = self.tied.max(of_block.tied);
+        self.frozen.tied = self.frozen.tied.max(of_block.frozen.tied);
+        if is_copy {
+            self.dense += of_block.tied;
+            self.frozen.dense += of_block.frozen.tied;
+        }
+    }
+
     /// What a rank holds that has several stages.
     pub fn add(&mut self, other: &Self) {
         self.dense += other.dense;
@@ -82,6 +109,11 @@ impl Holdings {
         self.tied = self.tied.max(other.tied);
         self.partial_gradients += other.partial_gradients;
         self.largest_block = self.largest_block.max(other.largest_block);
+        self.frozen.dense += other.frozen.dense;
+        self.frozen.expert += other.frozen.expert;
+        self.frozen.tied = self.frozen.tied.max(other.frozen.tied);
+        self.largest_frozen_block = self.largest_frozen_block.max(other.largest_frozen_block);
+        self.dequantised = self.dequantised.max(other.dequantised);
         self.saved += other.saved;
         self.saved_by_last += other.saved_by_last;
         self.recompute_working_set = self.recompute_working_set.max(other.recompute_working_set);

@@ -2,6 +2,7 @@
 
 use cost_models::FrameworkRates;
 use cost_models::states::{ModelStates, StateBytes};
+use ir::graph::FrozenParameters;
 use ir::layout::{Layout, ZeroStage};
 use ir::plan::MemoryUse;
 use ir::schedule::Updates;
@@ -41,14 +42,14 @@ pub(super) fn throughout(
     let framework = &problem.hardware.framework;
     let bytes = StateBytes::new(&problem.training);
     let states = states(layout, held, bytes);
+    let frozen = frozen_states(layout, held);
     let gathered = if layout.zero_stage == ZeroStage::Parameters {
         let gather = GATHERED_BLOCKS * bytes.parameter + bytes.gradient;
-        let gathered = if framework.keeps_gathered && layout.pipeline_parallel > 1 {
-            held.dense * (bytes.parameter + bytes.gradient)
+        if framework.keeps_gathered && layout.pipeline_parallel > 1 {
+            Bytes::new(held.dense * (bytes.parameter + bytes.gradient)) + held.frozen.dense
         } else {
-            held.largest_block * gather
-        };
-        Bytes::new(gathered)
+            Bytes::new(held.largest_block * gather) + held.largest_frozen_block * GATHERED_BLOCKS
+        }
     } else {
         Bytes::ZERO
     };
@@ -59,13 +60,15 @@ pub(super) fn throughout(
     let copies = states.parameters.get() as f64 * framework.parameter_copies;
     MemoryUse {
         parameters_bytes: states.parameters * weight_versions(layout, rank)
-            + Bytes::new(copies as u64),
+            + Bytes::new(copies as u64)
+            + frozen.parameters,
         gradients_bytes: states.gradients + gradient_copies(framework, bytes, &states),
         optimizer_bytes: states.optimizer + update_copies(framework, bytes, &states),
         gathered_bytes: gathered,
         // Gradients of activations, or that of a weight, as the product makes it and as it is added up:
-        // where the ones are largest, the other is small.
-        workspace_bytes: (held.largest_tensor * gradients).max(weight_gradient),
+        // where the ones are largest, the other is small. A quantised weight is made into what a product reads
+        // beside them.
+        workspace_bytes: (held.largest_tensor * gradients).max(weight_gradient) + held.dequantised,
         // One message on its way in each direction, and one being used.
         buffers_bytes: held.message * 4,
         context_bytes: CONTEXT + Bytes::new((framework.libraries_gib * GIB) as u64),
@@ -113,6 +116,14 @@ pub(super) fn states(layout: &Layout, held: &Holdings, bytes: StateBytes) -> Mod
     let expert_shards = layout.mesh().expert_shards(layout.zero_shard);
     ModelStates::new(held.dense, zero, layout.zero_shard.into(), bytes)
         + ModelStates::new(held.expert, zero, expert_shards.into(), bytes)
+}
+
+/// Frozen weights of a rank.
+pub(super) fn frozen_states(layout: &Layout, held: &Holdings) -> ModelStates {
+    let expert_shards = layout.mesh().expert_shards(layout.zero_shard);
+    let FrozenParameters { dense, expert, .. } = held.frozen;
+    ModelStates::of_frozen(dense, layout.zero_stage, layout.zero_shard.into())
+        + ModelStates::of_frozen(expert, layout.zero_stage, expert_shards.into())
 }
 
 /// Gradients in 16 bits beside those in 32.

@@ -79,13 +79,10 @@ impl<'a> Replicas<'a> {
         holdings: &Holdings,
         buckets: u64,
     ) -> Option<Transfer> {
-        let element = match collective {
-            Collective::AllGather => self.bytes.parameter,
-            _ => self.bytes.gradient,
-        };
+        let [all_dense, all_experts] = self.transferred(collective, holdings);
         let network = &self.hardware.network;
-        let time = |parameters: u64, replicas: u32, shards: u32, stride: u32| {
-            let bytes = Bytes::new(parameters * element).shard(buckets);
+        let time = |all: Bytes, replicas: u32, shards: u32, stride: u32| {
+            let bytes = all.shard(buckets);
             let sharded = collective != Collective::AllReduce && shards < replicas;
             if !sharded {
                 return network.time(collective, Group { size: replicas, stride }, bytes);
@@ -100,16 +97,32 @@ impl<'a> Replicas<'a> {
         };
         let mesh = self.layout.mesh();
         let experts = time(
-            holdings.expert,
+            all_experts,
             mesh.expert_replicas(),
             mesh.expert_shards(self.layout.zero_shard),
             mesh.expert_ranks(),
         );
         let Group { size, stride } = self.group();
-        let dense = time(holdings.dense, size, self.layout.zero_shard, stride);
+        let dense = time(all_dense, size, self.layout.zero_shard, stride);
         let time = Nanos::from((dense + experts) * self.hardware.framework.data_collectives);
-        let bytes = Bytes::new((holdings.dense + holdings.expert) * element).shard(buckets);
+        let bytes = (all_dense + all_experts).shard(buckets);
         (time > Nanos::ZERO).then_some(Transfer { collective, time, bytes })
+    }
+
+    /// Bytes of dense parameters and of experts that a collective over the replicas is for. Where all parameters
+    /// are sharded, frozen ones are gathered as they are stored.
+    fn transferred(&self, collective: Collective, holdings: &Holdings) -> [Bytes; 2] {
+        let Holdings { dense, expert, frozen, .. } = holdings;
+        let trained = |element: u64| [*dense, *expert].map(|count| Bytes::new(count * element));
+        if collective != Collective::AllGather {
+            return trained(self.bytes.gradient);
+        }
+        let [dense, expert] = trained(self.bytes.parameter);
+        if self.layout.zero_stage == ZeroStage::Parameters {
+            [dense + frozen.dense, expert + frozen.expert]
+        } else {
+            [dense, expert]
+        }
     }
 
     fn all_reduce(&self, group: Group, bytes: Bytes) -> Transfer {

@@ -41,6 +41,7 @@ fn setup(num_gpus: u32) -> Setup {
             bf16_moments: false,
             framework: Framework::default(),
         },
+        adapters: None,
         num_gpus,
     }
 }
@@ -74,6 +75,7 @@ fn written(setup: &Setup, problem: &Problem, found: &Found) -> Value {
         description: setup.model.clone(),
         num_parameters: problem.parameters().total,
         multi_token_prediction: false,
+        adapters: None,
     };
     let provenance = Provenance {
         planner_version: "0".to_owned(),

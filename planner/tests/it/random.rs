@@ -3,14 +3,13 @@
 use cost_models::clusters::preset;
 use ir::cluster::Cluster;
 use ir::framework::Framework;
-use ir::graph::Recompute;
+use ir::graph::{Adapters, Recompute, WeightFormat};
 use ir::layout::{PartialLayout, ZeroStage};
 use ir::model::Model;
 use ir::plan::{Optimizer, Training};
 use ir::schedule::ScheduleKind;
 use ir::units::{Bytes, BytesPerSecond};
 use planner::problem::Problem;
-use planner::problem::training_graph;
 use planner::search::Request;
 use planner::step::CONTEXT;
 use proptest::prelude::*;
@@ -24,12 +23,14 @@ pub(crate) struct Setup {
     pub(crate) cluster: Cluster,
     pub(crate) training: Training,
     pub(crate) num_gpus: u32,
+    pub(crate) adapters: Option<Adapters>,
 }
 
 impl Setup {
     pub(crate) fn problem(&self) -> Problem {
         let model = Model::from_json(&self.model.to_string(), "model").expect("a valid model");
-        let graph = training_graph(&model, false).expect("a model has a graph");
+        let graph = model.training_graph(false, self.adapters.as_ref());
+        let graph = graph.expect("a model has a graph");
         Problem::new(graph, self.training, &self.cluster, self.num_gpus).expect("a problem")
     }
 }
@@ -61,6 +62,16 @@ pub(crate) fn models() -> impl Strategy<Value = Value> {
             model
         },
     )
+}
+
+/// None more often than not; else of a rank that all layers have room for.
+fn adapters() -> impl Strategy<Value = Option<Adapters>> {
+    let targets = select(vec!["all-linear", "query", "down", "output"]);
+    let formats = select(WeightFormat::ALL.to_vec());
+    let adapters = (1u64..17, targets, formats).prop_map(|(rank, target, base_weights)| {
+        Some(Adapters { rank, alpha: 16, targets: vec![target.to_owned()], base_weights })
+    });
+    prop_oneof![2 => Just(None), 1 => adapters]
 }
 
 /// A preset with links slowed down and nodes of another size.
@@ -107,9 +118,9 @@ fn trainings() -> impl Strategy<Value = Training> {
 
 /// A model, a batch and a few GPUs; with memory between far too little and plenty.
 pub(crate) fn setups() -> impl Strategy<Value = Setup> {
-    (models(), clusters(), trainings(), 1u32..17, -2.0..3.0f64).prop_map(
-        |(model, cluster, training, num_gpus, plenty)| {
-            let mut setup = Setup { model, cluster, training, num_gpus };
+    (models(), clusters(), trainings(), adapters(), 1u32..17, -2.0..3.0f64).prop_map(
+        |(model, cluster, training, adapters, num_gpus, plenty)| {
+            let mut setup = Setup { model, cluster, training, num_gpus, adapters };
             let states = 16 * setup.problem().parameters().total / u64::from(num_gpus);
             let room = Bytes::from_f64(states as f64 * plenty.exp2());
             setup.cluster.gpu.memory = CONTEXT + room;

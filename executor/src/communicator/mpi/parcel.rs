@@ -34,7 +34,8 @@ pub(super) enum Letter {
 }
 
 /// Element types by their number in headers.
-const ELEMENTS: [DType; 5] = [DType::F64, DType::F32, DType::Flex32, DType::F16, DType::BF16];
+const ELEMENTS: [DType; 6] =
+    [DType::F64, DType::F32, DType::Flex32, DType::F16, DType::BF16, DType::U8];
 
 /// Kinds of content by their number in headers.
 const ARRAY: u64 = 0;

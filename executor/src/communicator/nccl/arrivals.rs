@@ -107,7 +107,7 @@ impl<B: Backend> Arrivals<B> {
         let letter = Letter::from_bytes(&line.receive(from, Lane::Arrays)?);
         let (tag, form) = (letter.tag(), letter.form());
         if form.num_elements() == 0 {
-            return Ok((tag, Array::zeros(&form.shape, form.element, device)));
+            return Ok((tag, Array::zeros_of(&form.shape, form.element, device)));
         }
         let mut left = clique.call(vec![Call::Receive { from: SENDER, form }])?;
         let array = left.pop().flatten().expect("a receive leaves an array");

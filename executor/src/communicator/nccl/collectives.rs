@@ -302,7 +302,7 @@ impl<B: Backend> Member<'_, B> {
     }
 
     fn empty(&self, form: &Form) -> Array<B> {
-        Array::zeros(&form.shape, form.element, &self.own.device)
+        Array::zeros_of(&form.shape, form.element, &self.own.device)
     }
 
     fn tell(&self, to: usize, form: &Form) -> Result<()> {

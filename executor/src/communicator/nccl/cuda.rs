@@ -10,10 +10,9 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use std::time::Duration;
 
-use burn::tensor::Shape;
 use burn::tensor::backend::Backend;
-use burn::tensor::ops::FloatTensorOps;
 use burn_cubecl::kernel::into_contiguous;
+use burn_cubecl::tensor::CubeTensor;
 use burn_cuda::CudaDevice;
 use cudarc::driver::{CudaContext, CudaStream, DriverError};
 
@@ -174,12 +173,12 @@ impl NcclClique {
             }
             Call::ReduceScatter { array, reduction } => {
                 let form =
-                    Form { element: array.element(), shape: vec![array.num_elements() / self.len] };
+                    Form { element: array.dtype(), shape: vec![array.num_elements() / self.len] };
                 prepare(RawKind::ReduceScatter(reduction), Some(array), Some(form))
             }
             Call::AllGather { array } => {
                 let form =
-                    Form { element: array.element(), shape: vec![array.num_elements() * self.len] };
+                    Form { element: array.dtype(), shape: vec![array.num_elements() * self.len] };
                 prepare(RawKind::AllGather, Some(array), Some(form))
             }
             Call::Broadcast { root, form, array } => {
@@ -216,9 +215,8 @@ impl Prepared {
             None => None,
             Some(form) => {
                 // In one dimension: rows of several may be laid out with gaps.
-                let shape = Shape::from([form.num_elements()]);
-                let empty = Cuda::float_empty(shape, device, form.element);
-                Some((Held::new(Array::from_primitive(empty))?, form))
+                let empty = Array::empty_of(&[form.num_elements()], form.element, device);
+                Some((Held::new(empty)?, form))
             }
         };
         Ok(Self { kind, source, destination })
@@ -235,7 +233,7 @@ impl Prepared {
             source: self.source.as_ref().map_or(0, |held| held.address),
             destination: self.destination.as_ref().map_or(0, |(held, _)| held.address),
             num_elements: array.num_elements(),
-            element: array.element(),
+            element: array.dtype(),
         }
     }
 
@@ -246,16 +244,18 @@ impl Prepared {
 
 impl Held {
     fn new(array: Array<Cuda>) -> Result<Self, CommunicationError> {
-        let tensor = into_contiguous(array.primitive());
-        let resource = tensor.client.get_resource(tensor.handle.clone());
-        let address = resource
+        let array = array.moved(into_contiguous, into_contiguous);
+        // Both are tensors of CubeCL.
+        let client = |tensor: &CubeTensor<_>| tensor.client.get_resource(tensor.handle.clone());
+        let address = array
+            .read(client, client)
             .map_err(|error| CommunicationError::Library {
                 call: "get_resource",
                 message: error.to_string(),
             })?
             .resource()
             .ptr;
-        Ok(Self { array: Array::from_primitive(tensor), address })
+        Ok(Self { array, address })
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use burn::tensor::DType;
 use burn::tensor::backend::Backend;
 
-use crate::array::{Array, Element};
+use crate::array::Array;
 use crate::communicator::{CommunicationError, Reduction};
 
 /// Fails once a rank has stopped the run. Asked by those who wait for others.
@@ -106,7 +106,7 @@ pub enum Call<B: Backend> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Form {
     /// What its elements are.
-    pub element: Element,
+    pub element: DType,
     /// Sizes of its dimensions.
     pub shape: Vec<usize>,
 }
@@ -114,7 +114,7 @@ pub struct Form {
 impl Form {
     /// That of an array.
     pub fn of<B: Backend>(array: &Array<B>) -> Self {
-        Self { element: array.element(), shape: array.shape() }
+        Self { element: array.dtype(), shape: array.shape() }
     }
 
     /// How many elements it has.
@@ -124,6 +124,6 @@ impl Form {
 
     /// How many bytes its elements take.
     pub fn num_bytes(&self) -> u64 {
-        (self.num_elements() * DType::from(self.element).size()) as u64
+        (self.num_elements() * self.element.size()) as u64
     }
 }

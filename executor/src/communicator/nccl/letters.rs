@@ -1,10 +1,10 @@
 //! What goes before arrays, as bytes.
 
+use burn::tensor::DType;
 use ir::schedule::{Action, ActionKind};
 use traces::timeline::Stream;
 
 use super::engine::Form;
-use crate::array::Element;
 use crate::communicator::Tag;
 
 /// Says which arrays come, and on which tag if it is not the lane's.
@@ -15,8 +15,8 @@ pub(super) struct Letter {
 }
 
 /// Element types by their number in letters.
-const ELEMENTS: [Element; 5] =
-    [Element::F64, Element::F32, Element::Flex32, Element::F16, Element::BF16];
+const ELEMENTS: [DType; 6] =
+    [DType::F64, DType::F32, DType::Flex32, DType::F16, DType::BF16, DType::U8];
 
 impl Letter {
     pub(super) fn new(tag: Option<Tag>, forms: &[&Form]) -> Self {

@@ -7,9 +7,9 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::Arc;
 
+use burn::tensor::DType;
 use libloading::Library as SharedObject;
 
-use crate::array::Element;
 use crate::communicator::{CommunicationError, Reduction};
 
 /// Names of the library, the one that every installation has first.
@@ -114,7 +114,7 @@ pub(super) struct RawCall {
     /// As NCCL counts them: of the part for a reduce-scatter, of the member's array for an
     /// all-gather.
     pub(super) num_elements: usize,
-    pub(super) element: Element,
+    pub(super) element: DType,
 }
 
 #[derive(Clone, Copy)]
@@ -340,12 +340,14 @@ fn count(ranks: usize) -> c_int {
 }
 
 /// `ncclDataType_t`.
-fn element_number(element: Element) -> c_int {
+fn element_number(element: DType) -> c_int {
     match element {
-        Element::F16 => 6,
-        Element::F32 | Element::Flex32 => 7,
-        Element::F64 => 8,
-        Element::BF16 => 9,
+        DType::U8 => 1,
+        DType::F16 => 6,
+        DType::F32 | DType::Flex32 => 7,
+        DType::F64 => 8,
+        DType::BF16 => 9,
+        other => unreachable!("no element of an array is {other:?}"),
     }
 }
 

@@ -20,7 +20,8 @@ fn reference(name: &str) -> PathBuf {
 fn model(text: &str) -> (String, Vec<ModelParameter>) {
     let model = Model::from_json(text, "model").unwrap();
     let graph = model.graph(GraphOptions::default()).unwrap();
-    (model.architecture, ModelParameter::all(&graph))
+    let parameters = ModelParameter::all(&graph).into_iter().map(|(parameter, _)| parameter);
+    (model.architecture, parameters.collect())
 }
 
 fn id(text: &str) -> ParameterId {

@@ -27,6 +27,7 @@ pub(super) fn training(step: u64) -> Training {
             loss_scale: Some(LossScale { scale: 65_536.0, num_good_steps: 3 }),
         },
         model: ModelIdentity { name: "tiny".to_owned(), sha256: "ab12".to_owned() },
+        base: None,
     }
 }
 

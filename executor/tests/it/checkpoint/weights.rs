@@ -254,7 +254,8 @@ fn what_is_written_is_what_was_read() {
         let (naming, parameters) = names(name);
         let (weights, _) = open(name);
         let path = directory.path().join(name);
-        let mut writer = WeightsWriter::create(&path, naming, &parameters, Element::F32).unwrap();
+        let mut writer =
+            WeightsWriter::create(&path, |p| naming.stored(p), &parameters, Element::F32).unwrap();
         for parameter in parameters.iter().rev() {
             writer.write(&parameter.id, &whole(&weights, parameter)).unwrap();
         }
@@ -280,7 +281,8 @@ fn elements_may_be_of_four_types() {
     ] {
         for naming in [Naming::Llama, Naming::Native] {
             let path = directory.path().join("weights.safetensors");
-            let mut writer = WeightsWriter::create(&path, naming, &parameters, element).unwrap();
+            let mut writer =
+                WeightsWriter::create(&path, |p| naming.stored(p), &parameters, element).unwrap();
             for parameter in &parameters {
                 writer.write(&parameter.id, &whole(&weights, parameter)).unwrap();
             }
@@ -411,14 +413,15 @@ fn a_file_that_is_not_finished_leaves_the_old_one() {
     let path = directory.path().join("model.safetensors");
     fs::write(&path, "old").unwrap();
     let (naming, parameters) = names("llama3");
-    let mut writer = WeightsWriter::create(&path, naming, &parameters, Element::BF16).unwrap();
+    let mut writer =
+        WeightsWriter::create(&path, |p| naming.stored(p), &parameters, Element::BF16).unwrap();
     writer.write(&parameters[1].id, &vec![0.0; parameters[1].num_elements()]).unwrap();
     let error = writer.finish().unwrap_err();
     assert_eq!(
         message(&error, directory.path()),
         "parameter `0.embedding.tokens.weight` was not written to `model.safetensors`"
     );
-    drop(WeightsWriter::create(&path, naming, &parameters, Element::BF16).unwrap());
+    drop(WeightsWriter::create(&path, |p| naming.stored(p), &parameters, Element::BF16).unwrap());
     assert_eq!(fs::read(&path).unwrap(), b"old");
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
 }

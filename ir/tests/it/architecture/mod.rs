@@ -28,7 +28,7 @@ const IR_MODULES_MAY_USE: &[(&str, &[&str])] = &[
     ("native", &["graph"]),
     ("model", &["graph", "native"]),
     ("layout", &["graph", "schedule"]),
-    ("plan", &["cluster", "framework", "layout", "units"]),
+    ("plan", &["cluster", "framework", "graph", "layout", "units"]),
 ];
 
 /// Sources in which values come in and values go out, and what of them is not so.

@@ -1,0 +1,304 @@
+//! Low-rank adapters beside frozen linear layers.
+
+use std::collections::BTreeSet;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::block::{Block, Graph, GraphError, OpId};
+use super::builder::BlockBuilder;
+use super::op::{Learning, Op, OpKind};
+use super::tensor::{Dim, DimName, Extent};
+use super::weights::WeightFormat;
+
+/// Low-rank adapters (LoRA): the model's own parameters are frozen, and beside each linear layer that is
+/// chosen, `y = x W + b`, a product of two thin matrices is trained,
+///
+/// ```text
+/// y = x W + b + (alpha / rank) x A B        A [inputs, rank], B [rank, outputs]
+/// ```
+///
+/// # Source
+///
+/// Hu et al. 2021, *LoRA* (arXiv 2106.09685), section 4.1.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Adapters {
+    /// Columns of A, and rows of B.
+    pub rank: u64,
+    /// What an adapter puts out is multiplied by `alpha / rank`.
+    pub alpha: u64,
+    /// The layers that have one: names of operators, whole or their last part, Hugging Face's words for
+    /// them, or `all-linear`.
+    pub targets: Vec<String>,
+    /// How the frozen weights of linear layers are stored.
+    #[serde(default)]
+    pub base_weights: WeightFormat,
+}
+
+/// Why a model cannot have such adapters.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AdapterError {
+    /// A rank or alpha of zero, or no target.
+    #[error("`{name}` of the adapters is {value}, but must be at least 1")]
+    Zero {
+        /// Which.
+        name: &'static str,
+        /// Its value: zero.
+        value: u64,
+    },
+    /// An adapter that is larger than what it is beside.
+    #[error(
+        "rank {rank} is more than `{layer}` [{inputs}, {outputs}] has\nhint: at most {}; far less is usual, such as 16",
+        .inputs.min(.outputs)
+    )]
+    RankTooLarge {
+        /// The rank.
+        rank: u64,
+        /// The layer.
+        layer: String,
+        /// What it sums over.
+        inputs: u64,
+        /// What comes out.
+        outputs: u64,
+    },
+    /// A target that no linear layer has the name of.
+    #[error("no linear layer is called `{target}`\nhint: {known}, or `{ALL_LINEAR}`")]
+    UnknownTarget {
+        /// The target.
+        target: String,
+        /// The names that there are.
+        known: String,
+    },
+    /// A layer whose weights are another's.
+    #[error("`{layer}` has no weights of its own: they are those of `{of}`")]
+    Tied {
+        /// The layer.
+        layer: String,
+        /// Whose weights it has.
+        of: String,
+    },
+    /// An operator cannot be built.
+    #[error(transparent)]
+    Graph(#[from] GraphError),
+}
+
+/// The target that names all linear layers but the heads.
+pub const ALL_LINEAR: &str = "all-linear";
+
+/// Hugging Face's words for layers, and the operators that they are.
+const ALIASES: [(&str, &str); 20] = [
+    ("q_proj", "attention.query"),
+    ("k_proj", "attention.key"),
+    ("v_proj", "attention.value"),
+    ("o_proj", "attention.output"),
+    ("out_proj", "attention.output"),
+    ("q_a_proj", "attention.query_down"),
+    ("q_b_proj", "attention.query_up"),
+    ("kv_b_proj", "attention.key_value_up"),
+    ("gate_proj", "mlp.gate"),
+    ("gate_proj", "mlp.experts.gate"),
+    ("gate_proj", "mlp.shared.gate"),
+    ("up_proj", "mlp.up"),
+    ("up_proj", "mlp.experts.up"),
+    ("up_proj", "mlp.shared.up"),
+    ("down_proj", "mlp.down"),
+    ("down_proj", "mlp.experts.down"),
+    ("down_proj", "mlp.shared.down"),
+    ("fc1", "mlp.up"),
+    ("fc2", "mlp.down"),
+    ("lm_head", "head"),
+];
+
+impl Adapters {
+    /// Whether `target` means the operator called `op`.
+    fn names(target: &str, op: &str) -> bool {
+        target == op
+            || op.rsplit('.').next() == Some(target)
+            || ALIASES.contains(&(target, op))
+            || (target == ALL_LINEAR && !op.split('.').any(|part| part == "head"))
+    }
+
+    fn check(&self, graph: &Graph) -> Result<(), AdapterError> {
+        for (name, value) in
+            [("rank", self.rank), ("alpha", self.alpha), ("targets", self.targets.len() as u64)]
+        {
+            if value == 0 {
+                return Err(AdapterError::Zero { name, value });
+            }
+        }
+        let nodes = || graph.classes().flat_map(|(_, block)| block.nodes());
+        let linear: BTreeSet<&str> =
+            nodes().filter(|node| is_linear(node.op)).map(|node| node.op.name.as_str()).collect();
+        if let Some(target) =
+            self.targets.iter().find(|target| !linear.iter().any(|op| Self::names(target, op)))
+        {
+            let known: Vec<String> = linear.iter().map(|name| format!("`{name}`")).collect();
+            return Err(AdapterError::UnknownTarget {
+                target: target.clone(),
+                known: known.join(", "),
+            });
+        }
+        nodes().filter(|node| self.adapts(node.op)).try_for_each(|node| self.check_layer(node.op))
+    }
+
+    fn check_layer(&self, op: &Op) -> Result<(), AdapterError> {
+        let weight = &op.parameters[0];
+        if let Some(of) = &weight.tied_to {
+            return Err(AdapterError::Tied { layer: op.name.clone(), of: of.clone() });
+        }
+        let [inputs, outputs] = sizes(op);
+        if self.rank > inputs.min(outputs) {
+            let layer = op.name.clone();
+            return Err(AdapterError::RankTooLarge { rank: self.rank, layer, inputs, outputs });
+        }
+        Ok(())
+    }
+
+    /// Whether an operator has an adapter. Of all linear layers, those that are too thin for it have none.
+    fn adapts(&self, op: &Op) -> bool {
+        let is_target = |target: &String| {
+            let is_thick = || self.rank <= sizes(op).into_iter().min().unwrap_or(0);
+            Self::names(target, &op.name) && (target != ALL_LINEAR || is_thick())
+        };
+        is_linear(op) && self.targets.iter().any(is_target)
+    }
+
+    /// `block` with everything frozen, and adapters beside the targets.
+    fn adapted(&self, block: &Block) -> Result<Block, AdapterError> {
+        let mut builder = BlockBuilder::new(block.name());
+        // Where each of the block's tensors is found now.
+        let mut now: Vec<OpId> = Vec::with_capacity(block.nodes().len());
+        for node in block.nodes() {
+            let inputs: Vec<OpId> =
+                block.inputs(node.id).iter().map(|id| now[id.index()]).collect();
+            let format = if is_linear(node.op) { self.base_weights } else { WeightFormat::Plain };
+            let frozen = Op { learning: Learning::Frozen(format), ..node.op.clone() };
+            let base = builder.copy(frozen, &inputs);
+            now.push(if self.adapts(node.op) {
+                self.adapter(&mut builder, node.op, base, inputs[0])?
+            } else {
+                base
+            });
+        }
+        let outputs: Vec<OpId> = block.outputs().iter().map(|id| now[id.index()]).collect();
+        Ok(builder.finish(outputs))
+    }
+
+    /// Adds the adapter of `op`, which takes `x` and puts out `base`; their sum. The factor is applied
+    /// where the tensor is thin.
+    fn adapter(
+        &self,
+        builder: &mut BlockBuilder,
+        op: &Op,
+        base: OpId,
+        x: OpId,
+    ) -> Result<OpId, GraphError> {
+        let name = |part: &str| format!("{}.{part}", op.name);
+        let thin = Dim::fixed(DimName::Latent, self.rank);
+        let scale = OpKind::Scale { numerator: self.alpha, denominator: self.rank };
+        let down =
+            builder.push(name(AdapterPart::Down.name()), like(&op.kind, None, vec![thin]), &[x])?;
+        let scaled = builder.push(name("scale"), scale, &[down])?;
+        let contracted = Some(vec![DimName::Latent]);
+        let up = like(&op.kind, contracted, produced(&op.kind).to_vec());
+        let up = builder.push(name(AdapterPart::Up.name()), up, &[scaled])?;
+        for part in [down, up] {
+            builder.set_learning(part, Learning::Adapter);
+        }
+        builder.push(name("sum"), OpKind::Add, &[base, up])
+    }
+}
+
+impl Graph {
+    /// The same model, frozen, with adapters.
+    ///
+    /// # Errors
+    ///
+    /// [`AdapterError`] where it has no such layers, or they are smaller than the adapters.
+    pub fn with_adapters(&self, adapters: &Adapters) -> Result<Self, AdapterError> {
+        adapters.check(self)?;
+        self.try_map(|block| adapters.adapted(block))
+    }
+}
+
+/// The layer that an operator is an adapter of, and which of its two matrices it is; none if it is none.
+pub fn adapted_layer(op: &Op) -> Option<(&str, AdapterPart)> {
+    if op.learning != Learning::Adapter {
+        return None;
+    }
+    let (layer, name) = op.name.rsplit_once('.')?;
+    let part = AdapterPart::ALL.into_iter().find(|part| part.name() == name)?;
+    Some((layer, part))
+}
+
+/// One of the two matrices of an adapter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AdapterPart {
+    /// A: from what the layer takes to the rank.
+    Down,
+    /// B: from the rank to what the layer puts out. Zero at first, so that the model begins as it was.
+    Up,
+}
+
+impl AdapterPart {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Down, Self::Up];
+
+    /// What follows the layer's name in the name of its operator.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Down => "lora_a",
+            Self::Up => "lora_b",
+        }
+    }
+}
+
+/// Whether an operator can have an adapter.
+fn is_linear(op: &Op) -> bool {
+    matches!(op.kind, OpKind::Linear { .. } | OpKind::GroupedLinear { .. })
+}
+
+fn produced(kind: &OpKind) -> &[Dim] {
+    match kind {
+        OpKind::Linear { produced, .. } | OpKind::GroupedLinear { produced, .. } => produced,
+        _ => &[],
+    }
+}
+
+/// A linear layer of the same kind, which sums over `contracted` (none: the same as `kind`) and puts out
+/// `produced`.
+fn like(kind: &OpKind, summed: Option<Vec<DimName>>, produced: Vec<Dim>) -> OpKind {
+    match kind {
+        OpKind::GroupedLinear { num_experts, contracted, .. } => OpKind::GroupedLinear {
+            num_experts: *num_experts,
+            contracted: summed.unwrap_or_else(|| contracted.clone()),
+            produced,
+            bias: false,
+        },
+        OpKind::Linear { contracted, .. } => OpKind::Linear {
+            contracted: summed.unwrap_or_else(|| contracted.clone()),
+            produced,
+            bias: false,
+        },
+        other => unreachable!("only linear layers have adapters, not {other:?}"),
+    }
+}
+
+/// What a linear layer sums over, and what it puts out.
+fn sizes(op: &Op) -> [u64; 2] {
+    let outputs: u64 = produced(&op.kind).iter().map(fixed).product();
+    let experts = match op.kind {
+        OpKind::GroupedLinear { num_experts, .. } => num_experts,
+        _ => 1,
+    };
+    [op.parameters[0].num_elements() / experts.max(1) / outputs.max(1), outputs]
+}
+
+fn fixed(dim: &Dim) -> u64 {
+    match dim.extent {
+        Extent::Fixed(size) => size,
+        _ => unreachable!("what a linear layer puts out is fixed"),
+    }
+}

@@ -1,0 +1,146 @@
+//! Low-rank adapters: what is trained, what is held, what is computed.
+
+use ir::graph::{
+    AdapterError, Adapters, Graph, Kernel, Learning, Pass, Setting, Sharding, Sizes, WeightFormat,
+};
+use ir::model::Model;
+
+fn adapters(rank: u64, targets: &[&str]) -> Adapters {
+    let targets = targets.iter().map(ToString::to_string).collect();
+    Adapters { rank, alpha: 2 * rank, targets, base_weights: WeightFormat::Plain }
+}
+
+fn graph(model: &str, adapters: Option<&Adapters>) -> Result<Graph, AdapterError> {
+    let path = format!("{}/../models/{model}/config.json", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(path).unwrap();
+    Model::from_json(&text, model).unwrap().training_graph(false, adapters)
+}
+
+/// What peft prints for Llama 3.1 8B (`print_trainable_parameters`).
+#[test]
+fn trained_parameters_are_those_of_peft() {
+    for (rank, targets, trained) in [
+        (8, ["q_proj", "v_proj"].as_slice(), 3_407_872),
+        (16, &["q_proj", "v_proj"], 6_815_744),
+        (16, &["all-linear"], 41_943_040),
+        (64, &["q_proj", "k_proj", "v_proj", "o_proj"], 54_525_952),
+    ] {
+        let counts = graph("llama-3.1-8b", Some(&adapters(rank, targets))).unwrap();
+        let counts = counts.parameter_counts();
+        assert_eq!(counts.trained, trained, "{rank} {targets:?}");
+        assert_eq!(counts.total, 8_030_261_248 + trained);
+    }
+}
+
+#[test]
+fn a_layer_has_one_name_in_our_words_and_in_theirs() {
+    let count = |target: &str| {
+        let graph = graph("llama-3.1-8b", Some(&adapters(8, &[target]))).unwrap();
+        graph.parameter_counts().trained
+    };
+    for (theirs, ours) in [
+        ("q_proj", "attention.query"),
+        ("o_proj", "output"),
+        ("gate_proj", "mlp.gate"),
+        ("down_proj", "down"),
+    ] {
+        assert_eq!(count(theirs), count(ours));
+    }
+}
+
+fn setting(sharding: Sharding) -> Setting {
+    Setting {
+        sizes: Sizes { micro_batch_size: 1, sequence_length: 128 },
+        sharding,
+        compute_bytes: 2,
+        takes_data: false,
+        fuses_projections: true,
+    }
+}
+
+/// Frozen weights have no gradient, and are neither counted nor held as trained ones are; and no layer keeps
+/// its input for one.
+#[test]
+fn frozen_weights_cost_no_gradient() {
+    let plain = graph("llama-3.1-8b", None).unwrap();
+    let adapted = graph("llama-3.1-8b", Some(&adapters(16, &["q_proj"]))).unwrap();
+    let flops = |graph: &Graph, pass: Pass| {
+        let (_, layer) = graph.classes().nth(1).unwrap();
+        let work = layer.work(&setting(Sharding::NONE));
+        let products = work
+            .kernels
+            .into_iter()
+            .filter(|kernel| kernel.pass == pass && matches!(kernel.kernel, Kernel::MatMul { .. }));
+        // Whole numbers, far below 2^53.
+        products.map(|kernel| kernel.flops.get()).sum::<f64>() as u64
+    };
+    let adapter = 2 * 128 * 16 * (4096 + 4096);
+    let all = flops(&plain, Pass::Forward);
+    assert_eq!(flops(&adapted, Pass::Forward), all + adapter);
+    assert_eq!(flops(&adapted, Pass::InputGrad), all + adapter);
+    assert_eq!(flops(&adapted, Pass::WeightGrad), adapter);
+    let work = |graph: &Graph| {
+        let (_, layer) = graph.classes().nth(1).unwrap();
+        layer.work(&setting(Sharding::tensor(4)))
+    };
+    let (plain, adapted) = (work(&plain), work(&adapted));
+    // A is whole on each rank, B cut along the heads.
+    assert_eq!(adapted.parameters.dense, 16 * (4096 + 4096 / 4));
+    assert_eq!(adapted.parameters.frozen.dense.get(), 2 * plain.parameters.dense);
+    assert!(
+        adapted.saved_bytes(ir::graph::Recompute::None)
+            < plain.saved_bytes(ir::graph::Recompute::None)
+    );
+}
+
+/// Dettmers et al. 2023 (arXiv 2305.14314), section 3: 0.5 bits a weight for scales of 32 bits and blocks
+/// of 64. Bits here are halves.
+#[test]
+fn quantised_weights_take_their_bits_and_their_scales() {
+    for (format, half_bits) in [
+        (WeightFormat::Plain, 32),
+        (WeightFormat::Int8, 17),
+        (WeightFormat::Int4, 9),
+        (WeightFormat::Nf4, 9),
+    ] {
+        let adapters = Adapters { base_weights: format, ..adapters(16, &["all-linear"]) };
+        let graph = graph("llama-3.1-8b", Some(&adapters)).unwrap();
+        let (_, layer) = graph.classes().nth(1).unwrap();
+        let linear: u64 = layer
+            .nodes()
+            .filter(|node| matches!(node.op.learning, Learning::Frozen(it) if it == format))
+            .filter(|node| node.op.parameters.iter().any(|p| p.dims.len() > 1))
+            .flat_map(|node| &node.op.parameters)
+            .map(ir::graph::Parameter::num_elements)
+            .sum();
+        let norms = 2 * 2 * 4096;
+        for sharding in [Sharding::NONE, Sharding::tensor(8)] {
+            let shards = u64::from(sharding.tensor_parallel);
+            let held = layer.work(&setting(sharding)).parameters.frozen.dense.get();
+            assert_eq!((held - norms) * 16 * shards, linear * half_bits);
+        }
+    }
+}
+
+#[test]
+fn adapters_that_cannot_be_are_refused_with_what_could() {
+    let message =
+        |adapters: &Adapters| graph("llama-3.1-8b", Some(adapters)).unwrap_err().to_string();
+    assert_eq!(
+        message(&adapters(2048, &["k_proj"])),
+        "rank 2048 is more than `attention.key` [4096, 1024] has\nhint: at most 1024; far less is usual, such as 16"
+    );
+    assert_eq!(
+        message(&adapters(8, &["q_proj", "query_key_value"])),
+        "no linear layer is called `query_key_value`\nhint: `attention.key`, `attention.output`, \
+         `attention.query`, `attention.value`, `head`, `mlp.down`, `mlp.gate`, `mlp.up`, or `all-linear`"
+    );
+    assert_eq!(
+        message(&adapters(8, &[])),
+        "`targets` of the adapters is 0, but must be at least 1"
+    );
+    assert_eq!(
+        message(&adapters(0, &["q_proj"])),
+        "`rank` of the adapters is 0, but must be at least 1"
+    );
+}

@@ -114,6 +114,7 @@ mod tests {
     use ir::cluster::Precision;
     use ir::framework::Framework;
     use ir::plan::Optimizer;
+    use ir::replication::DataParallelMethod;
 
     use super::*;
 
@@ -130,6 +131,8 @@ mod tests {
             fp32_gradients: false,
             bf16_moments: false,
             framework: Framework::default(),
+            data_parallel_method: DataParallelMethod::AllReduce,
+            gradient_compression: None,
         };
         assert_eq!(StateBytes::new(&training(Precision::Bf16)), MIXED_ADAM);
         let less = Training { bf16_moments: true, ..training(Precision::Bf16) };

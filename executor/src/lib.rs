@@ -6,6 +6,7 @@ pub mod batches;
 mod block;
 pub mod checkpoint;
 pub mod communicator;
+mod compression;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 pub mod data;

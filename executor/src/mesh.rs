@@ -61,6 +61,16 @@ impl Place {
         self.rank - self.pipeline * stride + pipeline * stride
     }
 
+    /// The ranks that have one replica of the model between them.
+    pub fn replica_group(&self, layout: &LayoutSpec) -> Group {
+        let first = self.rank - self.tensor;
+        let ranks = (0..layout.pipeline_parallel).flat_map(|pipeline| {
+            let first = Self { rank: first, ..*self }.on_pipeline_rank(layout, pipeline);
+            first..first + layout.tensor_parallel
+        });
+        Group::new(ranks.collect::<Vec<_>>())
+    }
+
     /// The ranks that share this rank's operators by tensor parallelism.
     pub fn tensor_group(&self, layout: &LayoutSpec) -> Group {
         let first = self.rank - self.tensor;

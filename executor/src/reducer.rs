@@ -4,14 +4,17 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use ir::collective::Collective;
+use ir::replication::{DataParallelMethod, Replication};
 use ir::schedule::{Action, ActionKind};
 use traces::timeline::{Activity, Stream};
 
 use crate::array::Array;
-use crate::communicator::{CommunicationError, Communicator, Pending, Queue, Reduction};
+use crate::communicator::{CommunicationError, Communicator, Group, Pending, Queue, Reduction};
+use crate::compression::Compressor;
 use crate::mesh::Replicas;
 use crate::ops::Kernels;
 use crate::recorder::Recorder;
+use crate::settings::Settings;
 
 /// Gradients of a unit on their way.
 struct InBucket<B: Kernels> {
@@ -19,8 +22,30 @@ struct InBucket<B: Kernels> {
     gradient: Array<B>,
 }
 
-/// A reduction that has been started: its units, and their sums once it is done.
-type Started<B> = (Vec<usize>, Pending<Vec<Array<B>>>);
+/// A reduction that has been started: its units, and their sums once it is done, where this rank gets them.
+type Started<B> = (Vec<usize>, Pending<Vec<Option<Array<B>>>>);
+
+/// How gradients of replicas become their sum.
+enum Exchange<B: Kernels> {
+    /// Reduced to all ranks, or to those that have the shards.
+    Reduce,
+    /// By something smaller in their place.
+    Compressed(Compressor<B>),
+    /// Gathered by the first replica, which alone gets the sum.
+    Gather,
+}
+
+impl<B: Kernels> Exchange<B> {
+    fn new(replication: Replication, seed: u64) -> Self {
+        match replication {
+            Replication { compression: Some(compression), .. } => {
+                Self::Compressed(Compressor::new(compression, seed))
+            }
+            Replication { method: DataParallelMethod::ParameterServer, .. } => Self::Gather,
+            _ => Self::Reduce,
+        }
+    }
+}
 
 /// Starts collectives over data-parallel ranks on a thread of their own, in order.
 pub(crate) struct Reducer<B: Kernels> {
@@ -28,6 +53,7 @@ pub(crate) struct Reducer<B: Kernels> {
     recorder: Arc<Recorder>,
     queue: Queue,
     bucket_bytes: u64,
+    exchange: Arc<Exchange<B>>,
     bucket: Vec<InBucket<B>>,
     bucket_replicas: Option<Replicas>,
     started: VecDeque<Started<B>>,
@@ -37,14 +63,15 @@ impl<B: Kernels> Reducer<B> {
     pub(crate) fn new(
         communicator: Arc<dyn Communicator<B>>,
         recorder: Arc<Recorder>,
-        bucket_bytes: u64,
+        settings: &Settings,
     ) -> Self {
         let queue = Queue::new(format!("data of rank {}", communicator.rank()));
         Self {
             communicator,
             recorder,
             queue,
-            bucket_bytes,
+            bucket_bytes: settings.bucket_bytes,
+            exchange: Arc::new(Exchange::new(settings.replication, settings.seed)),
             bucket: Vec::new(),
             bucket_replicas: None,
             started: VecDeque::new(),
@@ -71,22 +98,52 @@ impl<B: Kernels> Reducer<B> {
     /// Starts reducing what is in the bucket.
     pub(crate) fn flush(&mut self) {
         let Some(replicas) = self.bucket_replicas.take() else { return };
-        let (units, gradients): (Vec<usize>, Vec<Array<B>>) =
-            self.bucket.drain(..).map(|entry| (entry.unit, entry.gradient)).unzip();
+        let bucket = std::mem::take(&mut self.bucket);
+        let units = bucket.iter().map(|entry| entry.unit).collect();
+        let exchange = Arc::clone(&self.exchange);
         let communicator = Arc::clone(&self.communicator);
         let recorder = Arc::clone(&self.recorder);
-        let pending = self
-            .queue
-            .start(move || reduced(communicator.as_ref(), &recorder, &replicas, gradients));
+        let pending = self.queue.start(move || {
+            let all = |bucket: Vec<InBucket<B>>| bucket.into_iter().map(|entry| entry.gradient);
+            let communicator = communicator.as_ref();
+            match exchange.as_ref() {
+                Exchange::Reduce => {
+                    let gradients = all(bucket).collect();
+                    let sums = reduced(communicator, &recorder, &replicas, gradients)?;
+                    Ok(sums.into_iter().map(Some).collect())
+                }
+                Exchange::Compressed(compressor) => {
+                    let group = &replicas.replicate;
+                    let sum = |InBucket { unit, gradient }| {
+                        compressed(communicator, &recorder, group, compressor, unit, gradient)
+                    };
+                    bucket.into_iter().map(sum).collect()
+                }
+                Exchange::Gather => {
+                    let group = &replicas.replicate;
+                    let sum = |gradient| gathered(communicator, &recorder, group, gradient);
+                    all(bucket).map(sum).collect()
+                }
+            }
+        });
         self.started.push_back((units, pending));
     }
 
-    /// Waits for all reductions: the units with the shards of their sums.
+    /// What is held of gradients between steps.
+    pub(crate) fn num_bytes(&self) -> u64 {
+        match self.exchange.as_ref() {
+            Exchange::Compressed(compressor) => compressor.num_bytes(),
+            Exchange::Reduce | Exchange::Gather => 0,
+        }
+    }
+
+    /// Waits for all reductions: the units with the shards of their sums, of those that come to this rank.
     pub(crate) fn finish(&mut self) -> Result<Vec<(usize, Array<B>)>, CommunicationError> {
         self.flush();
         let mut sums = Vec::new();
         while let Some((units, pending)) = self.started.pop_front() {
-            sums.extend(units.into_iter().zip(pending.wait()?));
+            let here = units.into_iter().zip(pending.wait()?);
+            sums.extend(here.filter_map(|(unit, sum)| Some((unit, sum?))));
         }
         Ok(sums)
     }
@@ -102,7 +159,7 @@ impl<B: Kernels> Reducer<B> {
         let group = replicas.shard.clone();
         self.queue.start(move || {
             let bytes = shards.iter().map(Array::num_bytes).sum::<u64>() * group.len() as u64;
-            recorder.record(Stream::Data, activity(Collective::AllGather), bytes, || {
+            recorder.record(Stream::Data, gathering(), bytes, || {
                 let whole = |shard| {
                     let parts = communicator.all_gather(&group, Stream::Data, shard)?;
                     Ok(Array::concat(parts, 0))
@@ -130,7 +187,7 @@ fn reduced<B: Kernels>(
             Array::concat(parts.collect(), 0)
         };
         let parts = (0..shards).map(part).collect();
-        recorder.record(Stream::Data, activity(Collective::ReduceScatter), bytes, || {
+        recorder.record(Stream::Data, reducing(Collective::ReduceScatter), bytes, || {
             communicator.reduce_scatter(&replicas.shard, Stream::Data, parts, Reduction::Sum)
         })?
     } else {
@@ -138,18 +195,56 @@ fn reduced<B: Kernels>(
     };
     if replicas.replicate.len() > 1 {
         let bytes = sum.num_bytes();
-        sum = recorder.record(Stream::Data, activity(Collective::AllReduce), bytes, || {
+        sum = recorder.record(Stream::Data, reducing(Collective::AllReduce), bytes, || {
             communicator.all_reduce(&replicas.replicate, Stream::Data, sum, Reduction::Sum)
         })?;
     }
     Ok(sum.split(0, &lens))
 }
 
+/// The sum of a unit's gradients by something smaller in their place.
+fn compressed<B: Kernels>(
+    communicator: &dyn Communicator<B>,
+    recorder: &Recorder,
+    group: &Group,
+    compressor: &Compressor<B>,
+    unit: usize,
+    gradient: Array<B>,
+) -> Result<Option<Array<B>>, CommunicationError> {
+    let kind =
+        if compressor.is_reducible() { Collective::AllReduce } else { Collective::AllGather };
+    let bytes = compressor.buffer_bytes(&gradient, group);
+    recorder.record(Stream::Data, reducing(kind), bytes, || {
+        compressor.sum(communicator, group, unit, gradient).map(Some)
+    })
+}
+
+/// The sum of a unit's gradients, on the first of the group alone.
+fn gathered<B: Kernels>(
+    communicator: &dyn Communicator<B>,
+    recorder: &Recorder,
+    group: &Group,
+    gradient: Array<B>,
+) -> Result<Option<Array<B>>, CommunicationError> {
+    let bytes = gradient.num_bytes();
+    let root = group.ranks()[0];
+    recorder.record(Stream::Data, reducing(Collective::SendReceive), bytes, || {
+        let all = communicator.gather(group, Stream::Data, root, gradient)?;
+        Ok(all.and_then(|all| all.into_iter().reduce(|sum, next| sum + next)))
+    })
+}
+
 /// Collectives of parameters and gradients belong to no micro-batch.
-fn activity(collective: Collective) -> Activity {
-    let kind = match collective {
-        Collective::AllGather => ActionKind::Unshard,
-        _ => ActionKind::ReduceGrad,
-    };
+fn activity(collective: Collective, kind: ActionKind) -> Activity {
     Activity::Collective { collective, action: Action { stage: 0, kind, micro_batch: 0 } }
+}
+
+/// Parameters come together.
+fn gathering() -> Activity {
+    activity(Collective::AllGather, ActionKind::Unshard)
+}
+
+/// Gradients do.
+fn reducing(collective: Collective) -> Activity {
+    activity(collective, ActionKind::ReduceGrad)
 }

@@ -1,6 +1,7 @@
 //! How a model is trained, as the one who starts it decides.
 
 use ir::plan::Optimizer;
+use ir::replication::Replication;
 
 use crate::array::Element;
 
@@ -28,6 +29,8 @@ pub struct Settings {
     /// The most tokens that an expert takes of a micro-batch, over its even share, rounded up; the first in
     /// the order of sequences and positions. All of them if none.
     pub expert_capacity_factor: Option<f64>,
+    /// How replicas come to have weights in common, and what they send of gradients.
+    pub replication: Replication,
     /// Which random numbers.
     pub seed: u64,
 }

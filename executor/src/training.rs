@@ -32,6 +32,8 @@ pub struct Report {
     pub peak_memory: Vec<Bytes>,
     /// The recorded step, if one was.
     pub timeline: Option<Timeline>,
+    /// How far replicas that average their weights are from agreeing on them.
+    pub consensus_distance: Option<f64>,
 }
 
 /// Trains until `num_steps` steps are done, recording step `recorded_step`, counting from 1. Each step is
@@ -64,6 +66,7 @@ pub fn train<B: Kernels, E: From<RunError>>(
         }
         observe(rank, &StepReport { step, result, learning_rate, time })?;
     }
+    let consensus_distance = rank.consensus_distance()?;
     let timeline = track.map(|track| Timeline { title: String::new(), tracks: vec![track] });
     let text = timeline.as_ref().map_or_else(String::new, chrome::write);
     let memory = format!("{}", rank.peak_memory().get());
@@ -81,7 +84,7 @@ pub fn train<B: Kernels, E: From<RunError>>(
         let rest = timelines.flat_map(|timeline| timeline.tracks);
         Timeline { tracks: first.tracks.into_iter().chain(rest).collect(), ..first }
     });
-    Ok(Some(Report { peak_memory, timeline }))
+    Ok(Some(Report { peak_memory, timeline, consensus_distance }))
 }
 
 /// The texts of all ranks, on rank 0. They travel as numbers, a byte each.

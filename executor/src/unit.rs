@@ -22,8 +22,8 @@ pub(crate) struct Unit<B: Kernels> {
     pub(crate) shard_index: usize,
     /// Ranks of other stages that have the same table, this one included.
     pub(crate) tied: Option<Group>,
-    /// Whether the norm of all gradients counts this unit here, and not on another rank.
-    pub(crate) counts_in_norm: bool,
+    /// What this rank's copy is among the replicas'.
+    pub(crate) role: Role,
 
     /// All weights that kernels read; none where they are sharded and not gathered.
     weights: Option<Array<B>>,
@@ -41,6 +41,25 @@ pub(crate) struct Unit<B: Kernels> {
     pub(crate) reduced: Option<Array<B>>,
 }
 
+/// What a rank's copy of a unit is among those of its replicas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// The one that the norm of all gradients counts, and checkpoints have.
+    First,
+    /// One that is always like the first.
+    Copy,
+    /// One with gradients and a norm of its own.
+    Independent,
+    /// One that the first updates: this rank holds what kernels read alone.
+    Served,
+}
+
+impl Role {
+    pub(crate) fn counts_in_norm(self) -> bool {
+        matches!(self, Self::First | Self::Independent)
+    }
+}
+
 /// What a unit is made of, before it has values.
 #[derive(Debug)]
 pub(crate) struct UnitPlan {
@@ -49,7 +68,7 @@ pub(crate) struct UnitPlan {
     pub(crate) rank: u32,
     pub(crate) frees_weights: bool,
     pub(crate) tied: Option<Group>,
-    pub(crate) counts_in_norm: bool,
+    pub(crate) role: Role,
 }
 
 impl UnitPlan {
@@ -92,6 +111,7 @@ impl UnitPlan {
             }
         });
         let zeros = || Array::zeros(&[shard_len], moment, device);
+        let nothing = Array::zeros(&[0], master, device);
         Ok(Unit {
             gradients: self.parameters.iter().map(|_| None).collect(),
             parameters: self.parameters,
@@ -101,11 +121,13 @@ impl UnitPlan {
             frees_weights: self.frees_weights,
             shard_index,
             tied: self.tied,
-            counts_in_norm: self.counts_in_norm,
+            role: self.role,
             weights,
             shard,
-            master: master_shard,
-            moments: (0..num_moments).map(|_| zeros()).collect(),
+            master: if self.role == Role::Served { nothing } else { master_shard },
+            moments: (0..if self.role == Role::Served { 0 } else { num_moments })
+                .map(|_| zeros())
+                .collect(),
             num_updates: 0,
             reduced: None,
         })
@@ -157,6 +179,12 @@ impl<B: Kernels> Unit<B> {
         self.weights = None;
         self.shard = nothing.clone();
         (std::mem::replace(&mut self.master, nothing), std::mem::take(&mut self.moments))
+    }
+
+    /// Takes what kernels read from the rank that updates it.
+    pub(crate) fn set_served(&mut self, weights: Array<B>) {
+        self.shard = weights.clone();
+        self.weights = Some(weights);
     }
 
     /// Takes updated weights; whether those of the other shards must be gathered.
@@ -252,7 +280,7 @@ impl<B: Kernels> Unit<B> {
     /// The ranges of the shard that belong to parameters which this rank counts in the norm: all but those
     /// that the first of the tensor-parallel ranks has too.
     pub(crate) fn ranges_in_norm(&self, is_first_tensor_rank: bool) -> Vec<std::ops::Range<usize>> {
-        if !self.counts_in_norm {
+        if !self.role.counts_in_norm() {
             return Vec::new();
         }
         let shard = self.shard_range();
@@ -279,7 +307,8 @@ impl<B: Kernels> Unit<B> {
     /// the optimizer updates, it is there once.
     pub(crate) fn num_bytes(&self) -> u64 {
         let is_sharded = self.replicas.shard.len() > 1;
-        let is_master_read = self.master.element() == self.shard.element();
+        let is_master_read =
+            self.role != Role::Served && self.master.element() == self.shard.element();
         let arrays = self.moments.iter().chain(self.gradients.iter().flatten());
         let arrays = arrays.chain(&self.reduced).chain([&self.master]);
         let weights = self.weights.iter().filter(|_| is_sharded || !is_master_read);

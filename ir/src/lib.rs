@@ -11,5 +11,6 @@ pub mod layout;
 pub mod model;
 pub mod native;
 pub mod plan;
+pub mod replication;
 pub mod schedule;
 pub mod units;

@@ -10,6 +10,7 @@ use crate::cluster::{Cluster, Precision};
 use crate::framework::Framework;
 use crate::graph::Adapters;
 use crate::layout::LayoutSpec;
+use crate::replication::{DataParallelMethod, GradientCompression, Replication};
 use crate::units::Bytes;
 
 /// The version of the format that this program writes and reads.
@@ -166,9 +167,20 @@ pub struct Training {
     /// What runs the step.
     #[serde(default)]
     pub framework: Framework,
+    /// How replicas come to have weights in common.
+    #[serde(default)]
+    pub data_parallel_method: DataParallelMethod,
+    /// What replicas send in the place of their gradients, if that is something else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gradient_compression: Option<GradientCompression>,
 }
 
 impl Training {
+    /// How replicas come to their weights.
+    pub fn replication(&self) -> Replication {
+        Replication { method: self.data_parallel_method, compression: self.gradient_compression }
+    }
+
     /// Bytes of an activation.
     pub fn compute_bytes(&self) -> u64 {
         self.precision.activation_bytes()

@@ -165,6 +165,31 @@ impl Network {
         Seconds::new(slowest + latency)
     }
 
+    /// Time until one rank of a group has a message of `bytes` from each of the others: its own link of each
+    /// level carries those that come from outside of the level below.
+    ///
+    /// ```text
+    /// t = start + alpha + max over levels of (members - below) S / W
+    /// ```
+    ///
+    /// Zero for one rank or no bytes.
+    ///
+    /// # Assumes
+    ///
+    /// The others send at once, and their own links are not what limits them.
+    pub fn to_one(&self, group: Group, bytes: Bytes) -> Seconds {
+        if group.size < 2 || bytes == Bytes::ZERO {
+            return Seconds::ZERO;
+        }
+        let (mut slowest, mut latency) = (0.0_f64, 0.0_f64);
+        for Crossing { level, below, members } in self.crossings(group) {
+            let senders = f64::from(members - below);
+            slowest = slowest.max(senders * bytes.as_f64() / level.bandwidth);
+            latency = latency.max(level.latency);
+        }
+        Seconds::new(START_SECONDS + latency + slowest)
+    }
+
     /// The outermost level that a collective of `group` crosses, which sets its pace; counting from
     /// the innermost, 0 for a group of one.
     pub fn outermost_level(&self, group: Group) -> usize {

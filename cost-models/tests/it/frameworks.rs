@@ -4,6 +4,7 @@ use cost_models::residuals::{LEAST_ROWS, Spread, SpreadOf, comparable};
 use cost_models::{AttentionLibrary, Device, FrameworkRates, Hardware, Precision, clusters};
 use ir::framework::Framework;
 use ir::plan::{Optimizer, Training};
+use ir::replication::DataParallelMethod;
 use proptest::prelude::*;
 
 /// A training of which only precision and framework matter.
@@ -16,6 +17,8 @@ pub(crate) fn training(precision: Precision, framework: Framework) -> Training {
         fp32_gradients: false,
         bf16_moments: false,
         framework,
+        data_parallel_method: DataParallelMethod::AllReduce,
+        gradient_compression: None,
     }
 }
 

@@ -16,10 +16,13 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use ir::collective::Collective;
 use ir::graph::{OpId, Placement};
 use ir::layout::LayoutSpec;
 use ir::model::Numerics;
 use ir::schedule::Action;
+
+use traces::timeline::Activity;
 
 use crate::array::{Array, Element};
 use crate::communicator::{CommunicationError, Communicator, Group};
@@ -86,6 +89,11 @@ pub(crate) fn segments(length: usize, degree: usize, context: usize) -> Vec<Rang
 }
 
 impl<B: Kernels> Env<B> {
+    /// What a collective of replicas is on the timeline.
+    pub(crate) fn of_replicas(&self, collective: Collective) -> Activity {
+        Activity::Collective { collective, action: self.action.get() }
+    }
+
     /// The positions of the tokens that the rank has, in the order in which it has them.
     pub(crate) fn positions(&self) -> Vec<u32> {
         self.segments.iter().flat_map(|part| part.clone().map(|p| p as u32)).collect()

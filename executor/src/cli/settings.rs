@@ -3,6 +3,7 @@
 use executor::array::Element;
 use executor::settings::{LearningRate, LossScaling, OptimizerSettings, Settings};
 use ir::plan::Plan;
+use ir::replication::Replication;
 
 use super::args::{PrecisionArg, RunArgs};
 
@@ -42,6 +43,7 @@ pub(super) fn settings(args: &RunArgs, plan: &Plan) -> Settings {
         loss_scaling: (precision == PrecisionArg::Fp16).then(LossScaling::default),
         bucket_bytes: args.training.bucket_size << 20,
         expert_capacity_factor: args.training.expert_capacity_factor,
+        replication: plan.training.replication(),
         seed: args.seed,
     }
 }
@@ -59,6 +61,7 @@ pub(super) fn usual_settings(plan: &Plan) -> Settings {
         loss_scaling: None,
         bucket_bytes: 0,
         expert_capacity_factor: None,
+        replication: Replication::default(),
         seed: 0,
     }
 }

@@ -139,6 +139,9 @@ impl<'a> Show<'a> {
         if let Some(mut line) = self.last.take() {
             let peak = report.peak_memory.iter().map(|bytes| bytes.get());
             line["peak_memory_bytes_by_rank"] = peak.collect();
+            if let Some(distance) = report.consensus_distance {
+                line["consensus_distance"] = distance.into();
+            }
             print(&line)?;
         }
         let (Some(first), Some(last)) = (self.losses.first(), self.losses.last()) else {
@@ -170,6 +173,9 @@ impl<'a> Show<'a> {
             format!("tensors by rank: {}", words::by_rank(&report.peak_memory)),
             self.comparison(),
         ];
+        let distance = report.consensus_distance;
+        let distance = distance.map(|it| format!("distance of replicas' weights: {it:.3e}"));
+        let lines: Vec<String> = lines.into_iter().chain(distance).collect();
         let text = lines.join("\n") + "\n";
         let mut stdout = std::io::stdout().lock();
         stdout.write_all(text.as_bytes())?;

@@ -32,6 +32,18 @@ impl Group {
         self.0.is_empty()
     }
 
+    /// The ranks before and after one of them on a ring; one, where both are the same; none, where it is alone.
+    ///
+    /// # Panics
+    ///
+    /// If the rank does not belong to the group.
+    pub fn neighbours(&self, rank: u32) -> Vec<u32> {
+        let (position, len) = (self.position(rank).expect("a rank of the group"), self.len());
+        let mut places = vec![(position + len - 1) % len, (position + 1) % len];
+        places.dedup();
+        places.into_iter().filter(|place| *place != position).map(|place| self.0[place]).collect()
+    }
+
     /// Where `rank` stands in it, if it belongs to it.
     pub fn position(&self, rank: u32) -> Option<usize> {
         self.0.iter().position(|member| *member == rank)

@@ -20,7 +20,7 @@ use crate::block::BlockProgram;
 use crate::checkpoint::ParameterId;
 use crate::settings::Settings;
 use error::unsupported;
-use support::{check_frequent_updates, check_operators};
+use support::{check_frequent_updates, check_operators, check_replication};
 
 pub use error::ProgramError;
 pub use reading::read_plan;
@@ -197,6 +197,8 @@ impl Program {
         });
         let classes: Vec<BlockProgram> = classes.collect();
         check_operators(&classes, &spec)?;
+        parts.settings.replication.check_layout(&spec)?;
+        check_replication(&parts.settings)?;
         if schedule.updates() == Updates::AfterEachMicroBatch {
             check_frequent_updates(&parts.settings)?;
         }
@@ -229,6 +231,16 @@ impl Program {
     /// How many of the model's parameters are trained.
     pub fn num_trained_parameters(&self) -> u64 {
         self.graph.parameter_counts().trained
+    }
+
+    /// Over how many parts of a step's targets losses are means of their own: where replicas update by their
+    /// own gradients, over each replica's.
+    pub(crate) fn num_means(&self) -> f64 {
+        if self.settings.replication.method.is_synchronous() {
+            1.0
+        } else {
+            f64::from(self.layout.data_parallel)
+        }
     }
 
     /// How many ranks run it.

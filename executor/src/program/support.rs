@@ -2,6 +2,7 @@
 
 use ir::graph::{OpKind, Placement};
 use ir::layout::LayoutSpec;
+use ir::replication::DataParallelMethod;
 
 use super::error::{ProgramError, unsupported};
 use crate::block::BlockProgram;
@@ -81,6 +82,21 @@ pub(super) fn check_frequent_updates(settings: &Settings) -> Result<(), ProgramE
     }
     if settings.loss_scaling.is_some() {
         return refused("scaling of the loss", "bf16, which needs none");
+    }
+    Ok(())
+}
+
+/// Ways for replicas to come to their weights that are not run.
+pub(super) fn check_replication(settings: &Settings) -> Result<(), ProgramError> {
+    let method = settings.replication.method;
+    if matches!(method, DataParallelMethod::Asynchronous { .. }) {
+        return Err(unsupported(format!("data-parallel method {method}")));
+    }
+    if !method.is_synchronous() && settings.loss_scaling.is_some() {
+        return Err(ProgramError::Unsupported {
+            what: format!("scaling of the loss with data-parallel method {method}"),
+            instead: Some("bf16, which needs none".to_owned()),
+        });
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use ir::graph::Op;
 use ir::layout::ZeroStage;
+use ir::replication::DataParallelMethod;
 use ir::schedule::{Action, ActionKind};
 
 use super::{HeldStage, Rank, RunError, UnitAt, WeightAt};
@@ -21,7 +22,7 @@ use crate::program::Program;
 use crate::recorder::Recorder;
 use crate::reducer::Reducer;
 use crate::scaler::Scaler;
-use crate::unit::UnitPlan;
+use crate::unit::{Role, UnitPlan};
 
 impl<B: Kernels> Rank<B> {
     /// The rank of `program` that `communicator` speaks for, with the values that `values` gives for
@@ -77,7 +78,7 @@ impl<B: Kernels> Rank<B> {
             .map(|plan| plan.build(settings.compute, &env.device, &mut values))
             .collect::<Result<_, E>>()?;
         Ok(Self {
-            reducer: Reducer::new(communicator, recorder, settings.bucket_bytes),
+            reducer: Reducer::new(communicator, recorder, settings),
             scaler: Scaler::new(settings.loss_scaling),
             program,
             source,
@@ -94,6 +95,7 @@ impl<B: Kernels> Rank<B> {
             uses_left: Vec::new(),
             held_stages: BTreeSet::new(),
             loss_scale: 1.0,
+            own_norm: 0.0,
             num_steps: 0,
             peak_memory: 0,
         })
@@ -154,13 +156,20 @@ impl Plans {
             return UnitAt::Frozen(self.frozen.len() - 1);
         }
         let first = replicas.replicate.ranks()[0] == rank;
+        let method = program.settings.replication.method;
+        let is_home = kind != UnitKind::Tied || is_home;
         self.trained.push(UnitPlan {
             parameters,
             replicas,
             rank,
             frees_weights: is_cut,
             tied: tied.filter(|_| kind == UnitKind::Tied),
-            counts_in_norm: first && (kind != UnitKind::Tied || is_home),
+            role: match method {
+                DataParallelMethod::ParameterServer if !first => Role::Served,
+                _ if first && is_home => Role::First,
+                _ if method.is_synchronous() || !is_home => Role::Copy,
+                _ => Role::Independent,
+            },
         });
         UnitAt::Trained(self.trained.len() - 1)
     }

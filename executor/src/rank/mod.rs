@@ -125,6 +125,8 @@ pub struct Rank<B: Kernels> {
     held_stages: BTreeSet<u32>,
     /// The scale of this step's loss.
     loss_scale: f64,
+    /// The norm of the gradients that this rank's update is by.
+    own_norm: f64,
     /// Steps done.
     num_steps: u64,
     /// The most bytes that tensors took.
@@ -156,6 +158,7 @@ impl<B: Kernels> Rank<B> {
             Updates::AfterFlush => 1.0,
             Updates::AfterEachMicroBatch => f64::from(program.layout.num_micro_batches),
         };
+        let share = share * self.program.num_means();
         self.env.gradient_scale.set(self.loss_scale * share / program.num_targets() as f64);
         let steps = &program.schedule.ranks()[self.env.place.pipeline as usize];
         self.count_uses(steps);
@@ -221,7 +224,8 @@ impl<B: Kernels> Rank<B> {
     /// Notes what the rank's tensors take now.
     fn note_memory(&mut self) {
         let units: u64 = self.units.iter().map(Unit::num_bytes).sum::<u64>()
-            + self.frozen.iter().map(FrozenUnit::num_bytes).sum::<u64>();
+            + self.frozen.iter().map(FrozenUnit::num_bytes).sum::<u64>()
+            + self.reducer.num_bytes();
         let kept: u64 = self.kept.values().map(KeptStage::num_bytes).sum();
         let handed = self.inbox.values().chain(self.outbox.values()).flatten().flatten();
         let total = units + kept + handed.map(Array::num_bytes).sum::<u64>();

@@ -306,7 +306,7 @@ impl<B: Kernels> Rank<B> {
         Ok(())
     }
 
-    /// Starts reducing the gradients of a unit.
+    /// Starts reducing the gradients of a unit; where each replica updates by its own, there is nothing to do.
     pub(super) fn reduce_unit(&mut self, index: usize) -> Result<(), CommunicationError> {
         let unit = &mut self.units[index];
         if let Some(partial) = unit.partial_gradients() {
@@ -314,7 +314,8 @@ impl<B: Kernels> Rank<B> {
             unit.set_partial_gradients(&sums);
         }
         let gradient = unit.take_gradients(self.program.settings.gradients, &self.env.device);
-        if unit.replicas.len() == 1 {
+        let is_shared = self.program.settings.replication.method.is_synchronous();
+        if unit.replicas.len() == 1 || !is_shared {
             unit.add_reduced(gradient);
         } else {
             self.reducer.reduce(index, gradient, &unit.replicas);

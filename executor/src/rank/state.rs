@@ -17,7 +17,7 @@ use crate::checkpoint::{
 use crate::ops::Kernels;
 use crate::parameters::{LocalParameter, Sharing};
 use crate::program::Program;
-use crate::unit::Unit;
+use crate::unit::{Role, Unit};
 
 /// What a unit holds, in its order: weights, then moments.
 const KINDS: [PieceKind; 3] = [PieceKind::Weight, PieceKind::FirstMoment, PieceKind::SecondMoment];
@@ -89,7 +89,7 @@ impl Program {
 impl<B: Kernels> Rank<B> {
     /// All that the rank holds, with its values.
     pub fn pieces(&self) -> Vec<(Piece, Values)> {
-        let pieces = self.pieces_at(|_, _| true);
+        let pieces = self.pieces_at(|unit, _| unit.role != Role::Served);
         pieces.into_iter().map(|(piece, at)| (piece, self.values(&at))).collect()
     }
 
@@ -152,7 +152,7 @@ impl<B: Kernels> Rank<B> {
         let writer = Writer::join(directory, step);
         // Of what several ranks hold, one writes.
         let pieces = self.pieces_at(|unit, parameter| {
-            unit.counts_in_norm && (!parameter.is_tensor_copied || place.tensor == 0)
+            unit.role == Role::First && (!parameter.is_tensor_copied || place.tensor == 0)
         });
         let (pieces, places): (Vec<Piece>, Vec<PieceAt>) = pieces.into_iter().unzip();
         let mut places = places.iter();
@@ -230,7 +230,9 @@ impl<B: Kernels> Rank<B> {
             let all = array(read(PieceKind::Weight, 0..unit.len)?);
             unit.moments = moments;
             unit.num_updates = training.optimizer.num_updates;
-            if unit.set_master(weights, compute) {
+            if unit.role == Role::Served {
+                unit.set_served(all.cast(compute));
+            } else if unit.set_master(weights, compute) {
                 unit.set_weights(all.cast(compute));
             }
         }

@@ -15,6 +15,7 @@ use executor::settings::{LearningRate, OptimizerSettings, Settings};
 use ir::graph::{Adapters, Recompute, WeightFormat};
 use ir::layout::{LayoutSpec, ZeroStage};
 use ir::plan::Optimizer;
+use ir::replication::{DataParallelMethod, Replication};
 use ir::schedule::{ScheduleKind, generate};
 
 pub(crate) const SEQUENCE_LENGTH: u64 = 16;
@@ -57,6 +58,7 @@ pub(crate) struct Case {
     pub(crate) virtual_stages: u32,
     pub(crate) bucket_bytes: u64,
     pub(crate) adapters: Option<AdapterCase>,
+    pub(crate) replication: Replication,
 }
 
 pub(crate) const ONE: Case = Case {
@@ -75,6 +77,7 @@ pub(crate) const ONE: Case = Case {
     virtual_stages: 1,
     bucket_bytes: 4 << 10,
     adapters: None,
+    replication: Replication { method: DataParallelMethod::AllReduce, compression: None },
 };
 
 fn settings(bucket_bytes: u64, compute: Element) -> Settings {
@@ -90,6 +93,7 @@ fn settings(bucket_bytes: u64, compute: Element) -> Settings {
         loss_scaling: None,
         bucket_bytes,
         expert_capacity_factor: None,
+        replication: Replication::default(),
         seed: 7,
     }
 }
@@ -138,7 +142,10 @@ pub(crate) fn parts(model: &str, case: Case, compute: Element) -> Parts {
         stage_sizes: (0..stages).map(size).collect(),
         sequence_length: if model.contains("planner-graph") { 1 } else { SEQUENCE_LENGTH },
         global_batch_size: GLOBAL_BATCH_SIZE,
-        settings: settings(case.bucket_bytes, compute),
+        settings: Settings {
+            replication: case.replication,
+            ..settings(case.bucket_bytes, compute)
+        },
     }
 }
 

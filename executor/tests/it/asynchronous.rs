@@ -18,6 +18,7 @@ use executor::rank::{Rank, RunError};
 use executor::settings::{LearningRate, OptimizerSettings, Settings};
 use ir::layout::LayoutSpec;
 use ir::plan::Optimizer;
+use ir::replication::Replication;
 use ir::schedule::{ActionKind, ScheduleKind, generate};
 
 /// What goes into each layer, and out of the last.
@@ -133,6 +134,7 @@ fn executed(case: &Case) -> (Outcome, Stages) {
             loss_scaling: None,
             bucket_bytes: 1,
             expert_capacity_factor: None,
+            replication: Replication::default(),
             seed: 0,
         },
     });

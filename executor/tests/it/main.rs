@@ -15,6 +15,7 @@ mod parity;
 mod precision;
 mod reference;
 mod rendezvous;
+mod replication;
 
 #[path = "../common/training.rs"]
 mod training;

@@ -16,6 +16,7 @@ use executor::settings::{LearningRate, OptimizerSettings, Settings};
 use ir::graph::Recompute;
 use ir::layout::{LayoutSpec, ZeroStage};
 use ir::plan::Optimizer;
+use ir::replication::Replication;
 use ir::schedule::{ScheduleKind, generate};
 use serde_json::Value;
 
@@ -60,6 +61,7 @@ fn settings(run: &Value, element: Element) -> Settings {
         loss_scaling: None,
         bucket_bytes: 1 << 20,
         expert_capacity_factor: None,
+        replication: Replication::default(),
         seed: 0,
     }
 }

@@ -95,6 +95,18 @@ pub enum LayoutError {
     /// Numbers that the schedule does not take.
     #[error(transparent)]
     Numbers(#[from] GenerateError),
+    /// A way of replication that not every layout has room for.
+    #[error("{what} needs `{field}` {needs}, not {has}")]
+    Replication {
+        /// Which way.
+        what: String,
+        /// What of the layout it concerns.
+        field: &'static str,
+        /// What that must be.
+        needs: String,
+        /// What it is.
+        has: String,
+    },
     /// A schedule that cannot run so.
     #[error("schedule `{schedule}` needs {needs}")]
     Schedule {

@@ -11,6 +11,7 @@ use ir::framework::Framework;
 use ir::graph::{ALL_LINEAR, Adapters, Recompute, WeightFormat};
 use ir::layout::{PartialLayout, ZeroStage};
 use ir::plan::Optimizer;
+use ir::replication::{DataParallelMethod, GradientCompression};
 use ir::schedule::ScheduleKind;
 
 /// How to lay a model out on GPUs, how fast it will run, whether it fits, and why.
@@ -94,6 +95,15 @@ pub(crate) struct ProblemArgs {
     /// What runs the step: its kernels, and what it overlaps [default: megatron-core].
     #[arg(long, value_name = "NAME", value_parser = one_of(Framework::ALL, Framework::name))]
     pub(crate) framework: Option<Framework>,
+    /// How replicas come to have weights in common: all-reduce (DDP, ZeRO, FSDP), parameter-server
+    /// (PyTorch's DataParallel), ring-averaging (gossip), or asynchronous:S, whose gradients are at most S
+    /// updates old.
+    #[arg(long, value_name = "METHOD", default_value = "all-reduce")]
+    pub(crate) data_parallel_method: DataParallelMethod,
+    /// What replicas send in the place of their gradients: top-k:SHARE, random-k:SHARE, int8, int4 or sign,
+    /// each with error feedback [default: the gradients].
+    #[arg(long, value_name = "METHOD")]
+    pub(crate) gradient_compression: Option<GradientCompression>,
     /// Train the multi-token prediction modules too, where the model has them.
     #[arg(long)]
     pub(crate) multi_token_prediction: bool,

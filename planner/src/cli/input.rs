@@ -33,6 +33,8 @@ pub(crate) fn read(args: &ProblemArgs) -> anyhow::Result<Input> {
         fp32_gradients: args.fp32_gradients,
         bf16_moments: args.bf16_moments,
         framework: args.framework,
+        data_parallel_method: args.data_parallel_method,
+        gradient_compression: args.gradient_compression,
     };
     let training = choices.resolve(&file.model, graph.has_sequence(), &cluster.gpu, args.gpus);
     let problem = Problem::new(graph.clone(), training, &cluster, args.gpus)?;

@@ -113,6 +113,7 @@ pub fn read(text: &str) -> Result<CheckedPlan, PlanError> {
     let graph = model.training_graph(*multi_token_prediction, adapters.as_ref())?;
     let problem = Problem::new(graph, plan.training, &plan.cluster, plan.num_gpus)?;
     let layout = Layout::new(plan.layout, &problem.limits)?;
+    plan.training.replication().check_layout(&layout)?;
     let stage_ends = check_stages(&plan, &layout, &problem)?;
     check_sums(&plan, &problem)?;
     check_runners_up(&plan, &problem)?;

@@ -4,6 +4,7 @@ use ir::cluster::{Gpu, Precision};
 use ir::framework::Framework;
 use ir::model::Model;
 use ir::plan::{Optimizer, Training};
+use ir::replication::{DataParallelMethod, GradientCompression};
 
 /// What a user may leave open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,6 +23,10 @@ pub struct Choices {
     pub bf16_moments: bool,
     /// What runs the step.
     pub framework: Option<Framework>,
+    /// How replicas come to have weights in common.
+    pub data_parallel_method: DataParallelMethod,
+    /// What replicas send in the place of their gradients.
+    pub gradient_compression: Option<GradientCompression>,
 }
 
 /// The longest sequence that is chosen where none is given; pretraining seldom uses longer ones.
@@ -57,6 +62,8 @@ impl Choices {
             fp32_gradients: self.fp32_gradients,
             bf16_moments: self.bf16_moments,
             framework: self.framework.unwrap_or_default(),
+            data_parallel_method: self.data_parallel_method,
+            gradient_compression: self.gradient_compression,
         }
     }
 }

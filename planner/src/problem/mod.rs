@@ -8,6 +8,7 @@ use ir::cluster::{Cluster, Precision};
 use ir::graph::{Extent, Graph, ParameterCounts};
 use ir::layout::Limits;
 use ir::plan::Training;
+use ir::replication::{DataParallelMethod, GradientCompression};
 use ir::units::Flops;
 
 pub use choices::{Choices, default_sequence_length};
@@ -58,6 +59,17 @@ pub enum ProblemError {
         value: u64,
         /// The most.
         most: u64,
+    },
+    /// Compression of gradients that are not reduced.
+    #[error(
+        "data-parallel method {method} does not reduce gradients, so {compression} has nothing to compress\n\
+         hint: leave out one of `--gradient-compression` and `--data-parallel-method`"
+    )]
+    NothingToCompress {
+        /// How replicas come to their weights.
+        method: DataParallelMethod,
+        /// What was to stand for gradients.
+        compression: GradientCompression,
     },
     /// Tensors larger than can be counted.
     #[error(
@@ -133,6 +145,12 @@ impl Problem {
         if graph.num_blocks() > MOST_BLOCKS {
             let blocks = graph.num_blocks();
             return Err(ProblemError::TooManyBlocks { blocks, most: MOST_BLOCKS });
+        }
+        let method = training.data_parallel_method;
+        if let Some(compression) = training.gradient_compression
+            && method != DataParallelMethod::AllReduce
+        {
+            return Err(ProblemError::NothingToCompress { method, compression });
         }
         check_tensors(&graph, &training)?;
         let Training { global_batch_size, sequence_length, .. } = training;

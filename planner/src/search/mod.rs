@@ -41,6 +41,11 @@ pub fn search(problem: &Problem, request: &Request, observe: &mut Observe<'_>) -
 }
 
 fn search_here(problem: &Problem, request: &Request, observe: &mut Observe<'_>) -> Outcome {
+    let fixed = match problem.training.replication().restricted(&request.fixed) {
+        Ok(fixed) => fixed,
+        Err(error) => return Outcome::impossible(error),
+    };
+    let request = &Request { fixed, ..*request };
     let space = Space::new(problem, &request.fixed);
     let chain = ChainIndex::new(problem);
     let searcher = Searcher::new(problem, &chain, request);

@@ -29,6 +29,21 @@ pub struct Outcome {
     pub least_left: Option<Seconds>,
 }
 
+impl Outcome {
+    /// Nothing, as what was asked for is not possible.
+    pub(super) fn impossible(error: LayoutError) -> Self {
+        Self {
+            plans: Vec::new(),
+            counts: Counts::default(),
+            rejected: BTreeMap::new(),
+            closest: None,
+            invalid: Some(error),
+            stop_reason: StopReason::Exhausted,
+            least_left: None,
+        }
+    }
+}
+
 /// How many candidates were dealt with in which way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Counts {

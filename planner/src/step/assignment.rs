@@ -4,8 +4,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use cost_models::block::PassTime;
+use cost_models::states::StateBytes;
 use ir::collective::Collective;
-use ir::graph::{Recompute, Sharding};
+use ir::graph::{LocalParameters, Recompute, Sharding};
 use ir::units::{Bytes, Nanos, Seconds};
 use simulator::Message;
 use smallvec::SmallVec;
@@ -169,6 +170,7 @@ impl<'a> Assignment<'a> {
                 sum.input_grad = sum.input_grad + block.input_grad * count;
                 sum.weight_grad = sum.weight_grad + block.weight_grad * count;
                 sum.recompute = sum.recompute + block.recompute[self.recompute] * count;
+                sum.holdings.compressed += self.compressed(&block.parameters) * count;
             }
             sum.holdings.add_blocks(self.chain, self.shape, self.recompute, range);
         }
@@ -183,6 +185,15 @@ impl<'a> Assignment<'a> {
         // It receives what its neighbours send, which is as large.
         sum.holdings.message = sum.send_forward.bytes.max(sum.send_backward.bytes);
         sum
+    }
+
+    /// What stands for the gradients of a block where they are compressed.
+    fn compressed(&self, parameters: &LocalParameters) -> Bytes {
+        let training = &self.problem.training;
+        let Some(compression) = training.gradient_compression else { return Bytes::ZERO };
+        let element = StateBytes::new(training).gradient;
+        let of = |count: u64| Bytes::new(compression.bytes(count, element));
+        of(parameters.dense) + of(parameters.expert)
     }
 
     /// The message that leaves a block for the next stage. Tensor-parallel ranks that all hold the same

@@ -58,7 +58,7 @@ impl Builder<'_> {
 
     /// What follows the last pass at least.
     fn ending(&self) -> Ending {
-        if self.replicas.updates_each() {
+        if self.replicas.updates_each() || self.replicas.is_asynchronous() {
             return Ending::default();
         }
         let reductions = self.assignment.of_stages(|stage| self.last_reduction(stage));
@@ -81,7 +81,7 @@ impl Builder<'_> {
         let time = |transfer: Option<Transfer>| {
             transfer.map_or(Nanos::ZERO, |transfer| transfer.time * buckets)
         };
-        let reduce = time(self.replicas.transfer(self.replicas.reduction(), holdings, buckets));
+        let reduce = time(self.replicas.reduce(holdings, buckets));
         let gather = time(self.gather(stage));
         let copies = self.assignment.ranks.placement.num_copies();
         let each = u64::from(self.layout.num_micro_batches / copies);
@@ -99,7 +99,7 @@ impl Builder<'_> {
     fn last_reduction(&self, stage: usize) -> Nanos {
         let buckets = self.buckets(stage);
         let holdings = &self.assignment.stages[stage].holdings;
-        let reduce = self.replicas.transfer(self.replicas.reduction(), holdings, buckets);
+        let reduce = self.replicas.reduce(holdings, buckets);
         let runs_beside =
             self.layout.zero_stage >= ZeroStage::Gradients || self.framework().overlaps_gradients;
         let at_once = if runs_beside { 1 } else { buckets };

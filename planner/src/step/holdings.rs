@@ -25,6 +25,8 @@ pub struct Holdings {
     pub largest_block: u64,
     /// Frozen parameters of the block that has most of them.
     pub largest_frozen_block: Bytes,
+    /// What stands for the gradients of all blocks where they are compressed.
+    pub compressed: Bytes,
     /// The largest weight that is made from a quantised one for a product.
     pub dequantised: Bytes,
     /// Kept for backward of a micro-batch, the chain's last block left out.
@@ -114,6 +116,7 @@ impl Holdings {
         self.frozen.tied = self.frozen.tied.max(other.frozen.tied);
         self.largest_frozen_block = self.largest_frozen_block.max(other.largest_frozen_block);
         self.dequantised = self.dequantised.max(other.dequantised);
+        self.compressed += other.compressed;
         self.saved += other.saved;
         self.saved_by_last += other.saved_by_last;
         self.recompute_working_set = self.recompute_working_set.max(other.recompute_working_set);

@@ -9,6 +9,7 @@ use ir::schedule::Updates;
 use ir::units::Bytes;
 
 use super::holdings::Holdings;
+use super::replicas::Replicas;
 use crate::problem::Problem;
 
 /// What CUDA, its libraries and NCCL hold on a GPU beside the allocator: 1113 MiB.
@@ -42,6 +43,7 @@ pub(super) fn throughout(
     let framework = &problem.hardware.framework;
     let bytes = StateBytes::new(&problem.training);
     let states = states(layout, held, bytes);
+    let replicas = Replicas::new(problem, layout);
     let frozen = frozen_states(layout, held);
     let gathered = if layout.zero_stage == ZeroStage::Parameters {
         let gather = GATHERED_BLOCKS * bytes.parameter + bytes.gradient;
@@ -62,9 +64,11 @@ pub(super) fn throughout(
         parameters_bytes: states.parameters * weight_versions(layout, rank)
             + Bytes::new(copies as u64)
             + frozen.parameters,
-        gradients_bytes: states.gradients + gradient_copies(framework, bytes, &states),
+        gradients_bytes: states.gradients
+            + gradient_copies(framework, bytes, &states)
+            + replicas.left_out(held),
         optimizer_bytes: states.optimizer + update_copies(framework, bytes, &states),
-        gathered_bytes: gathered,
+        gathered_bytes: gathered + replicas.gathered_gradients(held),
         // Gradients of activations, or that of a weight, as the product makes it and as it is added up:
         // where the ones are largest, the other is small. A quantised weight is made into what a product reads
         // beside them.

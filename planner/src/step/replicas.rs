@@ -4,6 +4,8 @@ use cost_models::states::{StateBytes, optimizer_step};
 use cost_models::{Group, Hardware};
 use ir::collective::Collective;
 use ir::layout::{Layout, MeshAxis, ZeroStage};
+use ir::plan::Training;
+use ir::replication::{DataParallelMethod, GradientCompression};
 use ir::schedule::Updates;
 use ir::units::{Bytes, Nanos, Seconds};
 use simulator::Transfer;
@@ -23,17 +25,27 @@ const BUCKET_PARAMETERS: u64 = 40_000_000;
 /// Parameters of a bucket for each data-parallel rank; see [`BUCKET_PARAMETERS`].
 const BUCKET_PARAMETERS_PER_RANK: u64 = 1_000_000;
 
+/// Bytes of an element of what compression left out of a gradient, which is kept in fp32.
+const LEFT_OUT_BYTES: u64 = 4;
+
+/// Bytes of a master weight.
+const MASTER_BYTES: u64 = 4;
+
 /// The groups that reduce a layout's gradients and gather its parameters.
 pub(super) struct Replicas<'a> {
     hardware: &'a Hardware,
     layout: &'a Layout,
     pub(super) bytes: StateBytes,
+    method: DataParallelMethod,
+    compression: Option<GradientCompression>,
 }
 
 impl<'a> Replicas<'a> {
     pub(super) fn new(problem: &'a Problem, layout: &'a Layout) -> Self {
         let bytes = StateBytes::new(&problem.training);
-        Self { hardware: &problem.hardware, layout, bytes }
+        let Training { data_parallel_method: method, gradient_compression: compression, .. } =
+            problem.training;
+        Self { hardware: &problem.hardware, layout, bytes, method, compression }
     }
 
     /// Ranks that reduce gradients of dense parameters.
@@ -42,13 +54,18 @@ impl<'a> Replicas<'a> {
         Group { size: mesh.replicas(), stride: mesh.stride(MeshAxis::ContextData) }
     }
 
+    /// Whether no norm of all gradients is taken, as no two replicas are at the same step.
+    pub(super) fn is_asynchronous(&self) -> bool {
+        matches!(self.method, DataParallelMethod::Asynchronous { .. })
+    }
+
     /// Whether parameters are updated after each micro-batch, and gradients reduced before that.
     pub(super) fn updates_each(&self) -> bool {
         self.layout.schedule.updates() == Updates::AfterEachMicroBatch
     }
 
-    /// What reduces gradients over the replicas.
-    pub(super) fn reduction(&self) -> Collective {
+    /// What reduces gradients over the replicas, where these are sent as they are.
+    fn reduction(&self) -> Collective {
         match self.layout.zero_stage {
             ZeroStage::None => Collective::AllReduce,
             ZeroStage::OptimizerState if self.hardware.framework.reduces_whole_gradients => {
@@ -68,6 +85,141 @@ impl<'a> Replicas<'a> {
             (holdings.dense + holdings.expert).div_ceil(BUCKET_PARAMETERS.max(for_ranks))
         };
         buckets.min(num_blocks as u64).max(1)
+    }
+
+    /// Whether replicas bring their gradients together before they update.
+    fn brings_gradients_together(&self) -> bool {
+        matches!(self.method, DataParallelMethod::AllReduce | DataParallelMethod::ParameterServer)
+    }
+
+    /// One of the buckets in which a stage's gradients are brought together; none where there is one replica,
+    /// or each updates by its own. Where something else is sent in their place, it is made and read beside the
+    /// passes too.
+    pub(super) fn reduce(&self, holdings: &Holdings, buckets: u64) -> Option<Transfer> {
+        if !self.brings_gradients_together() {
+            return None;
+        }
+        let group = self.group();
+        if self.method == DataParallelMethod::ParameterServer {
+            let gradients = Bytes::new((holdings.dense + holdings.expert) * self.bytes.gradient);
+            return self.to_one(group, gradients.shard(buckets));
+        }
+        let Some(compression) = self.compression else {
+            return self.transfer(self.reduction(), holdings, buckets);
+        };
+        let payload = holdings.compressed.shard(buckets);
+        let (collective, bytes) = if compression.is_reducible() {
+            (Collective::AllReduce, payload)
+        } else {
+            (Collective::AllGather, payload * u64::from(group.size))
+        };
+        let sent = self.hardware.network.time(collective, group, bytes)
+            * self.hardware.framework.data_collectives;
+        let elements = (holdings.dense + holdings.expert).div_ceil(buckets);
+        let coded = self.compression_kernels(compression, elements, bytes);
+        let time = Nanos::from(sent + coded);
+        (group.size > 1).then_some(Transfer { collective, time, bytes })
+    }
+
+    /// Kernels that make what stands for a gradient and read what all replicas sent: the gradient and what was
+    /// left out before are read, what is left out is written; the largest elements are found in three more
+    /// passes, as radix selection has one for each of the first digits; and a gradient is written from what
+    /// came.
+    fn compression_kernels(
+        &self,
+        compression: GradientCompression,
+        elements: u64,
+        received: Bytes,
+    ) -> Seconds {
+        let selections = match compression {
+            GradientCompression::TopK(_) => 3,
+            _ => 0,
+        };
+        let left_out = LEFT_OUT_BYTES * elements;
+        let gradient = self.bytes.gradient * elements;
+        let touched = 2 * gradient + (2 + selections) * left_out;
+        self.hardware.device.training_memory_bound(Bytes::new(touched) + received)
+    }
+
+    /// What of a replica's gradients was left out and is kept for the next step.
+    pub(super) fn left_out(&self, held: &Holdings) -> Bytes {
+        let elements = self.compression.map_or(0, |_| held.dense + held.expert);
+        Bytes::new(LEFT_OUT_BYTES * elements)
+    }
+
+    /// Gradients of others that a parameter server holds at once: those of a block.
+    pub(super) fn gathered_gradients(&self, held: &Holdings) -> Bytes {
+        if self.method != DataParallelMethod::ParameterServer {
+            return Bytes::ZERO;
+        }
+        let others = u64::from(self.group().size - 1);
+        Bytes::new(held.largest_block * self.bytes.gradient * others)
+    }
+
+    /// Messages of so many bytes from all other ranks to one; none if there are no others.
+    fn to_one(&self, group: Group, bytes: Bytes) -> Option<Transfer> {
+        let time = self.hardware.network.to_one(group, bytes).into();
+        let bytes = bytes * u64::from(group.size.saturating_sub(1));
+        (group.size > 1).then_some(Transfer { collective: Collective::SendReceive, time, bytes })
+    }
+
+    /// What follows an update before replicas go on: the weights of the one that updated, or of both neighbours.
+    pub(super) fn after_update(&self, held: &Holdings) -> Option<(Transfer, Seconds)> {
+        let group = self.group();
+        if group.size == 1 {
+            return None;
+        }
+        let elements = held.dense + held.expert;
+        let weights = Bytes::new(elements * self.bytes.parameter);
+        let network = &self.hardware.network;
+        match self.method {
+            DataParallelMethod::AllReduce => None,
+            DataParallelMethod::ParameterServer => {
+                let collective = Collective::Broadcast;
+                let time = network.time(collective, group, weights).into();
+                Some((Transfer { collective, time, bytes: weights }, Seconds::ZERO))
+            }
+            DataParallelMethod::RingAveraging => {
+                // Of the two neighbours on a ring of two there is one.
+                let neighbours = u64::from(group.size - 1).min(2);
+                let master =
+                    if self.bytes.has_master { MASTER_BYTES } else { self.bytes.parameter };
+                let sent = Bytes::new(elements * master) * neighbours;
+                let time = self.hardware.to_neighbour(group, sent).into();
+                let average = sent + Bytes::new(elements * (2 * master + self.bytes.parameter));
+                let collective = Collective::SendReceive;
+                let transfer = Transfer { collective, time, bytes: sent };
+                Some((transfer, self.hardware.device.training_memory_bound(average)))
+            }
+            DataParallelMethod::Asynchronous { .. } => {
+                let time = self.hardware.to_neighbour(group, weights).into();
+                let collective = Collective::SendReceive;
+                Some((Transfer { collective, time, bytes: weights }, Seconds::ZERO))
+            }
+        }
+    }
+
+    /// What a replica sends that updates the shared weights by itself, and how long it waits for its turn.
+    ///
+    /// The one that keeps the weights serves `d` replicas one after the other, `s` seconds each; each computes
+    /// for `c`, and no more than `S + 1` of them are about it at once, lest gradients get older than `S`
+    /// updates. So a replica's step takes
+    ///
+    /// ```text
+    /// max(c + s, d s, d (c + s) / (S + 1))
+    /// ```
+    pub(super) fn push(&self, held: &Holdings, compute: Nanos) -> Option<Transfer> {
+        let DataParallelMethod::Asynchronous { staleness } = self.method else { return None };
+        let group = self.group();
+        let gradients = Bytes::new((held.dense + held.expert) * self.bytes.gradient);
+        let push = Nanos::from(self.hardware.to_neighbour(group, gradients));
+        let pull = self.after_update(held)?.0.time;
+        let served = push + Nanos::from(self.update(held)) + pull;
+        let (alone, replicas) = (compute + served, u64::from(group.size));
+        let bounded = Nanos::new((alone * replicas).get().div_ceil(u64::from(staleness) + 1));
+        let step = alone.max(served * replicas).max(bounded);
+        let time = push + (step - alone);
+        Some(Transfer { collective: Collective::SendReceive, time, bytes: gradients })
     }
 
     /// One of the buckets in which a stage's parameters are gathered or its gradients reduced; none where

@@ -286,7 +286,7 @@ impl<'a> Builder<'a> {
         let holdings = &stage.holdings;
         let rank = self.assignment.ranks.first_with(index);
         let buckets = self.buckets(index);
-        let reduce = self.replicas.transfer(self.replicas.reduction(), holdings, buckets);
+        let reduce = self.replicas.reduce(holdings, buckets);
         let zero = self.layout.zero_stage;
         let reduces_each = zero >= ZeroStage::Gradients || self.replicas.updates_each();
         let always_gather = self.gather(index).filter(|_| self.gathers);
@@ -443,6 +443,17 @@ impl<'a> Builder<'a> {
         (own > 0).then_some(pass)
     }
 
+    /// The passes of all of a rank's micro-batches through its stages, one after the other.
+    fn passes_of(&self, rank: usize) -> Nanos {
+        let Assignment { ranks, stages, .. } = self.assignment;
+        let of_stage = |stage: usize| {
+            let kinds = [ActionKind::Forward, ActionKind::Backward];
+            kinds.map(|kind| stages[stage].pass(kind).total()).into_iter().sum::<Nanos>()
+        };
+        let each: Nanos = ranks.stages(rank, stages.len()).map(of_stage).sum();
+        each * u64::from(self.layout.num_micro_batches)
+    }
+
     /// Once a rank's gradients are reduced: those of norms over tensor parallelism, of tied weights and of
     /// copies; the norm of all gradients, which needs all ranks; then each updates what it owns. Where each
     /// micro-batch is followed by an update there is no such norm, as no two ranks have reached the same
@@ -468,10 +479,16 @@ impl<'a> Builder<'a> {
         if held.tied > 0 && self.layout.pipeline_parallel > 1 {
             update.push(meet(TIED, self.replicas.tied_reduction(held)));
         }
-        if !self.replicas.updates_each() {
+        if let Some(push) = self.replicas.push(held, self.passes_of(rank)) {
+            update.extend([Part::Start(push), Part::Wait]);
+        } else if !self.replicas.updates_each() {
             update.push(meet(ALL_RANKS, self.replicas.norm()));
         }
         update.push(Part::Run(Run::of_kernels(self.replicas.update(held).into())));
+        if let Some((transfer, average)) = self.replicas.after_update(held) {
+            update.extend([Part::Start(transfer), Part::Wait]);
+            update.push(Part::Run(Run::of_kernels(average.into())));
+        }
         if self.gathers_after_update() {
             let own = ranks.stages(rank, stages.len());
             update.extend(own.flat_map(|stage| self.gathers(stage)).map(Part::Start));

@@ -39,6 +39,7 @@ use ir::graph::Recompute;
 use ir::layout::{Layout, LayoutSpec, ZeroStage};
 use ir::model::{AttentionKernel, GraphOptions};
 use ir::plan::{Optimizer, Training};
+use ir::replication::DataParallelMethod;
 use ir::schedule::ScheduleKind;
 use ir::units::BytesPerSecond;
 
@@ -93,6 +94,8 @@ impl Setup {
             fp32_gradients: has_fp32_gradients(row, precision),
             bf16_moments: is_moonlight_study(row),
             framework: framework(row),
+            data_parallel_method: DataParallelMethod::AllReduce,
+            gradient_compression: None,
         };
         let impossible = |error: ProblemError| Unsupported::new(error.to_string());
         let mut hardware = hardware(&cluster, &training).map_err(impossible)?;

@@ -9,6 +9,7 @@ use ir::framework::Framework;
 use ir::graph::Recompute;
 use ir::layout::{PartialLayout, ZeroStage};
 use ir::plan::{MemoryUse, Optimizer, PlannedModel, Provenance, Training};
+use ir::replication::DataParallelMethod;
 use ir::schedule::{ActionKind, ScheduleKind};
 use ir::units::{Bytes, Nanos};
 use planner::plan::{self, CheckedPlan, sha256};
@@ -40,6 +41,8 @@ fn setup(num_gpus: u32) -> Setup {
             fp32_gradients: false,
             bf16_moments: false,
             framework: Framework::default(),
+            data_parallel_method: DataParallelMethod::AllReduce,
+            gradient_compression: None,
         },
         adapters: None,
         num_gpus,

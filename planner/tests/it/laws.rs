@@ -263,6 +263,8 @@ proptest! {
             optimizer: Some(setup.training.optimizer),
             fp32_gradients: setup.training.fp32_gradients,
             bf16_moments: setup.training.bf16_moments,
+            data_parallel_method: setup.training.data_parallel_method,
+            gradient_compression: setup.training.gradient_compression,
             framework: Some(setup.training.framework),
         };
         let any = Request::default();

@@ -7,6 +7,7 @@ use ir::graph::{Adapters, Recompute, WeightFormat};
 use ir::layout::{PartialLayout, ZeroStage};
 use ir::model::Model;
 use ir::plan::{Optimizer, Training};
+use ir::replication::{DataParallelMethod, GradientCompression};
 use ir::schedule::ScheduleKind;
 use ir::units::{Bytes, BytesPerSecond};
 use planner::problem::Problem;
@@ -98,20 +99,45 @@ fn clusters() -> impl Strategy<Value = Cluster> {
     )
 }
 
+/// How replicas come to their weights: as usual more often than not.
+fn replication() -> impl Strategy<Value = (DataParallelMethod, Option<GradientCompression>)> {
+    let methods = ["parameter-server", "ring-averaging", "asynchronous:0", "asynchronous:3"];
+    let methods = select(methods.map(|name| name.parse().expect("a method")).to_vec());
+    let compressions = ["top-k:0.01", "random-k:0.3", "int8", "int4", "sign"];
+    let compressions = compressions.map(|name| name.parse().expect("a compression"));
+    prop_oneof![
+        5 => Just((DataParallelMethod::AllReduce, None)),
+        1 => methods.prop_map(|method| (method, None)),
+        1 => select(compressions.to_vec()).prop_map(|it| (DataParallelMethod::AllReduce, Some(it))),
+    ]
+}
+
 fn trainings() -> impl Strategy<Value = Training> {
     let sizes = (select(vec![96u64, 512, 1000, 2048]), 1u64..25);
     let optimizers = select(vec![Optimizer::AdamW, Optimizer::Momentum, Optimizer::Sgd]);
     let precisions = select(vec!["bf16", "fp16", "fp32"]);
     let frameworks = select(Framework::ALL.to_vec());
-    (sizes, precisions, optimizers, any::<[bool; 2]>(), frameworks).prop_map(
-        |(sizes, precision, optimizer, [fp32_gradients, bf16_moments], framework)| Training {
-            sequence_length: sizes.0,
-            global_batch_size: sizes.1,
-            precision: precision.parse().expect("a precision"),
+    let habits = (frameworks, replication());
+    (sizes, precisions, optimizers, any::<[bool; 2]>(), habits).prop_map(
+        |(
+            sizes,
+            precision,
             optimizer,
-            fp32_gradients,
-            bf16_moments,
-            framework,
+            [fp32_gradients, bf16_moments],
+            (framework, replication),
+        )| {
+            let (data_parallel_method, gradient_compression) = replication;
+            Training {
+                sequence_length: sizes.0,
+                global_batch_size: sizes.1,
+                precision: precision.parse().expect("a precision"),
+                optimizer,
+                fp32_gradients,
+                bf16_moments,
+                framework,
+                data_parallel_method,
+                gradient_compression,
+            }
         },
     )
 }

@@ -28,7 +28,8 @@ const IR_MODULES_MAY_USE: &[(&str, &[&str])] = &[
     ("native", &["graph"]),
     ("model", &["graph", "native"]),
     ("layout", &["graph", "schedule"]),
-    ("plan", &["cluster", "framework", "graph", "layout", "units"]),
+    ("replication", &["graph", "layout", "schedule"]),
+    ("plan", &["cluster", "framework", "graph", "layout", "replication", "units"]),
 ];
 
 /// Sources in which values come in and values go out, and what of them is not so.

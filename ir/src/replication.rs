@@ -1,0 +1,424 @@
+//! How data-parallel replicas come to have weights in common, and what they send of gradients.
+
+use std::fmt;
+use std::str::FromStr;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::graph::QUANTISED_BLOCK;
+use crate::layout::{LayoutError, LayoutSpec, PartialLayout, ZeroStage};
+use crate::schedule::{ScheduleKind, Updates};
+
+/// How replicas come to have weights in common.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+)]
+#[serde(into = "String", try_from = "String")]
+#[schemars(with = "String")]
+pub enum DataParallelMethod {
+    /// Gradients are reduced over all replicas, and each updates alike, or its shard (DDP, ZeRO, FSDP).
+    #[default]
+    AllReduce,
+    /// One replica gathers the gradients of all, updates, and broadcasts the weights: PyTorch's
+    /// `DataParallel`.
+    ParameterServer,
+    /// Each replica updates by its own gradients, and then averages its weights with those of its two
+    /// neighbours on a ring.
+    ///
+    /// # Source
+    ///
+    /// Lian et al. 2017, *Can Decentralized Algorithms Outperform Centralized Algorithms?* (arXiv
+    /// 1705.09056), algorithm 1.
+    RingAveraging,
+    /// Each replica updates weights that one of them keeps whenever it has gradients, and waits for no
+    /// other; its gradients are of weights that others have updated at most `staleness` times since.
+    ///
+    /// # Source
+    ///
+    /// Dean et al. 2012, *Large Scale Distributed Deep Networks* (Downpour SGD); bounded as in Ho et al.
+    /// 2013, *More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server*.
+    Asynchronous {
+        /// Updates by others, at most, between a replica's taking weights and its gradients' coming in.
+        staleness: u32,
+    },
+}
+
+/// The staleness that is allowed where none is said.
+const USUAL_STALENESS: u32 = 4;
+
+/// The most: with as many updates between, nothing was learned from the weights in use.
+const LARGEST_STALENESS: u32 = 1 << 20;
+
+impl DataParallelMethod {
+    /// The names, of `asynchronous` without its staleness.
+    pub const NAMES: [&'static str; 4] =
+        ["all-reduce", "parameter-server", "ring-averaging", "asynchronous"];
+
+    /// Whether all replicas have the same weights at the start of each step.
+    pub const fn is_synchronous(self) -> bool {
+        matches!(self, Self::AllReduce | Self::ParameterServer)
+    }
+}
+
+impl fmt::Display for DataParallelMethod {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AllReduce => f.pad("all-reduce"),
+            Self::ParameterServer => f.pad("parameter-server"),
+            Self::RingAveraging => f.pad("ring-averaging"),
+            Self::Asynchronous { staleness } => f.pad(&format!("asynchronous:{staleness}")),
+        }
+    }
+}
+
+/// A text that names no way of replication.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReplicationError {
+    /// A method that there is not.
+    #[error(
+        "`{0}` is no data-parallel method\nhint: all-reduce, parameter-server, ring-averaging, asynchronous or asynchronous:S"
+    )]
+    UnknownMethod(String),
+    /// A staleness that cannot be.
+    #[error(
+        "the staleness `{0}` must be a whole number from 0 to {LARGEST_STALENESS}\nhint: asynchronous:4"
+    )]
+    Staleness(String),
+    /// A compression that there is not.
+    #[error(
+        "`{0}` is no gradient compression\nhint: top-k:SHARE, random-k:SHARE, int8, int4 or sign"
+    )]
+    UnknownCompression(String),
+    /// A share that cannot be.
+    #[error(
+        "the share `{0}` of gradients that are sent must be above 0 and at most 1\nhint: top-k:0.01"
+    )]
+    Share(String),
+}
+
+impl FromStr for DataParallelMethod {
+    type Err = ReplicationError;
+
+    fn from_str(text: &str) -> Result<Self, ReplicationError> {
+        let (name, staleness) = match text.split_once(':') {
+            Some((name, staleness)) => (name, Some(staleness)),
+            None => (text, None),
+        };
+        match (name, staleness) {
+            ("all-reduce", None) => Ok(Self::AllReduce),
+            ("parameter-server", None) => Ok(Self::ParameterServer),
+            ("ring-averaging", None) => Ok(Self::RingAveraging),
+            ("asynchronous", None) => Ok(Self::Asynchronous { staleness: USUAL_STALENESS }),
+            ("asynchronous", Some(given)) => {
+                let staleness = given.parse().ok().filter(|it| *it <= LARGEST_STALENESS);
+                let staleness =
+                    staleness.ok_or_else(|| ReplicationError::Staleness(given.to_owned()))?;
+                Ok(Self::Asynchronous { staleness })
+            }
+            _ => Err(ReplicationError::UnknownMethod(text.to_owned())),
+        }
+    }
+}
+
+impl From<DataParallelMethod> for String {
+    fn from(method: DataParallelMethod) -> Self {
+        method.to_string()
+    }
+}
+
+impl TryFrom<String> for DataParallelMethod {
+    type Error = ReplicationError;
+
+    fn try_from(text: String) -> Result<Self, ReplicationError> {
+        text.parse()
+    }
+}
+
+/// What replicas send in the place of their gradients. What that leaves out of a gradient is added to the
+/// replica's next one (error feedback).
+///
+/// # Source
+///
+/// Seide et al. 2014, *1-Bit Stochastic Gradient Descent*, for error feedback; Lin et al. 2017, *Deep Gradient
+/// Compression* (arXiv 1712.01887), and Stich et al. 2018, *Sparsified SGD with Memory* (arXiv 1809.07599),
+/// for the largest and for random elements; Karimireddy et al. 2019, *Error Feedback Fixes SignSGD* (arXiv
+/// 1901.09847), for signs.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(into = "String", try_from = "String")]
+#[schemars(with = "String")]
+pub enum GradientCompression {
+    /// This share of each block's elements, the largest, with their places.
+    TopK(Share),
+    /// This share of each block's elements, chosen at random, the same on all replicas.
+    RandomK(Share),
+    /// Whole numbers of 8 bits, a scale for each 64 elements.
+    Int8,
+    /// Whole numbers of 4 bits, a scale for each 64 elements.
+    Int4,
+    /// Signs, and for each block the mean magnitude.
+    Sign,
+}
+
+/// A share above 0 and up to 1, in millionths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Share(u32);
+
+/// The whole, in the parts that a share is counted in.
+const WHOLE: u32 = 1_000_000;
+
+impl Share {
+    /// How many of `count` elements it is: at least one.
+    pub fn of(self, count: u64) -> u64 {
+        let parts = u128::from(count) * u128::from(self.0);
+        (parts.div_ceil(WHOLE.into()) as u64).min(count)
+    }
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (f64::from(self.0) / f64::from(WHOLE)).fmt(f)
+    }
+}
+
+impl FromStr for Share {
+    type Err = ReplicationError;
+
+    fn from_str(text: &str) -> Result<Self, ReplicationError> {
+        let share = text.parse().ok().filter(|share: &f64| *share > 0.0 && *share <= 1.0);
+        let parts = share.map(|share| (share * f64::from(WHOLE)).round().max(1.0) as u32);
+        parts.map(Self).ok_or_else(|| ReplicationError::Share(text.to_owned()))
+    }
+}
+
+/// Bytes of the place of an element.
+const PLACE_BYTES: u64 = 4;
+
+/// Bytes of a scale.
+const SCALE_BYTES: u64 = 4;
+
+impl GradientCompression {
+    /// Bytes that stand for a gradient of `count` elements of `element` bytes each.
+    ///
+    /// ```text
+    /// top-k      k (e + 4)
+    /// random-k   k e
+    /// int8       n + 4 ceil(n / 64)
+    /// int4       ceil(n / 2) + 4 ceil(n / 64)
+    /// sign       ceil(n / 8) + 4
+    /// ```
+    pub fn bytes(self, count: u64, element: u64) -> u64 {
+        if count == 0 {
+            return 0;
+        }
+        let scales = SCALE_BYTES * count.div_ceil(QUANTISED_BLOCK);
+        match self {
+            Self::TopK(share) => share.of(count) * (element + PLACE_BYTES),
+            Self::RandomK(share) => share.of(count) * element,
+            Self::Int8 => count + scales,
+            Self::Int4 => count.div_ceil(2) + scales,
+            Self::Sign => count.div_ceil(8) + SCALE_BYTES,
+        }
+    }
+
+    /// Whether what replicas send can be added up on its way. Else each gathers what all others send.
+    pub const fn is_reducible(self) -> bool {
+        matches!(self, Self::RandomK(_))
+    }
+}
+
+impl fmt::Display for GradientCompression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TopK(share) => f.pad(&format!("top-k:{share}")),
+            Self::RandomK(share) => f.pad(&format!("random-k:{share}")),
+            Self::Int8 => f.pad("int8"),
+            Self::Int4 => f.pad("int4"),
+            Self::Sign => f.pad("sign"),
+        }
+    }
+}
+
+impl FromStr for GradientCompression {
+    type Err = ReplicationError;
+
+    fn from_str(text: &str) -> Result<Self, ReplicationError> {
+        match text.split_once(':') {
+            Some(("top-k", share)) => Ok(Self::TopK(share.parse()?)),
+            Some(("random-k", share)) => Ok(Self::RandomK(share.parse()?)),
+            None if text == "int8" => Ok(Self::Int8),
+            None if text == "int4" => Ok(Self::Int4),
+            None if text == "sign" => Ok(Self::Sign),
+            _ => Err(ReplicationError::UnknownCompression(text.to_owned())),
+        }
+    }
+}
+
+impl From<GradientCompression> for String {
+    fn from(compression: GradientCompression) -> Self {
+        compression.to_string()
+    }
+}
+
+impl TryFrom<String> for GradientCompression {
+    type Error = ReplicationError;
+
+    fn try_from(text: String) -> Result<Self, ReplicationError> {
+        text.parse()
+    }
+}
+
+/// How replicas come to their weights, and what they send.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Replication {
+    /// How they come to have weights in common.
+    pub method: DataParallelMethod,
+    /// What they send in the place of their gradients, if that is something else.
+    pub compression: Option<GradientCompression>,
+}
+
+/// Whether a stage is updated several times a step, or on two ranks.
+fn updates_often_or_twice(schedule: ScheduleKind) -> bool {
+    let copies = schedule.placement().num_copies();
+    schedule.updates() == Updates::AfterEachMicroBatch || copies > 1
+}
+
+impl Replication {
+    /// What layouts must have for replicas to come to their weights so; what it leaves open may be anything.
+    fn required(&self) -> PartialLayout {
+        let whole = PartialLayout { zero_stage: Some(ZeroStage::None), ..PartialLayout::default() };
+        let alone = PartialLayout { context_parallel: Some(1), expert_parallel: Some(1), ..whole };
+        match self.method {
+            DataParallelMethod::AllReduce if self.compression.is_none() => PartialLayout::default(),
+            DataParallelMethod::AllReduce => whole,
+            DataParallelMethod::ParameterServer | DataParallelMethod::RingAveraging => alone,
+            // Ranks of one replica would see updates in different orders.
+            DataParallelMethod::Asynchronous { .. } => {
+                PartialLayout { tensor_parallel: Some(1), pipeline_parallel: Some(1), ..alone }
+            }
+        }
+    }
+
+    /// What replicas do that is not usual, in words.
+    fn in_words(&self) -> String {
+        match self.compression {
+            Some(compression) => format!("gradient compression {compression}"),
+            None => format!("data-parallel method {}", self.method),
+        }
+    }
+
+    /// `fixed` with all that the way of replication decides; see [`Self::data_parallel_method`].
+    ///
+    /// # Errors
+    ///
+    /// [`LayoutError::Replication`] where it is decided otherwise.
+    pub fn restricted(&self, fixed: &PartialLayout) -> Result<PartialLayout, LayoutError> {
+        let required = self.required();
+        let what = || self.in_words();
+        if required.zero_stage.is_some()
+            && let Some(schedule) = fixed.schedule.filter(|it| updates_often_or_twice(*it))
+        {
+            let needs = "that updates each stage once a step, on one rank".to_owned();
+            let (field, has) = ("schedule", schedule.to_string());
+            return Err(LayoutError::Replication { what: what(), field, needs, has });
+        }
+        let degree = |field, needs: Option<u32>, has: Option<u32>| match (needs, has) {
+            (Some(needs), Some(has)) if needs != has => {
+                let [needs, has] = [needs, has].map(|degree| degree.to_string());
+                Err(LayoutError::Replication { what: what(), field, needs, has })
+            }
+            (needs, has) => Ok(has.or(needs)),
+        };
+        let number = |stage: Option<ZeroStage>| stage.map(|stage| u32::from(stage.number()));
+        degree("zero_stage", number(required.zero_stage), number(fixed.zero_stage))?;
+        let mut restricted = *fixed;
+        restricted.zero_stage = fixed.zero_stage.or(required.zero_stage);
+        for (field, needs, has) in [
+            ("tensor_parallel", required.tensor_parallel, &mut restricted.tensor_parallel),
+            ("context_parallel", required.context_parallel, &mut restricted.context_parallel),
+            ("expert_parallel", required.expert_parallel, &mut restricted.expert_parallel),
+            ("pipeline_parallel", required.pipeline_parallel, &mut restricted.pipeline_parallel),
+        ] {
+            *has = degree(field, needs, *has)?;
+        }
+        Ok(restricted)
+    }
+
+    /// Whether replicas of a layout can come to their weights so.
+    ///
+    /// # Errors
+    ///
+    /// [`LayoutError::Replication`] with what is in the way.
+    pub fn check_layout(&self, layout: &LayoutSpec) -> Result<(), LayoutError> {
+        let fixed = PartialLayout {
+            tensor_parallel: Some(layout.tensor_parallel),
+            context_parallel: Some(layout.context_parallel),
+            expert_parallel: Some(layout.expert_parallel),
+            pipeline_parallel: Some(layout.pipeline_parallel),
+            zero_stage: Some(layout.zero_stage),
+            schedule: Some(layout.schedule),
+            ..PartialLayout::default()
+        };
+        self.restricted(&fixed).map(|_| ())
+    }
+}
+
+/// Who has taken weights of which age: what keeps staleness within its bound.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outstanding {
+    /// Updates so far.
+    version: u64,
+    /// The version that each replica took whose gradients have not come, the oldest first.
+    taken: Vec<(u64, u32)>,
+}
+
+impl Outstanding {
+    /// Updates so far.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Whether a replica may take weights: its gradients can still come in time if those of all others come
+    /// first.
+    pub fn may_take(&self, staleness: u32) -> bool {
+        self.taken.len() as u64 <= u64::from(staleness)
+    }
+
+    /// Notes that a replica takes the weights as they are.
+    pub fn take(&mut self, replica: u32) {
+        self.taken.push((self.version, replica));
+    }
+
+    /// Whether a replica's gradients may be applied now: those of all others can still come in time, in the
+    /// order in which they took weights.
+    pub fn may_apply(&self, replica: u32, staleness: u32) -> bool {
+        let others = self.taken.iter().filter(|(_, other)| *other != replica);
+        (self.version + 1..).zip(others).all(|(at, (taken, _))| at - taken <= u64::from(staleness))
+    }
+
+    /// Notes that a replica's gradients are applied: how many updates were made since it took weights.
+    ///
+    /// # Panics
+    ///
+    /// If it took none.
+    pub fn apply(&mut self, replica: u32) -> u64 {
+        let position = self.taken.iter().position(|(_, other)| *other == replica);
+        let (taken, _) = self.taken.remove(position.expect("a replica takes weights first"));
+        self.version += 1;
+        self.version - 1 - taken
+    }
+}

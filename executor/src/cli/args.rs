@@ -22,7 +22,7 @@ pub(crate) enum Command {
     /// on stdout what it came to beside what the plan predicted, or with `--format json` a line for each
     /// step. The exit code is 0 when all steps are done and 2 on an error, which names the rank that had
     /// it; the other ranks then stop too, and checkpoints stay as they are.
-    Run(RunArgs),
+    Run(Box<RunArgs>),
     /// Write the weights of a checkpoint as one safetensors file, by Hugging Face's names.
     ///
     /// The exit code is 0 when the file is written and 2 on an error; there is then no file.
@@ -167,9 +167,10 @@ pub(crate) struct TrainingArgs {
     /// else 0].
     #[arg(long, value_name = "DECAY", value_parser = parse_rate, allow_negative_numbers = true)]
     pub(crate) weight_decay: Option<f64>,
-    /// Gradients of a larger norm are scaled down to this one; 0 for no limit.
-    #[arg(long, value_name = "NORM", default_value_t = 1.0, value_parser = parse_rate, allow_negative_numbers = true)]
-    pub(crate) max_gradient_norm: f64,
+    /// Gradients of a larger norm are scaled down to this one; 0 for no limit [default: 1; none where the
+    /// plan's schedule updates after each micro-batch].
+    #[arg(long, value_name = "NORM", value_parser = parse_rate, allow_negative_numbers = true)]
+    pub(crate) max_gradient_norm: Option<f64>,
     /// An expert takes so many times its even share of a micro-batch's tokens; those that come later go
     /// without it [default: it takes all].
     #[arg(long, value_name = "FACTOR", value_parser = parse_factor, allow_negative_numbers = true)]

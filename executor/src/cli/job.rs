@@ -19,7 +19,7 @@ use ir::layout::LayoutSpec;
 use ir::plan::Plan;
 
 use super::args::RunArgs;
-use super::settings::settings;
+use super::settings::{leaves_out_gradient_norm, settings};
 use super::show::Show;
 use super::{files, limits, words};
 
@@ -109,6 +109,11 @@ fn prepare<'a>(
     let is_first = place.is_none_or(|place| place.rank == 0);
     if program.leaves_out_dropout {
         say(is_first, "warning: the model's dropout is left out, as it was planned")?;
+    }
+    if leaves_out_gradient_norm(args, plan) {
+        let schedule = plan.layout.schedule;
+        let text = "updates after each micro-batch: gradients' norm has no limit";
+        say(is_first, &format!("note: `{schedule}` {text}"))?;
     }
     let (source, warning) = limits::source(args, &program)?;
     if let Some(warning) = warning {

@@ -4,11 +4,15 @@ use executor::array::Element;
 use executor::settings::{LearningRate, LossScaling, OptimizerSettings, Settings};
 use ir::plan::Plan;
 use ir::replication::Replication;
+use ir::schedule::Updates;
 
 use super::args::{PrecisionArg, RunArgs};
 
 /// The learning rate falls to this share of its highest.
 const LEAST_SHARE: f64 = 0.1;
+
+/// The usual limit on the norm of all gradients, as GPT-3's and Llama's recipes have it.
+const USUAL_GRADIENT_NORM: f64 = 1.0;
 
 /// The settings that the arguments ask for.
 pub(super) fn settings(args: &RunArgs, plan: &Plan) -> Settings {
@@ -28,8 +32,7 @@ pub(super) fn settings(args: &RunArgs, plan: &Plan) -> Settings {
             weight_decay: args.training.weight_decay.unwrap_or(usual.weight_decay),
             ..usual
         },
-        max_gradient_norm: (args.training.max_gradient_norm > 0.0)
-            .then_some(args.training.max_gradient_norm),
+        max_gradient_norm: max_gradient_norm(args, plan),
         schedule: LearningRate {
             peak: args.training.learning_rate,
             warmup_steps: args.training.warmup_steps,
@@ -46,6 +49,19 @@ pub(super) fn settings(args: &RunArgs, plan: &Plan) -> Settings {
         replication: plan.training.replication(),
         seed: args.seed,
     }
+}
+
+/// Whether the usual limit on the norm of all gradients is left out: none was asked for, and where each
+/// micro-batch updates by itself there is no moment at which all gradients are there.
+pub(super) fn leaves_out_gradient_norm(args: &RunArgs, plan: &Plan) -> bool {
+    let updates = plan.layout.schedule.updates();
+    args.training.max_gradient_norm.is_none() && updates == Updates::AfterEachMicroBatch
+}
+
+/// The limit on the norm of all gradients, if there is one.
+fn max_gradient_norm(args: &RunArgs, plan: &Plan) -> Option<f64> {
+    let usual = if leaves_out_gradient_norm(args, plan) { 0.0 } else { USUAL_GRADIENT_NORM };
+    Some(args.training.max_gradient_norm.unwrap_or(usual)).filter(|norm| *norm > 0.0)
 }
 
 /// The settings of a plan that is not run.

@@ -78,7 +78,10 @@ pub(super) fn check_frequent_updates(settings: &Settings) -> Result<(), ProgramE
         })
     };
     if settings.max_gradient_norm.is_some() {
-        return refused("a limit on the norm of all gradients", "leave the limit out");
+        return refused(
+            "a limit on the norm of all gradients",
+            "`--max-gradient-norm 0`, which is no limit",
+        );
     }
     if settings.loss_scaling.is_some() {
         return refused("scaling of the loss", "bf16, which needs none");

@@ -208,6 +208,23 @@ fn dropout_that_was_not_planned_is_left_out_with_a_warning() {
     assert_eq!(run.losses(), place.train("ep2-dp2.json", 1, "").losses());
 }
 
+/// Where each micro-batch updates there is no norm of all gradients: a limit is left out, unless it was asked for.
+#[test]
+fn a_limit_on_gradients_that_nobody_asked_for_is_left_out() {
+    let place = Place::new();
+    let mut edited = plan("tp2-pp2.json");
+    edited["layout"]["schedule"] = "async-1f1b".into();
+    place.write("async.json", edited.to_string());
+    let run = place.train("async.json", 2, "");
+    let note = "note: `async-1f1b` updates after each micro-batch: gradients' norm has no limit";
+    assert_eq!(run.stderr.matches(note).count(), 1, "{run:?}");
+    let refused = place.train("async.json", 2, "--max-gradient-norm 1");
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert!(refused.stderr.contains("hint: `--max-gradient-norm 0`"), "{refused:?}");
+    let none = place.train("async.json", 2, "--max-gradient-norm 0");
+    assert_eq!((none.losses(), none.stderr.as_str()), (run.losses(), ""));
+}
+
 #[test]
 fn tables_say_what_runs_and_what_it_came_to() {
     let place = Place::new();

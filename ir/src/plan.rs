@@ -34,6 +34,9 @@ pub struct Plan {
     pub layout: LayoutSpec,
     /// The blocks of each stage, in the order of the model.
     pub stages: Vec<PlannedStage>,
+    /// Whether the stages were given by hand, rather than balanced.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stages_by_hand: bool,
     /// What is expected of it.
     pub prediction: Prediction,
     /// The next best layouts.

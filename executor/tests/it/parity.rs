@@ -255,6 +255,27 @@ fn pipelines() {
     check(GPT, &cases);
 }
 
+/// Stages as a user may give them: an embedding alone, a head with the layer before it.
+#[test]
+fn uneven_stages() {
+    let one = train(program(LLAMA, ONE, Element::F64));
+    for (sizes, schedule, virtual_stages) in [
+        ([1, 4, 1, 2], ScheduleKind::OneFOneB, 1),
+        ([3, 1, 1, 3], ScheduleKind::Interleaved, 2),
+        ([2, 1, 4, 1], ScheduleKind::Zbv, 2),
+    ] {
+        let pipeline = 4 / virtual_stages;
+        let case = Case { pipeline, schedule, virtual_stages, ..ONE };
+        let mut parts = parts(LLAMA, case, Element::F64);
+        parts.stage_sizes = sizes.to_vec();
+        let (losses, _, weights) = difference(&one, &train(Program::new(parts).unwrap()));
+        assert!(
+            losses < 1e-9 && weights < 1e-9,
+            "losses {losses:.1e} weights {weights:.1e}: {sizes:?}"
+        );
+    }
+}
+
 /// Everything at once: each line crosses axes that meet in different places.
 #[test]
 fn axes_composed() {

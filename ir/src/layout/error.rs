@@ -92,6 +92,21 @@ pub enum LayoutError {
         /// Blocks of the chain.
         blocks: u64,
     },
+    /// Other stages than were given by hand.
+    #[error(
+        "`pipeline_parallel` {pipeline_parallel} x `virtual_stages` {virtual_stages} are {} stages, but {given} \
+         are given\nhint: `virtual_stages` {fits} has as many", .pipeline_parallel * .virtual_stages
+    )]
+    GivenStages {
+        /// How many are given.
+        given: u32,
+        /// Pipeline ranks.
+        pipeline_parallel: u32,
+        /// Stages of each.
+        virtual_stages: u32,
+        /// Stages of each that would be as many as are given.
+        fits: u32,
+    },
     /// Numbers that the schedule does not take.
     #[error(transparent)]
     Numbers(#[from] GenerateError),

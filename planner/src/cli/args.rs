@@ -182,6 +182,11 @@ pub(crate) struct LayoutArgs {
     /// Stages on each pipeline rank.
     #[arg(long, visible_alias = "vpp", value_name = "V", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
     virtual_stages: Option<u32>,
+    /// Layers of each stage, in the order of the model: `10,11,11,10`. Counted are the blocks between embedding
+    /// and head, of which the first stage has the one and the last the other; of models that are no stacks of
+    /// layers, all blocks. With several stages a rank, all stages of all ranks.
+    #[arg(long, value_name = "N,N,..", value_delimiter = ',', value_parser = parse_layers, allow_negative_numbers = true)]
+    pub(crate) stages: Option<Vec<u32>>,
     /// Data-parallel degree, shards included.
     #[arg(long = "dp", value_name = "D", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
     data_parallel: Option<u32>,
@@ -527,6 +532,10 @@ where
 {
     let by_name = move |given: String| all.into_iter().find(|one| name(*one) == given);
     PossibleValuesParser::new(all.map(name)).try_map(move |it| by_name(it).ok_or("is unknown"))
+}
+
+fn parse_layers(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| "must be whole numbers with commas between them".to_owned())
 }
 
 fn parse_zero(text: &str) -> Result<ZeroStage, String> {

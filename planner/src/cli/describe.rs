@@ -92,8 +92,12 @@ fn describe_problem(input: &Input, args: &ProblemArgs) -> String {
             chosen(choices.global_batch_size.is_none())
         )
     };
+    let stages = match &problem.stages {
+        Some(stages) => format!("stages given by hand: {stages}\n"),
+        None => String::new(),
+    };
     format!(
-        "{}: {} parameters{active}{trained}\n{} x {}, cluster {}\n{tokens}; {}{}, {:?}{}\n\n",
+        "{}: {} parameters{active}{trained}\n{} x {}, cluster {}\n{tokens}; {}{}, {:?}{}\n{stages}\n",
         file.model.name,
         count(parameters.total as f64),
         args.gpus,

@@ -220,7 +220,8 @@ fn describe_memory(checked: &CheckedPlan) -> String {
 }
 
 fn describe_stages(plan: &Plan) -> String {
-    let mut text = "blocks of each stage, in the order of the model:".to_owned();
+    let by_hand = if plan.stages_by_hand { " (stages given by hand)" } else { "" };
+    let mut text = format!("blocks of each stage, in the order of the model{by_hand}:");
     for (index, stage) in plan.stages.iter().enumerate() {
         let separator = if index % 16 == 0 { "\n  " } else { " " };
         let _ = write!(text, "{separator}{}", stage.num_blocks);

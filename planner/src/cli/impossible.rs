@@ -30,7 +30,7 @@ pub(crate) fn no_candidates(
         }
         None => anyhow::anyhow!(
             "no layout on {} GPUs agrees with all that was asked for\nhint: leave out some of \
-             `--schedule`, `--virtual-stages` and `--zero-shard`",
+             `--schedule`, `--stages`, `--virtual-stages` and `--zero-shard`",
             problem.limits.num_gpus
         ),
     }

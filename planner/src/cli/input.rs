@@ -2,9 +2,10 @@
 
 use std::io::Write as _;
 
+use anyhow::Context;
 use ir::cluster::Cluster;
 use ir::graph::{Adapters, Graph};
-use planner::problem::{Choices, Problem};
+use planner::problem::{Choices, GivenStages, Problem};
 
 use super::args::ProblemArgs;
 use super::files::{ModelFile, read_cluster, read_model};
@@ -19,8 +20,8 @@ pub(crate) struct Input {
     pub(crate) problem: Problem,
 }
 
-/// Reads a problem's files.
-pub(crate) fn read(args: &ProblemArgs) -> anyhow::Result<Input> {
+/// Reads a problem's files. `stages` are those that are given by hand.
+pub(crate) fn read(args: &ProblemArgs, stages: Option<&[u32]>) -> anyhow::Result<Input> {
     let file = read_model(&args.model)?;
     let cluster = read_cluster(&args.cluster)?;
     let adapters = args.adapters.adapters();
@@ -37,7 +38,9 @@ pub(crate) fn read(args: &ProblemArgs) -> anyhow::Result<Input> {
         gradient_compression: args.gradient_compression,
     };
     let training = choices.resolve(&file.model, graph.has_sequence(), &cluster.gpu, args.gpus);
-    let problem = Problem::new(graph.clone(), training, &cluster, args.gpus)?;
+    let stages = stages.map(|stages| GivenStages::new(&file.model, &graph, stages)).transpose();
+    let stages = stages.context("`--stages`")?;
+    let problem = Problem::new(graph.clone(), training, &cluster, args.gpus)?.with_stages(stages);
     Ok(Input { file, cluster, adapters, graph, choices, problem })
 }
 

@@ -7,6 +7,7 @@ use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use ir::layout::PartialLayout;
 use ir::plan::{Plan, PlannedModel, Provenance};
+use ir::schedule::ScheduleKind;
 use planner::plan::{self, sha256};
 use planner::problem::Problem;
 use planner::report::{Answered, SearchReport};
@@ -14,7 +15,7 @@ use planner::search::{
     Found, Outcome, Progress, Request, StopReason, least_gpus, search as search_layouts,
 };
 
-use super::args::{EvaluateArgs, Format, ProblemArgs, SearchArgs};
+use super::args::{EvaluateArgs, Format, LayoutArgs, ProblemArgs, SearchArgs};
 use super::describe::describe;
 use super::files::{refuse_to_overwrite, write_atomically};
 use super::impossible::no_candidates;
@@ -28,7 +29,7 @@ pub(crate) fn search(args: &SearchArgs) -> anyhow::Result<Answer> {
         top: args.top,
         ..Request::default()
     };
-    answer(&args.problem, &request, false)
+    answer(&args.problem, &args.layout, &request, false)
 }
 
 /// Like a search in which degrees that are not named are 1, and what else is not named is chosen best.
@@ -37,13 +38,27 @@ pub(crate) fn evaluate(args: &EvaluateArgs) -> anyhow::Result<Answer> {
     let named = fixed;
     fixed.tensor_parallel = named.tensor_parallel.or(Some(1));
     fixed.context_parallel = named.context_parallel.or(Some(1));
-    fixed.pipeline_parallel = named.pipeline_parallel.or(Some(1));
+    fixed.pipeline_parallel =
+        named.pipeline_parallel.or(Some(pipeline_ranks(&args.layout, &named)));
     let request = Request { fixed, top: 1, ..Request::default() };
-    answer(&args.problem, &request, true)
+    answer(&args.problem, &args.layout, &request, true)
 }
 
-fn answer(args: &ProblemArgs, request: &Request, named: bool) -> anyhow::Result<Answer> {
-    let input = read(args)?;
+/// How many pipeline ranks a layout has that does not name them: those of the stages that are given, or one.
+fn pipeline_ranks(layout: &LayoutArgs, named: &PartialLayout) -> u32 {
+    let given = layout.stages.as_ref().map_or(1, Vec::len) as u32;
+    let of_schedule = named.schedule.map(ScheduleKind::default_virtual_stages);
+    let each = named.virtual_stages.or(of_schedule).unwrap_or(1);
+    given.checked_div(each).unwrap_or(1).max(1)
+}
+
+fn answer(
+    args: &ProblemArgs,
+    layout: &LayoutArgs,
+    request: &Request,
+    named: bool,
+) -> anyhow::Result<Answer> {
+    let input = read(args, layout.stages.as_deref())?;
     if let Some(output) = &args.output {
         refuse_to_overwrite(&args.model, output)?;
         refuse_to_overwrite(Path::new(&args.cluster), output)?;
@@ -71,6 +86,7 @@ fn answer(args: &ProblemArgs, request: &Request, named: bool) -> anyhow::Result<
             &input.choices,
             &input.cluster,
             request,
+            input.problem.stages.as_ref(),
             &mut || limit.go(),
         )?
         .filter(|gpus| *gpus > args.gpus)
@@ -98,6 +114,7 @@ fn answer(args: &ProblemArgs, request: &Request, named: bool) -> anyhow::Result<
 /// The best plan where nothing is decided, to hold a named layout against.
 fn best_of_all(problem: &Problem, limit: &Limit) -> Option<Found> {
     let request = Request { closest: false, ..Request::default() };
+    let problem = &problem.clone().with_stages(None);
     search_layouts(problem, &request, &mut |_| limit.go()).plans.into_iter().next()
 }
 

@@ -33,6 +33,7 @@ pub fn make(
         num_gpus: problem.limits.num_gpus,
         layout: *best.layout,
         stages: stages.collect(),
+        stages_by_hand: problem.stages.is_some(),
         prediction: best.prediction(problem),
         runners_up: runners_up
             .iter()

@@ -1,6 +1,7 @@
 //! What is to be laid out: a model, a batch, and the GPUs.
 
 mod choices;
+mod stages;
 
 use cost_models::Hardware;
 use cost_models::residuals::comparable;
@@ -12,6 +13,7 @@ use ir::replication::{DataParallelMethod, GradientCompression};
 use ir::units::Flops;
 
 pub use choices::{Choices, default_sequence_length};
+pub use stages::{GivenStages, StagesError};
 
 /// A planning problem, ready to be searched.
 #[derive(Clone, Debug)]
@@ -34,6 +36,8 @@ pub struct Problem {
     ///
     /// Yeung et al. 2024, *Balancing Pipeline Parallelism with Vocabulary Parallelism* (arXiv 2411.05288).
     pub vocabulary_parallel: bool,
+    /// The stages of every layout, where they are given by hand.
+    pub stages: Option<GivenStages>,
 }
 
 /// Why there is no problem to search.
@@ -156,13 +160,18 @@ impl Problem {
         let Training { global_batch_size, sequence_length, .. } = training;
         let limits = Limits::new(&graph, num_gpus, global_batch_size, sequence_length);
         let model_flops = graph.forward_flops(sequence_length).of_step() * global_batch_size as f64;
-        let vocabulary_parallel = false;
-        Ok(Self { graph, training, limits, hardware, model_flops, vocabulary_parallel })
+        let (vocabulary_parallel, stages) = (false, None);
+        Ok(Self { graph, training, limits, hardware, model_flops, vocabulary_parallel, stages })
     }
 
     /// The same, where all pipeline ranks share the vocabulary or not.
     pub fn with_vocabulary_parallel(self, vocabulary_parallel: bool) -> Self {
         Self { vocabulary_parallel, ..self }
+    }
+
+    /// The same with stages that are given by hand, or not.
+    pub fn with_stages(self, stages: Option<GivenStages>) -> Self {
+        Self { stages, ..self }
     }
 
     /// Parameters of the model.

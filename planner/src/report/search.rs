@@ -35,6 +35,8 @@ pub struct SearchReport {
     num_gpus: u32,
     cluster: String,
     training: Training,
+    /// Whether stages were given by hand, the same for all plans.
+    stages_by_hand: bool,
     plans: Vec<PlanReport>,
     /// Of an evaluation: the best plan where nothing is decided.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -113,6 +115,7 @@ impl SearchReport {
             num_gpus: problem.limits.num_gpus,
             cluster: cluster.to_owned(),
             training: problem.training,
+            stages_by_hand: problem.stages.is_some(),
             plans,
             best: best.as_ref().map(report),
             search: SearchStatistics {

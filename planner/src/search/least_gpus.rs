@@ -8,7 +8,7 @@ use ir::model::Model;
 
 use super::request::{Go, Request, StopReason};
 use super::search;
-use crate::problem::{Choices, MOST_GPUS, Problem, ProblemError};
+use crate::problem::{Choices, GivenStages, MOST_GPUS, Problem, ProblemError};
 
 /// Numbers of GPUs that are tried beyond those that are too few, before giving up.
 const MOST_PROBES: usize = 64;
@@ -25,6 +25,7 @@ pub fn least_gpus(
     choices: &Choices,
     cluster: &Cluster,
     request: &Request,
+    stages: Option<&GivenStages>,
     go: &mut (dyn FnMut() -> Go + Send),
 ) -> Result<Option<u32>, ProblemError> {
     // What depends on the number of GPUs is open again.
@@ -41,6 +42,7 @@ pub fn least_gpus(
     for num_gpus in enough.take(MOST_PROBES) {
         let training = choices.resolve(model, has_sequence, &cluster.gpu, num_gpus);
         let problem = Problem::new(graph.clone(), training, cluster, num_gpus)?;
+        let problem = problem.with_stages(stages.cloned());
         let request = Request { fixed, top: 1, closest: false, ..*request };
         let outcome = search(&problem, &request, &mut |progress| match progress.best {
             Some(_) => Go::Stop(StopReason::FirstFit),

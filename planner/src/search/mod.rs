@@ -7,7 +7,8 @@
 //! batches of fixed size, so that results and counts do not depend on the number of threads.
 //!
 //! One rule is not searched: of all ways to cut the model into stages, each layout has one whose slowest stage
-//! is fastest and whose ranks are even, and where that does not fit, the fastest that does.
+//! is fastest and whose ranks are even, and where that does not fit, the fastest that does; unless stages are
+//! given by hand.
 
 mod closest;
 mod found;

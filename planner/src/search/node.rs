@@ -181,8 +181,8 @@ impl<'a> Searcher<'a> {
         grown
     }
 
-    /// A subfamily's layouts, and the assignment whose slowest stage is fastest; none if there are fewer blocks
-    /// than stages.
+    /// A subfamily's layouts, and the assignment whose slowest stage is fastest, or that is given by hand; none if
+    /// there are fewer blocks than stages.
     fn balanced(&self, family: &Family, subfamily: Subfamily) -> Option<Balanced> {
         let Subfamily { recompute, schedule, virtual_stages } = subfamily;
         let shape = self.shape(family.shape);
@@ -193,7 +193,10 @@ impl<'a> Searcher<'a> {
             .collect();
         let ranks = PipelineRanks::of(layouts.first()?);
         let num_stages = (family.pipeline_parallel * virtual_stages) as usize;
-        let ends = shape.balanced(self.chain, recompute, num_stages, &ranks)?;
+        let ends = match &self.problem.stages {
+            Some(given) => Arc::clone(given.ends()),
+            None => shape.balanced(self.chain, recompute, num_stages, &ranks)?,
+        };
         Some(Balanced { shape, layouts, ranks, recompute, ends })
     }
 
@@ -292,9 +295,10 @@ impl<'a> Searcher<'a> {
     }
 
     /// Whether another assignment is tried where the fastest overfills a rank. Only with one stage a rank:
-    /// with several, what a rank holds is no range of the chain.
+    /// with several, what a rank holds is no range of the chain; nor where stages are given by hand.
     fn cuts_within_memory(&self, layout: &Layout) -> bool {
         !self.problem.vocabulary_parallel
+            && self.problem.stages.is_none()
             && layout.schedule.stages_per_rank(layout.virtual_stages) == 1
             && layout.pipeline_parallel > 1
     }

@@ -11,7 +11,7 @@ use ir::layout::{
 use ir::schedule::ScheduleKind;
 use serde::Serialize;
 
-use crate::problem::Problem;
+use crate::problem::{GivenStages, Problem};
 use crate::step::ShapeKey;
 
 /// Why candidates were left out.
@@ -30,6 +30,8 @@ pub enum Rejection {
     Batch,
     /// There are more stages than blocks.
     Stages,
+    /// The stages that are given do not divide over the ranks.
+    GivenStages,
 }
 
 impl fmt::Display for Rejection {
@@ -41,6 +43,7 @@ impl fmt::Display for Rejection {
             Self::Expert => "leave experts undivided",
             Self::Batch => "leave the global batch undivided",
             Self::Stages => "have more stages than the model has blocks",
+            Self::GivenStages => "leave the given stages undivided",
         })
     }
 }
@@ -138,6 +141,9 @@ impl Space {
                 if fixed.data_parallel.is_some_and(|fixed| fixed != data) {
                     continue;
                 }
+                if !self.takes_given_stages(problem, fixed, pipeline) {
+                    continue;
+                }
                 if u64::from(pipeline) > limits.num_blocks {
                     let (stages, blocks) = (pipeline.into(), limits.num_blocks);
                     self.reject(Rejection::Stages, LayoutError::TooManyStages { stages, blocks });
@@ -146,6 +152,27 @@ impl Space {
                 self.add_data(problem, fixed, Mesh { sharding, data_parallel: data }, pipeline);
             }
         }
+    }
+
+    /// Whether the stages that are given, if any are, divide over so many pipeline ranks.
+    fn takes_given_stages(
+        &mut self,
+        problem: &Problem,
+        fixed: &PartialLayout,
+        pipeline: u32,
+    ) -> bool {
+        let Some(given) = problem.stages.as_ref().map(GivenStages::num_stages) else { return true };
+        // A single rank has one stage.
+        let fits = given.is_multiple_of(pipeline) && (pipeline > 1 || given == 1);
+        if fixed.pipeline_parallel.is_none() {
+            return fits;
+        }
+        if !given.is_multiple_of(pipeline) {
+            let error = stages_undivided(given.into(), pipeline.into());
+            self.reject(Rejection::GivenStages, error);
+            return false;
+        }
+        true
     }
 
     fn add_data(&mut self, problem: &Problem, fixed: &PartialLayout, mesh: Mesh, pipeline: u32) {
@@ -238,7 +265,11 @@ impl Family {
                 let numbers = [p, *v, self.num_micro_batches].map(u64::from);
                 problem.limits.check_schedule(schedule, numbers).is_ok()
             };
-            let chosen = |v: &u32| fixed.virtual_stages.is_none_or(|fixed| fixed == *v);
+            let chosen = |v: &u32| {
+                let given = problem.stages.as_ref().map(GivenStages::num_stages);
+                fixed.virtual_stages.is_none_or(|fixed| fixed == *v)
+                    && given.is_none_or(|given| given == p * *v)
+            };
             let tried = tried.take_while(takes).filter(chosen);
             schedules.extend(tried.map(|v| (schedule, v)));
         }
@@ -247,11 +278,25 @@ impl Family {
 
     /// Why the family cannot run the schedule, stages and shards that are fixed, if it cannot.
     pub fn schedule_error(&self, problem: &Problem, fixed: &PartialLayout) -> Option<LayoutError> {
-        let schedule = fixed.schedule.unwrap_or(match fixed.virtual_stages {
+        let given = problem.stages.as_ref().map(GivenStages::num_stages);
+        let of_given = given.map(|given| given / self.pipeline_parallel);
+        let schedule = fixed.schedule.unwrap_or(match fixed.virtual_stages.or(of_given) {
             Some(2..) => ScheduleKind::Interleaved,
             _ => ScheduleKind::OneFOneB,
         });
         let stages = fixed.virtual_stages.unwrap_or(schedule.default_virtual_stages());
+        if let (Some(given), Some(fits)) = (given, of_given.filter(|fits| *fits != stages))
+            && (fixed.virtual_stages.is_some() || !schedule.is_interleaved())
+        {
+            let (pipeline_parallel, virtual_stages) = (self.pipeline_parallel, stages);
+            return Some(LayoutError::GivenStages {
+                given,
+                pipeline_parallel,
+                virtual_stages,
+                fits,
+            });
+        }
+        let stages = of_given.unwrap_or(stages);
         let numbers = [self.pipeline_parallel, stages, self.num_micro_batches].map(u64::from);
         let schedule = problem.limits.check_schedule(schedule, numbers).err();
         let replicas = u64::from(self.mesh().replicas());
@@ -357,6 +402,16 @@ impl Family {
     pub fn recomputes(fixed: &PartialLayout) -> impl Iterator<Item = Recompute> {
         let fixed = fixed.recompute;
         Recompute::ALL.into_iter().filter(move |policy| fixed.is_none_or(|fixed| fixed == *policy))
+    }
+}
+
+fn stages_undivided(given: u64, pipeline: u64) -> LayoutError {
+    LayoutError::NotDivisible {
+        what: "the number of stages given",
+        size: given,
+        by: "`pipeline_parallel`",
+        degree: pipeline,
+        works: largest_divisor(given, pipeline),
     }
 }
 

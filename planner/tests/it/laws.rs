@@ -28,7 +28,7 @@ fn best_time(setup: &Setup, request: &Request) -> Option<Seconds> {
     plans.first().map(|found| found.evaluation.step_time)
 }
 
-fn check_found(problem: &Problem, found: &Found) -> Result<(), TestCaseError> {
+pub(crate) fn check_found(problem: &Problem, found: &Found) -> Result<(), TestCaseError> {
     let layout = &found.layout;
     prop_assert_eq!(Layout::new(**layout, &problem.limits), Ok(*layout));
     prop_assert_eq!(layout.num_gpus(), problem.limits.num_gpus);
@@ -57,7 +57,7 @@ fn check_found(problem: &Problem, found: &Found) -> Result<(), TestCaseError> {
 
 /// A layout played through: every rank's time adds up, the timeline shows the same step, bubble and memory,
 /// and no bound is above it.
-fn check_timeline(problem: &Problem, found: &Found) -> Result<(), TestCaseError> {
+pub(crate) fn check_timeline(problem: &Problem, found: &Found) -> Result<(), TestCaseError> {
     let (again, simulated) = simulated(problem, found.layout, &found.stage_ends);
     prop_assert_eq!(&again, found);
     let Simulated { evaluation, simulation, breakdown_by_rank, .. } = simulated;
@@ -269,7 +269,7 @@ proptest! {
         };
         let any = Request::default();
         let go = &mut || Go::On;
-        let least = least_gpus(&model, &graph, &choices, &setup.cluster, &any, go).unwrap();
+        let least = least_gpus(&model, &graph, &choices, &setup.cluster, &any, None, go).unwrap();
         let fits = |num_gpus| {
             let training = ir::plan::Training { global_batch_size: 16, ..setup.training };
             !plans(&Setup { training, num_gpus, ..setup.clone() }.problem(), &any).is_empty()

@@ -19,4 +19,5 @@ mod running;
 mod schedule_commands;
 mod scheduling;
 mod simulate_commands;
+mod stages;
 mod validation;

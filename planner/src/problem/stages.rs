@@ -1,0 +1,149 @@
+//! Stages that a user gives by hand.
+
+use std::sync::Arc;
+
+use ir::graph::Graph;
+use ir::model::{Description, Model};
+
+/// Where each stage of the pipeline ends, as the user gave it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GivenStages {
+    ends: Arc<[usize]>,
+    counts: Counts,
+}
+
+/// What the user counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Counts {
+    of_stages: Vec<u32>,
+    /// Whether the first and the last block of the chain are left out: embedding and head of a transformer.
+    leaves_out_ends: bool,
+}
+
+/// Why stages cannot be as they were given.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StagesError {
+    /// They have more or fewer than the model.
+    #[error(
+        "the stages given have {given} {counted} together, but the model has {has}\nhint: {works} fits"
+    )]
+    Sum {
+        /// What is counted.
+        counted: &'static str,
+        /// In all stages.
+        given: u64,
+        /// In the model.
+        has: u64,
+        /// As even as can be.
+        works: String,
+    },
+    /// One would be empty.
+    #[error(
+        "stage {stage} of {stages} is given no {counted}{}\nhint: {works} fits",
+        if *.has_ends { "; only the first, with the embedding, and the last, with the head, may have none" } else { "" }
+    )]
+    Empty {
+        /// Which, counting from 1.
+        stage: usize,
+        /// How many.
+        stages: usize,
+        /// What is counted.
+        counted: &'static str,
+        /// Whether the first and the last stage have a block that is not counted.
+        has_ends: bool,
+        /// As even as can be.
+        works: String,
+    },
+    /// There are more of them than blocks.
+    #[error("{stages} stages are given, but the model has only {blocks} blocks to put on them")]
+    TooMany {
+        /// How many are given.
+        stages: usize,
+        /// Blocks of the chain.
+        blocks: usize,
+    },
+}
+
+impl GivenStages {
+    /// Stages with so many layers each, in the order of the model; embedding and head are not counted, and
+    /// stand on the first and on the last. Of a model that is no stack of layers, blocks are counted.
+    ///
+    /// # Errors
+    ///
+    /// [`StagesError`] where they do not cover the model.
+    pub fn new(model: &Model, graph: &Graph, of_stages: &[u32]) -> Result<Self, StagesError> {
+        let leaves_out_ends = matches!(model.description, Description::Transformer(_));
+        let counts = Counts { of_stages: of_stages.to_vec(), leaves_out_ends };
+        let (stages, blocks) = (of_stages.len(), graph.num_blocks());
+        if stages > blocks || stages == 0 {
+            return Err(StagesError::TooMany { stages, blocks });
+        }
+        let counted = counts.counted();
+        let works = || counts.as_even_as_can_be(blocks);
+        let given: u64 = of_stages.iter().copied().map(u64::from).sum();
+        let has = blocks as u64 - if leaves_out_ends { 2 } else { 0 };
+        if given != has {
+            return Err(StagesError::Sum { counted, given, has, works: works() });
+        }
+        let mut ends = Vec::with_capacity(stages);
+        let mut end = 0;
+        for (stage, count) in of_stages.iter().enumerate() {
+            let own = *count as usize + counts.uncounted(stage);
+            if own == 0 {
+                let (stage, has_ends) = (stage + 1, leaves_out_ends);
+                return Err(StagesError::Empty {
+                    stage,
+                    stages,
+                    counted,
+                    has_ends,
+                    works: works(),
+                });
+            }
+            end += own;
+            ends.push(end);
+        }
+        Ok(Self { ends: ends.into(), counts })
+    }
+
+    /// Where each stage ends, in blocks of the chain.
+    pub fn ends(&self) -> &Arc<[usize]> {
+        &self.ends
+    }
+
+    /// How many stages there are on all ranks together.
+    pub fn num_stages(&self) -> u32 {
+        self.ends.len() as u32
+    }
+}
+
+impl std::fmt::Display for GivenStages {
+    /// As they were given: `10,11,11,10 layers`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let counts = self.counts.of_stages.iter().map(u32::to_string);
+        write!(f, "{} {}", counts.collect::<Vec<_>>().join(","), self.counts.counted())
+    }
+}
+
+impl Counts {
+    const fn counted(&self) -> &'static str {
+        if self.leaves_out_ends { "layers" } else { "blocks" }
+    }
+
+    /// Blocks of a stage beside those that are counted.
+    fn uncounted(&self, stage: usize) -> usize {
+        let is_last = stage + 1 == self.of_stages.len();
+        let ends = usize::from(stage == 0) + usize::from(is_last);
+        if self.leaves_out_ends { ends } else { 0 }
+    }
+
+    /// As many stages with the blocks of a model spread evenly over them.
+    fn as_even_as_can_be(&self, blocks: usize) -> String {
+        let stages = self.of_stages.len();
+        let of_stage = |stage| {
+            let own = blocks / stages + usize::from(stage < blocks % stages);
+            own.saturating_sub(self.uncounted(stage)).to_string()
+        };
+        (0..stages).map(of_stage).collect::<Vec<_>>().join(",")
+    }
+}

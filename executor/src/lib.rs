@@ -23,6 +23,7 @@ pub mod rank;
 mod recorder;
 mod reducer;
 mod scaler;
+pub(crate) mod server;
 pub mod settings;
 pub mod training;
 mod unit;

@@ -31,8 +31,19 @@ pub struct Settings {
     pub expert_capacity_factor: Option<f64>,
     /// How replicas come to have weights in common, and what they send of gradients.
     pub replication: Replication,
+    /// A rank that is made slower than it is, to see what others do meanwhile.
+    pub straggler: Option<Straggler>,
     /// Which random numbers.
     pub seed: u64,
+}
+
+/// A rank that is made slower than it is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Straggler {
+    /// Which.
+    pub rank: u32,
+    /// How many times as long its passes take.
+    pub factor: f64,
 }
 
 /// What updates parameters from gradients.

@@ -11,6 +11,7 @@ use crate::communicator::{CommunicationError, Communicator, Group};
 use crate::ops::Kernels;
 use crate::rank::{Rank, RunError, StepResult};
 use crate::recorder::now;
+pub use crate::server::Staleness;
 
 /// A step as it went.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -32,6 +33,8 @@ pub struct Report {
     pub peak_memory: Vec<Bytes>,
     /// The recorded step, if one was.
     pub timeline: Option<Timeline>,
+    /// How old the gradients were that updated weights which replicas share without waiting.
+    pub staleness: Option<Staleness>,
     /// How far replicas that average their weights are from agreeing on them.
     pub consensus_distance: Option<f64>,
 }
@@ -66,6 +69,7 @@ pub fn train<B: Kernels, E: From<RunError>>(
         }
         observe(rank, &StepReport { step, result, learning_rate, time })?;
     }
+    rank.settle()?;
     let consensus_distance = rank.consensus_distance()?;
     let timeline = track.map(|track| Timeline { title: String::new(), tracks: vec![track] });
     let text = timeline.as_ref().map_or_else(String::new, chrome::write);
@@ -84,7 +88,7 @@ pub fn train<B: Kernels, E: From<RunError>>(
         let rest = timelines.flat_map(|timeline| timeline.tracks);
         Timeline { tracks: first.tracks.into_iter().chain(rest).collect(), ..first }
     });
-    Ok(Some(Report { peak_memory, timeline, consensus_distance }))
+    Ok(Some(Report { peak_memory, timeline, staleness: rank.staleness(), consensus_distance }))
 }
 
 /// The texts of all ranks, on rank 0. They travel as numbers, a byte each.

@@ -187,6 +187,43 @@ impl<B: Kernels> Unit<B> {
         self.weights = Some(weights);
     }
 
+    /// Hands over what updates the unit to one that keeps it for all.
+    pub(crate) fn hand_over(&mut self) -> (Array<B>, Vec<Array<B>>) {
+        self.role = Role::Served;
+        let nothing = Array::zeros(&[0], self.master.element(), &self.master.device());
+        (std::mem::replace(&mut self.master, nothing), std::mem::take(&mut self.moments))
+    }
+
+    /// Takes back what [`Self::hand_over`] gave, after so many updates.
+    pub(crate) fn take_back(
+        &mut self,
+        master: Array<B>,
+        moments: Vec<Array<B>>,
+        num_updates: u64,
+        compute: Element,
+    ) {
+        self.role = Role::First;
+        self.moments = moments;
+        self.num_updates = num_updates;
+        self.set_master(master, compute);
+    }
+
+    /// The sum of the squares of its gradients, of those that this rank counts in the norm.
+    pub(crate) fn squares(&self, is_first_tensor_rank: bool) -> f64 {
+        let Some(reduced) = &self.reduced else { return 0.0 };
+        let squares = |range| {
+            let part = reduced.narrow(0, range);
+            part.widened().square().sum().item()
+        };
+        self.ranges_in_norm(is_first_tensor_rank).into_iter().map(squares).sum()
+    }
+
+    /// Takes its gradients; zeros where there are none.
+    pub(crate) fn take_reduced(&mut self, device: &B::Device) -> Array<B> {
+        let (len, element) = (self.shard_len(), self.shard.element());
+        self.reduced.take().unwrap_or_else(|| Array::zeros(&[len], element, device))
+    }
+
     /// Takes updated weights; whether those of the other shards must be gathered.
     pub(crate) fn set_master(&mut self, master: Array<B>, compute: Element) -> bool {
         self.shard = master.clone().cast(compute);

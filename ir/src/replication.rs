@@ -392,6 +392,11 @@ impl Outstanding {
         self.version
     }
 
+    /// Whether no replica has weights whose gradients have not come.
+    pub fn is_empty(&self) -> bool {
+        self.taken.is_empty()
+    }
+
     /// Whether a replica may take weights: its gradients can still come in time if those of all others come
     /// first.
     pub fn may_take(&self, staleness: u32) -> bool {

@@ -3,8 +3,8 @@
 use ir::cluster::Precision;
 use ir::collective::Collective;
 use ir::graph::{
-    self, AttentionMask, Axis, Block, BlockWork, DimName, Exchange, Kernel, KernelWork, OpId,
-    OpKind, Pass, Recompute,
+    self, AttentionMask, Axis, Block, BlockRecompute, BlockWork, DimName, Exchange, Kernel,
+    KernelWork, OpId, OpKind, Pass,
 };
 use ir::units::{Bytes, Nanos, Seconds};
 
@@ -322,14 +322,14 @@ impl<'a> Coster<'a> {
 
     /// Bytes kept for backward by the framework's kernels. Of a block that is computed again as a whole, the
     /// input is kept, whoever computes it.
-    pub(crate) fn saved(&self, policy: Recompute) -> Bytes {
+    pub(crate) fn saved(&self, policy: BlockRecompute) -> Bytes {
         let saved = self.work.saved_bytes(policy);
         let framework = &self.hardware.framework;
         let has_loss =
             self.block.nodes().any(|node| matches!(node.op.kind, OpKind::CrossEntropy { .. }));
         let factor = match policy {
             _ if has_loss => framework.saved_by_loss,
-            Recompute::Full => 1.0,
+            BlockRecompute::Full => 1.0,
             _ => framework.saved,
         };
         Bytes::new((saved.get() as f64 * factor) as u64)

@@ -13,7 +13,7 @@ mod play;
 mod policy;
 mod terms;
 
-use ir::graph::{Block, LocalParameters, Recompute, Setting, Sharding};
+use ir::graph::{Block, BlockRecompute, LocalParameters, Setting, Sharding};
 use ir::units::Bytes;
 
 use crate::hardware::Hardware;
@@ -95,7 +95,7 @@ impl BlockPasses {
 
     /// The same block where no policy recomputes it.
     pub fn never_recomputed(self) -> Self {
-        let saved = self.saved[Recompute::None];
+        let saved = self.saved[BlockRecompute::None];
         Self {
             recompute: ByPolicy::default(),
             saved: ByPolicy::new(|_| saved),

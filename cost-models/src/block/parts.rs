@@ -1,7 +1,7 @@
 //! A block's passes part by part: which kernels and exchanges follow each other, and which run side by
 //! side.
 
-use ir::graph::{Axis, Block, Exchange, OpId, Pass, Recompute, Setting};
+use ir::graph::{Axis, Block, BlockRecompute, Exchange, OpId, Pass, Setting};
 use ir::units::Nanos;
 
 use super::coster::{Coster, ExpertTimes};
@@ -69,7 +69,7 @@ impl BlockParts {
             input_grad: input_grad.launched(&[Pass::InputGrad], |_| true),
             weight_grad: weight_grad.launched(&[Pass::WeightGrad], |_| true),
             recompute: ByPolicy::new(|policy| match policy {
-                Recompute::None => Vec::new(),
+                BlockRecompute::None => Vec::new(),
                 policy => forward(&|op| work.is_recomputed(op, policy)),
             }),
         }

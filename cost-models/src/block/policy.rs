@@ -1,22 +1,22 @@
 //! What depends on the policy of recompute.
 
-use ir::graph::Recompute;
+use ir::graph::BlockRecompute;
 
-/// Something for each [`Recompute`] policy.
+/// Something for each [`BlockRecompute`] policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ByPolicy<T>([T; 3]);
 
 impl<T> ByPolicy<T> {
     /// What `of` says of each.
-    pub fn new(of: impl FnMut(Recompute) -> T) -> Self {
-        Self(Recompute::ALL.map(of))
+    pub fn new(of: impl FnMut(BlockRecompute) -> T) -> Self {
+        Self(BlockRecompute::ALL.map(of))
     }
 }
 
-impl<T> std::ops::Index<Recompute> for ByPolicy<T> {
+impl<T> std::ops::Index<BlockRecompute> for ByPolicy<T> {
     type Output = T;
 
-    fn index(&self, policy: Recompute) -> &T {
+    fn index(&self, policy: BlockRecompute) -> &T {
         &self.0[policy as usize]
     }
 }

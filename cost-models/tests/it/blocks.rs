@@ -4,7 +4,7 @@ use cost_models::block::{BlockPasses, Groups, Term, TermWork, terms};
 use cost_models::clusters::preset;
 use cost_models::{GradientAccumulation, Hardware, Precision};
 use ir::framework::Framework;
-use ir::graph::{Axis, Block, Graph, Pass, Recompute, Setting, Sharding, Sizes};
+use ir::graph::{Axis, Block, BlockRecompute, Graph, Pass, Setting, Sharding, Sizes};
 use ir::layout::Mesh;
 use ir::model::{GraphOptions, Model};
 use ir::units::{Bytes, Nanos, Seconds};
@@ -145,7 +145,7 @@ proptest! {
             let [exact, least] = [BlockPasses::new, BlockPasses::least]
                 .map(|of| of(block, &setting, &groups(sharding), &hardware));
             let passes = |of: &BlockPasses| {
-                let again = Recompute::ALL.map(|policy| of.recompute[policy]);
+                let again = BlockRecompute::ALL.map(|policy| of.recompute[policy]);
                 let passes = [of.forward, of.backward, of.input_grad, of.weight_grad];
                 passes.into_iter().chain(again).collect::<Vec<_>>()
             };
@@ -168,10 +168,10 @@ proptest! {
         for (_, block) in graph.classes() {
             let cost = BlockPasses::new(block, &setting, &groups(sharding), &hardware);
             let [none, selective, full] =
-                Recompute::ALL.map(|policy| cost.recompute[policy].total());
+                BlockRecompute::ALL.map(|policy| cost.recompute[policy].total());
             prop_assert!(none == Nanos::ZERO && selective <= full, "{none}, {selective}, {full}");
             prop_assert!(full <= cost.forward.total());
-            let [none, selective, full] = Recompute::ALL.map(|policy| cost.saved[policy]);
+            let [none, selective, full] = BlockRecompute::ALL.map(|policy| cost.saved[policy]);
             prop_assert!(full <= selective && selective <= none, "{none}, {selective}, {full}");
         }
     }

@@ -188,7 +188,7 @@ impl<B: Kernels> BlockRun<'_, B> {
                 let [query, key, value] = [query?.array(), key?.array(), value?.array()];
                 let place = self.program.placements.outputs[id.index()];
                 let output = self.take((id, place), kept)?.array();
-                let Some(Extra::LogSumExp(log_sum_exp)) = kept.extras.get(&id).cloned() else {
+                let Some(Extra::LogSumExp(log_sum_exp)) = self.extra(id, kept)? else {
                     panic!("attention keeps its log-sum-exp")
                 };
                 let grads =
@@ -197,17 +197,17 @@ impl<B: Kernels> BlockRun<'_, B> {
             }
             OpKind::Norm { kind, over, .. } => {
                 let x = self.input(id, 0, kept)?.array();
-                let Some(Extra::Statistics(statistics)) = kept.extras.get(&id) else {
+                let Some(Extra::Statistics(statistics)) = self.extra(id, kept)? else {
                     panic!("a norm keeps its statistics")
                 };
                 let weight = self.weight(id, "weight");
                 if *kind == NormKind::BatchNorm {
-                    return Ok(one(norm::batch_norm_input_grad(x, statistics, weight, grad())));
+                    return Ok(one(norm::batch_norm_input_grad(x, &statistics, weight, grad())));
                 }
                 let (shape, rows) = (x.shape(), over.len());
                 let weight = weight.map(Array::flatten);
                 let dx =
-                    norm::input_grad(*kind, x.rows(rows), statistics, weight, grad().rows(rows));
+                    norm::input_grad(*kind, x.rows(rows), &statistics, weight, grad().rows(rows));
                 one(dx.reshape(&shape))
             }
             OpKind::Activation(function) => {
@@ -271,7 +271,7 @@ impl<B: Kernels> BlockRun<'_, B> {
             }
             OpKind::MaxPool2d(window) => {
                 let x = self.input(id, 0, kept)?.array();
-                let Some(Extra::Places(places)) = kept.extras.get(&id).cloned() else {
+                let Some(Extra::Places(places)) = self.extra(id, kept)? else {
                     panic!("a maximum keeps where it was found")
                 };
                 one(pool::max_input_grad(x, places, window, grad()))
@@ -359,15 +359,15 @@ impl<B: Kernels> BlockRun<'_, B> {
             }
             OpKind::Norm { kind, over, .. } => {
                 let x = self.input(id, 0, kept)?.array();
-                let Some(Extra::Statistics(statistics)) = kept.extras.get(&id) else {
+                let Some(Extra::Statistics(statistics)) = self.extra(id, kept)? else {
                     panic!("a norm keeps its statistics")
                 };
                 let grad = gradient.array();
                 let (scale, shift) = if *kind == NormKind::BatchNorm {
-                    norm::batch_norm_weight_grad(x, statistics, grad)
+                    norm::batch_norm_weight_grad(x, &statistics, grad)
                 } else {
                     let rows = over.len();
-                    norm::weight_grad(*kind, x.rows(rows), statistics, grad.rows(rows))
+                    norm::weight_grad(*kind, x.rows(rows), &statistics, grad.rows(rows))
                 };
                 for (name, grad) in [("weight", scale), ("bias", shift)] {
                     if let Some(index) = index(name) {

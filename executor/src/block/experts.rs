@@ -46,8 +46,8 @@ impl<B: Kernels> BlockRun<'_, B> {
         let place = self.program.placements.outputs[id.index()];
         let probabilities = self.take((id, place), kept)?.array().rows(1);
         let mut gradient = gradient.rows(1);
-        if let Some(Extra::Slopes(slopes)) = kept.extras.get(&id) {
-            gradient = gradient + slopes.clone().scale(self.env.gradient_scale.get());
+        if let Some(slopes) = self.slopes(id, kept)? {
+            gradient = gradient + slopes.scale(self.env.gradient_scale.get());
         }
         Ok(attention::softmax_grad(probabilities, gradient, 1).cast(self.env.element))
     }
@@ -94,9 +94,20 @@ impl<B: Kernels> BlockRun<'_, B> {
         Ok(Some(slopes.reshape(&[1, num_experts as usize])))
     }
 
+    /// What [`Self::balancing_slopes`] found in forward.
+    fn slopes(&self, id: OpId, kept: &mut Kept<B>) -> Result<Option<Array<B>>> {
+        if self.env.numerics.router_auxiliary_loss == 0.0 {
+            return Ok(None);
+        }
+        match self.extra(id, kept)? {
+            Some(Extra::Slopes(slopes)) => Ok(Some(slopes)),
+            _ => Ok(None),
+        }
+    }
+
     /// Notes what balancing the load adds to the step's loss.
     fn note_auxiliary_loss(&self, id: OpId, kept: &mut Kept<B>) -> Result<()> {
-        let Some(Extra::Slopes(slopes)) = kept.extras.get(&id).cloned() else { return Ok(()) };
+        let Some(slopes) = self.slopes(id, kept)? else { return Ok(()) };
         let place = self.program.placements.outputs[id.index()];
         let probabilities = self.take((id, place), kept)?.array().rows(1);
         let loss = (probabilities * slopes).sum().item();
@@ -215,7 +226,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         let env = self.env;
         let routed = self.input(id, 0, kept)?.routed();
         let probabilities = self.input(id, 1, kept)?.array();
-        let Some(Extra::Returned(returned)) = kept.extras.get(&id).cloned() else {
+        let Some(Extra::Returned(returned)) = self.extra(id, kept)? else {
             panic!("a combination keeps the rows that came back")
         };
         let sent = Arc::clone(&routed.sent);

@@ -47,7 +47,17 @@ impl<B: Kernels> BlockRun<'_, B> {
         let outputs = program.block.outputs().iter();
         let outputs = outputs.map(|id| self.output(*id, &mut kept)).collect::<Result<_>>()?;
         kept.values.retain(|key, _| program.keeps(key));
+        kept.extras.retain(|id, _| !program.runs_again(*id));
         Ok((outputs, kept))
+    }
+
+    /// What operator `id` kept beside tensors; where that was dropped, the operator runs again.
+    pub(super) fn extra(&self, id: OpId, kept: &mut Kept<B>) -> Result<Option<Extra<B>>> {
+        if self.program.runs_again(id) && !kept.extras.contains_key(&id) {
+            let value = self.compute(id, kept)?;
+            kept.values.insert((id, self.program.placements.outputs[id.index()]), value);
+        }
+        Ok(kept.extras.get(&id).cloned())
     }
 
     /// An output of the block, where the next block expects its input.

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use ir::graph::{Block, Keeps, Op, OpId, Placement, Placements, Recomputable, Recompute, Sharding};
+use ir::graph::{
+    Block, BlockRecompute, Keeps, Op, OpId, Placement, Placements, Recomputable, Sharding,
+};
 
 /// A tensor of a block at one of the places where it is wanted.
 pub(crate) type Key = (OpId, Placement);
@@ -20,6 +22,8 @@ pub(crate) struct BlockProgram {
     kept: BTreeSet<Key>,
     /// What of it the gradients of parameters need.
     pub(crate) kept_for_weight_grad: BTreeSet<Key>,
+    /// Operators that run again in backward, and keep nothing beside tensors from forward.
+    again: BTreeSet<OpId>,
 }
 
 impl BlockProgram {
@@ -28,7 +32,7 @@ impl BlockProgram {
         block: &Block,
         sharding: Sharding,
         takes_data: bool,
-        recompute: Recompute,
+        recompute: BlockRecompute,
     ) -> Self {
         let inputs: Vec<Vec<OpId>> =
             block.nodes().map(|node| block.inputs(node.id).to_vec()).collect();
@@ -41,7 +45,12 @@ impl BlockProgram {
             requires_grad,
             kept: BTreeSet::new(),
             kept_for_weight_grad: BTreeSet::new(),
+            again: BTreeSet::new(),
         };
+        if recompute == BlockRecompute::Selective {
+            let again = block.nodes().filter(|node| node.op.recomputable != Recomputable::No);
+            program.again = again.map(|node| node.id).collect();
+        }
         program.kept = program.kept(recompute);
         program.kept_for_weight_grad = program.kept_for_weight_grad();
         program
@@ -56,6 +65,11 @@ impl BlockProgram {
         self.kept.contains(key)
     }
 
+    /// Whether `id` runs again in backward.
+    pub(crate) fn runs_again(&self, id: OpId) -> bool {
+        self.again.contains(&id)
+    }
+
     /// Where the tensor that `id` takes at `slot` is kept: where it was made if it is gathered for
     /// use, where it is used otherwise.
     pub(crate) fn kept_key(&self, id: OpId, slot: usize) -> Key {
@@ -65,7 +79,7 @@ impl BlockProgram {
         (source, if matches!(from, Placement::Shard(_)) { from } else { to })
     }
 
-    fn kept(&self, recompute: Recompute) -> BTreeSet<Key> {
+    fn kept(&self, recompute: BlockRecompute) -> BTreeSet<Key> {
         let mut kept = BTreeSet::new();
         for node in self.block.nodes() {
             for keeps in node.op.keeps() {
@@ -79,7 +93,7 @@ impl BlockProgram {
                 };
             }
         }
-        if recompute == Recompute::Selective {
+        if recompute == BlockRecompute::Selective {
             kept.retain(|(id, _)| self.op(*id).recomputable != Recomputable::Selective);
             // What is computed again starts from what is there.
             for node in self.block.nodes() {

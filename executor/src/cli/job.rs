@@ -17,6 +17,7 @@ use executor::training::{self, Report};
 use ir::graph::Learning;
 use ir::layout::LayoutSpec;
 use ir::plan::Plan;
+use ir::replication::DataParallelMethod;
 
 use super::args::RunArgs;
 use super::settings::{leaves_out_gradient_norm, settings};
@@ -105,6 +106,15 @@ fn prepare<'a>(
     }
     if args.training.expert_capacity_factor.is_some() && program.num_mixtures() == 0 {
         bail!("`--expert-capacity-factor`: `{}` has no experts", program.model_name);
+    }
+    let method = program.settings.replication.method;
+    if args.checkpoints.folder.is_some()
+        && matches!(method, DataParallelMethod::Asynchronous { .. })
+    {
+        bail!(
+            "`--checkpoint`: with data-parallel method {method} no two replicas are at the same step\n\
+             hint: leave it out, or use a plan with another `--data-parallel-method`"
+        );
     }
     let is_first = place.is_none_or(|place| place.rank == 0);
     if program.leaves_out_dropout {

@@ -47,6 +47,7 @@ pub(super) fn settings(args: &RunArgs, plan: &Plan) -> Settings {
         bucket_bytes: args.training.bucket_size << 20,
         expert_capacity_factor: args.training.expert_capacity_factor,
         replication: plan.training.replication(),
+        straggler: args.training.straggler,
         seed: args.seed,
     }
 }
@@ -78,6 +79,7 @@ pub(super) fn usual_settings(plan: &Plan) -> Settings {
         bucket_bytes: 0,
         expert_capacity_factor: None,
         replication: Replication::default(),
+        straggler: None,
         seed: 0,
     }
 }

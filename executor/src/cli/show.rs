@@ -5,7 +5,7 @@ use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use executor::program::Program;
-use executor::training::{Report, StepReport};
+use executor::training::{Report, Staleness, StepReport};
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use ir::plan::Plan;
 use ir::units::Seconds;
@@ -139,6 +139,11 @@ impl<'a> Show<'a> {
         if let Some(mut line) = self.last.take() {
             let peak = report.peak_memory.iter().map(|bytes| bytes.get());
             line["peak_memory_bytes_by_rank"] = peak.collect();
+            if let Some(staleness) = report.staleness {
+                line["num_updates"] = staleness.num_updates.into();
+                line["mean_staleness"] = staleness.mean.into();
+                line["most_staleness"] = staleness.most.into();
+            }
             if let Some(distance) = report.consensus_distance {
                 line["consensus_distance"] = distance.into();
             }
@@ -175,7 +180,10 @@ impl<'a> Show<'a> {
         ];
         let distance = report.consensus_distance;
         let distance = distance.map(|it| format!("distance of replicas' weights: {it:.3e}"));
-        let lines: Vec<String> = lines.into_iter().chain(distance).collect();
+        let staleness = report.staleness.map(|Staleness { num_updates, mean, most }| {
+            format!("{num_updates} updates, by gradients {mean:.2} updates old, {most} at most")
+        });
+        let lines: Vec<String> = lines.into_iter().chain(distance).chain(staleness).collect();
         let text = lines.join("\n") + "\n";
         let mut stdout = std::io::stdout().lock();
         stdout.write_all(text.as_bytes())?;

@@ -7,7 +7,7 @@ mod support;
 use std::ops::Range;
 
 use ir::cluster::Precision;
-use ir::graph::{Adapters, Graph, Op, OpKind, Recompute};
+use ir::graph::{AdapterError, Adapters, BlockRecompute, Graph, Op, OpKind};
 use ir::layout::{Layout, LayoutSpec, Limits};
 use ir::model::{Description, Model, Numerics};
 use ir::plan::Plan;
@@ -101,7 +101,7 @@ impl Program {
         let description = plan.model.description.to_string();
         let model = Model::from_json(&description, &plan.model.name)?;
         let adapters = plan.model.adapters.clone();
-        let graph = model.training_graph(false, adapters.as_ref())?;
+        let graph = recomputing(model.training_graph(false, adapters.as_ref())?, &plan.layout)?;
         let num_parameters = graph.parameter_counts().total;
         if num_parameters != plan.model.num_parameters {
             let text = format!(
@@ -155,7 +155,7 @@ impl Program {
             Description::Transformer(it) => it.hidden_dropout || it.attention_dropout,
             _ => false,
         };
-        let graph = model.training_graph(false, parts.adapters.as_ref())?;
+        let graph = recomputing(model.training_graph(false, parts.adapters.as_ref())?, &spec)?;
         let num_gpus = spec.num_gpus();
         let limits = Limits::new(&graph, num_gpus, parts.global_batch_size, parts.sequence_length);
         // The schedule at hand was checked; what a layout may say of it does not matter.
@@ -192,7 +192,8 @@ impl Program {
         let classes = graph.classes().map(|(class, block)| {
             // The ends are not computed again: the planner does not plan it either.
             let is_end = class.0 == 0 || class.0 == last;
-            let recompute = if is_end { Recompute::None } else { spec.recompute };
+            let recompute = spec.recompute.of_other_layers();
+            let recompute = if is_end { BlockRecompute::None } else { recompute };
             BlockProgram::new(block, spec.sharding(), class.0 == 0, recompute)
         });
         let classes: Vec<BlockProgram> = classes.collect();
@@ -241,6 +242,17 @@ impl Program {
         } else {
             f64::from(self.layout.data_parallel)
         }
+    }
+
+    /// Whether a block of a stage keeps its inputs only, and computes all else again. The ends never do.
+    pub(crate) fn is_recomputed(&self, stage: u32, block: usize) -> bool {
+        if block == 0 || block + 1 == self.chain.len() {
+            return false;
+        }
+        let first = self.stages[stage as usize].start.max(1);
+        let is_first =
+            self.layout.recompute.first_layers().is_none_or(|n| block - first < n as usize);
+        is_first && self.layout.recompute.of_first_layers() == BlockRecompute::Full
     }
 
     /// How many ranks run it.
@@ -326,5 +338,13 @@ impl Program {
             }
         }
         holders
+    }
+}
+
+/// The graph whose blocks recompute the modules that the layout names, if it does.
+fn recomputing(graph: Graph, layout: &LayoutSpec) -> Result<Graph, AdapterError> {
+    match layout.recompute.modules() {
+        Some(modules) => Ok(graph.recomputing(modules)?),
+        None => Ok(graph),
     }
 }

@@ -2,7 +2,6 @@
 
 use ir::graph::{OpKind, Placement};
 use ir::layout::LayoutSpec;
-use ir::replication::DataParallelMethod;
 
 use super::error::{ProgramError, unsupported};
 use crate::block::BlockProgram;
@@ -92,9 +91,6 @@ pub(super) fn check_frequent_updates(settings: &Settings) -> Result<(), ProgramE
 /// Ways for replicas to come to their weights that are not run.
 pub(super) fn check_replication(settings: &Settings) -> Result<(), ProgramError> {
     let method = settings.replication.method;
-    if matches!(method, DataParallelMethod::Asynchronous { .. }) {
-        return Err(unsupported(format!("data-parallel method {method}")));
-    }
     if !method.is_synchronous() && settings.loss_scaling.is_some() {
         return Err(ProgramError::Unsupported {
             what: format!("scaling of the loss with data-parallel method {method}"),

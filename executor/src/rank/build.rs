@@ -77,7 +77,7 @@ impl<B: Kernels> Rank<B> {
         let frozen = frozen
             .map(|plan| plan.build(settings.compute, &env.device, &mut values))
             .collect::<Result<_, E>>()?;
-        Ok(Self {
+        let mut rank = Self {
             reducer: Reducer::new(communicator, recorder, settings),
             scaler: Scaler::new(settings.loss_scaling),
             program,
@@ -96,9 +96,12 @@ impl<B: Kernels> Rank<B> {
             held_stages: BTreeSet::new(),
             loss_scale: 1.0,
             own_norm: 0.0,
+            shared: None,
             num_steps: 0,
             peak_memory: 0,
-        })
+        };
+        rank.share_weights();
+        Ok(rank)
     }
 }
 
@@ -165,7 +168,11 @@ impl Plans {
             frees_weights: is_cut,
             tied: tied.filter(|_| kind == UnitKind::Tied),
             role: match method {
-                DataParallelMethod::ParameterServer if !first => Role::Served,
+                DataParallelMethod::ParameterServer | DataParallelMethod::Asynchronous { .. }
+                    if !first =>
+                {
+                    Role::Served
+                }
                 _ if first && is_home => Role::First,
                 _ if method.is_synchronous() || !is_home => Role::Copy,
                 _ => Role::Independent,

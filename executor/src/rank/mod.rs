@@ -1,5 +1,6 @@
 //! A rank: it works through its list of the schedule's actions, step by step.
 
+mod asynchronous;
 mod build;
 mod passes;
 mod state;
@@ -8,6 +9,7 @@ mod update;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 
 use ir::schedule::{Action, ActionKind, Step, Updates};
 use ir::units::Bytes;
@@ -22,8 +24,11 @@ use crate::data::DataError;
 use crate::frozen::{FrozenUnit, Weight};
 use crate::ops::Kernels;
 use crate::program::Program;
+use crate::recorder::now;
 use crate::reducer::Reducer;
 use crate::scaler::Scaler;
+use crate::server::Shared;
+use crate::settings::Straggler;
 use crate::unit::Unit;
 
 /// Why a rank could not go on.
@@ -127,6 +132,8 @@ pub struct Rank<B: Kernels> {
     loss_scale: f64,
     /// The norm of the gradients that this rank's update is by.
     own_norm: f64,
+    /// The weights that replicas share, where they wait for no other.
+    shared: Option<Shared<B>>,
     /// Steps done.
     num_steps: u64,
     /// The most bytes that tensors took.
@@ -162,6 +169,9 @@ impl<B: Kernels> Rank<B> {
         self.env.gradient_scale.set(self.loss_scale * share / program.num_targets() as f64);
         let steps = &program.schedule.ranks()[self.env.place.pipeline as usize];
         self.count_uses(steps);
+        if self.shared.is_some() {
+            self.take_shared()?;
+        }
         self.note_memory();
         let mut result = None;
         for action in steps.iter().flat_map(|step| step.actions()) {
@@ -225,7 +235,8 @@ impl<B: Kernels> Rank<B> {
     fn note_memory(&mut self) {
         let units: u64 = self.units.iter().map(Unit::num_bytes).sum::<u64>()
             + self.frozen.iter().map(FrozenUnit::num_bytes).sum::<u64>()
-            + self.reducer.num_bytes();
+            + self.reducer.num_bytes()
+            + self.shared_bytes();
         let kept: u64 = self.kept.values().map(KeptStage::num_bytes).sum();
         let handed = self.inbox.values().chain(self.outbox.values()).flatten().flatten();
         let total = units + kept + handed.map(Array::num_bytes).sum::<u64>();
@@ -237,6 +248,7 @@ impl<B: Kernels> Rank<B> {
         let recorder = Arc::clone(&self.env.recorder);
         let activity = Activity::Action(action);
         let Action { stage, kind, micro_batch } = action;
+        let start = now();
         match kind {
             ActionKind::Forward => recorder
                 .record(Stream::Compute, activity, 0, || self.forward(stage, micro_batch))?,
@@ -258,6 +270,9 @@ impl<B: Kernels> Rank<B> {
                 self.take_reduced()?;
                 recorder.record(Stream::Compute, activity, 0, || self.update(stage, Some(1.0)))?;
             }
+            ActionKind::OptimizerStep if self.shared.is_some() => {
+                *result = Some(self.bring_gradients()?);
+            }
             ActionKind::OptimizerStep => {
                 if result.is_none() {
                     *result = Some(self.finish_step()?);
@@ -266,7 +281,20 @@ impl<B: Kernels> Rank<B> {
                 recorder.record(Stream::Compute, activity, 0, || self.update(stage, factor))?;
             }
         }
+        if kind.is_compute() {
+            self.straggle(start);
+        }
         Ok(())
+    }
+
+    /// Waits after a pass that began at `start`, where this rank is to be slower than it is.
+    fn straggle(&self, start: Instant) {
+        let straggler = self.program.settings.straggler;
+        if let Some(Straggler { factor, .. }) =
+            straggler.filter(|it| it.rank == self.env.place.rank)
+        {
+            std::thread::sleep(start.elapsed().mul_f64(factor - 1.0));
+        }
     }
 
     /// Sends what a stage handed on.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ir::graph::{Element as GraphElement, OpId, OpKind, Recompute};
+use ir::graph::{Element as GraphElement, OpId, OpKind};
 use ir::layout::ZeroStage;
 use ir::schedule::Updates;
 
@@ -37,7 +37,7 @@ impl<B: Kernels> Rank<B> {
             let weights = self.weights(stage, place);
             let program = self.program.block(block);
             let run = BlockRun { program, env: &self.env, weights: &weights, number: block };
-            let is_recomputed = self.is_recomputed(block);
+            let is_recomputed = self.program.is_recomputed(stage, block);
             let before = is_recomputed.then(|| inputs.clone());
             let (outputs, tensors) = run.forward(inputs, &data)?;
             let state = match before {
@@ -148,12 +148,6 @@ impl<B: Kernels> Rank<B> {
 
     pub(super) fn updates_each_micro_batch(&self) -> bool {
         self.program.schedule.updates() == Updates::AfterEachMicroBatch
-    }
-
-    /// Whether a block keeps its inputs only. The ends never do.
-    fn is_recomputed(&self, block: usize) -> bool {
-        let is_end = block == 0 || block + 1 == self.program.chain.len();
-        self.program.layout.recompute == Recompute::Full && !is_end
     }
 
     /// The part of a micro-batch's data that this rank works on.

@@ -31,11 +31,7 @@ impl<B: Kernels> Rank<B> {
         let is_first = place.tensor == 0;
         let mut squares = 0.0;
         for unit in &self.units {
-            let Some(reduced) = &unit.reduced else { continue };
-            for range in unit.ranges_in_norm(is_first) {
-                let part = reduced.narrow(0, range).cast(wide(reduced.element()));
-                squares += part.square().sum().item();
-            }
+            squares += unit.squares(is_first);
         }
         let losses = std::mem::take(&mut self.losses);
         let mut loss: f64 = losses.iter().map(Array::item).sum();
@@ -201,7 +197,7 @@ impl<B: Kernels> Rank<B> {
             let sum = communicator.all_reduce(group, Stream::Data, own.clone(), Reduction::Sum)?;
             let away = own - sum.scale(1.0 / group.len() as f64);
             for range in unit.ranges_in_norm(self.env.place.tensor == 0) {
-                let part = away.narrow(0, range).cast(wide(away.element()));
+                let part = away.narrow(0, range).widened();
                 squares += part.square().sum().item();
             }
         }
@@ -214,8 +210,3 @@ impl<B: Kernels> Rank<B> {
 
 /// Keeps the norm from dividing by zero, as in PyTorch's `clip_grad_norm_`.
 const MARGIN: f64 = 1e-6;
-
-/// The element type in which squares are added up.
-fn wide(element: Element) -> Element {
-    if element == Element::F64 { element } else { Element::F32 }
-}

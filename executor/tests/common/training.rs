@@ -94,6 +94,7 @@ fn settings(bucket_bytes: u64, compute: Element) -> Settings {
         bucket_bytes,
         expert_capacity_factor: None,
         replication: Replication::default(),
+        straggler: None,
         seed: 7,
     }
 }
@@ -159,6 +160,7 @@ pub(crate) fn steps(
 ) -> Result<Outcome, RunError> {
     let mut rank = rank(program, communicator)?;
     let results = (0..NUM_STEPS).map(|_| rank.step()).collect::<Result<Vec<_>, _>>()?;
+    rank.settle()?;
     let pieces = rank.pieces().into_iter();
     Ok((results, pieces.filter(|(piece, _)| piece.kind == PieceKind::Weight).collect()))
 }

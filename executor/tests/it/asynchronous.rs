@@ -135,6 +135,7 @@ fn executed(case: &Case) -> (Outcome, Stages) {
             bucket_bytes: 1,
             expert_capacity_factor: None,
             replication: Replication::default(),
+            straggler: None,
             seed: 0,
         },
     });

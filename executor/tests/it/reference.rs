@@ -62,6 +62,7 @@ fn settings(run: &Value, element: Element) -> Settings {
         bucket_bytes: 1 << 20,
         expert_capacity_factor: None,
         replication: Replication::default(),
+        straggler: None,
         seed: 0,
     }
 }

@@ -5,13 +5,16 @@ use std::sync::Arc;
 use burn_flex::{Flex, FlexDevice};
 use executor::array::Element;
 use executor::communicator::{Communicator, local};
+use executor::program::Program;
 use executor::rank::RunError;
+use executor::settings::Straggler;
+use executor::training::Staleness;
 use ir::replication::{DataParallelMethod, Replication};
 use ir::schedule::ScheduleKind;
 use traces::timeline::Stream;
 
 use super::parity::{check_against, train};
-use super::training::{Case, GPT, LLAMA, NUM_STEPS, ONE, program, rank};
+use super::training::{Case, GPT, LLAMA, NUM_STEPS, ONE, parts, program, rank};
 
 fn by(method: &str) -> Replication {
     Replication { method: method.parse().unwrap(), compression: None }
@@ -145,4 +148,56 @@ fn replicas_that_average_with_their_neighbours_agree_and_learn() {
         distances[0] < 1e-12 && 1e-6 < distances[1] && distances[1] < distances[2],
         "{distances:?}"
     );
+}
+
+/// Losses of the first replica, and how old gradients were until it was done and until all were, where each of
+/// `data` replicas does all steps and the last takes `factor` times as long for them.
+fn run(staleness: u64, data: u32, factor: f64) -> (Vec<f64>, [Staleness; 2]) {
+    let replication = by(&format!("asynchronous:{staleness}"));
+    let mut parts = parts(LLAMA, Case { data, replication, ..ONE }, Element::F32);
+    parts.settings.straggler = Some(Straggler { rank: data - 1, factor });
+    let program = Arc::new(Program::new(parts).unwrap());
+    let run = |communicator: Arc<dyn Communicator<Flex>>| {
+        let mut rank = rank(&program, communicator)?;
+        let losses = (0..NUM_STEPS).map(|_| Ok(rank.step()?.loss));
+        let losses = losses.collect::<Result<Vec<f64>, RunError>>()?;
+        let when_done = rank.staleness();
+        rank.settle()?;
+        Ok::<_, RunError>((losses, [when_done, rank.staleness()]))
+    };
+    let mut all =
+        local::run(data, &[FlexDevice], run).unwrap_or_else(|failure| panic!("{failure}"));
+    let (losses, seen) = all.swap_remove(0);
+    (losses, seen.map(|seen| seen.unwrap()))
+}
+
+/// No gradient is older than is allowed, and all are applied.
+#[test]
+fn stale_gradients_keep_their_bound() {
+    for (data, staleness) in [(2, 0), (2, 1), (4, 0), (4, 1), (4, 2), (4, 8)] {
+        let (losses, [_, seen]) = run(staleness, data, 1.0);
+        assert_eq!(seen.num_updates, u64::from(data) * NUM_STEPS as u64);
+        assert!(seen.most <= staleness, "{data} {staleness}: {seen:?}");
+        assert!(losses[NUM_STEPS - 1] < losses[0] - 0.1, "{data} {staleness}: {losses:?}");
+    }
+}
+
+/// A replica that is alone with shared weights does what it does without.
+#[test]
+fn one_asynchronous_replica_trains_as_one_rank_does() {
+    check_against(LLAMA, ONE, &[Case { replication: by("asynchronous:3"), ..ONE }]);
+}
+
+/// A replica that waits for no other is done while a slow one has done a part of its steps; where no gradient may
+/// be older than one update, it makes two for each of the slow one's.
+#[test]
+fn a_straggler_holds_up_only_those_that_wait_for_it() {
+    let (losses, [when_done, at_last]) = run(100, 2, 8.0);
+    let all = 2 * NUM_STEPS as u64;
+    assert!(when_done.num_updates < all * 3 / 4, "{when_done:?}");
+    assert_eq!(at_last.num_updates, all);
+    assert!(at_last.most > 1, "the slow replica's gradients are old: {at_last:?}");
+    assert!(losses[NUM_STEPS - 1] < losses[0], "{losses:?}");
+    let (_, [when_done, _]) = run(1, 2, 8.0);
+    assert!(when_done.num_updates >= all * 3 / 4, "{when_done:?}");
 }

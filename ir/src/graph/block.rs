@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use petgraph::graph::{DiGraph, NodeIndex};
 
 use super::op::{Op, OpKind, Parameter, Recomputable};
+use super::recompute::{LATENTS, RecomputeModule, RecomputeModules, Within};
 use super::tensor::{Element, Extent};
 
 /// An operator of one block.
@@ -120,6 +121,28 @@ impl Block {
     }
 }
 
+impl Block {
+    /// Whether an operator is a layer of experts, or the sum of one and its adapter.
+    fn is_of_experts(&self, id: OpId) -> bool {
+        match self.op(id).kind {
+            OpKind::GroupedLinear { .. } => true,
+            OpKind::Add => self.inputs(id).iter().any(|id| self.is_of_experts(*id)),
+            _ => false,
+        }
+    }
+
+    /// What becomes of each operator where these modules are computed again.
+    fn recomputing(&self, modules: RecomputeModules) -> Vec<Recomputable> {
+        let has_router = self.nodes().any(|it| matches!(it.op.kind, OpKind::Router { .. }));
+        let has_latents = self.nodes().any(|it| it.op.name == LATENTS);
+        let of = |node: Node<'_>| {
+            let takes_experts = self.inputs(node.id).iter().any(|id| self.is_of_experts(*id));
+            modules.of(node.op, Within { takes_experts, has_router, has_latents })
+        };
+        self.nodes().map(of).collect()
+    }
+}
+
 /// Equal blocks that follow one another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
@@ -136,6 +159,14 @@ pub enum GraphError {
     /// A chain without blocks.
     #[error("the graph has no operators")]
     Empty,
+    /// A module that is to be computed again, but is in no block.
+    #[error("the model has no `{module}` to compute again\nhint: it has {known}")]
+    NoModule {
+        /// Which.
+        module: &'static str,
+        /// Those that there are.
+        known: String,
+    },
     /// An operator cannot take what it is given.
     #[error("operator `{op}`: {problem}")]
     Operator {
@@ -166,6 +197,8 @@ pub struct ParameterCounts {
 pub struct Graph {
     classes: Vec<Block>,
     chain: Vec<Run>,
+    /// What selective recompute is of, where that was chosen.
+    modules: Option<RecomputeModules>,
 }
 
 impl Graph {
@@ -210,13 +243,13 @@ impl Graph {
         if chain.is_empty() {
             return Err(GraphError::Empty);
         }
-        Ok(Self { classes, chain })
+        Ok(Self { classes, chain, modules: None })
     }
 
     /// The chain of other blocks, each made from the one in its place.
     pub(super) fn try_map<E>(&self, make: impl Fn(&Block) -> Result<Block, E>) -> Result<Self, E> {
         let classes = self.classes.iter().map(make).collect::<Result<_, E>>()?;
-        Ok(Self { classes, chain: self.chain.clone() })
+        Ok(Self { classes, chain: self.chain.clone(), modules: self.modules })
     }
 
     /// The same graph, of which selective recompute runs all again but attention and every other linear
@@ -241,6 +274,41 @@ impl Graph {
             }
         }
         self
+    }
+
+    /// The same graph, of which selective recompute is of these modules, in all blocks but the first and the
+    /// last.
+    ///
+    /// # Errors
+    ///
+    /// [`GraphError::NoModule`] where no block has one of them.
+    pub fn recomputing(mut self, modules: RecomputeModules) -> Result<Self, GraphError> {
+        let layers = |graph: &Self| 1..graph.classes.len().saturating_sub(1).max(1);
+        let has = |module: RecomputeModule| {
+            let Some(one) = RecomputeModules::new([module]) else { return false };
+            let mut all =
+                self.classes[layers(&self)].iter().flat_map(|block| block.recomputing(one));
+            all.any(|recomputable| recomputable != Recomputable::No)
+        };
+        if let Some(module) = modules.iter().find(|module| !has(*module)) {
+            let known = RecomputeModule::ALL.into_iter().filter(|module| has(*module));
+            let known: Vec<&str> = known.map(|module| module.names().0).collect();
+            let known = if known.is_empty() { "no modules".to_owned() } else { known.join(", ") };
+            return Err(GraphError::NoModule { module: module.names().0, known });
+        }
+        for block in &mut self.classes {
+            let all = block.recomputing(modules);
+            for (op, recomputable) in block.graph.node_weights_mut().zip(all) {
+                op.recomputable = recomputable;
+            }
+        }
+        self.modules = Some(modules);
+        Ok(self)
+    }
+
+    /// The modules that selective recompute is of, where these were [chosen](Self::recomputing).
+    pub fn recomputed_modules(&self) -> Option<RecomputeModules> {
+        self.modules
     }
 
     /// The distinct blocks.

@@ -195,7 +195,12 @@ impl Sharded<'_> {
                 op,
                 part,
                 bytes,
-                selective: self.block.op(op).recomputable == Recomputable::Selective,
+                // Of the end of a region only the output is kept.
+                selective: match self.block.op(op).recomputable {
+                    Recomputable::No => false,
+                    Recomputable::Selective => true,
+                    Recomputable::SelectiveEnd => part != SavedPart::Value,
+                },
                 block_input: self.block.op(op).kind == OpKind::Input,
             })
             .collect()

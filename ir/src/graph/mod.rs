@@ -13,6 +13,7 @@ mod infer;
 mod kernels;
 mod op;
 mod placement;
+mod recompute;
 mod sharded;
 mod sharding;
 mod tensor;
@@ -31,10 +32,13 @@ pub use op::{
     Window2d,
 };
 pub use placement::{Placement, Placements};
+pub use recompute::{
+    BlockRecompute, ParseRecomputeError, Recompute, RecomputeModule, RecomputeModules,
+};
 pub use sharding::Sharding;
 pub use tensor::{Dim, DimName, Element, Extent, Sizes, Tensor};
 pub use weights::{QUANTISED_BLOCK, WeightFormat};
 pub use work::{
     AttentionShape, Axis, BlockWork, Exchange, FrozenParameters, Kernel, KernelWork,
-    LocalParameters, Pass, Recompute, Saved, SavedPart, Setting,
+    LocalParameters, Pass, Saved, SavedPart, Setting,
 };

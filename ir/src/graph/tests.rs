@@ -64,7 +64,7 @@ fn sequence_parallel(degree: u32) -> Sharding {
 }
 
 /// Saved bytes without the statistics of norms, which the paper leaves out as negligible.
-fn activation_bytes(sharding: Sharding, recompute: Recompute) -> u64 {
+fn activation_bytes(sharding: Sharding, recompute: BlockRecompute) -> u64 {
     let mut work = work(sharding);
     work.saved.retain(|saved| saved.part != SavedPart::Statistics);
     work.saved_bytes(recompute).get()
@@ -75,16 +75,19 @@ fn activation_bytes(sharding: Sharding, recompute: Recompute) -> u64 {
 fn a_gpt_block_keeps_what_korthikanti_et_al_count() {
     let sbh = S * B * H;
     let scores = 5 * A * S * S * B;
-    assert_eq!(activation_bytes(Sharding::NONE, Recompute::None), 34 * sbh + scores);
-    assert_eq!(activation_bytes(Sharding::NONE, Recompute::Full), 2 * sbh);
+    assert_eq!(activation_bytes(Sharding::NONE, BlockRecompute::None), 34 * sbh + scores);
+    assert_eq!(activation_bytes(Sharding::NONE, BlockRecompute::Full), 2 * sbh);
     for degree in [2, 4, 8] {
         let (tensor, t) = (Sharding::tensor(degree), u64::from(degree));
-        assert_eq!(activation_bytes(tensor, Recompute::None), 10 * sbh + 24 * sbh / t + scores / t);
-        assert_eq!(activation_bytes(tensor, Recompute::Selective), 10 * sbh + 24 * sbh / t);
-        assert_eq!(activation_bytes(tensor, Recompute::Full), 2 * sbh);
+        assert_eq!(
+            activation_bytes(tensor, BlockRecompute::None),
+            10 * sbh + 24 * sbh / t + scores / t
+        );
+        assert_eq!(activation_bytes(tensor, BlockRecompute::Selective), 10 * sbh + 24 * sbh / t);
+        assert_eq!(activation_bytes(tensor, BlockRecompute::Full), 2 * sbh);
         let both = sequence_parallel(degree);
-        assert_eq!(activation_bytes(both, Recompute::None), (34 * sbh + scores) / t);
-        assert_eq!(activation_bytes(both, Recompute::Selective), 34 * sbh / t);
+        assert_eq!(activation_bytes(both, BlockRecompute::None), (34 * sbh + scores) / t);
+        assert_eq!(activation_bytes(both, BlockRecompute::Selective), 34 * sbh / t);
     }
 }
 

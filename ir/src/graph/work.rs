@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use super::block::OpId;
 use super::op::AttentionMask;
+use super::recompute::BlockRecompute;
 use super::sharding::Sharding;
 use super::tensor::Sizes;
 use crate::collective::Collective;
@@ -175,53 +176,6 @@ pub struct Saved {
     pub block_input: bool,
 }
 
-/// Which activations are computed again in backward.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    serde::Serialize,
-    serde::Deserialize,
-    schemars::JsonSchema,
-)]
-#[serde(rename_all = "lowercase")]
-pub enum Recompute {
-    /// None: all that backward needs is kept.
-    #[default]
-    None,
-    /// What is cheap to compute for the bytes it takes: unfused attention scores, norms, activation
-    /// functions.
-    Selective,
-    /// All but the input of each block.
-    Full,
-}
-
-impl Recompute {
-    /// All policies.
-    pub const ALL: [Self; 3] = [Self::None, Self::Selective, Self::Full];
-
-    /// The name on the command line and in JSON.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Selective => "selective",
-            Self::Full => "full",
-        }
-    }
-}
-
-impl std::fmt::Display for Recompute {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(self.name())
-    }
-}
-
 /// Parameters that a rank holds of a block: those that are trained in elements, frozen ones in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LocalParameters {
@@ -284,13 +238,13 @@ pub struct BlockWork {
 
 impl BlockWork {
     /// Bytes kept from forward to backward under a policy.
-    pub fn saved_bytes(&self, recompute: Recompute) -> Bytes {
+    pub fn saved_bytes(&self, recompute: BlockRecompute) -> Bytes {
         self.saved
             .iter()
             .filter(|saved| match recompute {
-                Recompute::None => true,
-                Recompute::Selective => !saved.selective,
-                Recompute::Full => saved.block_input,
+                BlockRecompute::None => true,
+                BlockRecompute::Selective => !saved.selective,
+                BlockRecompute::Full => saved.block_input,
             })
             .map(|saved| saved.bytes)
             .sum()
@@ -306,11 +260,11 @@ impl BlockWork {
     }
 
     /// Whether `op` runs again in backward under a policy.
-    pub fn is_recomputed(&self, op: OpId, recompute: Recompute) -> bool {
+    pub fn is_recomputed(&self, op: OpId, recompute: BlockRecompute) -> bool {
         match recompute {
-            Recompute::None => false,
-            Recompute::Selective => self.selective.contains(&op),
-            Recompute::Full => true,
+            BlockRecompute::None => false,
+            BlockRecompute::Selective => self.selective.contains(&op),
+            BlockRecompute::Full => true,
         }
     }
 }

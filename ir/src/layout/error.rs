@@ -1,5 +1,6 @@
 //! Why a layout is not possible.
 
+use crate::graph::Recompute;
 use crate::schedule::{GenerateError, ScheduleKind};
 
 /// Why a layout is not possible.
@@ -91,6 +92,16 @@ pub enum LayoutError {
         stages: u64,
         /// Blocks of the chain.
         blocks: u64,
+    },
+    /// Recompute of other modules than the graph was made for.
+    #[error(
+        "`recompute` {recompute}, but the graph's blocks recompute {of_graph}\nhint: use {of_graph}"
+    )]
+    Recompute {
+        /// The layout's.
+        recompute: Recompute,
+        /// The graph's.
+        of_graph: Recompute,
     },
     /// Other stages than were given by hand.
     #[error(

@@ -4,7 +4,7 @@ use super::error::{LayoutError, largest_divisor};
 use super::mesh::{Mesh, MeshAxis};
 use super::spec::LayoutSpec;
 use super::zero::ZeroStage;
-use crate::graph::{DimName, Extent, Graph, OpKind, Sharding};
+use crate::graph::{DimName, Extent, Graph, OpKind, Recompute, RecomputeModules, Sharding};
 use crate::schedule::ScheduleKind;
 
 /// What a layout must respect.
@@ -28,6 +28,8 @@ pub struct Limits {
     pub experts: Vec<u64>,
     /// Whether shapes depend on the sequence length.
     pub has_sequence: bool,
+    /// What selective recompute is of, where modules were chosen.
+    pub recomputed_modules: Option<RecomputeModules>,
 }
 
 impl Limits {
@@ -43,6 +45,7 @@ impl Limits {
             intermediate_sizes: Vec::new(),
             experts: Vec::new(),
             has_sequence: graph.has_sequence(),
+            recomputed_modules: graph.recomputed_modules(),
         };
         for (_, block) in graph.classes() {
             for node in block.nodes() {
@@ -293,7 +296,19 @@ impl Limits {
         if spec.zero_stage != ZeroStage::None {
             check_expert_shards(spec.zero_shard, &mesh)?;
         }
+        self.check_recompute(spec.recompute)?;
         self.check_schedule(spec.schedule, [p, v, m])
+    }
+
+    /// Whether selective recompute is of the same modules in the layout and in the graph.
+    fn check_recompute(&self, recompute: Recompute) -> Result<(), LayoutError> {
+        let is_selective = recompute == Recompute::Selective || recompute.modules().is_some();
+        if is_selective && recompute.modules() != self.recomputed_modules {
+            let modules = self.recomputed_modules.map(Recompute::Modules);
+            let of_graph = modules.unwrap_or(Recompute::Selective);
+            return Err(LayoutError::Recompute { recompute, of_graph });
+        }
+        Ok(())
     }
 }
 

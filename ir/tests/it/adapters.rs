@@ -88,8 +88,8 @@ fn frozen_weights_cost_no_gradient() {
     assert_eq!(adapted.parameters.dense, 16 * (4096 + 4096 / 4));
     assert_eq!(adapted.parameters.frozen.dense.get(), 2 * plain.parameters.dense);
     assert!(
-        adapted.saved_bytes(ir::graph::Recompute::None)
-            < plain.saved_bytes(ir::graph::Recompute::None)
+        adapted.saved_bytes(ir::graph::BlockRecompute::None)
+            < plain.saved_bytes(ir::graph::BlockRecompute::None)
     );
 }
 

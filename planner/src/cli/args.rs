@@ -4,7 +4,6 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ir::cluster::Precision;
 use ir::framework::Framework;
@@ -13,6 +12,11 @@ use ir::layout::{PartialLayout, ZeroStage};
 use ir::plan::Optimizer;
 use ir::replication::{DataParallelMethod, GradientCompression};
 use ir::schedule::ScheduleKind;
+
+use super::values::{
+    LARGEST_COST, RecomputeLayers, number, one_of, parse_count, parse_layers, parse_optimizer,
+    parse_recompute, parse_time_limit, parse_zero, whole,
+};
 
 /// How to lay a model out on GPUs, how fast it will run, whether it fits, and why.
 #[derive(Debug, Parser)]
@@ -199,9 +203,15 @@ pub(crate) struct LayoutArgs {
     /// Sequences of a replica in a micro-batch.
     #[arg(long, value_name = "B", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
     micro_batch_size: Option<u32>,
-    /// Activations to compute again (gradient checkpointing).
-    #[arg(long, value_name = "POLICY", value_parser = one_of(Recompute::ALL, Recompute::name))]
+    /// Activations to compute again (gradient checkpointing): none, selective or full; `full:4` for the first
+    /// four layers of each stage; or modules of every layer with commas between them, such as
+    /// `norms,activations`, also by Megatron-Core's names [default: the best of the first three].
+    #[arg(long, visible_alias = "recompute-modules", value_name = "POLICY", value_parser = parse_recompute)]
     recompute: Option<Recompute>,
+    /// With full recompute, how many layers of each stage: the first so many, or the fewest that fit
+    /// [default: all].
+    #[arg(long, visible_alias = "recompute-num-layers", value_name = "N|fewest", value_parser = RecomputeLayers::parse)]
+    recompute_layers: Option<RecomputeLayers>,
     /// Pipeline schedule (see `planner list schedules`) [default: the best of 1f1b,
     /// interleaved-1f1b, looped-bfs, gpipe, zb-h1 and zb-h2].
     #[arg(long, value_name = "NAME")]
@@ -209,8 +219,30 @@ pub(crate) struct LayoutArgs {
 }
 
 impl LayoutArgs {
+    /// Whether full recompute is of the fewest layers that fit.
+    pub(crate) fn fewest_layers(&self) -> bool {
+        self.recompute_layers == Some(RecomputeLayers::Fewest)
+    }
+
+    /// What is computed again; layers are of full recompute.
+    fn recompute(&self) -> anyhow::Result<Option<Recompute>> {
+        let (policy, Some(layers)) = (self.recompute, self.recompute_layers) else {
+            return Ok(self.recompute);
+        };
+        if let Some(policy) = policy.filter(|policy| *policy != Recompute::Full) {
+            anyhow::bail!(
+                "`--recompute-layers` is of full recompute, not of {policy}\nhint: `--recompute full`"
+            );
+        }
+        Ok(Some(match layers {
+            RecomputeLayers::First(count) => Recompute::FirstLayers(count),
+            RecomputeLayers::Fewest => Recompute::Full,
+        }))
+    }
+
     /// These decisions on top of `base`; an error names what is decided twice and differently.
     pub(crate) fn over(&self, base: PartialLayout) -> anyhow::Result<PartialLayout> {
+        let recompute = self.recompute()?;
         macro_rules! either {
             ($($part:ident),* $(,)?) => {{
                 $(if let (Some(flag), Some(base)) = (self.$part, base.$part) {
@@ -218,7 +250,7 @@ impl LayoutArgs {
                     let text = "is not what the flag says";
                     anyhow::ensure!(flag == base, "`{name}` {base:?} of `--layout` {text}: {flag:?}");
                 })*
-                Ok(PartialLayout { $($part: self.$part.or(base.$part)),* })
+                Ok(PartialLayout { $($part: self.$part.or(base.$part),)* recompute })
             }};
         }
         either!(
@@ -233,7 +265,6 @@ impl LayoutArgs {
             zero_stage,
             zero_shard,
             micro_batch_size,
-            recompute,
             schedule,
         )
     }
@@ -496,76 +527,4 @@ pub(crate) enum Listed {
     Models,
     /// Pipeline schedules.
     Schedules,
-}
-
-/// A number of things, of which there is at least one.
-fn parse_count<T: std::str::FromStr>(text: &str) -> Result<T, String> {
-    if text.chars().all(|c| c == '0') {
-        return Err("must be at least 1".to_owned());
-    }
-    text.parse().map_err(|_| "must be a whole number, at least 1 and not too large".to_owned())
-}
-
-/// The largest cost of an action: sums of millions of them still fit 64 bits.
-const LARGEST_COST: u64 = 1_000_000_000_000;
-
-/// A whole number from `LEAST` to `MOST`.
-fn whole<T: TryFrom<u64>, const LEAST: u64, const MOST: u64>(text: &str) -> Result<T, String> {
-    let number = text.parse().ok().filter(|number| (LEAST..=MOST).contains(number));
-    let fitting = number.and_then(|number| T::try_from(number).ok());
-    fitting.ok_or_else(|| format!("must be a whole number between {LEAST} and {MOST}"))
-}
-
-/// A number from 0 to `MOST`.
-fn number<const MOST: u32>(text: &str) -> Result<f64, String> {
-    let number = text.parse().ok().filter(|number| (0.0..=f64::from(MOST)).contains(number));
-    number.ok_or_else(|| format!("must be a number from 0 to {MOST}"))
-}
-
-/// One of `all`, by its name.
-fn one_of<T, const N: usize>(
-    all: [T; N],
-    name: fn(T) -> &'static str,
-) -> impl TypedValueParser<Value = T>
-where
-    T: Copy + Send + Sync + 'static,
-{
-    let by_name = move |given: String| all.into_iter().find(|one| name(*one) == given);
-    PossibleValuesParser::new(all.map(name)).try_map(move |it| by_name(it).ok_or("is unknown"))
-}
-
-fn parse_layers(text: &str) -> Result<u32, String> {
-    text.parse().map_err(|_| "must be whole numbers with commas between them".to_owned())
-}
-
-fn parse_zero(text: &str) -> Result<ZeroStage, String> {
-    let stage = text.parse::<u8>().ok().and_then(|number| ZeroStage::try_from(number).ok());
-    stage.ok_or_else(|| "must be 0, 1, 2 or 3".to_owned())
-}
-
-fn parse_optimizer(text: &str) -> Result<Optimizer, String> {
-    match text {
-        "adamw" | "adam" => Ok(Optimizer::AdamW),
-        "momentum" => Ok(Optimizer::Momentum),
-        "sgd" => Ok(Optimizer::Sgd),
-        _ => Err("must be adamw, momentum or sgd".to_owned()),
-    }
-}
-
-/// A number with its unit: seconds where there is none.
-fn parse_time_limit(text: &str) -> Result<Duration, String> {
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let scale = match unit.trim() {
-        "ms" => 1e-3,
-        "" | "s" => 1.0,
-        "m" | "min" => 60.0,
-        "h" => 3600.0,
-        _ => 0.0,
-    };
-    let seconds = number.parse::<f64>().unwrap_or(0.0) * scale;
-    match Duration::try_from_secs_f64(seconds) {
-        Ok(limit) if limit > Duration::ZERO => Ok(limit),
-        _ => Err("must be a time above 0, such as `5s`, `500ms` or `2m`".to_owned()),
-    }
 }

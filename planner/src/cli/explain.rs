@@ -140,7 +140,7 @@ fn describe(checked: &CheckedPlan, kernels: &[KernelRow]) -> String {
         .as_ref()
         .map_or_else(String::new, |adapters| describe_adapters(adapters, trained) + "\n");
     let mut text = format!(
-        "{} on {} x {}\n{adapters}{layout}, {}, ZeRO {}, {} micro-batches of {}, recompute {}\n\n",
+        "{} on {} x {}\n{adapters}{layout}, {}, ZeRO {}, {} micro-batches of {}, recompute {}{}\n\n",
         plan.model.name,
         plan.num_gpus,
         plan.cluster.gpu.name,
@@ -149,6 +149,7 @@ fn describe(checked: &CheckedPlan, kernels: &[KernelRow]) -> String {
         layout.num_micro_batches,
         layout.micro_batch_size,
         layout.recompute,
+        layout.recompute.in_words().map_or(String::new(), |words| format!(" ({words})")),
     );
     let mut time =
         table(&["time of a step", "ms", "share", "bound by"], &["time of a step", "bound by"]);

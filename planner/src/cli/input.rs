@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use anyhow::Context;
 use ir::cluster::Cluster;
-use ir::graph::{Adapters, Graph};
+use ir::graph::{Adapters, Graph, RecomputeModules};
 use planner::problem::{Choices, GivenStages, Problem};
 
 use super::args::ProblemArgs;
@@ -18,10 +18,21 @@ pub(crate) struct Input {
     pub(crate) graph: Graph,
     pub(crate) choices: Choices,
     pub(crate) problem: Problem,
+    /// The same where nothing is decided.
+    pub(crate) open: Problem,
 }
 
-/// Reads a problem's files. `stages` are those that are given by hand.
-pub(crate) fn read(args: &ProblemArgs, stages: Option<&[u32]>) -> anyhow::Result<Input> {
+/// What a user decided that is part of the problem.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Decided<'a> {
+    /// Layers of each stage.
+    pub(crate) stages: Option<&'a [u32]>,
+    /// What is computed again.
+    pub(crate) modules: Option<RecomputeModules>,
+}
+
+/// Reads a problem's files.
+pub(crate) fn read(args: &ProblemArgs, decided: Decided<'_>) -> anyhow::Result<Input> {
     let file = read_model(&args.model)?;
     let cluster = read_cluster(&args.cluster)?;
     let adapters = args.adapters.adapters();
@@ -38,10 +49,15 @@ pub(crate) fn read(args: &ProblemArgs, stages: Option<&[u32]>) -> anyhow::Result
         gradient_compression: args.gradient_compression,
     };
     let training = choices.resolve(&file.model, graph.has_sequence(), &cluster.gpu, args.gpus);
-    let stages = stages.map(|stages| GivenStages::new(&file.model, &graph, stages)).transpose();
-    let stages = stages.context("`--stages`")?;
+    let stages = decided.stages.map(|stages| GivenStages::new(&file.model, &graph, stages));
+    let stages = stages.transpose().context("`--stages`")?;
+    let open = Problem::new(graph.clone(), training, &cluster, args.gpus)?;
+    let graph = match decided.modules {
+        Some(modules) => graph.recomputing(modules).context("`--recompute`")?,
+        None => graph,
+    };
     let problem = Problem::new(graph.clone(), training, &cluster, args.gpus)?.with_stages(stages);
-    Ok(Input { file, cluster, adapters, graph, choices, problem })
+    Ok(Input { file, cluster, adapters, graph, choices, problem, open })
 }
 
 /// Says on stderr where a sequence is longer than the model was made for.

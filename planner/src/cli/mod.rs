@@ -17,6 +17,7 @@ mod search;
 mod simulate;
 mod tables;
 mod validate;
+mod values;
 
 use std::io::Write;
 use std::process::ExitCode;

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use ir::graph::Recompute;
 use ir::layout::PartialLayout;
 use ir::plan::{Plan, PlannedModel, Provenance};
 use ir::schedule::ScheduleKind;
@@ -19,7 +20,7 @@ use super::args::{EvaluateArgs, Format, LayoutArgs, ProblemArgs, SearchArgs};
 use super::describe::describe;
 use super::files::{refuse_to_overwrite, write_atomically};
 use super::impossible::no_candidates;
-use super::input::{Input, command, read, warn_of_long_sequence};
+use super::input::{Decided, Input, command, read, warn_of_long_sequence};
 use super::interrupt::Limit;
 use super::output::{Answer, print, print_json};
 
@@ -27,6 +28,7 @@ pub(crate) fn search(args: &SearchArgs) -> anyhow::Result<Answer> {
     let request = Request {
         fixed: args.layout.over(PartialLayout::default())?,
         top: args.top,
+        fewest_layers: args.layout.fewest_layers(),
         ..Request::default()
     };
     answer(&args.problem, &args.layout, &request, false)
@@ -40,7 +42,8 @@ pub(crate) fn evaluate(args: &EvaluateArgs) -> anyhow::Result<Answer> {
     fixed.context_parallel = named.context_parallel.or(Some(1));
     fixed.pipeline_parallel =
         named.pipeline_parallel.or(Some(pipeline_ranks(&args.layout, &named)));
-    let request = Request { fixed, top: 1, ..Request::default() };
+    let fewest_layers = args.layout.fewest_layers();
+    let request = Request { fixed, top: 1, fewest_layers, ..Request::default() };
     answer(&args.problem, &args.layout, &request, true)
 }
 
@@ -58,7 +61,11 @@ fn answer(
     request: &Request,
     named: bool,
 ) -> anyhow::Result<Answer> {
-    let input = read(args, layout.stages.as_deref())?;
+    let decided = Decided {
+        stages: layout.stages.as_deref(),
+        modules: request.fixed.recompute.and_then(Recompute::modules),
+    };
+    let input = read(args, decided)?;
     if let Some(output) = &args.output {
         refuse_to_overwrite(&args.model, output)?;
         refuse_to_overwrite(Path::new(&args.cluster), output)?;
@@ -97,7 +104,7 @@ fn answer(
         let plan = make_plan(&input, args, best, runners_up);
         write_atomically(path, (serde_json::to_string_pretty(&plan)? + "\n").as_bytes())?;
     }
-    let best = if named { best_of_all(&input.problem, &limit) } else { None };
+    let best = if named { best_of_all(&input.open, &limit) } else { None };
     drop(limit);
     let found = if outcome.plans.is_empty() { Answer::NothingFits } else { Answer::Found };
     let answer = Answered { outcome, elapsed, least_gpus, named, best };
@@ -114,7 +121,6 @@ fn answer(
 /// The best plan where nothing is decided, to hold a named layout against.
 fn best_of_all(problem: &Problem, limit: &Limit) -> Option<Found> {
     let request = Request { closest: false, ..Request::default() };
-    let problem = &problem.clone().with_stages(None);
     search_layouts(problem, &request, &mut |_| limit.go()).plans.into_iter().next()
 }
 

@@ -1,7 +1,7 @@
 //! Plans, read back: nothing that contradicts itself gets through.
 
 use cost_models::clusters::{UnknownRates, check_rates};
-use ir::graph::AdapterError;
+use ir::graph::{AdapterError, GraphError};
 use ir::layout::{Layout, LayoutError};
 use ir::model::{Model, ModelError};
 use ir::plan::{PLAN_VERSION, Plan, PlannedModel};
@@ -46,6 +46,9 @@ pub enum PlanError {
     /// The model in the plan has no graph.
     #[error("the plan's `model`: {0}")]
     Graph(#[from] AdapterError),
+    /// The layout recomputes what the model does not have.
+    #[error("the plan's `layout`: {0}")]
+    Recompute(GraphError),
     /// The cluster in the plan is not usable.
     #[error("the plan's `cluster`: {0}")]
     Cluster(#[from] ir::cluster::ClusterError),
@@ -111,6 +114,10 @@ pub fn read(text: &str) -> Result<CheckedPlan, PlanError> {
     let model = Model::from_json(&plan.model.description.to_string(), &plan.model.name)?;
     let PlannedModel { multi_token_prediction, adapters, .. } = &plan.model;
     let graph = model.training_graph(*multi_token_prediction, adapters.as_ref())?;
+    let graph = match plan.layout.recompute.modules() {
+        Some(modules) => graph.recomputing(modules).map_err(PlanError::Recompute)?,
+        None => graph,
+    };
     let problem = Problem::new(graph, plan.training, &plan.cluster, plan.num_gpus)?;
     let layout = Layout::new(plan.layout, &problem.limits)?;
     plan.training.replication().check_layout(&layout)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cost_models::block::{BlockPasses, ByPolicy};
 use cost_models::states::{ModelStates, StateBytes};
-use ir::graph::{FrozenParameters, LocalParameters, Recompute};
+use ir::graph::{BlockRecompute, FrozenParameters, LocalParameters, Recompute};
 use ir::schedule::ScheduleKind;
 use ir::units::Bytes;
 use rayon::prelude::*;
@@ -57,7 +57,7 @@ impl Searcher<'_> {
         let classes = shape.blocks.iter().enumerate().filter(|(it, _)| !self.chain.is_end(*it));
         let needed = classes.map(|(_, block)| {
             let states = self.states(family, &block.parameters, &shardings);
-            states + block.saved[Recompute::None] * size
+            states + block.saved[BlockRecompute::None] * size
         });
         let most = needed.max().unwrap_or_default();
         with_slack(most) <= self.problem.hardware.memory
@@ -122,8 +122,9 @@ impl Searcher<'_> {
         let classes: SmallVec<[Class; 8]> = shape.blocks.iter().enumerate().map(class).collect();
         let (p, m) = (family.pipeline_parallel, family.num_micro_batches);
         move |recompute, schedule| {
+            let policy = recompute.of_first_layers();
             let of_class = |class: &Class, in_flight: f64| {
-                class.count * (class.states + in_flight * class.saved[recompute])
+                class.count * (class.states + in_flight * class.saved[policy])
             };
             let mut least: SmallVec<[f64; 8]> = smallvec![f64::INFINITY; classes.len()];
             let mut weights = 0.0;

@@ -11,6 +11,7 @@
 //! given by hand.
 
 mod closest;
+mod fewest;
 mod found;
 mod least_gpus;
 mod memory;

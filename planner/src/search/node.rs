@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cost_models::block::{BlockPasses, PassTime};
-use ir::graph::Recompute;
+use ir::graph::{BlockRecompute, Recompute};
 use ir::layout::Layout;
 use ir::schedule::ScheduleKind;
 use ir::units::{Bytes, Nanos};
@@ -23,12 +23,12 @@ use crate::step::{
 };
 
 /// Layouts with the same stages, and how these are balanced.
-struct Balanced {
+pub(super) struct Balanced {
     shape: Arc<Shape>,
-    layouts: Vec<Layout>,
+    pub(super) layouts: Vec<Layout>,
     ranks: PipelineRanks,
     recompute: Recompute,
-    ends: Arc<[usize]>,
+    pub(super) ends: Arc<[usize]>,
 }
 
 /// What became of a node.
@@ -120,17 +120,25 @@ impl<'a> Searcher<'a> {
     /// The slowest rank has as much to do as the mean at least, for every micro-batch, however experts are
     /// spread over ranks.
     fn family_bound(&self, family: &Family) -> Nanos {
-        let policy = self.request.fixed.recompute.unwrap_or(Recompute::None);
+        let policy = self.least_again(self.request.fixed.recompute.unwrap_or(Recompute::None));
         let shape = self.least_shape(family.shape);
         let overlaps = self.request.fixed.schedule.is_some_and(ScheduleKind::overlaps_passes);
         let all = least_of_blocks(&shape, self.chain, policy, overlaps);
         busiest(all, family)
     }
 
+    /// What is computed again at least of every block.
+    fn least_again(&self, recompute: Recompute) -> BlockRecompute {
+        if self.request.fewest_layers { BlockRecompute::None } else { recompute.of_other_layers() }
+    }
+
     /// Takes a node apart, or plays it through.
     pub(super) fn grow(&self, node: Node, limit: Nanos) -> Grown {
         match node.what {
             What::Family(family) => self.grow_family(&family, limit),
+            What::Subfamily(family, subfamily) if self.request.fewest_layers => {
+                self.grow_fewest(&family, subfamily, limit)
+            }
             What::Subfamily(family, subfamily) => self.grow_subfamily(&family, subfamily, limit),
             What::Layout(layout, ends) => self.play(layout, ends),
         }
@@ -158,7 +166,8 @@ impl<'a> Searcher<'a> {
         // Neither bound looks at how many stages a rank has.
         let mut bounds = of_last(|(recompute, schedule): (Recompute, ScheduleKind)| {
             let overlaps = schedule.overlaps_passes();
-            let all = least_of_blocks(&shape, self.chain, recompute, overlaps);
+            let policy = self.least_again(recompute);
+            let all = least_of_blocks(&shape, self.chain, policy, overlaps);
             let may_fit = self.request.exhaustive || least_memory(recompute, schedule) <= capacity;
             (any_partition(schedule, all, family), may_fit)
         });
@@ -183,7 +192,7 @@ impl<'a> Searcher<'a> {
 
     /// A subfamily's layouts, and the assignment whose slowest stage is fastest, or that is given by hand; none if
     /// there are fewer blocks than stages.
-    fn balanced(&self, family: &Family, subfamily: Subfamily) -> Option<Balanced> {
+    pub(super) fn balanced(&self, family: &Family, subfamily: Subfamily) -> Option<Balanced> {
         let Subfamily { recompute, schedule, virtual_stages } = subfamily;
         let shape = self.shape(family.shape);
         let shardings = family.shardings(self.problem, &self.request.fixed);
@@ -193,20 +202,31 @@ impl<'a> Searcher<'a> {
             .collect();
         let ranks = PipelineRanks::of(layouts.first()?);
         let num_stages = (family.pipeline_parallel * virtual_stages) as usize;
-        let ends = match &self.problem.stages {
-            Some(given) => Arc::clone(given.ends()),
-            None => shape.balanced(self.chain, recompute, num_stages, &ranks)?,
+        let cut_for = if self.request.fewest_layers { Recompute::None } else { recompute };
+        let ends = if let Some(given) = &self.problem.stages {
+            Arc::clone(given.ends())
+        } else {
+            shape.balanced(self.chain, cut_for, num_stages, &ranks)?
         };
         Some(Balanced { shape, layouts, ranks, recompute, ends })
     }
 
     fn assign<'s>(&'s self, of: &'s Balanced, ends: Arc<[usize]>) -> Assignment<'s> {
-        let Balanced { shape, ranks, recompute, .. } = of;
-        Assignment::new(self.problem, self.chain, shape, *recompute, ranks.clone(), ends)
+        self.assign_with(of, of.recompute, ends)
+    }
+
+    pub(super) fn assign_with<'s>(
+        &'s self,
+        of: &'s Balanced,
+        recompute: Recompute,
+        ends: Arc<[usize]>,
+    ) -> Assignment<'s> {
+        let Balanced { shape, ranks, .. } = of;
+        Assignment::new(self.problem, self.chain, shape, recompute, ranks.clone(), ends)
     }
 
     /// What each rank of an assignment keeps for backward at its peak.
-    fn peaks(&self, assignment: &Assignment<'_>, layout: &Layout) -> Vec<Bytes> {
+    pub(super) fn peaks(&self, assignment: &Assignment<'_>, layout: &Layout) -> Vec<Bytes> {
         if layout.schedule.keeps_most_at_first_backward() {
             return assignment.kept_at_least(layout);
         }
@@ -236,7 +256,12 @@ impl<'a> Searcher<'a> {
         near.map(of).collect()
     }
 
-    fn grow_subfamily(&self, family: &Family, subfamily: Subfamily, limit: Nanos) -> Grown {
+    pub(super) fn grow_subfamily(
+        &self,
+        family: &Family,
+        subfamily: Subfamily,
+        limit: Nanos,
+    ) -> Grown {
         let mut grown = Grown::default();
         let Some(balanced) = self.balanced(family, subfamily) else { return grown };
         let Balanced { layouts, ends, .. } = &balanced;
@@ -296,7 +321,7 @@ impl<'a> Searcher<'a> {
 
     /// Whether another assignment is tried where the fastest overfills a rank. Only with one stage a rank:
     /// with several, what a rank holds is no range of the chain; nor where stages are given by hand.
-    fn cuts_within_memory(&self, layout: &Layout) -> bool {
+    pub(super) fn cuts_within_memory(&self, layout: &Layout) -> bool {
         !self.problem.vocabulary_parallel
             && self.problem.stages.is_none()
             && layout.schedule.stages_per_rank(layout.virtual_stages) == 1
@@ -304,7 +329,11 @@ impl<'a> Searcher<'a> {
     }
 
     /// Where the fastest assignment overfills a rank, the fastest that does not.
-    fn within_memory(&self, layout: &Layout, assignment: &Assignment<'_>) -> Option<Vec<usize>> {
+    pub(super) fn within_memory(
+        &self,
+        layout: &Layout,
+        assignment: &Assignment<'_>,
+    ) -> Option<Vec<usize>> {
         let held_by = self.in_flight(layout);
         let memory = self.problem.hardware.memory;
         let fits = |rank: usize, start: usize, end: usize| {
@@ -366,7 +395,7 @@ impl<'a> Searcher<'a> {
 
 impl Grown {
     /// Adds a layout that fits, unless it cannot be among the best.
-    fn add(&mut self, layout: &Layout, ends: &Arc<[usize]>, bound: Nanos, limit: Nanos) {
+    pub(super) fn add(&mut self, layout: &Layout, ends: &Arc<[usize]>, bound: Nanos, limit: Nanos) {
         if bound > limit {
             self.counts.pruned_by_time += 1;
             return;
@@ -387,7 +416,12 @@ pub(super) fn of_last<K: PartialEq + Copy, V: Copy>(of: impl Fn(K) -> V) -> impl
 
 /// What all blocks take at least for a micro-batch, whichever way their gradients are computed; kernels
 /// alone where exchanges may run beside another pass.
-fn least_of_blocks(shape: &Shape, chain: &ChainIndex, policy: Recompute, overlaps: bool) -> Nanos {
+fn least_of_blocks(
+    shape: &Shape,
+    chain: &ChainIndex,
+    policy: BlockRecompute,
+    overlaps: bool,
+) -> Nanos {
     let time = |pass: &PassTime| pass.least(overlaps);
     let classes = shape.blocks.iter().enumerate();
     classes
@@ -402,14 +436,23 @@ fn least_of_blocks(shape: &Shape, chain: &ChainIndex, policy: Recompute, overlap
 
 /// What the slowest stage has to do at least for all micro-batches, however blocks are cut; nothing where
 /// the two gradients are faster apart, for which blocks are not balanced.
-fn slowest_stage(fastest: &Assignment<'_>, family: &Family, schedule: ScheduleKind) -> Nanos {
+pub(super) fn slowest_stage(
+    fastest: &Assignment<'_>,
+    family: &Family,
+    schedule: ScheduleKind,
+) -> Nanos {
     let is_faster_apart = |block: &Arc<BlockPasses>| {
         (block.input_grad.total() + block.weight_grad.total()) < block.backward.total()
     };
     if schedule.splits_backward() && fastest.shape.blocks.iter().any(is_faster_apart) {
         return Nanos::ZERO;
     }
-    let time = |stage: &Arc<Stage>| (stage.forward + stage.backward + stage.recompute).total();
+    // Another cut may leave the slowest stage fewer layers than are computed again of each.
+    let again = fastest.recompute.first_layers().is_none();
+    let time = |stage: &Arc<Stage>| {
+        let again = if again { stage.recompute } else { PassTime::default() };
+        (stage.forward + stage.backward + again).total()
+    };
     let times = fastest.stages.iter().map(time);
     times.max().unwrap_or_default() * u64::from(family.num_micro_batches)
 }

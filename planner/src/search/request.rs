@@ -12,13 +12,16 @@ pub struct Request {
     pub top: usize,
     /// Whether to play what the bounds would leave out, as tests do.
     pub exhaustive: bool,
+    /// Whether full recompute is of as few layers of each stage as fit, rather than of all.
+    pub fewest_layers: bool,
     /// Whether to look for what misses by least where nothing fits.
     pub closest: bool,
 }
 
 impl Default for Request {
     fn default() -> Self {
-        Self { fixed: PartialLayout::default(), top: 1, exhaustive: false, closest: true }
+        let fixed = PartialLayout::default();
+        Self { fixed, top: 1, exhaustive: false, fewest_layers: false, closest: true }
     }
 }
 

@@ -398,10 +398,10 @@ impl Family {
         layout.unwrap_or_else(|error| panic!("a family has only layouts that are valid: {error}"))
     }
 
-    /// Recompute policies.
+    /// Recompute policies: the one that is named, or all that are searched.
     pub fn recomputes(fixed: &PartialLayout) -> impl Iterator<Item = Recompute> {
-        let fixed = fixed.recompute;
-        Recompute::ALL.into_iter().filter(move |policy| fixed.is_none_or(|fixed| fixed == *policy))
+        let searched = Recompute::ALL.into_iter().filter(|_| fixed.recompute.is_none());
+        fixed.recompute.into_iter().chain(searched)
     }
 }
 

@@ -59,11 +59,12 @@ pub struct Stage {
     pub holdings: Holdings,
 }
 
-/// What two stages have in common that do the same: how many blocks of each class, of which the last is
-/// the chain's or one of a class, and where they send.
+/// What two stages have in common that do the same: how many blocks of each class, and of those that are
+/// computed again as others are not, of which the last is the chain's or one of a class, and where they send.
 #[derive(PartialEq)]
 struct Alike {
     counts: SmallVec<[u32; 6]>,
+    recomputed: SmallVec<[u32; 6]>,
     last_classes: [Option<usize>; 2],
     is_last: bool,
 }
@@ -71,13 +72,19 @@ struct Alike {
 impl Alike {
     fn new(of: &Assignment<'_>, stage: usize) -> Self {
         let blocks = of.blocks(stage);
-        let counts = (0..of.shape.blocks.len()).map(|class| of.chain.count(class, &blocks));
+        let count = |blocks: &Range<usize>| {
+            (0..of.shape.blocks.len()).map(|class| of.chain.count(class, blocks)).collect()
+        };
+        let apart = of.recompute.first_layers().is_some();
+        let first =
+            apart.then(|| of.chain.by_policy(of.recompute, blocks.clone()).next()).flatten();
         let crossed = |stage: Option<usize>| {
             let stage = stage.filter(|it| it + 1 < of.ends.len() && of.ranks.is_crossed(*it));
             stage.map(|stage| of.chain.class_at(of.ends[stage] - 1))
         };
         Self {
-            counts: counts.collect(),
+            counts: count(&blocks),
+            recomputed: first.map(|(_, first)| count(&first)).unwrap_or_default(),
             last_classes: [crossed(Some(stage)), crossed(stage.checked_sub(1))],
             is_last: stage + 1 == of.ends.len(),
         }
@@ -160,17 +167,19 @@ impl<'a> Assignment<'a> {
     fn stage(&self, stage: usize) -> Stage {
         let mut sum = Stage::default();
         for range in std::iter::once(self.blocks(stage)).chain(self.shared_ends(stage)) {
-            for (class, block) in self.shape.blocks.iter().enumerate() {
-                let count = u64::from(self.chain.count(class, &range));
-                if count == 0 {
-                    continue;
+            for (policy, alike) in self.chain.by_policy(self.recompute, range.clone()) {
+                for (class, block) in self.shape.blocks.iter().enumerate() {
+                    let count = u64::from(self.chain.count(class, &alike));
+                    if count == 0 {
+                        continue;
+                    }
+                    sum.holdings.compressed += self.compressed(&block.parameters) * count;
+                    sum.forward = sum.forward + block.forward * count;
+                    sum.backward = sum.backward + block.backward * count;
+                    sum.input_grad = sum.input_grad + block.input_grad * count;
+                    sum.weight_grad = sum.weight_grad + block.weight_grad * count;
+                    sum.recompute = sum.recompute + block.recompute[policy] * count;
                 }
-                sum.forward = sum.forward + block.forward * count;
-                sum.backward = sum.backward + block.backward * count;
-                sum.input_grad = sum.input_grad + block.input_grad * count;
-                sum.weight_grad = sum.weight_grad + block.weight_grad * count;
-                sum.recompute = sum.recompute + block.recompute[self.recompute] * count;
-                sum.holdings.compressed += self.compressed(&block.parameters) * count;
             }
             sum.holdings.add_blocks(self.chain, self.shape, self.recompute, range);
         }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use ir::graph::OpKind;
+use ir::graph::{BlockRecompute, OpKind, Recompute};
 
 use crate::problem::Problem;
 
@@ -12,6 +12,8 @@ pub struct ChainIndex {
     classes: Vec<usize>,
     /// For each class, how many of its blocks are among the first `i`.
     counts: Vec<Vec<u32>>,
+    /// How many of the first `i` blocks are layers: those that may be recomputed.
+    layers: Vec<u32>,
     /// Whether blocks of a class have experts.
     has_experts: Vec<bool>,
     /// Blocks whose parameters are tied, with the block that they are tied to.
@@ -50,7 +52,13 @@ impl ChainIndex {
             block.nodes().any(|node| is_of_experts(&node.op.kind))
         });
         let has_experts = experts.collect();
-        Self { classes, counts, has_experts, ties }
+        let mut chain = Self { classes, counts, layers: vec![0], has_experts, ties };
+        let mut layers = 0;
+        for block in 0..chain.num_blocks() {
+            layers += u32::from(!chain.is_end(chain.classes[block]));
+            chain.layers.push(layers);
+        }
+        chain
     }
 
     /// Number of blocks in the chain.
@@ -77,6 +85,30 @@ impl ChainIndex {
     /// Whether blocks of a class have experts.
     pub(super) fn has_experts(&self, class: usize) -> bool {
         self.has_experts[class]
+    }
+
+    /// The blocks of a stage by what of each is computed again: layers that come first and those after them,
+    /// where these are treated apart.
+    pub fn by_policy(
+        &self,
+        recompute: Recompute,
+        range: Range<usize>,
+    ) -> impl Iterator<Item = (BlockRecompute, Range<usize>)> + use<> {
+        let end = match recompute.first_layers() {
+            None => range.end,
+            Some(count) => {
+                let until = self.layers[range.start].saturating_add(count);
+                self.layers.partition_point(|layers| *layers < until).clamp(range.start, range.end)
+            }
+        };
+        let first = (recompute.of_first_layers(), range.start..end);
+        let rest = (recompute.of_other_layers(), end..range.end);
+        [first, rest].into_iter().filter(|(_, range)| !range.is_empty())
+    }
+
+    /// How many layers there are in a range.
+    pub fn num_layers(&self, range: &Range<usize>) -> u32 {
+        self.layers[range.end] - self.layers[range.start]
     }
 
     /// How many blocks of a class there are in a range.

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use ir::graph::{FrozenParameters, LocalParameters, Recompute};
+use ir::graph::{BlockRecompute, FrozenParameters, LocalParameters, Recompute};
 use ir::units::Bytes;
 
 use super::chain::ChainIndex;
@@ -56,7 +56,20 @@ impl Holdings {
         &mut self,
         chain: &ChainIndex,
         shape: &Shape,
-        policy: Recompute,
+        recompute: Recompute,
+        range: Range<usize>,
+    ) {
+        for (policy, range) in chain.by_policy(recompute, range) {
+            self.add_alike(chain, shape, policy, range);
+        }
+    }
+
+    /// Adds blocks that are all recomputed alike.
+    fn add_alike(
+        &mut self,
+        chain: &ChainIndex,
+        shape: &Shape,
+        policy: BlockRecompute,
         range: Range<usize>,
     ) {
         for (class, block) in shape.blocks.iter().enumerate() {
@@ -80,7 +93,7 @@ impl Holdings {
             if is_last {
                 self.saved_by_last = saved;
             }
-            let dropped = block.saved[Recompute::None].saturating_sub(saved);
+            let dropped = block.saved[BlockRecompute::None].saturating_sub(saved);
             self.recompute_working_set = self.recompute_working_set.max(dropped);
             self.largest_tensor = self.largest_tensor.max(block.largest_tensor);
             self.largest_weight = self.largest_weight.max(block.largest_weight);

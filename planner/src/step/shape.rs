@@ -120,8 +120,10 @@ impl Shape {
         Self { key, blocks: classes.collect(), balanced: Arc::default() }
     }
 
-    /// Time of forward and backward of the first `i` blocks, with what a policy computes again.
-    pub fn prefix(&self, chain: &ChainIndex, policy: Recompute) -> Vec<Nanos> {
+    /// Time of forward and backward of the first `i` blocks, with what a policy computes again; without that
+    /// where it is of the first layers of each stage, which adds as much to all stages that have so many.
+    pub fn prefix(&self, chain: &ChainIndex, recompute: Recompute) -> Vec<Nanos> {
+        let policy = recompute.of_other_layers();
         let time = |passes: &Arc<BlockPasses>| {
             (passes.forward + passes.backward + passes.recompute[policy]).total()
         };

@@ -79,13 +79,12 @@ impl Step<'_> {
         let parts = self.assignment.parts();
         let slowdown = self.assignment.problem.hardware.slowdown_per_mille();
         let exchanges = |run: RunId| {
-            let classes = self.assignment.classes(run.stage as usize, run.kind);
-            let start = |bucket| bucket_start(classes.len(), bucket, run.of);
+            let passed = self.assignment.passed(run.stage as usize, run.kind);
+            let start = |bucket| bucket_start(passed.len(), bucket, run.of);
             let mut exchanges = Vec::new();
             let mut now = Nanos::ZERO;
-            for class in &classes[start(run.nth)..start(run.nth + 1)] {
-                let of_block: Vec<_> =
-                    self.assignment.parts_of(&parts[*class], *class, run.kind).collect();
+            for block in &passed[start(run.nth)..start(run.nth + 1)] {
+                let of_block: Vec<_> = self.assignment.parts_of(&parts, *block, run.kind).collect();
                 let time = played_block(&of_block, slowdown, |played| {
                     exchanges.push(Exchange {
                         stream: stream(played.exchange.axis),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use cost_models::FrameworkRates;
 use cost_models::block::{BlockParts, Part as BlockPart, PassTime, played_together};
 use ir::collective::Collective;
-use ir::graph::Axis;
+use ir::graph::{Axis, BlockRecompute};
 use ir::layout::{Layout, ZeroStage};
 use ir::plan::MemoryUse;
 use ir::schedule::{ActionKind, ScheduleKind, Updates};
@@ -28,6 +28,9 @@ pub struct Step<'a> {
     /// Durations, transfers and memory of the schedule's actions; the allocator's slack left out.
     pub work: Work,
 }
+
+/// The class of a block that a pass goes through, and what of it is computed again.
+pub(super) type PassedBlock = (usize, BlockRecompute);
 
 /// Pipeline ranks whose tied weights are reduced together, in [`Work::groups`].
 const TIED: u32 = 0;
@@ -113,13 +116,14 @@ impl Assignment<'_> {
     /// The parts of a block's pass; what is computed again comes first.
     pub(super) fn parts_of<'p>(
         &self,
-        parts: &'p BlockParts,
-        class: usize,
+        parts: &'p [BlockParts],
+        (class, policy): PassedBlock,
         kind: ActionKind,
     ) -> impl Iterator<Item = BlockPart> + use<'p> {
         let none: &[BlockPart] = &[];
+        let parts = &parts[class];
         let is_recomputed = !self.chain.is_end(class);
-        let again = if is_recomputed { parts.recompute[self.recompute].as_slice() } else { none };
+        let again = if is_recomputed { parts.recompute[policy].as_slice() } else { none };
         let [first, second] = match kind {
             ActionKind::Forward => [none, &parts.forward],
             ActionKind::Backward => [again, &parts.backward],
@@ -130,21 +134,24 @@ impl Assignment<'_> {
         first.iter().chain(second).copied()
     }
 
-    /// The classes of a stage's blocks in the order in which a pass goes through them.
-    pub(super) fn classes(&self, stage: usize, kind: ActionKind) -> Vec<usize> {
-        let blocks = self.blocks(stage).chain(self.shared_ends(stage).flatten());
-        let mut classes: Vec<usize> = blocks.map(|block| self.chain.class_at(block)).collect();
+    /// A stage's blocks in the order in which a pass goes through them.
+    pub(super) fn passed(&self, stage: usize, kind: ActionKind) -> Vec<PassedBlock> {
+        let ranges = std::iter::once(self.blocks(stage)).chain(self.shared_ends(stage));
+        let alike = ranges.flat_map(|range| self.chain.by_policy(self.recompute, range));
+        let blocks = alike.flat_map(|(policy, range)| range.map(move |block| (block, policy)));
+        let mut passed: Vec<PassedBlock> =
+            blocks.map(|(block, policy)| (self.chain.class_at(block), policy)).collect();
         if kind != ActionKind::Forward {
-            classes.reverse();
+            passed.reverse();
         }
-        classes
+        passed
     }
 
-    /// The time of a pass over blocks of these classes.
-    fn time_of(&self, classes: &[usize], kind: ActionKind) -> PassTime {
-        let of = |class: &usize| {
+    /// The time of a pass over these blocks.
+    fn time_of(&self, passed: &[PassedBlock], kind: ActionKind) -> PassTime {
+        let of = |(class, policy): &PassedBlock| {
             let block = &self.shape.blocks[*class];
-            let again = block.recompute[self.recompute];
+            let again = block.recompute[*policy];
             match kind {
                 ActionKind::Forward => block.forward,
                 ActionKind::Backward => block.backward + again,
@@ -152,7 +159,7 @@ impl Assignment<'_> {
                 _ => block.weight_grad,
             }
         };
-        classes.iter().map(of).sum()
+        passed.iter().map(of).sum()
     }
 }
 
@@ -249,8 +256,8 @@ impl<'a> Builder<'a> {
         let parts = self.assignment.parts();
         let slowdown = self.assignment.problem.hardware.slowdown_per_mille();
         let of = |stage: usize, kind| -> Vec<BlockPart> {
-            let classes = self.assignment.classes(stage, kind).into_iter();
-            classes.flat_map(|it| self.assignment.parts_of(&parts[it], it, kind)).collect()
+            let passed = self.assignment.passed(stage, kind).into_iter();
+            passed.flat_map(|it| self.assignment.parts_of(&parts, it, kind)).collect()
         };
         let num_stages = self.assignment.stages.len();
         for rank in 0..self.assignment.held.len() {
@@ -377,11 +384,11 @@ impl<'a> Builder<'a> {
 
     /// The runs of a pass that goes in buckets.
     fn runs(&self, stage: usize, kind: ActionKind, buckets: u64) -> impl Iterator<Item = Run> {
-        let classes = self.assignment.classes(stage, kind);
+        let passed = self.assignment.passed(stage, kind);
         let buckets = buckets as usize;
         (0..buckets).map(move |bucket| {
-            let start = |bucket| bucket_start(classes.len(), bucket, buckets);
-            self.run(self.assignment.time_of(&classes[start(bucket)..start(bucket + 1)], kind))
+            let start = |bucket| bucket_start(passed.len(), bucket, buckets);
+            self.run(self.assignment.time_of(&passed[start(bucket)..start(bucket + 1)], kind))
         })
     }
 

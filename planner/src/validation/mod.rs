@@ -161,7 +161,7 @@ fn layer(problem: &Problem, layout: &Layout) -> Predicted {
     let class = problem.graph.blocks().nth(1);
     let block = &shape.blocks[class.map_or(0, |class| class.0)];
     let passes = block.forward + block.backward;
-    let again = block.recompute[layout.recompute];
+    let again = block.recompute[layout.recompute.of_first_layers()];
     let seconds = |time: Nanos| Seconds::from(time).get();
     let breakdown = Breakdown {
         compute_seconds: seconds(passes.compute),

@@ -15,6 +15,7 @@ mod interrupted;
 mod laws;
 mod overwriting;
 mod random;
+mod recompute;
 mod running;
 mod schedule_commands;
 mod scheduling;

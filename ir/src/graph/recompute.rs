@@ -1,0 +1,393 @@
+//! Which activations are computed again in backward, rather than kept.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::op::{Op, OpKind, Recomputable};
+use super::tensor::DimName;
+
+/// Which activations are computed again in backward.
+///
+/// Written `none`, `selective`, `full`, `full:4` for the first four layers of each stage, and `norms+activations`
+/// for chosen modules of every layer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Recompute {
+    /// None: all that backward needs is kept.
+    #[default]
+    None,
+    /// What is cheap to compute for the bytes it takes: unfused attention scores, norms, activation
+    /// functions.
+    Selective,
+    /// All but the input of each layer.
+    Full,
+    /// All but the input of each of the first so many layers of every stage; all of the others is kept
+    /// (Megatron-LM's `--recompute-method block`).
+    FirstLayers(u32),
+    /// What these modules put out, in every layer. The graph is one whose selective recompute is theirs:
+    /// [`Graph::recomputing`](super::Graph::recomputing).
+    Modules(RecomputeModules),
+}
+
+/// What of one block is computed again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum BlockRecompute {
+    /// Nothing.
+    #[default]
+    None,
+    /// What the graph's operators say: [`Recomputable`].
+    Selective,
+    /// All but its input.
+    Full,
+}
+
+impl BlockRecompute {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::None, Self::Selective, Self::Full];
+}
+
+impl Recompute {
+    /// Those that a search tries by itself.
+    pub const ALL: [Self; 3] = [Self::None, Self::Selective, Self::Full];
+
+    /// What of a stage's first layer is computed again: no layer keeps less.
+    pub const fn of_first_layers(self) -> BlockRecompute {
+        match self {
+            Self::None => BlockRecompute::None,
+            Self::Selective | Self::Modules(_) => BlockRecompute::Selective,
+            Self::Full | Self::FirstLayers(_) => BlockRecompute::Full,
+        }
+    }
+
+    /// What is of the layers after those that come first and are treated apart: no layer takes less time.
+    pub const fn of_other_layers(self) -> BlockRecompute {
+        match self {
+            Self::FirstLayers(_) => BlockRecompute::None,
+            _ => self.of_first_layers(),
+        }
+    }
+
+    /// How many layers of each stage are treated apart from those after them.
+    pub const fn first_layers(self) -> Option<u32> {
+        match self {
+            Self::FirstLayers(count) => Some(count),
+            _ => None,
+        }
+    }
+
+    /// The modules that were chosen.
+    pub const fn modules(self) -> Option<RecomputeModules> {
+        match self {
+            Self::Modules(modules) => Some(modules),
+            _ => None,
+        }
+    }
+
+    /// What it means, where the name does not say.
+    pub fn in_words(self) -> Option<String> {
+        match self {
+            Self::None | Self::Selective | Self::Full => None,
+            Self::FirstLayers(1) => Some("the first layer of each stage, whole".to_owned()),
+            Self::FirstLayers(count) => {
+                Some(format!("the first {count} layers of each stage, whole"))
+            }
+            Self::Modules(modules) => {
+                let words = modules.iter().map(RecomputeModule::in_words);
+                Some(format!("{} of every layer", words.collect::<Vec<_>>().join(", ")))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Recompute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.pad("none"),
+            Self::Selective => f.pad("selective"),
+            Self::Full => f.pad("full"),
+            Self::FirstLayers(count) => f.pad(&format!("full:{count}")),
+            Self::Modules(modules) => f.pad(&modules.to_string()),
+        }
+    }
+}
+
+/// A part of a layer that may be computed again by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RecomputeModule {
+    /// Attention itself: scores, softmax and weighted sum, or the fused kernel.
+    Attention,
+    /// Norms.
+    Norms,
+    /// Activation functions of dense feed-forward blocks.
+    Activations,
+    /// Activation functions of experts.
+    ExpertActivations,
+    /// Dense feed-forward blocks, whole.
+    FeedForward,
+    /// Mixtures of experts, whole: router, exchanges, experts and shared experts.
+    Experts,
+    /// Shared experts, whole.
+    SharedExperts,
+    /// From latents to queries, keys and values.
+    LatentProjections,
+}
+
+/// What stands around an operator in its block.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Within {
+    /// Whether the operator takes what experts put out.
+    pub(super) takes_experts: bool,
+    /// Whether the block has experts that a router chooses among.
+    pub(super) has_router: bool,
+    /// Whether the block's attention is of latents.
+    pub(super) has_latents: bool,
+}
+
+/// From latents to keys and values: what attention of latents has, and no other.
+pub(super) const LATENTS: &str = "attention.key_value_up";
+
+/// What the operators of a feed-forward block are called after its own name.
+const FEED_FORWARD: [&str; 4] = [".gate", ".up", ".activation", ".down"];
+
+/// What the operators between latents and attention are called.
+const LATENT_PROJECTIONS: [&str; 10] = [
+    "attention.query_up",
+    "attention.query_nope",
+    "attention.query_rope",
+    "attention.query_rotary",
+    "attention.query_joined",
+    LATENTS,
+    "attention.key_rotary",
+    "attention.key_nope",
+    "attention.value",
+    "attention.key_joined",
+];
+
+impl RecomputeModule {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Attention,
+        Self::Norms,
+        Self::Activations,
+        Self::ExpertActivations,
+        Self::FeedForward,
+        Self::Experts,
+        Self::SharedExperts,
+        Self::LatentProjections,
+    ];
+
+    /// What it is called here, and by Megatron-Core's `--recompute-modules` where that has it.
+    pub const fn names(self) -> (&'static str, Option<&'static str>) {
+        match self {
+            Self::Attention => ("attention", Some("core_attn")),
+            Self::Norms => ("norms", Some("layernorm")),
+            Self::Activations => ("activations", None),
+            Self::ExpertActivations => ("expert_activations", Some("moe_act")),
+            Self::FeedForward => ("feed_forward", Some("mlp")),
+            Self::Experts => ("experts", Some("moe")),
+            Self::SharedExperts => ("shared_experts", None),
+            Self::LatentProjections => ("latent_projections", Some("mla_up_proj")),
+        }
+    }
+
+    /// Its name in a sentence.
+    const fn in_words(self) -> &'static str {
+        match self {
+            Self::Attention => "attention itself",
+            Self::Norms => "norms",
+            Self::Activations => "activation functions",
+            Self::ExpertActivations => "activation functions of experts",
+            Self::FeedForward => "dense feed-forward",
+            Self::Experts => "experts with their exchanges",
+            Self::SharedExperts => "shared experts",
+            Self::LatentProjections => "projections from latents",
+        }
+    }
+
+    /// What becomes of an operator where this module is computed again. Norms, activation functions and
+    /// projections from latents drop what they put out; of the others the last operator's output is kept where
+    /// what follows keeps it, as the checkpoint of a region does.
+    ///
+    /// # Source
+    ///
+    /// Megatron-Core, `TransformerConfig.recompute_modules`: which modules discard their output, and which run
+    /// through `tensor_parallel.checkpoint`.
+    fn of(self, op: &Op, within: Within) -> Recomputable {
+        let name = op.name.as_str();
+        let is_activation = matches!(op.kind, OpKind::Activation(_) | OpKind::GatedActivation(_));
+        let of_region = |is_in: bool, is_end: bool| match (is_in, is_end) {
+            (true, true) => Recomputable::SelectiveEnd,
+            (true, false) => Recomputable::Selective,
+            (false, _) => Recomputable::No,
+        };
+        match self {
+            Self::Attention => match op.kind {
+                OpKind::Attention { .. } | OpKind::AttentionValues => Recomputable::SelectiveEnd,
+                OpKind::AttentionScores => Recomputable::Selective,
+                OpKind::Softmax { over } => of_region(over == DimName::Context, false),
+                OpKind::Dropout => of_region(op.output.dim(DimName::Context).is_some(), false),
+                _ => Recomputable::No,
+            },
+            Self::Norms => of_region(matches!(op.kind, OpKind::Norm { .. }), false),
+            Self::Activations => of_region(is_activation && !within.takes_experts, false),
+            Self::ExpertActivations => of_region(is_activation && within.takes_experts, false),
+            Self::FeedForward => {
+                let part = name.strip_prefix("mlp");
+                let is_in = part.is_some_and(|part| FEED_FORWARD.contains(&part));
+                of_region(is_in, name == "mlp.down")
+            }
+            Self::Experts => {
+                let is_in = name.starts_with("mlp.") && within.has_router && {
+                    let after = ["mlp.norm", "mlp.post_norm", "mlp.residual", "mlp.dropout"];
+                    !after.contains(&name)
+                };
+                of_region(is_in, op.kind == OpKind::Combine)
+            }
+            Self::SharedExperts => {
+                let part = name.strip_prefix("mlp.shared");
+                let is_in = part.is_some_and(|part| FEED_FORWARD.contains(&part));
+                of_region(is_in, name == "mlp.shared.down")
+            }
+            Self::LatentProjections => {
+                of_region(LATENT_PROJECTIONS.contains(&name) && within.has_latents, false)
+            }
+        }
+    }
+}
+
+/// A set of modules, at least one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RecomputeModules(u8);
+
+impl RecomputeModules {
+    /// These modules; none if there are none.
+    pub fn new(modules: impl IntoIterator<Item = RecomputeModule>) -> Option<Self> {
+        let bits = modules.into_iter().fold(0, |bits, module| bits | 1 << module as u8);
+        (bits != 0).then_some(Self(bits))
+    }
+
+    /// The modules.
+    pub fn iter(self) -> impl Iterator<Item = RecomputeModule> {
+        RecomputeModule::ALL.into_iter().filter(move |module| self.0 & 1 << *module as u8 != 0)
+    }
+
+    /// What becomes of an operator where these are computed again.
+    pub(super) fn of(self, op: &Op, within: Within) -> Recomputable {
+        let all = self.iter().map(|module| module.of(op, within));
+        all.fold(Recomputable::No, |all, one| match (all, one) {
+            (Recomputable::Selective, _) | (_, Recomputable::Selective) => Recomputable::Selective,
+            (Recomputable::SelectiveEnd, _) => Recomputable::SelectiveEnd,
+            (Recomputable::No, one) => one,
+        })
+    }
+}
+
+impl fmt::Display for RecomputeModules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.iter().map(|module| module.names().0).collect();
+        f.write_str(&names.join("+"))
+    }
+}
+
+/// A policy that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParseRecomputeError {
+    /// A word that is neither a policy nor a module.
+    #[error(
+        "`{word}` is no recompute policy\nhint: none, selective, full, full:N for the first N layers of each \
+         stage, or modules with commas between them: {}",
+        known_modules()
+    )]
+    Unknown {
+        /// The word.
+        word: String,
+    },
+    /// No layers.
+    #[error("`full:0` computes nothing again\nhint: `none`")]
+    NoLayers,
+}
+
+/// The modules by their names, with those of others in brackets.
+fn known_modules() -> String {
+    let name = |module: RecomputeModule| match module.names() {
+        (name, Some(other)) => format!("{name} ({other})"),
+        (name, None) => name.to_owned(),
+    };
+    RecomputeModule::ALL.map(name).join(", ")
+}
+
+impl FromStr for Recompute {
+    type Err = ParseRecomputeError;
+
+    fn from_str(text: &str) -> Result<Self, ParseRecomputeError> {
+        let unknown = |word: &str| ParseRecomputeError::Unknown { word: word.to_owned() };
+        match text {
+            "none" => return Ok(Self::None),
+            "selective" => return Ok(Self::Selective),
+            "full" => return Ok(Self::Full),
+            _ => {}
+        }
+        if let Some(count) = text.strip_prefix("full:") {
+            return match count.parse() {
+                Ok(0) => Err(ParseRecomputeError::NoLayers),
+                Ok(count) => Ok(Self::FirstLayers(count)),
+                Err(_) => Err(unknown(text)),
+            };
+        }
+        let module = |word: &str| {
+            let is_named = |module: &RecomputeModule| {
+                let (name, other) = module.names();
+                word == name || Some(word) == other
+            };
+            RecomputeModule::ALL.into_iter().find(is_named).ok_or_else(|| unknown(word))
+        };
+        let modules: Vec<RecomputeModule> =
+            text.split(['+', ',']).map(module).collect::<Result<_, _>>()?;
+        RecomputeModules::new(modules).map(Self::Modules).ok_or_else(|| unknown(text))
+    }
+}
+
+impl serde::Serialize for Recompute {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Recompute {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+impl schemars::JsonSchema for Recompute {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Recompute".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "type": "string",
+            "pattern": "^(none|selective|full|full:[1-9][0-9]*|[a-z_]+(\\+[a-z_]+)*)$"
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policies_read_as_they_are_written() {
+        for text in ["none", "selective", "full", "full:4", "attention+norms", "experts"] {
+            let policy: Recompute = text.parse().unwrap();
+            assert_eq!(policy.to_string(), text);
+            let json = serde_json::to_string(&policy).unwrap();
+            assert_eq!(serde_json::from_str::<Recompute>(&json).unwrap(), policy);
+        }
+        let theirs: Recompute = "layernorm,moe_act,core_attn".parse().unwrap();
+        assert_eq!(theirs.to_string(), "attention+norms+expert_activations");
+        for text in ["", "full:", "full:0", "full:-1", "full:x", "norms+", "everything"] {
+            text.parse::<Recompute>().unwrap_err();
+        }
+    }
+}

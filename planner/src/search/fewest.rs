@@ -1,0 +1,97 @@
+//! Full recompute of as few layers of each stage as fit.
+//!
+//! With each layer more that is computed again a rank keeps less and its backward takes longer, so the fewest
+//! that fit are the fastest. Stages are cut as if nothing was computed again, which would add as much to each.
+
+use std::sync::Arc;
+
+use ir::graph::Recompute;
+use ir::layout::{Layout, LayoutSpec};
+use ir::units::Nanos;
+
+use super::node::{Balanced, Grown, Searcher, slowest_stage};
+use super::queue::Subfamily;
+use super::space::Family;
+use crate::step::{Assignment, fullest};
+
+impl Searcher<'_> {
+    /// As [`Searcher::grow_subfamily`], of layouts with the fewest layers that fit.
+    pub(super) fn grow_fewest(&self, family: &Family, subfamily: Subfamily, limit: Nanos) -> Grown {
+        let mut grown = Grown::default();
+        let Some(balanced) = self.balanced(family, subfamily) else { return grown };
+        let Balanced { layouts, ends, .. } = &balanced;
+        let none = self.assign_with(&balanced, Recompute::None, Arc::clone(ends));
+        let bound = if self.cuts_within_memory(&layouts[0]) {
+            slowest_stage(&none, family, subfamily.schedule)
+        } else {
+            none.lower_bound_of_all(&self.recomputing(&layouts[0], 0))
+        };
+        if bound > limit {
+            grown.counts.pruned_by_time += layouts.len() as u64;
+            return grown;
+        }
+        for layout in layouts {
+            let found = self.fewest(&balanced, layout, ends).or_else(|| {
+                let ends = self.cut_within_memory(&balanced, layout)?;
+                self.fewest(&balanced, layout, &ends)
+            });
+            match found {
+                Some((layout, assignment)) => {
+                    let bound = assignment.lower_bound(&layout);
+                    grown.add(&layout, &assignment.ends, bound, limit);
+                }
+                None => grown.counts.add_misfit(true),
+            }
+        }
+        grown
+    }
+
+    /// Where stages end that fit with all their layers computed again.
+    fn cut_within_memory(&self, of: &Balanced, layout: &Layout) -> Option<Arc<[usize]>> {
+        if !self.cuts_within_memory(layout) {
+            return None;
+        }
+        let layout = self.recomputing(layout, self.chain.num_blocks() as u32);
+        let all = self.assign_with(of, layout.recompute, Arc::clone(&of.ends));
+        self.within_memory(&layout, &all).map(Arc::from)
+    }
+
+    /// The layout with the fewest layers computed again with which its fullest rank fits, found by bisection.
+    fn fewest<'s>(
+        &'s self,
+        of: &'s Balanced,
+        layout: &Layout,
+        ends: &Arc<[usize]>,
+    ) -> Option<(Layout, Assignment<'s>)> {
+        let with = |count: u32| {
+            let layout = self.recomputing(layout, count);
+            let assignment = self.assign_with(of, layout.recompute, Arc::clone(ends));
+            let kept = self.peaks(&assignment, &layout);
+            let needed = fullest(&assignment.memory(&layout, &kept)).0.total();
+            (needed <= self.problem.hardware.memory).then_some((layout, assignment))
+        };
+        let starts = std::iter::once(0).chain(ends.iter().copied());
+        let layers =
+            starts.zip(ends.iter()).map(|(start, end)| self.chain.num_layers(&(start..*end)));
+        let (mut too_few, mut enough) = (0, layers.max().unwrap_or_default());
+        if let Some(found) = with(0) {
+            return Some(found);
+        }
+        let mut found = with(enough)?;
+        while too_few + 1 < enough {
+            let between = too_few.midpoint(enough);
+            match with(between) {
+                Some(fewer) => (found, enough) = (fewer, between),
+                None => too_few = between,
+            }
+        }
+        Some(found)
+    }
+
+    /// The layout with the first `count` layers of each stage computed again.
+    fn recomputing(&self, layout: &Layout, count: u32) -> Layout {
+        let recompute = if count == 0 { Recompute::None } else { Recompute::FirstLayers(count) };
+        let layout = Layout::new(LayoutSpec { recompute, ..**layout }, &self.problem.limits);
+        layout.expect("recompute changes nothing about whether a layout is valid")
+    }
+}

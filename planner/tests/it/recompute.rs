@@ -1,0 +1,204 @@
+//! Recompute of some layers, and of some modules.
+
+use ir::graph::Recompute;
+use ir::layout::{Layout, LayoutSpec, PartialLayout};
+use planner::problem::Problem;
+use planner::search::{Found, Go, Request, search, simulated};
+use proptest::prelude::*;
+use serde_json::Value;
+
+use crate::bad_input::Workplace;
+use crate::cli::planner;
+use crate::laws::{check_found, check_timeline};
+use crate::random::{Setup, named_schedules, requests, setups};
+
+fn plans(problem: &Problem, request: &Request) -> Vec<Found> {
+    search(problem, request, &mut |_| Go::On).plans
+}
+
+/// The same layout and stages under another policy.
+fn under(problem: &Problem, found: &Found, recompute: Recompute) -> Found {
+    let spec = LayoutSpec { recompute, ..*found.layout };
+    let layout = Layout::new(spec, &problem.limits).unwrap();
+    simulated(problem, layout, &found.stage_ends).0
+}
+
+fn with_recompute(request: Request, recompute: Recompute) -> Request {
+    let fixed = PartialLayout { recompute: Some(recompute), ..request.fixed };
+    Request { fixed, ..request }
+}
+
+/// The setup's problem, where selective recompute is of these modules.
+fn recomputing(setup: &Setup, recompute: Recompute) -> Problem {
+    let plain = setup.problem();
+    let graph = plain.graph.recomputing(recompute.modules().unwrap()).unwrap();
+    Problem::new(graph, setup.training, &setup.cluster, setup.num_gpus).unwrap()
+}
+
+fn check(problem: &Problem, request: &Request) -> Result<Vec<Found>, TestCaseError> {
+    let pruned = plans(problem, request);
+    let all = plans(problem, &Request { exhaustive: true, ..*request });
+    prop_assert_eq!(&pruned, &all);
+    for found in &pruned {
+        check_found(problem, found)?;
+        check_timeline(problem, found)?;
+    }
+    Ok(pruned)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn bounds_hold_where_some_layers_are_computed_again(
+        setup in setups(), (request, named) in (requests(), named_schedules()), count in 1u32..4,
+    ) {
+        let problem = setup.problem();
+        for request in [request, named] {
+            check(&problem, &with_recompute(request, Recompute::FirstLayers(count)))?;
+        }
+    }
+
+    /// One layer less does not fit, and takes no longer.
+    #[test]
+    fn the_fewest_layers_that_fit_are_found(
+        setup in setups(), (request, named) in (requests(), named_schedules()),
+    ) {
+        let problem = setup.problem();
+        for request in [request, named] {
+            let request = with_recompute(request, Recompute::Full);
+            let request = Request { fewest_layers: true, ..request };
+            for found in check(&problem, &request)? {
+                let fewer = match found.layout.recompute {
+                    Recompute::None => continue,
+                    Recompute::FirstLayers(1) => Recompute::None,
+                    Recompute::FirstLayers(count) => Recompute::FirstLayers(count - 1),
+                    other => panic!("{other} is not of some layers"),
+                };
+                let fewer = under(&problem, &found, fewer);
+                prop_assert!(fewer.evaluation.memory.total() > problem.hardware.memory);
+                prop_assert!(fewer.evaluation.step_time <= found.evaluation.step_time);
+            }
+        }
+    }
+
+    /// Between no layers and all, time rises and memory falls; all of them are full recompute.
+    #[test]
+    fn some_layers_lie_between_none_and_all(setup in setups(), request in requests()) {
+        let problem = setup.problem();
+        for found in plans(&problem, &with_recompute(request, Recompute::None)) {
+            let most = problem.graph.num_blocks() as u32;
+            let counts = (1..=most).map(Recompute::FirstLayers);
+            let all: Vec<Found> = std::iter::once(Recompute::None)
+                .chain(counts)
+                .map(|policy| under(&problem, &found, policy))
+                .collect();
+            let full = under(&problem, &found, Recompute::Full).evaluation;
+            prop_assert_eq!(all.last().unwrap().evaluation, full);
+            prop_assert!(all.is_sorted_by_key(|it| it.evaluation.step_time));
+            let memory: Vec<_> = all.iter().map(|it| it.evaluation.memory.total()).collect();
+            prop_assert!(memory.is_sorted_by(|a, b| a >= b), "{memory:?}");
+        }
+    }
+
+    /// What selective recompute is of by itself is norms and activation functions.
+    #[test]
+    fn modules_are_planned_as_what_they_consist_of(setup in setups(), request in requests()) {
+        let plain = setup.problem();
+        let has_experts = !plain.limits.experts.is_empty();
+        let all = if has_experts { "norms,expert_activations" } else { "norms,activations" };
+        let modules: Recompute = all.parse().unwrap();
+        let problem = recomputing(&setup, modules);
+        let chosen = check(&problem, &with_recompute(request, modules))?;
+        let selective = plans(&plain, &with_recompute(request, Recompute::Selective));
+        prop_assert_eq!(chosen.len(), selective.len());
+        for (chosen, selective) in chosen.iter().zip(&selective) {
+            prop_assert_eq!(&chosen.evaluation, &selective.evaluation);
+        }
+        // Each module is somewhere between nothing and all.
+        let module = if has_experts { "experts" } else { "mlp" };
+        let module: Recompute = module.parse().unwrap();
+        let problem = recomputing(&setup, module);
+        for found in plans(&problem, &with_recompute(request, module)) {
+            let none = under(&problem, &found, Recompute::None).evaluation;
+            let full = under(&problem, &found, Recompute::Full).evaluation;
+            let own = found.evaluation;
+            let all = [none, own, full];
+            let times = all.map(|it| it.step_time);
+            // Which of two passes side by side goes first may change.
+            let overlaps = found.layout.schedule.overlaps_passes();
+            prop_assert!(overlaps || times.is_sorted(), "{times:?} {:?}", found.layout);
+            let memory = all.map(|it| it.memory.total());
+            prop_assert!(memory.is_sorted_by(|a, b| a >= b), "{memory:?} {:?}", found.layout);
+        }
+    }
+}
+
+const EIGHT: [&str; 8] = [
+    "models/llama-3.1-8b",
+    "--gpus",
+    "8",
+    "--quiet",
+    "--layout",
+    "pp4-mbs1-zero1",
+    "--schedule",
+    "1f1b",
+];
+
+#[test]
+fn some_layers_are_planned_kept_and_explained() {
+    let place = Workplace::new();
+    let plan = place.path("plan.json");
+    let evaluate = |more: &[&str]| planner(&[&["evaluate"], &EIGHT[..], more].concat());
+    let run = evaluate(&["--recompute", "full", "--recompute-layers", "3", "-o", &plan]);
+    assert_eq!(run.code, Some(0), "{run:?}");
+    assert!(run.stdout.contains(" full:3 "), "{}", run.stdout);
+    let written: Value = serde_json::from_str(&std::fs::read_to_string(&plan).unwrap()).unwrap();
+    assert_eq!(written["layout"]["recompute"], "full:3");
+    let explained = planner(&["explain", &plan]);
+    let words = "recompute full:3 (the first 3 layers of each stage, whole)";
+    assert!(explained.stdout.contains(words), "{explained:?}");
+    assert_eq!(planner(&["simulate", &plan]).code, Some(0));
+
+    // One word says the same; so do Megatron's.
+    let json =
+        |more: &[&str]| evaluate(&[&["--format", "json"], more].concat()).json()["plans"].clone();
+    let three = json(&["--recompute", "full:3"]);
+    assert_eq!(json(&["--recompute-num-layers", "3"]), three);
+    let ours = json(&["--recompute", "norms,activations"]);
+    assert_eq!(ours[0]["layout"]["recompute"], "norms+activations");
+    assert_eq!(json(&["--recompute-modules", "layernorm+activations"]), ours);
+    let peak = |plans: &Value| plans[0]["peak_memory_bytes"].as_u64().unwrap();
+    assert!(peak(&three) < peak(&json(&["--recompute", "none"])));
+
+    let run = evaluate(&["--recompute", "core_attn,mlp", "-o", &plan]);
+    assert_eq!(run.code, Some(0), "{run:?}");
+    let explained = planner(&["explain", &plan]);
+    let words =
+        "recompute attention+feed_forward (attention itself, dense feed-forward of every layer)";
+    assert!(explained.stdout.contains(words), "{explained:?}");
+
+    // A long sequence needs some layers, and no more.
+    let fewest = json(&["--recompute-layers", "fewest", "--seq-len", "32768", "--tp", "2"]);
+    let policy = fewest[0]["layout"]["recompute"].as_str().unwrap();
+    assert!(policy.starts_with("full:"), "{policy}");
+    assert_eq!(fewest[0]["fits"], true);
+}
+
+#[test]
+fn recompute_that_cannot_be() {
+    let place = Workplace::new();
+    for (args, words) in [
+        ("--recompute some", &["`some`", "hint: none, selective, full", "norms (layernorm)"][..]),
+        ("--recompute full:0", &["full:0", "hint: `none`"]),
+        ("--recompute norms,,mlp", &["``"]),
+        (
+            "--recompute moe",
+            &["no `experts`", "hint: it has attention, norms, activations, feed_forward"],
+        ),
+        ("--recompute-layers 0", &["at least 1", "fewest"]),
+        ("--recompute selective --recompute-layers 2", &["selective", "hint: `--recompute full`"]),
+    ] {
+        place.fails(&format!("search {{}}/model.json --gpus 8 {args}"), words);
+    }
+}

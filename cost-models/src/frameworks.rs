@@ -11,6 +11,7 @@
 //! | `nanotron` | FlashAttention-2 | yes (whole ones with ZeRO-1: `get_fp32_accum_hook`), no | beside backward's other product (`tp_linear_async_communication`) | ranks wait | launches ahead |
 //! | `fsdp` | FlashAttention of 2022 in Triton (LLM Foundry's default then) | yes, yes (prefetch; Zhao et al. 2023) | - | - | launches ahead |
 //! | `torchtitan` | FlashAttention-2 through PyTorch | yes, yes (FSDP2) | nothing, or beside products (asynchronous tensor parallelism) | overlapped | launches ahead |
+//! | `executor` | its own, block by block of queries (`executor/src/ops/attention/`) | yes, in buckets (`executor/src/reducer.rs`), ZeRO-3's parameters a block ahead; no with ZeRO-1 and 2, whose parameters are gathered by the update (`executor/src/rank/update.rs`) | nothing | sends do not wait | is the device on a CPU, where what operators take includes it |
 //!
 //! Gradients are added up over micro-batches by a kernel of their own in Megatron-LM until 2022 (`main_grad.add_`),
 //! in DeepSpeed and in nanotron (`FP32GradientAccumulator`); within the products that make them in Megatron-LM since

@@ -1,5 +1,6 @@
 //! Model states: parameters, gradients and optimizer state, and the time to update them.
 
+use ir::cluster::Precision;
 use ir::layout::ZeroStage;
 use ir::plan::Training;
 use ir::units::{Bytes, Seconds};
@@ -97,21 +98,29 @@ impl std::ops::Add for ModelStates {
     }
 }
 
-/// Time to clip the gradients and update the parameters that a rank owns.
+/// Time to clip the gradients and update the parameters that a rank owns, of `held` parameters that it has
+/// gradients of.
 ///
 /// Memory-bound: gradients are read for their norm and read again for the update, optimizer state is
 /// read and written, and the 16-bit weights are written.
-pub fn optimizer_step(owned: u64, bytes: StateBytes, device: &Device) -> Seconds {
-    let norm = device.training_memory_bound(Bytes::new(owned * bytes.gradient));
+pub fn optimizer_step(
+    [held, owned]: [u64; 2],
+    bytes: StateBytes,
+    precision: Precision,
+    device: &Device,
+) -> Seconds {
+    if let Some(time) = device.measured_update(precision, held, owned) {
+        return time;
+    }
+    let norm = device.training_memory_bound(precision, Bytes::new(owned * bytes.gradient));
     // Where there is no master copy the weights are read and written themselves.
     let weights = if bytes.has_master { bytes.parameter } else { 2 * bytes.parameter };
     let update = owned * (bytes.gradient + 2 * bytes.optimizer + weights);
-    norm + device.training_memory_bound(Bytes::new(update))
+    norm + device.training_memory_bound(precision, Bytes::new(update))
 }
 
 #[cfg(test)]
 mod tests {
-    use ir::cluster::Precision;
     use ir::framework::Framework;
     use ir::plan::Optimizer;
     use ir::replication::DataParallelMethod;

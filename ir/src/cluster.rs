@@ -3,13 +3,25 @@
 //! A cluster in hand was checked: every rate is positive and finite, network levels widen outward
 //! and the outermost reaches every rank.
 
+mod error;
+mod measured;
+mod precision;
+
 use std::collections::BTreeMap;
-use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::collective::Collective;
 use crate::units::{Bytes, BytesPerSecond, FlopsPerSecond, Seconds};
+use error::{check_count, check_positive, check_seconds, written};
+
+pub use error::ClusterError;
+pub use measured::{
+    AttentionTime, KernelTimes, MeasuredCollective, MeasuredKernels, MemoryTime, PassTimes,
+    ProductTime, Times,
+};
+pub use precision::Precision;
 
 /// Equal GPUs in equal nodes, and the network levels from the innermost out.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -69,6 +81,9 @@ pub struct Gpu {
     /// Name of the fitted kernel rates that describe this GPU; absent: scaled from the nearest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel_rates: Option<String>,
+    /// Kernels that were measured on this very machine, as the executor runs them; they go before rates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured: Option<MeasuredKernels>,
 }
 
 /// A domain of ranks with equal bandwidth between any two of them.
@@ -86,9 +101,16 @@ pub struct NetworkLevel {
     /// Time of one step of a small message between two ranks.
     #[serde(rename = "latency_seconds")]
     pub latency: Seconds,
+    /// Time to start a collective and meet the other ranks, beyond its steps. Where it is given, bandwidth and
+    /// latency are what collectives reached here, and not a data sheet's; absent: what NCCL takes.
+    #[serde(default, rename = "start_seconds", skip_serializing_if = "Option::is_none")]
+    pub start: Option<Seconds>,
     /// Name of the fitted collective rates measured on this level; absent: latency and bandwidth.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collective_rates: Option<String>,
+    /// Collectives that were measured on this very level; the others follow from latency and bandwidth.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub measured: BTreeMap<Collective, MeasuredCollective>,
 }
 
 /// A family of accelerators whose kernels and collectives behave alike.
@@ -117,74 +139,8 @@ pub enum Architecture {
     Trainium,
     /// Intel Gaudi.
     Gaudi,
-}
-
-/// A number format that matrix products take as input.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Precision {
-    /// 32-bit floats, on the units for 32-bit floats.
-    Fp32,
-    /// IEEE half precision.
-    Fp16,
-    /// 16-bit floats with the range of `fp32`.
-    Bf16,
-    /// 8-bit floats; sums in higher precision.
-    Fp8,
-    /// 4-bit floats with a scale for each few elements (NVFP4, MXFP4); sums in higher precision.
-    Fp4,
-}
-
-impl Precision {
-    /// All, widest first.
-    pub const ALL: [Self; 5] = [Self::Fp32, Self::Fp16, Self::Bf16, Self::Fp8, Self::Fp4];
-
-    /// The bits of one input element of a matrix product.
-    pub const fn input_bits(self) -> u64 {
-        match self {
-            Self::Fp32 => 32,
-            Self::Fp16 | Self::Bf16 => 16,
-            Self::Fp8 => 8,
-            Self::Fp4 => 4,
-        }
-    }
-
-    /// The bytes of an activation.
-    pub const fn activation_bytes(self) -> u64 {
-        self.activation().input_bits() / 8
-    }
-
-    /// The precision in which a step keeps its activations: itself, or bf16 for formats of 8 and 4 bits,
-    /// which only linear layers use.
-    #[must_use]
-    pub const fn activation(self) -> Self {
-        match self {
-            Self::Fp8 | Self::Fp4 => Self::Bf16,
-            other => other,
-        }
-    }
-
-    /// Whether activations are cast to it for each product.
-    pub fn is_cast(self) -> bool {
-        self != self.activation()
-    }
-
-    /// The name in JSON and flags.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Fp32 => "fp32",
-            Self::Fp16 => "fp16",
-            Self::Bf16 => "bf16",
-            Self::Fp8 => "fp8",
-            Self::Fp4 => "fp4",
-        }
-    }
-}
-
-impl fmt::Display for Precision {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
+    /// Cores of a host's processor.
+    Cpu,
 }
 
 impl FromStr for Precision {
@@ -197,81 +153,6 @@ impl FromStr for Precision {
             .ok_or_else(|| ClusterError::UnknownPrecision { name: text.to_owned() })
     }
 }
-
-/// Why a description of a cluster cannot be used.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ClusterError {
-    /// The text is not JSON, or not a cluster.
-    #[error("cluster file, line {line}, column {column}: {message}")]
-    Json {
-        /// Line of the error, from one.
-        line: usize,
-        /// Column of the error, from one.
-        column: usize,
-        /// What serde found.
-        message: String,
-    },
-    /// A rate, size or time is zero, negative or not finite.
-    #[error("`{field}` is {value}, but must be {works}")]
-    Unusable {
-        /// The field's path.
-        field: String,
-        /// What it holds.
-        value: String,
-        /// What it could hold instead, with an example.
-        works: &'static str,
-    },
-    /// Network levels do not widen outward.
-    #[error(
-        "`levels[{index}].ranks` is {ranks}, but level {} inside it already has {inner}; list levels innermost first, each with more ranks than the last",
-        index - 1
-    )]
-    LevelsNotIncreasing {
-        /// The offending level.
-        index: usize,
-        /// Its ranks.
-        ranks: u32,
-        /// The ranks of the level inside it.
-        inner: u32,
-    },
-    /// No level connects every rank.
-    #[error(
-        "no level reaches all ranks: the last, `{name}`, ends at {ranks}; leave out its `ranks`, or add a level without `ranks`"
-    )]
-    NoOutermostLevel {
-        /// The last level's name.
-        name: String,
-        /// Its ranks.
-        ranks: u32,
-    },
-    /// Only the outermost level may reach all ranks.
-    #[error("`levels[{index}]` reaches all ranks but is not the last; give it `ranks`, such as 8")]
-    UnboundedInnerLevel {
-        /// The offending level.
-        index: usize,
-    },
-    /// The GPU has no rate for a precision.
-    #[error("`{gpu}` has no peak rate for `{precision}`; it has {known}")]
-    MissingPrecision {
-        /// The GPU's name.
-        gpu: String,
-        /// The precision asked for.
-        precision: Precision,
-        /// The precisions that it has.
-        known: String,
-    },
-    /// A name is none of the precisions.
-    #[error("`{name}` is not a precision; `fp32`, `fp16`, `bf16`, `fp8` and `fp4` are")]
-    UnknownPrecision {
-        /// The name given.
-        name: String,
-    },
-}
-
-const POSITIVE: &str = "from 1 to 1e30, such as 4.5e11";
-const NOT_NEGATIVE: &str = "from 0 to 3600 seconds, such as 5e-6";
-const COUNT: &str = "at least 1, such as 8";
 
 impl Cluster {
     /// Reads and checks a cluster's JSON.
@@ -330,6 +211,9 @@ impl Gpu {
         if let Some(count) = self.num_multiprocessors {
             check_count("gpu.num_multiprocessors", count)?;
         }
+        if let Some(measured) = &self.measured {
+            measured.check("gpu.measured")?;
+        }
         if self.peak.is_empty() {
             return Err(ClusterError::Unusable {
                 field: "gpu.peak_flops_per_second".to_owned(),
@@ -360,14 +244,12 @@ fn check_levels(levels: &[NetworkLevel]) -> Result<(), ClusterError> {
             &format!("levels[{index}].bandwidth_bytes_per_second"),
             level.bandwidth.get(),
         )?;
-        let latency = level.latency.get();
-        if !(0.0..=3600.0).contains(&latency) {
-            let field = format!("levels[{index}].latency_seconds");
-            return Err(ClusterError::Unusable {
-                field,
-                value: written(latency),
-                works: NOT_NEGATIVE,
-            });
+        check_seconds(&format!("levels[{index}].latency_seconds"), level.latency)?;
+        if let Some(start) = level.start {
+            check_seconds(&format!("levels[{index}].start_seconds"), start)?;
+        }
+        for (collective, measured) in &level.measured {
+            measured.check(&format!("levels[{index}].measured.{}", collective.name()))?;
         }
         match level.ranks {
             Some(ranks) => {
@@ -387,29 +269,6 @@ fn check_levels(levels: &[NetworkLevel]) -> Result<(), ClusterError> {
         Some(ranks) => Err(ClusterError::NoOutermostLevel { name: last.name.clone(), ranks }),
         None => Ok(()),
     }
-}
-
-fn check_positive(field: &str, value: f64) -> Result<(), ClusterError> {
-    if (1.0..=1e30).contains(&value) {
-        return Ok(());
-    }
-    Err(ClusterError::Unusable { field: field.to_owned(), value: written(value), works: POSITIVE })
-}
-
-/// A number as a person would write it: 1e300 without its zeros.
-fn written(value: f64) -> String {
-    if value == 0.0 || (1e-6..1e15).contains(&value.abs()) {
-        value.to_string()
-    } else {
-        format!("{value:e}")
-    }
-}
-
-fn check_count(field: &str, value: u32) -> Result<(), ClusterError> {
-    if value > 0 {
-        return Ok(());
-    }
-    Err(ClusterError::Unusable { field: field.to_owned(), value: value.to_string(), works: COUNT })
 }
 
 /// Memory as a positive number of bytes; `8e10` is taken for 80000000000.

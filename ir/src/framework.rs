@@ -24,11 +24,13 @@ pub enum Framework {
     Fsdp,
     /// PyTorch's FSDP2 under `torch.compile`, as torchtitan runs it.
     Torchtitan,
+    /// This project's own executor.
+    Executor,
 }
 
 impl Framework {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::MegatronCore,
         Self::MegatronLm,
         Self::MegatronDeepspeed,
@@ -36,6 +38,7 @@ impl Framework {
         Self::Nanotron,
         Self::Fsdp,
         Self::Torchtitan,
+        Self::Executor,
     ];
 
     /// The name, as plans and options have it.
@@ -48,6 +51,7 @@ impl Framework {
             Self::Nanotron => "nanotron",
             Self::Fsdp => "fsdp",
             Self::Torchtitan => "torchtitan",
+            Self::Executor => "executor",
         }
     }
 }

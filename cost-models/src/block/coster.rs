@@ -112,13 +112,19 @@ impl<'a> Coster<'a> {
                     && self.is_linear(work.op);
                 let sum = is_fused.then(|| self.sum_bytes());
                 let Timing { time, bound } =
-                    device.training_matmul(format, shape, is_weight_grad, sum, cast);
+                    device.training_matmul(format, shape, work.pass, sum, cast);
                 Timing { time: time + self.accumulation(work) + self.expert_bias(work), bound }
             }
             Kernel::Attention(shape) => self.attention(shape, work.pass),
             Kernel::Memory => {
-                let touched = (work.read + work.written).get() as f64 * self.passes_over(work);
-                let time = device.training_memory_bound(Bytes::new(touched as u64))
+                let bytes = work.read + work.written;
+                let family = self.block.op(work.op).kind.family();
+                let precision = self.hardware.precision.activation();
+                if let Some(time) = device.measured_operator(precision, family, work.pass, bytes) {
+                    return Timing { time: time + self.accumulation(work), bound: Bound::Memory };
+                }
+                let touched = bytes.get() as f64 * self.passes_over(work);
+                let time = device.training_memory_bound(precision, Bytes::new(touched as u64))
                     + self.accumulation(work);
                 let launch = device.launch_floor();
                 let bound = if time < launch * 2.0 { Bound::Launch } else { Bound::Memory };
@@ -147,7 +153,8 @@ impl<'a> Coster<'a> {
         }
         let made = precision.activation_bytes();
         let elements = work.written.get() / made;
-        device.training_memory_bound(Bytes::new(elements * (made + 2 * self.sum_bytes())))
+        let bytes = Bytes::new(elements * (made + 2 * self.sum_bytes()));
+        device.training_memory_bound(precision.activation(), bytes)
     }
 
     /// Time of the kernels that add a bias to what experts put out, and of those that make its gradient and
@@ -171,7 +178,8 @@ impl<'a> Coster<'a> {
             _ => return Seconds::ZERO,
         };
         let touched = output.as_f64() * EXPERT_BIAS_PASSES * self.hardware.framework.elementwise;
-        self.hardware.device.training_memory_bound(Bytes::from_f64(touched))
+        let precision = self.hardware.precision.activation();
+        self.hardware.device.training_memory_bound(precision, Bytes::from_f64(touched))
     }
 
     /// What the kernels of an operator write in forward.
@@ -190,6 +198,7 @@ impl<'a> Coster<'a> {
             Kernel::Attention(shape) => {
                 device.attention_basis(precision.activation(), known_shape(shape))
             }
+            Kernel::Memory if device.is_measured(precision.activation()) => Basis::Interpolated,
             Kernel::Memory => Basis::DataSheet,
         }
     }

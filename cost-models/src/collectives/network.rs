@@ -1,6 +1,8 @@
 //! A cluster's network, ready to time messages.
 
-use ir::cluster::{Architecture, Cluster};
+use std::collections::BTreeMap;
+
+use ir::cluster::{Architecture, Cluster, MeasuredCollective, NetworkLevel};
 use ir::collective::Collective;
 use ir::units::{Bytes, Seconds};
 
@@ -35,7 +37,11 @@ struct Level {
     bandwidth: f64,
     /// Seconds for a step of small data.
     latency: f64,
+    /// Seconds to start a collective.
+    start: f64,
     rates: Option<CollectiveRates>,
+    /// Collectives that were measured on the machine itself.
+    measured: BTreeMap<Collective, MeasuredCollective>,
 }
 
 /// A group's share in one level that it crosses.
@@ -50,21 +56,11 @@ struct Crossing<'a> {
 impl Network {
     /// The network of `cluster`.
     pub fn new(cluster: &Cluster) -> Self {
-        let levels = cluster.levels.iter().enumerate().map(|(index, level)| {
-            let within_node = index == 0 && level.ranks.is_some();
-            let efficiency = if within_node {
-                scale_up_efficiency(cluster.gpu.architecture)
-            } else {
-                NETWORK_EFFICIENCY
-            };
-            Level {
-                ranks: level.ranks.unwrap_or(u32::MAX),
-                bandwidth: level.bandwidth.get() * efficiency,
-                latency: level.latency.get(),
-                rates: level.collective_rates.as_deref().and_then(CollectiveRates::named),
-            }
-        });
-        Self { levels: levels.collect() }
+        let architecture = cluster.gpu.architecture;
+        let levels = cluster.levels.iter().enumerate();
+        Self {
+            levels: levels.map(|(index, level)| Level::new(index, level, architecture)).collect(),
+        }
     }
 
     /// Time of a collective on a whole buffer of `bytes`.
@@ -74,6 +70,8 @@ impl Network {
     /// ```text
     /// t = start + steps alpha + v S / W
     /// ```
+    ///
+    /// with the collective's own three numbers where it was measured on the machine at hand.
     ///
     /// Across domains, n ranks, n0 of them within each: the slowest level sets the pace, as in a
     /// pipelined ring through all ranks or a hierarchical algorithm with large messages, and all
@@ -118,7 +116,10 @@ impl Network {
         let is_measured = match self.crossings(group).as_slice() {
             [only] if only.below == 1 => {
                 let rates = only.level.rates.as_ref();
-                rates.and_then(|rates| rates.seconds(kind, group.size, bytes.as_f64())).is_some()
+                only.level.measured.contains_key(&kind)
+                    || rates
+                        .and_then(|rates| rates.seconds(kind, group.size, bytes.as_f64()))
+                        .is_some()
             }
             _ => false,
         };
@@ -148,8 +149,9 @@ impl Network {
         let chosen = |among: f64| 1.0 - (1.0 - 1.0 / among).powf(top_k as f64);
         let size = f64::from(group.size);
         let mut slowest = 0.0_f64;
-        let mut latency = START_SECONDS;
-        for Crossing { level, below, members } in self.crossings(group) {
+        let crossings = self.crossings(group);
+        let mut latency = slowest_start(&crossings);
+        for Crossing { level, below, members } in crossings {
             let [below, members] = [below, members].map(f64::from);
             // Of all ranks, those of this domain but not of the rank's own domain below.
             let copies = if below > 1.0 {
@@ -213,15 +215,39 @@ impl Network {
 }
 
 impl Level {
+    fn new(index: usize, level: &NetworkLevel, architecture: Architecture) -> Self {
+        let within_node = index == 0 && level.ranks.is_some();
+        let efficiency = match level.start {
+            // What was measured is what is reached.
+            Some(_) => 1.0,
+            None if within_node => scale_up_efficiency(architecture),
+            None => NETWORK_EFFICIENCY,
+        };
+        Self {
+            ranks: level.ranks.unwrap_or(u32::MAX),
+            bandwidth: level.bandwidth.get() * efficiency,
+            latency: level.latency.get(),
+            start: level.start.map_or(START_SECONDS, Seconds::get),
+            rates: level.collective_rates.as_deref().and_then(CollectiveRates::named),
+            measured: level.measured.clone(),
+        }
+    }
+
     /// Seconds for `num_ranks` ranks that all lie within one domain, each in its own below.
     fn flat(&self, kind: Collective, num_ranks: u32, bytes: f64) -> f64 {
+        if let Some(measured) = self.measured.get(&kind) {
+            let volume = volume_factor(kind, num_ranks) * bytes;
+            let transfer = measured.bandwidth.map_or(0.0, |bandwidth| volume / bandwidth.get());
+            let steps = flat_steps(kind, num_ranks) * measured.latency.get();
+            return measured.start.get() + steps + transfer;
+        }
         if let Some(rates) = &self.rates
             && let Some(seconds) = rates.seconds(kind, num_ranks, bytes)
         {
             return seconds;
         }
         let transfer = volume_factor(kind, num_ranks) * bytes / self.bandwidth;
-        START_SECONDS + flat_steps(kind, num_ranks) * self.latency + transfer
+        self.start + flat_steps(kind, num_ranks) * self.latency + transfer
     }
 }
 
@@ -237,10 +263,15 @@ fn flat_steps(kind: Collective, num_ranks: u32) -> f64 {
     }
 }
 
+/// Seconds to start a collective that crosses these levels.
+fn slowest_start(crossings: &[Crossing<'_>]) -> f64 {
+    crossings.iter().map(|crossing| crossing.level.start).fold(0.0, f64::max)
+}
+
 fn hierarchical(kind: Collective, num_ranks: u32, bytes: f64, crossings: &[Crossing<'_>]) -> f64 {
     let n = f64::from(num_ranks);
     let mut slowest = 0.0_f64;
-    let mut latency = START_SECONDS;
+    let mut latency = slowest_start(crossings);
     for crossing in crossings {
         let level = crossing.level;
         let members = f64::from(crossing.members);
@@ -272,6 +303,7 @@ fn hierarchical(kind: Collective, num_ranks: u32, bytes: f64, crossings: &[Cross
 /// | CDNA | 0.70 | MI300X RCCL all-reduce, about 310 of 448 GB/s; assumed for the others |
 /// | TPU, Trainium | 0.80 | assumed |
 /// | Gaudi | 0.95 | Gaudi2 all-reduce near 250 of 262 GB/s (Intel, HCCL results) |
+/// | Cpu | 1 | what its files have was measured |
 fn scale_up_efficiency(architecture: Architecture) -> f64 {
     match architecture {
         Architecture::Volta => 0.85,
@@ -281,5 +313,6 @@ fn scale_up_efficiency(architecture: Architecture) -> f64 {
         Architecture::Cdna2 | Architecture::Cdna3 | Architecture::Cdna4 => 0.70,
         Architecture::Tpu | Architecture::Trainium => 0.80,
         Architecture::Gaudi => 0.95,
+        Architecture::Cpu => 1.0,
     }
 }

@@ -2,6 +2,7 @@
 
 mod attention;
 mod matmul;
+mod measured;
 mod memory;
 mod rates;
 mod timing;
@@ -14,7 +15,8 @@ pub use training::{AttentionLibrary, TrainingRates};
 
 use std::collections::BTreeMap;
 
-use ir::cluster::{Gpu, Precision};
+use ir::cluster::{Gpu, MeasuredKernels, Precision};
+use ir::graph::Pass;
 use ir::units::{Bytes, FlopsPerSecond, Seconds};
 
 /// The names of the fitted kernel rates that ship.
@@ -30,6 +32,8 @@ pub struct Device {
     memory: memory::Rates,
     /// The most that products reach for long, by the precision of their inputs.
     sustained: BTreeMap<Precision, FlopsPerSecond>,
+    /// Kernels that were measured on the machine itself: they go before all else.
+    measured: Option<MeasuredKernels>,
     /// How kernels of a step differ from the same kernels timed alone.
     pub training: TrainingRates,
     /// Whose these are.
@@ -51,6 +55,7 @@ impl Device {
             attention: attention::Rates::new(gpu, &chosen),
             memory: memory::Rates::new(gpu),
             sustained: gpu.sustained.clone(),
+            measured: gpu.measured.clone(),
             training,
             training_set,
         }
@@ -62,18 +67,24 @@ impl Device {
     }
 
     /// As [`Self::matmul`] in the midst of training, with what bounds it: the tables were measured in short
-    /// runs, whose clocks power does not hold down. `cast` is the share of the first matrix that is cast
+    /// runs, whose clocks power does not hold down; what was measured of whole steps is taken as it is. `pass` is
+    /// that of the linear layer whose product it is. `cast` is the share of the first matrix that is cast
     /// for this product alone; `sum_bytes`, the size of an element of the sum that the product is
     /// added to, if it is.
     pub fn training_matmul(
         &self,
         format: impl Into<MatmulFormat>,
         shape: MatmulShape,
-        is_weight_grad: bool,
+        pass: Pass,
         sum_bytes: Option<u64>,
         cast: f64,
     ) -> Timing {
         let format = format.into();
+        let measured = measured::times(self.measured.as_ref(), format.precision());
+        if let Some(time) = measured.and_then(|times| measured::product(times, pass, shape)) {
+            let time = time.max(self.least_matmul(format, shape));
+            return Timing { time, bound: Bound::Compute };
+        }
         let mut timing = self.matmul.time(format, shape, cast);
         if let Some(bytes) = sum_bytes {
             timing.time += self.matmul.accumulation(format, shape, bytes as f64);
@@ -86,7 +97,7 @@ impl Device {
             };
         timing.time = timing.time.max(self.least_matmul(format, shape));
         // Of a weight's gradient `x' dy`, the depth is the number of tokens, along which no row runs.
-        let rows = if is_weight_grad { [shape.m, shape.n] } else { [shape.n, shape.k] };
+        let rows = if pass == Pass::WeightGrad { [shape.m, shape.n] } else { [shape.n, shape.k] };
         timing.time = timing.time.max(self.matmul.unaligned(format, shape, rows));
         timing
     }
@@ -111,11 +122,23 @@ impl Device {
         precision: Precision,
         shape: AttentionShape,
     ) -> Seconds {
+        let measured = measured::times(self.measured.as_ref(), precision);
+        if let Some(time) =
+            measured.and_then(|times| measured::attention(times, Pass::Forward, shape))
+        {
+            return time;
+        }
         self.attention.training_forward(precision, shape, self.training.attention_forward).time
     }
 
     /// Time of a fused attention's backward pass, which computes the scores again.
     pub fn attention_backward(&self, precision: Precision, shape: AttentionShape) -> Seconds {
+        let measured = measured::times(self.measured.as_ref(), precision);
+        if let Some(time) =
+            measured.and_then(|times| measured::attention(times, Pass::InputGrad, shape))
+        {
+            return time;
+        }
         self.attention.training_backward(precision, shape, self.training.attention_backward).time
     }
 
@@ -124,23 +147,67 @@ impl Device {
         self.memory.time(bytes)
     }
 
-    /// The same in a training step.
-    pub fn training_memory_bound(&self, bytes: Bytes) -> Seconds {
+    /// The same in a training step of a precision.
+    pub fn training_memory_bound(&self, precision: Precision, bytes: Bytes) -> Seconds {
+        if let Some(times) = measured::times(self.measured.as_ref(), precision) {
+            return measured::plain_memory(times, bytes);
+        }
         self.memory.time_at(bytes, self.training.memory)
+    }
+
+    /// Time of an operator's kernel that moves `bytes`, where operators of its family, or any, were measured
+    /// in steps of the precision.
+    pub fn measured_operator(
+        &self,
+        precision: Precision,
+        family: &str,
+        pass: Pass,
+        bytes: Bytes,
+    ) -> Option<Seconds> {
+        let times = measured::times(self.measured.as_ref(), precision)?;
+        Some(measured::memory(times, family, pass, bytes))
+    }
+
+    /// Time of putting so many gradients together and of updating so many parameters, where that was measured.
+    pub fn measured_update(
+        &self,
+        precision: Precision,
+        gradients: u64,
+        updated: u64,
+    ) -> Option<Seconds> {
+        let times = measured::times(self.measured.as_ref(), precision)?;
+        let each = times.seconds_per_gradient * gradients as f64
+            + times.seconds_per_update * updated as f64;
+        Some(Seconds::new(times.update_start_seconds + each))
+    }
+
+    /// Whether kernels of a precision were measured on the machine itself.
+    pub fn is_measured(&self, precision: Precision) -> bool {
+        measured::times(self.measured.as_ref(), precision).is_some()
     }
 
     /// What the time of a product rests on.
     pub fn matmul_basis(&self, format: impl Into<MatmulFormat>, shape: MatmulShape) -> Basis {
-        self.matmul.basis(format.into(), shape)
+        let format = format.into();
+        if self.is_measured(format.precision()) {
+            return Basis::Interpolated;
+        }
+        self.matmul.basis(format, shape)
     }
 
     /// What the time of an attention rests on.
     pub fn attention_basis(&self, precision: Precision, shape: AttentionShape) -> Basis {
+        if self.is_measured(precision) {
+            return Basis::Interpolated;
+        }
         self.attention.basis(precision, shape)
     }
 
-    /// The least time of any kernel.
+    /// The least time of any kernel; none is known where kernels were measured.
     pub fn launch_floor(&self) -> Seconds {
+        if self.measured.is_some() {
+            return Seconds::ZERO;
+        }
         self.memory.launch_floor()
     }
 }

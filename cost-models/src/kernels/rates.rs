@@ -159,6 +159,7 @@ impl Chosen {
 /// | TPU | H100 | 1.15 | scaling book: matrix products near peak |
 /// | Trainium | H100 | 1 | assumed |
 /// | Gaudi | H100 | 1.05 | Gaudi2 419 of 432, Gaudi3 1243 of 1677 |
+/// | Cpu | A100 | 0.9 | assumed, where a file has no measurements of its own |
 fn nearest(architecture: Architecture) -> (&'static str, f64) {
     match architecture {
         Architecture::Volta => ("a100", 0.95),
@@ -172,6 +173,7 @@ fn nearest(architecture: Architecture) -> (&'static str, f64) {
         Architecture::Tpu => ("h100", 1.15),
         Architecture::Trainium => ("h100", 1.0),
         Architecture::Gaudi => ("h100", 1.05),
+        Architecture::Cpu => ("a100", 0.9),
     }
 }
 

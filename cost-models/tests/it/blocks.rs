@@ -305,7 +305,8 @@ fn gradients_are_added_up_once_a_micro_batch() {
         };
         let none = of(GradientAccumulation::None);
         let separate = of(GradientAccumulation::Separate) - none;
-        let expected = device.training_memory_bound(Bytes::new(parameters * bytes)).get();
+        let expected =
+            device.training_memory_bound(Precision::Bf16, Bytes::new(parameters * bytes)).get();
         assert!((separate / expected - 1.0).abs() < 0.01, "{separate} s, not {expected}");
         let fused = of(GradientAccumulation::Fused) - none;
         assert!(fused > 0.0 && fused < 0.6 * separate, "{fused} of {separate}");
@@ -337,7 +338,7 @@ fn biases_of_experts_are_added_by_passes_of_their_own() {
     };
     let output = Bytes::new(4 * 4096 * 4 * 2880 * 2);
     let passes = Bytes::from_f64(6.0 * output.as_f64() * hardware.framework.elementwise);
-    let expected = hardware.device.training_memory_bound(passes).get();
+    let expected = hardware.device.training_memory_bound(hardware.precision, passes).get();
     for (pass, expected) in
         [(Pass::Forward, expected), (Pass::InputGrad, 0.0), (Pass::WeightGrad, expected)]
     {

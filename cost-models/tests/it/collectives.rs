@@ -1,7 +1,7 @@
 //! Laws and textbook values of collectives.
 
 use cost_models::clusters::preset;
-use cost_models::{Collective, Group, Network, volume_per_rank};
+use cost_models::{Basis, Collective, Group, Network, volume_per_rank};
 use ir::units::{Bytes, Seconds};
 use proptest::prelude::*;
 
@@ -108,4 +108,31 @@ fn a_group_with_one_rank_a_node_has_one_nic() {
     let ideal = volume_per_rank(Collective::AllGather, 16, size) / cluster.levels[1].bandwidth;
     let ratio = time / ideal;
     assert!((1.05..1.15).contains(&ratio), "{ratio}");
+}
+
+/// A level whose collectives were measured gives back their formulas, and only theirs.
+#[test]
+fn measured_collectives_take_what_was_measured() {
+    let level = r#"{
+        "name": "threads", "bandwidth_bytes_per_second": 1e9, "latency_seconds": 1e-6,
+        "start_seconds": 1e-5, "measured": {
+            "all_reduce": {"start_seconds": 2e-5, "latency_seconds": 3e-6,
+                           "bandwidth_bytes_per_second": 4e9, "mean_error": 0.1},
+            "send_receive": {"start_seconds": 5e-5, "latency_seconds": 0, "mean_error": 0.1}
+        }
+    }"#;
+    let mut cluster = preset("l4").unwrap();
+    cluster.levels = vec![serde_json::from_str(level).unwrap()];
+    let network = Network::new(&cluster);
+    let (group, bytes) = (Group::contiguous(4), Bytes::new(4_000_000));
+    let is = |kind, seconds: f64| {
+        let time = network.time(kind, group, bytes).get();
+        assert!((time / seconds - 1.0).abs() < 1e-9, "{kind}: {time}, not {seconds}");
+    };
+    is(Collective::AllReduce, 2e-5 + 4.0 * 3e-6 + 1.5 * 4e6 / 4e9);
+    is(Collective::SendReceive, 5e-5);
+    // What was not measured follows from the level, which is what was reached.
+    is(Collective::AllGather, 1e-5 + 3.0 * 1e-6 + 0.75 * 4e6 / 1e9);
+    assert_eq!(network.basis(Collective::AllReduce, group, bytes), Basis::Interpolated);
+    assert_eq!(network.basis(Collective::AllGather, group, bytes), Basis::DataSheet);
 }

@@ -3,6 +3,7 @@
 use cost_models::clusters::preset;
 use cost_models::{AttentionShape, Bound, Device, MatmulShape};
 use ir::cluster::Precision;
+use ir::graph::Pass;
 use ir::units::{Bytes, Seconds};
 use proptest::prelude::*;
 
@@ -25,7 +26,7 @@ fn the_bound_is_what_one_expects() {
     let device = Device::new(&preset("h100").unwrap().gpu);
     let bound = |m, n, k| {
         let shape = MatmulShape::new(m, n, k);
-        device.training_matmul(Precision::Bf16, shape, false, None, 1.0).bound
+        device.training_matmul(Precision::Bf16, shape, Pass::Forward, None, 1.0).bound
     };
     assert_eq!(bound(8192, 8192, 8192), Bound::Compute);
     assert_eq!(bound(1, 16384, 16384), Bound::Memory);
@@ -105,4 +106,69 @@ proptest! {
         let time = |causal| device.attention_forward(Precision::Bf16, attention(s, heads, causal));
         prop_assert!(time(true) <= time(false));
     }
+}
+
+/// Kernels that were measured take what was measured, in the precision that it was measured in, and none is
+/// faster than the peak.
+#[test]
+fn measured_kernels_go_before_rates() {
+    let times = r#"{
+        "ranks": 2, "threads_per_rank": 1, "by_precision": {"fp32": {
+            "products": {
+                "forward": {"start_seconds": 1e-6, "seconds_per_operation": 1e-11,
+                            "seconds_per_left_element": 1e-10, "seconds_per_right_element": 2e-10,
+                            "seconds_per_output_element": 3e-10},
+                "weight_grad": {"start_seconds": 0, "seconds_per_operation": 1e-15,
+                                "seconds_per_left_element": 0, "seconds_per_right_element": 0,
+                                "seconds_per_output_element": 0}
+            },
+            "attention": {"forward": {"start_seconds": 0, "seconds_per_block": 1e-5,
+                          "seconds_per_operation": 0, "seconds_per_score": 1e-9,
+                          "seconds_per_element": 0}},
+            "operators": {"norm": {"forward": {"start_seconds": 2e-6, "seconds_per_byte": 1e-10}}},
+            "memory": {"start_seconds": 1e-6, "seconds_per_byte": 5e-11},
+            "seconds_per_gradient": 1e-10, "update_start_seconds": 1e-5, "seconds_per_update": 1e-9,
+            "mean_error": 0.05
+        }}
+    }"#;
+    let mut gpu = preset("l4").unwrap().gpu;
+    gpu.measured = Some(serde_json::from_str(times).unwrap());
+    gpu.peak.insert(Precision::Fp32, ir::units::FlopsPerSecond::new(2e11));
+    let device = Device::new(&gpu);
+    let is = |what: &str, time: Seconds, seconds: f64| {
+        assert!((time.get() / seconds - 1.0).abs() < 1e-9, "{what}: {time}, not {seconds}");
+    };
+    let product = |pass| {
+        let shape = MatmulShape { batch: 2, m: 100, n: 200, k: 300 };
+        device.training_matmul(Precision::Fp32, shape, pass, Some(4), 1.0).time
+    };
+    let forward = 2.0 * (1e-6 + 1.2e7 * 1e-11 + 3e4 * 1e-10 + 6e4 * 2e-10 + 2e4 * 3e-10);
+    is("forward", product(Pass::Forward), forward);
+    is("as forward", product(Pass::InputGrad), forward);
+    is("at the peak", product(Pass::WeightGrad), 2.4e7 / 2e11);
+    // 256 queries are 4 blocks, which see 10 of 16 blocks of keys.
+    let shape = AttentionShape {
+        batch: 2,
+        sequence: 256,
+        heads: 8,
+        kv_heads: 4,
+        head_dim: 32,
+        causal: true,
+    };
+    let scores = 2.0 * 8.0 * 256.0 * 256.0 * 10.0 / 16.0;
+    let attention = device.training_attention_forward(Precision::Fp32, shape);
+    is("attention", attention, 2.0 * 4.0 * 4.0 * 1e-5 + scores * 1e-9);
+    let operator = |family, pass| {
+        device.measured_operator(Precision::Fp32, family, pass, Bytes::new(1000)).unwrap()
+    };
+    is("norm", operator("norm", Pass::Forward), 2e-6 + 1e-7);
+    is("other", operator("norm", Pass::InputGrad), 1e-6 + 5e-8);
+    let update = device.measured_update(Precision::Fp32, 1000, 500).unwrap();
+    is("update", update, 1e-5 + 1e-7 + 5e-7);
+    assert_eq!(device.measured_update(Precision::Bf16, 1000, 500), None);
+    let shape = MatmulShape::new(1000, 1000, 1000);
+    let without = Device::new(&preset("l4").unwrap().gpu);
+    let time =
+        |device: &Device| device.training_matmul(Precision::Bf16, shape, Pass::Forward, None, 1.0);
+    assert_eq!(time(&device), time(&without), "bf16 was not measured");
 }

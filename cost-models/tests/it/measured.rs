@@ -9,6 +9,7 @@ use std::path::Path;
 use cost_models::clusters::preset;
 use cost_models::{AttentionShape, Collective, Device, Group, MatmulFormat, MatmulShape, Network};
 use ir::cluster::Precision;
+use ir::graph::Pass;
 use ir::units::{Bytes, Seconds};
 
 /// A file of measurements; `None`, with a message, where they are absent.
@@ -191,7 +192,8 @@ fn products_that_are_added_take_as_much_longer_as_measured() {
         let device = Device::new(&gpu);
         // Too short for the rates that power sustains to hold it down.
         let shape = MatmulShape::new(4096, 4096, 256);
-        let time = |sum| device.training_matmul(Precision::Bf16, shape, true, sum, 1.0).time;
+        let time =
+            |sum| device.training_matmul(Precision::Bf16, shape, Pass::WeightGrad, sum, 1.0).time;
         let more = (time(Some(4)) - time(None)).get() * device.training.matmul;
         let predicted = more / (4096.0 * 4096.0) * gpu.memory_bandwidth.get();
         assert!((predicted - median).abs() < 0.5, "{system}: {predicted} bytes, not {median}");

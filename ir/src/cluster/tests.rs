@@ -112,3 +112,32 @@ proptest! {
         prop_assert_eq!(precision.to_string().parse::<Precision>(), Ok(precision));
     }
 }
+
+#[test]
+fn measured_collectives_are_read_and_checked() {
+    let level = |measured: Value| {
+        json!({
+            "name": "threads", "bandwidth_bytes_per_second": 1e9, "latency_seconds": 1e-6,
+            "start_seconds": 1e-5, "measured": measured
+        })
+    };
+    let good = json!({"start_seconds": 1e-5, "latency_seconds": 0.0, "mean_error": 0.05});
+    assert_eq!(error_with("/levels/1", level(json!({"all_reduce": good}))), "");
+    for (field, value, error) in [
+        ("start_seconds", json!(-1.0), "`levels[1].measured.all_reduce.start_seconds` is -1"),
+        (
+            "bandwidth_bytes_per_second",
+            json!(0),
+            "`levels[1].measured.all_reduce.bandwidth_bytes_per_second` is 0",
+        ),
+        ("mean_error", json!(-0.1), "`levels[1].measured.all_reduce.mean_error` is -0.1"),
+        ("speed", json!(1), "unknown field `speed`"),
+    ] {
+        let mut bad = good.clone();
+        bad[field] = value;
+        let found = error_with("/levels/1", level(json!({"all_reduce": bad})));
+        assert!(found.contains(error), "{found}");
+    }
+    let found = error_with("/levels/1", level(json!({"all_reduced": good})));
+    assert!(found.contains("unknown variant `all_reduced`"), "{found}");
+}

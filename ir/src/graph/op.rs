@@ -237,6 +237,25 @@ pub enum Keeps {
 }
 
 impl OpKind {
+    /// The name of the operators whose kernels are alike.
+    pub const fn family(&self) -> &'static str {
+        match self {
+            OpKind::Norm { .. } => "norm",
+            OpKind::Activation(_) => "activation",
+            OpKind::GatedActivation(_) => "gated_activation",
+            OpKind::Add | OpKind::AddParameter { .. } => "add",
+            OpKind::Multiply => "multiply",
+            OpKind::Rotary => "rotary",
+            OpKind::Embedding { .. } => "embedding",
+            OpKind::CrossEntropy { .. } | OpKind::MeanSquaredError => "loss",
+            OpKind::Router { .. } => "router",
+            OpKind::Dispatch { .. } | OpKind::Combine => "routing",
+            OpKind::Attention { .. } => "attention",
+            OpKind::Linear { .. } | OpKind::GroupedLinear { .. } => "linear",
+            _ => "other",
+        }
+    }
+
     /// What PyTorch's autograd keeps for each operator; for a GPT layer, the inventory of Korthikanti et
     /// al. 2022 (arXiv 2205.05198), section 4.1.
     fn keeps(&self) -> Vec<Keeps> {

@@ -333,6 +333,8 @@ impl<'a> Replicas<'a> {
         };
         let owned = owned(held.dense, self.layout.zero_shard)
             + owned(held.expert, self.layout.mesh().expert_shards(self.layout.zero_shard));
-        optimizer_step(owned, self.bytes, &self.hardware.device)
+        let precision = self.hardware.precision.activation();
+        let counts = [held.dense + held.expert, owned];
+        optimizer_step(counts, self.bytes, precision, &self.hardware.device)
     }
 }

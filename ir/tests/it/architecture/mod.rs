@@ -23,7 +23,7 @@ const IR_MODULES_MAY_USE: &[(&str, &[&str])] = &[
     ("collective", &[]),
     ("schedule", &[]),
     ("framework", &[]),
-    ("cluster", &["units"]),
+    ("cluster", &["collective", "units"]),
     ("graph", &["collective", "units"]),
     ("native", &["graph"]),
     ("model", &["graph", "native"]),

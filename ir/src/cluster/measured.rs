@@ -1,0 +1,260 @@
+//! What was measured on a machine, in place of what data sheets say.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::error::{ClusterError, check_count, check_number, check_positive, check_seconds};
+use super::precision::Precision;
+use crate::units::{BytesPerSecond, Seconds};
+
+/// What one collective takes on a level, as it was measured there.
+///
+/// ```text
+/// t = start + steps latency + v S / W
+/// ```
+///
+/// Steps and `v` are those of the collective's algorithm.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MeasuredCollective {
+    /// Time to start it and meet the other ranks.
+    #[serde(rename = "start_seconds")]
+    pub start: Seconds,
+    /// Time of one of its steps.
+    #[serde(rename = "latency_seconds")]
+    pub latency: Seconds,
+    /// Bandwidth of one rank; absent where time does not grow with bytes, as between threads that hand each
+    /// other their memory.
+    #[serde(
+        default,
+        rename = "bandwidth_bytes_per_second",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub bandwidth: Option<BytesPerSecond>,
+    /// The mean of the absolute relative errors of these numbers on what was measured.
+    pub mean_error: f64,
+}
+
+impl MeasuredCollective {
+    pub(super) fn check(&self, field: &str) -> Result<(), ClusterError> {
+        check_seconds(&format!("{field}.start_seconds"), self.start)?;
+        check_seconds(&format!("{field}.latency_seconds"), self.latency)?;
+        if let Some(bandwidth) = self.bandwidth {
+            check_positive(&format!("{field}.bandwidth_bytes_per_second"), bandwidth.get())?;
+        }
+        check_number(&format!("{field}.mean_error"), self.mean_error)
+    }
+}
+
+/// Kernels of a rank, as they were measured while several ranks were busy, by the precision of the step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MeasuredKernels {
+    /// Ranks that computed at once.
+    pub ranks: u32,
+    /// Threads that each of them had; absent on devices where a rank has all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub threads_per_rank: Option<u32>,
+    /// What they take.
+    pub by_precision: BTreeMap<Precision, KernelTimes>,
+}
+
+/// What kernels take in one precision.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KernelTimes {
+    /// The three products of a linear layer.
+    pub products: PassTimes<ProductTime>,
+    /// Fused attention.
+    pub attention: PassTimes<AttentionTime>,
+    /// Other operators, by [`OpKind::family`](crate::graph::OpKind::family).
+    pub operators: BTreeMap<String, PassTimes<MemoryTime>>,
+    /// What only moves data.
+    pub memory: MemoryTime,
+    /// Gradients of a rank's parameters put together, once in a step: seconds for each parameter.
+    pub seconds_per_gradient: f64,
+    /// The end of a step, the norm of gradients and the update: seconds.
+    pub update_start_seconds: f64,
+    /// And for each parameter that a rank updates.
+    pub seconds_per_update: f64,
+    /// The mean of the absolute relative errors of whole steps by these numbers.
+    pub mean_error: f64,
+}
+
+/// What an operator takes in each of its passes that were measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PassTimes<T> {
+    /// From input to output.
+    #[serde(default = "none", skip_serializing_if = "Option::is_none")]
+    pub forward: Option<T>,
+    /// The gradient of the input.
+    #[serde(default = "none", skip_serializing_if = "Option::is_none")]
+    pub input_grad: Option<T>,
+    /// The gradient of the parameters.
+    #[serde(default = "none", skip_serializing_if = "Option::is_none")]
+    pub weight_grad: Option<T>,
+}
+
+fn none<T>() -> Option<T> {
+    None
+}
+
+/// Time that several quantities of a kernel's work take, each its own.
+pub trait Times<const N: usize> {
+    /// Seconds for one of each quantity.
+    fn costs(&self) -> [f64; N];
+
+    /// From seconds for one of each quantity.
+    fn from_costs(costs: [f64; N]) -> Self;
+}
+
+/// Declares what a kernel takes as seconds for each of some quantities.
+macro_rules! times {
+    ($(#[$doc:meta])* $name:ident, $count:literal, $($(#[$field_doc:meta])* $field:ident),+) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub struct $name {
+            $($(#[$field_doc])* pub $field: f64,)+
+        }
+
+        impl Times<$count> for $name {
+            fn costs(&self) -> [f64; $count] {
+                [$(self.$field),+]
+            }
+
+            fn from_costs(costs: [f64; $count]) -> Self {
+                let [$($field),+] = costs;
+                Self { $($field),+ }
+            }
+        }
+    };
+}
+
+times!(
+    /// What products of matrices take.
+    ProductTime, 5,
+    /// To start: seconds.
+    start_seconds,
+    /// For each operation: two for each element of the left matrix and column of the right one.
+    seconds_per_operation,
+    /// For each element of the left matrix.
+    seconds_per_left_element,
+    /// For each element of the right matrix.
+    seconds_per_right_element,
+    /// For each element of the result.
+    seconds_per_output_element
+);
+
+times!(
+    /// What fused attention takes that is computed block by block of queries.
+    AttentionTime, 5,
+    /// To start: seconds.
+    start_seconds,
+    /// For each block of queries of a key-value head.
+    seconds_per_block,
+    /// For each operation of the products of forward.
+    seconds_per_operation,
+    /// For each score.
+    seconds_per_score,
+    /// For each element of queries and output.
+    seconds_per_element
+);
+
+times!(
+    /// What takes as long as it moves bytes.
+    MemoryTime, 2,
+    /// To start: seconds.
+    start_seconds,
+    /// For each byte read or written.
+    seconds_per_byte
+);
+
+impl ProductTime {
+    /// The quantities of `batch` products of `[m, k]` by `[k, n]`, in the order of the fields.
+    pub fn quantities([batch, m, n, k]: [u64; 4]) -> [f64; 5] {
+        let [batch, m, n, k] = [batch, m, n, k].map(|size| size as f64);
+        [batch, 2.0 * batch * m * n * k, batch * m * k, batch * k * n, batch * m * n]
+    }
+}
+
+impl AttentionTime {
+    /// Queries of a block, at least.
+    const SMALLEST_BLOCK: u64 = 64;
+
+    /// Queries of a block, at most.
+    const LARGEST_BLOCK: u64 = 512;
+
+    /// Blocks that the queries are cut into, where they are neither few nor many.
+    const BLOCKS: u64 = 8;
+
+    /// The quantities of an attention of `batch` sequences of `s` positions, with so many heads and
+    /// key-value heads of `d` features, in the order of the fields. Under a causal mask a block of queries
+    /// is multiplied with the keys up to its last query, as the executor's kernels do it.
+    pub fn quantities([batch, s, heads, kv_heads, d]: [u64; 5], is_causal: bool) -> [f64; 5] {
+        let block = s.div_ceil(Self::BLOCKS).clamp(Self::SMALLEST_BLOCK, Self::LARGEST_BLOCK);
+        let blocks = s.div_ceil(block).max(1) as f64;
+        let share = if is_causal { (blocks + 1.0) / (2.0 * blocks) } else { 1.0 };
+        let [batch, s, heads, kv_heads, d] = [batch, s, heads, kv_heads, d].map(|it| it as f64);
+        let scores = batch * heads * s * s * share;
+        [1.0, batch * kv_heads * blocks, 4.0 * scores * d, scores, 2.0 * batch * heads * s * d]
+    }
+}
+
+impl MeasuredKernels {
+    pub(super) fn check(&self, field: &str) -> Result<(), ClusterError> {
+        check_count(&format!("{field}.ranks"), self.ranks)?;
+        for (precision, times) in &self.by_precision {
+            times.check(&format!("{field}.by_precision.{precision}"))?;
+        }
+        Ok(())
+    }
+}
+
+impl KernelTimes {
+    fn check(&self, field: &str) -> Result<(), ClusterError> {
+        self.products.check(&format!("{field}.products"))?;
+        self.attention.check(&format!("{field}.attention"))?;
+        for (family, times) in &self.operators {
+            times.check(&format!("{field}.operators.{family}"))?;
+        }
+        check_costs(&format!("{field}.memory"), &self.memory)?;
+        for (name, value) in [
+            ("seconds_per_gradient", self.seconds_per_gradient),
+            ("update_start_seconds", self.update_start_seconds),
+            ("seconds_per_update", self.seconds_per_update),
+            ("mean_error", self.mean_error),
+        ] {
+            check_number(&format!("{field}.{name}"), value)?;
+        }
+        Ok(())
+    }
+}
+
+impl<T> PassTimes<T> {
+    /// Nothing measured.
+    pub const NONE: Self = Self { forward: None, input_grad: None, weight_grad: None };
+
+    fn check<const N: usize>(&self, field: &str) -> Result<(), ClusterError>
+    where
+        T: Times<N>,
+    {
+        let passes = [
+            ("forward", &self.forward),
+            ("input_grad", &self.input_grad),
+            ("weight_grad", &self.weight_grad),
+        ];
+        for (pass, times) in passes {
+            let Some(times) = times else { continue };
+            check_costs(&format!("{field}.{pass}"), times)?;
+        }
+        Ok(())
+    }
+}
+
+/// Nothing takes less than no time, or an hour.
+fn check_costs<const N: usize>(field: &str, times: &impl Times<N>) -> Result<(), ClusterError> {
+    times.costs().iter().try_for_each(|cost| check_seconds(field, Seconds::new(*cost)))
+}

@@ -1,0 +1,73 @@
+//! Number formats.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// A number format that matrix products take as input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Precision {
+    /// 32-bit floats, on the units for 32-bit floats.
+    Fp32,
+    /// IEEE half precision.
+    Fp16,
+    /// 16-bit floats with the range of `fp32`.
+    Bf16,
+    /// 8-bit floats; sums in higher precision.
+    Fp8,
+    /// 4-bit floats with a scale for each few elements (NVFP4, MXFP4); sums in higher precision.
+    Fp4,
+}
+
+impl Precision {
+    /// All, widest first.
+    pub const ALL: [Self; 5] = [Self::Fp32, Self::Fp16, Self::Bf16, Self::Fp8, Self::Fp4];
+
+    /// The bits of one input element of a matrix product.
+    pub const fn input_bits(self) -> u64 {
+        match self {
+            Self::Fp32 => 32,
+            Self::Fp16 | Self::Bf16 => 16,
+            Self::Fp8 => 8,
+            Self::Fp4 => 4,
+        }
+    }
+
+    /// The bytes of an activation.
+    pub const fn activation_bytes(self) -> u64 {
+        self.activation().input_bits() / 8
+    }
+
+    /// The precision in which a step keeps its activations: itself, or bf16 for formats of 8 and 4 bits,
+    /// which only linear layers use.
+    #[must_use]
+    pub const fn activation(self) -> Self {
+        match self {
+            Self::Fp8 | Self::Fp4 => Self::Bf16,
+            other => other,
+        }
+    }
+
+    /// Whether activations are cast to it for each product.
+    pub fn is_cast(self) -> bool {
+        self != self.activation()
+    }
+
+    /// The name in JSON and flags.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fp32 => "fp32",
+            Self::Fp16 => "fp16",
+            Self::Bf16 => "bf16",
+            Self::Fp8 => "fp8",
+            Self::Fp4 => "fp4",
+        }
+    }
+}
+
+impl fmt::Display for Precision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}

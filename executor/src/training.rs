@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use burn::tensor::backend::Backend;
 use ir::units::Bytes;
 use traces::chrome;
 use traces::timeline::{Stream, Timeline};
@@ -92,7 +93,7 @@ pub fn train<B: Kernels, E: From<RunError>>(
 }
 
 /// The texts of all ranks, on rank 0. They travel as numbers, a byte each.
-fn gather_text<B: Kernels>(
+pub(crate) fn gather_text<B: Backend>(
     communicator: &dyn Communicator<B>,
     text: &str,
 ) -> Result<Option<Vec<String>>, CommunicationError> {

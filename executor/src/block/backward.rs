@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use ir::graph::{NormKind, OpId, OpKind, Placement};
+use ir::graph::{NormKind, OpId, OpKind, Pass, Placement};
 
 use super::forward::broadcast_to;
 use super::value::{Extra, Value};
@@ -69,6 +69,7 @@ impl<B: Kernels> BlockRun<'_, B> {
                         false,
                         gradient,
                     );
+                    self.lap(id, Pass::InputGrad);
                 }
                 (_, None) => {}
                 (_, Some(gradient)) => {
@@ -82,9 +83,13 @@ impl<B: Kernels> BlockRun<'_, B> {
                         let to = if is_summand { from } else { self.wanted(id, slot) };
                         self.use_gradient(&mut uses, source, to, is_partial, gradient);
                     }
+                    self.lap(id, Pass::InputGrad);
                     if op.is_trained() {
                         match &mut gradients {
-                            Some(gradients) => self.weight_grad(id, gradient, kept, gradients)?,
+                            Some(gradients) => {
+                                self.weight_grad(id, gradient, kept, gradients)?;
+                                self.lap(id, Pass::WeightGrad);
+                            }
                             None => kept.pending.push((id, gradient)),
                         }
                     }

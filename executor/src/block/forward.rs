@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ir::graph::{Activation, NormKind, OpId, OpKind, Placement};
+use ir::graph::{Activation, NormKind, OpId, OpKind, Pass, Placement};
 
 use super::program::Key;
 use super::value::{Extra, Value};
@@ -43,6 +43,7 @@ impl<B: Kernels> BlockRun<'_, B> {
                     kept.values.retain(|key, _| key.0 != *source || program.keeps(key));
                 }
             }
+            self.lap(node.id, Pass::Forward);
         }
         let outputs = program.block.outputs().iter();
         let outputs = outputs.map(|id| self.output(*id, &mut kept)).collect::<Result<_>>()?;

@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use ir::collective::Collective;
-use ir::graph::{OpId, Placement};
+use ir::graph::{OpId, Pass, Placement};
 use ir::layout::LayoutSpec;
 use ir::model::Numerics;
 use ir::schedule::Action;
@@ -30,6 +30,7 @@ use crate::frozen::Weight;
 use crate::mesh::Place;
 use crate::ops::Kernels;
 use crate::ops::rotary::Rotary;
+use crate::probe::Probe;
 use crate::recorder::Recorder;
 
 pub(crate) use program::BlockProgram;
@@ -68,6 +69,7 @@ pub(crate) struct Env<B: Kernels> {
     /// The losses that balance the load of experts in this step, each times the targets that it is for.
     pub(crate) auxiliary_loss: Cell<f64>,
     pub(crate) recorder: Arc<Recorder>,
+    pub(crate) probe: Probe,
     /// What the rank is in the midst of.
     pub(crate) action: Cell<Action>,
 }
@@ -139,6 +141,11 @@ impl<B: Kernels> BlockRun<'_, B> {
     fn weight(&self, id: OpId, name: &str) -> Option<Array<B>> {
         let index = self.program.op(id).parameters.iter().position(|p| p.name == name)?;
         Some(self.weights[id.index()][index].array())
+    }
+
+    /// Operator `id` is done in a pass.
+    fn lap(&self, id: OpId, pass: Pass) {
+        self.env.probe.lap::<B>(&self.env.device, self.number, id, pass);
     }
 
     fn wanted(&self, id: OpId, slot: usize) -> Placement {

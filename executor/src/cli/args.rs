@@ -5,7 +5,11 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use executor::settings::Straggler;
-use ir::cluster::Precision;
+
+use super::choices::parse_threads;
+use super::measuring::{CalibrateArgs, CollectivesArgs};
+
+pub(crate) use super::choices::{Backend, CommunicatorKind, PrecisionArg};
 
 /// Runs what the planner plans: every rank its part, on this machine's CPU, its GPUs, or a cluster.
 #[derive(Debug, Parser)]
@@ -28,51 +32,20 @@ pub(crate) enum Command {
     ///
     /// The exit code is 0 when the file is written and 2 on an error; there is then no file.
     Export(ExportArgs),
-}
-
-/// Where tensors are computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Backend {
-    /// This machine's processor.
-    Cpu,
-    /// NVIDIA GPUs. Needs the cargo feature `cuda`.
-    Cuda,
-}
-
-/// How ranks reach each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum CommunicatorKind {
-    /// Ranks are threads of this process.
-    Local,
-    /// Ranks are processes started by `mpirun` or `srun`. Needs the cargo feature `mpi`.
-    Mpi,
-    /// As `mpi` or with a rendezvous address, with tensors going from GPU to GPU. Needs the cargo
-    /// feature `cuda`.
-    Nccl,
-}
-
-/// What activations and the weights that kernels read are made of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum PrecisionArg {
-    /// 64-bit floats, also in the optimizer: to compare layouts to the last digit.
-    Fp64,
-    /// 32-bit floats.
-    Fp32,
-    /// Half precision, with dynamic loss scaling and fp32 master weights.
-    Fp16,
-    /// 16-bit floats with the range of fp32, and fp32 master weights.
-    Bf16,
-}
-
-impl PrecisionArg {
-    /// What a plan of this precision is run in.
-    pub(crate) const fn of(precision: Precision) -> Self {
-        match precision {
-            Precision::Fp32 => Self::Fp32,
-            Precision::Fp16 => Self::Fp16,
-            Precision::Bf16 | Precision::Fp8 | Precision::Fp4 => Self::Bf16,
-        }
-    }
+    /// Run collectives on real ranks: who holds what before and after, whether it is right, and how long
+    /// it takes.
+    ///
+    /// The table is that of nccl-tests: `algbw` is the buffer's bytes over the time, `busbw` what that is
+    /// of the links' bandwidth, whatever the number of ranks. Times are medians of the slowest rank's. With
+    /// `-o` the network of a cluster file becomes what was measured. The exit code is 2 where a rank ended
+    /// with what it should not have.
+    Collectives(CollectivesArgs),
+    /// Measure this machine, and write the cluster file that the planner plans for it with.
+    ///
+    /// All ranks train small models at once, and what their operators take is fitted: products, attention,
+    /// what moves data, the update. Then collectives are timed, as `executor collectives` does. Run it while
+    /// the machine does nothing else; with as many ranks as plans will have. Interrupted, it leaves no file.
+    Calibrate(CalibrateArgs),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -102,6 +75,10 @@ pub(crate) struct RunArgs {
     /// How ranks reach each other.
     #[arg(long, value_enum, default_value_t = CommunicatorKind::Local)]
     pub(crate) communicator: CommunicatorKind,
+    /// Threads for the kernels of each rank on the CPU, as `executor calibrate` measures them [default: all
+    /// ranks share those of the process, one for each core].
+    #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
+    pub(crate) threads_per_rank: Option<NonZeroUsize>,
     /// Decides first weights and the order of samples.
     #[arg(long, default_value_t = 0)]
     pub(crate) seed: u64,

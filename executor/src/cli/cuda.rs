@@ -13,13 +13,22 @@ use executor::cuda::{Cuda, check_copies, devices};
 
 use super::args::{Backend, CommunicatorKind, PrecisionArg, RunArgs};
 use super::job::{run_process, run_threads, told_once};
+use super::measuring::RanksArgs;
+use super::work::{Work, check_started, run_threads as run_threads_of};
 
 /// How long ranks wait for each other: those of a large job start minutes apart.
 const MEETING_TIME: Duration = Duration::from_mins(5);
 
+/// What to do without 64 bits.
+const NO_FP64: &str =
+    "the CUDA backend has no fp64\nhint: `--precision fp32`, or compare layouts in fp64 on the CPU";
+
 /// Runs all ranks, or the one that is this process.
 pub(super) fn run(args: &RunArgs) -> anyhow::Result<()> {
-    let mut devices = check(args)?;
+    let mut devices = check(args.backend, args.communicator)?;
+    if args.training.precision == Some(PrecisionArg::Fp64) {
+        bail!(NO_FP64);
+    }
     if args.communicator == CommunicatorKind::Nccl {
         return run_rank(args, &devices);
     }
@@ -31,26 +40,42 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<()> {
 }
 
 /// The GPUs, if what the arguments ask for is there.
-fn check(args: &RunArgs) -> anyhow::Result<Vec<CudaDevice>> {
-    if args.backend == Backend::Cpu {
+fn check(backend: Backend, communicator: CommunicatorKind) -> anyhow::Result<Vec<CudaDevice>> {
+    if backend == Backend::Cpu {
         bail!("NCCL moves arrays between GPUs alone\nhint: add `--backend cuda`");
     }
-    if args.communicator == CommunicatorKind::Mpi {
+    if communicator == CommunicatorKind::Mpi {
         bail!(
             "MPI connects ranks on CPUs\nhint: `--backend cuda --communicator nccl` starts from `mpirun` too"
-        );
-    }
-    if args.training.precision == Some(PrecisionArg::Fp64) {
-        bail!(
-            "the CUDA backend has no fp64\nhint: `--precision fp32`, or compare layouts in fp64 on the \
-             CPU"
         );
     }
     Ok(devices()?)
 }
 
-/// The rank that this process is by what its launcher says.
+/// Does some work on all ranks, or on the one that is this process.
+pub(super) fn run_work(work: &impl Work, args: &RanksArgs) -> anyhow::Result<()> {
+    let mut devices = check(args.backend, args.communicator)?;
+    if args.communicator == CommunicatorKind::Nccl {
+        return run_nccl(&devices, |communicator, device| {
+            check_started(args, communicator.num_ranks())?;
+            work.run(communicator, device)
+        });
+    }
+    devices.truncate(args.num_ranks() as usize);
+    check_copies(&devices)?;
+    run_threads_of::<Cuda>(work, args, &devices)
+}
+
+/// The rank of a plan that this process is by what its launcher says.
 fn run_rank(args: &RunArgs, devices: &[CudaDevice]) -> anyhow::Result<()> {
+    run_nccl(devices, |communicator, device| run_process(args, communicator, device))
+}
+
+/// Runs a program on the rank that this process is.
+fn run_nccl(
+    devices: &[CudaDevice],
+    program: impl FnOnce(Arc<dyn Communicator<Cuda>>, CudaDevice) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
     let launch = Launch::from_variables(|name| std::env::var(name).ok())?;
     let device = devices[launch.local_rank as usize % devices.len()].clone();
     let nccl = NcclEngine::open(device.clone())?;
@@ -61,8 +86,8 @@ fn run_rank(args: &RunArgs, devices: &[CudaDevice]) -> anyhow::Result<()> {
         nccl::check_devices(line, &nccl.device_id()?)?;
         Ok(Arc::new(nccl) as Arc<dyn Engine<Cuda>>)
     };
-    let program =
-        |communicator: Arc<dyn Communicator<Cuda>>| run_process(args, communicator, device.clone());
+    let own = device.clone();
+    let program = |communicator: Arc<dyn Communicator<Cuda>>| program(communicator, own);
     nccl::run(line, engine, device.clone(), checks, program)
         .map_err(|failure| told_once(launch.rank, failure))
 }

@@ -13,6 +13,12 @@ const LARGEST_PLAN: u64 = 64 << 20;
 
 /// Reads a plan, or says why not.
 pub(super) fn read(path: &Path) -> anyhow::Result<Plan> {
+    let text = read_text(path)?;
+    read_plan(&text).with_context(|| format!("`{}`", path.display()))
+}
+
+/// Reads a text, or says why not.
+pub(super) fn read_text(path: &Path) -> anyhow::Result<String> {
     let reading = || format!("reading `{}`", path.display());
     let file = std::fs::File::open(path).with_context(reading)?;
     let mut bytes = Vec::new();
@@ -23,8 +29,7 @@ pub(super) fn read(path: &Path) -> anyhow::Result<Plan> {
         "`{}` has more than {LARGEST_PLAN} bytes, the most that a plan may have",
         path.display()
     );
-    let text = String::from_utf8(bytes).with_context(reading)?;
-    read_plan(&text).with_context(|| format!("`{}`", path.display()))
+    String::from_utf8(bytes).with_context(reading)
 }
 
 /// The newest whole checkpoint of a folder and where it is, if the folder has any; `warn` is told what is

@@ -41,7 +41,8 @@ pub(super) fn run_threads<B: Kernels>(
         let device = &devices[communicator.rank() as usize % devices.len()];
         job.run_rank(communicator, device.clone())
     };
-    match local::run(job.program.num_ranks(), &devices, run) {
+    let threads = args.threads_per_rank;
+    match local::run_on(job.program.num_ranks(), &devices, threads, run) {
         Ok(_) => Ok(()),
         Err(failure) => Err(failed(failure)),
     }
@@ -67,7 +68,7 @@ pub(super) fn told_once(own: u32, failure: RankFailure<anyhow::Error>) -> anyhow
 }
 
 /// A failure with its causes.
-fn failed(RankFailure { rank, cause }: RankFailure<anyhow::Error>) -> anyhow::Error {
+pub(super) fn failed(RankFailure { rank, cause }: RankFailure<anyhow::Error>) -> anyhow::Error {
     let error = match cause {
         Cause::Error(error) => error,
         cause => anyhow!("{cause}"),

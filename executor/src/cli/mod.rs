@@ -1,18 +1,25 @@
 //! The command line: arguments, files, what is printed.
 
 mod args;
+mod calibrate;
+mod choices;
+mod cluster;
+mod collectives;
 #[cfg(feature = "cuda")]
 mod cuda;
 mod export;
 mod files;
 mod job;
 mod limits;
+mod measuring;
 #[cfg(feature = "mpi")]
 mod mpi;
 mod run;
 mod settings;
 mod show;
+mod start;
 mod words;
+mod work;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -29,6 +36,8 @@ pub(crate) fn main() -> ExitCode {
     let result = match cli.command {
         Command::Run(args) => run::run(&args),
         Command::Export(args) => export::export(&args),
+        Command::Calibrate(args) => calibrate::calibrate(&args),
+        Command::Collectives(args) => collectives::collectives(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

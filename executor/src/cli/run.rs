@@ -26,7 +26,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
 }
 
 #[cfg(not(all(feature = "mpi", feature = "cuda")))]
-fn without(what: &str, feature: &str) -> anyhow::Error {
+pub(super) fn without(what: &str, feature: &str) -> anyhow::Error {
     anyhow!(
         "this `executor` was built without {what}\nhint: build it with `cargo build --release -p executor \
          --features {feature}`, or leave `--backend` and `--communicator` out to run ranks as threads on \

@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::io;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::thread::{Builder, ScopedJoinHandle};
 
@@ -116,6 +117,21 @@ pub fn run<B: Backend, T: Send, E: fmt::Display + Send>(
     devices: &[B::Device],
     program: impl Fn(Arc<dyn Communicator<B>>) -> Result<T, E> + Sync,
 ) -> Result<Vec<T>, RankFailure<E>> {
+    run_on(num_ranks, devices, None, program)
+}
+
+/// As [`run`], with so many threads for the kernels of each rank on the CPU; where none is said, all ranks
+/// share those of the process, of which there is one for each core.
+///
+/// # Errors
+///
+/// As [`run`], and where the threads cannot be started.
+pub fn run_on<B: Backend, T: Send, E: fmt::Display + Send>(
+    num_ranks: u32,
+    devices: &[B::Device],
+    threads: Option<NonZeroUsize>,
+    program: impl Fn(Arc<dyn Communicator<B>>) -> Result<T, E> + Sync,
+) -> Result<Vec<T>, RankFailure<E>> {
     let communicators = communicators::<B>(num_ranks, devices);
     let Some(first) = communicators.first() else { return Ok(Vec::new()) };
     let mailboxes = Arc::clone(&first.0.mailboxes);
@@ -126,7 +142,10 @@ pub fn run<B: Backend, T: Send, E: fmt::Display + Send>(
                 .name(format!("rank {}", communicator.0.rank))
                 .stack_size(STACK_BYTES);
             let own = Arc::clone(&communicator);
-            let started = thread.spawn_scoped(scope, move || run_rank(&own, program));
+            let started = thread.spawn_scoped(scope, move || match threads {
+                None => run_rank(&own, program),
+                Some(threads) => run_with_own_threads(&own, threads, program),
+            });
             if let Err(error) = &started {
                 Transport::stop(&communicator.0, &error.to_string());
             }
@@ -144,6 +163,27 @@ pub fn run<B: Backend, T: Send, E: fmt::Display + Send>(
     }
     let value = |outcome: Result<T, _>| outcome.ok().expect("a rank that fails stops the run");
     Ok(outcomes.into_iter().map(value).collect())
+}
+
+/// [`run_rank`] among threads of the rank's own, one of which it is.
+fn run_with_own_threads<B: Backend, T: Send, E: fmt::Display + Send>(
+    communicator: &Arc<Collectives<LocalCommunicator<B>>>,
+    threads: NonZeroUsize,
+    program: impl Fn(Arc<dyn Communicator<B>>) -> Result<T, E> + Sync,
+) -> Result<T, Cause<E>> {
+    let rank = communicator.0.rank;
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(threads.get())
+        .thread_name(move |nth| format!("rank {rank}, thread {nth}"))
+        .stack_size(STACK_BYTES);
+    match pool.build() {
+        Ok(pool) => pool.install(|| run_rank(communicator, &program)),
+        Err(error) => {
+            let error = io::Error::other(error);
+            Transport::stop(&communicator.0, &error.to_string());
+            Err(Cause::Start(error))
+        }
+    }
 }
 
 /// What `program` returns on the rank of `communicator`. If it fails, all ranks are told, before

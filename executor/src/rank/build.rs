@@ -18,6 +18,7 @@ use crate::mesh::{Place, Replicas};
 use crate::ops::Kernels;
 use crate::optimizer::num_moments;
 use crate::parameters::{LocalParameter, Sharing, is_expert};
+use crate::probe::Probe;
 use crate::program::Program;
 use crate::recorder::Recorder;
 use crate::reducer::Reducer;
@@ -57,6 +58,7 @@ impl<B: Kernels> Rank<B> {
             num_mixtures: program.num_mixtures(),
             expert_capacity_factor: settings.expert_capacity_factor,
             auxiliary_loss: Cell::new(0.0),
+            probe: Probe::default(),
             gradient_scale: Cell::new(0.0),
             rotary: RefCell::new(BTreeMap::new()),
             recorder: Arc::clone(&recorder),

@@ -23,6 +23,7 @@ use crate::communicator::{CommunicationError, Communicator, Group, Pending, Tag}
 use crate::data::DataError;
 use crate::frozen::{FrozenUnit, Weight};
 use crate::ops::Kernels;
+use crate::probe::Laps;
 use crate::program::Program;
 use crate::recorder::now;
 use crate::reducer::Reducer;
@@ -189,6 +190,18 @@ impl<B: Kernels> Rank<B> {
         Ok(result)
     }
 
+    /// Runs the next step, and says what its operators took.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::step`].
+    pub fn probed_step(&mut self) -> Result<(StepResult, Laps), RunError> {
+        self.env.probe.start();
+        let result = self.step();
+        let laps = self.env.probe.finish();
+        Ok((result?, laps))
+    }
+
     /// Starts to record what the rank does.
     pub fn record(&self) {
         self.env.recorder.start();
@@ -198,6 +211,11 @@ impl<B: Kernels> Rank<B> {
     pub fn recorded(&self) -> Track {
         let rank = self.env.place.rank;
         self.env.recorder.finish(rank, format!("rank {rank}"))
+    }
+
+    /// The program that it runs.
+    pub(crate) fn program(&self) -> &Program {
+        &self.program
     }
 
     /// Steps done so far.

@@ -28,6 +28,7 @@ impl<B: Kernels> Rank<B> {
         };
         let given = given.into_iter().map(|array| array.expect("activations are all there"));
         let mut values: Vec<Value<B>> = given.map(Value::Array).collect();
+        self.env.probe.begin::<B>(&self.env.device);
         let mut kept = Vec::new();
         let blocks = self.stages[&stage].blocks.clone();
         for (place, block) in blocks.clone().enumerate() {
@@ -76,6 +77,7 @@ impl<B: Kernels> Rank<B> {
         };
         let mut kept =
             self.kept.remove(&(stage, micro_batch)).expect("forward comes before backward");
+        self.env.probe.begin::<B>(&self.env.device);
         let blocks = self.stages[&stage].blocks.clone();
         for (place, block) in blocks.enumerate().rev() {
             self.gather(stage, place)?;
@@ -307,7 +309,10 @@ impl<B: Kernels> Rank<B> {
             let sums = self.env.all_reduce(partial)?;
             unit.set_partial_gradients(&sums);
         }
-        let gradient = unit.take_gradients(self.program.settings.gradients, &self.env.device);
+        let element = self.program.settings.gradients;
+        let device = &self.env.device;
+        let gradient =
+            self.env.probe.gradients::<B, _>(device, || unit.take_gradients(element, device));
         let is_shared = self.program.settings.replication.method.is_synchronous();
         if unit.replicas.len() == 1 || !is_shared {
             unit.add_reduced(gradient);

@@ -9,6 +9,7 @@ mod checkpoint;
 mod collectives;
 mod commands;
 mod data;
+mod measuring;
 mod nccl;
 mod ops;
 mod parity;

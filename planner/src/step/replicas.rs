@@ -2,6 +2,7 @@
 
 use cost_models::states::{StateBytes, optimizer_step};
 use cost_models::{Group, Hardware};
+use ir::cluster::Precision;
 use ir::collective::Collective;
 use ir::layout::{Layout, MeshAxis, ZeroStage};
 use ir::plan::Training;
@@ -36,6 +37,7 @@ pub(super) struct Replicas<'a> {
     hardware: &'a Hardware,
     layout: &'a Layout,
     pub(super) bytes: StateBytes,
+    precision: Precision,
     method: DataParallelMethod,
     compression: Option<GradientCompression>,
 }
@@ -43,9 +45,13 @@ pub(super) struct Replicas<'a> {
 impl<'a> Replicas<'a> {
     pub(super) fn new(problem: &'a Problem, layout: &'a Layout) -> Self {
         let bytes = StateBytes::new(&problem.training);
-        let Training { data_parallel_method: method, gradient_compression: compression, .. } =
-            problem.training;
-        Self { hardware: &problem.hardware, layout, bytes, method, compression }
+        let Training {
+            precision,
+            data_parallel_method: method,
+            gradient_compression: compression,
+            ..
+        } = problem.training;
+        Self { hardware: &problem.hardware, layout, bytes, precision, method, compression }
     }
 
     /// Ranks that reduce gradients of dense parameters.
@@ -138,7 +144,8 @@ impl<'a> Replicas<'a> {
         let left_out = LEFT_OUT_BYTES * elements;
         let gradient = self.bytes.gradient * elements;
         let touched = 2 * gradient + (2 + selections) * left_out;
-        self.hardware.device.training_memory_bound(Bytes::new(touched) + received)
+        let touched = Bytes::new(touched) + received;
+        self.hardware.device.training_memory_bound(self.precision, touched)
     }
 
     /// What of a replica's gradients was left out and is kept for the next step.
@@ -189,7 +196,10 @@ impl<'a> Replicas<'a> {
                 let average = sent + Bytes::new(elements * (2 * master + self.bytes.parameter));
                 let collective = Collective::SendReceive;
                 let transfer = Transfer { collective, time, bytes: sent };
-                Some((transfer, self.hardware.device.training_memory_bound(average)))
+                Some((
+                    transfer,
+                    self.hardware.device.training_memory_bound(self.precision, average),
+                ))
             }
             DataParallelMethod::Asynchronous { .. } => {
                 let time = self.hardware.to_neighbour(group, weights).into();

@@ -1,6 +1,8 @@
 //! Whole runs of the `executor` command.
 
+mod calibrate;
 mod checkpoints;
+mod collectives;
 mod refused;
 
 use std::collections::BTreeSet;

@@ -1,0 +1,93 @@
+//! From samples to what a cluster file has.
+
+use std::collections::BTreeMap;
+
+use ir::cluster::{KernelTimes, MemoryTime, PassTimes, Times};
+use ir::graph::Pass;
+
+use super::samples::{Samples, Step, Work};
+use crate::statistics::{Sample, fit};
+
+/// The costs that fit all samples.
+pub(super) fn times(samples: &Samples) -> KernelTimes {
+    let mut operators: BTreeMap<String, PassTimes<MemoryTime>> = BTreeMap::new();
+    for ((family, pass), of_family) in &samples.operators {
+        let passes = operators.entry((*family).to_owned()).or_insert(PassTimes::NONE);
+        *slot(passes, *pass) = Some(fitted(of_family));
+    }
+    // What is none of these moves data as a sum of two tensors does.
+    let sums = samples.operators.get(&("add", Pass::Forward));
+    let all: Vec<Sample> = samples.operators.values().flatten().cloned().collect();
+    let update = fit(&samples.update).costs;
+    let mut times = KernelTimes {
+        products: passes(&samples.products),
+        attention: passes(&samples.attention),
+        operators,
+        memory: fitted(sums.unwrap_or(&all)),
+        seconds_per_gradient: fit(&samples.gradients).costs[0],
+        update_start_seconds: update[0],
+        seconds_per_update: update[1],
+        mean_error: 0.0,
+    };
+    let errors = samples.steps.iter().map(|step| (predicted(&times, step) / step.time - 1.0).abs());
+    times.mean_error = errors.sum::<f64>() / samples.steps.len().max(1) as f64;
+    times
+}
+
+fn passes<T: Times<N> + Clone, const N: usize>(
+    samples: &BTreeMap<Pass, Vec<Sample>>,
+) -> PassTimes<T> {
+    let mut passes = PassTimes::NONE;
+    for (pass, of_pass) in samples {
+        *slot(&mut passes, *pass) = Some(fitted(of_pass));
+    }
+    passes
+}
+
+fn slot<T>(passes: &mut PassTimes<T>, pass: Pass) -> &mut Option<T> {
+    match pass {
+        Pass::Forward => &mut passes.forward,
+        Pass::InputGrad => &mut passes.input_grad,
+        Pass::WeightGrad => &mut passes.weight_grad,
+    }
+}
+
+fn fitted<T: Times<N>, const N: usize>(samples: &[Sample]) -> T {
+    let costs = fit(samples).costs;
+    T::from_costs(std::array::from_fn(|index| costs.get(index).copied().unwrap_or(0.0)))
+}
+
+/// What these times say of a step.
+fn predicted(times: &KernelTimes, step: &Step) -> f64 {
+    let of_kernels: f64 = step.work.iter().map(|work| of_work(times, work)).sum();
+    let each = times.seconds_per_gradient + times.seconds_per_update;
+    of_kernels + times.update_start_seconds + each * step.num_parameters
+}
+
+fn of_work(times: &KernelTimes, work: &Work) -> f64 {
+    match work {
+        Work::Product(pass, quantities) => of_pass(&times.products, *pass, *quantities),
+        Work::Attention(pass, quantities) => of_pass(&times.attention, *pass, *quantities),
+        Work::Memory(family, pass, quantities) => match times.operators.get(*family) {
+            Some(passes) => of_pass(passes, *pass, *quantities),
+            None => dot(&times.memory, *quantities),
+        },
+    }
+}
+
+fn of_pass<T: Times<N>, const N: usize>(
+    passes: &PassTimes<T>,
+    pass: Pass,
+    quantities: [f64; N],
+) -> f64 {
+    let times = match pass {
+        Pass::Forward => &passes.forward,
+        Pass::InputGrad => &passes.input_grad,
+        Pass::WeightGrad => &passes.weight_grad,
+    };
+    times.as_ref().map_or(0.0, |times| dot(times, quantities))
+}
+
+fn dot<const N: usize>(times: &impl Times<N>, quantities: [f64; N]) -> f64 {
+    times.costs().iter().zip(quantities).map(|(cost, quantity)| cost * quantity).sum()
+}

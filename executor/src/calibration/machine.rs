@@ -1,0 +1,30 @@
+//! What the system says of the machine.
+
+use ir::units::Bytes;
+
+/// A host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Machine {
+    /// Its processor, as the system names it.
+    pub processor: String,
+    /// Cores that this process may use.
+    pub cores: u32,
+    /// Its memory; none where the system does not tell.
+    pub memory: Option<Bytes>,
+}
+
+/// The machine that this process runs on.
+pub fn machine() -> Machine {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let (processors, memory) = (read("/proc/cpuinfo"), read("/proc/meminfo"));
+    let named = processors.lines().find_map(|line| line.strip_prefix("model name"));
+    let named = named.map(|rest| rest.trim_start_matches([' ', '\t', ':']).trim().to_owned());
+    let kibibytes = memory.lines().find_map(|line| {
+        line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
+    });
+    Machine {
+        processor: named.filter(|name| !name.is_empty()).unwrap_or_else(|| "processor".to_owned()),
+        cores: std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32),
+        memory: kibibytes.map(|count| Bytes::new(count.saturating_mul(1024))),
+    }
+}

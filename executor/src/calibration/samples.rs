@@ -1,0 +1,157 @@
+//! From laps to samples: what each kernel of the graph had to do, and the time of the laps that did it.
+
+use std::collections::BTreeMap;
+
+use ir::cluster::{AttentionTime, ProductTime};
+use ir::graph::{AttentionMask, Kernel, KernelWork, OpId, Pass, Setting, Sharding, Sizes};
+
+use super::models::TrainedModel;
+use crate::probe::Lap;
+use crate::program::Program;
+use crate::statistics::Sample;
+
+/// All samples, by what they are fitted together with.
+#[derive(Debug, Default)]
+pub(super) struct Samples {
+    pub(super) products: BTreeMap<Pass, Vec<Sample>>,
+    pub(super) attention: BTreeMap<Pass, Vec<Sample>>,
+    pub(super) operators: BTreeMap<(&'static str, Pass), Vec<Sample>>,
+    /// Seconds for putting gradients together, by their number.
+    pub(super) gradients: Vec<Sample>,
+    /// Seconds for the end of the step, by the number of parameters.
+    pub(super) update: Vec<Sample>,
+    /// What whole steps took, beside what all their kernels have to do.
+    pub(super) steps: Vec<Step>,
+}
+
+/// A whole step.
+#[derive(Debug)]
+pub(super) struct Step {
+    pub(super) time: f64,
+    pub(super) num_parameters: f64,
+    pub(super) work: Vec<Work>,
+}
+
+/// What an operator does in a pass.
+#[derive(Clone, Debug)]
+pub(super) enum Work {
+    Product(Pass, [f64; 5]),
+    Attention(Pass, [f64; 5]),
+    Memory(&'static str, Pass, [f64; 2]),
+}
+
+impl Samples {
+    /// Adds a step of a model: its laps, and the seconds of gradients and of all else.
+    pub(super) fn add(
+        &mut self,
+        model: &TrainedModel,
+        program: &Program,
+        laps: &[Lap],
+        [gradients, rest]: [f64; 2],
+    ) {
+        let mut work = Vec::new();
+        let mut whole = gradients + rest;
+        for (block, number) in
+            (0..program.chain.len()).map(|number| (program.block(number), number))
+        {
+            let setting = Setting {
+                sizes: Sizes {
+                    micro_batch_size: model.batch,
+                    sequence_length: model.sequence_length,
+                },
+                sharding: Sharding::NONE,
+                compute_bytes: crate::array::ElementExt::num_bytes(program.settings.compute),
+                takes_data: number == 0,
+                fuses_projections: false,
+            };
+            let kernels = block.block.work(&setting).kernels;
+            let own = laps.iter().filter(|lap| lap.block == number);
+            let times = by_kernel(&kernels, own);
+            for ((op, pass), time) in times {
+                whole += time;
+                let family = block.op(op).kind.family();
+                let of_op = kernels.iter().filter(|it| it.op == op && it.pass == pass);
+                let of_op: Vec<Work> = merged(of_op, family);
+                if let [only] = of_op.as_slice() {
+                    self.sample(only, time);
+                }
+                work.extend(of_op);
+            }
+        }
+        let num_parameters = program.graph.parameter_counts().total as f64;
+        self.gradients.push(Sample { quantities: vec![num_parameters], time: gradients });
+        self.update.push(Sample { quantities: vec![1.0, num_parameters], time: rest });
+        self.steps.push(Step { time: whole, num_parameters, work });
+    }
+
+    fn sample(&mut self, work: &Work, time: f64) {
+        let sample = |quantities: &[f64]| Sample { quantities: quantities.to_vec(), time };
+        match work {
+            Work::Product(pass, quantities) => {
+                self.products.entry(*pass).or_default().push(sample(quantities));
+            }
+            Work::Attention(pass, quantities) => {
+                self.attention.entry(*pass).or_default().push(sample(quantities));
+            }
+            Work::Memory(family, pass, quantities) => {
+                self.operators.entry((family, *pass)).or_default().push(sample(quantities));
+            }
+        }
+    }
+}
+
+/// The time of each operator and pass that the graph has kernels for. What a rank does for others counts
+/// with the kernels that come next: the gradient of a norm's scale, for one, with that of its input.
+fn by_kernel<'a>(
+    kernels: &[KernelWork],
+    laps: impl Iterator<Item = &'a Lap>,
+) -> BTreeMap<(OpId, Pass), f64> {
+    let has = |op: OpId, pass: Pass| kernels.iter().any(|it| it.op == op && it.pass == pass);
+    let mut times: BTreeMap<(OpId, Pass), f64> = BTreeMap::new();
+    let (mut carried, mut last) = (0.0, None);
+    for Lap { op, pass, time, .. } in laps {
+        let key = match pass {
+            Pass::WeightGrad if !has(*op, *pass) => (*op, Pass::InputGrad),
+            pass => (*op, *pass),
+        };
+        if has(key.0, key.1) {
+            *times.entry(key).or_default() += time + carried;
+            carried = 0.0;
+            last = Some(key);
+        } else {
+            carried += time;
+        }
+    }
+    if let Some(last) = last {
+        *times.entry(last).or_default() += carried;
+    }
+    times
+}
+
+/// The kernels of an operator in a pass, those that move data as one.
+fn merged<'a>(kernels: impl Iterator<Item = &'a KernelWork>, family: &'static str) -> Vec<Work> {
+    let mut all = Vec::new();
+    let mut moved: Option<(Pass, [f64; 2])> = None;
+    for KernelWork { pass, kernel, read, written, .. } in kernels {
+        match kernel {
+            Kernel::MatMul { batch, m, n, k } => {
+                let quantities = ProductTime::quantities([*batch, *m, *n, *k]);
+                all.push(Work::Product(*pass, quantities));
+            }
+            Kernel::Attention(shape) => {
+                let d = shape.head_dim.midpoint(shape.value_head_dim);
+                let sizes = [shape.batch, shape.context, shape.heads, shape.kv_heads, d];
+                let is_causal = shape.mask != AttentionMask::Full;
+                let quantities = AttentionTime::quantities(sizes, is_causal);
+                all.push(Work::Attention(*pass, quantities));
+            }
+            Kernel::Memory => {
+                let (_, quantities) = moved.get_or_insert((*pass, [0.0, 0.0]));
+                quantities[0] += 1.0;
+                quantities[1] += (*read + *written).as_f64();
+            }
+        }
+    }
+    all.extend(moved.map(|(pass, quantities)| Work::Memory(family, pass, quantities)));
+    all
+}

@@ -1,0 +1,267 @@
+//! `executor calibrate`.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::sync::Arc;
+
+use anyhow::{bail, ensure};
+use executor::calibration::{self, Effort, Machine, Rates};
+use executor::collectives::{Plan, Row, time};
+use executor::communicator::{Communicator, Reduction};
+use executor::ops::Kernels;
+use ir::cluster::{Architecture, Cluster, Gpu, KernelTimes, MeasuredKernels, Precision};
+use ir::collective::Collective;
+use ir::units::{Bytes, BytesPerSecond, FlopsPerSecond};
+use traces::collectives::Operation;
+
+use super::args::{Backend, CommunicatorKind};
+use super::cluster::{self, Topology};
+use super::collectives::{check_ranks, element, sizes};
+use super::files;
+use super::measuring::{CalibrateArgs, TimingArgs};
+use super::start;
+use super::words;
+use super::work::Work;
+
+pub(crate) fn calibrate(args: &CalibrateArgs) -> anyhow::Result<()> {
+    sizes(&args.timing)?;
+    if args.ranks.communicator == CommunicatorKind::Local {
+        check_ranks(args.ranks.num_ranks())?;
+    }
+    let base = args.base.as_deref().map(cluster::read).transpose()?;
+    if base.is_none() && args.ranks.backend == Backend::Cuda {
+        bail!(
+            "what is on a GPU's data sheet cannot be measured\nhint: `--base FILE` with a cluster file of \
+             its kind, such as `cost-models/clusters/h100.json`"
+        );
+    }
+    let inputs: Vec<_> = args.base.iter().map(std::path::PathBuf::as_path).collect();
+    files::check_output(&args.output, &inputs)?;
+    start::run(&Job { args, base }, &args.ranks)
+}
+
+/// All that ranks share.
+struct Job<'a> {
+    args: &'a CalibrateArgs,
+    base: Option<Cluster>,
+}
+
+/// What rank 0 learns.
+struct Found {
+    rates: BTreeMap<Precision, Rates>,
+    kernels: BTreeMap<Precision, KernelTimes>,
+    slowdown: f64,
+    rows: Vec<Vec<Row>>,
+}
+
+impl Work for Job<'_> {
+    fn run<B: Kernels>(
+        &self,
+        communicator: Arc<dyn Communicator<B>>,
+        device: B::Device,
+    ) -> anyhow::Result<()> {
+        let num_ranks = communicator.num_ranks();
+        check_ranks(num_ranks)?;
+        let per_node = self.args.timing.ranks_per_node.map(std::num::NonZeroU32::get);
+        let topology = Topology::new(num_ranks, per_node)?;
+        let is_first = communicator.rank() == 0;
+        let say = |text: &str| -> anyhow::Result<()> {
+            if is_first {
+                writeln!(std::io::stderr(), "{text}")?;
+            }
+            Ok(())
+        };
+        let effort = if self.args.quick { Effort::Quick } else { Effort::Full };
+        let (mut rates, mut kernels) = (BTreeMap::new(), BTreeMap::new());
+        for argument in &self.args.precision {
+            let precision = argument.precision();
+            say(&format!("{precision}: what {} reach at once", words::ranks(num_ranks)))?;
+            let found = calibration::rates(&communicator, &device, element((*argument).into()))?;
+            rates.extend(found.map(|found| (precision, found)));
+            let observe = |nth: usize, model: &calibration::TrainedModel| {
+                // Who cannot read it misses nothing else.
+                let _ = say(&format!("{precision}: model {}: {}", nth + 1, model.name()));
+            };
+            let found =
+                calibration::kernel_times(&communicator, &device, precision, effort, observe)?;
+            kernels.extend(found.map(|found| (precision, found)));
+        }
+        say("collectives")?;
+        let slowdown = calibration::slowdown(&communicator, &device)?;
+        let rows = self.collectives(&*communicator, topology, &device)?;
+        if is_first {
+            let found = Found { rates, kernels, slowdown, rows };
+            self.finish(topology, &found)?;
+        }
+        Ok(())
+    }
+}
+
+impl Job<'_> {
+    /// Times of the collectives that plans have, level by level; rank 0 alone has any.
+    fn collectives<B: Kernels>(
+        &self,
+        communicator: &dyn Communicator<B>,
+        topology: Topology,
+        device: &B::Device,
+    ) -> anyhow::Result<Vec<Vec<Row>>> {
+        let TimingArgs { iterations, warm_up, .. } = self.args.timing;
+        let element = self.args.precision.first().map(|it| element((*it).into()));
+        let mut levels = Vec::new();
+        for ways in topology.levels() {
+            let mut rows = Vec::new();
+            for groups in &ways {
+                for collective in Collective::ALL {
+                    let plan = Plan {
+                        operation: Operation::Collective(collective),
+                        reduction: Reduction::Sum,
+                        element: element.expect("a precision is always given"),
+                        warm_ups: warm_up,
+                        iterations,
+                    };
+                    let contents = plan.contents(groups[0].len() as u32);
+                    for bytes in sizes(&self.args.timing)?.all() {
+                        rows.extend(time(communicator, groups, &contents, &plan, bytes, device)?);
+                    }
+                }
+            }
+            levels.push(rows);
+        }
+        Ok(levels)
+    }
+
+    /// Writes the file.
+    fn finish(&self, topology: Topology, found: &Found) -> anyhow::Result<()> {
+        let wrong = found.rows.iter().flatten().find(|row| row.num_wrong > 0);
+        if let Some(row) = wrong {
+            bail!("{} of {} bytes gave wrong elements", row.operation, row.bytes.get());
+        }
+        let machine = calibration::machine();
+        let mut made = match &self.base {
+            Some(base) => base.clone(),
+            None => self.cluster(&machine, topology, found)?,
+        };
+        if let Some(name) = &self.args.cluster_name {
+            made.name.clone_from(name);
+        }
+        made.gpus_per_node = topology.ranks_per_node;
+        made.communication_slowdown = Some(found.slowdown);
+        let is_cpu = self.args.ranks.backend == Backend::Cpu;
+        let threads = is_cpu.then(|| self.args.ranks.threads(topology.num_ranks).get() as u32);
+        made.gpu.measured = Some(MeasuredKernels {
+            ranks: topology.num_ranks,
+            threads_per_rank: threads,
+            by_precision: found.kernels.clone(),
+        });
+        let levels = cluster::fit_levels(topology, self.args.ranks.communicator, &found.rows);
+        let how = format!("`executor calibrate` on {}", words::ranks(topology.num_ranks));
+        cluster::set_levels(&mut made, &levels, &how);
+        let source = |text: &str| format!("{how}: {text}");
+        let kernels =
+            "costs fitted to operators in steps of small models, lower quartiles of all ranks";
+        made.sources.insert("gpu.measured".to_owned(), source(kernels));
+        let slowdown = "what products take longer beside an all-reduce, over its time";
+        made.sources.insert("communication_slowdown".to_owned(), source(slowdown));
+        cluster::write(&self.args.output, &made)?;
+        self.tell(&made, &levels)
+    }
+
+    /// What is measured of a machine without a data sheet.
+    fn cluster(
+        &self,
+        machine: &Machine,
+        topology: Topology,
+        found: &Found,
+    ) -> anyhow::Result<Cluster> {
+        let ranks = u64::from(topology.ranks_per_node);
+        let threads = self.args.ranks.threads(topology.num_ranks);
+        let Some(memory) = machine.memory else {
+            bail!(
+                "the system does not tell how much memory there is\nhint: `--base FILE` with a cluster \
+                 file that does"
+            );
+        };
+        let Some(bandwidth) = found.rates.values().next().map(|rates| rates.bytes_per_second)
+        else {
+            bail!("no precision was measured");
+        };
+        let bandwidth = BytesPerSecond::new(bandwidth);
+        let peak = found
+            .rates
+            .iter()
+            .map(|(precision, rates)| (*precision, FlopsPerSecond::new(rates.flops_per_second)));
+        let gpu = Gpu {
+            name: format!("{} of {} cores of {}", threads, machine.cores, machine.processor),
+            architecture: Architecture::Cpu,
+            memory: Bytes::new(memory.get() / ranks),
+            memory_bandwidth: bandwidth,
+            peak: peak.collect(),
+            sustained: BTreeMap::new(),
+            num_multiprocessors: None,
+            kernel_rates: None,
+            measured: None,
+        };
+        let sources = [
+            ("gpu.memory_bytes", "what the system has, shared by the ranks"),
+            ("gpu.memory_bandwidth_bytes_per_second", "sums of 32 Mi of fp32 on all ranks at once"),
+            ("gpu.peak_flops_per_second", "products of 1024 x 1024 on all ranks at once"),
+            ("host_link_bandwidth_bytes_per_second", "the memory's: ranks compute in the host's"),
+        ];
+        let sources = sources.map(|(field, text)| (field.to_owned(), text.to_owned()));
+        Ok(Cluster {
+            name: "this-machine".to_owned(),
+            description: format!(
+                "{} of {threads} threads each on {}",
+                words::ranks(topology.num_ranks),
+                machine.processor
+            ),
+            gpu,
+            gpus_per_node: topology.ranks_per_node,
+            levels: Vec::new(),
+            host_link_bandwidth: bandwidth,
+            communication_slowdown: None,
+            sources: sources.into(),
+        })
+    }
+
+    /// What came of it.
+    fn tell(
+        &self,
+        made: &Cluster,
+        levels: &[executor::collectives::FittedLevel],
+    ) -> anyhow::Result<()> {
+        let mut stderr = std::io::stderr();
+        ensure!(!levels.is_empty(), "no collective was measured");
+        for (precision, peak) in &made.gpu.peak {
+            let bandwidth = made.gpu.memory_bandwidth;
+            writeln!(
+                stderr,
+                "{precision}: a rank reaches {:.1} GFLOP/s, and {:.1} GB/s",
+                peak.get() / 1e9,
+                bandwidth.get() / 1e9
+            )?;
+        }
+        for (precision, times) in made.gpu.measured.iter().flat_map(|it| &it.by_precision) {
+            let percent = times.mean_error * 100.0;
+            writeln!(stderr, "{precision}: steps are fitted with a mean error of {percent:.1} %")?;
+        }
+        for level in levels {
+            let errors = cluster::errors(level);
+            writeln!(stderr, "`{}` is fitted with mean errors of {errors}", level.level.name)?;
+        }
+        let path = self.args.output.display();
+        writeln!(
+            stderr,
+            "wrote `{path}`; `planner search MODEL --gpus {} --cluster {path} --framework executor --precision {}` \
+             plans for it",
+            self.args.ranks.num_ranks(),
+            made.gpu
+                .measured
+                .iter()
+                .flat_map(|it| it.by_precision.keys())
+                .next()
+                .map_or("fp32", |it| it.name()),
+        )?;
+        Ok(())
+    }
+}

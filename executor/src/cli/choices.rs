@@ -1,0 +1,56 @@
+//! What several commands let choose: where ranks are, and what they compute in.
+
+use std::num::NonZeroUsize;
+
+use clap::ValueEnum;
+use ir::cluster::Precision;
+
+/// Where tensors are computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Backend {
+    /// This machine's processor.
+    Cpu,
+    /// NVIDIA GPUs. Needs the cargo feature `cuda`.
+    Cuda,
+}
+
+/// How ranks reach each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CommunicatorKind {
+    /// Ranks are threads of this process.
+    Local,
+    /// Ranks are processes started by `mpirun` or `srun`. Needs the cargo feature `mpi`.
+    Mpi,
+    /// As `mpi` or with a rendezvous address, with tensors going from GPU to GPU. Needs the cargo
+    /// feature `cuda`.
+    Nccl,
+}
+
+/// What activations and the weights that kernels read are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PrecisionArg {
+    /// 64-bit floats, also in the optimizer: to compare layouts to the last digit.
+    Fp64,
+    /// 32-bit floats.
+    Fp32,
+    /// Half precision, with dynamic loss scaling and fp32 master weights.
+    Fp16,
+    /// 16-bit floats with the range of fp32, and fp32 master weights.
+    Bf16,
+}
+
+impl PrecisionArg {
+    /// What a plan of this precision is run in.
+    pub(crate) const fn of(precision: Precision) -> Self {
+        match precision {
+            Precision::Fp32 => Self::Fp32,
+            Precision::Fp16 => Self::Fp16,
+            Precision::Bf16 | Precision::Fp8 | Precision::Fp4 => Self::Bf16,
+        }
+    }
+}
+
+pub(crate) fn parse_threads(text: &str) -> Result<NonZeroUsize, String> {
+    let threads = text.parse().ok().filter(|threads: &NonZeroUsize| threads.get() <= 4096);
+    threads.ok_or_else(|| "must be a whole number from 1 to 4096".to_owned())
+}

@@ -1,0 +1,105 @@
+//! Cluster files: reading the one that another builds on, and putting measured networks into it.
+
+use std::path::Path;
+
+use anyhow::{Context, ensure};
+use executor::collectives::{FittedLevel, Row, fit_level, groups};
+use executor::communicator::Group;
+use ir::cluster::Cluster;
+use ir::units::Seconds;
+
+use super::args::CommunicatorKind;
+use super::files;
+
+/// Reads a cluster file, or says why not.
+pub(super) fn read(path: &Path) -> anyhow::Result<Cluster> {
+    let text = files::read_text(path)?;
+    Cluster::from_json(&text).with_context(|| format!("`{}`", path.display()))
+}
+
+/// Writes a cluster file, having read it back: what the planner would refuse is not written.
+pub(super) fn write(path: &Path, cluster: &Cluster) -> anyhow::Result<()> {
+    let mut text = serde_json::to_string_pretty(cluster)?;
+    text.push('\n');
+    Cluster::from_json(&text).context("the measurements make no cluster")?;
+    files::write_atomically(path, text.as_bytes())
+}
+
+/// Where the ranks of a job lie.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Topology {
+    /// All ranks.
+    pub(super) num_ranks: u32,
+    /// Those of a node.
+    pub(super) ranks_per_node: u32,
+}
+
+impl Topology {
+    pub(super) fn new(num_ranks: u32, ranks_per_node: Option<u32>) -> anyhow::Result<Self> {
+        let ranks_per_node = ranks_per_node.unwrap_or(num_ranks);
+        ensure!(
+            num_ranks.is_multiple_of(ranks_per_node),
+            "`--ranks-per-node {ranks_per_node}` does not divide {num_ranks} ranks"
+        );
+        Ok(Self { num_ranks, ranks_per_node })
+    }
+
+    /// The levels of the network, innermost first; on each the ways to have all ranks in groups of one
+    /// size, smallest first.
+    pub(super) fn levels(self) -> Vec<Vec<Vec<Group>>> {
+        let Self { num_ranks, ranks_per_node } = self;
+        let sizes = |most: u32| (2..=most).filter(move |size| most.is_multiple_of(*size));
+        let within = sizes(ranks_per_node).map(|size| groups(num_ranks, size, 1));
+        let across = sizes(num_ranks / ranks_per_node);
+        let across = across.map(|size| groups(num_ranks, size, ranks_per_node));
+        let levels = [within.collect::<Vec<_>>(), across.collect()];
+        levels.into_iter().filter(|ways| !ways.is_empty()).collect()
+    }
+}
+
+/// The levels that fit rows, which come level by level.
+pub(super) fn fit_levels(
+    topology: Topology,
+    kind: CommunicatorKind,
+    rows: &[Vec<Row>],
+) -> Vec<FittedLevel> {
+    let has_network = rows.len() > 1 || topology.ranks_per_node == 1;
+    let last = rows.len().saturating_sub(1);
+    let level = |(index, rows): (usize, &Vec<Row>)| {
+        let name = match kind {
+            _ if has_network && index == last => "network between nodes",
+            CommunicatorKind::Local => "threads of a process",
+            CommunicatorKind::Mpi => "processes of a node",
+            CommunicatorKind::Nccl => "GPUs of a node",
+        };
+        fit_level(name, (index < last).then_some(topology.ranks_per_node), rows)
+    };
+    rows.iter().enumerate().filter_map(level).collect()
+}
+
+/// How well each collective is fitted: `all-reduce 4.1 % of 26`.
+pub(super) fn errors(level: &FittedLevel) -> String {
+    let of = |error: &executor::collectives::KindError| {
+        let percent = error.own * 100.0;
+        format!("{} {percent:.1} % of {} times", error.collective, error.num_rows)
+    };
+    level.errors.iter().map(of).collect::<Vec<_>>().join(", ")
+}
+
+/// Puts levels into a cluster, with how they were measured.
+pub(super) fn set_levels(cluster: &mut Cluster, levels: &[FittedLevel], how: &str) {
+    cluster.levels = levels.iter().map(|fitted| fitted.level.clone()).collect();
+    for fitted in levels {
+        let name = &fitted.level.name;
+        let text = format!("{how}; mean relative errors: {}", errors(fitted));
+        cluster.sources.insert(format!("levels: {name}"), text);
+    }
+    cluster.sources.retain(|field, _| !field.starts_with("levels."));
+}
+
+/// A time in microseconds, as tables have it.
+pub(super) fn microseconds(time: Seconds) -> String {
+    let value = time.get() * 1e6;
+    let decimals = if value < 100.0 { 2 } else { usize::from(value < 1000.0) };
+    format!("{value:.decimals$}")
+}

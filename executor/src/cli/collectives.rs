@@ -1,0 +1,378 @@
+//! `executor collectives`.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use anyhow::{bail, ensure};
+use executor::array::Element;
+use executor::collectives::{Plan, Row, Shown, Sizes, bus_factor, show, time};
+use executor::communicator::{Communicator, Group};
+use executor::ops::Kernels;
+use ir::cluster::Cluster;
+use ir::collective::Collective;
+use ir::units::Bytes;
+use serde_json::{Value, json};
+use traces::collectives::Operation;
+
+use super::args::{Backend, CommunicatorKind, PrecisionArg};
+use super::cluster::{self, Topology, microseconds};
+use super::files;
+use super::measuring::{CollectivesArgs, ReportFormat, TimingArgs};
+use super::start;
+use super::words;
+use super::work::Work;
+
+/// Who holds what is shown for at most so many ranks: more do not fit on a line.
+const MOST_RANKS_SHOWN: u32 = 8;
+
+pub(crate) fn collectives(args: &CollectivesArgs) -> anyhow::Result<()> {
+    check(args)?;
+    let base = match (&args.base, &args.output) {
+        (Some(base), Some(output)) => {
+            let cluster = cluster::read(base)?;
+            files::check_output(output, &[base])?;
+            Some(cluster)
+        }
+        _ => None,
+    };
+    start::run(&Job { args, base }, &args.ranks)
+}
+
+fn check(args: &CollectivesArgs) -> anyhow::Result<()> {
+    if args.ranks.backend == Backend::Cuda && args.precision == PrecisionArg::Fp64 {
+        bail!("the CUDA backend has no fp64\nhint: `--precision fp32`");
+    }
+    sizes(&args.timing)?;
+    if args.ranks.communicator == CommunicatorKind::Local {
+        check_ranks(args.ranks.num_ranks())?;
+    }
+    Ok(())
+}
+
+/// The sizes that are asked for.
+pub(super) fn sizes(args: &TimingArgs) -> anyhow::Result<Sizes> {
+    let TimingArgs { min_bytes: least, max_bytes: most, factor, .. } = *args;
+    ensure!(
+        least <= most,
+        "`--min-bytes` is {}, above `--max-bytes` {}\nhint: `--min-bytes {0} --max-bytes {0}` times one \
+         size",
+        least.get(),
+        most.get()
+    );
+    Ok(Sizes { least, most, factor })
+}
+
+/// Refuses what has nobody to talk to.
+pub(super) fn check_ranks(num_ranks: u32) -> anyhow::Result<()> {
+    ensure!(
+        num_ranks >= 2,
+        "a collective of one rank sends nothing that could be timed\nhint: `--ranks 2` or more"
+    );
+    Ok(())
+}
+
+/// The element type of a precision.
+pub(super) const fn element(precision: PrecisionArg) -> Element {
+    match precision {
+        PrecisionArg::Fp64 => Element::F64,
+        PrecisionArg::Fp32 => Element::F32,
+        PrecisionArg::Fp16 => Element::F16,
+        PrecisionArg::Bf16 => Element::BF16,
+    }
+}
+
+/// All that ranks share.
+struct Job<'a> {
+    args: &'a CollectivesArgs,
+    /// What a file is made from, if one is to be written.
+    base: Option<Cluster>,
+}
+
+impl Work for Job<'_> {
+    fn run<B: Kernels>(
+        &self,
+        communicator: Arc<dyn Communicator<B>>,
+        device: B::Device,
+    ) -> anyhow::Result<()> {
+        let Job { args, base } = self;
+        let num_ranks = communicator.num_ranks();
+        check_ranks(num_ranks)?;
+        let per_node = args.timing.ranks_per_node.map(std::num::NonZeroU32::get);
+        let topology = Topology::new(num_ranks, per_node)?;
+        let operations =
+            if args.names.is_empty() { Operation::ALL.to_vec() } else { args.names.clone() };
+        let report = Report { args, num_ranks, is_first: communicator.rank() == 0 };
+        report.start()?;
+        let mut drawings = Vec::new();
+        if num_ranks <= MOST_RANKS_SHOWN {
+            for operation in &operations {
+                let reduction = args.reduction.reduction();
+                let shown = show(&*communicator, *operation, reduction, &device)?;
+                if let Some(shown) = shown {
+                    report.drawing(&shown)?;
+                    drawings.push(shown);
+                }
+            }
+        }
+        let world = vec![Group::new((0..num_ranks).collect::<Vec<_>>())];
+        let levels = if base.is_some() { topology.levels() } else { vec![vec![world.clone()]] };
+        // All ranks together are measured last, and are what a reader looks for.
+        let mut rows: Vec<Vec<Row>> = Vec::new();
+        for ways in &levels {
+            let mut of_level = Vec::new();
+            for groups in ways {
+                for operation in &operations {
+                    let plan = self.plan(*operation);
+                    of_level.extend(report.times(&*communicator, groups, &plan, &device)?);
+                }
+            }
+            rows.push(of_level);
+        }
+        if report.is_first {
+            let cluster = base.as_ref().map(|base| self.cluster(base, topology, &rows));
+            report.finish(&drawings, rows.iter().flatten(), cluster.as_ref())?;
+        }
+        Ok(())
+    }
+}
+
+impl Job<'_> {
+    fn plan(&self, operation: Operation) -> Plan {
+        let TimingArgs { iterations, warm_up, .. } = self.args.timing;
+        Plan {
+            operation,
+            reduction: self.args.reduction.reduction(),
+            element: element(self.args.precision),
+            warm_ups: warm_up,
+            iterations,
+        }
+    }
+
+    /// The base with the levels that fit the rows.
+    fn cluster(&self, base: &Cluster, topology: Topology, rows: &[Vec<Row>]) -> Measured {
+        let levels = cluster::fit_levels(topology, self.args.ranks.communicator, rows);
+        let mut made = base.clone();
+        if let Some(name) = &self.args.cluster_name {
+            made.name.clone_from(name);
+        }
+        made.gpus_per_node = topology.ranks_per_node;
+        let how = format!("`executor collectives` on {}", words::ranks(topology.num_ranks));
+        let errors = levels.iter().map(cluster::errors).collect();
+        cluster::set_levels(&mut made, &levels, &how);
+        Measured { cluster: made, errors }
+    }
+}
+
+/// A cluster, and how well its levels fit.
+struct Measured {
+    cluster: Cluster,
+    errors: Vec<String>,
+}
+
+/// What rank 0 prints; other ranks print nothing.
+struct Report<'a> {
+    args: &'a CollectivesArgs,
+    num_ranks: u32,
+    is_first: bool,
+}
+
+impl Report<'_> {
+    fn is_table(&self) -> bool {
+        self.is_first && self.args.format == ReportFormat::Table
+    }
+
+    fn print(&self, text: &str) -> anyhow::Result<()> {
+        if self.is_table() {
+            let mut stdout = std::io::stdout().lock();
+            writeln!(stdout, "{text}")?;
+            stdout.flush()?;
+        }
+        Ok(())
+    }
+
+    fn start(&self) -> anyhow::Result<()> {
+        let kind = match (self.args.ranks.backend, self.args.ranks.communicator) {
+            (Backend::Cpu, CommunicatorKind::Local) => "threads, CPU",
+            (Backend::Cpu, _) => "processes, CPU",
+            (Backend::Cuda, CommunicatorKind::Local) => "threads, CUDA",
+            (Backend::Cuda, _) => "processes, CUDA",
+        };
+        self.print(&format!("# {} ({kind})", words::ranks(self.num_ranks)))
+    }
+
+    fn drawing(&self, shown: &Shown) -> anyhow::Result<()> {
+        self.print(&format!("#\n# {}: who holds what\n{shown}", shown.operation))
+    }
+
+    /// Times one operation over all sizes, and prints its table.
+    fn times<B: Kernels>(
+        &self,
+        communicator: &dyn Communicator<B>,
+        groups: &[Group],
+        plan: &Plan,
+        device: &B::Device,
+    ) -> anyhow::Result<Vec<Row>> {
+        let size = groups[0].len() as u32;
+        let contents = plan.contents(size);
+        let mut rows: Vec<Row> = Vec::new();
+        let stride = groups[0].ranks()[1] - groups[0].ranks()[0];
+        let apart = if stride > 1 { format!(", {stride} apart") } else { String::new() };
+        let who = match groups.len() {
+            1 => words::ranks(size),
+            count => format!("{count} groups at once, each of {size} ranks{apart}"),
+        };
+        self.print(&format!("#\n# {}, {who}", plan.operation))?;
+        self.print(HEADING)?;
+        for bytes in sizes(&self.args.timing)?.all() {
+            let row = time(communicator, groups, &contents, plan, bytes, device)?;
+            let Some(row) = row else { continue };
+            // Small sizes may come to the same: an element for each rank.
+            if rows.last().is_some_and(|last| last.bytes == row.bytes) {
+                continue;
+            }
+            self.print(&self.line(&row))?;
+            rows.push(row);
+        }
+        let mean = rows.iter().map(Row::bus_bandwidth).sum::<f64>() / rows.len().max(1) as f64;
+        self.print(&format!("# Avg bus bandwidth    : {:.4} GB/s", mean / 1e9))?;
+        Ok(rows)
+    }
+
+    fn line(&self, row: &Row) -> String {
+        let (reduction, root) = self.words_of(row.operation);
+        format!(
+            "{:>12} {:>13} {:>9} {:>7} {:>7} {:>9} {:>8.3} {:>8.3} {:>7} {:>12}",
+            row.bytes.get(),
+            row.count,
+            self.type_name(),
+            reduction,
+            root,
+            microseconds(row.median),
+            row.algorithm_bandwidth() / 1e9,
+            row.bus_bandwidth() / 1e9,
+            row.num_wrong,
+            row.sent.iter().max().map_or(0, |bytes| bytes.get()),
+        )
+    }
+
+    /// The reduction and the root as nccl-tests has them.
+    fn words_of(&self, operation: Operation) -> (&'static str, i32) {
+        let is_reduction = matches!(
+            operation,
+            Operation::Reduce
+                | Operation::Collective(Collective::AllReduce | Collective::ReduceScatter)
+        );
+        let is_rooted = matches!(
+            operation,
+            Operation::Reduce
+                | Operation::Gather
+                | Operation::Scatter
+                | Operation::Collective(Collective::Broadcast)
+        );
+        let reduction = if is_reduction { self.args.reduction.nccl_name() } else { "none" };
+        (reduction, if is_rooted { 0 } else { -1 })
+    }
+
+    const fn type_name(&self) -> &'static str {
+        match self.args.precision {
+            PrecisionArg::Fp64 => "double",
+            PrecisionArg::Fp32 => "float",
+            PrecisionArg::Fp16 => "half",
+            PrecisionArg::Bf16 => "bfloat16",
+        }
+    }
+
+    /// Writes the cluster file, prints the JSON, and says what was wrong.
+    fn finish<'r>(
+        &self,
+        drawings: &[Shown],
+        rows: impl Iterator<Item = &'r Row> + Clone,
+        measured: Option<&Measured>,
+    ) -> anyhow::Result<()> {
+        if self.args.format == ReportFormat::Json {
+            let json = json!({
+                "num_ranks": self.num_ranks,
+                "who_holds_what": drawings.iter().map(drawing_json).collect::<Vec<_>>(),
+                "rows": rows.clone().map(|row| self.row_json(row)).collect::<Vec<_>>(),
+            });
+            writeln!(std::io::stdout(), "{json}")?;
+        }
+        for row in rows {
+            if row.num_wrong > 0 {
+                bail!(
+                    "{} of {} bytes on {} ranks gave {} wrong elements",
+                    row.operation,
+                    row.bytes.get(),
+                    row.num_ranks,
+                    row.num_wrong
+                );
+            }
+            if row.sent != row.planned {
+                bail!(
+                    "{} of {} bytes on {} ranks sent {:?} bytes by rank, not {:?}",
+                    row.operation,
+                    row.bytes.get(),
+                    row.num_ranks,
+                    row.sent.iter().map(|bytes| bytes.get()).collect::<Vec<_>>(),
+                    row.planned.iter().map(|bytes| bytes.get()).collect::<Vec<_>>()
+                );
+            }
+        }
+        if let (Some(path), Some(Measured { cluster, errors })) = (&self.args.output, measured) {
+            ensure!(
+                !cluster.levels.is_empty(),
+                "no collective of those that plans have was measured\nhint: name one of {}, or none",
+                Collective::ALL.map(|collective| collective.to_string()).join(", ")
+            );
+            cluster::write(path, cluster)?;
+            let mut stderr = std::io::stderr();
+            for (level, errors) in cluster.levels.iter().zip(errors) {
+                writeln!(stderr, "`{}` is fitted with mean errors of {errors}", level.name)?;
+            }
+            writeln!(
+                stderr,
+                "wrote `{0}`; `planner search MODEL --gpus {1} --cluster {0}` plans for it",
+                path.display(),
+                self.num_ranks
+            )?;
+        }
+        Ok(())
+    }
+
+    fn row_json(&self, row: &Row) -> Value {
+        let (reduction, root) = self.words_of(row.operation);
+        let bytes = |all: &[Bytes]| all.iter().map(|bytes| bytes.get()).collect::<Vec<_>>();
+        json!({
+            "operation": row.operation.to_string(),
+            "num_ranks": row.num_ranks,
+            "num_groups": row.num_groups,
+            "size_bytes": row.bytes.get(),
+            "count": row.count,
+            "type": self.type_name(),
+            "redop": reduction,
+            "root": root,
+            "time_seconds": row.median.get(),
+            "lower_quartile_seconds": row.quartile.get(),
+            "least_seconds": row.least.get(),
+            "algbw_bytes_per_second": row.algorithm_bandwidth(),
+            "busbw_bytes_per_second": row.bus_bandwidth(),
+            "bus_factor": bus_factor(row.operation, row.num_ranks),
+            "num_wrong": row.num_wrong,
+            "sent_bytes_by_rank": bytes(&row.sent),
+            "planned_bytes_by_rank": bytes(&row.planned),
+        })
+    }
+}
+
+/// The heading of nccl-tests, and what it does not have: the most bytes that a rank sent.
+const HEADING: &str = "\
+#       size         count      type   redop    root      time    algbw    busbw  #wrong         sent
+#        (B)    (elements)                                (us)   (GB/s)   (GB/s)                  (B)";
+
+fn drawing_json(shown: &Shown) -> Value {
+    json!({
+        "operation": shown.operation.to_string(),
+        "before_by_rank": shown.before,
+        "after_by_rank": shown.after,
+    })
+}

@@ -1,0 +1,242 @@
+//! Arguments of the commands that measure.
+
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use executor::communicator::Reduction;
+use ir::cluster::Precision;
+use ir::units::Bytes;
+use traces::collectives::Operation;
+
+use super::choices::{Backend, CommunicatorKind, PrecisionArg, parse_threads};
+
+/// Ranks, and what they run on.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Ranks")]
+pub(crate) struct RanksArgs {
+    /// Ranks that are measured at once, as many as a plan would have; with `mpi` and `nccl` as many as
+    /// were started.
+    #[arg(long, value_name = "N", value_parser = parse_ranks, allow_negative_numbers = true)]
+    pub(crate) ranks: Option<u32>,
+    /// Where tensors are computed.
+    #[arg(long, value_enum, default_value_t = Backend::Cpu)]
+    pub(crate) backend: Backend,
+    /// How ranks reach each other.
+    #[arg(long, value_enum, default_value_t = CommunicatorKind::Local)]
+    pub(crate) communicator: CommunicatorKind,
+    /// Threads for the kernels of each rank on the CPU [default: its share of the cores, at least 1].
+    #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
+    pub(crate) threads_per_rank: Option<NonZeroUsize>,
+}
+
+/// Ranks as threads where none are said.
+const DEFAULT_RANKS: u32 = 2;
+
+impl RanksArgs {
+    /// Ranks, where they are threads.
+    pub(crate) fn num_ranks(&self) -> u32 {
+        self.ranks.unwrap_or(DEFAULT_RANKS)
+    }
+
+    /// Threads for the kernels of each of so many ranks.
+    pub(crate) fn threads(&self, num_ranks: u32) -> NonZeroUsize {
+        let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let share = NonZeroUsize::new(cores / num_ranks.max(1) as usize);
+        self.threads_per_rank.or(share).unwrap_or(NonZeroUsize::MIN)
+    }
+}
+
+/// Which collectives are timed, and how.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Collectives")]
+pub(crate) struct TimingArgs {
+    /// The smallest buffer, whole: `1024`, `1K`, `4M`, `1G`.
+    #[arg(long, value_name = "BYTES", default_value = "1K", value_parser = parse_bytes, allow_negative_numbers = true)]
+    pub(crate) min_bytes: Bytes,
+    /// The largest buffer.
+    #[arg(long, value_name = "BYTES", default_value = "4M", value_parser = parse_bytes, allow_negative_numbers = true)]
+    pub(crate) max_bytes: Bytes,
+    /// How much larger each buffer is than the one before.
+    #[arg(long, value_name = "F", default_value_t = 2, value_parser = parse_sizes_factor, allow_negative_numbers = true)]
+    pub(crate) factor: u64,
+    /// Calls that are timed at each size.
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = parse_iterations, allow_negative_numbers = true)]
+    pub(crate) iterations: u32,
+    /// Calls before those.
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub(crate) warm_up: u32,
+    /// Ranks that share a node, where ranks are processes on several [default: all].
+    #[arg(long, value_name = "N")]
+    pub(crate) ranks_per_node: Option<NonZeroU32>,
+}
+
+/// What is run of collectives.
+#[derive(Debug, Args)]
+pub(crate) struct CollectivesArgs {
+    /// Which [default: all]: broadcast, scatter, gather, reduce, all-gather, reduce-scatter, all-reduce,
+    /// all-to-all, send-receive.
+    #[arg(value_name = "NAME", value_parser = parse_operation)]
+    pub(crate) names: Vec<Operation>,
+    /// How reductions combine.
+    #[arg(long, value_enum, default_value_t = ReductionArg::Sum)]
+    pub(crate) reduction: ReductionArg,
+    /// What elements are.
+    #[arg(long, value_enum, default_value_t = PrecisionArg::Fp32)]
+    pub(crate) precision: PrecisionArg,
+    /// What is printed.
+    #[arg(long, value_enum, default_value_t = ReportFormat::Table)]
+    pub(crate) format: ReportFormat,
+    /// Write a cluster file whose network is what was measured. Groups of each size that divides the ranks
+    /// are measured for it.
+    #[arg(short, long, value_name = "FILE", requires = "base")]
+    pub(crate) output: Option<PathBuf>,
+    /// The cluster file that has all else. `executor calibrate` writes a whole one.
+    #[arg(long, value_name = "FILE", requires = "output")]
+    pub(crate) base: Option<PathBuf>,
+    /// The name in the file [default: the file's own].
+    #[arg(long, value_name = "NAME", requires = "output")]
+    pub(crate) cluster_name: Option<String>,
+    #[command(flatten)]
+    pub(crate) timing: TimingArgs,
+    #[command(flatten)]
+    pub(crate) ranks: RanksArgs,
+}
+
+/// How reductions combine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ReductionArg {
+    /// The sum.
+    Sum,
+    /// The product.
+    Product,
+    /// The largest.
+    Max,
+    /// The smallest.
+    Min,
+}
+
+impl ReductionArg {
+    pub(crate) const fn reduction(self) -> Reduction {
+        match self {
+            Self::Sum => Reduction::Sum,
+            Self::Product => Reduction::Product,
+            Self::Max => Reduction::Max,
+            Self::Min => Reduction::Min,
+        }
+    }
+
+    /// Its name in the tables of nccl-tests.
+    pub(crate) const fn nccl_name(self) -> &'static str {
+        match self {
+            Self::Sum => "sum",
+            Self::Product => "prod",
+            Self::Max => "max",
+            Self::Min => "min",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ReportFormat {
+    /// Text.
+    Table,
+    /// One JSON object.
+    Json,
+}
+
+/// More ranks than this are no threads of one process.
+const MOST_RANKS: u32 = 256;
+
+fn parse_ranks(text: &str) -> Result<u32, String> {
+    let ranks = text.parse().ok().filter(|ranks| (1..=MOST_RANKS).contains(ranks));
+    ranks.ok_or_else(|| format!("must be a whole number from 1 to {MOST_RANKS}"))
+}
+
+fn parse_iterations(text: &str) -> Result<u32, String> {
+    let count = text.parse().ok().filter(|count| (1..=1_000_000).contains(count));
+    count.ok_or_else(|| "must be a whole number from 1 to 1000000".to_owned())
+}
+
+fn parse_sizes_factor(text: &str) -> Result<u64, String> {
+    let factor = text.parse().ok().filter(|factor| *factor >= 2);
+    factor.ok_or_else(|| "must be a whole number, at least 2".to_owned())
+}
+
+/// Buffers larger than this are more than a collective has.
+const LARGEST_BUFFER: u64 = 1 << 40;
+
+fn parse_bytes(text: &str) -> Result<Bytes, String> {
+    let problem = || "must be a number of bytes, such as 1024, 64K, 4M or 1G".to_owned();
+    let upper = text.trim().to_ascii_uppercase();
+    let digits = upper.trim_end_matches('B').trim_end_matches(['K', 'M', 'G']);
+    let unit: u64 = match upper.strip_prefix(digits) {
+        Some("" | "B") => 1,
+        Some("K" | "KB") => 1 << 10,
+        Some("M" | "MB") => 1 << 20,
+        Some("G" | "GB") => 1 << 30,
+        _ => return Err(problem()),
+    };
+    let count: u64 = digits.parse().map_err(|_| problem())?;
+    let bytes = count.checked_mul(unit).filter(|bytes| (1..=LARGEST_BUFFER).contains(bytes));
+    bytes.map(Bytes::new).ok_or_else(|| format!("must be from 1 to {LARGEST_BUFFER} bytes"))
+}
+
+fn parse_operation(text: &str) -> Result<Operation, String> {
+    let known = Operation::ALL.into_iter().find(|known| known.to_string() == text);
+    known.ok_or_else(|| {
+        let names = Operation::ALL.map(|known| known.to_string()).join(", ");
+        format!("no such collective; {names} are")
+    })
+}
+
+/// What is calibrated.
+#[derive(Debug, Args)]
+pub(crate) struct CalibrateArgs {
+    /// The cluster file to write. It is written whole at the end, or not at all.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: PathBuf,
+    /// The name in the file [default: this-machine, or that of the base].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) cluster_name: Option<String>,
+    /// A cluster file with what a data sheet says: peak rates and memory. GPUs need one.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) base: Option<PathBuf>,
+    /// The precisions to measure.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "fp32")]
+    pub(crate) precision: Vec<CalibratedPrecision>,
+    /// Fewer steps of fewer models: seconds, for a first look.
+    #[arg(long)]
+    pub(crate) quick: bool,
+    #[command(flatten)]
+    pub(crate) timing: TimingArgs,
+    #[command(flatten)]
+    pub(crate) ranks: RanksArgs,
+}
+
+/// A precision that plans have and the executor runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CalibratedPrecision {
+    /// 32-bit floats.
+    Fp32,
+    /// Half precision.
+    Fp16,
+    /// 16-bit floats with the range of fp32.
+    Bf16,
+}
+
+impl CalibratedPrecision {
+    pub(crate) const fn precision(self) -> Precision {
+        match self {
+            Self::Fp32 => Precision::Fp32,
+            Self::Fp16 => Precision::Fp16,
+            Self::Bf16 => Precision::Bf16,
+        }
+    }
+}
+
+impl From<CalibratedPrecision> for PrecisionArg {
+    fn from(precision: CalibratedPrecision) -> Self {
+        Self::of(precision.precision())
+    }
+}

@@ -1,0 +1,111 @@
+//! One call of a collective, from one flat array to another.
+
+use burn::tensor::backend::Backend;
+use ir::collective::Collective;
+use ir::units::Bytes;
+use traces::collectives::Operation;
+use traces::timeline::Stream;
+
+use crate::array::Array;
+use crate::communicator::{CommunicationError, Communicator, Group, Reduction, Tag};
+
+/// The stream of all calls but send-receive.
+const STREAM: Stream = Stream::Tensor;
+
+/// An operation among the ranks of a group. The root is its first rank.
+#[derive(Clone, Copy)]
+pub struct Call<'a, B: Backend> {
+    /// What speaks for this rank.
+    pub communicator: &'a dyn Communicator<B>,
+    /// Who takes part.
+    pub group: &'a Group,
+    /// What is done.
+    pub operation: Operation,
+    /// How reductions combine.
+    pub reduction: Reduction,
+}
+
+impl<B: Backend> Call<'_, B> {
+    /// What the rank ends with from what it has, each of them the slots of its buffer that are filled, one
+    /// after the other; none where it has nothing.
+    ///
+    /// # Errors
+    ///
+    /// See [`Communicator`].
+    ///
+    /// # Panics
+    ///
+    /// If the rank has nothing where the operation takes something.
+    pub fn run(&self, given: Option<Array<B>>) -> Result<Option<Array<B>>, CommunicationError> {
+        let Self { communicator, group, reduction, .. } = *self;
+        let root = group.ranks()[0];
+        let joined = |parts| Array::concat(parts, 0);
+        let have = |given: Option<Array<B>>| given.expect("the rank has something to give");
+        let in_parts = |given: Option<Array<B>>| self.in_parts(&have(given));
+        Ok(match self.operation {
+            Operation::Collective(Collective::AllReduce) => {
+                Some(communicator.all_reduce(group, STREAM, have(given), reduction)?)
+            }
+            Operation::Collective(Collective::AllGather) => {
+                Some(joined(communicator.all_gather(group, STREAM, have(given))?))
+            }
+            Operation::Collective(Collective::ReduceScatter) => {
+                Some(communicator.reduce_scatter(group, STREAM, in_parts(given), reduction)?)
+            }
+            Operation::Collective(Collective::AllToAll) => {
+                Some(joined(communicator.all_to_all(group, STREAM, in_parts(given))?))
+            }
+            Operation::Collective(Collective::Broadcast) => {
+                Some(communicator.broadcast(group, STREAM, root, given)?)
+            }
+            Operation::Collective(Collective::SendReceive) => Some(self.pass_on(have(given))?),
+            Operation::Reduce => {
+                communicator.reduce(group, STREAM, root, have(given), reduction)?
+            }
+            Operation::Gather => communicator.gather(group, STREAM, root, have(given))?.map(joined),
+            Operation::Scatter => {
+                let parts = given.map(|given| self.in_parts(&given));
+                Some(communicator.scatter(group, STREAM, root, parts)?)
+            }
+        })
+    }
+
+    fn in_parts(&self, array: &Array<B>) -> Vec<Array<B>> {
+        let n = self.group.len();
+        array.split(0, &vec![array.num_elements() / n; n])
+    }
+
+    /// Sends to the next rank of the group, and receives from the one before.
+    fn pass_on(&self, array: Array<B>) -> Result<Array<B>, CommunicationError> {
+        let (ranks, n) = (self.group.ranks(), self.group.len());
+        let own = self.communicator.rank();
+        let position = self.group.position(own).expect("a rank calls operations of its own groups");
+        let tag = Tag::Stream(Stream::Send);
+        self.communicator.send(ranks[(position + 1) % n], tag, array)?;
+        self.communicator.receive(ranks[(position + n - 1) % n], tag)
+    }
+}
+
+/// What the rank at `position` of `num_ranks` sends in an operation on a buffer of `bytes`, by the
+/// algorithms that [`Communicator`] states. The root is at position 0; `bytes` divide by the ranks.
+pub fn planned_bytes(operation: Operation, position: u32, num_ranks: u32, bytes: Bytes) -> Bytes {
+    let n = u64::from(num_ranks);
+    let slot = Bytes::new(bytes.get() / n);
+    let is_root = position == 0;
+    match operation {
+        Operation::Collective(Collective::AllReduce) => slot * (2 * (n - 1)),
+        Operation::Collective(
+            Collective::AllGather | Collective::ReduceScatter | Collective::AllToAll,
+        ) => slot * (n - 1),
+        Operation::Collective(Collective::Broadcast) => {
+            // Place p sends to p + 2^k for each 2^k above p.
+            let reach = (0..u32::BITS).map(|bit| 1u64 << bit);
+            let children = reach.filter(|r| *r > position.into() && u64::from(position) + r < n);
+            bytes * children.count() as u64
+        }
+        Operation::Collective(Collective::SendReceive) => bytes,
+        Operation::Reduce => slot * (if is_root { n - 1 } else { n }),
+        Operation::Gather => slot * u64::from(!is_root),
+        Operation::Scatter => slot * (if is_root { n - 1 } else { 0 }),
+    }
+}

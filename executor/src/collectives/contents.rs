@@ -1,0 +1,144 @@
+//! What ranks have and must end with, in numbers.
+
+use std::collections::BTreeSet;
+
+use burn::tensor::TensorData;
+use burn::tensor::backend::Backend;
+use traces::collectives::{Holdings, Operation, Piece};
+
+use crate::array::{Array, Element};
+use crate::communicator::Reduction;
+
+/// Places after which the numbers of a piece come again.
+const PERIOD: usize = 16;
+
+/// The numbers that pieces consist of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Numbers {
+    /// 0.5, 1 and 2, whose sums and products are exact in any format.
+    Exact,
+    /// From 1 to 2, no two pieces alike, so that a piece is known by its number.
+    Telling,
+}
+
+impl Numbers {
+    fn of(self, piece: Piece, place: usize) -> f64 {
+        let Piece { rank, chunk } = piece;
+        match self {
+            Self::Exact => {
+                let mixed = (rank.wrapping_mul(73) ^ chunk.wrapping_mul(151) ^ (place as u32 * 31))
+                    .wrapping_mul(0x9E37_79B1);
+                [0.5, 1.0, 2.0][(mixed >> 16) as usize % 3]
+            }
+            Self::Telling => {
+                // Multiples of the golden ratio lie as far apart as any between whole numbers.
+                const GOLDEN: f64 = 0.618_033_988_749_895;
+                1.0 + (f64::from(rank * 64 + chunk + 1) * GOLDEN).fract()
+            }
+        }
+    }
+}
+
+/// What the ranks of a group have before and after an operation.
+#[derive(Clone, Debug)]
+pub struct Contents {
+    /// The operation.
+    pub operation: Operation,
+    /// How reductions combine.
+    pub reduction: Reduction,
+    /// What pieces consist of.
+    pub numbers: Numbers,
+    /// The pieces before.
+    pub before: Holdings,
+    /// The pieces after, by the operation's definition.
+    pub after: Holdings,
+}
+
+impl Contents {
+    /// Those of an operation among `num_ranks` ranks.
+    pub fn new(
+        operation: Operation,
+        num_ranks: u32,
+        reduction: Reduction,
+        numbers: Numbers,
+    ) -> Self {
+        let (before, after) = (operation.before(num_ranks), operation.after(num_ranks));
+        Self { operation, reduction, numbers, before, after }
+    }
+
+    /// Ranks that take part.
+    pub fn num_ranks(&self) -> u32 {
+        self.before.num_ranks()
+    }
+
+    /// Slots of a buffer.
+    pub fn num_slots(&self) -> u32 {
+        self.before.num_slots()
+    }
+
+    /// What a slot with these pieces has at a place; none where there are none.
+    pub fn number(&self, pieces: &BTreeSet<Piece>, place: usize) -> Option<f64> {
+        let numbers = pieces.iter().map(|piece| self.numbers.of(*piece, place));
+        numbers.reduce(|a, b| match self.reduction {
+            Reduction::Sum => a + b,
+            Reduction::Product => a * b,
+            Reduction::Max => a.max(b),
+            Reduction::Min => a.min(b),
+        })
+    }
+
+    /// What the rank at `position` has before, with slots of `length` elements; none if nothing.
+    pub fn given<B: Backend>(
+        &self,
+        position: u32,
+        length: usize,
+        element: Element,
+        device: &B::Device,
+    ) -> Option<Array<B>> {
+        let slots = self.filled(&self.before, position);
+        let periods: Vec<[f32; PERIOD]> = slots.into_iter().map(|(_, period)| period).collect();
+        let values = periods.iter().flat_map(|period| period.iter().cycle().take(length).copied());
+        let values: Vec<f32> = values.collect();
+        if periods.is_empty() {
+            return None;
+        }
+        let count = values.len();
+        Some(Array::from_data(TensorData::new(values, [count]), device).cast(element))
+    }
+
+    /// How many of the elements that the rank at `position` has ended with are not what they must be, with
+    /// slots of `length` elements.
+    pub fn num_wrong<B: Backend>(
+        &self,
+        position: u32,
+        length: usize,
+        found: Option<&Array<B>>,
+    ) -> u64 {
+        let slots = self.filled(&self.after, position);
+        let Some(found) = found.filter(|_| !slots.is_empty()) else {
+            // Some that are not there are as wrong as some that should not be.
+            return (slots.len() * length) as u64
+                + found.map_or(0, |found| found.num_elements() as u64);
+        };
+        let data = found.clone().cast(Element::F32).into_data();
+        let found: &[f32] = data.as_slice().expect("the data was converted to fp32");
+        let expected = slots.iter().flat_map(|(_, period)| period.iter().cycle().take(length));
+        let wrong = found
+            .iter()
+            .zip(expected)
+            .filter(|(found, expected)| found.to_bits() != expected.to_bits());
+        wrong.count() as u64 + found.len().abs_diff(slots.len() * length) as u64
+    }
+
+    /// The slots of a rank that are filled, with what comes again and again in each.
+    fn filled(&self, holdings: &Holdings, position: u32) -> Vec<(u32, [f32; PERIOD])> {
+        let filled = (0..self.num_slots())
+            .filter(|slot| !holdings.slot(position, *slot).is_empty())
+            .map(|slot| {
+                let pieces = holdings.slot(position, slot);
+                let number = |place| self.number(pieces, place).unwrap_or(f64::NAN) as f32;
+                (slot, std::array::from_fn(number))
+            });
+        filled.collect()
+    }
+}

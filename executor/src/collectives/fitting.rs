@@ -1,0 +1,103 @@
+//! Network levels that times of collectives follow.
+
+use std::collections::BTreeMap;
+
+use ir::cluster::{MeasuredCollective, NetworkLevel};
+use ir::collective::Collective;
+use ir::units::{BytesPerSecond, Seconds};
+use traces::collectives::Operation;
+
+use super::timing::Row;
+use crate::statistics::{Fit, Sample, fit};
+
+/// A level that fits rows, and how well.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FittedLevel {
+    /// The level.
+    pub level: NetworkLevel,
+    /// How far it is off.
+    pub errors: Vec<KindError>,
+}
+
+/// How far fits of a collective are off, in the mean over its rows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct KindError {
+    /// Which.
+    pub collective: Collective,
+    /// Rows.
+    pub num_rows: usize,
+    /// Of the collective's own fit.
+    pub own: f64,
+}
+
+/// The slowest that anything is, in bytes per second, and the fastest: what a cluster file takes.
+const SLOWEST: f64 = 1.0;
+const FASTEST: f64 = 1e30;
+
+/// The level on which collectives take as long as in `rows`; none where there are none of the six that a
+/// plan has.
+///
+/// ```text
+/// t = start + steps latency + v S / W
+/// ```
+///
+/// Steps and volumes are those of `cost-models/src/collectives/network.rs`, so that the planner says of a
+/// measured collective what was measured. Each collective has its own three numbers; those of the level are
+/// fitted to all of them together.
+pub fn fit_level(name: &str, ranks: Option<u32>, rows: &[Row]) -> Option<FittedLevel> {
+    let mut by_kind: BTreeMap<Collective, Vec<Sample>> = BTreeMap::new();
+    for row in rows {
+        if let Operation::Collective(kind) = row.operation {
+            by_kind.entry(kind).or_default().push(sample(kind, row));
+        }
+    }
+    let all: Vec<Sample> = by_kind.values().flatten().cloned().collect();
+    if all.is_empty() {
+        return None;
+    }
+    let mut measured = BTreeMap::new();
+    let mut errors = Vec::new();
+    for (kind, samples) in &by_kind {
+        let own = fit(samples);
+        errors.push(KindError { collective: *kind, num_rows: samples.len(), own: own.mean_error });
+        let (start, latency, bandwidth) = numbers(&own);
+        measured.insert(
+            *kind,
+            MeasuredCollective {
+                start: Seconds::new(start),
+                latency: Seconds::new(latency),
+                bandwidth: bandwidth.map(BytesPerSecond::new),
+                mean_error: own.mean_error,
+            },
+        );
+    }
+    let (start, latency, bandwidth) = numbers(&fit(&all));
+    let level = NetworkLevel {
+        name: name.to_owned(),
+        ranks,
+        bandwidth: BytesPerSecond::new(bandwidth.unwrap_or(FASTEST)),
+        latency: Seconds::new(latency),
+        start: Some(Seconds::new(start)),
+        collective_rates: None,
+        measured,
+    };
+    Some(FittedLevel { level, errors })
+}
+
+fn sample(kind: Collective, row: &Row) -> Sample {
+    let n = f64::from(row.num_ranks);
+    let (steps, volume) = match kind {
+        Collective::AllReduce => (2.0 * (n - 1.0).min(n.log2().ceil()), 2.0 * (n - 1.0) / n),
+        Collective::AllGather | Collective::ReduceScatter => (n - 1.0, (n - 1.0) / n),
+        Collective::AllToAll => (1.0, (n - 1.0) / n),
+        Collective::Broadcast => (n.log2().ceil(), 1.0),
+        Collective::SendReceive => (1.0, 1.0),
+    };
+    Sample { quantities: vec![1.0, steps, volume * row.bytes.as_f64()], time: row.quartile.get() }
+}
+
+/// Start and latency in seconds, and bandwidth in bytes per second where bytes cost anything.
+fn numbers(fit: &Fit) -> (f64, f64, Option<f64>) {
+    let bandwidth = Some(fit.costs[2]).filter(|cost| *cost > 0.0);
+    (fit.costs[0], fit.costs[1], bandwidth.map(|cost| (1.0 / cost).clamp(SLOWEST, FASTEST)))
+}

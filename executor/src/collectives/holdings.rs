@@ -1,0 +1,168 @@
+//! Who holds what, by the numbers that ranks really have.
+
+use std::fmt;
+
+use burn::tensor::backend::Backend;
+use traces::collectives::{Holdings, Operation, Piece};
+use traces::timeline::Stream;
+
+use super::call::Call;
+use super::contents::{Contents, Numbers};
+use super::error::CollectiveError;
+use crate::array::{Array, Element};
+use crate::communicator::{Communicator, Group, Reduction};
+
+/// Two numbers closer than this, relatively, are taken for the same: results come in fp32, and pieces lie
+/// at least 1e-3 apart.
+const TOLERANCE: f64 = 1e-5;
+
+/// What stands in an empty slot.
+const EMPTY: &str = ".";
+
+/// The slots of all ranks before and after an operation, as they were found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// The operation.
+    pub operation: Operation,
+    /// What is in each slot of each rank before.
+    pub before: Vec<Vec<String>>,
+    /// And after.
+    pub after: Vec<Vec<String>>,
+}
+
+/// Runs an operation on one number a slot among all ranks, and says who held what. Rank 0 alone is told.
+///
+/// # Errors
+///
+/// [`CollectiveError::Wrong`] where a rank, or several, ended with what it should not have.
+pub fn show<B: Backend>(
+    communicator: &dyn Communicator<B>,
+    operation: Operation,
+    reduction: Reduction,
+    device: &B::Device,
+) -> Result<Option<Shown>, CollectiveError> {
+    let world = Group::new((0..communicator.num_ranks()).collect::<Vec<_>>());
+    let position = communicator.rank();
+    let contents = Contents::new(operation, communicator.num_ranks(), reduction, Numbers::Telling);
+    let given = contents.given::<B>(position, 1, Element::F32, device);
+    let call = Call { communicator, group: &world, operation, reduction };
+    let had = slots(&contents.before, position, given.as_ref());
+    let result = call.run(given)?;
+    let has = slots(&contents.after, position, result.as_ref());
+    let tell = |slots: Vec<f64>| {
+        let array = Array::from_f64(slots, &[contents.num_slots() as usize], Element::F32, device);
+        communicator.gather(&world, Stream::Host, 0, array)
+    };
+    let (Some(had), Some(has)) = (tell(had)?, tell(has)?) else { return Ok(None) };
+    let [had, has] =
+        [had, has].map(|ranks| ranks.iter().map(Array::to_f64).collect::<Vec<Vec<f64>>>());
+    check(&contents, &has)?;
+    let is_reduction = matches!(
+        operation,
+        Operation::Reduce
+            | Operation::Collective(
+                ir::collective::Collective::AllReduce | ir::collective::Collective::ReduceScatter
+            )
+    );
+    let named = |ranks: &[Vec<f64>], sums: bool| {
+        let rank = |slots: &Vec<f64>| slots.iter().map(|it| name(&contents, *it, sums)).collect();
+        ranks.iter().map(rank).collect()
+    };
+    Ok(Some(Shown { operation, before: named(&had, false), after: named(&has, is_reduction) }))
+}
+
+/// What a rank has in each slot, where its array has the slots that are filled; no number in the others.
+fn slots<B: Backend>(holdings: &Holdings, position: u32, array: Option<&Array<B>>) -> Vec<f64> {
+    let values = array.map_or_else(Vec::new, Array::to_f64);
+    let mut values = values.into_iter();
+    let slot = |slot| {
+        if holdings.slot(position, slot).is_empty() { None } else { values.next() }
+    };
+    (0..holdings.num_slots()).map(slot).map(|value| value.unwrap_or(f64::NAN)).collect()
+}
+
+/// Holds what ranks have against what they must have.
+fn check(contents: &Contents, ranks: &[Vec<f64>]) -> Result<(), CollectiveError> {
+    let mut first = None;
+    let mut num_wrong = 0;
+    for (rank, slots) in (0..).zip(ranks) {
+        for (slot, found) in (0..).zip(slots) {
+            let pieces = contents.after.slot(rank, slot);
+            let expected = contents.number(pieces, 0).unwrap_or(f64::NAN);
+            if !is_same(*found, expected) {
+                num_wrong += 1;
+                first = first.or(Some((rank, slot, *found, expected)));
+            }
+        }
+    }
+    let Some((rank, slot, found, expected)) = first else { return Ok(()) };
+    Err(CollectiveError::Wrong {
+        operation: contents.operation,
+        num_ranks: contents.num_ranks(),
+        num_wrong,
+        num_slots: ranks.iter().map(Vec::len).sum(),
+        rank,
+        slot,
+        found: name(contents, found, true),
+        expected: name(contents, expected, true),
+    })
+}
+
+fn is_same(found: f64, expected: f64) -> bool {
+    if expected.is_nan() {
+        return found.is_nan();
+    }
+    (found - expected).abs() <= TOLERANCE * expected.abs()
+}
+
+/// The piece that a number is, or what all ranks' pieces of a chunk make together; else the number.
+/// `sums`: which of them, where it may be both, as a maximum is.
+fn name(contents: &Contents, value: f64, sums: bool) -> String {
+    if value.is_nan() {
+        return EMPTY.to_owned();
+    }
+    let n = contents.num_ranks();
+    let chunks = 0..contents.num_slots();
+    let pieces = (0..n).flat_map(|rank| chunks.clone().map(move |chunk| Piece { rank, chunk }));
+    let piece = pieces
+        .map(|piece| (piece.to_string(), contents.number(&[piece].into(), 0)))
+        .find(|(_, number)| number.is_some_and(|number| is_same(value, number)));
+    let symbol = match contents.reduction {
+        Reduction::Sum => "Σ",
+        Reduction::Product => "Π",
+        Reduction::Max => "max ",
+        Reduction::Min => "min ",
+    };
+    let of_all = chunks.clone().map(|chunk| {
+        let pieces = (0..n).map(|rank| Piece { rank, chunk }).collect();
+        (format!("{symbol}{chunk}"), contents.number(&pieces, 0))
+    });
+    let mut of_all = of_all.filter(|(_, number)| number.is_some_and(|it| is_same(value, it)));
+    let found = if sums { of_all.next().or(piece) } else { piece };
+    found.map_or_else(|| format!("{value:.4}"), |(name, _)| name)
+}
+
+/// A line for each slot, a column for each rank; on the left before, on the right after.
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { before, after, .. } = self;
+        let labels = before.iter().chain(after).flatten();
+        let ranks = before.len();
+        let longest = labels.map(|label| label.chars().count()).max().unwrap_or(1);
+        let width = longest.max(ranks.saturating_sub(1).to_string().len());
+        let side = ranks * (width + 2) - 2;
+        let line = |cells: Vec<&str>| {
+            cells.iter().map(|it| format!("{it:<width$}")).collect::<Vec<_>>().join("  ")
+        };
+        let names: Vec<String> = (0..ranks).map(|rank| rank.to_string()).collect();
+        let heading = line(names.iter().map(String::as_str).collect());
+        writeln!(f, "          {:<side$}     after", "before")?;
+        writeln!(f, "  rank    {heading}     {}", heading.trim_end())?;
+        for slot in 0..before.first().map_or(0, Vec::len) {
+            let row =
+                |side: &[Vec<String>]| line(side.iter().map(|it| it[slot].as_str()).collect());
+            writeln!(f, "          {}     {}", row(before), row(after).trim_end())?;
+        }
+        Ok(())
+    }
+}

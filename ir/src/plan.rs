@@ -248,7 +248,7 @@ impl Breakdown {
             ("recompute", self.recompute_seconds),
             ("waiting for the host", self.host_seconds),
             ("tensor-parallel collectives, exposed", self.tensor_parallel_seconds),
-            ("context-parallel ring, exposed", self.context_parallel_seconds),
+            ("context parallelism, exposed", self.context_parallel_seconds),
             ("expert-parallel all-to-all", self.expert_parallel_seconds),
             ("pipeline messages", self.pipeline_messages_seconds),
             ("pipeline bubble", self.pipeline_bubble_seconds),

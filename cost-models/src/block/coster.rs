@@ -302,7 +302,9 @@ impl<'a> Coster<'a> {
         let Hardware { network, framework, .. } = self.hardware;
         let alone = match exchange.collective {
             Collective::SendReceive => self.hardware.to_neighbour(group, exchange.bytes),
-            Collective::AllToAll if framework.sends_tokens_once => {
+            Collective::AllToAll
+                if exchange.axis == Axis::Expert && framework.sends_tokens_once =>
+            {
                 let top_k = self.top_k();
                 network.dispatch(group, exchange.bytes.shard(top_k), top_k, framework.most_domains)
             }

@@ -1,6 +1,7 @@
 //! A block's passes part by part: which kernels and exchanges follow each other, and which run side by
 //! side.
 
+use ir::collective::Collective;
 use ir::graph::{Axis, Block, BlockRecompute, Exchange, OpId, Pass, Setting};
 use ir::units::Nanos;
 
@@ -76,6 +77,11 @@ impl BlockParts {
     }
 }
 
+/// Whether an exchange is a ring of keys and values.
+fn is_ring(exchange: &Exchange) -> bool {
+    exchange.axis == Axis::Context && exchange.collective == Collective::SendReceive
+}
+
 struct Sequence<'a> {
     coster: &'a Coster<'a>,
     exchanges: &'a [TimedExchange],
@@ -89,8 +95,8 @@ impl<'a> Sequence<'a> {
 
     /// An operator waits for what it consumes; a ring of keys and values runs beside the attention.
     fn forward(&mut self, op: OpId) {
-        self.exchanges(op, Pass::Forward, |axis| axis != Axis::Context);
-        self.beside(op, Pass::Forward, |axis| axis == Axis::Context, Pass::Forward);
+        self.exchanges(op, Pass::Forward, |it| !is_ring(it));
+        self.beside(op, Pass::Forward, is_ring, Pass::Forward);
     }
 
     /// The gradient of an operator's input, then of its weight, each beside the exchanges of the other:
@@ -99,20 +105,20 @@ impl<'a> Sequence<'a> {
     fn backward(&mut self, op: OpId) {
         let overlaps = self.coster.hardware.framework.tensor_overlap == TensorOverlap::Gradients;
         let is_linear = overlaps && self.coster.is_linear(op);
-        let gathers = self.begin(op, Pass::WeightGrad, |axis| overlaps && axis == Axis::Tensor);
-        self.beside(op, Pass::InputGrad, |axis| axis == Axis::Context, Pass::InputGrad);
+        let gathers = self.begin(op, Pass::WeightGrad, |it| overlaps && it.axis == Axis::Tensor);
+        self.beside(op, Pass::InputGrad, is_ring, Pass::InputGrad);
         self.wait(gathers);
-        let beside_weight = |axis| is_linear && axis == Axis::Tensor;
-        let others = |axis| axis != Axis::Context && !beside_weight(axis);
+        let beside_weight = |it: &Exchange| is_linear && it.axis == Axis::Tensor;
+        let others = |it: &Exchange| !is_ring(it) && !beside_weight(it);
         self.exchanges(op, Pass::InputGrad, others);
-        self.exchanges(op, Pass::WeightGrad, |axis| !overlaps || axis != Axis::Tensor);
+        self.exchanges(op, Pass::WeightGrad, |it| !overlaps || it.axis != Axis::Tensor);
         self.beside(op, Pass::InputGrad, beside_weight, Pass::WeightGrad);
     }
 
     /// The gradient of an operator's input alone, which nothing but itself can hide.
     fn input_grad(&mut self, op: OpId) {
-        self.beside(op, Pass::InputGrad, |axis| axis == Axis::Context, Pass::InputGrad);
-        self.exchanges(op, Pass::InputGrad, |axis| axis != Axis::Context);
+        self.beside(op, Pass::InputGrad, is_ring, Pass::InputGrad);
+        self.exchanges(op, Pass::InputGrad, |it| !is_ring(it));
     }
 
     fn weight_grad(&mut self, op: OpId) {
@@ -121,24 +127,24 @@ impl<'a> Sequence<'a> {
     }
 
     /// Exchanges that all wait for.
-    fn exchanges(&mut self, op: OpId, pass: Pass, which: impl Fn(Axis) -> bool) {
+    fn exchanges(&mut self, op: OpId, pass: Pass, which: impl Fn(&Exchange) -> bool) {
         let axes = self.begin(op, pass, which);
         self.wait(axes);
     }
 
     /// Exchanges of a pass, and kernels of another (or of the same) that run at the same time.
-    fn beside(&mut self, op: OpId, pass: Pass, which: impl Fn(Axis) -> bool, kernels: Pass) {
+    fn beside(&mut self, op: OpId, pass: Pass, which: impl Fn(&Exchange) -> bool, kernels: Pass) {
         let axes = self.begin(op, pass, which);
         self.kernels(op, kernels);
         self.wait(axes);
     }
 
     /// Begins exchanges of a pass; along which axes, by [`Axis`].
-    fn begin(&mut self, op: OpId, pass: Pass, which: impl Fn(Axis) -> bool) -> [bool; 3] {
+    fn begin(&mut self, op: OpId, pass: Pass, which: impl Fn(&Exchange) -> bool) -> [bool; 3] {
         let mut axes = [false; 3];
         for timed in self.exchanges {
             let Exchange { op: of, pass: at, axis, .. } = timed.exchange;
-            if of == op && at == pass && which(axis) {
+            if of == op && at == pass && which(&timed.exchange) {
                 self.parts.push(Part::Start(*timed));
                 axes[axis as usize] = true;
             }

@@ -14,7 +14,7 @@ use super::{Env, Result, segments};
 use crate::array::Array;
 use crate::communicator::Tag;
 use crate::ops::Kernels;
-use crate::ops::attention::{self, Visibility};
+use crate::ops::attention::{self, Visibility, scale};
 
 impl<B: Kernels> Env<B> {
     /// What the rank's queries attend to, and the logarithm of the sum of exponentials of each query's
@@ -68,7 +68,7 @@ impl<B: Kernels> Env<B> {
     }
 
     /// Gradients of queries, keys and values. Keys and values go round once more, and their gradients
-    /// with them, which are home after as many steps as there are ranks.
+    /// with them; a rank adds those from its own queries when the others are home.
     pub(super) fn attention_grad(
         &self,
         [query, key, value]: [Array<B>; 3],
@@ -98,7 +98,9 @@ impl<B: Kernels> Env<B> {
         let log_sum_exps = log_sum_exp.split(2, &lengths(&own));
         let gradients = gradient.split(1, &lengths(&own));
         let mut of_queries: Vec<Array<B>> = queries.iter().map(|q| zeros_like(q)).collect();
-        let mut of_circulating = [zeros_like(&key), zeros_like(&value)];
+        // Gradients of the rank's own keys and values stay; those of the ones that are here go with them.
+        let mut of_own = [zeros_like(&key), zeros_like(&value)];
+        let mut of_circulating = of_own.clone();
         let mut circulating = [key, value];
         for step in 0..self.context.len() {
             let keys_of = self.ring_segments(step);
@@ -132,16 +134,22 @@ impl<B: Kernels> Env<B> {
                     of_values[j] = of_values[j].clone() + dv;
                 }
             }
-            let [keys, values] = of_circulating;
-            let here = [keys + Array::concat(of_keys, 1), values + Array::concat(of_values, 1)];
+            let here = [Array::concat(of_keys, 1), Array::concat(of_values, 1)];
             if !is_last {
                 circulating = self.receive_on(&circulating)?;
             }
-            self.send_on(&here)?;
-            of_circulating = self.receive_on(&here)?;
+            if step == 0 {
+                of_own = here;
+            } else {
+                let [keys, values] = of_circulating;
+                let [of_keys, of_values] = here;
+                let here = [keys + of_keys, values + of_values];
+                self.send_on(&here)?;
+                of_circulating = self.receive_on(&here)?;
+            }
         }
-        let [of_keys, of_values] = of_circulating;
-        Ok([Array::concat(of_queries, 1), of_keys, of_values])
+        let [[own_keys, own_values], [of_keys, of_values]] = [of_own, of_circulating];
+        Ok([Array::concat(of_queries, 1), own_keys + of_keys, own_values + of_values])
     }
 
     /// The parts of the sequence whose keys are here after so many steps of the ring.
@@ -149,7 +157,7 @@ impl<B: Kernels> Env<B> {
         let degree = self.context.len();
         let from = (self.place.context as usize + degree - step) % degree;
         let length = self.sequence_length;
-        segments(length, degree, from)
+        segments(length, self.layout.context_parallel_kind, degree, from)
     }
 
     fn send_on(&self, arrays: &[Array<B>; 2]) -> Result<()> {
@@ -170,11 +178,6 @@ impl<B: Kernels> Env<B> {
             Ok([receive()?, receive()?])
         })
     }
-}
-
-/// Scores are divided by the root of the features of a head.
-fn scale<B: Kernels>(query: &Array<B>) -> f64 {
-    1.0 / (query.size(query.rank() - 1) as f64).sqrt()
 }
 
 fn lengths(segments: &[Range<usize>]) -> Vec<usize> {

@@ -188,6 +188,10 @@ impl<B: Kernels> BlockRun<'_, B> {
                 let routed = gradient.clone().routed();
                 vec![Some(Value::Routed(self.grouped_input_grad(id, &routed)))]
             }
+            OpKind::Attention { .. } if env.exchanges_heads() => {
+                let grads = self.attend_by_heads_grad(id, kept, grad())?;
+                grads.map(|grad| Some(Value::Array(grad))).into()
+            }
             OpKind::Attention { mask, .. } => {
                 let [query, key, value] = [0, 1, 2].map(|slot| self.input(id, slot, kept));
                 let [query, key, value] = [query?.array(), key?.array(), value?.array()];

@@ -123,6 +123,7 @@ impl<B: Kernels> BlockRun<'_, B> {
                 let routed = self.input(id, 0, kept)?.routed();
                 return Ok(Value::Routed(self.grouped_linear(id, &routed)));
             }
+            OpKind::Attention { .. } if env.exchanges_heads() => self.attend_by_heads(id, kept)?,
             OpKind::Attention { mask, .. } => {
                 let [query, key, value] =
                     [self.array(id, 0, kept)?, self.array(id, 1, kept)?, self.array(id, 2, kept)?];

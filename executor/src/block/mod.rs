@@ -5,6 +5,7 @@ mod attention;
 mod backward;
 mod experts;
 mod forward;
+mod head_exchange;
 mod loss;
 mod moves;
 mod program;
@@ -17,7 +18,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use ir::collective::Collective;
-use ir::graph::{OpId, Pass, Placement};
+use ir::graph::{ContextParallelKind, OpId, Pass, Placement};
 use ir::layout::LayoutSpec;
 use ir::model::Numerics;
 use ir::schedule::Action;
@@ -74,15 +75,21 @@ pub(crate) struct Env<B: Kernels> {
     pub(crate) action: Cell<Action>,
 }
 
-/// Shares of each sequence that rank `context` of `degree` has: the `context`th part from the front and
-/// from the back, so that all have as many visible pairs of a causal mask; the plain part where the
-/// length does not divide so.
+/// Shares of each sequence that rank `context` of `degree` has. In a ring the `context`th part from the front
+/// and from the back, so that all have as many visible pairs of a causal mask; the plain part where heads are
+/// exchanged for positions, or the length does not divide so.
 ///
 /// # Source
 ///
 /// Megatron-LM's context parallelism, and Llama 3 (arXiv 2407.21783, section 3.3.2).
-pub(crate) fn segments(length: usize, degree: usize, context: usize) -> Vec<Range<usize>> {
-    if degree == 1 || !length.is_multiple_of(2 * degree) {
+pub(crate) fn segments(
+    length: usize,
+    kind: ContextParallelKind,
+    degree: usize,
+    context: usize,
+) -> Vec<Range<usize>> {
+    let is_ring = kind == ContextParallelKind::Ring;
+    if degree == 1 || !is_ring || !length.is_multiple_of(2 * degree) {
         return vec![crate::mesh::part(length, degree, context)];
     }
     let half = length / (2 * degree);

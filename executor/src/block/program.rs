@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use ir::graph::{
-    Block, BlockRecompute, Keeps, Op, OpId, Placement, Placements, Recomputable, Sharding,
+    Block, BlockRecompute, Keeps, Op, OpId, OpKind, Placement, Placements, Recomputable, Sharding,
 };
 
 /// A tensor of a block at one of the places where it is wanted.
@@ -24,6 +24,8 @@ pub(crate) struct BlockProgram {
     pub(crate) kept_for_weight_grad: BTreeSet<Key>,
     /// Operators that run again in backward, and keep nothing beside tensors from forward.
     again: BTreeSet<OpId>,
+    /// Whether attention is of exchanged heads.
+    exchanges_heads: bool,
 }
 
 impl BlockProgram {
@@ -46,6 +48,7 @@ impl BlockProgram {
             kept: BTreeSet::new(),
             kept_for_weight_grad: BTreeSet::new(),
             again: BTreeSet::new(),
+            exchanges_heads: sharding.head_exchange() > 1,
         };
         if recompute == BlockRecompute::Selective {
             let again = block.nodes().filter(|node| node.op.recomputable != Recomputable::No);
@@ -82,6 +85,10 @@ impl BlockProgram {
     fn kept(&self, recompute: BlockRecompute) -> BTreeSet<Key> {
         let mut kept = BTreeSet::new();
         for node in self.block.nodes() {
+            // What attention keeps of exchanged heads it keeps beside the tensors.
+            if self.exchanges_heads && matches!(node.op.kind, OpKind::Attention { .. }) {
+                continue;
+            }
             for keeps in node.op.keeps() {
                 match keeps {
                     Keeps::Input(slot) => kept.insert(self.kept_key(node.id, slot)),

@@ -70,6 +70,24 @@ impl<B: Kernels> Value<B> {
     }
 }
 
+/// Attention of all positions of a rank's share of the heads: what its backward needs.
+#[derive(Clone, Debug)]
+pub(crate) struct Attended<B: Kernels> {
+    pub(super) query: Array<B>,
+    pub(super) key: Array<B>,
+    pub(super) value: Array<B>,
+    pub(super) output: Array<B>,
+    pub(super) log_sum_exp: Array<B>,
+}
+
+impl<B: Kernels> Attended<B> {
+    /// Bytes on the device.
+    fn num_bytes(&self) -> u64 {
+        let Self { query, key, value, output, log_sum_exp } = self;
+        [query, key, value, output, log_sum_exp].map(Array::num_bytes).into_iter().sum()
+    }
+}
+
 /// What an operator keeps for backward beside its tensors.
 #[derive(Clone, Debug)]
 pub(crate) enum Extra<B: Kernels> {
@@ -81,6 +99,8 @@ pub(crate) enum Extra<B: Kernels> {
     Softmax { exponentials: Array<B>, sum: Array<B> },
     /// Where each maximum was found.
     Places(Places<B>),
+    /// Attention of all positions of a share of the heads.
+    Attended(Attended<B>),
     /// The shape of the input.
     Shape(Vec<usize>),
     /// What balancing the load adds to the gradient of each expert's probability.
@@ -100,6 +120,7 @@ impl<B: Kernels> Extra<B> {
                 mean + statistics.inverse_deviation.num_bytes()
             }
             Self::Softmax { exponentials, sum } => exponentials.num_bytes() + sum.num_bytes(),
+            Self::Attended(attended) => attended.num_bytes(),
             Self::LogSumExp(array)
             | Self::Slopes(array)
             | Self::Returned(array)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ir::cluster::Precision;
-use ir::graph::Recompute;
+use ir::graph::{ContextParallelKind, Recompute};
 use ir::layout::{LayoutSpec, ZeroStage};
 use ir::plan::Optimizer;
 use ir::replication::Replication;
@@ -163,6 +163,7 @@ impl TrainedModel {
             tensor_parallel: 1,
             sequence_parallel: false,
             context_parallel: 1,
+            context_parallel_kind: ContextParallelKind::Ring,
             expert_parallel: 1,
             expert_tensor_parallel: 1,
             pipeline_parallel: 1,

@@ -18,7 +18,9 @@ pub(super) fn layout(layout: &LayoutSpec) -> String {
         words.push(format!("tensor-parallel {}{sequence}", layout.tensor_parallel));
     }
     if layout.context_parallel > 1 {
-        words.push(format!("context-parallel {}", layout.context_parallel));
+        let by_heads = layout.sharding().head_exchange() > 1;
+        let how = if by_heads { " by exchange of heads" } else { "" };
+        words.push(format!("context-parallel {}{how}", layout.context_parallel));
     }
     if layout.pipeline_parallel > 1 {
         let each = match layout.virtual_stages {

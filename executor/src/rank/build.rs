@@ -54,7 +54,12 @@ impl<B: Kernels> Rank<B> {
             seed: settings.seed,
             micro_batch_size: layout.micro_batch_size as usize,
             sequence_length: length,
-            segments: segments(length, degree, place.context as usize),
+            segments: segments(
+                length,
+                layout.context_parallel_kind,
+                degree,
+                place.context as usize,
+            ),
             num_mixtures: program.num_mixtures(),
             expert_capacity_factor: settings.expert_capacity_factor,
             auxiliary_loss: Cell::new(0.0),

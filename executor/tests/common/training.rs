@@ -12,7 +12,7 @@ use executor::parameters::LocalParameter;
 use executor::program::{Parts, Program};
 use executor::rank::{Rank, RunError, StepResult};
 use executor::settings::{LearningRate, OptimizerSettings, Settings};
-use ir::graph::{Adapters, Recompute, WeightFormat};
+use ir::graph::{Adapters, ContextParallelKind, Recompute, WeightFormat};
 use ir::layout::{LayoutSpec, ZeroStage};
 use ir::plan::Optimizer;
 use ir::replication::{DataParallelMethod, Replication};
@@ -45,6 +45,7 @@ pub(crate) struct Case {
     pub(crate) tensor: u32,
     pub(crate) sequence: bool,
     pub(crate) context: u32,
+    pub(crate) context_kind: ContextParallelKind,
     pub(crate) expert: u32,
     pub(crate) whole_experts: bool,
     pub(crate) pipeline: u32,
@@ -65,6 +66,7 @@ pub(crate) const ONE: Case = Case {
     tensor: 1,
     sequence: false,
     context: 1,
+    context_kind: ContextParallelKind::Ring,
     expert: 1,
     whole_experts: false,
     pipeline: 1,
@@ -110,6 +112,7 @@ pub(crate) fn parts(model: &str, case: Case, compute: Element) -> Parts {
         tensor_parallel: case.tensor,
         sequence_parallel: case.sequence,
         context_parallel: case.context,
+        context_parallel_kind: case.context_kind,
         expert_parallel: case.expert,
         expert_tensor_parallel: if case.whole_experts { 1 } else { case.tensor },
         pipeline_parallel: case.pipeline,

@@ -107,6 +107,7 @@ fn executed(case: &Case) -> (Outcome, Stages) {
             tensor_parallel: 1,
             sequence_parallel: false,
             context_parallel: 1,
+            context_parallel_kind: ir::graph::ContextParallelKind::Ring,
             expert_parallel: 1,
             expert_tensor_parallel: 1,
             pipeline_parallel: num_stages,

@@ -101,11 +101,11 @@ fn difference(a: &Outcome, b: &Outcome) -> (f64, f64, f64) {
     (most(&a.losses, &b.losses), most(&a.norms, &b.norms), weights.fold(0.0, f64::max))
 }
 
-fn check(model: &str, cases: &[Case]) {
+pub(crate) fn check(model: &str, cases: &[Case]) {
     check_against(model, ONE, cases);
 }
 
-pub(super) fn check_against(model: &str, one: Case, cases: &[Case]) {
+pub(crate) fn check_against(model: &str, one: Case, cases: &[Case]) {
     let one = train(program(model, one, Element::F64));
     assert!(
         one.losses[NUM_STEPS - 1] < one.losses[0],
@@ -175,43 +175,6 @@ fn recompute() {
     for model in [LLAMA, GPT, MIXTRAL] {
         check(model, &cases);
     }
-}
-
-/// Layers that come first in their stage, and chosen modules of all.
-#[test]
-fn recompute_of_some() {
-    let again = |policy: &str, case: Case| Case { recompute: policy.parse().unwrap(), ..case };
-    let pipeline = Case { pipeline: 2, ..ONE };
-    let apart = Case { schedule: ScheduleKind::ZbH1, ..pipeline };
-    let context = Case { context: 2, tensor: 2, sequence: true, ..ONE };
-    let dense = [
-        again("full:1", ONE),
-        again("full:2", pipeline),
-        again("full:2", Case { schedule: ScheduleKind::Zbv, virtual_stages: 2, ..pipeline }),
-        again("full:1", Case { data: 2, zero: ZeroStage::Parameters, ..apart }),
-        again("attention", ONE),
-        again("attention", context),
-        again("feed_forward", context),
-        again("norms+activations", Case { tensor: 2, sequence: true, ..ONE }),
-        again("attention+norms+feed_forward", apart),
-    ];
-    for model in [LLAMA, GPT] {
-        check(model, &dense);
-    }
-    let spread = Case { expert: 2, data: 2, ..ONE };
-    let balanced =
-        MIXTRAL.replace('{', r#"{"output_router_logits": true, "router_aux_loss_coef": 0.1, "#);
-    let mixed = [
-        again("experts", spread),
-        again("experts", Case { tensor: 2, sequence: true, ..spread }),
-        again("experts+norms", Case { pipeline: 2, schedule: ScheduleKind::ZbH1, ..spread }),
-        again("expert_activations+attention", spread),
-    ];
-    check(MIXTRAL, &mixed);
-    // A loss that balances the load is of micro-batches of one size.
-    let one = Case { micro_batch_size: 2, ..ONE };
-    let again = [again("experts", one), again("experts", Case { pipeline: 2, ..one })];
-    check_against(&balanced, one, &again);
 }
 
 #[test]

@@ -79,6 +79,7 @@ fn program(model: &str, run: &Value, element: Element) -> Program {
             tensor_parallel: 1,
             sequence_parallel: false,
             context_parallel: 1,
+            context_parallel_kind: ir::graph::ContextParallelKind::Ring,
             expert_parallel: 1,
             expert_tensor_parallel: 1,
             pipeline_parallel: 1,

@@ -74,6 +74,11 @@ impl Sharded<'_> {
                 // Ring attention: keys and values go once round; in backward they go round again,
                 // and their gradients with them (Liu et al. 2023, arXiv 2310.01889).
                 OpKind::Attention { .. } | OpKind::AttentionScores | OpKind::AttentionValues
+                    if sharding.head_exchange() > 1 =>
+                {
+                    self.head_exchanges(node.id, &mut exchanges);
+                }
+                OpKind::Attention { .. } | OpKind::AttentionScores | OpKind::AttentionValues
                     if sharding.context_parallel > 1 =>
                 {
                     let slots = 1..self.block.inputs(node.id).len();
@@ -86,6 +91,31 @@ impl Sharded<'_> {
             }
         }
         exchanges
+    }
+
+    /// What attention takes is exchanged for all positions of a share of the heads, and what it puts out for
+    /// all heads of a share of the positions, which whoever takes it waits for; in backward the gradients, the
+    /// other way (Jacobs et al. 2023, arXiv 2309.14509, section 3). Scores stay where they are.
+    fn head_exchanges(&self, op: OpId, exchanges: &mut Vec<Exchange>) {
+        let inputs = self.block.inputs(op).iter().zip(0..);
+        let is_of_heads =
+            |source: OpId| self.block.op(source).output.dim(DimName::Context).is_none();
+        let taken: Bytes = inputs
+            .filter(|(source, _)| is_of_heads(**source))
+            .map(|(_, slot)| self.input_bytes(op, slot))
+            .sum();
+        let mut both = |op, bytes| {
+            for pass in [Pass::Forward, Pass::InputGrad] {
+                let (axis, collective) = (Axis::Context, Collective::AllToAll);
+                exchanges.push(Exchange { op, pass, axis, collective, bytes });
+            }
+        };
+        both(op, taken);
+        if is_of_heads(op) {
+            let mut nodes = self.block.nodes();
+            let taker = nodes.find(|node| self.block.inputs(node.id).contains(&op));
+            both(taker.map_or(op, |taker| taker.id), self.output_bytes(op));
+        }
     }
 
     fn tensor_exchanges(&self, requires_grad: &[bool], exchanges: &mut Vec<Exchange>) {
@@ -154,6 +184,12 @@ impl Sharded<'_> {
                     }
                     Keeps::Output => {
                         saved.insert((node.id, SavedPart::Value), self.output_bytes(node.id));
+                        let is_attention = matches!(node.op.kind, OpKind::Attention { .. });
+                        if is_attention && self.setting.sharding.head_exchange() > 1 {
+                            // Once as it was computed, and once as it was exchanged for whoever takes it.
+                            let computed = (node.id, SavedPart::Exchanged);
+                            saved.insert(computed, self.output_bytes(node.id));
+                        }
                     }
                     Keeps::Softmax => {
                         let logits =

@@ -224,12 +224,14 @@ impl Kernels<'_, '_> {
             })
         };
         let context = sharded.block.op(inputs[1]).output.dim(DimName::Sequence);
+        // All positions of a share of the heads, where these were exchanged.
+        let share = u64::from(sharded.setting.sharding.head_exchange());
         let head_dim = local(0, DimName::HeadDim);
         with(AttentionShape {
             batch: local(0, DimName::Batch),
-            heads: local(0, DimName::Heads),
-            kv_heads: local(1, DimName::KvHeads),
-            queries: local(0, DimName::Sequence),
+            heads: local(0, DimName::Heads).div_ceil(share),
+            kv_heads: local(1, DimName::KvHeads).div_ceil(share),
+            queries: local(0, DimName::Sequence) * share,
             context: context.map_or(1, |dim| dim.extent.resolve(sharded.setting.sizes)),
             head_dim,
             value_head_dim: if inputs.len() > 2 { local(2, DimName::HeadDim) } else { head_dim },
@@ -262,7 +264,9 @@ impl Kernels<'_, '_> {
         } else {
             [of(DimName::HeadDim), given(DimName::Context)]
         };
-        let (batch, m) = (of(DimName::Batch) * of(DimName::Heads), of(DimName::Sequence));
+        let share = u64::from(sharded.setting.sharding.head_exchange());
+        let heads = of(DimName::Heads).div_ceil(share);
+        let (batch, m) = (of(DimName::Batch) * heads, of(DimName::Sequence) * share);
         let flops = 2.0 * (batch * m) as f64 * (n * k) as f64;
         let (a, b) = (sharded.input_bytes(op, 0), sharded.input_bytes(op, 1));
         let y = sharded.output_bytes(op);

@@ -35,7 +35,7 @@ pub use placement::{Placement, Placements};
 pub use recompute::{
     BlockRecompute, ParseRecomputeError, Recompute, RecomputeModule, RecomputeModules,
 };
-pub use sharding::Sharding;
+pub use sharding::{ContextParallelKind, Sharding};
 pub use tensor::{Dim, DimName, Element, Extent, Sizes, Tensor};
 pub use weights::{QUANTISED_BLOCK, WeightFormat};
 pub use work::{

@@ -1,5 +1,46 @@
 //! The degrees by which operators are sharded.
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// How context-parallel ranks, which have a part of each sequence, attend to the other parts.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum ContextParallelKind {
+    /// Keys and values go round a ring beside attention (Liu et al. 2023, arXiv 2310.01889).
+    #[default]
+    Ring,
+    /// Queries, keys and values are exchanged for those of all positions and a share of the heads, and what
+    /// comes out is exchanged back (Jacobs et al. 2023, *DeepSpeed Ulysses*, arXiv 2309.14509).
+    AllToAll,
+}
+
+impl ContextParallelKind {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Ring, Self::AllToAll];
+
+    /// The name on the command line and in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ring => "ring",
+            Self::AllToAll => "all_to_all",
+        }
+    }
+}
+
 /// How operators are sharded over the ranks of a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Sharding {
@@ -9,6 +50,8 @@ pub struct Sharding {
     pub sequence_parallel: bool,
     /// Ranks over which the sequence is sharded everywhere.
     pub context_parallel: u32,
+    /// How those attend to each other's parts.
+    pub context_parallel_kind: ContextParallelKind,
     /// Ranks over which the experts are spread.
     pub expert_parallel: u32,
     /// Ranks over which the inner features of each expert are sharded: the tensor-parallel ranks; or 1, and
@@ -26,8 +69,17 @@ impl Sharding {
             tensor_parallel: degree,
             sequence_parallel: false,
             context_parallel: 1,
+            context_parallel_kind: ContextParallelKind::Ring,
             expert_parallel: 1,
             expert_tensor_parallel: degree,
+        }
+    }
+
+    /// Ranks over which the heads of attention are sharded beside tensor parallelism.
+    pub const fn head_exchange(&self) -> u32 {
+        match self.context_parallel_kind {
+            ContextParallelKind::Ring => 1,
+            ContextParallelKind::AllToAll => self.context_parallel,
         }
     }
 

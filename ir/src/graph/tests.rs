@@ -173,3 +173,26 @@ fn query_key_and_value_run_as_one_product() {
     let wide = Kernel::MatMul { batch: 1, m: B * S, n: 3 * H / 4, k: H };
     assert!(work.kernels.iter().any(|k| k.pass == Pass::Forward && k.kernel == wide));
 }
+
+/// Jacobs et al. 2023 (arXiv 2309.14509), section 3.2: `4 M / P` for a message of `M` elements on `P` ranks, in
+/// all-to-alls of queries, keys, values and output; operations as with a ring.
+#[test]
+fn an_exchange_of_heads_sends_what_jacobs_et_al_count() {
+    for degree in [2, 4] {
+        let with = |context_parallel_kind| {
+            let ring = Sharding { context_parallel: degree, ..Sharding::NONE };
+            work(Sharding { context_parallel_kind, ..ring })
+        };
+        let [ring, exchanged] = ContextParallelKind::ALL.map(with);
+        for pass in [Pass::Forward, Pass::InputGrad] {
+            let own = exchanged.exchanges.iter().filter(|it| it.pass == pass);
+            let bytes: Bytes = own.map(|it| it.bytes).sum();
+            assert_eq!(bytes, Bytes::new(4 * 2 * S * B * H / u64::from(degree)));
+        }
+        assert!(exchanged.exchanges.iter().all(|it| it.collective == Collective::AllToAll));
+        let flops = |work: &BlockWork| work.kernels.iter().map(|it| it.flops.get()).sum::<f64>();
+        assert!((flops(&ring) / flops(&exchanged) - 1.0).abs() < 1e-12);
+        let saved = |work: &BlockWork| work.saved_bytes(BlockRecompute::None);
+        assert_eq!(saved(&ring), saved(&exchanged), "unfused, nothing is kept twice");
+    }
+}

@@ -155,6 +155,8 @@ pub struct Exchange {
 pub enum SavedPart {
     /// The tensor itself.
     Value,
+    /// The tensor before context-parallel ranks exchanged it.
+    Exchanged,
     /// A mask of one byte an element.
     Mask,
     /// Statistics of its rows, or indices: small beside the tensor.

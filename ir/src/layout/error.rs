@@ -50,6 +50,11 @@ pub enum LayoutError {
         /// Its degree.
         degree: u64,
     },
+    /// An exchange of heads between context-parallel ranks, where there is one.
+    #[error(
+        "`context_parallel_kind` all_to_all needs `context_parallel` of at least 2\nhint: leave it out"
+    )]
+    HeadExchangeAlone,
     /// Sequence parallelism without tensor parallelism.
     #[error("`sequence_parallel` needs `tensor_parallel` of at least 2")]
     SequenceParallelAlone,

@@ -4,7 +4,9 @@ use super::error::{LayoutError, largest_divisor};
 use super::mesh::{Mesh, MeshAxis};
 use super::spec::LayoutSpec;
 use super::zero::ZeroStage;
-use crate::graph::{DimName, Extent, Graph, OpKind, Recompute, RecomputeModules, Sharding};
+use crate::graph::{
+    ContextParallelKind, DimName, Extent, Graph, OpKind, Recompute, RecomputeModules, Sharding,
+};
 use crate::schedule::ScheduleKind;
 
 /// What a layout must respect.
@@ -111,8 +113,9 @@ impl Limits {
         }
     }
 
-    /// Whether the sequence divides over context and sequence parallelism. With a causal mask each
-    /// context-parallel rank takes two parts, one from either end, so that all have equal work.
+    /// Whether the sequence divides over context and sequence parallelism. In a ring with a causal mask each
+    /// context-parallel rank takes two parts, one from either end, so that all have equal work. Where heads are
+    /// exchanged, these must divide.
     ///
     /// # Errors
     ///
@@ -133,7 +136,11 @@ impl Limits {
                 Ok(())
             };
         }
-        let parts = if context > 1 { 2 * context } else { 1 };
+        let is_ring = sharding.context_parallel_kind == ContextParallelKind::Ring;
+        if !is_ring {
+            self.check_head_exchange(sharding)?;
+        }
+        let parts = if context > 1 && is_ring { 2 * context } else { context };
         let parts = if sequence_parallel { parts * tensor } else { parts };
         if self.sequence_length.is_multiple_of(parts) {
             Ok(())
@@ -146,6 +153,32 @@ impl Limits {
                 works: largest_divisor(self.sequence_length, parts),
             })
         }
+    }
+
+    /// Whether heads can be exchanged between context-parallel ranks: each tensor-parallel rank's divide over
+    /// these, and key-value heads too, as none is held twice.
+    fn check_head_exchange(&self, sharding: &Sharding) -> Result<(), LayoutError> {
+        let context = u64::from(sharding.context_parallel);
+        if context == 1 {
+            return Err(LayoutError::HeadExchangeAlone);
+        }
+        if self.heads.is_empty() {
+            return Err(LayoutError::NothingToShard { axis: "context_parallel", degree: context });
+        }
+        let degree = u64::from(sharding.tensor_parallel) * context;
+        let all = [("attention heads", &self.heads), ("key-value heads", &self.kv_heads)];
+        for (what, sizes) in all {
+            if let Some(size) = sizes.iter().find(|size| **size % degree != 0) {
+                return Err(LayoutError::NotDivisible {
+                    what,
+                    size: *size,
+                    by: "`tensor_parallel` x `context_parallel`, between whose ranks `all_to_all` exchanges them:",
+                    degree,
+                    works: largest_divisor(*size, degree),
+                });
+            }
+        }
+        Ok(())
     }
 
     /// Whether experts divide, and their ranks fit within context and data parallelism, or those of whole

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use super::error::LayoutError;
 use super::zero::ZeroStage;
-use crate::graph::Recompute;
+use crate::graph::{ContextParallelKind, Recompute};
 use crate::schedule::ScheduleKind;
 
 /// A layout of which only some parts are named; the search fills in the rest.
@@ -17,6 +17,8 @@ pub struct PartialLayout {
     pub sequence_parallel: Option<bool>,
     /// See [`super::LayoutSpec::context_parallel`].
     pub context_parallel: Option<u32>,
+    /// See [`super::LayoutSpec::context_parallel_kind`].
+    pub context_parallel_kind: Option<ContextParallelKind>,
     /// See [`super::LayoutSpec::expert_parallel`].
     pub expert_parallel: Option<u32>,
     /// See [`super::LayoutSpec::expert_tensor_parallel`].
@@ -72,6 +74,10 @@ impl fmt::Display for PartialLayout {
             ("tp", self.tensor_parallel),
             ("sp", self.sequence_parallel.filter(|is_on| *is_on).map(u32::from)),
             ("cp", above_1(self.context_parallel)),
+            (
+                "a2a",
+                (self.context_parallel_kind == Some(ContextParallelKind::AllToAll)).then_some(1),
+            ),
             ("ep", above_1(self.expert_parallel)),
             ("etp", self.expert_tensor_parallel),
             ("pp", self.pipeline_parallel),
@@ -82,7 +88,7 @@ impl fmt::Display for PartialLayout {
         for (index, (name, degree)) in named.enumerate() {
             f.write_str(if index > 0 { "-" } else { "" })?;
             match name {
-                "sp" => f.write_str(name)?,
+                "sp" | "a2a" => f.write_str(name)?,
                 _ => write!(f, "{name}{degree}")?,
             }
         }
@@ -95,7 +101,7 @@ impl fmt::Display for PartialLayout {
 pub enum ParseLayoutError {
     /// A part that is none of the known ones.
     #[error(
-        "`{part}` in layout `{layout}` is not one of tpN, sp, nosp, cpN, epN, etpN, ppN, vppN, dpN, \
+        "`{part}` in layout `{layout}` is not one of tpN, sp, nosp, cpN, a2a, ring, epN, etpN, ppN, vppN, dpN, \
          shardN, zeroN, mbsN"
     )]
     UnknownPart {
@@ -117,7 +123,7 @@ pub enum ParseLayoutError {
 impl FromStr for PartialLayout {
     type Err = ParseLayoutError;
 
-    /// Reads `tp8-sp-cp2-pp4-vpp2-dp2`; what is not named stays open.
+    /// Reads `tp8-sp-cp2-a2a-pp4-vpp2-dp2`; what is not named stays open.
     fn from_str(text: &str) -> Result<Self, ParseLayoutError> {
         let mut layout = Self::default();
         for part in text.split('-') {
@@ -127,6 +133,12 @@ impl FromStr for PartialLayout {
                 || ParseLayoutError::Twice { part: part.to_owned(), layout: text.to_owned() };
             if let "sp" | "nosp" = part {
                 if layout.sequence_parallel.replace(part == "sp").is_some() {
+                    return Err(twice());
+                }
+                continue;
+            }
+            if let Some(kind) = context_kind(part) {
+                if layout.context_parallel_kind.replace(kind).is_some() {
                     return Err(twice());
                 }
                 continue;
@@ -158,6 +170,15 @@ impl FromStr for PartialLayout {
     }
 }
 
+/// The kind of context parallelism that a part of a layout names.
+fn context_kind(part: &str) -> Option<ContextParallelKind> {
+    match part {
+        "ring" => Some(ContextParallelKind::Ring),
+        "a2a" => Some(ContextParallelKind::AllToAll),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -172,11 +193,16 @@ mod tests {
         assert_eq!(layout.data_parallel, Some(2));
         assert_eq!(layout.zero_stage, Some(ZeroStage::OptimizerState));
         assert_eq!(layout.context_parallel, None);
+        let layout: PartialLayout = "tp2-cp4-a2a-dp2".parse().unwrap();
+        assert_eq!(layout.context_parallel_kind, Some(ContextParallelKind::AllToAll));
+        assert_eq!(layout.to_string(), "tp2-cp4-a2a-dp2");
     }
 
     #[test]
     fn a_wrong_layout_names_the_part() {
-        for text in ["", "tp", "8", "tp8-xp2", "tp-8", "tp8-tp4", "zero4", "tp99999999999"] {
+        for text in
+            ["", "tp", "8", "tp8-xp2", "tp-8", "tp8-tp4", "zero4", "tp99999999999", "cp2-a2a-ring"]
+        {
             text.parse::<PartialLayout>().unwrap_err();
         }
         assert_eq!(

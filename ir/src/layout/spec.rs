@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::mesh::{Mesh, MeshAxis};
 use super::partial::PartialLayout;
 use super::zero::ZeroStage;
-use crate::graph::{Recompute, Sharding};
+use crate::graph::{ContextParallelKind, Recompute, Sharding};
 use crate::schedule::ScheduleKind;
 
 /// A layout as it is written down; not yet known to be valid.
@@ -23,6 +23,9 @@ pub struct LayoutSpec {
     pub sequence_parallel: bool,
     /// Ranks over which each sequence is sharded.
     pub context_parallel: u32,
+    /// How those attend to each other's parts.
+    #[serde(default)]
+    pub context_parallel_kind: ContextParallelKind,
     /// Ranks, within context and data parallelism, over which the experts are spread; within tensor, context
     /// and data parallelism if experts are whole.
     pub expert_parallel: u32,
@@ -55,11 +58,13 @@ impl LayoutSpec {
     /// How operators are sharded over the ranks of a stage.
     pub fn sharding(&self) -> Sharding {
         let Self { tensor_parallel, sequence_parallel, context_parallel, .. } = *self;
+        let Self { context_parallel_kind, .. } = *self;
         let Self { expert_parallel, expert_tensor_parallel, .. } = *self;
         Sharding {
             tensor_parallel,
             sequence_parallel,
             context_parallel,
+            context_parallel_kind,
             expert_parallel,
             expert_tensor_parallel,
         }
@@ -88,6 +93,7 @@ impl fmt::Display for LayoutSpec {
             tensor_parallel: Some(self.tensor_parallel),
             sequence_parallel: Some(self.sequence_parallel),
             context_parallel: Some(self.context_parallel),
+            context_parallel_kind: Some(self.context_parallel_kind),
             expert_parallel: Some(self.expert_parallel),
             expert_tensor_parallel: has_whole_experts.then_some(self.expert_tensor_parallel),
             pipeline_parallel: Some(self.pipeline_parallel),

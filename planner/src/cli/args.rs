@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ir::cluster::Precision;
 use ir::framework::Framework;
-use ir::graph::{ALL_LINEAR, Adapters, Recompute, WeightFormat};
+use ir::graph::{ALL_LINEAR, Adapters, ContextParallelKind, Recompute, WeightFormat};
 use ir::layout::{PartialLayout, ZeroStage};
 use ir::plan::Optimizer;
 use ir::replication::{DataParallelMethod, GradientCompression};
@@ -173,6 +173,10 @@ pub(crate) struct LayoutArgs {
     /// Context-parallel degree.
     #[arg(long = "cp", value_name = "C", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
     context_parallel: Option<u32>,
+    /// How context-parallel ranks attend to each other's parts: keys and values go round a ring, or heads are
+    /// exchanged for positions (Ulysses) [default: ring].
+    #[arg(long, value_name = "KIND", value_parser = one_of(ContextParallelKind::ALL, ContextParallelKind::name))]
+    context_parallel_kind: Option<ContextParallelKind>,
     /// Expert-parallel degree.
     #[arg(long = "ep", value_name = "E", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
     expert_parallel: Option<u32>,
@@ -257,6 +261,7 @@ impl LayoutArgs {
             tensor_parallel,
             sequence_parallel,
             context_parallel,
+            context_parallel_kind,
             expert_parallel,
             expert_tensor_parallel,
             pipeline_parallel,
@@ -285,7 +290,7 @@ pub(crate) struct SearchArgs {
 pub(crate) struct EvaluateArgs {
     #[command(flatten)]
     pub(crate) problem: ProblemArgs,
-    /// Degrees, as in `tp8-pp4-dp2` or `tp8-sp-cp2-ep4-pp2-vpp2-dp4-zero1-mbs1`.
+    /// Degrees, as in `tp8-pp4-dp2` or `tp8-sp-cp2-a2a-ep4-pp2-vpp2-dp4-zero1-mbs1`.
     #[arg(long = "layout", value_name = "LAYOUT")]
     pub(crate) named: PartialLayout,
     #[command(flatten)]

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use cost_models::block::{BlockPasses, ByPolicy};
 use cost_models::states::{ModelStates, StateBytes};
-use ir::graph::{BlockRecompute, FrozenParameters, LocalParameters, Recompute};
+use ir::graph::{
+    BlockRecompute, ContextParallelKind, FrozenParameters, LocalParameters, Recompute, Sharding,
+};
 use ir::schedule::ScheduleKind;
 use ir::units::Bytes;
 use rayon::prelude::*;
@@ -67,7 +69,11 @@ impl Searcher<'_> {
     pub(super) fn least_states(&self, families: &[Family]) -> Vec<Bytes> {
         // Neither the sequence nor the batch decides what is held.
         let key = |family: &Family| ShapeKey {
-            sharding: ir::graph::Sharding { context_parallel: 1, ..family.shape.sharding },
+            sharding: Sharding {
+                context_parallel: 1,
+                context_parallel_kind: ContextParallelKind::Ring,
+                ..family.shape.sharding
+            },
             micro_batch_size: 1,
         };
         let mut parameters: BTreeMap<ShapeKey, LocalParameters> = BTreeMap::new();

@@ -498,7 +498,9 @@ fn family_order(family: &Family) -> u64 {
         data_parallel,
         num_micro_batches,
     ];
-    let flags = [sharding.sequence_parallel, sharding.has_whole_experts()].map(u32::from);
+    let exchanges_heads = sharding.head_exchange() > 1;
+    let flags = [sharding.sequence_parallel, sharding.has_whole_experts(), exchanges_heads];
+    let flags = flags.map(u32::from);
     let mix = |sum: u64, number: &u32| {
         (sum ^ u64::from(*number)).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(17)
     };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use ir::graph::{Recompute, Sharding};
+use ir::graph::{ContextParallelKind, Recompute, Sharding};
 use ir::layout::{
     Layout, LayoutError, LayoutSpec, Mesh, MeshAxis, PartialLayout, ZeroStage, check_expert_shards,
     largest_divisor,
@@ -126,31 +126,43 @@ impl Space {
         }
         let Some(rest) = quotient(limits.num_gpus, tensor) else { return };
         for context in chosen(fixed.context_parallel, divisors(rest)) {
+            let Some(kind) = context_kind(fixed, context) else { continue };
             let sharding = Sharding {
                 sequence_parallel: sequence,
                 context_parallel: context,
+                context_parallel_kind: kind,
                 ..Sharding::tensor(tensor)
             };
             if let Err(error) = limits.check_sequence(&sharding) {
-                self.reject(Rejection::Sequence, error);
+                let is_ring = kind == ContextParallelKind::Ring;
+                let reason = if is_ring { Rejection::Sequence } else { Rejection::Tensor };
+                self.reject(reason, error);
                 continue;
             }
-            let Some(rest) = quotient(rest, context) else { continue };
-            for pipeline in chosen(fixed.pipeline_parallel, divisors(rest)) {
-                let Some(data) = quotient(rest, pipeline) else { continue };
-                if fixed.data_parallel.is_some_and(|fixed| fixed != data) {
-                    continue;
-                }
-                if !self.takes_given_stages(problem, fixed, pipeline) {
-                    continue;
-                }
-                if u64::from(pipeline) > limits.num_blocks {
-                    let (stages, blocks) = (pipeline.into(), limits.num_blocks);
-                    self.reject(Rejection::Stages, LayoutError::TooManyStages { stages, blocks });
-                    continue;
-                }
-                self.add_data(problem, fixed, Mesh { sharding, data_parallel: data }, pipeline);
+            self.add_context(problem, fixed, sharding);
+        }
+    }
+
+    fn add_context(&mut self, problem: &Problem, fixed: &PartialLayout, sharding: Sharding) {
+        let limits = &problem.limits;
+        let Sharding { tensor_parallel, context_parallel, .. } = sharding;
+        let Some(rest) = quotient(limits.num_gpus, tensor_parallel * context_parallel) else {
+            return;
+        };
+        for pipeline in chosen(fixed.pipeline_parallel, divisors(rest)) {
+            let Some(data) = quotient(rest, pipeline) else { continue };
+            if fixed.data_parallel.is_some_and(|fixed| fixed != data) {
+                continue;
             }
+            if !self.takes_given_stages(problem, fixed, pipeline) {
+                continue;
+            }
+            if u64::from(pipeline) > limits.num_blocks {
+                let (stages, blocks) = (pipeline.into(), limits.num_blocks);
+                self.reject(Rejection::Stages, LayoutError::TooManyStages { stages, blocks });
+                continue;
+            }
+            self.add_data(problem, fixed, Mesh { sharding, data_parallel: data }, pipeline);
         }
     }
 
@@ -382,6 +394,7 @@ impl Family {
             tensor_parallel: sharding.tensor_parallel,
             sequence_parallel: sharding.sequence_parallel,
             context_parallel: sharding.context_parallel,
+            context_parallel_kind: sharding.context_parallel_kind,
             expert_parallel: sharding.expert_parallel,
             expert_tensor_parallel: sharding.expert_tensor_parallel,
             pipeline_parallel,
@@ -412,6 +425,16 @@ fn stages_undivided(given: u64, pipeline: u64) -> LayoutError {
         by: "`pipeline_parallel`",
         degree: pipeline,
         works: largest_divisor(given, pipeline),
+    }
+}
+
+/// The kind of context parallelism to try: the one that is named, or a ring; none where one rank has all
+/// positions, and no degree was decided that would have to be refused.
+fn context_kind(fixed: &PartialLayout, context: u32) -> Option<ContextParallelKind> {
+    let is_pointless = context == 1 && fixed.context_parallel.is_none();
+    match fixed.context_parallel_kind {
+        Some(ContextParallelKind::AllToAll) if is_pointless => None,
+        kind => Some(kind.unwrap_or_default()),
     }
 }
 

@@ -16,6 +16,8 @@ pub struct ChainIndex {
     layers: Vec<u32>,
     /// Whether blocks of a class have experts.
     has_experts: Vec<bool>,
+    /// Whether they have attention.
+    has_attention: Vec<bool>,
     /// Blocks whose parameters are tied, with the block that they are tied to.
     pub(super) ties: Vec<(usize, usize)>,
 }
@@ -52,7 +54,17 @@ impl ChainIndex {
             block.nodes().any(|node| is_of_experts(&node.op.kind))
         });
         let has_experts = experts.collect();
-        let mut chain = Self { classes, counts, layers: vec![0], has_experts, ties };
+        let attention = graph.classes().map(|(_, block)| {
+            let mut kinds = block.nodes().map(|node| &node.op.kind);
+            kinds.any(|kind| {
+                matches!(
+                    kind,
+                    OpKind::Attention { .. } | OpKind::AttentionScores | OpKind::AttentionValues
+                )
+            })
+        });
+        let has_attention = attention.collect();
+        let mut chain = Self { classes, counts, layers: vec![0], has_experts, has_attention, ties };
         let mut layers = 0;
         for block in 0..chain.num_blocks() {
             layers += u32::from(!chain.is_end(chain.classes[block]));
@@ -104,6 +116,11 @@ impl ChainIndex {
         let first = (recompute.of_first_layers(), range.start..end);
         let rest = (recompute.of_other_layers(), end..range.end);
         [first, rest].into_iter().filter(|(_, range)| !range.is_empty())
+    }
+
+    /// Whether blocks of a class have attention.
+    pub(super) fn has_attention(&self, class: usize) -> bool {
+        self.has_attention[class]
     }
 
     /// How many layers there are in a range.

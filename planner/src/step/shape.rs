@@ -60,7 +60,8 @@ impl ShapeKey {
 /// blocks.
 type Balanced = Known<(Recompute, usize, u32, StagePlacement), Option<Arc<[usize]>>>;
 
-/// Classes of blocks that have no experts, which are alike however experts are spread over ranks.
+/// Classes of blocks that have no experts, which are alike however experts are spread over ranks; those without
+/// attention, however its heads are too.
 pub type Blocks = Known<(usize, ShapeKey), Arc<BlockPasses>>;
 
 /// The costs of all block classes for one shard shape, and what follows for the chain.
@@ -108,10 +109,12 @@ impl Shape {
             if chain.has_experts(class.0) {
                 return passes(key);
             }
-            let Sharding { tensor_parallel, .. } = key.sharding;
+            let Sharding { tensor_parallel, context_parallel_kind, .. } = key.sharding;
+            let kind = Some(context_parallel_kind).filter(|_| chain.has_attention(class.0));
             let without = Sharding {
                 expert_parallel: 1,
                 expert_tensor_parallel: tensor_parallel,
+                context_parallel_kind: kind.unwrap_or_default(),
                 ..key.sharding
             };
             let key = ShapeKey { sharding: without, ..key };

@@ -35,7 +35,7 @@ use cost_models::{
 };
 use ir::cluster::{Cluster, Precision};
 use ir::framework::Framework;
-use ir::graph::Recompute;
+use ir::graph::{ContextParallelKind, Recompute};
 use ir::layout::{Layout, LayoutSpec, ZeroStage};
 use ir::model::{AttentionKernel, GraphOptions};
 use ir::plan::{Optimizer, Training};
@@ -252,6 +252,7 @@ fn spec(row: &Row, training: &Training, num_gpus: u32) -> Result<LayoutSpec, Uns
         tensor_parallel: tensor,
         sequence_parallel: tensor > 1 && row.flag("sequence_parallel").unwrap_or(false),
         context_parallel: context,
+        context_parallel_kind: ContextParallelKind::Ring,
         expert_parallel: expert,
         expert_tensor_parallel: if are_whole { 1 } else { tensor },
         pipeline_parallel: pipeline,

@@ -156,10 +156,13 @@ proptest! {
         }
     }
 
-    /// Deciding something never finds a better plan than leaving it open.
+    /// Deciding something never finds a better plan than leaving it open; but for the kind of context
+    /// parallelism, of which one is tried.
     #[test]
     fn a_constraint_never_helps(setup in setups(), request in requests()) {
-        let open = Request { fixed: PartialLayout::default(), ..request };
+        let context_parallel_kind = request.fixed.context_parallel_kind;
+        let open = PartialLayout { context_parallel_kind, ..PartialLayout::default() };
+        let open = Request { fixed: open, ..request };
         if let Some(fixed) = best_time(&setup, &request) {
             let open = best_time(&setup, &open);
             prop_assert!(open.is_some_and(|open| open <= fixed), "{open:?}, {fixed} with {request:?}");

@@ -7,6 +7,7 @@ mod bad_plans;
 mod charts;
 mod cli;
 mod commands;
+mod context;
 mod exact;
 mod families;
 mod golden;

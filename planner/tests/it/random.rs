@@ -3,7 +3,7 @@
 use cost_models::clusters::preset;
 use ir::cluster::Cluster;
 use ir::framework::Framework;
-use ir::graph::{Adapters, Recompute, WeightFormat};
+use ir::graph::{Adapters, ContextParallelKind, Recompute, WeightFormat};
 use ir::layout::{PartialLayout, ZeroStage};
 use ir::model::Model;
 use ir::plan::{Optimizer, Training};
@@ -179,13 +179,15 @@ pub(crate) fn requests() -> impl Strategy<Value = Request> {
         prop::option::weighted(0.1, select(Recompute::ALL.to_vec())),
         prop::option::weighted(0.06, select(ScheduleKind::ALL.to_vec())),
         prop::option::weighted(0.06, any::<bool>()),
+        prop::option::weighted(0.1, select(ContextParallelKind::ALL.to_vec())),
     );
     (degrees, policies, 1usize..6).prop_map(|((tp, cp, ep, etp, pp, dp, mbs), policies, top)| {
-        let (zero_stage, recompute, schedule, sequence_parallel) = policies;
+        let (zero_stage, recompute, schedule, sequence_parallel, kind) = policies;
         let fixed = PartialLayout {
             tensor_parallel: tp,
             sequence_parallel,
             context_parallel: cp,
+            context_parallel_kind: kind,
             expert_parallel: ep,
             expert_tensor_parallel: etp,
             pipeline_parallel: pp,

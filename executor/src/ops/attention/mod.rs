@@ -169,3 +169,8 @@ fn by_row<B: Kernels>(x: Array<B>) -> Array<B> {
     let shape = x.shape();
     x.swap_dims(1, 2).reshape(&[shape[0], shape[2], shape[1], 1])
 }
+
+/// Scores are divided by the root of the features of a head.
+pub(crate) fn scale<B: Kernels>(query: &Array<B>) -> f64 {
+    1.0 / (query.size(query.rank() - 1) as f64).sqrt()
+}

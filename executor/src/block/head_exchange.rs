@@ -1,0 +1,113 @@
+//! Attention over a sequence that ranks share: each gets all positions of a share of the heads.
+//!
+//! # Source
+//!
+//! Jacobs et al. 2023, *DeepSpeed Ulysses* (arXiv 2309.14509).
+
+use ir::collective::Collective;
+use ir::graph::{AttentionMask, OpId, OpKind};
+use traces::timeline::Stream;
+
+use super::value::{Attended, Extra};
+use super::{BlockRun, Env, Kept, Result};
+use crate::array::Array;
+use crate::mesh::part;
+use crate::ops::Kernels;
+use crate::ops::attention::{self, Visibility, scale};
+
+/// The dimensions of queries, keys and values, `[batch, sequence, heads, features]`, that are exchanged.
+const SEQUENCE: usize = 1;
+const HEADS: usize = 2;
+
+impl<B: Kernels> BlockRun<'_, B> {
+    /// What operator `id`, an attention, puts out for the rank's positions.
+    pub(super) fn attend_by_heads(&self, id: OpId, kept: &mut Kept<B>) -> Result<Array<B>> {
+        let attended = self.attend_again(id, kept)?;
+        let output = attended.output.clone();
+        kept.extras.insert(id, Extra::Attended(attended));
+        let [output] = self.env.exchange([output], SEQUENCE, HEADS)?;
+        Ok(output)
+    }
+
+    /// Gradients of queries, keys and values for the rank's positions.
+    pub(super) fn attend_by_heads_grad(
+        &self,
+        id: OpId,
+        kept: &mut Kept<B>,
+        gradient: Array<B>,
+    ) -> Result<[Array<B>; 3]> {
+        let attended = match kept.extras.get(&id) {
+            Some(Extra::Attended(attended)) => attended.clone(),
+            _ => self.attend_again(id, kept)?,
+        };
+        let Attended { query, key, value, output, log_sum_exp } = attended;
+        let [gradient] = self.env.exchange([gradient], HEADS, SEQUENCE)?;
+        let (scale, visibility) = (scale(&query), visibility(self.mask(id)));
+        let (query, key, value) = attention::input_grad(
+            query,
+            key,
+            value,
+            output,
+            log_sum_exp,
+            gradient,
+            scale,
+            visibility,
+        );
+        self.env.exchange([query, key, value], SEQUENCE, HEADS)
+    }
+
+    /// Attention of all positions of the rank's share of the heads.
+    fn attend_again(&self, id: OpId, kept: &mut Kept<B>) -> Result<Attended<B>> {
+        let [query, key, value] = [0, 1, 2].map(|slot| self.input(id, slot, kept));
+        let given = [query?.array(), key?.array(), value?.array()];
+        let [query, key, value] = self.env.exchange(given, HEADS, SEQUENCE)?;
+        let (scale, visibility) = (scale(&query), visibility(self.mask(id)));
+        let (output, log_sum_exp) =
+            attention::forward(query.clone(), key.clone(), value.clone(), scale, visibility);
+        Ok(Attended { query, key, value, output, log_sum_exp })
+    }
+
+    fn mask(&self, id: OpId) -> AttentionMask {
+        match self.program.op(id).kind {
+            OpKind::Attention { mask, .. } => mask,
+            _ => panic!("only attention has a mask"),
+        }
+    }
+}
+
+/// All queries and keys are here.
+const fn visibility(mask: AttentionMask) -> Visibility {
+    Visibility { mask, query_start: 0, key_start: 0 }
+}
+
+impl<B: Kernels> Env<B> {
+    /// Whether context-parallel ranks exchange heads for positions.
+    pub(super) fn exchanges_heads(&self) -> bool {
+        self.layout.sharding().head_exchange() > 1
+    }
+
+    /// Arrays that come cut along `cut`, and whole along `joined`, between context-parallel ranks.
+    fn exchange<const N: usize>(
+        &self,
+        arrays: [Array<B>; N],
+        cut: usize,
+        joined: usize,
+    ) -> Result<[Array<B>; N]> {
+        let bytes = arrays.iter().map(Array::num_bytes).sum();
+        let count = self.context.len();
+        let exchanged = self.recorded(Stream::Context, Collective::AllToAll, bytes, || {
+            let exchange = |array: Array<B>| {
+                let size = array.size(cut);
+                let parts = (0..count).map(|index| array.narrow(cut, part(size, count, index)));
+                let parts = parts.collect();
+                let parts = self.communicator.all_to_all(&self.context, Stream::Context, parts)?;
+                Ok(Array::concat(parts, joined))
+            };
+            arrays.into_iter().map(exchange).collect::<Result<Vec<_>>>()
+        })?;
+        let Ok(exchanged) = <[Array<B>; N]>::try_from(exchanged) else {
+            unreachable!("as many arrays come as go")
+        };
+        Ok(exchanged)
+    }
+}

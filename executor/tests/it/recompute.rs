@@ -1,0 +1,44 @@
+//! Recompute of some layers, and of some modules.
+
+use ir::layout::ZeroStage;
+use ir::schedule::ScheduleKind;
+
+use super::parity::{check, check_against};
+use super::training::{Case, GPT, LLAMA, MIXTRAL, ONE};
+
+/// Layers that come first in their stage, and chosen modules of all.
+#[test]
+fn recompute_of_some() {
+    let again = |policy: &str, case: Case| Case { recompute: policy.parse().unwrap(), ..case };
+    let pipeline = Case { pipeline: 2, ..ONE };
+    let apart = Case { schedule: ScheduleKind::ZbH1, ..pipeline };
+    let context = Case { context: 2, tensor: 2, sequence: true, ..ONE };
+    let dense = [
+        again("full:1", ONE),
+        again("full:2", pipeline),
+        again("full:2", Case { schedule: ScheduleKind::Zbv, virtual_stages: 2, ..pipeline }),
+        again("full:1", Case { data: 2, zero: ZeroStage::Parameters, ..apart }),
+        again("attention", ONE),
+        again("attention", context),
+        again("feed_forward", context),
+        again("norms+activations", Case { tensor: 2, sequence: true, ..ONE }),
+        again("attention+norms+feed_forward", apart),
+    ];
+    for model in [LLAMA, GPT] {
+        check(model, &dense);
+    }
+    let spread = Case { expert: 2, data: 2, ..ONE };
+    let balanced =
+        MIXTRAL.replace('{', r#"{"output_router_logits": true, "router_aux_loss_coef": 0.1, "#);
+    let mixed = [
+        again("experts", spread),
+        again("experts", Case { tensor: 2, sequence: true, ..spread }),
+        again("experts+norms", Case { pipeline: 2, schedule: ScheduleKind::ZbH1, ..spread }),
+        again("expert_activations+attention", spread),
+    ];
+    check(MIXTRAL, &mixed);
+    // A loss that balances the load is of micro-batches of one size.
+    let one = Case { micro_batch_size: 2, ..ONE };
+    let again = [again("experts", one), again("experts", Case { pipeline: 2, ..one })];
+    check_against(&balanced, one, &again);
+}

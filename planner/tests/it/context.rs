@@ -1,0 +1,70 @@
+//! Context parallelism: a ring, or heads exchanged for positions.
+
+use serde_json::Value;
+
+use crate::bad_input::Workplace;
+use crate::cli::planner;
+
+fn evaluate(layout: &str, more: &[&str]) -> Value {
+    let model = "models/llama-3.1-8b";
+    let args = ["evaluate", model, "--gpus", "8", "--format", "json", "--layout", layout];
+    planner(&[&args[..], more].concat()).json()["plans"][0].clone()
+}
+
+#[test]
+fn both_kinds_are_planned_kept_and_explained() {
+    let place = Workplace::new();
+    let rest = ["--schedule", "1f1b", "--zero", "1", "--recompute", "none", "--seq-len", "32768"];
+    let ring = evaluate("cp8-ring-mbs1", &rest);
+    let exchanged = evaluate("cp8-a2a-mbs1", &rest);
+    assert_eq!(ring["layout"]["context_parallel_kind"], "ring");
+    assert_eq!(exchanged["layout"]["context_parallel_kind"], "all_to_all");
+    let best = evaluate("cp8-mbs1", &rest);
+    assert_eq!(best["layout"], ring["layout"]);
+    // Attention hides a ring, but nothing hides an exchange; what it puts out is kept twice.
+    let part = |plan: &Value, group: &str, name: &str| plan[group][name].as_f64().unwrap();
+    let waits = |plan: &Value| part(plan, "breakdown", "context_parallel_seconds");
+    assert!(waits(&exchanged) > 0.0);
+    let kept = |plan: &Value| part(plan, "memory", "activations_bytes");
+    let twice = 32.0 * 2.0 * 4096.0 * 32_768.0 / 8.0;
+    assert!((kept(&exchanged) - kept(&ring) - twice).abs() < 1.0, "{ring} {exchanged}");
+
+    let plan = place.path("plan.json");
+    let args = ["evaluate", "models/llama-3.1-8b", "--gpus", "8", "-q", "-o", &plan];
+    let args = [&args[..], &["--layout", "cp4", "--context-parallel-kind", "all_to_all"]].concat();
+    let run = planner(&args);
+    assert!(run.stdout.contains(" tp1-cp4-a2a-pp1-dp2 "), "{run:?}");
+    let explained = planner(&["explain", &plan]).stdout;
+    for words in ["cp4-a2a", "attention.core (all-to-all)", "context parallelism, exposed"] {
+        assert!(explained.contains(words), "no `{words}` in {explained}");
+    }
+    assert_eq!(planner(&["simulate", &plan]).code, Some(0));
+
+    // A plan of before had no choice.
+    let mut old: Value = serde_json::from_str(&std::fs::read_to_string(&plan).unwrap()).unwrap();
+    old["layout"].as_object_mut().unwrap().remove("context_parallel_kind");
+    for runner_up in old["runners_up"].as_array_mut().unwrap() {
+        runner_up["layout"].as_object_mut().unwrap().remove("context_parallel_kind");
+    }
+    let old = place.write("old.json", old.to_string());
+    let explained = planner(&["explain", &old]).stdout;
+    assert!(explained.contains("tp1-cp4-pp1-dp2"), "{explained}");
+}
+
+#[test]
+fn exchanges_of_heads_that_cannot_be() {
+    let place = Workplace::new();
+    for (args, words) in [
+        (
+            "--layout cp1-a2a",
+            &["all_to_all", "`context_parallel` of at least 2", "leave it out"][..],
+        ),
+        ("--layout cp8-a2a", &["key-value heads 4", "8", "hint: 4 divides it"]),
+        ("--layout tp2-cp4-a2a", &["key-value heads 4", "`tensor_parallel` x `context_parallel`"]),
+        ("--layout cp2-a2a --context-parallel-kind ring", &["context_parallel_kind", "--layout"]),
+        ("--layout cp2-ulysses", &["`ulysses`", "a2a"]),
+        ("--layout cp2 --context-parallel-kind ulysses", &["ulysses", "all_to_all"]),
+    ] {
+        place.fails(&format!("evaluate {{}}/model.json --gpus 8 {args}"), words);
+    }
+}

@@ -24,9 +24,8 @@ fn recompute_of_some() {
         again("norms+activations", Case { tensor: 2, sequence: true, ..ONE }),
         again("attention+norms+feed_forward", apart),
     ];
-    for model in [LLAMA, GPT] {
-        check(model, &dense);
-    }
+    check(LLAMA, &dense);
+    check(GPT, &dense[4..8]);
     let spread = Case { expert: 2, data: 2, ..ONE };
     let balanced =
         MIXTRAL.replace('{', r#"{"output_router_logits": true, "router_aux_loss_coef": 0.1, "#);

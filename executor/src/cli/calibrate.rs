@@ -54,6 +54,20 @@ struct Found {
     rows: Vec<Vec<Row>>,
 }
 
+impl Found {
+    /// The rate that nothing is above: that of a large product, or what the fitted products come near to as
+    /// they grow.
+    fn peak(&self, precision: Precision, rates: &Rates) -> FlopsPerSecond {
+        let products = self.kernels.get(&precision).map(|times| &times.products);
+        let fitted = products
+            .into_iter()
+            .flat_map(|it| [&it.forward, &it.input_grad, &it.weight_grad].into_iter().flatten());
+        let fitted = fitted.map(|times| 1.0 / times.seconds_per_operation);
+        let known = fitted.filter(|rate| rate.is_finite());
+        FlopsPerSecond::new(known.fold(rates.flops_per_second, f64::max))
+    }
+}
+
 impl Work for Job<'_> {
     fn run<B: Kernels>(
         &self,
@@ -186,10 +200,8 @@ impl Job<'_> {
             bail!("no precision was measured");
         };
         let bandwidth = BytesPerSecond::new(bandwidth);
-        let peak = found
-            .rates
-            .iter()
-            .map(|(precision, rates)| (*precision, FlopsPerSecond::new(rates.flops_per_second)));
+        let peak = found.rates.iter();
+        let peak = peak.map(|(precision, rates)| (*precision, found.peak(*precision, rates)));
         let gpu = Gpu {
             name: format!("{} of {} cores of {}", threads, machine.cores, machine.processor),
             architecture: Architecture::Cpu,
@@ -204,7 +216,10 @@ impl Job<'_> {
         let sources = [
             ("gpu.memory_bytes", "what the system has, shared by the ranks"),
             ("gpu.memory_bandwidth_bytes_per_second", "sums of 32 Mi of fp32 on all ranks at once"),
-            ("gpu.peak_flops_per_second", "products of 1024 x 1024 on all ranks at once"),
+            (
+                "gpu.peak_flops_per_second",
+                "products of 1024 x 1024 on all ranks at once, or what those of steps tend to",
+            ),
             ("host_link_bandwidth_bytes_per_second", "the memory's: ranks compute in the host's"),
         ];
         let sources = sources.map(|(field, text)| (field.to_owned(), text.to_owned()));

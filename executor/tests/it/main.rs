@@ -15,6 +15,7 @@ mod nccl;
 mod ops;
 mod parity;
 mod precision;
+mod predictions;
 mod recompute;
 mod reference;
 mod rendezvous;

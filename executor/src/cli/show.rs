@@ -7,6 +7,7 @@ use std::time::Duration;
 use executor::program::Program;
 use executor::training::{Report, Staleness, StepReport};
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use ir::cluster::Architecture;
 use ir::plan::Plan;
 use ir::units::Seconds;
 use serde_json::{Value, json};
@@ -200,6 +201,9 @@ impl<'a> Show<'a> {
                  about the other",
                 self.plan.training.precision
             ),
+            Backend::Cpu if self.plan.cluster.gpu.architecture == Architecture::Cpu => {
+                format!("predicted for {planned}, as `executor calibrate` measured its ranks")
+            }
             Backend::Cpu => format!(
                 "predicted for {planned}, measured on this CPU: the times do not compare, the memory \
                  does"

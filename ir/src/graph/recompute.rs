@@ -133,7 +133,11 @@ pub enum RecomputeModule {
 
 /// What stands around an operator in its block.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Within {
+pub(super) struct Within<'a> {
+    /// The layer that the operator belongs to: itself, or what it is an adapter of.
+    pub(super) layer: &'a str,
+    /// Whether an adapter is added to what it puts out.
+    pub(super) is_before_sum: bool,
     /// Whether the operator takes what experts put out.
     pub(super) takes_experts: bool,
     /// Whether the block has experts that a router chooses among.
@@ -211,8 +215,8 @@ impl RecomputeModule {
     ///
     /// Megatron-Core, `TransformerConfig.recompute_modules`: which modules discard their output, and which run
     /// through `tensor_parallel.checkpoint`.
-    fn of(self, op: &Op, within: Within) -> Recomputable {
-        let name = op.name.as_str();
+    fn of(self, op: &Op, within: Within<'_>) -> Recomputable {
+        let name = within.layer;
         let is_activation = matches!(op.kind, OpKind::Activation(_) | OpKind::GatedActivation(_));
         let of_region = |is_in: bool, is_end: bool| match (is_in, is_end) {
             (true, true) => Recomputable::SelectiveEnd,
@@ -233,7 +237,7 @@ impl RecomputeModule {
             Self::FeedForward => {
                 let part = name.strip_prefix("mlp");
                 let is_in = part.is_some_and(|part| FEED_FORWARD.contains(&part));
-                of_region(is_in, name == "mlp.down")
+                of_region(is_in, name == "mlp.down" && !within.is_before_sum)
             }
             Self::Experts => {
                 let is_in = name.starts_with("mlp.") && within.has_router && {
@@ -245,7 +249,7 @@ impl RecomputeModule {
             Self::SharedExperts => {
                 let part = name.strip_prefix("mlp.shared");
                 let is_in = part.is_some_and(|part| FEED_FORWARD.contains(&part));
-                of_region(is_in, name == "mlp.shared.down")
+                of_region(is_in, name == "mlp.shared.down" && !within.is_before_sum)
             }
             Self::LatentProjections => {
                 of_region(LATENT_PROJECTIONS.contains(&name) && within.has_latents, false)
@@ -271,7 +275,7 @@ impl RecomputeModules {
     }
 
     /// What becomes of an operator where these are computed again.
-    pub(super) fn of(self, op: &Op, within: Within) -> Recomputable {
+    pub(super) fn of(self, op: &Op, within: Within<'_>) -> Recomputable {
         let all = self.iter().map(|module| module.of(op, within));
         all.fold(Recomputable::No, |all, one| match (all, one) {
             (Recomputable::Selective, _) | (_, Recomputable::Selective) => Recomputable::Selective,

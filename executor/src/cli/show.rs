@@ -166,8 +166,10 @@ impl<'a> Show<'a> {
         let per_step = self.program.tokens_per_step() as f64;
         let most = report.peak_memory.iter().max().copied().unwrap_or_default();
         let expected = words::expected_tensors(&prediction.memory);
+        let compares = self.compares();
         let row = |name: &str, [measured, predicted]: [String; 2]| {
-            format!("{name:<28}{measured:>12}{predicted:>12}")
+            let predicted = if compares { format!("{predicted:>12}") } else { String::new() };
+            format!("{name:<28}{measured:>12}{predicted}")
         };
         let rates = [median, predicted].map(|time| format!("{:.0}", per_step / time.get()));
         let lines = [
@@ -192,21 +194,27 @@ impl<'a> Show<'a> {
         Ok(())
     }
 
-    /// What the columns of the summary have to do with each other.
+    /// Whether what was predicted is for devices such as these, in this precision.
+    fn compares(&self) -> bool {
+        let is_for_cpus = self.plan.cluster.gpu.architecture == Architecture::Cpu;
+        self.is_as_planned() && is_for_cpus == (self.args.backend == Backend::Cpu)
+    }
+
+    /// How measured and predicted are to be read beside each other.
     fn comparison(&self) -> String {
-        let planned = format!("{} x {}", self.plan.num_gpus, self.plan.cluster.name);
+        let Plan { num_gpus, cluster, training, .. } = self.plan;
+        let planned = format!("{num_gpus} x {}", cluster.name);
         match self.args.backend {
             _ if !self.is_as_planned() => format!(
-                "predicted for {planned} in {}, measured in another precision: no column says anything \
-                 about the other",
-                self.plan.training.precision
+                "the plan is for {planned} in {}: what it predicts does not compare with another precision",
+                training.precision
             ),
-            Backend::Cpu if self.plan.cluster.gpu.architecture == Architecture::Cpu => {
+            Backend::Cpu if self.compares() => {
                 format!("predicted for {planned}, as `executor calibrate` measured its ranks")
             }
             Backend::Cpu => format!(
-                "predicted for {planned}, measured on this CPU: the times do not compare, the memory \
-                 does"
+                "the plan is for {planned}: what it predicts does not compare with this CPU, for which \
+                 `executor calibrate` makes a cluster file"
             ),
             Backend::Cuda => format!("predicted for {planned}"),
         }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use petgraph::graph::{DiGraph, NodeIndex};
 
 use super::op::{Learning, Op, OpKind, Parameter, Recomputable};
-use super::recompute::{LATENTS, RecomputeModule, RecomputeModules, Within};
+use super::recompute::{LATENTS, Layer, RecomputeModule, RecomputeModules, Within};
 use super::tensor::{Element, Extent};
 
 /// An operator of one block.
@@ -122,13 +122,12 @@ impl Block {
 }
 
 impl Block {
-    /// The layer that an operator belongs to, which is itself but for adapters; and whether an adapter is added to
-    /// what it puts out.
-    fn layer<'a>(&self, node: Node<'a>) -> (&'a str, bool) {
+    /// The layer that an operator belongs to, which is itself but for adapters.
+    fn layer<'a>(&self, node: Node<'a>) -> Layer<'a> {
         let name = node.op.name.as_str();
         let of_adapter = || name.rsplit_once('.').map_or(name, |(layer, _)| layer);
         let is_adapter = |id: &OpId| self.op(*id).learning == Learning::Adapter;
-        match node.op.kind {
+        let (name, is_before_sum) = match node.op.kind {
             OpKind::Add if self.inputs(node.id).iter().any(is_adapter) => (of_adapter(), false),
             OpKind::Scale { .. } => (of_adapter(), true),
             _ if node.op.learning == Learning::Adapter => (of_adapter(), true),
@@ -140,7 +139,8 @@ impl Block {
                 let is_added_to = self.nodes().any(|it| it.op.kind == OpKind::Add && is_sum(&it));
                 (name, is_added_to)
             }
-        }
+        };
+        Layer { name, is_before_sum }
     }
 
     /// Whether an operator is a layer of experts, or the sum of one and its adapter.
@@ -158,10 +158,9 @@ impl Block {
         let has_latents = self.nodes().any(|it| it.op.name == LATENTS);
         let of = |node: Node<'_>| {
             let takes_experts = self.inputs(node.id).iter().any(|id| self.is_of_experts(*id));
-            let (layer, is_before_sum) = self.layer(node);
             modules.of(
                 node.op,
-                Within { layer, is_before_sum, takes_experts, has_router, has_latents },
+                Within { layer: self.layer(node), takes_experts, has_router, has_latents },
             )
         };
         self.nodes().map(of).collect()

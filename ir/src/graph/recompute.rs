@@ -131,13 +131,20 @@ pub enum RecomputeModule {
     LatentProjections,
 }
 
+/// The layer that an operator belongs to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Layer<'a> {
+    /// The operator's name, or that of what it is an adapter of.
+    pub(super) name: &'a str,
+    /// Whether an adapter is still to be added to what it puts out.
+    pub(super) is_before_sum: bool,
+}
+
 /// What stands around an operator in its block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Within<'a> {
-    /// The layer that the operator belongs to: itself, or what it is an adapter of.
-    pub(super) layer: &'a str,
-    /// Whether an adapter is added to what it puts out.
-    pub(super) is_before_sum: bool,
+    /// The layer that it belongs to.
+    pub(super) layer: Layer<'a>,
     /// Whether the operator takes what experts put out.
     pub(super) takes_experts: bool,
     /// Whether the block has experts that a router chooses among.
@@ -216,7 +223,7 @@ impl RecomputeModule {
     /// Megatron-Core, `TransformerConfig.recompute_modules`: which modules discard their output, and which run
     /// through `tensor_parallel.checkpoint`.
     fn of(self, op: &Op, within: Within<'_>) -> Recomputable {
-        let name = within.layer;
+        let Layer { name, is_before_sum } = within.layer;
         let is_activation = matches!(op.kind, OpKind::Activation(_) | OpKind::GatedActivation(_));
         let of_region = |is_in: bool, is_end: bool| match (is_in, is_end) {
             (true, true) => Recomputable::SelectiveEnd,
@@ -237,7 +244,7 @@ impl RecomputeModule {
             Self::FeedForward => {
                 let part = name.strip_prefix("mlp");
                 let is_in = part.is_some_and(|part| FEED_FORWARD.contains(&part));
-                of_region(is_in, name == "mlp.down" && !within.is_before_sum)
+                of_region(is_in, name == "mlp.down" && !is_before_sum)
             }
             Self::Experts => {
                 let is_in = name.starts_with("mlp.") && within.has_router && {
@@ -249,7 +256,7 @@ impl RecomputeModule {
             Self::SharedExperts => {
                 let part = name.strip_prefix("mlp.shared");
                 let is_in = part.is_some_and(|part| FEED_FORWARD.contains(&part));
-                of_region(is_in, name == "mlp.shared.down" && !within.is_before_sum)
+                of_region(is_in, name == "mlp.shared.down" && !is_before_sum)
             }
             Self::LatentProjections => {
                 of_region(LATENT_PROJECTIONS.contains(&name) && within.has_latents, false)

@@ -50,6 +50,9 @@ pub(crate) enum Command {
     Inspect(InspectArgs),
     /// What is known by name: clusters, models, schedules.
     List(ListArgs),
+    /// Every system of parallel training, with the command that plans it and the one that runs it, on models
+    /// that a laptop runs.
+    Systems(SystemsArgs),
     /// Print a completion script for a shell.
     Completions {
         /// The shell.
@@ -519,6 +522,13 @@ pub(crate) struct ListArgs {
     /// What to list.
     #[arg(value_enum)]
     pub(crate) what: Listed,
+    /// Form of the result on stdout.
+    #[arg(long, value_enum, default_value = "table")]
+    pub(crate) format: Format,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SystemsArgs {
     /// Form of the result on stdout.
     #[arg(long, value_enum, default_value = "table")]
     pub(crate) format: Format,

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use indicatif::HumanCount;
 use ir::graph::Adapters;
+use ir::replication::{DataParallelMethod, Replication};
 use ir::units::Seconds;
 use planner::problem::Problem;
 use planner::report::{Answered, Expectation};
@@ -92,12 +93,13 @@ fn describe_problem(input: &Input, args: &ProblemArgs) -> String {
             chosen(choices.global_batch_size.is_none())
         )
     };
+    let replication = describe_replication(&training.replication());
     let stages = match &problem.stages {
         Some(stages) => format!("stages given by hand: {stages}\n"),
         None => String::new(),
     };
     format!(
-        "{}: {} parameters{active}{trained}\n{} x {}, cluster {}\n{tokens}; {}{}, {:?}{}\n{stages}\n",
+        "{}: {} parameters{active}{trained}\n{} x {}, cluster {}\n{tokens}; {}{}, {:?}{}\n{replication}{stages}\n",
         file.model.name,
         count(parameters.total as f64),
         args.gpus,
@@ -110,11 +112,22 @@ fn describe_problem(input: &Input, args: &ProblemArgs) -> String {
     )
 }
 
+/// What replicas do that is not usual, on a line of its own.
+pub(crate) fn describe_replication(replication: &Replication) -> String {
+    match replication {
+        Replication { compression: Some(compression), .. } => {
+            format!("replicas send {compression} of their gradients, with error feedback\n")
+        }
+        Replication { method: DataParallelMethod::AllReduce, .. } => String::new(),
+        Replication { method, .. } => format!("replicas agree by {method}\n"),
+    }
+}
+
 /// What is trained of a model with adapters.
 pub(crate) fn describe_adapters(adapters: &Adapters, trained: u64) -> String {
     let Adapters { rank, alpha, targets, base_weights } = adapters;
     format!(
-        "LoRA trains {} of them: rank {rank}, alpha {alpha}, on {}; base weights {base_weights}",
+        "LoRA trains {} parameters: rank {rank}, alpha {alpha}, on {}; base weights {base_weights}",
         count(trained as f64),
         targets.join(", "),
     )

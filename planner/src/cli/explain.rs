@@ -12,7 +12,7 @@ use planner::step::ShapeKey;
 use serde::Serialize;
 
 use super::args::{ExplainArgs, Format};
-use super::describe::describe_adapters;
+use super::describe::{describe_adapters, describe_replication};
 use super::files::read_plan;
 use super::output::{Answer, print, print_json};
 use super::tables::{percent, render, table};
@@ -122,6 +122,7 @@ fn bound_of(part: &str) -> &'static str {
         "compute" | "recompute" => "kernels, below",
         "pipeline bubble" => "stages waiting for each other",
         "optimizer" => "memory bandwidth",
+        "waiting for the host" => "launching kernels",
         _ => "links",
     }
 }
@@ -139,8 +140,9 @@ fn describe(checked: &CheckedPlan, kernels: &[KernelRow]) -> String {
         .adapters
         .as_ref()
         .map_or_else(String::new, |adapters| describe_adapters(adapters, trained) + "\n");
+    let replication = describe_replication(&plan.training.replication());
     let mut text = format!(
-        "{} on {} x {}\n{adapters}{layout}, {}, ZeRO {}, {} micro-batches of {}, recompute {}{}\n\n",
+        "{} on {} x {}\n{adapters}{replication}{layout}, {}, ZeRO {}, {} micro-batches of {}, recompute {}{}\n\n",
         plan.model.name,
         plan.num_gpus,
         plan.cluster.gpu.name,

@@ -15,6 +15,7 @@ mod run;
 mod schedule;
 mod search;
 mod simulate;
+mod systems;
 mod tables;
 mod validate;
 mod values;
@@ -59,6 +60,7 @@ fn run(cli: Cli) -> anyhow::Result<Answer> {
         Command::Validate(args) => validate::validate(&args),
         Command::Inspect(args) => inspect::inspect(&args),
         Command::List(args) => list::list(&args),
+        Command::Systems(args) => systems::list(&args),
         Command::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "planner", &mut text);

@@ -4,8 +4,10 @@ mod expectation;
 mod schedule;
 mod search;
 mod simulation;
+mod systems;
 
 pub use expectation::{Expectation, ExpectedMemory};
 pub use schedule::{Costs, ScheduleReport};
 pub use search::{Answered, SearchReport};
 pub use simulation::{JitterReport, SimulationReport, jittered};
+pub use systems::{System, systems};

@@ -22,4 +22,5 @@ mod schedule_commands;
 mod scheduling;
 mod simulate_commands;
 mod stages;
+mod systems;
 mod validation;

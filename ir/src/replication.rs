@@ -321,7 +321,7 @@ impl Replication {
         }
     }
 
-    /// `fixed` with all that the way of replication decides; see [`Self::data_parallel_method`].
+    /// `fixed` with all that the way of replication decides.
     ///
     /// # Errors
     ///

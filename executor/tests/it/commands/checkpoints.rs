@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Place, check_close, plan};
 
@@ -149,4 +149,62 @@ fn weights_come_out_by_their_names_and_go_in_again() {
         let trained = place.train(name, 1, "--weights t.safetensors").losses();
         assert!(trained[0] < random[0], "{name}: {trained:?} after training, {random:?} before");
     }
+}
+
+/// A plan with adapters beside quantised weights, made of one without.
+fn with_adapters(name: &str) -> String {
+    let mut adapted = plan(name);
+    let targets = ["q_proj", "v_proj"];
+    adapted["model"]["adapters"] =
+        json!({ "rank": 4, "alpha": 8, "targets": targets, "base_weights": "int8" });
+    // A and B of queries and of values, in each of four layers.
+    let of_adapters = 4 * (4 * (32 + 32) + 4 * (32 + 16));
+    let all = adapted["model"]["num_parameters"].as_u64().unwrap() + of_adapters;
+    adapted["model"]["num_parameters"] = json!(all);
+    adapted.to_string()
+}
+
+#[test]
+fn adapters_are_kept_apart_and_exported_with_their_base_or_without() {
+    let place = Place::new();
+    place.write("lora.json", with_adapters("dp2-zero3.json"));
+    let args = "--learning-rate 1e-2";
+    let whole = place.train("lora.json", 6, args).losses();
+    let kept = format!("{args} --checkpoint kept");
+    let first = place.train("lora.json", 4, &kept).losses();
+    let rest = place.train("lora.json", 6, &kept).losses();
+    assert_eq!([first, rest].concat(), whole);
+
+    let manifest = fs::read(place.path("kept/step-00000006/manifest.json")).unwrap();
+    let manifest: Value = serde_json::from_slice(&manifest).unwrap();
+    let parameters = manifest["parameters"].as_object().unwrap();
+    assert!(parameters.len() == 16 && parameters.keys().all(|name| name.contains(".lora_")));
+
+    let export = |args: &str| {
+        let run = place.run(&format!("export kept lora.json {args}"));
+        assert_eq!(run.code, Some(0), "{run:?}");
+    };
+    export("-o merged.safetensors");
+    let random = place.train("one.json", 1, "").losses();
+    let merged = place.train("one.json", 1, "--weights merged.safetensors").losses();
+    assert!(merged[0] < random[0] - 0.01, "{merged:?} after training, {random:?} before");
+
+    export("--adapters -o adapter_model.safetensors");
+    let bytes = fs::read(place.path("adapter_model.safetensors")).unwrap();
+    let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+    let shape = |name: &str| tensors.tensor(name).unwrap().shape().to_vec();
+    let module = "base_model.model.model.layers.3.self_attn.v_proj";
+    assert_eq!(shape(&format!("{module}.lora_A.weight")), [4, 32]);
+    assert_eq!(shape(&format!("{module}.lora_B.weight")), [16, 4]);
+    let config = fs::read_to_string(place.path("adapter_config.json")).unwrap();
+    assert!(config.contains(r#""lora_alpha": 8"#) && config.contains(r#""v_proj""#), "{config}");
+
+    // Adapters say nothing beside weights that they were not trained with.
+    let others = place.train("lora.json", 8, &format!("{kept} --weights merged.safetensors"));
+    let exported = place.run("export kept lora.json --weights merged.safetensors -o x.safetensors");
+    for run in [others, exported] {
+        assert_eq!(run.code, Some(2), "{run:?}");
+        assert!(run.stderr.contains("trained beside random weights of seed 0"), "{}", run.stderr);
+    }
+    assert!(!place.path("x.safetensors").exists());
 }

@@ -297,6 +297,7 @@ impl<B: Kernels> BlockRun<'_, B> {
                 let mask = self.dropout_mask(id, &grad, kept);
                 one(grad * mask)
             }
+            OpKind::Gather => one(grad()),
             OpKind::Flatten => one(grad().reshape(&self.kept_shape(id, kept))),
             other => panic!("a checked program has no operator {other:?}"),
         })

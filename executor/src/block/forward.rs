@@ -238,6 +238,8 @@ impl<B: Kernels> BlockRun<'_, B> {
                 let mask = self.dropout_mask(id, &x, kept);
                 x * mask
             }
+            // What it takes is whole already.
+            OpKind::Gather => self.array(id, 0, kept)?,
             OpKind::Flatten => {
                 let x = self.array(id, 0, kept)?;
                 let shape = x.shape();

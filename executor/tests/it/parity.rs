@@ -536,3 +536,19 @@ const IMAGES: &str = r#"{"format": "planner-graph", "version": 1, "name": "image
     {"from": "adaptive", "to": "flatten"}, {"from": "flatten", "to": "dropout"},
     {"from": "dropout", "to": "hidden"}, {"from": "hidden", "to": "hidden_relu"},
     {"from": "hidden_relu", "to": "hidden_dropout"}, {"from": "hidden_dropout", "to": "classes"}, {"from": "classes", "to": "loss"}]}"#;
+
+/// A column-parallel layer alone, whose output every rank gathers.
+#[test]
+fn a_lone_linear_layer() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/lone-linear.json");
+    let model = std::fs::read_to_string(path).unwrap().replace("1024", "24");
+    let cases = [
+        Case { tensor: 2, ..ONE },
+        Case { tensor: 4, data: 2, zero: ZeroStage::Parameters, ..ONE },
+    ];
+    let one = train(program(&model, ONE, Element::F64));
+    for case in cases {
+        let (losses, _, weights) = difference(&one, &train(program(&model, case, Element::F64)));
+        assert!(losses < 1e-9 && weights < 1e-9, "{losses:.1e} {weights:.1e}: {case:?}");
+    }
+}

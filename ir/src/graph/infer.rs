@@ -31,9 +31,11 @@ pub(super) fn output(kind: &OpKind, inputs: &[&Tensor]) -> Result<Tensor, String
             }
             Ok(inputs[0].clone())
         }
-        OpKind::Dropout | OpKind::Activation(_) | OpKind::Rotary | OpKind::Scale { .. } => {
-            Ok(inputs[0].clone())
-        }
+        OpKind::Dropout
+        | OpKind::Activation(_)
+        | OpKind::Rotary
+        | OpKind::Gather
+        | OpKind::Scale { .. } => Ok(inputs[0].clone()),
         OpKind::GatedActivation(_) | OpKind::Add => {
             for other in &inputs[1..] {
                 if !other.dims.iter().map(|d| d.extent).eq(inputs[0].dims.iter().map(|d| d.extent))

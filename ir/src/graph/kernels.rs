@@ -50,6 +50,7 @@ impl Kernels<'_, '_> {
             OpKind::AttentionScores | OpKind::AttentionValues => self.attention_product(op, kind),
             OpKind::Input
             | OpKind::Slice { .. }
+            | OpKind::Gather
             | OpKind::Flatten
             | OpKind::FirstToken
             | OpKind::PatchesToSequence => {}

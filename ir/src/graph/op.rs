@@ -211,6 +211,8 @@ pub enum OpKind {
         /// Rows and columns that come out.
         output: [u64; 2],
     },
+    /// Its input, whole on each rank, however it is sharded where it was made \[x\].
+    Gather,
     /// All dimensions but the batch as one, called features \[x\].
     Flatten,
     /// Rows and columns of patches as one sequence, channels as hidden \[x\].
@@ -304,6 +306,7 @@ impl OpKind {
             | OpKind::AddParameter { .. }
             | OpKind::PrependParameter
             | OpKind::AdaptiveAveragePool2d { .. }
+            | OpKind::Gather
             | OpKind::Flatten
             | OpKind::PatchesToSequence
             | OpKind::FirstToken => Vec::new(),

@@ -175,6 +175,7 @@ fn rule(
                 token_wise(tensors, given, output, sharding)
             }
         }
+        OpKind::Gather => (vec![Placement::Whole], Placement::Whole),
         OpKind::Attention { .. } => {
             let kv = Placement::Shard(DimName::KvHeads);
             (vec![Placement::Shard(DimName::Heads), kv, kv], Placement::Shard(DimName::Heads))

@@ -90,6 +90,7 @@ pub(super) fn operator(kind: &Kind, x: &Tensor) -> Result<OpKind, String> {
         Kind::AdaptiveAveragePool2d { output } => {
             OpKind::AdaptiveAveragePool2d { output: sizes("output", *output)? }
         }
+        Kind::Gather {} => OpKind::Gather,
         Kind::Flatten {} => OpKind::Flatten,
         Kind::BatchNorm { weight, bias } => {
             present(x, DimName::Channels)?;

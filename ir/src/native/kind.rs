@@ -100,6 +100,8 @@ pub(super) enum Kind {
         /// Rows and columns that come out.
         output: Pair<Size>,
     },
+    /// Its input, whole on each tensor-parallel rank [x].
+    Gather {},
     /// All dimensions but the batch as one, called `features` [x].
     Flatten {},
     /// Normalises each channel over batch, rows and columns [x].
@@ -237,6 +239,7 @@ pub(super) const KINDS: &[&str] = &[
     "max_pool2d",
     "average_pool2d",
     "adaptive_average_pool2d",
+    "gather",
     "flatten",
     "batch_norm",
     "layer_norm",
@@ -282,6 +285,7 @@ impl Kind {
                 | Self::Tanh {}
                 | Self::Sigmoid {}
                 | Self::Dropout {}
+                | Self::Gather {}
                 | Self::Flatten {}
                 | Self::CrossEntropy { .. }
                 | Self::MeanSquaredError {}

@@ -49,6 +49,7 @@
 //! | `conv2d` | `out_channels`, `kernel`, `stride` (1), `padding` (0), `groups` (1), `bias` (true) | x |
 //! | `max_pool2d`, `average_pool2d` | `kernel`, `stride` (`kernel`), `padding` (0) | x |
 //! | `adaptive_average_pool2d` | `output` | x |
+//! | `gather` | | x |
 //! | `flatten` | | x |
 //! | `batch_norm` | `weight` (true), `bias` (true) | x |
 //! | `layer_norm` | `over` (last), `weight` (true), `bias` (true) | x |

@@ -51,6 +51,15 @@ const ROWS: &[Row] = &[
         model: "toy-mlp",
         ..tiny("naive model parallelism", "naive", (2, "pp2"), "--schedule sequential")
     },
+    Row {
+        model: "lone-linear",
+        ..tiny(
+            "tensor parallelism: a lone linear layer, all-gathered",
+            "lone-linear",
+            (2, "tp2"),
+            "",
+        )
+    },
     tiny("tensor parallelism (tensor slicing)", "tensor", (2, "tp2-nosp"), ""),
     tiny("sequence parallelism", "sequence", (2, "tp2-sp"), ""),
     tiny("pipeline parallelism: GPipe", "gpipe", (4, "pp4"), "--schedule gpipe"),

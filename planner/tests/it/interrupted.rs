@@ -59,6 +59,9 @@ fn a_limit_before_anything_is_found_says_so() {
     assert!(run.stdout.contains("hint: a longer `--time-limit`"), "{run:?}");
 }
 
+/// After so long the command listens to interrupts, also on a machine that is busy.
+const STARTED: Duration = Duration::from_millis(150);
+
 /// Presses Ctrl-C.
 fn interrupt(child: &Child) {
     let status = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
@@ -70,6 +73,8 @@ fn interrupted(after: Duration, times: u32) -> (std::process::Output, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let plan = folder.path().join("plan.json");
     let child = command(&[&LONG[..], &["-o", plan.to_str().unwrap()]].concat()).spawn().unwrap();
+    // A process that has only just begun does not listen yet.
+    thread::sleep(STARTED);
     for _ in 0..times {
         thread::sleep(after);
         interrupt(&child);

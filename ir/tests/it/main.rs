@@ -9,4 +9,5 @@ mod lowering;
 mod models;
 mod native;
 mod oracle;
+mod replication;
 mod schedules;

@@ -304,7 +304,8 @@ impl Replication {
         let alone = PartialLayout { context_parallel: Some(1), expert_parallel: Some(1), ..whole };
         match self.method {
             DataParallelMethod::AllReduce if self.compression.is_none() => PartialLayout::default(),
-            DataParallelMethod::AllReduce => whole,
+            // Experts have replicas of their own, fewer than others where they are spread.
+            DataParallelMethod::AllReduce => PartialLayout { expert_parallel: Some(1), ..whole },
             DataParallelMethod::ParameterServer | DataParallelMethod::RingAveraging => alone,
             // Ranks of one replica would see updates in different orders.
             DataParallelMethod::Asynchronous { .. } => {

@@ -2,6 +2,7 @@
 
 use ir::graph::{OpKind, Placement};
 use ir::layout::LayoutSpec;
+use ir::replication::Replication;
 
 use super::error::{ProgramError, unsupported};
 use crate::block::BlockProgram;
@@ -90,10 +91,17 @@ pub(super) fn check_frequent_updates(settings: &Settings) -> Result<(), ProgramE
 
 /// Ways for replicas to come to their weights that are not run.
 pub(super) fn check_replication(settings: &Settings) -> Result<(), ProgramError> {
-    let method = settings.replication.method;
-    if !method.is_synchronous() && settings.loss_scaling.is_some() {
+    let Replication { method, compression } = settings.replication;
+    // An update that is skipped on one replica is not on another; and what a gradient that overflowed leaves
+    // out is no number, and would stay.
+    let by = match compression {
+        Some(compression) => format!("gradient compression {compression}"),
+        None if !method.is_synchronous() => format!("data-parallel method {method}"),
+        None => return Ok(()),
+    };
+    if settings.loss_scaling.is_some() {
         return Err(ProgramError::Unsupported {
-            what: format!("scaling of the loss with data-parallel method {method}"),
+            what: format!("scaling of the loss with {by}"),
             instead: Some("bf16, which needs none".to_owned()),
         });
     }

@@ -7,7 +7,7 @@ use executor::array::Element;
 use executor::communicator::{Communicator, local};
 use executor::program::Program;
 use executor::rank::RunError;
-use executor::settings::Straggler;
+use executor::settings::{LossScaling, Straggler};
 use executor::training::Staleness;
 use ir::replication::{DataParallelMethod, Replication};
 use ir::schedule::ScheduleKind;
@@ -200,4 +200,16 @@ fn a_straggler_holds_up_only_those_that_wait_for_it() {
     assert!(losses[NUM_STEPS - 1] < losses[0], "{losses:?}");
     let (_, [when_done, _]) = run(1, 2, 8.0);
     assert!(when_done.num_updates >= all * 3 / 4, "{when_done:?}");
+}
+
+/// A gradient that overflowed would be left out for ever, and no two replicas skip the same steps.
+#[test]
+fn scaled_losses_are_refused_where_they_would_do_harm() {
+    for replication in [compressed("int8"), by("ring-averaging"), by("asynchronous:2")] {
+        let mut parts = parts(LLAMA, Case { data: 2, replication, ..ONE }, Element::F16);
+        parts.settings.loss_scaling = Some(LossScaling::default());
+        let error = Program::new(parts).unwrap_err().to_string();
+        assert!(error.contains("scaling of the loss with"), "{error}");
+        assert!(error.contains("bf16"), "{error}");
+    }
 }

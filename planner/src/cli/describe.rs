@@ -37,7 +37,9 @@ pub(crate) fn describe(input: &Input, args: &ProblemArgs, answer: &Answered) -> 
     }
     text.push_str(&describe_gap(outcome));
     if let (Some(best), Some(found)) = (best, outcome.plans.first().or(outcome.closest.as_ref())) {
-        text.push_str(&describe_loss(best, found));
+        let replication = input.problem.training.replication();
+        let by = if replication == Replication::default() { "" } else { ", by all-reduce," };
+        text.push_str(&describe_loss(best, by, found));
     }
     if !*named {
         let counts = &outcome.counts;
@@ -226,9 +228,9 @@ fn describe_best(problem: &Problem, best: &Found) -> String {
 }
 
 /// What a named layout loses against the best, and on what.
-fn describe_loss(best: &Found, named: &Found) -> String {
+fn describe_loss(best: &Found, by: &str, named: &Found) -> String {
     let (best_time, time) = (best.evaluation.step_time, named.evaluation.step_time);
-    if best.layout == named.layout {
+    if time <= best_time {
         return "no layout is faster\n".to_owned();
     }
     let best_parts = best.evaluation.breakdown.parts();
@@ -251,7 +253,7 @@ fn describe_loss(best: &Found, named: &Found) -> String {
         })
         .collect();
     format!(
-        "the best layout takes {best_time}: {}, {}, ZeRO {}; this one {:.1} % more ({})\n",
+        "the best layout{by} takes {best_time}: {}, {}, ZeRO {}; this one {:.1} % more ({})\n",
         best.layout,
         best.layout.schedule,
         best.layout.zero_stage.number(),

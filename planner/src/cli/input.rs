@@ -5,6 +5,8 @@ use std::io::Write as _;
 use anyhow::Context;
 use ir::cluster::Cluster;
 use ir::graph::{Adapters, Graph, RecomputeModules};
+use ir::plan::Training;
+use ir::replication::DataParallelMethod;
 use planner::problem::{Choices, GivenStages, Problem};
 
 use super::args::ProblemArgs;
@@ -51,7 +53,12 @@ pub(crate) fn read(args: &ProblemArgs, decided: Decided<'_>) -> anyhow::Result<I
     let training = choices.resolve(&file.model, graph.has_sequence(), &cluster.gpu, args.gpus);
     let stages = decided.stages.map(|stages| GivenStages::new(&file.model, &graph, stages));
     let stages = stages.transpose().context("`--stages`")?;
-    let open = Problem::new(graph.clone(), training, &cluster, args.gpus)?;
+    let usual = Training {
+        data_parallel_method: DataParallelMethod::default(),
+        gradient_compression: None,
+        ..training
+    };
+    let open = Problem::new(graph.clone(), usual, &cluster, args.gpus)?;
     let graph = match decided.modules {
         Some(modules) => graph.recomputing(modules).context("`--recompute`")?,
         None => graph,

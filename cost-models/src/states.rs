@@ -1,7 +1,7 @@
 //! Model states: parameters, gradients and optimizer state, and the time to update them.
 
 use ir::cluster::Precision;
-use ir::layout::ZeroStage;
+use ir::layout::{Offload, ZeroStage};
 use ir::plan::Training;
 use ir::units::{Bytes, Seconds};
 
@@ -37,6 +37,12 @@ impl StateBytes {
             optimizer: master + moment * training.optimizer.num_moments(),
             has_master,
         }
+    }
+
+    /// What an update on the host needs of each parameter beside its gradient: weights are there even where the
+    /// device has them in full precision.
+    pub const fn on_host(&self) -> u64 {
+        if self.has_master { self.optimizer } else { self.optimizer + self.parameter }
     }
 }
 
@@ -81,6 +87,21 @@ impl ModelStates {
         Self { parameters, ..Self::default() }
     }
 
+    /// What of them stays on the device beside an offload. Gradients that are sharded leave it as they are reduced.
+    pub fn on_device(self, zero: ZeroStage, offload: Offload) -> Self {
+        let Self { mut parameters, mut gradients, mut optimizer } = self;
+        if offload.optimizer {
+            optimizer = Bytes::ZERO;
+            if zero >= ZeroStage::Gradients {
+                gradients = Bytes::ZERO;
+            }
+        }
+        if offload.parameters {
+            parameters = Bytes::ZERO;
+        }
+        Self { parameters, gradients, optimizer }
+    }
+
     /// All of them.
     pub fn total(&self) -> Bytes {
         self.parameters + self.gradients + self.optimizer
@@ -117,6 +138,13 @@ pub fn optimizer_step(
     let weights = if bytes.has_master { bytes.parameter } else { 2 * bytes.parameter };
     let update = owned * (bytes.gradient + 2 * bytes.optimizer + weights);
     norm + device.training_memory_bound(precision, Bytes::new(update))
+}
+
+/// Bytes that an update on the host reads and writes for `owned` parameters: gradients twice, once for their norm;
+/// what it updates, read and written; and the weights that go to the device.
+pub fn touched_by_host_update(owned: u64, bytes: StateBytes) -> Bytes {
+    let sent = if bytes.has_master { bytes.parameter } else { 0 };
+    Bytes::new(owned * (2 * bytes.gradient + 2 * bytes.on_host() + sent))
 }
 
 #[cfg(test)]

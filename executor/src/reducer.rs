@@ -11,6 +11,7 @@ use traces::timeline::{Activity, Stream};
 use crate::array::Array;
 use crate::communicator::{CommunicationError, Communicator, Group, Pending, Queue, Reduction};
 use crate::compression::Compressor;
+use crate::host::{Host, Placed};
 use crate::mesh::Replicas;
 use crate::ops::Kernels;
 use crate::recorder::Recorder;
@@ -57,6 +58,8 @@ pub(crate) struct Reducer<B: Kernels> {
     bucket: Vec<InBucket<B>>,
     bucket_replicas: Option<Replicas>,
     started: VecDeque<Started<B>>,
+    /// Where sums go that are not kept on the device.
+    host: Option<Arc<Host<B>>>,
 }
 
 impl<B: Kernels> Reducer<B> {
@@ -64,6 +67,7 @@ impl<B: Kernels> Reducer<B> {
         communicator: Arc<dyn Communicator<B>>,
         recorder: Arc<Recorder>,
         settings: &Settings,
+        host: Option<Arc<Host<B>>>,
     ) -> Self {
         let queue = Queue::new(format!("data of rank {}", communicator.rank()));
         Self {
@@ -75,6 +79,7 @@ impl<B: Kernels> Reducer<B> {
             bucket: Vec::new(),
             bucket_replicas: None,
             started: VecDeque::new(),
+            host,
         }
     }
 
@@ -103,14 +108,20 @@ impl<B: Kernels> Reducer<B> {
         let exchange = Arc::clone(&self.exchange);
         let communicator = Arc::clone(&self.communicator);
         let recorder = Arc::clone(&self.recorder);
+        let host = self.host.clone();
         let pending = self.queue.start(move || {
             let all = |bucket: Vec<InBucket<B>>| bucket.into_iter().map(|entry| entry.gradient);
             let communicator = communicator.as_ref();
             match exchange.as_ref() {
                 Exchange::Reduce => {
+                    let units: Vec<usize> = bucket.iter().map(|entry| entry.unit).collect();
                     let gradients = all(bucket).collect();
                     let sums = reduced(communicator, &recorder, &replicas, gradients)?;
-                    Ok(sums.into_iter().map(Some).collect())
+                    let Some(host) = host else { return Ok(sums.into_iter().map(Some).collect()) };
+                    for (unit, sum) in units.iter().zip(sums) {
+                        host.add_gradient(*unit, sum);
+                    }
+                    Ok(units.iter().map(|_| None).collect())
                 }
                 Exchange::Compressed(compressor) => {
                     let group = &replicas.replicate;
@@ -148,16 +159,27 @@ impl<B: Kernels> Reducer<B> {
         Ok(sums)
     }
 
-    /// Starts gathering the shards of a unit's parameters: of each array all ranks' parts, in order.
+    /// Starts gathering the shards of a unit's parameters: of each array all ranks' parts, in order. Those on the
+    /// host are copied to the device before.
     pub(crate) fn gather(
         &self,
-        shards: Vec<Array<B>>,
+        shards: Vec<Placed<B>>,
         replicas: &Replicas,
     ) -> Pending<Vec<Array<B>>> {
         let communicator = Arc::clone(&self.communicator);
         let recorder = Arc::clone(&self.recorder);
         let group = replicas.shard.clone();
+        let host = self.host.clone();
         self.queue.start(move || {
+            let on_device = |shard: Placed<B>| match (shard, &host) {
+                (Placed::Device(shard), _) => shard,
+                (Placed::Host(shard), Some(host)) => host.brought(shard, ActionKind::Unshard),
+                (Placed::Host(_), None) => panic!("only an offload puts shards on the host"),
+            };
+            let shards: Vec<Array<B>> = shards.into_iter().map(on_device).collect();
+            if group.len() == 1 {
+                return Ok(shards);
+            }
             let bytes = shards.iter().map(Array::num_bytes).sum::<u64>() * group.len() as u64;
             recorder.record(Stream::Data, gathering(), bytes, || {
                 let whole = |shard| {

@@ -9,20 +9,13 @@ use traces::timeline::Stream;
 use crate::array::Array;
 use crate::communicator::{CommunicationError, Communicator, Tag};
 use crate::ops::Kernels;
-use crate::optimizer;
 use crate::settings::Settings;
+use crate::states::States;
 
 type Result<T> = std::result::Result<T, CommunicationError>;
 
 /// Messages between a replica and the one that keeps the weights.
 pub(crate) const TAG: Tag = Tag::Stream(Stream::Data);
-
-/// The weights of a unit, with what updates them.
-#[derive(Clone, Debug)]
-pub(crate) struct Served<B: Kernels> {
-    pub(crate) master: Array<B>,
-    pub(crate) moments: Vec<Array<B>>,
-}
 
 /// Where the weights are that replicas share.
 pub(crate) enum Shared<B: Kernels> {
@@ -46,7 +39,7 @@ pub struct Staleness {
 /// All that replicas share.
 struct State<B: Kernels> {
     outstanding: Outstanding,
-    units: Vec<Served<B>>,
+    units: Vec<States<B>>,
     ages: u64,
     oldest: u64,
     /// Why no more is served, once that is so.
@@ -64,7 +57,7 @@ pub(crate) struct Server<B: Kernels> {
 
 impl<B: Kernels> Server<B> {
     pub(crate) fn new(
-        units: Vec<Served<B>>,
+        units: Vec<States<B>>,
         settings: Settings,
         staleness: u32,
         num_replicas: u32,
@@ -90,20 +83,11 @@ impl<B: Kernels> Server<B> {
         let age = state.outstanding.apply(replica);
         state.ages += age;
         state.oldest = state.oldest.max(age);
-        let Settings { optimizer, schedule, master, moments: kept, .. } = &self.settings;
         let update = state.outstanding.version();
         // As many updates as there are replicas make a step.
-        let rate = schedule.at((update - 1) / u64::from(self.num_replicas));
+        let rate = self.settings.schedule.at((update - 1) / u64::from(self.num_replicas));
         for (unit, gradient) in state.units.iter_mut().zip(gradients) {
-            let nothing = Array::zeros(&[0], *master, &unit.master.device());
-            let weights = std::mem::replace(&mut unit.master, nothing);
-            let moments = std::mem::take(&mut unit.moments).into_iter();
-            let moments = moments.map(|moment| moment.cast(*master)).collect();
-            let gradient = gradient.cast(*master);
-            let (weights, moments) =
-                optimizer::update(optimizer, [rate, 1.0], update, weights, moments, gradient);
-            unit.master = weights;
-            unit.moments = moments.into_iter().map(|moment| moment.cast(*kept)).collect();
+            unit.update(&self.settings, [rate, 1.0], update, gradient);
         }
         drop(state);
         self.changed.notify_all();
@@ -112,7 +96,7 @@ impl<B: Kernels> Server<B> {
 
     /// The weights, with what updates them, once all gradients that are on their way have come. Nothing is served
     /// any more.
-    pub(crate) fn settle(&self) -> Result<(Vec<Served<B>>, u64)> {
+    pub(crate) fn settle(&self) -> Result<(Vec<States<B>>, u64)> {
         let mut state = self.wait_until(|it| it.outstanding.is_empty())?;
         Ok((std::mem::take(&mut state.units), state.outstanding.version()))
     }
@@ -128,8 +112,7 @@ impl<B: Kernels> Server<B> {
     /// Bytes that are held of weights and of what updates them.
     pub(crate) fn num_bytes(&self) -> u64 {
         let state = self.lock();
-        let arrays = state.units.iter().flat_map(|unit| unit.moments.iter().chain([&unit.master]));
-        arrays.map(Array::num_bytes).sum()
+        state.units.iter().map(States::num_bytes).sum()
     }
 
     /// Serves another replica on a thread of its own, until that has ended.

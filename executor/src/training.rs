@@ -32,6 +32,8 @@ pub struct StepReport {
 pub struct Report {
     /// What each rank held at most, by rank.
     pub peak_memory: Vec<Bytes>,
+    /// The most bytes that each rank's offloaded tensors took in its host's memory.
+    pub peak_host_memory: Vec<Bytes>,
     /// The recorded step, if one was.
     pub timeline: Option<Timeline>,
     /// How old the gradients were that updated weights which replicas share without waiting.
@@ -74,13 +76,18 @@ pub fn train<B: Kernels, E: From<RunError>>(
     let consensus_distance = rank.consensus_distance()?;
     let timeline = track.map(|track| Timeline { title: String::new(), tracks: vec![track] });
     let text = timeline.as_ref().map_or_else(String::new, chrome::write);
-    let memory = format!("{}", rank.peak_memory().get());
+    let [on_device, on_host] = [rank.peak_memory(), rank.peak_host_memory()].map(Bytes::get);
+    let memory = format!("{on_device} {on_host}");
     let communicator = rank.communicator();
     let memory = gather_text(communicator, &memory).map_err(RunError::from)?;
     let texts = gather_text(communicator, &text).map_err(RunError::from)?;
     let (Some(memory), Some(texts)) = (memory, texts) else { return Ok(None) };
-    let peak_memory =
-        memory.iter().map(|text| Bytes::new(text.parse().unwrap_or_default())).collect();
+    let number = |text: Option<&str>| text.and_then(|text| text.parse().ok()).unwrap_or_default();
+    let numbers = memory.iter().map(|text| {
+        let mut words = text.split(' ');
+        [Bytes::new(number(words.next())), Bytes::new(number(words.next()))].into()
+    });
+    let (peak_memory, peak_host_memory) = numbers.unzip();
     let mut timelines = texts
         .iter()
         .filter(|text| !text.is_empty())
@@ -89,7 +96,8 @@ pub fn train<B: Kernels, E: From<RunError>>(
         let rest = timelines.flat_map(|timeline| timeline.tracks);
         Timeline { tracks: first.tracks.into_iter().chain(rest).collect(), ..first }
     });
-    Ok(Some(Report { peak_memory, timeline, staleness: rank.staleness(), consensus_distance }))
+    let staleness = rank.staleness();
+    Ok(Some(Report { peak_memory, peak_host_memory, timeline, staleness, consensus_distance }))
 }
 
 /// The texts of all ranks, on rank 0. They travel as numbers, a byte each.

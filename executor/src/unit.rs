@@ -1,10 +1,16 @@
 //! Units: the parameters of a block that are gathered, reduced and updated together.
 
+use burn_flex::{Flex, FlexDevice};
+use ir::layout::Offload;
+
 use crate::array::{Array, Element};
 use crate::communicator::Group;
+use crate::host::{HostArray, Placed};
 use crate::mesh::Replicas;
 use crate::ops::Kernels;
 use crate::parameters::LocalParameter;
+use crate::settings::Settings;
+use crate::states::{Held, States};
 
 /// The parameters of a block that are gathered, reduced and updated together, as one flat array. ZeRO
 /// cuts it evenly over the ranks that shard it; so it is padded to a multiple of their number.
@@ -24,21 +30,29 @@ pub(crate) struct Unit<B: Kernels> {
     pub(crate) tied: Option<Group>,
     /// What this rank's copy is among the replicas'.
     pub(crate) role: Role,
+    /// Whether the shard lies on the host, from where it is copied to be gathered.
+    keeps_shard_on_host: bool,
 
     /// All weights that kernels read; none where they are sharded and not gathered.
     weights: Option<Array<B>>,
-    /// This rank's shard of them.
-    shard: Array<B>,
-    /// The shard of the weights that is updated, in higher precision.
-    pub(crate) master: Array<B>,
-    /// The optimizer's moments of the shard.
-    pub(crate) moments: Vec<Array<B>>,
+    /// This rank's shard of them. Of no elements where all weights are here and the host updates them.
+    shard: Placed<B>,
+    /// What updates the shard.
+    pub(crate) states: Held<B>,
     /// Updates done.
     pub(crate) num_updates: u64,
     /// Gradients of whole parameters as they add up.
     gradients: Vec<Option<Array<B>>>,
-    /// The shard of the gradients, summed over replicas.
-    pub(crate) reduced: Option<Array<B>>,
+}
+
+/// How kernels come to read what was updated.
+pub(crate) enum Renewal<B: Kernels> {
+    /// They do.
+    Done,
+    /// Once the shards of all ranks are gathered.
+    Gather(Placed<B>),
+    /// Once this rank's shard, which will be gathered when it is needed, is on the device.
+    Copy(HostArray),
 }
 
 /// What a rank's copy of a unit is among those of its replicas.
@@ -69,6 +83,7 @@ pub(crate) struct UnitPlan {
     pub(crate) frees_weights: bool,
     pub(crate) tied: Option<Group>,
     pub(crate) role: Role,
+    pub(crate) offload: Offload,
 }
 
 impl UnitPlan {
@@ -101,17 +116,34 @@ impl UnitPlan {
         }
         flat.resize(len, 0.0);
         let own = flat[shard_index * shard_len..(shard_index + 1) * shard_len].to_vec();
-        let master_shard = Array::from_f64(own, &[shard_len], master, device);
-        let shard = master_shard.clone().cast(compute);
-        let weights = (!self.frees_weights).then(|| {
-            if shards == 1 {
-                shard.clone()
+        let elements = [master, moment];
+        let (states, shard, weights) = if self.offload.optimizer {
+            let states = States::<Flex>::new(own, num_moments, elements, &FlexDevice);
+            let read = states.master.clone().cast(compute);
+            let there = |array: &HostArray| Array::from_data(array.clone().into_data(), device);
+            let (shard, weights) = if self.offload.parameters {
+                (Placed::Host(read), None)
+            } else if self.frees_weights {
+                (Placed::Device(there(&read)), None)
             } else {
-                Array::from_f64(flat, &[len], master, device).cast(compute)
-            }
-        });
-        let zeros = || Array::zeros(&[shard_len], moment, device);
-        let nothing = Array::zeros(&[0], master, device);
+                let all = Array::from_f64(flat, &[len], master, device).cast(compute);
+                (Placed::Device(Array::zeros(&[0], compute, device)), Some(all))
+            };
+            (Held::Host(Box::new(states)), shard, weights)
+        } else {
+            let states = States::new(own, num_moments, elements, device);
+            let shard = states.master.clone().cast(compute);
+            let weights = (!self.frees_weights).then(|| {
+                if shards == 1 {
+                    shard.clone()
+                } else {
+                    Array::from_f64(flat, &[len], master, device).cast(compute)
+                }
+            });
+            let is_served = self.role == Role::Served;
+            let states = if is_served { States::none(master, device) } else { states };
+            (Held::Device(states), Placed::Device(shard), weights)
+        };
         Ok(Unit {
             gradients: self.parameters.iter().map(|_| None).collect(),
             parameters: self.parameters,
@@ -122,14 +154,11 @@ impl UnitPlan {
             shard_index,
             tied: self.tied,
             role: self.role,
+            keeps_shard_on_host: self.offload.parameters,
             weights,
             shard,
-            master: if self.role == Role::Served { nothing } else { master_shard },
-            moments: (0..if self.role == Role::Served { 0 } else { num_moments })
-                .map(|_| zeros())
-                .collect(),
+            states,
             num_updates: 0,
-            reduced: None,
         })
     }
 }
@@ -157,8 +186,25 @@ impl<B: Kernels> Unit<B> {
     }
 
     /// This rank's part of the weights that kernels read.
-    pub(crate) fn shard(&self) -> Array<B> {
+    pub(crate) fn shard(&self) -> Placed<B> {
         self.shard.clone()
+    }
+
+    /// The same, of states that are on the device.
+    ///
+    /// # Panics
+    ///
+    /// If it is on the host.
+    pub(crate) fn shard_on_device(&self) -> Array<B> {
+        match &self.shard {
+            Placed::Device(shard) => shard.clone(),
+            Placed::Host(_) => panic!("a shard was expected on the device"),
+        }
+    }
+
+    /// Takes this rank's part, as it was copied to the device.
+    pub(crate) fn set_shard(&mut self, shard: Array<B>) {
+        self.shard = Placed::Device(shard);
     }
 
     /// Takes all weights, as they were gathered.
@@ -173,70 +219,94 @@ impl<B: Kernels> Unit<B> {
         }
     }
 
-    /// Weights and moments, to be updated in place: nothing else holds them then.
-    pub(crate) fn take_states(&mut self) -> (Array<B>, Vec<Array<B>>) {
-        let nothing = Array::zeros(&[0], self.shard.element(), &self.shard.device());
+    /// Updates this rank's shard by the gradients that are there, times `factor`; none if there are none.
+    pub(crate) fn update(
+        &mut self,
+        settings: &Settings,
+        rates: [f64; 2],
+        device: &B::Device,
+    ) -> Option<Renewal<B>> {
+        let number = self.num_updates + 1;
+        // Nothing else may hold what is updated in place.
+        let nothing = || Placed::Device(Array::zeros(&[0], settings.compute, device));
+        match &mut self.states {
+            Held::Device(states) => {
+                let gradient = states.reduced.take()?;
+                self.weights = None;
+                self.shard = nothing();
+                states.update(settings, rates, number, gradient);
+            }
+            Held::Host(states) => {
+                let gradient = states.reduced.take()?;
+                self.weights = None;
+                self.shard = nothing();
+                states.update(settings, rates, number, gradient);
+            }
+        }
+        self.num_updates = number;
+        Some(self.renew(settings.compute))
+    }
+
+    /// Has kernels read what the states are now.
+    pub(crate) fn renew(&mut self, compute: Element) -> Renewal<B> {
         self.weights = None;
-        self.shard = nothing.clone();
-        (std::mem::replace(&mut self.master, nothing), std::mem::take(&mut self.moments))
+        match &self.states {
+            Held::Host(states) => {
+                let read = states.master.clone().cast(compute);
+                if self.keeps_shard_on_host {
+                    self.shard = Placed::Host(read);
+                    Renewal::Done
+                } else if self.frees_weights {
+                    Renewal::Copy(read)
+                } else {
+                    Renewal::Gather(Placed::Host(read))
+                }
+            }
+            Held::Device(states) => {
+                let shard = states.master.clone().cast(compute);
+                self.shard = Placed::Device(shard.clone());
+                if self.frees_weights {
+                    Renewal::Done
+                } else if self.replicas.shard.len() == 1 {
+                    self.weights = Some(shard);
+                    Renewal::Done
+                } else {
+                    Renewal::Gather(Placed::Device(shard))
+                }
+            }
+        }
     }
 
     /// Takes what kernels read from the rank that updates it.
     pub(crate) fn set_served(&mut self, weights: Array<B>) {
-        self.shard = weights.clone();
+        self.shard = Placed::Device(weights.clone());
         self.weights = Some(weights);
     }
 
     /// Hands over what updates the unit to one that keeps it for all.
-    pub(crate) fn hand_over(&mut self) -> (Array<B>, Vec<Array<B>>) {
+    pub(crate) fn hand_over(&mut self) -> States<B> {
         self.role = Role::Served;
-        let nothing = Array::zeros(&[0], self.master.element(), &self.master.device());
-        (std::mem::replace(&mut self.master, nothing), std::mem::take(&mut self.moments))
+        self.states.on_device_mut().take()
     }
 
     /// Takes back what [`Self::hand_over`] gave, after so many updates.
-    pub(crate) fn take_back(
-        &mut self,
-        master: Array<B>,
-        moments: Vec<Array<B>>,
-        num_updates: u64,
-        compute: Element,
-    ) {
+    pub(crate) fn take_back(&mut self, states: States<B>, num_updates: u64, compute: Element) {
         self.role = Role::First;
-        self.moments = moments;
         self.num_updates = num_updates;
-        self.set_master(master, compute);
+        self.states = Held::Device(states);
+        self.renew(compute);
     }
 
     /// The sum of the squares of its gradients, of those that this rank counts in the norm.
     pub(crate) fn squares(&self, is_first_tensor_rank: bool) -> f64 {
-        let Some(reduced) = &self.reduced else { return 0.0 };
-        let squares = |range| {
-            let part = reduced.narrow(0, range);
-            part.widened().square().sum().item()
-        };
-        self.ranges_in_norm(is_first_tensor_rank).into_iter().map(squares).sum()
+        self.states.squares(self.ranges_in_norm(is_first_tensor_rank))
     }
 
-    /// Takes its gradients; zeros where there are none.
-    pub(crate) fn take_reduced(&mut self, device: &B::Device) -> Array<B> {
-        let (len, element) = (self.shard_len(), self.shard.element());
-        self.reduced.take().unwrap_or_else(|| Array::zeros(&[len], element, device))
-    }
-
-    /// Takes updated weights; whether those of the other shards must be gathered.
-    pub(crate) fn set_master(&mut self, master: Array<B>, compute: Element) -> bool {
-        self.shard = master.clone().cast(compute);
-        self.master = master;
-        if self.frees_weights {
-            self.weights = None;
-            return false;
-        }
-        if self.replicas.shard.len() == 1 {
-            self.weights = Some(self.shard.clone());
-            return false;
-        }
-        true
+    /// Takes its gradients, which are on the device; zeros where there are none.
+    pub(crate) fn take_reduced(&mut self, element: Element, device: &B::Device) -> Array<B> {
+        let len = self.shard_len();
+        let reduced = self.states.on_device_mut().reduced.take();
+        reduced.unwrap_or_else(|| Array::zeros(&[len], element, device))
     }
 
     /// A parameter as kernels read it.
@@ -306,14 +376,6 @@ impl<B: Kernels> Unit<B> {
         Array::concat(parts, 0)
     }
 
-    /// Adds a reduced shard of the gradients.
-    pub(crate) fn add_reduced(&mut self, shard: Array<B>) {
-        self.reduced = Some(match self.reduced.take() {
-            Some(sum) => sum + shard,
-            None => shard,
-        });
-    }
-
     /// The ranges of the shard that belong to parameters which this rank counts in the norm: all but those
     /// that the first of the tensor-parallel ranks has too.
     pub(crate) fn ranges_in_norm(&self, is_first_tensor_rank: bool) -> Vec<std::ops::Range<usize>> {
@@ -340,16 +402,29 @@ impl<B: Kernels> Unit<B> {
         ranges
     }
 
-    /// Bytes that the unit holds: weights, master weights and moments, gradients. Where kernels read what
-    /// the optimizer updates, it is there once.
-    pub(crate) fn num_bytes(&self) -> u64 {
+    /// Bytes that the unit holds on the device and on the host: weights, master weights and moments, gradients. Where
+    /// kernels read what the optimizer updates, it is there once; and where the shard is all, so is it.
+    pub(crate) fn num_bytes(&self) -> [u64; 2] {
         let is_sharded = self.replicas.shard.len() > 1;
-        let is_master_read =
-            self.role != Role::Served && self.master.element() == self.shard.element();
-        let arrays = self.moments.iter().chain(self.gradients.iter().flatten());
-        let arrays = arrays.chain(&self.reduced).chain([&self.master]);
-        let weights = self.weights.iter().filter(|_| is_sharded || !is_master_read);
-        let shard = (is_sharded && !is_master_read).then_some(&self.shard);
-        arrays.chain(weights).chain(shard).map(Array::num_bytes).sum()
+        let is_master_read = match (&self.states, &self.shard) {
+            (Held::Device(states), Placed::Device(shard)) => {
+                self.role != Role::Served && states.master.element() == shard.element()
+            }
+            (Held::Host(states), Placed::Host(shard)) => states.master.element() == shard.element(),
+            _ => false,
+        };
+        let [mut on_device, mut on_host] = self.states.num_bytes();
+        let weights = self.weights.as_ref().map_or(0, Array::num_bytes);
+        let [shard, shard_on_host] = self.shard.num_bytes();
+        let is_whole_here = !is_sharded && !matches!(self.shard, Placed::Host(_));
+        on_device += match (is_whole_here, is_master_read) {
+            (false, true) => weights,
+            (false, false) => weights + shard,
+            (true, true) => 0,
+            (true, false) => weights.max(shard),
+        };
+        on_device += self.gradients.iter().flatten().map(Array::num_bytes).sum::<u64>();
+        on_host += if is_master_read { 0 } else { shard_on_host };
+        [on_device, on_host]
     }
 }

@@ -40,6 +40,9 @@ pub struct Cluster {
     /// Bandwidth between a GPU and its host's memory, one direction, all GPUs of the node at once.
     #[serde(rename = "host_link_bandwidth_bytes_per_second")]
     pub host_link_bandwidth: BytesPerSecond,
+    /// The memory of a node beside that of its GPUs; absent: nothing is known of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<Host>,
     /// By what share kernels run slower while their GPU exchanges data, as collectives take some of its
     /// multiprocessors and of its memory bandwidth; absent: not at all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -47,6 +50,18 @@ pub struct Cluster {
     /// Where the numbers come from, by field.
     #[serde(default)]
     pub sources: BTreeMap<String, String>,
+}
+
+/// What the GPUs of a node share beside themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Host {
+    /// Memory of a node.
+    #[serde(rename = "memory_bytes", deserialize_with = "host_memory_bytes")]
+    pub memory: Bytes,
+    /// Peak bandwidth of that memory, all sockets together.
+    #[serde(rename = "memory_bandwidth_bytes_per_second")]
+    pub memory_bandwidth: BytesPerSecond,
 }
 
 /// One accelerator, as a rank sees it.
@@ -178,6 +193,10 @@ impl Cluster {
     pub fn check(&self) -> Result<(), ClusterError> {
         check_count("gpus_per_node", self.gpus_per_node)?;
         check_positive("host_link_bandwidth_bytes_per_second", self.host_link_bandwidth.get())?;
+        if let Some(host) = &self.host {
+            let field = "host.memory_bandwidth_bytes_per_second";
+            check_positive(field, host.memory_bandwidth.get())?;
+        }
         let slowdown = self.communication_slowdown.unwrap_or(0.0);
         if !(0.0..1.0).contains(&slowdown) {
             return Err(ClusterError::Unusable {
@@ -271,15 +290,28 @@ fn check_levels(levels: &[NetworkLevel]) -> Result<(), ClusterError> {
     }
 }
 
-/// Memory as a positive number of bytes; `8e10` is taken for 80000000000.
+/// Memory of a GPU.
 fn memory_bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Bytes, D::Error> {
+    bytes_of("gpu.memory_bytes", deserializer)
+}
+
+/// Memory of a node.
+fn host_memory_bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Bytes, D::Error> {
+    bytes_of("host.memory_bytes", deserializer)
+}
+
+/// Memory as a positive number of bytes; `8e10` is taken for 80000000000.
+fn bytes_of<'de, D: Deserializer<'de>>(
+    field: &'static str,
+    deserializer: D,
+) -> Result<Bytes, D::Error> {
     let count = f64::deserialize(deserializer)?;
     // 2^63 bytes are 8 EiB, and the cast below is exact in range.
     if count >= 1.0 && count < f64::from(2u32).powi(63) {
         return Ok(Bytes::from_f64(count));
     }
     Err(serde::de::Error::custom(format!(
-        "`gpu.memory_bytes` is {count}, but must be a positive number of bytes, such as 85899345920"
+        "`{field}` is {count}, but must be a positive number of bytes, such as 85899345920"
     )))
 }
 

@@ -213,6 +213,9 @@ pub struct Breakdown {
     pub pipeline_bubble_seconds: f64,
     /// Gradients and parameters of data parallelism, beyond what computation hides.
     pub data_parallel_seconds: f64,
+    /// Copies between the device and its host's memory, beyond what computation hides.
+    #[serde(default)]
+    pub offload_seconds: f64,
     /// Gradient norm and update.
     pub optimizer_seconds: f64,
 }
@@ -237,12 +240,13 @@ impl Breakdown {
             pipeline_messages_seconds: mean(|it| it.pipeline_messages_seconds),
             pipeline_bubble_seconds: mean(|it| it.pipeline_bubble_seconds),
             data_parallel_seconds: mean(|it| it.data_parallel_seconds),
+            offload_seconds: mean(|it| it.offload_seconds),
             optimizer_seconds: mean(|it| it.optimizer_seconds),
         }
     }
 
     /// Each part with its name.
-    pub fn parts(&self) -> [(&'static str, f64); 10] {
+    pub fn parts(&self) -> [(&'static str, f64); 11] {
         [
             ("compute", self.compute_seconds),
             ("recompute", self.recompute_seconds),
@@ -253,6 +257,7 @@ impl Breakdown {
             ("pipeline messages", self.pipeline_messages_seconds),
             ("pipeline bubble", self.pipeline_bubble_seconds),
             ("data parallelism, exposed", self.data_parallel_seconds),
+            ("copies to and from the host, exposed", self.offload_seconds),
             ("optimizer", self.optimizer_seconds),
         ]
     }
@@ -282,10 +287,13 @@ pub struct MemoryUse {
     pub allocator_bytes: Bytes,
     /// CUDA and its libraries.
     pub context_bytes: Bytes,
+    /// What is in the host's memory instead, which is none of the device's.
+    #[serde(default)]
+    pub host_bytes: Bytes,
 }
 
 impl MemoryUse {
-    /// Each line with its name.
+    /// Each line of the device's memory with its name.
     pub fn lines(&self) -> [(&'static str, Bytes); 10] {
         [
             ("parameters", self.parameters_bytes),
@@ -306,7 +314,7 @@ impl MemoryUse {
         self.parameters_bytes + self.gradients_bytes + self.optimizer_bytes + self.activations_bytes
     }
 
-    /// All of it.
+    /// All that is on the device.
     pub fn total(&self) -> Bytes {
         self.lines().into_iter().map(|(_, bytes)| bytes).sum()
     }

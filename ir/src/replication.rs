@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::graph::QUANTISED_BLOCK;
-use crate::layout::{LayoutError, LayoutSpec, PartialLayout, ZeroStage};
+use crate::layout::{LayoutError, LayoutSpec, Offload, PartialLayout, ZeroStage};
 use crate::schedule::{ScheduleKind, Updates};
 
 /// How replicas come to have weights in common.
@@ -337,6 +337,12 @@ impl Replication {
             let (field, has) = ("schedule", schedule.to_string());
             return Err(LayoutError::Replication { what: what(), field, needs, has });
         }
+        if required.zero_stage.is_some()
+            && let Some(offload) = fixed.offload.filter(|it| it.is_some())
+        {
+            let (needs, has) = (Offload::NONE.to_string(), offload.to_string());
+            return Err(LayoutError::Replication { what: what(), field: "offload", needs, has });
+        }
         let degree = |field, needs: Option<u32>, has: Option<u32>| match (needs, has) {
             (Some(needs), Some(has)) if needs != has => {
                 let [needs, has] = [needs, has].map(|degree| degree.to_string());
@@ -372,6 +378,7 @@ impl Replication {
             pipeline_parallel: Some(layout.pipeline_parallel),
             zero_stage: Some(layout.zero_stage),
             schedule: Some(layout.schedule),
+            offload: Some(layout.offload),
             ..PartialLayout::default()
         };
         self.restricted(&fixed).map(|_| ())

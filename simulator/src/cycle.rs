@@ -17,6 +17,7 @@ use ir::units::Nanos;
 use crate::error::SimulationError;
 use crate::order::{NONE, Op, Order, Pair, paired, steps_of_family};
 use crate::play::{Beside, Played, Watch, play, played};
+use crate::transfers::Left;
 use crate::work::Work;
 
 /// A schedule of few micro-batches, and where a cycle can be put in as often as there are more.
@@ -162,9 +163,9 @@ fn depth(order: &Order, cuts: &[Cut]) -> Option<usize> {
     Some(depth.cast_unsigned())
 }
 
-/// What goes on beside a rank's actions: what is left of its transfers and since when that is known, and when
+/// What goes on beside a rank's actions: what is left of its transfers and copies and since when that is known, and when
 /// its last messages left and came, all from when its last action was over.
-type State = (Vec<Nanos>, [i128; 3]);
+type State = (Vec<Left>, [i128; 3]);
 
 /// Looks whether cycles follow each other at equal distances.
 struct Cycles<'a> {

@@ -29,5 +29,5 @@ pub use order::Order;
 pub use play::{Played, RankTimes, played};
 pub use simulation::{CriticalStep, Exchange, RunId, Simulation, simulate, simulate_in_detail};
 pub use work::{
-    Kept, Meeting, Message, Messages, Part, Pass, RankWork, Run, StageWork, Transfer, Work,
+    Copied, Kept, Meeting, Message, Messages, Part, Pass, RankWork, Run, StageWork, Transfer, Work,
 };

@@ -10,7 +10,7 @@ use ir::units::Nanos;
 
 use crate::error::SimulationError;
 use crate::order::{NONE, Op, Order, Pair, send_of};
-use crate::transfers::{Over, Transfers};
+use crate::transfers::{Over, Transfers, Waited};
 use crate::work::{Meeting, Messages, Part, Run, StageWork, Transfer, Work};
 
 /// How a rank spends a step. What is left of it is waiting for other ranks.
@@ -28,6 +28,8 @@ pub struct RankTimes {
     pub update: Nanos,
     /// Waiting for its transfers.
     pub transfers: Nanos,
+    /// Waiting for copies between device and host, with no transfer under way.
+    pub copies: Nanos,
     /// Collectives with other pipeline ranks, from when all have come to them.
     pub meetings: Nanos,
     /// Waiting while a message that it needs is on its way.
@@ -37,7 +39,8 @@ pub struct RankTimes {
 impl RankTimes {
     /// All that is no waiting for other pipeline ranks.
     pub fn spent(&self) -> Nanos {
-        self.passes + self.slowed + self.update + self.transfers + self.meetings + self.messages
+        let waiting = self.transfers + self.copies + self.meetings + self.messages;
+        self.passes + self.slowed + self.update + waiting
     }
 
     /// From its first pass to the end of its last action.
@@ -73,8 +76,15 @@ pub(crate) trait Watch {
     fn sends(&mut self, _rank: usize, _op: &Op, _start: Nanos, _end: Nanos) {}
     /// A message is received, for the action that needs it.
     fn receives(&mut self, _rank: usize, _op: &Op, _start: Nanos, _end: Nanos) {}
-    /// A transfer is put in line.
-    fn begins_transfer(&mut self, _rank: usize, _action: Action, _transfer: &Transfer) {}
+    /// A transfer is put in line; the copy before it begins and ends.
+    fn begins_transfer(
+        &mut self,
+        _rank: usize,
+        _action: Action,
+        _transfer: &Transfer,
+        _from_host: [Nanos; 2],
+    ) {
+    }
     /// A transfer is over.
     fn transferred(&mut self, _rank: usize, _over: Over) {}
     /// A rank waits for its transfers, or in vain for a message.
@@ -212,24 +222,21 @@ enum Progress {
 
 impl<'a, W: Watch> Game<'a, W> {
     fn new(order: &'a Order, work: &'a Work, watch: &'a mut W) -> Self {
-        let rank = |of_rank: &crate::RankWork| {
-            let mut rank = Rank { waits_for: NONE, ..Rank::default() };
-            for (_, transfer) in &of_rank.first {
-                rank.transfers.begin(transfer, Nanos::ZERO);
-            }
-            rank
-        };
+        let mut ranks = Vec::with_capacity(work.ranks.len());
         for (rank, of_rank) in work.ranks.iter().enumerate() {
+            let mut state = Rank { waits_for: NONE, ..Rank::default() };
             for (stage, transfer) in &of_rank.first {
                 let kind = ActionKind::Unshard;
                 let action = Action { stage: *stage, kind, micro_batch: 0 };
-                watch.begins_transfer(rank, action, transfer);
+                let from_host = state.transfers.begin(transfer, Nanos::ZERO);
+                watch.begins_transfer(rank, action, transfer, from_host);
             }
+            ranks.push(state);
         }
         Self {
             order,
             work,
-            ranks: work.ranks.iter().map(rank).collect(),
+            ranks,
             there: vec![NEVER; order.num_results()],
             left: vec![Nanos::ZERO; order.num_results()],
             meetings: vec![Default::default(); work.groups.len()],
@@ -258,8 +265,8 @@ impl<'a, W: Watch> Game<'a, W> {
                         state.transfers.go_on(state.now, &mut |over| {
                             self.watch.transferred(rank, over);
                         });
-                        state.transfers.begin(transfer, state.now);
-                        self.watch.begins_transfer(rank, op.action(), transfer);
+                        let from_host = state.transfers.begin(transfer, state.now);
+                        self.watch.begins_transfer(rank, op.action(), transfer, from_host);
                     }
                     1
                 }
@@ -511,21 +518,23 @@ impl<'a, W: Watch> Game<'a, W> {
     fn transfer(&mut self, rank: usize, op: &Op, part: Part) {
         let state = &mut self.ranks[rank];
         let over = &mut |over| self.watch.transferred(rank, over);
-        let count = match part {
+        let start = state.now;
+        let Waited { end, for_copies } = match part {
             Part::Start(transfer) => {
-                state.transfers.go_on(state.now, over);
-                state.transfers.begin(&transfer, state.now);
-                self.watch.begins_transfer(rank, op.action(), &transfer);
+                state.transfers.go_on(start, over);
+                let from_host = state.transfers.begin(&transfer, start);
+                self.watch.begins_transfer(rank, op.action(), &transfer, from_host);
                 return;
             }
-            Part::WaitFor(count) => count,
-            Part::Wait => state.transfers.num_begun(),
+            Part::WaitFor(count) => state.transfers.wait_for(count, start, over),
+            Part::Wait => state.transfers.wait_for(state.transfers.num_begun(), start, over),
+            Part::WaitForHost => state.transfers.wait_for_all(start, over),
             Part::Run(_) | Part::Meet(_) => return,
         };
-        let start = state.now;
-        state.now = state.transfers.wait_for(count, start, over);
-        if state.now > start {
-            state.times.transfers += state.now - start;
+        state.now = end;
+        if end > start {
+            state.times.transfers += (end - start).saturating_sub(for_copies);
+            state.times.copies += for_copies.min(end - start);
             self.watch.waits(rank, op, Waiting::Transfers, start, state.now);
         }
     }
@@ -564,9 +573,8 @@ impl<'a, W: Watch> Game<'a, W> {
                 let step = Some(Step::One(op.action()));
                 return Err(SimulationError::Stuck { rank, step, time: state.now });
             }
-            let count = state.transfers.num_begun();
             let over = &mut |over| self.watch.transferred(rank, over);
-            end = end.max(state.transfers.wait_for(count, state.now, over));
+            end = end.max(state.transfers.wait_for_all(state.now, over).end);
         }
         Ok(Played { end, ranks: self.ranks.into_iter().map(|rank| rank.times).collect() })
     }

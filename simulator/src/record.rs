@@ -2,7 +2,7 @@
 
 use ir::schedule::{Action, ActionKind};
 use ir::units::{Bytes, Nanos};
-use traces::timeline::{Activity, Event, Stream};
+use traces::timeline::{Activity, Event, Side, Stream};
 
 use crate::memory::change;
 use crate::order::{Op, Order, send_of};
@@ -54,6 +54,8 @@ pub(crate) struct Flow {
 pub(crate) enum Ends {
     /// A rank, with its replicas.
     Rank(u32),
+    /// A rank, with its host.
+    Host(u32),
     /// A rank that sends a message, which has left it at a time.
     Message { from: u32, left: Nanos },
     /// Pipeline ranks that meet.
@@ -74,8 +76,10 @@ pub(crate) struct Record<'a> {
     pub(crate) memory: Vec<Vec<(Nanos, i128)>>,
     /// By result: the message that brought it.
     makers: Vec<Option<u32>>,
-    /// By rank: its transfers over replicas, in order.
-    transfers: Vec<Vec<u32>>,
+    /// By rank: its transfers over replicas, in order, with what they copy to the host.
+    transfers: Vec<Vec<(u32, Bytes)>>,
+    /// By rank: its copies between device and host, in order.
+    copies: Vec<Vec<u32>>,
     /// By rank: its last message.
     last_message: Vec<Option<u32>>,
     /// By rank: what it did or waited for last.
@@ -91,6 +95,7 @@ impl<'a> Record<'a> {
             flows: Vec::new(),
             waits: vec![Vec::new(); num_ranks],
             received: vec![Vec::new(); num_ranks],
+            copies: vec![Vec::new(); num_ranks],
             memory: vec![Vec::new(); num_ranks],
             makers: vec![None; order.num_results()],
             transfers: vec![Vec::new(); num_ranks],
@@ -119,12 +124,36 @@ impl<'a> Record<'a> {
         self.flows.len() as u32 - 1
     }
 
+    /// Notes a copy, if anything is copied: the one before it in its direction made it wait, or else `cause`.
+    fn copy(
+        &mut self,
+        rank: usize,
+        activity: Activity,
+        [start, end]: [Nanos; 2],
+        bytes: Bytes,
+        cause: Cause,
+    ) {
+        if end == start {
+            return;
+        }
+        let before = self.copies[rank].iter().rev().copied();
+        let before = before.filter(|_| start > self.time_of(cause));
+        let before = before.take(2).find(|flow| self.flows[*flow as usize].end == start);
+        let cause = before.map_or(cause, Cause::Flow);
+        let ends = Ends::Host(rank as u32);
+        let flow = self.add(Flow { activity, bytes, ends, start, end, cause });
+        self.copies[rank].push(flow);
+    }
+
     fn remember(&mut self, rank: usize, now: Nanos, change: i128) {
         if change != 0 {
             self.memory[rank].push((now, change));
         }
     }
 }
+
+/// Copies from the host that are under way together, at most, where one is looked for.
+const MOST_COPIES: usize = 8;
 
 impl Watch for Record<'_> {
     fn begins(&mut self, rank: usize, op: &Op, now: Nanos, waited_for: Option<u32>) {
@@ -210,7 +239,13 @@ impl Watch for Record<'_> {
         self.received[rank].push(Event { start, end, stream, activity, bytes });
     }
 
-    fn begins_transfer(&mut self, rank: usize, action: Action, transfer: &Transfer) {
+    fn begins_transfer(
+        &mut self,
+        rank: usize,
+        action: Action,
+        transfer: &Transfer,
+        from_host: [Nanos; 2],
+    ) {
         let activity = match action.kind {
             ActionKind::Unshard | ActionKind::ReduceGrad => Activity::Action(action),
             _ => Activity::Collective { collective: transfer.collective, action },
@@ -221,22 +256,30 @@ impl Watch for Record<'_> {
             let is_before = done.action.kind == ActionKind::OptimizerStep && done.runs.is_empty();
             if is_before { self.last[rank] } else { Cause::Action((rank as u32, index as u32)) }
         });
+        let before = Activity::Copy { to: Side::Device, action };
+        self.copy(rank, before, from_host, transfer.from_host.bytes, cause);
         let (start, end) = (Nanos::ZERO, Nanos::ZERO);
         let ends = Ends::Rank(rank as u32);
         let flow = self.add(Flow { activity, bytes: transfer.bytes, ends, start, end, cause });
-        self.transfers[rank].push(flow);
+        self.transfers[rank].push((flow, transfer.to_host.bytes));
     }
 
     fn transferred(&mut self, rank: usize, over: Over) {
-        let Over { id, start, end } = over;
-        let flow = self.transfers[rank][id as usize];
-        if let Some(before) = (id as usize).checked_sub(1).map(|id| self.transfers[rank][id])
-            && self.flows[before as usize].end == start
-        {
-            self.flows[flow as usize].cause = Cause::Flow(before);
-        }
-        let flow = &mut self.flows[flow as usize];
+        let Over { id, start, end, to_host } = over;
+        let (id, copied) = self.transfers[rank][id as usize];
+        let before = id.checked_sub(1).and_then(|_| {
+            let earlier = self.transfers[rank].iter().rev().map(|(flow, _)| *flow);
+            let earlier = earlier.skip_while(|flow| *flow >= id).take(1);
+            let copies = self.copies[rank].iter().rev().copied().filter(|flow| *flow < id);
+            earlier
+                .chain(copies.take(MOST_COPIES))
+                .find(|flow| self.flows[*flow as usize].end == start)
+        });
+        let flow = &mut self.flows[id as usize];
         (flow.start, flow.end) = (start, end);
+        flow.cause = before.map_or(flow.cause, Cause::Flow);
+        let after = Activity::Copy { to: Side::Host, action: flow.activity.action() };
+        self.copy(rank, after, to_host, copied, Cause::Flow(id));
     }
 
     fn waits(&mut self, rank: usize, op: &Op, what: Waiting, start: Nanos, end: Nanos) {
@@ -250,9 +293,11 @@ impl Watch for Record<'_> {
             (Waiting::Transfers, _) => Action { kind: ActionKind::ReduceGrad, ..op.action() },
         };
         if what == Waiting::Transfers {
-            let is_over = |flow: &&u32| self.flows[**flow as usize].end == end;
-            let last = self.transfers[rank].iter().rev().find(is_over);
-            self.last[rank] = last.map_or(self.last[rank], |flow| Cause::Flow(*flow));
+            let is_over = |flow: &u32| self.flows[*flow as usize].end == end;
+            let transfers = self.transfers[rank].iter().rev().map(|(flow, _)| *flow);
+            let copies = self.copies[rank].iter().rev().copied();
+            let last = transfers.chain(copies).find(is_over);
+            self.last[rank] = last.map_or(self.last[rank], Cause::Flow);
         }
         let (stream, activity) = (Stream::Compute, Activity::Wait(action));
         self.waits[rank].push(Event { start, end, stream, activity, bytes: Bytes::ZERO });

@@ -179,11 +179,16 @@ fn add_exchanges(
 /// Adds a message that is sent, a transfer or a meeting as each of its ranks sees it.
 fn add_events(flow: &Flow, events: &mut [Vec<Event>]) {
     let Flow { start, end, activity, bytes, .. } = *flow;
+    if matches!(flow.ends, Ends::Rank(_)) && end == start && bytes == Bytes::ZERO {
+        // Nothing but the copies before and after it.
+        return;
+    }
     let mut add = |rank: u32, stream, end| {
         events[rank as usize].push(Event { start, end, stream, activity, bytes });
     };
     match &flow.ends {
         Ends::Rank(rank) => add(*rank, Stream::Data, end),
+        Ends::Host(rank) => add(*rank, Stream::Host, end),
         Ends::Group(members) => members.iter().for_each(|rank| add(*rank, Stream::Data, end)),
         Ends::Message { from, left } => add(*from, Stream::Send, *left),
     }
@@ -237,6 +242,7 @@ fn critical_path(record: &Record<'_>) -> Vec<CriticalStep> {
                 let Flow { activity, start, end, cause, ref ends, .. } = record.flows[id as usize];
                 let (rank, stream) = match ends {
                     Ends::Rank(rank) => (*rank, Stream::Data),
+                    Ends::Host(rank) => (*rank, Stream::Host),
                     Ends::Message { from, .. } => (*from, Stream::Send),
                     Ends::Group(members) => (members.first().copied().unwrap_or(0), Stream::Data),
                 };

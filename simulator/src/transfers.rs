@@ -1,4 +1,5 @@
-//! Transfers of a rank beside its passes: gathering and reduction over its replicas.
+//! Transfers of a rank beside its passes: gathering and reduction over its replicas, and the copies between
+//! device and host that come before and after them.
 
 use std::collections::VecDeque;
 
@@ -9,12 +10,17 @@ use crate::work::{Run, Transfer};
 /// The transfers that a rank has begun and that are not over, one after the other.
 ///
 /// What of a transfer is over is counted up to [`Self::until`] and no further than the rank has come, as
-/// what its passes do from then on decides how fast it goes on.
+/// what its passes do from then on decides how fast it goes on. Copies are slowed down by nothing, so their ends
+/// are known when they begin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Transfers {
     queue: VecDeque<Pending>,
     until: Nanos,
     num_begun: u32,
+    /// When the last copy from the host is over.
+    from_host: Nanos,
+    /// When the last copy to the host is over, of those that have begun.
+    to_host: Nanos,
 }
 
 /// A transfer that is not over.
@@ -26,6 +32,10 @@ struct Pending {
     id: u32,
     /// When its turn came.
     start: Option<Nanos>,
+    /// When what it needs of the host has come.
+    ready: Nanos,
+    /// How long the copy to the host takes that follows it.
+    to_host: Nanos,
 }
 
 /// A transfer that is over.
@@ -34,6 +44,23 @@ pub(crate) struct Over {
     pub(crate) id: u32,
     pub(crate) start: Nanos,
     pub(crate) end: Nanos,
+    /// The copy to the host that follows it.
+    pub(crate) to_host: [Nanos; 2],
+}
+
+/// When a rank has waited for transfers, and for how long of that nothing but copies was under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Waited {
+    pub(crate) end: Nanos,
+    pub(crate) for_copies: Nanos,
+}
+
+/// What is left of a transfer and of copies that belong to it, at some moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Left {
+    transfer: Nanos,
+    from_host: Nanos,
+    to_host: Nanos,
 }
 
 impl Transfers {
@@ -51,36 +78,75 @@ impl Transfers {
         self.num_begun - self.queue.len() as u32
     }
 
-    /// What is left of each, and since when that is known, from `origin` on.
-    pub(crate) fn state(&self, origin: Nanos) -> (Vec<Nanos>, i128) {
+    /// What is left of each and of copies, and since when that is known, from `origin` on.
+    pub(crate) fn state(&self, origin: Nanos) -> (Vec<Left>, i128) {
         let since = i128::from(self.until.get()) - i128::from(origin.get());
-        let left: Vec<Nanos> = self.queue.iter().map(|pending| pending.left).collect();
-        if left.is_empty() { (left, 0) } else { (left, since) }
+        let left = self.queue.iter().map(|pending| Left {
+            transfer: pending.left,
+            from_host: pending.ready.saturating_sub(origin),
+            to_host: pending.to_host,
+        });
+        let mut left: Vec<Left> = left.collect();
+        let since = if left.is_empty() { 0 } else { since };
+        let [from_host, to_host] =
+            [self.from_host, self.to_host].map(|time| time.saturating_sub(origin));
+        if from_host > Nanos::ZERO || to_host > Nanos::ZERO {
+            left.push(Left { transfer: Nanos::ZERO, from_host, to_host });
+        }
+        (left, since)
     }
 
-    /// Puts a transfer in line.
-    pub(crate) fn begin(&mut self, transfer: &Transfer, now: Nanos) {
+    /// Puts a transfer in line; when the copy before it begins and ends.
+    pub(crate) fn begin(&mut self, transfer: &Transfer, now: Nanos) -> [Nanos; 2] {
         if self.queue.is_empty() {
             self.until = now;
         }
-        let id = self.num_begun;
-        self.queue.push_back(Pending { left: transfer.time, id, start: None });
+        let begins = self.from_host.max(now);
+        let ready = if transfer.from_host.time > Nanos::ZERO {
+            self.from_host = begins + transfer.from_host.time;
+            self.from_host
+        } else {
+            now
+        };
+        self.queue.push_back(Pending {
+            left: transfer.time,
+            id: self.num_begun,
+            start: None,
+            ready,
+            to_host: transfer.to_host.time,
+        });
         self.num_begun += 1;
+        [begins, ready.max(begins)]
+    }
+
+    /// Ends the first in line at `end`.
+    fn end_first(&mut self, start: Nanos, end: Nanos, over: &mut impl FnMut(Over)) {
+        let Some(first) = self.queue.pop_front() else { return };
+        self.until = end;
+        let begins = self.to_host.max(end);
+        let to_host = [begins, begins + first.to_host];
+        if first.to_host > Nanos::ZERO {
+            self.to_host = to_host[1];
+        }
+        over(Over { id: first.id, start, end, to_host });
     }
 
     /// Lets transfers go on while the rank computes nothing, up to `now`.
     pub(crate) fn go_on(&mut self, now: Nanos, over: &mut impl FnMut(Over)) {
         while let Some(first) = self.queue.front_mut() {
-            let start = *first.start.get_or_insert(self.until);
-            let end = self.until + first.left;
+            let from = self.until.max(first.ready);
+            if from > now {
+                self.until = now;
+                return;
+            }
+            let start = *first.start.get_or_insert(from);
+            let end = from + first.left;
             if end > now {
                 first.left = end - now;
                 self.until = now;
                 return;
             }
-            over(Over { id: first.id, start, end });
-            self.until = end;
-            self.queue.pop_front();
+            self.end_first(start, end, over);
         }
     }
 
@@ -94,9 +160,11 @@ impl Transfers {
     ) -> Nanos {
         self.go_on(now, over);
         let mut longer = Nanos::ZERO;
+        let mut alone = Nanos::ZERO;
         for pending in &self.queue {
-            longer = time.min(longer + pending.left);
-            if longer == time {
+            alone = alone.max(pending.ready.saturating_sub(now));
+            longer = time.saturating_sub(alone).min(longer + pending.left);
+            if longer + alone >= time {
                 break;
             }
         }
@@ -106,18 +174,29 @@ impl Transfers {
         longer
     }
 
-    /// When so many are over, if the rank computes nothing until then; not before `now`.
+    /// Waits from `now` until so many are over, while the rank computes nothing.
     pub(crate) fn wait_for(
         &mut self,
         count: u32,
         now: Nanos,
         over: &mut impl FnMut(Over),
-    ) -> Nanos {
+    ) -> Waited {
         let missing = count.saturating_sub(self.num_over()) as usize;
-        let left: Nanos = self.queue.iter().take(missing).map(|pending| pending.left).sum();
-        let end = if missing > 0 { now.max(self.until + left) } else { now };
+        let (mut end, mut for_copies) = (self.until, Nanos::ZERO);
+        for pending in self.queue.iter().take(missing) {
+            for_copies += pending.ready.saturating_sub(end.max(now));
+            end = end.max(pending.ready) + pending.left;
+        }
+        let end = if missing > 0 { now.max(end) } else { now };
         self.go_on(end, over);
-        end
+        Waited { end, for_copies }
+    }
+
+    /// Waits from `now` until all are over, and all copies.
+    pub(crate) fn wait_for_all(&mut self, now: Nanos, over: &mut impl FnMut(Over)) -> Waited {
+        let Waited { end, for_copies } = self.wait_for(self.num_begun, now, over);
+        let copied = end.max(self.from_host).max(self.to_host);
+        Waited { end: copied, for_copies: for_copies + (copied - end) }
     }
 
     /// When a run that begins at `now` ends. A transfer beside it slows kernels down, and each takes its
@@ -141,15 +220,21 @@ impl Transfers {
         let free = beside - run.on_link.get().min(beside);
         let (mut now, mut left) = (now.get(), alone);
         while let Some(first) = self.queue.front_mut().filter(|_| left > 0) {
+            let unready = first.ready.get().saturating_sub(now);
+            if unready > 0 {
+                let by_itself = unready.min(left);
+                now += by_itself;
+                left -= by_itself;
+                self.until = Nanos::new(now);
+                continue;
+            }
             let start = *first.start.get_or_insert(self.until);
             let whole = scaled_up(left, beside, alone);
             let ends_after = (free > 0).then(|| scaled_up(first.left.get(), beside, free));
             if let Some(time) = ends_after.filter(|time| *time <= whole) {
                 now += time;
                 left -= scaled_down(time, alone, beside).min(left);
-                self.until = Nanos::new(now);
-                over(Over { id: first.id, start, end: self.until });
-                self.queue.pop_front();
+                self.end_first(start, Nanos::new(now), over);
             } else {
                 now += whole;
                 left = 0;

@@ -107,8 +107,10 @@ pub enum Part {
     Run(Run),
     /// A transfer begins, and the next part does not wait for it.
     Start(Transfer),
-    /// Nothing, until all transfers that began are over.
+    /// Nothing, until all transfers that began are over; but for their copies to the host.
     Wait,
+    /// Nothing, until all copies to the host are over too.
+    WaitForHost,
     /// Nothing, until so many of the rank's transfers are over, counting from the start of the step.
     WaitFor(u32),
     /// A collective with other pipeline ranks, which begins when all have come to it.
@@ -176,6 +178,28 @@ pub struct Transfer {
     /// How long it takes if nothing else uses its link.
     pub time: Nanos,
     /// What it moves, as [`Collective`] has it.
+    pub bytes: Bytes,
+    /// What comes from the host before it can begin.
+    pub from_host: Copied,
+    /// What goes to the host once it is over, which later transfers do not wait for.
+    pub to_host: Copied,
+}
+
+impl Transfer {
+    /// One without copies.
+    pub const fn new(collective: Collective, time: Nanos, bytes: Bytes) -> Self {
+        let none = Copied { time: Nanos::ZERO, bytes: Bytes::ZERO };
+        Self { collective, time, bytes, from_host: none, to_host: none }
+    }
+}
+
+/// A copy between a device and its host. Those in one direction come one after the other, and neither kernels nor
+/// transfers take longer beside them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Copied {
+    /// From beginning to end.
+    pub time: Nanos,
+    /// What it moves.
     pub bytes: Bytes,
 }
 

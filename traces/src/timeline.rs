@@ -135,16 +135,49 @@ pub enum Activity {
         /// In which action.
         action: Action,
     },
+    /// A copy between the device and its host, on [`Stream::Host`], where one each way may be under way.
+    Copy {
+        /// To which of the two.
+        to: Side,
+        /// For which action.
+        action: Action,
+    },
     /// Nothing, on [`Stream::Compute`], as the rank waits for what this action brings: a message on its
     /// way, or the exchange of gradients.
     Wait(Action),
+}
+
+/// One of the two between which is copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Side {
+    /// The device.
+    Device,
+    /// Its host.
+    Host,
+}
+
+impl Side {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Device, Self::Host];
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Device => "device",
+            Self::Host => "host",
+        })
+    }
 }
 
 impl Activity {
     /// The action that it is or belongs to.
     pub const fn action(self) -> Action {
         match self {
-            Self::Action(action) | Self::Collective { action, .. } | Self::Wait(action) => action,
+            Self::Action(action)
+            | Self::Collective { action, .. }
+            | Self::Copy { action, .. }
+            | Self::Wait(action) => action,
         }
     }
 
@@ -152,7 +185,7 @@ impl Activity {
     pub const fn kind(self) -> Option<ActionKind> {
         match self {
             Self::Action(action) => Some(action.kind),
-            Self::Collective { .. } | Self::Wait(_) => None,
+            Self::Collective { .. } | Self::Copy { .. } | Self::Wait(_) => None,
         }
     }
 }
@@ -162,6 +195,7 @@ impl fmt::Display for Activity {
         match self {
             Self::Action(action) => action.fmt(f),
             Self::Collective { collective, action } => write!(f, "{collective} in {action}"),
+            Self::Copy { to, action } => write!(f, "copy to the {to} for {action}"),
             Self::Wait(action) => write!(f, "wait for {action}"),
         }
     }

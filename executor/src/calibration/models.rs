@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ir::cluster::Precision;
 use ir::graph::{ContextParallelKind, Recompute};
-use ir::layout::{LayoutSpec, ZeroStage};
+use ir::layout::{LayoutSpec, Offload, ZeroStage};
 use ir::plan::Optimizer;
 use ir::replication::Replication;
 use ir::schedule::{ScheduleKind, generate};
@@ -174,6 +174,7 @@ impl TrainedModel {
             micro_batch_size: self.batch as u32,
             num_micro_batches: 1,
             recompute: Recompute::None,
+            offload: Offload::NONE,
             schedule: ScheduleKind::OneFOneB,
         }
     }

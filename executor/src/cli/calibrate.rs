@@ -9,7 +9,7 @@ use executor::calibration::{self, Effort, Machine, Rates};
 use executor::collectives::{Plan, Row, time};
 use executor::communicator::{Communicator, Reduction};
 use executor::ops::Kernels;
-use ir::cluster::{Architecture, Cluster, Gpu, KernelTimes, MeasuredKernels, Precision};
+use ir::cluster::{Architecture, Cluster, Gpu, Host, KernelTimes, MeasuredKernels, Precision};
 use ir::collective::Collective;
 use ir::units::{Bytes, BytesPerSecond, FlopsPerSecond};
 use traces::collectives::Operation;
@@ -221,6 +221,7 @@ impl Job<'_> {
                 "products of 1024 x 1024 on all ranks at once, or what those of steps tend to",
             ),
             ("host_link_bandwidth_bytes_per_second", "the memory's: ranks compute in the host's"),
+            ("host", "what the system has, and what the bandwidths of its ranks add up to"),
         ];
         let sources = sources.map(|(field, text)| (field.to_owned(), text.to_owned()));
         Ok(Cluster {
@@ -234,6 +235,10 @@ impl Job<'_> {
             gpus_per_node: topology.ranks_per_node,
             levels: Vec::new(),
             host_link_bandwidth: bandwidth,
+            host: Some(Host {
+                memory,
+                memory_bandwidth: bandwidth * f64::from(topology.ranks_per_node),
+            }),
             communication_slowdown: None,
             sources: sources.into(),
         })

@@ -140,6 +140,10 @@ impl<'a> Show<'a> {
         if let Some(mut line) = self.last.take() {
             let peak = report.peak_memory.iter().map(|bytes| bytes.get());
             line["peak_memory_bytes_by_rank"] = peak.collect();
+            if self.plan.layout.offload.is_some() {
+                let peak = report.peak_host_memory.iter().map(|bytes| bytes.get());
+                line["peak_host_memory_bytes_by_rank"] = peak.collect();
+            }
             if let Some(staleness) = report.staleness {
                 line["num_updates"] = staleness.num_updates.into();
                 line["mean_staleness"] = staleness.mean.into();
@@ -186,7 +190,13 @@ impl<'a> Show<'a> {
         let staleness = report.staleness.map(|Staleness { num_updates, mean, most }| {
             format!("{num_updates} updates, by gradients {mean:.2} updates old, {most} at most")
         });
-        let lines: Vec<String> = lines.into_iter().chain(distance).chain(staleness).collect();
+        let on_host = self.plan.layout.offload.is_some().then(|| {
+            let most = report.peak_host_memory.iter().max().copied().unwrap_or_default();
+            let expected = self.plan.prediction.memory.host_bytes;
+            row("on the host, at most", [most.to_string(), expected.to_string()])
+        });
+        let further = on_host.into_iter().chain(distance).chain(staleness);
+        let lines: Vec<String> = lines.into_iter().chain(further).collect();
         let text = lines.join("\n") + "\n";
         let mut stdout = std::io::stdout().lock();
         stdout.write_all(text.as_bytes())?;

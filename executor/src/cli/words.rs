@@ -77,7 +77,8 @@ pub(super) fn step(plan: &Plan, has_sequence: bool) -> String {
 /// What the plan expects of a rank in tensors, on the rank that needs most: what ranks count here too. It
 /// leaves out what passes within an operator, and what the device's libraries take.
 pub(super) fn expected_tensors(memory: &MemoryUse) -> Bytes {
-    memory.of_blocks() + memory.gathered_bytes + memory.buffers_bytes
+    let held = memory.of_blocks() + memory.gathered_bytes + memory.buffers_bytes;
+    held + memory.recompute_bytes
 }
 
 /// A count with three digits: `53.5 thousand`.

@@ -91,6 +91,14 @@ impl<T> Pending<T> {
         lock(&self.0.timed).is_some()
     }
 
+    /// Waits until the job is done, well or not.
+    pub fn settle(&self) {
+        let mut timed = lock(&self.0.timed);
+        while timed.is_none() {
+            timed = self.0.done.wait(timed).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
     /// What the job gave. Waits for it.
     ///
     /// # Errors

@@ -20,7 +20,7 @@ use crate::block::BlockProgram;
 use crate::checkpoint::ParameterId;
 use crate::settings::Settings;
 use error::unsupported;
-use support::{check_frequent_updates, check_operators, check_replication};
+use support::{check_frequent_updates, check_offload, check_operators, check_replication};
 
 pub use error::ProgramError;
 pub use reading::read_plan;
@@ -200,6 +200,7 @@ impl Program {
         check_operators(&classes, &spec)?;
         parts.settings.replication.check_layout(&spec)?;
         check_replication(&parts.settings)?;
+        check_offload(&spec, parts.adapters.is_some())?;
         if schedule.updates() == Updates::AfterEachMicroBatch {
             check_frequent_updates(&parts.settings)?;
         }

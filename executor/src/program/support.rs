@@ -89,6 +89,17 @@ pub(super) fn check_frequent_updates(settings: &Settings) -> Result<(), ProgramE
     Ok(())
 }
 
+/// What is not put on a host.
+pub(super) fn check_offload(layout: &LayoutSpec, has_adapters: bool) -> Result<(), ProgramError> {
+    if layout.offload.parameters && has_adapters {
+        return Err(ProgramError::Unsupported {
+            what: "frozen weights beside adapters in the host's memory".to_owned(),
+            instead: Some("`--offload optimizer`".to_owned()),
+        });
+    }
+    Ok(())
+}
+
 /// Ways for replicas to come to their weights that are not run.
 pub(super) fn check_replication(settings: &Settings) -> Result<(), ProgramError> {
     let Replication { method, compression } = settings.replication;

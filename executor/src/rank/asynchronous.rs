@@ -11,7 +11,8 @@ use super::{Rank, RunError, StepResult};
 use crate::array::Array;
 use crate::communicator::CommunicationError;
 use crate::ops::Kernels;
-use crate::server::{Served, Server, Shared, Staleness, TAG};
+use crate::server::{Server, Shared, Staleness, TAG};
+use crate::unit::Unit;
 
 impl<B: Kernels> Rank<B> {
     /// Begins to share weights, where replicas wait for no other.
@@ -23,10 +24,7 @@ impl<B: Kernels> Rank<B> {
             self.shared = Some(Shared::At(0));
             return;
         }
-        let units = self.units.iter_mut().map(|unit| {
-            let (master, moments) = unit.hand_over();
-            Served { master, moments }
-        });
+        let units = self.units.iter_mut().map(Unit::hand_over);
         let settings = self.program.settings.clone();
         let server = Arc::new(Server::new(units.collect(), settings, staleness, num_replicas));
         for replica in 1..num_replicas {
@@ -48,8 +46,8 @@ impl<B: Kernels> Rank<B> {
         self.synchronize()?;
         if let Some(Shared::Here(server)) = &self.shared {
             let (units, num_updates) = server.settle()?;
-            for (unit, Served { master, moments }) in self.units.iter_mut().zip(units) {
-                unit.take_back(master, moments, num_updates, self.program.settings.compute);
+            for (unit, states) in self.units.iter_mut().zip(units) {
+                unit.take_back(states, num_updates, self.program.settings.compute);
             }
         }
         Ok(())
@@ -73,7 +71,7 @@ impl<B: Kernels> Rank<B> {
 
     /// Takes the shared weights as they are now.
     pub(super) fn take_shared(&mut self) -> Result<(), RunError> {
-        let bytes = self.units.iter().map(|unit| unit.shard().num_bytes()).sum();
+        let bytes = self.units.iter().map(|unit| unit.shard_on_device().num_bytes()).sum();
         let activity = self.env.of_replicas(Collective::SendReceive);
         let communicator = &self.env.communicator;
         let take = || match &self.shared {
@@ -97,7 +95,7 @@ impl<B: Kernels> Rank<B> {
     /// Brings this step's gradients to the shared weights. Loss and norm are the replica's own.
     pub(super) fn bring_gradients(&mut self) -> Result<StepResult, RunError> {
         // The replica is this rank alone, and has nothing twice.
-        let reduced = self.units.iter().filter_map(|unit| unit.reduced.clone());
+        let reduced = self.units.iter().filter_map(|it| it.states.on_device().reduced.clone());
         let squares: f64 = reduced.map(|it| it.widened().square().sum().item()).sum();
         let losses = std::mem::take(&mut self.losses);
         let loss: f64 = losses.iter().map(Array::item).sum();
@@ -107,7 +105,9 @@ impl<B: Kernels> Rank<B> {
         let (loss, gradient_norm) = (loss / num_targets, self.own_norm);
         let result = StepResult { loss, gradient_norm, is_skipped: false };
         let factor = self.gradient_factor(&result).unwrap_or(1.0);
-        let gradients = self.units.iter_mut().map(|unit| unit.take_reduced(&self.env.device));
+        let element = self.program.settings.compute;
+        let device = &self.env.device;
+        let gradients = self.units.iter_mut().map(|unit| unit.take_reduced(element, device));
         let gradients: Vec<Array<B>> = gradients.map(|gradient| gradient.scale(factor)).collect();
         let bytes = gradients.iter().map(Array::num_bytes).sum();
         let activity = self.env.of_replicas(Collective::SendReceive);

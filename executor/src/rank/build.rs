@@ -14,6 +14,7 @@ use crate::batches::Source;
 use crate::block::{Env, segments};
 use crate::communicator::{Communicator, Group};
 use crate::frozen::FrozenPlan;
+use crate::host::Host;
 use crate::mesh::{Place, Replicas};
 use crate::ops::Kernels;
 use crate::optimizer::num_moments;
@@ -84,8 +85,18 @@ impl<B: Kernels> Rank<B> {
         let frozen = frozen
             .map(|plan| plan.build(settings.compute, &env.device, &mut values))
             .collect::<Result<_, E>>()?;
+        let host = layout.offload.is_some().then(|| {
+            let recorder = Arc::clone(&recorder);
+            Arc::new(Host::new(place.rank, recorder, env.device.clone()))
+        });
         let mut rank = Self {
-            reducer: Reducer::new(communicator, recorder, settings),
+            reducer: Reducer::new(
+                communicator,
+                recorder,
+                settings,
+                host.clone().filter(|_| layout.offload.optimizer),
+            ),
+            host,
             scaler: Scaler::new(settings.loss_scaling),
             program,
             source,
@@ -106,6 +117,7 @@ impl<B: Kernels> Rank<B> {
             shared: None,
             num_steps: 0,
             peak_memory: 0,
+            peak_host_memory: 0,
         };
         rank.share_weights();
         Ok(rank)
@@ -173,6 +185,7 @@ impl Plans {
             replicas,
             rank,
             frees_weights: is_cut,
+            offload: program.layout.offload,
             tied: tied.filter(|_| kind == UnitKind::Tied),
             role: match method {
                 DataParallelMethod::ParameterServer | DataParallelMethod::Asynchronous { .. }

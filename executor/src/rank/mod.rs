@@ -2,6 +2,7 @@
 
 mod asynchronous;
 mod build;
+mod offloaded;
 mod passes;
 mod state;
 mod update;
@@ -22,6 +23,8 @@ use crate::checkpoint::CheckpointError;
 use crate::communicator::{CommunicationError, Communicator, Group, Pending, Tag};
 use crate::data::DataError;
 use crate::frozen::{FrozenUnit, Weight};
+use crate::host::Host;
+use crate::offloaded::OffloadedInputs;
 use crate::ops::Kernels;
 use crate::probe::Laps;
 use crate::program::Program;
@@ -77,16 +80,6 @@ struct KeptStage<B: Kernels> {
     blocks: Vec<KeptBlock<B>>,
 }
 
-impl<B: Kernels> KeptStage<B> {
-    fn num_bytes(&self) -> u64 {
-        let bytes = |block: &KeptBlock<B>| match &block.state {
-            KeptState::Tensors(kept) => kept.num_bytes(),
-            KeptState::Inputs(inputs) => inputs.iter().map(Value::num_bytes).sum(),
-        };
-        self.blocks.iter().map(bytes).sum()
-    }
-}
-
 /// What a block keeps of a micro-batch.
 struct KeptBlock<B: Kernels> {
     state: KeptState<B>,
@@ -94,11 +87,24 @@ struct KeptBlock<B: Kernels> {
     stashed: Option<Vec<Vec<Weight<B>>>>,
 }
 
+impl<B: Kernels> KeptBlock<B> {
+    /// Bytes on the device, and on the host.
+    fn num_bytes(&self) -> [u64; 2] {
+        match &self.state {
+            KeptState::Tensors(kept) => [kept.num_bytes(), 0],
+            KeptState::Inputs(inputs) => [inputs.iter().map(Value::num_bytes).sum(), 0],
+            KeptState::Offloaded(inputs) => inputs.num_bytes(),
+        }
+    }
+}
+
 enum KeptState<B: Kernels> {
     /// What backward needs.
     Tensors(Kept<B>),
     /// What the block took: the rest is computed again.
     Inputs(Vec<Value<B>>),
+    /// The same, on the host.
+    Offloaded(OffloadedInputs<B>),
 }
 
 /// The tensors that a stage's pass hands to a neighbour: the stage that takes them, whether they are
@@ -114,6 +120,8 @@ pub struct Rank<B: Kernels> {
     frozen: Vec<FrozenUnit<B>>,
     stages: BTreeMap<u32, HeldStage>,
     reducer: Reducer<B>,
+    /// Where what is offloaded lies.
+    host: Option<Arc<Host<B>>>,
     scaler: Scaler,
     /// What stages of this rank are to take.
     inbox: BTreeMap<Handed, Vec<Option<Array<B>>>>,
@@ -139,6 +147,8 @@ pub struct Rank<B: Kernels> {
     num_steps: u64,
     /// The most bytes that tensors took.
     peak_memory: u64,
+    /// The most bytes that what is offloaded took.
+    peak_host_memory: u64,
 }
 
 /// What a step came to.
@@ -243,6 +253,11 @@ impl<B: Kernels> Rank<B> {
         Ok(self.env.communicator.barrier(&world, Stream::Host)?)
     }
 
+    /// The most bytes that what is offloaded took so far in the host's memory.
+    pub fn peak_host_memory(&self) -> Bytes {
+        Bytes::new(self.peak_host_memory)
+    }
+
     /// The most bytes that the rank's tensors took so far: parameters, gradients, optimizer state, and
     /// what is kept between passes. What operators need while they compute comes on top.
     pub fn peak_memory(&self) -> Bytes {
@@ -251,11 +266,29 @@ impl<B: Kernels> Rank<B> {
 
     /// Notes what the rank's tensors take now.
     fn note_memory(&mut self) {
-        let units: u64 = self.units.iter().map(Unit::num_bytes).sum::<u64>()
+        self.note_memory_in_pass(&[]);
+    }
+
+    /// The same within a pass that keeps so much of blocks.
+    fn note_memory_in_pass(&mut self, of_pass: &[KeptBlock<B>]) {
+        let [mut units, mut on_host] = [0; 2];
+        for unit in &self.units {
+            let bytes = unit.num_bytes();
+            units += bytes[0];
+            on_host += bytes[1];
+        }
+        let units = units
             + self.frozen.iter().map(FrozenUnit::num_bytes).sum::<u64>()
             + self.reducer.num_bytes()
             + self.shared_bytes();
-        let kept: u64 = self.kept.values().map(KeptStage::num_bytes).sum();
+        let mut kept = 0;
+        let of_stages = self.kept.values().flat_map(|stage| &stage.blocks);
+        for bytes in of_stages.chain(of_pass).map(KeptBlock::num_bytes) {
+            kept += bytes[0];
+            on_host += bytes[1];
+        }
+        on_host += self.host.as_ref().map_or(0, |host| host.num_bytes());
+        self.peak_host_memory = self.peak_host_memory.max(on_host);
         let handed = self.inbox.values().chain(self.outbox.values()).flatten().flatten();
         let total = units + kept + handed.map(Array::num_bytes).sum::<u64>();
         self.peak_memory = self.peak_memory.max(total);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ir::graph::{Element as GraphElement, OpId, OpKind};
 use ir::layout::ZeroStage;
-use ir::schedule::Updates;
+use ir::schedule::{Action, ActionKind, Updates};
 
 use super::{
     Handed, KeptBlock, KeptStage, KeptState, Rank, RunError, UnitAt, WeightAt, trained_units_of,
@@ -14,7 +14,9 @@ use crate::array::{Array, Element};
 use crate::block::{BlockRun, SharedMicroBatch, Value};
 use crate::communicator::CommunicationError;
 use crate::frozen::Weight;
+use crate::host::Placed;
 use crate::ops::Kernels;
+use crate::states::Held;
 use crate::unit::{Unit, only};
 
 impl<B: Kernels> Rank<B> {
@@ -41,13 +43,19 @@ impl<B: Kernels> Rank<B> {
             let is_recomputed = self.program.is_recomputed(stage, block);
             let before = is_recomputed.then(|| inputs.clone());
             let (outputs, tensors) = run.forward(inputs, &data)?;
+            let action = Action { stage, kind: ActionKind::Forward, micro_batch };
             let state = match before {
-                Some(inputs) => KeptState::Inputs(inputs),
+                Some(inputs) => self.kept_inputs(inputs, action),
                 None => KeptState::Tensors(tensors),
             };
+            // One block's inputs are on their way while another computes.
+            if let Some(KeptBlock { state: KeptState::Offloaded(inputs), .. }) = kept.last() {
+                inputs.settle();
+            }
             let stashed = self.updates_each_micro_batch().then_some(weights);
             kept.push(KeptBlock { state, stashed });
             values = outputs;
+            self.note_memory_in_pass(&kept);
             self.free(stage, place);
         }
         self.kept.insert((stage, micro_batch), KeptStage { micro_batch: data, blocks: kept });
@@ -84,16 +92,23 @@ impl<B: Kernels> Rank<B> {
             if let Some(next) = place.checked_sub(1) {
                 self.gather_ahead(stage, next);
             }
-            let kept_block = &mut kept.blocks[place];
-            let stashed = kept_block.stashed.take();
-            let weights = stashed.unwrap_or_else(|| self.weights(stage, place));
-            let program = self.program.block(block);
-            let run = BlockRun { program, env: &self.env, weights: &weights, number: block };
-            if let KeptState::Inputs(inputs) = &mut kept_block.state {
-                let inputs = std::mem::take(inputs);
-                let (_, tensors) = run.forward(inputs, &kept.micro_batch)?;
-                kept_block.state = KeptState::Tensors(tensors);
+            let at = (stage, micro_batch);
+            let again = self.inputs_again(&mut kept.blocks[place].state, at)?;
+            if let Some(next) = place.checked_sub(1) {
+                self.fetch_ahead(&mut kept.blocks[next].state, at);
             }
+            let stashed = kept.blocks[place].stashed.take();
+            let weights = stashed.unwrap_or_else(|| self.weights(stage, place));
+            let whole = Arc::clone(&self.program);
+            let program = whole.block(block);
+            if let Some(inputs) = again {
+                let run = BlockRun { program, env: &self.env, weights: &weights, number: block };
+                let (_, tensors) = run.forward(inputs, &kept.micro_batch)?;
+                kept.blocks[place].state = KeptState::Tensors(tensors);
+            }
+            self.note_memory_in_pass(&kept.blocks);
+            let run = BlockRun { program, env: &self.env, weights: &weights, number: block };
+            let kept_block = &mut kept.blocks[place];
             let KeptState::Tensors(tensors) = &mut kept_block.state else {
                 unreachable!("what was kept of inputs was computed again")
             };
@@ -107,6 +122,8 @@ impl<B: Kernels> Rank<B> {
                 run.input_grads(gradients, tensors, None)?
             };
             if with_weights {
+                // Nothing of the block is needed any more.
+                kept.blocks.truncate(place);
                 self.weight_grads_done(stage, place)?;
             }
             self.free(stage, place);
@@ -250,7 +267,8 @@ impl<B: Kernels> Rank<B> {
             }
             UnitAt::Frozen(unit) if !self.frozen[unit].is_gathered() => {
                 let unit = &self.frozen[unit];
-                (unit.shard().filled().cloned().collect(), &unit.replicas)
+                let filled = unit.shard().filled().cloned().map(Placed::Device).collect();
+                (filled, &unit.replicas)
             }
             _ => return,
         };
@@ -314,10 +332,14 @@ impl<B: Kernels> Rank<B> {
         let gradient =
             self.env.probe.gradients::<B, _>(device, || unit.take_gradients(element, device));
         let is_shared = self.program.settings.replication.method.is_synchronous();
-        if unit.replicas.len() == 1 || !is_shared {
-            unit.add_reduced(gradient);
-        } else {
+        if unit.replicas.len() > 1 && is_shared {
             self.reducer.reduce(index, gradient, &unit.replicas);
+            return Ok(());
+        }
+        match (&mut unit.states, &self.host) {
+            (Held::Device(states), _) => states.add_reduced(gradient),
+            (Held::Host(_), Some(host)) => host.add_gradient(index, gradient),
+            (Held::Host(_), None) => panic!("states on the host need one"),
         }
         Ok(())
     }

@@ -17,7 +17,7 @@ use crate::checkpoint::{
 use crate::ops::Kernels;
 use crate::parameters::{LocalParameter, Sharing};
 use crate::program::Program;
-use crate::unit::{Role, Unit};
+use crate::unit::{Renewal, Role, Unit};
 
 /// What a unit holds, in its order: weights, then moments.
 const KINDS: [PieceKind; 3] = [PieceKind::Weight, PieceKind::FirstMoment, PieceKind::SecondMoment];
@@ -107,7 +107,7 @@ impl<B: Kernels> Rank<B> {
                 if start >= end || !is_wanted(unit, parameter) {
                     continue;
                 }
-                let states = KINDS.iter().take(1 + unit.moments.len()).enumerate();
+                let states = KINDS.iter().take(1 + unit.states.num_moments()).enumerate();
                 pieces.extend(states.map(|(state, kind)| {
                     let flat = start - offset..end - offset;
                     let shard_of = Shard { part: parameter.part.clone(), flat };
@@ -122,9 +122,7 @@ impl<B: Kernels> Rank<B> {
     }
 
     fn values(&self, at: &PieceAt) -> Values {
-        let unit = &self.units[at.unit];
-        let state = if at.state == 0 { &unit.master } else { &unit.moments[at.state - 1] };
-        let values = state.narrow(0, at.range.clone()).to_f64();
+        let values = self.units[at.unit].states.values(at.state, at.range.clone());
         match self.program.settings.master {
             Element::F64 => Values::F64(values),
             _ => Values::F32(values.into_iter().map(|value| value as f32).collect()),
@@ -215,25 +213,22 @@ impl<B: Kernels> Rank<B> {
                 values.resize(wanted.len(), 0.0);
                 Ok(values)
             };
-            let device = &self.env.device;
-            let array = |values: Vec<f64>| {
-                let len = values.len();
-                Array::from_f64(values, &[len], master, device)
-            };
-            let weights = array(read(PieceKind::Weight, shard.clone())?);
-            let moments = KINDS[1..=unit.moments.len()].iter();
-            let moments = moments.map(|kind| {
-                let moment = array(read(*kind, shard.clone())?);
-                Ok::<_, CheckpointError>(moment.cast(self.program.settings.moments))
-            });
-            let moments: Vec<Array<B>> = moments.collect::<Result<_, _>>()?;
-            let all = array(read(PieceKind::Weight, 0..unit.len)?);
-            unit.moments = moments;
+            let weights = read(PieceKind::Weight, shard.clone())?;
+            let moments = KINDS[1..=unit.states.num_moments()].iter();
+            let moments = moments.map(|kind| read(*kind, shard.clone()));
+            let moments = moments.collect::<Result<Vec<_>, _>>()?;
+            let all = read(PieceKind::Weight, 0..unit.len)?;
+            let all = Array::from_f64(all, &[unit.len], master, &self.env.device).cast(compute);
             unit.num_updates = training.optimizer.num_updates;
             if unit.role == Role::Served {
-                unit.set_served(all.cast(compute));
-            } else if unit.set_master(weights, compute) {
-                unit.set_weights(all.cast(compute));
+                unit.set_served(all);
+                continue;
+            }
+            unit.states.restore(weights, moments);
+            match unit.renew(compute) {
+                Renewal::Done => {}
+                Renewal::Gather(_) => unit.set_weights(all),
+                Renewal::Copy(_) => unit.set_shard(all.narrow(0, shard)),
             }
         }
         if let Some(LossScale { scale, num_good_steps }) = training.optimizer.loss_scale {

@@ -1,15 +1,18 @@
 //! The end of a step: what is left to be reduced, the norm of all gradients, the update.
 
+use std::sync::Arc;
+
 use ir::collective::Collective;
 use ir::replication::DataParallelMethod;
+use ir::schedule::ActionKind;
 use traces::timeline::Stream;
 
 use super::{Rank, RunError, StepResult, trained_units_of};
 use crate::array::{Array, Element};
-use crate::communicator::{CommunicationError, Group, Reduction, Tag};
+use crate::communicator::{CommunicationError, Group, Pending, Reduction, Tag};
 use crate::ops::Kernels;
-use crate::optimizer;
-use crate::unit::{Role, only};
+use crate::states::Held;
+use crate::unit::{Renewal, Role, only};
 
 impl<B: Kernels> Rank<B> {
     /// Waits for all reductions, adds up copies of tied tables, and finds the loss and the norm.
@@ -20,13 +23,8 @@ impl<B: Kernels> Rank<B> {
             }
         }
         self.take_reduced()?;
-        for unit in &mut self.units {
-            let Some(group) = &unit.tied else { continue };
-            let Some(reduced) = unit.reduced.take() else { continue };
-            let communicator = &self.env.communicator;
-            let sum = communicator.all_reduce(group, Stream::Data, reduced, Reduction::Sum)?;
-            unit.reduced = Some(sum);
-        }
+        self.note_memory();
+        self.reduce_tied()?;
         let place = &self.env.place;
         let is_first = place.tensor == 0;
         let mut squares = 0.0;
@@ -61,10 +59,38 @@ impl<B: Kernels> Rank<B> {
         })
     }
 
-    /// Waits for all reductions.
+    /// Waits for all reductions, and for those of their sums that go to the host.
     pub(super) fn take_reduced(&mut self) -> Result<(), RunError> {
         for (unit, sum) in self.reducer.finish()? {
-            self.units[unit].add_reduced(sum);
+            self.units[unit].states.on_device_mut().add_reduced(sum);
+        }
+        if let Some(host) = &self.host {
+            for (unit, sum) in host.take_gradients()? {
+                if let Held::Host(states) = &mut self.units[unit].states {
+                    states.add_reduced(sum);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds up the gradients of copies of tied tables.
+    fn reduce_tied(&mut self) -> Result<(), RunError> {
+        for unit in &mut self.units {
+            let Some(group) = &unit.tied else { continue };
+            let communicator = &self.env.communicator;
+            let sum = |own| communicator.all_reduce(group, Stream::Data, own, Reduction::Sum);
+            match (&mut unit.states, &self.host) {
+                (Held::Device(states), _) => {
+                    states.reduced = states.reduced.take().map(sum).transpose()?;
+                }
+                (Held::Host(states), Some(host)) => {
+                    let own = states.reduced.take();
+                    let own = own.map(|own| host.brought(own, ActionKind::ReduceGrad));
+                    states.reduced = own.map(sum).transpose()?.map(|sum| host.taken(sum));
+                }
+                (Held::Host(_), None) => panic!("states on the host need one"),
+            }
         }
         Ok(())
     }
@@ -79,22 +105,38 @@ impl<B: Kernels> Rank<B> {
 
     /// Updates the parameters of a stage with its gradients times `factor`; none skips the update.
     pub(super) fn update(&mut self, stage: u32, factor: Option<f64>) -> Result<(), RunError> {
-        let settings = &self.program.settings;
+        let program = Arc::clone(&self.program);
+        let settings = &program.settings;
         let rate = settings.schedule.at(self.num_steps);
         let blocks = self.stages[&stage].weights.iter();
         let mut of_stage: Vec<usize> = blocks.flat_map(|block| trained_units_of(block)).collect();
         of_stage.sort_unstable();
         of_stage.dedup();
-        let method = self.program.settings.replication.method;
+        let method = settings.replication.method;
+        let mut renewing = Vec::new();
         for index in of_stage {
-            // Of several stages that use a unit, the first updates it.
-            let gradient = self.units[index].reduced.take();
-            let Some(factor) = factor else { continue };
-            let num_replicas = self.units[index].replicas.len();
-            if let Some(gradient) = gradient {
-                self.update_unit(index, gradient, [rate, factor])?;
-            } else if self.units[index].role != Role::Served {
+            let unit = &mut self.units[index];
+            let Some(factor) = factor else {
+                unit.states.drop_reduced();
                 continue;
+            };
+            // Of several stages that use a unit, the first updates it.
+            let renewal = unit.update(settings, [rate, factor], &self.env.device);
+            if renewal.is_none() && unit.role != Role::Served {
+                continue;
+            }
+            let num_replicas = unit.replicas.len();
+            match renewal {
+                Some(Renewal::Gather(shard)) => {
+                    let gathered = self.reducer.gather(vec![shard], &unit.replicas);
+                    renewing.push((index, Renewing::Whole(gathered)));
+                }
+                Some(Renewal::Copy(shard)) => {
+                    let host = self.host.as_ref().expect("only an offload copies shards");
+                    let copied = host.to_device(shard, ActionKind::OptimizerStep);
+                    renewing.push((index, Renewing::Shard(copied)));
+                }
+                Some(Renewal::Done) | None => {}
             }
             match method {
                 DataParallelMethod::ParameterServer if num_replicas > 1 => self.serve(index)?,
@@ -102,34 +144,11 @@ impl<B: Kernels> Rank<B> {
                 _ => {}
             }
         }
-        Ok(())
-    }
-
-    /// Updates what this rank has of a unit by a gradient.
-    fn update_unit(
-        &mut self,
-        index: usize,
-        gradient: Array<B>,
-        [rate, factor]: [f64; 2],
-    ) -> Result<(), RunError> {
-        let settings = &self.program.settings;
-        let unit = &mut self.units[index];
-        let gradient = gradient.cast(settings.master);
-        unit.num_updates += 1;
-        let (master, moments) = unit.take_states();
-        let moments = moments.into_iter().map(|moment| moment.cast(settings.master)).collect();
-        let (master, moments) = optimizer::update(
-            &settings.optimizer,
-            [rate, factor],
-            unit.num_updates,
-            master,
-            moments,
-            gradient,
-        );
-        unit.moments = moments.into_iter().map(|moment| moment.cast(settings.moments)).collect();
-        if unit.set_master(master, settings.compute) {
-            let pending = self.reducer.gather(vec![unit.shard()], &unit.replicas);
-            unit.set_weights(only(pending.wait()?));
+        for (index, renewing) in renewing {
+            match renewing {
+                Renewing::Whole(pending) => self.units[index].set_weights(only(pending.wait()?)),
+                Renewing::Shard(pending) => self.units[index].set_shard(pending.wait()?),
+            }
         }
         Ok(())
     }
@@ -139,8 +158,8 @@ impl<B: Kernels> Rank<B> {
         let unit = &mut self.units[index];
         let group = &unit.replicas.replicate;
         let root = group.ranks()[0];
-        let own = (unit.role != Role::Served).then(|| unit.shard());
-        let bytes = unit.shard().num_bytes();
+        let own = (unit.role != Role::Served).then(|| unit.shard_on_device());
+        let bytes = unit.shard_on_device().num_bytes();
         let activity = self.env.of_replicas(Collective::Broadcast);
         let weights = self.env.recorder.record(Stream::Data, activity, bytes, || {
             self.env.communicator.broadcast(group, Stream::Data, root, own)
@@ -155,7 +174,7 @@ impl<B: Kernels> Rank<B> {
     fn average(&mut self, index: usize) -> Result<(), RunError> {
         let unit = &mut self.units[index];
         let neighbours = unit.replicas.replicate.neighbours(self.env.place.rank);
-        let own = unit.master.clone();
+        let own = unit.states.on_device().master.clone();
         let bytes = own.num_bytes() * neighbours.len() as u64;
         let tag = Tag::Stream(Stream::Data);
         let communicator = &self.env.communicator;
@@ -169,7 +188,8 @@ impl<B: Kernels> Rank<B> {
         })?;
         let share = 1.0 / (theirs.len() + 1) as f64;
         let sum = theirs.into_iter().fold(own, |sum, other| sum + other);
-        unit.set_master(sum.scale(share), self.program.settings.compute);
+        unit.states.on_device_mut().master = sum.scale(share);
+        unit.renew(self.program.settings.compute);
         Ok(())
     }
 
@@ -193,7 +213,7 @@ impl<B: Kernels> Rank<B> {
         let mut squares = 0.0;
         for unit in &self.units {
             let group = &unit.replicas.replicate;
-            let own = unit.master.clone();
+            let own = unit.states.on_device().master.clone();
             let sum = communicator.all_reduce(group, Stream::Data, own.clone(), Reduction::Sum)?;
             let away = own - sum.scale(1.0 / group.len() as f64);
             for range in unit.ranges_in_norm(self.env.place.tensor == 0) {
@@ -206,6 +226,14 @@ impl<B: Kernels> Rank<B> {
         let squares = communicator.all_reduce(&world, Stream::Data, squares, Reduction::Sum)?;
         Ok(Some((squares.item() / f64::from(self.program.layout.data_parallel)).sqrt()))
     }
+}
+
+/// What kernels will read of a unit that was updated.
+enum Renewing<B: Kernels> {
+    /// All weights.
+    Whole(Pending<Vec<Array<B>>>),
+    /// This rank's shard.
+    Shard(Pending<Array<B>>),
 }
 
 /// Keeps the norm from dividing by zero, as in PyTorch's `clip_grad_norm_`.

@@ -13,7 +13,7 @@ use executor::program::{Parts, Program};
 use executor::rank::{Rank, RunError, StepResult};
 use executor::settings::{LearningRate, OptimizerSettings, Settings};
 use ir::graph::{Adapters, ContextParallelKind, Recompute, WeightFormat};
-use ir::layout::{LayoutSpec, ZeroStage};
+use ir::layout::{LayoutSpec, Offload, ZeroStage};
 use ir::plan::Optimizer;
 use ir::replication::{DataParallelMethod, Replication};
 use ir::schedule::{ScheduleKind, generate};
@@ -55,6 +55,7 @@ pub(crate) struct Case {
     /// Ranks that share states; all of them if 0.
     pub(crate) shard: u32,
     pub(crate) recompute: Recompute,
+    pub(crate) offload: Offload,
     pub(crate) schedule: ScheduleKind,
     pub(crate) virtual_stages: u32,
     pub(crate) bucket_bytes: u64,
@@ -75,6 +76,7 @@ pub(crate) const ONE: Case = Case {
     zero: ZeroStage::None,
     shard: 0,
     recompute: Recompute::None,
+    offload: Offload::NONE,
     schedule: ScheduleKind::OneFOneB,
     virtual_stages: 1,
     bucket_bytes: 4 << 10,
@@ -123,6 +125,7 @@ pub(crate) fn parts(model: &str, case: Case, compute: Element) -> Parts {
         micro_batch_size: case.micro_batch_size,
         num_micro_batches,
         recompute: case.recompute,
+        offload: case.offload,
         schedule: case.schedule,
     };
     let schedule =

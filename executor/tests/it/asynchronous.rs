@@ -16,7 +16,7 @@ use executor::parameters::LocalParameter;
 use executor::program::{Parts, Program};
 use executor::rank::{Rank, RunError};
 use executor::settings::{LearningRate, OptimizerSettings, Settings};
-use ir::layout::LayoutSpec;
+use ir::layout::{LayoutSpec, Offload};
 use ir::plan::Optimizer;
 use ir::replication::Replication;
 use ir::schedule::{ActionKind, ScheduleKind, generate};
@@ -118,6 +118,7 @@ fn executed(case: &Case) -> (Outcome, Stages) {
             micro_batch_size,
             num_micro_batches,
             recompute: ir::graph::Recompute::None,
+            offload: Offload::NONE,
             schedule: ScheduleKind::AsyncOneFOneB,
         },
         schedule,

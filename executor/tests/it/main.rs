@@ -12,6 +12,7 @@ mod context;
 mod data;
 mod measuring;
 mod nccl;
+mod offload;
 mod ops;
 mod parity;
 mod precision;

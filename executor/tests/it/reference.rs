@@ -14,7 +14,7 @@ use executor::program::{Parts, Program};
 use executor::rank::{Rank, RunError, StepResult};
 use executor::settings::{LearningRate, OptimizerSettings, Settings};
 use ir::graph::Recompute;
-use ir::layout::{LayoutSpec, ZeroStage};
+use ir::layout::{LayoutSpec, Offload, ZeroStage};
 use ir::plan::Optimizer;
 use ir::replication::Replication;
 use ir::schedule::{ScheduleKind, generate};
@@ -90,6 +90,7 @@ fn program(model: &str, run: &Value, element: Element) -> Program {
             micro_batch_size: BATCH,
             num_micro_batches: 1,
             recompute: Recompute::None,
+            offload: Offload::NONE,
             schedule: ScheduleKind::OneFOneB,
         },
         schedule: generate(ScheduleKind::OneFOneB, 1, 1, 1).unwrap(),

@@ -1,5 +1,7 @@
 //! Why a layout is not possible.
 
+use super::offload::Offload;
+use super::zero::ZeroStage;
 use crate::graph::Recompute;
 use crate::schedule::{GenerateError, ScheduleKind};
 
@@ -122,6 +124,38 @@ pub enum LayoutError {
         virtual_stages: u32,
         /// Stages of each that would be as many as are given.
         fits: u32,
+    },
+    /// Parameters on the host that stay on the device between their uses, or that the device updates.
+    #[error(
+        "`offload` {offload} with `zero_stage` {}: parameters lie on the host where they are gathered for each use, \
+         and the host updates them\nhint: `--zero 3 --offload optimizer,parameters`", .zero_stage.number()
+    )]
+    OffloadedParameters {
+        /// What was to be on the host.
+        offload: Offload,
+        /// How states are sharded.
+        zero_stage: ZeroStage,
+    },
+    /// More on the host than the inputs of blocks.
+    #[error(
+        "`offload` {offload} with `recompute` {recompute}: of activations, the inputs of blocks alone can lie on the \
+         host\nhint: `--recompute full`"
+    )]
+    OffloadedActivations {
+        /// What was to be on the host.
+        offload: Offload,
+        /// What is computed again.
+        recompute: Recompute,
+    },
+    /// Something on hosts of which nothing is known.
+    #[error(
+        "`offload` {offload}, but the cluster does not say what memory its hosts have\nhint: add \
+         \"host\": {{\"memory_bytes\": 2e12, \"memory_bandwidth_bytes_per_second\": 6e11}} to its file (`--cluster \
+         FILE`)"
+    )]
+    UnknownHost {
+        /// What was to be on the host.
+        offload: Offload,
     },
     /// Numbers that the schedule does not take.
     #[error(transparent)]

@@ -2,6 +2,7 @@
 
 use super::error::{LayoutError, largest_divisor};
 use super::mesh::{Mesh, MeshAxis};
+use super::offload::Offload;
 use super::spec::LayoutSpec;
 use super::zero::ZeroStage;
 use crate::graph::{
@@ -32,6 +33,8 @@ pub struct Limits {
     pub has_sequence: bool,
     /// What selective recompute is of, where modules were chosen.
     pub recomputed_modules: Option<RecomputeModules>,
+    /// Whether anything is known of the hosts' memory.
+    pub has_host: bool,
 }
 
 impl Limits {
@@ -48,6 +51,7 @@ impl Limits {
             experts: Vec::new(),
             has_sequence: graph.has_sequence(),
             recomputed_modules: graph.recomputed_modules(),
+            has_host: true,
         };
         for (_, block) in graph.classes() {
             for node in block.nodes() {
@@ -330,7 +334,40 @@ impl Limits {
             check_expert_shards(spec.zero_shard, &mesh)?;
         }
         self.check_recompute(spec.recompute)?;
+        self.check_offload(spec.offload, spec.zero_stage, spec.recompute, spec.schedule)?;
         self.check_schedule(spec.schedule, [p, v, m])
+    }
+
+    /// Whether there is a host to put anything on, and states that are sharded so, activations that are kept so and
+    /// a schedule can be offloaded so.
+    ///
+    /// # Errors
+    ///
+    /// What is in the way.
+    pub fn check_offload(
+        &self,
+        offload: Offload,
+        zero_stage: ZeroStage,
+        recompute: Recompute,
+        schedule: ScheduleKind,
+    ) -> Result<(), LayoutError> {
+        if offload.is_some() && !self.has_host {
+            return Err(LayoutError::UnknownHost { offload });
+        }
+        if !offload.takes_zero(zero_stage) {
+            return Err(LayoutError::OffloadedParameters { offload, zero_stage });
+        }
+        if !offload.takes_recompute(recompute) {
+            return Err(LayoutError::OffloadedActivations { offload, recompute });
+        }
+        if !offload.takes_schedule(schedule) {
+            let needs = format!(
+                "what it keeps to be on the device, not `offload` {offload}: it has two backwards for each forward, \
+                 stages on two ranks, or updates after each micro-batch"
+            );
+            return Err(LayoutError::Schedule { schedule, needs });
+        }
+        Ok(())
     }
 
     /// Whether selective recompute is of the same modules in the layout and in the graph.

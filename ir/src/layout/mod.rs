@@ -6,6 +6,7 @@
 mod error;
 mod limits;
 mod mesh;
+mod offload;
 mod partial;
 mod spec;
 mod zero;
@@ -16,6 +17,7 @@ use std::ops::Deref;
 pub use error::{LayoutError, largest_divisor};
 pub use limits::{Limits, check_expert_shards};
 pub use mesh::{Mesh, MeshAxis};
+pub use offload::{Offload, ParseOffloadError};
 pub use partial::{ParseLayoutError, PartialLayout};
 pub use spec::LayoutSpec;
 pub use zero::ZeroStage;

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::error::LayoutError;
+use super::offload::Offload;
 use super::zero::ZeroStage;
 use crate::graph::{ContextParallelKind, Recompute};
 use crate::schedule::ScheduleKind;
@@ -37,6 +38,8 @@ pub struct PartialLayout {
     pub micro_batch_size: Option<u32>,
     /// See [`super::LayoutSpec::recompute`].
     pub recompute: Option<Recompute>,
+    /// See [`super::LayoutSpec::offload`].
+    pub offload: Option<Offload>,
     /// See [`super::LayoutSpec::schedule`].
     pub schedule: Option<ScheduleKind>,
 }

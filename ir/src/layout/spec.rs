@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::mesh::{Mesh, MeshAxis};
+use super::offload::Offload;
 use super::partial::PartialLayout;
 use super::zero::ZeroStage;
 use crate::graph::{ContextParallelKind, Recompute, Sharding};
@@ -50,6 +51,9 @@ pub struct LayoutSpec {
     pub num_micro_batches: u32,
     /// Which activations are computed again.
     pub recompute: Recompute,
+    /// What lies in the host's memory.
+    #[serde(default)]
+    pub offload: Offload,
     /// The order of micro-batches in the pipeline.
     pub schedule: ScheduleKind,
 }

@@ -8,14 +8,14 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use ir::cluster::Precision;
 use ir::framework::Framework;
 use ir::graph::{ALL_LINEAR, Adapters, ContextParallelKind, Recompute, WeightFormat};
-use ir::layout::{PartialLayout, ZeroStage};
+use ir::layout::{Offload, PartialLayout, ZeroStage};
 use ir::plan::Optimizer;
 use ir::replication::{DataParallelMethod, GradientCompression};
 use ir::schedule::ScheduleKind;
 
 use super::values::{
-    LARGEST_COST, RecomputeLayers, number, one_of, parse_count, parse_layers, parse_optimizer,
-    parse_recompute, parse_time_limit, parse_zero, whole,
+    LARGEST_COST, RecomputeLayers, number, one_of, parse_count, parse_layers, parse_offload,
+    parse_optimizer, parse_recompute, parse_time_limit, parse_zero, whole,
 };
 
 /// How to lay a model out on GPUs, how fast it will run, whether it fits, and why.
@@ -219,6 +219,10 @@ pub(crate) struct LayoutArgs {
     /// [default: all].
     #[arg(long, visible_alias = "recompute-num-layers", value_name = "N|fewest", value_parser = RecomputeLayers::parse)]
     recompute_layers: Option<RecomputeLayers>,
+    /// What lies in the host's memory, with commas between several: `optimizer` (ZeRO-Offload: the host updates),
+    /// `parameters` (with ZeRO 3), `activations` (with full recompute) [default: none].
+    #[arg(long, value_name = "WHAT", value_parser = parse_offload)]
+    offload: Option<Offload>,
     /// Pipeline schedule (see `planner list schedules`) [default: the best of 1f1b,
     /// interleaved-1f1b, looped-bfs, gpipe, zb-h1 and zb-h2].
     #[arg(long, value_name = "NAME")]
@@ -273,6 +277,7 @@ impl LayoutArgs {
             zero_stage,
             zero_shard,
             micro_batch_size,
+            offload,
             schedule,
         )
     }

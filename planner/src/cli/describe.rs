@@ -5,9 +5,10 @@ use std::fmt::Write as _;
 use indicatif::HumanCount;
 use ir::graph::Adapters;
 use ir::replication::{DataParallelMethod, Replication};
-use ir::units::Seconds;
+use ir::units::{Bytes, Seconds};
 use planner::problem::Problem;
 use planner::report::{Answered, Expectation};
+use planner::search::space::Rejection;
 use planner::search::{Found, Outcome, StopReason};
 
 use super::args::ProblemArgs;
@@ -218,13 +219,23 @@ fn describe_best(problem: &Problem, best: &Found) -> String {
         .collect();
     let memory = evaluation.memory.total();
     format!(
-        "\ntime:   {}\nmemory: {} of {} on pipeline rank {}\n{}",
+        "\ntime:   {}\nmemory: {} of {} on pipeline rank {}\n{}{}",
         shares.join("; "),
         memory,
         problem.hardware.memory,
         evaluation.fullest_rank,
+        describe_host(problem, best),
         Expectation::of(problem, best).in_words(),
     )
+}
+
+/// What of a plan lies on hosts, on a line of its own.
+fn describe_host(problem: &Problem, found: &Found) -> String {
+    let Some(host) = problem.hardware.host.filter(|_| found.layout.offload.is_some()) else {
+        return String::new();
+    };
+    let (used, offload) = (found.evaluation.memory.host_bytes, found.layout.offload);
+    format!("host:   {used} of {} a GPU has of its host: {offload}\n", host.memory)
 }
 
 /// What a named layout loses against the best, and on what.
@@ -262,25 +273,35 @@ fn describe_loss(best: &Found, by: &str, named: &Found) -> String {
     )
 }
 
+fn describe_excess(excess: Bytes) -> String {
+    if excess == Bytes::ZERO { String::new() } else { format!(", {excess} too much") }
+}
+
 fn describe_misfit(input: &Input, outcome: &Outcome, least: Option<u32>) -> String {
     let mut text = "no layout fits:\n".to_owned();
+    let offloads = outcome.closest.as_ref().is_some_and(|it| it.layout.offload.is_some());
     for (reason, number) in &outcome.rejected {
-        let _ = writeln!(text, "  {:>9} {reason}", HumanCount(*number).to_string());
+        let or = if offloads && *reason == Rejection::Memory {
+            ", or what it has of its host"
+        } else {
+            ""
+        };
+        let _ = writeln!(text, "  {:>9} {reason}{or}", HumanCount(*number).to_string());
     }
     let memory = input.problem.hardware.memory;
     if let Some(closest) = &outcome.closest {
         let layout = &closest.layout;
         let _ = writeln!(
             text,
-            "closest: {layout}, {}, ZeRO {}, micro-batch {}, recompute {}: needs {} of {memory}, {} \
-             too much",
+            "closest: {layout}, {}, ZeRO {}, micro-batch {}, recompute {}: needs {} of {memory}{}",
             layout.schedule,
             layout.zero_stage.number(),
             layout.micro_batch_size,
             layout.recompute,
             closest.evaluation.memory.total(),
-            closest.excess(memory),
+            describe_excess(closest.excess(memory)),
         );
+        text.push_str(&describe_host(&input.problem, closest));
         for (name, bytes) in closest.evaluation.memory.lines() {
             if bytes.get() > 0 {
                 let _ = writeln!(text, "  {:>12}  {name}", bytes.to_string());

@@ -219,7 +219,14 @@ fn describe_memory(checked: &CheckedPlan) -> String {
             ]);
         }
     }
-    render(&rows)
+    let host = match problem.hardware.host.filter(|_| plan.layout.offload.is_some()) {
+        Some(host) => format!(
+            "on its host: {} of {} ({})\n",
+            plan.prediction.memory.host_bytes, host.memory, plan.layout.offload
+        ),
+        None => String::new(),
+    };
+    render(&rows) + &host
 }
 
 fn describe_stages(plan: &Plan) -> String {

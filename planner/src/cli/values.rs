@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use ir::graph::{ParseRecomputeError, Recompute};
-use ir::layout::ZeroStage;
+use ir::layout::{Offload, ParseOffloadError, ZeroStage};
 use ir::plan::Optimizer;
 
 /// A number of things, of which there is at least one.
@@ -39,6 +39,11 @@ impl RecomputeLayers {
 /// A policy; the hint of an error on a line of its own.
 pub(super) fn parse_recompute(text: &str) -> Result<Recompute, String> {
     text.parse().map_err(|error: ParseRecomputeError| error.to_string())
+}
+
+/// What lies on the host; the hint of an error on a line of its own.
+pub(super) fn parse_offload(text: &str) -> Result<Offload, String> {
+    text.parse().map_err(|error: ParseOffloadError| error.to_string())
 }
 
 /// The largest cost of an action: sums of millions of them still fit 64 bits.

@@ -8,9 +8,9 @@ use cost_models::residuals::comparable;
 use ir::cluster::{Cluster, Precision};
 use ir::graph::{Extent, Graph, ParameterCounts};
 use ir::layout::Limits;
-use ir::plan::Training;
+use ir::plan::{MemoryUse, Training};
 use ir::replication::{DataParallelMethod, GradientCompression};
-use ir::units::Flops;
+use ir::units::{Bytes, Flops};
 
 pub use choices::{Choices, default_sequence_length};
 pub use stages::{GivenStages, StagesError};
@@ -158,7 +158,8 @@ impl Problem {
         }
         check_tensors(&graph, &training)?;
         let Training { global_batch_size, sequence_length, .. } = training;
-        let limits = Limits::new(&graph, num_gpus, global_batch_size, sequence_length);
+        let mut limits = Limits::new(&graph, num_gpus, global_batch_size, sequence_length);
+        limits.has_host = hardware.host.is_some();
         let model_flops = graph.forward_flops(sequence_length).of_step() * global_batch_size as f64;
         let (vocabulary_parallel, stages) = (false, None);
         Ok(Self { graph, training, limits, hardware, model_flops, vocabulary_parallel, stages })
@@ -172,6 +173,12 @@ impl Problem {
     /// The same with stages that are given by hand, or not.
     pub fn with_stages(self, stages: Option<GivenStages>) -> Self {
         Self { stages, ..self }
+    }
+
+    /// Whether a GPU and its part of the host have room for so much.
+    pub fn has_room(&self, memory: &MemoryUse) -> bool {
+        let of_host = self.hardware.host.map_or(Bytes::ZERO, |host| host.memory);
+        memory.total() <= self.hardware.memory && memory.host_bytes <= of_host
     }
 
     /// Parameters of the model.

@@ -141,7 +141,7 @@ impl PlanReport {
         let prediction = found.prediction(problem);
         Self {
             layout: *found.layout,
-            fits: prediction.peak_memory_bytes <= problem.hardware.memory,
+            fits: problem.has_room(&prediction.memory),
             prediction,
             stage_ends: found.stage_ends.clone(),
             expectation: Expectation::of(problem, found),

@@ -113,6 +113,7 @@ fn composition(path: &[CriticalStep]) -> BTreeMap<&'static str, f64> {
         until = until.max(step.end);
         let name = match step.activity {
             Activity::Collective { .. } | Activity::Wait(_) => "collectives",
+            Activity::Copy { .. } => "copies to and from the host",
             Activity::Action(action) => match action.kind {
                 ActionKind::Forward => "forward",
                 ActionKind::Backward => "backward",

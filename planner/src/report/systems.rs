@@ -86,6 +86,13 @@ const ROWS: &[Row] = &[
         (2, "pp2"),
         "--recompute full --recompute-layers 1",
     ),
+    tiny("ZeRO-Offload: optimizer state", "offload", (2, "dp2"), "--zero 2 --offload optimizer"),
+    tiny(
+        "ZeRO-Offload: parameters and activations too",
+        "offload-all",
+        (2, "dp2"),
+        "--zero 3 --recompute full --offload optimizer,parameters,activations",
+    ),
     tiny("LoRA", "lora", (2, "dp2"), "--lora-rank 4 --lora-targets q_proj,v_proj"),
     tiny(
         "LoRA beside quantised weights (QLoRA)",

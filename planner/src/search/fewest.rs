@@ -12,7 +12,7 @@ use ir::units::Nanos;
 use super::node::{Balanced, Grown, Searcher, slowest_stage};
 use super::queue::Subfamily;
 use super::space::Family;
-use crate::step::{Assignment, fullest};
+use crate::step::Assignment;
 
 impl Searcher<'_> {
     /// As [`Searcher::grow_subfamily`], of layouts with the fewest layers that fit.
@@ -67,8 +67,7 @@ impl Searcher<'_> {
             let layout = self.recomputing(layout, count);
             let assignment = self.assign_with(of, layout.recompute, Arc::clone(ends));
             let kept = self.peaks(&assignment, &layout);
-            let needed = fullest(&assignment.memory(&layout, &kept)).0.total();
-            (needed <= self.problem.hardware.memory).then_some((layout, assignment))
+            assignment.fits(&layout, &kept).then_some((layout, assignment))
         };
         let starts = std::iter::once(0).chain(ends.iter().copied());
         let layers =

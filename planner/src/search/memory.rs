@@ -117,12 +117,14 @@ impl Searcher<'_> {
         let shape = self.shape(ShapeKey { micro_batch_size: 1, ..family.shape });
         let size = f64::from(family.shape.micro_batch_size);
         let all = 0..self.chain.num_blocks();
+        let offloads = shardings.iter().any(|it| it.offload.activations);
         let class = |(class, block): (usize, &Arc<BlockPasses>)| Class {
             count: f64::from(self.chain.count(class, &all)),
             states: self.states(family, &block.parameters, shardings).as_f64(),
             // What the ends of the chain keep, they may keep for one micro-batch alone.
             saved: ByPolicy::new(|policy| {
-                if self.chain.is_end(class) { 0.0 } else { block.saved[policy].as_f64() * size }
+                let is_kept = !offloads && !self.chain.is_end(class);
+                if is_kept { block.saved[policy].as_f64() * size } else { 0.0 }
             }),
         };
         let classes: SmallVec<[Class; 8]> = shape.blocks.iter().enumerate().map(class).collect();
@@ -156,15 +158,16 @@ impl Searcher<'_> {
         shardings: &[ZeroSharding],
     ) -> Bytes {
         let bytes = StateBytes::new(&self.problem.training);
-        let states = shardings.iter().copied().map(|ZeroSharding { zero_stage, zero_shard }| {
-            let expert_shards = family.mesh().expert_shards(zero_shard);
-            let LocalParameters { dense, expert, frozen, .. } = *parameters;
-            let states = ModelStates::new(dense, zero_stage, zero_shard.into(), bytes)
-                + ModelStates::new(expert, zero_stage, expert_shards.into(), bytes)
-                + ModelStates::of_frozen(frozen.dense, zero_stage, zero_shard.into())
-                + ModelStates::of_frozen(frozen.expert, zero_stage, expert_shards.into());
-            states.total()
-        });
+        let states =
+            shardings.iter().copied().map(|ZeroSharding { zero_stage, zero_shard, offload }| {
+                let expert_shards = family.mesh().expert_shards(zero_shard);
+                let LocalParameters { dense, expert, frozen, .. } = *parameters;
+                let states = ModelStates::new(dense, zero_stage, zero_shard.into(), bytes)
+                    + ModelStates::new(expert, zero_stage, expert_shards.into(), bytes)
+                    + ModelStates::of_frozen(frozen.dense, zero_stage, zero_shard.into())
+                    + ModelStates::of_frozen(frozen.expert, zero_stage, expert_shards.into());
+                states.on_device(zero_stage, offload).total()
+            });
         states.min().unwrap_or_default()
     }
 

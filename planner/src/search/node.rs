@@ -231,7 +231,7 @@ impl<'a> Searcher<'a> {
             return assignment.kept_at_least(layout);
         }
         let stages = 0..assignment.stages.len();
-        let stages: Vec<Kept> = stages.map(|stage| assignment.kept(stage)).collect();
+        let stages: Vec<Kept> = stages.map(|stage| assignment.kept(layout, stage)).collect();
         self.orders.peaks(layout, &stages)
     }
 
@@ -246,7 +246,7 @@ impl<'a> Searcher<'a> {
         let Balanced { layouts, ends, .. } = &balanced;
         let fastest = self.assign(&balanced, Arc::clone(ends));
         let kept_at_least = fastest.kept_at_least(&layouts[0]);
-        let near = layouts.iter().filter(|layout| fastest.may_fit(layout, &kept_at_least, most));
+        let near = layouts.iter().filter(|layout| fastest.may_hold(layout, &kept_at_least, most));
         let mut kept = None;
         let of = |layout: &Layout| {
             let kept = kept.get_or_insert_with(|| self.peaks(&fastest, layout));
@@ -266,9 +266,6 @@ impl<'a> Searcher<'a> {
         let Some(balanced) = self.balanced(family, subfamily) else { return grown };
         let Balanced { layouts, ends, .. } = &balanced;
         let capacity = self.problem.hardware.memory;
-        let fits = |assignment: &Assignment<'_>, layout: &Layout, kept: &[Bytes]| {
-            fullest(&assignment.memory(layout, kept)).0.total() <= capacity
-        };
         let fastest = self.assign(&balanced, Arc::clone(ends));
         // Where memory decides on another assignment, its slowest stage is no faster.
         let of_all = fastest.lower_bound_of_all(&layouts[0]);
@@ -284,11 +281,10 @@ impl<'a> Searcher<'a> {
         let kept_at_least = fastest.kept_at_least(&layouts[0]);
         let mut kept = None;
         for layout in layouts {
-            let may_fit =
-                self.request.exhaustive || fastest.may_fit(layout, &kept_at_least, capacity);
+            let may_fit = self.request.exhaustive || fastest.fits(layout, &kept_at_least);
             if may_fit {
                 let kept = kept.get_or_insert_with(|| self.peaks(&fastest, layout));
-                if fits(&fastest, layout, kept) {
+                if fastest.fits(layout, kept) {
                     let bound = fastest.lower_bound_after(layout, of_all);
                     grown.add(layout, ends, bound, limit);
                     continue;
@@ -309,7 +305,7 @@ impl<'a> Searcher<'a> {
             let within = self.within_memory(layout, &fastest).map(Arc::from);
             let within = within.filter(|within| within != ends);
             let other = within.map(|ends| self.assign(&balanced, ends));
-            match other.filter(|other| fits(other, layout, &self.peaks(other, layout))) {
+            match other.filter(|other| other.fits(layout, &self.peaks(other, layout))) {
                 Some(other) => {
                     grown.add(layout, &other.ends, other.lower_bound(layout), limit);
                 }
@@ -335,12 +331,11 @@ impl<'a> Searcher<'a> {
         assignment: &Assignment<'_>,
     ) -> Option<Vec<usize>> {
         let held_by = self.in_flight(layout);
-        let memory = self.problem.hardware.memory;
         let fits = |rank: usize, start: usize, end: usize| {
             let mut held = Holdings::default();
             held.add_blocks(self.chain, assignment.shape, layout.recompute, start..end);
             held.message = assignment.held[rank].message;
-            in_flight(self.problem, layout, &held, rank, held_by[rank]).total() <= memory
+            self.problem.has_room(&in_flight(self.problem, layout, &held, rank, held_by[rank]))
         };
         let prefix = assignment.shape.prefix(self.chain, layout.recompute);
         let num_ranks = layout.pipeline_parallel as usize;

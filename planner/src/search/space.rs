@@ -5,8 +5,8 @@ use std::fmt;
 
 use ir::graph::{ContextParallelKind, Recompute, Sharding};
 use ir::layout::{
-    Layout, LayoutError, LayoutSpec, Mesh, MeshAxis, PartialLayout, ZeroStage, check_expert_shards,
-    largest_divisor,
+    Layout, LayoutError, LayoutSpec, Mesh, MeshAxis, Offload, PartialLayout, ZeroStage,
+    check_expert_shards, largest_divisor,
 };
 use ir::schedule::ScheduleKind;
 use serde::Serialize;
@@ -61,19 +61,22 @@ pub struct Family {
     pub num_micro_batches: u32,
 }
 
-/// How a family's model states are sharded.
+/// How a family's model states are sharded, and what lies on the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ZeroSharding {
     /// What is sharded.
     pub zero_stage: ZeroStage,
     /// Over how many ranks.
     pub zero_shard: u32,
+    /// What lies on the host.
+    pub offload: Offload,
 }
 
 impl ZeroSharding {
     /// That of a layout.
     pub fn of(layout: &Layout) -> Self {
-        Self { zero_stage: layout.zero_stage, zero_shard: layout.zero_shard }
+        let LayoutSpec { zero_stage, zero_shard, offload, .. } = **layout;
+        Self { zero_stage, zero_shard, offload }
     }
 }
 
@@ -92,7 +95,7 @@ impl Space {
     /// Enumerates the families.
     pub fn new(problem: &Problem, fixed: &PartialLayout) -> Self {
         let mut space = Self::default();
-        if let Err(error) = fixed.check() {
+        if let Err(error) = fixed.check().and_then(|()| check_offload(problem, fixed)) {
             space.last_error = Some(error);
             return space;
         }
@@ -275,7 +278,9 @@ impl Family {
             // What a few stages are too many for, more are.
             let takes = |v: &u32| {
                 let numbers = [p, *v, self.num_micro_batches].map(u64::from);
-                problem.limits.check_schedule(schedule, numbers).is_ok()
+                let offload = fixed.offload.unwrap_or_default();
+                offload.takes_schedule(schedule)
+                    && problem.limits.check_schedule(schedule, numbers).is_ok()
             };
             let chosen = |v: &u32| {
                 let given = problem.stages.as_ref().map(GivenStages::num_stages);
@@ -341,8 +346,13 @@ impl Family {
                 continue;
             }
             let sharded = zero_stage != ZeroStage::None;
+            let offload = fixed.offload.unwrap_or_default();
+            if !offload.takes_zero(zero_stage) {
+                continue;
+            }
             // Without replicas every stage is the same: only the plainest is worth a candidate.
-            if sharded && replicas == 1 && fixed.zero_stage.is_none() {
+            let is_alike = replicas == 1 && !offload.parameters;
+            if sharded && is_alike && fixed.zero_stage.is_none() {
                 continue;
             }
             let degrees = match fixed.zero_shard {
@@ -353,8 +363,8 @@ impl Family {
                 None if sharded => hybrid.into_iter().chain([replicas]).collect(),
                 None => vec![replicas],
             };
-            let options =
-                degrees.into_iter().map(|zero_shard| ZeroSharding { zero_stage, zero_shard });
+            let option = |zero_shard| ZeroSharding { zero_stage, zero_shard, offload };
+            let options = degrees.into_iter().map(option);
             shardings.extend(options);
         }
         shardings
@@ -405,6 +415,7 @@ impl Family {
             micro_batch_size,
             num_micro_batches,
             recompute,
+            offload: states.offload,
             schedule,
         };
         let layout = Layout::new(spec, &problem.limits);
@@ -413,9 +424,21 @@ impl Family {
 
     /// Recompute policies: the one that is named, or all that are searched.
     pub fn recomputes(fixed: &PartialLayout) -> impl Iterator<Item = Recompute> {
-        let searched = Recompute::ALL.into_iter().filter(|_| fixed.recompute.is_none());
+        let offload = fixed.offload.unwrap_or_default();
+        let is_tried =
+            move |it: &Recompute| fixed.recompute.is_none() && offload.takes_recompute(*it);
+        let searched = Recompute::ALL.into_iter().filter(is_tried);
         fixed.recompute.into_iter().chain(searched)
     }
+}
+
+/// Whether what is to lie on the host can, beside what else is fixed.
+fn check_offload(problem: &Problem, fixed: &PartialLayout) -> Result<(), LayoutError> {
+    let offload = fixed.offload.unwrap_or_default();
+    let zero_stage = fixed.zero_stage.unwrap_or(ZeroStage::Parameters);
+    let recompute = fixed.recompute.unwrap_or(Recompute::Full);
+    let schedule = fixed.schedule.unwrap_or(ScheduleKind::OneFOneB);
+    problem.limits.check_offload(offload, zero_stage, recompute, schedule)
 }
 
 fn stages_undivided(given: u64, pipeline: u64) -> LayoutError {

@@ -77,11 +77,10 @@ impl Builder<'_> {
     /// All that a rank gathers and reduces of a stage in a step, but for what follows an update.
     fn transfers(&self, stage: usize) -> Nanos {
         let buckets = self.buckets(stage);
-        let holdings = &self.assignment.stages[stage].holdings;
         let time = |transfer: Option<Transfer>| {
             transfer.map_or(Nanos::ZERO, |transfer| transfer.time * buckets)
         };
-        let reduce = time(self.replicas.reduce(holdings, buckets));
+        let reduce = time(self.reduce(stage));
         let gather = time(self.gather(stage));
         let copies = self.assignment.ranks.placement.num_copies();
         let each = u64::from(self.layout.num_micro_batches / copies);
@@ -98,8 +97,7 @@ impl Builder<'_> {
     /// The reduction that begins when the last gradient of a stage is there.
     fn last_reduction(&self, stage: usize) -> Nanos {
         let buckets = self.buckets(stage);
-        let holdings = &self.assignment.stages[stage].holdings;
-        let reduce = self.replicas.reduce(holdings, buckets);
+        let reduce = self.reduce(stage);
         let runs_beside =
             self.layout.zero_stage >= ZeroStage::Gradients || self.framework().overlaps_gradients;
         let at_once = if runs_beside { 1 } else { buckets };

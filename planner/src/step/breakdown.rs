@@ -80,6 +80,7 @@ impl Spent {
             pipeline_messages_seconds: seconds(self.messages + times.messages),
             pipeline_bubble_seconds: seconds(end.saturating_sub(times.spent())),
             data_parallel_seconds: seconds(times.slowed + times.transfers + times.meetings),
+            offload_seconds: seconds(times.copies),
             optimizer_seconds: seconds(times.update),
         }
     }

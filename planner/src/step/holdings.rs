@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use ir::graph::{BlockRecompute, FrozenParameters, LocalParameters, Recompute};
+use ir::layout::Offload;
 use ir::units::Bytes;
 
 use super::chain::ChainIndex;
@@ -33,6 +34,10 @@ pub struct Holdings {
     pub saved: Bytes,
     /// Kept by the chain's last block, if it is here.
     pub saved_by_last: Bytes,
+    /// Among `saved`, what can lie on the host: all but what the ends of the chain keep.
+    pub offloadable: Bytes,
+    /// The most of that of one block.
+    pub largest_offloadable: Bytes,
     /// Kept by one block while it is computed again, at most.
     pub recompute_working_set: Bytes,
     /// The largest tensor of any operator.
@@ -46,9 +51,14 @@ pub struct Holdings {
 }
 
 impl Holdings {
-    /// Kept for backward of a micro-batch.
-    pub fn saved_in_all(&self) -> Bytes {
-        self.saved + self.saved_by_last
+    /// Kept on the device for backward of a micro-batch.
+    pub fn kept(&self, offload: Offload) -> Bytes {
+        self.kept_before_last(offload) + self.saved_by_last
+    }
+
+    /// As [`Self::kept`], the chain's last block left out.
+    pub fn kept_before_last(&self, offload: Offload) -> Bytes {
+        if offload.activations { self.saved - self.offloadable } else { self.saved }
     }
 
     /// Adds the blocks of a range.
@@ -93,6 +103,10 @@ impl Holdings {
             if is_last {
                 self.saved_by_last = saved;
             }
+            if !chain.is_end(class) {
+                self.offloadable += saved * u64::from(count);
+                self.largest_offloadable = self.largest_offloadable.max(saved);
+            }
             let dropped = block.saved[BlockRecompute::None].saturating_sub(saved);
             self.recompute_working_set = self.recompute_working_set.max(dropped);
             self.largest_tensor = self.largest_tensor.max(block.largest_tensor);
@@ -132,6 +146,8 @@ impl Holdings {
         self.compressed += other.compressed;
         self.saved += other.saved;
         self.saved_by_last += other.saved_by_last;
+        self.offloadable += other.offloadable;
+        self.largest_offloadable = self.largest_offloadable.max(other.largest_offloadable);
         self.recompute_working_set = self.recompute_working_set.max(other.recompute_working_set);
         self.largest_tensor = self.largest_tensor.max(other.largest_tensor);
         self.largest_weight = self.largest_weight.max(other.largest_weight);

@@ -2,7 +2,6 @@
 
 use cost_models::FrameworkRates;
 use cost_models::states::{ModelStates, StateBytes};
-use ir::graph::FrozenParameters;
 use ir::layout::{Layout, ZeroStage};
 use ir::plan::MemoryUse;
 use ir::schedule::Updates;
@@ -10,6 +9,7 @@ use ir::units::Bytes;
 
 use super::holdings::Holdings;
 use super::replicas::Replicas;
+use super::states::{frozen_states, on_device};
 use crate::problem::Problem;
 
 /// What CUDA, its libraries and NCCL hold on a GPU beside the allocator: 1113 MiB.
@@ -42,9 +42,11 @@ pub(super) fn throughout(
 ) -> MemoryUse {
     let framework = &problem.hardware.framework;
     let bytes = StateBytes::new(&problem.training);
-    let states = states(layout, held, bytes);
+    let states = on_device(layout, held, bytes);
     let replicas = Replicas::new(problem, layout);
-    let frozen = frozen_states(layout, held);
+    let offload = layout.offload;
+    let frozen =
+        if offload.parameters { ModelStates::default() } else { frozen_states(layout, held) };
     let gathered = if layout.zero_stage == ZeroStage::Parameters {
         let gather = GATHERED_BLOCKS * bytes.parameter + bytes.gradient;
         if framework.keeps_gathered && layout.pipeline_parallel > 1 {
@@ -73,9 +75,16 @@ pub(super) fn throughout(
         // where the ones are largest, the other is small. A quantised weight is made into what a product reads
         // beside them.
         workspace_bytes: (held.largest_tensor * gradients).max(weight_gradient) + held.dequantised,
+        // Of a block that is used, while that of another is copied.
+        activations_bytes: if offload.activations {
+            held.largest_offloadable * 2
+        } else {
+            Bytes::ZERO
+        },
         // One message on its way in each direction, and one being used.
         buffers_bytes: held.message * 4,
         context_bytes: CONTEXT + Bytes::new((framework.libraries_gib * GIB) as u64),
+        host_bytes: replicas.on_host(held, in_flight_at_peak(layout, rank)),
         ..MemoryUse::default()
     }
 }
@@ -84,7 +93,7 @@ pub(super) fn throughout(
 pub(super) fn at_peak(throughout: MemoryUse, held: &Holdings, kept: Bytes) -> MemoryUse {
     let recomputed = held.recompute_working_set.min(kept);
     let mut memory = MemoryUse {
-        activations_bytes: kept - recomputed,
+        activations_bytes: throughout.activations_bytes + (kept - recomputed),
         recompute_bytes: recomputed,
         ..throughout
     };
@@ -100,7 +109,8 @@ pub(crate) fn in_flight(
     rank: usize,
     num_micro_batches: u64,
 ) -> MemoryUse {
-    let kept = held.saved * num_micro_batches + held.saved_by_last + held.recompute_working_set;
+    let before_last = held.kept_before_last(layout.offload);
+    let kept = before_last * num_micro_batches + held.saved_by_last + held.recompute_working_set;
     at_peak(throughout(problem, layout, held, rank), held, kept)
 }
 
@@ -112,22 +122,6 @@ pub(crate) fn with_slack(used: Bytes) -> Bytes {
 /// What the allocator reserves beyond what is in use at most.
 pub(super) fn slack(peak: Bytes, context: Bytes) -> Bytes {
     Bytes::new(peak.saturating_sub(context).get() / 100 * ALLOCATOR_SLACK_PERCENT)
-}
-
-/// Model states of a rank.
-pub(super) fn states(layout: &Layout, held: &Holdings, bytes: StateBytes) -> ModelStates {
-    let zero = layout.zero_stage;
-    let expert_shards = layout.mesh().expert_shards(layout.zero_shard);
-    ModelStates::new(held.dense, zero, layout.zero_shard.into(), bytes)
-        + ModelStates::new(held.expert, zero, expert_shards.into(), bytes)
-}
-
-/// Frozen weights of a rank.
-pub(super) fn frozen_states(layout: &Layout, held: &Holdings) -> ModelStates {
-    let expert_shards = layout.mesh().expert_shards(layout.zero_shard);
-    let FrozenParameters { dense, expert, .. } = held.frozen;
-    ModelStates::of_frozen(dense, layout.zero_stage, layout.zero_shard.into())
-        + ModelStates::of_frozen(expert, layout.zero_stage, expert_shards.into())
 }
 
 /// Gradients in 16 bits beside those in 32.
@@ -145,6 +139,13 @@ fn update_copies(framework: &FrameworkRates, bytes: StateBytes, states: &ModelSt
     Bytes::new((states.optimizer.get() as f64 * each) as u64)
 }
 
+/// How many micro-batches of its stages a rank has in flight at most.
+fn in_flight_at_peak(layout: &Layout, rank: usize) -> u64 {
+    let numbers = [layout.pipeline_parallel, layout.virtual_stages, layout.num_micro_batches];
+    let [p, v, m] = numbers.map(u64::from);
+    layout.schedule.peak_in_flight(rank as u64, p, v, m)
+}
+
 /// How many versions of its weights a rank keeps: one, or where they are updated after each
 /// micro-batch, one for each micro-batch in flight, as each backward needs the weights that its forward
 /// used.
@@ -155,11 +156,6 @@ fn update_copies(framework: &FrameworkRates, bytes: StateBytes, states: &ModelSt
 fn weight_versions(layout: &Layout, rank: usize) -> u64 {
     match layout.schedule.updates() {
         Updates::AfterFlush => 1,
-        Updates::AfterEachMicroBatch => {
-            let numbers =
-                [layout.pipeline_parallel, layout.virtual_stages, layout.num_micro_batches];
-            let [p, v, m] = numbers.map(u64::from);
-            layout.schedule.peak_in_flight(rank as u64, p, v, m)
-        }
+        Updates::AfterEachMicroBatch => in_flight_at_peak(layout, rank),
     }
 }

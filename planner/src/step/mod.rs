@@ -11,11 +11,13 @@ mod chain;
 mod holdings;
 mod known;
 mod memory;
+mod offload;
 mod orders;
 mod ranks;
 mod replicas;
 mod shape;
 mod simulated;
+mod states;
 mod work;
 
 pub use assignment::{Assignment, Stage};

@@ -1,6 +1,6 @@
 //! What replicas of a stage exchange, and what each of them updates.
 
-use cost_models::states::{StateBytes, optimizer_step};
+use cost_models::states::{StateBytes, optimizer_step, touched_by_host_update};
 use cost_models::{Group, Hardware};
 use ir::cluster::Precision;
 use ir::collective::Collective;
@@ -34,8 +34,8 @@ const MASTER_BYTES: u64 = 4;
 
 /// The groups that reduce a layout's gradients and gather its parameters.
 pub(super) struct Replicas<'a> {
-    hardware: &'a Hardware,
-    layout: &'a Layout,
+    pub(super) hardware: &'a Hardware,
+    pub(super) layout: &'a Layout,
     pub(super) bytes: StateBytes,
     precision: Precision,
     method: DataParallelMethod,
@@ -81,10 +81,12 @@ impl<'a> Replicas<'a> {
         }
     }
 
-    /// In how many buckets a stage's parameters are reduced and gathered, with ZeRO-3 one for each block; no
-    /// more than it has blocks.
+    /// In how many buckets a stage's parameters are reduced and gathered, with ZeRO-3 or offloaded activations one
+    /// for each block; no more than it has blocks.
     pub(super) fn buckets(&self, holdings: &Holdings, num_blocks: usize) -> u64 {
-        let buckets = if self.layout.zero_stage == ZeroStage::Parameters {
+        let is_by_block =
+            self.layout.zero_stage == ZeroStage::Parameters || self.layout.offload.activations;
+        let buckets = if is_by_block {
             u64::from(holdings.num_blocks)
         } else {
             let for_ranks = BUCKET_PARAMETERS_PER_RANK * u64::from(self.group().size);
@@ -124,7 +126,7 @@ impl<'a> Replicas<'a> {
         let elements = (holdings.dense + holdings.expert).div_ceil(buckets);
         let coded = self.compression_kernels(compression, elements, bytes);
         let time = Nanos::from(sent + coded);
-        (group.size > 1).then_some(Transfer { collective, time, bytes })
+        (group.size > 1).then_some(Transfer::new(collective, time, bytes))
     }
 
     /// Kernels that make what stands for a gradient and read what all replicas sent: the gradient and what was
@@ -167,7 +169,7 @@ impl<'a> Replicas<'a> {
     fn to_one(&self, group: Group, bytes: Bytes) -> Option<Transfer> {
         let time = self.hardware.network.to_one(group, bytes).into();
         let bytes = bytes * u64::from(group.size.saturating_sub(1));
-        (group.size > 1).then_some(Transfer { collective: Collective::SendReceive, time, bytes })
+        (group.size > 1).then_some(Transfer::new(Collective::SendReceive, time, bytes))
     }
 
     /// What follows an update before replicas go on: the weights of the one that updated, or of both neighbours.
@@ -184,7 +186,7 @@ impl<'a> Replicas<'a> {
             DataParallelMethod::ParameterServer => {
                 let collective = Collective::Broadcast;
                 let time = network.time(collective, group, weights).into();
-                Some((Transfer { collective, time, bytes: weights }, Seconds::ZERO))
+                Some((Transfer::new(collective, time, weights), Seconds::ZERO))
             }
             DataParallelMethod::RingAveraging => {
                 // Of the two neighbours on a ring of two there is one.
@@ -195,7 +197,7 @@ impl<'a> Replicas<'a> {
                 let time = self.hardware.to_neighbour(group, sent).into();
                 let average = sent + Bytes::new(elements * (2 * master + self.bytes.parameter));
                 let collective = Collective::SendReceive;
-                let transfer = Transfer { collective, time, bytes: sent };
+                let transfer = Transfer::new(collective, time, sent);
                 Some((
                     transfer,
                     self.hardware.device.training_memory_bound(self.precision, average),
@@ -204,7 +206,7 @@ impl<'a> Replicas<'a> {
             DataParallelMethod::Asynchronous { .. } => {
                 let time = self.hardware.to_neighbour(group, weights).into();
                 let collective = Collective::SendReceive;
-                Some((Transfer { collective, time, bytes: weights }, Seconds::ZERO))
+                Some((Transfer::new(collective, time, weights), Seconds::ZERO))
             }
         }
     }
@@ -229,7 +231,7 @@ impl<'a> Replicas<'a> {
         let bounded = Nanos::new((alone * replicas).get().div_ceil(u64::from(staleness) + 1));
         let step = alone.max(served * replicas).max(bounded);
         let time = push + (step - alone);
-        Some(Transfer { collective: Collective::SendReceive, time, bytes: gradients })
+        Some(Transfer::new(Collective::SendReceive, time, gradients))
     }
 
     /// One of the buckets in which a stage's parameters are gathered or its gradients reduced; none where
@@ -268,7 +270,7 @@ impl<'a> Replicas<'a> {
         let dense = time(all_dense, size, self.layout.zero_shard, stride);
         let time = Nanos::from((dense + experts) * self.hardware.framework.data_collectives);
         let bytes = (all_dense + all_experts).shard(buckets);
-        (time > Nanos::ZERO).then_some(Transfer { collective, time, bytes })
+        (time > Nanos::ZERO).then_some(Transfer::new(collective, time, bytes))
     }
 
     /// Bytes of dense parameters and of experts that a collective over the replicas is for. Where all parameters
@@ -290,7 +292,7 @@ impl<'a> Replicas<'a> {
     fn all_reduce(&self, group: Group, bytes: Bytes) -> Transfer {
         let collective = Collective::AllReduce;
         let time = self.hardware.network.time(collective, group, bytes).into();
-        Transfer { collective, time, bytes }
+        Transfer::new(collective, time, bytes)
     }
 
     /// The reduction of tied weights between the ranks that have them: the first and the last.
@@ -335,14 +337,22 @@ impl<'a> Replicas<'a> {
         self.all_reduce(Group::contiguous(self.layout.num_gpus()), Bytes::new(4))
     }
 
-    /// The update of what a rank owns.
-    pub(super) fn update(&self, held: &Holdings) -> Seconds {
+    /// Parameters that a rank updates.
+    pub(super) fn owned(&self, held: &Holdings) -> u64 {
         let sharded = self.layout.zero_stage >= ZeroStage::OptimizerState;
         let owned = |parameters: u64, shards: u32| {
             if sharded { parameters.div_ceil(shards.into()) } else { parameters }
         };
-        let owned = owned(held.dense, self.layout.zero_shard)
-            + owned(held.expert, self.layout.mesh().expert_shards(self.layout.zero_shard));
+        owned(held.dense, self.layout.zero_shard)
+            + owned(held.expert, self.layout.mesh().expert_shards(self.layout.zero_shard))
+    }
+
+    /// The update of what a rank owns.
+    pub(super) fn update(&self, held: &Holdings) -> Seconds {
+        let owned = self.owned(held);
+        if self.layout.offload.optimizer {
+            return self.host().update(touched_by_host_update(owned, self.bytes));
+        }
         let precision = self.hardware.precision.activation();
         let counts = [held.dense + held.expert, owned];
         optimizer_step(counts, self.bytes, precision, &self.hardware.device)

@@ -52,13 +52,13 @@ impl<'a> Step<'a> {
 
 impl Assignment<'_> {
     /// What a stage keeps for backward.
-    pub fn kept(&self, stage: usize) -> Kept {
+    pub fn kept(&self, layout: &Layout, stage: usize) -> Kept {
         let holdings = &self.stages[stage].holdings;
         let rank = self.ranks.first_with(stage);
         Kept {
-            activations: holdings.saved_in_all(),
+            activations: holdings.kept(layout.offload),
             // What the last block keeps is done with once the loss's gradient is.
-            for_weight_grad: holdings.saved,
+            for_weight_grad: holdings.kept_before_last(layout.offload),
             workspace: self.held[rank].recompute_working_set,
         }
     }
@@ -72,16 +72,21 @@ impl Assignment<'_> {
             let of_stage = own.zip(0..).map(|(stage, nth)| {
                 let numbers = [rank, p, v, m];
                 let count = layout.schedule.in_flight_at_first_backward(numbers, nth);
-                self.stages[stage].holdings.saved_in_all() * u64::from(count)
+                self.stages[stage].holdings.kept(layout.offload) * u64::from(count)
             });
             of_stage.sum::<Bytes>() + self.held[rank as usize].recompute_working_set
         };
         (0..p).map(kept).collect()
     }
 
-    /// Whether no rank exceeds `capacity` with what it keeps at least.
-    pub fn may_fit(&self, layout: &Layout, kept_at_least: &[Bytes], capacity: Bytes) -> bool {
-        self.at_peaks(layout, kept_at_least).all(|memory| memory.total() <= capacity)
+    /// Whether no rank holds more than `most` with what it keeps at least.
+    pub fn may_hold(&self, layout: &Layout, kept_at_least: &[Bytes], most: Bytes) -> bool {
+        self.at_peaks(layout, kept_at_least).all(|memory| memory.total() <= most)
+    }
+
+    /// Whether all ranks have room for what they hold, where they keep so much for backward.
+    pub fn fits(&self, layout: &Layout, kept: &[Bytes]) -> bool {
+        self.at_peaks(layout, kept).all(|memory| self.problem.has_room(&memory))
     }
 
     /// What fills each pipeline rank at its peak under a layout, where it keeps so much for backward.
@@ -208,7 +213,27 @@ impl<'a> Builder<'a> {
     /// One of the buckets in which a stage's parameters are gathered.
     pub(super) fn gather(&self, stage: usize) -> Option<Transfer> {
         let holdings = &self.assignment.stages[stage].holdings;
-        self.replicas.transfer(Collective::AllGather, holdings, self.buckets(stage))
+        let buckets = self.buckets(stage);
+        let gather = self.replicas.transfer(Collective::AllGather, holdings, buckets);
+        self.replicas
+            .after_copy(gather, self.replicas.offloaded_parameters(holdings).shard(buckets))
+    }
+
+    /// One of the buckets in which a stage's gradients are brought together.
+    pub(super) fn reduce(&self, stage: usize) -> Option<Transfer> {
+        let holdings = &self.assignment.stages[stage].holdings;
+        let buckets = self.buckets(stage);
+        let reduce = self.replicas.reduce(holdings, buckets);
+        self.replicas
+            .before_copy(reduce, self.replicas.offloaded_gradients(holdings).shard(buckets))
+    }
+
+    /// What a bucket of a stage's blocks keeps on the host for a micro-batch.
+    fn offloaded_activations(&self, stage: usize) -> Bytes {
+        let holdings = &self.assignment.stages[stage].holdings;
+        let is_offloaded = self.layout.offload.activations;
+        let all = if is_offloaded { holdings.offloadable } else { Bytes::ZERO };
+        all.shard(self.buckets(stage))
     }
 
     /// What a stage sends forward and backward that its passes do not wait for.
@@ -290,10 +315,9 @@ impl<'a> Builder<'a> {
 
     fn stage(&self, index: usize, firsts: &[Vec<(u32, Transfer)>]) -> StageWork {
         let stage = &self.assignment.stages[index];
-        let holdings = &stage.holdings;
         let rank = self.assignment.ranks.first_with(index);
         let buckets = self.buckets(index);
-        let reduce = self.replicas.reduce(holdings, buckets);
+        let reduce = self.reduce(index);
         let zero = self.layout.zero_stage;
         let reduces_each = zero >= ZeroStage::Gradients || self.replicas.updates_each();
         let always_gather = self.gather(index).filter(|_| self.gathers);
@@ -301,24 +325,27 @@ impl<'a> Builder<'a> {
         let reduces_beside = !reduces_each && self.framework().overlaps_gradients;
         let last_reduce = reduce.filter(|_| reduces_beside);
         let pass = |kind, gather, reduce| self.pass(index, kind, buckets, gather, reduce);
-        let last = |kind| last_reduce.map(|reduce| pass(kind, None, Some(reduce)));
+        let offloaded = self.offloaded_activations(index);
+        let out = self.replicas.before_copy(None, offloaded);
+        let back = self.replicas.after_copy(always_gather, offloaded);
+        let last = |kind, back| last_reduce.map(|reduce| pass(kind, back, Some(reduce)));
         let reduces_after = !reduces_each && !reduces_beside;
         let after = reduce.filter(|_| reduces_after).map(|reduce| vec![reduce; buckets as usize]);
         let is_first = self.assignment.ranks.is_first(index);
         let [send_forward, send_backward] = self.sends(stage);
         StageWork {
-            forward: pass(ActionKind::Forward, always_gather, None),
-            backward: pass(ActionKind::Backward, always_gather, always_reduce),
+            forward: pass(ActionKind::Forward, always_gather, out),
+            backward: pass(ActionKind::Backward, back, always_reduce),
             input_grad: pass(ActionKind::InputGrad, always_gather, None),
             weight_grad: pass(ActionKind::WeightGrad, None, always_reduce),
-            first_forward: self.first_forward(index, &firsts[rank]),
-            last_backward: last(ActionKind::Backward),
-            last_weight_grad: last(ActionKind::WeightGrad),
+            first_forward: self.first_forward(index, &firsts[rank], out),
+            last_backward: last(ActionKind::Backward, back),
+            last_weight_grad: last(ActionKind::WeightGrad, None),
             reduce: after.unwrap_or_default(),
             update: if is_first { self.update(rank) } else { Pass::new() },
             send_forward,
             send_backward,
-            kept: self.assignment.kept(index),
+            kept: self.assignment.kept(self.layout, index),
         }
     }
 
@@ -440,12 +467,20 @@ impl<'a> Builder<'a> {
 
     /// The first forward of a stage whose updated parameters come from other ranks: each bucket waits for
     /// its own.
-    fn first_forward(&self, stage: usize, gathers: &[(u32, Transfer)]) -> Option<Pass> {
+    fn first_forward(
+        &self,
+        stage: usize,
+        gathers: &[(u32, Transfer)],
+        out: Option<Transfer>,
+    ) -> Option<Pass> {
         let before = gathers.iter().filter(|(other, _)| (*other as usize) < stage).count();
         let own = gathers.iter().filter(|(other, _)| *other as usize == stage).count();
         let runs = self.runs(stage, ActionKind::Forward, own as u64).zip(before as u32 + 1..);
-        let mut pass: Pass =
-            runs.flat_map(|(run, nth)| [Part::WaitFor(nth), Part::Run(run)]).collect();
+        let mut pass: Pass = runs
+            .flat_map(|(run, nth)| {
+                [Part::WaitFor(nth), Part::Run(run)].into_iter().chain(out.map(Part::Start))
+            })
+            .collect();
         self.add_messages(stage, ActionKind::Forward, &mut pass);
         (own > 0).then_some(pass)
     }
@@ -459,6 +494,26 @@ impl<'a> Builder<'a> {
         };
         let each: Nanos = ranks.stages(rank, stages.len()).map(of_stage).sum();
         each * u64::from(self.layout.num_micro_batches)
+    }
+
+    /// The update of what a rank owns. Where the host updates, it does so in the buckets of the rank's stages, each of
+    /// which is copied to the device while the next is updated; unless parameters stay on the host.
+    fn add_own_update(&self, rank: usize, update: &mut Pass) {
+        let Assignment { held, ranks, stages, .. } = self.assignment;
+        let time: Nanos = self.replicas.update(&held[rank]).into();
+        if !self.layout.offload.optimizer {
+            return update.push(Part::Run(Run::of_kernels(time)));
+        }
+        let buckets =
+            ranks.stages(rank, stages.len()).map(|stage| self.buckets(stage)).sum::<u64>();
+        let bytes = self.replicas.updated_by_host(&held[rank]).shard(buckets);
+        let back = self.replicas.after_copy(None, bytes);
+        let of_host = Run { time: Nanos::new(time.get().div_ceil(buckets)), ..Run::default() };
+        for _ in 0..buckets {
+            update.push(Part::Run(of_host));
+            update.extend(back.map(Part::Start));
+        }
+        update.extend(back.map(|_| Part::Wait));
     }
 
     /// Once a rank's gradients are reduced: those of norms over tensor parallelism, of tied weights and of
@@ -478,6 +533,9 @@ impl<'a> Builder<'a> {
             update.push(Part::Start(partial));
         }
         update.push(Part::Wait);
+        if self.layout.offload.is_some() {
+            update.push(Part::WaitForHost);
+        }
         for stage in ranks.stages(rank, stages.len()) {
             let holdings = &stages[stage].holdings;
             let copies = self.replicas.reduction_of_copies(ranks, stage, holdings);
@@ -491,7 +549,7 @@ impl<'a> Builder<'a> {
         } else if !self.replicas.updates_each() {
             update.push(meet(ALL_RANKS, self.replicas.norm()));
         }
-        update.push(Part::Run(Run::of_kernels(self.replicas.update(held).into())));
+        self.add_own_update(rank, &mut update);
         if let Some((transfer, average)) = self.replicas.after_update(held) {
             update.extend([Part::Start(transfer), Part::Wait]);
             update.push(Part::Run(Run::of_kernels(average.into())));

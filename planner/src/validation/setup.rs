@@ -36,7 +36,7 @@ use cost_models::{
 use ir::cluster::{Cluster, Precision};
 use ir::framework::Framework;
 use ir::graph::{ContextParallelKind, Recompute};
-use ir::layout::{Layout, LayoutSpec, ZeroStage};
+use ir::layout::{Layout, LayoutSpec, Offload, ZeroStage};
 use ir::model::{AttentionKernel, GraphOptions};
 use ir::plan::{Optimizer, Training};
 use ir::replication::DataParallelMethod;
@@ -264,6 +264,7 @@ fn spec(row: &Row, training: &Training, num_gpus: u32) -> Result<LayoutSpec, Uns
             .ok_or_else(|| Unsupported::new("a micro-batch that large"))?,
         num_micro_batches,
         recompute: recompute(row)?,
+        offload: Offload::NONE,
         schedule,
     })
 }

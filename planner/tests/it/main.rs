@@ -14,6 +14,7 @@ mod golden;
 mod hostile;
 mod interrupted;
 mod laws;
+mod offload;
 mod overwriting;
 mod random;
 mod recompute;

@@ -17,7 +17,7 @@ fn whole(kind: ScheduleKind, p: u32, m: u32, v: u32) -> Schedule {
 }
 
 fn transfer(time: u64) -> Transfer {
-    Transfer { collective: Collective::AllReduce, time: Nanos::new(time), bytes: Bytes::ZERO }
+    Transfer::new(Collective::AllReduce, Nanos::new(time), Bytes::ZERO)
 }
 
 /// What stages do beside their passes.

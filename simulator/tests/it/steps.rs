@@ -152,7 +152,7 @@ fn streams_do_one_thing_at_a_time(timeline: &Timeline) {
 }
 
 fn transfer(time: u64) -> Transfer {
-    Transfer { collective: Collective::AllReduce, time: Nanos::new(time), bytes: Bytes::ZERO }
+    Transfer::new(Collective::AllReduce, Nanos::new(time), Bytes::ZERO)
 }
 
 fn compute(time: u64) -> Part {

@@ -10,7 +10,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::{FORMAT, LATEST_NANOS, MEMORY, VERSION, stream};
-use crate::timeline::{Activity, Event, MemoryPoint, Timeline, Track};
+use crate::timeline::{Activity, Event, MemoryPoint, Side, Timeline, Track};
 
 /// A text that is no timeline.
 #[derive(Debug, thiserror::Error)]
@@ -246,6 +246,11 @@ fn activity(name: &str) -> Option<Activity> {
     }
     if let Some(action) = name.strip_prefix("wait for ") {
         return Some(Activity::Wait(action.parse().ok()?));
+    }
+    for to in Side::ALL {
+        if let Some(action) = name.strip_prefix(&format!("copy to the {to} for ")) {
+            return Some(Activity::Copy { to, action: action.parse().ok()? });
+        }
     }
     let (collective, action) = name.split_once(" in ")?;
     let collective = Collective::ALL.into_iter().find(|known| known.to_string() == collective)?;

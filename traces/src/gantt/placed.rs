@@ -254,6 +254,7 @@ fn look(event: &Event, stages: &BTreeMap<u32, u32>, theme: Theme) -> (Rgb, Optio
         }
         Activity::Action(action) => (theme.action(action.kind), None),
         Activity::Collective { .. } => (theme.stream(Stream::Tensor), None),
+        Activity::Copy { .. } => (theme.stream(Stream::Host), None),
         Activity::Wait(_) => (theme.waiting(), None),
     }
 }

@@ -105,7 +105,7 @@ impl Kinds {
         let class = Class::of(event);
         let kind = event.activity.action().kind;
         let collective = match event.activity {
-            Activity::Action(_) | Activity::Wait(_) => None,
+            Activity::Action(_) | Activity::Copy { .. } | Activity::Wait(_) => None,
             Activity::Collective { collective, .. } => Some(collective),
         };
         *self.numbers.entry((class, kind, collective)).or_insert_with(|| {

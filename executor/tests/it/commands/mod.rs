@@ -27,6 +27,7 @@ const PLANS: &[(&str, usize)] = &[
     ("one.json", 1),
     ("tp2-pp2.json", 4),
     ("dp2-zero3.json", 2),
+    ("dp2-offload.json", 2),
     ("pp2-zbv.json", 2),
     ("ep2-dp2.json", 2),
     ("toy-mlp.json", 2),
@@ -290,6 +291,10 @@ fn memory_is_as_predicted() {
             (0.75..1.15).contains(&ratio),
             "{name}: {measured} measured, {predicted} predicted"
         );
+        if let Some(on_host) = lines[1].get("peak_host_memory_bytes_by_rank") {
+            let on_host = on_host.as_array().unwrap().iter().filter_map(Value::as_u64).max();
+            assert_eq!(on_host, memory["host_bytes"].as_u64(), "{name}: on the host");
+        }
     }
 }
 
@@ -319,7 +324,7 @@ fn timelines_have_every_pass() {
                     Activity::Action(action) => {
                         Some((action.stage, action.micro_batch, action.kind))
                     }
-                    Activity::Collective { .. } | Activity::Wait(_) => None,
+                    Activity::Collective { .. } | Activity::Copy { .. } | Activity::Wait(_) => None,
                 })
                 .collect();
             let pipeline_rank = u64::from(track.rank / ranks_of_pipeline);

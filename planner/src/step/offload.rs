@@ -1,0 +1,86 @@
+//! What lies on the host: how much, and the copies between it and the device.
+
+use cost_models::HostShare;
+use ir::collective::Collective;
+use ir::units::{Bytes, Nanos};
+use simulator::{Copied, Transfer};
+
+use super::holdings::Holdings;
+use super::replicas::Replicas;
+use super::states::{frozen_states, states};
+
+impl Replicas<'_> {
+    /// The host's part of a GPU.
+    pub(super) fn host(&self) -> HostShare {
+        self.hardware.host.expect("layouts offload where something is known of hosts")
+    }
+
+    /// Parameters of a stage that are copied to the device for each use.
+    pub(super) fn offloaded_parameters(&self, held: &Holdings) -> Bytes {
+        if !self.layout.offload.parameters {
+            return Bytes::ZERO;
+        }
+        states(self.layout, held, self.bytes).parameters
+            + frozen_states(self.layout, held).parameters
+    }
+
+    /// Gradients of a stage that go to the host as they are reduced: those that this rank's share of the update
+    /// needs.
+    pub(super) fn offloaded_gradients(&self, held: &Holdings) -> Bytes {
+        let is_offloaded = self.layout.offload.optimizer;
+        let owned = if is_offloaded { self.owned(held) } else { 0 };
+        Bytes::new(owned * self.bytes.gradient)
+    }
+
+    /// Parameters that a rank's host has updated and its device needs.
+    pub(super) fn updated_by_host(&self, held: &Holdings) -> Bytes {
+        let is_kept = self.layout.offload.parameters;
+        let owned = if is_kept { 0 } else { self.owned(held) };
+        Bytes::new(owned * self.bytes.parameter)
+    }
+
+    /// A transfer that begins once so much more has come from the host; nothing but that where there is none.
+    pub(super) fn after_copy(&self, transfer: Option<Transfer>, bytes: Bytes) -> Option<Transfer> {
+        if bytes == Bytes::ZERO {
+            return transfer;
+        }
+        let mut transfer = transfer.unwrap_or(NO_TRANSFER);
+        transfer.from_host = self.copied(transfer.from_host.bytes + bytes);
+        Some(transfer)
+    }
+
+    /// A transfer after which so much goes to the host; nothing but that where there is none.
+    pub(super) fn before_copy(&self, transfer: Option<Transfer>, bytes: Bytes) -> Option<Transfer> {
+        if bytes == Bytes::ZERO {
+            return transfer;
+        }
+        let to_host = self.copied(bytes);
+        Some(Transfer { to_host, ..transfer.unwrap_or(NO_TRANSFER) })
+    }
+
+    /// What a rank's host holds, activations included of so many micro-batches that are in flight at once.
+    pub(super) fn on_host(&self, held: &Holdings, num_micro_batches: u64) -> Bytes {
+        let Self { layout, bytes, .. } = *self;
+        let mut on_host = Bytes::ZERO;
+        if layout.offload.optimizer {
+            on_host += Bytes::new(self.owned(held) * (bytes.on_host() + bytes.gradient));
+        }
+        if layout.offload.parameters {
+            // Where the device computes in full precision, the weights that are updated are those that it reads.
+            let read = states(layout, held, bytes).parameters;
+            on_host += if bytes.has_master { read } else { Bytes::ZERO };
+            on_host += frozen_states(layout, held).parameters;
+        }
+        if layout.offload.activations {
+            on_host += held.offloadable.shard(layout.virtual_stages.into()) * num_micro_batches;
+        }
+        on_host
+    }
+
+    fn copied(&self, bytes: Bytes) -> Copied {
+        Copied { time: self.host().copy(bytes).into(), bytes }
+    }
+}
+
+/// Nothing over replicas.
+const NO_TRANSFER: Transfer = Transfer::new(Collective::SendReceive, Nanos::ZERO, Bytes::ZERO);

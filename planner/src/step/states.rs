@@ -1,0 +1,35 @@
+//! Model states of a rank.
+
+use cost_models::states::{ModelStates, StateBytes};
+use ir::graph::FrozenParameters;
+use ir::layout::{Layout, ZeroStage};
+use ir::units::Bytes;
+
+use super::holdings::Holdings;
+
+/// Those of its trained parameters, wherever they are.
+pub(super) fn states(layout: &Layout, held: &Holdings, bytes: StateBytes) -> ModelStates {
+    let zero = layout.zero_stage;
+    let expert_shards = layout.mesh().expert_shards(layout.zero_shard);
+    ModelStates::new(held.dense, zero, layout.zero_shard.into(), bytes)
+        + ModelStates::new(held.expert, zero, expert_shards.into(), bytes)
+}
+
+/// Frozen weights of a rank.
+pub(super) fn frozen_states(layout: &Layout, held: &Holdings) -> ModelStates {
+    let expert_shards = layout.mesh().expert_shards(layout.zero_shard);
+    let FrozenParameters { dense, expert, .. } = held.frozen;
+    ModelStates::of_frozen(dense, layout.zero_stage, layout.zero_shard.into())
+        + ModelStates::of_frozen(expert, layout.zero_stage, expert_shards.into())
+}
+
+/// What a rank's device holds of model states. Sharded gradients leave it as they are reduced: one block's is on its
+/// way while the next is made.
+pub(super) fn on_device(layout: &Layout, held: &Holdings, bytes: StateBytes) -> ModelStates {
+    let mut on_device = states(layout, held, bytes).on_device(layout.zero_stage, layout.offload);
+    if layout.offload.optimizer && layout.zero_stage >= ZeroStage::Gradients {
+        let block = Bytes::new(held.largest_block * bytes.gradient);
+        on_device.gradients = block.shard(layout.zero_shard.into()) * 2;
+    }
+    on_device
+}

@@ -1,0 +1,180 @@
+//! What lies on the host: memory, time, and what a search finds with it.
+
+use ir::graph::Recompute;
+use ir::layout::{Offload, PartialLayout, ZeroStage};
+use planner::problem::Problem;
+use planner::search::{Found, Go, Request, search, simulated};
+use proptest::prelude::*;
+use proptest::sample::select;
+use serde_json::Value;
+use traces::timeline::{Activity, Side, Stream};
+
+use crate::bad_input::Workplace;
+use crate::cli::planner;
+use crate::laws::{check_found, check_timeline};
+use crate::random::{Setup, named_schedules, requests, setups};
+
+fn plans(problem: &Problem, request: &Request) -> Vec<Found> {
+    search(problem, request, &mut |_| Go::On).plans
+}
+
+fn offloads() -> impl Strategy<Value = Offload> {
+    let all =
+        ["optimizer", "optimizer,parameters", "activations", "optimizer,parameters,activations"];
+    select(all.map(|text| text.parse::<Offload>().unwrap()).to_vec())
+}
+
+fn with_offload(request: Request, offload: Offload) -> Request {
+    let fixed = PartialLayout { offload: Some(offload), ..request.fixed };
+    Request { fixed, ..request }
+}
+
+/// The setup's problem, of which each GPU has so much of its host for each byte of a parameter's states.
+fn with_host(mut setup: Setup, plenty: f64) -> Problem {
+    let mut host = ir::cluster::Cluster::from_json(&cost_models_h100()).unwrap().host.unwrap();
+    let states = 16.0 * setup.problem().parameters().total as f64 / f64::from(setup.num_gpus);
+    let all = states * f64::from(setup.cluster.gpus_per_node) * plenty.exp2();
+    host.memory = ir::units::Bytes::from_f64(all.max(1.0));
+    setup.cluster.host = Some(host);
+    setup.problem()
+}
+
+fn cost_models_h100() -> String {
+    serde_json::to_string(&cost_models::clusters::preset("h100").unwrap()).unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn bounds_hold_beside_an_offload(
+        setup in setups(), (request, named) in (requests(), named_schedules()), offload in offloads(),
+        plenty in -2.0..3.0f64,
+    ) {
+        let problem = with_host(setup, plenty);
+        for request in [request, named].map(|request| with_offload(request, offload)) {
+            let pruned = plans(&problem, &request);
+            let all = plans(&problem, &Request { exhaustive: true, ..request });
+            prop_assert_eq!(&pruned, &all);
+            for found in &pruned {
+                prop_assert_eq!(found.layout.offload, offload);
+                prop_assert!(problem.has_room(&found.evaluation.memory));
+                check_found(&problem, found)?;
+                check_timeline(&problem, found)?;
+            }
+        }
+    }
+
+    /// Every gradient that is updated goes to the host, as often as it is reduced; every weight comes back, once a
+    /// step, or for each of its uses where it stays there.
+    #[test]
+    fn copies_are_of_what_is_offloaded(setup in setups(), request in requests(), offload in offloads()) {
+        let problem = with_host(setup, 4.0);
+        let element = problem.training.compute_bytes();
+        let fp32 = problem.training.fp32_gradients || element == 4;
+        for found in plans(&problem, &with_offload(request, offload)) {
+            let layout = &found.layout;
+            let (_, simulated) = simulated(&problem, *layout, &found.stage_ends);
+            let copied = |side| {
+                let tracks = simulated.simulation.timeline.tracks.iter();
+                let events = tracks.flat_map(|track| track.events.iter());
+                let copies = events.filter(|event| {
+                    event.stream == Stream::Host
+                        && matches!(event.activity, Activity::Copy { to, .. } if to == side)
+                });
+                copies.map(|event| event.bytes.get()).sum::<u64>()
+            };
+            if offload.activations {
+                prop_assert!(copied(Side::Host) > 0 || layout.recompute != Recompute::Full);
+                continue;
+            }
+            // Trained parameters of all ranks of the pipeline, a copy or shard each; buckets round up.
+            let out = copied(Side::Host) / if fp32 { 4 } else { element };
+            let back = copied(Side::Device) / element;
+            let m = u64::from(layout.num_micro_batches);
+            let times = if layout.zero_stage >= ZeroStage::Gradients { m } else { 1 };
+            let uses = if offload.parameters { 2 * m } else { 1 };
+            let frozen = problem.parameters().total > problem.parameters().trained;
+            if !frozen {
+                let few = 4 * 4096 * times.max(uses);
+                prop_assert!((out / times).abs_diff(back / uses) <= few, "{out} {times} {back} {uses}");
+            }
+        }
+    }
+}
+
+const SMALL: [&str; 7] =
+    ["models/llama-3.1-8b", "--gpus", "8", "--global-batch-size", "64", "--quiet", "--format"];
+
+fn evaluated(layout: &str, further: &[&str]) -> Value {
+    let args = [&["evaluate"], &SMALL[..], &["json", "--layout", layout], further].concat();
+    let output = planner(&args);
+    assert_eq!(output.code, Some(0), "{output:?}");
+    serde_json::from_str::<Value>(&output.stdout).unwrap()["plans"][0].clone()
+}
+
+/// Llama 3.1 8B on 8 ranks with ZeRO 2: 12 bytes a parameter leave the device with the 2 of its gradient.
+#[test]
+fn the_formulas_of_zero_offload() {
+    let plain = evaluated("dp8-mbs1", &["--zero", "2"]);
+    let offloaded = evaluated("dp8-mbs1", &["--zero", "2", "--offload", "optimizer"]);
+    let memory = |plan: &Value, line: &str| plan["memory"][line].as_u64().unwrap();
+    let parameters = 8_030_261_248_u64;
+    assert_eq!(memory(&plain, "optimizer_bytes"), 12 * parameters / 8);
+    assert_eq!(memory(&plain, "host_bytes"), 0);
+    assert_eq!(memory(&offloaded, "optimizer_bytes"), 0);
+    assert_eq!(memory(&offloaded, "parameters_bytes"), 2 * parameters);
+    assert_eq!(memory(&offloaded, "host_bytes"), 14 * parameters / 8);
+    assert!(memory(&offloaded, "gradients_bytes") < memory(&plain, "gradients_bytes") / 4);
+    let seconds = |plan: &Value| plan["step_time_seconds"].as_f64().unwrap();
+    assert!(seconds(&offloaded) > seconds(&plain));
+    // One GPU holds what it could not: 16 bytes a parameter, and its activations.
+    let one = |further: &[&str]| {
+        let args =
+            ["search", "models/llama-3.1-8b", "--gpus", "1", "--quiet", "--global-batch-size"];
+        planner(&[&args[..], &["8"], further].concat()).code
+    };
+    assert_eq!(one(&[]), Some(1));
+    assert_eq!(one(&["--offload", "optimizer"]), Some(0));
+}
+
+#[test]
+fn what_cannot_be_offloaded() {
+    let place = Workplace::new();
+    let check = |args: &str, words: &[&str]| {
+        let words = [words, &["hint"]].concat();
+        place.fails(&format!("evaluate {{}}/model.json --gpus 2 {args}"), &words);
+    };
+    check("--layout dp2 --offload everything", &["everything", "optimizer, parameters"]);
+    check("--layout dp2 --zero 2 --offload optimizer,parameters", &["zero_stage", "2", "--zero 3"]);
+    check("--layout dp2 --zero 3 --offload parameters", &["parameters", "--offload optimizer,"]);
+    check(
+        "--layout dp2 --recompute none --offload activations",
+        &["recompute", "none", "--recompute full"],
+    );
+    check("--layout dp2 --cluster rtx-4090 --offload optimizer", &["host", "memory_bytes"]);
+    place.fails(
+        "evaluate {}/model.json --gpus 2 --layout pp2 --schedule async-1f1b --offload optimizer",
+        &["async-1f1b", "optimizer"],
+    );
+    place.fails(
+        "evaluate {}/model.json --gpus 2 --layout dp2 --offload optimizer --data-parallel-method ring-averaging",
+        &["ring-averaging", "offload", "none"],
+    );
+}
+
+/// A host without room is told with its numbers, and nothing is found.
+#[test]
+fn a_host_that_is_too_small() {
+    let place = Workplace::new();
+    let mut cluster: Value = serde_json::from_str(&cost_models_h100()).unwrap();
+    cluster["host"]["memory_bytes"] = 64e9.into();
+    let file = place.write("small.json", cluster.to_string());
+    let args = ["evaluate", "models/llama-3.1-8b", "--gpus", "8", "--layout", "dp8", "--zero", "2"];
+    let output = planner(&[&args[..], &["--offload", "optimizer", "--cluster", &file]].concat());
+    assert_eq!(output.code, Some(1), "{output:?}");
+    let text = output.stdout;
+    for word in ["no layout fits", "of its host", "13.09 GiB of 7.45 GiB"] {
+        assert!(text.contains(word), "no `{word}` in {text}");
+    }
+}

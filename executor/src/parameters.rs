@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use ir::graph::{
-    AdapterPart, DimName, Extent, Learning, Op, OpId, OpKind, Parameter, Placement, WeightFormat,
+    AdapterPart, Extent, Learning, Op, OpId, OpKind, Parameter, Placement, WeightFormat,
     adapted_layer,
 };
 
@@ -28,7 +28,7 @@ pub struct LocalParameter {
     pub part: Vec<Range<usize>>,
     /// Whether tensor-parallel ranks have copies of the part that are none of its replicas.
     pub(crate) is_tensor_copied: bool,
-    /// Whether tensor-parallel ranks have summands of its gradient: each has some of the tokens.
+    /// Whether tensor-parallel ranks have summands of its gradient: each has some of the tokens, or of the heads.
     pub(crate) has_partial_gradient: bool,
     /// What its elements are at first.
     pub(crate) initial: Initial,
@@ -93,15 +93,15 @@ impl LocalParameter {
             }
         });
         let part = parts.collect();
-        let by_tokens =
-            program.placements.outputs[op.index()] == Placement::Shard(DimName::Sequence);
+        let sees_part = matches!(program.placements.outputs[op.index()], Placement::Shard(_));
+        let is_copied = cut.tensor.is_none() && !is_whole && sharing.tensor.1 > 1;
         Self {
             id: ParameterId { block, op: operator.name.clone(), name: parameter.name.clone() },
             op,
             index,
             part,
-            is_tensor_copied: cut.tensor.is_none() && !is_whole && sharing.tensor.1 > 1,
-            has_partial_gradient: by_tokens && !is_whole && sharing.tensor.1 > 1,
+            is_tensor_copied: is_copied,
+            has_partial_gradient: sees_part && is_copied,
             initial: initial(operator, parameter, &full_shape, initializer_range),
             learning: operator.learning,
             format: operator.format(parameter),

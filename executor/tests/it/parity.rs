@@ -191,6 +191,18 @@ fn tensor_parallel() {
     check(GPT, &[Case { tensor: 4, sequence: true, ..ONE }]);
 }
 
+/// Norms of queries and keys, head by head, of which each tensor-parallel rank has some.
+#[test]
+fn norms_of_heads() {
+    let model =
+        LLAMA.replace(r#""architecture": "llama""#, r#""model_type": "qwen3", "head_dim": 8"#);
+    let cases = [
+        Case { tensor: 2, ..ONE },
+        Case { tensor: 2, sequence: true, data: 2, zero: ZeroStage::Gradients, ..ONE },
+    ];
+    check(&model, &cases);
+}
+
 #[test]
 fn context_parallel() {
     let cases = [

@@ -255,8 +255,7 @@ impl Sharded<'_> {
         let mut local = LocalParameters::default();
         for node in self.block.nodes() {
             let is_expert = matches!(node.op.kind, OpKind::GroupedLinear { .. });
-            let token_wise =
-                self.placements.outputs[node.id.index()] == Placement::Shard(DimName::Sequence);
+            let sees_part = matches!(self.placements.outputs[node.id.index()], Placement::Shard(_));
             for parameter in &node.op.parameters {
                 let elements = self.parameter_elements(parameter, is_expert);
                 if node.op.is_frozen() {
@@ -268,7 +267,8 @@ impl Sharded<'_> {
                     local.expert += elements;
                 } else {
                     local.dense += elements;
-                    if token_wise && sharding.tensor_parallel > 1 {
+                    let is_cut = parameter.cut(is_expert).tensor.is_some();
+                    if sees_part && !is_cut && sharding.tensor_parallel > 1 {
                         local.partial_gradients += elements;
                     }
                 }

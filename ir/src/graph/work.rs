@@ -187,8 +187,8 @@ pub struct LocalParameters {
     pub expert: u64,
     /// Those that are tied to another block's; held here too where that block is elsewhere.
     pub tied: u64,
-    /// Among `dense`, those whose gradients sequence parallelism leaves as summands over the
-    /// tensor-parallel ranks.
+    /// Among `dense`, those whose gradients are summands over the tensor-parallel ranks, each of which has some
+    /// of the tokens or of the heads that they are for.
     pub partial_gradients: u64,
     /// Those that are not trained, which none of the others counts.
     pub frozen: FrozenParameters,

@@ -11,6 +11,8 @@ pub struct Place {
     pub rank: u32,
     /// Along tensor parallelism.
     pub tensor: u32,
+    /// Among the ranks that share each expert.
+    pub expert_tensor: u32,
     /// Along context parallelism.
     pub context: u32,
     /// Which replica.
@@ -49,6 +51,7 @@ impl Place {
         Self {
             rank,
             tensor: along(MeshAxis::Tensor, layout.tensor_parallel),
+            expert_tensor: along(MeshAxis::ExpertTensor, layout.expert_tensor_parallel),
             context: index % layout.context_parallel,
             data: index / layout.context_parallel,
             pipeline: along(MeshAxis::Pipeline, layout.pipeline_parallel),
@@ -77,6 +80,12 @@ impl Place {
         Group::new((0..layout.tensor_parallel).map(|i| first + i).collect::<Vec<_>>())
     }
 
+    /// Those of them that have the other parts of this rank's experts.
+    pub fn expert_tensor_group(&self, layout: &LayoutSpec) -> Group {
+        let first = self.rank - self.expert_tensor;
+        Group::new((first..first + layout.expert_tensor_parallel).collect::<Vec<_>>())
+    }
+
     /// The ranks that share this rank's sequences.
     pub fn context_group(&self, layout: &LayoutSpec) -> Group {
         let stride = layout.mesh().stride(MeshAxis::Context);
@@ -84,7 +93,7 @@ impl Place {
         Group::new((0..layout.context_parallel).map(|i| first + i * stride).collect::<Vec<_>>())
     }
 
-    /// The ranks that share the experts with this one.
+    /// The ranks that share the experts with this one, each with as large a part of its own.
     pub fn expert_group(&self, layout: &LayoutSpec) -> Group {
         let stride = layout.mesh().stride(MeshAxis::Expert);
         let first = self.rank - self.expert(layout) * stride;

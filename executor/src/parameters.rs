@@ -26,8 +26,10 @@ pub struct LocalParameter {
     pub full_shape: Vec<usize>,
     /// The part along each dimension.
     pub part: Vec<Range<usize>>,
-    /// Whether tensor-parallel ranks have copies of the part that are none of its replicas.
-    pub(crate) is_tensor_copied: bool,
+    /// Whether it is one of experts.
+    pub(crate) is_expert: bool,
+    /// Whether a tensor-parallel rank before this one has the same part, though the two are no replicas.
+    pub(crate) is_tensor_copy: bool,
     /// Whether tensor-parallel ranks have summands of its gradient: each has some of the tokens, or of the heads.
     pub(crate) has_partial_gradient: bool,
     /// What its elements are at first.
@@ -56,15 +58,15 @@ pub(crate) enum Initial {
 pub(crate) struct Sharing {
     /// Its place among the tensor-parallel ranks, and their number.
     pub(crate) tensor: (usize, usize),
-    /// Its place among the ranks that share experts, and their number.
+    /// Its place among those of them that share each expert, and their number.
+    pub(crate) expert_tensor: (usize, usize),
+    /// Its place among the ranks over which experts are spread, and their number.
     pub(crate) expert: (usize, usize),
-    /// Whether tensor-parallel ranks are among those, and each expert is whole.
-    pub(crate) has_whole_experts: bool,
 }
 
 impl Sharing {
     /// With nobody.
-    pub(crate) const NONE: Self = Self { tensor: (0, 1), expert: (0, 1), has_whole_experts: false };
+    pub(crate) const NONE: Self = Self { tensor: (0, 1), expert_tensor: (0, 1), expert: (0, 1) };
 }
 
 impl LocalParameter {
@@ -80,28 +82,28 @@ impl LocalParameter {
         let operator = program.op(op);
         let parameter = &operator.parameters[index];
         let is_expert = is_expert(&operator.kind);
-        let is_whole = is_expert && sharing.has_whole_experts;
+        let (place, num_ranks) = if is_expert { sharing.expert_tensor } else { sharing.tensor };
         let cut = parameter.cut(is_expert);
         let full_shape = shape(parameter);
         let parts = full_shape.iter().enumerate().map(|(dim, size)| {
             if cut.expert == Some(dim) {
                 part(*size, sharing.expert.1, sharing.expert.0)
-            } else if cut.tensor == Some(dim) && !is_whole {
-                part(*size, sharing.tensor.1, sharing.tensor.0)
+            } else if cut.tensor == Some(dim) {
+                part(*size, num_ranks, place)
             } else {
                 0..*size
             }
         });
         let part = parts.collect();
         let sees_part = matches!(program.placements.outputs[op.index()], Placement::Shard(_));
-        let is_copied = cut.tensor.is_none() && !is_whole && sharing.tensor.1 > 1;
         Self {
             id: ParameterId { block, op: operator.name.clone(), name: parameter.name.clone() },
             op,
             index,
             part,
-            is_tensor_copied: is_copied,
-            has_partial_gradient: sees_part && is_copied,
+            is_expert,
+            is_tensor_copy: cut.tensor.is_none() && place > 0,
+            has_partial_gradient: cut.tensor.is_none() && sees_part && num_ranks > 1,
             initial: initial(operator, parameter, &full_shape, initializer_range),
             learning: operator.learning,
             format: operator.format(parameter),

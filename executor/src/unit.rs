@@ -298,8 +298,8 @@ impl<B: Kernels> Unit<B> {
     }
 
     /// The sum of the squares of its gradients, of those that this rank counts in the norm.
-    pub(crate) fn squares(&self, is_first_tensor_rank: bool) -> f64 {
-        self.states.squares(self.ranges_in_norm(is_first_tensor_rank))
+    pub(crate) fn squares(&self) -> f64 {
+        self.states.squares(self.ranges_in_norm())
     }
 
     /// Takes its gradients, which are on the device; zeros where there are none.
@@ -345,6 +345,11 @@ impl<B: Kernels> Unit<B> {
         parts.filter(|parts| !parts.is_empty()).map(|parts| Array::concat(parts, 0))
     }
 
+    /// Whether its parameters are those of experts.
+    pub(crate) fn is_of_experts(&self) -> bool {
+        self.parameters.iter().any(|parameter| parameter.is_expert)
+    }
+
     /// Takes the sums of what [`Self::partial_gradients`] gave.
     pub(crate) fn set_partial_gradients(&mut self, sums: &Array<B>) {
         let mut start = 0;
@@ -377,15 +382,15 @@ impl<B: Kernels> Unit<B> {
     }
 
     /// The ranges of the shard that belong to parameters which this rank counts in the norm: all but those
-    /// that the first of the tensor-parallel ranks has too.
-    pub(crate) fn ranges_in_norm(&self, is_first_tensor_rank: bool) -> Vec<std::ops::Range<usize>> {
+    /// that a tensor-parallel rank before it has too.
+    pub(crate) fn ranges_in_norm(&self) -> Vec<std::ops::Range<usize>> {
         if !self.role.counts_in_norm() {
             return Vec::new();
         }
         let shard = self.shard_range();
         let mut ranges: Vec<std::ops::Range<usize>> = Vec::new();
         for (parameter, offset) in self.parameters.iter().zip(&self.offsets) {
-            if parameter.is_tensor_copied && !is_first_tensor_rank {
+            if parameter.is_tensor_copy {
                 continue;
             }
             let start = (*offset).max(shard.start);

@@ -219,9 +219,11 @@ impl<'a> Coster<'a> {
             return 1.0;
         }
         let gathers_8_bit = self.hardware.framework.gathers_8_bit;
-        let part = 1.0 / f64::from(self.groups.tensor.size);
+        let is_of_experts = self.is_of_experts(work.op);
+        let axis = if is_of_experts { Axis::ExpertTensor } else { Axis::Tensor };
+        let part = 1.0 / f64::from(self.groups.along(axis).size);
         let is_gather = |exchange: &&Exchange, pass: Pass| {
-            exchange.axis == Axis::Tensor
+            exchange.axis == axis
                 && exchange.collective == Collective::AllGather
                 && exchange.pass == pass
         };
@@ -316,8 +318,7 @@ impl<'a> Coster<'a> {
     /// Bytes of an exchange: half as many where inputs of 8-bit products are cast before they are gathered.
     fn exchanged_bytes(&self, exchange: &Exchange) -> Bytes {
         let Hardware { framework, precision, .. } = self.hardware;
-        let is_gather =
-            exchange.axis == Axis::Tensor && exchange.collective == Collective::AllGather;
+        let is_gather = exchange.axis.is_tensor() && exchange.collective == Collective::AllGather;
         let is_cast = framework.gathers_8_bit && *precision == Precision::Fp8 && is_gather;
         if !is_cast {
             return exchange.bytes;

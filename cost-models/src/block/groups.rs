@@ -10,6 +10,8 @@ use crate::Group;
 pub struct Groups {
     /// Tensor-parallel ranks.
     pub tensor: Group,
+    /// Those of them that share each expert.
+    pub expert_tensor: Group,
     /// Context-parallel ranks.
     pub context: Group,
     /// Expert-parallel ranks.
@@ -22,6 +24,7 @@ impl Groups {
         let group = |size, axis| Group { size, stride: mesh.stride(axis) };
         Self {
             tensor: group(mesh.sharding.tensor_parallel, MeshAxis::Tensor),
+            expert_tensor: group(mesh.sharding.expert_tensor_parallel, MeshAxis::ExpertTensor),
             context: group(mesh.sharding.context_parallel, MeshAxis::Context),
             expert: group(mesh.sharding.expert_parallel, MeshAxis::Expert),
         }
@@ -31,6 +34,7 @@ impl Groups {
     pub fn along(&self, axis: Axis) -> Group {
         match axis {
             Axis::Tensor => self.tensor,
+            Axis::ExpertTensor => self.expert_tensor,
             Axis::Context => self.context,
             Axis::Expert => self.expert,
         }

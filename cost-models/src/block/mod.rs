@@ -21,7 +21,7 @@ use coster::{Coster, ExpertTimes};
 pub use groups::Groups;
 pub use part::{Part, TimedExchange};
 pub use parts::BlockParts;
-pub use play::{PassTime, PlayedExchange, played, played_together};
+pub use play::{ByAxis, PassTime, PlayedExchange, played, played_together};
 pub use policy::ByPolicy;
 pub use terms::{Term, TermWork, terms};
 

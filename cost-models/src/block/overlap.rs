@@ -25,7 +25,7 @@ impl Coster<'_> {
             Axis::Expert if framework.overlaps_experts => {
                 whole * (1.0 - self.beside_another_micro_batch())
             }
-            Axis::Tensor if framework.tensor_overlap == TensorOverlap::Products => {
+            axis if axis.is_tensor() && framework.tensor_overlap == TensorOverlap::Products => {
                 let products = self.products_beside(exchange);
                 let least = if products > Seconds::ZERO { whole / OVERLAP_PIECES } else { whole };
                 // A product may hide two exchanges, and one that takes longer more of both.

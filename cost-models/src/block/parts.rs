@@ -8,7 +8,7 @@ use ir::units::Nanos;
 use super::coster::{Coster, ExpertTimes};
 use super::groups::Groups;
 use super::part::{Part, TimedExchange};
-use super::play::played;
+use super::play::{ByAxis, played};
 use super::policy::ByPolicy;
 use crate::frameworks::TensorOverlap;
 use crate::hardware::Hardware;
@@ -105,13 +105,13 @@ impl<'a> Sequence<'a> {
     fn backward(&mut self, op: OpId) {
         let overlaps = self.coster.hardware.framework.tensor_overlap == TensorOverlap::Gradients;
         let is_linear = overlaps && self.coster.is_linear(op);
-        let gathers = self.begin(op, Pass::WeightGrad, |it| overlaps && it.axis == Axis::Tensor);
+        let gathers = self.begin(op, Pass::WeightGrad, |it| overlaps && it.axis.is_tensor());
         self.beside(op, Pass::InputGrad, is_ring, Pass::InputGrad);
         self.wait(gathers);
-        let beside_weight = |it: &Exchange| is_linear && it.axis == Axis::Tensor;
+        let beside_weight = |it: &Exchange| is_linear && it.axis.is_tensor();
         let others = |it: &Exchange| !is_ring(it) && !beside_weight(it);
         self.exchanges(op, Pass::InputGrad, others);
-        self.exchanges(op, Pass::WeightGrad, |it| !overlaps || it.axis != Axis::Tensor);
+        self.exchanges(op, Pass::WeightGrad, |it| !overlaps || !it.axis.is_tensor());
         self.beside(op, Pass::InputGrad, beside_weight, Pass::WeightGrad);
     }
 
@@ -140,8 +140,8 @@ impl<'a> Sequence<'a> {
     }
 
     /// Begins exchanges of a pass; along which axes, by [`Axis`].
-    fn begin(&mut self, op: OpId, pass: Pass, which: impl Fn(&Exchange) -> bool) -> [bool; 3] {
-        let mut axes = [false; 3];
+    fn begin(&mut self, op: OpId, pass: Pass, which: impl Fn(&Exchange) -> bool) -> ByAxis<bool> {
+        let mut axes = ByAxis::default();
         for timed in self.exchanges {
             let Exchange { op: of, pass: at, axis, .. } = timed.exchange;
             if of == op && at == pass && which(&timed.exchange) {
@@ -152,7 +152,7 @@ impl<'a> Sequence<'a> {
         axes
     }
 
-    fn wait(&mut self, axes: [bool; 3]) {
+    fn wait(&mut self, axes: ByAxis<bool>) {
         let waited = Axis::ALL.into_iter().filter(|axis| axes[*axis as usize]);
         self.parts.extend(waited.map(Part::Wait));
     }

@@ -7,6 +7,12 @@ use ir::units::Nanos;
 
 use super::part::Part;
 
+/// Something for each [`Axis`], in the order of [`Axis::ALL`].
+pub type ByAxis<T> = [T; Axis::ALL.len()];
+
+/// No time along any axis.
+const NOTHING: ByAxis<Nanos> = [Nanos::ZERO; Axis::ALL.len()];
+
 /// How long a pass takes, by what it is spent on. An exchange counts for as long as kernels wait for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PassTime {
@@ -17,16 +23,15 @@ pub struct PassTime {
     /// Waiting for the host, where it launches operators more slowly than the device runs them.
     pub host: Nanos,
     /// Waiting for exchanges, by [`Axis`].
-    pub waits: [Nanos; 3],
+    pub waits: ByAxis<Nanos>,
     /// How long exchanges take, those included that kernels run beside; by [`Axis`].
-    pub exchanges: [Nanos; 3],
+    pub exchanges: ByAxis<Nanos>,
 }
 
 impl PassTime {
     /// From beginning to end.
     pub fn total(&self) -> Nanos {
-        let [tensor, context, expert] = self.waits;
-        self.compute + self.host + tensor + context + expert
+        self.compute + self.host + self.waits.into_iter().sum()
     }
 
     /// What it takes at least: from beginning to end; or where another pass may run beside it, which hides its
@@ -45,7 +50,8 @@ impl Add for PassTime {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
-        let both = |a: [Nanos; 3], b: [Nanos; 3]| std::array::from_fn(|axis| a[axis] + b[axis]);
+        let both =
+            |a: ByAxis<Nanos>, b: ByAxis<Nanos>| std::array::from_fn(|axis| a[axis] + b[axis]);
         Self {
             compute: self.compute + other.compute,
             kernels: self.kernels + other.kernels,
@@ -99,7 +105,7 @@ pub fn played(
 ) -> PassTime {
     let mut time = PassTime::default();
     let mut now = Nanos::ZERO;
-    let mut ends = [Nanos::ZERO; 3];
+    let mut ends = NOTHING;
     let mut pending: Vec<PlayedExchange> = Vec::new();
     for part in parts {
         match part {
@@ -115,15 +121,15 @@ pub fn played(
                 now += *host;
             }
             Part::Start(timed) => {
-                let axis = timed.exchange.axis as usize;
-                let start = ends[axis].max(now);
-                ends[axis] = start + timed.time;
-                time.exchanges[axis] += timed.whole;
-                let (exchange, end, waited) = (timed.exchange, ends[axis], Nanos::ZERO);
+                let line = line(timed.exchange.axis);
+                let start = ends[line].max(now);
+                ends[line] = start + timed.time;
+                time.exchanges[timed.exchange.axis as usize] += timed.whole;
+                let (exchange, end, waited) = (timed.exchange, ends[line], Nanos::ZERO);
                 pending.push(PlayedExchange { exchange, start, end, waited });
             }
             Part::Wait(axis) => {
-                let until = ends[*axis as usize].max(now);
+                let until = ends[line(*axis)].max(now);
                 time.waits[*axis as usize] += until - now;
                 pending.retain_mut(|played| {
                     let is_over = played.exchange.axis == *axis;
@@ -144,7 +150,7 @@ pub fn played(
 /// that has waited longest for the device goes first.
 pub fn played_together(one: &[Part], other: &[Part], slowdown_per_mille: u32) -> Nanos {
     let mut threads = [Thread::new(one), Thread::new(other)];
-    let mut ends = [Nanos::ZERO; 3];
+    let mut ends = NOTHING;
     let mut device = Nanos::ZERO;
     loop {
         for thread in &mut threads {
@@ -175,28 +181,37 @@ struct Thread<'a> {
     next: usize,
     now: Nanos,
     /// When its own exchanges along an axis are over.
-    own: [Nanos; 3],
+    own: ByAxis<Nanos>,
 }
 
 impl<'a> Thread<'a> {
     const fn new(parts: &'a [Part]) -> Self {
-        Self { parts, next: 0, now: Nanos::ZERO, own: [Nanos::ZERO; 3] }
+        Self { parts, next: 0, now: Nanos::ZERO, own: NOTHING }
     }
 
     /// Begins and waits for exchanges, up to what needs the device.
-    fn go_on(&mut self, ends: &mut [Nanos; 3]) {
+    fn go_on(&mut self, ends: &mut ByAxis<Nanos>) {
         while let Some(part) = self.parts.get(self.next) {
             match part {
                 Part::Kernels(_) | Part::Host(_) => return,
                 Part::Start(timed) => {
-                    let axis = timed.exchange.axis as usize;
-                    ends[axis] = ends[axis].max(self.now) + timed.time;
-                    self.own[axis] = ends[axis];
+                    let line = line(timed.exchange.axis);
+                    ends[line] = ends[line].max(self.now) + timed.time;
+                    self.own[line] = ends[line];
                 }
-                Part::Wait(axis) => self.now = self.now.max(self.own[*axis as usize]),
+                Part::Wait(axis) => self.now = self.now.max(self.own[line(*axis)]),
             }
             self.next += 1;
         }
+    }
+}
+
+/// In which line exchanges along an axis stand, each of which crosses the links once those before it have:
+/// those of tensor parallelism in one, whatever they are of.
+const fn line(axis: Axis) -> usize {
+    match axis {
+        Axis::ExpertTensor => Axis::Tensor as usize,
+        axis => axis as usize,
     }
 }
 

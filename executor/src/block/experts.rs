@@ -2,7 +2,7 @@
 //!
 //! Each rank sends every row to the rank that has the expert, sorted by expert; there, rows of all ranks
 //! are put in the order of experts, so that each expert's rows are together. With sequence parallelism
-//! the tensor-parallel ranks, each with a part of every expert, gather each other's rows first.
+//! the ranks that have the parts of the same experts then gather each other's rows.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::routed::{Order, Routed, Sent};
 use super::value::{Extra, Value};
 use super::{BlockRun, Env, Gradients, Kept, Result};
 use crate::array::{Array, Element, Indices};
-use crate::communicator::{Group, Reduction};
+use crate::communicator::Reduction;
 use crate::mesh::part;
 use crate::ops::Kernels;
 use crate::ops::experts;
@@ -359,9 +359,9 @@ impl<B: Kernels> Env<B> {
         self.exchange_rows(&rows, &order.source_sizes())
     }
 
-    /// The rows of all tensor-parallel ranks, in the order of experts.
+    /// The rows of all ranks that share each expert, in the order of experts.
     pub(super) fn gather_routed(&self, routed: Routed<B>) -> Result<Routed<B>> {
-        let group: &Group = &self.tensor;
+        let group = &self.expert_tensor;
         let bytes = routed.rows.num_bytes() * group.len() as u64;
         let (counts, parts) =
             self.recorded(Stream::Tensor, Collective::AllGather, bytes, || {
@@ -376,7 +376,7 @@ impl<B: Kernels> Env<B> {
         Ok(Routed { rows, counts, sent: routed.sent, joined: Some(Arc::new(order)) })
     }
 
-    /// This rank's rows of the sum over tensor-parallel ranks.
+    /// This rank's rows of the sum over those ranks.
     pub(super) fn reduce_scatter_routed(&self, routed: Routed<B>) -> Result<Routed<B>> {
         let order = routed.joined.expect("only joined rows are parted");
         let rows = reordered(routed.rows, &order.by_source());
@@ -384,7 +384,7 @@ impl<B: Kernels> Env<B> {
             self.recorded(Stream::Tensor, Collective::ReduceScatter, rows.num_bytes(), || {
                 let parts = rows.split(0, &order.source_sizes());
                 self.communicator.reduce_scatter(
-                    &self.tensor,
+                    &self.expert_tensor,
                     Stream::Tensor,
                     parts,
                     Reduction::Sum,

@@ -6,7 +6,6 @@ use ir::graph::{OpId, OpKind};
 use super::value::{Extra, MicroBatch, Value};
 use super::{BlockRun, Kept, Result};
 use crate::array::Array;
-use crate::communicator::Reduction;
 use crate::mesh::part;
 use crate::ops::Kernels;
 use crate::ops::loss;
@@ -30,7 +29,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         let first = if is_sharded { self.first_class(id) } else { 0 };
         let mut max = loss::row_max(&logits);
         if is_sharded {
-            max = self.env.reduced(max, Reduction::Max)?;
+            max = self.env.greatest(max)?;
         }
         let target = loss::target_logits(&logits, &micro_batch.targets, first, max.clone());
         let (exponentials, mut sum) = loss::exponentials(logits, max);

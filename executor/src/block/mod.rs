@@ -45,6 +45,7 @@ pub(crate) struct Env<B: Kernels> {
     pub(crate) layout: LayoutSpec,
     pub(crate) place: Place,
     pub(crate) tensor: Group,
+    pub(crate) expert_tensor: Group,
     pub(crate) context: Group,
     pub(crate) expert: Group,
     /// What activations and the weights that kernels read are made of.
@@ -161,8 +162,10 @@ impl<B: Kernels> BlockRun<'_, B> {
 
     /// Whether this rank adds what only one summand of a partial sum may hold.
     fn adds_bias(&self, id: OpId) -> bool {
-        self.program.placements.outputs[id.index()] != Placement::Partial
-            || self.env.place.tensor == 0
+        let is_routed = self.program.op(id).output.is_routed();
+        let place = self.env.place;
+        let summand = if is_routed { place.expert_tensor } else { place.tensor };
+        self.program.placements.outputs[id.index()] != Placement::Partial || summand == 0
     }
 }
 

@@ -8,7 +8,7 @@ use traces::timeline::{Activity, Stream};
 use super::value::Value;
 use super::{BlockRun, Env, Result};
 use crate::array::Array;
-use crate::communicator::Reduction;
+use crate::communicator::{Group, Reduction};
 use crate::mesh::part;
 use crate::ops::Kernels;
 
@@ -21,10 +21,10 @@ impl<B: Kernels> BlockRun<'_, B> {
         to: Placement,
         tensor: &Tensor,
     ) -> Result<Value<B>> {
-        if from == to || self.env.tensor.len() == 1 {
+        let env = self.env;
+        if from == to || env.tensor.len() == 1 {
             return Ok(value);
         }
-        let env = self.env;
         match (value, from.moved_to(to)) {
             (Value::Tokens, _) => Ok(Value::Tokens),
             (Value::Array(array), Some(Collective::AllReduce)) => {
@@ -82,7 +82,7 @@ impl<B: Kernels> BlockRun<'_, B> {
                 Ok(Value::Array(env.own_part(&array, dim(tensor, from))))
             }
             (Value::Routed(routed), Some(Collective::AllReduce)) => {
-                let rows = env.all_reduce(routed.rows.clone())?;
+                let rows = env.all_reduce_among(&env.expert_tensor, routed.rows.clone())?;
                 Ok(Value::Routed(routed.with_rows(rows)))
             }
             (Value::Routed(routed), Some(Collective::ReduceScatter)) => {
@@ -120,14 +120,23 @@ impl<B: Kernels> Env<B> {
     }
 
     /// The sum over tensor-parallel ranks.
-    pub(crate) fn all_reduce(&self, array: Array<B>) -> Result<Array<B>> {
-        self.reduced(array, Reduction::Sum)
+    pub(super) fn all_reduce(&self, array: Array<B>) -> Result<Array<B>> {
+        self.all_reduce_among(&self.tensor, array)
     }
 
-    /// The combination over tensor-parallel ranks.
-    pub(super) fn reduced(&self, array: Array<B>, reduction: Reduction) -> Result<Array<B>> {
+    /// The sum over tensor-parallel ranks, or over those of them that share each expert.
+    pub(crate) fn all_reduce_among(&self, group: &Group, array: Array<B>) -> Result<Array<B>> {
+        self.reduced(group, array, Reduction::Sum)
+    }
+
+    /// The greatest over tensor-parallel ranks.
+    pub(super) fn greatest(&self, array: Array<B>) -> Result<Array<B>> {
+        self.reduced(&self.tensor, array, Reduction::Max)
+    }
+
+    fn reduced(&self, group: &Group, array: Array<B>, reduction: Reduction) -> Result<Array<B>> {
         self.recorded(Stream::Tensor, Collective::AllReduce, array.num_bytes(), || {
-            self.communicator.all_reduce(&self.tensor, Stream::Tensor, array, reduction)
+            self.communicator.all_reduce(group, Stream::Tensor, array, reduction)
         })
     }
 

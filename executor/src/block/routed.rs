@@ -14,7 +14,7 @@ pub(crate) struct Routed<B: Kernels> {
     /// Rows of each expert that this rank has.
     pub(super) counts: Vec<usize>,
     pub(super) sent: Arc<Sent>,
-    /// How tensor-parallel ranks' rows were joined, if they were.
+    /// How the rows of the ranks that share each expert were joined, if they were.
     pub(super) joined: Option<Arc<Order>>,
 }
 

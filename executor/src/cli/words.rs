@@ -34,9 +34,13 @@ pub(super) fn layout(layout: &LayoutSpec) -> String {
         words.push(format!("data-parallel {}", layout.data_parallel));
     }
     if layout.expert_parallel > 1 {
-        let ranks =
-            if layout.sharding().has_whole_experts() { "ranks of a stage" } else { "replicas" };
-        words.push(format!("experts over {} of the {ranks}", layout.expert_parallel));
+        let is_cut_as_all = layout.expert_tensor_parallel == layout.tensor_parallel;
+        let ranks = if is_cut_as_all { "replicas" } else { "ranks of a stage" };
+        let each = match layout.expert_tensor_parallel {
+            2.. if !is_cut_as_all => format!(", each over {}", layout.expert_tensor_parallel),
+            _ => String::new(),
+        };
+        words.push(format!("experts over {} of the {ranks}{each}", layout.expert_parallel));
     }
     let shards = layout.context_parallel * layout.data_parallel;
     if layout.zero_stage != ZeroStage::None && shards > 1 {

@@ -48,6 +48,7 @@ impl<B: Kernels> Rank<B> {
         let degree = layout.context_parallel as usize;
         let env = Env {
             tensor: place.tensor_group(&layout),
+            expert_tensor: place.expert_tensor_group(&layout),
             context: place.context_group(&layout),
             expert: place.expert_group(&layout),
             element: settings.compute,
@@ -214,8 +215,8 @@ fn plans(program: &Program, place: &Place) -> Plans {
     let layout = &program.layout;
     let sharing = Sharing {
         tensor: (place.tensor as usize, layout.tensor_parallel as usize),
+        expert_tensor: (place.expert_tensor as usize, layout.expert_tensor_parallel as usize),
         expert: (place.expert(layout) as usize, layout.expert_parallel as usize),
-        has_whole_experts: layout.sharding().has_whole_experts(),
     };
     let initializer_range = program.initializer_range();
     let mut plans = Plans::default();

@@ -324,7 +324,9 @@ impl<B: Kernels> Rank<B> {
     pub(super) fn reduce_unit(&mut self, index: usize) -> Result<(), CommunicationError> {
         let unit = &mut self.units[index];
         if let Some(partial) = unit.partial_gradients() {
-            let sums = self.env.all_reduce(partial)?;
+            let env = &self.env;
+            let group = if unit.is_of_experts() { &env.expert_tensor } else { &env.tensor };
+            let sums = env.all_reduce_among(group, partial)?;
             unit.set_partial_gradients(&sums);
         }
         let element = self.program.settings.gradients;

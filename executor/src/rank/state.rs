@@ -149,9 +149,8 @@ impl<B: Kernels> Rank<B> {
         self.synchronize()?;
         let writer = Writer::join(directory, step);
         // Of what several ranks hold, one writes.
-        let pieces = self.pieces_at(|unit, parameter| {
-            unit.role == Role::First && (!parameter.is_tensor_copied || place.tensor == 0)
-        });
+        let pieces =
+            self.pieces_at(|unit, parameter| unit.role == Role::First && !parameter.is_tensor_copy);
         let (pieces, places): (Vec<Piece>, Vec<PieceAt>) = pieces.into_iter().unzip();
         let mut places = places.iter();
         let values = |_: &Piece| self.values(places.next().expect("a place for each piece"));

@@ -29,7 +29,7 @@ impl<B: Kernels> Rank<B> {
         let is_first = place.tensor == 0;
         let mut squares = 0.0;
         for unit in &self.units {
-            squares += unit.squares(is_first);
+            squares += unit.squares();
         }
         let losses = std::mem::take(&mut self.losses);
         let mut loss: f64 = losses.iter().map(Array::item).sum();
@@ -216,7 +216,7 @@ impl<B: Kernels> Rank<B> {
             let own = unit.states.on_device().master.clone();
             let sum = communicator.all_reduce(group, Stream::Data, own.clone(), Reduction::Sum)?;
             let away = own - sum.scale(1.0 / group.len() as f64);
-            for range in unit.ranges_in_norm(self.env.place.tensor == 0) {
+            for range in unit.ranges_in_norm() {
                 let part = away.narrow(0, range).widened();
                 squares += part.square().sum().item();
             }

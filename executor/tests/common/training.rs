@@ -36,6 +36,11 @@ pub(crate) const MIXTRAL: &str = r#"{"model_type": "mixtral", "num_hidden_layers
     "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 24, "vocab_size": 256,
     "num_local_experts": 4, "num_experts_per_tok": 2, "max_position_embeddings": 64}"#;
 
+/// The same with fewer layers, and a key head for each query head: tensor-parallel ranks may be as many.
+pub(crate) const MIXTRAL_OF_MANY_HEADS: &str = r#"{"model_type": "mixtral", "num_hidden_layers": 3,
+    "hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 4, "intermediate_size": 24,
+    "vocab_size": 256, "num_local_experts": 4, "num_experts_per_tok": 2, "max_position_embeddings": 64}"#;
+
 /// Adapters in few words: their rank, the layers that have one, and how frozen weights are stored.
 pub(crate) type AdapterCase = (u64, &'static str, WeightFormat);
 
@@ -47,7 +52,8 @@ pub(crate) struct Case {
     pub(crate) context: u32,
     pub(crate) context_kind: ContextParallelKind,
     pub(crate) expert: u32,
-    pub(crate) whole_experts: bool,
+    /// Ranks that share each expert; all tensor-parallel ones if 0.
+    pub(crate) expert_tensor: u32,
     pub(crate) pipeline: u32,
     pub(crate) data: u32,
     pub(crate) micro_batch_size: u32,
@@ -69,7 +75,7 @@ pub(crate) const ONE: Case = Case {
     context: 1,
     context_kind: ContextParallelKind::Ring,
     expert: 1,
-    whole_experts: false,
+    expert_tensor: 0,
     pipeline: 1,
     data: 1,
     micro_batch_size: 1,
@@ -116,7 +122,10 @@ pub(crate) fn parts(model: &str, case: Case, compute: Element) -> Parts {
         context_parallel: case.context,
         context_parallel_kind: case.context_kind,
         expert_parallel: case.expert,
-        expert_tensor_parallel: if case.whole_experts { 1 } else { case.tensor },
+        expert_tensor_parallel: match case.expert_tensor {
+            0 => case.tensor,
+            of_experts => of_experts,
+        },
         pipeline_parallel: case.pipeline,
         virtual_stages: case.virtual_stages,
         data_parallel: case.data,

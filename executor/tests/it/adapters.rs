@@ -20,7 +20,8 @@ use ir::schedule::ScheduleKind;
 
 use super::parity::{check_against, train};
 use super::training::{
-    Case, GPT, LLAMA, MIXTRAL, NUM_STEPS, ONE, SEQUENCE_LENGTH, parts, program, rank,
+    Case, GPT, LLAMA, MIXTRAL, MIXTRAL_OF_MANY_HEADS, NUM_STEPS, ONE, SEQUENCE_LENGTH, parts,
+    program, rank,
 };
 
 const ALL: Case = Case { adapters: Some((4, "all-linear", WeightFormat::Plain)), ..ONE };
@@ -70,13 +71,16 @@ fn adapters_beside_quantised_weights_of_gpt_train_alike_under_any_layout() {
 fn adapters_of_experts_train_alike_under_any_layout() {
     for format in [WeightFormat::Plain, WeightFormat::Int8] {
         let one = with_format(format);
-        let folded = Case { tensor: 2, sequence: true, whole_experts: true, ..one };
+        let (zero2, zero3) = (ZeroStage::Gradients, ZeroStage::Parameters);
+        let folded = Case { sequence: true, ..one };
         let cases = [
             Case { expert: 2, data: 2, ..one },
-            Case { expert: 4, data: 4, zero: ZeroStage::Parameters, ..one },
-            Case { expert: 4, data: 2, ..folded },
+            Case { expert: 4, data: 4, zero: zero3, ..one },
+            Case { tensor: 2, expert_tensor: 1, expert: 4, data: 2, ..folded },
+            Case { tensor: 4, expert_tensor: 2, expert: 4, data: 2, zero: zero2, ..folded },
+            Case { tensor: 4, expert_tensor: 2, expert: 1, context: 2, ..folded },
         ];
-        check_against(MIXTRAL, one, &cases);
+        check_against(MIXTRAL_OF_MANY_HEADS, one, &cases);
     }
 }
 

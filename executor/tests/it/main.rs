@@ -10,6 +10,7 @@ mod collectives;
 mod commands;
 mod context;
 mod data;
+mod experts;
 mod measuring;
 mod nccl;
 mod offload;

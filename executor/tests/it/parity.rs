@@ -15,7 +15,9 @@ use ir::layout::ZeroStage;
 use ir::schedule::{ScheduleKind, generate, read_csv, write_csv};
 use traces::timeline::Stream;
 
-use super::training::{Case, GPT, LLAMA, MIXTRAL, NUM_STEPS, ONE, parts, program, rank, steps};
+use super::training::{
+    Case, GPT, LLAMA, MIXTRAL, MIXTRAL_OF_MANY_HEADS, NUM_STEPS, ONE, parts, program, rank, steps,
+};
 
 /// What training comes to: the loss of each step, and every trained parameter at the end.
 #[derive(Debug)]
@@ -136,6 +138,10 @@ fn collectives_of_a_library() {
         (LLAMA, Case { tensor: 2, sequence: true, data: 2, zero, ..ONE }),
         (GPT, Case { context: 2, pipeline: 2, schedule: zbv, virtual_stages: 2, ..ONE }),
         (MIXTRAL, Case { expert: 2, data: 2, tensor: 2, sequence: true, ..ONE }),
+        (
+            MIXTRAL_OF_MANY_HEADS,
+            Case { expert: 2, tensor: 4, expert_tensor: 2, sequence: true, ..ONE },
+        ),
     ];
     for (model, case) in cases {
         let one = train(program(model, ONE, Element::F64));
@@ -225,28 +231,6 @@ fn expert_parallel() {
         Case { expert: 2, data: 2, tensor: 2, sequence: true, ..ONE },
         Case { expert: 2, data: 2, tensor: 2, ..ONE },
         Case { expert: 2, context: 2, ..ONE },
-    ];
-    check(MIXTRAL, &cases);
-}
-
-/// Tensor-parallel ranks share the experts, each for its own part of the sequence.
-#[test]
-fn whole_experts() {
-    use ScheduleKind as K;
-    let folded = Case { tensor: 2, sequence: true, whole_experts: true, ..ONE };
-    let (zero1, zero2, zero3) =
-        (ZeroStage::OptimizerState, ZeroStage::Gradients, ZeroStage::Parameters);
-    let cases = [
-        Case { expert: 2, ..folded },
-        Case { expert: 1, ..folded },
-        Case { expert: 4, data: 2, ..folded },
-        Case { expert: 2, data: 2, zero: zero1, ..folded },
-        Case { expert: 4, data: 4, zero: zero3, ..folded },
-        Case { expert: 4, data: 4, zero: zero2, shard: 2, ..folded },
-        Case { expert: 2, data: 2, zero: zero3, shard: 1, ..folded },
-        Case { expert: 4, context: 2, data: 2, recompute: Recompute::Full, ..folded },
-        Case { expert: 4, data: 2, pipeline: 2, schedule: K::ZbH1, ..folded },
-        Case { expert: 4, data: 2, pipeline: 2, schedule: K::DualPipe, ..folded },
     ];
     check(MIXTRAL, &cases);
 }
@@ -362,6 +346,7 @@ fn experts_with_few_places() {
             Case { context: 2, expert: 2, ..ONE },
             Case { tensor: 2, sequence: true, ..ONE },
             Case { tensor: 2, ..ONE },
+            Case { tensor: 2, sequence: true, expert_tensor: 1, expert: 2, ..ONE },
             Case { tensor: 2, sequence: true, context: 2, recompute: Recompute::Full, ..ONE },
             Case { pipeline: 2, data: 2, expert: 2, schedule: ScheduleKind::ZbH1, ..ONE },
         ] {

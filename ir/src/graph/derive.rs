@@ -123,8 +123,10 @@ impl Sharded<'_> {
             let from = self.placements.outputs[source.index()];
             // The buffer of a move is as large as the tensor is where it is whole.
             let bytes = self.bytes(*source, Placement::Whole);
+            let is_routed = self.block.op(*source).output.is_routed();
+            let axis = if is_routed { Axis::ExpertTensor } else { Axis::Tensor };
             let mut push = |op, pass, collective| {
-                exchanges.push(Exchange { op, pass, axis: Axis::Tensor, collective, bytes });
+                exchanges.push(Exchange { op, pass, axis, collective, bytes });
             };
             if let Some(collective) = forward {
                 push(*consumer, Pass::Forward, *collective);
@@ -204,7 +206,8 @@ impl Sharded<'_> {
                     Keeps::Indices => {
                         let placement = self.placements.outputs[node.id.index()];
                         let unit = node.op.output.dim(DimName::Hidden);
-                        let width = unit.map_or(1, |dim| self.local_extent(dim, placement));
+                        let width = unit
+                            .map_or(1, |dim| self.local_extent(&node.op.output, dim, placement));
                         let indices = self.elements(&node.op.output, placement) / width;
                         saved.insert((node.id, SavedPart::Statistics), Bytes::new(8 * indices));
                     }
@@ -255,7 +258,14 @@ impl Sharded<'_> {
         let mut local = LocalParameters::default();
         for node in self.block.nodes() {
             let is_expert = matches!(node.op.kind, OpKind::GroupedLinear { .. });
-            let sees_part = matches!(self.placements.outputs[node.id.index()], Placement::Shard(_));
+            let (held, partial, ranks) = if is_expert {
+                let ranks = sharding.expert_tensor_parallel;
+                (&mut local.expert, &mut local.expert_partial_gradients, ranks)
+            } else {
+                (&mut local.dense, &mut local.partial_gradients, sharding.tensor_parallel)
+            };
+            let output = self.placements.outputs[node.id.index()];
+            let sees_part = ranks > 1 && matches!(output, Placement::Shard(_));
             for parameter in &node.op.parameters {
                 let elements = self.parameter_elements(parameter, is_expert);
                 if node.op.is_frozen() {
@@ -263,13 +273,10 @@ impl Sharded<'_> {
                     local.frozen.add(bytes, is_expert, parameter.tied_to.is_some());
                 } else if parameter.tied_to.is_some() {
                     local.tied += elements;
-                } else if is_expert {
-                    local.expert += elements;
                 } else {
-                    local.dense += elements;
-                    let is_cut = parameter.cut(is_expert).tensor.is_some();
-                    if sees_part && !is_cut && sharding.tensor_parallel > 1 {
-                        local.partial_gradients += elements;
+                    *held += elements;
+                    if sees_part && parameter.cut(is_expert).tensor.is_none() {
+                        *partial += elements;
                     }
                 }
             }

@@ -6,7 +6,7 @@ use super::block::OpId;
 use super::op::{Learning, OpKind};
 use super::placement::Placement;
 use super::sharded::Sharded;
-use super::tensor::{DimName, Element};
+use super::tensor::{DimName, Element, Tensor};
 use super::work::{AttentionShape, Kernel, KernelWork, Pass};
 use crate::units::{Bytes, Flops};
 
@@ -113,7 +113,7 @@ impl Kernels<'_, '_> {
                 .dims
                 .iter()
                 .filter(|dim| contracted.contains(&dim.name) == summed)
-                .map(|dim| sharded.local_extent(*dim, wanted))
+                .map(|dim| sharded.local_extent(input, *dim, wanted))
                 .product::<u64>()
         };
         let (m, k) = (extents(false), extents(true));
@@ -191,8 +191,9 @@ impl Kernels<'_, '_> {
         let sharded = self.sharded;
         let source = sharded.block.inputs(op)[0];
         let channels = |id: OpId| {
-            let dim = sharded.block.op(id).output.dim(DimName::Channels);
-            dim.map_or(1, |dim| sharded.local_extent(dim, Placement::Whole)) / groups
+            let tensor = &sharded.block.op(id).output;
+            let of = |dim| sharded.local_extent(tensor, dim, Placement::Whole);
+            tensor.dim(DimName::Channels).map_or(1, of) / groups
         };
         let (c_in, c_out) = (channels(source), channels(op));
         let positions =
@@ -219,10 +220,9 @@ impl Kernels<'_, '_> {
         let sharded = self.sharded;
         let inputs = &sharded.block.inputs(op);
         let local = |slot: usize, name: DimName| {
-            let dim = sharded.block.op(inputs[slot]).output.dim(name);
-            dim.map_or(1, |dim| {
-                sharded.local_extent(dim, sharded.placements.wanted[op.index()][slot])
-            })
+            let input = &sharded.block.op(inputs[slot]).output;
+            let wanted = sharded.placements.wanted[op.index()][slot];
+            input.dim(name).map_or(1, |dim| sharded.local_extent(input, dim, wanted))
         };
         let context = sharded.block.op(inputs[1]).output.dim(DimName::Sequence);
         // All positions of a share of the heads, where these were exchanged.
@@ -256,10 +256,13 @@ impl Kernels<'_, '_> {
         let sharded = self.sharded;
         let output = &sharded.block.op(op).output;
         let placement = sharded.placements.outputs[op.index()];
-        let of = |name| output.dim(name).map_or(1, |dim| sharded.local_extent(dim, placement));
+        let extent = |tensor: &Tensor, name, placement| {
+            tensor.dim(name).map_or(1, |dim| sharded.local_extent(tensor, dim, placement))
+        };
+        let of = |name| extent(output, name, placement);
         let source = &sharded.block.op(sharded.block.inputs(op)[0]).output;
         let wanted = sharded.placements.wanted[op.index()][0];
-        let given = |name| source.dim(name).map_or(1, |dim| sharded.local_extent(dim, wanted));
+        let given = |name| extent(source, name, wanted);
         let [n, k] = if *kind == OpKind::AttentionScores {
             [of(DimName::Context), given(DimName::HeadDim)]
         } else {

@@ -1,4 +1,5 @@
-//! Where a tensor lies along the tensor-parallel axis, and what it takes to move it.
+//! Where a tensor lies along the tensor-parallel axis, and what it takes to move it. Rows for experts lie so
+//! along the axis of experts' own.
 //!
 //! The rule is one sentence: the dimensions in [`DimName::is_tensor_sharded`] are sharded wherever a weight
 //! has them, and everything else follows. A product that sums over a sharded dimension leaves a
@@ -162,7 +163,7 @@ fn rule(
             (given.to_vec(), Placement::Partial)
         }
         OpKind::Embedding { .. } => (given.to_vec(), residual(output, sharding)),
-        OpKind::GroupedLinear { .. } if sharding.has_whole_experts() => {
+        OpKind::GroupedLinear { .. } if sharding.expert_tensor_parallel == 1 => {
             token_wise(tensors, given, output, sharding)
         }
         OpKind::Linear { contracted, produced, .. }

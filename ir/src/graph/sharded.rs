@@ -16,22 +16,28 @@ pub(super) struct Sharded<'a> {
 }
 
 impl Sharded<'_> {
-    /// The extent of a dimension on one rank, of a tensor that lies at `placement`.
-    pub(super) fn local_extent(&self, dim: Dim, placement: Placement) -> u64 {
+    /// The extent of a dimension on one rank, of `tensor`, which lies at `placement`.
+    pub(super) fn local_extent(&self, tensor: &Tensor, dim: Dim, placement: Placement) -> u64 {
         let sharding = &self.setting.sharding;
         let mut extent = dim.extent.resolve(self.setting.sizes);
+        // Rows for experts are whole among the ranks that share each expert.
+        let (groups, ranks) = if tensor.is_routed() {
+            (sharding.expert_groups(), sharding.expert_tensor_parallel)
+        } else {
+            (1, sharding.tensor_parallel)
+        };
         if dim.name == DimName::Sequence {
-            extent = extent.div_ceil(sharding.context_parallel.into());
+            extent = extent.div_ceil((sharding.context_parallel * groups).into());
         }
         if placement == Placement::Shard(dim.name) {
-            extent = extent.div_ceil(sharding.tensor_parallel.into());
+            extent = extent.div_ceil(ranks.into());
         }
         extent
     }
 
     /// Elements of `tensor` on one rank.
     pub(super) fn elements(&self, tensor: &Tensor, placement: Placement) -> u64 {
-        tensor.dims.iter().map(|dim| self.local_extent(*dim, placement)).product()
+        tensor.dims.iter().map(|dim| self.local_extent(tensor, *dim, placement)).product()
     }
 
     /// Bytes of what `op` puts out, on one rank.
@@ -113,6 +119,6 @@ impl Sharded<'_> {
         };
         let tensor = &self.block.op(source).output;
         let kept = tensor.dims.iter().filter(|dim| !reduced(dim.name));
-        kept.map(|dim| self.local_extent(*dim, placement)).product()
+        kept.map(|dim| self.local_extent(tensor, *dim, placement)).product()
     }
 }

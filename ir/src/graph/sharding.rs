@@ -54,8 +54,8 @@ pub struct Sharding {
     pub context_parallel_kind: ContextParallelKind,
     /// Ranks over which the experts are spread.
     pub expert_parallel: u32,
-    /// Ranks over which the inner features of each expert are sharded: the tensor-parallel ranks; or 1, and
-    /// then these are among the ranks over which the experts are spread.
+    /// Ranks over which the inner features of each expert are sharded: the tensor-parallel ranks; or as many
+    /// neighbours among them, and then the others are among the ranks over which the experts are spread.
     pub expert_tensor_parallel: u32,
 }
 
@@ -83,8 +83,9 @@ impl Sharding {
         }
     }
 
-    /// Whether tensor parallelism leaves each expert whole.
-    pub const fn has_whole_experts(&self) -> bool {
-        self.expert_tensor_parallel < self.tensor_parallel
+    /// Among how many groups of tensor-parallel ranks, each with a part of every expert that it has, the tokens
+    /// of these ranks are divided.
+    pub const fn expert_groups(&self) -> u32 {
+        self.tensor_parallel / self.expert_tensor_parallel
     }
 }

@@ -191,6 +191,11 @@ impl Tensor {
         self.dims.iter().copied().find(|dim| dim.name == name)
     }
 
+    /// Whether it has rows for experts: each token's, once for each expert that it goes to.
+    pub fn is_routed(&self) -> bool {
+        self.dim(DimName::TopK).is_some()
+    }
+
     /// Number of elements of the whole tensor.
     pub fn num_elements(&self, sizes: Sizes) -> u64 {
         self.dims.iter().map(|dim| dim.extent.resolve(sizes)).product()

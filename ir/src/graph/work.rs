@@ -31,8 +31,10 @@ pub struct Setting {
 /// The axis of the mesh that an exchange runs along.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Axis {
-    /// Tensor parallelism.
+    /// Tensor parallelism, of all but experts.
     Tensor,
+    /// Tensor parallelism of experts.
+    ExpertTensor,
     /// Context parallelism.
     Context,
     /// Expert parallelism.
@@ -41,7 +43,12 @@ pub enum Axis {
 
 impl Axis {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Tensor, Self::Context, Self::Expert];
+    pub const ALL: [Self; 4] = [Self::Tensor, Self::ExpertTensor, Self::Context, Self::Expert];
+
+    /// Whether operators are cut along it, so that their inputs are gathered and their outputs summed.
+    pub const fn is_tensor(self) -> bool {
+        matches!(self, Self::Tensor | Self::ExpertTensor)
+    }
 }
 
 /// A part of a training step.
@@ -190,6 +197,8 @@ pub struct LocalParameters {
     /// Among `dense`, those whose gradients are summands over the tensor-parallel ranks, each of which has some
     /// of the tokens or of the heads that they are for.
     pub partial_gradients: u64,
+    /// Among `expert`, the same over the ranks that share each expert.
+    pub expert_partial_gradients: u64,
     /// Those that are not trained, which none of the others counts.
     pub frozen: FrozenParameters,
 }

@@ -60,17 +60,14 @@ pub enum LayoutError {
     /// Sequence parallelism without tensor parallelism.
     #[error("`sequence_parallel` needs `tensor_parallel` of at least 2")]
     SequenceParallelAlone,
-    /// Experts that no tensor-parallel rank has tokens of its own for.
+    /// Experts over fewer ranks than all else, where these ranks have no tokens of their own to send to them.
     #[error(
-        "`expert_tensor_parallel` 1 beside a larger `tensor_parallel` needs `sequence_parallel` and a model \
-         with experts"
-    )]
-    WholeExperts,
-    /// Tensor parallelism of experts that is neither that of all else nor none.
-    #[error(
-        "`expert_tensor_parallel` {degree} is neither 1 nor `tensor_parallel` {tensor_parallel}"
+        "`expert_tensor_parallel` {degree} below `tensor_parallel` {tensor_parallel} needs {needs}\nhint: leave it \
+         out, or use {tensor_parallel}"
     )]
     ExpertTensor {
+        /// What is not there.
+        needs: &'static str,
         /// Ranks over which each expert was to be sharded.
         degree: u32,
         /// Ranks over which all else is.

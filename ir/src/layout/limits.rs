@@ -25,8 +25,10 @@ pub struct Limits {
     pub heads: Vec<u64>,
     /// Every distinct number of key-value heads.
     pub kv_heads: Vec<u64>,
-    /// Every distinct inner width.
+    /// Every distinct inner width, but those of experts.
     pub intermediate_sizes: Vec<u64>,
+    /// Every distinct inner width of an expert.
+    pub expert_intermediate_sizes: Vec<u64>,
     /// Every distinct number of experts.
     pub experts: Vec<u64>,
     /// Whether shapes depend on the sequence length.
@@ -48,6 +50,7 @@ impl Limits {
             heads: Vec::new(),
             kv_heads: Vec::new(),
             intermediate_sizes: Vec::new(),
+            expert_intermediate_sizes: Vec::new(),
             experts: Vec::new(),
             has_sequence: graph.has_sequence(),
             recomputed_modules: graph.recomputed_modules(),
@@ -55,15 +58,17 @@ impl Limits {
         };
         for (_, block) in graph.classes() {
             for node in block.nodes() {
+                let mut intermediate_sizes = &mut limits.intermediate_sizes;
                 if let OpKind::GroupedLinear { num_experts, .. } = node.op.kind {
                     limits.experts.push(num_experts);
+                    intermediate_sizes = &mut limits.expert_intermediate_sizes;
                 }
                 for dim in node.op.parameters.iter().flat_map(|parameter| &parameter.dims) {
                     let Extent::Fixed(size) = dim.extent else { continue };
                     match dim.name {
                         DimName::Heads => limits.heads.push(size),
                         DimName::KvHeads => limits.kv_heads.push(size),
-                        DimName::Intermediate => limits.intermediate_sizes.push(size),
+                        DimName::Intermediate => intermediate_sizes.push(size),
                         _ => {}
                     }
                 }
@@ -73,6 +78,7 @@ impl Limits {
             &mut limits.heads,
             &mut limits.kv_heads,
             &mut limits.intermediate_sizes,
+            &mut limits.expert_intermediate_sizes,
             &mut limits.experts,
         ] {
             sizes.sort_unstable();
@@ -81,7 +87,8 @@ impl Limits {
         limits
     }
 
-    /// Whether heads, inner widths and sequence divide by a tensor-parallel degree.
+    /// Whether heads and inner widths divide by a tensor-parallel degree. Those of experts have
+    /// [their own](Self::check_expert_tensor).
     ///
     /// Key-value heads may be fewer than ranks, which then hold the same head in groups. The
     /// vocabulary is padded.
@@ -97,7 +104,8 @@ impl Limits {
             degree,
             works: largest_divisor(size, degree),
         };
-        if degree > 1 && self.heads.is_empty() && self.intermediate_sizes.is_empty() {
+        let sharded = [&self.heads, &self.intermediate_sizes, &self.expert_intermediate_sizes];
+        if degree > 1 && sharded.into_iter().all(Vec::is_empty) {
             return Err(LayoutError::NothingToShard { axis: "tensor_parallel", degree });
         }
         for (what, sizes) in
@@ -185,8 +193,7 @@ impl Limits {
         Ok(())
     }
 
-    /// Whether experts divide, and their ranks fit within context and data parallelism, or those of whole
-    /// experts within tensor, context and data parallelism.
+    /// Whether experts divide, and their ranks fit within tensor, context and data parallelism.
     ///
     /// # Errors
     ///
@@ -206,10 +213,10 @@ impl Limits {
                 works: largest_divisor(*size, expert),
             });
         }
-        let what = if sharding.has_whole_experts() {
-            "tensor x context x data parallel ranks"
-        } else {
-            "context x data parallel ranks"
+        let what = match sharding.expert_tensor_parallel {
+            cut if cut == sharding.tensor_parallel => "context x data parallel ranks",
+            1 => "tensor x context x data parallel ranks",
+            _ => "tensor x context x data parallel ranks over `expert_tensor_parallel`,",
         };
         let ranks = u64::from(mesh.stride(MeshAxis::Pipeline) / sharding.expert_tensor_parallel);
         if !ranks.is_multiple_of(expert) {
@@ -224,22 +231,46 @@ impl Limits {
         Ok(())
     }
 
-    /// Whether experts are cut by tensor parallelism as all else is, or are whole and can be: each
-    /// tensor-parallel rank must have tokens of its own to send them.
+    /// Whether experts can be cut over so many of the tensor-parallel ranks: over fewer than all, if each of
+    /// these has tokens of its own to send them.
     ///
     /// # Errors
     ///
-    /// What it takes.
+    /// What does not divide, or what it takes.
     pub fn check_expert_tensor(&self, sharding: &Sharding) -> Result<(), LayoutError> {
         let (degree, tensor_parallel) = (sharding.expert_tensor_parallel, sharding.tensor_parallel);
-        if degree != 1 && degree != tensor_parallel {
-            return Err(LayoutError::ExpertTensor { degree, tensor_parallel });
+        let is_cut_as_all = degree == tensor_parallel;
+        if !tensor_parallel.is_multiple_of(degree) {
+            let [size, degree] = [tensor_parallel, degree].map(u64::from);
+            return Err(LayoutError::NotDivisible {
+                what: "`tensor_parallel`",
+                size,
+                by: "`expert_tensor_parallel`",
+                degree,
+                works: largest_divisor(size, degree),
+            });
         }
-        let can_be_whole = sharding.sequence_parallel && !self.experts.is_empty();
-        if sharding.has_whole_experts() && !can_be_whole {
-            return Err(LayoutError::WholeExperts);
+        let needs = if self.experts.is_empty() {
+            Some("a model with experts")
+        } else if !sharding.sequence_parallel {
+            Some("`sequence_parallel`")
+        } else {
+            None
+        };
+        if let Some(needs) = needs.filter(|_| !is_cut_as_all) {
+            return Err(LayoutError::ExpertTensor { needs, degree, tensor_parallel });
         }
-        Ok(())
+        let mut sizes = self.expert_intermediate_sizes.iter();
+        match sizes.find(|size| !size.is_multiple_of(degree.into())) {
+            Some(size) => Err(LayoutError::NotDivisible {
+                what: "intermediate size of experts",
+                size: *size,
+                by: if is_cut_as_all { "`tensor_parallel`" } else { "`expert_tensor_parallel`" },
+                degree: degree.into(),
+                works: common_divisor(*size, degree.into()),
+            }),
+            None => Ok(()),
+        }
     }
 
     /// Whether a schedule can run with these numbers of ranks, stages of each and micro-batches.
@@ -394,16 +425,13 @@ pub fn check_expert_shards(zero_shard: u32, mesh: &Mesh) -> Result<(), LayoutErr
     if shards.is_multiple_of(ranks.into()) {
         return Ok(());
     }
-    let (degree, by) = if mesh.sharding.has_whole_experts() {
-        let common = (1..=tensor).rev().find(|d| tensor % d == 0 && ranks.is_multiple_of(*d));
-        (
-            ranks / common.unwrap_or(1),
-            "the ranks of each tensor-parallel place over which experts are spread:",
-        )
+    let ranks = u64::from(ranks);
+    let degree = ranks / common_divisor(ranks, tensor.into());
+    let by = if mesh.sharding.expert_tensor_parallel == tensor {
+        "`expert_parallel`"
     } else {
-        (mesh.sharding.expert_parallel, "`expert_parallel`")
+        "the ranks of each tensor-parallel place over which experts are spread:"
     };
-    let degree = u64::from(degree);
     Err(LayoutError::NotDivisible {
         what: "zero_shard",
         size: zero_shard.into(),
@@ -411,4 +439,9 @@ pub fn check_expert_shards(zero_shard: u32, mesh: &Mesh) -> Result<(), LayoutErr
         degree,
         works: largest_divisor(zero_shard.into(), degree),
     })
+}
+
+/// The largest number that divides both.
+fn common_divisor(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { common_divisor(b, a % b) }
 }

@@ -5,11 +5,13 @@ use crate::graph::Sharding;
 /// An axis along which ranks form groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MeshAxis {
-    /// Tensor parallelism.
+    /// Tensor parallelism, of all but experts.
     Tensor,
+    /// Tensor parallelism of experts, within that of all else.
+    ExpertTensor,
     /// Context parallelism.
     Context,
-    /// Expert parallelism: within context and data, or of whole experts within tensor, context and data.
+    /// Expert parallelism, within tensor, context and data, over those with the same part of each expert.
     Expert,
     /// Context and data parallelism together: who reduces gradients.
     ContextData,
@@ -18,8 +20,8 @@ pub enum MeshAxis {
 }
 
 /// Degrees that decide how far apart the ranks of a group lie: the order of ranks, which is tensor,
-/// context, data, pipeline, fastest first. Experts are spread over neighbours among the ranks of a stage, or
-/// where tensor parallelism cuts them, over those with the same place along it.
+/// context, data, pipeline, fastest first. For experts the ranks of a stage are in another order: tensor
+/// parallelism of experts, expert parallelism, replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mesh {
     /// How operators are sharded over the ranks of a stage.
@@ -32,7 +34,7 @@ impl Mesh {
     /// Ranks between two neighbours along an axis.
     pub fn stride(&self, axis: MeshAxis) -> u32 {
         match axis {
-            MeshAxis::Tensor => 1,
+            MeshAxis::Tensor | MeshAxis::ExpertTensor => 1,
             MeshAxis::Expert => self.sharding.expert_tensor_parallel,
             MeshAxis::Context | MeshAxis::ContextData => self.sharding.tensor_parallel,
             MeshAxis::Pipeline => self.sharding.tensor_parallel * self.replicas(),

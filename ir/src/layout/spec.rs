@@ -27,12 +27,12 @@ pub struct LayoutSpec {
     /// How those attend to each other's parts.
     #[serde(default)]
     pub context_parallel_kind: ContextParallelKind,
-    /// Ranks, within context and data parallelism, over which the experts are spread; within tensor, context
-    /// and data parallelism if experts are whole.
+    /// Ranks, within tensor, context and data parallelism, over which the experts are spread: those with the
+    /// same part of each expert.
     pub expert_parallel: u32,
-    /// Ranks over which each expert is sharded: the tensor-parallel ranks, as all else is; or 1, so that the
-    /// experts are spread over these too, each for its own part of the sequence (Liu et al. 2025, *MoE
-    /// Parallel Folding*, arXiv 2504.14960).
+    /// Ranks over which each expert is sharded: the tensor-parallel ranks, as all else is; or fewer of them, so
+    /// that the experts are spread over these too, each for its own part of the sequence (Liu et al. 2025,
+    /// *MoE Parallel Folding*, arXiv 2504.14960).
     pub expert_tensor_parallel: u32,
     /// Ranks over which the layers are spread.
     pub pipeline_parallel: u32,
@@ -92,14 +92,14 @@ impl LayoutSpec {
 
 impl fmt::Display for LayoutSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let has_whole_experts = self.sharding().has_whole_experts();
+        let of_experts = Some(self.expert_tensor_parallel);
         let degrees = PartialLayout {
             tensor_parallel: Some(self.tensor_parallel),
             sequence_parallel: Some(self.sequence_parallel),
             context_parallel: Some(self.context_parallel),
             context_parallel_kind: Some(self.context_parallel_kind),
             expert_parallel: Some(self.expert_parallel),
-            expert_tensor_parallel: has_whole_experts.then_some(self.expert_tensor_parallel),
+            expert_tensor_parallel: of_experts.filter(|degree| *degree != self.tensor_parallel),
             pipeline_parallel: Some(self.pipeline_parallel),
             virtual_stages: Some(self.virtual_stages),
             data_parallel: Some(self.data_parallel),

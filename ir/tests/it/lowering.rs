@@ -98,11 +98,11 @@ mlp.residual (attention.residual, mlp.shared.sum) [b, s, 64]
     );
 }
 
-/// Tensor parallelism cuts each expert, and gathers and scatters what all of its ranks have for it; or it leaves
-/// experts whole, and each of its ranks sends its own tokens to all of them.
+/// Each rank sends its own tokens to all experts. The ranks that share one gather what they have for it, and
+/// scatter what comes out: all tensor-parallel ranks, some neighbours, or none, where experts are whole.
 #[test]
-fn whole_experts_are_reached_by_all_to_all_alone() {
-    let (tensor, expert, top_k, hidden) = (2, 4, 2, 64);
+fn experts_are_reached_by_all_to_all_and_gathered_for_by_those_who_share_them() {
+    let (tensor, expert, top_k, hidden) = (4, 4, 2, 64);
     let config = r#"{"model_type": "mixtral", "hidden_size": 64, "intermediate_size": 128,
         "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2,
         "num_local_experts": 8, "num_experts_per_tok": 2}"#;
@@ -126,12 +126,7 @@ fn whole_experts_are_reached_by_all_to_all_alone() {
             fuses_projections,
         })
     };
-    let (cut, whole) = (work(tensor), work(1));
     let routed = graph.parameter_counts().routed;
-    assert_eq!(cut.parameters.expert, routed / u64::from(tensor * expert));
-    assert_eq!(whole.parameters.expert, routed / u64::from(expert));
-    assert_eq!(cut.parameters.dense, whole.parameters.dense);
-
     let of_experts = |op: OpId| {
         let name = &layer.op(op).name;
         name.contains("experts") || name.contains("dispatch") || name.contains("combine")
@@ -140,16 +135,44 @@ fn whole_experts_are_reached_by_all_to_all_alone() {
         let own = work.exchanges.iter().filter(|exchange| of_experts(exchange.op));
         own.map(|it| (it.axis, it.collective, it.bytes.get())).collect()
     };
-    let rows = sizes.micro_batch_size * sizes.sequence_length * top_k / u64::from(tensor);
-    let all_to_all = (Axis::Expert, Collective::AllToAll, rows * hidden * 2);
-    assert_eq!(exchanges(&whole), [all_to_all; 4]);
-    assert_eq!(exchanges(&cut).iter().filter(|exchange| **exchange == all_to_all).count(), 4);
-    assert!(exchanges(&cut).iter().any(|(axis, ..)| *axis == Axis::Tensor));
-
     let flops = |work: &BlockWork| -> f64 {
         work.kernels.iter().filter(|it| of_experts(it.op)).map(|it| it.flops.get()).sum()
     };
-    assert!((flops(&cut) / flops(&whole) - 1.0).abs() < 1e-12, "as much work for each rank");
+    let kept = |work: &BlockWork, name: &str| -> u64 {
+        let of = |op: OpId| layer.op(op).name == name;
+        work.saved.iter().filter(|it| of(it.op)).map(|it| it.bytes.get()).sum()
+    };
+    let rows = sizes.micro_batch_size * sizes.sequence_length * top_k / u64::from(tensor);
+    let whole = work(1);
+    for ranks in [1, 2, 4] {
+        let cut = work(ranks);
+        assert_eq!(cut.parameters.expert, routed / u64::from(ranks * expert));
+        assert_eq!(cut.parameters.dense, whole.parameters.dense);
+        assert!((flops(&cut) / flops(&whole) - 1.0).abs() < 1e-12, "as much work for each rank");
+        for kept_by in ["mlp.experts.gate", "mlp.experts.activation"] {
+            assert_eq!(
+                kept(&cut, kept_by),
+                kept(&whole, kept_by),
+                "as much kept of inner features"
+            );
+        }
+
+        let all_to_all = (Axis::Expert, Collective::AllToAll, rows * hidden * 2);
+        let gathered = rows * u64::from(ranks) * hidden * 2;
+        let over = |collective| (Axis::ExpertTensor, collective, gathered);
+        let mut expected = vec![all_to_all; 4];
+        if ranks > 1 {
+            // Rows to experts, and again for the gradient of weights; the gradient of what experts put out.
+            expected.extend([over(Collective::AllGather); 3]);
+            // What experts put out; the gradient of rows to experts.
+            expected.extend([over(Collective::ReduceScatter); 2]);
+        }
+        let mut exchanges = exchanges(&cut);
+        for all in [&mut exchanges, &mut expected] {
+            all.sort_unstable();
+        }
+        assert_eq!(exchanges, expected);
+    }
 }
 
 #[test]

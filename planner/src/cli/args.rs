@@ -183,8 +183,8 @@ pub(crate) struct LayoutArgs {
     /// Expert-parallel degree.
     #[arg(long = "ep", value_name = "E", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
     expert_parallel: Option<u32>,
-    /// Ranks over which each expert is sharded: as many as tensor-parallel ranks; or 1, and then experts are
-    /// spread over these too.
+    /// Ranks over which each expert is sharded: all tensor-parallel ranks; or, with sequence parallelism, as many
+    /// of them as divide these, and then experts are spread over the others too.
     #[arg(long = "etp", value_name = "E", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
     expert_tensor_parallel: Option<u32>,
     /// Pipeline-parallel degree.

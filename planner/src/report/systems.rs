@@ -126,6 +126,10 @@ const ROWS: &[Row] = &[
         "--data-parallel-method ring-averaging",
     ),
     Row { model: "tiny-mixtral", ..tiny("expert parallelism", "experts", (2, "ep2-dp2"), "") },
+    Row {
+        model: "tiny-mixtral",
+        ..tiny("experts' own tensor parallelism", "folding", (4, "tp4-sp-etp2-ep2"), "")
+    },
     tiny("context parallelism: ring", "ring", (2, "cp2"), ""),
     tiny("context parallelism: all-to-all over heads", "heads", (2, "cp2-a2a"), ""),
 ];

@@ -494,8 +494,8 @@ fn family_order(family: &Family) -> u64 {
         num_micro_batches,
     ];
     let exchanges_heads = sharding.head_exchange() > 1;
-    let flags = [sharding.sequence_parallel, sharding.has_whole_experts(), exchanges_heads];
-    let flags = flags.map(u32::from);
+    let [by_sequence, by_heads] = [sharding.sequence_parallel, exchanges_heads].map(u32::from);
+    let flags = [by_sequence, sharding.expert_groups() - 1, by_heads];
     let mix = |sum: u64, number: &u32| {
         (sum ^ u64::from(*number)).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(17)
     };

@@ -24,7 +24,7 @@ pub enum Rejection {
     Tensor,
     /// The sequence does not divide.
     Sequence,
-    /// Experts do not divide, or do not fit within context and data parallelism.
+    /// Experts do not divide, or do not fit within the ranks of a stage.
     Expert,
     /// The global batch does not divide by the data-parallel degree.
     Batch,
@@ -220,7 +220,7 @@ impl Space {
         }
     }
 
-    /// Every way to spread experts over the ranks of a stage: cut by tensor parallelism, or whole.
+    /// Every way to cut experts over tensor-parallel ranks, and to spread them over the ranks of a stage.
     fn with_experts(
         &mut self,
         problem: &Problem,
@@ -230,8 +230,8 @@ impl Space {
         let limits = &problem.limits;
         let Sharding { tensor_parallel, sequence_parallel, .. } = mesh.sharding;
         let has_experts = !limits.experts.is_empty();
-        let can_be_whole = has_experts && sequence_parallel && tensor_parallel > 1;
-        let free = if can_be_whole { vec![tensor_parallel, 1] } else { vec![tensor_parallel] };
+        let is_free = has_experts && sequence_parallel;
+        let free = if is_free { divisors(tensor_parallel) } else { vec![tensor_parallel] };
         let mut shardings = Vec::new();
         for expert_tensor_parallel in chosen(fixed.expert_tensor_parallel, free) {
             let sharding = Sharding { expert_tensor_parallel, ..mesh.sharding };

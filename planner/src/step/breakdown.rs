@@ -1,5 +1,6 @@
 //! Where the time of a step goes.
 
+use cost_models::block::ByAxis;
 use ir::graph::Axis;
 use ir::plan::Breakdown;
 use ir::schedule::ActionKind;
@@ -35,7 +36,7 @@ struct Spent {
     compute: Nanos,
     recompute: Nanos,
     host: Nanos,
-    waits: [Nanos; 3],
+    waits: ByAxis<Nanos>,
     messages: Nanos,
 }
 
@@ -74,7 +75,9 @@ impl Spent {
             compute_seconds: seconds(self.compute),
             recompute_seconds: seconds(self.recompute),
             host_seconds: seconds(self.host),
-            tensor_parallel_seconds: seconds(self.waits[Axis::Tensor as usize]),
+            tensor_parallel_seconds: seconds(
+                self.waits[Axis::Tensor as usize] + self.waits[Axis::ExpertTensor as usize],
+            ),
             context_parallel_seconds: seconds(self.waits[Axis::Context as usize]),
             expert_parallel_seconds: seconds(self.waits[Axis::Expert as usize]),
             pipeline_messages_seconds: seconds(self.messages + times.messages),

@@ -20,6 +20,8 @@ pub struct Holdings {
     pub tied: u64,
     /// Among `dense`, those whose gradients are summands over tensor-parallel ranks.
     pub partial_gradients: u64,
+    /// Among `expert`, those whose gradients are summands over the ranks that share each expert.
+    pub expert_partial_gradients: u64,
     /// Parameters that are not trained, which none of the others counts.
     pub frozen: FrozenParameters,
     /// Parameters of the largest block.
@@ -91,6 +93,7 @@ impl Holdings {
             self.dense += parameters.dense * u64::from(count);
             self.expert += parameters.expert * u64::from(count);
             self.partial_gradients += parameters.partial_gradients * u64::from(count);
+            self.expert_partial_gradients += parameters.expert_partial_gradients * u64::from(count);
             self.largest_block = self.largest_block.max(parameters.dense + parameters.expert);
             let frozen = parameters.frozen;
             self.frozen.dense += frozen.dense * u64::from(count);
@@ -137,6 +140,7 @@ impl Holdings {
         self.expert += other.expert;
         self.tied = self.tied.max(other.tied);
         self.partial_gradients += other.partial_gradients;
+        self.expert_partial_gradients += other.expert_partial_gradients;
         self.largest_block = self.largest_block.max(other.largest_block);
         self.frozen.dense += other.frozen.dense;
         self.frozen.expert += other.frozen.expert;

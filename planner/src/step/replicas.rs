@@ -4,7 +4,7 @@ use cost_models::states::{StateBytes, optimizer_step, touched_by_host_update};
 use cost_models::{Group, Hardware};
 use ir::cluster::Precision;
 use ir::collective::Collective;
-use ir::layout::{Layout, MeshAxis, ZeroStage};
+use ir::layout::{Layout, LayoutSpec, MeshAxis, ZeroStage};
 use ir::plan::Training;
 use ir::replication::{DataParallelMethod, GradientCompression};
 use ir::schedule::Updates;
@@ -325,11 +325,21 @@ impl<'a> Replicas<'a> {
         Some(self.all_reduce(Group { size: 2, stride }, bytes))
     }
 
-    /// The reduction of norms' gradients over tensor-parallel ranks.
-    pub(super) fn partial_reduction(&self, holdings: &Holdings) -> Transfer {
-        let bytes = Bytes::new(holdings.partial_gradients * self.bytes.gradient);
-        let stride = self.layout.mesh().stride(MeshAxis::Tensor);
-        self.all_reduce(Group { size: self.layout.tensor_parallel, stride }, bytes)
+    /// Reductions of gradients over tensor-parallel ranks that have summands of them: of norms, of adapters, and
+    /// of experts' adapters.
+    pub(super) fn partial_reductions(
+        &self,
+        holdings: &Holdings,
+    ) -> impl Iterator<Item = Transfer> + use<> {
+        let LayoutSpec { tensor_parallel, expert_tensor_parallel, .. } = **self.layout;
+        let of = |elements: u64, size, axis| {
+            let stride = self.layout.mesh().stride(axis);
+            self.all_reduce(Group { size, stride }, Bytes::new(elements * self.bytes.gradient))
+        };
+        let dense = of(holdings.partial_gradients, tensor_parallel, MeshAxis::Tensor);
+        let experts =
+            of(holdings.expert_partial_gradients, expert_tensor_parallel, MeshAxis::ExpertTensor);
+        [dense, experts].into_iter().filter(|reduction| reduction.time > Nanos::ZERO)
     }
 
     /// The norm of all gradients: a number from every GPU.

@@ -143,7 +143,7 @@ impl Step<'_> {
 
 const fn stream(axis: Axis) -> Stream {
     match axis {
-        Axis::Tensor => Stream::Tensor,
+        Axis::Tensor | Axis::ExpertTensor => Stream::Tensor,
         Axis::Context => Stream::Context,
         Axis::Expert => Stream::Expert,
     }

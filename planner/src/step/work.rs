@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use cost_models::FrameworkRates;
-use cost_models::block::{BlockParts, Part as BlockPart, PassTime, played_together};
+use cost_models::block::{BlockParts, ByAxis, Part as BlockPart, PassTime, played_together};
 use ir::collective::Collective;
 use ir::graph::{Axis, BlockRecompute};
 use ir::layout::{Layout, ZeroStage};
@@ -191,7 +191,7 @@ pub(super) struct Builder<'a> {
     pub(super) layout: &'a Layout,
     pub(super) replicas: Replicas<'a>,
     /// Axes whose exchanges use the links of the exchanges over replicas.
-    shares_link: [bool; 3],
+    shares_link: ByAxis<bool>,
     /// Whether each pass gathers its parameters.
     pub(super) gathers: bool,
 }
@@ -363,7 +363,7 @@ impl<'a> Builder<'a> {
     }
 
     fn run(&self, time: PassTime) -> Run {
-        let on_link = |times: [Nanos; 3]| {
+        let on_link = |times: ByAxis<Nanos>| {
             times
                 .into_iter()
                 .zip(self.shares_link)
@@ -528,10 +528,7 @@ impl<'a> Builder<'a> {
             Part::Meet(Meeting { group, transfer, is_reduction })
         };
         let mut update = Pass::new();
-        let partial = self.replicas.partial_reduction(held);
-        if partial.time > Nanos::ZERO {
-            update.push(Part::Start(partial));
-        }
+        update.extend(self.replicas.partial_reductions(held).map(Part::Start));
         update.push(Part::Wait);
         if self.layout.offload.is_some() {
             update.push(Part::WaitForHost);

@@ -167,7 +167,9 @@ fn layer(problem: &Problem, layout: &Layout) -> Predicted {
         compute_seconds: seconds(passes.compute),
         recompute_seconds: seconds(again.total()),
         host_seconds: seconds(passes.host),
-        tensor_parallel_seconds: seconds(passes.waits(Axis::Tensor)),
+        tensor_parallel_seconds: seconds(
+            passes.waits(Axis::Tensor) + passes.waits(Axis::ExpertTensor),
+        ),
         context_parallel_seconds: seconds(passes.waits(Axis::Context)),
         expert_parallel_seconds: seconds(passes.waits(Axis::Expert)),
         ..Breakdown::default()

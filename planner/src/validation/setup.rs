@@ -20,8 +20,8 @@
 //! - Megatron pads the vocabulary to a multiple of 128 for each tensor-parallel rank.
 //! - Where the vocabulary is cut over pipeline ranks (`extra.vocab_method`), every rank has its part of the
 //!   embedding and of the head; where layers are redistributed, the slowest stage is made as fast as can be.
-//! - Experts are cut by tensor parallelism unless `etp` is 1, or more ranks share them than there are of
-//!   context and data parallelism.
+//! - Experts are cut as all else is unless `etp` says otherwise, or more ranks share them than there are of
+//!   context and data parallelism, and then they are whole.
 //! - 8-bit products with a scale for each row count as 16-bit ones.
 //! - A single layer is timed as one forward and backward of it.
 //! - Memory is that of the fullest rank, unless `mem_kind` names pipeline stages; nanotron's benchmarks state
@@ -217,12 +217,9 @@ fn spec(row: &Row, training: &Training, num_gpus: u32) -> Result<LayoutSpec, Uns
     }
     let expert = row.degree("ep")?;
     let of_experts = row.degree("etp")?;
-    if expert > 1 && of_experts > 1 && of_experts != tensor {
-        return Err(Unsupported::new(format!("tensor parallelism of experts of {of_experts}")));
-    }
     let is_stated = row.count("etp")?.is_some();
     let fits_replicas = (context * data).is_multiple_of(expert);
-    let are_whole = expert > 1 && if is_stated { of_experts == 1 } else { !fits_replicas };
+    let are_cut_as_all = expert == 1 || !is_stated && fits_replicas;
     let micro_batch_size = row.size("micro_batch_size")?;
     let per_round = u64::from(data).saturating_mul(micro_batch_size);
     let batch = training.global_batch_size;
@@ -254,7 +251,7 @@ fn spec(row: &Row, training: &Training, num_gpus: u32) -> Result<LayoutSpec, Uns
         context_parallel: context,
         context_parallel_kind: ContextParallelKind::Ring,
         expert_parallel: expert,
-        expert_tensor_parallel: if are_whole { 1 } else { tensor },
+        expert_tensor_parallel: if are_cut_as_all { tensor } else { of_experts },
         pipeline_parallel: pipeline,
         virtual_stages,
         data_parallel: data,

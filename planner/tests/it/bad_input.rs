@@ -333,11 +333,38 @@ fn layouts_that_cannot_be() {
         ("pp8", &["8 stages", "6 blocks"]),
         ("sp", &["sequence_parallel", "tensor_parallel"]),
         ("ep2", &["expert_parallel", "hint: use 1"]),
-        ("tp2-etp4", &["expert_tensor_parallel", "4", "`tensor_parallel` 2"]),
+        ("tp2-etp4", &["`tensor_parallel` 2", "`expert_tensor_parallel` 4", "hint: 2 divides it"]),
         ("tp2-sp-etp1", &["expert_tensor_parallel", "model with experts"]),
         ("tp8-vpp2", &["interleaved", "pipeline_parallel"]),
     ] {
         place.fails(&format!("evaluate {{}}/model.json --gpus 8 --layout {layout}"), words);
+    }
+    place.write(
+        "mixture.json",
+        MODEL.replace(
+            r#""architecture": "llama""#,
+            r#""model_type": "mixtral", "num_local_experts": 8, "intermediate_size": 1028"#,
+        ),
+    );
+    for (layout, words) in [
+        ("tp8-sp-etp3", &["`tensor_parallel` 8", "`expert_tensor_parallel` 3", "hint: 2"][..]),
+        (
+            "tp8-nosp-etp2",
+            &[
+                "`expert_tensor_parallel` 2",
+                "`tensor_parallel` 8",
+                "`sequence_parallel`",
+                "or use 8",
+            ],
+        ),
+        ("tp8-nosp", &["intermediate size of experts 1028", "`tensor_parallel` 8", "hint: 4"]),
+        ("tp16-sp-etp8", &["of experts 1028", "`expert_tensor_parallel` 8", "hint: 4"]),
+        ("tp4-sp-etp2-ep8", &["over `expert_tensor_parallel`, 4", "`expert_parallel` 8"]),
+        ("tp4-sp-etp2-ep3", &["experts 8", "`expert_parallel` 3", "hint: 2"]),
+    ] {
+        let gpus = if layout.starts_with("tp16") { 16 } else { 8 };
+        let args = format!("evaluate {{}}/mixture.json --gpus {gpus} --layout {layout}");
+        place.fails(&args, words);
     }
     for (flags, words) in [
         ("--layout tp8 --tp 4", &["`tensor_parallel` 8", "--layout", ": 4"][..]),

@@ -3,7 +3,7 @@
 use ir::graph::{
     AdapterError, Adapters, Graph, Kernel, Learning, Pass, Setting, Sharding, Sizes, WeightFormat,
 };
-use ir::model::Model;
+use ir::model::{GraphOptions, Model};
 
 fn adapters(rank: u64, targets: &[&str]) -> Adapters {
     let targets = targets.iter().map(ToString::to_string).collect();
@@ -143,4 +143,36 @@ fn adapters_that_cannot_be_are_refused_with_what_could() {
         message(&adapters(0, &["q_proj"])),
         "`rank` of the adapters is 0, but must be at least 1"
     );
+}
+
+/// What tensor-parallel ranks have alike and apply to different tokens or heads has summands of its gradient on
+/// each: norms of heads always, norms and the router with sequence parallelism, and what of experts' adapters is
+/// not cut, among those who share the expert.
+#[test]
+fn gradients_of_what_is_not_cut_are_summands() {
+    let config = r#"{"model_type": "qwen3_moe", "hidden_size": 64, "num_hidden_layers": 1, "head_dim": 16,
+        "num_attention_heads": 4, "num_key_value_heads": 4, "num_experts": 8, "vocab_size": 96,
+        "num_experts_per_tok": 2, "moe_intermediate_size": 32, "intermediate_size": 32}"#;
+    let model = Model::from_json(config, "test").unwrap();
+    let trained = model.graph(GraphOptions::default()).unwrap();
+    let adapted = trained.with_adapters(&adapters(4, &["gate_proj", "down_proj"])).unwrap();
+    let partial = |graph: &Graph, sequence_parallel, expert_tensor_parallel| {
+        let block = graph.classes().map(|(_, block)| block).find(|it| it.name() == "layer");
+        let sharding = Sharding {
+            tensor_parallel: 4,
+            sequence_parallel,
+            expert_parallel: 2,
+            expert_tensor_parallel,
+            ..Sharding::NONE
+        };
+        let parameters = block.unwrap().work(&setting(sharding)).parameters;
+        [parameters.partial_gradients, parameters.expert_partial_gradients]
+    };
+    assert_eq!(partial(&trained, false, 4), [2 * 16, 0]);
+    for shared_by in [1, 2, 4] {
+        assert_eq!(partial(&trained, true, shared_by), [2 * 16 + 2 * 64 + 64 * 8, 0]);
+        // A of the gate and B of what brings features down, of four experts each.
+        let not_cut = if shared_by == 1 { 0 } else { 2 * 4 * (64 * 4) };
+        assert_eq!(partial(&adapted, true, shared_by), [0, not_cut]);
+    }
 }

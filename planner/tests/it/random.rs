@@ -41,7 +41,7 @@ pub(crate) fn models() -> impl Strategy<Value = Value> {
     let heads = select(vec![(4u64, 4u64), (6, 3), (8, 2), (8, 1), (12, 12), (16, 4), (32, 8)]);
     let experts = prop_oneof![
         2 => Just(None),
-        1 => (select(vec![2u64, 4, 6, 8]), 1u64..3, select(vec![512u64, 1536])).prop_map(Some),
+        1 => (select(vec![2u64, 4, 6, 8]), 1u64..3, select(vec![512u64, 516, 1536])).prop_map(Some),
     ];
     let sizes = (2u32..7, heads, select(vec![64u64, 128]), select(vec![1000u64, 32_000, 128_000]));
     (select(vec!["gpt", "llama"]), sizes, experts, any::<bool>()).prop_map(

@@ -22,6 +22,7 @@ mod recompute;
 mod reference;
 mod rendezvous;
 mod replication;
+mod traffic;
 
 #[path = "../common/training.rs"]
 mod training;

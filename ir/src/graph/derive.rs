@@ -141,6 +141,20 @@ impl Sharded<'_> {
                 push(*consumer, Pass::InputGrad, collective);
             }
         }
+        // What leaves the block is moved to where blocks hand on.
+        for op in self.block.outputs() {
+            let tensor = &self.block.op(*op).output;
+            let from = self.placements.outputs[op.index()];
+            let to = placement::residual(tensor, self.setting.sharding);
+            let forward = from.moved_to(to).map(|it| (Pass::Forward, it));
+            let back = from.gradient_moved_back(to, false).filter(|_| requires_grad[op.index()]);
+            for (pass, collective) in
+                forward.into_iter().chain(back.map(|it| (Pass::InputGrad, it)))
+            {
+                let bytes = self.bytes(*op, Placement::Whole);
+                exchanges.push(Exchange { op: *op, pass, axis: Axis::Tensor, collective, bytes });
+            }
+        }
         for op in &self.placements.sharded_reductions {
             // A sum of squares, or maximum, sum of exponentials and target logit: 4 bytes a row each.
             let rows = self.row_count(*op);

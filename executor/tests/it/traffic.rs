@@ -1,0 +1,106 @@
+//! What tensor-parallel ranks exchange of activations is what the plan says, block by block.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use burn_flex::FlexDevice;
+use executor::array::Element;
+use executor::communicator::local;
+use executor::program::Program;
+use executor::rank::RunError;
+use ir::collective::Collective;
+use ir::graph::{Pass, Recompute, Setting, Sizes};
+use traces::timeline::{Activity, Stream};
+
+use super::training::{Case, GPT, LLAMA, ONE, parts, rank};
+
+/// By stage and collective: bytes.
+type Traffic = BTreeMap<(u32, Collective), u64>;
+
+/// Embedding, layers and head are a stage each.
+const STAGES: usize = 3;
+
+/// The statistics of the loss, which is on the last stage, are reduced too, in another precision than planned; and
+/// with sequence parallelism the gradients of norms, once a step.
+fn is_of_activations(program: &Program, stage: u32, collective: Collective) -> bool {
+    let is_last = stage + 1 == STAGES as u32;
+    !(is_last || program.layout.sequence_parallel) || collective != Collective::AllReduce
+}
+
+/// Bytes that all ranks of each stage exchange in a step, by the graph's exchanges.
+fn planned(program: &Program, stage_sizes: &[usize]) -> Traffic {
+    let spec = program.layout;
+    let model = ir::model::Model::from_json(&program.description, "test").unwrap();
+    let graph = model.graph(ir::model::GraphOptions::default()).unwrap();
+    let all = graph.chain().iter().flat_map(|it| vec![it.class; it.count as usize]);
+    let mut blocks = all.enumerate();
+    let mut planned = Traffic::new();
+    for (stage, size) in (0..).zip(stage_sizes) {
+        for (block, class) in blocks.by_ref().take(*size) {
+            let setting = Setting {
+                sizes: Sizes {
+                    micro_batch_size: spec.micro_batch_size.into(),
+                    sequence_length: program.sequence_length,
+                },
+                sharding: spec.sharding(),
+                compute_bytes: 8,
+                takes_data: block == 0,
+                fuses_projections: false,
+            };
+            let times = u64::from(spec.num_micro_batches * spec.ranks_per_stage());
+            for exchange in &graph.class(class).work(&setting).exchanges {
+                if !is_of_activations(program, stage, exchange.collective) {
+                    continue;
+                }
+                let is_again = spec.recompute == Recompute::Full
+                    && exchange.pass == Pass::Forward
+                    && stage == 1;
+                *planned.entry((stage, exchange.collective)).or_default() +=
+                    exchange.bytes.get() * times * if is_again { 2 } else { 1 };
+            }
+        }
+    }
+    planned
+}
+
+fn exchanged(model: &str, case: Case) -> (Traffic, Traffic) {
+    let mut parts = parts(model, case, Element::F64);
+    let blocks: usize = parts.stage_sizes.iter().sum();
+    parts.stage_sizes = vec![1, blocks - 2, 1];
+    let stage_sizes = parts.stage_sizes.clone();
+    let program = Arc::new(Program::new(parts).unwrap());
+    let recorded = local::run(program.num_ranks(), &[FlexDevice], |communicator| {
+        let mut rank = rank(&program, communicator)?;
+        rank.record();
+        rank.step()?;
+        Ok::<_, RunError>(rank.recorded())
+    });
+    let recorded = recorded.unwrap_or_else(|failure| panic!("{failure}"));
+    let mut exchanged = Traffic::new();
+    for event in recorded.iter().flat_map(|track| &track.events) {
+        if let Activity::Collective { collective, action } = event.activity
+            && event.stream == Stream::Tensor
+            && action.kind.has_micro_batch()
+            && is_of_activations(&program, action.stage, collective)
+        {
+            *exchanged.entry((action.stage, collective)).or_default() += event.bytes.get();
+        }
+    }
+    (exchanged, planned(&program, &stage_sizes))
+}
+
+#[test]
+fn traffic_of_tensor_parallelism_is_as_planned() {
+    let pipeline = Case { tensor: 2, pipeline: STAGES as u32, ..ONE };
+    for model in [LLAMA, GPT] {
+        for case in [
+            pipeline,
+            Case { sequence: true, ..pipeline },
+            Case { sequence: true, recompute: Recompute::Full, ..pipeline },
+            Case { micro_batch_size: 2, data: 2, ..pipeline },
+        ] {
+            let (exchanged, planned) = exchanged(model, case);
+            assert_eq!(exchanged, planned, "{case:?}");
+        }
+    }
+}

@@ -1,5 +1,6 @@
 //! Weights that one replica keeps for all, which update them whenever they have gradients.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
@@ -39,6 +40,8 @@ pub struct Staleness {
 /// All that replicas share.
 struct State<B: Kernels> {
     outstanding: Outstanding,
+    /// Replicas that wait for weights, in the order in which they asked.
+    asked: VecDeque<u32>,
     units: Vec<States<B>>,
     ages: u64,
     oldest: u64,
@@ -63,18 +66,27 @@ impl<B: Kernels> Server<B> {
         num_replicas: u32,
     ) -> Self {
         let outstanding = Outstanding::default();
-        let state = State { outstanding, units, ages: 0, oldest: 0, failure: None };
+        let asked = VecDeque::new();
+        let state = State { outstanding, asked, units, ages: 0, oldest: 0, failure: None };
         let (state, changed) = (Mutex::new(state), Condvar::new());
         Self { state, changed, settings, staleness, num_replicas }
     }
 
     /// The weights of all units as kernels read them, for a replica that will bring gradients of them. Waits
-    /// until these could come in time.
+    /// until these could come in time, and until all have weights who asked before: else one that has just
+    /// brought gradients would mostly be there again before those that wait are awake.
     pub(crate) fn take(&self, replica: u32) -> Result<Vec<Array<B>>> {
-        let mut state = self.wait_until(|it| it.outstanding.may_take(self.staleness))?;
+        self.lock().asked.push_back(replica);
+        let is_next = |it: &State<B>| it.asked.front() == Some(&replica);
+        let mut state =
+            self.wait_until(|it| is_next(it) && it.outstanding.may_take(self.staleness))?;
+        state.asked.pop_front();
         state.outstanding.take(replica);
         let compute = self.settings.compute;
-        Ok(state.units.iter().map(|unit| unit.master.clone().cast(compute)).collect())
+        let weights = state.units.iter().map(|unit| unit.master.clone().cast(compute)).collect();
+        drop(state);
+        self.changed.notify_all();
+        Ok(weights)
     }
 
     /// Updates all units by a replica's gradients. Waits while that would make those of others too old.
@@ -165,5 +177,62 @@ impl<B: Kernels> Server<B> {
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn_flex::{Flex, FlexDevice};
+    use ir::plan::Optimizer;
+    use ir::replication::Replication;
+
+    use super::*;
+    use crate::array::Element;
+    use crate::settings::{LearningRate, OptimizerSettings};
+
+    /// Only one may have weights at once. One that brings gradients while another waits, and asks again at once,
+    /// comes after that other.
+    #[test]
+    fn replicas_get_weights_in_the_order_in_which_they_ask() {
+        for _ in 0..50 {
+            let server = server(0, 2);
+            let first = server.take(0).unwrap();
+            let num_updates = thread::scope(|scope| {
+                scope.spawn(|| {
+                    let weights = server.take(1).unwrap();
+                    server.apply(1, weights).unwrap();
+                });
+                while server.lock().asked.is_empty() {
+                    thread::yield_now();
+                }
+                server.apply(0, first).unwrap();
+                let second = server.take(0).unwrap();
+                let num_updates = server.staleness().num_updates;
+                server.apply(0, second).unwrap();
+                num_updates
+            });
+            assert_eq!(num_updates, 2, "the other has brought its gradients in between");
+        }
+    }
+
+    fn server(staleness: u32, num_replicas: u32) -> Server<Flex> {
+        let weights = || Array::zeros(&[4], Element::F32, &FlexDevice);
+        let units = vec![Served { master: weights(), moments: vec![weights(), weights()] }];
+        let settings = Settings {
+            optimizer: OptimizerSettings::usual(Optimizer::AdamW),
+            max_gradient_norm: None,
+            schedule: LearningRate::constant(0.01),
+            compute: Element::F32,
+            gradients: Element::F32,
+            master: Element::F32,
+            moments: Element::F32,
+            loss_scaling: None,
+            bucket_bytes: 1,
+            expert_capacity_factor: None,
+            replication: Replication::default(),
+            straggler: None,
+            seed: 0,
+        };
+        Server::new(units, settings, staleness, num_replicas)
     }
 }

@@ -25,6 +25,9 @@ pub struct StepReport {
     pub learning_rate: f64,
     /// How long it took on this rank.
     pub time: Duration,
+    /// Updates of weights that replicas share without waiting, by all of them so far; known on the rank that
+    /// keeps the weights.
+    pub num_updates: Option<u64>,
 }
 
 /// What the ranks of a run tell at its end.
@@ -70,7 +73,8 @@ pub fn train<B: Kernels, E: From<RunError>>(
         if is_recorded {
             track = Some(rank.recorded());
         }
-        observe(rank, &StepReport { step, result, learning_rate, time })?;
+        let num_updates = rank.staleness().map(|staleness| staleness.num_updates);
+        observe(rank, &StepReport { step, result, learning_rate, time, num_updates })?;
     }
     rank.settle()?;
     let consensus_distance = rank.consensus_distance()?;

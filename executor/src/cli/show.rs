@@ -92,7 +92,7 @@ impl<'a> Show<'a> {
         let seconds = report.time.as_secs_f64();
         let rate = self.program.tokens_per_step() as f64 / seconds;
         if self.args.output.format == Format::Json {
-            let line = json!({
+            let mut line = json!({
                 "step": report.step,
                 "loss": report.result.loss,
                 "step_time_seconds": seconds,
@@ -101,6 +101,9 @@ impl<'a> Show<'a> {
                 "learning_rate": report.learning_rate,
                 "skipped": report.result.is_skipped,
             });
+            if let Some(num_updates) = report.num_updates {
+                line["num_updates"] = num_updates.into();
+            }
             if report.step == self.args.steps {
                 self.last = Some(line);
                 return Ok(());

@@ -216,8 +216,8 @@ mod tests {
     }
 
     fn server(staleness: u32, num_replicas: u32) -> Server<Flex> {
-        let weights = || Array::zeros(&[4], Element::F32, &FlexDevice);
-        let units = vec![Served { master: weights(), moments: vec![weights(), weights()] }];
+        let elements = [Element::F32, Element::F32];
+        let units = vec![States::new(vec![0.0; 4], 2, elements, &FlexDevice)];
         let settings = Settings {
             optimizer: OptimizerSettings::usual(Optimizer::AdamW),
             max_gradient_norm: None,

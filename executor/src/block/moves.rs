@@ -40,6 +40,10 @@ impl<B: Kernels> BlockRun<'_, B> {
                 Ok(Value::Array(env.all_to_all(&array, dim(tensor, from), dim(tensor, to))?))
             }
             (Value::Array(array), _) => Ok(Value::Array(env.own_part(&array, dim(tensor, to)))),
+            (Value::Routed(routed), Some(Collective::AllReduce)) => {
+                let rows = env.all_reduce_among(&env.expert_tensor, routed.rows.clone())?;
+                Ok(Value::Routed(routed.with_rows(rows)))
+            }
             (Value::Routed(routed), Some(Collective::AllGather)) => {
                 Ok(Value::Routed(env.gather_routed(routed)?))
             }

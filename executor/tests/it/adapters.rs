@@ -75,6 +75,8 @@ fn adapters_of_experts_train_alike_under_any_layout() {
         let folded = Case { sequence: true, ..one };
         let cases = [
             Case { expert: 2, data: 2, ..one },
+            Case { tensor: 2, ..one },
+            Case { tensor: 2, sequence: true, expert: 2, data: 2, ..one },
             Case { expert: 4, data: 4, zero: zero3, ..one },
             Case { tensor: 2, expert_tensor: 1, expert: 4, data: 2, ..folded },
             Case { tensor: 4, expert_tensor: 2, expert: 4, data: 2, zero: zero2, ..folded },

@@ -7,7 +7,8 @@ use anyhow::{Context, bail, ensure};
 use executor::array::Element;
 use executor::base::Base;
 use executor::checkpoint::{
-    ModelParameter, Naming, ParameterId, PieceKind, Shard, State, Training, Weights, WeightsWriter,
+    Form, ModelParameter, Naming, ParameterId, PieceKind, Shard, State, Training, Weights,
+    WeightsWriter,
 };
 use executor::merge::merged;
 use executor::program::Program;
@@ -102,9 +103,9 @@ fn write_adapters(args: &ExportArgs, program: &Program, state: &State) -> anyhow
                 program.model_name
             );
         };
-        let names = stored.tensors.iter().map(|tensor| tensor.rsplit('.').nth(2));
-        modules.extend(names.flatten().map(str::to_owned));
+        modules.extend(stored.tensors.iter().map(|tensor| target(naming, tensor)));
     }
+    check_experts(&parameters)?;
     let mut writer = WeightsWriter::create(&args.output, stored, &parameters, Element::F32)?;
     for parameter in &parameters {
         let whole = Shard::whole(&parameter.shape);
@@ -126,6 +127,32 @@ fn write_adapters(args: &ExportArgs, program: &Program, state: &State) -> anyhow
     });
     let beside = args.output.with_file_name("adapter_config.json");
     files::write_atomically(&beside, serde_json::to_string_pretty(&config)?.as_bytes())
+}
+
+/// How peft is told of the layer that a tensor of an adapter is beside: by the end of its name.
+fn target(naming: Naming, tensor: &str) -> String {
+    // Each of GPT-2's layers has two that are called `c_proj`.
+    let count = if naming == Naming::Gpt2 { 2 } else { 1 };
+    // Then `lora_A` and `weight`.
+    let mut parts: Vec<&str> = tensor.rsplit('.').skip(2).take(count).collect();
+    parts.reverse();
+    parts.join(".")
+}
+
+/// transformers keeps the three matrices of experts in two tensors; peft 0.21 refuses adapters of half of one,
+/// and reads those of the first alone without using them.
+fn check_experts(parameters: &[ModelParameter]) -> anyhow::Result<()> {
+    let experts = parameters.iter().filter(|it| matches!(it.form, Form::Experts { .. }));
+    let adapted: BTreeSet<&str> = experts.filter_map(|it| it.id.op.rsplit('.').nth(1)).collect();
+    let opens = adapted.is_superset(&BTreeSet::from(["gate", "up", "down"]))
+        || adapted.is_subset(&BTreeSet::from(["down"]));
+    ensure!(
+        opens,
+        "peft does not read adapters of experts' {} alone\nhint: leave `--adapters` out to merge them, or train \
+         those of `gate_proj`, `up_proj` and `down_proj`",
+        Vec::from_iter(adapted).join(" and ")
+    );
+    Ok(())
 }
 
 /// The checkpoint: the folder itself, or the newest in it.

@@ -3,7 +3,9 @@
 //! [`simulate`] runs a schedule with its messages, transfers and memory, and leaves a timeline.
 //! [`Order`] is the same schedule looked up once, for a search that plays many steps: [`step_time`] gives
 //! the end of the same timeline, and [`lower_bound`] a time that it is never below.
+//! [`SharedWeights`] are for replicas that are not at the same step.
 
+mod asynchronous;
 mod bound;
 mod cycle;
 mod durations;
@@ -18,6 +20,7 @@ mod simulation;
 mod transfers;
 mod work;
 
+pub use asynchronous::{Settled, SharedUpdate, SharedWeights};
 pub use bound::{Ending, Least, lower_bound};
 pub use cycle::{Cycle, step_time};
 pub use durations::{Durations, PassTimes};

@@ -9,7 +9,7 @@ use ir::plan::Training;
 use ir::replication::{DataParallelMethod, GradientCompression};
 use ir::schedule::Updates;
 use ir::units::{Bytes, Nanos, Seconds};
-use simulator::Transfer;
+use simulator::{SharedWeights, Transfer};
 
 use super::holdings::Holdings;
 use super::ranks::PipelineRanks;
@@ -109,8 +109,7 @@ impl<'a> Replicas<'a> {
         }
         let group = self.group();
         if self.method == DataParallelMethod::ParameterServer {
-            let gradients = Bytes::new((holdings.dense + holdings.expert) * self.bytes.gradient);
-            return self.to_one(group, gradients.shard(buckets));
+            return self.to_one(group, self.gradients(holdings).shard(buckets));
         }
         let Some(compression) = self.compression else {
             return self.transfer(self.reduction(), holdings, buckets);
@@ -212,26 +211,29 @@ impl<'a> Replicas<'a> {
     }
 
     /// What a replica sends that updates the shared weights by itself, and how long it waits for its turn.
-    ///
-    /// The one that keeps the weights serves `d` replicas one after the other, `s` seconds each; each computes
-    /// for `c`, and no more than `S + 1` of them are about it at once, lest gradients get older than `S`
-    /// updates. So a replica's step takes
-    ///
-    /// ```text
-    /// max(c + s, d s, d (c + s) / (S + 1))
-    /// ```
     pub(super) fn push(&self, held: &Holdings, compute: Nanos) -> Option<Transfer> {
+        let shared = self.shared_weights(held, compute)?;
+        let gradients = self.gradients(held);
+        let push = Nanos::from(self.hardware.to_neighbour(self.group(), gradients));
+        let alone = compute + shared.push + shared.pull;
+        let time = push + (shared.step_time_of_equals() - alone);
+        Some(Transfer::new(Collective::SendReceive, time, gradients))
+    }
+
+    /// Weights that replicas share without waiting for each other, where they do and each computes for so long.
+    pub(super) fn shared_weights(&self, held: &Holdings, compute: Nanos) -> Option<SharedWeights> {
         let DataParallelMethod::Asynchronous { staleness } = self.method else { return None };
         let group = self.group();
-        let gradients = Bytes::new((held.dense + held.expert) * self.bytes.gradient);
-        let push = Nanos::from(self.hardware.to_neighbour(group, gradients));
+        let sent = self.hardware.to_neighbour(group, self.gradients(held));
+        let push = Nanos::from(sent) + Nanos::from(self.update(held));
         let pull = self.after_update(held)?.0.time;
-        let served = push + Nanos::from(self.update(held)) + pull;
-        let (alone, replicas) = (compute + served, u64::from(group.size));
-        let bounded = Nanos::new((alone * replicas).get().div_ceil(u64::from(staleness) + 1));
-        let step = alone.max(served * replicas).max(bounded);
-        let time = push + (step - alone);
-        Some(Transfer::new(Collective::SendReceive, time, gradients))
+        let compute = vec![compute; group.size as usize];
+        Some(SharedWeights { compute, push, pull, staleness })
+    }
+
+    /// Bytes of a replica's gradients.
+    fn gradients(&self, held: &Holdings) -> Bytes {
+        Bytes::new((held.dense + held.expert) * self.bytes.gradient)
     }
 
     /// One of the buckets in which a stage's parameters are gathered or its gradients reduced; none where

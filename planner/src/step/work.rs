@@ -11,7 +11,8 @@ use ir::plan::MemoryUse;
 use ir::schedule::{ActionKind, ScheduleKind, Updates};
 use ir::units::{Bytes, Nanos};
 use simulator::{
-    Kept, Meeting, Message, Messages, Part, Pass, RankWork, Run, StageWork, Transfer, Work,
+    Kept, Meeting, Message, Messages, Part, Pass, RankWork, Run, SharedWeights, StageWork,
+    Transfer, Work,
 };
 
 use super::assignment::{Assignment, Stage};
@@ -47,6 +48,12 @@ impl<'a> Step<'a> {
         let builder = Builder::new(assignment, &layout);
         let work = builder.work();
         Self { assignment, layout, work }
+    }
+
+    /// The weights that replicas share without waiting for each other, where they do.
+    pub fn shared_weights(&self) -> Option<SharedWeights> {
+        let builder = Builder::new(self.assignment, &self.layout);
+        builder.replicas.shared_weights(self.assignment.held.first()?, builder.passes_of(0))
     }
 }
 

@@ -1,7 +1,7 @@
 //! How a model is trained, as the one who starts it decides.
 
 use ir::plan::Optimizer;
-use ir::replication::Replication;
+use ir::replication::{Replication, Straggler};
 
 use crate::array::Element;
 
@@ -35,15 +35,6 @@ pub struct Settings {
     pub straggler: Option<Straggler>,
     /// Which random numbers.
     pub seed: u64,
-}
-
-/// A rank that is made slower than it is.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Straggler {
-    /// Which.
-    pub rank: u32,
-    /// How many times as long its passes take.
-    pub factor: f64,
 }
 
 /// What updates parameters from gradients.

@@ -107,6 +107,9 @@ pub enum ReplicationError {
         "the share `{0}` of gradients that are sent must be above 0 and at most 1\nhint: top-k:0.01"
     )]
     Share(String),
+    /// A straggler that cannot be.
+    #[error("must be a rank and a factor from 1 to 1000, such as 1:4, not `{0}`")]
+    Straggler(String),
 }
 
 impl FromStr for DataParallelMethod {
@@ -382,6 +385,28 @@ impl Replication {
             ..PartialLayout::default()
         };
         self.restricted(&fixed).map(|_| ())
+    }
+}
+
+/// A rank that is made slower than it is, to see what others do meanwhile. Reads as `RANK:FACTOR`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Straggler {
+    /// Which.
+    pub rank: u32,
+    /// How many times as long its passes take.
+    pub factor: f64,
+}
+
+impl FromStr for Straggler {
+    type Err = ReplicationError;
+
+    fn from_str(text: &str) -> Result<Self, ReplicationError> {
+        let parsed = text.split_once(':').and_then(|(rank, factor)| {
+            // Far beyond what anyone waits for is a mistake.
+            let factor = factor.parse().ok().filter(|factor| (1.0..=1000.0).contains(factor))?;
+            Some(Self { rank: rank.parse().ok()?, factor })
+        });
+        parsed.ok_or_else(|| ReplicationError::Straggler(text.to_owned()))
     }
 }
 

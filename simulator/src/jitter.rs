@@ -97,6 +97,43 @@ pub fn sample_steps(
     Ok(Distribution { times })
 }
 
+/// The time of a step of which one pipeline rank takes `factor` times as long for its passes.
+///
+/// # Errors
+///
+/// As [`simulate`](crate::simulate).
+pub fn straggling_step(
+    schedule: &Schedule,
+    work: &Work,
+    pipeline_rank: usize,
+    factor: f64,
+) -> Result<Nanos, SimulationError> {
+    let order = Order::new(schedule);
+    Ok(play(&order, work, &mut Straggling { pipeline_rank, factor })?.end)
+}
+
+/// A rank whose passes take longer.
+struct Straggling {
+    pipeline_rank: usize,
+    factor: f64,
+}
+
+impl Watch for Straggling {
+    fn pace(&mut self, rank: usize, op: &Op, run: Run) -> Run {
+        if rank == self.pipeline_rank && op.kind.is_compute() {
+            longer(run, self.factor)
+        } else {
+            run
+        }
+    }
+}
+
+/// A run that takes so many times as long.
+fn longer(run: Run, factor: f64) -> Run {
+    let longer = |time: Nanos| Nanos::new((time.as_f64() * factor).round() as u64);
+    Run { time: longer(run.time), kernels: longer(run.kernels), ..run }
+}
+
 /// How fast each rank goes, and each of its actions.
 struct Pace<'a> {
     jitter: &'a Jitter,
@@ -128,8 +165,7 @@ impl Watch for Pace<'_> {
     }
 
     fn pace(&mut self, rank: usize, _op: &Op, run: Run) -> Run {
-        let longer = |time: Nanos| Nanos::new((time.as_f64() * self.actions[rank]).round() as u64);
-        Run { time: longer(run.time), kernels: longer(run.kernels), ..run }
+        longer(run, self.actions[rank])
     }
 }
 

@@ -4,7 +4,7 @@ use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use executor::settings::Straggler;
+use ir::replication::Straggler;
 
 use super::choices::parse_threads;
 use super::measuring::{CalibrateArgs, CollectivesArgs};
@@ -155,7 +155,7 @@ pub(crate) struct TrainingArgs {
     pub(crate) expert_capacity_factor: Option<f64>,
     /// Make the passes of a rank take so many times as long, to see what the others do meanwhile: 1:4 slows
     /// rank 1 down to a quarter.
-    #[arg(long, value_name = "RANK:FACTOR", value_parser = parse_straggler)]
+    #[arg(long, value_name = "RANK:FACTOR")]
     pub(crate) straggler: Option<Straggler>,
     /// Gradients are reduced once so many MiB of them are there.
     #[arg(long, value_name = "MIB", default_value_t = 25, value_parser = parse_bucket, allow_negative_numbers = true)]
@@ -191,15 +191,6 @@ fn parse_count(text: &str) -> Result<u64, String> {
 fn parse_rate(text: &str) -> Result<f64, String> {
     let rate = text.parse().ok().filter(|rate: &f64| rate.is_finite() && *rate >= 0.0);
     rate.ok_or_else(|| "must be a number, at least 0".to_owned())
-}
-
-/// A rank and how many times as long its passes take; far beyond what anyone waits for is a mistake.
-fn parse_straggler(text: &str) -> Result<Straggler, String> {
-    let parsed = text.split_once(':').and_then(|(rank, factor)| {
-        let factor = factor.parse().ok().filter(|factor| (1.0..=1000.0).contains(factor))?;
-        Some(Straggler { rank: rank.parse().ok()?, factor })
-    });
-    parsed.ok_or_else(|| "must be a rank and a factor from 1 to 1000, such as 1:4".to_owned())
 }
 
 fn parse_factor(text: &str) -> Result<f64, String> {

@@ -32,8 +32,8 @@ use crate::recorder::now;
 use crate::reducer::Reducer;
 use crate::scaler::Scaler;
 use crate::server::Shared;
-use crate::settings::Straggler;
 use crate::unit::Unit;
+use ir::replication::Straggler;
 
 /// Why a rank could not go on.
 #[derive(Debug, thiserror::Error)]

@@ -7,9 +7,9 @@ use executor::array::Element;
 use executor::communicator::{Communicator, local};
 use executor::program::Program;
 use executor::rank::RunError;
-use executor::settings::{LossScaling, Straggler};
+use executor::settings::LossScaling;
 use executor::training::Staleness;
-use ir::replication::{DataParallelMethod, Replication};
+use ir::replication::{DataParallelMethod, Replication, Straggler};
 use ir::schedule::ScheduleKind;
 use traces::timeline::Stream;
 

@@ -1,6 +1,6 @@
 //! Ways for replicas to come to their weights: what is read, what is sent, how old gradients get.
 
-use ir::replication::{DataParallelMethod, GradientCompression, Outstanding};
+use ir::replication::{DataParallelMethod, GradientCompression, Outstanding, Straggler};
 use proptest::prelude::*;
 
 #[test]
@@ -14,10 +14,18 @@ fn what_is_printed_is_read_again() {
 }
 
 #[test]
+fn a_straggler_is_a_rank_and_a_factor() {
+    assert_eq!("1:2.5".parse(), Ok(Straggler { rank: 1, factor: 2.5 }));
+}
+
+#[test]
 fn what_cannot_be_is_refused_with_what_could() {
     let method = |text: &str| text.parse::<DataParallelMethod>().unwrap_err().to_string();
     let compression = |text: &str| text.parse::<GradientCompression>().unwrap_err().to_string();
+    let straggler = |text: &str| text.parse::<Straggler>().unwrap_err().to_string();
     for (message, words) in [
+        (straggler("1:0.5"), ["a rank and a factor from 1 to 1000", "such as 1:4, not `1:0.5`"]),
+        (straggler("4"), ["a rank and a factor", "not `4`"]),
         (method("asynchronous:-1"), ["staleness `-1`", "hint: asynchronous:4"]),
         (method("gossip"), ["`gossip` is no data-parallel method", "ring-averaging"]),
         (compression("top-k:0"), ["share `0`", "above 0 and at most 1"]),

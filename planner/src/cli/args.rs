@@ -10,7 +10,7 @@ use ir::framework::Framework;
 use ir::graph::{ALL_LINEAR, Adapters, ContextParallelKind, Recompute, WeightFormat};
 use ir::layout::{Offload, PartialLayout, ZeroStage};
 use ir::plan::Optimizer;
-use ir::replication::{DataParallelMethod, GradientCompression};
+use ir::replication::{DataParallelMethod, GradientCompression, Straggler};
 use ir::schedule::ScheduleKind;
 
 use super::values::{
@@ -325,6 +325,10 @@ pub(crate) struct SimulateArgs {
     pub(crate) output: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) jitter: JitterArgs,
+    /// Also say how fast all are if the passes of a rank take so many times as long: 1:4 slows rank 1 down to
+    /// a quarter, as `executor run --straggler` does.
+    #[arg(long, value_name = "RANK:FACTOR")]
+    pub(crate) straggler: Option<Straggler>,
     /// Form of the result on stdout.
     #[arg(long, value_enum, default_value = "table")]
     pub(crate) format: Format,

@@ -1,7 +1,8 @@
 //! `planner simulate`: a step on a timeline.
 
+use anyhow::ensure;
 use planner::plan::CheckedPlan;
-use planner::report::{JitterReport, SimulationReport, jittered};
+use planner::report::{JitterReport, SimulationReport, StragglerReport, jittered, straggling};
 use simulator::Jitter;
 
 use super::args::{Format, JitterArgs, SimulateArgs};
@@ -20,6 +21,15 @@ pub(crate) fn simulate(args: &SimulateArgs) -> anyhow::Result<Answer> {
     }
     let mut report = SimulationReport::new(&checked);
     report.jitter = drawn(&checked, &args.jitter)?;
+    if let Some(straggler) = args.straggler {
+        report.straggler = straggling(&checked, straggler)?;
+        let last = checked.plan.num_gpus - 1;
+        ensure!(
+            report.straggler.is_some(),
+            "`--straggler`: the plan has no rank {}\nhint: 0 to {last}",
+            straggler.rank
+        );
+    }
     match args.format {
         Format::Json => print_json(&report)?,
         Format::Table => print(&describe(&report, &args.jitter))?,
@@ -86,7 +96,25 @@ fn describe(report: &SimulationReport, args: &JitterArgs) -> String {
     if let Some(jitter) = &report.jitter {
         text.push_str(&describe_jitter(jitter, args, report.step_time_seconds));
     }
+    if let Some(straggler) = &report.straggler {
+        text.push_str(&describe_straggler(straggler, report.step_time_seconds));
+    }
     text
+}
+
+fn describe_straggler(report: &StragglerReport, planned: f64) -> String {
+    let StragglerReport { rank, factor, step_time_seconds, mean_staleness, most_staleness } =
+        report;
+    let over = (step_time_seconds / planned - 1.0) * 100.0;
+    let staleness = mean_staleness.zip(*most_staleness).map(|(mean, most)| {
+        format!(
+            "which is the time of as many updates as replicas, by gradients {mean:.2} updates old, {most} at most\n"
+        )
+    });
+    format!(
+        "\nwith rank {rank} {factor} times as slow: step {step_time_seconds:.4} s, {over:+.1} % over plan\n{}",
+        staleness.unwrap_or_default()
+    )
 }
 
 fn describe_jitter(jitter: &JitterReport, args: &JitterArgs, planned: f64) -> String {

@@ -9,5 +9,5 @@ mod systems;
 pub use expectation::{Expectation, ExpectedMemory};
 pub use schedule::{Costs, ScheduleReport};
 pub use search::{Answered, SearchReport};
-pub use simulation::{JitterReport, SimulationReport, jittered};
+pub use simulation::{JitterReport, SimulationReport, StragglerReport, jittered, straggling};
 pub use systems::{System, systems};

@@ -3,10 +3,14 @@
 use std::collections::BTreeMap;
 
 use ir::plan::Breakdown;
+use ir::replication::Straggler;
 use ir::schedule::ActionKind;
 use ir::units::{Nanos, Seconds};
 use serde::Serialize;
-use simulator::{CriticalStep, Distribution, Jitter, Replicas, Simulation, sample_steps};
+use simulator::{
+    CriticalStep, Distribution, Jitter, RankWork, Replicas, Settled, Simulation, sample_steps,
+    straggling_step,
+};
 use traces::timeline::{Activity, Track};
 
 use crate::plan::CheckedPlan;
@@ -31,6 +35,9 @@ pub struct SimulationReport {
     /// Steps drawn at random.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jitter: Option<JitterReport>,
+    /// The same with a rank that is slower than it is planned to be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub straggler: Option<StragglerReport>,
 }
 
 /// How a pipeline rank spends the step.
@@ -65,6 +72,24 @@ pub struct JitterReport {
     pub max_seconds: f64,
 }
 
+/// What a rank that is slower than planned does to all.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StragglerReport {
+    /// Which.
+    pub rank: u32,
+    /// How many times as long its passes take.
+    pub factor: f64,
+    /// In what time there are as many updates as replicas, where these do not wait for each other, once all
+    /// have settled; else the time of a step, in which all wait for the slowest.
+    pub step_time_seconds: f64,
+    /// How old gradients are, in updates, in the mean, where replicas do not wait for each other.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mean_staleness: Option<f64>,
+    /// How old the oldest are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub most_staleness: Option<u64>,
+}
+
 impl SimulationReport {
     /// The report of a plan's step.
     pub fn new(checked: &CheckedPlan) -> Self {
@@ -83,6 +108,7 @@ impl SimulationReport {
                 .collect(),
             critical_path: composition(critical_path),
             jitter: None,
+            straggler: None,
         }
     }
 }
@@ -151,6 +177,47 @@ pub fn jittered(
     with_step(problem, layout, &found.stage_ends, |step| {
         let steps = sample_steps(&step.schedule()?, &step.work, replicas, jitter, num_samples)?;
         Ok(JitterReport::new(&steps))
+    })
+}
+
+/// Plays a plan's step with one of its GPUs slower than planned; none where the plan has no such rank. Ranks that
+/// exchange data within its passes go as slowly, and the step ends when the slowest replica does, unless replicas
+/// do not wait for each other.
+///
+/// # Errors
+///
+/// [`SimulateError`].
+pub fn straggling(
+    checked: &CheckedPlan,
+    straggler: Straggler,
+) -> Result<Option<StragglerReport>, SimulateError> {
+    let CheckedPlan { problem, found, .. } = checked;
+    let Straggler { rank, factor } = straggler;
+    if rank >= found.layout.num_gpus() {
+        return Ok(None);
+    }
+    with_step(problem, found.layout, &found.stage_ends, |step| {
+        let (step_time, staleness) = if let Some(mut shared) = step.shared_weights() {
+            // Each replica is one rank.
+            let compute = &mut shared.compute[rank as usize];
+            *compute = Nanos::new((compute.as_f64() * factor).round() as u64);
+            let Settled { step_time, mean_age, most_age } = shared.settled();
+            (step_time, Some((mean_age, most_age)))
+        } else {
+            let ranks = &step.work.ranks;
+            let is_of = |work: &RankWork| {
+                (work.first_rank..).take(work.num_alike as usize).any(|it| it == rank)
+            };
+            let pipeline_rank = ranks.iter().position(is_of).expect("every rank is of a stage");
+            (straggling_step(&step.schedule()?, &step.work, pipeline_rank, factor)?, None)
+        };
+        Ok(Some(StragglerReport {
+            rank,
+            factor,
+            step_time_seconds: seconds(step_time),
+            mean_staleness: staleness.map(|(mean, _)| mean),
+            most_staleness: staleness.map(|(_, most)| most),
+        }))
     })
 }
 

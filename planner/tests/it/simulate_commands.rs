@@ -166,6 +166,56 @@ fn jitter_is_drawn_around_the_plan() {
     }
 }
 
+/// Steps of four replicas, the second of which is so many times as slow.
+fn straggling(place: &Workplace, method: &str, factor: u32) -> [f64; 2] {
+    let (model, path) = (place.path("model.json"), place.path("replicas.json"));
+    let layout =
+        ["--gpus", "4", "--layout", "dp4", "--global-batch-size", "128", "-q", "-o", &path];
+    let method = ["evaluate", &model, "--data-parallel-method", method];
+    let run = planner(&[&method[..], &layout].concat());
+    assert_eq!(run.code, Some(0), "{run:?}");
+    let straggler = format!("1:{factor}");
+    let report = report(&path, &["--straggler", &straggler]);
+    let text = planner(&["simulate", &path, "--straggler", &straggler]).stdout;
+    assert!(text.contains(&format!("with rank 1 {factor} times as slow: step ")), "{text}");
+    [&report, &report["straggler"]].map(|of| number(&of["step_time_seconds"]))
+}
+
+/// All wait for the slowest, or go on until its gradients would be too old.
+#[test]
+fn a_straggler_holds_up_those_that_wait_for_it() {
+    let place = Workplace::new();
+    for method in ["all-reduce", "parameter-server", "ring-averaging"] {
+        let [planned, same] = straggling(&place, method, 1);
+        check_equal(method, same, planned);
+        let [_, slow] = straggling(&place, method, 4);
+        assert!(
+            3.0 * planned < slow && slow < 4.0 * planned,
+            "{method}: {slow}, planned {planned}"
+        );
+    }
+    let [_, waiting] = straggling(&place, "all-reduce", 4);
+    let asynchronous =
+        |staleness: u32, factor| straggling(&place, &format!("asynchronous:{staleness}"), factor);
+    for staleness in [0, 1, 2, 4, 12] {
+        let [planned, same] = asynchronous(staleness, 1);
+        // Whole rounds are counted in nanoseconds.
+        assert!((same - planned).abs() < 0.025 * planned, "{staleness}: {same}, planned {planned}");
+    }
+    // While the slow one computes, in the time of a step in which all wait for it, there are as many updates as
+    // may be missed, of twelve that the others would make; then its own. Where only two may have weights, the
+    // others take turns while it waits for its own.
+    for (staleness, expected) in
+        [(1, 5.0 / 4.0), (4, 4.0 / 5.0), (8, 4.0 / 9.0), (12, 4.0 / 13.0), (100, 4.0 / 13.0)]
+    {
+        let [_, slow] = asynchronous(staleness, 4);
+        assert!(
+            (slow / waiting / expected - 1.0).abs() < 0.1,
+            "{staleness}: {slow}, not {waiting} {expected}"
+        );
+    }
+}
+
 #[test]
 fn draws_that_cannot_be() {
     let place = Workplace::new();
@@ -183,6 +233,8 @@ fn draws_that_cannot_be() {
         ("--samples 1 --slower 1e3", &["--slower", "from 0 to 100"]),
         ("--samples 1 --seed -1", &["-1"]),
         ("--samples 1 --seed 18446744073709551616", &["--seed"]),
+        ("--straggler 1:2", &["no rank 1", "hint: 0 to 0"]),
+        ("--straggler 0:0.5", &["--straggler", "such as 1:4"]),
         ("--format csv", &["csv", "table, json"]),
         ("-o {}/nowhere/out.json", &["nowhere/out.json", "no folder"]),
         ("-o {}", &["is a folder"]),

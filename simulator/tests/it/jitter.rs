@@ -4,6 +4,7 @@ use ir::schedule::{ScheduleKind, generate};
 use ir::units::Nanos;
 use simulator::{
     Distribution, Durations, Jitter, PassTimes, Replicas, Work, earliest, sample_steps,
+    straggling_step,
 };
 
 const NONE: Jitter =
@@ -70,6 +71,21 @@ fn one_straggler_holds_all_up() {
     assert!((slow(1, 1) - (1.0 - 0.99_f64.powi(8))).abs() < 0.05);
     assert!((slow(8, 1) - (1.0 - 0.99_f64.powi(64))).abs() < 0.08);
     assert!(slow(8, 64) > 0.999);
+}
+
+/// All ranks of a pipeline wait for a slow one, which is busy throughout but for the first forward and the last
+/// backward on their way through the others.
+#[test]
+fn a_rank_that_is_slower_sets_the_pace() {
+    let schedule = generate(ScheduleKind::OneFOneB, 8, 32, 1).unwrap();
+    let work = Work::plain(&durations(), 8);
+    let planned = earliest(&schedule, &durations()).makespan;
+    assert_eq!(straggling_step(&schedule, &work, 3, 1.0).unwrap(), planned);
+    for rank in 0..8 {
+        let step = straggling_step(&schedule, &work, rank, 4.0).unwrap();
+        let busy = Nanos::new(32 * 4 * 3_000_000);
+        assert!(busy <= step && step < busy + planned, "{step}");
+    }
 }
 
 #[test]

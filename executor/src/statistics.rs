@@ -15,6 +15,16 @@ pub(crate) fn quantile(values: &[f64], share: f64) -> f64 {
     sorted.get(index).copied().unwrap_or(0.0)
 }
 
+/// The mean of the middle half of `values`; 0 where there are none. What a whole takes is the sum of the means of
+/// its parts, not of their medians or quartiles; and the outer quarters are where other programs disturbed.
+pub(crate) fn middle_mean(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let outer = sorted.len() / 4;
+    let middle = &sorted[outer..sorted.len() - outer];
+    middle.iter().sum::<f64>() / middle.len().max(1) as f64
+}
+
 /// A time and what it grows with.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Sample {

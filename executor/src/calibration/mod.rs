@@ -25,7 +25,7 @@ use crate::collectives::{Call, CollectiveError, synchronize};
 use crate::communicator::{Communicator, Group, Reduction, local};
 use crate::ops::Kernels;
 use crate::recorder::now;
-use crate::statistics::{LOWER_QUARTILE, quantile};
+use crate::statistics::{LOWER_QUARTILE, middle_mean, quantile};
 use crate::training::gather_text;
 
 pub use error::CalibrationError;
@@ -95,10 +95,10 @@ pub fn kernel_times<B: Kernels>(
         let steps = || ranks.iter().flat_map(|rank| &rank.steps);
         for (index, lap) in laps.iter_mut().enumerate() {
             let times: Vec<f64> = steps().filter_map(|step| step.0.get(index)).copied().collect();
-            lap.time = quantile(&times, LOWER_QUARTILE);
+            lap.time = middle_mean(&times);
         }
         let of = |part: fn(&(Vec<f64>, f64, f64)) -> f64| {
-            quantile(&steps().map(part).collect::<Vec<_>>(), LOWER_QUARTILE)
+            middle_mean(&steps().map(part).collect::<Vec<_>>())
         };
         all.add(model, rank.program(), &laps, [of(|step| step.1), of(|step| step.2)]);
     }

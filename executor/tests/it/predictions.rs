@@ -18,11 +18,8 @@ const RANKS: u32 = 2;
 const STEPS: usize = 14;
 const WARM_UPS: usize = 2;
 
-/// A run during which other programs had more than this share of the machine is repeated.
+/// Where other programs had more than this share of the machine during any run, nothing is held against limits.
 const DISTURBED: f64 = 0.08;
-
-/// How often at most.
-const ATTEMPTS: u32 = 5;
 
 /// Llama's kind: layers, features, heads, heads of keys, inner features, vocabulary.
 fn llama([layers, hidden, heads, kv_heads, intermediate, vocabulary]: [u64; 6]) -> Value {
@@ -79,9 +76,14 @@ const ROWS: &[(&str, u32, u32, u32, &str, &str)] = &[
     ("gpt-128", 2, 128, 16, "pp2", "--micro-batch-size 2 --schedule zbv"),
 ];
 
-/// The median error over the rows, and how well they are in order, that were reached once, with some room.
-const MEDIAN_ERROR: f64 = 0.15;
+/// How many of the rows are to be within which error, and how well they are to be in order.
+const LEAST_WITHIN: usize = 20;
+const ERROR: f64 = 0.15;
 const RANK_CORRELATION: f64 = 0.9;
+
+/// How often each row runs: one round after the other, so that what disturbs the machine for a while disturbs
+/// different rows. The round that took least counts.
+const ROUNDS: usize = 3;
 
 #[test]
 #[expect(clippy::print_stderr, reason = "the rows are what one runs it for")]
@@ -97,43 +99,47 @@ fn steps_take_about_as_long_as_predicted() {
     for (name, model) in models() {
         fs::write(bench.path(&format!("{name}.json")), model.to_string()).unwrap();
     }
-    let (_, disturbed) =
-        bench.undisturbed(&format!("calibrate -o mine.json --ranks {RANKS} --factor 4"));
-    eprintln!("calibrated while other programs had {:.0} % of the machine", disturbed * 100.0);
-    let mut is_quiet = disturbed <= DISTURBED;
-    let (mut predictions, mut measurements) = (Vec::new(), Vec::new());
-    for row in ROWS {
-        let predicted = bench.predicted(row);
-        let (measured, disturbed) = bench.measured();
-        is_quiet &= disturbed <= DISTURBED;
-        let (model, _, sequence, batch, layout, more) = row;
-        let error = (predicted / measured - 1.0) * 100.0;
+    let mut disturbed =
+        bench.run_by_executor(&format!("calibrate -o mine.json --ranks {RANKS} --factor 4"));
+    let numbered = || ROWS.iter().enumerate();
+    let predictions: Vec<f64> = numbered().map(|(nth, row)| bench.predicted(nth, row)).collect();
+    let mut measurements = vec![f64::INFINITY; ROWS.len()];
+    for _ in 0..ROUNDS {
+        for (nth, least) in measurements.iter_mut().enumerate() {
+            let (time, by_others) = bench.measured(nth);
+            *least = least.min(time);
+            disturbed = disturbed.max(by_others);
+        }
+    }
+    let mut errors = Vec::new();
+    for (nth, (model, _, sequence, batch, layout, more)) in numbered() {
+        let (predicted, measured) = (predictions[nth], measurements[nth]);
+        let error = predicted / measured - 1.0;
         eprintln!(
             "{model:9} {batch:2} x {sequence:3} {layout:8} {more:48} predicted {:7.2} ms, measured {:7.2} ms, \
-             {error:+5.1} %, others {:2.0} %",
+             {:+5.1} %",
             predicted * 1e3,
             measured * 1e3,
-            disturbed * 100.0
+            error * 100.0
         );
-        predictions.push(predicted);
-        measurements.push(measured);
+        errors.push(error.abs());
     }
-    let pairs = predictions.iter().zip(&measurements);
-    let mut errors: Vec<f64> = pairs.map(|(one, other)| (one / other - 1.0).abs()).collect();
     errors.sort_by(f64::total_cmp);
-    let median = errors[errors.len() / 2];
     let correlation = rank_correlation(&predictions, &measurements);
-    let within = errors.iter().filter(|error| **error <= MEDIAN_ERROR).count();
+    let within = errors.iter().filter(|error| **error <= ERROR).count();
     eprintln!(
-        "median error {:.1} %, {within} of {} within 15 %, rank correlation {correlation:.2}",
-        median * 100.0,
+        "median error {:.1} %, {within} of {} within 15 %, rank correlation {correlation:.3}",
+        errors[errors.len() / 2] * 100.0,
         errors.len()
     );
-    if !is_quiet {
-        eprintln!("not held against limits: other programs ran on this machine");
+    if disturbed > DISTURBED {
+        eprintln!(
+            "not held against limits: other programs had {:.0} % of the machine",
+            disturbed * 100.0
+        );
         return;
     }
-    assert!(median <= MEDIAN_ERROR, "{errors:?}");
+    assert!(within >= LEAST_WITHIN, "{errors:?}");
     assert!(correlation >= RANK_CORRELATION, "{predictions:?}, {measurements:?}");
 }
 
@@ -156,27 +162,17 @@ impl Bench {
         output
     }
 
-    /// What the executor puts out, and the share of the machine that other programs had; of several
-    /// attempts the one that had most.
-    fn undisturbed(&self, args: &str) -> (Output, f64) {
-        let mut best: Option<(Output, f64)> = None;
-        for _ in 0..ATTEMPTS {
-            let before = Load::now();
-            let output = self.run(Path::new(env!("CARGO_BIN_EXE_executor")), args);
-            let disturbed = Load::now().of_others(before);
-            if best.as_ref().is_none_or(|(_, least)| disturbed < *least) {
-                best = Some((output, disturbed));
-            }
-            if best.as_ref().is_some_and(|(_, least)| *least <= DISTURBED) {
-                break;
-            }
-        }
-        best.unwrap()
+    /// Runs the executor; the share of the machine that other programs had meanwhile.
+    fn run_by_executor(&self, args: &str) -> f64 {
+        let before = Load::now();
+        self.run(Path::new(env!("CARGO_BIN_EXE_executor")), args);
+        Load::now().of_others(before)
     }
 
-    /// The planned time of a step, of a plan that stays in `plan.json`.
+    /// The planned time of a step, of a plan that stays in `plan-N.json`.
     fn predicted(
         &self,
+        nth: usize,
         (model, gpus, sequence, batch, layout, more): &(&str, u32, u32, u32, &str, &str),
     ) -> f64 {
         self.run(
@@ -184,18 +180,21 @@ impl Bench {
             &format!(
                 "evaluate {model}.json --gpus {gpus} --layout {layout} {more} --cluster mine.json \
                  --framework executor --precision fp32 --seq-len {sequence} --global-batch-size {batch} \
-                 -o plan.json --quiet"
+                 -o plan-{nth}.json --quiet"
             ),
         );
-        let plan: Value =
-            serde_json::from_str(&fs::read_to_string(self.path("plan.json")).unwrap()).unwrap();
+        let text = fs::read_to_string(self.path(&format!("plan-{nth}.json"))).unwrap();
+        let plan: Value = serde_json::from_str(&text).unwrap();
         plan["prediction"]["step_time_seconds"].as_f64().unwrap()
     }
 
-    /// The lower quartile of the steps of `plan.json`, and how much other programs had of the machine.
-    fn measured(&self) -> (f64, f64) {
-        let args = format!("run plan.json --steps {STEPS} --threads-per-rank 1 --format json");
-        let (output, disturbed) = self.undisturbed(&args);
+    /// The lower quartile of the steps of `plan-N.json`, and how much other programs had of the machine.
+    fn measured(&self, nth: usize) -> (f64, f64) {
+        let args =
+            format!("run plan-{nth}.json --steps {STEPS} --threads-per-rank 1 --format json");
+        let before = Load::now();
+        let output = self.run(Path::new(env!("CARGO_BIN_EXE_executor")), &args);
+        let disturbed = Load::now().of_others(before);
         let lines = String::from_utf8(output.stdout).unwrap();
         let seconds = |line: &str| {
             let line: Value = serde_json::from_str(line).unwrap();

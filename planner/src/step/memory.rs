@@ -84,7 +84,7 @@ pub(super) fn throughout(
         // One message on its way in each direction, and one being used.
         buffers_bytes: held.message * 4,
         context_bytes: CONTEXT + Bytes::new((framework.libraries_gib * GIB) as u64),
-        host_bytes: replicas.on_host(held, in_flight_at_peak(layout, rank)),
+        host_bytes: replicas.on_host(held, || in_flight_at_peak(layout, rank)),
         ..MemoryUse::default()
     }
 }

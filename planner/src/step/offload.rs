@@ -59,7 +59,7 @@ impl Replicas<'_> {
     }
 
     /// What a rank's host holds, activations included of so many micro-batches that are in flight at once.
-    pub(super) fn on_host(&self, held: &Holdings, num_micro_batches: u64) -> Bytes {
+    pub(super) fn on_host(&self, held: &Holdings, num_micro_batches: impl Fn() -> u64) -> Bytes {
         let Self { layout, bytes, .. } = *self;
         let mut on_host = Bytes::ZERO;
         if layout.offload.optimizer {
@@ -72,7 +72,7 @@ impl Replicas<'_> {
             on_host += frozen_states(layout, held).parameters;
         }
         if layout.offload.activations {
-            on_host += held.offloadable.shard(layout.virtual_stages.into()) * num_micro_batches;
+            on_host += held.offloadable.shard(layout.virtual_stages.into()) * num_micro_batches();
         }
         on_host
     }

@@ -48,6 +48,47 @@ impl Collective {
     }
 }
 
+impl Collective {
+    /// The bytes that a rank of `num_ranks` sends, as a multiple of the whole buffer, by the algorithm that sends
+    /// least.
+    ///
+    /// ```text
+    /// all-reduce                              2 (n - 1) / n
+    /// all-gather, reduce-scatter, all-to-all    (n - 1) / n
+    /// broadcast, send                           1
+    /// ```
+    ///
+    /// Zero for one rank.
+    ///
+    /// # Source
+    ///
+    /// Thakur, Rabenseifner and Gropp 2005, *Optimization of Collective Communication Operations in MPICH*,
+    /// sections 4.1 to 4.4.
+    pub fn volume_factor(self, num_ranks: u32) -> f64 {
+        if num_ranks < 2 {
+            return 0.0;
+        }
+        let n = f64::from(num_ranks);
+        match self {
+            Self::AllReduce => 2.0 * (n - 1.0) / n,
+            Self::AllGather | Self::ReduceScatter | Self::AllToAll => (n - 1.0) / n,
+            Self::Broadcast | Self::SendReceive => 1.0,
+        }
+    }
+
+    /// Its steps among equals: by a ring or, for all-reduce, the double tree if that is fewer.
+    pub fn steps(self, num_ranks: u32) -> f64 {
+        let n = f64::from(num_ranks);
+        match self {
+            Self::AllReduce => 2.0 * (n - 1.0).min(n.log2().ceil()),
+            Self::AllGather | Self::ReduceScatter => n - 1.0,
+            Self::Broadcast => n.log2().ceil(),
+            // All pairs exchange at once.
+            Self::AllToAll | Self::SendReceive => 1.0,
+        }
+    }
+}
+
 impl fmt::Display for Collective {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {

@@ -5,8 +5,6 @@ use std::collections::BTreeMap;
 use ir::collective::Collective;
 use serde::Deserialize;
 
-use super::volume::volume_factor;
-
 const FITTED: &str = include_str!("../../data/collectives.json");
 
 /// Time over message size as a polyline in log-log space.
@@ -65,7 +63,7 @@ impl CollectiveRates {
             return Some(curve.seconds(bytes));
         }
         if num_ranks > largest {
-            let volume = volume_factor(kind, num_ranks) / volume_factor(kind, largest);
+            let volume = kind.volume_factor(num_ranks) / kind.volume_factor(largest);
             let (_, before) = curves.range(..largest).next_back()?;
             let step = (last.latency() - before.latency()).max(0.0);
             let doublings = f64::from(num_ranks).log2() - f64::from(largest).log2();

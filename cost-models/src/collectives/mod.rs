@@ -12,7 +12,7 @@ mod volume;
 pub use group::Group;
 pub use ir::collective::Collective;
 pub use network::Network;
-pub use volume::{volume_factor, volume_per_rank};
+pub use volume::volume_per_rank;
 
 /// The names of the fitted collective rates that ship.
 pub fn fitted_rates() -> Vec<String> {

@@ -8,7 +8,6 @@ use ir::units::{Bytes, Seconds};
 
 use super::curves::CollectiveRates;
 use super::group::Group;
-use super::volume::volume_factor;
 use crate::kernels::Basis;
 
 /// Time to start a collective and meet the other ranks, beyond its steps.
@@ -82,7 +81,7 @@ impl Network {
     /// all-to-all: each rank's own NIC carries the (n - n0) / n of its buffer that leave
     /// ```
     ///
-    /// with v the [`volume_factor`]. All-reduce takes the smaller latency of ring and double
+    /// with v the [`Collective::volume_factor`]. All-reduce takes the smaller latency of ring and double
     /// tree. Zero for one rank or no bytes.
     ///
     /// # Source
@@ -236,9 +235,9 @@ impl Level {
     /// Seconds for `num_ranks` ranks that all lie within one domain, each in its own below.
     fn flat(&self, kind: Collective, num_ranks: u32, bytes: f64) -> f64 {
         if let Some(measured) = self.measured.get(&kind) {
-            let volume = volume_factor(kind, num_ranks) * bytes;
+            let volume = kind.volume_factor(num_ranks) * bytes;
             let transfer = measured.bandwidth.map_or(0.0, |bandwidth| volume / bandwidth.get());
-            let steps = flat_steps(kind, num_ranks) * measured.latency.get();
+            let steps = kind.steps(num_ranks) * measured.latency.get();
             return measured.start.get() + steps + transfer;
         }
         if let Some(rates) = &self.rates
@@ -246,20 +245,8 @@ impl Level {
         {
             return seconds;
         }
-        let transfer = volume_factor(kind, num_ranks) * bytes / self.bandwidth;
-        self.start + flat_steps(kind, num_ranks) * self.latency + transfer
-    }
-}
-
-/// Steps of a collective among equals: ring or, for all-reduce, the double tree if that is fewer.
-fn flat_steps(kind: Collective, num_ranks: u32) -> f64 {
-    let n = f64::from(num_ranks);
-    match kind {
-        Collective::AllReduce => 2.0 * (n - 1.0).min(n.log2().ceil()),
-        Collective::AllGather | Collective::ReduceScatter => n - 1.0,
-        Collective::Broadcast => n.log2().ceil(),
-        // All pairs exchange at once.
-        Collective::AllToAll | Collective::SendReceive => 1.0,
+        let transfer = kind.volume_factor(num_ranks) * bytes / self.bandwidth;
+        self.start + kind.steps(num_ranks) * self.latency + transfer
     }
 }
 
@@ -283,10 +270,10 @@ fn hierarchical(kind: Collective, num_ranks: u32, bytes: f64, crossings: &[Cross
         }
         let transfer = match kind {
             Collective::AllToAll => bytes * (members - below) / n / level.bandwidth,
-            _ => volume_factor(kind, num_ranks) * bytes / (below * level.bandwidth),
+            _ => kind.volume_factor(num_ranks) * bytes / (below * level.bandwidth),
         };
         slowest = slowest.max(transfer);
-        latency += flat_steps(kind, crossing.members.div_ceil(crossing.below)) * level.latency;
+        latency += kind.steps(crossing.members.div_ceil(crossing.below)) * level.latency;
     }
     slowest + latency
 }

@@ -20,6 +20,7 @@ use ir::plan::Plan;
 use ir::replication::DataParallelMethod;
 
 use super::args::RunArgs;
+use super::choices::Backend;
 use super::settings::{leaves_out_gradient_norm, settings};
 use super::show::Show;
 use super::{files, limits, words};
@@ -128,6 +129,11 @@ fn prepare<'a>(
     }
     let (source, warning) = limits::source(args, &program)?;
     if let Some(warning) = warning {
+        say(is_first, &format!("warning: {warning}"))?;
+    }
+    if args.backend == Backend::Cpu
+        && let Some(warning) = limits::long_step(&program)
+    {
         say(is_first, &format!("warning: {warning}"))?;
     }
     let start = start(args, &mut program, is_first)?;

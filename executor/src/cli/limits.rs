@@ -3,11 +3,12 @@
 use anyhow::{bail, ensure};
 use executor::array::ElementExt;
 use executor::batches::Source;
+use executor::calibration::machine;
 use executor::data::{Distribution, Samples, Sampling, SyntheticSamples, Tokens};
 use executor::program::Program;
 use ir::graph::WeightFormat;
 use ir::plan::Plan;
-use ir::units::Bytes;
+use ir::units::{Bytes, Seconds};
 
 use super::args::RunArgs;
 
@@ -63,6 +64,27 @@ pub(super) fn source(
         samples.window(index)?;
     }
     Ok((Source::Tokens(samples), warning))
+}
+
+/// Operations a second that a core reaches, about: half of what one with AVX-512 does in products in fp32.
+const OPERATIONS_OF_A_CORE: f64 = 5e10;
+
+/// A step that takes longer is warned of: seconds.
+const LONG_STEP: f64 = 30.0;
+
+/// That a step will take long on this machine's cores, if it will.
+pub(super) fn long_step(program: &Program) -> Option<String> {
+    let operations = program.operations_per_step().get();
+    let cores = machine().cores;
+    let seconds = operations / (OPERATIONS_OF_A_CORE * f64::from(cores));
+    (seconds > LONG_STEP).then(|| {
+        let time = Seconds::new(seconds);
+        let plural = if cores == 1 { "" } else { "s" };
+        format!(
+            "a step has {operations:.1e} operations: some {time} on {cores} core{plural}; a plan with a smaller \
+             `--seq-len` or `--global-batch-size` has less to do"
+        )
+    })
 }
 
 /// Refuses a model of which not even one copy has room in this machine's memory.

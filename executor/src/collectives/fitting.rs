@@ -41,7 +41,7 @@ const FASTEST: f64 = 1e30;
 /// t = start + steps latency + v S / W
 /// ```
 ///
-/// Steps and volumes are those of `cost-models/src/collectives/network.rs`, so that the planner says of a
+/// Steps and volumes are those of [`Collective`], as the planner counts them, so that it says of a
 /// measured collective what was measured. Each collective has its own three numbers; those of the level are
 /// fitted to all of them together.
 pub fn fit_level(name: &str, ranks: Option<u32>, rows: &[Row]) -> Option<FittedLevel> {
@@ -85,14 +85,7 @@ pub fn fit_level(name: &str, ranks: Option<u32>, rows: &[Row]) -> Option<FittedL
 }
 
 fn sample(kind: Collective, row: &Row) -> Sample {
-    let n = f64::from(row.num_ranks);
-    let (steps, volume) = match kind {
-        Collective::AllReduce => (2.0 * (n - 1.0).min(n.log2().ceil()), 2.0 * (n - 1.0) / n),
-        Collective::AllGather | Collective::ReduceScatter => (n - 1.0, (n - 1.0) / n),
-        Collective::AllToAll => (1.0, (n - 1.0) / n),
-        Collective::Broadcast => (n.log2().ceil(), 1.0),
-        Collective::SendReceive => (1.0, 1.0),
-    };
+    let (steps, volume) = (kind.steps(row.num_ranks), kind.volume_factor(row.num_ranks));
     Sample { quantities: vec![1.0, steps, volume * row.bytes.as_f64()], time: row.quartile.get() }
 }
 

@@ -15,6 +15,7 @@ use ir::schedule::{
     Schedule, ScheduleKind, Updates, add_communication, add_optimizer_steps, add_reduction,
     generate,
 };
+use ir::units::Flops;
 
 use crate::block::BlockProgram;
 use crate::checkpoint::ParameterId;
@@ -282,6 +283,12 @@ impl Program {
             nodes.any(|node| matches!(node.op.kind, OpKind::Router { .. }))
         };
         self.chain.iter().filter(routes).count()
+    }
+
+    /// Operations of a step, without what is computed again.
+    pub fn operations_per_step(&self) -> Flops {
+        let of_sequence = self.graph.forward_flops(self.sequence_length).of_step();
+        of_sequence * self.global_batch_size as f64
     }
 
     /// Tokens of a step, or samples where the model takes none.

@@ -36,11 +36,6 @@ pub(crate) const MIXTRAL: &str = r#"{"model_type": "mixtral", "num_hidden_layers
     "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 24, "vocab_size": 256,
     "num_local_experts": 4, "num_experts_per_tok": 2, "max_position_embeddings": 64}"#;
 
-/// The same with fewer layers, and a key head for each query head: tensor-parallel ranks may be as many.
-pub(crate) const MIXTRAL_OF_MANY_HEADS: &str = r#"{"model_type": "mixtral", "num_hidden_layers": 3,
-    "hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 4, "intermediate_size": 24,
-    "vocab_size": 256, "num_local_experts": 4, "num_experts_per_tok": 2, "max_position_embeddings": 64}"#;
-
 /// Adapters in few words: their rank, the layers that have one, and how frozen weights are stored.
 pub(crate) type AdapterCase = (u64, &'static str, WeightFormat);
 

@@ -18,10 +18,10 @@ use ir::graph::{Learning, Recompute, WeightFormat};
 use ir::layout::ZeroStage;
 use ir::schedule::ScheduleKind;
 
+use super::experts::MIXTRAL_OF_MANY_HEADS;
 use super::parity::{check_against, train};
 use super::training::{
-    Case, GPT, LLAMA, MIXTRAL, MIXTRAL_OF_MANY_HEADS, NUM_STEPS, ONE, SEQUENCE_LENGTH, parts,
-    program, rank,
+    Case, GPT, LLAMA, MIXTRAL, NUM_STEPS, ONE, SEQUENCE_LENGTH, parts, program, rank,
 };
 
 const ALL: Case = Case { adapters: Some((4, "all-linear", WeightFormat::Plain)), ..ONE };

@@ -15,7 +15,12 @@ use ir::schedule::ScheduleKind;
 use traces::timeline::{Activity, Stream};
 
 use super::parity::check;
-use super::training::{Case, MIXTRAL, MIXTRAL_OF_MANY_HEADS, ONE, parts, rank};
+use super::training::{Case, MIXTRAL, ONE, parts, rank};
+
+/// Mixtral's kind, with a key head for each query head: tensor-parallel ranks may be as many.
+pub(super) const MIXTRAL_OF_MANY_HEADS: &str = r#"{"model_type": "mixtral", "num_hidden_layers": 3,
+    "hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 4, "intermediate_size": 24,
+    "vocab_size": 256, "num_local_experts": 4, "num_experts_per_tok": 2, "max_position_embeddings": 64}"#;
 
 const ZERO1: ZeroStage = ZeroStage::OptimizerState;
 const ZERO2: ZeroStage = ZeroStage::Gradients;

@@ -15,9 +15,8 @@ use ir::layout::ZeroStage;
 use ir::schedule::{ScheduleKind, generate, read_csv, write_csv};
 use traces::timeline::Stream;
 
-use super::training::{
-    Case, GPT, LLAMA, MIXTRAL, MIXTRAL_OF_MANY_HEADS, NUM_STEPS, ONE, parts, program, rank, steps,
-};
+use super::experts::MIXTRAL_OF_MANY_HEADS;
+use super::training::{Case, GPT, LLAMA, MIXTRAL, NUM_STEPS, ONE, parts, program, rank, steps};
 
 /// What training comes to: the loss of each step, and every trained parameter at the end.
 #[derive(Debug)]

@@ -235,7 +235,10 @@ fn describe_host(problem: &Problem, found: &Found) -> String {
         return String::new();
     };
     let (used, offload) = (found.evaluation.memory.host_bytes, found.layout.offload);
-    format!("host:   {used} of {} a GPU has of its host: {offload}\n", host.memory)
+    format!(
+        "host:   {used} of {} a GPU has of its host: {offload}; no step that was compared is offloaded\n",
+        host.memory
+    )
 }
 
 /// What a named layout loses against the best, and on what.

@@ -23,7 +23,7 @@ pub(crate) struct Op {
     pub(crate) kind: ActionKind,
     /// None of its kind came before, of its stage on its rank.
     pub(crate) is_first: bool,
-    /// None of its kind comes after.
+    /// None of its kind comes after; for gradients of parameters, none that makes any.
     pub(crate) is_last: bool,
     pub(crate) pair: Pair,
     pub(crate) stage: u32,
@@ -202,7 +202,8 @@ fn end_with_updates(
     steps.extend(stages.into_iter().map(|stage| action(stage, ActionKind::OptimizerStep)));
 }
 
-/// Marks which actions are the first and the last of their kind.
+/// Marks which actions are the first and the last of their kind. Those that make gradients of parameters, whole
+/// backwards and second parts, are one: where a schedule has both, the last of them completes the gradients.
 fn mark_ends(ops: &mut [Op], num_stages: u32) {
     let mut seen = vec![0_u16; num_stages as usize];
     for op in ops.iter_mut() {
@@ -212,7 +213,11 @@ fn mark_ends(ops: &mut [Op], num_stages: u32) {
     }
     seen.fill(0);
     for op in ops.iter_mut().rev() {
-        let bit = 1 << op.kind as u16;
+        let kind = match op.kind {
+            ActionKind::WeightGrad => ActionKind::Backward,
+            kind => kind,
+        };
+        let bit = 1 << kind as u16;
         op.is_last = seen[op.stage as usize] & bit == 0;
         seen[op.stage as usize] |= bit;
     }

@@ -1,4 +1,5 @@
-//! What tensor-parallel ranks exchange of activations is what the plan says, block by block.
+//! What tensor-parallel ranks exchange of activations, and stages send each other, is what the plan says, to the
+//! byte.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +11,8 @@ use executor::program::Program;
 use executor::rank::RunError;
 use ir::collective::Collective;
 use ir::graph::{Pass, Recompute, Setting, Sizes};
-use traces::timeline::{Activity, Stream};
+use ir::schedule::{ActionKind, ScheduleKind};
+use traces::timeline::{Activity, Stream, Track};
 
 use super::training::{Case, GPT, LLAMA, ONE, parts, rank};
 
@@ -63,7 +65,8 @@ fn planned(program: &Program, stage_sizes: &[usize]) -> Traffic {
     planned
 }
 
-fn exchanged(model: &str, case: Case) -> (Traffic, Traffic) {
+/// A program with a stage each for embedding, layers and head, and what its ranks do in a step.
+fn run(model: &str, case: Case) -> (Arc<Program>, Vec<usize>, Vec<Track>) {
     let mut parts = parts(model, case, Element::F64);
     let blocks: usize = parts.stage_sizes.iter().sum();
     parts.stage_sizes = vec![1, blocks - 2, 1];
@@ -76,6 +79,11 @@ fn exchanged(model: &str, case: Case) -> (Traffic, Traffic) {
         Ok::<_, RunError>(rank.recorded())
     });
     let recorded = recorded.unwrap_or_else(|failure| panic!("{failure}"));
+    (program, stage_sizes, recorded)
+}
+
+fn exchanged(model: &str, case: Case) -> (Traffic, Traffic) {
+    let (program, stage_sizes, recorded) = run(model, case);
     let mut exchanged = Traffic::new();
     for event in recorded.iter().flat_map(|track| &track.events) {
         if let Activity::Collective { collective, action } = event.activity
@@ -102,5 +110,42 @@ fn traffic_of_tensor_parallelism_is_as_planned() {
             let (exchanged, planned) = exchanged(model, case);
             assert_eq!(exchanged, planned, "{case:?}");
         }
+    }
+}
+
+/// Between stages goes what the last block of one puts out, as often as there are micro-batches, and its gradient
+/// comes back.
+#[test]
+fn messages_between_stages_are_as_planned() {
+    let pipeline = Case { pipeline: STAGES as u32, ..ONE };
+    for case in [
+        pipeline,
+        Case { micro_batch_size: 2, data: 2, ..pipeline },
+        Case { context: 2, schedule: ScheduleKind::ZbH1, ..pipeline },
+        Case { tensor: 2, sequence: true, schedule: ScheduleKind::GPipe, ..pipeline },
+        Case { tensor: 2, ..pipeline },
+    ] {
+        let (program, _, recorded) = run(LLAMA, case);
+        let mut sent: BTreeMap<(u32, ActionKind), u64> = BTreeMap::new();
+        for event in recorded.iter().flat_map(|track| &track.events) {
+            if let (Stream::Send, Activity::Action(action)) = (event.stream, event.activity) {
+                *sent.entry((action.stage, action.kind)).or_default() += event.bytes.get();
+            }
+        }
+        // Hidden states of the tokens that a rank has: whole where tensor parallelism does not cut the sequence.
+        let spec = program.layout;
+        let cut =
+            spec.context_parallel * if spec.sequence_parallel { spec.tensor_parallel } else { 1 };
+        let tokens = u64::from(spec.micro_batch_size) * program.sequence_length / u64::from(cut);
+        let each = tokens * 32 * 8;
+        let all = each * u64::from(spec.num_micro_batches * spec.ranks_per_stage());
+        let (forward, backward) = (ActionKind::SendForward, ActionKind::SendBackward);
+        let expected = BTreeMap::from([
+            ((0, forward), all),
+            ((1, forward), all),
+            ((1, backward), all),
+            ((2, backward), all),
+        ]);
+        assert_eq!(sent, expected, "{case:?}");
     }
 }

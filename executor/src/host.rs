@@ -1,13 +1,14 @@
 //! A device's host: arrays in its memory, and copies between the two.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use burn_flex::{Flex, FlexDevice};
 use ir::schedule::{Action, ActionKind};
 use traces::timeline::{Activity, Side, Stream};
 
 use crate::array::Array;
+use crate::communicator::lock::lock;
 use crate::communicator::{CommunicationError, Pending, Queue};
 use crate::ops::Kernels;
 use crate::recorder::Recorder;
@@ -146,9 +147,4 @@ fn copied_to_device<B: Kernels>(
 ) -> Array<B> {
     let (bytes, activity) = (array.num_bytes(), Activity::Copy { to: Side::Device, action });
     recorder.record(Stream::Host, activity, bytes, || Array::from_data(array.into_data(), device))
-}
-
-/// What a thread left that panicked is whole: jobs only add.
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

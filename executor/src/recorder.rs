@@ -1,10 +1,12 @@
 //! When things happened on a rank, for the timeline of a step.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Instant;
 
 use ir::units::{Bytes, Nanos};
 use traces::timeline::{Activity, Event, MemoryPoint, Stream, Track};
+
+use crate::communicator::lock::lock;
 
 /// Notes when events of a step start and end, from all threads of a rank.
 #[derive(Debug)]
@@ -66,9 +68,4 @@ pub(crate) fn now() -> Instant {
 
 fn since(zero: Instant) -> Nanos {
     Nanos::new(u64::try_from(zero.elapsed().as_nanos()).unwrap_or(u64::MAX))
-}
-
-/// A thread that panicked while it recorded spoils nothing that others cannot read.
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -170,6 +170,20 @@ impl<B: Kernels> Held<B> {
         wherever!(self, states => states.moments.len())
     }
 
+    /// Whether there are gradients.
+    pub(crate) fn has_reduced(&self) -> bool {
+        wherever!(self, states => states.reduced.is_some())
+    }
+
+    /// [`States::update`] by the gradients that are there, if there are any.
+    pub(crate) fn update(&mut self, settings: &Settings, rates: [f64; 2], number: u64) {
+        wherever!(self, states => {
+            if let Some(gradient) = states.reduced.take() {
+                states.update(settings, rates, number, gradient);
+            }
+        });
+    }
+
     /// Forgets the gradients.
     pub(crate) fn drop_reduced(&mut self) {
         wherever!(self, states => states.reduced = None);

@@ -227,22 +227,13 @@ impl<B: Kernels> Unit<B> {
         device: &B::Device,
     ) -> Option<Renewal<B>> {
         let number = self.num_updates + 1;
-        // Nothing else may hold what is updated in place.
-        let nothing = || Placed::Device(Array::zeros(&[0], settings.compute, device));
-        match &mut self.states {
-            Held::Device(states) => {
-                let gradient = states.reduced.take()?;
-                self.weights = None;
-                self.shard = nothing();
-                states.update(settings, rates, number, gradient);
-            }
-            Held::Host(states) => {
-                let gradient = states.reduced.take()?;
-                self.weights = None;
-                self.shard = nothing();
-                states.update(settings, rates, number, gradient);
-            }
+        if !self.states.has_reduced() {
+            return None;
         }
+        // Nothing else may hold what is updated in place.
+        self.weights = None;
+        self.shard = Placed::Device(Array::zeros(&[0], settings.compute, device));
+        self.states.update(settings, rates, number);
         self.num_updates = number;
         Some(self.renew(settings.compute))
     }

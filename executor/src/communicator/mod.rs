@@ -14,7 +14,7 @@ mod collectives;
 mod error;
 mod group;
 pub mod local;
-mod lock;
+pub(crate) mod lock;
 mod mailbox;
 #[cfg(feature = "mpi")]
 pub mod mpi;

@@ -8,12 +8,13 @@ use executor::communicator::local;
 use executor::program::Program;
 use executor::rank::RunError;
 use ir::collective::Collective;
-use ir::graph::{Axis, ContextParallelKind, Pass, Recompute, Setting, Sizes};
+use ir::graph::{Axis, ContextParallelKind, Pass, Recompute};
 use ir::layout::ZeroStage;
 use ir::schedule::ScheduleKind;
 use traces::timeline::Stream;
 
 use super::parity::check;
+use super::traffic::setting;
 use super::training::{Case, GPT, LLAMA, MIXTRAL, ONE, program, rank};
 
 /// Heads exchanged for positions, which need not divide as a ring's do.
@@ -73,16 +74,7 @@ fn planned_traffic(program: &Program) -> u64 {
     let graph = model.graph(ir::model::GraphOptions::default()).unwrap();
     let mut sum = 0;
     for (run, position) in graph.chain().iter().zip(0..) {
-        let setting = Setting {
-            sizes: Sizes {
-                micro_batch_size: spec.micro_batch_size.into(),
-                sequence_length: program.sequence_length,
-            },
-            sharding: spec.sharding(),
-            compute_bytes: 8,
-            takes_data: position == 0,
-            fuses_projections: false,
-        };
+        let setting = setting(program, position == 0);
         let work = graph.class(run.class).work(&setting);
         for exchange in work.exchanges.iter().filter(|it| it.axis == Axis::Context) {
             let bytes = exchange.bytes.get();

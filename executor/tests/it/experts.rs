@@ -3,19 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use burn_flex::FlexDevice;
 use executor::array::Element;
-use executor::communicator::local;
 use executor::program::Program;
-use executor::rank::RunError;
 use ir::collective::Collective;
-use ir::graph::{Axis, Pass, Recompute, Setting, Sizes};
+use ir::graph::{Axis, Pass, Recompute};
 use ir::layout::ZeroStage;
 use ir::schedule::ScheduleKind;
 use traces::timeline::{Activity, Stream};
 
 use super::parity::check;
-use super::training::{Case, MIXTRAL, ONE, parts, rank};
+use super::traffic::{recorded, setting};
+use super::training::{Case, MIXTRAL, ONE, parts};
 
 /// Mixtral's kind, with a key head for each query head: tensor-parallel ranks may be as many.
 pub(super) const MIXTRAL_OF_MANY_HEADS: &str = r#"{"model_type": "mixtral", "num_hidden_layers": 3,
@@ -114,13 +112,7 @@ fn traffic_of_experts_is_as_planned() {
         let mut parts = parts(MIXTRAL_OF_MANY_HEADS, case, Element::F64);
         parts.stage_sizes = vec![1, 3, 1];
         let program = Arc::new(Program::new(parts).unwrap());
-        let recorded = local::run(program.num_ranks(), &[FlexDevice], |communicator| {
-            let mut rank = rank(&program, communicator)?;
-            rank.record();
-            rank.step()?;
-            Ok::<_, RunError>(rank.recorded())
-        });
-        let recorded = recorded.unwrap_or_else(|failure| panic!("{failure}"));
+        let recorded = recorded(&program);
         let mut exchanged = BTreeMap::new();
         for event in recorded.iter().flat_map(|track| &track.events) {
             if let Activity::Collective { collective, action } = event.activity
@@ -145,16 +137,7 @@ fn planned(program: &Program) -> BTreeMap<(Stream, Collective), u64> {
     let model = ir::model::Model::from_json(&program.description, "test").unwrap();
     let graph = model.graph(ir::model::GraphOptions::default()).unwrap();
     let layers = graph.chain()[1];
-    let work = graph.class(layers.class).work(&Setting {
-        sizes: Sizes {
-            micro_batch_size: spec.micro_batch_size.into(),
-            sequence_length: program.sequence_length,
-        },
-        sharding: spec.sharding(),
-        compute_bytes: 8,
-        takes_data: false,
-        fuses_projections: false,
-    });
+    let work = graph.class(layers.class).work(&setting(program, false));
     let times =
         u64::from(spec.num_micro_batches * spec.ranks_per_stage()) * u64::from(layers.count);
     let mut planned = BTreeMap::new();

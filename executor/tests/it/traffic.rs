@@ -39,16 +39,7 @@ fn planned(program: &Program, stage_sizes: &[usize]) -> Traffic {
     let mut planned = Traffic::new();
     for (stage, size) in (0..).zip(stage_sizes) {
         for (block, class) in blocks.by_ref().take(*size) {
-            let setting = Setting {
-                sizes: Sizes {
-                    micro_batch_size: spec.micro_batch_size.into(),
-                    sequence_length: program.sequence_length,
-                },
-                sharding: spec.sharding(),
-                compute_bytes: 8,
-                takes_data: block == 0,
-                fuses_projections: false,
-            };
+            let setting = setting(program, block == 0);
             let times = u64::from(spec.num_micro_batches * spec.ranks_per_stage());
             for exchange in &graph.class(class).work(&setting).exchanges {
                 if !is_of_activations(program, stage, exchange.collective) {
@@ -65,6 +56,32 @@ fn planned(program: &Program, stage_sizes: &[usize]) -> Traffic {
     planned
 }
 
+/// What a rank of a program in fp64 does with a block, the chain's first or another.
+pub(super) fn setting(program: &Program, takes_data: bool) -> Setting {
+    let spec = program.layout;
+    Setting {
+        sizes: Sizes {
+            micro_batch_size: spec.micro_batch_size.into(),
+            sequence_length: program.sequence_length,
+        },
+        sharding: spec.sharding(),
+        compute_bytes: 8,
+        takes_data,
+        fuses_projections: false,
+    }
+}
+
+/// What the ranks of a program do in its first step.
+pub(super) fn recorded(program: &Arc<Program>) -> Vec<Track> {
+    let recorded = local::run(program.num_ranks(), &[FlexDevice], |communicator| {
+        let mut rank = rank(program, communicator)?;
+        rank.record();
+        rank.step()?;
+        Ok::<_, RunError>(rank.recorded())
+    });
+    recorded.unwrap_or_else(|failure| panic!("{failure}"))
+}
+
 /// A program with a stage each for embedding, layers and head, and what its ranks do in a step.
 fn run(model: &str, case: Case) -> (Arc<Program>, Vec<usize>, Vec<Track>) {
     let mut parts = parts(model, case, Element::F64);
@@ -72,13 +89,7 @@ fn run(model: &str, case: Case) -> (Arc<Program>, Vec<usize>, Vec<Track>) {
     parts.stage_sizes = vec![1, blocks - 2, 1];
     let stage_sizes = parts.stage_sizes.clone();
     let program = Arc::new(Program::new(parts).unwrap());
-    let recorded = local::run(program.num_ranks(), &[FlexDevice], |communicator| {
-        let mut rank = rank(&program, communicator)?;
-        rank.record();
-        rank.step()?;
-        Ok::<_, RunError>(rank.recorded())
-    });
-    let recorded = recorded.unwrap_or_else(|failure| panic!("{failure}"));
+    let recorded = recorded(&program);
     (program, stage_sizes, recorded)
 }
 

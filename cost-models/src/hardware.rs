@@ -25,7 +25,7 @@ pub struct Hardware {
     pub peak: FlopsPerSecond,
     /// What fits on a GPU.
     pub memory: Bytes,
-    /// The host's part of a GPU; none if nothing is known of it.
+    /// A GPU's share of its host where all of the node are in use; none if nothing is known of hosts.
     pub host: Option<HostShare>,
     /// Ranks of the innermost network domain.
     pub domain: u32,
@@ -33,15 +33,12 @@ pub struct Hardware {
     pub communication_slowdown: f64,
 }
 
-/// What a GPU has of its host where all of the node take as much.
+/// A host, and among how many GPUs it is shared evenly.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HostShare {
-    /// Memory.
-    pub memory: Bytes,
-    /// Bandwidth of that memory.
-    pub memory_bandwidth: BytesPerSecond,
-    /// Bandwidth between the device and that memory, in each direction.
-    pub link: BytesPerSecond,
+    host: Host,
+    num_gpus: u32,
+    link: BytesPerSecond,
 }
 
 /// What share of the host memory's peak bandwidth an update reaches.
@@ -54,13 +51,15 @@ pub struct HostShare {
 const HOST_EFFICIENCY: f64 = 0.46;
 
 impl HostShare {
-    fn new(cluster: &Cluster, host: &Host) -> Self {
-        let gpus = u64::from(cluster.gpus_per_node);
-        Self {
-            memory: Bytes::new(host.memory.get() / gpus),
-            memory_bandwidth: BytesPerSecond::new(host.memory_bandwidth.get() / gpus as f64),
-            link: cluster.host_link_bandwidth,
-        }
+    /// Memory of a GPU's share.
+    pub fn memory(&self) -> Bytes {
+        Bytes::new(self.host.memory.get() / u64::from(self.num_gpus))
+    }
+
+    /// The share where so many GPUs are in use, on as few hosts as can be.
+    #[must_use]
+    pub fn among(self, num_gpus: u32) -> Self {
+        Self { num_gpus: self.num_gpus.min(num_gpus.max(1)), ..self }
     }
 
     /// Time to copy so much one way.
@@ -70,7 +69,7 @@ impl HostShare {
 
     /// Time of an update that reads and writes so much.
     pub fn update(&self, touched: Bytes) -> Seconds {
-        touched / (self.memory_bandwidth * HOST_EFFICIENCY)
+        touched / (self.host.memory_bandwidth * (HOST_EFFICIENCY / f64::from(self.num_gpus)))
     }
 }
 
@@ -88,7 +87,11 @@ impl Hardware {
             framework,
             peak: *cluster.gpu.peak.get(&precision)?,
             memory: cluster.gpu.memory,
-            host: cluster.host.as_ref().map(|host| HostShare::new(cluster, host)),
+            host: cluster.host.map(|host| HostShare {
+                host,
+                num_gpus: cluster.gpus_per_node,
+                link: cluster.host_link_bandwidth,
+            }),
             domain: cluster.levels.first().and_then(|level| level.ranks).unwrap_or(u32::MAX),
             communication_slowdown: cluster.communication_slowdown.unwrap_or(0.0),
         })

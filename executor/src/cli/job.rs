@@ -109,6 +109,14 @@ fn prepare<'a>(
     if args.training.expert_capacity_factor.is_some() && program.num_mixtures() == 0 {
         bail!("`--expert-capacity-factor`: `{}` has no experts", program.model_name);
     }
+    if let Some(straggler) = args.training.straggler {
+        ensure!(
+            straggler.rank < needed,
+            "`--straggler`: the plan has no rank {}\nhint: 0 to {}",
+            straggler.rank,
+            needed - 1
+        );
+    }
     let method = program.settings.replication.method;
     if args.checkpoints.folder.is_some()
         && matches!(method, DataParallelMethod::Asynchronous { .. })

@@ -30,6 +30,7 @@ fn one_rank() {
         LLAMA,
         &[
             Case { offload: OPTIMIZER, ..ONE },
+            Case { offload: OPTIMIZER, zero: ZeroStage::Gradients, ..ONE },
             Case { offload: ACTIVATIONS, recompute: full, ..ONE },
             Case { offload: ALL, data: 1, micro_batch_size: 2, ..SHARDED },
         ],

@@ -237,7 +237,7 @@ fn describe_host(problem: &Problem, found: &Found) -> String {
     let (used, offload) = (found.evaluation.memory.host_bytes, found.layout.offload);
     format!(
         "host:   {used} of {} a GPU has of its host: {offload}; no step that was compared is offloaded\n",
-        host.memory
+        host.memory()
     )
 }
 

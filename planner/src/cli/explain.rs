@@ -117,10 +117,11 @@ fn named(term: &Term) -> (usize, String, String) {
 }
 
 /// What bounds each part of a step.
-fn bound_of(part: &str) -> &'static str {
+fn bound_of(part: &str, is_offloaded: bool) -> &'static str {
     match part {
         "compute" | "recompute" => "kernels, below",
         "pipeline bubble" => "stages waiting for each other",
+        "optimizer" if is_offloaded => "memory bandwidth of the host",
         "optimizer" => "memory bandwidth",
         "waiting for the host" => "launching kernels",
         _ => "links",
@@ -162,7 +163,7 @@ fn describe(checked: &CheckedPlan, kernels: &[KernelRow]) -> String {
                 name.to_owned(),
                 format!("{:.2}", seconds * 1e3),
                 percent(share),
-                bound_of(name).to_owned(),
+                bound_of(name, layout.offload.optimizer).to_owned(),
             ]);
         }
     }
@@ -222,7 +223,9 @@ fn describe_memory(checked: &CheckedPlan) -> String {
     let host = match problem.hardware.host.filter(|_| plan.layout.offload.is_some()) {
         Some(host) => format!(
             "on its host: {} of {} ({})\n",
-            plan.prediction.memory.host_bytes, host.memory, plan.layout.offload
+            plan.prediction.memory.host_bytes,
+            host.memory(),
+            plan.layout.offload
         ),
         None => String::new(),
     };

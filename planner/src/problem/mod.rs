@@ -134,7 +134,7 @@ impl Problem {
     pub fn on(
         graph: Graph,
         training: Training,
-        hardware: Hardware,
+        mut hardware: Hardware,
         num_gpus: u32,
     ) -> Result<Self, ProblemError> {
         for (name, value, most) in [
@@ -160,6 +160,7 @@ impl Problem {
         let Training { global_batch_size, sequence_length, .. } = training;
         let mut limits = Limits::new(&graph, num_gpus, global_batch_size, sequence_length);
         limits.has_host = hardware.host.is_some();
+        hardware.host = hardware.host.map(|host| host.among(num_gpus));
         let model_flops = graph.forward_flops(sequence_length).of_step() * global_batch_size as f64;
         let (vocabulary_parallel, stages) = (false, None);
         Ok(Self { graph, training, limits, hardware, model_flops, vocabulary_parallel, stages })
@@ -177,7 +178,7 @@ impl Problem {
 
     /// Whether a GPU and its part of the host have room for so much.
     pub fn has_room(&self, memory: &MemoryUse) -> bool {
-        let of_host = self.hardware.host.map_or(Bytes::ZERO, |host| host.memory);
+        let of_host = self.hardware.host.map_or(Bytes::ZERO, |host| host.memory());
         memory.total() <= self.hardware.memory && memory.host_bytes <= of_host
     }
 

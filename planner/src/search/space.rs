@@ -350,8 +350,10 @@ impl Family {
             if !offload.takes_zero(zero_stage) {
                 continue;
             }
-            // Without replicas every stage is the same: only the plainest is worth a candidate.
-            let is_alike = replicas == 1 && !offload.parameters;
+            // Without replicas every stage is the same: only the plainest is worth a candidate. Except that
+            // gradients which are sharded go to the host as they are made.
+            let leaves = offload.optimizer && zero_stage == ZeroStage::Gradients;
+            let is_alike = replicas == 1 && !offload.parameters && !leaves;
             if sharded && is_alike && fixed.zero_stage.is_none() {
                 continue;
             }

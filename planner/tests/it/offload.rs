@@ -138,6 +138,49 @@ fn the_formulas_of_zero_offload() {
     assert_eq!(one(&["--offload", "optimizer"]), Some(0));
 }
 
+/// The paper's own case: 10 billion parameters on one V100, micro-batches of 10. It reaches 40 teraFLOP/s there,
+/// which is model FLOPs and those of recompute, or model FLOPs alone: both readings are left room.
+#[test]
+fn ten_billion_parameters_on_one_gpu() {
+    let place = Workplace::new();
+    let model = r#"{"model_type": "gpt2", "n_layer": 50, "n_embd": 4096, "n_head": 32, "n_positions": 1024,
+        "vocab_size": 50257}"#;
+    let model = place.write("ten-billion.json", model);
+    let search = |offload: &str| {
+        let args = ["search", &model, "--gpus", "1", "--cluster", "v100", "--framework"];
+        let further = ["deepspeed", "--precision", "fp16", "--seq-len", "1024", "--recompute"];
+        let rest = ["full", "--global-batch-size", "510", "--micro-batch-size", "10"];
+        let last = ["--format", "json", "--quiet", "--offload", offload];
+        planner(&[&args[..], &further, &rest, &last].concat())
+    };
+    assert_eq!(search("none").code, Some(1));
+    let output = search("optimizer");
+    assert_eq!(output.code, Some(0), "{output:?}");
+    let found: Value = serde_json::from_str(&output.stdout).unwrap();
+    let best = &found["plans"][0];
+    // Gradients leave as they are made, which is the second stage of ZeRO.
+    assert_eq!(best["layout"]["zero_stage"], 2);
+    let rate = best["mfu"].as_f64().unwrap() * 125.0;
+    assert!((40.0 * 0.75..40.0 * 1.25).contains(&rate), "{rate} teraFLOP/s");
+}
+
+/// The GPUs of a host share it, so that one which has it alone updates all as soon as eight their shards; two
+/// hosts take half as long.
+#[test]
+fn a_host_is_shared_by_the_gpus_in_use() {
+    let seconds = |num_gpus: &str| {
+        let layout = format!("dp{num_gpus}");
+        let args = ["evaluate", "models/llama-3.1-8b", "--gpus", num_gpus, "--layout", &layout];
+        let rest = ["--format", "json", "--quiet", "--zero", "2", "--offload", "optimizer"];
+        let plans: Value =
+            serde_json::from_str(&planner(&[&args[..], &rest].concat()).stdout).unwrap();
+        plans["plans"][0]["breakdown"]["optimizer_seconds"].as_f64().unwrap()
+    };
+    let (one, eight, sixteen) = (seconds("1"), seconds("8"), seconds("16"));
+    assert!((eight / one - 1.0).abs() < 0.01, "{one} {eight}");
+    assert!((sixteen / eight - 0.5).abs() < 0.01, "{eight} {sixteen}");
+}
+
 #[test]
 fn what_cannot_be_offloaded() {
     let place = Workplace::new();

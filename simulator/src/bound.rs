@@ -179,7 +179,11 @@ fn least(parts: &[Part], overlaps: bool) -> Nanos {
 fn warm_up(kind: ScheduleKind, p: u32, rank: u32, m: u32, v: u32) -> Option<u32> {
     match kind {
         ScheduleKind::OneFOneB | ScheduleKind::AsyncOneFOneB => Some((p - rank).min(m)),
-        ScheduleKind::Interleaved => Some((2 * (p - 1 - rank) + (v - 1) * p + 1).min(m * v)),
+        ScheduleKind::Interleaved => {
+            // The first round, and the longest: of `p` micro-batches where these divide by the ranks.
+            let round = m.div_ceil((m / p).max(1));
+            Some((2 * (p - 1 - rank) + (v - 1) * round + 1).min(m * v))
+        }
         _ => None,
     }
 }

@@ -10,11 +10,10 @@ use criterion::{
 };
 use executor::array::Array;
 use executor::ops::activation::{Function, gated_forward, gated_input_grad};
-use executor::ops::attention::{self, Visibility};
+use executor::ops::attention::{self, Scoring, Visibility};
 use executor::ops::rotary::{Rotary, frequencies};
 use executor::ops::{embedding, linear, loss, norm};
-use ir::graph::{AttentionMask, NormKind};
-use ir::model::RotaryScaling;
+use ir::graph::{AttentionMask, NormKind, RotaryPairs, RotaryScaling};
 
 const SEQUENCES: usize = 4;
 const POSITIONS: usize = 256;
@@ -69,24 +68,26 @@ fn benches(criterion: &mut Criterion) {
 
     let heads = array(&[SEQUENCES, POSITIONS, HEADS, FEATURES]);
     let positions: Vec<u32> = (0..POSITIONS as u32).collect();
-    let angles = frequencies(FEATURES, 10_000.0, RotaryScaling::None);
-    let rotary = Rotary::new(&positions, FEATURES, &angles, 1.0, FloatDType::F32, &FlexDevice);
+    let (angles, factor) = frequencies(FEATURES, 10_000.0, &RotaryScaling::None, POSITIONS);
+    let pairs = RotaryPairs::Halves;
+    let rotary = Rotary::new(&positions, pairs, &angles, factor, FloatDType::F32, &FlexDevice);
     time("rotary/forward", &|| vec![rotary.apply(heads.clone())]);
 
     for (name, mask) in [("causal", AttentionMask::Causal), ("full", AttentionMask::Full)] {
         let visibility = Visibility { mask, query_start: 0, key_start: 0 };
+        let scoring = Scoring::plain(0.125);
         let qkv = || (heads.clone(), heads.clone(), heads.clone());
         let forward = || {
             let (q, k, v) = qkv();
-            attention::forward(q, k, v, 0.125, visibility)
+            attention::forward(q, k, v, &scoring, visibility)
         };
         let (out, log_sum_exp) = forward();
         time(&format!("attention/{name}/forward"), &|| vec![forward().0]);
         time(&format!("attention/{name}/input_grad"), &|| {
             let (q, k, v) = qkv();
             let (out, lse, grad) = (out.clone(), log_sum_exp.clone(), heads.clone());
-            let gradients = attention::input_grad(q, k, v, out, lse, grad, 0.125, visibility);
-            <[_; 3]>::from(gradients).into()
+            let grads = attention::input_grad(q, k, v, out, lse, grad, &scoring, visibility);
+            vec![grads.query, grads.key, grads.value]
         });
     }
 

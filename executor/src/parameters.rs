@@ -240,8 +240,9 @@ fn initial(
         None => {}
     }
     match &op.kind {
-        OpKind::Norm { .. } => {
-            Initial::Constant(if parameter.name == "weight" { 1.0 } else { 0.0 })
+        OpKind::Norm { unit_offset, .. } => {
+            let is_one = parameter.name == "weight" && !unit_offset;
+            Initial::Constant(if is_one { 1.0 } else { 0.0 })
         }
         _ if parameter.name == "bias" => Initial::Constant(0.0),
         _ => {

@@ -7,14 +7,171 @@
 use std::ops::Range;
 
 use ir::collective::Collective;
-use ir::graph::AttentionMask;
+use ir::graph::{AlibiSlopes, AttentionMask, DimName, Extent, OpId, OpKind, PositionBias};
 use traces::timeline::Stream;
 
-use super::{Env, Result, segments};
-use crate::array::Array;
+use super::value::Extra;
+use super::{BlockRun, Env, Kept, Result, segments};
+use crate::array::{Array, ElementExt};
 use crate::communicator::Tag;
+use crate::mesh::part;
 use crate::ops::Kernels;
-use crate::ops::attention::{self, Visibility, scale};
+use crate::ops::attention::{self, Bias, Buckets, Grads, Scoring, Visibility, alibi_slopes};
+
+/// The names of the parameters that attention may have.
+pub(super) const TABLE: &str = "relative_bias";
+const SINKS: &str = "sinks";
+
+impl<B: Kernels> BlockRun<'_, B> {
+    /// What operator `id`, an attention, puts out.
+    pub(super) fn attend(&self, id: OpId, kept: &mut Kept<B>) -> Result<Array<B>> {
+        if self.env.exchanges_heads() {
+            return self.attend_by_heads(id, kept);
+        }
+        let heads = self.heads(id);
+        let [query, key, value] = [0, 1, 2].map(|slot| self.input(id, slot, kept));
+        let [query, key, value] = [query?.array(), key?.array(), value?.array()];
+        let scoring = self.scoring(id, &query, &heads);
+        let attended = self.env.attention(query, key, value, self.mask(id), &scoring)?;
+        let (output, log_sum_exp) = self.with_sinks(id, attended, &heads);
+        kept.extras.insert(id, Extra::LogSumExp(log_sum_exp));
+        Ok(output)
+    }
+
+    /// Gradients of the queries, keys and values of operator `id`. Those of its parameters are kept.
+    pub(super) fn attend_grad(
+        &self,
+        id: OpId,
+        gradient: Array<B>,
+        kept: &mut Kept<B>,
+    ) -> Result<[Array<B>; 3]> {
+        if self.env.exchanges_heads() {
+            return self.attend_by_heads_grad(id, kept, gradient);
+        }
+        let heads = self.heads(id);
+        let [query, key, value] = [0, 1, 2].map(|slot| self.input(id, slot, kept));
+        let [query, key, value] = [query?.array(), key?.array(), value?.array()];
+        let place = self.program.placements.outputs[id.index()];
+        let output = self.take((id, place), kept)?.array();
+        let Some(Extra::LogSumExp(log_sum_exp)) = self.extra(id, kept)? else {
+            panic!("attention keeps its log-sum-exp")
+        };
+        let scoring = self.scoring(id, &query, &heads);
+        self.keep_sinks_grad(id, [&output, &log_sum_exp, &gradient], &heads, kept);
+        let given = [query, key, value];
+        let mask = self.mask(id);
+        let grads =
+            self.env.attention_grad(given, output, log_sum_exp, gradient, mask, &scoring)?;
+        self.keep_parameter_grad(id, TABLE, grads.table, &heads, kept);
+        Ok([grads.query, grads.key, grads.value])
+    }
+
+    /// The heads of operator `id`, an attention, that this rank has.
+    pub(super) fn heads(&self, id: OpId) -> Range<usize> {
+        part(self.num_heads(id), self.env.tensor.len(), self.env.place.tensor as usize)
+    }
+
+    fn num_heads(&self, id: OpId) -> usize {
+        let query = self.program.inputs[id.index()][0];
+        match self.program.op(query).output.dim(DimName::Heads).map(|dim| dim.extent) {
+            Some(Extent::Fixed(heads)) => heads as usize,
+            _ => panic!("queries have a fixed number of heads"),
+        }
+    }
+
+    /// Which positions a query looks at.
+    pub(super) fn mask(&self, id: OpId) -> AttentionMask {
+        match self.program.op(id).kind {
+            OpKind::Attention { mask, .. } => mask,
+            _ => panic!("only attention has a mask"),
+        }
+    }
+
+    /// How operator `id` makes scores of some of its heads.
+    pub(super) fn scoring(&self, id: OpId, query: &Array<B>, heads: &Range<usize>) -> Scoring<B> {
+        let OpKind::Attention { scores, .. } = &self.program.op(id).kind else {
+            panic!("only attention makes scores")
+        };
+        let scale = scores.scale.map_or_else(|| attention::scale(query), |scale| scale.0);
+        let bias = match scores.bias {
+            PositionBias::None => Bias::None,
+            PositionBias::Alibi(rule) => {
+                let slopes = alibi_slopes(rule, self.num_heads(id))[heads.clone()].to_vec();
+                if rule == AlibiSlopes::Rounded {
+                    Bias::Rounded { slopes, factor: scale }
+                } else {
+                    let element = ElementExt::widened(self.env.element);
+                    Bias::Slopes(Array::from_f64(slopes, &[heads.len()], element, &self.env.device))
+                }
+            }
+            PositionBias::Relative { num_buckets, max_distance, both_ways } => {
+                let table = self.of_heads(id, TABLE, heads).expect("biases have a table");
+                let (count, max_distance) = (num_buckets as usize, max_distance as usize);
+                Bias::Table(table, Buckets { count, max_distance, both_ways })
+            }
+        };
+        Scoring { scale, soft_cap: scores.soft_cap.map(|cap| cap.0), bias }
+    }
+
+    /// What a parameter of operator `id`, the last dimension of which is of heads, has for some of them.
+    fn of_heads(&self, id: OpId, name: &str, heads: &Range<usize>) -> Option<Array<B>> {
+        let parameter = self.weight(id, name)?;
+        let first = heads.start - self.heads(id).start;
+        Some(parameter.narrow(parameter.rank() - 1, first..first + heads.len()))
+    }
+
+    /// Output and log-sum-exp with the sinks of some heads, where there are any.
+    pub(super) fn with_sinks(
+        &self,
+        id: OpId,
+        (output, log_sum_exp): (Array<B>, Array<B>),
+        heads: &Range<usize>,
+    ) -> (Array<B>, Array<B>) {
+        match self.of_heads(id, SINKS, heads) {
+            Some(sinks) => attention::with_sinks(output, log_sum_exp, sinks),
+            None => (output, log_sum_exp),
+        }
+    }
+
+    /// Keeps the gradient of the sinks of some heads, where there are any, for that of the parameters.
+    pub(super) fn keep_sinks_grad(
+        &self,
+        id: OpId,
+        [output, log_sum_exp, gradient]: [&Array<B>; 3],
+        heads: &Range<usize>,
+        kept: &mut Kept<B>,
+    ) {
+        let grad = self.of_heads(id, SINKS, heads).map(|sinks| {
+            attention::sinks_grad(sinks, output.clone(), log_sum_exp.clone(), gradient.clone())
+        });
+        self.keep_parameter_grad(id, SINKS, grad, heads, kept);
+    }
+
+    /// Keeps the gradient of a parameter of some heads; that of the rank's other heads is zero here.
+    pub(super) fn keep_parameter_grad(
+        &self,
+        id: OpId,
+        name: &str,
+        grad: Option<Array<B>>,
+        heads: &Range<usize>,
+        kept: &mut Kept<B>,
+    ) {
+        let op = self.program.op(id);
+        let index = op.parameters.iter().position(|parameter| parameter.name == name);
+        let (Some(grad), Some(index), true) = (grad, index, op.is_trained()) else { return };
+        let all = self.heads(id);
+        let grad = if heads.len() == all.len() {
+            grad
+        } else {
+            let mut shape = grad.shape();
+            let dim = shape.len() - 1;
+            shape[dim] = all.len();
+            let nothing = Array::zeros(&shape, grad.element(), &grad.device());
+            nothing.add_at(dim, heads.start - all.start, grad)
+        };
+        kept.of_parameters.entry(id).or_default().push((index, grad));
+    }
+}
 
 impl<B: Kernels> Env<B> {
     /// What the rank's queries attend to, and the logarithm of the sum of exponentials of each query's
@@ -25,11 +182,11 @@ impl<B: Kernels> Env<B> {
         key: Array<B>,
         value: Array<B>,
         mask: AttentionMask,
+        scoring: &Scoring<B>,
     ) -> Result<(Array<B>, Array<B>)> {
-        let scale = scale(&query);
         if self.context.len() == 1 {
             let visibility = Visibility { mask, query_start: 0, key_start: 0 };
-            return Ok(attention::forward(query, key, value, scale, visibility));
+            return Ok(attention::forward(query, key, value, scoring, visibility));
         }
         let own = self.segments.clone();
         let queries = query.split(1, &lengths(&own));
@@ -51,7 +208,7 @@ impl<B: Kernels> Env<B> {
                         continue;
                     }
                     let (query, key, value) = (query.clone(), key.clone(), value.clone());
-                    let part = attention::forward(query, key, value, scale, visibility);
+                    let part = attention::forward(query, key, value, scoring, visibility);
                     *sum = Some(match sum.take() {
                         Some(sum) => attention::merge(sum, part),
                         None => part,
@@ -67,7 +224,7 @@ impl<B: Kernels> Env<B> {
         Ok((Array::concat(outputs, 1), Array::concat(log_sum_exps, 2)))
     }
 
-    /// Gradients of queries, keys and values. Keys and values go round once more, and their gradients
+    /// Gradients of what attention takes. Keys and values go round once more, and their gradients
     /// with them; a rank adds those from its own queries when the others are home.
     pub(super) fn attention_grad(
         &self,
@@ -76,21 +233,20 @@ impl<B: Kernels> Env<B> {
         log_sum_exp: Array<B>,
         gradient: Array<B>,
         mask: AttentionMask,
-    ) -> Result<[Array<B>; 3]> {
-        let scale = scale(&query);
+        scoring: &Scoring<B>,
+    ) -> Result<Grads<B>> {
         if self.context.len() == 1 {
             let visibility = Visibility { mask, query_start: 0, key_start: 0 };
-            let (query, key, value) = attention::input_grad(
+            return Ok(attention::input_grad(
                 query,
                 key,
                 value,
                 output,
                 log_sum_exp,
                 gradient,
-                scale,
+                scoring,
                 visibility,
-            );
-            return Ok([query, key, value]);
+            ));
         }
         let own = self.segments.clone();
         let queries = query.split(1, &lengths(&own));
@@ -101,6 +257,7 @@ impl<B: Kernels> Env<B> {
         // Gradients of the rank's own keys and values stay; those of the ones that are here go with them.
         let mut of_own = [zeros_like(&key), zeros_like(&value)];
         let mut of_circulating = of_own.clone();
+        let mut of_table = None;
         let mut circulating = [key, value];
         for step in 0..self.context.len() {
             let keys_of = self.ring_segments(step);
@@ -119,19 +276,23 @@ impl<B: Kernels> Env<B> {
                     if visibility.sees_nothing(segment.len(), from.len()) {
                         continue;
                     }
-                    let (dq, dk, dv) = attention::input_grad(
+                    let grads = attention::input_grad(
                         queries[i].clone(),
                         keys[j].clone(),
                         values[j].clone(),
                         outputs[i].clone(),
                         log_sum_exps[i].clone(),
                         gradients[i].clone(),
-                        scale,
+                        scoring,
                         visibility,
                     );
-                    of_queries[i] = of_queries[i].clone() + dq;
-                    of_keys[j] = of_keys[j].clone() + dk;
-                    of_values[j] = of_values[j].clone() + dv;
+                    of_queries[i] = of_queries[i].clone() + grads.query;
+                    of_keys[j] = of_keys[j].clone() + grads.key;
+                    of_values[j] = of_values[j].clone() + grads.value;
+                    of_table = match (of_table, grads.table) {
+                        (Some(sum), Some(grad)) => Some(sum + grad),
+                        (sum, grad) => sum.or(grad),
+                    };
                 }
             }
             let here = [Array::concat(of_keys, 1), Array::concat(of_values, 1)];
@@ -149,7 +310,12 @@ impl<B: Kernels> Env<B> {
             }
         }
         let [[own_keys, own_values], [of_keys, of_values]] = [of_own, of_circulating];
-        Ok([Array::concat(of_queries, 1), own_keys + of_keys, own_values + of_values])
+        Ok(Grads {
+            query: Array::concat(of_queries, 1),
+            key: own_keys + of_keys,
+            value: own_values + of_values,
+            table: of_table,
+        })
     }
 
     /// The parts of the sequence whose keys are here after so many steps of the ring.

@@ -5,14 +5,14 @@
 
 use std::collections::BTreeMap;
 
-use ir::graph::{NormKind, OpId, OpKind, Pass, Placement};
+use ir::graph::{OpId, OpKind, Pass, Placement};
 
-use super::forward::broadcast_to;
+use super::forward::{broadcast_to, function_of};
 use super::value::{Extra, Value};
 use super::{BlockRun, Gradients, Kept, Result};
 use crate::array::Array;
 use crate::ops::Kernels;
-use crate::ops::{activation, conv, embedding, linear, norm, pool};
+use crate::ops::{activation, conv, embedding, linear, pool};
 
 /// Gradients of one tensor as they come from its uses.
 struct Uses<B: Kernels> {
@@ -188,39 +188,13 @@ impl<B: Kernels> BlockRun<'_, B> {
                 let routed = gradient.clone().routed();
                 vec![Some(Value::Routed(self.grouped_input_grad(id, &routed)))]
             }
-            OpKind::Attention { .. } if env.exchanges_heads() => {
-                let grads = self.attend_by_heads_grad(id, kept, grad())?;
+            OpKind::Attention { .. } => {
+                let grads = self.attend_grad(id, grad(), kept)?;
                 grads.map(|grad| Some(Value::Array(grad))).into()
             }
-            OpKind::Attention { mask, .. } => {
-                let [query, key, value] = [0, 1, 2].map(|slot| self.input(id, slot, kept));
-                let [query, key, value] = [query?.array(), key?.array(), value?.array()];
-                let place = self.program.placements.outputs[id.index()];
-                let output = self.take((id, place), kept)?.array();
-                let Some(Extra::LogSumExp(log_sum_exp)) = self.extra(id, kept)? else {
-                    panic!("attention keeps its log-sum-exp")
-                };
-                let grads =
-                    env.attention_grad([query, key, value], output, log_sum_exp, grad(), *mask)?;
-                grads.map(|grad| Some(Value::Array(grad))).into()
-            }
-            OpKind::Norm { kind, over, .. } => {
-                let x = self.input(id, 0, kept)?.array();
-                let Some(Extra::Statistics(statistics)) = self.extra(id, kept)? else {
-                    panic!("a norm keeps its statistics")
-                };
-                let weight = self.weight(id, "weight");
-                if *kind == NormKind::BatchNorm {
-                    return Ok(one(norm::batch_norm_input_grad(x, &statistics, weight, grad())));
-                }
-                let (shape, rows) = (x.shape(), over.len());
-                let weight = weight.map(Array::flatten);
-                let dx =
-                    norm::input_grad(*kind, x.rows(rows), &statistics, weight, grad().rows(rows));
-                one(dx.reshape(&shape))
-            }
+            OpKind::Norm { .. } => one(self.norm_input_grad(id, grad(), kept)?),
             OpKind::Activation(function) => {
-                let function = env.function(*function);
+                let function = function_of(*function);
                 let kept = if function.keeps_output() {
                     self.take((id, self.program.placements.outputs[id.index()]), kept)?
                 } else {
@@ -229,43 +203,52 @@ impl<B: Kernels> BlockRun<'_, B> {
                 one(function.input_grad(kept.array(), grad()))
             }
             OpKind::GatedActivation(function) => {
-                let function = env.function(*function);
-                match (self.input(id, 0, kept)?, self.input(id, 1, kept)?) {
-                    (Value::Routed(gate), Value::Routed(value)) => {
-                        let grad = gradient.clone().routed();
-                        let (of_gate, of_value) = activation::gated_input_grad(
-                            function,
-                            gate.rows,
-                            value.rows,
-                            grad.rows.clone(),
-                        );
-                        [of_gate, of_value]
-                            .map(|rows| Some(Value::Routed(grad.with_rows(rows))))
-                            .into()
-                    }
-                    (gate, value) => {
-                        let (gate, value) = (gate.array(), value.array());
-                        let (of_gate, of_value) =
-                            activation::gated_input_grad(function, gate, value, grad());
-                        [of_gate, of_value].map(|grad| Some(Value::Array(grad))).into()
-                    }
-                }
+                let function = function_of(*function);
+                let (gate, value) = (self.input(id, 0, kept)?, self.input(id, 1, kept)?);
+                let gradient = gradient.clone().into_rows();
+                let grads = gate.joined(value, |gate, value| {
+                    let (gate, value) =
+                        activation::gated_input_grad(function, gate, value, gradient);
+                    [gate, value]
+                });
+                grads.map(Some).into()
+            }
+            OpKind::ClampedSwiGlu { limit } => {
+                let (gate, value) = (self.input(id, 0, kept)?, self.input(id, 1, kept)?);
+                let slopes = gate.joined(value, |gate, value| {
+                    activation::clamped_swiglu_slopes(gate, value, limit.0)
+                });
+                let times = |slope| gradient.clone().joined(slope, |grad, slope| [grad * slope]);
+                slopes.map(times).into_iter().flatten().map(Some).collect()
+            }
+            OpKind::SoftCap { cap } => {
+                let place = self.program.placements.outputs[id.index()];
+                let y = self.take((id, place), kept)?.array();
+                one(activation::soft_cap_grad(y, grad(), cap.0))
+            }
+            OpKind::Clamp { limit } => {
+                one(activation::clamp_grad(self.input(id, 0, kept)?.array(), grad(), limit.0))
             }
             OpKind::Add => self.add_grad(id, gradient)?,
-            OpKind::Scale { numerator, denominator } => {
-                let factor = *numerator as f64 / *denominator as f64;
-                vec![Some(gradient.clone().scale(factor))]
-            }
+            OpKind::Scale { factor } => vec![Some(gradient.clone().scale(factor.0))],
             OpKind::Multiply => {
                 let (a, b) = (self.input(id, 0, kept)?.array(), self.input(id, 1, kept)?.array());
                 let of_b = sum_to(grad() * a.clone(), &b.shape());
                 let of_a = grad() * broadcast_to(b, &a.shape());
                 [of_a, of_b].map(|grad| Some(Value::Array(grad))).into()
             }
-            OpKind::Rotary => {
+            OpKind::Rotary(rotation) => {
                 let grad = grad();
-                one(env.rotary(grad.size(grad.rank() - 1)).apply_inverse(grad))
+                one(env.rotary(rotation, grad.size(grad.rank() - 1)).apply_inverse(grad))
             }
+            OpKind::Slice { dim, start } => {
+                let grad = grad();
+                let (dim, range) = self.sliced(id, dim.name, *start as usize);
+                let shape = self.kept_shape(id, kept);
+                let nothing = Array::zeros(&shape, grad.element(), &grad.device());
+                one(nothing.add_at(dim, range.start, grad))
+            }
+            OpKind::Concat { over } => self.concat_grad(id, *over, &grad()),
             OpKind::AddParameter { .. } => one(grad()),
             OpKind::Router { .. } => one(self.router_input_grad(id, grad(), kept)?),
             OpKind::Dispatch { .. } => {
@@ -292,7 +275,7 @@ impl<B: Kernels> BlockRun<'_, B> {
             OpKind::AdaptiveAveragePool2d { .. } => {
                 one(pool::adaptive_average_input_grad(&self.kept_shape(id, kept), grad()))
             }
-            OpKind::Dropout => {
+            OpKind::Dropout { .. } => {
                 let grad = grad();
                 let mask = self.dropout_mask(id, &grad, kept);
                 one(grad * mask)
@@ -367,23 +350,18 @@ impl<B: Kernels> BlockRun<'_, B> {
                 let x = self.input(id, 0, kept)?.routed();
                 self.grouped_weight_grad(id, x, gradient.routed(), gradients);
             }
-            OpKind::Norm { kind, over, .. } => {
-                let x = self.input(id, 0, kept)?.array();
-                let Some(Extra::Statistics(statistics)) = self.extra(id, kept)? else {
-                    panic!("a norm keeps its statistics")
-                };
-                let grad = gradient.array();
-                let (scale, shift) = if *kind == NormKind::BatchNorm {
-                    norm::batch_norm_weight_grad(x, &statistics, grad)
-                } else {
-                    let rows = over.len();
-                    norm::weight_grad(*kind, x.rows(rows), &statistics, grad.rows(rows))
-                };
-                for (name, grad) in [("weight", scale), ("bias", shift)] {
+            OpKind::Norm { .. } => {
+                let grads = self.norm_weight_grad(id, gradient.array(), kept)?;
+                for (name, grad) in ["weight", "bias"].into_iter().zip(grads) {
                     if let Some(index) = index(name) {
                         let shape = self.weights[id.index()][index].shape();
                         gradients(id, index, grad.reshape(&shape));
                     }
+                }
+            }
+            OpKind::Attention { .. } => {
+                for (index, gradient) in kept.of_parameters.remove(&id).unwrap_or_default() {
+                    gradients(id, index, gradient);
                 }
             }
             OpKind::AddParameter { .. } => {
@@ -409,7 +387,7 @@ impl<B: Kernels> BlockRun<'_, B> {
 }
 
 /// `array` summed over the dimensions that broadcasting from `shape` repeated.
-fn sum_to<B: Kernels>(mut array: Array<B>, shape: &[usize]) -> Array<B> {
+pub(super) fn sum_to<B: Kernels>(mut array: Array<B>, shape: &[usize]) -> Array<B> {
     let from = array.shape();
     if from == shape {
         return array;

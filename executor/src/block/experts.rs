@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ir::collective::Collective;
-use ir::graph::{OpId, OpKind};
+use ir::graph::{OpId, OpKind, RouterScores};
 use traces::timeline::Stream;
 
 use super::routed::{Order, Routed, Sent};
@@ -18,7 +18,8 @@ use crate::array::{Array, Element, Indices};
 use crate::communicator::Reduction;
 use crate::mesh::part;
 use crate::ops::Kernels;
-use crate::ops::experts;
+use crate::ops::activation::Function;
+use crate::ops::experts::{self, Rule};
 use crate::ops::{attention, linear};
 
 /// `rows` in the order of `places`; none of them if there are none.
@@ -38,7 +39,18 @@ impl<B: Kernels> BlockRun<'_, B> {
         shape.pop();
         shape.push(weight.size(1));
         let logits = linear::forward(x.rows(1), weight, self.weight(id, "bias"));
-        attention::softmax(logits.widened(), 1).reshape(&shape)
+        let probabilities = match self.router_scores(id) {
+            RouterScores::Softmax => attention::softmax(logits.widened(), 1),
+            RouterScores::Sigmoid => logits.widened().sigmoid(),
+        };
+        probabilities.reshape(&shape)
+    }
+
+    fn router_scores(&self, id: OpId) -> RouterScores {
+        match &self.program.op(id).kind {
+            OpKind::Router { routing, .. } => routing.scores,
+            _ => panic!("only a router scores experts"),
+        }
     }
 
     /// The gradient of the logits of a router from that of its probabilities.
@@ -49,7 +61,11 @@ impl<B: Kernels> BlockRun<'_, B> {
         if let Some(slopes) = self.slopes(id, kept)? {
             gradient = gradient + slopes.scale(self.env.gradient_scale.get());
         }
-        Ok(attention::softmax_grad(probabilities, gradient, 1).cast(self.env.element))
+        let of_logits = match self.router_scores(id) {
+            RouterScores::Softmax => attention::softmax_grad(probabilities, gradient, 1),
+            RouterScores::Sigmoid => Function::Sigmoid.input_grad(probabilities, gradient),
+        };
+        Ok(of_logits.cast(self.env.element))
     }
 
     /// What a loss that balances the load of experts adds to the gradient of each probability, `[1, E]`,
@@ -80,7 +96,8 @@ impl<B: Kernels> BlockRun<'_, B> {
             panic!("only a router balances the load of experts")
         };
         let host = probabilities.to_f64();
-        let routing = experts::route(&host, num_experts as usize, top_k as usize, false);
+        let routing =
+            experts::route(&host, num_experts as usize, top_k as usize, Rule::likeliest(false));
         let mut counts = env.counts_array(&routing.load());
         for (group, stream) in [(&env.context, Stream::Context), (&env.tensor, Stream::Tensor)] {
             let shares_tokens = stream == Stream::Context || env.layout.sequence_parallel;
@@ -162,8 +179,7 @@ impl<B: Kernels> BlockRun<'_, B> {
             panic!("only a dispatch sends rows to experts")
         };
         let host = probabilities.to_f64();
-        let normalize = env.numerics.normalize_top_k;
-        let mut routing = experts::route(&host, num_experts, top_k as usize, normalize);
+        let mut routing = experts::route(&host, num_experts, top_k as usize, self.rule(id));
         if let Some(factor) = env.expert_capacity_factor {
             let num_choices = env.micro_batch_size * env.sequence_length * top_k as usize;
             let share = num_choices as f64 / num_experts as f64;
@@ -184,6 +200,20 @@ impl<B: Kernels> BlockRun<'_, B> {
         let sent =
             Arc::new(Sent { num_tokens: host.len() / num_experts, routing, tokens, counts, order });
         Ok(Routed { rows, counts: counts_here, sent, joined: None })
+    }
+
+    /// How the router that operator `id`, a dispatch, listens to has experts chosen.
+    fn rule(&self, id: OpId) -> Rule {
+        let router = self.program.inputs[id.index()][1];
+        let OpKind::Router { routing, .. } = &self.program.op(router).kind else {
+            panic!("rows are sent where a router says")
+        };
+        Rule {
+            normalise: routing.normalized,
+            scaling: routing.scaling.0,
+            groups: routing.groups,
+            correction: Vec::new(),
+        }
     }
 
     /// The gradient of the tokens from those of the rows that were sent.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ir::graph::{Activation, NormKind, OpId, OpKind, Pass, Placement};
+use ir::graph::{Activation, OpId, OpKind, Pass, Placement, Rotation};
 
 use super::program::Key;
 use super::value::{Extra, Value};
@@ -12,7 +12,7 @@ use crate::mesh::part;
 use crate::ops::Kernels;
 use crate::ops::activation::{self, Function};
 use crate::ops::rotary::{self, Rotary};
-use crate::ops::{conv, dropout, embedding, linear, norm, pool};
+use crate::ops::{conv, dropout, embedding, linear, pool};
 
 impl<B: Kernels> BlockRun<'_, B> {
     /// The outputs of the block for `inputs`, which come in the order of the graph's inputs, and what
@@ -123,62 +123,51 @@ impl<B: Kernels> BlockRun<'_, B> {
                 let routed = self.input(id, 0, kept)?.routed();
                 return Ok(Value::Routed(self.grouped_linear(id, &routed)));
             }
-            OpKind::Attention { .. } if env.exchanges_heads() => self.attend_by_heads(id, kept)?,
-            OpKind::Attention { mask, .. } => {
-                let [query, key, value] =
-                    [self.array(id, 0, kept)?, self.array(id, 1, kept)?, self.array(id, 2, kept)?];
-                let (output, log_sum_exp) = env.attention(query, key, value, *mask)?;
-                kept.extras.insert(id, Extra::LogSumExp(log_sum_exp));
-                output
-            }
-            OpKind::Norm { kind, over, .. } => {
+            OpKind::Attention { .. } => self.attend(id, kept)?,
+            OpKind::Norm { .. } => {
                 let x = self.array(id, 0, kept)?;
-                let (weight, bias) = (self.weight(id, "weight"), self.weight(id, "bias"));
-                let epsilon = env.numerics.norm_epsilon;
-                let (y, statistics) = if *kind == NormKind::BatchNorm {
-                    norm::batch_norm_forward(x, weight, bias, epsilon)
-                } else {
-                    let shape = x.shape();
-                    let flat = |w: Array<B>| w.flatten();
-                    let (weight, bias) = (weight.map(flat), bias.map(flat));
-                    let (y, statistics) =
-                        norm::forward(*kind, x.rows(over.len()), weight, bias, epsilon);
-                    (y.reshape(&shape), statistics)
-                };
+                let (y, statistics) = self.norm(id, x)?;
                 kept.extras.insert(id, Extra::Statistics(statistics));
                 y
             }
             OpKind::Activation(function) => {
-                env.function(*function).forward(self.array(id, 0, kept)?)
+                function_of(*function).forward(self.array(id, 0, kept)?)
             }
             OpKind::GatedActivation(function) => {
-                let function = env.function(*function);
+                let function = function_of(*function);
                 let (gate, value) = (self.input(id, 0, kept)?, self.input(id, 1, kept)?);
-                return Ok(match (gate, value) {
-                    (Value::Routed(gate), Value::Routed(value)) => Value::Routed(gate.with_rows(
-                        activation::gated_forward(function, gate.rows.clone(), value.rows),
-                    )),
-                    (gate, value) => Value::Array(activation::gated_forward(
-                        function,
-                        gate.array(),
-                        value.array(),
-                    )),
+                let [joined] = gate.joined(value, |gate, value| {
+                    [activation::gated_forward(function, gate, value)]
                 });
+                return Ok(joined);
             }
+            OpKind::ClampedSwiGlu { limit } => {
+                let (gate, value) = (self.input(id, 0, kept)?, self.input(id, 1, kept)?);
+                let [joined] = gate.joined(value, |gate, value| {
+                    [activation::clamped_swiglu(gate, value, limit.0)]
+                });
+                return Ok(joined);
+            }
+            OpKind::SoftCap { cap } => activation::soft_cap(self.array(id, 0, kept)?, cap.0),
+            OpKind::Clamp { limit } => activation::clamp(self.array(id, 0, kept)?, limit.0),
             OpKind::Add => return self.add(id, kept),
-            OpKind::Scale { numerator, denominator } => {
-                let factor = *numerator as f64 / *denominator as f64;
-                return Ok(self.input(id, 0, kept)?.scale(factor));
-            }
+            OpKind::Scale { factor } => return Ok(self.input(id, 0, kept)?.scale(factor.0)),
             OpKind::Multiply => {
                 let (a, b) = (self.array(id, 0, kept)?, self.array(id, 1, kept)?);
                 let b = broadcast_to(b, &a.shape());
                 a * b
             }
-            OpKind::Rotary => {
+            OpKind::Rotary(rotation) => {
                 let x = self.array(id, 0, kept)?;
-                env.rotary(x.size(x.rank() - 1)).apply(x)
+                env.rotary(rotation, x.size(x.rank() - 1)).apply(x)
             }
+            OpKind::Slice { dim, start } => {
+                let x = self.array(id, 0, kept)?;
+                let (dim, range) = self.sliced(id, dim.name, *start as usize);
+                kept.extras.insert(id, Extra::Shape(x.shape()));
+                x.narrow(dim, range)
+            }
+            OpKind::Concat { over } => self.concat(id, *over, kept)?,
             OpKind::AddParameter { .. } => {
                 let x = self.array(id, 0, kept)?;
                 let weight = self.weight(id, "weight").expect("an added parameter is there");
@@ -233,7 +222,7 @@ impl<B: Kernels> BlockRun<'_, B> {
                 kept.extras.insert(id, Extra::Shape(x.shape()));
                 pool::adaptive_average_forward(x, *output)
             }
-            OpKind::Dropout => {
+            OpKind::Dropout { .. } => {
                 let x = self.array(id, 0, kept)?;
                 let mask = self.dropout_mask(id, &x, kept);
                 x * mask
@@ -268,10 +257,12 @@ impl<B: Kernels> BlockRun<'_, B> {
     /// What dropout multiplies a tensor like `x` by.
     pub(super) fn dropout_mask(&self, id: OpId, x: &Array<B>, kept: &Kept<B>) -> Array<B> {
         let env = self.env;
-        let rate = env.numerics.dropout_rate;
+        let OpKind::Dropout { rate } = self.program.op(id).kind else {
+            panic!("only dropout drops")
+        };
         let key = [env.seed, self.number as u64, id.index() as u64];
         let first = kept.micro_batch.first_sample;
-        dropout::mask(&x.shape(), rate, key, first, x.element(), &env.device)
+        dropout::mask(&x.shape(), rate.0, key, first, x.element(), &env.device)
     }
 
     /// Rows of a table: of tokens, by their ids; of positions, by the place in the sequence; of types,
@@ -350,34 +341,32 @@ impl<B: Kernels> BlockRun<'_, B> {
     }
 }
 
-impl<B: Kernels> Env<B> {
-    /// The function that an activation of the graph is in this model.
-    pub(super) fn function(&self, activation: Activation) -> Function {
-        match activation {
-            Activation::Gelu if self.numerics.gelu_by_tanh => Function::GeluTanh,
-            Activation::Gelu => Function::Gelu,
-            Activation::Relu => Function::Relu,
-            Activation::Silu => Function::Silu,
-            Activation::Tanh => Function::Tanh,
-            Activation::Sigmoid => Function::Sigmoid,
-        }
+/// The function that an activation of the graph is.
+pub(super) const fn function_of(activation: Activation) -> Function {
+    match activation {
+        Activation::Gelu => Function::Gelu,
+        Activation::GeluTanh => Function::GeluTanh,
+        Activation::QuickGelu => Function::QuickGelu,
+        Activation::Relu => Function::Relu,
+        Activation::Silu => Function::Silu,
+        Activation::Tanh => Function::Tanh,
+        Activation::Sigmoid => Function::Sigmoid,
     }
+}
 
+impl<B: Kernels> Env<B> {
     /// Angles for heads of so many features, at the positions that the rank has.
-    pub(super) fn rotary(&self, features: usize) -> Arc<Rotary<B>> {
+    pub(super) fn rotary(&self, rotation: &Rotation, features: usize) -> Arc<Rotary<B>> {
         let mut tables = self.rotary.borrow_mut();
-        let table = tables.entry(features).or_insert_with(|| {
-            let scaling = self.numerics.rotary.scaling;
-            let frequencies = rotary::frequencies(features, self.numerics.rotary.theta, scaling);
+        let table = tables.entry((rotation.clone(), features)).or_insert_with(|| {
+            let rotated = rotation.features.map_or(features, |rotated| rotated as usize);
+            let length = self.sequence_length;
+            let (frequencies, factor) =
+                rotary::frequencies(rotated, rotation.theta.0, &rotation.scaling, length);
             let positions = self.positions();
-            Arc::new(Rotary::new(
-                &positions,
-                features,
-                &frequencies,
-                1.0,
-                self.element,
-                &self.device,
-            ))
+            let (pairs, element) = (rotation.pairs, self.element);
+            let table = Rotary::new(&positions, pairs, &frequencies, factor, element, &self.device);
+            Arc::new(table)
         });
         Arc::clone(table)
     }

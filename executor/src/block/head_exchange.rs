@@ -4,16 +4,19 @@
 //!
 //! Jacobs et al. 2023, *DeepSpeed Ulysses* (arXiv 2309.14509).
 
+use std::ops::Range;
+
 use ir::collective::Collective;
-use ir::graph::{AttentionMask, OpId, OpKind};
+use ir::graph::{AttentionMask, OpId};
 use traces::timeline::Stream;
 
+use super::attention::TABLE;
 use super::value::{Attended, Extra};
 use super::{BlockRun, Env, Kept, Result};
 use crate::array::Array;
 use crate::mesh::part;
 use crate::ops::Kernels;
-use crate::ops::attention::{self, Visibility, scale};
+use crate::ops::attention::{self, Visibility};
 
 /// The dimensions of queries, keys and values, `[batch, sequence, heads, features]`, that are exchanged.
 const SEQUENCE: usize = 1;
@@ -42,18 +45,21 @@ impl<B: Kernels> BlockRun<'_, B> {
         };
         let Attended { query, key, value, output, log_sum_exp } = attended;
         let [gradient] = self.env.exchange([gradient], HEADS, SEQUENCE)?;
-        let (scale, visibility) = (scale(&query), visibility(self.mask(id)));
-        let (query, key, value) = attention::input_grad(
+        let heads = self.exchanged_heads(id);
+        let scoring = self.scoring(id, &query, &heads);
+        self.keep_sinks_grad(id, [&output, &log_sum_exp, &gradient], &heads, kept);
+        let grads = attention::input_grad(
             query,
             key,
             value,
             output,
             log_sum_exp,
             gradient,
-            scale,
-            visibility,
+            &scoring,
+            visibility(self.mask(id)),
         );
-        self.env.exchange([query, key, value], SEQUENCE, HEADS)
+        self.keep_parameter_grad(id, TABLE, grads.table, &heads, kept);
+        self.env.exchange([grads.query, grads.key, grads.value], SEQUENCE, HEADS)
     }
 
     /// Attention of all positions of the rank's share of the heads.
@@ -61,17 +67,19 @@ impl<B: Kernels> BlockRun<'_, B> {
         let [query, key, value] = [0, 1, 2].map(|slot| self.input(id, slot, kept));
         let given = [query?.array(), key?.array(), value?.array()];
         let [query, key, value] = self.env.exchange(given, HEADS, SEQUENCE)?;
-        let (scale, visibility) = (scale(&query), visibility(self.mask(id)));
-        let (output, log_sum_exp) =
-            attention::forward(query.clone(), key.clone(), value.clone(), scale, visibility);
+        let heads = self.exchanged_heads(id);
+        let (scoring, visibility) = (self.scoring(id, &query, &heads), visibility(self.mask(id)));
+        let given = (query.clone(), key.clone(), value.clone());
+        let attended = attention::forward(given.0, given.1, given.2, &scoring, visibility);
+        let (output, log_sum_exp) = self.with_sinks(id, attended, &heads);
         Ok(Attended { query, key, value, output, log_sum_exp })
     }
 
-    fn mask(&self, id: OpId) -> AttentionMask {
-        match self.program.op(id).kind {
-            OpKind::Attention { mask, .. } => mask,
-            _ => panic!("only attention has a mask"),
-        }
+    /// The heads whose positions this rank has all of, once they are exchanged.
+    fn exchanged_heads(&self, id: OpId) -> Range<usize> {
+        let (own, context) = (self.heads(id), &self.env.context);
+        let share = part(own.len(), context.len(), self.env.place.context as usize);
+        own.start + share.start..own.start + share.end
     }
 }
 

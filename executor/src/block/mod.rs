@@ -8,6 +8,8 @@ mod forward;
 mod head_exchange;
 mod loss;
 mod moves;
+mod norm;
+mod parts;
 mod program;
 mod routed;
 mod value;
@@ -18,7 +20,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use ir::collective::Collective;
-use ir::graph::{ContextParallelKind, OpId, Pass, Placement};
+use ir::graph::{ContextParallelKind, OpId, Pass, Placement, Rotation};
 use ir::layout::LayoutSpec;
 use ir::model::Numerics;
 use ir::schedule::Action;
@@ -38,6 +40,9 @@ pub(crate) use program::BlockProgram;
 use program::Key;
 use value::Extra;
 pub(crate) use value::{MicroBatch, SharedMicroBatch, Value};
+
+/// Tables of angles by rotation and features of a head.
+type Angles<B> = RefCell<BTreeMap<(Rotation, usize), Arc<Rotary<B>>>>;
 
 /// What the blocks of a rank share.
 pub(crate) struct Env<B: Kernels> {
@@ -62,8 +67,8 @@ pub(crate) struct Env<B: Kernels> {
     pub(crate) segments: Vec<Range<usize>>,
     /// The gradient of the step's loss with respect to one target's loss, times the loss scale.
     pub(crate) gradient_scale: Cell<f64>,
-    /// Tables of angles by number of features.
-    pub(crate) rotary: RefCell<BTreeMap<usize, Arc<Rotary<B>>>>,
+    /// Angles at the positions that the rank has.
+    pub(crate) rotary: Angles<B>,
     /// Layers with a mixture of experts in the whole model.
     pub(crate) num_mixtures: usize,
     /// The most tokens that an expert takes, over its even share.
@@ -117,6 +122,8 @@ pub(crate) struct Kept<B: Kernels> {
     extras: BTreeMap<OpId, Extra<B>>,
     /// Gradients of the outputs of operators whose weight gradients are still to be computed.
     pending: Vec<(OpId, Value<B>)>,
+    /// Gradients of parameters that came with those of inputs, by operator.
+    of_parameters: BTreeMap<OpId, Vec<(usize, Array<B>)>>,
     micro_batch: SharedMicroBatch<B>,
 }
 
@@ -125,11 +132,19 @@ impl<B: Kernels> Kept<B> {
     pub(crate) fn num_bytes(&self) -> u64 {
         let pending = self.pending.iter().map(|(_, gradient)| gradient);
         let values = self.values.values().chain(pending).map(Value::num_bytes).sum::<u64>();
-        values + self.extras.values().map(Extra::num_bytes).sum::<u64>()
+        let of_parameters = self.of_parameters.values().flatten();
+        let of_parameters = of_parameters.map(|(_, gradient)| gradient.num_bytes()).sum::<u64>();
+        values + of_parameters + self.extras.values().map(Extra::num_bytes).sum::<u64>()
     }
 
     fn new(micro_batch: SharedMicroBatch<B>) -> Self {
-        Self { values: BTreeMap::new(), extras: BTreeMap::new(), pending: Vec::new(), micro_batch }
+        Self {
+            values: BTreeMap::new(),
+            extras: BTreeMap::new(),
+            pending: Vec::new(),
+            of_parameters: BTreeMap::new(),
+            micro_batch,
+        }
     }
 }
 

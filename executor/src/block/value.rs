@@ -33,6 +33,14 @@ impl<B: Kernels> Value<B> {
         }
     }
 
+    /// The tensor, or the rows where it is routed.
+    pub(crate) fn into_rows(self) -> Array<B> {
+        match self {
+            Self::Routed(routed) => routed.rows,
+            other => other.array(),
+        }
+    }
+
     pub(crate) fn routed(self) -> Routed<B> {
         match self {
             Self::Routed(routed) => routed,
@@ -57,6 +65,20 @@ impl<B: Kernels> Value<B> {
                 Self::Routed(routed.with_rows(routed.rows.clone().scale(factor)))
             }
             Self::Tokens => panic!("tokens are not multiplied"),
+        }
+    }
+
+    /// What `join` makes of two that lie alike, element by element.
+    pub(crate) fn joined<const N: usize>(
+        self,
+        other: Self,
+        join: impl FnOnce(Array<B>, Array<B>) -> [Array<B>; N],
+    ) -> [Self; N] {
+        match (self, other) {
+            (Self::Routed(a), Self::Routed(b)) => {
+                join(a.rows.clone(), b.rows).map(|rows| Self::Routed(a.with_rows(rows)))
+            }
+            (a, b) => join(a.array(), b.array()).map(Self::Array),
         }
     }
 

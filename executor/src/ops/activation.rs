@@ -2,6 +2,7 @@
 
 use super::Kernels;
 pub use super::composed::activation::Function;
+use super::composed::activation::{QUICK_GELU, quick_gelu_slope};
 use crate::array::Array;
 
 impl Function {
@@ -29,4 +30,63 @@ pub fn gated_input_grad<B: Kernels>(
     grad: Array<B>,
 ) -> (Array<B>, Array<B>) {
     B::gated_grad(function, gate, value, grad)
+}
+
+/// `(value + 1) gate sigmoid(1.702 gate)`, the gate cut off above `limit`, the value on both sides.
+///
+/// # Source
+///
+/// OpenAI 2025, gpt-oss; `GptOssExperts` of Hugging Face transformers.
+pub fn clamped_swiglu<B: Kernels>(gate: Array<B>, value: Array<B>, limit: f64) -> Array<B> {
+    let element = value.element();
+    let gate = at_most(gate.widened(), limit);
+    let value = clamp(value.widened(), limit).shift(1.0);
+    (Function::QuickGelu.forward(gate) * value).cast(element)
+}
+
+/// The slopes of [`clamped_swiglu`] in the gate and in the value.
+pub fn clamped_swiglu_slopes<B: Kernels>(
+    gate: Array<B>,
+    value: Array<B>,
+    limit: f64,
+) -> [Array<B>; 2] {
+    let element = value.element();
+    let (gate, value) = (gate.widened(), value.widened());
+    let below = at_most(gate.clone(), limit);
+    let opened = below.clone() * below.clone().scale(QUICK_GELU).sigmoid();
+    let ones = |like: &Array<B>| Array::ones(&like.shape(), like.element(), &like.device());
+    // Where nothing was cut off.
+    let passes = gate.scale(-1.0).shift(limit).where_positive(ones(&below));
+    let of_gate = quick_gelu_slope(below) * clamp(value.clone(), limit).shift(1.0) * passes;
+    let of_value = clamp_grad(value, opened, limit);
+    [of_gate, of_value].map(|slope| slope.cast(element))
+}
+
+/// `cap tanh(x / cap)`.
+pub fn soft_cap<B: Kernels>(x: Array<B>, cap: f64) -> Array<B> {
+    let element = x.element();
+    x.widened().scale(1.0 / cap).tanh().scale(cap).cast(element)
+}
+
+/// The gradient of what was capped, from what came out.
+pub fn soft_cap_grad<B: Kernels>(y: Array<B>, grad: Array<B>, cap: f64) -> Array<B> {
+    let element = grad.element();
+    let slope = y.widened().scale(1.0 / cap).square().scale(-1.0).shift(1.0);
+    (slope * grad.widened()).cast(element)
+}
+
+/// What does not exceed `limit` on either side, and the limit in the place of what does.
+pub fn clamp<B: Kernels>(x: Array<B>, limit: f64) -> Array<B> {
+    at_most(x, limit).at_least(-limit)
+}
+
+/// The gradient of what was cut off, from what came in.
+pub fn clamp_grad<B: Kernels>(x: Array<B>, grad: Array<B>, limit: f64) -> Array<B> {
+    let below = x.clone().scale(-1.0).shift(limit);
+    let above = x.shift(limit);
+    below.where_positive(above.where_positive(grad))
+}
+
+fn at_most<B: Kernels>(x: Array<B>, limit: f64) -> Array<B> {
+    x.scale(-1.0).at_least(-limit).scale(-1.0)
 }

@@ -1,9 +1,11 @@
 //! Mixture of experts: which rows go where, on the host, and how they get there and back.
 //!
 //! Each row goes to the `top_k` experts that its router finds likeliest. Probabilities are `[rows, experts]`
-//! in row-major order, the softmax of the router's logits.
+//! in row-major order, made of the router's logits.
 
 use std::ops::Range;
+
+use ir::graph::ExpertGroups;
 
 use super::Kernels;
 use crate::array::{Array, ElementExt, Indices};
@@ -26,28 +28,74 @@ pub struct Routing {
     pub experts: Vec<Vec<Assignment>>,
     choices: Vec<usize>,
     top_k: usize,
-    normalise: bool,
+    rule: Rule,
+}
+
+/// How a row's experts are chosen and weighed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rule {
+    /// Whether the probabilities of the chosen experts are divided by their sum.
+    pub normalise: bool,
+    /// What they are multiplied by then.
+    pub scaling: f64,
+    /// Groups of experts of which some are chosen first.
+    pub groups: Option<ExpertGroups>,
+    /// What is added to the probabilities of each expert for the choice alone; nothing if it is empty.
+    pub correction: Vec<f64>,
+}
+
+impl Rule {
+    /// The likeliest of all experts.
+    pub const fn likeliest(normalise: bool) -> Self {
+        Self { normalise, scaling: 1.0, groups: None, correction: Vec::new() }
+    }
+
+    /// What the experts of a row are chosen by: minus infinity in the groups that were not chosen.
+    fn scores(&self, probabilities: &[f64]) -> Vec<f64> {
+        let mut scores = probabilities.to_vec();
+        for (score, correction) in scores.iter_mut().zip(&self.correction) {
+            *score += correction;
+        }
+        let Some(groups) = self.groups else { return scores };
+        let size = scores.len() / groups.count as usize;
+        let of_group = |group: &[f64]| {
+            let mut best = group.to_vec();
+            best.sort_by(|a, b| b.total_cmp(a));
+            best.iter().take(groups.scored_by as usize).sum()
+        };
+        let of_groups: Vec<f64> = scores.chunks_exact(size).map(of_group).collect();
+        for group in &in_order(&of_groups)[groups.chosen as usize..] {
+            scores[group * size..(group + 1) * size].fill(f64::NEG_INFINITY);
+        }
+        scores
+    }
+}
+
+/// Places of `scores`, that of the greatest first; of equal ones, the first first.
+fn in_order(scores: &[f64]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..scores.len()).collect();
+    order.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]));
+    order
 }
 
 /// The `top_k` likeliest experts of each row; of equally likely ones, the first.
 ///
-/// Weights are the probabilities, divided by their sum over the chosen ones if `normalise`.
-pub fn route(probabilities: &[f64], num_experts: usize, top_k: usize, normalise: bool) -> Routing {
+/// Weights are the probabilities, divided by their sum over the chosen ones where `rule` says so, and scaled.
+pub fn route(probabilities: &[f64], num_experts: usize, top_k: usize, rule: Rule) -> Routing {
     assert!(top_k <= num_experts, "each of the {top_k} chosen experts is another");
     let mut experts = vec![Vec::new(); num_experts];
     let mut choices = Vec::new();
     for (row, probabilities) in probabilities.chunks_exact(num_experts).enumerate() {
-        let mut order: Vec<usize> = (0..num_experts).collect();
-        order.sort_by(|a, b| probabilities[*b].total_cmp(&probabilities[*a]));
+        let order = in_order(&rule.scores(probabilities));
         let chosen = &order[..top_k];
-        let sum = divisor(probabilities, chosen, normalise);
+        let sum = divisor(probabilities, chosen, &rule);
         for (slot, expert) in chosen.iter().enumerate() {
             let weight = probabilities[*expert] / sum;
             experts[*expert].push(Assignment { row, slot, weight });
         }
         choices.extend_from_slice(chosen);
     }
-    Routing { experts, choices, top_k, normalise }
+    Routing { experts, choices, top_k, rule }
 }
 
 /// For each choice of an expert, how many choices of the same expert come before it.
@@ -104,8 +152,8 @@ impl Routing {
     /// The gradient of the probabilities from that of [`Self::weights`].
     ///
     /// ```text
-    /// dp_i = dw_i                                 without division by the sum
-    /// dp_i = (dw_i - sum_j w_j dw_j) / sum_j p_j  with it, over the chosen experts j
+    /// dp_i = c dw_i                                   without division by the sum
+    /// dp_i = (c dw_i - sum_j w_j dw_j) / sum_j p_j    with it, over the chosen experts j; scaled by c
     /// ```
     ///
     /// Zero for experts that were not chosen, and what had no place left has no weight.
@@ -121,10 +169,10 @@ impl Routing {
             let probabilities = &probabilities[of_row.clone()];
             let chosen = &self.choices[self.slots(row)];
             let weight_grads = &weight_grads[self.slots(row)];
-            let sum = divisor(probabilities, chosen, self.normalise);
+            let sum = divisor(probabilities, chosen, &self.rule);
             let product = |(expert, grad): (&usize, &f64)| probabilities[*expert] / sum * grad;
-            let along = if self.normalise {
-                chosen.iter().zip(weight_grads).map(product).sum()
+            let along = if self.rule.normalise {
+                chosen.iter().zip(weight_grads).map(product).sum::<f64>() / self.rule.scaling
             } else {
                 0.0
             };
@@ -249,6 +297,8 @@ fn weigh<B: Kernels>(rows: Array<B>, weights: &[f64]) -> Array<B> {
 }
 
 /// What the probabilities of the chosen experts are divided by.
-fn divisor(probabilities: &[f64], chosen: &[usize], normalise: bool) -> f64 {
-    if normalise { chosen.iter().map(|expert| probabilities[*expert]).sum() } else { 1.0 }
+fn divisor(probabilities: &[f64], chosen: &[usize], rule: &Rule) -> f64 {
+    let sum: f64 = chosen.iter().map(|expert| probabilities[*expert]).sum();
+    let divisor = if rule.normalise { sum } else { 1.0 };
+    divisor / rule.scaling
 }

@@ -1,11 +1,10 @@
 //! Rotary position embeddings: pairs of features turned by an angle that grows with the position.
 //!
-//! The pairs are features `i` and `i + features / 2`, as in Hugging Face transformers; features beyond
-//! `features` stay as they are.
+//! The pairs are features `i` and `i + features / 2`, or neighbours; features beyond `features` stay as they are.
 //!
 //! ```text
-//! y[i]     = x[i] cos - x[i + n] sin
-//! y[i + n] = x[i + n] cos + x[i] sin,   n = features / 2
+//! y[i] = x[i] cos - x[j] sin
+//! y[j] = x[j] cos + x[i] sin,   for the pair of i and j
 //! ```
 //!
 //! # Source
@@ -14,7 +13,7 @@
 
 use std::f64::consts::PI;
 
-use ir::model::RotaryScaling;
+use ir::graph::{RotaryPairs, RotaryScaling};
 
 use super::Kernels;
 use crate::array::{Array, Element};
@@ -26,20 +25,21 @@ pub struct Rotary<B: Kernels> {
     cos: Array<B>,
     /// `[positions, features / 2]`.
     sin: Array<B>,
+    pairs: RotaryPairs,
 }
 
 impl<B: Kernels> Rotary<B> {
-    /// The rotation of the first `features` features at `positions` by `position * frequency`; cosines and
-    /// sines times `attention_factor`. What it is applied to is rotated in `element`.
+    /// The rotation of as many pairs of features as there are frequencies at `positions` by
+    /// `position * frequency`; cosines and sines times `attention_factor`. What it is applied to is rotated in
+    /// `element`.
     pub fn new(
         positions: &[u32],
-        features: usize,
+        pairs: RotaryPairs,
         frequencies: &[f64],
         attention_factor: f64,
         element: Element,
         device: &B::Device,
     ) -> Self {
-        assert_eq!(frequencies.len() * 2, features, "a frequency for every pair of features");
         let angles: Vec<f64> = positions
             .iter()
             .flat_map(|position| frequencies.iter().map(|f| f64::from(*position) * f))
@@ -48,53 +48,139 @@ impl<B: Kernels> Rotary<B> {
             let values = angles.iter().map(|angle| function(*angle) * attention_factor).collect();
             Array::from_f64(values, &[positions.len(), frequencies.len()], element, device)
         };
-        Self { cos: table(f64::cos), sin: table(f64::sin) }
+        Self { cos: table(f64::cos), sin: table(f64::sin), pairs }
     }
 
     /// `x` rotated, `[b, s, heads, d]` or `[b, s, d]`.
     pub fn apply(&self, x: Array<B>) -> Array<B> {
-        rotate(x, &self.cos, &self.sin)
+        self.rotate(x, &self.sin)
     }
 
     /// The transpose of [`Self::apply`]: the gradient of `x` from that of what was rotated. It is the
     /// inverse too where `attention_factor` is 1.
     pub fn apply_inverse(&self, x: Array<B>) -> Array<B> {
-        rotate(x, &self.cos, &-self.sin.clone())
+        self.rotate(x, &-self.sin.clone())
+    }
+
+    fn rotate(&self, x: Array<B>, sin: &Array<B>) -> Array<B> {
+        let (width, half) = (x.size(x.rank() - 1), self.cos.size(1));
+        assert!(2 * half <= width, "no more features are rotated than there are");
+        assert_eq!(self.cos.size(0), x.size(1), "an angle for every position");
+        match self.pairs {
+            RotaryPairs::Halves => B::rotate(x, &self.cos, sin),
+            RotaryPairs::Neighbours => {
+                let halves = B::rotate(as_halves(&x, half), &self.cos, sin);
+                as_neighbours(&halves, half)
+            }
+        }
     }
 }
 
-/// The angle of each pair of features per position, in radians: `theta^(-2 i / features)`, scaled.
+/// `x` with the first of each of `half` pairs of neighbours in front of all the second ones.
+fn as_halves<B: Kernels>(x: &Array<B>, half: usize) -> Array<B> {
+    transposed(x, [half, 2])
+}
+
+/// The inverse of [`as_halves`].
+fn as_neighbours<B: Kernels>(x: &Array<B>, half: usize) -> Array<B> {
+    transposed(x, [2, half])
+}
+
+/// `x` with its first features as a matrix, transposed.
+fn transposed<B: Kernels>(x: &Array<B>, [rows, columns]: [usize; 2]) -> Array<B> {
+    let shape = x.shape();
+    let last = shape.len() - 1;
+    let count = rows * columns;
+    let (mut matrix, mut flat) = (shape.clone(), shape.clone());
+    (matrix[last], flat[last]) = (rows, count);
+    matrix.push(columns);
+    let first = x.narrow(last, 0..count);
+    let turned = first.reshape(&matrix).swap_dims(last, last + 1).reshape(&flat);
+    if count == shape[last] {
+        return turned;
+    }
+    Array::concat(vec![turned, x.narrow(last, count..shape[last])], last)
+}
+
+/// The angle of each pair of `features` features per position, in radians, `theta^(-2 i / features)`, scaled for
+/// sequences of `length`; and what cosines and sines are multiplied by.
 ///
 /// # Source
 ///
-/// Hugging Face transformers, `modeling_rope_utils.py`, of which `default`, `linear` and `llama3` are here.
-pub fn frequencies(features: usize, theta: f64, scaling: RotaryScaling) -> Vec<f64> {
-    (0..features / 2)
-        .map(|pair| theta.powf(-2.0 * pair as f64 / features as f64))
-        .map(|frequency| scaled(frequency, scaling))
-        .collect()
-}
-
-fn scaled(frequency: f64, scaling: RotaryScaling) -> f64 {
+/// Hugging Face transformers, `modeling_rope_utils.py`.
+///
+/// # Panics
+///
+/// If the scaling is one that is not known here.
+pub fn frequencies(
+    features: usize,
+    theta: f64,
+    scaling: &RotaryScaling,
+    length: usize,
+) -> (Vec<f64>, f64) {
+    let pairs = features / 2;
+    let of_base = |theta: f64| move |pair: usize| theta.powf(-2.0 * pair as f64 / features as f64);
+    let plain = (0..pairs).map(of_base(theta));
     match scaling {
-        RotaryScaling::None => frequency,
-        RotaryScaling::Linear { factor } => frequency / factor,
+        RotaryScaling::None => (plain.collect(), 1.0),
+        RotaryScaling::Linear { factor } => (plain.map(|it| it / factor.0).collect(), 1.0),
         RotaryScaling::Llama3 {
             factor,
             low_freq_factor,
             high_freq_factor,
             original_max_position_embeddings,
         } => {
-            let turns = original_max_position_embeddings * frequency / (2.0 * PI);
-            let share = (turns - low_freq_factor) / (high_freq_factor - low_freq_factor);
-            let unscaled = share.clamp(0.0, 1.0);
-            frequency * (unscaled + (1.0 - unscaled) / factor)
+            let blend = |frequency: f64| {
+                let turns = original_max_position_embeddings.0 * frequency / (2.0 * PI);
+                let range = high_freq_factor.0 - low_freq_factor.0;
+                let unscaled = ((turns - low_freq_factor.0) / range).clamp(0.0, 1.0);
+                frequency * (unscaled + (1.0 - unscaled) / factor.0)
+            };
+            (plain.map(blend).collect(), 1.0)
         }
+        RotaryScaling::Yarn {
+            factor,
+            beta_fast,
+            beta_slow,
+            attention_factor,
+            original_max_position_embeddings,
+            truncates,
+        } => {
+            // The pair that turns so often within the original length.
+            let pair = |turns: f64| {
+                let wave = original_max_position_embeddings.0 / (turns * 2.0 * PI);
+                features as f64 * wave.ln() / (2.0 * theta.ln())
+            };
+            let (mut first, mut last) = (pair(beta_fast.0), pair(beta_slow.0));
+            if *truncates {
+                (first, last) = (first.floor(), last.ceil());
+            }
+            (first, last) = (first.max(0.0), last.min(features as f64 - 1.0));
+            // No blend between the two is a sharp one.
+            last = last.max(first + 0.001);
+            let blend = |(pair, frequency): (usize, f64)| {
+                let scaled = ((pair as f64 - first) / (last - first)).clamp(0.0, 1.0);
+                frequency * (1.0 - scaled + scaled / factor.0)
+            };
+            (plain.enumerate().map(blend).collect(), attention_factor.0)
+        }
+        RotaryScaling::LongRope {
+            short_factor,
+            long_factor,
+            attention_factor,
+            original_max_position_embeddings,
+        } => {
+            let is_longer = length as f64 > original_max_position_embeddings.0;
+            let factors = if is_longer { long_factor } else { short_factor };
+            let scaled = plain.zip(factors).map(|(frequency, factor)| frequency / factor.0);
+            (scaled.collect(), attention_factor.0)
+        }
+        RotaryScaling::Dynamic { factor, max_position_embeddings } => {
+            let ratio = (length as f64 / *max_position_embeddings as f64).max(1.0);
+            let features = features as f64;
+            let growth = (factor.0 * ratio - (factor.0 - 1.0)).powf(features / (features - 2.0));
+            ((0..pairs).map(of_base(theta * growth)).collect(), 1.0)
+        }
+        RotaryScaling::Other(name) => panic!("a checked program has no rotary scaling `{name}`"),
     }
-}
-
-fn rotate<B: Kernels>(x: Array<B>, cos: &Array<B>, sin: &Array<B>) -> Array<B> {
-    assert!(2 * cos.size(1) <= x.size(x.rank() - 1), "no more features are rotated than there are");
-    assert_eq!(cos.size(0), x.size(1), "an angle for every position");
-    B::rotate(x, cos, sin)
 }

@@ -9,6 +9,7 @@ use std::ops::Range;
 use ir::cluster::Precision;
 use ir::graph::{AdapterError, Adapters, BlockRecompute, Graph, Op, OpKind};
 use ir::layout::{Layout, LayoutSpec, Limits};
+use ir::model::transformer::DropoutRates;
 use ir::model::{Description, Model, Numerics};
 use ir::plan::Plan;
 use ir::schedule::{
@@ -153,7 +154,7 @@ impl Program {
         let model = Model::from_json(&description, &model_name)?;
         let numerics = Model::numerics(&description)?;
         let leaves_out_dropout = match &model.description {
-            Description::Transformer(it) => it.hidden_dropout || it.attention_dropout,
+            Description::Transformer(it) => it.dropout != DropoutRates::default(),
             _ => false,
         };
         let graph = recomputing(model.training_graph(false, parts.adapters.as_ref())?, &spec)?;

@@ -1,6 +1,6 @@
 //! What can be planned, but is not run.
 
-use ir::graph::{OpKind, Placement};
+use ir::graph::{NormKind, OpKind, Placement, PositionBias, RotaryScaling, Rotation, Scores};
 use ir::layout::LayoutSpec;
 use ir::replication::Replication;
 
@@ -18,24 +18,25 @@ pub(super) fn check_operators(
         for node in program.block.nodes() {
             let name = &node.op.name;
             match &node.op.kind {
-                OpKind::Attention { relative_buckets: Some(_), .. } => {
+                OpKind::Attention {
+                    scores: Scores { bias: PositionBias::Relative { .. }, .. },
+                    ..
+                } if layout.pipeline_parallel > 1 => {
                     return Err(unsupported(format!("relative position bias (`{name}`)")));
                 }
-                OpKind::Attention { sinks: true, .. } => {
-                    return Err(unsupported(format!("attention sinks (`{name}`)")));
+                OpKind::Rotary(Rotation { scaling: RotaryScaling::Other(kind), .. }) => {
+                    return Err(unsupported(format!("`rope_type` `{kind}` (`{name}`)")));
                 }
                 OpKind::AttentionScores
                 | OpKind::AttentionValues
                 | OpKind::Softmax { .. }
-                | OpKind::Slice { .. }
-                | OpKind::Concat { .. }
                 | OpKind::PrependParameter
                 | OpKind::PatchesToSequence
                 | OpKind::FirstToken => {
                     return Err(unsupported(format!("operator `{name}` ({:?})", node.op.kind)));
                 }
                 // The mask of a part of a sample would have to know which part it is.
-                OpKind::Dropout
+                OpKind::Dropout { .. }
                     if layout.context_parallel > 1
                         || program.placements.outputs[node.id.index()] != Placement::Whole =>
                 {
@@ -44,7 +45,7 @@ pub(super) fn check_operators(
                         instead: Some("tensor and context parallelism of 1".to_owned()),
                     });
                 }
-                OpKind::Norm { .. }
+                OpKind::Norm { kind: NormKind::LayerNorm, .. }
                     if program.placements.sharded_reductions.contains(&node.id)
                         && tensor_parallel > 1 =>
                 {

@@ -197,7 +197,7 @@ impl Adapters {
     ) -> Result<OpId, GraphError> {
         let name = |part: &str| format!("{}.{part}", op.name);
         let thin = Dim::fixed(DimName::Latent, self.rank);
-        let scale = OpKind::Scale { numerator: self.alpha, denominator: self.rank };
+        let scale = OpKind::Scale { factor: (self.alpha as f64 / self.rank as f64).into() };
         let down =
             builder.push(name(AdapterPart::Down.name()), like(&op.kind, None, vec![thin]), &[x])?;
         let scaled = builder.push(name("scale"), scale, &[down])?;

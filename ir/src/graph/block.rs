@@ -129,7 +129,9 @@ impl Block {
         let is_adapter = |id: &OpId| self.op(*id).learning == Learning::Adapter;
         let (name, is_before_sum) = match node.op.kind {
             OpKind::Add if self.inputs(node.id).iter().any(is_adapter) => (of_adapter(), false),
-            OpKind::Scale { .. } => (of_adapter(), true),
+            OpKind::Scale { .. } if self.inputs(node.id).iter().any(is_adapter) => {
+                (of_adapter(), true)
+            }
             _ if node.op.learning == Learning::Adapter => (of_adapter(), true),
             _ => {
                 let is_sum = |other: &Node<'_>| {

@@ -104,8 +104,22 @@ impl BlockBuilder {
 
     /// Makes the weight of `value` the same as that of the operator called `target`.
     pub fn tie_weight(&mut self, value: Value, target: impl Into<String>) {
-        let weight = self.ops[value.0].0.parameters.iter_mut().find(|p| p.name == "weight");
-        weight.expect("only an operator with a weight is tied").tied_to = Some(target.into());
+        self.tie(value, "weight", target);
+    }
+
+    /// Makes a parameter of `value` the same as that of the operator called `target`.
+    ///
+    /// # Panics
+    ///
+    /// If it has none of that name.
+    pub fn tie(&mut self, value: Value, name: &str, target: impl Into<String>) {
+        let parameter = self.ops[value.0].0.parameters.iter_mut().find(|p| p.name == name);
+        parameter.expect("only what an operator has is tied").tied_to = Some(target.into());
+    }
+
+    /// What the block is called.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// The block, with `outputs` leaving it.

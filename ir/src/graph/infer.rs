@@ -1,5 +1,6 @@
 //! Shapes and parameters that follow from what an operator computes and what it is given.
 
+use super::numerics::PositionBias;
 use super::op::{NormKind, OpKind, Parameter, Window2d};
 use super::tensor::{Dim, DimName, Element, Extent, Tensor};
 
@@ -31,12 +32,22 @@ pub(super) fn output(kind: &OpKind, inputs: &[&Tensor]) -> Result<Tensor, String
             }
             Ok(inputs[0].clone())
         }
-        OpKind::Dropout
+        OpKind::Dropout { .. }
         | OpKind::Activation(_)
-        | OpKind::Rotary
+        | OpKind::SoftCap { .. }
+        | OpKind::Clamp { .. }
         | OpKind::Gather
         | OpKind::Scale { .. } => Ok(inputs[0].clone()),
-        OpKind::GatedActivation(_) | OpKind::Add => {
+        OpKind::Rotary(rotation) => {
+            let features = inputs[0].dims.last().map(|dim| dim.extent);
+            match (rotation.features, features) {
+                (Some(rotated), Some(Extent::Fixed(all))) if rotated > all => {
+                    Err(format!("cannot rotate {rotated} of {all} features"))
+                }
+                _ => Ok(inputs[0].clone()),
+            }
+        }
+        OpKind::GatedActivation(_) | OpKind::ClampedSwiGlu { .. } | OpKind::Add => {
             for other in &inputs[1..] {
                 if !other.dims.iter().map(|d| d.extent).eq(inputs[0].dims.iter().map(|d| d.extent))
                 {
@@ -51,11 +62,16 @@ pub(super) fn output(kind: &OpKind, inputs: &[&Tensor]) -> Result<Tensor, String
             }
             Ok(inputs[0].clone())
         }
-        OpKind::Slice { dim } => {
+        OpKind::Slice { dim, start } => {
             let whole = require(inputs[0], dim.name)?;
             match (whole.extent, dim.extent) {
-                (Extent::Fixed(whole), Extent::Fixed(part)) if part <= whole => {}
-                (whole, part) => return Err(format!("cannot take {part} of {} {whole}", dim.name)),
+                (Extent::Fixed(whole), Extent::Fixed(part))
+                    if part.checked_add(*start).is_some_and(|end| end <= whole) => {}
+                (whole, part) => {
+                    let from =
+                        if *start > 0 { format!(", from {start} on") } else { String::new() };
+                    return Err(format!("cannot take {part} of {} {whole}{from}", dim.name));
+                }
             }
             Ok(replace(inputs[0], dim.name, &[*dim]))
         }
@@ -155,17 +171,17 @@ pub(super) fn parameters(kind: &OpKind, inputs: &[&Tensor]) -> Vec<Parameter> {
                 add("bias", [experts, produced.clone()].concat());
             }
         }
-        OpKind::Attention { relative_buckets, sinks, .. } => {
+        OpKind::Attention { scores, sinks, .. } => {
             let heads = named(inputs[0], &[DimName::Heads]);
-            if let Some(buckets) = relative_buckets {
-                let buckets = vec![Dim::fixed(DimName::Features, *buckets)];
+            if let PositionBias::Relative { num_buckets, .. } = scores.bias {
+                let buckets = vec![Dim::fixed(DimName::Features, num_buckets)];
                 add("relative_bias", [buckets, heads.clone()].concat());
             }
             if *sinks {
                 add("sinks", heads);
             }
         }
-        OpKind::Norm { kind, over, weight, bias } => {
+        OpKind::Norm { kind, over, weight, bias, .. } => {
             let dims = match kind {
                 NormKind::BatchNorm => named(inputs[0], &[DimName::Channels]),
                 NormKind::LayerNorm | NormKind::RmsNorm => named(inputs[0], over),
@@ -213,6 +229,7 @@ fn expect_arity(kind: &OpKind, given: usize) -> Result<(), String> {
         OpKind::AttentionScores
         | OpKind::AttentionValues
         | OpKind::GatedActivation(_)
+        | OpKind::ClampedSwiGlu { .. }
         | OpKind::Multiply
         | OpKind::Dispatch { .. }
         | OpKind::Combine => (2, 2),

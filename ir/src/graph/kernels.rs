@@ -295,12 +295,12 @@ impl Kernels<'_, '_> {
             // The gradient of the table is dense, and set to zero first (PyTorch's
             // `embedding_dense_backward`).
             OpKind::Embedding { .. } => ((y, y), (y, self.table_bytes(op))),
-            OpKind::Dropout => ((inputs, y + mask()), (y + mask(), inputs)),
+            OpKind::Dropout { .. } => ((inputs, y + mask()), (y + mask(), inputs)),
             // Additions fork the gradient without touching it.
             OpKind::Add | OpKind::AddParameter { .. } | OpKind::PrependParameter => {
                 ((inputs, y), (Bytes::ZERO, Bytes::ZERO))
             }
-            OpKind::Rotary | OpKind::Scale { .. } | OpKind::Concat { .. } => {
+            OpKind::Rotary(_) | OpKind::Scale { .. } | OpKind::Concat { .. } => {
                 ((inputs, y), (y, inputs))
             }
             OpKind::CrossEntropy { .. } => self.cross_entropy_bytes(op),

@@ -11,6 +11,7 @@ mod derive;
 mod flops;
 mod infer;
 mod kernels;
+mod numerics;
 mod op;
 mod placement;
 mod recompute;
@@ -27,6 +28,10 @@ pub use adapters::{ALL_LINEAR, AdapterError, AdapterPart, Adapters, adapted_laye
 pub use block::{Block, ClassId, Graph, GraphError, Node, OpId, ParameterCounts, Run};
 pub use builder::{BlockBuilder, Value};
 pub use flops::ForwardFlops;
+pub use numerics::{
+    AlibiSlopes, ExpertGroups, PositionBias, Real, RotaryPairs, RotaryScaling, Rotation,
+    RouterScores, Routing, Scores,
+};
 pub use op::{
     Activation, AttentionMask, Cut, Keeps, Learning, NormKind, Op, OpKind, Parameter, Recomputable,
     Window2d,

@@ -1,5 +1,6 @@
 //! Operators: what they compute, and what follows from it for shapes and parameters.
 
+use super::numerics::{Real, Rotation, Routing, Scores};
 use super::tensor::{Dim, DimName, Extent, Tensor};
 use super::weights::WeightFormat;
 
@@ -17,8 +18,12 @@ pub enum NormKind {
 /// An elementwise function of one tensor, or of a gate and a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Activation {
-    /// Gaussian error linear unit, exact or by tanh.
+    /// Gaussian error linear unit.
     Gelu,
+    /// The same, approximated by a hyperbolic tangent.
+    GeluTanh,
+    /// `x` times the logistic function of `1.702 x`.
+    QuickGelu,
     /// Rectified linear unit; its backward needs its output only.
     Relu,
     /// Sigmoid-weighted linear unit.
@@ -105,8 +110,8 @@ pub enum OpKind {
     Attention {
         /// Which positions a query looks at.
         mask: AttentionMask,
-        /// Buckets of a trained relative position bias, where this operator owns one.
-        relative_buckets: Option<u64>,
+        /// How scores come from queries and keys.
+        scores: Scores,
         /// Whether each head has a trained sink that takes part in the softmax.
         sinks: bool,
     },
@@ -121,7 +126,10 @@ pub enum OpKind {
         over: DimName,
     },
     /// Zeroes elements at random and keeps a mask of one byte each \[x\].
-    Dropout,
+    Dropout {
+        /// The share of elements that it zeroes.
+        rate: Real,
+    },
     /// Normalises over `over` \[x\].
     Norm {
         /// Which normalisation.
@@ -132,6 +140,10 @@ pub enum OpKind {
         weight: bool,
         /// Whether it has a trained shift.
         bias: bool,
+        /// Added to the variance or mean square.
+        epsilon: Real,
+        /// Whether the scale is the trained one plus 1 (Gemma).
+        unit_offset: bool,
     },
     /// An elementwise function \[x\].
     Activation(Activation),
@@ -141,20 +153,36 @@ pub enum OpKind {
     Add,
     /// Elementwise product \[a, b\]; smaller inputs are broadcast.
     Multiply,
-    /// Multiplies by `numerator / denominator` \[x\]; its backward needs no saved tensor.
+    /// A clamped SwiGLU, `(value + 1) gate sigmoid(1.702 gate)`, the gate cut off above `limit`, the value on both
+    /// sides (gpt-oss) \[gate, value\].
+    ClampedSwiGlu {
+        /// Where they are cut off.
+        limit: Real,
+    },
+    /// `cap tanh(x / cap)` \[x\].
+    SoftCap {
+        /// The cap.
+        cap: Real,
+    },
+    /// Cuts off what exceeds `limit` on either side \[x\].
+    Clamp {
+        /// Where.
+        limit: Real,
+    },
+    /// Multiplies by `factor` \[x\]; its backward needs no saved tensor.
     Scale {
         /// What it is multiplied by.
-        numerator: u64,
-        /// What it is divided by.
-        denominator: u64,
+        factor: Real,
     },
     /// Rotates pairs of features by position \[x\]; its backward needs no saved tensor.
-    Rotary,
+    Rotary(Rotation),
     /// A view of some of the features \[x\]: the dimension of the same name becomes `dim`. Costs
     /// nothing.
     Slice {
         /// What is left of the dimension.
         dim: Dim,
+        /// The first of it.
+        start: u64,
     },
     /// Inputs joined along one dimension; an input that lacks dimensions of the first is broadcast.
     Concat {
@@ -176,6 +204,8 @@ pub enum OpKind {
         top_k: u64,
         /// Whether a bias is added to the scores.
         bias: bool,
+        /// How they are weighed and chosen.
+        routing: Routing,
     },
     /// Sends each token to its experts \[x, probabilities\].
     Dispatch {
@@ -243,11 +273,11 @@ impl OpKind {
     pub const fn family(&self) -> &'static str {
         match self {
             OpKind::Norm { .. } => "norm",
-            OpKind::Activation(_) => "activation",
-            OpKind::GatedActivation(_) => "gated_activation",
+            OpKind::Activation(_) | OpKind::SoftCap { .. } | OpKind::Clamp { .. } => "activation",
+            OpKind::GatedActivation(_) | OpKind::ClampedSwiGlu { .. } => "gated_activation",
             OpKind::Add | OpKind::AddParameter { .. } => "add",
             OpKind::Multiply => "multiply",
-            OpKind::Rotary => "rotary",
+            OpKind::Rotary(_) => "rotary",
             OpKind::Embedding { .. } => "embedding",
             OpKind::CrossEntropy { .. } | OpKind::MeanSquaredError => "loss",
             OpKind::Router { .. } => "router",
@@ -280,10 +310,11 @@ impl OpKind {
             OpKind::AttentionScores
             | OpKind::AttentionValues
             | OpKind::GatedActivation(_)
+            | OpKind::ClampedSwiGlu { .. }
             | OpKind::Multiply
             | OpKind::Combine => vec![Keeps::Input(0), Keeps::Input(1)],
             OpKind::Softmax { .. } => vec![Keeps::Output],
-            OpKind::Dropout => vec![Keeps::Mask],
+            OpKind::Dropout { .. } => vec![Keeps::Mask],
             OpKind::Norm { kind: NormKind::LayerNorm, .. } => {
                 vec![Keeps::Input(0), Keeps::Statistics(2)]
             }
@@ -291,15 +322,16 @@ impl OpKind {
                 vec![Keeps::Input(0), Keeps::Statistics(1)]
             }
             OpKind::Norm { kind: NormKind::BatchNorm, .. } => vec![Keeps::Input(0)],
-            OpKind::Activation(Activation::Gelu | Activation::Silu) => vec![Keeps::Input(0)],
-            OpKind::Activation(_) => vec![Keeps::Output],
+            OpKind::Activation(Activation::Relu | Activation::Tanh | Activation::Sigmoid)
+            | OpKind::SoftCap { .. } => vec![Keeps::Output],
+            OpKind::Activation(_) | OpKind::Clamp { .. } => vec![Keeps::Input(0)],
             OpKind::Router { .. } => vec![Keeps::Input(0), Keeps::Output],
             OpKind::Dispatch { .. } => vec![Keeps::Indices],
             OpKind::CrossEntropy { .. } => vec![Keeps::Softmax],
             OpKind::MaxPool2d(_) => vec![Keeps::Input(0), Keeps::Indices],
             OpKind::Input
             | OpKind::Add
-            | OpKind::Rotary
+            | OpKind::Rotary(_)
             | OpKind::Scale { .. }
             | OpKind::Slice { .. }
             | OpKind::Concat { .. }

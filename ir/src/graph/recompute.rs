@@ -224,7 +224,10 @@ impl RecomputeModule {
     /// through `tensor_parallel.checkpoint`.
     fn of(self, op: &Op, within: Within<'_>) -> Recomputable {
         let Layer { name, is_before_sum } = within.layer;
-        let is_activation = matches!(op.kind, OpKind::Activation(_) | OpKind::GatedActivation(_));
+        let is_activation = matches!(
+            op.kind,
+            OpKind::Activation(_) | OpKind::GatedActivation(_) | OpKind::ClampedSwiGlu { .. }
+        );
         let of_region = |is_in: bool, is_end: bool| match (is_in, is_end) {
             (true, true) => Recomputable::SelectiveEnd,
             (true, false) => Recomputable::Selective,
@@ -235,7 +238,9 @@ impl RecomputeModule {
                 OpKind::Attention { .. } | OpKind::AttentionValues => Recomputable::SelectiveEnd,
                 OpKind::AttentionScores => Recomputable::Selective,
                 OpKind::Softmax { over } => of_region(over == DimName::Context, false),
-                OpKind::Dropout => of_region(op.output.dim(DimName::Context).is_some(), false),
+                OpKind::Dropout { .. } => {
+                    of_region(op.output.dim(DimName::Context).is_some(), false)
+                }
                 _ => Recomputable::No,
             },
             Self::Norms => of_region(matches!(op.kind, OpKind::Norm { .. }), false),

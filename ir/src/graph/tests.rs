@@ -24,6 +24,8 @@ fn gpt_block() -> Result<Block, GraphError> {
         over: vec![DimName::Hidden],
         weight: true,
         bias: true,
+        epsilon: 1e-5.into(),
+        unit_offset: false,
     };
     let mut block = BlockBuilder::new("layer");
     let x = block.input("x", Tensor::new([Dim::BATCH, Dim::SEQUENCE, hidden]));
@@ -33,7 +35,7 @@ fn gpt_block() -> Result<Block, GraphError> {
     let v = block.push("value", linear(&[DimName::Hidden], heads(DimName::KvHeads)), &[y])?;
     let scores = block.push("scores", OpKind::AttentionScores, &[q, k])?;
     let softmax = block.push("softmax", OpKind::Softmax { over: DimName::Context }, &[scores])?;
-    let dropped = block.push("dropout.scores", OpKind::Dropout, &[softmax])?;
+    let dropped = block.push("dropout.scores", OpKind::Dropout { rate: 0.1.into() }, &[softmax])?;
     let attended = block.push("values", OpKind::AttentionValues, &[dropped, v])?;
     for value in [scores, softmax, dropped] {
         block.recompute_selectively(value);
@@ -41,13 +43,13 @@ fn gpt_block() -> Result<Block, GraphError> {
     block.end_selective_region(attended);
     let both = [DimName::Heads, DimName::HeadDim];
     let y = block.push("projection", linear(&both, vec![hidden]), &[attended])?;
-    let y = block.push("dropout.attention", OpKind::Dropout, &[y])?;
+    let y = block.push("dropout.attention", OpKind::Dropout { rate: 0.1.into() }, &[y])?;
     let x = block.push("residual.1", OpKind::Add, &[x, y])?;
     let y = block.push("norm.2", norm, &[x])?;
     let y = block.push("up", linear(&[DimName::Hidden], inner), &[y])?;
     let y = block.push("gelu", OpKind::Activation(Activation::Gelu), &[y])?;
     let y = block.push("down", linear(&[DimName::Intermediate], vec![hidden]), &[y])?;
-    let y = block.push("dropout.mlp", OpKind::Dropout, &[y])?;
+    let y = block.push("dropout.mlp", OpKind::Dropout { rate: 0.1.into() }, &[y])?;
     let x = block.push("residual.2", OpKind::Add, &[x, y])?;
     Ok(block.finish([x]))
 }

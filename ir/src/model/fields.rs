@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::error::ModelError;
-use crate::graph::Activation;
+use crate::graph::{Activation, Real};
 
 /// The most layers that a model may have.
 pub(super) const MOST_LAYERS: u64 = 100_000;
@@ -100,16 +100,41 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Whether a rate (of dropout) is above zero; `default` is the rate where it is absent.
-    pub(super) fn has_rate(&self, name: &str, default: f64) -> Result<bool, ModelError> {
+    /// A rate of dropout, or `default` where it is absent; null is none.
+    pub(super) fn rate_or(&self, name: &str, default: f64) -> Result<Real, ModelError> {
+        let is_rate = |rate: &f64| (0.0..=1.0).contains(rate);
         match self.find(name) {
-            None => Ok(default > 0.0),
-            Some((_, Value::Null)) => Ok(false),
-            Some((found, value)) => value
-                .as_f64()
-                .map(|rate| rate > 0.0)
-                .ok_or_else(|| self.wrong_type(found, "a number", value)),
+            None => Ok(default.into()),
+            Some((_, Value::Null)) => Ok(Real::default()),
+            Some((found, value)) => match value.as_f64().filter(is_rate) {
+                Some(rate) => Ok(rate.into()),
+                None => Err(self.wrong_type(found, "a number from 0 to 1", value)),
+            },
         }
+    }
+
+    /// What something is multiplied by, unless it is 1, absent or null.
+    pub(super) fn scale(&self, name: &str) -> Result<Option<Real>, ModelError> {
+        Ok(self.optional_real(name)?.filter(|scale| *scale != 1.0))
+    }
+
+    /// A number of at least 0, or nothing where it is absent or null.
+    pub(super) fn optional_real(&self, name: &str) -> Result<Option<Real>, ModelError> {
+        match self.find(name) {
+            None | Some((_, Value::Null)) => Ok(None),
+            Some(_) => self.real(name).map(|real| Some(real.into())),
+        }
+    }
+
+    /// A list of numbers of at least 0 that must be there.
+    pub(super) fn reals(&self, name: &str) -> Result<Vec<Real>, ModelError> {
+        const EXPECTED: &str = "a list of numbers of at least 0";
+        let values = self.list(name, EXPECTED)?.ok_or_else(|| self.missing(name))?;
+        let real = |value: &Value| {
+            let number = value.as_f64().filter(|number| *number >= 0.0);
+            number.map(Real::from).ok_or_else(|| self.wrong_type(name, EXPECTED, value))
+        };
+        values.iter().map(real).collect()
     }
 
     /// A number of at least 0 that must be there.
@@ -183,7 +208,10 @@ impl<'a> Fields<'a> {
             "relu" => Ok(Activation::Relu),
             "tanh" => Ok(Activation::Tanh),
             "sigmoid" => Ok(Activation::Sigmoid),
-            gelu if gelu.contains("gelu") => Ok(Activation::Gelu),
+            "gelu" | "gelu_python" => Ok(Activation::Gelu),
+            "gelu_new" | "gelu_fast" | "gelu_pytorch_tanh" | "gelu_accurate"
+            | "gelu_python_tanh" => Ok(Activation::GeluTanh),
+            "quick_gelu" => Ok(Activation::QuickGelu),
             _ => Err(self.unsupported(format!("`{name}` `{word}`"))),
         }
     }
@@ -211,7 +239,7 @@ impl<'a> Fields<'a> {
     }
 
     /// The value of `name` or of another name for it, with the name that it has.
-    fn find(&self, name: &str) -> Option<(&'a str, &'a Value)> {
+    pub(super) fn find(&self, name: &str) -> Option<(&'a str, &'a Value)> {
         let others =
             OTHER_NAMES.iter().find(|(own, _)| *own == name).map_or(&[][..], |(_, others)| *others);
         std::iter::once(name)

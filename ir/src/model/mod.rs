@@ -8,6 +8,7 @@ mod fields;
 mod hf;
 mod lower;
 mod numerics;
+mod rotary;
 mod short;
 pub mod transformer;
 mod validate;
@@ -16,7 +17,7 @@ use serde_json::{Map, Value};
 
 pub use error::ModelError;
 pub use lower::{AttentionKernel, GraphOptions};
-pub use numerics::{Numerics, RotaryNumerics, RotaryScaling};
+pub use numerics::Numerics;
 pub use transformer::Transformer;
 
 use crate::graph::{AdapterError, Adapters, Graph, GraphError};
@@ -76,7 +77,7 @@ impl Model {
         })
     }
 
-    /// What the model that `text` describes computes, beyond its shapes.
+    /// What training needs of the model that `text` describes, beyond its graph.
     ///
     /// # Errors
     ///

@@ -5,6 +5,7 @@
 //!  "vocab_size": 51200, "max_position_embeddings": 2048}
 //! ```
 
+use ordered_float::OrderedFloat;
 use serde_json::{Map, Value};
 
 use super::error::ModelError;
@@ -12,7 +13,7 @@ use super::fields::Fields;
 use super::hf::list;
 use super::hf::parts::{self, Defaults, Shape};
 use super::transformer::{
-    Attention, Embedding, FeedForward, Mlp, Norm, NormPlacement, Transformer,
+    Attention, DropoutRates, Embedding, FeedForward, Mlp, Norm, NormPlacement, Transformer,
 };
 use crate::graph::Activation;
 
@@ -37,6 +38,9 @@ const FIELDS: &[&str] = &[
 
 /// What must be there.
 const NEEDED: &[&str] = &["num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size"];
+
+/// PyTorch's default for its norms.
+const NORM_EPSILON: f64 = 1e-5;
 
 /// Llama's inner width is a multiple of this.
 const INTERMEDIATE_MULTIPLE: u64 = 256;
@@ -69,10 +73,11 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<(String, Transformer),
 /// As GPT-2 and 3: learned positions, layer norms, GELU, biases, dropout, a tied head.
 fn gpt(fields: Fields<'_>) -> Result<Transformer, ModelError> {
     let shape = shape(fields, true)?;
-    let attention = Attention { rotary: false, ..parts::with_biases(shape.attention(), true) };
-    let mlp = shape.plain_mlp(Activation::Gelu, true);
-    let layer =
-        parts::layer(attention, feed_forward(fields, mlp)?, Norm::LAYER, NormPlacement::Pre);
+    let norm = Norm::layer(NORM_EPSILON);
+    let attention = Attention { rotary: None, ..parts::with_biases(shape.attention(), true) };
+    let mlp = shape.plain_mlp(Activation::GeluTanh, true);
+    let rate = OrderedFloat(0.1);
+    let layer = parts::layer(attention, feed_forward(fields, mlp)?, norm, NormPlacement::Pre);
     Ok(Transformer {
         embedding: Embedding::Tokens {
             vocab_size: shape.vocab_size,
@@ -81,9 +86,8 @@ fn gpt(fields: Fields<'_>) -> Result<Transformer, ModelError> {
             token_types: None,
             norm: None,
         },
-        hidden_dropout: true,
-        attention_dropout: true,
-        ..shape.decoder(shape.equal_layers(layer), Norm::LAYER)
+        dropout: DropoutRates { embedding: rate, hidden: rate, attention: rate },
+        ..shape.decoder(shape.equal_layers(layer), norm)
     })
 }
 
@@ -96,8 +100,9 @@ fn llama(fields: Fields<'_>) -> Result<Transformer, ModelError> {
     }
     let mlp = shape.gated_mlp(Activation::Silu);
     let feed_forward = feed_forward(fields, mlp)?;
-    let layer = parts::layer(shape.attention(), feed_forward, Norm::RMS, NormPlacement::Pre);
-    Ok(shape.decoder(shape.equal_layers(layer), Norm::RMS))
+    let norm = Norm::rms(NORM_EPSILON);
+    let layer = parts::layer(shape.attention(), feed_forward, norm, NormPlacement::Pre);
+    Ok(shape.decoder(shape.equal_layers(layer), norm))
 }
 
 fn shape(fields: Fields<'_>, tie_word_embeddings: bool) -> Result<Shape, ModelError> {

@@ -3,7 +3,9 @@
 //!
 //! Names follow Hugging Face where it has one. Sizes are those of the whole model.
 
-use crate::graph::{Activation, AttentionMask};
+use ordered_float::OrderedFloat;
+
+use crate::graph::{Activation, AttentionMask, Real, Rotation, Routing, Scores};
 
 /// A transformer.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,12 +25,36 @@ pub struct Transformer {
     pub num_nextn_predict_layers: u32,
     /// Width of the residual stream, `h`.
     pub hidden_size: u64,
-    /// Dropout after embedding, attention and feed-forward in training, where the model has it.
-    pub hidden_dropout: bool,
-    /// Dropout of attention probabilities in training, where the model has it.
-    pub attention_dropout: bool,
+    /// What the residual stream and the logits are multiplied by.
+    pub scales: Scales,
+    /// What training zeroes at random.
+    pub dropout: DropoutRates,
     /// The longest sequence that the model was made for, where it says.
     pub max_position_embeddings: Option<u64>,
+}
+
+/// What tensors between the layers are multiplied by, where it is not 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scales {
+    /// What comes from the tables (Gemma, Granite).
+    pub embedding: Option<Real>,
+    /// What each sublayer adds to the residual stream (Granite).
+    pub residual: Option<Real>,
+    /// The logits (Cohere, Granite); or where the head is tied, what it reads (T5).
+    pub logits: Option<Real>,
+    /// Logits `x` become `cap tanh(x / cap)` (Gemma 2).
+    pub logit_soft_cap: Option<Real>,
+}
+
+/// The shares of elements that training zeroes at random.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DropoutRates {
+    /// After the embedding.
+    pub embedding: Real,
+    /// After attention and feed-forward.
+    pub hidden: Real,
+    /// Of attention probabilities.
+    pub attention: Real,
 }
 
 /// Equal layers that follow one another.
@@ -111,13 +137,26 @@ pub struct Norm {
     pub weight: bool,
     /// Whether it has a trained shift.
     pub bias: bool,
+    /// Added to the variance or mean square.
+    pub epsilon: Real,
+    /// Whether the scale is the trained one plus 1 (Gemma).
+    pub unit_offset: bool,
 }
 
 impl Norm {
     /// Root mean square norm with a scale.
-    pub const RMS: Self = Self { kind: NormType::RmsNorm, weight: true, bias: false };
+    pub const fn rms(epsilon: f64) -> Self {
+        let kind = NormType::RmsNorm;
+        let epsilon = OrderedFloat(epsilon);
+        Self { kind, weight: true, bias: false, epsilon, unit_offset: false }
+    }
+
     /// Layer norm with scale and shift.
-    pub const LAYER: Self = Self { kind: NormType::LayerNorm, weight: true, bias: true };
+    pub const fn layer(epsilon: f64) -> Self {
+        let kind = NormType::LayerNorm;
+        let epsilon = OrderedFloat(epsilon);
+        Self { kind, weight: true, bias: true, epsilon, unit_offset: false }
+    }
 }
 
 /// The two norms of transformers.
@@ -163,7 +202,7 @@ pub enum NormPlacement {
 
 /// Attention.
 #[expect(clippy::struct_excessive_bools, reason = "independent facts about one architecture")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attention {
     /// Query heads, `a`.
     pub num_heads: u64,
@@ -183,14 +222,18 @@ pub struct Attention {
     pub output_bias: bool,
     /// Norms of queries and keys.
     pub qk_norm: Option<QkNorm>,
-    /// Whether queries and keys are rotated by position.
-    pub rotary: bool,
+    /// What queries, keys and values are cut off at (OLMo, MPT).
+    pub clamp: Option<Real>,
+    /// How queries and keys are rotated by position.
+    pub rotary: Option<Rotation>,
     /// Which positions are seen.
     pub mask: AttentionMask,
+    /// How scores come from queries and keys.
+    pub scores: Scores,
+    /// Whether a trained bias of positions is that of the first layer (T5).
+    pub shares_bias: bool,
     /// Queries, keys and values through compressed representations (DeepSeek).
     pub latent: Option<Latent>,
-    /// Buckets of a trained relative position bias that this layer owns (T5's first layer).
-    pub relative_buckets: Option<u64>,
     /// A trained sink for each head (gpt-oss).
     pub sinks: bool,
 }
@@ -219,6 +262,8 @@ pub struct Latent {
     pub qk_rope_head_dim: u64,
     /// Whether the down-projections have biases.
     pub down_bias: bool,
+    /// The norms of what is compressed.
+    pub norm: Norm,
 }
 
 /// A feed-forward block.
@@ -243,6 +288,8 @@ pub struct Mlp {
     pub down_bias: bool,
     /// The function.
     pub activation: Activation,
+    /// Where gate and value are cut off, of which the value then counts one more (gpt-oss).
+    pub clamp: Option<Real>,
 }
 
 /// A mixture of experts.
@@ -260,4 +307,6 @@ pub struct Mixture {
     pub shared_gate: bool,
     /// Whether the router has a bias that is trained.
     pub router_bias: bool,
+    /// How experts are weighed and chosen.
+    pub routing: Routing,
 }

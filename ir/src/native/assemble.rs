@@ -183,6 +183,9 @@ fn recompute(kind: &OpKind) -> fn(&mut BlockBuilder, Value) {
         OpKind::Norm { .. }
         | OpKind::Activation(_)
         | OpKind::GatedActivation(_)
+        | OpKind::ClampedSwiGlu { .. }
+        | OpKind::SoftCap { .. }
+        | OpKind::Clamp { .. }
         | OpKind::AttentionScores
         | OpKind::Softmax { .. } => BlockBuilder::recompute_selectively,
         OpKind::AttentionValues => BlockBuilder::end_selective_region,

@@ -66,6 +66,7 @@ pub(super) enum OutFeatures {
 #[serde(rename_all = "snake_case")]
 pub(super) enum Function {
     Gelu,
+    GeluTanh,
     Relu,
     Silu,
     Tanh,

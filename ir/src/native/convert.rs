@@ -9,7 +9,8 @@ use super::kind::Kind;
 use super::limits::MAX_SIZE;
 use crate::graph;
 use crate::graph::{
-    Activation, AttentionMask, Dim, DimName, Element, NormKind, OpKind, Tensor, Window2d,
+    Activation, AttentionMask, Dim, DimName, Element, NormKind, OpKind, Real, Rotation, Routing,
+    Scores, Tensor, Window2d,
 };
 
 /// The tensor of an input node.
@@ -92,52 +93,67 @@ pub(super) fn operator(kind: &Kind, x: &Tensor) -> Result<OpKind, String> {
         }
         Kind::Gather {} => OpKind::Gather,
         Kind::Flatten {} => OpKind::Flatten,
-        Kind::BatchNorm { weight, bias } => {
+        Kind::BatchNorm { weight, bias, epsilon } => {
             present(x, DimName::Channels)?;
             OpKind::Norm {
                 kind: NormKind::BatchNorm,
                 over: vec![DimName::Batch, DimName::Height, DimName::Width],
                 weight: *weight,
                 bias: *bias,
+                epsilon: not_negative("epsilon", *epsilon)?,
+                unit_offset: false,
             }
         }
-        Kind::LayerNorm { over, weight, bias } => OpKind::Norm {
+        Kind::LayerNorm { over, weight, bias, epsilon } => OpKind::Norm {
             kind: NormKind::LayerNorm,
             over: reduced(over.as_deref(), x)?,
             weight: *weight,
             bias: *bias,
+            epsilon: not_negative("epsilon", *epsilon)?,
+            unit_offset: false,
         },
-        Kind::RmsNorm { over, weight } => OpKind::Norm {
+        Kind::RmsNorm { over, weight, epsilon } => OpKind::Norm {
             kind: NormKind::RmsNorm,
             over: reduced(over.as_deref(), x)?,
             weight: *weight,
             bias: false,
+            epsilon: not_negative("epsilon", *epsilon)?,
+            unit_offset: false,
         },
         Kind::Gelu {} => OpKind::Activation(Activation::Gelu),
+        Kind::GeluTanh {} => OpKind::Activation(Activation::GeluTanh),
         Kind::Relu {} => OpKind::Activation(Activation::Relu),
         Kind::Silu {} => OpKind::Activation(Activation::Silu),
         Kind::Tanh {} => OpKind::Activation(Activation::Tanh),
         Kind::Sigmoid {} => OpKind::Activation(Activation::Sigmoid),
         Kind::GatedActivation { activation } => OpKind::GatedActivation(match activation {
             Function::Gelu => Activation::Gelu,
+            Function::GeluTanh => Activation::GeluTanh,
             Function::Relu => Activation::Relu,
             Function::Silu => Activation::Silu,
             Function::Tanh => Activation::Tanh,
             Function::Sigmoid => Activation::Sigmoid,
         }),
-        Kind::Dropout {} => OpKind::Dropout,
+        Kind::Scale { factor } => OpKind::Scale { factor: (*factor).into() },
+        Kind::SoftCap { cap } => OpKind::SoftCap { cap: positive("cap", *cap)? },
+        Kind::Clamp { limit } => OpKind::Clamp { limit: not_negative("limit", *limit)? },
+        Kind::Dropout { rate } if !(0.0..1.0).contains(rate) => {
+            return Err(format!("`rate` is {rate}, not from 0 to below 1"));
+        }
+        Kind::Dropout { rate } => OpKind::Dropout { rate: (*rate).into() },
         Kind::Softmax { over } => OpKind::Softmax { over: over.map_or_else(|| last(x), Ok)? },
         Kind::Add {} => OpKind::Add,
         Kind::Multiply {} => OpKind::Multiply,
         Kind::Concat { over } => OpKind::Concat { over: *over },
-        Kind::Slice { dim, size } => {
-            OpKind::Slice { dim: Dim::fixed(*dim, self::size("size", *size)?) }
+        Kind::Slice { dim, size, start } => {
+            let dim = Dim::fixed(*dim, self::size("size", *size)?);
+            OpKind::Slice { dim, start: *start }
         }
         Kind::Embedding { num_embeddings, embedding_dim, out_dim } => OpKind::Embedding {
             entries: Dim::fixed(DimName::Vocabulary, size("num_embeddings", *num_embeddings)?),
             width: Dim::fixed(*out_dim, size("embedding_dim", *embedding_dim)?),
         },
-        Kind::Attention { mask } => OpKind::Attention {
+        Kind::Attention { mask, scale, soft_cap } => OpKind::Attention {
             mask: match mask {
                 Mask::Full => AttentionMask::Full,
                 Mask::Causal => AttentionMask::Causal,
@@ -145,12 +161,20 @@ pub(super) fn operator(kind: &Kind, x: &Tensor) -> Result<OpKind, String> {
                     AttentionMask::SlidingWindow { window: size("sliding_window", *window)? }
                 }
             },
-            relative_buckets: None,
+            scores: Scores {
+                scale: scale.map(|scale| positive("scale", scale)).transpose()?,
+                soft_cap: soft_cap.map(|cap| positive("soft_cap", cap)).transpose()?,
+                ..Scores::default()
+            },
             sinks: false,
         },
         Kind::AttentionScores {} => OpKind::AttentionScores,
         Kind::AttentionValues {} => OpKind::AttentionValues,
-        Kind::Rotary {} => OpKind::Rotary,
+        Kind::Rotary { theta, features } => {
+            let features = features.map(|features| size("features", features)).transpose()?;
+            let theta = positive("theta", *theta)?;
+            OpKind::Rotary(Rotation { features, ..Rotation::plain(theta.0) })
+        }
         Kind::AddParameter { over } => {
             let names = reduced(Some(over), x)?;
             let dims = names.into_iter().map(|name| present(x, name));
@@ -162,13 +186,14 @@ pub(super) fn operator(kind: &Kind, x: &Tensor) -> Result<OpKind, String> {
         }
         Kind::PatchesToSequence {} => OpKind::PatchesToSequence,
         Kind::FirstToken {} => OpKind::FirstToken,
-        Kind::Router { num_experts, top_k, bias } => {
+        Kind::Router { num_experts, top_k, bias, normalize } => {
             let num_experts = size("num_experts", *num_experts)?;
             let top_k = size("top_k", *top_k)?;
             if top_k > num_experts {
                 return Err(format!("`top_k` is {top_k}, but there are {num_experts} experts"));
             }
-            OpKind::Router { num_experts, top_k, bias: *bias }
+            let routing = Routing { normalized: *normalize, ..Routing::NORMALIZED };
+            OpKind::Router { num_experts, top_k, bias: *bias, routing }
         }
         Kind::Dispatch { top_k } => OpKind::Dispatch { top_k: size("top_k", *top_k)? },
         Kind::Combine {} => OpKind::Combine,
@@ -184,6 +209,22 @@ fn size(attribute: &str, Size(size): Size) -> Result<u64, String> {
         Ok(size)
     } else {
         Err(format!("`{attribute}` is {size}, but must be from 1 to {MAX_SIZE}"))
+    }
+}
+
+fn not_negative(attribute: &str, number: f64) -> Result<Real, String> {
+    if number >= 0.0 {
+        Ok(number.into())
+    } else {
+        Err(format!("`{attribute}` is {number}, but must be at least 0"))
+    }
+}
+
+fn positive(attribute: &str, number: f64) -> Result<Real, String> {
+    if number > 0.0 {
+        Ok(number.into())
+    } else {
+        Err(format!("`{attribute}` is {number}, but must be more than 0"))
     }
 }
 

@@ -112,6 +112,9 @@ pub(super) enum Kind {
         /// Whether it has a trained shift.
         #[serde(default = "yes")]
         bias: bool,
+        /// Added to the variance.
+        #[serde(default = "epsilon")]
+        epsilon: f64,
     },
     /// Normalises by mean and variance [x].
     LayerNorm {
@@ -123,6 +126,9 @@ pub(super) enum Kind {
         /// Whether it has a trained shift.
         #[serde(default = "yes")]
         bias: bool,
+        /// Added to the variance.
+        #[serde(default = "epsilon")]
+        epsilon: f64,
     },
     /// Normalises by the root mean square [x].
     RmsNorm {
@@ -131,9 +137,14 @@ pub(super) enum Kind {
         /// Whether it has a trained scale.
         #[serde(default = "yes")]
         weight: bool,
+        /// Added to the mean square.
+        #[serde(default = "epsilon")]
+        epsilon: f64,
     },
     /// Gaussian error linear unit [x].
     Gelu {},
+    /// The same, approximated by a hyperbolic tangent [x].
+    GeluTanh {},
     /// Rectified linear unit [x].
     Relu {},
     /// Sigmoid-weighted linear unit [x].
@@ -147,8 +158,27 @@ pub(super) enum Kind {
         /// The function.
         activation: Function,
     },
-    /// Zeroes half of the elements at random, and doubles the others [x].
-    Dropout {},
+    /// Multiplies by `factor` [x].
+    Scale {
+        /// What it is multiplied by.
+        factor: f64,
+    },
+    /// `cap tanh(x / cap)` [x].
+    SoftCap {
+        /// The cap.
+        cap: f64,
+    },
+    /// Cuts off what exceeds `limit` on either side [x].
+    Clamp {
+        /// Where.
+        limit: f64,
+    },
+    /// Zeroes elements at random, and scales the others up to the same mean [x].
+    Dropout {
+        /// The share that is zeroed.
+        #[serde(default = "half")]
+        rate: f64,
+    },
     /// Softmax [x].
     Softmax {
         /// The dimension that sums to one; the last if left out.
@@ -169,6 +199,9 @@ pub(super) enum Kind {
         dim: DimName,
         /// What is left of it.
         size: Size,
+        /// The first of it.
+        #[serde(default)]
+        start: u64,
     },
     /// Rows of a table by index [tokens].
     Embedding {
@@ -186,13 +219,23 @@ pub(super) enum Kind {
         #[serde(default)]
         #[schemars(skip_serializing, extend("default" = "full"))]
         mask: Mask,
+        /// What products of queries and keys are multiplied by; one over the root of `head_dim` if left out.
+        scale: Option<f64>,
+        /// Scores `s` become `cap tanh(s / cap)`.
+        soft_cap: Option<f64>,
     },
     /// Unfused attention's products of queries and keys [q, k].
     AttentionScores {},
     /// Unfused attention's weighted sum of values [probabilities, v].
     AttentionValues {},
-    /// Rotates pairs of features by position [x].
-    Rotary {},
+    /// Rotates pairs of features by position, `i` with `i + d / 2` [x].
+    Rotary {
+        /// The base of the angles.
+        #[serde(default = "theta")]
+        theta: f64,
+        /// How many of the features are rotated, the first ones; all if left out.
+        features: Option<Size>,
+    },
     /// Adds a trained tensor, as of positions [x].
     AddParameter {
         /// The dimensions of the input that the parameter has.
@@ -213,6 +256,9 @@ pub(super) enum Kind {
         /// Whether a bias is added to the scores.
         #[serde(default)]
         bias: bool,
+        /// Whether the weights of the chosen experts are scaled to add up to 1.
+        #[serde(default = "yes")]
+        normalize: bool,
     },
     /// Sends each token to its experts [x, probabilities].
     Dispatch {
@@ -245,11 +291,15 @@ pub(super) const KINDS: &[&str] = &[
     "layer_norm",
     "rms_norm",
     "gelu",
+    "gelu_tanh",
     "relu",
     "silu",
     "tanh",
     "sigmoid",
     "gated_activation",
+    "scale",
+    "soft_cap",
+    "clamp",
     "dropout",
     "softmax",
     "add",
@@ -280,11 +330,15 @@ impl Kind {
             self,
             Self::BatchNorm { .. }
                 | Self::Gelu {}
+                | Self::GeluTanh {}
                 | Self::Relu {}
                 | Self::Silu {}
                 | Self::Tanh {}
                 | Self::Sigmoid {}
-                | Self::Dropout {}
+                | Self::Scale { .. }
+                | Self::SoftCap { .. }
+                | Self::Clamp { .. }
+                | Self::Dropout { .. }
                 | Self::Gather {}
                 | Self::Flatten {}
                 | Self::CrossEntropy { .. }
@@ -307,6 +361,20 @@ fn one_each() -> Pair<Size> {
 
 fn none_each() -> Pair<u64> {
     Pair::Both(0)
+}
+
+/// PyTorch's default for its norms.
+fn epsilon() -> f64 {
+    1e-5
+}
+
+/// PyTorch's default.
+fn half() -> f64 {
+    0.5
+}
+
+fn theta() -> f64 {
+    10_000.0
 }
 
 fn hidden() -> DimName {

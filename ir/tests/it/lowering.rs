@@ -304,7 +304,7 @@ fn alternating_layers_are_two_classes() {
     assert_eq!(
         chain(&graph(config, GraphOptions::default())),
         "
-embedding 1: tokens -> embedding.tokens
+embedding 1: tokens -> embedding.scale
 layer 5: x -> mlp.residual
 layer 1: x -> mlp.residual
 layer 5: x -> mlp.residual
@@ -374,7 +374,9 @@ fn saved_bytes(block: &Block, sizes: Sizes) -> u64 {
         assert!(!node.op.output.dims.iter().any(|dim| dim.extent == Extent::Fixed(0)));
         match node.op.kind {
             OpKind::Softmax { .. } => _ = tensors.insert(node.id),
-            OpKind::Dropout => masks += node.op.output.num_elements(sizes) * Element::Mask.bytes(2),
+            OpKind::Dropout { .. } => {
+                masks += node.op.output.num_elements(sizes) * Element::Mask.bytes(2);
+            }
             OpKind::Input | OpKind::Add => {}
             _ => tensors.extend(block.inputs(node.id)),
         }

@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use ir::model::{GraphOptions, Model, RotaryScaling};
+use ir::graph::{Activation, OpKind, RotaryScaling, Rotation};
+use ir::model::{GraphOptions, Model};
 
 /// Total and active parameters of each file in `models/`: Hugging Face's from the hub's own metadata or the
 /// transformers library, the GPTs' by `12 l h^2 + 13 l h + (V + s) h + 2 h` (Narayanan et al. 2021,
@@ -124,25 +125,36 @@ fn check(config: &str, num_parameters: u64) {
 
 /// The files that ship, as their configurations say.
 #[test]
-fn numerics_are_those_of_the_configuration() {
+fn numbers_of_operators_are_those_of_the_configuration() {
     let read = |name: &str| {
         let path = format!("{}/../models/{name}/config.json", env!("CARGO_MANIFEST_DIR"));
-        Model::numerics(&fs::read_to_string(path).unwrap())
+        let model = Model::from_json(&fs::read_to_string(path).unwrap(), name).unwrap();
+        let graph = model.graph(GraphOptions::default()).unwrap();
+        let ops = graph.classes().flat_map(|(_, block)| block.nodes());
+        ops.map(|node| node.op.clone()).collect::<Vec<_>>()
     };
-    let llama = read("llama-3.1-8b").unwrap();
-    assert_eq!((llama.norm_epsilon, llama.rotary.theta), (1e-5, 500_000.0));
-    assert_eq!(
-        llama.rotary.scaling,
-        RotaryScaling::Llama3 {
-            factor: 8.0,
-            low_freq_factor: 1.0,
-            high_freq_factor: 4.0,
-            original_max_position_embeddings: 8192.0
-        }
+    let llama = read("llama-3.1-8b");
+    let rotations = llama.iter().filter_map(|op| match &op.kind {
+        OpKind::Rotary(rotation) => Some(rotation),
+        _ => None,
+    });
+    let scaling = RotaryScaling::Llama3 {
+        factor: 8.0.into(),
+        low_freq_factor: 1.0.into(),
+        high_freq_factor: 4.0.into(),
+        original_max_position_embeddings: 8192.0.into(),
+    };
+    let expected = Rotation { scaling, ..Rotation::plain(500_000.0) };
+    assert!(
+        rotations.count() == 2
+            && llama.iter().any(|op| op.kind == OpKind::Rotary(expected.clone()))
     );
-    assert!(read("gpt2").unwrap().gelu_by_tanh);
-    let mixtral = read("mixtral-8x7b").unwrap();
-    assert_eq!((mixtral.rotary.theta, mixtral.normalize_top_k), (1e6, true));
-    let error = read("deepseek-v3").unwrap_err().to_string();
-    assert!(error.contains("`deepseek_v3`") && error.contains("`mixtral`"), "{error}");
+    let epsilons = llama.iter().filter_map(|op| match op.kind {
+        OpKind::Norm { epsilon, .. } => Some(epsilon.0),
+        _ => None,
+    });
+    assert!(epsilons.eq([1e-5; 3]));
+    let gelu = OpKind::Activation(Activation::GeluTanh);
+    assert!(read("gpt2").iter().any(|op| op.kind == gelu));
+    assert!(read("gemma-2-9b").iter().any(|op| op.kind == OpKind::SoftCap { cap: 30.0.into() }));
 }

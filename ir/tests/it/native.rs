@@ -146,7 +146,7 @@ fn an_error_says_what_and_what_would_work() {
         json!([edge("x", "a")]),
         "node `a` is of unknown kind `conv3d`; known are input, linear, grouped_linear, conv2d, \
          max_pool2d, average_pool2d, adaptive_average_pool2d, gather, flatten, batch_norm, layer_norm, \
-         rms_norm, gelu, relu, silu, tanh, sigmoid, gated_activation, dropout, softmax, add, multiply, \
+         rms_norm, gelu, gelu_tanh, relu, silu, tanh, sigmoid, gated_activation, scale, soft_cap, clamp, dropout, softmax, add, multiply, \
          concat, slice, embedding, attention, attention_scores, attention_values, rotary, \
          add_parameter, prepend_parameter, patches_to_sequence, first_token, router, dispatch, \
          combine, cross_entropy, mean_squared_error",

@@ -122,10 +122,13 @@ fn our_parts(block: &Block) -> [u64; 3] {
         } else {
             2
         };
-        parts[part] += node.op.parameters.iter().map(Parameter::num_elements).sum::<u64>();
+        let own = node.op.parameters.iter().filter(|parameter| parameter.tied_to.is_none());
+        parts[part] += own.map(Parameter::num_elements).sum::<u64>();
     }
     let is_bert = block.nodes().last().is_some_and(|node| node.op.name == "mlp.norm")
-        && block.nodes().any(|node| node.op.kind == OpKind::Activation(Activation::Gelu));
+        && block.nodes().any(|node| {
+            matches!(node.op.kind, OpKind::Activation(Activation::Gelu | Activation::GeluTanh))
+        });
     if is_bert { [0, 0, parts.iter().sum()] } else { parts }
 }
 

@@ -60,9 +60,14 @@ impl Dims {
         B::contiguous(x.reshape(&[self.batch, self.heads, rows, features]).swap_dims(1, 2))
     }
 
-    /// The scores of a block, `[b, kv_heads, group queries, keys]`, fp32 at least, from queries that are
-    /// scaled already. Those of hidden keys are among them.
-    pub(super) fn scores<B: Kernels>(&self, q: &Array<B>, k: &Array<B>, block: &Block) -> Array<B> {
+    /// The products of queries, which are scaled already, with the keys of a block,
+    /// `[b, kv_heads, group queries, keys]`, fp32 at least. Those of hidden keys are among them.
+    pub(super) fn products<B: Kernels>(
+        &self,
+        q: &Array<B>,
+        k: &Array<B>,
+        block: &Block,
+    ) -> Array<B> {
         let keys = k.narrow(2, block.keys.clone()).transpose();
         self.rows(q, &block.queries).matmul(keys).widened()
     }

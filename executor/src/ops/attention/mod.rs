@@ -16,9 +16,11 @@
 //! *Ring Attention*, section 3, <https://arxiv.org/abs/2310.01889>.
 
 mod dims;
+mod scoring;
 mod unfused;
 mod visibility;
 
+pub use scoring::{Bias, Buckets, Scoring, alibi_slopes};
 pub use unfused::{scores, scores_grad, softmax, softmax_grad, values, values_grad};
 pub use visibility::Visibility;
 
@@ -33,12 +35,12 @@ pub fn forward<B: Kernels>(
     q: Array<B>,
     k: Array<B>,
     v: Array<B>,
-    scale: f64,
+    scoring: &Scoring<B>,
     visibility: Visibility,
 ) -> (Array<B>, Array<B>) {
     let (element, statistics, device) = (q.element(), q.element().widened(), q.device());
     let dims = Dims::new(&q, &k, &v);
-    let (q, k, v) = (dims.by_group(q.scale(scale)), by_head(k), by_head(v));
+    let (q, k, v) = (dims.by_group(q.scale(scoring.scale)), by_head(k), by_head(v));
     let (mut outputs, mut log_sum_exps) = (Vec::new(), Vec::new());
     for block in visibility.blocks(dims.queries, dims.keys) {
         let rows = block.queries.len();
@@ -47,7 +49,8 @@ pub fn forward<B: Kernels>(
             let nothing = Array::zeros(&[dims.batch, dims.heads, rows], statistics, &device);
             (Array::zeros(&shape, element, &device), nothing.shift(f64::NEG_INFINITY))
         } else {
-            let scores = dims.scores(&q, &k, &block);
+            let products = dims.products(&q, &k, &block);
+            let (scores, _) = scoring.scores(products, &dims, &visibility, &block);
             let (probabilities, log_sum_exp) = B::attention_softmax(scores, &block.seen);
             let values = v.narrow(2, block.keys.clone());
             let output = dims.from_groups(probabilities.cast(element).matmul(values), rows);
@@ -77,8 +80,9 @@ pub fn merge<B: Kernels>(
     (output.cast(element), log_sum_exp)
 }
 
-/// The gradients of queries, keys and values, from output and log-sum-exp over all keys, of which `k` and
-/// `v` may be a part: then the gradient of the queries is the part's share, to be added up.
+/// The gradients of queries, keys and values, and of the table of biases where there is one, from output and
+/// log-sum-exp over all keys, of which `k` and `v` may be a part: then those of queries and table are the part's
+/// shares, to be added up.
 #[expect(
     clippy::too_many_arguments,
     reason = "what the forward was given, put out, and the gradient"
@@ -90,9 +94,9 @@ pub fn input_grad<B: Kernels>(
     out: Array<B>,
     log_sum_exp: Array<B>,
     grad: Array<B>,
-    scale: f64,
+    scoring: &Scoring<B>,
     visibility: Visibility,
-) -> (Array<B>, Array<B>, Array<B>) {
+) -> Grads<B> {
     let (element, device) = (q.element(), q.device());
     let dims = Dims::new(&q, &k, &v);
     // In row-major order, [b, heads, s] is [b, kv_heads, group, s].
@@ -100,8 +104,9 @@ pub fn input_grad<B: Kernels>(
         |rows: Array<B>| rows.reshape(&[dims.batch, dims.kv_heads, dims.group(), dims.queries, 1]);
     let delta = (grad.clone().widened() * out.widened()).sum_dim(3).swap_dims(1, 2);
     let (delta, log_sum_exp) = (grouped(delta), grouped(log_sum_exp.at_least(LOWEST)));
-    let (q, grad) = (dims.by_group(q.scale(scale)), dims.by_group(grad));
+    let (q, grad) = (dims.by_group(q.scale(scoring.scale)), dims.by_group(grad));
     let (k, v) = (by_head(k), by_head(v));
+    let mut table_grad = None;
     let mut q_grads = Vec::new();
     let mut k_grad = Array::zeros(&k.shape(), element.widened(), &device);
     let mut v_grad = Array::zeros(&v.shape(), element.widened(), &device);
@@ -113,7 +118,8 @@ pub fn input_grad<B: Kernels>(
             continue;
         }
         let of_block = |x: &Array<B>| dims.rows(x, &block.queries);
-        let scores = dims.scores(&q, &k, &block);
+        let products = dims.products(&q, &k, &block);
+        let (scores, slope) = scoring.scores(products, &dims, &visibility, &block);
         let log_sum_exp = of_block(&log_sum_exp);
         let probabilities = B::attention_probabilities(scores, log_sum_exp, &block.seen);
         let (q, grad) = (of_block(&q), of_block(&grad));
@@ -121,15 +127,34 @@ pub fn input_grad<B: Kernels>(
         let v_part = probabilities.clone().cast(element).transpose().matmul(grad.clone());
         let probability_grad = grad.matmul(v.transpose()).widened();
         let delta = of_block(&delta);
-        let score_grad =
-            B::attention_score_grad(probabilities, probability_grad, delta).cast(element);
+        let score_grad = B::attention_score_grad(probabilities, probability_grad, delta);
+        table_grad = scoring.with_table_grad(table_grad, &score_grad, &dims, &visibility, &block);
+        let score_grad = match slope {
+            Some(slope) => score_grad * slope,
+            None => score_grad,
+        };
+        let score_grad = score_grad.cast(element);
         let k_part = score_grad.clone().transpose().matmul(q);
-        q_grads.push(dims.from_groups(score_grad.matmul(k).scale(scale), rows));
+        q_grads.push(dims.from_groups(score_grad.matmul(k).scale(scoring.scale), rows));
         k_grad = B::add_at(k_grad, 2, block.keys.start, k_part.widened());
         v_grad = B::add_at(v_grad, 2, block.keys.start, v_part.widened());
     }
     let [k_grad, v_grad] = [k_grad, v_grad].map(|x| B::contiguous(by_head(x)).cast(element));
-    (Array::concat(q_grads, 1), k_grad, v_grad)
+    let table = table_grad.map(|grad| grad.cast(element));
+    Grads { query: Array::concat(q_grads, 1), key: k_grad, value: v_grad, table }
+}
+
+/// Gradients of what attention takes.
+#[derive(Clone, Debug)]
+pub struct Grads<B: Kernels> {
+    /// Of the queries.
+    pub query: Array<B>,
+    /// Of the keys.
+    pub key: Array<B>,
+    /// Of the values.
+    pub value: Array<B>,
+    /// Of the table of biases.
+    pub table: Option<Array<B>>,
 }
 
 /// Output and log-sum-exp when each head has a sink: a key of score `sinks[head]` and of value zero, which
@@ -170,7 +195,7 @@ fn by_row<B: Kernels>(x: Array<B>) -> Array<B> {
     x.swap_dims(1, 2).reshape(&[shape[0], shape[2], shape[1], 1])
 }
 
-/// Scores are divided by the root of the features of a head.
+/// What scores are multiplied by where nothing else is stated: one over the root of the features of a head.
 pub(crate) fn scale<B: Kernels>(query: &Array<B>) -> f64 {
     1.0 / (query.size(query.rank() - 1) as f64).sqrt()
 }

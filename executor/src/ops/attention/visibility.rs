@@ -37,6 +37,12 @@ pub(super) struct Block {
     pub(super) seen: Vec<Range<usize>>,
 }
 
+/// How many positions `key` is after `query`.
+fn distance(query: usize, key: usize) -> i64 {
+    let apart = i64::try_from(key.abs_diff(query)).unwrap_or(i64::MAX);
+    if key < query { -apart } else { apart }
+}
+
 impl Visibility {
     /// All queries see all keys.
     pub const FULL: Self = Self { mask: AttentionMask::Full, query_start: 0, key_start: 0 };
@@ -75,6 +81,16 @@ impl Visibility {
                 seen.start.saturating_sub(keys.start)..seen.end.saturating_sub(keys.start)
             });
             Block { seen: seen.collect(), queries, keys }
+        })
+    }
+
+    /// How many positions each key of a block is after each query, query by query.
+    pub(super) fn distances(&self, block: &Block) -> impl Iterator<Item = i64> {
+        let (queries, keys) = (block.queries.clone(), block.keys.clone());
+        let (query_start, key_start) = (self.query_start, self.key_start);
+        queries.flat_map(move |query| {
+            let query = query_start + query;
+            keys.clone().map(move |key| distance(query, key_start + key))
         })
     }
 

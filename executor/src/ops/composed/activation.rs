@@ -20,6 +20,13 @@ const INVERSE_SQRT_2_PI: f64 = 0.5 * SQRT_2_OVER_PI;
 /// <https://arxiv.org/abs/1606.08415>.
 pub(in crate::ops) const GELU_CUBE: f64 = 0.044_715;
 
+/// What the logistic function's argument is multiplied by, so that it is near the normal distribution.
+///
+/// # Source
+///
+/// Hendrycks and Gimpel 2016, section 2.
+pub(in crate::ops) const QUICK_GELU: f64 = 1.702;
+
 /// An elementwise function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Function {
@@ -27,6 +34,8 @@ pub enum Function {
     Gelu,
     /// The same with `Phi` approximated by a hyperbolic tangent.
     GeluTanh,
+    /// `x / (1 + e^(-1.702 x))`.
+    QuickGelu,
     /// `max(x, 0)`.
     Relu,
     /// `x / (1 + e^-x)`.
@@ -88,6 +97,7 @@ fn evaluate<B: Backend>(function: Function, x: Array<B>) -> Array<B> {
             let tanh = gelu_argument(x.clone()).tanh();
             x * tanh.shift(1.0).scale(0.5)
         }
+        Function::QuickGelu => x.clone() * x.scale(QUICK_GELU).sigmoid(),
         Function::Relu => x.relu(),
         Function::Silu => x.clone() * x.sigmoid(),
         Function::Tanh => x.tanh(),
@@ -109,6 +119,7 @@ fn chain<B: Backend>(function: Function, kept: Array<B>, grad: Array<B>) -> Arra
             let rise = tanh.clone().square().scale(-1.0).shift(1.0) * inner;
             (tanh.shift(1.0) + x * rise).scale(0.5) * grad
         }
+        Function::QuickGelu => quick_gelu_slope(x) * grad,
         Function::Relu => x.where_positive(grad),
         Function::Silu => {
             let sigmoid = x.clone().sigmoid();
@@ -118,6 +129,13 @@ fn chain<B: Backend>(function: Function, kept: Array<B>, grad: Array<B>) -> Arra
         Function::Tanh => x.square().scale(-1.0).shift(1.0) * grad,
         Function::Sigmoid => x.clone() * x.scale(-1.0).shift(1.0) * grad,
     }
+}
+
+/// The slope of `x sigmoid(1.702 x)`.
+pub(in crate::ops) fn quick_gelu_slope<B: Backend>(x: Array<B>) -> Array<B> {
+    let sigmoid = x.clone().scale(QUICK_GELU).sigmoid();
+    let rest = x.scale(QUICK_GELU) * sigmoid.clone().scale(-1.0).shift(1.0);
+    sigmoid * rest.shift(1.0)
 }
 
 /// `Phi(x)`, the share of a normal distribution below `x`.

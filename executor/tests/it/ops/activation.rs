@@ -2,14 +2,18 @@
 
 use burn::tensor::FloatDType;
 use burn_flex::FlexDevice;
-use executor::ops::activation::{Function, gated_forward, gated_input_grad};
+use executor::ops::activation::{
+    Function, clamp, clamp_grad, clamped_swiglu, clamped_swiglu_slopes, gated_forward,
+    gated_input_grad, soft_cap, soft_cap_grad,
+};
 use proptest::prelude::*;
 
 use super::{Plain, Traced, check, check_bf16, random};
 
-const ALL: [Function; 6] = [
+const ALL: [Function; 7] = [
     Function::Gelu,
     Function::GeluTanh,
+    Function::QuickGelu,
     Function::Relu,
     Function::Silu,
     Function::Tanh,
@@ -27,6 +31,7 @@ fn definition(function: Function, x: Traced) -> Traced {
                 (x.clone() + cube.scale(0.044_715)).scale((2.0 / std::f64::consts::PI).sqrt());
             x * argument.tanh().shift(1.0).scale(0.5)
         }
+        Function::QuickGelu => x.clone() * logistic(x.scale(1.702)),
         Function::Relu => x.relu(),
         Function::Silu => x.clone() * logistic(x),
         Function::Tanh => x.tanh(),
@@ -57,6 +62,35 @@ proptest! {
                 gated_input_grad(function, gate.clone(), value.clone(), grad).into()
             });
         }
+    }
+
+    /// Above a limit on one side or both; random numbers are on either side of it.
+    #[test]
+    fn what_is_cut_off_has_no_gradient(rows in 1usize..5, width in 1usize..9, seed: u16) {
+        let limit = 0.5;
+        let x = random(&[rows, width], seed.into());
+        let at_most = |x: Traced| -((-x).at_least(-limit));
+        let cut = move |x: Traced| at_most(x).at_least(-limit);
+        check([&x], |[x]| cut(x), &clamp(x.clone(), limit), |grad| {
+            [clamp_grad(x.clone(), grad, limit)]
+        });
+        let value = random(&[rows, width], u64::from(seed) + 1);
+        let definition = |[gate, value]: [Traced; 2]| {
+            definition(Function::QuickGelu, at_most(gate)) * cut(value).shift(1.0)
+        };
+        let y = clamped_swiglu(x.clone(), value.clone(), limit);
+        check([&x, &value], definition, &y, |grad| {
+            clamped_swiglu_slopes(x.clone(), value.clone(), limit).map(|slope| slope * grad.clone())
+        });
+    }
+
+    #[test]
+    fn caps_are_approached(rows in 1usize..5, width in 1usize..9, seed: u16) {
+        let x = random(&[rows, width], seed.into());
+        let y = soft_cap(x.clone(), 1.5);
+        check([&x], |[x]| x.scale(1.0 / 1.5).tanh().scale(1.5), &y, |grad| {
+            [soft_cap_grad(y.clone(), grad, 1.5)]
+        });
     }
 }
 

@@ -1,8 +1,8 @@
 //! Attention, whole and in parts.
 
 use burn_flex::Flex;
-use executor::array::Array;
-use executor::ops::attention::{self, Visibility};
+use executor::array::{Array, Indices};
+use executor::ops::attention::{self, Bias, Buckets, Scoring, Visibility};
 use ir::graph::AttentionMask;
 use proptest::prelude::*;
 
@@ -63,7 +63,7 @@ fn definition([q, k, v]: [Traced; 3], visibility: Visibility) -> Traced {
 }
 
 fn forward([q, k, v]: &[Plain; 3], visibility: Visibility) -> (Plain, Plain) {
-    attention::forward(q.clone(), k.clone(), v.clone(), SCALE, visibility)
+    attention::forward(q.clone(), k.clone(), v.clone(), &Scoring::plain(SCALE), visibility)
 }
 
 fn gradients(
@@ -74,7 +74,9 @@ fn gradients(
 ) -> [Plain; 3] {
     let (q, k, v) = (q.clone(), k.clone(), v.clone());
     let (out, log_sum_exp) = (out.clone(), log_sum_exp.clone());
-    attention::input_grad(q, k, v, out, log_sum_exp, grad.clone(), SCALE, visibility).into()
+    let (grad, scoring) = (grad.clone(), Scoring::plain(SCALE));
+    let grads = attention::input_grad(q, k, v, out, log_sum_exp, grad, &scoring, visibility);
+    [grads.query, grads.key, grads.value]
 }
 
 #[track_caller]
@@ -166,6 +168,53 @@ proptest! {
         let some = pairs().any(|(query, key)| sees(visibility, query, key));
         prop_assert_eq!(visibility.sees_all(queries, keys), all);
         prop_assert_eq!(visibility.sees_nothing(queries, keys), !some);
+    }
+
+    /// Scores with a scale of their own, a cap, and a trained bias for each head and bucket of distances.
+    #[test]
+    fn scores_are_capped_and_biased(
+        (b, s, t, kv_heads, group, d, dv) in sizes(), seed: u16, both_ways: bool,
+    ) {
+        let heads = kv_heads * group;
+        let inputs = inputs((b, s, t, kv_heads, group, d, dv), seed.into());
+        let visibility = Visibility { mask: AttentionMask::Causal, query_start: 2, key_start: 0 };
+        let buckets = Buckets { count: 6, max_distance: 7, both_ways };
+        let table = random(&[6, heads], u64::from(seed) + 6);
+        let (scale, cap) = (0.7, 1.3);
+        let scoring = |table: Plain| {
+            Scoring { scale, soft_cap: Some(cap), bias: Bias::Table(table, buckets) }
+        };
+        let [q, k, v] = &inputs;
+        let given = || (q.clone(), k.clone(), v.clone());
+        let (query, key, value) = given();
+        let result = attention::forward(query, key, value, &scoring(table.clone()), visibility);
+        let definition = |[q, k, v, table]: [Traced; 4]| {
+            let repeated = |x: Traced| {
+                let (rows, features) = (x.size(1), x.size(3));
+                let x = x.reshape(&[b, rows, kv_heads, 1, features]);
+                let x = x.expand(&[b, rows, kv_heads, group, features]);
+                x.reshape(&[b, rows, heads, features]).swap_dims(1, 2)
+            };
+            let pairs = || (0..s).flat_map(|i| (0..t).map(move |j| (i, j)));
+            let distances = (0i64..).take(s).flat_map(|i| (0i64..).take(t).map(move |j| j - i - 2));
+            let rows: Vec<u32> = distances.map(|it| buckets.of(it) as u32).collect();
+            let rows = Indices::new(&rows, &[s * t], &table.device());
+            let bias = table.select(0, &rows).transpose().reshape(&[1, heads, s, t]);
+            let products = q.swap_dims(1, 2).matmul(repeated(k).transpose()).scale(scale / cap);
+            let seen = pairs().map(|(i, j)| f64::from(u8::from(sees(visibility, i, j))));
+            let seen = Array::from_f64(seen.collect(), &[1, 1, s, t], bias.element(), &bias.device());
+            let weights = (products.tanh().scale(cap) + bias).exp() * seen;
+            let sum = weights.clone().sum_dim(3);
+            (weights / sum).matmul(repeated(v)).swap_dims(1, 2)
+        };
+        check([q, k, v, &table], definition, &result.0, |grad| {
+            let (query, key, value) = given();
+            let (out, lse) = result.clone();
+            let scoring = scoring(table.clone());
+            let grads =
+                attention::input_grad(query, key, value, out, lse, grad, &scoring, visibility);
+            [grads.query, grads.key, grads.value, grads.table.unwrap()]
+        });
     }
 
     /// A sink is a key of its own for each head, with a value of zero.

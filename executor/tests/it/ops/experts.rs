@@ -1,6 +1,6 @@
 //! Routing of rows to experts.
 
-use executor::ops::experts::{self, Routing, logits_grad, places};
+use executor::ops::experts::{self, Routing, Rule, logits_grad, places};
 use proptest::prelude::*;
 
 use super::{Plain, Traced, check, random};
@@ -21,7 +21,7 @@ fn route(
     normalise: bool,
     capacity: Option<usize>,
 ) -> Routing {
-    let routing = experts::route(probabilities, num_experts, top_k, normalise);
+    let routing = experts::route(probabilities, num_experts, top_k, Rule::likeliest(normalise));
     let Some(capacity) = capacity else { return routing };
     let places = places(routing.choices(), num_experts);
     routing.limited(capacity, &places)

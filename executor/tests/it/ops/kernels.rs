@@ -5,11 +5,10 @@ use burn::tensor::FloatDType;
 use burn_flex::Flex;
 use executor::ops::Kernels;
 use executor::ops::activation::{Function, gated_forward, gated_input_grad};
-use executor::ops::attention::{self, Visibility};
+use executor::ops::attention::{self, Scoring, Visibility};
 use executor::ops::rotary::{Rotary, frequencies};
 use executor::ops::{loss, norm};
-use ir::graph::{AttentionMask, NormKind};
-use ir::model::RotaryScaling;
+use ir::graph::{AttentionMask, NormKind, RotaryPairs, RotaryScaling};
 
 use super::{Plain, check_rounded, random, random_indices};
 
@@ -106,8 +105,9 @@ fn rotations() {
     check_fp32([&heads, &flat], |[heads, flat]| {
         let (element, device) = (heads.element(), heads.device());
         let positions: Vec<u32> = (3..44).collect();
-        let angles = frequencies(20, 10_000.0, RotaryScaling::None);
-        let rotary = Rotary::new(&positions, 20, &angles, 1.2, element, &device);
+        let (angles, _) = frequencies(20, 10_000.0, &RotaryScaling::None, 1);
+        let pairs = RotaryPairs::Halves;
+        let rotary = Rotary::new(&positions, pairs, &angles, 1.2, element, &device);
         vec![rotary.apply(heads.clone()), rotary.apply_inverse(heads), rotary.apply(flat)]
     });
 }
@@ -135,19 +135,20 @@ fn attention_in_blocks() {
         for key_start in [0, 60] {
             let visibility = Visibility { mask, query_start: 20, key_start };
             check_fp32([&q, &k, &v], |[q, k, v]| {
+                let scoring = Scoring::plain(0.2);
                 let (out, lse) =
-                    attention::forward(q.clone(), k.clone(), v.clone(), 0.2, visibility);
-                let (q_grad, k_grad, v_grad) = attention::input_grad(
+                    attention::forward(q.clone(), k.clone(), v.clone(), &scoring, visibility);
+                let grads = attention::input_grad(
                     q,
                     k,
                     v,
                     out.clone(),
                     lse.clone(),
                     out.clone(),
-                    0.2,
+                    &scoring,
                     visibility,
                 );
-                vec![out, lse, q_grad, k_grad, v_grad]
+                vec![out, lse, grads.query, grads.key, grads.value]
             });
         }
     }

@@ -3,14 +3,15 @@
 use burn::tensor::FloatDType;
 use burn_flex::{Flex, FlexDevice};
 use executor::ops::rotary::{Rotary, frequencies};
-use ir::model::RotaryScaling;
+use ir::graph::{RotaryPairs, RotaryScaling};
 use proptest::prelude::*;
 
 use super::{assert_close, random};
 
 fn rotary(positions: &[u32], features: usize) -> Rotary<Flex> {
-    let frequencies = frequencies(features, 10_000.0, RotaryScaling::None);
-    Rotary::new(positions, features, &frequencies, 1.0, FloatDType::F64, &FlexDevice)
+    let (frequencies, factor) = frequencies(features, 10_000.0, &RotaryScaling::None, 1);
+    let pairs = RotaryPairs::Halves;
+    Rotary::new(positions, pairs, &frequencies, factor, FloatDType::F64, &FlexDevice)
 }
 
 proptest! {
@@ -60,13 +61,13 @@ proptest! {
 #[test]
 fn llama_3_scales_low_frequencies_only() {
     let scaling = RotaryScaling::Llama3 {
-        factor: 8.0,
-        low_freq_factor: 1.0,
-        high_freq_factor: 4.0,
-        original_max_position_embeddings: 8192.0,
+        factor: 8.0.into(),
+        low_freq_factor: 1.0.into(),
+        high_freq_factor: 4.0.into(),
+        original_max_position_embeddings: 8192.0.into(),
     };
-    let plain = frequencies(128, 500_000.0, RotaryScaling::None);
-    let scaled = frequencies(128, 500_000.0, scaling);
+    let (plain, _) = frequencies(128, 500_000.0, &RotaryScaling::None, 1);
+    let (scaled, _) = frequencies(128, 500_000.0, &scaling, 1);
     for (plain, scaled) in plain.iter().zip(&scaled) {
         let wave_length = 2.0 * std::f64::consts::PI / plain;
         let expected = if wave_length < 8192.0 / 4.0 {
@@ -83,7 +84,8 @@ fn llama_3_scales_low_frequencies_only() {
 
 #[test]
 fn linear_scaling_divides_all_frequencies() {
-    let plain = frequencies(16, 10_000.0, RotaryScaling::None);
-    let scaled = frequencies(16, 10_000.0, RotaryScaling::Linear { factor: 4.0 });
+    let (plain, _) = frequencies(16, 10_000.0, &RotaryScaling::None, 1);
+    let scaling = RotaryScaling::Linear { factor: 4.0.into() };
+    let (scaled, _) = frequencies(16, 10_000.0, &scaling, 1);
     assert_eq!(plain.iter().map(|f| f / 4.0).collect::<Vec<_>>(), scaled);
 }

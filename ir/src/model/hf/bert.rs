@@ -40,32 +40,39 @@ fn build(fields: Fields<'_>, defaults: Defaults) -> Result<Transformer, ModelErr
     }
     let shape = Shape::read(fields, defaults)?.with_derived_head_dim(fields)?;
     let is_decoder = fields.flag_or("is_decoder", false)?;
+    let norm = Norm::layer(fields.real_or("layer_norm_eps", 1e-12)?);
     let attention = Attention {
         num_kv_heads: shape.num_attention_heads,
-        rotary: false,
+        rotary: None,
         mask: if is_decoder { AttentionMask::Causal } else { AttentionMask::Full },
         ..parts::with_biases(shape.attention(), true)
     };
     let activation = fields.activation_or("hidden_act", "gelu")?;
     let mlp = FeedForward::Dense(shape.plain_mlp(activation, true));
-    let layer = parts::layer(attention, mlp, Norm::LAYER, NormPlacement::PostResidual);
-    let decoder = shape.decoder(shape.equal_layers(layer), Norm::LAYER);
+    let layer = parts::layer(attention, mlp, norm, NormPlacement::PostResidual);
+    let decoder = shape.decoder(shape.equal_layers(layer), norm);
     Ok(Transformer {
         embedding: Embedding::Tokens {
             vocab_size: shape.vocab_size,
             projected_from: None,
             positions: Some(shape.positions(fields)?),
             token_types: Some(fields.size_or("type_vocab_size", 2)?),
-            norm: Some(Norm::LAYER),
+            norm: Some(norm),
         },
         final_norm: None,
         head: Head {
             bias: true,
-            transform: Some(HeadTransform { activation, norm: Norm::LAYER }),
+            transform: Some(HeadTransform { activation, norm }),
             ..decoder.head
         },
-        hidden_dropout: fields.has_rate("hidden_dropout_prob", 0.1)?,
-        attention_dropout: fields.has_rate("attention_probs_dropout_prob", 0.1)?,
+        dropout: parts::dropout(
+            fields,
+            [
+                Some(("hidden_dropout_prob", 0.1)),
+                Some(("hidden_dropout_prob", 0.1)),
+                Some(("attention_probs_dropout_prob", 0.1)),
+            ],
+        )?,
         ..decoder
     })
 }

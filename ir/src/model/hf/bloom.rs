@@ -1,7 +1,7 @@
 //! BLOOM.
 
 use super::parts::{self, Defaults, Shape};
-use crate::graph::Activation;
+use crate::graph::{Activation, AlibiSlopes, PositionBias, Scores};
 use crate::model::error::ModelError;
 use crate::model::fields::Fields;
 use crate::model::transformer::{
@@ -21,25 +21,29 @@ const DEFAULTS: Defaults = Defaults {
 pub(super) fn bloom(fields: Fields<'_>) -> Result<Transformer, ModelError> {
     let shape = Shape::read(fields, DEFAULTS)?.with_derived_head_dim(fields)?;
     let shape = Shape { intermediate_size: 4 * shape.hidden_size, ..shape };
+    let norm = Norm::layer(fields.real_or("layer_norm_epsilon", 1e-5)?);
     let attention = Attention {
         num_kv_heads: shape.num_attention_heads,
-        rotary: false,
+        rotary: None,
+        scores: Scores { bias: PositionBias::Alibi(AlibiSlopes::PowerBelow), ..Scores::default() },
         ..parts::with_biases(shape.attention(), true)
     };
-    let mlp = FeedForward::Dense(shape.plain_mlp(Activation::Gelu, true));
-    let layer = parts::layer(attention, mlp, Norm::LAYER, NormPlacement::Pre);
+    let mlp = FeedForward::Dense(shape.plain_mlp(Activation::GeluTanh, true));
+    let layer = parts::layer(attention, mlp, norm, NormPlacement::Pre);
     Ok(Transformer {
         embedding: Embedding::Tokens {
             vocab_size: shape.vocab_size,
             projected_from: None,
             positions: None,
             token_types: None,
-            norm: Some(Norm::LAYER),
+            norm: Some(norm),
         },
-        hidden_dropout: fields.has_rate("hidden_dropout", 0.0)?,
-        attention_dropout: fields.has_rate("attention_dropout", 0.0)?,
+        dropout: parts::dropout(
+            fields,
+            [None, Some(("hidden_dropout", 0.0)), Some(("attention_dropout", 0.0))],
+        )?,
         // BLOOM's positions are by ALiBi, and its configuration states no length.
         max_position_embeddings: fields.optional_size("seq_length")?,
-        ..shape.decoder(shape.equal_layers(layer), Norm::LAYER)
+        ..shape.decoder(shape.equal_layers(layer), norm)
     })
 }

@@ -1,9 +1,13 @@
 //! Cohere's Command R, R+ and R7B.
 
-use super::parts::{self, Defaults, LAYER_NORM_WITHOUT_BIAS, Shape};
+use super::parts::{self, Defaults, Shape};
+use crate::graph::{RotaryPairs, Rotation};
 use crate::model::error::ModelError;
 use crate::model::fields::Fields;
-use crate::model::transformer::{Attention, FeedForward, NormPlacement, QkNorm, Transformer};
+use crate::model::rotary::{self, RotaryDefaults};
+use crate::model::transformer::{
+    Attention, FeedForward, Norm, NormPlacement, QkNorm, Scales, Transformer,
+};
 
 const DEFAULTS: Defaults = Defaults {
     vocab_size: 256_000,
@@ -17,9 +21,10 @@ const DEFAULTS: Defaults = Defaults {
 
 pub(super) fn cohere(fields: Fields<'_>) -> Result<Transformer, ModelError> {
     let shape = Shape::read(fields, DEFAULTS)?;
-    let qk_norm =
-        fields.flag_or("use_qk_norm", false)?.then_some(QkNorm::EachHead(LAYER_NORM_WITHOUT_BIAS));
-    build(fields, &shape, |_| Attention { qk_norm, ..shape.attention() })
+    let norm = norm(fields)?;
+    let qk_norm = fields.flag_or("use_qk_norm", false)?.then_some(QkNorm::EachHead(norm));
+    let rotary = Some(rotation(fields, &shape)?);
+    build(fields, &shape, |_| Attention { qk_norm, rotary: rotary.clone(), ..shape.attention() })
 }
 
 /// Three layers with a sliding window and rotated positions, then one with neither.
@@ -28,9 +33,11 @@ pub(super) fn cohere2(fields: Fields<'_>) -> Result<Transformer, ModelError> {
     let window = fields.nullable_size_or("sliding_window", Some(4096))?;
     let pattern = fields.size_or("sliding_window_pattern", 4)?;
     let sliding = shape.sliding_layers(fields, |index| (index + 1) % pattern != 0)?;
+    let rotary = rotation(fields, &shape)?;
     build(fields, &shape, |index| {
         let window = window.filter(|_| sliding[index as usize]);
-        Attention { mask: parts::mask(window), rotary: window.is_some(), ..shape.attention() }
+        let rotary = window.map(|_| rotary.clone());
+        Attention { mask: parts::mask(window), rotary, ..shape.attention() }
     })
 }
 
@@ -39,18 +46,33 @@ fn build(
     shape: &Shape,
     attention: impl Fn(u64) -> Attention,
 ) -> Result<Transformer, ModelError> {
+    let norm = norm(fields)?;
     let bias = fields.flag_or("attention_bias", false)?;
     let mlp = shape.gated_mlp(fields.activation_or("hidden_act", "silu")?);
     let layers = shape.layers(|index| {
         parts::layer(
             parts::with_biases(attention(index), bias),
             FeedForward::Dense(mlp),
-            LAYER_NORM_WITHOUT_BIAS,
+            norm,
             NormPlacement::ParallelShared,
         )
     });
     Ok(Transformer {
-        attention_dropout: fields.has_rate("attention_dropout", 0.0)?,
-        ..shape.decoder(layers, LAYER_NORM_WITHOUT_BIAS)
+        dropout: parts::attention_dropout(fields)?,
+        scales: Scales {
+            logits: Some(fields.real_or("logit_scale", 0.0625)?.into()).filter(|it| *it != 1.0),
+            ..Scales::default()
+        },
+        ..shape.decoder(layers, norm)
     })
+}
+
+fn norm(fields: Fields<'_>) -> Result<Norm, ModelError> {
+    Ok(parts::layer_norm_without_bias(fields.real_or("layer_norm_eps", 1e-5)?))
+}
+
+/// Neighbouring features are rotated together.
+fn rotation(fields: Fields<'_>, shape: &Shape) -> Result<Rotation, ModelError> {
+    let defaults = RotaryDefaults { pairs: RotaryPairs::Neighbours, ..RotaryDefaults::default() };
+    rotary::rotation(fields, shape.head_dim, defaults)
 }

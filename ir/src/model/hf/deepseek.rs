@@ -1,8 +1,10 @@
 //! DeepSeek-V2 and V3: latent attention, shared and routed experts.
 
 use super::parts::{self, Defaults, Shape};
+use crate::graph::{ExpertGroups, RotaryPairs, RotaryScaling, RouterScores, Routing, Scores};
 use crate::model::error::ModelError;
 use crate::model::fields::Fields;
+use crate::model::rotary::{self, RotaryDefaults, yarn_scale};
 use crate::model::transformer::{
     Attention, FeedForward, Latent, Mixture, Mlp, Norm, NormPlacement, Transformer,
 };
@@ -33,6 +35,20 @@ pub(super) fn deepseek_v2(fields: Fields<'_>) -> Result<Transformer, ModelError>
         top_k: fields.optional_size("num_experts_per_tok")?,
         intermediate_size: fields.size_or("moe_intermediate_size", 1407)?,
         first_dense: fields.count_or("first_k_dense_replace", 0)?,
+        routing: Routing {
+            normalized: false,
+            scaling: fields.real_or("routed_scaling_factor", 1.0)?.into(),
+            groups: match fields.text_or("topk_method", "greedy")? {
+                "greedy" => None,
+                "group_limited_greedy" => Some(ExpertGroups {
+                    count: fields.size("n_group")?,
+                    chosen: fields.size("topk_group")?,
+                    scored_by: 1,
+                }),
+                other => return Err(fields.unsupported(format!("`topk_method` `{other}`"))),
+            },
+            ..Routing::NORMALIZED
+        },
     };
     build(fields, V2, &experts, mlp_bias)
 }
@@ -46,6 +62,16 @@ pub(super) fn deepseek_v3(fields: Fields<'_>) -> Result<Transformer, ModelError>
         top_k: fields.nullable_size_or("num_experts_per_tok", Some(8))?,
         intermediate_size: fields.size_or("moe_intermediate_size", 2048)?,
         first_dense: fields.count_or("first_k_dense_replace", 3)?,
+        routing: Routing {
+            scores: RouterScores::Sigmoid,
+            normalized: fields.flag_or("norm_topk_prob", true)?,
+            scaling: fields.real_or("routed_scaling_factor", 2.5)?.into(),
+            groups: Some(ExpertGroups {
+                count: fields.size_or("n_group", 8)?,
+                chosen: fields.size_or("topk_group", 4)?,
+                scored_by: 2,
+            }),
+        },
     };
     let modules = fields.count_or("num_nextn_predict_layers", 0)?;
     if modules > MOST_MODULES {
@@ -58,12 +84,16 @@ pub(super) fn deepseek_v3(fields: Fields<'_>) -> Result<Transformer, ModelError>
 /// Each module hands on the outputs of all before it; no model has more than one.
 const MOST_MODULES: u64 = 16;
 
+/// The norms of what is compressed have an epsilon of their own.
+const LATENT_NORM: Norm = Norm::rms(1e-6);
+
 struct Experts {
     routed: Option<u64>,
     shared: Option<u64>,
     top_k: Option<u64>,
     intermediate_size: u64,
     first_dense: u64,
+    routing: Routing,
 }
 
 fn build(
@@ -74,6 +104,7 @@ fn build(
 ) -> Result<Transformer, ModelError> {
     let shape = Shape::read(fields, defaults)?;
     let attention = latent_attention(fields, &shape)?;
+    let norm = Norm::rms(fields.real_or("rms_norm_eps", 1e-6)?);
     let activation = fields.activation_or("hidden_act", "silu")?;
     let mlp = |intermediate_size: u64| -> Mlp {
         parts::with_mlp_biases(parts::gated_mlp(intermediate_size, activation), mlp_bias)
@@ -85,6 +116,7 @@ fn build(
             let shared = |count: u64| mlp(count.saturating_mul(experts.intermediate_size));
             Some(Mixture {
                 shared: experts.shared.map(shared),
+                routing: experts.routing,
                 ..parts::mixture(routed, top_k, mlp(experts.intermediate_size))
             })
         }
@@ -97,12 +129,9 @@ fn build(
             Some(mixture) if is_sparse => FeedForward::Mixture(*mixture),
             _ => FeedForward::Dense(mlp(shape.intermediate_size)),
         };
-        parts::layer(attention, feed_forward, Norm::RMS, NormPlacement::Pre)
+        parts::layer(attention.clone(), feed_forward, norm, NormPlacement::Pre)
     });
-    Ok(Transformer {
-        attention_dropout: fields.has_rate("attention_dropout", 0.0)?,
-        ..shape.decoder(layers, Norm::RMS)
-    })
+    Ok(Transformer { dropout: parts::attention_dropout(fields)?, ..shape.decoder(layers, norm) })
 }
 
 fn latent_attention(fields: Fields<'_>, shape: &Shape) -> Result<Attention, ModelError> {
@@ -113,10 +142,31 @@ fn latent_attention(fields: Fields<'_>, shape: &Shape) -> Result<Attention, Mode
         qk_nope_head_dim: fields.size_or("qk_nope_head_dim", 128)?,
         qk_rope_head_dim: fields.size_or("qk_rope_head_dim", 64)?,
         down_bias: bias,
+        norm: LATENT_NORM,
+    };
+    let pairs = if fields.flag_or("rope_interleave", true)? {
+        RotaryPairs::Neighbours
+    } else {
+        RotaryPairs::Halves
+    };
+    let defaults = RotaryDefaults { pairs, ..RotaryDefaults::default() };
+    let rotary = rotary::rotation(fields, latent.qk_rope_head_dim, defaults)?;
+    let scaling = ["rope_scaling", "rope_parameters"].iter().find_map(|it| fields.within(it));
+    let weight = scaling.map_or(Ok(0.0), |it| it.real_or("mscale_all_dim", 0.0))?;
+    let head_dim = latent.qk_nope_head_dim + latent.qk_rope_head_dim;
+    // Longer sequences have larger scores, beside what rotation multiplies them by.
+    let scale = match &rotary.scaling {
+        RotaryScaling::Yarn { factor, .. } if weight > 0.0 => {
+            let longer = yarn_scale(factor.0, weight);
+            Some((longer * longer / (head_dim as f64).sqrt()).into())
+        }
+        _ => None,
     };
     Ok(Attention {
+        rotary: Some(rotary),
+        scores: Scores { scale, ..Scores::default() },
         num_kv_heads: shape.num_attention_heads,
-        head_dim: latent.qk_nope_head_dim + latent.qk_rope_head_dim,
+        head_dim,
         value_head_dim: fields.size_or("v_head_dim", 128)?,
         output_bias: bias,
         latent: Some(latent),

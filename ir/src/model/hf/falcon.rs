@@ -1,8 +1,10 @@
 //! Falcon in its three generations: RW (ALiBi), 7B (multi-query) and 40B (grouped queries).
 
 use super::parts::{self, Defaults, Shape};
+use crate::graph::{AlibiSlopes, PositionBias, Scores};
 use crate::model::error::ModelError;
 use crate::model::fields::Fields;
+use crate::model::rotary::{self, RotaryDefaults};
 use crate::model::transformer::{Attention, FeedForward, Norm, NormPlacement, Transformer};
 
 const DEFAULTS: Defaults = Defaults {
@@ -26,9 +28,15 @@ pub(super) fn falcon(fields: Fields<'_>) -> Result<Transformer, ModelError> {
     } else {
         shape.num_attention_heads
     };
+    let norm = Norm::layer(fields.real_or("layer_norm_epsilon", 1e-5)?);
+    let rotary = rotary::rotation(fields, shape.head_dim, RotaryDefaults::default())?;
+    let has_alibi = fields.flag_or("alibi", false)?;
+    let bias_of_positions =
+        if has_alibi { PositionBias::Alibi(AlibiSlopes::Rounded) } else { PositionBias::None };
     let attention = Attention {
         num_kv_heads,
-        rotary: !fields.flag_or("alibi", false)?,
+        rotary: (!has_alibi).then_some(rotary),
+        scores: Scores { bias: bias_of_positions, ..Scores::default() },
         ..parts::with_biases(shape.attention(), bias)
     };
     let mlp = shape.plain_mlp(fields.activation_or("activation", "gelu")?, bias);
@@ -40,10 +48,12 @@ pub(super) fn falcon(fields: Fields<'_>) -> Result<Transformer, ModelError> {
         (true, 2) => NormPlacement::ParallelSeparate,
         (true, _) => NormPlacement::ParallelShared,
     };
-    let layer = parts::layer(attention, FeedForward::Dense(mlp), Norm::LAYER, placement);
+    let layer = parts::layer(attention, FeedForward::Dense(mlp), norm, placement);
     Ok(Transformer {
-        hidden_dropout: fields.has_rate("hidden_dropout", 0.0)?,
-        attention_dropout: fields.has_rate("attention_dropout", 0.0)?,
-        ..shape.decoder(shape.equal_layers(layer), Norm::LAYER)
+        dropout: parts::dropout(
+            fields,
+            [None, Some(("hidden_dropout", 0.0)), Some(("attention_dropout", 0.0))],
+        )?,
+        ..shape.decoder(shape.equal_layers(layer), norm)
     })
 }

@@ -1,9 +1,11 @@
 //! EleutherAI's GPT-NeoX (also Pythia) and GPT-J.
 
 use super::parts::{self, Defaults, Shape};
+use crate::graph::{RotaryPairs, Rotation};
 use crate::model::error::ModelError;
 use crate::model::fields::Fields;
-use crate::model::transformer::{FeedForward, Head, Norm, NormPlacement, Transformer};
+use crate::model::rotary::{self, RotaryDefaults};
+use crate::model::transformer::{Attention, FeedForward, Head, Norm, NormPlacement, Transformer};
 
 const NEOX: Defaults = Defaults {
     vocab_size: 50_432,
@@ -26,33 +28,42 @@ pub(super) fn gpt_neox(fields: Fields<'_>) -> Result<Transformer, ModelError> {
         NormPlacement::Pre
     };
     let mlp = shape.plain_mlp(fields.activation_or("hidden_act", "gelu")?, true);
-    let layer = parts::layer(
-        parts::with_biases(shape.attention(), bias),
-        FeedForward::Dense(mlp),
-        Norm::LAYER,
-        placement,
-    );
+    let norm = Norm::layer(fields.real_or("layer_norm_eps", 1e-5)?);
+    let defaults = RotaryDefaults {
+        theta: fields.real_or("rotary_emb_base", parts::ROTARY_THETA)?,
+        share: fields.real_or("rotary_pct", 0.25)?,
+        pairs: RotaryPairs::Halves,
+    };
+    let rotary = Some(rotary::rotation(fields, shape.head_dim, defaults)?);
+    let attention = Attention { rotary, ..parts::with_biases(shape.attention(), bias) };
+    let layer = parts::layer(attention, FeedForward::Dense(mlp), norm, placement);
+    let (hidden, attention) = (("hidden_dropout", 0.0), ("attention_dropout", 0.0));
     Ok(Transformer {
-        hidden_dropout: fields.has_rate("hidden_dropout", 0.0)?,
-        attention_dropout: fields.has_rate("attention_dropout", 0.0)?,
-        ..shape.decoder(shape.equal_layers(layer), Norm::LAYER)
+        dropout: parts::dropout(fields, [Some(hidden), Some(hidden), Some(attention)])?,
+        ..shape.decoder(shape.equal_layers(layer), norm)
     })
 }
 
 pub(super) fn gptj(fields: Fields<'_>) -> Result<Transformer, ModelError> {
     let shape = Shape::read(fields, GPTJ)?.with_derived_head_dim(fields)?;
     let mlp = shape.plain_mlp(fields.activation_or("activation_function", "gelu_new")?, true);
-    let layer = parts::layer(
-        shape.attention(),
-        FeedForward::Dense(mlp),
-        Norm::LAYER,
-        NormPlacement::ParallelShared,
-    );
-    let decoder = shape.decoder(shape.equal_layers(layer), Norm::LAYER);
+    let norm = Norm::layer(fields.real_or("layer_norm_epsilon", 1e-5)?);
+    let rotated = fields.nullable_size_or("rotary_dim", Some(64))?;
+    let rotary = Rotation {
+        features: rotated.filter(|features| *features < shape.head_dim),
+        pairs: RotaryPairs::Neighbours,
+        ..Rotation::plain(parts::ROTARY_THETA)
+    };
+    let attention = Attention { rotary: Some(rotary), ..shape.attention() };
+    let mlp = FeedForward::Dense(mlp);
+    let layer = parts::layer(attention, mlp, norm, NormPlacement::ParallelShared);
+    let decoder = shape.decoder(shape.equal_layers(layer), norm);
     Ok(Transformer {
         head: Head { bias: true, ..decoder.head },
-        hidden_dropout: fields.has_rate("resid_pdrop", 0.0)?,
-        attention_dropout: fields.has_rate("attn_pdrop", 0.0)?,
+        dropout: parts::dropout(
+            fields,
+            [Some(("embd_pdrop", 0.0)), Some(("resid_pdrop", 0.0)), Some(("attn_pdrop", 0.0))],
+        )?,
         ..decoder
     })
 }

@@ -1,9 +1,13 @@
 //! IBM Granite 3: dense, and mixtures of experts with and without a shared one.
 
 use super::parts::{self, Defaults, Shape};
+use crate::graph::Scores;
 use crate::model::error::ModelError;
 use crate::model::fields::Fields;
-use crate::model::transformer::{FeedForward, Mixture, Norm, NormPlacement, Transformer};
+use crate::model::rotary::{self, RotaryDefaults};
+use crate::model::transformer::{
+    Attention, FeedForward, Mixture, Norm, NormPlacement, Scales, Transformer,
+};
 
 const DEFAULTS: Defaults = Defaults {
     vocab_size: 32_000,
@@ -56,10 +60,22 @@ fn build(
     shape: &Shape,
     feed_forward: FeedForward,
 ) -> Result<Transformer, ModelError> {
-    let attention = parts::with_biases(shape.attention(), fields.flag_or("attention_bias", false)?);
-    let layer = parts::layer(attention, feed_forward, Norm::RMS, NormPlacement::Pre);
+    let norm = Norm::rms(fields.real_or("rms_norm_eps", 1e-6)?);
+    let scale = fields.real_or("attention_multiplier", 1.0)?;
+    let attention = Attention {
+        rotary: Some(rotary::rotation(fields, shape.head_dim, RotaryDefaults::default())?),
+        scores: Scores { scale: Some(scale.into()), ..Scores::default() },
+        ..parts::with_biases(shape.attention(), fields.flag_or("attention_bias", false)?)
+    };
+    let layer = parts::layer(attention, feed_forward, norm, NormPlacement::Pre);
     Ok(Transformer {
-        attention_dropout: fields.has_rate("attention_dropout", 0.0)?,
-        ..shape.decoder(shape.equal_layers(layer), Norm::RMS)
+        scales: Scales {
+            embedding: fields.scale("embedding_multiplier")?,
+            residual: fields.scale("residual_multiplier")?,
+            logits: fields.scale("logits_scaling")?.map(|divisor| (1.0 / divisor.0).into()),
+            logit_soft_cap: None,
+        },
+        dropout: parts::attention_dropout(fields)?,
+        ..shape.decoder(shape.equal_layers(layer), norm)
     })
 }

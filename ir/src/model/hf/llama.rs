@@ -3,7 +3,8 @@
 use super::parts::{self, Defaults, Shape};
 use crate::model::error::ModelError;
 use crate::model::fields::Fields;
-use crate::model::transformer::{FeedForward, Norm, NormPlacement, Transformer};
+use crate::model::rotary::{self, RotaryDefaults};
+use crate::model::transformer::{Attention, FeedForward, Norm, NormPlacement, Transformer};
 
 const DEFAULTS: Defaults = Defaults {
     vocab_size: 32_000,
@@ -17,14 +18,19 @@ const DEFAULTS: Defaults = Defaults {
 
 pub(super) fn llama(fields: Fields<'_>) -> Result<Transformer, ModelError> {
     let shape = Shape::read(fields, DEFAULTS)?;
-    let attention = parts::with_biases(shape.attention(), fields.flag_or("attention_bias", false)?);
+    let norm = Norm::rms(fields.real_or("rms_norm_eps", 1e-6)?);
+    let rotary = Some(rotary::rotation(fields, shape.head_dim, RotaryDefaults::default())?);
+    let attention = Attention {
+        rotary,
+        ..parts::with_biases(shape.attention(), fields.flag_or("attention_bias", false)?)
+    };
     let mlp = parts::with_mlp_biases(
         shape.gated_mlp(fields.activation_or("hidden_act", "silu")?),
         fields.flag_or("mlp_bias", false)?,
     );
-    let layer = parts::layer(attention, FeedForward::Dense(mlp), Norm::RMS, NormPlacement::Pre);
+    let layer = parts::layer(attention, FeedForward::Dense(mlp), norm, NormPlacement::Pre);
     Ok(Transformer {
-        attention_dropout: fields.has_rate("attention_dropout", 0.0)?,
-        ..shape.decoder(shape.equal_layers(layer), Norm::RMS)
+        dropout: parts::attention_dropout(fields)?,
+        ..shape.decoder(shape.equal_layers(layer), norm)
     })
 }

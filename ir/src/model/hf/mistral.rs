@@ -3,6 +3,7 @@
 use super::parts::{self, Defaults, Shape};
 use crate::model::error::ModelError;
 use crate::model::fields::Fields;
+use crate::model::rotary::{self, RotaryDefaults};
 use crate::model::transformer::{Attention, FeedForward, Norm, NormPlacement, Transformer};
 
 const DEFAULTS: Defaults = Defaults {
@@ -15,10 +16,13 @@ const DEFAULTS: Defaults = Defaults {
     tie_word_embeddings: false,
 };
 
+const MIXTRAL_THETA: f64 = 1e6;
+
 pub(super) fn mistral(fields: Fields<'_>) -> Result<Transformer, ModelError> {
     let shape = Shape::read(fields, DEFAULTS)?;
     let mlp = shape.gated_mlp(fields.activation_or("hidden_act", "silu")?);
-    build(fields, &shape, FeedForward::Dense(mlp), Some(4096))
+    let norm = Norm::rms(fields.real_or("rms_norm_eps", 1e-6)?);
+    build(fields, &shape, FeedForward::Dense(mlp), norm, (parts::ROTARY_THETA, Some(4096)))
 }
 
 pub(super) fn mixtral(fields: Fields<'_>) -> Result<Transformer, ModelError> {
@@ -27,20 +31,24 @@ pub(super) fn mixtral(fields: Fields<'_>) -> Result<Transformer, ModelError> {
     let (num_experts, top_k) =
         (fields.size_or("num_experts", 8)?, fields.size_or("num_experts_per_tok", 2)?);
     let mixture = parts::mixture(num_experts, top_k, expert);
-    build(fields, &shape, FeedForward::Mixture(mixture), None)
+    let norm = Norm::rms(fields.real_or("rms_norm_eps", 1e-5)?);
+    build(fields, &shape, FeedForward::Mixture(mixture), norm, (MIXTRAL_THETA, None))
 }
 
 fn build(
     fields: Fields<'_>,
     shape: &Shape,
     feed_forward: FeedForward,
-    default_window: Option<u64>,
+    norm: Norm,
+    (theta, default_window): (f64, Option<u64>),
 ) -> Result<Transformer, ModelError> {
     let window = fields.nullable_size_or("sliding_window", default_window)?;
-    let attention = Attention { mask: parts::mask(window), ..shape.attention() };
-    let layer = parts::layer(attention, feed_forward, Norm::RMS, NormPlacement::Pre);
+    let defaults = RotaryDefaults { theta, ..RotaryDefaults::default() };
+    let rotary = Some(rotary::rotation(fields, shape.head_dim, defaults)?);
+    let attention = Attention { mask: parts::mask(window), rotary, ..shape.attention() };
+    let layer = parts::layer(attention, feed_forward, norm, NormPlacement::Pre);
     Ok(Transformer {
-        attention_dropout: fields.has_rate("attention_dropout", 0.0)?,
-        ..shape.decoder(shape.equal_layers(layer), Norm::RMS)
+        dropout: parts::attention_dropout(fields)?,
+        ..shape.decoder(shape.equal_layers(layer), norm)
     })
 }

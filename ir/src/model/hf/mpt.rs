@@ -1,11 +1,11 @@
 //! MPT. Positions are by ALiBi; the transformers library has no biases and a feed-forward block of
 //! four times the width, whatever `no_bias`, `learned_pos_emb` and `expansion_ratio` say.
 
-use super::parts::{self, Defaults, LAYER_NORM_WITHOUT_BIAS, Shape};
-use crate::graph::Activation;
+use super::parts::{self, Defaults, Shape};
+use crate::graph::{Activation, AlibiSlopes, PositionBias, Scores};
 use crate::model::error::ModelError;
 use crate::model::fields::Fields;
-use crate::model::transformer::{Attention, FeedForward, NormPlacement, Transformer};
+use crate::model::transformer::{Attention, DropoutRates, FeedForward, NormPlacement, Transformer};
 
 const DEFAULTS: Defaults = Defaults {
     vocab_size: 50_368,
@@ -20,21 +20,28 @@ const DEFAULTS: Defaults = Defaults {
 pub(super) fn mpt(fields: Fields<'_>) -> Result<Transformer, ModelError> {
     let shape = Shape::read(fields, DEFAULTS)?.with_derived_head_dim(fields)?;
     let shape = Shape { intermediate_size: 4 * shape.hidden_size, ..shape };
-    let attention =
-        Attention { num_kv_heads: shape.num_attention_heads, rotary: false, ..shape.attention() };
-    let layer = parts::layer(
-        attention,
-        FeedForward::Dense(shape.plain_mlp(Activation::Gelu, false)),
-        LAYER_NORM_WITHOUT_BIAS,
-        NormPlacement::Pre,
-    );
-    let attention_dropout = match fields.within("attn_config") {
-        Some(attention) => attention.has_rate("attn_pdrop", 0.0)?,
-        None => false,
+    let of_attention = fields.within("attn_config");
+    let stated = |name: &str| match of_attention {
+        Some(attention) => attention.optional_real(name),
+        None => Ok(None),
     };
+    let attention = Attention {
+        num_kv_heads: shape.num_attention_heads,
+        rotary: None,
+        clamp: stated("clip_qkv")?,
+        scores: Scores {
+            scale: stated("softmax_scale")?,
+            bias: PositionBias::Alibi(AlibiSlopes::PowerAbove),
+            ..Scores::default()
+        },
+        ..shape.attention()
+    };
+    let norm = parts::layer_norm_without_bias(fields.real_or("layer_norm_epsilon", 1e-5)?);
+    let mlp = FeedForward::Dense(shape.plain_mlp(Activation::Gelu, false));
+    let layer = parts::layer(attention, mlp, norm, NormPlacement::Pre);
+    let dropout = parts::dropout(fields, [None, Some(("resid_pdrop", 0.0)), None])?;
     Ok(Transformer {
-        hidden_dropout: fields.has_rate("resid_pdrop", 0.0)?,
-        attention_dropout,
-        ..shape.decoder(shape.equal_layers(layer), LAYER_NORM_WITHOUT_BIAS)
+        dropout: DropoutRates { attention: stated("attn_pdrop")?.unwrap_or_default(), ..dropout },
+        ..shape.decoder(shape.equal_layers(layer), norm)
     })
 }

@@ -1,10 +1,12 @@
 //! OLMo, OLMo-2 and OLMoE.
 
 use super::parts::{self, Defaults, Shape};
+use crate::graph::Routing;
 use crate::model::error::ModelError;
 use crate::model::fields::Fields;
+use crate::model::rotary::{self, RotaryDefaults};
 use crate::model::transformer::{
-    Attention, FeedForward, Norm, NormPlacement, NormType, QkNorm, Transformer,
+    Attention, FeedForward, Mixture, Norm, NormPlacement, QkNorm, Transformer,
 };
 
 const OLMO: Defaults = Defaults {
@@ -24,7 +26,7 @@ const OLMOE: Defaults = Defaults {
 };
 
 /// OLMo's norms train nothing.
-const UNTRAINED_NORM: Norm = Norm { kind: NormType::LayerNorm, weight: false, bias: false };
+const UNTRAINED_NORM: Norm = Norm { weight: false, bias: false, ..Norm::layer(1e-5) };
 
 pub(super) fn olmo(fields: Fields<'_>) -> Result<Transformer, ModelError> {
     let shape = Shape::read(fields, OLMO)?;
@@ -35,8 +37,9 @@ pub(super) fn olmo(fields: Fields<'_>) -> Result<Transformer, ModelError> {
 pub(super) fn olmo2(fields: Fields<'_>) -> Result<Transformer, ModelError> {
     let shape = Shape::read(fields, OLMO)?;
     let mlp = FeedForward::Dense(shape.gated_mlp(fields.activation_or("hidden_act", "silu")?));
-    let qk_norm = Some(QkNorm::AllHeads(Norm::RMS));
-    build(fields, &shape, qk_norm, mlp, Norm::RMS, NormPlacement::PostBlock)
+    let norm = Norm::rms(fields.real_or("rms_norm_eps", 1e-5)?);
+    let qk_norm = Some(QkNorm::AllHeads(norm));
+    build(fields, &shape, qk_norm, mlp, norm, NormPlacement::PostBlock)
 }
 
 pub(super) fn olmoe(fields: Fields<'_>) -> Result<Transformer, ModelError> {
@@ -46,8 +49,11 @@ pub(super) fn olmoe(fields: Fields<'_>) -> Result<Transformer, ModelError> {
         fields.size_or("num_experts_per_tok", 8)?,
         shape.gated_mlp(fields.activation_or("hidden_act", "silu")?),
     );
-    let qk_norm = Some(QkNorm::AllHeads(Norm::RMS));
-    build(fields, &shape, qk_norm, FeedForward::Mixture(mixture), Norm::RMS, NormPlacement::Pre)
+    let normalized = fields.flag_or("norm_topk_prob", false)?;
+    let mixture = Mixture { routing: Routing { normalized, ..mixture.routing }, ..mixture };
+    let norm = Norm::rms(fields.real_or("rms_norm_eps", 1e-5)?);
+    let qk_norm = Some(QkNorm::AllHeads(norm));
+    build(fields, &shape, qk_norm, FeedForward::Mixture(mixture), norm, NormPlacement::Pre)
 }
 
 fn build(
@@ -59,10 +65,17 @@ fn build(
     placement: NormPlacement,
 ) -> Result<Transformer, ModelError> {
     let bias = fields.flag_or("attention_bias", false)?;
-    let attention = Attention { qk_norm, ..parts::with_biases(shape.attention(), bias) };
+    // OLMo-2 has none, whatever its configuration says.
+    let clamps = placement == NormPlacement::Pre;
+    let attention = Attention {
+        qk_norm,
+        clamp: if clamps { fields.optional_real("clip_qkv")? } else { None },
+        rotary: Some(rotary::rotation(fields, shape.head_dim, RotaryDefaults::default())?),
+        ..parts::with_biases(shape.attention(), bias)
+    };
     let layer = parts::layer(attention, feed_forward, norm, placement);
     Ok(Transformer {
-        attention_dropout: fields.has_rate("attention_dropout", 0.0)?,
+        dropout: parts::attention_dropout(fields)?,
         ..shape.decoder(shape.equal_layers(layer), norm)
     })
 }

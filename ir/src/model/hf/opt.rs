@@ -17,6 +17,9 @@ const DEFAULTS: Defaults = Defaults {
     tie_word_embeddings: true,
 };
 
+/// PyTorch's default.
+const NORM_EPSILON: f64 = 1e-5;
+
 /// OPT's table of positions starts with two rows that stand for no position.
 const POSITION_OFFSET: u64 = 2;
 
@@ -24,12 +27,12 @@ pub(super) fn opt(fields: Fields<'_>) -> Result<Transformer, ModelError> {
     let shape = Shape::read(fields, DEFAULTS)?.with_derived_head_dim(fields)?;
     let bias = fields.flag_or("enable_bias", true)?;
     let affine = fields.flag_or("layer_norm_elementwise_affine", true)?;
-    let norm = Norm { weight: affine, bias: affine, ..Norm::LAYER };
+    let norm = Norm { weight: affine, bias: affine, ..Norm::layer(NORM_EPSILON) };
     let norm_first = fields.flag_or("do_layer_norm_before", true)?;
     let placement = if norm_first { NormPlacement::Pre } else { NormPlacement::PostResidual };
     let attention = Attention {
         num_kv_heads: shape.num_attention_heads,
-        rotary: false,
+        rotary: None,
         ..parts::with_biases(shape.attention(), bias)
     };
     let mlp = shape.plain_mlp(fields.activation_or("activation_function", "relu")?, bias);
@@ -48,8 +51,10 @@ pub(super) fn opt(fields: Fields<'_>) -> Result<Transformer, ModelError> {
         },
         final_norm: has_final_norm.then_some(norm),
         head: Head { projected_to: projection, ..decoder.head },
-        hidden_dropout: fields.has_rate("dropout", 0.1)?,
-        attention_dropout: fields.has_rate("attention_dropout", 0.0)?,
+        dropout: parts::dropout(
+            fields,
+            [None, Some(("dropout", 0.1)), Some(("attention_dropout", 0.0))],
+        )?,
         ..decoder
     })
 }

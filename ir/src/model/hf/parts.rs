@@ -1,16 +1,22 @@
 //! What the families have in common.
 
-use crate::graph::{Activation, AttentionMask};
+use ordered_float::OrderedFloat;
+
+use crate::graph::{Activation, AttentionMask, Real, Rotation, Routing, Scores};
 use crate::model::error::ModelError;
 use crate::model::fields::Fields;
 use crate::model::transformer::{
-    Attention, Embedding, FeedForward, Head, Layer, Layers, Mixture, Mlp, Norm, NormPlacement,
-    NormType, Transformer,
+    Attention, DropoutRates, Embedding, FeedForward, Head, Layer, Layers, Mixture, Mlp, Norm,
+    NormPlacement, Scales, Transformer,
 };
 
 /// Layer norm with a scale only.
-pub(in crate::model) const LAYER_NORM_WITHOUT_BIAS: Norm =
-    Norm { kind: NormType::LayerNorm, weight: true, bias: false };
+pub(in crate::model) const fn layer_norm_without_bias(epsilon: f64) -> Norm {
+    Norm { bias: false, ..Norm::layer(epsilon) }
+}
+
+/// The base of rotation where a configuration states none.
+pub(in crate::model) const ROTARY_THETA: f64 = 10_000.0;
 
 /// What a family's configuration class has where a field is absent.
 #[derive(Clone, Copy)]
@@ -88,7 +94,7 @@ impl Shape {
         Ok(Self { head_dim: head_dim(fields, self.hidden_size, self.num_attention_heads)?, ..self })
     }
 
-    /// Causal rotary attention without biases.
+    /// Causal attention without biases, rotated in the plainest way.
     pub(in crate::model) fn attention(&self) -> Attention {
         Attention {
             num_heads: self.num_attention_heads,
@@ -100,12 +106,19 @@ impl Shape {
             value_bias: false,
             output_bias: false,
             qk_norm: None,
-            rotary: true,
+            clamp: None,
+            rotary: Some(Rotation::plain(ROTARY_THETA)),
             mask: AttentionMask::Causal,
+            scores: Scores::default(),
+            shares_bias: false,
             latent: None,
-            relative_buckets: None,
             sinks: false,
         }
+    }
+
+    /// What scores are multiplied by where nothing else is stated.
+    pub(in crate::model) fn attention_scale(&self) -> Real {
+        OrderedFloat((self.head_dim as f64).powf(-0.5))
     }
 
     /// A gated feed-forward block without biases.
@@ -121,6 +134,7 @@ impl Shape {
             up_bias: bias,
             down_bias: bias,
             activation,
+            clamp: None,
         }
     }
 
@@ -147,8 +161,8 @@ impl Shape {
             },
             num_nextn_predict_layers: 0,
             hidden_size: self.hidden_size,
-            hidden_dropout: false,
-            attention_dropout: false,
+            scales: Scales::default(),
+            dropout: DropoutRates::default(),
             max_position_embeddings: self.max_position_embeddings,
         }
     }
@@ -200,7 +214,8 @@ pub(in crate::model) fn with_biases(attention: Attention, bias: bool) -> Attenti
 
 /// A gated feed-forward block without biases.
 pub(in crate::model) fn gated_mlp(intermediate_size: u64, activation: Activation) -> Mlp {
-    Mlp { intermediate_size, gated: true, up_bias: false, down_bias: false, activation }
+    let (up_bias, down_bias) = (false, false);
+    Mlp { intermediate_size, gated: true, up_bias, down_bias, activation, clamp: None }
 }
 
 /// Both projections of a feed-forward block with a bias, or none.
@@ -210,7 +225,38 @@ pub(in crate::model) fn with_mlp_biases(mlp: Mlp, bias: bool) -> Mlp {
 
 /// A mixture of experts without shared ones.
 pub(in crate::model) fn mixture(num_experts: u64, top_k: u64, expert: Mlp) -> Mixture {
-    Mixture { num_experts, top_k, expert, shared: None, shared_gate: false, router_bias: false }
+    Mixture {
+        num_experts,
+        top_k,
+        expert,
+        shared: None,
+        shared_gate: false,
+        router_bias: false,
+        routing: Routing::NORMALIZED,
+    }
+}
+
+/// Rates of dropout by the names that a family has for them: after the embedding, after sublayers, of
+/// attention probabilities; each with its default, and a rate of zero where it has no name.
+pub(in crate::model) fn dropout(
+    fields: Fields<'_>,
+    names: [Option<(&str, f64)>; 3],
+) -> Result<DropoutRates, ModelError> {
+    let rate = |named: Option<(&str, f64)>| match named {
+        Some((name, default)) => fields.rate_or(name, default),
+        None => Ok(OrderedFloat(0.0)),
+    };
+    let [embedding, hidden, attention] = names;
+    Ok(DropoutRates {
+        embedding: rate(embedding)?,
+        hidden: rate(hidden)?,
+        attention: rate(attention)?,
+    })
+}
+
+/// Dropout of attention probabilities alone, by the usual name.
+pub(in crate::model) fn attention_dropout(fields: Fields<'_>) -> Result<DropoutRates, ModelError> {
+    dropout(fields, [None, None, Some(("attention_dropout", 0.0))])
 }
 
 /// A layer of self-attention and feed-forward.

@@ -3,6 +3,7 @@
 use super::parts::{self, Defaults, Shape};
 use crate::model::error::ModelError;
 use crate::model::fields::Fields;
+use crate::model::rotary::{self, RotaryDefaults};
 use crate::model::transformer::{
     Attention, FeedForward, Head, Norm, NormPlacement, QkNorm, Transformer,
 };
@@ -20,20 +21,25 @@ const PHI3: Defaults = Defaults { vocab_size: 32_064, max_position_embeddings: 4
 
 pub(super) fn phi(fields: Fields<'_>) -> Result<Transformer, ModelError> {
     let shape = Shape::read(fields, PHI)?;
-    let qk_norm = fields.flag_or("qk_layernorm", false)?.then_some(QkNorm::PerHead(Norm::LAYER));
-    let attention = Attention { qk_norm, ..parts::with_biases(shape.attention(), true) };
+    let norm = Norm::layer(fields.real_or("layer_norm_eps", 1e-5)?);
+    let qk_norm = fields.flag_or("qk_layernorm", false)?.then_some(QkNorm::PerHead(norm));
+    let defaults = RotaryDefaults { share: 0.5, ..RotaryDefaults::default() };
+    let rotary = Some(rotary::rotation(fields, shape.head_dim, defaults)?);
+    let attention = Attention { qk_norm, rotary, ..parts::with_biases(shape.attention(), true) };
     let mlp = shape.plain_mlp(fields.activation_or("hidden_act", "gelu_new")?, true);
-    let layer = parts::layer(
-        attention,
-        FeedForward::Dense(mlp),
-        Norm::LAYER,
-        NormPlacement::ParallelShared,
-    );
-    let decoder = shape.decoder(shape.equal_layers(layer), Norm::LAYER);
+    let layer =
+        parts::layer(attention, FeedForward::Dense(mlp), norm, NormPlacement::ParallelShared);
+    let decoder = shape.decoder(shape.equal_layers(layer), norm);
     Ok(Transformer {
         head: Head { bias: true, ..decoder.head },
-        hidden_dropout: fields.has_rate("resid_pdrop", 0.0)?,
-        attention_dropout: fields.has_rate("attention_dropout", 0.0)?,
+        dropout: parts::dropout(
+            fields,
+            [
+                Some(("embd_pdrop", 0.0)),
+                Some(("resid_pdrop", 0.0)),
+                Some(("attention_dropout", 0.0)),
+            ],
+        )?,
         ..decoder
     })
 }
@@ -41,12 +47,16 @@ pub(super) fn phi(fields: Fields<'_>) -> Result<Transformer, ModelError> {
 pub(super) fn phi3(fields: Fields<'_>) -> Result<Transformer, ModelError> {
     let shape = Shape::read(fields, PHI3)?;
     let window = fields.optional_size("sliding_window")?;
-    let attention = Attention { mask: parts::mask(window), ..shape.attention() };
+    let norm = Norm::rms(fields.real_or("rms_norm_eps", 1e-5)?);
+    let rotary = Some(rotary::rotation(fields, shape.head_dim, RotaryDefaults::default())?);
+    let attention = Attention { mask: parts::mask(window), rotary, ..shape.attention() };
     let mlp = shape.gated_mlp(fields.activation_or("hidden_act", "silu")?);
-    let layer = parts::layer(attention, FeedForward::Dense(mlp), Norm::RMS, NormPlacement::Pre);
+    let layer = parts::layer(attention, FeedForward::Dense(mlp), norm, NormPlacement::Pre);
     Ok(Transformer {
-        hidden_dropout: fields.has_rate("resid_pdrop", 0.0)?,
-        attention_dropout: fields.has_rate("attention_dropout", 0.0)?,
-        ..shape.decoder(shape.equal_layers(layer), Norm::RMS)
+        dropout: parts::dropout(
+            fields,
+            [None, Some(("resid_pdrop", 0.0)), Some(("attention_dropout", 0.0))],
+        )?,
+        ..shape.decoder(shape.equal_layers(layer), norm)
     })
 }

@@ -1,8 +1,10 @@
 //! Qwen 2, 2.5 and 3, dense and mixtures of experts.
 
 use super::parts::{self, Defaults, Shape};
+use crate::graph::Routing;
 use crate::model::error::ModelError;
 use crate::model::fields::Fields;
+use crate::model::rotary::{self, RotaryDefaults};
 use crate::model::transformer::{
     Attention, FeedForward, Mixture, Norm, NormPlacement, QkNorm, Transformer,
 };
@@ -28,7 +30,7 @@ const QWEN3_MOE: Defaults =
 
 pub(super) fn qwen2(fields: Fields<'_>) -> Result<Transformer, ModelError> {
     let shape = Shape::read(fields, QWEN2)?;
-    dense(fields, &shape, &biased_queries_keys_values(&shape, true))
+    dense(fields, &shape, &biased_queries_keys_values(fields, &shape, true)?)
 }
 
 pub(super) fn qwen3(fields: Fields<'_>) -> Result<Transformer, ModelError> {
@@ -38,7 +40,7 @@ pub(super) fn qwen3(fields: Fields<'_>) -> Result<Transformer, ModelError> {
 
 pub(super) fn qwen2_moe(fields: Fields<'_>) -> Result<Transformer, ModelError> {
     let shape = Shape::read(fields, QWEN2_MOE)?.with_derived_head_dim(fields)?;
-    let attention = biased_queries_keys_values(&shape, fields.flag_or("qkv_bias", true)?);
+    let attention = biased_queries_keys_values(fields, &shape, fields.flag_or("qkv_bias", true)?)?;
     let activation = fields.activation_or("hidden_act", "silu")?;
     let shared = fields.size_or("shared_expert_intermediate_size", 5632)?;
     let mixture = Mixture {
@@ -66,18 +68,16 @@ fn dense(
     attention: &Attention,
 ) -> Result<Transformer, ModelError> {
     let mlp = shape.gated_mlp(fields.activation_or("hidden_act", "silu")?);
+    let norm = norm(fields)?;
     let window = window(fields)?;
     let first = fields.count_or("max_window_layers", 28)?;
     let sliding = shape.sliding_layers(fields, |index| window.is_some() && index >= first)?;
     let layers = shape.layers(|index| {
         let mask = parts::mask(window.filter(|_| sliding[index as usize]));
-        let attention = Attention { mask, ..*attention };
-        parts::layer(attention, FeedForward::Dense(mlp), Norm::RMS, NormPlacement::Pre)
+        let attention = Attention { mask, ..attention.clone() };
+        parts::layer(attention, FeedForward::Dense(mlp), norm, NormPlacement::Pre)
     });
-    Ok(Transformer {
-        attention_dropout: fields.has_rate("attention_dropout", 0.0)?,
-        ..shape.decoder(layers, Norm::RMS)
-    })
+    Ok(Transformer { dropout: parts::attention_dropout(fields)?, ..shape.decoder(layers, norm) })
 }
 
 /// Layers of which every `decoder_sparse_step`th is a mixture, but for `mlp_only_layers`.
@@ -89,6 +89,7 @@ fn sparse(
     window: impl Fn(u64) -> Option<u64>,
 ) -> Result<Transformer, ModelError> {
     let mlp = shape.gated_mlp(fields.activation_or("hidden_act", "silu")?);
+    let norm = norm(fields)?;
     let step = fields.size_or("decoder_sparse_step", 1)?;
     let dense_layers = fields.indices("mlp_only_layers")?.unwrap_or_default();
     let layers = shape.layers(|index| {
@@ -96,13 +97,10 @@ fn sparse(
             mixture.num_experts > 0 && (index + 1) % step == 0 && !dense_layers.contains(&index);
         let feed_forward =
             if is_sparse { FeedForward::Mixture(*mixture) } else { FeedForward::Dense(mlp) };
-        let attention = Attention { mask: parts::mask(window(index)), ..*attention };
-        parts::layer(attention, feed_forward, Norm::RMS, NormPlacement::Pre)
+        let attention = Attention { mask: parts::mask(window(index)), ..attention.clone() };
+        parts::layer(attention, feed_forward, norm, NormPlacement::Pre)
     });
-    Ok(Transformer {
-        attention_dropout: fields.has_rate("attention_dropout", 0.0)?,
-        ..shape.decoder(layers, Norm::RMS)
-    })
+    Ok(Transformer { dropout: parts::attention_dropout(fields)?, ..shape.decoder(layers, norm) })
 }
 
 fn routed(
@@ -113,21 +111,33 @@ fn routed(
 ) -> Result<Mixture, ModelError> {
     let intermediate_size = fields.size_or("moe_intermediate_size", intermediate_size)?;
     let activation = fields.activation_or("hidden_act", "silu")?;
-    Ok(parts::mixture(
+    let mixture = parts::mixture(
         fields.count_or("num_experts", num_experts)?,
         fields.size_or("num_experts_per_tok", top_k)?,
         parts::gated_mlp(intermediate_size, activation),
-    ))
+    );
+    let normalized = fields.flag_or("norm_topk_prob", false)?;
+    Ok(Mixture { routing: Routing { normalized, ..mixture.routing }, ..mixture })
 }
 
-fn biased_queries_keys_values(shape: &Shape, bias: bool) -> Attention {
-    Attention { output_bias: false, ..parts::with_biases(shape.attention(), bias) }
+fn biased_queries_keys_values(
+    fields: Fields<'_>,
+    shape: &Shape,
+    bias: bool,
+) -> Result<Attention, ModelError> {
+    let rotary = Some(rotary::rotation(fields, shape.head_dim, RotaryDefaults::default())?);
+    Ok(Attention { output_bias: false, rotary, ..parts::with_biases(shape.attention(), bias) })
+}
+
+fn norm(fields: Fields<'_>) -> Result<Norm, ModelError> {
+    Ok(Norm::rms(fields.real_or("rms_norm_eps", 1e-6)?))
 }
 
 fn normed_queries_and_keys(fields: Fields<'_>, shape: &Shape) -> Result<Attention, ModelError> {
     let bias = fields.flag_or("attention_bias", false)?;
     let attention = parts::with_biases(shape.attention(), bias);
-    Ok(Attention { qk_norm: Some(QkNorm::PerHead(Norm::RMS)), ..attention })
+    let rotary = Some(rotary::rotation(fields, shape.head_dim, RotaryDefaults::default())?);
+    Ok(Attention { qk_norm: Some(QkNorm::PerHead(norm(fields)?)), rotary, ..attention })
 }
 
 /// The sliding window, where `use_sliding_window` turns it on.

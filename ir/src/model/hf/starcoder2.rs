@@ -3,6 +3,7 @@
 use super::parts::{self, Defaults, Shape};
 use crate::model::error::ModelError;
 use crate::model::fields::Fields;
+use crate::model::rotary::{self, RotaryDefaults};
 use crate::model::transformer::{Attention, FeedForward, Norm, NormPlacement, Transformer};
 
 const DEFAULTS: Defaults = Defaults {
@@ -19,13 +20,24 @@ pub(super) fn starcoder2(fields: Fields<'_>) -> Result<Transformer, ModelError> 
     let shape = Shape::read(fields, DEFAULTS)?;
     let bias = fields.flag_or("use_bias", true)?;
     let window = fields.optional_size("sliding_window")?;
-    let attention =
-        Attention { mask: parts::mask(window), ..parts::with_biases(shape.attention(), bias) };
+    let norm = Norm::layer(fields.real_or("norm_epsilon", 1e-5)?);
+    let rotary = Some(rotary::rotation(fields, shape.head_dim, RotaryDefaults::default())?);
+    let attention = Attention {
+        mask: parts::mask(window),
+        rotary,
+        ..parts::with_biases(shape.attention(), bias)
+    };
     let mlp = shape.plain_mlp(fields.activation_or("hidden_act", "gelu_pytorch_tanh")?, bias);
-    let layer = parts::layer(attention, FeedForward::Dense(mlp), Norm::LAYER, NormPlacement::Pre);
+    let layer = parts::layer(attention, FeedForward::Dense(mlp), norm, NormPlacement::Pre);
     Ok(Transformer {
-        hidden_dropout: fields.has_rate("residual_dropout", 0.0)?,
-        attention_dropout: fields.has_rate("attention_dropout", 0.0)?,
-        ..shape.decoder(shape.equal_layers(layer), Norm::LAYER)
+        dropout: parts::dropout(
+            fields,
+            [
+                Some(("embedding_dropout", 0.0)),
+                Some(("residual_dropout", 0.0)),
+                Some(("attention_dropout", 0.0)),
+            ],
+        )?,
+        ..shape.decoder(shape.equal_layers(layer), norm)
     })
 }

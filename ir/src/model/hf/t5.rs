@@ -1,11 +1,13 @@
 //! T5 and Flan-T5.
 
 use super::parts::{self, Defaults, Shape};
-use crate::graph::AttentionMask;
+use ordered_float::OrderedFloat;
+
+use crate::graph::{Activation, AttentionMask, PositionBias, Scores};
 use crate::model::error::ModelError;
 use crate::model::fields::Fields;
 use crate::model::transformer::{
-    Attention, Encoder, FeedForward, Layer, Mlp, Norm, NormPlacement, Transformer,
+    Attention, Encoder, FeedForward, Layer, Mlp, Norm, NormPlacement, Scales, Transformer,
 };
 
 const DEFAULTS: Defaults = Defaults {
@@ -28,32 +30,39 @@ pub(super) fn t5(fields: Fields<'_>) -> Result<Transformer, ModelError> {
     let decoder_shape = Shape { num_hidden_layers: num_decoder_layers, ..shape };
     let buckets = fields.size_or("relative_attention_num_buckets", 32)?;
     let mlp = feed_forward(fields, &shape)?;
-    let attention = |mask: AttentionMask, relative_buckets: Option<u64>| Attention {
+    let max_distance = fields.size_or("relative_attention_max_distance", 128)?;
+    let norm = Norm::rms(fields.real_or("layer_norm_epsilon", 1e-6)?);
+    // Scores are not scaled: the weights are drawn so that they need not be.
+    let attention = |mask: AttentionMask, bias: PositionBias| Attention {
         num_kv_heads: shape.num_attention_heads,
-        rotary: false,
+        rotary: None,
         mask,
-        relative_buckets,
+        scores: Scores { scale: Some(OrderedFloat(1.0)), soft_cap: None, bias },
         ..shape.attention()
     };
     // The first layer of each stack trains the bias that all of its layers add.
     let layer = |mask: AttentionMask, index: u64| {
-        let attention = attention(mask, (index == 0).then_some(buckets));
-        parts::layer(attention, FeedForward::Dense(mlp), Norm::RMS, NormPlacement::Pre)
+        let both_ways = mask == AttentionMask::Full;
+        let bias = PositionBias::Relative { num_buckets: buckets, max_distance, both_ways };
+        let attention = Attention { shares_bias: index > 0, ..attention(mask, bias) };
+        parts::layer(attention, FeedForward::Dense(mlp), norm, NormPlacement::Pre)
     };
     let encoder = Encoder {
         layers: shape.layers(|index| layer(AttentionMask::Full, index)),
-        final_norm: Some(Norm::RMS),
+        final_norm: Some(norm),
     };
     let decoder_layers = decoder_shape.layers(|index| Layer {
-        cross_attention: Some(attention(AttentionMask::Full, None)),
+        cross_attention: Some(attention(AttentionMask::Full, PositionBias::None)),
         ..layer(AttentionMask::Causal, index)
     });
-    let has_dropout = fields.has_rate("dropout_rate", 0.1)?;
+    // A tied head reads the table as it was drawn, too large by the root of the width.
+    let logits = shape.tie_word_embeddings.then(|| (shape.hidden_size as f64).powf(-0.5).into());
+    let dropout = Some(("dropout_rate", 0.1));
     Ok(Transformer {
         encoder: Some(encoder),
-        hidden_dropout: has_dropout,
-        attention_dropout: has_dropout,
-        ..shape.decoder(decoder_layers, Norm::RMS)
+        scales: Scales { logits, ..Scales::default() },
+        dropout: parts::dropout(fields, [dropout, dropout, dropout])?,
+        ..shape.decoder(decoder_layers, norm)
     })
 }
 
@@ -61,6 +70,8 @@ pub(super) fn t5(fields: Fields<'_>) -> Result<Transformer, ModelError> {
 fn feed_forward(fields: Fields<'_>, shape: &Shape) -> Result<Mlp, ModelError> {
     let word = fields.text_or("feed_forward_proj", "relu")?;
     match word.strip_prefix("gated-") {
+        // Which stands for the approximation here.
+        Some("gelu") => Ok(shape.gated_mlp(Activation::GeluTanh)),
         Some(word) => Ok(shape.gated_mlp(fields.activation("feed_forward_proj", word)?)),
         None => Ok(shape.plain_mlp(fields.activation("feed_forward_proj", word)?, false)),
     }

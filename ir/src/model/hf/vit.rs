@@ -23,18 +23,19 @@ pub(super) fn vit(fields: Fields<'_>) -> Result<Transformer, ModelError> {
     let shape = Shape::read(fields, DEFAULTS)?.with_derived_head_dim(fields)?;
     let attention = Attention {
         num_kv_heads: shape.num_attention_heads,
-        rotary: false,
+        rotary: None,
         mask: AttentionMask::Full,
         ..parts::with_biases(shape.attention(), fields.flag_or("qkv_bias", true)?)
     };
     let attention = Attention { output_bias: true, ..attention };
+    let norm = Norm::layer(fields.real_or("layer_norm_eps", 1e-12)?);
     let mlp = shape.plain_mlp(fields.activation_or("hidden_act", "gelu")?, true);
-    let layer = parts::layer(attention, FeedForward::Dense(mlp), Norm::LAYER, NormPlacement::Pre);
+    let layer = parts::layer(attention, FeedForward::Dense(mlp), norm, NormPlacement::Pre);
     let num_labels = match fields.num_entries("id2label") {
         Some(labels) => labels,
         None => fields.size_or("num_labels", 2)?,
     };
-    let decoder = shape.decoder(shape.equal_layers(layer), Norm::LAYER);
+    let decoder = shape.decoder(shape.equal_layers(layer), norm);
     Ok(Transformer {
         embedding: Embedding::Patches {
             image_size: fields.square_or("image_size", 224)?,
@@ -48,8 +49,14 @@ pub(super) fn vit(fields: Fields<'_>) -> Result<Transformer, ModelError> {
             first_token_only: true,
             ..decoder.head
         },
-        hidden_dropout: fields.has_rate("hidden_dropout_prob", 0.0)?,
-        attention_dropout: fields.has_rate("attention_probs_dropout_prob", 0.0)?,
+        dropout: parts::dropout(
+            fields,
+            [
+                Some(("hidden_dropout_prob", 0.0)),
+                Some(("hidden_dropout_prob", 0.0)),
+                Some(("attention_probs_dropout_prob", 0.0)),
+            ],
+        )?,
         max_position_embeddings: None,
         ..decoder
     })

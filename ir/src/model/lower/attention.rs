@@ -1,7 +1,9 @@
 //! Attention: plain, grouped and latent; fused and step by step.
 
 use super::{AttentionKernel, Lowering, linear};
-use crate::graph::{BlockBuilder, Dim, DimName, GraphError, OpKind, Parameter, Value};
+use crate::graph::{
+    BlockBuilder, Dim, DimName, GraphError, OpKind, Parameter, PositionBias, Rotation, Value,
+};
 use crate::model::transformer::{Attention, Latent, Norm, QkNorm};
 
 impl Lowering {
@@ -20,19 +22,32 @@ impl Lowering {
             Some(latent) => self.latent_projections(&mut scope, attention, latent, x)?,
         };
         let attended = match self.kernel {
-            AttentionKernel::Flash => scope.push(
-                "core",
-                OpKind::Attention {
-                    mask: attention.mask,
-                    relative_buckets: attention.relative_buckets,
-                    sinks: attention.sinks,
-                },
-                &[query, key, value],
-            )?,
+            AttentionKernel::Flash => Self::fused(&mut scope, attention, [query, key, value])?,
             AttentionKernel::Unfused => self.unfused(&mut scope, attention, query, key, value)?,
         };
         let contracted = [DimName::Heads, DimName::HeadDim];
         scope.linear("output", &contracted, &[self.hidden], attention.output_bias, attended)
+    }
+
+    /// One kernel. A trained bias of positions is that of the stack's first layer, where the operator has a name
+    /// that no other has.
+    fn fused(
+        scope: &mut Scope<'_>,
+        attention: &Attention,
+        inputs: [Value; 3],
+    ) -> Result<Value, GraphError> {
+        let Attention { mask, scores, sinks, shares_bias, .. } = *attention;
+        let kind = OpKind::Attention { mask, scores, sinks };
+        let is_relative = matches!(scores.bias, PositionBias::Relative { .. });
+        let owner = format!("{}.{}_core", scope.name, scope.block.name());
+        if is_relative && !shares_bias {
+            return scope.block.push(owner, kind, &inputs);
+        }
+        let core = scope.push("core", kind, &inputs)?;
+        if is_relative {
+            scope.block.tie(core, "relative_bias", owner);
+        }
+        Ok(core)
     }
 
     /// Queries, keys and values, each by one linear layer.
@@ -60,6 +75,7 @@ impl Lowering {
         )?;
         let query = self.prepare(scope, "query", attention, heads, query)?;
         let key = self.prepare(scope, "key", attention, kv_heads, key)?;
+        let value = Self::clamped(scope, "value", attention, value)?;
         Ok([query, key, value])
     }
 
@@ -92,10 +108,32 @@ impl Lowering {
                 y
             }
         };
-        if attention.rotary {
-            scope.push(&format!("{part}_rotary"), OpKind::Rotary, &[normed])
-        } else {
-            Ok(normed)
+        let normed = Self::clamped(scope, part, attention, normed)?;
+        match &attention.rotary {
+            Some(rotation) => Self::rotated(scope, &format!("{part}_rotary"), rotation, normed),
+            None => Ok(normed),
+        }
+    }
+
+    fn rotated(
+        scope: &mut Scope<'_>,
+        part: &str,
+        rotation: &Rotation,
+        x: Value,
+    ) -> Result<Value, GraphError> {
+        scope.push(part, OpKind::Rotary(rotation.clone()), &[x])
+    }
+
+    /// Queries, keys or values without what exceeds the model's limit, where it has one.
+    fn clamped(
+        scope: &mut Scope<'_>,
+        part: &str,
+        attention: &Attention,
+        x: Value,
+    ) -> Result<Value, GraphError> {
+        match attention.clamp {
+            Some(limit) => scope.push(&format!("{part}_clamp"), OpKind::Clamp { limit }, &[x]),
+            None => Ok(x),
         }
     }
 
@@ -117,23 +155,30 @@ impl Lowering {
         let value_dim = features(attention.value_head_dim);
         let kv_heads = Dim::fixed(DimName::KvHeads, attention.num_kv_heads);
 
+        let rotation = attention.rotary.as_ref();
+        let rotated = |scope: &mut Scope<'_>, part: &str, x: Value| match rotation {
+            Some(rotation) => Self::rotated(scope, part, rotation, x),
+            None => Ok(x),
+        };
+        let slice = |dim: Dim, start: u64| OpKind::Slice { dim, start };
+        let first = latent.qk_nope_head_dim;
         let query = self.latent_query(scope, attention, latent, x)?;
-        let query_nope = scope.push("query_nope", OpKind::Slice { dim: nope }, &[query])?;
-        let query_rope = scope.push("query_rope", OpKind::Slice { dim: rope }, &[query])?;
-        let query_rope = scope.push("query_rotary", OpKind::Rotary, &[query_rope])?;
+        let query_nope = scope.push("query_nope", slice(nope, 0), &[query])?;
+        let query_rope = scope.push("query_rope", slice(rope, first), &[query])?;
+        let query_rope = rotated(scope, "query_rotary", query_rope)?;
         let over_features = OpKind::Concat { over: DimName::HeadDim };
         let query = scope.push("query_joined", over_features.clone(), &[query_nope, query_rope])?;
 
         let rank = Dim::fixed(DimName::Latent, latent.kv_lora_rank);
         let down = scope.linear("key_value_down", &hidden, &[rank], bias, x)?;
         let key_rope = scope.linear("key_rope", &hidden, &[rope], bias, x)?;
-        let key_rope = scope.push("key_rotary", OpKind::Rotary, &[key_rope])?;
-        let down = self.latent_norm(scope, "key_value_norm", down)?;
+        let key_rope = rotated(scope, "key_rotary", key_rope)?;
+        let down = self.latent_norm(scope, "key_value_norm", latent.norm, down)?;
         let both = features(latent.qk_nope_head_dim.saturating_add(attention.value_head_dim));
         let produced = [kv_heads, both];
         let up = scope.linear("key_value_up", &[DimName::Latent], &produced, false, down)?;
-        let key_nope = scope.push("key_nope", OpKind::Slice { dim: nope }, &[up])?;
-        let value = scope.push("value", OpKind::Slice { dim: value_dim }, &[up])?;
+        let key_nope = scope.push("key_nope", slice(nope, 0), &[up])?;
+        let value = scope.push("value", slice(value_dim, first), &[up])?;
         let key = scope.push("key_joined", over_features, &[key_nope, key_rope])?;
         Ok([query, key, value])
     }
@@ -153,7 +198,7 @@ impl Lowering {
         };
         let rank = Dim::fixed(DimName::Latent, rank);
         let down = scope.linear("query_down", &hidden, &[rank], latent.down_bias, x)?;
-        let down = self.latent_norm(scope, "query_norm", down)?;
+        let down = self.latent_norm(scope, "query_norm", latent.norm, down)?;
         scope.linear("query_up", &[DimName::Latent], &produced, attention.query_bias, down)
     }
 
@@ -161,10 +206,11 @@ impl Lowering {
         &self,
         scope: &mut Scope<'_>,
         part: &str,
+        norm: Norm,
         x: Value,
     ) -> Result<Value, GraphError> {
         let name = format!("{}.{part}", scope.name);
-        self.norm(scope.block, &name, Norm::RMS, &[DimName::Latent], x)
+        self.norm(scope.block, &name, norm, &[DimName::Latent], x)
     }
 
     /// Scores, softmax, dropout and weighted sum, which selective recompute computes again.
@@ -180,8 +226,10 @@ impl Lowering {
     ) -> Result<Value, GraphError> {
         let heads = Dim::fixed(DimName::Heads, attention.num_heads);
         let scores = scope.push("scores", OpKind::AttentionScores, &[query, key])?;
-        if let Some(buckets) = attention.relative_buckets {
-            let dims = vec![Dim::fixed(DimName::Features, buckets), heads];
+        if let PositionBias::Relative { num_buckets, .. } = attention.scores.bias
+            && !attention.shares_bias
+        {
+            let dims = vec![Dim::fixed(DimName::Features, num_buckets), heads];
             scope.block.add_parameter(scores, parameter("relative_bias", dims));
         }
         let softmax = OpKind::Softmax { over: DimName::Context };
@@ -191,9 +239,10 @@ impl Lowering {
         }
         scope.block.recompute_selectively(scores);
         scope.block.recompute_selectively(probabilities);
-        if self.attention_dropout {
-            probabilities =
-                scope.push("probabilities_dropout", OpKind::Dropout, &[probabilities])?;
+        let rate = self.dropout.attention;
+        if *rate > 0.0 {
+            let dropout = OpKind::Dropout { rate };
+            probabilities = scope.push("probabilities_dropout", dropout, &[probabilities])?;
             scope.block.recompute_selectively(probabilities);
         }
         let values = scope.push("values", OpKind::AttentionValues, &[probabilities, value])?;

@@ -7,6 +7,9 @@ use crate::graph::{
 };
 use crate::model::transformer::{Embedding, Encoder, Head, HeadTransform, Norm, Transformer};
 
+/// The epsilon of a prediction module's norms where the model has no final one.
+const MTP_EPSILON: f64 = 1e-6;
+
 /// The head's linear layer, to which those of prediction modules are tied.
 const HEAD: &str = "head";
 
@@ -76,8 +79,9 @@ impl Lowering {
         };
         let hidden = [DimName::Hidden];
         let last = handed_on[index as usize];
-        let last = self.norm(&mut block, "mtp.hidden_norm", Norm::RMS, &hidden, last)?;
-        let embedded = self.norm(&mut block, "mtp.embedding_norm", Norm::RMS, &hidden, embedded)?;
+        let norm = transformer.final_norm.unwrap_or(Norm::rms(MTP_EPSILON));
+        let last = self.norm(&mut block, "mtp.hidden_norm", norm, &hidden, last)?;
+        let embedded = self.norm(&mut block, "mtp.embedding_norm", norm, &hidden, embedded)?;
         let joined = OpKind::Concat { over: DimName::Hidden };
         let joined = block.push("mtp.joined", joined, &[embedded, last])?;
         let mut x = linear(&mut block, "mtp.projection", &hidden, &[self.hidden], false, joined)?;
@@ -143,12 +147,20 @@ impl Lowering {
             }
             None => (x, DimName::Hidden),
         };
+        // Logits are scaled with what they are made of, which is the smaller tensor.
+        let x = Self::scaled(block, &format!("{prefix}head.scale"), self.scales.logits, x)?;
         let classes = Dim::fixed(DimName::Vocabulary, head.num_classes);
         let name = format!("{prefix}{HEAD}");
         let logits = linear(block, &name, &[contracted], &[classes], head.bias, x)?;
         if let Some(target) = tie {
             block.tie_weight(logits, target);
         }
+        let logits = match self.scales.logit_soft_cap {
+            Some(cap) => {
+                block.push(format!("{prefix}head.soft_cap"), OpKind::SoftCap { cap }, &[logits])?
+            }
+            None => logits,
+        };
         let over = DimName::Vocabulary;
         block.push(format!("{prefix}loss"), OpKind::CrossEntropy { over }, &[logits])
     }
@@ -212,8 +224,9 @@ impl Lowering {
         if summands.len() > 1 {
             x = block.push(format!("{name}.sum"), OpKind::Add, &summands)?;
         }
+        let x = Self::scaled(block, &format!("{name}.scale"), self.scales.embedding, x)?;
         let x = self.final_norm(block, &format!("{name}.norm"), norm, x)?;
-        self.dropout(block, &format!("{name}.dropout"), x)
+        Self::dropout(block, &format!("{name}.dropout"), self.dropout.embedding, x)
     }
 
     /// Patches as a sequence, behind a class token, with learned positions.
@@ -239,7 +252,7 @@ impl Lowering {
         let x = block.push(format!("{name}.class_token"), OpKind::PrependParameter, &[x])?;
         let dims = vec![self.sequence, self.hidden];
         let x = block.push(format!("{name}.positions"), OpKind::AddParameter { dims }, &[x])?;
-        self.dropout(block, &format!("{name}.dropout"), x)
+        Self::dropout(block, &format!("{name}.dropout"), self.dropout.embedding, x)
     }
 
     fn tokens(&self) -> Tensor {

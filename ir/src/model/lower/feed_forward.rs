@@ -25,8 +25,8 @@ impl Lowering {
         mixture: &Mixture,
         x: Value,
     ) -> Result<Value, GraphError> {
-        let Mixture { num_experts, top_k, router_bias: bias, .. } = *mixture;
-        let router = OpKind::Router { num_experts, top_k, bias };
+        let Mixture { num_experts, top_k, router_bias: bias, routing, .. } = *mixture;
+        let router = OpKind::Router { num_experts, top_k, bias, routing };
         let probabilities = block.push("mlp.router", router, &[x])?;
         let dispatch = OpKind::Dispatch { top_k };
         let tokens = block.push("mlp.dispatch", dispatch, &[x, probabilities])?;
@@ -82,7 +82,11 @@ impl Lowering {
         let inner = if mlp.gated {
             let gate = up(block, "gate")?;
             let value = up(block, "up")?;
-            block.push(activation, OpKind::GatedActivation(mlp.activation), &[gate, value])?
+            let function = match mlp.clamp {
+                Some(limit) => OpKind::ClampedSwiGlu { limit },
+                None => OpKind::GatedActivation(mlp.activation),
+            };
+            block.push(activation, function, &[gate, value])?
         } else {
             let value = up(block, "up")?;
             block.push(activation, OpKind::Activation(mlp.activation), &[value])?

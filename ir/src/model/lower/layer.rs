@@ -66,7 +66,7 @@ impl Lowering {
             }
             _ => output,
         };
-        let output = self.dropout(block, &format!("{name}.dropout"), output)?;
+        let output = self.summand(block, name, output)?;
         let sum = block.push(format!("{name}.residual"), OpKind::Add, &[x, output])?;
         if placement == NormPlacement::PostResidual {
             norm(block, format!("{name}.norm"), sum)
@@ -91,9 +91,9 @@ impl Lowering {
         };
         let attention =
             self.attention(block, "attention", &layer.attention, for_attention, for_attention)?;
-        let attention = self.dropout(block, "attention.dropout", attention)?;
+        let attention = self.summand(block, "attention", attention)?;
         let mlp = self.feed_forward(block, layer, for_mlp)?;
-        let mlp = self.dropout(block, "mlp.dropout", mlp)?;
+        let mlp = self.summand(block, "mlp", mlp)?;
         block.push("residual", OpKind::Add, &[x, attention, mlp])
     }
 

@@ -12,9 +12,9 @@ mod ends;
 mod feed_forward;
 mod layer;
 
-use super::transformer::{Embedding, Layers, Norm, NormType, Transformer};
+use super::transformer::{DropoutRates, Embedding, Layers, Norm, NormType, Scales, Transformer};
 use crate::graph::{
-    Block, BlockBuilder, Dim, DimName, Graph, GraphError, NormKind, OpKind, Tensor, Value,
+    Block, BlockBuilder, Dim, DimName, Graph, GraphError, NormKind, OpKind, Real, Tensor, Value,
 };
 
 /// How attention is computed.
@@ -65,8 +65,8 @@ struct Lowering {
     sequence: Dim,
     hidden: Dim,
     kernel: AttentionKernel,
-    hidden_dropout: bool,
-    attention_dropout: bool,
+    scales: Scales,
+    dropout: DropoutRates,
 }
 
 impl Lowering {
@@ -82,8 +82,8 @@ impl Lowering {
             sequence,
             hidden: Dim::fixed(DimName::Hidden, transformer.hidden_size),
             kernel: options.attention,
-            hidden_dropout: transformer.hidden_dropout && options.dropout,
-            attention_dropout: transformer.attention_dropout && options.dropout,
+            scales: transformer.scales,
+            dropout: if options.dropout { transformer.dropout } else { DropoutRates::default() },
         }
     }
 
@@ -125,15 +125,37 @@ impl Lowering {
             NormType::RmsNorm => NormKind::RmsNorm,
         };
         let over = over.to_vec();
-        let kind = OpKind::Norm { kind, over, weight: norm.weight, bias: norm.bias };
+        let Norm { weight, bias, epsilon, unit_offset, .. } = norm;
+        let kind = OpKind::Norm { kind, over, weight, bias, epsilon, unit_offset };
         let y = block.push(name, kind, &[x])?;
         self.recompute_if_flash(block, y);
         Ok(y)
     }
 
-    /// Dropout of a tensor of the residual stream, where there is any.
-    fn dropout(&self, block: &mut BlockBuilder, name: &str, x: Value) -> Result<Value, GraphError> {
-        if self.hidden_dropout { block.push(name, OpKind::Dropout, &[x]) } else { Ok(x) }
+    /// Dropout of a tensor, where there is any.
+    fn dropout(
+        block: &mut BlockBuilder,
+        name: &str,
+        rate: Real,
+        x: Value,
+    ) -> Result<Value, GraphError> {
+        if *rate > 0.0 { block.push(name, OpKind::Dropout { rate }, &[x]) } else { Ok(x) }
+    }
+
+    /// `x` times a factor, where there is one.
+    fn scaled(
+        block: &mut BlockBuilder,
+        name: &str,
+        factor: Option<Real>,
+        x: Value,
+    ) -> Result<Value, GraphError> {
+        factor.map_or(Ok(x), |factor| block.push(name, OpKind::Scale { factor }, &[x]))
+    }
+
+    /// What a sublayer adds to the residual stream, as training and the model's scale leave it.
+    fn summand(&self, block: &mut BlockBuilder, name: &str, x: Value) -> Result<Value, GraphError> {
+        let x = Self::dropout(block, &format!("{name}.dropout"), self.dropout.hidden, x)?;
+        Self::scaled(block, &format!("{name}.scale"), self.scales.residual, x)
     }
 
     /// With fused attention there is nothing of it to compute again, so selective recompute takes

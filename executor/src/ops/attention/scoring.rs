@@ -1,0 +1,209 @@
+//! How scores come from products of queries and keys: scale, cap, and what is added for positions.
+
+use half::bf16;
+use ir::graph::AlibiSlopes;
+
+use super::dims::Dims;
+use super::visibility::{Block, Visibility};
+use crate::array::{Array, Indices};
+use crate::ops::Kernels;
+
+/// How scores come from products of queries and keys.
+///
+/// ```text
+/// s = scale q k,   c = cap tanh(s / cap),   score = c + bias(head, position of k - position of q)
+/// ```
+#[derive(Clone, Debug)]
+pub struct Scoring<B: Kernels> {
+    /// What products are multiplied by.
+    pub scale: f64,
+    /// The cap; none if scores are not capped.
+    pub soft_cap: Option<f64>,
+    /// What is added for positions.
+    pub bias: Bias<B>,
+}
+
+/// What is added to scores for positions.
+#[derive(Clone, Debug)]
+pub enum Bias<B: Kernels> {
+    /// Nothing.
+    None,
+    /// The distance times a slope of each head, `[heads]`.
+    Slopes(Array<B>),
+    /// The position of the key times a slope of each head, rounded to 16 bits, times `factor`.
+    Rounded {
+        /// Of each head.
+        slopes: Vec<f64>,
+        /// What the rounded bias is multiplied by.
+        factor: f64,
+    },
+    /// For each bucket of distances a number of each head, `[buckets, heads]`.
+    Table(Array<B>, Buckets),
+}
+
+/// Which distances share a bucket: small ones have one each, larger ones share them the more the larger they are.
+///
+/// # Source
+///
+/// Raffel et al. 2019, *T5* (arXiv 1910.10683), section 2.1; `_relative_position_bucket` of Hugging Face
+/// transformers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Buckets {
+    /// How many buckets.
+    pub count: usize,
+    /// Distances from here on share the last one.
+    pub max_distance: usize,
+    /// Whether keys after the query have buckets of their own.
+    pub both_ways: bool,
+}
+
+impl Buckets {
+    /// The bucket of a key so many positions after the query.
+    pub fn of(&self, distance: i64) -> usize {
+        let (count, first) = match (self.both_ways, distance > 0) {
+            (true, true) => (self.count / 2, self.count / 2),
+            (true, false) => (self.count / 2, 0),
+            (false, _) => (self.count, 0),
+        };
+        let distance = if self.both_ways { distance.abs() } else { (-distance).max(0) };
+        let distance = usize::try_from(distance).unwrap_or(usize::MAX);
+        let exact = count / 2;
+        if distance < exact {
+            return first + distance;
+        }
+        // In single precision, as the library has it: at powers the last digit decides.
+        let ratio = (distance as f32 / exact as f32).ln();
+        let share = ratio / (self.max_distance as f64 / exact as f64).ln() as f32;
+        let further = (share * (count - exact) as f32) as usize;
+        first + (exact + further).min(count - 1)
+    }
+}
+
+/// The slope of each of `num_heads` heads.
+///
+/// # Source
+///
+/// Press et al. 2021 (arXiv 2108.12409), section 3; `build_alibi_tensor` and `build_mpt_alibi_tensor` of Hugging Face
+/// transformers where the heads are no power of two.
+pub fn alibi_slopes(rule: AlibiSlopes, num_heads: usize) -> Vec<f64> {
+    let of_power = |heads: usize| (1..=heads).map(move |i| (-8.0 * i as f64 / heads as f64).exp2());
+    let above = num_heads.next_power_of_two();
+    match rule {
+        AlibiSlopes::PowerAbove => {
+            let all: Vec<f64> = of_power(above).collect();
+            let odd = all.iter().skip(1).step_by(2);
+            let in_order: Vec<f64> = odd.chain(all.iter().step_by(2)).copied().collect();
+            if above == num_heads { all } else { in_order[..num_heads].to_vec() }
+        }
+        AlibiSlopes::PowerBelow | AlibiSlopes::Rounded if above == num_heads => {
+            of_power(num_heads).collect()
+        }
+        AlibiSlopes::PowerBelow | AlibiSlopes::Rounded => {
+            let below = above / 2;
+            let further = of_power(above).step_by(2).take(num_heads - below);
+            of_power(below).chain(further).collect()
+        }
+    }
+}
+
+impl<B: Kernels> Scoring<B> {
+    /// Products times `scale` alone.
+    pub const fn plain(scale: f64) -> Self {
+        Self { scale, soft_cap: None, bias: Bias::None }
+    }
+
+    /// The scores of a block from products that are scaled already, `[b, kv_heads, group queries, keys]`; and the
+    /// slope of the cap, where there is one.
+    pub(super) fn scores(
+        &self,
+        products: Array<B>,
+        dims: &Dims,
+        visibility: &Visibility,
+        block: &Block,
+    ) -> (Array<B>, Option<Array<B>>) {
+        let (scores, slope) = match self.soft_cap {
+            Some(cap) => {
+                let bent = products.scale(1.0 / cap).tanh();
+                let slope = bent.clone().square().scale(-1.0).shift(1.0);
+                (bent.scale(cap), Some(slope))
+            }
+            None => (products, None),
+        };
+        match self.bias(dims, visibility, block, &scores) {
+            Some(bias) => (scores + bias, slope),
+            None => (scores, slope),
+        }
+    }
+
+    /// What is added to the scores of a block, `[1, kv_heads, group queries, keys]`.
+    fn bias(
+        &self,
+        dims: &Dims,
+        visibility: &Visibility,
+        block: &Block,
+        like: &Array<B>,
+    ) -> Option<Array<B>> {
+        let (queries, keys) = (block.queries.len(), block.keys.len());
+        let by_head = match &self.bias {
+            Bias::None => return None,
+            Bias::Slopes(slopes) => {
+                let distances = visibility.distances(block).map(|it| it as f64).collect();
+                let shape = [1, queries * keys];
+                let distances = Array::from_f64(distances, &shape, like.element(), &like.device());
+                let slopes = slopes.clone().cast(like.element()).reshape(&[dims.heads, 1]);
+                slopes * distances
+            }
+            Bias::Rounded { slopes, factor } => {
+                let first = visibility.key_start + block.keys.start;
+                let of_key = |slope: f64, key: usize| {
+                    let (slope, position) = (bf16::from_f64(slope), bf16::from_f64(key as f64));
+                    (slope * position).to_f64() * factor
+                };
+                let of_head = |slope: &f64| {
+                    let slope = *slope;
+                    (first..first + keys).map(move |key| of_key(slope, key))
+                };
+                let of_query = |slope| std::iter::repeat_n(slope, queries).flat_map(of_head);
+                let values = slopes.iter().flat_map(of_query).collect();
+                let shape = [dims.heads, queries * keys];
+                Array::from_f64(values, &shape, like.element(), &like.device())
+            }
+            Bias::Table(table, buckets) => {
+                let rows = rows_of_table(visibility, block, *buckets, table);
+                table.clone().cast(like.element()).select(0, &rows).transpose()
+            }
+        };
+        Some(by_head.reshape(&[1, dims.kv_heads, dims.group() * queries, keys]))
+    }
+
+    /// The gradient of the table with that of a block's scores added, `[b, kv_heads, group queries, keys]`; none where
+    /// there is no table.
+    pub(super) fn with_table_grad(
+        &self,
+        sum: Option<Array<B>>,
+        score_grad: &Array<B>,
+        dims: &Dims,
+        visibility: &Visibility,
+        block: &Block,
+    ) -> Option<Array<B>> {
+        let Bias::Table(table, buckets) = &self.bias else { return None };
+        let rows = rows_of_table(visibility, block, *buckets, table);
+        let pairs = block.queries.len() * block.keys.len();
+        let by_head = score_grad.clone().sum_dim(0).reshape(&[dims.heads, pairs]).transpose();
+        let element = score_grad.element();
+        let sum = sum.unwrap_or_else(|| Array::zeros(&table.shape(), element, &table.device()));
+        Some(sum.select_add(0, &rows, by_head))
+    }
+}
+
+/// The row of the table for each query and key of a block.
+fn rows_of_table<B: Kernels>(
+    visibility: &Visibility,
+    block: &Block,
+    buckets: Buckets,
+    table: &Array<B>,
+) -> Indices<B> {
+    let rows = visibility.distances(block).map(|distance| buckets.of(distance) as u32);
+    let rows: Vec<u32> = rows.collect();
+    Indices::new(&rows, &[rows.len()], &table.device())
+}

@@ -1,0 +1,130 @@
+//! How a configuration states the rotation of queries and keys.
+
+use crate::graph::{Real, RotaryPairs, RotaryScaling, Rotation};
+
+use super::error::ModelError;
+use super::fields::Fields;
+
+/// What a family has where its configuration states nothing.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RotaryDefaults {
+    /// The base.
+    pub(super) theta: f64,
+    /// The share of a head's features that is rotated.
+    pub(super) share: f64,
+    /// Which features are rotated together.
+    pub(super) pairs: RotaryPairs,
+}
+
+impl Default for RotaryDefaults {
+    fn default() -> Self {
+        Self { theta: super::hf::parts::ROTARY_THETA, share: 1.0, pairs: RotaryPairs::Halves }
+    }
+}
+
+/// The rotation of heads of `head_dim` features, as `rope_theta`, `partial_rotary_factor` and `rope_scaling`,
+/// or as `rope_parameters`, which later configurations have instead.
+pub(super) fn rotation(
+    fields: Fields<'_>,
+    head_dim: u64,
+    defaults: RotaryDefaults,
+) -> Result<Rotation, ModelError> {
+    of_kind(fields, None, head_dim, defaults)
+}
+
+/// The same for layers of one kind, where `rope_parameters` may state each kind's own.
+pub(super) fn of_kind(
+    fields: Fields<'_>,
+    layer_type: Option<&str>,
+    head_dim: u64,
+    RotaryDefaults { theta, share, pairs }: RotaryDefaults,
+) -> Result<Rotation, ModelError> {
+    let parameters = fields.within("rope_parameters");
+    let of_kind = layer_type.and_then(|kind| parameters?.within(kind));
+    let parameters = of_kind.or(parameters);
+    let stated = |name: &str, absent: f64| match parameters {
+        Some(parameters) => parameters.real_or(name, fields.real_or(name, absent)?),
+        None => fields.real_or(name, absent),
+    };
+    let (theta, share) = (stated("rope_theta", theta)?, stated("partial_rotary_factor", share)?);
+    if theta <= 0.0 || share > 1.0 {
+        let what = format!("`rope_theta` {theta} with `partial_rotary_factor` {share}");
+        return Err(fields.unsupported(what));
+    }
+    // Later configurations have the newer field alone; what they state there is what counts.
+    let scaling = match fields.within("rope_scaling").or(parameters) {
+        Some(scaling) => self::scaling(fields, scaling)?,
+        None => RotaryScaling::None,
+    };
+    let features = (share < 1.0).then_some((head_dim as f64 * share) as u64);
+    Ok(Rotation { features, pairs, theta: theta.into(), scaling })
+}
+
+fn scaling(fields: Fields<'_>, scaling: Fields<'_>) -> Result<RotaryScaling, ModelError> {
+    let kind = scaling.text_or("type", "default")?;
+    let number = |name: &str| scaling.real(name).map(Real::from);
+    let original = || -> Result<Real, ModelError> {
+        match scaling.optional_real("original_max_position_embeddings")? {
+            Some(original) => Ok(original),
+            None => match fields.optional_real("original_max_position_embeddings")? {
+                Some(original) => Ok(original),
+                None => fields.real("max_position_embeddings").map(Real::from),
+            },
+        }
+    };
+    // By how much longer sequences are, where the factor is left out.
+    let longer = || -> Result<f64, ModelError> {
+        Ok(fields.real("max_position_embeddings")? / original()?.into_inner())
+    };
+    Ok(match scaling.text_or("rope_type", kind)? {
+        "default" | "mrope" => RotaryScaling::None,
+        "linear" => RotaryScaling::Linear { factor: number("factor")? },
+        "dynamic" => RotaryScaling::Dynamic {
+            factor: number("factor")?,
+            max_position_embeddings: fields.size("max_position_embeddings")?,
+        },
+        "llama3" => RotaryScaling::Llama3 {
+            factor: number("factor")?,
+            low_freq_factor: number("low_freq_factor")?,
+            high_freq_factor: number("high_freq_factor")?,
+            original_max_position_embeddings: original()?,
+        },
+        "yarn" => {
+            let factor = scaling.optional_real("factor")?.map_or_else(longer, |it| Ok(it.0))?;
+            let [scale, scale_all] =
+                ["mscale", "mscale_all_dim"].map(|it| scaling.real_or(it, 0.0));
+            let (scale, scale_all) = (scale?, scale_all?);
+            let usual = if scale > 0.0 && scale_all > 0.0 {
+                yarn_scale(factor, scale) / yarn_scale(factor, scale_all)
+            } else {
+                yarn_scale(factor, 1.0)
+            };
+            RotaryScaling::Yarn {
+                factor: factor.into(),
+                beta_fast: scaling.real_or("beta_fast", 32.0)?.into(),
+                beta_slow: scaling.real_or("beta_slow", 1.0)?.into(),
+                attention_factor: scaling.real_or("attention_factor", usual)?.into(),
+                original_max_position_embeddings: original()?,
+                truncates: scaling.flag_or("truncate", true)?,
+            }
+        }
+        "longrope" | "su" => {
+            let original = original()?;
+            let factor = scaling.optional_real("factor")?.map_or_else(longer, |it| Ok(it.0))?;
+            let usual =
+                if factor <= 1.0 { 1.0 } else { (1.0 + factor.ln() / original.ln()).sqrt() };
+            RotaryScaling::LongRope {
+                short_factor: scaling.reals("short_factor")?,
+                long_factor: scaling.reals("long_factor")?,
+                attention_factor: scaling.real_or("attention_factor", usual)?.into(),
+                original_max_position_embeddings: original,
+            }
+        }
+        other => RotaryScaling::Other(other.to_owned()),
+    })
+}
+
+/// What YaRN multiplies queries and keys by for sequences `factor` times as long (Peng et al. 2023, equation 22).
+pub(super) fn yarn_scale(factor: f64, weight: f64) -> f64 {
+    if factor <= 1.0 { 1.0 } else { 0.1 * weight * factor.ln() + 1.0 }
+}

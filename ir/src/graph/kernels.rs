@@ -249,6 +249,19 @@ impl Kernels<'_, '_> {
         // Reads the inputs, the output and its gradient; writes the gradients of the inputs.
         let backward = flops * FLASH_BACKWARD_FLOPS;
         self.push(op, Pass::InputGrad, kernel, backward, given + output * 2, given);
+        self.join_ring(op, given, output);
+    }
+
+    /// What each step of a ring gave is added to what those before it gave: outputs in forward, gradients of
+    /// what attention was `given` in backward (Liu et al. 2023, arXiv 2310.01889, section 3).
+    fn join_ring(&mut self, op: OpId, given: Bytes, output: Bytes) {
+        let sharding = self.sharded.setting.sharding;
+        let is_ring = sharding.context_parallel > 1 && sharding.head_exchange() == 1;
+        for _ in 1..if is_ring { sharding.context_parallel } else { 1 } {
+            for (pass, bytes) in [(Pass::Forward, output), (Pass::InputGrad, given)] {
+                self.push_memory(op, pass, bytes * 2, bytes);
+            }
+        }
     }
 
     /// One product of unfused attention. Kernels do not skip what the mask hides.

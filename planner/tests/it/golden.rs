@@ -56,15 +56,15 @@ fn plans_do_not_change_unseen() {
     }
     assert_snapshot!(text, @r"
     models/llama-3.1-8b --gpus 8
-      tp1 cp4 ep1 pp1 vpp1 dp2 zero2/8 8x4 1f1b none: 6.2131 s
+      tp1 cp1 ep1 pp1 vpp1 dp8 zero2/8 8x1 1f1b none: 6.2283 s
     models/llama-3.1-8b --gpus 64 --cluster a100
-      tp1 cp4 ep1 pp1 vpp1 dp16 zero2/64 4x8 1f1b selective: 17.0215 s
+      tp1 cp1 ep1 pp1 vpp1 dp64 zero2/64 4x2 1f1b selective: 17.0595 s
     models/llama-3.1-70b --gpus 64
-      tp2 cp2 ep1 pp4 vpp7 dp4 zero2/8 128x1 interleaved-1f1b selective: 57.0311 s
+      tp2 cp2 ep1 pp4 vpp7 dp4 zero2/8 128x1 interleaved-1f1b selective: 57.2802 s
     models/llama-3.1-70b --gpus 32 --cluster h200 --seq-len 4096
-      tp1 cp4 ep1 pp1 vpp1 dp8 zero3/32 16x4 1f1b none: 43.2841 s
+      tp1 cp1 ep1 pp1 vpp1 dp32 zero3/32 16x1 1f1b none: 43.5408 s
     models/mixtral-8x7b --gpus 32
-      tp1 cp4 ep8 pp1 vpp1 dp8 zero2/32 16x2 1f1b none: 10.7812 s
+      tp1 cp2 ep8 pp1 vpp1 dp16 zero2/32 16x1 1f1b none: 10.8359 s
     models/qwen3-30b-a3b --gpus 16 --seq-len 4096
       tp1 cp1 ep1 pp1 vpp1 dp16 zero3/16 2x8 1f1b full: 4.6325 s
     models/gpt-oss-120b --gpus 64 --cluster gb200-nvl72 --global-batch-size 1280 --seq-len 4096
@@ -74,10 +74,10 @@ fn plans_do_not_change_unseen() {
     models/gpt2 --gpus 1 --cluster rtx-4090
       tp1 cp1 ep1 pp1 vpp1 dp1 zero0/1 16x32 1f1b none: 7.2419 s
     models/llama-2-7b --gpus 8 --cluster v100 --precision fp16 --seq-len 2048
-      tp1 cp4 ep1 pp1 vpp1 dp2 zero3/8 16x8 1f1b selective: 44.3605 s
+      tp1 cp1 ep1 pp1 vpp1 dp8 zero3/8 16x2 1f1b selective: 44.5331 s
     models/resnet-50.json --gpus 8
       tp1 cp1 ep1 pp2 vpp1 dp4 zero3/4 1x64 zb-h1 none: 0.0238 s
     models/llama-3.1-405b --gpus 512 --seq-len 4096 --zero 1
-      tp4 cp2 ep1 pp16 vpp8 dp4 zero1/8 256x1 interleaved-1f1b selective: 39.7915 s
+      tp4 cp2 ep1 pp16 vpp8 dp4 zero1/8 256x1 interleaved-1f1b selective: 39.8872 s
     ");
 }

@@ -18,6 +18,9 @@ pub enum Source {
     /// These windows, in this order, of one token more than a sequence has; from the first again after
     /// the last.
     Windows(Vec<Vec<u32>>),
+    /// These samples, in this order, from the first again after the last: what goes in, and the class that should come
+    /// out.
+    Samples(Vec<(Vec<f64>, u32)>),
     /// Made-up samples, for models that take no tokens.
     Synthetic(SyntheticSamples),
 }
@@ -48,6 +51,21 @@ impl Source {
                 let window = |sample: u64| windows[sample as usize % windows.len()].clone();
                 of_windows(env, first, samples.map(window).collect())
             }
+            Self::Samples(all) => {
+                let sample = |sample: u64| &all[sample as usize % all.len()];
+                let chosen: Vec<_> = samples.map(sample).collect();
+                let shape = [&[env.micro_batch_size], &input_shape(program)[..]].concat();
+                let inputs = chosen.iter().flat_map(|(input, _)| input).copied().collect();
+                let inputs = Some(Array::from_f64(inputs, &shape, env.element, &env.device));
+                let targets = chosen.iter().map(|(_, class)| *class).collect();
+                MicroBatch {
+                    first_sample: first,
+                    tokens: Vec::new(),
+                    targets,
+                    inputs,
+                    values: None,
+                }
+            }
             Self::Synthetic(source) => synthetic(source, program, env, samples),
         };
         Ok(Arc::new(batch))
@@ -76,11 +94,7 @@ fn synthetic<B: Kernels>(
     env: &Env<B>,
     samples: std::ops::Range<u64>,
 ) -> MicroBatch<B> {
-    let input = sample_shape(program.block(0).block.nodes().find_map(|node| {
-        let is_data =
-            node.op.kind == OpKind::Input && node.op.output.element != GraphElement::Index;
-        is_data.then_some(&node.op.output)
-    }));
+    let input = input_shape(program);
     let last = &program.block(program.chain.len() - 1).block;
     let loss = last.nodes().last().expect("a block has operators");
     let output = sample_shape(last.inputs(loss.id).first().map(|id| &last.op(*id).output));
@@ -101,6 +115,15 @@ fn synthetic<B: Kernels>(
     }
     let inputs = Some(array(&input, inputs));
     MicroBatch { first_sample, tokens: Vec::new(), targets, inputs, values }
+}
+
+/// Sizes of what goes in, for one sample.
+fn input_shape(program: &Program) -> Vec<usize> {
+    sample_shape(program.block(0).block.nodes().find_map(|node| {
+        let is_data =
+            node.op.kind == OpKind::Input && node.op.output.element != GraphElement::Index;
+        is_data.then_some(&node.op.output)
+    }))
 }
 
 /// Sizes of a tensor for one sample.

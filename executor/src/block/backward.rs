@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 
 use ir::graph::{OpId, OpKind, Pass, Placement};
 
-use super::forward::{broadcast_to, function_of};
+use super::forward::function_of;
+use super::parts::{repeated, summed};
 use super::value::{Extra, Value};
 use super::{BlockRun, Gradients, Kept, Result};
 use crate::array::Array;
@@ -165,7 +166,6 @@ impl<B: Kernels> BlockRun<'_, B> {
         kept: &mut Kept<B>,
     ) -> Result<Vec<Option<Value<B>>>> {
         let op = self.program.op(id);
-        let env = self.env;
         let grad = || gradient.clone().array();
         let one = |array: Array<B>| vec![Some(Value::Array(array))];
         if op.kind != OpKind::Add
@@ -174,7 +174,7 @@ impl<B: Kernels> BlockRun<'_, B> {
             return Ok(Vec::new());
         }
         Ok(match &op.kind {
-            OpKind::Input | OpKind::Embedding { .. } => Vec::new(),
+            OpKind::Input | OpKind::Buffer { .. } | OpKind::Embedding { .. } => Vec::new(),
             OpKind::Linear { contracted, .. } => {
                 let weight = self.weight(id, "weight").expect("a linear layer has a weight");
                 let produced = weight.rank() - contracted.len();
@@ -233,13 +233,14 @@ impl<B: Kernels> BlockRun<'_, B> {
             OpKind::Scale { factor } => vec![Some(gradient.clone().scale(factor.0))],
             OpKind::Multiply => {
                 let (a, b) = (self.input(id, 0, kept)?.array(), self.input(id, 1, kept)?.array());
-                let of_b = sum_to(grad() * a.clone(), &b.shape());
-                let of_a = grad() * broadcast_to(b, &a.shape());
+                let (own, dims) = (self.given(id, 1), self.given(id, 0));
+                let of_b = summed(grad() * a.clone(), own, dims);
+                let of_a = grad() * repeated(b, own, dims, &a.shape());
                 [of_a, of_b].map(|grad| Some(Value::Array(grad))).into()
             }
             OpKind::Rotary(rotation) => {
                 let grad = grad();
-                one(env.rotary(rotation, grad.size(grad.rank() - 1)).apply_inverse(grad))
+                one(self.rotary(id, rotation, grad.size(grad.rank() - 1)).apply_inverse(grad))
             }
             OpKind::Slice { dim, start } => {
                 let grad = grad();
@@ -250,6 +251,7 @@ impl<B: Kernels> BlockRun<'_, B> {
             }
             OpKind::Concat { over } => self.concat_grad(id, *over, &grad()),
             OpKind::AddParameter { .. } => one(grad()),
+            // A correction has none.
             OpKind::Router { .. } => one(self.router_input_grad(id, grad(), kept)?),
             OpKind::Dispatch { .. } => {
                 let routed = gradient.clone().routed();
@@ -279,6 +281,18 @@ impl<B: Kernels> BlockRun<'_, B> {
                 let grad = grad();
                 let mask = self.dropout_mask(id, &grad, kept);
                 one(grad * mask)
+            }
+            OpKind::PatchesToSequence => {
+                one(grad().swap_dims(1, 2).reshape(&self.kept_shape(id, kept)))
+            }
+            OpKind::PrependParameter => {
+                let grad = grad();
+                one(grad.narrow(1, 1..grad.size(1)))
+            }
+            OpKind::FirstToken => {
+                let (grad, shape) = (grad(), self.kept_shape(id, kept));
+                let nothing = Array::zeros(&shape, grad.element(), &grad.device());
+                one(nothing.add_at(1, 0, grad.reshape(&[shape[0], 1, shape[2]])))
             }
             OpKind::Gather => one(grad()),
             OpKind::Flatten => one(grad().reshape(&self.kept_shape(id, kept))),
@@ -365,8 +379,12 @@ impl<B: Kernels> BlockRun<'_, B> {
                 }
             }
             OpKind::AddParameter { .. } => {
-                let shape = self.weights[id.index()][0].shape();
-                gradients(id, 0, sum_to(gradient.array(), &shape));
+                let dims = &op.parameters[0].dims;
+                gradients(id, 0, summed(gradient.array(), dims, self.given(id, 0)));
+            }
+            OpKind::PrependParameter => {
+                let gradient = gradient.array().narrow(1, 0..1);
+                gradients(id, 0, gradient.sum_dim(0).flatten());
             }
             OpKind::Router { .. } => {
                 self.router_weight_grad(id, gradient.array(), kept, gradients)?;
@@ -384,28 +402,4 @@ impl<B: Kernels> BlockRun<'_, B> {
         }
         Ok(())
     }
-}
-
-/// `array` summed over the dimensions that broadcasting from `shape` repeated.
-pub(super) fn sum_to<B: Kernels>(mut array: Array<B>, shape: &[usize]) -> Array<B> {
-    let from = array.shape();
-    if from == shape {
-        return array;
-    }
-    let front = from.len() - shape.len();
-    if shape == &from[..shape.len()] {
-        for dim in shape.len()..from.len() {
-            array = array.sum_dim(dim);
-        }
-    } else {
-        for dim in 0..front {
-            array = array.sum_dim(dim);
-        }
-        for (dim, size) in shape.iter().enumerate() {
-            if *size == 1 && from[front + dim] != 1 {
-                array = array.sum_dim(front + dim);
-            }
-        }
-    }
-    array.reshape(shape)
 }

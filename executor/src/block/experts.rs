@@ -172,6 +172,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         id: OpId,
         x: Array<B>,
         probabilities: &Array<B>,
+        kept: &mut Kept<B>,
     ) -> Result<Routed<B>> {
         let env = self.env;
         let num_experts = probabilities.size(probabilities.rank() - 1);
@@ -179,7 +180,7 @@ impl<B: Kernels> BlockRun<'_, B> {
             panic!("only a dispatch sends rows to experts")
         };
         let host = probabilities.to_f64();
-        let mut routing = experts::route(&host, num_experts, top_k as usize, self.rule(id));
+        let mut routing = experts::route(&host, num_experts, top_k as usize, self.rule(id, kept)?);
         if let Some(factor) = env.expert_capacity_factor {
             let num_choices = env.micro_batch_size * env.sequence_length * top_k as usize;
             let share = num_choices as f64 / num_experts as f64;
@@ -203,17 +204,20 @@ impl<B: Kernels> BlockRun<'_, B> {
     }
 
     /// How the router that operator `id`, a dispatch, listens to has experts chosen.
-    fn rule(&self, id: OpId) -> Rule {
+    fn rule(&self, id: OpId, kept: &mut Kept<B>) -> Result<Rule> {
         let router = self.program.inputs[id.index()][1];
         let OpKind::Router { routing, .. } = &self.program.op(router).kind else {
             panic!("rows are sent where a router says")
         };
-        Rule {
+        let is_corrected = self.program.inputs[router.index()].len() > 1;
+        let correction =
+            if is_corrected { self.input(router, 1, kept)?.array().to_f64() } else { Vec::new() };
+        Ok(Rule {
             normalise: routing.normalized,
             scaling: routing.scaling.0,
             groups: routing.groups,
-            correction: Vec::new(),
-        }
+            correction,
+        })
     }
 
     /// The gradient of the tokens from those of the rows that were sent.

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use ir::graph::{Activation, OpId, OpKind, Pass, Placement, Rotation};
+use ir::graph::{Activation, EmbeddedRows, OpId, OpKind, Pass, Placement, Rotation};
 
+use super::parts::repeated;
 use super::program::Key;
 use super::value::{Extra, Value};
-use super::{BlockRun, Env, Kept, Result, SharedMicroBatch};
+use super::{BlockRun, Kept, Result, SharedMicroBatch};
 use crate::array::Array;
 use crate::mesh::part;
 use crate::ops::Kernels;
@@ -111,7 +112,6 @@ impl<B: Kernels> BlockRun<'_, B> {
     #[expect(clippy::too_many_lines, reason = "a table: one arm an operator")]
     fn compute(&self, id: OpId, kept: &mut Kept<B>) -> Result<Value<B>> {
         let op = self.program.op(id);
-        let env = self.env;
         let value = match &op.kind {
             OpKind::Input => panic!("the block's inputs are kept, not computed"),
             OpKind::Embedding { .. } => self.embed(id, kept),
@@ -154,12 +154,12 @@ impl<B: Kernels> BlockRun<'_, B> {
             OpKind::Scale { factor } => return Ok(self.input(id, 0, kept)?.scale(factor.0)),
             OpKind::Multiply => {
                 let (a, b) = (self.array(id, 0, kept)?, self.array(id, 1, kept)?);
-                let b = broadcast_to(b, &a.shape());
+                let b = repeated(b, self.given(id, 1), self.given(id, 0), &a.shape());
                 a * b
             }
             OpKind::Rotary(rotation) => {
                 let x = self.array(id, 0, kept)?;
-                env.rotary(rotation, x.size(x.rank() - 1)).apply(x)
+                self.rotary(id, rotation, x.size(x.rank() - 1)).apply(x)
             }
             OpKind::Slice { dim, start } => {
                 let x = self.array(id, 0, kept)?;
@@ -171,7 +171,8 @@ impl<B: Kernels> BlockRun<'_, B> {
             OpKind::AddParameter { .. } => {
                 let x = self.array(id, 0, kept)?;
                 let weight = self.weight(id, "weight").expect("an added parameter is there");
-                let weight = broadcast_to(weight, &x.shape());
+                let dims = &op.parameters[0].dims;
+                let weight = repeated(weight, dims, self.given(id, 0), &x.shape());
                 x + weight
             }
             OpKind::Router { .. } => {
@@ -184,7 +185,7 @@ impl<B: Kernels> BlockRun<'_, B> {
             }
             OpKind::Dispatch { .. } => {
                 let (x, probabilities) = (self.array(id, 0, kept)?, self.array(id, 1, kept)?);
-                return Ok(Value::Routed(self.dispatch(id, x, &probabilities)?));
+                return Ok(Value::Routed(self.dispatch(id, x, &probabilities, kept)?));
             }
             OpKind::Combine => {
                 let routed = self.input(id, 0, kept)?.routed();
@@ -227,6 +228,25 @@ impl<B: Kernels> BlockRun<'_, B> {
                 let mask = self.dropout_mask(id, &x, kept);
                 x * mask
             }
+            OpKind::PatchesToSequence => {
+                let x = self.array(id, 0, kept)?;
+                let [batch, channels] = [x.size(0), x.size(1)];
+                kept.extras.insert(id, Extra::Shape(x.shape()));
+                let patches = x.num_elements() / (batch * channels);
+                x.reshape(&[batch, channels, patches]).swap_dims(1, 2)
+            }
+            OpKind::PrependParameter => {
+                let x = self.array(id, 0, kept)?;
+                let row = self.weight(id, "weight").expect("a class token is there");
+                let row = row.reshape(&[1, 1, x.size(2)]).expand(&[x.size(0), 1, x.size(2)]);
+                Array::concat(vec![row, x], 1)
+            }
+            OpKind::FirstToken => {
+                let x = self.array(id, 0, kept)?;
+                kept.extras.insert(id, Extra::Shape(x.shape()));
+                x.narrow(1, 0..1).reshape(&[x.size(0), x.size(2)])
+            }
+            OpKind::Buffer { .. } => self.weight(id, "weight").expect("a buffer is there"),
             // What it takes is whole already.
             OpKind::Gather => self.array(id, 0, kept)?,
             OpKind::Flatten => {
@@ -280,20 +300,18 @@ impl<B: Kernels> BlockRun<'_, B> {
         let env = self.env;
         let batch = env.micro_batch_size;
         let op = self.program.op(id);
-        let mut positions = env.positions();
-        if self.program.placements.outputs[id.index()]
-            == Placement::Shard(ir::graph::DimName::Sequence)
-        {
-            let own = part(positions.len(), env.tensor.len(), env.place.tensor as usize);
-            positions = positions[own].to_vec();
-        }
+        let positions = self.positions(id);
         let length = positions.len();
-        let ids = if op.name.ends_with(".positions") {
-            positions.repeat(batch)
-        } else if op.name.ends_with(".token_types") {
-            vec![0; batch * length]
-        } else {
-            tokens.to_vec()
+        let OpKind::Embedding { rows, .. } = op.kind else {
+            panic!("only an embedding has rows for tokens")
+        };
+        let ids = match rows {
+            EmbeddedRows::Tokens => tokens.to_vec(),
+            EmbeddedRows::Positions { first } => {
+                let rows: Vec<u32> = positions.iter().map(|it| it + first as u32).collect();
+                rows.repeat(batch)
+            }
+            EmbeddedRows::TokenTypes => vec![0; batch * length],
         };
         (ids, [batch, length])
     }
@@ -354,34 +372,37 @@ pub(super) const fn function_of(activation: Activation) -> Function {
     }
 }
 
-impl<B: Kernels> Env<B> {
-    /// Angles for heads of so many features, at the positions that the rank has.
-    pub(super) fn rotary(&self, rotation: &Rotation, features: usize) -> Arc<Rotary<B>> {
-        let mut tables = self.rotary.borrow_mut();
-        let table = tables.entry((rotation.clone(), features)).or_insert_with(|| {
+impl<B: Kernels> BlockRun<'_, B> {
+    /// The positions of what operator `id` puts out on this rank.
+    fn positions(&self, id: OpId) -> Vec<u32> {
+        let (env, positions) = (self.env, self.env.positions());
+        if self.is_cut_by_sequence(id) {
+            let own = part(positions.len(), env.tensor.len(), env.place.tensor as usize);
+            return positions[own].to_vec();
+        }
+        positions
+    }
+
+    /// Whether tensor-parallel ranks have parts of the sequence of what operator `id` puts out.
+    fn is_cut_by_sequence(&self, id: OpId) -> bool {
+        let sequence = Placement::Shard(ir::graph::DimName::Sequence);
+        self.program.placements.outputs[id.index()] == sequence
+    }
+
+    /// Angles for heads of so many features, at the positions that operator `id` has on this rank.
+    pub(super) fn rotary(&self, id: OpId, rotation: &Rotation, features: usize) -> Arc<Rotary<B>> {
+        let env = self.env;
+        let mut tables = env.rotary.borrow_mut();
+        let key = (rotation.clone(), features, self.is_cut_by_sequence(id));
+        let table = tables.entry(key).or_insert_with(|| {
             let rotated = rotation.features.map_or(features, |rotated| rotated as usize);
-            let length = self.sequence_length;
+            let length = env.sequence_length;
             let (frequencies, factor) =
                 rotary::frequencies(rotated, rotation.theta.0, &rotation.scaling, length);
-            let positions = self.positions();
-            let (pairs, element) = (rotation.pairs, self.element);
-            let table = Rotary::new(&positions, pairs, &frequencies, factor, element, &self.device);
+            let (positions, pairs, element) = (self.positions(id), rotation.pairs, env.element);
+            let table = Rotary::new(&positions, pairs, &frequencies, factor, element, &env.device);
             Arc::new(table)
         });
         Arc::clone(table)
     }
-}
-
-/// `array` with dimensions of size 1 put in front and repeated, so that it has the shape `shape`; a
-/// missing last dimension is put at the end.
-pub(super) fn broadcast_to<B: Kernels>(array: Array<B>, shape: &[usize]) -> Array<B> {
-    let own = array.shape();
-    let mut padded = vec![1; shape.len()];
-    if own.len() < shape.len() && own[..] == shape[..own.len()] {
-        padded[..own.len()].copy_from_slice(&own);
-    } else {
-        let start = shape.len() - own.len();
-        padded[start..].copy_from_slice(&own);
-    }
-    array.reshape(&padded).expand(shape)
 }

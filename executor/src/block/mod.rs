@@ -41,8 +41,8 @@ use program::Key;
 use value::Extra;
 pub(crate) use value::{MicroBatch, SharedMicroBatch, Value};
 
-/// Tables of angles by rotation and features of a head.
-type Angles<B> = RefCell<BTreeMap<(Rotation, usize), Arc<Rotary<B>>>>;
+/// Tables of angles by rotation, features of a head, and whether for a part of the rank's positions.
+type Angles<B> = RefCell<BTreeMap<(Rotation, usize, bool), Arc<Rotary<B>>>>;
 
 /// What the blocks of a rank share.
 pub(crate) struct Env<B: Kernels> {

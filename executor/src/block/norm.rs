@@ -2,8 +2,7 @@
 
 use ir::graph::{DimName, Extent, NormKind, OpId, OpKind};
 
-use super::backward::sum_to;
-use super::forward::broadcast_to;
+use super::parts::{repeated, summed};
 use super::value::Extra;
 use super::{BlockRun, Kept, Result};
 use crate::array::Array;
@@ -79,10 +78,10 @@ impl<B: Kernels> BlockRun<'_, B> {
         let mut y = y.reshape(&shape);
         if of_heads {
             if let Some(weight) = norm.weight {
-                y = y * broadcast_to(weight, &shape);
+                y = y * self.of_heads_repeated(id, weight, &shape);
             }
             if let Some(bias) = norm.bias {
-                y = y + broadcast_to(bias, &shape);
+                y = y + self.of_heads_repeated(id, bias, &shape);
             }
         }
         Ok((y, statistics))
@@ -104,7 +103,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         let shape = x.shape();
         let (gradient, weight) = match norm.weight.clone() {
             Some(weight) if norm.has_weights_of_heads() => {
-                (gradient * broadcast_to(weight, &shape), None)
+                (gradient * self.of_heads_repeated(id, weight, &shape), None)
             }
             weight => (gradient, weight.map(Array::flatten)),
         };
@@ -136,14 +135,18 @@ impl<B: Kernels> BlockRun<'_, B> {
         }
         if norm.has_weights_of_heads() {
             let shape = x.shape();
-            let parameter = norm.weight.as_ref().or(norm.bias.as_ref());
-            let of_heads = parameter.expect("its scale or shift is trained").shape();
+            let (own, dims) = (&self.program.op(id).parameters[0].dims, self.given(id, 0));
             let normalised = norm::normalise(x.rows(norm.trailing), &statistics, None, None);
             let scale = gradient.clone() * normalised.reshape(&shape);
-            return Ok([sum_to(scale, &of_heads), sum_to(gradient, &of_heads)]);
+            return Ok([summed(scale, own, dims), summed(gradient, own, dims)]);
         }
         let (x, gradient) = (x.rows(norm.trailing), gradient.rows(norm.trailing));
         Ok(norm::weight_grad(norm.kind, x, &statistics, gradient).into())
+    }
+
+    /// A scale or shift that has values of their own for each head, for every row.
+    fn of_heads_repeated(&self, id: OpId, parameter: Array<B>, shape: &[usize]) -> Array<B> {
+        repeated(parameter, &self.program.op(id).parameters[0].dims, self.given(id, 0), shape)
     }
 
     fn statistics(&self, id: OpId, kept: &mut Kept<B>) -> Result<Statistics<B>> {

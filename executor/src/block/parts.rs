@@ -2,12 +2,39 @@
 
 use std::ops::Range;
 
-use ir::graph::{DimName, OpId, Tensor};
+use ir::graph::{Dim, DimName, OpId, Tensor};
 
 use super::value::Value;
 use super::{BlockRun, Kept, Result};
 use crate::array::Array;
 use crate::ops::Kernels;
+
+/// `array`, which has dimensions `own`, repeated along those that it lacks of `dims`, of which `shape` are the sizes.
+pub(super) fn repeated<B: Kernels>(
+    array: Array<B>,
+    own: &[Dim],
+    dims: &[Dim],
+    shape: &[usize],
+) -> Array<B> {
+    let is_there = |dim: &Dim| own.iter().any(|it| it.name == dim.name);
+    let sizes = dims.iter().zip(shape);
+    let with_ones: Vec<usize> =
+        sizes.map(|(dim, size)| if is_there(dim) { *size } else { 1 }).collect();
+    array.reshape(&with_ones).expand(shape)
+}
+
+/// `array`, which has dimensions `dims`, summed over those that `own` lacks.
+pub(super) fn summed<B: Kernels>(mut array: Array<B>, own: &[Dim], dims: &[Dim]) -> Array<B> {
+    let mut shape = Vec::new();
+    for (at, dim) in dims.iter().enumerate() {
+        if own.iter().any(|it| it.name == dim.name) {
+            shape.push(array.size(at));
+        } else {
+            array = array.sum_dim(at);
+        }
+    }
+    array.reshape(&shape)
+}
 
 /// Which dimension of a tensor is called `name`.
 fn position(tensor: &Tensor, name: DimName) -> usize {
@@ -16,6 +43,11 @@ fn position(tensor: &Tensor, name: DimName) -> usize {
 }
 
 impl<B: Kernels> BlockRun<'_, B> {
+    /// The dimensions of what operator `id` takes at `slot`.
+    pub(super) fn given(&self, id: OpId, slot: usize) -> &[Dim] {
+        &self.program.op(self.program.inputs[id.index()][slot]).output.dims
+    }
+
     /// The dimension that operator `id` takes a part of, and which part. Layouts do not cut it.
     pub(super) fn sliced(&self, id: OpId, name: DimName, start: usize) -> (usize, Range<usize>) {
         let output = &self.program.op(id).output;
@@ -28,13 +60,13 @@ impl<B: Kernels> BlockRun<'_, B> {
 
     /// Its inputs side by side; those that lack dimensions of the first are repeated along them.
     pub(super) fn concat(&self, id: OpId, over: DimName, kept: &mut Kept<B>) -> Result<Array<B>> {
-        let parts = self.repeated(id, over, kept)?;
+        let parts = self.all_repeated(id, over, kept)?;
         let dim = position(&self.program.op(id).output, over);
         Ok(Array::concat(parts, dim))
     }
 
     /// The inputs of operator `id`, each as the first is but for the dimension `over`.
-    fn repeated(&self, id: OpId, over: DimName, kept: &mut Kept<B>) -> Result<Vec<Array<B>>> {
+    fn all_repeated(&self, id: OpId, over: DimName, kept: &mut Kept<B>) -> Result<Vec<Array<B>>> {
         let sources = &self.program.inputs[id.index()];
         let first = &self.program.op(sources[0]).output;
         let dim = position(first, over);
@@ -47,13 +79,7 @@ impl<B: Kernels> BlockRun<'_, B> {
                 shape = part.shape();
             }
             shape[dim] = part.size(position(own, over));
-            let with_ones: Vec<usize> = first
-                .dims
-                .iter()
-                .enumerate()
-                .map(|(at, dim)| if own.dim(dim.name).is_some() { shape[at] } else { 1 })
-                .collect();
-            parts.push(part.reshape(&with_ones).expand(&shape));
+            parts.push(repeated(part, &own.dims, &first.dims, &shape));
         }
         Ok(parts)
     }
@@ -75,17 +101,9 @@ impl<B: Kernels> BlockRun<'_, B> {
             let ir::graph::Extent::Fixed(size) = own.dims[position(own, over)].extent else {
                 panic!("a part has a fixed size")
             };
-            let mut part = gradient.narrow(dim, start..start + size as usize);
+            let part = gradient.narrow(dim, start..start + size as usize);
             start += size as usize;
-            let mut shape = Vec::new();
-            for (at, dim) in first.dims.iter().enumerate() {
-                if own.dim(dim.name).is_some() {
-                    shape.push(part.size(at));
-                } else {
-                    part = part.sum_dim(at);
-                }
-            }
-            gradients.push(Some(Value::Array(part.reshape(&shape))));
+            gradients.push(Some(Value::Array(summed(part, &own.dims, &first.dims))));
         }
         gradients
     }

@@ -1,5 +1,6 @@
 //! The parameters of a model, all of them.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -59,6 +60,9 @@ impl FromStr for ParameterId {
     }
 }
 
+/// What the blocks of layers are called that are counted.
+const STACKS: [&str; 3] = ["encoder", "layer", "mtp"];
+
 /// What a parameter is to its operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
@@ -85,8 +89,10 @@ pub enum Form {
 pub struct ModelParameter {
     /// Which one.
     pub id: ParameterId,
-    /// The layer that it belongs to, from 0: its block's place among those called `layer`.
+    /// The layer that it belongs to, from 0: its block's place among those of its stack.
     pub layer: Option<u32>,
+    /// What its block is called: `layer`, `encoder`, `head`.
+    pub block_name: String,
     /// Sizes of its dimensions, outermost first.
     pub shape: Vec<usize>,
     /// What it is to its operator.
@@ -98,14 +104,16 @@ impl ModelParameter {
     /// ones left out: those are no parameters of their own.
     pub fn all(graph: &Graph) -> Vec<(Self, Learning)> {
         let mut parameters = Vec::new();
-        let mut num_layers = 0;
+        let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
         for (block, class) in (0..).zip(graph.blocks()) {
             let class = graph.class(class);
-            let layer = (class.name() == "layer").then_some(num_layers);
-            num_layers += u32::from(layer.is_some());
+            let count = counts.entry(class.name()).or_default();
+            let layer = STACKS.contains(&class.name()).then_some(*count);
+            *count += 1;
             for op in class.nodes().map(|node| node.op) {
                 let own = op.parameters.iter().filter(|parameter| parameter.tied_to.is_none());
-                let new = |parameter| (Self::new(block, layer, op, parameter), op.learning);
+                let place = (block, class.name(), layer);
+                let new = |parameter| (Self::new(place, op, parameter), op.learning);
                 parameters.extend(own.map(new));
             }
         }
@@ -117,7 +125,11 @@ impl ModelParameter {
         self.shape.iter().product()
     }
 
-    fn new(block: u32, layer: Option<u32>, op: &Op, parameter: &Parameter) -> Self {
+    fn new(
+        (block, block_name, layer): (u32, &str, Option<u32>),
+        op: &Op,
+        parameter: &Parameter,
+    ) -> Self {
         let id = ParameterId { block, op: op.name.clone(), name: parameter.name.clone() };
         let size = |extent| match extent {
             Extent::Fixed(size) => size as usize,
@@ -132,11 +144,21 @@ impl ModelParameter {
             OpKind::GroupedLinear { contracted, .. } if is_weight => {
                 Form::Experts { contracted: contracted.len() }
             }
+            OpKind::GroupedLinear { .. } => Form::Experts { contracted: 0 },
             OpKind::Router { .. } if is_weight => Form::Linear { contracted: 1 },
             OpKind::Embedding { .. } if is_weight => Form::Table,
-            OpKind::Linear { .. } | OpKind::Router { .. } | OpKind::Norm { .. } => Form::Vector,
+            // Scales of each head, which have its dimensions in files too.
+            OpKind::Norm { over, .. } if parameter.dims.len() > over.len() => Form::Other,
+            OpKind::Linear { .. }
+            | OpKind::Router { .. }
+            | OpKind::Norm { .. }
+            | OpKind::Attention { .. }
+                if parameter.name != "relative_bias" =>
+            {
+                Form::Vector
+            }
             _ => Form::Other,
         };
-        Self { id, layer, shape, form }
+        Self { id, layer, block_name: block_name.to_owned(), shape, form }
     }
 }

@@ -51,7 +51,7 @@ impl Weights {
     /// [`CheckpointError`] if a file is missing, cut short or not in the format.
     pub fn open(
         path: &Path,
-        naming: Naming,
+        naming: &Naming,
         parameters: &[ModelParameter],
     ) -> Result<Self, CheckpointError> {
         let (single, index) = (path.join(SINGLE_FILE), path.join(INDEX_FILE));
@@ -71,7 +71,7 @@ impl Weights {
         };
         let tensors = files.iter().enumerate().flat_map(names).collect();
         let parameters = parameters.iter().map(|p| (p.id.clone(), p.clone())).collect();
-        Ok(Self { path: path.to_owned(), naming, parameters, files, tensors })
+        Ok(Self { path: path.to_owned(), naming: naming.clone(), parameters, files, tensors })
     }
 
     /// The elements of a part of a parameter, in row-major order, with the dimensions that it has
@@ -174,28 +174,33 @@ pub(super) struct Places {
 
 impl Places {
     pub(super) fn new(parameter: &ModelParameter, stored: &Stored, part: &[Range<usize>]) -> Self {
-        let by_expert = matches!(parameter.form, Form::Experts { .. }) && stored.tensors.len() > 1;
-        let first = usize::from(by_expert);
+        let has_experts = matches!(parameter.form, Form::Experts { .. });
+        let by_expert = has_experts && stored.tensors.len() > 1;
+        let first = usize::from(has_experts);
         let (shape, within) = (&parameter.shape[first..], &part[first..]);
         let row_dims = match parameter.form {
-            Form::Linear { contracted } => contracted,
-            Form::Experts { contracted } => contracted + 1 - first,
+            Form::Linear { contracted } | Form::Experts { contracted } => contracted,
             Form::Table => 1,
             Form::Vector | Form::Other => 0,
         };
-        let rows = linear(&shape[..row_dims], &within[..row_dims]);
-        let columns = linear(&shape[row_dims..], &within[row_dims..]);
         let [num_rows, num_columns] =
             [&shape[..row_dims], &shape[row_dims..]].map(|sizes| sizes.iter().product::<usize>());
-        let (index, count) = stored.fused.map_or((0, 1), |fused| (fused.index, fused.count));
+        let total = stored.fused.map_or(num_columns, |fused| fused.total);
         let (row_stride, column_stride) = match stored.orientation {
-            Orientation::InputsFirst => (num_columns * count, 1),
+            Orientation::InputsFirst => (total, 1),
             Orientation::OutputsFirst => (1, num_rows),
         };
-        let column = |c: usize| (index * num_columns + c) * column_stride;
+        let of_one = linear(&shape[..row_dims], &within[..row_dims]);
+        // Experts that are in one tensor follow each other there.
+        let experts = if has_experts && !by_expert { part[0].clone() } else { 0..1 };
+        let of_expert = |expert: usize| {
+            of_one.iter().map(move |row| expert * num_rows * total + row * row_stride)
+        };
+        let column = |c: usize| stored.fused.map_or(c, |fused| fused.place(c)) * column_stride;
+        let columns = linear(&shape[row_dims..], &within[row_dims..]);
         Self {
             tensors: if by_expert { part[0].clone() } else { 0..1 },
-            rows: rows.into_iter().map(|row| row * row_stride).collect(),
+            rows: experts.flat_map(of_expert).collect(),
             columns: columns.into_iter().map(column).collect(),
         }
     }

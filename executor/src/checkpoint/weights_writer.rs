@@ -1,7 +1,7 @@
 //! Files of weights that others can read.
 
 use std::collections::BTreeMap;
-use std::io::{self, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use half::{bf16, f16};
@@ -123,28 +123,54 @@ impl WeightsWriter {
         places: &Places,
         values: &[f64],
     ) -> io::Result<()> {
-        let (Some(row), Some(column)) = (places.rows.first(), places.columns.first()) else {
+        let ends = |places: &[usize]| Some((*places.iter().min()?, *places.iter().max()?));
+        let (Some(rows), Some(columns)) = (ends(&places.rows), ends(&places.columns)) else {
             return Ok(());
         };
-        let (first, width) = (row + column, places.columns.len());
-        match stored.orientation {
-            Orientation::OutputsFirst => {
-                let mut turned = vec![0.0; values.len()];
-                places.for_each(|r, c, place| turned[place - first] = values[r * width + c]);
-                self.write_at(start, first, &turned)
-            }
-            Orientation::InputsFirst if stored.fused.is_some() => {
-                let rows = places.rows.iter().zip(values.chunks(width));
-                rows.into_iter()
-                    .try_for_each(|(row, values)| self.write_at(start, row + column, values))
-            }
-            Orientation::InputsFirst => self.write_at(start, first, values),
+        let (first, last) = (rows.0 + columns.0, rows.1 + columns.1);
+        if stored.orientation == Orientation::InputsFirst && stored.fused.is_none() {
+            return self.write_at(start, first, values);
         }
+        // What others have written between the elements stays.
+        let mut all = if stored.fused.is_some() {
+            self.read_at(start, first, last + 1 - first)?
+        } else {
+            vec![0; (last + 1 - first) * num_bytes(self.dtype)]
+        };
+        let (width, size) = (places.columns.len(), num_bytes(self.dtype));
+        let bytes = self.encoded(values);
+        places.for_each(|r, c, place| {
+            let (from, to) = ((r * width + c) * size, (place - first) * size);
+            all[to..to + size].copy_from_slice(&bytes[from..from + size]);
+        });
+        self.write_bytes(start, first, &all)
+    }
+
+    /// The bytes of elements from the one numbered `first` on; zeros where nothing was written yet.
+    fn read_at(&mut self, start: u64, first: usize, count: usize) -> io::Result<Vec<u8>> {
+        let size = num_bytes(self.dtype);
+        self.file.seek(SeekFrom::Start(start + (first * size) as u64))?;
+        let mut bytes = Vec::with_capacity(count * size);
+        Read::by_ref(&mut self.file).take((count * size) as u64).read_to_end(&mut bytes)?;
+        bytes.resize(count * size, 0);
+        Ok(bytes)
     }
 
     /// Writes elements from the one numbered `first` on, in a tensor that begins at byte `start`.
     fn write_at(&mut self, start: u64, first: usize, values: &[f64]) -> io::Result<()> {
-        let bytes: Vec<u8> = match self.dtype {
+        let bytes = self.encoded(values);
+        self.write_bytes(start, first, &bytes)
+    }
+
+    fn write_bytes(&mut self, start: u64, first: usize, bytes: &[u8]) -> io::Result<()> {
+        let offset = start + (first * num_bytes(self.dtype)) as u64;
+        self.file.seek(SeekFrom::Start(offset))?;
+        self.file.write_all(bytes)
+    }
+
+    /// Elements as the file has them.
+    fn encoded(&self, values: &[f64]) -> Vec<u8> {
+        match self.dtype {
             Dtype::F64 => values.iter().copied().flat_map(f64::to_le_bytes).collect(),
             Dtype::F32 => values.iter().flat_map(|value| (*value as f32).to_le_bytes()).collect(),
             Dtype::BF16 => {
@@ -154,10 +180,7 @@ impl WeightsWriter {
                 values.iter().flat_map(|value| f16::from_f64(*value).to_le_bytes()).collect()
             }
             other => unreachable!("no element of an array is {other}"),
-        };
-        let offset = start + (first * num_bytes(self.dtype)) as u64;
-        self.file.seek(SeekFrom::Start(offset))?;
-        self.file.write_all(&bytes)
+        }
     }
 }
 

@@ -71,7 +71,7 @@ fn base(
 ) -> anyhow::Result<Base> {
     let Training { seed, base: trained_beside, .. } = state.training();
     let base = match &args.weights {
-        Some(path) => Base::Weights(Weights::open(path, program.naming(), parameters)?),
+        Some(path) => Base::Weights(Weights::open(path, &program.naming(), parameters)?),
         None => Base::Random { seed: *seed },
     };
     let given = base.identity(program)?;
@@ -103,7 +103,7 @@ fn write_adapters(args: &ExportArgs, program: &Program, state: &State) -> anyhow
                 program.model_name
             );
         };
-        modules.extend(stored.tensors.iter().map(|tensor| target(naming, tensor)));
+        modules.extend(stored.tensors.iter().map(|tensor| target(&naming, tensor)));
     }
     check_experts(&parameters)?;
     let mut writer = WeightsWriter::create(&args.output, stored, &parameters, Element::F32)?;
@@ -120,7 +120,7 @@ fn write_adapters(args: &ExportArgs, program: &Program, state: &State) -> anyhow
         "lora_alpha": adapters.alpha,
         "lora_dropout": 0.0,
         "bias": "none",
-        "fan_in_fan_out": naming == Naming::Gpt2,
+        "fan_in_fan_out": naming.has_conv1d(),
         "target_modules": modules,
         "base_model_name_or_path": args.weights,
         "inference_mode": true,
@@ -130,9 +130,9 @@ fn write_adapters(args: &ExportArgs, program: &Program, state: &State) -> anyhow
 }
 
 /// How peft is told of the layer that a tensor of an adapter is beside: by the end of its name.
-fn target(naming: Naming, tensor: &str) -> String {
+fn target(naming: &Naming, tensor: &str) -> String {
     // Each of GPT-2's layers has two that are called `c_proj`.
-    let count = if naming == Naming::Gpt2 { 2 } else { 1 };
+    let count = if naming.has_conv1d() { 2 } else { 1 };
     // Then `lora_A` and `weight`.
     let mut parts: Vec<&str> = tensor.rsplit('.').skip(2).take(count).collect();
     parts.reverse();

@@ -211,7 +211,7 @@ fn start(args: &RunArgs, program: &mut Program, is_first: bool) -> anyhow::Resul
     let weights = weights.filter(|_| found.is_none() || program.adapters.is_some());
     let base = match weights {
         None => Base::Random { seed: args.seed },
-        Some(path) => Base::Weights(Weights::open(path, program.naming(), &parameters)?),
+        Some(path) => Base::Weights(Weights::open(path, &program.naming(), &parameters)?),
     };
     base.check(&parameters)?;
     program.base = base.identity(program)?;

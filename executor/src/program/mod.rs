@@ -7,7 +7,7 @@ mod support;
 use std::ops::Range;
 
 use ir::cluster::Precision;
-use ir::graph::{AdapterError, Adapters, BlockRecompute, Graph, Op, OpKind};
+use ir::graph::{AdapterError, Adapters, BlockRecompute, EmbeddedRows, Graph, Op, OpKind};
 use ir::layout::{Layout, LayoutSpec, Limits};
 use ir::model::transformer::DropoutRates;
 use ir::model::{Description, Model, Numerics};
@@ -267,7 +267,7 @@ impl Program {
     pub fn vocab_size(&self) -> Option<u64> {
         let nodes = self.block(0).block.nodes();
         nodes.into_iter().find_map(|node| match (&node.op.kind, node.op.parameters.first()) {
-            (OpKind::Embedding { .. }, Some(table)) if node.op.name.ends_with(".tokens") => {
+            (OpKind::Embedding { rows: EmbeddedRows::Tokens, .. }, Some(table)) => {
                 match table.dims[0].extent {
                     ir::graph::Extent::Fixed(rows) => Some(rows),
                     _ => None,

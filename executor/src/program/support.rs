@@ -27,12 +27,7 @@ pub(super) fn check_operators(
                 OpKind::Rotary(Rotation { scaling: RotaryScaling::Other(kind), .. }) => {
                     return Err(unsupported(format!("`rope_type` `{kind}` (`{name}`)")));
                 }
-                OpKind::AttentionScores
-                | OpKind::AttentionValues
-                | OpKind::Softmax { .. }
-                | OpKind::PrependParameter
-                | OpKind::PatchesToSequence
-                | OpKind::FirstToken => {
+                OpKind::AttentionScores | OpKind::AttentionValues | OpKind::Softmax { .. } => {
                     return Err(unsupported(format!("operator `{name}` ({:?})", node.op.kind)));
                 }
                 // The mask of a part of a sample would have to know which part it is.

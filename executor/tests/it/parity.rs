@@ -91,7 +91,7 @@ fn elements(shard: &Shard, shape: &[usize]) -> Vec<usize> {
 }
 
 /// The largest difference of losses, and of weights.
-fn difference(a: &Outcome, b: &Outcome) -> (f64, f64, f64) {
+pub(super) fn difference(a: &Outcome, b: &Outcome) -> (f64, f64, f64) {
     let most = |a: &[f64], b: &[f64]| {
         assert_eq!(a.len(), b.len());
         let differences = a.iter().zip(b).map(|(a, b)| (a - b).abs());

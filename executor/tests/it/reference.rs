@@ -54,6 +54,21 @@ fn settings(run: &Value, element: Element) -> Settings {
         },
         max_gradient_norm: run["max_gradient_norm"].as_f64(),
         schedule: LearningRate::constant(number("learning_rate")),
+        ..settings_of(element)
+    }
+}
+
+fn program(model: &str, run: &Value, element: Element) -> Program {
+    let description = read(&format!("{model}/config.json"));
+    alone(description, model, BATCH, SEQUENCE_LENGTH, settings(run, element))
+}
+
+/// Settings of a run whose numbers are all of this type, without an optimizer that would change anything.
+pub(super) fn settings_of(element: Element) -> Settings {
+    Settings {
+        optimizer: OptimizerSettings::usual(Optimizer::Sgd),
+        max_gradient_norm: None,
+        schedule: LearningRate::constant(0.0),
         compute: element,
         gradients: element,
         master: element,
@@ -67,8 +82,14 @@ fn settings(run: &Value, element: Element) -> Settings {
     }
 }
 
-fn program(model: &str, run: &Value, element: Element) -> Program {
-    let description = read(&format!("{model}/config.json"));
+/// A model on one rank.
+pub(super) fn alone(
+    description: String,
+    model: &str,
+    batch: u32,
+    sequence_length: u64,
+    settings: Settings,
+) -> Program {
     let blocks = ir::model::Model::from_json(&description, model).unwrap();
     let blocks = blocks.graph(ir::model::GraphOptions::default()).unwrap().num_blocks();
     Program::new(Parts {
@@ -87,7 +108,7 @@ fn program(model: &str, run: &Value, element: Element) -> Program {
             data_parallel: 1,
             zero_shard: 1,
             zero_stage: ZeroStage::None,
-            micro_batch_size: BATCH,
+            micro_batch_size: batch,
             num_micro_batches: 1,
             recompute: Recompute::None,
             offload: Offload::NONE,
@@ -95,9 +116,9 @@ fn program(model: &str, run: &Value, element: Element) -> Program {
         },
         schedule: generate(ScheduleKind::OneFOneB, 1, 1, 1).unwrap(),
         stage_sizes: vec![blocks],
-        sequence_length: SEQUENCE_LENGTH,
-        global_batch_size: BATCH.into(),
-        settings: settings(run, element),
+        sequence_length,
+        global_batch_size: batch.into(),
+        settings,
     })
     .unwrap()
 }
@@ -107,7 +128,7 @@ fn train(program: Program, folder: &str, steps: usize) -> (Vec<StepResult>, Vec<
     let parameters = program.parameters();
     let architecture = ir::model::Model::from_json(&program.description, "m").unwrap().architecture;
     let naming = Naming::of(&architecture, &parameters);
-    let weights = Weights::open(&path(folder), naming, &parameters).unwrap();
+    let weights = Weights::open(&path(folder), &naming, &parameters).unwrap();
     let (program, source) = (Arc::new(program), Arc::new(Source::Windows(windows())));
     let run = |communicator: Arc<dyn Communicator<Flex>>| -> Result<_, RunError> {
         let values = |p: &LocalParameter| Ok::<_, RunError>(weights.read(&p.id, &p.part)?);

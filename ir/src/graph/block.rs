@@ -84,13 +84,10 @@ impl Block {
         &self.outputs
     }
 
-    /// Number of parameters of one such block, tied ones left out.
+    /// Number of parameters of one such block, tied ones and buffers left out.
     pub fn num_parameters(&self) -> u64 {
-        self.nodes()
-            .flat_map(|node| &node.op.parameters)
-            .filter(|parameter| parameter.tied_to.is_none())
-            .map(Parameter::num_elements)
-            .sum()
+        let own = self.nodes().flat_map(|node| node.op.own_parameters());
+        own.map(Parameter::num_elements).sum()
     }
 
     /// For each operator, whether a gradient of its output is needed. None leaves a block that takes data.
@@ -388,9 +385,7 @@ impl Graph {
             for node in block.nodes() {
                 let own = node
                     .op
-                    .parameters
-                    .iter()
-                    .filter(|parameter| parameter.tied_to.is_none())
+                    .own_parameters()
                     .map(|parameter| parameter.num_elements() * u64::from(count))
                     .sum::<u64>();
                 counts.total += own;

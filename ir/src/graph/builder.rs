@@ -78,7 +78,7 @@ impl BlockBuilder {
     }
 
     /// Decides what training does with the parameters of `value`.
-    pub(super) fn set_learning(&mut self, value: Value, learning: Learning) {
+    pub fn set_learning(&mut self, value: Value, learning: Learning) {
         self.ops[value.0].0.learning = learning;
     }
 

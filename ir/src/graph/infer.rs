@@ -10,6 +10,7 @@ pub(super) fn output(kind: &OpKind, inputs: &[&Tensor]) -> Result<Tensor, String
     expect_arity(kind, inputs.len())?;
     match kind {
         OpKind::Input => unreachable!("an input is given its tensor"),
+        OpKind::Buffer { dims } => Ok(Tensor::new(dims.clone()).with_element(Element::Float32)),
         OpKind::Embedding { width, .. } => {
             let mut dims = inputs[0].dims.clone();
             dims.push(*width);
@@ -156,7 +157,7 @@ pub(super) fn parameters(kind: &OpKind, inputs: &[&Tensor]) -> Vec<Parameter> {
         parameters.push(Parameter { name: name.to_owned(), dims, tied_to: None });
     };
     match kind {
-        OpKind::Embedding { entries, width } => add("weight", vec![*entries, *width]),
+        OpKind::Embedding { entries, width, .. } => add("weight", vec![*entries, *width]),
         OpKind::Linear { contracted, produced, bias } => {
             add("weight", [named(inputs[0], contracted), produced.clone()].concat());
             if *bias {
@@ -193,7 +194,7 @@ pub(super) fn parameters(kind: &OpKind, inputs: &[&Tensor]) -> Vec<Parameter> {
                 add("bias", dims);
             }
         }
-        OpKind::AddParameter { dims } => add("weight", dims.clone()),
+        OpKind::AddParameter { dims } | OpKind::Buffer { dims } => add("weight", dims.clone()),
         OpKind::PrependParameter => add("weight", named(inputs[0], &[DimName::Hidden])),
         OpKind::Router { num_experts, bias, .. } => {
             let experts = Dim::fixed(DimName::Experts, *num_experts);
@@ -224,7 +225,8 @@ pub(super) fn parameters(kind: &OpKind, inputs: &[&Tensor]) -> Vec<Parameter> {
 
 fn expect_arity(kind: &OpKind, given: usize) -> Result<(), String> {
     let (least, most) = match kind {
-        OpKind::Input => (0, 0),
+        OpKind::Input | OpKind::Buffer { .. } => (0, 0),
+        OpKind::Router { .. } => (1, 2),
         OpKind::Attention { .. } => (3, 3),
         OpKind::AttentionScores
         | OpKind::AttentionValues

@@ -49,6 +49,7 @@ impl Kernels<'_, '_> {
             }
             OpKind::AttentionScores | OpKind::AttentionValues => self.attention_product(op, kind),
             OpKind::Input
+            | OpKind::Buffer { .. }
             | OpKind::Slice { .. }
             | OpKind::Gather
             | OpKind::Flatten

@@ -33,8 +33,8 @@ pub use numerics::{
     RouterScores, Routing, Scores,
 };
 pub use op::{
-    Activation, AttentionMask, Cut, Keeps, Learning, NormKind, Op, OpKind, Parameter, Recomputable,
-    Window2d,
+    Activation, AttentionMask, Cut, EmbeddedRows, Keeps, Learning, NormKind, Op, OpKind, Parameter,
+    Recomputable, Window2d,
 };
 pub use placement::{Placement, Placements};
 pub use recompute::{

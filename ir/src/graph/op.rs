@@ -34,6 +34,20 @@ pub enum Activation {
     Sigmoid,
 }
 
+/// Which row of a table each token has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum EmbeddedRows {
+    /// That of its own number.
+    Tokens,
+    /// That of its position in the sequence.
+    Positions {
+        /// The row of the first position: those before it stand for no position (OPT, RoBERTa).
+        first: u64,
+    },
+    /// The first: there is one sequence, all of one type.
+    TokenTypes,
+}
+
 /// Which positions a query looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AttentionMask {
@@ -78,12 +92,19 @@ impl Window2d {
 pub enum OpKind {
     /// What the block is given: the output of the block before it, or data.
     Input,
-    /// Rows of a table by index \[tokens\]; also learned positions, whose index is the position.
+    /// Rows of a table \[tokens\].
     Embedding {
         /// Rows of the table.
         entries: Dim,
         /// What a row is.
         width: Dim,
+        /// Which row each token has.
+        rows: EmbeddedRows,
+    },
+    /// A tensor of its own, which is saved with the model but not trained, nor counted among its parameters.
+    Buffer {
+        /// Its dimensions.
+        dims: Vec<Dim>,
     },
     /// `y = x W + b`: contracts `contracted` of \[x\] against the weight's dimensions of that name.
     Linear {
@@ -196,7 +217,8 @@ pub enum OpKind {
     },
     /// A parameter put before the sequence \[x\]: the class token.
     PrependParameter,
-    /// Scores every expert for every token and chooses `top_k` \[x\]. Puts out the probabilities.
+    /// Scores every expert for every token and chooses `top_k` \[x\], where there is one with a correction of what
+    /// is chosen by \[x, correction\]. Puts out the probabilities.
     Router {
         /// How many experts there are.
         num_experts: u64,
@@ -330,6 +352,7 @@ impl OpKind {
             OpKind::CrossEntropy { .. } => vec![Keeps::Softmax],
             OpKind::MaxPool2d(_) => vec![Keeps::Input(0), Keeps::Indices],
             OpKind::Input
+            | OpKind::Buffer { .. }
             | OpKind::Add
             | OpKind::Rotary(_)
             | OpKind::Scale { .. }
@@ -436,6 +459,13 @@ impl Op {
     /// Whether it has parameters that are trained.
     pub fn is_trained(&self) -> bool {
         !self.parameters.is_empty() && !self.is_frozen()
+    }
+
+    /// The parameters that are counted as the model's: neither those that are tied to another's, nor buffers.
+    pub fn own_parameters(&self) -> impl Iterator<Item = &Parameter> {
+        let is_buffer = matches!(self.kind, OpKind::Buffer { .. });
+        let own = move |it: &&Parameter| it.tied_to.is_none() && !is_buffer;
+        self.parameters.iter().filter(own)
     }
 
     /// Whether it has parameters that stay as they are.

@@ -173,6 +173,10 @@ const LATENT_PROJECTIONS: [&str; 10] = [
     "attention.key_joined",
 ];
 
+/// What of a feed-forward block comes before its experts or after them.
+const OUTSIDE_OF_EXPERTS: [&str; 6] =
+    ["norm", "parallel_norm", "post_norm", "dropout", "scale", "residual"];
+
 impl RecomputeModule {
     /// All of them.
     pub const ALL: [Self; 8] = [
@@ -253,8 +257,8 @@ impl RecomputeModule {
             }
             Self::Experts => {
                 let is_in = name.starts_with("mlp.") && within.has_router && {
-                    let after = ["mlp.norm", "mlp.post_norm", "mlp.residual", "mlp.dropout"];
-                    !after.contains(&name)
+                    let part = name.strip_prefix("mlp.").unwrap_or(name);
+                    !OUTSIDE_OF_EXPERTS.contains(&part)
                 };
                 of_region(is_in, op.kind == OpKind::Combine)
             }

@@ -84,8 +84,8 @@ pub enum Embedding {
         vocab_size: u64,
         /// Width of a row, where it is not `h` and is projected (OPT-350m).
         projected_from: Option<u64>,
-        /// Rows of a table of learned positions, where there is one.
-        positions: Option<u64>,
+        /// A table of learned positions, where there is one.
+        positions: Option<Positions>,
         /// Rows of a table of token types (BERT), where there is one.
         token_types: Option<u64>,
         /// A norm after the sum (BERT, BLOOM).
@@ -100,6 +100,15 @@ pub enum Embedding {
         /// Channels of the image.
         num_channels: u64,
     },
+}
+
+/// A table of learned positions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Positions {
+    /// Its rows.
+    pub rows: u64,
+    /// The row of the first position.
+    pub first: u64,
 }
 
 /// What turns the residual stream into a loss.
@@ -188,6 +197,8 @@ pub struct Layer {
 pub enum NormPlacement {
     /// Before attention and before feed-forward (GPT-2, Llama).
     Pre,
+    /// The same, and what is added to is what the norm put out (an option of BLOOM)
+    PreWithResidual,
     /// After each residual sum (BERT, OPT-350m).
     PostResidual,
     /// On the outputs of attention and feed-forward, before the sum (OLMo-2).
@@ -309,4 +320,6 @@ pub struct Mixture {
     pub router_bias: bool,
     /// How experts are weighed and chosen.
     pub routing: Routing,
+    /// Whether a correction that is not trained takes part in the choice (DeepSeek-V3).
+    pub corrects_choice: bool,
 }

@@ -9,8 +9,8 @@ use super::kind::Kind;
 use super::limits::MAX_SIZE;
 use crate::graph;
 use crate::graph::{
-    Activation, AttentionMask, Dim, DimName, Element, NormKind, OpKind, Real, Rotation, Routing,
-    Scores, Tensor, Window2d,
+    Activation, AttentionMask, Dim, DimName, Element, EmbeddedRows, NormKind, OpKind, Real,
+    Rotation, Routing, Scores, Tensor, Window2d,
 };
 
 /// The tensor of an input node.
@@ -152,6 +152,7 @@ pub(super) fn operator(kind: &Kind, x: &Tensor) -> Result<OpKind, String> {
         Kind::Embedding { num_embeddings, embedding_dim, out_dim } => OpKind::Embedding {
             entries: Dim::fixed(DimName::Vocabulary, size("num_embeddings", *num_embeddings)?),
             width: Dim::fixed(*out_dim, size("embedding_dim", *embedding_dim)?),
+            rows: EmbeddedRows::Tokens,
         },
         Kind::Attention { mask, scale, soft_cap } => OpKind::Attention {
             mask: match mask {

@@ -113,7 +113,8 @@ fn our_parts(block: &Block) -> [u64; 3] {
     let mut parts = [0; 3];
     for node in block.nodes() {
         let name = node.op.name.as_str();
-        let is_norm = matches!(name.rsplit('.').next(), Some("norm" | "post_norm"));
+        let is_norm =
+            matches!(name.rsplit('.').next(), Some("norm" | "post_norm" | "parallel_norm"));
         let is_attention = name.starts_with("attention.") || name.starts_with("cross_attention.");
         let part = if is_norm {
             1
@@ -122,8 +123,7 @@ fn our_parts(block: &Block) -> [u64; 3] {
         } else {
             2
         };
-        let own = node.op.parameters.iter().filter(|parameter| parameter.tied_to.is_none());
-        parts[part] += own.map(Parameter::num_elements).sum::<u64>();
+        parts[part] += node.op.own_parameters().map(Parameter::num_elements).sum::<u64>();
     }
     let is_bert = block.nodes().last().is_some_and(|node| node.op.name == "mlp.norm")
         && block.nodes().any(|node| {

@@ -36,6 +36,7 @@ pub(super) fn parameters(shapes: &[Vec<usize>]) -> Vec<ModelParameter> {
     let parameter = |(block, shape): (u32, &Vec<usize>)| ModelParameter {
         id: ParameterId { block, op: "mlp.up".to_owned(), name: "weight".to_owned() },
         layer: None,
+        block_name: "embedding".to_owned(),
         shape: shape.clone(),
         form: Form::Other,
     };

@@ -5,7 +5,8 @@ use crate::graph::AttentionMask;
 use crate::model::error::ModelError;
 use crate::model::fields::Fields;
 use crate::model::transformer::{
-    Attention, Embedding, FeedForward, Head, HeadTransform, Norm, NormPlacement, Transformer,
+    Attention, Embedding, FeedForward, Head, HeadTransform, Norm, NormPlacement, Positions,
+    Transformer,
 };
 
 const BERT: Defaults = Defaults {
@@ -19,18 +20,23 @@ const BERT: Defaults = Defaults {
 };
 
 pub(super) fn bert(fields: Fields<'_>) -> Result<Transformer, ModelError> {
-    build(fields, BERT)
+    build(fields, BERT, 0)
 }
 
 pub(super) fn roberta(fields: Fields<'_>) -> Result<Transformer, ModelError> {
-    build(fields, Defaults { vocab_size: 50_265, ..BERT })
+    build(fields, Defaults { vocab_size: 50_265, ..BERT }, after_padding(fields)?)
 }
 
 pub(super) fn xlm_roberta(fields: Fields<'_>) -> Result<Transformer, ModelError> {
-    build(fields, BERT)
+    build(fields, BERT, after_padding(fields)?)
 }
 
-fn build(fields: Fields<'_>, defaults: Defaults) -> Result<Transformer, ModelError> {
+/// Positions are counted from the row after that of padding.
+fn after_padding(fields: Fields<'_>) -> Result<u64, ModelError> {
+    Ok(fields.count_or("pad_token_id", 1)? + 1)
+}
+
+fn build(fields: Fields<'_>, defaults: Defaults, first: u64) -> Result<Transformer, ModelError> {
     let positions = fields.text_or("position_embedding_type", "absolute")?;
     if positions != "absolute" {
         return Err(fields.unsupported(format!("`position_embedding_type` `{positions}`")));
@@ -55,7 +61,7 @@ fn build(fields: Fields<'_>, defaults: Defaults) -> Result<Transformer, ModelErr
         embedding: Embedding::Tokens {
             vocab_size: shape.vocab_size,
             projected_from: None,
-            positions: Some(shape.positions(fields)?),
+            positions: Some(Positions { first, ..shape.positions(fields)? }),
             token_types: Some(fields.size_or("type_vocab_size", 2)?),
             norm: Some(norm),
         },

@@ -29,7 +29,12 @@ pub(super) fn bloom(fields: Fields<'_>) -> Result<Transformer, ModelError> {
         ..parts::with_biases(shape.attention(), true)
     };
     let mlp = FeedForward::Dense(shape.plain_mlp(Activation::GeluTanh, true));
-    let layer = parts::layer(attention, mlp, norm, NormPlacement::Pre);
+    let placement = if fields.flag_or("apply_residual_connection_post_layernorm", false)? {
+        NormPlacement::PreWithResidual
+    } else {
+        NormPlacement::Pre
+    };
+    let layer = parts::layer(attention, mlp, norm, placement);
     Ok(Transformer {
         embedding: Embedding::Tokens {
             vocab_size: shape.vocab_size,

@@ -117,6 +117,7 @@ fn build(
             Some(Mixture {
                 shared: experts.shared.map(shared),
                 routing: experts.routing,
+                corrects_choice: experts.routing.scores == RouterScores::Sigmoid,
                 ..parts::mixture(routed, top_k, mlp(experts.intermediate_size))
             })
         }

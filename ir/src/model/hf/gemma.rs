@@ -101,7 +101,11 @@ fn sandwich(
     };
     let scores = Scores {
         scale: Some(fields.real_or("query_pre_attn_scalar", 256.0)?.powf(-0.5).into()),
-        soft_cap: cap("attn_logit_softcapping", score_cap)?,
+        // Gemma 3 has the field, but no cap.
+        soft_cap: match score_cap {
+            Some(_) => cap("attn_logit_softcapping", score_cap)?,
+            None => None,
+        },
         ..Scores::default()
     };
     let window = fields.nullable_size_or("sliding_window", Some(4096))?;

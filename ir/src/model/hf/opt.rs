@@ -4,7 +4,7 @@ use super::parts::{self, Defaults, Shape};
 use crate::model::error::ModelError;
 use crate::model::fields::Fields;
 use crate::model::transformer::{
-    Attention, Embedding, FeedForward, Head, Norm, NormPlacement, Transformer,
+    Attention, Embedding, FeedForward, Head, Norm, NormPlacement, Positions, Transformer,
 };
 
 const DEFAULTS: Defaults = Defaults {
@@ -45,7 +45,10 @@ pub(super) fn opt(fields: Fields<'_>) -> Result<Transformer, ModelError> {
         embedding: Embedding::Tokens {
             vocab_size: shape.vocab_size,
             projected_from: projection,
-            positions: Some(shape.positions(fields)? + POSITION_OFFSET),
+            positions: Some(Positions {
+                rows: shape.positions(fields)?.rows + POSITION_OFFSET,
+                first: POSITION_OFFSET,
+            }),
             token_types: None,
             norm: None,
         },

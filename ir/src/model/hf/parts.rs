@@ -7,7 +7,7 @@ use crate::model::error::ModelError;
 use crate::model::fields::Fields;
 use crate::model::transformer::{
     Attention, DropoutRates, Embedding, FeedForward, Head, Layer, Layers, Mixture, Mlp, Norm,
-    NormPlacement, Scales, Transformer,
+    NormPlacement, Positions, Scales, Transformer,
 };
 
 /// Layer norm with a scale only.
@@ -81,9 +81,11 @@ impl Shape {
         })
     }
 
-    /// Rows of a table of learned positions, for a family that has one.
-    pub(in crate::model) fn positions(&self, fields: Fields<'_>) -> Result<u64, ModelError> {
-        self.max_position_embeddings.ok_or_else(|| fields.missing("max_position_embeddings"))
+    /// A table of learned positions, for a family that has one.
+    pub(in crate::model) fn positions(&self, fields: Fields<'_>) -> Result<Positions, ModelError> {
+        let rows = self.max_position_embeddings;
+        let rows = rows.ok_or_else(|| fields.missing("max_position_embeddings"))?;
+        Ok(Positions { rows, first: 0 })
     }
 
     /// The shape with head dimensions that follow from the hidden size, whatever the field says.
@@ -233,6 +235,7 @@ pub(in crate::model) fn mixture(num_experts: u64, top_k: u64, expert: Mlp) -> Mi
         shared_gate: false,
         router_bias: false,
         routing: Routing::NORMALIZED,
+        corrects_choice: false,
     }
 }
 

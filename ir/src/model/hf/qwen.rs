@@ -50,7 +50,10 @@ pub(super) fn qwen2_moe(fields: Fields<'_>) -> Result<Transformer, ModelError> {
     };
     let window = window(fields)?;
     let first = fields.count_or("max_window_layers", 28)?;
-    sparse(fields, &shape, &attention, &mixture, |index| window.filter(|_| index >= first))
+    // Every other of the first layers, where Qwen2 has the later ones.
+    let sliding = shape
+        .sliding_layers(fields, |index| window.is_some() && index % 2 == 0 && index < first)?;
+    sparse(fields, &shape, &attention, &mixture, |index| window.filter(|_| sliding[index as usize]))
 }
 
 pub(super) fn qwen3_moe(fields: Fields<'_>) -> Result<Transformer, ModelError> {

@@ -2,8 +2,8 @@
 
 use super::{Lowering, TOKEN_TABLE, linear};
 use crate::graph::{
-    Activation, Block, BlockBuilder, Dim, DimName, Element, GraphError, OpKind, Tensor, Value,
-    Window2d,
+    Activation, Block, BlockBuilder, Dim, DimName, Element, EmbeddedRows, GraphError, OpKind,
+    Tensor, Value, Window2d,
 };
 use crate::model::transformer::{Embedding, Encoder, Head, HeadTransform, Norm, Transformer};
 
@@ -70,7 +70,8 @@ impl Lowering {
         let embedded = match &transformer.embedding {
             Embedding::Tokens { vocab_size, .. } => {
                 let entries = Dim::fixed(DimName::Vocabulary, *vocab_size);
-                let kind = OpKind::Embedding { entries, width: self.hidden };
+                let (width, rows) = (self.hidden, EmbeddedRows::Tokens);
+                let kind = OpKind::Embedding { entries, width, rows };
                 let embedded = block.push("mtp.tokens", kind, &[tokens])?;
                 block.tie_weight(embedded, TOKEN_TABLE);
                 embedded
@@ -205,7 +206,8 @@ impl Lowering {
         let width = projected_from.map_or(self.hidden, |width| Dim::fixed(DimName::Latent, width));
         let entries = Dim::fixed(DimName::Vocabulary, vocab_size);
         let table = format!("{name}.tokens");
-        let mut x = block.push(table.as_str(), OpKind::Embedding { entries, width }, &[tokens])?;
+        let kind = OpKind::Embedding { entries, width, rows: EmbeddedRows::Tokens };
+        let mut x = block.push(table.as_str(), kind, &[tokens])?;
         if table != TOKEN_TABLE {
             block.tie_weight(x, TOKEN_TABLE);
         }
@@ -214,12 +216,13 @@ impl Lowering {
             x = linear(block, &projection, &[DimName::Latent], &[self.hidden], false, x)?;
         }
         let mut summands = vec![x];
-        for (table, rows) in [("positions", positions), ("token_types", token_types)] {
-            if let Some(rows) = rows {
-                let entries = Dim::fixed(DimName::Features, rows);
-                let kind = OpKind::Embedding { entries, width: self.hidden };
-                summands.push(block.push(format!("{name}.{table}"), kind, &[tokens])?);
-            }
+        let positions =
+            positions.map(|it| ("positions", it.rows, EmbeddedRows::Positions { first: it.first }));
+        let token_types = token_types.map(|it| ("token_types", it, EmbeddedRows::TokenTypes));
+        for (table, num_rows, rows) in positions.into_iter().chain(token_types) {
+            let entries = Dim::fixed(DimName::Features, num_rows);
+            let kind = OpKind::Embedding { entries, width: self.hidden, rows };
+            summands.push(block.push(format!("{name}.{table}"), kind, &[tokens])?);
         }
         if summands.len() > 1 {
             x = block.push(format!("{name}.sum"), OpKind::Add, &summands)?;

@@ -1,7 +1,9 @@
 //! Feed-forward blocks and mixtures of them.
 
 use super::{Lowering, linear};
-use crate::graph::{Activation, BlockBuilder, Dim, DimName, GraphError, OpKind, Value};
+use crate::graph::{
+    Activation, BlockBuilder, Dim, DimName, GraphError, Learning, OpKind, Value, WeightFormat,
+};
 use crate::model::transformer::{Mixture, Mlp};
 
 impl Lowering {
@@ -27,7 +29,14 @@ impl Lowering {
     ) -> Result<Value, GraphError> {
         let Mixture { num_experts, top_k, router_bias: bias, routing, .. } = *mixture;
         let router = OpKind::Router { num_experts, top_k, bias, routing };
-        let probabilities = block.push("mlp.router", router, &[x])?;
+        let mut given = vec![x];
+        if mixture.corrects_choice {
+            let dims = vec![Dim::fixed(DimName::Experts, num_experts)];
+            let correction = block.push("mlp.router.correction", OpKind::Buffer { dims }, &[])?;
+            block.set_learning(correction, Learning::Frozen(WeightFormat::Plain));
+            given.push(correction);
+        }
+        let probabilities = block.push("mlp.router", router, &given)?;
         let dispatch = OpKind::Dispatch { top_k };
         let tokens = block.push("mlp.dispatch", dispatch, &[x, probabilities])?;
 

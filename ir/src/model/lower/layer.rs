@@ -18,6 +18,7 @@ impl Lowering {
                 self.parallel_layer(block, layer, x)
             }
             NormPlacement::Pre
+            | NormPlacement::PreWithResidual
             | NormPlacement::PostResidual
             | NormPlacement::PostBlock
             | NormPlacement::Sandwich => self.sequential_layer(block, layer, x, encoder),
@@ -56,7 +57,9 @@ impl Lowering {
             self.norm(block, &name, layer.norm, &[DimName::Hidden], x)
         };
         let input = match placement {
-            NormPlacement::Pre | NormPlacement::Sandwich => norm(block, format!("{name}.norm"), x)?,
+            NormPlacement::Pre | NormPlacement::PreWithResidual | NormPlacement::Sandwich => {
+                norm(block, format!("{name}.norm"), x)?
+            }
             _ => x,
         };
         let output = compute(block, input)?;
@@ -67,6 +70,7 @@ impl Lowering {
             _ => output,
         };
         let output = self.summand(block, name, output)?;
+        let x = if placement == NormPlacement::PreWithResidual { input } else { x };
         let sum = block.push(format!("{name}.residual"), OpKind::Add, &[x, output])?;
         if placement == NormPlacement::PostResidual {
             norm(block, format!("{name}.norm"), sum)
@@ -83,11 +87,11 @@ impl Lowering {
         x: Value,
     ) -> Result<Value, GraphError> {
         let hidden = [DimName::Hidden];
-        let for_attention = self.norm(block, "attention.norm", layer.norm, &hidden, x)?;
-        let for_mlp = if layer.norm_placement == NormPlacement::ParallelSeparate {
-            self.norm(block, "mlp.norm", layer.norm, &hidden, x)?
+        let mut norm = |name: &str| self.norm(block, name, layer.norm, &hidden, x);
+        let [for_attention, for_mlp] = if layer.norm_placement == NormPlacement::ParallelSeparate {
+            [norm("attention.parallel_norm")?, norm("mlp.parallel_norm")?]
         } else {
-            for_attention
+            [norm("attention.norm")?; 2]
         };
         let attention =
             self.attention(block, "attention", &layer.attention, for_attention, for_attention)?;

@@ -1,0 +1,145 @@
+//! Families and layouts drawn at random: any layout of any family computes what one rank computes.
+
+use std::collections::BTreeMap;
+
+use executor::array::Element;
+use executor::program::{Program, ProgramError};
+use ir::graph::{ContextParallelKind, Recompute};
+use ir::layout::{Offload, ZeroStage};
+use ir::schedule::ScheduleKind;
+use serde_json::Value;
+
+use super::families;
+use super::parity::{Outcome, difference, train};
+use super::training::{Case, ONE, parts};
+
+/// How many draws there are: a tenth of them by default.
+const ALL: u64 = 500;
+const FEW: u64 = 50;
+
+/// What a draw is refused for before another is made.
+const MOST_TRIES: u64 = 200;
+
+/// A number below `count` for a question of a draw.
+struct Draw {
+    seed: u64,
+    asked: u64,
+}
+
+impl Draw {
+    fn below(&mut self, count: usize) -> usize {
+        self.asked += 1;
+        let number = families::hashed("draw", self.seed.wrapping_mul(1 << 20) + self.asked);
+        (number * count as f64) as usize
+    }
+
+    fn of<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len())]
+    }
+
+    /// A layout of at most eight ranks.
+    fn case(&mut self) -> Case {
+        use ScheduleKind as K;
+        loop {
+            let pipeline = self.of(&[1, 1, 2]);
+            let tensor = self.of(&[1, 2, 2, 4]);
+            let (schedule, virtual_stages) = if pipeline == 1 {
+                (K::OneFOneB, 1)
+            } else {
+                self.of(&[
+                    (K::OneFOneB, 1),
+                    (K::GPipe, 1),
+                    (K::ZbH1, 1),
+                    (K::Interleaved, 2),
+                    (K::Zbv, 2),
+                ])
+            };
+            let recompute = self.of(&[Recompute::None, Recompute::Selective, Recompute::Full]);
+            let zero = self.of(&ZeroStage::ALL);
+            let offload = Offload { optimizer: self.below(8) == 0, ..Offload::NONE };
+            let case = Case {
+                tensor,
+                sequence: tensor > 1 && self.below(2) == 0,
+                context: self.of(&[1, 1, 2]),
+                context_kind: self.of(&ContextParallelKind::ALL),
+                expert: self.of(&[1, 1, 2]),
+                expert_tensor: self.of(&[0, 0, 1]),
+                pipeline,
+                data: self.of(&[1, 2]),
+                micro_batch_size: self.of(&[1, 2]),
+                zero,
+                recompute,
+                offload,
+                schedule,
+                virtual_stages,
+                ..ONE
+            };
+            let ranks = case.tensor * case.context * case.pipeline * case.data;
+            let has_kind = case.context > 1 || case.context_kind == ContextParallelKind::Ring;
+            if ranks <= 8 && has_kind {
+                return case;
+            }
+        }
+    }
+}
+
+/// The models: those of the references, with the tokens that training reads.
+fn models() -> Vec<(String, String)> {
+    let mut models = families::configurations();
+    for (_, config) in &mut models {
+        if let Some(vocab_size) = config.get_mut("vocab_size") {
+            *vocab_size = 256.into();
+        }
+    }
+    let takes_tokens = |config: &Value| config["model_type"] != "vit";
+    let models = models.into_iter().filter(|(_, config)| takes_tokens(config));
+    models.map(|(name, config)| (name, config.to_string())).collect()
+}
+
+#[test]
+fn any_layout_of_any_family() {
+    let is_slow = std::env::var_os("RUN_SLOW_TESTS").is_some_and(|value| value == "1");
+    let models = models();
+    let mut alone: BTreeMap<(usize, u32), Outcome> = BTreeMap::new();
+    let (mut failures, mut sharded, mut done) = (Vec::new(), 0, 0);
+    let num_draws = if is_slow { ALL } else { FEW };
+    for seed in 0..num_draws {
+        // In turn, so that no family is left out.
+        let spread = (seed * 7) as usize % models.len();
+        let (name, model) = &models[spread];
+        let mut draw = Draw { seed, asked: 0 };
+        let mut refused: BTreeMap<String, u32> = BTreeMap::new();
+        let found = (0..MOST_TRIES).find_map(|_| {
+            let case = draw.case();
+            match Program::new(parts(model, case, Element::F64)) {
+                Ok(program) => Some((case, program)),
+                Err(error) => {
+                    *refused.entry(error.to_string()).or_insert(0) += 1;
+                    assert!(!matches!(error, ProgramError::Model(_)), "{name}: {error}");
+                    None
+                }
+            }
+        });
+        let Some((case, program)) = found else { panic!("{name}: no layout runs: {refused:?}") };
+        sharded += u64::from(case.tensor > 1);
+        done += 1;
+        // How tokens are put together is part of what a mixture of experts computes.
+        let key = (spread, case.micro_batch_size);
+        let one = alone.entry(key).or_insert_with(|| {
+            let micro_batch_size = case.micro_batch_size;
+            let one = Case { micro_batch_size, ..ONE };
+            train(Program::new(parts(model, one, Element::F64)).unwrap())
+        });
+        let run = std::panic::AssertUnwindSafe(|| train(program));
+        let Ok(outcome) = std::panic::catch_unwind(run) else {
+            failures.push(format!("{name}: panicked: {case:?}"));
+            continue;
+        };
+        let (losses, _, weights) = difference(one, &outcome);
+        if losses > 1e-9 || weights > 1e-9 {
+            failures.push(format!("{name}: losses {losses:.1e} weights {weights:.1e}: {case:?}"));
+        }
+    }
+    assert!(failures.is_empty(), "{} of {done}:\n{}", failures.len(), failures.join("\n"));
+    assert!(2 * sharded >= done, "{sharded} of {done} with tensor parallelism");
+}

@@ -1,0 +1,363 @@
+//! One rank computes what Hugging Face transformers computes, for every family that runs: values made once by
+//! `tests/reference/families.py`, with weights and tokens that both make of the same hash.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use burn_flex::{Flex, FlexDevice};
+use executor::array::Element;
+use executor::batches::Source;
+use executor::checkpoint::{Naming, PieceKind, Shard, Values, Weights, WeightsWriter};
+use executor::communicator::{Communicator, local};
+use executor::parameters::LocalParameter;
+use executor::program::Program;
+use executor::rank::{Rank, RunError};
+use executor::settings::{LearningRate, OptimizerSettings, Settings};
+use ir::model::Model;
+use ir::plan::Optimizer;
+use safetensors::tensor::{Dtype, TensorView};
+use safetensors::{SafeTensors, serialize_to_file};
+use serde_json::Value;
+
+use super::reference::{alone, settings_of};
+
+const BATCH: u32 = 2;
+const LENGTH: usize = 16;
+const NUM_STEPS: usize = 20;
+
+/// Of a gradient taken from the step that it makes: a power of two, so that nothing is rounded.
+const LARGE_RATE: f64 = 1024.0;
+
+/// A number from 0 to 1 for each element of a tensor called `name`.
+pub(super) fn hashed(name: &str, index: u64) -> f64 {
+    let of_name = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    let x = of_name.wrapping_add((index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let z = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    ((z ^ (z >> 31)) >> 11) as f64 * 2f64.powi(-53)
+}
+
+/// An element of a tensor, as the reference has it.
+fn element(name: &str, shape: &[usize], index: u64) -> f32 {
+    let (centre, scale) = match shape {
+        [_] if name.ends_with("weight") => (1.0, 0.2),
+        [_] => (0.0, 0.2),
+        _ => (0.0, 0.35),
+    };
+    (centre + scale * (2.0 * hashed(name, index) - 1.0)) as f32
+}
+
+fn folder() -> PathBuf {
+    [env!("CARGO_MANIFEST_DIR"), "tests", "reference", "families"].iter().collect()
+}
+
+fn numbers(value: &Value) -> Vec<usize> {
+    value.as_array().unwrap().iter().map(|it| it.as_u64().unwrap() as usize).collect()
+}
+
+/// The configurations of all families, by the names of their references.
+pub(super) fn configurations() -> Vec<(String, Value)> {
+    let configuration = |name: &str| {
+        let text = std::fs::read_to_string(folder().join(format!("{name}.json"))).unwrap();
+        let recorded: Value = serde_json::from_str(&text).unwrap();
+        (name.to_owned(), recorded["config"].clone())
+    };
+    NAMES.iter().map(|name| configuration(name)).collect()
+}
+
+/// A family's model with its weights in a file, and what transformers made of it.
+struct Family {
+    name: String,
+    recorded: Value,
+    files: tempfile::TempDir,
+}
+
+impl Family {
+    fn new(name: &str) -> Self {
+        let text = std::fs::read_to_string(folder().join(format!("{name}.json"))).unwrap();
+        let recorded: Value = serde_json::from_str(&text).unwrap();
+        let files = tempfile::tempdir().unwrap();
+        let tensors = recorded["tensors"].as_object().unwrap();
+        let bytes: BTreeMap<&String, (Vec<usize>, Vec<u8>)> = tensors
+            .iter()
+            .map(|(name, shape)| {
+                let shape = numbers(shape);
+                let count = shape.iter().product::<usize>() as u64;
+                let values = (0..count).flat_map(|it| element(name, &shape, it).to_le_bytes());
+                let bytes = values.collect();
+                (name, (shape, bytes))
+            })
+            .collect();
+        let views = bytes.iter().map(|(name, (shape, bytes))| {
+            (*name, TensorView::new(Dtype::F32, shape.clone(), bytes).unwrap())
+        });
+        serialize_to_file(views, None, &files.path().join("model.safetensors")).unwrap();
+        Self { name: name.to_owned(), recorded, files }
+    }
+
+    fn settings(optimizer: Optimizer) -> Settings {
+        let is_adamw = optimizer == Optimizer::AdamW;
+        let rate = if is_adamw { 1e-3 } else { LARGE_RATE };
+        Settings {
+            optimizer: OptimizerSettings {
+                kind: optimizer,
+                beta1: if is_adamw { 0.9 } else { 0.0 },
+                beta2: 0.95,
+                epsilon: 1e-8,
+                weight_decay: if is_adamw { 0.1 } else { 0.0 },
+            },
+            max_gradient_norm: None,
+            schedule: LearningRate::constant(rate),
+            ..settings_of(Element::F64)
+        }
+    }
+
+    fn program(&self, optimizer: Optimizer) -> Program {
+        let description = self.recorded["config"].to_string();
+        let settings = Self::settings(optimizer);
+        alone(description, &self.name, BATCH, LENGTH as u64, settings)
+    }
+
+    fn windows(&self) -> Vec<Vec<u32>> {
+        let vocab_size = self.recorded["config"]["vocab_size"].as_u64().unwrap() as f64;
+        let width = LENGTH as u64 + 1;
+        let token = |index: u64| (hashed("tokens", index) * vocab_size) as u32;
+        let rows = 0..NUM_STEPS as u64 * u64::from(BATCH);
+        rows.map(|row| (row * width..(row + 1) * width).map(token).collect()).collect()
+    }
+
+    fn source(&self) -> Source {
+        let config = &self.recorded["config"];
+        let number = |name: &str| config[name].as_u64().unwrap();
+        if config["model_type"] != "vit" {
+            return Source::Windows(self.windows());
+        }
+        let count = number("num_channels") * number("image_size").pow(2);
+        let num_labels = config["id2label"].as_object().map_or(2, serde_json::Map::len) as f64;
+        let pixel = |index: u64| 2.0 * hashed("pixels", index) - 1.0;
+        let sample = |sample: u64| {
+            let pixels = (sample * count..(sample + 1) * count).map(pixel).collect();
+            (pixels, (hashed("labels", sample) * num_labels) as u32)
+        };
+        Source::Samples((0..NUM_STEPS as u64 * u64::from(BATCH)).map(sample).collect())
+    }
+
+    fn naming(&self, program: &Program) -> Naming {
+        let text = self.recorded["config"].to_string();
+        let architecture = Model::from_json(&text, &self.name).unwrap().architecture;
+        let naming = Naming::of(&architecture, &program.parameters());
+        assert!(naming.class().is_some(), "{}: no names of transformers", self.name);
+        naming
+    }
+
+    /// The losses of some steps, and the parameters after them, as files have them.
+    fn train(&self, optimizer: Optimizer, steps: usize) -> (Vec<f64>, Tensors) {
+        let program = self.program(optimizer);
+        let (parameters, naming) = (program.parameters(), self.naming(&program));
+        let weights = Weights::open(self.files.path(), &naming, &parameters).unwrap();
+        let (program, source) = (Arc::new(program), Arc::new(self.source()));
+        let run = |communicator: Arc<dyn Communicator<Flex>>| -> Result<_, RunError> {
+            let values = |p: &LocalParameter| Ok::<_, RunError>(weights.read(&p.id, &p.part)?);
+            let (program, source) = (Arc::clone(&program), Arc::clone(&source));
+            let mut rank = Rank::new(program, source, communicator, FlexDevice, values)?;
+            let losses = (0..steps).map(|_| Ok::<_, RunError>(rank.step()?.loss));
+            let losses = losses.collect::<Result<Vec<_>, _>>()?;
+            Ok((losses, rank.pieces()))
+        };
+        let ranks = local::run(1, &[FlexDevice], run);
+        let (losses, pieces) = ranks.unwrap_or_else(|failure| panic!("{failure}")).remove(0);
+        let path = self.files.path().join("trained.safetensors");
+        let mut writer =
+            WeightsWriter::create(&path, |it| naming.stored(it), &parameters, Element::F64)
+                .unwrap();
+        let mut written = BTreeSet::new();
+        for (piece, values) in pieces {
+            let (PieceKind::Weight, Values::F64(values)) = (piece.kind, values) else { continue };
+            writer.write(&piece.parameter, &values).unwrap();
+            written.insert(piece.parameter);
+        }
+        for parameter in parameters.iter().filter(|it| !written.contains(&it.id)) {
+            let whole = Shard::whole(&parameter.shape).part;
+            writer.write(&parameter.id, &weights.read(&parameter.id, &whole).unwrap()).unwrap();
+        }
+        writer.finish().unwrap();
+        (losses, contents(&path))
+    }
+
+    /// What was made, beside what transformers made, of every tensor.
+    fn compare(&self, what: &str, made: &Tensors, wrong: &mut Vec<String>) {
+        let expected = self.recorded[what].as_object().unwrap();
+        for (name, expected) in expected {
+            let Some((_, made)) = made.get(name) else {
+                wrong.push(format!("no {what} of `{name}`"));
+                continue;
+            };
+            let number = |name: &str| expected[name].as_f64();
+            let norm = number("norm").unwrap();
+            let own = made.iter().map(|it| it * it).sum::<f64>().sqrt();
+            let pairs = [
+                (number("norm"), own),
+                (number("sum"), made.iter().sum()),
+                (number("first"), made[0]),
+                (number("last"), made[made.len() - 1]),
+            ];
+            for (expected, made) in pairs {
+                let Some(expected) = expected else { continue };
+                if (made - expected).abs() > 1e-9 * norm.max(1e-3) {
+                    wrong.push(format!("{what} of `{name}`: {made} instead of {expected}"));
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// Tensors of a file: shape and values.
+type Tensors = BTreeMap<String, (Vec<usize>, Vec<f64>)>;
+
+fn contents(path: &Path) -> Tensors {
+    let bytes = std::fs::read(path).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let tensors = file.iter().map(|(name, tensor)| {
+        let (chunks, _) = tensor.data().as_chunks();
+        let values = chunks.iter().copied().map(f64::from_le_bytes).collect();
+        (name.to_owned(), (tensor.shape().to_vec(), values))
+    });
+    tensors.collect()
+}
+
+fn check(name: &str) {
+    let family = Family::new(name);
+    let mut wrong = Vec::new();
+    let (losses, stepped) = family.train(Optimizer::Sgd, 1);
+    // Every tensor of the file is one of ours, and the other way round, as long and as wide.
+    let theirs: BTreeMap<_, _> = family.recorded["tensors"].as_object().unwrap().iter().collect();
+    for (tensor, shape) in &theirs {
+        match stepped.get(*tensor) {
+            None => wrong.push(format!("`{tensor}` is no parameter")),
+            Some((own, _)) if *own != numbers(shape) => {
+                wrong.push(format!("`{tensor}` is {own:?}, not {shape}"));
+            }
+            Some(_) => {}
+        }
+    }
+    for tensor in stepped.keys().filter(|it| !theirs.contains_key(*it)) {
+        wrong.push(format!("`{tensor}` is no tensor of theirs"));
+    }
+    let gradient = |(name, (shape, after)): (&String, &(Vec<usize>, Vec<f64>))| {
+        let values = (0..)
+            .zip(after)
+            .map(|(index, after)| (f64::from(element(name, shape, index)) - after) / LARGE_RATE);
+        (name.clone(), (shape.clone(), values.collect()))
+    };
+    let gradients: Tensors = stepped.iter().map(gradient).collect();
+    let loss = family.recorded["loss"].as_f64().unwrap();
+    if (losses[0] / loss - 1.0).abs() > 1e-9 {
+        wrong.push(format!("loss {} instead of {loss}", losses[0]));
+    }
+    family.compare("gradients", &gradients, &mut wrong);
+    if wrong.is_empty() {
+        let (losses, trained) = family.train(Optimizer::AdamW, NUM_STEPS);
+        let expected = family.recorded["losses"].as_array().unwrap();
+        for (step, (loss, expected)) in losses.iter().zip(expected).enumerate() {
+            let expected = expected.as_f64().unwrap();
+            if (loss / expected - 1.0).abs() > 1e-6 {
+                wrong.push(format!("loss of step {step}: {loss} instead of {expected}"));
+            }
+        }
+        let _ = trained;
+    }
+    assert!(wrong.is_empty(), "{name}:\n{}", wrong.join("\n"));
+}
+
+macro_rules! families {
+    ($($name:ident)*) => {
+        $(#[test]
+        fn $name() {
+            check(stringify!($name));
+        })*
+
+        /// The names of all references.
+        const NAMES: &[&str] = &[$(stringify!($name)),*];
+
+        #[test]
+        fn every_reference_is_checked() {
+            let names: BTreeSet<String> = NAMES.iter().map(|name| (*name).to_owned()).collect();
+            let files = std::fs::read_dir(folder()).unwrap();
+            let files = files.map(|file| file.unwrap().path());
+            let found = files.map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned());
+            assert_eq!(found.collect::<BTreeSet<_>>(), names);
+        }
+    };
+}
+
+families! {
+    bert
+    bloom
+    bloom_6_heads
+    bloom_post_layernorm
+    cohere
+    cohere2
+    cohere_qk_norm
+    deepseek_v2
+    deepseek_v2_lite
+    deepseek_v3
+    falcon_11b
+    falcon_40b
+    falcon_7b
+    falcon_rw
+    gemma
+    gemma2
+    gemma3_text
+    gemma3_text_softcap
+    gpt2_inverse_layer
+    gpt_bigcode
+    gpt_bigcode_multi_head
+    gpt_neox
+    gpt_neox_sequential
+    gpt_oss
+    gptj
+    granite
+    granitemoe
+    granitemoeshared
+    llama_attention_bias
+    llama_dynamic
+    llama_linear
+    llama_rope_parameters
+    llama_yarn
+    llama_yarn_options
+    mistral
+    mixtral
+    mpt
+    mpt_6_heads
+    olmo
+    olmo2
+    olmoe
+    olmoe_normalised
+    opt
+    opt_350m
+    opt_no_bias
+    phi
+    phi3
+    phi3_longrope_long
+    phi3_longrope_short
+    phi3_partial
+    phi3_partial_longrope
+    phi_qk_layernorm
+    qwen2
+    qwen2_moe
+    qwen2_moe_options
+    qwen3
+    qwen3_moe
+    qwen3_moe_plain
+    qwen3_moe_window
+    qwen3_window
+    roberta
+    starcoder2
+    t5
+    t5_flan
+    vit
+}

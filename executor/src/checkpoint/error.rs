@@ -137,6 +137,20 @@ pub enum CheckpointError {
         /// The first of them by name.
         first: String,
     },
+    /// Tensors that the model has no use for.
+    #[error(
+        "`{}` has {count} tensors that the model has no parameter for, the first `{first}`\nhint: give the model \
+         and the weights of one folder",
+        .path.display()
+    )]
+    ExtraTensors {
+        /// Where they are.
+        path: PathBuf,
+        /// How many.
+        count: usize,
+        /// The first by name.
+        first: String,
+    },
     /// A tensor of other sizes than the model's.
     #[error(
         "`{}`: tensor `{tensor}` has shape {found:?}, but parameter `{parameter}` of the model needs \

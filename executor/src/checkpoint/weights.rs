@@ -1,6 +1,6 @@
 //! Weights from the files of a model.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
@@ -70,7 +70,10 @@ impl Weights {
             file.names().into_iter().map(move |name| (name, index))
         };
         let tensors = files.iter().enumerate().flat_map(names).collect();
-        let parameters = parameters.iter().map(|p| (p.id.clone(), p.clone())).collect();
+        let parameters: BTreeMap<_, _> =
+            parameters.iter().map(|p| (p.id.clone(), p.clone())).collect();
+        let tensors: BTreeMap<String, usize> = tensors;
+        check_extra(path, naming, parameters.values(), &tensors)?;
         Ok(Self { path: path.to_owned(), naming: naming.clone(), parameters, files, tensors })
     }
 
@@ -142,6 +145,36 @@ impl Weights {
             });
         }
         Ok((file, tensor))
+    }
+}
+
+/// Whether every tensor is one of the model's. Where the model lacks one, that is what is wrong, and is told when it
+/// is read.
+fn check_extra<'a>(
+    path: &Path,
+    naming: &Naming,
+    parameters: impl Iterator<Item = &'a ModelParameter>,
+    tensors: &BTreeMap<String, usize>,
+) -> Result<(), CheckpointError> {
+    let mut used = BTreeSet::new();
+    for name in parameters.filter_map(|it| naming.stored(it)).flat_map(|it| it.tensors) {
+        let without = name.strip_prefix(OPTIONAL_PREFIX).map(str::to_owned);
+        let Some(name) =
+            [Some(name), without].into_iter().flatten().find(|it| tensors.contains_key(it))
+        else {
+            return Ok(());
+        };
+        used.insert(name);
+    }
+    let is_extra = |name: &&String| !used.contains(*name) && !naming.leaves_out(name);
+    let extra: Vec<&String> = tensors.keys().filter(is_extra).collect();
+    match extra.first() {
+        None => Ok(()),
+        Some(first) => Err(CheckpointError::ExtraTensors {
+            path: path.to_owned(),
+            count: extra.len(),
+            first: (*first).clone(),
+        }),
     }
 }
 

@@ -7,7 +7,9 @@ mod support;
 use std::ops::Range;
 
 use ir::cluster::Precision;
-use ir::graph::{AdapterError, Adapters, BlockRecompute, EmbeddedRows, Graph, Op, OpKind};
+use ir::graph::{
+    AdapterError, Adapters, AttentionMask, BlockRecompute, EmbeddedRows, Graph, Node, Op, OpKind,
+};
 use ir::layout::{Layout, LayoutSpec, Limits};
 use ir::model::transformer::DropoutRates;
 use ir::model::{Description, Model, Numerics};
@@ -275,6 +277,16 @@ impl Program {
             }
             _ => None,
         })
+    }
+
+    /// Whether a token's prediction may look at what it is to predict: positions after it are seen, as by BERT and by
+    /// T5's encoder. Such models are trained by filling in what was masked.
+    pub fn sees_ahead(&self) -> bool {
+        let classes = self.classes.iter().flat_map(|program| program.block.nodes());
+        let is_full = |node: Node<'_>| {
+            matches!(node.op.kind, OpKind::Attention { mask: AttentionMask::Full, .. })
+        };
+        self.vocab_size().is_some() && classes.into_iter().any(is_full)
     }
 
     /// Layers with a mixture of experts.

@@ -1,6 +1,6 @@
 //! What can be planned, but is not run.
 
-use ir::graph::{NormKind, OpKind, Placement, PositionBias, RotaryScaling, Rotation, Scores};
+use ir::graph::{NormKind, OpKind, Placement, RotaryScaling, Rotation};
 use ir::layout::LayoutSpec;
 use ir::replication::Replication;
 
@@ -18,12 +18,6 @@ pub(super) fn check_operators(
         for node in program.block.nodes() {
             let name = &node.op.name;
             match &node.op.kind {
-                OpKind::Attention {
-                    scores: Scores { bias: PositionBias::Relative { .. }, .. },
-                    ..
-                } if layout.pipeline_parallel > 1 => {
-                    return Err(unsupported(format!("relative position bias (`{name}`)")));
-                }
                 OpKind::Rotary(Rotation { scaling: RotaryScaling::Other(kind), .. }) => {
                     return Err(unsupported(format!("`rope_type` `{kind}` (`{name}`)")));
                 }

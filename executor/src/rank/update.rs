@@ -74,9 +74,12 @@ impl<B: Kernels> Rank<B> {
         Ok(())
     }
 
-    /// Adds up the gradients of copies of tied tables.
+    /// Adds up the gradients of copies of tied tables: on all ranks in the order of what they are tied to, whichever
+    /// each rank's blocks use first.
     fn reduce_tied(&mut self) -> Result<(), RunError> {
-        for unit in &mut self.units {
+        let mut tied: Vec<_> = self.units.iter_mut().filter(|unit| unit.tied.is_some()).collect();
+        tied.sort_by(|a, b| a.parameters[0].id.cmp(&b.parameters[0].id));
+        for unit in tied {
             let Some(group) = &unit.tied else { continue };
             let communicator = &self.env.communicator;
             let sum = |own| communicator.all_reduce(group, Stream::Data, own, Reduction::Sum);

@@ -143,3 +143,22 @@ fn any_layout_of_any_family() {
     assert!(failures.is_empty(), "{} of {done}:\n{}", failures.len(), failures.join("\n"));
     assert!(2 * sharded >= done, "{sharded} of {done} with tensor parallelism");
 }
+
+/// The first layers of T5's stacks have biases that all of them read, wherever they are; its table is read thrice.
+#[test]
+fn what_many_stages_share() {
+    let models = models();
+    let (_, model) = models.iter().find(|(name, _)| name == "t5").unwrap();
+    let one = train(Program::new(parts(model, ONE, Element::F64)).unwrap());
+    for case in [
+        Case { pipeline: 2, ..ONE },
+        Case { pipeline: 4, ..ONE },
+        Case { pipeline: 2, data: 2, zero: ZeroStage::Parameters, ..ONE },
+        Case { pipeline: 2, tensor: 2, sequence: true, ..ONE },
+        Case { pipeline: 2, virtual_stages: 2, schedule: ScheduleKind::Zbv, ..ONE },
+    ] {
+        let outcome = train(Program::new(parts(model, case, Element::F64)).unwrap());
+        let (losses, _, weights) = difference(&one, &outcome);
+        assert!(losses < 1e-9 && weights < 1e-9, "{losses:.1e} {weights:.1e}: {case:?}");
+    }
+}

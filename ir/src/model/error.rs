@@ -45,14 +45,6 @@ pub enum ModelError {
         /// Those that there are.
         known: String,
     },
-    /// An architecture whose costs are known, but not every number that it computes with.
-    #[error("architecture `{architecture}` can be planned, but is not run yet; run are {known}")]
-    NotRun {
-        /// The architecture.
-        architecture: String,
-        /// Those that are run.
-        known: String,
-    },
     /// A known architecture in a class that has another head.
     #[error("class `{class}` of `{architecture}` is not supported; supported are {supported}")]
     UnsupportedClass {

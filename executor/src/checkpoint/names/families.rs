@@ -411,6 +411,24 @@ const LLAMA: &str = "model.layers.#.";
 /// What the names of GPT-2's layers begin with.
 const GPT2: &str = "transformer.h.#.";
 
+/// Parts of names of tensors that files may have beside the parameters: buffers of angles and masks, copies of a table
+/// that others are tied to, poolers.
+pub(super) const LEFT_OUT: &[&str] = &[
+    "rotary_emb.inv_freq",
+    "attn.bias",
+    "attn.masked_bias",
+    "attention.bias",
+    "attention.masked_bias",
+    "position_ids",
+    "lm_head.weight",
+    "lm_head.decoder.",
+    "embed_out.weight",
+    "cls.predictions.decoder.",
+    "cls.seq_relationship.",
+    "coder.embed_tokens.weight",
+    ".pooler.",
+];
+
 /// The first of a class that has a name for each parameter is meant.
 pub(super) static FAMILIES: &[Family] = &[
     llama_like(

@@ -19,6 +19,8 @@ pub struct Naming {
     family: Option<&'static Family>,
     /// What each linear layer puts out, by block and operator.
     outputs: BTreeMap<(u32, String), Outputs>,
+    /// Layers of the model.
+    num_layers: u32,
 }
 
 /// How much a linear layer puts out.
@@ -76,15 +78,20 @@ impl Naming {
             Some(((it.id.block, it.id.op.clone()), outputs))
         });
         let outputs: BTreeMap<_, _> = outputs.collect();
+        let num_layers =
+            parameters.iter().filter_map(|it| it.layer).max().map_or(0, |last| last + 1);
         let families = FAMILIES.iter().filter(|family| family.classes.contains(&architecture));
-        let mut namings =
-            families.map(|family| Self { family: Some(family), outputs: outputs.clone() });
+        let mut namings = families.map(|family| Self {
+            family: Some(family),
+            outputs: outputs.clone(),
+            num_layers,
+        });
         namings.find(|naming| naming.fits(parameters)).unwrap_or_else(Self::native)
     }
 
     /// Our own names.
     pub const fn native() -> Self {
-        Self { family: None, outputs: BTreeMap::new() }
+        Self { family: None, outputs: BTreeMap::new(), num_layers: 0 }
     }
 
     /// The first of the classes whose names these are; none if they are our own.
@@ -107,6 +114,17 @@ impl Naming {
             _ => None,
         };
         Some(by_module(parameter, &prefix, module, fused))
+    }
+
+    /// Whether files may have a tensor that the model has no parameter for: what is made anew, copies of what is tied,
+    /// heads of other tasks, layers that predict further tokens.
+    pub fn leaves_out(&self, tensor: &str) -> bool {
+        let is_further = || {
+            let number = tensor.strip_prefix("model.layers.")?.split('.').next()?.parse::<u32>();
+            Some(number.ok()? >= self.num_layers)
+        };
+        let is_known = families::LEFT_OUT.iter().any(|part| tensor.contains(part));
+        self.family.is_some() && (is_known || is_further().unwrap_or(false))
     }
 
     /// Where `parameter`, one of those of `join`, lies among them.

@@ -30,8 +30,9 @@ pub struct LocalParameter {
     pub(crate) is_expert: bool,
     /// Whether a tensor-parallel rank before this one has the same part, though the two are no replicas.
     pub(crate) is_tensor_copy: bool,
-    /// Whether tensor-parallel ranks have summands of its gradient: each has some of the tokens, or of the heads.
-    pub(crate) has_partial_gradient: bool,
+    /// How many neighbouring tensor-parallel ranks have summands of its gradient: each has some of the tokens, or of
+    /// the heads.
+    pub(crate) summed_over: usize,
     /// What its elements are at first.
     pub(crate) initial: Initial,
     /// What training does with it.
@@ -85,11 +86,14 @@ impl LocalParameter {
         let (place, num_ranks) = if is_expert { sharing.expert_tensor } else { sharing.tensor };
         let cut = parameter.cut(is_expert);
         let full_shape = shape(parameter);
+        // Fewer key-value heads than ranks: neighbours have the same one.
+        let copies =
+            cut.tensor.map_or(1, |dim| parameter.num_copies(dim, num_ranks as u32)) as usize;
         let parts = full_shape.iter().enumerate().map(|(dim, size)| {
             if cut.expert == Some(dim) {
                 part(*size, sharing.expert.1, sharing.expert.0)
             } else if cut.tensor == Some(dim) {
-                part(*size, num_ranks, place)
+                part(*size, num_ranks / copies, place / copies)
             } else {
                 0..*size
             }
@@ -102,8 +106,12 @@ impl LocalParameter {
             index,
             part,
             is_expert,
-            is_tensor_copy: cut.tensor.is_none() && place > 0,
-            has_partial_gradient: cut.tensor.is_none() && sees_part && num_ranks > 1,
+            is_tensor_copy: if cut.tensor.is_none() { place > 0 } else { place % copies > 0 },
+            summed_over: match cut.tensor {
+                None if sees_part => num_ranks,
+                None => 1,
+                Some(_) => copies,
+            },
             initial: initial(operator, parameter, &full_shape, initializer_range),
             learning: operator.learning,
             format: operator.format(parameter),

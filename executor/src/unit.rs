@@ -1,5 +1,7 @@
 //! Units: the parameters of a block that are gathered, reduced and updated together.
 
+use std::collections::BTreeSet;
+
 use burn_flex::{Flex, FlexDevice};
 use ir::layout::Offload;
 
@@ -327,10 +329,15 @@ impl<B: Kernels> Unit<B> {
         self.gradients.iter().any(Option::is_some)
     }
 
-    /// The gradients of those parameters whose gradients are summands over tensor-parallel ranks, as
-    /// one array; none if there are none.
-    pub(crate) fn partial_gradients(&self) -> Option<Array<B>> {
-        let partial = self.partial_indices();
+    /// Over how many neighbouring tensor-parallel ranks gradients are summands, each number once.
+    pub(crate) fn summed_over(&self) -> BTreeSet<usize> {
+        self.parameters.iter().map(|it| it.summed_over).filter(|count| *count > 1).collect()
+    }
+
+    /// The gradients of those parameters whose gradients are summands over so many tensor-parallel ranks, as one
+    /// array; none if there are none.
+    pub(crate) fn partial_gradients(&self, count: usize) -> Option<Array<B>> {
+        let partial = self.partial_indices(count);
         let parts: Option<Vec<Array<B>>> =
             partial.into_iter().map(|i| self.gradients[i].clone().map(Array::flatten)).collect();
         parts.filter(|parts| !parts.is_empty()).map(|parts| Array::concat(parts, 0))
@@ -342,9 +349,9 @@ impl<B: Kernels> Unit<B> {
     }
 
     /// Takes the sums of what [`Self::partial_gradients`] gave.
-    pub(crate) fn set_partial_gradients(&mut self, sums: &Array<B>) {
+    pub(crate) fn set_partial_gradients(&mut self, count: usize, sums: &Array<B>) {
         let mut start = 0;
-        for index in self.partial_indices() {
+        for index in self.partial_indices(count) {
             let (len, shape) =
                 (self.parameters[index].num_elements(), self.parameters[index].shape());
             self.gradients[index] = Some(sums.narrow(0, start..start + len).reshape(&shape));
@@ -352,9 +359,9 @@ impl<B: Kernels> Unit<B> {
         }
     }
 
-    fn partial_indices(&self) -> Vec<usize> {
+    fn partial_indices(&self, count: usize) -> Vec<usize> {
         let parameters = self.parameters.iter().enumerate();
-        parameters.filter(|(_, p)| p.has_partial_gradient).map(|(index, _)| index).collect()
+        parameters.filter(|(_, p)| p.summed_over == count).map(|(index, _)| index).collect()
     }
 
     /// All gradients as one flat array, and none are left here.

@@ -43,8 +43,9 @@ impl<B: Kernels> BlockRun<'_, B> {
         }
     }
 
-    /// The features of whole rows, where tensor-parallel ranks have parts of them.
-    fn shared_width(&self, id: OpId) -> Option<usize> {
+    /// The features of whole rows, where tensor-parallel ranks have parts of them, and over how many ranks in all
+    /// copies of each are: more than one where ranks share key-value heads.
+    fn shared_width(&self, id: OpId) -> Option<(usize, f64)> {
         let is_shared =
             self.env.tensor.len() > 1 && self.program.placements.sharded_reductions.contains(&id);
         let OpKind::Norm { over, .. } = &self.program.op(id).kind else { return None };
@@ -52,7 +53,11 @@ impl<B: Kernels> BlockRun<'_, B> {
             Extent::Fixed(size) => Some(size as usize),
             _ => None,
         };
-        if is_shared { over.iter().map(size).product() } else { None }
+        let width: Option<usize> = over.iter().map(size).product();
+        let ranks = self.env.tensor.len();
+        let heads = size(&DimName::KvHeads).filter(|_| over.contains(&DimName::KvHeads));
+        let copies = heads.map_or(1, |heads| (ranks / heads).max(1));
+        width.filter(|_| is_shared).map(|width| (width, 1.0 / copies as f64))
     }
 
     /// The normalised `x`, and what was measured.
@@ -68,8 +73,9 @@ impl<B: Kernels> BlockRun<'_, B> {
             if of_heads { [None, None] } else { [flat(&norm.weight), flat(&norm.bias)] };
         let [weight, bias] = parameters;
         let (y, statistics) = match self.shared_width(id) {
-            Some(width) => {
-                let sum = self.env.all_reduce(norm::sum_of_squares(rows.clone()))?;
+            Some((width, share)) => {
+                let own = norm::sum_of_squares(rows.clone()).scale(share);
+                let sum = self.env.all_reduce(own)?;
                 let statistics = Statistics::of_sum_of_squares(sum, width, norm.epsilon);
                 (norm::normalise(rows, &statistics, weight, bias), statistics)
             }
@@ -109,9 +115,11 @@ impl<B: Kernels> BlockRun<'_, B> {
         };
         let (x, gradient) = (x.rows(norm.trailing), gradient.rows(norm.trailing));
         let grad = match self.shared_width(id) {
-            Some(width) => {
+            // Copies have summands of the gradient, and each takes its share of what is taken off.
+            Some((width, share)) => {
                 let own =
-                    norm::projection(x.clone(), &statistics, weight.clone(), gradient.clone());
+                    norm::projection(x.clone(), &statistics, weight.clone(), gradient.clone())
+                        .scale(share);
                 let projection = self.env.all_reduce(own)?;
                 norm::input_grad_of_projection(x, &statistics, weight, gradient, projection, width)
             }

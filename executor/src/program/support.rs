@@ -45,12 +45,13 @@ pub(super) fn check_operators(
             let heads = node.op.parameters.iter().flat_map(|p| &p.dims);
             for dim in heads.filter(|dim| dim.name == ir::graph::DimName::KvHeads) {
                 let ir::graph::Extent::Fixed(size) = dim.extent else { continue };
-                if size < tensor_parallel.into() {
+                if size < tensor_parallel.into() && !u64::from(tensor_parallel).is_multiple_of(size)
+                {
                     return Err(ProgramError::Unsupported {
                         what: format!(
                             "`tensor_parallel` {tensor_parallel} over {size} key-value heads"
                         ),
-                        instead: Some(format!("a degree of at most {size}")),
+                        instead: Some(format!("a multiple of {size}, or a degree that divides it")),
                     });
                 }
             }

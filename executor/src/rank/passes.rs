@@ -12,7 +12,7 @@ use super::{
 };
 use crate::array::{Array, Element};
 use crate::block::{BlockRun, SharedMicroBatch, Value};
-use crate::communicator::CommunicationError;
+use crate::communicator::{CommunicationError, Group};
 use crate::frozen::Weight;
 use crate::host::Placed;
 use crate::ops::Kernels;
@@ -323,11 +323,15 @@ impl<B: Kernels> Rank<B> {
     /// Starts reducing the gradients of a unit; where each replica updates by its own, there is nothing to do.
     pub(super) fn reduce_unit(&mut self, index: usize) -> Result<(), CommunicationError> {
         let unit = &mut self.units[index];
-        if let Some(partial) = unit.partial_gradients() {
+        for count in unit.summed_over() {
+            let Some(partial) = unit.partial_gradients(count) else { continue };
             let env = &self.env;
-            let group = if unit.is_of_experts() { &env.expert_tensor } else { &env.tensor };
-            let sums = env.all_reduce_among(group, partial)?;
-            unit.set_partial_gradients(&sums);
+            let all = if unit.is_of_experts() { &env.expert_tensor } else { &env.tensor };
+            let first = env.place.tensor as usize / count * count;
+            let neighbours =
+                (count < all.len()).then(|| Group::new(all.ranks()[first..first + count].to_vec()));
+            let sums = env.all_reduce_among(neighbours.as_ref().unwrap_or(all), partial)?;
+            unit.set_partial_gradients(count, &sums);
         }
         let element = self.program.settings.gradients;
         let device = &self.env.device;

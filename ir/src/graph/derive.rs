@@ -289,8 +289,16 @@ impl Sharded<'_> {
                     local.tied += elements;
                 } else {
                     *held += elements;
-                    if sees_part && parameter.cut(is_expert).tensor.is_none() {
-                        *partial += elements;
+                    match parameter.cut(is_expert).tensor {
+                        None if sees_part => *partial += elements,
+                        Some(dim) => {
+                            let copies = parameter.num_copies(dim, ranks);
+                            if copies > 1 {
+                                local.copied += elements;
+                                local.num_copies = copies;
+                            }
+                        }
+                        None => {}
                     }
                 }
             }

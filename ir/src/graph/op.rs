@@ -390,6 +390,18 @@ impl Parameter {
         }
     }
 
+    /// How many of `ranks` neighbouring tensor-parallel ranks have the same part along `dim`: more than one where there
+    /// are fewer key-value heads than ranks.
+    pub fn num_copies(&self, dim: usize, ranks: u32) -> u32 {
+        match self.dims[dim] {
+            Dim { name: DimName::KvHeads, extent: Extent::Fixed(heads) } => {
+                let copies = u64::from(ranks).checked_div(heads).unwrap_or(1);
+                u32::try_from(copies).unwrap_or(1).max(1)
+            }
+            _ => 1,
+        }
+    }
+
     /// Number of elements. Every dimension of a parameter is fixed.
     pub fn num_elements(&self) -> u64 {
         self.dims

@@ -197,6 +197,11 @@ pub struct LocalParameters {
     /// Among `dense`, those whose gradients are summands over the tensor-parallel ranks, each of which has some
     /// of the tokens or of the heads that they are for.
     pub partial_gradients: u64,
+    /// Among `dense`, those of key-value heads that neighbouring tensor-parallel ranks have copies of, each with summands
+    /// of the gradients.
+    pub copied: u64,
+    /// How many neighbours have copies of one.
+    pub num_copies: u32,
     /// Among `expert`, the same over the ranks that share each expert.
     pub expert_partial_gradients: u64,
     /// Those that are not trained, which none of the others counts.

@@ -20,6 +20,10 @@ pub struct Holdings {
     pub tied: u64,
     /// Among `dense`, those whose gradients are summands over tensor-parallel ranks.
     pub partial_gradients: u64,
+    /// Parameters of key-value heads that neighbouring tensor-parallel ranks have copies of.
+    pub copied: u64,
+    /// How many neighbours have copies of one.
+    pub num_copies: u32,
     /// Among `expert`, those whose gradients are summands over the ranks that share each expert.
     pub expert_partial_gradients: u64,
     /// Parameters that are not trained, which none of the others counts.
@@ -93,6 +97,8 @@ impl Holdings {
             self.dense += parameters.dense * u64::from(count);
             self.expert += parameters.expert * u64::from(count);
             self.partial_gradients += parameters.partial_gradients * u64::from(count);
+            self.copied += parameters.copied * u64::from(count);
+            self.num_copies = self.num_copies.max(parameters.num_copies);
             self.expert_partial_gradients += parameters.expert_partial_gradients * u64::from(count);
             self.largest_block = self.largest_block.max(parameters.dense + parameters.expert);
             let frozen = parameters.frozen;
@@ -140,6 +146,8 @@ impl Holdings {
         self.expert += other.expert;
         self.tied = self.tied.max(other.tied);
         self.partial_gradients += other.partial_gradients;
+        self.copied += other.copied;
+        self.num_copies = self.num_copies.max(other.num_copies);
         self.expert_partial_gradients += other.expert_partial_gradients;
         self.largest_block = self.largest_block.max(other.largest_block);
         self.frozen.dense += other.frozen.dense;

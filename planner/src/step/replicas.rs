@@ -327,8 +327,8 @@ impl<'a> Replicas<'a> {
         Some(self.all_reduce(Group { size: 2, stride }, bytes))
     }
 
-    /// Reductions of gradients over tensor-parallel ranks that have summands of them: of norms, of adapters, and
-    /// of experts' adapters.
+    /// Reductions of gradients over tensor-parallel ranks that have summands of them: of norms, of adapters, of
+    /// key-value heads that several have, and of experts' adapters.
     pub(super) fn partial_reductions(
         &self,
         holdings: &Holdings,
@@ -341,7 +341,8 @@ impl<'a> Replicas<'a> {
         let dense = of(holdings.partial_gradients, tensor_parallel, MeshAxis::Tensor);
         let experts =
             of(holdings.expert_partial_gradients, expert_tensor_parallel, MeshAxis::ExpertTensor);
-        [dense, experts].into_iter().filter(|reduction| reduction.time > Nanos::ZERO)
+        let copied = of(holdings.copied, holdings.num_copies.max(1), MeshAxis::Tensor);
+        [dense, copied, experts].into_iter().filter(|reduction| reduction.time > Nanos::ZERO)
     }
 
     /// The norm of all gradients: a number from every GPU.

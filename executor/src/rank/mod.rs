@@ -354,10 +354,16 @@ impl<B: Kernels> Rank<B> {
         let to = self.program.schedule.rank(partner.stage, partner.micro_batch);
         let to = self.env.place.on_pipeline_rank(&self.env.layout, to);
         let arrays = self.outbox.remove(&handed).expect("a pass comes before its send");
-        let bytes = arrays.iter().flatten().map(Array::num_bytes).sum();
+        // Of what nobody after it used, as T5's head the encoder's output, the gradient is zero: all that blocks
+        // hand on are alike.
+        let like = arrays.iter().flatten().next().cloned();
+        let zeros = |like: &Array<B>| Array::zeros(&like.shape(), like.element(), &like.device());
+        let arrays: Vec<Array<B>> =
+            arrays.into_iter().filter_map(|it| it.or_else(|| like.as_ref().map(zeros))).collect();
+        let bytes = arrays.iter().map(Array::num_bytes).sum();
         let communicator = Arc::clone(&self.env.communicator);
         self.env.recorder.record(Stream::Send, Activity::Action(action), bytes, || {
-            for array in arrays.into_iter().flatten() {
+            for array in arrays {
                 communicator.send(to, Tag::Message(partner), array)?;
             }
             Ok(())

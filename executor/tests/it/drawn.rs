@@ -84,7 +84,7 @@ impl Draw {
 }
 
 /// The models: those of the references, with the tokens that training reads.
-fn models() -> Vec<(String, String)> {
+pub(super) fn models() -> Vec<(String, String)> {
     let mut models = families::configurations();
     for (_, config) in &mut models {
         if let Some(vocab_size) = config.get_mut("vocab_size") {
@@ -153,6 +153,8 @@ fn what_many_stages_share() {
     for case in [
         Case { pipeline: 2, ..ONE },
         Case { pipeline: 4, ..ONE },
+        // The head is a stage of its own.
+        Case { pipeline: 7, ..ONE },
         Case { pipeline: 2, data: 2, zero: ZeroStage::Parameters, ..ONE },
         Case { pipeline: 2, tensor: 2, sequence: true, ..ONE },
         Case { pipeline: 2, virtual_stages: 2, schedule: ScheduleKind::Zbv, ..ONE },

@@ -124,6 +124,27 @@ fn traffic_of_tensor_parallelism_is_as_planned() {
     }
 }
 
+/// Of every family without experts, whose rows go where their tokens choose.
+#[test]
+fn traffic_of_families_is_as_planned() {
+    let case = Case { tensor: 2, sequence: true, pipeline: STAGES as u32, ..ONE };
+    let mut wrong = Vec::new();
+    for (name, model) in super::drawn::models() {
+        let config: serde_json::Value = serde_json::from_str(&model).unwrap();
+        let has_experts = ["num_experts", "num_local_experts", "n_routed_experts"]
+            .iter()
+            .any(|field| config.get(*field).is_some());
+        if has_experts || Program::new(parts(&model, case, Element::F64)).is_err() {
+            continue;
+        }
+        let (exchanged, planned) = exchanged(&model, case);
+        if exchanged != planned {
+            wrong.push(format!("{name}: {exchanged:?} instead of {planned:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 /// Between stages goes what the last block of one puts out, as often as there are micro-batches, and its gradient
 /// comes back.
 #[test]

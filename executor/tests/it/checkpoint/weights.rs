@@ -420,3 +420,28 @@ fn a_file_that_is_not_finished_leaves_the_old_one() {
     assert_eq!(fs::read(&path).unwrap(), b"old");
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
 }
+
+/// Files may have buffers beside the parameters, but no tensors of another model.
+#[test]
+fn extra_tensors_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.safetensors");
+    let (naming, parameters) = names("llama");
+    let bytes = fs::read(reference("llama").join("model.safetensors")).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let number = [0; 4];
+    let open = |extra: &str| {
+        let tensor = TensorView::new(Dtype::F32, vec![1], &number).unwrap();
+        let tensors = file.iter().map(|(name, tensor)| (name.to_owned(), tensor));
+        let tensors: Vec<_> = tensors.chain([(extra.to_owned(), tensor)]).collect();
+        serialize_to_file(tensors, None, &path).unwrap();
+        Weights::open(&path, &naming, &parameters)
+    };
+    open("model.layers.0.self_attn.rotary_emb.inv_freq").unwrap();
+    let error = open("model.layers.0.self_attn.q_proj.bias").unwrap_err();
+    assert_eq!(
+        message(&error, directory.path()),
+        "`a.safetensors` has 1 tensors that the model has no parameter for, the first \
+         `model.layers.0.self_attn.q_proj.bias`\nhint: give the model and the weights of one folder"
+    );
+}

@@ -1,14 +1,16 @@
 //! The micro-batches that a rank works on.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use ir::graph::{DimName, Element as GraphElement, Extent, OpKind};
 
 use crate::array::Array;
 use crate::block::{Env, MicroBatch, SharedMicroBatch};
+use crate::data::masking::{Masking, num_masked};
 use crate::data::{DataError, Samples, SyntheticSamples};
 use crate::ops::Kernels;
-use crate::program::Program;
+use crate::program::{Objective, Program};
 
 /// What a model is trained on.
 #[derive(Debug)]
@@ -26,6 +28,17 @@ pub enum Source {
 }
 
 impl Source {
+    /// Targets of a step: tokens, or samples.
+    pub(crate) fn num_targets(&self, program: &Program) -> u64 {
+        let all = program.tokens_per_step();
+        match (self, program.objective()) {
+            (Self::Tokens(_), Objective::FillIn) => {
+                program.global_batch_size * num_masked(program.sequence_length as usize) as u64
+            }
+            _ => all,
+        }
+    }
+
     /// The part of a micro-batch of step `step`, counting from 0, that a rank works on.
     ///
     /// Micro-batch `m` of replica `d` of `D` is the step's micro-batch `m D + d`, so that a step has the
@@ -45,7 +58,21 @@ impl Source {
         let batch = match self {
             Self::Tokens(source) => {
                 let windows = samples.map(|sample| source.window(sample));
-                of_windows(env, first, windows.collect::<Result<_, _>>()?)
+                let windows = windows.collect::<Result<Vec<_>, _>>()?;
+                let masking = Masking { vocab_size: source.vocab_size(), seed: env.seed };
+                match program.objective() {
+                    Objective::NextToken => of_windows(env, first, windows),
+                    Objective::FillIn => filling_in(env, first, &windows, masking),
+                    Objective::Restore => {
+                        let (masked, _) = all_masked(first, &windows, masking);
+                        let decoder = of_windows(env, first, windows);
+                        MicroBatch {
+                            tokens: of_segments(env, &masked),
+                            decoder_tokens: Some(decoder.tokens),
+                            ..decoder
+                        }
+                    }
+                }
             }
             Self::Windows(windows) => {
                 let window = |sample: u64| windows[sample as usize % windows.len()].clone();
@@ -61,6 +88,7 @@ impl Source {
                 MicroBatch {
                     first_sample: first,
                     tokens: Vec::new(),
+                    decoder_tokens: None,
                     targets,
                     inputs,
                     values: None,
@@ -85,14 +113,52 @@ fn of_windows<B: Kernels>(
             targets.extend(&window[segment.start + 1..=segment.end]);
         }
     }
-    MicroBatch { first_sample, tokens, targets, inputs: None, values: None }
+    let (decoder_tokens, inputs, values) = (None, None, None);
+    MicroBatch { first_sample, tokens, decoder_tokens, targets, inputs, values }
+}
+
+/// The parts of windows that the rank has, with some tokens masked, and those that were.
+fn filling_in<B: Kernels>(
+    env: &Env<B>,
+    first_sample: u64,
+    windows: &[Vec<u32>],
+    masking: Masking,
+) -> MicroBatch<B> {
+    let (masked, targets) = all_masked(first_sample, windows, masking);
+    let [tokens, targets] = [masked, targets].map(|all| of_segments(env, &all));
+    let (decoder_tokens, inputs, values) = (None, None, None);
+    MicroBatch { first_sample, tokens, decoder_tokens, targets, inputs, values }
+}
+
+/// All but the last token of each window, some of them masked; and the targets.
+fn all_masked(
+    first_sample: u64,
+    windows: &[Vec<u32>],
+    masking: Masking,
+) -> (Vec<Vec<u32>>, Vec<Vec<u32>>) {
+    let masked = (first_sample..).zip(windows).map(|(sample, window)| {
+        let (_, tokens) = window.split_last().expect("a window has a token more than a sequence");
+        masking.masked(sample, tokens)
+    });
+    masked.unzip()
+}
+
+/// The parts of sequences that the rank has.
+fn of_segments<B: Kernels>(env: &Env<B>, sequences: &[Vec<u32>]) -> Vec<u32> {
+    let mut own = Vec::new();
+    for sequence in sequences {
+        for segment in &env.segments {
+            own.extend(&sequence[segment.clone()]);
+        }
+    }
+    own
 }
 
 fn synthetic<B: Kernels>(
     source: &SyntheticSamples,
     program: &Program,
     env: &Env<B>,
-    samples: std::ops::Range<u64>,
+    samples: Range<u64>,
 ) -> MicroBatch<B> {
     let input = input_shape(program);
     let last = &program.block(program.chain.len() - 1).block;
@@ -114,7 +180,8 @@ fn synthetic<B: Kernels>(
         values = Some(array(&output, all));
     }
     let inputs = Some(array(&input, inputs));
-    MicroBatch { first_sample, tokens: Vec::new(), targets, inputs, values }
+    let (tokens, decoder_tokens) = (Vec::new(), None);
+    MicroBatch { first_sample, tokens, decoder_tokens, targets, inputs, values }
 }
 
 /// Sizes of what goes in, for one sample.

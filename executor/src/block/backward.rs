@@ -345,7 +345,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         let index = |name: &str| op.parameters.iter().position(|p| p.name == name);
         match &op.kind {
             OpKind::Embedding { .. } => {
-                let (ids, _) = self.embedded_ids(id, &kept.micro_batch.tokens);
+                let (ids, _) = self.embedded_ids(id, &kept.micro_batch);
                 let rows = self.weights[id.index()][0].shape()[0];
                 let grad = gradient.array().rows(1);
                 gradients(id, 0, embedding::weight_grad(&ids, self.first_row(id), rows, grad));

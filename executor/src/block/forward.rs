@@ -7,13 +7,14 @@ use ir::graph::{Activation, EmbeddedRows, OpId, OpKind, Pass, Placement, Rotatio
 use super::parts::repeated;
 use super::program::Key;
 use super::value::{Extra, Value};
-use super::{BlockRun, Kept, Result, SharedMicroBatch};
+use super::{BlockRun, Kept, MicroBatch, Result, SharedMicroBatch};
 use crate::array::Array;
 use crate::mesh::part;
 use crate::ops::Kernels;
 use crate::ops::activation::{self, Function};
 use crate::ops::rotary::{self, Rotary};
 use crate::ops::{conv, dropout, embedding, linear, pool};
+use crate::program::DECODER_TOKENS;
 
 impl<B: Kernels> BlockRun<'_, B> {
     /// The outputs of the block for `inputs`, which come in the order of the graph's inputs, and what
@@ -290,13 +291,17 @@ impl<B: Kernels> BlockRun<'_, B> {
     fn embed(&self, id: OpId, kept: &Kept<B>) -> Array<B> {
         let table = self.weight(id, "weight").expect("an embedding has a table");
         let width = table.size(1);
-        let (ids, [batch, length]) = self.embedded_ids(id, &kept.micro_batch.tokens);
+        let (ids, [batch, length]) = self.embedded_ids(id, &kept.micro_batch);
         let first = self.first_row(id);
         embedding::forward(table, &ids, first).reshape(&[batch, length, width])
     }
 
     /// The rows that an embedding takes, with the sequences and the length that they form.
-    pub(super) fn embedded_ids(&self, id: OpId, tokens: &[u32]) -> (Vec<u32>, [usize; 2]) {
+    pub(super) fn embedded_ids(
+        &self,
+        id: OpId,
+        micro_batch: &MicroBatch<B>,
+    ) -> (Vec<u32>, [usize; 2]) {
         let env = self.env;
         let batch = env.micro_batch_size;
         let op = self.program.op(id);
@@ -306,7 +311,12 @@ impl<B: Kernels> BlockRun<'_, B> {
             panic!("only an embedding has rows for tokens")
         };
         let ids = match rows {
-            EmbeddedRows::Tokens => tokens.to_vec(),
+            EmbeddedRows::Tokens => {
+                let given = &self.program.op(self.program.inputs[id.index()][0]).name;
+                let of_decoder = micro_batch.decoder_tokens.as_ref();
+                let of_decoder = of_decoder.filter(|_| given == DECODER_TOKENS);
+                of_decoder.unwrap_or(&micro_batch.tokens).clone()
+            }
             EmbeddedRows::Positions { first } => {
                 let rows: Vec<u32> = positions.iter().map(|it| it + first as u32).collect();
                 rows.repeat(batch)

@@ -5,7 +5,8 @@ use ir::graph::{OpId, OpKind};
 
 use super::value::{Extra, MicroBatch, Value};
 use super::{BlockRun, Kept, Result};
-use crate::array::Array;
+use crate::array::{Array, ElementExt};
+use crate::data::masking::IGNORED;
 use crate::mesh::part;
 use crate::ops::Kernels;
 use crate::ops::loss;
@@ -38,8 +39,23 @@ impl<B: Kernels> BlockRun<'_, B> {
             sum = self.env.all_reduce(sum)?;
             target = self.env.all_reduce(target)?;
         }
-        let total = loss::losses(sum.clone(), target).sum();
+        let mut losses = loss::losses(sum.clone(), target);
+        if let Some(counted) = self.counted(&micro_batch.targets) {
+            losses = losses.clone() * counted.cast(losses.element());
+        }
+        let total = losses.sum();
         Ok((total, Extra::Softmax { exponentials, sum }))
+    }
+
+    /// One for each row that has a target and zero for the others, `[rows, 1]`; none where all have one.
+    fn counted(&self, targets: &[u32]) -> Option<Array<B>> {
+        let is_counted = |target: &u32| f64::from(u8::from(*target != IGNORED));
+        let counted: Vec<f64> = targets.iter().map(is_counted).collect();
+        let (shape, env) = ([counted.len(), 1], self.env);
+        let is_some = targets.contains(&IGNORED);
+        is_some.then(|| {
+            Array::from_f64(counted, &shape, ElementExt::widened(env.element), &env.device)
+        })
     }
 
     /// The first class of this rank's shard of the logits.
@@ -80,7 +96,12 @@ impl<B: Kernels> BlockRun<'_, B> {
                     && self.env.tensor.len() > 1;
                 let first = if is_sharded { self.first_class(id) } else { 0 };
                 let targets = &kept.micro_batch.targets;
-                loss::input_grad(exponentials, sum, targets, first, scale)
+                let counted = self.counted(targets);
+                let gradient = loss::input_grad(exponentials, sum, targets, first, scale);
+                match counted {
+                    Some(counted) => gradient.clone() * counted.cast(gradient.element()),
+                    None => gradient,
+                }
             }
             Extra::Difference(difference) => {
                 let width = difference.num_elements() / difference.size(0);

@@ -160,7 +160,9 @@ pub(crate) struct MicroBatch<B: Kernels> {
     pub(crate) first_sample: u64,
     /// Token ids, sequence by sequence.
     pub(crate) tokens: Vec<u32>,
-    /// What follows each token, or the class of each sample.
+    /// The same for a decoder, where it is given others than the encoder.
+    pub(crate) decoder_tokens: Option<Vec<u32>>,
+    /// What follows each token, or is to be filled in, or the class of each sample.
     pub(crate) targets: Vec<u32>,
     /// Samples that are no tokens.
     pub(crate) inputs: Option<Array<B>>,

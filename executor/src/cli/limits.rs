@@ -37,12 +37,6 @@ pub(super) fn source(
         let source = SyntheticSamples { distribution, seed: args.seed };
         return Ok((Source::Synthetic(source), None));
     };
-    ensure!(
-        !program.sees_ahead(),
-        "`{}` sees the tokens that it is to predict: it is trained by filling in masked ones, which is not run \
-         yet\nhint: `planner search` plans it all the same",
-        program.model_name
-    );
     let tokens = match &args.data {
         Some(path) => Tokens::open(path)?,
         None => Tokens::built_in(),

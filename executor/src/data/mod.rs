@@ -6,6 +6,7 @@
 //! disjoint, and training goes on from a checkpoint by the number of its step.
 
 mod error;
+pub(crate) mod masking;
 mod permutation;
 pub(crate) mod random;
 mod samples;

@@ -45,6 +45,11 @@ impl Samples {
         Ok(Self { tokens, sampling, num_windows })
     }
 
+    /// How many ids the model knows.
+    pub fn vocab_size(&self) -> u64 {
+        self.sampling.vocab_size
+    }
+
     /// How many samples an epoch has.
     pub fn num_windows(&self) -> u64 {
         self.num_windows

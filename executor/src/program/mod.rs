@@ -1,6 +1,7 @@
 //! From a plan to what each rank runs.
 
 mod error;
+mod objective;
 mod reading;
 mod support;
 
@@ -27,6 +28,8 @@ use error::unsupported;
 use support::{check_frequent_updates, check_offload, check_operators, check_replication};
 
 pub use error::ProgramError;
+pub(crate) use objective::DECODER_TOKENS;
+pub use objective::Objective;
 pub use reading::read_plan;
 
 /// A model with its layout, schedule and settings: all that ranks share.
@@ -279,14 +282,18 @@ impl Program {
         })
     }
 
-    /// Whether a token's prediction may look at what it is to predict: positions after it are seen, as by BERT and by
-    /// T5's encoder. Such models are trained by filling in what was masked.
-    pub fn sees_ahead(&self) -> bool {
-        let classes = self.classes.iter().flat_map(|program| program.block.nodes());
+    /// What a model of tokens is trained to do, which its attention decides.
+    pub fn objective(&self) -> Objective {
+        let nodes = || self.classes.iter().flat_map(|program| program.block.nodes());
         let is_full = |node: Node<'_>| {
             matches!(node.op.kind, OpKind::Attention { mask: AttentionMask::Full, .. })
         };
-        self.vocab_size().is_some() && classes.into_iter().any(is_full)
+        let has_decoder = nodes().any(|node| node.op.name == DECODER_TOKENS);
+        match (nodes().any(is_full), has_decoder) {
+            (false, _) => Objective::NextToken,
+            (true, false) => Objective::FillIn,
+            (true, true) => Objective::Restore,
+        }
     }
 
     /// Layers with a mixture of experts.
@@ -306,11 +313,6 @@ impl Program {
 
     /// Tokens of a step, or samples where the model takes none.
     pub fn tokens_per_step(&self) -> u64 {
-        self.num_targets()
-    }
-
-    /// The number of targets of a step: tokens, or samples.
-    pub(crate) fn num_targets(&self) -> u64 {
         if self.graph.has_sequence() {
             self.global_batch_size * self.sequence_length
         } else {

@@ -101,7 +101,7 @@ impl<B: Kernels> Rank<B> {
         let loss: f64 = losses.iter().map(Array::item).sum();
         let loss = loss + self.env.auxiliary_loss.take();
         self.own_norm = squares.sqrt() / self.loss_scale;
-        let num_targets = self.program.num_targets() as f64 / self.program.num_means();
+        let num_targets = self.source.num_targets(&self.program) as f64 / self.program.num_means();
         let (loss, gradient_norm) = (loss / num_targets, self.own_norm);
         let result = StepResult { loss, gradient_norm, is_skipped: false };
         let factor = self.gradient_factor(&result).unwrap_or(1.0);

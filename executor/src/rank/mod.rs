@@ -177,7 +177,9 @@ impl<B: Kernels> Rank<B> {
             Updates::AfterEachMicroBatch => f64::from(program.layout.num_micro_batches),
         };
         let share = share * self.program.num_means();
-        self.env.gradient_scale.set(self.loss_scale * share / program.num_targets() as f64);
+        self.env
+            .gradient_scale
+            .set(self.loss_scale * share / self.source.num_targets(&program) as f64);
         let steps = &program.schedule.ranks()[self.env.place.pipeline as usize];
         self.count_uses(steps);
         if self.shared.is_some() {

@@ -53,7 +53,7 @@ impl<B: Kernels> Rank<B> {
         }
         let is_skipped = self.scaler.observe(gradient_norm);
         Ok(StepResult {
-            loss: sums[0] / self.program.num_targets() as f64,
+            loss: sums[0] / self.source.num_targets(&self.program) as f64,
             gradient_norm,
             is_skipped,
         })

@@ -17,7 +17,7 @@ use super::training::{Case, ONE, parts};
 const ALL: u64 = 500;
 const FEW: u64 = 50;
 
-/// What a draw is refused for before another is made.
+/// How many layouts a draw may ask for in vain: those that the executor refuses count.
 const MOST_TRIES: u64 = 200;
 
 /// A number below `count` for a question of a draw.

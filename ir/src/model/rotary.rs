@@ -5,6 +5,9 @@ use crate::graph::{Real, RotaryPairs, RotaryScaling, Rotation};
 use super::error::ModelError;
 use super::fields::Fields;
 
+/// The base of rotation where a configuration states none.
+pub(super) const THETA: f64 = 10_000.0;
+
 /// What a family has where its configuration states nothing.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RotaryDefaults {
@@ -18,7 +21,7 @@ pub(super) struct RotaryDefaults {
 
 impl Default for RotaryDefaults {
     fn default() -> Self {
-        Self { theta: super::hf::parts::ROTARY_THETA, share: 1.0, pairs: RotaryPairs::Halves }
+        Self { theta: THETA, share: 1.0, pairs: RotaryPairs::Halves }
     }
 }
 

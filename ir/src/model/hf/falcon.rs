@@ -4,7 +4,6 @@ use super::parts::{self, Defaults, Shape};
 use crate::graph::{AlibiSlopes, PositionBias, Scores};
 use crate::model::error::ModelError;
 use crate::model::fields::Fields;
-use crate::model::rotary::{self, RotaryDefaults};
 use crate::model::transformer::{Attention, FeedForward, Norm, NormPlacement, Transformer};
 
 const DEFAULTS: Defaults = Defaults {
@@ -29,7 +28,7 @@ pub(super) fn falcon(fields: Fields<'_>) -> Result<Transformer, ModelError> {
         shape.num_attention_heads
     };
     let norm = Norm::layer(fields.real_or("layer_norm_epsilon", 1e-5)?);
-    let rotary = rotary::rotation(fields, shape.head_dim, RotaryDefaults::default())?;
+    let rotary = shape.rotation(fields)?;
     let has_alibi = fields.flag_or("alibi", false)?;
     let bias_of_positions =
         if has_alibi { PositionBias::Alibi(AlibiSlopes::Rounded) } else { PositionBias::None };

@@ -35,7 +35,7 @@ const SLIDING: &str = "sliding_attention";
 
 pub(super) fn gemma(fields: Fields<'_>) -> Result<Transformer, ModelError> {
     let shape = Shape::read(fields, GEMMA)?;
-    let rotary = Some(rotary::rotation(fields, shape.head_dim, RotaryDefaults::default())?);
+    let rotary = Some(shape.rotation(fields)?);
     let attention = Attention { rotary, ..attention(fields, &shape)? };
     // The first releases say `gelu` and mean its approximation; transformers takes it so.
     let activation = match activation(fields, "hidden_act")? {
@@ -55,7 +55,7 @@ pub(super) fn gemma(fields: Fields<'_>) -> Result<Transformer, ModelError> {
 pub(super) fn gemma2(fields: Fields<'_>) -> Result<Transformer, ModelError> {
     let shape = Shape::read(fields, GEMMA2)?;
     let caps = [Some(50.0), Some(30.0)];
-    let rotary = rotary::rotation(fields, shape.head_dim, RotaryDefaults::default())?;
+    let rotary = shape.rotation(fields)?;
     let attention = attention(fields, &shape)?;
     sandwich(fields, &shape, &attention, 2, caps, |_| rotary.clone())
 }
@@ -70,7 +70,7 @@ pub(super) fn gemma3_text(fields: Fields<'_>) -> Result<Transformer, ModelError>
     };
     let full = rotary("full_attention", GLOBAL_THETA)?;
     // Layers with a window rotate by a base of their own, for the lengths trained on first.
-    let theta = fields.real_or("rope_local_base_freq", parts::ROTARY_THETA)?;
+    let theta = fields.real_or("rope_local_base_freq", rotary::THETA)?;
     let is_stated = fields.within("rope_parameters").is_some_and(|it| it.within(SLIDING).is_some());
     let sliding = if is_stated { rotary(SLIDING, theta)? } else { Rotation::plain(theta) };
     let pattern = fields.size_or("sliding_window_pattern", 6)?;

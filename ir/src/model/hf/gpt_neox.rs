@@ -30,7 +30,7 @@ pub(super) fn gpt_neox(fields: Fields<'_>) -> Result<Transformer, ModelError> {
     let mlp = shape.plain_mlp(fields.activation_or("hidden_act", "gelu")?, true);
     let norm = Norm::layer(fields.real_or("layer_norm_eps", 1e-5)?);
     let defaults = RotaryDefaults {
-        theta: fields.real_or("rotary_emb_base", parts::ROTARY_THETA)?,
+        theta: fields.real_or("rotary_emb_base", rotary::THETA)?,
         share: fields.real_or("rotary_pct", 0.25)?,
         pairs: RotaryPairs::Halves,
     };
@@ -52,7 +52,7 @@ pub(super) fn gptj(fields: Fields<'_>) -> Result<Transformer, ModelError> {
     let rotary = Rotation {
         features: rotated.filter(|features| *features < shape.head_dim),
         pairs: RotaryPairs::Neighbours,
-        ..Rotation::plain(parts::ROTARY_THETA)
+        ..Rotation::plain(rotary::THETA)
     };
     let attention = Attention { rotary: Some(rotary), ..shape.attention() };
     let mlp = FeedForward::Dense(mlp);

@@ -4,7 +4,6 @@ use super::parts::{self, Defaults, Shape};
 use crate::graph::Scores;
 use crate::model::error::ModelError;
 use crate::model::fields::Fields;
-use crate::model::rotary::{self, RotaryDefaults};
 use crate::model::transformer::{
     Attention, FeedForward, Mixture, Norm, NormPlacement, Scales, Transformer,
 };
@@ -63,7 +62,7 @@ fn build(
     let norm = Norm::rms(fields.real_or("rms_norm_eps", 1e-6)?);
     let scale = fields.real_or("attention_multiplier", 1.0)?;
     let attention = Attention {
-        rotary: Some(rotary::rotation(fields, shape.head_dim, RotaryDefaults::default())?),
+        rotary: Some(shape.rotation(fields)?),
         scores: Scores { scale: Some(scale.into()), ..Scores::default() },
         ..parts::with_biases(shape.attention(), fields.flag_or("attention_bias", false)?)
     };

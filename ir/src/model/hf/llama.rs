@@ -3,7 +3,6 @@
 use super::parts::{self, Defaults, Shape};
 use crate::model::error::ModelError;
 use crate::model::fields::Fields;
-use crate::model::rotary::{self, RotaryDefaults};
 use crate::model::transformer::{Attention, FeedForward, Norm, NormPlacement, Transformer};
 
 const DEFAULTS: Defaults = Defaults {
@@ -19,7 +18,7 @@ const DEFAULTS: Defaults = Defaults {
 pub(super) fn llama(fields: Fields<'_>) -> Result<Transformer, ModelError> {
     let shape = Shape::read(fields, DEFAULTS)?;
     let norm = Norm::rms(fields.real_or("rms_norm_eps", 1e-6)?);
-    let rotary = Some(rotary::rotation(fields, shape.head_dim, RotaryDefaults::default())?);
+    let rotary = Some(shape.rotation(fields)?);
     let attention = Attention {
         rotary,
         ..parts::with_biases(shape.attention(), fields.flag_or("attention_bias", false)?)

@@ -22,7 +22,7 @@ pub(super) fn mistral(fields: Fields<'_>) -> Result<Transformer, ModelError> {
     let shape = Shape::read(fields, DEFAULTS)?;
     let mlp = shape.gated_mlp(fields.activation_or("hidden_act", "silu")?);
     let norm = Norm::rms(fields.real_or("rms_norm_eps", 1e-6)?);
-    build(fields, &shape, FeedForward::Dense(mlp), norm, (parts::ROTARY_THETA, Some(4096)))
+    build(fields, &shape, FeedForward::Dense(mlp), norm, (rotary::THETA, Some(4096)))
 }
 
 pub(super) fn mixtral(fields: Fields<'_>) -> Result<Transformer, ModelError> {

@@ -4,7 +4,6 @@ use super::parts::{self, Defaults, Shape};
 use crate::graph::Routing;
 use crate::model::error::ModelError;
 use crate::model::fields::Fields;
-use crate::model::rotary::{self, RotaryDefaults};
 use crate::model::transformer::{
     Attention, FeedForward, Mixture, Norm, NormPlacement, QkNorm, Transformer,
 };
@@ -70,7 +69,7 @@ fn build(
     let attention = Attention {
         qk_norm,
         clamp: if clamps { fields.optional_real("clip_qkv")? } else { None },
-        rotary: Some(rotary::rotation(fields, shape.head_dim, RotaryDefaults::default())?),
+        rotary: Some(shape.rotation(fields)?),
         ..parts::with_biases(shape.attention(), bias)
     };
     let layer = parts::layer(attention, feed_forward, norm, placement);

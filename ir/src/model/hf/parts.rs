@@ -5,6 +5,7 @@ use ordered_float::OrderedFloat;
 use crate::graph::{Activation, AttentionMask, Real, Rotation, Routing, Scores};
 use crate::model::error::ModelError;
 use crate::model::fields::Fields;
+use crate::model::rotary::{self, RotaryDefaults};
 use crate::model::transformer::{
     Attention, DropoutRates, Embedding, FeedForward, Head, Layer, Layers, Mixture, Mlp, Norm,
     NormPlacement, Positions, Scales, Transformer,
@@ -14,9 +15,6 @@ use crate::model::transformer::{
 pub(in crate::model) const fn layer_norm_without_bias(epsilon: f64) -> Norm {
     Norm { bias: false, ..Norm::layer(epsilon) }
 }
-
-/// The base of rotation where a configuration states none.
-pub(in crate::model) const ROTARY_THETA: f64 = 10_000.0;
 
 /// What a family's configuration class has where a field is absent.
 #[derive(Clone, Copy)]
@@ -88,6 +86,11 @@ impl Shape {
         Ok(Positions { rows, first: 0 })
     }
 
+    /// How heads are rotated, for a family that rotates all of their features by the usual base.
+    pub(in crate::model) fn rotation(&self, fields: Fields<'_>) -> Result<Rotation, ModelError> {
+        rotary::rotation(fields, self.head_dim, RotaryDefaults::default())
+    }
+
     /// The shape with head dimensions that follow from the hidden size, whatever the field says.
     pub(in crate::model) fn with_derived_head_dim(
         self,
@@ -109,7 +112,7 @@ impl Shape {
             output_bias: false,
             qk_norm: None,
             clamp: None,
-            rotary: Some(Rotation::plain(ROTARY_THETA)),
+            rotary: Some(Rotation::plain(rotary::THETA)),
             mask: AttentionMask::Causal,
             scores: Scores::default(),
             shares_bias: false,

@@ -48,7 +48,7 @@ pub(super) fn phi3(fields: Fields<'_>) -> Result<Transformer, ModelError> {
     let shape = Shape::read(fields, PHI3)?;
     let window = fields.optional_size("sliding_window")?;
     let norm = Norm::rms(fields.real_or("rms_norm_eps", 1e-5)?);
-    let rotary = Some(rotary::rotation(fields, shape.head_dim, RotaryDefaults::default())?);
+    let rotary = Some(shape.rotation(fields)?);
     let attention = Attention { mask: parts::mask(window), rotary, ..shape.attention() };
     let mlp = shape.gated_mlp(fields.activation_or("hidden_act", "silu")?);
     let layer = parts::layer(attention, FeedForward::Dense(mlp), norm, NormPlacement::Pre);

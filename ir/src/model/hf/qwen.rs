@@ -4,7 +4,6 @@ use super::parts::{self, Defaults, Shape};
 use crate::graph::Routing;
 use crate::model::error::ModelError;
 use crate::model::fields::Fields;
-use crate::model::rotary::{self, RotaryDefaults};
 use crate::model::transformer::{
     Attention, FeedForward, Mixture, Norm, NormPlacement, QkNorm, Transformer,
 };
@@ -128,7 +127,7 @@ fn biased_queries_keys_values(
     shape: &Shape,
     bias: bool,
 ) -> Result<Attention, ModelError> {
-    let rotary = Some(rotary::rotation(fields, shape.head_dim, RotaryDefaults::default())?);
+    let rotary = Some(shape.rotation(fields)?);
     Ok(Attention { output_bias: false, rotary, ..parts::with_biases(shape.attention(), bias) })
 }
 
@@ -139,7 +138,7 @@ fn norm(fields: Fields<'_>) -> Result<Norm, ModelError> {
 fn normed_queries_and_keys(fields: Fields<'_>, shape: &Shape) -> Result<Attention, ModelError> {
     let bias = fields.flag_or("attention_bias", false)?;
     let attention = parts::with_biases(shape.attention(), bias);
-    let rotary = Some(rotary::rotation(fields, shape.head_dim, RotaryDefaults::default())?);
+    let rotary = Some(shape.rotation(fields)?);
     Ok(Attention { qk_norm: Some(QkNorm::PerHead(norm(fields)?)), rotary, ..attention })
 }
 

@@ -3,7 +3,6 @@
 use super::parts::{self, Defaults, Shape};
 use crate::model::error::ModelError;
 use crate::model::fields::Fields;
-use crate::model::rotary::{self, RotaryDefaults};
 use crate::model::transformer::{Attention, FeedForward, Norm, NormPlacement, Transformer};
 
 const DEFAULTS: Defaults = Defaults {
@@ -21,7 +20,7 @@ pub(super) fn starcoder2(fields: Fields<'_>) -> Result<Transformer, ModelError> 
     let bias = fields.flag_or("use_bias", true)?;
     let window = fields.optional_size("sliding_window")?;
     let norm = Norm::layer(fields.real_or("norm_epsilon", 1e-5)?);
-    let rotary = Some(rotary::rotation(fields, shape.head_dim, RotaryDefaults::default())?);
+    let rotary = Some(shape.rotation(fields)?);
     let attention = Attention {
         mask: parts::mask(window),
         rotary,

@@ -57,6 +57,9 @@ pub struct PlannedModel {
     pub num_parameters: u64,
     /// Whether its multi-token prediction modules are trained too.
     pub multi_token_prediction: bool,
+    /// Whether dropout is applied where the model's description has it. That of a native graph always is.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dropout: bool,
     /// The adapters that are trained instead of its own parameters, if there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adapters: Option<Adapters>,

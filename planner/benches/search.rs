@@ -7,7 +7,7 @@ use std::hint::black_box;
 
 use cost_models::clusters;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use ir::model::Model;
+use ir::model::{GraphOptions, Model};
 use planner::problem::{Choices, Problem};
 use planner::search::{Go, Request, search};
 
@@ -25,7 +25,9 @@ const TOP: usize = 5;
 fn problem(name: &str, text: &str, num_gpus: u32) -> Problem {
     let model = Model::from_json(text, name).expect("the model ships");
     let cluster = clusters::preset("h100").expect("a preset");
-    let graph = model.training_graph(false, None).expect("a model that was read has a graph");
+    let graph = model
+        .training_graph(GraphOptions::default(), None)
+        .expect("a model that was read has a graph");
     let choices = Choices::default();
     let training = choices.resolve(&model, graph.has_sequence(), &cluster.gpu, num_gpus);
     Problem::new(graph, training, &cluster, num_gpus).expect("a problem within range")

@@ -16,7 +16,10 @@ use crate::array::{Array, ElementExt};
 use crate::communicator::Tag;
 use crate::mesh::part;
 use crate::ops::Kernels;
-use crate::ops::attention::{self, Bias, Buckets, Grads, Scoring, Visibility, alibi_slopes};
+use crate::ops::attention::{
+    self, Bias, Buckets, Grads, ProbabilityDropout, Scoring, Visibility, alibi_slopes,
+};
+use crate::ops::dropout::Extract;
 
 /// The names of the parameters that attention may have.
 pub(super) const TABLE: &str = "relative_bias";
@@ -31,7 +34,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         let heads = self.heads(id);
         let [query, key, value] = [0, 1, 2].map(|slot| self.input(id, slot, kept));
         let [query, key, value] = [query?.array(), key?.array(), value?.array()];
-        let scoring = self.scoring(id, &query, &heads);
+        let scoring = self.scoring(id, &query, &heads, kept);
         let attended = self.env.attention(query, key, value, self.mask(id), &scoring)?;
         let (output, log_sum_exp) = self.with_sinks(id, attended, &heads);
         kept.extras.insert(id, Extra::LogSumExp(log_sum_exp));
@@ -56,7 +59,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         let Some(Extra::LogSumExp(log_sum_exp)) = self.extra(id, kept)? else {
             panic!("attention keeps its log-sum-exp")
         };
-        let scoring = self.scoring(id, &query, &heads);
+        let scoring = self.scoring(id, &query, &heads, kept);
         self.keep_sinks_grad(id, [&output, &log_sum_exp, &gradient], &heads, kept);
         let given = [query, key, value];
         let mask = self.mask(id);
@@ -79,6 +82,13 @@ impl<B: Kernels> BlockRun<'_, B> {
         }
     }
 
+    /// How many positions a sequence has in what operator `id` takes at `slot`, on all ranks together.
+    fn num_positions(&self, id: OpId, slot: usize) -> usize {
+        let source = self.program.inputs[id.index()][slot];
+        let sequence = self.program.op(source).output.dim(DimName::Sequence);
+        self.size_of(sequence.expect("attention is to positions"))
+    }
+
     /// Which positions a query looks at.
     pub(super) fn mask(&self, id: OpId) -> AttentionMask {
         match self.program.op(id).kind {
@@ -88,8 +98,14 @@ impl<B: Kernels> BlockRun<'_, B> {
     }
 
     /// How operator `id` makes scores of some of its heads.
-    pub(super) fn scoring(&self, id: OpId, query: &Array<B>, heads: &Range<usize>) -> Scoring<B> {
-        let OpKind::Attention { scores, .. } = &self.program.op(id).kind else {
+    pub(super) fn scoring(
+        &self,
+        id: OpId,
+        query: &Array<B>,
+        heads: &Range<usize>,
+        kept: &Kept<B>,
+    ) -> Scoring<B> {
+        let OpKind::Attention { scores, dropout, .. } = &self.program.op(id).kind else {
             panic!("only attention makes scores")
         };
         let scale = scores.scale.map_or_else(|| attention::scale(query), |scale| scale.0);
@@ -110,7 +126,13 @@ impl<B: Kernels> BlockRun<'_, B> {
                 Bias::Table(table, Buckets { count, max_distance, both_ways })
             }
         };
-        Scoring { scale, soft_cap: scores.soft_cap.map(|cap| cap.0), bias }
+        let dropout = (dropout.0 > 0.0).then(|| ProbabilityDropout {
+            dropout: self.dropout(id, dropout.0, kept),
+            heads: Extract { indices: heads.clone().collect(), of: self.num_heads(id) },
+            num_queries: self.num_positions(id, 0),
+            num_keys: self.num_positions(id, 1),
+        });
+        Scoring { scale, soft_cap: scores.soft_cap.map(|cap| cap.0), bias, dropout }
     }
 
     /// What a parameter of operator `id`, the last dimension of which is of heads, has for some of them.

@@ -200,7 +200,9 @@ impl<B: Kernels> BlockRun<'_, B> {
                 } else {
                     self.input(id, 0, kept)?
                 };
-                one(function.input_grad(kept.array(), grad()))
+                let grads =
+                    kept.joined(gradient.clone(), |kept, grad| [function.input_grad(kept, grad)]);
+                grads.map(Some).into()
             }
             OpKind::GatedActivation(function) => {
                 let function = function_of(*function);
@@ -223,11 +225,17 @@ impl<B: Kernels> BlockRun<'_, B> {
             }
             OpKind::SoftCap { cap } => {
                 let place = self.program.placements.outputs[id.index()];
-                let y = self.take((id, place), kept)?.array();
-                one(activation::soft_cap_grad(y, grad(), cap.0))
+                let y = self.take((id, place), kept)?;
+                let grads = y.joined(gradient.clone(), |y, grad| {
+                    [activation::soft_cap_grad(y, grad, cap.0)]
+                });
+                grads.map(Some).into()
             }
             OpKind::Clamp { limit } => {
-                one(activation::clamp_grad(self.input(id, 0, kept)?.array(), grad(), limit.0))
+                let x = self.input(id, 0, kept)?;
+                let grads = x
+                    .joined(gradient.clone(), |x, grad| [activation::clamp_grad(x, grad, limit.0)]);
+                grads.map(Some).into()
             }
             OpKind::Add => self.add_grad(id, gradient)?,
             OpKind::Scale { factor } => vec![Some(gradient.clone().scale(factor.0))],
@@ -277,11 +285,7 @@ impl<B: Kernels> BlockRun<'_, B> {
             OpKind::AdaptiveAveragePool2d { .. } => {
                 one(pool::adaptive_average_input_grad(&self.kept_shape(id, kept), grad()))
             }
-            OpKind::Dropout { .. } => {
-                let grad = grad();
-                let mask = self.dropout_mask(id, &grad, kept);
-                one(grad * mask)
-            }
+            OpKind::Dropout { .. } => one(self.dropped(id, grad(), kept)),
             OpKind::PatchesToSequence => {
                 one(grad().swap_dims(1, 2).reshape(&self.kept_shape(id, kept)))
             }

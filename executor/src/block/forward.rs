@@ -13,7 +13,7 @@ use crate::mesh::part;
 use crate::ops::Kernels;
 use crate::ops::activation::{self, Function};
 use crate::ops::rotary::{self, Rotary};
-use crate::ops::{conv, dropout, embedding, linear, pool};
+use crate::ops::{conv, embedding, linear, pool};
 use crate::program::DECODER_TOKENS;
 
 impl<B: Kernels> BlockRun<'_, B> {
@@ -132,7 +132,8 @@ impl<B: Kernels> BlockRun<'_, B> {
                 y
             }
             OpKind::Activation(function) => {
-                function_of(*function).forward(self.array(id, 0, kept)?)
+                let function = function_of(*function);
+                return Ok(self.input(id, 0, kept)?.mapped(|x| function.forward(x)));
             }
             OpKind::GatedActivation(function) => {
                 let function = function_of(*function);
@@ -149,8 +150,12 @@ impl<B: Kernels> BlockRun<'_, B> {
                 });
                 return Ok(joined);
             }
-            OpKind::SoftCap { cap } => activation::soft_cap(self.array(id, 0, kept)?, cap.0),
-            OpKind::Clamp { limit } => activation::clamp(self.array(id, 0, kept)?, limit.0),
+            OpKind::SoftCap { cap } => {
+                return Ok(self.input(id, 0, kept)?.mapped(|x| activation::soft_cap(x, cap.0)));
+            }
+            OpKind::Clamp { limit } => {
+                return Ok(self.input(id, 0, kept)?.mapped(|x| activation::clamp(x, limit.0)));
+            }
             OpKind::Add => return self.add(id, kept),
             OpKind::Scale { factor } => return Ok(self.input(id, 0, kept)?.scale(factor.0)),
             OpKind::Multiply => {
@@ -226,8 +231,7 @@ impl<B: Kernels> BlockRun<'_, B> {
             }
             OpKind::Dropout { .. } => {
                 let x = self.array(id, 0, kept)?;
-                let mask = self.dropout_mask(id, &x, kept);
-                x * mask
+                self.dropped(id, x, kept)
             }
             OpKind::PatchesToSequence => {
                 let x = self.array(id, 0, kept)?;
@@ -273,17 +277,6 @@ impl<B: Kernels> BlockRun<'_, B> {
         let y =
             linear::forward(x.rows(contracted), weight.rows(produced), bias.map(Array::flatten));
         y.reshape(&shape)
-    }
-
-    /// What dropout multiplies a tensor like `x` by.
-    pub(super) fn dropout_mask(&self, id: OpId, x: &Array<B>, kept: &Kept<B>) -> Array<B> {
-        let env = self.env;
-        let OpKind::Dropout { rate } = self.program.op(id).kind else {
-            panic!("only dropout drops")
-        };
-        let key = [env.seed, self.number as u64, id.index() as u64];
-        let first = kept.micro_batch.first_sample;
-        dropout::mask(&x.shape(), rate.0, key, first, x.element(), &env.device)
     }
 
     /// Rows of a table: of tokens, by their ids; of positions, by the place in the sequence; of types,
@@ -384,7 +377,7 @@ pub(super) const fn function_of(activation: Activation) -> Function {
 
 impl<B: Kernels> BlockRun<'_, B> {
     /// The positions of what operator `id` puts out on this rank.
-    fn positions(&self, id: OpId) -> Vec<u32> {
+    pub(super) fn positions(&self, id: OpId) -> Vec<u32> {
         let (env, positions) = (self.env, self.env.positions());
         if self.is_cut_by_sequence(id) {
             let own = part(positions.len(), env.tensor.len(), env.place.tensor as usize);

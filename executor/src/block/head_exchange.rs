@@ -46,7 +46,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         let Attended { query, key, value, output, log_sum_exp } = attended;
         let [gradient] = self.env.exchange([gradient], HEADS, SEQUENCE)?;
         let heads = self.exchanged_heads(id);
-        let scoring = self.scoring(id, &query, &heads);
+        let scoring = self.scoring(id, &query, &heads, kept);
         self.keep_sinks_grad(id, [&output, &log_sum_exp, &gradient], &heads, kept);
         let grads = attention::input_grad(
             query,
@@ -68,7 +68,8 @@ impl<B: Kernels> BlockRun<'_, B> {
         let given = [query?.array(), key?.array(), value?.array()];
         let [query, key, value] = self.env.exchange(given, HEADS, SEQUENCE)?;
         let heads = self.exchanged_heads(id);
-        let (scoring, visibility) = (self.scoring(id, &query, &heads), visibility(self.mask(id)));
+        let (scoring, visibility) =
+            (self.scoring(id, &query, &heads, kept), visibility(self.mask(id)));
         let given = (query.clone(), key.clone(), value.clone());
         let attended = attention::forward(given.0, given.1, given.2, &scoring, visibility);
         let (output, log_sum_exp) = self.with_sinks(id, attended, &heads);

@@ -3,6 +3,7 @@
 
 mod attention;
 mod backward;
+mod dropout;
 mod experts;
 mod forward;
 mod head_exchange;

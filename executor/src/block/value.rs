@@ -59,12 +59,14 @@ impl<B: Kernels> Value<B> {
 
     /// Each element times a number.
     pub(crate) fn scale(self, factor: f64) -> Self {
+        self.mapped(|array| array.scale(factor))
+    }
+
+    /// What `map` makes of it, element by element.
+    pub(crate) fn mapped(self, map: impl FnOnce(Array<B>) -> Array<B>) -> Self {
         match self {
-            Self::Array(array) => Self::Array(array.scale(factor)),
-            Self::Routed(routed) => {
-                Self::Routed(routed.with_rows(routed.rows.clone().scale(factor)))
-            }
-            Self::Tokens => panic!("tokens are not multiplied"),
+            Self::Routed(routed) => Self::Routed(routed.with_rows(map(routed.rows.clone()))),
+            other => Self::Array(map(other.array())),
         }
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use ir::cluster::Precision;
 use ir::graph::{ContextParallelKind, Recompute};
 use ir::layout::{LayoutSpec, Offload, ZeroStage};
+use ir::model::GraphOptions;
 use ir::plan::Optimizer;
 use ir::replication::Replication;
 use ir::schedule::{ScheduleKind, generate};
@@ -139,6 +140,7 @@ impl TrainedModel {
         let program = Program::new(Parts {
             adapters: None,
             description,
+            options: GraphOptions::default(),
             model_name: self.name(),
             layout: self.layout(),
             schedule,

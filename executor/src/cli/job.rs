@@ -128,7 +128,8 @@ fn prepare<'a>(
     }
     let is_first = place.is_none_or(|place| place.rank == 0);
     if program.leaves_out_dropout {
-        say(is_first, "warning: the model's dropout is left out, as it was planned")?;
+        let text = "the model's dropout is left out, as it was planned";
+        say(is_first, &format!("warning: {text}\nhint: a plan made with `--dropout` has it"))?;
     }
     if leaves_out_gradient_norm(args, plan) {
         let schedule = plan.layout.schedule;

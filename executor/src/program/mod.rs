@@ -13,8 +13,8 @@ use ir::graph::{
 };
 use ir::layout::{Layout, LayoutSpec, Limits};
 use ir::model::transformer::DropoutRates;
-use ir::model::{Description, Model, Numerics};
-use ir::plan::Plan;
+use ir::model::{Description, GraphOptions, Model, Numerics};
+use ir::plan::{Plan, PlannedModel};
 use ir::schedule::{
     Schedule, ScheduleKind, Updates, add_communication, add_optimizer_steps, add_reduction,
     generate,
@@ -63,7 +63,7 @@ pub struct Program {
     pub settings: Settings,
     /// What tells the frozen weights from those of other files or seeds; none where nothing is frozen.
     pub base: Option<String>,
-    /// Whether the model's description has dropout, which plans of transformers leave out.
+    /// Whether the model's description has dropout, and the plan leaves it out.
     pub leaves_out_dropout: bool,
 }
 
@@ -72,6 +72,8 @@ pub struct Program {
 pub struct Parts {
     /// The model's description: a Hugging Face configuration, the short form or a native graph.
     pub description: String,
+    /// What of the model is trained.
+    pub options: GraphOptions,
     /// Adapters that are trained instead of the model's own parameters, if there are any.
     pub adapters: Option<Adapters>,
     /// What the model is called.
@@ -102,13 +104,15 @@ impl Program {
             Precision::Fp4 => return Err(unsupported("4-bit precision")),
             Precision::Fp32 | Precision::Fp16 | Precision::Bf16 => {}
         }
-        if plan.model.multi_token_prediction {
+        let PlannedModel { multi_token_prediction, dropout, .. } = plan.model;
+        let options = GraphOptions { multi_token_prediction, dropout, ..GraphOptions::default() };
+        if options.multi_token_prediction {
             return Err(unsupported("multi-token prediction"));
         }
         let description = plan.model.description.to_string();
         let model = Model::from_json(&description, &plan.model.name)?;
         let adapters = plan.model.adapters.clone();
-        let graph = recomputing(model.training_graph(false, adapters.as_ref())?, &plan.layout)?;
+        let graph = recomputing(model.training_graph(options, adapters.as_ref())?, &plan.layout)?;
         let num_parameters = graph.parameter_counts().total;
         if num_parameters != plan.model.num_parameters {
             let text = format!(
@@ -138,6 +142,7 @@ impl Program {
         }
         Self::new(Parts {
             description,
+            options,
             adapters,
             model_name: plan.model.name.clone(),
             layout: spec,
@@ -158,11 +163,16 @@ impl Program {
         let Parts { description, model_name, layout: spec, schedule, stage_sizes, .. } = parts;
         let model = Model::from_json(&description, &model_name)?;
         let numerics = Model::numerics(&description)?;
-        let leaves_out_dropout = match &model.description {
-            Description::Transformer(it) => it.dropout != DropoutRates::default(),
-            _ => false,
+        let rates = match &model.description {
+            Description::Transformer(it) => it.dropout,
+            _ => DropoutRates::default(),
         };
-        let graph = recomputing(model.training_graph(false, parts.adapters.as_ref())?, &spec)?;
+        if parts.options.dropout && rates.layers.0 > 0.0 {
+            return Err(unsupported("dropout of whole layers (`layerdrop`)"));
+        }
+        let leaves_out_dropout = !parts.options.dropout && rates != DropoutRates::default();
+        let graph = model.training_graph(parts.options, parts.adapters.as_ref())?;
+        let graph = recomputing(graph, &spec)?;
         let num_gpus = spec.num_gpus();
         let limits = Limits::new(&graph, num_gpus, parts.global_batch_size, parts.sequence_length);
         // The schedule at hand was checked; what a layout may say of it does not matter.

@@ -1,6 +1,6 @@
 //! What can be planned, but is not run.
 
-use ir::graph::{NormKind, OpKind, Placement, RotaryScaling, Rotation};
+use ir::graph::{NormKind, OpKind, RotaryScaling, Rotation};
 use ir::layout::LayoutSpec;
 use ir::replication::Replication;
 
@@ -24,15 +24,9 @@ pub(super) fn check_operators(
                 OpKind::AttentionScores | OpKind::AttentionValues | OpKind::Softmax { .. } => {
                     return Err(unsupported(format!("operator `{name}` ({:?})", node.op.kind)));
                 }
-                // The mask of a part of a sample would have to know which part it is.
-                OpKind::Dropout { .. }
-                    if layout.context_parallel > 1
-                        || program.placements.outputs[node.id.index()] != Placement::Whole =>
-                {
-                    return Err(ProgramError::Unsupported {
-                        what: format!("dropout of parts of samples (`{name}`)"),
-                        instead: Some("tensor and context parallelism of 1".to_owned()),
-                    });
+                kind if node.op.output.is_routed() && !takes_routed(kind) => {
+                    let what = format!("operator `{name}` between experts' matrices");
+                    return Err(unsupported(what));
                 }
                 OpKind::Norm { kind: NormKind::LayerNorm, .. }
                     if program.placements.sharded_reductions.contains(&node.id)
@@ -58,6 +52,22 @@ pub(super) fn check_operators(
         }
     }
     Ok(())
+}
+
+/// Whether an operator may stand between dispatch and combination.
+const fn takes_routed(kind: &OpKind) -> bool {
+    matches!(
+        kind,
+        OpKind::Dispatch { .. }
+            | OpKind::GroupedLinear { .. }
+            | OpKind::Activation(_)
+            | OpKind::GatedActivation(_)
+            | OpKind::ClampedSwiGlu { .. }
+            | OpKind::SoftCap { .. }
+            | OpKind::Clamp { .. }
+            | OpKind::Scale { .. }
+            | OpKind::Add
+    )
 }
 
 /// Settings that need gradients of the whole step, where each micro-batch updates by itself.

@@ -14,6 +14,7 @@ use executor::rank::{Rank, RunError, StepResult};
 use executor::settings::{LearningRate, OptimizerSettings, Settings};
 use ir::graph::{Adapters, ContextParallelKind, Recompute, WeightFormat};
 use ir::layout::{LayoutSpec, Offload, ZeroStage};
+use ir::model::GraphOptions;
 use ir::plan::Optimizer;
 use ir::replication::{DataParallelMethod, Replication};
 use ir::schedule::{ScheduleKind, generate};
@@ -61,6 +62,7 @@ pub(crate) struct Case {
     pub(crate) virtual_stages: u32,
     pub(crate) bucket_bytes: u64,
     pub(crate) adapters: Option<AdapterCase>,
+    pub(crate) dropout: bool,
     pub(crate) replication: Replication,
 }
 
@@ -82,6 +84,7 @@ pub(crate) const ONE: Case = Case {
     virtual_stages: 1,
     bucket_bytes: 4 << 10,
     adapters: None,
+    dropout: false,
     replication: Replication { method: DataParallelMethod::AllReduce, compression: None },
 };
 
@@ -136,7 +139,8 @@ pub(crate) fn parts(model: &str, case: Case, compute: Element) -> Parts {
         generate(case.schedule, case.pipeline, num_micro_batches, case.virtual_stages).unwrap();
     let stages = schedule.num_stages() as usize;
     let blocks = ir::model::Model::from_json(model, "test").unwrap();
-    let blocks = blocks.graph(ir::model::GraphOptions::default()).unwrap().num_blocks();
+    let options = GraphOptions { dropout: case.dropout, ..GraphOptions::default() };
+    let blocks = blocks.graph(options).unwrap().num_blocks();
     // As even as can be, the first ones larger.
     let size = |stage| blocks / stages + usize::from(stage < blocks % stages);
     Parts {
@@ -147,6 +151,7 @@ pub(crate) fn parts(model: &str, case: Case, compute: Element) -> Parts {
             base_weights,
         }),
         description: model.to_owned(),
+        options,
         model_name: "test".to_owned(),
         layout,
         schedule,

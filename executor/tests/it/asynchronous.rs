@@ -102,6 +102,7 @@ fn executed(case: &Case) -> (Outcome, Stages) {
     let program = Program::new(Parts {
         adapters: None,
         description: model(),
+        options: ir::model::GraphOptions::default(),
         model_name: "chain".to_owned(),
         layout: LayoutSpec {
             tensor_parallel: 1,

@@ -17,6 +17,9 @@ use super::training::{Case, ONE, parts};
 const ALL: u64 = 500;
 const FEW: u64 = 50;
 
+/// The share of elements that dropout zeroes.
+const RATE: f64 = 0.25;
+
 /// How many layouts a draw may ask for in vain: those that the executor refuses count.
 const MOST_TRIES: u64 = 200;
 
@@ -72,6 +75,7 @@ impl Draw {
                 offload,
                 schedule,
                 virtual_stages,
+                dropout: self.below(2) == 0,
                 ..ONE
             };
             let ranks = case.tensor * case.context * case.pipeline * case.data;
@@ -83,10 +87,25 @@ impl Draw {
     }
 }
 
-/// The models: those of the references, with the tokens that training reads.
+/// Every rate of dropout that a configuration states, and that of MPT, which its has none of.
+fn with_dropout(config: &mut Value) {
+    let Value::Object(fields) = config else { return };
+    if fields["model_type"] == "mpt" {
+        fields["attn_config"]["attn_pdrop"] = RATE.into();
+    }
+    let rates = fields.iter_mut().filter(|(name, _)| {
+        (name.contains("drop") || name.ends_with("pdrop")) && *name != "layerdrop"
+    });
+    for (_, rate) in rates {
+        *rate = RATE.into();
+    }
+}
+
+/// The models: those of the references, with the tokens that training reads and with dropout.
 pub(super) fn models() -> Vec<(String, String)> {
     let mut models = families::configurations();
     for (_, config) in &mut models {
+        with_dropout(config);
         if let Some(vocab_size) = config.get_mut("vocab_size") {
             *vocab_size = 256.into();
         }
@@ -100,7 +119,7 @@ pub(super) fn models() -> Vec<(String, String)> {
 fn any_layout_of_any_family() {
     let is_slow = std::env::var_os("RUN_SLOW_TESTS").is_some_and(|value| value == "1");
     let models = models();
-    let mut alone: BTreeMap<(usize, u32), Outcome> = BTreeMap::new();
+    let mut alone: BTreeMap<(usize, u32, bool), Outcome> = BTreeMap::new();
     let (mut failures, mut sharded, mut done) = (Vec::new(), 0, 0);
     let num_draws = if is_slow { ALL } else { FEW };
     for seed in 0..num_draws {
@@ -124,10 +143,10 @@ fn any_layout_of_any_family() {
         sharded += u64::from(case.tensor > 1);
         done += 1;
         // How tokens are put together is part of what a mixture of experts computes.
-        let key = (spread, case.micro_batch_size);
+        let key = (spread, case.micro_batch_size, case.dropout);
         let one = alone.entry(key).or_insert_with(|| {
-            let micro_batch_size = case.micro_batch_size;
-            let one = Case { micro_batch_size, ..ONE };
+            let Case { micro_batch_size, dropout, .. } = case;
+            let one = Case { micro_batch_size, dropout, ..ONE };
             train(Program::new(parts(model, one, Element::F64)).unwrap())
         });
         let run = std::panic::AssertUnwindSafe(|| train(program));

@@ -95,6 +95,7 @@ pub(super) fn alone(
     Program::new(Parts {
         adapters: None,
         description,
+        options: ir::model::GraphOptions::default(),
         model_name: model.to_owned(),
         layout: LayoutSpec {
             tensor_parallel: 1,

@@ -135,6 +135,8 @@ pub enum OpKind {
         scores: Scores,
         /// Whether each head has a trained sink that takes part in the softmax.
         sinks: bool,
+        /// The share of probabilities that it zeroes at random. Which ones is computed again, not kept.
+        dropout: Real,
     },
     /// Unfused attention's products of queries and keys \[q, k\]. Kernels of this kind compute
     /// masked positions too.

@@ -157,7 +157,7 @@ pub(super) struct Within<'a> {
 pub(super) const LATENTS: &str = "attention.key_value_up";
 
 /// What the operators of a feed-forward block are called after its own name.
-const FEED_FORWARD: [&str; 4] = [".gate", ".up", ".activation", ".down"];
+const FEED_FORWARD: [&str; 5] = [".gate", ".up", ".activation", ".inner_dropout", ".down"];
 
 /// What the operators between latents and attention are called.
 const LATENT_PROJECTIONS: [&str; 10] = [

@@ -102,11 +102,10 @@ impl Model {
     /// [`AdapterError`] where the model cannot have them.
     pub fn training_graph(
         &self,
-        multi_token_prediction: bool,
+        options: GraphOptions,
         adapters: Option<&Adapters>,
     ) -> Result<Graph, AdapterError> {
-        let graph =
-            self.graph(GraphOptions { multi_token_prediction, ..GraphOptions::default() })?;
+        let graph = self.graph(options)?;
         adapters.map_or(Ok(graph.clone()), |adapters| graph.with_adapters(adapters))
     }
 

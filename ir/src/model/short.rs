@@ -86,7 +86,13 @@ fn gpt(fields: Fields<'_>) -> Result<Transformer, ModelError> {
             token_types: None,
             norm: None,
         },
-        dropout: DropoutRates { embedding: rate, hidden: rate, attention: rate },
+        dropout: DropoutRates {
+            embedding: rate,
+            attention: rate,
+            attention_output: rate,
+            feed_forward_output: rate,
+            ..DropoutRates::default()
+        },
         ..shape.decoder(shape.equal_layers(layer), norm)
     })
 }

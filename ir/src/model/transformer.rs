@@ -51,10 +51,19 @@ pub struct Scales {
 pub struct DropoutRates {
     /// After the embedding.
     pub embedding: Real,
-    /// After attention and feed-forward.
-    pub hidden: Real,
     /// Of attention probabilities.
     pub attention: Real,
+    /// After attention.
+    pub attention_output: Real,
+    /// Of what the last matrix of feed-forward is given (T5).
+    pub intermediate: Real,
+    /// After feed-forward; where both stand side by side, and no rate for attention's output is stated, of their sum
+    /// (Falcon).
+    pub feed_forward_output: Real,
+    /// After the norms that end a stack (T5).
+    pub final_norm: Real,
+    /// Of whole layers (OPT), which is not run.
+    pub layers: Real,
 }
 
 /// Equal layers that follow one another.

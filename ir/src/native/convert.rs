@@ -137,10 +137,7 @@ pub(super) fn operator(kind: &Kind, x: &Tensor) -> Result<OpKind, String> {
         Kind::Scale { factor } => OpKind::Scale { factor: (*factor).into() },
         Kind::SoftCap { cap } => OpKind::SoftCap { cap: positive("cap", *cap)? },
         Kind::Clamp { limit } => OpKind::Clamp { limit: not_negative("limit", *limit)? },
-        Kind::Dropout { rate } if !(0.0..1.0).contains(rate) => {
-            return Err(format!("`rate` is {rate}, not from 0 to below 1"));
-        }
-        Kind::Dropout { rate } => OpKind::Dropout { rate: (*rate).into() },
+        Kind::Dropout { rate } => OpKind::Dropout { rate: self::rate("rate", *rate)? },
         Kind::Softmax { over } => OpKind::Softmax { over: over.map_or_else(|| last(x), Ok)? },
         Kind::Add {} => OpKind::Add,
         Kind::Multiply {} => OpKind::Multiply,
@@ -154,7 +151,7 @@ pub(super) fn operator(kind: &Kind, x: &Tensor) -> Result<OpKind, String> {
             width: Dim::fixed(*out_dim, size("embedding_dim", *embedding_dim)?),
             rows: EmbeddedRows::Tokens,
         },
-        Kind::Attention { mask, scale, soft_cap } => OpKind::Attention {
+        Kind::Attention { mask, scale, soft_cap, dropout } => OpKind::Attention {
             mask: match mask {
                 Mask::Full => AttentionMask::Full,
                 Mask::Causal => AttentionMask::Causal,
@@ -168,6 +165,7 @@ pub(super) fn operator(kind: &Kind, x: &Tensor) -> Result<OpKind, String> {
                 ..Scores::default()
             },
             sinks: false,
+            dropout: rate("dropout", *dropout)?,
         },
         Kind::AttentionScores {} => OpKind::AttentionScores,
         Kind::AttentionValues {} => OpKind::AttentionValues,
@@ -226,6 +224,14 @@ fn positive(attribute: &str, number: f64) -> Result<Real, String> {
         Ok(number.into())
     } else {
         Err(format!("`{attribute}` is {number}, but must be more than 0"))
+    }
+}
+
+fn rate(attribute: &str, share: f64) -> Result<Real, String> {
+    if (0.0..1.0).contains(&share) {
+        Ok(share.into())
+    } else {
+        Err(format!("`{attribute}` is {share}, not from 0 to below 1"))
     }
 }
 

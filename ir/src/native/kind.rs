@@ -223,6 +223,9 @@ pub(super) enum Kind {
         scale: Option<f64>,
         /// Scores `s` become `cap tanh(s / cap)`.
         soft_cap: Option<f64>,
+        /// The share of probabilities that training zeroes at random.
+        #[serde(default)]
+        dropout: f64,
     },
     /// Unfused attention's products of queries and keys [q, k].
     AttentionScores {},

@@ -13,7 +13,7 @@ fn adapters(rank: u64, targets: &[&str]) -> Adapters {
 fn graph(model: &str, adapters: Option<&Adapters>) -> Result<Graph, AdapterError> {
     let path = format!("{}/../models/{model}/config.json", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(path).unwrap();
-    Model::from_json(&text, model).unwrap().training_graph(false, adapters)
+    Model::from_json(&text, model).unwrap().training_graph(GraphOptions::default(), adapters)
 }
 
 /// What peft prints for Llama 3.1 8B (`print_trainable_parameters`).

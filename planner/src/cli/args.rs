@@ -9,6 +9,7 @@ use ir::cluster::Precision;
 use ir::framework::Framework;
 use ir::graph::{ALL_LINEAR, Adapters, ContextParallelKind, Recompute, WeightFormat};
 use ir::layout::{Offload, PartialLayout, ZeroStage};
+use ir::model::GraphOptions;
 use ir::plan::Optimizer;
 use ir::replication::{DataParallelMethod, GradientCompression, Straggler};
 use ir::schedule::ScheduleKind;
@@ -70,7 +71,6 @@ pub(crate) enum Format {
 
 /// What is trained, and on what.
 #[derive(Debug, Args)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(crate) struct ProblemArgs {
     /// A Hugging Face `config.json`, its folder, or a native graph.
     #[arg(value_name = "MODEL")]
@@ -111,9 +111,8 @@ pub(crate) struct ProblemArgs {
     /// each with error feedback [default: the gradients].
     #[arg(long, value_name = "METHOD")]
     pub(crate) gradient_compression: Option<GradientCompression>,
-    /// Train the multi-token prediction modules too, where the model has them.
-    #[arg(long)]
-    pub(crate) multi_token_prediction: bool,
+    #[command(flatten)]
+    pub(crate) parts: PartArgs,
     #[command(flatten)]
     pub(crate) adapters: AdapterArgs,
     /// Time after which the search ends with the best so far, such as `5s`, `500ms` or `2m`.
@@ -485,6 +484,24 @@ pub(crate) enum ScheduleFormat {
     Json,
 }
 
+/// Parts of a model that a run may do without.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct PartArgs {
+    /// Train the multi-token prediction modules too, where the model has them.
+    #[arg(long)]
+    pub(crate) multi_token_prediction: bool,
+    /// Apply dropout where the model's description has it. That of a native graph always is.
+    #[arg(long)]
+    pub(crate) dropout: bool,
+}
+
+impl PartArgs {
+    pub(crate) fn options(self) -> GraphOptions {
+        let Self { multi_token_prediction, dropout } = self;
+        GraphOptions { multi_token_prediction, dropout, ..GraphOptions::default() }
+    }
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct InspectArgs {
     /// A Hugging Face `config.json`, its folder, or a native graph.
@@ -493,9 +510,8 @@ pub(crate) struct InspectArgs {
     /// Tokens in a sequence [default: what the model was made for, at most 8192].
     #[arg(long, value_name = "S", value_parser = parse_count::<u64>, allow_negative_numbers = true)]
     pub(crate) seq_len: Option<u64>,
-    /// Count the multi-token prediction modules too, where the model has them.
-    #[arg(long)]
-    pub(crate) multi_token_prediction: bool,
+    #[command(flatten)]
+    pub(crate) parts: PartArgs,
     #[command(flatten)]
     pub(crate) adapters: AdapterArgs,
     /// Form of the result on stdout.

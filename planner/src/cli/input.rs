@@ -38,7 +38,7 @@ pub(crate) fn read(args: &ProblemArgs, decided: Decided<'_>) -> anyhow::Result<I
     let file = read_model(&args.model)?;
     let cluster = read_cluster(&args.cluster)?;
     let adapters = args.adapters.adapters();
-    let graph = file.model.training_graph(args.multi_token_prediction, adapters.as_ref())?;
+    let graph = file.model.training_graph(args.parts.options(), adapters.as_ref())?;
     let choices = Choices {
         sequence_length: args.seq_len,
         global_batch_size: args.global_batch_size,

@@ -41,7 +41,7 @@ struct BlockSummary {
 pub(crate) fn inspect(args: &InspectArgs) -> anyhow::Result<Answer> {
     let ModelFile { model, .. } = read_model(&args.model)?;
     let adapters = args.adapters.adapters();
-    let graph = model.training_graph(args.multi_token_prediction, adapters.as_ref())?;
+    let graph = model.training_graph(args.parts.options(), adapters.as_ref())?;
     let sequence_length =
         args.seq_len.unwrap_or_else(|| default_sequence_length(&model, graph.has_sequence()));
     anyhow::ensure!(

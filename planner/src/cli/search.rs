@@ -163,7 +163,8 @@ fn make_plan(input: &Input, args: &ProblemArgs, best: &Found, runners_up: &[Foun
         name: input.file.model.name.clone(),
         description,
         num_parameters: input.problem.parameters().total,
-        multi_token_prediction: args.multi_token_prediction,
+        multi_token_prediction: args.parts.multi_token_prediction,
+        dropout: args.parts.dropout,
         adapters: input.adapters.clone(),
     };
     let cluster = serde_json::to_string(&input.cluster).unwrap_or_default();

@@ -3,7 +3,7 @@
 use cost_models::clusters::{UnknownRates, check_rates};
 use ir::graph::{AdapterError, GraphError};
 use ir::layout::{Layout, LayoutError};
-use ir::model::{Model, ModelError};
+use ir::model::{GraphOptions, Model, ModelError};
 use ir::plan::{PLAN_VERSION, Plan, PlannedModel};
 use ir::units::Seconds;
 
@@ -112,8 +112,9 @@ pub fn read(text: &str) -> Result<CheckedPlan, PlanError> {
         return Err(PlanError::Contradiction(text));
     }
     let model = Model::from_json(&plan.model.description.to_string(), &plan.model.name)?;
-    let PlannedModel { multi_token_prediction, adapters, .. } = &plan.model;
-    let graph = model.training_graph(*multi_token_prediction, adapters.as_ref())?;
+    let PlannedModel { multi_token_prediction, dropout, .. } = plan.model;
+    let options = GraphOptions { multi_token_prediction, dropout, ..GraphOptions::default() };
+    let graph = model.training_graph(options, plan.model.adapters.as_ref())?;
     let graph = match plan.layout.recompute.modules() {
         Some(modules) => graph.recomputing(modules).map_err(PlanError::Recompute)?,
         None => graph,

@@ -1,7 +1,7 @@
 //! Branch and bound finds what exhaustive search finds.
 
 use cost_models::clusters::preset;
-use ir::model::Model;
+use ir::model::{GraphOptions, Model};
 use planner::problem::{Choices, Problem};
 use planner::search::{Go, Outcome, Progress, Request, StopReason, search, with_step};
 use planner::step::Step;
@@ -105,7 +105,7 @@ fn so_it_is_of_every_model_that_ships() {
         let config = if path.is_dir() { path.join("config.json") } else { path.clone() };
         let text = std::fs::read_to_string(config).unwrap();
         let Ok(model) = Model::from_json(&text, "model") else { continue };
-        let graph = model.training_graph(false, None).unwrap();
+        let graph = model.training_graph(GraphOptions::default(), None).unwrap();
         let clusters = [
             ("h100", 64),
             ("a100", 256),

@@ -78,6 +78,7 @@ fn written(setup: &Setup, problem: &Problem, found: &Found) -> Value {
         description: setup.model.clone(),
         num_parameters: problem.parameters().total,
         multi_token_prediction: false,
+        dropout: false,
         adapters: None,
     };
     let provenance = Provenance {

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use cost_models::clusters::{names, preset};
 use ir::cluster::Cluster;
-use ir::model::Model;
+use ir::model::{GraphOptions, Model};
 use ir::plan::{Plan, PlannedModel, Provenance, Training};
 use planner::plan::{self, sha256};
 use planner::problem::{Choices, Problem};
@@ -36,7 +36,7 @@ fn plans() -> &'static [Value] {
 fn make(description: &Value, request: &Request) -> Plan {
     let text = description.to_string();
     let model = Model::from_json(&text, "model").unwrap();
-    let graph = model.training_graph(false, None).unwrap();
+    let graph = model.training_graph(GraphOptions::default(), None).unwrap();
     let cluster = preset("a100").unwrap();
     let training = Training {
         sequence_length: 1024,
@@ -51,6 +51,7 @@ fn make(description: &Value, request: &Request) -> Plan {
         description: description.clone(),
         num_parameters: problem.parameters().total,
         multi_token_prediction: false,
+        dropout: false,
         adapters: None,
     };
     let provenance = Provenance {
@@ -243,7 +244,7 @@ proptest! {
         let cluster = serde_json::to_value(preset(name).unwrap()).unwrap();
         let Ok(cluster) = Cluster::from_json(&mutate(cluster, edits).to_string()) else { return Ok(()) };
         let model = Model::from_json(&plans()[2]["model"]["description"].to_string(), "model").unwrap();
-        let graph = model.training_graph(false, None).unwrap();
+        let graph = model.training_graph(GraphOptions::default(), None).unwrap();
         let training = Choices { global_batch_size: Some(8), ..Choices::default() }
             .resolve(&model, graph.has_sequence(), &cluster.gpu, num_gpus);
         let Ok(problem) = Problem::new(graph, training, &cluster, num_gpus) else { return Ok(()) };

@@ -3,6 +3,7 @@
 use cost_models::Group;
 use ir::graph::{Recompute, Sharding, WeightFormat};
 use ir::layout::{Layout, MeshAxis, PartialLayout};
+use ir::model::GraphOptions;
 use ir::schedule::StagePlacement;
 use ir::units::{BytesPerSecond, Seconds};
 use planner::problem::{Choices, Problem};
@@ -258,7 +259,7 @@ proptest! {
         let mut setup = Setup { model, adapters: None, ..setup };
         setup.training.sequence_length = 96;
         let model = ir::model::Model::from_json(&setup.model.to_string(), "model").unwrap();
-        let graph = model.training_graph(false, None).unwrap();
+        let graph = model.training_graph(GraphOptions::default(), None).unwrap();
         let choices = Choices {
             sequence_length: Some(setup.training.sequence_length),
             global_batch_size: Some(16),
@@ -303,7 +304,7 @@ fn pipeline_neighbours_are_furthest_apart() {
     let spec = serde_json::from_value(run.json()["plans"][0]["layout"].clone()).unwrap();
     let model = std::fs::read_to_string(crate::cli::root().join("models/llama-3.1-8b/config.json"));
     let model = ir::model::Model::from_json(&model.unwrap(), "model").unwrap();
-    let graph = model.training_graph(false, None).unwrap();
+    let graph = model.training_graph(GraphOptions::default(), None).unwrap();
     let batch = run.json()["training"]["global_batch_size"].as_u64().unwrap();
     let limits = ir::layout::Limits::new(&graph, 16, batch, 8192);
     let layout = Layout::new(spec, &limits).unwrap();

@@ -5,7 +5,7 @@ use ir::cluster::Cluster;
 use ir::framework::Framework;
 use ir::graph::{Adapters, ContextParallelKind, Recompute, WeightFormat};
 use ir::layout::{PartialLayout, ZeroStage};
-use ir::model::Model;
+use ir::model::{GraphOptions, Model};
 use ir::plan::{Optimizer, Training};
 use ir::replication::{DataParallelMethod, GradientCompression};
 use ir::schedule::ScheduleKind;
@@ -30,7 +30,7 @@ pub(crate) struct Setup {
 impl Setup {
     pub(crate) fn problem(&self) -> Problem {
         let model = Model::from_json(&self.model.to_string(), "model").expect("a valid model");
-        let graph = model.training_graph(false, self.adapters.as_ref());
+        let graph = model.training_graph(GraphOptions::default(), self.adapters.as_ref());
         let graph = graph.expect("a model has a graph");
         Problem::new(graph, self.training, &self.cluster, self.num_gpus).expect("a problem")
     }

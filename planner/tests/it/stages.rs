@@ -1,6 +1,6 @@
 //! Stages that are given by hand.
 
-use ir::model::Model;
+use ir::model::{GraphOptions, Model};
 use planner::problem::{GivenStages, Problem, StagesError};
 use planner::search::{Go, Outcome, Request, search};
 use proptest::prelude::*;
@@ -66,7 +66,11 @@ fn layers_are_counted_without_embedding_and_head() {
     let given = |model: &str, counts: &[u32]| {
         let text = std::fs::read_to_string(crate::cli::root().join("models").join(model)).unwrap();
         let model = Model::from_json(&text, "model").unwrap();
-        GivenStages::new(&model, &model.training_graph(false, None).unwrap(), counts)
+        GivenStages::new(
+            &model,
+            &model.training_graph(GraphOptions::default(), None).unwrap(),
+            counts,
+        )
     };
     let llama = "llama-3.1-8b/config.json";
     let ends = |counts| given(llama, counts).unwrap().ends().to_vec();

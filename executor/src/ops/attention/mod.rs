@@ -6,6 +6,9 @@
 //! dV = P^T dO,   dS = P (dO V^T - rowsum(dO O)),   dQ = scale dS K,   dK = scale dS^T Q
 //! ```
 //!
+//! With dropout `O = (P M) V`, `dV = (P M)^T dO` and `M (dO V^T)` stands for `dO V^T`, where `M` is zero or what keeps
+//! the mean. The row sums stay: `rowsum(P M (dO V^T)) = rowsum(dO O)`.
+//!
 //! Keys may be a part of all: [`forward`] then gives the attention to that part, [`merge`] joins two of
 //! them, and [`input_grad`], given output and log-sum-exp over all keys, gives the part's share of the
 //! gradients. That is ring attention.
@@ -20,7 +23,7 @@ mod scoring;
 mod unfused;
 mod visibility;
 
-pub use scoring::{Bias, Buckets, Scoring, alibi_slopes};
+pub use scoring::{Bias, Buckets, ProbabilityDropout, Scoring, alibi_slopes};
 pub use unfused::{scores, scores_grad, softmax, softmax_grad, values, values_grad};
 pub use visibility::Visibility;
 
@@ -52,6 +55,10 @@ pub fn forward<B: Kernels>(
             let products = dims.products(&q, &k, &block);
             let (scores, _) = scoring.scores(products, &dims, &visibility, &block);
             let (probabilities, log_sum_exp) = B::attention_softmax(scores, &block.seen);
+            let probabilities = match scoring.kept(&dims, &visibility, &block, &probabilities) {
+                Some(kept) => probabilities * kept,
+                None => probabilities,
+            };
             let values = v.narrow(2, block.keys.clone());
             let output = dims.from_groups(probabilities.cast(element).matmul(values), rows);
             (output, log_sum_exp.reshape(&[dims.batch, dims.heads, rows]))
@@ -124,8 +131,17 @@ pub fn input_grad<B: Kernels>(
         let probabilities = B::attention_probabilities(scores, log_sum_exp, &block.seen);
         let (q, grad) = (of_block(&q), of_block(&grad));
         let (k, v) = (k.narrow(2, block.keys.clone()), v.narrow(2, block.keys.clone()));
-        let v_part = probabilities.clone().cast(element).transpose().matmul(grad.clone());
+        let kept = scoring.kept(&dims, &visibility, &block, &probabilities);
+        let weighting = match &kept {
+            Some(kept) => probabilities.clone() * kept.clone(),
+            None => probabilities.clone(),
+        };
+        let v_part = weighting.cast(element).transpose().matmul(grad.clone());
         let probability_grad = grad.matmul(v.transpose()).widened();
+        let probability_grad = match kept {
+            Some(kept) => probability_grad * kept,
+            None => probability_grad,
+        };
         let delta = of_block(&delta);
         let score_grad = B::attention_score_grad(probabilities, probability_grad, delta);
         table_grad = scoring.with_table_grad(table_grad, &score_grad, &dims, &visibility, &block);

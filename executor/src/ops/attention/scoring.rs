@@ -1,4 +1,7 @@
-//! How scores come from products of queries and keys: scale, cap, and what is added for positions.
+//! How scores come from products of queries and keys: scale, cap, and what is added for positions; and which of the
+//! probabilities are zeroed.
+
+use std::ops::Range;
 
 use half::bf16;
 use ir::graph::AlibiSlopes;
@@ -7,6 +10,7 @@ use super::dims::Dims;
 use super::visibility::{Block, Visibility};
 use crate::array::{Array, Indices};
 use crate::ops::Kernels;
+use crate::ops::dropout::{Dropout, Extract};
 
 /// How scores come from products of queries and keys.
 ///
@@ -21,6 +25,21 @@ pub struct Scoring<B: Kernels> {
     pub soft_cap: Option<f64>,
     /// What is added for positions.
     pub bias: Bias<B>,
+    /// Which probabilities are zeroed at random; none if all are kept.
+    pub dropout: Option<ProbabilityDropout>,
+}
+
+/// Which probabilities are zeroed at random.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProbabilityDropout {
+    /// How many, and by which random numbers.
+    pub dropout: Dropout,
+    /// The query heads that are here, of all that the model has.
+    pub heads: Extract,
+    /// How many keys a sequence has.
+    pub num_keys: usize,
+    /// How many queries a sequence has.
+    pub num_queries: usize,
 }
 
 /// What is added to scores for positions.
@@ -109,7 +128,7 @@ pub fn alibi_slopes(rule: AlibiSlopes, num_heads: usize) -> Vec<f64> {
 impl<B: Kernels> Scoring<B> {
     /// Products times `scale` alone.
     pub const fn plain(scale: f64) -> Self {
-        Self { scale, soft_cap: None, bias: Bias::None }
+        Self { scale, soft_cap: None, bias: Bias::None, dropout: None }
     }
 
     /// The scores of a block from products that are scaled already, `[b, kv_heads, group queries, keys]`; and the
@@ -133,6 +152,26 @@ impl<B: Kernels> Scoring<B> {
             Some(bias) => (scores + bias, slope),
             None => (scores, slope),
         }
+    }
+
+    /// What the probabilities of a block are multiplied by, `[b, kv_heads, group queries, keys]`, where any are zeroed.
+    pub(super) fn kept(
+        &self,
+        dims: &Dims,
+        visibility: &Visibility,
+        block: &Block,
+        like: &Array<B>,
+    ) -> Option<Array<B>> {
+        let ProbabilityDropout { dropout, heads, num_queries, num_keys } = self.dropout.as_ref()?;
+        let at = |range: &Range<usize>, start: usize, of: usize| Extract {
+            indices: range.clone().map(|index| start + index).collect(),
+            of,
+        };
+        let queries = at(&block.queries, visibility.query_start, *num_queries);
+        let keys = at(&block.keys, visibility.key_start, *num_keys);
+        let by_head = [heads.clone(), queries, keys];
+        let mask = dropout.mask(dims.batch, &by_head, like.element(), &like.device());
+        Some(mask.reshape(&like.shape()))
     }
 
     /// What is added to the scores of a block, `[1, kv_heads, group queries, keys]`.

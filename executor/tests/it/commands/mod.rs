@@ -211,6 +211,18 @@ fn dropout_that_was_not_planned_is_left_out_with_a_warning() {
     assert_eq!(run.losses(), place.train("ep2-dp2.json", 1, "").losses());
 }
 
+#[test]
+fn dropout_that_was_planned_is_applied() {
+    let place = Place::new();
+    let mut edited = plan("ep2-dp2.json");
+    edited["model"]["description"]["attention_dropout"] = serde_json::json!(0.5);
+    edited["model"]["dropout"] = serde_json::json!(true);
+    place.write("edited.json", edited.to_string());
+    let run = place.train("edited.json", 1, "");
+    assert!(!run.stderr.contains("dropout"), "{}", run.stderr);
+    assert_ne!(run.losses(), place.train("ep2-dp2.json", 1, "").losses());
+}
+
 /// Where each micro-batch updates there is no norm of all gradients: a limit is left out, unless it was asked for.
 #[test]
 fn a_limit_on_gradients_that_nobody_asked_for_is_left_out() {

@@ -182,7 +182,7 @@ proptest! {
         let table = random(&[6, heads], u64::from(seed) + 6);
         let (scale, cap) = (0.7, 1.3);
         let scoring = |table: Plain| {
-            Scoring { scale, soft_cap: Some(cap), bias: Bias::Table(table, buckets) }
+            Scoring { scale, soft_cap: Some(cap), bias: Bias::Table(table, buckets), dropout: None }
         };
         let [q, k, v] = &inputs;
         let given = || (q.clone(), k.clone(), v.clone());

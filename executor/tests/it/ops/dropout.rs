@@ -2,15 +2,17 @@
 
 use burn_flex::FlexDevice;
 use executor::array::Element;
-use executor::ops::dropout::mask;
+use executor::ops::dropout::{Dropout, Extract};
 
 use super::Plain;
 
 const SHAPE: [usize; 3] = [8, 50, 40];
 const LEN: usize = SHAPE[0] * SHAPE[1] * SHAPE[2];
 
-fn values(rate: f64, key: [u64; 3], first: u64) -> Vec<f64> {
-    let mask: Plain = mask(&SHAPE, rate, key, first, Element::F64, &FlexDevice);
+fn values(rate: f64, key: [u64; 3], first_sample: u64) -> Vec<f64> {
+    let dropout = Dropout { rate, key, first_sample };
+    let dims = SHAPE.map(Extract::whole);
+    let mask: Plain = dropout.mask(SHAPE[0], &dims[1..], Element::F64, &FlexDevice);
     assert_eq!(mask.shape(), SHAPE);
     mask.to_f64()
 }
@@ -38,6 +40,27 @@ fn masks_go_with_samples() {
     let size = LEN / SHAPE[0];
     let (all, later) = (values(0.5, [1, 2, 3], 100), values(0.5, [1, 2, 3], 103));
     assert_eq!(all[3 * size..], later[..LEN - 3 * size]);
+}
+
+/// A part's mask is the part of the mask, whichever indices it has.
+#[test]
+fn masks_go_with_places() {
+    let all = values(0.5, [1, 2, 3], 0);
+    let rows = [40, 41, 3, 4, 5];
+    let columns = 10..30;
+    let dims = [
+        Extract { indices: rows.to_vec(), of: SHAPE[1] },
+        Extract { indices: columns.clone().collect(), of: SHAPE[2] },
+    ];
+    let dropout = Dropout { rate: 0.5, key: [1, 2, 3], first_sample: 2 };
+    let mask: Plain = dropout.mask(3, &dims, Element::F64, &FlexDevice);
+    let of_sample = |sample: usize| {
+        let at = move |row: usize| (sample * SHAPE[1] + row) * SHAPE[2];
+        let all = &all;
+        rows.iter().flat_map(move |row| &all[at(*row) + 10..at(*row) + 30])
+    };
+    let expected: Vec<f64> = (2..5).flat_map(of_sample).copied().collect();
+    assert_eq!(mask.to_f64(), expected);
 }
 
 #[test]

@@ -1,10 +1,12 @@
 //! Falcon in its three generations: RW (ALiBi), 7B (multi-query) and 40B (grouped queries).
 
 use super::parts::{self, Defaults, Shape};
-use crate::graph::{AlibiSlopes, PositionBias, Scores};
+use crate::graph::{AlibiSlopes, PositionBias, Real, Scores};
 use crate::model::error::ModelError;
 use crate::model::fields::Fields;
-use crate::model::transformer::{Attention, FeedForward, Norm, NormPlacement, Transformer};
+use crate::model::transformer::{
+    Attention, DropoutRates, FeedForward, Norm, NormPlacement, Transformer,
+};
 
 const DEFAULTS: Defaults = Defaults {
     vocab_size: 65_024,
@@ -48,11 +50,17 @@ pub(super) fn falcon(fields: Fields<'_>) -> Result<Transformer, ModelError> {
         (true, _) => NormPlacement::ParallelShared,
     };
     let layer = parts::layer(attention, FeedForward::Dense(mlp), norm, placement);
+    // The library zeroes probabilities with ALiBi only; and what attention puts out by the rate of probabilities,
+    // unless feed-forward stands beside it.
+    let of_attention = fields.rate_or("attention_dropout", 0.0)?;
+    let is_sequential = placement == NormPlacement::Pre;
     Ok(Transformer {
-        dropout: parts::dropout(
-            fields,
-            [None, Some(("hidden_dropout", 0.0)), Some(("attention_dropout", 0.0))],
-        )?,
+        dropout: DropoutRates {
+            attention: if has_alibi { of_attention } else { Real::default() },
+            attention_output: if is_sequential { of_attention } else { Real::default() },
+            feed_forward_output: fields.rate_or("hidden_dropout", 0.0)?,
+            ..DropoutRates::default()
+        },
         ..shape.decoder(shape.equal_layers(layer), norm)
     })
 }

@@ -2,7 +2,7 @@
 //! four times the width, whatever `no_bias`, `learned_pos_emb` and `expansion_ratio` say.
 
 use super::parts::{self, Defaults, Shape};
-use crate::graph::{Activation, AlibiSlopes, PositionBias, Scores};
+use crate::graph::{Activation, AlibiSlopes, PositionBias, Real, Scores};
 use crate::model::error::ModelError;
 use crate::model::fields::Fields;
 use crate::model::transformer::{Attention, DropoutRates, FeedForward, NormPlacement, Transformer};
@@ -39,9 +39,16 @@ pub(super) fn mpt(fields: Fields<'_>) -> Result<Transformer, ModelError> {
     let norm = parts::layer_norm_without_bias(fields.real_or("layer_norm_epsilon", 1e-5)?);
     let mlp = FeedForward::Dense(shape.plain_mlp(Activation::Gelu, false));
     let layer = parts::layer(attention, mlp, norm, NormPlacement::Pre);
-    let dropout = parts::dropout(fields, [None, Some(("resid_pdrop", 0.0)), None])?;
+    // The library has one rate for all, whatever `resid_pdrop` and `emb_pdrop` say.
+    let rate =
+        of_attention.map_or(Ok(Real::default()), |fields| fields.rate_or("attn_pdrop", 0.0))?;
     Ok(Transformer {
-        dropout: DropoutRates { attention: stated("attn_pdrop")?.unwrap_or_default(), ..dropout },
+        dropout: DropoutRates {
+            attention: rate,
+            attention_output: rate,
+            feed_forward_output: rate,
+            ..DropoutRates::default()
+        },
         ..shape.decoder(shape.equal_layers(layer), norm)
     })
 }

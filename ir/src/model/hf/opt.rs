@@ -4,7 +4,8 @@ use super::parts::{self, Defaults, Shape};
 use crate::model::error::ModelError;
 use crate::model::fields::Fields;
 use crate::model::transformer::{
-    Attention, Embedding, FeedForward, Head, Norm, NormPlacement, Positions, Transformer,
+    Attention, DropoutRates, Embedding, FeedForward, Head, Norm, NormPlacement, Positions,
+    Transformer,
 };
 
 const DEFAULTS: Defaults = Defaults {
@@ -54,10 +55,13 @@ pub(super) fn opt(fields: Fields<'_>) -> Result<Transformer, ModelError> {
         },
         final_norm: has_final_norm.then_some(norm),
         head: Head { projected_to: projection, ..decoder.head },
-        dropout: parts::dropout(
-            fields,
-            [None, Some(("dropout", 0.1)), Some(("attention_dropout", 0.0))],
-        )?,
+        dropout: DropoutRates {
+            layers: fields.rate_or("layerdrop", 0.0)?,
+            ..parts::dropout(
+                fields,
+                [None, Some(("dropout", 0.1)), Some(("attention_dropout", 0.0))],
+            )?
+        },
         ..decoder
     })
 }

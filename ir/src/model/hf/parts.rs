@@ -242,7 +242,7 @@ pub(in crate::model) fn mixture(num_experts: u64, top_k: u64, expert: Mlp) -> Mi
     }
 }
 
-/// Rates of dropout by the names that a family has for them: after the embedding, after sublayers, of
+/// Rates of dropout by the names that a family has for them: after the embedding, after both sublayers, of
 /// attention probabilities; each with its default, and a rate of zero where it has no name.
 pub(in crate::model) fn dropout(
     fields: Fields<'_>,
@@ -253,10 +253,13 @@ pub(in crate::model) fn dropout(
         None => Ok(OrderedFloat(0.0)),
     };
     let [embedding, hidden, attention] = names;
+    let hidden = rate(hidden)?;
     Ok(DropoutRates {
         embedding: rate(embedding)?,
-        hidden: rate(hidden)?,
         attention: rate(attention)?,
+        attention_output: hidden,
+        feed_forward_output: hidden,
+        ..DropoutRates::default()
     })
 }
 

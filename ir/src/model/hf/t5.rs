@@ -3,11 +3,12 @@
 use super::parts::{self, Defaults, Shape};
 use ordered_float::OrderedFloat;
 
-use crate::graph::{Activation, AttentionMask, PositionBias, Scores};
+use crate::graph::{Activation, AttentionMask, PositionBias, Real, Scores};
 use crate::model::error::ModelError;
 use crate::model::fields::Fields;
 use crate::model::transformer::{
-    Attention, Encoder, FeedForward, Layer, Mlp, Norm, NormPlacement, Scales, Transformer,
+    Attention, DropoutRates, Encoder, FeedForward, Layer, Mlp, Norm, NormPlacement, Scales,
+    Transformer,
 };
 
 const DEFAULTS: Defaults = Defaults {
@@ -57,11 +58,19 @@ pub(super) fn t5(fields: Fields<'_>) -> Result<Transformer, ModelError> {
     });
     // A tied head reads the table as it was drawn, too large by the root of the width.
     let logits = shape.tie_word_embeddings.then(|| (shape.hidden_size as f64).powf(-0.5).into());
-    let dropout = Some(("dropout_rate", 0.1));
+    let rate = fields.rate_or("dropout_rate", 0.1)?;
     Ok(Transformer {
         encoder: Some(encoder),
         scales: Scales { logits, ..Scales::default() },
-        dropout: parts::dropout(fields, [dropout, dropout, dropout])?,
+        dropout: DropoutRates {
+            embedding: rate,
+            attention: rate,
+            attention_output: rate,
+            intermediate: rate,
+            feed_forward_output: rate,
+            final_norm: rate,
+            layers: Real::default(),
+        },
         ..shape.decoder(decoder_layers, norm)
     })
 }

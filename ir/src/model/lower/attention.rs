@@ -22,7 +22,7 @@ impl Lowering {
             Some(latent) => self.latent_projections(&mut scope, attention, latent, x)?,
         };
         let attended = match self.kernel {
-            AttentionKernel::Flash => Self::fused(&mut scope, attention, [query, key, value])?,
+            AttentionKernel::Flash => self.fused(&mut scope, attention, [query, key, value])?,
             AttentionKernel::Unfused => self.unfused(&mut scope, attention, query, key, value)?,
         };
         let contracted = [DimName::Heads, DimName::HeadDim];
@@ -32,12 +32,13 @@ impl Lowering {
     /// One kernel. A trained bias of positions is that of the stack's first layer, where the operator has a name
     /// that no other has.
     fn fused(
+        &self,
         scope: &mut Scope<'_>,
         attention: &Attention,
         inputs: [Value; 3],
     ) -> Result<Value, GraphError> {
         let Attention { mask, scores, sinks, shares_bias, .. } = *attention;
-        let kind = OpKind::Attention { mask, scores, sinks };
+        let kind = OpKind::Attention { mask, scores, sinks, dropout: self.dropout.attention };
         let is_relative = matches!(scores.bias, PositionBias::Relative { .. });
         let owner = format!("{}.{}_core", scope.name, scope.block.name());
         if is_relative && !shares_bias {

@@ -50,6 +50,7 @@ impl Lowering {
             Some(norm) => self.norm(&mut block, "encoder.norm", norm, &[DimName::Hidden], x)?,
             None => x,
         };
+        let output = Self::dropout(&mut block, "encoder.dropout", self.dropout.final_norm, output)?;
         let x = self.embed_tokens(&mut block, "decoder_embedding", embedding, tokens)?;
         Ok(block.finish([x, output]))
     }
@@ -110,6 +111,7 @@ impl Lowering {
         }
         let head = &transformer.head;
         let x = self.final_norm(&mut block, "head.norm", transformer.final_norm, x)?;
+        let x = Self::dropout(&mut block, "head.dropout", self.dropout.final_norm, x)?;
         let tie = head.tied.then_some(TOKEN_TABLE);
         let mut losses = vec![self.loss(&mut block, "", head, tie, x)?];
         for (module, x) in (1..).zip(modules) {

@@ -16,6 +16,8 @@ impl Lowering {
         x: Value,
     ) -> Result<Value, GraphError> {
         let inner = self.inner(block, name, mlp, x, linear)?;
+        let rate = self.dropout.intermediate;
+        let inner = Self::dropout(block, &format!("{name}.inner_dropout"), rate, inner)?;
         let down = format!("{name}.down");
         linear(block, &down, &[DimName::Intermediate], &[self.hidden], mlp.down_bias, inner)
     }

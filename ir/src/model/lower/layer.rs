@@ -1,8 +1,8 @@
 //! One layer: its sublayers, and where norms and sums stand between them.
 
 use super::Lowering;
-use crate::graph::{BlockBuilder, DimName, GraphError, OpKind, Value};
-use crate::model::transformer::{FeedForward, Layer, NormPlacement};
+use crate::graph::{BlockBuilder, DimName, GraphError, OpKind, Real, Value};
+use crate::model::transformer::{DropoutRates, FeedForward, Layer, NormPlacement};
 
 impl Lowering {
     /// The residual stream after `layer`, from that before it and the encoder's output.
@@ -32,23 +32,28 @@ impl Lowering {
         x: Value,
         encoder: Option<Value>,
     ) -> Result<Value, GraphError> {
-        let mut x = self.sublayer(block, layer, "attention", x, |block, x| {
+        let DropoutRates { attention_output, feed_forward_output, .. } = self.dropout;
+        let mut x = self.sublayer(block, layer, "attention", attention_output, x, |block, x| {
             self.attention(block, "attention", &layer.attention, x, x)
         })?;
         if let (Some(attention), Some(encoder)) = (&layer.cross_attention, encoder) {
-            x = self.sublayer(block, layer, "cross_attention", x, |block, x| {
-                self.attention(block, "cross_attention", attention, x, encoder)
+            let name = "cross_attention";
+            x = self.sublayer(block, layer, name, attention_output, x, |block, x| {
+                self.attention(block, name, attention, x, encoder)
             })?;
         }
-        self.sublayer(block, layer, "mlp", x, |block, x| self.feed_forward(block, layer, x))
+        self.sublayer(block, layer, "mlp", feed_forward_output, x, |block, x| {
+            self.feed_forward(block, layer, x)
+        })
     }
 
-    /// `compute` between the norms and the sum that `layer` puts around it.
+    /// `compute` between the norms and the sum that `layer` puts around it, and dropout.
     fn sublayer(
         &self,
         block: &mut BlockBuilder,
         layer: &Layer,
         name: &str,
+        dropout: Real,
         x: Value,
         compute: impl FnOnce(&mut BlockBuilder, Value) -> Result<Value, GraphError>,
     ) -> Result<Value, GraphError> {
@@ -69,6 +74,7 @@ impl Lowering {
             }
             _ => output,
         };
+        let output = Self::dropout(block, &format!("{name}.dropout"), dropout, output)?;
         let output = self.summand(block, name, output)?;
         let x = if placement == NormPlacement::PreWithResidual { input } else { x };
         let sum = block.push(format!("{name}.residual"), OpKind::Add, &[x, output])?;
@@ -95,8 +101,17 @@ impl Lowering {
         };
         let attention =
             self.attention(block, "attention", &layer.attention, for_attention, for_attention)?;
-        let attention = self.summand(block, "attention", attention)?;
         let mlp = self.feed_forward(block, layer, for_mlp)?;
+        let DropoutRates { attention_output, feed_forward_output, .. } = self.dropout;
+        if *attention_output == 0.0 && *feed_forward_output > 0.0 {
+            let sum = block.push("sum", OpKind::Add, &[attention, mlp])?;
+            let sum = Self::dropout(block, "dropout", feed_forward_output, sum)?;
+            let sum = self.summand(block, "sum", sum)?;
+            return block.push("residual", OpKind::Add, &[x, sum]);
+        }
+        let attention = Self::dropout(block, "attention.dropout", attention_output, attention)?;
+        let attention = self.summand(block, "attention", attention)?;
+        let mlp = Self::dropout(block, "mlp.dropout", feed_forward_output, mlp)?;
         let mlp = self.summand(block, "mlp", mlp)?;
         block.push("residual", OpKind::Add, &[x, attention, mlp])
     }

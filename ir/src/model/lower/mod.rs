@@ -152,9 +152,8 @@ impl Lowering {
         factor.map_or(Ok(x), |factor| block.push(name, OpKind::Scale { factor }, &[x]))
     }
 
-    /// What a sublayer adds to the residual stream, as training and the model's scale leave it.
+    /// What a sublayer adds to the residual stream, as the model's scale leaves it.
     fn summand(&self, block: &mut BlockBuilder, name: &str, x: Value) -> Result<Value, GraphError> {
-        let x = Self::dropout(block, &format!("{name}.dropout"), self.dropout.hidden, x)?;
         Self::scaled(block, &format!("{name}.scale"), self.scales.residual, x)
     }
 

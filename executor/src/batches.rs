@@ -6,8 +6,8 @@ use std::sync::Arc;
 use ir::graph::{DimName, Element as GraphElement, Extent, OpKind};
 
 use crate::array::Array;
-use crate::block::{Env, MicroBatch, SharedMicroBatch};
-use crate::data::masking::{Masking, num_masked};
+use crate::block::{Env, Further, MicroBatch, SharedMicroBatch};
+use crate::data::masking::{IGNORED, Masking, num_masked};
 use crate::data::{DataError, Samples, SyntheticSamples};
 use crate::ops::Kernels;
 use crate::program::{Objective, Program};
@@ -61,11 +61,11 @@ impl Source {
                 let windows = windows.collect::<Result<Vec<_>, _>>()?;
                 let masking = Masking { vocab_size: source.vocab_size(), seed: env.seed };
                 match program.objective() {
-                    Objective::NextToken => of_windows(env, first, windows),
+                    Objective::NextToken => of_windows(program, env, first, &windows),
                     Objective::FillIn => filling_in(env, first, &windows, masking),
                     Objective::Restore => {
                         let (masked, _) = all_masked(first, &windows, masking);
-                        let decoder = of_windows(env, first, windows);
+                        let decoder = of_windows(program, env, first, &windows);
                         MicroBatch {
                             tokens: of_segments(env, &masked),
                             decoder_tokens: Some(decoder.tokens),
@@ -76,7 +76,7 @@ impl Source {
             }
             Self::Windows(windows) => {
                 let window = |sample: u64| windows[sample as usize % windows.len()].clone();
-                of_windows(env, first, samples.map(window).collect())
+                of_windows(program, env, first, &samples.map(window).collect::<Vec<_>>())
             }
             Self::Samples(all) => {
                 let sample = |sample: u64| &all[sample as usize % all.len()];
@@ -90,6 +90,7 @@ impl Source {
                     tokens: Vec::new(),
                     decoder_tokens: None,
                     targets,
+                    further: Vec::new(),
                     inputs,
                     values: None,
                 }
@@ -102,19 +103,33 @@ impl Source {
 
 /// The parts of windows that the rank has: tokens, and what follows each.
 fn of_windows<B: Kernels>(
+    program: &Program,
     env: &Env<B>,
     first_sample: u64,
-    windows: Vec<Vec<u32>>,
+    windows: &[Vec<u32>],
 ) -> MicroBatch<B> {
-    let (mut tokens, mut targets) = (Vec::new(), Vec::new());
-    for window in windows {
-        for segment in &env.segments {
-            tokens.extend(&window[segment.clone()]);
-            targets.extend(&window[segment.start + 1..=segment.end]);
-        }
+    // What stands so many places after each token, or `none`.
+    let after = |places: usize, none: u32| {
+        let places_here = |window: &Vec<u32>| {
+            let of_segment = |segment: &Range<usize>| {
+                let at = segment.clone().map(|place| window.get(place + places));
+                at.map(|token| token.copied().unwrap_or(none)).collect::<Vec<u32>>()
+            };
+            env.segments.iter().flat_map(of_segment).collect::<Vec<u32>>()
+        };
+        windows.iter().flat_map(places_here).collect::<Vec<u32>>()
+    };
+    let further = (1..=program.most_ahead())
+        .map(|ahead| Further { tokens: after(ahead, 0), targets: after(ahead + 1, IGNORED) });
+    MicroBatch {
+        first_sample,
+        tokens: after(0, 0),
+        decoder_tokens: None,
+        targets: after(1, IGNORED),
+        further: further.collect(),
+        inputs: None,
+        values: None,
     }
-    let (decoder_tokens, inputs, values) = (None, None, None);
-    MicroBatch { first_sample, tokens, decoder_tokens, targets, inputs, values }
 }
 
 /// The parts of windows that the rank has, with some tokens masked, and those that were.
@@ -126,8 +141,8 @@ fn filling_in<B: Kernels>(
 ) -> MicroBatch<B> {
     let (masked, targets) = all_masked(first_sample, windows, masking);
     let [tokens, targets] = [masked, targets].map(|all| of_segments(env, &all));
-    let (decoder_tokens, inputs, values) = (None, None, None);
-    MicroBatch { first_sample, tokens, decoder_tokens, targets, inputs, values }
+    let (decoder_tokens, further, inputs, values) = (None, Vec::new(), None, None);
+    MicroBatch { first_sample, tokens, decoder_tokens, targets, further, inputs, values }
 }
 
 /// All but the last token of each window, some of them masked; and the targets.
@@ -180,8 +195,8 @@ fn synthetic<B: Kernels>(
         values = Some(array(&output, all));
     }
     let inputs = Some(array(&input, inputs));
-    let (tokens, decoder_tokens) = (Vec::new(), None);
-    MicroBatch { first_sample, tokens, decoder_tokens, targets, inputs, values }
+    let (tokens, decoder_tokens, further) = (Vec::new(), None, Vec::new());
+    MicroBatch { first_sample, tokens, decoder_tokens, targets, further, inputs, values }
 }
 
 /// Sizes of what goes in, for one sample.

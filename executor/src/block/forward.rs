@@ -304,11 +304,14 @@ impl<B: Kernels> BlockRun<'_, B> {
             panic!("only an embedding has rows for tokens")
         };
         let ids = match rows {
-            EmbeddedRows::Tokens => {
+            EmbeddedRows::Tokens { ahead: 0 } => {
                 let given = &self.program.op(self.program.inputs[id.index()][0]).name;
                 let of_decoder = micro_batch.decoder_tokens.as_ref();
                 let of_decoder = of_decoder.filter(|_| given == DECODER_TOKENS);
                 of_decoder.unwrap_or(&micro_batch.tokens).clone()
+            }
+            EmbeddedRows::Tokens { ahead } => {
+                micro_batch.further[ahead as usize - 1].tokens.clone()
             }
             EmbeddedRows::Positions { first } => {
                 let rows: Vec<u32> = positions.iter().map(|it| it + first as u32).collect();

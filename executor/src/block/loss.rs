@@ -12,7 +12,7 @@ use crate::ops::Kernels;
 use crate::ops::loss;
 
 impl<B: Kernels> BlockRun<'_, B> {
-    /// The sum over the rank's targets of the negative log-likelihood, in one element.
+    /// The sum over the rank's targets of the negative log-likelihood, times the loss's weight, in one element.
     ///
     /// # Source
     ///
@@ -32,7 +32,8 @@ impl<B: Kernels> BlockRun<'_, B> {
         if is_sharded {
             max = self.env.greatest(max)?;
         }
-        let target = loss::target_logits(&logits, &micro_batch.targets, first, max.clone());
+        let (targets, weight) = self.targets(id, micro_batch);
+        let target = loss::target_logits(&logits, targets, first, max.clone());
         let (exponentials, mut sum) = loss::exponentials(logits, max);
         let mut target = target;
         if is_sharded {
@@ -40,11 +41,23 @@ impl<B: Kernels> BlockRun<'_, B> {
             target = self.env.all_reduce(target)?;
         }
         let mut losses = loss::losses(sum.clone(), target);
-        if let Some(counted) = self.counted(&micro_batch.targets) {
+        if let Some(counted) = self.counted(targets) {
             losses = losses.clone() * counted.cast(losses.element());
         }
-        let total = losses.sum();
+        let total = losses.sum().scale(weight);
         Ok((total, Extra::Softmax { exponentials, sum }))
+    }
+
+    /// The targets of operator `id`, a cross-entropy, and what its loss is multiplied by.
+    fn targets<'a>(&self, id: OpId, micro_batch: &'a MicroBatch<B>) -> (&'a [u32], f64) {
+        let OpKind::CrossEntropy { ahead, weight, .. } = self.program.op(id).kind else {
+            panic!("targets belong to a cross-entropy")
+        };
+        let targets = match (ahead as usize).checked_sub(1) {
+            None => &micro_batch.targets,
+            Some(index) => &micro_batch.further[index].targets,
+        };
+        (targets, weight.0)
     }
 
     /// One for each row that has a target and zero for the others, `[rows, 1]`; none where all have one.
@@ -60,7 +73,7 @@ impl<B: Kernels> BlockRun<'_, B> {
 
     /// The first class of this rank's shard of the logits.
     fn first_class(&self, id: OpId) -> usize {
-        let OpKind::CrossEntropy { over } = self.program.op(id).kind else {
+        let OpKind::CrossEntropy { over, .. } = self.program.op(id).kind else {
             panic!("classes belong to a cross-entropy")
         };
         let logits = &self.program.op(self.program.inputs[id.index()][0]).output;
@@ -95,9 +108,9 @@ impl<B: Kernels> BlockRun<'_, B> {
                 let is_sharded = self.program.placements.sharded_reductions.contains(&id)
                     && self.env.tensor.len() > 1;
                 let first = if is_sharded { self.first_class(id) } else { 0 };
-                let targets = &kept.micro_batch.targets;
+                let (targets, weight) = self.targets(id, &kept.micro_batch);
                 let counted = self.counted(targets);
-                let gradient = loss::input_grad(exponentials, sum, targets, first, scale);
+                let gradient = loss::input_grad(exponentials, sum, targets, first, scale * weight);
                 match counted {
                     Some(counted) => gradient.clone() * counted.cast(gradient.element()),
                     None => gradient,

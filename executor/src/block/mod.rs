@@ -40,7 +40,7 @@ use crate::recorder::Recorder;
 pub(crate) use program::BlockProgram;
 use program::Key;
 use value::Extra;
-pub(crate) use value::{MicroBatch, SharedMicroBatch, Value};
+pub(crate) use value::{Further, MicroBatch, SharedMicroBatch, Value};
 
 /// Tables of angles by rotation, features of a head, and whether for a part of the rank's positions.
 type Angles<B> = RefCell<BTreeMap<(Rotation, usize, bool), Arc<Rotary<B>>>>;

@@ -155,6 +155,14 @@ impl<B: Kernels> Extra<B> {
     }
 }
 
+/// Tokens so many places further, and what follows each; beyond the end of a sequence the first token of all, and
+/// none.
+#[derive(Clone, Debug)]
+pub(crate) struct Further {
+    pub(crate) tokens: Vec<u32>,
+    pub(crate) targets: Vec<u32>,
+}
+
 /// The data of a micro-batch, or the part that this rank has.
 #[derive(Clone, Debug)]
 pub(crate) struct MicroBatch<B: Kernels> {
@@ -166,6 +174,8 @@ pub(crate) struct MicroBatch<B: Kernels> {
     pub(crate) decoder_tokens: Option<Vec<u32>>,
     /// What follows each token, or is to be filled in, or the class of each sample.
     pub(crate) targets: Vec<u32>,
+    /// The same one token further, two tokens further, and so on, where the model predicts as far.
+    pub(crate) further: Vec<Further>,
     /// Samples that are no tokens.
     pub(crate) inputs: Option<Array<B>>,
     /// Target values of samples.

@@ -106,9 +106,6 @@ impl Program {
         }
         let PlannedModel { multi_token_prediction, dropout, .. } = plan.model;
         let options = GraphOptions { multi_token_prediction, dropout, ..GraphOptions::default() };
-        if options.multi_token_prediction {
-            return Err(unsupported("multi-token prediction"));
-        }
         let description = plan.model.description.to_string();
         let model = Model::from_json(&description, &plan.model.name)?;
         let adapters = plan.model.adapters.clone();
@@ -282,7 +279,7 @@ impl Program {
     pub fn vocab_size(&self) -> Option<u64> {
         let nodes = self.block(0).block.nodes();
         nodes.into_iter().find_map(|node| match (&node.op.kind, node.op.parameters.first()) {
-            (OpKind::Embedding { rows: EmbeddedRows::Tokens, .. }, Some(table)) => {
+            (OpKind::Embedding { rows: EmbeddedRows::Tokens { .. }, .. }, Some(table)) => {
                 match table.dims[0].extent {
                     ir::graph::Extent::Fixed(rows) => Some(rows),
                     _ => None,
@@ -304,6 +301,16 @@ impl Program {
             (true, false) => Objective::FillIn,
             (true, true) => Objective::Restore,
         }
+    }
+
+    /// How many tokens further than the next one the model predicts.
+    pub(crate) fn most_ahead(&self) -> usize {
+        let nodes = self.classes.iter().flat_map(|program| program.block.nodes());
+        let ahead = nodes.filter_map(|node| match node.op.kind {
+            OpKind::CrossEntropy { ahead, .. } => Some(ahead as usize),
+            _ => None,
+        });
+        ahead.max().unwrap_or(0)
     }
 
     /// Layers with a mixture of experts.

@@ -139,7 +139,11 @@ pub(crate) fn parts(model: &str, case: Case, compute: Element) -> Parts {
         generate(case.schedule, case.pipeline, num_micro_batches, case.virtual_stages).unwrap();
     let stages = schedule.num_stages() as usize;
     let blocks = ir::model::Model::from_json(model, "test").unwrap();
-    let options = GraphOptions { dropout: case.dropout, ..GraphOptions::default() };
+    let options = GraphOptions {
+        dropout: case.dropout,
+        multi_token_prediction: true,
+        ..GraphOptions::default()
+    };
     let blocks = blocks.graph(options).unwrap().num_blocks();
     // As even as can be, the first ones larger.
     let size = |stage| blocks / stages + usize::from(stage < blocks % stages);

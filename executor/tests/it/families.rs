@@ -381,6 +381,7 @@ families! {
     deepseek_v2
     deepseek_v2_lite
     deepseek_v3
+    deepseek_v3_modules
     falcon_11b
     falcon_40b
     falcon_7b

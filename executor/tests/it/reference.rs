@@ -15,6 +15,7 @@ use executor::rank::{Rank, RunError, StepResult};
 use executor::settings::{LearningRate, OptimizerSettings, Settings};
 use ir::graph::Recompute;
 use ir::layout::{LayoutSpec, Offload, ZeroStage};
+use ir::model::GraphOptions;
 use ir::plan::Optimizer;
 use ir::replication::Replication;
 use ir::schedule::{ScheduleKind, generate};
@@ -82,7 +83,7 @@ pub(super) fn settings_of(element: Element) -> Settings {
     }
 }
 
-/// A model on one rank.
+/// A model on one rank, with its modules for multi-token prediction where it has some.
 pub(super) fn alone(
     description: String,
     model: &str,
@@ -90,12 +91,13 @@ pub(super) fn alone(
     sequence_length: u64,
     settings: Settings,
 ) -> Program {
+    let options = GraphOptions { multi_token_prediction: true, ..GraphOptions::default() };
     let blocks = ir::model::Model::from_json(&description, model).unwrap();
-    let blocks = blocks.graph(ir::model::GraphOptions::default()).unwrap().num_blocks();
+    let blocks = blocks.graph(options).unwrap().num_blocks();
     Program::new(Parts {
         adapters: None,
         description,
-        options: ir::model::GraphOptions::default(),
+        options,
         model_name: model.to_owned(),
         layout: LayoutSpec {
             tensor_parallel: 1,

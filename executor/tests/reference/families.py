@@ -26,10 +26,17 @@ import safetensors.torch
 import torch
 import transformers
 from make import ADAMW, HERE, NUM_STEPS, checkpoint, in_precision, make_optimizer, summary, write_json
+from transformers.masking_utils import create_causal_mask
+from transformers.models.deepseek_v3.modeling_deepseek_v3 import (
+    DeepseekV3DecoderLayer,
+    DeepseekV3ForCausalLM,
+    DeepseekV3RMSNorm,
+)
 
 BATCH = 2  # sequences or images
 SEQUENCE = 16  # tokens that have a target
 NUM_LOGITS = 6  # stored of each row
+MTP_LOSS_WEIGHT = 0.3  # of the mean of the losses of modules for multi-token prediction
 
 # Configurations. Dropout is zero and sizes are as small as they can be while they differ from each other;
 # limits, windows and thresholds are so low that they take effect within the sequence. `pad_token_id` is
@@ -651,6 +658,17 @@ CONFIGS = {
         "scoring_func": "sigmoid",
         "topk_method": "noaux_tc",
     },
+    "deepseek_v3_modules": DEEPSEEK
+    | {
+        "architectures": ["DeepseekV3ForCausalLM"],
+        "model_type": "deepseek_v3",
+        "n_shared_experts": 1,
+        "norm_topk_prob": True,
+        "num_nextn_predict_layers": 2,
+        "routed_scaling_factor": 2.5,
+        "scoring_func": "sigmoid",
+        "topk_method": "noaux_tc",
+    },
     "mixtral": DECODER
     | {
         "architectures": ["MixtralForCausalLM"],
@@ -745,9 +763,46 @@ def batches(config, dtype):
         yield arguments, rows[:, 1:]
 
 
+class DeepseekV3WithModules(DeepseekV3ForCausalLM):
+    """DeepSeek-V3 with its modules for multi-token prediction, which transformers leaves out: what the paper (arXiv
+    2412.19437) has in section 2.2, with the library's layers, under the names of the released checkpoint."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        width, epsilon = config.hidden_size, config.rms_norm_eps
+        for index in range(config.num_nextn_predict_layers):
+            layer = DeepseekV3DecoderLayer(config, config.num_hidden_layers + index)
+            layer.enorm, layer.hnorm = DeepseekV3RMSNorm(width, epsilon), DeepseekV3RMSNorm(width, epsilon)
+            layer.eh_proj = torch.nn.Linear(2 * width, width, bias=False)
+            layer.shared_head = torch.nn.ModuleDict({"norm": DeepseekV3RMSNorm(width, epsilon)})
+            self.model.layers.append(layer)
+        # What the first module is given is not normalised yet.
+        self.model.norm.register_forward_pre_hook(lambda _, inputs: setattr(self, "last_hidden", inputs[0]))
+
+    def further_loss(self, targets):
+        """The modules' losses of the tokens after `targets`, times their weight; beyond the end there is none."""
+        hidden, modules = self.__dict__.pop("last_hidden"), self.model.layers[self.config.num_hidden_layers :]
+        positions = torch.arange(targets.shape[1])[None]
+        angles = self.model.rotary_emb(hidden, positions)
+        mask = create_causal_mask(
+            config=self.config, inputs_embeds=hidden, attention_mask=None, past_key_values=None, position_ids=positions
+        )
+        pad, total = torch.nn.functional.pad, 0.0
+        for ahead, module in enumerate(modules, 1):
+            embedded = self.model.embed_tokens(pad(targets[:, ahead - 1 :], (0, ahead - 1), value=0))
+            joined = torch.cat([module.enorm(embedded), module.hnorm(hidden)], dim=-1)
+            hidden = module(module.eh_proj(joined), attention_mask=mask, position_embeddings=angles)
+            logits = self.lm_head(module.shared_head["norm"](hidden)).flatten(0, -2)
+            further = pad(targets[:, ahead:], (0, ahead), value=-100).flatten()
+            total += torch.nn.functional.cross_entropy(logits, further, reduction="sum") / further.numel()
+        return MTP_LOSS_WEIGHT * total / len(modules)
+
+
 def load(config, dtype):
     """The model as read from a folder that has its values under the names of a checkpoint."""
     Model = getattr(transformers, config["architectures"][0])
+    if config.get("num_nextn_predict_layers"):
+        Model = DeepseekV3WithModules
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
         (folder / "config.json").write_text(json.dumps(config))
@@ -800,6 +855,8 @@ def train(config, dtype):
     for arguments, targets in batches(config, dtype):
         logits = model(**arguments).logits
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, -2), targets.flatten())
+        if isinstance(model, DeepseekV3WithModules):
+            loss = loss + model.further_loss(targets)
         assert loss.dtype == dtype
         optimizer.zero_grad()
         loss.backward()

@@ -103,7 +103,7 @@ pub(super) fn output(kind: &OpKind, inputs: &[&Tensor]) -> Result<Tensor, String
             require(inputs[0], DimName::TopK)?;
             Ok(replace(inputs[0], DimName::TopK, &[]))
         }
-        OpKind::CrossEntropy { over } => {
+        OpKind::CrossEntropy { over, .. } => {
             require(inputs[0], *over)?;
             Ok(Tensor::new([]).with_element(Element::Float32))
         }

@@ -37,8 +37,11 @@ pub enum Activation {
 /// Which row of a table each token has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EmbeddedRows {
-    /// That of its own number.
-    Tokens,
+    /// That of the number of the token itself, or of one further on.
+    Tokens {
+        /// How many tokens further; beyond the sequence's end it is the first row.
+        ahead: u64,
+    },
     /// That of its position in the sequence.
     Positions {
         /// The row of the first position: those before it stand for no position (OPT, RoBERTa).
@@ -242,6 +245,10 @@ pub enum OpKind {
     CrossEntropy {
         /// The dimension of the classes.
         over: DimName,
+        /// How many tokens after the next one the target is; those beyond the sequence's end count as zero.
+        ahead: u64,
+        /// What the loss is multiplied by in the sum of losses.
+        weight: Real,
     },
     /// The mean squared error against a target \[prediction\].
     MeanSquaredError,

@@ -239,7 +239,7 @@ fn token_wise(
 fn reduces_sharded(kind: &OpKind, wanted: &[Placement]) -> bool {
     let over = match kind {
         OpKind::Norm { over, .. } => over.as_slice(),
-        OpKind::Softmax { over } | OpKind::CrossEntropy { over } => std::slice::from_ref(over),
+        OpKind::Softmax { over } | OpKind::CrossEntropy { over, .. } => std::slice::from_ref(over),
         _ => return false,
     };
     matches!(wanted.first(), Some(Placement::Shard(name)) if over.contains(name))

@@ -113,7 +113,7 @@ impl Sharded<'_> {
         let placement = self.placements.wanted[op.index()][0];
         let reduced = |name: DimName| match &self.block.op(op).kind {
             OpKind::Norm { over, .. } => over.contains(&name),
-            OpKind::Softmax { over } | OpKind::CrossEntropy { over } => *over == name,
+            OpKind::Softmax { over } | OpKind::CrossEntropy { over, .. } => *over == name,
             OpKind::Attention { .. } => name == DimName::HeadDim,
             _ => false,
         };

@@ -149,7 +149,7 @@ pub(super) fn operator(kind: &Kind, x: &Tensor) -> Result<OpKind, String> {
         Kind::Embedding { num_embeddings, embedding_dim, out_dim } => OpKind::Embedding {
             entries: Dim::fixed(DimName::Vocabulary, size("num_embeddings", *num_embeddings)?),
             width: Dim::fixed(*out_dim, size("embedding_dim", *embedding_dim)?),
-            rows: EmbeddedRows::Tokens,
+            rows: EmbeddedRows::Tokens { ahead: 0 },
         },
         Kind::Attention { mask, scale, soft_cap, dropout } => OpKind::Attention {
             mask: match mask {
@@ -197,7 +197,8 @@ pub(super) fn operator(kind: &Kind, x: &Tensor) -> Result<OpKind, String> {
         Kind::Dispatch { top_k } => OpKind::Dispatch { top_k: size("top_k", *top_k)? },
         Kind::Combine {} => OpKind::Combine,
         Kind::CrossEntropy { over } => {
-            OpKind::CrossEntropy { over: over.map_or_else(|| last(x), Ok)? }
+            let over = over.map_or_else(|| last(x), Ok)?;
+            OpKind::CrossEntropy { over, ahead: 0, weight: 1.0.into() }
         }
         Kind::MeanSquaredError {} => OpKind::MeanSquaredError,
     })

@@ -1,13 +1,16 @@
 //! What files call parameters, and how they hold them.
 
-mod families;
+mod encoders;
+mod family;
+mod gpt;
+mod llama;
 mod module;
 
 use std::collections::BTreeMap;
 
 use ir::graph::AdapterPart;
 
-use self::families::{FAMILIES, Family};
+use self::family::{Family, LEFT_OUT};
 pub use self::module::Orientation;
 use self::module::{Join, Lies, Module, Splits};
 use super::parameter::{Form, ModelParameter, ParameterId};
@@ -78,9 +81,11 @@ impl Naming {
             Some(((it.id.block, it.id.op.clone()), outputs))
         });
         let outputs: BTreeMap<_, _> = outputs.collect();
-        let num_layers =
-            parameters.iter().filter_map(|it| it.layer).max().map_or(0, |last| last + 1);
-        let families = FAMILIES.iter().filter(|family| family.classes.contains(&architecture));
+        let layers = parameters.iter().filter(|it| it.block_name == "layer");
+        let num_layers = layers.filter_map(|it| it.layer).max().map_or(0, |last| last + 1);
+        let known = [llama::FAMILIES, gpt::FAMILIES, encoders::FAMILIES].into_iter().flatten();
+        // The first of a class that has a name for each parameter is meant.
+        let families = known.filter(|family| family.classes.contains(&architecture));
         let mut namings = families.map(|family| Self {
             family: Some(family),
             outputs: outputs.clone(),
@@ -107,7 +112,7 @@ impl Naming {
     /// How files hold a parameter; none if these names have no word for it.
     pub fn stored(&self, parameter: &ModelParameter) -> Option<Stored> {
         let Some(family) = self.family else { return Some(native(parameter)) };
-        let (prefix, module) = family.find(parameter)?;
+        let (prefix, module) = family.find(parameter, self.num_layers)?;
         let outputs = self.outputs.get(&(parameter.id.block, parameter.id.op.clone()));
         let fused = match (module.join, outputs) {
             (Some(join), Some(outputs)) => Some(self.fused(parameter, join, *outputs)?),
@@ -123,7 +128,7 @@ impl Naming {
             let number = tensor.strip_prefix("model.layers.")?.split('.').next()?.parse::<u32>();
             Some(number.ok()? >= self.num_layers)
         };
-        let is_known = families::LEFT_OUT.iter().any(|part| tensor.contains(part));
+        let is_known = LEFT_OUT.iter().any(|part| tensor.contains(part));
         self.family.is_some() && (is_known || is_further().unwrap_or(false))
     }
 

@@ -97,7 +97,6 @@ fn plans_that_were_edited() {
         ("/model/description/hidden_size", json!(64), &["contradicts itself", "53536 parameters"]),
         ("/model/description/num_hidden_layers", json!(-1), &["`model`", "num_hidden_layers"]),
         ("/model/description/architecture", json!("rnn"), &["`model`", "rnn", "`gpt`, `llama`"]),
-        ("/model/multi_token_prediction", json!(true), &["multi-token prediction is not run"]),
         ("/training/precision", json!("fp8"), &["8-bit precision is not run"]),
         ("/training/precision", json!("fp4"), &["4-bit precision is not run"]),
         ("/training/precision", json!("int4"), &["int4", "`bf16`"]),

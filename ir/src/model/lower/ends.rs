@@ -10,6 +10,13 @@ use crate::model::transformer::{Embedding, Encoder, Head, HeadTransform, Norm, T
 /// The epsilon of a prediction module's norms where the model has no final one.
 const MTP_EPSILON: f64 = 1e-6;
 
+/// What the mean of the prediction modules' losses is multiplied by.
+///
+/// # Source
+///
+/// DeepSeek-AI 2024, *DeepSeek-V3* (arXiv 2412.19437), section 4.2: for the first 10 T of 14.8 T tokens.
+const MTP_LOSS_WEIGHT: f64 = 0.3;
+
 /// The head's linear layer, to which those of prediction modules are tied.
 const HEAD: &str = "head";
 
@@ -56,7 +63,7 @@ impl Lowering {
     }
 
     /// A module that predicts one token further (DeepSeek-V3, arXiv 2412.19437, section 2.2): it joins
-    /// the hidden state of the module before it with the embedding of the next token, and is a layer.
+    /// the hidden state of the module before it with the embedding of a token further on, and is a layer.
     ///
     /// It hands on all that the head will need: the last layer's output and those of the modules.
     pub(super) fn mtp_module(
@@ -71,7 +78,8 @@ impl Lowering {
         let embedded = match &transformer.embedding {
             Embedding::Tokens { vocab_size, .. } => {
                 let entries = Dim::fixed(DimName::Vocabulary, *vocab_size);
-                let (width, rows) = (self.hidden, EmbeddedRows::Tokens);
+                let (width, ahead) = (self.hidden, u64::from(index) + 1);
+                let rows = EmbeddedRows::Tokens { ahead };
                 let kind = OpKind::Embedding { entries, width, rows };
                 let embedded = block.push("mtp.tokens", kind, &[tokens])?;
                 block.tie_weight(embedded, TOKEN_TABLE);
@@ -113,18 +121,24 @@ impl Lowering {
         let x = self.final_norm(&mut block, "head.norm", transformer.final_norm, x)?;
         let x = Self::dropout(&mut block, "head.dropout", self.dropout.final_norm, x)?;
         let tie = head.tied.then_some(TOKEN_TABLE);
-        let mut losses = vec![self.loss(&mut block, "", head, tie, x)?];
-        for (module, x) in (1..).zip(modules) {
-            let prefix = format!("mtp{module}.");
+        let logits = self.logits(&mut block, "", head, tie, x)?;
+        let over = DimName::Vocabulary;
+        let next = OpKind::CrossEntropy { over, ahead: 0, weight: 1.0.into() };
+        let mut losses = vec![block.push("loss", next, &[logits])?];
+        let weight = (MTP_LOSS_WEIGHT / f64::from(num_modules)).into();
+        for (ahead, x) in (1..).zip(modules) {
+            let prefix = format!("mtp{ahead}.");
             let norm = format!("{prefix}norm");
             let x = self.final_norm(&mut block, &norm, transformer.final_norm, x)?;
-            losses.push(self.loss(&mut block, &prefix, head, tie.or(Some(HEAD)), x)?);
+            let logits = self.logits(&mut block, &prefix, head, tie.or(Some(HEAD)), x)?;
+            let further = OpKind::CrossEntropy { over, ahead, weight };
+            losses.push(block.push(format!("{prefix}loss"), further, &[logits])?);
         }
         Ok(block.finish(losses))
     }
 
-    /// The loss of `x`; operators are called `prefix…`.
-    fn loss(
+    /// The logits of `x`; operators are called `prefix…`.
+    fn logits(
         &self,
         block: &mut BlockBuilder,
         prefix: &str,
@@ -158,14 +172,12 @@ impl Lowering {
         if let Some(target) = tie {
             block.tie_weight(logits, target);
         }
-        let logits = match self.scales.logit_soft_cap {
+        match self.scales.logit_soft_cap {
             Some(cap) => {
-                block.push(format!("{prefix}head.soft_cap"), OpKind::SoftCap { cap }, &[logits])?
+                block.push(format!("{prefix}head.soft_cap"), OpKind::SoftCap { cap }, &[logits])
             }
-            None => logits,
-        };
-        let over = DimName::Vocabulary;
-        block.push(format!("{prefix}loss"), OpKind::CrossEntropy { over }, &[logits])
+            None => Ok(logits),
+        }
     }
 
     fn final_norm(
@@ -208,7 +220,7 @@ impl Lowering {
         let width = projected_from.map_or(self.hidden, |width| Dim::fixed(DimName::Latent, width));
         let entries = Dim::fixed(DimName::Vocabulary, vocab_size);
         let table = format!("{name}.tokens");
-        let kind = OpKind::Embedding { entries, width, rows: EmbeddedRows::Tokens };
+        let kind = OpKind::Embedding { entries, width, rows: EmbeddedRows::Tokens { ahead: 0 } };
         let mut x = block.push(table.as_str(), kind, &[tokens])?;
         if table != TOKEN_TABLE {
             block.tie_weight(x, TOKEN_TABLE);

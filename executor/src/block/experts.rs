@@ -258,12 +258,10 @@ impl<B: Kernels> BlockRun<'_, B> {
         kept: &mut Kept<B>,
     ) -> Result<Vec<Option<Value<B>>>> {
         let env = self.env;
-        let routed = self.input(id, 0, kept)?.routed();
         let probabilities = self.input(id, 1, kept)?.array();
-        let Some(Extra::Returned(returned)) = self.extra(id, kept)? else {
+        let Some(Extra::Returned(returned, sent)) = self.extra(id, kept)? else {
             panic!("a combination keeps the rows that came back")
         };
-        let sent = Arc::clone(&routed.sent);
         let gradient = experts::dispatch(gradient.rows(1), &sent.tokens);
         let of_weights = (gradient.clone() * returned).sum_dim(1).to_f64();
         let shape = probabilities.shape();
@@ -273,15 +271,8 @@ impl<B: Kernels> BlockRun<'_, B> {
         let weights = self.pair_weights(&sent, gradient.element());
         let mut rows = env.exchange_rows(&(gradient * weights), &sent.counts)?;
         rows = reordered(rows, &sent.order.by_expert());
-        let mut of_rows = Routed {
-            rows,
-            counts: sent.order.expert_sizes(),
-            sent: Arc::clone(&sent),
-            joined: None,
-        };
-        if routed.joined.is_some() {
-            of_rows = Routed { joined: routed.joined.clone(), ..of_rows };
-        }
+        let counts = sent.order.expert_sizes();
+        let of_rows = Routed { rows, counts, sent, joined: None };
         Ok(vec![Some(Value::Routed(of_rows)), Some(Value::Array(of_probabilities))])
     }
 

@@ -195,8 +195,9 @@ impl<B: Kernels> BlockRun<'_, B> {
             }
             OpKind::Combine => {
                 let routed = self.input(id, 0, kept)?.routed();
+                let sent = Arc::clone(&routed.sent);
                 let (output, returned) = self.combine(routed)?;
-                kept.extras.insert(id, Extra::Returned(returned));
+                kept.extras.insert(id, Extra::Returned(returned, sent));
                 output
             }
             OpKind::CrossEntropy { .. } => {

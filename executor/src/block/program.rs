@@ -91,6 +91,8 @@ impl BlockProgram {
             }
             for keeps in node.op.keeps() {
                 match keeps {
+                    // The rows that came back are kept beside the tensors, where their tokens are.
+                    Keeps::Input(0) if node.op.kind == OpKind::Combine => false,
                     Keeps::Input(slot) => kept.insert(self.kept_key(node.id, slot)),
                     Keeps::Output => {
                         kept.insert((node.id, self.placements.outputs[node.id.index()]))

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::routed::Routed;
+use super::routed::{Routed, Sent};
 use crate::array::Array;
 use crate::ops::Kernels;
 use crate::ops::norm::Statistics;
@@ -129,8 +129,8 @@ pub(crate) enum Extra<B: Kernels> {
     Shape(Vec<usize>),
     /// What balancing the load adds to the gradient of each expert's probability.
     Slopes(Array<B>),
-    /// The rows that came back from the experts, for each token and choice.
-    Returned(Array<B>),
+    /// The rows that came back from the experts, for each token and choice, and how they had been sent.
+    Returned(Array<B>, Arc<Sent>),
     /// Predictions less their targets.
     Difference(Array<B>),
 }
@@ -147,7 +147,7 @@ impl<B: Kernels> Extra<B> {
             Self::Attended(attended) => attended.num_bytes(),
             Self::LogSumExp(array)
             | Self::Slopes(array)
-            | Self::Returned(array)
+            | Self::Returned(array, _)
             | Self::Difference(array) => array.num_bytes(),
             // Indices are as small beside the tensor as the model's planner takes them to be.
             Self::Places(_) | Self::Shape(_) => 0,

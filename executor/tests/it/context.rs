@@ -1,21 +1,13 @@
 //! Context parallelism: a ring of keys and values, or heads exchanged for positions.
 
-use std::sync::Arc;
-
-use burn_flex::FlexDevice;
 use executor::array::Element;
-use executor::communicator::local;
-use executor::program::Program;
-use executor::rank::RunError;
-use ir::collective::Collective;
-use ir::graph::{Axis, ContextParallelKind, Pass, Recompute};
+use ir::graph::ContextParallelKind;
 use ir::layout::ZeroStage;
 use ir::schedule::ScheduleKind;
-use traces::timeline::Stream;
 
 use super::parity::check;
-use super::traffic::setting;
-use super::training::{Case, GPT, LLAMA, MIXTRAL, ONE, program, rank};
+use super::traffic::sent_for_attention;
+use super::training::{Case, GPT, LLAMA, MIXTRAL, ONE, program};
 
 /// Heads exchanged for positions, which need not divide as a ring's do.
 #[test]
@@ -50,41 +42,10 @@ fn context_parallel_traffic_is_as_planned() {
     ] {
         let recompute = recompute.parse().unwrap();
         let case = Case { context, context_kind, recompute, ..ONE };
-        let program = Arc::new(program(GPT, case, Element::F64));
-        let sent = local::run(program.num_ranks(), &[FlexDevice], |communicator| {
-            let mut rank = rank(&program, communicator)?;
-            let before = rank.communicator().traffic();
-            rank.step()?;
-            let sent = rank.communicator().traffic().since(&before).bytes(Stream::Context);
-            Ok::<_, RunError>(sent.get())
-        });
-        let sent = sent.unwrap_or_else(|failure| panic!("{failure}"));
-        let planned = planned_traffic(&program);
+        let (sent, planned) = sent_for_attention(program(GPT, case, Element::F64));
         assert!(
             planned > 0 && sent.iter().all(|sent| *sent == planned),
             "{sent:?}, not {planned}: {case:?}"
         );
     }
-}
-
-/// Bytes that a rank sends along context parallelism in a step, by the graph's exchanges.
-fn planned_traffic(program: &Program) -> u64 {
-    let spec = program.layout;
-    let model = ir::model::Model::from_json(&program.description, "test").unwrap();
-    let graph = model.graph(ir::model::GraphOptions::default()).unwrap();
-    let mut sum = 0;
-    for (run, position) in graph.chain().iter().zip(0..) {
-        let setting = setting(program, position == 0);
-        let work = graph.class(run.class).work(&setting);
-        for exchange in work.exchanges.iter().filter(|it| it.axis == Axis::Context) {
-            let bytes = exchange.bytes.get();
-            let sent = match exchange.collective {
-                Collective::AllToAll => bytes - bytes / u64::from(spec.context_parallel),
-                _ => bytes,
-            };
-            let is_again = exchange.pass == Pass::Forward && spec.recompute == Recompute::Full;
-            sum += sent * u64::from(run.count) * if is_again { 2 } else { 1 };
-        }
-    }
-    sum * u64::from(spec.num_micro_batches)
 }

@@ -12,7 +12,7 @@ use ir::schedule::ScheduleKind;
 use traces::timeline::{Activity, Stream};
 
 use super::parity::check;
-use super::traffic::{recorded, setting};
+use super::traffic::{graph, recorded, setting};
 use super::training::{Case, MIXTRAL, ONE, parts};
 
 /// Mixtral's kind, with a key head for each query head: tensor-parallel ranks may be as many.
@@ -134,8 +134,7 @@ fn moves_operands(stream: Stream, collective: Collective) -> bool {
 /// Bytes that all ranks of the second stage exchange in a step, by the graph's exchanges.
 fn planned(program: &Program) -> BTreeMap<(Stream, Collective), u64> {
     let spec = program.layout;
-    let model = ir::model::Model::from_json(&program.description, "test").unwrap();
-    let graph = model.graph(ir::model::GraphOptions::default()).unwrap();
+    let graph = graph(program);
     let layers = graph.chain()[1];
     let work = graph.class(layers.class).work(&setting(program, false));
     let times =

@@ -14,6 +14,7 @@ mod drawn;
 mod experts;
 mod families;
 mod measuring;
+mod memory;
 mod nccl;
 mod offload;
 mod ops;

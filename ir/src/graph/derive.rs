@@ -188,6 +188,7 @@ impl Sharded<'_> {
 
     fn saved(&self) -> Vec<Saved> {
         let mut saved: BTreeMap<(OpId, SavedPart), Bytes> = BTreeMap::new();
+        let mut starts: BTreeMap<OpId, Bytes> = BTreeMap::new();
         for node in self.block.nodes() {
             let sources = self.block.inputs(node.id);
             for keeps in node.op.keeps() {
@@ -237,17 +238,21 @@ impl Sharded<'_> {
                     if self.block.op(*source).recomputable != Recomputable::Selective {
                         let bytes =
                             self.kept_bytes(*source, self.placements.wanted[node.id.index()][slot]);
-                        saved.entry((*source, SavedPart::Value)).or_insert(bytes);
+                        starts.insert(*source, bytes);
                     }
                 }
             }
         }
-        saved
-            .into_iter()
-            .map(|((op, part), bytes)| Saved {
+        let starts = starts.into_iter().map(|(op, bytes)| ((op, SavedPart::Value), bytes));
+        let starts: Vec<_> = starts.filter(|(key, _)| !saved.contains_key(key)).collect();
+        let always = saved.into_iter().map(|(key, bytes)| (key, bytes, false));
+        always
+            .chain(starts.into_iter().map(|(key, bytes)| (key, bytes, true)))
+            .map(|((op, part), bytes, is_start)| Saved {
                 op,
                 part,
                 bytes,
+                is_start,
                 // Of the end of a region only the output is kept.
                 selective: match self.block.op(op).recomputable {
                     Recomputable::No => false,

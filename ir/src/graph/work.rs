@@ -181,6 +181,8 @@ pub struct Saved {
     pub bytes: Bytes,
     /// Whether selective recompute drops it.
     pub selective: bool,
+    /// Whether selective recompute alone keeps it, to start from.
+    pub is_start: bool,
     /// Whether it came into the block from outside.
     pub block_input: bool,
 }
@@ -258,7 +260,7 @@ impl BlockWork {
         self.saved
             .iter()
             .filter(|saved| match recompute {
-                BlockRecompute::None => true,
+                BlockRecompute::None => !saved.is_start,
                 BlockRecompute::Selective => !saved.selective,
                 BlockRecompute::Full => saved.block_input,
             })

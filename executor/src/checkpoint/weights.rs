@@ -21,6 +21,9 @@ const INDEX_FILE: &str = "model.safetensors.index.json";
 /// What GPT-2's names begin with, unless its head was left out when it was saved.
 const OPTIONAL_PREFIX: &str = "transformer.";
 
+/// The numbers that are read.
+const FLOATING_POINT: [Dtype; 4] = [Dtype::F64, Dtype::F32, Dtype::BF16, Dtype::F16];
+
 /// Rows and columns that are read together where a matrix is turned: 64 by 64 numbers of 4 bytes stay
 /// in the smallest cache.
 const TILE: usize = 64;
@@ -94,10 +97,7 @@ impl Weights {
         part: &[Range<usize>],
     ) -> Result<Vec<f64>, CheckpointError> {
         let parameter = self.parameters.get(parameter).expect("the model has the parameter");
-        let stored = self
-            .naming
-            .stored(parameter)
-            .ok_or_else(|| CheckpointError::Unnamed { parameter: parameter.id.clone() })?;
+        let stored = self.stored(parameter)?;
         let is_within = part.len() == parameter.shape.len()
             && part.iter().zip(&parameter.shape).all(|(range, size)| range.end <= *size);
         assert!(is_within, "{part:?} is a part of {:?}", parameter.shape);
@@ -106,14 +106,35 @@ impl Weights {
         let mut values = Vec::with_capacity(part.iter().map(ExactSizeIterator::len).product());
         for name in &stored.tensors[places.tensors.clone()] {
             let (file, tensor) = self.tensor(&parameter.id, name, &stored)?;
-            places.gather(&tensor, &mut values).ok_or_else(|| CheckpointError::ElementType {
-                path: file.path().to_owned(),
-                tensor: name.clone(),
-                found: tensor.dtype.to_string(),
-                expected: "F64, F32, BF16 or F16",
-            })?;
+            places
+                .gather(&tensor, &mut values)
+                .ok_or_else(|| not_floating_point(file, name, tensor.dtype))?;
         }
         Ok(values)
+    }
+
+    /// Whether every tensor of every parameter is there, as large as the model has it, and of numbers that can be
+    /// read. None of its elements is.
+    ///
+    /// # Errors
+    ///
+    /// [`CheckpointError`] where one is not.
+    pub fn check(&self) -> Result<(), CheckpointError> {
+        for parameter in self.parameters.values() {
+            let stored = self.stored(parameter)?;
+            for name in &stored.tensors {
+                let (file, tensor) = self.tensor(&parameter.id, name, &stored)?;
+                if !FLOATING_POINT.contains(&tensor.dtype) {
+                    return Err(not_floating_point(file, name, tensor.dtype));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn stored(&self, parameter: &ModelParameter) -> Result<Stored, CheckpointError> {
+        let stored = self.naming.stored(parameter);
+        stored.ok_or_else(|| CheckpointError::Unnamed { parameter: parameter.id.clone() })
     }
 
     /// The tensor called `name`, with its file.
@@ -145,6 +166,15 @@ impl Weights {
             });
         }
         Ok((file, tensor))
+    }
+}
+
+fn not_floating_point(file: &TensorFile, tensor: &str, found: Dtype) -> CheckpointError {
+    CheckpointError::ElementType {
+        path: file.path().to_owned(),
+        tensor: tensor.to_owned(),
+        found: found.to_string(),
+        expected: "F64, F32, BF16 or F16",
     }
 }
 

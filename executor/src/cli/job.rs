@@ -214,7 +214,7 @@ fn start(args: &RunArgs, program: &mut Program, is_first: bool) -> anyhow::Resul
         None => Base::Random { seed: args.seed },
         Some(path) => Base::Weights(Weights::open(path, &program.naming(), &parameters)?),
     };
-    base.check(&parameters)?;
+    base.check()?;
     program.base = base.identity(program)?;
     let Some((path, state)) = found else { return Ok(Start { base, checkpoint: None }) };
     state.check_model(&program.identity(), &program.trained_parameters())?;

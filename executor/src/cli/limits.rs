@@ -8,6 +8,7 @@ use executor::data::{Distribution, Samples, Sampling, SyntheticSamples, Tokens};
 use executor::program::Program;
 use ir::graph::WeightFormat;
 use ir::plan::Plan;
+use ir::schedule::Updates;
 use ir::units::{Bytes, Seconds};
 
 use super::args::RunArgs;
@@ -100,10 +101,15 @@ pub(super) fn check_memory(plan: &Plan, program: &Program) -> anyhow::Result<()>
     let frozen = plan.model.num_parameters - trained;
     let format = plan.model.adapters.as_ref().map_or(WeightFormat::Plain, |it| it.base_weights);
     let frozen = format.bytes(1, frozen, program.settings.compute.num_bytes());
-    let needed = Bytes::new(trained.saturating_mul(per_parameter)) + frozen;
+    // Where each micro-batch updates, gradients come and go.
+    let gradient = match program.schedule.updates() {
+        Updates::AfterFlush => program.settings.gradients.num_bytes(),
+        Updates::AfterEachMicroBatch => 0,
+    };
+    let needed = Bytes::new(trained.saturating_mul(per_parameter + gradient)) + frozen;
     match memory() {
         Some(there) if needed > there => bail!(
-            "weights and optimizer state of `{}` take {needed} for its {} parameters, but this machine \
+            "weights, gradients and optimizer state of `{}` take {needed} for its {} parameters, but this machine \
              has {there} of memory\nhint: run a smaller model here, or this one on machines that have it",
             program.model_name,
             plan.model.num_parameters

@@ -25,7 +25,9 @@ use crate::block::BlockProgram;
 use crate::checkpoint::ParameterId;
 use crate::settings::Settings;
 use error::unsupported;
-use support::{check_frequent_updates, check_offload, check_operators, check_replication};
+use support::{
+    check_frequent_updates, check_offload, check_operators, check_positions, check_replication,
+};
 
 pub use error::ProgramError;
 pub(crate) use objective::DECODER_TOKENS;
@@ -212,6 +214,7 @@ impl Program {
         });
         let classes: Vec<BlockProgram> = classes.collect();
         check_operators(&classes, &spec)?;
+        check_positions(&classes, parts.sequence_length)?;
         parts.settings.replication.check_layout(&spec)?;
         check_replication(&parts.settings)?;
         check_offload(&spec, parts.adapters.is_some())?;

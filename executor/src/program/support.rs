@@ -1,6 +1,6 @@
 //! What can be planned, but is not run.
 
-use ir::graph::{NormKind, OpKind, RotaryScaling, Rotation};
+use ir::graph::{EmbeddedRows, Extent, NormKind, OpKind, RotaryScaling, Rotation};
 use ir::layout::LayoutSpec;
 use ir::replication::Replication;
 
@@ -38,7 +38,7 @@ pub(super) fn check_operators(
             }
             let heads = node.op.parameters.iter().flat_map(|p| &p.dims);
             for dim in heads.filter(|dim| dim.name == ir::graph::DimName::KvHeads) {
-                let ir::graph::Extent::Fixed(size) = dim.extent else { continue };
+                let Extent::Fixed(size) = dim.extent else { continue };
                 if size < tensor_parallel.into() && !u64::from(tensor_parallel).is_multiple_of(size)
                 {
                     return Err(ProgramError::Unsupported {
@@ -68,6 +68,28 @@ const fn takes_routed(kind: &OpKind) -> bool {
             | OpKind::Scale { .. }
             | OpKind::Add
     )
+}
+
+/// That each position of a sequence has a row where a table has one for each.
+pub(super) fn check_positions(classes: &[BlockProgram], length: u64) -> Result<(), ProgramError> {
+    for node in classes.iter().flat_map(|program| program.block.nodes()) {
+        let OpKind::Embedding { entries, rows, .. } = node.op.kind else { continue };
+        let (Extent::Fixed(entries), EmbeddedRows::Positions { first }) = (entries.extent, rows)
+        else {
+            continue;
+        };
+        let positions = entries.saturating_sub(first);
+        if length > positions {
+            return Err(ProgramError::Unsupported {
+                what: format!(
+                    "a sequence of {length}, where `{}` has {positions} positions,",
+                    node.op.name
+                ),
+                instead: Some(format!("a plan with `--seq-len` of at most {positions}")),
+            });
+        }
+    }
+    Ok(())
 }
 
 /// Settings that need gradients of the whole step, where each micro-batch updates by itself.

@@ -45,6 +45,14 @@ impl<'a> Fields<'a> {
         Some(Self { object, ..*self })
     }
 
+    /// The same of a field that holds an object or null where it is there.
+    pub(super) fn object(&self, name: &str) -> Result<Option<Self>, ModelError> {
+        match self.object.get(name) {
+            None | Some(Value::Null | Value::Object(_)) => Ok(self.within(name)),
+            Some(value) => Err(self.wrong_type(name, "an object", value)),
+        }
+    }
+
     /// Number of entries of the object called `name`, if there is one.
     pub(super) fn num_entries(&self, name: &str) -> Option<u64> {
         Some(self.object.get(name)?.as_object()?.len() as u64)

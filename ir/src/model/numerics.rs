@@ -30,6 +30,14 @@ impl Numerics {
             return Ok(DEFAULTS);
         };
         let fields = Fields::new(model_type, object);
+        // The library builds Falcon's new layers one after the other, but fails when it computes them.
+        if model_type == "falcon"
+            && fields.flag_or("new_decoder_architecture", false)?
+            && !fields.flag_or("parallel_attn", true)?
+        {
+            let what = "`new_decoder_architecture` without `parallel_attn`";
+            return Err(fields.unsupported(what.to_owned()));
+        }
         let balances = fields.flag_or("output_router_logits", false)?;
         Ok(Self {
             initializer_range: fields.real_or("initializer_range", DEFAULTS.initializer_range)?,

@@ -42,7 +42,7 @@ pub(super) fn of_kind(
     head_dim: u64,
     RotaryDefaults { theta, share, pairs }: RotaryDefaults,
 ) -> Result<Rotation, ModelError> {
-    let parameters = fields.within("rope_parameters");
+    let parameters = fields.object("rope_parameters")?;
     let of_kind = layer_type.and_then(|kind| parameters?.within(kind));
     let parameters = of_kind.or(parameters);
     let stated = |name: &str, absent: f64| match parameters {
@@ -55,7 +55,7 @@ pub(super) fn of_kind(
         return Err(fields.unsupported(what));
     }
     // Later configurations have the newer field alone; what they state there is what counts.
-    let scaling = match fields.within("rope_scaling").or(parameters) {
+    let scaling = match fields.object("rope_scaling")?.or(parameters) {
         Some(scaling) => self::scaling(fields, scaling)?,
         None => RotaryScaling::None,
     };

@@ -6,7 +6,7 @@ use super::lower::{self, GraphOptions};
 use super::transformer::{
     Attention, Embedding, FeedForward, Layer, Layers, Mixture, Mlp, Transformer,
 };
-use crate::graph::{Extent, Graph};
+use crate::graph::{Extent, Graph, RotaryScaling, Rotation};
 
 /// Counts of parameters stay below this, so that their sums and those of their bytes fit 64 bits.
 const MOST_PARAMETERS: f64 = (1u64 << 62) as f64;
@@ -49,6 +49,11 @@ impl Check<'_> {
         self.range("num_attention_heads", heads, MOST)?;
         self.range("num_key_value_heads", kv_heads, MOST)?;
         self.range("head_dim", attention.head_dim, MOST)?;
+        if let Some(rotation) = &attention.rotary {
+            let latent = attention.latent.as_ref();
+            let all = latent.map_or(attention.head_dim, |latent| latent.qk_rope_head_dim);
+            self.rotation(rotation, rotation.features.unwrap_or(all))?;
+        }
         if heads % kv_heads == 0 {
             return Ok(());
         }
@@ -59,6 +64,26 @@ impl Check<'_> {
             divisor_field: "num_key_value_heads",
             divisor: kv_heads,
         })
+    }
+
+    /// The rotation of so many features of a head.
+    fn rotation(&self, rotation: &Rotation, features: u64) -> Result<(), ModelError> {
+        let unsupported = |variant: String| {
+            let architecture = self.architecture.to_owned();
+            Err(ModelError::UnsupportedVariant { architecture, variant })
+        };
+        if !features.is_multiple_of(2) {
+            return unsupported(format!("rotation of {features} features, which go in pairs,"));
+        }
+        if let RotaryScaling::LongRope { short_factor, long_factor, .. } = &rotation.scaling {
+            for (name, factors) in [("short_factor", short_factor), ("long_factor", long_factor)] {
+                if factors.len() as u64 != features / 2 {
+                    let (given, pairs) = (factors.len(), features / 2);
+                    return unsupported(format!("{given} numbers in `{name}` for {pairs} pairs"));
+                }
+            }
+        }
+        Ok(())
     }
 
     fn mixture(&self, mixture: &Mixture) -> Result<(), ModelError> {

@@ -348,8 +348,33 @@ fn check_refused(name: &str, dtype: Dtype, shape: &[usize], expected: &str) {
     );
     let naming = Naming::of(&architecture, &parameters);
     let weights = Weights::open(&path, &naming, &parameters).unwrap();
-    let error = weights.read(&parameters[0].id, &[0..4, 0..2]).unwrap_err();
-    assert_eq!(message(&error, directory.path()), expected);
+    let errors = [
+        weights.read(&parameters[0].id, &[0..4, 0..2]).unwrap_err(),
+        // Before anything is read.
+        weights.check().unwrap_err(),
+    ];
+    for error in errors {
+        assert_eq!(message(&error, directory.path()), expected);
+    }
+}
+
+/// The tensor of one expert counts as much as the first's.
+#[test]
+fn every_tensor_of_a_parameter_is_checked() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.safetensors");
+    let bytes = fs::read(reference("mixtral").join("model.safetensors")).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let changed = "model.layers.1.block_sparse_moe.experts.2.w1.weight";
+    let tensors = file.iter().map(|(name, tensor)| {
+        let dtype = if name == changed { Dtype::I32 } else { tensor.dtype() };
+        (name, TensorView::new(dtype, tensor.shape().to_vec(), tensor.data()).unwrap())
+    });
+    serialize_to_file(tensors, None, &path).unwrap();
+    let (naming, parameters) = names("mixtral");
+    let error = Weights::open(&path, &naming, &parameters).unwrap().check().unwrap_err();
+    let said = message(&error, directory.path());
+    assert!(said.contains(changed) && said.contains("elements I32"), "{said}");
 }
 
 #[test]

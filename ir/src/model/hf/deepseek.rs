@@ -29,6 +29,7 @@ const V3: Defaults = Defaults {
 
 pub(super) fn deepseek_v2(fields: Fields<'_>) -> Result<Transformer, ModelError> {
     let mlp_bias = fields.flag_or("mlp_bias", false)?;
+    Shape::read(fields, V2)?.of_whole_heads(fields)?;
     let experts = Experts {
         routed: fields.nullable_size_or("num_experts", Some(64))?,
         shared: fields.nullable_size_or("n_shared_experts", Some(2))?,

@@ -53,7 +53,7 @@ pub(super) fn gemma(fields: Fields<'_>) -> Result<Transformer, ModelError> {
 }
 
 pub(super) fn gemma2(fields: Fields<'_>) -> Result<Transformer, ModelError> {
-    let shape = Shape::read(fields, GEMMA2)?;
+    let shape = Shape::read(fields, GEMMA2)?.of_whole_heads(fields)?;
     let caps = [Some(50.0), Some(30.0)];
     let rotary = shape.rotation(fields)?;
     let attention = attention(fields, &shape)?;
@@ -61,7 +61,7 @@ pub(super) fn gemma2(fields: Fields<'_>) -> Result<Transformer, ModelError> {
 }
 
 pub(super) fn gemma3_text(fields: Fields<'_>) -> Result<Transformer, ModelError> {
-    let shape = Shape::read(fields, GEMMA3)?;
+    let shape = Shape::read(fields, GEMMA3)?.of_whole_heads(fields)?;
     let attention = attention(fields, &shape)?;
     let attention = Attention { qk_norm: Some(QkNorm::PerHead(norm(fields)?)), ..attention };
     let rotary = |layer_type: &str, theta: f64| {

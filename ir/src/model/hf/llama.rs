@@ -16,7 +16,7 @@ const DEFAULTS: Defaults = Defaults {
 };
 
 pub(super) fn llama(fields: Fields<'_>) -> Result<Transformer, ModelError> {
-    let shape = Shape::read(fields, DEFAULTS)?;
+    let shape = Shape::read(fields, DEFAULTS)?.of_whole_heads(fields)?;
     let norm = Norm::rms(fields.real_or("rms_norm_eps", 1e-6)?);
     let rotary = Some(shape.rotation(fields)?);
     let attention = Attention {

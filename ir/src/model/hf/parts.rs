@@ -99,6 +99,12 @@ impl Shape {
         Ok(Self { head_dim: head_dim(fields, self.hidden_size, self.num_attention_heads)?, ..self })
     }
 
+    /// The shape, where the library takes no hidden size that heads do not divide, whatever the size of a head.
+    pub(in crate::model) fn of_whole_heads(self, fields: Fields<'_>) -> Result<Self, ModelError> {
+        head_dim(fields, self.hidden_size, self.num_attention_heads)?;
+        Ok(self)
+    }
+
     /// Causal attention without biases, rotated in the plainest way.
     pub(in crate::model) fn attention(&self) -> Attention {
         Attention {

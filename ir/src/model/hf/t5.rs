@@ -32,6 +32,12 @@ pub(super) fn t5(fields: Fields<'_>) -> Result<Transformer, ModelError> {
     let buckets = fields.size_or("relative_attention_num_buckets", 32)?;
     let mlp = feed_forward(fields, &shape)?;
     let max_distance = fields.size_or("relative_attention_max_distance", 128)?;
+    // Half of the buckets are for later positions; half of the rest have a distance each, the others share the
+    // distances from there to the greatest.
+    if buckets < 4 || max_distance <= buckets / 2 {
+        let what = format!("{buckets} buckets of distances up to {max_distance}");
+        return Err(fields.unsupported(what));
+    }
     let norm = Norm::rms(fields.real_or("layer_norm_epsilon", 1e-6)?);
     // Scores are not scaled: the weights are drawn so that they need not be.
     let attention = |mask: AttentionMask, bias: PositionBias| Attention {

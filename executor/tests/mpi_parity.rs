@@ -15,6 +15,7 @@ use executor::rank::{RunError, StepResult};
 use ir::graph::Recompute;
 use ir::layout::ZeroStage;
 use ir::schedule::ScheduleKind;
+use serde_json::Value;
 
 #[path = "common/training.rs"]
 mod training;
@@ -22,9 +23,9 @@ mod training;
 use training::{Case, GPT, LLAMA, MIXTRAL, ONE, program, steps};
 
 /// MPI starts once in a process, so all layouts of a number of ranks run one after the other.
-fn cases(num_ranks: u32) -> Vec<(&'static str, Case)> {
+fn cases(num_ranks: u32) -> Vec<(String, Case)> {
     let zero3 = ZeroStage::Parameters;
-    match num_ranks {
+    let own: Vec<(&str, Case)> = match num_ranks {
         4 => vec![
             (LLAMA, Case { tensor: 2, sequence: true, pipeline: 2, ..ONE }),
             (LLAMA, Case { data: 4, zero: zero3, ..ONE }),
@@ -41,7 +42,35 @@ fn cases(num_ranks: u32) -> Vec<(&'static str, Case)> {
             (GPT, Case { context: 4, pipeline: 2, recompute: Recompute::Full, ..ONE }),
         ],
         _ => Vec::new(),
+    };
+    let own = own.into_iter().map(|(model, case)| (model.to_owned(), case));
+    let tensor = Case { tensor: 2, sequence: true, dropout: true, ..ONE };
+    let families = match num_ranks {
+        4 => {
+            vec![("t5", Case { pipeline: 2, ..tensor }), ("gpt_oss", Case { context: 2, ..tensor })]
+        }
+        8 => {
+            let spread = Case { expert: 2, data: 2, pipeline: 2, zero: zero3, ..tensor };
+            vec![("deepseek_v3_modules", spread)]
+        }
+        _ => Vec::new(),
+    };
+    own.chain(families.into_iter().map(|(name, case)| (family(name), case))).collect()
+}
+
+/// A family's configuration, with the tokens that training reads, and dropout.
+fn family(name: &str) -> String {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/reference/families");
+    let text = std::fs::read_to_string(format!("{folder}/{name}.json")).unwrap();
+    let mut recorded: Value = serde_json::from_str(&text).unwrap();
+    let config = recorded["config"].as_object_mut().unwrap();
+    config.insert("vocab_size".to_owned(), 256.into());
+    for rate in ["attention_dropout", "dropout_rate"] {
+        if config.contains_key(rate) {
+            config.insert(rate.to_owned(), 0.25.into());
+        }
     }
+    recorded["config"].to_string()
 }
 
 fn main() -> ExitCode {
@@ -65,7 +94,8 @@ fn check(rank: &Arc<dyn Communicator<Flex>>) -> Result<(), RunError> {
     for (model, case) in &cases {
         let found = run(model, *case, Arc::clone(rank))?;
         // Every process computes the reference itself, on a thread.
-        let one = local::run(1, &[FlexDevice], |alone| run(model, ONE, alone));
+        let alone = Case { dropout: case.dropout, ..ONE };
+        let one = local::run(1, &[FlexDevice], |rank| run(model, alone, rank));
         let one = one.unwrap_or_else(|failure| panic!("{failure}")).remove(0);
         for (found, expected) in found.iter().zip(&one) {
             let difference = (found.loss - expected.loss).abs();

@@ -125,8 +125,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         let rank = self.program.op(source).output.dims.len();
         let gradient = gradient.cast(self.env.element);
         // Back from rows to the shape of the logits.
-        let width = gradient.size(1);
-        let rows = gradient.num_elements() / width;
+        let [rows, width] = [gradient.size(0), gradient.size(1)];
         let shape = match rank {
             3 => vec![self.env.micro_batch_size, rows / self.env.micro_batch_size, width],
             _ => vec![rows, width],

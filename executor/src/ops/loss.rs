@@ -11,21 +11,30 @@
 //! dx     = input_grad(e, sum, ..)
 //! ```
 //!
+//! A shard may have no class, where there are fewer classes than ranks.
+//!
 //! # Source
 //!
 //! Shoeybi et al. 2019, *Megatron-LM*, section 3, <https://arxiv.org/abs/1909.08053>.
 
 use super::Kernels;
 use super::composed::loss::Targets;
-use crate::array::Array;
+use crate::array::{Array, ElementExt};
 
 /// The largest logit of each row, `[rows, 1]`.
 pub fn row_max<B: Kernels>(logits: &Array<B>) -> Array<B> {
+    if logits.size(1) == 0 {
+        return zero_for_each_row(logits).shift(f64::NEG_INFINITY);
+    }
     logits.clone().max_dim(1).widened()
 }
 
 /// `e^(logit - max)`, `[rows, classes]`, and its sum over each row, `[rows, 1]`.
 pub fn exponentials<B: Kernels>(logits: Array<B>, max: Array<B>) -> (Array<B>, Array<B>) {
+    if logits.size(1) == 0 {
+        let sum = zero_for_each_row(&logits);
+        return (logits.widened(), sum);
+    }
     B::exponentials(logits, max)
 }
 
@@ -36,6 +45,9 @@ pub fn target_logits<B: Kernels>(
     first_class: usize,
     max: Array<B>,
 ) -> Array<B> {
+    if logits.size(1) == 0 {
+        return zero_for_each_row(logits);
+    }
     let places = Targets::new(targets, first_class, logits);
     (logits.gather(1, &places.classes).widened() - max) * places.inside
 }
@@ -55,7 +67,15 @@ pub fn input_grad<B: Kernels>(
     scale: f64,
 ) -> Array<B> {
     assert_eq!(targets.len(), exponentials.size(0), "every row has a target");
+    if exponentials.size(1) == 0 {
+        return exponentials;
+    }
     B::cross_entropy_grad(exponentials, sum, targets, first_class, scale)
+}
+
+/// Zeros, `[rows, 1]`.
+fn zero_for_each_row<B: Kernels>(logits: &Array<B>) -> Array<B> {
+    Array::zeros(&[logits.size(0), 1], logits.element().widened(), &logits.device())
 }
 
 /// The mean of the squared differences, in one dimension of size 1, fp32 at least.

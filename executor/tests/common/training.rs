@@ -14,7 +14,7 @@ use executor::rank::{Rank, RunError, StepResult};
 use executor::settings::{LearningRate, OptimizerSettings, Settings};
 use ir::graph::{Adapters, ContextParallelKind, Recompute, WeightFormat};
 use ir::layout::{LayoutSpec, Offload, ZeroStage};
-use ir::model::GraphOptions;
+use ir::model::{GraphOptions, Model};
 use ir::plan::Optimizer;
 use ir::replication::{DataParallelMethod, Replication};
 use ir::schedule::{ScheduleKind, generate};
@@ -138,13 +138,14 @@ pub(crate) fn parts(model: &str, case: Case, compute: Element) -> Parts {
     let schedule =
         generate(case.schedule, case.pipeline, num_micro_batches, case.virtual_stages).unwrap();
     let stages = schedule.num_stages() as usize;
-    let blocks = ir::model::Model::from_json(model, "test").unwrap();
+    let graph = Model::from_json(model, "test").unwrap();
     let options = GraphOptions {
         dropout: case.dropout,
         multi_token_prediction: true,
         ..GraphOptions::default()
     };
-    let blocks = blocks.graph(options).unwrap().num_blocks();
+    let graph = graph.graph(options).unwrap();
+    let blocks = graph.num_blocks();
     // As even as can be, the first ones larger.
     let size = |stage| blocks / stages + usize::from(stage < blocks % stages);
     Parts {
@@ -160,7 +161,7 @@ pub(crate) fn parts(model: &str, case: Case, compute: Element) -> Parts {
         layout,
         schedule,
         stage_sizes: (0..stages).map(size).collect(),
-        sequence_length: if model.contains("planner-graph") { 1 } else { SEQUENCE_LENGTH },
+        sequence_length: if graph.has_sequence() { SEQUENCE_LENGTH } else { 1 },
         global_batch_size: GLOBAL_BATCH_SIZE,
         settings: Settings {
             replication: case.replication,
@@ -189,7 +190,7 @@ pub(crate) fn rank(
     program: &Arc<Program>,
     communicator: Arc<dyn Communicator<Flex>>,
 ) -> Result<Rank<Flex>, RunError> {
-    let source = if program.description.contains("planner-graph") {
+    let source = if program.vocab_size().is_none() {
         let distribution = Distribution::StandardNormal;
         Source::Synthetic(SyntheticSamples { distribution, seed: 3 })
     } else {

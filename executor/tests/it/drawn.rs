@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use executor::array::Element;
 use executor::program::{Program, ProgramError};
-use ir::graph::{ContextParallelKind, Recompute};
+use ir::graph::{ContextParallelKind, Recompute, WeightFormat};
 use ir::layout::{Offload, ZeroStage};
 use ir::schedule::ScheduleKind;
 use serde_json::Value;
@@ -76,6 +76,7 @@ impl Draw {
                 schedule,
                 virtual_stages,
                 dropout: self.below(2) == 0,
+                adapters: (self.below(5) == 0).then_some((2, "all-linear", WeightFormat::Plain)),
                 ..ONE
             };
             let ranks = case.tensor * case.context * case.pipeline * case.data;
@@ -110,16 +111,14 @@ pub(super) fn models() -> Vec<(String, String)> {
             *vocab_size = 256.into();
         }
     }
-    let takes_tokens = |config: &Value| config["model_type"] != "vit";
-    let models = models.into_iter().filter(|(_, config)| takes_tokens(config));
-    models.map(|(name, config)| (name, config.to_string())).collect()
+    models.into_iter().map(|(name, config)| (name, config.to_string())).collect()
 }
 
 #[test]
 fn any_layout_of_any_family() {
     let is_slow = std::env::var_os("RUN_SLOW_TESTS").is_some_and(|value| value == "1");
     let models = models();
-    let mut alone: BTreeMap<(usize, u32, bool), Outcome> = BTreeMap::new();
+    let mut alone: BTreeMap<(usize, u32, bool, bool), Outcome> = BTreeMap::new();
     let (mut failures, mut sharded, mut done) = (Vec::new(), 0, 0);
     let num_draws = if is_slow { ALL } else { FEW };
     for seed in 0..num_draws {
@@ -143,10 +142,10 @@ fn any_layout_of_any_family() {
         sharded += u64::from(case.tensor > 1);
         done += 1;
         // How tokens are put together is part of what a mixture of experts computes.
-        let key = (spread, case.micro_batch_size, case.dropout);
+        let key = (spread, case.micro_batch_size, case.dropout, case.adapters.is_some());
         let one = alone.entry(key).or_insert_with(|| {
-            let Case { micro_batch_size, dropout, .. } = case;
-            let one = Case { micro_batch_size, dropout, ..ONE };
+            let Case { micro_batch_size, dropout, adapters, .. } = case;
+            let one = Case { micro_batch_size, dropout, adapters, ..ONE };
             train(Program::new(parts(model, one, Element::F64)).unwrap())
         });
         let run = std::panic::AssertUnwindSafe(|| train(program));
@@ -161,6 +160,20 @@ fn any_layout_of_any_family() {
     }
     assert!(failures.is_empty(), "{} of {done}:\n{}", failures.len(), failures.join("\n"));
     assert!(2 * sharded >= done, "{sharded} of {done} with tensor parallelism");
+}
+
+/// Where there are fewer classes than tensor-parallel ranks, some have none.
+#[test]
+fn what_some_ranks_have_nothing_of() {
+    let models = models();
+    let (_, model) = models.iter().find(|(name, _)| name == "vit").unwrap();
+    let run = |case| train(Program::new(parts(model, case, Element::F64)).unwrap());
+    let one = run(ONE);
+    let pipeline = Case { tensor: 4, pipeline: 2, schedule: ScheduleKind::ZbH1, ..ONE };
+    for case in [Case { tensor: 4, ..ONE }, pipeline] {
+        let (losses, _, weights) = difference(&one, &run(case));
+        assert!(losses < 1e-9 && weights < 1e-9, "{losses:.1e} {weights:.1e}: {case:?}");
+    }
 }
 
 /// The first layers of T5's stacks have biases that all of them read, wherever they are; its table is read thrice.

@@ -50,10 +50,13 @@ fn memory_of_families_is_as_planned() {
         Case { recompute: Recompute::Selective, ..whole },
         Case { recompute: Recompute::Selective, ..tensor },
     ];
-    let mut wrong = Vec::new();
+    let (mut wrong, mut compared) = (Vec::new(), 0);
     for (name, model) in super::drawn::models() {
         for case in cases {
-            let (peaks, planned) = held(Program::new(parts(&model, case, Element::F32)).unwrap());
+            // Images have no sequence to cut.
+            let Ok(program) = Program::new(parts(&model, case, Element::F32)) else { continue };
+            let (peaks, planned) = held(program);
+            compared += 1;
             for peak in peaks {
                 // Indices, and how many rows each expert has, are on the host.
                 let ratio = peak as f64 / planned as f64;
@@ -64,4 +67,5 @@ fn memory_of_families_is_as_planned() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert_eq!(compared, 4 * 65 + 2);
 }

@@ -144,8 +144,8 @@ fn any_layout_of_any_family() {
         // How tokens are put together is part of what a mixture of experts computes.
         let key = (spread, case.micro_batch_size, case.dropout, case.adapters.is_some());
         let one = alone.entry(key).or_insert_with(|| {
-            let Case { micro_batch_size, dropout, adapters, .. } = case;
-            let one = Case { micro_batch_size, dropout, adapters, ..ONE };
+            let Case { micro_batch_size, adapters, dropout, .. } = case;
+            let one = Case { micro_batch_size, adapters, dropout, ..ONE };
             train(Program::new(parts(model, one, Element::F64)).unwrap())
         });
         let run = std::panic::AssertUnwindSafe(|| train(program));

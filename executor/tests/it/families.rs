@@ -222,6 +222,62 @@ impl Family {
     }
 }
 
+impl Family {
+    /// The logits of the last position of each sequence, less the first of them, which is all that a loss tells of
+    /// them: by how much it changes with the target.
+    fn check_logits(&self, wrong: &mut Vec<String>) {
+        let expected: Vec<Vec<f64>> =
+            serde_json::from_value(self.recorded["logits"].clone()).unwrap();
+        let count = expected[0].len();
+        let steps = expected.len() * count;
+        let mut program = self.program(Optimizer::Sgd, Element::F64);
+        let targets = BATCH as usize * if program.vocab_size().is_some() { LENGTH } else { 1 };
+        let (parameters, naming) = (program.parameters(), self.naming(&program));
+        let weights = Weights::open(self.files.path(), &naming, &parameters).unwrap();
+        let asked = (0..steps).map(|step| (step / count, (step % count) as u32));
+        let source = match self.source() {
+            Source::Windows(windows) => Source::Windows(
+                asked
+                    .flat_map(|(sequence, class)| {
+                        let mut first = windows[..BATCH as usize].to_vec();
+                        first[sequence][LENGTH] = class;
+                        first
+                    })
+                    .collect(),
+            ),
+            Source::Samples(samples) => Source::Samples(
+                asked
+                    .flat_map(|(sample, class)| {
+                        let mut first = samples[..BATCH as usize].to_vec();
+                        first[sample].1 = class;
+                        first
+                    })
+                    .collect(),
+            ),
+            other => panic!("{other:?}"),
+        };
+        program.settings.schedule = LearningRate::constant(0.0);
+        let (program, source) = (Arc::new(program), Arc::new(source));
+        let run = |communicator: Arc<dyn Communicator<Flex>>| -> Result<_, RunError> {
+            let values = |p: &LocalParameter| Ok::<_, RunError>(weights.read(&p.id, &p.part)?);
+            let (program, source) = (Arc::clone(&program), Arc::clone(&source));
+            let mut rank = Rank::new(program, source, communicator, FlexDevice, values)?;
+            (0..steps).map(|_| Ok(rank.step()?.loss)).collect::<Result<Vec<_>, _>>()
+        };
+        let losses = local::run(1, &[FlexDevice], run).unwrap().remove(0);
+        for (sequence, expected) in expected.iter().enumerate() {
+            let losses = &losses[sequence * count..(sequence + 1) * count];
+            for (class, (loss, logit)) in losses.iter().zip(expected).enumerate() {
+                let made = (losses[0] - loss) * targets as f64;
+                let expected = logit - expected[0];
+                if (made - expected).abs() > 1e-9 * expected.abs().max(1.0) {
+                    wrong.push(format!("logit {class} of {sequence}: {made}, not {expected}"));
+                }
+            }
+        }
+    }
+}
+
 /// How far a tensor may be off.
 #[derive(Clone, Copy)]
 struct Bound {
@@ -286,6 +342,10 @@ fn check(name: &str) {
     }
     for tensor in stepped.keys().filter(|it| !theirs.contains_key(*it)) {
         wrong.push(format!("`{tensor}` is no tensor of theirs"));
+    }
+    // The loss of modules that predict further tokens changes with the last target too, two positions before it.
+    if family.recorded["config"]["num_nextn_predict_layers"].as_u64().unwrap_or(0) == 0 {
+        family.check_logits(&mut wrong);
     }
     if wrong.is_empty() {
         // Of these, PyTorch's own gradients in single precision are up to 4.6e-5 off: scores are not divided by the

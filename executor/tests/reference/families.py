@@ -35,7 +35,7 @@ from transformers.models.deepseek_v3.modeling_deepseek_v3 import (
 
 BATCH = 2  # sequences or images
 SEQUENCE = 16  # tokens that have a target
-NUM_LOGITS = 6  # stored of each row
+NUM_LOGITS = 6  # stored of each sequence's last position
 MTP_LOSS_WEIGHT = 0.3  # of the mean of the losses of modules for multi-token prediction
 
 # Configurations. Dropout is zero and sizes are as small as they can be while they differ from each other;
@@ -863,7 +863,7 @@ def train(config, dtype):
         if not losses:
             record["loss"] = loss.item()
             rows = logits.reshape(BATCH, -1, logits.shape[-1])
-            first_logits = rows[:, 0, :NUM_LOGITS].tolist()
+            first_logits = rows[:, -1, :NUM_LOGITS].tolist()
             first_gradients = without(gradients(model), *buffers)
         optimizer.step()
         losses.append(loss.item())

@@ -1,6 +1,6 @@
 //! What can be planned, but is not run.
 
-use ir::graph::{EmbeddedRows, Extent, NormKind, OpKind, RotaryScaling, Rotation};
+use ir::graph::{EmbeddedRows, ExpertGroups, Extent, NormKind, OpKind, RotaryScaling, Rotation};
 use ir::layout::LayoutSpec;
 use ir::replication::Replication;
 
@@ -20,6 +20,18 @@ pub(super) fn check_operators(
             match &node.op.kind {
                 OpKind::Rotary(Rotation { scaling: RotaryScaling::Other(kind), .. }) => {
                     return Err(unsupported(format!("`rope_type` `{kind}` (`{name}`)")));
+                }
+                OpKind::Rotary(Rotation { features: Some(features), .. })
+                    if !features.is_multiple_of(2) =>
+                {
+                    let what =
+                        format!("rotation of {features} features, which go in pairs, (`{name}`)");
+                    return Err(unsupported(what));
+                }
+                OpKind::Router { num_experts, top_k, routing, .. } => {
+                    if let Some(groups) = routing.groups {
+                        check_groups(groups, *num_experts, *top_k)?;
+                    }
                 }
                 OpKind::AttentionScores | OpKind::AttentionValues | OpKind::Softmax { .. } => {
                     return Err(unsupported(format!("operator `{name}` ({:?})", node.op.kind)));
@@ -68,6 +80,21 @@ const fn takes_routed(kind: &OpKind) -> bool {
             | OpKind::Scale { .. }
             | OpKind::Add
     )
+}
+
+/// That the chosen groups have experts for all choices: among those of others the transformers library picks by
+/// chance, or fails.
+fn check_groups(groups: ExpertGroups, num_experts: u64, top_k: u64) -> Result<(), ProgramError> {
+    let ExpertGroups { count, chosen, scored_by } = groups;
+    let size = num_experts / count.max(1);
+    let divides = num_experts.checked_rem(count) == Some(0);
+    let has_enough = chosen.checked_mul(size).is_some_and(|there| top_k <= there);
+    if divides && chosen <= count && has_enough && scored_by <= size {
+        return Ok(());
+    }
+    Err(unsupported(format!(
+        "a choice of {top_k} experts from {chosen} of {count} groups of {num_experts} experts"
+    )))
 }
 
 /// That each position of a sequence has a row where a table has one for each.

@@ -6,8 +6,9 @@ use executor::array::Element;
 use executor::program::{Program, ProgramError};
 use ir::graph::{ContextParallelKind, Recompute, WeightFormat};
 use ir::layout::{Offload, ZeroStage};
+use ir::model::Model;
 use ir::schedule::ScheduleKind;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::families;
 use super::parity::{Outcome, difference, train};
@@ -160,6 +161,28 @@ fn any_layout_of_any_family() {
     }
     assert!(failures.is_empty(), "{} of {done}:\n{}", failures.len(), failures.join("\n"));
     assert!(2 * sharded >= done, "{sharded} of {done} with tensor parallelism");
+}
+
+/// Such a model can be planned, for transformers builds it; but what it computes fails, or depends on chance.
+#[test]
+fn what_transformers_builds_but_cannot_run() {
+    let models = models();
+    for (name, edits, word) in [
+        ("gptj", json!({"rotary_dim": 7}), "rotation of 7 features"),
+        ("deepseek_v3", json!({"n_group": 8}), "3 experts from 1 of 8 groups of 8"),
+        ("deepseek_v3", json!({"n_group": 3}), "groups"),
+        ("opt", json!({"max_position_embeddings": 16}), "has 16 positions"),
+        ("falcon_40b", json!({"parallel_attn": false}), "`new_decoder_architecture`"),
+    ] {
+        let (_, model) = models.iter().find(|(other, _)| other == name).unwrap();
+        let mut config: Value = serde_json::from_str(model).unwrap();
+        let edits = edits.as_object().unwrap().clone();
+        config.as_object_mut().unwrap().extend(edits.clone());
+        let config = config.to_string();
+        assert!(Model::from_json(&config, name).is_ok(), "{name} {edits:?}");
+        let error = Program::new(parts(&config, ONE, Element::F64)).unwrap_err().to_string();
+        assert!(error.contains(word), "{name} {edits:?}: {error}");
+    }
 }
 
 /// Where there are fewer classes than tensor-parallel ranks, some have none.

@@ -20,9 +20,9 @@ pub struct Transformer {
     pub final_norm: Option<Norm>,
     /// What turns the residual stream into a loss.
     pub head: Head,
-    /// Multi-token prediction modules after the last layer (DeepSeek-V3), each a layer of its own
-    /// with a projection of `2 h` to `h`; they share the embedding and the head.
-    pub num_nextn_predict_layers: u32,
+    /// The layers of the multi-token prediction modules after the last layer (DeepSeek-V3), each with a
+    /// projection of `2 h` to `h`; they share the embedding and the head.
+    pub prediction_modules: Vec<Layer>,
     /// Width of the residual stream, `h`.
     pub hidden_size: u64,
     /// What the residual stream and the logits are multiplied by.

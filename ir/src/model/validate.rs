@@ -72,7 +72,8 @@ impl Check<'_> {
             let architecture = self.architecture.to_owned();
             Err(ModelError::UnsupportedVariant { architecture, variant })
         };
-        if !features.is_multiple_of(2) {
+        // A part of a head may have an odd number: the library builds that, though most families cannot run it.
+        if rotation.features.is_none() && !features.is_multiple_of(2) {
             return unsupported(format!("rotation of {features} features, which go in pairs,"));
         }
         if let RotaryScaling::LongRope { short_factor, long_factor, .. } = &rotation.scaling {

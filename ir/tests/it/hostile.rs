@@ -20,10 +20,6 @@ fn configurations_that_transformers_cannot_run() {
         "`LlamaForCausalLM` with rotation of 7 features, which go in pairs, is not supported",
     );
     check(
-        r#"{"model_type": "gptj", "n_embd": 64, "n_layer": 2, "n_head": 4, "rotary_dim": 7}"#,
-        "`GPTJForCausalLM` with rotation of 7 features, which go in pairs, is not supported",
-    );
-    check(
         &with(r#""num_attention_heads": 8, "rope_scaling": 3"#),
         "field `rope_scaling` of `llama` must be an object, but is 3",
     );

@@ -1,7 +1,7 @@
 //! BERT, RoBERTa and XLM-RoBERTa, with their masked-language-model heads.
 
 use super::parts::{self, Defaults, Shape};
-use crate::graph::AttentionMask;
+use crate::graph::{Activation, AttentionMask};
 use crate::model::error::ModelError;
 use crate::model::fields::Fields;
 use crate::model::transformer::{
@@ -20,15 +20,17 @@ const BERT: Defaults = Defaults {
 };
 
 pub(super) fn bert(fields: Fields<'_>) -> Result<Transformer, ModelError> {
-    build(fields, BERT, 0)
+    let activation = fields.activation_or("hidden_act", "gelu")?;
+    build(fields, BERT, 0, activation)
 }
 
 pub(super) fn roberta(fields: Fields<'_>) -> Result<Transformer, ModelError> {
-    build(fields, Defaults { vocab_size: 50_265, ..BERT }, after_padding(fields)?)
+    let defaults = Defaults { vocab_size: 50_265, ..BERT };
+    build(fields, defaults, after_padding(fields)?, Activation::Gelu)
 }
 
 pub(super) fn xlm_roberta(fields: Fields<'_>) -> Result<Transformer, ModelError> {
-    build(fields, BERT, after_padding(fields)?)
+    build(fields, BERT, after_padding(fields)?, Activation::Gelu)
 }
 
 /// Positions are counted from the row after that of padding.
@@ -36,7 +38,13 @@ fn after_padding(fields: Fields<'_>) -> Result<u64, ModelError> {
     Ok(fields.count_or("pad_token_id", 1)? + 1)
 }
 
-fn build(fields: Fields<'_>, defaults: Defaults, first: u64) -> Result<Transformer, ModelError> {
+/// The head of BERT has the activation of its layers, that of RoBERTa its own.
+fn build(
+    fields: Fields<'_>,
+    defaults: Defaults,
+    first: u64,
+    of_head: Activation,
+) -> Result<Transformer, ModelError> {
     let positions = fields.text_or("position_embedding_type", "absolute")?;
     if positions != "absolute" {
         return Err(fields.unsupported(format!("`position_embedding_type` `{positions}`")));
@@ -68,7 +76,7 @@ fn build(fields: Fields<'_>, defaults: Defaults, first: u64) -> Result<Transform
         final_norm: None,
         head: Head {
             bias: true,
-            transform: Some(HeadTransform { activation, norm }),
+            transform: Some(HeadTransform { activation: of_head, norm }),
             ..decoder.head
         },
         dropout: parts::dropout(

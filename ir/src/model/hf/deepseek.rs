@@ -51,7 +51,7 @@ pub(super) fn deepseek_v2(fields: Fields<'_>) -> Result<Transformer, ModelError>
             ..Routing::NORMALIZED
         },
     };
-    build(fields, V2, &experts, mlp_bias)
+    build(fields, V2, &experts, mlp_bias, 0)
 }
 
 /// The module for multi-token prediction is described, although transformers does not build it; the
@@ -78,8 +78,7 @@ pub(super) fn deepseek_v3(fields: Fields<'_>) -> Result<Transformer, ModelError>
     if modules > MOST_MODULES {
         return Err(fields.unsupported(format!("`num_nextn_predict_layers` {modules}")));
     }
-    let transformer = build(fields, V3, &experts, false)?;
-    Ok(Transformer { num_nextn_predict_layers: modules as u32, ..transformer })
+    build(fields, V3, &experts, false, modules)
 }
 
 /// Each module hands on the outputs of all before it; no model has more than one.
@@ -102,6 +101,7 @@ fn build(
     defaults: Defaults,
     experts: &Experts,
     mlp_bias: bool,
+    num_modules: u64,
 ) -> Result<Transformer, ModelError> {
     let shape = Shape::read(fields, defaults)?;
     let attention = latent_attention(fields, &shape)?;
@@ -123,17 +123,25 @@ fn build(
             })
         }
     };
-    // From DeepSeek's own code; transformers takes it to be 1, which it is in every release.
+    // DeepSeek's own code has experts in every so many layers, transformers in all; every release says 1.
     let frequency = fields.size_or("moe_layer_freq", 1)?;
-    let layers = shape.layers(|index| {
-        let is_sparse = index >= experts.first_dense && index % frequency == 0;
+    if frequency != 1 {
+        return Err(fields.unsupported(format!("`moe_layer_freq` {frequency}")));
+    }
+    let layer = |index: u64| {
         let feed_forward = match &mixture {
-            Some(mixture) if is_sparse => FeedForward::Mixture(*mixture),
+            Some(mixture) if index >= experts.first_dense => FeedForward::Mixture(*mixture),
             _ => FeedForward::Dense(mlp(shape.intermediate_size)),
         };
         parts::layer(attention.clone(), feed_forward, norm, NormPlacement::Pre)
-    });
-    Ok(Transformer { dropout: parts::attention_dropout(fields)?, ..shape.decoder(layers, norm) })
+    };
+    // Modules are counted on from the layers.
+    let modules = (0..num_modules).map(|module| layer(shape.num_hidden_layers + module));
+    Ok(Transformer {
+        dropout: parts::attention_dropout(fields)?,
+        prediction_modules: modules.collect(),
+        ..shape.decoder(shape.layers(layer), norm)
+    })
 }
 
 fn latent_attention(fields: Fields<'_>, shape: &Shape) -> Result<Attention, ModelError> {

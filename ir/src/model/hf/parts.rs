@@ -170,7 +170,7 @@ impl Shape {
                 first_token_only: false,
                 projected_to: None,
             },
-            num_nextn_predict_layers: 0,
+            prediction_modules: Vec::new(),
             hidden_size: self.hidden_size,
             scales: Scales::default(),
             dropout: DropoutRates::default(),

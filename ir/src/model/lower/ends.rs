@@ -5,7 +5,9 @@ use crate::graph::{
     Activation, Block, BlockBuilder, Dim, DimName, Element, EmbeddedRows, GraphError, OpKind,
     Tensor, Value, Window2d,
 };
-use crate::model::transformer::{Embedding, Encoder, Head, HeadTransform, Norm, Transformer};
+use crate::model::transformer::{
+    Embedding, Encoder, Head, HeadTransform, Layer, Norm, Transformer,
+};
 
 /// The epsilon of a prediction module's norms where the model has no final one.
 const MTP_EPSILON: f64 = 1e-6;
@@ -69,7 +71,8 @@ impl Lowering {
     pub(super) fn mtp_module(
         &self,
         transformer: &Transformer,
-        index: u32,
+        index: usize,
+        layer: &Layer,
     ) -> Result<Block, GraphError> {
         let mut block = BlockBuilder::new("mtp");
         let mut handed_on: Vec<Value> =
@@ -78,7 +81,7 @@ impl Lowering {
         let embedded = match &transformer.embedding {
             Embedding::Tokens { vocab_size, .. } => {
                 let entries = Dim::fixed(DimName::Vocabulary, *vocab_size);
-                let (width, ahead) = (self.hidden, u64::from(index) + 1);
+                let (width, ahead) = (self.hidden, index as u64 + 1);
                 let rows = EmbeddedRows::Tokens { ahead };
                 let kind = OpKind::Embedding { entries, width, rows };
                 let embedded = block.push("mtp.tokens", kind, &[tokens])?;
@@ -88,17 +91,14 @@ impl Lowering {
             Embedding::Patches { .. } => tokens,
         };
         let hidden = [DimName::Hidden];
-        let last = handed_on[index as usize];
+        let last = handed_on[index];
         let norm = transformer.final_norm.unwrap_or(Norm::rms(MTP_EPSILON));
         let last = self.norm(&mut block, "mtp.hidden_norm", norm, &hidden, last)?;
         let embedded = self.norm(&mut block, "mtp.embedding_norm", norm, &hidden, embedded)?;
         let joined = OpKind::Concat { over: DimName::Hidden };
         let joined = block.push("mtp.joined", joined, &[embedded, last])?;
-        let mut x = linear(&mut block, "mtp.projection", &hidden, &[self.hidden], false, joined)?;
-        if let Some(layers) = transformer.layers.last() {
-            x = self.layer(&mut block, &layers.layer, x, None)?;
-        }
-        handed_on.push(x);
+        let x = linear(&mut block, "mtp.projection", &hidden, &[self.hidden], false, joined)?;
+        handed_on.push(self.layer(&mut block, layer, x, None)?);
         Ok(block.finish(handed_on))
     }
 
@@ -106,7 +106,7 @@ impl Lowering {
     pub(super) fn head(
         &self,
         transformer: &Transformer,
-        num_modules: u32,
+        num_modules: usize,
     ) -> Result<Block, GraphError> {
         let mut block = BlockBuilder::new(HEAD);
         let x = block.input("x", self.residual());
@@ -125,7 +125,7 @@ impl Lowering {
         let over = DimName::Vocabulary;
         let next = OpKind::CrossEntropy { over, ahead: 0, weight: 1.0.into() };
         let mut losses = vec![block.push("loss", next, &[logits])?];
-        let weight = (MTP_LOSS_WEIGHT / f64::from(num_modules)).into();
+        let weight = (MTP_LOSS_WEIGHT / num_modules as f64).into();
         for (ahead, x) in (1..).zip(modules) {
             let prefix = format!("mtp{ahead}.");
             let norm = format!("{prefix}norm");

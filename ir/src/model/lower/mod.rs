@@ -51,12 +51,12 @@ pub(super) fn lower(transformer: &Transformer, options: GraphOptions) -> Result<
         blocks.push((lowering.decoder_embedding(encoder, &transformer.embedding)?, 1));
     }
     lowering.layers(&mut blocks, "layer", &transformer.layers, transformer.encoder.is_some())?;
-    let num_modules =
-        if options.multi_token_prediction { transformer.num_nextn_predict_layers } else { 0 };
-    for index in 0..num_modules {
-        blocks.push((lowering.mtp_module(transformer, index)?, 1));
+    let modules: &[_] =
+        if options.multi_token_prediction { &transformer.prediction_modules } else { &[] };
+    for (index, layer) in modules.iter().enumerate() {
+        blocks.push((lowering.mtp_module(transformer, index, layer)?, 1));
     }
-    blocks.push((lowering.head(transformer, num_modules)?, 1));
+    blocks.push((lowering.head(transformer, modules.len())?, 1));
     Graph::new(blocks)
 }
 

@@ -38,13 +38,14 @@ impl<B: Kernels> BlockRun<'_, B> {
     /// What this rank has of a dimension of what operator `id` puts out.
     fn extract(&self, id: OpId, dim: Dim, place: Placement) -> Extract {
         let of = self.size_of(dim);
-        let indices = if dim.extent == Extent::Sequence {
-            self.positions(id).into_iter().map(|position| position as usize).collect()
+        if dim.extent == Extent::Sequence {
+            let indices = self.positions(id).into_iter().map(|position| position as usize);
+            Extract { indices: indices.collect(), of }
         } else if place == Placement::Shard(dim.name) {
-            part(of, self.env.tensor.len(), self.env.place.tensor as usize).collect()
+            let own = part(of, self.env.tensor.len(), self.env.place.tensor as usize);
+            Extract { indices: own.collect(), of }
         } else {
-            (0..of).collect()
-        };
-        Extract { indices, of }
+            Extract::whole(of)
+        }
     }
 }

@@ -72,10 +72,9 @@ impl Weights {
         let names = |(index, file): (usize, &TensorFile)| {
             file.names().into_iter().map(move |name| (name, index))
         };
-        let tensors = files.iter().enumerate().flat_map(names).collect();
+        let tensors: BTreeMap<String, usize> = files.iter().enumerate().flat_map(names).collect();
         let parameters: BTreeMap<_, _> =
             parameters.iter().map(|p| (p.id.clone(), p.clone())).collect();
-        let tensors: BTreeMap<String, usize> = tensors;
         check_extra(path, naming, parameters.values(), &tensors)?;
         Ok(Self { path: path.to_owned(), naming: naming.clone(), parameters, files, tensors })
     }
@@ -178,8 +177,8 @@ fn not_floating_point(file: &TensorFile, tensor: &str, found: Dtype) -> Checkpoi
     }
 }
 
-/// Whether every tensor is one of the model's. Where the model lacks one, that is what is wrong, and is told when it
-/// is read.
+/// Whether every tensor is one of the model's. Where the model lacks one, that is what is wrong, and [`Weights::check`]
+/// tells.
 fn check_extra<'a>(
     path: &Path,
     naming: &Naming,

@@ -55,10 +55,8 @@ pub fn forward<B: Kernels>(
             let products = dims.products(&q, &k, &block);
             let (scores, _) = scoring.scores(products, &dims, &visibility, &block);
             let (probabilities, log_sum_exp) = B::attention_softmax(scores, &block.seen);
-            let probabilities = match scoring.kept(&dims, &visibility, &block, &probabilities) {
-                Some(kept) => probabilities * kept,
-                None => probabilities,
-            };
+            let mask = scoring.dropout_mask(&dims, &visibility, &block, &probabilities);
+            let probabilities = dropped(probabilities, mask.as_ref());
             let values = v.narrow(2, block.keys.clone());
             let output = dims.from_groups(probabilities.cast(element).matmul(values), rows);
             (output, log_sum_exp.reshape(&[dims.batch, dims.heads, rows]))
@@ -131,17 +129,10 @@ pub fn input_grad<B: Kernels>(
         let probabilities = B::attention_probabilities(scores, log_sum_exp, &block.seen);
         let (q, grad) = (of_block(&q), of_block(&grad));
         let (k, v) = (k.narrow(2, block.keys.clone()), v.narrow(2, block.keys.clone()));
-        let kept = scoring.kept(&dims, &visibility, &block, &probabilities);
-        let weighting = match &kept {
-            Some(kept) => probabilities.clone() * kept.clone(),
-            None => probabilities.clone(),
-        };
-        let v_part = weighting.cast(element).transpose().matmul(grad.clone());
-        let probability_grad = grad.matmul(v.transpose()).widened();
-        let probability_grad = match kept {
-            Some(kept) => probability_grad * kept,
-            None => probability_grad,
-        };
+        let mask = scoring.dropout_mask(&dims, &visibility, &block, &probabilities);
+        let weights = dropped(probabilities.clone(), mask.as_ref());
+        let v_part = weights.cast(element).transpose().matmul(grad.clone());
+        let probability_grad = dropped(grad.matmul(v.transpose()).widened(), mask.as_ref());
         let delta = of_block(&delta);
         let score_grad = B::attention_score_grad(probabilities, probability_grad, delta);
         table_grad = scoring.with_table_grad(table_grad, &score_grad, &dims, &visibility, &block);
@@ -158,6 +149,14 @@ pub fn input_grad<B: Kernels>(
     let [k_grad, v_grad] = [k_grad, v_grad].map(|x| B::contiguous(by_head(x)).cast(element));
     let table = table_grad.map(|grad| grad.cast(element));
     Grads { query: Array::concat(q_grads, 1), key: k_grad, value: v_grad, table }
+}
+
+/// `x` times the mask of dropout, where there is one.
+fn dropped<B: Kernels>(x: Array<B>, mask: Option<&Array<B>>) -> Array<B> {
+    match mask {
+        Some(mask) => x * mask.clone(),
+        None => x,
+    }
 }
 
 /// Gradients of what attention takes.

@@ -154,8 +154,8 @@ impl<B: Kernels> Scoring<B> {
         }
     }
 
-    /// What the probabilities of a block are multiplied by, `[b, kv_heads, group queries, keys]`, where any are zeroed.
-    pub(super) fn kept(
+    /// The mask of dropout for the probabilities of a block, `[b, kv_heads, group queries, keys]`, where there is any.
+    pub(super) fn dropout_mask(
         &self,
         dims: &Dims,
         visibility: &Visibility,

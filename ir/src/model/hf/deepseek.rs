@@ -29,7 +29,7 @@ const V3: Defaults = Defaults {
 
 pub(super) fn deepseek_v2(fields: Fields<'_>) -> Result<Transformer, ModelError> {
     let mlp_bias = fields.flag_or("mlp_bias", false)?;
-    Shape::read(fields, V2)?.of_whole_heads(fields)?;
+    let shape = Shape::read(fields, V2)?.of_whole_heads(fields)?;
     let experts = Experts {
         routed: fields.nullable_size_or("num_experts", Some(64))?,
         shared: fields.nullable_size_or("n_shared_experts", Some(2))?,
@@ -51,7 +51,7 @@ pub(super) fn deepseek_v2(fields: Fields<'_>) -> Result<Transformer, ModelError>
             ..Routing::NORMALIZED
         },
     };
-    build(fields, V2, &experts, mlp_bias, 0)
+    build(fields, &shape, &experts, mlp_bias, 0)
 }
 
 /// The module for multi-token prediction is described, although transformers does not build it; the
@@ -78,7 +78,7 @@ pub(super) fn deepseek_v3(fields: Fields<'_>) -> Result<Transformer, ModelError>
     if modules > MOST_MODULES {
         return Err(fields.unsupported(format!("`num_nextn_predict_layers` {modules}")));
     }
-    build(fields, V3, &experts, false, modules)
+    build(fields, &Shape::read(fields, V3)?, &experts, false, modules)
 }
 
 /// Each module hands on the outputs of all before it; no model has more than one.
@@ -98,13 +98,12 @@ struct Experts {
 
 fn build(
     fields: Fields<'_>,
-    defaults: Defaults,
+    shape: &Shape,
     experts: &Experts,
     mlp_bias: bool,
     num_modules: u64,
 ) -> Result<Transformer, ModelError> {
-    let shape = Shape::read(fields, defaults)?;
-    let attention = latent_attention(fields, &shape)?;
+    let attention = latent_attention(fields, shape)?;
     let norm = Norm::rms(fields.real_or("rms_norm_eps", 1e-6)?);
     let activation = fields.activation_or("hidden_act", "silu")?;
     let mlp = |intermediate_size: u64| -> Mlp {

@@ -125,12 +125,12 @@ impl Lowering {
         let over = DimName::Vocabulary;
         let next = OpKind::CrossEntropy { over, ahead: 0, weight: 1.0.into() };
         let mut losses = vec![block.push("loss", next, &[logits])?];
-        let weight = (MTP_LOSS_WEIGHT / num_modules as f64).into();
         for (ahead, x) in (1..).zip(modules) {
             let prefix = format!("mtp{ahead}.");
             let norm = format!("{prefix}norm");
             let x = self.final_norm(&mut block, &norm, transformer.final_norm, x)?;
             let logits = self.logits(&mut block, &prefix, head, tie.or(Some(HEAD)), x)?;
+            let weight = (MTP_LOSS_WEIGHT / num_modules as f64).into();
             let further = OpKind::CrossEntropy { over, ahead, weight };
             losses.push(block.push(format!("{prefix}loss"), further, &[logits])?);
         }

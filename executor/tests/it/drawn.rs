@@ -117,11 +117,10 @@ pub(super) fn models() -> Vec<(String, String)> {
 
 #[test]
 fn any_layout_of_any_family() {
-    let is_slow = std::env::var_os("RUN_SLOW_TESTS").is_some_and(|value| value == "1");
     let models = models();
     let mut alone: BTreeMap<(usize, u32, bool, bool), Outcome> = BTreeMap::new();
     let (mut failures, mut sharded, mut done) = (Vec::new(), 0, 0);
-    let num_draws = if is_slow { ALL } else { FEW };
+    let num_draws = if super::runs_slow_tests() { ALL } else { FEW };
     for seed in 0..num_draws {
         // In turn, so that no family is left out.
         let spread = (seed * 7) as usize % models.len();

@@ -29,3 +29,8 @@ mod traffic;
 
 #[path = "../common/training.rs"]
 mod training;
+
+/// Whether tests that take minutes run too.
+fn runs_slow_tests() -> bool {
+    std::env::var_os("RUN_SLOW_TESTS").is_some_and(|value| value == "1")
+}

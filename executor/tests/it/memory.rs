@@ -1,4 +1,5 @@
-//! What ranks hold is what the plan's formulas say, of every family.
+//! What ranks hold is what the plan's formulas say, of every family: in one layout each, in all with
+//! `RUN_SLOW_TESTS=1`.
 
 use std::sync::Arc;
 
@@ -51,8 +52,12 @@ fn memory_of_families_is_as_planned() {
         Case { recompute: Recompute::Selective, ..tensor },
     ];
     let (mut wrong, mut compared) = (Vec::new(), 0);
-    for (name, model) in super::drawn::models() {
-        for case in cases {
+    let all = super::runs_slow_tests();
+    for (place, (name, model)) in super::drawn::models().into_iter().enumerate() {
+        for (turn, case) in cases.into_iter().enumerate() {
+            if !all && place % cases.len() != turn {
+                continue;
+            }
             // Images have no sequence to cut.
             let Ok(program) = Program::new(parts(&model, case, Element::F32)) else { continue };
             let (peaks, planned) = held(program);
@@ -67,5 +72,5 @@ fn memory_of_families_is_as_planned() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert_eq!(compared, 4 * 65 + 2);
+    assert!(compared >= if all { 4 * 65 + 2 } else { 65 }, "{compared}");
 }

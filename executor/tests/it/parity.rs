@@ -454,7 +454,7 @@ fn other_models() {
 #[test]
 #[allow(clippy::print_stderr, reason = "a skipped test says so")]
 fn images_at_full_size() {
-    if std::env::var_os("RUN_SLOW_TESTS").is_none_or(|value| value != "1") {
+    if !super::runs_slow_tests() {
         eprintln!("skipped: set RUN_SLOW_TESTS=1 to train ResNet-50, AlexNet and VGG-19");
         return;
     }

@@ -89,7 +89,7 @@ const ROUNDS: usize = 3;
 #[expect(clippy::print_stderr, reason = "the rows are what one runs it for")]
 fn steps_take_about_as_long_as_predicted() {
     let planner = Path::new(env!("CARGO_BIN_EXE_executor")).with_file_name("planner");
-    if std::env::var_os("RUN_SLOW_TESTS").is_none_or(|value| value != "1") || !planner.exists() {
+    if !super::runs_slow_tests() || !planner.exists() {
         eprintln!(
             "skipped: set RUN_SLOW_TESTS=1, and build `planner`, to hold steps against predictions"
         );

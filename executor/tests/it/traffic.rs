@@ -136,7 +136,8 @@ fn traffic_of_tensor_parallelism_is_as_planned() {
 }
 
 /// Of every family: what tensor parallelism, expert parallelism and context parallelism move. Experts take different
-/// numbers of rows, but all together as many as planned.
+/// numbers of rows, but all together as many as planned. In one layout
+/// each, in all with `RUN_SLOW_TESTS=1`.
 #[test]
 fn traffic_of_families_is_as_planned() {
     let pipeline = Case { tensor: 2, sequence: true, pipeline: STAGES as u32, ..ONE };
@@ -149,8 +150,13 @@ fn traffic_of_families_is_as_planned() {
         Case { context_kind: ContextParallelKind::AllToAll, recompute: Recompute::Full, ..ring },
     ];
     let (mut wrong, mut compared) = (Vec::new(), [0; 5]);
-    for (name, model) in super::drawn::models() {
-        for (case, compared) in cases.into_iter().zip(&mut compared) {
+    let all = super::runs_slow_tests();
+    for (place, (name, model)) in super::drawn::models().into_iter().enumerate() {
+        for (turn, (case, compared)) in cases.into_iter().zip(&mut compared).enumerate() {
+            // Experts have a turn of their own: few families have them.
+            if !all && case.expert == 1 && place % cases.len() != turn {
+                continue;
+            }
             let Ok(program) = Program::new(parts(&model, case, Element::F64)) else { continue };
             *compared += 1;
             if case.context > 1 {
@@ -168,7 +174,11 @@ fn traffic_of_families_is_as_planned() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     // All take tensor parallelism and a ring; fifteen have experts, and three too few key-value heads to exchange.
-    assert_eq!(compared, [65, 66, 15, 65, 62]);
+    if all {
+        assert_eq!(compared, [65, 66, 15, 65, 62]);
+    } else {
+        assert!(compared.iter().all(|count| *count >= 11), "{compared:?}");
+    }
 }
 
 /// Bytes that each rank of a program sends along context parallelism in a step, and those by the graph's exchanges.

@@ -3,8 +3,8 @@
     cargo build --release -p planner --example fit_steps --bin planner
     python fit_steps.py FOLDER_WITH_RUNS ../data
 
-Needs numpy. Changes `training.json`, constants by GPU, and `frameworks.json`, constants by framework,
-in a folder of data; then, built again, `python fit_steps.py --residuals FOLDER_WITH_RUNS ../data` writes
+Needs numpy. Changes `training.json`, constants by GPU, in a folder of data, and constants by framework in the
+files of `../frameworks`; then, built again, `python fit_steps.py --residuals FOLDER_WITH_RUNS ../data` writes
 how measured steps lie about the new predictions to `residuals.json`.
 
 Gauss-Newton in the logarithms of all constants at once, with derivatives by the planner itself. Errors
@@ -21,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
+FRAMEWORKS = Path(__file__).parents[1] / "frameworks"
 RELEASE = Path(__file__).parents[2] / "target" / "release"
 ITERATIONS = 3
 NOISE = 0.03  # relative errors below this are noise and do not pull
@@ -131,19 +132,26 @@ FASTEST = {"matmul": 1.1, "matmul_8_bit": 1.1, "matmul_4_bit": 1.1, "memory": 1.
 
 
 def apply(factors, data):
-    for path in (data / "frameworks.json", data / "training.json"):
-        table = json.loads(path.read_text(encoding="utf-8"))
-        for owner, row in table.items():
-            for constant, value in row.items():
-                if isinstance(value, float):
-                    name = f"{owner} {constant}"
-                    moved = value * factors.get(SAME.get(name, name), 1.0)
-                    row[constant] = rounded(min(moved, FASTEST.get(constant, moved)))
-            of = [factors.get(f"{owner} attention_{it}", 1.0) for it in ("forward", "backward")]
-            if isinstance(row["attention"], dict):
-                for library, rates in row["attention"].items():
-                    row["attention"][library] = [rounded(a * b) for a, b in zip(rates, of)]
-        write(path, lines(table))
+    path = data / "training.json"
+    table = json.loads(path.read_text(encoding="utf-8"))
+    for owner, row in table.items():
+        for constant, value in row.items():
+            if isinstance(value, float):
+                name = f"{owner} {constant}"
+                moved = value * factors.get(SAME.get(name, name), 1.0)
+                row[constant] = rounded(min(moved, FASTEST.get(constant, moved)))
+        of = [factors.get(f"{owner} attention_{it}", 1.0) for it in ("forward", "backward")]
+        for library, rates in row["attention"].items():
+            row["attention"][library] = [rounded(a * b) for a, b in zip(rates, of)]
+    write(path, lines(table))
+    for path in FRAMEWORKS.glob("*.json"):
+        framework = json.loads(path.read_text(encoding="utf-8"))
+        for name, factor in factors.items():
+            owner, constant = name.split(" ")
+            if owner == framework.get("name") and "." in constant:
+                part, field = constant.split(".")
+                framework[part][field] = rounded(framework[part][field] * factor)
+        write(path, json.dumps(framework, indent=2))
 
 
 def write_residuals(folder, data):

@@ -1,12 +1,13 @@
 //! A cluster, ready to be asked for times.
 
-use ir::cluster::{Cluster, Host, Precision};
+use ir::cluster::{Architecture, Cluster, Host, Precision};
 use ir::collective::Collective;
+use ir::framework::Framework;
 use ir::plan::Training;
 use ir::units::{Bytes, BytesPerSecond, FlopsPerSecond, Seconds};
 
 use crate::kernels::Device;
-use crate::{FrameworkRates, Group, Network};
+use crate::{Group, Network};
 
 /// A device and a network, and the precision of linear layers.
 #[derive(Clone, Debug)]
@@ -20,9 +21,11 @@ pub struct Hardware {
     /// Whether gradients of parameters are accumulated in fp32.
     pub fp32_gradients: bool,
     /// What runs the step.
-    pub framework: FrameworkRates,
+    pub framework: Framework,
     /// The rate of that precision by the data sheet.
     pub peak: FlopsPerSecond,
+    /// The GPU's family.
+    pub architecture: Architecture,
     /// What fits on a GPU.
     pub memory: Bytes,
     /// A GPU's share of its host where all of the node are in use; none if nothing is known of hosts.
@@ -74,11 +77,10 @@ impl HostShare {
 }
 
 impl Hardware {
-    /// The GPUs and links of `cluster`; `None` if they do not have the precision of `training`.
-    pub fn new(cluster: &Cluster, training: &Training) -> Option<Self> {
-        let Training { precision, fp32_gradients, framework, .. } = *training;
-        let framework = FrameworkRates::of(framework);
-        let device = Device::for_training(&cluster.gpu, framework.attention);
+    /// The GPUs and links of `cluster`, driven by `framework`; `None` if they do not have the precision of `training`.
+    pub fn new(cluster: &Cluster, framework: Framework, training: &Training) -> Option<Self> {
+        let Training { precision, fp32_gradients, .. } = *training;
+        let device = Device::of(&cluster.gpu, &framework);
         Some(Self {
             device,
             network: Network::new(cluster),
@@ -86,6 +88,7 @@ impl Hardware {
             fp32_gradients,
             framework,
             peak: *cluster.gpu.peak.get(&precision)?,
+            architecture: cluster.gpu.architecture,
             memory: cluster.gpu.memory,
             host: cluster.host.map(|host| HostShare {
                 host,

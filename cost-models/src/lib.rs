@@ -13,10 +13,8 @@ pub mod residuals;
 pub mod states;
 
 pub use collectives::{Collective, Group, Network, volume_per_rank};
-pub use frameworks::{FrameworkRates, GradientAccumulation, TensorOverlap};
 pub use hardware::{Hardware, HostShare};
 pub use ir::cluster::Precision;
 pub use kernels::{
-    AttentionLibrary, AttentionShape, Basis, Bound, Device, MatmulFormat, MatmulShape, Timing,
-    TrainingRates,
+    AttentionShape, Basis, Bound, Device, MatmulFormat, MatmulShape, Timing, TrainingRates,
 };

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use ir::framework::Framework;
 use serde::Deserialize;
 
 use crate::Hardware;
@@ -18,9 +17,9 @@ pub const LEAST_ROWS: usize = 12;
 
 /// Whose steps are comparable, the nearest first: of the framework on such GPUs, of the framework, of all.
 /// Mixtures of experts are compared to mixtures.
-pub fn comparable(hardware: &Hardware, framework: Framework, has_experts: bool) -> [String; 3] {
+pub fn comparable(hardware: &Hardware, has_experts: bool) -> [String; 3] {
     let what = if has_experts { " with experts" } else { "" };
-    let set = &hardware.device.training_set;
+    let (set, framework) = (&hardware.device.training_set, hardware.framework.measured_name());
     [format!("{framework}{what} on {set}"), format!("{framework}{what}"), "all".to_owned()]
 }
 

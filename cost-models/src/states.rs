@@ -149,7 +149,6 @@ pub fn touched_by_host_update(owned: u64, bytes: StateBytes) -> Bytes {
 
 #[cfg(test)]
 mod tests {
-    use ir::framework::Framework;
     use ir::plan::Optimizer;
     use ir::replication::DataParallelMethod;
 
@@ -167,7 +166,6 @@ mod tests {
             optimizer: Optimizer::AdamW,
             fp32_gradients: false,
             bf16_moments: false,
-            framework: Framework::default(),
             data_parallel_method: DataParallelMethod::AllReduce,
             gradient_compression: None,
         };

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use ir::graph::{Block, Graph, Setting, Sharding, Sizes};
+use ir::graph::{Block, Graph, Setting, Sharding, Sizes, Switches};
 use ir::model::{GraphOptions, Model};
 
 const LLAMA_405B: &str = include_str!("../../models/llama-3.1-405b/config.json");
@@ -16,6 +16,8 @@ const SETTING: Setting = Setting {
     compute_bytes: 2,
     takes_data: false,
     fuses_projections: true,
+    vocabulary_multiple: 1,
+    switches: Switches::USUAL,
 };
 
 fn lowered(text: &str) -> Graph {

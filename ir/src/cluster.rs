@@ -10,6 +10,7 @@ mod precision;
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::collective::Collective;
@@ -129,7 +130,9 @@ pub struct NetworkLevel {
 }
 
 /// A family of accelerators whose kernels and collectives behave alike.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Architecture {
     /// NVIDIA V100.

@@ -14,7 +14,7 @@ use crate::replication::{DataParallelMethod, GradientCompression, Replication};
 use crate::units::Bytes;
 
 /// The version of the format that this program writes and reads.
-pub const PLAN_VERSION: u32 = 2;
+pub const PLAN_VERSION: u32 = 3;
 
 /// A layout with its stages, its prediction, and all that they depend on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -28,6 +28,8 @@ pub struct Plan {
     pub training: Training,
     /// The GPUs and links.
     pub cluster: Cluster,
+    /// What runs the step.
+    pub framework: Framework,
     /// How many GPUs.
     pub num_gpus: u32,
     /// How the step is spread over them.
@@ -170,9 +172,6 @@ pub struct Training {
     /// arXiv 2412.19437, section 3.3.3).
     #[serde(default)]
     pub bf16_moments: bool,
-    /// What runs the step.
-    #[serde(default)]
-    pub framework: Framework,
     /// How replicas come to have weights in common.
     #[serde(default)]
     pub data_parallel_method: DataParallelMethod,

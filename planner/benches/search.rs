@@ -5,7 +5,7 @@
 
 use std::hint::black_box;
 
-use cost_models::clusters;
+use cost_models::{clusters, frameworks};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use ir::model::{GraphOptions, Model};
 use planner::problem::{Choices, Problem};
@@ -30,7 +30,8 @@ fn problem(name: &str, text: &str, num_gpus: u32) -> Problem {
         .expect("a model that was read has a graph");
     let choices = Choices::default();
     let training = choices.resolve(&model, graph.has_sequence(), &cluster.gpu, num_gpus);
-    Problem::new(graph, training, &cluster, num_gpus).expect("a problem within range")
+    let framework = frameworks::preset("megatron-core").expect("it ships");
+    Problem::new(graph, training, &cluster, framework, num_gpus).expect("a problem within range")
 }
 
 #[expect(clippy::print_stderr, reason = "the counts behind the throughput")]

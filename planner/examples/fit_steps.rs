@@ -1,5 +1,5 @@
 //! How predicted steps depend on each constant of `cost-models/data/training.json` and
-//! `frameworks.json`.
+//! `cost-models/frameworks/`.
 //!
 //! `cargo run --release -p planner --example fit_steps -- DIR > rows.json` writes, for each measured run of
 //! `DIR/runs`, measured and predicted time and the derivative of the logarithm of the latter by the
@@ -24,12 +24,18 @@ const CONSTANTS: [Constant; 12] = [
     ("gpu", "attention_forward", |it| &mut it.device.training.attention_forward),
     ("gpu", "attention_backward", |it| &mut it.device.training.attention_backward),
     ("gpu", "memory", |it| &mut it.device.training.memory),
-    ("framework", "operator_microseconds", |it| &mut it.framework.operator_microseconds),
-    ("framework", "blocked_microseconds", |it| &mut it.framework.blocked_microseconds),
-    ("framework", "elementwise", |it| &mut it.framework.elementwise),
-    ("framework", "scores", |it| &mut it.framework.scores),
-    ("framework", "collectives", |it| &mut it.framework.collectives),
-    ("framework", "data_collectives", |it| &mut it.framework.data_collectives),
+    ("framework", "host.microseconds_per_operator", |it| {
+        &mut it.framework.host.microseconds_per_operator
+    }),
+    ("framework", "host.microseconds_per_awaited_operator", |it| {
+        &mut it.framework.host.microseconds_per_awaited_operator
+    }),
+    ("framework", "kernels.elementwise_traffic", |it| {
+        &mut it.framework.kernels.elementwise_traffic
+    }),
+    ("framework", "kernels.score_traffic", |it| &mut it.framework.kernels.score_traffic),
+    ("framework", "exchanges.within_blocks", |it| &mut it.framework.exchanges.within_blocks),
+    ("framework", "exchanges.over_replicas", |it| &mut it.framework.exchanges.over_replicas),
 ];
 
 /// Of longer tables, every second or third row and so on.
@@ -58,9 +64,9 @@ fn main() -> anyhow::Result<()> {
                 let measured = row.step_time_seconds().ok()??;
                 let mut setup = Setup::of(row).ok()?;
                 let gpu = setup.problem.hardware.device.training_set.clone();
-                let framework = setup.problem.training.framework.name();
+                let framework = setup.problem.hardware.framework.name.clone();
                 let key = |kind, constant| {
-                    let owner = if kind == "gpu" { &gpu } else { framework };
+                    let owner = if kind == "gpu" { &gpu } else { &framework };
                     format!("{owner} {constant}")
                 };
                 for (kind, constant, place) in CONSTANTS {

@@ -2,14 +2,14 @@
 
 use ir::cluster::Precision;
 use ir::collective::Collective;
+use ir::framework::{CausalPieces, GradientAccumulation, Launches, TensorGathers};
 use ir::graph::{
-    self, AttentionMask, Axis, Block, BlockRecompute, BlockWork, DimName, Exchange, Kernel,
-    KernelWork, OpId, OpKind, Pass,
+    self, AttentionMask, Axis, Block, BlockRecompute, BlockWork, CudaGraphs, DimName, Exchange,
+    Kernel, KernelWork, OpId, OpKind, Pass, Setting, Switches, TokenDispatcher,
 };
 use ir::units::{Bytes, Nanos, Seconds};
 
 use super::Groups;
-use crate::frameworks::GradientAccumulation;
 use crate::hardware::Hardware;
 use crate::kernels::{AttentionShape, Basis, Bound, MatmulShape, Timing};
 
@@ -22,12 +22,19 @@ const LOSS_BYTES: [f64; 2] = [18.0, 6.0];
 /// written, a sum of two, a copy; two products read and written, and summed.
 const EXPERT_BIAS_PASSES: f64 = 6.0;
 
+/// Share of operators that stay outside of graphs of layers, which take in attention and router but not the
+/// experts (Transformer Engine's).
+///
+/// Assumed.
+const OUTSIDE_GRAPHS_OF_LAYERS: f64 = 0.5;
+
 /// A block's work, and what times it.
 pub(crate) struct Coster<'a> {
     pub(crate) block: &'a Block,
     pub(crate) work: &'a BlockWork,
     pub(crate) groups: &'a Groups,
     pub(crate) hardware: &'a Hardware,
+    pub(crate) switches: Switches,
     pub(crate) experts: ExpertTimes,
     /// Of each kernel of `work`.
     timings: Vec<Timing>,
@@ -48,12 +55,14 @@ impl<'a> Coster<'a> {
     pub(crate) fn new(
         block: &'a Block,
         work: &'a BlockWork,
+        setting: &Setting,
         groups: &'a Groups,
         hardware: &'a Hardware,
         experts: ExpertTimes,
     ) -> Self {
         let (timings, by_op) = (Vec::new(), vec![[Seconds::ZERO; 3]; block.nodes().count()]);
-        let mut coster = Self { block, work, groups, hardware, experts, timings, by_op };
+        let switches = setting.switches;
+        let mut coster = Self { block, work, groups, hardware, switches, experts, timings, by_op };
         coster.timings = work.kernels.iter().map(|it| coster.kernel(it)).collect();
         for (kernel, timing) in work.kernels.iter().zip(&coster.timings) {
             coster.by_op[kernel.op.index()][kernel.pass as usize] += timing.time;
@@ -79,13 +88,22 @@ impl<'a> Coster<'a> {
         let exchanges = self.work.exchanges.iter().map(|exchange| (exchange.pass, exchange.op));
         let launched = kernels.chain(exchanges);
         let count = launched.filter(|(pass, op)| passes.contains(pass) && included(*op)).count();
-        let framework = &self.hardware.framework;
-        let operators = framework.launched * 1e-6 * count as f64;
-        if framework.blocks_launches {
-            return Seconds::new(framework.blocked_microseconds * operators).into();
+        let host = &self.hardware.framework.host;
+        let operators = self.launched_one_by_one() * 1e-6 * count as f64;
+        if host.launches == Launches::Blocking {
+            return Seconds::new(host.microseconds_per_awaited_operator * operators).into();
         }
-        let host = Nanos::from(Seconds::new(framework.operator_microseconds * operators));
+        let host = Nanos::from(Seconds::new(host.microseconds_per_operator * operators));
         host.saturating_sub(device)
+    }
+
+    /// Share of operators that the host launches one by one; the others are in CUDA graphs.
+    fn launched_one_by_one(&self) -> f64 {
+        match self.switches.cuda_graphs {
+            CudaGraphs::None => 1.0,
+            CudaGraphs::Layers => OUTSIDE_GRAPHS_OF_LAYERS,
+            CudaGraphs::Iteration => 0.0,
+        }
     }
 
     fn kernel(&self, work: &KernelWork) -> Timing {
@@ -107,7 +125,8 @@ impl<'a> Coster<'a> {
                 let shape = MatmulShape { batch, m, n, k };
                 let is_weight_grad = work.pass == Pass::WeightGrad;
                 let cast = self.cast(format, work);
-                let is_fused = self.hardware.framework.accumulation == GradientAccumulation::Fused
+                let is_fused = self.hardware.framework.gradients.accumulation
+                    == GradientAccumulation::Fused
                     && is_weight_grad
                     && self.is_linear(work.op);
                 let sum = is_fused.then(|| self.sum_bytes());
@@ -142,7 +161,7 @@ impl<'a> Coster<'a> {
     /// Time of the kernel that adds a parameter's gradient to the sum, where there is one.
     fn accumulation(&self, work: &KernelWork) -> Seconds {
         let Hardware { device, framework, precision, .. } = self.hardware;
-        let is_separate = match (&self.block.op(work.op).kind, framework.accumulation) {
+        let is_separate = match (&self.block.op(work.op).kind, framework.gradients.accumulation) {
             _ if work.pass != Pass::WeightGrad => false,
             (_, GradientAccumulation::None) => false,
             (OpKind::Embedding { .. }, _) => true,
@@ -177,7 +196,9 @@ impl<'a> Coster<'a> {
             Pass::WeightGrad if is_last => self.forward_output(work.op),
             _ => return Seconds::ZERO,
         };
-        let touched = output.as_f64() * EXPERT_BIAS_PASSES * self.hardware.framework.elementwise;
+        let touched = output.as_f64()
+            * EXPERT_BIAS_PASSES
+            * self.hardware.framework.kernels.elementwise_traffic;
         let precision = self.hardware.precision.activation();
         self.hardware.device.training_memory_bound(precision, Bytes::from_f64(touched))
     }
@@ -218,7 +239,7 @@ impl<'a> Coster<'a> {
         if !format.is_cast() || !self.is_linear(work.op) {
             return 1.0;
         }
-        let gathers_8_bit = self.hardware.framework.gathers_8_bit;
+        let gathers_8_bit = self.gathers_8_bit();
         let is_of_experts = self.is_of_experts(work.op);
         let axis = if is_of_experts { Axis::ExpertTensor } else { Axis::Tensor };
         let part = 1.0 / f64::from(self.groups.along(axis).size);
@@ -254,16 +275,22 @@ impl<'a> Coster<'a> {
         }
     }
 
+    /// Whether tensor-parallel ranks gather inputs of 8-bit products in 8 bits.
+    fn gathers_8_bit(&self) -> bool {
+        self.hardware.framework.tensor_parallel.gathers == TensorGathers::Bits8
+    }
+
     /// How often a kernel of the framework touches what it reads and writes.
     fn passes_over(&self, work: &KernelWork) -> f64 {
-        let framework = &self.hardware.framework;
+        let kernels = &self.hardware.framework.kernels;
+        let loss = &kernels.loss;
         match (&self.block.op(work.op).kind, work.pass) {
             (OpKind::CrossEntropy { .. }, Pass::Forward) => {
-                framework.loss_forward_bytes / LOSS_BYTES[0]
+                loss.forward_bytes_per_logit / LOSS_BYTES[0]
             }
-            (OpKind::CrossEntropy { .. }, _) => framework.loss_backward_bytes / LOSS_BYTES[1],
-            _ if self.is_of_scores(work.op) => framework.scores,
-            _ => framework.elementwise,
+            (OpKind::CrossEntropy { .. }, _) => loss.backward_bytes_per_logit / LOSS_BYTES[1],
+            _ if self.is_of_scores(work.op) => kernels.score_traffic,
+            _ => kernels.elementwise_traffic,
         }
     }
 
@@ -294,8 +321,8 @@ impl<'a> Coster<'a> {
     /// the sequence is cut into `n` plain pieces: `n - 1` whole blocks and half of its own, of `n / 2`.
     fn uneven_context(&self, shape: graph::AttentionShape) -> f64 {
         let n = shape.context as f64 / shape.queries as f64;
-        let is_even =
-            self.hardware.framework.balances_context || shape.mask != AttentionMask::Causal;
+        let is_balanced = self.hardware.framework.context_parallel == CausalPieces::Balanced;
+        let is_even = is_balanced || shape.mask != AttentionMask::Causal;
         if is_even || n <= 1.0 { 1.0 } else { (2.0 * n - 1.0) / n }
     }
 
@@ -305,21 +332,30 @@ impl<'a> Coster<'a> {
         let alone = match exchange.collective {
             Collective::SendReceive => self.hardware.to_neighbour(group, exchange.bytes),
             Collective::AllToAll
-                if exchange.axis == Axis::Expert && framework.sends_tokens_once =>
+                if exchange.axis == Axis::Expert
+                    && self.switches.token_dispatcher.sends_tokens_once() =>
             {
                 let top_k = self.top_k();
-                network.dispatch(group, exchange.bytes.shard(top_k), top_k, framework.most_domains)
+                let most_domains = framework.experts.most_domains;
+                network.dispatch(group, exchange.bytes.shard(top_k), top_k, most_domains)
+            }
+            Collective::AllToAll
+                if exchange.axis == Axis::Expert
+                    && self.switches.token_dispatcher == TokenDispatcher::AllGather =>
+            {
+                let all = exchange.bytes.shard(self.top_k()) * u64::from(group.size);
+                network.time(Collective::AllGather, group, all)
             }
             collective => network.time(collective, group, self.exchanged_bytes(exchange)),
         };
-        alone * framework.collectives
+        alone * framework.exchanges.within_blocks
     }
 
     /// Bytes of an exchange: half as many where inputs of 8-bit products are cast before they are gathered.
     fn exchanged_bytes(&self, exchange: &Exchange) -> Bytes {
-        let Hardware { framework, precision, .. } = self.hardware;
+        let Hardware { precision, .. } = self.hardware;
         let is_gather = exchange.axis.is_tensor() && exchange.collective == Collective::AllGather;
-        let is_cast = framework.gathers_8_bit && *precision == Precision::Fp8 && is_gather;
+        let is_cast = self.gathers_8_bit() && *precision == Precision::Fp8 && is_gather;
         if !is_cast {
             return exchange.bytes;
         }
@@ -336,13 +372,13 @@ impl<'a> Coster<'a> {
     /// input is kept, whoever computes it.
     pub(crate) fn saved(&self, policy: BlockRecompute) -> Bytes {
         let saved = self.work.saved_bytes(policy);
-        let framework = &self.hardware.framework;
+        let memory = &self.hardware.framework.memory;
         let has_loss =
             self.block.nodes().any(|node| matches!(node.op.kind, OpKind::CrossEntropy { .. }));
         let factor = match policy {
-            _ if has_loss => framework.saved_by_loss,
+            _ if has_loss => memory.saved_by_loss,
             BlockRecompute::Full => 1.0,
-            _ => framework.saved,
+            _ => memory.saved,
         };
         Bytes::new((saved.get() as f64 * factor) as u64)
     }

@@ -75,7 +75,7 @@ impl BlockPasses {
         experts: ExpertTimes,
     ) -> Self {
         let work = block.work(setting);
-        let coster = Coster::new(block, &work, groups, hardware, experts);
+        let coster = Coster::new(block, &work, setting, groups, hardware, experts);
         let parts = BlockParts::of(&coster);
         let play = |parts: &[Part]| played(parts, hardware.slowdown_per_mille(), |_| {});
         Self {

@@ -1,10 +1,10 @@
 //! What of an exchange the parts of its pass do not show.
 
-use ir::graph::{Axis, Exchange, OpId, Pass};
+use ir::framework::TensorOverlap;
+use ir::graph::{Axis, Exchange, ExpertOverlap, OpId, Pass};
 use ir::units::Seconds;
 
 use super::coster::{Coster, ExpertTimes};
-use crate::frameworks::TensorOverlap;
 
 /// Pieces in which an exchange runs beside a product: Transformer Engine's default (`num_splits`).
 const OVERLAP_PIECES: f64 = 4.0;
@@ -20,12 +20,12 @@ impl Coster<'_> {
     /// What runs beside whole kernels follows from the order of parts, and is no business of this.
     pub(crate) fn not_hidden(&self, exchange: &Exchange) -> Seconds {
         let whole = self.exchange(exchange);
-        let framework = &self.hardware.framework;
+        let tensor_overlap = self.hardware.framework.tensor_parallel.overlap;
         match exchange.axis {
-            Axis::Expert if framework.overlaps_experts => {
+            Axis::Expert if self.switches.expert_overlap == ExpertOverlap::MicroBatch => {
                 whole * (1.0 - self.beside_another_micro_batch())
             }
-            axis if axis.is_tensor() && framework.tensor_overlap == TensorOverlap::Products => {
+            axis if axis.is_tensor() && tensor_overlap == TensorOverlap::Products => {
                 let products = self.products_beside(exchange);
                 let least = if products > Seconds::ZERO { whole / OVERLAP_PIECES } else { whole };
                 // A product may hide two exchanges, and one that takes longer more of both.

@@ -2,6 +2,7 @@
 //! side.
 
 use ir::collective::Collective;
+use ir::framework::TensorOverlap;
 use ir::graph::{Axis, Block, BlockRecompute, Exchange, OpId, Pass, Setting};
 use ir::units::Nanos;
 
@@ -10,7 +11,6 @@ use super::groups::Groups;
 use super::part::{Part, TimedExchange};
 use super::play::{ByAxis, played};
 use super::policy::ByPolicy;
-use crate::frameworks::TensorOverlap;
 use crate::hardware::Hardware;
 
 /// The passes of a block of one class, for one micro-batch on one rank.
@@ -45,7 +45,7 @@ impl BlockParts {
     /// The passes of `block` in `setting` on `hardware`.
     pub fn new(block: &Block, setting: &Setting, groups: &Groups, hardware: &Hardware) -> Self {
         let work = block.work(setting);
-        Self::of(&Coster::new(block, &work, groups, hardware, ExpertTimes::Exact))
+        Self::of(&Coster::new(block, &work, setting, groups, hardware, ExpertTimes::Exact))
     }
 
     pub(super) fn of(coster: &Coster<'_>) -> Self {
@@ -103,7 +103,8 @@ impl<'a> Sequence<'a> {
     /// the input is gathered again for the weight's while the input's is computed, and the input's is
     /// reduced while the weight's is.
     fn backward(&mut self, op: OpId) {
-        let overlaps = self.coster.hardware.framework.tensor_overlap == TensorOverlap::Gradients;
+        let overlaps =
+            self.coster.hardware.framework.tensor_parallel.overlap == TensorOverlap::Gradients;
         let is_linear = overlaps && self.coster.is_linear(op);
         let gathers = self.begin(op, Pass::WeightGrad, |it| overlaps && it.axis.is_tensor());
         self.beside(op, Pass::InputGrad, is_ring, Pass::InputGrad);

@@ -37,7 +37,7 @@ pub enum TermWork {
 /// Every kernel and exchange of `block` with its time.
 pub fn terms(block: &Block, setting: &Setting, groups: &Groups, hardware: &Hardware) -> Vec<Term> {
     let work = block.work(setting);
-    let coster = Coster::new(block, &work, groups, hardware, ExpertTimes::Exact);
+    let coster = Coster::new(block, &work, setting, groups, hardware, ExpertTimes::Exact);
     let kernels = coster.kernels().map(|(kernel, Timing { time, bound })| {
         let op = block.op(kernel.op).name.clone();
         let basis = coster.basis(kernel);

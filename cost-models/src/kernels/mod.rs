@@ -11,11 +11,12 @@ mod training;
 pub use attention::AttentionShape;
 pub use matmul::{MatmulFormat, MatmulShape};
 pub use timing::{Basis, Bound, Timing};
-pub use training::{AttentionLibrary, TrainingRates};
+pub use training::TrainingRates;
 
 use std::collections::BTreeMap;
 
 use ir::cluster::{Gpu, MeasuredKernels, Precision};
+use ir::framework::{AttentionLibrary, Framework};
 use ir::graph::Pass;
 use ir::units::{Bytes, FlopsPerSecond, Seconds};
 
@@ -44,6 +45,11 @@ impl Device {
     /// The kernels of `gpu`, fitted where its `kernel_rates` name a fit, else scaled.
     pub fn new(gpu: &Gpu) -> Self {
         Self::for_training(gpu, AttentionLibrary::Cudnn)
+    }
+
+    /// The rates of a GPU that a framework drives.
+    pub fn of(gpu: &Gpu, framework: &Framework) -> Self {
+        Self::for_training(gpu, framework.attention_on(gpu.architecture))
     }
 
     /// The rates of a GPU, on which training calls the attention of a library.

@@ -3,23 +3,10 @@
 use std::collections::BTreeMap;
 
 use ir::cluster::{Architecture, Gpu};
+use ir::framework::AttentionLibrary;
 use serde::Deserialize;
 
 const RATES: &str = include_str!("../../data/training.json");
-
-/// A fused attention that frameworks call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum AttentionLibrary {
-    /// FlashAttention of 2022, as Triton kernels too.
-    #[serde(rename = "flash-attention-1")]
-    FlashAttention1,
-    /// FlashAttention-2, which PyTorch's `scaled_dot_product_attention` calls too.
-    #[serde(rename = "flash-attention-2")]
-    FlashAttention2,
-    /// cuDNN, or FlashAttention-3 on Hopper, as Transformer Engine chooses them.
-    Cudnn,
-}
 
 /// Rates in a training step over those of the kernels that were measured alone, in short runs.
 #[derive(Clone, Copy, Debug, PartialEq)]

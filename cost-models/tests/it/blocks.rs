@@ -2,9 +2,9 @@
 
 use cost_models::block::{BlockPasses, Groups, Term, TermWork, terms};
 use cost_models::clusters::preset;
-use cost_models::{GradientAccumulation, Hardware, Precision};
-use ir::framework::Framework;
-use ir::graph::{Axis, Block, BlockRecompute, Graph, Pass, Setting, Sharding, Sizes};
+use cost_models::{Hardware, Precision, frameworks};
+use ir::framework::{CausalPieces, Framework, GradientAccumulation, TensorGathers};
+use ir::graph::{Axis, Block, BlockRecompute, Graph, Pass, Setting, Sharding, Sizes, Switches};
 use ir::layout::Mesh;
 use ir::model::{GraphOptions, Model};
 use ir::units::{Bytes, Nanos, Seconds};
@@ -38,9 +38,13 @@ fn graphs() -> impl Strategy<Value = Graph> {
     )
 }
 
+fn framework(name: &str) -> Framework {
+    frameworks::preset(name).expect("it ships")
+}
+
 fn hardware() -> impl Strategy<Value = Hardware> {
     let of = |((name, precision), framework): ((&str, Precision), Framework)| {
-        Hardware::new(&preset(name).expect("a preset"), &training(precision, framework))
+        Hardware::new(&preset(name).expect("a preset"), framework, &training(precision))
             .expect("a precision it has")
     };
     let gpus = select(vec![
@@ -55,7 +59,7 @@ fn hardware() -> impl Strategy<Value = Hardware> {
         ("l4", Precision::Bf16),
         ("tpu-v5p", Precision::Bf16),
     ]);
-    (gpus, select(Framework::ALL.to_vec())).prop_map(of)
+    (gpus, select(frameworks::all().collect::<Vec<_>>())).prop_map(of)
 }
 
 fn sizes() -> impl Strategy<Value = Sizes> {
@@ -74,7 +78,15 @@ fn shardings() -> impl Strategy<Value = Sharding> {
 }
 
 fn setting(sizes: Sizes, sharding: Sharding) -> Setting {
-    Setting { sizes, sharding, compute_bytes: 2, takes_data: false, fuses_projections: true }
+    Setting {
+        sizes,
+        sharding,
+        compute_bytes: 2,
+        takes_data: false,
+        fuses_projections: true,
+        vocabulary_multiple: 1,
+        switches: Switches::USUAL,
+    }
 }
 
 fn groups(sharding: Sharding) -> Groups {
@@ -237,8 +249,8 @@ fn cost(precision: Precision, sharding: Sharding, change: impl Fn(&mut Hardware)
     let model = Model::from_json(&model.to_string(), "model").expect("a model");
     let graph = model.graph(GraphOptions::default()).expect("a graph");
     let cluster = preset("h100").expect("a preset");
-    let mut hardware =
-        Hardware::new(&cluster, &training(precision, Framework::Torchtitan)).expect("a precision");
+    let mut hardware = Hardware::new(&cluster, framework("torchtitan"), &training(precision))
+        .expect("a precision");
     change(&mut hardware);
     let sizes = Sizes { micro_batch_size: 8, sequence_length: 8192 };
     let setting = Setting { fuses_projections: false, ..setting(sizes, sharding) };
@@ -253,11 +265,11 @@ fn plain_pieces_of_a_causal_sequence_are_uneven() {
         let compute = |change: fn(&mut Hardware)| {
             Seconds::from(cost(Precision::Bf16, sharding, change).forward.compute).get()
         };
-        let even = compute(|it| it.framework.balances_context = true);
-        let uneven = compute(|it| it.framework.balances_context = false);
+        let even = compute(|it| it.framework.context_parallel = CausalPieces::Balanced);
+        let uneven = compute(|it| it.framework.context_parallel = CausalPieces::Plain);
         // At half the rate, attention takes twice as long, and the rest as long as before.
         let slow = compute(|it| {
-            it.framework.balances_context = true;
+            it.framework.context_parallel = CausalPieces::Balanced;
             it.device.training.attention_forward *= 0.5;
         });
         let attention = slow - even;
@@ -274,8 +286,8 @@ fn casting_before_gathering_saves_time() {
     let sharding = Sharding { sequence_parallel: true, ..Sharding::tensor(8) };
     let of = |precision, change: fn(&mut Hardware)| cost(precision, sharding, change);
     for (precision, saves) in [(Precision::Fp8, true), (Precision::Bf16, false)] {
-        let first = of(precision, |it| it.framework.gathers_8_bit = true);
-        let then = of(precision, |it| it.framework.gathers_8_bit = false);
+        let first = of(precision, |it| it.framework.tensor_parallel.gathers = TensorGathers::Bits8);
+        let then = of(precision, |it| it.framework.tensor_parallel.gathers = TensorGathers::Bits16);
         for (first, then) in [(first.forward, then.forward), (first.input_grad, then.input_grad)] {
             let [first_waits, then_waits] = [first, then].map(|pass| pass.waits(Axis::Tensor));
             assert_eq!(first_waits < then_waits, saves, "{precision:?}");
@@ -293,12 +305,13 @@ fn gradients_are_added_up_once_a_micro_batch() {
     let projections = 2 * 8192 * (8192 + 1024);
     let parameters: u64 = projections + 3 * 8192 * 28_672;
     let cluster = preset("h100").expect("a preset");
-    let training = training(Precision::Bf16, Framework::Torchtitan);
-    let device = Hardware::new(&cluster, &training).expect("a precision").device;
+    let training = training(Precision::Bf16);
+    let device =
+        Hardware::new(&cluster, framework("torchtitan"), &training).expect("a precision").device;
     for (fp32, bytes) in [(true, 10), (false, 6)] {
         let of = |accumulation: GradientAccumulation| {
             let changed = cost(Precision::Bf16, Sharding::NONE, |it| {
-                it.framework.accumulation = accumulation;
+                it.framework.gradients.accumulation = accumulation;
                 it.fp32_gradients = fp32;
             });
             Seconds::from(changed.weight_grad.compute).get()
@@ -318,8 +331,9 @@ fn gradients_are_added_up_once_a_micro_batch() {
 #[test]
 fn biases_of_experts_are_added_by_passes_of_their_own() {
     let cluster = preset("b200").expect("a preset");
-    let training = training(Precision::Bf16, Framework::MegatronCore);
-    let hardware = Hardware::new(&cluster, &training).expect("a precision it has");
+    let training = training(Precision::Bf16);
+    let hardware =
+        Hardware::new(&cluster, framework("megatron-core"), &training).expect("a precision it has");
     let sizes = Sizes { micro_batch_size: 4, sequence_length: 4096 };
     let setting = setting(sizes, Sharding::NONE);
     let last_product = |model_type: &str, pass: Pass| -> f64 {
@@ -337,7 +351,8 @@ fn biases_of_experts_are_added_by_passes_of_their_own() {
             .sum()
     };
     let output = Bytes::new(4 * 4096 * 4 * 2880 * 2);
-    let passes = Bytes::from_f64(6.0 * output.as_f64() * hardware.framework.elementwise);
+    let passes =
+        Bytes::from_f64(6.0 * output.as_f64() * hardware.framework.kernels.elementwise_traffic);
     let expected = hardware.device.training_memory_bound(hardware.precision, passes).get();
     for (pass, expected) in
         [(Pass::Forward, expected), (Pass::InputGrad, 0.0), (Pass::WeightGrad, expected)]

@@ -1,14 +1,15 @@
 //! The constants of frameworks and GPUs in training.
 
 use cost_models::residuals::{LEAST_ROWS, Spread, SpreadOf, comparable};
-use cost_models::{AttentionLibrary, Device, FrameworkRates, Hardware, Precision, clusters};
-use ir::framework::Framework;
+use cost_models::{Device, Hardware, Precision, clusters, frameworks};
+use ir::framework::{AttentionLibrary, Framework, IDEAL};
 use ir::plan::{Optimizer, Training};
 use ir::replication::DataParallelMethod;
 use proptest::prelude::*;
+use serde_json::{Value, json};
 
-/// A training of which only precision and framework matter.
-pub(crate) fn training(precision: Precision, framework: Framework) -> Training {
+/// A training of which only the precision matters.
+pub(crate) fn training(precision: Precision) -> Training {
     Training {
         sequence_length: 1,
         global_batch_size: 1,
@@ -16,7 +17,6 @@ pub(crate) fn training(precision: Precision, framework: Framework) -> Training {
         optimizer: Optimizer::AdamW,
         fp32_gradients: false,
         bf16_moments: false,
-        framework,
         data_parallel_method: DataParallelMethod::AllReduce,
         gradient_compression: None,
     }
@@ -25,30 +25,127 @@ pub(crate) fn training(precision: Precision, framework: Framework) -> Training {
 /// All that ships is read, for every framework on every cluster, and lies where it can.
 #[test]
 fn constants_are_there_for_all() {
-    for framework in Framework::ALL {
-        let rates = FrameworkRates::of(framework);
-        assert!((0.5..5.0).contains(&rates.elementwise), "{framework}: {rates:?}");
-        assert!((0.0..500.0).contains(&rates.operator_microseconds), "{framework}: {rates:?}");
+    for framework in frameworks::all().chain(frameworks::preset(IDEAL)) {
+        let Framework { name: of, kernels, host, .. } = &framework;
+        assert!((0.5..5.0).contains(&kernels.elementwise_traffic), "{of}: {kernels:?}");
+        assert!((0.0..500.0).contains(&host.microseconds_per_operator), "{of}: {host:?}");
         for name in clusters::names() {
             let cluster = clusters::preset(name).expect("a preset");
             let precision = *cluster.gpu.peak.keys().next().expect("a precision");
-            let hardware = Hardware::new(&cluster, &training(precision, framework));
+            let hardware = Hardware::new(&cluster, framework.clone(), &training(precision));
             let hardware = hardware.expect("a precision it has");
             let rates = hardware.device.training;
             for rate in [rates.matmul, rates.matmul_8_bit, rates.matmul_4_bit, rates.memory] {
                 assert!((0.4..=1.1).contains(&rate), "{name}: {rates:?}");
             }
-            for (of, has_experts) in [
+            for (spread, has_experts) in [
                 (SpreadOf::StepTimeSeconds, false),
                 (SpreadOf::StepTimeSeconds, true),
                 (SpreadOf::PeakMemoryBytes, false),
             ] {
-                let comparable = comparable(&hardware, framework, has_experts);
-                let (_, Spread { rows, low, high }) = Spread::shipped(of, comparable);
+                let comparable = comparable(&hardware, has_experts);
+                let (_, Spread { rows, low, high }) = Spread::shipped(spread, comparable);
                 let contains_one = low < 1.1 && high > 0.9 && low < high;
-                assert!(rows >= LEAST_ROWS && contains_one, "{framework}");
+                assert!(rows >= LEAST_ROWS && contains_one, "{of}");
             }
         }
+    }
+}
+
+/// Every value of a framework that ships has a source: its own, or that of what it is in.
+#[test]
+fn every_value_has_a_source() {
+    fn values(path: &str, value: &Value, found: &mut Vec<String>) {
+        match value {
+            Value::Object(fields) if !path.starts_with("abilities.") => {
+                for (name, value) in fields {
+                    let path =
+                        if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                    values(&path, value, found);
+                }
+            }
+            _ => found.push(path.to_owned()),
+        }
+    }
+    let of_itself = ["name", "description", "measured_as", "sources"];
+    for framework in frameworks::all() {
+        let mut found = Vec::new();
+        values("", &serde_json::to_value(&framework).expect("plain values"), &mut found);
+        for path in &found {
+            let is_about = |it: &str| path == it || path.starts_with(&format!("{it}."));
+            let is_known = of_itself.into_iter().any(is_about)
+                || framework.sources.keys().any(|source| is_about(source));
+            assert!(is_known, "{}: `{path}` has no source", framework.name);
+        }
+        for source in framework.sources.keys() {
+            let is_of = |path: &String| path == source || path.starts_with(&format!("{source}."));
+            assert!(found.iter().any(is_of), "{}: a source of `{source}`", framework.name);
+        }
+    }
+}
+
+/// The schema that ships is that of the reader.
+#[test]
+fn the_shipped_schema_is_that_of_the_reader() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/frameworks/framework.schema.json");
+    let schema = serde_json::to_string_pretty(&Framework::schema()).expect("plain values") + "\n";
+    if std::env::var_os("UPDATE_SCHEMA").is_some() {
+        std::fs::write(path, schema).expect("a file that can be written");
+    } else {
+        let shipped = std::fs::read_to_string(path).expect("it ships");
+        assert!(schema == shipped, "the schema has changed: run this test with UPDATE_SCHEMA=1");
+    }
+}
+
+/// A file that contradicts itself says with what, and what would work.
+#[test]
+fn frameworks_that_contradict_themselves_are_refused() {
+    let refused = |change: fn(&mut Value)| {
+        let framework = frameworks::preset("megatron-core").expect("it ships");
+        let mut value = serde_json::to_value(framework).expect("plain values");
+        change(&mut value);
+        Framework::from_json(&value.to_string()).expect_err("a contradiction").to_string()
+    };
+    for (change, says) in [
+        ((|it| it["name"] = json!("")) as fn(&mut Value), "`name` is empty"),
+        (|it| it["abilities"]["zero"] = json!([]), "`abilities.zero` is empty"),
+        (|it| it["abilities"]["schedules"] = json!(["1f1b", "1f1b"]), "has `1f1b` twice"),
+        (|it| it["abilities"]["schedules"] = json!(["1f2b"]), "unknown variant `1f2b`"),
+        (|it| it["abilities"]["fly"] = json!(true), "unknown field `fly`"),
+        (|it| it["abilities"]["offload"] = json!(["wings"]), "`wings` is not one of"),
+        (|it| it["abilities"]["recompute"] = json!([]), "`abilities.recompute` is empty"),
+        (|it| it["abilities"]["moments"] = json!(["fp8"]), "in fp32 and bf16 alone"),
+        (
+            |it| {
+                let zero = json!([{ "stage": 3, "pipelines": "none", "shards": "all" }]);
+                it["abilities"]["zero"] = zero;
+            },
+            "no stage of `abilities.zero` runs with pipelines",
+        ),
+        (
+            |it| {
+                let experts = &mut it["abilities"]["experts"];
+                *experts = json!({ "dispatchers": [], "tensor": "all", "overlap": "always" });
+            },
+            "without `dispatchers` nothing is exchanged",
+        ),
+        (
+            |it| {
+                it["abilities"]["offload"] = json!(["activations"]);
+                it["abilities"]["recompute"] = json!(["none"]);
+            },
+            "they are offloaded with full recompute alone",
+        ),
+        (
+            |it| it["host"]["launches"] = json!("blocking"),
+            "`host.microseconds_per_awaited_operator` is 0",
+        ),
+        (|it| it["kernels"]["elementwise_traffic"] = json!(-1.0), "from 0.01 to 100"),
+        (|it| it["memory"]["libraries_gib"] = json!(1e300), "from 0 to 1e6"),
+        (|it| it["tensor_parallel"]["vocabulary_multiple"] = json!(0), "from 1 to 1048576"),
+    ] {
+        let message = refused(change);
+        assert!(message.contains(says), "{message}");
     }
 }
 

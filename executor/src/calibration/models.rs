@@ -178,6 +178,7 @@ impl TrainedModel {
             recompute: Recompute::None,
             offload: Offload::NONE,
             schedule: ScheduleKind::OneFOneB,
+            switches: ir::graph::Switches::USUAL,
         }
     }
 }

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use ir::cluster::{AttentionTime, ProductTime};
-use ir::graph::{AttentionMask, Kernel, KernelWork, OpId, Pass, Setting, Sharding, Sizes};
+use ir::graph::{
+    AttentionMask, Kernel, KernelWork, OpId, Pass, Setting, Sharding, Sizes, Switches,
+};
 
 use super::models::TrainedModel;
 use crate::probe::Lap;
@@ -63,6 +65,8 @@ impl Samples {
                 compute_bytes: crate::array::ElementExt::num_bytes(program.settings.compute),
                 takes_data: number == 0,
                 fuses_projections: false,
+                vocabulary_multiple: 1,
+                switches: Switches::USUAL,
             };
             let kernels = block.block.work(&setting).kernels;
             let own = laps.iter().filter(|lap| lap.block == number);

@@ -134,6 +134,7 @@ pub(crate) fn parts(model: &str, case: Case, compute: Element) -> Parts {
         recompute: case.recompute,
         offload: case.offload,
         schedule: case.schedule,
+        switches: ir::graph::Switches::USUAL,
     };
     let schedule =
         generate(case.schedule, case.pipeline, num_micro_batches, case.virtual_stages).unwrap();

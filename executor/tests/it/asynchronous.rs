@@ -121,6 +121,7 @@ fn executed(case: &Case) -> (Outcome, Stages) {
             recompute: ir::graph::Recompute::None,
             offload: Offload::NONE,
             schedule: ScheduleKind::AsyncOneFOneB,
+            switches: ir::graph::Switches::USUAL,
         },
         schedule,
         stage_sizes: (0..stages).map(size).collect(),

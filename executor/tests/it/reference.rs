@@ -116,6 +116,7 @@ pub(super) fn alone(
             recompute: Recompute::None,
             offload: Offload::NONE,
             schedule: ScheduleKind::OneFOneB,
+            switches: ir::graph::Switches::USUAL,
         },
         schedule: generate(ScheduleKind::OneFOneB, 1, 1, 1).unwrap(),
         stage_sizes: vec![blocks],

@@ -11,7 +11,7 @@ use executor::program::Program;
 use executor::rank::RunError;
 use ir::collective::Collective;
 use ir::graph::{
-    Axis, ContextParallelKind, Graph, LocalParameters, Pass, Recompute, Setting, Sizes,
+    Axis, ContextParallelKind, Graph, LocalParameters, Pass, Recompute, Setting, Sizes, Switches,
 };
 use ir::model::{GraphOptions, Model};
 use ir::schedule::{ActionKind, ScheduleKind};
@@ -80,6 +80,8 @@ pub(super) fn setting(program: &Program, takes_data: bool) -> Setting {
         compute_bytes: 8,
         takes_data,
         fuses_projections: false,
+        vocabulary_multiple: 1,
+        switches: Switches::USUAL,
     }
 }
 

@@ -3,6 +3,7 @@
 use super::block::Graph;
 use super::op::AttentionMask;
 use super::sharding::Sharding;
+use super::switches::Switches;
 use super::tensor::Sizes;
 use super::work::{Kernel, Pass, Setting};
 use crate::units::Flops;
@@ -36,6 +37,8 @@ impl Graph {
             compute_bytes: 2,
             takes_data: false,
             fuses_projections: true,
+            vocabulary_multiple: 1,
+            switches: Switches::USUAL,
         };
         let mut flops = ForwardFlops::default();
         for ((_, block), count) in self.classes().zip(self.class_counts()) {

@@ -17,6 +17,7 @@ mod placement;
 mod recompute;
 mod sharded;
 mod sharding;
+mod switches;
 mod tensor;
 mod weights;
 mod work;
@@ -41,6 +42,7 @@ pub use recompute::{
     BlockRecompute, ParseRecomputeError, Recompute, RecomputeModule, RecomputeModules,
 };
 pub use sharding::{ContextParallelKind, Sharding};
+pub use switches::{CudaGraphs, ExpertOverlap, Switches, TokenDispatcher};
 pub use tensor::{Dim, DimName, Element, Extent, Sizes, Tensor};
 pub use weights::{QUANTISED_BLOCK, WeightFormat};
 pub use work::{

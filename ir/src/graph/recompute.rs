@@ -111,7 +111,20 @@ impl fmt::Display for Recompute {
 }
 
 /// A part of a layer that may be computed again by itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    serde::Serialize,
+    serde::Deserialize,
+    schemars::JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
 pub enum RecomputeModule {
     /// Attention itself: scores, softmax and weighted sum, or the fused kernel.
     Attention,

@@ -19,7 +19,7 @@ impl Sharded<'_> {
     /// The extent of a dimension on one rank, of `tensor`, which lies at `placement`.
     pub(super) fn local_extent(&self, tensor: &Tensor, dim: Dim, placement: Placement) -> u64 {
         let sharding = &self.setting.sharding;
-        let mut extent = dim.extent.resolve(self.setting.sizes);
+        let mut extent = self.padded(dim);
         // Rows for experts are whole among the ranks that share each expert.
         let (groups, ranks) = if tensor.is_routed() {
             (sharding.expert_groups(), sharding.expert_tensor_parallel)
@@ -33,6 +33,18 @@ impl Sharded<'_> {
             extent = extent.div_ceil(ranks.into());
         }
         extent
+    }
+
+    /// The extent of a dimension on all ranks. A vocabulary is padded, so that each tensor-parallel rank's part is
+    /// a multiple of what the framework wants.
+    fn padded(&self, dim: Dim) -> u64 {
+        let extent = dim.extent.resolve(self.setting.sizes);
+        if dim.name != DimName::Vocabulary || self.setting.vocabulary_multiple < 2 {
+            return extent;
+        }
+        let Setting { sharding, vocabulary_multiple, .. } = self.setting;
+        extent
+            .next_multiple_of(u64::from(vocabulary_multiple) * u64::from(sharding.tensor_parallel))
     }
 
     /// Elements of `tensor` on one rank.
@@ -65,7 +77,8 @@ impl Sharded<'_> {
         let tensor =
             if is_expert { sharding.expert_tensor_parallel } else { sharding.tensor_parallel };
         let sizes = parameter.dims.iter().enumerate().map(|(dim, size)| {
-            let Extent::Fixed(size) = size.extent else { return 1 };
+            let Extent::Fixed(_) = size.extent else { return 1 };
+            let size = self.padded(*size);
             if cut.expert == Some(dim) {
                 size.div_ceil(sharding.expert_parallel.into())
             } else if cut.tensor == Some(dim) {

@@ -56,8 +56,15 @@ fn gpt_block() -> Result<Block, GraphError> {
 
 fn work(sharding: Sharding) -> BlockWork {
     let sizes = Sizes { micro_batch_size: B, sequence_length: S };
-    let setting =
-        Setting { sizes, sharding, compute_bytes: 2, takes_data: false, fuses_projections: true };
+    let setting = Setting {
+        sizes,
+        sharding,
+        compute_bytes: 2,
+        takes_data: false,
+        fuses_projections: true,
+        vocabulary_multiple: 1,
+        switches: Switches::USUAL,
+    };
     gpt_block().unwrap().work(&setting)
 }
 

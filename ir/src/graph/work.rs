@@ -9,6 +9,7 @@ use super::block::OpId;
 use super::op::AttentionMask;
 use super::recompute::BlockRecompute;
 use super::sharding::Sharding;
+use super::switches::Switches;
 use super::tensor::Sizes;
 use crate::collective::Collective;
 use crate::units::{Bytes, Flops};
@@ -26,6 +27,10 @@ pub struct Setting {
     pub takes_data: bool,
     /// Whether linear layers that read the same tensor run as one product.
     pub fuses_projections: bool,
+    /// Of how many elements each tensor-parallel rank's part of a vocabulary is a multiple, padded.
+    pub vocabulary_multiple: u32,
+    /// What is switched on.
+    pub switches: Switches,
 }
 
 /// The axis of the mesh that an exchange runs along.

@@ -30,6 +30,18 @@ pub enum LayoutError {
         /// The data-parallel degree that would fit, if one does.
         fitting_data_parallel: Option<u32>,
     },
+    /// What the framework cannot run.
+    #[error(
+        "`{framework}` cannot run what is asked for: it has no {}\nhint: another `--framework`, or `ideal`, which \
+         has no limits",
+        .lacks.join(", no ")
+    )]
+    Framework {
+        /// The framework.
+        framework: String,
+        /// What it does not have.
+        lacks: Vec<String>,
+    },
     /// A size does not divide by a degree.
     #[error("{what} {size} does not divide by {by} {degree}\nhint: {works} divides it")]
     NotDivisible {

@@ -31,6 +31,15 @@ impl Offload {
     /// Nothing.
     pub const NONE: Self = Self { optimizer: false, parameters: false, activations: false };
 
+    /// Every choice of something.
+    pub fn all() -> impl Iterator<Item = Self> {
+        (1..8u8).map(|bits| Self {
+            optimizer: bits & 1 != 0,
+            parameters: bits & 2 != 0,
+            activations: bits & 4 != 0,
+        })
+    }
+
     /// Whether anything is.
     pub fn is_some(self) -> bool {
         self != Self::NONE

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use super::error::LayoutError;
 use super::offload::Offload;
 use super::zero::ZeroStage;
-use crate::graph::{ContextParallelKind, Recompute};
+use crate::graph::{ContextParallelKind, CudaGraphs, ExpertOverlap, Recompute, TokenDispatcher};
 use crate::schedule::ScheduleKind;
 
 /// A layout of which only some parts are named; the search fills in the rest.
@@ -42,6 +42,12 @@ pub struct PartialLayout {
     pub offload: Option<Offload>,
     /// See [`super::LayoutSpec::schedule`].
     pub schedule: Option<ScheduleKind>,
+    /// See [`Switches::token_dispatcher`](crate::graph::Switches::token_dispatcher).
+    pub token_dispatcher: Option<TokenDispatcher>,
+    /// See [`Switches::expert_overlap`](crate::graph::Switches::expert_overlap).
+    pub expert_overlap: Option<ExpertOverlap>,
+    /// See [`Switches::cuda_graphs`](crate::graph::Switches::cuda_graphs).
+    pub cuda_graphs: Option<CudaGraphs>,
 }
 
 impl PartialLayout {

@@ -9,7 +9,7 @@ use super::mesh::{Mesh, MeshAxis};
 use super::offload::Offload;
 use super::partial::PartialLayout;
 use super::zero::ZeroStage;
-use crate::graph::{ContextParallelKind, Recompute, Sharding};
+use crate::graph::{ContextParallelKind, Recompute, Sharding, Switches};
 use crate::schedule::ScheduleKind;
 
 /// A layout as it is written down; not yet known to be valid.
@@ -56,6 +56,9 @@ pub struct LayoutSpec {
     pub offload: Offload,
     /// The order of micro-batches in the pipeline.
     pub schedule: ScheduleKind,
+    /// What is switched on beside.
+    #[serde(default, skip_serializing_if = "Switches::are_usual")]
+    pub switches: Switches,
 }
 
 impl LayoutSpec {

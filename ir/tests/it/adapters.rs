@@ -1,7 +1,8 @@
 //! Low-rank adapters: what is trained, what is held, what is computed.
 
 use ir::graph::{
-    AdapterError, Adapters, Graph, Kernel, Learning, Pass, Setting, Sharding, Sizes, WeightFormat,
+    AdapterError, Adapters, Graph, Kernel, Learning, Pass, Setting, Sharding, Sizes, Switches,
+    WeightFormat,
 };
 use ir::model::{GraphOptions, Model};
 
@@ -55,6 +56,8 @@ fn setting(sharding: Sharding) -> Setting {
         compute_bytes: 2,
         takes_data: false,
         fuses_projections: true,
+        vocabulary_multiple: 1,
+        switches: Switches::USUAL,
     }
 }
 

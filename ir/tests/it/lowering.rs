@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use ir::collective::Collective;
 use ir::graph::{
     Axis, Block, BlockWork, Element, Extent, Graph, OpId, OpKind, Recomputable, Setting, Sharding,
-    Sizes, Tensor,
+    Sizes, Switches, Tensor,
 };
 use ir::model::{AttentionKernel, GraphOptions, Model};
 
@@ -124,6 +124,8 @@ fn experts_are_reached_by_all_to_all_and_gathered_for_by_those_who_share_them() 
             compute_bytes: 2,
             takes_data: false,
             fuses_projections,
+            vocabulary_multiple: 1,
+            switches: Switches::USUAL,
         })
     };
     let routed = graph.parameter_counts().routed;

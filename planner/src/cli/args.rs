@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ir::cluster::Precision;
-use ir::framework::Framework;
-use ir::graph::{ALL_LINEAR, Adapters, ContextParallelKind, Recompute, WeightFormat};
+use ir::graph::{
+    ALL_LINEAR, Adapters, ContextParallelKind, CudaGraphs, ExpertOverlap, Recompute,
+    TokenDispatcher, WeightFormat,
+};
 use ir::layout::{Offload, PartialLayout, ZeroStage};
 use ir::model::GraphOptions;
 use ir::plan::Optimizer;
@@ -49,7 +51,7 @@ pub(crate) enum Command {
     Validate(ValidateArgs),
     /// What a model consists of: parameters, blocks, operations.
     Inspect(InspectArgs),
-    /// What is known by name: clusters, models, schedules.
+    /// What is known by name: clusters, frameworks, models, schedules.
     List(ListArgs),
     /// Every system of parallel training, with the command that plans it and the one that runs it, on models
     /// that a laptop runs.
@@ -99,9 +101,11 @@ pub(crate) struct ProblemArgs {
     /// Keep the optimizer's moments in bf16, as DeepSeek-V3 did.
     #[arg(long)]
     pub(crate) bf16_moments: bool,
-    /// What runs the step: its kernels, and what it overlaps [default: megatron-core].
-    #[arg(long, value_name = "NAME", value_parser = one_of(Framework::ALL, Framework::name))]
-    pub(crate) framework: Option<Framework>,
+    /// What runs the step: its kernels, what it runs side by side, and which layouts it can run; by name (see
+    /// `planner list frameworks`), or a file of your own; `ideal` has no limits [default: the first of
+    /// megatron-core, torchtitan, fsdp2 and deepspeed that can run what you name].
+    #[arg(long, value_name = "NAME|FILE")]
+    pub(crate) framework: Option<String>,
     /// How replicas come to have weights in common: all-reduce (DDP, ZeRO, FSDP), parameter-server
     /// (PyTorch's DataParallel), ring-averaging (gossip), or asynchronous:S, whose gradients are at most S
     /// updates old.
@@ -222,7 +226,18 @@ pub(crate) struct LayoutArgs {
     /// `parameters` (with ZeRO 3), `activations` (with full recompute) [default: none].
     #[arg(long, value_name = "WHAT", value_parser = parse_offload)]
     offload: Option<Offload>,
-    /// Pipeline schedule (see `planner list schedules`) [default: the best of 1f1b,
+    /// How tokens come to experts on other ranks: all-to-all, all-gather, deep-ep or hybrid-ep [default: of those
+    /// that the framework has, the one that sends least].
+    #[arg(long, value_name = "NAME", value_parser = one_of(TokenDispatcher::ALL, TokenDispatcher::name))]
+    token_dispatcher: Option<TokenDispatcher>,
+    /// What the exchanges of experts run beside: none, or another micro-batch [default: the better].
+    #[arg(long, value_name = "none|micro-batch", value_parser = one_of(ExpertOverlap::ALL, ExpertOverlap::name))]
+    expert_overlap: Option<ExpertOverlap>,
+    /// Kernels that are captured in CUDA graphs: none, those of layers but for experts, or of a whole iteration
+    /// [default: none].
+    #[arg(long, value_name = "none|layers|iteration", value_parser = one_of(CudaGraphs::ALL, CudaGraphs::name))]
+    cuda_graphs: Option<CudaGraphs>,
+    /// Pipeline schedule (see `planner list schedules`) [default: the best that the framework has of 1f1b,
     /// interleaved-1f1b, looped-bfs, gpipe, zb-h1 and zb-h2].
     #[arg(long, value_name = "NAME")]
     schedule: Option<ScheduleKind>,
@@ -278,6 +293,9 @@ impl LayoutArgs {
             micro_batch_size,
             offload,
             schedule,
+            token_dispatcher,
+            expert_overlap,
+            cuda_graphs,
         )
     }
 }
@@ -563,6 +581,8 @@ pub(crate) struct SystemsArgs {
 pub(crate) enum Listed {
     /// Clusters that `--cluster` takes by name.
     Clusters,
+    /// Frameworks that `--framework` takes by name.
+    Frameworks,
     /// Architectures that are read.
     Models,
     /// Pipeline schedules.

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use indicatif::HumanCount;
+use ir::framework::Framework;
 use ir::graph::Adapters;
 use ir::replication::{DataParallelMethod, Replication};
 use ir::units::{Bytes, Seconds};
@@ -17,8 +18,12 @@ use super::tables::{count, percent, render, table};
 
 /// What `search` or `evaluate` says.
 pub(crate) fn describe(input: &Input, args: &ProblemArgs, answer: &Answered) -> String {
-    let Answered { outcome, elapsed, least_gpus, named, best } = answer;
+    let Answered { outcome, elapsed, least_gpus, named, best, lacks } = answer;
     let mut text = describe_problem(input, args);
+    if !lacks.is_empty() {
+        let name = &input.framework.name;
+        let _ = writeln!(text, "{name} cannot run this: it has no {}\n", lacks.join(", no "));
+    }
     match outcome.plans.as_slice() {
         [] => {
             if *named {
@@ -102,7 +107,7 @@ fn describe_problem(input: &Input, args: &ProblemArgs) -> String {
         None => String::new(),
     };
     format!(
-        "{}: {} parameters{active}{trained}\n{} x {}, cluster {}\n{tokens}; {}{}, {:?}{}\n{replication}{stages}\n",
+        "{}: {} parameters{active}{trained}\n{} x {}, cluster {}\n{tokens}; {}{}, {:?}{}\n{}\n{replication}{stages}\n",
         file.model.name,
         count(parameters.total as f64),
         args.gpus,
@@ -112,7 +117,20 @@ fn describe_problem(input: &Input, args: &ProblemArgs) -> String {
         chosen(choices.precision.is_none()),
         training.optimizer,
         chosen(choices.optimizer.is_none()),
+        describe_framework(&input.framework, args.framework.is_none()),
     )
+}
+
+/// What runs the step.
+fn describe_framework(framework: &Framework, is_chosen: bool) -> String {
+    let chosen = if is_chosen { " (default)" } else { "" };
+    if framework.is_ideal() {
+        let like = framework.measured_name();
+        return format!(
+            "framework ideal{chosen}: no framework that is known runs all of this; kernels and habits of {like}"
+        );
+    }
+    format!("framework {}{chosen}", framework.name)
 }
 
 /// What replicas do that is not usual, on a line of its own.

@@ -4,8 +4,9 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
-use cost_models::clusters;
+use cost_models::{clusters, frameworks};
 use ir::cluster::Cluster;
+use ir::framework::{Framework, IDEAL};
 use ir::model::Model;
 use planner::plan::{self, CheckedPlan};
 
@@ -75,6 +76,23 @@ pub(crate) fn read_cluster(name: &str) -> anyhow::Result<Cluster> {
     let cluster = Cluster::from_json(&text).with_context(in_file)?;
     clusters::check_rates(&cluster).with_context(in_file)?;
     Ok(cluster)
+}
+
+/// A framework by name, or a framework file.
+pub(crate) fn read_framework(name: &str) -> anyhow::Result<Framework> {
+    if let Some(framework) = frameworks::preset(&name.to_ascii_lowercase()) {
+        return Ok(framework);
+    }
+    let path = PathBuf::from(name);
+    if !path.exists() {
+        let known: Vec<&str> = frameworks::names().chain([IDEAL]).collect();
+        bail!(
+            "framework `{name}` is neither one that ships nor a file\nhint: those that ship are {}",
+            known.join(", ")
+        );
+    }
+    let text = read_text(&path)?;
+    Framework::from_json(&text).with_context(|| format!("`{}`", path.display()))
 }
 
 /// Reads a plan and checks it.

@@ -4,21 +4,27 @@ use std::io::Write as _;
 
 use anyhow::Context;
 use ir::cluster::Cluster;
-use ir::graph::{Adapters, Graph, RecomputeModules};
+use ir::framework::{Framework, ModelFacts};
+use ir::graph::{Adapters, RecomputeModules};
+use ir::layout::PartialLayout;
+use ir::model::Description;
 use ir::plan::Training;
 use ir::replication::DataParallelMethod;
-use planner::problem::{Choices, GivenStages, Problem};
+use planner::problem::{Choices, GivenStages, Problem, default_framework};
 
 use super::args::ProblemArgs;
-use super::files::{ModelFile, read_cluster, read_model};
+use super::files::{ModelFile, read_cluster, read_framework, read_model};
 
 /// A problem with the files that it came from.
 pub(crate) struct Input {
     pub(crate) file: ModelFile,
     pub(crate) cluster: Cluster,
     pub(crate) adapters: Option<Adapters>,
-    pub(crate) graph: Graph,
     pub(crate) choices: Choices,
+    /// The framework that was named, or chosen.
+    pub(crate) framework: Framework,
+    /// What it cannot run of what is named, though it is predicted.
+    pub(crate) lacks: Vec<String>,
     pub(crate) problem: Problem,
     /// The same where nothing is decided.
     pub(crate) open: Problem,
@@ -31,6 +37,10 @@ pub(crate) struct Decided<'a> {
     pub(crate) stages: Option<&'a [u32]>,
     /// What is computed again.
     pub(crate) modules: Option<RecomputeModules>,
+    /// What is named of the layout.
+    pub(crate) layout: PartialLayout,
+    /// Whether the layout is to be evaluated, though the framework may not run it.
+    pub(crate) is_named: bool,
 }
 
 /// Reads a problem's files.
@@ -46,7 +56,6 @@ pub(crate) fn read(args: &ProblemArgs, decided: Decided<'_>) -> anyhow::Result<I
         optimizer: args.optimizer,
         fp32_gradients: args.fp32_gradients,
         bf16_moments: args.bf16_moments,
-        framework: args.framework,
         data_parallel_method: args.data_parallel_method,
         gradient_compression: args.gradient_compression,
     };
@@ -58,13 +67,28 @@ pub(crate) fn read(args: &ProblemArgs, decided: Decided<'_>) -> anyhow::Result<I
         gradient_compression: None,
         ..training
     };
-    let open = Problem::new(graph.clone(), usual, &cluster, args.gpus)?;
+    let facts = ModelFacts::of(&graph);
+    let framework = if let Some(name) = &args.framework {
+        read_framework(name)?
+    } else {
+        let is_transformer = matches!(file.model.description, Description::Transformer(_));
+        let replication = training.replication();
+        let architecture = cluster.gpu.architecture;
+        default_framework(architecture, is_transformer, &replication, &decided.layout, facts)
+    };
+    let open = Problem::new(graph.clone(), usual, &cluster, framework.clone(), args.gpus)?;
+    let lacks = framework.abilities.lacks(&decided.layout, facts);
+    let lacks = if decided.is_named { lacks } else { Vec::new() };
+    let mut able = framework.clone();
+    if !lacks.is_empty() {
+        able.abilities = framework.abilities.with(&decided.layout, facts);
+    }
     let graph = match decided.modules {
         Some(modules) => graph.recomputing(modules).context("`--recompute`")?,
         None => graph,
     };
-    let problem = Problem::new(graph.clone(), training, &cluster, args.gpus)?.with_stages(stages);
-    Ok(Input { file, cluster, adapters, graph, choices, problem, open })
+    let problem = Problem::new(graph, training, &cluster, able, args.gpus)?.with_stages(stages);
+    Ok(Input { file, cluster, adapters, choices, framework, lacks, problem, open })
 }
 
 /// Says on stderr where a sequence is longer than the model was made for.

@@ -1,7 +1,8 @@
 //! `planner list`.
 
-use cost_models::clusters;
+use cost_models::{clusters, frameworks};
 use ir::cluster::Precision;
+use ir::framework::{Framework, IDEAL, WithPipelines};
 use ir::schedule::ScheduleKind;
 use serde_json::json;
 
@@ -15,6 +16,10 @@ pub(crate) fn list(args: &ListArgs) -> anyhow::Result<Answer> {
             print_json(&clusters::names().filter_map(clusters::preset).collect::<Vec<_>>())?;
         }
         (Listed::Clusters, Format::Table) => print(&cluster_table())?,
+        (Listed::Frameworks, Format::Json) => {
+            print_json(&frameworks::all().chain(frameworks::preset(IDEAL)).collect::<Vec<_>>())?;
+        }
+        (Listed::Frameworks, Format::Table) => print(&framework_table())?,
         (Listed::Models, Format::Json) => print_json(&ir::model::known_architectures())?,
         (Listed::Models, Format::Table) => {
             let mut rows = table(&["model_type", "classes"], &["model_type", "classes"]);
@@ -37,6 +42,33 @@ pub(crate) fn list(args: &ListArgs) -> anyhow::Result<Answer> {
         }
     }
     Ok(Answer::Found)
+}
+
+fn framework_table() -> String {
+    let headings =
+        ["framework", "what it is", "pipelines", "ZeRO", "context", "experts", "precisions"];
+    let mut rows = table(&headings, &headings);
+    for framework in frameworks::all().chain(frameworks::preset(IDEAL)) {
+        let Framework { name, description, abilities, .. } = framework;
+        let none = || "-".to_owned();
+        let joined = |names: Vec<&str>| if names.is_empty() { none() } else { names.join(" ") };
+        let zero = abilities.zero.iter().map(|it| match it.pipelines {
+            WithPipelines::Any => it.stage.number().to_string(),
+            WithPipelines::None => format!("{}*", it.stage.number()),
+        });
+        rows.add_row([
+            name,
+            description,
+            joined(abilities.schedules.iter().map(|it| it.name()).collect()),
+            zero.collect::<Vec<_>>().join(" "),
+            joined(abilities.context_parallel.iter().map(|it| it.name()).collect()),
+            abilities.experts.map_or_else(none, |it| {
+                joined(it.dispatchers.iter().map(|it| it.name()).collect())
+            }),
+            joined(abilities.precisions.iter().map(|it| it.name()).collect()),
+        ]);
+    }
+    format!("{}* without pipelines alone\n", render(&rows))
 }
 
 fn cluster_table() -> String {

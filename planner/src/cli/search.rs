@@ -64,6 +64,8 @@ fn answer(
     let decided = Decided {
         stages: layout.stages.as_deref(),
         modules: request.fixed.recompute.and_then(Recompute::modules),
+        layout: request.fixed,
+        is_named: named,
     };
     let input = read(args, decided)?;
     if let Some(output) = &args.output {
@@ -89,11 +91,10 @@ fn answer(
     let least_gpus = if nothing_fits {
         least_gpus(
             &input.file.model,
-            &input.graph,
+            &input.problem,
             &input.choices,
             &input.cluster,
             request,
-            input.problem.stages.as_ref(),
             &mut || limit.go(),
         )?
         .filter(|gpus| *gpus > args.gpus)
@@ -107,7 +108,8 @@ fn answer(
     let best = if named { best_of_all(&input.open, &limit) } else { None };
     drop(limit);
     let found = if outcome.plans.is_empty() { Answer::NothingFits } else { Answer::Found };
-    let answer = Answered { outcome, elapsed, least_gpus, named, best };
+    let lacks = input.lacks.clone();
+    let answer = Answered { outcome, elapsed, least_gpus, named, best, lacks };
     match args.format {
         Format::Json => {
             let Input { problem, file, cluster, .. } = &input;

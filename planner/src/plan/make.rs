@@ -30,6 +30,7 @@ pub fn make(
         model,
         training: problem.training,
         cluster: cluster.clone(),
+        framework: problem.hardware.framework.clone(),
         num_gpus: problem.limits.num_gpus,
         layout: *best.layout,
         stages: stages.collect(),

@@ -52,6 +52,9 @@ pub enum PlanError {
     /// The cluster in the plan is not usable.
     #[error("the plan's `cluster`: {0}")]
     Cluster(#[from] ir::cluster::ClusterError),
+    /// The framework in the plan is not usable.
+    #[error("the plan's `framework`: {0}")]
+    Framework(#[from] ir::framework::FrameworkError),
     /// The cluster in the plan names rates that this program does not have.
     #[error("the plan's `cluster`: {0}")]
     Rates(#[from] UnknownRates),
@@ -106,6 +109,7 @@ pub fn read(text: &str) -> Result<CheckedPlan, PlanError> {
     let plan: Plan = serde_json::from_str(text).map_err(json)?;
     plan.cluster.check()?;
     check_rates(&plan.cluster)?;
+    plan.framework.check()?;
     let cluster = serde_json::to_string(&plan.cluster).map_err(json)?;
     if sha256(&cluster) != plan.provenance.cluster_sha256 {
         let text = "`cluster` is not the one of `provenance.cluster_sha256`".to_owned();
@@ -119,7 +123,8 @@ pub fn read(text: &str) -> Result<CheckedPlan, PlanError> {
         Some(modules) => graph.recomputing(modules).map_err(PlanError::Recompute)?,
         None => graph,
     };
-    let problem = Problem::new(graph, plan.training, &plan.cluster, plan.num_gpus)?;
+    let problem =
+        Problem::new(graph, plan.training, &plan.cluster, plan.framework.clone(), plan.num_gpus)?;
     let layout = Layout::new(plan.layout, &problem.limits)?;
     plan.training.replication().check_layout(&layout)?;
     let stage_ends = check_stages(&plan, &layout, &problem)?;

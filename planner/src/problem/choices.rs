@@ -1,7 +1,6 @@
 //! What a user may leave open, and what is chosen then.
 
 use ir::cluster::{Gpu, Precision};
-use ir::framework::Framework;
 use ir::model::Model;
 use ir::plan::{Optimizer, Training};
 use ir::replication::{DataParallelMethod, GradientCompression};
@@ -21,8 +20,6 @@ pub struct Choices {
     pub fp32_gradients: bool,
     /// Whether moments are kept in bf16.
     pub bf16_moments: bool,
-    /// What runs the step.
-    pub framework: Option<Framework>,
     /// How replicas come to have weights in common.
     pub data_parallel_method: DataParallelMethod,
     /// What replicas send in the place of their gradients.
@@ -61,7 +58,6 @@ impl Choices {
             optimizer: self.optimizer.unwrap_or_default(),
             fp32_gradients: self.fp32_gradients,
             bf16_moments: self.bf16_moments,
-            framework: self.framework.unwrap_or_default(),
             data_parallel_method: self.data_parallel_method,
             gradient_compression: self.gradient_compression,
         }

@@ -1,11 +1,13 @@
 //! What is to be laid out: a model, a batch, and the GPUs.
 
 mod choices;
+mod frameworks;
 mod stages;
 
 use cost_models::Hardware;
 use cost_models::residuals::comparable;
 use ir::cluster::{Cluster, Precision};
+use ir::framework::{Framework, ModelFacts};
 use ir::graph::{Extent, Graph, ParameterCounts};
 use ir::layout::Limits;
 use ir::plan::{MemoryUse, Training};
@@ -13,6 +15,7 @@ use ir::replication::{DataParallelMethod, GradientCompression};
 use ir::units::{Bytes, Flops};
 
 pub use choices::{Choices, default_sequence_length};
+pub use frameworks::default_framework;
 pub use stages::{GivenStages, StagesError};
 
 /// A planning problem, ready to be searched.
@@ -112,7 +115,7 @@ const MOST_ELEMENTS: f64 = (1u64 << 60) as f64;
 pub const MOST_BLOCKS: usize = 4096;
 
 impl Problem {
-    /// The problem of training `graph` on `num_gpus` of `cluster`.
+    /// The problem of training `graph` on `num_gpus` of `cluster` with a framework.
     ///
     /// # Errors
     ///
@@ -121,9 +124,10 @@ impl Problem {
         graph: Graph,
         training: Training,
         cluster: &Cluster,
+        framework: Framework,
         num_gpus: u32,
     ) -> Result<Self, ProblemError> {
-        Self::on(graph, training, hardware(cluster, &training)?, num_gpus)
+        Self::on(graph, training, hardware(cluster, framework, &training)?, num_gpus)
     }
 
     /// The problem of training `graph` on `num_gpus` of `hardware`.
@@ -187,20 +191,29 @@ impl Problem {
         self.graph.parameter_counts()
     }
 
+    /// What of the model decides what a framework can do with it.
+    pub fn model_facts(&self) -> ModelFacts {
+        ModelFacts::of(&self.graph)
+    }
+
     /// Whose measured steps its own are comparable to, the nearest first.
     pub fn comparable(&self) -> [String; 3] {
         let has_experts = !self.limits.experts.is_empty();
-        comparable(&self.hardware, self.training.framework, has_experts)
+        comparable(&self.hardware, has_experts)
     }
 }
 
-/// What a cluster does in training.
+/// What a cluster does in training with a framework.
 ///
 /// # Errors
 ///
 /// [`ProblemError::Precision`] where its GPUs lack the precision.
-pub fn hardware(cluster: &Cluster, training: &Training) -> Result<Hardware, ProblemError> {
-    Hardware::new(cluster, training).ok_or_else(|| {
+pub fn hardware(
+    cluster: &Cluster,
+    framework: Framework,
+    training: &Training,
+) -> Result<Hardware, ProblemError> {
+    Hardware::new(cluster, framework, training).ok_or_else(|| {
         let known: Vec<&str> = cluster.gpu.peak.keys().map(|p| p.name()).collect();
         ProblemError::Precision {
             gpu: cluster.gpu.name.clone(),

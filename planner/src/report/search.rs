@@ -26,6 +26,8 @@ pub struct Answered {
     pub named: bool,
     /// For a named layout, the best one.
     pub best: Option<Found>,
+    /// What of a named layout the framework cannot run.
+    pub lacks: Vec<String>,
 }
 
 /// What a search found, for programs.
@@ -34,6 +36,8 @@ pub struct SearchReport {
     model: ModelReport,
     num_gpus: u32,
     cluster: String,
+    /// What runs the step.
+    framework: FrameworkReport,
     training: Training,
     /// Whether stages were given by hand, the same for all plans.
     stages_by_hand: bool,
@@ -50,6 +54,17 @@ pub struct SearchReport {
 struct ModelReport {
     name: String,
     num_parameters: u64,
+}
+
+/// The framework that a step is predicted with.
+#[derive(Debug, Serialize)]
+struct FrameworkReport {
+    name: String,
+    /// Whether every plan runs in a framework that there is: not with `ideal`.
+    is_real: bool,
+    /// What is named and it cannot run.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    lacks: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -94,7 +109,7 @@ struct Infeasible {
 impl SearchReport {
     /// The report of an answer. A layout that the user named is reported even where it does not fit.
     pub fn new(problem: &Problem, model: &str, cluster: &str, answer: &Answered) -> Self {
-        let Answered { outcome, elapsed, least_gpus, named, best } = answer;
+        let Answered { outcome, elapsed, least_gpus, named, best, lacks } = answer;
         let memory = problem.hardware.memory;
         let report = |found: &Found| PlanReport::new(problem, found);
         let mut plans: Vec<PlanReport> = outcome.plans.iter().map(report).collect();
@@ -114,6 +129,11 @@ impl SearchReport {
             },
             num_gpus: problem.limits.num_gpus,
             cluster: cluster.to_owned(),
+            framework: FrameworkReport {
+                name: problem.hardware.framework.name.clone(),
+                is_real: !problem.hardware.framework.is_ideal(),
+                lacks: lacks.clone(),
+            },
             training: problem.training,
             stages_by_hand: problem.stages.is_some(),
             plans,

@@ -2,18 +2,17 @@
 
 use cost_models::states::StateBytes;
 use ir::cluster::Cluster;
-use ir::graph::Graph;
 use ir::layout::PartialLayout;
 use ir::model::Model;
 
 use super::request::{Go, Request, StopReason};
 use super::search;
-use crate::problem::{Choices, GivenStages, MOST_GPUS, Problem, ProblemError};
+use crate::problem::{Choices, MOST_GPUS, Problem, ProblemError};
 
 /// Numbers of GPUs that are tried beyond those that are too few, before giving up.
 const MOST_PROBES: usize = 64;
 
-/// The least number of GPUs on which some layout fits, of those that fill nodes (or a power of two
+/// The least number of GPUs on which some layout of what is asked fits, of those that fill nodes (or a power of two
 /// within one). `None` if none of them is found to do for as long as `go` says to go on.
 ///
 /// # Errors
@@ -21,15 +20,15 @@ const MOST_PROBES: usize = 64;
 /// [`ProblemError`] where the problem itself cannot be posed.
 pub fn least_gpus(
     model: &Model,
-    graph: &Graph,
+    asked: &Problem,
     choices: &Choices,
     cluster: &Cluster,
     request: &Request,
-    stages: Option<&GivenStages>,
     go: &mut (dyn FnMut() -> Go + Send),
 ) -> Result<Option<u32>, ProblemError> {
     // What depends on the number of GPUs is open again.
     let fixed = PartialLayout { data_parallel: None, zero_shard: None, ..request.fixed };
+    let Problem { graph, stages, .. } = asked;
     let has_sequence = graph.has_sequence();
     let bytes = StateBytes::new(&choices.resolve(model, has_sequence, &cluster.gpu, 1));
     let all = bytes.parameter + bytes.gradient + bytes.optimizer;
@@ -41,8 +40,9 @@ pub fn least_gpus(
     let enough = within.chain(nodes).filter(|gpus| u64::from(*gpus) >= fewest);
     for num_gpus in enough.take(MOST_PROBES) {
         let training = choices.resolve(model, has_sequence, &cluster.gpu, num_gpus);
-        let problem = Problem::new(graph.clone(), training, cluster, num_gpus)?;
-        let problem = problem.with_stages(stages.cloned());
+        let framework = asked.hardware.framework.clone();
+        let problem = Problem::new(graph.clone(), training, cluster, framework, num_gpus)?;
+        let problem = problem.with_stages(stages.clone());
         let request = Request { fixed, top: 1, closest: false, ..*request };
         let outcome = search(&problem, &request, &mut |progress| match progress.best {
             Some(_) => Go::Stop(StopReason::FirstFit),

@@ -7,6 +7,7 @@ use cost_models::block::{BlockPasses, ByPolicy};
 use cost_models::states::{ModelStates, StateBytes};
 use ir::graph::{
     BlockRecompute, ContextParallelKind, FrozenParameters, LocalParameters, Recompute, Sharding,
+    Switches,
 };
 use ir::schedule::ScheduleKind;
 use ir::units::Bytes;
@@ -69,6 +70,7 @@ impl Searcher<'_> {
     pub(super) fn least_states(&self, families: &[Family]) -> Vec<Bytes> {
         // Neither the sequence nor the batch decides what is held.
         let key = |family: &Family| ShapeKey {
+            switches: Switches::USUAL,
             sharding: Sharding {
                 context_parallel: 1,
                 context_parallel_kind: ContextParallelKind::Ring,

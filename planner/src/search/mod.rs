@@ -10,6 +10,7 @@
 //! is fastest and whose ranks are even, and where that does not fit, the fastest that does; unless stages are
 //! given by hand.
 
+mod able;
 mod closest;
 mod fewest;
 mod found;

@@ -153,7 +153,7 @@ impl<'a> Searcher<'a> {
                 move |(schedule, virtual_stages)| Subfamily { recompute, schedule, virtual_stages };
             schedules.clone().into_iter().map(subfamily)
         };
-        Family::recomputes(fixed).flat_map(of_policy).collect()
+        family.recomputes(self.problem, fixed).flat_map(of_policy).collect()
     }
 
     fn grow_family(&self, family: &Family, limit: Nanos) -> Grown {

@@ -11,6 +11,7 @@ use ir::layout::{
 use ir::schedule::ScheduleKind;
 use serde::Serialize;
 
+use super::able::{abilities, check_framework, context_kind, switches};
 use crate::problem::{GivenStages, Problem};
 use crate::step::ShapeKey;
 
@@ -32,6 +33,8 @@ pub enum Rejection {
     Stages,
     /// The stages that are given do not divide over the ranks.
     GivenStages,
+    /// The framework cannot run them.
+    Framework,
 }
 
 impl fmt::Display for Rejection {
@@ -44,6 +47,7 @@ impl fmt::Display for Rejection {
             Self::Batch => "leave the global batch undivided",
             Self::Stages => "have more stages than the model has blocks",
             Self::GivenStages => "leave the given stages undivided",
+            Self::Framework => "are none that the framework runs",
         })
     }
 }
@@ -99,6 +103,10 @@ impl Space {
             space.last_error = Some(error);
             return space;
         }
+        if let Err(error) = check_framework(problem, fixed) {
+            space.reject(Rejection::Framework, error);
+            return space;
+        }
         let gpus = problem.limits.num_gpus;
         for tensor in chosen(fixed.tensor_parallel, divisors(gpus)) {
             if let Err(error) = problem.limits.check_tensor(tensor.into()) {
@@ -127,9 +135,16 @@ impl Space {
         if sequence && tensor == 1 && fixed.sequence_parallel.is_none() {
             return;
         }
+        if !abilities(problem).takes_tensor(tensor, sequence, !limits.experts.is_empty()) {
+            return self.reject_unable();
+        }
         let Some(rest) = quotient(limits.num_gpus, tensor) else { return };
         for context in chosen(fixed.context_parallel, divisors(rest)) {
-            let Some(kind) = context_kind(fixed, context) else { continue };
+            let Some(kind) = context_kind(problem, fixed, context) else { continue };
+            if !abilities(problem).takes_context(context, kind) {
+                self.reject_unable();
+                continue;
+            }
             let sharding = Sharding {
                 sequence_parallel: sequence,
                 context_parallel: context,
@@ -158,6 +173,10 @@ impl Space {
                 continue;
             }
             if !self.takes_given_stages(problem, fixed, pipeline) {
+                continue;
+            }
+            if pipeline > 1 && abilities(problem).schedules.is_empty() {
+                self.reject_unable();
                 continue;
             }
             if u64::from(pipeline) > limits.num_blocks {
@@ -204,14 +223,19 @@ impl Space {
             return self.reject(Rejection::Batch, error);
         }
         let of_replica = (batch / u64::from(data)) as u32;
-        for sharding in self.with_experts(problem, fixed, mesh) {
+        let shardings = self.with_experts(problem, fixed, mesh);
+        let switched = |sharding| {
+            let switches = switches(problem, fixed, &sharding);
+            switches.into_iter().map(move |switches| (sharding, switches))
+        };
+        for (sharding, switches) in shardings.into_iter().flat_map(switched) {
             for micro_batch_size in chosen(fixed.micro_batch_size, divisors(of_replica)) {
                 let Some(num_micro_batches) = quotient(of_replica, micro_batch_size) else {
                     self.reject(Rejection::Batch, indivisible(micro_batch_size));
                     continue;
                 };
                 self.families.push(Family {
-                    shape: ShapeKey { sharding, micro_batch_size },
+                    shape: ShapeKey { sharding, micro_batch_size, switches },
                     pipeline_parallel: pipeline,
                     data_parallel: data,
                     num_micro_batches,
@@ -243,6 +267,13 @@ impl Space {
             let degrees = if has_experts { divisors(ranks) } else { vec![1] };
             for expert_parallel in chosen(fixed.expert_parallel, degrees) {
                 let sharding = Sharding { expert_parallel, ..sharding };
+                let able = abilities(problem);
+                if has_experts
+                    && !able.takes_experts(expert_parallel, expert_tensor_parallel, tensor_parallel)
+                {
+                    self.reject_unable();
+                    continue;
+                }
                 match limits.check_expert(&Mesh { sharding, ..mesh }) {
                     Ok(()) => shardings.push(sharding),
                     Err(error) => self.reject(Rejection::Expert, error),
@@ -250,6 +281,11 @@ impl Space {
             }
         }
         shardings
+    }
+
+    /// Counts what the framework cannot run.
+    fn reject_unable(&mut self) {
+        *self.rejected.entry(Rejection::Framework).or_default() += 1;
     }
 
     fn reject(&mut self, reason: Rejection, error: LayoutError) {
@@ -271,6 +307,7 @@ impl Family {
         let most = (problem.limits.num_blocks / u64::from(p)) as u32;
         let named = fixed.schedule.as_slice();
         let kinds = if named.is_empty() { &ScheduleKind::SEARCHED[..] } else { named };
+        let able = abilities(problem);
         let mut schedules = Vec::new();
         for schedule in kinds.iter().copied() {
             let usual = schedule.default_virtual_stages();
@@ -280,11 +317,16 @@ impl Family {
                 let numbers = [p, *v, self.num_micro_batches].map(u64::from);
                 let offload = fixed.offload.unwrap_or_default();
                 offload.takes_schedule(schedule)
+                    && able.takes_schedule(schedule, p)
                     && problem.limits.check_schedule(schedule, numbers).is_ok()
             };
             let chosen = |v: &u32| {
                 let given = problem.stages.as_ref().map(GivenStages::num_stages);
+                let stages = u64::from(p) * u64::from(*v);
+                let is_listed = given.is_some();
                 fixed.virtual_stages.is_none_or(|fixed| fixed == *v)
+                    && (p == 1 || is_listed || able.takes_stages(problem.limits.num_blocks, stages))
+                    && self.takes_overlap(problem, *v, Recompute::None)
                     && given.is_none_or(|given| given == p * *v)
             };
             let tried = tried.take_while(takes).filter(chosen);
@@ -366,7 +408,12 @@ impl Family {
                 None => vec![replicas],
             };
             let option = |zero_shard| ZeroSharding { zero_stage, zero_shard, offload };
-            let options = degrees.into_iter().map(option);
+            let able = abilities(problem);
+            let p = self.pipeline_parallel;
+            let options = degrees
+                .into_iter()
+                .filter(|shards| able.takes_zero(zero_stage, *shards, replicas, p))
+                .map(option);
             shardings.extend(options);
         }
         shardings
@@ -385,7 +432,7 @@ impl Family {
     pub fn size(&self, problem: &Problem, fixed: &PartialLayout) -> u64 {
         let schedules = self.schedules(problem, fixed).len();
         let shardings = self.shardings(problem, fixed).len();
-        (schedules * shardings * Self::recomputes(fixed).count()) as u64
+        (schedules * shardings * self.recomputes(problem, fixed).count()) as u64
     }
 
     /// One of its layouts.
@@ -401,7 +448,7 @@ impl Family {
         states: ZeroSharding,
     ) -> Layout {
         let Self { shape, pipeline_parallel, data_parallel, num_micro_batches } = *self;
-        let ShapeKey { sharding, micro_batch_size } = shape;
+        let ShapeKey { sharding, micro_batch_size, switches } = shape;
         let spec = LayoutSpec {
             tensor_parallel: sharding.tensor_parallel,
             sequence_parallel: sharding.sequence_parallel,
@@ -419,18 +466,35 @@ impl Family {
             recompute,
             offload: states.offload,
             schedule,
+            switches,
         };
         let layout = Layout::new(spec, &problem.limits);
         layout.unwrap_or_else(|error| panic!("a family has only layouts that are valid: {error}"))
     }
 
     /// Recompute policies: the one that is named, or all that are searched.
-    pub fn recomputes(fixed: &PartialLayout) -> impl Iterator<Item = Recompute> {
+    pub fn recomputes(
+        &self,
+        problem: &Problem,
+        fixed: &PartialLayout,
+    ) -> impl Iterator<Item = Recompute> {
         let offload = fixed.offload.unwrap_or_default();
-        let is_tried =
-            move |it: &Recompute| fixed.recompute.is_none() && offload.takes_recompute(*it);
+        let is_tried = move |it: &Recompute| {
+            fixed.recompute.is_none()
+                && offload.takes_recompute(*it)
+                && abilities(problem).takes_recompute(*it)
+        };
         let searched = Recompute::ALL.into_iter().filter(is_tried);
-        fixed.recompute.into_iter().chain(searched)
+        let all = fixed.recompute.into_iter().chain(searched);
+        // With however many stages a rank that it takes.
+        all.filter(move |recompute| self.takes_overlap(problem, u32::MAX, *recompute))
+    }
+
+    /// Whether exchanges of experts run beside another micro-batch, if they are to.
+    fn takes_overlap(&self, problem: &Problem, virtual_stages: u32, recompute: Recompute) -> bool {
+        let overlap = self.shape.switches.expert_overlap;
+        let pipeline = [self.pipeline_parallel, virtual_stages];
+        abilities(problem).takes_overlap(overlap, pipeline, recompute)
     }
 }
 
@@ -450,16 +514,6 @@ fn stages_undivided(given: u64, pipeline: u64) -> LayoutError {
         by: "`pipeline_parallel`",
         degree: pipeline,
         works: largest_divisor(given, pipeline),
-    }
-}
-
-/// The kind of context parallelism to try: the one that is named, or a ring; none where one rank has all
-/// positions, and no degree was decided that would have to be refused.
-fn context_kind(fixed: &PartialLayout, context: u32) -> Option<ContextParallelKind> {
-    let is_pointless = context == 1 && fixed.context_parallel.is_none();
-    match fixed.context_parallel_kind {
-        Some(ContextParallelKind::AllToAll) if is_pointless => None,
-        kind => Some(kind.unwrap_or_default()),
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use cost_models::block::PassTime;
 use cost_models::states::StateBytes;
 use ir::collective::Collective;
+use ir::framework::MessageBytes;
 use ir::graph::{LocalParameters, Recompute, Sharding};
 use ir::units::{Bytes, Nanos, Seconds};
 use simulator::Message;
@@ -217,7 +218,8 @@ impl<'a> Assignment<'a> {
         let neighbour = |bytes| hardware.to_neighbour(self.ranks.group, bytes);
         let whole = neighbour(bytes);
         let Sharding { sequence_parallel, tensor_parallel, .. } = self.shape.key.sharding;
-        let scatters = hardware.framework.scatters_messages;
+        let message_bytes = hardware.framework.pipeline_parallel.message_bytes;
+        let scatters = message_bytes == MessageBytes::Part;
         let time = if sequence_parallel || tensor_parallel == 1 || !scatters {
             whole
         } else {
@@ -248,7 +250,7 @@ impl<'a> Assignment<'a> {
         let hidden = self.shape.blocks[self.chain.class_at(0)].output;
         let time = |collective, bytes: Bytes| -> Seconds {
             hardware.network.time(collective, self.ranks.group, bytes)
-                * hardware.framework.collectives
+                * hardware.framework.exchanges.within_blocks
         };
         let reduced = time(Collective::AllReduce, hidden);
         let forward = time(Collective::Broadcast, hidden * 2) + reduced;

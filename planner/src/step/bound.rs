@@ -1,5 +1,6 @@
 //! Times that no step of an assignment is below, known without its schedule's actions.
 
+use ir::framework::WhenReduced;
 use ir::layout::{Layout, ZeroStage};
 use ir::schedule::ActionKind;
 use ir::units::Nanos;
@@ -98,8 +99,8 @@ impl Builder<'_> {
     fn last_reduction(&self, stage: usize) -> Nanos {
         let buckets = self.buckets(stage);
         let reduce = self.reduce(stage);
-        let runs_beside =
-            self.layout.zero_stage >= ZeroStage::Gradients || self.framework().overlaps_gradients;
+        let runs_beside = self.layout.zero_stage >= ZeroStage::Gradients
+            || self.framework().gradients.reduced == WhenReduced::BesideBackward;
         let at_once = if runs_beside { 1 } else { buckets };
         reduce.map_or(Nanos::ZERO, |reduce| reduce.time * at_once)
     }

@@ -1,7 +1,7 @@
 //! What fills the memory of a rank.
 
-use cost_models::FrameworkRates;
 use cost_models::states::{ModelStates, StateBytes};
+use ir::framework::{Framework, GradientCopies, LossGradient, StageParameters};
 use ir::layout::{Layout, ZeroStage};
 use ir::plan::MemoryUse;
 use ir::schedule::Updates;
@@ -49,7 +49,8 @@ pub(super) fn throughout(
         if offload.parameters { ModelStates::default() } else { frozen_states(layout, held) };
     let gathered = if layout.zero_stage == ZeroStage::Parameters {
         let gather = GATHERED_BLOCKS * bytes.parameter + bytes.gradient;
-        if framework.keeps_gathered && layout.pipeline_parallel > 1 {
+        let keeps_all = framework.parameters.zero_3_stage == StageParameters::WholeStage;
+        if keeps_all && layout.pipeline_parallel > 1 {
             Bytes::new(held.dense * (bytes.parameter + bytes.gradient)) + held.frozen.dense
         } else {
             Bytes::new(held.largest_block * gather) + held.largest_frozen_block * GATHERED_BLOCKS
@@ -59,9 +60,10 @@ pub(super) fn throughout(
     };
     let element = bytes.parameter + bytes.gradient;
     // The one that comes into an operator and the one that goes out. The largest are the loss's.
-    let gradients = if framework.fuses_loss { 1 } else { 2 };
+    let is_in_place = framework.kernels.loss.gradient == LossGradient::InPlace;
+    let gradients = if is_in_place { 1 } else { 2 };
     let weight_gradient = Bytes::new(held.largest_weight * element);
-    let copies = states.parameters.get() as f64 * framework.parameter_copies;
+    let copies = states.parameters.get() as f64 * framework.memory.parameter_copies;
     MemoryUse {
         parameters_bytes: states.parameters * weight_versions(layout, rank)
             + Bytes::new(copies as u64)
@@ -83,7 +85,7 @@ pub(super) fn throughout(
         },
         // One message on its way in each direction, and one being used.
         buffers_bytes: held.message * 4,
-        context_bytes: CONTEXT + Bytes::new((framework.libraries_gib * GIB) as u64),
+        context_bytes: CONTEXT + Bytes::new((framework.memory.libraries_gib * GIB) as u64),
         host_bytes: replicas.on_host(held, || in_flight_at_peak(layout, rank)),
         ..MemoryUse::default()
     }
@@ -125,17 +127,17 @@ pub(super) fn slack(peak: Bytes, context: Bytes) -> Bytes {
 }
 
 /// Gradients in 16 bits beside those in 32.
-fn gradient_copies(framework: &FrameworkRates, bytes: StateBytes, states: &ModelStates) -> Bytes {
+fn gradient_copies(framework: &Framework, bytes: StateBytes, states: &ModelStates) -> Bytes {
     let is_mixed = bytes.gradient > bytes.parameter;
-    if !framework.keeps_16_bit_gradients || !is_mixed {
+    if framework.memory.gradients_in_16_bits == GradientCopies::Freed || !is_mixed {
         return Bytes::ZERO;
     }
     (states.gradients * bytes.parameter).shard(bytes.gradient)
 }
 
 /// What the update keeps beside its state.
-fn update_copies(framework: &FrameworkRates, bytes: StateBytes, states: &ModelStates) -> Bytes {
-    let each = framework.update_bytes / bytes.optimizer.max(1) as f64;
+fn update_copies(framework: &Framework, bytes: StateBytes, states: &ModelStates) -> Bytes {
+    let each = framework.memory.update_bytes / bytes.optimizer.max(1) as f64;
     Bytes::new((states.optimizer.get() as f64 * each) as u64)
 }
 

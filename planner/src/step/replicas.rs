@@ -4,6 +4,7 @@ use cost_models::states::{StateBytes, optimizer_step, touched_by_host_update};
 use cost_models::{Group, Hardware};
 use ir::cluster::Precision;
 use ir::collective::Collective;
+use ir::framework::ZeroOneSum;
 use ir::layout::{Layout, LayoutSpec, MeshAxis, ZeroStage};
 use ir::plan::Training;
 use ir::replication::{DataParallelMethod, GradientCompression};
@@ -74,7 +75,9 @@ impl<'a> Replicas<'a> {
     fn reduction(&self) -> Collective {
         match self.layout.zero_stage {
             ZeroStage::None => Collective::AllReduce,
-            ZeroStage::OptimizerState if self.hardware.framework.reduces_whole_gradients => {
+            ZeroStage::OptimizerState
+                if self.hardware.framework.gradients.zero_1_sum == ZeroOneSum::Whole =>
+            {
                 Collective::AllReduce
             }
             _ => Collective::ReduceScatter,
@@ -121,7 +124,7 @@ impl<'a> Replicas<'a> {
             (Collective::AllGather, payload * u64::from(group.size))
         };
         let sent = self.hardware.network.time(collective, group, bytes)
-            * self.hardware.framework.data_collectives;
+            * self.hardware.framework.exchanges.over_replicas;
         let elements = (holdings.dense + holdings.expert).div_ceil(buckets);
         let coded = self.compression_kernels(compression, elements, bytes);
         let time = Nanos::from(sent + coded);
@@ -270,7 +273,7 @@ impl<'a> Replicas<'a> {
         );
         let Group { size, stride } = self.group();
         let dense = time(all_dense, size, self.layout.zero_shard, stride);
-        let time = Nanos::from((dense + experts) * self.hardware.framework.data_collectives);
+        let time = Nanos::from((dense + experts) * self.hardware.framework.exchanges.over_replicas);
         let bytes = (all_dense + all_experts).shard(buckets);
         (time > Nanos::ZERO).then_some(Transfer::new(collective, time, bytes))
     }

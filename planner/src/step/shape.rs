@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use cost_models::Hardware;
 use cost_models::block::{BlockPasses, Groups};
-use ir::graph::{Block, Recompute, Setting, Sharding, Sizes};
+use ir::framework::Projections;
+use ir::graph::{Block, Recompute, Setting, Sharding, Sizes, Switches};
 use ir::layout::{Layout, Mesh};
 use ir::schedule::StagePlacement;
 use ir::units::Nanos;
@@ -23,12 +24,18 @@ pub struct ShapeKey {
     pub sharding: Sharding,
     /// Sequences in a micro-batch.
     pub micro_batch_size: u32,
+    /// What is switched on.
+    pub switches: Switches,
 }
 
 impl ShapeKey {
     /// The shard shape of a layout.
     pub fn of(layout: &Layout) -> Self {
-        Self { sharding: layout.sharding(), micro_batch_size: layout.micro_batch_size }
+        Self {
+            sharding: layout.sharding(),
+            micro_batch_size: layout.micro_batch_size,
+            switches: layout.switches,
+        }
     }
 
     /// The same with experts spread over so many ranks.
@@ -38,6 +45,7 @@ impl ShapeKey {
 
     /// The circumstances in which blocks of class `class` work.
     pub fn setting(&self, problem: &Problem, class: usize) -> Setting {
+        let framework = &problem.hardware.framework;
         Setting {
             sizes: Sizes {
                 micro_batch_size: self.micro_batch_size.into(),
@@ -46,7 +54,9 @@ impl ShapeKey {
             sharding: self.sharding,
             compute_bytes: problem.training.compute_bytes(),
             takes_data: class == 0,
-            fuses_projections: problem.hardware.framework.fuses_projections,
+            fuses_projections: framework.kernels.projections == Projections::Fused,
+            vocabulary_multiple: framework.tensor_parallel.vocabulary_multiple,
+            switches: self.switches,
         }
     }
 
@@ -117,7 +127,9 @@ impl Shape {
                 context_parallel_kind: kind.unwrap_or_default(),
                 ..key.sharding
             };
-            let key = ShapeKey { sharding: without, ..key };
+            let Switches { cuda_graphs, .. } = key.switches;
+            let switches = Switches { cuda_graphs, ..Switches::USUAL };
+            let key = ShapeKey { sharding: without, switches, ..key };
             known.get((class.0, key), || passes(key))
         });
         Self { key, blocks: classes.collect(), balanced: Arc::default() }

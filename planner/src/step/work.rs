@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use cost_models::FrameworkRates;
 use cost_models::block::{BlockParts, ByAxis, Part as BlockPart, PassTime, played_together};
 use ir::collective::Collective;
+use ir::framework::{Framework, MessageOverlap, UpdatedParameters, WhenReduced};
 use ir::graph::{Axis, BlockRecompute};
 use ir::layout::{Layout, ZeroStage};
 use ir::plan::MemoryUse;
@@ -329,7 +329,8 @@ impl<'a> Builder<'a> {
         let reduces_each = zero >= ZeroStage::Gradients || self.replicas.updates_each();
         let always_gather = self.gather(index).filter(|_| self.gathers);
         let always_reduce = reduce.filter(|_| reduces_each);
-        let reduces_beside = !reduces_each && self.framework().overlaps_gradients;
+        let reduces_beside =
+            !reduces_each && self.framework().gradients.reduced == WhenReduced::BesideBackward;
         let last_reduce = reduce.filter(|_| reduces_beside);
         let pass = |kind, gather, reduce| self.pass(index, kind, buckets, gather, reduce);
         let offloaded = self.offloaded_activations(index);
@@ -356,7 +357,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    pub(super) fn framework(&self) -> &FrameworkRates {
+    pub(super) fn framework(&self) -> &Framework {
         &self.assignment.problem.hardware.framework
     }
 
@@ -459,7 +460,8 @@ impl<'a> Builder<'a> {
 
     /// Whether what an update gathers is waited for at once.
     pub(super) fn gathers_after_update(&self) -> bool {
-        self.replicas.updates_each() || !self.framework().overlaps_parameters
+        self.replicas.updates_each()
+            || self.framework().parameters.gathered == UpdatedParameters::BeforeForward
     }
 
     /// With ZeRO-1 and 2, what gathers a stage's updated parameters.
@@ -571,7 +573,8 @@ impl Assignment<'_> {
     /// Whether ranks compute nothing while they exchange messages. Zero-bubble schedules never wait, or
     /// there were bubbles.
     fn waits_for_messages(&self, schedule: ScheduleKind) -> bool {
-        self.problem.hardware.framework.waits_for_messages && !schedule.splits_backward()
+        self.problem.hardware.framework.pipeline_parallel.messages == MessageOverlap::Awaited
+            && !schedule.splits_backward()
     }
 
     /// For how long a pass waits until its message is sent, and what all ranks exchange with it.

@@ -1,11 +1,10 @@
 //! The model of a measured run, as a description that [`Model`] reads.
 
-use ir::framework::Framework;
 use ir::model::Model;
 use serde_json::{Value, json};
 
 use super::row::{Row, Unsupported};
-use super::source::{framework, is_layer, vocabulary_parts};
+use super::source::{is_layer, vocabulary_parts};
 
 /// The model that a run trained, by its sizes.
 ///
@@ -26,7 +25,7 @@ fn description(row: &Row) -> Result<Value, Unsupported> {
         [row.size("n_layers")?, row.size("hidden")?, row.size("n_heads")?];
     // A layer alone has none; what is put in its place is not timed.
     let vocab = if is_layer(row) { 1 } else { row.size("vocab")? };
-    let vocab = padded(row, vocab)?;
+    let vocab = part_of_vocabulary(row, vocab)?;
     let attention = row.text("attention_type");
     let has_experts = row.count("moe_experts")?.is_some_and(|experts| experts > 0);
     let is_gated = row.flag("gated_mlp").unwrap_or(false);
@@ -71,13 +70,9 @@ fn description(row: &Row) -> Result<Value, Unsupported> {
     Ok(text)
 }
 
-/// The vocabulary of one pipeline rank's part, over all tensor-parallel ranks. Megatron pads it so that each of
-/// these has a multiple of 128 (`--make-vocab-size-divisible-by`).
-fn padded(row: &Row, vocab: u64) -> Result<u64, Unsupported> {
-    let part = vocab.div_ceil(vocabulary_parts(row)?.into());
-    let megatron = [Framework::MegatronCore, Framework::MegatronLm, Framework::MegatronDeepspeed];
-    let unit = if megatron.contains(&framework(row)) { 128 } else { 1 };
-    Ok(part.next_multiple_of(unit * u64::from(row.degree("tp")?)))
+/// The vocabulary of one pipeline rank's part, over all tensor-parallel ranks.
+fn part_of_vocabulary(row: &Row, vocab: u64) -> Result<u64, Unsupported> {
+    Ok(vocab.div_ceil(vocabulary_parts(row)?.into()))
 }
 
 /// DeepSeek's latent attention with its experts.

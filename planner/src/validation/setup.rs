@@ -17,7 +17,6 @@
 //! - The framework is known by the source's title; else DeepSpeed's pipelines by their schedule, FSDP by its
 //!   shards, Megatron-LM on V100 and A100, Megatron-Core on others. What a source says of overlap, or the flags
 //!   of its recipe say, goes before the framework's habit.
-//! - Megatron pads the vocabulary to a multiple of 128 for each tensor-parallel rank.
 //! - Where the vocabulary is cut over pipeline ranks (`extra.vocab_method`), every rank has its part of the
 //!   embedding and of the head; where layers are redistributed, the slowest stage is made as fast as can be.
 //! - Experts are cut as all else is unless `etp` says otherwise, or more ranks share them than there are of
@@ -30,12 +29,15 @@
 //!   Megatron does, and wherever `optimizer_detail` says so; moments are in fp32. Megatron-Bridge's study of
 //!   recompute has both in bf16, as its recipe says.
 
-use cost_models::{
-    AttentionLibrary, Device, FrameworkRates, GradientAccumulation, TensorOverlap, clusters,
-};
+use cost_models::{clusters, frameworks};
 use ir::cluster::{Cluster, Precision};
-use ir::framework::Framework;
-use ir::graph::{ContextParallelKind, Recompute};
+use ir::framework::{
+    AttentionLibrary, Framework, GradientAccumulation, Launches, MessageBytes, MessageOverlap,
+    TensorOverlap, UpdatedParameters, WhenReduced,
+};
+use ir::graph::{
+    ContextParallelKind, CudaGraphs, ExpertOverlap, Recompute, Switches, TokenDispatcher,
+};
 use ir::layout::{Layout, LayoutSpec, Offload, ZeroStage};
 use ir::model::{AttentionKernel, GraphOptions};
 use ir::plan::{Optimizer, Training};
@@ -93,14 +95,13 @@ impl Setup {
             optimizer: Optimizer::AdamW,
             fp32_gradients: has_fp32_gradients(row, precision),
             bf16_moments: is_moonlight_study(row),
-            framework: framework(row),
             data_parallel_method: DataParallelMethod::AllReduce,
             gradient_compression: None,
         };
         let impossible = |error: ProblemError| Unsupported::new(error.to_string());
-        let mut hardware = hardware(&cluster, &training).map_err(impossible)?;
-        apply_behaviours(row, &mut hardware.framework);
-        hardware.device = Device::for_training(&cluster.gpu, hardware.framework.attention);
+        let mut framework = frameworks::preset(framework(row)).expect("a test asks for each");
+        apply_habits(row, &mut framework);
+        let hardware = hardware(&cluster, framework, &training).map_err(impossible)?;
         let problem = Problem::on(graph, training, hardware, num_gpus)
             .map_err(impossible)?
             .with_vocabulary_parallel(vocabulary_parts(row)? > 1);
@@ -263,64 +264,84 @@ fn spec(row: &Row, training: &Training, num_gpus: u32) -> Result<LayoutSpec, Uns
         recompute: recompute(row)?,
         offload: Offload::NONE,
         schedule,
+        switches: switches(row),
     })
 }
 
 /// What a source says of its run, where that differs from the framework's habit.
-fn apply_behaviours(row: &Row, framework: &mut FrameworkRates) {
+fn apply_habits(row: &Row, framework: &mut Framework) {
     let overlap = row.text("overlap");
     let has_none = ["no grad-reduce", "none for DP"].iter().any(|words| overlap.contains(words));
     if has_none || overlap == "none" {
-        framework.overlaps_gradients = false;
-        framework.overlaps_parameters = false;
+        framework.gradients.reduced = WhenReduced::AfterBackward;
+        framework.parameters.gathered = UpdatedParameters::BeforeForward;
     }
     // After its first day that study ran with `CUDA_LAUNCH_BLOCKING=1`, lest its runs hang.
-    framework.blocks_launches |=
-        row.text("source_title").contains("176B prequel") && row.extra("date") > "02-17";
+    if row.text("source_title").contains("176B prequel") && row.extra("date") > "02-17" {
+        framework.host.launches = Launches::Blocking;
+    }
     // Before Megatron-LM added gradients up within the products that make them, and ran exchanges beside the
     // other gradient's product, in 2022.
     let is_of_2021 = ["arXiv 2104.04473", "tables.tex"]
         .iter()
         .any(|source| row.text("source_title").contains(source));
     if is_of_2021 {
-        framework.accumulation = GradientAccumulation::Separate;
+        framework.gradients.accumulation = GradientAccumulation::Separate;
     }
     if overlap.contains("no grad-reduce/param-gather/TP overlap")
         || is_of_2021
         || is_moonlight_study(row)
     {
-        framework.tensor_overlap = TensorOverlap::None;
+        framework.tensor_parallel.overlap = TensorOverlap::None;
     } else if overlap.contains("AsyncTP") || overlap.contains("userbuffers") {
-        framework.tensor_overlap = TensorOverlap::Products;
+        framework.tensor_parallel.overlap = TensorOverlap::Products;
     }
     if is_before_its_artifact(row) {
-        framework.attention = AttentionLibrary::FlashAttention1;
+        framework.kernels.attention = AttentionLibrary::FlashAttention1;
     }
-    framework.waits_for_messages |= overlap.contains("sync p2p");
-    framework.scatters_messages &= !overlap.contains("optimisation OFF");
-    let flag = |name: &str| row.recipe_flag(name);
-    framework.sends_tokens_once |=
-        ["hybridep", "deepep"].contains(&flag("moe_flex_dispatcher_backend").as_str());
-    framework.overlaps_experts |=
-        flag("moe_a2a_overlap") == "true" || flag("overlap_moe_expert_parallel_comm") == "true";
-    // That schedule's authors send a token to four nodes at most, and once to each (DeepSeek-AI 2024, arXiv
-    // 2412.19437, sections 2.1.2 and 3.2.2). What runs beside what, its pairs of passes say.
+    if overlap.contains("sync p2p") {
+        framework.pipeline_parallel.messages = MessageOverlap::Awaited;
+    }
+    if overlap.contains("optimisation OFF") {
+        framework.pipeline_parallel.message_bytes = MessageBytes::Whole;
+    }
+    // That schedule's authors send a token to four nodes at most (DeepSeek-AI 2024, arXiv 2412.19437, section
+    // 2.1.2).
     if row.text("schedule").contains("DualPipe") {
-        framework.sends_tokens_once = true;
-        framework.most_domains = Some(4);
+        framework.experts.most_domains = Some(4);
     }
-    let is_one_graph = flag("cuda_graph_impl") == "full_iteration";
-    // Recipes that say so overlap wherever they capture a whole iteration.
-    framework.overlaps_experts |= is_one_graph;
-    if flag("cutedsl_fused_grouped_mlp") == "true" || (is_one_graph && framework.sends_tokens_once)
+    let switches = switches(row);
+    let is_one_graph = row.recipe_flag("cuda_graph_impl") == "full_iteration";
+    if row.recipe_flag("cutedsl_fused_grouped_mlp") == "true"
+        || (is_one_graph && switches.token_dispatcher.sends_tokens_once())
     {
-        framework.elementwise *= FUSED_EXPERTS;
+        framework.kernels.elementwise_traffic *= FUSED_EXPERTS;
     }
-    framework.launched *= match flag("cuda_graph_impl").as_str() {
-        "full_iteration" | "local" => 0.0,
-        "transformer_engine" => GRAPHS_OF_LAYERS,
-        _ => 1.0,
+}
+
+/// What flags of a run's recipe switch on.
+fn switches(row: &Row) -> Switches {
+    let flag = |name: &str| row.recipe_flag(name);
+    let token_dispatcher = match flag("moe_flex_dispatcher_backend").as_str() {
+        "hybridep" => TokenDispatcher::HybridEp,
+        "deepep" => TokenDispatcher::DeepEp,
+        // That schedule's authors send a token once to each node (DeepSeek-AI 2024, section 3.2.2). What runs beside
+        // what, its pairs of passes say.
+        _ if row.text("schedule").contains("DualPipe") => TokenDispatcher::DeepEp,
+        _ => TokenDispatcher::AllToAll,
     };
+    let graphs = flag("cuda_graph_impl");
+    let cuda_graphs = match graphs.as_str() {
+        "full_iteration" | "local" => CudaGraphs::Iteration,
+        "transformer_engine" => CudaGraphs::Layers,
+        _ => CudaGraphs::None,
+    };
+    // Recipes that say so overlap wherever they capture a whole iteration.
+    let overlaps = flag("moe_a2a_overlap") == "true"
+        || flag("overlap_moe_expert_parallel_comm") == "true"
+        || graphs == "full_iteration";
+    let expert_overlap = if overlaps { ExpertOverlap::MicroBatch } else { ExpertOverlap::None };
+    Switches { token_dispatcher, expert_overlap, cuda_graphs }
 }
 
 /// Whether a run of vocabulary parallelism is older than its authors' artifact.
@@ -337,12 +358,6 @@ fn is_before_its_artifact(row: &Row) -> bool {
 ///
 /// Assumed.
 const FUSED_EXPERTS: f64 = 0.5;
-
-/// Share of operators that stay outside of Transformer Engine's graphs, which take in attention and router but
-/// not the experts.
-///
-/// Assumed.
-const GRAPHS_OF_LAYERS: f64 = 0.5;
 
 /// The number after `degree` in a text.
 fn shard_degree(text: &str) -> Option<u32> {
@@ -399,7 +414,7 @@ fn stage_ends(row: &Row, problem: &Problem, layout: &Layout) -> Result<Vec<usize
     }
     // The chain has the embedding, the layers, and the head.
     let layers = blocks.saturating_sub(2);
-    if problem.training.framework == Framework::Nanotron {
+    if problem.hardware.framework.name == "nanotron" {
         return ends_by_weights(row, num_stages, blocks);
     }
     let even = |of_first: usize, of_stage: usize| {

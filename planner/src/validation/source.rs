@@ -1,41 +1,40 @@
 //! What follows from the words of a run's source.
 
-use ir::framework::Framework;
-
 use super::row::{Row, Unsupported};
 
 /// Frameworks by words of the sources whose runs they ran; the first that fits.
-const FRAMEWORKS: [(&str, Framework); 13] = [
-    ("BigScience", Framework::MegatronDeepspeed),
-    ("MT-NLG", Framework::MegatronDeepspeed),
-    ("GLM-130B", Framework::MegatronDeepspeed),
-    ("vTrain", Framework::MegatronLm),
-    ("nanotron", Framework::Nanotron),
-    ("llm-foundry", Framework::Fsdp),
-    ("torchtitan", Framework::Torchtitan),
-    ("Megatron-Bridge", Framework::MegatronCore),
-    ("SimuMax", Framework::MegatronCore),
-    ("MLPerf", Framework::MegatronCore),
-    ("Megatron-LM", Framework::MegatronLm),
-    ("Reducing Activation Recomputation", Framework::MegatronLm),
-    ("Pipeline Parallelism", Framework::MegatronLm),
+const FRAMEWORKS: [(&str, &str); 13] = [
+    ("BigScience", "megatron-deepspeed"),
+    ("MT-NLG", "megatron-deepspeed"),
+    ("GLM-130B", "megatron-deepspeed"),
+    ("vTrain", "megatron-lm"),
+    ("nanotron", "nanotron"),
+    ("llm-foundry", "fsdp"),
+    ("torchtitan", "torchtitan"),
+    ("Megatron-Bridge", "megatron-core"),
+    ("SimuMax", "megatron-core"),
+    ("MLPerf", "megatron-core"),
+    ("Megatron-LM", "megatron-lm"),
+    ("Reducing Activation Recomputation", "megatron-lm"),
+    ("Pipeline Parallelism", "megatron-lm"),
 ];
 
-pub(super) fn framework(row: &Row) -> Framework {
+/// The name of the framework that ran a row.
+pub(super) fn framework(row: &Row) -> &'static str {
     let title = row.text("source_title");
     let is_sharded = row.count("zero_stage").ok().flatten() == Some(3);
     if title.contains("Megatron-LM") && is_sharded {
         // What the paper holds itself against.
-        return Framework::Deepspeed;
+        return "deepspeed";
     }
     let named = FRAMEWORKS.iter().find(|(words, _)| title.contains(words));
     let is_old = ["V100", "A100"].iter().any(|gpu| row.text("gpu").starts_with(gpu));
     match named {
-        Some((_, framework)) => *framework,
-        None if row.text("schedule").contains("DeepSpeed") => Framework::MegatronDeepspeed,
-        None if !row.text("fsdp_shard").is_empty() => Framework::Fsdp,
-        None if is_old => Framework::MegatronLm,
-        None => Framework::MegatronCore,
+        Some((_, framework)) => framework,
+        None if row.text("schedule").contains("DeepSpeed") => "megatron-deepspeed",
+        None if !row.text("fsdp_shard").is_empty() => "fsdp",
+        None if is_old => "megatron-lm",
+        None => "megatron-core",
     }
 }
 

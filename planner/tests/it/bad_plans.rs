@@ -23,7 +23,7 @@ fn plans_that_were_edited() {
     let place = Workplace::new();
     let good = plan(&place);
     let edits: &[(&str, Value, &[&str])] = &[
-        ("/version", json!(3), &["version 3", "reads 2", "hint:", "planner search"]),
+        ("/version", json!(2), &["version 2", "reads 3", "hint:", "planner search"]),
         ("/version", json!("1"), &["version", "line"]),
         ("/version", json!(null), &["version", "line"]),
         ("/num_gpus", json!(16), &["layout"]),

@@ -115,6 +115,7 @@ fn a_search_prints_a_table() {
     llama-3.1-8b: 8.03 B parameters
     8 x H100-SXM5-80GB, cluster h100
     sequence 8192 (default), batch 64 (default) = 524.29 k tokens; bf16 (default), AdamW (default)
+    framework megatron-core (default)
 
       layout .. schedule ..
       [plan]
@@ -158,6 +159,7 @@ fn a_named_layout_is_evaluated() {
         llama-3.1-70b: 70.55 B parameters
         64 x H100-SXM5-80GB, cluster h100
         sequence 8192 (default), batch 512 (default) = 4.19 M tokens; bf16 (default), AdamW (default)
+        framework megatron-core (default)
 
           layout .. schedule ..
           [plan]
@@ -400,6 +402,7 @@ fn where_nothing_fits_it_is_said_why() {
         llama-3.1-70b: 70.55 B parameters
         7 x H100-SXM5-80GB, cluster h100
         sequence 8192 (default), batch 70 (default) = 573.44 k tokens; bf16 (default), AdamW (default)
+        framework megatron-core (default)
 
         no layout fits:
           [n] exceed the memory of a GPU
@@ -409,10 +412,10 @@ fn where_nothing_fits_it_is_said_why() {
           [x] GiB  parameters
           [x] GiB  gradients
           [x] GiB  optimizer state
+          [x] GiB  gathered parameters
           [x] GiB  activations
           [x] GiB  recomputed block
           [x] GiB  workspace
-          [x] MiB  message buffers
           [x] GiB  allocator slack
           [x] GiB  CUDA context
         least: [n] GPUs would do

@@ -117,8 +117,10 @@ fn so_it_is_of_every_model_that_ships() {
         for (name, num_gpus) in clusters {
             let cluster = preset(name).unwrap();
             let has_sequence = graph.has_sequence();
+            let framework = cost_models::frameworks::preset("ideal").unwrap();
             let training = Choices::default().resolve(&model, has_sequence, &cluster.gpu, num_gpus);
-            let problem = Problem::new(graph.clone(), training, &cluster, num_gpus).unwrap();
+            let problem =
+                Problem::new(graph.clone(), training, &cluster, framework, num_gpus).unwrap();
             check_best_of_many(&problem)
                 .unwrap_or_else(|error| panic!("{path:?} on {name}: {error}"));
         }

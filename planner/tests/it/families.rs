@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use cost_models::clusters::preset;
+use cost_models::frameworks;
 use ir::collective::Collective;
-use ir::framework::Framework;
 use ir::graph::Recompute;
 use ir::layout::{PartialLayout, ZeroStage};
 use ir::plan::{MemoryUse, Optimizer, PlannedModel, Provenance, Training};
@@ -33,6 +33,7 @@ fn setup(num_gpus: u32) -> Setup {
             "tie_word_embeddings": false,
         }),
         cluster: preset("h100").unwrap(),
+        framework: frameworks::preset("ideal").unwrap(),
         training: Training {
             sequence_length: 4096,
             global_batch_size: u64::from(num_gpus) * 4,
@@ -40,7 +41,6 @@ fn setup(num_gpus: u32) -> Setup {
             optimizer: Optimizer::AdamW,
             fp32_gradients: false,
             bf16_moments: false,
-            framework: Framework::default(),
             data_parallel_method: DataParallelMethod::AllReduce,
             gradient_compression: None,
         },

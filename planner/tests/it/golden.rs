@@ -60,19 +60,19 @@ fn plans_do_not_change_unseen() {
     models/llama-3.1-8b --gpus 64 --cluster a100
       tp1 cp1 ep1 pp1 vpp1 dp64 zero2/64 4x2 1f1b selective: 17.0595 s
     models/llama-3.1-70b --gpus 64
-      tp2 cp2 ep1 pp4 vpp7 dp4 zero2/8 128x1 interleaved-1f1b selective: 57.2802 s
+      tp4 sp cp1 ep1 pp1 vpp1 dp16 zero3/16 32x1 1f1b none: 58.6252 s
     models/llama-3.1-70b --gpus 32 --cluster h200 --seq-len 4096
       tp1 cp1 ep1 pp1 vpp1 dp32 zero3/32 16x1 1f1b none: 43.5408 s
     models/mixtral-8x7b --gpus 32
-      tp1 cp2 ep8 pp1 vpp1 dp16 zero2/32 16x1 1f1b none: 10.8359 s
+      tp1 cp2 ep8 pp1 vpp1 dp16 zero2/32 16x1 1f1b none: 10.1772 s
     models/qwen3-30b-a3b --gpus 16 --seq-len 4096
-      tp1 cp1 ep1 pp1 vpp1 dp16 zero3/16 2x8 1f1b full: 4.6325 s
+      tp1 cp1 ep16 pp1 vpp1 dp16 zero1/16 16x1 1f1b none: 3.7132 s
     models/gpt-oss-120b --gpus 64 --cluster gb200-nvl72 --global-batch-size 1280 --seq-len 4096
-      tp1 cp1 ep1 pp8 vpp1 dp8 zero1/8 40x4 zb-h1 selective: 4.0728 s
+      tp1 cp1 ep64 pp1 vpp1 dp64 zero1/64 4x5 1f1b none: 3.2447 s
     models/gpt3-175b.json --gpus 128 --cluster a100 --global-batch-size 1024 --seq-len 2048
       tp2 sp cp1 ep1 pp1 vpp1 dp64 zero3/64 8x2 1f1b selective: 84.9170 s
     models/gpt2 --gpus 1 --cluster rtx-4090
-      tp1 cp1 ep1 pp1 vpp1 dp1 zero0/1 16x32 1f1b none: 7.2419 s
+      tp1 cp1 ep1 pp1 vpp1 dp1 zero0/1 16x32 1f1b none: 5.9733 s
     models/llama-2-7b --gpus 8 --cluster v100 --precision fp16 --seq-len 2048
       tp1 cp1 ep1 pp1 vpp1 dp8 zero3/8 16x2 1f1b selective: 44.5331 s
     models/resnet-50.json --gpus 8

@@ -33,6 +33,10 @@ fn plans() -> &'static [Value] {
     })
 }
 
+fn ideal() -> ir::framework::Framework {
+    cost_models::frameworks::preset("ideal").unwrap()
+}
+
 fn make(description: &Value, request: &Request) -> Plan {
     let text = description.to_string();
     let model = Model::from_json(&text, "model").unwrap();
@@ -44,7 +48,7 @@ fn make(description: &Value, request: &Request) -> Plan {
         precision: "bf16".parse().unwrap(),
         ..Choices::default().resolve(&model, graph.has_sequence(), &cluster.gpu, 4)
     };
-    let problem = Problem::new(graph, training, &cluster, 4).unwrap();
+    let problem = Problem::new(graph, training, &cluster, ideal(), 4).unwrap();
     let outcome = search(&problem, request, &mut |_| Go::On);
     let model = PlannedModel {
         name: "model".to_owned(),
@@ -247,7 +251,7 @@ proptest! {
         let graph = model.training_graph(GraphOptions::default(), None).unwrap();
         let training = Choices { global_batch_size: Some(8), ..Choices::default() }
             .resolve(&model, graph.has_sequence(), &cluster.gpu, num_gpus);
-        let Ok(problem) = Problem::new(graph, training, &cluster, num_gpus) else { return Ok(()) };
+        let Ok(problem) = Problem::new(graph, training, &cluster, ideal(), num_gpus) else { return Ok(()) };
         let outcome = search(&problem, &Request::default(), &mut |_| Go::On);
         let told = !outcome.plans.is_empty() || outcome.closest.is_some();
         prop_assert!(told || outcome.counts.candidates == 0);

@@ -1,7 +1,7 @@
 //! What holds of every plan, and of every two problems of which one is easier.
 
 use cost_models::Group;
-use ir::graph::{Recompute, Sharding, WeightFormat};
+use ir::graph::{Recompute, Sharding, Switches, WeightFormat};
 use ir::layout::{Layout, MeshAxis, PartialLayout};
 use ir::model::GraphOptions;
 use ir::schedule::StagePlacement;
@@ -212,7 +212,10 @@ proptest! {
         for found in plans(&short, &request) {
             let (again, _) = simulated(&long, found.layout, &found.stage_ends);
             let (less, more) = (&found.evaluation, &again.evaluation);
-            prop_assert!(more.step_time >= less.step_time, "{less:?}\n{more:?}");
+            // Passes beside each other hide exchanges that the host was seen to wait for.
+            let hides = found.layout.schedule.overlaps_passes();
+            prop_assert!(hides || more.step_time >= less.step_time, "{less:?}
+{more:?}");
             prop_assert!(more.memory.total() >= less.memory.total());
         }
     }
@@ -224,13 +227,15 @@ proptest! {
         if let Some(adapters) = &mut setup.adapters {
             adapters.base_weights = WeightFormat::Plain;
         }
+        // Padding of the vocabulary is no parameter.
+        setup.framework.tensor_parallel.vocabulary_multiple = 1;
         let problem = setup.problem();
         let num_blocks = problem.graph.num_blocks();
         let mut ends: Vec<usize> = cuts.iter().map(|cut| 1 + cut.index(num_blocks)).collect();
         ends.push(num_blocks);
         ends.sort_unstable();
         ends.dedup();
-        let key = ShapeKey { sharding: Sharding::NONE, micro_batch_size: 1 };
+        let key = ShapeKey { sharding: Sharding::NONE, micro_batch_size: 1, switches: Switches::USUAL };
         let chain = ChainIndex::new(&problem);
         let shape = Shape::new(&problem, &chain, key);
         let group = Group { size: ends.len() as u32, stride: 1 };
@@ -259,7 +264,7 @@ proptest! {
         let mut setup = Setup { model, adapters: None, ..setup };
         setup.training.sequence_length = 96;
         let model = ir::model::Model::from_json(&setup.model.to_string(), "model").unwrap();
-        let graph = model.training_graph(GraphOptions::default(), None).unwrap();
+        let asked = setup.problem();
         let choices = Choices {
             sequence_length: Some(setup.training.sequence_length),
             global_batch_size: Some(16),
@@ -269,11 +274,10 @@ proptest! {
             bf16_moments: setup.training.bf16_moments,
             data_parallel_method: setup.training.data_parallel_method,
             gradient_compression: setup.training.gradient_compression,
-            framework: Some(setup.training.framework),
         };
         let any = Request::default();
         let go = &mut || Go::On;
-        let least = least_gpus(&model, &graph, &choices, &setup.cluster, &any, None, go).unwrap();
+        let least = least_gpus(&model, &asked, &choices, &setup.cluster, &any, go).unwrap();
         let fits = |num_gpus| {
             let training = ir::plan::Training { global_batch_size: 16, ..setup.training };
             !plans(&Setup { training, num_gpus, ..setup.clone() }.problem(), &any).is_empty()

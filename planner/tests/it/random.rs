@@ -1,6 +1,7 @@
 //! Random models, clusters and requests: small, but with room for every kind of parallelism.
 
 use cost_models::clusters::preset;
+use cost_models::frameworks;
 use ir::cluster::Cluster;
 use ir::framework::Framework;
 use ir::graph::{Adapters, ContextParallelKind, Recompute, WeightFormat};
@@ -22,6 +23,7 @@ use serde_json::{Value, json};
 pub(crate) struct Setup {
     pub(crate) model: Value,
     pub(crate) cluster: Cluster,
+    pub(crate) framework: Framework,
     pub(crate) training: Training,
     pub(crate) num_gpus: u32,
     pub(crate) adapters: Option<Adapters>,
@@ -32,7 +34,9 @@ impl Setup {
         let model = Model::from_json(&self.model.to_string(), "model").expect("a valid model");
         let graph = model.training_graph(GraphOptions::default(), self.adapters.as_ref());
         let graph = graph.expect("a model has a graph");
-        Problem::new(graph, self.training, &self.cluster, self.num_gpus).expect("a problem")
+        let framework = self.framework.clone();
+        Problem::new(graph, self.training, &self.cluster, framework, self.num_gpus)
+            .expect("a problem")
     }
 }
 
@@ -116,16 +120,8 @@ fn trainings() -> impl Strategy<Value = Training> {
     let sizes = (select(vec![96u64, 512, 1000, 2048]), 1u64..25);
     let optimizers = select(vec![Optimizer::AdamW, Optimizer::Momentum, Optimizer::Sgd]);
     let precisions = select(vec!["bf16", "fp16", "fp32"]);
-    let frameworks = select(Framework::ALL.to_vec());
-    let habits = (frameworks, replication());
-    (sizes, precisions, optimizers, any::<[bool; 2]>(), habits).prop_map(
-        |(
-            sizes,
-            precision,
-            optimizer,
-            [fp32_gradients, bf16_moments],
-            (framework, replication),
-        )| {
+    (sizes, precisions, optimizers, any::<[bool; 2]>(), replication()).prop_map(
+        |(sizes, precision, optimizer, [fp32_gradients, bf16_moments], replication)| {
             let (data_parallel_method, gradient_compression) = replication;
             Training {
                 sequence_length: sizes.0,
@@ -134,7 +130,6 @@ fn trainings() -> impl Strategy<Value = Training> {
                 optimizer,
                 fp32_gradients,
                 bf16_moments,
-                framework,
                 data_parallel_method,
                 gradient_compression,
             }
@@ -142,11 +137,19 @@ fn trainings() -> impl Strategy<Value = Training> {
     )
 }
 
+/// A framework that ships, or its habits without its limits.
+fn frameworks() -> impl Strategy<Value = Framework> {
+    let all: Vec<Framework> = frameworks::all().collect();
+    (select(all), prop::bool::weighted(0.7))
+        .prop_map(|(framework, is_ideal)| if is_ideal { framework.ideal() } else { framework })
+}
+
 /// A model, a batch and a few GPUs; with memory between far too little and plenty.
 pub(crate) fn setups() -> impl Strategy<Value = Setup> {
-    (models(), clusters(), trainings(), adapters(), 1u32..17, -2.0..3.0f64).prop_map(
-        |(model, cluster, training, adapters, num_gpus, plenty)| {
-            let mut setup = Setup { model, cluster, training, num_gpus, adapters };
+    let machines = (clusters(), frameworks());
+    (models(), machines, trainings(), adapters(), 1u32..17, -2.0..3.0f64).prop_map(
+        |(model, (cluster, framework), training, adapters, num_gpus, plenty)| {
+            let mut setup = Setup { model, cluster, framework, training, num_gpus, adapters };
             let states = 16 * setup.problem().parameters().total / u64::from(num_gpus);
             let room = Bytes::from_f64(states as f64 * plenty.exp2());
             setup.cluster.gpu.memory = CONTEXT + room;

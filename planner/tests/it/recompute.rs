@@ -32,7 +32,8 @@ fn with_recompute(request: Request, recompute: Recompute) -> Request {
 fn recomputing(setup: &Setup, recompute: Recompute) -> Problem {
     let plain = setup.problem();
     let graph = plain.graph.recomputing(recompute.modules().unwrap()).unwrap();
-    Problem::new(graph, setup.training, &setup.cluster, setup.num_gpus).unwrap()
+    let framework = setup.framework.clone();
+    Problem::new(graph, setup.training, &setup.cluster, framework, setup.num_gpus).unwrap()
 }
 
 fn check(problem: &Problem, request: &Request) -> Result<Vec<Found>, TestCaseError> {
@@ -111,6 +112,7 @@ proptest! {
     /// What selective recompute is of by itself is norms and activation functions.
     #[test]
     fn modules_are_planned_as_what_they_consist_of(setup in setups(), request in requests()) {
+        let setup = Setup { framework: setup.framework.clone().ideal(), ..setup };
         let plain = setup.problem();
         let has_experts = !plain.limits.experts.is_empty();
         let all = if has_experts { "norms,expert_activations" } else { "norms,activations" };

@@ -169,8 +169,19 @@ fn jitter_is_drawn_around_the_plan() {
 /// Steps of four replicas, the second of which is so many times as slow.
 fn straggling(place: &Workplace, method: &str, factor: u32) -> [f64; 2] {
     let (model, path) = (place.path("model.json"), place.path("replicas.json"));
-    let layout =
-        ["--gpus", "4", "--layout", "dp4", "--global-batch-size", "128", "-q", "-o", &path];
+    let layout = [
+        "--gpus",
+        "4",
+        "--layout",
+        "dp4",
+        "--global-batch-size",
+        "128",
+        "--framework",
+        "executor",
+        "-q",
+        "-o",
+        &path,
+    ];
     let method = ["evaluate", &model, "--data-parallel-method", method];
     let run = planner(&[&method[..], &layout].concat());
     assert_eq!(run.code, Some(0), "{run:?}");

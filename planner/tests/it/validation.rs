@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use cost_models::{AttentionLibrary, GradientAccumulation};
+use ir::framework::{AttentionLibrary, GradientAccumulation, Launches};
 use planner::validation::accuracy::Accuracy;
 use planner::validation::intervals::coverage;
 use planner::validation::reference::REFERENCE;
@@ -407,15 +407,18 @@ fn frameworks_are_those_of_their_time() {
     };
     let first = framework("Using Megatron-LM (SC21, arXiv 2104.04473)");
     let later = framework("Zero Bubble Pipeline Parallelism (ICLR 2024, arXiv 2401.10241)");
-    assert_eq!(first.accumulation, GradientAccumulation::Separate);
-    assert_eq!(later.accumulation, GradientAccumulation::Fused);
+    assert_eq!(first.gradients.accumulation, GradientAccumulation::Separate);
+    assert_eq!(later.gradients.accumulation, GradientAccumulation::Fused);
     let blocked = framework("BigScience BLOOM 176B prequel throughput study");
     let before = framework("BigScience experiments/tr8-104B.md");
-    assert!(blocked.blocks_launches && !before.blocks_launches);
+    assert_eq!(
+        [blocked.host.launches, before.host.launches],
+        [Launches::Blocking, Launches::Ahead]
+    );
     let title = "Balancing Pipeline Parallelism with Vocabulary Parallelism (arXiv 2411.05288)";
     let [older, newer] = ["Table 5", "Table 6"]
         .map(|table| hardware(json!({ "source_title": title, "source_locator": table })));
-    assert_eq!(older.framework.attention, AttentionLibrary::FlashAttention1);
+    assert_eq!(older.framework.kernels.attention, AttentionLibrary::FlashAttention1);
     let [older, newer] = [older, newer].map(|it| it.device.training.attention_backward);
     assert!(older < newer, "kernels are the older ones too: {older} and {newer}");
 }
@@ -455,7 +458,8 @@ fn stages_that_are_on_two_ranks_count_once() {
         let found = setup(changes);
         assert_eq!(found.layout.virtual_stages, 1);
         let framework = &found.problem.hardware.framework;
-        assert!(framework.sends_tokens_once && framework.most_domains == Some(4));
+        assert!(found.layout.switches.token_dispatcher.sends_tokens_once());
+        assert_eq!(framework.experts.most_domains, Some(4));
     }
     let interleaved = setup(json!({ "schedule": "interleaved 1F1B", "pp": 2, "vpp": 2 }));
     assert_eq!(interleaved.layout.virtual_stages, 2);

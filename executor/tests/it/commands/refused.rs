@@ -76,7 +76,7 @@ fn files_that_are_no_plans() {
 #[test]
 fn plans_that_were_edited() {
     let edits: &[(&str, Value, &[&str])] = &[
-        ("/version", json!(3), &["version 3", "reads 2", "planner evaluate"]),
+        ("/version", json!(2), &["version 2", "reads 3", "planner evaluate"]),
         ("/version", json!("1"), &["line", "expected u32"]),
         ("/num_gpus", json!(8), &["layout", "needs 4", "8", "`data_parallel` 2 fits"]),
         ("/num_gpus", json!(0), &["layout", "needs 4"]),

@@ -22,13 +22,13 @@ const IR_MODULES_MAY_USE: &[(&str, &[&str])] = &[
     ("units", &[]),
     ("collective", &[]),
     ("schedule", &[]),
-    ("framework", &[]),
     ("cluster", &["collective", "units"]),
     ("graph", &["collective", "units"]),
     ("native", &["graph"]),
     ("model", &["graph", "native"]),
     ("layout", &["graph", "schedule"]),
     ("replication", &["graph", "layout", "schedule"]),
+    ("framework", &["cluster", "graph", "layout", "schedule"]),
     ("plan", &["cluster", "framework", "graph", "layout", "replication", "units"]),
 ];
 

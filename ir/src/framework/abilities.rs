@@ -1,0 +1,454 @@
+//! What a framework can do: which layouts it runs.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::FrameworkError;
+use crate::cluster::Precision;
+use crate::graph::{
+    ContextParallelKind, CudaGraphs, ExpertOverlap, Recompute, RecomputeModule, Switches,
+    TokenDispatcher,
+};
+use crate::layout::{Offload, ZeroStage};
+use crate::schedule::ScheduleKind;
+
+/// What a framework can do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Abilities {
+    /// Pipeline schedules; empty where it has no pipelines.
+    pub schedules: Vec<ScheduleKind>,
+    /// How layers come to the stages of a pipeline.
+    pub stage_layers: StageLayers,
+    /// What of model states is sharded over replicas, and beside what.
+    pub zero: Vec<ZeroAbility>,
+    /// Whether a tensor-parallel rank may hold a part of the sequence between products.
+    pub sequence_parallel: SequenceAbility,
+    /// Kinds of context parallelism.
+    pub context_parallel: Vec<ContextParallelKind>,
+    /// What it does with mixtures of experts; absent: it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub experts: Option<ExpertAbilities>,
+    /// Which activations can be computed again.
+    pub recompute: Vec<RecomputePolicy>,
+    /// Modules that can be computed again by themselves.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub recompute_modules: Vec<RecomputeModule>,
+    /// Number formats of linear layers.
+    pub precisions: Vec<Precision>,
+    /// Number formats of the optimizer's moments.
+    pub moments: Vec<Precision>,
+    /// What can lie in the host's memory, beside nothing; several parts together have commas.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub offload: Vec<Offload>,
+    /// How kernels can be captured in CUDA graphs, beside not at all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cuda_graphs: Vec<CudaGraphs>,
+    /// How replicas come to have weights in common.
+    #[serde(default)]
+    pub replication: ReplicationAbility,
+}
+
+/// How layers come to the stages of a pipeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum StageLayers {
+    /// Any number in each.
+    Any,
+    /// As many in each; or where that cannot be, any number in each, which are then listed by hand
+    /// (Megatron-Core's `--pipeline-model-parallel-layout`).
+    EvenOrListed,
+    /// As many in each.
+    Even,
+}
+
+/// A stage of ZeRO, and beside what it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ZeroAbility {
+    /// Which.
+    pub stage: ZeroStage,
+    /// Whether with pipelines.
+    pub pipelines: WithPipelines,
+    /// Over which of the replicas states are sharded.
+    pub shards: ShardGroups,
+}
+
+/// Whether beside pipelines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum WithPipelines {
+    /// With pipelines or without.
+    Any,
+    /// Without pipelines alone.
+    None,
+}
+
+/// Over which replicas model states are sharded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ShardGroups {
+    /// Over all of them.
+    All,
+    /// Over all, or groups of some (hybrid sharding).
+    Any,
+}
+
+/// Whether tensor-parallel ranks may hold a part of the sequence between products.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum SequenceAbility {
+    /// There is no tensor parallelism.
+    NoTensorParallelism,
+    /// Never.
+    Never,
+    /// As one likes.
+    Optional,
+    /// As one likes, but always where there are experts.
+    AlwaysWithExperts,
+    /// Always.
+    Always,
+}
+
+/// What a framework does with mixtures of experts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ExpertAbilities {
+    /// How tokens can come to experts on other ranks; empty where every rank has all experts.
+    pub dispatchers: Vec<TokenDispatcher>,
+    /// Whether experts can be cut over other than all tensor-parallel ranks.
+    pub tensor: ExpertTensor,
+    /// Whether their exchanges can run beside another micro-batch's passes.
+    pub overlap: OverlapAbility,
+}
+
+/// Over which tensor-parallel ranks experts can be cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ExpertTensor {
+    /// Over all, as all else is.
+    All,
+    /// Over any number that divides them.
+    Any,
+    /// Over none.
+    None,
+}
+
+/// When exchanges of experts can run beside another micro-batch's passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum OverlapAbility {
+    /// Never.
+    Never,
+    /// Without pipelines, or with several stages a rank, and if no layer is computed again whole
+    /// (Megatron-Core's `--overlap-moe-expert-parallel-comm`).
+    Interleaved,
+    /// Always.
+    Always,
+}
+
+/// A policy of recompute, without its numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum RecomputePolicy {
+    /// Nothing.
+    None,
+    /// What is cheap to compute for the bytes that it takes.
+    Selective,
+    /// All but the input of each layer.
+    Full,
+    /// All but the inputs of the first layers of each stage.
+    FirstLayers,
+}
+
+impl RecomputePolicy {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::None, Self::Selective, Self::Full, Self::FirstLayers];
+}
+
+/// How replicas come to have weights in common.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReplicationAbility {
+    /// Gradients are reduced over all replicas, as they are.
+    #[default]
+    AllReduce,
+    /// In every way that the planner knows.
+    Any,
+}
+
+impl Abilities {
+    /// All that the planner knows.
+    pub fn all() -> Self {
+        let zero =
+            |stage| ZeroAbility { stage, pipelines: WithPipelines::Any, shards: ShardGroups::Any };
+        Self {
+            schedules: ScheduleKind::ALL.to_vec(),
+            stage_layers: StageLayers::Any,
+            zero: ZeroStage::ALL.map(zero).to_vec(),
+            sequence_parallel: SequenceAbility::Optional,
+            context_parallel: ContextParallelKind::ALL.to_vec(),
+            experts: Some(ExpertAbilities {
+                dispatchers: TokenDispatcher::ALL.to_vec(),
+                tensor: ExpertTensor::Any,
+                overlap: OverlapAbility::Always,
+            }),
+            recompute: RecomputePolicy::ALL.to_vec(),
+            recompute_modules: RecomputeModule::ALL.to_vec(),
+            precisions: Precision::ALL.to_vec(),
+            moments: vec![Precision::Fp32, Precision::Bf16],
+            offload: Offload::all().collect(),
+            cuda_graphs: CudaGraphs::ALL.to_vec(),
+            replication: ReplicationAbility::Any,
+        }
+    }
+    /// Whether it cuts products over tensor-parallel ranks so.
+    pub fn takes_tensor(
+        &self,
+        tensor_parallel: u32,
+        sequence_parallel: bool,
+        has_experts: bool,
+    ) -> bool {
+        if tensor_parallel == 1 {
+            return true;
+        }
+        match self.sequence_parallel {
+            SequenceAbility::NoTensorParallelism => false,
+            SequenceAbility::Never => !sequence_parallel,
+            SequenceAbility::Optional => true,
+            SequenceAbility::AlwaysWithExperts => sequence_parallel || !has_experts,
+            SequenceAbility::Always => sequence_parallel,
+        }
+    }
+
+    /// Whether it cuts sequences over so many ranks.
+    pub fn takes_context(&self, context_parallel: u32, kind: ContextParallelKind) -> bool {
+        context_parallel == 1 || self.context_parallel.contains(&kind)
+    }
+
+    /// The kind of context parallelism that it has, a ring where it has both.
+    pub fn usual_context(&self) -> Option<ContextParallelKind> {
+        let ring = Some(ContextParallelKind::Ring).filter(|it| self.context_parallel.contains(it));
+        ring.or_else(|| self.context_parallel.first().copied())
+    }
+
+    /// Whether it spreads experts over so many ranks, and cuts them over so many of the tensor-parallel ones.
+    pub fn takes_experts(
+        &self,
+        expert_parallel: u32,
+        expert_tensor_parallel: u32,
+        tensor_parallel: u32,
+    ) -> bool {
+        let Some(experts) = &self.experts else { return false };
+        let is_cut_so = match experts.tensor {
+            ExpertTensor::All => expert_tensor_parallel == tensor_parallel,
+            ExpertTensor::Any => true,
+            ExpertTensor::None => expert_tensor_parallel == 1,
+        };
+        is_cut_so && (expert_parallel == 1 || !experts.dispatchers.is_empty())
+    }
+
+    /// Whether it shards model states so: over so many of the replicas, beside a pipeline of so many ranks.
+    pub fn takes_zero(
+        &self,
+        stage: ZeroStage,
+        shards: u32,
+        replicas: u32,
+        pipeline_parallel: u32,
+    ) -> bool {
+        self.zero.iter().any(|ability| {
+            ability.stage == stage
+                && (pipeline_parallel == 1 || ability.pipelines == WithPipelines::Any)
+                && (shards == replicas || ability.shards == ShardGroups::Any)
+        })
+    }
+
+    /// Whether it runs a schedule over so many ranks; one rank has none to follow.
+    pub fn takes_schedule(&self, schedule: ScheduleKind, pipeline_parallel: u32) -> bool {
+        pipeline_parallel == 1 || self.schedules.contains(&schedule)
+    }
+
+    /// Whether a chain of blocks, the first and last of which are an embedding and a head, comes to so many stages.
+    pub fn takes_stages(&self, num_blocks: u64, num_stages: u64) -> bool {
+        match self.stage_layers {
+            StageLayers::Any => true,
+            StageLayers::Even => are_even(num_blocks, num_stages),
+            // No number but 1 divides a prime number of layers, which are then listed by hand.
+            StageLayers::EvenOrListed => {
+                let is_odd = (2..=num_blocks).all(|stages| !are_even(num_blocks, stages));
+                is_odd || are_even(num_blocks, num_stages)
+            }
+        }
+    }
+
+    /// Whether it computes activations again so.
+    pub fn takes_recompute(&self, recompute: Recompute) -> bool {
+        let policy = match recompute {
+            Recompute::None => RecomputePolicy::None,
+            Recompute::Selective => RecomputePolicy::Selective,
+            Recompute::Full => RecomputePolicy::Full,
+            Recompute::FirstLayers(_) => RecomputePolicy::FirstLayers,
+            Recompute::Modules(modules) => {
+                return modules.iter().all(|module| self.recompute_modules.contains(&module));
+            }
+        };
+        self.recompute.contains(&policy)
+    }
+
+    /// Whether it puts so much into the host's memory.
+    pub fn takes_offload(&self, offload: Offload) -> bool {
+        !offload.is_some() || self.offload.contains(&offload)
+    }
+
+    /// Whether it runs with these switches, in such a pipeline.
+    pub fn takes_switches(
+        &self,
+        switches: &Switches,
+        [pipeline_parallel, virtual_stages]: [u32; 2],
+        recompute: Recompute,
+    ) -> bool {
+        self.takes_graphs(switches.cuda_graphs)
+            && self.takes_dispatcher(switches.token_dispatcher)
+            && self.takes_overlap(
+                switches.expert_overlap,
+                [pipeline_parallel, virtual_stages],
+                recompute,
+            )
+    }
+
+    /// Whether it captures such graphs.
+    pub fn takes_graphs(&self, graphs: CudaGraphs) -> bool {
+        graphs == CudaGraphs::None || self.cuda_graphs.contains(&graphs)
+    }
+
+    /// Whether it has such a way of tokens to experts; all-to-all is what models without experts have.
+    pub fn takes_dispatcher(&self, dispatcher: TokenDispatcher) -> bool {
+        let experts = self.experts.as_ref();
+        experts.map_or(dispatcher == TokenDispatcher::AllToAll, |it| {
+            it.dispatchers.is_empty() || it.dispatchers.contains(&dispatcher)
+        })
+    }
+
+    /// Whether exchanges of experts run beside that, in such a pipeline.
+    pub fn takes_overlap(
+        &self,
+        overlap: ExpertOverlap,
+        [pipeline_parallel, virtual_stages]: [u32; 2],
+        recompute: Recompute,
+    ) -> bool {
+        let ability = self.experts.as_ref().map_or(OverlapAbility::Never, |it| it.overlap);
+        match (overlap, ability) {
+            (ExpertOverlap::None, _) | (_, OverlapAbility::Always) => true,
+            (_, OverlapAbility::Never) => false,
+            (_, OverlapAbility::Interleaved) => {
+                let keeps_layers =
+                    !matches!(recompute, Recompute::Full | Recompute::FirstLayers(_));
+                keeps_layers && (pipeline_parallel == 1 || virtual_stages > 1)
+            }
+        }
+    }
+
+    /// Whether linear layers run in a precision.
+    pub fn takes_precision(&self, precision: Precision) -> bool {
+        self.precisions.contains(&precision)
+    }
+
+    /// Whether no two of them contradict each other, and none is missing that every framework has.
+    pub(super) fn check(&self) -> Result<(), FrameworkError> {
+        let empty = |field, works| Err(FrameworkError::Empty { field, works });
+        if self.zero.is_empty() {
+            return empty(
+                "abilities.zero",
+                "a stage at least, such as {\"stage\": 0, \"pipelines\": \"any\", \"shards\": \"all\"}",
+            );
+        }
+        if self.recompute.is_empty() {
+            return empty("abilities.recompute", "a policy at least, such as `none`");
+        }
+        if self.precisions.is_empty() {
+            return empty("abilities.precisions", "one at least, such as `bf16`");
+        }
+        if self.moments.is_empty() {
+            return empty("abilities.moments", "one at least, such as `fp32`");
+        }
+        no_twice("abilities.schedules", &self.schedules, |it| it.name().to_owned())?;
+        let stages: Vec<u8> = self.zero.iter().map(|ability| ability.stage.number()).collect();
+        no_twice("abilities.zero", &stages, |it| format!("stage {it}"))?;
+        no_twice("abilities.context_parallel", &self.context_parallel, |it| it.name().to_owned())?;
+        no_twice("abilities.precisions", &self.precisions, |it| it.name().to_owned())?;
+        let contradiction = |one: &str, other: &str, works| {
+            Err(FrameworkError::Contradiction {
+                one: one.to_owned(),
+                other: other.to_owned(),
+                works,
+            })
+        };
+        if let Some(wrong) =
+            self.moments.iter().find(|it| !matches!(it, Precision::Fp32 | Precision::Bf16))
+        {
+            let one = format!("`abilities.moments` has `{wrong}`");
+            return contradiction(
+                &one,
+                "moments are planned in fp32 and bf16 alone",
+                "`fp32`, `bf16` or both",
+            );
+        }
+        let pipelines = self.schedules.is_empty();
+        let needs_none = self.zero.iter().all(|it| it.pipelines == WithPipelines::None);
+        if !pipelines && needs_none {
+            let other = "no stage of `abilities.zero` runs with pipelines";
+            let works = "`\"pipelines\": \"any\"` for stage 0 or 1, or no schedules";
+            return contradiction("`abilities.schedules` has pipelines", other, works);
+        }
+        if self.offload.iter().any(|it| it.activations)
+            && !self.recompute.contains(&RecomputePolicy::Full)
+        {
+            let one = "`abilities.offload` has `activations`";
+            let other = "they are offloaded with full recompute alone, which `abilities.recompute` does not have";
+            return contradiction(one, other, "`full` among the policies, or no `activations`");
+        }
+        let shards_all = stages.contains(&3);
+        if self.offload.iter().any(|it| it.parameters) && !shards_all {
+            let one = "`abilities.offload` has `parameters`";
+            let other =
+                "these are offloaded with ZeRO 3 alone, which `abilities.zero` does not have";
+            return contradiction(
+                one,
+                other,
+                "stage 3 among those of `abilities.zero`, or no `parameters`",
+            );
+        }
+        let Some(experts) = &self.experts else { return Ok(()) };
+        no_twice("abilities.experts.dispatchers", &experts.dispatchers, |it| it.name().to_owned())?;
+        if experts.dispatchers.is_empty() && experts.overlap != OverlapAbility::Never {
+            let one = "`abilities.experts.overlap` is not `never`";
+            let other = "without `dispatchers` nothing is exchanged";
+            return contradiction(one, other, "a dispatcher, such as `all-to-all`, or `never`");
+        }
+        if self.sequence_parallel == SequenceAbility::Never && experts.tensor == ExpertTensor::None
+        {
+            let one = "`abilities.experts.tensor` is `none`, which takes sequence parallelism beside tensor parallelism";
+            let other = "`abilities.sequence_parallel` is `never`";
+            return contradiction(one, other, "`\"tensor\": \"all\"`, or sequences that are cut");
+        }
+        Ok(())
+    }
+}
+
+/// Whether stages have as many layers each: without embedding and head, or counting these as one each
+/// (Megatron-Core's `--account-for-embedding-in-pipeline-split` and `--account-for-loss-in-pipeline-split`).
+fn are_even(num_blocks: u64, num_stages: u64) -> bool {
+    num_blocks.is_multiple_of(num_stages) || num_blocks.saturating_sub(2).is_multiple_of(num_stages)
+}
+
+fn no_twice<T: PartialEq>(
+    field: &'static str,
+    all: &[T],
+    name: impl Fn(&T) -> String,
+) -> Result<(), FrameworkError> {
+    let twice = all.iter().enumerate().find(|(place, it)| all[..*place].contains(it));
+    match twice {
+        Some((_, what)) => Err(FrameworkError::Twice { field, what: format!("`{}`", name(what)) }),
+        None => Ok(()),
+    }
+}

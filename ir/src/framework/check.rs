@@ -1,0 +1,58 @@
+//! Whether the constants of a framework lie where they can.
+
+use super::Framework;
+use super::error::FrameworkError;
+use super::habits::Launches;
+
+impl Framework {
+    /// Whether every constant lies where it can.
+    pub(super) fn check_numbers(&self) -> Result<(), FrameworkError> {
+        let loss = &self.kernels.loss;
+        let factors = [
+            ("kernels.elementwise_traffic", self.kernels.elementwise_traffic),
+            ("kernels.score_traffic", self.kernels.score_traffic),
+            ("exchanges.within_blocks", self.exchanges.within_blocks),
+            ("exchanges.over_replicas", self.exchanges.over_replicas),
+            ("memory.saved", self.memory.saved),
+            ("memory.saved_by_loss", self.memory.saved_by_loss),
+        ];
+        for (field, value) in factors {
+            if !(0.01..=100.0).contains(&value) {
+                return Err(FrameworkError::unusable(field, value, "from 0.01 to 100, such as 1"));
+            }
+        }
+        let amounts = [
+            ("kernels.loss.forward_bytes_per_logit", loss.forward_bytes_per_logit),
+            ("kernels.loss.backward_bytes_per_logit", loss.backward_bytes_per_logit),
+            ("host.microseconds_per_operator", self.host.microseconds_per_operator),
+            ("host.microseconds_per_awaited_operator", self.host.microseconds_per_awaited_operator),
+            ("memory.parameter_copies", self.memory.parameter_copies),
+            ("memory.update_bytes", self.memory.update_bytes),
+            ("memory.libraries_gib", self.memory.libraries_gib),
+        ];
+        for (field, value) in amounts {
+            if !(0.0..=1e6).contains(&value) {
+                return Err(FrameworkError::unusable(field, value, "from 0 to 1e6, such as 4"));
+            }
+        }
+        let counts = [
+            ("tensor_parallel.vocabulary_multiple", Some(self.tensor_parallel.vocabulary_multiple)),
+            ("experts.most_domains", self.experts.most_domains),
+        ];
+        for (field, count) in counts {
+            if count.is_some_and(|count| !(1..=1 << 20).contains(&count)) {
+                let value = f64::from(count.unwrap_or_default());
+                return Err(FrameworkError::unusable(field, value, "from 1 to 1048576, such as 8"));
+            }
+        }
+        let waits = self.host.launches == Launches::Blocking;
+        if waits && self.host.microseconds_per_awaited_operator == 0.0 {
+            return Err(FrameworkError::Contradiction {
+                one: "`host.launches` is `blocking`".to_owned(),
+                other: "`host.microseconds_per_awaited_operator` is 0".to_owned(),
+                works: "the time from one operator to the next, or `ahead`",
+            });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,301 @@
+//! What a framework does: its habits, as words and as fitted constants.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::cluster::Architecture;
+
+/// A fused attention that frameworks call.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum AttentionLibrary {
+    /// FlashAttention of 2022, as Triton kernels too.
+    #[serde(rename = "flash-attention-1")]
+    FlashAttention1,
+    /// FlashAttention-2, which PyTorch's `scaled_dot_product_attention` calls too.
+    #[serde(rename = "flash-attention-2")]
+    FlashAttention2,
+    /// cuDNN, or FlashAttention-3 on Hopper, as Transformer Engine chooses them.
+    Cudnn,
+}
+
+/// Its kernels.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct KernelHabits {
+    /// Whose fused attention it calls.
+    pub attention: AttentionLibrary,
+    /// On GPUs of these generations, whose it calls instead.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub attention_by_architecture: BTreeMap<Architecture, AttentionLibrary>,
+    /// How linear layers that read the same tensor run.
+    pub projections: Projections,
+    /// Bytes that norms, activation functions, dropout, residuals and rotary embeddings touch, over those of one
+    /// kernel each that reads its inputs and writes its outputs once.
+    pub elementwise_traffic: f64,
+    /// Bytes that softmax and dropout of attention scores touch where these are stored, over the same.
+    pub score_traffic: f64,
+    /// The loss.
+    pub loss: LossKernels,
+}
+
+/// How linear layers that read the same tensor run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Projections {
+    /// As one product.
+    Fused,
+    /// One by one.
+    Apart,
+}
+
+/// Kernels of the loss.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LossKernels {
+    /// Where its gradient goes.
+    pub gradient: LossGradient,
+    /// Bytes that it touches in forward, for each logit.
+    pub forward_bytes_per_logit: f64,
+    /// In backward.
+    pub backward_bytes_per_logit: f64,
+}
+
+/// Where the loss's gradient goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum LossGradient {
+    /// In the place of the logits.
+    InPlace,
+    /// Into memory of its own.
+    Apart,
+}
+
+/// What the host does.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HostHabits {
+    /// When it launches kernels.
+    pub launches: Launches,
+    /// Time that it takes to launch what an operator of the graph consists of, in one pass, in microseconds.
+    pub microseconds_per_operator: f64,
+    /// Time from one operator to the next where it waits for each kernel, in microseconds; 0 where no such run was
+    /// measured.
+    pub microseconds_per_awaited_operator: f64,
+}
+
+/// When the host launches kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Launches {
+    /// While the device runs those before.
+    Ahead,
+    /// When the one before has ended (`CUDA_LAUNCH_BLOCKING=1`), and so hides nothing.
+    Blocking,
+}
+
+/// How gradients of parameters come together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GradientHabits {
+    /// How they are added up over micro-batches.
+    pub accumulation: GradientAccumulation,
+    /// When they are reduced over the replicas.
+    pub reduced: WhenReduced,
+    /// What a rank has of the sum with ZeRO-1.
+    pub zero_1_sum: ZeroOneSum,
+}
+
+/// How gradients of parameters are added up over micro-batches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum GradientAccumulation {
+    /// Not at all: each is reduced to the rank that updates the parameter.
+    None,
+    /// By a kernel that adds a gradient to the sum.
+    Separate,
+    /// In the product that makes the gradient, where one does: Megatron-LM's gradient accumulation fusion, of
+    /// 2022 for sums in fp32 and since later that year in 16 bits.
+    Fused,
+}
+
+/// When gradients are reduced over the replicas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum WhenReduced {
+    /// While the last backward runs.
+    BesideBackward,
+    /// After it.
+    AfterBackward,
+}
+
+/// What a rank has of the sum of gradients with ZeRO-1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ZeroOneSum {
+    /// The part that it updates parameters with.
+    Part,
+    /// All of it, of which it uses a part.
+    Whole,
+}
+
+/// When parameters are gathered, and how long they are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ParameterHabits {
+    /// When updated ones are gathered.
+    pub gathered: UpdatedParameters,
+    /// What a pipeline stage keeps gathered with ZeRO-3.
+    pub zero_3_stage: StageParameters,
+}
+
+/// When updated parameters are gathered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum UpdatedParameters {
+    /// While the next forward runs.
+    BesideForward,
+    /// Before it.
+    BeforeForward,
+}
+
+/// What a pipeline stage keeps gathered with ZeRO-3.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum StageParameters {
+    /// The block that computes, and the next.
+    TwoBlocks,
+    /// All that the stage has, and its gradients, until the step ends.
+    WholeStage,
+}
+
+/// What tensor-parallel ranks do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TensorHabits {
+    /// What their exchanges run beside.
+    pub overlap: TensorOverlap,
+    /// What they gather for 8-bit products.
+    pub gathers: TensorGathers,
+    /// Of how many elements the vocabulary of each rank is a multiple, padded.
+    pub vocabulary_multiple: u32,
+}
+
+/// What tensor-parallel exchanges run beside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum TensorOverlap {
+    /// Nothing.
+    None,
+    /// In backward, the other gradient's product: Megatron-LM since 2022
+    /// (`linear_with_grad_accumulation_and_async_allreduce`), and nanotron.
+    Gradients,
+    /// The products that take or make what is exchanged, piece by piece: Transformer Engine's user buffers,
+    /// PyTorch's asynchronous tensor parallelism.
+    Products,
+}
+
+/// What tensor-parallel ranks gather for 8-bit products.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum TensorGathers {
+    /// 16 bits, cast afterwards.
+    #[serde(rename = "16-bit")]
+    Bits16,
+    /// 8 bits, cast before.
+    #[serde(rename = "8-bit")]
+    Bits8,
+}
+
+/// What pipeline ranks do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PipelineHabits {
+    /// What a rank does while it exchanges messages.
+    pub messages: MessageOverlap,
+    /// What each of the tensor-parallel ranks that have the same message sends.
+    pub message_bytes: MessageBytes,
+}
+
+/// What a pipeline rank does while it exchanges messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum MessageOverlap {
+    /// It computes.
+    BesidePasses,
+    /// It waits.
+    Awaited,
+}
+
+/// What each of the tensor-parallel ranks that have the same message sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum MessageBytes {
+    /// A part of it, to be gathered by those that have it.
+    Part,
+    /// All of it.
+    Whole,
+}
+
+/// How context-parallel ranks share a causal mask.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum CausalPieces {
+    /// Each has as much of it.
+    #[default]
+    Balanced,
+    /// Each has a plain piece of the sequence, and the last most to do.
+    Plain,
+}
+
+/// How tokens come to their experts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ExpertHabits {
+    /// In how many network domains a token's experts are at most, where the router sees to that
+    /// (DeepSeek-AI 2024, arXiv 2412.19437, section 2.1.2: node-limited routing).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub most_domains: Option<u32>,
+}
+
+/// Times of exchanges over those of the same collectives alone.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TransferFactors {
+    /// Within blocks.
+    pub within_blocks: f64,
+    /// Over replicas.
+    pub over_replicas: f64,
+}
+
+/// What a framework holds beside what a layout implies.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MemoryHabits {
+    /// Bytes that blocks keep for backward, over those that one fused kernel for each operator would.
+    pub saved: f64,
+    /// Bytes that the head and the loss hold at their peak, over the same.
+    pub saved_by_loss: f64,
+    /// Gradients in 16 bits beside those that are added up in 32.
+    pub gradients_in_16_bits: GradientCopies,
+    /// Flat copies of the parameters in 16 bits, for reductions and gathers.
+    pub parameter_copies: f64,
+    /// Bytes beside the optimizer's state for each parameter that a rank updates.
+    pub update_bytes: f64,
+    /// What libraries hold beside CUDA's context, in GiB: workspaces, communicators' buffers.
+    pub libraries_gib: f64,
+}
+
+/// What becomes of gradients in 16 bits once they were added up in 32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum GradientCopies {
+    /// Their memory is used again.
+    Freed,
+    /// They stay allocated.
+    Kept,
+}

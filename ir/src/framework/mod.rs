@@ -1,0 +1,137 @@
+//! Frameworks that run training steps: what each does, and what it can do.
+//!
+//! A framework is data, as a cluster is. What it does (whose kernels it calls, what it runs side by side, what it
+//! keeps) decides what a step takes; what it can do, its [`Abilities`], decides which layouts are proposed for it.
+//! A framework in hand was checked: it does not contradict itself.
+
+mod abilities;
+mod check;
+mod error;
+mod habits;
+mod named;
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::cluster::Architecture;
+
+pub use abilities::{
+    Abilities, ExpertAbilities, ExpertTensor, OverlapAbility, RecomputePolicy, ReplicationAbility,
+    SequenceAbility, ShardGroups, StageLayers, WithPipelines, ZeroAbility,
+};
+pub use error::FrameworkError;
+pub use habits::{
+    AttentionLibrary, CausalPieces, ExpertHabits, GradientAccumulation, GradientCopies,
+    GradientHabits, HostHabits, KernelHabits, Launches, LossGradient, LossKernels, MemoryHabits,
+    MessageBytes, MessageOverlap, ParameterHabits, PipelineHabits, Projections, StageParameters,
+    TensorGathers, TensorHabits, TensorOverlap, TransferFactors, UpdatedParameters, WhenReduced,
+    ZeroOneSum,
+};
+
+pub use named::ModelFacts;
+
+/// The name of the framework that can do everything.
+pub const IDEAL: &str = "ideal";
+
+/// A framework and a line of its versions: whose kernels and habits a step is predicted with, and which layouts it
+/// can run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Framework {
+    /// The name that `--framework` takes, or the file's own.
+    pub name: String,
+    /// What it is, and in which versions.
+    pub description: String,
+    /// Its kernels.
+    pub kernels: KernelHabits,
+    /// What its host does.
+    pub host: HostHabits,
+    /// How gradients of parameters come together.
+    pub gradients: GradientHabits,
+    /// When updated parameters are gathered.
+    pub parameters: ParameterHabits,
+    /// What tensor-parallel ranks do.
+    pub tensor_parallel: TensorHabits,
+    /// What pipeline ranks do.
+    pub pipeline_parallel: PipelineHabits,
+    /// How context-parallel ranks share a causal mask.
+    #[serde(default)]
+    pub context_parallel: CausalPieces,
+    /// How tokens come to their experts.
+    #[serde(default)]
+    pub experts: ExpertHabits,
+    /// Times of exchanges over those of the same collectives alone.
+    pub exchanges: TransferFactors,
+    /// What it holds beside what a layout implies.
+    pub memory: MemoryHabits,
+    /// What it can do.
+    pub abilities: Abilities,
+    /// Whose measured steps its own are held against, if not its own: the framework that its constants are from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured_as: Option<String>,
+    /// Where each value comes from, by its path in this file or that of what it is in.
+    #[serde(default)]
+    pub sources: BTreeMap<String, String>,
+}
+
+impl Framework {
+    /// Reads and checks a framework's JSON.
+    ///
+    /// # Errors
+    ///
+    /// On broken JSON, unknown or missing fields, abilities that contradict each other, and values that no framework
+    /// can have.
+    pub fn from_json(text: &str) -> Result<Self, FrameworkError> {
+        let framework: Self = serde_json::from_str(text).map_err(|error| FrameworkError::json(&error))?;
+        framework.check()?;
+        Ok(framework)
+    }
+
+    /// Checks a framework that was put together by hand.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::from_json`].
+    pub fn check(&self) -> Result<(), FrameworkError> {
+        if self.name.trim().is_empty() {
+            return Err(FrameworkError::Nameless);
+        }
+        self.check_numbers()?;
+        self.abilities.check()
+    }
+
+    /// The same habits without limits to what can be run.
+    #[must_use]
+    pub fn ideal(self) -> Self {
+        let description = format!(
+            "No framework: every layout that the planner knows, with the kernels and habits of {}",
+            self.name
+        );
+        let measured_as = Some(self.measured_name().to_owned());
+        let (name, abilities) = (IDEAL.to_owned(), Abilities::all());
+        Self { name, description, abilities, measured_as, ..self }
+    }
+
+    /// Whose measured steps its own are held against.
+    pub fn measured_name(&self) -> &str {
+        self.measured_as.as_deref().unwrap_or(&self.name)
+    }
+
+    /// Whether nothing limits what it can run, as of no framework that there is.
+    pub fn is_ideal(&self) -> bool {
+        self.name == IDEAL
+    }
+
+    /// Whose fused attention it calls on a GPU.
+    pub fn attention_on(&self, architecture: Architecture) -> AttentionLibrary {
+        let of_gpu = self.kernels.attention_by_architecture.get(&architecture);
+        of_gpu.copied().unwrap_or(self.kernels.attention)
+    }
+
+    /// The JSON Schema of its file.
+    pub fn schema() -> serde_json::Value {
+        schemars::schema_for!(Self).to_value()
+    }
+}

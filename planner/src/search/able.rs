@@ -1,0 +1,80 @@
+//! What of a space the framework can run.
+
+use ir::cluster::Architecture;
+use ir::framework::Abilities;
+use ir::graph::{
+    ContextParallelKind, ExpertOverlap, Recompute, Sharding, Switches, TokenDispatcher,
+};
+use ir::layout::{LayoutError, PartialLayout};
+
+use crate::problem::Problem;
+
+/// The kind of context parallelism to try: the one that is named, or a ring; none where one rank has all
+/// positions, and no degree was decided that would have to be refused.
+pub(super) fn context_kind(
+    problem: &Problem,
+    fixed: &PartialLayout,
+    context: u32,
+) -> Option<ContextParallelKind> {
+    let is_pointless = context == 1 && fixed.context_parallel.is_none();
+    match fixed.context_parallel_kind {
+        Some(ContextParallelKind::AllToAll) if is_pointless => None,
+        Some(kind) => Some(kind),
+        None if context == 1 => Some(ContextParallelKind::default()),
+        None => Some(abilities(problem).usual_context().unwrap_or_default()),
+    }
+}
+
+/// What can be switched on with experts that are sharded so: what is named, else the dispatcher that takes least
+/// time, with and without what hides it.
+pub(super) fn switches(
+    problem: &Problem,
+    fixed: &PartialLayout,
+    sharding: &Sharding,
+) -> Vec<Switches> {
+    let cuda_graphs = fixed.cuda_graphs.unwrap_or_default();
+    let has_exchanges = sharding.expert_parallel > 1;
+    let usual = if has_exchanges { usual_dispatcher(problem) } else { TokenDispatcher::default() };
+    let token_dispatcher = fixed.token_dispatcher.unwrap_or(usual);
+    let overlaps = match fixed.expert_overlap {
+        Some(named) => vec![named],
+        None if has_exchanges => ExpertOverlap::ALL.to_vec(),
+        None => vec![ExpertOverlap::None],
+    };
+    // Some number of stages, and some recompute, will do.
+    let able = abilities(problem);
+    let takes = |overlap: &ExpertOverlap| able.takes_overlap(*overlap, [1, 1], Recompute::None);
+    let switches = |expert_overlap| Switches { token_dispatcher, expert_overlap, cuda_graphs };
+    overlaps.into_iter().filter(takes).map(switches).collect()
+}
+
+/// The dispatcher that sends least, of those that the framework has: one that sends a token once to each node is
+/// made for NVIDIA's GPUs since Hopper.
+fn usual_dispatcher(problem: &Problem) -> TokenDispatcher {
+    let hardware = &problem.hardware;
+    let is_new = matches!(hardware.architecture, Architecture::Hopper | Architecture::Blackwell);
+    let able = abilities(problem);
+    // Within a node of eight the one, over larger domains the other.
+    let by_size = if hardware.domain > 8 {
+        [TokenDispatcher::HybridEp, TokenDispatcher::DeepEp]
+    } else {
+        [TokenDispatcher::DeepEp, TokenDispatcher::HybridEp]
+    };
+    let once = by_size.into_iter().find(|it| is_new && able.takes_dispatcher(*it));
+    let plain = [TokenDispatcher::AllToAll, TokenDispatcher::AllGather];
+    once.or_else(|| plain.into_iter().find(|it| able.takes_dispatcher(*it))).unwrap_or_default()
+}
+
+pub(super) fn abilities(problem: &Problem) -> &Abilities {
+    &problem.hardware.framework.abilities
+}
+
+/// Whether the framework can run what is named.
+pub(super) fn check_framework(problem: &Problem, fixed: &PartialLayout) -> Result<(), LayoutError> {
+    let framework = &problem.hardware.framework;
+    let lacks = framework.abilities.lacks(fixed, problem.model_facts());
+    if lacks.is_empty() {
+        return Ok(());
+    }
+    Err(LayoutError::Framework { framework: framework.name.clone(), lacks })
+}

@@ -1,7 +1,6 @@
 //! A cluster, ready to be asked for times.
 
 use ir::cluster::{Architecture, Cluster, Host, Precision};
-use ir::collective::Collective;
 use ir::framework::Framework;
 use ir::plan::Training;
 use ir::units::{Bytes, BytesPerSecond, FlopsPerSecond, Seconds};
@@ -105,13 +104,12 @@ impl Hardware {
         (self.communication_slowdown * 1000.0).round() as u32
     }
 
-    /// Time for each rank of a chain to send `bytes` to the next: the message that crosses the outermost
-    /// level is the slowest.
+    /// Time for each rank of a chain, or of a ring, to send `bytes` to the next: the message that crosses the
+    /// outermost level is the slowest.
     pub fn to_neighbour(&self, group: Group, bytes: Bytes) -> Seconds {
         if group.size < 2 {
             return Seconds::ZERO;
         }
-        let ends = Group { size: 2, stride: group.stride * (group.size - 1) };
-        self.network.time(Collective::SendReceive, ends, bytes)
+        self.network.to_neighbour(group, bytes)
     }
 }

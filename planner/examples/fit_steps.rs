@@ -17,7 +17,7 @@ use serde_json::json;
 type Constant = (&'static str, &'static str, fn(&mut Hardware) -> &mut f64);
 
 /// The constants, by whose they are.
-const CONSTANTS: [Constant; 12] = [
+const CONSTANTS: [Constant; 13] = [
     ("gpu", "matmul", |it| &mut it.device.training.matmul),
     ("gpu", "matmul_8_bit", |it| &mut it.device.training.matmul_8_bit),
     ("gpu", "matmul_4_bit", |it| &mut it.device.training.matmul_4_bit),
@@ -29,6 +29,9 @@ const CONSTANTS: [Constant; 12] = [
     }),
     ("framework", "host.microseconds_per_awaited_operator", |it| {
         &mut it.framework.host.microseconds_per_awaited_operator
+    }),
+    ("framework", "pipeline_parallel.microseconds_per_awaited_message", |it| {
+        &mut it.framework.pipeline_parallel.microseconds_per_awaited_message
     }),
     ("framework", "kernels.elementwise_traffic", |it| {
         &mut it.framework.kernels.elementwise_traffic

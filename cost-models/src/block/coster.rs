@@ -309,12 +309,26 @@ impl<'a> Coster<'a> {
         let share = shape.visible_fraction() / known_share * shape.queries as f64 / context;
         let share = share * self.uneven_context(shape);
         let Hardware { device, precision, .. } = self.hardware;
-        let time = match pass {
+        let alone = |known| match pass {
             Pass::Forward => device.training_attention_forward(precision.activation(), known),
             _ => device.attention_backward(precision.activation(), known),
         };
-        let time = (time * share).max(device.launch_floor());
-        Timing { time, bound: Bound::Compute }
+        let is_whole = shape.queries >= shape.context;
+        let is_known = matches!(shape.mask, AttentionMask::Causal | AttentionMask::Full);
+        let time = if is_whole || !is_known {
+            alone(known) * share
+        } else {
+            // One kernel for each step of the ring, of as many keys as a rank has; of a causal mask its own ones,
+            // and half of the others.
+            let [own, other] = [causal, false].map(|causal| {
+                alone(AttentionShape { sequence: shape.queries, causal, ..known })
+                    .max(device.launch_floor())
+            });
+            let others = context / shape.queries as f64 - 1.0;
+            let half = if causal { 0.5 } else { 1.0 };
+            (own + other * (others * half)) * self.uneven_context(shape)
+        };
+        Timing { time: time.max(device.launch_floor()), bound: Bound::Compute }
     }
 
     /// What the last of `n` context-parallel ranks computes of a causal attention, over the mean of all, where

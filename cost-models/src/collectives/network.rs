@@ -191,6 +191,16 @@ impl Network {
         Seconds::new(START_SECONDS + latency + slowest)
     }
 
+    /// Time for each rank of a chain to send `bytes` to the next: as far as the outermost level that the group
+    /// crosses takes it.
+    pub(crate) fn to_neighbour(&self, group: Group, bytes: Bytes) -> Seconds {
+        // Neighbours in different domains of the level below.
+        let inner = self.outermost_level(group).checked_sub(1);
+        let apart = inner.map_or(1, |level| self.levels[level].ranks);
+        let ends = Group { size: 2, stride: group.stride.max(apart) };
+        self.time(Collective::SendReceive, ends, bytes)
+    }
+
     /// The outermost level that a collective of `group` crosses, which sets its pace; counting from
     /// the innermost, 0 for a group of one.
     pub fn outermost_level(&self, group: Group) -> usize {

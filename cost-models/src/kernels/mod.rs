@@ -16,7 +16,7 @@ pub use training::TrainingRates;
 use std::collections::BTreeMap;
 
 use ir::cluster::{Gpu, MeasuredKernels, Precision};
-use ir::framework::{AttentionLibrary, Framework};
+use ir::framework::{AttentionLibrary, Framework, UnalignedRows};
 use ir::graph::Pass;
 use ir::units::{Bytes, FlopsPerSecond, Seconds};
 
@@ -39,6 +39,8 @@ pub struct Device {
     pub training: TrainingRates,
     /// Whose these are.
     pub training_set: String,
+    /// What runs products whose rows the tensor cores load badly.
+    unaligned_rows: UnalignedRows,
 }
 
 impl Device {
@@ -49,7 +51,11 @@ impl Device {
 
     /// The rates of a GPU that a framework drives.
     pub fn of(gpu: &Gpu, framework: &Framework) -> Self {
-        Self::for_training(gpu, framework.attention_on(gpu.architecture))
+        let attention = framework.attention_on(gpu.architecture);
+        Self {
+            unaligned_rows: framework.kernels.unaligned_rows,
+            ..Self::for_training(gpu, attention)
+        }
     }
 
     /// The rates of a GPU, on which training calls the attention of a library.
@@ -64,6 +70,7 @@ impl Device {
             measured: gpu.measured.clone(),
             training,
             training_set,
+            unaligned_rows: UnalignedRows::TensorCores,
         }
     }
 
@@ -104,7 +111,8 @@ impl Device {
         timing.time = timing.time.max(self.least_matmul(format, shape));
         // Of a weight's gradient `x' dy`, the depth is the number of tokens, along which no row runs.
         let rows = if pass == Pass::WeightGrad { [shape.m, shape.n] } else { [shape.n, shape.k] };
-        timing.time = timing.time.max(self.matmul.unaligned(format, shape, rows));
+        timing.time =
+            timing.time.max(self.matmul.unaligned(format, shape, rows, self.unaligned_rows));
         timing
     }
 

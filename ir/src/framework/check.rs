@@ -26,6 +26,10 @@ impl Framework {
             ("kernels.loss.backward_bytes_per_logit", loss.backward_bytes_per_logit),
             ("host.microseconds_per_operator", self.host.microseconds_per_operator),
             ("host.microseconds_per_awaited_operator", self.host.microseconds_per_awaited_operator),
+            (
+                "pipeline_parallel.microseconds_per_awaited_message",
+                self.pipeline_parallel.microseconds_per_awaited_message,
+            ),
             ("memory.parameter_copies", self.memory.parameter_copies),
             ("memory.update_bytes", self.memory.update_bytes),
             ("memory.libraries_gib", self.memory.libraries_gib),

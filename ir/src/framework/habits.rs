@@ -34,6 +34,8 @@ pub struct KernelHabits {
     pub attention_by_architecture: BTreeMap<Architecture, AttentionLibrary>,
     /// How linear layers that read the same tensor run.
     pub projections: Projections,
+    /// What runs products whose rows do not begin at multiples of 16 bytes.
+    pub unaligned_rows: UnalignedRows,
     /// Bytes that norms, activation functions, dropout, residuals and rotary embeddings touch, over those of one
     /// kernel each that reads its inputs and writes its outputs once.
     pub elementwise_traffic: f64,
@@ -41,6 +43,16 @@ pub struct KernelHabits {
     pub score_traffic: f64,
     /// The loss.
     pub loss: LossKernels,
+}
+
+/// What runs products whose rows do not begin at multiples of 16 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum UnalignedRows {
+    /// The units beside the tensor cores: cuBLAS of 2022.
+    VectorUnits,
+    /// The tensor cores, which wait for what they load: cuBLAS since then.
+    TensorCores,
 }
 
 /// How linear layers that read the same tensor run.
@@ -212,13 +224,16 @@ pub enum TensorGathers {
 }
 
 /// What pipeline ranks do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PipelineHabits {
     /// What a rank does while it exchanges messages.
     pub messages: MessageOverlap,
     /// What each of the tensor-parallel ranks that have the same message sends.
     pub message_bytes: MessageBytes,
+    /// Time from when a message that is waited for has come to when the device goes on, in microseconds: the host
+    /// waits for it, and then launches anew.
+    pub microseconds_per_awaited_message: f64,
 }
 
 /// What a pipeline rank does while it exchanges messages.

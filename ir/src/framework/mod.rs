@@ -26,8 +26,8 @@ pub use habits::{
     AttentionLibrary, CausalPieces, ExpertHabits, GradientAccumulation, GradientCopies,
     GradientHabits, HostHabits, KernelHabits, Launches, LossGradient, LossKernels, MemoryHabits,
     MessageBytes, MessageOverlap, ParameterHabits, PipelineHabits, Projections, StageParameters,
-    TensorGathers, TensorHabits, TensorOverlap, TransferFactors, UpdatedParameters, WhenReduced,
-    ZeroOneSum,
+    TensorGathers, TensorHabits, TensorOverlap, TransferFactors, UnalignedRows, UpdatedParameters,
+    WhenReduced, ZeroOneSum,
 };
 
 pub use named::ModelFacts;
@@ -84,7 +84,8 @@ impl Framework {
     /// On broken JSON, unknown or missing fields, abilities that contradict each other, and values that no framework
     /// can have.
     pub fn from_json(text: &str) -> Result<Self, FrameworkError> {
-        let framework: Self = serde_json::from_str(text).map_err(|error| FrameworkError::json(&error))?;
+        let framework: Self =
+            serde_json::from_str(text).map_err(|error| FrameworkError::json(&error))?;
         framework.check()?;
         Ok(framework)
     }

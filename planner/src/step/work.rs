@@ -9,7 +9,7 @@ use ir::graph::{Axis, BlockRecompute};
 use ir::layout::{Layout, ZeroStage};
 use ir::plan::MemoryUse;
 use ir::schedule::{ActionKind, ScheduleKind, Updates};
-use ir::units::{Bytes, Nanos};
+use ir::units::{Bytes, Nanos, Seconds};
 use simulator::{
     Kept, Meeting, Message, Messages, Part, Pass, RankWork, Run, SharedWeights, StageWork,
     Transfer, Work,
@@ -589,7 +589,12 @@ impl Assignment<'_> {
         }
         let [forward, backward] = self.vocabulary_exchanges(stage);
         let Stage { send_forward, send_backward, .. } = &*self.stages[stage];
-        let time = |message: &Message| message.time;
+        let habits = &self.problem.hardware.framework.pipeline_parallel;
+        let anew = Nanos::from(Seconds::new(habits.microseconds_per_awaited_message * 1e-6));
+        let time = |message: &Message| match message.time {
+            Nanos::ZERO => Nanos::ZERO,
+            time => time + anew,
+        };
         match kind {
             ActionKind::Forward => time(send_forward) + forward,
             ActionKind::Backward => time(send_backward) + backward,

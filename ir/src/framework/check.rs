@@ -30,6 +30,7 @@ impl Framework {
                 "pipeline_parallel.microseconds_per_awaited_message",
                 self.pipeline_parallel.microseconds_per_awaited_message,
             ),
+            ("parameters.microseconds_per_shard", self.parameters.microseconds_per_shard),
             ("memory.parameter_copies", self.memory.parameter_copies),
             ("memory.update_bytes", self.memory.update_bytes),
             ("memory.libraries_gib", self.memory.libraries_gib),

@@ -156,13 +156,16 @@ pub enum ZeroOneSum {
 }
 
 /// When parameters are gathered, and how long they are kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ParameterHabits {
     /// When updated ones are gathered.
     pub gathered: UpdatedParameters,
     /// What a pipeline stage keeps gathered with ZeRO-3.
     pub zero_3_stage: StageParameters,
+    /// Time for each rank's shard of updated parameters beside what its bytes take, in microseconds, where each is
+    /// broadcast by itself.
+    pub microseconds_per_shard: f64,
 }
 
 /// When updated parameters are gathered.

@@ -273,7 +273,13 @@ impl<'a> Replicas<'a> {
         );
         let Group { size, stride } = self.group();
         let dense = time(all_dense, size, self.layout.zero_shard, stride);
-        let time = Nanos::from((dense + experts) * self.hardware.framework.exchanges.over_replicas);
+        let framework = &self.hardware.framework;
+        let mut time = Nanos::from((dense + experts) * framework.exchanges.over_replicas);
+        if collective == Collective::AllGather && self.layout.zero_stage != ZeroStage::Parameters {
+            let shards = f64::from(self.layout.zero_shard) / buckets as f64;
+            let each = framework.parameters.microseconds_per_shard * 1e-6;
+            time += Nanos::from(Seconds::new(shards * each));
+        }
         let bytes = (all_dense + all_experts).shard(buckets);
         (time > Nanos::ZERO).then_some(Transfer::new(collective, time, bytes))
     }

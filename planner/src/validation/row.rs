@@ -161,6 +161,12 @@ impl Row {
         extra.and_then(Value::as_str).unwrap_or_default()
     }
 
+    /// A degree that only this source has, if it is a number.
+    pub fn extra_degree(&self, name: &str) -> Option<u32> {
+        let degree = self.get("extra").and_then(|extra| extra.get(name)).and_then(Value::as_u64)?;
+        u32::try_from(degree).ok().filter(|degree| *degree > 0)
+    }
+
     /// Whether the run ended for lack of memory.
     pub fn ran_out_of_memory(&self) -> bool {
         let extra = self.get("extra").and_then(|extra| extra.get("oom"));

@@ -2,8 +2,8 @@
 //!
 //! What a source does not state:
 //!
-//! - Degrees are 1, `zero_stage` 0, `sequence_parallel` off. Where `fsdp_shard` names a degree, states are
-//!   sharded over so many replicas, else over all.
+//! - Degrees are 1, `zero_stage` 0, `sequence_parallel` off. Where `fsdp_shard` or `extra.zero1_size` names a degree,
+//!   states are sharded over so many replicas, else over all.
 //! - `dp` counts replicas without context parallelism; tensor, context, pipeline and data degrees multiply
 //!   to `n_gpus`.
 //! - Attention stores its scores where `attention_impl` says `unfused` or `no FlashAttention`, or that the
@@ -196,7 +196,8 @@ fn has_fp32_gradients(row: &Row, precision: Precision) -> bool {
     if detail.contains("fp16 grads") || is_moonlight_study(row) {
         return false;
     }
-    let is_megatron = row.flag("distributed_optimizer").is_some();
+    let is_megatron =
+        row.flag("distributed_optimizer").is_some() && framework(row) != "internevo";
     detail.contains("fp32 grad") || (is_megatron && precision != Precision::Fp16)
 }
 
@@ -244,8 +245,8 @@ fn spec(row: &Row, training: &Training, num_gpus: u32) -> Result<LayoutSpec, Uns
     let copies = schedule.stages_per_rank(1);
     let virtual_stages = if stages.is_multiple_of(copies) { stages / copies } else { stages };
     let replicas = context * data;
-    let shard =
-        shard_degree(row.text("fsdp_shard")).filter(|shard| replicas.is_multiple_of(*shard));
+    let of_optimizer = row.extra_degree("zero1_size");
+    let shard = shard_degree(row.text("fsdp_shard")).or(of_optimizer).filter(|shard| replicas.is_multiple_of(*shard));
     Ok(LayoutSpec {
         tensor_parallel: tensor,
         sequence_parallel: tensor > 1 && row.flag("sequence_parallel").unwrap_or(false),

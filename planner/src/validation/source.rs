@@ -3,7 +3,10 @@
 use super::row::{Row, Unsupported};
 
 /// Frameworks by words of the sources whose runs they ran; the first that fits.
-const FRAMEWORKS: [(&str, &str); 13] = [
+const FRAMEWORKS: [(&str, &str); 16] = [
+    ("InternEvo", "internevo"),
+    ("fms-fsdp", "fsdp2"),
+    ("KempnerForge", "fsdp2"),
     ("BigScience", "megatron-deepspeed"),
     ("MT-NLG", "megatron-deepspeed"),
     ("GLM-130B", "megatron-deepspeed"),

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail, ensure};
 use planner::validation::accuracy::Accuracy;
+use planner::validation::choices::{Fits, Regret};
 use planner::validation::intervals::{Coverage, coverage};
 use planner::validation::reference::REFERENCE;
 use planner::validation::{
@@ -49,6 +50,10 @@ struct Report<'a> {
     /// The same of their memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     memory_intervals: Option<Coverage>,
+    /// How well layouts of one problem are chosen between, by file.
+    regret: &'a [Regret],
+    /// Whether runs that worked are predicted to fit.
+    fits: &'a Fits,
     skipped: &'a [Skipped],
 }
 
@@ -97,6 +102,7 @@ pub(crate) fn validate(args: &ValidateArgs) -> anyhow::Result<Answer> {
     let mut comparisons = Vec::new();
     let mut skipped = Vec::new();
     let mut all: Vec<(String, Validated)> = Vec::new();
+    let (mut regret, mut fits) = (Vec::new(), Fits::default());
     let tables = Tables::of(args.folder.as_deref())?;
     for (name, text) in tables.kernels {
         match text.and_then(|text| Ok(compare_kernels(&name, &text)?)) {
@@ -116,6 +122,8 @@ pub(crate) fn validate(args: &ValidateArgs) -> anyhow::Result<Answer> {
         for quantity in [Quantity::StepTimeSeconds, Quantity::PeakMemoryBytes] {
             comparisons.extend(compare(&name, quantity, &validated));
         }
+        regret.extend(Regret::of(&name, &validated));
+        fits.add(&name, &validated);
         all.extend(validated.into_iter().map(|run| (name.clone(), run)));
     }
     ensure!(
@@ -149,6 +157,8 @@ pub(crate) fn validate(args: &ValidateArgs) -> anyhow::Result<Answer> {
         out_of_memory: &out_of_memory,
         intervals,
         memory_intervals,
+        regret: &regret,
+        fits: &fits,
         skipped: &skipped,
     };
     match args.format {
@@ -253,7 +263,8 @@ fn files(outer: &Path, inner: &str) -> anyhow::Result<Vec<(String, std::path::Pa
 }
 
 fn as_text(report: &Report<'_>, runs: &[(String, Validated)]) -> String {
-    let Report { files: comparisons, out_of_memory, intervals, memory_intervals, skipped } = report;
+    let Report { files: comparisons, out_of_memory, intervals, memory_intervals, .. } = report;
+    let Report { regret, fits, skipped, .. } = report;
     let headings = ["file", "of", "rows", "predicted", "mean", "median", "worst", "bias", "rank"];
     let mut rows = table(&headings, &["file", "of"]);
     let cells = |accuracy: &Accuracy| {
@@ -308,7 +319,47 @@ fn as_text(report: &Report<'_>, runs: &[(String, Validated)]) -> String {
     };
     let summary =
         [render(&rows), "\n".to_owned(), intervals, out_of_memory].into_iter().chain(missed);
+    let summary = summary.chain([describe_fits(fits), describe_regret(regret)]);
     summary.chain([worst(runs)]).chain(skipped).collect()
+}
+
+/// Runs that worked and are predicted not to fit.
+fn describe_fits(fits: &Fits) -> String {
+    if fits.ran == 0 {
+        return String::new();
+    }
+    let few = fits.rejected.iter().filter(|run| run.few_bits).count();
+    format!(
+        "{} of {} runs that worked are predicted not to fit, {few} of them in 8 or 4 bits\n",
+        fits.rejected.len(),
+        fits.ran,
+    )
+}
+
+/// How well layouts are chosen between, file by file and over all.
+fn describe_regret(regret: &[Regret]) -> String {
+    let all = regret.iter().cloned().reduce(Regret::and);
+    let Some(all) = all else { return String::new() };
+    let headings = ["file", "groups", "regret", "worst", "pairs", "ordered", "worst chosen"];
+    let mut rows = table(&headings, &["file", "worst chosen"]);
+    let all = Regret { file: "all".to_owned(), ..all };
+    for it in regret.iter().chain([&all]) {
+        rows.add_row([
+            it.file.clone(),
+            it.groups.to_string(),
+            percent(it.mean),
+            percent(it.worst),
+            it.pairs.to_string(),
+            percent(it.share_ordered()),
+            if it.worst > 0.0 { format!("{} for {}", it.worst_id, it.best_id) } else { String::new() },
+        ]);
+    }
+    format!(
+        "\nregret: what the layout that is predicted fastest takes longer than the fastest measured, of groups of \
+         runs that differ\nin their layout alone; pairs of them that differ by over 3 %, and those in the right \
+         order\n\n{}",
+        render(&rows)
+    )
 }
 
 const fn in_words(quantity: Quantity) -> &'static str {

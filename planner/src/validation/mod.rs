@@ -5,6 +5,7 @@
 //! mapped is reported with the reason, never left out.
 
 pub mod accuracy;
+pub mod choices;
 mod comparison;
 mod description;
 mod error;
@@ -95,6 +96,12 @@ pub struct Validated {
     pub comparable: Vec<String>,
     /// Whether the run ended for lack of memory.
     pub ran_out_of_memory: bool,
+    /// All that decides its time but the layout: rows that have it in common differ in their layout alone.
+    pub problem: String,
+    /// Its layout, as its source states it.
+    pub layout: String,
+    /// Whether linear layers run in fewer than 16 bits.
+    pub few_bits: bool,
 }
 
 /// The runs of a file: JSON, or a CSV that is known by its columns.
@@ -132,6 +139,9 @@ pub fn validate(rows: &[Row]) -> Vec<Validated> {
                 predicted: setup.map(|setup| predict(&setup)),
                 comparable,
                 ran_out_of_memory: row.ran_out_of_memory(),
+                problem: row.problem(),
+                layout: row.layout(),
+                few_bits: row.has_few_bits(),
             }
         })
         .collect()

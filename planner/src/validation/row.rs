@@ -69,6 +69,64 @@ pub enum MemoryOf {
     FirstOrLastRank,
 }
 
+/// What a problem consists of: rows that have all of it in common differ in their layout alone.
+const PROBLEM: [&str; 28] = [
+    "source_title",
+    "gpu",
+    "gpus_per_node",
+    "n_gpus",
+    "intra_node_bw_GBps_per_dir",
+    "inter_node_bw_Gbps_per_gpu",
+    "n_layers",
+    "hidden",
+    "n_heads",
+    "n_kv_heads",
+    "head_dim",
+    "ffn_hidden",
+    "gated_mlp",
+    "vocab",
+    "seq_len",
+    "tied_embeddings",
+    "attention_type",
+    "moe_experts",
+    "moe_topk",
+    "moe_ffn_hidden",
+    "moe_shared_ffn",
+    "moe_dense_layers",
+    "global_batch_size",
+    "precision",
+    "attention_impl",
+    "optimizer_detail",
+    "fused_ops",
+    "model_name",
+];
+
+/// The same, of what only some sources state.
+const PROBLEM_EXTRA: [&str; 3] = ["date", "framework", "recipe_version"];
+
+/// What a layout consists of.
+const LAYOUT: [&str; 16] = [
+    "tp",
+    "pp",
+    "vpp",
+    "dp",
+    "cp",
+    "ep",
+    "etp",
+    "sequence_parallel",
+    "zero_stage",
+    "distributed_optimizer",
+    "fsdp_shard",
+    "micro_batch_size",
+    "recompute",
+    "recompute_detail",
+    "schedule",
+    "overlap",
+];
+
+/// The same, of what only some sources state.
+const LAYOUT_EXTRA: [&str; 4] = ["zero1_size", "vocab_method", "embedding_layout", "recipe_flags"];
+
 impl Row {
     /// The row at a place of its file.
     pub fn new(index: usize, value: Value) -> Self {
@@ -165,6 +223,30 @@ impl Row {
     pub fn extra_degree(&self, name: &str) -> Option<u32> {
         let degree = self.get("extra").and_then(|extra| extra.get(name)).and_then(Value::as_u64)?;
         u32::try_from(degree).ok().filter(|degree| *degree > 0)
+    }
+
+    /// All that decides its time but the layout, as a text that equal problems have in common.
+    pub fn problem(&self) -> String {
+        self.texts(&PROBLEM, &PROBLEM_EXTRA)
+    }
+
+    /// Its layout, as a text that equal layouts have in common.
+    pub fn layout(&self) -> String {
+        self.texts(&LAYOUT, &LAYOUT_EXTRA)
+    }
+
+    /// Whether linear layers run in fewer than 16 bits.
+    pub fn has_few_bits(&self) -> bool {
+        let precision = self.text("precision").to_ascii_lowercase();
+        ["fp8", "fp4"].iter().any(|name| precision.contains(name))
+    }
+
+    fn texts(&self, fields: &[&str], of_extra: &[&str]) -> String {
+        let extra = self.get("extra");
+        let field = |name: &&str| self.get(name);
+        let of_extra = of_extra.iter().map(|name| extra.and_then(|extra| extra.get(name)));
+        let all = fields.iter().map(field).chain(of_extra);
+        all.map(|value| value.map(Value::to_string).unwrap_or_default() + ";").collect()
     }
 
     /// Whether the run ended for lack of memory.

@@ -1,0 +1,157 @@
+//! Whether what is predicted to be fastest is what was measured to be: decisions, rather than errors.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::{Unsupported, Validated};
+
+/// Steps that differ by less are alike.
+const ALIKE: f64 = 0.03;
+
+/// How well layouts of one problem are chosen between, over the groups of a file's rows that differ in their layout
+/// alone.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Regret {
+    /// The file.
+    pub file: String,
+    /// Groups of rows that differ in their layout alone.
+    pub groups: usize,
+    /// What the layout that is predicted fastest takes longer than the fastest measured; the mean.
+    pub mean: f64,
+    /// The same where it is most.
+    pub worst: f64,
+    /// The row that was predicted fastest there.
+    pub worst_id: String,
+    /// The row that was.
+    pub best_id: String,
+    /// Pairs of rows of a group whose times differ by more than 3 %.
+    pub pairs: usize,
+    /// Pairs of them that are predicted in the right order.
+    pub ordered: usize,
+}
+
+/// A row that was measured and predicted.
+struct Timed<'a> {
+    id: &'a str,
+    layout: &'a str,
+    measured: f64,
+    predicted: f64,
+}
+
+impl Regret {
+    /// That of a file's runs; none where no two differ in their layout alone.
+    pub fn of(file: &str, runs: &[Validated]) -> Option<Self> {
+        let mut problems: BTreeMap<&str, Vec<Timed<'_>>> = BTreeMap::new();
+        for run in runs {
+            let Ok(Some(measured)) = run.step_time_seconds else { continue };
+            let Ok(predicted) = &run.predicted else { continue };
+            let (id, layout) = (run.id.as_str(), run.layout.as_str());
+            let timed = Timed { id, layout, measured, predicted: predicted.step_time_seconds };
+            problems.entry(&run.problem).or_default().push(timed);
+        }
+        let mut all: Option<Self> = None;
+        for rows in problems.values() {
+            let Some(group) = Self::of_group(file, rows) else { continue };
+            all = Some(match all {
+                None => group,
+                Some(before) => before.and(group),
+            });
+        }
+        all
+    }
+
+    fn of_group(file: &str, rows: &[Timed<'_>]) -> Option<Self> {
+        let first = rows.first()?;
+        if rows.iter().all(|row| row.layout == first.layout) {
+            return None;
+        }
+        let best = rows.iter().min_by(|a, b| a.measured.total_cmp(&b.measured))?;
+        let chosen = rows.iter().min_by(|a, b| a.predicted.total_cmp(&b.predicted))?;
+        let regret = chosen.measured / best.measured - 1.0;
+        let (mut pairs, mut ordered) = (0, 0);
+        for (place, one) in rows.iter().enumerate() {
+            for other in &rows[..place] {
+                let ratio = one.measured / other.measured;
+                if one.layout == other.layout || (ratio - 1.0).abs() <= ALIKE {
+                    continue;
+                }
+                pairs += 1;
+                ordered += usize::from((ratio < 1.0) == (one.predicted < other.predicted));
+            }
+        }
+        Some(Self {
+            file: file.to_owned(),
+            groups: 1,
+            mean: regret,
+            worst: regret,
+            worst_id: chosen.id.to_owned(),
+            best_id: best.id.to_owned(),
+            pairs,
+            ordered,
+        })
+    }
+
+    /// That of both.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        let groups = self.groups + other.groups;
+        let sum = self.mean * self.groups as f64 + other.mean * other.groups as f64;
+        let (pairs, ordered) = (self.pairs + other.pairs, self.ordered + other.ordered);
+        let worst = if self.worst >= other.worst { self } else { other };
+        Self { groups, mean: sum / groups as f64, pairs, ordered, ..worst }
+    }
+
+    /// Share of the pairs that are predicted in the right order.
+    pub fn share_ordered(&self) -> f64 {
+        self.ordered as f64 / self.pairs.max(1) as f64
+    }
+}
+
+/// Whether runs are predicted to fit, of all that worked or went out of memory.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Fits {
+    /// Runs that worked, with or without a measured peak.
+    pub ran: usize,
+    /// Those of them that are predicted not to fit.
+    pub rejected: Vec<Rejected>,
+}
+
+/// A run that worked and is predicted not to fit.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Rejected {
+    /// Its file.
+    pub file: String,
+    /// What the file calls it.
+    pub id: String,
+    /// Whether linear layers run in fewer than 16 bits.
+    pub few_bits: bool,
+    /// What it is predicted to need.
+    pub predicted_bytes: u64,
+    /// What a GPU has.
+    pub capacity_bytes: u64,
+}
+
+impl Fits {
+    /// Adds a file's runs.
+    pub fn add(&mut self, file: &str, runs: &[Validated]) {
+        for run in runs.iter().filter(|run| !run.ran_out_of_memory) {
+            let Ok(predicted) = &run.predicted else { continue };
+            // A layer alone has no memory.
+            let needed = predicted.memory.total();
+            if matches!(run.step_time_seconds, Err(Unsupported { .. })) || needed.get() == 0 {
+                continue;
+            }
+            self.ran += 1;
+            if needed > predicted.memory_capacity {
+                self.rejected.push(Rejected {
+                    file: file.to_owned(),
+                    id: run.id.clone(),
+                    few_bits: run.few_bits,
+                    predicted_bytes: needed.get(),
+                    capacity_bytes: predicted.memory_capacity.get(),
+                });
+            }
+        }
+    }
+}

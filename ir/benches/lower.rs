@@ -18,6 +18,7 @@ const SETTING: Setting = Setting {
     fuses_projections: true,
     vocabulary_multiple: 1,
     switches: Switches::USUAL,
+    kept_bits: None,
 };
 
 fn lowered(text: &str) -> Graph {

@@ -85,7 +85,7 @@ fn setting(sizes: Sizes, sharding: Sharding) -> Setting {
         takes_data: false,
         fuses_projections: true,
         vocabulary_multiple: 1,
-        switches: Switches::USUAL,
+        switches: Switches::USUAL, kept_bits: None,
     }
 }
 

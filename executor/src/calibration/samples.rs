@@ -67,6 +67,7 @@ impl Samples {
                 fuses_projections: false,
                 vocabulary_multiple: 1,
                 switches: Switches::USUAL,
+                kept_bits: None,
             };
             let kernels = block.block.work(&setting).kernels;
             let own = laps.iter().filter(|lap| lap.block == number);

@@ -82,6 +82,7 @@ pub(super) fn setting(program: &Program, takes_data: bool) -> Setting {
         fuses_projections: false,
         vocabulary_multiple: 1,
         switches: Switches::USUAL,
+        kept_bits: None,
     }
 }
 

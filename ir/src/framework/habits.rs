@@ -296,6 +296,8 @@ pub struct TransferFactors {
 pub struct MemoryHabits {
     /// Bytes that blocks keep for backward, over those that one fused kernel for each operator would.
     pub saved: f64,
+    /// What linear layers keep of inputs that are cast for their products.
+    pub inputs: KeptInputs,
     /// Bytes that the head and the loss hold at their peak, over the same.
     pub saved_by_loss: f64,
     /// Gradients in 16 bits beside those that are added up in 32.
@@ -306,6 +308,16 @@ pub struct MemoryHabits {
     pub update_bytes: f64,
     /// What libraries hold beside CUDA's context, in GiB: workspaces, communicators' buffers.
     pub libraries_gib: f64,
+}
+
+/// What linear layers keep of inputs that are cast to 8 or 4 bits for their products.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum KeptInputs {
+    /// What they were cast to.
+    Cast,
+    /// The inputs, in 16 bits.
+    Uncast,
 }
 
 /// What becomes of gradients in 16 bits once they were added up in 32.

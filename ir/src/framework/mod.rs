@@ -24,7 +24,7 @@ pub use abilities::{
 pub use error::FrameworkError;
 pub use habits::{
     AttentionLibrary, CausalPieces, ExpertHabits, GradientAccumulation, GradientCopies,
-    GradientHabits, HostHabits, KernelHabits, Launches, LossGradient, LossKernels, MemoryHabits,
+    GradientHabits, HostHabits, KeptInputs, KernelHabits, Launches, LossGradient, LossKernels, MemoryHabits,
     MessageBytes, MessageOverlap, ParameterHabits, PipelineHabits, Projections, StageParameters,
     TensorGathers, TensorHabits, TensorOverlap, TransferFactors, UnalignedRows, UpdatedParameters,
     WhenReduced, ZeroOneSum,

@@ -186,6 +186,14 @@ impl Sharded<'_> {
             .any(|(slot, input)| *input == source && kept.contains(&Keeps::Input(slot)))
     }
 
+    /// Whether an operator's products take inputs that are cast for them: those of linear layers but for the head,
+    /// which stays in 16 bits.
+    fn is_cast(&self, op: OpId) -> bool {
+        let op = self.block.op(op);
+        let is_linear = matches!(op.kind, OpKind::Linear { .. } | OpKind::GroupedLinear { .. });
+        is_linear && op.output.dim(DimName::Vocabulary).is_none()
+    }
+
     fn saved(&self) -> Vec<Saved> {
         let mut saved: BTreeMap<(OpId, SavedPart), Bytes> = BTreeMap::new();
         let mut starts: BTreeMap<OpId, Bytes> = BTreeMap::new();
@@ -197,7 +205,15 @@ impl Sharded<'_> {
                         let source = sources[slot];
                         let bytes =
                             self.kept_bytes(source, self.placements.wanted[node.id.index()][slot]);
-                        saved.insert((source, SavedPart::Value), bytes);
+                        let is_linear = slot == 0 && self.is_cast(node.id);
+                        let (part, bytes) = match self.setting.kept_bits.filter(|_| is_linear) {
+                            Some(bits) => {
+                                let elements = bytes.get() / self.setting.compute_bytes;
+                                (SavedPart::Cast, Bytes::new(elements * bits / 8))
+                            }
+                            None => (SavedPart::Value, bytes),
+                        };
+                        saved.insert((source, part), bytes);
                     }
                     Keeps::Output => {
                         saved.insert((node.id, SavedPart::Value), self.output_bytes(node.id));
@@ -257,7 +273,9 @@ impl Sharded<'_> {
                 selective: match self.block.op(op).recomputable {
                     Recomputable::No => false,
                     Recomputable::Selective => true,
-                    Recomputable::SelectiveEnd => part != SavedPart::Value,
+                    Recomputable::SelectiveEnd => {
+                        !matches!(part, SavedPart::Value | SavedPart::Cast)
+                    }
                 },
                 block_input: self.block.op(op).kind == OpKind::Input,
             })

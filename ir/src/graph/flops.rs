@@ -39,6 +39,7 @@ impl Graph {
             fuses_projections: true,
             vocabulary_multiple: 1,
             switches: Switches::USUAL,
+            kept_bits: None,
         };
         let mut flops = ForwardFlops::default();
         for ((_, block), count) in self.classes().zip(self.class_counts()) {

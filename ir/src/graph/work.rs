@@ -31,6 +31,9 @@ pub struct Setting {
     pub vocabulary_multiple: u32,
     /// What is switched on.
     pub switches: Switches,
+    /// Bits of an element of what linear layers keep of their inputs, where they keep these as they cast them for
+    /// their products; else none.
+    pub kept_bits: Option<u64>,
 }
 
 /// The axis of the mesh that an exchange runs along.
@@ -167,6 +170,8 @@ pub struct Exchange {
 pub enum SavedPart {
     /// The tensor itself.
     Value,
+    /// The tensor as it was cast for products.
+    Cast,
     /// The tensor before context-parallel ranks exchanged it.
     Exchanged,
     /// A mask of one byte an element.

@@ -58,6 +58,7 @@ fn setting(sharding: Sharding) -> Setting {
         fuses_projections: true,
         vocabulary_multiple: 1,
         switches: Switches::USUAL,
+        kept_bits: None,
     }
 }
 

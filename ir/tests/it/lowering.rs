@@ -126,6 +126,7 @@ fn experts_are_reached_by_all_to_all_and_gathered_for_by_those_who_share_them() 
             fuses_projections,
             vocabulary_multiple: 1,
             switches: Switches::USUAL,
+            kept_bits: None,
         })
     };
     let routed = graph.parameter_counts().routed;

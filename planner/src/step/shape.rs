@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cost_models::Hardware;
 use cost_models::block::{BlockPasses, Groups};
-use ir::framework::Projections;
+use ir::framework::{KeptInputs, Projections};
 use ir::graph::{Block, Recompute, Setting, Sharding, Sizes, Switches};
 use ir::layout::{Layout, Mesh};
 use ir::schedule::StagePlacement;
@@ -46,6 +46,7 @@ impl ShapeKey {
     /// The circumstances in which blocks of class `class` work.
     pub fn setting(&self, problem: &Problem, class: usize) -> Setting {
         let framework = &problem.hardware.framework;
+        let precision = problem.training.precision;
         Setting {
             sizes: Sizes {
                 micro_batch_size: self.micro_batch_size.into(),
@@ -57,6 +58,8 @@ impl ShapeKey {
             fuses_projections: framework.kernels.projections == Projections::Fused,
             vocabulary_multiple: framework.tensor_parallel.vocabulary_multiple,
             switches: self.switches,
+            kept_bits: (precision.is_cast() && framework.memory.inputs == KeptInputs::Cast)
+                .then(|| precision.input_bits()),
         }
     }
 

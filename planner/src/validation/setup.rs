@@ -26,8 +26,9 @@
 //! - Memory is that of the fullest rank, unless `mem_kind` names pipeline stages; nanotron's benchmarks state
 //!   that of rank 0.
 //! - Gradients are added up in fp32 in bf16 and 8-bit runs with pipelines or a distributed optimizer, as
-//!   Megatron does, and wherever `optimizer_detail` says so; moments are in fp32. Megatron-Bridge's study of
-//!   recompute has both in bf16, as its recipe says.
+//!   Megatron does, and wherever `optimizer_detail` says so; moments are in fp32. Megatron-Bridge's recipes for
+//!   performance and MLPerf's submissions add up in 16 bits; its study of recompute and its recipes of DeepSeek-V3
+//!   have moments in bf16 too (`use_precision_aware_optimizer`).
 
 use cost_models::{clusters, frameworks};
 use ir::cluster::{Cluster, Precision};
@@ -36,7 +37,8 @@ use ir::framework::{
     TensorOverlap, UpdatedParameters, WhenReduced,
 };
 use ir::graph::{
-    ContextParallelKind, CudaGraphs, ExpertOverlap, Recompute, Switches, TokenDispatcher,
+    ContextParallelKind, CudaGraphs, ExpertOverlap, Recompute, RecomputeModule, RecomputeModules, Switches,
+    TokenDispatcher,
 };
 use ir::layout::{Layout, LayoutSpec, Offload, ZeroStage};
 use ir::model::{AttentionKernel, GraphOptions};
@@ -87,6 +89,12 @@ impl Setup {
             .map_err(|error| Unsupported::new(format!("its model: {error}")))?;
         let keeps_every_other = row.text("recompute_detail").contains("every 2nd matmul");
         let graph = if keeps_every_other { graph.keeping_every_other_linear() } else { graph };
+        let graph = match recompute(row)?.modules() {
+            Some(modules) => graph.recomputing(modules).map_err(|error| {
+                Unsupported::new(format!("its recompute: {error}"))
+            })?,
+            None => graph,
+        };
         let precision = precision(row)?;
         let training = Training {
             sequence_length: row.size("seq_len")?,
@@ -94,7 +102,7 @@ impl Setup {
             precision,
             optimizer: Optimizer::AdamW,
             fp32_gradients: has_fp32_gradients(row, precision),
-            bf16_moments: is_moonlight_study(row),
+            bf16_moments: is_moonlight_study(row) || row.text("model_name").contains("DeepSeek"),
             data_parallel_method: DataParallelMethod::AllReduce,
             gradient_compression: None,
         };
@@ -193,7 +201,11 @@ fn precision(row: &Row) -> Result<Precision, Unsupported> {
 
 fn has_fp32_gradients(row: &Row, precision: Precision) -> bool {
     let detail = row.text("optimizer_detail");
-    if detail.contains("fp16 grads") || is_moonlight_study(row) {
+    // Its recipes for performance have `grad_reduce_in_fp32` false, as MLPerf's submissions with NeMo have
+    // `grad_sync_dtype` bf16.
+    let title = row.text("source_title");
+    let sums_in_16_bits = title.contains("Megatron-Bridge") || title.contains("MLPerf");
+    if detail.contains("fp16 grads") || sums_in_16_bits {
         return false;
     }
     let is_megatron =
@@ -366,10 +378,22 @@ fn shard_degree(text: &str) -> Option<u32> {
     after.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok().filter(|degree| *degree > 0)
 }
 
+/// The modules that a run's recipe lists, by Megatron-Core's names, if it lists others than attention.
+fn recomputed_modules(row: &Row) -> Option<RecomputeModules> {
+    let detail: serde_json::Value = serde_json::from_str(row.text("recompute_detail")).ok()?;
+    let names = detail.get("modules")?.as_array()?.iter().filter_map(serde_json::Value::as_str);
+    let known = |name: &str| {
+        let has_name = |module: &RecomputeModule| module.names().1 == Some(name);
+        RecomputeModule::ALL.into_iter().find(has_name)
+    };
+    let others = names.filter_map(known).filter(|it| *it != RecomputeModule::Attention);
+    RecomputeModules::new(others)
+}
+
 fn recompute(row: &Row) -> Result<Recompute, Unsupported> {
     match row.text("recompute") {
         "" | "none" => Ok(Recompute::None),
-        "selective" => Ok(Recompute::Selective),
+        "selective" => Ok(recomputed_modules(row).map_or(Recompute::Selective, Recompute::Modules)),
         "full" => Ok(Recompute::Full),
         other => Err(Unsupported::new(format!("recompute `{other}`"))),
     }

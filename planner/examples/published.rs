@@ -3,6 +3,8 @@
 //! `cargo run --release -p planner --example published -- DIR [NAME]` prints, for each measured run of `DIR/runs` whose file
 //! or id contains `NAME`, by how much the best plan is predicted to be faster than what was run, and that plan.
 
+#![expect(clippy::print_stdout, reason = "the lines are what one runs it for")]
+
 use planner::search::{Go, Request, search};
 use planner::validation::setup::Setup;
 use planner::validation::{predict, read_rows};
@@ -51,9 +53,15 @@ fn main() -> anyhow::Result<()> {
                 show(&best.layout),
             );
             let parts = |it: ir::plan::Breakdown| {
-                it.parts().map(|(name, seconds)| format!("{} {seconds:.3}", &name[..name.len().min(12)])).join(", ")
+                it.parts()
+                    .map(|(name, seconds)| format!("{} {seconds:.3}", &name[..name.len().min(12)]))
+                    .join(", ")
             };
-            println!("         {}\n         {}", parts(theirs.breakdown), parts(best.evaluation.breakdown));
+            println!(
+                "         {}\n         {}",
+                parts(theirs.breakdown),
+                parts(best.evaluation.breakdown)
+            );
         }
     }
     Ok(())

@@ -38,17 +38,27 @@ pub enum TermWork {
 pub fn terms(block: &Block, setting: &Setting, groups: &Groups, hardware: &Hardware) -> Vec<Term> {
     let work = block.work(setting);
     let coster = Coster::new(block, &work, setting, groups, hardware, ExpertTimes::Exact);
-    let kernels = coster.kernels().map(|(kernel, Timing { time, bound })| {
-        let op = block.op(kernel.op).name.clone();
-        let basis = coster.basis(kernel);
-        Term { op, pass: kernel.pass, work: TermWork::Kernel(*kernel, bound), time, basis }
-    });
     // Where gradients are computed operator by operator, forward and backward have every exchange once.
     let parts = BlockParts::of(&coster);
     let mut played_exchanges = Vec::new();
-    for pass in [&parts.forward, &parts.backward] {
-        played(pass, hardware.slowdown_per_mille(), |exchange| played_exchanges.push(exchange));
+    let computed = [&parts.forward, &parts.backward].map(|pass| {
+        let slowdown = hardware.slowdown_per_mille();
+        let played = played(pass, slowdown, |exchange| played_exchanges.push(exchange));
+        Seconds::from(played.compute)
+    });
+    // Kernels that run beside exchanges take longer; each is shown with its part of what its pass takes longer.
+    let mut alone = [Seconds::ZERO; 2];
+    for (kernel, timing) in coster.kernels() {
+        alone[usize::from(kernel.pass != Pass::Forward)] += timing.time;
     }
+    let longer = [0, 1]
+        .map(|pass| if alone[pass] > Seconds::ZERO { computed[pass] / alone[pass] } else { 1.0 });
+    let kernels = coster.kernels().map(|(kernel, Timing { time, bound })| {
+        let op = block.op(kernel.op).name.clone();
+        let basis = coster.basis(kernel);
+        let time = time * longer[usize::from(kernel.pass != Pass::Forward)];
+        Term { op, pass: kernel.pass, work: TermWork::Kernel(*kernel, bound), time, basis }
+    });
     let exchanges =
         played_exchanges.into_iter().map(|PlayedExchange { exchange, waited, .. }| {
             let whole = coster.exchange(&exchange);

@@ -85,7 +85,8 @@ fn setting(sizes: Sizes, sharding: Sharding) -> Setting {
         takes_data: false,
         fuses_projections: true,
         vocabulary_multiple: 1,
-        switches: Switches::USUAL, kept_bits: None,
+        switches: Switches::USUAL,
+        kept_bits: None,
     }
 }
 

@@ -63,7 +63,8 @@ fn work(sharding: Sharding) -> BlockWork {
         takes_data: false,
         fuses_projections: true,
         vocabulary_multiple: 1,
-        switches: Switches::USUAL, kept_bits: None,
+        switches: Switches::USUAL,
+        kept_bits: None,
     };
     gpt_block().unwrap().work(&setting)
 }

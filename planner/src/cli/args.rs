@@ -306,9 +306,14 @@ pub(crate) struct SearchArgs {
     pub(crate) problem: ProblemArgs,
     #[command(flatten)]
     pub(crate) layout: LayoutArgs,
-    /// How many plans to show.
+    /// How many plans to show, each of another kind: of those that the model cannot tell from the fastest, the
+    /// simplest stands first.
     #[arg(long, value_name = "K", default_value_t = 5, value_parser = whole::<usize, 1, 1000>)]
     pub(crate) top: usize,
+    /// Memory of a GPU to stay free, in GiB [default: what nine of ten comparable measured peaks were above their
+    /// predictions at most].
+    #[arg(long, value_name = "GIB", value_parser = number::<100_000>, allow_negative_numbers = true)]
+    pub(crate) headroom: Option<f64>,
 }
 
 #[derive(Debug, Args)]

@@ -4,13 +4,14 @@ use std::fmt::Write as _;
 
 use indicatif::HumanCount;
 use ir::framework::Framework;
-use ir::graph::Adapters;
+use ir::graph::{Adapters, CudaGraphs, ExpertOverlap, Switches, TokenDispatcher};
 use ir::replication::{DataParallelMethod, Replication};
+use ir::schedule::ScheduleKind;
 use ir::units::{Bytes, Seconds};
 use planner::problem::Problem;
 use planner::report::{Answered, Expectation};
 use planner::search::space::Rejection;
-use planner::search::{Found, Outcome, StopReason};
+use planner::search::{Chosen, Found, Outcome, RESOLUTION, StopReason};
 
 use super::args::ProblemArgs;
 use super::input::{Input, command};
@@ -18,16 +19,16 @@ use super::tables::{count, percent, render, table};
 
 /// What `search` or `evaluate` says.
 pub(crate) fn describe(input: &Input, args: &ProblemArgs, answer: &Answered) -> String {
-    let Answered { outcome, elapsed, least_gpus, named, best, lacks } = answer;
+    let Answered { outcome, shown, elapsed, least_gpus, named, best, lacks } = answer;
     let mut text = describe_problem(input, args);
     if !lacks.is_empty() {
         let name = &input.framework.name;
         let _ = writeln!(text, "{name} cannot run this: it has no {}\n", lacks.join(", no "));
     }
-    match outcome.plans.as_slice() {
+    match shown.as_slice() {
         [] => {
             if *named {
-                let closest: Vec<Found> = outcome.closest.iter().cloned().collect();
+                let closest: Vec<Row<'_>> = outcome.closest.iter().map(Row::named).collect();
                 text.push_str(&plan_table(&input.problem, &closest));
                 text.push('\n');
             }
@@ -36,9 +37,15 @@ pub(crate) fn describe(input: &Input, args: &ProblemArgs, answer: &Answered) -> 
                 _ => describe_misfit(input, outcome, *least_gpus),
             });
         }
-        plans => {
-            text.push_str(&plan_table(&input.problem, plans));
-            text.push_str(&describe_best(&input.problem, &plans[0]));
+        [only] if *named => {
+            text.push_str(&plan_table(&input.problem, &[Row::named(&only.found)]));
+            text.push_str(&describe_best(&input.problem, &only.found));
+        }
+        [first, ..] => {
+            let rows: Vec<Row<'_>> = shown.iter().map(Row::of).collect();
+            text.push_str(&plan_table(&input.problem, &rows));
+            text.push_str(&describe_order(shown));
+            text.push_str(&describe_best(&input.problem, &first.found));
         }
     }
     text.push_str(&describe_gap(outcome));
@@ -154,18 +161,78 @@ pub(crate) fn describe_adapters(adapters: &Adapters, trained: u64) -> String {
     )
 }
 
-fn plan_table(problem: &Problem, plans: &[Found]) -> String {
+/// A row of a table of plans.
+struct Row<'a> {
+    found: &'a Found,
+    /// How likely it is the fastest, where it stands among others.
+    likelihood: Option<f64>,
+}
+
+impl<'a> Row<'a> {
+    const fn of(chosen: &'a Chosen) -> Self {
+        Self { found: &chosen.found, likelihood: Some(chosen.likelihood) }
+    }
+
+    const fn named(found: &'a Found) -> Self {
+        Self { found, likelihood: None }
+    }
+}
+
+/// Why the plans stand in their order.
+fn describe_order(shown: &[Chosen]) -> String {
+    let place = shown.iter().position(|chosen| chosen.is_fastest);
+    let Some(place) = place.filter(|place| *place > 0) else { return String::new() };
+    let [first, fastest] = [0, place].map(|place| shown[place].found.evaluation.step_time.get());
+    format!(
+        "\n{} is predicted {:.1} % faster than 1, less than can be told apart ({:.0} %): the simplest stands first\n",
+        place + 1,
+        (first / fastest - 1.0) * 100.0,
+        RESOLUTION * 100.0
+    )
+}
+
+/// What is switched on, in words.
+fn switched_on(switches: Switches) -> String {
+    let overlap = (switches.expert_overlap != ExpertOverlap::None)
+        .then(|| "exchanges of experts beside another micro-batch".to_owned());
+    let is_usual = switches.token_dispatcher == TokenDispatcher::default();
+    let dispatcher = (!is_usual).then(|| format!("token dispatcher {}", switches.token_dispatcher));
+    let is_none = switches.cuda_graphs == CudaGraphs::None;
+    let graphs = (!is_none).then(|| format!("CUDA graphs of {}", switches.cuda_graphs));
+    let words: Vec<String> = [dispatcher, overlap, graphs].into_iter().flatten().collect();
+    words.join(", ")
+}
+
+fn plan_table(problem: &Problem, plans: &[Row<'_>]) -> String {
     let rate = if problem.limits.has_sequence { "tok/s/GPU" } else { "samples/s/GPU" };
-    let fastest = plans.first().map_or(0.0, |found| found.evaluation.step_time.get());
+    let fastest = plans.first().map_or(0.0, |row| row.found.evaluation.step_time.get());
+    let has_switches = plans.iter().any(|row| !row.found.layout.switches.are_usual());
+    let is_ranked = plans.iter().any(|row| row.likelihood.is_some());
     let (step, scale) = match fastest {
         t if t >= 1.0 => ("step s", 1.0),
         t if t >= 1e-3 => ("step ms", 1e3),
         _ => ("step us", 1e6),
     };
-    let headings =
-        ["", "layout", "schedule", "ZeRO", "micro", "recompute", step, rate, "MFU", "GiB"];
+    let mut headings =
+        vec!["", "layout", "schedule", "ZeRO", "micro", "recompute", step, rate, "MFU", "GiB"];
+    if is_ranked {
+        headings.push("fastest");
+    }
+    // One stage a rank means 1F1B, and several its interleaved form, unless a row says otherwise.
+    let is_implied = |it: &Row<'_>| {
+        let layout = &it.found.layout;
+        let is_usual = match layout.virtual_stages {
+            1 => ScheduleKind::OneFOneB,
+            _ => ScheduleKind::Interleaved,
+        };
+        layout.schedule == is_usual
+    };
+    let has_schedules = !is_ranked || !plans.iter().all(is_implied);
+    if !has_schedules {
+        headings.remove(2);
+    }
     let mut rows = table(&headings, &["layout", "schedule", "recompute"]);
-    for (index, found) in plans.iter().enumerate() {
+    for (index, Row { found, likelihood }) in plans.iter().enumerate() {
         let layout = &found.layout;
         let prediction = found.prediction(problem);
         let shards = layout.context_parallel * layout.data_parallel;
@@ -174,10 +241,9 @@ fn plan_table(problem: &Problem, plans: &[Found]) -> String {
         } else {
             layout.zero_stage.number().to_string()
         };
-        rows.add_row([
+        let mut row = vec![
             (index + 1).to_string(),
             layout.to_string(),
-            layout.schedule.to_string(),
             zero,
             format!("{}x{}", layout.num_micro_batches, layout.micro_batch_size),
             layout.recompute.to_string(),
@@ -185,9 +251,34 @@ fn plan_table(problem: &Problem, plans: &[Found]) -> String {
             format!("{:.0}", prediction.tokens_per_second_per_gpu),
             percent(prediction.mfu),
             format!("{:.1}", prediction.peak_memory_bytes.as_gib()),
-        ]);
+        ];
+        if has_schedules {
+            row.insert(2, layout.schedule.to_string());
+        }
+        row.extend(likelihood.map(|share| format!("{:.0} %", share * 100.0)));
+        rows.add_row(row);
     }
-    render(&rows)
+    let switched = if has_switches { describe_switches(plans) } else { String::new() };
+    render(&rows) + &switched
+}
+
+/// What is switched on in which rows.
+fn describe_switches(plans: &[Row<'_>]) -> String {
+    let mut by_words: Vec<(String, Vec<String>)> = Vec::new();
+    for (index, row) in plans.iter().enumerate() {
+        let words = switched_on(row.found.layout.switches);
+        let place = (index + 1).to_string();
+        match by_words.iter_mut().find(|(known, _)| *known == words) {
+            Some((_, places)) => places.push(place),
+            None => by_words.push((words, vec![place])),
+        }
+    }
+    let lines = by_words.iter().filter(|(words, _)| !words.is_empty()).map(|(words, places)| {
+        let of_all = places.len() == plans.len();
+        let which = if of_all { "all".to_owned() } else { places.join(", ") };
+        format!("  {which}: {words}\n")
+    });
+    format!("switched on\n{}", lines.collect::<String>())
 }
 
 /// Why the search stopped before it was done.
@@ -309,7 +400,7 @@ fn describe_misfit(input: &Input, outcome: &Outcome, least: Option<u32>) -> Stri
         };
         let _ = writeln!(text, "  {:>9} {reason}{or}", HumanCount(*number).to_string());
     }
-    let memory = input.problem.hardware.memory;
+    let memory = input.problem.room;
     if let Some(closest) = &outcome.closest {
         let layout = &closest.layout;
         let _ = writeln!(
@@ -322,6 +413,9 @@ fn describe_misfit(input: &Input, outcome: &Outcome, least: Option<u32>) -> Stri
             closest.evaluation.memory.total(),
             describe_excess(closest.excess(memory)),
         );
+        if input.problem.fits(&closest.evaluation.memory) {
+            text.push_str("hint: it fits with nothing left free: `--headroom 0`\n");
+        }
         text.push_str(&describe_host(&input.problem, closest));
         for (name, bytes) in closest.evaluation.memory.lines() {
             if bytes.get() > 0 {

@@ -9,11 +9,13 @@ use ir::graph::Recompute;
 use ir::layout::PartialLayout;
 use ir::plan::{Plan, PlannedModel, Provenance};
 use ir::schedule::ScheduleKind;
+use ir::units::Bytes;
 use planner::plan::{self, sha256};
 use planner::problem::Problem;
 use planner::report::{Answered, SearchReport};
 use planner::search::{
-    Found, Outcome, Progress, Request, StopReason, least_gpus, search as search_layouts,
+    Found, LOOKED_AT, Outcome, Progress, Request, StopReason, chosen, least_gpus,
+    search as search_layouts,
 };
 
 use super::args::{EvaluateArgs, Format, LayoutArgs, ProblemArgs, SearchArgs};
@@ -31,7 +33,13 @@ pub(crate) fn search(args: &SearchArgs) -> anyhow::Result<Answer> {
         fewest_layers: args.layout.fewest_layers(),
         ..Request::default()
     };
-    answer(&args.problem, &args.layout, &request, false)
+    let request = Request { top: args.top.max(LOOKED_AT), ..request };
+    answer(
+        &args.problem,
+        &args.layout,
+        &request,
+        Asked::Best { top: args.top, headroom: args.headroom },
+    )
 }
 
 /// Like a search in which degrees that are not named are 1, and what else is not named is chosen best.
@@ -44,7 +52,7 @@ pub(crate) fn evaluate(args: &EvaluateArgs) -> anyhow::Result<Answer> {
         named.pipeline_parallel.or(Some(pipeline_ranks(&args.layout, &named)));
     let fewest_layers = args.layout.fewest_layers();
     let request = Request { fixed, top: 1, fewest_layers, ..Request::default() };
-    answer(&args.problem, &args.layout, &request, true)
+    answer(&args.problem, &args.layout, &request, Asked::Named)
 }
 
 /// How many pipeline ranks a layout has that does not name them: those of the stages that are given, or one.
@@ -55,19 +63,48 @@ fn pipeline_ranks(layout: &LayoutArgs, named: &PartialLayout) -> u32 {
     given.checked_div(each).unwrap_or(1).max(1)
 }
 
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Asked {
+    /// So many of the best plans, with so many GiB of a GPU left free.
+    Best { top: usize, headroom: Option<f64> },
+    /// A layout that is named.
+    Named,
+}
+
+/// The problem where so many GiB of a GPU's memory stay free, or as many as is usual.
+fn leave_free(problem: Problem, headroom: Option<f64>) -> anyhow::Result<Problem> {
+    let memory = problem.hardware.memory;
+    let Some(gib) = headroom else {
+        let usual = problem.usual_headroom();
+        return Ok(problem.with_headroom(usual));
+    };
+    let free = Bytes::from_f64(gib * f64::from(1u32 << 30));
+    anyhow::ensure!(
+        free < memory,
+        "`--headroom` {gib} GiB leaves nothing of the {memory} of a GPU\nhint: less than {:.1}",
+        memory.as_gib()
+    );
+    Ok(problem.with_headroom(free))
+}
+
 fn answer(
     args: &ProblemArgs,
     layout: &LayoutArgs,
     request: &Request,
-    named: bool,
+    asked: Asked,
 ) -> anyhow::Result<Answer> {
+    let named = asked == Asked::Named;
     let decided = Decided {
         stages: layout.stages.as_deref(),
         modules: request.fixed.recompute.and_then(Recompute::modules),
         layout: request.fixed,
         is_named: named,
     };
-    let input = read(args, decided)?;
+    let mut input = read(args, decided)?;
+    if let Asked::Best { headroom, .. } = asked {
+        input.problem = leave_free(input.problem, headroom)?;
+    }
     if let Some(output) = &args.output {
         refuse_to_overwrite(&args.model, output)?;
         refuse_to_overwrite(Path::new(&args.cluster), output)?;
@@ -101,15 +138,20 @@ fn answer(
     } else {
         None
     };
-    if let (Some(path), [best, runners_up @ ..]) = (&args.output, outcome.plans.as_slice()) {
-        let plan = make_plan(&input, args, best, runners_up);
+    let shown = match asked {
+        Asked::Best { top, .. } => chosen(&outcome.plans, top),
+        Asked::Named => chosen(&outcome.plans, 1),
+    };
+    if let (Some(path), [best, runners_up @ ..]) = (&args.output, shown.as_slice()) {
+        let runners_up: Vec<Found> = runners_up.iter().map(|it| it.found.clone()).collect();
+        let plan = make_plan(&input, args, &best.found, &runners_up);
         write_atomically(path, (serde_json::to_string_pretty(&plan)? + "\n").as_bytes())?;
     }
     let best = if named { best_of_all(&input.open, &limit) } else { None };
     drop(limit);
     let found = if outcome.plans.is_empty() { Answer::NothingFits } else { Answer::Found };
     let lacks = input.lacks.clone();
-    let answer = Answered { outcome, elapsed, least_gpus, named, best, lacks };
+    let answer = Answered { outcome, shown, elapsed, least_gpus, named, best, lacks };
     match args.format {
         Format::Json => {
             let Input { problem, file, cluster, .. } = &input;

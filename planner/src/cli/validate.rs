@@ -351,7 +351,11 @@ fn describe_regret(regret: &[Regret]) -> String {
             percent(it.worst),
             it.pairs.to_string(),
             percent(it.share_ordered()),
-            if it.worst > 0.0 { format!("{} for {}", it.worst_id, it.best_id) } else { String::new() },
+            if it.worst > 0.0 {
+                format!("{} for {}", it.worst_id, it.best_id)
+            } else {
+                String::new()
+            },
         ]);
     }
     format!(

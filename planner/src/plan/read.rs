@@ -9,7 +9,9 @@ use ir::units::Seconds;
 
 use super::make::sha256;
 use crate::problem::{Problem, ProblemError};
-use crate::search::{Found, model_flops_utilization, simulated, tokens_per_second_per_gpu};
+use crate::search::{
+    Found, RESOLUTION, model_flops_utilization, simulated, tokens_per_second_per_gpu,
+};
 use crate::step::{PipelineRanks, Simulated};
 
 /// Why a text is not a plan that can be used.
@@ -170,13 +172,15 @@ fn check_stages(plan: &Plan, layout: &Layout, problem: &Problem) -> Result<Vec<u
     Ok(ends)
 }
 
-/// Runners-up are layouts of the same problem, and none is faster than the plan.
+/// Runners-up are layouts of the same problem, and none is faster than the plan by more than can be told apart.
 fn check_runners_up(plan: &Plan, problem: &Problem) -> Result<(), PlanError> {
     for (index, runner_up) in plan.runners_up.iter().enumerate() {
         Layout::new(runner_up.layout, &problem.limits)?;
         let (time, sum) = (runner_up.step_time_seconds, runner_up.breakdown.total());
         let agrees = (sum - time).abs() <= ROUNDING * sum.abs().max(1e-9);
-        if !agrees || time < plan.prediction.step_time_seconds {
+        let least = plan.prediction.step_time_seconds / (1.0 + RESOLUTION);
+        // Rounded, it may be a little below.
+        if !agrees || time < least * (1.0 - ROUNDING) {
             return Err(PlanError::Contradiction(format!(
                 "`runners_up[{index}]` has `step_time_seconds` {time}, its breakdown adds up to {sum}, \
                  and the plan takes {}",

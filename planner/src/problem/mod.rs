@@ -5,7 +5,7 @@ mod frameworks;
 mod stages;
 
 use cost_models::Hardware;
-use cost_models::residuals::comparable;
+use cost_models::residuals::{Spread, SpreadOf, comparable};
 use ir::cluster::{Cluster, Precision};
 use ir::framework::{Framework, ModelFacts};
 use ir::graph::{Extent, Graph, ParameterCounts};
@@ -41,6 +41,8 @@ pub struct Problem {
     pub vocabulary_parallel: bool,
     /// The stages of every layout, where they are given by hand.
     pub stages: Option<GivenStages>,
+    /// What plans may be predicted to need of a GPU's memory; the rest is headroom.
+    pub room: Bytes,
 }
 
 /// Why there is no problem to search.
@@ -166,8 +168,17 @@ impl Problem {
         limits.has_host = hardware.host.is_some();
         hardware.host = hardware.host.map(|host| host.among(num_gpus));
         let model_flops = graph.forward_flops(sequence_length).of_step() * global_batch_size as f64;
-        let (vocabulary_parallel, stages) = (false, None);
-        Ok(Self { graph, training, limits, hardware, model_flops, vocabulary_parallel, stages })
+        let (vocabulary_parallel, stages, room) = (false, None, hardware.memory);
+        Ok(Self {
+            graph,
+            training,
+            limits,
+            hardware,
+            model_flops,
+            vocabulary_parallel,
+            stages,
+            room,
+        })
     }
 
     /// The same, where all pipeline ranks share the vocabulary or not.
@@ -180,10 +191,34 @@ impl Problem {
         Self { stages, ..self }
     }
 
-    /// Whether a GPU and its part of the host have room for so much.
+    /// The same where so much of a GPU's memory stays free.
+    pub fn with_headroom(self, headroom: Bytes) -> Self {
+        let room = self.hardware.memory.saturating_sub(headroom);
+        Self { room, ..self }
+    }
+
+    /// The headroom with which nine of ten plans fit that are predicted to: what measured peaks of memory exceeded
+    /// predicted ones by, of comparable steps.
+    pub fn usual_headroom(&self) -> Bytes {
+        let (_, Spread { high, .. }) =
+            Spread::shipped(SpreadOf::PeakMemoryBytes, self.comparable());
+        let memory = self.hardware.memory;
+        memory.saturating_sub(Bytes::from_f64(memory.as_f64() / high.max(1.0)))
+    }
+
+    /// Whether a GPU and its part of the host have room for so much, headroom left.
     pub fn has_room(&self, memory: &MemoryUse) -> bool {
+        memory.total() <= self.room && self.fits_host(memory)
+    }
+
+    /// Whether it fits with no headroom left.
+    pub fn fits(&self, memory: &MemoryUse) -> bool {
+        memory.total() <= self.hardware.memory && self.fits_host(memory)
+    }
+
+    fn fits_host(&self, memory: &MemoryUse) -> bool {
         let of_host = self.hardware.host.map_or(Bytes::ZERO, |host| host.memory());
-        memory.total() <= self.hardware.memory && memory.host_bytes <= of_host
+        memory.host_bytes <= of_host
     }
 
     /// Parameters of the model.

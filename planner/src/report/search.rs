@@ -11,13 +11,15 @@ use serde::Serialize;
 use super::expectation::Expectation;
 use crate::problem::Problem;
 use crate::search::space::Rejection;
-use crate::search::{Found, Outcome, StopReason};
+use crate::search::{Chosen, Found, Outcome, StopReason};
 
 /// What came of a search or an evaluation.
 #[derive(Debug)]
 pub struct Answered {
     /// What was found.
     pub outcome: Outcome,
+    /// The plans to show of it, in their order.
+    pub shown: Vec<Chosen>,
     /// How long it took.
     pub elapsed: Duration,
     /// Where nothing fits, the least number of GPUs that would do, if one was found.
@@ -72,7 +74,16 @@ struct PlanReport {
     layout: LayoutSpec,
     #[serde(flatten)]
     prediction: Prediction,
+    /// Whether its predicted peak fits.
     fits: bool,
+    /// Whether it does with the headroom that is to stay free.
+    fits_with_headroom: bool,
+    /// How likely it is that no plan of another kind is faster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    likelihood: Option<f64>,
+    /// Whether it is the fastest by its prediction.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    is_fastest: Option<bool>,
     stage_ends: Vec<usize>,
     expectation: Expectation,
 }
@@ -109,10 +120,11 @@ struct Infeasible {
 impl SearchReport {
     /// The report of an answer. A layout that the user named is reported even where it does not fit.
     pub fn new(problem: &Problem, model: &str, cluster: &str, answer: &Answered) -> Self {
-        let Answered { outcome, elapsed, least_gpus, named, best, lacks } = answer;
-        let memory = problem.hardware.memory;
+        let Answered { outcome, shown, elapsed, least_gpus, named, best, lacks } = answer;
+        let memory = problem.room;
         let report = |found: &Found| PlanReport::new(problem, found);
-        let mut plans: Vec<PlanReport> = outcome.plans.iter().map(report).collect();
+        let mut plans: Vec<PlanReport> =
+            shown.iter().map(|chosen| PlanReport::chosen(problem, chosen)).collect();
         if *named && plans.is_empty() {
             plans.extend(outcome.closest.iter().map(report));
         }
@@ -157,11 +169,22 @@ impl SearchReport {
 }
 
 impl PlanReport {
+    fn chosen(problem: &Problem, chosen: &Chosen) -> Self {
+        Self {
+            likelihood: Some(chosen.likelihood),
+            is_fastest: Some(chosen.is_fastest),
+            ..Self::new(problem, &chosen.found)
+        }
+    }
+
     fn new(problem: &Problem, found: &Found) -> Self {
         let prediction = found.prediction(problem);
         Self {
             layout: *found.layout,
-            fits: problem.has_room(&prediction.memory),
+            fits: problem.fits(&prediction.memory),
+            fits_with_headroom: problem.has_room(&prediction.memory),
+            likelihood: None,
+            is_fastest: None,
             prediction,
             stage_ends: found.stage_ends.clone(),
             expectation: Expectation::of(problem, found),

@@ -34,7 +34,7 @@ impl Searcher<'_> {
         if self.request.exhaustive {
             return vec![true; families.len()];
         }
-        let memory = self.problem.hardware.memory;
+        let memory = self.problem.room;
         let least = self.least_states(families);
         let mut keys: Vec<ShapeKey> = families
             .iter()
@@ -63,7 +63,7 @@ impl Searcher<'_> {
             states + block.saved[BlockRecompute::None] * size
         });
         let most = needed.max().unwrap_or_default();
-        with_slack(most) <= self.problem.hardware.memory
+        with_slack(most) <= self.problem.room
     }
 
     /// The least that the fullest rank of a family holds: its part of all model states.

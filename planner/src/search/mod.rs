@@ -11,6 +11,7 @@
 //! given by hand.
 
 mod able;
+mod choice;
 mod closest;
 mod fewest;
 mod found;
@@ -27,6 +28,7 @@ use rayon::prelude::*;
 
 use crate::problem::Problem;
 use crate::step::ChainIndex;
+pub use choice::{Chosen, LOOKED_AT, RESOLUTION, chosen};
 use closest::closest;
 pub use found::{Found, model_flops_utilization, simulated, tokens_per_second_per_gpu, with_step};
 pub use least_gpus::least_gpus;

@@ -161,7 +161,7 @@ impl<'a> Searcher<'a> {
         let shardings = family.shardings(self.problem, &self.request.fixed);
         let size = shardings.len() as u64;
         let mut grown = Grown::default();
-        let capacity = self.problem.hardware.memory;
+        let capacity = self.problem.room;
         let least_memory = self.least_memory(family, &shardings);
         // Neither bound looks at how many stages a rank has.
         let mut bounds = of_last(|(recompute, schedule): (Recompute, ScheduleKind)| {
@@ -265,7 +265,7 @@ impl<'a> Searcher<'a> {
         let mut grown = Grown::default();
         let Some(balanced) = self.balanced(family, subfamily) else { return grown };
         let Balanced { layouts, ends, .. } = &balanced;
-        let capacity = self.problem.hardware.memory;
+        let capacity = self.problem.room;
         let fastest = self.assign(&balanced, Arc::clone(ends));
         // Where memory decides on another assignment, its slowest stage is no faster.
         let of_all = fastest.lower_bound_of_all(&layouts[0]);

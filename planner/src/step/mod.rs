@@ -11,6 +11,7 @@ mod chain;
 mod holdings;
 mod known;
 mod memory;
+mod messages;
 mod offload;
 mod orders;
 mod ranks;

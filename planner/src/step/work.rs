@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use cost_models::block::{BlockParts, ByAxis, Part as BlockPart, PassTime, played_together};
 use ir::collective::Collective;
-use ir::framework::{Framework, MessageOverlap, UpdatedParameters, WhenReduced};
+use ir::framework::{Framework, UpdatedParameters, WhenReduced};
 use ir::graph::{Axis, BlockRecompute};
 use ir::layout::{Layout, ZeroStage};
 use ir::plan::MemoryUse;
-use ir::schedule::{ActionKind, ScheduleKind, Updates};
-use ir::units::{Bytes, Nanos, Seconds};
+use ir::schedule::{ActionKind, Updates};
+use ir::units::{Bytes, Nanos};
 use simulator::{
     Kept, Meeting, Message, Messages, Part, Pass, RankWork, Run, SharedWeights, StageWork,
     Transfer, Work,
@@ -566,39 +566,5 @@ impl<'a> Builder<'a> {
             update.push(Part::Wait);
         }
         update
-    }
-}
-
-impl Assignment<'_> {
-    /// Whether ranks compute nothing while they exchange messages. Zero-bubble schedules never wait, or
-    /// there were bubbles.
-    fn waits_for_messages(&self, schedule: ScheduleKind) -> bool {
-        self.problem.hardware.framework.pipeline_parallel.messages == MessageOverlap::Awaited
-            && !schedule.splits_backward()
-    }
-
-    /// For how long a pass waits until its message is sent, and what all ranks exchange with it.
-    pub(super) fn waited_messages(
-        &self,
-        schedule: ScheduleKind,
-        stage: usize,
-        kind: ActionKind,
-    ) -> Nanos {
-        if !self.waits_for_messages(schedule) {
-            return Nanos::ZERO;
-        }
-        let [forward, backward] = self.vocabulary_exchanges(stage);
-        let Stage { send_forward, send_backward, .. } = &*self.stages[stage];
-        let habits = &self.problem.hardware.framework.pipeline_parallel;
-        let anew = Nanos::from(Seconds::new(habits.microseconds_per_awaited_message * 1e-6));
-        let time = |message: &Message| match message.time {
-            Nanos::ZERO => Nanos::ZERO,
-            time => time + anew,
-        };
-        match kind {
-            ActionKind::Forward => time(send_forward) + forward,
-            ActionKind::Backward => time(send_backward) + backward,
-            _ => Nanos::ZERO,
-        }
     }
 }

@@ -37,8 +37,8 @@ use ir::framework::{
     TensorOverlap, UpdatedParameters, WhenReduced,
 };
 use ir::graph::{
-    ContextParallelKind, CudaGraphs, ExpertOverlap, Recompute, RecomputeModule, RecomputeModules, Switches,
-    TokenDispatcher,
+    ContextParallelKind, CudaGraphs, ExpertOverlap, Recompute, RecomputeModule, RecomputeModules,
+    Switches, TokenDispatcher,
 };
 use ir::layout::{Layout, LayoutSpec, Offload, ZeroStage};
 use ir::model::{AttentionKernel, GraphOptions};
@@ -90,9 +90,9 @@ impl Setup {
         let keeps_every_other = row.text("recompute_detail").contains("every 2nd matmul");
         let graph = if keeps_every_other { graph.keeping_every_other_linear() } else { graph };
         let graph = match recompute(row)?.modules() {
-            Some(modules) => graph.recomputing(modules).map_err(|error| {
-                Unsupported::new(format!("its recompute: {error}"))
-            })?,
+            Some(modules) => graph
+                .recomputing(modules)
+                .map_err(|error| Unsupported::new(format!("its recompute: {error}")))?,
             None => graph,
         };
         let precision = precision(row)?;
@@ -208,8 +208,7 @@ fn has_fp32_gradients(row: &Row, precision: Precision) -> bool {
     if detail.contains("fp16 grads") || sums_in_16_bits {
         return false;
     }
-    let is_megatron =
-        row.flag("distributed_optimizer").is_some() && framework(row) != "internevo";
+    let is_megatron = row.flag("distributed_optimizer").is_some() && framework(row) != "internevo";
     detail.contains("fp32 grad") || (is_megatron && precision != Precision::Fp16)
 }
 
@@ -258,7 +257,9 @@ fn spec(row: &Row, training: &Training, num_gpus: u32) -> Result<LayoutSpec, Uns
     let virtual_stages = if stages.is_multiple_of(copies) { stages / copies } else { stages };
     let replicas = context * data;
     let of_optimizer = row.extra_degree("zero1_size");
-    let shard = shard_degree(row.text("fsdp_shard")).or(of_optimizer).filter(|shard| replicas.is_multiple_of(*shard));
+    let shard = shard_degree(row.text("fsdp_shard"))
+        .or(of_optimizer)
+        .filter(|shard| replicas.is_multiple_of(*shard));
     Ok(LayoutSpec {
         tensor_parallel: tensor,
         sequence_parallel: tensor > 1 && row.flag("sequence_parallel").unwrap_or(false),

@@ -554,7 +554,7 @@ pub(crate) struct ValidateArgs {
     #[arg(value_name = "DIR")]
     pub(crate) folder: Option<PathBuf>,
     /// Fail where the mean error of a file is above what this JSON file allows:
-    /// `{"runs_a.json": {"step_time_seconds": 0.05}}`.
+    /// `{"runs_a.json": {"step_time_seconds": 0.05}, "choices": {"mean_regret": 0.01}}`.
     #[arg(long, value_name = "FILE")]
     pub(crate) at_most: Option<PathBuf>,
     /// Also draw predicted against measured values: .svg or .png.

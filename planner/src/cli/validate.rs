@@ -169,7 +169,7 @@ pub(crate) fn validate(args: &ValidateArgs) -> anyhow::Result<Answer> {
         write_atomically(path, &scatter_plot(kind, &comparisons)?)?;
     }
     if let Some(path) = &args.at_most {
-        check_limits(path, &comparisons)?;
+        check_limits(path, &comparisons, &choices(&regret, &fits))?;
     }
     Ok(Answer::Found)
 }
@@ -210,24 +210,48 @@ fn scatter_plot(kind: ImageKind, comparisons: &[Comparison]) -> anyhow::Result<V
     }
 }
 
-/// Largest mean errors by file and quantity.
+/// What decisions by predictions cost, in the words of a file of limits.
+fn choices(regret: &[Regret], fits: &Fits) -> BTreeMap<&'static str, f64> {
+    let mut choices =
+        BTreeMap::from([("share_rejected", fits.rejected.len() as f64 / fits.ran.max(1) as f64)]);
+    if let Some(all) = regret.iter().cloned().reduce(Regret::and) {
+        choices.insert("mean_regret", all.mean);
+        choices.insert("worst_regret", all.worst);
+        choices.insert("share_disordered", 1.0 - all.share_ordered());
+    }
+    choices
+}
+
+/// The entry of a file of limits that is of decisions.
+const CHOICES: &str = "choices";
+
+/// Largest mean errors by file and quantity, and of decisions.
 type Limits = BTreeMap<String, BTreeMap<String, f64>>;
 
 /// Whether every file that has a limit was compared, and stays below it.
-fn check_limits(path: &Path, comparisons: &[Comparison]) -> anyhow::Result<()> {
+fn check_limits(
+    path: &Path,
+    comparisons: &[Comparison],
+    choices: &BTreeMap<&'static str, f64>,
+) -> anyhow::Result<()> {
     let limits: Limits = serde_json::from_str(&read_text(path)?)
         .with_context(|| format!("`{}` has no limits", path.display()))?;
     let mut above = Vec::new();
     for (file, by_quantity) in &limits {
         for (quantity, most) in by_quantity {
-            let found = comparisons.iter().find(|comparison| {
+            let comparison = comparisons.iter().find(|comparison| {
                 comparison.file == *file && comparison.quantity.name() == quantity
             });
+            let found = if file == CHOICES {
+                choices.get(quantity.as_str()).copied()
+            } else {
+                comparison.map(|comparison| comparison.accuracy.mape)
+            };
             match found {
-                Some(comparison) if comparison.accuracy.mape <= *most => {}
-                Some(comparison) => above.push(format!(
+                Some(found) if found <= *most => {}
+                Some(found) => above.push(format!(
                     "{file}, {quantity}: {}, at most {}",
-                    percent(comparison.accuracy.mape),
+                    percent(found),
                     percent(*most)
                 )),
                 None => above.push(format!("{file}, {quantity}: not compared")),

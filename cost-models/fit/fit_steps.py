@@ -148,7 +148,7 @@ def apply(factors, data):
         framework = json.loads(path.read_text(encoding="utf-8"))
         for name, factor in factors.items():
             owner, constant = name.split(" ")
-            if owner == framework.get("name") and "." in constant:
+            if owner == framework.get("measured_as", framework.get("name")) and "." in constant:
                 part, field = constant.split(".")
                 framework[part][field] = rounded(framework[part][field] * factor)
         write(path, json.dumps(framework, indent=2))

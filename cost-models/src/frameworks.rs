@@ -17,6 +17,7 @@ const PRESETS: &[(&str, &str)] = &[
     ("internevo", include_str!("../frameworks/internevo.json")),
     ("maxtext", include_str!("../frameworks/maxtext.json")),
     ("megatron-lm", include_str!("../frameworks/megatron-lm.json")),
+    ("megatron-lm-2021", include_str!("../frameworks/megatron-lm-2021.json")),
     ("fsdp", include_str!("../frameworks/fsdp.json")),
     ("executor", include_str!("../frameworks/executor.json")),
 ];

@@ -67,7 +67,7 @@ fn main() -> anyhow::Result<()> {
                 let measured = row.step_time_seconds().ok()??;
                 let mut setup = Setup::of(row).ok()?;
                 let gpu = setup.problem.hardware.device.training_set.clone();
-                let framework = setup.problem.hardware.framework.name.clone();
+                let framework = setup.problem.hardware.framework.measured_name().to_owned();
                 let key = |kind, constant| {
                     let owner = if kind == "gpu" { &gpu } else { &framework };
                     format!("{owner} {constant}")

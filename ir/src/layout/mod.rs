@@ -3,6 +3,7 @@
 //! A [`Layout`] in hand is valid: it was checked against model, batch and number of GPUs when it was
 //! made. The order of ranks is written in one place, [`Mesh::stride`].
 
+mod degrees;
 mod error;
 mod limits;
 mod mesh;
@@ -14,11 +15,12 @@ mod zero;
 use std::fmt;
 use std::ops::Deref;
 
+pub use degrees::{Degrees, ParseDegreesError};
 pub use error::{LayoutError, largest_divisor};
 pub use limits::{Limits, check_expert_shards};
 pub use mesh::{Mesh, MeshAxis};
 pub use offload::{Offload, ParseOffloadError};
-pub use partial::{ParseLayoutError, PartialLayout};
+pub use partial::{Among, ParseLayoutError, PartialLayout};
 pub use spec::LayoutSpec;
 pub use zero::ZeroStage;
 

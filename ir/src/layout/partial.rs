@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::degrees::Degrees;
 use super::error::LayoutError;
 use super::offload::Offload;
 use super::zero::ZeroStage;
@@ -48,6 +49,93 @@ pub struct PartialLayout {
     pub expert_overlap: Option<ExpertOverlap>,
     /// See [`Switches::cuda_graphs`](crate::graph::Switches::cuda_graphs).
     pub cuda_graphs: Option<CudaGraphs>,
+    /// Among what the search may choose where several values are named.
+    pub among: Among,
+}
+
+/// Values among which a search may choose; of what is left out, any.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Among {
+    /// See [`super::LayoutSpec::tensor_parallel`].
+    pub tensor_parallel: Option<Degrees>,
+    /// See [`super::LayoutSpec::context_parallel`].
+    pub context_parallel: Option<Degrees>,
+    /// See [`super::LayoutSpec::expert_parallel`].
+    pub expert_parallel: Option<Degrees>,
+    /// See [`super::LayoutSpec::expert_tensor_parallel`].
+    pub expert_tensor_parallel: Option<Degrees>,
+    /// See [`super::LayoutSpec::pipeline_parallel`].
+    pub pipeline_parallel: Option<Degrees>,
+    /// See [`super::LayoutSpec::virtual_stages`].
+    pub virtual_stages: Option<Degrees>,
+    /// See [`super::LayoutSpec::data_parallel`].
+    pub data_parallel: Option<Degrees>,
+    /// See [`super::LayoutSpec::micro_batch_size`].
+    pub micro_batch_size: Option<Degrees>,
+    /// See [`super::LayoutSpec::zero_stage`].
+    pub zero_stage: Option<[Option<ZeroStage>; ZeroStage::ALL.len()]>,
+    /// See [`super::LayoutSpec::schedule`].
+    pub schedule: Option<[Option<ScheduleKind>; ScheduleKind::ALL.len()]>,
+}
+
+impl Among {
+    /// Whether a stage of ZeRO is among those that may be chosen.
+    pub fn takes_zero(&self, stage: ZeroStage) -> bool {
+        self.zero_stage.is_none_or(|all| all.contains(&Some(stage)))
+    }
+
+    /// Whether a schedule is.
+    pub fn takes_schedule(&self, schedule: ScheduleKind) -> bool {
+        self.schedule.is_none_or(|all| all.contains(&Some(schedule)))
+    }
+
+    /// The schedules that may be chosen; none where any may.
+    pub fn schedules(&self) -> Option<impl Iterator<Item = ScheduleKind> + use<>> {
+        self.schedule.map(|all| all.into_iter().flatten())
+    }
+
+    /// What is restricted, each with the option that restricts it.
+    pub fn restrictions(&self) -> Vec<(&'static str, String)> {
+        let degrees = [
+            ("--tp", self.tensor_parallel),
+            ("--cp", self.context_parallel),
+            ("--ep", self.expert_parallel),
+            ("--etp", self.expert_tensor_parallel),
+            ("--pp", self.pipeline_parallel),
+            ("--virtual-stages", self.virtual_stages),
+            ("--dp", self.data_parallel),
+            ("--micro-batch-size", self.micro_batch_size),
+        ];
+        let degrees = degrees.into_iter();
+        let named = degrees.filter_map(|(name, degrees)| Some((name, degrees?.to_string())));
+        let joined = |words: Vec<String>| words.join(",");
+        let zero = self.zero_stage.map(|all| {
+            let stages = all.into_iter().flatten().map(|stage| stage.number().to_string());
+            ("--zero", joined(stages.collect()))
+        });
+        let schedules = self
+            .schedules()
+            .map(|all| ("--schedule", joined(all.map(|schedule| schedule.to_string()).collect())));
+        named.chain(zero).chain(schedules).collect()
+    }
+
+    /// The same without what an option restricts.
+    #[must_use]
+    pub fn without(mut self, option: &str) -> Self {
+        match option {
+            "--tp" => self.tensor_parallel = None,
+            "--cp" => self.context_parallel = None,
+            "--ep" => self.expert_parallel = None,
+            "--etp" => self.expert_tensor_parallel = None,
+            "--pp" => self.pipeline_parallel = None,
+            "--virtual-stages" => self.virtual_stages = None,
+            "--dp" => self.data_parallel = None,
+            "--micro-batch-size" => self.micro_batch_size = None,
+            "--zero" => self.zero_stage = None,
+            _ => self.schedule = None,
+        }
+        self
+    }
 }
 
 impl PartialLayout {

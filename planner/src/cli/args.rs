@@ -6,19 +6,15 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ir::cluster::Precision;
-use ir::graph::{
-    ALL_LINEAR, Adapters, ContextParallelKind, CudaGraphs, ExpertOverlap, Recompute,
-    TokenDispatcher, WeightFormat,
-};
-use ir::layout::{Offload, PartialLayout, ZeroStage};
+use ir::graph::{ALL_LINEAR, Adapters, WeightFormat};
+use ir::layout::PartialLayout;
 use ir::model::GraphOptions;
 use ir::plan::Optimizer;
 use ir::replication::{DataParallelMethod, GradientCompression, Straggler};
-use ir::schedule::ScheduleKind;
 
+use super::layout::LayoutArgs;
 use super::values::{
-    LARGEST_COST, RecomputeLayers, number, one_of, parse_count, parse_layers, parse_offload,
-    parse_optimizer, parse_recompute, parse_time_limit, parse_zero, whole,
+    LARGEST_COST, number, one_of, parse_count, parse_optimizer, parse_time_limit, whole,
 };
 
 /// How to lay a model out on GPUs, how fast it will run, whether it fits, and why.
@@ -32,9 +28,9 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Find the best layouts of a model on a number of GPUs.
-    Search(SearchArgs),
+    Search(Box<SearchArgs>),
     /// Time and memory of a layout that you name; what you leave open is chosen best.
-    Evaluate(EvaluateArgs),
+    Evaluate(Box<EvaluateArgs>),
     /// Where every millisecond and every byte of a plan goes, and what the runners-up lose.
     Explain(ExplainArgs),
     /// The step of a plan on a timeline, rank by rank, and what its time depends on.
@@ -163,140 +159,6 @@ impl AdapterArgs {
             targets: self.lora_targets.clone(),
             base_weights: self.base_weights,
         })
-    }
-}
-
-/// Decisions that the search must respect.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Layout")]
-pub(crate) struct LayoutArgs {
-    /// Tensor-parallel degree (tensor slicing).
-    #[arg(long = "tp", value_name = "T", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
-    tensor_parallel: Option<u32>,
-    /// Whether the sequence is sharded over tensor-parallel ranks too.
-    #[arg(long, value_name = "true|false")]
-    sequence_parallel: Option<bool>,
-    /// Context-parallel degree.
-    #[arg(long = "cp", value_name = "C", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
-    context_parallel: Option<u32>,
-    /// How context-parallel ranks attend to each other's parts: keys and values go round a ring, or heads are
-    /// exchanged for positions (Ulysses) [default: ring].
-    #[arg(long, value_name = "KIND", value_parser = one_of(ContextParallelKind::ALL, ContextParallelKind::name))]
-    context_parallel_kind: Option<ContextParallelKind>,
-    /// Expert-parallel degree.
-    #[arg(long = "ep", value_name = "E", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
-    expert_parallel: Option<u32>,
-    /// Ranks over which each expert is sharded: all tensor-parallel ranks; or, with sequence parallelism, as many
-    /// of them as divide these, and then experts are spread over the others too.
-    #[arg(long = "etp", value_name = "E", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
-    expert_tensor_parallel: Option<u32>,
-    /// Pipeline-parallel degree.
-    #[arg(long = "pp", value_name = "P", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
-    pipeline_parallel: Option<u32>,
-    /// Stages on each pipeline rank.
-    #[arg(long, visible_alias = "vpp", value_name = "V", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
-    virtual_stages: Option<u32>,
-    /// Layers of each stage, in the order of the model: `10,11,11,10`. Counted are the blocks between embedding
-    /// and head, of which the first stage has the one and the last the other; of models that are no stacks of
-    /// layers, all blocks. With several stages a rank, all stages of all ranks.
-    #[arg(long, value_name = "N,N,..", value_delimiter = ',', value_parser = parse_layers, allow_negative_numbers = true)]
-    pub(crate) stages: Option<Vec<u32>>,
-    /// Data-parallel degree, shards included.
-    #[arg(long = "dp", value_name = "D", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
-    data_parallel: Option<u32>,
-    /// ZeRO stage: 0, 1, 2 or 3 (3 is FSDP).
-    #[arg(long = "zero", value_name = "0..3", value_parser = parse_zero, allow_negative_numbers = true)]
-    zero_stage: Option<ZeroStage>,
-    /// Ranks over which ZeRO shards; fewer than all replicas is hybrid sharding (HSDP).
-    #[arg(long, value_name = "N", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
-    zero_shard: Option<u32>,
-    /// Sequences of a replica in a micro-batch.
-    #[arg(long, value_name = "B", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
-    micro_batch_size: Option<u32>,
-    /// Activations to compute again (gradient checkpointing): none, selective or full; `full:4` for the first
-    /// four layers of each stage; or modules of every layer with commas between them, such as
-    /// `norms,activations`, also by Megatron-Core's names [default: the best of the first three].
-    #[arg(long, visible_alias = "recompute-modules", value_name = "POLICY", value_parser = parse_recompute)]
-    recompute: Option<Recompute>,
-    /// With full recompute, how many layers of each stage: the first so many, or the fewest that fit
-    /// [default: all].
-    #[arg(long, visible_alias = "recompute-num-layers", value_name = "N|fewest", value_parser = RecomputeLayers::parse)]
-    recompute_layers: Option<RecomputeLayers>,
-    /// What lies in the host's memory, with commas between several: `optimizer` (ZeRO-Offload: the host updates),
-    /// `parameters` (with ZeRO 3), `activations` (with full recompute) [default: none].
-    #[arg(long, value_name = "WHAT", value_parser = parse_offload)]
-    offload: Option<Offload>,
-    /// How tokens come to experts on other ranks: all-to-all, all-gather, deep-ep or hybrid-ep [default: of those
-    /// that the framework has, the one that sends least].
-    #[arg(long, value_name = "NAME", value_parser = one_of(TokenDispatcher::ALL, TokenDispatcher::name))]
-    token_dispatcher: Option<TokenDispatcher>,
-    /// What the exchanges of experts run beside: none, or another micro-batch [default: the better].
-    #[arg(long, value_name = "none|micro-batch", value_parser = one_of(ExpertOverlap::ALL, ExpertOverlap::name))]
-    expert_overlap: Option<ExpertOverlap>,
-    /// Kernels that are captured in CUDA graphs: none, those of layers but for experts, or of a whole iteration
-    /// [default: none].
-    #[arg(long, value_name = "none|layers|iteration", value_parser = one_of(CudaGraphs::ALL, CudaGraphs::name))]
-    cuda_graphs: Option<CudaGraphs>,
-    /// Pipeline schedule (see `planner list schedules`) [default: the best that the framework has of 1f1b,
-    /// interleaved-1f1b, looped-bfs, gpipe, zb-h1 and zb-h2].
-    #[arg(long, value_name = "NAME")]
-    schedule: Option<ScheduleKind>,
-}
-
-impl LayoutArgs {
-    /// Whether full recompute is of the fewest layers that fit.
-    pub(crate) fn fewest_layers(&self) -> bool {
-        self.recompute_layers == Some(RecomputeLayers::Fewest)
-    }
-
-    /// What is computed again; layers are of full recompute.
-    fn recompute(&self) -> anyhow::Result<Option<Recompute>> {
-        let (policy, Some(layers)) = (self.recompute, self.recompute_layers) else {
-            return Ok(self.recompute);
-        };
-        if let Some(policy) = policy.filter(|policy| *policy != Recompute::Full) {
-            anyhow::bail!(
-                "`--recompute-layers` is of full recompute, not of {policy}\nhint: `--recompute full`"
-            );
-        }
-        Ok(Some(match layers {
-            RecomputeLayers::First(count) => Recompute::FirstLayers(count),
-            RecomputeLayers::Fewest => Recompute::Full,
-        }))
-    }
-
-    /// These decisions on top of `base`; an error names what is decided twice and differently.
-    pub(crate) fn over(&self, base: PartialLayout) -> anyhow::Result<PartialLayout> {
-        let recompute = self.recompute()?;
-        macro_rules! either {
-            ($($part:ident),* $(,)?) => {{
-                $(if let (Some(flag), Some(base)) = (self.$part, base.$part) {
-                    let name = stringify!($part);
-                    let text = "is not what the flag says";
-                    anyhow::ensure!(flag == base, "`{name}` {base:?} of `--layout` {text}: {flag:?}");
-                })*
-                Ok(PartialLayout { $($part: self.$part.or(base.$part),)* recompute })
-            }};
-        }
-        either!(
-            tensor_parallel,
-            sequence_parallel,
-            context_parallel,
-            context_parallel_kind,
-            expert_parallel,
-            expert_tensor_parallel,
-            pipeline_parallel,
-            virtual_stages,
-            data_parallel,
-            zero_stage,
-            zero_shard,
-            micro_batch_size,
-            offload,
-            schedule,
-            token_dispatcher,
-            expert_overlap,
-            cuda_graphs,
-        )
     }
 }
 

@@ -2,7 +2,7 @@
 
 use ir::layout::{LayoutError, PartialLayout, largest_divisor};
 use planner::problem::Problem;
-use planner::search::Outcome;
+use planner::search::{Outcome, conflicting};
 
 /// Why no layout is even possible.
 pub(crate) fn no_candidates(
@@ -13,6 +13,17 @@ pub(crate) fn no_candidates(
     let num_gpus = problem.limits.num_gpus;
     if let Some(error) = fixed.check().err().or_else(|| wrong_gpu_count(fixed, num_gpus)) {
         return anyhow::Error::new(error);
+    }
+    if let Some(conflict) = conflicting(problem, fixed) {
+        let named: Vec<String> =
+            conflict.iter().map(|(option, values)| format!("`{option} {values}`")).collect();
+        let alone = if named.len() == 1 { "by itself" } else { "together" };
+        return anyhow::anyhow!(
+            "{} {alone} leave{} no layout on {num_gpus} GPUs\nhint: widen {}",
+            named.join(" and "),
+            if named.len() == 1 { "s" } else { "" },
+            if named.len() == 1 { "it" } else { "one of them" }
+        );
     }
     match &outcome.invalid {
         Some(error) if outcome.rejected.len() <= 1 => anyhow::Error::new(error.clone()),

@@ -44,7 +44,7 @@ pub(crate) struct Decided<'a> {
 }
 
 /// Reads a problem's files.
-pub(crate) fn read(args: &ProblemArgs, decided: Decided<'_>) -> anyhow::Result<Input> {
+pub(crate) fn read(args: &ProblemArgs, decided: &Decided<'_>) -> anyhow::Result<Input> {
     let file = read_model(&args.model)?;
     let cluster = read_cluster(&args.cluster)?;
     let adapters = args.adapters.adapters();

@@ -9,6 +9,7 @@ mod impossible;
 mod input;
 mod inspect;
 mod interrupt;
+mod layout;
 mod list;
 mod output;
 mod run;

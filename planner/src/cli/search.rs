@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use ir::graph::Recompute;
-use ir::layout::PartialLayout;
+use ir::layout::{Degrees, PartialLayout};
 use ir::plan::{Plan, PlannedModel, Provenance};
 use ir::schedule::ScheduleKind;
 use ir::units::Bytes;
@@ -18,17 +18,18 @@ use planner::search::{
     search as search_layouts,
 };
 
-use super::args::{EvaluateArgs, Format, LayoutArgs, ProblemArgs, SearchArgs};
+use super::args::{EvaluateArgs, Format, ProblemArgs, SearchArgs};
 use super::describe::describe;
 use super::files::{refuse_to_overwrite, write_atomically};
 use super::impossible::no_candidates;
 use super::input::{Decided, Input, command, read, warn_of_long_sequence};
 use super::interrupt::Limit;
+use super::layout::LayoutArgs;
 use super::output::{Answer, print, print_json};
 
 pub(crate) fn search(args: &SearchArgs) -> anyhow::Result<Answer> {
     let request = Request {
-        fixed: args.layout.over(PartialLayout::default())?,
+        fixed: args.layout.over(&PartialLayout::default())?,
         top: args.top,
         fewest_layers: args.layout.fewest_layers(),
         ..Request::default()
@@ -44,12 +45,17 @@ pub(crate) fn search(args: &SearchArgs) -> anyhow::Result<Answer> {
 
 /// Like a search in which degrees that are not named are 1, and what else is not named is chosen best.
 pub(crate) fn evaluate(args: &EvaluateArgs) -> anyhow::Result<Answer> {
-    let mut fixed = args.layout.over(args.named)?;
+    let mut fixed = args.layout.over(&args.named)?;
     let named = fixed;
-    fixed.tensor_parallel = named.tensor_parallel.or(Some(1));
-    fixed.context_parallel = named.context_parallel.or(Some(1));
-    fixed.pipeline_parallel =
-        named.pipeline_parallel.or(Some(pipeline_ranks(&args.layout, &named)));
+    // What is listed is chosen from.
+    let one = |named: Option<u32>, listed: Option<Degrees>, usual| {
+        named.or(if listed.is_some() { None } else { Some(usual) })
+    };
+    let among = named.among;
+    fixed.tensor_parallel = one(named.tensor_parallel, among.tensor_parallel, 1);
+    fixed.context_parallel = one(named.context_parallel, among.context_parallel, 1);
+    let ranks = pipeline_ranks(&args.layout, &named);
+    fixed.pipeline_parallel = one(named.pipeline_parallel, among.pipeline_parallel, ranks);
     let fewest_layers = args.layout.fewest_layers();
     let request = Request { fixed, top: 1, fewest_layers, ..Request::default() };
     answer(&args.problem, &args.layout, &request, Asked::Named)
@@ -101,7 +107,7 @@ fn answer(
         layout: request.fixed,
         is_named: named,
     };
-    let mut input = read(args, decided)?;
+    let mut input = read(args, &decided)?;
     if let Asked::Best { headroom, .. } = asked {
         input.problem = leave_free(input.problem, headroom)?;
     }

@@ -13,6 +13,7 @@
 mod able;
 mod choice;
 mod closest;
+mod conflict;
 mod fewest;
 mod found;
 mod least_gpus;
@@ -30,6 +31,7 @@ use crate::problem::Problem;
 use crate::step::ChainIndex;
 pub use choice::{Chosen, LOOKED_AT, RESOLUTION, chosen};
 use closest::closest;
+pub use conflict::conflicting;
 pub use found::{Found, model_flops_utilization, simulated, tokens_per_second_per_gpu, with_step};
 pub use least_gpus::least_gpus;
 use node::{Grown, Searcher};

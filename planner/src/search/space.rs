@@ -5,7 +5,7 @@ use std::fmt;
 
 use ir::graph::{ContextParallelKind, Recompute, Sharding};
 use ir::layout::{
-    Layout, LayoutError, LayoutSpec, Mesh, MeshAxis, Offload, PartialLayout, ZeroStage,
+    Degrees, Layout, LayoutError, LayoutSpec, Mesh, MeshAxis, Offload, PartialLayout, ZeroStage,
     check_expert_shards, largest_divisor,
 };
 use ir::schedule::ScheduleKind;
@@ -108,7 +108,7 @@ impl Space {
             return space;
         }
         let gpus = problem.limits.num_gpus;
-        for tensor in chosen(fixed.tensor_parallel, divisors(gpus)) {
+        for tensor in chosen(fixed.tensor_parallel, fixed.among.tensor_parallel, divisors(gpus)) {
             if let Err(error) = problem.limits.check_tensor(tensor.into()) {
                 space.reject(Rejection::Tensor, error);
                 continue;
@@ -139,7 +139,8 @@ impl Space {
             return self.reject_unable();
         }
         let Some(rest) = quotient(limits.num_gpus, tensor) else { return };
-        for context in chosen(fixed.context_parallel, divisors(rest)) {
+        for context in chosen(fixed.context_parallel, fixed.among.context_parallel, divisors(rest))
+        {
             let Some(kind) = context_kind(problem, fixed, context) else { continue };
             if !abilities(problem).takes_context(context, kind) {
                 self.reject_unable();
@@ -167,9 +168,12 @@ impl Space {
         let Some(rest) = quotient(limits.num_gpus, tensor_parallel * context_parallel) else {
             return;
         };
-        for pipeline in chosen(fixed.pipeline_parallel, divisors(rest)) {
+        for pipeline in
+            chosen(fixed.pipeline_parallel, fixed.among.pipeline_parallel, divisors(rest))
+        {
             let Some(data) = quotient(rest, pipeline) else { continue };
-            if fixed.data_parallel.is_some_and(|fixed| fixed != data) {
+            let is_among = fixed.among.data_parallel.is_none_or(|among| among.takes(data));
+            if fixed.data_parallel.is_some_and(|fixed| fixed != data) || !is_among {
                 continue;
             }
             if !self.takes_given_stages(problem, fixed, pipeline) {
@@ -229,7 +233,9 @@ impl Space {
             switches.into_iter().map(move |switches| (sharding, switches))
         };
         for (sharding, switches) in shardings.into_iter().flat_map(switched) {
-            for micro_batch_size in chosen(fixed.micro_batch_size, divisors(of_replica)) {
+            for micro_batch_size in
+                chosen(fixed.micro_batch_size, fixed.among.micro_batch_size, divisors(of_replica))
+            {
                 let Some(num_micro_batches) = quotient(of_replica, micro_batch_size) else {
                     self.reject(Rejection::Batch, indivisible(micro_batch_size));
                     continue;
@@ -257,7 +263,9 @@ impl Space {
         let is_free = has_experts && sequence_parallel;
         let free = if is_free { divisors(tensor_parallel) } else { vec![tensor_parallel] };
         let mut shardings = Vec::new();
-        for expert_tensor_parallel in chosen(fixed.expert_tensor_parallel, free) {
+        for expert_tensor_parallel in
+            chosen(fixed.expert_tensor_parallel, fixed.among.expert_tensor_parallel, free)
+        {
             let sharding = Sharding { expert_tensor_parallel, ..mesh.sharding };
             if let Err(error) = limits.check_expert_tensor(&sharding) {
                 self.reject(Rejection::Expert, error);
@@ -265,7 +273,9 @@ impl Space {
             }
             let ranks = mesh.stride(MeshAxis::Pipeline) / expert_tensor_parallel;
             let degrees = if has_experts { divisors(ranks) } else { vec![1] };
-            for expert_parallel in chosen(fixed.expert_parallel, degrees) {
+            for expert_parallel in
+                chosen(fixed.expert_parallel, fixed.among.expert_parallel, degrees)
+            {
                 let sharding = Sharding { expert_parallel, ..sharding };
                 let able = abilities(problem);
                 if has_experts
@@ -281,6 +291,11 @@ impl Space {
             }
         }
         shardings
+    }
+
+    /// Whether it has any layout.
+    pub fn has_layouts(&self, problem: &Problem, fixed: &PartialLayout) -> bool {
+        self.families.iter().any(|family| family.size(problem, fixed) > 0)
     }
 
     /// Counts what the framework cannot run.
@@ -305,7 +320,8 @@ impl Family {
     pub fn schedules(&self, problem: &Problem, fixed: &PartialLayout) -> Vec<(ScheduleKind, u32)> {
         let p = self.pipeline_parallel;
         let most = (problem.limits.num_blocks / u64::from(p)) as u32;
-        let named = fixed.schedule.as_slice();
+        let listed = fixed.among.schedules().map(Vec::from_iter);
+        let named = listed.as_deref().unwrap_or(fixed.schedule.as_slice());
         let kinds = if named.is_empty() { &ScheduleKind::SEARCHED[..] } else { named };
         let able = abilities(problem);
         let mut schedules = Vec::new();
@@ -325,6 +341,7 @@ impl Family {
                 let stages = u64::from(p) * u64::from(*v);
                 let is_listed = given.is_some();
                 fixed.virtual_stages.is_none_or(|fixed| fixed == *v)
+                    && fixed.among.virtual_stages.is_none_or(|among| among.takes(*v))
                     && (p == 1 || is_listed || able.takes_stages(problem.limits.num_blocks, stages))
                     && self.takes_overlap(problem, *v, Recompute::None)
                     && given.is_none_or(|given| given == p * *v)
@@ -384,7 +401,8 @@ impl Family {
             local.filter(|shards| (2..replicas).contains(shards) && self.shards_experts(*shards));
         let mut shardings = Vec::new();
         for zero_stage in ZeroStage::ALL {
-            if fixed.zero_stage.is_some_and(|fixed| fixed != zero_stage) {
+            let is_named = fixed.zero_stage.is_none_or(|fixed| fixed == zero_stage);
+            if !is_named || !fixed.among.takes_zero(zero_stage) {
                 continue;
             }
             let sharded = zero_stage != ZeroStage::None;
@@ -396,7 +414,8 @@ impl Family {
             // gradients which are sharded go to the host as they are made.
             let leaves = offload.optimizer && zero_stage == ZeroStage::Gradients;
             let is_alike = replicas == 1 && !offload.parameters && !leaves;
-            if sharded && is_alike && fixed.zero_stage.is_none() {
+            let is_asked = fixed.zero_stage.is_some() || fixed.among.zero_stage.is_some();
+            if sharded && is_alike && !is_asked {
                 continue;
             }
             let degrees = match fixed.zero_shard {
@@ -517,9 +536,13 @@ fn stages_undivided(given: u64, pipeline: u64) -> LayoutError {
     }
 }
 
-/// The value that is fixed, or all of `free`.
-fn chosen(fixed: Option<u32>, free: Vec<u32>) -> Vec<u32> {
-    fixed.map_or(free, |fixed| vec![fixed])
+/// The value that is fixed, or all of `free` among which a user lets choose.
+fn chosen(fixed: Option<u32>, among: Option<Degrees>, mut free: Vec<u32>) -> Vec<u32> {
+    if let Some(fixed) = fixed {
+        return vec![fixed];
+    }
+    free.retain(|degree| among.is_none_or(|among| among.takes(*degree)));
+    free
 }
 
 fn quotient(number: u32, divisor: u32) -> Option<u32> {

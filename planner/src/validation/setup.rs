@@ -33,8 +33,8 @@
 use cost_models::{clusters, frameworks};
 use ir::cluster::{Cluster, Precision};
 use ir::framework::{
-    AttentionLibrary, Framework, GradientAccumulation, Launches, MessageBytes, MessageOverlap,
-    TensorOverlap, UpdatedParameters, WhenReduced,
+    AttentionLibrary, Framework, Launches, MessageBytes, MessageOverlap, TensorOverlap,
+    UpdatedParameters, WhenReduced,
 };
 use ir::graph::{
     ContextParallelKind, CudaGraphs, ExpertOverlap, Recompute, RecomputeModule, RecomputeModules,
@@ -294,18 +294,7 @@ fn apply_habits(row: &Row, framework: &mut Framework) {
     if row.text("source_title").contains("176B prequel") && row.extra("date") > "02-17" {
         framework.host.launches = Launches::Blocking;
     }
-    // Before Megatron-LM added gradients up within the products that make them, and ran exchanges beside the
-    // other gradient's product, in 2022.
-    let is_of_2021 = ["arXiv 2104.04473", "tables.tex"]
-        .iter()
-        .any(|source| row.text("source_title").contains(source));
-    if is_of_2021 {
-        framework.gradients.accumulation = GradientAccumulation::Separate;
-    }
-    if overlap.contains("no grad-reduce/param-gather/TP overlap")
-        || is_of_2021
-        || is_moonlight_study(row)
-    {
+    if overlap.contains("no grad-reduce/param-gather/TP overlap") || is_moonlight_study(row) {
         framework.tensor_parallel.overlap = TensorOverlap::None;
     } else if overlap.contains("AsyncTP") || overlap.contains("userbuffers") {
         framework.tensor_parallel.overlap = TensorOverlap::Products;

@@ -3,7 +3,9 @@
 use super::row::{Row, Unsupported};
 
 /// Frameworks by words of the sources whose runs they ran; the first that fits.
-const FRAMEWORKS: [(&str, &str); 16] = [
+const FRAMEWORKS: [(&str, &str); 18] = [
+    ("arXiv 2104.04473", "megatron-lm-2021"),
+    ("tables.tex", "megatron-lm-2021"),
     ("InternEvo", "internevo"),
     ("fms-fsdp", "fsdp2"),
     ("KempnerForge", "fsdp2"),

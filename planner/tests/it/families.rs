@@ -64,8 +64,8 @@ fn fixed(schedule: ScheduleKind, zero_stage: ZeroStage) -> PartialLayout {
     }
 }
 
-fn best(problem: &Problem, fixed: PartialLayout) -> Found {
-    let request = Request { fixed, ..Request::default() };
+fn best(problem: &Problem, fixed: &PartialLayout) -> Found {
+    let request = Request { fixed: *fixed, ..Request::default() };
     let outcome = search(problem, &request, &mut |_| Go::On);
     let best = outcome.plans.into_iter().next();
     best.unwrap_or_else(|| panic!("nothing fits {fixed:?}; closest: {:?}", outcome.closest))
@@ -96,7 +96,7 @@ fn plans(zero_stage: ZeroStage) -> BTreeMap<ScheduleKind, CheckedPlan> {
     let setup = setup(8);
     let problem = setup.problem();
     let plans = ScheduleKind::ALL.map(|kind| {
-        let found = best(&problem, fixed(kind, zero_stage));
+        let found = best(&problem, &fixed(kind, zero_stage));
         let text = written(&setup, &problem, &found).to_string();
         let checked = plan::read(&text).unwrap_or_else(|error| panic!("{kind}: {error}"));
         assert_eq!(checked.found, found, "{kind}");
@@ -182,7 +182,7 @@ fn dualpipe_has_two_copies() {
         for zero_stage in ZeroStage::ALL {
             let problem = setup(num_gpus).problem();
             let played = |kind| {
-                let found = best(&problem, fixed(kind, zero_stage));
+                let found = best(&problem, &fixed(kind, zero_stage));
                 simulated(&problem, found.layout, &found.stage_ends).1
             };
             let (one, two) = (played(ScheduleKind::OneFOneB), played(ScheduleKind::DualPipe));
@@ -268,7 +268,7 @@ fn plans_are_checked_by_the_placement() {
     let setup = setup(8);
     let problem = setup.problem();
     for kind in [ScheduleKind::Zbv, ScheduleKind::DualPipe, ScheduleKind::InterleavedZb] {
-        let good = written(&setup, &problem, &best(&problem, fixed(kind, ZeroStage::None)));
+        let good = written(&setup, &problem, &best(&problem, &fixed(kind, ZeroStage::None)));
         let refused = |pointer: &str, value: Value| {
             let mut plan = good.clone();
             *plan.pointer_mut(pointer).unwrap() = value;

@@ -24,9 +24,9 @@ fn offloads() -> impl Strategy<Value = Offload> {
     select(all.map(|text| text.parse::<Offload>().unwrap()).to_vec())
 }
 
-fn with_offload(request: Request, offload: Offload) -> Request {
+fn with_offload(request: &Request, offload: Offload) -> Request {
     let fixed = PartialLayout { offload: Some(offload), ..request.fixed };
-    Request { fixed, ..request }
+    Request { fixed, ..*request }
 }
 
 /// The setup's problem, of which each GPU has so much of its host for each byte of a parameter's states.
@@ -52,7 +52,7 @@ proptest! {
         plenty in -2.0..3.0f64,
     ) {
         let problem = with_host(setup, plenty);
-        for request in [request, named].map(|request| with_offload(request, offload)) {
+        for request in [request, named].map(|request| with_offload(&request, offload)) {
             let pruned = plans(&problem, &request);
             let all = plans(&problem, &Request { exhaustive: true, ..request });
             prop_assert_eq!(&pruned, &all);
@@ -72,7 +72,7 @@ proptest! {
         let problem = with_host(setup, 4.0);
         let element = problem.training.compute_bytes();
         let fp32 = problem.training.fp32_gradients || element == 4;
-        for found in plans(&problem, &with_offload(request, offload)) {
+        for found in plans(&problem, &with_offload(&request, offload)) {
             let layout = &found.layout;
             let (_, simulated) = simulated(&problem, *layout, &found.stage_ends);
             let copied = |side| {

@@ -54,7 +54,7 @@ fn files_that_are_no_plans() {
         (b"plan: yes", &["line 1, column 1", "planner search"]),
         (b"{}", &["missing field `version`"]),
         (b"[1, 2]", &["line 1"]),
-        (b"{\"version\": 2, \"modle\": 2}", &["unknown field `modle`", "`model`"]),
+        (b"{\"version\": 3, \"modle\": 2}", &["unknown field `modle`", "`model`"]),
         (br#"{"model_type": "llama", "hidden_size": 8}"#, &["a model", "planner search"]),
         (br#"{"format": "planner-graph", "nodes": []}"#, &["a model", "planner search"]),
         (br#"{"architecture": "gpt"}"#, &["a model", "planner search"]),

@@ -1,0 +1,251 @@
+//! Arguments that decide on layouts.
+
+use clap::{Args, ValueEnum};
+use ir::graph::{ContextParallelKind, CudaGraphs, ExpertOverlap, Recompute, TokenDispatcher};
+use ir::layout::{Among, Degrees, Offload, PartialLayout, ZeroStage};
+use ir::schedule::ScheduleKind;
+
+use super::values::{
+    RecomputeLayers, one_of, parse_count, parse_layers, parse_offload, parse_recompute, parse_zero,
+};
+
+/// Decisions that the search must respect. Of degrees one, several (`1,2,4`) or a range (`..8`, `2..8`).
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Layout (degrees: 4, or 1,2,4, or ..8)")]
+pub(crate) struct LayoutArgs {
+    /// Tensor-parallel degree (tensor slicing).
+    #[arg(long = "tp", value_name = "T", allow_negative_numbers = true)]
+    tensor_parallel: Option<Degrees>,
+    /// Whether the sequence is sharded over tensor-parallel ranks too.
+    #[arg(long, value_name = "true|false")]
+    sequence_parallel: Option<bool>,
+    /// Context-parallel degree.
+    #[arg(long = "cp", value_name = "C", allow_negative_numbers = true)]
+    context_parallel: Option<Degrees>,
+    /// How context-parallel ranks attend to each other's parts: keys and values go round a ring, or heads are
+    /// exchanged for positions (Ulysses) [default: ring].
+    #[arg(long, value_name = "KIND", value_parser = one_of(ContextParallelKind::ALL, ContextParallelKind::name))]
+    context_parallel_kind: Option<ContextParallelKind>,
+    /// Expert-parallel degree.
+    #[arg(long = "ep", value_name = "E", allow_negative_numbers = true)]
+    expert_parallel: Option<Degrees>,
+    /// Ranks over which each expert is sharded: all tensor-parallel ranks; or, with sequence parallelism, as many
+    /// of them as divide these, and then experts are spread over the others too.
+    #[arg(long = "etp", value_name = "E", allow_negative_numbers = true)]
+    expert_tensor_parallel: Option<Degrees>,
+    /// Pipeline-parallel degree.
+    #[arg(long = "pp", value_name = "P", allow_negative_numbers = true)]
+    pipeline_parallel: Option<Degrees>,
+    /// Stages on each pipeline rank.
+    #[arg(long, visible_alias = "vpp", value_name = "V", allow_negative_numbers = true)]
+    virtual_stages: Option<Degrees>,
+    /// Layers of each stage, in the order of the model: `10,11,11,10`. Counted are the blocks between embedding
+    /// and head, of which the first stage has the one and the last the other; of models that are no stacks of
+    /// layers, all blocks. With several stages a rank, all stages of all ranks.
+    #[arg(long, value_name = "N,N,..", value_delimiter = ',', value_parser = parse_layers, allow_negative_numbers = true)]
+    pub(crate) stages: Option<Vec<u32>>,
+    /// Data-parallel degree, shards included.
+    #[arg(long = "dp", value_name = "D", allow_negative_numbers = true)]
+    data_parallel: Option<Degrees>,
+    /// ZeRO stage: 0, 1, 2 or 3 (3 is FSDP).
+    #[arg(long = "zero", value_name = "0..3", value_delimiter = ',', value_parser = parse_zero, allow_negative_numbers = true)]
+    zero_stage: Vec<ZeroStage>,
+    /// Ranks over which ZeRO shards; fewer than all replicas is hybrid sharding (HSDP).
+    #[arg(long, value_name = "N", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
+    zero_shard: Option<u32>,
+    /// Sequences of a replica in a micro-batch.
+    #[arg(long, value_name = "B", allow_negative_numbers = true)]
+    micro_batch_size: Option<Degrees>,
+    /// Activations to compute again (gradient checkpointing): none, selective or full; `full:4` for the first
+    /// four layers of each stage; or modules of every layer with commas between them, such as
+    /// `norms,activations`, also by Megatron-Core's names [default: the best of the first three].
+    #[arg(long, visible_alias = "recompute-modules", value_name = "POLICY", value_parser = parse_recompute)]
+    recompute: Option<Recompute>,
+    /// With full recompute, how many layers of each stage: the first so many, or the fewest that fit
+    /// [default: all].
+    #[arg(long, visible_alias = "recompute-num-layers", value_name = "N|fewest", value_parser = RecomputeLayers::parse)]
+    recompute_layers: Option<RecomputeLayers>,
+    /// What lies in the host's memory, with commas between several: `optimizer` (ZeRO-Offload: the host updates),
+    /// `parameters` (with ZeRO 3), `activations` (with full recompute) [default: none].
+    #[arg(long, value_name = "WHAT", value_parser = parse_offload)]
+    offload: Option<Offload>,
+    /// How tokens come to experts on other ranks: all-to-all, all-gather, deep-ep or hybrid-ep [default: of those
+    /// that the framework has, the one that sends least].
+    #[arg(long, value_name = "NAME", value_parser = one_of(TokenDispatcher::ALL, TokenDispatcher::name))]
+    token_dispatcher: Option<TokenDispatcher>,
+    /// What the exchanges of experts run beside: none, or another micro-batch [default: the better].
+    #[arg(long, value_name = "none|micro-batch", value_parser = one_of(ExpertOverlap::ALL, ExpertOverlap::name))]
+    expert_overlap: Option<ExpertOverlap>,
+    /// Kernels that are captured in CUDA graphs: none, those of layers but for experts, or of a whole iteration
+    /// [default: none].
+    #[arg(long, value_name = "none|layers|iteration", value_parser = one_of(CudaGraphs::ALL, CudaGraphs::name))]
+    cuda_graphs: Option<CudaGraphs>,
+    /// Pipeline schedule (see `planner list schedules`) [default: the best that the framework has of 1f1b,
+    /// interleaved-1f1b, looped-bfs, gpipe, zb-h1 and zb-h2].
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    schedule: Vec<ScheduleKind>,
+    /// Do without these, with commas between several.
+    #[arg(
+        long,
+        value_name = "tp|sp|cp|ep|pp|vpp|zero|recompute",
+        value_delimiter = ',',
+        value_enum
+    )]
+    without: Vec<Axis>,
+}
+
+/// What a plan may do without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Axis {
+    /// Tensor parallelism.
+    Tp,
+    /// Sequence parallelism.
+    Sp,
+    /// Context parallelism.
+    Cp,
+    /// Expert parallelism.
+    Ep,
+    /// Pipelines.
+    Pp,
+    /// Several stages a rank.
+    Vpp,
+    /// Sharded model states.
+    Zero,
+    /// Activations that are computed again.
+    Recompute,
+}
+
+/// The value that is named, if it is but one.
+fn single<T: Copy>(all: &[T]) -> Option<T> {
+    if let [one] = all { Some(*one) } else { None }
+}
+
+impl LayoutArgs {
+    /// Whether full recompute is of the fewest layers that fit.
+    pub(crate) fn fewest_layers(&self) -> bool {
+        self.recompute_layers == Some(RecomputeLayers::Fewest)
+    }
+
+    /// What is computed again; layers are of full recompute.
+    fn recompute(&self) -> anyhow::Result<Option<Recompute>> {
+        let (policy, Some(layers)) = (self.recompute, self.recompute_layers) else {
+            return Ok(self.recompute);
+        };
+        if let Some(policy) = policy.filter(|policy| *policy != Recompute::Full) {
+            anyhow::bail!(
+                "`--recompute-layers` is of full recompute, not of {policy}\nhint: `--recompute full`"
+            );
+        }
+        Ok(Some(match layers {
+            RecomputeLayers::First(count) => Recompute::FirstLayers(count),
+            RecomputeLayers::Fewest => Recompute::Full,
+        }))
+    }
+
+    /// What is decided with one value.
+    fn decided(&self) -> anyhow::Result<PartialLayout> {
+        let only = |degrees: Option<Degrees>| degrees.and_then(|degrees| degrees.only());
+        let mut decided = PartialLayout {
+            tensor_parallel: only(self.tensor_parallel),
+            sequence_parallel: self.sequence_parallel,
+            context_parallel: only(self.context_parallel),
+            context_parallel_kind: self.context_parallel_kind,
+            expert_parallel: only(self.expert_parallel),
+            expert_tensor_parallel: only(self.expert_tensor_parallel),
+            pipeline_parallel: only(self.pipeline_parallel),
+            virtual_stages: only(self.virtual_stages),
+            data_parallel: only(self.data_parallel),
+            zero_stage: single(&self.zero_stage),
+            zero_shard: self.zero_shard,
+            micro_batch_size: only(self.micro_batch_size),
+            recompute: self.recompute()?,
+            offload: self.offload,
+            schedule: single(&self.schedule),
+            token_dispatcher: self.token_dispatcher,
+            expert_overlap: self.expert_overlap,
+            cuda_graphs: self.cuda_graphs,
+            among: Among::default(),
+        };
+        for axis in &self.without {
+            let (place, name) = match axis {
+                Axis::Tp => (&mut decided.tensor_parallel, "tp"),
+                Axis::Cp => (&mut decided.context_parallel, "cp"),
+                Axis::Ep => (&mut decided.expert_parallel, "ep"),
+                Axis::Pp => (&mut decided.pipeline_parallel, "pp"),
+                Axis::Vpp => (&mut decided.virtual_stages, "vpp"),
+                Axis::Sp => {
+                    decided.sequence_parallel = Some(false);
+                    continue;
+                }
+                Axis::Zero => {
+                    decided.zero_stage = Some(ZeroStage::None);
+                    continue;
+                }
+                Axis::Recompute => {
+                    decided.recompute = Some(Recompute::None);
+                    continue;
+                }
+            };
+            if let Some(degree) = place.filter(|degree| *degree > 1) {
+                anyhow::bail!(
+                    "`--without {name}` is not what `{name}` {degree} says\nhint: leave out one"
+                );
+            }
+            *place = Some(1);
+        }
+        decided.among = self.among(&decided);
+        Ok(decided)
+    }
+
+    /// What is decided with several values, of which the search chooses.
+    fn among(&self, decided: &PartialLayout) -> Among {
+        let several = |degrees: Option<Degrees>, decided: Option<u32>| {
+            degrees.filter(|degrees| degrees.only().is_none() && decided.is_none())
+        };
+        Among {
+            tensor_parallel: several(self.tensor_parallel, decided.tensor_parallel),
+            context_parallel: several(self.context_parallel, decided.context_parallel),
+            expert_parallel: several(self.expert_parallel, decided.expert_parallel),
+            expert_tensor_parallel: several(self.expert_tensor_parallel, None),
+            pipeline_parallel: several(self.pipeline_parallel, decided.pipeline_parallel),
+            virtual_stages: several(self.virtual_stages, decided.virtual_stages),
+            data_parallel: several(self.data_parallel, None),
+            micro_batch_size: several(self.micro_batch_size, None),
+            zero_stage: (self.zero_stage.len() > 1).then(|| {
+                ZeroStage::ALL.map(|stage| self.zero_stage.contains(&stage).then_some(stage))
+            }),
+            schedule: (self.schedule.len() > 1).then(|| {
+                ScheduleKind::ALL.map(|kind| self.schedule.contains(&kind).then_some(kind))
+            }),
+        }
+    }
+
+    /// These decisions on top of `base`; an error names what is decided twice and differently.
+    pub(crate) fn over(&self, base: &PartialLayout) -> anyhow::Result<PartialLayout> {
+        let flags = self.decided()?;
+        macro_rules! either {
+            ($($part:ident),* $(,)?) => {{
+                $(if let (Some(flag), Some(base)) = (flags.$part, base.$part) {
+                    let name = stringify!($part);
+                    let text = "is not what the flag says";
+                    anyhow::ensure!(flag == base, "`{name}` {base:?} of `--layout` {text}: {flag:?}");
+                })*
+                Ok(PartialLayout { $($part: flags.$part.or(base.$part),)* ..flags })
+            }};
+        }
+        either!(
+            tensor_parallel,
+            sequence_parallel,
+            context_parallel,
+            context_parallel_kind,
+            expert_parallel,
+            expert_tensor_parallel,
+            pipeline_parallel,
+            virtual_stages,
+            data_parallel,
+            zero_stage,
+            zero_shard,
+            micro_batch_size,
+        )
+    }
+}

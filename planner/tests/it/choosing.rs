@@ -1,0 +1,229 @@
+//! What is proposed: by the framework, by what users list, and by what the model can tell apart.
+
+use cost_models::frameworks;
+use ir::framework::{Framework, ModelFacts};
+use ir::layout::{Layout, PartialLayout};
+use planner::search::{Found, Go, RESOLUTION, Request, chosen, search};
+use proptest::prelude::*;
+use serde_json::Value;
+
+use crate::bad_input::Workplace;
+use crate::cli::planner;
+use crate::random::{Setup, requests, setups};
+
+const EIGHT: [&str; 6] = ["search", "models/llama-3.1-8b", "--gpus", "8", "--format", "json"];
+
+fn found(args: &[&str]) -> Value {
+    let run = planner(&[&EIGHT[..], args].concat());
+    assert_eq!(run.code, Some(0), "{run:?}");
+    serde_json::from_str(&run.stdout).unwrap()
+}
+
+/// A layout as a user names it, whole.
+fn named(layout: &Layout) -> PartialLayout {
+    PartialLayout {
+        tensor_parallel: Some(layout.tensor_parallel),
+        sequence_parallel: Some(layout.sequence_parallel),
+        context_parallel: Some(layout.context_parallel),
+        context_parallel_kind: Some(layout.context_parallel_kind),
+        expert_parallel: Some(layout.expert_parallel),
+        expert_tensor_parallel: Some(layout.expert_tensor_parallel),
+        pipeline_parallel: Some(layout.pipeline_parallel),
+        virtual_stages: Some(layout.virtual_stages),
+        data_parallel: Some(layout.data_parallel),
+        zero_shard: Some(layout.zero_shard),
+        zero_stage: Some(layout.zero_stage),
+        recompute: Some(layout.recompute),
+        schedule: (layout.pipeline_parallel > 1).then_some(layout.schedule),
+        token_dispatcher: Some(layout.switches.token_dispatcher),
+        expert_overlap: Some(layout.switches.expert_overlap),
+        cuda_graphs: Some(layout.switches.cuda_graphs),
+        ..PartialLayout::default()
+    }
+}
+
+fn plans(setup: &Setup, request: &Request) -> Vec<Found> {
+    search(&setup.problem(), request, &mut |_| Go::On).plans
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever is proposed, the framework can run; and all that it could run if what is named could be run, it
+    /// lacks nothing of.
+    #[test]
+    fn what_is_proposed_can_be_run(setup in setups(), request in requests(), place in 0..12usize) {
+        let framework: Framework = frameworks::all().nth(place).expect("as many ship");
+        let setup = Setup { framework, ..setup };
+        let facts = setup.problem().model_facts();
+        let abilities = &setup.framework.abilities;
+        for found in plans(&setup, &Request { top: 5, ..request }) {
+            let layout = named(&found.layout);
+            prop_assert_eq!(abilities.lacks(&layout, facts), Vec::<String>::new(), "{}", found.layout);
+        }
+        let able = abilities.with(&request.fixed, facts);
+        prop_assert_eq!(able.lacks(&request.fixed, facts), Vec::<String>::new());
+    }
+
+    /// The fastest is among those shown, no plan is shown twice, the first is within what can be told apart, and
+    /// likelihoods are shares.
+    #[test]
+    fn the_fastest_is_shown(setup in setups(), request in requests(), top in 1usize..6) {
+        let all = plans(&setup, &Request { top: 32, ..request });
+        let shown = chosen(&all, top);
+        prop_assert_eq!(shown.is_empty(), all.is_empty());
+        let Some(first) = shown.first() else { return Ok(()) };
+        prop_assert!(shown.len() <= top);
+        let least = all[0].evaluation.step_time.get();
+        prop_assert!(first.found.evaluation.step_time.get() <= least * (1.0 + RESOLUTION));
+        prop_assert!(top == 1 || shown.iter().filter(|it| it.is_fastest).count() == 1);
+        let sum: f64 = shown.iter().map(|it| it.likelihood).sum();
+        prop_assert!(shown.iter().all(|it| (0.0..=1.0 + 1e-6).contains(&it.likelihood)), "{shown:?}");
+        for (place, one) in shown.iter().enumerate() {
+            prop_assert!(shown[..place].iter().all(|other| other.found != one.found));
+        }
+        // Two of the same kind, the simplest and the fastest, share theirs.
+        prop_assert!(sum <= 2.0 + 1e-6, "{sum}");
+    }
+
+    /// What is listed restricts as fixing each value in turn does: the best among several is the best of each.
+    #[test]
+    fn a_list_is_as_its_values_one_by_one(setup in setups(), tensor in 1u32..5, pipeline in 1u32..5) {
+        let mut among = PartialLayout::default();
+        among.among.tensor_parallel = Some(format!("..{tensor}").parse().unwrap());
+        among.among.pipeline_parallel = Some(format!("1,{pipeline}").parse().unwrap());
+        let request = |fixed| Request { fixed, closest: false, ..Request::default() };
+        let best = plans(&setup, &request(among)).into_iter().next();
+        let mut each = Vec::new();
+        for tensor in 1..=tensor {
+            for pipeline in [1, pipeline] {
+                let fixed = PartialLayout {
+                    tensor_parallel: Some(tensor),
+                    pipeline_parallel: Some(pipeline),
+                    ..PartialLayout::default()
+                };
+                each.extend(plans(&setup, &request(fixed)));
+            }
+        }
+        let time = |found: &Found| found.evaluation.step_time;
+        let least = each.iter().map(time).min_by(|a, b| a.get().total_cmp(&b.get()));
+        prop_assert_eq!(best.as_ref().map(time), least);
+    }
+}
+
+/// What no framework of those in use can run is planned without limits, and said so.
+#[test]
+fn the_framework_is_the_first_that_can() {
+    for (args, name, is_real) in [
+        (&[][..], "megatron-core", true),
+        (&["--schedule", "zbv", "--pp", "2"], "torchtitan", true),
+        (&["--schedule", "zb-h2", "--pp", "2"], "ideal", false),
+        (&["--zero", "3", "--pp", "2"], "torchtitan", true),
+        (&["--framework", "nanotron", "--tp", "8"], "nanotron", true),
+    ] {
+        let report = found(args);
+        assert_eq!(report["framework"]["name"], name, "{args:?}");
+        assert_eq!(report["framework"]["is_real"], is_real, "{args:?}");
+    }
+    let run =
+        planner(&["search", "models/llama-3.1-8b", "--gpus", "8", "--framework", "ideal", "-q"]);
+    assert!(run.stdout.contains("framework ideal: no framework that is known"), "{}", run.stdout);
+}
+
+/// A framework's file is read as those that ship are, and a plan holds it.
+#[test]
+fn a_framework_of_ones_own_is_taken() {
+    let place = Workplace::new();
+    let mut framework = serde_json::to_value(frameworks::preset("megatron-core").unwrap()).unwrap();
+    framework["name"] = "ours".into();
+    framework["abilities"]["schedules"] = serde_json::json!([]);
+    let (path, plan) = (place.write("ours.json", framework.to_string()), place.path("plan.json"));
+    let report = found(&["--framework", &path, "-o", &plan]);
+    assert_eq!(report["framework"]["name"], "ours");
+    for found in report["plans"].as_array().unwrap() {
+        assert_eq!(found["layout"]["pipeline_parallel"], 1);
+    }
+    std::fs::remove_file(path).unwrap();
+    let explained = planner(&["explain", &plan]);
+    assert_eq!(explained.code, Some(0), "{explained:?}");
+}
+
+#[test]
+fn what_a_framework_cannot_run_is_refused_by_search_and_answered_by_evaluate() {
+    let place = Workplace::new();
+    place.fails(
+        "search {}/model.json --gpus 8 --framework megatron-core --zero 3 --pp 2",
+        &["`megatron-core` cannot run", "ZeRO 3 beside pipelines", "hint:", "ideal"],
+    );
+    place.fails(
+        "search {}/model.json --gpus 8 --framework fsdp --tp 2",
+        &["`fsdp` cannot run", "tensor parallelism"],
+    );
+    place.fails("search {}/model.json --gpus 8 --framework megatron", &["neither one that ships"]);
+    place.write("bad.json", "{}");
+    place.fails("search {}/model.json --gpus 8 --framework {}/bad.json", &["bad.json", "line 1"]);
+    let model = place.path("model.json");
+    let evaluate = ["evaluate", &model, "--gpus", "8", "--layout", "pp2-dp4-zero3", "-q"];
+    let run = planner(&[&evaluate[..], &["--framework", "megatron-core"]].concat());
+    assert_eq!(run.code, Some(0), "{run:?}");
+    assert!(
+        run.stdout.contains("megatron-core cannot run this: it has no ZeRO 3 beside"),
+        "{run:?}"
+    );
+}
+
+#[test]
+fn lists_that_leave_nothing_are_named() {
+    let place = Workplace::new();
+    let search = |rest: &str| format!("search {{}}/model.json --gpus 8 {rest}");
+    place.fails(&search("--tp 3,5"), &["`--tp 3,5` by itself leaves no layout", "hint: widen"]);
+    place.fails(
+        &search("--tp 4,8 --pp 4.. --dp ..2 --zero 0,1"),
+        &["`--tp 4,8` and `--pp 4..` together leave no layout", "hint: widen one"],
+    );
+    place.fails(&search("--tp 0,1"), &["--tp", "whole number"]);
+    place.fails(&search("--pp 8..2"), &["--pp", "range"]);
+    place.fails(&search("--tp 2 --without tp"), &["--without tp", "hint:"]);
+    place.fails(&search("--headroom 90"), &["`--headroom` 90", "leaves nothing", "hint:"]);
+}
+
+#[test]
+fn lists_restrict() {
+    let report = found(&["--tp", "1,2", "--pp", "..2", "--zero", "0,1", "--schedule", "1f1b"]);
+    for plan in report["plans"].as_array().unwrap() {
+        let layout = &plan["layout"];
+        let degree = |name: &str| layout[name].as_u64().unwrap();
+        assert!(degree("tensor_parallel") <= 2 && degree("pipeline_parallel") <= 2, "{layout}");
+        assert!(degree("zero_stage") <= 1 && layout["schedule"] == "1f1b", "{layout}");
+    }
+    let report = found(&["--without", "cp,pp,recompute"]);
+    for plan in report["plans"].as_array().unwrap() {
+        let layout = &plan["layout"];
+        assert_eq!([&layout["context_parallel"], &layout["pipeline_parallel"]], [1, 1], "{layout}");
+        assert_eq!(layout["recompute"], "none");
+    }
+}
+
+#[test]
+fn headroom_stays_free() {
+    let gib =
+        |report: &Value| report["plans"][0]["peak_memory_bytes"].as_f64().unwrap() / 2f64.powi(30);
+    let (usual, roomy) = (found(&[]), found(&["--headroom", "40"]));
+    assert!(gib(&roomy) <= 39.7 && gib(&usual) > 39.7, "{} and {}", gib(&usual), gib(&roomy));
+    for plan in roomy["plans"].as_array().unwrap() {
+        assert_eq!([&plan["fits"], &plan["fits_with_headroom"]], [true, true]);
+    }
+}
+
+/// Facts of a model decide what a framework can do with it.
+#[test]
+fn experts_are_for_those_that_have_them() {
+    let facts = ModelFacts { has_experts: true, num_blocks: 34 };
+    let lacks = |name: &str, layout: &str| {
+        let abilities = frameworks::preset(name).unwrap().abilities;
+        abilities.lacks(&layout.parse().unwrap(), facts)
+    };
+    assert_eq!(lacks("megatron-lm", "tp8"), ["mixtures of experts"]);
+    assert_eq!(lacks("megatron-core", "tp8-nosp-ep8").len(), 1);
+    assert!(lacks("megatron-core", "tp8-sp-ep8-dp8").is_empty());
+}

@@ -10,6 +10,7 @@ use ir::graph::{
 use ir::units::{Bytes, Nanos, Seconds};
 
 use super::Groups;
+use crate::Group;
 use crate::hardware::Hardware;
 use crate::kernels::{AttentionShape, Basis, Bound, MatmulShape, Timing};
 
@@ -350,7 +351,8 @@ impl<'a> Coster<'a> {
                     && self.switches.token_dispatcher.sends_tokens_once() =>
             {
                 let top_k = self.top_k();
-                let most_domains = framework.experts.most_domains;
+                let most_domains =
+                    framework.experts.most_domains.or_else(|| self.most_domains(group));
                 network.dispatch(group, exchange.bytes.shard(top_k), top_k, most_domains)
             }
             Collective::AllToAll
@@ -395,6 +397,25 @@ impl<'a> Coster<'a> {
             _ => memory.saved,
         };
         Bytes::new((saved.get() as f64 * factor) as u64)
+    }
+
+    /// In how many network domains a token's experts are at most, where the router chooses groups of experts first
+    /// and each group's ranks fill whole domains.
+    ///
+    /// # Source
+    ///
+    /// DeepSeek-AI 2024, *DeepSeek-V3* (arXiv 2412.19437), section 2.1.2: node-limited routing.
+    fn most_domains(&self, group: Group) -> Option<u32> {
+        let of = |kind: &OpKind| match kind {
+            OpKind::Router { routing, .. } => routing.groups,
+            _ => None,
+        };
+        let groups = self.block.nodes().find_map(|node| of(&node.op.kind))?;
+        let ranks = u64::from(group.size) * u64::from(group.stride);
+        let domain = u64::from(self.hardware.domain);
+        let is_whole = groups.count > 0 && ranks.is_multiple_of(groups.count * domain);
+        let domains = is_whole.then(|| groups.chosen * (ranks / groups.count / domain))?;
+        u32::try_from(domains).ok()
     }
 
     /// How many experts a token of the block goes to.

@@ -8,6 +8,7 @@ use cost_models::kernels::Bound;
 use ir::graph::Pass;
 use ir::plan::{Breakdown, Plan};
 use planner::plan::CheckedPlan;
+use planner::search::RESOLUTION;
 use planner::step::ShapeKey;
 use serde::Serialize;
 
@@ -291,7 +292,10 @@ fn describe_losses(plan: &Plan) -> String {
     if plan.runners_up.is_empty() {
         return String::new();
     }
-    let mut text = "\nrunners-up, and what they lose:\n".to_owned();
+    let mut text = format!(
+        "\nrunners-up, and what they lose (a gain below {:.0} % cannot be told apart):\n",
+        RESOLUTION * 100.0
+    );
     for (loss, runner_up) in losses(plan).into_iter().zip(&plan.runners_up) {
         let mut parts: Vec<(&str, f64)> = loss.parts_seconds.into_iter().collect();
         parts.sort_by(|a, b| b.1.abs().total_cmp(&a.1.abs()));

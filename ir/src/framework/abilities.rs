@@ -393,9 +393,9 @@ impl Abilities {
                 "`fp32`, `bf16` or both",
             );
         }
-        let pipelines = self.schedules.is_empty();
+        let has_pipelines = !self.schedules.is_empty();
         let needs_none = self.zero.iter().all(|it| it.pipelines == WithPipelines::None);
-        if !pipelines && needs_none {
+        if has_pipelines && needs_none {
             let other = "no stage of `abilities.zero` runs with pipelines";
             let works = "`\"pipelines\": \"any\"` for stage 0 or 1, or no schedules";
             return contradiction("`abilities.schedules` has pipelines", other, works);

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::{Cluster, Precision};
-use crate::framework::Framework;
+use crate::framework::{Abilities, Framework, ReplicationAbility};
 use crate::graph::Adapters;
 use crate::layout::LayoutSpec;
 use crate::replication::{DataParallelMethod, GradientCompression, Replication};
@@ -186,6 +186,46 @@ impl Training {
         Replication { method: self.data_parallel_method, compression: self.gradient_compression }
     }
 
+    /// The number format of the optimizer's moments.
+    pub const fn moments(&self) -> Precision {
+        if self.bf16_moments { Precision::Bf16 } else { Precision::Fp32 }
+    }
+
+    /// What a framework with such abilities cannot run of it, in words; nothing where it can run all.
+    pub fn lacked_by(&self, abilities: &Abilities) -> Vec<String> {
+        let mut lacks = Vec::new();
+        if !abilities.precisions.contains(&self.precision) {
+            lacks.push(format!("linear layers in {}", self.precision));
+        }
+        let moments = self.moments();
+        if self.optimizer.num_moments() > 0 && !abilities.moments.contains(&moments) {
+            lacks.push(format!("optimizer moments in {moments}"));
+        }
+        let Replication { method, compression } = self.replication();
+        if abilities.replication == ReplicationAbility::AllReduce {
+            if method != DataParallelMethod::AllReduce {
+                lacks.push(format!("replicas that agree by {method}"));
+            }
+            lacks.extend(compression.map(|it| format!("gradients compressed by {it}")));
+        }
+        lacks
+    }
+
+    /// Abilities with what it takes of them added.
+    #[must_use]
+    pub fn granted(&self, mut abilities: Abilities) -> Abilities {
+        if !abilities.precisions.contains(&self.precision) {
+            abilities.precisions.push(self.precision);
+        }
+        if !abilities.moments.contains(&self.moments()) {
+            abilities.moments.push(self.moments());
+        }
+        if self.replication() != Replication::default() {
+            abilities.replication = ReplicationAbility::Any;
+        }
+        abilities
+    }
+
     /// Bytes of an activation.
     pub fn compute_bytes(&self) -> u64 {
         self.precision.activation_bytes()
@@ -307,7 +347,7 @@ impl MemoryUse {
             ("workspace", self.workspace_bytes),
             ("message buffers", self.buffers_bytes),
             ("allocator slack", self.allocator_bytes),
-            ("CUDA context", self.context_bytes),
+            ("device context", self.context_bytes),
         ]
     }
 

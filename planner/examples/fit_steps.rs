@@ -17,7 +17,7 @@ use serde_json::json;
 type Constant = (&'static str, &'static str, fn(&mut Hardware) -> &mut f64);
 
 /// The constants, by whose they are.
-const CONSTANTS: [Constant; 13] = [
+const CONSTANTS: [Constant; 14] = [
     ("gpu", "matmul", |it| &mut it.device.training.matmul),
     ("gpu", "matmul_8_bit", |it| &mut it.device.training.matmul_8_bit),
     ("gpu", "matmul_4_bit", |it| &mut it.device.training.matmul_4_bit),
@@ -26,6 +26,9 @@ const CONSTANTS: [Constant; 13] = [
     ("gpu", "memory", |it| &mut it.device.training.memory),
     ("framework", "host.microseconds_per_operator", |it| {
         &mut it.framework.host.microseconds_per_operator
+    }),
+    ("framework", "host.microseconds_per_operator_with_experts", |it| {
+        &mut it.framework.host.microseconds_per_operator_with_experts
     }),
     ("framework", "host.microseconds_per_awaited_operator", |it| {
         &mut it.framework.host.microseconds_per_awaited_operator

@@ -1,5 +1,6 @@
 //! Search, evaluation and explanation of parallel layouts.
 
+pub mod answers;
 pub mod partition;
 pub mod plan;
 pub mod problem;

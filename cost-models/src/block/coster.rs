@@ -94,8 +94,13 @@ impl<'a> Coster<'a> {
         if host.launches == Launches::Blocking {
             return Seconds::new(host.microseconds_per_awaited_operator * operators).into();
         }
-        let host = Nanos::from(Seconds::new(host.microseconds_per_operator * operators));
-        host.saturating_sub(device)
+        let has_experts = self.block.nodes().any(|node| self.is_of_experts(node.id));
+        let each = if has_experts {
+            host.microseconds_per_operator_with_experts
+        } else {
+            host.microseconds_per_operator
+        };
+        Nanos::from(Seconds::new(each * operators)).saturating_sub(device)
     }
 
     /// Share of operators that the host launches one by one; the others are in CUDA graphs.

@@ -348,11 +348,6 @@ impl Abilities {
         }
     }
 
-    /// Whether linear layers run in a precision.
-    pub fn takes_precision(&self, precision: Precision) -> bool {
-        self.precisions.contains(&precision)
-    }
-
     /// Whether no two of them contradict each other, and none is missing that every framework has.
     pub(super) fn check(&self) -> Result<(), FrameworkError> {
         let empty = |field, works| Err(FrameworkError::Empty { field, works });

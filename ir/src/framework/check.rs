@@ -25,6 +25,10 @@ impl Framework {
             ("kernels.loss.forward_bytes_per_logit", loss.forward_bytes_per_logit),
             ("kernels.loss.backward_bytes_per_logit", loss.backward_bytes_per_logit),
             ("host.microseconds_per_operator", self.host.microseconds_per_operator),
+            (
+                "host.microseconds_per_operator_with_experts",
+                self.host.microseconds_per_operator_with_experts,
+            ),
             ("host.microseconds_per_awaited_operator", self.host.microseconds_per_awaited_operator),
             (
                 "pipeline_parallel.microseconds_per_awaited_message",

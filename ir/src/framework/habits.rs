@@ -95,6 +95,9 @@ pub struct HostHabits {
     pub launches: Launches,
     /// Time that it takes to launch what an operator of the graph consists of, in one pass, in microseconds.
     pub microseconds_per_operator: f64,
+    /// The same in a layer with experts, whose operators are of many small kernels: routing, permutation, a product
+    /// and a cast for each expert.
+    pub microseconds_per_operator_with_experts: f64,
     /// Time from one operator to the next where it waits for each kernel, in microseconds; 0 where no such run was
     /// measured.
     pub microseconds_per_awaited_operator: f64,

@@ -79,6 +79,22 @@ pub struct Among {
 }
 
 impl Among {
+    /// Lists of the other, or else own ones.
+    fn or(&self, other: &Self) -> Self {
+        Self {
+            tensor_parallel: other.tensor_parallel.or(self.tensor_parallel),
+            context_parallel: other.context_parallel.or(self.context_parallel),
+            expert_parallel: other.expert_parallel.or(self.expert_parallel),
+            expert_tensor_parallel: other.expert_tensor_parallel.or(self.expert_tensor_parallel),
+            pipeline_parallel: other.pipeline_parallel.or(self.pipeline_parallel),
+            virtual_stages: other.virtual_stages.or(self.virtual_stages),
+            data_parallel: other.data_parallel.or(self.data_parallel),
+            micro_batch_size: other.micro_batch_size.or(self.micro_batch_size),
+            zero_stage: other.zero_stage.or(self.zero_stage),
+            schedule: other.schedule.or(self.schedule),
+        }
+    }
+
     /// Whether a stage of ZeRO is among those that may be chosen.
     pub fn takes_zero(&self, stage: ZeroStage) -> bool {
         self.zero_stage.is_none_or(|all| all.contains(&Some(stage)))
@@ -160,6 +176,42 @@ impl PartialLayout {
             Some((name, _)) => Err(LayoutError::Zero { name }),
             None => Ok(()),
         }
+    }
+}
+
+impl PartialLayout {
+    /// What both name; none where they name different values. Lists of the other go before own ones.
+    pub fn and(&self, other: &Self) -> Option<Self> {
+        macro_rules! both {
+            ($($part:ident),* $(,)?) => {{
+                $(if let (Some(one), Some(other)) = (self.$part, other.$part)
+                    && one != other
+                {
+                    return None;
+                })*
+                Self { $($part: self.$part.or(other.$part),)* among: self.among.or(&other.among) }
+            }};
+        }
+        Some(both!(
+            tensor_parallel,
+            sequence_parallel,
+            context_parallel,
+            context_parallel_kind,
+            expert_parallel,
+            expert_tensor_parallel,
+            pipeline_parallel,
+            virtual_stages,
+            data_parallel,
+            zero_shard,
+            zero_stage,
+            micro_batch_size,
+            recompute,
+            offload,
+            schedule,
+            token_dispatcher,
+            expert_overlap,
+            cuda_graphs,
+        ))
     }
 }
 

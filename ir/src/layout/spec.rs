@@ -87,6 +87,42 @@ impl LayoutSpec {
         self.mesh().stride(MeshAxis::Pipeline)
     }
 
+    /// Whether it is as is named.
+    pub fn is_as(&self, named: &PartialLayout) -> bool {
+        let switches = self.switches;
+        let degrees = [
+            (named.tensor_parallel, named.among.tensor_parallel, self.tensor_parallel),
+            (named.context_parallel, named.among.context_parallel, self.context_parallel),
+            (named.expert_parallel, named.among.expert_parallel, self.expert_parallel),
+            (
+                named.expert_tensor_parallel,
+                named.among.expert_tensor_parallel,
+                self.expert_tensor_parallel,
+            ),
+            (named.pipeline_parallel, named.among.pipeline_parallel, self.pipeline_parallel),
+            (named.virtual_stages, named.among.virtual_stages, self.virtual_stages),
+            (named.data_parallel, named.among.data_parallel, self.data_parallel),
+            (named.micro_batch_size, named.among.micro_batch_size, self.micro_batch_size),
+            (named.zero_shard, None, self.zero_shard),
+        ];
+        let of_degrees = degrees.into_iter().all(|(one, among, has)| {
+            one.is_none_or(|one| one == has) && among.is_none_or(|among| among.takes(has))
+        });
+        let is = |takes: Option<bool>| takes.unwrap_or(true);
+        of_degrees
+            && is(named.sequence_parallel.map(|it| it == self.sequence_parallel))
+            && is(named.context_parallel_kind.map(|it| it == self.context_parallel_kind))
+            && is(named.zero_stage.map(|it| it == self.zero_stage))
+            && named.among.takes_zero(self.zero_stage)
+            && is(named.recompute.map(|it| it == self.recompute))
+            && is(named.offload.map(|it| it == self.offload))
+            && is(named.schedule.map(|it| it == self.schedule))
+            && named.among.takes_schedule(self.schedule)
+            && is(named.token_dispatcher.map(|it| it == switches.token_dispatcher))
+            && is(named.expert_overlap.map(|it| it == switches.expert_overlap))
+            && is(named.cuda_graphs.map(|it| it == switches.cuda_graphs))
+    }
+
     /// Number of GPUs.
     pub fn num_gpus(&self) -> u32 {
         self.ranks_per_stage() * self.pipeline_parallel

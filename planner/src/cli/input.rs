@@ -10,7 +10,7 @@ use ir::layout::PartialLayout;
 use ir::model::Description;
 use ir::plan::Training;
 use ir::replication::DataParallelMethod;
-use planner::problem::{Choices, GivenStages, Problem, default_framework};
+use planner::problem::{Choices, GivenStages, Problem, default_framework, usual_precision_with};
 
 use super::args::ProblemArgs;
 use super::files::{ModelFile, read_cluster, read_framework, read_model};
@@ -59,7 +59,11 @@ pub(crate) fn read(args: &ProblemArgs, decided: &Decided<'_>) -> anyhow::Result<
         data_parallel_method: args.data_parallel_method,
         gradient_compression: args.gradient_compression,
     };
-    let training = choices.resolve(&file.model, graph.has_sequence(), &cluster.gpu, args.gpus);
+    let named = args.framework.as_deref().map(read_framework).transpose()?;
+    let resolved = choices.resolve(&file.model, graph.has_sequence(), &cluster.gpu, args.gpus);
+    let usual = named.as_ref().and_then(|named| usual_precision_with(&cluster.gpu, named));
+    let precision = args.precision.or(usual).unwrap_or(resolved.precision);
+    let training = Training { precision, ..resolved };
     let stages = decided.stages.map(|stages| GivenStages::new(&file.model, &graph, stages));
     let stages = stages.transpose().context("`--stages`")?;
     let usual = Training {
@@ -68,21 +72,20 @@ pub(crate) fn read(args: &ProblemArgs, decided: &Decided<'_>) -> anyhow::Result<
         ..training
     };
     let facts = ModelFacts::of(&graph);
-    let framework = if let Some(name) = &args.framework {
-        read_framework(name)?
-    } else {
+    let framework = named.unwrap_or_else(|| {
         let is_transformer = matches!(file.model.description, Description::Transformer(_));
-        let replication = training.replication();
         let architecture = cluster.gpu.architecture;
-        default_framework(architecture, is_transformer, &replication, &decided.layout, facts)
-    };
-    let open = Problem::new(graph.clone(), usual, &cluster, framework.clone(), args.gpus)?;
-    let lacks = framework.abilities.lacks(&decided.layout, facts);
+        default_framework(architecture, is_transformer, &training, &decided.layout, facts)
+    });
+    let mut lacks = framework.abilities.lacks(&decided.layout, facts);
+    lacks.extend(training.lacked_by(&framework.abilities));
     let lacks = if decided.is_named { lacks } else { Vec::new() };
-    let mut able = framework.clone();
+    let (mut able, mut able_openly) = (framework.clone(), framework.clone());
     if !lacks.is_empty() {
-        able.abilities = framework.abilities.with(&decided.layout, facts);
+        able_openly.abilities = training.granted(framework.abilities.clone());
+        able.abilities = able_openly.abilities.with(&decided.layout, facts);
     }
+    let open = Problem::new(graph.clone(), usual, &cluster, able_openly, args.gpus)?;
     let graph = match decided.modules {
         Some(modules) => graph.recomputing(modules).context("`--recompute`")?,
         None => graph,

@@ -1,5 +1,7 @@
 //! Arguments that decide on layouts.
 
+use std::fmt::Debug;
+
 use clap::{Args, ValueEnum};
 use ir::graph::{ContextParallelKind, CudaGraphs, ExpertOverlap, Recompute, TokenDispatcher};
 use ir::layout::{Among, Degrees, Offload, PartialLayout, ZeroStage};
@@ -120,6 +122,19 @@ fn single<T: Copy>(all: &[T]) -> Option<T> {
     if let [one] = all { Some(*one) } else { None }
 }
 
+/// Decides on what does without an axis, unless something else is named.
+fn do_without<T: Copy + PartialEq + Debug>(
+    place: &mut Option<T>,
+    without: T,
+    name: &str,
+) -> anyhow::Result<()> {
+    if let Some(named) = place.filter(|named| *named != without) {
+        anyhow::bail!("`--without {name}` is not what is named: {named:?}\nhint: leave out one");
+    }
+    *place = Some(without);
+    Ok(())
+}
+
 impl LayoutArgs {
     /// Whether full recompute is of the fewest layers that fit.
     pub(crate) fn fewest_layers(&self) -> bool {
@@ -174,24 +189,19 @@ impl LayoutArgs {
                 Axis::Pp => (&mut decided.pipeline_parallel, "pp"),
                 Axis::Vpp => (&mut decided.virtual_stages, "vpp"),
                 Axis::Sp => {
-                    decided.sequence_parallel = Some(false);
+                    do_without(&mut decided.sequence_parallel, false, "sp")?;
                     continue;
                 }
                 Axis::Zero => {
-                    decided.zero_stage = Some(ZeroStage::None);
+                    do_without(&mut decided.zero_stage, ZeroStage::None, "zero")?;
                     continue;
                 }
                 Axis::Recompute => {
-                    decided.recompute = Some(Recompute::None);
+                    do_without(&mut decided.recompute, Recompute::None, "recompute")?;
                     continue;
                 }
             };
-            if let Some(degree) = place.filter(|degree| *degree > 1) {
-                anyhow::bail!(
-                    "`--without {name}` is not what `{name}` {degree} says\nhint: leave out one"
-                );
-            }
-            *place = Some(1);
+            do_without(place, 1, name)?;
         }
         decided.among = self.among(&decided);
         Ok(decided)

@@ -1,6 +1,7 @@
 //! What a user may leave open, and what is chosen then.
 
 use ir::cluster::{Gpu, Precision};
+use ir::framework::Framework;
 use ir::model::Model;
 use ir::plan::{Optimizer, Training};
 use ir::replication::{DataParallelMethod, GradientCompression};
@@ -72,8 +73,17 @@ pub fn default_sequence_length(model: &Model, has_sequence: bool) -> u64 {
 
 /// The precision that people train in on a GPU: bf16, or the best that older ones have.
 fn usual_precision(gpu: &Gpu) -> Precision {
-    let usual = [Precision::Bf16, Precision::Fp16, Precision::Fp32];
-    usual.into_iter().find(|p| gpu.peak.contains_key(p)).unwrap_or(Precision::Bf16)
+    usual(|precision| gpu.peak.contains_key(&precision)).unwrap_or(Precision::Bf16)
+}
+
+/// The same with a framework, if both have one in common.
+pub fn usual_precision_with(gpu: &Gpu, framework: &Framework) -> Option<Precision> {
+    let able = &framework.abilities.precisions;
+    usual(|precision| gpu.peak.contains_key(&precision) && able.contains(&precision))
+}
+
+fn usual(has: impl Fn(Precision) -> bool) -> Option<Precision> {
+    [Precision::Bf16, Precision::Fp16, Precision::Fp32].into_iter().find(|it| has(*it))
 }
 
 /// Sequences of a step where none are given: as many tokens as is usual for so many GPUs, and a

@@ -4,13 +4,14 @@ use cost_models::frameworks;
 use ir::cluster::Architecture;
 use ir::framework::{Framework, IDEAL, ModelFacts};
 use ir::layout::PartialLayout;
+use ir::plan::Training;
 use ir::replication::Replication;
 
 /// Frameworks that are taken where none is named, the first that can run what is: what most train with on GPUs.
 const ON_GPUS: [&str; 4] = ["megatron-core", "torchtitan", "fsdp2", "deepspeed"];
 
 /// The framework where none is named: the first of those that people use on such hardware that can run what is named
-/// of a layout; without limits where none of them can, and for models that are no transformers.
+/// of a layout, trained so; without limits where none of them can, and for models that are no transformers.
 ///
 /// # Panics
 ///
@@ -18,18 +19,21 @@ const ON_GPUS: [&str; 4] = ["megatron-core", "torchtitan", "fsdp2", "deepspeed"]
 pub fn default_framework(
     architecture: Architecture,
     is_transformer: bool,
-    replication: &Replication,
+    training: &Training,
     named: &PartialLayout,
     model: ModelFacts,
 ) -> Framework {
     let usual: &[&str] = match architecture {
         Architecture::Cpu => &["executor"],
         Architecture::Tpu => &["maxtext"],
-        _ if *replication != Replication::default() => &["executor"],
+        _ if training.replication() != Replication::default() => &["executor"],
         _ if !is_transformer => &[],
         _ => &ON_GPUS,
     };
-    let can = |framework: &Framework| framework.abilities.lacks(named, model).is_empty();
+    let can = |framework: &Framework| {
+        let abilities = &framework.abilities;
+        abilities.lacks(named, model).is_empty() && training.lacked_by(abilities).is_empty()
+    };
     let first = usual.iter().filter_map(|name| frameworks::preset(name)).find(can);
     first.or_else(|| frameworks::preset(IDEAL)).expect("`ideal` ships")
 }

@@ -14,7 +14,7 @@ use ir::plan::{MemoryUse, Training};
 use ir::replication::{DataParallelMethod, GradientCompression};
 use ir::units::{Bytes, Flops};
 
-pub use choices::{Choices, default_sequence_length};
+pub use choices::{Choices, default_sequence_length, usual_precision_with};
 pub use frameworks::default_framework;
 pub use stages::{GivenStages, StagesError};
 
@@ -189,6 +189,30 @@ impl Problem {
     /// The same with stages that are given by hand, or not.
     pub fn with_stages(self, stages: Option<GivenStages>) -> Self {
         Self { stages, ..self }
+    }
+
+    /// The same, trained otherwise.
+    ///
+    /// # Errors
+    ///
+    /// [`ProblemError`] where a number is out of range.
+    pub fn with_training(&self, training: Training) -> Result<Self, ProblemError> {
+        self.posed(training, self.limits.num_gpus)
+    }
+
+    /// The same on fewer GPUs, or as many.
+    ///
+    /// # Errors
+    ///
+    /// [`ProblemError`] where the number is out of range.
+    pub fn with_gpus(&self, num_gpus: u32) -> Result<Self, ProblemError> {
+        self.posed(self.training, num_gpus)
+    }
+
+    fn posed(&self, training: Training, num_gpus: u32) -> Result<Self, ProblemError> {
+        let Self { graph, hardware, vocabulary_parallel, stages, room, .. } = self.clone();
+        let problem = Self::on(graph, training, hardware, num_gpus)?;
+        Ok(Self { vocabulary_parallel, stages, room, ..problem })
     }
 
     /// The same where so much of a GPU's memory stays free.

@@ -3,7 +3,7 @@
 use ir::cluster::Architecture;
 use ir::framework::Abilities;
 use ir::graph::{
-    ContextParallelKind, ExpertOverlap, Recompute, Sharding, Switches, TokenDispatcher,
+    ContextParallelKind, CudaGraphs, ExpertOverlap, Recompute, Sharding, Switches, TokenDispatcher,
 };
 use ir::layout::{LayoutError, PartialLayout};
 
@@ -26,13 +26,22 @@ pub(super) fn context_kind(
 }
 
 /// What can be switched on with experts that are sharded so: what is named, else the dispatcher that takes least
-/// time, with and without what hides it.
+/// time, with and without what hides it, and with and without graphs of layers.
 pub(super) fn switches(
     problem: &Problem,
     fixed: &PartialLayout,
     sharding: &Sharding,
 ) -> Vec<Switches> {
-    let cuda_graphs = fixed.cuda_graphs.unwrap_or_default();
+    let able = abilities(problem);
+    let is_mixture = !problem.limits.experts.is_empty();
+    let graphs = match fixed.cuda_graphs {
+        Some(named) => vec![named],
+        // Of dense layers the host has launched the next before the device needs it.
+        None if is_mixture && able.takes_graphs(CudaGraphs::Layers) => {
+            vec![CudaGraphs::None, CudaGraphs::Layers]
+        }
+        None => vec![CudaGraphs::None],
+    };
     let has_exchanges = sharding.expert_parallel > 1;
     let usual = if has_exchanges { usual_dispatcher(problem) } else { TokenDispatcher::default() };
     let token_dispatcher = fixed.token_dispatcher.unwrap_or(usual);
@@ -42,10 +51,12 @@ pub(super) fn switches(
         None => vec![ExpertOverlap::None],
     };
     // Some number of stages, and some recompute, will do.
-    let able = abilities(problem);
     let takes = |overlap: &ExpertOverlap| able.takes_overlap(*overlap, [1, 1], Recompute::None);
-    let switches = |expert_overlap| Switches { token_dispatcher, expert_overlap, cuda_graphs };
-    overlaps.into_iter().filter(takes).map(switches).collect()
+    let switches = |expert_overlap| {
+        let with = move |cuda_graphs| Switches { token_dispatcher, expert_overlap, cuda_graphs };
+        graphs.iter().copied().map(with)
+    };
+    overlaps.into_iter().filter(takes).flat_map(switches).collect()
 }
 
 /// The dispatcher that sends least, of those that the framework has: one that sends a token once to each node is
@@ -72,7 +83,8 @@ pub(super) fn abilities(problem: &Problem) -> &Abilities {
 /// Whether the framework can run what is named.
 pub(super) fn check_framework(problem: &Problem, fixed: &PartialLayout) -> Result<(), LayoutError> {
     let framework = &problem.hardware.framework;
-    let lacks = framework.abilities.lacks(fixed, problem.model_facts());
+    let mut lacks = framework.abilities.lacks(fixed, problem.model_facts());
+    lacks.extend(problem.training.lacked_by(&framework.abilities));
     if lacks.is_empty() {
         return Ok(());
     }

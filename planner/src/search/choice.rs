@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use cost_models::residuals::PAIRED_ERROR;
-use ir::graph::{ExpertOverlap, Recompute};
+use ir::graph::{CudaGraphs, ExpertOverlap, Recompute};
 use ir::layout::{Layout, ZeroStage};
+use ir::units::Seconds;
 
 use super::found::Found;
 
@@ -71,6 +72,7 @@ fn simplicity(found: &Found) -> impl Ord + use<> {
     let switched = [
         zero >= ZeroStage::Gradients,
         layout.switches.expert_overlap != ExpertOverlap::None,
+        layout.switches.cuda_graphs != CudaGraphs::None,
         layout.zero_shard != layout.context_parallel * layout.data_parallel,
         layout.expert_tensor_parallel != layout.tensor_parallel
             && layout.expert_tensor_parallel > 1,
@@ -140,6 +142,12 @@ fn likelihoods(plans: &[Found]) -> Vec<(Kind, f64)> {
     };
     let kinds = fastest.iter().enumerate();
     kinds.map(|(place, (kind, time))| (*kind, of(*time, place))).collect()
+}
+
+/// How likely it is that a plan of the one predicted time is faster than one of the other, by the paired error of
+/// measured layouts.
+pub fn likelihood_of_less(one: Seconds, other: Seconds) -> f64 {
+    below((other / one).ln() / PAIRED_ERROR)
 }
 
 /// The share of a normal distribution below `x`.

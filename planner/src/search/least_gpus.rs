@@ -4,6 +4,7 @@ use cost_models::states::StateBytes;
 use ir::cluster::Cluster;
 use ir::layout::PartialLayout;
 use ir::model::Model;
+use ir::plan::Training;
 
 use super::request::{Go, Request, StopReason};
 use super::search;
@@ -30,7 +31,7 @@ pub fn least_gpus(
     let fixed = PartialLayout { data_parallel: None, zero_shard: None, ..request.fixed };
     let Problem { graph, stages, .. } = asked;
     let has_sequence = graph.has_sequence();
-    let bytes = StateBytes::new(&choices.resolve(model, has_sequence, &cluster.gpu, 1));
+    let bytes = StateBytes::new(&asked.training);
     let all = bytes.parameter + bytes.gradient + bytes.optimizer;
     let states = graph.parameter_counts().total.saturating_mul(all);
     let fewest = states.div_ceil(cluster.gpu.memory.get().max(1));
@@ -39,7 +40,9 @@ pub fn least_gpus(
     let nodes = (1..=MOST_GPUS / node.max(1)).map(|nodes| nodes * node);
     let enough = within.chain(nodes).filter(|gpus| u64::from(*gpus) >= fewest);
     for num_gpus in enough.take(MOST_PROBES) {
-        let training = choices.resolve(model, has_sequence, &cluster.gpu, num_gpus);
+        let resolved = choices.resolve(model, has_sequence, &cluster.gpu, num_gpus);
+        let global_batch_size = resolved.global_batch_size;
+        let training = Training { global_batch_size, ..asked.training };
         let framework = asked.hardware.framework.clone();
         let problem = Problem::new(graph.clone(), training, cluster, framework, num_gpus)?;
         let headroom = asked.hardware.memory.saturating_sub(asked.room);

@@ -29,7 +29,7 @@ use rayon::prelude::*;
 
 use crate::problem::Problem;
 use crate::step::ChainIndex;
-pub use choice::{Chosen, LOOKED_AT, RESOLUTION, chosen};
+pub use choice::{Chosen, LOOKED_AT, RESOLUTION, chosen, likelihood_of_less};
 use closest::closest;
 pub use conflict::conflicting;
 pub use found::{Found, model_flops_utilization, simulated, tokens_per_second_per_gpu, with_step};

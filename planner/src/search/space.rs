@@ -503,7 +503,13 @@ impl Family {
                 && offload.takes_recompute(*it)
                 && abilities(problem).takes_recompute(*it)
         };
-        let searched = Recompute::ALL.into_iter().filter(is_tried);
+        // A graph whose modules were chosen has those in the place of the usual ones.
+        let chosen = problem.graph.recomputed_modules();
+        let of_graph = move |it| match (it, chosen) {
+            (Recompute::Selective, Some(modules)) => Recompute::Modules(modules),
+            _ => it,
+        };
+        let searched = Recompute::ALL.into_iter().map(of_graph).filter(is_tried);
         let all = fixed.recompute.into_iter().chain(searched);
         // With however many stages a rank that it takes.
         all.filter(move |recompute| self.takes_overlap(problem, u32::MAX, *recompute))

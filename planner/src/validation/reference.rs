@@ -8,11 +8,12 @@ macro_rules! table {
 }
 
 /// Tables of measured steps, each row with its source: names and texts, in the format of a folder's `runs`.
-pub const REFERENCE: [(&str, &str); 14] = [
+pub const REFERENCE: [(&str, &str); 15] = [
     table!("runs_bigscience.json"),
     table!("runs_bigscience_v100.json"),
     table!("runs_korthikanti.json"),
     table!("runs_megatron_bridge.json"),
+    table!("runs_megatron_bridge_overlap.json"),
     table!("runs_megatron_bridge_skills.json"),
     table!("runs_megatron_sc21.json"),
     table!("runs_mlperf.json"),

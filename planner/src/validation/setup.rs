@@ -337,6 +337,7 @@ fn switches(row: &Row) -> Switches {
     let cuda_graphs = match graphs.as_str() {
         "full_iteration" | "local" => CudaGraphs::Iteration,
         "transformer_engine" => CudaGraphs::Layers,
+        _ if has_graphs_unsaid(row) => CudaGraphs::Layers,
         _ => CudaGraphs::None,
     };
     // Recipes that say so overlap wherever they capture a whole iteration.
@@ -345,6 +346,15 @@ fn switches(row: &Row) -> Switches {
         || graphs == "full_iteration";
     let expert_overlap = if overlaps { ExpertOverlap::MicroBatch } else { ExpertOverlap::None };
     Switches { token_dispatcher, expert_overlap, cuda_graphs }
+}
+
+/// Whether a run of Megatron-Bridge 0.1, of which no flags were kept, captured graphs: its recipes of mixtures do on
+/// GB200, and within one node of B200 (`scripts/performance/configs/qwen3` of its v0.1.0).
+fn has_graphs_unsaid(row: &Row) -> bool {
+    let is_so_old = row.text("notes").contains("r0.1.0 perf yaml");
+    let gpu = row.text("gpu");
+    let is_within_node = row.count("n_gpus").is_ok_and(|gpus| gpus <= Some(8));
+    is_so_old && (gpu.starts_with("GB200") || gpu.starts_with("B200") && is_within_node)
 }
 
 /// Whether a run of vocabulary parallelism is older than its authors' artifact.

@@ -417,7 +417,7 @@ fn where_nothing_fits_it_is_said_why() {
           [x] GiB  recomputed block
           [x] GiB  workspace
           [x] GiB  allocator slack
-          [x] GiB  CUDA context
+          [x] GiB  device context
         least: [n] GPUs would do
 
         [n] layouts in [t] ms: [n] played through, [n] too large

@@ -1,0 +1,145 @@
+//! The front of time against memory against GPUs, and its ends.
+
+use ir::layout::PartialLayout;
+use ir::units::Bytes;
+use serde::Serialize;
+
+use crate::problem::{Problem, ProblemError};
+use crate::search::{Found, Go, Request, StopReason, search};
+
+/// A plan than which none is better in time, in memory and in GPUs at once.
+#[derive(Clone, Debug, Serialize)]
+pub struct FrontPoint {
+    /// GPUs.
+    pub num_gpus: u32,
+    /// Seconds of a step.
+    pub step_time_seconds: f64,
+    /// Memory of the fullest rank.
+    pub peak_memory_bytes: Bytes,
+    /// Seconds of a step times GPUs.
+    pub gpu_seconds: f64,
+    /// The plan.
+    #[serde(skip)]
+    pub found: Found,
+    /// What it is a plan for.
+    #[serde(skip)]
+    pub problem: Problem,
+}
+
+impl FrontPoint {
+    fn new(problem: Problem, found: Found) -> Self {
+        let (num_gpus, time) = (problem.limits.num_gpus, found.evaluation.step_time.get());
+        Self {
+            num_gpus,
+            step_time_seconds: time,
+            peak_memory_bytes: found.evaluation.memory.total(),
+            gpu_seconds: time * f64::from(num_gpus),
+            found,
+            problem,
+        }
+    }
+}
+
+/// Plans than which less memory is tried, from one to the next: so much less of it.
+const LESS: f64 = 0.9;
+
+/// How often the number of GPUs is halved at most.
+const HALVINGS: u32 = 6;
+
+/// So many GPUs, half of them and so on, as long as there is a half.
+fn halves(num_gpus: u32) -> impl Iterator<Item = u32> {
+    (0..=HALVINGS.min(num_gpus.trailing_zeros())).map(move |halving| num_gpus >> halving)
+}
+
+/// The request, with what depends on the number of GPUs open again.
+fn on_fewer(request: &Request) -> Request {
+    let fixed = PartialLayout { data_parallel: None, zero_shard: None, ..request.fixed };
+    Request { fixed, top: 1, closest: false, ..*request }
+}
+
+/// Plans for the same batch than which none is better in time, in memory and in GPUs at once: on all GPUs, half of
+/// them and so on, each with ever a tenth less memory, until nothing fits. Fewest GPUs last.
+///
+/// # Errors
+///
+/// [`ProblemError`] where the problem cannot be posed on fewer GPUs.
+pub fn front(
+    problem: &Problem,
+    request: &Request,
+    go: &mut (dyn FnMut() -> Go + Send),
+) -> Result<Vec<FrontPoint>, ProblemError> {
+    let request = on_fewer(request);
+    let mut points: Vec<FrontPoint> = Vec::new();
+    for gpus in halves(problem.limits.num_gpus) {
+        let mut problem = problem.with_gpus(gpus)?;
+        loop {
+            let outcome = search(&problem, &request, &mut |_| go());
+            let Some(found) = outcome.plans.into_iter().next() else { break };
+            let needs = found.evaluation.memory.total().as_f64();
+            points.push(FrontPoint::new(problem.clone(), found));
+            problem.room = Bytes::from_f64(needs.min(problem.room.as_f64()) * LESS);
+        }
+    }
+    let is_worse = |it: &FrontPoint, than: &FrontPoint| {
+        let (time, memory) = (it.step_time_seconds, it.peak_memory_bytes);
+        let all = than.step_time_seconds <= time
+            && than.peak_memory_bytes <= memory
+            && than.num_gpus <= it.num_gpus;
+        let some = than.step_time_seconds < time
+            || than.peak_memory_bytes < memory
+            || than.num_gpus < it.num_gpus;
+        all && some
+    };
+    let kept = points.iter().filter(|it| !points.iter().any(|other| is_worse(it, other)));
+    Ok(kept.cloned().collect())
+}
+
+/// The least memory with which some plan fits, to a hundredth of a GPU's; none if nothing fits at all.
+pub fn least_memory(
+    problem: &Problem,
+    request: &Request,
+    go: &mut (dyn FnMut() -> Go + Send),
+) -> Option<Bytes> {
+    let request = Request { top: 1, closest: false, ..*request };
+    let mut needs = |room: Bytes| {
+        let problem = Problem { room, ..problem.clone() };
+        let outcome = search(&problem, &request, &mut |progress| match progress.best {
+            Some(_) => Go::Stop(StopReason::FirstFit),
+            None => go(),
+        });
+        outcome.plans.first().map(|found| found.evaluation.memory.total())
+    };
+    let mut most = needs(problem.room)?;
+    let mut least = Bytes::ZERO;
+    let near = problem.hardware.memory.as_f64() / 100.0;
+    while most.as_f64() - least.as_f64() > near {
+        let middle = Bytes::from_f64(least.as_f64().midpoint(most.as_f64()));
+        match needs(middle) {
+            Some(bytes) => most = bytes.min(middle),
+            None => least = middle,
+        }
+    }
+    Some(most)
+}
+
+/// On how many GPUs, of all of them, half and so on, a step of the same batch takes the fewest GPU seconds, and what
+/// each takes; none that fits first.
+///
+/// # Errors
+///
+/// [`ProblemError`] where the problem cannot be posed on fewer GPUs.
+pub fn cheapest_number_of_gpus(
+    problem: &Problem,
+    request: &Request,
+    go: &mut (dyn FnMut() -> Go + Send),
+) -> Result<Vec<FrontPoint>, ProblemError> {
+    let request = on_fewer(request);
+    let mut points = Vec::new();
+    for gpus in halves(problem.limits.num_gpus) {
+        let problem = problem.with_gpus(gpus)?;
+        let outcome = search(&problem, &request, &mut |_| go());
+        points.extend(outcome.plans.into_iter().next().map(|it| FrontPoint::new(problem, it)));
+    }
+    points.sort_by(|a, b| a.gpu_seconds.total_cmp(&b.gpu_seconds));
+    Ok(points)
+}

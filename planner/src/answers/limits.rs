@@ -1,0 +1,133 @@
+//! How long a sequence may be, and how large a batch should be.
+
+use ir::plan::Training;
+use serde::Serialize;
+
+use crate::problem::{LARGEST_BATCH, LONGEST_SEQUENCE, Problem, ProblemError};
+use crate::search::{Found, Go, Request, StopReason, search, tokens_per_second_per_gpu};
+
+/// What stands between two lengths that are told apart: an eighth of the shorter.
+const PARTS_OF_A_DOUBLING: u64 = 8;
+
+/// The shortest sequence that is tried.
+const SHORTEST_SEQUENCE: u64 = 256;
+
+/// How many doublings of the batch are tried.
+const DOUBLINGS: u32 = 14;
+
+/// The problem with the longest sequence for which a plan is found to fit, to an eighth; a step has as many tokens as
+/// before, but at least one sequence, unless the batch is held. None if none fits.
+///
+/// # Errors
+///
+/// [`ProblemError`] where the problem cannot be posed with such a sequence.
+pub fn longest_sequence(
+    problem: &Problem,
+    request: &Request,
+    holds_batch: bool,
+    go: &mut (dyn FnMut() -> Go + Send),
+) -> Result<Option<Problem>, ProblemError> {
+    let training = problem.training;
+    let tokens = training.global_batch_size * training.sequence_length;
+    let with = |sequence_length: u64| {
+        let usual = (tokens / sequence_length).max(1);
+        let global_batch_size = if holds_batch { training.global_batch_size } else { usual };
+        problem.with_training(Training { sequence_length, global_batch_size, ..training })
+    };
+    let mut longest = None;
+    let mut length = SHORTEST_SEQUENCE;
+    while length <= LONGEST_SEQUENCE {
+        // Too large to be counted is too large to fit.
+        let Ok(longer) = with(length) else { break };
+        if !fits(&longer, request, go) {
+            break;
+        }
+        longest = Some(longer);
+        length *= 2;
+    }
+    let Some(mut best) = longest else { return Ok(None) };
+    let shortest = best.training.sequence_length;
+    let (mut fitting, mut parts) = (0, PARTS_OF_A_DOUBLING);
+    while parts - fitting > 1 {
+        let middle = fitting.midpoint(parts);
+        let longer = with(shortest + shortest / PARTS_OF_A_DOUBLING * middle)?;
+        if fits(&longer, request, go) {
+            (fitting, best) = (middle, longer);
+        } else {
+            parts = middle;
+        }
+    }
+    Ok(Some(best))
+}
+
+/// Whether some plan fits.
+fn fits(problem: &Problem, request: &Request, go: &mut (dyn FnMut() -> Go + Send)) -> bool {
+    let request = Request { top: 1, closest: false, ..*request };
+    let outcome = search(problem, &request, &mut |progress| match progress.best {
+        Some(_) => Go::Stop(StopReason::FirstFit),
+        None => go(),
+    });
+    !outcome.plans.is_empty()
+}
+
+/// What the best plan of a batch reaches.
+#[derive(Clone, Debug, Serialize)]
+pub struct BatchPoint {
+    /// Sequences of a step.
+    pub global_batch_size: u64,
+    /// Seconds of a step.
+    pub step_time_seconds: f64,
+    /// Tokens, or samples, a second on each GPU.
+    pub tokens_per_second_per_gpu: f64,
+    /// The plan.
+    #[serde(skip)]
+    pub found: Found,
+}
+
+/// The best plans of ever larger batches, each twice the one before, until twice as many sequences gain nothing that
+/// could be told apart. Of so many GPUs' odd part all are multiples, so that replicas can divide them.
+///
+/// # Errors
+///
+/// [`ProblemError`] where the problem cannot be posed with such a batch.
+pub fn batches(
+    problem: &Problem,
+    request: &Request,
+    go: &mut (dyn FnMut() -> Go + Send),
+) -> Result<Vec<BatchPoint>, ProblemError> {
+    let gpus = u64::from(problem.limits.num_gpus);
+    let odd = gpus >> gpus.trailing_zeros();
+    let mut points: Vec<BatchPoint> = Vec::new();
+    for doubling in 0..DOUBLINGS {
+        let global_batch_size = (gpus / 64).max(1).next_multiple_of(odd) << doubling;
+        if global_batch_size > LARGEST_BATCH {
+            break;
+        }
+        let training = Training { global_batch_size, ..problem.training };
+        let larger = problem.with_training(training)?;
+        let request = Request { top: 1, closest: false, ..*request };
+        let outcome = search(&larger, &request, &mut |_| go());
+        if outcome.stop_reason != StopReason::Exhausted {
+            break;
+        }
+        let Some(found) = outcome.plans.into_iter().next() else { continue };
+        let step_time = found.evaluation.step_time;
+        let rate = tokens_per_second_per_gpu(&larger, step_time);
+        let gains_little = points
+            .last()
+            .is_some_and(|last| rate < last.tokens_per_second_per_gpu * (1.0 + LITTLE));
+        points.push(BatchPoint {
+            global_batch_size,
+            step_time_seconds: step_time.get(),
+            tokens_per_second_per_gpu: rate,
+            found,
+        });
+        if gains_little {
+            break;
+        }
+    }
+    Ok(points)
+}
+
+/// What twice the batch must gain, so that twice as much again is tried.
+const LITTLE: f64 = 0.005;

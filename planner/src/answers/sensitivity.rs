@@ -1,0 +1,91 @@
+//! Which constant of the model, off by how much, would change the choice.
+
+use cost_models::Hardware;
+use ir::layout::LayoutSpec;
+use serde::Serialize;
+
+use crate::problem::Problem;
+use crate::search::{Found, Go, RESOLUTION, Request, StopReason, search, simulated};
+
+/// What a plan would lose if a constant were off.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Sensitivity {
+    /// What takes another time, or room, than the model says.
+    pub constant: &'static str,
+    /// So many times as much.
+    pub factor: f64,
+    /// By what share the plan would be slower than the best; at that factor, the smallest of those tried at which
+    /// that can be told, or the largest.
+    pub loses: f64,
+    /// Whether it can be told.
+    pub changes: bool,
+    /// Whether the plan would not fit.
+    pub is_too_large: bool,
+    /// What would be best.
+    pub best: LayoutSpec,
+}
+
+/// What a constant is, and how it is made so many times as large.
+type Constant = (&'static str, fn(&mut Hardware, f64));
+
+/// What the choice may turn on.
+const CONSTANTS: [Constant; 6] = [
+    ("time of matrix products", |it, factor| {
+        it.device.training.matmul /= factor;
+        it.device.training.matmul_8_bit /= factor;
+        it.device.training.matmul_4_bit /= factor;
+    }),
+    ("time of attention", |it, factor| {
+        it.device.training.attention_forward /= factor;
+        it.device.training.attention_backward /= factor;
+    }),
+    ("time of what moves data within a GPU", |it, factor| it.device.training.memory /= factor),
+    ("time of exchanges within layers", |it, factor| {
+        it.framework.exchanges.within_blocks *= factor;
+    }),
+    ("time of exchanges over replicas", |it, factor| {
+        it.framework.exchanges.over_replicas *= factor;
+    }),
+    ("memory of activations", |it, factor| it.framework.memory.saved *= factor),
+];
+
+/// How far off a constant may be, each way, the nearest first.
+const FACTORS: [f64; 4] = [1.1, 1.25, 1.5, 2.0];
+
+/// What `plan` would lose if each constant were larger, and if it were smaller.
+pub fn sensitivities(
+    problem: &Problem,
+    request: &Request,
+    plan: &Found,
+    go: &mut (dyn FnMut() -> Go + Send),
+) -> Vec<Sensitivity> {
+    let mut all = Vec::new();
+    for (constant, scale) in CONSTANTS {
+        for is_more in [true, false] {
+            let mut last = None;
+            for factor in FACTORS {
+                let factor = if is_more { factor } else { 1.0 / factor };
+                let mut other = problem.clone();
+                scale(&mut other.hardware, factor);
+                let request = Request { top: 1, closest: false, ..*request };
+                let outcome = search(&other, &request, &mut |_| go());
+                if outcome.stop_reason != StopReason::Exhausted {
+                    return all;
+                }
+                let (own, _) = simulated(&other, plan.layout, &plan.stage_ends);
+                let is_too_large = !other.has_room(&own.evaluation.memory);
+                // Nothing at all fits: there is nothing to choose.
+                let Some(best) = outcome.plans.first() else { break };
+                let loses = own.evaluation.step_time / best.evaluation.step_time - 1.0;
+                let changes = is_too_large || loses > RESOLUTION;
+                let best = *best.layout;
+                last = Some(Sensitivity { constant, factor, loses, changes, is_too_large, best });
+                if changes {
+                    break;
+                }
+            }
+            all.extend(last);
+        }
+    }
+    all
+}

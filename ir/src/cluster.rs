@@ -94,6 +94,10 @@ pub struct Gpu {
     /// accelerator has no such thing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub num_multiprocessors: Option<u32>,
+    /// Power that the GPU draws at most (its board's, or thermal design power), in watts; absent where its vendor
+    /// publishes none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power_watts: Option<f64>,
     /// Name of the fitted kernel rates that describe this GPU; absent: scaled from the nearest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel_rates: Option<String>,
@@ -230,6 +234,9 @@ impl Gpu {
     fn check(&self) -> Result<(), ClusterError> {
         check_positive("gpu.memory_bytes", self.memory.as_f64())?;
         check_positive("gpu.memory_bandwidth_bytes_per_second", self.memory_bandwidth.get())?;
+        if let Some(watts) = self.power_watts {
+            check_positive("gpu.power_watts", watts)?;
+        }
         if let Some(count) = self.num_multiprocessors {
             check_count("gpu.num_multiprocessors", count)?;
         }

@@ -210,6 +210,7 @@ impl Job<'_> {
             peak: peak.collect(),
             sustained: BTreeMap::new(),
             num_multiprocessors: None,
+            power_watts: None,
             kernel_rates: None,
             measured: None,
         };

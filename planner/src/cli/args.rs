@@ -13,6 +13,7 @@ use ir::plan::Optimizer;
 use ir::replication::{DataParallelMethod, GradientCompression, Straggler};
 
 use super::layout::LayoutArgs;
+use super::questions::QuestionArgs;
 use super::values::{
     LARGEST_COST, number, one_of, parse_count, parse_optimizer, parse_time_limit, whole,
 };
@@ -68,7 +69,7 @@ pub(crate) enum Format {
 }
 
 /// What is trained, and on what.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct ProblemArgs {
     /// A Hugging Face `config.json`, its folder, or a native graph.
     #[arg(value_name = "MODEL")]
@@ -133,7 +134,7 @@ pub(crate) struct ProblemArgs {
 }
 
 /// Low-rank adapters that are trained instead of the model's own parameters.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Adapters (LoRA)")]
 pub(crate) struct AdapterArgs {
     /// Freeze the model and train low-rank adapters of this rank beside its linear layers.
@@ -176,6 +177,8 @@ pub(crate) struct SearchArgs {
     /// predictions at most].
     #[arg(long, value_name = "GIB", value_parser = number::<100_000>, allow_negative_numbers = true)]
     pub(crate) headroom: Option<f64>,
+    #[command(flatten)]
+    pub(crate) questions: QuestionArgs,
 }
 
 #[derive(Debug, Args)]

@@ -17,8 +17,13 @@ use super::args::ProblemArgs;
 use super::input::{Input, command};
 use super::tables::{count, percent, render, table};
 
-/// What `search` or `evaluate` says.
-pub(crate) fn describe(input: &Input, args: &ProblemArgs, answer: &Answered) -> String {
+/// What `search` or `evaluate` says, with the answers to what else was asked.
+pub(crate) fn describe(
+    input: &Input,
+    args: &ProblemArgs,
+    answer: &Answered,
+    answers: &str,
+) -> String {
     let Answered { outcome, shown, elapsed, least_gpus, named, best, lacks } = answer;
     let mut text = describe_problem(input, args);
     if !lacks.is_empty() {
@@ -54,6 +59,7 @@ pub(crate) fn describe(input: &Input, args: &ProblemArgs, answer: &Answered) -> 
         let by = if replication == Replication::default() { "" } else { ", by all-reduce," };
         text.push_str(&describe_loss(best, by, found));
     }
+    text.push_str(answers);
     if !*named {
         let counts = &outcome.counts;
         let _ = writeln!(
@@ -117,7 +123,7 @@ fn describe_problem(input: &Input, args: &ProblemArgs) -> String {
         "{}: {} parameters{active}{trained}\n{} x {}, cluster {}\n{tokens}; {}{}, {:?}{}\n{}\n{replication}{stages}\n",
         file.model.name,
         count(parameters.total as f64),
-        args.gpus,
+        problem.limits.num_gpus,
         cluster.gpu.name,
         cluster.name,
         training.precision,

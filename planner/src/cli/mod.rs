@@ -12,6 +12,7 @@ mod interrupt;
 mod layout;
 mod list;
 mod output;
+mod questions;
 mod run;
 mod schedule;
 mod search;

@@ -11,12 +11,14 @@ use ir::plan::{Plan, PlannedModel, Provenance};
 use ir::schedule::ScheduleKind;
 use ir::units::Bytes;
 use planner::plan::{self, sha256};
-use planner::problem::Problem;
+use planner::answers::{cheapest_number_of_gpus, least_memory};
+use planner::problem::{Choices, Problem};
 use planner::report::{Answered, SearchReport};
 use planner::search::{
     Found, LOOKED_AT, Outcome, Progress, Request, StopReason, chosen, least_gpus,
     search as search_layouts,
 };
+use serde::Serialize;
 
 use super::args::{EvaluateArgs, Format, ProblemArgs, SearchArgs};
 use super::describe::describe;
@@ -25,22 +27,17 @@ use super::impossible::no_candidates;
 use super::input::{Decided, Input, command, read, warn_of_long_sequence};
 use super::interrupt::Limit;
 use super::layout::LayoutArgs;
+use super::questions::{Answers, Objective, QuestionArgs, describe_considered};
 use super::output::{Answer, print, print_json};
 
 pub(crate) fn search(args: &SearchArgs) -> anyhow::Result<Answer> {
     let request = Request {
         fixed: args.layout.over(&PartialLayout::default())?,
-        top: args.top,
+        top: args.top.max(LOOKED_AT),
         fewest_layers: args.layout.fewest_layers(),
         ..Request::default()
     };
-    let request = Request { top: args.top.max(LOOKED_AT), ..request };
-    answer(
-        &args.problem,
-        &args.layout,
-        &request,
-        Asked::Best { top: args.top, headroom: args.headroom },
-    )
+    answer(&args.problem, &args.layout, &request, Asked::Best(args))
 }
 
 /// Like a search in which degrees that are not named are 1, and what else is not named is chosen best.
@@ -70,10 +67,10 @@ fn pipeline_ranks(layout: &LayoutArgs, named: &PartialLayout) -> u32 {
 }
 
 /// What is asked for.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Asked {
-    /// So many of the best plans, with so many GiB of a GPU left free.
-    Best { top: usize, headroom: Option<f64> },
+#[derive(Clone, Copy, Debug)]
+enum Asked<'a> {
+    /// The best plans.
+    Best(&'a SearchArgs),
     /// A layout that is named.
     Named,
 }
@@ -98,9 +95,9 @@ fn answer(
     args: &ProblemArgs,
     layout: &LayoutArgs,
     request: &Request,
-    asked: Asked,
+    asked: Asked<'_>,
 ) -> anyhow::Result<Answer> {
-    let named = asked == Asked::Named;
+    let named = matches!(asked, Asked::Named);
     let decided = Decided {
         stages: layout.stages.as_deref(),
         modules: request.fixed.recompute.and_then(Recompute::modules),
@@ -108,8 +105,8 @@ fn answer(
         is_named: named,
     };
     let mut input = read(args, &decided)?;
-    if let Asked::Best { headroom, .. } = asked {
-        input.problem = leave_free(input.problem, headroom)?;
+    if let Asked::Best(search) = asked {
+        input.problem = leave_free(input.problem, search.headroom)?;
     }
     if let Some(output) = &args.output {
         refuse_to_overwrite(&args.model, output)?;
@@ -124,6 +121,10 @@ fn answer(
     }
     let start = now();
     let limit = Limit::new(args.time_limit);
+    let mut considered = String::new();
+    if let Asked::Best(search) = asked {
+        considered = narrow(&mut input, &search.questions, request, &limit)?;
+    }
     let is_quiet = args.quiet || args.format == Format::Json;
     let outcome = observed_search(&input.problem, request, is_quiet, &limit);
     let elapsed = start.elapsed();
@@ -140,12 +141,12 @@ fn answer(
             request,
             &mut || limit.go(),
         )?
-        .filter(|gpus| *gpus > args.gpus)
+        .filter(|gpus| *gpus > input.problem.limits.num_gpus)
     } else {
         None
     };
     let shown = match asked {
-        Asked::Best { top, .. } => chosen(&outcome.plans, top),
+        Asked::Best(search) => chosen(&outcome.plans, search.top),
         Asked::Named => chosen(&outcome.plans, 1),
     };
     if let (Some(path), [best, runners_up @ ..]) = (&args.output, shown.as_slice()) {
@@ -154,6 +155,10 @@ fn answer(
         write_atomically(path, (serde_json::to_string_pretty(&plan)? + "\n").as_bytes())?;
     }
     let best = if named { best_of_all(&input.open, &limit) } else { None };
+    let answers = match asked {
+        Asked::Best(search) => search.questions.answer(&input, request, &shown, &limit)?,
+        Asked::Named => Answers::default(),
+    };
     drop(limit);
     let found = if outcome.plans.is_empty() { Answer::NothingFits } else { Answer::Found };
     let lacks = input.lacks.clone();
@@ -161,11 +166,69 @@ fn answer(
     match args.format {
         Format::Json => {
             let Input { problem, file, cluster, .. } = &input;
-            print_json(&SearchReport::new(problem, &file.model.name, &cluster.name, &answer))?;
+            let report = SearchReport::new(problem, &file.model.name, &cluster.name, &answer);
+            print_json(&Whole { report, answers })?;
         }
-        Format::Table => print(&describe(&input, args, &answer))?,
+        Format::Table => print(&describe(&input, args, &answer, &(considered + &answers.in_words())))?,
     }
     Ok(found)
+}
+
+/// A report with answers beside it.
+#[derive(Serialize)]
+struct Whole {
+    #[serde(flatten)]
+    report: SearchReport,
+    #[serde(flatten)]
+    answers: Answers,
+}
+
+/// Narrows a problem down to what is best by an objective other than time, and says what of.
+fn narrow(
+    input: &mut Input,
+    questions: &QuestionArgs,
+    request: &Request,
+    limit: &Limit,
+) -> anyhow::Result<String> {
+    let go = &mut || limit.go();
+    let problem = &input.problem;
+    match questions.objective {
+        Objective::Time => Ok(String::new()),
+        Objective::Gpus => {
+            let Input { file, choices, cluster, .. } = &*input;
+            // All numbers of GPUs for one and the same batch.
+            let choices = Choices {
+                global_batch_size: Some(problem.training.global_batch_size),
+                ..*choices
+            };
+            let least = least_gpus(&file.model, problem, &choices, cluster, request, go)?;
+            let all = problem.limits.num_gpus;
+            let Some(least) = least.filter(|least| *least <= all) else { return Ok(String::new()) };
+            input.problem = problem.with_gpus(least)?;
+            Ok(format!("\nobjective gpus: {least} of {all} are the fewest on which a plan is found to fit\n"))
+        }
+        Objective::Memory => {
+            let Some(least) = least_memory(problem, request, go) else { return Ok(String::new()) };
+            input.problem.room = least;
+            Ok(format!(
+                "\nobjective memory: nothing fits in less, to a hundredth of a GPU; the fastest that needs no more than {least}\n"
+            ))
+        }
+        Objective::Cost => {
+            let price = questions.price.filter(|price| *price > 0.0).context(
+                "`--objective cost` takes the price of an hour of a GPU\nhint: `--price 2.5`",
+            )?;
+            let points = cheapest_number_of_gpus(problem, request, go)?;
+            let Some(cheapest) = points.first() else { return Ok(String::new()) };
+            let text = format!(
+                "\nobjective cost: {} GPUs cost least, for the same batch\n{}",
+                cheapest.num_gpus,
+                describe_considered(&points, price)
+            );
+            input.problem = problem.with_gpus(cheapest.num_gpus)?;
+            Ok(text)
+        }
+    }
 }
 
 /// The best plan where nothing is decided, to hold a named layout against.

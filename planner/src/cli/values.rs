@@ -111,3 +111,16 @@ pub(super) fn parse_time_limit(text: &str) -> Result<Duration, String> {
         _ => Err("must be a time above 0, such as `5s`, `500ms` or `2m`".to_owned()),
     }
 }
+
+/// A number of tokens: `15T`, `300B`, `20M`, `1e12` or plain.
+pub(super) fn parse_count_of(text: &str) -> Result<f64, String> {
+    const UNITS: [(char, f64); 4] = [('T', 1e12), ('B', 1e9), ('M', 1e6), ('k', 1e3)];
+    let unit = UNITS.into_iter().find(|(unit, _)| text.ends_with([*unit, unit.to_ascii_lowercase()]));
+    let (number, scale) = match unit {
+        Some((_, scale)) => (&text[..text.len() - 1], scale),
+        None => (text, 1.0),
+    };
+    let count = number.trim().parse::<f64>().ok().map(|number| number * scale);
+    let count = count.filter(|count| (1.0..=1e21).contains(count));
+    count.ok_or_else(|| "must be a number of at least 1, such as 15T, 300B or 1e12".to_owned())
+}

@@ -1,0 +1,229 @@
+//! What is said of answers.
+
+use std::fmt::Write as _;
+
+use ir::layout::LayoutSpec;
+use ir::units::{Bytes, Seconds};
+use planner::answers::{BatchPoint, FrontPoint, Sensitivity, TrainingRun};
+use planner::search::RESOLUTION;
+
+use super::super::tables::{count, percent, render, table};
+use super::{Answers, LongestReport, PlanPoint, WhyNotReport};
+
+impl Answers {
+    /// All answers, each after an empty line.
+    pub(crate) fn in_words(&self) -> String {
+        let mut text = String::new();
+        if !self.why_not.is_empty() {
+            text.push('\n');
+        }
+        for report in &self.why_not {
+            let _ = writeln!(text, "why not {}: {}", report.asked, report.in_words());
+        }
+        if let Some(points) = &self.front {
+            text.push_str("\nno plan is better than one of these in GPUs, time and memory at once:\n");
+            text.push_str(&describe_front(points));
+        }
+        if let Some(longest) = &self.longest_sequence {
+            let _ = writeln!(text, "\n{}", longest.in_words());
+        }
+        if let Some(points) = &self.batches {
+            text.push('\n');
+            text.push_str(&describe_batches(points));
+        }
+        if let Some(all) = &self.sensitivity {
+            text.push('\n');
+            text.push_str(&describe_sensitivities(all));
+        }
+        if let Some(run) = &self.training_run {
+            text.push('\n');
+            text.push_str(&describe_run(run));
+        }
+        if let Some(cost) = self.cost_per_billion_tokens {
+            let _ = writeln!(text, "\ncost: {cost:.2} for a billion tokens, failures aside");
+        }
+        text
+    }
+}
+
+/// A layout with what stands in columns of their own elsewhere.
+pub(crate) fn whole(layout: &LayoutSpec) -> String {
+    let mut text = format!(
+        "{layout} {} ZeRO {} micro-batch {} recompute {}",
+        layout.schedule,
+        layout.zero_stage.number(),
+        layout.micro_batch_size,
+        layout.recompute
+    );
+    if layout.offload.is_some() {
+        let _ = write!(text, " offload {}", layout.offload);
+    }
+    text
+}
+
+impl WhyNotReport {
+    fn in_words(&self) -> String {
+        match (self.answer, &self.found) {
+            ("chosen", _) => "plan 1 has it".to_owned(),
+            ("lacking", _) => format!("the framework has no {}", self.reasons.join(", no ")),
+            ("impossible", _) => {
+                let reason = self.reasons.concat();
+                let because = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+                format!("no layout has it{because}")
+            }
+            ("too_large", Some(found)) => format!(
+                "too large: {} needs {}, {} too much",
+                whole(&found.layout),
+                found.evaluation.memory.total(),
+                self.missing_bytes.unwrap_or_default(),
+            ),
+            (_, Some(found)) => self.difference.as_ref().map_or_else(String::new, |difference| {
+                let share = difference.share;
+                let how = if share >= 0.0 { "more" } else { "less" };
+                let told = if share.abs() < RESOLUTION { ", which cannot be told apart" } else { "" };
+                let terms = difference.largest_terms(3);
+                let terms = if terms.is_empty() { terms } else { format!("\n  {terms}") };
+                format!(
+                    "{:.1} % {how}{told}\n  {} takes {}{terms}",
+                    share.abs() * 100.0,
+                    whole(&found.layout),
+                    found.evaluation.step_time,
+                )
+            }),
+            _ => "the time was over before that was known".to_owned(),
+        }
+    }
+}
+
+impl LongestReport {
+    fn in_words(&self) -> String {
+        let Self { sequence_length, global_batch_size, max_position_embeddings } = self;
+        if *sequence_length == 0 {
+            return "longest sequence: none fits".to_owned();
+        }
+        let made_for = max_position_embeddings.filter(|most| most < sequence_length);
+        let beyond = made_for.map_or_else(String::new, |most| {
+            format!("; the model was made for {most} positions")
+        });
+        format!(
+            "longest sequence: {sequence_length} tokens fit, with {global_batch_size} in a step, to an eighth{beyond}"
+        )
+    }
+}
+
+fn describe_front(points: &[PlanPoint<FrontPoint>]) -> String {
+    let mut rows =
+        table(&["GPUs", "step s", "GiB", "GPU s a step", "layout"], &["layout"]);
+    for PlanPoint { point, layout } in points {
+        rows.add_row([
+            point.num_gpus.to_string(),
+            format!("{:.3}", point.step_time_seconds),
+            format!("{:.1}", point.peak_memory_bytes.as_gib()),
+            format!("{:.0}", point.gpu_seconds),
+            whole(layout),
+        ]);
+    }
+    render(&rows)
+}
+
+fn describe_batches(points: &[PlanPoint<BatchPoint>]) -> String {
+    let rate = |it: &PlanPoint<BatchPoint>| it.point.tokens_per_second_per_gpu;
+    let most = points.iter().map(rate).fold(0.0, f64::max);
+    let mut rows = table(&["batch", "step s", "tok/s/GPU", "of most", "layout"], &["layout"]);
+    for PlanPoint { point, layout } in points {
+        rows.add_row([
+            point.global_batch_size.to_string(),
+            format!("{:.3}", point.step_time_seconds),
+            format!("{:.0}", point.tokens_per_second_per_gpu),
+            percent(point.tokens_per_second_per_gpu / most),
+            whole(layout),
+        ]);
+    }
+    let enough = points.iter().find(|it| rate(it) * (1.0 + RESOLUTION) >= most);
+    let enough = enough.map_or_else(String::new, |it| {
+        format!("enough: a batch of {}; a larger one gains less than can be told\n", it.point.global_batch_size)
+    });
+    render(&rows) + &enough
+}
+
+fn describe_sensitivities(all: &[Sensitivity]) -> String {
+    let (changing, others): (Vec<_>, Vec<_>) = all.iter().partition(|it| it.changes);
+    let mut text = String::new();
+    for it in &changing {
+        let loses = if it.is_too_large {
+            "plan 1 would not fit".to_owned()
+        } else {
+            format!("plan 1 would lose {:.1} %", it.loses * 100.0)
+        };
+        let _ = writeln!(
+            text,
+            "if {} were {:.2} times as much, {loses}\n  best: {}",
+            it.constant,
+            it.factor,
+            whole(&it.best)
+        );
+    }
+    let is_settled = |it: &&&Sensitivity| changing.iter().all(|other| other.constant != it.constant);
+    let mut settled: Vec<&str> = others.iter().filter(is_settled).map(|it| it.constant).collect();
+    settled.dedup();
+    if !settled.is_empty() {
+        let _ = writeln!(
+            text,
+            "within {:.0} % of the best with half and with twice as much, each by itself: {}",
+            RESOLUTION * 100.0,
+            settled.join("; ")
+        );
+    }
+    text
+}
+
+fn describe_run(run: &TrainingRun) -> String {
+    let mut text = format!(
+        "{} tokens: {:.1} days, {} steps, {} GPU hours\n",
+        count(run.tokens),
+        run.days,
+        count(run.steps),
+        count(run.gpu_hours),
+    );
+    let _ = writeln!(
+        text,
+        "goodput {}: an interruption every {}, a checkpoint every {} that takes {}",
+        percent(run.goodput),
+        hours(run.hours_between_failures * 3600.0),
+        hours(run.checkpoint_interval_seconds),
+        Seconds::new(run.checkpoint_seconds),
+    );
+    if let Some(cost) = run.cost {
+        let _ = writeln!(text, "cost {}, at the price of an hour of a GPU", count(cost));
+    }
+    if let Some(energy) = run.megawatt_hours {
+        let _ = writeln!(text, "energy at most {} MWh, of the GPUs", count(energy));
+    }
+    text
+}
+
+/// A time in the unit that people say it in.
+fn hours(seconds: f64) -> String {
+    match seconds {
+        it if it >= 48.0 * 3600.0 => format!("{:.1} days", it / 86_400.0),
+        it if it >= 5400.0 => format!("{:.1} hours", it / 3600.0),
+        it if it >= 90.0 => format!("{:.0} minutes", it / 60.0),
+        it => format!("{it:.0} s"),
+    }
+}
+
+/// What was considered for an objective other than time.
+pub(crate) fn describe_considered(points: &[FrontPoint], price: f64) -> String {
+    let mut rows = table(&["GPUs", "step s", "GiB", "cost a step", "layout"], &["layout"]);
+    for point in points {
+        let memory: Bytes = point.peak_memory_bytes;
+        rows.add_row([
+            point.num_gpus.to_string(),
+            format!("{:.3}", point.step_time_seconds),
+            format!("{:.1}", memory.as_gib()),
+            format!("{:.4}", point.gpu_seconds / 3600.0 * price),
+            whole(&point.found.layout),
+        ]);
+    }
+    render(&rows)
+}

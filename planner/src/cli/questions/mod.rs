@@ -1,0 +1,270 @@
+//! What `search` is asked beside the best plans: arguments, answers, and what is said of them.
+
+mod asked;
+mod describe;
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use cost_models::states::StateBytes;
+use ir::layout::LayoutSpec;
+use ir::units::Bytes;
+use planner::answers::{
+    BatchPoint, Difference, Failures, FrontPoint, Prices, Sensitivity, TrainingRun, WhyNot,
+    batches, front, longest_sequence, sensitivities, why_not,
+};
+use planner::problem::Problem;
+use planner::search::{Chosen, Found, Request};
+use serde::Serialize;
+
+use super::input::Input;
+use super::interrupt::Limit;
+use super::values::{number, parse_count_of, parse_time_limit};
+use asked::Asked;
+pub(crate) use describe::describe_considered;
+
+/// What is asked beside which plans are best.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Questions")]
+pub(crate) struct QuestionArgs {
+    /// What the plans are best at: time; the fewest GPUs, up to `--gpus`, on which one fits; the least memory; or
+    /// the cost of a step, over all GPUs, half of them and so on.
+    #[arg(long, value_enum, default_value = "time")]
+    pub(crate) objective: Objective,
+    /// Why the first plan does without these, with commas between several: a layout (`tp8`, `pp4-zero2`), an axis
+    /// (tp, sp, cp, ep, pp, vpp, zero), recompute (none, selective, full) or a schedule.
+    #[arg(long, value_name = "LAYOUT|AXIS", value_delimiter = ',')]
+    why_not: Vec<Asked>,
+    /// Plans of which none is better in time, in memory and in GPUs at once.
+    #[arg(long)]
+    front: bool,
+    /// The longest sequence for which some plan fits.
+    #[arg(long)]
+    max_seq_len: bool,
+    /// What larger batches gain, and which is enough.
+    #[arg(long)]
+    best_batch: bool,
+    /// Which constants of the model, off by how much, would change the choice.
+    #[arg(long)]
+    sensitivity: bool,
+    /// Days, money and energy to train on so many tokens with the first plan, such as `15T` or `300B`.
+    #[arg(long, value_name = "N", value_parser = parse_count_of)]
+    tokens: Option<f64>,
+    /// Price of an hour of a GPU.
+    #[arg(long, value_name = "PRICE", value_parser = number::<1_000_000>, allow_negative_numbers = true)]
+    pub(crate) price: Option<f64>,
+    /// Power that a GPU and its share of the node draw [default: the GPU's own, by its data sheet].
+    #[arg(long, value_name = "WATTS", requires = "tokens", value_parser = number::<1_000_000>, allow_negative_numbers = true)]
+    watts: Option<f64>,
+    /// Hours that a GPU runs until it interrupts the training, in the mean [default: 50,677, as Llama 3 405B's].
+    #[arg(long, value_name = "HOURS", requires = "tokens", value_parser = number::<1_000_000_000>, allow_negative_numbers = true)]
+    gpu_mtbf: Option<f64>,
+    /// Time between checkpoints [default: that with which least is lost].
+    #[arg(long, value_name = "TIME", requires = "tokens", value_parser = parse_time_limit, allow_negative_numbers = true)]
+    checkpoint_interval: Option<std::time::Duration>,
+    /// Time that a checkpoint holds training up [default: that of writing 1 GB a second from each node].
+    #[arg(long, value_name = "TIME", requires = "tokens", value_parser = parse_time_limit, allow_negative_numbers = true)]
+    checkpoint_time: Option<std::time::Duration>,
+    /// Time from an interruption until training goes on [default: 10min].
+    #[arg(long, value_name = "TIME", requires = "tokens", value_parser = parse_time_limit, allow_negative_numbers = true)]
+    restart_time: Option<std::time::Duration>,
+}
+
+/// What plans are best at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Objective {
+    /// The time of a step.
+    Time,
+    /// The number of GPUs.
+    Gpus,
+    /// The memory of the fullest rank.
+    Memory,
+    /// GPUs times time times price.
+    Cost,
+}
+
+/// What came of the questions.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Answers {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    why_not: Vec<WhyNotReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    front: Option<Vec<PlanPoint<FrontPoint>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    longest_sequence: Option<LongestReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    batches: Option<Vec<PlanPoint<BatchPoint>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sensitivity: Option<Vec<Sensitivity>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    training_run: Option<TrainingRun>,
+    /// What a billion tokens, or samples, cost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cost_per_billion_tokens: Option<f64>,
+}
+
+/// A point and the layout of its plan.
+#[derive(Debug, Serialize)]
+struct PlanPoint<P> {
+    #[serde(flatten)]
+    point: P,
+    layout: LayoutSpec,
+}
+
+/// The longest sequence; 0 where none fits.
+#[derive(Debug, Serialize)]
+struct LongestReport {
+    sequence_length: u64,
+    global_batch_size: u64,
+    /// Positions that the model was made for, where that is known.
+    max_position_embeddings: Option<u64>,
+}
+
+/// Why the first plan does without something.
+#[derive(Debug, Serialize)]
+struct WhyNotReport {
+    asked: String,
+    answer: &'static str,
+    /// What the framework lacks, or why no layout is possible.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    reasons: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    layout: Option<LayoutSpec>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    difference: Option<Difference>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    missing_bytes: Option<Bytes>,
+    #[serde(skip)]
+    found: Option<Found>,
+}
+
+impl WhyNotReport {
+    fn new(asked: &Asked, why: WhyNot) -> Self {
+        let plain = |answer| Self {
+            asked: asked.to_string(),
+            answer,
+            reasons: Vec::new(),
+            layout: None,
+            difference: None,
+            missing_bytes: None,
+            found: None,
+        };
+        match why {
+            WhyNot::Chosen => plain("chosen"),
+            WhyNot::Unknown => plain("unknown"),
+            WhyNot::Lacking(reasons) => Self { reasons, ..plain("lacking") },
+            WhyNot::Impossible(reason) => Self { reasons: vec![reason], ..plain("impossible") },
+            WhyNot::TooLarge(found, missing) => Self {
+                layout: Some(*found.layout),
+                missing_bytes: Some(missing),
+                found: Some(*found),
+                ..plain("too_large")
+            },
+            WhyNot::Slower(found, difference) => Self {
+                layout: Some(*found.layout),
+                difference: Some(*difference),
+                found: Some(*found),
+                ..plain("slower")
+            },
+        }
+    }
+}
+
+impl QuestionArgs {
+    /// Answers about the first of the plans that are shown, all within the time that a search has.
+    pub(crate) fn answer(
+        &self,
+        input: &Input,
+        request: &Request,
+        shown: &[Chosen],
+        limit: &Limit,
+    ) -> anyhow::Result<Answers> {
+        let problem = &input.problem;
+        let go = &mut || limit.go();
+        let mut answers = Answers::default();
+        if self.max_seq_len {
+            answers.longest_sequence = Some(longest(input, request, limit)?);
+        }
+        let Some(first) = shown.first().map(|chosen| &chosen.found) else { return Ok(answers) };
+        for asked in &self.why_not {
+            let all = request.fixed.and(&asked.named()).with_context(|| {
+                format!("`--why-not {asked}` is not what else is named\nhint: leave out one")
+            })?;
+            let answer = if first.layout.is_as(&asked.named()) {
+                WhyNot::Chosen
+            } else {
+                why_not(problem, request, first, &all, go)
+            };
+            answers.why_not.push(WhyNotReport::new(asked, answer));
+        }
+        if self.front {
+            let points = front(problem, request, go)?;
+            let with_layout =
+                |point: FrontPoint| PlanPoint { layout: *point.found.layout, point };
+            answers.front = Some(points.into_iter().map(with_layout).collect());
+        }
+        if self.best_batch {
+            let points = batches(problem, request, go)?;
+            let with_layout =
+                |point: BatchPoint| PlanPoint { layout: *point.found.layout, point };
+            answers.batches = Some(points.into_iter().map(with_layout).collect());
+        }
+        if self.sensitivity {
+            answers.sensitivity = Some(sensitivities(problem, request, first, go));
+        }
+        answers.training_run = self.training_run(input, first)?;
+        answers.cost_per_billion_tokens = self.price.map(|price| {
+            let rate = first.prediction(problem).tokens_per_second_per_gpu;
+            price / 3600.0 / rate * 1e9
+        });
+        Ok(answers)
+    }
+
+    fn training_run(&self, input: &Input, plan: &Found) -> anyhow::Result<Option<TrainingRun>> {
+        let Some(tokens) = self.tokens else { return Ok(None) };
+        let problem = &input.problem;
+        let gpus = problem.limits.num_gpus;
+        let failures = Failures {
+            gpu_hours_between: self.gpu_mtbf.unwrap_or(Failures::USUAL_GPU_HOURS_BETWEEN),
+            checkpoint_interval_seconds: self.checkpoint_interval.map(|it| it.as_secs_f64()),
+            checkpoint_seconds: self
+                .checkpoint_time
+                .map_or_else(|| checkpoint_seconds(input, problem), |it| it.as_secs_f64()),
+            restart_seconds: self
+                .restart_time
+                .map_or(Failures::USUAL_RESTART_SECONDS, |it| it.as_secs_f64()),
+        };
+        let watts = self.watts.or(input.cluster.gpu.power_watts);
+        let prices = Prices { gpu_hour: self.price, watts };
+        let training = &problem.training;
+        let length = if problem.limits.has_sequence { training.sequence_length } else { 1 };
+        let step = (
+            (length * training.global_batch_size) as f64,
+            plan.evaluation.step_time.get(),
+        );
+        Ok(Some(TrainingRun::new(tokens, step, gpus, &failures, &prices)?))
+    }
+}
+
+/// Time to write all parameters and what the optimizer has, each node its part.
+fn checkpoint_seconds(input: &Input, problem: &Problem) -> f64 {
+    let bytes = StateBytes::new(&problem.training);
+    let parameters = problem.parameters().trained as f64;
+    let all = parameters * (bytes.parameter + bytes.optimizer) as f64;
+    let nodes = problem.limits.num_gpus.div_ceil(input.cluster.gpus_per_node.max(1));
+    all / (Failures::NODE_WRITES * f64::from(nodes))
+}
+
+fn longest(input: &Input, request: &Request, limit: &Limit) -> anyhow::Result<LongestReport> {
+    anyhow::ensure!(
+        input.problem.limits.has_sequence,
+        "`--max-seq-len`: the model has no sequence"
+    );
+    let holds_batch = input.choices.global_batch_size.is_some();
+    let found = longest_sequence(&input.problem, request, holds_batch, &mut || limit.go())?;
+    let training = found.map(|problem| problem.training);
+    Ok(LongestReport {
+        sequence_length: training.map_or(0, |it| it.sequence_length),
+        global_batch_size: training.map_or(0, |it| it.global_batch_size),
+        max_position_embeddings: input.file.model.max_position_embeddings(),
+    })
+}

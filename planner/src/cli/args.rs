@@ -5,18 +5,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use ir::cluster::Precision;
-use ir::graph::{ALL_LINEAR, Adapters, WeightFormat};
 use ir::layout::PartialLayout;
-use ir::model::GraphOptions;
-use ir::plan::Optimizer;
-use ir::replication::{DataParallelMethod, GradientCompression, Straggler};
+use ir::replication::Straggler;
 
 use super::layout::LayoutArgs;
 use super::questions::QuestionArgs;
-use super::values::{
-    LARGEST_COST, number, one_of, parse_count, parse_optimizer, parse_time_limit, whole,
-};
+use super::setting::{AdapterArgs, PartArgs, SettingArgs};
+use super::values::{LARGEST_COST, number, parse_count, parse_time_limit, whole};
 
 /// How to lay a model out on GPUs, how fast it will run, whether it fits, and why.
 #[derive(Debug, Parser)]
@@ -32,6 +27,8 @@ pub(crate) enum Command {
     Search(Box<SearchArgs>),
     /// Time and memory of a layout that you name; what you leave open is chosen best.
     Evaluate(Box<EvaluateArgs>),
+    /// Two plans or layouts, term by term: which is faster, and what causes the difference.
+    Compare(Box<CompareArgs>),
     /// Where every millisecond and every byte of a plan goes, and what the runners-up lose.
     Explain(ExplainArgs),
     /// The step of a plan on a timeline, rank by rank, and what its time depends on.
@@ -77,45 +74,8 @@ pub(crate) struct ProblemArgs {
     /// Number of GPUs.
     #[arg(long, value_name = "N", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
     pub(crate) gpus: u32,
-    /// A preset (see `planner list clusters`) or a cluster file.
-    #[arg(long, value_name = "NAME|FILE", default_value = "h100")]
-    pub(crate) cluster: String,
-    /// Sequences in a step, over all replicas [default: by the number of GPUs].
-    #[arg(long, value_name = "B", value_parser = parse_count::<u64>, allow_negative_numbers = true)]
-    pub(crate) global_batch_size: Option<u64>,
-    /// Tokens in a sequence [default: what the model was made for, at most 8192].
-    #[arg(long, value_name = "S", value_parser = parse_count::<u64>, allow_negative_numbers = true)]
-    pub(crate) seq_len: Option<u64>,
-    /// Precision of linear layers [default: bf16].
-    #[arg(long, value_name = "fp32|fp16|bf16|fp8|fp4")]
-    pub(crate) precision: Option<Precision>,
-    /// What updates the parameters [default: adamw].
-    #[arg(long, value_name = "adamw|momentum|sgd", value_parser = parse_optimizer)]
-    pub(crate) optimizer: Option<Optimizer>,
-    /// Accumulate gradients in fp32, as Megatron-LM does.
-    #[arg(long)]
-    pub(crate) fp32_gradients: bool,
-    /// Keep the optimizer's moments in bf16, as DeepSeek-V3 did.
-    #[arg(long)]
-    pub(crate) bf16_moments: bool,
-    /// What runs the step: its kernels, what it runs side by side, and which layouts it can run; by name (see
-    /// `planner list frameworks`), or a file of your own; `ideal` has no limits [default: the first of
-    /// megatron-core, torchtitan, fsdp2 and deepspeed that can run what you name].
-    #[arg(long, value_name = "NAME|FILE")]
-    pub(crate) framework: Option<String>,
-    /// How replicas come to have weights in common: all-reduce (DDP, ZeRO, FSDP), parameter-server
-    /// (PyTorch's DataParallel), ring-averaging (gossip), or asynchronous:S, whose gradients are at most S
-    /// updates old.
-    #[arg(long, value_name = "METHOD", default_value = "all-reduce")]
-    pub(crate) data_parallel_method: DataParallelMethod,
-    /// What replicas send in the place of their gradients: top-k:SHARE, random-k:SHARE, int8, int4 or sign,
-    /// each with error feedback [default: the gradients].
-    #[arg(long, value_name = "METHOD")]
-    pub(crate) gradient_compression: Option<GradientCompression>,
     #[command(flatten)]
-    pub(crate) parts: PartArgs,
-    #[command(flatten)]
-    pub(crate) adapters: AdapterArgs,
+    pub(crate) setting: SettingArgs,
     /// Time after which the search ends with the best so far, such as `5s`, `500ms` or `2m`.
     #[arg(long, value_name = "TIME", value_parser = parse_time_limit, allow_negative_numbers = true)]
     pub(crate) time_limit: Option<Duration>,
@@ -131,36 +91,6 @@ pub(crate) struct ProblemArgs {
     /// Print nothing on stderr but errors.
     #[arg(short, long)]
     pub(crate) quiet: bool,
-}
-
-/// Low-rank adapters that are trained instead of the model's own parameters.
-#[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Adapters (LoRA)")]
-pub(crate) struct AdapterArgs {
-    /// Freeze the model and train low-rank adapters of this rank beside its linear layers.
-    #[arg(long, value_name = "R", value_parser = parse_count::<u64>, allow_negative_numbers = true)]
-    lora_rank: Option<u64>,
-    /// What adapters put out is multiplied by this over their rank [default: the rank].
-    #[arg(long, value_name = "ALPHA", requires = "lora_rank", value_parser = parse_count::<u64>, allow_negative_numbers = true)]
-    lora_alpha: Option<u64>,
-    /// Layers that have an adapter, such as `q_proj,v_proj` or `attention.query,mlp.down`.
-    #[arg(long, value_name = "NAMES", requires = "lora_rank", value_delimiter = ',', default_value = ALL_LINEAR)]
-    lora_targets: Vec<String>,
-    /// How frozen weights of linear layers are stored: 4 bits as QLoRA does, a scale for each 64.
-    #[arg(long, value_name = "FORMAT", requires = "lora_rank", default_value = "plain", value_parser = one_of(WeightFormat::ALL, WeightFormat::name))]
-    base_weights: WeightFormat,
-}
-
-impl AdapterArgs {
-    /// The adapters that are asked for, if any.
-    pub(crate) fn adapters(&self) -> Option<Adapters> {
-        self.lora_rank.map(|rank| Adapters {
-            rank,
-            alpha: self.lora_alpha.unwrap_or(rank),
-            targets: self.lora_targets.clone(),
-            base_weights: self.base_weights,
-        })
-    }
 }
 
 #[derive(Debug, Args)]
@@ -190,6 +120,27 @@ pub(crate) struct EvaluateArgs {
     pub(crate) named: PartialLayout,
     #[command(flatten)]
     pub(crate) layout: LayoutArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompareArgs {
+    /// A plan that `planner search -o` wrote, or a layout, as in `tp8-pp4-dp2`: for the problem of the other's plan.
+    #[arg(value_name = "PLAN|LAYOUT")]
+    pub(crate) a: String,
+    /// Another.
+    #[arg(value_name = "PLAN|LAYOUT")]
+    pub(crate) b: String,
+    /// Of two layouts: a Hugging Face `config.json`, its folder, or a native graph.
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) model: Option<PathBuf>,
+    /// Of two layouts: number of GPUs.
+    #[arg(long, value_name = "N", requires = "model", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
+    pub(crate) gpus: Option<u32>,
+    #[command(flatten)]
+    pub(crate) setting: SettingArgs,
+    /// Form of the result on stdout.
+    #[arg(long, value_enum, default_value = "table")]
+    pub(crate) format: Format,
 }
 
 #[derive(Debug, Args)]
@@ -370,24 +321,6 @@ pub(crate) enum ScheduleFormat {
     Text,
     /// JSON for programs.
     Json,
-}
-
-/// Parts of a model that a run may do without.
-#[derive(Clone, Copy, Debug, Args)]
-pub(crate) struct PartArgs {
-    /// Train the multi-token prediction modules too, where the model has them.
-    #[arg(long)]
-    pub(crate) multi_token_prediction: bool,
-    /// Apply dropout where the model's description has it. That of a native graph always is.
-    #[arg(long)]
-    pub(crate) dropout: bool,
-}
-
-impl PartArgs {
-    pub(crate) fn options(self) -> GraphOptions {
-        let Self { multi_token_prediction, dropout } = self;
-        GraphOptions { multi_token_prediction, dropout, ..GraphOptions::default() }
-    }
 }
 
 #[derive(Debug, Args)]

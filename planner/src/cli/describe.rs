@@ -130,7 +130,7 @@ fn describe_problem(input: &Input, args: &ProblemArgs) -> String {
         chosen(choices.precision.is_none()),
         training.optimizer,
         chosen(choices.optimizer.is_none()),
-        describe_framework(&input.framework, args.framework.is_none()),
+        describe_framework(&input.framework, args.setting.framework.is_none()),
     )
 }
 

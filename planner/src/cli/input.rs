@@ -1,6 +1,7 @@
 //! What a search is asked: a problem, and the files that it comes from.
 
 use std::io::Write as _;
+use std::path::Path;
 
 use anyhow::Context;
 use ir::cluster::Cluster;
@@ -12,8 +13,8 @@ use ir::plan::Training;
 use ir::replication::DataParallelMethod;
 use planner::problem::{Choices, GivenStages, Problem, default_framework, usual_precision_with};
 
-use super::args::ProblemArgs;
 use super::files::{ModelFile, read_cluster, read_framework, read_model};
+use super::setting::SettingArgs;
 
 /// A problem with the files that it came from.
 pub(crate) struct Input {
@@ -44,8 +45,13 @@ pub(crate) struct Decided<'a> {
 }
 
 /// Reads a problem's files.
-pub(crate) fn read(args: &ProblemArgs, decided: &Decided<'_>) -> anyhow::Result<Input> {
-    let file = read_model(&args.model)?;
+pub(crate) fn read(
+    model: &Path,
+    gpus: u32,
+    args: &SettingArgs,
+    decided: &Decided<'_>,
+) -> anyhow::Result<Input> {
+    let file = read_model(model)?;
     let cluster = read_cluster(&args.cluster)?;
     let adapters = args.adapters.adapters();
     let graph = file.model.training_graph(args.parts.options(), adapters.as_ref())?;
@@ -60,7 +66,7 @@ pub(crate) fn read(args: &ProblemArgs, decided: &Decided<'_>) -> anyhow::Result<
         gradient_compression: args.gradient_compression,
     };
     let named = args.framework.as_deref().map(read_framework).transpose()?;
-    let resolved = choices.resolve(&file.model, graph.has_sequence(), &cluster.gpu, args.gpus);
+    let resolved = choices.resolve(&file.model, graph.has_sequence(), &cluster.gpu, gpus);
     let usual = named.as_ref().and_then(|named| usual_precision_with(&cluster.gpu, named));
     let precision = args.precision.or(usual).unwrap_or(resolved.precision);
     let training = Training { precision, ..resolved };
@@ -85,12 +91,12 @@ pub(crate) fn read(args: &ProblemArgs, decided: &Decided<'_>) -> anyhow::Result<
         able_openly.abilities = training.granted(framework.abilities.clone());
         able.abilities = able_openly.abilities.with(&decided.layout, facts);
     }
-    let open = Problem::new(graph.clone(), usual, &cluster, able_openly, args.gpus)?;
+    let open = Problem::new(graph.clone(), usual, &cluster, able_openly, gpus)?;
     let graph = match decided.modules {
         Some(modules) => graph.recomputing(modules).context("`--recompute`")?,
         None => graph,
     };
-    let problem = Problem::new(graph, training, &cluster, able, args.gpus)?.with_stages(stages);
+    let problem = Problem::new(graph, training, &cluster, able, gpus)?.with_stages(stages);
     Ok(Input { file, cluster, adapters, choices, framework, lacks, problem, open })
 }
 

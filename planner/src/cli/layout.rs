@@ -259,3 +259,18 @@ impl LayoutArgs {
         )
     }
 }
+
+/// A layout as it is evaluated: tensor and context degrees that are not named are 1, the pipeline's is `ranks`, and of
+/// what is listed the search chooses.
+pub(crate) fn filled(named: &PartialLayout, ranks: u32) -> PartialLayout {
+    let one = |named: Option<u32>, listed: Option<Degrees>, usual| {
+        named.or(if listed.is_some() { None } else { Some(usual) })
+    };
+    let among = named.among;
+    PartialLayout {
+        tensor_parallel: one(named.tensor_parallel, among.tensor_parallel, 1),
+        context_parallel: one(named.context_parallel, among.context_parallel, 1),
+        pipeline_parallel: one(named.pipeline_parallel, among.pipeline_parallel, ranks),
+        ..*named
+    }
+}

@@ -2,6 +2,7 @@
 
 mod args;
 mod chart;
+mod compare;
 mod describe;
 mod explain;
 mod files;
@@ -16,6 +17,7 @@ mod questions;
 mod run;
 mod schedule;
 mod search;
+mod setting;
 mod simulate;
 mod systems;
 mod tables;
@@ -53,6 +55,7 @@ fn run(cli: Cli) -> anyhow::Result<Answer> {
     match cli.command {
         Command::Search(args) => search::search(&args),
         Command::Evaluate(args) => search::evaluate(&args),
+        Command::Compare(args) => compare::compare(&args),
         Command::Explain(args) => explain::explain(&args),
         Command::Collective(args) => chart::collective(&args),
         Command::Schedule(args) => schedule::schedule(&args),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use ir::graph::Recompute;
-use ir::layout::{Degrees, PartialLayout};
+use ir::layout::PartialLayout;
 use ir::plan::{Plan, PlannedModel, Provenance};
 use ir::schedule::ScheduleKind;
 use ir::units::Bytes;
@@ -26,7 +26,7 @@ use super::files::{refuse_to_overwrite, write_atomically};
 use super::impossible::no_candidates;
 use super::input::{Decided, Input, command, read, warn_of_long_sequence};
 use super::interrupt::Limit;
-use super::layout::LayoutArgs;
+use super::layout::{LayoutArgs, filled};
 use super::questions::{Answers, Objective, QuestionArgs, describe_considered};
 use super::output::{Answer, print, print_json};
 
@@ -42,17 +42,8 @@ pub(crate) fn search(args: &SearchArgs) -> anyhow::Result<Answer> {
 
 /// Like a search in which degrees that are not named are 1, and what else is not named is chosen best.
 pub(crate) fn evaluate(args: &EvaluateArgs) -> anyhow::Result<Answer> {
-    let mut fixed = args.layout.over(&args.named)?;
-    let named = fixed;
-    // What is listed is chosen from.
-    let one = |named: Option<u32>, listed: Option<Degrees>, usual| {
-        named.or(if listed.is_some() { None } else { Some(usual) })
-    };
-    let among = named.among;
-    fixed.tensor_parallel = one(named.tensor_parallel, among.tensor_parallel, 1);
-    fixed.context_parallel = one(named.context_parallel, among.context_parallel, 1);
-    let ranks = pipeline_ranks(&args.layout, &named);
-    fixed.pipeline_parallel = one(named.pipeline_parallel, among.pipeline_parallel, ranks);
+    let named = args.layout.over(&args.named)?;
+    let fixed = filled(&named, pipeline_ranks(&args.layout, &named));
     let fewest_layers = args.layout.fewest_layers();
     let request = Request { fixed, top: 1, fewest_layers, ..Request::default() };
     answer(&args.problem, &args.layout, &request, Asked::Named)
@@ -104,13 +95,13 @@ fn answer(
         layout: request.fixed,
         is_named: named,
     };
-    let mut input = read(args, &decided)?;
+    let mut input = read(&args.model, args.gpus, &args.setting, &decided)?;
     if let Asked::Best(search) = asked {
         input.problem = leave_free(input.problem, search.headroom)?;
     }
     if let Some(output) = &args.output {
         refuse_to_overwrite(&args.model, output)?;
-        refuse_to_overwrite(Path::new(&args.cluster), output)?;
+        refuse_to_overwrite(Path::new(&args.setting.cluster), output)?;
     }
     if !args.quiet {
         warn_of_long_sequence(&input);
@@ -276,8 +267,8 @@ fn make_plan(input: &Input, args: &ProblemArgs, best: &Found, runners_up: &[Foun
         name: input.file.model.name.clone(),
         description,
         num_parameters: input.problem.parameters().total,
-        multi_token_prediction: args.parts.multi_token_prediction,
-        dropout: args.parts.dropout,
+        multi_token_prediction: args.setting.parts.multi_token_prediction,
+        dropout: args.setting.parts.dropout,
         adapters: input.adapters.clone(),
     };
     let cluster = serde_json::to_string(&input.cluster).unwrap_or_default();

@@ -20,7 +20,7 @@ use super::input::Input;
 use super::interrupt::Limit;
 use super::values::{number, parse_count_of, parse_time_limit};
 use asked::Asked;
-pub(crate) use describe::describe_considered;
+pub(crate) use describe::{describe_considered, whole};
 
 /// What is asked beside which plans are best.
 #[derive(Debug, Args)]

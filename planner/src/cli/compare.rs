@@ -1,0 +1,239 @@
+//! `planner compare`: two plans, term by term.
+
+use std::path::Path;
+
+use anyhow::{Context, bail, ensure};
+use ir::layout::{LayoutSpec, PartialLayout};
+use ir::units::{Bytes, Seconds};
+use planner::answers::Difference;
+use planner::problem::Problem;
+use planner::search::{Found, Go, RESOLUTION, Request, search};
+use serde::Serialize;
+
+use super::args::{CompareArgs, Format};
+use super::files::read_plan;
+use super::input::{Decided, read};
+use super::layout::filled;
+use super::output::{Answer, print, print_json};
+use super::questions::whole;
+use super::tables::{percent, render, table};
+
+/// One of two that are compared.
+struct Side {
+    problem: Problem,
+    found: Found,
+    /// What the framework cannot run of it.
+    lacks: Vec<String>,
+    model: String,
+}
+
+/// What `compare` says, for programs.
+#[derive(Serialize)]
+struct Comparison {
+    a: SideReport,
+    b: SideReport,
+    /// What the second takes beyond the first.
+    difference: Difference,
+}
+
+#[derive(Serialize)]
+struct SideReport {
+    model: String,
+    num_gpus: u32,
+    framework: String,
+    layout: LayoutSpec,
+    step_time_seconds: f64,
+    tokens_per_second_per_gpu: f64,
+    mfu: f64,
+    peak_memory_bytes: Bytes,
+    fits: bool,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    lacks: Vec<String>,
+}
+
+impl SideReport {
+    fn of(side: &Side) -> Self {
+        let prediction = side.found.prediction(&side.problem);
+        Self {
+            model: side.model.clone(),
+            num_gpus: side.problem.limits.num_gpus,
+            framework: side.problem.hardware.framework.name.clone(),
+            layout: *side.found.layout,
+            step_time_seconds: prediction.step_time_seconds,
+            tokens_per_second_per_gpu: prediction.tokens_per_second_per_gpu,
+            mfu: prediction.mfu,
+            peak_memory_bytes: prediction.peak_memory_bytes,
+            fits: side.problem.fits(&prediction.memory),
+            lacks: side.lacks.clone(),
+        }
+    }
+}
+
+pub(crate) fn compare(args: &CompareArgs) -> anyhow::Result<Answer> {
+    let given = [&args.a, &args.b];
+    let plans = given.map(|it| Path::new(it).is_file().then(|| of_plan(Path::new(it))).transpose());
+    let [a, b] = plans;
+    let (a, b) = match (a?, b?) {
+        (Some(a), Some(b)) => (a, b),
+        (Some(a), None) => {
+            let b = of_layout(&args.b, &a.problem, &a.model)?;
+            (a, b)
+        }
+        (None, Some(b)) => (of_layout(&args.a, &b.problem, &b.model)?, b),
+        (None, None) => (posed(args, &args.a)?, posed(args, &args.b)?),
+    };
+    let of_plans = given.iter().any(|it| Path::new(it).is_file());
+    ensure!(
+        !(of_plans && args.model.is_some()),
+        "`--model` is of two layouts; a plan has its own\nhint: leave it out"
+    );
+    let difference = Difference::of((&a.problem, &a.found), (&b.problem, &b.found));
+    let comparison = Comparison { a: SideReport::of(&a), b: SideReport::of(&b), difference };
+    match args.format {
+        Format::Json => print_json(&comparison)?,
+        Format::Table => print(&describe(&comparison, [&a, &b]))?,
+    }
+    Ok(Answer::Found)
+}
+
+fn of_plan(path: &Path) -> anyhow::Result<Side> {
+    let checked = read_plan(path)?;
+    let model = checked.plan.model.name.clone();
+    Ok(Side { problem: checked.problem, found: checked.found, lacks: Vec::new(), model })
+}
+
+/// The layout that a text names; what it leaves open is chosen as `evaluate` does.
+fn named(text: &str) -> anyhow::Result<PartialLayout> {
+    let named: PartialLayout = text.parse().with_context(|| {
+        format!("`{text}` is neither a plan's file nor a layout such as tp8-pp2-dp4")
+    })?;
+    Ok(filled(&named, 1))
+}
+
+/// A layout for the problem of a plan.
+fn of_layout(text: &str, problem: &Problem, model: &str) -> anyhow::Result<Side> {
+    let layout = named(text)?;
+    let mut problem = problem.clone().with_stages(None);
+    let facts = problem.model_facts();
+    let abilities = &mut problem.hardware.framework.abilities;
+    let lacks = abilities.lacks(&layout, facts);
+    if !lacks.is_empty() {
+        *abilities = abilities.with(&layout, facts);
+    }
+    let found = evaluated(text, &problem, layout)?;
+    Ok(Side { problem, found, lacks, model: model.to_owned() })
+}
+
+/// A layout for the problem that arguments pose.
+fn posed(args: &CompareArgs, text: &str) -> anyhow::Result<Side> {
+    let layout = named(text)?;
+    let (Some(model), Some(gpus)) = (&args.model, args.gpus) else {
+        bail!(
+            "two layouts take a model and a number of GPUs\nhint: `--model models/llama-3.1-8b --gpus 8`, or name a plan's file"
+        )
+    };
+    let decided = Decided { layout, is_named: true, ..Decided::default() };
+    let input = read(model, gpus, &args.setting, &decided)?;
+    let found = evaluated(text, &input.problem, layout)?;
+    let model = input.file.model.name.clone();
+    Ok(Side { problem: input.problem, found, lacks: input.lacks, model })
+}
+
+/// The best of what a layout leaves open; where nothing fits, what misses by least.
+fn evaluated(text: &str, problem: &Problem, fixed: PartialLayout) -> anyhow::Result<Found> {
+    let request = Request { fixed, ..Request::default() };
+    let outcome = search(problem, &request, &mut |_| Go::On);
+    let invalid = outcome.invalid;
+    let found = outcome.plans.into_iter().next().or(outcome.closest);
+    found.ok_or_else(|| match invalid {
+        Some(error) => anyhow::Error::new(error).context(format!("`{text}`")),
+        None => anyhow::anyhow!("`{text}` is no layout of {} GPUs", problem.limits.num_gpus),
+    })
+}
+
+fn describe(comparison: &Comparison, sides: [&Side; 2]) -> String {
+    let Comparison { a, b, difference } = comparison;
+    let mut text = String::new();
+    for (name, side) in [("A", a), ("B", b)] {
+        let lacks = if side.lacks.is_empty() {
+            String::new()
+        } else {
+            format!("   {} has no {}\n", side.framework, side.lacks.join(", no "))
+        };
+        let fits = if side.fits { "" } else { ", which does not fit" };
+        text.push_str(&format!(
+            "{name}: {} on {} GPUs with {}: {}\n   {}, {:.0} tok/s/GPU, MFU {}, {}{fits}\n{lacks}",
+            side.model,
+            side.num_gpus,
+            side.framework,
+            whole(&side.layout),
+            Seconds::new(side.step_time_seconds),
+            side.tokens_per_second_per_gpu,
+            percent(side.mfu),
+            side.peak_memory_bytes,
+        ));
+    }
+    text.push_str(&verdict(difference));
+    let mut rows = table(&["time", "A", "B", "B - A"], &["time"]);
+    for term in &difference.terms {
+        let [one, other] = term.seconds;
+        rows.add_row([
+            term.term.to_owned(),
+            Seconds::new(one).to_string(),
+            Seconds::new(other).to_string(),
+            signed(term.more()),
+        ]);
+    }
+    text.push_str(&render(&rows));
+    text.push_str("\nfrom\n");
+    for term in &difference.terms {
+        let is_small = term.more().abs() < difference.step_time_seconds.abs() * 0.02;
+        let [one, other] = &term.because;
+        if one != other && !is_small {
+            text.push_str(&format!("  {}\n    A: {one}\n    B: {other}\n", term.term));
+        }
+    }
+    text.push('\n');
+    let headings = ["memory of the fullest rank", "A", "B", "B - A"];
+    let mut rows = table(&headings, &headings[..1]);
+    for line in &difference.memory {
+        let [one, other] = line.bytes.map(Bytes::as_gib);
+        rows.add_row([
+            line.line.to_owned(),
+            format!("{one:.2}"),
+            format!("{other:.2}"),
+            format!("{:+.2}", other - one),
+        ]);
+    }
+    let [one, other] = sides.map(|side| side.found.evaluation.memory.total().as_gib());
+    rows.add_row([
+        "all, GiB".to_owned(),
+        format!("{one:.2}"),
+        format!("{other:.2}"),
+        format!("{:+.2}", other - one),
+    ]);
+    text.push_str(&render(&rows));
+    text
+}
+
+fn verdict(difference: &Difference) -> String {
+    let share = difference.share;
+    let how = if share >= 0.0 { "more" } else { "less" };
+    let likely = difference.likelihood_first_is_faster;
+    let (faster, likely) = if share >= 0.0 { ("A", likely) } else { ("B", 1.0 - likely) };
+    let told = if share.abs() < RESOLUTION {
+        format!(", less than can be told apart ({:.0} %)", RESOLUTION * 100.0)
+    } else {
+        String::new()
+    };
+    format!(
+        "\nB takes {:.1} % {how}{told}; {faster} is faster with a likelihood of {:.0} %\n\n",
+        share.abs() * 100.0,
+        likely * 100.0
+    )
+}
+
+fn signed(seconds: f64) -> String {
+    let sign = if seconds < 0.0 { '-' } else { '+' };
+    format!("{sign}{}", Seconds::new(seconds.abs()))
+}

@@ -11,6 +11,7 @@ use ir::replication::Straggler;
 use super::layout::LayoutArgs;
 use super::questions::QuestionArgs;
 use super::setting::{AdapterArgs, PartArgs, SettingArgs};
+use super::sweep::Over;
 use super::values::{LARGEST_COST, number, parse_count, parse_time_limit, whole};
 
 /// How to lay a model out on GPUs, how fast it will run, whether it fits, and why.
@@ -29,6 +30,8 @@ pub(crate) enum Command {
     Evaluate(Box<EvaluateArgs>),
     /// Two plans or layouts, term by term: which is faster, and what causes the difference.
     Compare(Box<CompareArgs>),
+    /// The best plan for each of several numbers of GPUs, sequences, batches, bandwidths or memories.
+    Sweep(Box<SweepArgs>),
     /// Where every millisecond and every byte of a plan goes, and what the runners-up lose.
     Explain(ExplainArgs),
     /// The step of a plan on a timeline, rank by rank, and what its time depends on.
@@ -138,6 +141,33 @@ pub(crate) struct CompareArgs {
     pub(crate) gpus: Option<u32>,
     #[command(flatten)]
     pub(crate) setting: SettingArgs,
+    /// Form of the result on stdout.
+    #[arg(long, value_enum, default_value = "table")]
+    pub(crate) format: Format,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SweepArgs {
+    /// A Hugging Face `config.json`, its folder, or a native graph.
+    #[arg(value_name = "MODEL")]
+    pub(crate) model: PathBuf,
+    /// What is varied, with its values: gpus, seq-len, batch, bandwidth (times the cluster's, between nodes) or
+    /// memory (GiB of a GPU).
+    #[arg(long, value_name = "WHAT=V,V,..")]
+    pub(crate) over: Over,
+    /// Number of GPUs, where that is not varied.
+    #[arg(long, value_name = "N", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
+    pub(crate) gpus: Option<u32>,
+    #[command(flatten)]
+    pub(crate) setting: SettingArgs,
+    #[command(flatten)]
+    pub(crate) layout: LayoutArgs,
+    /// Also draw it.
+    #[arg(short, long, value_name = "FILE.{svg,png}")]
+    pub(crate) output: Option<PathBuf>,
+    /// Colours.
+    #[arg(long, value_enum, default_value = "light")]
+    pub(crate) theme: ThemeArg,
     /// Form of the result on stdout.
     #[arg(long, value_enum, default_value = "table")]
     pub(crate) format: Format,

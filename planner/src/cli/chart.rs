@@ -90,7 +90,7 @@ pub(crate) fn collective(args: &CollectiveArgs) -> anyhow::Result<Answer> {
     Ok(Answer::Found)
 }
 
-fn theme(theme: ThemeArg) -> Theme {
+pub(crate) fn theme(theme: ThemeArg) -> Theme {
     match theme {
         ThemeArg::Light => Theme::Light,
         ThemeArg::Dark => Theme::Dark,

@@ -19,6 +19,7 @@ mod schedule;
 mod search;
 mod setting;
 mod simulate;
+mod sweep;
 mod systems;
 mod tables;
 mod validate;
@@ -56,6 +57,7 @@ fn run(cli: Cli) -> anyhow::Result<Answer> {
         Command::Search(args) => search::search(&args),
         Command::Evaluate(args) => search::evaluate(&args),
         Command::Compare(args) => compare::compare(&args),
+        Command::Sweep(args) => sweep::sweep(&args),
         Command::Explain(args) => explain::explain(&args),
         Command::Collective(args) => chart::collective(&args),
         Command::Schedule(args) => schedule::schedule(&args),

@@ -10,8 +10,8 @@ use ir::layout::PartialLayout;
 use ir::plan::{Plan, PlannedModel, Provenance};
 use ir::schedule::ScheduleKind;
 use ir::units::Bytes;
-use planner::plan::{self, sha256};
 use planner::answers::{cheapest_number_of_gpus, least_memory};
+use planner::plan::{self, sha256};
 use planner::problem::{Choices, Problem};
 use planner::report::{Answered, SearchReport};
 use planner::search::{
@@ -27,8 +27,8 @@ use super::impossible::no_candidates;
 use super::input::{Decided, Input, command, read, warn_of_long_sequence};
 use super::interrupt::Limit;
 use super::layout::{LayoutArgs, filled};
-use super::questions::{Answers, Objective, QuestionArgs, describe_considered};
 use super::output::{Answer, print, print_json};
+use super::questions::{Answers, Objective, QuestionArgs, describe_considered};
 
 pub(crate) fn search(args: &SearchArgs) -> anyhow::Result<Answer> {
     let request = Request {
@@ -160,7 +160,9 @@ fn answer(
             let report = SearchReport::new(problem, &file.model.name, &cluster.name, &answer);
             print_json(&Whole { report, answers })?;
         }
-        Format::Table => print(&describe(&input, args, &answer, &(considered + &answers.in_words())))?,
+        Format::Table => {
+            print(&describe(&input, args, &answer, &(considered + &answers.in_words())))?
+        }
     }
     Ok(found)
 }
@@ -188,15 +190,15 @@ fn narrow(
         Objective::Gpus => {
             let Input { file, choices, cluster, .. } = &*input;
             // All numbers of GPUs for one and the same batch.
-            let choices = Choices {
-                global_batch_size: Some(problem.training.global_batch_size),
-                ..*choices
-            };
+            let choices =
+                Choices { global_batch_size: Some(problem.training.global_batch_size), ..*choices };
             let least = least_gpus(&file.model, problem, &choices, cluster, request, go)?;
             let all = problem.limits.num_gpus;
             let Some(least) = least.filter(|least| *least <= all) else { return Ok(String::new()) };
             input.problem = problem.with_gpus(least)?;
-            Ok(format!("\nobjective gpus: {least} of {all} are the fewest on which a plan is found to fit\n"))
+            Ok(format!(
+                "\nobjective gpus: {least} of {all} are the fewest on which a plan is found to fit\n"
+            ))
         }
         Objective::Memory => {
             let Some(least) = least_memory(problem, request, go) else { return Ok(String::new()) };

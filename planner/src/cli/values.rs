@@ -115,7 +115,8 @@ pub(super) fn parse_time_limit(text: &str) -> Result<Duration, String> {
 /// A number of tokens: `15T`, `300B`, `20M`, `1e12` or plain.
 pub(super) fn parse_count_of(text: &str) -> Result<f64, String> {
     const UNITS: [(char, f64); 4] = [('T', 1e12), ('B', 1e9), ('M', 1e6), ('k', 1e3)];
-    let unit = UNITS.into_iter().find(|(unit, _)| text.ends_with([*unit, unit.to_ascii_lowercase()]));
+    let unit =
+        UNITS.into_iter().find(|(unit, _)| text.ends_with([*unit, unit.to_ascii_lowercase()]));
     let (number, scale) = match unit {
         Some((_, scale)) => (&text[..text.len() - 1], scale),
         None => (text, 1.0),

@@ -21,7 +21,9 @@ impl Answers {
             let _ = writeln!(text, "why not {}: {}", report.asked, report.in_words());
         }
         if let Some(points) = &self.front {
-            text.push_str("\nno plan is better than one of these in GPUs, time and memory at once:\n");
+            text.push_str(
+                "\nno plan is better than one of these in GPUs, time and memory at once:\n",
+            );
             text.push_str(&describe_front(points));
         }
         if let Some(longest) = &self.longest_sequence {
@@ -80,7 +82,8 @@ impl WhyNotReport {
             (_, Some(found)) => self.difference.as_ref().map_or_else(String::new, |difference| {
                 let share = difference.share;
                 let how = if share >= 0.0 { "more" } else { "less" };
-                let told = if share.abs() < RESOLUTION { ", which cannot be told apart" } else { "" };
+                let told =
+                    if share.abs() < RESOLUTION { ", which cannot be told apart" } else { "" };
                 let terms = difference.largest_terms(3);
                 let terms = if terms.is_empty() { terms } else { format!("\n  {terms}") };
                 format!(
@@ -102,9 +105,8 @@ impl LongestReport {
             return "longest sequence: none fits".to_owned();
         }
         let made_for = max_position_embeddings.filter(|most| most < sequence_length);
-        let beyond = made_for.map_or_else(String::new, |most| {
-            format!("; the model was made for {most} positions")
-        });
+        let beyond = made_for
+            .map_or_else(String::new, |most| format!("; the model was made for {most} positions"));
         format!(
             "longest sequence: {sequence_length} tokens fit, with {global_batch_size} in a step, to an eighth{beyond}"
         )
@@ -112,8 +114,7 @@ impl LongestReport {
 }
 
 fn describe_front(points: &[PlanPoint<FrontPoint>]) -> String {
-    let mut rows =
-        table(&["GPUs", "step s", "GiB", "GPU s a step", "layout"], &["layout"]);
+    let mut rows = table(&["GPUs", "step s", "GiB", "GPU s a step", "layout"], &["layout"]);
     for PlanPoint { point, layout } in points {
         rows.add_row([
             point.num_gpus.to_string(),
@@ -141,7 +142,10 @@ fn describe_batches(points: &[PlanPoint<BatchPoint>]) -> String {
     }
     let enough = points.iter().find(|it| rate(it) * (1.0 + RESOLUTION) >= most);
     let enough = enough.map_or_else(String::new, |it| {
-        format!("enough: a batch of {}; a larger one gains less than can be told\n", it.point.global_batch_size)
+        format!(
+            "enough: a batch of {}; a larger one gains less than can be told\n",
+            it.point.global_batch_size
+        )
     });
     render(&rows) + &enough
 }
@@ -163,7 +167,8 @@ fn describe_sensitivities(all: &[Sensitivity]) -> String {
             whole(&it.best)
         );
     }
-    let is_settled = |it: &&&Sensitivity| changing.iter().all(|other| other.constant != it.constant);
+    let is_settled =
+        |it: &&&Sensitivity| changing.iter().all(|other| other.constant != it.constant);
     let mut settled: Vec<&str> = others.iter().filter(is_settled).map(|it| it.constant).collect();
     settled.dedup();
     if !settled.is_empty() {

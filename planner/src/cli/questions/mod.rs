@@ -198,14 +198,12 @@ impl QuestionArgs {
         }
         if self.front {
             let points = front(problem, request, go)?;
-            let with_layout =
-                |point: FrontPoint| PlanPoint { layout: *point.found.layout, point };
+            let with_layout = |point: FrontPoint| PlanPoint { layout: *point.found.layout, point };
             answers.front = Some(points.into_iter().map(with_layout).collect());
         }
         if self.best_batch {
             let points = batches(problem, request, go)?;
-            let with_layout =
-                |point: BatchPoint| PlanPoint { layout: *point.found.layout, point };
+            let with_layout = |point: BatchPoint| PlanPoint { layout: *point.found.layout, point };
             answers.batches = Some(points.into_iter().map(with_layout).collect());
         }
         if self.sensitivity {
@@ -237,10 +235,7 @@ impl QuestionArgs {
         let prices = Prices { gpu_hour: self.price, watts };
         let training = &problem.training;
         let length = if problem.limits.has_sequence { training.sequence_length } else { 1 };
-        let step = (
-            (length * training.global_batch_size) as f64,
-            plan.evaluation.step_time.get(),
-        );
+        let step = ((length * training.global_batch_size) as f64, plan.evaluation.step_time.get());
         Ok(Some(TrainingRun::new(tokens, step, gpus, &failures, &prices)?))
     }
 }

@@ -1,0 +1,271 @@
+//! `planner sweep`: the best plan for each of several values of one thing.
+
+use anyhow::{Context, bail, ensure};
+use ir::layout::{LayoutSpec, PartialLayout};
+use ir::units::Bytes;
+use planner::problem::{Problem, hardware};
+use planner::search::{LOOKED_AT, Request, chosen, search};
+use serde::Serialize;
+use traces::Paper;
+use traces::sweep::{self, Bar};
+
+use super::args::{Format, SweepArgs};
+use super::chart::{ImageKind, theme};
+use super::files::{refuse_to_overwrite, write_atomically};
+use super::input::{Decided, Input, read};
+use super::interrupt::Limit;
+use super::output::{Answer, print, print_json};
+use super::questions::whole;
+use super::tables::{percent, render, table};
+
+/// What is varied, and its values.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Over {
+    axis: Axis,
+    values: Vec<f64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Axis {
+    Gpus,
+    SequenceLength,
+    GlobalBatchSize,
+    /// Times that of the cluster, of links between nodes.
+    Bandwidth,
+    /// GiB of a GPU.
+    Memory,
+}
+
+impl Axis {
+    const ALL: [(Self, &'static str); 5] = [
+        (Self::Gpus, "gpus"),
+        (Self::SequenceLength, "seq-len"),
+        (Self::GlobalBatchSize, "batch"),
+        (Self::Bandwidth, "bandwidth"),
+        (Self::Memory, "memory"),
+    ];
+
+    /// A value with what it is of.
+    fn in_words(self, value: f64) -> String {
+        match self {
+            Self::Gpus => format!("{value} GPUs"),
+            Self::SequenceLength => format!("{value} tokens"),
+            Self::GlobalBatchSize => format!("batch {value}"),
+            Self::Bandwidth => format!("{value} x bandwidth"),
+            Self::Memory => format!("{value} GiB"),
+        }
+    }
+
+    const fn is_whole(self) -> bool {
+        matches!(self, Self::Gpus | Self::SequenceLength | Self::GlobalBatchSize)
+    }
+}
+
+/// The most values of a sweep.
+const MOST_VALUES: usize = 64;
+
+impl std::str::FromStr for Over {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let form = "must be one of gpus, seq-len, batch, bandwidth (times the cluster's, between nodes) and memory \
+                    (GiB of a GPU), with values, such as gpus=8,16,32";
+        let (name, values) = text.split_once('=').ok_or(form)?;
+        let (axis, _) = Axis::ALL.into_iter().find(|(_, it)| *it == name).ok_or(form)?;
+        let values: Vec<f64> =
+            values.split(',').map(str::parse).collect::<Result<_, _>>().map_err(|_| form)?;
+        let is_usable = |value: &f64| {
+            (1e-6..=1e12).contains(value) && (!axis.is_whole() || value.fract() == 0.0)
+        };
+        if let Some(value) = values.iter().find(|value| !is_usable(value)) {
+            return Err(format!("{name} cannot be {value}"));
+        }
+        if values.len() > MOST_VALUES {
+            return Err(format!("takes {MOST_VALUES} values at most"));
+        }
+        Ok(Self { axis, values })
+    }
+}
+
+/// The best plan of a value; none where nothing fits.
+#[derive(Debug, Serialize)]
+struct Point {
+    value: f64,
+    num_gpus: u32,
+    sequence_length: u64,
+    global_batch_size: u64,
+    #[serde(flatten)]
+    best: Option<Best>,
+}
+
+#[derive(Debug, Serialize)]
+struct Best {
+    layout: LayoutSpec,
+    step_time_seconds: f64,
+    tokens_per_second_per_gpu: f64,
+    mfu: f64,
+    peak_memory_bytes: Bytes,
+}
+
+/// What `sweep` says, for programs.
+#[derive(Debug, Serialize)]
+struct Sweep {
+    model: String,
+    cluster: String,
+    framework: String,
+    over: Axis,
+    points: Vec<Point>,
+}
+
+pub(crate) fn sweep(args: &SweepArgs) -> anyhow::Result<Answer> {
+    let kind = args.output.as_ref().map(|path| ImageKind::of(path, "a sweep")).transpose()?;
+    if let Some(output) = &args.output {
+        refuse_to_overwrite(&args.model, output)?;
+    }
+    let fixed = args.layout.over(&PartialLayout::default())?;
+    let request = Request {
+        fixed,
+        top: LOOKED_AT,
+        fewest_layers: args.layout.fewest_layers(),
+        closest: false,
+        ..Request::default()
+    };
+    let limit = Limit::new(None);
+    let mut points = Vec::new();
+    let mut names = None;
+    for value in &args.over.values {
+        let (input, problem) = posed(args, fixed, *value)?;
+        let usual = problem.usual_headroom();
+        let problem = problem.with_headroom(usual);
+        let outcome = search(&problem, &request, &mut |_| limit.go());
+        if outcome.counts.candidates == 0 && outcome.invalid.is_none() {
+            bail!("{}: no layout is possible", args.over.axis.in_words(*value));
+        }
+        let best = chosen(&outcome.plans, 1).into_iter().next().map(|it| {
+            let prediction = it.found.prediction(&problem);
+            Best {
+                layout: *it.found.layout,
+                step_time_seconds: prediction.step_time_seconds,
+                tokens_per_second_per_gpu: prediction.tokens_per_second_per_gpu,
+                mfu: prediction.mfu,
+                peak_memory_bytes: prediction.peak_memory_bytes,
+            }
+        });
+        points.push(Point {
+            value: *value,
+            num_gpus: problem.limits.num_gpus,
+            sequence_length: problem.training.sequence_length,
+            global_batch_size: problem.training.global_batch_size,
+            best,
+        });
+        names = Some((input.file.model.name.clone(), input.cluster.name, input.framework.name));
+    }
+    let (model, cluster, framework) = names.context("`--over` has no values")?;
+    let sweep = Sweep { model, cluster, framework, over: args.over.axis, points };
+    if let (Some(path), Some(kind)) = (&args.output, kind) {
+        let paper = Paper { theme: theme(args.theme), ..Paper::default() };
+        write_atomically(path, &drawn(&sweep, kind, paper)?)?;
+    }
+    match args.format {
+        Format::Json => print_json(&sweep)?,
+        Format::Table => print(&describe(&sweep))?,
+    }
+    let found = sweep.points.iter().any(|point| point.best.is_some());
+    Ok(if found { Answer::Found } else { Answer::NothingFits })
+}
+
+/// The problem with one value.
+fn posed(args: &SweepArgs, layout: PartialLayout, value: f64) -> anyhow::Result<(Input, Problem)> {
+    let mut setting = args.setting.clone();
+    let mut gpus = args.gpus;
+    match args.over.axis {
+        Axis::Gpus => gpus = Some(value as u32),
+        Axis::SequenceLength => setting.seq_len = Some(value as u64),
+        Axis::GlobalBatchSize => setting.global_batch_size = Some(value as u64),
+        Axis::Bandwidth | Axis::Memory => {}
+    }
+    let gpus = gpus.context("`--gpus` is missing\nhint: `--gpus 64`, or `--over gpus=8,16,32`")?;
+    let stages = args.layout.stages.as_deref();
+    let modules = layout.recompute.and_then(ir::graph::Recompute::modules);
+    let decided = Decided { stages, modules, layout, is_named: false };
+    let input = read(&args.model, gpus, &setting, &decided)?;
+    let problem = match args.over.axis {
+        Axis::Bandwidth => {
+            let mut cluster = input.cluster.clone();
+            let outer = cluster.levels.iter_mut().skip(1);
+            let levels = outer.map(|level| level.bandwidth = level.bandwidth * value).count();
+            ensure!(levels > 0, "cluster {} has no links between nodes", cluster.name);
+            let Problem { graph, training, stages, .. } = input.problem.clone();
+            let framework = input.problem.hardware.framework.clone();
+            let hardware = hardware(&cluster, framework, &training)?;
+            Problem::on(graph, training, hardware, gpus)?.with_stages(stages)
+        }
+        Axis::Memory => {
+            let mut problem = input.problem.clone();
+            problem.hardware.memory = Bytes::from_f64(value * f64::from(1 << 30));
+            problem
+        }
+        _ => input.problem.clone(),
+    };
+    Ok((input, problem))
+}
+
+fn describe(sweep: &Sweep) -> String {
+    let mut text = format!(
+        "{} on {} with {}, the best for each\n\n",
+        sweep.model, sweep.cluster, sweep.framework
+    );
+    let mut rows =
+        table(&["", "batch", "step s", "tok/s/GPU", "MFU", "GiB", "layout"], &["layout"]);
+    for point in &sweep.points {
+        let name = sweep.over.in_words(point.value);
+        let batch = point.global_batch_size.to_string();
+        match &point.best {
+            Some(best) => rows.add_row([
+                name,
+                batch,
+                format!("{:.3}", best.step_time_seconds),
+                format!("{:.0}", best.tokens_per_second_per_gpu),
+                percent(best.mfu),
+                format!("{:.1}", best.peak_memory_bytes.as_gib()),
+                whole(&best.layout),
+            ]),
+            None => rows.add_row([
+                name,
+                batch,
+                String::new(),
+                String::new(),
+                String::new(),
+                String::new(),
+                "nothing fits".to_owned(),
+            ]),
+        };
+    }
+    text.push_str(&render(&rows));
+    text
+}
+
+fn drawn(sweep: &Sweep, kind: ImageKind, paper: Paper) -> anyhow::Result<Vec<u8>> {
+    let bars: Vec<Bar> = sweep
+        .points
+        .iter()
+        .map(|point| Bar {
+            name: sweep.over.in_words(point.value),
+            value: point.best.as_ref().map(|best| best.tokens_per_second_per_gpu),
+            note: point.best.as_ref().map_or_else(
+                || "nothing fits".to_owned(),
+                |best| {
+                    let rate = best.tokens_per_second_per_gpu;
+                    format!("{rate:.0}, MFU {}: {}", percent(best.mfu), best.layout)
+                },
+            ),
+        })
+        .collect();
+    let title = format!("{} on {} with {}", sweep.model, sweep.cluster, sweep.framework);
+    let axis = "tokens (or samples) a second on each GPU";
+    Ok(match kind {
+        ImageKind::Svg => sweep::svg(&title, axis, &bars, paper)?.into_bytes(),
+        ImageKind::Png => sweep::png(&title, axis, &bars, paper)?,
+    })
+}

@@ -21,9 +21,14 @@ pub struct ForwardFlops {
 }
 
 impl ForwardFlops {
-    /// Those of forward and backward: backward computes the gradients of inputs and of weights, each as dear
-    /// as forward; but none of frozen weights.
+    /// Those of forward and backward, without the pairs that the mask hides: backward computes the gradients of
+    /// inputs and of weights, each as dear as forward; but none of frozen weights.
     pub fn of_step(&self) -> Flops {
+        self.causal * 3.0 - self.frozen
+    }
+
+    /// The same with every query-key pair of a causal mask counted.
+    pub fn of_step_with_every_pair(&self) -> Flops {
         self.full * 3.0 - self.frozen
     }
 }

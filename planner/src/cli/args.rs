@@ -9,9 +9,9 @@ use ir::layout::PartialLayout;
 use ir::replication::Straggler;
 
 use super::layout::LayoutArgs;
+use super::over::Over;
 use super::questions::QuestionArgs;
 use super::setting::{AdapterArgs, PartArgs, SettingArgs};
-use super::sweep::Over;
 use super::values::{LARGEST_COST, number, parse_count, parse_time_limit, whole};
 
 /// How to lay a model out on GPUs, how fast it will run, whether it fits, and why.

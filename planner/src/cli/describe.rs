@@ -11,7 +11,10 @@ use ir::units::{Bytes, Seconds};
 use planner::problem::Problem;
 use planner::report::{Answered, Expectation};
 use planner::search::space::Rejection;
-use planner::search::{Chosen, Found, Outcome, RESOLUTION, StopReason};
+use planner::search::{
+    Chosen, Found, Outcome, RESOLUTION, StopReason, model_flops_utilization,
+    utilization_with_every_pair,
+};
 
 use super::args::ProblemArgs;
 use super::input::{Input, command};
@@ -334,13 +337,29 @@ fn describe_best(problem: &Problem, best: &Found) -> String {
         .collect();
     let memory = evaluation.memory.total();
     format!(
-        "\ntime:   {}\nmemory: {} of {} on pipeline rank {}\n{}{}",
+        "\ntime:   {}\n{}memory: {} of {} on pipeline rank {}\n{}{}",
         shares.join("; "),
+        describe_utilization(problem, best),
         memory,
         problem.hardware.memory,
         evaluation.fullest_rank,
         describe_host(problem, best),
         Expectation::of(problem, best).in_words(),
+    )
+}
+
+/// What MFU counts, where a mask leaves something to say.
+fn describe_utilization(problem: &Problem, found: &Found) -> String {
+    let time = found.evaluation.step_time;
+    let with_every_pair = utilization_with_every_pair(problem, time);
+    if with_every_pair <= model_flops_utilization(problem, time) {
+        return String::new();
+    }
+    let peak = problem.hardware.peak;
+    let precision = problem.training.precision;
+    format!(
+        "mfu:    over {peak} in {precision}, without masked pairs; with every pair {}\n",
+        percent(with_every_pair)
     )
 }
 

@@ -8,7 +8,7 @@ use cost_models::kernels::Bound;
 use ir::graph::Pass;
 use ir::plan::{Breakdown, Plan};
 use planner::plan::CheckedPlan;
-use planner::search::RESOLUTION;
+use planner::search::{RESOLUTION, utilization_with_every_pair};
 use planner::step::ShapeKey;
 use serde::Serialize;
 
@@ -199,8 +199,10 @@ fn describe(checked: &CheckedPlan, kernels: &[KernelRow]) -> String {
     }
     let _ = writeln!(
         text,
-        "\nmfu counts 3 x forward, every query-key pair of a causal mask, over {} of {}",
-        problem.hardware.peak, plan.training.precision
+        "\nmfu counts 3 x forward, without masked pairs, over {} in {}; with every pair {}",
+        problem.hardware.peak,
+        plan.training.precision,
+        percent(utilization_with_every_pair(problem, found.evaluation.step_time)),
     );
     let _ = writeln!(text, "made by: {}", plan.provenance.command);
     text

@@ -13,6 +13,7 @@ mod interrupt;
 mod layout;
 mod list;
 mod output;
+mod over;
 mod questions;
 mod run;
 mod schedule;

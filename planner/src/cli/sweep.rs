@@ -15,78 +15,9 @@ use super::files::{refuse_to_overwrite, write_atomically};
 use super::input::{Decided, Input, read};
 use super::interrupt::Limit;
 use super::output::{Answer, print, print_json};
+use super::over::Varied;
 use super::questions::whole;
 use super::tables::{percent, render, table};
-
-/// What is varied, and its values.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Over {
-    axis: Axis,
-    values: Vec<f64>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Axis {
-    Gpus,
-    SequenceLength,
-    GlobalBatchSize,
-    /// Times that of the cluster, of links between nodes.
-    Bandwidth,
-    /// GiB of a GPU.
-    Memory,
-}
-
-impl Axis {
-    const ALL: [(Self, &'static str); 5] = [
-        (Self::Gpus, "gpus"),
-        (Self::SequenceLength, "seq-len"),
-        (Self::GlobalBatchSize, "batch"),
-        (Self::Bandwidth, "bandwidth"),
-        (Self::Memory, "memory"),
-    ];
-
-    /// A value with what it is of.
-    fn in_words(self, value: f64) -> String {
-        match self {
-            Self::Gpus => format!("{value} GPUs"),
-            Self::SequenceLength => format!("{value} tokens"),
-            Self::GlobalBatchSize => format!("batch {value}"),
-            Self::Bandwidth => format!("{value} x bandwidth"),
-            Self::Memory => format!("{value} GiB"),
-        }
-    }
-
-    const fn is_whole(self) -> bool {
-        matches!(self, Self::Gpus | Self::SequenceLength | Self::GlobalBatchSize)
-    }
-}
-
-/// The most values of a sweep.
-const MOST_VALUES: usize = 64;
-
-impl std::str::FromStr for Over {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let form = "must be one of gpus, seq-len, batch, bandwidth (times the cluster's, between nodes) and memory \
-                    (GiB of a GPU), with values, such as gpus=8,16,32";
-        let (name, values) = text.split_once('=').ok_or(form)?;
-        let (axis, _) = Axis::ALL.into_iter().find(|(_, it)| *it == name).ok_or(form)?;
-        let values: Vec<f64> =
-            values.split(',').map(str::parse).collect::<Result<_, _>>().map_err(|_| form)?;
-        let is_usable = |value: &f64| {
-            (1e-6..=1e12).contains(value) && (!axis.is_whole() || value.fract() == 0.0)
-        };
-        if let Some(value) = values.iter().find(|value| !is_usable(value)) {
-            return Err(format!("{name} cannot be {value}"));
-        }
-        if values.len() > MOST_VALUES {
-            return Err(format!("takes {MOST_VALUES} values at most"));
-        }
-        Ok(Self { axis, values })
-    }
-}
 
 /// The best plan of a value; none where nothing fits.
 #[derive(Debug, Serialize)]
@@ -114,7 +45,7 @@ struct Sweep {
     model: String,
     cluster: String,
     framework: String,
-    over: Axis,
+    over: Varied,
     points: Vec<Point>,
 }
 
@@ -140,7 +71,7 @@ pub(crate) fn sweep(args: &SweepArgs) -> anyhow::Result<Answer> {
         let problem = problem.with_headroom(usual);
         let outcome = search(&problem, &request, &mut |_| limit.go());
         if outcome.counts.candidates == 0 && outcome.invalid.is_none() {
-            bail!("{}: no layout is possible", args.over.axis.in_words(*value));
+            bail!("{}: no layout is possible", args.over.what.in_words(*value));
         }
         let best = chosen(&outcome.plans, 1).into_iter().next().map(|it| {
             let prediction = it.found.prediction(&problem);
@@ -162,7 +93,7 @@ pub(crate) fn sweep(args: &SweepArgs) -> anyhow::Result<Answer> {
         names = Some((input.file.model.name.clone(), input.cluster.name, input.framework.name));
     }
     let (model, cluster, framework) = names.context("`--over` has no values")?;
-    let sweep = Sweep { model, cluster, framework, over: args.over.axis, points };
+    let sweep = Sweep { model, cluster, framework, over: args.over.what, points };
     if let (Some(path), Some(kind)) = (&args.output, kind) {
         let paper = Paper { theme: theme(args.theme), ..Paper::default() };
         write_atomically(path, &drawn(&sweep, kind, paper)?)?;
@@ -179,19 +110,19 @@ pub(crate) fn sweep(args: &SweepArgs) -> anyhow::Result<Answer> {
 fn posed(args: &SweepArgs, layout: PartialLayout, value: f64) -> anyhow::Result<(Input, Problem)> {
     let mut setting = args.setting.clone();
     let mut gpus = args.gpus;
-    match args.over.axis {
-        Axis::Gpus => gpus = Some(value as u32),
-        Axis::SequenceLength => setting.seq_len = Some(value as u64),
-        Axis::GlobalBatchSize => setting.global_batch_size = Some(value as u64),
-        Axis::Bandwidth | Axis::Memory => {}
+    match args.over.what {
+        Varied::Gpus => gpus = Some(value as u32),
+        Varied::SequenceLength => setting.seq_len = Some(value as u64),
+        Varied::GlobalBatchSize => setting.global_batch_size = Some(value as u64),
+        Varied::Bandwidth | Varied::Memory => {}
     }
     let gpus = gpus.context("`--gpus` is missing\nhint: `--gpus 64`, or `--over gpus=8,16,32`")?;
     let stages = args.layout.stages.as_deref();
     let modules = layout.recompute.and_then(ir::graph::Recompute::modules);
     let decided = Decided { stages, modules, layout, is_named: false };
     let input = read(&args.model, gpus, &setting, &decided)?;
-    let problem = match args.over.axis {
-        Axis::Bandwidth => {
+    let problem = match args.over.what {
+        Varied::Bandwidth => {
             let mut cluster = input.cluster.clone();
             let outer = cluster.levels.iter_mut().skip(1);
             let levels = outer.map(|level| level.bandwidth = level.bandwidth * value).count();
@@ -201,7 +132,7 @@ fn posed(args: &SweepArgs, layout: PartialLayout, value: f64) -> anyhow::Result<
             let hardware = hardware(&cluster, framework, &training)?;
             Problem::on(graph, training, hardware, gpus)?.with_stages(stages)
         }
-        Axis::Memory => {
+        Varied::Memory => {
             let mut problem = input.problem.clone();
             problem.hardware.memory = Bytes::from_f64(value * f64::from(1 << 30));
             problem

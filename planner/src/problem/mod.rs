@@ -30,8 +30,10 @@ pub struct Problem {
     /// GPUs and links.
     pub hardware: Hardware,
     /// Operations of the model itself in one step: forward, and backward as twice that; of frozen weights, as
-    /// once.
+    /// once. Of a causal mask the pairs that it hides are left out.
     pub model_flops: Flops,
+    /// The same with every query-key pair of a causal mask counted, as Megatron-LM and PaLM do.
+    pub model_flops_with_every_pair: Flops,
     /// Whether the first and the last block of the graph are each rank's part of a vocabulary that all
     /// pipeline ranks share, and so every rank has them.
     ///
@@ -167,14 +169,16 @@ impl Problem {
         let mut limits = Limits::new(&graph, num_gpus, global_batch_size, sequence_length);
         limits.has_host = hardware.host.is_some();
         hardware.host = hardware.host.map(|host| host.among(num_gpus));
-        let model_flops = graph.forward_flops(sequence_length).of_step() * global_batch_size as f64;
+        let forward = graph.forward_flops(sequence_length);
+        let batch = global_batch_size as f64;
         let (vocabulary_parallel, stages, room) = (false, None, hardware.memory);
         Ok(Self {
             graph,
             training,
             limits,
             hardware,
-            model_flops,
+            model_flops: forward.of_step() * batch,
+            model_flops_with_every_pair: forward.of_step_with_every_pair() * batch,
             vocabulary_parallel,
             stages,
             room,

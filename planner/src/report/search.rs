@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::expectation::Expectation;
 use crate::problem::Problem;
 use crate::search::space::Rejection;
-use crate::search::{Chosen, Found, Outcome, StopReason};
+use crate::search::{Chosen, Found, Outcome, StopReason, utilization_with_every_pair};
 
 /// What came of a search or an evaluation.
 #[derive(Debug)]
@@ -74,6 +74,8 @@ struct PlanReport {
     layout: LayoutSpec,
     #[serde(flatten)]
     prediction: Prediction,
+    /// As `mfu`, with every query-key pair of a causal mask counted.
+    mfu_every_pair: f64,
     /// Whether its predicted peak fits.
     fits: bool,
     /// Whether it does with the headroom that is to stay free.
@@ -181,6 +183,7 @@ impl PlanReport {
         let prediction = found.prediction(problem);
         Self {
             layout: *found.layout,
+            mfu_every_pair: utilization_with_every_pair(problem, found.evaluation.step_time),
             fits: problem.fits(&prediction.memory),
             fits_with_headroom: problem.has_room(&prediction.memory),
             likelihood: None,

@@ -2,7 +2,7 @@
 
 use ir::layout::Layout;
 use ir::plan::Prediction;
-use ir::units::{Bytes, Seconds};
+use ir::units::{Bytes, Flops, Seconds};
 
 use crate::problem::Problem;
 use crate::step::{
@@ -82,12 +82,23 @@ pub fn tokens_per_second_per_gpu(problem: &Problem, step_time: Seconds) -> f64 {
     tokens / step_time.get() / f64::from(problem.limits.num_gpus)
 }
 
-/// Model FLOPs over what all GPUs could do by their data sheet.
+/// Model FLOPs over what all GPUs could do by their data sheet. Pairs that a causal mask hides are not counted: long
+/// sequences would exceed the peak.
 ///
 /// # Source
 ///
-/// Chowdhery et al. 2022, *PaLM* (arXiv 2204.02311), appendix B.
+/// Chowdhery et al. 2022, *PaLM* (arXiv 2204.02311), appendix B, which counts every pair:
+/// [`utilization_with_every_pair`].
 pub fn model_flops_utilization(problem: &Problem, step_time: Seconds) -> f64 {
+    utilization(problem, problem.model_flops, step_time)
+}
+
+/// The same with every query-key pair of a causal mask counted, as Megatron-LM and PaLM do.
+pub fn utilization_with_every_pair(problem: &Problem, step_time: Seconds) -> f64 {
+    utilization(problem, problem.model_flops_with_every_pair, step_time)
+}
+
+fn utilization(problem: &Problem, flops: Flops, step_time: Seconds) -> f64 {
     let peak = problem.hardware.peak * f64::from(problem.limits.num_gpus);
-    (problem.model_flops / step_time) / peak
+    (flops / step_time) / peak
 }

@@ -32,7 +32,10 @@ use crate::step::ChainIndex;
 pub use choice::{Chosen, LOOKED_AT, RESOLUTION, chosen, likelihood_of_less};
 use closest::closest;
 pub use conflict::conflicting;
-pub use found::{Found, model_flops_utilization, simulated, tokens_per_second_per_gpu, with_step};
+pub use found::{
+    Found, model_flops_utilization, simulated, tokens_per_second_per_gpu,
+    utilization_with_every_pair, with_step,
+};
 pub use least_gpus::least_gpus;
 use node::{Grown, Searcher};
 use outcome::Best;

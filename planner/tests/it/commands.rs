@@ -17,7 +17,7 @@ fn check(run: &Run, snapshot: impl FnOnce(&str)) {
         // The rows of a table of plans.
         (r"(?m)^ +\d+  tp\d.*$", "  [plan]"),
         (r"(?m)^ +layout .* schedule .*$", "  layout .. schedule .."),
-        (r"(?m)^(time|memory|rests on): .*$", "$1: [shares]"),
+        (r"(?m)^(time|mfu|memory|rests on): .*$", "$1: [shares]"),
         (
             r"(?m)^expect: .* to .*, as 80 % of \d+ measured ",
             "expect: [t] to [t], as 80 % of [n] measured ",
@@ -122,6 +122,7 @@ fn a_search_prints_a_table() {
       [plan]
 
     time: [shares]
+    mfu: [shares]
     memory: [shares]
     expect: [t] to [t], as 80 % of [n] measured steps of megatron-core on h100
             [m] to [m], as 80 % of [n] measured peaks of megatron-core
@@ -165,6 +166,7 @@ fn a_named_layout_is_evaluated() {
           [plan]
 
         time: [shares]
+        mfu: [shares]
         memory: [shares]
         expect: [t] to [t], as 80 % of [n] measured steps of megatron-core on h100
                 [m] to [m], as 80 % of [n] measured peaks of megatron-core

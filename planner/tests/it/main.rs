@@ -17,6 +17,7 @@ mod interrupted;
 mod laws;
 mod offload;
 mod overwriting;
+mod questions;
 mod random;
 mod recompute;
 mod running;

@@ -1,0 +1,73 @@
+//! What `sweep` varies, as people write it.
+
+use serde::Serialize;
+
+/// What is varied, and its values.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Over {
+    pub(crate) what: Varied,
+    pub(crate) values: Vec<f64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Varied {
+    Gpus,
+    SequenceLength,
+    GlobalBatchSize,
+    /// Times that of the cluster, of links between nodes.
+    Bandwidth,
+    /// GiB of a GPU.
+    Memory,
+}
+
+impl Varied {
+    const ALL: [(Self, &'static str); 5] = [
+        (Self::Gpus, "gpus"),
+        (Self::SequenceLength, "seq-len"),
+        (Self::GlobalBatchSize, "batch"),
+        (Self::Bandwidth, "bandwidth"),
+        (Self::Memory, "memory"),
+    ];
+
+    /// A value with what it is of.
+    pub(crate) fn in_words(self, value: f64) -> String {
+        match self {
+            Self::Gpus => format!("{value} GPUs"),
+            Self::SequenceLength => format!("{value} tokens"),
+            Self::GlobalBatchSize => format!("batch {value}"),
+            Self::Bandwidth => format!("{value} x bandwidth"),
+            Self::Memory => format!("{value} GiB"),
+        }
+    }
+
+    const fn is_whole(self) -> bool {
+        matches!(self, Self::Gpus | Self::SequenceLength | Self::GlobalBatchSize)
+    }
+}
+
+/// The most values of a sweep.
+const MOST_VALUES: usize = 64;
+
+impl std::str::FromStr for Over {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let form = "must be one of gpus, seq-len, batch, bandwidth (times the cluster's, between nodes) and memory \
+                    (GiB of a GPU), with values, such as gpus=8,16,32";
+        let (name, values) = text.split_once('=').ok_or(form)?;
+        let (what, _) = Varied::ALL.into_iter().find(|(_, it)| *it == name).ok_or(form)?;
+        let values: Vec<f64> =
+            values.split(',').map(str::parse).collect::<Result<_, _>>().map_err(|_| form)?;
+        let is_usable = |value: &f64| {
+            (1e-6..=1e12).contains(value) && (!what.is_whole() || value.fract() == 0.0)
+        };
+        if let Some(value) = values.iter().find(|value| !is_usable(value)) {
+            return Err(format!("{name} cannot be {value}"));
+        }
+        if values.len() > MOST_VALUES {
+            return Err(format!("takes {MOST_VALUES} values at most"));
+        }
+        Ok(Self { what, values })
+    }
+}

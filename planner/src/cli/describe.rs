@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use indicatif::HumanCount;
 use ir::framework::Framework;
-use ir::graph::{Adapters, CudaGraphs, ExpertOverlap, Switches, TokenDispatcher};
+use ir::graph::{Adapters, CudaGraphs, ExpertOverlap, Recompute, Switches, TokenDispatcher};
 use ir::replication::{DataParallelMethod, Replication};
 use ir::schedule::ScheduleKind;
 use ir::units::{Bytes, Seconds};
@@ -255,7 +255,10 @@ fn plan_table(problem: &Problem, plans: &[Row<'_>]) -> String {
             layout.to_string(),
             zero,
             format!("{}x{}", layout.num_micro_batches, layout.micro_batch_size),
-            layout.recompute.to_string(),
+            match layout.recompute.modules() {
+                Some(_) => "modules".to_owned(),
+                None => layout.recompute.to_string(),
+            },
             format!("{:.2}", prediction.step_time_seconds * scale),
             format!("{:.0}", prediction.tokens_per_second_per_gpu),
             percent(prediction.mfu),
@@ -268,7 +271,11 @@ fn plan_table(problem: &Problem, plans: &[Row<'_>]) -> String {
         rows.add_row(row);
     }
     let switched = if has_switches { describe_switches(plans) } else { String::new() };
-    render(&rows) + &switched
+    let modules = plans.iter().find_map(|row| row.found.layout.recompute.modules());
+    let modules = modules.map_or_else(String::new, |modules| {
+        format!("modules computed again: {}\n", Recompute::Modules(modules))
+    });
+    render(&rows) + &modules + &switched
 }
 
 /// What is switched on in which rows.

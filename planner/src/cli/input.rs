@@ -11,7 +11,9 @@ use ir::layout::PartialLayout;
 use ir::model::Description;
 use ir::plan::Training;
 use ir::replication::DataParallelMethod;
-use planner::problem::{Choices, GivenStages, Problem, default_framework, usual_precision_with};
+use planner::problem::{
+    Choices, GivenStages, Problem, default_framework, usual_precision_with, with_usual_modules,
+};
 
 use super::files::{ModelFile, read_cluster, read_framework, read_model};
 use super::setting::SettingArgs;
@@ -91,11 +93,13 @@ pub(crate) fn read(
         able_openly.abilities = training.granted(framework.abilities.clone());
         able.abilities = able_openly.abilities.with(&decided.layout, facts);
     }
-    let open = Problem::new(graph.clone(), usual, &cluster, able_openly, gpus)?;
+    let open_graph = with_usual_modules(graph.clone(), &framework, facts);
     let graph = match decided.modules {
         Some(modules) => graph.recomputing(modules).context("`--recompute`")?,
+        None if decided.layout.recompute.is_none() => open_graph.clone(),
         None => graph,
     };
+    let open = Problem::new(open_graph, usual, &cluster, able_openly, gpus)?;
     let problem = Problem::new(graph, training, &cluster, able, gpus)?.with_stages(stages);
     Ok(Input { file, cluster, adapters, choices, framework, lacks, problem, open })
 }

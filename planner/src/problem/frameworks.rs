@@ -3,9 +3,34 @@
 use cost_models::frameworks;
 use ir::cluster::Architecture;
 use ir::framework::{Framework, IDEAL, ModelFacts};
+use ir::graph::{Graph, RecomputeModule, RecomputeModules};
 use ir::layout::PartialLayout;
 use ir::plan::Training;
 use ir::replication::Replication;
+
+/// Modules of a mixture that take little time to compute again for the bytes that they keep, as published recipes do
+/// (Megatron-Bridge's `layernorm`, `moe_act` and `mla_up_proj`).
+const CHEAP: [RecomputeModule; 4] = [
+    RecomputeModule::Norms,
+    RecomputeModule::Activations,
+    RecomputeModule::ExpertActivations,
+    RecomputeModule::LatentProjections,
+];
+
+/// The graph as a search takes it where recompute is open: of mixtures, what framework and model have of the cheap
+/// modules is what selective recompute is of.
+pub fn with_usual_modules(graph: Graph, framework: &Framework, facts: ModelFacts) -> Graph {
+    let has = |module: &RecomputeModule| {
+        framework.abilities.recompute_modules.contains(module)
+            && RecomputeModules::new([*module])
+                .is_some_and(|one| graph.clone().recomputing(one).is_ok())
+    };
+    let modules = RecomputeModules::new(CHEAP.into_iter().filter(has));
+    match modules.filter(|_| facts.has_experts) {
+        Some(modules) => graph.clone().recomputing(modules).unwrap_or(graph),
+        None => graph,
+    }
+}
 
 /// Frameworks that are taken where none is named, the first that can run what is: what most train with on GPUs.
 const ON_GPUS: [&str; 4] = ["megatron-core", "torchtitan", "fsdp2", "deepspeed"];

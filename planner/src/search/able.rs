@@ -34,11 +34,12 @@ pub(super) fn switches(
 ) -> Vec<Switches> {
     let able = abilities(problem);
     let is_mixture = !problem.limits.experts.is_empty();
-    let graphs = match fixed.cuda_graphs {
+    let mut graphs = match fixed.cuda_graphs {
         Some(named) => vec![named],
         // Of dense layers the host has launched the next before the device needs it.
-        None if is_mixture && able.takes_graphs(CudaGraphs::Layers) => {
-            vec![CudaGraphs::None, CudaGraphs::Layers]
+        None if is_mixture => {
+            let takes = |graphs: &CudaGraphs| able.takes_graphs(*graphs);
+            CudaGraphs::ALL.into_iter().filter(takes).collect()
         }
         None => vec![CudaGraphs::None],
     };
@@ -52,6 +53,12 @@ pub(super) fn switches(
     };
     // Some number of stages, and some recompute, will do.
     let takes = |overlap: &ExpertOverlap| able.takes_overlap(*overlap, [1, 1], Recompute::None);
+    let is_named = fixed.cuda_graphs.is_some();
+    // A graph has the same sizes every time, and experts get other numbers of tokens: one of the whole iteration
+    // takes a dispatcher that leaves room for all of them, made for Blackwell.
+    let keeps_sizes = problem.hardware.architecture == Architecture::Blackwell
+        && token_dispatcher == TokenDispatcher::HybridEp;
+    graphs.retain(|it| *it != CudaGraphs::Iteration || keeps_sizes || is_named);
     let switches = |expert_overlap| {
         let with = move |cuda_graphs| Switches { token_dispatcher, expert_overlap, cuda_graphs };
         graphs.iter().copied().map(with)
@@ -65,8 +72,8 @@ fn usual_dispatcher(problem: &Problem) -> TokenDispatcher {
     let hardware = &problem.hardware;
     let is_new = matches!(hardware.architecture, Architecture::Hopper | Architecture::Blackwell);
     let able = abilities(problem);
-    // Within a node of eight the one, over larger domains the other.
-    let by_size = if hardware.domain > 8 {
+    // The one was made on Hopper, the other for Blackwell and its larger domains.
+    let by_size = if hardware.architecture == Architecture::Blackwell {
         [TokenDispatcher::HybridEp, TokenDispatcher::DeepEp]
     } else {
         [TokenDispatcher::DeepEp, TokenDispatcher::HybridEp]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use ir::graph::Recompute;
+use ir::graph::{Graph, Recompute};
 use ir::layout::{Degrees, PartialLayout, ZeroStage};
 use ir::schedule::ScheduleKind;
 
@@ -15,9 +15,13 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// What it names of a layout.
-    pub(crate) const fn named(&self) -> PartialLayout {
-        self.named
+    /// What it names of a layout of this graph, whose selective recompute may be of chosen modules.
+    pub(crate) fn named_for(&self, graph: &Graph) -> PartialLayout {
+        let modules = graph
+            .recomputed_modules()
+            .filter(|_| self.named.recompute == Some(Recompute::Selective));
+        let recompute = modules.map(Recompute::Modules).or(self.named.recompute);
+        PartialLayout { recompute, ..self.named }
     }
 }
 

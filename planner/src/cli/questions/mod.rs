@@ -186,10 +186,11 @@ impl QuestionArgs {
         }
         let Some(first) = shown.first().map(|chosen| &chosen.found) else { return Ok(answers) };
         for asked in &self.why_not {
-            let all = request.fixed.and(&asked.named()).with_context(|| {
+            let named = asked.named_for(&problem.graph);
+            let all = request.fixed.and(&named).with_context(|| {
                 format!("`--why-not {asked}` is not what else is named\nhint: leave out one")
             })?;
-            let answer = if first.layout.is_as(&asked.named()) {
+            let answer = if first.layout.is_as(&named) {
                 WhyNot::Chosen
             } else {
                 why_not(problem, request, first, &all, go)

@@ -195,6 +195,15 @@ impl Problem {
         Self { stages, ..self }
     }
 
+    /// The same of another graph.
+    ///
+    /// # Errors
+    ///
+    /// [`ProblemError`] where it is too large.
+    pub fn with_graph(&self, graph: Graph) -> Result<Self, ProblemError> {
+        Self { graph, ..self.clone() }.posed(self.training, self.limits.num_gpus)
+    }
+
     /// The same, trained otherwise.
     ///
     /// # Errors

@@ -378,8 +378,13 @@ fn shard_degree(text: &str) -> Option<u32> {
     after.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok().filter(|degree| *degree > 0)
 }
 
-/// The modules that a run's recipe lists, by Megatron-Core's names, if it lists others than attention.
+/// The modules that a run's recipe lists, by Megatron-Core's names, if it lists others than attention; or that its
+/// authors name in words (DeepSeek-AI 2024, arXiv 2412.19437, sections 3.2.3 and 3.3.3).
 fn recomputed_modules(row: &Row) -> Option<RecomputeModules> {
+    if row.text("recompute_detail").starts_with("RMSNorm and MLA up-projections recomputed") {
+        use RecomputeModule::{Activations, ExpertActivations, LatentProjections, Norms};
+        return RecomputeModules::new([Norms, LatentProjections, Activations, ExpertActivations]);
+    }
     let detail: serde_json::Value = serde_json::from_str(row.text("recompute_detail")).ok()?;
     let names = detail.get("modules")?.as_array()?.iter().filter_map(serde_json::Value::as_str);
     let known = |name: &str| {

@@ -20,7 +20,7 @@ fn found(args: &[&str]) -> Value {
 }
 
 /// A layout as a user names it, whole.
-fn named(layout: &Layout) -> PartialLayout {
+pub(crate) fn named(layout: &Layout) -> PartialLayout {
     PartialLayout {
         tensor_parallel: Some(layout.tensor_parallel),
         sequence_parallel: Some(layout.sequence_parallel),

@@ -23,6 +23,7 @@ mod recompute;
 mod running;
 mod schedule_commands;
 mod scheduling;
+mod settings;
 mod simulate_commands;
 mod stages;
 mod systems;

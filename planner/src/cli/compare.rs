@@ -1,5 +1,6 @@
 //! `planner compare`: two plans, term by term.
 
+use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
@@ -120,7 +121,7 @@ fn of_layout(text: &str, problem: &Problem, model: &str) -> anyhow::Result<Side>
     if !lacks.is_empty() {
         *abilities = abilities.with(&layout, facts);
     }
-    let found = evaluated(text, &problem, layout)?;
+    let found = evaluated(text, &problem, &layout)?;
     Ok(Side { problem, found, lacks, model: model.to_owned() })
 }
 
@@ -134,14 +135,14 @@ fn posed(args: &CompareArgs, text: &str) -> anyhow::Result<Side> {
     };
     let decided = Decided { layout, is_named: true, ..Decided::default() };
     let input = read(model, gpus, &args.setting, &decided)?;
-    let found = evaluated(text, &input.problem, layout)?;
+    let found = evaluated(text, &input.problem, &layout)?;
     let model = input.file.model.name.clone();
     Ok(Side { problem: input.problem, found, lacks: input.lacks, model })
 }
 
 /// The best of what a layout leaves open; where nothing fits, what misses by least.
-fn evaluated(text: &str, problem: &Problem, fixed: PartialLayout) -> anyhow::Result<Found> {
-    let request = Request { fixed, ..Request::default() };
+fn evaluated(text: &str, problem: &Problem, fixed: &PartialLayout) -> anyhow::Result<Found> {
+    let request = Request { fixed: *fixed, ..Request::default() };
     let outcome = search(problem, &request, &mut |_| Go::On);
     let invalid = outcome.invalid;
     let found = outcome.plans.into_iter().next().or(outcome.closest);
@@ -161,7 +162,8 @@ fn describe(comparison: &Comparison, sides: [&Side; 2]) -> String {
             format!("   {} has no {}\n", side.framework, side.lacks.join(", no "))
         };
         let fits = if side.fits { "" } else { ", which does not fit" };
-        text.push_str(&format!(
+        let _ = write!(
+            text,
             "{name}: {} on {} GPUs with {}: {}\n   {}, {:.0} tok/s/GPU, MFU {}, {}{fits}\n{lacks}",
             side.model,
             side.num_gpus,
@@ -171,7 +173,7 @@ fn describe(comparison: &Comparison, sides: [&Side; 2]) -> String {
             side.tokens_per_second_per_gpu,
             percent(side.mfu),
             side.peak_memory_bytes,
-        ));
+        );
     }
     text.push_str(&verdict(difference));
     let mut rows = table(&["time", "A", "B", "B - A"], &["time"]);
@@ -190,7 +192,7 @@ fn describe(comparison: &Comparison, sides: [&Side; 2]) -> String {
         let is_small = term.more().abs() < difference.step_time_seconds.abs() * 0.02;
         let [one, other] = &term.because;
         if one != other && !is_small {
-            text.push_str(&format!("  {}\n    A: {one}\n    B: {other}\n", term.term));
+            let _ = writeln!(text, "  {}\n    A: {one}\n    B: {other}", term.term);
         }
     }
     text.push('\n');

@@ -161,7 +161,7 @@ fn answer(
             print_json(&Whole { report, answers })?;
         }
         Format::Table => {
-            print(&describe(&input, args, &answer, &(considered + &answers.in_words())))?
+            print(&describe(&input, args, &answer, &(considered + &answers.in_words())))?;
         }
     }
     Ok(found)

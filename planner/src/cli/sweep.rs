@@ -66,7 +66,7 @@ pub(crate) fn sweep(args: &SweepArgs) -> anyhow::Result<Answer> {
     let mut points = Vec::new();
     let mut names = None;
     for value in &args.over.values {
-        let (input, problem) = posed(args, fixed, *value)?;
+        let (input, problem) = posed(args, &fixed, *value)?;
         let usual = problem.usual_headroom();
         let problem = problem.with_headroom(usual);
         let outcome = search(&problem, &request, &mut |_| limit.go());
@@ -107,7 +107,7 @@ pub(crate) fn sweep(args: &SweepArgs) -> anyhow::Result<Answer> {
 }
 
 /// The problem with one value.
-fn posed(args: &SweepArgs, layout: PartialLayout, value: f64) -> anyhow::Result<(Input, Problem)> {
+fn posed(args: &SweepArgs, layout: &PartialLayout, value: f64) -> anyhow::Result<(Input, Problem)> {
     let mut setting = args.setting.clone();
     let mut gpus = args.gpus;
     match args.over.what {
@@ -119,7 +119,7 @@ fn posed(args: &SweepArgs, layout: PartialLayout, value: f64) -> anyhow::Result<
     let gpus = gpus.context("`--gpus` is missing\nhint: `--gpus 64`, or `--over gpus=8,16,32`")?;
     let stages = args.layout.stages.as_deref();
     let modules = layout.recompute.and_then(ir::graph::Recompute::modules);
-    let decided = Decided { stages, modules, layout, is_named: false };
+    let decided = Decided { stages, modules, layout: *layout, is_named: false };
     let input = read(&args.model, gpus, &setting, &decided)?;
     let problem = match args.over.what {
         Varied::Bandwidth => {

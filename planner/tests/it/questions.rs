@@ -1,6 +1,8 @@
 //! What is asked beside the best plan: each answer against what a search of its own says.
 
-use planner::answers::{Difference, WhyNot, front, least_memory, sensitivities, why_not};
+use planner::answers::{
+    Difference, TermDifference, WhyNot, front, least_memory, sensitivities, why_not,
+};
 use planner::problem::Problem;
 use planner::search::{Found, Go, Request, search, simulated};
 use proptest::prelude::*;
@@ -35,7 +37,7 @@ proptest! {
         };
         let there = Difference::of((&problem, &one), (&problem, &other));
         let back = Difference::of((&problem, &other), (&problem, &one));
-        let sum: f64 = there.terms.iter().map(|term| term.more()).sum();
+        let sum: f64 = there.terms.iter().map(TermDifference::more).sum();
         let step = one.evaluation.step_time.get();
         prop_assert!((sum - there.step_time_seconds).abs() < 1e-6 * step, "{sum} {there:?}");
         prop_assert!((there.step_time_seconds + back.step_time_seconds).abs() < 1e-9 * step);

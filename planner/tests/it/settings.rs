@@ -114,9 +114,6 @@ fn published_settings_are_close_to_the_best() {
             None => behind.push((share, *id)),
         }
     }
-    if std::env::var_os("PRINT_SETTINGS").is_some() {
-        eprintln!("{behind:#?}");
-    }
     behind.sort_by(|a, b| a.0.total_cmp(&b.0));
     let (worst, median) = (behind[behind.len() - 1], behind[behind.len() / 2]);
     assert!(worst.0 <= WORST, "{worst:?} of {behind:#?}");

@@ -25,6 +25,7 @@ pub(crate) use describe::{describe_considered, whole};
 /// What is asked beside which plans are best.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Questions")]
+#[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 pub(crate) struct QuestionArgs {
     /// What the plans are best at: time; the fewest GPUs, up to `--gpus`, on which one fits; the least memory; or
     /// the cost of a step, over all GPUs, half of them and so on.

@@ -19,6 +19,7 @@ const SETTING: Setting = Setting {
     vocabulary_multiple: 1,
     switches: Switches::USUAL,
     kept_bits: None,
+    keeps_expert_outputs: true,
 };
 
 fn lowered(text: &str) -> Graph {

@@ -87,6 +87,7 @@ fn setting(sizes: Sizes, sharding: Sharding) -> Setting {
         vocabulary_multiple: 1,
         switches: Switches::USUAL,
         kept_bits: None,
+        keeps_expert_outputs: true,
     }
 }
 

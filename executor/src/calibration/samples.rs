@@ -68,6 +68,7 @@ impl Samples {
                 vocabulary_multiple: 1,
                 switches: Switches::USUAL,
                 kept_bits: None,
+                keeps_expert_outputs: true,
             };
             let kernels = block.block.work(&setting).kernels;
             let own = laps.iter().filter(|lap| lap.block == number);

@@ -136,6 +136,10 @@ fn prepare<'a>(
         let text = "updates after each micro-batch: gradients' norm has no limit";
         say(is_first, &format!("note: `{schedule}` {text}"))?;
     }
+    if !plan.layout.switches.are_usual() {
+        let text = "tokens go to experts by all-to-all, and operators run one by one, whatever the plan switches on";
+        say(is_first, &format!("note: {text}"))?;
+    }
     let (source, warning) = limits::source(args, &program)?;
     if let Some(warning) = warning {
         say(is_first, &format!("warning: {warning}"))?;

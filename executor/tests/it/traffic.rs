@@ -83,6 +83,7 @@ pub(super) fn setting(program: &Program, takes_data: bool) -> Setting {
         vocabulary_multiple: 1,
         switches: Switches::USUAL,
         kept_bits: None,
+        keeps_expert_outputs: true,
     }
 }
 

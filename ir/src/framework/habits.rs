@@ -301,6 +301,8 @@ pub struct MemoryHabits {
     pub saved: f64,
     /// What linear layers keep of inputs that are cast for their products.
     pub inputs: KeptInputs,
+    /// What experts put out, from their forward to their backward.
+    pub expert_outputs: ExpertOutputs,
     /// Bytes that the head and the loss hold at their peak, over the same.
     pub saved_by_loss: f64,
     /// Gradients in 16 bits beside those that are added up in 32.
@@ -321,6 +323,16 @@ pub enum KeptInputs {
     Cast,
     /// The inputs, in 16 bits.
     Uncast,
+}
+
+/// What becomes of what experts put out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ExpertOutputs {
+    /// It is kept: the gradient of the router's weights, which it is multiplied by, takes it.
+    Kept,
+    /// Its memory is used again: the router's weights multiply what experts' activation functions put out.
+    Freed,
 }
 
 /// What becomes of gradients in 16 bits once they were added up in 32.

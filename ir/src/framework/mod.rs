@@ -23,11 +23,11 @@ pub use abilities::{
 };
 pub use error::FrameworkError;
 pub use habits::{
-    AttentionLibrary, CausalPieces, ExpertHabits, GradientAccumulation, GradientCopies,
-    GradientHabits, HostHabits, KeptInputs, KernelHabits, Launches, LossGradient, LossKernels,
-    MemoryHabits, MessageBytes, MessageOverlap, ParameterHabits, PipelineHabits, Projections,
-    StageParameters, TensorGathers, TensorHabits, TensorOverlap, TransferFactors, UnalignedRows,
-    UpdatedParameters, WhenReduced, ZeroOneSum,
+    AttentionLibrary, CausalPieces, ExpertHabits, ExpertOutputs, GradientAccumulation,
+    GradientCopies, GradientHabits, HostHabits, KeptInputs, KernelHabits, Launches, LossGradient,
+    LossKernels, MemoryHabits, MessageBytes, MessageOverlap, ParameterHabits, PipelineHabits,
+    Projections, StageParameters, TensorGathers, TensorHabits, TensorOverlap, TransferFactors,
+    UnalignedRows, UpdatedParameters, WhenReduced, ZeroOneSum,
 };
 
 pub use named::ModelFacts;

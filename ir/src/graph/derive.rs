@@ -201,6 +201,9 @@ impl Sharded<'_> {
             let sources = self.block.inputs(node.id);
             for keeps in node.op.keeps() {
                 match keeps {
+                    Keeps::Input(0)
+                        if node.op.kind == OpKind::Combine
+                            && !self.setting.keeps_expert_outputs => {}
                     Keeps::Input(slot) => {
                         let source = sources[slot];
                         let bytes =

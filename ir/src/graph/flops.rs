@@ -45,6 +45,7 @@ impl Graph {
             vocabulary_multiple: 1,
             switches: Switches::USUAL,
             kept_bits: None,
+            keeps_expert_outputs: true,
         };
         let mut flops = ForwardFlops::default();
         for ((_, block), count) in self.classes().zip(self.class_counts()) {

@@ -65,6 +65,7 @@ fn work(sharding: Sharding) -> BlockWork {
         vocabulary_multiple: 1,
         switches: Switches::USUAL,
         kept_bits: None,
+        keeps_expert_outputs: true,
     };
     gpt_block().unwrap().work(&setting)
 }

@@ -34,6 +34,8 @@ pub struct Setting {
     /// Bits of an element of what linear layers keep of their inputs, where they keep these as they cast them for
     /// their products; else none.
     pub kept_bits: Option<u64>,
+    /// Whether what experts put out is kept for backward.
+    pub keeps_expert_outputs: bool,
 }
 
 /// The axis of the mesh that an exchange runs along.

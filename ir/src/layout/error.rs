@@ -42,6 +42,19 @@ pub enum LayoutError {
         /// What it does not have.
         lacks: Vec<String>,
     },
+    /// A number of GPUs does not divide by the degrees that are named.
+    #[error(
+        "the number of GPUs {has} does not divide by the product of the named degrees {degrees}\nhint: {} GPUs; or {} \
+         divides {has}",
+        multiples_around((*.has).into(), *.degrees),
+        largest_divisor((*.has).into(), *.degrees)
+    )]
+    GpusUndivided {
+        /// GPUs.
+        has: u32,
+        /// The product of the degrees.
+        degrees: u64,
+    },
     /// A size does not divide by a degree.
     #[error("{what} {size} does not divide by {by} {degree}\nhint: {works} divides it")]
     NotDivisible {
@@ -88,8 +101,8 @@ pub enum LayoutError {
     /// The batch does not come out.
     #[error(
         "global batch size {global_batch_size} is not `data_parallel` {data_parallel} x \
-         `micro_batch_size` {micro_batch_size} x {num_micro_batches} micro-batches\nhint: it must \
-         divide by `data_parallel` x `micro_batch_size`"
+         `micro_batch_size` {micro_batch_size} x {num_micro_batches} micro-batches\nhint: a batch of {}",
+        multiples_around(*.global_batch_size, .data_parallel.saturating_mul(*.micro_batch_size))
     )]
     Batch {
         /// Sequences in a step.
@@ -195,4 +208,12 @@ pub enum LayoutError {
 pub fn largest_divisor(size: u64, degree: u64) -> u64 {
     let most = degree.min(size).min(1 << 16);
     (1..=most).rev().find(|divisor| size.is_multiple_of(*divisor)).unwrap_or(1)
+}
+
+/// The multiples of `unit` next to `size`, in words: `96 or 104`.
+pub fn multiples_around(size: u64, unit: u64) -> String {
+    let unit = unit.max(1);
+    let below = size / unit * unit;
+    let above = below.saturating_add(unit);
+    if below == 0 { above.to_string() } else { format!("{below} or {above}") }
 }

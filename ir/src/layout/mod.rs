@@ -16,7 +16,7 @@ use std::fmt;
 use std::ops::Deref;
 
 pub use degrees::{Degrees, ParseDegreesError};
-pub use error::{LayoutError, largest_divisor};
+pub use error::{LayoutError, largest_divisor, multiples_around};
 pub use limits::{Limits, check_expert_shards};
 pub use mesh::{Mesh, MeshAxis};
 pub use offload::{Offload, ParseOffloadError};

@@ -59,6 +59,7 @@ fn setting(sharding: Sharding) -> Setting {
         vocabulary_multiple: 1,
         switches: Switches::USUAL,
         kept_bits: None,
+        keeps_expert_outputs: true,
     }
 }
 

@@ -127,6 +127,7 @@ fn experts_are_reached_by_all_to_all_and_gathered_for_by_those_who_share_them() 
             vocabulary_multiple: 1,
             switches: Switches::USUAL,
             kept_bits: None,
+            keeps_expert_outputs: true,
         })
     };
     let routed = graph.parameter_counts().routed;

@@ -76,7 +76,8 @@ pub fn sensitivities(
                 let is_too_large = !other.has_room(&own.evaluation.memory);
                 // Nothing at all fits: there is nothing to choose.
                 let Some(best) = outcome.plans.first() else { break };
-                let loses = own.evaluation.step_time / best.evaluation.step_time - 1.0;
+                // Its stages were cut for other costs, and may happen to be cut better.
+                let loses = (own.evaluation.step_time / best.evaluation.step_time - 1.0).max(0.0);
                 let changes = is_too_large || loses > RESOLUTION;
                 let best = *best.layout;
                 last = Some(Sensitivity { constant, factor, loses, changes, is_too_large, best });

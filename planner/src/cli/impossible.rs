@@ -1,7 +1,8 @@
 //! Why there is no candidate at all.
 
-use ir::layout::{LayoutError, PartialLayout, largest_divisor};
+use ir::layout::{LayoutError, PartialLayout, multiples_around};
 use planner::problem::Problem;
+use planner::search::space::Rejection;
 use planner::search::{Outcome, conflicting};
 
 /// Why no layout is even possible.
@@ -33,10 +34,15 @@ pub(crate) fn no_candidates(
                 .iter()
                 .map(|(reason, number)| format!("{number} {reason}"))
                 .collect();
+            let batch = problem.training.global_batch_size;
+            let other = outcome.rejected.contains_key(&Rejection::Batch).then(|| {
+                let others = multiples_around(batch, num_gpus.into());
+                format!("\nhint: a batch of {others} divides by the GPUs")
+            });
             anyhow::anyhow!(
-                "no layout on {} GPUs is possible: of those that were tried, {}; the last: {error}",
-                problem.limits.num_gpus,
-                reasons.join(", ")
+                "no layout on {num_gpus} GPUs is possible: of those that were tried, {}; the last: {error}{}",
+                reasons.join(", "),
+                other.unwrap_or_default()
             )
         }
         None => anyhow::anyhow!(
@@ -60,13 +66,8 @@ fn wrong_gpu_count(fixed: &PartialLayout, has: u32) -> Option<LayoutError> {
         u128::from(has) == needs
     };
     if !fits && (open || fixed.data_parallel.is_none()) {
-        return Some(LayoutError::NotDivisible {
-            what: "the number of GPUs",
-            size: has.into(),
-            by: "the product of the named degrees",
-            degree: u64::try_from(needs).unwrap_or(u64::MAX),
-            works: largest_divisor(has.into(), u64::try_from(needs).unwrap_or(u64::MAX)),
-        });
+        let degrees = u64::try_from(needs).unwrap_or(u64::MAX);
+        return Some(LayoutError::GpusUndivided { has, degrees });
     }
     let divides = product > 0 && u128::from(has).is_multiple_of(product);
     (!fits).then(|| LayoutError::GpuCount {

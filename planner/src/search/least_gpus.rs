@@ -13,8 +13,11 @@ use crate::problem::{Choices, MOST_GPUS, Problem, ProblemError};
 /// Numbers of GPUs that are tried beyond those that are too few, before giving up.
 const MOST_PROBES: usize = 64;
 
-/// The least number of GPUs on which some layout of what is asked fits, of those that fill nodes (or a power of two
-/// within one). `None` if none of them is found to do for as long as `go` says to go on.
+/// So many nodes, of which half a node is tried too.
+const WITH_HALVES: u32 = 5;
+
+/// The least number of GPUs on which some layout of what is asked fits, of those that fill nodes (of few nodes, half of
+/// one too; within one, a power of two). `None` if none of them is found to do for as long as `go` says to go on.
 ///
 /// # Errors
 ///
@@ -37,8 +40,11 @@ pub fn least_gpus(
     let fewest = states.div_ceil(cluster.gpu.memory.get().max(1));
     let node = cluster.gpus_per_node;
     let within = (0..32).map(|power| 1u32 << power).take_while(|gpus| *gpus < node);
-    let nodes = (1..=MOST_GPUS / node.max(1)).map(|nodes| nodes * node);
-    let enough = within.chain(nodes).filter(|gpus| u64::from(*gpus) >= fewest);
+    // Of a few nodes half of one counts, of many it does not.
+    let half = (node / 2).max(1);
+    let halves = (2..2 * WITH_HALVES).map(|halves| halves * half).filter(|gpus| *gpus >= node);
+    let nodes = (WITH_HALVES..=MOST_GPUS / node.max(1)).map(|nodes| nodes * node);
+    let enough = within.chain(halves).chain(nodes).filter(|gpus| u64::from(*gpus) >= fewest);
     for num_gpus in enough.take(MOST_PROBES) {
         let resolved = choices.resolve(model, has_sequence, &cluster.gpu, num_gpus);
         let global_batch_size = resolved.global_batch_size;

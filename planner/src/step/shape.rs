@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cost_models::Hardware;
 use cost_models::block::{BlockPasses, Groups};
-use ir::framework::{KeptInputs, Projections};
+use ir::framework::{ExpertOutputs, KeptInputs, Projections};
 use ir::graph::{Block, Recompute, Setting, Sharding, Sizes, Switches};
 use ir::layout::{Layout, Mesh};
 use ir::schedule::StagePlacement;
@@ -60,6 +60,7 @@ impl ShapeKey {
             switches: self.switches,
             kept_bits: (precision.is_cast() && framework.memory.inputs == KeptInputs::Cast)
                 .then(|| precision.input_bits()),
+            keeps_expert_outputs: framework.memory.expert_outputs == ExpertOutputs::Kept,
         }
     }
 

@@ -378,10 +378,10 @@ fn shard_degree(text: &str) -> Option<u32> {
     after.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok().filter(|degree| *degree > 0)
 }
 
-/// The modules that a run's recipe lists, by Megatron-Core's names, if it lists others than attention; or that its
-/// authors name in words (DeepSeek-AI 2024, arXiv 2412.19437, sections 3.2.3 and 3.3.3).
+/// The modules that a run's recipe lists, by Megatron-Core's names, if it lists others than attention; of DualPipe those
+/// that its authors name (DeepSeek-AI 2024, arXiv 2412.19437, sections 3.2.3 and 3.3.3).
 fn recomputed_modules(row: &Row) -> Option<RecomputeModules> {
-    if row.text("recompute_detail").starts_with("RMSNorm and MLA up-projections recomputed") {
+    if row.text("schedule").contains("DualPipe") {
         use RecomputeModule::{Activations, ExpertActivations, LatentProjections, Norms};
         return RecomputeModules::new([Norms, LatentProjections, Activations, ExpertActivations]);
     }

@@ -172,6 +172,79 @@ fn what_a_framework_cannot_run_is_refused_by_search_and_answered_by_evaluate() {
     );
 }
 
+/// Number formats and ways of replication are the framework's to have, too; of formats that are not named, it has one
+/// that the GPU has.
+#[test]
+fn formats_are_held_to_the_framework() {
+    let place = Workplace::new();
+    let search = |rest: &str| format!("search {{}}/model.json --gpus 8 {rest}");
+    place.fails(
+        &search("--framework megatron-lm --precision fp8"),
+        &["`megatron-lm` cannot run", "linear layers in fp8"],
+    );
+    place.fails(
+        &search("--framework nanotron --bf16-moments"),
+        &["`nanotron` cannot run", "optimizer moments in bf16"],
+    );
+    place.fails(
+        &search("--framework megatron-core --gradient-compression int8"),
+        &["`megatron-core` cannot run", "gradients compressed by int8"],
+    );
+    let report = found(&["--framework", "megatron-lm-2021", "--cluster", "a100"]);
+    assert_eq!(report["training"]["precision"], "fp16");
+    let model = place.path("model.json");
+    let evaluate = ["evaluate", &model, "--gpus", "8", "--layout", "dp8", "-q"];
+    let run =
+        planner(&[&evaluate[..], &["--framework", "megatron-lm", "--precision", "fp8"]].concat());
+    assert_eq!(run.code, Some(0), "{run:?}");
+    assert!(run.stdout.contains("cannot run this: it has no linear layers in fp8"), "{run:?}");
+}
+
+/// What a count does not divide by has counts beside it that do.
+#[test]
+fn counts_that_do_not_divide_have_proposals() {
+    let place = Workplace::new();
+    for (args, hint) in [
+        ("--gpus 8 --layout dp8 --global-batch-size 100", "hint: a batch of 96 or 104"),
+        ("--gpus 12 --layout tp8", "hint: 8 or 16 GPUs; or 6 divides 12"),
+        ("--gpus 4 --layout tp8", "hint: 8 GPUs; or 4 divides 4"),
+    ] {
+        place.fails(&format!("evaluate {{}}/model.json {args}"), &[hint]);
+    }
+}
+
+/// Layers with experts are bound by the host, unless graphs launch them, and what hides exchanges costs nothing.
+#[test]
+fn graphs_and_overlap_take_no_longer() {
+    let time = |switches: &[&str]| {
+        let args =
+            ["evaluate", "models/qwen3-30b-a3b", "--gpus", "16", "--layout", "ep16-dp16-mbs1"];
+        let more = ["--seq-len", "4096", "--recompute", "none"];
+        let rest = ["--framework", "megatron-core", "--zero", "1", "--format", "json"];
+        let run = planner(&[&args[..], &more, &rest, switches].concat());
+        let report: Value = serde_json::from_str(&run.stdout).unwrap();
+        report["plans"][0]["step_time_seconds"].as_f64().unwrap()
+    };
+    for dispatcher in ["all-to-all", "deep-ep"] {
+        let of = |graphs, overlap| {
+            time(&[
+                "--token-dispatcher",
+                dispatcher,
+                "--cuda-graphs",
+                graphs,
+                "--expert-overlap",
+                overlap,
+            ])
+        };
+        let [none, layers, iteration] = ["none", "layers", "iteration"].map(|it| of(it, "none"));
+        assert!(none >= layers && layers >= iteration, "{none} {layers} {iteration}");
+        for graphs in ["none", "layers", "iteration"] {
+            let (apart, beside) = (of(graphs, "none"), of(graphs, "micro-batch"));
+            assert!(beside <= apart * 1.001, "{dispatcher} {graphs}: {apart} {beside}");
+        }
+    }
+}
+
 #[test]
 fn lists_that_leave_nothing_are_named() {
     let place = Workplace::new();
@@ -184,6 +257,8 @@ fn lists_that_leave_nothing_are_named() {
     place.fails(&search("--tp 0,1"), &["--tp", "whole number"]);
     place.fails(&search("--pp 8..2"), &["--pp", "range"]);
     place.fails(&search("--tp 2 --without tp"), &["--without tp", "hint:"]);
+    place.fails(&search("--zero 2 --without zero"), &["--without zero", "hint:"]);
+    place.fails(&search("--recompute full --without recompute"), &["--without recompute"]);
     place.fails(&search("--headroom 90"), &["`--headroom` 90", "leaves nothing", "hint:"]);
 }
 

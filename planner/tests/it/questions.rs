@@ -76,7 +76,8 @@ proptest! {
         let request = Request::default();
         let points = front(&problem, &request, &mut || Go::On).unwrap();
         let fastest = best(&problem, &request).map(|it| it.evaluation.step_time.get());
-        prop_assert_eq!(points.is_empty(), fastest.is_none());
+        // On fewer GPUs something may fit where on all nothing does: the batch divides by fewer.
+        prop_assert!(fastest.is_none() || !points.is_empty());
         for one in &points {
             for other in &points {
                 let worse = one.step_time_seconds > other.step_time_seconds
@@ -113,7 +114,7 @@ proptest! {
         let request = Request::default();
         let Some(plan) = best(&problem, &request) else { return Ok(()) };
         for it in sensitivities(&problem, &request, &plan, &mut || Go::On) {
-            prop_assert!(it.loses >= -1e-9 || it.is_too_large, "{it:?}");
+            prop_assert!(it.loses >= 0.0, "{it:?}");
             prop_assert!(it.changes == (it.is_too_large || it.loses > 0.03), "{it:?}");
         }
         let (again, _) = simulated(&problem, plan.layout, &plan.stage_ends);

@@ -54,7 +54,7 @@ fn files_that_are_no_plans() {
         (b"plan: yes", &["line 1, column 1", "planner search"]),
         (b"{}", &["missing field `version`"]),
         (b"[1, 2]", &["line 1"]),
-        (b"{\"version\": 3, \"modle\": 2}", &["unknown field `modle`", "`model`"]),
+        (b"{\"version\": 4, \"modle\": 2}", &["unknown field `modle`", "`model`"]),
         (br#"{"model_type": "llama", "hidden_size": 8}"#, &["a model", "planner search"]),
         (br#"{"format": "planner-graph", "nodes": []}"#, &["a model", "planner search"]),
         (br#"{"architecture": "gpt"}"#, &["a model", "planner search"]),
@@ -76,7 +76,7 @@ fn files_that_are_no_plans() {
 #[test]
 fn plans_that_were_edited() {
     let edits: &[(&str, Value, &[&str])] = &[
-        ("/version", json!(2), &["version 2", "reads 3", "planner evaluate"]),
+        ("/version", json!(2), &["version 2", "reads 4", "planner evaluate"]),
         ("/version", json!("1"), &["line", "expected u32"]),
         ("/num_gpus", json!(8), &["layout", "needs 4", "8", "`data_parallel` 2 fits"]),
         ("/num_gpus", json!(0), &["layout", "needs 4"]),

@@ -58,7 +58,7 @@ fn on_fewer(request: &Request) -> Request {
 }
 
 /// Plans for the same batch than which none is better in time, in memory and in GPUs at once: on all GPUs, half of
-/// them and so on, each with ever a tenth less memory, until nothing fits. Fewest GPUs last.
+/// them and so on, each with ever a tenth less memory, until nothing fits or the time is over. Fewest GPUs last.
 ///
 /// # Errors
 ///
@@ -74,7 +74,10 @@ pub fn front(
         let mut problem = problem.with_gpus(gpus)?;
         loop {
             let outcome = search(&problem, &request, &mut |_| go());
-            let Some(found) = outcome.plans.into_iter().next() else { break };
+            // What was found before a search was told to stop need not be the best.
+            let is_best = outcome.stop_reason == StopReason::Exhausted;
+            let best = outcome.plans.into_iter().next().filter(|_| is_best);
+            let Some(found) = best else { break };
             let needs = found.evaluation.memory.total().as_f64();
             points.push(FrontPoint::new(problem.clone(), found));
             problem.room = Bytes::from_f64(needs.min(problem.room.as_f64()) * LESS);
@@ -123,7 +126,7 @@ pub fn least_memory(
 }
 
 /// On how many GPUs, of all of them, half and so on, a step of the same batch takes the fewest GPU seconds, and what
-/// each takes; none that fits first.
+/// each takes, the cheapest first; as far as the time goes.
 ///
 /// # Errors
 ///
@@ -138,6 +141,9 @@ pub fn cheapest_number_of_gpus(
     for gpus in halves(problem.limits.num_gpus) {
         let problem = problem.with_gpus(gpus)?;
         let outcome = search(&problem, &request, &mut |_| go());
+        if outcome.stop_reason != StopReason::Exhausted {
+            break;
+        }
         points.extend(outcome.plans.into_iter().next().map(|it| FrontPoint::new(problem, it)));
     }
     points.sort_by(|a, b| a.gpu_seconds.total_cmp(&b.gpu_seconds));

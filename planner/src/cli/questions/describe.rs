@@ -108,7 +108,7 @@ impl LongestReport {
         let beyond = made_for
             .map_or_else(String::new, |most| format!("; the model was made for {most} positions"));
         format!(
-            "longest sequence: {sequence_length} tokens fit, with {global_batch_size} in a step, to an eighth{beyond}"
+            "longest sequence: {sequence_length} tokens fit, {global_batch_size} sequences in a step, to an eighth{beyond}"
         )
     }
 }

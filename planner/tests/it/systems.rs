@@ -33,7 +33,7 @@ fn every_system_is_planned() {
         if let Some(plan) = run.strip_prefix("planner run ") {
             let file = folder.path().join(plan.split_whitespace().next().unwrap());
             let plan: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
-            assert_eq!(plan["version"], 3, "{command}");
+            assert_eq!(plan["version"], ir::plan::PLAN_VERSION, "{command}");
         }
     }
 }

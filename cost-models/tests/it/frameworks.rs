@@ -131,10 +131,20 @@ fn frameworks_that_contradict_themselves_are_refused() {
         ),
         (
             |it| {
-                it["abilities"]["offload"] = json!(["activations"]);
+                it["abilities"]["recompute"] = json!(["full"]);
+            },
+            "they are offloaded with no recompute alone",
+        ),
+        (
+            |it| {
+                it["abilities"]["activation_offload"] = json!("with-full-recompute");
                 it["abilities"]["recompute"] = json!(["none"]);
             },
             "they are offloaded with full recompute alone",
+        ),
+        (
+            |it| it["abilities"]["offload"] = json!(["activations:2"]),
+            "which blocks are offloaded is said by `abilities.activation_offload`",
         ),
         (
             |it| it["host"]["launches"] = json!("blocking"),

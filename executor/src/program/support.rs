@@ -1,7 +1,9 @@
 //! What can be planned, but is not run.
 
-use ir::graph::{EmbeddedRows, ExpertGroups, Extent, NormKind, OpKind, RotaryScaling, Rotation};
-use ir::layout::LayoutSpec;
+use ir::graph::{
+    EmbeddedRows, ExpertGroups, Extent, NormKind, OpKind, Recompute, RotaryScaling, Rotation,
+};
+use ir::layout::{LayoutSpec, OffloadedActivations};
 use ir::replication::Replication;
 
 use super::error::{ProgramError, unsupported};
@@ -145,6 +147,16 @@ pub(super) fn check_offload(layout: &LayoutSpec, has_adapters: bool) -> Result<(
         return Err(ProgramError::Unsupported {
             what: "frozen weights beside adapters in the host's memory".to_owned(),
             instead: Some("`--offload optimizer`".to_owned()),
+        });
+    }
+    let is_of_some = layout.offload.activations != OffloadedActivations::AllBlocks;
+    if layout.offload.activations.is_some() && (is_of_some || layout.recompute != Recompute::Full) {
+        return Err(ProgramError::Unsupported {
+            what: format!(
+                "`offload` {} with `recompute` {}: of activations, the inputs of all blocks alone are put on the host",
+                layout.offload, layout.recompute
+            ),
+            instead: Some("`--offload activations --recompute full`".to_owned()),
         });
     }
     Ok(())

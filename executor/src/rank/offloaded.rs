@@ -11,7 +11,7 @@ impl<B: Kernels> Rank<B> {
     /// What is kept of a block that will be computed again; on the host, where that is the plan.
     pub(super) fn kept_inputs(&self, inputs: Vec<Value<B>>, action: Action) -> KeptState<B> {
         match &self.host {
-            Some(host) if self.env.layout.offload.activations => {
+            Some(host) if self.env.layout.offload.activations.is_some() => {
                 KeptState::Offloaded(OffloadedInputs::new(inputs, host, action))
             }
             _ => KeptState::Inputs(inputs),

@@ -6,7 +6,7 @@ use burn_flex::FlexDevice;
 use executor::array::Element;
 use executor::communicator::local;
 use ir::graph::{ContextParallelKind, Recompute};
-use ir::layout::{Offload, ZeroStage};
+use ir::layout::{Offload, OffloadedActivations, ZeroStage};
 use ir::schedule::ScheduleKind;
 use ir::units::Bytes;
 use traces::timeline::{Activity, Side, Stream, Track};
@@ -15,9 +15,11 @@ use super::parity::check;
 use super::training::{Case, GPT, LLAMA, MIXTRAL, ONE, program, rank};
 
 const OPTIMIZER: Offload = Offload { optimizer: true, ..Offload::NONE };
-const STATES: Offload = Offload { optimizer: true, parameters: true, activations: false };
-const ALL: Offload = Offload { activations: true, ..STATES };
-const ACTIVATIONS: Offload = Offload { activations: true, ..Offload::NONE };
+const STATES: Offload =
+    Offload { optimizer: true, parameters: true, activations: OffloadedActivations::None };
+const ALL: Offload = Offload { activations: OffloadedActivations::AllBlocks, ..STATES };
+const ACTIVATIONS: Offload =
+    Offload { activations: OffloadedActivations::AllBlocks, ..Offload::NONE };
 
 /// ZeRO 3 with full recompute, where everything can be on the host.
 const SHARDED: Case =
@@ -85,7 +87,7 @@ fn pipelines_with_tied_tables() {
                 ..ONE
             },
             Case {
-                offload: Offload { activations: true, ..OPTIMIZER },
+                offload: Offload { activations: OffloadedActivations::AllBlocks, ..OPTIMIZER },
                 recompute: Recompute::Full,
                 pipeline: 2,
                 schedule: gpipe,

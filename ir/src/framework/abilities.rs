@@ -9,7 +9,7 @@ use crate::graph::{
     ContextParallelKind, CudaGraphs, ExpertOverlap, Recompute, RecomputeModule, Switches,
     TokenDispatcher,
 };
-use crate::layout::{Offload, ZeroStage};
+use crate::layout::{Offload, OffloadedActivations, ZeroStage};
 use crate::schedule::ScheduleKind;
 
 /// What a framework can do.
@@ -41,6 +41,9 @@ pub struct Abilities {
     /// What can lie in the host's memory, beside nothing; several parts together have commas.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub offload: Vec<Offload>,
+    /// Beside what activations can lie there.
+    #[serde(default)]
+    pub activation_offload: ActivationOffload,
     /// How kernels can be captured in CUDA graphs, beside not at all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cuda_graphs: Vec<CudaGraphs>,
@@ -60,6 +63,20 @@ pub enum StageLayers {
     EvenOrListed,
     /// As many in each.
     Even,
+}
+
+/// Beside what activations can lie in the host's memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ActivationOffload {
+    /// Full recompute: the inputs of all blocks.
+    #[default]
+    WithFullRecompute,
+    /// Neither recompute nor pipelines nor CUDA graphs: all that some layers keep, but for one at least
+    /// (Megatron-Core's `--cpu-offloading-num-layers`).
+    OfSomeLayers,
+    /// Anything.
+    Any,
 }
 
 /// A stage of ZeRO, and beside what it runs.
@@ -198,6 +215,7 @@ impl Abilities {
             precisions: Precision::ALL.to_vec(),
             moments: vec![Precision::Fp32, Precision::Bf16],
             offload: Offload::all().collect(),
+            activation_offload: ActivationOffload::Any,
             cuda_graphs: CudaGraphs::ALL.to_vec(),
             replication: ReplicationAbility::Any,
         }
@@ -297,9 +315,39 @@ impl Abilities {
         self.recompute.contains(&policy)
     }
 
-    /// Whether it puts so much into the host's memory.
-    pub fn takes_offload(&self, offload: Offload) -> bool {
-        !offload.is_some() || self.offload.contains(&offload)
+    /// Whether it puts so much of a chain of blocks into the host's memory.
+    pub fn takes_offload(&self, offload: Offload, num_blocks: u64) -> bool {
+        if !offload.is_some() {
+            return true;
+        }
+        let takes_blocks = match (self.activation_offload, offload.activations) {
+            (_, OffloadedActivations::None) | (ActivationOffload::Any, _) => true,
+            (ActivationOffload::WithFullRecompute, blocks) => {
+                blocks == OffloadedActivations::AllBlocks
+            }
+            (ActivationOffload::OfSomeLayers, OffloadedActivations::AllBlocks) => false,
+            (ActivationOffload::OfSomeLayers, OffloadedActivations::Blocks(each)) => {
+                u64::from(each.get()) < num_blocks.saturating_sub(2)
+            }
+        };
+        takes_blocks && self.offload.contains(&offload.of_all_blocks())
+    }
+
+    /// Whether activations that it puts there can be kept so.
+    pub fn takes_offload_with(
+        &self,
+        offload: Offload,
+        pipeline_parallel: u32,
+        recompute: Recompute,
+        graphs: CudaGraphs,
+    ) -> bool {
+        let plain = pipeline_parallel == 1 && graphs == CudaGraphs::None;
+        !offload.activations.is_some()
+            || match self.activation_offload {
+                ActivationOffload::WithFullRecompute => recompute == Recompute::Full,
+                ActivationOffload::OfSomeLayers => plain && recompute == Recompute::None,
+                ActivationOffload::Any => true,
+            }
     }
 
     /// Whether it runs with these switches, in such a pipeline.
@@ -397,12 +445,30 @@ impl Abilities {
             let works = "`\"pipelines\": \"any\"` for stage 0 or 1, or no schedules";
             return contradiction("`abilities.schedules` has pipelines", other, works);
         }
-        if self.offload.iter().any(|it| it.activations)
-            && !self.recompute.contains(&RecomputePolicy::Full)
-        {
+        let offloads = self.offload.iter().any(|it| it.activations.is_some());
+        let needed = match self.activation_offload {
+            ActivationOffload::WithFullRecompute => Some(RecomputePolicy::Full),
+            ActivationOffload::OfSomeLayers => Some(RecomputePolicy::None),
+            ActivationOffload::Any => None,
+        };
+        if let Some(needed) = needed.filter(|it| offloads && !self.recompute.contains(it)) {
+            let (full, works) = match needed {
+                RecomputePolicy::Full => {
+                    ("full recompute", "`full` among the policies, or no `activations`")
+                }
+                _ => ("no recompute", "`none` among the policies, or no `activations`"),
+            };
             let one = "`abilities.offload` has `activations`";
-            let other = "they are offloaded with full recompute alone, which `abilities.recompute` does not have";
-            return contradiction(one, other, "`full` among the policies, or no `activations`");
+            let other = format!(
+                "they are offloaded with {full} alone, which `abilities.recompute` does not have"
+            );
+            return contradiction(one, &other, works);
+        }
+        if self.offload.iter().any(|it| *it != it.of_all_blocks()) {
+            let one = "`abilities.offload` has a number of blocks";
+            let other = "which blocks are offloaded is said by `abilities.activation_offload`";
+            let works = "`activations` and `\"activation_offload\": \"of-some-layers\"`";
+            return contradiction(one, other, works);
         }
         let shards_all = stages.contains(&3);
         if self.offload.iter().any(|it| it.parameters) && !shards_all {

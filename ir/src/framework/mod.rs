@@ -18,8 +18,8 @@ use serde::{Deserialize, Serialize};
 use crate::cluster::Architecture;
 
 pub use abilities::{
-    Abilities, ExpertAbilities, ExpertTensor, OverlapAbility, RecomputePolicy, ReplicationAbility,
-    SequenceAbility, ShardGroups, StageLayers, WithPipelines, ZeroAbility,
+    Abilities, ActivationOffload, ExpertAbilities, ExpertTensor, OverlapAbility, RecomputePolicy,
+    ReplicationAbility, SequenceAbility, ShardGroups, StageLayers, WithPipelines, ZeroAbility,
 };
 pub use error::FrameworkError;
 pub use habits::{

@@ -1,11 +1,11 @@
 //! What a user names, held against what a framework can do.
 
 use super::{
-    Abilities, ExpertAbilities, ExpertTensor, OverlapAbility, SequenceAbility, ShardGroups,
-    StageLayers, WithPipelines, ZeroAbility,
+    Abilities, ActivationOffload, ExpertAbilities, ExpertTensor, OverlapAbility, SequenceAbility,
+    ShardGroups, StageLayers, WithPipelines, ZeroAbility,
 };
 use crate::graph::{CudaGraphs, ExpertOverlap, Graph, OpKind, Recompute, TokenDispatcher};
-use crate::layout::{PartialLayout, ZeroStage};
+use crate::layout::{Offload, PartialLayout, ZeroStage};
 use crate::schedule::ScheduleKind;
 
 /// A model, as far as abilities depend on it.
@@ -89,12 +89,33 @@ impl Abilities {
             need(self.takes_recompute(recompute), format!("recompute of {recompute}"));
         }
         if let Some(offload) = named.offload {
-            need(self.takes_offload(offload), format!("offload of {offload}"));
+            let recompute = named.recompute.unwrap_or(match self.activation_offload {
+                ActivationOffload::WithFullRecompute => Recompute::Full,
+                _ => Recompute::None,
+            });
+            let graphs = named.cuda_graphs.unwrap_or(CudaGraphs::None);
+            let has = self.takes_offload(offload, model.num_blocks)
+                && self.takes_offload_with(offload, pipeline, recompute, graphs);
+            need(has, self.offload_with(offload));
         }
         if let Some(graphs) = named.cuda_graphs {
             need(self.takes_graphs(graphs), format!("CUDA graphs of {graphs}"));
         }
         lacks
+    }
+
+    /// What is missing where something is offloaded, and what would not be.
+    fn offload_with(&self, offload: Offload) -> String {
+        let takes = match self.activation_offload {
+            _ if !offload.activations.is_some() => "",
+            _ if !self.offload.contains(&offload.of_all_blocks()) => "",
+            ActivationOffload::WithFullRecompute => ", but of all blocks with full recompute",
+            ActivationOffload::OfSomeLayers => {
+                ", but of fewer than all layers (activations:N) without recompute, pipeline and CUDA graphs"
+            }
+            ActivationOffload::Any => "",
+        };
+        format!("offload of {offload}{takes}")
     }
 
     fn lacks_of_experts(
@@ -177,7 +198,14 @@ impl Abilities {
             }
         }
         if let Some(offload) = named.offload {
-            push(&mut able.offload, offload);
+            push(&mut able.offload, offload.of_all_blocks());
+            let recompute = named.recompute.unwrap_or(Recompute::None);
+            let graphs = named.cuda_graphs.unwrap_or(CudaGraphs::None);
+            if !able.takes_offload(offload, model.num_blocks)
+                || !able.takes_offload_with(offload, pipeline, recompute, graphs)
+            {
+                able.activation_offload = ActivationOffload::Any;
+            }
         }
         if let Some(graphs) = named.cuda_graphs.filter(|it| *it != CudaGraphs::None) {
             push(&mut able.cuda_graphs, graphs);

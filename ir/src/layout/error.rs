@@ -158,16 +158,15 @@ pub enum LayoutError {
         /// How states are sharded.
         zero_stage: ZeroStage,
     },
-    /// More on the host than the inputs of blocks.
+    /// More blocks on the host than there are.
     #[error(
-        "`offload` {offload} with `recompute` {recompute}: of activations, the inputs of blocks alone can lie on the \
-         host\nhint: `--recompute full`"
+        "`offload` activations:{blocks}, but the model has {num_blocks} blocks\nhint: `activations`, which is of all"
     )]
-    OffloadedActivations {
-        /// What was to be on the host.
-        offload: Offload,
-        /// What is computed again.
-        recompute: Recompute,
+    OffloadedBlocks {
+        /// Those whose activations were to be on the host.
+        blocks: u32,
+        /// Those of the model.
+        num_blocks: u64,
     },
     /// Something on hosts of which nothing is known.
     #[error(

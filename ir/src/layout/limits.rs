@@ -2,7 +2,7 @@
 
 use super::error::{LayoutError, largest_divisor};
 use super::mesh::{Mesh, MeshAxis};
-use super::offload::Offload;
+use super::offload::{Offload, OffloadedActivations};
 use super::spec::LayoutSpec;
 use super::zero::ZeroStage;
 use crate::graph::{
@@ -365,12 +365,12 @@ impl Limits {
             check_expert_shards(spec.zero_shard, &mesh)?;
         }
         self.check_recompute(spec.recompute)?;
-        self.check_offload(spec.offload, spec.zero_stage, spec.recompute, spec.schedule)?;
+        self.check_offload(spec.offload, spec.zero_stage, spec.schedule)?;
         self.check_schedule(spec.schedule, [p, v, m])
     }
 
-    /// Whether there is a host to put anything on, and states that are sharded so, activations that are kept so and
-    /// a schedule can be offloaded so.
+    /// Whether there is a host to put anything on, and states that are sharded so, so many blocks and a schedule
+    /// can be offloaded so.
     ///
     /// # Errors
     ///
@@ -379,7 +379,6 @@ impl Limits {
         &self,
         offload: Offload,
         zero_stage: ZeroStage,
-        recompute: Recompute,
         schedule: ScheduleKind,
     ) -> Result<(), LayoutError> {
         if offload.is_some() && !self.has_host {
@@ -388,8 +387,11 @@ impl Limits {
         if !offload.takes_zero(zero_stage) {
             return Err(LayoutError::OffloadedParameters { offload, zero_stage });
         }
-        if !offload.takes_recompute(recompute) {
-            return Err(LayoutError::OffloadedActivations { offload, recompute });
+        if let OffloadedActivations::Blocks(each) = offload.activations
+            && u64::from(each.get()) > self.num_blocks
+        {
+            let (blocks, num_blocks) = (each.get(), self.num_blocks);
+            return Err(LayoutError::OffloadedBlocks { blocks, num_blocks });
         }
         if !offload.takes_schedule(schedule) {
             let needs = format!(

@@ -19,7 +19,7 @@ pub use degrees::{Degrees, ParseDegreesError};
 pub use error::{LayoutError, largest_divisor, multiples_around};
 pub use limits::{Limits, check_expert_shards};
 pub use mesh::{Mesh, MeshAxis};
-pub use offload::{Offload, ParseOffloadError};
+pub use offload::{Offload, OffloadedActivations, ParseOffloadError};
 pub use partial::{Among, ParseLayoutError, PartialLayout};
 pub use spec::LayoutSpec;
 pub use zero::ZeroStage;

@@ -2,13 +2,13 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::num::NonZeroU32;
 use std::str::FromStr;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::zero::ZeroStage;
-use crate::graph::Recompute;
 use crate::schedule::{ScheduleKind, Updates};
 
 /// What lies in the host's memory, in place of the device's.
@@ -23,21 +23,64 @@ pub struct Offload {
     pub optimizer: bool,
     /// The shards of parameters, which are copied to the device before they are gathered.
     pub parameters: bool,
-    /// What is kept from forward to backward, where that is the inputs of blocks alone.
-    pub activations: bool,
+    /// What blocks keep from forward to backward.
+    pub activations: OffloadedActivations,
+}
+
+/// Which blocks' activations lie on the host: what these keep from forward to backward, which is their inputs
+/// alone under full recompute.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum OffloadedActivations {
+    /// Those of none.
+    #[default]
+    None,
+    /// Those of all.
+    AllBlocks,
+    /// Those of so many of each stage (Megatron-Core's `--cpu-offloading-num-layers`).
+    Blocks(NonZeroU32),
+}
+
+impl OffloadedActivations {
+    /// Whether any are.
+    pub fn is_some(self) -> bool {
+        self != Self::None
+    }
+
+    /// Of so many blocks of as many stages, how many it is of.
+    pub fn of_blocks(self, num_blocks: u32, num_stages: u32) -> u32 {
+        match self {
+            Self::None => 0,
+            Self::AllBlocks => num_blocks,
+            Self::Blocks(each) => num_blocks.min(each.get().saturating_mul(num_stages)),
+        }
+    }
 }
 
 impl Offload {
     /// Nothing.
-    pub const NONE: Self = Self { optimizer: false, parameters: false, activations: false };
+    pub const NONE: Self =
+        Self { optimizer: false, parameters: false, activations: OffloadedActivations::None };
 
     /// Every choice of something.
     pub fn all() -> impl Iterator<Item = Self> {
         (1..8u8).map(|bits| Self {
             optimizer: bits & 1 != 0,
             parameters: bits & 2 != 0,
-            activations: bits & 4 != 0,
+            activations: match bits & 4 {
+                0 => OffloadedActivations::None,
+                _ => OffloadedActivations::AllBlocks,
+            },
         })
+    }
+
+    /// The same, of the activations of all blocks where it is of those of some.
+    #[must_use]
+    pub fn of_all_blocks(self) -> Self {
+        let activations = match self.activations {
+            OffloadedActivations::None => OffloadedActivations::None,
+            _ => OffloadedActivations::AllBlocks,
+        };
+        Self { activations, ..self }
     }
 
     /// Whether anything is.
@@ -45,38 +88,32 @@ impl Offload {
         self != Self::NONE
     }
 
-    /// Each part with its name, and whether it is on the host.
-    const fn parts(self) -> [(&'static str, bool); 3] {
-        [
-            ("optimizer", self.optimizer),
-            ("parameters", self.parameters),
-            ("activations", self.activations),
-        ]
-    }
-
     /// Whether parameters that are sharded so can be.
     pub fn takes_zero(self, zero_stage: ZeroStage) -> bool {
         !self.parameters || self.optimizer && zero_stage == ZeroStage::Parameters
-    }
-
-    /// Whether what is kept of blocks so can be.
-    pub fn takes_recompute(self, recompute: Recompute) -> bool {
-        !self.activations || recompute == Recompute::Full
     }
 
     /// Whether a schedule brings activations back once, and updates once a step.
     pub fn takes_schedule(self, schedule: ScheduleKind) -> bool {
         let updates_once = schedule.updates() == Updates::AfterFlush;
         let has_copies = schedule.placement().num_copies() > 1;
-        (!self.activations || !schedule.splits_backward())
+        (!self.activations.is_some() || !schedule.splits_backward())
             && (!self.optimizer || updates_once && !has_copies)
     }
 }
 
 impl fmt::Display for Offload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let named = self.parts().into_iter().filter(|(_, is_there)| *is_there);
-        let names: Vec<&str> = named.map(|(name, _)| name).collect();
+        let activations = match self.activations {
+            OffloadedActivations::None => None,
+            OffloadedActivations::AllBlocks => Some("activations".to_owned()),
+            OffloadedActivations::Blocks(each) => Some(format!("activations:{each}")),
+        };
+        let named = |is_there: bool, name: &str| is_there.then(|| name.to_owned());
+        let (optimizer, parameters) =
+            (named(self.optimizer, "optimizer"), named(self.parameters, "parameters"));
+        let names: Vec<String> =
+            [optimizer, parameters, activations].into_iter().flatten().collect();
         f.pad(&if names.is_empty() { "none".to_owned() } else { names.join(",") })
     }
 }
@@ -85,7 +122,8 @@ impl fmt::Display for Offload {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{part}` is not one of optimizer, parameters, activations, or none alone\n\
-     hint: several have commas between them, as in `optimizer,parameters`"
+     hint: several have commas between them, as in `optimizer,parameters`; `activations:20` are those of 20 blocks \
+     of each stage"
 )]
 pub struct ParseOffloadError {
     part: String,
@@ -103,8 +141,13 @@ impl FromStr for Offload {
             match part.trim() {
                 "optimizer" => offload.optimizer = true,
                 "parameters" => offload.parameters = true,
-                "activations" => offload.activations = true,
-                other => return Err(ParseOffloadError { part: other.to_owned() }),
+                "activations" => offload.activations = OffloadedActivations::AllBlocks,
+                other => {
+                    let each = other.strip_prefix("activations:").and_then(|it| it.parse().ok());
+                    let blocks = each.map(OffloadedActivations::Blocks);
+                    offload.activations =
+                        blocks.ok_or_else(|| ParseOffloadError { part: other.to_owned() })?;
+                }
             }
         }
         Ok(offload)
@@ -132,7 +175,8 @@ impl JsonSchema for Offload {
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
         schemars::json_schema!({
             "type": "string",
-            "pattern": "^(none|(optimizer|parameters|activations)(,(optimizer|parameters|activations))*)$"
+            "pattern": "^(none|(optimizer|parameters|activations(:[1-9][0-9]*)?)\
+                (,(optimizer|parameters|activations(:[1-9][0-9]*)?))*)$"
         })
     }
 }
@@ -143,12 +187,16 @@ mod tests {
 
     #[test]
     fn what_is_written_reads_back() {
-        for text in ["none", "optimizer", "optimizer,parameters", "activations"] {
+        for text in
+            ["none", "optimizer", "optimizer,parameters", "activations", "optimizer,activations:20"]
+        {
             assert_eq!(text.parse::<Offload>().unwrap().to_string(), text);
         }
         let offload: Offload = "activations, optimizer".parse().unwrap();
         assert_eq!(offload.to_string(), "optimizer,activations");
-        for text in ["", "all", "optimizer,none", "optimizer+parameters"] {
+        for text in
+            ["", "all", "optimizer,none", "optimizer+parameters", "activations:0", "optimizer:2"]
+        {
             text.parse::<Offload>().unwrap_err();
         }
     }

@@ -119,7 +119,7 @@ impl Searcher<'_> {
         let shape = self.shape(ShapeKey { micro_batch_size: 1, ..family.shape });
         let size = f64::from(family.shape.micro_batch_size);
         let all = 0..self.chain.num_blocks();
-        let offloads = shardings.iter().any(|it| it.offload.activations);
+        let offloads = shardings.iter().any(|it| it.offload.activations.is_some());
         let class = |(class, block): (usize, &Arc<BlockPasses>)| Class {
             count: f64::from(self.chain.count(class, &all)),
             states: self.states(family, &block.parameters, shardings).as_f64(),

@@ -407,7 +407,10 @@ impl Family {
             }
             let sharded = zero_stage != ZeroStage::None;
             let offload = fixed.offload.unwrap_or_default();
-            if !offload.takes_zero(zero_stage) {
+            let num_blocks = problem.limits.num_blocks;
+            if !offload.takes_zero(zero_stage)
+                || !abilities(problem).takes_offload(offload, num_blocks)
+            {
                 continue;
             }
             // Without replicas every stage is the same: only the plainest is worth a candidate. Except that
@@ -499,9 +502,7 @@ impl Family {
     ) -> impl Iterator<Item = Recompute> {
         let offload = fixed.offload.unwrap_or_default();
         let is_tried = move |it: &Recompute| {
-            fixed.recompute.is_none()
-                && offload.takes_recompute(*it)
-                && abilities(problem).takes_recompute(*it)
+            fixed.recompute.is_none() && abilities(problem).takes_recompute(*it)
         };
         // A graph whose modules were chosen has those in the place of the usual ones.
         let chosen = problem.graph.recomputed_modules();
@@ -512,6 +513,9 @@ impl Family {
         let searched = Recompute::ALL.into_iter().map(of_graph).filter(is_tried);
         let all = fixed.recompute.into_iter().chain(searched);
         // With however many stages a rank that it takes.
+        let (p, graphs) = (self.pipeline_parallel, self.shape.switches.cuda_graphs);
+        let all =
+            all.filter(move |it| abilities(problem).takes_offload_with(offload, p, *it, graphs));
         all.filter(move |recompute| self.takes_overlap(problem, u32::MAX, *recompute))
     }
 
@@ -527,9 +531,8 @@ impl Family {
 fn check_offload(problem: &Problem, fixed: &PartialLayout) -> Result<(), LayoutError> {
     let offload = fixed.offload.unwrap_or_default();
     let zero_stage = fixed.zero_stage.unwrap_or(ZeroStage::Parameters);
-    let recompute = fixed.recompute.unwrap_or(Recompute::Full);
     let schedule = fixed.schedule.unwrap_or(ScheduleKind::OneFOneB);
-    problem.limits.check_offload(offload, zero_stage, recompute, schedule)
+    problem.limits.check_offload(offload, zero_stage, schedule)
 }
 
 fn stages_undivided(given: u64, pipeline: u64) -> LayoutError {

@@ -42,6 +42,10 @@ pub struct Holdings {
     pub saved_by_last: Bytes,
     /// Among `saved`, what can lie on the host: all but what the ends of the chain keep.
     pub offloadable: Bytes,
+    /// How many blocks keep that.
+    pub num_offloadable: u32,
+    /// In how many stages they are.
+    pub num_stages: u32,
     /// The most of that of one block.
     pub largest_offloadable: Bytes,
     /// Kept by one block while it is computed again, at most.
@@ -64,7 +68,14 @@ impl Holdings {
 
     /// As [`Self::kept`], the chain's last block left out.
     pub fn kept_before_last(&self, offload: Offload) -> Bytes {
-        if offload.activations { self.saved - self.offloadable } else { self.saved }
+        self.saved - self.offloaded(offload)
+    }
+
+    /// Kept on the host for backward of a micro-batch: of so many blocks of the mean size.
+    pub fn offloaded(&self, offload: Offload) -> Bytes {
+        let all = self.num_offloadable;
+        let blocks = offload.activations.of_blocks(all, self.num_stages);
+        (self.offloadable * u64::from(blocks)).shard(u64::from(all.max(1)))
     }
 
     /// Adds the blocks of a range.
@@ -75,6 +86,7 @@ impl Holdings {
         recompute: Recompute,
         range: Range<usize>,
     ) {
+        self.num_stages = 1;
         for (policy, range) in chain.by_policy(recompute, range) {
             self.add_alike(chain, shape, policy, range);
         }
@@ -114,6 +126,7 @@ impl Holdings {
             }
             if !chain.is_end(class) {
                 self.offloadable += saved * u64::from(count);
+                self.num_offloadable += count;
                 self.largest_offloadable = self.largest_offloadable.max(saved);
             }
             let dropped = block.saved[BlockRecompute::None].saturating_sub(saved);
@@ -159,6 +172,8 @@ impl Holdings {
         self.saved += other.saved;
         self.saved_by_last += other.saved_by_last;
         self.offloadable += other.offloadable;
+        self.num_offloadable += other.num_offloadable;
+        self.num_stages += other.num_stages;
         self.largest_offloadable = self.largest_offloadable.max(other.largest_offloadable);
         self.recompute_working_set = self.recompute_working_set.max(other.recompute_working_set);
         self.largest_tensor = self.largest_tensor.max(other.largest_tensor);

@@ -2,7 +2,7 @@
 
 use cost_models::states::{ModelStates, StateBytes};
 use ir::framework::{Framework, GradientCopies, LossGradient, StageParameters};
-use ir::layout::{Layout, ZeroStage};
+use ir::layout::{Layout, Offload, ZeroStage};
 use ir::plan::MemoryUse;
 use ir::schedule::Updates;
 use ir::units::Bytes;
@@ -77,12 +77,7 @@ pub(super) fn throughout(
         // where the ones are largest, the other is small. A quantised weight is made into what a product reads
         // beside them.
         workspace_bytes: (held.largest_tensor * gradients).max(weight_gradient) + held.dequantised,
-        // Of a block that is used, while that of another is copied.
-        activations_bytes: if offload.activations {
-            held.largest_offloadable * 2
-        } else {
-            Bytes::ZERO
-        },
+        activations_bytes: held.largest_offloadable * beside_host(held, offload),
         // One message on its way in each direction, and one being used.
         buffers_bytes: held.message * 4,
         context_bytes: CONTEXT + Bytes::new((framework.memory.libraries_gib * GIB) as u64),
@@ -139,6 +134,17 @@ fn gradient_copies(framework: &Framework, bytes: StateBytes, states: &ModelState
 fn update_copies(framework: &Framework, bytes: StateBytes, states: &ModelStates) -> Bytes {
     let each = framework.memory.update_bytes / bytes.optimizer.max(1) as f64;
     Bytes::new((states.optimizer.get() as f64 * each) as u64)
+}
+
+/// Of how many blocks what lies on the host is on the device as well. Where all are offloaded, of one that is used
+/// while another's is copied. Where others keep theirs on the device, copies are spread over the passes of all
+/// blocks, of one at a time (`AsyncDoubleBufferGroupOffloadHandler` of Transformer Engine's `cpu_offload.py`).
+fn beside_host(held: &Holdings, offload: Offload) -> u64 {
+    match offload.activations.of_blocks(held.num_offloadable, held.num_stages) {
+        0 => 0,
+        blocks if blocks < held.num_offloadable => 1,
+        _ => 2,
+    }
 }
 
 /// How many micro-batches of its stages a rank has in flight at most.

@@ -71,8 +71,9 @@ impl Replicas<'_> {
             on_host += if bytes.has_master { read } else { Bytes::ZERO };
             on_host += frozen_states(layout, held).parameters;
         }
-        if layout.offload.activations {
-            on_host += held.offloadable.shard(layout.virtual_stages.into()) * num_micro_batches();
+        let activations = held.offloaded(layout.offload).shard(layout.virtual_stages.into());
+        if activations > Bytes::ZERO {
+            on_host += activations * num_micro_batches();
         }
         on_host
     }

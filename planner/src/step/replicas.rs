@@ -87,8 +87,8 @@ impl<'a> Replicas<'a> {
     /// In how many buckets a stage's parameters are reduced and gathered, with ZeRO-3 or offloaded activations one
     /// for each block; no more than it has blocks.
     pub(super) fn buckets(&self, holdings: &Holdings, num_blocks: usize) -> u64 {
-        let is_by_block =
-            self.layout.zero_stage == ZeroStage::Parameters || self.layout.offload.activations;
+        let is_by_block = self.layout.zero_stage == ZeroStage::Parameters
+            || self.layout.offload.activations.is_some();
         let buckets = if is_by_block {
             u64::from(holdings.num_blocks)
         } else {

@@ -238,9 +238,7 @@ impl<'a> Builder<'a> {
     /// What a bucket of a stage's blocks keeps on the host for a micro-batch.
     fn offloaded_activations(&self, stage: usize) -> Bytes {
         let holdings = &self.assignment.stages[stage].holdings;
-        let is_offloaded = self.layout.offload.activations;
-        let all = if is_offloaded { holdings.offloadable } else { Bytes::ZERO };
-        all.shard(self.buckets(stage))
+        holdings.offloaded(self.layout.offload).shard(self.buckets(stage))
     }
 
     /// What a stage sends forward and backward that its passes do not wait for.

@@ -40,7 +40,7 @@ use ir::graph::{
     ContextParallelKind, CudaGraphs, ExpertOverlap, Recompute, RecomputeModule, RecomputeModules,
     Switches, TokenDispatcher,
 };
-use ir::layout::{Layout, LayoutSpec, Offload, ZeroStage};
+use ir::layout::{Layout, LayoutSpec, Offload, OffloadedActivations, ZeroStage};
 use ir::model::{AttentionKernel, GraphOptions};
 use ir::plan::{Optimizer, Training};
 use ir::replication::DataParallelMethod;
@@ -276,10 +276,21 @@ fn spec(row: &Row, training: &Training, num_gpus: u32) -> Result<LayoutSpec, Uns
             .ok_or_else(|| Unsupported::new("a micro-batch that large"))?,
         num_micro_batches,
         recompute: recompute(row)?,
-        offload: Offload::NONE,
+        offload: offload(row)?,
         schedule,
         switches: switches(row),
     })
+}
+
+/// What a run's recipe puts on the host: activations of some layers, where it keeps them all.
+fn offload(row: &Row) -> Result<Offload, Unsupported> {
+    let stated = row.recipe_flag("cpu_offloading_num_layers");
+    if matches!(stated.as_str(), "" | "0" | "none" | "null") {
+        return Ok(Offload::NONE);
+    }
+    let each =
+        stated.parse().map_err(|_| Unsupported::new(format!("offload of `{stated}` layers")))?;
+    Ok(Offload { activations: OffloadedActivations::Blocks(each), ..Offload::NONE })
 }
 
 /// What a source says of its run, where that differs from the framework's habit.

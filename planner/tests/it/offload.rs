@@ -1,6 +1,5 @@
 //! What lies on the host: memory, time, and what a search finds with it.
 
-use ir::graph::Recompute;
 use ir::layout::{Offload, PartialLayout, ZeroStage};
 use planner::problem::Problem;
 use planner::search::{Found, Go, Request, search, simulated};
@@ -84,8 +83,8 @@ proptest! {
                 });
                 copies.map(|event| event.bytes.get()).sum::<u64>()
             };
-            if offload.activations {
-                prop_assert!(copied(Side::Host) > 0 || layout.recompute != Recompute::Full);
+            if offload.activations.is_some() {
+                prop_assert!(copied(Side::Host) > 0);
                 continue;
             }
             // Trained parameters of all ranks of the pipeline, a copy or shard each; buckets round up.
@@ -191,10 +190,8 @@ fn what_cannot_be_offloaded() {
     check("--layout dp2 --offload everything", &["everything", "optimizer, parameters"]);
     check("--layout dp2 --zero 2 --offload optimizer,parameters", &["zero_stage", "2", "--zero 3"]);
     check("--layout dp2 --zero 3 --offload parameters", &["parameters", "--offload optimizer,"]);
-    check(
-        "--layout dp2 --recompute none --offload activations",
-        &["recompute", "none", "--recompute full"],
-    );
+    check("--layout dp2 --offload activations:0", &["activations:0", "activations:20"]);
+    check("--layout dp2 --offload activations:99", &["activations:99", "blocks", "`activations`"]);
     check("--layout dp2 --cluster rtx-4090 --offload optimizer", &["host", "memory_bytes"]);
     place.fails(
         "evaluate {}/model.json --gpus 2 --layout pp2 --schedule async-1f1b --offload optimizer",
@@ -204,6 +201,58 @@ fn what_cannot_be_offloaded() {
         "evaluate {}/model.json --gpus 2 --layout dp2 --offload optimizer --data-parallel-method ring-averaging",
         &["ring-averaging", "offload", "none"],
     );
+}
+
+/// Activations of 20 of 32 layers leave those of 12 and one on its way; what all keep is what they keep without.
+#[test]
+fn activations_of_some_layers() {
+    let memory = |plan: &Value, line: &str| plan["memory"][line].as_f64().unwrap();
+    let of = |offload: &str| {
+        evaluated("dp8-mbs1", &["--zero", "2", "--recompute", "none", "--offload", offload])
+    };
+    let (all, some, more) = (of("none"), of("activations:20"), of("activations:21"));
+    let block = memory(&more, "host_bytes") - memory(&some, "host_bytes");
+    assert!((memory(&some, "host_bytes") / block - 20.0).abs() < 1e-6);
+    let less = memory(&all, "activations_bytes") - memory(&some, "activations_bytes");
+    assert!((less / block - 19.0).abs() < 1e-6, "{less} {block}");
+    let seconds = |plan: &Value| plan["step_time_seconds"].as_f64().unwrap();
+    assert!(seconds(&some) >= seconds(&all));
+}
+
+/// What a framework offloads beside what is searched, and said where it is not.
+#[test]
+fn frameworks_offload_activations_beside_what_they_can() {
+    let search = |framework: &str, offload: &str, further: &[&str]| {
+        let args = ["search", "models/llama-3.1-8b", "--gpus", "8", "--framework", framework];
+        let rest =
+            ["--global-batch-size", "64", "--quiet", "--format", "json", "--offload", offload];
+        planner(&[&args[..], &rest, further].concat())
+    };
+    let layouts = |framework: &str, offload: &str| {
+        let output = search(framework, offload, &[]);
+        assert_eq!(output.code, Some(0), "{output:?}");
+        let found: Value = serde_json::from_str(&output.stdout).unwrap();
+        found["plans"].as_array().unwrap().iter().map(|it| it["layout"].clone()).collect::<Vec<_>>()
+    };
+    for layout in layouts("megatron-core", "activations:12") {
+        assert_eq!(
+            (&layout["recompute"], &layout["pipeline_parallel"]),
+            (&"none".into(), &1.into())
+        );
+    }
+    for layout in layouts("deepspeed", "activations") {
+        assert_eq!(layout["recompute"], "full");
+    }
+    let refused = |framework: &str, offload: &str, further: &[&str], word: &str| {
+        let output = search(framework, offload, further);
+        assert_eq!(output.code, Some(2), "{output:?}");
+        assert!(output.stderr.contains(word), "no `{word}` in {}", output.stderr);
+    };
+    refused("megatron-core", "activations:12", &["--pp", "2"], "without recompute, pipeline");
+    refused("megatron-core", "activations", &[], "fewer than all layers");
+    refused("megatron-core", "activations:32", &[], "fewer than all layers");
+    refused("deepspeed", "activations:12", &[], "all blocks with full recompute");
+    refused("torchtitan", "activations", &[], "offload of activations");
 }
 
 /// A host without room is told with its numbers, and nothing is found.

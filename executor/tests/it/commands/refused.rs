@@ -88,6 +88,8 @@ fn plans_that_were_edited() {
         ("/layout/schedule", json!("wavefront"), &["wavefront", "1f1b"]),
         ("/layout/schedule", json!("zbv"), &["schedule `zbv`", "`virtual_stages` 2, not 1"]),
         ("/layout/zero_stage", json!(4), &["zero_stage"]),
+        ("/layout/offload", json!("activations"), &["inputs of all blocks", "--recompute full"]),
+        ("/layout/offload", json!("activations:2"), &["inputs of all blocks", "--recompute full"]),
         ("/stages", json!([]), &["contradicts itself", "stages", "provenance.command"]),
         ("/stages/0/num_blocks", json!(1), &["contradicts itself", "stages[1]"]),
         ("/stages/1/num_blocks", json!(4_294_967_295_u32), &["contradicts itself", "blocks"]),

@@ -107,6 +107,8 @@ pub struct Gpu {
 }
 
 /// A domain of ranks with equal bandwidth between any two of them.
+///
+/// In a mesh, each rank's bandwidth is that of its links to all others together.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NetworkLevel {
@@ -118,6 +120,9 @@ pub struct NetworkLevel {
     /// Bandwidth of one GPU into this level, one direction, all GPUs at once.
     #[serde(rename = "bandwidth_bytes_per_second")]
     pub bandwidth: BytesPerSecond,
+    /// How ranks are wired; absent: through switches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wiring: Option<Wiring>,
     /// Time of one step of a small message between two ranks.
     #[serde(rename = "latency_seconds")]
     pub latency: Seconds,
@@ -131,6 +136,17 @@ pub struct NetworkLevel {
     /// Collectives that were measured on this very level; the others follow from latency and bandwidth.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub measured: BTreeMap<Collective, MeasuredCollective>,
+}
+
+/// How the ranks of a domain are wired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Wiring {
+    /// Through switches: all of a rank's bandwidth reaches any other.
+    Switched,
+    /// Each to each: a part of a rank's bandwidth reaches each of the others, and with a few of them no more than
+    /// the links to these.
+    Mesh,
 }
 
 /// A family of accelerators whose kernels and collectives behave alike.
@@ -279,6 +295,15 @@ fn check_levels(levels: &[NetworkLevel]) -> Result<(), ClusterError> {
         }
         for (collective, measured) in &level.measured {
             measured.check(&format!("levels[{index}].measured.{}", collective.name()))?;
+        }
+        // How far apart ranks are in a mesh of domains is not said.
+        if level.wiring == Some(Wiring::Mesh) && (index > 0 || level.ranks.is_none_or(|it| it < 2))
+        {
+            return Err(ClusterError::Unusable {
+                field: format!("levels[{index}].wiring"),
+                value: "`mesh`".to_owned(),
+                works: "`switched`, or absent, for all but the innermost level with `ranks` from 2",
+            });
         }
         match level.ranks {
             Some(ranks) => {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ir::cluster::{Architecture, Cluster, MeasuredCollective, NetworkLevel};
+use ir::cluster::{Architecture, Cluster, MeasuredCollective, NetworkLevel, Wiring};
 use ir::collective::Collective;
 use ir::units::{Bytes, Seconds};
 
@@ -32,8 +32,9 @@ pub struct Network {
 struct Level {
     /// Ranks in one domain.
     ranks: u32,
-    /// Bytes per second that one rank sends in a large collective.
+    /// Bytes per second that one rank sends in a large collective of a whole domain.
     bandwidth: f64,
+    wiring: Wiring,
     /// Seconds for a step of small data.
     latency: f64,
     /// Seconds to start a collective.
@@ -160,7 +161,7 @@ impl Network {
             } else {
                 size * chosen(size) * (members - 1.0) / members
             };
-            slowest = slowest.max(bytes.as_f64() * copies / level.bandwidth);
+            slowest = slowest.max(bytes.as_f64() * copies / level.bandwidth_of(members));
             latency += level.latency;
         }
         Seconds::new(slowest + latency)
@@ -185,7 +186,8 @@ impl Network {
         let (mut slowest, mut latency) = (0.0_f64, 0.0_f64);
         for Crossing { level, below, members } in self.crossings(group) {
             let senders = f64::from(members - below);
-            slowest = slowest.max(senders * bytes.as_f64() / level.bandwidth);
+            let bandwidth = level.bandwidth_of(f64::from(members));
+            slowest = slowest.max(senders * bytes.as_f64() / bandwidth);
             latency = latency.max(level.latency);
         }
         Seconds::new(START_SECONDS + latency + slowest)
@@ -235,10 +237,24 @@ impl Level {
         Self {
             ranks: level.ranks.unwrap_or(u32::MAX),
             bandwidth: level.bandwidth.get() * efficiency,
+            wiring: level.wiring.unwrap_or(Wiring::Switched),
             latency: level.latency.get(),
             start: level.start.map_or(START_SECONDS, Seconds::get),
             rates: level.collective_rates.as_deref().and_then(CollectiveRates::named),
             measured: level.measured.clone(),
+        }
+    }
+
+    /// Bytes per second that one rank sends to the others of so many in a domain: in a mesh, over the links to
+    /// these alone.
+    ///
+    /// ```text
+    /// W (members - 1) / (ranks - 1)
+    /// ```
+    fn bandwidth_of(&self, members: f64) -> f64 {
+        match self.wiring {
+            Wiring::Switched => self.bandwidth,
+            Wiring::Mesh => self.bandwidth * (members - 1.0) / (f64::from(self.ranks) - 1.0),
         }
     }
 
@@ -255,7 +271,8 @@ impl Level {
         {
             return seconds;
         }
-        let transfer = kind.volume_factor(num_ranks) * bytes / self.bandwidth;
+        let bandwidth = self.bandwidth_of(f64::from(num_ranks));
+        let transfer = kind.volume_factor(num_ranks) * bytes / bandwidth;
         self.start + kind.steps(num_ranks) * self.latency + transfer
     }
 }

@@ -10,8 +10,18 @@ fn kinds() -> impl Strategy<Value = Collective> {
 }
 
 fn networks() -> impl Strategy<Value = Network> {
-    prop::sample::select(vec!["h100", "a100", "gb200-nvl72", "h800", "gh200", "tpu-v5p", "l4"])
-        .prop_map(|name| Network::new(&preset(name).expect("a preset")))
+    prop::sample::select(vec![
+        "h100",
+        "a100",
+        "gb200-nvl72",
+        "h800",
+        "gh200",
+        "tpu-v5p",
+        "l4",
+        "mi300x",
+        "v100",
+    ])
+    .prop_map(|name| Network::new(&preset(name).expect("a preset")))
 }
 
 #[test]
@@ -86,6 +96,26 @@ fn an_all_gather_agrees_with_the_scaling_book() {
 
 /// stas00/ml-engineering, network: all-reduce over 4 nodes of 8 at 400 GB/s a node. Bus bandwidth
 /// 365 GB/s at 4 GiB on H200 and 382 GB/s at 16 GiB on B200.
+/// Of a mesh of 8, two ranks have one link of seven; all have what they would have with switches. A pair of MI300X
+/// exchanges at 64 GB/s at most.
+#[test]
+fn few_ranks_of_a_mesh_have_few_of_its_links() {
+    let mesh = preset("mi300x").unwrap();
+    let mut switched = mesh.clone();
+    switched.levels[0].wiring = None;
+    let bytes = Bytes::new(1 << 32);
+    let seconds = |cluster, size, stride| {
+        let group = Group { size, stride };
+        Network::new(cluster).time(Collective::AllReduce, group, bytes).get()
+    };
+    for (size, stride, links) in [(2, 1, 1.0), (2, 4, 1.0), (4, 2, 3.0), (8, 1, 7.0)] {
+        let ratio = seconds(&mesh, size, stride) / seconds(&switched, size, stride);
+        assert!((ratio * links / 7.0 - 1.0).abs() < 0.01, "{size}: {ratio}");
+    }
+    let reached = bytes.as_f64() / seconds(&mesh, 2, 1);
+    assert!((40e9..64e9).contains(&reached), "{reached}");
+}
+
 #[test]
 fn an_all_reduce_over_nodes_reaches_the_bandwidth_of_their_nics() {
     for (name, gib, measured) in [("h200", 4, 365e9), ("b200", 16, 382e9)] {

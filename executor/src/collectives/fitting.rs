@@ -76,6 +76,7 @@ pub fn fit_level(name: &str, ranks: Option<u32>, rows: &[Row]) -> Option<FittedL
         name: name.to_owned(),
         ranks,
         bandwidth: BytesPerSecond::new(bandwidth.unwrap_or(FASTEST)),
+        wiring: None,
         latency: Seconds::new(latency),
         start: Some(Seconds::new(start)),
         collective_rates: None,

@@ -62,6 +62,11 @@ fn an_error_names_field_value_and_what_would_work() {
             "no level reaches all ranks: the last, `IB`, ends at 16; leave out its `ranks`, or add a level without `ranks`",
         ),
         (
+            "/levels/1",
+            json!({"name": "IB", "wiring": "mesh", "bandwidth_bytes_per_second": 1.0, "latency_seconds": 0}),
+            "`levels[1].wiring` is `mesh`, but must be `switched`, or absent, for all but the innermost level with `ranks` from 2",
+        ),
+        (
             "/levels",
             json!([]),
             "`levels` is empty, but must be a list of at least one level, the last without `ranks`",

@@ -162,6 +162,10 @@ fn cluster(row: &Row) -> Result<Cluster, Unsupported> {
             && node.ranks.is_some_and(|ranks| ranks <= 8)
         {
             node.ranks = Some(gpus);
+            // 16 GPUs of a DGX-2 are the first with switches between them.
+            if gpu.starts_with("V100-SXM3") {
+                node.wiring = None;
+            }
         }
     }
     let [inner @ .., outer] = cluster.levels.as_mut_slice() else {

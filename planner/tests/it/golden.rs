@@ -74,7 +74,7 @@ fn plans_do_not_change_unseen() {
     models/gpt2 --gpus 1 --cluster rtx-4090
       tp1 cp1 ep1 pp1 vpp1 dp1 zero0/1 32x16 1f1b none: 6.0828 s
     models/llama-2-7b --gpus 8 --cluster v100 --precision fp16 --seq-len 2048
-      tp4 sp cp1 ep1 pp1 vpp1 dp2 zero1/2 32x4 1f1b none: 46.4980 s
+      tp1 cp1 ep1 pp1 vpp1 dp8 zero3/8 16x2 1f1b selective: 45.8056 s
     models/resnet-50.json --gpus 8
       tp1 cp1 ep1 pp2 vpp1 dp4 zero1/4 1x64 zb-h1 none: 0.0236 s
     models/llama-3.1-405b --gpus 512 --seq-len 4096 --zero 1

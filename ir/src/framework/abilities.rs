@@ -295,8 +295,8 @@ impl Abilities {
             StageLayers::EvenOrListed => {
                 // No number divides a prime number of layers, which published recipes list by hand (DeepSeek-V3's 61).
                 let layers = num_blocks.saturating_sub(2);
-                let is_prime = (2..layers).all(|stages| !layers.is_multiple_of(stages));
-                is_prime || are_even(num_blocks, num_stages)
+                let is_prime = || (2..=layers.isqrt()).all(|stages| !layers.is_multiple_of(stages));
+                are_even(num_blocks, num_stages) || is_prime()
             }
         }
     }

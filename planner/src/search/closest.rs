@@ -34,7 +34,9 @@ struct Misfit {
 pub(super) fn closest(searcher: &Searcher<'_>, families: &[Family]) -> Option<Found> {
     let mut all: Vec<Candidates<'_>> =
         families.iter().map(|family| Candidates { family, subfamily: None }).collect();
-    let least = searcher.least_states(families);
+    let parameters = searcher.all_parameters(families);
+    let least = families.par_iter().map(|family| searcher.least_states(family, &parameters));
+    let least: Vec<Bytes> = least.collect();
     let mut queue: BinaryHeap<Reverse<(Bytes, usize)>> =
         least.into_iter().zip(0..).map(Reverse).collect();
     let mut best: Option<Misfit> = None;

@@ -28,75 +28,83 @@ struct Class {
     saved: ByPolicy<f64>,
 }
 
+/// Parameters of all blocks on a rank that has them all, by how they are sharded.
+pub(super) type Parameters = BTreeMap<ShapeKey, LocalParameters>;
+
+/// What tells apart how many parameters a rank has: neither the sequence nor the batch.
+fn parameters_key(family: &Family) -> ShapeKey {
+    ShapeKey {
+        switches: Switches::USUAL,
+        sharding: Sharding {
+            context_parallel: 1,
+            context_parallel_kind: ContextParallelKind::Ring,
+            ..family.shape.sharding
+        },
+        micro_batch_size: 1,
+    }
+}
+
 impl Searcher<'_> {
-    /// Which families have room for their model states at least.
+    /// Which families have room for their model states at least, and for a block with all that its backward needs,
+    /// which a rank has at one time or other under every policy.
     pub(super) fn may_fit(&self, families: &[Family]) -> Vec<bool> {
         if self.request.exhaustive {
             return vec![true; families.len()];
         }
-        let memory = self.problem.room;
-        let least = self.least_states(families);
-        let mut keys: Vec<ShapeKey> = families
-            .iter()
-            .zip(&least)
-            .filter(|(_, least)| **least <= memory)
-            .map(|(family, _)| ShapeKey { micro_batch_size: 1, ..family.shape })
-            .collect();
-        keys.sort_unstable();
-        keys.dedup();
-        keys.into_par_iter().for_each(|key| {
-            self.shape(key);
-        });
-        let fits = families.par_iter().zip(least);
-        fits.map(|(family, least)| least <= memory && self.has_room(family)).collect()
+        let parameters = self.all_parameters(families);
+        let may_fit = |beside: &[Family]| {
+            if self.least_states(&beside[0], &parameters) > self.problem.room {
+                return vec![false; beside.len()];
+            }
+            let shardings = beside[0].shardings(self.problem, &self.request.fixed);
+            let alike = beside.chunk_by(|a, b| a.shape.switches == b.shape.switches);
+            alike.flat_map(|families| self.have_room(families, &shardings)).collect()
+        };
+        families.par_chunk_by(Family::is_beside).flat_map_iter(may_fit).collect()
     }
 
-    /// Whether a rank has room for a block with all that its backward needs, which it has at one time or
-    /// other under every policy; as much for each sequence of a micro-batch as for one.
-    fn has_room(&self, family: &Family) -> bool {
-        let shape = self.shape(ShapeKey { micro_batch_size: 1, ..family.shape });
-        let size = u64::from(family.shape.micro_batch_size);
-        let shardings = family.shardings(self.problem, &self.request.fixed);
+    /// Whether a rank has room for any block with all that its backward needs: families that differ in their
+    /// micro-batch alone. A block keeps as much for each sequence as for one.
+    fn have_room(&self, families: &[Family], shardings: &[ZeroSharding]) -> Vec<bool> {
+        let first = &families[0];
+        let shape = self.shape(ShapeKey { micro_batch_size: 1, ..first.shape });
         let classes = shape.blocks.iter().enumerate().filter(|(it, _)| !self.chain.is_end(*it));
-        let needed = classes.map(|(_, block)| {
-            let states = self.states(family, &block.parameters, &shardings);
-            states + block.saved[BlockRecompute::None] * size
+        let blocks = classes.map(|(_, block)| {
+            let states = self.states(first, &block.parameters, shardings);
+            (states, block.saved[BlockRecompute::None])
         });
-        let most = needed.max().unwrap_or_default();
-        with_slack(most) <= self.problem.room
+        let blocks: SmallVec<[(Bytes, Bytes); 8]> = blocks.collect();
+        let has_room = |family: &Family| {
+            let size = u64::from(family.shape.micro_batch_size);
+            let needed = blocks.iter().map(|(states, saved)| *states + *saved * size);
+            with_slack(needed.max().unwrap_or_default()) <= self.problem.room
+        };
+        families.iter().map(has_room).collect()
+    }
+
+    /// The parameters of all blocks on a rank that has them all, for every way in which families shard them.
+    pub(super) fn all_parameters(&self, families: &[Family]) -> Parameters {
+        let mut all = Parameters::new();
+        for beside in families.chunk_by(Family::is_beside) {
+            let key = parameters_key(&beside[0]);
+            all.entry(key).or_insert_with(|| self.parameters(&key));
+        }
+        all
     }
 
     /// The least that the fullest rank of a family holds: its part of all model states.
-    pub(super) fn least_states(&self, families: &[Family]) -> Vec<Bytes> {
-        // Neither the sequence nor the batch decides what is held.
-        let key = |family: &Family| ShapeKey {
-            switches: Switches::USUAL,
-            sharding: Sharding {
-                context_parallel: 1,
-                context_parallel_kind: ContextParallelKind::Ring,
-                ..family.shape.sharding
-            },
-            micro_batch_size: 1,
+    pub(super) fn least_states(&self, family: &Family, parameters: &Parameters) -> Bytes {
+        let p = u64::from(family.pipeline_parallel);
+        let all = parameters[&parameters_key(family)];
+        let frozen = FrozenParameters {
+            dense: Bytes::new(all.frozen.dense.get() / p),
+            expert: Bytes::new(all.frozen.expert.get() / p),
+            ..all.frozen
         };
-        let mut parameters: BTreeMap<ShapeKey, LocalParameters> = BTreeMap::new();
-        for family in families {
-            let key = key(family);
-            parameters.entry(key).or_insert_with(|| self.parameters(&key));
-        }
-        let least = |family: &Family| {
-            let p = u64::from(family.pipeline_parallel);
-            let all = parameters[&key(family)];
-            let frozen = FrozenParameters {
-                dense: Bytes::new(all.frozen.dense.get() / p),
-                expert: Bytes::new(all.frozen.expert.get() / p),
-                ..all.frozen
-            };
-            let (dense, expert) = (all.dense / p, all.expert / p);
-            let part = LocalParameters { dense, expert, frozen, ..all };
-            let shardings = family.shardings(self.problem, &self.request.fixed);
-            with_slack(self.states(family, &part, &shardings))
-        };
-        families.par_iter().map(least).collect()
+        let (dense, expert) = (all.dense / p, all.expert / p);
+        let part = LocalParameters { dense, expert, frozen, ..all };
+        let shardings = family.shardings(self.problem, &self.request.fixed);
+        with_slack(self.states(family, &part, &shardings))
     }
 
     /// What the fullest rank holds at least, however blocks are cut into stages. Blocks of class `c` have `s_c`

@@ -58,7 +58,7 @@ fn search_here(problem: &Problem, request: &Request, observe: &mut Observe<'_>) 
     let request = &Request { fixed, ..*request };
     let space = Space::new(problem, &request.fixed);
     let chain = ChainIndex::new(problem);
-    let searcher = Searcher::new(problem, &chain, request);
+    let searcher = Searcher::new(problem, &chain, request, &space.families);
     let mut best = Best::new(request.top);
     let mut counts = Counts::default();
     let mut stop_reason = StopReason::Exhausted;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cost_models::block::{BlockPasses, PassTime};
-use ir::graph::{BlockRecompute, Recompute};
+use ir::graph::{BlockRecompute, CudaGraphs, Recompute, Switches};
 use ir::layout::Layout;
 use ir::schedule::ScheduleKind;
 use ir::units::{Bytes, Nanos};
@@ -52,12 +52,21 @@ pub(super) struct Searcher<'a> {
     shapes: Known<ShapeKey, Arc<Shape>>,
     /// What shapes take at least, however experts are spread over ranks.
     least: Known<ShapeKey, Arc<Shape>>,
+    /// The graphs that spare the host most, of those that families have.
+    graphs: CudaGraphs,
 }
 
 impl<'a> Searcher<'a> {
-    pub(super) fn new(problem: &'a Problem, chain: &'a ChainIndex, request: &'a Request) -> Self {
+    pub(super) fn new(
+        problem: &'a Problem,
+        chain: &'a ChainIndex,
+        request: &'a Request,
+        families: &[Family],
+    ) -> Self {
         let (orders, blocks, shapes, least) = Default::default();
-        Self { problem, chain, request, orders, blocks, shapes, least }
+        let graphs = families.iter().map(|family| family.shape.switches.cuda_graphs);
+        let graphs = graphs.max().unwrap_or_default();
+        Self { problem, chain, request, orders, blocks, shapes, least, graphs }
     }
 
     /// The queue of all families that may fit; the others are counted.
@@ -72,8 +81,13 @@ impl<'a> Searcher<'a> {
         observe: &mut Observe<'_>,
     ) -> Result<Queue, StopReason> {
         let fixed = &self.request.fixed;
-        let sizes: Vec<u64> =
-            families.par_iter().map(|family| family.size(self.problem, fixed)).collect();
+        let beside = families.par_chunk_by(Family::is_beside);
+        let sizes = beside.flat_map_iter(|families| {
+            let shardings = families[0].shardings(self.problem, fixed).len() as u64;
+            let subfamilies = families.iter().map(|it| it.num_subfamilies(self.problem, fixed));
+            subfamilies.map(move |subfamilies| subfamilies * shardings)
+        });
+        let sizes: Vec<u64> = sizes.collect();
         counts.candidates = sizes.iter().sum();
         let fits = self.may_fit(families);
         for (size, fits) in sizes.iter().zip(&fits) {
@@ -84,8 +98,10 @@ impl<'a> Searcher<'a> {
             .filter(|((_, size), fits)| *fits && *size > 0)
             .map(|((family, size), _)| (*family, size))
             .collect();
-        let mut keys: Vec<ShapeKey> = left.iter().map(|(family, _)| family.shape).collect();
-        keys.dedup_by_key(|key| key.with_experts_over(1));
+        let mut keys: Vec<ShapeKey> =
+            left.par_iter().map(|(family, _)| self.least_key(family.shape, self.graphs)).collect();
+        keys.par_sort_unstable();
+        keys.dedup();
         for keys in keys.chunks(SHAPES) {
             let progress =
                 Progress { done: counts.pruned_by_memory, all: counts.candidates, best: None };
@@ -93,12 +109,14 @@ impl<'a> Searcher<'a> {
                 return Err(reason);
             }
             keys.par_iter().for_each(|key| {
-                self.least_shape(*key);
+                self.least_shape(*key, self.graphs);
             });
         }
         let nodes = left.into_par_iter().map(|(family, size)| {
             let order = (family_order(&family), None);
-            Node { bound: self.family_bound(&family), size, order, what: What::Family(family) }
+            let is_own = family.shape.switches.cuda_graphs == self.graphs;
+            let what = if is_own { What::Family(family) } else { What::Unhindered(family) };
+            Node { bound: self.family_bound(&family, self.graphs), size, order, what }
         });
         Ok(Queue::of_families(nodes.collect()))
     }
@@ -108,20 +126,29 @@ impl<'a> Searcher<'a> {
         self.shapes.get(key, make)
     }
 
-    fn least_shape(&self, key: ShapeKey) -> Arc<Shape> {
+    /// What tells apart what shapes take at least: nothing that is switched on for experts' exchanges.
+    fn least_key(&self, key: ShapeKey, cuda_graphs: CudaGraphs) -> ShapeKey {
+        if self.problem.limits.experts.is_empty() {
+            return key;
+        }
+        let switches = Switches { cuda_graphs, ..Switches::USUAL };
+        ShapeKey { switches, ..key.with_experts_over(1) }
+    }
+
+    fn least_shape(&self, key: ShapeKey, cuda_graphs: CudaGraphs) -> Arc<Shape> {
         if self.problem.limits.experts.is_empty() {
             return self.shape(key);
         }
-        let key = key.with_experts_over(1);
+        let key = self.least_key(key, cuda_graphs);
         let make = || Arc::new(Shape::least(self.problem, self.chain, key, &self.blocks));
         self.least.get(key, make)
     }
 
     /// The slowest rank has as much to do as the mean at least, for every micro-batch, however experts are
-    /// spread over ranks.
-    fn family_bound(&self, family: &Family) -> Nanos {
+    /// spread over ranks; with such graphs, which are no slower than fewer.
+    fn family_bound(&self, family: &Family, graphs: CudaGraphs) -> Nanos {
         let policy = self.least_again(self.request.fixed.recompute.unwrap_or(Recompute::None));
-        let shape = self.least_shape(family.shape);
+        let shape = self.least_shape(family.shape, graphs);
         let overlaps = self.request.fixed.schedule.is_some_and(ScheduleKind::overlaps_passes);
         let all = least_of_blocks(&shape, self.chain, policy, overlaps);
         busiest(all, family)
@@ -135,6 +162,11 @@ impl<'a> Searcher<'a> {
     /// Takes a node apart, or plays it through.
     pub(super) fn grow(&self, node: Node, limit: Nanos) -> Grown {
         match node.what {
+            What::Unhindered(family) => {
+                let bound = self.family_bound(&family, family.shape.switches.cuda_graphs);
+                let what = What::Family(family);
+                Grown { nodes: vec![Node { bound, what, ..node }], ..Grown::default() }
+            }
             What::Family(family) => self.grow_family(&family, limit),
             What::Subfamily(family, subfamily) if self.request.fewest_layers => {
                 self.grow_fewest(&family, subfamily, limit)

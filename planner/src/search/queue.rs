@@ -22,6 +22,8 @@ pub(super) struct Node {
 }
 
 pub(super) enum What {
+    /// All layouts of a family, bounded as if the host never kept the device waiting.
+    Unhindered(Family),
     /// All layouts of a family.
     Family(Family),
     /// Those with the same stages.
@@ -84,7 +86,7 @@ impl Queue {
     pub(super) fn push(&mut self, node: Node) {
         match node.what {
             What::Layout(..) => self.layouts.push(node),
-            What::Family(_) | What::Subfamily(..) => self.open.push(node),
+            What::Unhindered(_) | What::Family(_) | What::Subfamily(..) => self.open.push(node),
         }
     }
 

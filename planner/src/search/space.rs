@@ -87,7 +87,7 @@ impl ZeroSharding {
 /// All families of a problem that agree with `fixed`, and how many degrees fell out for which reason.
 #[derive(Clone, Debug, Default)]
 pub struct Space {
-    /// In ascending order.
+    /// Those that are [beside each other](Family::is_beside) one after the other.
     pub families: Vec<Family>,
     /// Combinations of degrees that were left out.
     pub rejected: BTreeMap<Rejection, u64>,
@@ -120,7 +120,11 @@ impl Space {
                 space.add_tensor(problem, fixed, tensor, sequence);
             }
         }
-        space.families.sort_unstable();
+        space.families.sort_unstable_by_key(|family| {
+            let Family { shape, pipeline_parallel, data_parallel, .. } = *family;
+            let ShapeKey { sharding, switches, micro_batch_size } = shape;
+            (sharding, pipeline_parallel, data_parallel, switches, micro_batch_size)
+        });
         space
     }
 
@@ -295,7 +299,10 @@ impl Space {
 
     /// Whether it has any layout.
     pub fn has_layouts(&self, problem: &Problem, fixed: &PartialLayout) -> bool {
-        self.families.iter().any(|family| family.size(problem, fixed) > 0)
+        self.families.iter().any(|family| {
+            family.num_subfamilies(problem, fixed) > 0
+                && !family.shardings(problem, fixed).is_empty()
+        })
     }
 
     /// Counts what the framework cannot run.
@@ -315,6 +322,12 @@ impl Family {
         Mesh { sharding: self.shape.sharding, data_parallel: self.data_parallel }
     }
 
+    /// Whether they differ in their micro-batch and in what is switched on alone.
+    pub fn is_beside(&self, other: &Self) -> bool {
+        let key = |it: &Self| (it.shape.sharding, it.pipeline_parallel, it.data_parallel);
+        key(self) == key(other)
+    }
+
     /// Schedules with their stages a rank that the family can run: of the one that is named, or of all
     /// that are [searched](ScheduleKind::SEARCHED).
     pub fn schedules(&self, problem: &Problem, fixed: &PartialLayout) -> Vec<(ScheduleKind, u32)> {
@@ -327,14 +340,15 @@ impl Family {
         let mut schedules = Vec::new();
         for schedule in kinds.iter().copied() {
             let usual = schedule.default_virtual_stages();
+            let offload = fixed.offload.unwrap_or_default();
+            if !offload.takes_schedule(schedule) || !able.takes_schedule(schedule, p) {
+                continue;
+            }
             let tried = if schedule.is_interleaved() { 2..=most } else { usual..=usual };
             // What a few stages are too many for, more are.
             let takes = |v: &u32| {
                 let numbers = [p, *v, self.num_micro_batches].map(u64::from);
-                let offload = fixed.offload.unwrap_or_default();
-                offload.takes_schedule(schedule)
-                    && able.takes_schedule(schedule, p)
-                    && problem.limits.check_schedule(schedule, numbers).is_ok()
+                problem.limits.check_schedule(schedule, numbers).is_ok()
             };
             let chosen = |v: &u32| {
                 let given = problem.stages.as_ref().map(GivenStages::num_stages);
@@ -450,11 +464,10 @@ impl Family {
         check_expert_shards(shards, &self.mesh())
     }
 
-    /// How many layouts it has.
-    pub fn size(&self, problem: &Problem, fixed: &PartialLayout) -> u64 {
+    /// How many layouts it has with each of its shardings.
+    pub fn num_subfamilies(&self, problem: &Problem, fixed: &PartialLayout) -> u64 {
         let schedules = self.schedules(problem, fixed).len();
-        let shardings = self.shardings(problem, fixed).len();
-        (schedules * shardings * self.recomputes(problem, fixed).count()) as u64
+        (schedules * self.recomputes(problem, fixed).count()) as u64
     }
 
     /// One of its layouts.

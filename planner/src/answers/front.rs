@@ -104,7 +104,7 @@ pub fn least_memory(
     go: &mut (dyn FnMut() -> Go + Send),
 ) -> Option<Bytes> {
     let request = Request { top: 1, closest: false, ..*request };
-    let mut needs = |room: Bytes| {
+    let needs = |room: Bytes, go: &mut (dyn FnMut() -> Go + Send)| {
         let problem = Problem { room, ..problem.clone() };
         let outcome = search(&problem, &request, &mut |progress| match progress.best {
             Some(_) => Go::Stop(StopReason::FirstFit),
@@ -112,12 +112,12 @@ pub fn least_memory(
         });
         outcome.plans.first().map(|found| found.evaluation.memory.total())
     };
-    let mut most = needs(problem.room)?;
+    let mut most = needs(problem.room, go)?;
     let mut least = Bytes::ZERO;
     let near = problem.hardware.memory.as_f64() / 100.0;
-    while most.as_f64() - least.as_f64() > near {
+    while most.as_f64() - least.as_f64() > near && go() == Go::On {
         let middle = Bytes::from_f64(least.as_f64().midpoint(most.as_f64()));
-        match needs(middle) {
+        match needs(middle, go) {
             Some(bytes) => most = bytes.min(middle),
             None => least = middle,
         }

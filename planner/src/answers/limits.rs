@@ -36,7 +36,7 @@ pub fn longest_sequence(
     };
     let mut longest = None;
     let mut length = SHORTEST_SEQUENCE;
-    while length <= LONGEST_SEQUENCE {
+    while length <= LONGEST_SEQUENCE && go() == Go::On {
         // Too large to be counted is too large to fit.
         let Ok(longer) = with(length) else { break };
         if !fits(&longer, request, go) {
@@ -48,7 +48,7 @@ pub fn longest_sequence(
     let Some(mut best) = longest else { return Ok(None) };
     let shortest = best.training.sequence_length;
     let (mut fitting, mut parts) = (0, PARTS_OF_A_DOUBLING);
-    while parts - fitting > 1 {
+    while parts - fitting > 1 && go() == Go::On {
         let middle = fitting.midpoint(parts);
         let longer = with(shortest + shortest / PARTS_OF_A_DOUBLING * middle)?;
         if fits(&longer, request, go) {

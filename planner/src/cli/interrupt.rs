@@ -44,6 +44,7 @@ pub(crate) fn writing() -> MutexGuard<'static, ()> {
 /// When a search ends before it is done.
 pub(crate) struct Limit {
     deadline: Option<Instant>,
+    was_reached: AtomicBool,
 }
 
 impl Limit {
@@ -52,19 +53,26 @@ impl Limit {
     pub(crate) fn new(time_limit: Option<Duration>) -> Self {
         SEARCHING.store(true, Ordering::Relaxed);
         let deadline = time_limit.and_then(|limit| Instant::now().checked_add(limit));
-        Self { deadline }
+        Self { deadline, was_reached: AtomicBool::new(false) }
+    }
+
+    /// Whether a search was told to end.
+    pub(crate) fn was_reached(&self) -> bool {
+        self.was_reached.load(Ordering::Relaxed)
     }
 
     /// Whether a search goes on.
     #[expect(clippy::disallowed_methods, reason = "the command keeps its user's time limit")]
     pub(crate) fn go(&self) -> Go {
-        if INTERRUPTED.load(Ordering::Relaxed) {
-            Go::Stop(StopReason::Interrupted)
+        let reason = if INTERRUPTED.load(Ordering::Relaxed) {
+            StopReason::Interrupted
         } else if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-            Go::Stop(StopReason::TimeLimit)
+            StopReason::TimeLimit
         } else {
-            Go::On
-        }
+            return Go::On;
+        };
+        self.was_reached.store(true, Ordering::Relaxed);
+        Go::Stop(reason)
     }
 }
 

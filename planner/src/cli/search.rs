@@ -196,16 +196,20 @@ fn narrow(
             let all = problem.limits.num_gpus;
             let Some(least) = least.filter(|least| *least <= all) else { return Ok(String::new()) };
             input.problem = problem.with_gpus(least)?;
+            let how = if limit.was_reached() { "enough, and fewer may be" } else { "the fewest" };
             Ok(format!(
-                "\nobjective gpus: {least} of {all} are the fewest on which a plan is found to fit\n"
+                "\nobjective gpus: {least} of {all} are {how}, on which a plan is found to fit\n"
             ))
         }
         Objective::Memory => {
             let Some(least) = least_memory(problem, request, go) else { return Ok(String::new()) };
             input.problem.room = least;
-            Ok(format!(
-                "\nobjective memory: nothing fits in less, to a hundredth of a GPU; the fastest that needs no more than {least}\n"
-            ))
+            let how = if limit.was_reached() {
+                "the time was over before it was known what fits in less"
+            } else {
+                "nothing fits in less, to a hundredth of a GPU"
+            };
+            Ok(format!("\nobjective memory: {how}; the fastest that needs no more than {least}\n"))
         }
         Objective::Cost => {
             let price = questions.price.filter(|price| *price > 0.0).context(
@@ -213,8 +217,9 @@ fn narrow(
             )?;
             let points = cheapest_number_of_gpus(problem, request, go)?;
             let Some(cheapest) = points.first() else { return Ok(String::new()) };
+            let of = if limit.was_reached() { ", of those that were looked at" } else { "" };
             let text = format!(
-                "\nobjective cost: {} GPUs cost least, for the same batch\n{}",
+                "\nobjective cost: {} GPUs cost least{of}, for the same batch\n{}",
                 cheapest.num_gpus,
                 describe_considered(&points, price)
             );

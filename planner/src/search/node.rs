@@ -89,6 +89,10 @@ impl<'a> Searcher<'a> {
         });
         let sizes: Vec<u64> = sizes.collect();
         counts.candidates = sizes.iter().sum();
+        if let Go::Stop(reason) = observe(Progress { done: 0, all: counts.candidates, best: None })
+        {
+            return Err(reason);
+        }
         let fits = self.may_fit(families);
         for (size, fits) in sizes.iter().zip(&fits) {
             counts.pruned_by_memory += if *fits { 0 } else { *size };

@@ -62,6 +62,21 @@ fn a_limit_before_anything_is_found_says_so() {
 /// After so long the command listens to interrupts, also on a machine that is busy.
 const STARTED: Duration = Duration::from_millis(150);
 
+/// What is asked beside the plans says so too, and nothing that was not looked at is denied.
+#[test]
+fn answers_that_are_cut_short_say_so() {
+    let asked = ["search", LONG[1], "--gpus", "131072", "--max-seq-len", "--quiet"];
+    let cut = planner(&[&asked[..], &["--time-limit", "1ms"]].concat());
+    assert!(cut.stdout.contains("none is found to fit"), "{cut:?}");
+    assert!(cut.stdout.contains("the time was over before all of that was looked at"), "{cut:?}");
+    let json = planner(&[&asked[..], &["--time-limit", "1ms", "--format", "json"]].concat());
+    let report: Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!(report["is_cut_short"], true);
+    let small = ["search", "models/tiny-llama.json", "--gpus", "8", "--max-seq-len", "--quiet"];
+    let whole = planner(&[&small[..], &["--format", "json"]].concat()).json();
+    assert!(whole.get("is_cut_short").is_none(), "{whole}");
+}
+
 /// After how many milliseconds a search is interrupted: what it has found by the first of them will do.
 const WAITS: [u64; 4] = [1500, 3000, 6000, 12_000];
 

@@ -44,6 +44,12 @@ impl Answers {
         if let Some(cost) = self.cost_per_billion_tokens {
             let _ = writeln!(text, "\ncost: {cost:.2} for a billion tokens, failures aside");
         }
+        if self.is_cut_short {
+            text.push_str(
+                "\nthe time was over before all of that was looked at: longer sequences, larger batches and other plans \
+                 may do\n",
+            );
+        }
         text
     }
 }
@@ -102,7 +108,7 @@ impl LongestReport {
     fn in_words(&self) -> String {
         let Self { sequence_length, global_batch_size, max_position_embeddings } = self;
         if *sequence_length == 0 {
-            return "longest sequence: none fits".to_owned();
+            return "longest sequence: none is found to fit".to_owned();
         }
         let made_for = max_position_embeddings.filter(|most| most < sequence_length);
         let beyond = made_for
@@ -169,12 +175,19 @@ fn describe_sensitivities(all: &[Sensitivity]) -> String {
     }
     let is_settled =
         |it: &&&Sensitivity| changing.iter().all(|other| other.constant != it.constant);
+    // Where nothing at all fits with more of something, that was not held against anything.
+    let factors = |constant: &str| {
+        let factors = all.iter().filter(|it| it.constant == constant).map(|it| it.factor);
+        let least = factors.clone().fold(1.0, f64::min);
+        format!("{constant} ({least:.2} to {:.2} times)", factors.fold(1.0, f64::max))
+    };
     let mut settled: Vec<&str> = others.iter().filter(is_settled).map(|it| it.constant).collect();
     settled.dedup();
     if !settled.is_empty() {
+        let settled: Vec<String> = settled.into_iter().map(factors).collect();
         let _ = writeln!(
             text,
-            "within {:.0} % of the best with half and with twice as much, each by itself: {}",
+            "within {:.0} % of the best with other values, each by itself: {}",
             RESOLUTION * 100.0,
             settled.join("; ")
         );

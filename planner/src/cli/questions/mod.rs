@@ -101,6 +101,9 @@ pub(crate) struct Answers {
     /// What a billion tokens, or samples, cost.
     #[serde(skip_serializing_if = "Option::is_none")]
     cost_per_billion_tokens: Option<f64>,
+    /// Whether the time was over before all was looked at.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    is_cut_short: bool,
 }
 
 /// A point and the layout of its plan.
@@ -184,6 +187,7 @@ impl QuestionArgs {
         let mut answers = Answers::default();
         if self.max_seq_len {
             answers.longest_sequence = Some(longest(input, request, limit)?);
+            answers.is_cut_short = limit.was_reached();
         }
         let Some(first) = shown.first().map(|chosen| &chosen.found) else { return Ok(answers) };
         for asked in &self.why_not {
@@ -211,6 +215,9 @@ impl QuestionArgs {
         if self.sensitivity {
             answers.sensitivity = Some(sensitivities(problem, request, first, go));
         }
+        let has_searched =
+            !self.why_not.is_empty() || self.front || self.best_batch || self.sensitivity;
+        answers.is_cut_short |= has_searched && limit.was_reached();
         answers.training_run = self.training_run(input, first)?;
         answers.cost_per_billion_tokens = self.price.map(|price| {
             let rate = first.prediction(problem).tokens_per_second_per_gpu;

@@ -3,11 +3,13 @@
 use ir::cluster::Architecture;
 use ir::framework::Abilities;
 use ir::graph::{
-    ContextParallelKind, CudaGraphs, ExpertOverlap, Recompute, Sharding, Switches, TokenDispatcher,
+    Axis, ContextParallelKind, CudaGraphs, ExpertOverlap, Recompute, Sharding, Switches,
+    TokenDispatcher,
 };
 use ir::layout::{LayoutError, PartialLayout};
 
 use crate::problem::Problem;
+use crate::step::ShapeKey;
 
 /// The kind of context parallelism to try: the one that is named, or a ring; none where one rank has all
 /// positions, and no degree was decided that would have to be refused.
@@ -55,9 +57,12 @@ pub(super) fn switches(
     let takes = |overlap: &ExpertOverlap| able.takes_overlap(*overlap, [1, 1], Recompute::None);
     let is_named = fixed.cuda_graphs.is_some();
     // A graph has the same sizes every time, and experts get other numbers of tokens: one of the whole iteration
-    // takes a dispatcher that leaves room for all of them, made for Blackwell.
+    // takes a dispatcher that leaves room for all of them, made for Blackwell. All runs with it that are known
+    // exchange tokens within an NVLink domain.
+    let experts = ShapeKey::groups_of(sharding).along(Axis::Expert);
     let keeps_sizes = problem.hardware.architecture == Architecture::Blackwell
-        && token_dispatcher == TokenDispatcher::HybridEp;
+        && token_dispatcher == TokenDispatcher::HybridEp
+        && problem.hardware.network.outermost_level(experts) == 0;
     graphs.retain(|it| *it != CudaGraphs::Iteration || keeps_sizes || is_named);
     let switches = |expert_overlap| {
         let with = move |cuda_graphs| Switches { token_dispatcher, expert_overlap, cuda_graphs };

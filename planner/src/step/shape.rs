@@ -66,7 +66,12 @@ impl ShapeKey {
 
     /// Where the groups lie.
     pub fn groups(&self) -> Groups {
-        Groups::of(&Mesh { sharding: self.sharding, data_parallel: 1 })
+        Self::groups_of(&self.sharding)
+    }
+
+    /// Where the groups of a sharding lie.
+    pub fn groups_of(sharding: &Sharding) -> Groups {
+        Groups::of(&Mesh { sharding: *sharding, data_parallel: 1 })
     }
 }
 

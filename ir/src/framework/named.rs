@@ -109,9 +109,11 @@ impl Abilities {
         let takes = match self.activation_offload {
             _ if !offload.activations.is_some() => "",
             _ if !self.offload.contains(&offload.of_all_blocks()) => "",
-            ActivationOffload::WithFullRecompute => ", but of all blocks with full recompute",
+            ActivationOffload::WithFullRecompute => {
+                " (it has `activations`, those of all blocks, with full recompute)"
+            }
             ActivationOffload::OfSomeLayers => {
-                ", but of fewer than all layers (activations:N) without recompute, pipeline and CUDA graphs"
+                " (it has `activations:N`, those of fewer than all layers, without recompute, pipelines and CUDA graphs)"
             }
             ActivationOffload::Any => "",
         };

@@ -44,8 +44,8 @@ pub enum LayoutError {
     },
     /// A number of GPUs does not divide by the degrees that are named.
     #[error(
-        "the number of GPUs {has} does not divide by the product of the named degrees {degrees}\nhint: {} GPUs; or {} \
-         divides {has}",
+        "the number of GPUs {has} does not divide by the product of the named degrees {degrees}\nhint: {} GPUs, or \
+         degrees whose product is {}",
         multiples_around((*.has).into(), *.degrees),
         largest_divisor((*.has).into(), *.degrees)
     )]

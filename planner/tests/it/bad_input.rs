@@ -329,7 +329,7 @@ fn layouts_that_cannot_be() {
         ("shard0", &["zero_shard", "at least 1"]),
         ("tp8-pp4-dp2", &["tp8-pp4-dp2", "64 GPUs", "there are 8"]),
         ("tp4-dp1", &["4 GPUs", "there are 8", "hint: `data_parallel` 2"]),
-        ("tp3", &["number of GPUs 8", "2 divides 8"]),
+        ("tp3", &["number of GPUs 8", "degrees whose product is 2"]),
         ("pp8", &["8 stages", "6 blocks"]),
         ("sp", &["sequence_parallel", "tensor_parallel"]),
         ("ep2", &["expert_parallel", "hint: use 1"]),

@@ -248,10 +248,10 @@ fn frameworks_offload_activations_beside_what_they_can() {
         assert_eq!(output.code, Some(2), "{output:?}");
         assert!(output.stderr.contains(word), "no `{word}` in {}", output.stderr);
     };
-    refused("megatron-core", "activations:12", &["--pp", "2"], "without recompute, pipeline");
+    refused("megatron-core", "activations:12", &["--pp", "2"], "without recompute, pipelines");
     refused("megatron-core", "activations", &[], "fewer than all layers");
     refused("megatron-core", "activations:32", &[], "fewer than all layers");
-    refused("deepspeed", "activations:12", &[], "all blocks with full recompute");
+    refused("deepspeed", "activations:12", &[], "all blocks, with full recompute");
     refused("torchtitan", "activations", &[], "offload of activations");
 }
 

@@ -207,7 +207,7 @@ fn counts_that_do_not_divide_have_proposals() {
     for (args, hint) in [
         ("--gpus 8 --layout dp8 --global-batch-size 100", "hint: a batch of 96 or 104"),
         ("--gpus 12 --layout tp8", "hint: 8 or 16 GPUs, or degrees whose product is 6"),
-        ("--gpus 4 --layout tp8", "hint: 8 GPUs; or 4 divides 4"),
+        ("--gpus 4 --layout tp8", "hint: 8 GPUs, or degrees whose product is 4"),
     ] {
         place.fails(&format!("evaluate {{}}/model.json {args}"), &[hint]);
     }

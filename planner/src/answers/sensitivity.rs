@@ -29,7 +29,7 @@ pub struct Sensitivity {
 type Constant = (&'static str, fn(&mut Hardware, f64));
 
 /// What the choice may turn on.
-const CONSTANTS: [Constant; 6] = [
+const CONSTANTS: [Constant; 7] = [
     ("time of matrix products", |it, factor| {
         it.device.training.matmul /= factor;
         it.device.training.matmul_8_bit /= factor;
@@ -40,6 +40,12 @@ const CONSTANTS: [Constant; 6] = [
         it.device.training.attention_backward /= factor;
     }),
     ("time of what moves data within a GPU", |it, factor| it.device.training.memory /= factor),
+    ("time of the host to launch", |it, factor| {
+        let host = &mut it.framework.host;
+        host.microseconds_per_operator *= factor;
+        host.microseconds_per_operator_with_experts *= factor;
+        host.microseconds_per_awaited_operator *= factor;
+    }),
     ("time of exchanges within layers", |it, factor| {
         it.framework.exchanges.within_blocks *= factor;
     }),

@@ -401,7 +401,9 @@ fn recomputed_modules(row: &Row) -> Option<RecomputeModules> {
         return RecomputeModules::new([Norms, LatentProjections, Activations, ExpertActivations]);
     }
     let detail: serde_json::Value = serde_json::from_str(row.text("recompute_detail")).ok()?;
-    let names = detail.get("modules")?.as_array()?.iter().filter_map(serde_json::Value::as_str);
+    // Some sources list them beside what else the recipe says, some by themselves.
+    let names = detail.get("modules").unwrap_or(&detail).as_array()?.iter();
+    let names = names.filter_map(serde_json::Value::as_str);
     let known = |name: &str| {
         let has_name = |module: &RecomputeModule| module.names().1 == Some(name);
         RecomputeModule::ALL.into_iter().find(has_name)

@@ -3,6 +3,7 @@
 use std::fs;
 
 use ir::framework::{AttentionLibrary, GradientAccumulation, Launches};
+use ir::graph::RecomputeModule;
 use planner::validation::accuracy::Accuracy;
 use planner::validation::intervals::coverage;
 use planner::validation::reference::REFERENCE;
@@ -63,6 +64,23 @@ fn a_complete_row_is_mapped() {
         };
         assert!(predicted > 0.2 * measured && predicted < 5.0 * measured, "{predicted}");
     }
+}
+
+/// What a recipe computes again and what it offloads, as sources state them.
+#[test]
+fn modules_and_offloads_of_recipes_are_mapped() {
+    let layout = |more: &Value| {
+        let rows = read_rows("runs.json", &json!([run(more)]).to_string()).unwrap();
+        Setup::of(&rows[0]).unwrap().layout
+    };
+    for detail in [r#"["layernorm", "mlp"]"#, r#"{"modules": ["layernorm", "mlp"]}"#] {
+        let more = json!({"recompute": "selective", "recompute_detail": detail});
+        let modules = layout(&more).recompute.modules().map(|it| it.iter().collect::<Vec<_>>());
+        assert_eq!(modules, Some(vec![RecomputeModule::Norms, RecomputeModule::FeedForward]));
+    }
+    assert_eq!(layout(&json!({})).offload.to_string(), "none");
+    let flags = json!({"extra": {"recipe_flags": {"cpu_offloading_num_layers": 4}}});
+    assert_eq!(layout(&flags).offload.to_string(), "activations:4");
 }
 
 #[test]

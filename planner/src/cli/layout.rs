@@ -68,7 +68,8 @@ pub(crate) struct LayoutArgs {
     #[arg(long, visible_alias = "recompute-num-layers", value_name = "N|fewest", value_parser = RecomputeLayers::parse)]
     recompute_layers: Option<RecomputeLayers>,
     /// What lies in the host's memory, with commas between several: `optimizer` (ZeRO-Offload: the host updates),
-    /// `parameters` (with ZeRO 3), `activations` (with full recompute) [default: none].
+    /// `parameters` (with ZeRO 3), `activations` of all blocks or `activations:20` of 20 blocks of each stage
+    /// [default: none].
     #[arg(long, value_name = "WHAT", value_parser = parse_offload)]
     offload: Option<Offload>,
     /// How tokens come to experts on other ranks: all-to-all, all-gather, deep-ep or hybrid-ep [default: of those

@@ -66,7 +66,7 @@ const SETTINGS: [Setting; 26] = [
         "tt_405b_512_1f1b",
         "many virtual stages, which the same paper finds faster by 30 % with two, and no recompute",
     ),
-    before("dsv3_mpft", "its own DualPipe is beyond the schedules that a search tries by itself"),
+    tuned("dsv3_mpft"),
 ];
 
 /// Of Llama 3 405B no step time is published, but how it was laid out on 16,384 H100: optimizer states and gradients

@@ -138,9 +138,11 @@ proptest! {
             // Which of two passes side by side goes first may change.
             let overlaps = found.layout.schedule.overlaps_passes();
             prop_assert!(overlaps || times.is_sorted(), "{times:?} {:?}", found.layout);
-            let memory = all.map(|it| it.memory.total());
-            // Of very few layers, what a module starts from may take more than it saves.
-            let is_less = |a: &Bytes, b: &Bytes| a.as_f64() * 1.001 >= b.as_f64();
+            // Of very few layers, what is computed again takes more than what is dropped of the others saves.
+            let memory = all.map(|it| (it.memory.total(), it.memory.recompute_bytes));
+            let is_less = |a: &(Bytes, Bytes), b: &(Bytes, Bytes)| {
+                (a.0 + b.1).as_f64() * 1.02 >= b.0.as_f64()
+            };
             prop_assert!(memory.is_sorted_by(is_less), "{memory:?} {:?}", found.layout);
         }
     }

@@ -22,7 +22,7 @@ pub(super) struct Node {
 }
 
 pub(super) enum What {
-    /// All layouts of a family, bounded as if the host never kept the device waiting.
+    /// All layouts of a family, bounded as if the graphs that spare the host most were switched on.
     Unhindered(Family),
     /// All layouts of a family.
     Family(Family),

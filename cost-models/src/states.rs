@@ -28,7 +28,7 @@ impl StateBytes {
     /// weights.
     pub fn new(training: &Training) -> Self {
         let parameter = training.compute_bytes();
-        let has_master = parameter < 4;
+        let has_master = parameter < 4 && !training.no_master_weights;
         let master = if has_master { 4 } else { 0 };
         let moment = if training.bf16_moments { 2 } else { 4 };
         Self {
@@ -166,12 +166,16 @@ mod tests {
             optimizer: Optimizer::AdamW,
             fp32_gradients: false,
             bf16_moments: false,
+            no_master_weights: false,
             data_parallel_method: DataParallelMethod::AllReduce,
             gradient_compression: None,
         };
         assert_eq!(StateBytes::new(&training(Precision::Bf16)), MIXED_ADAM);
         let less = Training { bf16_moments: true, ..training(Precision::Bf16) };
         assert_eq!(StateBytes::new(&less), StateBytes { optimizer: 8, ..MIXED_ADAM });
+        let weights_alone = Training { no_master_weights: true, ..less };
+        let expected = StateBytes { optimizer: 4, has_master: false, ..MIXED_ADAM };
+        assert_eq!(StateBytes::new(&weights_alone), expected);
         let fp32 = StateBytes::new(&training(Precision::Fp32));
         assert_eq!(fp32, StateBytes { parameter: 4, gradient: 4, optimizer: 8, has_master: false });
     }

@@ -172,6 +172,9 @@ pub struct Training {
     /// arXiv 2412.19437, section 3.3.3).
     #[serde(default)]
     pub bf16_moments: bool,
+    /// Whether updates are applied to the 16-bit weights themselves, of which no copy in fp32 is kept.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub no_master_weights: bool,
     /// How replicas come to have weights in common.
     #[serde(default)]
     pub data_parallel_method: DataParallelMethod,
@@ -201,6 +204,9 @@ impl Training {
         if self.optimizer.num_moments() > 0 && !abilities.moments.contains(&moments) {
             lacks.push(format!("optimizer moments in {moments}"));
         }
+        if self.no_master_weights && !abilities.no_master_weights {
+            lacks.push("updates without master weights in fp32".to_owned());
+        }
         let Replication { method, compression } = self.replication();
         if abilities.replication == ReplicationAbility::AllReduce {
             if method != DataParallelMethod::AllReduce {
@@ -220,6 +226,7 @@ impl Training {
         if !abilities.moments.contains(&self.moments()) {
             abilities.moments.push(self.moments());
         }
+        abilities.no_master_weights |= self.no_master_weights;
         if self.replication() != Replication::default() {
             abilities.replication = ReplicationAbility::Any;
         }

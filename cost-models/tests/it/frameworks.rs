@@ -17,6 +17,7 @@ pub(crate) fn training(precision: Precision) -> Training {
         optimizer: Optimizer::AdamW,
         fp32_gradients: false,
         bf16_moments: false,
+        no_master_weights: false,
         data_parallel_method: DataParallelMethod::AllReduce,
         gradient_compression: None,
     }

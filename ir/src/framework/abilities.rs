@@ -38,6 +38,9 @@ pub struct Abilities {
     pub precisions: Vec<Precision>,
     /// Number formats of the optimizer's moments.
     pub moments: Vec<Precision>,
+    /// Whether 16-bit weights can be updated without a copy in fp32.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub no_master_weights: bool,
     /// What can lie in the host's memory, beside nothing; several parts together have commas.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub offload: Vec<Offload>,
@@ -214,6 +217,7 @@ impl Abilities {
             recompute_modules: RecomputeModule::ALL.to_vec(),
             precisions: Precision::ALL.to_vec(),
             moments: vec![Precision::Fp32, Precision::Bf16],
+            no_master_weights: true,
             offload: Offload::all().collect(),
             activation_offload: ActivationOffload::Any,
             cuda_graphs: CudaGraphs::ALL.to_vec(),

@@ -122,7 +122,11 @@ pub struct GradientHabits {
     /// When they are reduced over the replicas.
     pub reduced: WhenReduced,
     /// What a rank has of the sum with ZeRO-1.
-    pub zero_1_sum: ZeroOneSum,
+    pub zero_1_sum: GradientSum,
+    /// What a rank has of the sum over micro-batches with ZeRO-2 and 3: the part that each was reduced to, or all of
+    /// it, which is reduced with the last alone (PyTorch FSDP's `no_sync` and `set_requires_gradient_sync(False)`).
+    #[serde(default)]
+    pub sharded_sum: GradientSum,
 }
 
 /// How gradients of parameters are added up over micro-batches.
@@ -148,11 +152,12 @@ pub enum WhenReduced {
     AfterBackward,
 }
 
-/// What a rank has of the sum of gradients with ZeRO-1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+/// What a rank has of the sum of gradients where each rank updates a part of the parameters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum ZeroOneSum {
+pub enum GradientSum {
     /// The part that it updates parameters with.
+    #[default]
     Part,
     /// All of it, of which it uses a part.
     Whole,

@@ -24,10 +24,10 @@ pub use abilities::{
 pub use error::FrameworkError;
 pub use habits::{
     AttentionLibrary, CausalPieces, ExpertHabits, ExpertOutputs, GradientAccumulation,
-    GradientCopies, GradientHabits, HostHabits, KeptInputs, KernelHabits, Launches, LossGradient,
+    GradientCopies, GradientHabits, GradientSum, HostHabits, KeptInputs, KernelHabits, Launches, LossGradient,
     LossKernels, MemoryHabits, MessageBytes, MessageOverlap, ParameterHabits, PipelineHabits,
     Projections, StageParameters, TensorGathers, TensorHabits, TensorOverlap, TransferFactors,
-    UnalignedRows, UpdatedParameters, WhenReduced, ZeroOneSum,
+    UnalignedRows, UpdatedParameters, WhenReduced,
 };
 
 pub use named::ModelFacts;

@@ -64,6 +64,7 @@ pub(crate) fn read(
         optimizer: args.optimizer,
         fp32_gradients: args.fp32_gradients,
         bf16_moments: args.bf16_moments,
+        no_master_weights: args.no_master_weights,
         data_parallel_method: args.data_parallel_method,
         gradient_compression: args.gradient_compression,
     };

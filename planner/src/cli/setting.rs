@@ -33,6 +33,9 @@ pub(crate) struct SettingArgs {
     /// Keep the optimizer's moments in bf16, as DeepSeek-V3 did.
     #[arg(long, requires = "model")]
     pub(crate) bf16_moments: bool,
+    /// Update 16-bit weights themselves, without a copy in fp32.
+    #[arg(long, requires = "model")]
+    pub(crate) no_master_weights: bool,
     /// What runs the step: its kernels, what it runs side by side, and which layouts it can run; by name (see
     /// `planner list frameworks`), or a file of your own; `ideal` has no limits [default: the first of
     /// megatron-core, torchtitan, fsdp2 and deepspeed that can run what you name].

@@ -21,6 +21,8 @@ pub struct Choices {
     pub fp32_gradients: bool,
     /// Whether moments are kept in bf16.
     pub bf16_moments: bool,
+    /// Whether 16-bit weights are updated without a copy in fp32.
+    pub no_master_weights: bool,
     /// How replicas come to have weights in common.
     pub data_parallel_method: DataParallelMethod,
     /// What replicas send in the place of their gradients.
@@ -59,6 +61,7 @@ impl Choices {
             optimizer: self.optimizer.unwrap_or_default(),
             fp32_gradients: self.fp32_gradients,
             bf16_moments: self.bf16_moments,
+            no_master_weights: self.no_master_weights,
             data_parallel_method: self.data_parallel_method,
             gradient_compression: self.gradient_compression,
         }

@@ -91,7 +91,7 @@ impl Builder<'_> {
             ZeroStage::Parameters => 2 * each,
             _ => u64::from(!self.gathers_after_update()),
         };
-        let reduces = if zero >= ZeroStage::Gradients { each } else { 1 };
+        let reduces = if self.replicas.reduces_each() { each } else { 1 };
         gather * gathers + reduce * reduces
     }
 

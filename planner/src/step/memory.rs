@@ -69,6 +69,7 @@ pub(super) fn throughout(
             + Bytes::new(copies as u64)
             + frozen.parameters,
         gradients_bytes: states.gradients
+            + whole_gradients(&replicas, held, &states)
             + gradient_copies(framework, bytes, &states)
             + replicas.left_out(held),
         optimizer_bytes: states.optimizer + update_copies(framework, bytes, &states),
@@ -119,6 +120,14 @@ pub(crate) fn with_slack(used: Bytes) -> Bytes {
 /// What the allocator reserves beyond what is in use at most.
 pub(super) fn slack(peak: Bytes, context: Bytes) -> Bytes {
     Bytes::new(peak.saturating_sub(context).get() / 100 * ALLOCATOR_SLACK_PERCENT)
+}
+
+/// What a rank holds of gradients beside the part that it updates parameters with.
+fn whole_gradients(replicas: &Replicas<'_>, held: &Holdings, states: &ModelStates) -> Bytes {
+    if !replicas.sums_whole_gradients() {
+        return Bytes::ZERO;
+    }
+    Bytes::new((held.dense + held.expert) * replicas.bytes.gradient).saturating_sub(states.gradients)
 }
 
 /// Gradients in 16 bits beside those in 32.

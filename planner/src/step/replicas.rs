@@ -4,7 +4,7 @@ use cost_models::states::{StateBytes, optimizer_step, touched_by_host_update};
 use cost_models::{Group, Hardware};
 use ir::cluster::Precision;
 use ir::collective::Collective;
-use ir::framework::ZeroOneSum;
+use ir::framework::GradientSum;
 use ir::layout::{Layout, LayoutSpec, MeshAxis, ZeroStage};
 use ir::plan::Training;
 use ir::replication::{DataParallelMethod, GradientCompression};
@@ -71,12 +71,27 @@ impl<'a> Replicas<'a> {
         self.layout.schedule.updates() == Updates::AfterEachMicroBatch
     }
 
+    /// Whether a rank holds the sum of all gradients of its stages until the last micro-batch, and reduces it then,
+    /// though it updates a part of them.
+    pub(super) fn sums_whole_gradients(&self) -> bool {
+        self.layout.zero_stage >= ZeroStage::Gradients
+            && self.hardware.framework.gradients.sharded_sum == GradientSum::Whole
+            && self.layout.num_micro_batches > 1
+            && !self.layout.offload.optimizer
+    }
+
+    /// Whether gradients are reduced with each micro-batch.
+    pub(super) fn reduces_each(&self) -> bool {
+        let is_sharded = self.layout.zero_stage >= ZeroStage::Gradients;
+        is_sharded && !self.sums_whole_gradients() || self.updates_each()
+    }
+
     /// What reduces gradients over the replicas, where these are sent as they are.
     fn reduction(&self) -> Collective {
         match self.layout.zero_stage {
             ZeroStage::None => Collective::AllReduce,
             ZeroStage::OptimizerState
-                if self.hardware.framework.gradients.zero_1_sum == ZeroOneSum::Whole =>
+                if self.hardware.framework.gradients.zero_1_sum == GradientSum::Whole =>
             {
                 Collective::AllReduce
             }

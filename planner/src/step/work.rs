@@ -323,8 +323,7 @@ impl<'a> Builder<'a> {
         let rank = self.assignment.ranks.first_with(index);
         let buckets = self.buckets(index);
         let reduce = self.reduce(index);
-        let zero = self.layout.zero_stage;
-        let reduces_each = zero >= ZeroStage::Gradients || self.replicas.updates_each();
+        let reduces_each = self.replicas.reduces_each();
         let always_gather = self.gather(index).filter(|_| self.gathers);
         let always_reduce = reduce.filter(|_| reduces_each);
         let reduces_beside =

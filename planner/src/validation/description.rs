@@ -4,7 +4,6 @@ use ir::model::Model;
 use serde_json::{Value, json};
 
 use super::row::{Row, Unsupported};
-use super::source::{is_layer, vocabulary_parts};
 
 /// The model that a run trained, by its sizes.
 ///
@@ -107,4 +106,16 @@ fn latent(
     let modules = u64::from(attention.contains("MTP 1 layer"));
     set("num_nextn_predict_layers", modules.into());
     Ok(())
+}
+
+/// Whether a run is one layer's forward and backward alone, without a vocabulary.
+pub(super) fn is_layer(row: &Row) -> bool {
+    row.text("schedule").starts_with("single layer")
+}
+
+/// In how many parts the vocabulary is cut beside tensor parallelism: one for each pipeline rank where the
+/// source says so.
+pub(super) fn vocabulary_parts(row: &Row) -> Result<u32, Unsupported> {
+    let methods = ["vocab-1", "vocab-2", "interlaced"];
+    if methods.contains(&row.extra("vocab_method")) { row.degree("pp") } else { Ok(1) }
 }

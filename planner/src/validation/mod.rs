@@ -9,12 +9,14 @@ pub mod choices;
 mod comparison;
 mod description;
 mod error;
+mod facts;
+mod gpus;
+mod habits;
 pub mod intervals;
 mod kernels;
 pub mod reference;
 pub mod row;
 pub mod setup;
-mod source;
 mod vtrain;
 
 use std::collections::BTreeMap;
@@ -60,6 +62,7 @@ impl Predicted {
         match whose {
             MemoryOf::FullestRank => &self.memory,
             MemoryOf::FirstRank => first,
+            MemoryOf::LastRank => last,
             MemoryOf::FirstOrLastRank if last.total() > first.total() => last,
             MemoryOf::FirstOrLastRank => first,
         }

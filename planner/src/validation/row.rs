@@ -2,7 +2,10 @@
 
 use ir::plan::MemoryUse;
 use ir::units::Bytes;
+use serde::Deserialize;
 use serde_json::{Map, Value};
+
+use super::facts::Facts;
 
 /// Why a run cannot be represented.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -59,12 +62,15 @@ impl MemoryKind {
     }
 }
 /// Of which pipeline rank a source states the memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum MemoryOf {
     /// The one that has most.
     FullestRank,
     /// The first.
     FirstRank,
+    /// The last.
+    LastRank,
     /// The first or the last, whichever has more.
     FirstOrLastRank,
 }
@@ -255,6 +261,16 @@ impl Row {
         extra.and_then(Value::as_bool).unwrap_or(false)
     }
 
+    /// Something that only its source states, whatever it is.
+    pub fn extra_value(&self, name: &str) -> Option<&Value> {
+        self.get("extra").and_then(|extra| extra.get(name)).filter(|value| !value.is_null())
+    }
+
+    /// Whether something that only its source states is so.
+    pub fn extra_flag(&self, name: &str) -> bool {
+        self.extra_value(name).and_then(Value::as_bool).unwrap_or(false)
+    }
+
     /// A flag of the recipe that was run, in small letters; empty if it is left out.
     pub fn recipe_flag(&self, name: &str) -> String {
         let flags = self.get("extra").and_then(|extra| extra.get("recipe_flags"));
@@ -272,7 +288,7 @@ impl Row {
     }
 
     /// The memory of a GPU, where it was measured: of the fullest, unless `mem_kind` says of which pipeline
-    /// stage; of nanotron's benchmarks, of the first, as rank 0 writes their tables (`log_throughput`). GB are
+    /// stage, or the source's facts do. GB are
     /// those of PyTorch's and nvidia-smi's users, 2^30 bytes, unless `mem_kind` says 1e9. What is counted is
     /// the first that `mem_kind` names, and what the allocator gave out if it names nothing.
     ///
@@ -294,14 +310,15 @@ impl Row {
         let places = words.iter().filter_map(|(word, kind)| Some((kind_text.find(word)?, *kind)));
         let first = places.min_by_key(|(place, _)| *place);
         let kind = first.map_or(MemoryKind::Allocated, |(_, kind)| kind);
-        let is_of_rank_0 = self.text("source_title").contains("nanotron");
-        let whose = if is_of_rank_0 || kind_text.contains("first pipeline stage") {
-            MemoryOf::FirstRank
-        } else if kind_text.contains("first/last stage") {
-            MemoryOf::FirstOrLastRank
-        } else {
-            MemoryOf::FullestRank
-        };
+        let places = [
+            ("first pipeline stage", MemoryOf::FirstRank),
+            ("first/last stage", MemoryOf::FirstOrLastRank),
+            ("last rank", MemoryOf::LastRank),
+            ("rank 0", MemoryOf::FirstRank),
+        ];
+        let stated = places.iter().find(|(words, _)| kind_text.contains(words));
+        let whose = stated.map(|(_, whose)| *whose);
+        let whose = whose.or(Facts::of(self)?.memory_of).unwrap_or(MemoryOf::FullestRank);
         Ok(Some(MeasuredMemory { bytes: Bytes::new(bytes as u64), kind, whose }))
     }
 }

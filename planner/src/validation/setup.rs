@@ -30,26 +30,20 @@
 //!   performance and MLPerf's submissions add up in 16 bits; its study of recompute and its recipes of DeepSeek-V3
 //!   have moments in bf16 too (`use_precision_aware_optimizer`).
 
-use cost_models::{clusters, frameworks};
-use ir::cluster::{Cluster, Precision};
-use ir::framework::{
-    AttentionLibrary, Framework, Launches, MessageBytes, MessageOverlap, TensorOverlap,
-    UpdatedParameters, WhenReduced,
-};
-use ir::graph::{
-    ContextParallelKind, CudaGraphs, ExpertOverlap, Recompute, RecomputeModule, RecomputeModules,
-    Switches, TokenDispatcher,
-};
+use cost_models::frameworks;
+use ir::cluster::Precision;
+use ir::graph::{ContextParallelKind, Recompute, RecomputeModule, RecomputeModules};
 use ir::layout::{Layout, LayoutSpec, Offload, OffloadedActivations, ZeroStage};
 use ir::model::{AttentionKernel, GraphOptions};
 use ir::plan::{Optimizer, Training};
 use ir::replication::DataParallelMethod;
 use ir::schedule::ScheduleKind;
-use ir::units::BytesPerSecond;
 
-use super::description::model;
+use super::description::{is_layer, model, vocabulary_parts};
+use super::facts::{Facts, RanBy};
+use super::gpus::cluster;
+use super::habits::{self, switches};
 use super::row::{Row, Unsupported};
-use super::source::{framework, is_layer, vocabulary_parts};
 use crate::problem::{Problem, ProblemError, hardware};
 use crate::step::{ChainIndex, PipelineRanks, Shape, ShapeKey};
 
@@ -74,6 +68,8 @@ impl Setup {
     /// What cannot be represented, or is not stated.
     pub fn of(row: &Row) -> Result<Self, Unsupported> {
         let num_gpus = row.degree("n_gpus")?;
+        let facts = Facts::of(row)?;
+        let ran_by = RanBy::of(row, &facts);
         let cluster = cluster(row)?;
         let model = model(row)?;
         let unfused = ["unfused", "no FlashAttention", "paper does not say"];
@@ -89,7 +85,7 @@ impl Setup {
             .map_err(|error| Unsupported::new(format!("its model: {error}")))?;
         let keeps_every_other = row.text("recompute_detail").contains("every 2nd matmul");
         let graph = if keeps_every_other { graph.keeping_every_other_linear() } else { graph };
-        let graph = match recompute(row)?.modules() {
+        let graph = match recompute(row, &facts)?.modules() {
             Some(modules) => graph
                 .recomputing(modules)
                 .map_err(|error| Unsupported::new(format!("its recompute: {error}")))?,
@@ -101,19 +97,21 @@ impl Setup {
             global_batch_size: row.size("global_batch_size")?,
             precision,
             optimizer: Optimizer::AdamW,
-            fp32_gradients: has_fp32_gradients(row, precision),
-            bf16_moments: is_moonlight_study(row) || row.text("model_name").contains("DeepSeek"),
+            fp32_gradients: has_fp32_gradients(row, &facts, &ran_by, precision),
+            bf16_moments: facts.bf16_moments.unwrap_or_else(|| is_all_in_bf16(row)),
+            no_master_weights: is_all_in_bf16(row),
             data_parallel_method: DataParallelMethod::AllReduce,
             gradient_compression: None,
         };
         let impossible = |error: ProblemError| Unsupported::new(error.to_string());
-        let mut framework = frameworks::preset(framework(row)).expect("a test asks for each");
-        apply_habits(row, &mut framework);
+        let mut framework = frameworks::preset(ran_by.preset())
+            .ok_or_else(|| Unsupported::new(format!("framework `{}`", ran_by.preset())))?;
+        habits::apply(row, &facts, &mut framework);
         let hardware = hardware(&cluster, framework, &training).map_err(impossible)?;
         let problem = Problem::on(graph, training, hardware, num_gpus)
             .map_err(impossible)?
             .with_vocabulary_parallel(vocabulary_parts(row)? > 1);
-        let spec = spec(row, &training, num_gpus)?;
+        let spec = spec(row, &facts, &training, num_gpus)?;
         let layout = Layout::new(spec, &problem.limits)
             .map_err(|error| Unsupported::new(format!("its layout: {error}")))?;
         let [p, m, v] = [spec.pipeline_parallel, spec.num_micro_batches, spec.virtual_stages];
@@ -123,64 +121,6 @@ impl Setup {
         let stage_ends = stage_ends(row, &problem, &layout)?;
         Ok(Self { problem, layout, stage_ends, is_layer: is_layer(row) })
     }
-}
-
-/// GPUs by the beginning of what sources call them, with the preset of each; longer names first.
-const GPUS: [(&str, &str); 18] = [
-    ("H100-SXM 96GB", "h100-96gb"),
-    ("A100-SXM4-40GB", "a100-40gb"),
-    ("A100-PCIE", "a100-pcie"),
-    ("A100", "a100"),
-    ("A800", "a800"),
-    ("V100-SXM2-16GB", "v100-16gb"),
-    ("V100", "v100"),
-    ("H100-PCIE", "h100-pcie"),
-    ("H100", "h100"),
-    ("H800", "h800"),
-    ("H200", "h200"),
-    ("GH200", "gh200"),
-    ("GB200", "gb200-nvl72"),
-    ("GB300", "gb300-nvl72"),
-    ("B200", "b200"),
-    ("B300", "b300"),
-    ("MI300X", "mi300x"),
-    ("MI325X", "mi325x"),
-];
-
-fn cluster(row: &Row) -> Result<Cluster, Unsupported> {
-    let gpu = row.text("gpu");
-    let preset = GPUS.iter().find(|(name, _)| gpu.starts_with(name)).map(|(_, preset)| preset);
-    let mut cluster = preset
-        .and_then(|preset| clusters::preset(preset))
-        .ok_or_else(|| Unsupported::new(format!("no cluster is known with GPU `{gpu}`")))?;
-    if let Some(gpus) = row.count("gpus_per_node")? {
-        let gpus = u32::try_from(gpus).ok().filter(|gpus| *gpus > 0);
-        let gpus = gpus.ok_or_else(|| Unsupported::new("`gpus_per_node` is no number of GPUs"))?;
-        cluster.gpus_per_node = gpus;
-        // A network domain that was a node is a node again; larger ones stay.
-        if let Some(node) = cluster.levels.first_mut()
-            && node.ranks.is_some_and(|ranks| ranks <= 8)
-        {
-            node.ranks = Some(gpus);
-            // 16 GPUs of a DGX-2 are the first with switches between them.
-            if gpu.starts_with("V100-SXM3") {
-                node.wiring = None;
-            }
-        }
-    }
-    let [inner @ .., outer] = cluster.levels.as_mut_slice() else {
-        return Err(Unsupported::new("its cluster has no network"));
-    };
-    let rate = |bytes: f64| BytesPerSecond::new(bytes);
-    if let (Some(bandwidth), Some(node)) =
-        (row.real("intra_node_bw_GBps_per_dir")?, inner.first_mut())
-    {
-        node.bandwidth = rate(bandwidth * 1e9);
-    }
-    if let Some(bandwidth) = row.real("inter_node_bw_Gbps_per_gpu")? {
-        outer.bandwidth = rate(bandwidth * 1e9 / 8.0);
-    }
-    Ok(cluster)
 }
 
 fn precision(row: &Row) -> Result<Precision, Unsupported> {
@@ -203,26 +143,30 @@ fn precision(row: &Row) -> Result<Precision, Unsupported> {
         .ok_or_else(|| Unsupported::new(format!("precision `{}`", row.text("precision"))))
 }
 
-fn has_fp32_gradients(row: &Row, precision: Precision) -> bool {
+fn has_fp32_gradients(row: &Row, facts: &Facts, ran_by: &RanBy, precision: Precision) -> bool {
     let detail = row.text("optimizer_detail");
-    // Its recipes for performance have `grad_reduce_in_fp32` false, as MLPerf's submissions with NeMo have
-    // `grad_sync_dtype` bf16.
-    let title = row.text("source_title");
-    let sums_in_16_bits = title.contains("Megatron-Bridge") || title.contains("MLPerf");
-    if detail.contains("fp16 grads") || sums_in_16_bits {
+    if let Some(stated) = facts.fp32_gradients {
+        return stated;
+    }
+    if ["fp16 grads", "bf16 grad"].iter().any(|words| detail.contains(words)) {
         return false;
     }
-    let is_megatron = row.flag("distributed_optimizer").is_some() && framework(row) != "internevo";
+    let is_megatron =
+        row.flag("distributed_optimizer").is_some() && ran_by.preset() != "internevo";
     detail.contains("fp32 grad") || (is_megatron && precision != Precision::Fp16)
 }
 
-/// Whether a run is of Megatron-Bridge's study of recompute, whose recipe (`moonlight_16b.py`) keeps gradients
-/// and moments in 16 bits and exchanges nothing beside products.
-fn is_moonlight_study(row: &Row) -> bool {
-    row.text("source_title").contains("activation recompute study")
+/// Whether nothing of the optimizer is in fp32.
+fn is_all_in_bf16(row: &Row) -> bool {
+    row.text("optimizer_detail").contains("bf16 parameters and moments")
 }
 
-fn spec(row: &Row, training: &Training, num_gpus: u32) -> Result<LayoutSpec, Unsupported> {
+fn spec(
+    row: &Row,
+    facts: &Facts,
+    training: &Training,
+    num_gpus: u32,
+) -> Result<LayoutSpec, Unsupported> {
     let [tensor, context, pipeline, data] =
         [row.degree("tp")?, row.degree("cp")?, row.degree("pp")?, row.degree("dp")?];
     let product = [tensor, context, pipeline, data].map(u64::from).iter().product::<u64>();
@@ -279,10 +223,10 @@ fn spec(row: &Row, training: &Training, num_gpus: u32) -> Result<LayoutSpec, Uns
         micro_batch_size: fits(micro_batch_size)
             .ok_or_else(|| Unsupported::new("a micro-batch that large"))?,
         num_micro_batches,
-        recompute: recompute(row)?,
+        recompute: recompute(row, facts)?,
         offload: offload(row)?,
         schedule,
-        switches: switches(row),
+        switches: switches(row, facts),
     })
 }
 
@@ -297,108 +241,16 @@ fn offload(row: &Row) -> Result<Offload, Unsupported> {
     Ok(Offload { activations: OffloadedActivations::Blocks(each), ..Offload::NONE })
 }
 
-/// What a source says of its run, where that differs from the framework's habit.
-fn apply_habits(row: &Row, framework: &mut Framework) {
-    let overlap = row.text("overlap");
-    let has_none = ["no grad-reduce", "none for DP"].iter().any(|words| overlap.contains(words));
-    if has_none || overlap == "none" {
-        framework.gradients.reduced = WhenReduced::AfterBackward;
-        framework.parameters.gathered = UpdatedParameters::BeforeForward;
-    }
-    // After its first day that study ran with `CUDA_LAUNCH_BLOCKING=1`, lest its runs hang.
-    if row.text("source_title").contains("176B prequel") && row.extra("date") > "02-17" {
-        framework.host.launches = Launches::Blocking;
-    }
-    if overlap.contains("no grad-reduce/param-gather/TP overlap") || is_moonlight_study(row) {
-        framework.tensor_parallel.overlap = TensorOverlap::None;
-    } else if overlap.contains("AsyncTP") || overlap.contains("userbuffers") {
-        framework.tensor_parallel.overlap = TensorOverlap::Products;
-    }
-    if is_before_its_artifact(row) {
-        framework.kernels.attention = AttentionLibrary::FlashAttention1;
-    }
-    if overlap.contains("sync p2p") {
-        framework.pipeline_parallel.messages = MessageOverlap::Awaited;
-    }
-    if overlap.contains("optimisation OFF") {
-        framework.pipeline_parallel.message_bytes = MessageBytes::Whole;
-    }
-    // That schedule's authors send a token to four nodes at most (DeepSeek-AI 2024, arXiv 2412.19437, section
-    // 2.1.2).
-    if row.text("schedule").contains("DualPipe") {
-        framework.experts.most_domains = Some(4);
-    }
-    let switches = switches(row);
-    let is_one_graph = row.recipe_flag("cuda_graph_impl") == "full_iteration";
-    if row.recipe_flag("cutedsl_fused_grouped_mlp") == "true"
-        || (is_one_graph && switches.token_dispatcher.sends_tokens_once())
-    {
-        framework.kernels.elementwise_traffic *= FUSED_EXPERTS;
-    }
-}
-
-/// What flags of a run's recipe switch on.
-fn switches(row: &Row) -> Switches {
-    let flag = |name: &str| row.recipe_flag(name);
-    let token_dispatcher = match flag("moe_flex_dispatcher_backend").as_str() {
-        "hybridep" => TokenDispatcher::HybridEp,
-        "deepep" => TokenDispatcher::DeepEp,
-        // That schedule's authors send a token once to each node (DeepSeek-AI 2024, section 3.2.2). What runs beside
-        // what, its pairs of passes say.
-        _ if row.text("schedule").contains("DualPipe") => TokenDispatcher::DeepEp,
-        _ => TokenDispatcher::AllToAll,
-    };
-    let graphs = flag("cuda_graph_impl");
-    let cuda_graphs = match graphs.as_str() {
-        "full_iteration" | "local" => CudaGraphs::Iteration,
-        "transformer_engine" => CudaGraphs::Layers,
-        _ if has_graphs_unsaid(row) => CudaGraphs::Layers,
-        _ => CudaGraphs::None,
-    };
-    // Recipes that say so overlap wherever they capture a whole iteration.
-    let overlaps = flag("moe_a2a_overlap") == "true"
-        || flag("overlap_moe_expert_parallel_comm") == "true"
-        || graphs == "full_iteration";
-    let expert_overlap = if overlaps { ExpertOverlap::MicroBatch } else { ExpertOverlap::None };
-    Switches { token_dispatcher, expert_overlap, cuda_graphs }
-}
-
-/// Whether a run of Megatron-Bridge 0.1, of which no flags were kept, captured graphs: its recipes of mixtures do on
-/// GB200, and within one node of B200 (`scripts/performance/configs/qwen3` of its v0.1.0).
-fn has_graphs_unsaid(row: &Row) -> bool {
-    let is_so_old = row.text("notes").contains("r0.1.0 perf yaml");
-    let gpu = row.text("gpu");
-    let is_within_node = row.count("n_gpus").is_ok_and(|gpus| gpus <= Some(8));
-    is_so_old && (gpu.starts_with("GB200") || gpu.starts_with("B200") && is_within_node)
-}
-
-/// Whether a run of vocabulary parallelism is older than its authors' artifact.
-///
-/// On 8 GPUs both list the same runs, and the artifact's took 3 to 6 % less at 2,048 tokens and 11 to 13 % less at
-/// 4,096: what an attention of the next generation saves at both lengths. That it was FlashAttention-1 is
-/// inferred from this; the code calls whichever it finds.
-fn is_before_its_artifact(row: &Row) -> bool {
-    row.text("source_title").contains("arXiv 2411.05288") && row.text("source_locator") == "Table 5"
-}
-
-/// Elementwise work that is left where activation functions and casts of experts run within their products,
-/// over what there is where they run alone: of a mixture's kernels, those of attention and of the router.
-///
-/// Assumed.
-const FUSED_EXPERTS: f64 = 0.5;
-
 /// The number after `degree` in a text.
 fn shard_degree(text: &str) -> Option<u32> {
     let (_, after) = text.split_once("degree ")?;
     after.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok().filter(|degree| *degree > 0)
 }
 
-/// The modules that a run's recipe lists, by Megatron-Core's names, if it lists others than attention; of DualPipe those
-/// that its authors name (DeepSeek-AI 2024, arXiv 2412.19437, sections 3.2.3 and 3.3.3).
-fn recomputed_modules(row: &Row) -> Option<RecomputeModules> {
-    if row.text("schedule").contains("DualPipe") {
-        use RecomputeModule::{Activations, ExpertActivations, LatentProjections, Norms};
-        return RecomputeModules::new([Norms, LatentProjections, Activations, ExpertActivations]);
+/// The modules that a run's recipe lists, by Megatron-Core's names, if it lists others than attention.
+fn recomputed_modules(row: &Row, facts: &Facts) -> Option<RecomputeModules> {
+    if let Some(modules) = &facts.recomputed {
+        return RecomputeModules::new(modules.iter().copied());
     }
     let detail: serde_json::Value = serde_json::from_str(row.text("recompute_detail")).ok()?;
     // Some sources list them beside what else the recipe says, some by themselves.
@@ -412,13 +264,32 @@ fn recomputed_modules(row: &Row) -> Option<RecomputeModules> {
     RecomputeModules::new(others)
 }
 
-fn recompute(row: &Row) -> Result<Recompute, Unsupported> {
+fn recompute(row: &Row, facts: &Facts) -> Result<Recompute, Unsupported> {
     match row.text("recompute") {
         "" | "none" => Ok(Recompute::None),
-        "selective" => Ok(recomputed_modules(row).map_or(Recompute::Selective, Recompute::Modules)),
+        "selective" => {
+            Ok(recomputed_modules(row, facts).map_or(Recompute::Selective, Recompute::Modules))
+        }
         "full" => Ok(Recompute::Full),
+        "partial-full" => some_layers(row),
         other => Err(Unsupported::new(format!("recompute `{other}`"))),
     }
+}
+
+/// Full recompute of some layers of each stage, of which `extra.recompute_share` says how many: which of them they are
+/// changes neither time nor peak by much.
+fn some_layers(row: &Row) -> Result<Recompute, Unsupported> {
+    let share = row.extra_value("recompute_share").and_then(serde_json::Value::as_f64);
+    let share = share.filter(|share| (0.0..=1.0).contains(share)).ok_or_else(|| {
+        Unsupported::new("recompute `partial-full` without a `recompute_share` from 0 to 1")
+    })?;
+    let stages = u64::from(row.degree("pp")?) * u64::from(row.degree("vpp")?);
+    let layers = row.size("n_layers")?.div_ceil(stages);
+    Ok(match (share * layers as f64).round() as u32 {
+        0 => Recompute::None,
+        count if u64::from(count) >= layers => Recompute::Full,
+        count => Recompute::FirstLayers(count),
+    })
 }
 
 /// Schedules by words of what sources call them; the first that fits.

@@ -41,6 +41,7 @@ fn setup(num_gpus: u32) -> Setup {
             optimizer: Optimizer::AdamW,
             fp32_gradients: false,
             bf16_moments: false,
+            no_master_weights: false,
             data_parallel_method: DataParallelMethod::AllReduce,
             gradient_compression: None,
         },

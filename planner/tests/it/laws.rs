@@ -272,6 +272,7 @@ proptest! {
             optimizer: Some(setup.training.optimizer),
             fp32_gradients: setup.training.fp32_gradients,
             bf16_moments: setup.training.bf16_moments,
+            no_master_weights: setup.training.no_master_weights,
             data_parallel_method: setup.training.data_parallel_method,
             gradient_compression: setup.training.gradient_compression,
         };

@@ -120,8 +120,8 @@ fn trainings() -> impl Strategy<Value = Training> {
     let sizes = (select(vec![96u64, 512, 1000, 2048]), 1u64..25);
     let optimizers = select(vec![Optimizer::AdamW, Optimizer::Momentum, Optimizer::Sgd]);
     let precisions = select(vec!["bf16", "fp16", "fp32"]);
-    (sizes, precisions, optimizers, any::<[bool; 2]>(), replication()).prop_map(
-        |(sizes, precision, optimizer, [fp32_gradients, bf16_moments], replication)| {
+    (sizes, precisions, optimizers, any::<[bool; 3]>(), replication()).prop_map(
+        |(sizes, precision, optimizer, [fp32_gradients, bf16_moments, no_master_weights], replication)| {
             let (data_parallel_method, gradient_compression) = replication;
             Training {
                 sequence_length: sizes.0,
@@ -130,6 +130,7 @@ fn trainings() -> impl Strategy<Value = Training> {
                 optimizer,
                 fp32_gradients,
                 bf16_moments,
+                no_master_weights,
                 data_parallel_method,
                 gradient_compression,
             }

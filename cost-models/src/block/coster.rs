@@ -2,10 +2,10 @@
 
 use ir::cluster::Precision;
 use ir::collective::Collective;
-use ir::framework::{CausalPieces, GradientAccumulation, Launches, TensorGathers};
+use ir::framework::{CausalPieces, Fusion, GradientAccumulation, Launches, TensorGathers};
 use ir::graph::{
     self, AttentionMask, Axis, Block, BlockRecompute, BlockWork, CudaGraphs, DimName, Exchange,
-    Kernel, KernelWork, OpId, OpKind, Pass, Setting, Switches, TokenDispatcher,
+    Kernel, KernelWork, NormKind, OpId, OpKind, Pass, Setting, Switches, TokenDispatcher,
 };
 use ir::units::{Bytes, Nanos, Seconds};
 
@@ -296,6 +296,9 @@ impl<'a> Coster<'a> {
             }
             (OpKind::CrossEntropy { .. }, _) => loss.backward_bytes_per_logit / LOSS_BYTES[1],
             _ if self.is_of_scores(work.op) => kernels.score_traffic,
+            (kind, pass) if kernels.fusion == Fusion::Eager => {
+                kernels.elementwise_traffic * eager_passes(kind, pass)
+            }
             _ => kernels.elementwise_traffic,
         }
     }
@@ -456,4 +459,30 @@ fn known_shape(shape: graph::AttentionShape) -> AttentionShape {
         head_dim: shape.head_dim.midpoint(shape.value_head_dim),
         causal: shape.mask != AttentionMask::Full,
     }
+}
+
+/// Bytes that PyTorch's functions touch one by one for an operator, over those of one kernel that reads its inputs and
+/// writes its outputs once.
+///
+/// | operator | forward | backward |
+/// |---|---|---|
+/// | root mean square norm: cast to fp32, square, mean, two products, cast | 36 of 4 bytes an element | 60 of 6 |
+/// | rotary embedding: negated and joined halves, two products, a sum | 16 of 4 | 16 of 4 |
+/// | gated activation: the function, a product | 10 of 6 | 18 of 10 |
+/// | others: one function | 1 | 1 |
+///
+/// # Source
+///
+/// Counted from `modeling_llama.py` of transformers and PyTorch's derivatives of what it calls.
+fn eager_passes(kind: &OpKind, pass: Pass) -> f64 {
+    let is_forward = pass == Pass::Forward;
+    let [touched, least] = match kind {
+        OpKind::Norm { kind: NormKind::RmsNorm, .. } if is_forward => [36.0, 4.0],
+        OpKind::Norm { kind: NormKind::RmsNorm, .. } => [60.0, 6.0],
+        OpKind::Rotary(_) => [16.0, 4.0],
+        OpKind::GatedActivation(_) | OpKind::ClampedSwiGlu { .. } if is_forward => [10.0, 6.0],
+        OpKind::GatedActivation(_) | OpKind::ClampedSwiGlu { .. } => [18.0, 10.0],
+        _ => [1.0, 1.0],
+    };
+    touched / least
 }

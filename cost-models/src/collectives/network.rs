@@ -22,10 +22,18 @@ const START_SECONDS: f64 = 5e-6;
 /// 382 of 400.
 const NETWORK_EFFICIENCY: f64 = 0.92;
 
+/// By what share of its time a transfer over nodes takes longer for each doubling of them: congestion, and rings that
+/// wait for their slowest link.
+///
+/// Fitted to measured steps with `cost-models/fit/fit_steps.py`.
+const GROWTH: f64 = 0.05;
+
 /// The network of a cluster: what a message costs between any of its ranks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Network {
     levels: Vec<Level>,
+    /// By what share of its time a transfer over nodes takes longer for each doubling of them.
+    pub growth: f64,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -35,6 +43,8 @@ struct Level {
     /// Bytes per second that one rank sends in a large collective of a whole domain.
     bandwidth: f64,
     wiring: Wiring,
+    /// Whether its domains are nodes, or have links like those within nodes.
+    is_node: bool,
     /// Seconds for a step of small data.
     latency: f64,
     /// Seconds to start a collective.
@@ -60,6 +70,7 @@ impl Network {
         let levels = cluster.levels.iter().enumerate();
         Self {
             levels: levels.map(|(index, level)| Level::new(index, level, architecture)).collect(),
+            growth: GROWTH,
         }
     }
 
@@ -105,8 +116,8 @@ impl Network {
         let size = bytes.as_f64();
         let seconds = match crossings.as_slice() {
             [] => 0.0,
-            [only] if only.below == 1 => only.level.flat(kind, group.size, size),
-            many => hierarchical(kind, group.size, size, many),
+            [only] if only.below == 1 => only.level.flat(kind, group.size, size, self.growth),
+            many => self.hierarchical(kind, group.size, size, many),
         };
         Seconds::new(seconds)
     }
@@ -210,6 +221,36 @@ impl Network {
         self.levels.iter().position(within).unwrap_or(self.levels.len().saturating_sub(1))
     }
 
+    fn hierarchical(
+        &self,
+        kind: Collective,
+        num_ranks: u32,
+        bytes: f64,
+        crossings: &[Crossing<'_>],
+    ) -> f64 {
+        let n = f64::from(num_ranks);
+        let mut slowest = 0.0_f64;
+        let mut latency = slowest_start(crossings);
+        for crossing in crossings {
+            let level = crossing.level;
+            let members = f64::from(crossing.members);
+            let below = f64::from(crossing.below);
+            if crossing.below == 1 && crossing.members > 1 {
+                let within = if kind == Collective::AllToAll { bytes * members / n } else { bytes };
+                slowest = slowest.max(level.flat(kind, crossing.members, within, self.growth));
+                continue;
+            }
+            let transfer = match kind {
+                Collective::AllToAll => bytes * (members - below) / n / level.bandwidth,
+                _ => kind.volume_factor(num_ranks) * bytes / (below * level.bandwidth),
+            };
+            let doublings = (members / below).log2();
+            slowest = slowest.max(transfer * (1.0 + self.growth * doublings));
+            latency += kind.steps(crossing.members.div_ceil(crossing.below)) * level.latency;
+        }
+        slowest + latency
+    }
+
     /// The levels at which the group has ranks in different domains of the level below.
     fn crossings(&self, group: Group) -> Vec<Crossing<'_>> {
         let mut below = 1;
@@ -238,6 +279,7 @@ impl Level {
             ranks: level.ranks.unwrap_or(u32::MAX),
             bandwidth: level.bandwidth.get() * efficiency,
             wiring: level.wiring.unwrap_or(Wiring::Switched),
+            is_node: within_node,
             latency: level.latency.get(),
             start: level.start.map_or(START_SECONDS, Seconds::get),
             rates: level.collective_rates.as_deref().and_then(CollectiveRates::named),
@@ -259,7 +301,7 @@ impl Level {
     }
 
     /// Seconds for `num_ranks` ranks that all lie within one domain, each in its own below.
-    fn flat(&self, kind: Collective, num_ranks: u32, bytes: f64) -> f64 {
+    fn flat(&self, kind: Collective, num_ranks: u32, bytes: f64, growth: f64) -> f64 {
         if let Some(measured) = self.measured.get(&kind) {
             let volume = kind.volume_factor(num_ranks) * bytes;
             let transfer = measured.bandwidth.map_or(0.0, |bandwidth| volume / bandwidth.get());
@@ -272,7 +314,9 @@ impl Level {
             return seconds;
         }
         let bandwidth = self.bandwidth_of(f64::from(num_ranks));
-        let transfer = kind.volume_factor(num_ranks) * bytes / bandwidth;
+        let doublings = if self.is_node { 0.0 } else { f64::from(num_ranks).log2() };
+        let grown = 1.0 + growth * doublings;
+        let transfer = kind.volume_factor(num_ranks) * bytes / bandwidth * grown;
         self.start + kind.steps(num_ranks) * self.latency + transfer
     }
 }
@@ -280,29 +324,6 @@ impl Level {
 /// Seconds to start a collective that crosses these levels.
 fn slowest_start(crossings: &[Crossing<'_>]) -> f64 {
     crossings.iter().map(|crossing| crossing.level.start).fold(0.0, f64::max)
-}
-
-fn hierarchical(kind: Collective, num_ranks: u32, bytes: f64, crossings: &[Crossing<'_>]) -> f64 {
-    let n = f64::from(num_ranks);
-    let mut slowest = 0.0_f64;
-    let mut latency = slowest_start(crossings);
-    for crossing in crossings {
-        let level = crossing.level;
-        let members = f64::from(crossing.members);
-        let below = f64::from(crossing.below);
-        if crossing.below == 1 && crossing.members > 1 {
-            let within = if kind == Collective::AllToAll { bytes * members / n } else { bytes };
-            slowest = slowest.max(level.flat(kind, crossing.members, within));
-            continue;
-        }
-        let transfer = match kind {
-            Collective::AllToAll => bytes * (members - below) / n / level.bandwidth,
-            _ => kind.volume_factor(num_ranks) * bytes / (below * level.bandwidth),
-        };
-        slowest = slowest.max(transfer);
-        latency += kind.steps(crossing.members.div_ceil(crossing.below)) * level.latency;
-    }
-    slowest + latency
 }
 
 /// Share of the scale-up link that large collectives reach, where no curve was fitted.

@@ -36,6 +36,8 @@ pub struct KernelHabits {
     pub projections: Projections,
     /// What runs products whose rows do not begin at multiples of 16 bytes.
     pub unaligned_rows: UnalignedRows,
+    /// How many kernels norms, activation functions and rotary embeddings take.
+    pub fusion: Fusion,
     /// Bytes that norms, activation functions, dropout, residuals and rotary embeddings touch, over those of one
     /// kernel each that reads its inputs and writes its outputs once.
     pub elementwise_traffic: f64,
@@ -43,6 +45,18 @@ pub struct KernelHabits {
     pub score_traffic: f64,
     /// The loss.
     pub loss: LossKernels,
+}
+
+/// How many kernels norms, activation functions and rotary embeddings take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Fusion {
+    /// One each, written by hand: Apex, Transformer Engine, FlashAttention's, Megatron's compiled functions.
+    Kernels,
+    /// One each, or less: `torch.compile`, XLA.
+    Compiled,
+    /// One for each function that PyTorch's code of it calls.
+    Eager,
 }
 
 /// What runs products whose rows do not begin at multiples of 16 bytes.

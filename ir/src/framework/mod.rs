@@ -23,7 +23,7 @@ pub use abilities::{
 };
 pub use error::FrameworkError;
 pub use habits::{
-    AttentionLibrary, CausalPieces, ExpertHabits, ExpertOutputs, GradientAccumulation,
+    AttentionLibrary, CausalPieces, ExpertHabits, ExpertOutputs, Fusion, GradientAccumulation,
     GradientCopies, GradientHabits, GradientSum, HostHabits, KeptInputs, KernelHabits, Launches, LossGradient,
     LossKernels, MemoryHabits, MessageBytes, MessageOverlap, ParameterHabits, PipelineHabits,
     Projections, StageParameters, TensorGathers, TensorHabits, TensorOverlap, TransferFactors,

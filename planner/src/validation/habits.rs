@@ -1,7 +1,7 @@
 //! What a measured run did otherwise than its framework does by habit.
 
 use ir::framework::{
-    AttentionLibrary, Framework, GradientAccumulation, Launches, MessageBytes, MessageOverlap,
+    AttentionLibrary, Framework, Fusion, GradientAccumulation, Launches, MessageBytes, MessageOverlap,
     StageParameters, TensorOverlap, UpdatedParameters, WhenReduced,
 };
 use ir::graph::{CudaGraphs, ExpertOverlap, Switches, TokenDispatcher};
@@ -30,6 +30,7 @@ pub(super) fn apply(row: &Row, facts: &Facts, framework: &mut Framework) {
         framework.kernels.attention = library;
         framework.kernels.attention_by_architecture.clear();
     }
+    framework.kernels.fusion = fusion(row).unwrap_or(framework.kernels.fusion);
     if overlap.contains("sync p2p") {
         framework.pipeline_parallel.messages = MessageOverlap::Awaited;
     }
@@ -52,6 +53,17 @@ pub(super) fn apply(row: &Row, facts: &Facts, framework: &mut Framework) {
         || (is_one_graph && switches.token_dispatcher.sends_tokens_once())
     {
         framework.kernels.elementwise_traffic *= FUSED_EXPERTS;
+    }
+}
+
+/// How kernels were fused, if the row says so.
+fn fusion(row: &Row) -> Option<Fusion> {
+    let text = row.text("fused_ops");
+    match () {
+        () if text.contains("eager") || text.contains("no torch.compile") => Some(Fusion::Eager),
+        () if text.contains("not stated") => None,
+        () if text.contains("torch.compile") => Some(Fusion::Compiled),
+        () => None,
     }
 }
 

@@ -105,8 +105,10 @@ const LIBRARIES: [(&str, AttentionLibrary); 12] = [
 fn attention(row: &Row, facts: &Facts) -> Option<AttentionLibrary> {
     let text = row.text("attention_impl").to_lowercase();
     let text: String = text.chars().filter(|it| it.is_alphanumeric() || *it == '.').collect();
-    let stated = LIBRARIES.iter().find(|(words, _)| text.contains(words));
-    facts.attention.or(stated.map(|(_, library)| *library))
+    let stated = LIBRARIES.iter().find(|(words, _)| text.contains(words)).map(|(_, it)| *it);
+    // The only one whose gradient can be summed up in one order on all generations.
+    let deterministic = row.extra_flag("deterministic").then_some(AttentionLibrary::FlashAttention2);
+    facts.attention.or(deterministic).or(stated)
 }
 
 /// What flags of a run's recipe switch on.

@@ -1,16 +1,20 @@
-"""Fits the constants of whole steps to measured ones.
+"""Fits the constants of whole steps to measured ones, and says what it is worth on sources left out.
 
     cargo build --release -p planner --example fit_steps --bin planner
     python fit_steps.py FOLDER_WITH_RUNS ../data
 
-Needs numpy. Changes `training.json`, constants by GPU, in a folder of data, and constants by framework in the
-files of `../frameworks`; then, built again, `python fit_steps.py --residuals FOLDER_WITH_RUNS ../data` writes
-how measured steps lie about the new predictions to `residuals.json`.
+Needs numpy. Changes `training.json`, constants by GPU, `network.json` and `left_out.json` in a folder of data, and
+constants by framework in the files of `../frameworks`; then, built again, `python fit_steps.py --residuals
+FOLDER_WITH_RUNS ../data` writes how measured steps lie about predictions that were made without their source to
+`residuals.json`.
 
-Gauss-Newton in the logarithms of all constants at once, with derivatives by the planner itself. Errors
-count by their size, not its square, so that a few odd rows pull little; a table counts as the 0.4th
-power of its number of rows; and a constant that few rows depend on stays near where it was. Errors
-with a whole table left out are printed beside: they say what another source may see.
+The logarithm of a step's time is, near any set of constants, linear in their logarithms. Each constant is normal about
+the mean of its kind (all GPUs, or a family of frameworks), that mean about its prior (`priors.json`, with reasons); a
+source has a spread of its own, as one machine differs from the next; errors within it have long tails. What is most
+likely then is found by least squares with weights, again about the new constants. Few rows move a constant little.
+
+For each source everything is fitted again without it, and its steps are predicted with that: `left_out.json` has the
+constants that differ. These errors, not those of the fit, are what another source may expect.
 """
 
 import json
@@ -23,99 +27,125 @@ import numpy as np
 
 FRAMEWORKS = Path(__file__).parents[1] / "frameworks"
 RELEASE = Path(__file__).parents[2] / "target" / "release"
-ITERATIONS = 3
-NOISE = 0.03  # relative errors below this are noise and do not pull
-ODD = 0.5  # errors above this, in logarithms, have causes that no constant stands for, and do not either
-PRIOR = 3e-4  # of a constant's logarithm, over the weights of all rows
-LARGEST_MOVE = 0.4  # in logarithms, in one iteration
+PRIORS = json.loads(Path(__file__).with_name("priors.json").read_text(encoding="utf-8"))
+ITERATIONS = 2
+LEAST_CHANGE = 0.005  # of a constant in `left_out.json`
 LEAST_ROWS = 12  # as in residuals.rs
 
-# Of B300 in 16 bits one model alone was measured, whose errors have other causes.
-SAME = {"b300 matmul": "b200 matmul"}
-# Rows that pull at no constant: GPT-OSS takes a third longer than predicted on all GPUs and in all formats, and
-# would slow down the products of all other models.
-OTHER_CAUSES = ["gptoss"]
+# Rows that pull at no constant: DeepSpeed of 2021, whose gathers reach a tenth of what links have.
+OTHER_CAUSES = ["sc21_t2_z3"]
 
 
-def derivatives(folder, factors):
-    factors = factors | {name: factors.get(other, 1.0) for name, other in SAME.items()}
+def source(file):
+    """The source of a file of rows, as `planner/src/validation/left_out.rs` has it."""
+    name = file.removeprefix("runs_").rsplit(".", 1)[0]
+    for several in ["vtrain", "megatron_bridge"]:
+        if name.startswith(several):
+            return several
+    return name
+
+
+def steps(folder, values, *flags):
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-        json.dump(factors, file)
+        json.dump(values, file)
         file.flush()
-        command = [RELEASE / "examples" / "fit_steps", folder, file.name]
-        rows = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
-    rows = [row for row in rows if not any(name in row["id"] for name in OTHER_CAUSES)]
-    for row in rows:
-        own = row["derivatives"]
-        row["derivatives"] = {}
-        for name, value in own.items():
-            name = SAME.get(name, name)
-            row["derivatives"][name] = row["derivatives"].get(name, 0.0) + value
-    return rows
+        command = [RELEASE / "examples" / "fit_steps", folder, file.name, *flags]
+        return json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
 
 
-def equations(rows):
-    """Derivatives, logarithms of measured over predicted, weights, and the constants' names."""
-    files = np.array([row["file"] for row in rows])
-    names = {
-        name
-        for row in rows
-        for name, value in row["derivatives"].items()
-        if abs(value) > 2e-3
-    }
-    names = sorted(names)
-    jacobian = np.array([[row["derivatives"].get(name, 0.0) for name in names] for row in rows])
-    logs = np.log([row["measured"] / row["predicted"] for row in rows])
-    count = {file: np.sum(files == file) for file in set(files)}
-    weights = np.array([count[file] ** -0.6 for file in files])
-    return jacobian, logs, weights, names, files
+def family(owner):
+    of = (name for name, members in PRIORS["families"].items() if owner in members)
+    return next(of, "gpu")
 
 
-def solve(jacobian, logs, weights, moved):
-    """The least sum of absolute errors, by least squares with weights; `moved`: where constants stand."""
-    step = np.zeros(jacobian.shape[1])
-    for _ in range(40):
-        errors = np.abs(logs - jacobian @ step)
-        pull = np.where(errors > ODD, 0.0, weights / np.maximum(errors, NOISE))
-        prior = PRIOR * pull.sum()
-        left = (jacobian.T * pull) @ jacobian + prior * np.eye(len(step))
-        step = np.linalg.solve(left, (jacobian.T * pull) @ logs - prior * moved)
-    return step
+def prior(key):
+    """The centre of a constant and its spreads: of the mean of its kind, and about that."""
+    owner, name = key.split(" ")
+    of = PRIORS["constants"].get(name)
+    if of is None:
+        library, direction = name.split(".")
+        attention = PRIORS["attention"]
+        return attention[library][owner][direction == "backward"], 0.0, attention["spread"]
+    power = PRIORS["power"]
+    watts = power.get(owner, 1.0) ** power["exponent"] if name.startswith("matmul") else 1.0
+    return of["centre"] * watts, of["spread_of_kind"], of["spread"]
 
 
-def error(jacobian, logs, step):
-    return 100 * np.mean(np.abs(np.exp(jacobian @ step - logs) - 1))
+class Linear:
+    """Steps as linear functions of the constants' logarithms, about where they stand."""
+
+    def __init__(self, rows):
+        self.keys = sorted({key for row in rows for key in row["derivatives"]})
+        self.sources = np.array([source(row["file"]) for row in rows])
+        self.counts = ~np.array([any(it in row["id"] for it in OTHER_CAUSES) for row in rows])
+        self.jacobian = np.array([[row["derivatives"].get(key, 0.0) for key in self.keys] for row in rows])
+        self.predicted = np.log([row["predicted"] for row in rows])
+        self.measured = np.log([row["measured"] for row in rows])
+        value = {key: value for row in rows for key, value in row["values"].items()}
+        self.at = np.log([value[key] for key in self.keys])
+        priors = [prior(key) for key in self.keys]
+        self.centre = np.log([it[0] for it in priors])
+        kinds = {}
+        for key, (_, of_kind, _) in zip(self.keys, priors):
+            owner, name = key.split(" ")
+            if of_kind > 0.0:
+                kinds.setdefault((family(owner), name), []).append(key)
+        self.kinds = np.array([[float(key in members) for members in kinds.values()] for key in self.keys])
+        of_kinds = [prior(members[0])[1] for members in kinds.values()]
+        self.precision = np.array([*of_kinds, *(it[2] for it in priors)]) ** -2.0
+
+    def solve(self, without=None):
+        """The most likely logarithms of the constants, one source left out."""
+        keep = self.counts & (self.sources != without)
+        sources = sorted(set(self.sources[keep]))
+        of_source = self.sources[keep][:, None] == np.array(sources)
+        jacobian = self.jacobian[keep]
+        left = np.hstack([jacobian @ self.kinds, jacobian, of_source])
+        spread = np.full(len(sources), PRIORS["spread_of_sources"])
+        precision = np.concatenate([self.precision, spread**-2.0])
+        right = (self.measured - self.predicted)[keep] + jacobian @ (self.at - self.centre)
+        within = PRIORS["spread_within_a_source"]
+        # Rows of one source are alike: together they count less than as many of several.
+        alike = of_source @ (of_source.sum(axis=0) ** -0.4) / within**2
+        found = np.zeros(left.shape[1])
+        for _ in range(30):
+            weights = alike / (1.0 + ((right - left @ found) / (2.0 * within)) ** 2)
+            normal = (left.T * weights) @ left + np.diag(precision)
+            found = np.linalg.solve(normal, (left.T * weights) @ right)
+        number = self.kinds.shape[1]
+        return self.centre + self.kinds @ found[:number] + found[number : number + len(self.keys)]
+
+    def values(self, logarithms):
+        return {key: rounded(float(np.exp(it))) for key, it in zip(self.keys, logarithms)}
 
 
-def hold_backward(factors, data):
-    """No attention's backward is faster, for its operations, than its forward."""
-    table = json.loads((data / "training.json").read_text(encoding="utf-8"))
-    for owner, row in table.items():
-        names = [f"{owner} attention_{it}" for it in ("forward", "backward")]
-        forward, backward = (factors.get(name, 1.0) for name in names)
-        ratio = max(b / f for f, b in row["attention"].values())
-        if backward * ratio > forward:
-            factors[names[1]] = forward / ratio
+def rounded(value):
+    return float(f"{value:.3g}")
 
 
-def fit(folder, data):
-    """Factors of constants by owner and name."""
-    factors = {}
-    for iteration in range(ITERATIONS + 1):
-        jacobian, logs, weights, names, files = equations(derivatives(folder, factors))
-        moved = np.log([factors.get(name, 1.0) for name in names])
-        step = solve(jacobian, logs, weights, moved).clip(-LARGEST_MOVE, LARGEST_MOVE)
-        for file in sorted(set(files)):
-            of = files == file
-            others = solve(jacobian[~of], logs[~of], weights[~of], moved)
-            now, left_out = (error(jacobian[of], logs[of], s) for s in (0 * step, others))
-            print(f"{file:34} {of.sum():4} rows {now:6.1f} %, left out {left_out:6.1f} %")
-        if iteration == ITERATIONS:
-            return factors
-        for name, move in zip(names, step):
-            factors[name] = float(factors.get(name, 1.0) * np.exp(move))
-        hold_backward(factors, data)
-        print()
+def error(rows):
+    return 100.0 * np.mean([abs(row["predicted"] / row["measured"] - 1.0) for row in rows])
+
+
+def fit(folder):
+    """Constants, and for each source those without it."""
+    values = {}
+    for _ in range(ITERATIONS):
+        linear = Linear(steps(folder, values))
+        values = linear.values(linear.solve())
+    without = {it: linear.values(linear.solve(it)) for it in sorted(set(linear.sources))}
+    fitted = steps(folder, values, "--no-derivatives")
+    print(f"{'source':20} steps  fitted  left out")
+    errors = []
+    for name, others in without.items():
+        is_own = [source(row["file"]) == name for row in fitted]
+        own = [row for row, it in zip(fitted, is_own) if it]
+        left_out = [row for row, it in zip(steps(folder, others, "--no-derivatives"), is_own) if it]
+        errors.append((error(own), error(left_out)))
+        print(f"{name:20} {len(own):5} {errors[-1][0]:5.1f} % {errors[-1][1]:7.1f} %")
+    print("mean of sources            {:5.1f} % {:7.1f} %".format(*np.mean(errors, axis=0)))
+    print(f"mean of steps              {error(fitted):5.1f} %")
+    return values, without
 
 
 def lines(table, text=json.dumps):
@@ -127,35 +157,31 @@ def write(path, text):
     path.write_text(text + "\n", encoding="utf-8")
 
 
-def rounded(value):
-    return float(f"{value:.3g}")
-
-
-# No kernel of a step is much faster than alone; what would make it so is missing elsewhere.
-FASTEST = {"matmul": 1.1, "matmul_8_bit": 1.1, "matmul_4_bit": 1.1, "memory": 1.1}
-
-
-def apply(factors, data):
+def apply(values, without, data):
     path = data / "training.json"
     table = json.loads(path.read_text(encoding="utf-8"))
     for owner, row in table.items():
-        for constant, value in row.items():
-            if isinstance(value, float):
-                name = f"{owner} {constant}"
-                moved = value * factors.get(SAME.get(name, name), 1.0)
-                row[constant] = rounded(min(moved, FASTEST.get(constant, moved)))
-        of = [factors.get(f"{owner} attention_{it}", 1.0) for it in ("forward", "backward")]
+        for name in row:
+            row[name] = values.get(f"{owner} {name}", row[name])
         for library, rates in row["attention"].items():
-            row["attention"][library] = [rounded(a * b) for a, b in zip(rates, of)]
+            keys = [f"{owner} {library}.{it}" for it in ("forward", "backward")]
+            row["attention"][library] = [values.get(key, rate) for key, rate in zip(keys, rates)]
     write(path, lines(table))
+    write(data / "network.json", json.dumps({"growth": values["network growth"]}))
     for path in FRAMEWORKS.glob("*.json"):
         framework = json.loads(path.read_text(encoding="utf-8"))
-        for name, factor in factors.items():
-            owner, constant = name.split(" ")
-            if owner == framework.get("measured_as", framework.get("name")) and "." in constant:
-                part, field = constant.split(".")
-                framework[part][field] = rounded(framework[part][field] * factor)
-        write(path, json.dumps(framework, indent=2))
+        for key, value in values.items():
+            owner, name = key.split(" ")
+            if owner == framework.get("measured_as", framework.get("name")) and "." in name:
+                part, field = name.split(".")
+                if framework[part][field] != 0.0:
+                    framework[part][field] = value
+        write(path, json.dumps(framework, indent=2, ensure_ascii=False))
+    changes = {
+        name: {key: it for key, it in others.items() if abs(it / values[key] - 1.0) > LEAST_CHANGE}
+        for name, others in without.items()
+    }
+    write(data / "left_out.json", lines(changes))
 
 
 def write_residuals(folder, data):
@@ -186,4 +212,4 @@ if __name__ == "__main__":
     if only_residuals:
         write_residuals(runs, Path(constants))
     else:
-        apply(fit(runs, Path(constants)), Path(constants))
+        apply(*fit(runs), Path(constants))

@@ -6,6 +6,7 @@
 pub mod block;
 pub mod clusters;
 pub mod collectives;
+pub mod constants;
 pub mod frameworks;
 pub mod hardware;
 pub mod kernels;

@@ -14,7 +14,7 @@ use crate::replication::{DataParallelMethod, GradientCompression, Replication};
 use crate::units::Bytes;
 
 /// The version of the format that this program writes and reads.
-pub const PLAN_VERSION: u32 = 4;
+pub const PLAN_VERSION: u32 = 5;
 
 /// A layout with its stages, its prediction, and all that they depend on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -2,7 +2,9 @@
 
 use ir::cluster::Precision;
 use ir::collective::Collective;
-use ir::framework::{CausalPieces, Fusion, GradientAccumulation, Launches, TensorGathers};
+use ir::framework::{
+    CausalPieces, ExpertActivations, Fusion, GradientAccumulation, Launches, TensorGathers,
+};
 use ir::graph::{
     self, AttentionMask, Axis, Block, BlockRecompute, BlockWork, CudaGraphs, DimName, Exchange,
     Kernel, KernelWork, NormKind, OpId, OpKind, Pass, Setting, Switches, TokenDispatcher,
@@ -22,6 +24,30 @@ const LOSS_BYTES: [f64; 2] = [18.0, 6.0];
 /// How often what experts put out is read or written for their bias, in forward and in backward: a product
 /// written, a sum of two, a copy; two products read and written, and summed.
 const EXPERT_BIAS_PASSES: f64 = 6.0;
+
+/// Elementwise work that is left where activation functions and casts of experts run within their products,
+/// over what there is where they run alone: of a mixture's kernels, those of attention and of the router.
+///
+/// Assumed.
+const FUSED_EXPERTS: f64 = 0.5;
+
+/// How much longer the host takes to launch an operator of a layer with experts, which is of many small kernels:
+/// routing, permutation, a product and a cast for each expert.
+///
+/// # Source
+///
+/// Layers with experts that are launched operator by operator take no less than 9.5 ms on H100 and 10 ms on B200
+/// (Megatron-Bridge 26.04, Qwen3-30B with ep16 and its 235B in release 25.09; Megatron-MoE-ModelZoo, Qwen3-235B with
+/// tp4 ep8), of 48 operators of Qwen3; dense ones launch an operator in 57 us.
+const KERNELS_OF_EXPERTS: f64 = 3.2;
+
+/// What the host takes longer for an operator where it waits for each of its kernels.
+///
+/// # Source
+///
+/// BigScience's study of 2022, whose runs had `CUDA_LAUNCH_BLOCKING=1` lest they hang: 80 us for an operator, of which
+/// others take 57.
+const AWAITED_MICROSECONDS: f64 = 23.0;
 
 /// Share of operators that stay outside of graphs of layers, which take in attention and router but not the
 /// experts (Transformer Engine's).
@@ -91,15 +117,11 @@ impl<'a> Coster<'a> {
         let count = launched.filter(|(pass, op)| passes.contains(pass) && included(*op)).count();
         let host = &self.hardware.framework.host;
         let operators = self.launched_one_by_one() * 1e-6 * count as f64;
+        let kernels = if self.has_experts() { KERNELS_OF_EXPERTS } else { 1.0 };
+        let each = host.microseconds_per_operator * kernels;
         if host.launches == Launches::Blocking {
-            return Seconds::new(host.microseconds_per_awaited_operator * operators).into();
+            return Seconds::new((each + AWAITED_MICROSECONDS) * operators).into();
         }
-        let has_experts = self.block.nodes().any(|node| self.is_of_experts(node.id));
-        let each = if has_experts {
-            host.microseconds_per_operator_with_experts
-        } else {
-            host.microseconds_per_operator
-        };
         Nanos::from(Seconds::new(each * operators)).saturating_sub(device)
     }
 
@@ -290,22 +312,25 @@ impl<'a> Coster<'a> {
     fn passes_over(&self, work: &KernelWork) -> f64 {
         let kernels = &self.hardware.framework.kernels;
         let loss = &kernels.loss;
-        match (&self.block.op(work.op).kind, work.pass) {
+        let kind = &self.block.op(work.op).kind;
+        match (kind, work.pass) {
             (OpKind::CrossEntropy { .. }, Pass::Forward) => {
                 loss.forward_bytes_per_logit / LOSS_BYTES[0]
             }
             (OpKind::CrossEntropy { .. }, _) => loss.backward_bytes_per_logit / LOSS_BYTES[1],
-            _ if self.is_of_scores(work.op) => kernels.score_traffic,
-            (kind, pass) if is_eager(kind, kernels.fusion) => {
-                kernels.elementwise_traffic * eager_passes(kind, pass)
+            (_, pass) => {
+                let is_fused = kernels.expert_activations == ExpertActivations::WithinProducts;
+                let left = if is_fused && self.has_experts() { FUSED_EXPERTS } else { 1.0 };
+                let passes =
+                    if is_eager(kind, kernels.fusion) { eager_passes(kind, pass) } else { 1.0 };
+                kernels.elementwise_traffic * passes * left
             }
-            _ => kernels.elementwise_traffic,
         }
     }
 
-    /// Whether an operator puts out a number for each query and key.
-    fn is_of_scores(&self, op: OpId) -> bool {
-        self.block.op(op).output.dim(DimName::Context).is_some()
+    /// Whether the block is a mixture.
+    fn has_experts(&self) -> bool {
+        self.block.nodes().any(|node| self.is_of_experts(node.id))
     }
 
     /// Attention as the fitted curves know it, scaled by the pairs that mask and context

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use ir::cluster::{Architecture, Cluster, MeasuredCollective, NetworkLevel, Wiring};
 use ir::collective::Collective;
 use ir::units::{Bytes, Seconds};
+use serde::Deserialize;
 
 use super::curves::CollectiveRates;
 use super::group::Group;
@@ -22,11 +23,20 @@ const START_SECONDS: f64 = 5e-6;
 /// 382 of 400.
 const NETWORK_EFFICIENCY: f64 = 0.92;
 
-/// By what share of its time a transfer over nodes takes longer for each doubling of them: congestion, and rings that
-/// wait for their slowest link.
+/// Over how many nodes [`NETWORK_EFFICIENCY`] was measured.
+const NODES_MEASURED: f64 = 4.0;
+
+/// By what share of its time a transfer over more nodes takes longer for each doubling of them: congestion, and rings
+/// that wait for their slowest link.
 ///
 /// Fitted to measured steps with `cost-models/fit/fit_steps.py`.
-const GROWTH: f64 = 0.05;
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Fitted {
+    growth: f64,
+}
+
+const FITTED: &str = include_str!("../../data/network.json");
 
 /// The network of a cluster: what a message costs between any of its ranks.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,8 +53,9 @@ struct Level {
     /// Bytes per second that one rank sends in a large collective of a whole domain.
     bandwidth: f64,
     wiring: Wiring,
-    /// Whether its domains are nodes, or have links like those within nodes.
-    is_node: bool,
+    /// Whether transfers take longer with the number of its domains: those of the network between nodes, where none
+    /// was measured on the machine itself.
+    grows: bool,
     /// Seconds for a step of small data.
     latency: f64,
     /// Seconds to start a collective.
@@ -70,7 +81,7 @@ impl Network {
         let levels = cluster.levels.iter().enumerate();
         Self {
             levels: levels.map(|(index, level)| Level::new(index, level, architecture)).collect(),
-            growth: GROWTH,
+            growth: serde_json::from_str::<Fitted>(FITTED).map_or(0.0, |fitted| fitted.growth),
         }
     }
 
@@ -244,8 +255,7 @@ impl Network {
                 Collective::AllToAll => bytes * (members - below) / n / level.bandwidth,
                 _ => kind.volume_factor(num_ranks) * bytes / (below * level.bandwidth),
             };
-            let doublings = (members / below).log2();
-            slowest = slowest.max(transfer * (1.0 + self.growth * doublings));
+            slowest = slowest.max(transfer * level.grown(members / below, self.growth));
             latency += kind.steps(crossing.members.div_ceil(crossing.below)) * level.latency;
         }
         slowest + latency
@@ -279,7 +289,7 @@ impl Level {
             ranks: level.ranks.unwrap_or(u32::MAX),
             bandwidth: level.bandwidth.get() * efficiency,
             wiring: level.wiring.unwrap_or(Wiring::Switched),
-            is_node: within_node,
+            grows: !within_node && level.start.is_none(),
             latency: level.latency.get(),
             start: level.start.map_or(START_SECONDS, Seconds::get),
             rates: level.collective_rates.as_deref().and_then(CollectiveRates::named),
@@ -300,6 +310,12 @@ impl Level {
         }
     }
 
+    /// How much longer a transfer over so many domains takes than over [`NODES_MEASURED`].
+    fn grown(&self, domains: f64, growth: f64) -> f64 {
+        let doublings = (domains / NODES_MEASURED).log2().max(0.0);
+        if self.grows { 1.0 + growth * doublings } else { 1.0 }
+    }
+
     /// Seconds for `num_ranks` ranks that all lie within one domain, each in its own below.
     fn flat(&self, kind: Collective, num_ranks: u32, bytes: f64, growth: f64) -> f64 {
         if let Some(measured) = self.measured.get(&kind) {
@@ -314,9 +330,8 @@ impl Level {
             return seconds;
         }
         let bandwidth = self.bandwidth_of(f64::from(num_ranks));
-        let doublings = if self.is_node { 0.0 } else { f64::from(num_ranks).log2() };
-        let grown = 1.0 + growth * doublings;
-        let transfer = kind.volume_factor(num_ranks) * bytes / bandwidth * grown;
+        let transfer = kind.volume_factor(num_ranks) * bytes / bandwidth;
+        let transfer = transfer * self.grown(f64::from(num_ranks), growth);
         self.start + kind.steps(num_ranks) * self.latency + transfer
     }
 }

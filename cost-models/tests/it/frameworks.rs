@@ -147,10 +147,6 @@ fn frameworks_that_contradict_themselves_are_refused() {
             |it| it["abilities"]["offload"] = json!(["activations:2"]),
             "which blocks are offloaded is said by `abilities.activation_offload`",
         ),
-        (
-            |it| it["host"]["launches"] = json!("blocking"),
-            "`host.microseconds_per_awaited_operator` is 0",
-        ),
         (|it| it["kernels"]["elementwise_traffic"] = json!(-1.0), "from 0.01 to 100"),
         (|it| it["memory"]["libraries_gib"] = json!(1e300), "from 0 to 1e6"),
         (|it| it["tensor_parallel"]["vocabulary_multiple"] = json!(0), "from 1 to 1048576"),

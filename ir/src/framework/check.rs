@@ -2,7 +2,6 @@
 
 use super::Framework;
 use super::error::FrameworkError;
-use super::habits::Launches;
 
 impl Framework {
     /// Whether every constant lies where it can.
@@ -10,7 +9,6 @@ impl Framework {
         let loss = &self.kernels.loss;
         let factors = [
             ("kernels.elementwise_traffic", self.kernels.elementwise_traffic),
-            ("kernels.score_traffic", self.kernels.score_traffic),
             ("exchanges.within_blocks", self.exchanges.within_blocks),
             ("exchanges.over_replicas", self.exchanges.over_replicas),
             ("memory.saved", self.memory.saved),
@@ -25,11 +23,6 @@ impl Framework {
             ("kernels.loss.forward_bytes_per_logit", loss.forward_bytes_per_logit),
             ("kernels.loss.backward_bytes_per_logit", loss.backward_bytes_per_logit),
             ("host.microseconds_per_operator", self.host.microseconds_per_operator),
-            (
-                "host.microseconds_per_operator_with_experts",
-                self.host.microseconds_per_operator_with_experts,
-            ),
-            ("host.microseconds_per_awaited_operator", self.host.microseconds_per_awaited_operator),
             (
                 "pipeline_parallel.microseconds_per_awaited_message",
                 self.pipeline_parallel.microseconds_per_awaited_message,
@@ -53,14 +46,6 @@ impl Framework {
                 let value = f64::from(count.unwrap_or_default());
                 return Err(FrameworkError::unusable(field, value, "from 1 to 1048576, such as 8"));
             }
-        }
-        let waits = self.host.launches == Launches::Blocking;
-        if waits && self.host.microseconds_per_awaited_operator == 0.0 {
-            return Err(FrameworkError::Contradiction {
-                one: "`host.launches` is `blocking`".to_owned(),
-                other: "`host.microseconds_per_awaited_operator` is 0".to_owned(),
-                works: "the time from one operator to the next, or `ahead`",
-            });
         }
         Ok(())
     }

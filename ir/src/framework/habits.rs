@@ -23,6 +23,17 @@ pub enum AttentionLibrary {
     Cudnn,
 }
 
+impl AttentionLibrary {
+    /// Its name in files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::FlashAttention1 => "flash-attention-1",
+            Self::FlashAttention2 => "flash-attention-2",
+            Self::Cudnn => "cudnn",
+        }
+    }
+}
+
 /// Its kernels.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -38,13 +49,25 @@ pub struct KernelHabits {
     pub unaligned_rows: UnalignedRows,
     /// How many kernels norms, activation functions and rotary embeddings take.
     pub fusion: Fusion,
+    /// Where activation functions and casts of experts run.
+    #[serde(default)]
+    pub expert_activations: ExpertActivations,
     /// Bytes that norms, activation functions, dropout, residuals and rotary embeddings touch, over those of one
     /// kernel each that reads its inputs and writes its outputs once.
     pub elementwise_traffic: f64,
-    /// Bytes that softmax and dropout of attention scores touch where these are stored, over the same.
-    pub score_traffic: f64,
     /// The loss.
     pub loss: LossKernels,
+}
+
+/// Where activation functions and casts of experts run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ExpertActivations {
+    /// In kernels of their own.
+    #[default]
+    Apart,
+    /// Within the products (Megatron-Core's fused grouped products in CuTe DSL).
+    WithinProducts,
 }
 
 /// How many kernels norms, activation functions and rotary embeddings take.
@@ -109,12 +132,6 @@ pub struct HostHabits {
     pub launches: Launches,
     /// Time that it takes to launch what an operator of the graph consists of, in one pass, in microseconds.
     pub microseconds_per_operator: f64,
-    /// The same in a layer with experts, whose operators are of many small kernels: routing, permutation, a product
-    /// and a cast for each expert.
-    pub microseconds_per_operator_with_experts: f64,
-    /// Time from one operator to the next where it waits for each kernel, in microseconds; 0 where no such run was
-    /// measured.
-    pub microseconds_per_awaited_operator: f64,
 }
 
 /// When the host launches kernels.

@@ -23,11 +23,11 @@ pub use abilities::{
 };
 pub use error::FrameworkError;
 pub use habits::{
-    AttentionLibrary, CausalPieces, ExpertHabits, ExpertOutputs, Fusion, GradientAccumulation,
-    GradientCopies, GradientHabits, GradientSum, HostHabits, KeptInputs, KernelHabits, Launches, LossGradient,
-    LossKernels, MemoryHabits, MessageBytes, MessageOverlap, ParameterHabits, PipelineHabits,
-    Projections, StageParameters, TensorGathers, TensorHabits, TensorOverlap, TransferFactors,
-    UnalignedRows, UpdatedParameters, WhenReduced,
+    AttentionLibrary, CausalPieces, ExpertActivations, ExpertHabits, ExpertOutputs, Fusion,
+    GradientAccumulation, GradientCopies, GradientHabits, GradientSum, HostHabits, KeptInputs,
+    KernelHabits, Launches, LossGradient, LossKernels, MemoryHabits, MessageBytes, MessageOverlap,
+    ParameterHabits, PipelineHabits, Projections, StageParameters, TensorGathers, TensorHabits,
+    TensorOverlap, TransferFactors, UnalignedRows, UpdatedParameters, WhenReduced,
 };
 
 pub use named::ModelFacts;

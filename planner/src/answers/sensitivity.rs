@@ -41,10 +41,7 @@ const CONSTANTS: [Constant; 7] = [
     }),
     ("time of what moves data within a GPU", |it, factor| it.device.training.memory /= factor),
     ("time of the host to launch", |it, factor| {
-        let host = &mut it.framework.host;
-        host.microseconds_per_operator *= factor;
-        host.microseconds_per_operator_with_experts *= factor;
-        host.microseconds_per_awaited_operator *= factor;
+        it.framework.host.microseconds_per_operator *= factor;
     }),
     ("time of exchanges within layers", |it, factor| {
         it.framework.exchanges.within_blocks *= factor;

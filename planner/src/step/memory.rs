@@ -127,7 +127,8 @@ fn whole_gradients(replicas: &Replicas<'_>, held: &Holdings, states: &ModelState
     if !replicas.sums_whole_gradients() {
         return Bytes::ZERO;
     }
-    Bytes::new((held.dense + held.expert) * replicas.bytes.gradient).saturating_sub(states.gradients)
+    Bytes::new((held.dense + held.expert) * replicas.bytes.gradient)
+        .saturating_sub(states.gradients)
 }
 
 /// Gradients in 16 bits beside those in 32.

@@ -108,22 +108,13 @@ impl Facts {
 
     /// Takes what is not there yet from others.
     fn fill(&mut self, others: &Self) {
-        fn fill<T: Clone>(own: &mut Option<T>, other: &Option<T>) {
-            if own.is_none() {
-                own.clone_from(other);
-            }
+        macro_rules! fill {
+            ($($field:ident),*) => {
+                $(if self.$field.is_none() { self.$field.clone_from(&others.$field); })*
+            };
         }
-        fill(&mut self.framework, &others.framework);
-        fill(&mut self.fp32_gradients, &others.fp32_gradients);
-        fill(&mut self.bf16_moments, &others.bf16_moments);
-        fill(&mut self.launches, &others.launches);
-        fill(&mut self.attention, &others.attention);
-        fill(&mut self.tensor_overlap, &others.tensor_overlap);
-        fill(&mut self.token_dispatcher, &others.token_dispatcher);
-        fill(&mut self.most_domains, &others.most_domains);
-        fill(&mut self.cuda_graphs, &others.cuda_graphs);
-        fill(&mut self.recomputed, &others.recomputed);
-        fill(&mut self.memory_of, &others.memory_of);
+        fill!(framework, fp32_gradients, bf16_moments, launches, attention, tensor_overlap);
+        fill!(token_dispatcher, most_domains, cuda_graphs, recomputed, memory_of);
     }
 }
 

@@ -1,19 +1,13 @@
 //! What a measured run did otherwise than its framework does by habit.
 
 use ir::framework::{
-    AttentionLibrary, Framework, Fusion, GradientAccumulation, Launches, MessageBytes, MessageOverlap,
-    StageParameters, TensorOverlap, UpdatedParameters, WhenReduced,
+    AttentionLibrary, ExpertActivations, Framework, Fusion, GradientAccumulation, Launches,
+    MessageBytes, MessageOverlap, StageParameters, TensorOverlap, UpdatedParameters, WhenReduced,
 };
 use ir::graph::{CudaGraphs, ExpertOverlap, Switches, TokenDispatcher};
 
 use super::facts::Facts;
 use super::row::Row;
-
-/// Elementwise work that is left where activation functions and casts of experts run within their products,
-/// over what there is where they run alone: of a mixture's kernels, those of attention and of the router.
-///
-/// Assumed.
-const FUSED_EXPERTS: f64 = 0.5;
 
 /// What a source says of its run, where that differs from the framework's habit.
 pub(super) fn apply(row: &Row, facts: &Facts, framework: &mut Framework) {
@@ -52,7 +46,7 @@ pub(super) fn apply(row: &Row, facts: &Facts, framework: &mut Framework) {
     if row.recipe_flag("cutedsl_fused_grouped_mlp") == "true"
         || (is_one_graph && switches.token_dispatcher.sends_tokens_once())
     {
-        framework.kernels.elementwise_traffic *= FUSED_EXPERTS;
+        framework.kernels.expert_activations = ExpertActivations::WithinProducts;
     }
 }
 
@@ -107,7 +101,8 @@ fn attention(row: &Row, facts: &Facts) -> Option<AttentionLibrary> {
     let text: String = text.chars().filter(|it| it.is_alphanumeric() || *it == '.').collect();
     let stated = LIBRARIES.iter().find(|(words, _)| text.contains(words)).map(|(_, it)| *it);
     // The only one whose gradient can be summed up in one order on all generations.
-    let deterministic = row.extra_flag("deterministic").then_some(AttentionLibrary::FlashAttention2);
+    let deterministic =
+        row.extra_flag("deterministic").then_some(AttentionLibrary::FlashAttention2);
     facts.attention.or(deterministic).or(stated)
 }
 

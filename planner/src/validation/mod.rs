@@ -33,6 +33,7 @@ use serde_json::Value;
 pub use comparison::{ComparedRow, Comparison, Quantity};
 use comparison::{Point, compared};
 pub use error::FileError;
+use facts::Facts;
 use row::{MeasuredMemory, MemoryOf, Row, Unsupported};
 use setup::Setup;
 
@@ -138,7 +139,7 @@ pub fn validate(rows: &[Row]) -> Vec<Validated> {
                 id: row.id.clone(),
                 group: format!("{}, {}", row.text("gpu"), row.text("precision")),
                 step_time_seconds: row.step_time_seconds(),
-                memory: row.memory(),
+                memory: memory(row),
                 predicted: setup.map(|setup| predict(&setup)),
                 comparable,
                 ran_out_of_memory: row.ran_out_of_memory(),
@@ -148,6 +149,11 @@ pub fn validate(rows: &[Row]) -> Vec<Validated> {
             }
         })
         .collect()
+}
+
+/// The memory that a row states; of the fullest rank, unless it or its source says otherwise.
+fn memory(row: &Row) -> Result<Option<MeasuredMemory>, Unsupported> {
+    row.memory(Facts::of(row)?.memory_of.unwrap_or(MemoryOf::FullestRank))
 }
 
 /// What is predicted for a run that was mapped.

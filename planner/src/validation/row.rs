@@ -5,8 +5,6 @@ use ir::units::Bytes;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::facts::Facts;
-
 /// Why a run cannot be represented.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -287,15 +285,15 @@ impl Row {
         self.real("step_time_s")
     }
 
-    /// The memory of a GPU, where it was measured: of the fullest, unless `mem_kind` says of which pipeline
-    /// stage, or the source's facts do. GB are
+    /// The memory of a GPU, where it was measured: `mem_kind` says of which pipeline stage, else it is of
+    /// the `usual` one. GB are
     /// those of PyTorch's and nvidia-smi's users, 2^30 bytes, unless `mem_kind` says 1e9. What is counted is
     /// the first that `mem_kind` names, and what the allocator gave out if it names nothing.
     ///
     /// # Errors
     ///
     /// It is no number above zero.
-    pub fn memory(&self) -> Result<Option<MeasuredMemory>, Unsupported> {
+    pub fn memory(&self, usual: MemoryOf) -> Result<Option<MeasuredMemory>, Unsupported> {
         let kind_text = self.text("mem_kind");
         let unit = if kind_text.contains("1e9") { 1e9 } else { (1u64 << 30) as f64 };
         let gib = self.real("peak_mem_gib")?.map(|gib| gib * (1u64 << 30) as f64);
@@ -317,8 +315,7 @@ impl Row {
             ("rank 0", MemoryOf::FirstRank),
         ];
         let stated = places.iter().find(|(words, _)| kind_text.contains(words));
-        let whose = stated.map(|(_, whose)| *whose);
-        let whose = whose.or(Facts::of(self)?.memory_of).unwrap_or(MemoryOf::FullestRank);
+        let whose = stated.map_or(usual, |(_, whose)| *whose);
         Ok(Some(MeasuredMemory { bytes: Bytes::new(bytes as u64), kind, whose }))
     }
 }

@@ -151,8 +151,7 @@ fn has_fp32_gradients(row: &Row, facts: &Facts, ran_by: &RanBy, precision: Preci
     if ["fp16 grads", "bf16 grad"].iter().any(|words| detail.contains(words)) {
         return false;
     }
-    let is_megatron =
-        row.flag("distributed_optimizer").is_some() && ran_by.preset() != "internevo";
+    let is_megatron = row.flag("distributed_optimizer").is_some() && ran_by.preset() != "internevo";
     detail.contains("fp32 grad") || (is_megatron && precision != Precision::Fp16)
 }
 

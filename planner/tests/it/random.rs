@@ -121,7 +121,13 @@ fn trainings() -> impl Strategy<Value = Training> {
     let optimizers = select(vec![Optimizer::AdamW, Optimizer::Momentum, Optimizer::Sgd]);
     let precisions = select(vec!["bf16", "fp16", "fp32"]);
     (sizes, precisions, optimizers, any::<[bool; 3]>(), replication()).prop_map(
-        |(sizes, precision, optimizer, [fp32_gradients, bf16_moments, no_master_weights], replication)| {
+        |(
+            sizes,
+            precision,
+            optimizer,
+            [fp32_gradients, bf16_moments, no_master_weights],
+            replication,
+        )| {
             let (data_parallel_method, gradient_compression) = replication;
             Training {
                 sequence_length: sizes.0,

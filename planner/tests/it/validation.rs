@@ -472,9 +472,11 @@ fn stages_that_are_on_two_ranks_count_once() {
         Setup::of(&rows[0]).unwrap()
     };
     for stages in [1, 2] {
-        let changes = json!({ "schedule": "DualPipe", "pp": 4, "dp": 2, "vpp": stages });
+        let changes = json!({ "schedule": "DualPipe", "pp": 4, "dp": 2, "vpp": stages,
+            "source_title": "Insights into DeepSeek-V3" });
         let found = setup(changes);
         assert_eq!(found.layout.virtual_stages, 1);
+        // What that source's authors say of it.
         let framework = &found.problem.hardware.framework;
         assert!(found.layout.switches.token_dispatcher.sends_tokens_once());
         assert_eq!(framework.experts.most_domains, Some(4));

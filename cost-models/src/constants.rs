@@ -1,0 +1,168 @@
+//! The constants that are fitted to measured steps: what each stands for, in which unit, and where it can lie.
+//!
+//! A constant has a key: whose it is, and its name there, `a100 matmul` or `nanotron exchanges.within_blocks`. How they
+//! are fitted, and from what they start, is in `cost-models/fit`.
+
+use std::collections::BTreeMap;
+
+use crate::Hardware;
+
+/// Whose a constant is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// A kind of GPU: [`Device::training_set`](crate::kernels::Device).
+    Gpu,
+    /// A library of attention on such a GPU.
+    Attention,
+    /// A framework.
+    Framework,
+    /// All of them.
+    Network,
+}
+
+/// A constant.
+#[derive(Clone, Copy, Debug)]
+pub struct Constant {
+    /// Whose it is.
+    pub owner: Owner,
+    /// What it is called there.
+    pub name: &'static str,
+    /// What it stands for, with its unit.
+    pub meaning: &'static str,
+    /// The least and the most that it can be.
+    pub range: [f64; 2],
+    place: fn(&mut Hardware) -> &mut f64,
+}
+
+/// All constants.
+pub const CONSTANTS: [Constant; 12] = [
+    Constant {
+        owner: Owner::Gpu,
+        name: "matmul",
+        meaning: "rate of products in 16 or 32 bits in a step over that of the same alone, in short runs: clocks that \
+                  power holds down, and what others use of the memory",
+        range: [0.4, 1.0],
+        place: |it| &mut it.device.training.matmul,
+    },
+    Constant {
+        owner: Owner::Gpu,
+        name: "matmul_8_bit",
+        meaning: "the same in 8 bits",
+        range: [0.4, 1.1],
+        place: |it| &mut it.device.training.matmul_8_bit,
+    },
+    Constant {
+        owner: Owner::Gpu,
+        name: "matmul_4_bit",
+        meaning: "the same in 4 bits, over what kernels of 8 bits would reach of a peak as high",
+        range: [0.4, 1.1],
+        place: |it| &mut it.device.training.matmul_4_bit,
+    },
+    Constant {
+        owner: Owner::Gpu,
+        name: "memory",
+        meaning: "bandwidth that kernels reach in a step over that of the same alone",
+        range: [0.6, 1.0],
+        place: |it| &mut it.device.training.memory,
+    },
+    Constant {
+        owner: Owner::Attention,
+        name: "forward",
+        meaning: "rate of its forward over that of the kernel that was measured, TensorRT-LLM's",
+        range: [0.1, 2.0],
+        place: |it| &mut it.device.training.attention_forward,
+    },
+    Constant {
+        owner: Owner::Attention,
+        name: "backward",
+        meaning: "rate of its backward over that of the forward that was measured",
+        range: [0.1, 2.0],
+        place: |it| &mut it.device.training.attention_backward,
+    },
+    Constant {
+        owner: Owner::Framework,
+        name: "host.microseconds_per_operator",
+        meaning: "time of the host to launch an operator's kernels, in microseconds",
+        range: [5.0, 300.0],
+        place: |it| &mut it.framework.host.microseconds_per_operator,
+    },
+    Constant {
+        owner: Owner::Framework,
+        name: "pipeline_parallel.microseconds_per_awaited_message",
+        meaning: "time from a message that was waited for to the next kernel, in microseconds",
+        range: [5.0, 2000.0],
+        place: |it| &mut it.framework.pipeline_parallel.microseconds_per_awaited_message,
+    },
+    Constant {
+        owner: Owner::Framework,
+        name: "kernels.elementwise_traffic",
+        meaning: "bytes that elementwise kernels touch over those of one kernel each",
+        range: [0.5, 3.0],
+        place: |it| &mut it.framework.kernels.elementwise_traffic,
+    },
+    Constant {
+        owner: Owner::Framework,
+        name: "exchanges.within_blocks",
+        meaning: "time of exchanges within layers over that of the same collective alone",
+        range: [0.8, 3.0],
+        place: |it| &mut it.framework.exchanges.within_blocks,
+    },
+    Constant {
+        owner: Owner::Framework,
+        name: "exchanges.over_replicas",
+        meaning: "time of exchanges over replicas over that of the same collective alone",
+        range: [0.7, 4.0],
+        place: |it| &mut it.framework.exchanges.over_replicas,
+    },
+    Constant {
+        owner: Owner::Network,
+        name: "growth",
+        meaning: "share of its time that a transfer over nodes takes longer for each doubling of them",
+        range: [0.0, 0.3],
+        place: |it| &mut it.network.growth,
+    },
+];
+
+impl Constant {
+    /// Its key on a machine.
+    pub fn key(&self, hardware: &Hardware) -> String {
+        let Hardware { device, framework, .. } = hardware;
+        let gpu = &device.training_set;
+        match self.owner {
+            Owner::Gpu => format!("{gpu} {}", self.name),
+            Owner::Attention => {
+                let library = framework.attention_on(hardware.architecture).name();
+                format!("{gpu} {library}.{}", self.name)
+            }
+            Owner::Framework => format!("{} {}", framework.measured_name(), self.name),
+            Owner::Network => format!("network {}", self.name),
+        }
+    }
+
+    /// Its value on a machine.
+    pub fn of(&self, hardware: &mut Hardware) -> f64 {
+        *(self.place)(hardware)
+    }
+
+    /// Makes it `factor` times what it is. What is 0 stays so: the machine does not do what it stands for.
+    pub fn scale(&self, hardware: &mut Hardware, factor: f64) {
+        *(self.place)(hardware) *= factor;
+    }
+
+    /// Makes it `value`; what is 0 stays so.
+    pub fn set(&self, hardware: &mut Hardware, value: f64) {
+        let place = (self.place)(hardware);
+        if *place != 0.0 {
+            *place = value;
+        }
+    }
+}
+
+/// Puts values, by their keys, in the place of a machine's own.
+pub fn apply(hardware: &mut Hardware, values: &BTreeMap<String, f64>) {
+    for constant in CONSTANTS {
+        if let Some(value) = values.get(&constant.key(hardware)) {
+            constant.set(hardware, *value);
+        }
+    }
+}

@@ -3,7 +3,7 @@
 use ir::cluster::Precision;
 use ir::collective::Collective;
 use ir::framework::{
-    CausalPieces, ExpertActivations, Fusion, GradientAccumulation, Launches, TensorGathers,
+    CausalPieces, ExpertActivations, Fusion, GradientAccumulation, Launches, Logits, TensorGathers,
 };
 use ir::graph::{
     self, AttentionMask, Axis, Block, BlockRecompute, BlockWork, CudaGraphs, DimName, Exchange,
@@ -20,6 +20,9 @@ use crate::kernels::{AttentionShape, Basis, Bound, MatmulShape, Timing};
 /// softmax in fp32 is written twice and read twice; that is read, and a gradient written
 /// (`ir/src/graph/kernels.rs`).
 const LOSS_BYTES: [f64; 2] = [18.0, 6.0];
+
+/// Bytes of a logit that ranks gather.
+const LOGIT_BYTES: f64 = 2.0;
 
 /// How often what experts put out is read or written for their bias, in forward and in backward: a product
 /// written, a sum of two, a copy; two products read and written, and summed.
@@ -173,6 +176,7 @@ impl<'a> Coster<'a> {
                 let touched = bytes.get() as f64 * self.passes_over(work);
                 let time = device.training_memory_bound(precision, Bytes::new(touched as u64))
                     + self.accumulation(work);
+                let time = time + self.gathered_logits(work);
                 let launch = device.launch_floor();
                 let bound = if time < launch * 2.0 { Bound::Launch } else { Bound::Memory };
                 Timing { time, bound }
@@ -315,9 +319,11 @@ impl<'a> Coster<'a> {
         let kind = &self.block.op(work.op).kind;
         match (kind, work.pass) {
             (OpKind::CrossEntropy { .. }, Pass::Forward) => {
-                loss.forward_bytes_per_logit / LOSS_BYTES[0]
+                self.parts_of_logits() * loss.forward_bytes_per_logit / LOSS_BYTES[0]
             }
-            (OpKind::CrossEntropy { .. }, _) => loss.backward_bytes_per_logit / LOSS_BYTES[1],
+            (OpKind::CrossEntropy { .. }, _) => {
+                self.parts_of_logits() * loss.backward_bytes_per_logit / LOSS_BYTES[1]
+            }
             (_, pass) => {
                 let is_fused = kernels.expert_activations == ExpertActivations::WithinProducts;
                 let left = if is_fused && self.has_experts() { FUSED_EXPERTS } else { 1.0 };
@@ -326,6 +332,38 @@ impl<'a> Coster<'a> {
                 kernels.elementwise_traffic * passes * left
             }
         }
+    }
+
+    /// How many of the parts of the vocabulary the loss of a rank takes.
+    fn parts_of_logits(&self) -> f64 {
+        match self.hardware.framework.tensor_parallel.logits {
+            Logits::Part => 1.0,
+            Logits::Whole => f64::from(self.groups.along(Axis::Tensor).size),
+        }
+    }
+
+    /// Time in which all logits come to each rank, where the loss takes all: part of the loss, as it waits for them.
+    fn gathered_logits(&self, work: &KernelWork) -> Seconds {
+        let is_loss = matches!(self.block.op(work.op).kind, OpKind::CrossEntropy { .. });
+        let parts = self.parts_of_logits();
+        if !is_loss || work.pass != Pass::Forward || parts < 2.0 {
+            return Seconds::ZERO;
+        }
+        let logits = (work.read + work.written).as_f64() / LOSS_BYTES[0] * LOGIT_BYTES * parts;
+        let group = self.groups.along(Axis::Tensor);
+        let gather =
+            self.hardware.network.time(Collective::AllGather, group, Bytes::from_f64(logits));
+        gather * self.hardware.framework.exchanges.within_blocks
+    }
+
+    /// The largest tensor of any operator; of the loss, all logits where it takes all.
+    pub(crate) fn largest_tensor(&self) -> Bytes {
+        let parts = if self.has_loss() { self.parts_of_logits() } else { 1.0 };
+        Bytes::from_f64(self.work.largest_tensor.as_f64() * parts)
+    }
+
+    fn has_loss(&self) -> bool {
+        self.block.nodes().any(|node| matches!(node.op.kind, OpKind::CrossEntropy { .. }))
     }
 
     /// Whether the block is a mixture.
@@ -422,10 +460,8 @@ impl<'a> Coster<'a> {
     pub(crate) fn saved(&self, policy: BlockRecompute) -> Bytes {
         let saved = self.work.saved_bytes(policy);
         let memory = &self.hardware.framework.memory;
-        let has_loss =
-            self.block.nodes().any(|node| matches!(node.op.kind, OpKind::CrossEntropy { .. }));
         let factor = match policy {
-            _ if has_loss => memory.saved_by_loss,
+            _ if self.has_loss() => memory.saved_by_loss * self.parts_of_logits(),
             BlockRecompute::Full => 1.0,
             _ => memory.saved,
         };

@@ -85,7 +85,7 @@ impl BlockPasses {
             weight_grad: play(&parts.weight_grad),
             recompute: ByPolicy::new(|policy| play(&parts.recompute[policy])),
             saved: ByPolicy::new(|policy| coster.saved(policy)),
-            largest_tensor: work.largest_tensor,
+            largest_tensor: coster.largest_tensor(),
             largest_weight: work.largest_weight(),
             dequantised: work.dequantised,
             parameters: work.parameters,

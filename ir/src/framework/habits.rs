@@ -237,6 +237,20 @@ pub struct TensorHabits {
     pub gathers: TensorGathers,
     /// Of how many elements the vocabulary of each rank is a multiple, padded.
     pub vocabulary_multiple: u32,
+    /// What of the logits the loss of a rank takes.
+    #[serde(default)]
+    pub logits: Logits,
+}
+
+/// What of the logits the loss of a tensor-parallel rank takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Logits {
+    /// Those of its part of the vocabulary: Megatron-LM's vocabulary-parallel cross-entropy, torchtitan's parallel loss.
+    #[default]
+    Part,
+    /// All of them, gathered: DTensor's plans that replicate what the head puts out.
+    Whole,
 }
 
 /// What tensor-parallel exchanges run beside.

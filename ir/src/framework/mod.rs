@@ -25,9 +25,9 @@ pub use error::FrameworkError;
 pub use habits::{
     AttentionLibrary, CausalPieces, ExpertActivations, ExpertHabits, ExpertOutputs, Fusion,
     GradientAccumulation, GradientCopies, GradientHabits, GradientSum, HostHabits, KeptInputs,
-    KernelHabits, Launches, LossGradient, LossKernels, MemoryHabits, MessageBytes, MessageOverlap,
-    ParameterHabits, PipelineHabits, Projections, StageParameters, TensorGathers, TensorHabits,
-    TensorOverlap, TransferFactors, UnalignedRows, UpdatedParameters, WhenReduced,
+    KernelHabits, Launches, Logits, LossGradient, LossKernels, MemoryHabits, MessageBytes,
+    MessageOverlap, ParameterHabits, PipelineHabits, Projections, StageParameters, TensorGathers,
+    TensorHabits, TensorOverlap, TransferFactors, UnalignedRows, UpdatedParameters, WhenReduced,
 };
 
 pub use named::ModelFacts;

@@ -148,11 +148,12 @@ fn has_fp32_gradients(row: &Row, facts: &Facts, ran_by: &RanBy, precision: Preci
     if let Some(stated) = facts.fp32_gradients {
         return stated;
     }
-    if ["fp16 grads", "bf16 grad"].iter().any(|words| detail.contains(words)) {
+    if detail.contains("fp16 grads") {
         return false;
     }
     let is_megatron = row.flag("distributed_optimizer").is_some() && ran_by.preset() != "internevo";
-    detail.contains("fp32 grad") || (is_megatron && precision != Precision::Fp16)
+    let sums = ["fp32 grad", "fp32 reduc"];
+    sums.iter().any(|words| detail.contains(words)) || (is_megatron && precision != Precision::Fp16)
 }
 
 /// Whether nothing of the optimizer is in fp32.

@@ -9,7 +9,7 @@ FOLDER_WITH_RUNS ../data` writes how measured steps lie about predictions that w
 `residuals.json`.
 
 The logarithm of a step's time is, near any set of constants, linear in their logarithms. Each constant is normal about
-the mean of its kind (all GPUs, or a family of frameworks), that mean about its prior (`priors.json`, with reasons); a
+the mean of its kind (all GPUs, or a family of frameworks), that mean about its prior (`../data/priors.json`, with reasons); a
 source has a spread of its own, as one machine differs from the next; errors within it have long tails. What is most
 likely then is found by least squares with weights, again about the new constants. Few rows move a constant little.
 
@@ -27,10 +27,9 @@ import numpy as np
 
 FRAMEWORKS = Path(__file__).parents[1] / "frameworks"
 RELEASE = Path(__file__).parents[2] / "target" / "release"
-PRIORS = json.loads(Path(__file__).with_name("priors.json").read_text(encoding="utf-8"))
+PRIORS = json.loads((Path(__file__).parents[1] / "data" / "priors.json").read_text(encoding="utf-8"))
 ITERATIONS = 2
 LEAST_CHANGE = 0.005  # of a constant in `left_out.json`
-LEAST_ROWS = 12  # as in residuals.rs
 
 # Rows that pull at no constant: DeepSpeed of 2021, whose gathers reach a tenth of what links have.
 OTHER_CAUSES = ["sc21_t2_z3"]
@@ -177,34 +176,67 @@ def apply(values, without, data):
                 if framework[part][field] != 0.0:
                     framework[part][field] = value
         write(path, json.dumps(framework, indent=2, ensure_ascii=False))
+    memory = PRIORS["memory_without"]
     changes = {
         name: {key: it for key, it in others.items() if abs(it / values[key] - 1.0) > LEAST_CHANGE}
+        | memory.get(name, {})
         for name, others in without.items()
     }
     write(data / "left_out.json", lines(changes))
 
 
 def write_residuals(folder, data):
+    """Spreads of measured over predicted without the row's source, by what is known of its stack."""
     command = [RELEASE / "planner", "validate", folder, "--format", "json"]
     report = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
-    ratios = {"step_time_seconds": {}, "peak_memory_bytes": {}}
-    for file in report["files"]:
-        for row in file["rows"]:
-            for name in row.get("comparable", []):
-                ratio = row["measured"] / row["predicted"]
-                ratios[file["quantity"]].setdefault(name, []).append(ratio)
-    of_all = {name: spreads(of) for name, of in ratios.items()}
-    write(data / "residuals.json", lines(of_all, lines))
+    written = {}
+    for quantity in ["step_time_seconds", "peak_memory_bytes"]:
+        ratios = {}
+        for file in report["files"]:
+            if file["quantity"] != quantity or file["file"] in SUSPECT.get(quantity, []):
+                continue
+            for row in file["rows"]:
+                if "measured" in row:
+                    ratio = row["measured"] / row.get("left_out", row["predicted"])
+                    of_source = ratios.setdefault(source(file["file"]), {})
+                    of_source.setdefault(row["stack"], []).append(ratio)
+        kinds = {"measured": {}, "new": {}, "calibrated": {}}
+        for name, stacks in ratios.items():
+            for stack, of in stacks.items():
+                known = any(stack in others for other, others in ratios.items() if other != name)
+                if known:
+                    kinds["measured"].setdefault(name, []).extend(of)
+                kinds["new"].setdefault(name, []).extend(of)
+                kinds["calibrated"].setdefault(name, []).extend(after_three(of))
+        stacks = sorted({stack for of in ratios.values() for stack in of})
+        spreads = {kind: spread(of) for kind, of in kinds.items() if any(of.values())}
+        written[quantity] = {"stacks": stacks, "spreads": spreads}
+    write(data / "residuals.json", lines(written))
 
 
-def spreads(ratios):
-    found = {}
-    for name, values in sorted(ratios.items()):
-        if len(values) >= LEAST_ROWS:
-            # As `Spread::of` counts ranks.
-            low, high = np.quantile(values, [0.1, 0.9], method="weibull")
-            found[name] = {"rows": len(values), "low": rounded(low), "high": rounded(high)}
-    return found
+# What the source measured is not known: 29 to 41 bytes a parameter where 16 are held.
+SUSPECT = {"peak_memory_bytes": ["runs_internevo.json"]}
+
+
+def after_three(ratios):
+    """Each of a stack's ratios over the mean of three others: what is left once these are known."""
+    count = len(ratios)
+    if count < 4:
+        return []
+    logs = np.log(ratios)
+    three = [np.mean([logs[(row + part * count // 4) % count] for part in (1, 2, 3)]) for row in range(count)]
+    return list(np.exp(logs - three))
+
+
+def spread(by_source):
+    """As `Spread::of`: quantiles with as much weight for each source."""
+    by_source = [of for of in by_source.values() if of]
+    ratios = np.concatenate(by_source)
+    weights = np.concatenate([np.full(len(of), 1.0 / (len(of) * len(by_source))) for of in by_source])
+    order = np.argsort(ratios)
+    at = np.cumsum(weights[order]) - weights[order] / 2.0
+    low, high = np.interp([0.1, 0.9], at, ratios[order])
+    return {"sources": len(by_source), "rows": len(ratios), "low": rounded(low), "high": rounded(high)}
 
 
 if __name__ == "__main__":

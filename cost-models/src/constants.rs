@@ -123,6 +123,24 @@ pub const CONSTANTS: [Constant; 12] = [
     },
 ];
 
+/// Constants of memory, which steps do not show.
+pub const OF_MEMORY: [Constant; 2] = [
+    Constant {
+        owner: Owner::Framework,
+        name: "memory.saved",
+        meaning: "bytes that blocks keep for backward over those that one fused kernel for each operator would",
+        range: [0.5, 3.0],
+        place: |it| &mut it.framework.memory.saved,
+    },
+    Constant {
+        owner: Owner::Framework,
+        name: "memory.saved_by_loss",
+        meaning: "bytes that head and loss hold at their peak, over the same",
+        range: [0.1, 4.0],
+        place: |it| &mut it.framework.memory.saved_by_loss,
+    },
+];
+
 impl Constant {
     /// Its key on a machine.
     pub fn key(&self, hardware: &Hardware) -> String {
@@ -160,7 +178,7 @@ impl Constant {
 
 /// Puts values, by their keys, in the place of a machine's own.
 pub fn apply(hardware: &mut Hardware, values: &BTreeMap<String, f64>) {
-    for constant in CONSTANTS {
+    for constant in CONSTANTS.into_iter().chain(OF_MEMORY) {
         if let Some(value) = values.get(&constant.key(hardware)) {
             constant.set(hardware, *value);
         }

@@ -1,9 +1,9 @@
-//! How measured steps, their times and their memory, lie about what is predicted: the interval that a
-//! prediction carries.
+//! How measured steps, their times and their memory, lie about what is predicted without their source: the interval
+//! that a prediction carries.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::Hardware;
 
@@ -16,19 +16,23 @@ pub const SHARE: f64 = 0.8;
 ///
 /// # Source
 ///
-/// 597 pairs in 124 groups of measured runs that differ in their layout alone, those of vTrain left out, each group
-/// counting by its number of rows less one; `planner validate` prints their order.
+/// Pairs of measured runs that differ in their layout alone, predicted without their source, those of vTrain left out,
+/// each group counting by its number of rows less one; `planner validate` prints their order.
 pub const PAIRED_ERROR: f64 = 0.071;
 
-/// Fewer comparable steps than these say nothing.
-pub const LEAST_ROWS: usize = 12;
+/// Fewer sources than these say nothing of another.
+pub const LEAST_SOURCES: usize = 3;
 
-/// Whose steps are comparable, the nearest first: of the framework on such GPUs, of the framework, of all.
-/// Mixtures of experts are compared to mixtures.
-pub fn comparable(hardware: &Hardware, has_experts: bool) -> [String; 3] {
-    let what = if has_experts { " with experts" } else { "" };
-    let (set, framework) = (&hardware.device.training_set, hardware.framework.measured_name());
-    [format!("{framework}{what} on {set}"), format!("{framework}{what}"), "all".to_owned()]
+/// What is known of a stack, a framework on GPUs of a kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Evidence {
+    /// Steps of this stack were measured on the machine itself.
+    Calibrated,
+    /// Others measured steps of this framework on such GPUs.
+    Measured,
+    /// Nobody else measured the two together: it may be like any source.
+    New,
 }
 
 /// What a [`Spread`] is of: what was both measured and predicted of a step.
@@ -41,52 +45,87 @@ pub enum SpreadOf {
     PeakMemoryBytes,
 }
 
-/// What was measured of steps over what was predicted.
+/// What was measured of steps over what was predicted without their source.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spread {
+    /// Of how many sources they were.
+    pub sources: usize,
     /// How many were compared.
     pub rows: usize,
-    /// The ratio that a tenth of them was below.
+    /// The ratio that a tenth of them was below, each source counting as much.
     pub low: f64,
     /// The ratio that a tenth of them was above.
     pub high: f64,
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Shipped {
+    stacks: BTreeSet<String>,
+    spreads: BTreeMap<Evidence, Spread>,
+}
+
+impl SpreadOf {
+    /// What a stack is called of which steps were measured: for times, a framework on GPUs of a kind; for memory, which
+    /// GPUs do not change, the framework.
+    pub fn stack(self, hardware: &Hardware) -> String {
+        let (set, framework) = (&hardware.device.training_set, hardware.framework.measured_name());
+        match self {
+            Self::StepTimeSeconds => format!("{framework} on {set}"),
+            Self::PeakMemoryBytes => framework.to_owned(),
+        }
+    }
+}
+
 impl Spread {
-    /// That of ratios; none for fewer than [`LEAST_ROWS`].
+    /// That of ratios by source; none for fewer than [`LEAST_SOURCES`].
     ///
-    /// The bounds are those ranks of n ratios between which one more of the same kind lies with the
-    /// wanted probability: `(n + 1) (1 - share) / 2` from either end.
-    ///
-    /// # Source
-    ///
-    /// Vovk, Gammerman and Shafer 2005, *Algorithmic Learning in a Random World*: conformal prediction.
-    pub fn of(mut ratios: Vec<f64>) -> Option<Self> {
-        let rows = ratios.len();
-        if rows < LEAST_ROWS {
+    /// Each source counts as much, however many steps it has: another is one more of them. Between two ratios the
+    /// bounds lie by the shares of what is below.
+    pub fn of<'a>(by_source: impl IntoIterator<Item = &'a [f64]>) -> Option<Self> {
+        let by_source: Vec<&[f64]> =
+            by_source.into_iter().filter(|ratios| !ratios.is_empty()).collect();
+        let sources = by_source.len();
+        if sources < LEAST_SOURCES {
             return None;
         }
-        ratios.sort_by(f64::total_cmp);
-        // Ranks count from one, and between two neighbours from the one to the other.
-        let rank = |share: f64| (rows as f64 + 1.0) * share - 1.0;
-        let at = |rank: f64| {
-            let rank = rank.clamp(0.0, (rows - 1) as f64);
-            let (below, above) = (ratios[rank.floor() as usize], ratios[rank.ceil() as usize]);
-            below + (above - below) * rank.fract()
-        };
+        let weighted = by_source.into_iter().flat_map(|ratios| {
+            ratios.iter().map(move |ratio| (*ratio, 1.0 / (ratios.len() * sources) as f64))
+        });
+        let mut weighted: Vec<(f64, f64)> = weighted.collect();
+        weighted.sort_by(|one, other| one.0.total_cmp(&other.0));
         let tail = (1.0 - SHARE) / 2.0;
-        Some(Self { rows, low: at(rank(tail)), high: at(rank(1.0 - tail)) })
+        let [low, high] = [tail, 1.0 - tail].map(|share| quantile(&weighted, share));
+        Some(Self { sources, rows: weighted.len(), low, high })
     }
 
-    /// That of the project's own reference, for the nearest steps that are comparable, and whose these are.
-    pub fn shipped(of: SpreadOf, comparable: [String; 3]) -> (String, Self) {
-        let mut shipped: BTreeMap<SpreadOf, BTreeMap<String, Self>> =
+    /// That of the project's own reference for a stack, and what is known of it.
+    pub fn shipped(of: SpreadOf, hardware: &Hardware) -> (Evidence, Self) {
+        let mut shipped: BTreeMap<SpreadOf, Shipped> =
             serde_json::from_str(SPREADS).expect("the data that ships is valid; a test reads it");
-        let mut all = shipped.remove(&of).expect("both are there; a test asks for them");
-        let names = comparable.into_iter();
-        let mut known = names.filter_map(|name| Some((all.remove(&name)?, name)));
-        let (spread, name) = known.next().expect("`all` is there; a test asks for it");
-        (name, spread)
+        let Shipped { stacks, spreads } =
+            shipped.remove(&of).expect("both are there; a test asks for them");
+        let evidence =
+            if stacks.contains(&of.stack(hardware)) { Evidence::Measured } else { Evidence::New };
+        (evidence, spreads[&evidence])
     }
+}
+
+/// The ratio below which lies so much of all weights, which add up to 1, of ratios in order.
+fn quantile(weighted: &[(f64, f64)], share: f64) -> f64 {
+    let mut below = 0.0;
+    let mut last: Option<(f64, f64)> = None;
+    for (ratio, weight) in weighted {
+        let at = below + weight / 2.0;
+        if at >= share {
+            return last.map_or(*ratio, |(before, ratio_before)| {
+                let part = (share - before) / (at - before);
+                ratio_before + part * (ratio - ratio_before)
+            });
+        }
+        below += weight;
+        last = Some((at, *ratio));
+    }
+    last.map_or(1.0, |(_, ratio)| ratio)
 }

@@ -1,6 +1,6 @@
 //! The constants of frameworks and GPUs in training.
 
-use cost_models::residuals::{LEAST_ROWS, Spread, SpreadOf, comparable};
+use cost_models::residuals::{LEAST_SOURCES, Spread, SpreadOf};
 use cost_models::{Device, Hardware, Precision, clusters, frameworks};
 use ir::framework::{AttentionLibrary, Framework, IDEAL};
 use ir::plan::{Optimizer, Training};
@@ -39,15 +39,10 @@ fn constants_are_there_for_all() {
             for rate in [rates.matmul, rates.matmul_8_bit, rates.matmul_4_bit, rates.memory] {
                 assert!((0.4..=1.1).contains(&rate), "{name}: {rates:?}");
             }
-            for (spread, has_experts) in [
-                (SpreadOf::StepTimeSeconds, false),
-                (SpreadOf::StepTimeSeconds, true),
-                (SpreadOf::PeakMemoryBytes, false),
-            ] {
-                let comparable = comparable(&hardware, has_experts);
-                let (_, Spread { rows, low, high }) = Spread::shipped(spread, comparable);
+            for spread in [SpreadOf::StepTimeSeconds, SpreadOf::PeakMemoryBytes] {
+                let (_, Spread { sources, low, high, .. }) = Spread::shipped(spread, &hardware);
                 let contains_one = low < 1.1 && high > 0.9 && low < high;
-                assert!(rows >= LEAST_ROWS && contains_one, "{of}");
+                assert!(sources >= LEAST_SOURCES && contains_one, "{of}");
             }
         }
     }
@@ -175,21 +170,30 @@ fn attention_becomes_faster_with_its_libraries() {
 }
 
 proptest! {
-    /// Of many ratios a tenth lies below the interval and a tenth above.
+    /// Of the ratios of each source as many count as of another: a tenth of all that lies below an interval, and a
+    /// tenth above, is of the sources' shares.
     #[test]
-    fn a_spread_leaves_out_a_tenth_on_either_side(ratios in prop::collection::vec(0.5f64..2.0, 1..300)) {
-        let count = ratios.len() as f64;
-        match Spread::of(ratios.clone()) {
-            None => prop_assert!(ratios.len() < LEAST_ROWS),
-            Some(Spread { rows, low, high }) => {
-                prop_assert_eq!(rows, ratios.len());
+    fn a_spread_leaves_out_a_tenth_on_either_side(
+        by_source in prop::collection::vec(prop::collection::vec(0.5f64..2.0, 1..60), 1..12),
+    ) {
+        match Spread::of(by_source.iter().map(Vec::as_slice)) {
+            None => prop_assert!(by_source.len() < LEAST_SOURCES),
+            Some(Spread { sources, rows, low, high }) => {
+                prop_assert_eq!(sources, by_source.len());
+                prop_assert_eq!(rows, by_source.iter().map(Vec::len).sum::<usize>());
                 prop_assert!(low <= high);
-                for beyond in [
-                    ratios.iter().filter(|ratio| **ratio < low).count(),
-                    ratios.iter().filter(|ratio| **ratio > high).count(),
-                ] {
-                    prop_assert!((beyond as f64 - 0.1 * count).abs() <= 1.0, "{beyond} of {count}");
-                }
+                let share = |is_beyond: &dyn Fn(f64) -> bool| -> f64 {
+                    let of = |ratios: &Vec<f64>| {
+                        let beyond = ratios.iter().filter(|ratio| is_beyond(**ratio)).count();
+                        beyond as f64 / ratios.len() as f64
+                    };
+                    by_source.iter().map(of).sum::<f64>() / sources as f64
+                };
+                // No ratio is divided: as much as the heaviest may lie on the other side.
+                let heaviest = by_source.iter().map(|of| 1.0 / of.len() as f64).fold(0.0, f64::max);
+                let room = heaviest / sources as f64 + 1e-9;
+                prop_assert!((share(&|ratio| ratio < low) - 0.1).abs() <= room);
+                prop_assert!((share(&|ratio| ratio > high) - 0.1).abs() <= room);
             }
         }
     }

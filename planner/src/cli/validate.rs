@@ -7,6 +7,7 @@ use anyhow::{Context as _, bail, ensure};
 use planner::validation::accuracy::Accuracy;
 use planner::validation::choices::{Fits, Regret};
 use planner::validation::intervals::{Coverage, coverage};
+use planner::validation::left_out::source;
 use planner::validation::reference::REFERENCE;
 use planner::validation::{
     ComparedRow, Comparison, Quantity, Validated, compare, compare_kernels, read_rows,
@@ -52,6 +53,8 @@ struct Report<'a> {
     memory_intervals: Option<Coverage>,
     /// How well layouts of one problem are chosen between, by file.
     regret: &'a [Regret],
+    /// The same by constants that each file's source had no part in.
+    regret_left_out: &'a [Regret],
     /// Whether runs that worked are predicted to fit.
     fits: &'a Fits,
     skipped: &'a [Skipped],
@@ -102,7 +105,7 @@ pub(crate) fn validate(args: &ValidateArgs) -> anyhow::Result<Answer> {
     let mut comparisons = Vec::new();
     let mut skipped = Vec::new();
     let mut all: Vec<(String, Validated)> = Vec::new();
-    let (mut regret, mut fits) = (Vec::new(), Fits::default());
+    let (mut regret, mut regret_left_out, mut fits) = (Vec::new(), Vec::new(), Fits::default());
     let tables = Tables::of(args.folder.as_deref())?;
     for (name, text) in tables.kernels {
         match text.and_then(|text| Ok(compare_kernels(&name, &text)?)) {
@@ -118,11 +121,12 @@ pub(crate) fn validate(args: &ValidateArgs) -> anyhow::Result<Answer> {
                 continue;
             }
         };
-        let validated = hold(&rows);
+        let validated = hold(&name, &rows);
         for quantity in [Quantity::StepTimeSeconds, Quantity::PeakMemoryBytes] {
             comparisons.extend(compare(&name, quantity, &validated));
         }
         regret.extend(Regret::of(&name, &validated));
+        regret_left_out.extend(Regret::left_out(&name, &validated));
         fits.add(&name, &validated);
         all.extend(validated.into_iter().map(|run| (name.clone(), run)));
     }
@@ -134,7 +138,7 @@ pub(crate) fn validate(args: &ValidateArgs) -> anyhow::Result<Answer> {
     );
     let [intervals, memory_intervals] =
         [Quantity::StepTimeSeconds, Quantity::PeakMemoryBytes].map(|quantity| {
-            let coverage = coverage(quantity, all.iter().map(|(_, run)| run));
+            let coverage = coverage(quantity, all.iter());
             (coverage.rows > 0).then_some(coverage)
         });
     let out_of_memory: Vec<OutOfMemory<'_>> = all
@@ -158,6 +162,7 @@ pub(crate) fn validate(args: &ValidateArgs) -> anyhow::Result<Answer> {
         intervals,
         memory_intervals,
         regret: &regret,
+        regret_left_out: &regret_left_out,
         fits: &fits,
         skipped: &skipped,
     };
@@ -288,13 +293,15 @@ fn files(outer: &Path, inner: &str) -> anyhow::Result<Vec<(String, std::path::Pa
 
 fn as_text(report: &Report<'_>, runs: &[(String, Validated)]) -> String {
     let Report { files: comparisons, out_of_memory, intervals, memory_intervals, .. } = report;
-    let Report { regret, fits, skipped, .. } = report;
-    let headings = ["file", "of", "rows", "predicted", "mean", "median", "worst", "bias", "rank"];
+    let Report { regret, regret_left_out, fits, skipped, .. } = report;
+    let headings =
+        ["file", "of", "rows", "predicted", "mean", "left out", "median", "worst", "bias", "rank"];
     let mut rows = table(&headings, &["file", "of"]);
-    let cells = |accuracy: &Accuracy| {
+    let cells = |accuracy: &Accuracy, left_out: String| {
         [
             accuracy.count.to_string(),
             percent(accuracy.mape),
+            left_out,
             percent(accuracy.median_ape),
             percent(accuracy.worst_ape),
             format!("{:+.1} %", accuracy.bias * 100.0),
@@ -307,11 +314,12 @@ fn as_text(report: &Report<'_>, runs: &[(String, Validated)]) -> String {
             in_words(comparison.quantity).to_owned(),
             comparison.rows.len().to_string(),
         ];
-        rows.add_row(all.into_iter().chain(cells(&comparison.accuracy)));
+        let left_out = percent(comparison.left_out.mape);
+        rows.add_row(all.into_iter().chain(cells(&comparison.accuracy, left_out)));
         for (group, accuracy) in comparison.groups.iter().filter(|_| comparison.groups.len() > 1) {
             let group: String = group.chars().take(WIDEST_GROUP).collect();
             let of_group = [format!("  {group}"), String::new(), String::new()];
-            rows.add_row(of_group.into_iter().chain(cells(accuracy)));
+            rows.add_row(of_group.into_iter().chain(cells(accuracy, String::new())));
         }
     }
     let skipped =
@@ -319,11 +327,12 @@ fn as_text(report: &Report<'_>, runs: &[(String, Validated)]) -> String {
     let covered = |coverage: &Option<Coverage>, what: &str| {
         coverage.map_or_else(String::new, |coverage| {
             format!(
-                "{} intervals, of +- {} in the mean, contain {} of the {} {what} that they were not made of\n",
+                "{} intervals, of +- {} in the mean, contain {} of the {what} of a source that they were not made of, in \
+                 the mean of {} sources\n",
                 percent(coverage.share),
                 percent(coverage.half_width),
                 percent(coverage.contained),
-                coverage.rows,
+                coverage.sources,
             )
         })
     };
@@ -342,9 +351,38 @@ fn as_text(report: &Report<'_>, runs: &[(String, Validated)]) -> String {
         }
     };
     let summary =
-        [render(&rows), "\n".to_owned(), intervals, out_of_memory].into_iter().chain(missed);
-    let summary = summary.chain([describe_fits(fits), describe_regret(regret)]);
+        [render(&rows), "\n".to_owned(), of_sources(comparisons), intervals, out_of_memory]
+            .into_iter()
+            .chain(missed);
+    let summary = summary.chain([describe_fits(fits), describe_regret(regret, regret_left_out)]);
     summary.chain([worst(runs)]).chain(skipped).collect()
+}
+
+/// Mean errors of the times of steps over sources, as fitted and with each left out of the fit.
+fn of_sources(comparisons: &[Comparison]) -> String {
+    let mut by_source: BTreeMap<&str, [f64; 3]> = BTreeMap::new();
+    let of_steps = comparisons.iter().filter(|it| it.quantity == Quantity::StepTimeSeconds);
+    for Comparison { file, accuracy, left_out, .. } in of_steps.filter(|it| it.accuracy.count > 0) {
+        let count = accuracy.count as f64;
+        let sums = by_source.entry(source(file)).or_default();
+        let more = [count, accuracy.mape * count, left_out.mape * count];
+        for (sum, more) in sums.iter_mut().zip(more) {
+            *sum += more;
+        }
+    }
+    if by_source.is_empty() {
+        return String::new();
+    }
+    let sources = by_source.len() as f64;
+    let mean = |which: usize| by_source.values().map(|it| it[which] / it[0]).sum::<f64>() / sources;
+    let [steps, errors] = [0, 1].map(|which| by_source.values().map(|it| it[which]).sum::<f64>());
+    format!(
+        "step time, mean error: {} over {sources} sources, each left out of the fit; {} with all in it; {} over \
+         {steps} steps\n",
+        percent(mean(2)),
+        percent(mean(1)),
+        percent(errors / steps),
+    )
 }
 
 /// Runs that worked and are predicted not to fit.
@@ -361,17 +399,19 @@ fn describe_fits(fits: &Fits) -> String {
 }
 
 /// How well layouts are chosen between, file by file and over all.
-fn describe_regret(regret: &[Regret]) -> String {
-    let all = regret.iter().cloned().reduce(Regret::and);
-    let Some(all) = all else { return String::new() };
-    let headings = ["file", "groups", "regret", "worst", "pairs", "ordered", "worst chosen"];
+fn describe_regret(regret: &[Regret], left_out: &[Regret]) -> String {
+    let [all, without] = [regret, left_out].map(|of| of.iter().cloned().reduce(Regret::and));
+    let (Some(all), Some(without)) = (all, without) else { return String::new() };
+    let headings =
+        ["file", "groups", "regret", "left out", "worst", "pairs", "ordered", "worst chosen"];
     let mut rows = table(&headings, &["file", "worst chosen"]);
     let all = Regret { file: "all".to_owned(), ..all };
-    for it in regret.iter().chain([&all]) {
+    for (it, without) in regret.iter().chain([&all]).zip(left_out.iter().chain([&without])) {
         rows.add_row([
             it.file.clone(),
             it.groups.to_string(),
             percent(it.mean),
+            percent(without.mean),
             percent(it.worst),
             it.pairs.to_string(),
             percent(it.share_ordered()),
@@ -384,8 +424,8 @@ fn describe_regret(regret: &[Regret]) -> String {
     }
     format!(
         "\nregret: what the layout that is predicted fastest takes longer than the fastest measured, of groups of \
-         runs that differ\nin their layout alone; pairs of them that differ by over 3 %, and those in the right \
-         order\n\n{}",
+         runs that differ\nin their layout alone; the same by constants that the source had no part in; pairs that \
+         differ by over 3 %, and those\nin the right order\n\n{}",
         render(&rows)
     )
 }

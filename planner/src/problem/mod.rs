@@ -5,7 +5,7 @@ mod frameworks;
 mod stages;
 
 use cost_models::Hardware;
-use cost_models::residuals::{Spread, SpreadOf, comparable};
+use cost_models::residuals::{Spread, SpreadOf};
 use ir::cluster::{Cluster, Precision};
 use ir::framework::{Framework, ModelFacts};
 use ir::graph::{Extent, Graph, ParameterCounts};
@@ -237,8 +237,7 @@ impl Problem {
     /// The headroom with which nine of ten plans fit that are predicted to: what measured peaks of memory exceeded
     /// predicted ones by, of comparable steps.
     pub fn usual_headroom(&self) -> Bytes {
-        let (_, Spread { high, .. }) =
-            Spread::shipped(SpreadOf::PeakMemoryBytes, self.comparable());
+        let (_, Spread { high, .. }) = Spread::shipped(SpreadOf::PeakMemoryBytes, &self.hardware);
         let memory = self.hardware.memory;
         memory.saturating_sub(Bytes::from_f64(memory.as_f64() / high.max(1.0)))
     }
@@ -266,12 +265,6 @@ impl Problem {
     /// What of the model decides what a framework can do with it.
     pub fn model_facts(&self) -> ModelFacts {
         ModelFacts::of(&self.graph)
-    }
-
-    /// Whose measured steps its own are comparable to, the nearest first.
-    pub fn comparable(&self) -> [String; 3] {
-        let has_experts = !self.limits.experts.is_empty();
-        comparable(&self.hardware, has_experts)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use cost_models::Basis;
 use cost_models::block::terms;
-use cost_models::residuals::{SHARE, Spread, SpreadOf};
+use cost_models::residuals::{Evidence, SHARE, Spread, SpreadOf};
 use ir::units::{Bytes, Seconds};
 use serde::Serialize;
 
@@ -17,11 +17,13 @@ pub struct Expectation {
     pub low_seconds: f64,
     /// Its upper end.
     pub high_seconds: f64,
-    /// Share of comparable measured steps that lay within.
+    /// Share of the measured steps of sources that were left out of the fit that lay within, in the mean of these.
     pub share: f64,
-    /// Whose steps these are: of a framework on GPUs of a kind, of a framework, or `all`.
-    pub comparable: String,
-    /// How many.
+    /// What is known of the framework on such GPUs.
+    pub evidence: Evidence,
+    /// How many sources were left out, each once, of which as much was known.
+    pub sources: usize,
+    /// How many steps they have.
     pub measured_steps: usize,
     /// The same of its memory.
     pub peak_memory: ExpectedMemory,
@@ -41,21 +43,24 @@ pub struct ExpectedMemory {
     pub low_bytes: Bytes,
     /// Its upper end.
     pub high_bytes: Bytes,
-    /// Whose steps were measured, as in [`Expectation::comparable`].
-    pub comparable: String,
-    /// How many.
+    /// What is known of such peaks.
+    pub evidence: Evidence,
+    /// How many sources were left out of which as much was known.
+    pub sources: usize,
+    /// How many peaks they have.
     pub measured_peaks: usize,
 }
 
 impl ExpectedMemory {
     fn of(problem: &Problem, found: &Found) -> Self {
-        let (comparable, Spread { rows, low, high }) =
-            Spread::shipped(SpreadOf::PeakMemoryBytes, problem.comparable());
+        let (evidence, Spread { sources, rows, low, high }) =
+            Spread::shipped(SpreadOf::PeakMemoryBytes, &problem.hardware);
         let peak = found.evaluation.memory.total().as_f64();
         Self {
             low_bytes: Bytes::from_f64(peak * low),
             high_bytes: Bytes::from_f64(peak * high),
-            comparable,
+            evidence,
+            sources,
             measured_peaks: rows,
         }
     }
@@ -64,15 +69,16 @@ impl ExpectedMemory {
 impl Expectation {
     /// That of a plan.
     pub fn of(problem: &Problem, found: &Found) -> Self {
-        let (comparable, Spread { rows, low, high }) =
-            Spread::shipped(SpreadOf::StepTimeSeconds, problem.comparable());
+        let (evidence, Spread { sources, rows, low, high }) =
+            Spread::shipped(SpreadOf::StepTimeSeconds, &problem.hardware);
         let step = found.evaluation.step_time.get();
         let [interpolated, extrapolated, data_sheet] = bases(problem, found);
         Self {
             low_seconds: step * low,
             high_seconds: step * high,
             share: SHARE,
-            comparable,
+            evidence,
+            sources,
             measured_steps: rows,
             peak_memory: ExpectedMemory::of(problem, found),
             interpolated,
@@ -89,23 +95,32 @@ impl Expectation {
         let rests: Vec<String> = parts
             .map(|(basis, share)| format!("{} {:.0} %", basis.in_words(), share * 100.0))
             .collect();
-        let ExpectedMemory { low_bytes, high_bytes, comparable, measured_peaks } =
-            &self.peak_memory;
+        let ExpectedMemory { low_bytes, high_bytes, .. } = self.peak_memory;
         format!(
-            "expect: {low} to {high}, as {share:.0} % of {} measured steps {}\n        {low_bytes} to \
-             {high_bytes}, as {share:.0} % of {measured_peaks} measured peaks {}\nrests on: {}\n",
+            "expect: {low} to {high}, as {share:.0} % of {} measured steps of {} sources that were not fitted to\n        \
+             {low_bytes} to {high_bytes}, as {share:.0} % of {} measured peaks of {} sources\n        {}\nrests on: {}\n",
             self.measured_steps,
-            whose(&self.comparable),
-            whose(comparable),
+            self.sources,
+            self.peak_memory.measured_peaks,
+            self.peak_memory.sources,
+            known(self.evidence),
             rests.join("; "),
             share = self.share * 100.0,
         )
     }
 }
 
-/// Whose steps are compared, in words.
-fn whose(comparable: &str) -> String {
-    if comparable == "all" { "of all kinds".to_owned() } else { format!("of {comparable}") }
+/// What is known of a stack, in words.
+const fn known(evidence: Evidence) -> &'static str {
+    match evidence {
+        Evidence::Calibrated => "(calibrated: steps of this framework were measured on these GPUs)",
+        Evidence::Measured => {
+            "(others measured this framework on such GPUs; `planner calibrate` narrows it)"
+        }
+        Evidence::New => {
+            "(nobody measured this framework on such GPUs; `planner calibrate` takes one to ten steps of yours)"
+        }
+    }
 }
 
 /// Shares of the time of all blocks by what it rests on, in the order of [`Basis::ALL`].

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{Unsupported, Validated};
+use super::{Predicted, Unsupported, Validated};
 
 /// Steps that differ by less are alike.
 const ALIKE: f64 = 0.03;
@@ -42,10 +42,23 @@ struct Timed<'a> {
 impl Regret {
     /// That of a file's runs; none where no two differ in their layout alone.
     pub fn of(file: &str, runs: &[Validated]) -> Option<Self> {
+        Self::by(file, runs, |run| run.predicted.as_ref().ok())
+    }
+
+    /// The same by constants that the runs' source had no part in.
+    pub fn left_out(file: &str, runs: &[Validated]) -> Option<Self> {
+        Self::by(file, runs, |run| run.left_out.as_ref().or(run.predicted.as_ref().ok()))
+    }
+
+    fn by(
+        file: &str,
+        runs: &[Validated],
+        predicted: impl Fn(&Validated) -> Option<&Predicted>,
+    ) -> Option<Self> {
         let mut problems: BTreeMap<&str, Vec<Timed<'_>>> = BTreeMap::new();
         for run in runs {
             let Ok(Some(measured)) = run.step_time_seconds else { continue };
-            let Ok(predicted) = &run.predicted else { continue };
+            let Some(predicted) = predicted(run) else { continue };
             let (id, layout) = (run.id.as_str(), run.layout.as_str());
             let timed = Timed { id, layout, measured, predicted: predicted.step_time_seconds };
             problems.entry(&run.problem).or_default().push(timed);

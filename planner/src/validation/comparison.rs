@@ -40,6 +40,8 @@ pub struct Comparison {
     /// How well, over the rows that were predicted.
     #[serde(flatten)]
     pub accuracy: Accuracy,
+    /// How well by constants that each row's source had no part in; those of the fit where it had none in these.
+    pub left_out: Accuracy,
     /// How well by group: by GPU and precision, or by kind and size of kernels.
     pub groups: BTreeMap<String, Accuracy>,
     /// Each row that states the quantity.
@@ -58,9 +60,13 @@ pub enum ComparedRow {
         measured: f64,
         /// In the same unit.
         predicted: f64,
-        /// Whose steps are comparable, the nearest first; empty for a kernel.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        comparable: Vec<String>,
+        /// What is predicted by constants that its source had no part in; absent for a kernel, and where these are
+        /// those that ship.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        left_out: Option<f64>,
+        /// What was measured: a framework on a kind of GPUs; of memory, a framework; empty for a kernel.
+        #[serde(skip_serializing_if = "String::is_empty")]
+        stack: String,
         /// What the prediction is made of, in the same unit; empty for a kernel.
         #[serde(skip_serializing_if = "BTreeMap::is_empty")]
         terms: BTreeMap<&'static str, f64>,
@@ -82,7 +88,8 @@ pub(super) struct Point {
     pub(super) measured: Result<Option<f64>, Unsupported>,
     pub(super) predicted: Result<f64, Unsupported>,
     pub(super) terms: BTreeMap<&'static str, f64>,
-    pub(super) comparable: Vec<String>,
+    pub(super) left_out: Option<f64>,
+    pub(super) stack: String,
 }
 
 /// The rows of a file that state a quantity, and how well it is predicted; none if no row states it.
@@ -92,9 +99,10 @@ pub(super) fn compared(
     points: impl Iterator<Item = Point>,
 ) -> Option<Comparison> {
     let mut all: Vec<[f64; 2]> = Vec::new();
+    let mut without: Vec<[f64; 2]> = Vec::new();
     let mut by_group: BTreeMap<String, Vec<[f64; 2]>> = BTreeMap::new();
     let mut rows = Vec::new();
-    for Point { id, group, measured, predicted, terms, comparable } in points {
+    for Point { id, group, measured, predicted, terms, left_out, stack } in points {
         let measured = match measured {
             Ok(Some(measured)) => Ok(measured),
             Ok(None) => continue,
@@ -103,8 +111,9 @@ pub(super) fn compared(
         rows.push(match measured.and_then(|measured| Ok([measured, predicted?])) {
             Ok([measured, predicted]) => {
                 all.push([measured, predicted]);
+                without.push([measured, left_out.unwrap_or(predicted)]);
                 by_group.entry(group).or_default().push([measured, predicted]);
-                ComparedRow::Predicted { id, measured, predicted, comparable, terms }
+                ComparedRow::Predicted { id, measured, predicted, left_out, stack, terms }
             }
             Err(reason) => ComparedRow::Unsupported { id, unsupported: reason.to_string() },
         });
@@ -114,6 +123,7 @@ pub(super) fn compared(
         file: file.to_owned(),
         quantity,
         accuracy: Accuracy::of(&all),
+        left_out: Accuracy::of(&without),
         groups: groups.collect(),
         rows,
     })

@@ -84,7 +84,8 @@ pub(super) fn read(name: &str, text: &str) -> Result<Vec<Point>, FileError> {
                 measured: measured.map(Some),
                 predicted: predicted.map(Seconds::get),
                 terms: BTreeMap::new(),
-                comparable: Vec::new(),
+                left_out: None,
+                stack: String::new(),
             }
         })
         .collect())

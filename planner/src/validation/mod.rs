@@ -14,6 +14,7 @@ mod gpus;
 mod habits;
 pub mod intervals;
 mod kernels;
+pub mod left_out;
 pub mod reference;
 pub mod row;
 pub mod setup;
@@ -23,6 +24,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::Path;
 
+use cost_models::residuals::SpreadOf::{PeakMemoryBytes, StepTimeSeconds};
 use ir::graph::Axis;
 use ir::layout::Layout;
 use ir::plan::{Breakdown, MemoryUse};
@@ -34,6 +36,7 @@ pub use comparison::{ComparedRow, Comparison, Quantity};
 use comparison::{Point, compared};
 pub use error::FileError;
 use facts::Facts;
+use left_out::without_its_source;
 use row::{MeasuredMemory, MemoryOf, Row, Unsupported};
 use setup::Setup;
 
@@ -96,8 +99,10 @@ pub struct Validated {
     pub memory: Result<Option<MeasuredMemory>, Unsupported>,
     /// What was predicted.
     pub predicted: Result<Predicted, Unsupported>,
-    /// Whose steps are comparable, the nearest first; empty if nothing was predicted.
-    pub comparable: Vec<String>,
+    /// What is predicted by constants that its source had no part in; none where those that ship are such.
+    pub left_out: Option<Predicted>,
+    /// What its time and its memory are of: [`SpreadOf::stack`]; empty if nothing was predicted.
+    pub stacks: [String; 2],
     /// Whether the run ended for lack of memory.
     pub ran_out_of_memory: bool,
     /// All that decides its time but the layout: rows that have it in common differ in their layout alone.
@@ -128,20 +133,24 @@ pub fn read_rows(name: &str, text: &str) -> Result<Vec<Row>, FileError> {
     Ok(values.into_iter().enumerate().map(|(index, value)| Row::new(index, value)).collect())
 }
 
-/// What is predicted for each run.
-pub fn validate(rows: &[Row]) -> Vec<Validated> {
+/// What is predicted for each run of a file.
+pub fn validate(file: &str, rows: &[Row]) -> Vec<Validated> {
     rows.par_iter()
         .map(|row| {
             let setup = Setup::of(row);
-            let comparable =
-                setup.as_ref().map_or_else(|_| Vec::new(), |it| it.problem.comparable().to_vec());
+            let stacks = setup.as_ref().map_or_else(
+                |_| Default::default(),
+                |it| [StepTimeSeconds, PeakMemoryBytes].map(|of| of.stack(&it.problem.hardware)),
+            );
+            let without = setup.as_ref().ok().and_then(|it| without_its_source(file, it));
             Validated {
                 id: row.id.clone(),
                 group: format!("{}, {}", row.text("gpu"), row.text("precision")),
                 step_time_seconds: row.step_time_seconds(),
                 memory: memory(row),
                 predicted: setup.map(|setup| predict(&setup)),
-                comparable,
+                left_out: without.as_ref().map(predict),
+                stacks,
                 ran_out_of_memory: row.ran_out_of_memory(),
                 problem: row.problem(),
                 layout: row.layout(),
@@ -220,18 +229,18 @@ pub fn compare_kernels(name: &str, text: &str) -> Result<Option<Comparison>, Fil
 impl Validated {
     /// What was measured of a quantity, and what was predicted.
     fn of(&self, quantity: Quantity) -> Point {
-        let (measured, predicted) = match (quantity, &self.memory) {
-            (Quantity::PeakMemoryBytes, Ok(Some(MeasuredMemory { bytes, kind, whose }))) => (
-                Ok(Some(bytes.get() as f64)),
-                self.predicted.as_ref().map(|it| kind.of(it.memory_of(*whose)).get() as f64),
-            ),
-            (Quantity::PeakMemoryBytes, memory) => {
-                (memory.as_ref().map(|_| None).map_err(Unsupported::clone), Ok(0.0))
+        let measured = match (quantity, &self.memory) {
+            (Quantity::PeakMemoryBytes, Ok(memory)) => {
+                Ok(memory.map(|memory| memory.bytes.get() as f64))
             }
-            _ => (
-                self.step_time_seconds.clone(),
-                self.predicted.as_ref().map(|it| it.step_time_seconds),
-            ),
+            (Quantity::PeakMemoryBytes, Err(reason)) => Err(reason.clone()),
+            _ => self.step_time_seconds.clone(),
+        };
+        let value = |predicted: &Predicted| match (quantity, &self.memory) {
+            (Quantity::PeakMemoryBytes, Ok(Some(MeasuredMemory { kind, whose, .. }))) => {
+                kind.of(predicted.memory_of(*whose)).get() as f64
+            }
+            _ => predicted.step_time_seconds,
         };
         let whose = match &self.memory {
             Ok(Some(memory)) => memory.whose,
@@ -241,8 +250,9 @@ impl Validated {
             id: self.id.clone(),
             group: self.group.clone(),
             measured,
-            predicted: predicted.map_err(Unsupported::clone),
-            comparable: self.comparable.clone(),
+            predicted: self.predicted.as_ref().map(value).map_err(Unsupported::clone),
+            left_out: self.left_out.as_ref().map(value),
+            stack: self.stacks[usize::from(quantity == Quantity::PeakMemoryBytes)].clone(),
             terms: self
                 .predicted
                 .as_ref()

@@ -35,7 +35,7 @@ fn run(changes: &Value) -> Value {
 fn compared(changes: &Value, quantity: Quantity) -> Option<ComparedRow> {
     let text = json!([run(changes)]).to_string();
     let rows = read_rows("runs.json", &text).unwrap();
-    compare("runs.json", quantity, &validate(&rows)).map(|mut it| it.rows.remove(0))
+    compare("runs.json", quantity, &validate("runs.json", &rows)).map(|mut it| it.rows.remove(0))
 }
 
 fn check_unsupported(changes: &Value, reason: &str) {
@@ -110,7 +110,8 @@ fn a_row_that_cannot_be_represented_says_why() {
 fn all_rows_are_counted() {
     let rows = json!([run(&json!({})), run(&json!({"id": "b", "dp": 8})), 7, {"id": "c", "step_time_s": 1}]);
     let rows = read_rows("runs.json", &rows.to_string()).unwrap();
-    let comparison = compare("runs.json", Quantity::StepTimeSeconds, &validate(&rows)).unwrap();
+    let comparison =
+        compare("runs.json", Quantity::StepTimeSeconds, &validate("runs.json", &rows)).unwrap();
     assert_eq!((comparison.rows.len(), comparison.accuracy.count), (4, 1));
     let ids = comparison.rows.iter().map(|row| match row {
         ComparedRow::Predicted { id, .. } | ComparedRow::Unsupported { id, .. } => id.as_str(),
@@ -139,7 +140,8 @@ fn rows_of_a_table_are_named_by_their_line() {
     let ids: Vec<&str> = rows.iter().map(|row| row.id.as_str()).collect();
     assert_eq!(ids, ["2", "4"]);
     assert_eq!(rows[0].step_time_seconds(), Ok(Some(0.21975)));
-    let comparison = compare("single.csv", Quantity::StepTimeSeconds, &validate(&rows)).unwrap();
+    let comparison =
+        compare("single.csv", Quantity::StepTimeSeconds, &validate("runs.json", &rows)).unwrap();
     assert_eq!((comparison.rows.len(), comparison.accuracy.count), (2, 1));
 }
 
@@ -285,14 +287,14 @@ fn the_reference_is_mapped() {
 fn sharded_runs_stay_within_their_limit() {
     let name = "runs_mosaic_llm_foundry.json";
     let (_, text) = REFERENCE.iter().find(|(other, _)| *other == name).unwrap();
-    let validated = validate(&read_rows(name, text).unwrap());
+    let validated = validate(name, &read_rows(name, text).unwrap());
     let compared = compare(name, Quantity::StepTimeSeconds, &validated).unwrap();
     assert_eq!(compared.accuracy.count, 99);
     assert!(compared.accuracy.mape < 0.06, "{:?}", compared.accuracy);
     assert!(compared.accuracy.spearman.unwrap() > 0.95, "{:?}", compared.accuracy);
 }
 
-/// Intervals of steps whose ratios are uniform contain their share of them, and widen with them.
+/// Intervals of steps whose ratios are uniform in every source contain their share of another's, and widen with them.
 #[test]
 fn intervals_contain_their_share() {
     let rows: Vec<Value> = (0..200)
@@ -305,15 +307,19 @@ fn intervals_contain_their_share() {
         })
         .collect();
     let rows = read_rows("runs.json", &Value::from(rows).to_string()).unwrap();
-    let validated = validate(&rows);
+    let validated = validate("runs.json", &rows);
     let predicted = validated[0].predicted.as_ref().unwrap();
     let memory = MemoryKind::Reserved.of(&predicted.memory).as_f64() / f64::from(1 << 30);
     for (quantity, predicted) in [
         (Quantity::StepTimeSeconds, predicted.step_time_seconds),
         (Quantity::PeakMemoryBytes, memory),
     ] {
-        let coverage = coverage(quantity, validated.iter());
-        assert_eq!((coverage.rows, coverage.share), (200, 0.8));
+        let of = |source: &'static str| {
+            validated.iter().map(move |run| (source.to_owned(), run.clone()))
+        };
+        let runs: Vec<_> = ["one", "two", "three", "four"].into_iter().flat_map(of).collect();
+        let coverage = coverage(quantity, runs.iter());
+        assert_eq!((coverage.sources, coverage.rows, coverage.share), (4, 800, 0.8));
         assert!((coverage.contained - 0.8).abs() < 0.05, "{coverage:?}");
         // Four fifths of the two seconds or GiB, over a prediction that all share.
         let width = coverage.half_width * predicted;

@@ -1,0 +1,49 @@
+//! Predictions by constants that were fitted without a run's source: what another source may expect.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use cost_models::constants;
+
+use super::setup::Setup;
+
+/// For each source of the fit, the constants that differ without it. `cost-models/fit/fit_steps.py` makes them.
+const LEFT_OUT: &str = include_str!("../../../cost-models/data/left_out.json");
+
+/// Sources of several files, which share the beginning of their names.
+const OF_SEVERAL_FILES: [&str; 2] = ["vtrain", "megatron_bridge"];
+
+/// The source of a file of rows, by its name.
+pub fn source(file: &str) -> &str {
+    let name = file.strip_prefix("runs_").unwrap_or(file);
+    let name = name.rsplit_once('.').map_or(name, |(name, _)| name);
+    OF_SEVERAL_FILES.into_iter().find(|several| name.starts_with(several)).unwrap_or(name)
+}
+
+/// The setup of a run of a file, with constants that its source had no part in; none where the file is of no source of
+/// the fit, so that it had none in those that ship.
+pub(super) fn without_its_source(file: &str, setup: &Setup) -> Option<Setup> {
+    static KNOWN: LazyLock<BTreeMap<String, BTreeMap<String, f64>>> =
+        LazyLock::new(|| serde_json::from_str(LEFT_OUT).expect("what ships is valid; a test"));
+    let values = KNOWN.get(source(file))?;
+    let mut setup = setup.clone();
+    constants::apply(&mut setup.problem.hardware, values);
+    Some(setup)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::validation::reference::REFERENCE;
+
+    #[test]
+    fn every_source_that_ships_was_left_out_once() {
+        let known: BTreeMap<String, BTreeMap<String, f64>> =
+            serde_json::from_str(LEFT_OUT).expect("it is valid");
+        for (file, _) in REFERENCE {
+            assert!(known.contains_key(source(file)), "{file}");
+        }
+        assert_eq!(source("vtrain_a100_multi.csv"), "vtrain");
+        assert_eq!(source("runs_megatron_bridge_skills.json"), "megatron_bridge");
+    }
+}

@@ -31,6 +31,9 @@ pub struct Constant {
     pub meaning: &'static str,
     /// The least and the most that it can be.
     pub range: [f64; 2],
+    /// By how much its logarithm differs from one machine, or framework, to another of its kind: its standard deviation
+    /// there.
+    pub spread: f64,
     place: fn(&mut Hardware) -> &mut f64,
 }
 
@@ -42,6 +45,7 @@ pub const CONSTANTS: [Constant; 12] = [
         meaning: "rate of products in 16 or 32 bits in a step over that of the same alone, in short runs: clocks that \
                   power holds down, and what others use of the memory",
         range: [0.4, 1.0],
+        spread: 0.14,
         place: |it| &mut it.device.training.matmul,
     },
     Constant {
@@ -49,6 +53,7 @@ pub const CONSTANTS: [Constant; 12] = [
         name: "matmul_8_bit",
         meaning: "the same in 8 bits",
         range: [0.4, 1.1],
+        spread: 0.14,
         place: |it| &mut it.device.training.matmul_8_bit,
     },
     Constant {
@@ -56,6 +61,7 @@ pub const CONSTANTS: [Constant; 12] = [
         name: "matmul_4_bit",
         meaning: "the same in 4 bits, over what kernels of 8 bits would reach of a peak as high",
         range: [0.4, 1.1],
+        spread: 0.20,
         place: |it| &mut it.device.training.matmul_4_bit,
     },
     Constant {
@@ -63,6 +69,7 @@ pub const CONSTANTS: [Constant; 12] = [
         name: "memory",
         meaning: "bandwidth that kernels reach in a step over that of the same alone",
         range: [0.6, 1.0],
+        spread: 0.12,
         place: |it| &mut it.device.training.memory,
     },
     Constant {
@@ -70,6 +77,7 @@ pub const CONSTANTS: [Constant; 12] = [
         name: "forward",
         meaning: "rate of its forward over that of the kernel that was measured, TensorRT-LLM's",
         range: [0.1, 2.0],
+        spread: 0.20,
         place: |it| &mut it.device.training.attention_forward,
     },
     Constant {
@@ -77,6 +85,7 @@ pub const CONSTANTS: [Constant; 12] = [
         name: "backward",
         meaning: "rate of its backward over that of the forward that was measured",
         range: [0.1, 2.0],
+        spread: 0.20,
         place: |it| &mut it.device.training.attention_backward,
     },
     Constant {
@@ -84,6 +93,7 @@ pub const CONSTANTS: [Constant; 12] = [
         name: "host.microseconds_per_operator",
         meaning: "time of the host to launch an operator's kernels, in microseconds",
         range: [5.0, 300.0],
+        spread: 0.60,
         place: |it| &mut it.framework.host.microseconds_per_operator,
     },
     Constant {
@@ -91,6 +101,7 @@ pub const CONSTANTS: [Constant; 12] = [
         name: "pipeline_parallel.microseconds_per_awaited_message",
         meaning: "time from a message that was waited for to the next kernel, in microseconds",
         range: [5.0, 2000.0],
+        spread: 1.00,
         place: |it| &mut it.framework.pipeline_parallel.microseconds_per_awaited_message,
     },
     Constant {
@@ -98,6 +109,7 @@ pub const CONSTANTS: [Constant; 12] = [
         name: "kernels.elementwise_traffic",
         meaning: "bytes that elementwise kernels touch over those of one kernel each",
         range: [0.5, 3.0],
+        spread: 0.40,
         place: |it| &mut it.framework.kernels.elementwise_traffic,
     },
     Constant {
@@ -105,6 +117,7 @@ pub const CONSTANTS: [Constant; 12] = [
         name: "exchanges.within_blocks",
         meaning: "time of exchanges within layers over that of the same collective alone",
         range: [0.8, 3.0],
+        spread: 0.30,
         place: |it| &mut it.framework.exchanges.within_blocks,
     },
     Constant {
@@ -112,6 +125,7 @@ pub const CONSTANTS: [Constant; 12] = [
         name: "exchanges.over_replicas",
         meaning: "time of exchanges over replicas over that of the same collective alone",
         range: [0.7, 4.0],
+        spread: 0.50,
         place: |it| &mut it.framework.exchanges.over_replicas,
     },
     Constant {
@@ -119,6 +133,7 @@ pub const CONSTANTS: [Constant; 12] = [
         name: "growth",
         meaning: "share of its time that a transfer over nodes takes longer for each doubling of them",
         range: [0.0, 0.3],
+        spread: 0.50,
         place: |it| &mut it.network.growth,
     },
 ];
@@ -130,6 +145,7 @@ pub const OF_MEMORY: [Constant; 2] = [
         name: "memory.saved",
         meaning: "bytes that blocks keep for backward over those that one fused kernel for each operator would",
         range: [0.5, 3.0],
+        spread: 0.20,
         place: |it| &mut it.framework.memory.saved,
     },
     Constant {
@@ -137,6 +153,7 @@ pub const OF_MEMORY: [Constant; 2] = [
         name: "memory.saved_by_loss",
         meaning: "bytes that head and loss hold at their peak, over the same",
         range: [0.1, 4.0],
+        spread: 0.40,
         place: |it| &mut it.framework.memory.saved_by_loss,
     },
 ];
@@ -167,6 +184,15 @@ impl Constant {
         *(self.place)(hardware) *= factor;
     }
 
+    /// Its name where one machine alone is spoken of.
+    pub fn name_on_machine(&self) -> String {
+        match self.owner {
+            Owner::Attention => format!("attention_{}", self.name),
+            Owner::Network => format!("network_{}", self.name),
+            _ => self.name.to_owned(),
+        }
+    }
+
     /// Makes it `value`; what is 0 stays so.
     pub fn set(&self, hardware: &mut Hardware, value: f64) {
         let place = (self.place)(hardware);
@@ -176,9 +202,27 @@ impl Constant {
     }
 }
 
+/// All constants, of time and of memory.
+pub fn all() -> impl Iterator<Item = Constant> {
+    CONSTANTS.into_iter().chain(OF_MEMORY)
+}
+
+/// Puts what a calibration found in the place of a machine's own, where its GPUs are of that kind.
+pub fn calibrate(hardware: &mut Hardware) {
+    let Some(calibration) = hardware.framework.calibration.clone() else { return };
+    if calibration.gpu != hardware.device.training_set {
+        return;
+    }
+    for constant in all() {
+        if let Some([_, value]) = calibration.constants.get(&constant.name_on_machine()) {
+            constant.set(hardware, *value);
+        }
+    }
+}
+
 /// Puts values, by their keys, in the place of a machine's own.
 pub fn apply(hardware: &mut Hardware, values: &BTreeMap<String, f64>) {
-    for constant in CONSTANTS.into_iter().chain(OF_MEMORY) {
+    for constant in all() {
         if let Some(value) = values.get(&constant.key(hardware)) {
             constant.set(hardware, *value);
         }

@@ -76,6 +76,19 @@ impl SpreadOf {
             Self::PeakMemoryBytes => framework.to_owned(),
         }
     }
+
+    /// Whether steps, or peaks, on such GPUs in this precision were measured with this framework on the machine itself.
+    fn is_calibrated(self, hardware: &Hardware) -> bool {
+        hardware.framework.calibration.as_ref().is_some_and(|calibration| {
+            let count = match self {
+                Self::StepTimeSeconds => calibration.steps,
+                Self::PeakMemoryBytes => calibration.peaks,
+            };
+            count > 0
+                && calibration.gpu == hardware.device.training_set
+                && calibration.precisions.contains(&hardware.precision)
+        })
+    }
 }
 
 impl Spread {
@@ -106,8 +119,11 @@ impl Spread {
             serde_json::from_str(SPREADS).expect("the data that ships is valid; a test reads it");
         let Shipped { stacks, spreads } =
             shipped.remove(&of).expect("both are there; a test asks for them");
-        let evidence =
-            if stacks.contains(&of.stack(hardware)) { Evidence::Measured } else { Evidence::New };
+        let evidence = match () {
+            () if of.is_calibrated(hardware) => Evidence::Calibrated,
+            () if stacks.contains(&of.stack(hardware)) => Evidence::Measured,
+            () => Evidence::New,
+        };
         (evidence, spreads[&evidence])
     }
 }

@@ -1,6 +1,7 @@
 //! Search, evaluation and explanation of parallel layouts.
 
 pub mod answers;
+pub mod calibration;
 pub mod partition;
 pub mod plan;
 pub mod problem;

@@ -106,6 +106,12 @@ impl Program {
             Precision::Fp4 => return Err(unsupported("4-bit precision")),
             Precision::Fp32 | Precision::Fp16 | Precision::Bf16 => {}
         }
+        if plan.training.no_master_weights {
+            return Err(ProgramError::Unsupported {
+                what: "an update of 16-bit weights without master weights in fp32".to_owned(),
+                instead: Some("a plan without `--no-master-weights`".to_owned()),
+            });
+        }
         let PlannedModel { multi_token_prediction, dropout, .. } = plan.model;
         let options = GraphOptions { multi_token_prediction, dropout, ..GraphOptions::default() };
         let description = plan.model.description.to_string();

@@ -37,6 +37,17 @@ impl Framework {
                 return Err(FrameworkError::unusable(field, value, "from 0 to 1e6, such as 4"));
             }
         }
+        let calibrated = self.calibration.iter().flat_map(|it| it.constants.values());
+        for [_, value] in calibrated {
+            if !(1e-6..=1e6).contains(value) {
+                let field = "calibration.constants";
+                return Err(FrameworkError::unusable(
+                    field,
+                    *value,
+                    "from 1e-6 to 1e6, such as 0.8",
+                ));
+            }
+        }
         let counts = [
             ("tensor_parallel.vocabulary_multiple", Some(self.tensor_parallel.vocabulary_multiple)),
             ("experts.most_domains", self.experts.most_domains),

@@ -5,6 +5,7 @@
 //! A framework in hand was checked: it does not contradict itself.
 
 mod abilities;
+mod calibration;
 mod check;
 mod error;
 mod habits;
@@ -21,6 +22,7 @@ pub use abilities::{
     Abilities, ActivationOffload, ExpertAbilities, ExpertTensor, OverlapAbility, RecomputePolicy,
     ReplicationAbility, SequenceAbility, ShardGroups, StageLayers, WithPipelines, ZeroAbility,
 };
+pub use calibration::Calibration;
 pub use error::FrameworkError;
 pub use habits::{
     AttentionLibrary, CausalPieces, ExpertActivations, ExpertHabits, ExpertOutputs, Fusion,
@@ -71,6 +73,9 @@ pub struct Framework {
     /// Whose measured steps its own are held against, if not its own: the framework that its constants are from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured_as: Option<String>,
+    /// What steps that were measured on a machine say of its constants.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calibration: Option<Calibration>,
     /// Where each value comes from, by its path in this file or that of what it is in.
     #[serde(default)]
     pub sources: BTreeMap<String, String>,

@@ -46,6 +46,8 @@ pub(crate) enum Command {
     Schedule(ScheduleArgs),
     /// Predictions held against measured training steps and kernels.
     Validate(ValidateArgs),
+    /// A framework file with constants of your own machine, from one to ten measured steps.
+    Calibrate(CalibrateArgs),
     /// What a model consists of: parameters, blocks, operations.
     Inspect(InspectArgs),
     /// What is known by name: clusters, frameworks, models, schedules.
@@ -381,6 +383,13 @@ pub(crate) struct ValidateArgs {
     /// ship with the planner].
     #[arg(value_name = "DIR")]
     pub(crate) folder: Option<PathBuf>,
+    /// Predict all with this framework, by name or a file of your own, such as `planner calibrate` writes [default: what
+    /// ran each row].
+    #[arg(long, value_name = "NAME|FILE")]
+    pub(crate) framework: Option<String>,
+    /// Also calibrate on so many steps of each framework and kind of GPUs, of each file, and predict the others.
+    #[arg(long, value_name = "N", value_parser = parse_count::<usize>, conflicts_with = "framework")]
+    pub(crate) after_steps: Option<usize>,
     /// Fail where the mean error of a file is above what this JSON file allows:
     /// `{"runs_a.json": {"step_time_seconds": 0.05}, "choices": {"mean_regret": 0.01}}`.
     #[arg(long, value_name = "FILE")]
@@ -388,6 +397,27 @@ pub(crate) struct ValidateArgs {
     /// Also draw predicted against measured values: .svg or .png.
     #[arg(short, long, value_name = "FILE.{svg,png}")]
     pub(crate) output: Option<PathBuf>,
+    /// Form of the result on stdout.
+    #[arg(long, value_enum, default_value = "table")]
+    pub(crate) format: Format,
+}
+
+/// Constants of your own machine, from one to ten measured steps.
+///
+/// Each step is a row as `planner validate` reads them: model, GPUs, layout and the time of a step, and its peak of memory
+/// if it is known. What is written is the framework that ran them, with what they say of it and of the GPUs:
+/// `--framework FILE` predicts and searches with it.
+#[derive(Debug, Args)]
+pub(crate) struct CalibrateArgs {
+    /// Measured steps: a JSON list of rows.
+    #[arg(long, value_name = "FILE", required = true)]
+    pub(crate) from: PathBuf,
+    /// Where the framework goes.
+    #[arg(short, long, value_name = "FILE.json")]
+    pub(crate) output: Option<PathBuf>,
+    /// What ran them, by name or a file [default: what the rows say].
+    #[arg(long, value_name = "NAME|FILE")]
+    pub(crate) framework: Option<String>,
     /// Form of the result on stdout.
     #[arg(long, value_enum, default_value = "table")]
     pub(crate) format: Format,

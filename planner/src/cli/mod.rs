@@ -1,6 +1,7 @@
 //! The command line: arguments, files, tables. All that decides anything is in the library.
 
 mod args;
+mod calibrate;
 mod chart;
 mod compare;
 mod describe;
@@ -66,6 +67,7 @@ fn run(cli: Cli) -> anyhow::Result<Answer> {
         Command::Chart(args) => chart::chart(&args),
         Command::Run(args) => run::run(&args),
         Command::Validate(args) => validate::validate(&args),
+        Command::Calibrate(args) => calibrate::calibrate(&args),
         Command::Inspect(args) => inspect::inspect(&args),
         Command::List(args) => list::list(&args),
         Command::Systems(args) => systems::list(&args),

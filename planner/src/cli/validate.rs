@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context as _, bail, ensure};
+use planner::calibration::trial::{Trial, trial};
 use planner::validation::accuracy::Accuracy;
 use planner::validation::choices::{Fits, Regret};
 use planner::validation::intervals::{Coverage, coverage};
@@ -19,7 +20,7 @@ use traces::scatter::{self, Panel, Series};
 
 use super::args::{Format, ValidateArgs};
 use super::chart::ImageKind;
-use super::files::{read_text, write_atomically};
+use super::files::{read_framework, read_text, write_atomically};
 use super::output::{Answer, print, print_json};
 use super::tables::{percent, render, table};
 
@@ -57,6 +58,9 @@ struct Report<'a> {
     regret_left_out: &'a [Regret],
     /// Whether runs that worked are predicted to fit.
     fits: &'a Fits,
+    /// Errors after a calibration on a few steps, by file.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    after_steps: &'a [(String, Trial)],
     skipped: &'a [Skipped],
 }
 
@@ -106,6 +110,8 @@ pub(crate) fn validate(args: &ValidateArgs) -> anyhow::Result<Answer> {
     let mut skipped = Vec::new();
     let mut all: Vec<(String, Validated)> = Vec::new();
     let (mut regret, mut regret_left_out, mut fits) = (Vec::new(), Vec::new(), Fits::default());
+    let framework = args.framework.as_deref().map(read_framework).transpose()?;
+    let mut trials: Vec<(String, Trial)> = Vec::new();
     let tables = Tables::of(args.folder.as_deref())?;
     for (name, text) in tables.kernels {
         match text.and_then(|text| Ok(compare_kernels(&name, &text)?)) {
@@ -121,7 +127,10 @@ pub(crate) fn validate(args: &ValidateArgs) -> anyhow::Result<Answer> {
                 continue;
             }
         };
-        let validated = hold(&name, &rows);
+        let validated = hold(&name, &rows, framework.as_ref());
+        trials.extend(
+            args.after_steps.and_then(|steps| Some((name.clone(), trial(&name, &rows, steps)?))),
+        );
         for quantity in [Quantity::StepTimeSeconds, Quantity::PeakMemoryBytes] {
             comparisons.extend(compare(&name, quantity, &validated));
         }
@@ -164,6 +173,7 @@ pub(crate) fn validate(args: &ValidateArgs) -> anyhow::Result<Answer> {
         regret: &regret,
         regret_left_out: &regret_left_out,
         fits: &fits,
+        after_steps: &trials,
         skipped: &skipped,
     };
     match args.format {
@@ -355,7 +365,7 @@ fn as_text(report: &Report<'_>, runs: &[(String, Validated)]) -> String {
             .into_iter()
             .chain(missed);
     let summary = summary.chain([describe_fits(fits), describe_regret(regret, regret_left_out)]);
-    summary.chain([worst(runs)]).chain(skipped).collect()
+    summary.chain([of_trials(report.after_steps), worst(runs)]).chain(skipped).collect()
 }
 
 /// Mean errors of the times of steps over sources, as fitted and with each left out of the fit.
@@ -382,6 +392,27 @@ fn of_sources(comparisons: &[Comparison]) -> String {
         percent(mean(2)),
         percent(mean(1)),
         percent(errors / steps),
+    )
+}
+
+/// What calibrations on a few steps are worth, file by file and in the mean of these.
+fn of_trials(trials: &[(String, Trial)]) -> String {
+    let Some((_, first)) = trials.first() else { return String::new() };
+    let mut rows = table(&["file", "others", "before", "after"], &["file"]);
+    let mean = |of: fn(&Trial) -> f64| {
+        trials.iter().map(|(_, trial)| of(trial)).sum::<f64>() / trials.len() as f64
+    };
+    for (file, trial) in trials {
+        let cells = [trial.rows.to_string(), percent(trial.before), percent(trial.after)];
+        rows.add_row([file.clone()].into_iter().chain(cells));
+    }
+    let means = [percent(mean(|it| it.before)), percent(mean(|it| it.after))];
+    rows.add_row(["mean of files".to_owned(), String::new()].into_iter().chain(means));
+    format!(
+        "\nstep times after a calibration on {} of each framework and kind of GPUs, from constants that the source had \
+         no part in\n\n{}",
+        if first.steps == 1 { "one step".to_owned() } else { format!("{} steps", first.steps) },
+        render(&rows)
     )
 }
 

@@ -5,6 +5,7 @@ mod frameworks;
 mod stages;
 
 use cost_models::Hardware;
+use cost_models::constants;
 use cost_models::residuals::{Spread, SpreadOf};
 use ir::cluster::{Cluster, Precision};
 use ir::framework::{Framework, ModelFacts};
@@ -278,14 +279,16 @@ pub fn hardware(
     framework: Framework,
     training: &Training,
 ) -> Result<Hardware, ProblemError> {
-    Hardware::new(cluster, framework, training).ok_or_else(|| {
+    let mut hardware = Hardware::new(cluster, framework, training).ok_or_else(|| {
         let known: Vec<&str> = cluster.gpu.peak.keys().map(|p| p.name()).collect();
         ProblemError::Precision {
             gpu: cluster.gpu.name.clone(),
             precision: training.precision,
             known: known.join(", "),
         }
-    })
+    })?;
+    constants::calibrate(&mut hardware);
+    Ok(hardware)
 }
 
 /// Whether every tensor of a step can be counted. In floating point, which does not overflow.

@@ -22,7 +22,7 @@ pub fn source(file: &str) -> &str {
 
 /// The setup of a run of a file, with constants that its source had no part in; none where the file is of no source of
 /// the fit, so that it had none in those that ship.
-pub(super) fn without_its_source(file: &str, setup: &Setup) -> Option<Setup> {
+pub fn without_its_source(file: &str, setup: &Setup) -> Option<Setup> {
     static KNOWN: LazyLock<BTreeMap<String, BTreeMap<String, f64>>> =
         LazyLock::new(|| serde_json::from_str(LEFT_OUT).expect("what ships is valid; a test"));
     let values = KNOWN.get(source(file))?;

@@ -25,6 +25,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 use cost_models::residuals::SpreadOf::{PeakMemoryBytes, StepTimeSeconds};
+use ir::framework::Framework;
 use ir::graph::Axis;
 use ir::layout::Layout;
 use ir::plan::{Breakdown, MemoryUse};
@@ -61,7 +62,7 @@ pub struct Predicted {
 
 impl Predicted {
     /// What fills the rank whose memory a source states.
-    fn memory_of(&self, whose: MemoryOf) -> &MemoryUse {
+    pub fn memory_of(&self, whose: MemoryOf) -> &MemoryUse {
         let [first, .., last] = self.memory_by_rank.as_slice() else { return &self.memory };
         match whose {
             MemoryOf::FullestRank => &self.memory,
@@ -133,21 +134,22 @@ pub fn read_rows(name: &str, text: &str) -> Result<Vec<Row>, FileError> {
     Ok(values.into_iter().enumerate().map(|(index, value)| Row::new(index, value)).collect())
 }
 
-/// What is predicted for each run of a file.
-pub fn validate(file: &str, rows: &[Row]) -> Vec<Validated> {
+/// What is predicted for each run of a file, as another framework would have run it if one is named.
+pub fn validate(file: &str, rows: &[Row], framework: Option<&Framework>) -> Vec<Validated> {
     rows.par_iter()
         .map(|row| {
-            let setup = Setup::of(row);
+            let setup = Setup::with(row, framework);
             let stacks = setup.as_ref().map_or_else(
                 |_| Default::default(),
                 |it| [StepTimeSeconds, PeakMemoryBytes].map(|of| of.stack(&it.problem.hardware)),
             );
-            let without = setup.as_ref().ok().and_then(|it| without_its_source(file, it));
+            let without = setup.as_ref().ok().filter(|_| framework.is_none());
+            let without = without.and_then(|it| without_its_source(file, it));
             Validated {
                 id: row.id.clone(),
                 group: format!("{}, {}", row.text("gpu"), row.text("precision")),
                 step_time_seconds: row.step_time_seconds(),
-                memory: memory(row),
+                memory: memory_of(row),
                 predicted: setup.map(|setup| predict(&setup)),
                 left_out: without.as_ref().map(predict),
                 stacks,
@@ -161,7 +163,11 @@ pub fn validate(file: &str, rows: &[Row]) -> Vec<Validated> {
 }
 
 /// The memory that a row states; of the fullest rank, unless it or its source says otherwise.
-fn memory(row: &Row) -> Result<Option<MeasuredMemory>, Unsupported> {
+///
+/// # Errors
+///
+/// It is no number above zero.
+pub fn memory_of(row: &Row) -> Result<Option<MeasuredMemory>, Unsupported> {
     row.memory(Facts::of(row)?.memory_of.unwrap_or(MemoryOf::FullestRank))
 }
 

@@ -14,24 +14,23 @@
 //! - Layers are dealt out evenly, the embedding with the first and the head with the last; where only the
 //!   layers with both of these divide evenly, these count as layers; else the slowest stage is made as fast
 //!   as can be. nanotron deals them out by the size of their weights, the head's too.
-//! - The framework is known by the source's title; else DeepSpeed's pipelines by their schedule, FSDP by its
-//!   shards, Megatron-LM on V100 and A100, Megatron-Core on others. What a source says of overlap, or the flags
-//!   of its recipe say, goes before the framework's habit.
+//! - The framework is what `extra.framework` calls it, else that of the source (`sources.json`); else the preset that is
+//!   most like what runs such layouts on such GPUs. What a row says of overlap, kernels, attention and launches, or the
+//!   flags of its recipe say, goes before the framework's habit (`habits.rs`); `extra.facts` before all.
 //! - Where the vocabulary is cut over pipeline ranks (`extra.vocab_method`), every rank has its part of the
 //!   embedding and of the head; where layers are redistributed, the slowest stage is made as fast as can be.
 //! - Experts are cut as all else is unless `etp` says otherwise, or more ranks share them than there are of
 //!   context and data parallelism, and then they are whole.
 //! - 8-bit products with a scale for each row count as 16-bit ones.
 //! - A single layer is timed as one forward and backward of it.
-//! - Memory is that of the fullest rank, unless `mem_kind` names pipeline stages; nanotron's benchmarks state
-//!   that of rank 0.
+//! - Memory is that of the fullest rank, unless `mem_kind` or the source's facts name another.
 //! - Gradients are added up in fp32 in bf16 and 8-bit runs with pipelines or a distributed optimizer, as
-//!   Megatron does, and wherever `optimizer_detail` says so; moments are in fp32. Megatron-Bridge's recipes for
-//!   performance and MLPerf's submissions add up in 16 bits; its study of recompute and its recipes of DeepSeek-V3
-//!   have moments in bf16 too (`use_precision_aware_optimizer`).
+//!   Megatron does, and wherever `optimizer_detail` says so; moments are in fp32, unless the source's facts
+//!   say otherwise.
 
 use cost_models::frameworks;
 use ir::cluster::Precision;
+use ir::framework::Framework;
 use ir::graph::{ContextParallelKind, Recompute, RecomputeModule, RecomputeModules};
 use ir::layout::{Layout, LayoutSpec, Offload, OffloadedActivations, ZeroStage};
 use ir::model::{AttentionKernel, GraphOptions};
@@ -67,6 +66,15 @@ impl Setup {
     ///
     /// What cannot be represented, or is not stated.
     pub fn of(row: &Row) -> Result<Self, Unsupported> {
+        Self::with(row, None)
+    }
+
+    /// That of a run as another framework would have run it, if one is named.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::of`].
+    pub fn with(row: &Row, framework: Option<&Framework>) -> Result<Self, Unsupported> {
         let num_gpus = row.degree("n_gpus")?;
         let facts = Facts::of(row)?;
         let ran_by = RanBy::of(row, &facts);
@@ -104,7 +112,9 @@ impl Setup {
             gradient_compression: None,
         };
         let impossible = |error: ProblemError| Unsupported::new(error.to_string());
-        let mut framework = frameworks::preset(ran_by.preset())
+        let mut framework = framework
+            .cloned()
+            .or_else(|| frameworks::preset(ran_by.preset()))
             .ok_or_else(|| Unsupported::new(format!("framework `{}`", ran_by.preset())))?;
         habits::apply(row, &facts, &mut framework);
         let hardware = hardware(&cluster, framework, &training).map_err(impossible)?;

@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod bad_plans;
+mod calibration;
 mod charts;
 mod choosing;
 mod cli;

@@ -35,7 +35,8 @@ fn run(changes: &Value) -> Value {
 fn compared(changes: &Value, quantity: Quantity) -> Option<ComparedRow> {
     let text = json!([run(changes)]).to_string();
     let rows = read_rows("runs.json", &text).unwrap();
-    compare("runs.json", quantity, &validate("runs.json", &rows)).map(|mut it| it.rows.remove(0))
+    compare("runs.json", quantity, &validate("runs.json", &rows, None))
+        .map(|mut it| it.rows.remove(0))
 }
 
 fn check_unsupported(changes: &Value, reason: &str) {
@@ -111,7 +112,8 @@ fn all_rows_are_counted() {
     let rows = json!([run(&json!({})), run(&json!({"id": "b", "dp": 8})), 7, {"id": "c", "step_time_s": 1}]);
     let rows = read_rows("runs.json", &rows.to_string()).unwrap();
     let comparison =
-        compare("runs.json", Quantity::StepTimeSeconds, &validate("runs.json", &rows)).unwrap();
+        compare("runs.json", Quantity::StepTimeSeconds, &validate("runs.json", &rows, None))
+            .unwrap();
     assert_eq!((comparison.rows.len(), comparison.accuracy.count), (4, 1));
     let ids = comparison.rows.iter().map(|row| match row {
         ComparedRow::Predicted { id, .. } | ComparedRow::Unsupported { id, .. } => id.as_str(),
@@ -141,7 +143,8 @@ fn rows_of_a_table_are_named_by_their_line() {
     assert_eq!(ids, ["2", "4"]);
     assert_eq!(rows[0].step_time_seconds(), Ok(Some(0.21975)));
     let comparison =
-        compare("single.csv", Quantity::StepTimeSeconds, &validate("runs.json", &rows)).unwrap();
+        compare("single.csv", Quantity::StepTimeSeconds, &validate("runs.json", &rows, None))
+            .unwrap();
     assert_eq!((comparison.rows.len(), comparison.accuracy.count), (2, 1));
 }
 
@@ -287,7 +290,7 @@ fn the_reference_is_mapped() {
 fn sharded_runs_stay_within_their_limit() {
     let name = "runs_mosaic_llm_foundry.json";
     let (_, text) = REFERENCE.iter().find(|(other, _)| *other == name).unwrap();
-    let validated = validate(name, &read_rows(name, text).unwrap());
+    let validated = validate(name, &read_rows(name, text).unwrap(), None);
     let compared = compare(name, Quantity::StepTimeSeconds, &validated).unwrap();
     assert_eq!(compared.accuracy.count, 99);
     assert!(compared.accuracy.mape < 0.06, "{:?}", compared.accuracy);
@@ -307,7 +310,7 @@ fn intervals_contain_their_share() {
         })
         .collect();
     let rows = read_rows("runs.json", &Value::from(rows).to_string()).unwrap();
-    let validated = validate("runs.json", &rows);
+    let validated = validate("runs.json", &rows, None);
     let predicted = validated[0].predicted.as_ref().unwrap();
     let memory = MemoryKind::Reserved.of(&predicted.memory).as_f64() / f64::from(1 << 30);
     for (quantity, predicted) in [

@@ -1,0 +1,24 @@
+//! What steps that were measured on a machine say of its constants.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::cluster::Precision;
+
+/// A calibration: from which steps, and the constants that they moved.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Calibration {
+    /// The kind of GPUs that the steps ran on; on others nothing of it counts.
+    pub gpu: String,
+    /// How many steps were measured.
+    pub steps: u32,
+    /// How many of them with their peak of memory.
+    pub peaks: u32,
+    /// The precisions of their linear layers.
+    pub precisions: Vec<Precision>,
+    /// Constants by name: what each was, and what it is with these steps.
+    pub constants: BTreeMap<String, [f64; 2]>,
+}

@@ -1,0 +1,232 @@
+//! Constants of a machine from a few steps that were measured on it.
+//!
+//! The same model as of the fit (`cost-models/fit/fit_steps.py`): the logarithm of a step's time is near any constants
+//! linear in their logarithms, each is normal about what it is without these steps, with the spread that it has from one
+//! machine to another, and a step about its prediction with [`WITHIN_A_SOURCE`]. What is most likely then is found by
+//! least squares, again about the new constants. One step moves the constants that it depends on most; those that none
+//! of the steps depends on stay.
+
+mod solve;
+pub mod trial;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cost_models::Hardware;
+use cost_models::constants::{self, CONSTANTS, Constant, OF_MEMORY};
+use ir::cluster::Precision;
+use ir::framework::{Calibration, Framework};
+
+use crate::validation::row::MeasuredMemory;
+use crate::validation::setup::Setup;
+use crate::validation::{Predicted, predict};
+
+/// Standard deviation of the logarithm of a step's time about its prediction, within a source: what no constant explains.
+pub const WITHIN_A_SOURCE: f64 = 0.05;
+
+/// How often all is found again about the new constants.
+const ITERATIONS: usize = 3;
+
+/// By how much a constant is moved to see what depends on it.
+const STEP: f64 = 0.02;
+
+/// Constants that moved by less are as they were.
+const LEAST_MOVE: f64 = 0.002;
+
+/// A step that was measured.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// What its source calls it.
+    pub id: String,
+    /// What ran.
+    pub setup: Setup,
+    /// How long it took, if that is known.
+    pub step_time_seconds: Option<f64>,
+    /// The memory that it took, if that is known.
+    pub memory: Option<MeasuredMemory>,
+}
+
+/// Why nothing can be calibrated.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CalibrationError {
+    /// No step, or none that states a time or memory.
+    #[error(
+        "no step states a time (`step_time_s`) or a peak of memory (`peak_mem_gib`)\nhint: one to ten steps of your \
+         own, as `planner validate` reads them"
+    )]
+    NoSteps,
+    /// Steps of several machines.
+    #[error(
+        "the steps are of several kinds: {}\nhint: calibrate one framework on one kind of GPUs at a time", .0.join(", ")
+    )]
+    SeveralStacks(Vec<String>),
+}
+
+/// What steps say of a machine.
+#[derive(Clone, Debug)]
+pub struct Calibrated {
+    /// The constants that moved, with what they were.
+    pub calibration: Calibration,
+    /// Each step with what is predicted of its time without the calibration and with it.
+    pub steps: Vec<CheckedStep>,
+}
+
+/// A step of a calibration, checked against it.
+#[derive(Clone, Debug)]
+pub struct CheckedStep {
+    /// What its source calls it.
+    pub id: String,
+    /// What was measured.
+    pub measured_seconds: f64,
+    /// What was predicted before, and what is with the calibration.
+    pub predicted_seconds: [f64; 2],
+}
+
+/// The constants of a machine that steps measured on it make most likely.
+///
+/// # Errors
+///
+/// [`CalibrationError`] for no steps, and for those of several machines.
+pub fn calibrate(steps: &[Measured]) -> Result<Calibrated, CalibrationError> {
+    let stacks: BTreeSet<String> =
+        steps.iter().map(|step| stack(&step.setup.problem.hardware)).collect();
+    if stacks.len() > 1 {
+        return Err(CalibrationError::SeveralStacks(stacks.into_iter().collect()));
+    }
+    let stated = |step: &&Measured| step.step_time_seconds.is_some() || step.memory.is_some();
+    let Some(first) = steps.iter().find(stated) else { return Err(CalibrationError::NoSteps) };
+    let mut factors = BTreeMap::new();
+    factors.extend(most_likely(&CONSTANTS, steps, |step, predicted| {
+        Some(step.step_time_seconds?.ln() - predicted.step_time_seconds.ln())
+    }));
+    factors.extend(most_likely(&OF_MEMORY, steps, |step, predicted| {
+        let MeasuredMemory { bytes, kind, whose } = step.memory?;
+        let known = kind.of(predicted.memory_of(whose)).as_f64();
+        Some(bytes.as_f64().ln() - known.ln())
+    }));
+    let mut hardware = first.setup.problem.hardware.clone();
+    let moved = constants::all().filter_map(|constant| {
+        let factor = factors.get(&constant.name_on_machine()).copied()?;
+        let before = constant.of(&mut hardware);
+        (factor.ln().abs() > LEAST_MOVE)
+            .then(|| (constant.name_on_machine(), [before, rounded(before * factor)]))
+    });
+    let calibration = Calibration {
+        constants: moved.collect(),
+        gpu: first.setup.problem.hardware.device.training_set.clone(),
+        steps: steps.iter().filter(|it| it.step_time_seconds.is_some()).count() as u32,
+        peaks: steps.iter().filter(|it| it.memory.is_some()).count() as u32,
+        precisions: precisions(steps),
+    };
+    let checked = steps.iter().filter_map(|step| {
+        let measured_seconds = step.step_time_seconds?;
+        let after = calibrated(&step.setup, &calibration);
+        let predicted_seconds = [&step.setup, &after].map(|it| predict(it).step_time_seconds);
+        Some(CheckedStep { id: step.id.clone(), measured_seconds, predicted_seconds })
+    });
+    Ok(Calibrated { steps: checked.collect(), calibration })
+}
+
+/// A run with what a calibration found of its machine.
+pub fn calibrated(setup: &Setup, calibration: &Calibration) -> Setup {
+    let mut setup = setup.clone();
+    let hardware = &mut setup.problem.hardware;
+    hardware.framework.calibration = Some(calibration.clone());
+    for constant in constants::all() {
+        if let Some([_, value]) = calibration.constants.get(&constant.name_on_machine()) {
+            constant.set(hardware, *value);
+        }
+    }
+    setup
+}
+
+/// A framework with what steps say of it, under a name of its own.
+pub fn framework(name: &str, base: &Framework, calibration: Calibration) -> Framework {
+    let mut framework = base.clone();
+    framework.measured_as = Some(base.measured_name().to_owned());
+    framework.description = format!(
+        "{}, calibrated on {} of {}",
+        base.description.trim_end_matches('.'),
+        if calibration.steps == 1 {
+            "a step".to_owned()
+        } else {
+            format!("{} steps", calibration.steps)
+        },
+        calibration.gpu,
+    );
+    name.clone_into(&mut framework.name);
+    framework.calibration = Some(calibration);
+    framework
+}
+
+impl Calibrated {
+    /// The step that takes longest over its prediction and the one that takes shortest, and how much further the one is
+    /// off than the other; none for fewer than two.
+    pub fn disagreement(&self) -> Option<(&str, &str, f64)> {
+        let ratio = |step: &&CheckedStep| step.measured_seconds / step.predicted_seconds[1];
+        let by_ratio = |a: &&CheckedStep, b: &&CheckedStep| ratio(a).total_cmp(&ratio(b));
+        let (slow, fast) =
+            (self.steps.iter().max_by(by_ratio)?, self.steps.iter().min_by(by_ratio)?);
+        (self.steps.len() > 1)
+            .then(|| (slow.id.as_str(), fast.id.as_str(), ratio(&slow) / ratio(&fast)))
+    }
+}
+
+fn stack(hardware: &Hardware) -> String {
+    format!("{} on {}", hardware.framework.name, hardware.device.training_set)
+}
+
+fn precisions(steps: &[Measured]) -> Vec<Precision> {
+    let all: BTreeSet<Precision> =
+        steps.iter().map(|step| step.setup.problem.training.precision).collect();
+    all.into_iter().collect()
+}
+
+/// By what factor each constant is most likely another, given by how much measured steps are above predictions, in
+/// logarithms.
+fn most_likely(
+    constants: &[Constant],
+    steps: &[Measured],
+    above: impl Fn(&Measured, &Predicted) -> Option<f64>,
+) -> BTreeMap<String, f64> {
+    let mut logs = vec![0.0; constants.len()];
+    let moved = |setup: &Setup, logs: &[f64]| {
+        let mut setup = setup.clone();
+        for (constant, log) in constants.iter().zip(logs) {
+            constant.scale(&mut setup.problem.hardware, log.exp());
+        }
+        setup
+    };
+    for _ in 0..ITERATIONS {
+        let rows: Vec<(Vec<f64>, f64)> = steps
+            .iter()
+            .filter_map(|step| {
+                let setup = moved(&step.setup, &logs);
+                let left = above(step, &predict(&setup))?;
+                let slopes = constants.iter().map(|constant| {
+                    let mut moved = setup.clone();
+                    constant.scale(&mut moved.problem.hardware, 1.0 + STEP);
+                    let other = above(step, &predict(&moved)).unwrap_or(left);
+                    (left - other) / (1.0 + STEP).ln()
+                });
+                Some((slopes.collect(), left))
+            })
+            .collect();
+        let spreads: Vec<f64> = constants.iter().map(|constant| constant.spread).collect();
+        logs = solve::posterior(&rows, &logs, &spreads, WITHIN_A_SOURCE);
+        for ((constant, log), step) in constants.iter().zip(&mut logs).zip(std::iter::repeat(steps))
+        {
+            let Some(step) = step.first() else { continue };
+            let value = constant.of(&mut step.setup.problem.hardware.clone());
+            let [low, high] = constant.range;
+            if value > 0.0 {
+                *log = log.clamp((low / value).ln().min(0.0), (high / value).ln().max(0.0));
+            }
+        }
+    }
+    constants.iter().map(Constant::name_on_machine).zip(logs.into_iter().map(f64::exp)).collect()
+}
+
+/// To three digits.
+fn rounded(value: f64) -> f64 {
+    format!("{value:.2e}").parse().unwrap_or(value)
+}

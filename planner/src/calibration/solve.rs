@@ -1,0 +1,88 @@
+//! Least squares with a prior, in a few unknowns.
+
+/// Residuals of so many standard deviations pull half as much.
+const LONG_TAILS: f64 = 2.0;
+
+/// How often rows are weighed anew.
+const WEIGHINGS: usize = 10;
+
+/// The most likely unknowns, normal about 0 with `spreads`, where each row is linear about `at`: its slopes, and what is
+/// left there. Rows lie about what they should be with `noise`, with long tails.
+pub(super) fn posterior(
+    rows: &[(Vec<f64>, f64)],
+    at: &[f64],
+    spreads: &[f64],
+    noise: f64,
+) -> Vec<f64> {
+    let count = at.len();
+    let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+    let mut found = at.to_vec();
+    for _ in 0..WEIGHINGS {
+        let mut left: Vec<Vec<f64>> = vec![vec![0.0; count]; count];
+        let mut right = vec![0.0; count];
+        for (index, spread) in spreads.iter().enumerate() {
+            left[index][index] = spread.powi(-2);
+        }
+        for (slopes, residual) in rows {
+            let target = residual + dot(slopes, at);
+            let off = (target - dot(slopes, &found)) / noise;
+            let weight = noise.powi(-2) / (1.0 + (off / LONG_TAILS).powi(2));
+            for (row, slope) in slopes.iter().enumerate() {
+                right[row] += weight * slope * target;
+                for (column, other) in slopes.iter().enumerate() {
+                    left[row][column] += weight * slope * other;
+                }
+            }
+        }
+        found = cholesky(left, right);
+    }
+    found
+}
+
+/// Solves a symmetric positive definite system.
+fn cholesky(mut left: Vec<Vec<f64>>, mut right: Vec<f64>) -> Vec<f64> {
+    let count = right.len();
+    for row in 0..count {
+        for column in 0..=row {
+            let known: f64 = (0..column).map(|it| left[row][it] * left[column][it]).sum();
+            let rest = left[row][column] - known;
+            left[row][column] = if row == column {
+                rest.max(f64::MIN_POSITIVE).sqrt()
+            } else {
+                rest / left[column][column]
+            };
+        }
+        let known: f64 = (0..row).map(|it| left[row][it] * right[it]).sum();
+        right[row] = (right[row] - known) / left[row][row];
+    }
+    for row in (0..count).rev() {
+        let known: f64 = (row + 1..count).map(|it| left[it][row] * right[it]).sum();
+        right[row] = (right[row] - known) / left[row][row];
+    }
+    right
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_system_is_solved() {
+        let left = vec![vec![4.0, 2.0, 0.6], vec![2.0, 5.0, 1.0], vec![0.6, 1.0, 3.0]];
+        let expected = [1.0, -2.0, 0.5];
+        let right =
+            left.iter().map(|row| row.iter().zip(expected).map(|(a, b)| a * b).sum()).collect();
+        for (found, expected) in cholesky(left, right).into_iter().zip(expected) {
+            assert!((found - expected).abs() < 1e-12);
+        }
+    }
+
+    /// One unknown and one row: the mean of what both say, by the inverse of their variances.
+    #[test]
+    fn a_row_and_a_prior_share_what_is_found() {
+        let found = posterior(&[(vec![1.0], 0.01)], &[0.0], &[0.1], 0.05);
+        let weight = 0.05_f64.powi(-2) / (1.0 + ((0.01 - found[0]) / 0.1).powi(2));
+        let expected = 0.01 * weight / (weight + 100.0);
+        assert!((found[0] - expected).abs() < 1e-6, "{found:?}");
+    }
+}

@@ -1,0 +1,72 @@
+//! What a calibration on a few steps is worth: the errors of the others, by steps that were published.
+
+use std::collections::BTreeMap;
+
+use rayon::prelude::*;
+use serde::Serialize;
+
+use super::{Measured, calibrate, calibrated};
+use crate::validation::left_out::without_its_source;
+use crate::validation::row::Row;
+use crate::validation::setup::Setup;
+use crate::validation::{memory_of, predict};
+
+/// How often other steps are chosen.
+const DRAWS: usize = 3;
+
+/// Errors of the steps of a file after a calibration on a few of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Trial {
+    /// On how many steps of each framework and kind of GPUs.
+    pub steps: usize,
+    /// How many others were predicted, in all draws.
+    pub rows: usize,
+    /// Their mean absolute error by constants that their source had no part in.
+    pub before: f64,
+    /// The same after the calibration.
+    pub after: f64,
+}
+
+/// The trial of a file's runs; none where no framework has more than so many steps on a kind of GPUs.
+pub fn trial(file: &str, rows: &[Row], steps: usize) -> Option<Trial> {
+    let mut stacks: BTreeMap<String, Vec<Measured>> = BTreeMap::new();
+    for row in rows {
+        let (Ok(setup), Ok(Some(seconds))) = (Setup::of(row), row.step_time_seconds()) else {
+            continue;
+        };
+        let hardware = &setup.problem.hardware;
+        let stack = format!("{} on {}", hardware.framework.name, hardware.device.training_set);
+        let setup = without_its_source(file, &setup).unwrap_or(setup);
+        let memory = memory_of(row).ok().flatten();
+        let id = row.id.clone();
+        let measured = Measured { id, setup, step_time_seconds: Some(seconds), memory };
+        stacks.entry(stack).or_default().push(measured);
+    }
+    let draws: Vec<(&[Measured], usize)> = stacks
+        .values()
+        .filter(|all| all.len() > steps)
+        .flat_map(|all| (0..DRAWS).map(move |draw| (all.as_slice(), draw)))
+        .collect();
+    let errors: Vec<[f64; 2]> = draws
+        .into_par_iter()
+        .flat_map_iter(|(all, draw)| {
+            // Spread over the file, whose neighbours are alike.
+            let place = |nth: usize| (nth * DRAWS + draw) * all.len() / (steps * DRAWS);
+            let chosen: Vec<usize> = (0..steps).map(place).collect();
+            let of_calibration: Vec<Measured> =
+                chosen.iter().map(|place| all[*place].clone()).collect();
+            let calibration = calibrate(&of_calibration).ok().map(|it| it.calibration);
+            let others = all.iter().enumerate().filter(move |(place, _)| !chosen.contains(place));
+            others.filter_map(move |(_, step)| {
+                let measured = step.step_time_seconds?;
+                let after = calibrated(&step.setup, calibration.as_ref()?);
+                let error =
+                    |setup: &Setup| (predict(setup).step_time_seconds / measured - 1.0).abs();
+                Some([error(&step.setup), error(&after)])
+            })
+        })
+        .collect();
+    let count = errors.len();
+    let mean = |which: usize| errors.iter().map(|it| it[which]).sum::<f64>() / count as f64;
+    (count > 0).then(|| Trial { steps, rows: count, before: mean(0), after: mean(1) })
+}

@@ -1,0 +1,162 @@
+//! `planner calibrate`.
+
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use cost_models::constants;
+use ir::framework::Calibration;
+use planner::calibration::{Calibrated, Measured, calibrate as solve, framework};
+use planner::validation::setup::Setup;
+use planner::validation::{memory_of, read_rows};
+use serde::Serialize;
+
+use super::args::{CalibrateArgs, Format};
+use super::files::{read_framework, read_text, write_atomically};
+use super::output::{Answer, print, print_json};
+use super::tables::{render, table};
+
+/// Steps whose ratios of measured over predicted times differ by more, with the calibration, say so.
+const DISAGREEMENT: f64 = 1.25;
+
+/// What `calibrate` says, for programs.
+#[derive(Serialize)]
+struct Report<'a> {
+    calibration: &'a Calibration,
+    steps: Vec<Step<'a>>,
+    /// Rows that were left out, with the reason.
+    left_out: &'a [String],
+}
+
+#[derive(Serialize)]
+struct Step<'a> {
+    id: &'a str,
+    measured_seconds: f64,
+    predicted_before_seconds: f64,
+    predicted_seconds: f64,
+}
+
+pub(crate) fn calibrate(args: &CalibrateArgs) -> anyhow::Result<Answer> {
+    let name = args.from.file_name().unwrap_or_default().to_string_lossy();
+    let of_file = || format!("`{}`", args.from.display());
+    let text = read_text(&args.from)?;
+    let is_empty = text.split_whitespace().collect::<String>() == "[]";
+    let rows = if is_empty { Vec::new() } else { read_rows(&name, &text).with_context(of_file)? };
+    let named = args.framework.as_deref().map(read_framework).transpose()?;
+    let (mut steps, mut left_out) = (Vec::new(), Vec::new());
+    for row in &rows {
+        let setup = Setup::with(row, named.as_ref());
+        let step = setup.and_then(|setup| {
+            let (step_time_seconds, memory) = (row.step_time_seconds()?, memory_of(row)?);
+            Ok(Measured { id: row.id.clone(), setup, step_time_seconds, memory })
+        });
+        match step {
+            Ok(step) if row.ran_out_of_memory() => {
+                left_out.push(format!("{}: it ran out of memory", step.id));
+            }
+            Ok(step) if step.step_time_seconds.is_none() && step.memory.is_none() => {
+                left_out
+                    .push(format!("{}: it states neither a time nor a peak of memory", step.id));
+            }
+            Ok(step) => steps.push(step),
+            Err(reason) => left_out.push(format!("{}: {reason}", row.id)),
+        }
+    }
+    let found = match solve(&steps) {
+        Ok(found) => found,
+        Err(error) if left_out.is_empty() => return Err(error).with_context(of_file),
+        Err(error) => bail!("{}: {error}\nleft out:\n  {}", of_file(), left_out.join("\n  ")),
+    };
+    if let (Some(path), Some(first)) = (&args.output, steps.first()) {
+        let base = &first.setup.problem.hardware.framework;
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        let calibrated =
+            framework(&name, &preset_of(base, named.as_ref()), found.calibration.clone());
+        let text = serde_json::to_string_pretty(&calibrated)? + "\n";
+        write_atomically(path, text.as_bytes())?;
+    }
+    match args.format {
+        Format::Json => print_json(&Report {
+            calibration: &found.calibration,
+            steps: found
+                .steps
+                .iter()
+                .map(|step| Step {
+                    id: &step.id,
+                    measured_seconds: step.measured_seconds,
+                    predicted_before_seconds: step.predicted_seconds[0],
+                    predicted_seconds: step.predicted_seconds[1],
+                })
+                .collect(),
+            left_out: &left_out,
+        })?,
+        Format::Table => print(&describe(&found, &left_out, args.output.as_deref()))?,
+    }
+    Ok(Answer::Found)
+}
+
+/// The framework without what single rows say of their runs.
+fn preset_of(
+    ran: &ir::framework::Framework,
+    named: Option<&ir::framework::Framework>,
+) -> ir::framework::Framework {
+    let preset = || cost_models::frameworks::preset(&ran.name);
+    named.cloned().or_else(preset).unwrap_or_else(|| ran.clone())
+}
+
+fn describe(found: &Calibrated, left_out: &[String], output: Option<&Path>) -> String {
+    let Calibrated { calibration, steps } = found;
+    let mut checked = table(&["step", "measured s", "before", "calibrated"], &["step"]);
+    for step in steps {
+        let error =
+            |seconds: f64| format!("{:+.1} %", (seconds / step.measured_seconds - 1.0) * 100.0);
+        checked.add_row([
+            step.id.clone(),
+            format!("{:.4}", step.measured_seconds),
+            error(step.predicted_seconds[0]),
+            error(step.predicted_seconds[1]),
+        ]);
+    }
+    let mut moved = table(&["constant", "was", "is", "by", "of"], &["constant", "of"]);
+    let mut by_size: Vec<_> = calibration.constants.iter().collect();
+    by_size.sort_by(|(_, a), (_, b)| {
+        let size = |[was, is]: &[f64; 2]| (is / was).ln().abs();
+        size(b).total_cmp(&size(a))
+    });
+    for (name, [was, is]) in by_size {
+        let meaning = constants::all().find(|it| it.name_on_machine() == *name);
+        let short = meaning.map(|it| it.meaning.split([';', ':', ',']).next().unwrap_or_default());
+        moved.add_row([
+            name.clone(),
+            format!("{was:.3}"),
+            format!("{is:.3}"),
+            format!("{:+.1} %", (is / was - 1.0) * 100.0),
+            short.unwrap_or_default().to_owned(),
+        ]);
+    }
+    let disagreement = match found.disagreement() {
+        Some((slow, fast, ratio)) if ratio > DISAGREEMENT => format!(
+            "\nwarning: the steps disagree: with all constants moved, {slow} still takes {ratio:.2} times as long over its \
+             prediction as {fast}; check what differs between them, or calibrate on one of them\n"
+        ),
+        _ => String::new(),
+    };
+    let left_out = match left_out {
+        [] => String::new(),
+        some => format!("\n{} rows were left out:\n  {}\n", some.len(), some.join("\n  ")),
+    };
+    let written = output.map_or_else(
+        || "\nnothing was written: `-o FILE.json` keeps it\n".to_owned(),
+        |path| format!("\nwritten to {0}: `--framework {0}` uses it\n", path.display()),
+    );
+    let precisions: Vec<String> = calibration.precisions.iter().map(ToString::to_string).collect();
+    let few = if calibration.steps < 3 { ", of which three say most" } else { "" };
+    format!(
+        "{} times and {} peaks of memory on {}, in {}{few}\n\n{}\n{}{disagreement}{left_out}{written}",
+        calibration.steps,
+        calibration.peaks,
+        calibration.gpu,
+        precisions.join(" and "),
+        render(&checked),
+        render(&moved),
+    )
+}

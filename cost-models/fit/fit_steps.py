@@ -235,8 +235,9 @@ def spread(by_source):
     weights = np.concatenate([np.full(len(of), 1.0 / (len(of) * len(by_source))) for of in by_source])
     order = np.argsort(ratios)
     at = np.cumsum(weights[order]) - weights[order] / 2.0
-    low, high = np.interp([0.1, 0.9], at, ratios[order])
-    return {"sources": len(by_source), "rows": len(ratios), "low": rounded(low), "high": rounded(high)}
+    tail = max(0.0, ((len(by_source) + 1) * 0.1 - 0.5) / len(by_source))
+    low, high, ninth = (rounded(it) for it in np.interp([tail, 1.0 - tail, 0.9], at, ratios[order]))
+    return {"sources": len(by_source), "rows": len(ratios), "low": low, "high": high, "ninth_decile": ninth}
 
 
 if __name__ == "__main__":

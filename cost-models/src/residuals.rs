@@ -57,6 +57,8 @@ pub struct Spread {
     pub low: f64,
     /// The ratio that a tenth of them was above.
     pub high: f64,
+    /// The ratio that nine tenths of those measured were below, of whom another is no part.
+    pub ninth_decile: f64,
 }
 
 #[derive(Deserialize)]
@@ -94,8 +96,16 @@ impl SpreadOf {
 impl Spread {
     /// That of ratios by source; none for fewer than [`LEAST_SOURCES`].
     ///
-    /// Each source counts as much, however many steps it has: another is one more of them. Between two ratios the
-    /// bounds lie by the shares of what is below.
+    /// Each source counts as much, however many steps it has: another is one more of them. The bounds lie where so much
+    /// of all weights is below that one more source lies beyond with the wanted probability:
+    ///
+    /// ```text
+    /// ((n + 1) (1 - share) / 2 - 1 / 2) / n from either end, of n sources
+    /// ```
+    ///
+    /// # Source
+    ///
+    /// Vovk, Gammerman and Shafer 2005, *Algorithmic Learning in a Random World*: conformal prediction.
     pub fn of<'a>(by_source: impl IntoIterator<Item = &'a [f64]>) -> Option<Self> {
         let by_source: Vec<&[f64]> =
             by_source.into_iter().filter(|ratios| !ratios.is_empty()).collect();
@@ -108,9 +118,10 @@ impl Spread {
         });
         let mut weighted: Vec<(f64, f64)> = weighted.collect();
         weighted.sort_by(|one, other| one.0.total_cmp(&other.0));
-        let tail = (1.0 - SHARE) / 2.0;
+        let tail = (((sources + 1) as f64 * (1.0 - SHARE) / 2.0 - 0.5) / sources as f64).max(0.0);
         let [low, high] = [tail, 1.0 - tail].map(|share| quantile(&weighted, share));
-        Some(Self { sources, rows: weighted.len(), low, high })
+        let ninth_decile = quantile(&weighted, 0.9);
+        Some(Self { sources, rows: weighted.len(), low, high, ninth_decile })
     }
 
     /// That of the project's own reference for a stack, and what is known of it.

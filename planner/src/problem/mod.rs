@@ -238,9 +238,10 @@ impl Problem {
     /// The headroom with which nine of ten plans fit that are predicted to: what measured peaks of memory exceeded
     /// predicted ones by, of comparable steps.
     pub fn usual_headroom(&self) -> Bytes {
-        let (_, Spread { high, .. }) = Spread::shipped(SpreadOf::PeakMemoryBytes, &self.hardware);
+        let (_, Spread { ninth_decile, .. }) =
+            Spread::shipped(SpreadOf::PeakMemoryBytes, &self.hardware);
         let memory = self.hardware.memory;
-        memory.saturating_sub(Bytes::from_f64(memory.as_f64() / high.max(1.0)))
+        memory.saturating_sub(Bytes::from_f64(memory.as_f64() / ninth_decile.max(1.0)))
     }
 
     /// Whether a GPU and its part of the host have room for so much, headroom left.

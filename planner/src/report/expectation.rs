@@ -53,7 +53,7 @@ pub struct ExpectedMemory {
 
 impl ExpectedMemory {
     fn of(problem: &Problem, found: &Found) -> Self {
-        let (evidence, Spread { sources, rows, low, high }) =
+        let (evidence, Spread { sources, rows, low, high, .. }) =
             Spread::shipped(SpreadOf::PeakMemoryBytes, &problem.hardware);
         let peak = found.evaluation.memory.total().as_f64();
         Self {
@@ -69,7 +69,7 @@ impl ExpectedMemory {
 impl Expectation {
     /// That of a plan.
     pub fn of(problem: &Problem, found: &Found) -> Self {
-        let (evidence, Spread { sources, rows, low, high }) =
+        let (evidence, Spread { sources, rows, low, high, .. }) =
             Spread::shipped(SpreadOf::StepTimeSeconds, &problem.hardware);
         let step = found.evaluation.step_time.get();
         let [interpolated, extrapolated, data_sheet] = bases(problem, found);

@@ -102,7 +102,7 @@ pub struct Validated {
     pub predicted: Result<Predicted, Unsupported>,
     /// What is predicted by constants that its source had no part in; none where those that ship are such.
     pub left_out: Option<Predicted>,
-    /// What its time and its memory are of: [`SpreadOf::stack`]; empty if nothing was predicted.
+    /// What its time and its memory are of, as [`cost_models::residuals::SpreadOf::stack`] has it; empty if nothing was predicted.
     pub stacks: [String; 2],
     /// Whether the run ended for lack of memory.
     pub ran_out_of_memory: bool,

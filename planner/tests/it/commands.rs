@@ -125,7 +125,7 @@ fn a_search_prints_a_table() {
     mfu: [shares]
     memory: [shares]
     expect: [t] to [t], as 80 % of [n] measured steps of 12 sources that were not fitted to
-            [m] to [m], as 80 % of [n] measured peaks of 9 sources
+            [m] to [m], as 80 % of [n] measured peaks of 10 sources
             (others measured this framework on such GPUs; `planner calibrate` narrows it)
     rests on: [shares]
 
@@ -170,7 +170,7 @@ fn a_named_layout_is_evaluated() {
         mfu: [shares]
         memory: [shares]
         expect: [t] to [t], as 80 % of [n] measured steps of 12 sources that were not fitted to
-                [m] to [m], as 80 % of [n] measured peaks of 9 sources
+                [m] to [m], as 80 % of [n] measured peaks of 10 sources
                 (others measured this framework on such GPUs; `planner calibrate` narrows it)
         rests on: [shares]
         the best layout takes [t]: [layout]

@@ -317,12 +317,10 @@ fn intervals_contain_their_share() {
         (Quantity::StepTimeSeconds, predicted.step_time_seconds),
         (Quantity::PeakMemoryBytes, memory),
     ] {
-        let of = |source: &'static str| {
-            validated.iter().map(move |run| (source.to_owned(), run.clone()))
-        };
-        let runs: Vec<_> = ["one", "two", "three", "four"].into_iter().flat_map(of).collect();
+        let of = |source: usize| validated.iter().map(move |run| (source.to_string(), run.clone()));
+        let runs: Vec<_> = (0..40).flat_map(of).collect();
         let coverage = coverage(quantity, runs.iter());
-        assert_eq!((coverage.sources, coverage.rows, coverage.share), (4, 800, 0.8));
+        assert_eq!((coverage.sources, coverage.rows, coverage.share), (40, 8000, 0.8));
         assert!((coverage.contained - 0.8).abs() < 0.05, "{coverage:?}");
         // Four fifths of the two seconds or GiB, over a prediction that all share.
         let width = coverage.half_width * predicted;

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use ir::model::{GraphOptions, Model};
+use ir::plan::PLAN_VERSION;
 use serde_json::{Value, json};
 
 use super::{Place, Run, finish, plan};
@@ -48,13 +49,14 @@ fn files_that_are_no_plans() {
     let place = Place::new();
     place.fails("run missing.json", &["missing.json", "No such file"]);
     place.fails("run .", &["`.`", "directory"]);
+    let unknown_field = format!("{{\"version\": {PLAN_VERSION}, \"modle\": 2}}");
     for (text, words) in [
         (&b""[..], &["line 1", "planner search"][..]),
         (b"\xff\xfe", &["utf-8"]),
         (b"plan: yes", &["line 1, column 1", "planner search"]),
         (b"{}", &["missing field `version`"]),
         (b"[1, 2]", &["line 1"]),
-        (b"{\"version\": 4, \"modle\": 2}", &["unknown field `modle`", "`model`"]),
+        (unknown_field.as_bytes(), &["unknown field `modle`", "`model`"]),
         (br#"{"model_type": "llama", "hidden_size": 8}"#, &["a model", "planner search"]),
         (br#"{"format": "planner-graph", "nodes": []}"#, &["a model", "planner search"]),
         (br#"{"architecture": "gpt"}"#, &["a model", "planner search"]),
@@ -75,8 +77,9 @@ fn files_that_are_no_plans() {
 
 #[test]
 fn plans_that_were_edited() {
+    let reads = format!("reads {PLAN_VERSION}");
     let edits: &[(&str, Value, &[&str])] = &[
-        ("/version", json!(2), &["version 2", "reads 4", "planner evaluate"]),
+        ("/version", json!(2), &["version 2", &reads, "planner evaluate"]),
         ("/version", json!("1"), &["line", "expected u32"]),
         ("/num_gpus", json!(8), &["layout", "needs 4", "8", "`data_parallel` 2 fits"]),
         ("/num_gpus", json!(0), &["layout", "needs 4"]),

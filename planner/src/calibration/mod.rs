@@ -131,11 +131,7 @@ pub fn calibrated(setup: &Setup, calibration: &Calibration) -> Setup {
     let mut setup = setup.clone();
     let hardware = &mut setup.problem.hardware;
     hardware.framework.calibration = Some(calibration.clone());
-    for constant in constants::all() {
-        if let Some([_, value]) = calibration.constants.get(&constant.name_on_machine()) {
-            constant.set(hardware, *value);
-        }
-    }
+    constants::calibrate(hardware);
     setup
 }
 
@@ -171,6 +167,7 @@ impl Calibrated {
     }
 }
 
+/// What ran, and on which kind of GPUs.
 fn stack(hardware: &Hardware) -> String {
     format!("{} on {}", hardware.framework.name, hardware.device.training_set)
 }
@@ -188,6 +185,7 @@ fn most_likely(
     steps: &[Measured],
     above: impl Fn(&Measured, &Predicted) -> Option<f64>,
 ) -> BTreeMap<String, f64> {
+    let Some(first) = steps.first() else { return BTreeMap::new() };
     let mut logs = vec![0.0; constants.len()];
     let moved = |setup: &Setup, logs: &[f64]| {
         let mut setup = setup.clone();
@@ -213,10 +211,8 @@ fn most_likely(
             .collect();
         let spreads: Vec<f64> = constants.iter().map(|constant| constant.spread).collect();
         logs = solve::posterior(&rows, &logs, &spreads, WITHIN_A_SOURCE);
-        for ((constant, log), step) in constants.iter().zip(&mut logs).zip(std::iter::repeat(steps))
-        {
-            let Some(step) = step.first() else { continue };
-            let value = constant.of(&mut step.setup.problem.hardware.clone());
+        for (constant, log) in constants.iter().zip(&mut logs) {
+            let value = constant.of(&mut first.setup.problem.hardware.clone());
             let [low, high] = constant.range;
             if value > 0.0 {
                 *log = log.clamp((low / value).ln().min(0.0), (high / value).ln().max(0.0));

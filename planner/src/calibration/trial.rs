@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rayon::prelude::*;
 use serde::Serialize;
 
-use super::{Measured, calibrate, calibrated};
+use super::{Measured, calibrate, calibrated, stack};
 use crate::validation::left_out::without_its_source;
 use crate::validation::row::Row;
 use crate::validation::setup::Setup;
@@ -34,8 +34,7 @@ pub fn trial(file: &str, rows: &[Row], steps: usize) -> Option<Trial> {
         let (Ok(setup), Ok(Some(seconds))) = (Setup::of(row), row.step_time_seconds()) else {
             continue;
         };
-        let hardware = &setup.problem.hardware;
-        let stack = format!("{} on {}", hardware.framework.name, hardware.device.training_set);
+        let stack = stack(&setup.problem.hardware);
         let setup = without_its_source(file, &setup).unwrap_or(setup);
         let memory = memory_of(row).ok().flatten();
         let id = row.id.clone();

@@ -29,6 +29,8 @@ FRAMEWORKS = Path(__file__).parents[1] / "frameworks"
 RELEASE = Path(__file__).parents[2] / "target" / "release"
 PRIORS = json.loads((Path(__file__).parents[1] / "data" / "priors.json").read_text(encoding="utf-8"))
 ITERATIONS = 2
+CONSTANTS = {}
+HELD = 1e6  # the precision of what is held at the end of its range
 LEAST_CHANGE = 0.005  # of a constant in `left_out.json`
 
 # Rows that pull at no constant: DeepSpeed of 2021, whose gathers reach a tenth of what links have.
@@ -57,6 +59,16 @@ def family(owner):
     return next(of, "gpu")
 
 
+def known(key, value):
+    """What `../src/constants.rs` says of a constant: its `range`, or its `spread`."""
+    if not CONSTANTS:
+        command = [RELEASE / "examples" / "fit_steps", "--constants"]
+        CONSTANTS.update(json.loads(subprocess.run(command, check=True, capture_output=True).stdout))
+    name = key.split(" ")[1]
+    # A library of attention stands before the point, a part of a framework's file too.
+    return CONSTANTS.get(name, CONSTANTS.get(name.split(".")[-1]))[value]
+
+
 def prior(key):
     """The centre of a constant and its spreads: of the mean of its kind, and about that."""
     owner, name = key.split(" ")
@@ -64,10 +76,10 @@ def prior(key):
     if of is None:
         library, direction = name.split(".")
         attention = PRIORS["attention"]
-        return attention[library][owner][direction == "backward"], 0.0, attention["spread"]
+        return attention[library][owner][direction == "backward"], 0.0, known(key, "spread")
     power = PRIORS["power"]
     watts = power.get(owner, 1.0) ** power["exponent"] if name.startswith("matmul") else 1.0
-    return of["centre"] * watts, of["spread_of_kind"], of["spread"]
+    return of["centre"] * watts, of["spread_of_kind"], known(key, "spread")
 
 
 class Linear:
@@ -91,6 +103,8 @@ class Linear:
                 kinds.setdefault((family(owner), name), []).append(key)
         self.kinds = np.array([[float(key in members) for members in kinds.values()] for key in self.keys])
         of_kinds = [prior(members[0])[1] for members in kinds.values()]
+        ranges = np.log([known(key, "range") for key in self.keys])
+        self.ranges = ranges.T - self.centre
         self.precision = np.array([*of_kinds, *(it[2] for it in priors)]) ** -2.0
 
     def solve(self, without=None):
@@ -107,12 +121,19 @@ class Linear:
         # Rows of one source are alike: together they count less than as many of several.
         alike = of_source @ (of_source.sum(axis=0) ** -0.4) / within**2
         found = np.zeros(left.shape[1])
+        of_constants = np.hstack([self.kinds, np.eye(len(self.keys)), np.zeros((len(self.keys), len(sources)))])
+        held = np.zeros(len(self.keys))
+        bounds = np.zeros(len(self.keys))
         for _ in range(30):
             weights = alike / (1.0 + ((right - left @ found) / (2.0 * within)) ** 2)
-            normal = (left.T * weights) @ left + np.diag(precision)
-            found = np.linalg.solve(normal, (left.T * weights) @ right)
-        number = self.kinds.shape[1]
-        return self.centre + self.kinds @ found[:number] + found[number : number + len(self.keys)]
+            normal = (left.T * weights) @ left + (of_constants.T * held) @ of_constants + np.diag(precision)
+            found = np.linalg.solve(normal, (left.T * weights) @ right + of_constants.T @ (held * bounds))
+            # What would leave its range is held at the end of it, and the others take the rest.
+            at = of_constants @ found
+            inside = np.clip(at, *self.ranges)
+            bounds = np.where(at == inside, bounds, inside)
+            held = np.where(at == inside, held, HELD)
+        return np.clip(self.centre + at, *(it + self.centre for it in self.ranges))
 
     def values(self, logarithms):
         return {key: rounded(float(np.exp(it))) for key, it in zip(self.keys, logarithms)}

@@ -4,7 +4,7 @@
 //! `cargo run --release -p planner --example fit_steps -- DIR [CONSTANTS] [--no-derivatives]` writes, for each measured
 //! run of `DIR/runs`, measured and predicted time, the constants that the prediction depends on, and the derivative of
 //! the logarithm of the time by the logarithm of each. CONSTANTS is a JSON object of values that take the place of those
-//! that ship. `cost-models/fit/fit_steps.py` solves for them.
+//! that ship. `cost-models/fit/fit_steps.py` solves for them. `-- --constants` writes their ranges and spreads.
 
 use std::collections::BTreeMap;
 
@@ -53,6 +53,11 @@ fn fitted(
 fn main() -> anyhow::Result<()> {
     let (flags, paths): (Vec<String>, Vec<String>) =
         std::env::args().skip(1).partition(|argument| argument.starts_with("--"));
+    if flags.iter().any(|flag| flag == "--constants") {
+        let known = CONSTANTS
+            .map(|it| (it.name.to_owned(), json!({ "range": it.range, "spread": it.spread })));
+        return write(&known.into_iter().collect::<serde_json::Map<_, _>>().into());
+    }
     let [folder, values @ ..] = paths.as_slice() else { anyhow::bail!("a folder with `runs`") };
     let values: BTreeMap<String, f64> = match values.first() {
         Some(path) => serde_json::from_str(&std::fs::read_to_string(path)?)?,
@@ -74,6 +79,9 @@ fn main() -> anyhow::Result<()> {
             .collect();
         out.extend(found);
     }
-    std::io::Write::write_all(&mut std::io::stdout(), serde_json::to_string(&out)?.as_bytes())?;
-    Ok(())
+    write(&out.into())
+}
+
+fn write(value: &serde_json::Value) -> anyhow::Result<()> {
+    Ok(serde_json::to_writer(std::io::stdout().lock(), value)?)
 }

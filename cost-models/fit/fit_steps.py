@@ -30,6 +30,7 @@ RELEASE = Path(__file__).parents[2] / "target" / "release"
 PRIORS = json.loads((Path(__file__).parents[1] / "data" / "priors.json").read_text(encoding="utf-8"))
 ITERATIONS = 2
 CONSTANTS = {}
+UNKNOWN = "unknown"
 HELD = 1e6  # the precision of what is held at the end of its range
 LEAST_CHANGE = 0.005  # of a constant in `left_out.json`
 
@@ -102,6 +103,7 @@ class Linear:
             if of_kind > 0.0:
                 kinds.setdefault((family(owner), name), []).append(key)
         self.kinds = np.array([[float(key in members) for members in kinds.values()] for key in self.keys])
+        self.kind_names = [(name, of_kind) for of_kind, name in kinds]
         of_kinds = [prior(members[0])[1] for members in kinds.values()]
         ranges = np.log([known(key, "range") for key in self.keys])
         self.ranges = ranges.T - self.centre
@@ -133,10 +135,18 @@ class Linear:
             inside = np.clip(at, *self.ranges)
             bounds = np.where(at == inside, bounds, inside)
             held = np.where(at == inside, held, HELD)
-        return np.clip(self.centre + at, *(it + self.centre for it in self.ranges))
+        return np.clip(self.centre + at, *(it + self.centre for it in self.ranges)), found[: self.kinds.shape[1]]
 
-    def values(self, logarithms):
-        return {key: rounded(float(np.exp(it))) for key, it in zip(self.keys, logarithms)}
+    def values(self, solved):
+        """Constants by key; those of a framework that is not known are the means of the families."""
+        logarithms, of_kinds = solved
+        means = {}
+        for (name, of_kind), it in zip(self.kind_names, of_kinds):
+            if of_kind != "gpu":
+                means.setdefault(name, []).append(np.log(PRIORS["constants"][name]["centre"]) + it)
+        unknown = {f"{UNKNOWN} {name}": np.mean(of) for name, of in means.items()}
+        found = dict(zip(self.keys, logarithms)) | unknown
+        return {key: rounded(float(np.exp(it))) for key, it in found.items()}
 
 
 def rounded(value):
@@ -208,20 +218,14 @@ def apply(values, without, data):
 
 def write_residuals(folder, data):
     """Spreads of measured over predicted without the row's source, by what is known of its stack."""
-    command = [RELEASE / "planner", "validate", folder, "--format", "json"]
-    report = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    report = validated(folder)
+    as_unknown = validated(folder, "--framework", UNKNOWN)
     written = {}
     for quantity in ["step_time_seconds", "peak_memory_bytes"]:
-        ratios = {}
-        for file in report["files"]:
-            if file["quantity"] != quantity or file["file"] in SUSPECT.get(quantity, []):
-                continue
-            for row in file["rows"]:
-                if "measured" in row:
-                    ratio = row["measured"] / row.get("left_out", row["predicted"])
-                    of_source = ratios.setdefault(source(file["file"]), {})
-                    of_source.setdefault(row["stack"], []).append(ratio)
-        kinds = {"measured": {}, "new": {}, "calibrated": {}}
+        ratios = ratios_of(report, quantity)
+        kinds = {"measured": {}, "new": {}, "calibrated": {}, "unknown": {}}
+        for name, stacks in ratios_of(as_unknown, quantity).items():
+            kinds["unknown"][name] = [ratio for of in stacks.values() for ratio in of]
         for name, stacks in ratios.items():
             for stack, of in stacks.items():
                 known = any(stack in others for other, others in ratios.items() if other != name)
@@ -233,6 +237,25 @@ def write_residuals(folder, data):
         spreads = {kind: spread(of) for kind, of in kinds.items() if any(of.values())}
         written[quantity] = {"stacks": stacks, "spreads": spreads}
     write(data / "residuals.json", lines(written))
+
+
+def validated(folder, *flags):
+    command = [RELEASE / "planner", "validate", folder, "--format", "json", *flags]
+    return json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+
+
+def ratios_of(report, quantity):
+    """Measured over predicted, by source and stack."""
+    ratios = {}
+    for file in report["files"]:
+        if file["quantity"] != quantity or file["file"] in SUSPECT.get(quantity, []):
+            continue
+        for row in file["rows"]:
+            if "measured" in row:
+                ratio = row["measured"] / row.get("left_out", row["predicted"])
+                of_source = ratios.setdefault(source(file["file"]), {})
+                of_source.setdefault(row["stack"], []).append(ratio)
+    return ratios
 
 
 # What the source measured is not known: 29 to 41 bytes a parameter where 16 are held.

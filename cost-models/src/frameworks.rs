@@ -20,6 +20,7 @@ const PRESETS: &[(&str, &str)] = &[
     ("megatron-lm-2021", include_str!("../frameworks/megatron-lm-2021.json")),
     ("fsdp", include_str!("../frameworks/fsdp.json")),
     ("executor", include_str!("../frameworks/executor.json")),
+    ("unknown", include_str!("../frameworks/unknown.json")),
 ];
 
 /// The presets' names, those that are most used first.

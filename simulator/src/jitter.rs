@@ -169,6 +169,12 @@ impl Watch for Pace<'_> {
     }
 }
 
+/// Standard normal deviates, the same for the same seed.
+pub fn normal_deviates(seed: u64) -> impl Iterator<Item = f64> {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    std::iter::repeat_with(move || normal_quantile(uniform(&mut rng)))
+}
+
 /// A number between 0 and 1, neither of them included.
 fn uniform(rng: &mut ChaCha8Rng) -> f64 {
     // The 53 bits that a float holds, in the middle of their interval.

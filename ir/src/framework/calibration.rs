@@ -21,4 +21,7 @@ pub struct Calibration {
     pub precisions: Vec<Precision>,
     /// Constants by name: what each was, and what it is with these steps.
     pub constants: BTreeMap<String, [f64; 2]>,
+    /// By how much the logarithm of each constant that they say something of may still differ: a standard deviation.
+    #[serde(default)]
+    pub spreads: BTreeMap<String, f64>,
 }

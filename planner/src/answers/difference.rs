@@ -6,7 +6,7 @@ use ir::units::Bytes;
 use serde::Serialize;
 
 use crate::problem::Problem;
-use crate::search::{Found, likelihood_of_less};
+use crate::search::{Found, likelihood_first_is_faster};
 
 /// What a second plan takes beyond a first.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -15,7 +15,7 @@ pub struct Difference {
     pub step_time_seconds: f64,
     /// The same as a share of the first's.
     pub share: f64,
-    /// How likely it is that the first is faster, at the error of measured pairs.
+    /// How likely it is that the first is faster, in draws of what the stack may be.
     pub likelihood_first_is_faster: f64,
     /// Where that comes from, the largest difference first.
     pub terms: Vec<TermDifference>,
@@ -74,7 +74,7 @@ impl Difference {
         Self {
             step_time_seconds: times[1].get() - times[0].get(),
             share: times[1] / times[0] - 1.0,
-            likelihood_first_is_faster: likelihood_of_less(times[0], times[1]),
+            likelihood_first_is_faster: likelihood_first_is_faster(first, second),
             terms,
             memory: memory
                 .map(|((line, one), (_, other))| MemoryDifference { line, bytes: [one, other] })

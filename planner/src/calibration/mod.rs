@@ -16,6 +16,7 @@ use cost_models::constants::{self, CONSTANTS, Constant, OF_MEMORY};
 use ir::cluster::Precision;
 use ir::framework::{Calibration, Framework};
 
+use crate::problem::{Problem, stacks};
 use crate::validation::row::MeasuredMemory;
 use crate::validation::setup::Setup;
 use crate::validation::{Predicted, predict};
@@ -64,6 +65,9 @@ pub enum CalibrationError {
 /// What steps say of a machine.
 #[derive(Clone, Debug)]
 pub struct Calibrated {
+    /// Where it was not known what ran them: the frameworks that it may be like, and how likely each is by these steps,
+    /// the likeliest first. The calibration is of that.
+    pub like: Vec<(String, f64)>,
     /// The constants that moved, with what they were.
     pub calibration: Calibration,
     /// Each step with what is predicted of its time without the calibration and with it.
@@ -94,24 +98,24 @@ pub fn calibrate(steps: &[Measured]) -> Result<Calibrated, CalibrationError> {
     }
     let stated = |step: &&Measured| step.step_time_seconds.is_some() || step.memory.is_some();
     let Some(first) = steps.iter().find(stated) else { return Err(CalibrationError::NoSteps) };
-    let mut factors = BTreeMap::new();
-    factors.extend(most_likely(&CONSTANTS, steps, |step, predicted| {
-        Some(step.step_time_seconds?.ln() - predicted.step_time_seconds.ln())
-    }));
-    factors.extend(most_likely(&OF_MEMORY, steps, |step, predicted| {
-        let MeasuredMemory { bytes, kind, whose } = step.memory?;
-        let known = kind.of(predicted.memory_of(whose)).as_f64();
-        Some(bytes.as_f64().ln() - known.ln())
-    }));
+    if !first.setup.problem.hardware.framework.stands_for.is_empty() {
+        return calibrate_likeliest(steps);
+    }
+    let mut factors = most_likely(&CONSTANTS, steps, above_predicted_time);
+    factors.extend(most_likely(&OF_MEMORY, steps, above_predicted_memory));
     let mut hardware = first.setup.problem.hardware.clone();
     let moved = constants::all().filter_map(|constant| {
-        let factor = factors.get(&constant.name_on_machine()).copied()?;
+        let (factor, _) = *factors.get(&constant.name_on_machine())?;
         let before = constant.of(&mut hardware);
         (factor.ln().abs() > LEAST_MOVE)
             .then(|| (constant.name_on_machine(), [before, rounded(before * factor)]))
     });
     let calibration = Calibration {
         constants: moved.collect(),
+        spreads: factors
+            .iter()
+            .map(|(name, (_, spread))| (name.clone(), rounded(*spread)))
+            .collect(),
         gpu: first.setup.problem.hardware.device.training_set.clone(),
         steps: steps.iter().filter(|it| it.step_time_seconds.is_some()).count() as u32,
         peaks: steps.iter().filter(|it| it.memory.is_some()).count() as u32,
@@ -123,7 +127,48 @@ pub fn calibrate(steps: &[Measured]) -> Result<Calibrated, CalibrationError> {
         let predicted_seconds = [&step.setup, &after].map(|it| predict(it).step_time_seconds);
         Some(CheckedStep { id: step.id.clone(), measured_seconds, predicted_seconds })
     });
-    Ok(Calibrated { steps: checked.collect(), calibration })
+    Ok(Calibrated { like: Vec::new(), steps: checked.collect(), calibration })
+}
+
+/// The calibration of the framework that steps are likeliest of, of those that theirs stands for.
+fn calibrate_likeliest(steps: &[Measured]) -> Result<Calibrated, CalibrationError> {
+    let mut as_others: Vec<Vec<Measured>> = Vec::new();
+    for step in steps {
+        for (place, problem) in stacks(&step.setup.problem).into_iter().enumerate() {
+            let of_stack =
+                Measured { setup: Setup { problem, ..step.setup.clone() }, ..step.clone() };
+            match as_others.get_mut(place) {
+                Some(others) => others.push(of_stack),
+                None => as_others.push(vec![of_stack]),
+            }
+        }
+    }
+    let name = |steps: &[Measured]| steps[0].setup.problem.hardware.framework.name.clone();
+    let logs: Vec<f64> = as_others
+        .iter()
+        .map(|steps| {
+            let time = log_evidence(&CONSTANTS, steps, above_predicted_time);
+            time + log_evidence(&OF_MEMORY, steps, above_predicted_memory)
+        })
+        .collect();
+    let most = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let sum: f64 = logs.iter().map(|log| (log - most).exp()).sum();
+    let shares = logs.iter().map(|log| (log - most).exp() / sum);
+    let mut like: Vec<(f64, Vec<Measured>)> = shares.zip(as_others).collect();
+    like.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+    let found = calibrate(&like[0].1)?;
+    Ok(Calibrated { like: like.iter().map(|(share, of)| (name(of), *share)).collect(), ..found })
+}
+
+/// By how much the logarithm of a step's time is above its prediction.
+fn above_predicted_time(step: &Measured, predicted: &Predicted) -> Option<f64> {
+    Some(step.step_time_seconds?.ln() - predicted.step_time_seconds.ln())
+}
+
+fn above_predicted_memory(step: &Measured, predicted: &Predicted) -> Option<f64> {
+    let MeasuredMemory { bytes, kind, whose } = step.memory?;
+    let known = kind.of(predicted.memory_of(whose)).as_f64();
+    Some(bytes.as_f64().ln() - known.ln())
 }
 
 /// A run with what a calibration found of its machine.
@@ -155,6 +200,18 @@ pub fn framework(name: &str, base: &Framework, calibration: Calibration) -> Fram
 }
 
 impl Calibrated {
+    /// A run as what it was calibrated: of the likeliest framework, if it was not known which runs it.
+    pub fn on(&self, setup: &Setup) -> Setup {
+        let likeliest = |problem: &Problem| {
+            let (name, _) = self.like.first()?;
+            stacks(problem).into_iter().find(|it| it.hardware.framework.name == *name)
+        };
+        match likeliest(&setup.problem) {
+            Some(problem) => calibrated(&Setup { problem, ..setup.clone() }, &self.calibration),
+            None => calibrated(setup, &self.calibration),
+        }
+    }
+
     /// The step that takes longest over its prediction and the one that takes shortest, and how much further the one is
     /// off than the other; none for fewer than two.
     pub fn disagreement(&self) -> Option<(&str, &str, f64)> {
@@ -178,39 +235,55 @@ fn precisions(steps: &[Measured]) -> Vec<Precision> {
     all.into_iter().collect()
 }
 
+/// By how much steps are above what is predicted of them, and how that moves with each constant's logarithm.
+fn linear(
+    constants: &[Constant],
+    steps: &[Measured],
+    logs: &[f64],
+    above: impl Fn(&Measured, &Predicted) -> Option<f64>,
+) -> Vec<(Vec<f64>, f64)> {
+    let row = |step: &Measured| {
+        let mut setup = step.setup.clone();
+        for (constant, log) in constants.iter().zip(logs) {
+            constant.scale(&mut setup.problem.hardware, log.exp());
+        }
+        let left = above(step, &predict(&setup))?;
+        let slopes = constants.iter().map(|constant| {
+            let mut moved = setup.clone();
+            constant.scale(&mut moved.problem.hardware, 1.0 + STEP);
+            let other = above(step, &predict(&moved)).unwrap_or(left);
+            (left - other) / (1.0 + STEP).ln()
+        });
+        Some((slopes.collect(), left))
+    };
+    steps.iter().filter_map(row).collect()
+}
+
+fn log_evidence(
+    constants: &[Constant],
+    steps: &[Measured],
+    above: impl Fn(&Measured, &Predicted) -> Option<f64>,
+) -> f64 {
+    let rows = linear(constants, steps, &vec![0.0; constants.len()], above);
+    let spreads: Vec<f64> = constants.iter().map(|constant| constant.spread).collect();
+    solve::log_evidence(&rows, &spreads, WITHIN_A_SOURCE)
+}
+
 /// By what factor each constant is most likely another, given by how much measured steps are above predictions, in
-/// logarithms.
+/// logarithms; and by how much the logarithm of that may be off.
 fn most_likely(
     constants: &[Constant],
     steps: &[Measured],
     above: impl Fn(&Measured, &Predicted) -> Option<f64>,
-) -> BTreeMap<String, f64> {
+) -> BTreeMap<String, (f64, f64)> {
     let Some(first) = steps.first() else { return BTreeMap::new() };
+    let spreads: Vec<f64> = constants.iter().map(|constant| constant.spread).collect();
     let mut logs = vec![0.0; constants.len()];
-    let moved = |setup: &Setup, logs: &[f64]| {
-        let mut setup = setup.clone();
-        for (constant, log) in constants.iter().zip(logs) {
-            constant.scale(&mut setup.problem.hardware, log.exp());
-        }
-        setup
-    };
+    let mut left = spreads.clone();
     for _ in 0..ITERATIONS {
-        let rows: Vec<(Vec<f64>, f64)> = steps
-            .iter()
-            .filter_map(|step| {
-                let setup = moved(&step.setup, &logs);
-                let left = above(step, &predict(&setup))?;
-                let slopes = constants.iter().map(|constant| {
-                    let mut moved = setup.clone();
-                    constant.scale(&mut moved.problem.hardware, 1.0 + STEP);
-                    let other = above(step, &predict(&moved)).unwrap_or(left);
-                    (left - other) / (1.0 + STEP).ln()
-                });
-                Some((slopes.collect(), left))
-            })
-            .collect();
-        let spreads: Vec<f64> = constants.iter().map(|constant| constant.spread).collect();
-        logs = solve::posterior(&rows, &logs, &spreads, WITHIN_A_SOURCE);
+        let rows = linear(constants, steps, &logs, &above);
+        let posterior = solve::posterior(&rows, &logs, &spreads, WITHIN_A_SOURCE);
+        (logs, left) = (posterior.found, posterior.spreads);
         for (constant, log) in constants.iter().zip(&mut logs) {
             let value = constant.of(&mut first.setup.problem.hardware.clone());
             let [low, high] = constant.range;
@@ -219,7 +292,9 @@ fn most_likely(
             }
         }
     }
-    constants.iter().map(Constant::name_on_machine).zip(logs.into_iter().map(f64::exp)).collect()
+    let of = |(log, spread): (f64, f64)| (log.exp(), spread);
+    let found = logs.into_iter().zip(left).map(of);
+    constants.iter().map(Constant::name_on_machine).zip(found).collect()
 }
 
 /// To three digits.

@@ -6,6 +6,14 @@ const LONG_TAILS: f64 = 2.0;
 /// How often rows are weighed anew.
 const WEIGHINGS: usize = 10;
 
+/// What rows say of unknowns.
+pub(super) struct Posterior {
+    /// The most likely.
+    pub found: Vec<f64>,
+    /// By how much each may be another: its standard deviation.
+    pub spreads: Vec<f64>,
+}
+
 /// The most likely unknowns, normal about 0 with `spreads`, where each row is linear about `at`: its slopes, and what is
 /// left there. Rows lie about what they should be with `noise`, with long tails.
 pub(super) fn posterior(
@@ -13,10 +21,11 @@ pub(super) fn posterior(
     at: &[f64],
     spreads: &[f64],
     noise: f64,
-) -> Vec<f64> {
+) -> Posterior {
     let count = at.len();
     let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
     let mut found = at.to_vec();
+    let mut precision = Vec::new();
     for _ in 0..WEIGHINGS {
         let mut left: Vec<Vec<f64>> = vec![vec![0.0; count]; count];
         let mut right = vec![0.0; count];
@@ -34,15 +43,41 @@ pub(super) fn posterior(
                 }
             }
         }
-        found = cholesky(left, right);
+        found = cholesky(left.clone(), right);
+        precision = left;
     }
-    found
+    let unit = |place| (0..count).map(|it| f64::from(u8::from(it == place))).collect();
+    let variance = |place| cholesky(precision.clone(), unit(place))[place];
+    Posterior { spreads: (0..count).map(|place| variance(place).sqrt()).collect(), found }
+}
+
+/// The logarithm of how likely rows are, whatever the unknowns, but for a constant of their number: slopes, and what is
+/// left of each where the unknowns are 0.
+pub(super) fn log_evidence(rows: &[(Vec<f64>, f64)], spreads: &[f64], noise: f64) -> f64 {
+    let covariance = |(one, (slopes, _)): (usize, &(Vec<f64>, f64))| {
+        let with = rows.iter().enumerate().map(|(other, (others, _))| {
+            let shared = slopes.iter().zip(others).zip(spreads);
+            let shared: f64 = shared.map(|((a, b), spread)| a * b * spread * spread).sum();
+            shared + if one == other { noise * noise } else { 0.0 }
+        });
+        with.collect()
+    };
+    let factor = factored(rows.iter().enumerate().map(covariance).collect());
+    let left: Vec<f64> = rows.iter().map(|(_, left)| *left).collect();
+    let solved = substituted(&factor, left.clone());
+    let square: f64 = left.iter().zip(solved).map(|(a, b)| a * b).sum();
+    let log_determinant: f64 = (0..rows.len()).map(|row| 2.0 * factor[row][row].ln()).sum();
+    -0.5 * (square + log_determinant)
 }
 
 /// Solves a symmetric positive definite system.
-fn cholesky(mut left: Vec<Vec<f64>>, mut right: Vec<f64>) -> Vec<f64> {
-    let count = right.len();
-    for row in 0..count {
+fn cholesky(left: Vec<Vec<f64>>, right: Vec<f64>) -> Vec<f64> {
+    substituted(&factored(left), right)
+}
+
+/// Cholesky's factor, below the diagonal and on it.
+fn factored(mut left: Vec<Vec<f64>>) -> Vec<Vec<f64>> {
+    for row in 0..left.len() {
         for column in 0..=row {
             let known: f64 = (0..column).map(|it| left[row][it] * left[column][it]).sum();
             let rest = left[row][column] - known;
@@ -52,12 +87,19 @@ fn cholesky(mut left: Vec<Vec<f64>>, mut right: Vec<f64>) -> Vec<f64> {
                 rest / left[column][column]
             };
         }
-        let known: f64 = (0..row).map(|it| left[row][it] * right[it]).sum();
-        right[row] = (right[row] - known) / left[row][row];
+    }
+    left
+}
+
+fn substituted(factor: &[Vec<f64>], mut right: Vec<f64>) -> Vec<f64> {
+    let count = right.len();
+    for row in 0..count {
+        let known: f64 = (0..row).map(|it| factor[row][it] * right[it]).sum();
+        right[row] = (right[row] - known) / factor[row][row];
     }
     for row in (0..count).rev() {
-        let known: f64 = (row + 1..count).map(|it| left[it][row] * right[it]).sum();
-        right[row] = (right[row] - known) / left[row][row];
+        let known: f64 = (row + 1..count).map(|it| factor[it][row] * right[it]).sum();
+        right[row] = (right[row] - known) / factor[row][row];
     }
     right
 }
@@ -80,9 +122,19 @@ mod tests {
     /// One unknown and one row: the mean of what both say, by the inverse of their variances.
     #[test]
     fn a_row_and_a_prior_share_what_is_found() {
-        let found = posterior(&[(vec![1.0], 0.01)], &[0.0], &[0.1], 0.05);
+        let Posterior { found, spreads } = posterior(&[(vec![1.0], 0.01)], &[0.0], &[0.1], 0.05);
         let weight = 0.05_f64.powi(-2) / (1.0 + ((0.01 - found[0]) / 0.1).powi(2));
         let expected = 0.01 * weight / (weight + 100.0);
         assert!((found[0] - expected).abs() < 1e-6, "{found:?}");
+        assert!((spreads[0] - (weight + 100.0).powf(-0.5)).abs() < 1e-6, "{spreads:?}");
+    }
+
+    /// One row, whose variance is that of its unknown and its noise together.
+    #[test]
+    fn how_likely_a_row_is() {
+        let found = log_evidence(&[(vec![2.0], 0.3)], &[0.1], 0.05);
+        let variance = 0.2_f64.powi(2) + 0.05_f64.powi(2);
+        let expected = -0.5 * (0.09 / variance + variance.ln());
+        assert!((found - expected).abs() < 1e-12, "{found}");
     }
 }

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use ir::framework::Framework;
 use rayon::prelude::*;
 use serde::Serialize;
 
-use super::{Measured, calibrate, calibrated, stack};
+use super::{Measured, calibrate, stack};
 use crate::validation::left_out::without_its_source;
 use crate::validation::row::Row;
 use crate::validation::setup::Setup;
@@ -27,11 +28,17 @@ pub struct Trial {
     pub after: f64,
 }
 
-/// The trial of a file's runs; none where no framework has more than so many steps on a kind of GPUs.
-pub fn trial(file: &str, rows: &[Row], steps: usize) -> Option<Trial> {
+/// The trial of a file's runs, by the framework that ran each or another that is given; none where no framework has more than so many steps on a kind of GPUs.
+pub fn trial(
+    file: &str,
+    rows: &[Row],
+    steps: usize,
+    framework: Option<&Framework>,
+) -> Option<Trial> {
     let mut stacks: BTreeMap<String, Vec<Measured>> = BTreeMap::new();
     for row in rows {
-        let (Ok(setup), Ok(Some(seconds))) = (Setup::of(row), row.step_time_seconds()) else {
+        let (Ok(setup), Ok(Some(seconds))) = (Setup::with(row, framework), row.step_time_seconds())
+        else {
             continue;
         };
         let stack = stack(&setup.problem.hardware);
@@ -54,11 +61,11 @@ pub fn trial(file: &str, rows: &[Row], steps: usize) -> Option<Trial> {
             let chosen: Vec<usize> = (0..steps).map(place).collect();
             let of_calibration: Vec<Measured> =
                 chosen.iter().map(|place| all[*place].clone()).collect();
-            let calibration = calibrate(&of_calibration).ok().map(|it| it.calibration);
+            let calibration = calibrate(&of_calibration).ok();
             let others = all.iter().enumerate().filter(move |(place, _)| !chosen.contains(place));
             others.filter_map(move |(_, step)| {
                 let measured = step.step_time_seconds?;
-                let after = calibrated(&step.setup, calibration.as_ref()?);
+                let after = calibration.as_ref()?.on(&step.setup);
                 let error =
                     |setup: &Setup| (predict(setup).step_time_seconds / measured - 1.0).abs();
                 Some([error(&step.setup), error(&after)])

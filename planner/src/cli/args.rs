@@ -388,7 +388,7 @@ pub(crate) struct ValidateArgs {
     #[arg(long, value_name = "NAME|FILE")]
     pub(crate) framework: Option<String>,
     /// Also calibrate on so many steps of each framework and kind of GPUs, of each file, and predict the others.
-    #[arg(long, value_name = "N", value_parser = parse_count::<usize>, conflicts_with = "framework")]
+    #[arg(long, value_name = "N", value_parser = parse_count::<usize>)]
     pub(crate) after_steps: Option<usize>,
     /// Fail where the mean error of a file is above what this JSON file allows:
     /// `{"runs_a.json": {"step_time_seconds": 0.05}, "choices": {"mean_regret": 0.01}}`.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
-use cost_models::constants;
+use cost_models::{constants, frameworks};
 use ir::framework::Calibration;
 use planner::calibration::{Calibrated, Measured, calibrate as solve, framework};
 use planner::validation::setup::Setup;
@@ -21,6 +21,9 @@ const DISAGREEMENT: f64 = 1.25;
 /// What `calibrate` says, for programs.
 #[derive(Serialize)]
 struct Report<'a> {
+    /// Where it is not known what ran them: the frameworks that it may be like, the likeliest first.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    like: &'a [(String, f64)],
     calibration: &'a Calibration,
     steps: Vec<Step<'a>>,
     /// Rows that were left out, with the reason.
@@ -67,15 +70,17 @@ pub(crate) fn calibrate(args: &CalibrateArgs) -> anyhow::Result<Answer> {
         Err(error) => bail!("{}: {error}\nleft out:\n  {}", of_file(), left_out.join("\n  ")),
     };
     if let (Some(path), Some(first)) = (&args.output, steps.first()) {
-        let base = &first.setup.problem.hardware.framework;
+        let likeliest = found.like.first().and_then(|(name, _)| frameworks::preset(name));
+        let base = likeliest.as_ref().unwrap_or(&first.setup.problem.hardware.framework);
+        let named = named.as_ref().filter(|_| likeliest.is_none());
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
-        let calibrated =
-            framework(&name, &preset_of(base, named.as_ref()), found.calibration.clone());
+        let calibrated = framework(&name, &preset_of(base, named), found.calibration.clone());
         let text = serde_json::to_string_pretty(&calibrated)? + "\n";
         write_atomically(path, text.as_bytes())?;
     }
     match args.format {
         Format::Json => print_json(&Report {
+            like: &found.like,
             calibration: &found.calibration,
             steps: found
                 .steps
@@ -99,12 +104,12 @@ fn preset_of(
     ran: &ir::framework::Framework,
     named: Option<&ir::framework::Framework>,
 ) -> ir::framework::Framework {
-    let preset = || cost_models::frameworks::preset(&ran.name);
+    let preset = || frameworks::preset(&ran.name);
     named.cloned().or_else(preset).unwrap_or_else(|| ran.clone())
 }
 
 fn describe(found: &Calibrated, left_out: &[String], output: Option<&Path>) -> String {
-    let Calibrated { calibration, steps } = found;
+    let Calibrated { like, calibration, steps } = found;
     let mut checked = table(&["step", "measured s", "before", "calibrated"], &["step"]);
     for step in steps {
         let error =
@@ -149,9 +154,19 @@ fn describe(found: &Calibrated, left_out: &[String], output: Option<&Path>) -> S
         |path| format!("\nwritten to {0}: `--framework {0}` uses it\n", path.display()),
     );
     let precisions: Vec<String> = calibration.precisions.iter().map(ToString::to_string).collect();
+    let like = if like.is_empty() {
+        String::new()
+    } else {
+        let shares =
+            like.iter().take(3).map(|(name, share)| format!("{name} {:.0} %", share * 100.0));
+        format!(
+            "it is not known what ran them: by these steps the stack is most like {}\n",
+            shares.collect::<Vec<_>>().join(", then ")
+        )
+    };
     let few = if calibration.steps < 3 { ", of which three say most" } else { "" };
     format!(
-        "{} times and {} peaks of memory on {}, in {}{few}\n\n{}\n{}{disagreement}{left_out}{written}",
+        "{} times and {} peaks of memory on {}, in {}{few}\n{like}\n{}\n{}{disagreement}{left_out}{written}",
         calibration.steps,
         calibration.peaks,
         calibration.gpu,

@@ -52,7 +52,7 @@ pub(crate) fn describe(
         [first, ..] => {
             let rows: Vec<Row<'_>> = shown.iter().map(Row::of).collect();
             text.push_str(&plan_table(&input.problem, &rows));
-            text.push_str(&describe_order(shown));
+            text.push_str(&describe_order(&input.problem, shown));
             text.push_str(&describe_best(&input.problem, &first.found));
         }
     }
@@ -188,10 +188,19 @@ impl<'a> Row<'a> {
 }
 
 /// Why the plans stand in their order.
-fn describe_order(shown: &[Chosen]) -> String {
+fn describe_order(problem: &Problem, shown: &[Chosen]) -> String {
     let place = shown.iter().position(|chosen| chosen.is_fastest);
     let Some(place) = place.filter(|place| *place > 0) else { return String::new() };
     let [first, fastest] = [0, place].map(|place| shown[place].found.evaluation.step_time.get());
+    let count = problem.hardware.framework.stands_for.len();
+    if count > 0 {
+        return format!(
+            "\n{} is predicted {:.1} % faster than 1; the order is by what each loses in the mean of {count} frameworks that may \
+             run it\n",
+            place + 1,
+            (first / fastest - 1.0) * 100.0,
+        );
+    }
     format!(
         "\n{} is predicted {:.1} % faster than 1, less than can be told apart ({:.0} %): the simplest stands first\n",
         place + 1,

@@ -137,8 +137,8 @@ fn answer(
         None
     };
     let shown = match asked {
-        Asked::Best(search) => chosen(&outcome.plans, search.top),
-        Asked::Named => chosen(&outcome.plans, 1),
+        Asked::Best(search) => chosen(&input.problem, &outcome.plans, search.top),
+        Asked::Named => chosen(&input.problem, &outcome.plans, 1),
     };
     if let (Some(path), [best, runners_up @ ..]) = (&args.output, shown.as_slice()) {
         let runners_up: Vec<Found> = runners_up.iter().map(|it| it.found.clone()).collect();

@@ -73,7 +73,7 @@ pub(crate) fn sweep(args: &SweepArgs) -> anyhow::Result<Answer> {
         if outcome.counts.candidates == 0 && outcome.invalid.is_none() {
             bail!("{}: no layout is possible", args.over.what.in_words(*value));
         }
-        let best = chosen(&outcome.plans, 1).into_iter().next().map(|it| {
+        let best = chosen(&problem, &outcome.plans, 1).into_iter().next().map(|it| {
             let prediction = it.found.prediction(&problem);
             Best {
                 layout: *it.found.layout,

@@ -128,9 +128,9 @@ pub(crate) fn validate(args: &ValidateArgs) -> anyhow::Result<Answer> {
             }
         };
         let validated = hold(&name, &rows, framework.as_ref());
-        trials.extend(
-            args.after_steps.and_then(|steps| Some((name.clone(), trial(&name, &rows, steps)?))),
-        );
+        trials.extend(args.after_steps.and_then(|steps| {
+            Some((name.clone(), trial(&name, &rows, steps, framework.as_ref())?))
+        }));
         for quantity in [Quantity::StepTimeSeconds, Quantity::PeakMemoryBytes] {
             comparisons.extend(compare(&name, quantity, &validated));
         }

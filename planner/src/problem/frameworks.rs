@@ -2,11 +2,13 @@
 
 use cost_models::frameworks;
 use ir::cluster::Architecture;
-use ir::framework::{Framework, IDEAL, ModelFacts};
+use ir::framework::{Framework, IDEAL, KernelHabits, ModelFacts};
 use ir::graph::{Graph, RecomputeModule, RecomputeModules};
 use ir::layout::PartialLayout;
 use ir::plan::Training;
 use ir::replication::Replication;
+
+use super::Problem;
 
 /// Modules of a mixture that take little time to compute again for the bytes that they keep, as published recipes do
 /// (Megatron-Bridge's `layernorm`, `moe_act` and `mla_up_proj`).
@@ -61,4 +63,23 @@ pub fn default_framework(
     };
     let first = usual.iter().filter_map(|name| frameworks::preset(name)).find(can);
     first.or_else(|| frameworks::preset(IDEAL)).expect("`ideal` ships")
+}
+
+/// The problem with each framework that its own stands for; else itself. Whose attention is called is what is known of
+/// the stack itself: kernels stay.
+pub fn stacks(problem: &Problem) -> Vec<Problem> {
+    let own = &problem.hardware.framework;
+    let members = own.stands_for.iter().filter_map(|name| frameworks::preset(name));
+    let with = |framework: Framework| {
+        let mut problem = problem.clone();
+        let kernels = KernelHabits {
+            attention: own.kernels.attention,
+            attention_by_architecture: own.kernels.attention_by_architecture.clone(),
+            ..framework.kernels
+        };
+        problem.hardware.framework = Framework { kernels, ..framework };
+        problem
+    };
+    let members: Vec<Problem> = members.map(with).collect();
+    if members.is_empty() { vec![problem.clone()] } else { members }
 }

@@ -117,6 +117,9 @@ const fn known(evidence: Evidence) -> &'static str {
         Evidence::Measured => {
             "(others measured this framework on such GPUs; `planner calibrate` narrows it)"
         }
+        Evidence::Unknown => {
+            "(what runs it is not known: steps of all frameworks, read as this one; `planner calibrate` finds which it is like)"
+        }
         Evidence::New => {
             "(nobody measured this framework on such GPUs; `planner calibrate` takes one to ten steps of yours)"
         }

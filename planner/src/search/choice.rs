@@ -2,15 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use cost_models::residuals::PAIRED_ERROR;
 use ir::graph::{CudaGraphs, ExpertOverlap, Recompute};
 use ir::layout::{Layout, ZeroStage};
-use ir::units::Seconds;
 
+use super::ensemble::Ensemble;
 use super::found::Found;
+use crate::problem::Problem;
 
-/// Plans whose times differ by a smaller share are not ranked by them: at the [paired error](PAIRED_ERROR) of
-/// measured layouts, two that differ by so much are in the right order two times of three.
+/// Plans whose times differ by a smaller share are not ranked by them: at the error of measured pairs of layouts, 7.6 %,
+/// two that differ by so much are in the right order two times of three.
 pub const RESOLUTION: f64 = 0.03;
 
 /// How many of the fastest plans are looked at for the simplest, where fewer are shown.
@@ -21,7 +21,7 @@ pub const LOOKED_AT: usize = 32;
 pub struct Chosen {
     /// The plan.
     pub found: Found,
-    /// How likely it is that no plan of another kind is faster, by the paired error of measured layouts.
+    /// How likely it is that no plan of another kind is faster, in the draws of what the stack may be.
     pub likelihood: f64,
     /// Whether the model has it as the fastest of all.
     pub is_fastest: bool,
@@ -83,82 +83,83 @@ fn simplicity(found: &Found) -> impl Ord + use<> {
     (count(&axes), recompute + count(&switched), degrees, memory, found.layout)
 }
 
-/// The plans to show, at most `top` of those that were found, fastest first: the simplest of those that the model
-/// cannot tell from the fastest, then one of each other kind, by time. The fastest is among them.
-pub fn chosen(plans: &[Found], top: usize) -> Vec<Chosen> {
+/// The plans to show, at most `top` of those that were found, best first: the simplest of those that the model cannot
+/// tell from the best, then the best of each other kind. The fastest is among them.
+///
+/// What is best takes least time; where the framework stands for others, it loses least in the mean of what the stack
+/// may be.
+pub fn chosen(problem: &Problem, plans: &[Found], top: usize) -> Vec<Chosen> {
     let Some(fastest) = plans.first() else { return Vec::new() };
-    let least = fastest.evaluation.step_time.get();
-    let near =
-        plans.iter().filter(|it| it.evaluation.step_time.get() <= least * (1.0 + RESOLUTION));
-    let first = near.min_by_key(|found| simplicity(found)).unwrap_or(fastest);
+    let kinds = Kinds::of(problem, plans, top);
+    let mut ranked: Vec<(f64, &Found)> = plans.iter().map(|it| (kinds.cost(it), it)).collect();
+    ranked.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+    let least = ranked.first().map_or(0.0, |(cost, _)| *cost);
+    let near = ranked.iter().filter(|(cost, _)| *cost <= least * (1.0 + RESOLUTION));
+    let first = near.map(|(_, found)| *found).min_by_key(|found| simplicity(found));
+    let first = first.unwrap_or(fastest);
     let mut shown = vec![first];
-    let mut kinds = BTreeSet::from([Kind::of(&first.layout)]);
+    let mut seen = BTreeSet::from([Kind::of(&first.layout)]);
     if first != fastest && top > 1 {
         shown.push(fastest);
-        kinds.insert(Kind::of(&fastest.layout));
+        seen.insert(Kind::of(&fastest.layout));
     }
-    for found in plans {
-        if shown.len() < top && kinds.insert(Kind::of(&found.layout)) {
+    for (_, found) in ranked {
+        if shown.len() < top && seen.insert(Kind::of(&found.layout)) {
             shown.push(found);
         }
     }
-    let likelihoods = likelihoods(plans);
     let chosen = shown.into_iter().map(|found| Chosen {
         found: found.clone(),
-        likelihood: likelihoods
-            .iter()
-            .find(|(kind, _)| *kind == Kind::of(&found.layout))
-            .map_or(0.0, |(_, likelihood)| *likelihood),
+        likelihood: kinds.likelihood(found),
         is_fastest: found == fastest,
     });
     chosen.collect()
 }
 
-/// How likely each kind is to be the fastest: their errors are taken to be independent and normal, of such a width
-/// that those of two differ by the paired error.
-///
-/// ```text
-/// P(i) = integral of phi(x) prod over j of Phi((ln t_j - ln t_i) / s - x) dx,  s = paired error / sqrt 2
-/// ```
-fn likelihoods(plans: &[Found]) -> Vec<(Kind, f64)> {
-    let mut fastest: Vec<(Kind, f64)> = Vec::new();
-    for found in plans {
-        let kind = Kind::of(&found.layout);
-        if fastest.iter().all(|(known, _)| *known != kind) {
-            fastest.push((kind, found.evaluation.step_time.get().ln()));
+/// The kinds of plans that were found, each by its fastest.
+struct Kinds<'a> {
+    fastest: Vec<&'a Found>,
+    /// How likely each is the fastest.
+    likelihoods: Vec<f64>,
+    /// What each loses, where that is asked for.
+    losses: Option<Vec<f64>>,
+}
+
+impl<'a> Kinds<'a> {
+    fn of(problem: &Problem, plans: &'a [Found], top: usize) -> Self {
+        let mut seen = BTreeSet::new();
+        let fastest: Vec<&Found> =
+            plans.iter().filter(|it| seen.insert(Kind::of(&it.layout))).collect();
+        let stands_for_others = !problem.hardware.framework.stands_for.is_empty();
+        if fastest.len() < 2 || (top < 2 && !stands_for_others) {
+            let likelihoods = vec![1.0; fastest.len()];
+            return Self { fastest, likelihoods, losses: None };
         }
+        let posed: Vec<(&Problem, &Found)> = fastest.iter().map(|it| (problem, *it)).collect();
+        let ensemble = Ensemble::of(&posed);
+        let losses = stands_for_others.then(|| ensemble.losses());
+        Self { fastest, likelihoods: ensemble.fastest(), losses }
     }
-    let width = PAIRED_ERROR / std::f64::consts::SQRT_2;
-    let of = |own: f64, place: usize| {
-        let steps = -40..=40;
-        let density = steps.map(|step| {
-            let x = f64::from(step) * 0.1;
-            let others = fastest.iter().enumerate().filter(|(other, _)| *other != place);
-            let slower: f64 =
-                others.map(|(_, (_, time))| below((time - own) / width - x)).product();
-            0.1 * (-x * x / 2.0).exp() / (2.0 * std::f64::consts::PI).sqrt() * slower
-        });
-        density.sum()
-    };
-    let kinds = fastest.iter().enumerate();
-    kinds.map(|(place, (kind, time))| (*kind, of(*time, place))).collect()
+
+    fn place(&self, found: &Found) -> usize {
+        let kind = Kind::of(&found.layout);
+        self.fastest.iter().position(|it| Kind::of(&it.layout) == kind).unwrap_or_default()
+    }
+
+    fn likelihood(&self, found: &Found) -> f64 {
+        self.likelihoods[self.place(found)]
+    }
+
+    /// What plans are ranked by: time, or what is lost beyond that of the fastest.
+    fn cost(&self, found: &Found) -> f64 {
+        let time = found.evaluation.step_time;
+        let Some(losses) = &self.losses else { return time.get() };
+        let place = self.place(found);
+        (1.0 + losses[place]) * (time / self.fastest[place].evaluation.step_time)
+    }
 }
 
-/// How likely it is that a plan of the one predicted time is faster than one of the other, by the paired error of
-/// measured layouts.
-pub fn likelihood_of_less(one: Seconds, other: Seconds) -> f64 {
-    below((other / one).ln() / PAIRED_ERROR)
-}
-
-/// The share of a normal distribution below `x`.
-///
-/// # Source
-///
-/// Abramowitz and Stegun 1964, 26.2.17: off by at most 7.5e-8.
-fn below(x: f64) -> f64 {
-    let t = 1.0 / (1.0 + 0.231_641_9 * x.abs());
-    let factors = [0.319_381_530, -0.356_563_782, 1.781_477_937, -1.821_255_978, 1.330_274_429];
-    let sum = factors.iter().rev().fold(0.0, |sum, factor| (sum + factor) * t);
-    let above = (-x * x / 2.0).exp() / (2.0 * std::f64::consts::PI).sqrt() * sum;
-    if x >= 0.0 { 1.0 - above } else { above }
+/// How likely it is that the first of two plans is faster, each with its problem.
+pub fn likelihood_first_is_faster(first: (&Problem, &Found), second: (&Problem, &Found)) -> f64 {
+    Ensemble::of(&[first, second]).fastest()[0]
 }

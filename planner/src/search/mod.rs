@@ -14,6 +14,7 @@ mod able;
 mod choice;
 mod closest;
 mod conflict;
+mod ensemble;
 mod fewest;
 mod found;
 mod least_gpus;
@@ -29,7 +30,7 @@ use rayon::prelude::*;
 
 use crate::problem::Problem;
 use crate::step::ChainIndex;
-pub use choice::{Chosen, LOOKED_AT, RESOLUTION, chosen, likelihood_of_less};
+pub use choice::{Chosen, LOOKED_AT, RESOLUTION, chosen, likelihood_first_is_faster};
 use closest::closest;
 pub use conflict::conflicting;
 pub use found::{

@@ -146,7 +146,7 @@ const NAMES: [(&str, &str); 19] = [
 pub(super) enum RanBy {
     /// A framework that is known.
     Preset(String),
-    /// Another, of which nothing but its layout is known: the preset that is most like what runs such layouts.
+    /// Another, or none is named: the preset that stands for what runs on such devices.
     Unknown(&'static str),
 }
 
@@ -159,16 +159,13 @@ impl RanBy {
             return Self::Preset((*preset).to_owned());
         }
         let is_tpu = row.text("gpu").to_lowercase().contains("tpu");
-        let is_old = ["V100", "A100", "A800"].iter().any(|gpu| row.text("gpu").starts_with(gpu));
-        let is_sharded = !row.text("fsdp_shard").is_empty()
-            || row.count("zero_stage").is_ok_and(|stage| stage == Some(3));
         match &facts.framework {
             Some(name) if named.is_empty() => Self::Preset(name.clone()),
             _ if is_tpu => Self::Unknown("maxtext"),
-            _ if row.text("schedule").contains("DeepSpeed") => Self::Unknown("megatron-deepspeed"),
-            _ if is_sharded => Self::Unknown("fsdp2"),
-            _ if is_old => Self::Unknown("megatron-lm"),
-            _ => Self::Unknown("megatron-core"),
+            _ if row.text("schedule").contains("DeepSpeed") => {
+                Self::Preset("megatron-deepspeed".to_owned())
+            }
+            _ => Self::Unknown("unknown"),
         }
     }
 

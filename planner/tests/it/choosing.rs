@@ -52,7 +52,7 @@ proptest! {
     /// Whatever is proposed, the framework can run; and all that it could run if what is named could be run, it
     /// lacks nothing of.
     #[test]
-    fn what_is_proposed_can_be_run(setup in setups(), request in requests(), place in 0..12usize) {
+    fn what_is_proposed_can_be_run(setup in setups(), request in requests(), place in 0..13usize) {
         let framework: Framework = frameworks::all().nth(place).expect("as many ship");
         let setup = Setup { framework, ..setup };
         let facts = setup.problem().model_facts();
@@ -70,7 +70,7 @@ proptest! {
     #[test]
     fn the_fastest_is_shown(setup in setups(), request in requests(), top in 1usize..6) {
         let all = plans(&setup, &Request { top: 32, ..request });
-        let shown = chosen(&all, top);
+        let shown = chosen(&setup.problem(), &all, top);
         prop_assert_eq!(shown.is_empty(), all.is_empty());
         let Some(first) = shown.first() else { return Ok(()) };
         prop_assert!(shown.len() <= top);

@@ -411,7 +411,8 @@ fn nanotron_deals_layers_out_by_their_weights() {
 #[test]
 fn ranks_that_share_a_vocabulary_wait_for_each_other() {
     let [alone, shared] = ["baseline", "vocab-1"].map(|method| {
-        let changes = json!({ "pp": 4, "dp": 4, "tp": 1, "extra": { "vocab_method": method } });
+        let changes = json!({ "source_title": "VocabularyParallelism", "pp": 4, "dp": 4, "tp": 1,
+            "extra": { "vocab_method": method } });
         match compared(&changes, Quantity::StepTimeSeconds).unwrap() {
             ComparedRow::Predicted { terms, .. } => terms["pipeline messages"],
             ComparedRow::Unsupported { unsupported, .. } => panic!("{unsupported}"),

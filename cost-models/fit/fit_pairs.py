@@ -1,0 +1,61 @@
+"""What spreads of constants leave of the errors of pairs: two measured layouts of one problem.
+
+    cargo build --release -p planner --example fit_steps --bin planner
+    python fit_pairs.py FOLDER_WITH_RUNS
+
+Needs numpy. Prints the pairs' error, and `PAIRED_REST` of `../src/residuals.rs`. A pair's error is by how much the
+logarithms of measured over predicted time differ, each predicted without its source. Constants explain the sum of
+`(slope of the one - slope of the other)^2 spread^2` of its variance; the rest is such that 68 % of the pairs lie within
+what both make together. vTrain.s thousand steps are left out.
+"""
+
+import sys
+
+import numpy as np
+from fit_steps import known, steps, validated
+
+LEFT_OUT = ["vtrain"]
+WITHIN = 0.6827
+
+
+def pairs(folder):
+    """Errors, what constants explain of their variance, and weights: of a group its rows less one."""
+    predicted = {}
+    for file in validated(folder)["files"]:
+        if file["quantity"] == "step_time_seconds":
+            for row in file["rows"]:
+                if "measured" in row:
+                    predicted[file["file"], row["id"]] = row.get("left_out", row["predicted"])
+    groups = {}
+    for row in steps(folder, {}):
+        if not any(name in row["file"] for name in LEFT_OUT):
+            groups.setdefault((row["file"], row["problem"]), []).append(row)
+    found = []
+    for rows in groups.values():
+        of_group = []
+        for place, one in enumerate(rows):
+            for other in rows[:place]:
+                if one["layout"] != other["layout"]:
+                    logs = [np.log(it["measured"] / predicted[it["file"], it["id"]]) for it in (one, other)]
+                    of_group.append((logs[0] - logs[1], explained(one["derivatives"], other["derivatives"])))
+        weight = (len(rows) - 1) / max(len(of_group), 1)
+        found.extend((error, variance, weight) for error, variance in of_group)
+    return np.array(found).T
+
+
+def explained(one, other):
+    slopes = {key: one.get(key, 0.0) - other.get(key, 0.0) for key in one | other}
+    return sum((slope * known(key, "spread")) ** 2 for key, slope in slopes.items())
+
+
+def quantile(values, weights, share):
+    order = np.argsort(values)
+    return values[order][np.searchsorted(np.cumsum(weights[order]) / weights.sum(), share)]
+
+
+if __name__ == "__main__":
+    errors, variances, weights = pairs(sys.argv[1])
+    print(f"{len(errors)} pairs, {WITHIN:.0%} within {quantile(abs(errors), weights, WITHIN):.4f}")
+    rests = np.arange(0.0, 0.2, 0.0005)
+    within = [quantile(abs(errors) / np.sqrt(variances + rest**2 + 1e-12), weights, WITHIN) for rest in rests]
+    print(f"PAIRED_REST = {rests[np.searchsorted(-np.array(within), -1.0)]:.4f}")

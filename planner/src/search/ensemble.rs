@@ -1,0 +1,131 @@
+//! A stack as all that it may be: what it does, and its constants, drawn as a small seeded ensemble.
+//!
+//! Constants differ from one machine to the next by their [spread](cost_models::constants::Constant::spread), and by
+//! less where steps of the machine itself were measured. A framework that stands for others is each of them in as many
+//! draws. Two plans share what is drawn of a constant: of one that both depend on alike, nothing is left of the
+//! difference between them. What no constant explains is drawn for each plan apart.
+
+use cost_models::constants::{CONSTANTS, Constant};
+use cost_models::residuals::PAIRED_REST;
+use rayon::prelude::*;
+use sha2::{Digest, Sha256};
+use simulator::normal_deviates;
+
+use super::found::{Found, with_step};
+use crate::problem::{Problem, stacks};
+
+/// How many members are drawn: shares of them are off by 1.6 % of all at most (one standard deviation).
+const DRAWS: usize = 1024;
+
+/// By how much a constant is moved to see what depends on it: wide, as whole spreads are drawn.
+const STEP: f64 = 0.1;
+
+/// Logarithms of the times of plans, in every draw.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Ensemble {
+    /// By plan and draw.
+    logs: Vec<Vec<f64>>,
+}
+
+/// The logarithm of a plan's time, linear in those of its machine's constants.
+struct Linear {
+    log: f64,
+    /// The constant's key, and by how much the logarithm moves with one standard deviation of it.
+    slopes: Vec<(String, f64)>,
+}
+
+impl Ensemble {
+    /// That of plans, each with its problem.
+    pub(super) fn of(plans: &[(&Problem, &Found)]) -> Self {
+        Self { logs: plans.par_iter().map(|(problem, found)| drawn(problem, found)).collect() }
+    }
+
+    /// The share of the draws in which each plan is the fastest.
+    pub(super) fn fastest(&self) -> Vec<f64> {
+        let mut shares = vec![0.0; self.logs.len()];
+        for draw in 0..DRAWS {
+            let least = self.least(draw);
+            let is_first = |logs: &&Vec<f64>| logs[draw] <= least;
+            // The same plan twice shares what it wins.
+            let count = self.logs.iter().filter(is_first).count();
+            for (share, _) in shares.iter_mut().zip(&self.logs).filter(|(_, logs)| is_first(logs)) {
+                *share += 1.0 / (count * DRAWS) as f64;
+            }
+        }
+        shares
+    }
+
+    /// What each plan loses in the mean of the draws, as a share of the time of the plan that is fastest there.
+    pub(super) fn losses(&self) -> Vec<f64> {
+        let mut sums = vec![0.0; self.logs.len()];
+        for draw in 0..DRAWS {
+            let least = self.least(draw);
+            for (sum, logs) in sums.iter_mut().zip(&self.logs) {
+                *sum += (logs[draw] - least).exp_m1();
+            }
+        }
+        sums.into_iter().map(|sum| sum / DRAWS as f64).collect()
+    }
+
+    fn least(&self, draw: usize) -> f64 {
+        self.logs.iter().map(|logs| logs[draw]).fold(f64::INFINITY, f64::min)
+    }
+}
+
+/// A plan's time in every draw.
+fn drawn(problem: &Problem, found: &Found) -> Vec<f64> {
+    let plan = format!("{:?} {:?}", found.layout, found.stage_ends);
+    let own = PAIRED_REST / std::f64::consts::SQRT_2;
+    let mut logs: Vec<f64> = deviates(&plan).take(DRAWS).map(|deviate| own * deviate).collect();
+    let stacks = stacks(problem);
+    for (first, stack) in stacks.iter().enumerate() {
+        let Linear { log, slopes } = Linear::of(stack, found);
+        let members = logs.iter_mut().skip(first).step_by(stacks.len());
+        members.for_each(|it| *it += log);
+        for (key, slope) in slopes {
+            let drawn = deviates(&key).take(DRAWS).skip(first).step_by(stacks.len());
+            let members = logs.iter_mut().skip(first).step_by(stacks.len());
+            members.zip(drawn).for_each(|(log, deviate)| *log += slope * deviate);
+        }
+    }
+    logs
+}
+
+/// Standard normal deviates that belong to a name.
+fn deviates(name: &str) -> impl Iterator<Item = f64> {
+    let digest: [u8; 32] = Sha256::digest(name).into();
+    let (first, _) = digest.split_first_chunk().expect("32 bytes have 8");
+    normal_deviates(u64::from_le_bytes(*first))
+}
+
+impl Linear {
+    fn of(problem: &Problem, found: &Found) -> Self {
+        let log = log_of_time(problem, found).unwrap_or(f64::INFINITY);
+        let slopes = CONSTANTS.iter().filter_map(|constant| {
+            let mut moved = problem.clone();
+            let hardware = &mut moved.hardware;
+            let (key, spread) = (constant.key(hardware), spread(constant, problem));
+            (constant.of(hardware) != 0.0).then_some(())?;
+            constant.scale(hardware, 1.0 + STEP);
+            let slope = (log_of_time(&moved, found)? - log) / STEP.ln_1p();
+            (slope != 0.0).then_some((key, slope * spread))
+        });
+        Self { log, slopes: slopes.collect() }
+    }
+}
+
+/// By how much the logarithm of a constant may differ on the machine from what it is taken for.
+fn spread(constant: &Constant, problem: &Problem) -> f64 {
+    let hardware = &problem.hardware;
+    let calibration = hardware.framework.calibration.as_ref();
+    calibration
+        .filter(|it| it.gpu == hardware.device.training_set)
+        .and_then(|it| it.spreads.get(&constant.name_on_machine()).copied())
+        .unwrap_or(constant.spread)
+}
+
+fn log_of_time(problem: &Problem, found: &Found) -> Option<f64> {
+    let evaluate = |step: &crate::step::Step<'_>| step.evaluate();
+    let evaluation = with_step(problem, found.layout, &found.stage_ends, evaluate).ok()?;
+    Some(evaluation.step_time.get().ln())
+}

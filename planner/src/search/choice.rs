@@ -90,7 +90,7 @@ fn simplicity(found: &Found) -> impl Ord + use<> {
 /// may be.
 pub fn chosen(problem: &Problem, plans: &[Found], top: usize) -> Vec<Chosen> {
     let Some(fastest) = plans.first() else { return Vec::new() };
-    let kinds = Kinds::of(problem, plans, top);
+    let kinds = Kinds::of(problem, plans);
     let mut ranked: Vec<(f64, &Found)> = plans.iter().map(|it| (kinds.cost(it), it)).collect();
     ranked.sort_by(|(one, _), (other, _)| one.total_cmp(other));
     let least = ranked.first().map_or(0.0, |(cost, _)| *cost);
@@ -126,14 +126,13 @@ struct Kinds<'a> {
 }
 
 impl<'a> Kinds<'a> {
-    fn of(problem: &Problem, plans: &'a [Found], top: usize) -> Self {
+    fn of(problem: &Problem, plans: &'a [Found]) -> Self {
         let mut seen = BTreeSet::new();
         let fastest: Vec<&Found> =
             plans.iter().filter(|it| seen.insert(Kind::of(&it.layout))).collect();
         let stands_for_others = !problem.hardware.framework.stands_for.is_empty();
-        if fastest.len() < 2 || (top < 2 && !stands_for_others) {
-            let likelihoods = vec![1.0; fastest.len()];
-            return Self { fastest, likelihoods, losses: None };
+        if fastest.len() < 2 {
+            return Self { likelihoods: vec![1.0; fastest.len()], fastest, losses: None };
         }
         let posed: Vec<(&Problem, &Found)> = fastest.iter().map(|it| (problem, *it)).collect();
         let ensemble = Ensemble::of(&posed);

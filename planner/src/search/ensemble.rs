@@ -100,7 +100,8 @@ fn deviates(name: &str) -> impl Iterator<Item = f64> {
 
 impl Linear {
     fn of(problem: &Problem, found: &Found) -> Self {
-        let log = log_of_time(problem, found).unwrap_or(f64::INFINITY);
+        let log =
+            log_of_time(problem, found).unwrap_or_else(|| found.evaluation.step_time.get().ln());
         let slopes = CONSTANTS.iter().filter_map(|constant| {
             let mut moved = problem.clone();
             let hardware = &mut moved.hardware;

@@ -6,7 +6,7 @@
 Needs numpy. Prints the pairs' error, and `PAIRED_REST` of `../src/residuals.rs`. A pair's error is by how much the
 logarithms of measured over predicted time differ, each predicted without its source. Constants explain the sum of
 `(slope of the one - slope of the other)^2 spread^2` of its variance; the rest is such that 68 % of the pairs lie within
-what both make together. vTrain.s thousand steps are left out.
+what both make together. vTrain's thousand steps are left out.
 """
 
 import sys

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use ir::framework::{AttentionLibrary, Launches, TensorOverlap};
+use ir::framework::{AttentionLibrary, Launches, LossKernels, TensorOverlap, UnalignedRows};
 use ir::graph::{CudaGraphs, RecomputeModule, TokenDispatcher};
 use serde::Deserialize;
 
@@ -26,6 +26,12 @@ pub(super) struct Facts {
     pub launches: Option<Launches>,
     /// Whose attention it called.
     pub attention: Option<AttentionLibrary>,
+    /// What computed products whose rows are not aligned.
+    pub unaligned_rows: Option<UnalignedRows>,
+    /// Of what each tensor-parallel rank's part of the vocabulary was made a multiple.
+    pub vocabulary_multiple: Option<u32>,
+    /// The kernels of its loss.
+    pub loss: Option<LossKernels>,
     /// What its tensor-parallel exchanges ran beside.
     pub tensor_overlap: Option<TensorOverlap>,
     /// How its tokens came to their experts.
@@ -114,6 +120,7 @@ impl Facts {
             };
         }
         fill!(framework, fp32_gradients, bf16_moments, launches, attention, tensor_overlap);
+        fill!(unaligned_rows, vocabulary_multiple, loss);
         fill!(token_dispatcher, most_domains, cuda_graphs, recomputed, memory_of);
     }
 }

@@ -40,6 +40,13 @@ pub(super) fn apply(row: &Row, facts: &Facts, framework: &mut Framework) {
     if row.extra_flag("deterministic") {
         framework.gradients.accumulation = GradientAccumulation::Separate;
     }
+    if let Some(units) = facts.unaligned_rows {
+        framework.kernels.unaligned_rows = units;
+    }
+    framework.kernels.loss = facts.loss.unwrap_or(framework.kernels.loss);
+    if let Some(multiple) = facts.vocabulary_multiple {
+        framework.tensor_parallel.vocabulary_multiple = multiple;
+    }
     framework.experts.most_domains = facts.most_domains.or(framework.experts.most_domains);
     let switches = switches(row, facts);
     let is_one_graph = row.recipe_flag("cuda_graph_impl") == "full_iteration";

@@ -22,7 +22,13 @@ use crate::validation::setup::Setup;
 use crate::validation::{Predicted, predict};
 
 /// Standard deviation of the logarithm of a step's time about its prediction, within a source: what no constant explains.
-pub const WITHIN_A_SOURCE: f64 = 0.05;
+///
+/// # Source
+///
+/// With all sources in the fit steps are off by 7 % in the mean of sources; a normal error is by 1.25 times its mean.
+/// Calibrations on three steps of a source reach the others alike with .05 to .1; on one step, those that make the rest
+/// worse do so by less with more.
+pub const WITHIN_A_SOURCE: f64 = 0.08;
 
 /// How often all is found again about the new constants.
 const ITERATIONS: usize = 3;

@@ -20,6 +20,7 @@ mod offload;
 mod overwriting;
 mod questions;
 mod random;
+mod readme;
 mod recompute;
 mod running;
 mod schedule_commands;

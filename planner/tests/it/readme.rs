@@ -1,0 +1,216 @@
+//! README's figures of accuracy are what `planner validate` says; `UPDATE_README=1` writes them, and the limits of
+//! `traces/reference/reached.json`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+
+use planner::validation::left_out::source;
+use serde_json::{Map, Value, json};
+
+use crate::cli::{planner, root};
+
+const BEGIN: &str = "<!-- `planner validate`, by planner/tests/it/readme.rs -->\n";
+const END: &str = "<!-- end -->\n";
+
+/// Errors may be above those that were reached by this factor.
+const ROOM: f64 = 1.03;
+
+/// What README calls the files of the reference.
+const NAMES: [(&str, &str); 20] = [
+    ("bigscience", "BigScience, A100"),
+    ("bigscience_v100", "BigScience, V100"),
+    ("fms_fsdp", "fms-fsdp"),
+    ("internevo", "InternEvo"),
+    ("kempnerforge", "KempnerForge"),
+    ("korthikanti", "Korthikanti et al. 2022"),
+    ("megatron_bridge", "Megatron-Bridge releases"),
+    ("megatron_bridge_skills", "Megatron-Bridge's guides"),
+    ("megatron_bridge_overlap", "the same, overlap of exchanges"),
+    ("megatron_ci", "Megatron-Core's nightly tests"),
+    ("megatron_sc21", "Narayanan et al. 2021"),
+    ("mlperf", "MLPerf Training"),
+    ("moe_modelzoo", "Megatron-MoE-ModelZoo"),
+    ("mosaic_llm_foundry", "MosaicML LLM Foundry"),
+    ("named_models", "model reports"),
+    ("nanotron", "nanotron"),
+    ("simumax", "SimuMax, 8 B200"),
+    ("torchtitan", "torchtitan"),
+    ("vocab_parallel", "vocabulary parallelism"),
+    ("zero_bubble", "zero bubble"),
+];
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+/// The comparison of a file's quantity.
+fn compared<'a>(report: &'a Value, file: &str, quantity: &str) -> Option<&'a Value> {
+    let is_it = |it: &&Value| it["file"] == file && it["quantity"] == quantity;
+    report["files"].as_array().expect("a list").iter().find(is_it)
+}
+
+/// A line of the table.
+fn line(report: &Value, file: &str, name: &str) -> String {
+    let steps = compared(report, file, "step_time_seconds").expect("all have steps");
+    let memory = compared(report, file, "peak_memory_bytes");
+    let memory = memory.map_or_else(
+        || "-".to_owned(),
+        |it| format!("{}, {}", it["count"], percent(number(&it["mape"]))),
+    );
+    let [left_out, mean, median] =
+        [&steps["left_out"]["mape"], &steps["mape"], &steps["median_ape"]].map(number).map(percent);
+    let bias = format!("{:+.0} %", number(&steps["bias"]) * 100.0).replace("+0 ", "0 ");
+    let bias = bias.replace("-0 ", "0 ");
+    let rank = number(&steps["spearman"]);
+    let count = &steps["count"];
+    format!(
+        "| {name} | {count} | {left_out} | {mean} | {median} | {bias} | {rank:.2} | {memory} |\n"
+    )
+}
+
+/// Mean errors over sources, left out and fitted; over steps; and how many there are of both.
+fn means(report: &Value) -> ([f64; 3], [usize; 2]) {
+    let mut by_source: BTreeMap<&str, [f64; 3]> = BTreeMap::new();
+    for (file, _) in NAMES {
+        let name = format!("runs_{file}.json");
+        let steps = compared(report, &name, "step_time_seconds").expect("all have steps");
+        let count = number(&steps["count"]);
+        let sums = by_source.entry(source(file)).or_default();
+        sums[0] += count;
+        sums[1] += count * number(&steps["left_out"]["mape"]);
+        sums[2] += count * number(&steps["mape"]);
+    }
+    let sources = by_source.len();
+    let mean = |which: usize| {
+        by_source.values().map(|sums| sums[which] / sums[0]).sum::<f64>() / sources as f64
+    };
+    let [steps, errors] = [0, 2].map(|which| by_source.values().map(|it| it[which]).sum::<f64>());
+    ([mean(1), mean(2), errors / steps], [sources, steps as usize])
+}
+
+/// Over all groups: how many, the mean and the worst regret, pairs, and those in the right order.
+fn regret(of_files: &Value) -> [f64; 5] {
+    let mut all = [0.0; 5];
+    for file in of_files.as_array().expect("a list") {
+        let [groups, mean, worst] = ["groups", "mean", "worst"].map(|it| number(&file[it]));
+        all[0] += groups;
+        all[1] += groups * mean;
+        all[2] = worst.max(all[2]);
+        all[3] += number(&file["pairs"]);
+        all[4] += number(&file["ordered"]);
+    }
+    all[1] /= all[0];
+    all
+}
+
+/// The part of README that is of these figures.
+fn generated(report: &Value) -> String {
+    let ([left_out, fitted, of_steps], [sources, steps]) = means(report);
+    let mut text = format!(
+        "Predictions of steps whose source had no part in any constant are off by {} in the mean of {sources} sources: \
+         that is what another source may expect.\nWith all sources in the fit it is {} in their mean, and {} over their \
+         {steps} steps on 1 to 11,616 GPUs; nothing is profiled on the machine at hand.\n\n| source | steps | mean error, \
+         source left out | mean error, fitted | median | bias | rank correlation | memory: rows, error |\n\
+         |---|---|---|---|---|---|---|---|\n",
+        percent(left_out),
+        percent(fitted),
+        percent(of_steps),
+    );
+    for (file, name) in NAMES {
+        text += &line(report, &format!("runs_{file}.json"), name);
+    }
+    let [groups, mean, worst, pairs, ordered] = regret(&report["regret"]);
+    let [_, mean_left_out, ..] = regret(&report["regret_left_out"]);
+    write!(
+        text,
+        "\nOf {groups} groups of rows that differ in their layout alone, the layout that is predicted fastest takes {} \
+         longer than the fastest measured in the mean and {} at worst, in the mean {} by constants that the source had no \
+         part in; {} of the {pairs} pairs that differ by over 3 % are in the right order.\n",
+        percent(mean),
+        percent(worst),
+        percent(mean_left_out),
+        percent(ordered / pairs),
+    )
+    .expect("a string takes all");
+    let covered = |name: &str, what: &str| {
+        let it = &report[name];
+        let [contained, half_width] = ["contained", "half_width"].map(|it_is| number(&it[it_is]));
+        format!(
+            "{} of the {what} in the mean of {} sources (+- {})",
+            percent(contained),
+            it["sources"],
+            percent(half_width)
+        )
+    };
+    write!(
+        text,
+        "Intervals of 80 %, made of the errors on sources that were left out, each counting as much, contain {}, and {}, \
+         of a source that they were not made of.\n",
+        covered("intervals", "steps"),
+        covered("memory_intervals", "peaks of memory"),
+    )
+    .expect("a string takes all");
+    let rejected = report["fits"]["rejected"].as_array().expect("a list");
+    let in_few_bits = rejected.iter().filter(|run| run["few_bits"] == true).count();
+    let ended = report["out_of_memory"].as_array().expect("a list");
+    let foreseen = ended.iter().filter(|run| run["is_predicted"] == true).count();
+    writeln!(
+        text,
+        "Of {} runs that worked, {} are predicted not to fit, {in_few_bits} of them in 8 or 4 bits; of {} runs that ran out \
+         of memory, {foreseen} are predicted not to fit.",
+        report["fits"]["ran"],
+        rejected.len(),
+        ended.len(),
+    )
+    .expect("a string takes all");
+    text
+}
+
+/// Limits that errors may not grow above.
+fn limits(report: &Value) -> String {
+    let [_, mean, worst, pairs, ordered] = regret(&report["regret"]);
+    let rejected = report["fits"]["rejected"].as_array().map_or(0, Vec::len) as f64;
+    let limit = |reached: f64| (reached * ROOM * 1e4).ceil() / 1e4;
+    let choices = json!({
+        "share_rejected": limit(rejected / number(&report["fits"]["ran"])),
+        "mean_regret": limit(mean), "worst_regret": limit(worst),
+        "share_disordered": limit(1.0 - ordered / pairs),
+    });
+    let mut lines = vec![format!("\"choices\": {choices}")];
+    for (file, _) in NAMES {
+        let file = format!("runs_{file}.json");
+        let mut of_file = Map::new();
+        for quantity in ["step_time_seconds", "peak_memory_bytes"] {
+            if let Some(it) = compared(report, &file, quantity) {
+                of_file.insert(quantity.to_owned(), limit(number(&it["mape"])).into());
+            }
+        }
+        lines.push(format!("\"{file}\": {}", Value::from(of_file)));
+    }
+    format!("{{\n{}\n}}\n", lines.join(",\n"))
+}
+
+#[test]
+fn figures_of_accuracy_are_what_validate_says() {
+    let report = planner(&["validate", "--format", "json"]).json();
+    let path = root().join("README.md");
+    let readme = fs::read_to_string(&path).expect("README.md");
+    let (before, rest) = readme.split_once(BEGIN).expect("where figures begin");
+    let (found, after) = rest.split_once(END).expect("where they end");
+    let expected = generated(&report);
+    if std::env::var_os("UPDATE_README").is_some() {
+        fs::write(&path, format!("{before}{BEGIN}{expected}{END}{after}")).expect("README.md");
+        let reached = root().join("traces/reference/reached.json");
+        fs::write(reached, limits(&report)).expect("reached.json");
+        return;
+    }
+    assert_eq!(
+        found, expected,
+        "README's figures are of other constants\nhint: UPDATE_README=1 cargo test -p planner --test it readme"
+    );
+}

@@ -147,10 +147,10 @@ fn generated(report: &Value) -> String {
             percent(half_width)
         )
     };
-    write!(
+    writeln!(
         text,
         "Intervals of 80 %, made of the errors on sources that were left out, each counting as much, contain {}, and {}, \
-         of a source that they were not made of.\n",
+         of a source that they were not made of.",
         covered("intervals", "steps"),
         covered("memory_intervals", "peaks of memory"),
     )

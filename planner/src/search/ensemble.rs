@@ -74,7 +74,7 @@ impl Ensemble {
 
 /// A plan's time in every draw.
 fn drawn(problem: &Problem, found: &Found) -> Vec<f64> {
-    let plan = format!("{:?} {:?}", found.layout, found.stage_ends);
+    let plan = format!("{} {:?}", found.layout, found.stage_ends);
     let own = PAIRED_REST / std::f64::consts::SQRT_2;
     let mut logs: Vec<f64> = deviates(&plan).take(DRAWS).map(|deviate| own * deviate).collect();
     let stacks = stacks(problem);
@@ -129,4 +129,53 @@ fn log_of_time(problem: &Problem, found: &Found) -> Option<f64> {
     let evaluate = |step: &crate::step::Step<'_>| step.evaluate();
     let evaluation = with_step(problem, found.layout, &found.stage_ends, evaluate).ok()?;
     Some(evaluation.step_time.get().ln())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Three plans whose times differ by these logarithms, with noise of each plan's own.
+    fn ensemble(slower: [f64; 2], noise: f64) -> Ensemble {
+        let logs = |(name, log): (&str, f64)| {
+            deviates(name).take(DRAWS).map(|deviate| log + noise * deviate).collect()
+        };
+        Ensemble { logs: [("a", 0.0), ("b", slower[0]), ("c", slower[1])].map(logs).into() }
+    }
+
+    proptest! {
+        /// Some plan is the fastest in each draw; and what loses nothing is what is always the fastest.
+        #[test]
+        fn shares_add_up(slower in prop::array::uniform2(0.0f64..0.3), noise in 0.0f64..0.2) {
+            let ensemble = ensemble(slower, noise);
+            let (shares, losses) = (ensemble.fastest(), ensemble.losses());
+            prop_assert!((shares.iter().sum::<f64>() - 1.0).abs() < 1e-9, "{shares:?}");
+            for (share, loss) in shares.into_iter().zip(losses) {
+                prop_assert!(loss >= 0.0);
+                prop_assert_eq!(share == 1.0 || loss < 1e-12, loss < 1e-12, "{} and {}", share, loss);
+            }
+        }
+    }
+
+    /// Of two whose logarithms are normal, the one is faster as often as the normal distribution says.
+    #[test]
+    fn shares_are_of_the_normal_distribution() {
+        let mut ensemble = ensemble([0.1, 0.0], 0.1);
+        ensemble.logs.truncate(2);
+        let [first, second] = ensemble.fastest()[..] else { panic!("two shares") };
+        // Their difference has a standard deviation of 0.1414: 76 % lie below 0.707 of it.
+        assert!((first - 0.760).abs() < 0.04, "{first} and {second}");
+    }
+
+    /// The same plan twice: both share what it wins, whatever the others are.
+    #[test]
+    fn a_plan_twice_shares_what_it_wins() {
+        let mut ensemble = ensemble([0.05, 0.1], 0.1);
+        let alone = ensemble.fastest();
+        ensemble.logs.push(ensemble.logs[0].clone());
+        let twice = ensemble.fastest();
+        assert!((twice[0] - alone[0] / 2.0).abs() < 1e-9 && twice[0] == twice[3], "{twice:?}");
+    }
 }

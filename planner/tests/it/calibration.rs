@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cost_models::constants;
+use cost_models::{constants, frameworks};
 use planner::calibration::{CalibrationError, Measured, calibrate, calibrated};
 use planner::validation::predict;
 use planner::validation::read_rows;
@@ -147,4 +147,36 @@ fn a_calibrated_framework_is_searched_with() {
     let output = planner(&["calibrate", "--from", &from]);
     assert_eq!(output.code, Some(2));
     assert!(output.stderr.contains("no step states a time"), "{output:?}");
+}
+
+/// Steps that a framework took, read as those of one that nobody knows: it is not found to be unlikely (several that
+/// differ by less than machines do are as likely), and its other steps are predicted.
+#[test]
+fn of_a_framework_that_is_not_known_steps_tell_which_it_is_like() {
+    let mut rows: Vec<Value> =
+        (0..LAYOUTS.len()).map(|index| row(index, "H100-SXM5-80GB")).collect();
+    for row in &mut rows {
+        row["extra"] = json!({});
+    }
+    let rows = read_rows("runs.json", &Value::from(rows).to_string()).unwrap();
+    let unknown = frameworks::preset("unknown").unwrap();
+    let members = unknown.stands_for.clone();
+    for name in &members {
+        let own = frameworks::preset(name).unwrap();
+        let truth = |row| predict(&Setup::with(row, Some(&own)).unwrap()).step_time_seconds;
+        let asked = |row| Setup::with(row, Some(&unknown)).unwrap();
+        let steps: Vec<Measured> =
+            [0, 2, 5].map(|index| measured(&asked(&rows[index]), truth(&rows[index]))).into();
+        let found = calibrate(&steps).unwrap();
+        assert_eq!(found.like.len(), members.len());
+        let shares: f64 = found.like.iter().map(|(_, share)| share).sum();
+        assert!((shares - 1.0).abs() < 1e-9, "{shares}");
+        let share = found.like.iter().find(|(other, _)| other == name).map_or(0.0, |it| it.1);
+        assert!(share > 0.5 / members.len() as f64, "{name}: {:?}", found.like);
+        for index in [1, 3, 4] {
+            let seconds = truth(&rows[index]);
+            let error = error(&found.on(&asked(&rows[index])), seconds);
+            assert!(error < 0.12, "{name}, {index}: off by {error}, as {:?}", found.like[0]);
+        }
+    }
 }

@@ -3,6 +3,7 @@
 mod blocks;
 mod clusters;
 mod collectives;
+mod constants;
 mod frameworks;
 mod kernels;
 mod measured;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
-use cost_models::{constants, frameworks};
+use cost_models::frameworks;
 use ir::framework::Calibration;
 use planner::calibration::{Calibrated, Measured, calibrate as solve, framework};
 use planner::validation::setup::Setup;
@@ -11,6 +11,7 @@ use planner::validation::{memory_of, read_rows};
 use serde::Serialize;
 
 use super::args::{CalibrateArgs, Format};
+use super::constants::{basis, moved_constants};
 use super::files::{read_framework, read_text, write_atomically};
 use super::output::{Answer, print, print_json};
 use super::tables::{render, table};
@@ -121,23 +122,6 @@ fn describe(found: &Calibrated, left_out: &[String], output: Option<&Path>) -> S
             error(step.predicted_seconds[1]),
         ]);
     }
-    let mut moved = table(&["constant", "was", "is", "by", "of"], &["constant", "of"]);
-    let mut by_size: Vec<_> = calibration.constants.iter().collect();
-    by_size.sort_by(|(_, a), (_, b)| {
-        let size = |[was, is]: &[f64; 2]| (is / was).ln().abs();
-        size(b).total_cmp(&size(a))
-    });
-    for (name, [was, is]) in by_size {
-        let meaning = constants::all().find(|it| it.name_on_machine() == *name);
-        let short = meaning.map(|it| it.meaning.split([';', ':', ',']).next().unwrap_or_default());
-        moved.add_row([
-            name.clone(),
-            format!("{was:.3}"),
-            format!("{is:.3}"),
-            format!("{:+.1} %", (is / was - 1.0) * 100.0),
-            short.unwrap_or_default().to_owned(),
-        ]);
-    }
     let disagreement = match found.disagreement() {
         Some((slow, fast, ratio)) if ratio > DISAGREEMENT => format!(
             "\nwarning: the steps disagree: with all constants moved, {slow} still takes {ratio:.2} times as long over its \
@@ -153,7 +137,6 @@ fn describe(found: &Calibrated, left_out: &[String], output: Option<&Path>) -> S
         || "\nnothing was written: `-o FILE.json` keeps it\n".to_owned(),
         |path| format!("\nwritten to {0}: `--framework {0}` uses it\n", path.display()),
     );
-    let precisions: Vec<String> = calibration.precisions.iter().map(ToString::to_string).collect();
     let like = if like.is_empty() {
         String::new()
     } else {
@@ -166,12 +149,9 @@ fn describe(found: &Calibrated, left_out: &[String], output: Option<&Path>) -> S
     };
     let few = if calibration.steps < 3 { ", of which three say most" } else { "" };
     format!(
-        "{} times and {} peaks of memory on {}, in {}{few}\n{like}\n{}\n{}{disagreement}{left_out}{written}",
-        calibration.steps,
-        calibration.peaks,
-        calibration.gpu,
-        precisions.join(" and "),
+        "{}{few}\n{like}\n{}\n{}{disagreement}{left_out}{written}",
+        basis(calibration),
         render(&checked),
-        render(&moved),
+        moved_constants(calibration),
     )
 }

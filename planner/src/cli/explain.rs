@@ -13,6 +13,7 @@ use planner::step::ShapeKey;
 use serde::Serialize;
 
 use super::args::{ExplainArgs, Format};
+use super::constants::describe_calibration;
 use super::describe::{describe_adapters, describe_replication};
 use super::files::read_plan;
 use super::output::{Answer, print, print_json};
@@ -187,6 +188,8 @@ fn describe(checked: &CheckedPlan, kernels: &[KernelRow]) -> String {
     text.push('\n');
     text.push_str(&describe_kernels(kernels));
     text.push_str(&describe_losses(plan));
+    let hardware = &problem.hardware;
+    text.push_str(&describe_calibration(&hardware.framework, &hardware.device.training_set));
     let again = found.evaluation.step_time.get();
     if (again / prediction.step_time_seconds - 1.0).abs() > 1e-6 {
         let _ = writeln!(

@@ -4,6 +4,7 @@ mod args;
 mod calibrate;
 mod chart;
 mod compare;
+mod constants;
 mod describe;
 mod explain;
 mod files;

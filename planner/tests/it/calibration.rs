@@ -135,6 +135,23 @@ fn a_calibrated_framework_is_searched_with() {
         let output = search(&[&[mine.as_str()], &elsewhere[..]].concat());
         assert!(!output.stdout.contains("(calibrated"), "{output:?}");
     }
+    let explained = |further: &[&str]| {
+        let plan = place.path("plan.json");
+        let output = search(&[&[mine.as_str(), "-o", &plan], further].concat());
+        assert_eq!(output.code, Some(0), "{output:?}");
+        planner(&["explain", &plan]).stdout
+    };
+    let text = explained(&[]);
+    assert!(
+        text.contains("calibrated on 2 times and 0 peaks of memory on h100, in bf16"),
+        "{text}"
+    );
+    assert!(text.lines().any(|line| line.trim_start().starts_with("matmul ")), "{text}");
+    let text = explained(&["--cluster", "a100"]);
+    assert!(
+        text.contains("is calibrated on h100, and these GPUs are a100: constants are"),
+        "{text}"
+    );
     let mut twice = rows[0].clone();
     twice["id"] = json!("twice");
     twice["step_time_s"] = json!(rows[0]["step_time_s"].as_f64().unwrap() * 2.0);

@@ -11,12 +11,17 @@ use tempfile::TempDir;
 use crate::bad_input::Workplace;
 use crate::cli::{command, planner};
 
-/// A search that takes some ten seconds even in a release: bounds are held against the thousandth plan.
-const LONG: [&str; 9] = [
+/// A search that goes on long after its first plans: with so many micro-batches bounds prune little, they are held
+/// against the thousandth plan, and one thread does all of it.
+const LONG: [&str; 13] = [
     "search",
     "models/llama-3.1-405b",
     "--gpus",
     "131072",
+    "--global-batch-size",
+    "131072",
+    "--threads",
+    "1",
     "--top",
     "1000",
     "--quiet",
@@ -77,8 +82,8 @@ fn answers_that_are_cut_short_say_so() {
     assert!(whole.get("is_cut_short").is_none(), "{whole}");
 }
 
-/// After how many milliseconds a search is interrupted: what it has found by the first of them will do.
-const WAITS: [u64; 4] = [1500, 3000, 6000, 12_000];
+/// After how many milliseconds a search is interrupted: the first that finds it with plans and with work left will do.
+const WAITS: [u64; 6] = [250, 500, 1000, 2000, 4000, 8000];
 
 /// How often it is tried to interrupt a second time.
 const MOST_TRIES: u32 = 20;
@@ -106,13 +111,15 @@ fn interrupted(after: Duration, times: u32) -> (std::process::Output, TempDir) {
 #[cfg(unix)]
 #[test]
 fn what_was_found_before_an_interrupt_is_printed_and_kept() {
-    // A busy machine takes longer to find something.
+    // A busy machine takes longer to find something, and a fast one is done sooner.
     let mut tries = WAITS.iter().map(|millis| interrupted(Duration::from_millis(*millis), 1));
-    let found = tries.find(|(output, _)| output.status.code() == Some(0));
-    let (output, folder) = found.expect("something is found before an interrupt");
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let found = tries.find_map(|(output, folder)| {
+        let report: Value = serde_json::from_slice(&output.stdout).ok()?;
+        let is_interrupted = report["search"]["stop_reason"] == "interrupted";
+        (output.status.success() && is_interrupted).then_some((report, folder))
+    });
+    let (report, folder) = found.expect("a search that has found something is interrupted");
     let search = &report["search"];
-    assert_eq!(search["stop_reason"], "interrupted");
     assert!(search["open"].as_u64() > Some(0), "{search}");
     let best = report["plans"][0]["step_time_seconds"].as_f64().unwrap();
     // A thousand plans are asked for, so that the search may be past its best one.

@@ -1,0 +1,64 @@
+//! What a calibration found, to people.
+
+use cost_models::constants;
+use ir::framework::{Calibration, Framework};
+
+use super::tables::{render, table};
+
+/// What a calibration rests on.
+pub(super) fn basis(calibration: &Calibration) -> String {
+    let precisions: Vec<String> = calibration.precisions.iter().map(ToString::to_string).collect();
+    format!(
+        "{} times and {} peaks of memory on {}, in {}",
+        calibration.steps,
+        calibration.peaks,
+        calibration.gpu,
+        precisions.join(" and ")
+    )
+}
+
+/// The constants that a calibration moved, those that moved most first.
+pub(super) fn moved_constants(calibration: &Calibration) -> String {
+    let mut moved = table(&["constant", "was", "is", "by", "of"], &["constant", "of"]);
+    let mut by_size: Vec<_> = calibration.constants.iter().collect();
+    by_size.sort_by(|(_, a), (_, b)| {
+        let size = |[was, is]: &[f64; 2]| (is / was).ln().abs();
+        size(b).total_cmp(&size(a))
+    });
+    for (name, [was, is]) in by_size {
+        let meaning = constants::all().find(|it| it.name_on_machine() == *name);
+        let short = meaning.map(|it| it.meaning.split([';', ':', ',']).next().unwrap_or_default());
+        moved.add_row([
+            name.clone(),
+            format!("{was:.3}"),
+            format!("{is:.3}"),
+            format!("{:+.1} %", (is / was - 1.0) * 100.0),
+            short.unwrap_or_default().to_owned(),
+        ]);
+    }
+    render(&moved)
+}
+
+/// What a plan's framework was calibrated on, and which constants that moved; or that it says nothing of `gpu`.
+pub(super) fn describe_calibration(framework: &Framework, gpu: &str) -> String {
+    let Some(calibration) = &framework.calibration else { return String::new() };
+    let name = &framework.name;
+    if calibration.gpu != gpu {
+        return format!(
+            "\nnote: {name} is calibrated on {}, and these GPUs are {gpu}: constants are those of {}\n",
+            calibration.gpu,
+            framework.measured_name()
+        );
+    }
+    if calibration.constants.is_empty() {
+        return format!(
+            "\n{name} is calibrated on {}, which moved no constant\n",
+            basis(calibration)
+        );
+    }
+    format!(
+        "\n{name} is calibrated on {}; constants that moved:\n{}",
+        basis(calibration),
+        moved_constants(calibration)
+    )
+}

@@ -43,7 +43,7 @@ pub fn trial(
         };
         let stack = stack(&setup.problem.hardware);
         let setup = without_its_source(file, &setup).unwrap_or(setup);
-        let memory = memory_of(row).ok().flatten();
+        let memory = memory_of(row, Some(&setup)).ok().flatten();
         let id = row.id.clone();
         let measured = Measured { id, setup, step_time_seconds: Some(seconds), memory };
         stacks.entry(stack).or_default().push(measured);

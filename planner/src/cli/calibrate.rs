@@ -50,7 +50,8 @@ pub(crate) fn calibrate(args: &CalibrateArgs) -> anyhow::Result<Answer> {
     for row in &rows {
         let setup = Setup::with(row, named.as_ref());
         let step = setup.and_then(|setup| {
-            let (step_time_seconds, memory) = (row.step_time_seconds()?, memory_of(row)?);
+            let (step_time_seconds, memory) =
+                (row.step_time_seconds()?, memory_of(row, Some(&setup))?);
             Ok(Measured { id: row.id.clone(), setup, step_time_seconds, memory })
         });
         match step {

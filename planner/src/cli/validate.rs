@@ -24,6 +24,9 @@ use super::files::{read_framework, read_text, write_atomically};
 use super::output::{Answer, print, print_json};
 use super::tables::{percent, render, table};
 
+/// Rows that are not predicted and are named, of all files.
+const NUM_NAMED: usize = 30;
+
 /// Rows whose predictions are furthest off, of all files, that a table ends with.
 const NUM_WORST: usize = 10;
 
@@ -365,7 +368,8 @@ fn as_text(report: &Report<'_>, runs: &[(String, Validated)]) -> String {
             .into_iter()
             .chain(missed);
     let summary = summary.chain([describe_fits(fits), describe_regret(regret, regret_left_out)]);
-    summary.chain([of_trials(report.after_steps), worst(runs)]).chain(skipped).collect()
+    let rest = [of_trials(report.after_steps), worst(runs), not_predicted(comparisons)];
+    summary.chain(rest).chain(skipped).collect()
 }
 
 /// Mean errors of the times of steps over sources, as fitted and with each left out of the fit.
@@ -499,4 +503,28 @@ fn worst(runs: &[(String, Validated)]) -> String {
         )
     });
     "\nfurthest off:\n".to_owned() + &lines.collect::<String>()
+}
+
+/// The rows that are not predicted, and why not; a row that states several quantities stands once for each reason.
+fn not_predicted(comparisons: &[Comparison]) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for Comparison { file, rows, .. } in comparisons {
+        for row in rows {
+            if let ComparedRow::Unsupported { id, unsupported } = row {
+                let line = format!("  {id} ({file}): {unsupported}\n");
+                if !lines.contains(&line) {
+                    lines.push(line);
+                }
+            }
+        }
+    }
+    if lines.is_empty() {
+        return String::new();
+    }
+    let more = match lines.len().saturating_sub(NUM_NAMED) {
+        0 => String::new(),
+        more => format!("  and {more} more, which `--format json` names\n"),
+    };
+    let named: String = lines.into_iter().take(NUM_NAMED).collect();
+    format!("\nnot predicted:\n{named}{more}")
 }

@@ -7,6 +7,7 @@
 pub mod accuracy;
 pub mod choices;
 mod comparison;
+mod contradictions;
 mod description;
 mod error;
 mod facts;
@@ -20,7 +21,7 @@ pub mod row;
 pub mod setup;
 mod vtrain;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::path::Path;
 
@@ -136,9 +137,16 @@ pub fn read_rows(name: &str, text: &str) -> Result<Vec<Row>, FileError> {
 
 /// What is predicted for each run of a file, as another framework would have run it if one is named.
 pub fn validate(file: &str, rows: &[Row], framework: Option<&Framework>) -> Vec<Validated> {
+    let mut named = BTreeSet::new();
+    let named_twice: BTreeSet<&str> =
+        rows.iter().map(|row| row.id.as_str()).filter(|id| !named.insert(*id)).collect();
     rows.par_iter()
         .map(|row| {
-            let setup = Setup::with(row, framework);
+            let setup = if named_twice.contains(row.id.as_str()) {
+                Err(Unsupported::new("several rows of the file have this `id`"))
+            } else {
+                Setup::with(row, framework)
+            };
             let stacks = setup.as_ref().map_or_else(
                 |_| Default::default(),
                 |it| [StepTimeSeconds, PeakMemoryBytes].map(|of| of.stack(&it.problem.hardware)),
@@ -149,7 +157,7 @@ pub fn validate(file: &str, rows: &[Row], framework: Option<&Framework>) -> Vec<
                 id: row.id.clone(),
                 group: format!("{}, {}", row.text("gpu"), row.text("precision")),
                 step_time_seconds: row.step_time_seconds(),
-                memory: memory_of(row),
+                memory: memory_of(row, setup.as_ref().ok()),
                 predicted: setup.map(|setup| predict(&setup)),
                 left_out: without.as_ref().map(predict),
                 stacks,
@@ -166,9 +174,13 @@ pub fn validate(file: &str, rows: &[Row], framework: Option<&Framework>) -> Vec<
 ///
 /// # Errors
 ///
-/// It is no number above zero.
-pub fn memory_of(row: &Row) -> Result<Option<MeasuredMemory>, Unsupported> {
-    row.memory(Facts::of(row)?.memory_of.unwrap_or(MemoryOf::FullestRank))
+/// It is no number above zero, or more than the GPU has on which the run is mapped.
+pub fn memory_of(row: &Row, setup: Option<&Setup>) -> Result<Option<MeasuredMemory>, Unsupported> {
+    let memory = row.memory(Facts::of(row)?.memory_of.unwrap_or(MemoryOf::FullestRank))?;
+    if let (Some(memory), Some(setup)) = (memory, setup) {
+        contradictions::check_memory(memory, setup.problem.hardware.memory)?;
+    }
+    Ok(memory)
 }
 
 /// What is predicted for a run that was mapped.

@@ -38,6 +38,7 @@ use ir::plan::{Optimizer, Training};
 use ir::replication::DataParallelMethod;
 use ir::schedule::ScheduleKind;
 
+use super::contradictions;
 use super::description::{is_layer, model, vocabulary_parts};
 use super::facts::{Facts, RanBy};
 use super::gpus::cluster;
@@ -64,7 +65,7 @@ impl Setup {
     ///
     /// # Errors
     ///
-    /// What cannot be represented, or is not stated.
+    /// What cannot be represented, is not stated, or contradicts what else is stated.
     pub fn of(row: &Row) -> Result<Self, Unsupported> {
         Self::with(row, None)
     }
@@ -129,7 +130,9 @@ impl Setup {
             .check_numbers(p, m, v)
             .map_err(|error| Unsupported::new(format!("its schedule: {error}")))?;
         let stage_ends = stage_ends(row, &problem, &layout)?;
-        Ok(Self { problem, layout, stage_ends, is_layer: is_layer(row) })
+        let setup = Self { problem, layout, stage_ends, is_layer: is_layer(row) };
+        contradictions::check(row, &setup)?;
+        Ok(setup)
     }
 }
 

@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// How often a run is looked at, and how many looks it is given: 30 s.
+/// How often a run is looked at.
 const LOOK: Duration = Duration::from_millis(2);
-const LOOKS: u32 = 15_000;
+
+/// How long a run may take, unless a test gives it longer.
+const USUAL_LIMIT: Duration = Duration::from_secs(30);
 
 /// What a run left behind.
 #[derive(Debug)]
@@ -50,6 +52,12 @@ pub(crate) fn command(args: &[&str]) -> Command {
 
 /// Runs the command to its end, which must come in bounded time.
 pub(crate) fn planner(args: &[&str]) -> Run {
+    planner_within(args, USUAL_LIMIT)
+}
+
+/// The same, which may take so long.
+pub(crate) fn planner_within(args: &[&str], limit: Duration) -> Run {
+    let looks = limit.as_millis() / LOOK.as_millis();
     let mut child = command(args).spawn().expect("the command starts");
     let mut stdout = child.stdout.take().expect("a pipe");
     let mut stderr = child.stderr.take().expect("a pipe");
@@ -61,7 +69,7 @@ pub(crate) fn planner(args: &[&str]) -> Run {
     thread::scope(|scope| {
         let stdout = scope.spawn(|| read(&mut stdout));
         let stderr = scope.spawn(|| read(&mut stderr));
-        let status = (0..LOOKS).find_map(|_| {
+        let status = (0..looks).find_map(|_| {
             thread::sleep(LOOK);
             child.try_wait().expect("a status")
         });

@@ -106,6 +106,55 @@ fn a_row_that_cannot_be_represented_says_why() {
     assert_eq!(compared(&json!({"step_time_s": null}), Quantity::StepTimeSeconds), None);
 }
 
+#[test]
+fn a_row_that_contradicts_itself_says_by_what() {
+    let more = json!({"n_microbatches": 8});
+    check_unsupported(
+        &more,
+        "`n_microbatches` is 8, but a batch of 64 on 4 replicas with 1 at a time makes 16",
+    );
+    check_unsupported(
+        &json!({"n_params": 1e9}),
+        "`n_params` is 1.000 B, but its dimensions make 6.738 B",
+    );
+    // 64 sequences of 4096 in 10 s on 16 GPUs.
+    let slower = json!({"tokens_per_s_per_gpu": 1400.0});
+    check_unsupported(
+        &slower,
+        "`tokens_per_s_per_gpu` is 1400, but its step of 10 s makes 1638.4000",
+    );
+    check_unsupported(&json!({"samples_per_s": 7.2}), "`samples_per_s` is 7.2");
+    let alike = json!({
+        "n_microbatches": 16, "n_params": 6.6e9, "tokens_per_s_per_gpu": 1600.0, "samples_per_s": 6.3,
+    });
+    let row = compared(&alike, Quantity::StepTimeSeconds).unwrap();
+    assert!(matches!(row, ComparedRow::Predicted { .. }), "{row:?}");
+    // Of too much memory, the time may be right all the same.
+    let full = json!({"peak_mem_gib": 100.0});
+    let row = compared(&full, Quantity::StepTimeSeconds).unwrap();
+    assert!(matches!(row, ComparedRow::Predicted { .. }), "{row:?}");
+    match compared(&full, Quantity::PeakMemoryBytes).unwrap() {
+        ComparedRow::Unsupported { unsupported, .. } => {
+            assert!(unsupported.contains("100.00 GiB were in use on a GPU of 8"), "{unsupported}");
+        }
+        row @ ComparedRow::Predicted { .. } => panic!("{row:?}"),
+    }
+}
+
+/// Of two rows with one name nobody knows which is meant.
+#[test]
+fn names_of_rows_are_their_own() {
+    let rows = json!([
+        run(&json!({})),
+        run(&json!({"id": "b"})),
+        run(&json!({"id": "b", "n_layers": 16}))
+    ]);
+    let rows = read_rows("runs.json", &rows.to_string()).unwrap();
+    let validated = validate("runs.json", &rows, None);
+    let is_predicted: Vec<bool> = validated.iter().map(|run| run.predicted.is_ok()).collect();
+    assert_eq!(is_predicted, [true, false, false]);
+}
+
 /// One bad row does not hide the others.
 #[test]
 fn all_rows_are_counted() {

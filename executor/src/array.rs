@@ -50,6 +50,11 @@ enum Primitive<B: Backend> {
 /// The element type of bytes.
 const BYTE: IntDType = IntDType::U8;
 
+/// Whether arrays of a shape have no elements. They are not filled: CUDA refuses kernels of no threads.
+fn is_empty(shape: &[usize]) -> bool {
+    shape.contains(&0)
+}
+
 /// A tensor of integers on a device: rows to take, classes to find.
 #[derive(Clone, Debug)]
 pub struct Indices<B: Backend>(IntTensor<B>);
@@ -155,7 +160,9 @@ impl<B: Backend> Array<B> {
 
     /// Zeros of any of the types that an array's elements have.
     pub fn zeros_of(shape: &[usize], dtype: DType, device: &B::Device) -> Self {
-        if dtype == BYTE.into() {
+        if is_empty(shape) {
+            Self::empty_of(shape, dtype, device)
+        } else if dtype == BYTE.into() {
             Self(Primitive::Bytes(B::int_zeros(Shape::from(shape), device, BYTE)))
         } else {
             Self::zeros(shape, dtype.into(), device)
@@ -164,11 +171,17 @@ impl<B: Backend> Array<B> {
 
     /// Zeros.
     pub fn zeros(shape: &[usize], element: Element, device: &B::Device) -> Self {
+        if is_empty(shape) {
+            return Self::empty_of(shape, element.into(), device);
+        }
         Self::from_primitive(B::float_zeros(Shape::from(shape), device, element))
     }
 
     /// Ones.
     pub fn ones(shape: &[usize], element: Element, device: &B::Device) -> Self {
+        if is_empty(shape) {
+            return Self::empty_of(shape, element.into(), device);
+        }
         Self::from_primitive(B::float_ones(Shape::from(shape), device, element))
     }
 

@@ -3,8 +3,13 @@
 //! burn loads the driver and the compiler of kernels when it is first used, and panics where it
 //! does not find them. So they are asked for before.
 
-use std::path::Path;
+pub(crate) mod compute_stream;
 
+use std::ffi::c_int;
+use std::path::Path;
+use std::sync::Arc;
+
+use burn_cubecl::cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
 use burn_cubecl::cubecl::cuda::install;
 use burn_cuda::CudaDevice;
 use cudarc::driver::sys::CUresult;
@@ -38,11 +43,30 @@ pub enum DeviceError {
     NoCompiler,
     /// There are no headers for it.
     #[error(
-        "the headers of CUDA (`{}`) are not found\nhint: install the CUDA toolkit, and set \
-         `CUDA_PATH` if it is not in `/usr/local/cuda`",
-        HEADER
+        "the headers of CUDA lack `{missing}`\nhint: install the CUDA toolkit, and set `CUDA_PATH` if it is not \
+         in `/usr/local/cuda`"
     )]
-    NoHeaders,
+    NoHeaders {
+        /// The header.
+        missing: &'static str,
+    },
+    /// The driver does not know what the compiler makes.
+    #[error(
+        "the NVIDIA driver is of CUDA {driver}, older than the compiler of kernels, of CUDA {compiler}\nhint: update \
+         the driver, or install the CUDA toolkit of {driver} or before"
+    )]
+    OldDriver {
+        /// The driver's version.
+        driver: String,
+        /// The compiler's.
+        compiler: String,
+    },
+    /// burn does not show the stream that NCCL is to be ordered with.
+    #[error("burn shows no stream to order NCCL with: {message}")]
+    NoStream {
+        /// What was found.
+        message: String,
+    },
     /// burn copies from GPU to GPU through NCCL.
     #[error(
         "ranks on {num_devices} GPUs as threads need NCCL under the name of `libnccl.so`, which is \
@@ -55,8 +79,9 @@ pub enum DeviceError {
     },
 }
 
-/// What all kernels of half precision include.
-const HEADER: &str = "include/cuda_fp16.h";
+/// What kernels include: those of half precision, and those of matrix products. The second comes with the compiler's
+/// package, not with the runtime's.
+const HEADERS: [&str; 3] = ["include/cuda_fp16.h", "include/mma.h", "include/crt/mma.h"];
 
 /// The GPUs that this process sees, ready for burn.
 ///
@@ -80,11 +105,47 @@ pub fn devices() -> Result<Vec<CudaDevice>, DeviceError> {
     if !unsafe { cudarc::nvrtc::sys::is_culib_present() } {
         return Err(DeviceError::NoCompiler);
     }
-    let has_headers = |path: &Path| path.join(HEADER).exists();
-    if !install::cuda_path().is_some_and(|path| has_headers(&path)) {
-        return Err(DeviceError::NoHeaders);
+    let path = install::cuda_path().unwrap_or_default();
+    let is_missing = |header: &&&str| !Path::new(&path).join(header).exists();
+    if let Some(missing) = HEADERS.iter().find(is_missing) {
+        return Err(DeviceError::NoHeaders { missing });
     }
+    check_versions()?;
+    use_one_stream();
     Ok((0..count).map(|index| CudaDevice::new(index as usize)).collect())
+}
+
+/// Fails if the driver cannot load what the compiler makes.
+#[expect(unsafe_code, reason = "driver and compiler are written in C")]
+fn check_versions() -> Result<(), DeviceError> {
+    let (mut driver, mut major, mut minor): (c_int, c_int, c_int) = (0, 0, 0);
+    let told = |result: Result<(), DriverError>| {
+        result.map_err(|error| DeviceError::Driver { message: error.to_string() })
+    };
+    // SAFETY: the pointer is to a number.
+    told(unsafe { cudarc::driver::sys::cuDriverGetVersion(&raw mut driver) }.result())?;
+    // SAFETY: the pointers are to numbers.
+    let asked = unsafe { cudarc::nvrtc::sys::nvrtcVersion(&raw mut major, &raw mut minor) };
+    asked.result().map_err(|error| DeviceError::Driver { message: format!("{error:?}") })?;
+    // The driver counts as in 12090, of 12.9.
+    let of_driver = (driver / 1000, driver % 1000 / 10);
+    if of_driver >= (major, minor) {
+        return Ok(());
+    }
+    let in_words = |(major, minor): (c_int, c_int)| format!("{major}.{minor}");
+    Err(DeviceError::OldDriver { driver: in_words(of_driver), compiler: in_words((major, minor)) })
+}
+
+/// Has CubeCL make one stream for each device, whichever thread asks. Threads
+/// [ask on one](crate::streams::on_one_stream); those that forget are so ordered too.
+fn use_one_stream() {
+    let mut state = CubeClRuntimeConfig::storage().lock();
+    let mut config = match state.take() {
+        Some(config) => Arc::unwrap_or_clone(config),
+        None => CubeClRuntimeConfig::from_current_dir().override_from_env(),
+    };
+    config.streaming.max_streams = 1;
+    *state = Some(Arc::new(config));
 }
 
 /// Fails if ranks that are threads cannot copy between these GPUs.

@@ -32,5 +32,6 @@ pub(crate) mod server;
 pub mod settings;
 mod states;
 mod statistics;
+pub mod streams;
 pub mod training;
 mod unit;

@@ -9,7 +9,9 @@ use ir::schedule::{Action, ActionKind};
 use traces::timeline::{Activity, Stream};
 
 use crate::array::Array;
-use crate::communicator::{CommunicationError, Communicator, Group, Pending, Queue, Reduction};
+use crate::communicator::{
+    Arriving, CommunicationError, Communicator, Group, Pending, Queue, Reduction,
+};
 use crate::compression::Compressor;
 use crate::host::{Host, Placed};
 use crate::mesh::Replicas;
@@ -23,8 +25,30 @@ struct InBucket<B: Kernels> {
     gradient: Array<B>,
 }
 
-/// A reduction that has been started: its units, and their sums once it is done, where this rank gets them.
-type Started<B> = (Vec<usize>, Pending<Vec<Option<Array<B>>>>);
+/// A reduction that has been started: its units, and their sums.
+type Started<B> = (Vec<usize>, Pending<Sums<B>>);
+
+/// Weights that are gathered: those of each array of a unit.
+pub(crate) type Gathering<B> = Pending<Arriving<Vec<Array<B>>>>;
+
+/// Sums of gradients.
+enum Sums<B: Kernels> {
+    /// One after the other, of these lengths.
+    Together(Arriving<Array<B>>, Vec<usize>),
+    /// One by one, where they come to this rank.
+    Each(Vec<Option<Array<B>>>),
+}
+
+impl<B: Kernels> Sums<B> {
+    fn wait(self) -> Result<Vec<Option<Array<B>>>, CommunicationError> {
+        Ok(match self {
+            Self::Together(sum, lens) => {
+                sum.wait()?.split(0, &lens).into_iter().map(Some).collect()
+            }
+            Self::Each(sums) => sums,
+        })
+    }
+}
 
 /// How gradients of replicas become their sum.
 enum Exchange<B: Kernels> {
@@ -117,23 +141,23 @@ impl<B: Kernels> Reducer<B> {
                     let units: Vec<usize> = bucket.iter().map(|entry| entry.unit).collect();
                     let gradients = all(bucket).collect();
                     let sums = reduced(communicator, &recorder, &replicas, gradients)?;
-                    let Some(host) = host else { return Ok(sums.into_iter().map(Some).collect()) };
-                    for (unit, sum) in units.iter().zip(sums) {
-                        host.add_gradient(*unit, sum);
+                    let Some(host) = host else { return Ok(sums) };
+                    for (unit, sum) in units.iter().zip(sums.wait()?) {
+                        host.add_gradient(*unit, sum.expect("a reduction leaves a shard here"));
                     }
-                    Ok(units.iter().map(|_| None).collect())
+                    Ok(Sums::Each(units.iter().map(|_| None).collect()))
                 }
                 Exchange::Compressed(compressor) => {
                     let group = &replicas.replicate;
                     let sum = |InBucket { unit, gradient }| {
                         compressed(communicator, &recorder, group, compressor, unit, gradient)
                     };
-                    bucket.into_iter().map(sum).collect()
+                    bucket.into_iter().map(sum).collect::<Result<_, _>>().map(Sums::Each)
                 }
                 Exchange::Gather => {
                     let group = &replicas.replicate;
                     let sum = |gradient| gathered(communicator, &recorder, group, gradient);
-                    all(bucket).map(sum).collect()
+                    all(bucket).map(sum).collect::<Result<_, _>>().map(Sums::Each)
                 }
             }
         });
@@ -153,7 +177,7 @@ impl<B: Kernels> Reducer<B> {
         self.flush();
         let mut sums = Vec::new();
         while let Some((units, pending)) = self.started.pop_front() {
-            let here = units.into_iter().zip(pending.wait()?);
+            let here = units.into_iter().zip(pending.wait()?.wait()?);
             sums.extend(here.filter_map(|(unit, sum)| Some((unit, sum?))));
         }
         Ok(sums)
@@ -161,11 +185,7 @@ impl<B: Kernels> Reducer<B> {
 
     /// Starts gathering the shards of a unit's parameters: of each array all ranks' parts, in order. Those on the
     /// host are copied to the device before.
-    pub(crate) fn gather(
-        &self,
-        shards: Vec<Placed<B>>,
-        replicas: &Replicas,
-    ) -> Pending<Vec<Array<B>>> {
+    pub(crate) fn gather(&self, shards: Vec<Placed<B>>, replicas: &Replicas) -> Gathering<B> {
         let communicator = Arc::clone(&self.communicator);
         let recorder = Arc::clone(&self.recorder);
         let group = replicas.shard.clone();
@@ -178,15 +198,12 @@ impl<B: Kernels> Reducer<B> {
             };
             let shards: Vec<Array<B>> = shards.into_iter().map(on_device).collect();
             if group.len() == 1 {
-                return Ok(shards);
+                return Ok(Arriving::here(shards));
             }
             let bytes = shards.iter().map(Array::num_bytes).sum::<u64>() * group.len() as u64;
             recorder.record(Stream::Data, gathering(), bytes, || {
-                let whole = |shard| {
-                    let parts = communicator.all_gather(&group, Stream::Data, shard)?;
-                    Ok(Array::concat(parts, 0))
-                };
-                shards.into_iter().map(whole).collect()
+                let whole = |shard| communicator.start_all_gather(&group, Stream::Data, shard);
+                Ok(Arriving::all(shards.into_iter().map(whole).collect::<Result<_, _>>()?))
             })
         })
     }
@@ -198,30 +215,36 @@ fn reduced<B: Kernels>(
     recorder: &Recorder,
     replicas: &Replicas,
     gradients: Vec<Array<B>>,
-) -> Result<Vec<Array<B>>, CommunicationError> {
+) -> Result<Sums<B>, CommunicationError> {
     let shards = replicas.shard.len();
     let lens: Vec<usize> = gradients.iter().map(|g| g.num_elements() / shards).collect();
     let bytes: u64 = gradients.iter().map(Array::num_bytes).sum();
     let mut sum = if shards > 1 {
-        let part = |index: usize| {
-            let parts = gradients.iter().zip(&lens);
-            let parts = parts.map(|(g, len)| g.narrow(0, index * len..(index + 1) * len));
-            Array::concat(parts.collect(), 0)
+        // The gradients of one unit lie as they are sent; those of several are put in the order of their shards.
+        let whole = if gradients.len() == 1 {
+            gradients.into_iter().next().expect("there is one")
+        } else {
+            let of_shard = |index: usize| {
+                let parts = gradients.iter().zip(&lens);
+                parts.map(move |(g, len)| g.narrow(0, index * len..(index + 1) * len))
+            };
+            Array::concat((0..shards).flat_map(of_shard).collect(), 0)
         };
-        let parts = (0..shards).map(part).collect();
         recorder.record(Stream::Data, reducing(Collective::ReduceScatter), bytes, || {
-            communicator.reduce_scatter(&replicas.shard, Stream::Data, parts, Reduction::Sum)
+            let (group, reduction) = (&replicas.shard, Reduction::Sum);
+            communicator.start_reduce_scatter(group, Stream::Data, whole, reduction)
         })?
     } else {
-        Array::concat(gradients, 0)
+        Arriving::here(Array::concat(gradients, 0))
     };
     if replicas.replicate.len() > 1 {
-        let bytes = sum.num_bytes();
+        let bytes = bytes / shards as u64;
         sum = recorder.record(Stream::Data, reducing(Collective::AllReduce), bytes, || {
-            communicator.all_reduce(&replicas.replicate, Stream::Data, sum, Reduction::Sum)
+            let group = &replicas.replicate;
+            sum.then(|sum| communicator.start_all_reduce(group, Stream::Data, sum, Reduction::Sum))
         })?;
     }
-    Ok(sum.split(0, &lens))
+    Ok(Sums::Together(sum, lens))
 }
 
 /// The sum of a unit's gradients by something smaller in their place.

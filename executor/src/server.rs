@@ -12,6 +12,7 @@ use crate::communicator::{CommunicationError, Communicator, Tag};
 use crate::ops::Kernels;
 use crate::settings::Settings;
 use crate::states::States;
+use crate::streams::on_one_stream;
 
 type Result<T> = std::result::Result<T, CommunicationError>;
 
@@ -143,7 +144,7 @@ impl<B: Kernels> Server<B> {
             }
         };
         let thread = thread::Builder::new().name(format!("weights for replica {replica}"));
-        if let Err(error) = thread.spawn(serve) {
+        if let Err(error) = thread.spawn(|| on_one_stream(serve)) {
             self.lock().failure = Some(CommunicationError::Library {
                 call: "thread::spawn",
                 message: error.to_string(),

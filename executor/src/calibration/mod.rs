@@ -26,6 +26,7 @@ use crate::communicator::{Communicator, Group, Reduction, local};
 use crate::ops::Kernels;
 use crate::recorder::now;
 use crate::statistics::{LOWER_QUARTILE, middle_mean, quantile};
+use crate::streams::on_one_stream;
 use crate::training::gather_text;
 
 pub use error::CalibrationError;
@@ -211,7 +212,7 @@ pub fn slowdown<B: Kernels>(
     })?;
     let both = timed(&mut || {
         std::thread::scope(|scope| {
-            let exchanging = scope.spawn(exchange);
+            let exchanging = scope.spawn(|| on_one_stream(exchange));
             products(count);
             exchanging.join().expect("an exchange does not panic")
         })

@@ -2,11 +2,12 @@
 
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ir::replication::Straggler;
 
-use super::choices::parse_threads;
+use super::choices::{parse_threads, parse_timeout};
 use super::measuring::{CalibrateArgs, CollectivesArgs};
 
 pub(crate) use super::choices::{Backend, CommunicatorKind, PrecisionArg};
@@ -75,6 +76,10 @@ pub(crate) struct RunArgs {
     /// How ranks reach each other.
     #[arg(long, value_enum, default_value_t = CommunicatorKind::Local)]
     pub(crate) communicator: CommunicatorKind,
+    /// How long, in seconds, a collective or a message of NCCL may take before the run ends and says which.
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only NCCL has such a limit"))]
+    #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = parse_timeout, allow_negative_numbers = true)]
+    pub(crate) communication_timeout: Duration,
     /// Threads for the kernels of each rank on the CPU, as `executor calibrate` measures them [default: all
     /// ranks share those of the process, one for each core].
     #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]

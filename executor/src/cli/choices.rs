@@ -1,6 +1,7 @@
 //! What several commands let choose: where ranks are, and what they compute in.
 
 use std::num::NonZeroUsize;
+use std::time::Duration;
 
 use clap::ValueEnum;
 use ir::cluster::Precision;
@@ -53,4 +54,15 @@ impl PrecisionArg {
 pub(crate) fn parse_threads(text: &str) -> Result<NonZeroUsize, String> {
     let threads = text.parse().ok().filter(|threads: &NonZeroUsize| threads.get() <= 4096);
     threads.ok_or_else(|| "must be a whole number from 1 to 4096".to_owned())
+}
+
+/// The longest that anyone waits: a day.
+const LONGEST_SECONDS: f64 = 86_400.0;
+
+pub(crate) fn parse_timeout(text: &str) -> Result<Duration, String> {
+    let seconds =
+        text.parse().ok().filter(|seconds: &f64| (0.1..=LONGEST_SECONDS).contains(seconds));
+    seconds
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| format!("must be a number of seconds from 0.1 to {LONGEST_SECONDS}"))
 }

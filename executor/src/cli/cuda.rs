@@ -56,7 +56,7 @@ fn check(backend: Backend, communicator: CommunicatorKind) -> anyhow::Result<Vec
 pub(super) fn run_work(work: &impl Work, args: &RanksArgs) -> anyhow::Result<()> {
     let mut devices = check(args.backend, args.communicator)?;
     if args.communicator == CommunicatorKind::Nccl {
-        return run_nccl(&devices, |communicator, device| {
+        return run_nccl(&devices, args.communication_timeout, |communicator, device| {
             check_started(args, communicator.num_ranks())?;
             work.run(communicator, device)
         });
@@ -68,21 +68,24 @@ pub(super) fn run_work(work: &impl Work, args: &RanksArgs) -> anyhow::Result<()>
 
 /// The rank of a plan that this process is by what its launcher says.
 fn run_rank(args: &RunArgs, devices: &[CudaDevice]) -> anyhow::Result<()> {
-    run_nccl(devices, |communicator, device| run_process(args, communicator, device))
+    let limit = args.communication_timeout;
+    run_nccl(devices, limit, |communicator, device| run_process(args, communicator, device))
 }
 
 /// Runs a program on the rank that this process is.
 fn run_nccl(
     devices: &[CudaDevice],
+    limit: Duration,
     program: impl FnOnce(Arc<dyn Communicator<Cuda>>, CudaDevice) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let launch = Launch::from_variables(|name| std::env::var(name).ok())?;
     let device = devices[launch.local_rank as usize % devices.len()].clone();
-    let nccl = NcclEngine::open(device.clone())?;
+    let nccl = NcclEngine::open(device.clone(), limit)?;
     let line = Line::join(&launch, MEETING_TIME)?;
     // Letters cost little beside what they protect, but not in a build that is made to be fast.
     let checks = if cfg!(debug_assertions) { Checks::Reductions } else { Checks::None };
     let engine = |line: &Line| {
+        nccl::check_versions(line, nccl.version()?)?;
         nccl::check_devices(line, &nccl.device_id()?)?;
         Ok(Arc::new(nccl) as Arc<dyn Engine<Cuda>>)
     };

@@ -2,6 +2,7 @@
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use executor::communicator::Reduction;
@@ -9,7 +10,7 @@ use ir::cluster::Precision;
 use ir::units::Bytes;
 use traces::collectives::Operation;
 
-use super::choices::{Backend, CommunicatorKind, PrecisionArg, parse_threads};
+use super::choices::{Backend, CommunicatorKind, PrecisionArg, parse_threads, parse_timeout};
 
 /// Ranks, and what they run on.
 #[derive(Debug, Args)]
@@ -25,6 +26,10 @@ pub(crate) struct RanksArgs {
     /// How ranks reach each other.
     #[arg(long, value_enum, default_value_t = CommunicatorKind::Local)]
     pub(crate) communicator: CommunicatorKind,
+    /// How long, in seconds, a collective or a message of NCCL may take before the run ends and says which.
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only NCCL has such a limit"))]
+    #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = parse_timeout, allow_negative_numbers = true)]
+    pub(crate) communication_timeout: Duration,
     /// Threads for the kernels of each rank on the CPU [default: its share of the cores, at least 1].
     #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
     pub(crate) threads_per_rank: Option<NonZeroUsize>,

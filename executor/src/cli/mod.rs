@@ -25,6 +25,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
+use executor::streams::on_one_stream;
 use ir::model::ModelError;
 
 use args::{Cli, Command};
@@ -33,12 +34,12 @@ use job::Told;
 /// Runs the command: exit code 0 where it did its work, 2 on errors.
 pub(crate) fn main() -> ExitCode {
     let cli = Cli::parse();
-    let result = match cli.command {
+    let result = on_one_stream(|| match cli.command {
         Command::Run(args) => run::run(&args),
         Command::Export(args) => export::export(&args),
         Command::Calibrate(args) => calibrate::calibrate(&args),
         Command::Collectives(args) => collectives::collectives(&args),
-    };
+    });
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,

@@ -88,6 +88,32 @@ pub enum CommunicationError {
         /// What the library says.
         message: String,
     },
+    /// A call to the library does not end.
+    #[error(
+        "`{call}` of {clique} has not ended after {seconds} s: a rank does not come, or its links stall\nhint: the \
+         log of the rank that is missing says why; `--communication-timeout` sets the limit"
+    )]
+    Stalled {
+        /// The function.
+        call: &'static str,
+        /// Whose call it is.
+        clique: String,
+        /// The limit.
+        seconds: f64,
+    },
+    /// Ranks have libraries of different versions.
+    #[error(
+        "rank 0 has NCCL {first}, rank {rank} {other}\nhint: install the same on all nodes, or name one by \
+         `LD_LIBRARY_PATH`"
+    )]
+    Versions {
+        /// Rank 0's.
+        first: String,
+        /// Another rank.
+        rank: u32,
+        /// Its own.
+        other: String,
+    },
     /// Two ranks have the same device.
     #[error(
         "ranks {first} and {second} are on one GPU\nhint: NCCL needs a GPU for each rank; start as \

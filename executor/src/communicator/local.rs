@@ -17,6 +17,7 @@ use super::tag::Tag;
 use super::traffic::{Counters, Traffic};
 use super::transport::{Message, Transport};
 use super::{Collectives, Communicator};
+use crate::streams::on_one_stream;
 
 /// Stack of a rank's thread, in bytes: a deep model's graph is walked by recursion in places. Only
 /// what is used of it takes memory.
@@ -193,7 +194,7 @@ fn run_rank<B: Backend, T, E: fmt::Display>(
     program: impl Fn(Arc<dyn Communicator<B>>) -> Result<T, E>,
 ) -> Result<T, Cause<E>> {
     let own: Arc<dyn Communicator<B>> = Arc::clone(communicator) as _;
-    let outcome = attempt(|| program(own));
+    let outcome = on_one_stream(|| attempt(|| program(own)));
     if let Err(cause) = &outcome {
         Transport::stop(&communicator.0, &cause.to_string());
     }

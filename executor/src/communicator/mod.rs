@@ -10,6 +10,7 @@
 //! same order, one call after the other; different streams do not disturb each other, so that a
 //! [`Queue`] for each of them communicates while its rank computes.
 
+mod arriving;
 mod collectives;
 mod error;
 mod group;
@@ -30,6 +31,7 @@ use traces::timeline::Stream;
 
 use crate::array::Array;
 
+pub use arriving::{Arriving, Underway};
 pub use collectives::Collectives;
 pub use error::{Cause, CommunicationError, RankFailure};
 pub use group::Group;
@@ -72,6 +74,9 @@ impl Reduction {
 /// the size of the group. A group of one rank sends nothing. Reductions combine in the order of the
 /// group, from its first rank to its last, so a result does not depend on how a buffer was cut, bit
 /// for bit.
+///
+/// What starts with `start` does not wait for the device: see [`Arriving`]. What it is given must not be on its
+/// way itself, but on the same stream.
 ///
 /// A rank that calls a collective of a group to which it does not belong, or gives it another
 /// number of parts than the group has ranks, is a bug, and panics.
@@ -180,6 +185,61 @@ pub trait Communicator<B: Backend>: Send + Sync {
         stream: Stream,
         array: Array<B>,
     ) -> Result<Vec<Array<B>>, CommunicationError>;
+
+    /// Starts what leaves the arrays of all, flat and one after the other in the order of the group. They are
+    /// equally large and of one type.
+    ///
+    /// Each rank sends its array to each other: `(n - 1) / n S`.
+    ///
+    /// # Errors
+    ///
+    /// See [`Communicator`].
+    fn start_all_gather(
+        &self,
+        group: &Group,
+        stream: Stream,
+        array: Array<B>,
+    ) -> Result<Arriving<Array<B>>, CommunicationError> {
+        let arrays = self.all_gather(group, stream, array.flatten())?;
+        Ok(Arriving::here(Array::concat(arrays, 0)))
+    }
+
+    /// Starts what leaves this rank's part, flat, of the arrays of all as one. They are equally large, of one type,
+    /// and as many equal parts as there are ranks.
+    ///
+    /// Each rank sends each part to the rank where it is combined: `(n - 1) / n S`.
+    ///
+    /// # Errors
+    ///
+    /// See [`Communicator`].
+    fn start_reduce_scatter(
+        &self,
+        group: &Group,
+        stream: Stream,
+        array: Array<B>,
+        reduction: Reduction,
+    ) -> Result<Arriving<Array<B>>, CommunicationError> {
+        let part = array.num_elements() / group.len();
+        let parts = array.flatten().split(0, &vec![part; group.len()]);
+        Ok(Arriving::here(self.reduce_scatter(group, stream, parts, reduction)?))
+    }
+
+    /// Starts what leaves all arrays as one, on each rank.
+    ///
+    /// As [`Self::all_reduce`].
+    ///
+    /// # Errors
+    ///
+    /// See [`Communicator`].
+    fn start_all_reduce(
+        &self,
+        group: &Group,
+        stream: Stream,
+        array: Array<B>,
+        reduction: Reduction,
+    ) -> Result<Arriving<Array<B>>, CommunicationError> {
+        Ok(Arriving::here(self.all_reduce(group, stream, array, reduction)?))
+    }
 
     /// The rank's own of the parts that `root`, which alone gives them, has for each rank in the
     /// order of the group. Sizes may differ.

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use super::error::{CommunicationError, panic_message};
 use super::lock::lock;
+use crate::streams::on_one_stream;
 
 /// A thread that does jobs one after the other: a stream of a rank.
 ///
@@ -33,7 +34,7 @@ impl Queue {
         let (jobs, incoming) = mpsc::channel::<Job>();
         let thread = Builder::new()
             .name(name.clone())
-            .spawn(move || incoming.into_iter().for_each(|job| job()))
+            .spawn(move || on_one_stream(|| incoming.into_iter().for_each(|job| job())))
             .unwrap_or_else(|error| {
                 panic!("the thread of queue `{name}` cannot be started: {error}")
             });

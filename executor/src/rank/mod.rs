@@ -20,7 +20,7 @@ use crate::array::Array;
 use crate::batches::Source;
 use crate::block::{Env, Kept, SharedMicroBatch, Value};
 use crate::checkpoint::CheckpointError;
-use crate::communicator::{CommunicationError, Communicator, Group, Pending, Tag};
+use crate::communicator::{CommunicationError, Communicator, Group, Tag};
 use crate::data::DataError;
 use crate::frozen::{FrozenUnit, Weight};
 use crate::host::Host;
@@ -29,7 +29,7 @@ use crate::ops::Kernels;
 use crate::probe::Laps;
 use crate::program::Program;
 use crate::recorder::now;
-use crate::reducer::Reducer;
+use crate::reducer::{Gathering, Reducer};
 use crate::scaler::Scaler;
 use crate::server::Shared;
 use crate::unit::Unit;
@@ -130,7 +130,7 @@ pub struct Rank<B: Kernels> {
     kept: BTreeMap<(u32, u32), KeptStage<B>>,
     micro_batches: BTreeMap<u32, SharedMicroBatch<B>>,
     /// Parameters on their way, by unit.
-    gathering: BTreeMap<UnitAt, Pending<Vec<Array<B>>>>,
+    gathering: BTreeMap<UnitAt, Gathering<B>>,
     /// Sums of losses of this step's micro-batches.
     losses: Vec<Array<B>>,
     /// For each unit, the weight gradients of blocks that are still to come in this step.

@@ -236,7 +236,7 @@ impl<B: Kernels> Rank<B> {
         for unit in units_of(&self.stages[&stage].weights[place]) {
             self.start_gathering(unit);
             let Some(pending) = self.gathering.remove(&unit) else { continue };
-            let gathered = pending.wait()?;
+            let gathered = pending.wait()?.wait()?;
             match unit {
                 UnitAt::Trained(unit) => self.units[unit].set_weights(only(gathered)),
                 UnitAt::Frozen(unit) => {

@@ -11,6 +11,7 @@ use super::{Rank, RunError, StepResult, trained_units_of};
 use crate::array::{Array, Element};
 use crate::communicator::{CommunicationError, Group, Pending, Reduction, Tag};
 use crate::ops::Kernels;
+use crate::reducer::Gathering;
 use crate::states::Held;
 use crate::unit::{Renewal, Role, only};
 
@@ -149,7 +150,9 @@ impl<B: Kernels> Rank<B> {
         }
         for (index, renewing) in renewing {
             match renewing {
-                Renewing::Whole(pending) => self.units[index].set_weights(only(pending.wait()?)),
+                Renewing::Whole(pending) => {
+                    self.units[index].set_weights(only(pending.wait()?.wait()?))
+                }
                 Renewing::Shard(pending) => self.units[index].set_shard(pending.wait()?),
             }
         }
@@ -234,7 +237,7 @@ impl<B: Kernels> Rank<B> {
 /// What kernels will read of a unit that was updated.
 enum Renewing<B: Kernels> {
     /// All weights.
-    Whole(Pending<Vec<Array<B>>>),
+    Whole(Gathering<B>),
     /// This rank's shard.
     Shard(Pending<Array<B>>),
 }

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use burn_flex::{Flex, FlexDevice};
 use executor::array::{Array, Element};
-use executor::communicator::nccl::{self, Call, Checks, Clique, Engine, Watch};
+use executor::communicator::nccl::{self, Call, Checks, Clique, Engine, Membership, Watch};
 use executor::communicator::rendezvous::{Launch, Line};
 use executor::communicator::{
-    Cause, CommunicationError, Communicator, Group, RankFailure, Reduction, Tag, local,
+    Arriving, Cause, CommunicationError, Communicator, Group, RankFailure, Reduction, Tag, local,
 };
 use ir::schedule::{Action, ActionKind};
 use traces::timeline::Stream;
@@ -33,7 +33,7 @@ struct Threads {
 struct Member {
     rank: Rank,
     all: Group,
-    watch: Watch,
+    watch: Arc<dyn Watch>,
 }
 
 impl Engine<Flex> for Threads {
@@ -46,21 +46,21 @@ impl Engine<Flex> for Threads {
     fn join(
         &self,
         id: &[u8],
-        position: usize,
-        len: usize,
-        watch: Watch,
+        membership: Membership,
+        watch: Arc<dyn Watch>,
     ) -> Result<Box<dyn Clique<Flex>>, CommunicationError> {
         let id = u64::from_le_bytes(id.try_into().unwrap());
+        let (position, len) = (membership.position, membership.ranks.len());
         let new = || {
             let ranks = local::communicators(len as u32, &[FlexDevice]);
             ranks.into_iter().map(|rank| Some(rank as Rank)).collect()
         };
         let mut cliques = self.cliques.lock().unwrap();
         let rank = cliques.entry(id).or_insert_with(new)[position].take().unwrap();
-        let (weak, asked): (Weak<_>, Watch) = (Arc::downgrade(&rank), watch.clone());
+        let (weak, asked): (Weak<_>, _) = (Arc::downgrade(&rank), Arc::clone(&watch));
         thread::spawn(move || {
             while let Some(rank) = weak.upgrade() {
-                if asked().is_err() {
+                if asked.check().is_err() {
                     rank.stop("the watch says so");
                 }
                 drop(rank);
@@ -76,16 +76,16 @@ impl Clique<Flex> for Member {
     fn call(
         &mut self,
         calls: Vec<Call<Flex>>,
-    ) -> Result<Vec<Option<Array<Flex>>>, CommunicationError> {
+    ) -> Result<Arriving<Vec<Option<Array<Flex>>>>, CommunicationError> {
         // Sends and receives of one call are made at once, in no order.
         for call in &calls {
             if let Call::Send { to, array } = call {
                 self.rank.send(*to as u32, Tag::Stream(Stream::Send), array.clone()).unwrap();
             }
         }
-        let left = calls.into_iter().map(|call| self.one(call)).collect();
-        (self.watch)()?;
-        left
+        let left = calls.into_iter().map(|call| self.one(call)).collect::<Result<_, _>>();
+        self.watch.check()?;
+        left.map(Arriving::here)
     }
 }
 

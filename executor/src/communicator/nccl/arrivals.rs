@@ -6,16 +6,16 @@
 //! the clique of the two is known by.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use burn::tensor::backend::Backend;
 
-use super::engine::{Call, Clique, Engine, Form, Watch};
+use super::engine::{Call, Clique, Engine, Form, Membership, Watch};
 use super::letters::Letter;
 use crate::array::Array;
 use crate::communicator::lock::lock;
 use crate::communicator::rendezvous::{Lane, Line};
-use crate::communicator::{CommunicationError, Tag};
+use crate::communicator::{CommunicationError, Tag, Underway};
 
 type Result<T> = std::result::Result<T, CommunicationError>;
 
@@ -54,10 +54,9 @@ impl<B: Backend> Arrivals<B> {
     /// The next array with a tag. Waits for it.
     pub(super) fn take(
         &self,
-        line: &Line,
+        line: &Arc<Line>,
         engine: &dyn Engine<B>,
         device: &B::Device,
-        watch: &Watch,
         from: u32,
         tag: Tag,
     ) -> Result<Array<B>> {
@@ -73,7 +72,7 @@ impl<B: Backend> Arrivals<B> {
             }
             state.is_taking = true;
             drop(state);
-            let taken = self.take_next(line, engine, device, watch, from);
+            let taken = self.take_next(line, engine, device, from);
             state = lock(&self.state);
             state.is_taking = false;
             self.changed.notify_all();
@@ -90,10 +89,9 @@ impl<B: Backend> Arrivals<B> {
     /// What the rank has sent next, whatever it is.
     fn take_next(
         &self,
-        line: &Line,
+        line: &Arc<Line>,
         engine: &dyn Engine<B>,
         device: &B::Device,
-        watch: &Watch,
         from: u32,
     ) -> Result<(Tag, Array<B>)> {
         let mut clique = lock(&self.clique);
@@ -101,7 +99,9 @@ impl<B: Backend> Arrivals<B> {
             Some(clique) => clique,
             none => {
                 let id = line.receive(from, Lane::Arrays)?;
-                none.insert(engine.join(&id, RECEIVER, 2, watch.clone())?)
+                let ranks = vec![from, line.rank()];
+                let membership = Membership { position: RECEIVER, ranks, stream: None };
+                none.insert(engine.join(&id, membership, Arc::clone(line) as Arc<dyn Watch>)?)
             }
         };
         let letter = Letter::from_bytes(&line.receive(from, Lane::Arrays)?);
@@ -109,35 +109,52 @@ impl<B: Backend> Arrivals<B> {
         if form.num_elements() == 0 {
             return Ok((tag, Array::zeros_of(&form.shape, form.element, device)));
         }
-        let mut left = clique.call(vec![Call::Receive { from: SENDER, form }])?;
+        let mut left = clique.call(vec![Call::Receive { from: SENDER, form }])?.wait()?;
         let array = left.pop().flatten().expect("a receive leaves an array");
         Ok((tag, array))
     }
 }
 
-/// Sends an array to another rank. Waits until it is there.
-pub(super) fn send<B: Backend>(
-    line: &Line,
-    engine: &dyn Engine<B>,
-    clique: &Mutex<Option<Box<dyn Clique<B>>>>,
-    watch: Watch,
-    to: u32,
-    tag: Tag,
-    array: Array<B>,
-) -> Result<()> {
-    let mut clique = lock(clique);
-    let clique = match &mut *clique {
-        Some(clique) => clique,
-        none => {
-            let id = engine.new_clique()?;
-            line.send(to, Lane::Arrays, id.clone())?;
-            none.insert(engine.join(&id, SENDER, 2, watch)?)
-        }
-    };
-    let form = Form::of(&array);
-    line.send(to, Lane::Arrays, Letter::new(Some(tag), &[&form]).to_bytes())?;
-    if form.num_elements() == 0 {
-        return Ok(());
+/// What one rank sends to another.
+pub(super) struct Sender<B: Backend> {
+    clique: Option<Box<dyn Clique<B>>>,
+    /// Holds the memory of arrays that may not have gone yet.
+    underway: VecDeque<Box<dyn Underway>>,
+}
+
+impl<B: Backend> Default for Sender<B> {
+    fn default() -> Self {
+        Self { clique: None, underway: VecDeque::new() }
     }
-    clique.call(vec![Call::Send { to: RECEIVER, array }]).map(drop)
+}
+
+impl<B: Backend> Sender<B> {
+    /// Starts to send an array.
+    pub(super) fn send(
+        &mut self,
+        line: &Arc<Line>,
+        engine: &dyn Engine<B>,
+        to: u32,
+        tag: Tag,
+        array: Array<B>,
+    ) -> Result<()> {
+        let clique = match &mut self.clique {
+            Some(clique) => clique,
+            none => {
+                let id = engine.new_clique()?;
+                line.send(to, Lane::Arrays, id.clone())?;
+                let ranks = vec![line.rank(), to];
+                let membership = Membership { position: SENDER, ranks, stream: None };
+                none.insert(engine.join(&id, membership, Arc::clone(line) as Arc<dyn Watch>)?)
+            }
+        };
+        let form = Form::of(&array);
+        line.send(to, Lane::Arrays, Letter::new(Some(tag), &[&form]).to_bytes())?;
+        while self.underway.pop_front_if(|first| first.is_over()).is_some() {}
+        if form.num_elements() > 0 {
+            let sent = clique.call(vec![Call::Send { to: RECEIVER, array }])?;
+            self.underway.extend(sent.into_underway());
+        }
+        Ok(())
+    }
 }

@@ -9,7 +9,9 @@ use super::{Checks, NcclCommunicator};
 use crate::array::Array;
 use crate::communicator::lock::lock;
 use crate::communicator::rendezvous::Lane;
-use crate::communicator::{CommunicationError, Communicator, Group, Reduction, Tag, Traffic};
+use crate::communicator::{
+    Arriving, CommunicationError, Communicator, Group, Reduction, Tag, Traffic,
+};
 
 type Result<T> = std::result::Result<T, CommunicationError>;
 
@@ -93,16 +95,7 @@ impl<B: Backend> Communicator<B> for NcclCommunicator<B> {
         array: Array<B>,
         reduction: Reduction,
     ) -> Result<Array<B>> {
-        let member = self.member(group, stream)?;
-        let form = Form::of(&array);
-        member.check(&[&form])?;
-        // All but the own part goes to be combined, then the own part to all others.
-        let cut = member.cut_bytes(&form);
-        member.count(form.num_bytes() - cut + (member.len() as u64 - 1) * cut);
-        if member.is_alone() || form.num_elements() == 0 {
-            return Ok(array);
-        }
-        member.call_one(Call::AllReduce { array, reduction })
+        self.start_all_reduce(group, stream, array, reduction)?.wait()
     }
 
     fn gather(
@@ -209,6 +202,61 @@ impl<B: Backend> Communicator<B> for NcclCommunicator<B> {
         let mut left = roots.into_iter().zip(left);
         let found = left.find(|(root, _)| *root == member.position).and_then(|(_, array)| array);
         Ok(found.unwrap_or_else(|| member.empty(own)))
+    }
+
+    fn start_all_gather(
+        &self,
+        group: &Group,
+        stream: Stream,
+        array: Array<B>,
+    ) -> Result<Arriving<Array<B>>> {
+        let member = self.member(group, stream)?;
+        let array = array.flatten();
+        let form = Form::of(&array);
+        member.check(&[&form])?;
+        member.count((member.len() as u64 - 1) * form.num_bytes());
+        if member.is_alone() || form.num_elements() == 0 {
+            return Ok(Arriving::here(array));
+        }
+        member.start_one(Call::AllGather { array })
+    }
+
+    fn start_reduce_scatter(
+        &self,
+        group: &Group,
+        stream: Stream,
+        array: Array<B>,
+        reduction: Reduction,
+    ) -> Result<Arriving<Array<B>>> {
+        let member = self.member(group, stream)?;
+        let array = array.flatten();
+        let form = Form::of(&array);
+        member.check(&[&form])?;
+        let len = member.len() as u64;
+        member.count(form.num_bytes() / len * (len - 1));
+        if member.is_alone() || form.num_elements() == 0 {
+            return Ok(Arriving::here(array));
+        }
+        member.start_one(Call::ReduceScatter { array, reduction })
+    }
+
+    fn start_all_reduce(
+        &self,
+        group: &Group,
+        stream: Stream,
+        array: Array<B>,
+        reduction: Reduction,
+    ) -> Result<Arriving<Array<B>>> {
+        let member = self.member(group, stream)?;
+        let form = Form::of(&array);
+        member.check(&[&form])?;
+        // All but the own part goes to be combined, then the own part to all others.
+        let cut = member.cut_bytes(&form);
+        member.count(form.num_bytes() - cut + (member.len() as u64 - 1) * cut);
+        if member.is_alone() || form.num_elements() == 0 {
+            return Ok(Arriving::here(array));
+        }
+        member.start_one(Call::AllReduce { array, reduction })
     }
 
     fn all_to_all(
@@ -347,14 +395,23 @@ impl<B: Backend> Member<'_, B> {
     }
 
     fn call(&self, calls: Vec<Call<B>>) -> Result<Vec<Option<Array<B>>>> {
+        self.start(calls)?.wait()
+    }
+
+    fn start(&self, calls: Vec<Call<B>>) -> Result<Arriving<Vec<Option<Array<B>>>>> {
         let clique = self.own.clique(self.group, self.stream)?;
         let left = lock(&clique).call(calls)?;
         Ok(left)
     }
 
     fn call_one(&self, call: Call<B>) -> Result<Array<B>> {
-        let left = self.call(vec![call])?.pop().flatten();
-        Ok(left.expect("the call leaves something on each member"))
+        self.start_one(call)?.wait()
+    }
+
+    fn start_one(&self, call: Call<B>) -> Result<Arriving<Array<B>>> {
+        let only = |mut left: Vec<Option<Array<B>>>| left.pop().flatten();
+        let left = self.start(vec![call])?.map(only);
+        Ok(left.map(|left| left.expect("the call leaves something on each member")))
     }
 
     /// Sends arrays, and gives those that others send. All members that send or receive something

@@ -1,54 +1,65 @@
 //! The engine that calls NCCL with the arrays of burn's CUDA backend.
 //!
-//! burn queues kernels on streams of its own, one for each thread that computes, which it does not
-//! show. So the calling thread's stream, which waits for those on which the arrays were made, is
-//! waited for before NCCL starts, and NCCL's before its results are used. Each clique has a stream
-//! of its own. The threads that wait are those of [`Queue`](super::super::Queue)s wherever
-//! communication goes on beside computation.
+//! NCCL has streams of its own: one for each stream of the timeline, and one for each direction between two ranks.
+//! What it reads and writes is ordered with what burn computes by events, on the device: a call waits for what was
+//! computed before it, and computation for a call whose result it reads. No thread of the host waits for the device
+//! here. Memory that a call uses is held until computation has been told to wait for its end, or it has ended.
+//!
+//! A [`Guard`] looks after calls that do not end.
 
-use std::ffi::c_void;
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use burn::tensor::backend::Backend;
-use burn_cubecl::kernel::into_contiguous;
-use burn_cubecl::tensor::CubeTensor;
 use burn_cuda::CudaDevice;
 use cudarc::driver::{CudaContext, CudaStream, DriverError};
+use traces::timeline::Stream;
 
-use super::engine::{Call, Clique, Engine, Form, Watch};
+use super::clique::NcclClique;
+use super::engine::{Clique, Engine, Membership, Watch};
+use super::guard::Guard;
 pub use super::library::EngineError;
-use super::library::{Library, RawCall, RawClique, RawKind};
-use crate::array::Array;
+use super::library::Library;
 use crate::communicator::CommunicationError;
+use crate::communicator::lock::lock;
 use crate::cuda::Cuda;
-
-/// How often a call's end is looked for at once, before others get the processor in between.
-const NUM_SPINS: u32 = 200;
-
-/// How long the thread then sleeps each time.
-const NAP: Duration = Duration::from_micros(20);
+use crate::cuda::compute_stream::ComputeStream;
 
 /// NCCL on one GPU.
 pub struct NcclEngine {
     library: Arc<Library>,
     context: Arc<CudaContext>,
+    compute: Arc<ComputeStream>,
     device: CudaDevice,
+    /// Those of the timeline.
+    streams: Mutex<BTreeMap<Stream, Arc<CudaStream>>>,
+    /// All that were joined, which outlive those who call them: what they hold is given back at the end.
+    guards: Mutex<Vec<Arc<Guard>>>,
+    limit: Duration,
 }
 
 impl NcclEngine {
-    /// NCCL on a GPU, one of [`devices`](crate::cuda::devices).
+    /// NCCL on a GPU, one of [`devices`](crate::cuda::devices), each of whose calls may take as long as `limit`.
     ///
     /// # Errors
     ///
     /// NCCL is not there, or the GPU cannot be used.
-    pub fn open(device: CudaDevice) -> Result<Self, EngineError> {
+    pub fn open(device: CudaDevice, limit: Duration) -> Result<Self, EngineError> {
         let library = Library::load()?;
-        let context = CudaContext::new(device.index).map_err(|error| EngineError::Device {
-            index: device.index,
-            message: error.to_string(),
-        })?;
-        Ok(Self { library, context, device })
+        let unusable = |message: String| EngineError::Device { index: device.index, message };
+        let context =
+            CudaContext::new(device.index).map_err(|error| unusable(error.to_string()))?;
+        let compute = ComputeStream::of(&device, Arc::clone(&context))
+            .map_err(|error| unusable(error.to_string()))?;
+        Ok(Self {
+            library,
+            context,
+            compute: Arc::new(compute),
+            device,
+            streams: Mutex::default(),
+            guards: Mutex::default(),
+            limit,
+        })
     }
 
     /// What tells the GPU from all others of the cluster.
@@ -60,6 +71,28 @@ impl NcclEngine {
         let id = self.context.uuid().map_err(of_driver("cuDeviceGetUuid"))?;
         Ok(id.bytes.iter().map(|byte| byte.cast_unsigned()).collect())
     }
+
+    /// NCCL's version, as in 22705 for 2.27.5.
+    ///
+    /// # Errors
+    ///
+    /// NCCL does not say.
+    pub fn version(&self) -> Result<u32, CommunicationError> {
+        self.library.version()
+    }
+
+    /// NCCL's stream for one of the timeline, or a new one.
+    fn stream(&self, stream: Option<Stream>) -> Result<Arc<CudaStream>, CommunicationError> {
+        let new = || self.context.new_stream().map_err(of_driver("cuStreamCreate"));
+        let Some(stream) = stream else { return new() };
+        let mut streams = lock(&self.streams);
+        if let Some(known) = streams.get(&stream) {
+            return Ok(Arc::clone(known));
+        }
+        let made = new()?;
+        streams.insert(stream, Arc::clone(&made));
+        Ok(made)
+    }
 }
 
 impl Engine<Cuda> for NcclEngine {
@@ -70,195 +103,35 @@ impl Engine<Cuda> for NcclEngine {
     fn join(
         &self,
         id: &[u8],
-        position: usize,
-        len: usize,
-        watch: Watch,
+        membership: Membership,
+        watch: Arc<dyn Watch>,
     ) -> Result<Box<dyn Clique<Cuda>>, CommunicationError> {
         self.context.bind_to_thread().map_err(of_driver("cuCtxSetCurrent"))?;
-        let stream = self.context.new_stream().map_err(of_driver("cuStreamCreate"))?;
-        let clique = self.library.join(id, position, len)?;
+        let stream = self.stream(membership.stream)?;
+        let raw = self.library.join(id, membership.position, membership.ranks.len())?;
+        let guard = Arc::new(Guard::new(raw, &membership, &watch, self.limit));
+        Guard::start(&guard)?;
+        lock(&self.guards).push(Arc::clone(&guard));
+        guard.wait_for_members()?;
         Ok(Box::new(NcclClique {
-            clique,
+            guard,
             stream,
-            position,
-            len,
+            compute: Arc::clone(&self.compute),
+            membership,
             device: self.device.clone(),
-            watch,
         }))
     }
-}
 
-struct NcclClique {
-    clique: RawClique,
-    stream: Arc<CudaStream>,
-    position: usize,
-    len: usize,
-    device: CudaDevice,
-    watch: Watch,
-}
+    fn finish(&self) -> Result<(), CommunicationError> {
+        lock(&self.guards).iter().try_for_each(|guard| guard.wait_for_calls())
+    }
 
-impl Clique<Cuda> for NcclClique {
-    #[expect(unsafe_code, reason = "NCCL takes addresses")]
-    fn call(
-        &mut self,
-        calls: Vec<Call<Cuda>>,
-    ) -> Result<Vec<Option<Array<Cuda>>>, CommunicationError> {
-        if calls.is_empty() {
-            return Ok(Vec::new());
-        }
-        (self.watch)()?;
-        if self.clique.is_aborted() {
-            let message = "an earlier call was given up".to_owned();
-            return Err(CommunicationError::Library { call: "NCCL", message });
-        }
-        self.stream.context().bind_to_thread().map_err(of_driver("cuCtxSetCurrent"))?;
-        let prepared: Vec<Prepared> =
-            calls.into_iter().map(|call| self.prepare(call)).collect::<Result<_, _>>()?;
-        let raw: Vec<RawCall> = prepared.iter().map(Prepared::raw).collect();
-        // All kernels that write what is read here, and all that used the memory of the results
-        // before, have ended after this: this thread's stream waits for theirs since their
-        // addresses were asked for.
-        Cuda::sync(&self.device).map_err(|error| CommunicationError::Library {
-            call: "sync",
-            message: error.to_string(),
-        })?;
-        // SAFETY: `prepared` holds all memory that the addresses are of, each as large as its call
-        // needs, until the stream has come to its end, below. burn changes no tensor of which there
-        // is another handle, as there is here, and nobody else has the results yet.
-        let started = unsafe { self.clique.start(&raw, self.stream.cu_stream().cast::<c_void>()) };
-        if let Err(error) = started.and_then(|()| self.wait()) {
-            self.clique.abort();
-            // The stream comes to its end now. An error here would be a consequence of the one that
-            // is told.
-            let _ = self.stream.synchronize();
-            return Err(error);
-        }
-        Ok(prepared.into_iter().map(Prepared::result).collect())
+    fn close(&self) {
+        lock(&self.guards).iter().for_each(|guard| guard.abort());
     }
 }
 
-impl NcclClique {
-    /// Waits until the stream has come to its end, or a rank has failed, so that it may not.
-    fn wait(&self) -> Result<(), CommunicationError> {
-        let event = self.stream.record_event(None).map_err(of_driver("cuEventRecord"))?;
-        let mut num_looks: u32 = 0;
-        loop {
-            if event.try_is_complete().map_err(of_driver("cuEventQuery"))? {
-                return self.clique.check();
-            }
-            num_looks = num_looks.saturating_add(1);
-            if num_looks < NUM_SPINS {
-                std::hint::spin_loop();
-                continue;
-            }
-            (self.watch)()?;
-            self.clique.check()?;
-            std::thread::sleep(NAP);
-        }
-    }
-
-    /// A call with its memory.
-    fn prepare(&self, call: Call<Cuda>) -> Result<Prepared, CommunicationError> {
-        let prepare = |kind, array: Option<Array<Cuda>>, result: Option<Form>| {
-            Prepared::new(kind, array, result, &self.device)
-        };
-        match call {
-            Call::AllReduce { array, reduction } => {
-                let form = Form::of(&array);
-                prepare(RawKind::AllReduce(reduction), Some(array), Some(form))
-            }
-            Call::Reduce { root, array, reduction } => {
-                let form = (self.position == root).then(|| Form::of(&array));
-                prepare(RawKind::Reduce(root, reduction), Some(array), form)
-            }
-            Call::ReduceScatter { array, reduction } => {
-                let form =
-                    Form { element: array.dtype(), shape: vec![array.num_elements() / self.len] };
-                prepare(RawKind::ReduceScatter(reduction), Some(array), Some(form))
-            }
-            Call::AllGather { array } => {
-                let form =
-                    Form { element: array.dtype(), shape: vec![array.num_elements() * self.len] };
-                prepare(RawKind::AllGather, Some(array), Some(form))
-            }
-            Call::Broadcast { root, form, array } => {
-                prepare(RawKind::Broadcast(root), array, Some(form))
-            }
-            Call::Send { to, array } => prepare(RawKind::Send(to), Some(array), None),
-            Call::Receive { from, form } => prepare(RawKind::Receive(from), None, Some(form)),
-        }
-    }
-}
-
-/// A call, and what holds its memory.
-struct Prepared {
-    kind: RawKind,
-    source: Option<Held>,
-    destination: Option<(Held, Form)>,
-}
-
-/// A tensor whose elements lie one after the other from an address on, which it holds.
-struct Held {
-    array: Array<Cuda>,
-    address: u64,
-}
-
-impl Prepared {
-    fn new(
-        kind: RawKind,
-        source: Option<Array<Cuda>>,
-        result: Option<Form>,
-        device: &CudaDevice,
-    ) -> Result<Self, CommunicationError> {
-        let source = source.map(Held::new).transpose()?;
-        let destination = match result {
-            None => None,
-            Some(form) => {
-                // In one dimension: rows of several may be laid out with gaps.
-                let empty = Array::empty_of(&[form.num_elements()], form.element, device);
-                Some((Held::new(empty)?, form))
-            }
-        };
-        Ok(Self { kind, source, destination })
-    }
-
-    fn raw(&self) -> RawCall {
-        let array = match (&self.kind, &self.source, &self.destination) {
-            (RawKind::ReduceScatter(_), _, Some((held, _))) | (_, Some(held), _) => &held.array,
-            (_, None, Some((held, _))) => &held.array,
-            (_, None, None) => unreachable!("each call reads or writes something"),
-        };
-        RawCall {
-            kind: self.kind,
-            source: self.source.as_ref().map_or(0, |held| held.address),
-            destination: self.destination.as_ref().map_or(0, |(held, _)| held.address),
-            num_elements: array.num_elements(),
-            element: array.dtype(),
-        }
-    }
-
-    fn result(self) -> Option<Array<Cuda>> {
-        self.destination.map(|(held, form)| held.array.reshape(&form.shape))
-    }
-}
-
-impl Held {
-    fn new(array: Array<Cuda>) -> Result<Self, CommunicationError> {
-        let array = array.moved(into_contiguous, into_contiguous);
-        // Both are tensors of CubeCL.
-        let client = |tensor: &CubeTensor<_>| tensor.client.get_resource(tensor.handle.clone());
-        let address = array
-            .read(client, client)
-            .map_err(|error| CommunicationError::Library {
-                call: "get_resource",
-                message: error.to_string(),
-            })?
-            .resource()
-            .ptr;
-        Ok(Self { array, address })
-    }
-}
-
-fn of_driver(call: &'static str) -> impl Fn(DriverError) -> CommunicationError {
+/// An error of the driver, in the place of what was called.
+pub(super) fn of_driver(call: &'static str) -> impl Fn(DriverError) -> CommunicationError {
     move |error| CommunicationError::Library { call, message: error.to_string() }
 }

@@ -4,12 +4,45 @@ use std::sync::Arc;
 
 use burn::tensor::DType;
 use burn::tensor::backend::Backend;
+use traces::timeline::Stream;
 
 use crate::array::Array;
-use crate::communicator::{CommunicationError, Reduction};
+use crate::communicator::rendezvous::Line;
+use crate::communicator::{Arriving, CommunicationError, Reduction};
 
-/// Fails once a rank has stopped the run. Asked by those who wait for others.
-pub type Watch = Arc<dyn Fn() -> Result<(), CommunicationError> + Send + Sync>;
+/// What a library is told of the run that it works for, and may tell.
+pub trait Watch: Send + Sync {
+    /// Fails once a rank has stopped the run. Asked by those who wait for others.
+    ///
+    /// # Errors
+    ///
+    /// What stopped it.
+    fn check(&self) -> Result<(), CommunicationError>;
+
+    /// Tells all ranks to stop. The first cause stays.
+    fn stop(&self, cause: &str);
+}
+
+impl Watch for Line {
+    fn check(&self) -> Result<(), CommunicationError> {
+        Self::check(self)
+    }
+
+    fn stop(&self, cause: &str) {
+        Self::stop(self, cause);
+    }
+}
+
+/// Members of a clique, as its errors name it.
+#[derive(Clone, Debug)]
+pub struct Membership {
+    /// Which of them this is.
+    pub position: usize,
+    /// Their ranks.
+    pub ranks: Vec<u32>,
+    /// The stream that their collectives are of; none where one of two sends to the other.
+    pub stream: Option<Stream>,
+}
 
 /// A library of collectives, such as NCCL.
 pub trait Engine<B: Backend>: Send + Sync {
@@ -20,7 +53,7 @@ pub trait Engine<B: Backend>: Send + Sync {
     /// Those of the library.
     fn new_clique(&self) -> Result<Vec<u8>, CommunicationError>;
 
-    /// Joins a clique of `len` members as the one at `position`. Waits for all of them.
+    /// Joins a clique. Waits for all of its members. What cliques of one stream start goes on one after the other.
     ///
     /// # Errors
     ///
@@ -28,22 +61,35 @@ pub trait Engine<B: Backend>: Send + Sync {
     fn join(
         &self,
         id: &[u8],
-        position: usize,
-        len: usize,
-        watch: Watch,
+        membership: Membership,
+        watch: Arc<dyn Watch>,
     ) -> Result<Box<dyn Clique<B>>, CommunicationError>;
+
+    /// Waits until all that was started has ended.
+    ///
+    /// # Errors
+    ///
+    /// Those of the library, and what a watch fails with.
+    fn finish(&self) -> Result<(), CommunicationError> {
+        Ok(())
+    }
+
+    /// Gives back what cliques hold, once all ranks have finished or the run was stopped: nobody is waited for.
+    fn close(&self) {}
 }
 
 /// A member of a group of ranks that call the library together. Members are named by their
 /// positions.
 pub trait Clique<B: Backend>: Send {
-    /// Makes calls at once, as all members do, and waits for them. Each that leaves something here
-    /// gives it.
+    /// Starts calls at once, as all members do. Each that leaves something here gives it.
     ///
     /// # Errors
     ///
     /// Those of the library, and what the member's watch fails with.
-    fn call(&mut self, calls: Vec<Call<B>>) -> Result<Vec<Option<Array<B>>>, CommunicationError>;
+    fn call(
+        &mut self,
+        calls: Vec<Call<B>>,
+    ) -> Result<Arriving<Vec<Option<Array<B>>>>, CommunicationError>;
 }
 
 /// A call to the library. Arrays are not empty.

@@ -2,18 +2,23 @@
 //!
 //! cudarc has bindings too, but they look for `libnccl.so` alone, which only the packages for
 //! developers have, and panic where it is missing. Types and numbers are those of NCCL's `nccl.h`,
-//! the same in all versions from 2.10 on.
+//! the same in all versions from 2.14 on, which was the first whose calls need not block.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::sync::Arc;
+use std::ptr;
+use std::sync::{Arc, Mutex};
 
 use burn::tensor::DType;
 use libloading::Library as SharedObject;
 
+use crate::communicator::lock::lock;
 use crate::communicator::{CommunicationError, Reduction};
 
 /// Names of the library, the one that every installation has first.
 const NAMES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
+
+/// `ncclInProgress`: the call goes on after it has returned.
+const IN_PROGRESS: c_int = 7;
 
 /// How many bytes a clique is known by.
 const ID_BYTES: usize = 128;
@@ -24,6 +29,21 @@ type Stream = *mut c_void;
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct UniqueId([c_char; ID_BYTES]);
+
+/// `ncclConfig_t` as of NCCL 2.14; later versions take what they added since to be left open.
+#[repr(C)]
+struct Config {
+    size: usize,
+    magic: u32,
+    version: u32,
+    blocking: c_int,
+}
+
+impl Config {
+    /// That of communicators whose calls return before they are done.
+    const NON_BLOCKING: Self =
+        Self { size: size_of::<Self>(), magic: 0xcafe_beef, version: 21_400, blocking: 0 };
+}
 
 /// Declares functions that return NCCL's number of a result, and finds them all by their names.
 macro_rules! functions {
@@ -52,9 +72,9 @@ macro_rules! functions {
 }
 
 functions! {
+    ncclGetVersion(*mut c_int);
     ncclGetUniqueId(*mut UniqueId);
-    ncclCommInitRank(*mut Comm, c_int, UniqueId, c_int);
-    ncclCommDestroy(Comm);
+    ncclCommInitRankConfig(*mut Comm, c_int, UniqueId, c_int, *mut Config);
     ncclCommAbort(Comm);
     ncclCommGetAsyncError(Comm, *mut c_int);
     ncclGroupStart();
@@ -158,8 +178,17 @@ impl Library {
         Ok(id.0.iter().map(|byte| byte.cast_unsigned()).collect())
     }
 
-    /// Becomes the member at `position` of the clique of `len` members with this identifier, on the
-    /// device that is current on this thread. Waits for the others.
+    /// Its version, as in 22705 for 2.27.5.
+    #[expect(unsafe_code, reason = "NCCL is written in C")]
+    pub(super) fn version(&self) -> Result<u32, CommunicationError> {
+        let mut version = 0;
+        // SAFETY: the pointer is to a number.
+        self.check("ncclGetVersion", unsafe { (self.functions.ncclGetVersion)(&raw mut version) })?;
+        Ok(version.cast_unsigned())
+    }
+
+    /// Begins to become the member at `position` of the clique of `len` members with this identifier, on the
+    /// device that is current on this thread: [`RawClique::progress`] says when the others have come.
     #[expect(unsafe_code, reason = "NCCL is written in C")]
     pub(super) fn join(
         self: &Arc<Self>,
@@ -170,20 +199,21 @@ impl Library {
         let mut unique = UniqueId([0; ID_BYTES]);
         assert_eq!(id.len(), ID_BYTES, "an identifier of NCCL has {ID_BYTES} bytes");
         unique.0.iter_mut().zip(id).for_each(|(to, byte)| *to = byte.cast_signed());
-        let mut comm = std::ptr::null_mut();
-        // SAFETY: the pointer is to a place for a communicator; identifier and place were made for
-        // this clique, in which each member has a position of its own.
+        let mut comm = ptr::null_mut();
+        let mut config = Config::NON_BLOCKING;
+        // SAFETY: the pointers are to a place for a communicator, which is there when the call returns, and to a
+        // configuration; identifier and place were made for this clique, in which each member has a position of its
+        // own.
         let result = unsafe {
-            (self.functions.ncclCommInitRank)(&raw mut comm, count(len), unique, count(position))
+            let init = self.functions.ncclCommInitRankConfig;
+            init(&raw mut comm, count(len), unique, count(position), &raw mut config)
         };
-        self.check("ncclCommInitRank", result)?;
-        Ok(RawClique { library: Arc::clone(self), comm })
+        self.check("ncclCommInitRankConfig", result)?;
+        Ok(RawClique { library: Arc::clone(self), comm: Mutex::new(Pointer(comm)) })
     }
 
     #[expect(unsafe_code, reason = "NCCL is written in C")]
     fn check(&self, call: &'static str, result: c_int) -> Result<(), CommunicationError> {
-        /// Some functions of some versions return before they are done.
-        const IN_PROGRESS: c_int = 7;
         if result == 0 || result == IN_PROGRESS {
             return Ok(());
         }
@@ -201,17 +231,21 @@ impl Library {
     }
 }
 
-/// A member of a clique. Destroyed when dropped.
+/// A member of a clique. What it holds is given back by [`Self::abort`], or when it is dropped: by the call that
+/// waits for no other member, which all versions allow once what was started has ended.
 pub(super) struct RawClique {
     library: Arc<Library>,
-    /// Null once it was aborted.
-    comm: Comm,
+    /// Null once it was aborted. Locked by whoever calls with it, so that it is not given back meanwhile; no call
+    /// blocks.
+    comm: Mutex<Pointer>,
 }
 
+/// A communicator of NCCL's.
+struct Pointer(Comm);
+
 #[expect(unsafe_code, reason = "the pointer is NCCL's")]
-// SAFETY: NCCL lets a communicator be used by one thread after the other; `&mut` and ownership see
-// to that.
-unsafe impl Send for RawClique {}
+// SAFETY: NCCL lets a communicator be used by one thread after the other; its lock sees to that.
+unsafe impl Send for Pointer {}
 
 impl RawClique {
     /// Starts calls on a stream, all at once.
@@ -223,17 +257,19 @@ impl RawClique {
     /// has come to the end of the calls.
     #[expect(unsafe_code, reason = "NCCL is written in C")]
     pub(super) unsafe fn start(
-        &mut self,
+        &self,
         calls: &[RawCall],
         stream: *mut c_void,
     ) -> Result<(), CommunicationError> {
+        let comm = lock(&self.comm);
+        check_lives(&comm)?;
         let functions = &self.library.functions;
         // SAFETY: it takes nothing.
         self.library.check("ncclGroupStart", unsafe { (functions.ncclGroupStart)() })?;
         let mut started = Ok(());
         for call in calls {
             // SAFETY: what the caller vouches for.
-            started = started.and_then(|()| unsafe { self.start_one(call, stream) });
+            started = started.and_then(|()| unsafe { self.start_one(comm.0, call, stream) });
         }
         // A group is ended also if a call failed: the next one on this thread would be within it.
         // SAFETY: it takes nothing, and a group was started on this thread.
@@ -247,10 +283,11 @@ impl RawClique {
     #[expect(unsafe_code, reason = "NCCL is written in C")]
     unsafe fn start_one(
         &self,
+        comm: Comm,
         call: &RawCall,
         stream: *mut c_void,
     ) -> Result<(), CommunicationError> {
-        let (nccl, comm) = (&self.library.functions, self.comm);
+        let nccl = &self.library.functions;
         let (from, to) = (call.source as *const c_void, call.destination as *mut c_void);
         let (length, element) = (call.num_elements, element_number(call.element));
         // SAFETY: the communicator lives, and the caller vouches for the addresses and the number
@@ -296,41 +333,49 @@ impl RawClique {
         self.library.check(name, result)
     }
 
-    /// Fails if a call that was started has failed.
+    /// Whether what was called goes on by itself, so that nothing may be called or waited for yet.
+    ///
+    /// # Errors
+    ///
+    /// A call that was started has failed.
     #[expect(unsafe_code, reason = "NCCL is written in C")]
-    pub(super) fn check(&self) -> Result<(), CommunicationError> {
+    pub(super) fn is_in_progress(&self) -> Result<bool, CommunicationError> {
+        let comm = lock(&self.comm);
+        check_lives(&comm)?;
         let mut result = 0;
         // SAFETY: the communicator lives, and the pointer is to a number.
         let asked =
-            unsafe { (self.library.functions.ncclCommGetAsyncError)(self.comm, &raw mut result) };
+            unsafe { (self.library.functions.ncclCommGetAsyncError)(comm.0, &raw mut result) };
         self.library.check("ncclCommGetAsyncError", asked)?;
-        self.library.check("NCCL", result)
+        self.library.check("NCCL", result)?;
+        Ok(result == IN_PROGRESS)
     }
 
-    /// Ends calls that wait for members that will not come. Nothing can be called after this.
+    /// Ends calls that wait for members that will not come, from any thread. Nothing can be called after this.
     #[expect(unsafe_code, reason = "NCCL is written in C")]
-    pub(super) fn abort(&mut self) {
-        let comm = std::mem::replace(&mut self.comm, std::ptr::null_mut());
+    pub(super) fn abort(&self) {
+        let mut comm = lock(&self.comm);
+        let comm = std::mem::replace(&mut comm.0, ptr::null_mut());
         if !comm.is_null() {
-            // SAFETY: the communicator lived until now, and nobody has its pointer any more. An
-            // error leaves nothing to be done.
+            // SAFETY: the communicator lived until now, and whoever looks for it from now on finds none. An error
+            // leaves nothing to be done.
             unsafe { (self.library.functions.ncclCommAbort)(comm) };
         }
     }
+}
 
-    /// Whether it was aborted.
-    pub(super) fn is_aborted(&self) -> bool {
-        self.comm.is_null()
+/// Fails if a communicator was aborted.
+fn check_lives(comm: &Pointer) -> Result<(), CommunicationError> {
+    if comm.0.is_null() {
+        let message = "an earlier call was given up".to_owned();
+        return Err(CommunicationError::Library { call: "NCCL", message });
     }
+    Ok(())
 }
 
 impl Drop for RawClique {
-    #[expect(unsafe_code, reason = "NCCL is written in C")]
     fn drop(&mut self) {
-        if !self.comm.is_null() {
-            // SAFETY: the communicator lives, and nobody has its pointer after this.
-            unsafe { (self.library.functions.ncclCommDestroy)(self.comm) };
-        }
+        self.abort();
     }
 }
 

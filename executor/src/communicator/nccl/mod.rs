@@ -11,10 +11,14 @@
 //! Traffic is counted as the trait says; NCCL may choose another way.
 
 mod arrivals;
+#[cfg(feature = "cuda")]
+mod clique;
 mod collectives;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 mod engine;
+#[cfg(feature = "cuda")]
+mod guard;
 mod letters;
 #[cfg(feature = "cuda")]
 mod library;
@@ -26,15 +30,15 @@ use std::sync::{Arc, Mutex};
 use burn::tensor::backend::Backend;
 use traces::timeline::Stream;
 
-use super::error::{CommunicationError, RankFailure, attempt, conclude};
+use super::error::{Cause, CommunicationError, RankFailure, attempt, conclude};
 use super::lock::lock;
 use super::rendezvous::{Ending, Lane, Line};
 use super::traffic::Counters;
 use super::{Communicator, Group, Queue, Tag};
 use crate::array::Array;
-use arrivals::Arrivals;
+use arrivals::{Arrivals, Sender};
 
-pub use engine::{Call, Clique, Engine, Form, Watch};
+pub use engine::{Call, Clique, Engine, Form, Membership, Watch};
 
 /// One rank among processes, whose arrays an [`Engine`] moves. When it and what it has started is
 /// done, the rank has ended for the others.
@@ -66,7 +70,7 @@ pub enum Checks {
 /// What is on its way to one rank.
 struct Outgoing<B: Backend> {
     queue: Queue,
-    clique: Arc<Mutex<Option<Box<dyn Clique<B>>>>>,
+    sender: Arc<Mutex<Sender<B>>>,
 }
 
 /// What `program` returns on this process's rank, whose line is given.
@@ -85,17 +89,28 @@ pub fn run<B: Backend, T, E: fmt::Display>(
 ) -> Result<T, RankFailure<E>> {
     let own = line.rank();
     let line = Arc::new(line);
+    let mut opened = None;
     let outcome = attempt(|| {
-        let engine = engine(&line)?;
+        let engine = opened.insert(engine(&line)?);
+        let engine = Arc::clone(engine);
         let communicator = NcclCommunicator::new(Arc::clone(&line), engine, device, checks);
         program(Arc::new(communicator))
+    });
+    // What was sent last may still be on its way to ranks that go on.
+    let outcome = outcome.and_then(|value| match opened.as_ref().map(|engine| engine.finish()) {
+        Some(Err(error)) => Err(Cause::Stopped(error.to_string())),
+        Some(Ok(())) | None => Ok(value),
     });
     if let Err(cause) = &outcome {
         line.stop(&cause.to_string());
     }
     // Jobs that are left in queues hold the line too: the rank has ended with the last of them.
     drop(line);
-    conclude(own, ending.wait(), outcome)
+    let ended = ending.wait();
+    if let Some(engine) = opened {
+        engine.close();
+    }
+    conclude(own, ended, outcome)
 }
 
 /// Fails if two ranks, which all call this, have the same device; NCCL would refuse it in fewer
@@ -114,6 +129,36 @@ pub fn check_devices(line: &Line, device: &[u8]) -> Result<(), CommunicationErro
         }
     }
     Ok(())
+}
+
+/// Fails if ranks, which all call this, have libraries of different versions, which need not understand each other.
+///
+/// # Errors
+///
+/// [`CommunicationError::Versions`].
+pub fn check_versions(line: &Line, version: u32) -> Result<(), CommunicationError> {
+    let ranks: Vec<u32> = (0..line.num_ranks()).collect();
+    let lane = Lane::Calls(Stream::Host);
+    let versions = line.all_gather(&ranks, lane, &version.to_le_bytes())?;
+    let versions = versions.iter().map(|bytes| {
+        let bytes = bytes.as_slice().try_into();
+        u32::from_le_bytes(bytes.expect("ranks run the same program: a version has four bytes"))
+    });
+    let versions: Vec<u32> = versions.collect();
+    let first = versions.first().copied().unwrap_or(version);
+    match versions.iter().position(|other| *other != first) {
+        None => Ok(()),
+        Some(rank) => Err(CommunicationError::Versions {
+            first: in_words(first),
+            rank: rank as u32,
+            other: in_words(versions[rank]),
+        }),
+    }
+}
+
+/// NCCL's number of a version as people write it.
+fn in_words(version: u32) -> String {
+    format!("{}.{}.{}", version / 10_000, version / 100 % 100, version % 100)
 }
 
 impl<B: Backend> NcclCommunicator<B> {
@@ -136,9 +181,8 @@ impl<B: Backend> NcclCommunicator<B> {
         }
     }
 
-    fn watch(&self) -> Watch {
-        let line = Arc::clone(&self.line);
-        Arc::new(move || line.check())
+    fn watch(&self) -> Arc<dyn Watch> {
+        Arc::clone(&self.line) as Arc<dyn Watch>
     }
 
     /// The clique of a group on a stream, made if this is the first call.
@@ -160,7 +204,9 @@ impl<B: Backend> NcclCommunicator<B> {
         } else {
             self.line.receive(first, lane)?
         };
-        let clique = self.engine.join(&id, position, group.len(), self.watch())?;
+        let ranks = group.ranks().to_vec();
+        let membership = Membership { position, ranks, stream: Some(stream) };
+        let clique = self.engine.join(&id, membership, self.watch())?;
         let clique = Arc::new(Mutex::new(clique));
         lock(&self.cliques).insert(key, Arc::clone(&clique));
         Ok(clique)
@@ -169,16 +215,15 @@ impl<B: Backend> NcclCommunicator<B> {
     /// Starts to send an array to another rank.
     fn start_sending(&self, to: u32, tag: Tag, array: Array<B>) {
         let mut outgoing = lock(&self.outgoing);
-        let Outgoing { queue, clique } = outgoing.entry(to).or_insert_with(|| Outgoing {
+        let Outgoing { queue, sender } = outgoing.entry(to).or_insert_with(|| Outgoing {
             queue: Queue::new(format!("from rank {} to {to}", self.line.rank())),
-            clique: Arc::default(),
+            sender: Arc::default(),
         });
-        let (line, engine, watch) =
-            (Arc::clone(&self.line), Arc::clone(&self.engine), self.watch());
-        let clique = Arc::clone(clique);
+        let (line, engine) = (Arc::clone(&self.line), Arc::clone(&self.engine));
+        let sender = Arc::clone(sender);
         // Dropped unwaited: who needs the array waits for it, and is told if it does not come.
         drop(queue.start(move || {
-            let sent = arrivals::send(&line, &*engine, &clique, watch, to, tag, array);
+            let sent = lock(&sender).send(&line, &*engine, to, tag, array);
             if let Err(error) = &sent {
                 line.stop(&error.to_string());
             }
@@ -189,7 +234,7 @@ impl<B: Backend> NcclCommunicator<B> {
     /// The next array that another rank sends with a tag.
     fn next_arrival(&self, from: u32, tag: Tag) -> Result<Array<B>, CommunicationError> {
         let arrivals = self.arrivals(from);
-        arrivals.take(&self.line, &*self.engine, &self.device, &self.watch(), from, tag)
+        arrivals.take(&self.line, &*self.engine, &self.device, from, tag)
     }
 
     fn arrivals(&self, from: u32) -> Arc<Arrivals<B>> {

@@ -4,7 +4,9 @@
 //! cannot be part of their type, as it is in burn's `Tensor`. [`Array`] is a thin coat over the backend's own
 //! tensor, which burn's operations work on all the same. Its element type is known at run time too.
 
-use std::ops::{Add, Div, Mul, Neg, Range, Sub};
+mod arithmetic;
+
+use std::ops::Range;
 
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::{FloatTensor, IntTensor};
@@ -151,7 +153,9 @@ impl<B: Backend> Array<B> {
 
     /// An array from what a device or file holds.
     pub fn from_data(data: TensorData, device: &B::Device) -> Self {
-        if data.dtype == BYTE.into() {
+        if is_empty(&data.shape) {
+            Self::empty_of(&data.shape, data.dtype, device)
+        } else if data.dtype == BYTE.into() {
             Self(Primitive::Bytes(B::int_from_data(data, device)))
         } else {
             Self::from_primitive(B::float_from_data(data, device))
@@ -203,6 +207,11 @@ impl<B: Backend> Array<B> {
     /// How many elements it has.
     pub fn num_elements(&self) -> usize {
         self.shape().iter().product()
+    }
+
+    /// Whether it has no elements. Nothing is computed then: CUDA refuses kernels of no threads.
+    pub fn is_empty(&self) -> bool {
+        is_empty(&self.shape())
     }
 
     /// What its elements are, bytes included.
@@ -270,6 +279,9 @@ impl<B: Backend> Array<B> {
 
     /// What it holds, brought to the host. Waits for the device.
     pub fn into_data(self) -> TensorData {
+        if self.is_empty() {
+            return TensorData::from_bytes_vec(Vec::new(), self.shape(), self.dtype());
+        }
         let data = match self.0 {
             Primitive::Numbers(tensor) => burn::tensor::read_sync(B::float_into_data(tensor)),
             Primitive::Bytes(tensor) => burn::tensor::read_sync(B::int_into_data(tensor)),
@@ -290,10 +302,21 @@ impl<B: Backend> Array<B> {
         values[0]
     }
 
+    /// The only element of each, brought to the host. Waits for the device once.
+    pub fn items(arrays: Vec<Self>) -> Vec<f64> {
+        if arrays.is_empty() {
+            return Vec::new();
+        }
+        let each = arrays.into_iter().map(|array| array.widened().flatten()).collect();
+        Self::concat(each, 0).to_f64()
+    }
+
     /// The same with other elements, rounded to nearest.
     pub fn cast(self, element: Element) -> Self {
         if self.element() == element {
             self
+        } else if self.is_empty() {
+            Self::empty_of(&self.shape(), element.into(), &self.device())
         } else {
             Self::from_primitive(B::float_cast(self.primitive(), element))
         }
@@ -343,7 +366,12 @@ impl<B: Backend> Array<B> {
 
     /// The part of dimension `dim` from `range.start` to `range.end`.
     pub fn narrow(&self, dim: usize, range: Range<usize>) -> Self {
-        let slices = slices(&self.shape(), dim, &range);
+        let mut shape = self.shape();
+        let slices = slices(&shape, dim, &range);
+        shape[dim] = range.len();
+        if is_empty(&shape) {
+            return Self::empty_of(&shape, self.dtype(), &self.device());
+        }
         self.clone().moved(|it| B::float_slice(it, &slices), |it| B::int_slice(it, &slices))
     }
 
@@ -364,6 +392,9 @@ impl<B: Backend> Array<B> {
         if range == (0..shape[dim]) {
             return self + part;
         }
+        if part.is_empty() {
+            return self;
+        }
         let sum = self.narrow(dim, range.clone()) + part;
         Self::from_primitive(B::float_slice_assign(
             self.primitive(),
@@ -373,7 +404,11 @@ impl<B: Backend> Array<B> {
     }
 
     /// Arrays joined along dimension `dim`.
-    pub fn concat(arrays: Vec<Self>, dim: usize) -> Self {
+    pub fn concat(mut arrays: Vec<Self>, dim: usize) -> Self {
+        // All but one of those that would add nothing.
+        let last = arrays.pop();
+        arrays.retain(|array| !array.is_empty());
+        arrays.extend(last.filter(|last| arrays.is_empty() || !last.is_empty()));
         if arrays.len() == 1 {
             return arrays.into_iter().next().expect("there is one");
         }
@@ -398,11 +433,19 @@ impl<B: Backend> Array<B> {
 
     /// The rows of dimension `dim` that `indices` name, in their order.
     pub fn select(&self, dim: usize, indices: &Indices<B>) -> Self {
+        let mut shape = self.shape();
+        shape[dim] = indices.shape().iter().product();
+        if is_empty(&shape) {
+            return Self::empty_of(&shape, self.dtype(), &self.device());
+        }
         Self::from_primitive(B::float_select(self.clone().primitive(), dim, indices.0.clone()))
     }
 
     /// Row `indices[i]` of dimension `dim` plus row `i` of `rows`, for each `i`; equal indices add up.
     pub fn select_add(self, dim: usize, indices: &Indices<B>, rows: Self) -> Self {
+        if rows.is_empty() {
+            return self;
+        }
         Self::from_primitive(B::float_select_add(
             self.primitive(),
             dim,
@@ -413,12 +456,18 @@ impl<B: Backend> Array<B> {
 
     /// For each place of `indices`, the element of dimension `dim` that it names.
     pub fn gather(&self, dim: usize, indices: &Indices<B>) -> Self {
+        if is_empty(&indices.shape()) {
+            return Self::empty_of(&indices.shape(), self.dtype(), &self.device());
+        }
         Self::from_primitive(B::float_gather(dim, self.clone().primitive(), indices.0.clone()))
     }
 
     /// For each place of `indices`, the element of dimension `dim` that it names plus that place of
     /// `values`; the inverse of [`Self::gather`].
     pub fn scatter_add(self, dim: usize, indices: &Indices<B>, values: Self) -> Self {
+        if values.is_empty() {
+            return self;
+        }
         Self::from_primitive(B::float_scatter_add(
             dim,
             self.primitive(),
@@ -426,175 +475,10 @@ impl<B: Backend> Array<B> {
             values.primitive(),
         ))
     }
-
-    /// Products of matrices: `[.., m, k]` by `[.., k, n]`; other dimensions broadcast.
-    pub fn matmul(self, other: Self) -> Self {
-        Self::from_primitive(B::float_matmul(self.primitive(), other.primitive()))
-    }
-
-    /// The sum along dimension `dim`, which is left with size 1.
-    pub fn sum_dim(self, dim: usize) -> Self {
-        Self::from_primitive(B::float_sum_dim(self.primitive(), dim))
-    }
-
-    /// The mean along dimension `dim`, which is left with size 1.
-    pub fn mean_dim(self, dim: usize) -> Self {
-        Self::from_primitive(B::float_mean_dim(self.primitive(), dim))
-    }
-
-    /// The largest along dimension `dim`, which is left with size 1.
-    pub fn max_dim(self, dim: usize) -> Self {
-        Self::from_primitive(B::float_max_dim(self.primitive(), dim))
-    }
-
-    /// The sum of all elements, in one dimension of size 1.
-    pub fn sum(self) -> Self {
-        Self::from_primitive(B::float_sum(self.primitive()))
-    }
-
-    /// The elementwise larger of two arrays.
-    pub fn maximum(self, other: Self) -> Self {
-        let lower =
-            B::float_lower(self.clone().primitive(), other.clone().primitive(), bool_dtype::<B>());
-        Self::from_primitive(B::float_mask_where(self.primitive(), lower, other.primitive()))
-    }
-
-    /// The elementwise smaller of two arrays.
-    pub fn minimum(self, other: Self) -> Self {
-        let greater = B::float_greater(
-            self.clone().primitive(),
-            other.clone().primitive(),
-            bool_dtype::<B>(),
-        );
-        Self::from_primitive(B::float_mask_where(self.primitive(), greater, other.primitive()))
-    }
-
-    /// The elementwise larger of the array and a number.
-    pub fn at_least(self, floor: f64) -> Self {
-        Self::from_primitive(B::float_clamp_min(self.primitive(), floor.into()))
-    }
-
-    /// `x` where `x > 0` in `self`, zero elsewhere: the mask of `self` applied to `other`.
-    pub fn where_positive(self, other: Self) -> Self {
-        let hidden = B::float_lower_equal_elem(self.primitive(), 0.0.into(), bool_dtype::<B>());
-        Self::from_primitive(B::float_mask_fill(other.primitive(), hidden, 0.0.into()))
-    }
-
-    /// Each element times a number.
-    pub fn scale(self, factor: f64) -> Self {
-        Self::from_primitive(B::float_mul_scalar(self.primitive(), factor.into()))
-    }
-
-    /// Each element plus a number.
-    pub fn shift(self, summand: f64) -> Self {
-        Self::from_primitive(B::float_add_scalar(self.primitive(), summand.into()))
-    }
-
-    /// The largest whole numbers that are not above.
-    pub fn floor(self) -> Self {
-        Self::from_primitive(B::float_floor(self.primitive()))
-    }
-
-    /// `e^x`.
-    pub fn exp(self) -> Self {
-        Self::from_primitive(B::float_exp(self.primitive()))
-    }
-
-    /// Natural logarithm.
-    pub fn log(self) -> Self {
-        Self::from_primitive(B::float_log(self.primitive()))
-    }
-
-    /// Square root.
-    pub fn sqrt(self) -> Self {
-        Self::from_primitive(B::float_sqrt(self.primitive()))
-    }
-
-    /// `1 / x`.
-    pub fn recip(self) -> Self {
-        Self::from_primitive(B::float_recip(self.primitive()))
-    }
-
-    /// Hyperbolic tangent.
-    pub fn tanh(self) -> Self {
-        Self::from_primitive(B::float_tanh(self.primitive()))
-    }
-
-    /// Error function.
-    pub fn erf(self) -> Self {
-        Self::from_primitive(B::float_erf(self.primitive()))
-    }
-
-    /// `max(x, 0)`.
-    pub fn relu(self) -> Self {
-        Self::from_primitive(B::relu(self.primitive()))
-    }
-
-    /// Logistic function.
-    pub fn sigmoid(self) -> Self {
-        Self::from_primitive(B::sigmoid(self.primitive()))
-    }
-
-    /// `x^2`.
-    pub fn square(self) -> Self {
-        let other = self.clone();
-        self * other
-    }
-
-    /// Whether all elements are finite numbers. Waits for the device.
-    pub fn is_finite(&self) -> bool {
-        // Infinities and what is no number survive in the sum of `x - x`, which is zero otherwise.
-        let difference = self.clone() - self.clone();
-        difference.sum().item() == 0.0
-    }
 }
 
 /// All of a tensor but for dimension `dim`, of which `range`.
 fn slices(shape: &[usize], dim: usize, range: &Range<usize>) -> Vec<Slice> {
     let of = |(other, size): (usize, &usize)| if other == dim { range.clone() } else { 0..*size };
     shape.iter().enumerate().map(of).map(Slice::from).collect()
-}
-
-fn bool_dtype<B: Backend>() -> burn::tensor::BoolDType {
-    <B::BoolElem as burn::tensor::Element>::dtype().into()
-}
-
-impl<B: Backend> Add for Array<B> {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Self::from_primitive(B::float_add(self.primitive(), other.primitive()))
-    }
-}
-
-impl<B: Backend> Sub for Array<B> {
-    type Output = Self;
-
-    fn sub(self, other: Self) -> Self {
-        Self::from_primitive(B::float_sub(self.primitive(), other.primitive()))
-    }
-}
-
-impl<B: Backend> Mul for Array<B> {
-    type Output = Self;
-
-    fn mul(self, other: Self) -> Self {
-        Self::from_primitive(B::float_mul(self.primitive(), other.primitive()))
-    }
-}
-
-impl<B: Backend> Div for Array<B> {
-    type Output = Self;
-
-    fn div(self, other: Self) -> Self {
-        Self::from_primitive(B::float_div(self.primitive(), other.primitive()))
-    }
-}
-
-impl<B: Backend> Neg for Array<B> {
-    type Output = Self;
-
-    fn neg(self) -> Self {
-        Self::from_primitive(B::float_neg(self.primitive()))
-    }
 }

@@ -75,14 +75,11 @@ impl<A: Kernels> States<A> {
         });
     }
 
-    /// The sum of the squares of gradients in these ranges.
-    pub(crate) fn squares(&self, ranges: Vec<Range<usize>>) -> f64 {
-        let Some(reduced) = &self.reduced else { return 0.0 };
-        let squares = |range| {
-            let part = reduced.narrow(0, range);
-            part.widened().square().sum().item()
-        };
-        ranges.into_iter().map(squares).sum()
+    /// The sums of the squares of gradients in each of these ranges, an element each.
+    pub(crate) fn squares(&self, ranges: Vec<Range<usize>>) -> Vec<Array<A>> {
+        let Some(reduced) = &self.reduced else { return Vec::new() };
+        let squares = |range| reduced.narrow(0, range).widened().square().sum();
+        ranges.into_iter().map(squares).collect()
     }
 
     /// Values of the weights (0), or from 1 on of a moment.
@@ -150,9 +147,14 @@ impl<B: Kernels> Held<B> {
         }
     }
 
-    /// [`States::squares`].
-    pub(crate) fn squares(&self, ranges: Vec<Range<usize>>) -> f64 {
-        wherever!(self, states => states.squares(ranges))
+    /// [`States::squares`] on the device, and their sum on the host.
+    pub(crate) fn squares(&self, ranges: Vec<Range<usize>>) -> (Vec<Array<B>>, f64) {
+        match self {
+            Self::Device(states) => (states.squares(ranges), 0.0),
+            Self::Host(states) => {
+                (Vec::new(), states.squares(ranges).iter().map(Array::item).sum())
+            }
+        }
     }
 
     /// [`States::values`].

@@ -290,8 +290,9 @@ impl<B: Kernels> Unit<B> {
         self.renew(compute);
     }
 
-    /// The sum of the squares of its gradients, of those that this rank counts in the norm.
-    pub(crate) fn squares(&self) -> f64 {
+    /// Sums of the squares of its gradients, of those that this rank counts in the norm: on the device, and on the
+    /// host.
+    pub(crate) fn squares(&self) -> (Vec<Array<B>>, f64) {
         self.states.squares(self.ranges_in_norm())
     }
 

@@ -77,7 +77,6 @@ pub(crate) struct RunArgs {
     #[arg(long, value_enum, default_value_t = CommunicatorKind::Local)]
     pub(crate) communicator: CommunicatorKind,
     /// How long, in seconds, a collective or a message of NCCL may take before the run ends and says which.
-    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only NCCL has such a limit"))]
     #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = parse_timeout, allow_negative_numbers = true)]
     pub(crate) communication_timeout: Duration,
     /// Threads for the kernels of each rank on the CPU, as `executor calibrate` measures them [default: all

@@ -28,15 +28,18 @@ impl<B: Kernels> Rank<B> {
         self.reduce_tied()?;
         let place = &self.env.place;
         let is_first = place.tensor == 0;
-        let mut squares = 0.0;
+        let (mut on_device, mut squares) = (std::mem::take(&mut self.losses), 0.0);
+        let num_losses = on_device.len();
         for unit in &self.units {
-            squares += unit.squares();
+            let (there, here) = unit.squares();
+            on_device.extend(there);
+            squares += here;
         }
-        let losses = std::mem::take(&mut self.losses);
-        let mut loss: f64 = losses.iter().map(Array::item).sum();
-        if !is_first {
-            loss = 0.0;
-        }
+        // The device is waited for once.
+        let found = Array::items(on_device);
+        let (losses, of_gradients) = found.split_at(num_losses);
+        squares += of_gradients.iter().sum::<f64>();
+        let mut loss: f64 = if is_first { losses.iter().sum() } else { 0.0 };
         loss += self.env.auxiliary_loss.take();
         let world = Group::new((0..self.env.communicator.num_ranks()).collect::<Vec<_>>());
         let sums = Array::from_f64(vec![loss, squares], &[2], Element::F64, &self.env.device);

@@ -11,6 +11,7 @@ mod commands;
 mod context;
 mod data;
 mod drawn;
+mod empty_arrays;
 mod experts;
 mod families;
 mod measuring;

@@ -1,9 +1,10 @@
 //! What a row states twice, and not alike: nobody can say which of the two is right.
 
+use ir::layout::Layout;
 use ir::units::Bytes;
 
 use super::row::{MeasuredMemory, Row, Unsupported};
-use super::setup::Setup;
+use crate::problem::Problem;
 
 /// Times that are computed from a throughput are rounded, and logs skip a slow step or two: by no more than this
 /// factor.
@@ -21,8 +22,12 @@ const SAME_CAPACITY: f64 = 1.1;
 /// # Errors
 ///
 /// What is stated, and what follows from the rest of the row.
-pub(super) fn check(row: &Row, setup: &Setup) -> Result<(), Unsupported> {
-    let Setup { problem, layout, is_layer, .. } = setup;
+pub(super) fn check(
+    row: &Row,
+    problem: &Problem,
+    layout: &Layout,
+    is_layer: bool,
+) -> Result<(), Unsupported> {
     let training = &problem.training;
     if let Some(stated) = row.count("n_microbatches")?
         && stated != u64::from(layout.num_micro_batches)

@@ -130,9 +130,9 @@ impl Setup {
             .check_numbers(p, m, v)
             .map_err(|error| Unsupported::new(format!("its schedule: {error}")))?;
         let stage_ends = stage_ends(row, &problem, &layout)?;
-        let setup = Self { problem, layout, stage_ends, is_layer: is_layer(row) };
-        contradictions::check(row, &setup)?;
-        Ok(setup)
+        let is_layer = is_layer(row);
+        contradictions::check(row, &problem, &layout, is_layer)?;
+        Ok(Self { problem, layout, stage_ends, is_layer })
     }
 }
 

@@ -8,10 +8,9 @@ use burn_cubecl::tensor::CubeTensor;
 use burn_cuda::CudaDevice;
 use cudarc::driver::{CudaEvent, CudaStream};
 
-use super::cuda::of_driver;
 use super::engine::{Call, Clique, Form, Membership};
 use super::guard::Guard;
-use super::library::{RawCall, RawKind};
+use super::library::{RawCall, RawKind, of_driver};
 use crate::array::Array;
 use crate::communicator::{Arriving, CommunicationError, Underway};
 use crate::cuda::Cuda;

@@ -12,14 +12,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use burn_cuda::CudaDevice;
-use cudarc::driver::{CudaContext, CudaStream, DriverError};
+use cudarc::driver::{CudaContext, CudaStream};
 use traces::timeline::Stream;
 
 use super::clique::NcclClique;
 use super::engine::{Clique, Engine, Membership, Watch};
 use super::guard::Guard;
 pub use super::library::EngineError;
-use super::library::Library;
+use super::library::{Library, of_driver};
 use crate::communicator::CommunicationError;
 use crate::communicator::lock::lock;
 use crate::cuda::Cuda;
@@ -129,9 +129,4 @@ impl Engine<Cuda> for NcclEngine {
     fn close(&self) {
         lock(&self.guards).iter().for_each(|guard| guard.abort());
     }
-}
-
-/// An error of the driver, in the place of what was called.
-pub(super) fn of_driver(call: &'static str) -> impl Fn(DriverError) -> CommunicationError {
-    move |error| CommunicationError::Library { call, message: error.to_string() }
 }

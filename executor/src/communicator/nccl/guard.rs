@@ -7,9 +7,8 @@ use std::time::{Duration, Instant};
 
 use cudarc::driver::CudaEvent;
 
-use super::cuda::of_driver;
 use super::engine::{Membership, Watch};
-use super::library::RawClique;
+use super::library::{RawClique, of_driver};
 use crate::communicator::CommunicationError;
 use crate::communicator::lock::lock;
 

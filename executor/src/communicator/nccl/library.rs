@@ -9,6 +9,7 @@ use std::ptr;
 use std::sync::{Arc, Mutex};
 
 use burn::tensor::DType;
+use cudarc::driver::DriverError;
 use libloading::Library as SharedObject;
 
 use crate::communicator::lock::lock;
@@ -377,6 +378,11 @@ impl Drop for RawClique {
     fn drop(&mut self) {
         self.abort();
     }
+}
+
+/// An error of the driver, in the place of what was called.
+pub(super) fn of_driver(call: &'static str) -> impl Fn(DriverError) -> CommunicationError {
+    move |error| CommunicationError::Library { call, message: error.to_string() }
 }
 
 /// A number of ranks, or a position among them.

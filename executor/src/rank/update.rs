@@ -154,7 +154,7 @@ impl<B: Kernels> Rank<B> {
         for (index, renewing) in renewing {
             match renewing {
                 Renewing::Whole(pending) => {
-                    self.units[index].set_weights(only(pending.wait()?.wait()?))
+                    self.units[index].set_weights(only(pending.wait()?.wait()?));
                 }
                 Renewing::Shard(pending) => self.units[index].set_shard(pending.wait()?),
             }

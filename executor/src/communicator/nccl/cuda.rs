@@ -5,7 +5,7 @@
 //! computed before it, and computation for a call whose result it reads. No thread of the host waits for the device
 //! here. Memory that a call uses is held until computation has been told to wait for its end, or it has ended.
 //!
-//! A [`Guard`] looks after calls that do not end.
+//! A `Guard` looks after calls that do not end.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

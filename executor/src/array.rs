@@ -405,10 +405,12 @@ impl<B: Backend> Array<B> {
 
     /// Arrays joined along dimension `dim`.
     pub fn concat(mut arrays: Vec<Self>, dim: usize) -> Self {
-        // All but one of those that would add nothing.
-        let last = arrays.pop();
+        if arrays.iter().all(Self::is_empty) {
+            let mut shape = arrays[0].shape();
+            shape[dim] = arrays.iter().map(|array| array.size(dim)).sum();
+            return Self::empty_of(&shape, arrays[0].dtype(), &arrays[0].device());
+        }
         arrays.retain(|array| !array.is_empty());
-        arrays.extend(last.filter(|last| arrays.is_empty() || !last.is_empty()));
         if arrays.len() == 1 {
             return arrays.into_iter().next().expect("there is one");
         }

@@ -31,10 +31,10 @@ impl<B: Kernels> BlockRun<'_, B> {
                 Ok(Value::Array(env.all_reduce(array)?))
             }
             (Value::Array(array), Some(Collective::ReduceScatter)) => {
-                Ok(Value::Array(env.reduce_scatter(&array, dim(tensor, to))?))
+                Ok(Value::Array(env.reduce_scatter(array, dim(tensor, to))?))
             }
             (Value::Array(array), Some(Collective::AllGather)) => {
-                Ok(Value::Array(env.all_gather(array, dim(tensor, from))?))
+                Ok(Value::Array(env.all_gather(array, from, tensor)?))
             }
             (Value::Array(array), Some(Collective::AllToAll)) => {
                 Ok(Value::Array(env.all_to_all(&array, dim(tensor, from), dim(tensor, to))?))
@@ -73,10 +73,10 @@ impl<B: Kernels> BlockRun<'_, B> {
                 Ok(Value::Array(env.all_reduce(array)?))
             }
             (Value::Array(array), Some(Collective::ReduceScatter)) => {
-                Ok(Value::Array(env.reduce_scatter(&array, dim(tensor, from))?))
+                Ok(Value::Array(env.reduce_scatter(array, dim(tensor, from))?))
             }
             (Value::Array(array), Some(Collective::AllGather)) => {
-                Ok(Value::Array(env.all_gather(array, dim(tensor, to))?))
+                Ok(Value::Array(env.all_gather(array, to, tensor)?))
             }
             (Value::Array(array), Some(Collective::AllToAll)) => {
                 Ok(Value::Array(env.all_to_all(&array, dim(tensor, to), dim(tensor, from))?))
@@ -144,18 +144,30 @@ impl<B: Kernels> Env<B> {
         })
     }
 
-    fn reduce_scatter(&self, array: &Array<B>, dim: usize) -> Result<Array<B>> {
+    fn reduce_scatter(&self, array: Array<B>, dim: usize) -> Result<Array<B>> {
         self.recorded(Stream::Tensor, Collective::ReduceScatter, array.num_bytes(), || {
-            let parts = self.parts(array, dim);
-            self.communicator.reduce_scatter(&self.tensor, Stream::Tensor, parts, Reduction::Sum)
+            let (group, stream, reduction) = (&self.tensor, Stream::Tensor, Reduction::Sum);
+            if array.size(dim).is_multiple_of(group.len()) {
+                return self
+                    .communicator
+                    .reduce_scatter_along(group, stream, array, dim, reduction);
+            }
+            let parts = self.parts(&array, dim);
+            self.communicator.reduce_scatter(group, stream, parts, reduction)
         })
     }
 
-    fn all_gather(&self, array: Array<B>, dim: usize) -> Result<Array<B>> {
+    /// The shards of all tensor-parallel ranks.
+    fn all_gather(&self, array: Array<B>, from: Placement, tensor: &Tensor) -> Result<Array<B>> {
         let bytes = array.num_bytes() * self.tensor.len() as u64;
+        let dim = dim(tensor, from);
         self.recorded(Stream::Tensor, Collective::AllGather, bytes, || {
-            let parts = self.communicator.all_gather(&self.tensor, Stream::Tensor, array)?;
-            Ok(Array::concat(parts, dim))
+            let (group, stream) = (&self.tensor, Stream::Tensor);
+            // Of all that is sharded, ranks may have different numbers of words alone.
+            if from != Placement::Shard(DimName::Vocabulary) {
+                return self.communicator.all_gather_along(group, stream, array, dim);
+            }
+            Ok(Array::concat(self.communicator.all_gather(group, stream, array)?, dim))
         })
     }
 

@@ -5,7 +5,7 @@
 
 use burn_flex::{Flex, FlexDevice};
 use executor::array::{Array, Element};
-use executor::communicator::{Communicator, Group, Reduction};
+use executor::communicator::{Arriving, Communicator, Group, Reduction};
 use ir::units::Bytes;
 use traces::timeline::Stream;
 
@@ -100,6 +100,7 @@ pub(crate) fn check_group(
     check.gathers();
     check.all_to_all();
     check.reduce_scatter();
+    check.even_ones();
     check.sent(0, || rank.barrier(group, stream).unwrap());
 }
 
@@ -224,6 +225,53 @@ impl Check<'_> {
             Some(arrays) => check(arrays),
             None => assert_ne!(rank.rank(), root),
         }
+    }
+
+    /// Those whose arrays are alike: along each dimension, and those that start and arrive.
+    fn even_ones(&self) {
+        let Self { rank, group, stream, size, element, me, .. } = *self;
+        let n = group.len();
+        let of = |rank: u32| array(rank, 0, 2 * size * 3, element).reshape(&[2, size, 3]);
+        let all: Vec<_> = group.ranks().iter().map(|rank| of(*rank)).collect();
+        let num_elements = 6 * size;
+        for dim in 0..3 {
+            let found = self.sent((n - 1) * num_elements, || {
+                rank.all_gather_along(group, stream, of(rank.rank()), dim)
+            });
+            self.is(&found.unwrap(), &Array::concat(all.clone(), dim), "all-gather along");
+        }
+        let found = self.sent((n - 1) * num_elements, || {
+            rank.start_all_gather(group, stream, of(rank.rank())).and_then(Arriving::wait)
+        });
+        let flat = all.iter().map(|array| array.clone().flatten()).collect();
+        self.is(&found.unwrap(), &Array::concat(flat, 0), "started all-gather");
+
+        // A part for each rank along one dimension; numbers differ by part and place.
+        let whole = |rank: u32, dim: usize| {
+            let parts = (0..n).map(|part| array(rank, part, num_elements, element));
+            Array::concat(parts.map(|part| part.reshape(&[2, size, 3])).collect(), dim)
+        };
+        let place = |place| group.ranks().iter().map(|r| value(*r, me, place)).sum();
+        let values = (0..num_elements).map(place).collect();
+        let expected = Array::from_f64(values, &[2, size, 3], element, &FlexDevice);
+        for dim in 0..3 {
+            let own = whole(rank.rank(), dim);
+            let found = self.sent((n - 1) * num_elements, || {
+                rank.reduce_scatter_along(group, stream, own, dim, Reduction::Sum)
+            });
+            self.is(&found.unwrap(), &expected, "reduce-scatter along");
+        }
+        let own = whole(rank.rank(), 0);
+        let found = self.sent((n - 1) * num_elements, || {
+            let started = rank.start_reduce_scatter(group, stream, own, Reduction::Sum);
+            started.and_then(Arriving::wait)
+        });
+        self.is(&found.unwrap(), &expected.flatten(), "started reduce-scatter");
+
+        let sum = |place| group.ranks().iter().map(|r| value(*r, 0, place)).sum();
+        let expected = Array::from_f64((0..size).map(sum).collect(), &[size], element, &FlexDevice);
+        let found = rank.start_all_reduce(group, stream, self.own(), Reduction::Sum);
+        self.is(&found.and_then(Arriving::wait).unwrap(), &expected, "started all-reduce");
     }
 
     fn all_to_all(&self) {

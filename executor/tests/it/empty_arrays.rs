@@ -49,6 +49,7 @@ fn no_elements_change_nothing() {
     let nowhere = Indices::new(&[], &[0], &FlexDevice);
     assert_eq!(A::concat(vec![zeros(&[0, 3]), ones(), zeros(&[0, 3])], 0).to_f64(), [1.0; 6]);
     assert_eq!(A::concat(vec![zeros(&[0, 3]), zeros(&[0, 3])], 0).shape(), [0, 3]);
+    assert_eq!(A::concat(vec![zeros(&[2, 0]), zeros(&[1, 0])], 0).shape(), [3, 0]);
     assert_eq!(ones().select_add(0, &nowhere, zeros(&[0, 3])).to_f64(), [1.0; 6]);
     assert_eq!(ones().add_at(0, 1, zeros(&[0, 3])).to_f64(), [1.0; 6]);
 }

@@ -204,6 +204,40 @@ impl<B: Backend> Communicator<B> for NcclCommunicator<B> {
         Ok(found.unwrap_or_else(|| member.empty(own)))
     }
 
+    fn all_gather_along(
+        &self,
+        group: &Group,
+        stream: Stream,
+        array: Array<B>,
+        dim: usize,
+    ) -> Result<Array<B>> {
+        let (shape, len) = (array.shape(), group.len());
+        let all = self.start_all_gather(group, stream, array)?.wait()?;
+        // One after the other as they come; then those of one place of the dimensions before.
+        let (outer, rest): (usize, usize) =
+            (shape[..dim].iter().product(), shape[dim..].iter().product());
+        let mut whole = shape;
+        whole[dim] *= len;
+        Ok(all.reshape(&[len, outer, rest]).swap_dims(0, 1).reshape(&whole))
+    }
+
+    fn reduce_scatter_along(
+        &self,
+        group: &Group,
+        stream: Stream,
+        array: Array<B>,
+        dim: usize,
+        reduction: Reduction,
+    ) -> Result<Array<B>> {
+        let (mut part, len) = (array.shape(), group.len());
+        part[dim] /= len;
+        let (outer, rest): (usize, usize) =
+            (part[..dim].iter().product(), part[dim..].iter().product());
+        let by_rank = array.reshape(&[outer, len, rest]).swap_dims(0, 1);
+        let sum = self.start_reduce_scatter(group, stream, by_rank, reduction)?.wait()?;
+        Ok(sum.reshape(&part))
+    }
+
     fn start_all_gather(
         &self,
         group: &Group,

@@ -9,8 +9,9 @@ use std::ffi::c_int;
 use std::path::Path;
 use std::sync::Arc;
 
+use burn_cubecl::cubecl::Runtime as _;
 use burn_cubecl::cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
-use burn_cubecl::cubecl::cuda::install;
+use burn_cubecl::cubecl::cuda::{CudaRuntime, install};
 use burn_cuda::CudaDevice;
 use cudarc::driver::sys::CUresult;
 use cudarc::driver::{CudaContext, DriverError};
@@ -146,6 +147,15 @@ fn use_one_stream() {
     };
     config.streaming.max_streams = 1;
     *state = Some(Arc::new(config));
+}
+
+/// Waits until all that was asked of GPUs has reached them, or failed: kernels are compiled on threads that burn never
+/// joins, and a process that ends beneath the compiler crashes in place of saying why it ends.
+pub fn settle(devices: &[CudaDevice]) {
+    for device in devices {
+        // A thread that has failed has nothing left to do.
+        let _ = CudaRuntime::client(device).exclusive(|| ());
+    }
 }
 
 /// Fails if ranks that are threads cannot copy between these GPUs.

@@ -83,8 +83,9 @@ pub fn train<B: Kernels, E: From<RunError>>(
     let [on_device, on_host] = [rank.peak_memory(), rank.peak_host_memory()].map(Bytes::get);
     let memory = format!("{on_device} {on_host}");
     let communicator = rank.communicator();
-    let memory = gather_text(communicator, &memory).map_err(RunError::from)?;
-    let texts = gather_text(communicator, &text).map_err(RunError::from)?;
+    let gather = |text: &str| gather_text(communicator, text, rank.device());
+    let memory = gather(&memory).map_err(RunError::from)?;
+    let texts = gather(&text).map_err(RunError::from)?;
     let (Some(memory), Some(texts)) = (memory, texts) else { return Ok(None) };
     let number = |text: Option<&str>| text.and_then(|text| text.parse().ok()).unwrap_or_default();
     let numbers = memory.iter().map(|text| {
@@ -108,11 +109,11 @@ pub fn train<B: Kernels, E: From<RunError>>(
 pub(crate) fn gather_text<B: Backend>(
     communicator: &dyn Communicator<B>,
     text: &str,
+    device: &B::Device,
 ) -> Result<Option<Vec<String>>, CommunicationError> {
     let world = Group::new((0..communicator.num_ranks()).collect::<Vec<_>>());
     let values: Vec<f64> = text.bytes().map(f64::from).collect();
-    let device = B::Device::default();
-    let array = Array::from_f64(values, &[text.len()], Element::F32, &device);
+    let array = Array::from_f64(values, &[text.len()], Element::F32, device);
     let parts = communicator.gather(&world, Stream::Host, 0, array)?;
     let text = |part: Array<B>| {
         let bytes = part.to_f64().into_iter().map(|byte| byte as u8).collect();

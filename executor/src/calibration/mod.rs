@@ -83,6 +83,7 @@ pub fn kernel_times<B: Kernels>(
         let texts = gather_text(
             communicator.as_ref(),
             &serde_json::to_string(&told).expect("numbers print as JSON"),
+            device,
         )?;
         let Some(texts) = texts else { continue };
         let ranks: Vec<Told> = texts

@@ -9,7 +9,7 @@ use executor::communicator::Communicator;
 use executor::communicator::nccl::cuda::NcclEngine;
 use executor::communicator::nccl::{self, Checks, Engine};
 use executor::communicator::rendezvous::{Launch, Line};
-use executor::cuda::{Cuda, check_copies, devices};
+use executor::cuda::{Cuda, check_copies, devices, settle};
 
 use super::args::{Backend, CommunicatorKind, PrecisionArg, RunArgs};
 use super::job::{run_process, run_threads, told_once};
@@ -32,11 +32,15 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<()> {
     if args.communicator == CommunicatorKind::Nccl {
         return run_rank(args, &devices);
     }
-    run_threads::<Cuda>(args, |num_ranks| {
+    let mut used = Vec::new();
+    let outcome = run_threads::<Cuda>(args, |num_ranks| {
         devices.truncate(num_ranks as usize);
         check_copies(&devices)?;
+        used.clone_from(&devices);
         Ok(devices)
-    })
+    });
+    settle(&used);
+    outcome
 }
 
 /// The GPUs, if what the arguments ask for is there.
@@ -63,7 +67,9 @@ pub(super) fn run_work(work: &impl Work, args: &RanksArgs) -> anyhow::Result<()>
     }
     devices.truncate(args.num_ranks() as usize);
     check_copies(&devices)?;
-    run_threads_of::<Cuda>(work, args, &devices)
+    let outcome = run_threads_of::<Cuda>(work, args, &devices);
+    settle(&devices);
+    outcome
 }
 
 /// The rank of a plan that this process is by what its launcher says.
@@ -91,6 +97,7 @@ fn run_nccl(
     };
     let own = device.clone();
     let program = |communicator: Arc<dyn Communicator<Cuda>>| program(communicator, own);
-    nccl::run(line, engine, device.clone(), checks, program)
-        .map_err(|failure| told_once(launch.rank, failure))
+    let outcome = nccl::run(line, engine, device.clone(), checks, program);
+    settle(&[device]);
+    outcome.map_err(|failure| told_once(launch.rank, failure))
 }

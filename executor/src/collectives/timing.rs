@@ -144,7 +144,7 @@ pub fn time<B: Backend>(
         Told { seconds, num_wrong, sent, planned }
     };
     let text = serde_json::to_string(&told).expect("numbers print as JSON");
-    let Some(texts) = gather_text(communicator, &text)? else { return Ok(None) };
+    let Some(texts) = gather_text(communicator, &text, device)? else { return Ok(None) };
     let ranks = texts.iter().enumerate().map(|(rank, text)| {
         serde_json::from_str(text)
             .map_err(|error| CollectiveError::Garbled { rank, message: error.to_string() })

@@ -240,6 +240,11 @@ impl<B: Kernels> Rank<B> {
         self.program.settings.schedule.at(self.num_steps)
     }
 
+    /// What it computes on.
+    pub fn device(&self) -> &B::Device {
+        &self.env.device
+    }
+
     /// What speaks for this rank.
     pub fn communicator(&self) -> &dyn Communicator<B> {
         self.env.communicator.as_ref()

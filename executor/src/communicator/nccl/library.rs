@@ -5,6 +5,7 @@
 //! the same in all versions from 2.14 on, which was the first whose calls need not block.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::mem::ManuallyDrop;
 use std::ptr;
 use std::sync::{Arc, Mutex};
 
@@ -122,8 +123,8 @@ pub enum EngineError {
 /// NCCL, loaded.
 pub(super) struct Library {
     functions: Functions,
-    /// Holds the code that the functions are in.
-    _object: SharedObject,
+    /// Holds the code that the functions are in. It is never unloaded: threads of NCCL's own may still run it.
+    _object: ManuallyDrop<SharedObject>,
 }
 
 /// A call with the device addresses of what it reads and writes. What it does not need is not
@@ -165,7 +166,7 @@ impl Library {
             };
             let functions = Functions::load(&object)
                 .map_err(|error| EngineError::OldLibrary { message: error.to_string() })?;
-            return Ok(Arc::new(Self { functions, _object: object }));
+            return Ok(Arc::new(Self { functions, _object: ManuallyDrop::new(object) }));
         }
         Err(EngineError::NoLibrary { message: causes.join("; ") })
     }

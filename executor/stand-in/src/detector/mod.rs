@@ -1,0 +1,194 @@
+//! Finds uses of memory that nothing orders.
+//!
+//! Each stream and each thread has a vector clock ([`crate::clock`]). A stream learns what the
+//! thread knows that gives it something to do, and what the events stand for that it waits for; a
+//! thread learns what it has seen to have come. Two uses of the same bytes, one of which at least
+//! changes them, must be ordered: the later one's stream must know, when it is given the later one,
+//! that the earlier one has ended. All else is found, whether it went well this time or not.
+//!
+//! For each byte the last write and each stream's last read since are kept. That is enough: who does
+//! not know of an earlier one does not know of a later one of the same stream either.
+
+mod finding;
+mod memory;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use crate::clock::{Agent, Clock, Stamp};
+use crate::recording::{
+    Access, Action, EventId, Part, Range, Recording, StreamId, StreamKind, Usage,
+};
+use finding::{Collected, Use};
+pub use finding::{Finding, Mistake, Side};
+use memory::{Memory, Touch};
+
+/// What threads are taken to know of each other.
+///
+/// Locks, channels and counts of references order threads, and a driver sees none of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostOrder {
+    /// All that any thread did or saw before, in the order of the recording. What is found then is
+    /// wrong, whatever threads tell each other.
+    AsRecorded,
+    /// Nothing, but that they were given streams, events and memory that others made. What is found
+    /// then may be in order.
+    WithinThreads,
+}
+
+/// What is wrong with a recording, each pair of uses of the same names on the same streams once.
+pub fn detect(recording: &Recording, order: HostOrder) -> Vec<Finding> {
+    let mut detector = Detector {
+        recording,
+        order,
+        streams: BTreeMap::new(),
+        threads: BTreeMap::new(),
+        events: BTreeMap::new(),
+        memory: Memory::default(),
+        collected: Collected::new(recording),
+    };
+    for (index, call) in recording.calls.iter().enumerate() {
+        detector.step(index, call.thread, &call.action);
+    }
+    detector.collected.findings()
+}
+
+struct Detector<'a> {
+    recording: &'a Recording,
+    order: HostOrder,
+    streams: BTreeMap<StreamId, Clock>,
+    threads: BTreeMap<u32, Clock>,
+    events: BTreeMap<EventId, Clock>,
+    memory: Memory,
+    collected: Collected<'a>,
+}
+
+impl Detector<'_> {
+    fn step(&mut self, index: usize, thread: u32, action: &Action) {
+        let thread = match self.order {
+            HostOrder::AsRecorded => 0,
+            HostOrder::WithinThreads => thread,
+        };
+        match action {
+            Action::Allocate { range, stream } => {
+                let stamp = stream.map(|stream| self.give(thread, stream).1);
+                self.memory.allocate(*range, index, stamp);
+            }
+            Action::Free { start, stream } => self.free(index, thread, *start, *stream),
+            Action::Work { stream, parts } => {
+                let (clock, stamp) = self.give(thread, *stream);
+                self.collected.within(index, parts);
+                self.touch(index, parts, &clock, stamp);
+            }
+            Action::Host(part) => {
+                let (clock, stamp) = self.act(thread);
+                self.touch(index, std::slice::from_ref(part), &clock, stamp);
+            }
+            Action::Record { event, stream } => {
+                let (clock, _) = self.give(thread, *stream);
+                self.events.insert(*event, clock);
+            }
+            Action::Wait { stream, event } => {
+                let (mut clock, _) = self.give(thread, *stream);
+                // An event that was never recorded is not waited for.
+                if let Some(event) = self.events.get(event) {
+                    clock.join(event);
+                }
+                self.streams.insert(*stream, clock);
+            }
+            Action::SeeEvent(event) => {
+                if let Some(event) = self.events.get(event) {
+                    self.threads.entry(thread).or_default().join(event);
+                }
+            }
+            Action::SeeStream(stream) => {
+                let (clock, _) = self.give(thread, *stream);
+                self.threads.entry(thread).or_default().join(&clock);
+            }
+            Action::SeeDevice(device) => {
+                for (index, facts) in (0..).zip(&self.recording.streams) {
+                    let clock =
+                        self.streams.get(&StreamId(index)).filter(|_| facts.device == *device);
+                    if let Some(clock) = clock {
+                        self.threads.entry(thread).or_default().join(clock);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Gives a stream something to do: what it then knows, and the stamp of what it does.
+    fn give(&mut self, thread: u32, stream: StreamId) -> (Clock, Stamp) {
+        let mut clock = self.streams.get(&stream).cloned().unwrap_or_default();
+        if let Some(host) = self.threads.get(&thread) {
+            clock.join(host);
+        }
+        for other in self.implicit(stream) {
+            if let Some(other) = self.streams.get(&other) {
+                clock.join(other);
+            }
+        }
+        let stamp = clock.tick(Agent::Stream(stream.0));
+        self.streams.insert(stream, clock.clone());
+        (clock, stamp)
+    }
+
+    /// Lets a thread do something itself: what it then knows, and the stamp of what it does.
+    fn act(&mut self, thread: u32) -> (Clock, Stamp) {
+        let clock = self.threads.entry(thread).or_default();
+        let stamp = clock.tick(Agent::Thread(thread));
+        (clock.clone(), stamp)
+    }
+
+    /// The streams that a stream waits for without being told to: between the default stream of a
+    /// device and its blocking streams.
+    fn implicit(&self, stream: StreamId) -> Vec<StreamId> {
+        let Some(own) = self.recording.streams.get(stream.0 as usize) else { return Vec::new() };
+        let waits_for = match own.kind {
+            StreamKind::Default => StreamKind::Blocking,
+            StreamKind::Blocking => StreamKind::Default,
+            StreamKind::NonBlocking => return Vec::new(),
+        };
+        let streams = (0..).map(StreamId).zip(&self.recording.streams);
+        streams
+            .filter(|(_, facts)| facts.device == own.device && facts.kind == waits_for)
+            .map(|(id, _)| id)
+            .collect()
+    }
+
+    fn free(&mut self, index: usize, thread: u32, start: u64, stream: Option<StreamId>) {
+        let (clock, stamp) = match stream {
+            Some(stream) => self.give(thread, stream),
+            None => self.act(thread),
+        };
+        let Some(range) = self.memory.free(start, index) else { return };
+        let touch = Touch { index, part: 0, usage: Usage::Write, stamp };
+        self.access(range, touch, &clock);
+        self.memory.forget(range);
+    }
+
+    /// Holds what something uses against what was used before.
+    fn touch(&mut self, index: usize, parts: &[Part], clock: &Clock, stamp: Stamp) {
+        for (number, part) in parts.iter().enumerate() {
+            for Access { range, usage } in part.accesses.iter().filter(|a| !a.range.is_empty()) {
+                let touch = Touch { index, part: number, usage: *usage, stamp };
+                let used = Use { touch, range: *range };
+                match self.memory.lost(*range) {
+                    memory::Lost::Nothing => self.access(*range, touch, clock),
+                    memory::Lost::Freed(free) => self.collected.freed(free, used),
+                    memory::Lost::NeverThere => self.collected.outside(used),
+                }
+            }
+        }
+    }
+
+    fn access(&mut self, range: Range, touch: Touch, clock: &Clock) {
+        let collected = &mut self.collected;
+        self.memory.access(range, touch, |earlier, shared| {
+            if !clock.knows(earlier.stamp) {
+                collected.race(earlier, Use { touch, range: shared });
+            }
+        });
+    }
+}

@@ -1,0 +1,134 @@
+//! Memory that comes and goes.
+
+use std::ffi::{c_int, c_uint, c_void};
+
+use super::call::{Outcome, exported, put};
+use super::codes::Code;
+use super::context::current;
+use super::space::Origin;
+use super::state::State;
+use crate::recording::{Action, Range};
+
+exported! {
+    fn cuMemAlloc_v2(state, address: *mut u64, bytes: usize) {
+        put(address, allocate(state, bytes, Origin::Device)?)
+    }
+
+    fn cuMemAllocAsync(state, address: *mut u64, bytes: usize, stream: usize) {
+        put(address, allocate_on(state, bytes, stream)?)
+    }
+
+    fn cuMemAllocFromPoolAsync(state, address: *mut u64, bytes: usize, _pool: usize, stream: usize) {
+        put(address, allocate_on(state, bytes, stream)?)
+    }
+
+    fn cuDeviceGetDefaultMemPool(state, pool: *mut usize, device: c_int) {
+        put(pool, 0x3_0000 + device as usize)
+    }
+
+    fn cuDeviceGetMemPool(state, pool: *mut usize, device: c_int) {
+        put(pool, 0x3_0000 + device as usize)
+    }
+
+    fn cuMemPoolSetAttribute(state, _pool: usize, _attribute: c_int, _value: *mut c_void) {
+        Ok(())
+    }
+
+    fn cuMemPoolTrimTo(state, _pool: usize, _bytes: usize) {
+        Ok(())
+    }
+
+    fn cuMemFreeAsync(state, address: u64, stream: usize) {
+        let stream = state.stream(stream)?.id;
+        free(state, address, "cuMemFreeAsync")?;
+        state.record(Action::Free { start: address, stream: Some(stream) });
+        Ok(())
+    }
+
+    fn cuMemFree_v2(state, address: u64) {
+        if address == 0 {
+            return Ok(());
+        }
+        let origin = state.space.at(address).map(|allocation| allocation.origin);
+        // Memory that was taken at once is given back when the device has nothing to do. Memory
+        // that was taken in the order of a stream is not waited for.
+        if origin == Some(Origin::Device) {
+            let device = current()?;
+            state.see("cuMemFree", Action::SeeDevice(device));
+        }
+        free(state, address, "cuMemFree")?;
+        state.record(Action::Free { start: address, stream: None });
+        Ok(())
+    }
+
+    fn cuMemAllocHost_v2(state, address: *mut u64, bytes: usize) {
+        put(address, allocate(state, bytes, Origin::Pinned)?)
+    }
+
+    fn cuMemHostAlloc(state, address: *mut u64, bytes: usize, _flags: c_uint) {
+        put(address, allocate(state, bytes, Origin::Pinned)?)
+    }
+
+    fn cuMemFreeHost(state, address: u64) {
+        state.check_snapshots();
+        free(state, address, "cuMemFreeHost")?;
+        state.record(Action::Free { start: address, stream: None });
+        Ok(())
+    }
+
+    fn cuPointerGetAttribute(state, value: *mut c_void, attribute: c_int, address: u64) {
+        let allocation = state.space.at(address).ok_or(Code::INVALID_VALUE)?;
+        let is_pinned = allocation.origin == Origin::Pinned;
+        match attribute {
+            // The context.
+            1 => put(value.cast(), super::device::FIRST_CONTEXT + allocation.device as usize),
+            // The kind of memory: of the host, or of a device.
+            2 => put(value.cast::<c_uint>(), if is_pinned { 1 } else { 2 }),
+            // Addresses for the device and for the host.
+            3 => put(value.cast(), address),
+            4 if is_pinned => put(value.cast(), address),
+            // The number of the device.
+            9 => put(value.cast(), allocation.device),
+            // Where the allocation begins, and how large it is.
+            11 => put(value.cast(), allocation.range.start),
+            12 => put(value.cast(), allocation.range.end - allocation.range.start),
+            _ => Err(Code::INVALID_VALUE),
+        }
+    }
+
+    fn cuMemGetAddressRange_v2(state, start: *mut u64, bytes: *mut usize, address: u64) {
+        let range = state.space.at(address).ok_or(Code::NOT_FOUND)?.range;
+        if !start.is_null() {
+            put(start, range.start)?;
+        }
+        if bytes.is_null() { Ok(()) } else { put(bytes, (range.end - range.start) as usize) }
+    }
+}
+
+fn allocate(state: &mut State, bytes: usize, origin: Origin) -> Result<u64, Code> {
+    let address = take(state, bytes, origin, current()?)?;
+    state.record(Action::Allocate { range: Range::new(address, bytes as u64), stream: None });
+    Ok(address)
+}
+
+fn allocate_on(state: &mut State, bytes: usize, stream: usize) -> Result<u64, Code> {
+    let stream = state.stream(stream)?;
+    if bytes == 0 {
+        let what = "memory of no bytes is allocated, which some drivers refuse".to_owned();
+        *state.counts.doubts.entry(what).or_default() += 1;
+    }
+    let address = take(state, bytes, Origin::Stream, stream.device)?;
+    let range = Range::new(address, bytes as u64);
+    state.record(Action::Allocate { range, stream: Some(stream.id) });
+    Ok(address)
+}
+
+fn take(state: &mut State, bytes: usize, origin: Origin, device: u32) -> Result<u64, Code> {
+    state.space.allocate(bytes as u64, origin, device, state.config.memory_bytes)
+}
+
+fn free(state: &mut State, address: u64, function: &str) -> Outcome {
+    state.space.free(address).map(drop).inspect_err(|_| {
+        state.misuse(format!("{function} of {address:#x}, where no allocation begins"));
+    })
+}

@@ -1,0 +1,377 @@
+//! The functions of NCCL.
+//!
+//! No rank waits for another here: each call has ended when it was given to its stream, and moves
+//! nothing. Whether the ranks fit together is seen from all their reports ([`crate::members`]).
+//!
+//! A communicator that does not block is as NCCL says: what is called is given to its stream only by
+//! the time that its state is told as a success, so an event that is recorded before that does not
+//! stand for it.
+#![expect(unsafe_code, reason = "these are functions of C")]
+
+use std::cell::RefCell;
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::Arc;
+
+use super::call::{Outcome, exported, put};
+use super::codes::{Code, nccl_text};
+use super::comms::{Comm, POLLS, Start};
+use super::context::current;
+use super::state::State;
+use crate::members::{Ending, Member, MemberCall};
+use crate::recording::{Access, Action, Part};
+
+/// What a communicator is known by.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct UniqueId([u8; 128]);
+
+/// `ncclConfig_t`, as far as it is looked at.
+#[repr(C)]
+pub(crate) struct Config {
+    size: usize,
+    magic: u32,
+    version: u32,
+    blocking: c_int,
+}
+
+const CONFIG_MAGIC: u32 = 0xcafe_beef;
+
+/// A call within a group.
+struct Queued {
+    comm: usize,
+    stream: usize,
+    part: Part,
+    call: MemberCall,
+}
+
+thread_local! {
+    /// How many groups the thread has begun, and what it called in them.
+    static GROUP: RefCell<(u32, Vec<Queued>)> = const { RefCell::new((0, Vec::new())) };
+}
+
+/// What a collective is called with.
+#[derive(Clone, Copy)]
+struct Arguments {
+    count: usize,
+    element: c_int,
+    peer: Option<c_int>,
+    reduction: Option<c_int>,
+    comm: usize,
+    stream: usize,
+}
+
+exported! {
+    fn ncclGetVersion(state, version: *mut c_int) {
+        put(version, 22_703)
+    }
+
+    fn ncclGetUniqueId(state, id: *mut UniqueId) {
+        let mut bytes = [0; 128];
+        bytes[..4].copy_from_slice(&std::process::id().to_le_bytes());
+        bytes[4..8].copy_from_slice(&(state.new_handle() as u32).to_le_bytes());
+        // Processes of two machines may have the same number, but hardly start at the same time.
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let now = now.map_or(0, |time| time.as_nanos() as u64);
+        bytes[8..16].copy_from_slice(&now.to_le_bytes());
+        put(id, UniqueId(bytes))
+    }
+
+    fn ncclCommInitRank(state, comm: *mut usize, num_ranks: c_int, id: UniqueId, rank: c_int) {
+        put(comm, join(state, num_ranks, &id, rank, true)?)
+    }
+
+    fn ncclCommInitRankConfig(state, comm: *mut usize, num_ranks: c_int, id: UniqueId,
+        rank: c_int, config: *const Config) {
+        let blocking = if config.is_null() { 1 } else {
+            if (*config).magic != CONFIG_MAGIC {
+                return Err(Code::NCCL_INVALID_ARGUMENT);
+            }
+            (*config).blocking
+        };
+        put(comm, join(state, num_ranks, &id, rank, blocking != 0)?)?;
+        if blocking == 0 { Err(Code::NCCL_IN_PROGRESS) } else { Ok(()) }
+    }
+
+    fn ncclCommCount(state, comm: usize, count: *mut c_int) {
+        put(count, state.comms.get(comm)?.member.num_ranks as c_int)
+    }
+
+    fn ncclCommUserRank(state, comm: usize, rank: *mut c_int) {
+        put(rank, state.comms.get(comm)?.member.rank as c_int)
+    }
+
+    fn ncclCommCuDevice(state, comm: usize, device: *mut c_int) {
+        put(device, state.comms.get(comm)?.device as c_int)
+    }
+
+    fn ncclCommFinalize(state, comm: usize) {
+        ready(state, comm, "ncclCommFinalize")?;
+        let found = state.comms.get(comm)?;
+        found.member.ending = Ending::Finalised;
+        if found.is_blocking {
+            return Ok(());
+        }
+        found.polls_left = Some(POLLS);
+        Err(Code::NCCL_IN_PROGRESS)
+    }
+
+    fn ncclCommDestroy(state, comm: usize) {
+        ready(state, comm, "ncclCommDestroy")?;
+        let member = &mut state.comms.get(comm)?.member;
+        member.ending = match member.ending {
+            Ending::Finalised => Ending::Destroyed,
+            _ => Ending::DestroyedOnly,
+        };
+        Ok(())
+    }
+
+    fn ncclCommAbort(state, comm: usize) {
+        let found = state.comms.get(comm)?;
+        found.pending.clear();
+        found.member.ending = Ending::Aborted;
+        Ok(())
+    }
+
+    fn ncclGroupStart(state) {
+        GROUP.with_borrow_mut(|(depth, _)| *depth += 1);
+        Ok(())
+    }
+
+    fn ncclGroupEnd(state) {
+        let queued = GROUP.with_borrow_mut(|(depth, queued)| {
+            *depth = depth.checked_sub(1).ok_or(Code::NCCL_INVALID_USAGE)?;
+            Ok(if *depth == 0 { std::mem::take(queued) } else { Vec::new() })
+        })?;
+        start_all(state, queued)
+    }
+
+    fn ncclAllReduce(state, from: u64, to: u64, count: usize, element: c_int, reduction: c_int,
+        comm: usize, stream: usize) {
+        let reduction = Some(reduction);
+        let arguments = Arguments { count, element, peer: None, reduction, comm, stream };
+        enqueue(state, "ncclAllReduce", arguments, Some((from, 1)), Some((to, 1)))
+    }
+
+    fn ncclReduce(state, from: u64, to: u64, count: usize, element: c_int, reduction: c_int,
+        root: c_int, comm: usize, stream: usize) {
+        let (reduction, peer) = (Some(reduction), Some(root));
+        let arguments = Arguments { count, element, peer, reduction, comm, stream };
+        let is_root = state.comms.get(comm)?.member.rank as c_int == root;
+        enqueue(state, "ncclReduce", arguments, Some((from, 1)), is_root.then_some((to, 1)))
+    }
+
+    fn ncclReduceScatter(state, from: u64, to: u64, count: usize, element: c_int,
+        reduction: c_int, comm: usize, stream: usize) {
+        let reduction = Some(reduction);
+        let arguments = Arguments { count, element, peer: None, reduction, comm, stream };
+        let parts = state.comms.get(comm)?.member.num_ranks;
+        enqueue(state, "ncclReduceScatter", arguments, Some((from, parts)), Some((to, 1)))
+    }
+
+    fn ncclAllGather(state, from: u64, to: u64, count: usize, element: c_int, comm: usize,
+        stream: usize) {
+        let arguments = Arguments { count, element, peer: None, reduction: None, comm, stream };
+        let parts = state.comms.get(comm)?.member.num_ranks;
+        enqueue(state, "ncclAllGather", arguments, Some((from, 1)), Some((to, parts)))
+    }
+
+    fn ncclBroadcast(state, from: u64, to: u64, count: usize, element: c_int, root: c_int,
+        comm: usize, stream: usize) {
+        let peer = Some(root);
+        let arguments = Arguments { count, element, peer, reduction: None, comm, stream };
+        let is_root = state.comms.get(comm)?.member.rank as c_int == root;
+        let to = (!is_root || from != to).then_some((to, 1));
+        enqueue(state, "ncclBroadcast", arguments, is_root.then_some((from, 1)), to)
+    }
+
+    fn ncclSend(state, from: u64, count: usize, element: c_int, peer: c_int, comm: usize,
+        stream: usize) {
+        let peer = Some(peer);
+        let arguments = Arguments { count, element, peer, reduction: None, comm, stream };
+        enqueue(state, "ncclSend", arguments, Some((from, 1)), None)
+    }
+
+    fn ncclRecv(state, to: u64, count: usize, element: c_int, peer: c_int, comm: usize,
+        stream: usize) {
+        let peer = Some(peer);
+        let arguments = Arguments { count, element, peer, reduction: None, comm, stream };
+        enqueue(state, "ncclRecv", arguments, None, Some((to, 1)))
+    }
+
+    fn ncclCommGetAsyncError(state, comm: usize, result: *mut c_int) {
+        put(result, poll(state, comm).map_or_else(|code| code.0, |()| 0))
+    }
+}
+
+/// What a result's number means.
+// SAFETY: NCCL, which alone defines this name too, is not loaded beside this library.
+#[unsafe(no_mangle)]
+extern "C" fn ncclGetErrorString(code: c_int) -> *const c_char {
+    nccl_text(code).as_ptr()
+}
+
+/// NCCL's last words, of which there are none.
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+extern "C" fn ncclGetLastError(_comm: *const c_void) -> *const c_char {
+    c"".as_ptr()
+}
+
+fn join(
+    state: &mut State,
+    num_ranks: c_int,
+    id: &UniqueId,
+    rank: c_int,
+    is_blocking: bool,
+) -> Result<usize, Code> {
+    let (Ok(rank), Ok(num_ranks)) = (u32::try_from(rank), u32::try_from(num_ranks)) else {
+        return Err(Code::NCCL_INVALID_ARGUMENT);
+    };
+    if rank >= num_ranks {
+        return Err(Code::NCCL_INVALID_ARGUMENT);
+    }
+    let is_left_alone = state.config.failures.count("join").is_some();
+    if is_left_alone && is_blocking {
+        // It would wait for ever, which helps no test.
+        return Err(Code::NCCL_REMOTE_ERROR);
+    }
+    let number = u128::from_be_bytes(id.0[..16].try_into().expect("sixteen bytes"));
+    let communicator = format!("{number:032x}");
+    let polls_left = if is_left_alone { None } else { Some(if is_blocking { 0 } else { POLLS }) };
+    let member = Member { communicator, rank, num_ranks, ending: Ending::Open, calls: Vec::new() };
+    let device = current()?;
+    let handle = state.new_handle();
+    let comm = Comm { member, device, is_blocking, polls_left, pending: Vec::new(), error: None };
+    state.comms.insert(handle, comm);
+    Ok(handle)
+}
+
+/// Fails if a communicator is not ready for another call.
+fn ready(state: &mut State, comm: usize, function: &str) -> Outcome {
+    let comm = state.comms.get(comm)?;
+    if let Some(error) = comm.error {
+        return Err(error);
+    }
+    if comm.polls_left != Some(0) {
+        state.misuse(format!("{function} while the communicator is in progress"));
+        return Err(Code::NCCL_INVALID_USAGE);
+    }
+    Ok(())
+}
+
+/// Puts a call into the thread's group, or starts it if there is none. What is read and written is
+/// given as an address and how many times `count` elements lie there.
+fn enqueue(
+    state: &mut State,
+    function: &str,
+    arguments: Arguments,
+    reads: Option<(u64, u32)>,
+    writes: Option<(u64, u32)>,
+) -> Outcome {
+    let Arguments { count, element, peer, reduction, comm, stream } = arguments;
+    let size = element_bytes(element).ok_or(Code::NCCL_INVALID_ARGUMENT)?;
+    ready(state, comm, function)?;
+    let num_ranks = state.comms.get(comm)?.member.num_ranks as c_int;
+    if peer.is_some_and(|peer| !(0..num_ranks).contains(&peer)) {
+        return Err(Code::NCCL_INVALID_ARGUMENT);
+    }
+    let len = |parts: u32| count as u64 * size * u64::from(parts);
+    let reads = reads.map(|(start, parts)| Access::read(start, len(parts)));
+    let writes = writes.map(|(start, parts)| Access::write(start, len(parts)));
+    let accesses: Vec<Access> = reads.into_iter().chain(writes).collect();
+    for access in &accesses {
+        if !state.space.holds(access.range) {
+            state.misuse(format!("{function} beyond what is allocated"));
+        }
+    }
+    let call =
+        MemberCall { function: function.to_owned(), count: count as u64, element, peer, reduction };
+    let part = Part { name: Arc::from(function), accesses };
+    let queued = Queued { comm, stream, part, call };
+    let alone = GROUP.with_borrow_mut(|(depth, group)| {
+        if *depth == 0 {
+            return Some(queued);
+        }
+        group.push(queued);
+        None
+    });
+    alone.map_or(Ok(()), |queued| start_all(state, vec![queued]))
+}
+
+/// Starts the calls of a group, those of each communicator and stream as one.
+fn start_all(state: &mut State, queued: Vec<Queued>) -> Outcome {
+    let mut starts: Vec<(usize, Start)> = Vec::new();
+    for Queued { comm, stream, part, call } in queued {
+        let same = |(other, start): &(usize, Start)| *other == comm && start.stream == stream;
+        let index = starts.iter().position(same).unwrap_or_else(|| {
+            let (parts, calls) = (Vec::new(), Vec::new());
+            starts.push((comm, Start { stream, parts, calls, is_stuck: false }));
+            starts.len() - 1
+        });
+        starts[index].1.parts.push(part);
+        starts[index].1.calls.push(call);
+    }
+    let mut is_pending = false;
+    for (comm, mut start) in starts {
+        start.is_stuck = state.config.failures.count("peer").is_some();
+        is_pending |= !state.comms.get(comm)?.is_blocking;
+        self::start(state, comm, start)?;
+    }
+    if is_pending { Err(Code::NCCL_IN_PROGRESS) } else { Ok(()) }
+}
+
+/// Gives calls to a stream, or puts them off until the communicator is asked how it does.
+fn start(state: &mut State, handle: usize, start: Start) -> Result<(), Code> {
+    let comm = state.comms.get(handle)?;
+    if comm.is_blocking {
+        return give(state, handle, start);
+    }
+    comm.pending.push(start);
+    comm.polls_left = Some(POLLS);
+    Ok(())
+}
+
+/// Gives calls to their stream.
+fn give(state: &mut State, handle: usize, start: Start) -> Result<(), Code> {
+    let Start { stream, parts, calls, is_stuck } = start;
+    let id = state.stream(stream)?.id;
+    state.record(Action::Work { stream: id, parts });
+    state.comms.get(handle)?.member.calls.extend(calls);
+    if let Some(stream) = state.streams.get_mut(&stream).filter(|_| is_stuck) {
+        stream.stuck = Some(handle);
+    }
+    Ok(())
+}
+
+/// How a communicator does: well, in progress, or not well.
+fn poll(state: &mut State, handle: usize) -> Outcome {
+    let planned = state.config.failures.count("async");
+    let comm = state.comms.get(handle)?;
+    comm.error = comm.error.or(planned);
+    if let Some(error) = comm.error {
+        return Err(error);
+    }
+    match comm.polls_left {
+        Some(0) => {}
+        Some(left) => {
+            comm.polls_left = Some(left - 1);
+            return Err(Code::NCCL_IN_PROGRESS);
+        }
+        None => return Err(Code::NCCL_IN_PROGRESS),
+    }
+    for start in std::mem::take(&mut comm.pending) {
+        give(state, handle, start)?;
+    }
+    Ok(())
+}
+
+/// By the numbers of `ncclDataType_t`.
+fn element_bytes(element: c_int) -> Option<u64> {
+    match element {
+        0 | 1 | 10 | 11 => Some(1),
+        6 | 9 => Some(2),
+        2 | 3 | 7 => Some(4),
+        4 | 5 | 8 => Some(8),
+        _ => None,
+    }
+}

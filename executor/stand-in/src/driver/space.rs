@@ -1,0 +1,132 @@
+//! Memory of the made-up devices, which is memory of the host.
+//!
+//! Addresses are never given twice, so that a use of memory that was freed is seen as one.
+
+use std::collections::BTreeMap;
+use std::ffi::{c_int, c_long, c_void};
+
+use super::codes::Code;
+use crate::recording::Range;
+
+/// Where allocations begin, as the driver's do.
+const ALIGN: u64 = 512;
+
+/// How memory is freed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// Of a device, in the order of a stream.
+    Stream,
+    /// Of a device, at once.
+    Device,
+    /// Of the host, locked in place.
+    Pinned,
+}
+
+/// Memory that is there.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Allocation {
+    pub(super) range: Range,
+    pub(super) origin: Origin,
+    pub(super) device: u32,
+}
+
+/// All memory that is there.
+#[derive(Default)]
+pub(super) struct Space {
+    allocations: BTreeMap<u64, Allocation>,
+    /// By device, without what is pinned.
+    used: BTreeMap<u32, u64>,
+}
+
+const PROT_NONE: c_int = 0;
+const PROT_READ_WRITE: c_int = 1 | 2;
+const MAP_PRIVATE: c_int = 2;
+const MAP_FIXED: c_int = 0x10;
+const MAP_ANONYMOUS: c_int = 0x20;
+const MAP_NORESERVE: c_int = 0x4000;
+
+#[expect(unsafe_code, reason = "pages are asked of the system")]
+unsafe extern "C" {
+    fn mmap(
+        at: *mut c_void,
+        len: usize,
+        protection: c_int,
+        flags: c_int,
+        file: c_int,
+        offset: c_long,
+    ) -> *mut c_void;
+}
+
+/// What an allocation takes, which has an address even if it is empty.
+fn pages(bytes: u64) -> u64 {
+    bytes.max(1).next_multiple_of(ALIGN)
+}
+
+impl Space {
+    /// Memory for which a device has room, in pages that take none before they are written.
+    #[expect(unsafe_code, reason = "pages are asked of the system")]
+    pub(super) fn allocate(
+        &mut self,
+        bytes: u64,
+        origin: Origin,
+        device: u32,
+        room: u64,
+    ) -> Result<u64, Code> {
+        // In the order of a stream, drivers give an address at which there is nothing.
+        if bytes == 0 && origin != Origin::Stream {
+            return Err(Code::INVALID_VALUE);
+        }
+        let len = pages(bytes);
+        let used = self.used.entry(device).or_default();
+        let is_of_device = origin != Origin::Pinned;
+        if is_of_device && used.saturating_add(len) > room {
+            return Err(Code::OUT_OF_MEMORY);
+        }
+        let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+        // SAFETY: new pages, wherever the system likes.
+        let start =
+            unsafe { mmap(std::ptr::null_mut(), len as usize, PROT_READ_WRITE, flags, -1, 0) };
+        if start.addr() == usize::MAX {
+            return Err(Code::OUT_OF_MEMORY);
+        }
+        if is_of_device {
+            *used += len;
+        }
+        let start = start.expose_provenance() as u64;
+        let range = Range::new(start, bytes);
+        self.allocations.insert(start, Allocation { range, origin, device });
+        Ok(start)
+    }
+
+    /// Ends memory that begins at an address.
+    #[expect(unsafe_code, reason = "pages are given back to the system")]
+    pub(super) fn free(&mut self, start: u64) -> Result<Allocation, Code> {
+        let allocation = self.allocations.remove(&start).ok_or(Code::INVALID_VALUE)?;
+        let len = pages(allocation.range.end - start);
+        if allocation.origin != Origin::Pinned {
+            *self.used.entry(allocation.device).or_default() -= len;
+        }
+        let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+        let at = std::ptr::with_exposed_provenance_mut(start as usize);
+        // SAFETY: the pages are those of the allocation, which nobody may use any more. They are
+        // kept without content, so that their addresses are not given again.
+        unsafe { mmap(at, len as usize, PROT_NONE, flags, -1, 0) };
+        Ok(allocation)
+    }
+
+    /// What holds an address.
+    pub(super) fn at(&self, address: u64) -> Option<Allocation> {
+        let (_, allocation) = self.allocations.range(..=address).next_back()?;
+        (address < allocation.range.end).then_some(*allocation)
+    }
+
+    /// Whether all of a range is there, in one allocation.
+    pub(super) fn holds(&self, range: Range) -> bool {
+        range.is_empty() || self.at(range.start).is_some_and(|found| range.end <= found.range.end)
+    }
+
+    /// Bytes that a device has given.
+    pub(super) fn used(&self, device: u32) -> u64 {
+        self.used.get(&device).copied().unwrap_or_default()
+    }
+}

@@ -1,0 +1,169 @@
+//! What the driver and NCCL remember.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::codes::Code;
+use super::comms::Comms;
+use super::config::Config;
+use super::context::current;
+use super::loaded::Kernels;
+use super::snapshots::Snapshots;
+use super::space::Space;
+use crate::recording::{
+    Access, Action, Call, EventId, Part, Recording, StreamFacts, StreamId, StreamKind, Usage,
+};
+use crate::report::{Counts, DeviceFacts, Report};
+
+/// All of it.
+pub(super) struct State {
+    pub(super) config: Config,
+    pub(super) recording: Recording,
+    pub(super) counts: Counts,
+    pub(super) space: Space,
+    pub(super) kernels: Kernels,
+    pub(super) comms: Comms,
+    pub(super) snapshots: Snapshots,
+    pub(super) streams: BTreeMap<usize, Stream>,
+    pub(super) events: BTreeMap<usize, Event>,
+    /// What all calls to the driver fail with from now on.
+    pub(super) broken: Option<Code>,
+    num_handles: usize,
+}
+
+/// A stream, by its handle.
+#[derive(Clone, Copy)]
+pub(super) struct Stream {
+    pub(super) id: StreamId,
+    pub(super) device: u32,
+    pub(super) flags: u32,
+    /// The communicator for whose other ranks it waits in vain.
+    pub(super) stuck: Option<usize>,
+}
+
+/// An event, by its handle.
+#[derive(Clone, Copy)]
+pub(super) struct Event {
+    pub(super) id: EventId,
+    /// That of the stream on which it was recorded last.
+    pub(super) stuck: Option<usize>,
+}
+
+/// Handles of default streams: null, and what the header calls legacy and per thread.
+const DEFAULT_STREAMS: [usize; 3] = [0, 1, 2];
+
+impl State {
+    pub(super) fn from_environment() -> Self {
+        let config = Config::from_environment();
+        let default_stream =
+            |device| StreamFacts { device: device as u32, kind: StreamKind::Default };
+        let streams = (0..config.devices.len()).map(default_stream).collect();
+        Self {
+            config,
+            recording: Recording { streams, ..Recording::default() },
+            counts: Counts::default(),
+            space: Space::default(),
+            kernels: Kernels::default(),
+            comms: Comms::default(),
+            snapshots: Snapshots::default(),
+            streams: BTreeMap::new(),
+            events: BTreeMap::new(),
+            broken: None,
+            num_handles: 0,
+        }
+    }
+
+    /// A handle that nobody has. It is no address of anything.
+    pub(super) fn new_handle(&mut self) -> usize {
+        const FIRST: usize = 0x5_0000;
+        const STEP: usize = 16;
+        self.num_handles += 1;
+        FIRST + self.num_handles * STEP
+    }
+
+    /// The stream of a handle; of a default stream, that of the thread's device.
+    pub(super) fn stream(&self, handle: usize) -> Result<Stream, Code> {
+        if DEFAULT_STREAMS.contains(&handle) {
+            let device = current()?;
+            return Ok(Stream { id: StreamId(device), device, flags: 0, stuck: None });
+        }
+        self.streams.get(&handle).copied().ok_or(Code::INVALID_HANDLE)
+    }
+
+    /// Writes a call down.
+    pub(super) fn record(&mut self, action: Action) {
+        let thread = threads::current(&mut self.recording.threads);
+        self.recording.calls.push(Call { thread, action });
+    }
+
+    /// Writes down that a stream uses memory.
+    pub(super) fn record_work(&mut self, stream: StreamId, name: &Arc<str>, accesses: Vec<Access>) {
+        let parts = vec![Part { name: Arc::clone(name), accesses }];
+        self.record(Action::Work { stream, parts });
+    }
+
+    /// Counts and writes down that a thread waited.
+    pub(super) fn see(&mut self, function: &str, action: Action) {
+        self.check_snapshots();
+        *self.counts.host_waits.entry(function.to_owned()).or_default() += 1;
+        self.record(action);
+    }
+
+    /// Counts something that a program must not do.
+    pub(super) fn misuse(&mut self, what: String) {
+        *self.counts.misuses.entry(what).or_default() += 1;
+    }
+
+    /// Writes down that a thread itself uses memory.
+    pub(super) fn record_host(&mut self, name: &str, access: Access) {
+        self.record(Action::Host(Part::new(name, vec![access])));
+    }
+
+    /// Writes down which sources of copies were changed by a thread since they were looked at.
+    pub(super) fn check_snapshots(&mut self) {
+        let space = &self.space;
+        for range in self.snapshots.changed(|range| space.holds(range)) {
+            self.record_host("written by the host", Access { range, usage: Usage::Write });
+        }
+    }
+
+    /// The report on all calls until now.
+    pub(super) fn report(&self) -> Report {
+        let devices = self.config.devices.iter().map(|index| DeviceFacts {
+            index: *index,
+            architecture: self.config.architecture,
+            memory_bytes: self.config.memory_bytes,
+        });
+        Report::new(devices.collect(), self.counts.clone(), &self.recording, self.comms.members())
+    }
+
+    /// Writes the report to the file that the environment names, if it names one.
+    pub(super) fn write_report(&self) {
+        let Some(path) = &self.config.report else { return };
+        let text = serde_json::to_string_pretty(&self.report()).expect("a report is plain values");
+        // Nobody is left to be told: who looks for the report does not find it.
+        let _ = std::fs::write(path, text);
+    }
+}
+
+mod threads {
+    //! Threads by number, in the order of their first calls.
+
+    use std::cell::Cell;
+
+    thread_local! {
+        static NUMBER: Cell<Option<u32>> = const { Cell::new(None) };
+    }
+
+    /// The number of this thread, whose name is put down with those of the others.
+    pub(super) fn current(names: &mut Vec<String>) -> u32 {
+        NUMBER.get().unwrap_or_else(|| {
+            let number = names.len() as u32;
+            // The thread was started by another copy of the standard library, or none.
+            let name = std::fs::read_to_string("/proc/thread-self/comm").unwrap_or_default();
+            names.push(name.trim().to_owned());
+            NUMBER.set(Some(number));
+            number
+        })
+    }
+}

@@ -1,0 +1,129 @@
+//! Streams and events.
+
+use std::ffi::{c_int, c_uint};
+
+use super::call::{exported, put};
+use super::codes::Code;
+use super::context::current;
+use super::state::{Event, State, Stream};
+use crate::recording::{Action, EventId, StreamFacts, StreamId, StreamKind};
+
+/// `CU_STREAM_NON_BLOCKING`.
+const NON_BLOCKING: c_uint = 1;
+
+exported! {
+    fn cuStreamCreate(state, stream: *mut usize, flags: c_uint) {
+        put(stream, create(state, flags)?)
+    }
+
+    fn cuStreamCreateWithPriority(state, stream: *mut usize, flags: c_uint, _priority: c_int) {
+        put(stream, create(state, flags)?)
+    }
+
+    fn cuStreamDestroy_v2(state, stream: usize) {
+        state.streams.remove(&stream).map(drop).ok_or(Code::INVALID_HANDLE)
+    }
+
+    fn cuStreamGetCtx(state, stream: usize, context: *mut usize) {
+        put(context, super::device::FIRST_CONTEXT + state.stream(stream)?.device as usize)
+    }
+
+    fn cuStreamGetFlags(state, stream: usize, flags: *mut c_uint) {
+        put(flags, state.stream(stream)?.flags)
+    }
+
+    fn cuStreamWaitEvent(state, stream: usize, event: usize, _flags: c_uint) {
+        let (to, event) = (state.stream(stream)?, known(state, event)?);
+        state.record(Action::Wait { stream: to.id, event: event.id });
+        if let (Some(comm), Some(stream)) = (event.stuck, state.streams.get_mut(&stream)) {
+            stream.stuck = Some(comm);
+        }
+        Ok(())
+    }
+
+    fn cuStreamSynchronize(state, stream: usize) {
+        let Stream { id, stuck, .. } = state.stream(stream)?;
+        if state.comms.is_stuck(stuck) {
+            return Err(Code::AGAIN);
+        }
+        state.see("cuStreamSynchronize", Action::SeeStream(id));
+        Ok(())
+    }
+
+    fn cuStreamQuery(state, stream: usize) {
+        let Stream { id, stuck, .. } = state.stream(stream)?;
+        if state.comms.is_stuck(stuck) {
+            return Err(Code::NOT_READY);
+        }
+        state.check_snapshots();
+        state.record(Action::SeeStream(id));
+        Ok(())
+    }
+
+    fn cuEventCreate(state, event: *mut usize, _flags: c_uint) {
+        let handle = state.new_handle();
+        state.events.insert(handle, Event { id: EventId(handle as u64), stuck: None });
+        put(event, handle)
+    }
+
+    fn cuEventDestroy_v2(state, event: usize) {
+        state.events.remove(&event).map(drop).ok_or(Code::INVALID_HANDLE)
+    }
+
+    fn cuEventRecord(state, event: usize, stream: usize) {
+        let (id, stream) = (known(state, event)?.id, state.stream(stream)?);
+        state.record(Action::Record { event: id, stream: stream.id });
+        if let Some(event) = state.events.get_mut(&event) {
+            event.stuck = stream.stuck;
+        }
+        Ok(())
+    }
+
+    fn cuEventSynchronize(state, event: usize) {
+        let Event { id, stuck } = known(state, event)?;
+        if state.comms.is_stuck(stuck) {
+            return Err(Code::AGAIN);
+        }
+        state.see("cuEventSynchronize", Action::SeeEvent(id));
+        Ok(())
+    }
+
+    fn cuEventQuery(state, event: usize) {
+        let Event { id, stuck } = known(state, event)?;
+        if state.comms.is_stuck(stuck) {
+            return Err(Code::NOT_READY);
+        }
+        state.check_snapshots();
+        state.record(Action::SeeEvent(id));
+        Ok(())
+    }
+
+    fn cuEventElapsedTime(state, milliseconds: *mut f32, start: usize, end: usize) {
+        known(state, start)?;
+        known(state, end)?;
+        put(milliseconds, 0.01)
+    }
+
+    fn cuEventElapsedTime_v2(state, milliseconds: *mut f32, start: usize, end: usize) {
+        known(state, start)?;
+        known(state, end)?;
+        put(milliseconds, 0.01)
+    }
+}
+
+fn create(state: &mut State, flags: c_uint) -> Result<usize, Code> {
+    let device = current()?;
+    let kind = match flags {
+        NON_BLOCKING => StreamKind::NonBlocking,
+        _ => StreamKind::Blocking,
+    };
+    let id = StreamId(state.recording.streams.len() as u32);
+    state.recording.streams.push(StreamFacts { device, kind });
+    let handle = state.new_handle();
+    state.streams.insert(handle, Stream { id, device, flags, stuck: None });
+    Ok(handle)
+}
+
+fn known(state: &State, event: usize) -> Result<Event, Code> {
+    state.events.get(&event).copied().ok_or(Code::INVALID_HANDLE)
+}

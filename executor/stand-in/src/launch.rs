@@ -1,0 +1,156 @@
+//! Which launches CUDA refuses.
+
+use std::fmt;
+
+use crate::ptx::Kernel;
+
+/// Sizes in three dimensions.
+pub type Dims = [u32; 3];
+
+/// What a launch asks for, besides its arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// How many blocks.
+    pub grid: Dims,
+    /// How many threads in each.
+    pub block: Dims,
+    /// Bytes of shared memory for each, beside those of the kernel itself.
+    pub shared_bytes: u64,
+    /// How many of those the kernel was allowed, if it was.
+    pub allowed_bytes: Option<u64>,
+}
+
+/// The most that a device takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Blocks of a grid.
+    pub grid: Dims,
+    /// Threads of a block, by dimension.
+    pub block: Dims,
+    /// Threads of a block in all.
+    pub threads: u64,
+    /// Bytes of shared memory of a block that has not asked for more.
+    pub shared_bytes: u64,
+    /// Bytes of shared memory that a block may ask for.
+    pub most_shared_bytes: u64,
+}
+
+/// Why a launch is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// Nothing is to be launched, which is an error.
+    Empty(Dims, Dims),
+    /// There are too many blocks.
+    Grid(Dims),
+    /// Blocks have too many threads.
+    Block(Dims, u64),
+    /// Blocks have too much shared memory.
+    Shared(u64, u64),
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty(grid, block) => write!(f, "the grid {grid:?} of blocks {block:?} is empty"),
+            Self::Grid(grid) => write!(f, "the grid {grid:?} is too large"),
+            Self::Block(block, most) => {
+                write!(f, "blocks of {block:?} have more than {most} threads, or too many in a row")
+            }
+            Self::Shared(bytes, most) => {
+                write!(f, "blocks want {bytes} bytes of shared memory, of {most}")
+            }
+        }
+    }
+}
+
+impl Limits {
+    /// Those of a compute capability, such as 90.
+    ///
+    /// # Source
+    ///
+    /// NVIDIA, *CUDA C++ Programming Guide* 12.9, section 17.2, table "Technical Specifications per
+    /// Compute Capability".
+    pub fn of(architecture: u32) -> Self {
+        let most_shared_kib = match architecture {
+            70 => 96,
+            75 => 64,
+            80 | 87 => 163,
+            86 | 89 | 120.. => 99,
+            90.. => 227,
+            _ => 48,
+        };
+        Self {
+            grid: [(1 << 31) - 1, 65_535, 65_535],
+            block: [1024, 1024, 64],
+            threads: 1024,
+            shared_bytes: 48 << 10,
+            most_shared_bytes: most_shared_kib << 10,
+        }
+    }
+
+    /// Fails if a launch of a kernel is one that CUDA refuses.
+    ///
+    /// # Errors
+    ///
+    /// The first reason.
+    pub fn check(&self, kernel: &Kernel, launch: &Launch) -> Result<(), Refusal> {
+        let Launch { grid, block, .. } = *launch;
+        if grid.contains(&0) || block.contains(&0) {
+            return Err(Refusal::Empty(grid, block));
+        }
+        let is_larger =
+            |dims: Dims, most: Dims| dims.iter().zip(most).any(|(dim, most)| *dim > most);
+        if is_larger(grid, self.grid) {
+            return Err(Refusal::Grid(grid));
+        }
+        let most = kernel.max_threads.unwrap_or(self.threads).min(self.threads);
+        let threads: u64 = block.iter().map(|dim| u64::from(*dim)).product();
+        if threads > most || is_larger(block, self.block) {
+            return Err(Refusal::Block(block, most));
+        }
+        let shared = launch.shared_bytes + kernel.shared_bytes;
+        let without_asking = self.shared_bytes.saturating_sub(kernel.shared_bytes);
+        let allowed = launch.allowed_bytes.unwrap_or(without_asking).max(without_asking);
+        let most = allowed.saturating_add(kernel.shared_bytes).min(self.most_shared_bytes);
+        if shared > most {
+            return Err(Refusal::Shared(shared, most));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Launch, Limits, Refusal};
+    use crate::ptx::Kernel;
+
+    const FITS: Launch =
+        Launch { grid: [4, 1, 1], block: [256, 1, 1], shared_bytes: 0, allowed_bytes: None };
+
+    #[track_caller]
+    fn check(launch: Launch, expected: Result<(), Refusal>) {
+        let kernel = Kernel { max_threads: Some(256), shared_bytes: 1024, ..Kernel::default() };
+        assert_eq!(Limits::of(90).check(&kernel, &launch), expected);
+    }
+
+    #[test]
+    fn launches_that_cuda_refuses_are_refused() {
+        check(FITS, Ok(()));
+        let empty = Launch { grid: [4, 0, 1], ..FITS };
+        check(empty, Err(Refusal::Empty([4, 0, 1], [256, 1, 1])));
+        check(Launch { grid: [1, 65_536, 1], ..FITS }, Err(Refusal::Grid([1, 65_536, 1])));
+        check(Launch { block: [257, 1, 1], ..FITS }, Err(Refusal::Block([257, 1, 1], 256)));
+        check(Launch { block: [1, 1, 65], ..FITS }, Err(Refusal::Block([1, 1, 65], 256)));
+    }
+
+    #[test]
+    fn shared_memory_beyond_48_kib_is_asked_for() {
+        check(Launch { shared_bytes: 47 << 10, ..FITS }, Ok(()));
+        let large = Launch { shared_bytes: 48 << 10, ..FITS };
+        check(large, Err(Refusal::Shared(49 << 10, 48 << 10)));
+        check(Launch { allowed_bytes: Some(48 << 10), ..large }, Ok(()));
+        let huge = Launch { shared_bytes: 227 << 10, allowed_bytes: Some(228 << 10), ..FITS };
+        check(huge, Err(Refusal::Shared(228 << 10, 227 << 10)));
+    }
+}

@@ -1,0 +1,20 @@
+//! Stands in for the CUDA driver and for NCCL where there is no GPU.
+//!
+//! As a shared library under the names of both, it lets a program run that computes on GPUs:
+//! kernels are compiled and looked up, but not run, so what is computed means nothing. What is
+//! checked is everything around the computing: launches that CUDA would refuse, memory that is used
+//! by two streams without an order or after it was freed, and ranks that call NCCL unlike each other.
+//!
+//! The checks are values in, values out: a [`Recording`](recording::Recording) of calls goes to
+//! [`detect`](detector::detect), which gives what is wrong. The library's functions only write the
+//! recording.
+
+pub mod clock;
+pub mod detector;
+mod driver;
+pub mod launch;
+pub mod members;
+pub mod metadata;
+pub mod ptx;
+pub mod recording;
+pub mod report;

@@ -1,0 +1,61 @@
+//! Parameters of kernels.
+
+/// A parameter of a kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Param {
+    /// How many bytes it has.
+    pub bytes: usize,
+    /// Where a parameter of that size may begin.
+    pub align: usize,
+    /// Whether memory is read through it.
+    pub reads: bool,
+    /// Whether memory is written through it.
+    pub writes: bool,
+    /// How many bytes the widest of its reads and writes has; zero if that is not known.
+    pub width: u64,
+}
+
+impl Param {
+    /// Whether it can be an address.
+    pub fn is_address(&self) -> bool {
+        self.bytes == 8 && self.align == 8
+    }
+
+    /// `.param .u64 name` or `.param .align 8 .b8 name[16]`.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let text = text.trim().strip_prefix(".param")?;
+        let mut words = text.split_whitespace();
+        let (mut align, mut size, mut is_pointed) = (None, 0, false);
+        while let Some(word) = words.next() {
+            match word {
+                // What is pointed to may have an alignment of its own.
+                ".ptr" => is_pointed = true,
+                ".align" => {
+                    let value = words.next().and_then(|value| value.parse().ok());
+                    align = if is_pointed { align } else { value };
+                }
+                _ => size = size.max(type_bytes(word)),
+            }
+        }
+        let count = text.split_once('[').and_then(|(_, rest)| rest.split(']').next());
+        let bytes = size * count.map_or(1, |count| count.parse().unwrap_or(1));
+        let is_array = count.is_some();
+        let align = align.unwrap_or(if is_array { 1 } else { size });
+        Some(Self { bytes, align, ..Self::default() })
+    }
+}
+
+/// How many bytes a value of a type such as `.u32` has; zero if it is not a type.
+pub(super) fn type_bytes(word: &str) -> usize {
+    let word = word.trim_start_matches('.');
+    let is_type = word.starts_with(['b', 'u', 's', 'f', 'e', 't']);
+    let digits: String = word.chars().skip_while(|c| !c.is_ascii_digit()).collect();
+    let (digits, count) = match digits.split_once('x') {
+        Some((digits, count)) => (digits.to_owned(), count.parse().unwrap_or(1)),
+        None => (digits, 1),
+    };
+    match digits.parse::<usize>() {
+        Ok(bits @ (8 | 16 | 32 | 64 | 128)) if is_type => bits / 8 * count,
+        _ => 0,
+    }
+}

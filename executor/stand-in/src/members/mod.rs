@@ -158,3 +158,6 @@ fn differ(
         calls: [text(a), text(b)],
     })
 }
+
+#[cfg(test)]
+mod tests;

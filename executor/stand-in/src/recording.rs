@@ -83,6 +83,8 @@ pub enum Action {
     },
     /// The thread itself uses memory that streams use too.
     Host(Part),
+    /// A thread of which is not known which it is has used memory before the call.
+    Unseen(Part),
     /// An event stands for all that the stream was given before.
     Record {
         /// The event.

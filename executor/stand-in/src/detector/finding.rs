@@ -158,7 +158,7 @@ impl<'a> Collected<'a> {
     fn side(&self, touch: Touch, within: Range) -> Side {
         let part = match &self.recording.calls[touch.index].action {
             Action::Work { parts, .. } => Some(&parts[touch.part]),
-            Action::Host(part) => Some(part),
+            Action::Host(part) | Action::Unseen(part) => Some(part),
             _ => None,
         };
         if let Some(part) = part {

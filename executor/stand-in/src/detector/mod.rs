@@ -85,6 +85,12 @@ impl Detector<'_> {
                 let (clock, stamp) = self.act(thread);
                 self.touch(index, std::slice::from_ref(part), &clock, stamp);
             }
+            // Among threads of which none knows of another, nothing can be said of it.
+            Action::Unseen(_) if self.order == HostOrder::WithinThreads => {}
+            Action::Unseen(part) => {
+                let (clock, stamp) = self.act(thread);
+                self.touch(index, std::slice::from_ref(part), &clock, stamp);
+            }
             Action::Record { event, stream } => {
                 let (clock, _) = self.give(thread, *stream);
                 self.events.insert(*event, clock);

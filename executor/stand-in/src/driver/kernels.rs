@@ -140,6 +140,9 @@ unsafe fn start(
         *state.counts.unknown_lengths.entry(name.to_string()).or_default() += 1;
     }
     *state.counts.launches.entry(name.to_string()).or_default() += 1;
+    for access in accesses.iter().filter(|access| access.usage.writes()) {
+        state.space.blank(access.range);
+    }
     state.record_work(stream, &name, accesses);
     Ok(())
 }

@@ -334,6 +334,9 @@ fn start(state: &mut State, handle: usize, start: Start) -> Result<(), Code> {
 /// Gives calls to their stream.
 fn give(state: &mut State, handle: usize, start: Start) -> Result<(), Code> {
     let Start { stream, parts, calls, is_stuck } = start;
+    for access in parts.iter().flat_map(|part| &part.accesses).filter(|a| a.usage.writes()) {
+        state.space.blank(access.range);
+    }
     let id = state.stream(stream)?.id;
     state.record(Action::Work { stream: id, parts });
     state.comms.get(handle)?.member.calls.extend(calls);

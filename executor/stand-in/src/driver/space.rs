@@ -125,6 +125,19 @@ impl Space {
         range.is_empty() || self.at(range.start).is_some_and(|found| range.end <= found.range.end)
     }
 
+    /// Makes zeros of what is there of a range.
+    ///
+    /// What a kernel would leave is not known, but programs decide by numbers that they read back:
+    /// zeros are better than what another use of the memory left.
+    #[expect(unsafe_code, reason = "memory of the made-up devices is written")]
+    pub(super) fn blank(&self, range: Range) {
+        if !range.is_empty() && self.holds(range) {
+            let start = std::ptr::with_exposed_provenance_mut::<u8>(range.start as usize);
+            // SAFETY: all of it is there, and is nobody's but the program's that calls.
+            unsafe { std::ptr::write_bytes(start, 0, (range.end - range.start) as usize) };
+        }
+    }
+
     /// Bytes that a device has given.
     pub(super) fn used(&self, device: u32) -> u64 {
         self.used.get(&device).copied().unwrap_or_default()

@@ -114,16 +114,12 @@ impl State {
         *self.counts.misuses.entry(what).or_default() += 1;
     }
 
-    /// Writes down that a thread itself uses memory.
-    pub(super) fn record_host(&mut self, name: &str, access: Access) {
-        self.record(Action::Host(Part::new(name, vec![access])));
-    }
-
     /// Writes down which sources of copies were changed by a thread since they were looked at.
     pub(super) fn check_snapshots(&mut self) {
         let space = &self.space;
         for range in self.snapshots.changed(|range| space.holds(range)) {
-            self.record_host("written by the host", Access { range, usage: Usage::Write });
+            let access = Access { range, usage: Usage::Write };
+            self.record(Action::Unseen(Part::new("written by the host", vec![access])));
         }
     }
 

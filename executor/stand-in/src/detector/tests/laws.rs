@@ -133,9 +133,10 @@ proptest! {
         is_seen in any::<bool>(),
     ) {
         let at = at.min(lines.len());
-        let edge = match is_seen {
-            true => vec![format!("t0 sees s{from}")],
-            false => vec![format!("s{from} record new"), format!("s{to} wait new")],
+        let edge = if is_seen {
+            vec![format!("t0 sees s{from}")]
+        } else {
+            vec![format!("s{from} record new"), format!("s{to} wait new")]
         };
         let ordered = [&lines[..at], &edge, &lines[at..]].concat();
         for order in ORDERS {

@@ -238,9 +238,10 @@ impl<B: Backend> Array<B> {
         self.read(B::float_device, B::int_device)
     }
 
-    /// The same on another device.
+    /// The same on a device; from another one through the host. burn's own way between GPUs lets what it brings be
+    /// read, and the memory that it comes from be written, before it has come.
     pub fn to_device(self, device: &B::Device) -> Self {
-        self.moved(|it| B::float_to_device(it, device), |it| B::int_to_device(it, device))
+        if self.device() == *device { self } else { Self::from_data(self.into_data(), device) }
     }
 
     /// As [`Self::zeros_of`], with whatever was in memory before.

@@ -68,16 +68,6 @@ pub enum DeviceError {
         /// What was found.
         message: String,
     },
-    /// burn copies from GPU to GPU through NCCL.
-    #[error(
-        "ranks on {num_devices} GPUs as threads need NCCL under the name of `libnccl.so`, which is \
-         not found\nhint: install its package for developers, or show the ranks one GPU by \
-         `CUDA_VISIBLE_DEVICES=0`"
-    )]
-    NoCopies {
-        /// How many GPUs.
-        num_devices: usize,
-    },
 }
 
 /// What kernels include: those of half precision, and those of matrix products. The second comes with the compiler's
@@ -156,18 +146,4 @@ pub fn settle(devices: &[CudaDevice]) {
         // A thread that has failed has nothing left to do.
         let _ = CudaRuntime::client(device).exclusive(|| ());
     }
-}
-
-/// Fails if ranks that are threads cannot copy between these GPUs.
-///
-/// # Errors
-///
-/// [`DeviceError::NoCopies`].
-#[expect(unsafe_code, reason = "whether a library is there is found by loading it")]
-pub fn check_copies(devices: &[CudaDevice]) -> Result<(), DeviceError> {
-    // SAFETY: the initialisers of NCCL may run at any time.
-    if devices.len() > 1 && !unsafe { cudarc::nccl::sys::is_culib_present() } {
-        return Err(DeviceError::NoCopies { num_devices: devices.len() });
-    }
-    Ok(())
 }

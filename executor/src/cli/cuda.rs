@@ -9,7 +9,7 @@ use executor::communicator::Communicator;
 use executor::communicator::nccl::cuda::NcclEngine;
 use executor::communicator::nccl::{self, Checks, Engine};
 use executor::communicator::rendezvous::{Launch, Line};
-use executor::cuda::{Cuda, check_copies, devices, settle};
+use executor::cuda::{Cuda, devices, settle};
 
 use super::args::{Backend, CommunicatorKind, PrecisionArg, RunArgs};
 use super::job::{run_process, run_threads, told_once};
@@ -35,7 +35,6 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<()> {
     let mut used = Vec::new();
     let outcome = run_threads::<Cuda>(args, |num_ranks| {
         devices.truncate(num_ranks as usize);
-        check_copies(&devices)?;
         used.clone_from(&devices);
         Ok(devices)
     });
@@ -66,7 +65,6 @@ pub(super) fn run_work(work: &impl Work, args: &RanksArgs) -> anyhow::Result<()>
         });
     }
     devices.truncate(args.num_ranks() as usize);
-    check_copies(&devices)?;
     let outcome = run_threads_of::<Cuda>(work, args, &devices);
     settle(&devices);
     outcome

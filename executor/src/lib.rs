@@ -35,3 +35,5 @@ mod statistics;
 pub mod streams;
 pub mod training;
 mod unit;
+#[cfg(feature = "wgpu")]
+pub mod wgpu;

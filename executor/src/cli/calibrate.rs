@@ -29,11 +29,14 @@ pub(crate) fn calibrate(args: &CalibrateArgs) -> anyhow::Result<()> {
         check_ranks(args.ranks.num_ranks())?;
     }
     let base = args.base.as_deref().map(cluster::read).transpose()?;
-    if base.is_none() && args.ranks.backend == Backend::Cuda {
+    if base.is_none() && args.ranks.backend != Backend::Cpu {
         bail!(
             "what is on a GPU's data sheet cannot be measured\nhint: `--base FILE` with a cluster file of \
              its kind, such as `cost-models/clusters/h100.json`"
         );
+    }
+    for precision in &args.precision {
+        args.ranks.backend.check((*precision).into())?;
     }
     let inputs: Vec<_> = args.base.iter().map(std::path::PathBuf::as_path).collect();
     files::check_output(&args.output, &inputs)?;

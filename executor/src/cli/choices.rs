@@ -3,6 +3,7 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
+use anyhow::bail;
 use clap::ValueEnum;
 use ir::cluster::Precision;
 
@@ -13,6 +14,23 @@ pub(crate) enum Backend {
     Cpu,
     /// NVIDIA GPUs. Needs the cargo feature `cuda`.
     Cuda,
+    /// A GPU of any make, or a software one, by Vulkan or Metal, which all ranks share; in fp32 or fp16.
+    /// Needs the cargo feature `wgpu`.
+    Wgpu,
+}
+
+impl Backend {
+    /// Refuses a precision that it does not have.
+    pub(crate) fn check(self, precision: PrecisionArg) -> anyhow::Result<()> {
+        match self {
+            Self::Cuda if precision == PrecisionArg::Fp64 => {
+                bail!("the CUDA backend has no fp64\nhint: `--precision fp32`")
+            }
+            #[cfg(feature = "wgpu")]
+            Self::Wgpu => super::wgpu::check(precision),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// How ranks reach each other.

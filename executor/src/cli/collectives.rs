@@ -39,9 +39,7 @@ pub(crate) fn collectives(args: &CollectivesArgs) -> anyhow::Result<()> {
 }
 
 fn check(args: &CollectivesArgs) -> anyhow::Result<()> {
-    if args.ranks.backend == Backend::Cuda && args.precision == PrecisionArg::Fp64 {
-        bail!("the CUDA backend has no fp64\nhint: `--precision fp32`");
-    }
+    args.ranks.backend.check(args.precision)?;
     sizes(&args.timing)?;
     if args.ranks.communicator == CommunicatorKind::Local {
         check_ranks(args.ranks.num_ranks())?;
@@ -196,6 +194,7 @@ impl Report<'_> {
             (Backend::Cpu, _) => "processes, CPU",
             (Backend::Cuda, CommunicatorKind::Local) => "threads, CUDA",
             (Backend::Cuda, _) => "processes, CUDA",
+            (Backend::Wgpu, _) => "threads, wgpu",
         };
         self.print(&format!("# {} ({kind})", words::ranks(self.num_ranks)))
     }

@@ -18,6 +18,8 @@ mod run;
 mod settings;
 mod show;
 mod start;
+#[cfg(feature = "wgpu")]
+mod wgpu;
 mod words;
 mod work;
 

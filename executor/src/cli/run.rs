@@ -1,6 +1,6 @@
 //! `executor run`.
 
-#[cfg(not(all(feature = "mpi", feature = "cuda")))]
+#[cfg(not(all(feature = "mpi", feature = "cuda", feature = "wgpu")))]
 use anyhow::anyhow;
 use burn_flex::{Flex, FlexDevice};
 
@@ -16,6 +16,10 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
         (Backend::Cpu, CommunicatorKind::Mpi) => super::mpi::run(args),
         #[cfg(not(feature = "mpi"))]
         (Backend::Cpu, CommunicatorKind::Mpi) => Err(without("MPI", "mpi")),
+        #[cfg(feature = "wgpu")]
+        (Backend::Wgpu, _) => super::wgpu::run(args),
+        #[cfg(not(feature = "wgpu"))]
+        (Backend::Wgpu, _) => Err(without("wgpu", "wgpu")),
         #[cfg(feature = "cuda")]
         _ => super::cuda::run(args),
         #[cfg(not(feature = "cuda"))]
@@ -25,7 +29,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     }
 }
 
-#[cfg(not(all(feature = "mpi", feature = "cuda")))]
+#[cfg(not(all(feature = "mpi", feature = "cuda", feature = "wgpu")))]
 pub(super) fn without(what: &str, feature: &str) -> anyhow::Error {
     anyhow!(
         "this `executor` was built without {what}\nhint: build it with `cargo build --release -p executor \

@@ -14,10 +14,14 @@ const LEAST_SHARE: f64 = 0.1;
 /// The usual limit on the norm of all gradients, as GPT-3's and Llama's recipes have it.
 const USUAL_GRADIENT_NORM: f64 = 1.0;
 
+/// What the run computes in.
+pub(super) fn precision(args: &RunArgs, plan: &Plan) -> PrecisionArg {
+    args.training.precision.unwrap_or_else(|| PrecisionArg::of(plan.training.precision))
+}
+
 /// The settings that the arguments ask for.
 pub(super) fn settings(args: &RunArgs, plan: &Plan) -> Settings {
-    let precision =
-        args.training.precision.unwrap_or_else(|| PrecisionArg::of(plan.training.precision));
+    let precision = precision(args, plan);
     let (compute, master) = match precision {
         PrecisionArg::Fp64 => (Element::F64, Element::F64),
         PrecisionArg::Fp32 => (Element::F32, Element::F32),

@@ -229,7 +229,7 @@ impl<'a> Show<'a> {
                 "the plan is for {planned}: what it predicts does not compare with this CPU, for which \
                  `executor calibrate` makes a cluster file"
             ),
-            Backend::Cuda => format!("predicted for {planned}"),
+            Backend::Cuda | Backend::Wgpu => format!("predicted for {planned}"),
         }
     }
 
@@ -248,6 +248,7 @@ impl<'a> Show<'a> {
             (Backend::Cpu, _) => "processes, CPU",
             (Backend::Cuda, CommunicatorKind::Local) => "threads, CUDA",
             (Backend::Cuda, _) => "processes, CUDA",
+            (Backend::Wgpu, _) => "threads, wgpu",
         }
     }
 

@@ -4,7 +4,7 @@ use burn_flex::{Flex, FlexDevice};
 
 use super::args::{Backend, CommunicatorKind};
 use super::measuring::RanksArgs;
-#[cfg(not(all(feature = "mpi", feature = "cuda")))]
+#[cfg(not(all(feature = "mpi", feature = "cuda", feature = "wgpu")))]
 use super::run::without;
 use super::work::{Work, run_threads};
 
@@ -16,6 +16,10 @@ pub(super) fn run(work: &impl Work, args: &RanksArgs) -> anyhow::Result<()> {
         (Backend::Cpu, CommunicatorKind::Mpi) => super::mpi::run_work(work, args),
         #[cfg(not(feature = "mpi"))]
         (Backend::Cpu, CommunicatorKind::Mpi) => Err(without("MPI", "mpi")),
+        #[cfg(feature = "wgpu")]
+        (Backend::Wgpu, _) => super::wgpu::run_work(work, args),
+        #[cfg(not(feature = "wgpu"))]
+        (Backend::Wgpu, _) => Err(without("wgpu", "wgpu")),
         #[cfg(feature = "cuda")]
         _ => super::cuda::run_work(work, args),
         #[cfg(not(feature = "cuda"))]

@@ -8,6 +8,7 @@ use executor::batches::Source;
 use executor::checkpoint::{Piece, PieceKind, Values};
 use executor::communicator::Communicator;
 use executor::data::{Distribution, Samples, Sampling, SyntheticSamples, Tokens};
+use executor::ops::Kernels;
 use executor::parameters::LocalParameter;
 use executor::program::{Parts, Program};
 use executor::rank::{Rank, RunError, StepResult};
@@ -174,23 +175,41 @@ pub(crate) fn parts(model: &str, case: Case, compute: Element) -> Parts {
 /// The steps of a rank, and its pieces of the weights with their values.
 pub(crate) type Outcome = (Vec<StepResult>, Vec<(Piece, Values)>);
 
-/// The steps of a rank, and what it holds of the weights afterwards.
+/// The steps of a rank on the CPU, and what it holds of the weights afterwards.
 pub(crate) fn steps(
     program: &Arc<Program>,
     communicator: Arc<dyn Communicator<Flex>>,
 ) -> Result<Outcome, RunError> {
-    let mut rank = rank(program, communicator)?;
+    steps_on(program, communicator, FlexDevice)
+}
+
+/// The same on a device.
+pub(crate) fn steps_on<B: Kernels>(
+    program: &Arc<Program>,
+    communicator: Arc<dyn Communicator<B>>,
+    device: B::Device,
+) -> Result<Outcome, RunError> {
+    let mut rank = rank_on(program, communicator, device)?;
     let results = (0..NUM_STEPS).map(|_| rank.step()).collect::<Result<Vec<_>, _>>()?;
     rank.settle()?;
     let pieces = rank.pieces().into_iter();
     Ok((results, pieces.filter(|(piece, _)| piece.kind == PieceKind::Weight).collect()))
 }
 
-/// A rank that has done no steps.
+/// A rank on the CPU that has done no steps.
 pub(crate) fn rank(
     program: &Arc<Program>,
     communicator: Arc<dyn Communicator<Flex>>,
 ) -> Result<Rank<Flex>, RunError> {
+    rank_on(program, communicator, FlexDevice)
+}
+
+/// The same on a device.
+fn rank_on<B: Kernels>(
+    program: &Arc<Program>,
+    communicator: Arc<dyn Communicator<B>>,
+    device: B::Device,
+) -> Result<Rank<B>, RunError> {
     let source = if program.vocab_size().is_none() {
         let distribution = Distribution::StandardNormal;
         Source::Synthetic(SyntheticSamples { distribution, seed: 3 })
@@ -200,5 +219,5 @@ pub(crate) fn rank(
     };
     let seed = program.settings.seed;
     let values = |parameter: &LocalParameter| Ok::<_, RunError>(parameter.initial_values(seed));
-    Rank::new(Arc::clone(program), Arc::new(source), communicator, FlexDevice, values)
+    Rank::new(Arc::clone(program), Arc::new(source), communicator, device, values)
 }

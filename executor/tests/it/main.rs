@@ -27,6 +27,8 @@ mod reference;
 mod rendezvous;
 mod replication;
 mod traffic;
+#[cfg(feature = "wgpu")]
+mod wgpu;
 
 #[path = "../common/training.rs"]
 mod training;

@@ -29,7 +29,7 @@ pub(super) struct Outcome {
 /// What a rank's program is given, and what it leaves: results of steps, and its pieces of weights.
 type RankProgram<'a> =
     &'a (dyn Fn(Arc<dyn Communicator<Flex>>) -> Result<RankOutcome, RunError> + Sync);
-type RankOutcome = (Vec<StepResult>, Vec<(Piece, Values)>);
+pub(super) type RankOutcome = (Vec<StepResult>, Vec<(Piece, Values)>);
 
 pub(super) fn train(program: Program) -> Outcome {
     train_by(program, |num_ranks, run| {
@@ -46,12 +46,17 @@ fn train_by(
     let program = Arc::new(program);
     let run = |communicator: Arc<dyn Communicator<Flex>>| steps(&program, communicator);
     let outcomes = start(program.num_ranks(), &run);
+    gathered(&program, &outcomes)
+}
+
+/// What training came to by what every rank left.
+pub(super) fn gathered(program: &Program, outcomes: &[RankOutcome]) -> Outcome {
     let shapes: BTreeMap<ParameterId, Vec<usize>> =
         program.trained_parameters().into_iter().map(|p| (p.id, p.shape)).collect();
     let mut weights: BTreeMap<ParameterId, Vec<f64>> = BTreeMap::new();
     let losses = outcomes[0].0.iter().map(|result| result.loss).collect();
     let norms = outcomes[0].0.iter().map(|result| result.gradient_norm).collect();
-    for (results, pieces) in &outcomes {
+    for (results, pieces) in outcomes {
         assert_eq!(results, &outcomes[0].0, "all ranks report the same");
         for (piece, values) in pieces {
             let values: Vec<f64> = match values {

@@ -7,18 +7,18 @@ use crate::array::Array;
 use crate::ops::Kernels;
 
 /// The sizes that queries, keys and values have.
-pub(super) struct Dims {
-    pub(super) batch: usize,
-    pub(super) queries: usize,
-    pub(super) keys: usize,
-    pub(super) heads: usize,
-    pub(super) kv_heads: usize,
-    pub(super) features: usize,
-    pub(super) value_features: usize,
+pub(in crate::ops) struct Dims {
+    pub(in crate::ops) batch: usize,
+    pub(in crate::ops) queries: usize,
+    pub(in crate::ops) keys: usize,
+    pub(in crate::ops) heads: usize,
+    pub(in crate::ops) kv_heads: usize,
+    pub(in crate::ops) features: usize,
+    pub(in crate::ops) value_features: usize,
 }
 
 impl Dims {
-    pub(super) fn new<B: Kernels>(q: &Array<B>, k: &Array<B>, v: &Array<B>) -> Self {
+    pub(in crate::ops) fn new<B: Kernels>(q: &Array<B>, k: &Array<B>, v: &Array<B>) -> Self {
         let (q, k, v) = (q.shape(), k.shape(), v.shape());
         assert!(q[0] == k[0] && q[3] == k[3], "queries {q:?} do not fit keys {k:?}");
         assert!(k[..3] == v[..3], "keys {k:?} do not fit values {v:?}");

@@ -28,7 +28,7 @@ pub(in crate::ops) const GELU_CUBE: f64 = 0.044_715;
 pub(in crate::ops) const QUICK_GELU: f64 = 1.702;
 
 /// An elementwise function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Function {
     /// `x Phi(x)` with the normal distribution `Phi`.
     Gelu,

@@ -5,12 +5,15 @@
 //! it in one pass. The functions of [`ops`](super) are the way to call these.
 
 mod cpu;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+mod cube;
 
 use std::ops::Range;
 
 use burn::tensor::backend::Backend;
 use ir::graph::NormKind;
 
+use super::attention::{self, Grads, Scoring, Visibility};
 use super::composed;
 use super::composed::activation::Function;
 use super::composed::adamw::AdamW;
@@ -93,6 +96,32 @@ pub trait Kernels: Backend {
         composed::rotary::rotate(x, cos, sin)
     }
 
+    /// [`attention::forward`](super::attention::forward).
+    fn attention_forward(
+        q: Array<Self>,
+        k: Array<Self>,
+        v: Array<Self>,
+        scoring: &Scoring<Self>,
+        visibility: Visibility,
+    ) -> (Array<Self>, Array<Self>) {
+        attention::blocks::forward(q, k, v, scoring, visibility)
+    }
+
+    /// [`attention::input_grad`](super::attention::input_grad).
+    #[expect(clippy::too_many_arguments, reason = "those of the function")]
+    fn attention_input_grad(
+        q: Array<Self>,
+        k: Array<Self>,
+        v: Array<Self>,
+        out: Array<Self>,
+        log_sum_exp: Array<Self>,
+        grad: Array<Self>,
+        scoring: &Scoring<Self>,
+        visibility: Visibility,
+    ) -> Grads<Self> {
+        attention::blocks::input_grad(q, k, v, out, log_sum_exp, grad, scoring, visibility)
+    }
+
     /// The softmax of scores `[.., rows, keys]` over the keys that are seen, and the log-sum-exp
     /// `[.., rows, 1]`; row `i` sees the keys `seen[i % seen.len()]`, and the others get zero.
     fn attention_softmax(scores: Array<Self>, seen: &[Range<usize>]) -> (Array<Self>, Array<Self>) {
@@ -143,6 +172,3 @@ pub trait Kernels: Backend {
         composed::loss::input_grad(exponentials, sum, targets, first_class, scale)
     }
 }
-
-#[cfg(feature = "cuda")]
-impl Kernels for crate::cuda::Cuda {}

@@ -19,20 +19,20 @@ mod norm;
 mod rotary;
 
 /// An array on the CPU.
-type Plain = Array<Flex>;
+pub(crate) type Plain = Array<Flex>;
 
 /// An array whose operations are recorded.
 type Traced = Array<Autodiff<Flex>>;
 
 /// Numbers between -2 and 2 in fp64, the same for the same seed.
-fn random(shape: &[usize], seed: u64) -> Plain {
+pub(crate) fn random(shape: &[usize], seed: u64) -> Plain {
     let count = shape.iter().product::<usize>() as u64;
     let values = (0..count).map(|index| 4.0 * uniform(seed.wrapping_mul(1 << 20) + index) - 2.0);
     Array::from_f64(values.collect(), shape, FloatDType::F64, &FlexDevice)
 }
 
 /// Whole numbers below `bound`, the same for the same seed.
-fn random_indices(count: usize, bound: u32, seed: u64) -> Vec<u32> {
+pub(crate) fn random_indices(count: usize, bound: u32, seed: u64) -> Vec<u32> {
     let draw = |index| (uniform(seed.wrapping_mul(1 << 20) + index) * f64::from(bound)) as u32;
     (0..count as u64).map(draw).collect()
 }
@@ -73,7 +73,7 @@ fn check<const N: usize>(
 
 /// Fails unless shapes agree, and numbers to `tolerance`, relative above 1.
 #[track_caller]
-fn assert_close(actual: &Plain, expected: &Plain, tolerance: f64) {
+pub(crate) fn assert_close(actual: &Plain, expected: &Plain, tolerance: f64) {
     assert_eq!(actual.shape(), expected.shape());
     for (index, (a, b)) in actual.to_f64().into_iter().zip(expected.to_f64()).enumerate() {
         let infinite = a.is_infinite() && a.total_cmp(&b).is_eq();

@@ -1,0 +1,178 @@
+//! The output and the log-sum-exp: a cube for each tile of a head's queries, which goes through the keys.
+
+use burn::tensor::DType;
+use burn_cubecl::CubeRuntime;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use super::super::launch::{addresses, beside};
+use super::Problem;
+use super::scores::{
+    LOW, LOWEST, Numbers, NumbersLaunch, Terms, bias, capped, end_of_keys, first_key, sees,
+};
+use super::tiles::{
+    LANES, ROWS, Tiling, accumulate, features, first_row, lane, load, pitch, products, store, zeros,
+};
+
+/// The output and the log-sum-exp, or none where a device's shared memory is too small.
+pub(in super::super) fn forward<R: CubeRuntime>(
+    problem: &Problem<R>,
+    [q, k, v]: [&CubeTensor<R>; 3],
+) -> Option<[CubeTensor<R>; 2]> {
+    let (client, dims) = (&q.client, &problem.dims);
+    let (width, value_width) = (dims.features, dims.value_features);
+    let tiling = Tiling::fitting(client, |Tiling { own, other }| {
+        (own + other) * pitch(width) + other * pitch(value_width) + own * (other + 1)
+    })?;
+    let out = beside(q, &[dims.batch, dims.queries, dims.heads, value_width], q.dtype);
+    let log_sum_exp = beside(q, &[dims.batch, dims.heads, dims.queries], DType::F32);
+    let tiles = dims.queries.div_ceil(tiling.own);
+    forward_kernel::launch(
+        client,
+        CubeCount::Static(tiles as u32, dims.heads as u32, dims.batch as u32),
+        CubeDim::new_1d(tiling.units() as u32),
+        addresses(&[q, k, v, &out]),
+        q.clone().into_tensor_arg(),
+        k.clone().into_tensor_arg(),
+        v.clone().into_tensor_arg(),
+        problem.slopes.as_ref().unwrap_or(&log_sum_exp).clone().into_array_arg(),
+        out.clone().into_tensor_arg(),
+        log_sum_exp.clone().into_tensor_arg(),
+        problem.numbers(),
+        [width, value_width],
+        tiling,
+        problem.terms(),
+        q.dtype.into(),
+    );
+    Some([out, log_sum_exp])
+}
+
+impl<R: CubeRuntime> Problem<R> {
+    /// What the kernels are told.
+    pub(super) fn numbers(&self) -> NumbersLaunch<R> {
+        let cap = self.soft_cap.unwrap_or(1.0) as f32;
+        NumbersLaunch::new(self.scale as f32, cap, self.shift(), self.window())
+    }
+}
+
+#[cube(launch, address_type = "dynamic")]
+#[expect(clippy::too_many_arguments, reason = "a kernel has no other way to be told")]
+fn forward_kernel<F: Float>(
+    q: &Tensor<F>,
+    k: &Tensor<F>,
+    v: &Tensor<F>,
+    slopes: &Array<f32>,
+    out: &mut Tensor<F>,
+    log_sum_exp: &mut Tensor<f32>,
+    numbers: Numbers,
+    #[comptime] widths: [usize; 2],
+    #[comptime] tiling: Tiling,
+    #[comptime] terms: Terms,
+    #[define(F)] _element: StorageType,
+) {
+    let (own, other) = comptime!((tiling.own, tiling.other));
+    let [width, value_width] = widths;
+    let (queries, keys) = (q.shape(1), k.shape(1));
+    let head = CUBE_POS_Y as usize;
+    let kv_head = head / (q.shape(2) / k.shape(2));
+    let first = CUBE_POS_X as usize * own;
+    let mut q_tile = SharedMemory::<f32>::new(comptime!(own * pitch(width)));
+    let mut k_tile = SharedMemory::<f32>::new(comptime!(other * pitch(width)));
+    let mut v_tile = SharedMemory::<f32>::new(comptime!(other * pitch(value_width)));
+    let mut weights = SharedMemory::<f32>::new(comptime!(own * tiling.pitch()));
+    load::<F>(&mut q_tile, q, head, first, own, width, tiling);
+    let mut slope = f32::new(0.0);
+    if terms.has_slopes {
+        slope = slopes[head];
+    }
+    let mut sums = zeros(comptime!(ROWS * features(value_width)));
+    let mut total = zeros(ROWS);
+    let mut top = Array::<f32>::new(ROWS);
+    #[unroll]
+    for row in 0..ROWS {
+        top[row] = f32::new(LOWEST);
+    }
+    let last = min(first + own, queries) - 1;
+    let start = first_key(first, keys, &numbers, terms) / other;
+    let end = end_of_keys(last, keys, &numbers, terms).div_ceil(other);
+    for tile in start..end {
+        let first_of_tile = tile * other;
+        sync_cube();
+        load::<F>(&mut k_tile, k, kv_head, first_of_tile, other, width, tiling);
+        load::<F>(&mut v_tile, v, kv_head, first_of_tile, other, value_width, tiling);
+        sync_cube();
+        let products = products(&q_tile, &k_tile, width, tiling);
+        #[unroll]
+        for row in 0..ROWS {
+            let query = first + first_row() + row;
+            #[unroll]
+            for column in 0..comptime!(tiling.columns()) {
+                let place = column * LANES + lane();
+                let key = first_of_tile + place;
+                let mut score = f32::new(LOWEST);
+                if key < keys && sees(query, key, &numbers, terms) {
+                    let product = products[row * comptime!(tiling.columns()) + column];
+                    score =
+                        capped(product, &numbers, terms) + bias(query, key, slope, &numbers, terms);
+                }
+                weights[(first_row() + row) * comptime!(tiling.pitch()) + place] = score;
+            }
+        }
+        sync_cube();
+        #[unroll]
+        for row in 0..ROWS {
+            let base = (first_row() + row) * comptime!(tiling.pitch());
+            let mut highest = top[row];
+            for place in 0..other {
+                highest = max(highest, weights[base + place]);
+            }
+            let shrink = f32::exp(top[row] - highest);
+            top[row] = highest;
+            total[row] *= shrink;
+            #[unroll]
+            for feature in 0..comptime!(features(value_width)) {
+                sums[row * comptime!(features(value_width)) + feature] *= shrink;
+            }
+        }
+        sync_cube();
+        #[unroll]
+        for row in 0..ROWS {
+            #[unroll]
+            for column in 0..comptime!(tiling.columns()) {
+                let place =
+                    (first_row() + row) * comptime!(tiling.pitch()) + column * LANES + lane();
+                let score = weights[place];
+                let mut exponential = f32::new(0.0);
+                if score > LOW {
+                    exponential = f32::exp(score - top[row]);
+                }
+                weights[place] = exponential;
+            }
+        }
+        sync_cube();
+        #[unroll]
+        for row in 0..ROWS {
+            let base = (first_row() + row) * comptime!(tiling.pitch());
+            for place in 0..other {
+                total[row] += weights[base + place];
+            }
+        }
+        accumulate(&mut sums, &weights, &v_tile, value_width, tiling);
+    }
+    #[unroll]
+    for row in 0..ROWS {
+        let query = first + first_row() + row;
+        // The largest score alone adds one to the sum of a row that sees a key.
+        let share = 1.0 / max(total[row], f32::new(1.0));
+        #[unroll]
+        for feature in 0..comptime!(features(value_width)) {
+            sums[row * comptime!(features(value_width)) + feature] *= share;
+        }
+        if lane() == 0 && query < queries {
+            let base = CUBE_POS_Z as usize * log_sum_exp.stride(0) + head * log_sum_exp.stride(1);
+            // The logarithm of zero is minus infinity.
+            log_sum_exp[base + query] = top[row] + f32::ln(total[row]);
+        }
+    }
+    store::<F>(&sums, out, head, first, f32::new(1.0), value_width);
+}

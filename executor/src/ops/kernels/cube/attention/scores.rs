@@ -1,0 +1,152 @@
+//! Which keys a query sees, and how a score comes from a product.
+
+use cubecl::prelude::*;
+
+/// Stands in for a maximum of minus infinity. Lower than any score.
+pub(super) const LOWEST: f32 = -1e30;
+
+/// Below this nothing is a score, and above it everything.
+pub(super) const LOW: f32 = -1e29;
+
+/// What kernels are generated for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Terms {
+    pub(super) mask: Mask,
+    pub(super) is_capped: bool,
+    pub(super) has_slopes: bool,
+}
+
+/// Which positions a query looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Mask {
+    Full,
+    Causal,
+    Window,
+}
+
+/// The numbers of a scoring, and where queries are.
+#[derive(Clone, Copy, CubeType, CubeLaunch)]
+pub(super) struct Numbers {
+    pub(super) scale: f32,
+    pub(super) cap: f32,
+    /// How many positions the first query is after the first key.
+    pub(super) shift: i32,
+    /// How many positions a query sees, where they are limited.
+    pub(super) window: i32,
+}
+
+/// Whether query number `query` sees key number `key`.
+#[cube]
+pub(super) fn sees(query: usize, key: usize, numbers: &Numbers, #[comptime] terms: Terms) -> bool {
+    let ahead = i32::cast_from(key) - i32::cast_from(query) - numbers.shift;
+    match terms.mask {
+        Mask::Full => true.runtime(),
+        Mask::Causal => ahead <= 0,
+        Mask::Window => ahead <= 0 && ahead + numbers.window > 0,
+    }
+}
+
+/// The first of `keys` keys that is seen by query number `query` or one after it.
+#[cube]
+pub(super) fn first_key(
+    query: usize,
+    keys: usize,
+    numbers: &Numbers,
+    #[comptime] terms: Terms,
+) -> usize {
+    match terms.mask {
+        Mask::Full | Mask::Causal => 0usize.runtime(),
+        Mask::Window => within(i32::cast_from(query) + numbers.shift - numbers.window + 1, keys),
+    }
+}
+
+/// The end of the first keys, `keys` at most, that are seen by query number `query` or one before it.
+#[cube]
+pub(super) fn end_of_keys(
+    query: usize,
+    keys: usize,
+    numbers: &Numbers,
+    #[comptime] terms: Terms,
+) -> usize {
+    match terms.mask {
+        Mask::Full => keys,
+        Mask::Causal | Mask::Window => within(i32::cast_from(query) + numbers.shift + 1, keys),
+    }
+}
+
+/// The first of `queries` queries that sees key number `key` or one after it.
+#[cube]
+pub(super) fn first_query(
+    key: usize,
+    queries: usize,
+    numbers: &Numbers,
+    #[comptime] terms: Terms,
+) -> usize {
+    match terms.mask {
+        Mask::Full => 0usize.runtime(),
+        Mask::Causal | Mask::Window => within(i32::cast_from(key) - numbers.shift, queries),
+    }
+}
+
+/// The end of the first queries, `queries` at most, that see key number `key` or one before it.
+#[cube]
+pub(super) fn end_of_queries(
+    key: usize,
+    queries: usize,
+    numbers: &Numbers,
+    #[comptime] terms: Terms,
+) -> usize {
+    match terms.mask {
+        Mask::Full | Mask::Causal => queries,
+        Mask::Window => within(i32::cast_from(key) - numbers.shift + numbers.window, queries),
+    }
+}
+
+/// A number that may be below zero or above `count`, cut off at both.
+#[cube]
+fn within(place: i32, count: usize) -> usize {
+    usize::cast_from(clamp(place, 0i32, i32::cast_from(count)))
+}
+
+/// The product scaled, and capped where there is a cap.
+#[cube]
+pub(super) fn capped(product: f32, numbers: &Numbers, #[comptime] terms: Terms) -> f32 {
+    let scaled = product * numbers.scale;
+    if terms.is_capped { numbers.cap * f32::tanh(scaled / numbers.cap) } else { scaled }
+}
+
+/// What the position of a key adds to the score of a query.
+#[cube]
+pub(super) fn bias(
+    query: usize,
+    key: usize,
+    slope: f32,
+    numbers: &Numbers,
+    #[comptime] terms: Terms,
+) -> f32 {
+    if terms.has_slopes {
+        let ahead = i32::cast_from(key) - i32::cast_from(query) - numbers.shift;
+        slope * f32::cast_from(ahead)
+    } else {
+        f32::new(0.0)
+    }
+}
+
+/// `P (dP - delta)` through the cap: the gradient of the scaled product. `capped` is what the cap left of it.
+#[cube]
+pub(super) fn score_grad(
+    probability: f32,
+    probability_grad: f32,
+    delta: f32,
+    capped: f32,
+    numbers: &Numbers,
+    #[comptime] terms: Terms,
+) -> f32 {
+    let grad = probability * (probability_grad - delta);
+    if terms.is_capped {
+        let share = capped / numbers.cap;
+        grad * (1.0 - share * share)
+    } else {
+        grad
+    }
+}

@@ -1,0 +1,293 @@
+//! Operators on GPUs, each in one kernel or two, written once for all devices that cubecl compiles for: CUDA's, and
+//! those of wgpu. They read fp32 and 16 bits and calculate in fp32; other element types take burn's operations.
+//!
+//! # Source
+//!
+//! cubecl's book, <https://burn.dev/books/cubecl>, for the language that kernels are written in.
+
+mod attention;
+mod columns;
+mod elementwise;
+mod launch;
+mod rows;
+
+use burn_cubecl::kernel::into_contiguous;
+use burn_cubecl::tensor::CubeTensor;
+use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime};
+use ir::graph::NormKind;
+
+use self::attention::Problem;
+use self::launch::{are_alike, are_covered, are_fp32};
+use self::rows::Measured;
+use super::Kernels;
+use crate::array::{Array, Indices};
+use crate::ops::attention::dims::Dims;
+use crate::ops::attention::{Bias, Grads, Scoring, Visibility, blocks};
+use crate::ops::composed;
+use crate::ops::composed::activation::Function;
+use crate::ops::composed::adamw::AdamW;
+use crate::ops::composed::norm::{Statistics, has_mean};
+
+/// burn's backend on a runtime of cubecl's.
+type Cube<R, T> = CubeBackend<R, f32, i32, T>;
+
+impl<R: CubeRuntime, T: BoolElement> Kernels for Cube<R, T> {
+    fn contiguous(x: Array<Self>) -> Array<Self> {
+        // Of some arrays whose dimensions were exchanged burn's reshape makes another order of elements.
+        if x.is_bytes() { x } else { Array::from_primitive(into_contiguous(x.primitive())) }
+    }
+
+    fn activation(function: Function, x: Array<Self>) -> Array<Self> {
+        let x = x.primitive();
+        if are_covered([&x]) {
+            Array::from_primitive(elementwise::activation(function, x))
+        } else {
+            composed::activation::forward(function, Array::from_primitive(x))
+        }
+    }
+
+    fn activation_grad(function: Function, kept: Array<Self>, grad: Array<Self>) -> Array<Self> {
+        let [kept, grad] = [kept, grad].map(Array::primitive);
+        if are_alike(&[&kept, &grad]) {
+            Array::from_primitive(elementwise::activation_grad(function, kept, grad))
+        } else {
+            let [kept, grad] = [kept, grad].map(Array::from_primitive);
+            composed::activation::input_grad(function, kept, grad)
+        }
+    }
+
+    fn gated(function: Function, gate: Array<Self>, value: Array<Self>) -> Array<Self> {
+        let [gate, value] = [gate, value].map(Array::primitive);
+        if are_alike(&[&gate, &value]) {
+            Array::from_primitive(elementwise::gated(function, gate, value))
+        } else {
+            let [gate, value] = [gate, value].map(Array::from_primitive);
+            composed::activation::gated_forward(function, gate, value)
+        }
+    }
+
+    fn gated_grad(
+        function: Function,
+        gate: Array<Self>,
+        value: Array<Self>,
+        grad: Array<Self>,
+    ) -> (Array<Self>, Array<Self>) {
+        let [gate, value, grad] = [gate, value, grad].map(Array::primitive);
+        if are_alike(&[&gate, &value, &grad]) {
+            let (gate, value) = elementwise::gated_grad(function, gate, value, grad);
+            (Array::from_primitive(gate), Array::from_primitive(value))
+        } else {
+            let [gate, value, grad] = [gate, value, grad].map(Array::from_primitive);
+            composed::activation::gated_input_grad(function, gate, value, grad)
+        }
+    }
+
+    fn norm(
+        kind: NormKind,
+        x: Array<Self>,
+        weight: Option<Array<Self>>,
+        bias: Option<Array<Self>>,
+        epsilon: f64,
+    ) -> (Array<Self>, Statistics<Self>) {
+        let x = x.primitive();
+        let [weight, bias] = [weight, bias].map(|parameter| parameter.map(Array::primitive));
+        let all: Vec<_> = [&x].into_iter().chain(&weight).chain(&bias).collect();
+        if are_alike(&all) {
+            let (y, measured) = rows::norm(x, weight, bias, epsilon as f32, has_mean(kind));
+            (Array::from_primitive(y), measured.into())
+        } else {
+            let [weight, bias] =
+                [weight, bias].map(|parameter| parameter.map(Array::from_primitive));
+            composed::norm::forward(kind, Array::from_primitive(x), weight, bias, epsilon)
+        }
+    }
+
+    fn norm_input_grad(
+        x: Array<Self>,
+        statistics: &Statistics<Self>,
+        weight: Option<Array<Self>>,
+        grad: Array<Self>,
+    ) -> Array<Self> {
+        let ([x, grad], weight) = ([x, grad].map(Array::primitive), weight.map(Array::primitive));
+        let all: Vec<_> = [&x, &grad].into_iter().chain(&weight).collect();
+        if are_alike(&all) {
+            Array::from_primitive(rows::norm_input_grad(x, statistics.into(), weight, grad))
+        } else {
+            let [x, grad] = [x, grad].map(Array::from_primitive);
+            composed::norm::input_grad(x, statistics, weight.map(Array::from_primitive), grad)
+        }
+    }
+
+    fn norm_weight_grad(
+        x: Array<Self>,
+        statistics: &Statistics<Self>,
+        grad: Array<Self>,
+    ) -> (Array<Self>, Array<Self>) {
+        let [x, grad] = [x, grad].map(Array::primitive);
+        if are_alike(&[&x, &grad]) {
+            let (scale, shift) = columns::norm_weight_grad(x, statistics.into(), grad);
+            (Array::from_primitive(scale), Array::from_primitive(shift))
+        } else {
+            let [x, grad] = [x, grad].map(Array::from_primitive);
+            composed::norm::weight_grad(x, statistics, grad)
+        }
+    }
+
+    fn rotate(x: Array<Self>, cos: &Array<Self>, sin: &Array<Self>) -> Array<Self> {
+        let [x, cos, sin] = [x, cos.clone(), sin.clone()].map(Array::primitive);
+        if are_covered([&x]) && are_alike(&[&cos, &sin]) {
+            Array::from_primitive(elementwise::rotate(x, cos, sin))
+        } else {
+            let [x, cos, sin] = [x, cos, sin].map(Array::from_primitive);
+            composed::rotary::rotate(x, &cos, &sin)
+        }
+    }
+
+    fn attention_forward(
+        q: Array<Self>,
+        k: Array<Self>,
+        v: Array<Self>,
+        scoring: &Scoring<Self>,
+        visibility: Visibility,
+    ) -> (Array<Self>, Array<Self>) {
+        let fused = problem(&q, &k, &v, scoring, visibility).and_then(|problem| {
+            let [q, k, v] = [&q, &k, &v].map(|x| x.clone().primitive());
+            attention::forward(&problem, [&q, &k, &v])
+        });
+        match fused {
+            Some([out, log_sum_exp]) => {
+                (Array::from_primitive(out), Array::from_primitive(log_sum_exp))
+            }
+            None => blocks::forward(q, k, v, scoring, visibility),
+        }
+    }
+
+    fn attention_input_grad(
+        q: Array<Self>,
+        k: Array<Self>,
+        v: Array<Self>,
+        out: Array<Self>,
+        log_sum_exp: Array<Self>,
+        grad: Array<Self>,
+        scoring: &Scoring<Self>,
+        visibility: Visibility,
+    ) -> Grads<Self> {
+        let is_alike = grad.dtype() == q.dtype();
+        let problem = problem(&q, &k, &v, scoring, visibility).filter(|_| is_alike);
+        let fused = problem.and_then(|problem| {
+            let delta = (grad.clone().widened() * out.clone().widened()).sum_dim(3).swap_dims(1, 2);
+            let delta = delta.reshape(&log_sum_exp.shape());
+            let given = [log_sum_exp.clone(), delta, grad.clone()].map(Array::primitive);
+            let [q, k, v] = [&q, &k, &v].map(|x| x.clone().primitive());
+            attention::input_grad(&problem, [&q, &k, &v], &given)
+        });
+        match fused.map(|grads| grads.map(Array::from_primitive)) {
+            Some([query, key, value]) => Grads { query, key, value, table: None },
+            None => blocks::input_grad(q, k, v, out, log_sum_exp, grad, scoring, visibility),
+        }
+    }
+
+    fn exponentials(logits: Array<Self>, max: Array<Self>) -> (Array<Self>, Array<Self>) {
+        let [logits, max] = [logits, max].map(Array::primitive);
+        if are_covered([&logits]) && are_fp32(&[&max]) {
+            let (exponentials, sum) = rows::exponentials(logits, max);
+            (Array::from_primitive(exponentials), Array::from_primitive(sum))
+        } else {
+            let [logits, max] = [logits, max].map(Array::from_primitive);
+            composed::loss::exponentials(logits, max)
+        }
+    }
+
+    fn adamw(
+        rates: &AdamW,
+        weights: Array<Self>,
+        moments: [Array<Self>; 2],
+        gradient: Array<Self>,
+    ) -> (Array<Self>, [Array<Self>; 2]) {
+        let [weights, gradient] = [weights, gradient].map(Array::primitive);
+        let moments = moments.map(Array::primitive);
+        if are_fp32(&[&weights, &moments[0], &moments[1], &gradient]) {
+            let (weights, moments) = elementwise::adamw(rates, weights, moments, gradient);
+            (Array::from_primitive(weights), moments.map(Array::from_primitive))
+        } else {
+            let [weights, gradient] = [weights, gradient].map(Array::from_primitive);
+            composed::adamw::adamw(rates, weights, moments.map(Array::from_primitive), gradient)
+        }
+    }
+
+    fn cross_entropy_grad(
+        exponentials: Array<Self>,
+        sum: Array<Self>,
+        targets: &[u32],
+        first_class: usize,
+        scale: f64,
+    ) -> Array<Self> {
+        let (rows, width, device) =
+            (exponentials.size(0), exponentials.size(1), exponentials.device());
+        let [exponentials, sum] = [exponentials, sum].map(Array::primitive);
+        if are_fp32(&[&exponentials, &sum]) {
+            // A target of another shard becomes a column that does not exist.
+            let column = |target: &u32| {
+                let column = (*target as usize).checked_sub(first_class);
+                column.filter(|column| *column < width).unwrap_or(width) as u32
+            };
+            let columns: Vec<u32> = targets.iter().map(column).collect();
+            let columns = Indices::<Self>::new(&columns, &[rows], &device).primitive();
+            let scale = scale as f32;
+            Array::from_primitive(elementwise::cross_entropy_grad(
+                exponentials,
+                sum,
+                columns,
+                scale,
+            ))
+        } else {
+            let [exponentials, sum] = [exponentials, sum].map(Array::from_primitive);
+            composed::loss::input_grad(exponentials, sum, targets, first_class, scale)
+        }
+    }
+}
+
+/// What the kernels of attention are asked for; none where they do not cover it.
+fn problem<R: CubeRuntime, T: BoolElement>(
+    q: &Array<Cube<R, T>>,
+    k: &Array<Cube<R, T>>,
+    v: &Array<Cube<R, T>>,
+    scoring: &Scoring<Cube<R, T>>,
+    visibility: Visibility,
+) -> Option<Problem<R>> {
+    let slopes = match &scoring.bias {
+        Bias::None => None,
+        Bias::Slopes(slopes) => Some(slopes.clone().widened().primitive()),
+        Bias::Rounded { .. } | Bias::Table(..) => return None,
+    };
+    let dims = Dims::new(q, k, v);
+    let [q, k, v] = [q, k, v].map(|x| x.clone().primitive());
+    let is_covered = scoring.dropout.is_none() && are_alike(&[&q, &k, &v]);
+    let problem = Problem {
+        dims,
+        scale: scoring.scale,
+        soft_cap: scoring.soft_cap,
+        slopes: slopes.map(into_contiguous),
+        visibility,
+    };
+    (is_covered && problem.is_countable(&q.client)).then_some(problem)
+}
+
+impl<R: CubeRuntime, T: BoolElement> From<Measured<R>> for Statistics<Cube<R, T>> {
+    fn from(measured: Measured<R>) -> Self {
+        Self {
+            mean: measured.mean.map(Array::from_primitive),
+            inverse_deviation: Array::from_primitive(measured.inverse_deviation),
+        }
+    }
+}
+
+impl<R: CubeRuntime, T: BoolElement> From<&Statistics<Cube<R, T>>> for Measured<R> {
+    fn from(statistics: &Statistics<Cube<R, T>>) -> Self {
+        let primitive = |array: &Array<Cube<R, T>>| -> CubeTensor<R> { array.clone().primitive() };
+        Self {
+            mean: statistics.mean.as_ref().map(primitive),
+            inverse_deviation: primitive(&statistics.inverse_deviation),
+        }
+    }
+}

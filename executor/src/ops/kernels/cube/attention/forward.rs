@@ -135,20 +135,7 @@ fn forward_kernel<F: Float>(
             }
         }
         sync_cube();
-        #[unroll]
-        for row in 0..ROWS {
-            #[unroll]
-            for column in 0..comptime!(tiling.columns()) {
-                let place =
-                    (first_row() + row) * comptime!(tiling.pitch()) + column * LANES + lane();
-                let score = weights[place];
-                let mut exponential = f32::new(0.0);
-                if score > LOW {
-                    exponential = f32::exp(score - top[row]);
-                }
-                weights[place] = exponential;
-            }
-        }
+        exponentiate(&mut weights, &top, tiling);
         sync_cube();
         #[unroll]
         for row in 0..ROWS {
@@ -175,4 +162,23 @@ fn forward_kernel<F: Float>(
         }
     }
     store::<F>(&sums, out, head, first, f32::new(1.0), value_width);
+}
+
+/// Replaces the unit's scores by their exponentials, from the highest of the row so far; those that are not seen by zero.
+#[cube]
+fn exponentiate(weights: &mut SharedMemory<f32>, top: &Array<f32>, #[comptime] tiling: Tiling) {
+    #[unroll]
+    for row in 0..ROWS {
+        let base = (first_row() + row) * comptime!(tiling.pitch());
+        #[unroll]
+        for column in 0..comptime!(tiling.columns()) {
+            let place = base + column * LANES + lane();
+            let score = weights[place];
+            let mut exponential = f32::new(0.0);
+            if score > LOW {
+                exponential = f32::exp(score - top[row]);
+            }
+            weights[place] = exponential;
+        }
+    }
 }

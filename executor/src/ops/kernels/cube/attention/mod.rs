@@ -25,7 +25,7 @@ use crate::ops::attention::Visibility;
 use crate::ops::attention::dims::Dims;
 
 /// Positions from here on are not counted in 32 bits with a sign, twice over.
-const MOST_POSITIONS: usize = 1 << 29;
+const MOST_POSITIONS: i32 = 1 << 29;
 
 /// Attention that these kernels cover.
 pub(super) struct Problem<R: CubeRuntime> {
@@ -44,7 +44,7 @@ impl<R: CubeRuntime> Problem<R> {
         let last = self.visibility.query_start.max(self.visibility.key_start) + queries.max(keys);
         let (across, down, deep) = client.properties().hardware.max_cube_count;
         let tiles = queries.max(keys).div_ceil(tiles::LANES);
-        last < MOST_POSITIONS
+        last < MOST_POSITIONS as usize
             && tiles <= across as usize
             && heads <= down as usize
             && batch <= deep as usize
@@ -61,7 +61,7 @@ impl<R: CubeRuntime> Problem<R> {
     fn window(&self) -> i32 {
         match self.visibility.mask {
             AttentionMask::SlidingWindow { window } => {
-                i32::try_from(window).unwrap_or(i32::MAX).min(MOST_POSITIONS as i32)
+                i32::try_from(window).unwrap_or(i32::MAX).min(MOST_POSITIONS)
             }
             AttentionMask::Full | AttentionMask::Causal => 0,
         }

@@ -332,6 +332,22 @@ impl<B: Backend> Array<B> {
 
     /// The same elements in row-major order in another shape.
     pub fn reshape(self, shape: &[usize]) -> Self {
+        // burn 0.21 (`split_strides`) takes another order of elements where a dimension of an array that does not lie in
+        // order is split, and there is one of size 1 behind or between: such are put in order before.
+        let own = self.shape();
+        if shape.len() > own.len() && own.iter().skip(1).any(|size| *size == 1) {
+            let whole = Shape::from([own.iter().product::<usize>()]);
+            let flat = self.moved(
+                |it| B::float_reshape(it, whole.clone()),
+                |it| B::int_reshape(it, whole.clone()),
+            );
+            return flat.named(shape);
+        }
+        self.named(shape)
+    }
+
+    /// What burn makes of another shape.
+    fn named(self, shape: &[usize]) -> Self {
         let shape = Shape::from(shape);
         self.moved(|it| B::float_reshape(it, shape.clone()), |it| B::int_reshape(it, shape.clone()))
     }

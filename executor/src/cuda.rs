@@ -7,14 +7,14 @@ pub(crate) mod compute_stream;
 
 use std::ffi::c_int;
 use std::path::Path;
-use std::sync::Arc;
 
 use burn_cubecl::cubecl::Runtime as _;
-use burn_cubecl::cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
 use burn_cubecl::cubecl::cuda::{CudaRuntime, install};
 use burn_cuda::CudaDevice;
 use cudarc::driver::sys::CUresult;
 use cudarc::driver::{CudaContext, DriverError};
+
+use crate::streams::make_one_stream;
 
 /// burn's CUDA backend. Its parameters are the element types where none is named, which is nowhere
 /// here.
@@ -102,7 +102,7 @@ pub fn devices() -> Result<Vec<CudaDevice>, DeviceError> {
         return Err(DeviceError::NoHeaders { missing });
     }
     check_versions()?;
-    use_one_stream();
+    make_one_stream();
     Ok((0..count).map(|index| CudaDevice::new(index as usize)).collect())
 }
 
@@ -125,18 +125,6 @@ fn check_versions() -> Result<(), DeviceError> {
     }
     let in_words = |(major, minor): (c_int, c_int)| format!("{major}.{minor}");
     Err(DeviceError::OldDriver { driver: in_words(of_driver), compiler: in_words((major, minor)) })
-}
-
-/// Has CubeCL make one stream for each device, whichever thread asks. Threads
-/// [ask on one](crate::streams::on_one_stream); those that forget are so ordered too.
-fn use_one_stream() {
-    let mut state = CubeClRuntimeConfig::storage().lock();
-    let mut config = match state.take() {
-        Some(config) => Arc::unwrap_or_clone(config),
-        None => CubeClRuntimeConfig::from_current_dir().override_from_env(),
-    };
-    config.streaming.max_streams = 1;
-    *state = Some(Arc::new(config));
 }
 
 /// Waits until all that was asked of GPUs has reached them, or failed: kernels are compiled on threads that burn never

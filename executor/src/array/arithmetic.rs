@@ -147,11 +147,10 @@ impl<B: Backend> Array<B> {
         other: Self,
         of_both: impl FnOnce(FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>,
     ) -> Self {
-        if self.is_empty() {
-            return self;
-        }
-        if other.is_empty() {
-            return other;
+        if self.is_empty() || other.is_empty() {
+            let sizes = self.shape().into_iter().zip(other.shape());
+            let shape: Vec<usize> = sizes.map(|(a, b)| if a == 1 { b } else { a }).collect();
+            return Self::empty_of(&shape, self.dtype(), &self.device());
         }
         Self::from_primitive(of_both(self.primitive(), other.primitive()))
     }

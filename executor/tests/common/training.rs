@@ -180,16 +180,11 @@ pub(crate) fn steps(
     program: &Arc<Program>,
     communicator: Arc<dyn Communicator<Flex>>,
 ) -> Result<Outcome, RunError> {
-    steps_on(program, communicator, FlexDevice)
+    stepped(rank(program, communicator)?)
 }
 
-/// The same on a device.
-pub(crate) fn steps_on<B: Kernels>(
-    program: &Arc<Program>,
-    communicator: Arc<dyn Communicator<B>>,
-    device: B::Device,
-) -> Result<Outcome, RunError> {
-    let mut rank = rank_on(program, communicator, device)?;
+/// The steps of a rank, and what it holds of the weights afterwards.
+pub(crate) fn stepped<B: Kernels>(mut rank: Rank<B>) -> Result<Outcome, RunError> {
     let results = (0..NUM_STEPS).map(|_| rank.step()).collect::<Result<Vec<_>, _>>()?;
     rank.settle()?;
     let pieces = rank.pieces().into_iter();
@@ -205,7 +200,7 @@ pub(crate) fn rank(
 }
 
 /// The same on a device.
-fn rank_on<B: Kernels>(
+pub(crate) fn rank_on<B: Kernels>(
     program: &Arc<Program>,
     communicator: Arc<dyn Communicator<B>>,
     device: B::Device,

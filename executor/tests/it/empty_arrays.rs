@@ -16,6 +16,7 @@ fn operations_on_no_elements_leave_no_elements() {
     for array in [
         none() + none(),
         none() * one(),
+        zeros(&[0, 1]) + one(),
         one() - none(),
         -none(),
         none().exp(),

@@ -249,3 +249,24 @@ fn attention_of_views() {
         attend([q, k, v, grad.swap_dims(1, 2), slopes], None, false, visibility)
     });
 }
+
+/// Elements stay in order, whatever dimensions of one element stand between those that were exchanged.
+#[test]
+fn exchanged_dimensions_take_any_shape() {
+    let Some(device) = device() else { return };
+    for (shape, [a, b], new) in [
+        (&[2, 6, 3, 1][..], [1, 2], &[2, 3, 2, 3, 1][..]),
+        (&[2, 6, 3, 1], [1, 2], &[2, 3, 6, 1, 1]),
+        (&[4, 1, 6, 5], [0, 2], &[3, 2, 1, 4, 5]),
+        (&[1, 6, 4, 5], [1, 2], &[1, 2, 2, 6, 5]),
+        (&[1, 6, 4], [1, 2], &[1, 2, 2, 6]),
+        (&[6, 4, 1], [0, 1], &[2, 2, 6, 1]),
+        (&[3, 4, 10], [0, 1], &[12, 2, 5]),
+        (&[3, 1, 10], [0, 1], &[3, 2, 5]),
+        (&[2, 4, 15], [0, 1], &[4, 6, 5]),
+    ] {
+        hold!(FP32, &device, [random(shape, 1)], [x] => {
+            vec![x.swap_dims(a, b).reshape(new)]
+        });
+    }
+}

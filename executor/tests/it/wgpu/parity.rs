@@ -12,7 +12,7 @@ use ir::schedule::ScheduleKind;
 
 use super::device;
 use crate::parity::{Outcome, difference, gathered, train};
-use crate::training::{Case, GPT, LLAMA, MIXTRAL, ONE, program, steps_on};
+use crate::training::{Case, GPT, LLAMA, MIXTRAL, ONE, program, rank_on, stepped};
 
 /// What losses differ by in fp32, as between layouts on the CPU.
 const TOLERANCE: f64 = 1e-4;
@@ -21,7 +21,7 @@ fn train_on(device: &WgpuDevice, model: &str, case: Case) -> Outcome {
     let program = Arc::new(program(model, case, Element::F32));
     let devices = [device.clone()];
     let run = |communicator: Arc<dyn Communicator<Wgpu>>| {
-        steps_on(&program, communicator, device.clone())
+        stepped(rank_on(&program, communicator, device.clone())?)
     };
     let outcomes = local::run(program.num_ranks(), &devices, run);
     gathered(&program, &outcomes.unwrap_or_else(|failure| panic!("{failure}")))

@@ -67,9 +67,10 @@ make_folder() {
 # Which packages and features cargo is asked for decides the features of their dependencies, and a crate
 # whose features differ is compiled anew: burn, for minutes. So steps ask for one of two things.
 
-# Sets `tested`: what is compiled to run. Its tests of MPI are built with the others.
+# Sets `tested`: what is compiled to run. Its tests of MPI are built with the others, and those of kernels for GPUs,
+# which a software driver runs.
 choose_tested() {
-    tested=(--workspace)
+    tested=(--workspace --features executor/cuda --features executor/wgpu)
     if has_mpi; then
         tested+=(--features executor/mpi)
     fi
@@ -78,7 +79,7 @@ choose_tested() {
 # Sets `checked`: what is compiled to be read alone, by clippy and rustdoc, with all that the executor can
 # have. What needs a GPU is compiled here; nothing of it can run.
 choose_checked() {
-    checked=(--workspace --features executor/cuda)
+    checked=(--workspace --features executor/cuda --features executor/wgpu)
     if has_mpi; then
         checked+=(--features executor/mpi)
     fi

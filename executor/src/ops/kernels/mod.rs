@@ -96,7 +96,7 @@ pub trait Kernels: Backend {
         composed::rotary::rotate(x, cos, sin)
     }
 
-    /// [`attention::forward`](super::attention::forward).
+    /// [`attention::forward`].
     fn attention_forward(
         q: Array<Self>,
         k: Array<Self>,
@@ -107,7 +107,7 @@ pub trait Kernels: Backend {
         attention::blocks::forward(q, k, v, scoring, visibility)
     }
 
-    /// [`attention::input_grad`](super::attention::input_grad).
+    /// [`attention::input_grad`].
     #[expect(clippy::too_many_arguments, reason = "those of the function")]
     fn attention_input_grad(
         q: Array<Self>,

@@ -13,6 +13,7 @@ use burn_cubecl::cubecl::cuda::{CudaRuntime, install};
 use burn_cuda::CudaDevice;
 use cudarc::driver::sys::CUresult;
 use cudarc::driver::{CudaContext, DriverError};
+use ir::units::Bytes;
 
 use crate::streams::make_one_stream;
 
@@ -125,6 +126,21 @@ fn check_versions() -> Result<(), DeviceError> {
     }
     let in_words = |(major, minor): (c_int, c_int)| format!("{major}.{minor}");
     Err(DeviceError::OldDriver { driver: in_words(of_driver), compiler: in_words((major, minor)) })
+}
+
+/// What a GPU has that nobody uses.
+///
+/// # Errors
+///
+/// The driver does not say.
+pub fn free_memory(device: &CudaDevice) -> Result<Bytes, DeviceError> {
+    let free = CudaContext::new(device.index)
+        .and_then(|context| context.bind_to_thread())
+        .and_then(|()| cudarc::driver::result::mem_get_info());
+    match free {
+        Ok((free, _)) => Ok(Bytes::new(free as u64)),
+        Err(error) => Err(DeviceError::Driver { message: error.to_string() }),
+    }
 }
 
 /// Waits until all that was asked of GPUs has reached them, or failed: kernels are compiled on threads that burn never

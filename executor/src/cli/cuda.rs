@@ -1,19 +1,23 @@
 //! Runs on NVIDIA GPUs: ranks as threads, or as processes that a launcher started.
 
-use std::sync::Arc;
+use std::panic;
+use std::sync::{Arc, OnceLock};
+use std::thread;
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{anyhow, bail, ensure};
 use burn_cuda::CudaDevice;
 use executor::communicator::Communicator;
 use executor::communicator::nccl::cuda::NcclEngine;
 use executor::communicator::nccl::{self, Checks, Engine};
 use executor::communicator::rendezvous::{Launch, Line};
-use executor::cuda::{Cuda, devices, settle};
+use executor::cuda::{Cuda, devices, free_memory, settle};
 
 use super::args::{Backend, CommunicatorKind, PrecisionArg, RunArgs};
+use super::files;
 use super::job::{run_process, run_threads, told_once};
 use super::measuring::RanksArgs;
+use super::words::expected_tensors;
 use super::work::{Work, check_started, run_threads as run_threads_of};
 
 /// How long ranks wait for each other: those of a large job start minutes apart.
@@ -35,11 +39,65 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<()> {
     let mut used = Vec::new();
     let outcome = run_threads::<Cuda>(args, |num_ranks| {
         devices.truncate(num_ranks as usize);
+        for (nth, device) in devices.iter().enumerate() {
+            check_memory(args, device, (nth as u32..num_ranks).step_by(devices.len()).len())?;
+        }
         used.clone_from(&devices);
         Ok(devices)
     });
     settle(&used);
-    outcome
+    outcome.map_err(with_cause)
+}
+
+/// Fails if ranks on a GPU need more for their tensors alone than it has free, where they run as the plan says.
+fn check_memory(args: &RunArgs, device: &CudaDevice, num_ranks: usize) -> anyhow::Result<()> {
+    if args.training.precision.is_some() {
+        return Ok(());
+    }
+    let each = expected_tensors(&files::read(&args.plan)?.prediction.memory);
+    let (needed, free) = (each * num_ranks as u64, free_memory(device)?);
+    ensure!(
+        needed <= free,
+        "GPU {} has {free} free, but the tensors of its {} need {needed} at least\nhint: plan for more GPUs, or with \
+         recompute or a higher ZeRO stage",
+        device.index,
+        if num_ranks == 1 { "rank".to_owned() } else { format!("{num_ranks} ranks") },
+    );
+    Ok(())
+}
+
+/// What a thread of burn's that serves a GPU said when it failed first.
+static FAILURE: OnceLock<String> = OnceLock::new();
+
+/// How burn calls such threads.
+const SERVER: &str = "DSD";
+
+/// Hears what the threads that serve GPUs say when they panic, as they do where the driver fails, and keeps what follows
+/// from it silent: whoever asks them is told nothing but that they are not there.
+fn hear_servers() {
+    let usual = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        if thread::current().name().is_some_and(|name| name.starts_with(SERVER)) {
+            let said = info.payload_as_str().unwrap_or("no message");
+            let said = said.trim_start_matches("called `Result::unwrap()` on an `Err` value: ");
+            FAILURE.get_or_init(|| said.trim_end().to_owned());
+        } else if FAILURE.get().is_none() {
+            usual(info);
+        }
+    }));
+}
+
+/// A failure by what the GPU said, if it was that which failed.
+fn with_cause(error: anyhow::Error) -> anyhow::Error {
+    match FAILURE.get() {
+        Some(said) => anyhow!("a GPU has failed: {said}").context(first_words(&error)),
+        None => error,
+    }
+}
+
+/// Who failed, as in `rank 0 failed`.
+fn first_words(error: &anyhow::Error) -> String {
+    error.to_string().split(": ").next().unwrap_or_default().to_owned()
 }
 
 /// The GPUs, if what the arguments ask for is there.
@@ -52,7 +110,9 @@ fn check(backend: Backend, communicator: CommunicatorKind) -> anyhow::Result<Vec
             "MPI connects ranks on CPUs\nhint: `--backend cuda --communicator nccl` starts from `mpirun` too"
         );
     }
-    Ok(devices()?)
+    let devices = devices()?;
+    hear_servers();
+    Ok(devices)
 }
 
 /// Does some work on all ranks, or on the one that is this process.
@@ -67,11 +127,13 @@ pub(super) fn run_work(work: &impl Work, args: &RanksArgs) -> anyhow::Result<()>
     devices.truncate(args.num_ranks() as usize);
     let outcome = run_threads_of::<Cuda>(work, args, &devices);
     settle(&devices);
-    outcome
+    outcome.map_err(with_cause)
 }
 
 /// The rank of a plan that this process is by what its launcher says.
 fn run_rank(args: &RunArgs, devices: &[CudaDevice]) -> anyhow::Result<()> {
+    let launch = Launch::from_variables(|name| std::env::var(name).ok())?;
+    check_memory(args, &devices[launch.local_rank as usize % devices.len()], 1)?;
     let limit = args.communication_timeout;
     run_nccl(devices, limit, |communicator, device| run_process(args, communicator, device))
 }
@@ -97,5 +159,9 @@ fn run_nccl(
     let program = |communicator: Arc<dyn Communicator<Cuda>>| program(communicator, own);
     let outcome = nccl::run(line, engine, device.clone(), checks, program);
     settle(&[device]);
-    outcome.map_err(|failure| told_once(launch.rank, failure))
+    outcome.map_err(|failure| {
+        let is_own = failure.rank == launch.rank;
+        let told = told_once(launch.rank, failure);
+        if is_own { with_cause(told) } else { told }
+    })
 }

@@ -105,6 +105,11 @@ fn the_cluster_file_has_what_was_measured() {
 #[test]
 fn what_cannot_be_measured_is_said_at_once() {
     let place = Place::new();
+    let without_nccl: &[&str] = if cfg!(feature = "cuda") {
+        &["between GPUs alone", "--backend cuda"]
+    } else {
+        &["without NCCL", "--features cuda"]
+    };
     for (args, words) in [
         ("--ranks 0", &["--ranks", "from 1 to 256"][..]),
         ("--ranks 1", &["one rank sends nothing", "--ranks 2"]),
@@ -118,7 +123,7 @@ fn what_cannot_be_measured_is_said_at_once() {
         ("--reduction mean", &["mean", "sum, product, max, min"]),
         ("all-reduced", &["no such collective", "all-to-all"]),
         ("-o mine.json", &["--base"]),
-        ("--communicator nccl", &["without NCCL", "--features cuda"]),
+        ("--communicator nccl", without_nccl),
         ("--ranks 4 --ranks-per-node 3", &["--ranks-per-node 3", "does not divide 4"]),
         ("-o mine.json --base missing.json", &["missing.json", "No such file"]),
     ] {

@@ -27,7 +27,7 @@ impl Backend {
                 bail!("the CUDA backend has no fp64\nhint: `--precision fp32`")
             }
             #[cfg(feature = "wgpu")]
-            Self::Wgpu => super::wgpu::check(precision),
+            Self::Wgpu => check_wgpu(precision),
             _ => Ok(()),
         }
     }
@@ -83,4 +83,19 @@ pub(crate) fn parse_timeout(text: &str) -> Result<Duration, String> {
     seconds
         .map(Duration::from_secs_f64)
         .ok_or_else(|| format!("must be a number of seconds from 0.1 to {LONGEST_SECONDS}"))
+}
+
+/// Refuses a precision that kernels are not compiled for, or that the device lacks.
+#[cfg(feature = "wgpu")]
+fn check_wgpu(precision: PrecisionArg) -> anyhow::Result<()> {
+    use executor::array::Element;
+    use executor::wgpu::{check_element, device};
+
+    let name = match precision {
+        PrecisionArg::Fp32 => return Ok(()),
+        PrecisionArg::Fp16 => return Ok(check_element(&device()?, Element::F16)?),
+        PrecisionArg::Fp64 => "fp64",
+        PrecisionArg::Bf16 => "bf16",
+    };
+    bail!("the wgpu backend has no {name}\nhint: `--precision fp32` or `--precision fp16`")
 }

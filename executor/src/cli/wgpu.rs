@@ -1,10 +1,9 @@
 //! Runs on a device that wgpu reaches: ranks as threads, which share it.
 
-use anyhow::{bail, ensure};
-use executor::array::Element;
-use executor::wgpu::{Wgpu, check_element, device};
+use anyhow::ensure;
+use executor::wgpu::{Wgpu, device};
 
-use super::args::{CommunicatorKind, PrecisionArg, RunArgs};
+use super::args::{Backend, CommunicatorKind, RunArgs};
 use super::files;
 use super::job::run_threads;
 use super::measuring::RanksArgs;
@@ -14,7 +13,7 @@ use super::work::{Work, run_threads as run_threads_of};
 /// Runs all ranks.
 pub(super) fn run(args: &RunArgs) -> anyhow::Result<()> {
     check_communicator(args.communicator)?;
-    check(precision(args, &files::read(&args.plan)?))?;
+    Backend::Wgpu.check(precision(args, &files::read(&args.plan)?))?;
     run_threads::<Wgpu>(args, |_| Ok(vec![device()?]))
 }
 
@@ -22,17 +21,6 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<()> {
 pub(super) fn run_work(work: &impl Work, args: &RanksArgs) -> anyhow::Result<()> {
     check_communicator(args.communicator)?;
     run_threads_of::<Wgpu>(work, args, &[device()?])
-}
-
-/// Refuses a precision that kernels are not compiled for, or that the device lacks.
-pub(super) fn check(precision: PrecisionArg) -> anyhow::Result<()> {
-    let name = match precision {
-        PrecisionArg::Fp32 => return Ok(()),
-        PrecisionArg::Fp16 => return Ok(check_element(&device()?, Element::F16)?),
-        PrecisionArg::Fp64 => "fp64",
-        PrecisionArg::Bf16 => "bf16",
-    };
-    bail!("the wgpu backend has no {name}\nhint: `--precision fp32` or `--precision fp16`")
 }
 
 fn check_communicator(communicator: CommunicatorKind) -> anyhow::Result<()> {

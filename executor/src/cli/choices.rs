@@ -24,7 +24,9 @@ impl Backend {
     pub(crate) fn check(self, precision: PrecisionArg) -> anyhow::Result<()> {
         match self {
             Self::Cuda if precision == PrecisionArg::Fp64 => {
-                bail!("the CUDA backend has no fp64\nhint: `--precision fp32`")
+                bail!(
+                    "the CUDA backend has no fp64\nhint: `--precision fp32`, or compare layouts in fp64 on the CPU"
+                )
             }
             #[cfg(feature = "wgpu")]
             Self::Wgpu => check_wgpu(precision),

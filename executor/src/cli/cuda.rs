@@ -13,7 +13,7 @@ use executor::communicator::nccl::{self, Checks, Engine};
 use executor::communicator::rendezvous::{Launch, Line};
 use executor::cuda::{Cuda, devices, free_memory, settle};
 
-use super::args::{Backend, CommunicatorKind, PrecisionArg, RunArgs};
+use super::args::{Backend, CommunicatorKind, RunArgs};
 use super::files;
 use super::job::{run_process, run_threads, told_once};
 use super::measuring::RanksArgs;
@@ -23,15 +23,11 @@ use super::work::{Work, check_started, run_threads as run_threads_of};
 /// How long ranks wait for each other: those of a large job start minutes apart.
 const MEETING_TIME: Duration = Duration::from_mins(5);
 
-/// What to do without 64 bits.
-const NO_FP64: &str =
-    "the CUDA backend has no fp64\nhint: `--precision fp32`, or compare layouts in fp64 on the CPU";
-
 /// Runs all ranks, or the one that is this process.
 pub(super) fn run(args: &RunArgs) -> anyhow::Result<()> {
     let mut devices = check(args.backend, args.communicator)?;
-    if args.training.precision == Some(PrecisionArg::Fp64) {
-        bail!(NO_FP64);
+    if let Some(precision) = args.training.precision {
+        args.backend.check(precision)?;
     }
     if args.communicator == CommunicatorKind::Nccl {
         return run_rank(args, &devices);

@@ -20,6 +20,7 @@ use crate::array::Array;
 
 pub mod activation;
 pub mod attention;
+mod backend;
 pub(crate) mod composed;
 pub mod conv;
 pub mod dropout;
@@ -32,4 +33,5 @@ pub mod norm;
 pub mod pool;
 pub mod rotary;
 
-pub use kernels::Kernels;
+pub use backend::Kernels;
+pub use kernels::BasicKernels;

@@ -1,13 +1,13 @@
 //! Attention by products of matrices, a block of queries at a time: what covers every scoring.
 
 use super::dims::{Dims, by_head};
-use super::{Grads, Scoring, Visibility};
+use super::{Scoring, Visibility};
 use crate::array::{Array, ElementExt};
-use crate::ops::Kernels;
+use crate::ops::BasicKernels;
 use crate::ops::composed::attention::LOWEST;
 
 /// [`attention::forward`](super::forward).
-pub(in crate::ops) fn forward<B: Kernels>(
+pub(in crate::ops) fn forward<B: BasicKernels>(
     q: Array<B>,
     k: Array<B>,
     v: Array<B>,
@@ -45,7 +45,7 @@ pub(in crate::ops) fn forward<B: Kernels>(
     clippy::too_many_arguments,
     reason = "what the forward was given, put out, and the gradient"
 )]
-pub(in crate::ops) fn input_grad<B: Kernels>(
+pub(in crate::ops) fn input_grad<B: BasicKernels>(
     q: Array<B>,
     k: Array<B>,
     v: Array<B>,
@@ -107,9 +107,22 @@ pub(in crate::ops) fn input_grad<B: Kernels>(
 }
 
 /// `x` times the mask of dropout, where there is one.
-fn dropped<B: Kernels>(x: Array<B>, mask: Option<&Array<B>>) -> Array<B> {
+fn dropped<B: BasicKernels>(x: Array<B>, mask: Option<&Array<B>>) -> Array<B> {
     match mask {
         Some(mask) => x * mask.clone(),
         None => x,
     }
+}
+
+/// Gradients of what attention takes.
+#[derive(Clone, Debug)]
+pub struct Grads<B: BasicKernels> {
+    /// Of the queries.
+    pub query: Array<B>,
+    /// Of the keys.
+    pub key: Array<B>,
+    /// Of the values.
+    pub value: Array<B>,
+    /// Of the table of biases.
+    pub table: Option<Array<B>>,
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::visibility::Block;
 use crate::array::Array;
-use crate::ops::Kernels;
+use crate::ops::BasicKernels;
 
 /// The sizes that queries, keys and values have.
 pub(in crate::ops) struct Dims {
@@ -18,7 +18,7 @@ pub(in crate::ops) struct Dims {
 }
 
 impl Dims {
-    pub(in crate::ops) fn new<B: Kernels>(q: &Array<B>, k: &Array<B>, v: &Array<B>) -> Self {
+    pub(in crate::ops) fn new<B: BasicKernels>(q: &Array<B>, k: &Array<B>, v: &Array<B>) -> Self {
         let (q, k, v) = (q.shape(), k.shape(), v.shape());
         assert!(q[0] == k[0] && q[3] == k[3], "queries {q:?} do not fit keys {k:?}");
         assert!(k[..3] == v[..3], "keys {k:?} do not fit values {v:?}");
@@ -40,7 +40,7 @@ impl Dims {
     }
 
     /// `[b, s, heads, d]` as `[b, kv_heads, group, s, d]`.
-    pub(super) fn by_group<B: Kernels>(&self, x: Array<B>) -> Array<B> {
+    pub(super) fn by_group<B: BasicKernels>(&self, x: Array<B>) -> Array<B> {
         let (rows, features) = (x.size(1), x.size(3));
         x.reshape(&[self.batch, rows, self.kv_heads, self.group(), features])
             .permute(&[0, 2, 3, 1, 4])
@@ -48,21 +48,21 @@ impl Dims {
 
     /// Rows `queries` of `[b, kv_heads, group, s, d]` as `[b, kv_heads, group queries, d]`, so that one
     /// product with the keys serves all heads that share them.
-    pub(super) fn rows<B: Kernels>(&self, x: &Array<B>, queries: &Range<usize>) -> Array<B> {
+    pub(super) fn rows<B: BasicKernels>(&self, x: &Array<B>, queries: &Range<usize>) -> Array<B> {
         let shape = [self.batch, self.kv_heads, self.group() * queries.len(), x.size(4)];
         B::contiguous(x.narrow(3, queries.clone())).reshape(&shape)
     }
 
     /// `[b, kv_heads, group rows, d]` as `[b, rows, heads, d]`.
     #[expect(clippy::wrong_self_convention, reason = "it is the array that is converted")]
-    pub(super) fn from_groups<B: Kernels>(&self, x: Array<B>, rows: usize) -> Array<B> {
+    pub(super) fn from_groups<B: BasicKernels>(&self, x: Array<B>, rows: usize) -> Array<B> {
         let features = x.size(3);
         B::contiguous(x.reshape(&[self.batch, self.heads, rows, features]).swap_dims(1, 2))
     }
 
     /// The products of queries, which are scaled already, with the keys of a block,
     /// `[b, kv_heads, group queries, keys]`, fp32 at least. Those of hidden keys are among them.
-    pub(super) fn products<B: Kernels>(
+    pub(super) fn products<B: BasicKernels>(
         &self,
         q: &Array<B>,
         k: &Array<B>,
@@ -74,6 +74,6 @@ impl Dims {
 }
 
 /// `[b, t, heads, d]` as `[b, heads, t, d]`, and back.
-pub(super) fn by_head<B: Kernels>(x: Array<B>) -> Array<B> {
+pub(super) fn by_head<B: BasicKernels>(x: Array<B>) -> Array<B> {
     x.swap_dims(1, 2)
 }

@@ -24,6 +24,7 @@ mod scoring;
 mod unfused;
 mod visibility;
 
+pub use blocks::Grads;
 pub use scoring::{Bias, Buckets, ProbabilityDropout, Scoring, alibi_slopes};
 pub use unfused::{scores, scores_grad, softmax, softmax_grad, values, values_grad};
 pub use visibility::Visibility;
@@ -80,19 +81,6 @@ pub fn input_grad<B: Kernels>(
     visibility: Visibility,
 ) -> Grads<B> {
     B::attention_input_grad(q, k, v, out, log_sum_exp, grad, scoring, visibility)
-}
-
-/// Gradients of what attention takes.
-#[derive(Clone, Debug)]
-pub struct Grads<B: Kernels> {
-    /// Of the queries.
-    pub query: Array<B>,
-    /// Of the keys.
-    pub key: Array<B>,
-    /// Of the values.
-    pub value: Array<B>,
-    /// Of the table of biases.
-    pub table: Option<Array<B>>,
 }
 
 /// Output and log-sum-exp when each head has a sink: a key of score `sinks[head]` and of value zero, which

@@ -9,7 +9,7 @@ use ir::graph::AlibiSlopes;
 use super::dims::Dims;
 use super::visibility::{Block, Visibility};
 use crate::array::{Array, Indices};
-use crate::ops::Kernels;
+use crate::ops::BasicKernels;
 use crate::ops::dropout::{Dropout, Extract};
 
 /// How scores come from products of queries and keys.
@@ -18,7 +18,7 @@ use crate::ops::dropout::{Dropout, Extract};
 /// s = scale q k,   c = cap tanh(s / cap),   score = c + bias(head, position of k - position of q)
 /// ```
 #[derive(Clone, Debug)]
-pub struct Scoring<B: Kernels> {
+pub struct Scoring<B: BasicKernels> {
     /// What products are multiplied by.
     pub scale: f64,
     /// The cap; none if scores are not capped.
@@ -44,7 +44,7 @@ pub struct ProbabilityDropout {
 
 /// What is added to scores for positions.
 #[derive(Clone, Debug)]
-pub enum Bias<B: Kernels> {
+pub enum Bias<B: BasicKernels> {
     /// Nothing.
     None,
     /// The distance times a slope of each head, `[heads]`.
@@ -125,7 +125,7 @@ pub fn alibi_slopes(rule: AlibiSlopes, num_heads: usize) -> Vec<f64> {
     }
 }
 
-impl<B: Kernels> Scoring<B> {
+impl<B: BasicKernels> Scoring<B> {
     /// Products times `scale` alone.
     pub const fn plain(scale: f64) -> Self {
         Self { scale, soft_cap: None, bias: Bias::None, dropout: None }
@@ -236,7 +236,7 @@ impl<B: Kernels> Scoring<B> {
 }
 
 /// The row of the table for each query and key of a block.
-fn rows_of_table<B: Kernels>(
+fn rows_of_table<B: BasicKernels>(
     visibility: &Visibility,
     block: &Block,
     buckets: Buckets,

@@ -2,19 +2,19 @@
 
 use super::dims::{Dims, by_head};
 use crate::array::Array;
-use crate::ops::Kernels;
+use crate::ops::BasicKernels;
 use crate::ops::composed::attention::LOWEST;
 
 /// `scale Q K^T`, `[b, heads, s, t]`. What a query must not see is hidden by
 /// [`Visibility::hide`](super::Visibility::hide).
-pub fn scores<B: Kernels>(q: Array<B>, k: Array<B>, scale: f64) -> Array<B> {
+pub fn scores<B: BasicKernels>(q: Array<B>, k: Array<B>, scale: f64) -> Array<B> {
     let dims = Dims::new(&q, &k, &k);
     let q = dims.all_rows(q.scale(scale));
     q.matmul(by_head(k).transpose()).reshape(&[dims.batch, dims.heads, dims.queries, dims.keys])
 }
 
 /// The gradients of queries and keys from that of the scores.
-pub fn scores_grad<B: Kernels>(
+pub fn scores_grad<B: BasicKernels>(
     q: Array<B>,
     k: Array<B>,
     grad: Array<B>,
@@ -27,13 +27,17 @@ pub fn scores_grad<B: Kernels>(
 }
 
 /// `P V`, `[b, s, heads, dv]`, from probabilities `[b, heads, s, t]`.
-pub fn values<B: Kernels>(p: Array<B>, v: Array<B>) -> Array<B> {
+pub fn values<B: BasicKernels>(p: Array<B>, v: Array<B>) -> Array<B> {
     let dims = Dims::of_probabilities(&p, &v);
     dims.from_groups(dims.joined(p).matmul(by_head(v)), dims.queries)
 }
 
 /// The gradients of probabilities and values from that of the output.
-pub fn values_grad<B: Kernels>(p: Array<B>, v: Array<B>, grad: Array<B>) -> (Array<B>, Array<B>) {
+pub fn values_grad<B: BasicKernels>(
+    p: Array<B>,
+    v: Array<B>,
+    grad: Array<B>,
+) -> (Array<B>, Array<B>) {
     let dims = Dims::of_probabilities(&p, &v);
     let (shape, grad) = (p.shape(), dims.all_rows(grad));
     let v_grad = dims.joined(p).transpose().matmul(grad.clone());
@@ -41,7 +45,7 @@ pub fn values_grad<B: Kernels>(p: Array<B>, v: Array<B>, grad: Array<B>) -> (Arr
 }
 
 /// `e^x / sum(e^x)` along dimension `dim`; zeros where all of `x` is minus infinity.
-pub fn softmax<B: Kernels>(x: Array<B>, dim: usize) -> Array<B> {
+pub fn softmax<B: BasicKernels>(x: Array<B>, dim: usize) -> Array<B> {
     let element = x.element();
     let x = x.widened();
     let exponentials = (x.clone() - x.max_dim(dim).at_least(LOWEST)).exp();
@@ -51,7 +55,7 @@ pub fn softmax<B: Kernels>(x: Array<B>, dim: usize) -> Array<B> {
 }
 
 /// The gradient of the input of a softmax from its output `y`: `y (grad - sum(y grad))`.
-pub fn softmax_grad<B: Kernels>(y: Array<B>, grad: Array<B>, dim: usize) -> Array<B> {
+pub fn softmax_grad<B: BasicKernels>(y: Array<B>, grad: Array<B>, dim: usize) -> Array<B> {
     let element = grad.element();
     let (y, grad) = (y.widened(), grad.widened());
     let along = (y.clone() * grad.clone()).sum_dim(dim);
@@ -59,7 +63,7 @@ pub fn softmax_grad<B: Kernels>(y: Array<B>, grad: Array<B>, dim: usize) -> Arra
 }
 
 impl Dims {
-    fn of_probabilities<B: Kernels>(p: &Array<B>, v: &Array<B>) -> Self {
+    fn of_probabilities<B: BasicKernels>(p: &Array<B>, v: &Array<B>) -> Self {
         let (p, v) = (p.shape(), v.shape());
         assert!(p[0] == v[0] && p[3] == v[1], "probabilities {p:?} do not fit values {v:?}");
         assert!(p[1].is_multiple_of(v[2]), "{} heads do not share {} key-value heads", p[1], v[2]);
@@ -75,12 +79,12 @@ impl Dims {
     }
 
     /// `[b, s, heads, d]` as `[b, kv_heads, group s, d]`.
-    fn all_rows<B: Kernels>(&self, x: Array<B>) -> Array<B> {
+    fn all_rows<B: BasicKernels>(&self, x: Array<B>) -> Array<B> {
         self.rows(&self.by_group(x), &(0..self.queries))
     }
 
     /// `[b, heads, s, t]` as `[b, kv_heads, group s, t]`.
-    fn joined<B: Kernels>(&self, x: Array<B>) -> Array<B> {
+    fn joined<B: BasicKernels>(&self, x: Array<B>) -> Array<B> {
         x.reshape(&[self.batch, self.kv_heads, self.group() * self.queries, self.keys])
     }
 }

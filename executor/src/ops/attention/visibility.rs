@@ -5,7 +5,7 @@ use std::ops::Range;
 use ir::graph::AttentionMask;
 
 use crate::array::Array;
-use crate::ops::Kernels;
+use crate::ops::BasicKernels;
 use crate::ops::composed::attention::bias;
 
 /// Queries are taken in this many blocks where they are few: under a causal mask, 8 blocks compute 9/16
@@ -58,7 +58,7 @@ impl Visibility {
     }
 
     /// Scores `[.., s, t]` with minus infinity where the query does not see the key.
-    pub fn hide<B: Kernels>(&self, scores: Array<B>) -> Array<B> {
+    pub fn hide<B: BasicKernels>(&self, scores: Array<B>) -> Array<B> {
         let (queries, keys) = (scores.size(scores.rank() - 2), scores.size(scores.rank() - 1));
         if self.sees_all(queries, keys) {
             return scores;

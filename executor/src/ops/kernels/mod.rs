@@ -13,18 +13,17 @@ use std::ops::Range;
 use burn::tensor::backend::Backend;
 use ir::graph::NormKind;
 
-use super::attention::{self, Grads, Scoring, Visibility};
 use super::composed;
 use super::composed::activation::Function;
 use super::composed::adamw::AdamW;
 use super::composed::norm::Statistics;
 use crate::array::Array;
 
-/// A backend that the operators run on.
+/// A backend that has the kernels which operators consist of.
 ///
 /// Every method has a composition of burn's operations as its default, so a backend needs no more than
-/// `impl Kernels for ..`.
-pub trait Kernels: Backend {
+/// `impl BasicKernels for ..`.
+pub trait BasicKernels: Backend {
     /// The same array, laid out in row-major order if its backend gains by that.
     fn contiguous(x: Array<Self>) -> Array<Self> {
         x
@@ -94,32 +93,6 @@ pub trait Kernels: Backend {
     /// [`Rotary::apply`](super::rotary::Rotary::apply).
     fn rotate(x: Array<Self>, cos: &Array<Self>, sin: &Array<Self>) -> Array<Self> {
         composed::rotary::rotate(x, cos, sin)
-    }
-
-    /// [`attention::forward`].
-    fn attention_forward(
-        q: Array<Self>,
-        k: Array<Self>,
-        v: Array<Self>,
-        scoring: &Scoring<Self>,
-        visibility: Visibility,
-    ) -> (Array<Self>, Array<Self>) {
-        attention::blocks::forward(q, k, v, scoring, visibility)
-    }
-
-    /// [`attention::input_grad`].
-    #[expect(clippy::too_many_arguments, reason = "those of the function")]
-    fn attention_input_grad(
-        q: Array<Self>,
-        k: Array<Self>,
-        v: Array<Self>,
-        out: Array<Self>,
-        log_sum_exp: Array<Self>,
-        grad: Array<Self>,
-        scoring: &Scoring<Self>,
-        visibility: Visibility,
-    ) -> Grads<Self> {
-        attention::blocks::input_grad(q, k, v, out, log_sum_exp, grad, scoring, visibility)
     }
 
     /// The softmax of scores `[.., rows, keys]` over the keys that are seen, and the log-sum-exp

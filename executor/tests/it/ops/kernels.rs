@@ -3,7 +3,7 @@
 
 use burn::tensor::FloatDType;
 use burn_flex::Flex;
-use executor::ops::Kernels;
+use executor::ops::BasicKernels;
 use executor::ops::activation::{Function, gated_forward, gated_input_grad};
 use executor::ops::attention::{self, Scoring, Visibility};
 use executor::ops::rotary::{Rotary, frequencies};

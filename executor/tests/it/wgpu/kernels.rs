@@ -5,10 +5,10 @@ use burn::tensor::FloatDType;
 use burn_flex::FlexDevice;
 use burn_wgpu::WgpuDevice;
 use executor::array::{Array, Element};
-use executor::ops::Kernels;
 use executor::ops::activation::{Function, gated_forward, gated_input_grad};
 use executor::ops::attention::{self, Bias, Scoring, Visibility};
 use executor::ops::rotary::{Rotary, frequencies};
+use executor::ops::{BasicKernels, Kernels};
 use executor::ops::{loss, norm};
 use executor::optimizer::AdamW;
 use executor::wgpu::Wgpu;
@@ -164,7 +164,7 @@ fn updates() {
     let second = second.square();
     hold!(FP32, &device, [weights, first, second, grad], [weights, first, second, grad] => {
         let (new, [m, v]) =
-            Kernels::adamw(&rates, weights.clone(), [first, second.clone()], grad);
+            BasicKernels::adamw(&rates, weights.clone(), [first, second.clone()], grad);
         // What somebody else holds did not change.
         vec![new, m, v, weights, second]
     });

@@ -17,14 +17,17 @@ use burn_flex::Flex;
 use ir::graph::NormKind;
 
 use self::memory::are_fp32;
-use super::Kernels;
+use super::BasicKernels;
 use crate::array::Array;
+use crate::ops::Kernels;
 use crate::ops::composed;
 use crate::ops::composed::activation::Function;
 use crate::ops::composed::adamw::AdamW;
 use crate::ops::composed::norm::Statistics;
 
-impl Kernels for Flex {
+impl Kernels for Flex {}
+
+impl BasicKernels for Flex {
     fn contiguous(x: Array<Self>) -> Array<Self> {
         if are_fp32([&x]) { memory::contiguous(x) } else { x }
     }

@@ -26,8 +26,9 @@ use ir::graph::NormKind;
 use self::attention::Problem;
 use self::launch::{are_alike, are_covered, are_fp32};
 use self::rows::Measured;
-use super::Kernels;
+use super::BasicKernels;
 use crate::array::{Array, Indices};
+use crate::ops::Kernels;
 use crate::ops::attention::dims::Dims;
 use crate::ops::attention::{Bias, Grads, Scoring, Visibility, blocks};
 use crate::ops::composed;
@@ -39,6 +40,52 @@ use crate::ops::composed::norm::{Statistics, has_mean};
 type Cube<R, T> = CubeBackend<R, f32, i32, T>;
 
 impl<R: CubeRuntime, T: BoolElement> Kernels for Cube<R, T> {
+    fn attention_forward(
+        q: Array<Self>,
+        k: Array<Self>,
+        v: Array<Self>,
+        scoring: &Scoring<Self>,
+        visibility: Visibility,
+    ) -> (Array<Self>, Array<Self>) {
+        let fused = problem(&q, &k, &v, scoring, visibility).and_then(|problem| {
+            let [q, k, v] = [&q, &k, &v].map(|x| x.clone().primitive());
+            attention::forward(&problem, [&q, &k, &v])
+        });
+        match fused {
+            Some([out, log_sum_exp]) => {
+                (Array::from_primitive(out), Array::from_primitive(log_sum_exp))
+            }
+            None => blocks::forward(q, k, v, scoring, visibility),
+        }
+    }
+
+    fn attention_input_grad(
+        q: Array<Self>,
+        k: Array<Self>,
+        v: Array<Self>,
+        out: Array<Self>,
+        log_sum_exp: Array<Self>,
+        grad: Array<Self>,
+        scoring: &Scoring<Self>,
+        visibility: Visibility,
+    ) -> Grads<Self> {
+        let is_alike = grad.dtype() == q.dtype();
+        let problem = problem(&q, &k, &v, scoring, visibility).filter(|_| is_alike);
+        let fused = problem.and_then(|problem| {
+            let delta = (grad.clone().widened() * out.clone().widened()).sum_dim(3).swap_dims(1, 2);
+            let delta = delta.reshape(&log_sum_exp.shape());
+            let given = [log_sum_exp.clone(), delta, grad.clone()].map(Array::primitive);
+            let [q, k, v] = [&q, &k, &v].map(|x| x.clone().primitive());
+            attention::input_grad(&problem, [&q, &k, &v], &given)
+        });
+        match fused.map(|grads| grads.map(Array::from_primitive)) {
+            Some([query, key, value]) => Grads { query, key, value, table: None },
+            None => blocks::input_grad(q, k, v, out, log_sum_exp, grad, scoring, visibility),
+        }
+    }
+}
+
+impl<R: CubeRuntime, T: BoolElement> BasicKernels for Cube<R, T> {
     fn contiguous(x: Array<Self>) -> Array<Self> {
         // Of some arrays whose dimensions were exchanged burn's reshape makes another order of elements.
         if x.is_bytes() { x } else { Array::from_primitive(into_contiguous(x.primitive())) }
@@ -147,50 +194,6 @@ impl<R: CubeRuntime, T: BoolElement> Kernels for Cube<R, T> {
         } else {
             let [x, cos, sin] = [x, cos, sin].map(Array::from_primitive);
             composed::rotary::rotate(x, &cos, &sin)
-        }
-    }
-
-    fn attention_forward(
-        q: Array<Self>,
-        k: Array<Self>,
-        v: Array<Self>,
-        scoring: &Scoring<Self>,
-        visibility: Visibility,
-    ) -> (Array<Self>, Array<Self>) {
-        let fused = problem(&q, &k, &v, scoring, visibility).and_then(|problem| {
-            let [q, k, v] = [&q, &k, &v].map(|x| x.clone().primitive());
-            attention::forward(&problem, [&q, &k, &v])
-        });
-        match fused {
-            Some([out, log_sum_exp]) => {
-                (Array::from_primitive(out), Array::from_primitive(log_sum_exp))
-            }
-            None => blocks::forward(q, k, v, scoring, visibility),
-        }
-    }
-
-    fn attention_input_grad(
-        q: Array<Self>,
-        k: Array<Self>,
-        v: Array<Self>,
-        out: Array<Self>,
-        log_sum_exp: Array<Self>,
-        grad: Array<Self>,
-        scoring: &Scoring<Self>,
-        visibility: Visibility,
-    ) -> Grads<Self> {
-        let is_alike = grad.dtype() == q.dtype();
-        let problem = problem(&q, &k, &v, scoring, visibility).filter(|_| is_alike);
-        let fused = problem.and_then(|problem| {
-            let delta = (grad.clone().widened() * out.clone().widened()).sum_dim(3).swap_dims(1, 2);
-            let delta = delta.reshape(&log_sum_exp.shape());
-            let given = [log_sum_exp.clone(), delta, grad.clone()].map(Array::primitive);
-            let [q, k, v] = [&q, &k, &v].map(|x| x.clone().primitive());
-            attention::input_grad(&problem, [&q, &k, &v], &given)
-        });
-        match fused.map(|grads| grads.map(Array::from_primitive)) {
-            Some([query, key, value]) => Grads { query, key, value, table: None },
-            None => blocks::input_grad(q, k, v, out, log_sum_exp, grad, scoring, visibility),
         }
     }
 

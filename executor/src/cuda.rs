@@ -4,6 +4,7 @@
 //! does not find them. So they are asked for before.
 
 pub(crate) mod compute_stream;
+pub mod products;
 
 use std::ffi::c_int;
 use std::path::Path;
@@ -63,8 +64,14 @@ pub enum DeviceError {
         /// The compiler's.
         compiler: String,
     },
-    /// burn does not show the stream that NCCL is to be ordered with.
-    #[error("burn shows no stream to order NCCL with: {message}")]
+    /// cuBLASLt is there and does not start.
+    #[error("cuBLASLt, which multiplies matrices, does not start: {message}")]
+    Products {
+        /// What it says.
+        message: String,
+    },
+    /// burn does not show the stream that NCCL and cuBLASLt are to be ordered with.
+    #[error("burn shows no stream to order others with: {message}")]
     NoStream {
         /// What was found.
         message: String,

@@ -8,8 +8,8 @@ use ir::schedule::{Action, ActionKind};
 use traces::timeline::{Activity, Side, Stream};
 
 use crate::array::Array;
-use crate::communicator::lock::lock;
 use crate::communicator::{CommunicationError, Pending, Queue};
+use crate::lock::lock;
 use crate::ops::Kernels;
 use crate::recorder::Recorder;
 

@@ -14,6 +14,7 @@ pub mod cuda;
 pub mod data;
 mod frozen;
 mod host;
+mod lock;
 mod mapped;
 pub mod merge;
 pub mod mesh;

@@ -6,7 +6,7 @@ use std::time::Instant;
 use ir::units::{Bytes, Nanos};
 use traces::timeline::{Activity, Event, MemoryPoint, Stream, Track};
 
-use crate::communicator::lock::lock;
+use crate::lock::lock;
 
 /// Notes when events of a step start and end, from all threads of a rank.
 #[derive(Debug)]

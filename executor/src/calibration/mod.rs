@@ -145,7 +145,7 @@ pub fn rates<B: Kernels>(
     };
     let (left, right) =
         (filled(&[LARGE_PRODUCT, LARGE_PRODUCT]), filled(&[LARGE_PRODUCT, LARGE_PRODUCT]));
-    let product = least(&|| left.clone().matmul(right.clone()))?;
+    let product = least(&|| B::matmul(left.clone(), right.clone()))?;
     let (one, other) = (filled(&[LARGE_SUM]), filled(&[LARGE_SUM]));
     let sum = least(&|| one.clone() + other.clone())?;
     let told = Array::from_f64(vec![product * 1e6, sum * 1e6], &[2], Element::F32, device);
@@ -177,7 +177,7 @@ pub fn slowdown<B: Kernels>(
     let buffer = Array::<B>::ones(&[REDUCED.get() as usize / 4], Element::F32, device);
     let products = |count: usize| {
         for _ in 0..count {
-            drop(matrix.clone().matmul(matrix.clone()));
+            drop(B::matmul(matrix.clone(), matrix.clone()));
             synchronize::<B>(device);
         }
     };

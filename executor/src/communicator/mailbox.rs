@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::error::CommunicationError;
-use super::lock::lock;
 use super::tag::Tag;
+use crate::lock::lock;
 
 /// Messages of type `M` that have come to one rank, first in, first out by sender and tag.
 #[derive(Debug)]

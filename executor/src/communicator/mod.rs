@@ -15,7 +15,6 @@ mod collectives;
 mod error;
 mod group;
 pub mod local;
-pub(crate) mod lock;
 mod mailbox;
 #[cfg(feature = "mpi")]
 pub mod mpi;

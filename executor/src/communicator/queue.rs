@@ -8,7 +8,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Instant;
 
 use super::error::{CommunicationError, panic_message};
-use super::lock::lock;
+use crate::lock::lock;
 use crate::streams::on_one_stream;
 
 /// A thread that does jobs one after the other: a stream of a rank.

@@ -57,6 +57,11 @@ impl ComputeStream {
         Ok(Self { context, stream })
     }
 
+    /// The stream, for what is started on it in the place of burn's kernels.
+    pub(crate) fn raw(&self) -> CUstream {
+        self.stream
+    }
+
     /// Has another stream wait for all that was computed so far.
     #[expect(unsafe_code, reason = "the stream is burn's")]
     pub(crate) fn is_awaited_by(&self, other: &CudaStream) -> Result<(), DriverError> {

@@ -6,7 +6,7 @@ use crate::array::Array;
 
 /// `x W + b`, `[rows, out]`.
 pub fn forward<B: Kernels>(x: Array<B>, weight: Array<B>, bias: Option<Array<B>>) -> Array<B> {
-    let y = x.matmul(weight);
+    let y = B::matmul(x, weight);
     match bias {
         Some(bias) => {
             let width = bias.num_elements();
@@ -18,12 +18,12 @@ pub fn forward<B: Kernels>(x: Array<B>, weight: Array<B>, bias: Option<Array<B>>
 
 /// The gradient of the rows, `[rows, in]`.
 pub fn input_grad<B: Kernels>(grad: Array<B>, weight: Array<B>) -> Array<B> {
-    grad.matmul(weight.transpose())
+    B::matmul(grad, weight.transpose())
 }
 
 /// The gradient of the weight, `[in, out]`.
 pub fn weight_grad<B: Kernels>(x: Array<B>, grad: Array<B>) -> Array<B> {
-    x.transpose().matmul(grad)
+    B::matmul(x.transpose(), grad)
 }
 
 /// The gradient of the bias, `[out]`.

@@ -13,9 +13,9 @@ use burn::tensor::backend::Backend;
 use super::engine::{Call, Clique, Engine, Form, Membership, Watch};
 use super::letters::Letter;
 use crate::array::Array;
-use crate::communicator::lock::lock;
 use crate::communicator::rendezvous::{Lane, Line};
 use crate::communicator::{CommunicationError, Tag, Underway};
+use crate::lock::lock;
 
 type Result<T> = std::result::Result<T, CommunicationError>;
 

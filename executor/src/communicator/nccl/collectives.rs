@@ -7,11 +7,11 @@ use super::engine::{Call, Form};
 use super::letters::Letter;
 use super::{Checks, NcclCommunicator};
 use crate::array::Array;
-use crate::communicator::lock::lock;
 use crate::communicator::rendezvous::Lane;
 use crate::communicator::{
     Arriving, CommunicationError, Communicator, Group, Reduction, Tag, Traffic,
 };
+use crate::lock::lock;
 
 type Result<T> = std::result::Result<T, CommunicationError>;
 

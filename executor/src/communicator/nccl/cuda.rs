@@ -21,9 +21,9 @@ use super::guard::Guard;
 pub use super::library::EngineError;
 use super::library::{Library, of_driver};
 use crate::communicator::CommunicationError;
-use crate::communicator::lock::lock;
 use crate::cuda::Cuda;
 use crate::cuda::compute_stream::ComputeStream;
+use crate::lock::lock;
 
 /// NCCL on one GPU.
 pub struct NcclEngine {

@@ -10,7 +10,7 @@ use cudarc::driver::CudaEvent;
 use super::engine::{Membership, Watch};
 use super::library::{RawClique, of_driver};
 use crate::communicator::CommunicationError;
-use crate::communicator::lock::lock;
+use crate::lock::lock;
 
 type Result<T> = std::result::Result<T, CommunicationError>;
 

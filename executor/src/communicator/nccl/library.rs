@@ -13,8 +13,8 @@ use burn::tensor::DType;
 use cudarc::driver::DriverError;
 use libloading::Library as SharedObject;
 
-use crate::communicator::lock::lock;
 use crate::communicator::{CommunicationError, Reduction};
+use crate::lock::lock;
 
 /// Names of the library, the one that every installation has first.
 const NAMES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];

@@ -31,11 +31,11 @@ use burn::tensor::backend::Backend;
 use traces::timeline::Stream;
 
 use super::error::{Cause, CommunicationError, RankFailure, attempt, conclude};
-use super::lock::lock;
 use super::rendezvous::{Ending, Lane, Line};
 use super::traffic::Counters;
 use super::{Communicator, Group, Queue, Tag};
 use crate::array::Array;
+use crate::lock::lock;
 use arrivals::{Arrivals, Sender};
 
 pub use engine::{Call, Clique, Engine, Form, Membership, Watch};

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::frame::Frame;
 use super::{Deadline, POLL};
-use crate::communicator::lock::lock;
+use crate::lock::lock;
 
 /// A stranger that connects and says nothing is not waited for longer.
 const GREETING_TIME: Duration = Duration::from_secs(10);

@@ -13,9 +13,9 @@ use super::frame::Frame;
 use super::launch::Launch;
 use super::{Deadline, POLL, RendezvousError, hub};
 use crate::communicator::error::CommunicationError;
-use crate::communicator::lock::lock;
 use crate::communicator::mailbox::Mailbox;
 use crate::communicator::tag::Tag;
+use crate::lock::lock;
 
 /// How long ranks that were stopped are waited for: they may hang in a library.
 const GRACE: Duration = Duration::from_secs(10);

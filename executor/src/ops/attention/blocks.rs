@@ -31,7 +31,7 @@ pub(in crate::ops) fn forward<B: BasicKernels>(
             let mask = scoring.dropout_mask(&dims, &visibility, &block, &probabilities);
             let probabilities = dropped(probabilities, mask.as_ref());
             let values = v.narrow(2, block.keys.clone());
-            let output = dims.from_groups(probabilities.cast(element).matmul(values), rows);
+            let output = dims.from_groups(B::matmul(probabilities.cast(element), values), rows);
             (output, log_sum_exp.reshape(&[dims.batch, dims.heads, rows]))
         };
         outputs.push(output);
@@ -86,8 +86,8 @@ pub(in crate::ops) fn input_grad<B: BasicKernels>(
         let (k, v) = (k.narrow(2, block.keys.clone()), v.narrow(2, block.keys.clone()));
         let mask = scoring.dropout_mask(&dims, &visibility, &block, &probabilities);
         let weights = dropped(probabilities.clone(), mask.as_ref());
-        let v_part = weights.cast(element).transpose().matmul(grad.clone());
-        let probability_grad = dropped(grad.matmul(v.transpose()).widened(), mask.as_ref());
+        let v_part = B::matmul(weights.cast(element).transpose(), grad.clone());
+        let probability_grad = dropped(B::matmul(grad, v.transpose()).widened(), mask.as_ref());
         let delta = of_block(&delta);
         let score_grad = B::attention_score_grad(probabilities, probability_grad, delta);
         table_grad = scoring.with_table_grad(table_grad, &score_grad, &dims, &visibility, &block);
@@ -96,8 +96,8 @@ pub(in crate::ops) fn input_grad<B: BasicKernels>(
             None => score_grad,
         };
         let score_grad = score_grad.cast(element);
-        let k_part = score_grad.clone().transpose().matmul(q);
-        q_grads.push(dims.from_groups(score_grad.matmul(k).scale(scoring.scale), rows));
+        let k_part = B::matmul(score_grad.clone().transpose(), q);
+        q_grads.push(dims.from_groups(B::matmul(score_grad, k).scale(scoring.scale), rows));
         k_grad = B::add_at(k_grad, 2, block.keys.start, k_part.widened());
         v_grad = B::add_at(v_grad, 2, block.keys.start, v_part.widened());
     }

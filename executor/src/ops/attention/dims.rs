@@ -69,7 +69,7 @@ impl Dims {
         block: &Block,
     ) -> Array<B> {
         let keys = k.narrow(2, block.keys.clone()).transpose();
-        self.rows(q, &block.queries).matmul(keys).widened()
+        B::matmul(self.rows(q, &block.queries), keys).widened()
     }
 }
 

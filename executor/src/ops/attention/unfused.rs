@@ -10,7 +10,8 @@ use crate::ops::composed::attention::LOWEST;
 pub fn scores<B: BasicKernels>(q: Array<B>, k: Array<B>, scale: f64) -> Array<B> {
     let dims = Dims::new(&q, &k, &k);
     let q = dims.all_rows(q.scale(scale));
-    q.matmul(by_head(k).transpose()).reshape(&[dims.batch, dims.heads, dims.queries, dims.keys])
+    let scores = B::matmul(q, by_head(k).transpose());
+    scores.reshape(&[dims.batch, dims.heads, dims.queries, dims.keys])
 }
 
 /// The gradients of queries and keys from that of the scores.
@@ -22,14 +23,14 @@ pub fn scores_grad<B: BasicKernels>(
 ) -> (Array<B>, Array<B>) {
     let dims = Dims::new(&q, &k, &k);
     let grad = dims.joined(grad.scale(scale));
-    let q_grad = dims.from_groups(grad.clone().matmul(by_head(k)), dims.queries);
-    (q_grad, by_head(grad.transpose().matmul(dims.all_rows(q))))
+    let q_grad = dims.from_groups(B::matmul(grad.clone(), by_head(k)), dims.queries);
+    (q_grad, by_head(B::matmul(grad.transpose(), dims.all_rows(q))))
 }
 
 /// `P V`, `[b, s, heads, dv]`, from probabilities `[b, heads, s, t]`.
 pub fn values<B: BasicKernels>(p: Array<B>, v: Array<B>) -> Array<B> {
     let dims = Dims::of_probabilities(&p, &v);
-    dims.from_groups(dims.joined(p).matmul(by_head(v)), dims.queries)
+    dims.from_groups(B::matmul(dims.joined(p), by_head(v)), dims.queries)
 }
 
 /// The gradients of probabilities and values from that of the output.
@@ -40,8 +41,8 @@ pub fn values_grad<B: BasicKernels>(
 ) -> (Array<B>, Array<B>) {
     let dims = Dims::of_probabilities(&p, &v);
     let (shape, grad) = (p.shape(), dims.all_rows(grad));
-    let v_grad = dims.joined(p).transpose().matmul(grad.clone());
-    (grad.matmul(by_head(v).transpose()).reshape(&shape), by_head(v_grad))
+    let v_grad = B::matmul(dims.joined(p).transpose(), grad.clone());
+    (B::matmul(grad, by_head(v).transpose()).reshape(&shape), by_head(v_grad))
 }
 
 /// `e^x / sum(e^x)` along dimension `dim`; zeros where all of `x` is minus infinity.

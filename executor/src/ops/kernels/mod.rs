@@ -29,6 +29,11 @@ pub trait BasicKernels: Backend {
         x
     }
 
+    /// [`Array::matmul`].
+    fn matmul(left: Array<Self>, right: Array<Self>) -> Array<Self> {
+        left.matmul(right)
+    }
+
     /// [`Array::add_at`].
     fn add_at(x: Array<Self>, dim: usize, start: usize, part: Array<Self>) -> Array<Self> {
         x.add_at(dim, start, part)

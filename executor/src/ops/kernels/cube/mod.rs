@@ -17,6 +17,7 @@ mod columns;
 mod elementwise;
 mod launch;
 mod rows;
+mod vendor;
 
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
@@ -26,6 +27,7 @@ use ir::graph::NormKind;
 use self::attention::Problem;
 use self::launch::{are_alike, are_covered, are_fp32};
 use self::rows::Measured;
+use self::vendor::Vendor;
 use super::BasicKernels;
 use crate::array::{Array, Indices};
 use crate::ops::Kernels;
@@ -39,7 +41,7 @@ use crate::ops::composed::norm::{Statistics, has_mean};
 /// burn's backend on a runtime of cubecl's.
 type Cube<R, T> = CubeBackend<R, f32, i32, T>;
 
-impl<R: CubeRuntime, T: BoolElement> Kernels for Cube<R, T> {
+impl<R: Vendor, T: BoolElement> Kernels for Cube<R, T> {
     fn attention_forward(
         q: Array<Self>,
         k: Array<Self>,
@@ -85,10 +87,21 @@ impl<R: CubeRuntime, T: BoolElement> Kernels for Cube<R, T> {
     }
 }
 
-impl<R: CubeRuntime, T: BoolElement> BasicKernels for Cube<R, T> {
+impl<R: Vendor, T: BoolElement> BasicKernels for Cube<R, T> {
     fn contiguous(x: Array<Self>) -> Array<Self> {
         // Of some arrays whose dimensions were exchanged burn's reshape makes another order of elements.
         if x.is_bytes() { x } else { Array::from_primitive(into_contiguous(x.primitive())) }
+    }
+
+    fn matmul(left: Array<Self>, right: Array<Self>) -> Array<Self> {
+        if left.is_empty() || right.is_empty() {
+            return left.matmul(right);
+        }
+        let [left, right] = [left, right].map(Array::primitive);
+        match R::matmul(&left, &right) {
+            Some(product) => Array::from_primitive(product),
+            None => Array::from_primitive(left).matmul(Array::from_primitive(right)),
+        }
     }
 
     fn activation(function: Function, x: Array<Self>) -> Array<Self> {
@@ -258,7 +271,7 @@ impl<R: CubeRuntime, T: BoolElement> BasicKernels for Cube<R, T> {
 }
 
 /// What the kernels of attention are asked for; none where they do not cover it.
-fn problem<R: CubeRuntime, T: BoolElement>(
+fn problem<R: Vendor, T: BoolElement>(
     q: &Array<Cube<R, T>>,
     k: &Array<Cube<R, T>>,
     v: &Array<Cube<R, T>>,

@@ -1,0 +1,221 @@
+//! cuBLASLt on one GPU: which of its kernels computes a product, and that product.
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use burn::tensor::DType;
+use cudarc::cublaslt::result::{self, CublasError};
+use cudarc::cublaslt::sys;
+use cudarc::driver::CudaContext;
+
+use super::super::DeviceError;
+use super::super::compute_stream::ComputeStream;
+use super::layout::{Operand, Product, Stored};
+
+/// What kernels may put aside, as NVIDIA advises for its GPUs since Hopper.
+const WORKSPACE_BYTES: usize = 32 << 20;
+
+/// The best alignment that kernels ask for.
+const BEST_ALIGNMENT: u64 = 256;
+
+/// The device addresses of the right array, the left, and the result.
+pub(super) type Addresses = [u64; 3];
+
+/// cuBLASLt, ready to compute on burn's stream of one GPU.
+pub(super) struct Library {
+    handle: sys::cublasLtHandle_t,
+    context: Arc<CudaContext>,
+    stream: Arc<ComputeStream>,
+    /// Shared by all products, of which one ends before the next begins.
+    workspace: u64,
+    /// The same for the same product on all ranks, which have the same library: no time decides.
+    choices: HashMap<Key, Prepared>,
+}
+
+/// What a kernel is chosen by.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Key {
+    product: Product,
+    element: DType,
+    alignments: [u64; 3],
+}
+
+/// A product's description as cuBLASLt keeps it, and the kernel for it. Kept as long as the process.
+#[derive(Clone, Copy)]
+struct Prepared {
+    description: sys::cublasLtMatmulDesc_t,
+    first: sys::cublasLtMatrixLayout_t,
+    second: sys::cublasLtMatrixLayout_t,
+    result: sys::cublasLtMatrixLayout_t,
+    algorithm: sys::cublasLtMatmulAlgo_t,
+}
+
+#[expect(unsafe_code, reason = "the pointers are cuBLASLt's")]
+// SAFETY: any thread may use cuBLASLt's descriptions and handles, one after the other.
+unsafe impl Send for Library {}
+
+impl Library {
+    /// Whether the library is there.
+    #[expect(unsafe_code, reason = "whether a library is there is found by loading it")]
+    pub(super) fn is_present() -> bool {
+        // SAFETY: its initialisers may run at any time.
+        unsafe { sys::is_culib_present() }
+    }
+
+    /// The library on a GPU.
+    pub(super) fn open(
+        context: Arc<CudaContext>,
+        stream: Arc<ComputeStream>,
+    ) -> Result<Self, DeviceError> {
+        let told = |message: String| DeviceError::Products { message };
+        context.bind_to_thread().map_err(|error| told(error.to_string()))?;
+        let handle = result::create_handle().map_err(|error| told(error.to_string()))?;
+        #[expect(unsafe_code, reason = "memory is the driver's")]
+        // SAFETY: a context is current on this thread; the memory is kept as long as the process.
+        let workspace = unsafe { cudarc::driver::result::malloc_sync(WORKSPACE_BYTES) }
+            .map_err(|error| told(error.to_string()))?;
+        Ok(Self { handle, context, stream, workspace, choices: HashMap::new() })
+    }
+
+    /// Starts a product of elements of one type on burn's stream.
+    ///
+    /// # Safety
+    ///
+    /// The addresses are of arrays on the GPU that the product reads and writes, and nobody else changes them between
+    /// what burn's stream was given before and what it is given after.
+    #[expect(unsafe_code, reason = "cuBLASLt is written in C")]
+    pub(super) unsafe fn start(
+        &mut self,
+        product: Product,
+        element: DType,
+        addresses: Addresses,
+    ) -> Result<(), String> {
+        self.context.bind_to_thread().map_err(|error| error.to_string())?;
+        let alignments = addresses.map(alignment);
+        let key = Key { product, element, alignments };
+        let chosen = match self.choices.get(&key) {
+            Some(known) => *known,
+            None => {
+                let made = self.prepared(&key).map_err(|error| error.to_string())?;
+                self.choices.insert(key, made);
+                made
+            }
+        };
+        let [first, second, target] = addresses;
+        let (one, zero) = (1.0f32, 0.0f32);
+        // SAFETY: the descriptions were made for this product and live; the caller vouches for the addresses, which
+        // are as well aligned as the kernel needs, and the workspace is used by nothing else on the stream.
+        unsafe {
+            result::matmul(
+                self.handle,
+                chosen.description,
+                (&raw const one).cast(),
+                (&raw const zero).cast(),
+                first as *const c_void,
+                chosen.first,
+                second as *const c_void,
+                chosen.second,
+                target as *const c_void,
+                chosen.result,
+                target as *mut c_void,
+                chosen.result,
+                &raw const chosen.algorithm,
+                self.workspace as *mut c_void,
+                WORKSPACE_BYTES,
+                self.stream.raw().cast(),
+            )
+        }
+        .map_err(|error| error.to_string())
+    }
+
+    /// The description of a product and the first of the kernels that cuBLASLt would choose.
+    #[expect(unsafe_code, reason = "cuBLASLt is written in C")]
+    fn prepared(&self, key: &Key) -> Result<Prepared, CublasError> {
+        let Key { product, element, alignments } = key;
+        let compute = sys::cublasComputeType_t::CUBLAS_COMPUTE_32F;
+        let description = result::create_matmul_desc(compute, sys::cudaDataType_t::CUDA_R_32F)?;
+        let transposed = |operand: &Operand| i32::from(operand.is_transposed);
+        for (attribute, value) in [
+            (sys::cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_TRANSA, &product.first),
+            (sys::cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_TRANSB, &product.second),
+        ] {
+            let value = transposed(value);
+            // SAFETY: the description lives, and the attribute is a number of 32 bits.
+            unsafe {
+                let value = (&raw const value).cast();
+                result::set_matmul_desc_attribute(description, attribute, value, size_of::<i32>())
+            }?;
+        }
+        let [first, second, result] =
+            [&product.first.stored, &product.second.stored, &product.result]
+                .map(|stored| matrix(stored, *element, product.batch));
+        let (first, second, result) = (first?, second?, result?);
+        let preference = result::create_matmul_pref()?;
+        let asked = |attribute, value: u64, bytes: usize| {
+            // SAFETY: the preference lives; the attribute has so many of the lowest bytes of the number.
+            unsafe {
+                let value = (&raw const value).cast();
+                result::set_matmul_pref_attribute(preference, attribute, value, bytes)
+            }
+        };
+        use sys::cublasLtMatmulPreferenceAttributes_t as Preference;
+        asked(Preference::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, WORKSPACE_BYTES as u64, 8)?;
+        asked(Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignments[0], 4)?;
+        asked(Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignments[1], 4)?;
+        asked(Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignments[2], 4)?;
+        asked(Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignments[2], 4)?;
+        // SAFETY: all that is named was made above and lives.
+        let found = unsafe {
+            let layouts = [first, second, result];
+            let [a, b, c] = layouts;
+            result::get_matmul_algo_heuristic(self.handle, description, a, b, c, c, preference)
+        };
+        // SAFETY: it was made above, and nobody else knows it.
+        unsafe { result::destroy_matmul_pref(preference) }?;
+        Ok(Prepared { description, first, second, result, algorithm: found?.algo })
+    }
+}
+
+/// How well an address is aligned, in bytes, a power of two.
+fn alignment(address: u64) -> u64 {
+    if address == 0 { BEST_ALIGNMENT } else { BEST_ALIGNMENT.min(1 << address.trailing_zeros()) }
+}
+
+/// A matrix, or a batch of them.
+#[expect(unsafe_code, reason = "cuBLASLt is written in C")]
+fn matrix(
+    stored: &Stored,
+    element: DType,
+    batch: usize,
+) -> Result<sys::cublasLtMatrixLayout_t, CublasError> {
+    let Stored { rows, columns, leading, batch_stride } = *stored;
+    let element = match element {
+        DType::F32 => sys::cudaDataType_t::CUDA_R_32F,
+        DType::F16 => sys::cudaDataType_t::CUDA_R_16F,
+        DType::BF16 => sys::cudaDataType_t::CUDA_R_16BF,
+        other => unreachable!("no product of {other:?} is asked for"),
+    };
+    let layout =
+        result::create_matrix_layout(element, rows as u64, columns as u64, leading as i64)?;
+    use sys::cublasLtMatrixLayoutAttribute_t as Attribute;
+    let (count, stride) = (batch as i32, batch_stride as i64);
+    // SAFETY: the layout lives, the first attribute is a number of 32 bits, the second one of 64.
+    unsafe {
+        let count = (&raw const count).cast();
+        result::set_matrix_layout_attribute(
+            layout,
+            Attribute::CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
+            count,
+            size_of::<i32>(),
+        )?;
+        let stride = (&raw const stride).cast();
+        result::set_matrix_layout_attribute(
+            layout,
+            Attribute::CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+            stride,
+            size_of::<i64>(),
+        )?;
+    }
+    Ok(layout)
+}

@@ -7,7 +7,6 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::super::launch::{addresses, like};
-use super::Problem;
 use super::scores::{
     Numbers, Terms, bias, capped, end_of_keys, end_of_queries, first_key, first_query, score_grad,
     sees,
@@ -15,10 +14,11 @@ use super::scores::{
 use super::tiles::{
     LANES, ROWS, Tiling, accumulate, features, first_row, lane, load, pitch, products, store, zeros,
 };
+use super::{Problem, of_query};
 
 /// The gradients of queries, keys and values, or none where a device's shared memory is too small; from the queries'
 /// log-sum-exp and `delta = rowsum(dO O)`, `[b, heads, s]` in fp32, and the gradient of the output.
-pub(in super::super) fn input_grad<R: CubeRuntime>(
+pub(super) fn input_grad<R: CubeRuntime>(
     problem: &Problem<R>,
     [q, k, v]: [&CubeTensor<R>; 3],
     [log_sum_exp, delta, grad]: &[CubeTensor<R>; 3],
@@ -262,11 +262,4 @@ fn key_kernel<F: Float>(
     }
     store::<F>(&k_sums, k_grad, kv_head, first, numbers.scale, width);
     store::<F>(&v_sums, v_grad, kv_head, first, f32::new(1.0), value_width);
-}
-
-/// The number of a query, of `[b, heads, s]`.
-#[cube]
-fn of_query(x: &Tensor<f32>, head: usize, query: usize) -> f32 {
-    let base = CUBE_POS_Z as usize * x.stride(0) + head * x.stride(1);
-    x[base + query * x.stride(2)]
 }

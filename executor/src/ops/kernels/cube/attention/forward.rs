@@ -15,7 +15,7 @@ use super::tiles::{
 };
 
 /// The output and the log-sum-exp, or none where a device's shared memory is too small.
-pub(in super::super) fn forward<R: CubeRuntime>(
+pub(super) fn forward<R: CubeRuntime>(
     problem: &Problem<R>,
     [q, k, v]: [&CubeTensor<R>; 3],
 ) -> Option<[CubeTensor<R>; 2]> {

@@ -8,6 +8,7 @@
 //! Dao 2023, *FlashAttention-2*, sections 2.3 and 3.1, <https://arxiv.org/abs/2307.08691>.
 
 mod backward;
+mod cores;
 mod forward;
 mod scores;
 mod tiles;
@@ -17,15 +18,30 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 use ir::graph::AttentionMask;
 
-pub(super) use backward::input_grad;
-pub(super) use forward::forward;
-
 use self::scores::{Mask, Terms};
 use crate::ops::attention::Visibility;
 use crate::ops::attention::dims::Dims;
 
 /// Positions from here on are not counted in 32 bits with a sign, twice over.
 const MOST_POSITIONS: i32 = 1 << 29;
+
+/// The output and the log-sum-exp, or none where a device's shared memory is too small.
+pub(super) fn forward<R: CubeRuntime>(
+    problem: &Problem<R>,
+    qkv: [&CubeTensor<R>; 3],
+) -> Option<[CubeTensor<R>; 2]> {
+    cores::forward(problem, qkv).or_else(|| forward::forward(problem, qkv))
+}
+
+/// The gradients of queries, keys and values, or none where a device's shared memory is too small; from the queries'
+/// log-sum-exp and `delta = rowsum(dO O)`, `[b, heads, s]` in fp32, and the gradient of the output.
+pub(super) fn input_grad<R: CubeRuntime>(
+    problem: &Problem<R>,
+    qkv: [&CubeTensor<R>; 3],
+    given: &[CubeTensor<R>; 3],
+) -> Option<[CubeTensor<R>; 3]> {
+    cores::input_grad(problem, qkv, given).or_else(|| backward::input_grad(problem, qkv, given))
+}
 
 /// Attention that these kernels cover.
 pub(super) struct Problem<R: CubeRuntime> {
@@ -76,4 +92,11 @@ impl<R: CubeRuntime> Problem<R> {
         };
         Terms { mask, is_capped: self.soft_cap.is_some(), has_slopes: self.slopes.is_some() }
     }
+}
+
+/// The number of a query, of `[b, heads, s]`.
+#[cube]
+fn of_query(x: &Tensor<f32>, head: usize, query: usize) -> f32 {
+    let base = CUBE_POS_Z as usize * x.stride(0) + head * x.stride(1);
+    x[base + query * x.stride(2)]
 }

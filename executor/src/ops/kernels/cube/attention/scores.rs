@@ -102,6 +102,29 @@ pub(super) fn end_of_queries(
     }
 }
 
+/// Whether every query from `first` to `last` sees each of `count` keys from `first_key` on, all of which there are.
+#[cube]
+pub(super) fn is_whole(
+    first: usize,
+    last: usize,
+    first_key: usize,
+    #[comptime] count: usize,
+    keys: usize,
+    numbers: &Numbers,
+    #[comptime] terms: Terms,
+) -> bool {
+    let last_key = first_key + count - 1;
+    match terms.mask {
+        Mask::Full => last_key < keys,
+        Mask::Causal => last_key < keys && sees(first, last_key, numbers, terms),
+        Mask::Window => {
+            last_key < keys
+                && sees(first, last_key, numbers, terms)
+                && sees(last, first_key, numbers, terms)
+        }
+    }
+}
+
 /// A number that may be below zero or above `count`, cut off at both.
 #[cube]
 fn within(place: i32, count: usize) -> usize {

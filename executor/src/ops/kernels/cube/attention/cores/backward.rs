@@ -1,0 +1,390 @@
+//! The gradients, by tensor cores: a kernel for those of the queries, in which a plane has a strip of a head's queries,
+//! and one for those of keys and values, in which it has a strip of a head's keys. As elsewhere both calculate the
+//! scores anew, and no two units add to the same memory: seven products where atomic additions would do with five, and
+//! results that are the same each time.
+
+use burn_cubecl::CubeRuntime;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::ir::FastMath;
+use cubecl::prelude::*;
+
+use super::super::super::launch::{addresses, like};
+use super::super::Problem;
+use super::super::of_query;
+use super::super::scores::{
+    Numbers, Terms, bias, capped, end_of_keys, end_of_queries, first_key, first_query, score_grad,
+    sees,
+};
+use super::fragments::{
+    CHUNK, COLUMNS, Chunk, DEPTH, PLANES, Pair, Registers, STRIP, UNITS, column_of_unit, left,
+    left_of_memory, left_of_sums, load, multiply, one_of_two, pitch, right_of_columns,
+    right_of_rows, row_of_unit, store, zeros,
+};
+
+/// Rows of a cube's own tile.
+const OWN: usize = PLANES * STRIP;
+
+/// Rows of the other side's tile, in registers as scores and as their gradients: fewer where rows are long.
+const fn others(widths: [usize; 2]) -> usize {
+    if widths[0] <= 64 && widths[1] <= 64 { 64 } else { 32 }
+}
+
+/// Shared memory of the kernel that needs most of it, in bytes.
+pub(super) fn shared_bytes(widths: [usize; 2]) -> usize {
+    let rows = OWN + others(widths);
+    rows * (pitch(widths[0]) + pitch(widths[1])) * 16 + 2 * others(widths) * size_of::<f32>()
+}
+
+/// The gradients of queries, keys and values, from the queries' log-sum-exp and `delta = rowsum(dO O)`, `[b, heads, s]`
+/// in fp32, and the gradient of the output.
+pub(super) fn input_grad<R: CubeRuntime>(
+    problem: &Problem<R>,
+    [q, k, v]: [&CubeTensor<R>; 3],
+    [log_sum_exp, delta, grad]: [&CubeTensor<R>; 3],
+) -> [CubeTensor<R>; 3] {
+    let (client, dims) = (&q.client, &problem.dims);
+    let widths = [dims.features, dims.value_features];
+    let [q_grad, k_grad, v_grad] = [q, k, v].map(like);
+    let slopes = problem.slopes.as_ref().unwrap_or(delta);
+    let count = |rows: usize, heads: usize| {
+        CubeCount::Static(rows.div_ceil(OWN) as u32, heads as u32, dims.batch as u32)
+    };
+    query_kernel::launch(
+        client,
+        count(dims.queries, dims.heads),
+        CubeDim::new_1d(UNITS as u32),
+        addresses(&[q, k, v]),
+        q.clone().into_tensor_arg(),
+        k.clone().into_tensor_arg(),
+        v.clone().into_tensor_arg(),
+        grad.clone().into_tensor_arg(),
+        log_sum_exp.clone().into_tensor_arg(),
+        delta.clone().into_tensor_arg(),
+        slopes.clone().into_array_arg(),
+        q_grad.clone().into_tensor_arg(),
+        problem.numbers(),
+        widths,
+        problem.terms(),
+        q.dtype.into(),
+    );
+    key_kernel::launch(
+        client,
+        count(dims.keys, dims.kv_heads),
+        CubeDim::new_1d(UNITS as u32),
+        addresses(&[q, k, v]),
+        q.clone().into_tensor_arg(),
+        k.clone().into_tensor_arg(),
+        v.clone().into_tensor_arg(),
+        grad.clone().into_tensor_arg(),
+        log_sum_exp.clone().into_tensor_arg(),
+        delta.clone().into_tensor_arg(),
+        slopes.clone().into_array_arg(),
+        k_grad.clone().into_tensor_arg(),
+        v_grad.clone().into_tensor_arg(),
+        problem.numbers(),
+        widths,
+        problem.terms(),
+        q.dtype.into(),
+    );
+    [q_grad, k_grad, v_grad]
+}
+
+/// `dQ = scale dS K`.
+#[cube(launch, address_type = "dynamic", fast_math = FastMath::ReducedPrecision | FastMath::AllowReciprocal)]
+#[expect(clippy::too_many_arguments, reason = "a kernel has no other way to be told")]
+fn query_kernel<F: Float>(
+    q: &Tensor<Pair<F>>,
+    k: &Tensor<Chunk<F>>,
+    v: &Tensor<Chunk<F>>,
+    grad: &Tensor<Pair<F>>,
+    log_sum_exp: &Tensor<f32>,
+    delta: &Tensor<f32>,
+    slopes: &Array<f32>,
+    q_grad: &mut Tensor<Pair<F>>,
+    numbers: Numbers,
+    #[comptime] widths: [usize; 2],
+    #[comptime] terms: Terms,
+    #[define(F)] _element: StorageType,
+) {
+    let [width, value_width] = widths;
+    let other = comptime!(others(widths));
+    let blocks = comptime!(other / COLUMNS);
+    let (queries, keys) = (q.shape(1), k.shape(1));
+    let head = CUBE_POS_Y as usize;
+    let kv_head = head / (q.shape(2) / k.shape(2));
+    let first = CUBE_POS_X as usize * OWN;
+    let first_of_plane = first + UNIT_POS as usize / 32 * STRIP;
+    let mut k_tile =
+        SharedMemory::<Chunk<F>>::new_aligned(comptime!(other * pitch(width)), 16usize);
+    let mut v_tile =
+        SharedMemory::<Chunk<F>>::new_aligned(comptime!(other * pitch(value_width)), 16usize);
+    let mut slope = f32::new(0.0);
+    if terms.has_slopes {
+        slope = slopes[head];
+    }
+    let mut q_parts = Sequence::<Registers<F>>::new();
+    let mut grad_parts = Sequence::<Registers<F>>::new();
+    #[unroll]
+    for step in 0..comptime!(width / DEPTH) {
+        q_parts.push(left_of_memory::<F>(q, head, first_of_plane, comptime!(step * DEPTH)));
+    }
+    #[unroll]
+    for step in 0..comptime!(value_width / DEPTH) {
+        grad_parts.push(left_of_memory::<F>(grad, head, first_of_plane, comptime!(step * DEPTH)));
+    }
+    let mut log_sum_exps = Array::<f32>::new(2usize);
+    let mut deltas = Array::<f32>::new(2usize);
+    #[unroll]
+    for half in 0..2usize {
+        let query = first_of_plane + row_of_unit() + half * 8;
+        log_sum_exps[half] = f32::new(0.0);
+        deltas[half] = f32::new(0.0);
+        if query < queries {
+            log_sum_exps[half] = of_query(log_sum_exp, head, query);
+            deltas[half] = of_query(delta, head, query);
+        }
+    }
+    let mut sums = zeros(comptime!(width / COLUMNS));
+    let last = min(first + OWN, queries) - 1;
+    let start = first_key(first, keys, &numbers, terms) / other;
+    let end = end_of_keys(last, keys, &numbers, terms).div_ceil(other);
+    for tile in start..end {
+        let first_of_tile = tile * other;
+        sync_cube();
+        load::<F>(&mut k_tile, k, kv_head, first_of_tile, other, width);
+        load::<F>(&mut v_tile, v, kv_head, first_of_tile, other, value_width);
+        sync_cube();
+        let mut scores = zeros(blocks);
+        let mut grads = zeros(blocks);
+        products::<F>(&q_parts, &k_tile, &mut scores, width, other);
+        products::<F>(&grad_parts, &v_tile, &mut grads, value_width, other);
+        #[unroll]
+        for block in 0..blocks {
+            let of_scores = scores.index_mut(block);
+            let of_grads = grads.index(block);
+            #[unroll]
+            for half in 0..2usize {
+                let query = first_of_plane + row_of_unit() + half * 8;
+                let mut pair = of_scores[half];
+                let probability_grads = of_grads[half];
+                #[unroll]
+                for column in 0..2usize {
+                    let key = first_of_tile + block * COLUMNS + column_of_unit() + column;
+                    let capped = capped(pair[column], &numbers, terms);
+                    let score = capped + bias(query, key, slope, &numbers, terms);
+                    let mut gradient = f32::new(0.0);
+                    if query < queries && key < keys && sees(query, key, &numbers, terms) {
+                        gradient = score_grad(
+                            f32::exp(score - log_sum_exps[half]),
+                            probability_grads[column],
+                            deltas[half],
+                            capped,
+                            &numbers,
+                            terms,
+                        );
+                    }
+                    pair[column] = gradient;
+                }
+                of_scores[half] = pair;
+            }
+        }
+        accumulate::<F>(&scores, &k_tile, &mut sums, width, other);
+    }
+    let mut factors = Array::<f32>::new(2usize);
+    factors[0] = numbers.scale;
+    factors[1] = numbers.scale;
+    store::<F>(&sums, q_grad, head, first_of_plane, &factors, 0usize, width);
+}
+
+/// `dV = P^T dO` and `dK = scale dS^T Q`, over all query heads that share the key-value head.
+#[cube(launch, address_type = "dynamic", fast_math = FastMath::ReducedPrecision | FastMath::AllowReciprocal)]
+#[expect(clippy::too_many_arguments, reason = "a kernel has no other way to be told")]
+fn key_kernel<F: Float>(
+    q: &Tensor<Chunk<F>>,
+    k: &Tensor<Chunk<F>>,
+    v: &Tensor<Chunk<F>>,
+    grad: &Tensor<Chunk<F>>,
+    log_sum_exp: &Tensor<f32>,
+    delta: &Tensor<f32>,
+    slopes: &Array<f32>,
+    k_grad: &mut Tensor<Pair<F>>,
+    v_grad: &mut Tensor<Pair<F>>,
+    numbers: Numbers,
+    #[comptime] widths: [usize; 2],
+    #[comptime] terms: Terms,
+    #[define(F)] _element: StorageType,
+) {
+    let [width, value_width] = widths;
+    let other = comptime!(others(widths));
+    let blocks = comptime!(other / COLUMNS);
+    let (queries, keys) = (q.shape(1), k.shape(1));
+    let kv_head = CUBE_POS_Y as usize;
+    let group = q.shape(2) / k.shape(2);
+    let first = CUBE_POS_X as usize * OWN;
+    let row_of_plane = UNIT_POS as usize / 32 * STRIP;
+    let first_of_plane = first + row_of_plane;
+    let mut k_tile = SharedMemory::<Chunk<F>>::new_aligned(comptime!(OWN * pitch(width)), 16usize);
+    let mut v_tile =
+        SharedMemory::<Chunk<F>>::new_aligned(comptime!(OWN * pitch(value_width)), 16usize);
+    let mut q_tile =
+        SharedMemory::<Chunk<F>>::new_aligned(comptime!(other * pitch(width)), 16usize);
+    let mut grad_tile =
+        SharedMemory::<Chunk<F>>::new_aligned(comptime!(other * pitch(value_width)), 16usize);
+    let mut log_sum_exps = SharedMemory::<f32>::new(other);
+    let mut deltas = SharedMemory::<f32>::new(other);
+    load::<F>(&mut k_tile, k, kv_head, first, OWN, width);
+    load::<F>(&mut v_tile, v, kv_head, first, OWN, value_width);
+    let mut k_sums = zeros(comptime!(width / COLUMNS));
+    let mut v_sums = zeros(comptime!(value_width / COLUMNS));
+    let last = min(first + OWN, keys) - 1;
+    let start = first_query(first, queries, &numbers, terms) / other;
+    let end = end_of_queries(last, queries, &numbers, terms).div_ceil(other);
+    for member in 0..group {
+        let head = kv_head * group + member;
+        let mut slope = f32::new(0.0);
+        if terms.has_slopes {
+            slope = slopes[head];
+        }
+        for tile in start..end {
+            let first_of_tile = tile * other;
+            sync_cube();
+            load::<F>(&mut q_tile, q, head, first_of_tile, other, width);
+            load::<F>(&mut grad_tile, grad, head, first_of_tile, other, value_width);
+            let own_query = first_of_tile + UNIT_POS as usize;
+            if (UNIT_POS as usize) < other {
+                let mut log_sum_exp_of_query = f32::new(0.0);
+                let mut delta_of_query = f32::new(0.0);
+                if own_query < queries {
+                    log_sum_exp_of_query = of_query(log_sum_exp, head, own_query);
+                    delta_of_query = of_query(delta, head, own_query);
+                }
+                log_sum_exps[UNIT_POS as usize] = log_sum_exp_of_query;
+                deltas[UNIT_POS as usize] = delta_of_query;
+            }
+            sync_cube();
+            // Keys and values are read again each time: registers hold the sums of both.
+            let mut k_parts = Sequence::<Registers<F>>::new();
+            #[unroll]
+            for step in 0..comptime!(width / DEPTH) {
+                let chunk = comptime!(step * DEPTH / CHUNK);
+                k_parts.push(left::<F>(&k_tile, row_of_plane, chunk, comptime!(pitch(width))));
+            }
+            let mut scores = zeros(blocks);
+            products::<F>(&k_parts, &q_tile, &mut scores, width, other);
+            let mut v_parts = Sequence::<Registers<F>>::new();
+            #[unroll]
+            for step in 0..comptime!(value_width / DEPTH) {
+                let chunk = comptime!(step * DEPTH / CHUNK);
+                let pitch = comptime!(pitch(value_width));
+                v_parts.push(left::<F>(&v_tile, row_of_plane, chunk, pitch));
+            }
+            let mut grads = zeros(blocks);
+            products::<F>(&v_parts, &grad_tile, &mut grads, value_width, other);
+            #[unroll]
+            for block in 0..blocks {
+                let of_scores = scores.index_mut(block);
+                let of_grads = grads.index_mut(block);
+                #[unroll]
+                for half in 0..2usize {
+                    let key = first_of_plane + row_of_unit() + half * 8;
+                    let mut probabilities = of_scores[half];
+                    let mut pair = of_grads[half];
+                    #[unroll]
+                    for column in 0..2usize {
+                        let place = block * COLUMNS + column_of_unit() + column;
+                        let query = first_of_tile + place;
+                        let capped = capped(probabilities[column], &numbers, terms);
+                        let score = capped + bias(query, key, slope, &numbers, terms);
+                        let mut probability = f32::new(0.0);
+                        let mut gradient = f32::new(0.0);
+                        if query < queries && key < keys && sees(query, key, &numbers, terms) {
+                            probability = f32::exp(score - log_sum_exps[place]);
+                            gradient = score_grad(
+                                probability,
+                                pair[column],
+                                deltas[place],
+                                capped,
+                                &numbers,
+                                terms,
+                            );
+                        }
+                        probabilities[column] = probability;
+                        pair[column] = gradient;
+                    }
+                    of_scores[half] = probabilities;
+                    of_grads[half] = pair;
+                }
+            }
+            accumulate::<F>(&scores, &grad_tile, &mut v_sums, value_width, other);
+            accumulate::<F>(&grads, &q_tile, &mut k_sums, width, other);
+        }
+    }
+    let mut factors = Array::<f32>::new(2usize);
+    factors[0] = numbers.scale;
+    factors[1] = numbers.scale;
+    store::<F>(&k_sums, k_grad, kv_head, first_of_plane, &factors, 0usize, width);
+    factors[0] = f32::new(1.0);
+    factors[1] = f32::new(1.0);
+    store::<F>(&v_sums, v_grad, kv_head, first_of_plane, &factors, 0usize, value_width);
+}
+
+/// Adds the products of a strip with the rows of a tile, `[16, rows]`.
+#[cube]
+fn products<F: Float>(
+    parts: &Sequence<Registers<F>>,
+    tile: &SharedMemory<Chunk<F>>,
+    sums: &mut Sequence<Registers<f32>>,
+    #[comptime] width: usize,
+    #[comptime] rows: usize,
+) {
+    #[unroll]
+    for step in 0..comptime!(width / DEPTH) {
+        #[unroll]
+        for pair in 0..comptime!(rows / 16) {
+            let both = right_of_rows::<F>(
+                tile,
+                pair * 16,
+                comptime!(step * DEPTH / CHUNK),
+                comptime!(pitch(width)),
+            );
+            #[unroll]
+            for which in 0..2usize {
+                let right = one_of_two::<F>(&both, which);
+                let block = comptime!(2 * pair + which);
+                multiply::<F>(parts.index(step), &right, sums.index_mut(block));
+            }
+        }
+    }
+}
+
+/// Adds the product of weights, `[16, rows]`, with the rows of a tile.
+#[cube]
+fn accumulate<F: Float>(
+    weights: &Sequence<Registers<f32>>,
+    tile: &SharedMemory<Chunk<F>>,
+    sums: &mut Sequence<Registers<f32>>,
+    #[comptime] width: usize,
+    #[comptime] rows: usize,
+) {
+    #[unroll]
+    for step in 0..comptime!(rows / DEPTH) {
+        let left = left_of_sums::<F>(
+            weights.index(comptime!(2 * step)),
+            weights.index(comptime!(2 * step + 1)),
+        );
+        #[unroll]
+        for pair in 0..comptime!(width / 16) {
+            let both = right_of_columns::<F>(
+                tile,
+                step * DEPTH,
+                comptime!(2 * pair),
+                comptime!(pitch(width)),
+            );
+            #[unroll]
+            for which in 0..2usize {
+                let right = one_of_two::<F>(&both, which);
+                multiply::<F>(&left, &right, sums.index_mut(comptime!(2 * pair + which)));
+            }
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! The output and the log-sum-exp, by tensor cores: a cube for each tile of a head's queries, in which each plane has
+//! strips of 16 queries and goes through all keys.
+
+use burn::tensor::DType;
+use burn_cubecl::CubeRuntime;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::ir::FastMath;
+use cubecl::prelude::*;
+
+use super::super::super::launch::{addresses, beside};
+use super::super::Problem;
+use super::super::scores::{
+    LOWEST, Numbers, Terms, bias, capped, end_of_keys, first_key, is_whole, sees,
+};
+use super::fragments::{
+    CHUNK, COLUMNS, Chunk, DEPTH, PLANES, Pair, Registers, STRIP, UNITS, column_of_unit,
+    left_of_memory, left_of_sums, load, max_of_row, multiply, one_of_two, pitch, right_of_columns,
+    right_of_rows, row_of_unit, store, sum_of_row, zeros,
+};
+
+/// Keys of a tile.
+const KEYS: usize = 64;
+
+/// Strips that a plane has where rows are short enough for its registers; what is read of keys and values serves all.
+const STRIPS: usize = 2;
+
+/// The widest row of which a plane has several strips.
+const SHORT: usize = 64;
+
+/// The output and the log-sum-exp.
+pub(super) fn forward<R: CubeRuntime>(
+    problem: &Problem<R>,
+    [q, k, v]: [&CubeTensor<R>; 3],
+) -> [CubeTensor<R>; 2] {
+    let (client, dims) = (&q.client, &problem.dims);
+    let widths = [dims.features, dims.value_features];
+    let strips = if widths[0].max(widths[1]) <= SHORT { STRIPS } else { 1 };
+    let out = beside(q, &[dims.batch, dims.queries, dims.heads, widths[1]], q.dtype);
+    let log_sum_exp = beside(q, &[dims.batch, dims.heads, dims.queries], DType::F32);
+    let tiles = dims.queries.div_ceil(PLANES * strips * STRIP);
+    forward_kernel::launch(
+        client,
+        CubeCount::Static(tiles as u32, dims.heads as u32, dims.batch as u32),
+        CubeDim::new_1d(UNITS as u32),
+        addresses(&[q, k, v, &out]),
+        q.clone().into_tensor_arg(),
+        k.clone().into_tensor_arg(),
+        v.clone().into_tensor_arg(),
+        problem.slopes.as_ref().unwrap_or(&log_sum_exp).clone().into_array_arg(),
+        out.clone().into_tensor_arg(),
+        log_sum_exp.clone().into_tensor_arg(),
+        problem.numbers(),
+        widths,
+        strips,
+        problem.terms(),
+        q.dtype.into(),
+    );
+    [out, log_sum_exp]
+}
+
+#[cube(launch, address_type = "dynamic", fast_math = FastMath::ReducedPrecision | FastMath::AllowReciprocal)]
+#[expect(clippy::too_many_arguments, reason = "a kernel has no other way to be told")]
+fn forward_kernel<F: Float>(
+    q: &Tensor<Pair<F>>,
+    k: &Tensor<Chunk<F>>,
+    v: &Tensor<Chunk<F>>,
+    slopes: &Array<f32>,
+    out: &mut Tensor<Pair<F>>,
+    log_sum_exp: &mut Tensor<f32>,
+    numbers: Numbers,
+    #[comptime] widths: [usize; 2],
+    #[comptime] strips: usize,
+    #[comptime] terms: Terms,
+    #[define(F)] _element: StorageType,
+) {
+    let [width, value_width] = widths;
+    let steps = comptime!(width / DEPTH);
+    let key_blocks = comptime!(KEYS / COLUMNS);
+    let value_blocks = comptime!(value_width / COLUMNS);
+    let (queries, keys) = (q.shape(1), k.shape(1));
+    let head = CUBE_POS_Y as usize;
+    let kv_head = head / (q.shape(2) / k.shape(2));
+    let own = comptime!(PLANES * strips * STRIP);
+    // Cubes that start first have the most keys to go through where masks leave fewer to the first queries.
+    let first = (queries.div_ceil(own) - 1 - CUBE_POS_X as usize) * own;
+    let plane = UNIT_POS as usize / 32;
+    let first_of_plane = first + plane * comptime!(strips * STRIP);
+    let mut k_tile = SharedMemory::<Chunk<F>>::new_aligned(comptime!(KEYS * pitch(width)), 16usize);
+    let mut v_tile =
+        SharedMemory::<Chunk<F>>::new_aligned(comptime!(KEYS * pitch(value_width)), 16usize);
+    let mut slope = f32::new(0.0);
+    if terms.has_slopes {
+        slope = slopes[head];
+    }
+    let mut q_parts = Sequence::<Registers<F>>::new();
+    #[unroll]
+    for strip in 0..strips {
+        #[unroll]
+        for step in 0..steps {
+            let first_of_strip = first_of_plane + strip * STRIP;
+            q_parts.push(left_of_memory::<F>(q, head, first_of_strip, comptime!(step * DEPTH)));
+        }
+    }
+    let mut sums = zeros(comptime!(strips * value_blocks));
+    // Of each strip the unit has two rows.
+    let mut tops = Array::<f32>::new(comptime!(2 * strips));
+    let mut totals = Array::<f32>::new(comptime!(2 * strips));
+    #[unroll]
+    for row in 0..comptime!(2 * strips) {
+        tops[row] = f32::new(LOWEST);
+        totals[row] = f32::new(0.0);
+    }
+    let last = min(first + own, queries) - 1;
+    let start = first_key(first, keys, &numbers, terms) / KEYS;
+    let end = end_of_keys(last, keys, &numbers, terms).div_ceil(KEYS);
+    for tile in start..end {
+        let first_of_tile = tile * KEYS;
+        sync_cube();
+        load::<F>(&mut k_tile, k, kv_head, first_of_tile, KEYS, width);
+        load::<F>(&mut v_tile, v, kv_head, first_of_tile, KEYS, value_width);
+        sync_cube();
+        let mut scores = zeros(comptime!(strips * key_blocks));
+        #[unroll]
+        for step in 0..steps {
+            #[unroll]
+            for pair in 0..comptime!(KEYS / 16) {
+                let right = right_of_rows::<F>(
+                    &k_tile,
+                    pair * 16,
+                    comptime!(step * DEPTH / CHUNK),
+                    comptime!(pitch(width)),
+                );
+                #[unroll]
+                for which in 0..2usize {
+                    let right = one_of_two::<F>(&right, which);
+                    #[unroll]
+                    for strip in 0..strips {
+                        let block = comptime!(strip * key_blocks + 2 * pair + which);
+                        multiply::<F>(
+                            q_parts.index(comptime!(strip * steps + step)),
+                            &right,
+                            scores.index_mut(block),
+                        );
+                    }
+                }
+            }
+        }
+        let is_whole = is_whole(first, last, first_of_tile, KEYS, keys, &numbers, terms);
+        #[unroll]
+        for strip in 0..strips {
+            #[unroll]
+            for half in 0..2usize {
+                let query = first_of_plane + strip * STRIP + row_of_unit() + half * 8;
+                let mut highest = f32::new(LOWEST);
+                #[unroll]
+                for block in 0..key_blocks {
+                    let registers = scores.index_mut(comptime!(strip * key_blocks + block));
+                    let mut pair = registers[half];
+                    #[unroll]
+                    for column in 0..2usize {
+                        let key = first_of_tile + block * COLUMNS + column_of_unit() + column;
+                        let mut score = capped(pair[column], &numbers, terms)
+                            + bias(query, key, slope, &numbers, terms);
+                        if !is_whole && !(key < keys && sees(query, key, &numbers, terms)) {
+                            score = f32::new(LOWEST);
+                        }
+                        pair[column] = score;
+                        highest = max(highest, score);
+                    }
+                    registers[half] = pair;
+                }
+                let row = comptime!(2 * strip + half);
+                let top = max(tops[row], max_of_row(highest));
+                // A row that has seen no key yet has nothing to be shrunk, and keeps zero.
+                let mut reference = top;
+                if top == f32::new(LOWEST) {
+                    reference = f32::new(0.0);
+                }
+                let shrink = f32::exp(tops[row] - reference);
+                tops[row] = top;
+                let mut total = totals[row] * shrink;
+                #[unroll]
+                for block in 0..key_blocks {
+                    let registers = scores.index_mut(comptime!(strip * key_blocks + block));
+                    let weights = exponentials(registers[half], reference);
+                    total += weights[0] + weights[1];
+                    registers[half] = weights;
+                }
+                totals[row] = total;
+                #[unroll]
+                for block in 0..value_blocks {
+                    let registers = sums.index_mut(comptime!(strip * value_blocks + block));
+                    registers[half] *= Pair::<f32>::new(shrink);
+                }
+            }
+        }
+        #[unroll]
+        for step in 0..comptime!(KEYS / DEPTH) {
+            #[unroll]
+            for pair in 0..comptime!(value_width / 16) {
+                let right = right_of_columns::<F>(
+                    &v_tile,
+                    step * DEPTH,
+                    comptime!(2 * pair),
+                    comptime!(pitch(value_width)),
+                );
+                #[unroll]
+                for which in 0..2usize {
+                    let right = one_of_two::<F>(&right, which);
+                    #[unroll]
+                    for strip in 0..strips {
+                        let of_strip = comptime!(strip * key_blocks + 2 * step);
+                        let left = left_of_sums::<F>(
+                            scores.index(of_strip),
+                            scores.index(comptime!(of_strip + 1)),
+                        );
+                        let block = comptime!(strip * value_blocks + 2 * pair + which);
+                        multiply::<F>(&left, &right, sums.index_mut(block));
+                    }
+                }
+            }
+        }
+    }
+    #[unroll]
+    for strip in 0..strips {
+        let first_of_strip = first_of_plane + strip * STRIP;
+        let mut shares = Array::<f32>::new(2usize);
+        #[unroll]
+        for half in 0..2usize {
+            let row = comptime!(2 * strip + half);
+            let total = sum_of_row(totals[row]);
+            // The largest score alone adds one to the sum of a row that sees a key.
+            shares[half] = 1.0 / max(total, f32::new(1.0));
+            let query = first_of_strip + row_of_unit() + half * 8;
+            if column_of_unit() == 0 && query < queries {
+                let base =
+                    CUBE_POS_Z as usize * log_sum_exp.stride(0) + head * log_sum_exp.stride(1);
+                // The logarithm of zero is minus infinity.
+                log_sum_exp[base + query] = tops[row] + f32::ln(total);
+            }
+        }
+        store::<F>(
+            &sums,
+            out,
+            head,
+            first_of_strip,
+            &shares,
+            comptime!(strip * value_blocks),
+            value_width,
+        );
+    }
+}
+
+/// The exponentials of two scores, from a reference.
+#[cube]
+fn exponentials(scores: Pair<f32>, reference: f32) -> Pair<f32> {
+    Pair::<f32>::exp(scores - Pair::<f32>::new(reference))
+}

@@ -1,0 +1,90 @@
+//! Attention by tensor cores: arrays of 16 bits, on GPUs whose planes multiply 16 by 16 by 8.
+//!
+//! What planes share of scores and sums stays in registers; keys and values, or queries and gradients, pass through
+//! shared memory once for all planes of a cube.
+//!
+//! # Source
+//!
+//! Dao 2023, *FlashAttention-2*, section 3.3, <https://arxiv.org/abs/2307.08691>.
+
+mod backward;
+mod forward;
+mod fragments;
+
+use burn::tensor::DType;
+use burn_cubecl::CubeRuntime;
+use burn_cubecl::kernel::into_contiguous;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::features::MmaConfig;
+use cubecl::ir::{ElemType, FloatKind, StorageType};
+
+use self::fragments::{CHUNK, COLUMNS, DEPTH, STRIP, UNITS_OF_PLANE};
+use super::Problem;
+
+/// The widest rows whose sums a plane's registers hold.
+const WIDEST: usize = 192;
+
+/// The output and the log-sum-exp, or none where these kernels do not apply.
+pub(super) fn forward<R: CubeRuntime>(
+    problem: &Problem<R>,
+    qkv: [&CubeTensor<R>; 3],
+) -> Option<[CubeTensor<R>; 2]> {
+    applies(problem, qkv[0]).then(|| {
+        let [q, k, v] = qkv.map(aligned);
+        forward::forward(problem, [&q, &k, &v])
+    })
+}
+
+/// The gradients of queries, keys and values, or none where these kernels do not apply.
+pub(super) fn input_grad<R: CubeRuntime>(
+    problem: &Problem<R>,
+    qkv: [&CubeTensor<R>; 3],
+    [log_sum_exp, delta, grad]: &[CubeTensor<R>; 3],
+) -> Option<[CubeTensor<R>; 3]> {
+    applies(problem, qkv[0]).then(|| {
+        let ([q, k, v], grad) = (qkv.map(aligned), aligned(grad));
+        backward::input_grad(problem, [&q, &k, &v], [log_sum_exp, delta, &grad])
+    })
+}
+
+/// Whether a device has what these kernels need, and rows are of a width that they divide.
+fn applies<R: CubeRuntime>(problem: &Problem<R>, q: &CubeTensor<R>) -> bool {
+    let kind = match q.dtype {
+        DType::F16 => FloatKind::F16,
+        DType::BF16 => FloatKind::BF16,
+        _ => return false,
+    };
+    let element = StorageType::Scalar(ElemType::Float(kind));
+    let sums = StorageType::Scalar(ElemType::Float(FloatKind::F32));
+    let product = MmaConfig {
+        a_type: element,
+        b_type: element,
+        cd_type: sums,
+        m: STRIP as u32,
+        n: COLUMNS as u32,
+        k: DEPTH as u32,
+    };
+    let properties = q.client.properties();
+    let (hardware, matmul) = (&properties.hardware, &properties.features.matmul);
+    let widths = [problem.dims.features, problem.dims.value_features];
+    widths.iter().all(|width| width.is_multiple_of(DEPTH) && *width <= WIDEST)
+        && hardware.plane_size_min == UNITS_OF_PLANE as u32
+        && hardware.plane_size_max == UNITS_OF_PLANE as u32
+        && hardware.max_shared_memory_size >= backward::shared_bytes(widths)
+        && matmul.mma.contains(&product)
+        && matmul.ldmatrix.contains(&element)
+}
+
+/// The same array, with rows that memory gives in whole chunks.
+fn aligned<R: CubeRuntime>(x: &CubeTensor<R>) -> CubeTensor<R> {
+    let strides = x.meta.strides();
+    let (last, others) = strides.split_last().expect("an array of attention has four dimensions");
+    let offset = x.handle.offset_start.unwrap_or(0);
+    let chunk_bytes = (CHUNK * x.dtype.size()) as u64;
+    let lie_well = others.iter().all(|stride| stride.is_multiple_of(CHUNK));
+    if *last == 1 && lie_well && offset.is_multiple_of(chunk_bytes) {
+        x.clone()
+    } else {
+        into_contiguous(x.clone())
+    }
+}

@@ -420,6 +420,16 @@ impl<B: Backend> Array<B> {
         ))
     }
 
+    /// A flat array whose elements from `start` on are those of another.
+    pub fn with(self, start: usize, part: Self) -> Self {
+        if part.is_empty() {
+            return self;
+        }
+        let range = slices(&self.shape(), 0, &(start..start + part.num_elements()));
+        let part = part.flatten().primitive();
+        Self::from_primitive(B::float_slice_assign(self.primitive(), &range, part))
+    }
+
     /// Arrays joined along dimension `dim`.
     pub fn concat(mut arrays: Vec<Self>, dim: usize) -> Self {
         if arrays.iter().all(Self::is_empty) {

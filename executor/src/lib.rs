@@ -13,6 +13,7 @@ mod compression;
 pub mod cuda;
 pub mod data;
 mod frozen;
+mod gradient;
 mod host;
 mod lock;
 mod mapped;

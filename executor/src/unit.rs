@@ -7,6 +7,7 @@ use ir::layout::Offload;
 
 use crate::array::{Array, Element};
 use crate::communicator::Group;
+use crate::gradient::{Gradient, GradientSums};
 use crate::host::{HostArray, Placed};
 use crate::mesh::Replicas;
 use crate::ops::Kernels;
@@ -44,7 +45,7 @@ pub(crate) struct Unit<B: Kernels> {
     /// Updates done.
     pub(crate) num_updates: u64,
     /// Gradients of whole parameters as they add up.
-    gradients: Vec<Option<Array<B>>>,
+    gradients: GradientSums<B>,
 }
 
 /// How kernels come to read what was updated.
@@ -147,7 +148,7 @@ impl UnitPlan {
             (Held::Device(states), Placed::Device(shard), weights)
         };
         Ok(Unit {
-            gradients: self.parameters.iter().map(|_| None).collect(),
+            gradients: GradientSums::new(self.parameters.len()),
             parameters: self.parameters,
             offsets,
             len,
@@ -316,18 +317,13 @@ impl<B: Kernels> Unit<B> {
     }
 
     /// Adds a gradient of a parameter's part.
-    pub(crate) fn add_gradient(&mut self, index: usize, gradient: Array<B>, element: Element) {
-        let gradient = gradient.cast(element);
-        let sum = &mut self.gradients[index];
-        *sum = Some(match sum.take() {
-            Some(sum) => sum + gradient,
-            None => gradient,
-        });
+    pub(crate) fn add_gradient(&mut self, index: usize, gradient: Gradient<B>, element: Element) {
+        self.gradients.add(index, gradient, element, [self.offsets[index], self.len]);
     }
 
     /// Whether there are gradients that were not taken.
     pub(crate) fn has_gradients(&self) -> bool {
-        self.gradients.iter().any(Option::is_some)
+        self.gradients.is_some()
     }
 
     /// Over how many neighbouring tensor-parallel ranks gradients are summands, each number once.
@@ -339,8 +335,11 @@ impl<B: Kernels> Unit<B> {
     /// array; none if there are none.
     pub(crate) fn partial_gradients(&self, count: usize) -> Option<Array<B>> {
         let partial = self.partial_indices(count);
-        let parts: Option<Vec<Array<B>>> =
-            partial.into_iter().map(|i| self.gradients[i].clone().map(Array::flatten)).collect();
+        let part = |index: usize| {
+            let (start, shape) = (self.offsets[index], self.parameters[index].shape());
+            self.gradients.get(index, start, &shape).map(Array::flatten)
+        };
+        let parts: Option<Vec<Array<B>>> = partial.into_iter().map(part).collect();
         parts.filter(|parts| !parts.is_empty()).map(|parts| Array::concat(parts, 0))
     }
 
@@ -355,7 +354,7 @@ impl<B: Kernels> Unit<B> {
         for index in self.partial_indices(count) {
             let (len, shape) =
                 (self.parameters[index].num_elements(), self.parameters[index].shape());
-            self.gradients[index] = Some(sums.narrow(0, start..start + len).reshape(&shape));
+            self.gradients.set(index, sums.narrow(0, start..start + len).reshape(&shape));
             start += len;
         }
     }
@@ -367,17 +366,9 @@ impl<B: Kernels> Unit<B> {
 
     /// All gradients as one flat array, and none are left here.
     pub(crate) fn take_gradients(&mut self, element: Element, device: &B::Device) -> Array<B> {
-        let mut parts: Vec<Array<B>> = Vec::with_capacity(self.parameters.len() + 1);
-        let mut len = 0;
-        for (parameter, gradient) in self.parameters.iter().zip(&mut self.gradients) {
-            len += parameter.num_elements();
-            let zeros = || Array::zeros(&[parameter.num_elements()], element, device);
-            parts.push(gradient.take().map_or_else(zeros, Array::flatten));
-        }
-        if len < self.len {
-            parts.push(Array::zeros(&[self.len - len], element, device));
-        }
-        Array::concat(parts, 0)
+        let lens = self.parameters.iter().map(LocalParameter::num_elements);
+        let parts = self.offsets.iter().zip(lens).map(|(start, len)| [*start, len]);
+        self.gradients.take(parts, self.len, element, device)
     }
 
     /// The ranges of the shard that belong to parameters which this rank counts in the norm: all but those
@@ -427,7 +418,7 @@ impl<B: Kernels> Unit<B> {
             (true, true) => 0,
             (true, false) => weights.max(shard),
         };
-        on_device += self.gradients.iter().flatten().map(Array::num_bytes).sum::<u64>();
+        on_device += self.gradients.num_bytes();
         on_host += if is_master_read { 0 } else { shard_on_host };
         [on_device, on_host]
     }

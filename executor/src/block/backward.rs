@@ -12,6 +12,7 @@ use super::parts::{repeated, summed};
 use super::value::{Extra, Value};
 use super::{BlockRun, Gradients, Kept, Result};
 use crate::array::Array;
+use crate::gradient::Gradient;
 use crate::ops::Kernels;
 use crate::ops::{activation, conv, embedding, linear, pool};
 
@@ -352,7 +353,11 @@ impl<B: Kernels> BlockRun<'_, B> {
                 let (ids, _) = self.embedded_ids(id, &kept.micro_batch);
                 let rows = self.weights[id.index()][0].shape()[0];
                 let grad = gradient.array().rows(1);
-                gradients(id, 0, embedding::weight_grad(&ids, self.first_row(id), rows, grad));
+                gradients(
+                    id,
+                    0,
+                    Gradient::Ready(embedding::weight_grad(&ids, self.first_row(id), rows, grad)),
+                );
             }
             OpKind::Linear { contracted, .. } => {
                 let x = self.input(id, 0, kept)?.array().rows(contracted.len());
@@ -360,9 +365,13 @@ impl<B: Kernels> BlockRun<'_, B> {
                 let grad = gradient.array().rows(shape.len() - contracted.len());
                 if let Some(bias) = index("bias") {
                     let bias_shape = self.weights[id.index()][bias].shape();
-                    gradients(id, bias, linear::bias_grad(grad.clone()).reshape(&bias_shape));
+                    gradients(
+                        id,
+                        bias,
+                        Gradient::Ready(linear::bias_grad(grad.clone()).reshape(&bias_shape)),
+                    );
                 }
-                gradients(id, 0, linear::weight_grad(x, grad).reshape(&shape));
+                gradients(id, 0, Gradient::of_linear(x, grad, shape));
             }
             OpKind::GroupedLinear { .. } => {
                 let x = self.input(id, 0, kept)?.routed();
@@ -373,22 +382,26 @@ impl<B: Kernels> BlockRun<'_, B> {
                 for (name, grad) in ["weight", "bias"].into_iter().zip(grads) {
                     if let Some(index) = index(name) {
                         let shape = self.weights[id.index()][index].shape();
-                        gradients(id, index, grad.reshape(&shape));
+                        gradients(id, index, Gradient::Ready(grad.reshape(&shape)));
                     }
                 }
             }
             OpKind::Attention { .. } => {
                 for (index, gradient) in kept.of_parameters.remove(&id).unwrap_or_default() {
-                    gradients(id, index, gradient);
+                    gradients(id, index, Gradient::Ready(gradient));
                 }
             }
             OpKind::AddParameter { .. } => {
                 let dims = &op.parameters[0].dims;
-                gradients(id, 0, summed(gradient.array(), dims, self.given(id, 0)));
+                gradients(
+                    id,
+                    0,
+                    Gradient::Ready(summed(gradient.array(), dims, self.given(id, 0))),
+                );
             }
             OpKind::PrependParameter => {
                 let gradient = gradient.array().narrow(1, 0..1);
-                gradients(id, 0, gradient.sum_dim(0).flatten());
+                gradients(id, 0, Gradient::Ready(gradient.sum_dim(0).flatten()));
             }
             OpKind::Router { .. } => {
                 self.router_weight_grad(id, gradient.array(), kept, gradients)?;
@@ -398,9 +411,13 @@ impl<B: Kernels> BlockRun<'_, B> {
                 let grad = gradient.array();
                 let weight = self.weights[id.index()][0].array();
                 if let Some(bias) = index("bias") {
-                    gradients(id, bias, conv::bias_grad(grad.clone()));
+                    gradients(id, bias, Gradient::Ready(conv::bias_grad(grad.clone())));
                 }
-                gradients(id, 0, conv::weight_grad(x, weight, grad, window, *groups as usize));
+                gradients(
+                    id,
+                    0,
+                    Gradient::Ready(conv::weight_grad(x, weight, grad, window, *groups as usize)),
+                );
             }
             other => panic!("a checked program trains nothing in {other:?}"),
         }

@@ -16,6 +16,7 @@ use super::value::{Extra, Value};
 use super::{BlockRun, Env, Gradients, Kept, Result};
 use crate::array::{Array, Element, Indices};
 use crate::communicator::Reduction;
+use crate::gradient::Gradient;
 use crate::mesh::part;
 use crate::ops::Kernels;
 use crate::ops::activation::Function;
@@ -160,9 +161,10 @@ impl<B: Kernels> BlockRun<'_, B> {
         let x = self.input(id, 0, kept)?.array().rows(1);
         let logits = self.logits_grad(id, gradient, kept)?;
         if self.program.op(id).parameters.len() > 1 {
-            gradients(id, 1, linear::bias_grad(logits.clone()));
+            gradients(id, 1, Gradient::Ready(linear::bias_grad(logits.clone())));
         }
-        gradients(id, 0, linear::weight_grad(x, logits));
+        let shape = vec![x.size(1), logits.size(1)];
+        gradients(id, 0, Gradient::of_linear(x, logits, shape));
         Ok(())
     }
 
@@ -299,9 +301,13 @@ impl<B: Kernels> BlockRun<'_, B> {
     ) {
         if self.program.op(id).parameters.len() > 1 {
             let grad = linear::grouped_bias_grad(&gradient.counts, gradient.rows.clone());
-            gradients(id, 1, grad);
+            gradients(id, 1, Gradient::Ready(grad));
         }
-        gradients(id, 0, linear::grouped_weight_grad(x.rows, &x.counts, gradient.rows));
+        gradients(
+            id,
+            0,
+            Gradient::Ready(linear::grouped_weight_grad(x.rows, &x.counts, gradient.rows)),
+        );
     }
 }
 

@@ -32,6 +32,9 @@ impl<B: Kernels> BlockRun<'_, B> {
             uses[source.index()] += 1;
         }
         for node in program.block.nodes() {
+            if B::adds_products() && program.is_summand(node.id) {
+                continue;
+            }
             let value = if node.op.kind == OpKind::Input {
                 inputs.next().expect("a block is given as many inputs as it has")
             } else {
@@ -39,7 +42,9 @@ impl<B: Kernels> BlockRun<'_, B> {
             };
             kept.values.insert((node.id, program.placements.outputs[node.id.index()]), value);
             // What nobody takes any more and backward does not need is freed.
-            for source in &program.inputs[node.id.index()] {
+            let product = program.product_of_sum(node.id).filter(|_| B::adds_products());
+            let of_product = product.map_or(&[][..], |(id, _)| &program.inputs[id.index()]);
+            for source in program.inputs[node.id.index()].iter().chain(of_product) {
                 uses[source.index()] -= 1;
                 if uses[source.index()] == 0 {
                     kept.values.retain(|key, _| key.0 != *source || program.keeps(key));
@@ -156,7 +161,16 @@ impl<B: Kernels> BlockRun<'_, B> {
             OpKind::Clamp { limit } => {
                 return Ok(self.input(id, 0, kept)?.mapped(|x| activation::clamp(x, limit.0)));
             }
-            OpKind::Add => return self.add(id, kept),
+            OpKind::Add => {
+                if let Some((product, slot)) = self.program.product_of_sum(id)
+                    && B::adds_products()
+                    && let Value::Array(addend) = self.input(id, 1 - slot, kept)?
+                {
+                    self.product_plus(product, addend, kept)?
+                } else {
+                    return self.add(id, kept);
+                }
+            }
             OpKind::Scale { factor } => return Ok(self.input(id, 0, kept)?.scale(factor.0)),
             OpKind::Multiply => {
                 let (a, b) = (self.array(id, 0, kept)?, self.array(id, 1, kept)?);
@@ -278,6 +292,18 @@ impl<B: Kernels> BlockRun<'_, B> {
         let y =
             linear::forward(x.rows(contracted), weight.rows(produced), bias.map(Array::flatten));
         y.reshape(&shape)
+    }
+
+    /// What the linear layer `id`, which has no bias, puts out, added to something of its shape.
+    fn product_plus(&self, id: OpId, addend: Array<B>, kept: &mut Kept<B>) -> Result<Array<B>> {
+        let OpKind::Linear { contracted, .. } = &self.program.op(id).kind else {
+            panic!("a product that is added is that of a linear layer")
+        };
+        let x = self.array(id, 0, kept)?.rows(contracted.len());
+        let weight = self.weight(id, "weight").expect("a linear layer has a weight");
+        let produced = weight.rank() - contracted.len();
+        let shape = addend.shape();
+        Ok(linear::forward_plus(x, weight.rows(produced), addend.rows(produced)).reshape(&shape))
     }
 
     /// Rows of a table: of tokens, by their ids; of positions, by the place in the sequence; of types,

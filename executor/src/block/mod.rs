@@ -31,6 +31,7 @@ use traces::timeline::Activity;
 use crate::array::{Array, Element};
 use crate::communicator::{CommunicationError, Communicator, Group};
 use crate::frozen::Weight;
+use crate::gradient::Gradient;
 use crate::mesh::Place;
 use crate::ops::Kernels;
 use crate::ops::rotary::Rotary;
@@ -150,7 +151,7 @@ impl<B: Kernels> Kept<B> {
 }
 
 /// Takes the gradient of a parameter: its operator, which of its parameters, and the gradient.
-pub(crate) type Gradients<'a, B> = dyn FnMut(OpId, usize, Array<B>) + 'a;
+pub(crate) type Gradients<'a, B> = dyn FnMut(OpId, usize, Gradient<B>) + 'a;
 
 /// A block with the weights that it reads, by operator and parameter.
 pub(crate) struct BlockRun<'a, B: Kernels> {

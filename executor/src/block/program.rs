@@ -1,6 +1,6 @@
 //! A block of the model's graph, ready to run: where its tensors lie, and what is kept of them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ir::graph::{
     Block, BlockRecompute, Keeps, Op, OpId, OpKind, Placement, Placements, Recomputable, Sharding,
@@ -26,6 +26,8 @@ pub(crate) struct BlockProgram {
     again: BTreeSet<OpId>,
     /// Whether attention is of exchanged heads.
     exchanges_heads: bool,
+    /// Linear layers whose output nothing but a sum of two takes, where it is: that sum, and its slot.
+    summands: BTreeMap<OpId, (OpId, usize)>,
 }
 
 impl BlockProgram {
@@ -49,6 +51,7 @@ impl BlockProgram {
             kept_for_weight_grad: BTreeSet::new(),
             again: BTreeSet::new(),
             exchanges_heads: sharding.head_exchange() > 1,
+            summands: BTreeMap::new(),
         };
         if recompute == BlockRecompute::Selective {
             let again = block.nodes().filter(|node| node.op.recomputable != Recomputable::No);
@@ -56,7 +59,22 @@ impl BlockProgram {
         }
         program.kept = program.kept(recompute);
         program.kept_for_weight_grad = program.kept_for_weight_grad();
+        program.summands = program.summands();
         program
+    }
+
+    /// Whether a backend that adds products to what is there need not compute `id` by itself: the sum that takes it
+    /// does.
+    pub(crate) fn is_summand(&self, id: OpId) -> bool {
+        self.summands.contains_key(&id)
+    }
+
+    /// The linear layer that the sum `id` computes where products are added to what is there, and its slot.
+    pub(crate) fn product_of_sum(&self, id: OpId) -> Option<(OpId, usize)> {
+        let of_sum = |(linear, (sum, slot)): (&OpId, &(OpId, usize))| {
+            (*sum == id).then_some((*linear, *slot))
+        };
+        self.summands.iter().find_map(of_sum)
     }
 
     pub(crate) fn op(&self, id: OpId) -> &Op {
@@ -117,6 +135,30 @@ impl BlockProgram {
             }
         }
         kept
+    }
+
+    fn summands(&self) -> BTreeMap<OpId, (OpId, usize)> {
+        let mut summands = BTreeMap::new();
+        for sum in self.block.nodes().filter(|node| node.op.kind == OpKind::Add) {
+            let sources = &self.inputs[sum.id.index()];
+            let is_fit = |slot: usize| {
+                let source = sources[slot];
+                let key = (source, self.placements.outputs[source.index()]);
+                let uses = self.inputs.iter().flatten().chain(self.block.outputs());
+                let op = self.op(source);
+                matches!(op.kind, OpKind::Linear { .. })
+                    && op.parameters.len() == 1
+                    && uses.filter(|used| **used == source).count() == 1
+                    && key.1 != Placement::Partial
+                    && key.1 == self.placements.wanted[sum.id.index()][slot]
+                    && !self.keeps(&key)
+            };
+            let is_of_two = sources.len() == 2;
+            if let Some(slot) = (0..2).find(|slot| is_of_two && is_fit(*slot)) {
+                summands.insert(sources[slot], (sum.id, slot));
+            }
+        }
+        summands
     }
 
     fn kept_for_weight_grad(&self) -> BTreeSet<Key> {

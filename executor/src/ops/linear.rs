@@ -16,6 +16,11 @@ pub fn forward<B: Kernels>(x: Array<B>, weight: Array<B>, bias: Option<Array<B>>
     }
 }
 
+/// `x W + z`, `[rows, out]`, of `z` in that shape.
+pub fn forward_plus<B: Kernels>(x: Array<B>, weight: Array<B>, addend: Array<B>) -> Array<B> {
+    B::matmul_plus(x, weight, addend)
+}
+
 /// The gradient of the rows, `[rows, in]`.
 pub fn input_grad<B: Kernels>(grad: Array<B>, weight: Array<B>) -> Array<B> {
     B::matmul(grad, weight.transpose())

@@ -13,6 +13,8 @@
 
 use std::f64::consts::PI;
 
+use std::sync::OnceLock;
+
 use ir::graph::{RotaryPairs, RotaryScaling};
 
 use super::Kernels;
@@ -25,6 +27,8 @@ pub struct Rotary<B: Kernels> {
     cos: Array<B>,
     /// `[positions, features / 2]`.
     sin: Array<B>,
+    /// The sines of the other direction, once it is asked for.
+    sin_back: OnceLock<Array<B>>,
     pairs: RotaryPairs,
 }
 
@@ -48,7 +52,7 @@ impl<B: Kernels> Rotary<B> {
             let values = angles.iter().map(|angle| function(*angle) * attention_factor).collect();
             Array::from_f64(values, &[positions.len(), frequencies.len()], element, device)
         };
-        Self { cos: table(f64::cos), sin: table(f64::sin), pairs }
+        Self { cos: table(f64::cos), sin: table(f64::sin), sin_back: OnceLock::new(), pairs }
     }
 
     /// `x` rotated, `[b, s, heads, d]` or `[b, s, d]`.
@@ -59,7 +63,7 @@ impl<B: Kernels> Rotary<B> {
     /// The transpose of [`Self::apply`]: the gradient of `x` from that of what was rotated. It is the
     /// inverse too where `attention_factor` is 1.
     pub fn apply_inverse(&self, x: Array<B>) -> Array<B> {
-        self.rotate(x, &-self.sin.clone())
+        self.rotate(x, self.sin_back.get_or_init(|| -self.sin.clone()))
     }
 
     fn rotate(&self, x: Array<B>, sin: &Array<B>) -> Array<B> {

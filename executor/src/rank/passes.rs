@@ -14,6 +14,7 @@ use crate::array::{Array, Element};
 use crate::block::{BlockRun, SharedMicroBatch, Value};
 use crate::communicator::{CommunicationError, Group};
 use crate::frozen::Weight;
+use crate::gradient::Gradient;
 use crate::host::Placed;
 use crate::ops::Kernels;
 use crate::states::Held;
@@ -356,11 +357,11 @@ fn accumulate<'a, B: Kernels>(
     units: &'a mut [Unit<B>],
     at: &'a [Vec<WeightAt>],
     element: Element,
-) -> impl FnMut(OpId, usize, Array<B>) + 'a {
+) -> impl FnMut(OpId, usize, Gradient<B>) + 'a {
     move |op, index, gradient| {
         let WeightAt { unit, index, is_transposed } = at[op.index()][index];
         let UnitAt::Trained(unit) = unit else { panic!("frozen parameters have no gradients") };
-        let gradient = if is_transposed { gradient.transpose() } else { gradient };
+        let gradient = if is_transposed { gradient.transposed() } else { gradient };
         units[unit].add_gradient(index, gradient, element);
     }
 }

@@ -19,8 +19,17 @@ const WORKSPACE_BYTES: usize = 32 << 20;
 /// The best alignment that kernels ask for.
 const BEST_ALIGNMENT: u64 = 256;
 
-/// The device addresses of the right array, the left, and the result.
-pub(super) type Addresses = [u64; 3];
+/// Device addresses.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Addresses {
+    /// Of the right array.
+    pub(super) first: u64,
+    /// Of the left array.
+    pub(super) second: u64,
+    /// Of what is added to the product: as long, or the same, as the result.
+    pub(super) addend: u64,
+    pub(super) result: u64,
+}
 
 /// cuBLASLt, ready to compute on burn's stream of one GPU.
 pub(super) struct Library {
@@ -37,8 +46,17 @@ pub(super) struct Library {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Key {
     product: Product,
-    element: DType,
-    alignments: [u64; 3],
+    elements: Elements,
+    alignments: [u64; 4],
+}
+
+/// Of what elements are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Elements {
+    /// Those of both arrays.
+    pub(super) read: DType,
+    /// Those of the result, and of what is added.
+    pub(super) written: DType,
 }
 
 /// A product's description as cuBLASLt keeps it, and the kernel for it. Kept as long as the process.
@@ -78,7 +96,7 @@ impl Library {
         Ok(Self { handle, context, stream, workspace, choices: HashMap::new() })
     }
 
-    /// Starts a product of elements of one type on burn's stream.
+    /// Starts a product on burn's stream, and adds to it what is there where `adds`.
     ///
     /// # Safety
     ///
@@ -88,12 +106,14 @@ impl Library {
     pub(super) unsafe fn start(
         &mut self,
         product: Product,
-        element: DType,
+        elements: Elements,
         addresses: Addresses,
+        adds: bool,
     ) -> Result<(), String> {
         self.context.bind_to_thread().map_err(|error| error.to_string())?;
-        let alignments = addresses.map(alignment);
-        let key = Key { product, element, alignments };
+        let Addresses { first, second, addend, result: target } = addresses;
+        let alignments = [first, second, addend, target].map(alignment);
+        let key = Key { product, elements, alignments };
         let chosen = match self.choices.get(&key) {
             Some(known) => *known,
             None => {
@@ -102,21 +122,20 @@ impl Library {
                 made
             }
         };
-        let [first, second, target] = addresses;
-        let (one, zero) = (1.0f32, 0.0f32);
+        let (factor, share_added) = (1.0f32, if adds { 1.0f32 } else { 0.0 });
         // SAFETY: the descriptions were made for this product and live; the caller vouches for the addresses, which
         // are as well aligned as the kernel needs, and the workspace is used by nothing else on the stream.
         unsafe {
             result::matmul(
                 self.handle,
                 chosen.description,
-                (&raw const one).cast(),
-                (&raw const zero).cast(),
+                (&raw const factor).cast(),
+                (&raw const share_added).cast(),
                 first as *const c_void,
                 chosen.first,
                 second as *const c_void,
                 chosen.second,
-                target as *const c_void,
+                addend as *const c_void,
                 chosen.result,
                 target as *mut c_void,
                 chosen.result,
@@ -132,7 +151,7 @@ impl Library {
     /// The description of a product and the first of the kernels that cuBLASLt would choose.
     #[expect(unsafe_code, reason = "cuBLASLt is written in C")]
     fn prepared(&self, key: &Key) -> Result<Prepared, CublasError> {
-        let Key { product, element, alignments } = key;
+        let Key { product, elements, alignments } = key;
         let compute = sys::cublasComputeType_t::CUBLAS_COMPUTE_32F;
         let description = result::create_matmul_desc(compute, sys::cudaDataType_t::CUDA_R_32F)?;
         let transposed = |operand: &Operand| i32::from(operand.is_transposed);
@@ -147,10 +166,9 @@ impl Library {
                 result::set_matmul_desc_attribute(description, attribute, value, size_of::<i32>())
             }?;
         }
-        let [first, second, result] =
-            [&product.first.stored, &product.second.stored, &product.result]
-                .map(|stored| matrix(stored, *element, product.batch));
-        let (first, second, result) = (first?, second?, result?);
+        let read = |operand: &Operand| matrix(&operand.stored, elements.read, product.batch);
+        let (first, second) = (read(&product.first)?, read(&product.second)?);
+        let result = matrix(&product.result, elements.written, product.batch)?;
         let preference = result::create_matmul_pref()?;
         let asked = |attribute, value: u64, bytes: usize| {
             // SAFETY: the preference lives; the attribute has so many of the lowest bytes of the number.
@@ -164,11 +182,10 @@ impl Library {
         asked(Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignments[0], 4)?;
         asked(Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignments[1], 4)?;
         asked(Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignments[2], 4)?;
-        asked(Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignments[2], 4)?;
+        asked(Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignments[3], 4)?;
         // SAFETY: all that is named was made above and lives.
         let found = unsafe {
-            let layouts = [first, second, result];
-            let [a, b, c] = layouts;
+            let (a, b, c) = (first, second, result);
             result::get_matmul_algo_heuristic(self.handle, description, a, b, c, c, preference)
         };
         // SAFETY: it was made above, and nobody else knows it.

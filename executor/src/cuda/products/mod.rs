@@ -28,7 +28,7 @@ use burn_cuda::CudaDevice;
 use cudarc::driver::CudaContext;
 
 use self::layout::{Product, View};
-use self::library::Library;
+use self::library::{Addresses, Elements, Library};
 use super::DeviceError;
 use super::compute_stream::ComputeStream;
 use crate::lock::lock;
@@ -50,62 +50,125 @@ pub fn is_present() -> bool {
 /// `left right`, `[.., m, k]` by `[.., k, n]`; other dimensions broadcast. None where cuBLASLt is not asked: it is not
 /// there, or has no product of this kind.
 pub(crate) fn matmul(left: &Tensor, right: &Tensor) -> Option<Tensor> {
-    let is_covered = matches!(left.dtype, DType::F32 | DType::F16 | DType::BF16);
-    if !is_covered || left.dtype != right.dtype || !is_present() {
-        return None;
-    }
-    let [left, right] = [left, right].map(Clone::clone);
-    match product(&left, &right) {
-        Some(product) => Some(start(product, &left, &right)),
-        None => {
-            let [left, right] = [left, right].map(into_contiguous);
-            let product = product(&left, &right)?;
-            Some(start(product, &left, &right))
+    let asked = Asked::new(left, right)?;
+    let out = asked.new_result();
+    asked.start(Target { result: out.clone(), addend: None });
+    Some(out)
+}
+
+/// `left right + addend`, where the sum has the shape of the addend; none as for [`matmul`].
+pub(crate) fn matmul_plus(left: &Tensor, right: &Tensor, addend: &Tensor) -> Option<Tensor> {
+    let asked = Asked::new(left, right)?;
+    let is_alike = *addend.meta.shape() == asked.shape() && addend.dtype == left.dtype;
+    let addend = is_alike.then(|| into_contiguous(addend.clone()))?;
+    let out = asked.new_result();
+    asked.start(Target { result: out.clone(), addend: Some(addend) });
+    Some(out)
+}
+
+/// Writes `left right`, `[m, k]` by `[k, n]`, to the elements of a flat array from `start` on, in whose type it is
+/// summed up, or adds it to what is there. Returns whether it did, as for [`matmul`].
+pub(crate) fn matmul_into(
+    flat: &Tensor,
+    start: usize,
+    [left, right]: [&Tensor; 2],
+    adds: bool,
+) -> bool {
+    let is_covered = flat.dtype == DType::F32 || flat.dtype == left.dtype;
+    let Some(asked) = Asked::new(left, right).filter(|_| is_covered) else { return false };
+    let mut part = flat.clone();
+    let offset = part.handle.offset_start.unwrap_or(0);
+    part.handle.offset_start = Some(offset + (start * flat.dtype.size()) as u64);
+    let addend = adds.then(|| part.clone());
+    asked.start(Target { result: part, addend });
+    true
+}
+
+/// A product that cuBLASLt has.
+struct Asked {
+    product: Product,
+    left: Tensor,
+    right: Tensor,
+}
+
+/// Where a product goes.
+struct Target {
+    result: Tensor,
+    /// What is added to it, laid out as the result, which it may be.
+    addend: Option<Tensor>,
+}
+
+impl Asked {
+    fn new(left: &Tensor, right: &Tensor) -> Option<Self> {
+        let is_covered = matches!(left.dtype, DType::F32 | DType::F16 | DType::BF16);
+        if !is_covered || left.dtype != right.dtype || !is_present() {
+            return None;
         }
+        let (left, right) = (left.clone(), right.clone());
+        match product(&left, &right) {
+            Some(product) => Some(Self { product, left, right }),
+            None => {
+                let [left, right] = [left, right].map(into_contiguous);
+                product(&left, &right).map(|product| Self { product, left, right })
+            }
+        }
+    }
+
+    /// The shape of the result.
+    fn shape(&self) -> Shape {
+        let [left, right] = [&self.left, &self.right].map(|tensor| tensor.meta.shape());
+        let mut shape: Vec<usize> =
+            left.iter().zip(right.iter()).map(|(&left, &right)| left.max(right)).collect();
+        let rank = shape.len();
+        (shape[rank - 2], shape[rank - 1]) = (left[rank - 2], right[rank - 1]);
+        Shape::from(shape)
+    }
+
+    fn new_result(&self) -> Tensor {
+        let Self { left, .. } = self;
+        let (client, device) = (left.client.clone(), left.device.clone());
+        empty_device_contiguous_dtype(client, device, self.shape(), left.dtype)
+    }
+
+    /// Has the thread that launches burn's kernels start the product.
+    ///
+    /// # Panics
+    ///
+    /// On that thread where cuBLASLt fails, as where a kernel of burn's does.
+    fn start(self, Target { result, addend }: Target) {
+        let Self { product, left, right } = self;
+        let library = library_on(&left.device);
+        let elements = Elements { read: left.dtype, written: result.dtype };
+        let (device, stream, adds) = (left.device.clone(), StreamId::current(), addend.is_some());
+        let binding = |tensor: &Tensor| tensor.handle.clone().binding();
+        let addend = addend.as_ref().unwrap_or(&result);
+        let bindings = [&right, &left, addend, &result].map(binding);
+        DeviceHandle::<Server>::new(device.to_id()).submit(move |server| {
+            let address = |binding| match server.get_resource(binding, stream) {
+                Ok(resource) => resource.resource().ptr,
+                Err(error) => panic!("memory of a product of matrices: {error}"),
+            };
+            let [first, second, addend, result] = bindings.map(address);
+            let addresses = Addresses { first, second, addend, result };
+            let library = library.unwrap_or_else(|error| panic!("{error}"));
+            #[expect(unsafe_code, reason = "cuBLASLt takes addresses")]
+            // SAFETY: the addresses are of the product's arrays, which were held until now, and burn gives their
+            // memory to nobody but what it launches on the same stream after this.
+            let started = unsafe { lock(&library).start(product, elements, addresses, adds) };
+            if let Err(error) = started {
+                panic!("cuBLASLt does not compute {product:?} in {elements:?}: {error}");
+            }
+        });
     }
 }
 
 fn product(left: &Tensor, right: &Tensor) -> Option<Product> {
-    let view = |tensor: &'_ Tensor| -> (Vec<usize>, Vec<usize>) {
-        (tensor.meta.shape().to_vec(), tensor.meta.strides().to_vec())
-    };
+    let view = |tensor: &'_ Tensor| (tensor.meta.shape().to_vec(), tensor.meta.strides().to_vec());
     let (left, right) = (view(left), view(right));
-    let view = |(shape, strides)| View { shape, strides };
-    Product::of(view((&left.0, &left.1)), view((&right.0, &right.1)))
-}
-
-/// Has the thread that launches burn's kernels start a product.
-///
-/// # Panics
-///
-/// On that thread where cuBLASLt fails, as where a kernel of burn's does.
-fn start(product: Product, left: &Tensor, right: &Tensor) -> Tensor {
-    let mut shape: Vec<usize> =
-        left.meta.shape().iter().zip(right.meta.shape().iter()).map(|(&l, &r)| l.max(r)).collect();
-    let rank = shape.len();
-    shape[rank - 2] = left.meta.shape()[rank - 2];
-    shape[rank - 1] = right.meta.shape()[rank - 1];
-    let (client, device) = (left.client.clone(), left.device.clone());
-    let out = empty_device_contiguous_dtype(client, device, Shape::from(shape), left.dtype);
-    let library = library_on(&left.device);
-    let bindings = [right, left, &out].map(|tensor| tensor.handle.clone().binding());
-    let (element, stream) = (left.dtype, StreamId::current());
-    DeviceHandle::<Server>::new(left.device.to_id()).submit(move |server| {
-        let addresses = bindings.map(|binding| match server.get_resource(binding, stream) {
-            Ok(resource) => resource.resource().ptr,
-            Err(error) => panic!("memory of a product of matrices: {error}"),
-        });
-        let library = library.unwrap_or_else(|error| panic!("{error}"));
-        let mut library = lock(&library);
-        #[expect(unsafe_code, reason = "cuBLASLt takes addresses")]
-        // SAFETY: the addresses are of the product's arrays, which were held until now, and burn gives their memory
-        // to nobody but what it launches on the same stream after this.
-        let started = unsafe { library.start(product, element, addresses) };
-        if let Err(error) = started {
-            panic!("cuBLASLt does not compute {product:?} in {element:?}: {error}");
-        }
-    });
-    out
+    Product::of(
+        View { shape: &left.0, strides: &left.1 },
+        View { shape: &right.0, strides: &right.1 },
+    )
 }
 
 /// The library on a GPU.

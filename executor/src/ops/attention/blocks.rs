@@ -62,7 +62,7 @@ pub(in crate::ops) fn input_grad<B: BasicKernels>(
         let shape = [dims.batch, dims.kv_heads, dims.group(), dims.queries, 1];
         B::contiguous(rows).reshape(&shape)
     };
-    let delta = (grad.clone().widened() * out.widened()).sum_dim(3).swap_dims(1, 2);
+    let delta = B::row_products(grad.clone(), out);
     let (delta, log_sum_exp) = (grouped(delta), grouped(log_sum_exp.at_least(LOWEST)));
     let (q, grad) = (dims.by_group(q.scale(scoring.scale)), dims.by_group(grad));
     let (k, v) = (by_head(k), by_head(v));

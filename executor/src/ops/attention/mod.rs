@@ -103,8 +103,7 @@ pub fn sinks_grad<B: Kernels>(
     grad: Array<B>,
 ) -> Array<B> {
     let element = sinks.element();
-    let delta = (grad.widened() * out.widened()).sum_dim(3).swap_dims(1, 2);
-    let delta = delta.reshape(&log_sum_exp.shape());
+    let delta = B::row_products(grad, out);
     let probabilities = (sink_scores(sinks, &log_sum_exp) - log_sum_exp).exp();
     (-(probabilities * delta)).sum_dim(2).sum_dim(0).flatten().cast(element)
 }

@@ -10,6 +10,13 @@ use crate::array::{Array, Element};
 /// wanted. Lower than any score.
 pub(in crate::ops) const LOWEST: f64 = -1e30;
 
+/// `rowsum(a b)` in fp32 at least, `[b, heads, s]`, of `[b, s, heads, d]`.
+pub(in crate::ops) fn row_products<B: Backend>(a: Array<B>, b: Array<B>) -> Array<B> {
+    let sums = (a.widened() * b.widened()).sum_dim(3).swap_dims(1, 2);
+    let [batch, heads, length] = [sums.size(0), sums.size(1), sums.size(2)];
+    sums.reshape(&[batch, heads, length])
+}
+
 /// The softmax of scores `[.., rows, keys]` over the keys that are seen, and the log-sum-exp
 /// `[.., rows, 1]`; row `i` sees the keys `seen[i % seen.len()]`, and the others get zero.
 pub(in crate::ops) fn softmax<B: Backend>(

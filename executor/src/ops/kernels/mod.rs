@@ -34,6 +34,33 @@ pub trait BasicKernels: Backend {
         left.matmul(right)
     }
 
+    /// `left right + addend`, of the addend's shape `[rows, n]`.
+    fn matmul_plus(left: Array<Self>, right: Array<Self>, addend: Array<Self>) -> Array<Self> {
+        Self::matmul(left, right) + addend
+    }
+
+    /// Writes `left right`, `[m, k]` by `[k, n]`, to the elements of a flat array from `start` on, or adds it to what is
+    /// there, whoever holds that array. False, and nothing done, where a backend only makes new arrays.
+    fn matmul_into(
+        _flat: &Array<Self>,
+        _start: usize,
+        _factors: [&Array<Self>; 2],
+        _adds: bool,
+    ) -> bool {
+        false
+    }
+
+    /// Whether products are added to what is there by the kernels that compute them, so that
+    /// [`Self::matmul_plus`] and [`Self::matmul_into`] save work.
+    fn adds_products() -> bool {
+        false
+    }
+
+    /// `rowsum(a b)` in fp32 at least, `[b, heads, s]`, of `[b, s, heads, d]`.
+    fn row_products(a: Array<Self>, b: Array<Self>) -> Array<Self> {
+        composed::attention::row_products(a, b)
+    }
+
     /// [`Array::add_at`].
     fn add_at(x: Array<Self>, dim: usize, start: usize, part: Array<Self>) -> Array<Self> {
         x.add_at(dim, start, part)

@@ -74,8 +74,7 @@ impl<R: Vendor, T: BoolElement> Kernels for Cube<R, T> {
         let is_alike = grad.dtype() == q.dtype();
         let problem = problem(&q, &k, &v, scoring, visibility).filter(|_| is_alike);
         let fused = problem.and_then(|problem| {
-            let delta = (grad.clone().widened() * out.clone().widened()).sum_dim(3).swap_dims(1, 2);
-            let delta = delta.reshape(&log_sum_exp.shape());
+            let delta = Self::row_products(grad.clone(), out.clone());
             let given = [log_sum_exp.clone(), delta, grad.clone()].map(Array::primitive);
             let [q, k, v] = [&q, &k, &v].map(|x| x.clone().primitive());
             attention::input_grad(&problem, [&q, &k, &v], &given)
@@ -101,6 +100,47 @@ impl<R: Vendor, T: BoolElement> BasicKernels for Cube<R, T> {
         match R::matmul(&left, &right) {
             Some(product) => Array::from_primitive(product),
             None => Array::from_primitive(left).matmul(Array::from_primitive(right)),
+        }
+    }
+
+    fn matmul_plus(left: Array<Self>, right: Array<Self>, addend: Array<Self>) -> Array<Self> {
+        if left.is_empty() || right.is_empty() {
+            return Self::matmul(left, right) + addend;
+        }
+        let [left, right, addend] = [left, right, addend].map(Array::primitive);
+        match R::matmul_plus(&left, &right, &addend) {
+            Some(sum) => Array::from_primitive(sum),
+            None => {
+                let [left, right, addend] = [left, right, addend].map(Array::from_primitive);
+                Self::matmul(left, right) + addend
+            }
+        }
+    }
+
+    fn matmul_into(
+        flat: &Array<Self>,
+        start: usize,
+        factors: [&Array<Self>; 2],
+        adds: bool,
+    ) -> bool {
+        if !R::adds_products() || factors.iter().any(|factor| factor.is_empty()) {
+            return false;
+        }
+        let [left, right] = factors.map(|factor| factor.clone().primitive());
+        R::matmul_into(&flat.clone().primitive(), start, [&left, &right], adds)
+    }
+
+    fn adds_products() -> bool {
+        R::adds_products()
+    }
+
+    fn row_products(a: Array<Self>, b: Array<Self>) -> Array<Self> {
+        let [a, b] = [a, b].map(Array::primitive);
+        if are_alike(&[&a, &b]) {
+            Array::from_primitive(rows::row_products(a, b))
+        } else {
+            let [a, b] = [a, b].map(Array::from_primitive);
+            composed::attention::row_products(a, b)
         }
     }
 

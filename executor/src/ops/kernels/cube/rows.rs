@@ -231,6 +231,69 @@ fn norm_input_grad_kernel<F: Float>(
     }
 }
 
+/// Units that add up one row's products.
+const LANES: usize = 16;
+
+/// `rowsum(a b)`, `[b, heads, s]` in fp32, of `[b, s, heads, d]`.
+pub(super) fn row_products<R: CubeRuntime>(a: CubeTensor<R>, b: CubeTensor<R>) -> CubeTensor<R> {
+    let (a, b) = (into_contiguous(a), into_contiguous(b));
+    let shape = a.meta.shape();
+    let (length, heads, width) = (shape[1], shape[2], shape[3]);
+    let sums = beside(&a, &[shape[0], heads, length], DType::F32);
+    let rows = len(&sums);
+    if rows > 0 {
+        let (client, element) = (a.client.clone(), a.dtype);
+        row_products_kernel::launch(
+            &client,
+            cubes(&client, rows.div_ceil(UNITS / LANES)),
+            CubeDim::new_1d(UNITS as u32),
+            addresses(&[&a, &b]),
+            a.into_array_arg(),
+            b.into_array_arg(),
+            sums.clone().into_array_arg(),
+            length,
+            heads,
+            width,
+            element.into(),
+        );
+    }
+    sums
+}
+
+#[cube(launch, address_type = "dynamic")]
+#[expect(clippy::too_many_arguments, reason = "a kernel has no other way to be told")]
+fn row_products_kernel<F: Float>(
+    a: &Array<F>,
+    b: &Array<F>,
+    sums: &mut Array<f32>,
+    length: usize,
+    heads: usize,
+    width: usize,
+    #[define(F)] _element: StorageType,
+) {
+    let lane = UNIT_POS as usize % LANES;
+    let row = CUBE_POS * comptime!(UNITS / LANES) + UNIT_POS as usize / LANES;
+    let mut parts = SharedMemory::<f32>::new(UNITS);
+    let mut sum = f32::new(0.0);
+    if row < sums.len() {
+        for i in range_stepped(lane, width, LANES) {
+            sum += f32::cast_from(a[row * width + i]) * f32::cast_from(b[row * width + i]);
+        }
+    }
+    parts[UNIT_POS as usize] = sum;
+    sync_cube();
+    if row < sums.len() && lane == 0 {
+        let mut total = f32::new(0.0);
+        for part in 0..LANES {
+            total += parts[UNIT_POS as usize + part];
+        }
+        // Rows lie by batch, position and head, sums by batch, head and position.
+        let (head, position) = (row % heads, row / heads % length);
+        let batch = row / (heads * length);
+        sums[(batch * heads + head) * length + position] = total;
+    }
+}
+
 #[cube(launch, address_type = "dynamic")]
 #[expect(clippy::too_many_arguments, reason = "a kernel has no other way to be told")]
 fn exponentials_kernel<F: Float>(

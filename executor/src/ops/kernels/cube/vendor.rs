@@ -3,18 +3,71 @@
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
 
-/// A runtime of cubecl's, with its maker's library.
+/// A runtime of cubecl's, with its maker's library. Nothing is done, and none or false returned, where there is none.
 pub(crate) trait Vendor: CubeRuntime {
-    /// `left right`, `[.., m, k]` by `[.., k, n]`; none where there is no library for it.
+    /// `left right`, `[.., m, k]` by `[.., k, n]`.
     fn matmul(_left: &CubeTensor<Self>, _right: &CubeTensor<Self>) -> Option<CubeTensor<Self>> {
         None
+    }
+
+    /// `left right + addend`.
+    fn matmul_plus(
+        _left: &CubeTensor<Self>,
+        _right: &CubeTensor<Self>,
+        _addend: &CubeTensor<Self>,
+    ) -> Option<CubeTensor<Self>> {
+        None
+    }
+
+    /// Writes `left right`, `[m, k]` by `[k, n]`, to a flat array from `start` on, or adds it to what is there.
+    fn matmul_into(
+        _flat: &CubeTensor<Self>,
+        _start: usize,
+        _factors: [&CubeTensor<Self>; 2],
+        _adds: bool,
+    ) -> bool {
+        false
+    }
+
+    /// Whether products are added to what is there by the kernels that compute them.
+    fn adds_products() -> bool {
+        false
     }
 }
 
 #[cfg(feature = "cuda")]
-impl Vendor for cubecl::cuda::CudaRuntime {
-    fn matmul(left: &CubeTensor<Self>, right: &CubeTensor<Self>) -> Option<CubeTensor<Self>> {
-        crate::cuda::products::matmul(left, right)
+mod cuda {
+    use burn_cubecl::tensor::CubeTensor;
+    use cubecl::cuda::CudaRuntime;
+
+    use super::Vendor;
+    use crate::cuda::products;
+
+    impl Vendor for CudaRuntime {
+        fn matmul(left: &CubeTensor<Self>, right: &CubeTensor<Self>) -> Option<CubeTensor<Self>> {
+            products::matmul(left, right)
+        }
+
+        fn matmul_plus(
+            left: &CubeTensor<Self>,
+            right: &CubeTensor<Self>,
+            addend: &CubeTensor<Self>,
+        ) -> Option<CubeTensor<Self>> {
+            products::matmul_plus(left, right, addend)
+        }
+
+        fn matmul_into(
+            flat: &CubeTensor<Self>,
+            start: usize,
+            factors: [&CubeTensor<Self>; 2],
+            adds: bool,
+        ) -> bool {
+            products::matmul_into(flat, start, factors, adds)
+        }
+
+        fn adds_products() -> bool {
+            products::is_present()
+        }
     }
 }
 

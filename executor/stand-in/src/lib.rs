@@ -1,6 +1,6 @@
-//! Stands in for the CUDA driver and for NCCL where there is no GPU.
+//! Stands in for the CUDA driver, for cuBLASLt and for NCCL where there is no GPU.
 //!
-//! As a shared library under the names of both, it lets a program run that computes on GPUs:
+//! As a shared library under the names of all three, it lets a program run that computes on GPUs:
 //! kernels are compiled and looked up, but not run, so what is computed means nothing. What is
 //! checked is everything around the computing: launches that CUDA would refuse, memory that is used
 //! by two streams without an order or after it was freed, and ranks that call NCCL unlike each other.
@@ -15,6 +15,8 @@ mod driver;
 pub mod launch;
 pub mod members;
 pub mod metadata;
+pub mod number;
+pub mod product;
 pub mod ptx;
 pub mod recording;
 pub mod report;

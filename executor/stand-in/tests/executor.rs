@@ -40,7 +40,9 @@ impl Setting {
         };
         let setting = found();
         if let Some(setting) = &setting {
-            for name in ["libcuda.so", "libnccl.so", "libnccl.so.2"] {
+            for name in
+                ["libcuda.so", "libnccl.so", "libnccl.so.2", "libcublasLt.so", "libcublasLt.so.12"]
+            {
                 let link = setting.folder.path().join(name);
                 std::os::unix::fs::symlink(&setting.library, link).expect("a link can be made");
             }

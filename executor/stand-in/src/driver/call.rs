@@ -23,9 +23,10 @@ pub(super) fn state() -> MutexGuard<'static, State> {
 /// Runs a call, unless it is to fail or an earlier one has broken everything.
 pub(super) fn call(name: &'static str, mut act: impl FnMut(&mut State) -> Outcome) -> i32 {
     let mut state = state();
-    let is_cuda = name.starts_with("cu");
-    if let Some(code) = state.broken.filter(|_| is_cuda) {
-        return code.0;
+    let is_cublas = name.starts_with("cublas");
+    let is_cuda = name.starts_with("cu") && !is_cublas;
+    if let Some(code) = state.broken.filter(|_| is_cuda || is_cublas) {
+        return if is_cublas { Code::CUBLAS_EXECUTION_FAILED.0 } else { code.0 };
     }
     let planned = state.config.failures.count(name);
     let mut outcome = planned.map_or_else(|| act(&mut state), Err);

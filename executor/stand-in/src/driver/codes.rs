@@ -1,8 +1,8 @@
-//! The numbers by which the driver and NCCL tell what went wrong.
+//! The numbers by which the driver, cuBLASLt and NCCL tell what went wrong.
 
 use std::ffi::CStr;
 
-/// A `CUresult` or an `ncclResult_t` that is not a success.
+/// A `CUresult`, a `cublasStatus_t` or an `ncclResult_t` that is not a success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Code(pub(super) i32);
 
@@ -22,6 +22,11 @@ impl Code {
     /// For [`super::call`] alone: what is waited for has not come.
     pub(super) const AGAIN: Self = Self(-1);
 
+    pub(super) const CUBLAS_NOT_INITIALIZED: Self = Self(1);
+    pub(super) const CUBLAS_INVALID_VALUE: Self = Self(7);
+    pub(super) const CUBLAS_EXECUTION_FAILED: Self = Self(13);
+    pub(super) const CUBLAS_NOT_SUPPORTED: Self = Self(15);
+
     pub(super) const NCCL_INVALID_ARGUMENT: Self = Self(4);
     pub(super) const NCCL_INVALID_USAGE: Self = Self(5);
     pub(super) const NCCL_REMOTE_ERROR: Self = Self(6);
@@ -32,6 +37,7 @@ impl Code {
         match function {
             "cuLaunchKernel" => Self::LAUNCH_FAILED,
             "async" | "join" | "peer" => Self::NCCL_REMOTE_ERROR,
+            name if name.starts_with("cublas") => Self::CUBLAS_EXECUTION_FAILED,
             name if name.starts_with("nccl") => Self::NCCL_REMOTE_ERROR,
             name if name.contains("Alloc") => Self::OUT_OF_MEMORY,
             _ => Self::UNKNOWN,
@@ -60,6 +66,18 @@ pub(super) fn cuda_name(code: i32) -> &'static CStr {
         719 => c"CUDA_ERROR_LAUNCH_FAILED",
         801 => c"CUDA_ERROR_NOT_SUPPORTED",
         _ => c"CUDA_ERROR_UNKNOWN",
+    }
+}
+
+/// cuBLASLt's name of a number.
+pub(super) fn cublas_name(code: i32) -> &'static CStr {
+    match code {
+        0 => c"CUBLAS_STATUS_SUCCESS",
+        1 => c"CUBLAS_STATUS_NOT_INITIALIZED",
+        7 => c"CUBLAS_STATUS_INVALID_VALUE",
+        13 => c"CUBLAS_STATUS_EXECUTION_FAILED",
+        15 => c"CUBLAS_STATUS_NOT_SUPPORTED",
+        _ => c"CUBLAS_STATUS_INTERNAL_ERROR",
     }
 }
 

@@ -21,6 +21,8 @@ pub(super) struct Config {
     /// Whether launches of an empty grid do nothing, although CUDA refuses them. They are in the
     /// report either way.
     pub(super) skips_empty_grids: bool,
+    /// Whether what is given to streams is computed, by `STAND_IN_COMPUTE=1`.
+    pub(super) computes: bool,
     /// Which calls fail.
     pub(super) failures: Failures,
 }
@@ -48,6 +50,7 @@ impl Config {
             driver_version: number("STAND_IN_DRIVER", 12_090) as i32,
             report: report.map(|path| path.replace("%p", &std::process::id().to_string()).into()),
             skips_empty_grids: env::var("STAND_IN_EMPTY_GRIDS").is_ok_and(|value| value == "skip"),
+            computes: env::var("STAND_IN_COMPUTE").is_ok_and(|value| value == "1"),
             failures: Failures::parse(&env::var("STAND_IN_FAIL").unwrap_or_default()),
         }
     }

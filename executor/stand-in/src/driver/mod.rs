@@ -1,4 +1,4 @@
-//! The functions of the driver and of NCCL, under their names.
+//! The functions of the driver, of cuBLASLt and of NCCL, under their names.
 //!
 //! Each call is written down (`recording`), memory is memory of the host, copies copy, and kernels
 //! are looked up and not run. All that is given to a stream has ended at once, so a program that is
@@ -14,6 +14,8 @@ mod comms;
 mod config;
 mod context;
 mod copies;
+mod cublas;
+mod descriptors;
 mod device;
 mod failures;
 mod kernels;

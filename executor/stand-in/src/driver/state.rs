@@ -7,6 +7,7 @@ use super::codes::Code;
 use super::comms::Comms;
 use super::config::Config;
 use super::context::current;
+use super::descriptors::Descriptors;
 use super::loaded::Kernels;
 use super::snapshots::Snapshots;
 use super::space::Space;
@@ -23,6 +24,7 @@ pub(super) struct State {
     pub(super) space: Space,
     pub(super) kernels: Kernels,
     pub(super) comms: Comms,
+    pub(super) descriptors: Descriptors,
     pub(super) snapshots: Snapshots,
     pub(super) streams: BTreeMap<usize, Stream>,
     pub(super) events: BTreeMap<usize, Event>,
@@ -65,6 +67,7 @@ impl State {
             space: Space::default(),
             kernels: Kernels::default(),
             comms: Comms::default(),
+            descriptors: Descriptors::default(),
             snapshots: Snapshots::default(),
             streams: BTreeMap::new(),
             events: BTreeMap::new(),

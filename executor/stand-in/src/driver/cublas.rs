@@ -1,0 +1,316 @@
+//! The functions of cuBLASLt that multiply matrices.
+//!
+//! A product is checked as NVIDIA's documentation says, written down with what it reads and writes,
+//! its workspace included, and computed if kernels are.
+//!
+//! # Source
+//!
+//! NVIDIA, *cuBLAS* 12.9, section 3.4.
+#![expect(unsafe_code, reason = "these are functions of C")]
+
+use std::ffi::{c_char, c_int, c_void};
+use std::slice;
+use std::sync::Arc;
+
+use super::call::{Outcome, exported, put};
+use super::codes::{Code, cublas_name};
+use super::descriptors::{Attribute, Description, Preference};
+use super::state::State;
+use crate::product::{Element, Layout, Operands, Precision, Product, Refusal};
+use crate::recording::{Access, Range, Usage};
+
+/// `cublasLtMatmulAlgo_t`: what an algorithm was found for. NVIDIA does not say what is in it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Algorithm {
+    magic: u64,
+    workspace_bytes: u64,
+    alignments: [u32; 4],
+    rest: [u64; 4],
+}
+
+/// `cublasLtMatmulHeuristicResult_t`.
+#[repr(C)]
+pub(crate) struct Found {
+    algorithm: Algorithm,
+    workspace_bytes: usize,
+    state: c_int,
+    num_waves: f32,
+    reserved: [c_int; 4],
+}
+
+const MAGIC: u64 = 0x616c_676f_7269_7468;
+
+/// A workspace must begin at a multiple of this.
+const WORKSPACE_ALIGN: u64 = 16;
+
+/// The workspace that an algorithm asks for if it may, so that what uses it too is noticed.
+const WORKSPACE_BYTES: u64 = 1 << 20;
+
+exported! {
+    fn cublasLtCreate(state, handle: *mut usize) {
+        let new = state.new_handle();
+        state.descriptors.add_handle(new);
+        put(handle, new)
+    }
+
+    fn cublasLtDestroy(state, handle: usize) {
+        state.descriptors.remove_handle(handle)
+    }
+
+    fn cublasLtMatmulDescCreate(state, description: *mut usize, compute: c_int, scale: c_int) {
+        let new = state.new_handle();
+        state.descriptors.add_product(new, Description::new(compute, scale)?);
+        put(description, new)
+    }
+
+    fn cublasLtMatmulDescSetAttribute(state, description: usize, number: c_int,
+        value: *const u8, bytes: usize) {
+        let attribute = Attribute { number, bytes: given(value, bytes)? };
+        let outcome = state.descriptors.set_product(description, &attribute);
+        told(state, "cublasLtMatmulDescSetAttribute", number, outcome)
+    }
+
+    fn cublasLtMatmulDescDestroy(state, description: usize) {
+        state.descriptors.remove(description)
+    }
+
+    fn cublasLtMatrixLayoutCreate(state, layout: *mut usize, element: c_int, rows: u64,
+        columns: u64, leading: i64) {
+        let element = Element::of(element).ok_or(Code::CUBLAS_NOT_SUPPORTED)?;
+        let leading = u64::try_from(leading).map_err(|_| Code::CUBLAS_INVALID_VALUE)?;
+        let new = state.new_handle();
+        state.descriptors.add_layout(new, Layout::new(element, rows, columns, leading));
+        put(layout, new)
+    }
+
+    fn cublasLtMatrixLayoutSetAttribute(state, layout: usize, number: c_int, value: *const u8,
+        bytes: usize) {
+        let attribute = Attribute { number, bytes: given(value, bytes)? };
+        let outcome = state.descriptors.set_layout(layout, &attribute);
+        told(state, "cublasLtMatrixLayoutSetAttribute", number, outcome)
+    }
+
+    fn cublasLtMatrixLayoutDestroy(state, layout: usize) {
+        state.descriptors.remove(layout)
+    }
+
+    fn cublasLtMatmulPreferenceCreate(state, preference: *mut usize) {
+        let new = state.new_handle();
+        state.descriptors.add_preference(new, Preference::new());
+        put(preference, new)
+    }
+
+    fn cublasLtMatmulPreferenceSetAttribute(state, preference: usize, number: c_int,
+        value: *const u8, bytes: usize) {
+        let attribute = Attribute { number, bytes: given(value, bytes)? };
+        let outcome = state.descriptors.set_preference(preference, &attribute);
+        told(state, "cublasLtMatmulPreferenceSetAttribute", number, outcome)
+    }
+
+    fn cublasLtMatmulPreferenceDestroy(state, preference: usize) {
+        state.descriptors.remove(preference)
+    }
+
+    fn cublasLtMatmulAlgoGetHeuristic(state, handle: usize, description: usize, a: usize,
+        b: usize, c: usize, d: usize, preference: usize, num_asked: c_int, found: *mut Found,
+        num_found: *mut c_int) {
+        state.descriptors.check_handle(handle)?;
+        if num_asked < 1 {
+            return Err(Code::CUBLAS_INVALID_VALUE);
+        }
+        let product = state.descriptors.product(description, [a, b, c, d])?;
+        let preference = state.descriptors.preference(preference)?;
+        checked(state, product.check())?;
+        let workspace_bytes = WORKSPACE_BYTES.min(preference.workspace_bytes);
+        let alignments = preference.alignments;
+        let algorithm = Algorithm { magic: MAGIC, workspace_bytes, alignments, rest: [0; 4] };
+        let workspace_bytes = workspace_bytes as usize;
+        put(found, Found { algorithm, workspace_bytes, state: 0, num_waves: 1.0, reserved: [0; 4] })?;
+        put(num_found, 1)
+    }
+
+    fn cublasLtMatmul(state, handle: usize, description: usize, alpha: *const c_void, a: u64,
+        a_layout: usize, b: u64, b_layout: usize, beta: *const c_void, c: u64, c_layout: usize,
+        d: u64, d_layout: usize, algorithm: *const Algorithm, workspace: u64,
+        workspace_bytes: usize, stream: usize) {
+        state.descriptors.check_handle(handle)?;
+        let layouts = [a_layout, b_layout, c_layout, d_layout];
+        let product = state.descriptors.product(description, layouts)?;
+        let (alpha, beta) = (scalar(alpha, product.precision)?, scalar(beta, product.precision)?);
+        let operands = Operands { addresses: [a, b, c, d], alpha, beta };
+        let algorithm = if algorithm.is_null() { None } else { Some(*algorithm) };
+        let workspace = Range::new(workspace, workspace_bytes as u64);
+        multiply(state, &product, &operands, algorithm, workspace, stream)
+    }
+}
+
+/// The version of the library, as 12.9.1 has it.
+// SAFETY: cuBLASLt, which alone defines this name too, is not loaded beside this library.
+#[unsafe(no_mangle)]
+extern "C" fn cublasLtGetVersion() -> usize {
+    120_901
+}
+
+/// The version of the runtime that the library was made with.
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+extern "C" fn cublasLtGetCudartVersion() -> usize {
+    12_090
+}
+
+/// What a status is called.
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+extern "C" fn cublasLtGetStatusName(code: c_int) -> *const c_char {
+    cublas_name(code).as_ptr()
+}
+
+/// As [`cublasLtGetStatusName`]: names say enough.
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+extern "C" fn cublasLtGetStatusString(code: c_int) -> *const c_char {
+    cublas_name(code).as_ptr()
+}
+
+/// The value of an attribute.
+///
+/// # Safety
+///
+/// The pointer is null or of as many bytes.
+unsafe fn given<'a>(value: *const u8, bytes: usize) -> Result<&'a [u8], Code> {
+    if value.is_null() {
+        return Err(Code::CUBLAS_INVALID_VALUE);
+    }
+    // SAFETY: it is not null, so it is of as many bytes.
+    Ok(unsafe { slice::from_raw_parts(value, bytes) })
+}
+
+/// A scalar of the host.
+///
+/// # Safety
+///
+/// The pointer is null or of a number of the type that the precision has for scalars.
+unsafe fn scalar(value: *const c_void, precision: Precision) -> Result<f64, Code> {
+    if value.is_null() {
+        return Err(Code::CUBLAS_INVALID_VALUE);
+    }
+    // SAFETY: it is of a number of that type.
+    Ok(unsafe {
+        match precision {
+            Precision::F64 => value.cast::<f64>().read_unaligned(),
+            _ => f64::from(value.cast::<f32>().read_unaligned()),
+        }
+    })
+}
+
+/// Counts an attribute that is not taken.
+fn told(state: &mut State, function: &str, number: c_int, outcome: Outcome) -> Outcome {
+    outcome.inspect_err(|_| refuse(state, format!("{function} of attribute {number}")))
+}
+
+fn refuse(state: &mut State, what: String) {
+    *state.counts.refused.entry(what).or_default() += 1;
+}
+
+/// Counts a product that is refused.
+fn checked(state: &mut State, outcome: Result<(), Refusal>) -> Outcome {
+    outcome.map_err(|refusal| {
+        refuse(state, format!("cublasLtMatmul: {refusal}"));
+        match refusal {
+            Refusal::Invalid(_) => Code::CUBLAS_INVALID_VALUE,
+            Refusal::NotSupported(_) => Code::CUBLAS_NOT_SUPPORTED,
+        }
+    })
+}
+
+/// Fails if an algorithm was found for something else.
+fn suits(
+    algorithm: &Algorithm,
+    product: &Product,
+    operands: &Operands,
+    workspace: Range,
+) -> Result<(), Refusal> {
+    let invalid = |what: String| Err(Refusal::Invalid(what));
+    if algorithm.magic != MAGIC {
+        return invalid("the algorithm is not one that was found".to_owned());
+    }
+    if algorithm.workspace_bytes > workspace.end - workspace.start {
+        let (given, wanted) = (workspace.end - workspace.start, algorithm.workspace_bytes);
+        return invalid(format!("a workspace of {given} bytes, where {wanted} were asked for"));
+    }
+    let matrices = operands.addresses.iter().zip(&algorithm.alignments).zip(["A", "B", "C", "D"]);
+    for ((address, alignment), name) in matrices {
+        let is_read = name != "C" || operands.beta != 0.0;
+        if is_read && address % u64::from(*alignment) != 0 {
+            let dims = product.dims();
+            let what = format!(
+                "{name} of a product of {dims:?} is not aligned to the {alignment} bytes for which \
+                 the algorithm was found"
+            );
+            return invalid(what);
+        }
+    }
+    Ok(())
+}
+
+/// Checks a product, writes it down, and computes it if that is asked for.
+fn multiply(
+    state: &mut State,
+    product: &Product,
+    operands: &Operands,
+    algorithm: Option<Algorithm>,
+    workspace: Range,
+    stream: usize,
+) -> Outcome {
+    const NAME: &str = "cublasLtMatmul";
+    let stream = state.stream(stream).map_err(|_| Code::CUBLAS_INVALID_VALUE)?.id;
+    checked(state, product.check())?;
+    checked(state, product.check_operands(operands))?;
+    let workspace = if workspace.start == 0 { Range::new(0, 0) } else { workspace };
+    if workspace.start % WORKSPACE_ALIGN != 0 {
+        let what = format!("the workspace lies at {:#x}, unaligned", workspace.start);
+        return checked(state, Err(Refusal::Invalid(what)));
+    }
+    if let Some(algorithm) = &algorithm {
+        checked(state, suits(algorithm, product, operands, workspace))?;
+    }
+    let mut accesses = product.accesses(operands);
+    if !workspace.is_empty() {
+        accesses.push(Access { range: workspace, usage: Usage::ReadWrite });
+    }
+    *state.counts.launches.entry(NAME.to_owned()).or_default() += 1;
+    let is_there = accesses.iter().all(|access| state.space.holds(access.range));
+    if !is_there {
+        state.misuse(format!("{NAME} beyond what is allocated"));
+    }
+    state.record_work(stream, &Arc::from(NAME), accesses);
+    if !is_there {
+        return Err(Code::CUBLAS_EXECUTION_FAILED);
+    }
+    if state.config.computes {
+        compute(product, operands);
+    } else {
+        state.space.blank(product.accesses(operands).last().expect("D is written").range);
+    }
+    Ok(())
+}
+
+/// Computes a product of which all is there.
+fn compute(product: &Product, operands: &Operands) {
+    let read = |address: u64, bytes: usize| {
+        let at = std::ptr::with_exposed_provenance::<u8>(address as usize);
+        let mut word = [0; 8];
+        // SAFETY: it lies within what the product reads, which is there.
+        word[..bytes].copy_from_slice(unsafe { slice::from_raw_parts(at, bytes) });
+        u64::from_le_bytes(word)
+    };
+    let mut write = |address: u64, bytes: usize, bits: u64| {
+        let at = std::ptr::with_exposed_provenance_mut::<u8>(address as usize);
+        // SAFETY: it lies within what the product writes, which is there and which nobody else
+        // uses: it is the program's memory of a device.
+        let place = unsafe { slice::from_raw_parts_mut(at, bytes) };
+        place.copy_from_slice(&bits.to_le_bytes()[..bytes]);
+    };
+    product.compute(operands, &read, &mut write);
+}

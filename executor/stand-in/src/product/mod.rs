@@ -1,0 +1,219 @@
+//! Products of matrices, as `cublasLtMatmul` is asked for them.
+//!
+//! # Source
+//!
+//! NVIDIA, *cuBLAS* 12.9, section 3.4: `cublasLtMatmul()`, with its table of types, and
+//! `cublasLtMatrixLayoutAttribute_t`.
+
+mod element;
+mod layout;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+pub use element::{Element, Precision};
+pub use layout::{Layout, Order};
+
+use crate::number::{Format, Rounding};
+use crate::recording::{Access, Range, Usage};
+
+/// `D = alpha op(A) op(B) + beta C`, for each matrix of a batch.
+#[derive(Clone, Copy, Debug)]
+pub struct Product {
+    /// How it is computed.
+    pub precision: Precision,
+    /// Whether A is transposed.
+    pub transposes_a: bool,
+    /// Whether B is transposed.
+    pub transposes_b: bool,
+    /// The layouts of A, B, C and D.
+    pub layouts: [Layout; 4],
+}
+
+/// Where the matrices lie, and with what they are multiplied.
+#[derive(Clone, Copy, Debug)]
+pub struct Operands {
+    /// Of A, B, C and D.
+    pub addresses: [u64; 4],
+    /// With which the product is multiplied.
+    pub alpha: f64,
+    /// With which C is multiplied; it is not read if this is zero.
+    pub beta: f64,
+}
+
+/// Why a product is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The arguments contradict each other.
+    Invalid(String),
+    /// There is no such product.
+    NotSupported(String),
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Invalid(what) | Self::NotSupported(what) => f.write_str(what),
+        }
+    }
+}
+
+const NAMES: [&str; 4] = ["A", "B", "C", "D"];
+
+impl Product {
+    /// Rows of D, columns of D, and what is summed over.
+    pub fn dims(&self) -> [u64; 3] {
+        let [a, b, ..] = &self.layouts;
+        let (rows, inner) = swapped((a.rows, a.columns), self.transposes_a);
+        let (_, columns) = swapped((b.rows, b.columns), self.transposes_b);
+        [rows, columns, inner]
+    }
+
+    /// Fails if there is no such product.
+    ///
+    /// # Errors
+    ///
+    /// The first reason.
+    pub fn check(&self) -> Result<(), Refusal> {
+        let [a, b, c, d] = &self.layouts;
+        let elements = [a.element, b.element, c.element, d.element];
+        if !self.precision.takes(elements) {
+            let what = format!("no {:?} of {elements:?}", self.precision);
+            return Err(Refusal::NotSupported(what));
+        }
+        let [rows, columns, inner] = self.dims();
+        let (inner_of_b, _) = swapped((b.rows, b.columns), self.transposes_b);
+        if inner != inner_of_b {
+            let what = format!("A has {inner} numbers to sum over, B has {inner_of_b}");
+            return Err(Refusal::Invalid(what));
+        }
+        for (name, layout) in NAMES.iter().zip(&self.layouts) {
+            if layout.rows == 0 || layout.columns == 0 {
+                return Err(Refusal::Invalid(format!("{name} is empty")));
+            }
+            if layout.leading < layout.least_leading() {
+                let (leading, least) = (layout.leading, layout.least_leading());
+                let what = format!("{name} has a leading dimension of {leading}, below {least}");
+                return Err(Refusal::Invalid(what));
+            }
+            if layout.batch != d.batch {
+                let what = format!("{name} has a batch of {}, D of {}", layout.batch, d.batch);
+                return Err(Refusal::Invalid(what));
+            }
+        }
+        for (name, layout) in [("C", c), ("D", d)] {
+            if (layout.rows, layout.columns) != (rows, columns) {
+                let (own, its) = (layout.rows, layout.columns);
+                let what = format!("{name} is {own} x {its}, the product {rows} x {columns}");
+                return Err(Refusal::Invalid(what));
+            }
+        }
+        if d.batch > 1 && d.stride.unsigned_abs() < d.span() {
+            return Err(Refusal::Invalid("matrices of the batch of D overlap".to_owned()));
+        }
+        Ok(())
+    }
+
+    /// The bytes that are read and written.
+    pub fn accesses(&self, operands: &Operands) -> Vec<Access> {
+        let [_, _, c, d] = operands.addresses;
+        let range = |index: usize| self.layouts[index].range(operands.addresses[index]);
+        let mut accesses: Vec<Access> =
+            [0, 1].map(|index| Access { range: range(index), usage: Usage::Read }).into();
+        let reads_result = operands.beta != 0.0 && c == d;
+        if operands.beta != 0.0 && !reads_result {
+            accesses.push(Access { range: range(2), usage: Usage::Read });
+        }
+        let usage = if reads_result { Usage::ReadWrite } else { Usage::Write };
+        accesses.push(Access { range: range(3), usage });
+        accesses
+    }
+
+    /// Fails if matrices do not lie where they may.
+    ///
+    /// # Errors
+    ///
+    /// The first reason.
+    pub fn check_operands(&self, operands: &Operands) -> Result<(), Refusal> {
+        let [a, b, c, d] = operands.addresses;
+        let reads_c = operands.beta != 0.0;
+        for (index, address) in operands.addresses.iter().enumerate() {
+            let bytes = self.layouts[index].element.bytes() as u64;
+            if (index != 2 || reads_c) && (*address == 0 || address % bytes != 0) {
+                let what = format!("{} lies at {address:#x}, unaligned", NAMES[index]);
+                return Err(Refusal::Invalid(what));
+            }
+        }
+        let range =
+            |index: usize| -> Range { self.layouts[index].range(operands.addresses[index]) };
+        for (index, address) in [a, b, c].into_iter().enumerate().filter(|(i, _)| *i < 2 || reads_c)
+        {
+            let is_in_place = index == 2 && address == d && self.layouts[2] == self.layouts[3];
+            if !is_in_place && range(index).overlap(range(3)).is_some() {
+                return Err(Refusal::Invalid(format!("{} overlaps with D", NAMES[index])));
+            }
+        }
+        Ok(())
+    }
+
+    /// Computes D in memory, given as a function that reads an element and one that writes it.
+    pub fn compute(
+        &self,
+        operands: &Operands,
+        read: &impl Fn(u64, usize) -> u64,
+        write: &mut impl FnMut(u64, usize, u64),
+    ) {
+        let [rows, columns, inner] = self.dims();
+        let [a, b, c, d] = &self.layouts;
+        let load = |index: usize, layout: &Layout, at: (u64, u64, u64), is_transposed: bool| {
+            let (row, column) = swapped((at.1, at.2), is_transposed);
+            let address = layout.address(operands.addresses[index], at.0, row, column);
+            layout.element.format().read(read(address, layout.element.bytes()))
+        };
+        for matrix in 0..d.batch {
+            let rounded = |value| self.precision.round_operand(value);
+            let take = |index, layout: &Layout, (m, n): (u64, u64), is_transposed| -> Vec<f64> {
+                let places = (0..n).flat_map(|j| (0..m).map(move |i| (i, j)));
+                places
+                    .map(|(i, j)| rounded(load(index, layout, (matrix, i, j), is_transposed)))
+                    .collect()
+            };
+            // Each with what is summed over in a row.
+            let left = take(0, a, (inner, rows), !self.transposes_a);
+            let right = take(1, b, (inner, columns), self.transposes_b);
+            for row in 0..rows {
+                for column in 0..columns {
+                    let lane = |all: &[f64], at: u64| -> std::ops::Range<usize> {
+                        let start = (at * inner) as usize;
+                        debug_assert!(start < all.len(), "a lane lies within its matrix");
+                        start..start + inner as usize
+                    };
+                    let pairs = left[lane(&left, row)].iter().zip(&right[lane(&right, column)]);
+                    let sum = self.precision.sum(pairs.map(|(x, y)| (*x, *y)));
+                    let mut result = operands.alpha * sum;
+                    if operands.beta != 0.0 {
+                        result += operands.beta * load(2, c, (matrix, row, column), false);
+                    }
+                    let address = d.address(operands.addresses[3], matrix, row, column);
+                    let bits = self.store(result);
+                    write(address, d.element.bytes(), bits);
+                }
+            }
+        }
+    }
+
+    /// The bits of a result, by way of the precision of the sum.
+    fn store(&self, result: f64) -> u64 {
+        let format = self.layouts[3].element.format();
+        let result = match self.precision {
+            Precision::F64 => result,
+            _ => Format::F32.round(result, Rounding::NearestEven),
+        };
+        format.write(result, Rounding::NearestEven)
+    }
+}
+
+fn swapped<T>((first, second): (T, T), swaps: bool) -> (T, T) {
+    if swaps { (second, first) } else { (first, second) }
+}

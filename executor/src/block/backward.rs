@@ -75,7 +75,11 @@ impl<B: Kernels> BlockRun<'_, B> {
                 }
                 (_, None) => {}
                 (_, Some(gradient)) => {
-                    let slots = self.input_grad(id, &gradient, kept)?;
+                    let added = B::adds_products()
+                        && matches!(op.kind, OpKind::Linear { .. })
+                        && self.add_product(id, &gradient, &mut uses);
+                    let slots =
+                        if added { Vec::new() } else { self.input_grad(id, &gradient, kept)? };
                     for (slot, gradient) in slots.into_iter().enumerate() {
                         let source = program.inputs[id.index()][slot];
                         let Some(gradient) = gradient else { continue };
@@ -126,16 +130,56 @@ impl<B: Kernels> BlockRun<'_, B> {
         is_partial: bool,
         gradient: Value<B>,
     ) {
-        if !self.program.requires_grad[source.index()] {
-            return;
+        if self.program.requires_grad[source.index()] {
+            add(self.sum_of_uses(uses, source, to, is_partial), gradient);
         }
+    }
+
+    /// Where the gradients of such uses of a tensor add up.
+    fn sum_of_uses<'a>(
+        &self,
+        uses: &'a mut [Uses<B>],
+        source: OpId,
+        to: Placement,
+        is_partial: bool,
+    ) -> &'a mut Option<Value<B>> {
         let from = self.program.placements.outputs[source.index()];
         let uses = &mut uses[source.index()];
         if from == to && !is_partial {
-            add(&mut uses.settled, gradient);
+            &mut uses.settled
         } else {
-            add(&mut uses.moved.entry(to).or_default()[usize::from(is_partial)], gradient);
+            &mut uses.moved.entry(to).or_default()[usize::from(is_partial)]
         }
+    }
+
+    /// Adds the gradient of what the linear layer `id` takes to those of other uses, if there are any, by the product
+    /// itself. Returns whether it did.
+    fn add_product(&self, id: OpId, gradient: &Value<B>, uses: &mut [Uses<B>]) -> bool {
+        if !self.needs_grad(id, 0) {
+            return false;
+        }
+        let source = self.program.inputs[id.index()][0];
+        let is_partial = self.program.placements.partial_gradients[id.index()][0];
+        let sum = self.sum_of_uses(uses, source, self.wanted(id, 0), is_partial);
+        let Some(Value::Array(others)) = sum else { return false };
+        let (grad, weight, shape) = self.factors_of_input_grad(id, gradient.clone().array());
+        let others = others.clone().reshape(&[grad.size(0), weight.size(0)]);
+        let all = linear::input_grad_plus(grad, weight, others).reshape(&shape);
+        *sum = Some(Value::Array(all));
+        true
+    }
+
+    /// The rows of a linear layer's gradient, its weight as a matrix, and the shape of its input.
+    fn factors_of_input_grad(&self, id: OpId, grad: Array<B>) -> (Array<B>, Array<B>, Vec<usize>) {
+        let OpKind::Linear { contracted, .. } = &self.program.op(id).kind else {
+            panic!("the gradient of a linear layer is asked for")
+        };
+        let weight = self.weight(id, "weight").expect("a linear layer has a weight");
+        let produced = weight.rank() - contracted.len();
+        let mut shape = grad.shape();
+        shape.truncate(shape.len() - produced);
+        shape.extend(&weight.shape()[..contracted.len()]);
+        (grad.rows(produced), weight.rows(produced), shape)
     }
 
     /// The whole gradient of what `id` puts out, where it puts it.
@@ -176,14 +220,9 @@ impl<B: Kernels> BlockRun<'_, B> {
         }
         Ok(match &op.kind {
             OpKind::Input | OpKind::Buffer { .. } | OpKind::Embedding { .. } => Vec::new(),
-            OpKind::Linear { contracted, .. } => {
-                let weight = self.weight(id, "weight").expect("a linear layer has a weight");
-                let produced = weight.rank() - contracted.len();
-                let grad = grad();
-                let mut shape = grad.shape();
-                shape.truncate(shape.len() - produced);
-                shape.extend(&weight.shape()[..contracted.len()]);
-                one(linear::input_grad(grad.rows(produced), weight.rows(produced)).reshape(&shape))
+            OpKind::Linear { .. } => {
+                let (grad, weight, shape) = self.factors_of_input_grad(id, grad());
+                one(linear::input_grad(grad, weight).reshape(&shape))
             }
             OpKind::GroupedLinear { .. } => {
                 let routed = gradient.clone().routed();

@@ -59,7 +59,7 @@ impl BlockProgram {
         }
         program.kept = program.kept(recompute);
         program.kept_for_weight_grad = program.kept_for_weight_grad();
-        program.summands = program.summands();
+        program.summands = program.summands(sharding);
         program
     }
 
@@ -137,7 +137,12 @@ impl BlockProgram {
         kept
     }
 
-    fn summands(&self) -> BTreeMap<OpId, (OpId, usize)> {
+    fn summands(&self, sharding: Sharding) -> BTreeMap<OpId, (OpId, usize)> {
+        // What one rank has a summand of it has whole.
+        let is_alone = sharding.tensor_parallel == 1;
+        let is_there = |from: Placement, to: Placement| {
+            if from == Placement::Partial { is_alone && to == Placement::Whole } else { from == to }
+        };
         let mut summands = BTreeMap::new();
         for sum in self.block.nodes().filter(|node| node.op.kind == OpKind::Add) {
             let sources = &self.inputs[sum.id.index()];
@@ -149,8 +154,7 @@ impl BlockProgram {
                 matches!(op.kind, OpKind::Linear { .. })
                     && op.parameters.len() == 1
                     && uses.filter(|used| **used == source).count() == 1
-                    && key.1 != Placement::Partial
-                    && key.1 == self.placements.wanted[sum.id.index()][slot]
+                    && is_there(key.1, self.placements.wanted[sum.id.index()][slot])
                     && !self.keeps(&key)
             };
             let is_of_two = sources.len() == 2;

@@ -26,6 +26,11 @@ pub fn input_grad<B: Kernels>(grad: Array<B>, weight: Array<B>) -> Array<B> {
     B::matmul(grad, weight.transpose())
 }
 
+/// The gradient of the rows added to another, `[rows, in]`.
+pub fn input_grad_plus<B: Kernels>(grad: Array<B>, weight: Array<B>, addend: Array<B>) -> Array<B> {
+    B::matmul_plus(grad, weight.transpose(), addend)
+}
+
 /// The gradient of the weight, `[in, out]`.
 pub fn weight_grad<B: Kernels>(x: Array<B>, grad: Array<B>) -> Array<B> {
     B::matmul(x.transpose(), grad)

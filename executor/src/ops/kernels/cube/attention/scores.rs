@@ -16,6 +16,13 @@ pub(super) struct Terms {
     pub(super) has_slopes: bool,
 }
 
+impl Terms {
+    /// Whether scores are scaled products and nothing else.
+    pub(super) const fn is_plain(self) -> bool {
+        !self.is_capped && !self.has_slopes
+    }
+}
+
 /// Which positions a query looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Mask {

@@ -12,8 +12,8 @@ use super::super::super::launch::{addresses, like};
 use super::super::Problem;
 use super::super::of_query;
 use super::super::scores::{
-    Numbers, Terms, bias, capped, end_of_keys, end_of_queries, first_key, first_query, score_grad,
-    sees,
+    Numbers, Terms, bias, capped, end_of_keys, end_of_queries, first_key, first_query, is_whole,
+    score_grad, sees,
 };
 use super::fragments::{
     CHUNK, COLUMNS, Chunk, DEPTH, PLANES, Pair, Registers, STRIP, UNITS, column_of_unit, left,
@@ -49,48 +49,56 @@ pub(super) fn input_grad<R: CubeRuntime>(
     let count = |rows: usize, heads: usize| {
         CubeCount::Static(rows.div_ceil(OWN) as u32, heads as u32, dims.batch as u32)
     };
-    query_kernel::launch(
-        client,
-        count(dims.queries, dims.heads),
-        CubeDim::new_1d(UNITS as u32),
-        addresses(&[q, k, v]),
-        q.clone().into_tensor_arg(),
-        k.clone().into_tensor_arg(),
-        v.clone().into_tensor_arg(),
-        grad.clone().into_tensor_arg(),
-        log_sum_exp.clone().into_tensor_arg(),
-        delta.clone().into_tensor_arg(),
-        slopes.clone().into_array_arg(),
-        q_grad.clone().into_tensor_arg(),
-        problem.numbers(),
-        widths,
-        problem.terms(),
-        q.dtype.into(),
-    );
-    key_kernel::launch(
-        client,
-        count(dims.keys, dims.kv_heads),
-        CubeDim::new_1d(UNITS as u32),
-        addresses(&[q, k, v]),
-        q.clone().into_tensor_arg(),
-        k.clone().into_tensor_arg(),
-        v.clone().into_tensor_arg(),
-        grad.clone().into_tensor_arg(),
-        log_sum_exp.clone().into_tensor_arg(),
-        delta.clone().into_tensor_arg(),
-        slopes.clone().into_array_arg(),
-        k_grad.clone().into_tensor_arg(),
-        v_grad.clone().into_tensor_arg(),
-        problem.numbers(),
-        widths,
-        problem.terms(),
-        q.dtype.into(),
-    );
+    #[expect(unsafe_code, reason = "bounds that hold are not checked for each element")]
+    // SAFETY: rows are cut off at the last, and features and heads are those of the arrays' shapes.
+    unsafe {
+        query_kernel::launch_unchecked(
+            client,
+            count(dims.queries, dims.heads),
+            CubeDim::new_1d(UNITS as u32),
+            addresses(&[q, k, v]),
+            q.clone().into_tensor_arg(),
+            k.clone().into_tensor_arg(),
+            v.clone().into_tensor_arg(),
+            grad.clone().into_tensor_arg(),
+            log_sum_exp.clone().into_tensor_arg(),
+            delta.clone().into_tensor_arg(),
+            slopes.clone().into_array_arg(),
+            q_grad.clone().into_tensor_arg(),
+            problem.numbers(),
+            widths,
+            problem.terms(),
+            q.dtype.into(),
+        );
+    }
+    #[expect(unsafe_code, reason = "bounds that hold are not checked for each element")]
+    // SAFETY: rows are cut off at the last, and features and heads are those of the arrays' shapes.
+    unsafe {
+        key_kernel::launch_unchecked(
+            client,
+            count(dims.keys, dims.kv_heads),
+            CubeDim::new_1d(UNITS as u32),
+            addresses(&[q, k, v]),
+            q.clone().into_tensor_arg(),
+            k.clone().into_tensor_arg(),
+            v.clone().into_tensor_arg(),
+            grad.clone().into_tensor_arg(),
+            log_sum_exp.clone().into_tensor_arg(),
+            delta.clone().into_tensor_arg(),
+            slopes.clone().into_array_arg(),
+            k_grad.clone().into_tensor_arg(),
+            v_grad.clone().into_tensor_arg(),
+            problem.numbers(),
+            widths,
+            problem.terms(),
+            q.dtype.into(),
+        );
+    }
     [q_grad, k_grad, v_grad]
 }
 
 /// `dQ = scale dS K`.
-#[cube(launch, address_type = "dynamic", fast_math = FastMath::ReducedPrecision | FastMath::AllowReciprocal)]
+#[cube(launch_unchecked, address_type = "dynamic", fast_math = FastMath::all())]
 #[expect(clippy::too_many_arguments, reason = "a kernel has no other way to be told")]
 fn query_kernel<F: Float>(
     q: &Tensor<Pair<F>>,
@@ -158,6 +166,7 @@ fn query_kernel<F: Float>(
         let mut grads = zeros(blocks);
         products::<F>(&q_parts, &k_tile, &mut scores, width, other);
         products::<F>(&grad_parts, &v_tile, &mut grads, value_width, other);
+        let is_whole = is_whole(first, last, first_of_tile, other, keys, &numbers, terms);
         #[unroll]
         for block in 0..blocks {
             let of_scores = scores.index_mut(block);
@@ -172,18 +181,22 @@ fn query_kernel<F: Float>(
                     let key = first_of_tile + block * COLUMNS + column_of_unit() + column;
                     let capped = capped(pair[column], &numbers, terms);
                     let score = capped + bias(query, key, slope, &numbers, terms);
-                    let mut gradient = f32::new(0.0);
-                    if query < queries && key < keys && sees(query, key, &numbers, terms) {
-                        gradient = score_grad(
-                            f32::exp(score - log_sum_exps[half]),
-                            probability_grads[column],
-                            deltas[half],
-                            capped,
-                            &numbers,
-                            terms,
-                        );
+                    pair[column] = score_grad(
+                        f32::exp(score - log_sum_exps[half]),
+                        probability_grads[column],
+                        deltas[half],
+                        capped,
+                        &numbers,
+                        terms,
+                    );
+                }
+                if !is_whole {
+                    #[unroll]
+                    for column in 0..2usize {
+                        let key = first_of_tile + block * COLUMNS + column_of_unit() + column;
+                        let is_seen = key < keys && sees(query, key, &numbers, terms);
+                        pair[column] = select(is_seen, pair[column], f32::new(0.0));
                     }
-                    pair[column] = gradient;
                 }
                 of_scores[half] = pair;
             }
@@ -197,7 +210,7 @@ fn query_kernel<F: Float>(
 }
 
 /// `dV = P^T dO` and `dK = scale dS^T Q`, over all query heads that share the key-value head.
-#[cube(launch, address_type = "dynamic", fast_math = FastMath::ReducedPrecision | FastMath::AllowReciprocal)]
+#[cube(launch_unchecked, address_type = "dynamic", fast_math = FastMath::all())]
 #[expect(clippy::too_many_arguments, reason = "a kernel has no other way to be told")]
 fn key_kernel<F: Float>(
     q: &Tensor<Chunk<F>>,
@@ -280,6 +293,9 @@ fn key_kernel<F: Float>(
             }
             let mut grads = zeros(blocks);
             products::<F>(&v_parts, &grad_tile, &mut grads, value_width, other);
+            let last_query = min(first_of_tile + other, queries) - 1;
+            let is_whole = last_query + 1 == first_of_tile + other
+                && is_whole(first_of_tile, last_query, first, OWN, keys, &numbers, terms);
             #[unroll]
             for block in 0..blocks {
                 let of_scores = scores.index_mut(block);
@@ -295,21 +311,27 @@ fn key_kernel<F: Float>(
                         let query = first_of_tile + place;
                         let capped = capped(probabilities[column], &numbers, terms);
                         let score = capped + bias(query, key, slope, &numbers, terms);
-                        let mut probability = f32::new(0.0);
-                        let mut gradient = f32::new(0.0);
-                        if query < queries && key < keys && sees(query, key, &numbers, terms) {
-                            probability = f32::exp(score - log_sum_exps[place]);
-                            gradient = score_grad(
-                                probability,
-                                pair[column],
-                                deltas[place],
-                                capped,
-                                &numbers,
-                                terms,
-                            );
-                        }
+                        let probability = f32::exp(score - log_sum_exps[place]);
+                        pair[column] = score_grad(
+                            probability,
+                            pair[column],
+                            deltas[place],
+                            capped,
+                            &numbers,
+                            terms,
+                        );
                         probabilities[column] = probability;
-                        pair[column] = gradient;
+                    }
+                    if !is_whole {
+                        #[unroll]
+                        for column in 0..2usize {
+                            let query = first_of_tile + block * COLUMNS + column_of_unit() + column;
+                            let is_seen =
+                                query < queries && key < keys && sees(query, key, &numbers, terms);
+                            pair[column] = select(is_seen, pair[column], f32::new(0.0));
+                            probabilities[column] =
+                                select(is_seen, probabilities[column], f32::new(0.0));
+                        }
                     }
                     of_scores[half] = probabilities;
                     of_grads[half] = pair;

@@ -38,27 +38,31 @@ pub(super) fn forward<R: CubeRuntime>(
     let out = beside(q, &[dims.batch, dims.queries, dims.heads, widths[1]], q.dtype);
     let log_sum_exp = beside(q, &[dims.batch, dims.heads, dims.queries], DType::F32);
     let tiles = dims.queries.div_ceil(PLANES * strips * STRIP);
-    forward_kernel::launch(
-        client,
-        CubeCount::Static(tiles as u32, dims.heads as u32, dims.batch as u32),
-        CubeDim::new_1d(UNITS as u32),
-        addresses(&[q, k, v, &out]),
-        q.clone().into_tensor_arg(),
-        k.clone().into_tensor_arg(),
-        v.clone().into_tensor_arg(),
-        problem.slopes.as_ref().unwrap_or(&log_sum_exp).clone().into_array_arg(),
-        out.clone().into_tensor_arg(),
-        log_sum_exp.clone().into_tensor_arg(),
-        problem.numbers(),
-        widths,
-        strips,
-        problem.terms(),
-        q.dtype.into(),
-    );
+    #[expect(unsafe_code, reason = "bounds that hold are not checked for each element")]
+    // SAFETY: rows are cut off at the last, and features and heads are those of the arrays' shapes.
+    unsafe {
+        forward_kernel::launch_unchecked(
+            client,
+            CubeCount::Static(tiles as u32, dims.heads as u32, dims.batch as u32),
+            CubeDim::new_1d(UNITS as u32),
+            addresses(&[q, k, v, &out]),
+            q.clone().into_tensor_arg(),
+            k.clone().into_tensor_arg(),
+            v.clone().into_tensor_arg(),
+            problem.slopes.as_ref().unwrap_or(&log_sum_exp).clone().into_array_arg(),
+            out.clone().into_tensor_arg(),
+            log_sum_exp.clone().into_tensor_arg(),
+            problem.numbers(),
+            widths,
+            strips,
+            problem.terms(),
+            q.dtype.into(),
+        );
+    }
     [out, log_sum_exp]
 }
 
-#[cube(launch, address_type = "dynamic", fast_math = FastMath::ReducedPrecision | FastMath::AllowReciprocal)]
+#[cube(launch_unchecked, address_type = "dynamic", fast_math = FastMath::all())]
 #[expect(clippy::too_many_arguments, reason = "a kernel has no other way to be told")]
 fn forward_kernel<F: Float>(
     q: &Tensor<Pair<F>>,
@@ -100,6 +104,11 @@ fn forward_kernel<F: Float>(
             let first_of_strip = first_of_plane + strip * STRIP;
             q_parts.push(left_of_memory::<F>(q, head, first_of_strip, comptime!(step * DEPTH)));
         }
+    }
+    // Products are scaled where their exponential is taken, unless something comes before.
+    let mut factor = f32::new(1.0);
+    if comptime!(terms.is_plain()) {
+        factor = numbers.scale;
     }
     let mut sums = zeros(comptime!(strips * value_blocks));
     // Of each strip the unit has two rows.
@@ -151,38 +160,50 @@ fn forward_kernel<F: Float>(
             #[unroll]
             for half in 0..2usize {
                 let query = first_of_plane + strip * STRIP + row_of_unit() + half * 8;
-                let mut highest = f32::new(LOWEST);
                 #[unroll]
                 for block in 0..key_blocks {
                     let registers = scores.index_mut(comptime!(strip * key_blocks + block));
-                    let mut pair = registers[half];
-                    #[unroll]
-                    for column in 0..2usize {
-                        let key = first_of_tile + block * COLUMNS + column_of_unit() + column;
-                        let mut score = capped(pair[column], &numbers, terms)
-                            + bias(query, key, slope, &numbers, terms);
-                        if !is_whole && !(key < keys && sees(query, key, &numbers, terms)) {
-                            score = f32::new(LOWEST);
+                    let key = first_of_tile + block * COLUMNS + column_of_unit();
+                    if comptime!(!terms.is_plain()) {
+                        let mut pair = registers[half];
+                        #[unroll]
+                        for column in 0..2usize {
+                            pair[column] = capped(pair[column], &numbers, terms)
+                                + bias(query, key + column, slope, &numbers, terms);
                         }
-                        pair[column] = score;
-                        highest = max(highest, score);
+                        registers[half] = pair;
                     }
-                    registers[half] = pair;
+                    if !is_whole {
+                        let mut pair = registers[half];
+                        #[unroll]
+                        for column in 0..2usize {
+                            let is_seen =
+                                key + column < keys && sees(query, key + column, &numbers, terms);
+                            pair[column] = select(is_seen, pair[column], f32::new(LOWEST));
+                        }
+                        registers[half] = pair;
+                    }
+                }
+                let mut highest = f32::new(LOWEST);
+                #[unroll]
+                for block in 0..key_blocks {
+                    let pair = scores.index(comptime!(strip * key_blocks + block))[half];
+                    highest = max(highest, max(pair[0], pair[1]));
                 }
                 let row = comptime!(2 * strip + half);
                 let top = max(tops[row], max_of_row(highest));
                 // A row that has seen no key yet has nothing to be shrunk, and keeps zero.
-                let mut reference = top;
-                if top == f32::new(LOWEST) {
-                    reference = f32::new(0.0);
-                }
-                let shrink = f32::exp(tops[row] - reference);
+                let reference = select(top == f32::new(LOWEST), f32::new(0.0), top * factor);
+                let shrink = f32::exp(tops[row] * factor - reference);
                 tops[row] = top;
                 let mut total = totals[row] * shrink;
                 #[unroll]
                 for block in 0..key_blocks {
                     let registers = scores.index_mut(comptime!(strip * key_blocks + block));
-                    let weights = exponentials(registers[half], reference);
+                    let pair = registers[half];
+                    let mut weights = Pair::<f32>::empty();
+                    weights[0] = f32::exp(pair[0] * factor - reference);
+                    weights[1] = f32::exp(pair[1] * factor - reference);
                     total += weights[0] + weights[1];
                     registers[half] = weights;
                 }
@@ -196,6 +217,13 @@ fn forward_kernel<F: Float>(
         }
         #[unroll]
         for step in 0..comptime!(KEYS / DEPTH) {
+            let mut weights = Sequence::<Registers<F>>::new();
+            #[unroll]
+            for strip in 0..strips {
+                let block = comptime!(strip * key_blocks + 2 * step);
+                let (first, second) = (scores.index(block), scores.index(comptime!(block + 1)));
+                weights.push(left_of_sums::<F>(first, second));
+            }
             #[unroll]
             for pair in 0..comptime!(value_width / 16) {
                 let right = right_of_columns::<F>(
@@ -209,13 +237,8 @@ fn forward_kernel<F: Float>(
                     let right = one_of_two::<F>(&right, which);
                     #[unroll]
                     for strip in 0..strips {
-                        let of_strip = comptime!(strip * key_blocks + 2 * step);
-                        let left = left_of_sums::<F>(
-                            scores.index(of_strip),
-                            scores.index(comptime!(of_strip + 1)),
-                        );
                         let block = comptime!(strip * value_blocks + 2 * pair + which);
-                        multiply::<F>(&left, &right, sums.index_mut(block));
+                        multiply::<F>(weights.index(strip), &right, sums.index_mut(block));
                     }
                 }
             }
@@ -236,7 +259,7 @@ fn forward_kernel<F: Float>(
                 let base =
                     CUBE_POS_Z as usize * log_sum_exp.stride(0) + head * log_sum_exp.stride(1);
                 // The logarithm of zero is minus infinity.
-                log_sum_exp[base + query] = tops[row] + f32::ln(total);
+                log_sum_exp[base + query] = tops[row] * factor + f32::ln(total);
             }
         }
         store::<F>(
@@ -249,10 +272,4 @@ fn forward_kernel<F: Float>(
             value_width,
         );
     }
-}
-
-/// The exponentials of two scores, from a reference.
-#[cube]
-fn exponentials(scores: Pair<f32>, reference: f32) -> Pair<f32> {
-    Pair::<f32>::exp(scores - Pair::<f32>::new(reference))
 }

@@ -61,7 +61,7 @@ pub(super) fn column_of_unit() -> usize {
     UNIT_POS_PLANE as usize % 4 * 2
 }
 
-/// Rows `first..` of `[b, rows, heads, width]` as a tile of `count` rows; zeros behind the last.
+/// Rows `first..` of `[b, rows, heads, width]` as a tile of `count` rows; behind the last, the last again.
 #[cube]
 pub(super) fn load<F: Float>(
     tile: &mut SharedMemory<Chunk<F>>,
@@ -75,11 +75,9 @@ pub(super) fn load<F: Float>(
     let chunks = comptime!(width / CHUNK);
     for place in range_stepped(UNIT_POS as usize, comptime!(count * chunks), UNITS) {
         let (row, chunk) = (place / chunks, place % chunks);
-        let mut value = Chunk::<F>::new(F::new(0.0));
-        if first + row < x.shape(1) {
-            value = x[(base + (first + row) * x.stride(1)) / CHUNK + chunk];
-        }
-        tile[row * comptime!(pitch(width)) + chunk] = value;
+        let source = min(first + row, x.shape(1) - 1);
+        tile[row * comptime!(pitch(width)) + chunk] =
+            x[(base + source * x.stride(1)) / CHUNK + chunk];
     }
 }
 
@@ -152,8 +150,8 @@ pub(super) fn multiply<F: Float>(
     definition.execute_inplace(left, right, sums);
 }
 
-/// The left matrix of `[b, rows, heads, width]` whose rows start at `first` and whose columns start at a feature; zeros
-/// behind the last row.
+/// The left matrix of `[b, rows, heads, width]` whose rows start at `first` and whose columns start at a feature; behind
+/// the last row, that again.
 #[cube]
 pub(super) fn left_of_memory<F: Float>(
     x: &Tensor<Pair<F>>,
@@ -165,16 +163,10 @@ pub(super) fn left_of_memory<F: Float>(
     let mut registers = Registers::<F>::new(4usize);
     #[unroll]
     for half in 0..2usize {
-        let row = first + row_of_unit() + half * 8;
-        let mut low = Pair::<F>::new(F::new(0.0));
-        let mut high = Pair::<F>::new(F::new(0.0));
-        if row < x.shape(1) {
-            let place = base + row * x.stride(1) + feature;
-            low = x[place / 2];
-            high = x[(place + 8) / 2];
-        }
-        registers[half] = low;
-        registers[2 + half] = high;
+        let row = min(first + row_of_unit() + half * 8, x.shape(1) - 1);
+        let place = base + row * x.stride(1) + feature;
+        registers[half] = x[place / 2];
+        registers[2 + half] = x[(place + 8) / 2];
     }
     registers
 }

@@ -10,6 +10,7 @@
 //! recording.
 
 pub mod clock;
+pub mod compute;
 pub mod detector;
 mod driver;
 pub mod launch;

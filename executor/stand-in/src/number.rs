@@ -82,6 +82,19 @@ impl Format {
         }
     }
 
+    /// The bits of an integer, rounded once.
+    pub fn write_integer(self, value: i128, rounding: Rounding) -> u64 {
+        // Integers have at most 64 bits: what binary64 has no room for is shown by one more bit,
+        // which no rounding overlooks (Boldo and Melquiond 2008, rounding to odd).
+        let magnitude = value.unsigned_abs();
+        let unused = 128 - magnitude.leading_zeros();
+        let excess = unused.saturating_sub(53);
+        let kept = magnitude >> excess << excess;
+        let odd = if kept == magnitude { kept } else { kept | 1 << excess };
+        let exact = odd as f64;
+        self.write(if value < 0 { -exact } else { exact }, rounding)
+    }
+
     /// The number of the format that another one is rounded to.
     pub fn round(self, value: f64, rounding: Rounding) -> f64 {
         if value == 0.0 || !value.is_finite() {

@@ -9,6 +9,8 @@ use super::call::{Outcome, exported, put};
 use super::codes::Code;
 use super::loaded::Function;
 use super::state::State;
+use super::windows::Windows;
+use crate::compute::{self, Grid, Program};
 use crate::launch::{Launch, Limits, Refusal};
 use crate::metadata::Lengths;
 use crate::ptx::Kernel;
@@ -36,8 +38,9 @@ exported! {
         let text = state.kernels.modules.get(&module).ok_or(Code::INVALID_HANDLE)?;
         let name = CStr::from_ptr(name).to_string_lossy();
         let kernel = Kernel::parse(text, &name).ok_or(Code::NOT_FOUND)?;
+        let program = state.config.computes.then(|| Program::decode(text, &name, &kernel).map(Arc::new));
         let handle = state.new_handle();
-        let entry = Function { name: Arc::from(name), kernel, allowed_bytes: None };
+        let entry = Function { name: Arc::from(name), kernel, program, allowed_bytes: None };
         state.kernels.functions.insert(handle, entry);
         put(function, handle)
     }
@@ -96,6 +99,7 @@ unsafe fn start(
     let stream = state.stream(stream)?.id;
     let function = state.kernels.functions.get(&function).ok_or(Code::INVALID_HANDLE)?;
     let (name, params) = (Arc::clone(&function.name), &function.kernel.params);
+    let program = function.program.clone();
     let launch = Launch { allowed_bytes: function.allowed_bytes, ..launch };
     let limits = Limits::of(state.config.architecture);
     if let Err(refusal) = limits.check(&function.kernel, &launch) {
@@ -140,9 +144,33 @@ unsafe fn start(
         *state.counts.unknown_lengths.entry(name.to_string()).or_default() += 1;
     }
     *state.counts.launches.entry(name.to_string()).or_default() += 1;
-    for access in accesses.iter().filter(|access| access.usage.writes()) {
-        state.space.blank(access.range);
+    let Some(program) = program else {
+        for access in accesses.iter().filter(|access| access.usage.writes()) {
+            state.space.blank(access.range);
+        }
+        state.record_work(stream, &name, accesses);
+        return Ok(());
+    };
+    state.record_work(stream, &name, accesses.clone());
+    let Launch { grid: blocks, block: threads, shared_bytes, .. } = launch;
+    let grid = Grid { blocks, threads, shared_bytes };
+    let outcome = program.and_then(|program| {
+        let mut global = Windows::new(accesses, &state.space);
+        let params = collect(&program, bytes);
+        compute::run(&program, &grid, &params, &mut global)
+    });
+    outcome.map_err(|fault| {
+        state.misuse(format!("{name}: {fault}"));
+        Code::LAUNCH_FAILED
+    })
+}
+
+/// All parameters of a program, each where it belongs.
+fn collect<'a>(program: &Program, given: impl Fn(usize, usize) -> &'a [u8]) -> Vec<u8> {
+    let end = program.params().last().map_or(0, |(start, len)| start + len);
+    let mut all = vec![0; end];
+    for (index, (start, len)) in program.params().iter().enumerate() {
+        all[*start..start + len].copy_from_slice(given(index, *len));
     }
-    state.record_work(stream, &name, accesses);
-    Ok(())
+    all
 }

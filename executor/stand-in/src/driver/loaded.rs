@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::compute::{Fault, Program};
 use crate::ptx::Kernel;
 
 /// What was loaded, by handle.
@@ -20,6 +21,8 @@ pub(super) struct Function {
     pub(super) name: Arc<str>,
     /// What its text says.
     pub(super) kernel: Kernel,
+    /// What it computes, or why that is not known, if kernels are computed.
+    pub(super) program: Option<Result<Arc<Program>, Fault>>,
     /// Bytes of shared memory that launches may ask for, if it was said.
     pub(super) allowed_bytes: Option<u64>,
 }

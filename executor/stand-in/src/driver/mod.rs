@@ -26,3 +26,4 @@ mod snapshots;
 mod space;
 mod state;
 mod streams;
+mod windows;

@@ -1,8 +1,9 @@
 //! From which parameters each address comes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::param::{Param, type_bytes};
+use super::text::{Body, Instruction, Item};
 
 /// A set of parameters, a bit each.
 type Origins = u128;
@@ -10,14 +11,23 @@ type Origins = u128;
 /// An address within the kernel's own memory: shared, local or constant.
 const OWN: Origins = 1 << 127;
 
+/// The most bytes that one instruction moves, up to sm_90.
+const MOST_AT_ONCE: u64 = 16;
+
 /// How many parameters are told apart.
 const MOST_PARAMS: usize = 127;
 
 /// Sets what is read and written through each parameter.
 pub(super) fn trace(params: &mut [Param], name: &str, body: &str) {
-    let statements = statements(body);
-    let instructions: Vec<Instruction<'_>> =
-        statements.iter().filter_map(|text| Instruction::parse(text)).collect();
+    let body = Body::new(body);
+    let instructions: Vec<Instruction<'_>> = body
+        .items()
+        .into_iter()
+        .filter_map(|item| match item {
+            Item::Instruction(instruction) => Some(instruction),
+            _ => None,
+        })
+        .collect();
     let mut registers = Registers { name, origins: BTreeMap::new() };
     // A loop's registers may be used, in the order of the text, before they are written.
     while instructions.iter().filter(|next| registers.spread(next)).count() > 0 {}
@@ -25,6 +35,7 @@ pub(super) fn trace(params: &mut [Param], name: &str, body: &str) {
     for instruction in &instructions {
         uses.add(instruction, &registers);
     }
+    uses.widen(&instructions, &registers);
     let is_lost = uses.is_lost || uses.params.len() > MOST_PARAMS;
     for param in params.iter_mut().filter(|param| is_lost && param.is_address()) {
         param.reads = true;
@@ -32,73 +43,36 @@ pub(super) fn trace(params: &mut [Param], name: &str, body: &str) {
     }
 }
 
-/// The statements of a body, without comments, labels and line numbers.
-fn statements(body: &str) -> Vec<String> {
-    let lines = body.lines().map(|line| line.split("//").next().unwrap_or_default().trim());
-    let is_code = |line: &&str| {
-        !line.is_empty()
-            && !line.ends_with(':')
-            && ![".loc", ".file"].iter().any(|w| line.starts_with(w))
-    };
-    let text: Vec<&str> = lines.filter(is_code).collect();
-    text.join(" ").split(';').map(str::to_owned).collect()
+/// Whether the memory that an instruction names is the kernel's own.
+fn is_own_memory(instruction: &Instruction<'_>) -> bool {
+    ["shared", "local", "const", "param"].iter().any(|space| instruction.has(space))
 }
 
-/// `opcode operand, operand, ..`.
-struct Instruction<'a> {
-    /// The words of the opcode.
-    words: Vec<&'a str>,
-    operands: Vec<&'a str>,
+/// How many bytes an instruction moves.
+fn width(instruction: &Instruction<'_>) -> u64 {
+    let words = instruction.words.iter().skip(1);
+    let element = words.map(|word| type_bytes(word)).max().unwrap_or(0);
+    let count = ["v2", "v4", "v8"].iter().find(|count| instruction.has(count));
+    let count = count.map_or(1, |count| count[1..].parse().unwrap_or(1));
+    (element * count) as u64
 }
 
-impl<'a> Instruction<'a> {
-    fn parse(text: &'a str) -> Option<Self> {
-        let is_bracket = |c: char| c == '{' || c == '}' || c.is_whitespace();
-        let mut text = text.trim_start_matches(is_bracket).trim_end();
-        if text.starts_with('@') {
-            text = text.split_once(char::is_whitespace)?.1.trim_start();
-        }
-        if text.starts_with('.') || text.is_empty() {
-            return None;
-        }
-        let (opcode, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
-        Some(Self { words: opcode.split('.').collect(), operands: operands(rest) })
-    }
-
-    fn has(&self, word: &str) -> bool {
-        self.words.iter().any(|own| own.split("::").next() == Some(word))
-    }
-
-    /// Whether the memory that it names is the kernel's own.
-    fn is_own_memory(&self) -> bool {
-        ["shared", "local", "const", "param"].iter().any(|space| self.has(space))
-    }
-
-    /// How many bytes it moves.
-    fn width(&self) -> u64 {
-        let element = self.words.iter().skip(1).map(|word| type_bytes(word)).max().unwrap_or(0);
-        let count = ["v2", "v4", "v8"].iter().find(|count| self.has(count));
-        let count = count.map_or(1, |count| count[1..].parse().unwrap_or(1));
-        (element * count) as u64
-    }
-}
-
-/// Splits at commas that are not in brackets.
-fn operands(text: &str) -> Vec<&str> {
-    let (mut depth, mut start, mut parts) = (0_u32, 0, Vec::new());
-    for (index, c) in text.char_indices() {
-        match c {
-            '{' | '[' | '(' => depth += 1,
-            '}' | ']' | ')' => depth = depth.saturating_sub(1),
-            ',' if depth == 0 => {
-                parts.push(text[start..index].trim());
-                start = index + 1;
-            }
-            _ => {}
+/// By what number the index is multiplied that is in an address.
+fn steps<'a>(instructions: &[Instruction<'a>]) -> BTreeMap<&'a str, u64> {
+    let mut steps = BTreeMap::new();
+    for instruction in instructions {
+        let (name, operands) = (instruction.words[0], instruction.operands.as_slice());
+        let step = match operands {
+            [_, _, factor] if name == "mul" && instruction.has("wide") => factor.parse().ok(),
+            [_, _, by] if name == "shl" => by.parse().ok().and_then(|by| 1_u64.checked_shl(by)),
+            [_, a, b] if name == "add" => steps.get(a).or_else(|| steps.get(b)).copied(),
+            _ => None,
+        };
+        if let Some(step) = step {
+            steps.insert(operands[0], step);
         }
     }
-    parts.push(text[start..].trim());
-    parts
+    steps
 }
 
 /// The names in an operand, registers and others.
@@ -144,7 +118,7 @@ impl<'a> Registers<'a> {
             return false;
         }
         let mut origins = sources.iter().fold(0, |all, source| all | self.of(source));
-        if instruction.words[0] == "cvta" && instruction.is_own_memory() {
+        if instruction.words[0] == "cvta" && is_own_memory(instruction) {
             origins |= OWN;
         }
         // What is no address is not followed: numbers made of addresses are not addresses.
@@ -169,11 +143,11 @@ impl Uses<'_> {
     fn add(&mut self, instruction: &Instruction<'_>, registers: &Registers<'_>) {
         let operands = &instruction.operands;
         let at = |index: usize| operands.get(index).map_or(0, |operand| registers.of(operand));
-        let width = instruction.width();
+        let width = width(instruction);
         match instruction.words[0] {
-            "ld" | "ldu" if !instruction.is_own_memory() => self.mark(at(1), true, false, width),
+            "ld" | "ldu" if !is_own_memory(instruction) => self.mark(at(1), true, false, width),
             "st" => {
-                if !instruction.is_own_memory() {
+                if !is_own_memory(instruction) {
                     self.mark(at(0), false, true, width);
                 }
                 // An address that is stored may be used by whoever loads it.
@@ -181,9 +155,9 @@ impl Uses<'_> {
                     self.mark_known(at(1), true, true, 0);
                 }
             }
-            "atom" if !instruction.is_own_memory() => self.mark(at(1), true, true, width),
-            "red" if !instruction.is_own_memory() => self.mark(at(0), true, true, width),
-            "wmma" if !instruction.is_own_memory() => match instruction.words.get(1) {
+            "atom" if !is_own_memory(instruction) => self.mark(at(1), true, true, width),
+            "red" if !is_own_memory(instruction) => self.mark(at(0), true, true, width),
+            "wmma" if !is_own_memory(instruction) => match instruction.words.get(1) {
                 Some(&"load") => self.mark(at(1), true, false, 0),
                 Some(&"store") => self.mark(at(0), false, true, 0),
                 _ => {}
@@ -197,6 +171,32 @@ impl Uses<'_> {
                 self.mark_known(registers.of(operand), true, true, 0);
             }),
             _ => {}
+        }
+    }
+
+    /// Finds what is read or written at once by more than one instruction, since none moves more than
+    /// 16 bytes: it fills the steps, which the address takes from one to the next.
+    fn widen(&mut self, instructions: &[Instruction<'_>], registers: &Registers<'_>) {
+        let steps = steps(instructions);
+        let mut places: BTreeMap<(&str, &str), BTreeSet<u64>> = BTreeMap::new();
+        for instruction in instructions {
+            let at = match instruction.words[0] {
+                "ld" => instruction.operands.get(1),
+                "st" => instruction.operands.first(),
+                _ => None,
+            };
+            let is_global = !is_own_memory(instruction) && width(instruction) == MOST_AT_ONCE;
+            let Some(at) = at.filter(|_| is_global) else { continue };
+            let inner = at.trim_start_matches('[').trim_end_matches(']');
+            let (base, offset) = inner.split_once('+').unwrap_or((inner, "0"));
+            let Ok(offset) = offset.trim().parse() else { continue };
+            places.entry((base.trim(), instruction.words[0])).or_default().insert(offset);
+        }
+        for ((base, _), offsets) in places {
+            let Some(step) = steps.get(base).filter(|step| **step > MOST_AT_ONCE) else { continue };
+            if offsets.iter().copied().eq((0..*step).step_by(MOST_AT_ONCE as usize)) {
+                self.mark_known(registers.of(base), false, false, *step);
+            }
         }
     }
 

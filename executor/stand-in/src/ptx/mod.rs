@@ -8,9 +8,11 @@ mod flow;
 mod param;
 #[cfg(test)]
 mod tests;
+mod text;
 
 pub use param::Param;
-use param::type_bytes;
+pub(crate) use param::type_bytes;
+pub(crate) use text::{Body, Instruction, Item};
 
 /// A kernel, as far as its launches are checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,10 +28,7 @@ pub struct Kernel {
 impl Kernel {
     /// The kernel of a name in a module; none if the module has no such kernel.
     pub fn parse(module: &str, name: &str) -> Option<Self> {
-        let (_, after) = module.split_once(&format!(".entry {name}("))?;
-        let (params, after) = after.split_once(')')?;
-        let (head, body) = after.split_once('{')?;
-        let body = body.split("\n}").next().unwrap_or(body);
+        let (_, params, head, body) = cut(module, name)?;
         let mut kernel = Self {
             params: params.split(',').filter_map(Param::parse).collect(),
             max_threads: ["maxntid", "reqntid"].iter().find_map(|word| threads(head, word)),
@@ -38,6 +37,47 @@ impl Kernel {
         flow::trace(&mut kernel.params, name, body);
         Some(kernel)
     }
+
+    /// Where each parameter begins among all of them, and how many bytes it has.
+    pub fn places(&self) -> Vec<(usize, usize)> {
+        let mut end = 0_usize;
+        let place = |param: &Param| {
+            let start = end.next_multiple_of(param.align.max(1));
+            end = start + param.bytes;
+            (start, param.bytes)
+        };
+        self.params.iter().map(place).collect()
+    }
+}
+
+/// What stands before a kernel, its parameters, what stands before its body, and its body.
+fn cut<'a>(module: &'a str, name: &str) -> Option<(&'a str, &'a str, &'a str, &'a str)> {
+    let (before, after) = module.split_once(&format!(".entry {name}("))?;
+    let (params, after) = after.split_once(')')?;
+    let (head, body) = after.split_once('{')?;
+    Some((before, params, head, &body[..end_of_scope(body)]))
+}
+
+/// Where the scope ends of which a text is the inside.
+fn end_of_scope(text: &str) -> usize {
+    let mut depth = 0_usize;
+    let mut is_comment = false;
+    for (place, c) in text.char_indices() {
+        match c {
+            '\n' => is_comment = false,
+            '/' => is_comment |= text[place..].starts_with("//"),
+            '{' if !is_comment => depth += 1,
+            '}' if !is_comment && depth == 0 => return place,
+            '}' if !is_comment => depth -= 1,
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+/// What stands in a module before a kernel, and the kernel's body.
+pub(crate) fn body<'a>(module: &'a str, name: &str) -> Option<(&'a str, &'a str)> {
+    cut(module, name).map(|(before, _, _, body)| (before, body))
 }
 
 /// The product of the numbers that follow `.maxntid` or `.reqntid`.

@@ -46,7 +46,7 @@ impl Param {
 }
 
 /// How many bytes a value of a type such as `.u32` has; zero if it is not a type.
-pub(super) fn type_bytes(word: &str) -> usize {
+pub(crate) fn type_bytes(word: &str) -> usize {
     let word = word.trim_start_matches('.');
     let is_type = word.starts_with(['b', 'u', 's', 'f', 'e', 't']);
     let digits: String = word.chars().skip_while(|c| !c.is_ascii_digit()).collect();

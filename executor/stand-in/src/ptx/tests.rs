@@ -89,6 +89,27 @@ fn addresses_are_followed_through_arithmetic() {
     check("cp.async.cg.shared.global [%r1], [%rd2], 16;", "- r");
 }
 
+/// Eight numbers of 32 bits are two stores; four numbers, twice in an unrolled loop, are two as well.
+#[test]
+fn what_takes_two_instructions_is_seen_as_one() {
+    let widths = |step: u32| {
+        let module = format!(
+            ".entry k(\n.param .u64 k_param_0\n)\n{{\nld.param.u64 %rd1, [k_param_0];\n\
+             mul.wide.u32 %rd2, %r1, {step};\nadd.s64 %rd3, %rd1, %rd2;\n\
+             st.global.v4.f32 [%rd3], {{%f1, %f2, %f3, %f4}};\n\
+             st.global.v4.f32 [%rd3+16], {{%f1, %f2, %f3, %f4}};\n}}\n"
+        );
+        Kernel::parse(&module, "k").expect("it is there").params[0].width
+    };
+    assert_eq!([widths(32), widths(16), widths(64)], [32, 16, 16]);
+}
+
+/// A brace that ends a line of inline assembly ends no kernel.
+#[test]
+fn scopes_within_a_kernel_do_not_end_it() {
+    check("{ .reg .b32 a;\n}\n// }\nld.global.f32 %f1, [%rd1];", "r -");
+}
+
 /// A loop moves its pointer at its end, and reads through it at its beginning.
 #[test]
 fn addresses_are_followed_around_loops() {

@@ -1,0 +1,134 @@
+//! Takes a program through the blocks of a grid.
+
+use std::collections::BTreeMap;
+
+use super::fault::Fault;
+use super::lanes::{Mask, WIDTH, ones};
+use super::program::{Program, Special};
+use super::space::{FILL, Global, Memories};
+use super::warp::{Place, Warp};
+
+/// How many threads go through a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grid {
+    /// How many blocks.
+    pub blocks: [u32; 3],
+    /// How many threads in each.
+    pub threads: [u32; 3],
+    /// Bytes of shared memory of each block, beside those that the program names.
+    pub shared_bytes: u64,
+}
+
+/// Takes a program through all blocks of a grid, one after the other. All parameters lie in
+/// `params`, where [`Program::params`] says.
+///
+/// # Errors
+///
+/// What a thread must not do.
+pub fn run<G: Global>(
+    program: &Program,
+    grid: &Grid,
+    params: &[u8],
+    global: &mut G,
+) -> Result<(), Fault> {
+    let num_threads: u32 = grid.threads.iter().product();
+    let num_warps = num_threads.div_ceil(WIDTH as u32);
+    let shared_bytes = (program.shared_bytes + grid.shared_bytes) as usize;
+    let local_bytes = program.local_bytes as usize;
+    let mut memories = Memories {
+        global,
+        shared: vec![FILL; shared_bytes],
+        local: vec![FILL; local_bytes * num_warps as usize * WIDTH],
+        local_bytes,
+        params,
+    };
+    let mut warps: Vec<Warp> = (0..num_warps).map(|_| Warp::new(program)).collect();
+    let [x, y, z] = grid.blocks;
+    for block in (0..z).flat_map(|k| (0..y).flat_map(move |j| (0..x).map(move |i| [i, j, k]))) {
+        memories.shared.fill(FILL);
+        for (number, warp) in (0..).zip(&mut warps) {
+            let first = number * WIDTH as u32;
+            let threads = (num_threads - first).min(WIDTH as u32);
+            warp.start(ones(threads) as Mask);
+            for (register, special) in &program.specials {
+                let value = |lane| special_value(*special, program, grid, block, first + lane);
+                warp.set(*register, std::array::from_fn(|lane| value(lane as u32)));
+            }
+        }
+        run_block(program, block, &mut warps, &mut memories)?;
+    }
+    Ok(())
+}
+
+/// Takes all warps of a block to their end.
+fn run_block<G: Global>(
+    program: &Program,
+    block: [u32; 3],
+    warps: &mut [Warp],
+    memories: &mut Memories<'_, G>,
+) -> Result<(), Fault> {
+    loop {
+        for (number, warp) in warps.iter_mut().enumerate() {
+            let place = Place { block, first_thread: number * WIDTH };
+            warp.run(program, memories, place)?;
+        }
+        let num_alive: u32 = warps.iter().map(Warp::num_alive).sum();
+        if num_alive == 0 {
+            return Ok(());
+        }
+        if !release(warps, num_alive) {
+            let place = warps.iter().find_map(Warp::where_it_waits).unwrap_or(0);
+            let instruction = program.instructions[place].text.clone();
+            return Err(Fault::Deadlock { block, instruction });
+        }
+    }
+}
+
+/// Lets threads go on from barriers to which all have come. Whether there was such a barrier.
+fn release(warps: &mut [Warp], num_alive: u32) -> bool {
+    let mut arrived: BTreeMap<u64, (u32, u64)> = BTreeMap::new();
+    for (id, count) in warps.iter().flat_map(Warp::arrivals) {
+        let (sum, wanted) = arrived.entry(id).or_default();
+        (*sum, *wanted) = (*sum + 1, count);
+    }
+    let mut is_any_open = false;
+    for (id, (count, wanted)) in arrived {
+        let wanted = if wanted == 0 { num_alive } else { wanted as u32 };
+        if count >= wanted {
+            for warp in &mut *warps {
+                warp.pass(id);
+            }
+            is_any_open = true;
+        }
+    }
+    is_any_open
+}
+
+/// What a number of a thread is.
+fn special_value(
+    special: Special,
+    program: &Program,
+    grid: &Grid,
+    block: [u32; 3],
+    thread: u32,
+) -> u64 {
+    let [x, y, _] = grid.threads;
+    let index = [thread % x, thread / x % y, thread / x / y];
+    let (lane, num_threads) = (thread % WIDTH as u32, grid.threads.iter().product::<u32>());
+    let below = ones(lane) as u32;
+    u64::from(match special {
+        Special::Thread(dim) => index[dim],
+        Special::NumThreads(dim) => grid.threads[dim],
+        Special::Block(dim) => block[dim],
+        Special::NumBlocks(dim) => grid.blocks[dim],
+        Special::Lane => lane,
+        Special::Warp => thread / WIDTH as u32,
+        Special::NumWarps => num_threads.div_ceil(WIDTH as u32),
+        Special::MaskBelow => below,
+        Special::MaskUpTo => below | 1 << lane,
+        Special::MaskAbove => !(below | 1 << lane),
+        Special::MaskFrom => !below,
+        Special::MaskOfLane => 1 << lane,
+        Special::DynamicShared => program.shared_bytes as u32,
+    })
+}

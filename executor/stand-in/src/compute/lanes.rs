@@ -1,0 +1,27 @@
+//! A register of all threads of a warp.
+
+/// How many threads a warp has.
+pub(super) const WIDTH: usize = 32;
+
+/// The value of a register in each thread of a warp, as bits. What is narrower than 64 bits is read
+/// from the lower ones.
+pub(super) type Lanes = [u64; WIDTH];
+
+/// Threads of a warp, a bit each.
+pub(super) type Mask = u32;
+
+/// The threads of a mask, by number.
+pub(super) fn lanes(mask: Mask) -> impl Iterator<Item = usize> {
+    (0..WIDTH).filter(move |lane| mask >> lane & 1 == 1)
+}
+
+/// The lower bits of a number, all set.
+pub(super) fn ones(bits: u32) -> u64 {
+    if bits >= 64 { u64::MAX } else { (1 << bits) - 1 }
+}
+
+/// The lower bits of a number as one with a sign.
+pub(super) fn signed(value: u64, bits: u32) -> i64 {
+    let unused = 64 - bits.min(64);
+    (value << unused).cast_signed() >> unused
+}

@@ -1,0 +1,114 @@
+//! The memories that a thread sees.
+//!
+//! An address without a space says by its upper bits which memory it is in. Addresses of global
+//! memory are those of the host, which have none of these bits.
+
+use super::program::Space;
+use crate::recording::Usage;
+
+/// Memory that all threads of a grid use.
+pub trait Global {
+    /// The bytes of a place; none if it may not be used so.
+    fn bytes(&mut self, start: u64, len: usize, usage: Usage) -> Option<&mut [u8]>;
+}
+
+const SHARED: u64 = 1 << 56;
+const LOCAL: u64 = 2 << 56;
+const PARAM: u64 = 3 << 56;
+const WINDOW: u64 = 0xff << 56;
+
+/// What is in memory that nobody has written, so that who reads it gets no number.
+pub(super) const FILL: u8 = 0xff;
+
+/// What is added to an address in a space for one that is not.
+pub(super) fn window(space: Space) -> u64 {
+    match space {
+        Space::Shared => SHARED,
+        Space::Local => LOCAL,
+        Space::Param => PARAM,
+        Space::Generic | Space::Global => 0,
+    }
+}
+
+/// The space of an address, and the address there.
+pub(super) fn resolve(space: Space, address: u64) -> (Space, u64) {
+    if space != Space::Generic {
+        return (space, address);
+    }
+    let inner = address & !WINDOW;
+    match address & WINDOW {
+        SHARED => (Space::Shared, inner),
+        LOCAL => (Space::Local, inner),
+        PARAM => (Space::Param, inner),
+        _ => (Space::Global, address),
+    }
+}
+
+/// The name of a space.
+pub(super) fn name(space: Space) -> &'static str {
+    match space {
+        Space::Generic => "generic",
+        Space::Global => "global",
+        Space::Shared => "shared",
+        Space::Local => "local",
+        Space::Param => "parameter",
+    }
+}
+
+/// All memories, as the threads of a block see them.
+pub(super) struct Memories<'a, G> {
+    pub(super) global: &'a mut G,
+    pub(super) shared: Vec<u8>,
+    /// Of one thread after the other.
+    pub(super) local: Vec<u8>,
+    pub(super) local_bytes: usize,
+    pub(super) params: &'a [u8],
+}
+
+impl<G: Global> Memories<'_, G> {
+    /// The bytes of a place, as a thread sees it; none if it may not be used so.
+    pub(super) fn bytes(
+        &mut self,
+        (space, address): (Space, u64),
+        len: usize,
+        thread: usize,
+        usage: Usage,
+    ) -> Option<&mut [u8]> {
+        let within = |memory_bytes: usize| -> Option<std::ops::Range<usize>> {
+            let start = usize::try_from(address).ok()?;
+            let end = start.checked_add(len)?;
+            (end <= memory_bytes).then_some(start..end)
+        };
+        match space {
+            Space::Generic | Space::Global => self.global.bytes(address, len, usage),
+            Space::Shared => {
+                let place = within(self.shared.len())?;
+                Some(&mut self.shared[place])
+            }
+            Space::Local => {
+                let place = within(self.local_bytes)?;
+                let own = &mut self.local[thread * self.local_bytes..];
+                Some(&mut own[place])
+            }
+            Space::Param => None,
+        }
+    }
+
+    /// Reads a place of at most sixteen bytes.
+    pub(super) fn read(
+        &mut self,
+        place: (Space, u64),
+        len: usize,
+        thread: usize,
+    ) -> Option<[u8; 64]> {
+        let mut bytes = [0; 64];
+        let found: &[u8] = if place.0 == Space::Param {
+            let start = usize::try_from(place.1).ok()?;
+            self.params.get(start..start.checked_add(len)?)?
+        } else {
+            self.bytes(place, len, thread, Usage::Read)?
+        };
+        bytes[..len].copy_from_slice(found);
+        Some(bytes)
+    }
+}

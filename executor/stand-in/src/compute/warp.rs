@@ -1,0 +1,421 @@
+//! Takes the threads of a warp through a program.
+
+use super::fault::Fault;
+use super::function::Function;
+use super::lanes::{Lanes, Mask, WIDTH, lanes};
+use super::program::{Address, Decoded, Operation, Program, Register, Space, Together};
+use super::space::{Global, Memories, name, resolve};
+use super::together;
+use crate::recording::Usage;
+
+/// The most instructions that a warp may take in a block: far more than any kernel of the executor.
+const MOST_INSTRUCTIONS: u64 = 200_000_000;
+
+/// A warp of a block.
+pub(super) struct Warp {
+    registers: Vec<Lanes>,
+    /// Where each thread is.
+    places: [usize; WIDTH],
+    /// Threads that have not come to their end.
+    alive: Mask,
+    /// Those that wait at a barrier of the block.
+    at_barrier: Mask,
+    /// At which one, and how many threads it takes; zero if all.
+    barriers: [(u64, u64); WIDTH],
+    /// Those that wait for others of their warp.
+    waiting: Mask,
+    /// Instructions that were taken.
+    count: u64,
+}
+
+/// Where a warp is in its grid.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pub(super) block: [u32; 3],
+    pub(super) first_thread: usize,
+}
+
+/// What follows an instruction.
+enum Next {
+    /// The one behind it.
+    On,
+    /// Threads are at places of their own now.
+    Parted,
+}
+
+impl Warp {
+    pub(super) fn new(program: &Program) -> Self {
+        let mut registers = vec![[0; WIDTH]; program.num_registers];
+        for (register, value) in &program.constants {
+            registers[*register] = [*value; WIDTH];
+        }
+        let (places, barriers) = ([0; WIDTH], [(0, 0); WIDTH]);
+        Self { registers, places, alive: 0, at_barrier: 0, barriers, waiting: 0, count: 0 }
+    }
+
+    /// Puts threads at the beginning of the program.
+    pub(super) fn start(&mut self, threads: Mask) {
+        self.places = [0; WIDTH];
+        (self.alive, self.at_barrier, self.waiting, self.count) = (threads, 0, 0, 0);
+    }
+
+    pub(super) fn get(&self, register: Register) -> &Lanes {
+        &self.registers[register]
+    }
+
+    pub(super) fn set(&mut self, register: Register, values: Lanes) {
+        self.registers[register] = values;
+    }
+
+    /// Sets a register of some threads.
+    pub(super) fn set_some(&mut self, register: Register, values: &Lanes, mask: Mask) {
+        let own = &mut self.registers[register];
+        if mask == Mask::MAX {
+            *own = *values;
+            return;
+        }
+        for (lane, (own, value)) in own.iter_mut().zip(values).enumerate() {
+            *own = if mask >> lane & 1 == 1 { *value } else { *own };
+        }
+    }
+
+    /// Sets a register of one thread.
+    pub(super) fn set_lane(&mut self, register: Register, lane: usize, value: u64) {
+        self.registers[register][lane] = value;
+    }
+
+    pub(super) fn num_alive(&self) -> u32 {
+        self.alive.count_ones()
+    }
+
+    /// Where a thread is that waits, if one does.
+    pub(super) fn where_it_waits(&self) -> Option<usize> {
+        let stuck = if self.waiting == 0 { self.at_barrier } else { self.waiting };
+        lanes(stuck).next().map(|lane| self.places[lane])
+    }
+
+    /// The barriers at which threads are, and how many threads they take.
+    pub(super) fn arrivals(&self) -> impl Iterator<Item = (u64, u64)> {
+        lanes(self.at_barrier).map(|lane| self.barriers[lane])
+    }
+
+    /// Lets threads go on from a barrier.
+    pub(super) fn pass(&mut self, id: u64) {
+        for lane in lanes(self.at_barrier) {
+            if self.barriers[lane].0 == id {
+                self.at_barrier &= !(1 << lane);
+                self.places[lane] += 1;
+            }
+        }
+    }
+
+    /// Goes on until all threads have ended or wait.
+    pub(super) fn run<G: Global>(
+        &mut self,
+        program: &Program,
+        memories: &mut Memories<'_, G>,
+        place: Place,
+    ) -> Result<(), Fault> {
+        loop {
+            let ready = self.alive & !self.at_barrier & !self.waiting;
+            let Some(mut at) = lanes(ready).map(|lane| self.places[lane]).min() else {
+                return Ok(());
+            };
+            let mask = lanes(ready)
+                .filter(|lane| self.places[*lane] == at)
+                .fold(0, |mask, lane| mask | 1 << lane);
+            // Where others are who are ahead, who then go on together with these.
+            let others = lanes(ready & !mask).map(|lane| self.places[lane]);
+            let limit = others.min().unwrap_or(usize::MAX);
+            loop {
+                self.count += 1;
+                let instruction = &program.instructions[at];
+                if self.count > MOST_INSTRUCTIONS {
+                    let instruction = instruction.text.clone();
+                    return Err(Fault::Endless { block: place.block, instruction });
+                }
+                match self.step(instruction, at, mask, memories, place)? {
+                    Next::On => at += 1,
+                    Next::Parted => break,
+                }
+                if at >= limit {
+                    self.go(mask, at);
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Puts threads at a place.
+    fn go(&mut self, mask: Mask, place: usize) {
+        lanes(mask).for_each(|lane| self.places[lane] = place);
+    }
+
+    /// Takes some threads, which are all at one place, through its instruction.
+    fn step<G: Global>(
+        &mut self,
+        instruction: &Decoded,
+        at: usize,
+        mask: Mask,
+        memories: &mut Memories<'_, G>,
+        place: Place,
+    ) -> Result<Next, Fault> {
+        let active = match instruction.guard {
+            None => mask,
+            Some((predicate, is_negated)) => {
+                let values = self.get(predicate);
+                let is_set = |lane: &usize| (values[*lane] & 1 == 1) != is_negated;
+                lanes(mask).filter(is_set).fold(0, |active, lane| active | 1 << lane)
+            }
+        };
+        if active == 0 {
+            return Ok(Next::On);
+        }
+        match &instruction.operation {
+            Operation::Compute { function, dest, sources } => {
+                let values = self.compute(function, sources);
+                self.set_some(*dest, &values, active);
+            }
+            Operation::Nothing => {}
+            Operation::Branch(target) => {
+                self.go(mask, at + 1);
+                self.go(active, *target);
+                return Ok(Next::Parted);
+            }
+            Operation::Exit => {
+                self.go(mask, at + 1);
+                self.alive &= !active;
+                return Ok(Next::Parted);
+            }
+            Operation::Barrier { id, count } => {
+                self.go(mask, at + 1);
+                self.go(active, at);
+                for lane in lanes(active) {
+                    let count = count.map_or(0, |count| self.get(count)[lane] & 0xffff_ffff);
+                    self.barriers[lane] = (self.get(*id)[lane] & 0xffff_ffff, count);
+                }
+                self.at_barrier |= active;
+                return Ok(Next::Parted);
+            }
+            Operation::Active(dest) => {
+                self.set_some(*dest, &[u64::from(active); WIDTH], active);
+            }
+            Operation::Together { members, what } => {
+                return self.together(
+                    *members,
+                    what,
+                    (at, mask, active),
+                    instruction,
+                    memories,
+                    place,
+                );
+            }
+            memory => self.access(memory, instruction, active, memories, place)?,
+        }
+        Ok(Next::On)
+    }
+
+    fn compute(&self, function: &Function, sources: &[Register; 4]) -> Lanes {
+        let [a, b, c, d] = sources;
+        match function {
+            Function::One(f) => f(self.get(*a)),
+            Function::Two(f) => f(self.get(*a), self.get(*b)),
+            Function::Three(f) => f(self.get(*a), self.get(*b), self.get(*c)),
+            Function::Four(f) => f(self.get(*a), self.get(*b), self.get(*c), self.get(*d)),
+        }
+    }
+
+    /// Lets lanes do something together, if all of them are there.
+    fn together<G: Global>(
+        &mut self,
+        members: Register,
+        what: &Together,
+        (at, mask, active): (usize, Mask, Mask),
+        instruction: &Decoded,
+        memories: &mut Memories<'_, G>,
+        place: Place,
+    ) -> Result<Next, Fault> {
+        let same_place = |lane: &usize| self.places[*lane] == at;
+        let before = lanes(self.waiting).filter(same_place).fold(0, |all, lane| all | 1 << lane);
+        let arrived = active | before;
+        let first = active.trailing_zeros() as usize;
+        let wanted = self.get(members)[first] as Mask & self.alive;
+        self.go(mask, at + 1);
+        if wanted & !arrived != 0 {
+            self.go(active, at);
+            self.waiting |= active;
+            return Ok(Next::Parted);
+        }
+        together::act(self, what, arrived, memories, place).map_err(|fault| match fault {
+            together::Failed::Misuse(what) => {
+                let (block, instruction) = (place.block, instruction.text.clone());
+                Fault::Misuse { what, block, instruction }
+            }
+            together::Failed::Access(failed) => failed.fault(instruction, place),
+        })?;
+        self.waiting &= !arrived;
+        self.go(arrived, at + 1);
+        Ok(Next::Parted)
+    }
+
+    /// Reads and writes memory, one thread after the other.
+    fn access<G: Global>(
+        &mut self,
+        operation: &Operation,
+        instruction: &Decoded,
+        active: Mask,
+        memories: &mut Memories<'_, G>,
+        place: Place,
+    ) -> Result<(), Fault> {
+        for lane in lanes(active) {
+            self.access_one(operation, lane, memories, place)
+                .map_err(|failed| failed.fault(instruction, place))?;
+        }
+        Ok(())
+    }
+
+    /// Where an address of a thread is.
+    pub(super) fn resolve(&self, space: Space, at: &Address, lane: usize) -> (Space, u64) {
+        resolve(space, self.get(at.base)[lane].wrapping_add_signed(at.offset))
+    }
+
+    fn access_one<G: Global>(
+        &mut self,
+        operation: &Operation,
+        lane: usize,
+        memories: &mut Memories<'_, G>,
+        at: Place,
+    ) -> Result<(), Failed> {
+        let thread = at.first_thread + lane;
+        match operation {
+            Operation::Load { space, bytes, is_signed, dests, at } => {
+                let place = self.resolve(*space, at, lane);
+                let len = bytes * dests.len();
+                let found = Failed::aligned("reads", place, len, lane)?;
+                let found = memories.read(place, len, thread).ok_or(found)?;
+                for (index, dest) in dests.iter().enumerate() {
+                    let value = word(&found[index * bytes..][..*bytes]);
+                    let value = if *is_signed {
+                        super::lanes::signed(value, 8 * *bytes as u32).cast_unsigned()
+                    } else {
+                        value
+                    };
+                    self.registers[*dest][lane] = value;
+                }
+            }
+            Operation::Store { space, bytes, sources, at } => {
+                let place = self.resolve(*space, at, lane);
+                let len = bytes * sources.len();
+                let failed = Failed::aligned("writes", place, len, lane)?;
+                let found = memories.bytes(place, len, thread, Usage::Write).ok_or(failed)?;
+                for (part, source) in found.chunks_exact_mut(*bytes).zip(sources) {
+                    let value = self.registers[*source][lane].to_le_bytes();
+                    part.copy_from_slice(&value[..*bytes]);
+                }
+            }
+            Operation::Atomic { space, bytes, change, dest, sources: [b, c], at } => {
+                let place = self.resolve(*space, at, lane);
+                let failed = Failed::aligned("changes", place, *bytes, lane)?;
+                let found =
+                    memories.bytes(place, *bytes, thread, Usage::ReadWrite).ok_or(failed)?;
+                let old = word(found);
+                let new = change(old, self.get(*b)[lane], self.get(*c)[lane]);
+                found.copy_from_slice(&new.to_le_bytes()[..*bytes]);
+                if let Some(dest) = dest {
+                    self.registers[*dest][lane] = old;
+                }
+            }
+            Operation::Copy { bytes, given, to, from } => {
+                let given = given.map_or(*bytes, |given| self.get(given)[lane] as u32 as usize);
+                let (from, to) = (
+                    self.resolve(Space::Global, from, lane),
+                    self.resolve(Space::Shared, to, lane),
+                );
+                let failed = Failed::aligned("reads", from, *bytes, lane)?;
+                let mut found = [0; 64];
+                if given > 0 {
+                    found = memories.read(from, given.min(*bytes), thread).ok_or(failed)?;
+                }
+                let failed = Failed::aligned("writes", to, *bytes, lane)?;
+                let place = memories.bytes(to, *bytes, thread, Usage::Write).ok_or(failed)?;
+                place.copy_from_slice(&found[..*bytes]);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// A use of memory that there must not be.
+pub(super) struct Failed {
+    what: &'static str,
+    place: (Space, u64),
+    bytes: usize,
+    lane: usize,
+}
+
+impl Failed {
+    /// Fails if a place is not a multiple of its length; gives what to fail with if it is not there.
+    pub(super) fn aligned(
+        what: &'static str,
+        place: (Space, u64),
+        bytes: usize,
+        lane: usize,
+    ) -> Result<Self, Self> {
+        let failed = Self { what, place, bytes, lane };
+        // Parameters lie where the host puts them.
+        if !place.1.is_multiple_of(bytes.max(1) as u64) && place.0 != Space::Param {
+            return Err(failed);
+        }
+        Ok(failed)
+    }
+
+    pub(super) fn fault(self, instruction: &Decoded, place: Place) -> Fault {
+        let Self { what, place: (space, address), bytes, lane } = self;
+        Fault::Access {
+            what,
+            space: name(space),
+            address,
+            bytes,
+            instruction: instruction.text.clone(),
+            block: place.block,
+            thread: (place.first_thread + lane) as u32,
+        }
+    }
+}
+
+/// Reads at most eight bytes of a place.
+pub(super) fn load<G: Global>(
+    memories: &mut Memories<'_, G>,
+    place: (Space, u64),
+    bytes: usize,
+    lane: usize,
+    at: Place,
+) -> Result<u64, Failed> {
+    let failed = Failed::aligned("reads", place, bytes, lane)?;
+    let found = memories.read(place, bytes, at.first_thread + lane).ok_or(failed)?;
+    Ok(word(&found[..bytes]))
+}
+
+/// Writes at most eight bytes to a place.
+pub(super) fn store<G: Global>(
+    memories: &mut Memories<'_, G>,
+    place: (Space, u64),
+    bytes: usize,
+    value: u64,
+    lane: usize,
+    at: Place,
+) -> Result<(), Failed> {
+    let failed = Failed::aligned("writes", place, bytes, lane)?;
+    let thread = at.first_thread + lane;
+    let found = memories.bytes(place, bytes, thread, Usage::Write).ok_or(failed)?;
+    found.copy_from_slice(&value.to_le_bytes()[..bytes]);
+    Ok(())
+}
+
+/// At most eight bytes as a number.
+pub(super) fn word(bytes: &[u8]) -> u64 {
+    let mut word = [0; 8];
+    word[..bytes.len()].copy_from_slice(bytes);
+    u64::from_le_bytes(word)
+}

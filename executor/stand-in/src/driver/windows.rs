@@ -1,0 +1,34 @@
+//! What a launch may use of the memory of a device.
+
+use super::space::Space;
+use crate::compute::Global;
+use crate::recording::{Access, Range, Usage};
+
+/// The buffers that a kernel was given, each to be read, written, or both. There is no other memory
+/// for it, though there may be for others.
+pub(super) struct Windows(Vec<Access>);
+
+impl Windows {
+    /// Those of the accesses that are there.
+    pub(super) fn new(accesses: Vec<Access>, space: &Space) -> Self {
+        Self(accesses.into_iter().filter(|access| space.holds(access.range)).collect())
+    }
+}
+
+impl Global for Windows {
+    #[expect(unsafe_code, reason = "memory of the made-up devices is used")]
+    fn bytes(&mut self, start: u64, len: usize, usage: Usage) -> Option<&mut [u8]> {
+        let range = Range::new(start, len as u64);
+        let may = |access: &Access| {
+            let holds = access.range.start <= range.start && range.end <= access.range.end;
+            let fits = access.usage == usage || access.usage == Usage::ReadWrite;
+            holds && fits
+        };
+        self.0.iter().find(|access| may(access))?;
+        let place = std::ptr::with_exposed_provenance_mut(start as usize);
+        // SAFETY: it lies within a buffer that is there, as was seen when the launch began; the
+        // state is locked, so nobody frees it meanwhile. The program itself must not use memory that
+        // it gave to a kernel, and no two slices are given at once, since this one borrows `self`.
+        Some(unsafe { std::slice::from_raw_parts_mut(place, len) })
+    }
+}

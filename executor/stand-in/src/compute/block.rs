@@ -44,6 +44,7 @@ pub fn run<G: Global>(
     };
     let mut warps: Vec<Warp> = (0..num_warps).map(|_| Warp::new(program)).collect();
     let [x, y, z] = grid.blocks;
+    let mut is_first = true;
     for block in (0..z).flat_map(|k| (0..y).flat_map(move |j| (0..x).map(move |i| [i, j, k]))) {
         memories.shared.fill(FILL);
         for (number, warp) in (0..).zip(&mut warps) {
@@ -51,10 +52,14 @@ pub fn run<G: Global>(
             let threads = (num_threads - first).min(WIDTH as u32);
             warp.start(ones(threads) as Mask);
             for (register, special) in &program.specials {
-                let value = |lane| special_value(*special, program, grid, block, first + lane);
-                warp.set(*register, std::array::from_fn(|lane| value(lane as u32)));
+                // All others are in each block the same.
+                if is_first || matches!(special, Special::Block(_)) {
+                    let value = |lane| special_value(*special, program, grid, block, first + lane);
+                    warp.set(*register, std::array::from_fn(|lane| value(lane as u32)));
+                }
             }
         }
+        is_first = false;
         run_block(program, block, &mut warps, &mut memories)?;
     }
     Ok(())

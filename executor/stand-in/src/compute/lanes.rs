@@ -15,6 +15,16 @@ pub(super) fn lanes(mask: Mask) -> impl Iterator<Item = usize> {
     (0..WIDTH).filter(move |lane| mask >> lane & 1 == 1)
 }
 
+/// The threads in which a predicate is set.
+pub(super) fn mask_of(predicate: &Lanes) -> Mask {
+    predicate.iter().rev().fold(0, |mask, value| mask << 1 | (value & 1) as Mask)
+}
+
+/// A register that is one in the threads of a mask, and zero in others.
+pub(super) fn spread(mask: Mask) -> Lanes {
+    std::array::from_fn(|lane| u64::from(mask >> lane & 1))
+}
+
 /// The lower bits of a number, all set.
 pub(super) fn ones(bits: u32) -> u64 {
     if bits >= 64 { u64::MAX } else { (1 << bits) - 1 }

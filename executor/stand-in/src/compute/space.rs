@@ -94,21 +94,12 @@ impl<G: Global> Memories<'_, G> {
         }
     }
 
-    /// Reads a place of at most sixteen bytes.
-    pub(super) fn read(
-        &mut self,
-        place: (Space, u64),
-        len: usize,
-        thread: usize,
-    ) -> Option<[u8; 64]> {
-        let mut bytes = [0; 64];
-        let found: &[u8] = if place.0 == Space::Param {
+    /// What is in a place.
+    pub(super) fn read(&mut self, place: (Space, u64), len: usize, thread: usize) -> Option<&[u8]> {
+        if place.0 == Space::Param {
             let start = usize::try_from(place.1).ok()?;
-            self.params.get(start..start.checked_add(len)?)?
-        } else {
-            self.bytes(place, len, thread, Usage::Read)?
-        };
-        bytes[..len].copy_from_slice(found);
-        Some(bytes)
+            return self.params.get(start..start.checked_add(len)?);
+        }
+        self.bytes(place, len, thread, Usage::Read).map(|bytes| &*bytes)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::fault::Fault;
 use super::function::Function;
-use super::lanes::{Lanes, Mask, WIDTH, lanes};
+use super::lanes::{Lanes, Mask, WIDTH, lanes, mask_of};
 use super::program::{Address, Decoded, Operation, Program, Register, Space, Together};
 use super::space::{Global, Memories, name, resolve};
 use super::together;
@@ -39,6 +39,8 @@ pub(super) struct Place {
 enum Next {
     /// The one behind it.
     On,
+    /// One somewhere else, for all threads.
+    At(usize),
     /// Threads are at places of their own now.
     Parted,
 }
@@ -136,8 +138,10 @@ impl Warp {
                 }
                 match self.step(instruction, at, mask, memories, place)? {
                     Next::On => at += 1,
+                    Next::At(target) => at = target,
                     Next::Parted => break,
                 }
+                // Those who went back go on until they come to where others are.
                 if at >= limit {
                     self.go(mask, at);
                     break;
@@ -163,9 +167,8 @@ impl Warp {
         let active = match instruction.guard {
             None => mask,
             Some((predicate, is_negated)) => {
-                let values = self.get(predicate);
-                let is_set = |lane: &usize| (values[*lane] & 1 == 1) != is_negated;
-                lanes(mask).filter(is_set).fold(0, |active, lane| active | 1 << lane)
+                let set = mask_of(self.get(predicate));
+                mask & if is_negated { !set } else { set }
             }
         };
         if active == 0 {
@@ -177,6 +180,7 @@ impl Warp {
                 self.set_some(*dest, &values, active);
             }
             Operation::Nothing => {}
+            Operation::Branch(target) if active == mask => return Ok(Next::At(*target)),
             Operation::Branch(target) => {
                 self.go(mask, at + 1);
                 self.go(active, *target);
@@ -293,8 +297,8 @@ impl Warp {
                 let len = bytes * dests.len();
                 let found = Failed::aligned("reads", place, len, lane)?;
                 let found = memories.read(place, len, thread).ok_or(found)?;
-                for (index, dest) in dests.iter().enumerate() {
-                    let value = word(&found[index * bytes..][..*bytes]);
+                for (dest, part) in dests.iter().zip(found.chunks_exact(*bytes)) {
+                    let value = word(part);
                     let value = if *is_signed {
                         super::lanes::signed(value, 8 * *bytes as u32).cast_unsigned()
                     } else {
@@ -332,9 +336,11 @@ impl Warp {
                     self.resolve(Space::Shared, to, lane),
                 );
                 let failed = Failed::aligned("reads", from, *bytes, lane)?;
-                let mut found = [0; 64];
+                let mut found = [0; 16];
                 if given > 0 {
-                    found = memories.read(from, given.min(*bytes), thread).ok_or(failed)?;
+                    let given = given.min(*bytes);
+                    let there = memories.read(from, given, thread).ok_or(failed)?;
+                    found[..given].copy_from_slice(there);
                 }
                 let failed = Failed::aligned("writes", to, *bytes, lane)?;
                 let place = memories.bytes(to, *bytes, thread, Usage::Write).ok_or(failed)?;
@@ -394,7 +400,7 @@ pub(super) fn load<G: Global>(
 ) -> Result<u64, Failed> {
     let failed = Failed::aligned("reads", place, bytes, lane)?;
     let found = memories.read(place, bytes, at.first_thread + lane).ok_or(failed)?;
-    Ok(word(&found[..bytes]))
+    Ok(word(found))
 }
 
 /// Writes at most eight bytes to a place.
@@ -415,7 +421,13 @@ pub(super) fn store<G: Global>(
 
 /// At most eight bytes as a number.
 pub(super) fn word(bytes: &[u8]) -> u64 {
-    let mut word = [0; 8];
-    word[..bytes.len()].copy_from_slice(bytes);
-    u64::from_le_bytes(word)
+    match bytes {
+        [a, b, c, d] => u64::from(u32::from_le_bytes([*a, *b, *c, *d])),
+        [a, b] => u64::from(u16::from_le_bytes([*a, *b])),
+        _ => {
+            let mut word = [0; 8];
+            word[..bytes.len()].copy_from_slice(bytes);
+            u64::from_le_bytes(word)
+        }
+    }
 }

@@ -8,17 +8,17 @@ use std::cmp::Ordering;
 
 use super::words::Type;
 use super::{Decoder, Result, Text, Unknown};
-use crate::compute::function::{Function, three, two};
-use crate::compute::lanes::{ones, signed};
-use crate::number::Format;
+use crate::compute::function::{Function, three};
+use crate::compute::lanes::{Lanes, Mask, mask_of, ones, signed, spread};
+use crate::number::{Format, Rounding};
 
 const COMPARISONS: [&str; 18] = [
     "eq", "ne", "lt", "le", "gt", "ge", "lo", "ls", "hi", "hs", "equ", "neu", "ltu", "leu", "gtu",
     "geu", "num", "nan",
 ];
 
-/// What a comparison of registers says.
-type Compare = Box<dyn Fn(u64, u64) -> bool + Send + Sync>;
+/// In which threads a comparison of registers holds.
+type Compare = Box<dyn Fn(&Lanes, &Lanes) -> Mask + Send + Sync>;
 
 impl<'a> Decoder<'a> {
     /// `setp`, `set` and `selp`.
@@ -47,29 +47,34 @@ impl<'a> Decoder<'a> {
         for (register, source) in registers.iter_mut().zip(sources) {
             *register = self.source(source)?;
         }
-        let (first, second) = (self.names.fresh(), self.names.fresh());
-        let set = move |is_true: bool| match result {
-            None => u64::from(is_true),
-            Some(_) if !is_true => 0,
-            Some(Type::Float(format)) => format.write(1.0, crate::number::Rounding::NearestEven),
+        let true_bits = match result {
+            None => 1,
+            Some(Type::Float(format)) => format.write(1.0, Rounding::NearestEven),
             Some(ty) => ones(ty.bits()),
         };
-        for (dest, negates) in [(first, false), (second, true)] {
+        let second = dests.next().map(|dest| self.dest(dest)).transpose()?;
+        let first = self.dest(dest)?;
+        if second.is_some() && registers.contains(&first) {
+            return Err(Unknown);
+        }
+        for (dest, negates) in [(Some(first), false), (second, true)] {
+            let Some(dest) = dest else { continue };
             let compare = compare(comparison, ty, flushes)?;
-            let is_true = move |a, b| compare(a, b) != negates;
-            let function = match combination {
-                None => two(move |a, b| set(is_true(a, b))),
-                Some("and") => three(move |a, b, c| set(is_true(a, b) && c & 1 == 1)),
-                Some("or") => three(move |a, b, c| set(is_true(a, b) || c & 1 == 1)),
-                Some(_) => three(move |a, b, c| set(is_true(a, b) ^ (c & 1 == 1))),
+            let combine: fn(Mask, Mask) -> Mask = match combination {
+                None => |own, _| own,
+                Some("and") => |own, other| own & other,
+                Some("or") => |own, other| own | other,
+                Some(_) => |own, other| own ^ other,
+            };
+            let own =
+                move |a: &Lanes, b: &Lanes| compare(a, b) ^ if negates { Mask::MAX } else { 0 };
+            let set = move |mask| spread(mask).map(|is_true| is_true * true_bits);
+            let function = if combination.is_none() {
+                Function::Two(Box::new(move |a, b| set(own(a, b))))
+            } else {
+                Function::Three(Box::new(move |a, b, c| set(combine(own(a, b), mask_of(c)))))
             };
             self.push_compute(function, dest, registers);
-        }
-        let dest = self.dest(dest)?;
-        self.push_compute(copy(), dest, [first; 4]);
-        if let Some(dest) = dests.next() {
-            let dest = self.dest(dest)?;
-            self.push_compute(copy(), dest, [second; 4]);
         }
         Ok(())
     }
@@ -84,11 +89,7 @@ impl<'a> Decoder<'a> {
     }
 }
 
-fn copy() -> Function {
-    crate::compute::function::one(|value| value)
-}
-
-/// What a comparison says of registers of a type.
+/// In which threads a comparison of registers of a type holds.
 fn compare(name: &str, ty: Type, flushes: bool) -> Result<Compare> {
     if let Type::Float(format) = ty {
         let read = move |value: u64| {
@@ -96,24 +97,33 @@ fn compare(name: &str, ty: Type, flushes: bool) -> Result<Compare> {
             let is_flushed = flushes && (number as f32).is_subnormal();
             if is_flushed { 0.0 } else { number }
         };
-        let compare = ordered(name)?;
-        return Ok(Box::new(move |a, b| compare(read(a).partial_cmp(&read(b)))));
+        let holds = ordered(name)?;
+        return Ok(compared(read, move |a, b| holds(a.partial_cmp(b))));
     }
-    let bits = ty.bits();
-    let has_sign = ty.is_signed();
+    let (bits, has_sign) = (ty.bits(), ty.is_signed());
+    // The order of numbers without a sign is that of numbers with one, moved by a half.
     let number = move |value: u64| {
-        if has_sign { i128::from(signed(value, bits)) } else { i128::from(value & ones(bits)) }
+        if has_sign { signed(value, bits) } else { ((value & ones(bits)) ^ 1 << 63).cast_signed() }
     };
-    let compare: fn(&i128, &i128) -> bool = match name {
-        "eq" => i128::eq,
-        "ne" => i128::ne,
-        "lt" | "lo" => i128::lt,
-        "le" | "ls" => i128::le,
-        "gt" | "hi" => i128::gt,
-        "ge" | "hs" => i128::ge,
+    Ok(match name {
+        "eq" => compared(number, |a, b| a == b),
+        "ne" => compared(number, |a, b| a != b),
+        "lt" | "lo" => compared(number, |a, b| a < b),
+        "le" | "ls" => compared(number, |a, b| a <= b),
+        "gt" | "hi" => compared(number, |a, b| a > b),
+        "ge" | "hs" => compared(number, |a, b| a >= b),
         _ => return Err(Unknown),
-    };
-    Ok(Box::new(move |a, b| compare(&number(a), &number(b))))
+    })
+}
+
+fn compared<T>(
+    read: impl Fn(u64) -> T + Send + Sync + 'static,
+    holds: impl Fn(&T, &T) -> bool + Send + Sync + 'static,
+) -> Compare {
+    Box::new(move |a, b| {
+        let pairs = a.iter().zip(b).rev();
+        pairs.fold(0, |mask, (a, b)| mask << 1 | Mask::from(holds(&read(*a), &read(*b))))
+    })
 }
 
 /// What a comparison says of numbers with a point, by their order; which they have not if one of

@@ -13,6 +13,7 @@ pub mod clock;
 pub mod compute;
 pub mod detector;
 mod driver;
+pub mod exchange;
 pub mod launch;
 pub mod members;
 pub mod metadata;

@@ -10,7 +10,10 @@ use super::state::State;
 pub(super) type Outcome = Result<(), Code>;
 
 /// How often a thread looks whether what it waits for has come.
-const NAP: Duration = Duration::from_millis(1);
+pub(super) const NAP: Duration = Duration::from_millis(1);
+
+/// How often it looks, at most: what has not come after a minute or two does not come.
+const MOST_NAPS: u32 = 60_000;
 
 static STATE: OnceLock<Mutex<State>> = OnceLock::new();
 
@@ -30,7 +33,14 @@ pub(super) fn call(name: &'static str, mut act: impl FnMut(&mut State) -> Outcom
     }
     let planned = state.config.failures.count(name);
     let mut outcome = planned.map_or_else(|| act(&mut state), Err);
+    let mut num_naps = 0;
     while outcome == Err(Code::AGAIN) {
+        num_naps += 1;
+        if num_naps > MOST_NAPS {
+            state.misuse(format!("{name} waits in vain for another rank"));
+            outcome = Err(Code::LAUNCH_TIMEOUT);
+            break;
+        }
         // Free for others, one of which may give up what is waited for.
         drop(state);
         std::thread::sleep(NAP);

@@ -16,6 +16,7 @@ impl Code {
     pub(super) const NOT_FOUND: Self = Self(500);
     pub(super) const NOT_READY: Self = Self(600);
     pub(super) const ILLEGAL_ADDRESS: Self = Self(700);
+    pub(super) const LAUNCH_TIMEOUT: Self = Self(702);
     pub(super) const LAUNCH_FAILED: Self = Self(719);
     pub(super) const UNKNOWN: Self = Self(999);
 
@@ -27,6 +28,7 @@ impl Code {
     pub(super) const CUBLAS_EXECUTION_FAILED: Self = Self(13);
     pub(super) const CUBLAS_NOT_SUPPORTED: Self = Self(15);
 
+    pub(super) const NCCL_SYSTEM_ERROR: Self = Self(2);
     pub(super) const NCCL_INVALID_ARGUMENT: Self = Self(4);
     pub(super) const NCCL_INVALID_USAGE: Self = Self(5);
     pub(super) const NCCL_REMOTE_ERROR: Self = Self(6);
@@ -63,6 +65,7 @@ pub(super) fn cuda_name(code: i32) -> &'static CStr {
         500 => c"CUDA_ERROR_NOT_FOUND",
         600 => c"CUDA_ERROR_NOT_READY",
         700 => c"CUDA_ERROR_ILLEGAL_ADDRESS",
+        702 => c"CUDA_ERROR_LAUNCH_TIMEOUT",
         719 => c"CUDA_ERROR_LAUNCH_FAILED",
         801 => c"CUDA_ERROR_NOT_SUPPORTED",
         _ => c"CUDA_ERROR_UNKNOWN",

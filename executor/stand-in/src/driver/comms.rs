@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::codes::Code;
+use super::post::Post;
+use crate::exchange::{Element, Exchange, Kind, Reduction};
 use crate::members::{Ending, Member, MemberCall};
-use crate::recording::Part;
+use crate::recording::{Access, Part};
 
 /// All communicators, by handle. Those that ended are kept for the report.
 #[derive(Default)]
@@ -24,6 +26,45 @@ pub(super) struct Comm {
     pub(super) pending: Vec<Start>,
     /// What went wrong, as all are told who ask.
     pub(super) error: Option<Code>,
+    pub(super) numbers: Numbers,
+}
+
+/// How many calls there were that pair with those of others.
+#[derive(Default)]
+pub(super) struct Numbers {
+    /// With those of all.
+    of_all: u64,
+    /// From one rank to another.
+    messages: BTreeMap<(u32, u32), u64>,
+}
+
+impl Comm {
+    /// What a call has to say to other ranks, and to hear from them.
+    pub(super) fn post(&mut self, call: &MemberCall, accesses: &[Access]) -> Result<Post, Code> {
+        let invalid = Code::NCCL_INVALID_ARGUMENT;
+        let element = Element::of(call.element).ok_or(invalid)?;
+        let reduction = || call.reduction.and_then(Reduction::of).ok_or(invalid);
+        let peer = || call.peer.and_then(|peer| u32::try_from(peer).ok()).ok_or(invalid);
+        let kind = match call.function.as_str() {
+            "ncclAllReduce" => Kind::AllReduce(element, reduction()?),
+            "ncclReduce" => Kind::Reduce(element, reduction()?, peer()?),
+            "ncclReduceScatter" => Kind::ReduceScatter(element, reduction()?),
+            "ncclAllGather" => Kind::AllGather,
+            "ncclBroadcast" => Kind::Broadcast(peer()?),
+            "ncclSend" => Kind::Send(peer()?),
+            _ => Kind::Receive(peer()?),
+        };
+        let rank = self.member.rank;
+        let number = match kind {
+            Kind::Send(to) => self.numbers.messages.entry((rank, to)).or_default(),
+            Kind::Receive(from) => self.numbers.messages.entry((from, rank)).or_default(),
+            _ => &mut self.numbers.of_all,
+        };
+        *number += 1;
+        let part_bytes = call.count as usize * element.bytes();
+        let exchange = Exchange { kind, part_bytes, rank, num_ranks: self.member.num_ranks };
+        Ok(Post::new(exchange, &self.member.communicator, *number, accesses))
+    }
 }
 
 /// Calls that are given to a stream as one.

@@ -5,12 +5,13 @@
 //! among the waits of the host.
 #![expect(unsafe_code, reason = "functions of C take pointers")]
 
-use std::ffi::{c_uchar, c_uint, c_void};
+use std::ffi::{c_uchar, c_uint};
 use std::sync::Arc;
 
 use super::call::{Outcome, exported};
 use super::codes::Code;
 use super::state::State;
+use super::task::Task;
 use crate::recording::{Access, Action, Range, StreamId, Usage};
 
 /// One end of a copy of rows.
@@ -42,6 +43,47 @@ pub(super) struct Copy2d {
     height: usize,
 }
 
+/// Rows to be copied.
+pub(super) struct Rows {
+    from: End,
+    to: End,
+    width: u64,
+    height: u64,
+    /// What was at the source, one row after the other, if that is not to be looked at any more.
+    source: Option<Vec<u8>>,
+}
+
+impl Rows {
+    /// A row of one end.
+    fn pointer(end: &End, row: u64) -> *mut u8 {
+        std::ptr::with_exposed_provenance_mut((end.start + row * end.pitch) as usize)
+    }
+
+    /// What is at the source.
+    fn kept(&self) -> Vec<u8> {
+        let row = |row| {
+            let start = Self::pointer(&self.from, row).cast_const();
+            // SAFETY: what is of the host is there, as the caller vouches while the call lasts.
+            unsafe { std::slice::from_raw_parts(start, self.width as usize) }
+        };
+        (0..self.height).flat_map(row).copied().collect()
+    }
+
+    /// Copies them.
+    pub(super) fn copy(&self) {
+        for row in 0..self.height {
+            let to = Self::pointer(&self.to, row);
+            let from = match &self.source {
+                Some(kept) => kept[(row * self.width) as usize..].as_ptr(),
+                None => Self::pointer(&self.from, row).cast_const(),
+            };
+            // SAFETY: what is of a device is there, as was checked, until it is freed, which stands
+            // in the same line; of the rest the caller vouches.
+            unsafe { std::ptr::copy(from, to, self.width as usize) };
+        }
+    }
+}
+
 /// `CU_MEMORYTYPE_HOST`.
 const HOST: c_uint = 1;
 
@@ -69,6 +111,7 @@ exported! {
 
     fn cuMemcpyHtoD_v2(state, to: u64, from: u64, bytes: usize) {
         let stream = state.stream(0)?.id;
+        state.must_be_idle(stream)?;
         copy(state, "cuMemcpyHtoD", stream, host(from), device(to), row(bytes))?;
         state.see("cuMemcpyHtoD", Action::SeeStream(stream));
         Ok(())
@@ -76,6 +119,7 @@ exported! {
 
     fn cuMemcpyDtoH_v2(state, to: u64, from: u64, bytes: usize) {
         let stream = state.stream(0)?.id;
+        state.must_be_idle(stream)?;
         copy(state, "cuMemcpyDtoH", stream, device(from), host(to), row(bytes))?;
         state.see("cuMemcpyDtoH", Action::SeeStream(stream));
         Ok(())
@@ -155,6 +199,11 @@ unsafe fn copy(
     let is_dense = height == 1 || (from.pitch == width && to.pitch == width);
     let (width, height) = if is_dense { (width * height, 1) } else { (width, height) };
     let whole = |end: &End| Range::new(end.start, end.pitch * (height - 1) + width);
+    let is_pageable = |end: &End, state: &State| end.is_host && state.space.at(end.start).is_none();
+    if is_pageable(&to, state) {
+        // What is there when the call returns has been copied by then.
+        state.must_be_idle(stream)?;
+    }
     for end in [&from, &to] {
         if !end.is_host && !state.space.holds(whole(end)) {
             // On a GPU it may also go on, in what happens to be there.
@@ -167,16 +216,10 @@ unsafe fn copy(
     if to.is_host {
         state.snapshots.drop_within(whole(&to));
     }
-    let pointer = |end: &End, row: u64| {
-        std::ptr::with_exposed_provenance_mut::<c_void>((end.start + row * end.pitch) as usize)
-    };
-    for row in 0..height {
-        let (source, destination) = (pointer(&from, row), pointer(&to, row));
-        // SAFETY: what is of a device is there, as was checked; of the rest the caller vouches.
-        unsafe {
-            std::ptr::copy(source.cast_const().cast::<u8>(), destination.cast(), width as usize);
-        };
-    }
+    // What is not pinned may be changed when the call has returned.
+    let is_kept = is_pageable(&from, state) && !state.queues.is_idle(stream);
+    let source = is_kept.then(|| Rows { from, to, width, height, source: None }.kept());
+    state.give(stream, Task::Copy(Rows { from, to, width, height, source }))?;
     let direction = match (from.is_host, to.is_host) {
         (true, true) => "host_to_host",
         (true, false) => "host_to_device",
@@ -218,11 +261,7 @@ fn record(state: &mut State, name: &str, stream: StreamId, from: &End, to: &End,
 }
 
 /// Fills memory of a device.
-///
-/// # Safety
-///
-/// None but that it writes where it is told, which is checked.
-unsafe fn fill(
+fn fill(
     state: &mut State,
     name: &str,
     stream: StreamId,
@@ -235,14 +274,6 @@ unsafe fn fill(
         state.misuse(format!("{name} beyond what is allocated"));
         return Err(Code::ILLEGAL_ADDRESS);
     }
-    // SAFETY: the memory is there, as was checked.
-    unsafe {
-        std::ptr::write_bytes(
-            std::ptr::with_exposed_provenance_mut::<u8>(at as usize),
-            value,
-            bytes,
-        );
-    };
     state.record_work(stream, &Arc::from(name), vec![Access { range, usage: Usage::Write }]);
-    Ok(())
+    state.give(stream, Task::Fill { range, value })
 }

@@ -16,6 +16,7 @@ use super::call::{Outcome, exported, put};
 use super::codes::{Code, cublas_name};
 use super::descriptors::{Attribute, Description, Preference};
 use super::state::State;
+use super::task::Task;
 use crate::product::{Element, Layout, Operands, Precision, Product, Refusal};
 use crate::recording::{Access, Range, Usage};
 
@@ -289,15 +290,14 @@ fn multiply(
         return Err(Code::CUBLAS_EXECUTION_FAILED);
     }
     if state.config.computes {
-        compute(product, operands);
-    } else {
-        state.space.blank(product.accesses(operands).last().expect("D is written").range);
+        return state.give(stream, Task::Product(Box::new((*product, *operands))));
     }
+    state.space.blank(product.accesses(operands).last().expect("D is written").range);
     Ok(())
 }
 
 /// Computes a product of which all is there.
-fn compute(product: &Product, operands: &Operands) {
+pub(super) fn compute(product: &Product, operands: &Operands) {
     let read = |address: u64, bytes: usize| {
         let at = std::ptr::with_exposed_provenance::<u8>(address as usize);
         let mut word = [0; 8];

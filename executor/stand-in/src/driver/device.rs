@@ -130,6 +130,7 @@ exported! {
 
     fn cuCtxSynchronize(state) {
         let device = current()?;
+        state.device_must_be_idle(device)?;
         state.see("cuCtxSynchronize", Action::SeeDevice(device));
         Ok(())
     }

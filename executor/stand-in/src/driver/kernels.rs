@@ -9,8 +9,8 @@ use super::call::{Outcome, exported, put};
 use super::codes::Code;
 use super::loaded::Function;
 use super::state::State;
-use super::windows::Windows;
-use crate::compute::{self, Grid, Program};
+use super::task::Task;
+use crate::compute::{Grid, Program};
 use crate::launch::{Launch, Limits, Refusal};
 use crate::metadata::Lengths;
 use crate::ptx::Kernel;
@@ -154,15 +154,11 @@ unsafe fn start(
     state.record_work(stream, &name, accesses.clone());
     let Launch { grid: blocks, block: threads, shared_bytes, .. } = launch;
     let grid = Grid { blocks, threads, shared_bytes };
-    let outcome = program.and_then(|program| {
-        let mut global = Windows::new(accesses, &state.space);
-        let params = collect(&program, bytes);
-        compute::run(&program, &grid, &params, &mut global)
-    });
-    outcome.map_err(|fault| {
-        state.misuse(format!("{name}: {fault}"));
-        Code::LAUNCH_FAILED
-    })
+    let params = match &program {
+        Ok(program) => collect(program, bytes),
+        Err(_) => Vec::new(),
+    };
+    state.give(stream, Task::Launch { name, program, grid, params, accesses })
 }
 
 /// All parameters of a program, each where it belongs.

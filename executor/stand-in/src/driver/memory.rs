@@ -7,6 +7,7 @@ use super::codes::Code;
 use super::context::current;
 use super::space::Origin;
 use super::state::State;
+use super::task::Task;
 use crate::recording::{Action, Range};
 
 exported! {
@@ -40,9 +41,9 @@ exported! {
 
     fn cuMemFreeAsync(state, address: u64, stream: usize) {
         let stream = state.stream(stream)?.id;
-        free(state, address, "cuMemFreeAsync")?;
+        begins(state, address, "cuMemFreeAsync")?;
         state.record(Action::Free { start: address, stream: Some(stream) });
-        Ok(())
+        state.give(stream, Task::Free(address))
     }
 
     fn cuMemFree_v2(state, address: u64) {
@@ -54,6 +55,7 @@ exported! {
         // that was taken in the order of a stream is not waited for.
         if origin == Some(Origin::Device) {
             let device = current()?;
+            state.device_must_be_idle(device)?;
             state.see("cuMemFree", Action::SeeDevice(device));
         }
         free(state, address, "cuMemFree")?;
@@ -127,8 +129,16 @@ fn take(state: &mut State, bytes: usize, origin: Origin, device: u32) -> Result<
     state.space.allocate(bytes as u64, origin, device, state.config.memory_bytes)
 }
 
+/// Fails unless an allocation begins at an address.
+fn begins(state: &mut State, address: u64, function: &str) -> Outcome {
+    if state.space.begins(address) {
+        return Ok(());
+    }
+    state.misuse(format!("{function} of {address:#x}, where no allocation begins"));
+    Err(Code::INVALID_VALUE)
+}
+
 fn free(state: &mut State, address: u64, function: &str) -> Outcome {
-    state.space.free(address).map(drop).inspect_err(|_| {
-        state.misuse(format!("{function} of {address:#x}, where no allocation begins"));
-    })
+    begins(state, address, function)?;
+    state.space.free(address).map(drop)
 }

@@ -1,7 +1,7 @@
 //! The functions of NCCL.
 //!
-//! No rank waits for another here: each call has ended when it was given to its stream, and moves
-//! nothing. Whether the ranks fit together is seen from all their reports ([`crate::members`]).
+//! Unless kernels are computed, no rank waits for another here: each call has ended when it was given
+//! to its stream, and moves nothing. If they are, ranks exchange files ([`post`]). Whether the ranks fit together is seen from all their reports ([`crate::members`]).
 //!
 //! A communicator that does not block is as NCCL says: what is called is given to its stream only by
 //! the time that its state is told as a success, so an event that is recorded before that does not
@@ -14,8 +14,9 @@ use std::sync::Arc;
 
 use super::call::{Outcome, exported, put};
 use super::codes::{Code, nccl_text};
-use super::comms::{Comm, POLLS, Start};
+use super::comms::{Comm, Numbers, POLLS, Start};
 use super::context::current;
+use super::post;
 use super::state::State;
 use crate::members::{Ending, Member, MemberCall};
 use crate::recording::{Access, Action, Part};
@@ -117,6 +118,10 @@ exported! {
 
     fn ncclCommDestroy(state, comm: usize) {
         ready(state, comm, "ncclCommDestroy")?;
+        if state.queues.has_posts(comm) {
+            return Err(Code::AGAIN);
+        }
+        post::close(&state.comms.get(comm)?.member.communicator);
         let member = &mut state.comms.get(comm)?.member;
         member.ending = match member.ending {
             Ending::Finalised => Ending::Destroyed,
@@ -129,6 +134,7 @@ exported! {
         let found = state.comms.get(comm)?;
         found.pending.clear();
         found.member.ending = Ending::Aborted;
+        state.queues.drop_posts(comm);
         Ok(())
     }
 
@@ -241,7 +247,15 @@ fn join(
     let member = Member { communicator, rank, num_ranks, ending: Ending::Open, calls: Vec::new() };
     let device = current()?;
     let handle = state.new_handle();
-    let comm = Comm { member, device, is_blocking, polls_left, pending: Vec::new(), error: None };
+    let comm = Comm {
+        member,
+        device,
+        is_blocking,
+        polls_left,
+        pending: Vec::new(),
+        error: None,
+        numbers: Numbers::default(),
+    };
     state.comms.insert(handle, comm);
     Ok(handle)
 }
@@ -334,16 +348,23 @@ fn start(state: &mut State, handle: usize, start: Start) -> Result<(), Code> {
 /// Gives calls to their stream.
 fn give(state: &mut State, handle: usize, start: Start) -> Result<(), Code> {
     let Start { stream, parts, calls, is_stuck } = start;
-    for access in parts.iter().flat_map(|part| &part.accesses).filter(|a| a.usage.writes()) {
-        state.space.blank(access.range);
-    }
     let id = state.stream(stream)?.id;
+    let posts = if state.config.computes && !is_stuck {
+        let comm = state.comms.get(handle)?;
+        let pairs = parts.iter().zip(&calls);
+        pairs.map(|(part, call)| comm.post(call, &part.accesses)).collect::<Result<Vec<_>, _>>()?
+    } else {
+        for access in parts.iter().flat_map(|part| &part.accesses).filter(|a| a.usage.writes()) {
+            state.space.blank(access.range);
+        }
+        Vec::new()
+    };
     state.record(Action::Work { stream: id, parts });
     state.comms.get(handle)?.member.calls.extend(calls);
     if let Some(stream) = state.streams.get_mut(&stream).filter(|_| is_stuck) {
         stream.stuck = Some(handle);
     }
-    Ok(())
+    if posts.is_empty() { Ok(()) } else { state.give_posts(id, handle, posts) }
 }
 
 /// How a communicator does: well, in progress, or not well.
@@ -361,6 +382,10 @@ fn poll(state: &mut State, handle: usize) -> Outcome {
             return Err(Code::NCCL_IN_PROGRESS);
         }
         None => return Err(Code::NCCL_IN_PROGRESS),
+    }
+    let comm = state.comms.get(handle)?;
+    if comm.member.ending == Ending::Finalised && state.queues.has_posts(handle) {
+        return Err(Code::NCCL_IN_PROGRESS);
     }
     for start in std::mem::take(&mut comm.pending) {
         give(state, handle, start)?;

@@ -114,6 +114,11 @@ impl Space {
         Ok(allocation)
     }
 
+    /// Whether an allocation begins at an address.
+    pub(super) fn begins(&self, start: u64) -> bool {
+        self.allocations.contains_key(&start)
+    }
+
     /// What holds an address.
     pub(super) fn at(&self, address: u64) -> Option<Allocation> {
         let (_, allocation) = self.allocations.range(..=address).next_back()?;
@@ -129,13 +134,40 @@ impl Space {
     ///
     /// What a kernel would leave is not known, but programs decide by numbers that they read back:
     /// zeros are better than what another use of the memory left.
-    #[expect(unsafe_code, reason = "memory of the made-up devices is written")]
     pub(super) fn blank(&self, range: Range) {
-        if !range.is_empty() && self.holds(range) {
-            let start = std::ptr::with_exposed_provenance_mut::<u8>(range.start as usize);
-            // SAFETY: all of it is there, and is nobody's but the program's that calls.
-            unsafe { std::ptr::write_bytes(start, 0, (range.end - range.start) as usize) };
+        self.fill(range, 0);
+    }
+
+    /// Fills a range, if it is there.
+    pub(super) fn fill(&self, range: Range, value: u8) {
+        if let Some(bytes) = self.bytes(range) {
+            bytes.fill(value);
         }
+    }
+
+    /// What is in a range; nothing if it is not there.
+    pub(super) fn read(&self, range: Range) -> Vec<u8> {
+        self.bytes(range).map_or_else(Vec::new, |bytes| bytes.to_vec())
+    }
+
+    /// Writes a range, if it is there.
+    pub(super) fn write(&self, range: Range, bytes: &[u8]) {
+        if let Some(place) = self.bytes(range) {
+            place.copy_from_slice(bytes);
+        }
+    }
+
+    #[expect(unsafe_code, reason = "memory of the made-up devices is used")]
+    #[expect(clippy::mut_from_ref, reason = "it is not the memory of this structure")]
+    fn bytes(&self, range: Range) -> Option<&mut [u8]> {
+        if range.is_empty() || !self.holds(range) {
+            return None;
+        }
+        let start = std::ptr::with_exposed_provenance_mut::<u8>(range.start as usize);
+        let len = (range.end - range.start) as usize;
+        // SAFETY: all of it is there, is nobody's but the program's that calls, and is used here
+        // before anything else is done.
+        Some(unsafe { std::slice::from_raw_parts_mut(start, len) })
     }
 
     /// Bytes that a device has given.

@@ -9,6 +9,7 @@ use super::config::Config;
 use super::context::current;
 use super::descriptors::Descriptors;
 use super::loaded::Kernels;
+use super::queue::{Moment, Queues};
 use super::snapshots::Snapshots;
 use super::space::Space;
 use crate::recording::{
@@ -26,6 +27,7 @@ pub(super) struct State {
     pub(super) comms: Comms,
     pub(super) descriptors: Descriptors,
     pub(super) snapshots: Snapshots,
+    pub(super) queues: Queues,
     pub(super) streams: BTreeMap<usize, Stream>,
     pub(super) events: BTreeMap<usize, Event>,
     /// What all calls to the driver fail with from now on.
@@ -47,6 +49,8 @@ pub(super) struct Stream {
 #[derive(Clone, Copy)]
 pub(super) struct Event {
     pub(super) id: EventId,
+    /// What it stands for, if it was recorded.
+    pub(super) moment: Option<Moment>,
     /// That of the stream on which it was recorded last.
     pub(super) stuck: Option<usize>,
 }
@@ -69,6 +73,7 @@ impl State {
             comms: Comms::default(),
             descriptors: Descriptors::default(),
             snapshots: Snapshots::default(),
+            queues: Queues::default(),
             streams: BTreeMap::new(),
             events: BTreeMap::new(),
             broken: None,

@@ -38,7 +38,7 @@ exported! {
         if let (Some(comm), Some(stream)) = (event.stuck, state.streams.get_mut(&stream)) {
             stream.stuck = Some(comm);
         }
-        Ok(())
+        event.moment.map_or(Ok(()), |moment| state.wait_for(to.id, moment))
     }
 
     fn cuStreamSynchronize(state, stream: usize) {
@@ -46,13 +46,15 @@ exported! {
         if state.comms.is_stuck(stuck) {
             return Err(Code::AGAIN);
         }
+        state.must_be_idle(id)?;
         state.see("cuStreamSynchronize", Action::SeeStream(id));
         Ok(())
     }
 
     fn cuStreamQuery(state, stream: usize) {
         let Stream { id, stuck, .. } = state.stream(stream)?;
-        if state.comms.is_stuck(stuck) {
+        if state.comms.is_stuck(stuck) || !state.queues.is_idle(id) {
+            state.advance()?;
             return Err(Code::NOT_READY);
         }
         state.check_snapshots();
@@ -62,7 +64,7 @@ exported! {
 
     fn cuEventCreate(state, event: *mut usize, _flags: c_uint) {
         let handle = state.new_handle();
-        state.events.insert(handle, Event { id: EventId(handle as u64), stuck: None });
+        state.events.insert(handle, Event { id: EventId(handle as u64), moment: None, stuck: None });
         put(event, handle)
     }
 
@@ -73,15 +75,21 @@ exported! {
     fn cuEventRecord(state, event: usize, stream: usize) {
         let (id, stream) = (known(state, event)?.id, state.stream(stream)?);
         state.record(Action::Record { event: id, stream: stream.id });
+        let moment = state.queues.now(stream.id);
         if let Some(event) = state.events.get_mut(&event) {
+            event.moment = Some(moment);
             event.stuck = stream.stuck;
         }
         Ok(())
     }
 
     fn cuEventSynchronize(state, event: usize) {
-        let Event { id, stuck } = known(state, event)?;
+        let Event { id, moment, stuck } = known(state, event)?;
         if state.comms.is_stuck(stuck) {
+            return Err(Code::AGAIN);
+        }
+        if moment.is_some_and(|moment| !state.queues.is_past(moment)) {
+            state.advance()?;
             return Err(Code::AGAIN);
         }
         state.see("cuEventSynchronize", Action::SeeEvent(id));
@@ -89,8 +97,10 @@ exported! {
     }
 
     fn cuEventQuery(state, event: usize) {
-        let Event { id, stuck } = known(state, event)?;
-        if state.comms.is_stuck(stuck) {
+        let Event { id, moment, stuck } = known(state, event)?;
+        let is_past = moment.is_none_or(|moment| state.queues.is_past(moment));
+        if state.comms.is_stuck(stuck) || !is_past {
+            state.advance()?;
             return Err(Code::NOT_READY);
         }
         state.check_snapshots();

@@ -1,0 +1,108 @@
+//! How ranks hear from each other: by files in a folder that all of them know.
+//!
+//! A message is a file that is named for the call and for both ranks, and is moved there when it is
+//! complete. Who receives it takes it away.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::path::PathBuf;
+
+use super::codes::Code;
+use super::state::State;
+use crate::exchange::Exchange;
+use crate::recording::{Access, Range, Usage};
+
+/// A call of a rank that others must hear of.
+pub(super) struct Post {
+    exchange: Exchange,
+    /// Of all messages of the communicator.
+    folder: PathBuf,
+    /// What tells the call from others between the same ranks.
+    name: String,
+    from: Option<Range>,
+    to: Option<Range>,
+    /// What the rank had, once it was sent.
+    own: Option<Vec<u8>>,
+    received: BTreeMap<u32, Vec<u8>>,
+}
+
+impl Post {
+    /// The `number`-th call of its kind, which reads and writes what it says.
+    pub(super) fn new(
+        exchange: Exchange,
+        communicator: &str,
+        number: u64,
+        accesses: &[Access],
+    ) -> Self {
+        let range = |usage: Usage| {
+            accesses.iter().find(|access| access.usage == usage).map(|access| access.range)
+        };
+        let kind = if exchange.is_to_one() { "message" } else { "call" };
+        Self {
+            exchange,
+            folder: folder(communicator),
+            name: format!("{kind}-{number}"),
+            from: range(Usage::Read),
+            to: range(Usage::Write),
+            own: None,
+            received: BTreeMap::new(),
+        }
+    }
+
+    /// Sends what is to be sent, takes what has come, and says whether that is all.
+    pub(super) fn advance(&mut self, state: &State) -> Result<bool, Code> {
+        if self.own.is_none() {
+            let own = self.from.map_or_else(Vec::new, |range| state.space.read(range));
+            for (to, part) in self.exchange.outgoing() {
+                self.send(to, &own[part]).map_err(|_| Code::NCCL_SYSTEM_ERROR)?;
+            }
+            self.own = Some(own);
+        }
+        let missing: Vec<u32> = self
+            .exchange
+            .incoming()
+            .into_iter()
+            .filter(|rank| !self.received.contains_key(rank))
+            .collect();
+        for from in missing {
+            let path = self.path(from, self.exchange.rank);
+            let Ok(bytes) = std::fs::read(&path) else { return Ok(false) };
+            // What has been read is not needed any more.
+            let _ = std::fs::remove_file(path);
+            self.received.insert(from, bytes);
+        }
+        let own = self.own.as_deref().unwrap_or_default();
+        if let (Some(to), Some(result)) = (self.to, self.exchange.result(own, &self.received)) {
+            if to.end - to.start != result.len() as u64 {
+                return Err(Code::NCCL_INVALID_ARGUMENT);
+            }
+            state.space.write(to, &result);
+        }
+        Ok(true)
+    }
+
+    fn send(&self, to: u32, bytes: &[u8]) -> std::io::Result<()> {
+        std::fs::create_dir_all(&self.folder)?;
+        let path = self.path(self.exchange.rank, to);
+        let unfinished = path.with_extension("part");
+        std::fs::write(&unfinished, bytes)?;
+        std::fs::rename(unfinished, path)
+    }
+
+    fn path(&self, from: u32, to: u32) -> PathBuf {
+        self.folder.join(format!("{}-from-{from}-to-{to}", self.name))
+    }
+}
+
+/// Where ranks of a communicator put their messages: below `STAND_IN_EXCHANGE`, or where temporary
+/// files are.
+fn folder(communicator: &str) -> PathBuf {
+    let base = env::var_os("STAND_IN_EXCHANGE").map_or_else(env::temp_dir, PathBuf::from);
+    base.join(format!("stand-in-{communicator}"))
+}
+
+/// Takes the folder of a communicator away, if nothing is in it.
+pub(super) fn close(communicator: &str) {
+    // Others may still have to read what is there: the last one finds it empty.
+    let _ = std::fs::remove_dir(folder(communicator));
+}

@@ -1,0 +1,117 @@
+//! What ranks send each other for a call of NCCL, and what becomes of it.
+//!
+//! Each rank sends its part to all who need it, and each computes its result itself, in the order of
+//! the ranks: so all come to the same bits, whichever of them was first.
+//!
+//! # Source
+//!
+//! NVIDIA, *NCCL* 2.27, "Collective Operations" and "Point To Point Communication Functions".
+
+mod element;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+pub use element::{Element, Reduction};
+
+/// A call of a rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exchange {
+    /// What is called.
+    pub kind: Kind,
+    /// The bytes of a part: of what each rank gives or gets, whichever is less.
+    pub part_bytes: usize,
+    /// The rank.
+    pub rank: u32,
+    /// How many ranks there are.
+    pub num_ranks: u32,
+}
+
+/// What is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// All get what all have, reduced.
+    AllReduce(Element, Reduction),
+    /// One rank gets what all have, reduced.
+    Reduce(Element, Reduction, u32),
+    /// Each gets its part of what all have, reduced.
+    ReduceScatter(Element, Reduction),
+    /// All get what all have, one after the other.
+    AllGather,
+    /// All get what one rank has.
+    Broadcast(u32),
+    /// One rank gets what this one has.
+    Send(u32),
+    /// This rank gets what another one has.
+    Receive(u32),
+}
+
+impl Exchange {
+    /// The ranks that something goes to, and which bytes of what this rank has.
+    pub fn outgoing(&self) -> Vec<(u32, Range<usize>)> {
+        let all = 0..self.part_bytes;
+        let others = (0..self.num_ranks).filter(|rank| *rank != self.rank);
+        match self.kind {
+            Kind::AllReduce(..) | Kind::AllGather => others.map(|to| (to, all.clone())).collect(),
+            Kind::Reduce(_, _, root) if root != self.rank => vec![(root, all)],
+            Kind::Broadcast(root) if root == self.rank => {
+                others.map(|to| (to, all.clone())).collect()
+            }
+            Kind::ReduceScatter(..) => others.map(|to| (to, self.part(to))).collect(),
+            Kind::Send(to) => vec![(to, all)],
+            Kind::Reduce(..) | Kind::Broadcast(_) | Kind::Receive(_) => Vec::new(),
+        }
+    }
+
+    /// The ranks from which something comes.
+    pub fn incoming(&self) -> Vec<u32> {
+        let others = (0..self.num_ranks).filter(|rank| *rank != self.rank);
+        match self.kind {
+            Kind::AllReduce(..) | Kind::AllGather | Kind::ReduceScatter(..) => others.collect(),
+            Kind::Reduce(_, _, root) if root == self.rank => others.collect(),
+            Kind::Broadcast(root) if root != self.rank => vec![root],
+            Kind::Receive(from) => vec![from],
+            Kind::Reduce(..) | Kind::Broadcast(_) | Kind::Send(_) => Vec::new(),
+        }
+    }
+
+    /// What the rank gets, of what it has itself and what came from others; none if it gets nothing.
+    pub fn result(&self, own: &[u8], received: &BTreeMap<u32, Vec<u8>>) -> Option<Vec<u8>> {
+        let parts = |own: Range<usize>, given: &[u8]| -> Vec<Vec<u8>> {
+            let part = |rank: u32| match received.get(&rank) {
+                Some(part) => part.clone(),
+                None => given[own.clone()].to_vec(),
+            };
+            (0..self.num_ranks).map(part).collect()
+        };
+        let all = 0..self.part_bytes;
+        match self.kind {
+            Kind::AllReduce(element, reduction) => {
+                Some(reduction.reduce(element, &parts(all, own)))
+            }
+            Kind::Reduce(element, reduction, root) => {
+                (root == self.rank).then(|| reduction.reduce(element, &parts(all, own)))
+            }
+            Kind::ReduceScatter(element, reduction) => {
+                Some(reduction.reduce(element, &parts(self.part(self.rank), own)))
+            }
+            Kind::AllGather => Some(parts(all, own).concat()),
+            Kind::Broadcast(root) if root == self.rank => Some(own[all].to_vec()),
+            Kind::Broadcast(from) | Kind::Receive(from) => received.get(&from).cloned(),
+            Kind::Send(_) => None,
+        }
+    }
+
+    /// Whether it pairs with one other rank's call, not with those of all.
+    pub fn is_to_one(&self) -> bool {
+        matches!(self.kind, Kind::Send(_) | Kind::Receive(_))
+    }
+
+    /// The bytes that are of a rank.
+    fn part(&self, rank: u32) -> Range<usize> {
+        let start = rank as usize * self.part_bytes;
+        start..start + self.part_bytes
+    }
+}

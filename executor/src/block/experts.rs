@@ -29,7 +29,7 @@ fn reordered<B: Kernels>(rows: Array<B>, places: &[u32]) -> Array<B> {
         return rows;
     }
     let indices = Indices::new(places, &[places.len()], &rows.device());
-    rows.select(0, &indices)
+    B::select_rows(&rows, &indices)
 }
 
 impl<B: Kernels> BlockRun<'_, B> {

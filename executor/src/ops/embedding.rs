@@ -8,7 +8,7 @@ use crate::array::{Array, Indices};
 pub fn forward<B: Kernels>(table: Array<B>, ids: &[u32], first_row: usize) -> Array<B> {
     let device = table.device();
     let places = Places::new(ids, first_row, table.size(0));
-    let rows = table.select(0, &Indices::new(&places.local, &[ids.len()], &device));
+    let rows = B::select_rows(&table, &Indices::new(&places.local, &[ids.len()], &device));
     if places.inside.len() == ids.len() {
         return rows;
     }
@@ -29,20 +29,18 @@ pub fn weight_grad<B: Kernels>(
 ) -> Array<B> {
     let (element, device, width) = (grad.element(), grad.device(), grad.size(1));
     let places = Places::new(ids, first_row, num_rows);
-    let grad = grad.widened();
-    let table = Array::zeros(&[num_rows, width], grad.element(), &device);
     if places.inside.is_empty() {
-        return table.cast(element);
+        return Array::zeros(&[num_rows, width], element, &device);
     }
-    let inside = [places.inside.len()];
     let rows = if places.inside.len() == ids.len() {
         grad
     } else {
-        grad.select(0, &Indices::new(&places.inside, &inside, &device))
+        let inside = Indices::new(&places.inside, &[places.inside.len()], &device);
+        B::select_rows(&grad, &inside)
     };
     let local: Vec<u32> =
         places.inside.iter().map(|position| places.local[*position as usize]).collect();
-    table.select_add(0, &Indices::new(&local, &inside, &device), rows).cast(element)
+    B::sum_rows(rows, &local, num_rows).cast(element)
 }
 
 /// Where indices point within a shard.

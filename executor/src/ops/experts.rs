@@ -248,18 +248,16 @@ pub fn dispatch<B: Kernels>(x: Array<B>, rows: &[u32]) -> Array<B> {
     if rows.is_empty() {
         return Array::zeros(&[0, x.size(1)], x.element(), &x.device());
     }
-    x.select(0, &Indices::new(rows, &[rows.len()], &x.device()))
+    B::select_rows(&x, &Indices::new(rows, &[rows.len()], &x.device()))
 }
 
 /// The gradient of the `num_rows` rows that were dispatched.
 pub fn dispatch_grad<B: Kernels>(grad: Array<B>, rows: &[u32], num_rows: usize) -> Array<B> {
-    let (element, device) = (grad.element(), grad.device());
-    let sums = Array::zeros(&[num_rows, grad.size(1)], element.widened(), &device);
+    let element = grad.element();
     if rows.is_empty() {
-        return sums.cast(element);
+        return Array::zeros(&[num_rows, grad.size(1)], element, &grad.device());
     }
-    let indices = Indices::new(rows, &[rows.len()], &device);
-    sums.select_add(0, &indices, grad.widened()).cast(element)
+    B::sum_rows(grad, rows, num_rows).cast(element)
 }
 
 /// The experts' outputs `y` brought back to `num_rows` rows and summed by `weights`.

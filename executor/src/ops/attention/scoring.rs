@@ -209,7 +209,7 @@ impl<B: BasicKernels> Scoring<B> {
             }
             Bias::Table(table, buckets) => {
                 let rows = rows_of_table(visibility, block, *buckets, table);
-                table.clone().cast(like.element()).select(0, &rows).transpose()
+                B::select_rows(&table.clone().cast(like.element()), &rows).transpose()
             }
         };
         Some(by_head.reshape(&[1, dims.kv_heads, dims.group() * queries, keys]))

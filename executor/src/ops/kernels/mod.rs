@@ -17,7 +17,7 @@ use super::composed;
 use super::composed::activation::Function;
 use super::composed::adamw::AdamW;
 use super::composed::norm::Statistics;
-use crate::array::Array;
+use crate::array::{Array, Indices};
 
 /// A backend that has the kernels which operators consist of.
 ///
@@ -54,6 +54,18 @@ pub trait BasicKernels: Backend {
     /// [`Self::matmul_plus`] and [`Self::matmul_into`] save work.
     fn adds_products() -> bool {
         false
+    }
+
+    /// The rows of `[n, width]` that `indices` name, in their order.
+    fn select_rows(x: &Array<Self>, indices: &Indices<Self>) -> Array<Self> {
+        x.select(0, indices)
+    }
+
+    /// A table `[num_rows, width]`, in fp32 at least, whose row `targets[i]` has row `i` of `rows`; equal ones add up.
+    fn sum_rows(rows: Array<Self>, targets: &[u32], num_rows: usize) -> Array<Self> {
+        let (device, rows) = (rows.device(), rows.widened());
+        let table = Array::zeros(&[num_rows, rows.size(1)], rows.element(), &device);
+        table.select_add(0, &Indices::new(targets, &[targets.len()], &device), rows)
     }
 
     /// `rowsum(a b)` in fp32 at least, `[b, heads, s]`, of `[b, s, heads, d]`.

@@ -17,6 +17,7 @@ mod columns;
 mod elementwise;
 mod launch;
 mod rows;
+mod table;
 mod vendor;
 
 use burn_cubecl::kernel::into_contiguous;
@@ -29,7 +30,7 @@ use self::launch::{are_alike, are_covered, are_fp32};
 use self::rows::Measured;
 use self::vendor::Vendor;
 use super::BasicKernels;
-use crate::array::{Array, Indices};
+use crate::array::{Array, Element, Indices};
 use crate::ops::Kernels;
 use crate::ops::attention::dims::Dims;
 use crate::ops::attention::{Bias, Grads, Scoring, Visibility, blocks};
@@ -132,6 +133,29 @@ impl<R: Vendor, T: BoolElement> BasicKernels for Cube<R, T> {
 
     fn adds_products() -> bool {
         R::adds_products()
+    }
+
+    fn select_rows(x: &Array<Self>, indices: &Indices<Self>) -> Array<Self> {
+        let tensor = x.clone().primitive();
+        if x.is_empty() || !table::is_table(&tensor) {
+            return x.select(0, indices);
+        }
+        Array::from_primitive(table::select(tensor, indices.clone().primitive()))
+    }
+
+    fn sum_rows(rows: Array<Self>, targets: &[u32], num_rows: usize) -> Array<Self> {
+        let (width, device) = (rows.size(1), rows.device());
+        let sums = Array::zeros(&[num_rows, width], Element::F32, &device);
+        let (lists, rows) = (table::Lists::new(targets), rows.primitive());
+        if !table::is_table(&rows) {
+            let indices = Indices::new(targets, &[targets.len()], &device);
+            return sums.select_add(0, &indices, Array::from_primitive(rows).widened());
+        }
+        let flat = lists.flat();
+        let sent = Indices::<Self>::new(&flat, &[flat.len()], &device).primitive();
+        let sums = sums.primitive();
+        table::sum_into(&sums, rows, sent, lists.num_targets());
+        Array::from_primitive(sums)
     }
 
     fn row_products(a: Array<Self>, b: Array<Self>) -> Array<Self> {

@@ -1,0 +1,151 @@
+//! Rows of a table by their numbers: taken from it, and added to it.
+//!
+//! burn 0.21's `select` reads the list of numbers at the number of each feature too, which is past its end where there
+//! are more features than rows; its `select_add` gives each feature to one unit, which goes through all rows.
+
+use burn::tensor::DType;
+use burn_cubecl::CubeRuntime;
+use burn_cubecl::kernel::into_contiguous;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use super::launch::{UNITS, addresses, beside, by_element, cubes, len};
+
+/// The rows of `[n, width]` that `indices` names, in its order.
+pub(super) fn select<R: CubeRuntime>(x: CubeTensor<R>, indices: CubeTensor<R>) -> CubeTensor<R> {
+    let (width, count) = (x.meta.shape()[1], len(&indices));
+    let (client, dtype, y) = (x.client.clone(), x.dtype, beside(&x, &[count, width], x.dtype));
+    if len(&y) > 0 {
+        let (count, dim) = by_element(&client, len(&y));
+        select_kernel::launch(
+            &client,
+            count,
+            dim,
+            addresses(&[&x, &y]),
+            x.into_tensor_arg(),
+            indices.into_array_arg(),
+            y.clone().into_array_arg(),
+            width,
+            dtype.into(),
+        );
+    }
+    y
+}
+
+/// Where rows go that are added up: rows of the table that get some, where the list of each begins, and the lists.
+pub(super) struct Lists {
+    targets: Vec<u32>,
+    starts: Vec<u32>,
+    sources: Vec<u32>,
+}
+
+impl Lists {
+    /// The lists of rows, of which row `i` goes to row `targets[i]` of the table; each in ascending order.
+    pub(super) fn new(targets: &[u32]) -> Self {
+        let mut sources: Vec<u32> = (0..targets.len() as u32).collect();
+        sources.sort_by_key(|source| targets[*source as usize]);
+        let mut lists = Self { targets: Vec::new(), starts: Vec::new(), sources: Vec::new() };
+        for (place, source) in (0u32..).zip(&sources) {
+            let target = targets[*source as usize];
+            if lists.targets.last() != Some(&target) {
+                lists.targets.push(target);
+                lists.starts.push(place);
+            }
+        }
+        lists.starts.push(sources.len() as u32);
+        Self { sources, ..lists }
+    }
+
+    /// How many rows of the table get some.
+    pub(super) fn num_targets(&self) -> usize {
+        self.targets.len()
+    }
+
+    /// All of it in one array, to be sent to a device: targets, starts, sources.
+    pub(super) fn flat(&self) -> Vec<u32> {
+        [&self.targets[..], &self.starts, &self.sources].concat()
+    }
+}
+
+/// Writes to the rows of a table in fp32 that get some of `rows`, `[n, width]`, their sums.
+pub(super) fn sum_into<R: CubeRuntime>(
+    table: &CubeTensor<R>,
+    rows: CubeTensor<R>,
+    lists: CubeTensor<R>,
+    num_targets: usize,
+) {
+    let (rows, lists) = (into_contiguous(rows), into_contiguous(lists));
+    let (client, dtype, width) = (rows.client.clone(), rows.dtype, rows.meta.shape()[1]);
+    if num_targets * width > 0 {
+        sum_kernel::launch(
+            &client,
+            cubes(&client, num_targets),
+            CubeDim::new_1d(UNITS as u32),
+            addresses(&[table, &rows]),
+            table.clone().into_array_arg(),
+            rows.into_array_arg(),
+            lists.into_array_arg(),
+            num_targets,
+            width,
+            dtype.into(),
+        );
+    }
+}
+
+/// Whether these kernels read an array.
+pub(super) fn is_table<R: CubeRuntime>(x: &CubeTensor<R>) -> bool {
+    x.meta.shape().len() == 2 && matches!(x.dtype, DType::F32 | DType::F16 | DType::BF16)
+}
+
+#[cube(launch, address_type = "dynamic")]
+fn select_kernel<F: Float>(
+    x: &Tensor<F>,
+    indices: &Array<i32>,
+    y: &mut Array<F>,
+    width: usize,
+    #[define(F)] _element: StorageType,
+) {
+    let place = ABSOLUTE_POS;
+    if place < y.len() {
+        let row = usize::cast_from(indices[place / width]);
+        y[place] = x[row * x.stride(0) + place % width * x.stride(1)];
+    }
+}
+
+#[cube(launch, address_type = "dynamic")]
+fn sum_kernel<F: Float>(
+    table: &mut Array<f32>,
+    rows: &Array<F>,
+    lists: &Array<i32>,
+    num_targets: usize,
+    width: usize,
+    #[define(F)] _element: StorageType,
+) {
+    let target = CUBE_POS;
+    if target < num_targets {
+        let row = usize::cast_from(lists[target]);
+        let start = usize::cast_from(lists[num_targets + target]);
+        let end = usize::cast_from(lists[num_targets + target + 1]);
+        for feature in range_stepped(UNIT_POS as usize, width, UNITS) {
+            let mut sum = f32::new(0.0);
+            for place in start..end {
+                let source = usize::cast_from(lists[2 * num_targets + 1 + place]);
+                sum += f32::cast_from(rows[source * width + feature]);
+            }
+            table[row * width + feature] = sum;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Lists;
+
+    #[test]
+    fn each_row_is_in_the_list_of_its_target() {
+        let lists = Lists::new(&[5, 2, 5, 0, 2, 5]);
+        assert_eq!(lists.flat(), [0, 2, 5, 0, 1, 3, 6, 3, 1, 4, 0, 2, 5]);
+        assert_eq!(lists.num_targets(), 3);
+        assert_eq!(Lists::new(&[]).flat(), [0]);
+    }
+}

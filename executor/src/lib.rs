@@ -5,6 +5,7 @@ pub mod base;
 pub mod batches;
 mod block;
 pub mod calibration;
+pub mod check;
 pub mod checkpoint;
 pub mod collectives;
 pub mod communicator;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use burn_flex::{Flex, FlexDevice};
 use executor::array::Element;
 use executor::batches::Source;
+use executor::check::SEQUENCE_LENGTH;
 use executor::checkpoint::ParameterId;
 use executor::communicator::{Communicator, local};
 use executor::data::{Samples, Sampling, Tokens};
@@ -20,9 +21,7 @@ use ir::schedule::ScheduleKind;
 
 use super::experts::MIXTRAL_OF_MANY_HEADS;
 use super::parity::{check_against, train};
-use super::training::{
-    Case, GPT, LLAMA, MIXTRAL, NUM_STEPS, ONE, SEQUENCE_LENGTH, parts, program, rank,
-};
+use super::training::{Case, GPT, LLAMA, MIXTRAL, NUM_STEPS, ONE, parts, program, rank};
 
 const ALL: Case = Case { adapters: Some((4, "all-linear", WeightFormat::Plain)), ..ONE };
 

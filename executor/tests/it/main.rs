@@ -5,6 +5,7 @@
 mod adapters;
 mod array;
 mod asynchronous;
+mod check;
 mod checkpoint;
 mod collectives;
 mod commands;

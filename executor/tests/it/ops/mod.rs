@@ -4,8 +4,11 @@ use burn::backend::Autodiff;
 use burn::tensor::FloatDType;
 use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::ops::FloatTensorOps;
-use burn_flex::{Flex, FlexDevice};
+use burn_flex::Flex;
 use executor::array::Array;
+use executor::check::error;
+
+pub(crate) use executor::check::{Plain, random, random_indices};
 
 mod activation;
 mod attention;
@@ -18,32 +21,8 @@ mod loss;
 mod norm;
 mod rotary;
 
-/// An array on the CPU.
-pub(crate) type Plain = Array<Flex>;
-
 /// An array whose operations are recorded.
 type Traced = Array<Autodiff<Flex>>;
-
-/// Numbers between -2 and 2 in fp64, the same for the same seed.
-pub(crate) fn random(shape: &[usize], seed: u64) -> Plain {
-    let count = shape.iter().product::<usize>() as u64;
-    let values = (0..count).map(|index| 4.0 * uniform(seed.wrapping_mul(1 << 20) + index) - 2.0);
-    Array::from_f64(values.collect(), shape, FloatDType::F64, &FlexDevice)
-}
-
-/// Whole numbers below `bound`, the same for the same seed.
-pub(crate) fn random_indices(count: usize, bound: u32, seed: u64) -> Vec<u32> {
-    let draw = |index| (uniform(seed.wrapping_mul(1 << 20) + index) * f64::from(bound)) as u32;
-    (0..count as u64).map(draw).collect()
-}
-
-/// A number from 0 to 1 that depends on `seed` in no visible way: SplitMix64.
-fn uniform(seed: u64) -> f64 {
-    let mut z = seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
-}
 
 /// Holds an output against what `definition` computes from `inputs`, and gradients, made from that of the
 /// output, against what autodiff finds for it.
@@ -76,9 +55,7 @@ fn check<const N: usize>(
 pub(crate) fn assert_close(actual: &Plain, expected: &Plain, tolerance: f64) {
     assert_eq!(actual.shape(), expected.shape());
     for (index, (a, b)) in actual.to_f64().into_iter().zip(expected.to_f64()).enumerate() {
-        let infinite = a.is_infinite() && a.total_cmp(&b).is_eq();
-        let close = infinite || (a - b).abs() <= tolerance * b.abs().max(1.0);
-        assert!(close, "element {index} is {a}, but should be {b}");
+        assert!(error(a, b) <= tolerance, "element {index} is {a}, but should be {b}");
     }
 }
 

@@ -1,0 +1,164 @@
+//! Every operator that has kernels of its own, held against itself in fp64 on the CPU.
+
+use burn::tensor::DType;
+use ir::graph::{AttentionMask, NormKind, RotaryPairs};
+
+use super::comparison::{Comparison, compare};
+use super::finding::{Deadline, Finding, caught};
+use super::numbers::Plain;
+use super::trials::{
+    Activations, Attend, AttentionSizes, CrossEntropy, Norms, Product, Rotations, Trial, Update,
+};
+use crate::array::Element;
+use crate::ops::Kernels;
+use crate::ops::activation::Function;
+use crate::ops::attention::Visibility;
+
+/// An element type, what it is called, and the largest error of results in it: some units in the last place.
+type Tolerated = (Element, &'static str, f64);
+
+const FP32: Tolerated = (Element::F32, "fp32", 5e-6);
+const FP16: Tolerated = (Element::F16, "fp16", 4e-3);
+const BF16: Tolerated = (Element::BF16, "bf16", 3e-2);
+
+/// Gradients of attention are sums over queries of terms that were rounded before: so many times the error of others.
+const OF_ATTENTION: f64 = 2.0;
+
+/// Rows and their width: no multiples of tiles, planes or cubes.
+const SHAPE: [usize; 2] = [37, 1003];
+
+/// The element types that a device has, with their tolerances.
+pub fn elements<B: Kernels>(device: &B::Device) -> Vec<(Element, &'static str, f64)> {
+    let all = [FP32, FP16, BF16].into_iter();
+    all.filter(|(element, ..)| B::supports_dtype(device, DType::from(*element))).collect()
+}
+
+/// Holds every operator against itself in fp64 on the CPU, in every element type that the device has.
+pub fn kernels<B: Kernels>(device: &B::Device, deadline: Deadline, found: &mut dyn FnMut(Finding)) {
+    let all = elements::<B>(device);
+    let mut check =
+        Check::<B> { device, all: &all, allowance: 1.0, hint: OF_PRODUCTS, deadline, found };
+    check.products();
+    check.hint = OF_KERNELS;
+    check.rows();
+    check.allowance = OF_ATTENTION;
+    check.attention();
+}
+
+/// What to do where operators are wrong.
+const OF_PRODUCTS: &str = "where fp32 alone is wrong, tensor cores round it to 10 bits (TF32)";
+const OF_KERNELS: &str = "report it with the name of the device and its driver";
+
+/// What operators are held against, and who is told.
+struct Check<'a, B: Kernels> {
+    device: &'a B::Device,
+    all: &'a [Tolerated],
+    /// What tolerances are multiplied by.
+    allowance: f64,
+    /// What to do where an operator is wrong.
+    hint: &'static str,
+    deadline: Deadline,
+    found: &'a mut dyn FnMut(Finding),
+}
+
+impl<B: Kernels> Check<'_, B> {
+    fn products(&mut self) {
+        for sizes in [[75, 85, 130], [256, 128, 512]] {
+            let [m, n, k] = sizes;
+            let name = format!("product {m} x {n} x {k}");
+            self.hold(&name, &Product, &Product::inputs(sizes));
+        }
+    }
+
+    fn rows(&mut self) {
+        use Function as F;
+        for (name, function) in
+            [("SiLU", F::Silu), ("GELU", F::Gelu), ("GELU by tanh", F::GeluTanh), ("ReLU", F::Relu)]
+        {
+            let trial = Activations(function);
+            self.hold(&format!("{name}, and gated by it"), &trial, &Activations::inputs(&SHAPE));
+        }
+        for (name, kind) in [("layer norm", NormKind::LayerNorm), ("RMS norm", NormKind::RmsNorm)] {
+            self.hold(name, &Norms(kind), &Norms::inputs(SHAPE));
+        }
+        for (name, pairs) in [
+            ("rotary, halves", RotaryPairs::Halves),
+            ("rotary, neighbours", RotaryPairs::Neighbours),
+        ] {
+            self.hold(name, &Rotations(pairs), &Rotations::inputs());
+        }
+        let trial = CrossEntropy { first_class: 500, num_classes: 2000 };
+        self.hold("cross-entropy, a shard", &trial, &CrossEntropy::inputs(SHAPE));
+        // What updates weights is fp32, whatever they are computed with.
+        let (all, fp32) = (self.all, &self.all[..self.all.len().min(1)]);
+        self.all = fp32;
+        self.hold("AdamW", &Update, &Update::inputs(&SHAPE));
+        self.all = all;
+    }
+
+    fn attention(&mut self) {
+        let sizes = |queries, keys, heads, kv_heads, width| AttentionSizes {
+            queries,
+            keys,
+            heads,
+            kv_heads,
+            width,
+            value_width: width,
+        };
+        let at_start = |mask| Visibility { mask, query_start: 0, key_start: 0 };
+        let causal = Attend::plain(at_start(AttentionMask::Causal));
+        let window = AttentionMask::SlidingWindow { window: 33 };
+        let part = Visibility { mask: AttentionMask::Causal, query_start: 60, key_start: 10 };
+        let grouped = sizes(75, 75, 4, 2, 20);
+        for (name, trial, sizes) in [
+            ("attention", Attend::plain(Visibility::FULL), sizes(75, 85, 2, 2, 20)),
+            ("attention, causal", causal, sizes(75, 75, 2, 2, 20)),
+            ("attention, window of 33", Attend::plain(at_start(window)), sizes(75, 75, 2, 2, 20)),
+            ("attention, grouped heads", causal, grouped),
+            ("attention, a part of a ring", Attend::plain(part), sizes(75, 85, 4, 2, 20)),
+            ("attention, sinks", Attend { has_sinks: true, ..causal }, grouped),
+            ("attention, soft cap", Attend { soft_cap: Some(0.7), ..causal }, grouped),
+            ("attention, slopes", Attend { has_slopes: true, ..causal }, grouped),
+            ("attention, heads of 64", causal, sizes(128, 128, 4, 2, 64)),
+            ("attention, heads of 128", causal, sizes(128, 128, 2, 1, 128)),
+        ] {
+            self.hold(name, &trial, &Attend::inputs(sizes));
+        }
+    }
+
+    /// Holds an operator against itself in all element types, and tells how near they come.
+    fn hold(&mut self, name: &str, trial: &impl Trial, inputs: &[Plain]) {
+        if self.deadline.is_over() {
+            return (self.found)(Finding::out_of_time(name));
+        }
+        let mut said = Vec::new();
+        let mut numbers = Vec::new();
+        let mut is_right = true;
+        for (element, type_name, tolerance) in self.all {
+            let tolerance = tolerance * self.allowance;
+            match caught(|| compare::<B>(trial, inputs, *element, self.device)) {
+                Ok(Comparison { error, place: [output, index], actual, expected }) => {
+                    numbers.push((format!("{type_name}_error"), error));
+                    said.push(if error <= tolerance {
+                        format!("{type_name} {error:.1e} of {tolerance:.0e}")
+                    } else {
+                        is_right = false;
+                        format!(
+                            "{type_name} {error:.1e} above {tolerance:.0e}: output {output} has {actual:.4e} for \
+                             {expected:.4e} at {index}"
+                        )
+                    });
+                }
+                Err(message) => {
+                    is_right = false;
+                    said.push(format!("{type_name} fails: {message}"));
+                }
+            }
+        }
+        let said = said.join(", ");
+        let finding =
+            if is_right { Finding::pass(name, said) } else { Finding::fail(name, said, self.hint) };
+        let numbers = numbers.into_iter();
+        (self.found)(numbers.fold(finding, |finding, (key, error)| finding.with(key, error)));
+    }
+}

@@ -1,0 +1,228 @@
+//! Layouts, held against one rank in fp64 on the CPU: the losses of some steps of small models.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use burn_flex::{Flex, FlexDevice};
+use ir::graph::{ContextParallelKind, Recompute};
+use ir::layout::ZeroStage;
+use ir::schedule::ScheduleKind;
+
+use super::case::{Case, GPT, LLAMA, MIXTRAL, NUM_STEPS, ONE, parts, source};
+use super::comparison::error;
+use super::finding::{Deadline, Finding, caught, first_line};
+use crate::array::Element;
+use crate::communicator::{Communicator, local};
+use crate::ops::Kernels;
+use crate::parameters::LocalParameter;
+use crate::program::{Program, ProgramError};
+use crate::rank::{Rank, RunError};
+
+/// What losses in fp32 may differ by from those in fp64.
+const TOLERANCE: f64 = 1e-4;
+
+/// What layouts are called, the models that are trained under them, and what they are.
+pub const LAYOUTS: &[(&str, &str, Case)] = &[
+    ("one rank", LLAMA, ONE),
+    ("one rank, layers computed again", GPT, Case { recompute: Recompute::Full, ..ONE }),
+    ("tp2, sequence parallel", LLAMA, Case { tensor: 2, sequence: true, ..ONE }),
+    ("pp2, 1f1b", GPT, Case { pipeline: 2, ..ONE }),
+    (
+        "pp2-vpp2, zero bubble in a V",
+        LLAMA,
+        Case { pipeline: 2, virtual_stages: 2, schedule: ScheduleKind::Zbv, ..ONE },
+    ),
+    ("dp2", LLAMA, Case { data: 2, ..ONE }),
+    ("dp2, ZeRO-1", LLAMA, Case { data: 2, zero: ZeroStage::OptimizerState, ..ONE }),
+    ("dp2, ZeRO-2", LLAMA, Case { data: 2, zero: ZeroStage::Gradients, ..ONE }),
+    ("dp2, ZeRO-3", LLAMA, Case { data: 2, zero: ZeroStage::Parameters, ..ONE }),
+    ("cp2, a ring", LLAMA, Case { context: 2, micro_batch_size: 2, ..ONE }),
+    (
+        "cp2, exchange of heads",
+        LLAMA,
+        Case {
+            context: 2,
+            context_kind: ContextParallelKind::AllToAll,
+            micro_batch_size: 2,
+            ..ONE
+        },
+    ),
+    ("ep2-dp2", MIXTRAL, Case { expert: 2, data: 2, micro_batch_size: 2, ..ONE }),
+    (
+        "tp2-pp2, interleaved, vpp2",
+        LLAMA,
+        Case {
+            tensor: 2,
+            pipeline: 2,
+            virtual_stages: 2,
+            schedule: ScheduleKind::Interleaved,
+            ..ONE
+        },
+    ),
+    (
+        "tp2-pp2-dp2, ZeRO-1",
+        LLAMA,
+        Case {
+            tensor: 2,
+            sequence: true,
+            pipeline: 2,
+            data: 2,
+            zero: ZeroStage::OptimizerState,
+            ..ONE
+        },
+    ),
+    (
+        "tp2-cp2-dp2, ZeRO-3",
+        LLAMA,
+        Case { tensor: 2, context: 2, data: 2, zero: ZeroStage::Parameters, ..ONE },
+    ),
+];
+
+/// Why losses are not known.
+#[derive(Debug, thiserror::Error)]
+enum TrainingError {
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+    #[error(transparent)]
+    Run(#[from] RunError),
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// Trains under every layout, with its ranks as threads on `devices`, and holds losses against those of one rank.
+pub fn layouts<B: Kernels>(
+    devices: &[B::Device],
+    deadline: Deadline,
+    found: &mut dyn FnMut(Finding),
+) {
+    let mut exact = Exact::default();
+    for (name, model, case) in LAYOUTS {
+        if deadline.is_over() {
+            found(Finding::out_of_time(*name));
+            continue;
+        }
+        let num_ranks = case.num_ranks();
+        let where_it_runs = match (num_ranks, devices.len()) {
+            (1, _) => "1 rank".to_owned(),
+            (_, 1) => format!("{num_ranks} ranks on 1 device"),
+            (_, count) => format!("{num_ranks} ranks on {} devices", count.min(num_ranks as usize)),
+        };
+        let actual = losses::<B>(model, *case, Element::F32, devices);
+        found(exact.hold(name, model, &where_it_runs, actual));
+    }
+}
+
+/// The same for the layouts that have as many ranks as `communicator`; rank 0 alone tells. Before each, every rank asks
+/// `goes_on`, which must answer all alike: ranks end together.
+///
+/// # Errors
+///
+/// [`RunError`] where this rank, or another, has failed.
+pub fn layouts_of_ranks<B: Kernels>(
+    communicator: &Arc<dyn Communicator<B>>,
+    device: &B::Device,
+    goes_on: &mut dyn FnMut() -> bool,
+    found: &mut dyn FnMut(Finding),
+) -> Result<(), RunError> {
+    let num_ranks = communicator.num_ranks();
+    let mut exact = Exact::default();
+    for (name, model, case) in LAYOUTS.iter().filter(|(.., case)| case.num_ranks() == num_ranks) {
+        if !goes_on() {
+            if communicator.rank() == 0 {
+                found(Finding::out_of_time(*name));
+            }
+            continue;
+        }
+        let actual = match program(model, *case, Element::F32) {
+            Ok(program) => Ok(of_rank(&program, Arc::clone(communicator), device.clone())?),
+            Err(error) => Err(error.into()),
+        };
+        if communicator.rank() == 0 {
+            let where_it_runs = format!("{num_ranks} processes");
+            found(exact.hold(name, model, &where_it_runs, actual));
+        }
+    }
+    Ok(())
+}
+
+/// Losses of one rank in fp64 on the CPU, by model.
+#[derive(Default)]
+struct Exact(BTreeMap<&'static str, Vec<f64>>);
+
+impl Exact {
+    fn hold(
+        &mut self,
+        name: &str,
+        model: &'static str,
+        where_it_runs: &str,
+        actual: Result<Vec<f64>, TrainingError>,
+    ) -> Finding {
+        let expected = match self.0.get(model) {
+            Some(losses) => Ok(losses.clone()),
+            None => losses::<Flex>(model, ONE, Element::F64, &[FlexDevice]),
+        };
+        let failed = |error: &TrainingError| {
+            let said = format!("{where_it_runs}: {}", first_line(&error.to_string()));
+            Finding::fail(name, said, "report it with the whole of what `--only layouts` says")
+        };
+        let (actual, expected) = match (actual, expected) {
+            (Ok(actual), Ok(expected)) => (actual, expected),
+            (Err(error), _) | (_, Err(error)) => return failed(&error),
+        };
+        self.0.insert(model, expected.clone());
+        let pairs = actual.iter().zip(&expected);
+        let largest = pairs.map(|(a, b)| error(*a, *b)).fold(0.0, f64::max);
+        let [first, last] =
+            [actual.first(), actual.last()].map(|it| it.copied().unwrap_or(f64::NAN));
+        let said = format!(
+            "{where_it_runs}, loss {first:.4} to {last:.4}, off by {largest:.1e} of {TOLERANCE:.0e}"
+        );
+        let finding = if largest <= TOLERANCE {
+            Finding::pass(name, said)
+        } else {
+            let hint =
+                "where one rank is right too, ranks use each other's arrays too early: report it";
+            Finding::fail(name, said, hint)
+        };
+        finding.with("largest_error", largest).with("first_loss", first).with("last_loss", last)
+    }
+}
+
+fn program(model: &str, case: Case, compute: Element) -> Result<Arc<Program>, ProgramError> {
+    Ok(Arc::new(Program::new(parts(model, case, compute)?)?))
+}
+
+/// The losses of some steps, with all ranks as threads.
+fn losses<B: Kernels>(
+    model: &str,
+    case: Case,
+    compute: Element,
+    devices: &[B::Device],
+) -> Result<Vec<f64>, TrainingError> {
+    let program = program(model, case, compute)?;
+    let run = |communicator: Arc<dyn Communicator<B>>| {
+        let device = &devices[communicator.rank() as usize % devices.len()];
+        of_rank(&program, communicator, device.clone())
+    };
+    let run = || {
+        let outcomes = local::run(program.num_ranks(), devices, run);
+        outcomes.map_err(|failure| failure.to_string())
+    };
+    let outcomes = caught(run).and_then(|outcomes| outcomes);
+    Ok(outcomes.map_err(TrainingError::Failed)?.swap_remove(0))
+}
+
+/// The same on one rank.
+fn of_rank<B: Kernels>(
+    program: &Arc<Program>,
+    communicator: Arc<dyn Communicator<B>>,
+    device: B::Device,
+) -> Result<Vec<f64>, RunError> {
+    let source = Arc::new(source(program)?);
+    let seed = program.settings.seed;
+    let values = |parameter: &LocalParameter| Ok::<_, RunError>(parameter.initial_values(seed));
+    let mut rank = Rank::new(Arc::clone(program), source, communicator, device, values)?;
+    let losses = (0..NUM_STEPS).map(|_| Ok(rank.step()?.loss)).collect();
+    rank.settle()?;
+    losses
+}

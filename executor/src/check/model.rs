@@ -1,0 +1,299 @@
+//! How fast a model trains on one device, and what share of the device's peak that is.
+
+use std::sync::Arc;
+
+use ir::cluster::Precision;
+use ir::graph::{AdapterError, ContextParallelKind, Recompute, Switches};
+use ir::layout::{LayoutSpec, Offload, ZeroStage};
+use ir::model::{GraphOptions, Model};
+use ir::plan::Optimizer;
+use ir::replication::Replication;
+use ir::schedule::{ScheduleKind, generate};
+use ir::units::{Bytes, Seconds};
+
+use super::finding::{Deadline, Finding, caught, first_line};
+use super::speeds::least;
+use crate::array::{Array, Element};
+use crate::batches::Source;
+use crate::communicator::local;
+use crate::data::{Samples, Sampling, Tokens};
+use crate::ops::Kernels;
+use crate::parameters::LocalParameter;
+use crate::program::{Parts, Program, ProgramError};
+use crate::rank::{Rank, RunError};
+use crate::recorder::now;
+use crate::settings::{LearningRate, OptimizerSettings, Settings};
+use crate::statistics::{MEDIAN, quantile};
+
+/// A Llama, and the sequence that it is trained on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheckedModel {
+    /// What it is called.
+    pub name: &'static str,
+    /// Its layers.
+    pub layers: u64,
+    /// Its features.
+    pub hidden_size: u64,
+    /// Its query heads; a quarter as many have keys, and one at least.
+    pub heads: u64,
+    /// Features within a feed-forward.
+    pub intermediate_size: u64,
+    /// Its tokens.
+    pub vocab_size: u64,
+    /// Tokens of a sequence, of which a step has one.
+    pub sequence_length: u64,
+}
+
+/// The models, largest first. The first is Llama 3.2 1B.
+pub const MODELS: [CheckedModel; 6] = [
+    sized("llama-1b", [16, 2048, 32, 8192], 128_256, 4096),
+    sized("llama-300m", [16, 1024, 16, 4096], 32_000, 2048),
+    sized("llama-50m", [8, 512, 8, 2048], 32_000, 1024),
+    sized("llama-10m", [6, 256, 8, 1024], 8192, 512),
+    sized("llama-1m", [4, 128, 4, 512], 2048, 256),
+    sized("llama-tiny", [2, 64, 4, 256], 512, 128),
+];
+
+const fn sized(
+    name: &'static str,
+    [layers, hidden_size, heads, intermediate_size]: [u64; 4],
+    vocab_size: u64,
+    sequence_length: u64,
+) -> CheckedModel {
+    CheckedModel {
+        name,
+        layers,
+        hidden_size,
+        heads,
+        intermediate_size,
+        vocab_size,
+        sequence_length,
+    }
+}
+
+/// Steps that count, after one that does not.
+const STEPS: usize = 5;
+
+/// What a step is taken to reach of the rate of a large product before it has run.
+const ASSUMED_SHARE: f64 = 0.15;
+
+/// Rows and columns of the product that a step is estimated by.
+const LARGE_PRODUCT: usize = 512;
+
+/// Losses at first are the logarithm of the number of tokens, and differ from it by less than this.
+const FIRST_LOSS_OFF: f64 = 1.0;
+
+impl CheckedModel {
+    /// Its description as a Hugging Face configuration.
+    pub fn description(&self) -> String {
+        let Self { layers, hidden_size, heads, intermediate_size, vocab_size, .. } = self;
+        let (kv_heads, positions) = ((heads / 4).max(1), self.sequence_length);
+        format!(
+            r#"{{"model_type": "llama", "num_hidden_layers": {layers}, "hidden_size": {hidden_size},
+"num_attention_heads": {heads}, "num_key_value_heads": {kv_heads}, "intermediate_size": {intermediate_size},
+"vocab_size": {vocab_size}, "max_position_embeddings": {positions}, "tie_word_embeddings": true}}"#
+        )
+    }
+
+    /// What training takes at least: states of 16 bytes a parameter, what two blocks in three keep of each token for
+    /// backward (34 bytes a feature in 16 bits, twice that in 32), and logits twice in fp32.
+    ///
+    /// # Source
+    ///
+    /// Korthikanti et al. 2022, *Reducing Activation Recomputation*, section 4.1, <https://arxiv.org/abs/2205.05198>,
+    /// without the matrix of scores.
+    fn memory(&self, parameters: u64, compute: Element) -> Bytes {
+        let width = if compute == Element::F32 { 2 } else { 1 };
+        let kept = self.sequence_length * self.hidden_size * self.layers * 34 * width;
+        Bytes::new(parameters * 16 + kept + self.sequence_length * self.vocab_size * 8)
+    }
+
+    fn parts(&self, compute: Element) -> Result<Parts, ProgramError> {
+        let description = self.description();
+        let options = GraphOptions::default();
+        let graph = Model::from_json(&description, self.name)?;
+        let graph = graph.graph(options).map_err(AdapterError::from)?;
+        Ok(Parts {
+            description,
+            options,
+            adapters: None,
+            model_name: self.name.to_owned(),
+            layout: LayoutSpec {
+                tensor_parallel: 1,
+                sequence_parallel: false,
+                context_parallel: 1,
+                context_parallel_kind: ContextParallelKind::Ring,
+                expert_parallel: 1,
+                expert_tensor_parallel: 1,
+                pipeline_parallel: 1,
+                virtual_stages: 1,
+                data_parallel: 1,
+                zero_shard: 1,
+                zero_stage: ZeroStage::None,
+                micro_batch_size: 1,
+                num_micro_batches: 1,
+                recompute: Recompute::None,
+                offload: Offload::NONE,
+                schedule: ScheduleKind::OneFOneB,
+                switches: Switches::USUAL,
+            },
+            schedule: generate(ScheduleKind::OneFOneB, 1, 1, 1)?,
+            stage_sizes: vec![graph.num_blocks()],
+            sequence_length: self.sequence_length,
+            global_batch_size: 1,
+            settings: Settings {
+                replication: Replication::default(),
+                straggler: None,
+                optimizer: OptimizerSettings::usual(Optimizer::AdamW),
+                max_gradient_norm: Some(1.0),
+                schedule: LearningRate::constant(1e-5),
+                compute,
+                gradients: compute,
+                master: Element::F32,
+                moments: Element::F32,
+                loss_scaling: None,
+                bucket_bytes: 25 << 20,
+                expert_capacity_factor: None,
+                seed: 0,
+            },
+        })
+    }
+}
+
+/// Trains the largest of [`MODELS`] of which some steps have time and `memory` has room, in bf16 or fp32. `peak` is what
+/// the device reaches in that precision, operations a second, and what that is: by its data sheet, or in products.
+pub fn model<B: Kernels>(
+    device: &B::Device,
+    precision: Precision,
+    memory: Option<Bytes>,
+    peak: Option<(f64, &str)>,
+    deadline: Deadline,
+    found: &mut dyn FnMut(Finding),
+) {
+    let compute = if precision == Precision::Bf16 { Element::BF16 } else { Element::F32 };
+    let one = Array::<B>::ones(&[LARGE_PRODUCT, LARGE_PRODUCT], compute, device);
+    let time = least::<B, _>(device, 2, 3, || one.clone().matmul(one.clone()));
+    let rate = 2.0 * (LARGE_PRODUCT as f64).powi(3) / time;
+    // As many steps as are done, and as much again for what comes before the first.
+    let longest = deadline.left().as_secs_f64() / (2 * (1 + STEPS)) as f64;
+    for (place, model) in MODELS.iter().enumerate() {
+        let is_last = place + 1 == MODELS.len();
+        let program = match model.parts(compute).and_then(Program::new) {
+            Ok(program) => program,
+            Err(error) => {
+                let hint = "this is a bug: report it";
+                return found(Finding::fail(model.name, first_line(&error.to_string()), hint));
+            }
+        };
+        let estimate = program.operations_per_step().get() / (ASSUMED_SHARE * rate);
+        let needed = model.memory(program.num_trained_parameters(), compute);
+        let fits = memory.is_none_or(|there| needed <= there);
+        if (estimate > longest || !fits) && !is_last {
+            continue;
+        }
+        let name = format!("{}, {precision}, {} tokens", model.name, model.sequence_length);
+        if deadline.is_over() {
+            return found(Finding::out_of_time(name));
+        }
+        let operations = program.operations_per_step().get();
+        let outcome = caught(|| steps::<B>(model, program, device, deadline));
+        return found(match outcome {
+            Ok(Ok(outcome)) => told(model, name, &outcome, operations, peak),
+            Ok(Err(error)) => failed(name, &error.to_string()),
+            Err(said) => failed(name, &said),
+        });
+    }
+}
+
+fn failed(name: String, said: &str) -> Finding {
+    let hint = "where it lacks memory, something else uses the device: `nvidia-smi`";
+    Finding::fail(name, first_line(said), hint)
+}
+
+/// What training came to: the times of steps that count, in seconds, all losses, and what tensors took at most.
+struct Trained {
+    times: Vec<f64>,
+    losses: Vec<f64>,
+    peak_memory: Bytes,
+}
+
+fn steps<B: Kernels>(
+    model: &CheckedModel,
+    program: Program,
+    device: &B::Device,
+    deadline: Deadline,
+) -> Result<Trained, RunError> {
+    let CheckedModel { sequence_length, vocab_size, .. } = *model;
+    let sampling = Sampling { sequence_length, vocab_size, seed: 0 };
+    let source = Source::Tokens(Samples::new(Tokens::built_in(), sampling)?);
+    let alone = local::communicators::<B>(1, std::slice::from_ref(device)).swap_remove(0);
+    let values = |parameter: &LocalParameter| Ok::<_, RunError>(quick_values(parameter));
+    let (program, source) = (Arc::new(program), Arc::new(source));
+    let mut rank = Rank::new(program, source, alone, device.clone(), values)?;
+    let (mut times, mut losses) = (Vec::new(), Vec::new());
+    for step in 0..=STEPS {
+        let start = now();
+        losses.push(rank.step()?.loss);
+        rank.settle()?;
+        if step > 0 {
+            times.push(start.elapsed().as_secs_f64());
+            if deadline.is_over() {
+                break;
+            }
+        }
+    }
+    Ok(Trained { times, losses, peak_memory: rank.peak_memory() })
+}
+
+/// Random numbers that are made once for so many elements, about.
+const DRAWN: usize = 1 << 16;
+
+/// First values of a parameter. Those of a large one are drawn for a few rows, which then come again: a billion draws
+/// take a minute.
+fn quick_values(parameter: &LocalParameter) -> Vec<f64> {
+    let count = parameter.num_elements();
+    let Some(first) = parameter.part.first().filter(|_| count > DRAWN) else {
+        return parameter.initial_values(0);
+    };
+    let rows = (DRAWN / (count / first.len()).max(1)).clamp(1, first.len());
+    let mut drawn = parameter.clone();
+    drawn.part[0] = first.start..first.start + rows;
+    drawn.initial_values(0).into_iter().cycle().take(count).collect()
+}
+
+fn told(
+    model: &CheckedModel,
+    name: String,
+    outcome: &Trained,
+    operations: f64,
+    peak: Option<(f64, &str)>,
+) -> Finding {
+    let Trained { times, losses, peak_memory } = outcome;
+    let time = quantile(times, MEDIAN);
+    let tokens = model.sequence_length as f64 / time;
+    let rate = operations / time;
+    let share = peak.map(|(peak, _)| rate / peak);
+    let of_peak = peak.map_or_else(String::new, |(peak, what)| {
+        format!(", {:.1} % of {what}", rate / peak * 100.0)
+    });
+    let first = losses.first().copied().unwrap_or(f64::NAN);
+    let said = format!(
+        "{tokens:.0} tokens/s, {} a step{of_peak}, tensors of {peak_memory}, first loss {first:.3}",
+        Seconds::new(time)
+    );
+    let expected = (model.vocab_size as f64).ln();
+    let finding =
+        if (first - expected).abs() < FIRST_LOSS_OFF && losses.iter().all(|it| it.is_finite()) {
+            Finding::pass(name, said)
+        } else {
+            let said = format!("{said}, but random weights give about {expected:.3}");
+            Finding::fail(name, said, "see which kernels are wrong above")
+        };
+    let finding = finding
+        .with("tokens_per_second", tokens)
+        .with("step_time_seconds", time)
+        .with("flops_per_second", rate)
+        .with("peak_memory_bytes", peak_memory.as_f64())
+        .with("first_loss", first);
+    share.into_iter().fold(finding, |finding, share| finding.with("mfu", share))
+}

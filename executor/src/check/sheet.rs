@@ -1,0 +1,51 @@
+//! Data sheets: which one is a GPU's, and what share of it was reached.
+
+use ir::cluster::Cluster;
+use ir::units::Bytes;
+
+/// GPUs of one kind differ by so much of their memory at most, as what is reserved of it differs.
+const MEMORY_SHARE: f64 = 0.06;
+
+/// The cluster whose GPU a driver calls `name`, that has `memory` and so many multiprocessors; none where it is not
+/// known. The first word of the GPU's name in the file is one of those that the driver says, and multiprocessors agree
+/// where the file has them; of several, the one with most words in common, and then of the nearest memory.
+pub fn recognised<'a>(
+    clusters: &'a [Cluster],
+    name: &str,
+    num_multiprocessors: u32,
+    memory: Bytes,
+) -> Option<&'a Cluster> {
+    let is_separator = |c: char| !c.is_ascii_alphanumeric();
+    let words: Vec<String> =
+        name.split(is_separator).map(str::to_ascii_uppercase).filter(|it| !it.is_empty()).collect();
+    let distance = |cluster: &&Cluster| {
+        let there = cluster.gpu.memory.as_f64();
+        (memory.as_f64() / there - 1.0).abs()
+    };
+    let is_alike = |cluster: &&Cluster| {
+        let own = cluster.gpu.name.to_ascii_uppercase();
+        let own: Vec<&str> = own.split(is_separator).filter(|it| !it.is_empty()).collect();
+        // `RTX 4090` has two words, `H100-SXM5-80GB` and `GB200-NVL72` one that matters.
+        let needed = if own.first() == Some(&"RTX") { 2 } else { 1 };
+        let is_named = own.iter().take(needed).all(|it| words.iter().any(|word| word == it));
+        let count = cluster.gpu.num_multiprocessors;
+        is_named && count.is_none_or(|count| count == num_multiprocessors)
+    };
+    // `NVIDIA A100 80GB PCIe` has more in common with `A100-PCIe-80GB` than with `A100-SXM4-80GB`.
+    let num_common = |cluster: &Cluster| {
+        let own = cluster.gpu.name.to_ascii_uppercase();
+        own.split(is_separator).filter(|it| words.iter().any(|word| word == it)).count()
+    };
+    let near = clusters.iter().filter(is_alike).filter(|it| distance(it) <= MEMORY_SHARE);
+    near.min_by(|a, b| {
+        let by_words = num_common(b).cmp(&num_common(a));
+        by_words.then(distance(a).total_cmp(&distance(b)))
+    })
+}
+
+/// A share in words: `, 87 % of data sheet`; nothing where there is no sheet.
+pub fn share(measured: f64, sheet: Option<f64>) -> String {
+    sheet.map_or_else(String::new, |sheet| {
+        format!(", {:.0} % of data sheet", measured / sheet * 100.0)
+    })
+}

@@ -1,0 +1,171 @@
+//! What a device does with memory, with kernels that have nothing to do, and with its host.
+
+use std::time::Duration;
+
+use burn::tensor::TensorData;
+use ir::cluster::Cluster;
+use ir::units::{Bytes, Seconds};
+
+use super::finding::{Deadline, Finding};
+use super::sheet::share;
+use crate::array::{Array, Element};
+use crate::collectives::synchronize;
+use crate::ops::Kernels;
+use crate::recorder::now;
+
+/// Arrays of fp32 that are measured with, smallest and largest, in elements: the largest is more than caches hold.
+const SMALLEST: usize = 1 << 20;
+const LARGEST: usize = 64 << 20;
+
+/// Arrays do not grow further once an operation takes so long.
+const LONG: Duration = Duration::from_millis(20);
+
+/// Operations between two waits, so that a wait counts little.
+const IN_A_ROW: usize = 4;
+
+/// How often each is measured; the fastest counts.
+const REPEATS: usize = 5;
+
+/// Kernels that are launched without a wait between.
+const LAUNCHES: usize = 300;
+
+/// What a device reaches at least of the bandwidth on its data sheet, unless something is wrong.
+const LEAST_SHARE_OF_MEMORY: f64 = 0.6;
+
+/// A GPU's host launches kernels faster than this, unless something is wrong: seconds.
+const LONGEST_LAUNCH: f64 = 100e-6;
+
+/// Measures bandwidths of memory and of the way to the host, and what a launch takes. `sheet` is the data sheet of a
+/// GPU, which the first two are held against; `is_host` says that the device is the host itself.
+pub fn speeds<B: Kernels>(
+    device: &B::Device,
+    sheet: Option<&Cluster>,
+    is_host: bool,
+    deadline: Deadline,
+    found: &mut dyn FnMut(Finding),
+) {
+    let sheet_bandwidth = sheet.map(|it| it.gpu.memory_bandwidth.get());
+    memory::<B>(device, sheet_bandwidth, deadline, found);
+    if deadline.is_over() {
+        return found(Finding::out_of_time("launches and the host"));
+    }
+    launches::<B>(device, sheet.is_some(), found);
+    if !is_host {
+        host::<B>(device, sheet, found);
+    }
+}
+
+/// The least time of an operation among several that follow each other, in seconds.
+pub(super) fn least<B: Kernels, T>(
+    device: &B::Device,
+    in_a_row: usize,
+    repeats: usize,
+    mut run: impl FnMut() -> T,
+) -> f64 {
+    drop(run());
+    synchronize::<B>(device);
+    let mut least = f64::INFINITY;
+    for _ in 0..repeats {
+        let start = now();
+        for _ in 0..in_a_row {
+            drop(run());
+        }
+        synchronize::<B>(device);
+        least = least.min(start.elapsed().as_secs_f64() / in_a_row as f64);
+    }
+    least
+}
+
+fn memory<B: Kernels>(
+    device: &B::Device,
+    sheet: Option<f64>,
+    deadline: Deadline,
+    found: &mut dyn FnMut(Finding),
+) {
+    let mut length = SMALLEST;
+    let (bytes, copy, sum) = loop {
+        let [one, other] = [(); 2].map(|()| Array::<B>::ones(&[length], Element::F32, device));
+        let bytes = one.num_bytes();
+        let copy = least::<B, _>(device, IN_A_ROW, REPEATS, || one.clone().scale(1.5));
+        let sum = least::<B, _>(device, IN_A_ROW, REPEATS, || one.clone() + other.clone());
+        if copy.max(sum) > LONG.as_secs_f64() || length >= LARGEST || deadline.is_over() {
+            break (bytes, copy, sum);
+        }
+        length *= 4;
+    };
+    let size = Bytes::new(bytes);
+    for (name, arrays, time) in [("copy", 2.0, copy), ("sum of two", 3.0, sum)] {
+        let rate = arrays * bytes as f64 / time;
+        let said = format!("{:.1} GB/s{}", rate / 1e9, share(rate, sheet));
+        let name = format!("{name} of {size}");
+        let finding = if sheet.is_some_and(|sheet| rate < LEAST_SHARE_OF_MEMORY * sheet) {
+            let hint = "see with `nvidia-smi` whether something else uses the GPU, and whether its power or \
+                        clock is held down";
+            Finding::fail(name, said, hint)
+        } else {
+            Finding::pass(name, said)
+        };
+        found(finding.with("bandwidth_bytes_per_second", rate).with("size_bytes", bytes as f64));
+    }
+}
+
+fn launches<B: Kernels>(device: &B::Device, is_gpu: bool, found: &mut dyn FnMut(Finding)) {
+    let one = Array::<B>::ones(&[1], Element::F32, device);
+    let launch = least::<B, _>(device, LAUNCHES, REPEATS, || one.clone() + one.clone());
+    let wait = least::<B, _>(device, 1, REPEATS, || one.clone() + one.clone());
+    let said = format!("{} each, {} with a wait", Seconds::new(launch), Seconds::new(wait));
+    let finding = if is_gpu && launch > LONGEST_LAUNCH {
+        let hint = "the host is slow: is its processor shared, or its clock held down?";
+        Finding::fail("launches in a row", said, hint)
+    } else {
+        Finding::pass("launches in a row", said)
+    };
+    found(finding.with("launch_seconds", launch).with("launch_and_wait_seconds", wait));
+}
+
+/// Elements of fp32 that go to the host and come back.
+const SENT: usize = 16 << 20;
+
+fn host<B: Kernels>(device: &B::Device, sheet: Option<&Cluster>, found: &mut dyn FnMut(Finding)) {
+    let data = TensorData::new(vec![1.0f32; SENT], [SENT]);
+    let bytes = (SENT * size_of::<f32>()) as f64;
+    let mut to_device = f64::INFINITY;
+    let mut there = None;
+    for _ in 0..REPEATS {
+        let own = data.clone();
+        synchronize::<B>(device);
+        let start = now();
+        let array = Array::<B>::from_data(own, device);
+        synchronize::<B>(device);
+        to_device = to_device.min(start.elapsed().as_secs_f64());
+        there = Some(array);
+    }
+    let there = there.expect("it was sent at least once");
+    let mut to_host = f64::INFINITY;
+    let mut came_back = None;
+    for _ in 0..REPEATS {
+        let start = now();
+        let data = there.clone().into_data();
+        to_host = to_host.min(start.elapsed().as_secs_f64());
+        came_back = Some(data);
+    }
+    let is_same = came_back.is_some_and(|it| it.as_bytes() == data.as_bytes());
+    let sheet = sheet.map(|it| it.host_link_bandwidth.get());
+    let size = Bytes::new(bytes as u64);
+    for (name, time) in [("from the host", to_device), ("to the host", to_host)] {
+        let rate = bytes / time;
+        let said = format!("{:.1} GB/s{}", rate / 1e9, share(rate, sheet));
+        let name = format!("{size} {name}");
+        let finding = if is_same {
+            Finding::pass(name, said)
+        } else {
+            let said = format!("{said}, but what came back is not what was sent");
+            Finding::fail(
+                name,
+                said,
+                "nothing else can be trusted: look at the device's own errors first",
+            )
+        };
+        found(finding.with("bandwidth_bytes_per_second", rate).with("size_bytes", bytes));
+    }
+}

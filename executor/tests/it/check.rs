@@ -1,0 +1,105 @@
+//! What `executor check` is made of: data sheets that are recognised, and errors that are seen.
+
+use std::fs;
+use std::path::Path;
+
+use burn_flex::{Flex, FlexDevice};
+use executor::array::{Array, Element};
+use executor::check::{
+    Finding, Plain, Trial, Verdict, caught, compare, error, first_line, random, recognised,
+};
+use executor::ops::Kernels;
+use ir::cluster::Cluster;
+use ir::units::Bytes;
+
+/// The clusters that the planner knows, which `executor check` asks it for.
+fn clusters() -> Vec<Cluster> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cost-models/clusters");
+    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let texts = files.map(|path| fs::read_to_string(path).unwrap());
+    texts.map(|text| Cluster::from_json(&text).unwrap()).collect()
+}
+
+/// Names as drivers say them, with multiprocessors and MiB as `nvidia-smi` does.
+#[test]
+fn gpus_are_recognised_by_what_their_driver_says() {
+    let clusters = clusters();
+    for (name, multiprocessors, mebibytes, expected) in [
+        ("NVIDIA H100 80GB HBM3", 132, 81_559, Some("h100")),
+        ("NVIDIA H100 PCIe", 114, 81_559, Some("h100-pcie")),
+        ("NVIDIA H200", 132, 143_771, Some("h200")),
+        ("NVIDIA A100-SXM4-80GB", 108, 81_920, Some("a100")),
+        ("NVIDIA A100 80GB PCIe", 108, 81_920, Some("a100-pcie")),
+        ("NVIDIA A100-SXM4-40GB", 108, 40_960, Some("a100-40gb")),
+        ("Tesla V100-SXM2-16GB", 80, 16_160, Some("v100-16gb")),
+        ("NVIDIA GeForce RTX 4090", 128, 24_564, Some("rtx-4090")),
+        ("NVIDIA L4", 58, 23_034, Some("l4")),
+        ("NVIDIA B200", 148, 183_359, Some("b200")),
+        ("NVIDIA GeForce RTX 3060", 28, 12_288, None),
+        ("stand-in sm_90", 132, 81_559, None),
+    ] {
+        let memory = Bytes::new(mebibytes << 20);
+        let found = recognised(&clusters, name, multiprocessors, memory);
+        assert_eq!(found.map(|it| it.name.as_str()), expected, "{name}");
+    }
+}
+
+/// The same, but for one element on the device that `OFF` is added to.
+struct Off(f64);
+
+impl Trial for Off {
+    fn run<B: Kernels>(&self, inputs: Vec<Array<B>>) -> Vec<Array<B>> {
+        let x = inputs[0].clone();
+        if x.element() == Element::F64 {
+            return vec![x];
+        }
+        let device = x.device();
+        let mut values = x.to_f64();
+        values[3] += self.0;
+        vec![Array::from_f64(values, &x.shape(), Element::F32, &device)]
+    }
+}
+
+#[test]
+fn an_element_that_is_off_is_found() {
+    let inputs: [Plain; 1] = [random(&[2, 3], 1)];
+    for (off, expected) in [(0.0, 0.0), (0.5, 0.5), (f64::NAN, f64::INFINITY)] {
+        let found = compare::<Flex>(&Off(off), &inputs, Element::F32, &FlexDevice);
+        let is_near =
+            (found.error - expected).abs() < 0.3 || found.error.total_cmp(&expected).is_eq();
+        assert!(is_near, "{off}: {found:?}");
+        if expected > 0.0 {
+            assert_eq!(found.place, [0, 3], "{found:?}");
+        }
+    }
+}
+
+#[test]
+fn errors_are_relative_above_one() {
+    for (actual, expected, is) in [
+        (1.5, 1.0, 0.5),
+        (150.0, 100.0, 0.5),
+        (0.25, 0.0, 0.25),
+        (f64::NEG_INFINITY, f64::NEG_INFINITY, 0.0),
+        (f64::INFINITY, f64::NEG_INFINITY, f64::INFINITY),
+        (f64::NAN, 1.0, f64::INFINITY),
+        (1.0, f64::NAN, f64::INFINITY),
+    ] {
+        assert!(error(actual, expected).total_cmp(&is).is_eq(), "{actual} for {expected}");
+    }
+}
+
+#[test]
+fn what_panics_is_a_message_and_what_is_no_number_is_left_out() {
+    assert_eq!(caught(|| 3), Ok(3));
+    assert_eq!(
+        caught(|| -> u32 { panic!("\n  no {}\nmore", "memory") }),
+        Err("no memory".to_owned())
+    );
+    assert_eq!(first_line(&"x".repeat(500)).len(), 162);
+    let finding = Finding::pass("sum", "3").with("a", f64::NAN).with("b_bytes", 2.0);
+    let text = serde_json::to_string(&finding).unwrap();
+    assert_eq!(text, r#"{"name":"sum","verdict":"pass","said":"3","numbers":{"b_bytes":2.0}}"#);
+    assert_eq!(serde_json::from_str::<Finding>(&text).unwrap(), finding);
+    assert_eq!(Finding::out_of_time("sum").verdict, Verdict::Skip);
+}

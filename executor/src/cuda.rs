@@ -7,12 +7,13 @@ pub(crate) mod compute_stream;
 pub mod products;
 
 use std::ffi::c_int;
-use std::path::Path;
+use std::fmt;
+use std::path::{Path, PathBuf};
 
 use burn_cubecl::cubecl::Runtime as _;
 use burn_cubecl::cubecl::cuda::{CudaRuntime, install};
 use burn_cuda::CudaDevice;
-use cudarc::driver::sys::CUresult;
+use cudarc::driver::sys::{CUdevice_attribute, CUresult};
 use cudarc::driver::{CudaContext, DriverError};
 use ir::units::Bytes;
 
@@ -115,8 +116,48 @@ pub fn devices() -> Result<Vec<CudaDevice>, DeviceError> {
 }
 
 /// Fails if the driver cannot load what the compiler makes.
-#[expect(unsafe_code, reason = "driver and compiler are written in C")]
 fn check_versions() -> Result<(), DeviceError> {
+    let Versions { driver, compiler, .. } = versions()?;
+    if driver >= compiler {
+        return Ok(());
+    }
+    let [driver, compiler] = [driver, compiler].map(|it| it.to_string());
+    Err(DeviceError::OldDriver { driver, compiler })
+}
+
+/// A version of CUDA.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version {
+    /// As 12 of 12.9.
+    pub major: i32,
+    /// As 9 of 12.9.
+    pub minor: i32,
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+/// What is installed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Versions {
+    /// What the driver knows.
+    pub driver: Version,
+    /// What the compiler of kernels is of.
+    pub compiler: Version,
+    /// Where its headers are.
+    pub headers: PathBuf,
+}
+
+/// What is installed of CUDA.
+///
+/// # Errors
+///
+/// Driver or compiler do not say.
+#[expect(unsafe_code, reason = "driver and compiler are written in C")]
+pub fn versions() -> Result<Versions, DeviceError> {
     let (mut driver, mut major, mut minor): (c_int, c_int, c_int) = (0, 0, 0);
     let told = |result: Result<(), DriverError>| {
         result.map_err(|error| DeviceError::Driver { message: error.to_string() })
@@ -127,12 +168,43 @@ fn check_versions() -> Result<(), DeviceError> {
     let asked = unsafe { cudarc::nvrtc::sys::nvrtcVersion(&raw mut major, &raw mut minor) };
     asked.result().map_err(|error| DeviceError::Driver { message: format!("{error:?}") })?;
     // The driver counts as in 12090, of 12.9.
-    let of_driver = (driver / 1000, driver % 1000 / 10);
-    if of_driver >= (major, minor) {
-        return Ok(());
-    }
-    let in_words = |(major, minor): (c_int, c_int)| format!("{major}.{minor}");
-    Err(DeviceError::OldDriver { driver: in_words(of_driver), compiler: in_words((major, minor)) })
+    let driver = Version { major: driver / 1000, minor: driver % 1000 / 10 };
+    let headers = install::cuda_path().unwrap_or_default().join("include");
+    Ok(Versions { driver, compiler: Version { major, minor }, headers })
+}
+
+/// A GPU as its driver describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Description {
+    /// The vendor's name.
+    pub name: String,
+    /// The compute capability, major and minor.
+    pub capability: [i32; 2],
+    /// Its multiprocessors.
+    pub num_multiprocessors: u32,
+    /// Its memory.
+    pub total: Bytes,
+    /// What of that nobody uses.
+    pub free: Bytes,
+}
+
+/// What the driver says of a GPU.
+///
+/// # Errors
+///
+/// It does not say.
+pub fn describe(device: &CudaDevice) -> Result<Description, DeviceError> {
+    let told = |error: DriverError| DeviceError::Driver { message: error.to_string() };
+    let context = CudaContext::new(device.index).map_err(told)?;
+    let (major, minor) = context.compute_capability().map_err(told)?;
+    let count = context.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+    Ok(Description {
+        name: context.name().map_err(told)?,
+        capability: [major, minor],
+        num_multiprocessors: count.map_err(told)?.unsigned_abs(),
+        total: Bytes::new(context.total_mem().map_err(told)? as u64),
+        free: free_memory(device)?,
+    })
 }
 
 /// What a GPU has that nobody uses.

@@ -5,7 +5,7 @@
 use burn::tensor::DType;
 use burn::tensor::backend::Backend;
 use burn_wgpu::graphics::{AutoGraphicsApi, GraphicsApi};
-use burn_wgpu::{CubeBackend, WgpuDevice, WgpuRuntime};
+use burn_wgpu::{CubeBackend, RuntimeOptions, WgpuDevice, WgpuRuntime, init_setup};
 use cubecl::Runtime;
 
 use crate::array::Element;
@@ -50,6 +50,20 @@ pub fn device() -> Result<WgpuDevice, DeviceError> {
         return Err(DeviceError::NoDevice { api: format!("{api:?}") });
     }
     Ok(WgpuDevice::DefaultDevice)
+}
+
+/// The device, as [`device`] gives it, and what its driver says of it: its name, the interface, the driver.
+///
+/// # Errors
+///
+/// [`DeviceError::NoDevice`].
+pub fn describe() -> Result<(WgpuDevice, String), DeviceError> {
+    let device = device()?;
+    let setup = init_setup::<AutoGraphicsApi>(&device, RuntimeOptions::default());
+    let about = setup.adapter.get_info();
+    let driver = [about.driver, about.driver_info].join(" ");
+    let said = format!("{}, {:?}, by {:?}, {driver}", about.name, about.device_type, about.backend);
+    Ok((device, said.trim_end_matches([' ', ',']).to_owned()))
 }
 
 /// Fails if a device does not calculate with such numbers.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ir::replication::Straggler;
 
+use super::check::{CheckArgs, PartArgs};
 use super::choices::{parse_threads, parse_timeout};
 use super::measuring::{CalibrateArgs, CollectivesArgs};
 
@@ -47,6 +48,17 @@ pub(crate) enum Command {
     /// what moves data, the update. Then collectives are timed, as `executor collectives` does. Run it while
     /// the machine does nothing else; with as many ranks as plans will have. Interrupted, it leaves no file.
     Calibrate(CalibrateArgs),
+    /// Find out what this machine can do: devices, memory, products, collectives, every kernel and layout against
+    /// the CPU, and tokens a second of a model beside what the planner predicts.
+    ///
+    /// Each part runs in a process of its own, so that a device that fails takes no other part with it. The exit
+    /// code is 0 when nothing failed, 1 when something did, and 2 where nothing can be checked, as without a driver.
+    /// With `-o` there is a cluster file of what was measured, for the planner. Run it while the machine does
+    /// nothing else.
+    Check(CheckArgs),
+    /// One part of a check.
+    #[command(hide = true)]
+    CheckPart(PartArgs),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

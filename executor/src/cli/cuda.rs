@@ -18,7 +18,7 @@ use super::files;
 use super::job::{run_process, run_threads, told_once};
 use super::measuring::RanksArgs;
 use super::words::expected_tensors;
-use super::work::{Work, check_started, run_threads as run_threads_of};
+use super::work::{OnDevices, Work, check_started, run_threads as run_threads_of};
 
 /// How long ranks wait for each other: those of a large job start minutes apart.
 const MEETING_TIME: Duration = Duration::from_mins(5);
@@ -124,6 +124,18 @@ pub(super) fn run_work(work: &impl Work, args: &RanksArgs) -> anyhow::Result<()>
     let outcome = run_threads_of::<Cuda>(work, args, &devices);
     settle(&devices);
     outcome.map_err(with_cause)
+}
+
+/// Does something with all GPUs from this process.
+pub(super) fn run_on_devices(job: &impl OnDevices) -> anyhow::Result<()> {
+    let devices = devices()?;
+    hear_servers();
+    job.run::<Cuda>(&devices);
+    settle(&devices);
+    match FAILURE.get() {
+        Some(said) => bail!("a GPU has failed: {said}"),
+        None => Ok(()),
+    }
 }
 
 /// The rank of a plan that this process is by what its launcher says.

@@ -2,6 +2,7 @@
 
 mod args;
 mod calibrate;
+mod check;
 mod choices;
 mod cluster;
 mod collectives;
@@ -33,17 +34,19 @@ use ir::model::ModelError;
 use args::{Cli, Command};
 use job::Told;
 
-/// Runs the command: exit code 0 where it did its work, 2 on errors.
+/// Runs the command: exit code 0 where it did its work, 1 where a check found something wrong, 2 on errors.
 pub(crate) fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = on_one_stream(|| match cli.command {
-        Command::Run(args) => run::run(&args),
-        Command::Export(args) => export::export(&args),
-        Command::Calibrate(args) => calibrate::calibrate(&args),
-        Command::Collectives(args) => collectives::collectives(&args),
+        Command::Run(args) => run::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Export(args) => export::export(&args).map(|()| ExitCode::SUCCESS),
+        Command::Calibrate(args) => calibrate::calibrate(&args).map(|()| ExitCode::SUCCESS),
+        Command::Collectives(args) => collectives::collectives(&args).map(|()| ExitCode::SUCCESS),
+        Command::Check(args) => check::check(&args),
+        Command::CheckPart(args) => check::part(&args).map(|()| ExitCode::SUCCESS),
     });
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) if error.is::<Told>() => ExitCode::from(2),
         Err(error) => {

@@ -20,6 +20,12 @@ pub(super) trait Work: Sync {
     ) -> anyhow::Result<()>;
 }
 
+/// What is done with all devices of a backend.
+pub(super) trait OnDevices {
+    /// Does it.
+    fn run<B: Kernels>(&self, devices: &[B::Device]);
+}
+
 /// All ranks as threads; rank `r` is on device `r`, and they begin anew where there are fewer.
 pub(super) fn run_threads<B: Kernels>(
     work: &impl Work,

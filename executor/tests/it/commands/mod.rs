@@ -1,6 +1,7 @@
 //! Whole runs of the `executor` command.
 
 mod calibrate;
+mod check;
 mod checkpoints;
 mod collectives;
 mod refused;

@@ -1,0 +1,138 @@
+//! Arguments of `executor check`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use crate::cli::choices::{Backend, CommunicatorKind, parse_timeout};
+use crate::cli::measuring::{RanksArgs, ReportFormat};
+
+/// What is checked.
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// What is checked.
+    #[arg(long, value_enum, default_value_t = Backend::Cpu)]
+    pub(crate) backend: Backend,
+    /// How long it may take in all, in minutes; what has no time left is skipped.
+    #[arg(long, value_name = "M", default_value = "10", value_parser = parse_minutes, allow_negative_numbers = true)]
+    pub(crate) minutes: Duration,
+    /// Check these parts alone, and the device [default: all].
+    #[arg(long, value_enum, value_name = "PART", value_delimiter = ',')]
+    pub(crate) only: Vec<Part>,
+    /// A cluster file with the data sheet of the GPU [default: that of the planner's which is of the GPU, if one is].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) base: Option<PathBuf>,
+    /// What is printed.
+    #[arg(long, value_enum, default_value_t = ReportFormat::Table)]
+    pub(crate) format: ReportFormat,
+    /// Write what `--format json` prints.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
+    /// Write a cluster file of this machine, which the planner reads.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// The name in the cluster file [default: this-machine].
+    #[arg(long, value_name = "NAME", requires = "output")]
+    pub(crate) cluster_name: Option<String>,
+}
+
+/// A part of a check, in the order in which they are done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub(crate) enum Part {
+    /// Driver, compiler, devices.
+    Device,
+    /// Memory, launches, the way to the host.
+    Speeds,
+    /// Products of matrices.
+    Products,
+    /// Collectives between devices, or between ranks that share one.
+    Collectives,
+    /// Every operator with kernels of its own against the CPU.
+    Kernels,
+    /// Layouts against one rank on the CPU.
+    Layouts,
+    /// The same layouts with a process for each GPU, over NCCL.
+    Nccl,
+    /// Tokens a second of a model, beside what the planner predicts.
+    Training,
+}
+
+impl Part {
+    /// What it is called.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Device => "device",
+            Self::Speeds => "speeds",
+            Self::Products => "products",
+            Self::Collectives => "collectives",
+            Self::Kernels => "kernels",
+            Self::Layouts => "layouts",
+            Self::Nccl => "nccl",
+            Self::Training => "training",
+        }
+    }
+
+    /// What it takes of the time, over what all that come after it take too.
+    pub(crate) const fn weight(self) -> f64 {
+        match self {
+            Self::Device => 5.0,
+            Self::Speeds => 5.0,
+            Self::Products => 10.0,
+            Self::Collectives => 10.0,
+            Self::Kernels => 25.0,
+            Self::Layouts => 25.0,
+            Self::Nccl => 10.0,
+            Self::Training => 15.0,
+        }
+    }
+}
+
+/// One part, checked by a process of its own: a device that fails takes no other part with it.
+#[derive(Debug, Args)]
+pub(crate) struct PartArgs {
+    /// The part.
+    #[arg(value_enum)]
+    pub(crate) part: Part,
+    /// Where.
+    #[arg(long, value_enum, default_value_t = Backend::Cpu)]
+    pub(crate) backend: Backend,
+    /// How ranks reach each other, where each is a process.
+    #[arg(long, value_enum, default_value_t = CommunicatorKind::Local)]
+    pub(crate) communicator: CommunicatorKind,
+    /// How long it may take, in seconds.
+    #[arg(long, value_parser = parse_timeout)]
+    pub(crate) seconds: Duration,
+    /// A cluster file with the device's data sheet.
+    #[arg(long)]
+    pub(crate) sheet: Option<PathBuf>,
+    /// What the device reaches at most, in operations a second, where no data sheet says it.
+    #[arg(long)]
+    pub(crate) peak: Option<f64>,
+}
+
+impl PartArgs {
+    /// One rank of those that a launcher started.
+    pub(super) fn ranks(&self) -> RanksArgs {
+        RanksArgs {
+            ranks: None,
+            backend: self.backend,
+            communicator: self.communicator,
+            communication_timeout: self.seconds,
+            threads_per_rank: None,
+        }
+    }
+}
+
+/// The shortest check: seconds are needed to start at all.
+const LEAST_MINUTES: f64 = 0.1;
+
+/// The longest: a day.
+const MOST_MINUTES: f64 = 1440.0;
+
+fn parse_minutes(text: &str) -> Result<Duration, String> {
+    let minutes = text.parse().ok().filter(|it: &f64| (LEAST_MINUTES..=MOST_MINUTES).contains(it));
+    minutes.map(|minutes| Duration::from_secs_f64(minutes * 60.0)).ok_or_else(|| {
+        format!("must be a number of minutes from {LEAST_MINUTES} to {MOST_MINUTES}")
+    })
+}

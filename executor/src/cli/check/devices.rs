@@ -1,0 +1,126 @@
+//! What devices there are.
+
+use executor::calibration;
+use executor::check::Finding;
+use ir::units::Bytes;
+
+use crate::cli::choices::Backend;
+#[cfg(not(all(feature = "cuda", feature = "wgpu")))]
+use crate::cli::run::without;
+
+/// Tells the devices of a backend, and what is needed to use them.
+///
+/// # Errors
+///
+/// There is none, or something that is needed is missing.
+pub(super) fn devices(backend: Backend, tell: &mut dyn FnMut(Finding)) -> anyhow::Result<()> {
+    match backend {
+        Backend::Cpu => {
+            cpu(tell);
+            Ok(())
+        }
+        #[cfg(feature = "wgpu")]
+        Backend::Wgpu => wgpu(tell),
+        #[cfg(not(feature = "wgpu"))]
+        Backend::Wgpu => Err(without("wgpu", "wgpu")),
+        #[cfg(feature = "cuda")]
+        Backend::Cuda => cuda(tell),
+        #[cfg(not(feature = "cuda"))]
+        Backend::Cuda => Err(without("CUDA", "cuda")),
+    }
+}
+
+fn cpu(tell: &mut dyn FnMut(Finding)) {
+    let machine = calibration::machine();
+    let memory = machine.memory.map_or_else(String::new, |memory| format!(", {memory}"));
+    let cores = if machine.cores == 1 { "1 core" } else { &format!("{} cores", machine.cores) };
+    let finding = Finding::pass("processor", format!("{}, {cores}{memory}", machine.processor));
+    let finding = finding.with("num_cores", f64::from(machine.cores));
+    let bytes = machine.memory.map(Bytes::as_f64);
+    tell(bytes.into_iter().fold(finding, |it, bytes| it.with("memory_bytes", bytes)));
+}
+
+#[cfg(feature = "wgpu")]
+fn wgpu(tell: &mut dyn FnMut(Finding)) -> anyhow::Result<()> {
+    use executor::array::Element;
+    use executor::wgpu::{check_element, describe};
+
+    let (device, adapter) = describe()?;
+    tell(Finding::pass("adapter", adapter));
+    let has_fp16 = check_element(&device, Element::F16).is_ok();
+    tell(Finding::pass("precisions", if has_fp16 { "fp32, fp16" } else { "fp32" }));
+    Ok(())
+}
+
+#[cfg(feature = "cuda")]
+fn cuda(tell: &mut dyn FnMut(Finding)) -> anyhow::Result<()> {
+    use executor::communicator::nccl::cuda::NcclEngine;
+    use executor::cuda::{describe, devices, versions};
+    use std::time::Duration;
+
+    let found = devices()?;
+    let versions = versions()?;
+    tell(Finding::pass("driver", format!("CUDA {}", versions.driver)));
+    let compiler =
+        format!("NVRTC {}, headers in `{}`", versions.compiler, versions.headers.display());
+    tell(Finding::pass("compiler", compiler));
+    for device in &found {
+        let gpu = describe(device)?;
+        let [major, minor] = gpu.capability;
+        let said = format!(
+            "{}, compute capability {major}.{minor}, {} multiprocessors, {} of {} free",
+            gpu.name, gpu.num_multiprocessors, gpu.free, gpu.total
+        );
+        let name = format!("GPU {}", device.index);
+        let finding = if gpu.free.as_f64() < LEAST_FREE * gpu.total.as_f64() {
+            Finding::fail(name, said, "something else uses it: `nvidia-smi` says what")
+        } else {
+            Finding::pass(name, said)
+        };
+        tell(
+            finding
+                .with("compute_capability", f64::from(major) + f64::from(minor) / 10.0)
+                .with("num_multiprocessors", f64::from(gpu.num_multiprocessors))
+                .with("memory_bytes", gpu.total.as_f64())
+                .with("free_memory_bytes", gpu.free.as_f64()),
+        );
+    }
+    let limit = Duration::from_secs(10);
+    let version = NcclEngine::open(found[0].clone(), limit).map(|nccl| nccl.version());
+    tell(match version {
+        // NCCL counts as in 22603, of 2.26.3.
+        Ok(Ok(version)) => {
+            let [major, minor, patch] = [version / 10_000, version / 100 % 100, version % 100];
+            Finding::pass("NCCL", format!("{major}.{minor}.{patch}"))
+        }
+        Err(error) if found.len() == 1 => {
+            Finding::skip("NCCL", format!("one GPU needs none: {}", check_line(&error.to_string())))
+        }
+        Err(error) => failed(&error.to_string()),
+        Ok(Err(error)) => failed(&error.to_string()),
+    });
+    Ok(())
+}
+
+/// The share of a GPU's memory that is free where nothing else uses it.
+#[cfg(feature = "cuda")]
+const LEAST_FREE: f64 = 0.8;
+
+#[cfg(feature = "cuda")]
+fn failed(said: &str) -> Finding {
+    let hint = "install `libnccl.so.2`; `--communicator local` goes through the host instead";
+    Finding::fail("NCCL", check_line(said), hint)
+}
+
+#[cfg(feature = "cuda")]
+fn check_line(said: &str) -> String {
+    executor::check::first_line(said)
+}
+
+/// What the first GPU has free; none where that is not known.
+pub(super) fn free_memory() -> Option<Bytes> {
+    #[cfg(feature = "cuda")]
+    return executor::cuda::free_memory(executor::cuda::devices().ok()?.first()?).ok();
+    #[cfg(not(feature = "cuda"))]
+    None
+}

@@ -1,0 +1,243 @@
+//! The cluster file of a machine that was checked.
+
+use std::collections::BTreeMap;
+
+use executor::calibration::{self, Machine};
+use executor::check::Finding;
+use ir::cluster::{
+    Architecture, Cluster, Gpu, Host, KernelTimes, MeasuredKernels, NetworkLevel, Precision,
+};
+use ir::units::{Bytes, BytesPerSecond, FlopsPerSecond, Seconds};
+
+use super::args::Part;
+use super::network::Network;
+use super::report::Section;
+use crate::cli::choices::Backend;
+
+/// What is said of each number.
+const HOW: &str = "`executor check`";
+
+/// A product that reaches this share of a data sheet's peak tells what the GPU sustains; one that does not tells more of
+/// its kernel.
+const LEAST_SHARE: f64 = 0.5;
+
+/// What a check learnt of a machine.
+pub(super) struct Learnt<'a> {
+    pub(super) backend: Backend,
+    pub(super) sections: &'a [Section],
+    pub(super) sheet: Option<&'a Cluster>,
+    pub(super) network: Option<&'a Network>,
+    /// What kernels take on a CPU, in fp32.
+    pub(super) kernels: Option<KernelTimes>,
+    pub(super) num_devices: usize,
+}
+
+impl Learnt<'_> {
+    fn findings(&self, part: Part) -> impl Iterator<Item = &Finding> {
+        let of_part = self.sections.iter().filter(move |section| section.part == part);
+        of_part.flat_map(|section| &section.findings)
+    }
+
+    /// The largest number of a key among findings whose name begins so.
+    fn number(&self, part: Part, begins: &str, key: &str) -> Option<f64> {
+        let named = self.findings(part).filter(|it| it.name.starts_with(begins));
+        named.filter_map(|it| it.numbers.get(key)).copied().reduce(f64::max)
+    }
+
+    /// The rates of the fastest products.
+    pub(super) fn rates(&self) -> BTreeMap<Precision, FlopsPerSecond> {
+        let of = |precision: Precision| {
+            let name = format!("fastest in {precision}");
+            let rate = self.number(Part::Products, &name, "flops_per_second")?;
+            Some((precision, FlopsPerSecond::new(rate)))
+        };
+        [Precision::Fp32, Precision::Fp16, Precision::Bf16].into_iter().filter_map(of).collect()
+    }
+
+    /// The slower way between a device and its host.
+    fn host_link(&self) -> Option<BytesPerSecond> {
+        let named = self.findings(Part::Speeds).filter(|it| it.name.ends_with("the host"));
+        let rates = named.filter_map(|it| it.numbers.get("bandwidth_bytes_per_second"));
+        rates.copied().reduce(f64::min).map(BytesPerSecond::new)
+    }
+
+    /// The cluster file; none where too little is known for one, which is then said.
+    pub(super) fn cluster(&self) -> Result<Cluster, String> {
+        match (self.sheet, self.backend) {
+            (Some(sheet), _) => Ok(self.beside(sheet)),
+            (None, Backend::Cpu) => self.of_cpu(&calibration::machine()),
+            (None, Backend::Cuda) => self.of_gpu(),
+            (None, Backend::Wgpu) => {
+                Err("what kind of GPU this is, only a data sheet says: `--base FILE`".to_owned())
+            }
+        }
+    }
+
+    /// A data sheet with what was measured put into it.
+    fn beside(&self, sheet: &Cluster) -> Cluster {
+        let mut made = sheet.clone();
+        self.describe(&mut made);
+        if let Some(link) = self.host_link() {
+            made.host_link_bandwidth = link;
+        }
+        for (precision, rate) in self.rates() {
+            let peak = made.gpu.peak.get(&precision).copied();
+            if peak.is_some_and(|peak| rate.get() >= LEAST_SHARE * peak.get() && rate <= peak) {
+                made.gpu.sustained.insert(precision, rate);
+            }
+        }
+        if let Some(level) = self.level() {
+            // What lies beyond this machine was not measured.
+            let beyond = made.levels.iter().filter(|it| it.ranks.is_none()).cloned();
+            let beyond: Vec<NetworkLevel> = beyond.collect();
+            let ranks = (!beyond.is_empty()).then_some(made.gpus_per_node).filter(|it| *it > 1);
+            made.levels = match ranks {
+                Some(_) => [NetworkLevel { ranks, ..level }].into_iter().chain(beyond).collect(),
+                None => vec![level],
+            };
+        }
+        made
+    }
+
+    /// What all files have in common.
+    fn describe(&self, made: &mut Cluster) {
+        "this-machine".clone_into(&mut made.name);
+        made.gpus_per_node = self.num_devices.max(1) as u32;
+        made.description = format!("{}, as {HOW} found it", made.gpu.name);
+        for (field, text) in [
+            ("host_link_bandwidth_bytes_per_second", "64 MiB there and back, the slower"),
+            ("gpu.sustained_flops_per_second", "the fastest of its products"),
+            ("levels", "collectives between all devices of this machine, at several sizes"),
+        ] {
+            made.sources.insert(field.to_owned(), format!("{HOW}: {text}"));
+        }
+    }
+
+    /// The network between devices, where there are several.
+    fn level(&self) -> Option<NetworkLevel> {
+        let network = self.network.filter(|it| it.num_ranks == self.num_devices)?;
+        network.level.as_ref().map(|fitted| fitted.level.clone())
+    }
+
+    /// A CPU, whose ranks are threads.
+    fn of_cpu(&self, machine: &Machine) -> Result<Cluster, String> {
+        let memory = machine.memory.ok_or("the system does not tell how much memory there is")?;
+        let bandwidth = self.memory_bandwidth()?;
+        let network = self.network.and_then(|it| it.level.as_ref());
+        let level = network.ok_or("no collectives were timed")?;
+        let gpu = Gpu {
+            name: format!("{} cores of {}", machine.cores, machine.processor),
+            architecture: Architecture::Cpu,
+            memory,
+            memory_bandwidth: bandwidth,
+            peak: self.known_rates()?,
+            sustained: BTreeMap::new(),
+            num_multiprocessors: None,
+            power_watts: None,
+            kernel_rates: None,
+            measured: self.kernels.clone().map(|times| MeasuredKernels {
+                ranks: 1,
+                threads_per_rank: Some(machine.cores),
+                by_precision: [(Precision::Fp32, times)].into(),
+            }),
+        };
+        let host = Host { memory, memory_bandwidth: bandwidth };
+        Ok(self.made(gpu, level.level.clone(), bandwidth, Some(host)))
+    }
+
+    /// A GPU that no data sheet is known of.
+    fn of_gpu(&self) -> Result<Cluster, String> {
+        let number = |key| self.number(Part::Device, "GPU 0", key);
+        let missing = "the driver says too little of the GPU";
+        let capability = number("compute_capability").ok_or(missing)?;
+        let memory = number("memory_bytes").ok_or(missing)?;
+        let link = self.host_link().ok_or("the way to the host was not measured")?;
+        let gpu = Gpu {
+            name: self.name().ok_or(missing)?,
+            architecture: architecture(capability),
+            memory: Bytes::from_f64(memory),
+            memory_bandwidth: self.memory_bandwidth()?,
+            peak: self.known_rates()?,
+            sustained: BTreeMap::new(),
+            num_multiprocessors: number("num_multiprocessors").map(|count| count as u32),
+            power_watts: None,
+            kernel_rates: None,
+            measured: None,
+        };
+        let through_the_host = NetworkLevel {
+            name: "through the host".to_owned(),
+            ranks: None,
+            bandwidth: link,
+            wiring: None,
+            latency: Seconds::new(LATENCY_THROUGH_THE_HOST),
+            start: None,
+            collective_rates: None,
+            measured: BTreeMap::new(),
+        };
+        Ok(self.made(gpu, self.level().unwrap_or(through_the_host), link, None))
+    }
+
+    /// What the driver calls the first GPU.
+    fn name(&self) -> Option<String> {
+        let mut found = self.findings(Part::Device).filter(|it| it.name == "GPU 0");
+        found.next()?.said.split(',').next().map(str::to_owned)
+    }
+
+    fn memory_bandwidth(&self) -> Result<BytesPerSecond, String> {
+        let rate = ["copy", "sum"]
+            .into_iter()
+            .filter_map(|name| self.number(Part::Speeds, name, "bandwidth_bytes_per_second"))
+            .reduce(f64::max);
+        rate.map(BytesPerSecond::new).ok_or_else(|| "memory was not measured".to_owned())
+    }
+
+    fn known_rates(&self) -> Result<BTreeMap<Precision, FlopsPerSecond>, String> {
+        let rates = self.rates();
+        if rates.is_empty() { Err("no product was measured".to_owned()) } else { Ok(rates) }
+    }
+
+    fn made(
+        &self,
+        gpu: Gpu,
+        level: NetworkLevel,
+        host_link_bandwidth: BytesPerSecond,
+        host: Option<Host>,
+    ) -> Cluster {
+        let mut made = Cluster {
+            name: String::new(),
+            description: String::new(),
+            gpu,
+            gpus_per_node: 1,
+            levels: vec![level],
+            host_link_bandwidth,
+            host,
+            communication_slowdown: None,
+            sources: BTreeMap::new(),
+        };
+        self.describe(&mut made);
+        if self.backend == Backend::Cpu {
+            made.gpus_per_node = self.network.map_or(1, |it| it.num_ranks as u32);
+        }
+        for (field, text) in [
+            ("gpu.memory_bandwidth_bytes_per_second", "the faster of a copy and a sum"),
+            ("gpu.peak_flops_per_second", "the fastest of its products, for want of a data sheet"),
+        ] {
+            made.sources.insert(field.to_owned(), format!("{HOW}: {text}"));
+        }
+        made
+    }
+}
+
+/// A message by way of the host: a launch, a copy, a wait and a copy, in seconds.
+const LATENCY_THROUGH_THE_HOST: f64 = 30e-6;
+
+/// The family of a compute capability.
+fn architecture(capability: f64) -> Architecture {
+    match capability {
+        it if it >= 10.0 => Architecture::Blackwell,
+        it if it >= 9.0 => Architecture::Hopper,
+        it if it >= 8.9 => Architecture::Ada,
+        it if it >= 8.0 => Architecture::Ampere,
+        _ => Architecture::Volta,
+    }
+}

@@ -1,0 +1,399 @@
+//! `executor check`: what a new machine can do in ten minutes.
+
+mod args;
+mod devices;
+mod machine;
+mod network;
+mod part;
+mod planner;
+mod process;
+mod report;
+
+use std::cell::OnceCell;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+use burn_flex::{Flex, FlexDevice};
+use executor::calibration::{self, Effort};
+use executor::check::{Finding, MODELS, first_line, recognised};
+use executor::communicator::{Communicator, local};
+use ir::cluster::{Cluster, KernelTimes, Precision};
+use ir::units::{Bytes, Seconds};
+
+use self::args::Part;
+use self::machine::Learnt;
+use self::network::Network;
+use self::part::training_precision;
+use self::planner::Planner;
+use self::process::Failure;
+use self::report::{Section, counts, json, summary};
+use super::choices::Backend;
+use super::cluster;
+use super::files;
+use super::measuring::ReportFormat;
+
+pub(crate) use args::{CheckArgs, PartArgs};
+pub(crate) use part::part;
+
+/// What each part may take beyond its time before it is ended: what it began last, it ends.
+const GRACE: Duration = Duration::from_secs(45);
+
+/// Above this much time the CPU's kernels are measured with many models, and else with two.
+const LONG: Duration = Duration::from_mins(5);
+
+/// The order of the parts.
+const PARTS: [Part; 8] = [
+    Part::Device,
+    Part::Speeds,
+    Part::Products,
+    Part::Collectives,
+    Part::Kernels,
+    Part::Layouts,
+    Part::Nccl,
+    Part::Training,
+];
+
+/// Checks this machine: exit code 0 where nothing failed, else 1.
+pub(crate) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
+    let base = args.base.as_deref().map(cluster::read).transpose()?;
+    let inputs: Vec<&Path> = args.base.iter().map(PathBuf::as_path).collect();
+    for path in args.output.iter().chain(&args.report) {
+        files::check_output(path, &inputs)?;
+    }
+    let mut check = Check {
+        args,
+        start: now(),
+        folder: tempfile::tempdir()?,
+        planner: Planner::find(),
+        sheet: base,
+        num_devices: 1,
+        network: None,
+        sections: Vec::new(),
+        kernels: OnceCell::new(),
+    };
+    for part in PARTS {
+        if part == Part::Device || args.only.is_empty() || args.only.contains(&part) {
+            check.part(part)?;
+        }
+    }
+    check.finish()
+}
+
+#[expect(clippy::disallowed_methods, reason = "a check has some minutes")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+struct Check<'a> {
+    args: &'a CheckArgs,
+    start: Instant,
+    /// For what other programs read.
+    folder: tempfile::TempDir,
+    planner: Option<Planner>,
+    /// The cluster whose GPU is on this machine.
+    sheet: Option<Cluster>,
+    num_devices: usize,
+    network: Option<Network>,
+    sections: Vec<Section>,
+    /// What kernels take on a CPU, once that was measured.
+    kernels: OnceCell<Result<KernelTimes, String>>,
+}
+
+impl Check<'_> {
+    /// Checks one part, and tells it.
+    fn part(&mut self, part: Part) -> anyhow::Result<()> {
+        if part != Part::Device && self.args.format == ReportFormat::Table {
+            // Who cannot read it misses no result.
+            let _ = writeln!(std::io::stderr(), "checking {} ..", part.name());
+        }
+        let start = now();
+        let limit = self.limit(part);
+        let findings = match part {
+            Part::Device => self.devices(limit)?,
+            Part::Collectives => self.collectives(limit)?,
+            Part::Nccl => self.nccl(limit)?,
+            Part::Training => self.training(limit)?,
+            Part::Speeds | Part::Products | Part::Kernels | Part::Layouts => {
+                self.alone(part, limit, None)?
+            }
+        };
+        let section = Section { part, findings, elapsed: start.elapsed() };
+        if self.args.format == ReportFormat::Table {
+            let mut stdout = std::io::stdout().lock();
+            stdout.write_all(section.text().as_bytes())?;
+            stdout.flush()?;
+        }
+        self.sections.push(section);
+        Ok(())
+    }
+
+    /// A part's share of the time that is left.
+    fn limit(&self, part: Part) -> Duration {
+        let left = self.args.minutes.saturating_sub(self.start.elapsed());
+        let only = &self.args.only;
+        let is_asked = |it: &&Part| only.is_empty() || only.contains(it) || **it == Part::Device;
+        let to_come = PARTS.iter().filter(|it| **it >= part).filter(is_asked);
+        left.mul_f64(part.weight() / to_come.map(|it| it.weight()).sum::<f64>())
+    }
+
+    /// The command for a part of this process's check.
+    fn command(&self, part: Part, limit: Duration) -> anyhow::Result<Command> {
+        let mut command = network::own_program()?;
+        self.arguments(&mut command, part, limit)?;
+        Ok(command)
+    }
+
+    fn arguments(&self, command: &mut Command, part: Part, limit: Duration) -> anyhow::Result<()> {
+        // What takes less time than a process takes to start is skipped there.
+        let seconds = limit.as_secs_f64().max(0.1).to_string();
+        command.args(["check-part", part.name(), "--seconds", &seconds]);
+        command.args(["--backend", network::name(self.args.backend)]);
+        if let Some(sheet) = &self.sheet {
+            let path = self.folder.path().join("sheet.json");
+            cluster::write(&path, sheet)?;
+            command.arg("--sheet").arg(path);
+        }
+        Ok(())
+    }
+
+    /// Checks a part in a process of its own; `peak` is what the device reaches where no data sheet says it.
+    fn alone(
+        &self,
+        part: Part,
+        limit: Duration,
+        peak: Option<f64>,
+    ) -> anyhow::Result<Vec<Finding>> {
+        let mut command = self.command(part, limit)?;
+        if let Some(peak) = peak {
+            command.args(["--peak", &peak.to_string()]);
+        }
+        heard(part, vec![command], limit)
+    }
+
+    /// What devices there are.
+    ///
+    /// # Errors
+    ///
+    /// There is none that could be checked.
+    fn devices(&mut self, limit: Duration) -> anyhow::Result<Vec<Finding>> {
+        let mut findings = Vec::new();
+        let commands = vec![self.command(Part::Device, limit)?];
+        let ended =
+            process::run(commands, limit.max(GRACE), |line| findings.extend(finding(line)))?;
+        if let Some(failure) = ended.failure {
+            bail!("{}", failure.message());
+        }
+        let gpus: Vec<&Finding> =
+            findings.iter().filter(|it| it.name.starts_with("GPU ")).collect();
+        self.num_devices = gpus.len().max(1);
+        if let (Some(gpu), None) = (gpus.first(), &self.sheet) {
+            let known = self.planner.as_ref().map(Planner::clusters).unwrap_or_default();
+            let number = |key: &str| gpu.numbers.get(key).copied().unwrap_or_default();
+            let memory = Bytes::from_f64(number("memory_bytes"));
+            let count = number("num_multiprocessors") as u32;
+            let name = gpu.said.split(',').next().unwrap_or_default();
+            self.sheet = recognised(&known, name, count, memory).cloned();
+            findings.push(match (&self.sheet, &self.planner) {
+                (Some(sheet), _) => {
+                    Finding::pass("data sheet", format!("that of `{}`", sheet.name))
+                }
+                (None, Some(_)) => Finding::skip("data sheet", "the planner has none of this GPU")
+                    .with_hint("`--base FILE` with a cluster file of its kind"),
+                (None, None) => Finding::skip("data sheet", "`planner` is not found")
+                    .with_hint("build it beside this program: `cargo build --release`"),
+            });
+        }
+        Ok(findings)
+    }
+
+    fn collectives(&mut self, limit: Duration) -> anyhow::Result<Vec<Finding>> {
+        let limit = limit + GRACE;
+        let network = network::collectives(self.args.backend, self.num_devices, limit)?;
+        let findings = network.findings.clone();
+        self.network = Some(network);
+        Ok(findings)
+    }
+
+    /// Layouts with a process for each GPU: of two, four and eight as far as there are any.
+    fn nccl(&self, limit: Duration) -> anyhow::Result<Vec<Finding>> {
+        if self.args.backend != Backend::Cuda || self.num_devices < 2 {
+            let why = match self.args.backend {
+                Backend::Cuda => "there is one GPU",
+                _ => "it moves arrays between NVIDIA GPUs alone",
+            };
+            return Ok(vec![Finding::skip("layouts over NCCL", why)]);
+        }
+        let counts: Vec<usize> =
+            [2, 4, 8].into_iter().filter(|count| *count <= self.num_devices).collect();
+        let mut findings = Vec::new();
+        for count in &counts {
+            let limit = limit.div_f64(counts.len() as f64);
+            let mut commands = network::processes(*count, &|_| ())?;
+            for command in &mut commands {
+                self.arguments(command, Part::Nccl, limit + GRACE)?;
+                command.args(["--communicator", "nccl"]);
+            }
+            let mut told = Vec::new();
+            let listen = |line: &str| told.extend(finding(line));
+            let ended = process::run_by_turns(commands, limit + GRACE, limit, listen)?;
+            findings.extend(concluded(Part::Nccl, told, ended.failure));
+        }
+        Ok(findings)
+    }
+
+    /// What a model takes, beside what the planner says of it.
+    fn training(&mut self, limit: Duration) -> anyhow::Result<Vec<Finding>> {
+        let precision = training_precision(self.args.backend);
+        let peak = self.learnt(None).rates().get(&precision).map(|rate| rate.get());
+        let mut findings = self.alone(Part::Training, limit, peak)?;
+        let trained = findings.iter().find(|it| it.numbers.contains_key("step_time_seconds"));
+        if let Some(trained) = trained {
+            findings.push(self.prediction(trained, precision));
+        }
+        Ok(findings)
+    }
+
+    fn prediction(&self, trained: &Finding, precision: Precision) -> Finding {
+        const NAME: &str = "as the planner predicts it";
+        let Some(planner) = &self.planner else {
+            return Finding::skip(NAME, "`planner` is not found")
+                .with_hint("build it beside this program: `cargo build --release`");
+        };
+        let model = MODELS
+            .iter()
+            .find(|model| trained.name.split(',').next().is_some_and(|name| name == model.name));
+        let predicted = match (self.cluster(), model) {
+            (Ok(cluster), Some(model)) => {
+                let path = self.folder.path().join("cluster.json");
+                cluster::write(&path, &cluster)
+                    .map_err(|error| first_line(&format!("{error:#}")))
+                    .and_then(|()| planner.predict(model, &path, precision, self.folder.path()))
+            }
+            (Err(why), _) => Err(why),
+            (_, None) => Err("the model is not known".to_owned()),
+        };
+        let measured = trained.numbers.get("step_time_seconds").copied().unwrap_or(f64::NAN);
+        match predicted {
+            Ok(predicted) => {
+                let said = format!(
+                    "{} a step; it took {:.2} times that",
+                    Seconds::new(predicted),
+                    measured / predicted
+                );
+                let finding = Finding::pass(NAME, said);
+                finding
+                    .with("predicted_step_time_seconds", predicted)
+                    .with("measured_over_predicted", measured / predicted)
+            }
+            Err(why) => Finding::skip(NAME, why),
+        }
+    }
+
+    fn learnt(&self, kernels: Option<KernelTimes>) -> Learnt<'_> {
+        Learnt {
+            backend: self.args.backend,
+            sections: &self.sections,
+            sheet: self.sheet.as_ref(),
+            network: self.network.as_ref(),
+            kernels,
+            num_devices: self.num_devices,
+        }
+    }
+
+    /// The cluster file, or why there is none.
+    fn cluster(&self) -> Result<Cluster, String> {
+        let kernels = match (self.args.backend, &self.sheet) {
+            (Backend::Cpu, None) => Some(self.kernels.get_or_init(|| self.kernel_times()).clone()?),
+            _ => None,
+        };
+        let mut made = self.learnt(kernels).cluster()?;
+        if let Some(name) = &self.args.cluster_name {
+            made.name.clone_from(name);
+        }
+        Ok(made)
+    }
+
+    /// What kernels take on all cores, as `executor calibrate` measures them.
+    fn kernel_times(&self) -> Result<KernelTimes, String> {
+        let left = self.args.minutes.saturating_sub(self.start.elapsed());
+        let effort = if left > LONG { Effort::Full } else { Effort::Quick };
+        let alone: Arc<dyn Communicator<Flex>> =
+            local::communicators(1, &[FlexDevice]).swap_remove(0);
+        let times =
+            calibration::kernel_times(&alone, &FlexDevice, Precision::Fp32, effort, |_, _| ());
+        let times = times.map_err(|error| first_line(&error.to_string()))?;
+        times.ok_or_else(|| "this rank is not the first".to_owned())
+    }
+
+    /// Writes what is to be written, and says how it came out.
+    fn finish(&self) -> anyhow::Result<ExitCode> {
+        let elapsed = self.start.elapsed();
+        let counts = counts(&self.sections);
+        let report = json(network::name(self.args.backend), &self.sections, elapsed);
+        match self.args.format {
+            ReportFormat::Table => {
+                let mut stdout = std::io::stdout().lock();
+                stdout.write_all(summary(counts, elapsed).as_bytes())?;
+                stdout.flush()?;
+            }
+            ReportFormat::Json => writeln!(std::io::stdout(), "{report}")?,
+        }
+        if let Some(path) = &self.args.report {
+            files::write_atomically(path, format!("{report:#}\n").as_bytes())?;
+        }
+        if let Some(path) = &self.args.output {
+            match self.cluster() {
+                Ok(cluster) => {
+                    cluster::write(path, &cluster)?;
+                    let path = path.display();
+                    writeln!(
+                        std::io::stderr(),
+                        "wrote `{path}`; `planner search MODEL --gpus {} --cluster {path} --framework executor` plans \
+                         for it",
+                        cluster.gpus_per_node
+                    )?;
+                }
+                Err(why) if counts.failed > 0 => {
+                    writeln!(
+                        std::io::stderr(),
+                        "warning: `{}` is not written: {why}",
+                        path.display()
+                    )?;
+                }
+                Err(why) => bail!("`{}` is not written: {why}", path.display()),
+            }
+        }
+        Ok(if counts.failed == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) })
+    }
+}
+
+/// What processes of a part found, and how they ended if not well.
+fn heard(part: Part, commands: Vec<Command>, limit: Duration) -> anyhow::Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    let ended = process::run(commands, limit + GRACE, |line| findings.extend(finding(line)))?;
+    Ok(concluded(part, findings, ended.failure))
+}
+
+/// What processes found that ended so.
+fn concluded(part: Part, mut findings: Vec<Finding>, failure: Option<Failure>) -> Vec<Finding> {
+    if let Some(failure) = failure {
+        let said = first_line(&failure.message());
+        let hint = match failure {
+            Failure::TooLong => "it hangs, or more `--minutes` are needed",
+            Failure::Ended { .. } => "what it was at came after the line above: report it",
+        };
+        findings.push(Finding::fail(part.name(), said, hint));
+    } else if findings.is_empty() {
+        findings.push(Finding::out_of_time(part.name()));
+    }
+    findings
+}
+
+/// A line as a finding; none where it is something else.
+fn finding(line: &str) -> Option<Finding> {
+    serde_json::from_str(line).ok()
+}

@@ -1,0 +1,168 @@
+//! Collectives, by the command that times them: over NCCL with a process for each GPU, or among threads.
+
+use std::net::TcpListener;
+use std::process::Command;
+use std::time::Duration;
+
+use executor::check::{Finding, first_line};
+use executor::collectives::{FittedLevel, Row, fit_level};
+use ir::collective::Collective;
+use ir::units::{Bytes, Seconds};
+use serde_json::Value;
+use traces::collectives::Operation;
+
+use super::args::Part;
+use super::process::{self, Ended};
+use crate::cli::choices::Backend;
+
+/// Ranks that share a device, where there is one.
+const RANKS_OF_ONE_DEVICE: usize = 2;
+
+/// Those whose bandwidths are told.
+const TOLD: [Collective; 4] = [
+    Collective::AllReduce,
+    Collective::AllGather,
+    Collective::ReduceScatter,
+    Collective::SendReceive,
+];
+
+/// This program again.
+pub(super) fn own_program() -> anyhow::Result<Command> {
+    Ok(Command::new(std::env::current_exe()?))
+}
+
+/// One command for each of so many ranks, which meet at a port of this machine; `arguments` go to each.
+pub(super) fn processes(
+    num_ranks: usize,
+    arguments: &dyn Fn(&mut Command),
+) -> anyhow::Result<Vec<Command>> {
+    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port().to_string();
+    let count = num_ranks.to_string();
+    let command = |rank: usize| {
+        let (mut command, rank) = (own_program()?, rank.to_string());
+        arguments(&mut command);
+        command.envs([("RANK", &rank), ("LOCAL_RANK", &rank), ("WORLD_SIZE", &count)]);
+        command.envs([("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", port.as_str())]);
+        Ok(command)
+    };
+    (0..num_ranks).map(command).collect()
+}
+
+/// What came of collectives: what is told, and the network level that they follow.
+pub(super) struct Network {
+    pub(super) findings: Vec<Finding>,
+    pub(super) level: Option<FittedLevel>,
+    pub(super) num_ranks: usize,
+}
+
+/// Times collectives on so many devices.
+pub(super) fn collectives(
+    backend: Backend,
+    num_devices: usize,
+    limit: Duration,
+) -> anyhow::Result<Network> {
+    let over_nccl = backend == Backend::Cuda && num_devices > 1;
+    let num_ranks = if over_nccl { num_devices } else { RANKS_OF_ONE_DEVICE };
+    let sizes: &[&str] = match backend {
+        Backend::Cuda if over_nccl => &["--max-bytes", "256M", "--factor", "16"],
+        Backend::Cuda => &["--max-bytes", "64M", "--factor", "16"],
+        Backend::Cpu => &["--max-bytes", "16M", "--factor", "16"],
+        Backend::Wgpu => &["--max-bytes", "1M", "--factor", "32"],
+    };
+    let seconds = limit.as_secs_f64().max(1.0).to_string();
+    let arguments = |command: &mut Command| {
+        command.arg("collectives").args(Collective::ALL.map(|kind| kind.to_string()));
+        command.args(["--backend", name(backend), "--format", "json", "--min-bytes", "1K"]);
+        command.args(["--iterations", "5", "--warm-up", "2"]).args(sizes);
+        if over_nccl {
+            command.args(["--communicator", "nccl", "--communication-timeout", &seconds]);
+        } else {
+            command.args(["--ranks", &num_ranks.to_string()]);
+        }
+    };
+    let commands = if over_nccl {
+        processes(num_ranks, &arguments)?
+    } else {
+        let mut command = own_program()?;
+        arguments(&mut command);
+        vec![command]
+    };
+    let ended = process::run(commands, limit, |_| ())?;
+    let how = match (over_nccl, backend) {
+        (true, _) => format!("{num_ranks} GPUs, NCCL"),
+        (false, Backend::Cpu) => format!("{num_ranks} threads"),
+        (false, _) => format!("{num_ranks} ranks on one device"),
+    };
+    Ok(told(&ended, &how, num_ranks))
+}
+
+/// The word of the command line.
+pub(super) const fn name(backend: Backend) -> &'static str {
+    match backend {
+        Backend::Cpu => "cpu",
+        Backend::Cuda => "cuda",
+        Backend::Wgpu => "wgpu",
+    }
+}
+
+fn told(ended: &Ended, how: &str, num_ranks: usize) -> Network {
+    let answers = ended.lines.iter().rev().filter_map(|line| serde_json::from_str(line).ok());
+    let answer: Value = answers.into_iter().next().unwrap_or_default();
+    let rows: Vec<Row> = answer["rows"].as_array().into_iter().flatten().filter_map(row).collect();
+    let mut findings: Vec<Finding> =
+        TOLD.iter().filter_map(|kind| bandwidths(*kind, &rows, how)).collect();
+    if let Some(failure) = &ended.failure {
+        let said = format!("{how}: {}", first_line(&failure.message()));
+        let hint = format!("`executor collectives` with `--ranks {num_ranks}` says more");
+        findings.push(Finding::fail(Part::Collectives.name(), said, hint));
+    }
+    let level = fit_level("as measured", None, &rows).filter(|_| ended.failure.is_none());
+    Network { findings, level, num_ranks }
+}
+
+/// A row of `executor collectives`, with what a fit needs.
+fn row(value: &Value) -> Option<Row> {
+    let seconds = |key: &str| value[key].as_f64().map(Seconds::new);
+    let operation = value["operation"].as_str()?;
+    Some(Row {
+        operation: Operation::ALL.into_iter().find(|known| known.to_string() == operation)?,
+        num_ranks: u32::try_from(value["num_ranks"].as_u64()?).ok()?,
+        num_groups: 1,
+        bytes: Bytes::new(value["size_bytes"].as_u64()?),
+        count: value["count"].as_u64()?,
+        median: seconds("time_seconds")?,
+        quartile: seconds("lower_quartile_seconds")?,
+        least: seconds("least_seconds")?,
+        num_wrong: value["num_wrong"].as_u64()?,
+        sent: Vec::new(),
+        planned: Vec::new(),
+    })
+}
+
+/// The smallest and the largest of a collective.
+fn bandwidths(kind: Collective, rows: &[Row], how: &str) -> Option<Finding> {
+    let of_kind = rows.iter().filter(|row| row.operation == Operation::Collective(kind));
+    let of_kind: Vec<&Row> = of_kind.collect();
+    let (first, last) = (of_kind.first()?, of_kind.last()?);
+    let bandwidth = last.bus_bandwidth();
+    let said = format!(
+        "{how}, {} in {}, {} at {:.2} GB/s of bus",
+        first.bytes,
+        first.median,
+        last.bytes,
+        bandwidth / 1e9
+    );
+    let num_wrong = of_kind.iter().map(|row| row.num_wrong).sum::<u64>();
+    let finding = if num_wrong == 0 {
+        Finding::pass(kind.to_string(), said)
+    } else {
+        let hint = "report it with the whole of what `executor collectives` prints";
+        Finding::fail(kind.to_string(), format!("{said}, {num_wrong} elements wrong"), hint)
+    };
+    Some(
+        finding
+            .with("busbw_bytes_per_second", bandwidth)
+            .with("size_bytes", last.bytes.as_f64())
+            .with("smallest_time_seconds", first.median.get()),
+    )
+}

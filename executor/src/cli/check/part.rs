@@ -1,0 +1,125 @@
+//! One part of a check, in a process of its own: findings as JSON, one a line, as soon as they are there.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use burn_flex::{Flex, FlexDevice};
+use executor::calibration;
+use executor::check::{self, Deadline, Finding};
+use executor::communicator::Communicator;
+use executor::ops::Kernels;
+use ir::cluster::{Cluster, Precision};
+use ir::units::Bytes;
+
+use super::args::{Part, PartArgs};
+use super::devices;
+use crate::cli::choices::{Backend, CommunicatorKind};
+use crate::cli::cluster;
+#[cfg(not(all(feature = "cuda", feature = "wgpu")))]
+use crate::cli::run::without;
+use crate::cli::start;
+use crate::cli::work::{OnDevices, Work};
+
+pub(crate) fn part(args: &PartArgs) -> anyhow::Result<()> {
+    let sheet = args.sheet.as_deref().map(cluster::read).transpose()?;
+    let deadline = Deadline::after(args.seconds);
+    match (args.part, args.communicator) {
+        (Part::Device, _) => devices::devices(args.backend, &mut tell),
+        (Part::Nccl, CommunicatorKind::Nccl) => start::run(&OfRanks, &args.ranks()),
+        _ => on_devices(&Job { args, sheet, deadline }, args.backend),
+    }
+}
+
+/// Writes a finding.
+#[expect(clippy::needless_pass_by_value, reason = "findings are handed over to whoever is told")]
+fn tell(finding: Finding) {
+    let line = serde_json::to_string(&finding).expect("findings print as JSON");
+    let mut stdout = std::io::stdout().lock();
+    // Where nobody listens any more, nobody misses it.
+    let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
+}
+
+/// Does something with all devices of a backend.
+fn on_devices(job: &impl OnDevices, backend: Backend) -> anyhow::Result<()> {
+    match backend {
+        Backend::Cpu => job.run::<Flex>(&[FlexDevice]),
+        #[cfg(feature = "wgpu")]
+        Backend::Wgpu => job.run::<executor::wgpu::Wgpu>(&[executor::wgpu::device()?]),
+        #[cfg(not(feature = "wgpu"))]
+        Backend::Wgpu => return Err(without("wgpu", "wgpu")),
+        #[cfg(feature = "cuda")]
+        Backend::Cuda => crate::cli::cuda::run_on_devices(job)?,
+        #[cfg(not(feature = "cuda"))]
+        Backend::Cuda => return Err(without("CUDA", "cuda")),
+    }
+    Ok(())
+}
+
+struct Job<'a> {
+    args: &'a PartArgs,
+    sheet: Option<Cluster>,
+    deadline: Deadline,
+}
+
+impl OnDevices for Job<'_> {
+    fn run<B: Kernels>(&self, devices: &[B::Device]) {
+        let (sheet, deadline, first) = (self.sheet.as_ref(), self.deadline, &devices[0]);
+        match self.args.part {
+            Part::Speeds => {
+                let is_host = self.args.backend == Backend::Cpu;
+                check::speeds::<B>(first, sheet, is_host, deadline, &mut tell);
+            }
+            Part::Products => check::products::<B>(first, sheet, deadline, &mut tell),
+            Part::Kernels => check::kernels::<B>(first, deadline, &mut tell),
+            Part::Layouts => check::layouts::<B>(devices, deadline, &mut tell),
+            Part::Training => {
+                let precision = training_precision(self.args.backend);
+                let of_sheet = sheet.and_then(|it| it.gpu.peak.get(&precision));
+                let of_sheet = of_sheet.map(|it| (it.get(), "peak"));
+                let of_products = self.args.peak.map(|it| (it, "the fastest product's rate"));
+                let (memory, peak) = (self.memory(), of_sheet.or(of_products));
+                check::model::<B>(first, precision, memory, peak, deadline, &mut tell);
+            }
+            Part::Device | Part::Collectives | Part::Nccl => {}
+        }
+    }
+}
+
+impl Job<'_> {
+    /// What a model may take of memory; none where that is not known.
+    fn memory(&self) -> Option<Bytes> {
+        match self.args.backend {
+            // Others use the host's memory too.
+            Backend::Cpu => calibration::machine().memory.map(|it| Bytes::new(it.get() / 2)),
+            // A graphics interface does not tell.
+            Backend::Wgpu => Some(Bytes::new(WGPU_MEMORY)),
+            Backend::Cuda => devices::free_memory(),
+        }
+    }
+}
+
+/// What any GPU of these days has free: bytes.
+const WGPU_MEMORY: u64 = 4 << 30;
+
+/// What a model is trained in: bf16 where it is fast.
+pub(super) const fn training_precision(backend: Backend) -> Precision {
+    match backend {
+        Backend::Cuda => Precision::Bf16,
+        Backend::Cpu | Backend::Wgpu => Precision::Fp32,
+    }
+}
+
+/// The layouts of as many ranks as were started.
+struct OfRanks;
+
+impl Work for OfRanks {
+    fn run<B: Kernels>(
+        &self,
+        communicator: Arc<dyn Communicator<B>>,
+        device: B::Device,
+    ) -> anyhow::Result<()> {
+        // Who started the ranks gives all of them a line for each layout that there is time for.
+        let mut goes_on = || std::io::stdin().read_line(&mut String::new()).is_ok_and(|it| it > 0);
+        Ok(check::layouts_of_ranks(&communicator, &device, &mut goes_on, &mut tell)?)
+    }
+}

@@ -1,0 +1,80 @@
+//! What the planner knows: data sheets, and what it predicts. It is another program, beside this one or on the path;
+//! without it a check goes on, and says what is missing.
+
+use std::env::consts::EXE_SUFFIX;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use executor::check::CheckedModel;
+use ir::cluster::{Cluster, Precision};
+use serde_json::Value;
+
+use super::process;
+
+/// The planner answers what a check asks within a second.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// The planner's program.
+pub(super) struct Planner(PathBuf);
+
+impl Planner {
+    /// The one beside this program, or else on the path; none where there is none.
+    pub(super) fn find() -> Option<Self> {
+        let file = format!("planner{EXE_SUFFIX}");
+        let beside = std::env::current_exe().ok();
+        let beside = beside.iter().filter_map(|program| program.parent()).map(Path::to_owned);
+        let path: OsString = std::env::var_os("PATH").unwrap_or_default();
+        let mut candidates =
+            beside.chain(std::env::split_paths(&path)).map(|folder| folder.join(&file));
+        candidates.find(|candidate| candidate.is_file()).map(Self)
+    }
+
+    /// The clusters that it knows; none where it does not say.
+    pub(super) fn clusters(&self) -> Vec<Cluster> {
+        let mut command = Command::new(&self.0);
+        command.args(["list", "clusters", "--format", "json"]);
+        let Ok(ended) = process::run(vec![command], LIMIT, |_| ()) else { return Vec::new() };
+        serde_json::from_str(&ended.lines.concat()).unwrap_or_default()
+    }
+
+    /// The seconds that it predicts for a step of a model on one GPU of a cluster file, as the executor runs it; the
+    /// files lie in `folder`.
+    ///
+    /// # Errors
+    ///
+    /// Why there is no prediction, in a line.
+    pub(super) fn predict(
+        &self,
+        model: &CheckedModel,
+        cluster: &Path,
+        precision: Precision,
+        folder: &Path,
+    ) -> Result<f64, String> {
+        let path = folder.join("config.json");
+        fs::write(&path, model.description()).map_err(|error| error.to_string())?;
+        let mut command = Command::new(&self.0);
+        command.arg("evaluate").arg(&path).arg("--cluster").arg(cluster);
+        command.args(["--gpus", "1", "--layout", "tp1", "--framework", "executor"]);
+        command.args([
+            "--global-batch-size",
+            "1",
+            "--micro-batch-size",
+            "1",
+            "--recompute",
+            "none",
+        ]);
+        command.args(["--seq-len", &model.sequence_length.to_string()]);
+        command.args(["--precision", precision.name(), "--format", "json"]);
+        let ended =
+            process::run(vec![command], LIMIT, |_| ()).map_err(|error| error.to_string())?;
+        let answer: Value = serde_json::from_str(&ended.lines.join("\n")).unwrap_or_default();
+        let time = answer["plans"][0]["step_time_seconds"].as_f64();
+        time.ok_or_else(|| match ended.failure {
+            Some(failure) => failure.message().lines().next().unwrap_or_default().to_owned(),
+            None => "the planner says nothing of a step".to_owned(),
+        })
+    }
+}

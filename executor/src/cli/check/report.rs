@@ -1,0 +1,94 @@
+//! A check as a page of text, and as JSON.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use executor::check::{Finding, Verdict};
+use ir::units::Seconds;
+use serde_json::{Value, json};
+
+use super::args::Part;
+
+/// What a part came to.
+pub(super) struct Section {
+    pub(super) part: Part,
+    pub(super) findings: Vec<Finding>,
+    pub(super) elapsed: Duration,
+}
+
+/// Findings by verdict.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    pub(super) passed: usize,
+    pub(super) failed: usize,
+    pub(super) skipped: usize,
+}
+
+/// What names take at most of a line before what was found.
+const WIDEST_NAME: usize = 36;
+
+impl Section {
+    /// The part's lines, after its name and time.
+    pub(super) fn text(&self) -> String {
+        let mut text =
+            format!("{} ({})\n", self.part.name(), Seconds::new(self.elapsed.as_secs_f64()));
+        let widest = self.findings.iter().map(|it| it.name.chars().count()).max().unwrap_or(0);
+        let width = widest.min(WIDEST_NAME);
+        for (index, Finding { name, verdict, said, hint, .. }) in self.findings.iter().enumerate() {
+            let verdict = match verdict {
+                Verdict::Pass => "pass",
+                Verdict::Fail => "FAIL",
+                Verdict::Skip => "skip",
+            };
+            // Writing to a string does not fail.
+            let _ = writeln!(text, "  {verdict}  {name:<width$}  {said}");
+            // The same for several stands below the last.
+            let next = self.findings.get(index + 1).and_then(|next| next.hint.as_ref());
+            if let Some(hint) = hint.as_ref().filter(|hint| next != Some(*hint)) {
+                let _ = writeln!(text, "        hint: {hint}");
+            }
+        }
+        text
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "name": self.part.name(),
+            "elapsed_seconds": self.elapsed.as_secs_f64(),
+            "findings": self.findings,
+        })
+    }
+}
+
+pub(super) fn counts(sections: &[Section]) -> Counts {
+    let mut counts = Counts::default();
+    for finding in sections.iter().flat_map(|section| &section.findings) {
+        match finding.verdict {
+            Verdict::Pass => counts.passed += 1,
+            Verdict::Fail => counts.failed += 1,
+            Verdict::Skip => counts.skipped += 1,
+        }
+    }
+    counts
+}
+
+/// The last line of the page.
+pub(super) fn summary(counts: Counts, elapsed: Duration) -> String {
+    let Counts { passed, failed, skipped } = counts;
+    let time = Seconds::new(elapsed.as_secs_f64());
+    format!("{passed} passed, {failed} failed, {skipped} skipped in {time}\n")
+}
+
+/// All of it.
+pub(super) fn json(backend: &str, sections: &[Section], elapsed: Duration) -> Value {
+    let counts = counts(sections);
+    json!({
+        "backend": backend,
+        "has_passed": counts.failed == 0,
+        "num_passed": counts.passed,
+        "num_failed": counts.failed,
+        "num_skipped": counts.skipped,
+        "elapsed_seconds": elapsed.as_secs_f64(),
+        "sections": sections.iter().map(Section::json).collect::<Vec<_>>(),
+    })
+}

@@ -55,12 +55,18 @@ impl Setting {
     /// The executor, to run a plan for some steps, and where its report will be.
     fn command(&self, plan: &str, steps: u32, name: &str) -> (Command, PathBuf) {
         let plans = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/plans");
+        let (mut command, report) = self.start("run", name);
+        command.args(["--steps", &steps.to_string()]).arg(plans.join(format!("{plan}.json")));
+        (command, report)
+    }
+
+    /// The executor, to do something on GPUs, and where its report will be.
+    fn start(&self, what: &str, name: &str) -> (Command, PathBuf) {
         let libraries = env::join_paths([self.folder.path(), &self.nvrtc]).expect("plain paths");
         let report = self.folder.path().join(format!("{name}.json"));
         let mut command = Command::new(&self.executor);
         command
-            .args(["run", "--backend", "cuda", "--steps", &steps.to_string()])
-            .arg(plans.join(format!("{plan}.json")))
+            .args([what, "--backend", "cuda"])
             .current_dir(self.folder.path())
             .env("CUDA_PATH", &self.cuda)
             .env("LD_LIBRARY_PATH", libraries)
@@ -193,6 +199,34 @@ fn what_goes_wrong_with_nccl_ends_all_ranks() {
         assert!(texts.iter().any(|text| text.contains(said)), "{failure}: {texts:?}");
         for (output, text) in outputs.iter().zip(&texts) {
             assert_eq!(output.status.code(), Some(2), "{failure}: {text}");
+        }
+    }
+}
+
+/// Nothing is computed, so kernels and losses are wrong, and that is what a check says: on one GPU and on two it goes
+/// through all parts without a crash, and ends in one report.
+#[test]
+fn a_check_ends_in_one_report() {
+    let Some(setting) = Setting::find() else { return };
+    for (devices, parts) in [
+        ("1", "speeds,products,collectives,nccl,training"),
+        ("2", "device,speeds,products,collectives,kernels,layouts,nccl,training"),
+    ] {
+        let (mut command, _) = setting.start("check", "check");
+        command.args(["--minutes", "1", "--format", "json", "-o", "mine.json", "--only", parts]);
+        let output = command.env("STAND_IN_DEVICES", devices).output().expect("it starts");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        let report: Value = serde_json::from_slice(&output.stdout).expect("a report");
+        let sections = report["sections"].as_array().expect("a list");
+        assert_eq!(sections.len(), if devices == "1" { 6 } else { 8 }, "{report}");
+        let all = sections.iter().flat_map(|it| it["findings"].as_array().expect("a list"));
+        for finding in all {
+            println!("{} {}: {}", finding["verdict"], finding["name"], finding["said"]);
+            let said = finding["said"].to_string();
+            for words in ["by a signal", "did not end in time", "panicked", "ended with code"] {
+                assert!(!said.contains(words), "{finding}");
+            }
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::array::{Array, ElementExt};
 use crate::data::masking::IGNORED;
 use crate::mesh::part;
 use crate::ops::Kernels;
-use crate::ops::loss;
+use crate::ops::loss::{self, Softmax};
 
 impl<B: Kernels> BlockRun<'_, B> {
     /// The sum over the rank's targets of the negative log-likelihood, times the loss's weight, in one element.
@@ -34,7 +34,7 @@ impl<B: Kernels> BlockRun<'_, B> {
         }
         let (targets, weight) = self.targets(id, micro_batch);
         let target = loss::target_logits(&logits, targets, first, max.clone());
-        let (exponentials, mut sum) = loss::exponentials(logits, max);
+        let (softmax, mut sum) = Softmax::of(logits, max);
         let mut target = target;
         if is_sharded {
             sum = self.env.all_reduce(sum)?;
@@ -45,7 +45,7 @@ impl<B: Kernels> BlockRun<'_, B> {
             losses = losses.clone() * counted.cast(losses.element());
         }
         let total = losses.sum().scale(weight);
-        Ok((total, Extra::Softmax { exponentials, sum }))
+        Ok((total, Extra::Softmax { softmax, sum }))
     }
 
     /// The targets of operator `id`, a cross-entropy, and what its loss is multiplied by.
@@ -104,13 +104,13 @@ impl<B: Kernels> BlockRun<'_, B> {
             panic!("a loss keeps what its gradient needs")
         };
         let gradient = match extra {
-            Extra::Softmax { exponentials, sum } => {
+            Extra::Softmax { softmax, sum } => {
                 let is_sharded = self.program.placements.sharded_reductions.contains(&id)
                     && self.env.tensor.len() > 1;
                 let first = if is_sharded { self.first_class(id) } else { 0 };
                 let (targets, weight) = self.targets(id, &kept.micro_batch);
                 let counted = self.counted(targets);
-                let gradient = loss::input_grad(exponentials, sum, targets, first, scale * weight);
+                let gradient = softmax.input_grad(sum, targets, first, scale * weight);
                 match counted {
                     Some(counted) => gradient.clone() * counted.cast(gradient.element()),
                     None => gradient,

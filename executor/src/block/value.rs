@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::routed::{Routed, Sent};
 use crate::array::Array;
 use crate::ops::Kernels;
+use crate::ops::loss::Softmax;
 use crate::ops::norm::Statistics;
 use crate::ops::pool::Places;
 
@@ -119,8 +120,8 @@ pub(crate) enum Extra<B: Kernels> {
     Statistics(Statistics<B>),
     /// The logarithm of the sum of exponentials of each query's scores.
     LogSumExp(Array<B>),
-    /// Exponentials of the logits and their sum over all classes.
-    Softmax { exponentials: Array<B>, sum: Array<B> },
+    /// The softmax of the logits, and the sum of their exponentials over all classes.
+    Softmax { softmax: Softmax<B>, sum: Array<B> },
     /// Where each maximum was found.
     Places(Places<B>),
     /// Attention of all positions of a share of the heads.
@@ -143,7 +144,7 @@ impl<B: Kernels> Extra<B> {
                 let mean = statistics.mean.as_ref().map_or(0, Array::num_bytes);
                 mean + statistics.inverse_deviation.num_bytes()
             }
-            Self::Softmax { exponentials, sum } => exponentials.num_bytes() + sum.num_bytes(),
+            Self::Softmax { softmax, sum } => softmax.num_bytes() + sum.num_bytes(),
             Self::Attended(attended) => attended.num_bytes(),
             Self::LogSumExp(array)
             | Self::Slopes(array)

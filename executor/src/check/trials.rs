@@ -156,10 +156,9 @@ impl Trial for CrossEntropy {
         let targets = random_indices(logits.size(0), self.num_classes, 1);
         let max = loss::row_max(&logits);
         let target = loss::target_logits(&logits, &targets, self.first_class, max.clone());
-        let (exponentials, sum) = loss::exponentials(logits, max);
-        let gradient =
-            loss::input_grad(exponentials.clone(), sum.clone(), &targets, self.first_class, 0.7);
-        vec![exponentials, loss::losses(sum, target), gradient]
+        let (softmax, sum) = loss::Softmax::of(logits, max);
+        let gradient = softmax.input_grad(sum.clone(), &targets, self.first_class, 0.7);
+        vec![loss::losses(sum, target), gradient]
     }
 }
 

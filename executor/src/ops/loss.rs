@@ -38,6 +38,55 @@ pub fn exponentials<B: Kernels>(logits: Array<B>, max: Array<B>) -> (Array<B>, A
     B::exponentials(logits, max)
 }
 
+/// The softmax of rows of logits, as its gradient needs it.
+#[derive(Clone, Debug)]
+pub enum Softmax<B: Kernels> {
+    /// What [`exponentials`] gives.
+    Exponentials(Array<B>),
+    /// The logits, in 16 bits, and the maxima of their rows, of which the exponentials are taken again.
+    Logits(Array<B>, Array<B>),
+}
+
+impl<B: Kernels> Softmax<B> {
+    /// The softmax of logits with these maxima, whichever way takes a backend less, and the sums of [`exponentials`].
+    pub fn of(logits: Array<B>, max: Array<B>) -> (Self, Array<B>) {
+        let sums = if logits.size(1) == 0 { None } else { B::exponential_sums(&logits, &max) };
+        match sums {
+            Some(sum) => (Self::Logits(logits, max), sum),
+            None => {
+                let (exponentials, sum) = exponentials(logits, max);
+                (Self::Exponentials(exponentials), sum)
+            }
+        }
+    }
+
+    /// [`input_grad`].
+    pub fn input_grad(
+        self,
+        sum: Array<B>,
+        targets: &[u32],
+        first_class: usize,
+        scale: f64,
+    ) -> Array<B> {
+        match self {
+            Self::Exponentials(exponentials) => {
+                input_grad(exponentials, sum, targets, first_class, scale)
+            }
+            Self::Logits(logits, max) => {
+                B::cross_entropy_grad_of_logits(logits, [max, sum], targets, first_class, scale)
+            }
+        }
+    }
+
+    /// Bytes that are kept.
+    pub fn num_bytes(&self) -> u64 {
+        match self {
+            Self::Exponentials(exponentials) => exponentials.num_bytes(),
+            Self::Logits(logits, max) => logits.num_bytes() + max.num_bytes(),
+        }
+    }
+}
+
 /// `logit - max` of each row's target where it is in this shard, zero elsewhere, `[rows, 1]`.
 pub fn target_logits<B: Kernels>(
     logits: &Array<B>,

@@ -168,6 +168,25 @@ pub trait BasicKernels: Backend {
         composed::loss::exponentials(logits, max)
     }
 
+    /// The sums over rows of `e^(logit - max)`, `[rows, 1]` in fp32, where [`Self::cross_entropy_grad_of_logits`] takes
+    /// the exponentials again, so that none are kept; none where a backend rather keeps them.
+    fn exponential_sums(_logits: &Array<Self>, _max: &Array<Self>) -> Option<Array<Self>> {
+        None
+    }
+
+    /// [`loss::input_grad`](super::loss::input_grad) from the logits, in their type, and maxima and sums of their rows.
+    fn cross_entropy_grad_of_logits(
+        logits: Array<Self>,
+        [max, sum]: [Array<Self>; 2],
+        targets: &[u32],
+        first_class: usize,
+        scale: f64,
+    ) -> Array<Self> {
+        let element = logits.element();
+        let (exponentials, _) = Self::exponentials(logits, max);
+        Self::cross_entropy_grad(exponentials, sum, targets, first_class, scale).cast(element)
+    }
+
     /// Weights and moments after an update, as `composed/adamw.rs` writes it out.
     fn adamw(
         rates: &AdamW,

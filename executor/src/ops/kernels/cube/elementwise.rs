@@ -196,6 +196,34 @@ pub(super) fn cross_entropy_grad<R: CubeRuntime>(
     grad
 }
 
+/// `scale (e^(logit - max) / sum - onehot)` in the logits' type, with `classes` as for [`cross_entropy_grad`].
+pub(super) fn cross_entropy_grad_of_logits<R: CubeRuntime>(
+    logits: CubeTensor<R>,
+    [max, sum]: [CubeTensor<R>; 2],
+    classes: CubeTensor<R>,
+    scale: f32,
+) -> CubeTensor<R> {
+    let (dtype, grad) = (logits.dtype, owned(logits));
+    if len(&grad) > 0 {
+        let (client, width) = (grad.client.clone(), grad.meta.shape()[1]);
+        let (count, dim) = by_element(&client, len(&grad));
+        cross_entropy_grad_of_logits_kernel::launch(
+            &client,
+            count,
+            dim,
+            addresses(&[&grad]),
+            grad.clone().into_array_arg(),
+            into_contiguous(max).into_array_arg(),
+            into_contiguous(sum).into_array_arg(),
+            into_contiguous(classes).into_array_arg(),
+            width,
+            scale,
+            dtype.into(),
+        );
+    }
+    grad
+}
+
 #[cube(launch, address_type = "dynamic")]
 fn activation_kernel<F: Float>(
     x: &LinearView<F>,
@@ -404,5 +432,27 @@ fn cross_entropy_grad_kernel(
             probability -= 1.0;
         }
         grad[ABSOLUTE_POS] = probability * scale;
+    }
+}
+
+#[cube(launch, address_type = "dynamic")]
+#[expect(clippy::too_many_arguments, reason = "a kernel has no other way to be told")]
+fn cross_entropy_grad_of_logits_kernel<F: Float>(
+    grad: &mut Array<F>,
+    max: &Array<f32>,
+    sum: &Array<f32>,
+    classes: &Array<i32>,
+    width: usize,
+    scale: f32,
+    #[define(F)] _element: StorageType,
+) {
+    if ABSOLUTE_POS < grad.len() {
+        let row = ABSOLUTE_POS / width;
+        let logit = f32::cast_from(grad[ABSOLUTE_POS]);
+        let mut probability = f32::exp(logit - max[row]) / sum[row];
+        if i32::cast_from(ABSOLUTE_POS % width) == classes[row] {
+            probability -= 1.0;
+        }
+        grad[ABSOLUTE_POS] = F::cast_from(probability * scale);
     }
 }

@@ -285,6 +285,31 @@ impl<R: Vendor, T: BoolElement> BasicKernels for Cube<R, T> {
         }
     }
 
+    fn exponential_sums(logits: &Array<Self>, max: &Array<Self>) -> Option<Array<Self>> {
+        let [logits, max] = [logits, max].map(|x| x.clone().primitive());
+        // Of fp32 the exponentials take no more memory than the logits.
+        let is_covered = are_covered([&logits]) && !are_fp32(&[&logits]) && are_fp32(&[&max]);
+        is_covered.then(|| Array::from_primitive(rows::exponential_sums(logits, max)))
+    }
+
+    fn cross_entropy_grad_of_logits(
+        logits: Array<Self>,
+        statistics: [Array<Self>; 2],
+        targets: &[u32],
+        first_class: usize,
+        scale: f64,
+    ) -> Array<Self> {
+        let columns = columns_of(targets, first_class, &logits);
+        let (logits, [max, sum]) = (logits.primitive(), statistics.map(Array::primitive));
+        let grad = elementwise::cross_entropy_grad_of_logits(
+            logits,
+            [max, sum],
+            columns.primitive(),
+            scale as f32,
+        );
+        Array::from_primitive(grad)
+    }
+
     fn adamw(
         rates: &AdamW,
         weights: Array<Self>,
@@ -309,29 +334,32 @@ impl<R: Vendor, T: BoolElement> BasicKernels for Cube<R, T> {
         first_class: usize,
         scale: f64,
     ) -> Array<Self> {
-        let (rows, width, device) =
-            (exponentials.size(0), exponentials.size(1), exponentials.device());
+        let columns = columns_of(targets, first_class, &exponentials).primitive();
         let [exponentials, sum] = [exponentials, sum].map(Array::primitive);
         if are_fp32(&[&exponentials, &sum]) {
-            // A target of another shard becomes a column that does not exist.
-            let column = |target: &u32| {
-                let column = (*target as usize).checked_sub(first_class);
-                column.filter(|column| *column < width).unwrap_or(width) as u32
-            };
-            let columns: Vec<u32> = targets.iter().map(column).collect();
-            let columns = Indices::<Self>::new(&columns, &[rows], &device).primitive();
             let scale = scale as f32;
-            Array::from_primitive(elementwise::cross_entropy_grad(
-                exponentials,
-                sum,
-                columns,
-                scale,
-            ))
+            let grad = elementwise::cross_entropy_grad(exponentials, sum, columns, scale);
+            Array::from_primitive(grad)
         } else {
             let [exponentials, sum] = [exponentials, sum].map(Array::from_primitive);
             composed::loss::input_grad(exponentials, sum, targets, first_class, scale)
         }
     }
+}
+
+/// The column of each row's target in a shard of classes, or one that is none where it is in another.
+fn columns_of<R: Vendor, T: BoolElement>(
+    targets: &[u32],
+    first_class: usize,
+    shard: &Array<Cube<R, T>>,
+) -> Indices<Cube<R, T>> {
+    let (rows, width) = (shard.size(0), shard.size(1));
+    let column = |target: &u32| {
+        let column = (*target as usize).checked_sub(first_class);
+        column.filter(|column| *column < width).unwrap_or(width) as u32
+    };
+    let columns: Vec<u32> = targets.iter().map(column).collect();
+    Indices::new(&columns, &[rows], &shard.device())
 }
 
 /// What the kernels of attention are asked for; none where they do not cover it.

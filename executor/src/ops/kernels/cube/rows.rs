@@ -231,6 +231,59 @@ fn norm_input_grad_kernel<F: Float>(
     }
 }
 
+/// The sums of `e^(logit - max)` over rows, `[rows, 1]`.
+pub(super) fn exponential_sums<R: CubeRuntime>(
+    logits: CubeTensor<R>,
+    max: CubeTensor<R>,
+) -> CubeTensor<R> {
+    let (logits, max) = (into_contiguous(logits), into_contiguous(max));
+    let (rows, width) = (logits.meta.shape()[0], logits.meta.shape()[1]);
+    let (client, element) = (logits.client.clone(), logits.dtype);
+    let sums = beside(&logits, &[rows, 1], DType::F32);
+    if rows > 0 {
+        exponential_sums_kernel::launch(
+            &client,
+            cubes(&client, rows),
+            CubeDim::new_1d(UNITS as u32),
+            addresses(&[&logits]),
+            logits.into_array_arg(),
+            max.into_array_arg(),
+            sums.clone().into_array_arg(),
+            rows,
+            width,
+            has_planes(&client),
+            element.into(),
+        );
+    }
+    sums
+}
+
+#[cube(launch, address_type = "dynamic")]
+#[expect(clippy::too_many_arguments, reason = "a kernel has no other way to be told")]
+fn exponential_sums_kernel<F: Float>(
+    logits: &Array<F>,
+    max: &Array<f32>,
+    sums: &mut Array<f32>,
+    rows: usize,
+    width: usize,
+    #[comptime] planes: bool,
+    #[define(F)] _element: StorageType,
+) {
+    let row = CUBE_POS;
+    if row < rows {
+        let base = row * width;
+        let max = max[row];
+        let mut sum = f32::new(0.0);
+        for i in range_stepped(UNIT_POS as usize, width, UNITS) {
+            sum += f32::exp(f32::cast_from(logits[base + i]) - max);
+        }
+        let sum = cube_sum(sum, UNITS, planes);
+        if UNIT_POS == 0 {
+            sums[row] = sum;
+        }
+    }
+}
+
 /// Units that add up one row's products.
 const LANES: usize = 16;
 

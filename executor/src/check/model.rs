@@ -74,6 +74,9 @@ const fn sized(
 /// Steps that count, after one that does not.
 const STEPS: usize = 5;
 
+/// A step that takes longer tells no more of a device: seconds.
+const LONGEST_STEP: f64 = 4.0;
+
 /// What a step is taken to reach of the rate of a large product before it has run.
 const ASSUMED_SHARE: f64 = 0.15;
 
@@ -175,7 +178,7 @@ pub fn model<B: Kernels>(
     let time = least::<B, _>(device, 2, 3, || one.clone().matmul(one.clone()));
     let rate = 2.0 * (LARGE_PRODUCT as f64).powi(3) / time;
     // As many steps as are done, and as much again for what comes before the first.
-    let longest = deadline.left().as_secs_f64() / (2 * (1 + STEPS)) as f64;
+    let longest = (deadline.left().as_secs_f64() / (2 * (1 + STEPS)) as f64).min(LONGEST_STEP);
     for (place, model) in MODELS.iter().enumerate() {
         let is_last = place + 1 == MODELS.len();
         let program = match model.parts(compute).and_then(Program::new) {

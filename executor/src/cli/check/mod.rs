@@ -42,7 +42,7 @@ pub(crate) use part::part;
 /// What each part may take beyond its time before it is ended: what it began last, it ends.
 const GRACE: Duration = Duration::from_secs(45);
 
-/// Above this much time the CPU's kernels are measured with many models, and else with two.
+/// With this much time left the CPU's kernels are measured with many models for a cluster file, and else with two.
 const LONG: Duration = Duration::from_mins(5);
 
 /// The order of the parts.
@@ -320,7 +320,8 @@ impl Check<'_> {
     /// What kernels take on all cores, as `executor calibrate` measures them.
     fn kernel_times(&self) -> Result<KernelTimes, String> {
         let left = self.args.minutes.saturating_sub(self.start.elapsed());
-        let effort = if left > LONG { Effort::Full } else { Effort::Quick };
+        let is_kept = self.args.output.is_some();
+        let effort = if is_kept && left > LONG { Effort::Full } else { Effort::Quick };
         let alone: Arc<dyn Communicator<Flex>> =
             local::communicators(1, &[FlexDevice]).swap_remove(0);
         let times =

@@ -30,6 +30,8 @@ impl Framework {
             ("parameters.microseconds_per_shard", self.parameters.microseconds_per_shard),
             ("memory.parameter_copies", self.memory.parameter_copies),
             ("memory.update_bytes", self.memory.update_bytes),
+            ("memory.update_buffers.held", self.memory.update_buffers.held),
+            ("memory.update_buffers.freed", self.memory.update_buffers.freed),
             ("memory.libraries_gib", self.memory.libraries_gib),
         ];
         for (field, value) in amounts {

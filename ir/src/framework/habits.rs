@@ -361,8 +361,29 @@ pub struct MemoryHabits {
     pub parameter_copies: f64,
     /// Bytes beside the optimizer's state for each parameter that a rank updates.
     pub update_bytes: f64,
+    /// What the update needs while it runs.
+    #[serde(default, skip_serializing_if = "UpdateBuffers::is_none")]
+    pub update_buffers: UpdateBuffers,
     /// What libraries hold beside CUDA's context, in GiB: workspaces, communicators' buffers.
     pub libraries_gib: f64,
+}
+
+/// What the update needs while it runs, in bytes for each parameter that a rank updates. Its buffers are of other sizes
+/// than those of forward and backward, so that the allocator keeps both, as long as the GPU has room.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UpdateBuffers {
+    /// At its fullest: gradients in fp32, and what the optimizer computes on the way.
+    pub held: f64,
+    /// What it had and freed before that. With sharded parameters (ZeRO-3) nothing is joined, and what is freed fits what
+    /// comes next.
+    pub freed: f64,
+}
+
+impl UpdateBuffers {
+    fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// What linear layers keep of inputs that are cast to 8 or 4 bits for their products.
@@ -393,4 +414,6 @@ pub enum GradientCopies {
     Freed,
     /// They stay allocated.
     Kept,
+    /// They stay where there are replicas, in the buckets that these reduce.
+    KeptByReplicas,
 }

@@ -29,7 +29,8 @@ pub use habits::{
     GradientAccumulation, GradientCopies, GradientHabits, GradientSum, HostHabits, KeptInputs,
     KernelHabits, Launches, Logits, LossGradient, LossKernels, MemoryHabits, MessageBytes,
     MessageOverlap, ParameterHabits, PipelineHabits, Projections, StageParameters, TensorGathers,
-    TensorHabits, TensorOverlap, TransferFactors, UnalignedRows, UpdatedParameters, WhenReduced,
+    TensorHabits, TensorOverlap, TransferFactors, UnalignedRows, UpdateBuffers, UpdatedParameters,
+    WhenReduced,
 };
 
 pub use named::ModelFacts;

@@ -70,7 +70,7 @@ pub(super) fn throughout(
             + frozen.parameters,
         gradients_bytes: states.gradients
             + whole_gradients(&replicas, held, &states)
-            + gradient_copies(framework, bytes, &states)
+            + gradient_copies(problem, layout, bytes, &states)
             + replicas.left_out(held),
         optimizer_bytes: states.optimizer + update_copies(framework, bytes, &states),
         gathered_bytes: gathered + replicas.gathered_gradients(held),
@@ -88,15 +88,48 @@ pub(super) fn throughout(
 }
 
 /// A rank's memory at its peak, where it keeps `kept` for backward, what is computed again included.
-pub(super) fn at_peak(throughout: MemoryUse, held: &Holdings, kept: Bytes) -> MemoryUse {
+///
+/// With `P` for what forward and backward have beside states, and `U` for the update's buffers at their fullest,
+/// of which neither is there while the other is, `max(P, U)` is allocated, and the allocator keeps the rest of
+/// `P + U` where the GPU has room: it frees what it caches before it fails.
+pub(super) fn at_peak(
+    problem: &Problem,
+    layout: &Layout,
+    throughout: MemoryUse,
+    held: &Holdings,
+    kept: Bytes,
+) -> MemoryUse {
     let recomputed = held.recompute_working_set.min(kept);
     let mut memory = MemoryUse {
         activations_bytes: throughout.activations_bytes + (kept - recomputed),
         recompute_bytes: recomputed,
         ..throughout
     };
+    let of_passes = memory.activations_bytes
+        + memory.recompute_bytes
+        + memory.workspace_bytes
+        + memory.gathered_bytes
+        + memory.buffers_bytes;
+    let [of_update, freed] = update_buffers(problem, layout, held);
+    memory.workspace_bytes += of_update.saturating_sub(of_passes);
     memory.allocator_bytes = slack(memory.total(), memory.context_bytes);
+    let cached = of_update.min(of_passes) + freed;
+    let cached = cached + slack(cached, Bytes::ZERO);
+    memory.allocator_bytes += cached.min(problem.room.saturating_sub(memory.total()));
     memory
+}
+
+/// What the update has at its fullest, and what it freed before.
+fn update_buffers(problem: &Problem, layout: &Layout, held: &Holdings) -> [Bytes; 2] {
+    let buffers = problem.hardware.framework.memory.update_buffers;
+    let bytes = StateBytes::new(&problem.training);
+    if layout.offload.optimizer || bytes.optimizer == 0 {
+        return [Bytes::ZERO; 2];
+    }
+    let updated = on_device(layout, held, bytes).optimizer.as_f64() / bytes.optimizer as f64;
+    let is_sharded = layout.zero_stage == ZeroStage::Parameters;
+    let freed = if is_sharded { 0.0 } else { buffers.freed };
+    [buffers.held, freed].map(|each| Bytes::from_f64(updated * each))
 }
 
 /// A rank's memory at its peak, where it holds `held` and has `num_micro_batches` in flight.
@@ -109,7 +142,7 @@ pub(crate) fn in_flight(
 ) -> MemoryUse {
     let before_last = held.kept_before_last(layout.offload);
     let kept = before_last * num_micro_batches + held.saved_by_last + held.recompute_working_set;
-    at_peak(throughout(problem, layout, held, rank), held, kept)
+    at_peak(problem, layout, throughout(problem, layout, held, rank), held, kept)
 }
 
 /// What a rank needs that uses so much beside CUDA and its libraries, the allocator's slack included.
@@ -132,9 +165,18 @@ fn whole_gradients(replicas: &Replicas<'_>, held: &Holdings, states: &ModelState
 }
 
 /// Gradients in 16 bits beside those in 32.
-fn gradient_copies(framework: &Framework, bytes: StateBytes, states: &ModelStates) -> Bytes {
-    let is_mixed = bytes.gradient > bytes.parameter;
-    if framework.memory.gradients_in_16_bits == GradientCopies::Freed || !is_mixed {
+fn gradient_copies(
+    problem: &Problem,
+    layout: &Layout,
+    bytes: StateBytes,
+    states: &ModelStates,
+) -> Bytes {
+    let is_kept = match problem.hardware.framework.memory.gradients_in_16_bits {
+        GradientCopies::Freed => false,
+        GradientCopies::Kept => true,
+        GradientCopies::KeptByReplicas => layout.data_parallel > 1,
+    };
+    if !is_kept || bytes.gradient <= bytes.parameter {
         return Bytes::ZERO;
     }
     (states.gradients * bytes.parameter).shard(bytes.gradient)

@@ -163,11 +163,14 @@ pub(crate) fn fullest(uses: &[MemoryUse]) -> (MemoryUse, usize) {
         .unwrap_or_default()
 }
 
-/// The allocator does not give back what it reserved at the peak, so its slack is there throughout.
+/// The allocator does not give back what it reserved at the peak, so its slack is there throughout, and what the update
+/// needs beyond the passes' fullest.
 fn add_slack(timeline: &mut Timeline, memory_by_rank: &[MemoryUse]) {
     for (track, memory) in timeline.tracks.iter_mut().zip(memory_by_rank) {
+        let fullest = track.memory.iter().map(|point| point.bytes).max().unwrap_or_default();
+        let more = memory.total().saturating_sub(fullest);
         for point in &mut track.memory {
-            point.bytes += memory.allocator_bytes;
+            point.bytes += more;
         }
     }
 }

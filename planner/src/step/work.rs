@@ -111,7 +111,7 @@ impl Assignment<'_> {
                 _ => memory::throughout(self.problem, layout, held, rank),
             };
             last = Some((held, throughout));
-            memory::at_peak(throughout, held, *kept)
+            memory::at_peak(self.problem, layout, throughout, held, *kept)
         })
     }
 

@@ -6,7 +6,7 @@ use ir::framework::{AttentionLibrary, Launches, LossKernels, TensorOverlap, Unal
 use ir::graph::{CudaGraphs, RecomputeModule, TokenDispatcher};
 use serde::Deserialize;
 
-use super::row::{MemoryOf, Row, Unsupported};
+use super::row::{MemoryKind, MemoryOf, Row, Unsupported};
 
 /// Facts of published sources, each with its reason.
 const SOURCES: &str = include_str!("sources.json");
@@ -44,6 +44,8 @@ pub(super) struct Facts {
     pub recomputed: Option<Vec<RecomputeModule>>,
     /// Of which pipeline rank the memory is.
     pub memory_of: Option<MemoryOf>,
+    /// What its memory counts.
+    pub memory_kind: Option<MemoryKind>,
 }
 
 /// Rows that facts are of: all that is said here is so of them.
@@ -121,7 +123,7 @@ impl Facts {
         }
         fill!(framework, fp32_gradients, bf16_moments, launches, attention, tensor_overlap);
         fill!(unaligned_rows, vocabulary_multiple, loss);
-        fill!(token_dispatcher, most_domains, cuda_graphs, recomputed, memory_of);
+        fill!(token_dispatcher, most_domains, cuda_graphs, recomputed, memory_of, memory_kind);
     }
 }
 

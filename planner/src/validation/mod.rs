@@ -39,7 +39,7 @@ use comparison::{Point, compared};
 pub use error::FileError;
 use facts::Facts;
 use left_out::without_its_source;
-use row::{MeasuredMemory, MemoryOf, Row, Unsupported};
+use row::{MeasuredMemory, MemoryKind, MemoryOf, Row, Unsupported};
 use setup::Setup;
 
 use crate::problem::Problem;
@@ -176,7 +176,9 @@ pub fn validate(file: &str, rows: &[Row], framework: Option<&Framework>) -> Vec<
 ///
 /// It is no number above zero, or more than the GPU has on which the run is mapped.
 pub fn memory_of(row: &Row, setup: Option<&Setup>) -> Result<Option<MeasuredMemory>, Unsupported> {
-    let memory = row.memory(Facts::of(row)?.memory_of.unwrap_or(MemoryOf::FullestRank))?;
+    let facts = Facts::of(row)?;
+    let kind = facts.memory_kind.unwrap_or(MemoryKind::Allocated);
+    let memory = row.memory((kind, facts.memory_of.unwrap_or(MemoryOf::FullestRank)))?;
     if let (Some(memory), Some(setup)) = (memory, setup) {
         contradictions::check_memory(memory, setup.problem.hardware.memory)?;
     }

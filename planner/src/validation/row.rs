@@ -37,7 +37,8 @@ pub struct MeasuredMemory {
 }
 
 /// What a measurement of memory counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum MemoryKind {
     /// What the allocator has given out.
     Allocated,
@@ -288,12 +289,15 @@ impl Row {
     /// The memory of a GPU, where it was measured: `mem_kind` says of which pipeline stage, else it is of
     /// the `usual` one. GB are
     /// those of PyTorch's and nvidia-smi's users, 2^30 bytes, unless `mem_kind` says 1e9. What is counted is
-    /// the first that `mem_kind` names, and what the allocator gave out if it names nothing.
+    /// the first that `mem_kind` names, and the `usual` if it names nothing.
     ///
     /// # Errors
     ///
     /// It is no number above zero.
-    pub fn memory(&self, usual: MemoryOf) -> Result<Option<MeasuredMemory>, Unsupported> {
+    pub fn memory(
+        &self,
+        usual: (MemoryKind, MemoryOf),
+    ) -> Result<Option<MeasuredMemory>, Unsupported> {
         let kind_text = self.text("mem_kind");
         let unit = if kind_text.contains("1e9") { 1e9 } else { (1u64 << 30) as f64 };
         let gib = self.real("peak_mem_gib")?.map(|gib| gib * (1u64 << 30) as f64);
@@ -307,7 +311,7 @@ impl Row {
         ];
         let places = words.iter().filter_map(|(word, kind)| Some((kind_text.find(word)?, *kind)));
         let first = places.min_by_key(|(place, _)| *place);
-        let kind = first.map_or(MemoryKind::Allocated, |(_, kind)| kind);
+        let kind = first.map_or(usual.0, |(_, kind)| kind);
         let places = [
             ("first pipeline stage", MemoryOf::FirstRank),
             ("first/last stage", MemoryOf::FirstOrLastRank),
@@ -315,7 +319,7 @@ impl Row {
             ("rank 0", MemoryOf::FirstRank),
         ];
         let stated = places.iter().find(|(words, _)| kind_text.contains(words));
-        let whose = stated.map_or(usual, |(_, whose)| *whose);
+        let whose = stated.map_or(usual.1, |(_, whose)| *whose);
         Ok(Some(MeasuredMemory { bytes: Bytes::new(bytes as u64), kind, whose }))
     }
 }

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use ir::graph::{Block, Graph, Setting, Sharding, Sizes, Switches};
+use ir::graph::{Block, EmbeddingTable, Graph, Setting, Sharding, Sizes, Switches};
 use ir::model::{GraphOptions, Model};
 
 const LLAMA_405B: &str = include_str!("../../models/llama-3.1-405b/config.json");
@@ -17,6 +17,7 @@ const SETTING: Setting = Setting {
     takes_data: false,
     fuses_projections: true,
     vocabulary_multiple: 1,
+    embedding: EmbeddingTable::Part,
     switches: Switches::USUAL,
     kept_bits: None,
     keeps_expert_outputs: true,

@@ -4,7 +4,9 @@ use cost_models::block::{BlockPasses, Groups, Term, TermWork, terms};
 use cost_models::clusters::preset;
 use cost_models::{Hardware, Precision, frameworks};
 use ir::framework::{CausalPieces, Framework, GradientAccumulation, TensorGathers};
-use ir::graph::{Axis, Block, BlockRecompute, Graph, Pass, Setting, Sharding, Sizes, Switches};
+use ir::graph::{
+    Axis, Block, BlockRecompute, EmbeddingTable, Graph, Pass, Setting, Sharding, Sizes, Switches,
+};
 use ir::layout::Mesh;
 use ir::model::{GraphOptions, Model};
 use ir::units::{Bytes, Nanos, Seconds};
@@ -85,6 +87,7 @@ fn setting(sizes: Sizes, sharding: Sharding) -> Setting {
         takes_data: false,
         fuses_projections: true,
         vocabulary_multiple: 1,
+        embedding: EmbeddingTable::Part,
         switches: Switches::USUAL,
         kept_bits: None,
         keeps_expert_outputs: true,

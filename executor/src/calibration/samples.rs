@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use ir::cluster::{AttentionTime, ProductTime};
 use ir::graph::{
-    AttentionMask, Kernel, KernelWork, OpId, Pass, Setting, Sharding, Sizes, Switches,
+    AttentionMask, EmbeddingTable, Kernel, KernelWork, OpId, Pass, Setting, Sharding, Sizes,
+    Switches,
 };
 
 use super::models::TrainedModel;
@@ -66,6 +67,7 @@ impl Samples {
                 takes_data: number == 0,
                 fuses_projections: false,
                 vocabulary_multiple: 1,
+                embedding: EmbeddingTable::Part,
                 switches: Switches::USUAL,
                 kept_bits: None,
                 keeps_expert_outputs: true,

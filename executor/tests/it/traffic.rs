@@ -11,7 +11,8 @@ use executor::program::Program;
 use executor::rank::RunError;
 use ir::collective::Collective;
 use ir::graph::{
-    Axis, ContextParallelKind, Graph, LocalParameters, Pass, Recompute, Setting, Sizes, Switches,
+    Axis, ContextParallelKind, EmbeddingTable, Graph, LocalParameters, Pass, Recompute, Setting,
+    Sizes, Switches,
 };
 use ir::model::{GraphOptions, Model};
 use ir::schedule::{ActionKind, ScheduleKind};
@@ -81,6 +82,7 @@ pub(super) fn setting(program: &Program, takes_data: bool) -> Setting {
         takes_data,
         fuses_projections: false,
         vocabulary_multiple: 1,
+        embedding: EmbeddingTable::Part,
         switches: Switches::USUAL,
         kept_bits: None,
         keeps_expert_outputs: true,

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::Architecture;
+use crate::graph::EmbeddingTable;
 
 /// A fused attention that frameworks call.
 #[derive(
@@ -240,6 +241,9 @@ pub struct TensorHabits {
     /// What of the logits the loss of a rank takes.
     #[serde(default)]
     pub logits: Logits,
+    /// What of an embedding's table a rank has.
+    #[serde(default)]
+    pub embedding: EmbeddingTable,
 }
 
 /// What of the logits the loss of a tensor-parallel rank takes.

@@ -15,7 +15,7 @@ use crate::units::Bytes;
 impl Block {
     /// What one rank does for one micro-batch, and what it keeps.
     pub fn work(&self, setting: &Setting) -> BlockWork {
-        let placements = self.placements(setting.sharding);
+        let placements = placement::place(self, setting.sharding, setting.embedding);
         let sharded = Sharded { block: self, placements, setting: *setting };
         let requires_grad = self.requires_grad(setting.takes_data);
         BlockWork {
@@ -307,7 +307,7 @@ impl Sharded<'_> {
             let output = self.placements.outputs[node.id.index()];
             let sees_part = ranks > 1 && matches!(output, Placement::Shard(_));
             for parameter in &node.op.parameters {
-                let elements = self.parameter_elements(parameter, is_expert);
+                let elements = self.parameter_elements(node.op, parameter);
                 if node.op.is_frozen() {
                     let bytes = self.frozen_bytes(node.op, parameter);
                     local.frozen.add(bytes, is_expert, parameter.tied_to.is_some());
@@ -315,7 +315,7 @@ impl Sharded<'_> {
                     local.tied += elements;
                 } else {
                     *held += elements;
-                    match parameter.cut(is_expert).tensor {
+                    match self.cut(node.op, parameter).tensor {
                         None if sees_part => *partial += elements,
                         Some(dim) => {
                             let copies = parameter.num_copies(dim, ranks);

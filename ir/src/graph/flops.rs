@@ -3,7 +3,7 @@
 use super::block::Graph;
 use super::op::AttentionMask;
 use super::sharding::Sharding;
-use super::switches::Switches;
+use super::switches::{EmbeddingTable, Switches};
 use super::tensor::Sizes;
 use super::work::{Kernel, Pass, Setting};
 use crate::units::Flops;
@@ -43,6 +43,7 @@ impl Graph {
             takes_data: false,
             fuses_projections: true,
             vocabulary_multiple: 1,
+            embedding: EmbeddingTable::Part,
             switches: Switches::USUAL,
             kept_bits: None,
             keeps_expert_outputs: true,

@@ -338,8 +338,9 @@ impl Kernels<'_, '_> {
 
     /// Bytes of a rank's part of an embedding's table, in the precision of the step.
     fn table_bytes(&self, op: OpId) -> Bytes {
-        let tables = self.sharded.block.op(op).parameters.iter();
-        let elements: u64 = tables.map(|table| self.sharded.parameter_elements(table, false)).sum();
+        let op = self.sharded.block.op(op);
+        let tables = op.parameters.iter();
+        let elements: u64 = tables.map(|table| self.sharded.parameter_elements(op, table)).sum();
         Bytes::new(elements * self.sharded.setting.compute_bytes)
     }
 

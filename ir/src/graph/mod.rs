@@ -42,7 +42,7 @@ pub use recompute::{
     BlockRecompute, ParseRecomputeError, Recompute, RecomputeModule, RecomputeModules,
 };
 pub use sharding::{ContextParallelKind, Sharding};
-pub use switches::{CudaGraphs, ExpertOverlap, Switches, TokenDispatcher};
+pub use switches::{CudaGraphs, EmbeddingTable, ExpertOverlap, Switches, TokenDispatcher};
 pub use tensor::{Dim, DimName, Element, Extent, Sizes, Tensor};
 pub use weights::{QUANTISED_BLOCK, WeightFormat};
 pub use work::{

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use super::block::{Block, OpId};
 use super::op::OpKind;
 use super::sharding::Sharding;
+use super::switches::EmbeddingTable;
 use super::tensor::{DimName, Element, Tensor};
 use crate::collective::Collective;
 
@@ -83,12 +84,12 @@ pub struct Placements {
 impl Block {
     /// Where every tensor of the block lies under `sharding`.
     pub fn placements(&self, sharding: Sharding) -> Placements {
-        place(self, sharding)
+        place(self, sharding, EmbeddingTable::Part)
     }
 }
 
 /// Places every tensor of `block`.
-fn place(block: &Block, sharding: Sharding) -> Placements {
+pub(super) fn place(block: &Block, sharding: Sharding, embedding: EmbeddingTable) -> Placements {
     let num_ops = block.nodes().len();
     let mut placements = Placements {
         outputs: Vec::with_capacity(num_ops),
@@ -103,7 +104,13 @@ fn place(block: &Block, sharding: Sharding) -> Placements {
             sources.iter().map(|source| placements.outputs[source.index()]).collect();
         let tensors: Vec<&Tensor> =
             sources.iter().map(|source| &block.op(*source).output).collect();
-        let (wanted, output) = rule(&node.op.kind, &tensors, &given, &node.op.output, sharding);
+        let is_whole =
+            matches!(node.op.kind, OpKind::Embedding { .. }) && embedding == EmbeddingTable::Whole;
+        let (wanted, output) = if is_whole {
+            (given.clone(), Placement::Whole)
+        } else {
+            rule(&node.op.kind, &tensors, &given, &node.op.output, sharding)
+        };
         if reduces_sharded(&node.op.kind, &wanted) {
             placements.sharded_reductions.push(node.id);
         }

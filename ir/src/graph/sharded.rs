@@ -1,8 +1,9 @@
 //! A block whose tensors have been placed: sizes on one rank.
 
 use super::block::{Block, OpId};
-use super::op::{Op, OpKind, Parameter};
+use super::op::{Cut, Op, OpKind, Parameter};
 use super::placement::{Placement, Placements};
+use super::switches::EmbeddingTable;
 use super::tensor::{Dim, DimName, Extent, Tensor};
 use super::weights::WeightFormat;
 use super::work::Setting;
@@ -70,10 +71,19 @@ impl Sharded<'_> {
         self.bytes(source, self.placements.wanted[op.index()][slot])
     }
 
+    /// The dimensions along which a parameter is sharded.
+    pub(super) fn cut(&self, op: &Op, parameter: &Parameter) -> Cut {
+        let cut = parameter.cut(matches!(op.kind, OpKind::GroupedLinear { .. }));
+        let is_whole = matches!(op.kind, OpKind::Embedding { .. })
+            && self.setting.embedding == EmbeddingTable::Whole;
+        if is_whole { Cut { tensor: None, ..cut } } else { cut }
+    }
+
     /// Elements of a parameter on one rank.
-    pub(super) fn parameter_elements(&self, parameter: &Parameter, is_expert: bool) -> u64 {
+    pub(super) fn parameter_elements(&self, op: &Op, parameter: &Parameter) -> u64 {
         let sharding = &self.setting.sharding;
-        let cut = parameter.cut(is_expert);
+        let is_expert = matches!(op.kind, OpKind::GroupedLinear { .. });
+        let cut = self.cut(op, parameter);
         let tensor =
             if is_expert { sharding.expert_tensor_parallel } else { sharding.tensor_parallel };
         let sizes = parameter.dims.iter().enumerate().map(|(dim, size)| {
@@ -92,9 +102,8 @@ impl Sharded<'_> {
 
     /// Bytes that a rank stores a frozen parameter in.
     pub(super) fn frozen_bytes(&self, op: &Op, parameter: &Parameter) -> Bytes {
-        let is_expert = matches!(op.kind, OpKind::GroupedLinear { .. });
-        let elements = self.parameter_elements(parameter, is_expert);
-        let cut = parameter.cut(is_expert);
+        let elements = self.parameter_elements(op, parameter);
+        let cut = self.cut(op, parameter);
         // A row is what no layout cuts.
         let row = parameter.dims.iter().enumerate().map(|(dim, size)| match size.extent {
             Extent::Fixed(size) if cut.expert != Some(dim) && cut.tensor != Some(dim) => size,
@@ -114,9 +123,8 @@ impl Sharded<'_> {
     /// Bytes of the same as products read it.
     pub(super) fn dequantised_bytes(&self, op: OpId) -> Bytes {
         let op = self.block.op(op);
-        let is_expert = matches!(op.kind, OpKind::GroupedLinear { .. });
         let quantised = op.parameters.iter().filter(|it| op.format(it) != WeightFormat::Plain);
-        let elements = quantised.map(|parameter| self.parameter_elements(parameter, is_expert));
+        let elements = quantised.map(|parameter| self.parameter_elements(op, parameter));
         Bytes::new(elements.sum::<u64>() * self.setting.compute_bytes)
     }
 

@@ -44,6 +44,30 @@ impl Switches {
     }
 }
 
+/// What of an embedding's table a tensor-parallel rank has, where no head is tied to it.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum EmbeddingTable {
+    /// Its part of the vocabulary: Megatron-LM's vocabulary-parallel embedding.
+    #[default]
+    Part,
+    /// All of it: plans of DTensor that do not name it.
+    Whole,
+}
+
 /// How tokens come to experts on other ranks, and back.
 #[derive(
     Clone,

@@ -63,6 +63,7 @@ fn work(sharding: Sharding) -> BlockWork {
         takes_data: false,
         fuses_projections: true,
         vocabulary_multiple: 1,
+        embedding: EmbeddingTable::Part,
         switches: Switches::USUAL,
         kept_bits: None,
         keeps_expert_outputs: true,

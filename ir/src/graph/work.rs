@@ -9,7 +9,7 @@ use super::block::OpId;
 use super::op::AttentionMask;
 use super::recompute::BlockRecompute;
 use super::sharding::Sharding;
-use super::switches::Switches;
+use super::switches::{EmbeddingTable, Switches};
 use super::tensor::Sizes;
 use crate::collective::Collective;
 use crate::units::{Bytes, Flops};
@@ -29,6 +29,8 @@ pub struct Setting {
     pub fuses_projections: bool,
     /// Of how many elements each tensor-parallel rank's part of a vocabulary is a multiple, padded.
     pub vocabulary_multiple: u32,
+    /// What of an embedding's table a tensor-parallel rank has.
+    pub embedding: EmbeddingTable,
     /// What is switched on.
     pub switches: Switches,
     /// Bits of an element of what linear layers keep of their inputs, where they keep these as they cast them for

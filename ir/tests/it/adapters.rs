@@ -1,8 +1,8 @@
 //! Low-rank adapters: what is trained, what is held, what is computed.
 
 use ir::graph::{
-    AdapterError, Adapters, Graph, Kernel, Learning, Pass, Setting, Sharding, Sizes, Switches,
-    WeightFormat,
+    AdapterError, Adapters, EmbeddingTable, Graph, Kernel, Learning, Pass, Setting, Sharding,
+    Sizes, Switches, WeightFormat,
 };
 use ir::model::{GraphOptions, Model};
 
@@ -57,6 +57,7 @@ fn setting(sharding: Sharding) -> Setting {
         takes_data: false,
         fuses_projections: true,
         vocabulary_multiple: 1,
+        embedding: EmbeddingTable::Part,
         switches: Switches::USUAL,
         kept_bits: None,
         keeps_expert_outputs: true,

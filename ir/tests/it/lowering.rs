@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use ir::collective::Collective;
 use ir::graph::{
-    Axis, Block, BlockWork, Element, Extent, Graph, OpId, OpKind, Recomputable, Setting, Sharding,
-    Sizes, Switches, Tensor,
+    Axis, Block, BlockWork, Element, EmbeddingTable, Extent, Graph, OpId, OpKind, Recomputable,
+    Setting, Sharding, Sizes, Switches, Tensor,
 };
 use ir::model::{AttentionKernel, GraphOptions, Model};
 
@@ -98,6 +98,34 @@ mlp.residual (attention.residual, mlp.shared.sum) [b, s, 64]
     );
 }
 
+/// A table that tensor parallelism does not cut is whole on every rank, and so is what is looked up in it: ranks take
+/// their parts of the sequence without an exchange, and gather its gradient.
+#[test]
+fn embeddings_that_are_not_cut_are_whole() {
+    let config = r#"{"model_type": "llama", "num_hidden_layers": 1, "hidden_size": 64, "intermediate_size": 128,
+        "num_attention_heads": 4, "vocab_size": 100}"#;
+    let graph = graph(config, GraphOptions::default());
+    let embedding = block(&graph, "embedding");
+    let work = |table| {
+        let sharding = Sharding { tensor_parallel: 4, sequence_parallel: true, ..Sharding::NONE };
+        embedding.work(&Setting {
+            sizes: Sizes { micro_batch_size: 3, sequence_length: 128 },
+            sharding,
+            compute_bytes: 2,
+            takes_data: true,
+            fuses_projections: true,
+            vocabulary_multiple: 1,
+            embedding: table,
+            switches: Switches::USUAL,
+            kept_bits: None,
+            keeps_expert_outputs: true,
+        })
+    };
+    let [part, whole] = [EmbeddingTable::Part, EmbeddingTable::Whole].map(work);
+    assert_eq!([part, whole.clone()].map(|it| it.parameters.dense), [100 * 64 / 4, 100 * 64]);
+    assert_eq!(whole.parameters.partial_gradients, 0);
+}
+
 /// Each rank sends its own tokens to all experts. The ranks that share one gather what they have for it, and
 /// scatter what comes out: all tensor-parallel ranks, some neighbours, or none, where experts are whole.
 #[test]
@@ -125,6 +153,7 @@ fn experts_are_reached_by_all_to_all_and_gathered_for_by_those_who_share_them() 
             takes_data: false,
             fuses_projections,
             vocabulary_multiple: 1,
+            embedding: EmbeddingTable::Part,
             switches: Switches::USUAL,
             kept_bits: None,
             keeps_expert_outputs: true,

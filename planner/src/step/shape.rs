@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cost_models::Hardware;
 use cost_models::block::{BlockPasses, Groups};
 use ir::framework::{ExpertOutputs, KeptInputs, Projections};
-use ir::graph::{Block, Recompute, Setting, Sharding, Sizes, Switches};
+use ir::graph::{Block, EmbeddingTable, Recompute, Setting, Sharding, Sizes, Switches};
 use ir::layout::{Layout, Mesh};
 use ir::schedule::StagePlacement;
 use ir::units::Nanos;
@@ -57,6 +57,12 @@ impl ShapeKey {
             takes_data: class == 0,
             fuses_projections: framework.kernels.projections == Projections::Fused,
             vocabulary_multiple: framework.tensor_parallel.vocabulary_multiple,
+            // A head that is tied to it is cut.
+            embedding: if problem.graph.ties().is_empty() {
+                framework.tensor_parallel.embedding
+            } else {
+                EmbeddingTable::Part
+            },
             switches: self.switches,
             kept_bits: (precision.is_cast() && framework.memory.inputs == KeptInputs::Cast)
                 .then(|| precision.input_bits()),

@@ -248,7 +248,7 @@ def ratios_of(report, quantity):
     """Measured over predicted, by source and stack."""
     ratios = {}
     for file in report["files"]:
-        if file["quantity"] != quantity or file["file"] in SUSPECT.get(quantity, []):
+        if file["quantity"] != quantity:
             continue
         for row in file["rows"]:
             if "measured" in row:
@@ -256,10 +256,6 @@ def ratios_of(report, quantity):
                 of_source = ratios.setdefault(source(file["file"]), {})
                 of_source.setdefault(row["stack"], []).append(ratio)
     return ratios
-
-
-# What the source measured is not known: 29 to 41 bytes a parameter where 16 are held.
-SUSPECT = {"peak_memory_bytes": ["runs_internevo.json"]}
 
 
 def after_three(ratios):

@@ -60,17 +60,17 @@ fn plans_do_not_change_unseen() {
     models/llama-3.1-8b --gpus 64 --cluster a100
       tp1 cp1 ep1 pp1 vpp1 dp64 zero2/64 8x1 1f1b none: 17.5985 s
     models/llama-3.1-70b --gpus 64
-      tp4 sp cp1 ep1 pp4 vpp1 dp4 zero1/4 128x1 1f1b none: 59.2557 s
+      tp4 sp cp1 ep1 pp4 vpp1 dp4 zero1/4 128x1 1f1b none: 58.9816 s
     models/llama-3.1-70b --gpus 32 --cluster h200 --seq-len 4096
       tp1 cp1 ep1 pp1 vpp1 dp32 zero3/32 16x1 1f1b selective: 46.6901 s
     models/mixtral-8x7b --gpus 32
-      tp2 sp cp1 ep8 pp1 vpp1 dp16 zero2/16 16x1 1f1b none: 10.9562 s
+      tp4 sp cp1 ep8 pp1 vpp1 dp8 zero1/8 16x2 1f1b none: 10.9279 s
     models/qwen3-30b-a3b --gpus 16 --seq-len 4096
       tp1 cp1 ep8 pp1 vpp1 dp16 zero1/16 16x1 1f1b none: 4.7759 s
     models/gpt-oss-120b --gpus 64 --cluster gb200-nvl72 --global-batch-size 1280 --seq-len 4096
       tp1 cp1 ep64 pp1 vpp1 dp64 zero1/64 10x2 1f1b none: 4.4675 s
     models/gpt3-175b.json --gpus 128 --cluster a100 --global-batch-size 1024 --seq-len 2048
-      tp8 sp cp1 ep1 pp4 vpp6 dp4 zero1/4 128x2 interleaved-1f1b none: 90.1449 s
+      tp4 sp cp1 ep1 pp1 vpp1 dp32 zero3/32 8x4 1f1b selective: 88.5226 s
     models/gpt2 --gpus 1 --cluster rtx-4090
       tp1 cp1 ep1 pp1 vpp1 dp1 zero0/1 32x16 1f1b none: 6.6129 s
     models/llama-2-7b --gpus 8 --cluster v100 --precision fp16 --seq-len 2048

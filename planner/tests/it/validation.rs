@@ -2,14 +2,15 @@
 
 use std::fs;
 
-use ir::framework::{AttentionLibrary, GradientAccumulation, Launches};
+use ir::framework::{AttentionLibrary, GradientAccumulation, Launches, UpdateBuffers};
 use ir::graph::RecomputeModule;
 use planner::validation::accuracy::Accuracy;
 use planner::validation::intervals::coverage;
 use planner::validation::reference::REFERENCE;
 use planner::validation::row::MemoryKind;
 use planner::validation::{
-    ComparedRow, FileError, Quantity, compare, compare_kernels, read_rows, setup::Setup, validate,
+    ComparedRow, FileError, Quantity, compare, compare_kernels, predict, read_rows, setup::Setup,
+    validate,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -519,6 +520,36 @@ fn memory_is_that_of_the_rank_that_was_asked() {
     // With one micro-batch in flight everywhere, logits make the last rank the fullest.
     assert!((fullest - ends).abs() < 1.0, "{fullest} and {ends}");
     assert!(first < 0.9 * ends, "{first} and {ends}");
+}
+
+/// InternEvo's update has 12 bytes for each parameter that a rank updates, and freed 6 before; the allocator keeps them
+/// beside what forward and backward had, which alone decides nothing: it gives them back where they are in the way.
+#[test]
+fn buffers_of_the_update_are_kept_while_there_is_room() {
+    let memory = |layers: u32, pp: u32, has_buffers: bool| {
+        let changes = json!({
+            "tp": 1, "pp": pp, "dp": 4 / pp, "n_gpus": 4, "n_layers": layers, "global_batch_size": 8,
+            "zero_stage": if pp == 1 { 3 } else { 1 }, "extra": {"framework": "InternEvo"},
+        });
+        let rows = read_rows("runs.json", &json!([run(&changes)]).to_string()).unwrap();
+        let mut setup = Setup::of(&rows[0]).unwrap();
+        let of_framework = &mut setup.problem.hardware.framework.memory;
+        assert!(of_framework.update_buffers.held > 0.0);
+        if !has_buffers {
+            of_framework.update_buffers = UpdateBuffers::default();
+        }
+        (predict(&setup).memory, setup.problem.hardware.memory)
+    };
+    // Sharded parameters join nothing that is freed before.
+    for (pp, each) in [(4, 18.0), (1, 12.0)] {
+        let [with, without] = [true, false].map(|has_buffers| memory(16, pp, has_buffers).0);
+        let updated = without.optimizer_bytes.as_f64() / 12.0;
+        let more = with.total().as_f64() - without.total().as_f64();
+        let slack = 1.04;
+        assert!((more / (updated * each * slack) - 1.0).abs() < 0.01, "{more} for {updated}");
+    }
+    let (with, capacity) = memory(48, 4, true);
+    assert_eq!(with.total(), capacity, "what is cached fills what is left, and no more");
 }
 
 /// Sources count both of the stages that a rank has under DualPipe, the same on two ranks.

@@ -375,6 +375,13 @@ impl Abilities {
         graphs == CudaGraphs::None || self.cuda_graphs.contains(&graphs)
     }
 
+    /// Whether kernels can be captured so where activations are computed again so: a layer that runs again whole holds
+    /// no graph of its own (Megatron-Core: "full recompute is only supported with full iteration CUDA graph").
+    pub fn takes_graphs_with(graphs: CudaGraphs, recompute: Recompute) -> bool {
+        let is_whole = matches!(recompute, Recompute::Full | Recompute::FirstLayers(_));
+        graphs != CudaGraphs::Layers || !is_whole
+    }
+
     /// Whether it has such a way of tokens to experts; all-to-all is what models without experts have.
     pub fn takes_dispatcher(&self, dispatcher: TokenDispatcher) -> bool {
         let experts = self.experts.as_ref();

@@ -121,7 +121,10 @@ pub fn read(text: &str) -> Result<CheckedPlan, PlanError> {
     let PlannedModel { multi_token_prediction, dropout, .. } = plan.model;
     let options = GraphOptions { multi_token_prediction, dropout, ..GraphOptions::default() };
     let graph = model.training_graph(options, plan.model.adapters.as_ref())?;
-    let graph = match plan.layout.recompute.modules() {
+    // All that a search compares recompute the same modules, if any.
+    let layouts = std::iter::once(&plan.layout).chain(plan.runners_up.iter().map(|it| &it.layout));
+    let modules = layouts.into_iter().find_map(|layout| layout.recompute.modules());
+    let graph = match modules {
         Some(modules) => graph.recomputing(modules).map_err(PlanError::Recompute)?,
         None => graph,
     };

@@ -20,7 +20,8 @@ const CHEAP: [RecomputeModule; 4] = [
 ];
 
 /// The graph as a search takes it where recompute is open: of mixtures, what framework and model have of the cheap
-/// modules is what selective recompute is of.
+/// modules is what selective recompute is of; and of any model where the framework has modules, but not the activation
+/// functions that selective recompute is of besides norms.
 pub fn with_usual_modules(graph: Graph, framework: &Framework, facts: ModelFacts) -> Graph {
     let has = |module: &RecomputeModule| {
         framework.abilities.recompute_modules.contains(module)
@@ -28,7 +29,9 @@ pub fn with_usual_modules(graph: Graph, framework: &Framework, facts: ModelFacts
                 .is_some_and(|one| graph.clone().recomputing(one).is_ok())
     };
     let modules = RecomputeModules::new(CHEAP.into_iter().filter(has));
-    match modules.filter(|_| facts.has_experts) {
+    let named = &framework.abilities.recompute_modules;
+    let lacks_activations = !named.is_empty() && !named.contains(&RecomputeModule::Activations);
+    match modules.filter(|_| facts.has_experts || lacks_activations) {
         Some(modules) => graph.clone().recomputing(modules).unwrap_or(graph),
         None => graph,
     }

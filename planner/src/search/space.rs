@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use ir::framework::Abilities;
 use ir::graph::{ContextParallelKind, Recompute, Sharding};
 use ir::layout::{
     Degrees, Layout, LayoutError, LayoutSpec, Mesh, MeshAxis, Offload, PartialLayout, ZeroStage,
@@ -529,6 +530,8 @@ impl Family {
         let (p, graphs) = (self.pipeline_parallel, self.shape.switches.cuda_graphs);
         let all =
             all.filter(move |it| abilities(problem).takes_offload_with(offload, p, *it, graphs));
+        let are_named = fixed.recompute.is_some() && fixed.cuda_graphs.is_some();
+        let all = all.filter(move |it| are_named || Abilities::takes_graphs_with(graphs, *it));
         all.filter(move |recompute| self.takes_overlap(problem, u32::MAX, *recompute))
     }
 

@@ -62,7 +62,7 @@ fn plans_do_not_change_unseen() {
     models/llama-3.1-70b --gpus 64
       tp4 sp cp1 ep1 pp4 vpp1 dp4 zero1/4 128x1 1f1b none: 58.9816 s
     models/llama-3.1-70b --gpus 32 --cluster h200 --seq-len 4096
-      tp1 cp1 ep1 pp1 vpp1 dp32 zero3/32 16x1 1f1b selective: 46.6901 s
+      tp1 cp1 ep1 pp1 vpp1 dp32 zero3/32 16x1 1f1b norms: 46.2480 s
     models/mixtral-8x7b --gpus 32
       tp4 sp cp1 ep8 pp1 vpp1 dp8 zero1/8 16x2 1f1b none: 10.9279 s
     models/qwen3-30b-a3b --gpus 16 --seq-len 4096
@@ -74,7 +74,7 @@ fn plans_do_not_change_unseen() {
     models/gpt2 --gpus 1 --cluster rtx-4090
       tp1 cp1 ep1 pp1 vpp1 dp1 zero0/1 32x16 1f1b none: 6.6129 s
     models/llama-2-7b --gpus 8 --cluster v100 --precision fp16 --seq-len 2048
-      tp1 cp1 ep1 pp1 vpp1 dp8 zero3/8 16x2 1f1b selective: 40.3288 s
+      tp1 cp1 ep1 pp1 vpp1 dp8 zero3/8 32x1 1f1b none: 41.7275 s
     models/resnet-50.json --gpus 8
       tp1 cp1 ep1 pp1 vpp1 dp8 zero1/8 1x32 1f1b none: 0.0264 s
     models/llama-3.1-405b --gpus 512 --seq-len 4096 --zero 1

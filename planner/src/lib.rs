@@ -2,6 +2,7 @@
 
 pub mod answers;
 pub mod calibration;
+pub mod interchange;
 pub mod partition;
 pub mod plan;
 pub mod problem;

@@ -7,12 +7,15 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ir::layout::PartialLayout;
 use ir::replication::Straggler;
+use planner::interchange::{Launcher, Target};
 
 use super::layout::LayoutArgs;
 use super::over::Over;
 use super::questions::QuestionArgs;
 use super::setting::{AdapterArgs, PartArgs, SettingArgs};
-use super::values::{LARGEST_COST, number, parse_count, parse_time_limit, whole};
+use super::values::{
+    LARGEST_COST, number, one_of, parse_count, parse_time_limit, parse_variable, whole,
+};
 
 /// How to lay a model out on GPUs, how fast it will run, whether it fits, and why.
 #[derive(Debug, Parser)]
@@ -38,6 +41,10 @@ pub(crate) enum Command {
     Simulate(SimulateArgs),
     /// Execute a plan: checks it and starts `executor run` with it.
     Run(RunArgs),
+    /// Write a plan for the tool that trains: its settings, and what starts them on every rank.
+    Export(ExportArgs),
+    /// Make a plan of the settings of a tool that trains: a launch script, or its arguments.
+    Import(ImportArgs),
     /// Draw a plan or a timeline; several timelines one below the other.
     Chart(ChartArgs),
     /// Draw a collective: who holds what before and after, or the steps of a ring.
@@ -233,6 +240,52 @@ pub(crate) struct RunArgs {
     /// What the executor is told besides; `executor run --help` says what it takes.
     #[arg(value_name = "ARGS", trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) executor: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  planner search models/llama-3.1-8b --gpus 8 -o plan.json\n  \
+    planner export plan.json --to megatron --launcher slurm -o job")]
+pub(crate) struct ExportArgs {
+    /// A plan that `planner search -o` wrote.
+    #[arg(value_name = "PLAN")]
+    pub(crate) plan: PathBuf,
+    /// The tool that trains.
+    #[arg(long = "to", value_name = "TOOL", value_parser = one_of(Target::ALL, Target::name))]
+    pub(crate) target: Target,
+    /// What starts the ranks.
+    #[arg(long, value_name = "NAME", default_value = "torchrun", value_parser = one_of(Launcher::ALL, Launcher::name))]
+    pub(crate) launcher: Launcher,
+    /// Where the tool cannot run the plan, write the nearest that it can, and say what that costs.
+    #[arg(long)]
+    pub(crate) approximate: bool,
+    /// Write the files to a folder, which is made if it is not there [default: print them].
+    #[arg(short, long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  planner import pretrain.sh --model models/llama-3.1-8b --gpus 64 -o plan.json"
+)]
+pub(crate) struct ImportArgs {
+    /// A launch script of Megatron-LM, or its arguments.
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// The model that it trains: a Hugging Face `config.json`, its folder, or a short form.
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) model: PathBuf,
+    /// Number of GPUs, where the settings do not say.
+    #[arg(long, value_name = "N", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
+    pub(crate) gpus: Option<u32>,
+    /// A preset (see `planner list clusters`) or a cluster file.
+    #[arg(long, value_name = "NAME|FILE", default_value = "h100")]
+    pub(crate) cluster: String,
+    /// The value of a variable that a script does not set.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_variable)]
+    pub(crate) set: Vec<(String, String)>,
+    /// Write the plan to a file.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

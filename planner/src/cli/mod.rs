@@ -7,7 +7,9 @@ mod compare;
 mod constants;
 mod describe;
 mod explain;
+mod export;
 mod files;
+mod import;
 mod impossible;
 mod input;
 mod inspect;
@@ -65,6 +67,8 @@ fn run(cli: Cli) -> anyhow::Result<Answer> {
         Command::Collective(args) => chart::collective(&args),
         Command::Schedule(args) => schedule::schedule(&args),
         Command::Simulate(args) => simulate::simulate(&args),
+        Command::Export(args) => export::export(&args),
+        Command::Import(args) => import::import(&args),
         Command::Chart(args) => chart::chart(&args),
         Command::Run(args) => run::run(&args),
         Command::Validate(args) => validate::validate(&args),

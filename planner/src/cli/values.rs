@@ -76,6 +76,13 @@ where
     PossibleValuesParser::new(all.map(name)).try_map(move |it| by_name(it).ok_or("is unknown"))
 }
 
+/// A variable with its value.
+pub(super) fn parse_variable(text: &str) -> Result<(String, String), String> {
+    let split = text.split_once('=').filter(|(name, _)| !name.is_empty());
+    let own = split.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    own.ok_or_else(|| "must be a name and a value, as in `NODES=8`".to_owned())
+}
+
 pub(super) fn parse_layers(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| "must be whole numbers with commas between them".to_owned())
 }

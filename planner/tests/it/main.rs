@@ -14,6 +14,7 @@ mod exact;
 mod families;
 mod golden;
 mod hostile;
+mod interchange;
 mod interrupted;
 mod laws;
 mod offload;

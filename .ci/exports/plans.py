@@ -1,0 +1,93 @@
+"""What checks of exports share: plans, the groups of their ranks, and the arguments of scripts."""
+
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+
+class Refused(Exception):
+    """An export is not what its plan says."""
+
+
+def need(holds, what):
+    if not holds:
+        raise Refused(what)
+
+
+def equal(what, actual, expected):
+    need(actual == expected, f"{what}: {actual}, but the plan has {expected}")
+
+
+def groups_of(plan):
+    """Groups of ranks by axis, in the planner's order: tensor, context, data, pipeline, fastest first."""
+    layout = plan["layout"]
+    world = plan["num_gpus"]
+    tensor, context = layout["tensor_parallel"], layout["context_parallel"]
+    data, pipeline = layout["data_parallel"], layout["pipeline_parallel"]
+    expert, expert_tensor = layout["expert_parallel"], layout["expert_tensor_parallel"]
+    stage = tensor * context * data
+
+    def groups(size, stride, within=None):
+        within = within or size * stride
+        firsts = [
+            base + offset + inner
+            for base in range(0, world, within)
+            for offset in range(0, within, size * stride)
+            for inner in range(stride)
+        ]
+        return [[first + step * stride for step in range(size)] for first in firsts]
+
+    return {
+        "tensor": groups(tensor, 1),
+        "context": groups(context, tensor),
+        "data": groups(data, tensor * context),
+        "replicas": groups(context * data, tensor),
+        "shard": groups(layout["zero_shard"], tensor, stage),
+        "pipeline": groups(pipeline, stage),
+        "expert": groups(expert, expert_tensor, stage),
+        "expert tensor": groups(expert_tensor, 1),
+    }
+
+
+def layers_of_stages(plan):
+    """Layers of each stage, in the order of the model; embedding and head are blocks but not layers."""
+    last = len(plan["stages"]) - 1
+    modules = 0
+    if plan["model"]["multi_token_prediction"]:
+        modules = plan["model"]["description"].get("num_nextn_predict_layers") or 0
+    counts = []
+    for index, stage in enumerate(plan["stages"]):
+        ends = (index == 0) + (index == last)
+        counts.append(stage["num_blocks"] - ends)
+    # Modules stand before the head.
+    place = last
+    while modules:
+        taken = min(modules, counts[place])
+        counts[place] -= taken
+        modules -= taken
+        place -= 1
+    return counts
+
+
+def script_arguments(script, program, variables=None):
+    """The words that a script gives a program, and the environment that it makes, as a shell has them."""
+    need(script.exists(), f"no {script.name}")
+    with tempfile.TemporaryDirectory() as folder:
+        stand_in = Path(folder) / program
+        stand_in.write_text('#!/bin/bash\nprintf "%s\\0" "$@" >"$SEEN.words"\nenv -0 >"$SEEN.environment"\n')
+        stand_in.chmod(0o755)
+        seen = f"{folder}/seen"
+        before = {
+            "PATH": f"{folder}:{os.environ['PATH']}",
+            "SEEN": seen,
+            "NODE_RANK": "0",
+            "MASTER_ADDR": "n0",
+            **(variables or {}),
+        }
+        ran = subprocess.run(["bash", str(script)], env=before, capture_output=True, text=True)
+        need(ran.returncode == 0, f"the script ends with {ran.returncode}: {ran.stderr}")
+        words = Path(f"{seen}.words").read_text().split("\0")[:-1]
+        pairs = Path(f"{seen}.environment").read_text().split("\0")[:-1]
+        made = dict(pair.split("=", 1) for pair in pairs)
+        return words, {name: value for name, value in made.items() if before.get(name) != value}

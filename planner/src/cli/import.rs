@@ -1,0 +1,60 @@
+//! `planner import`.
+
+use anyhow::Context;
+use ir::plan::Plan;
+use planner::interchange;
+
+use super::args::ImportArgs;
+use super::files::{read_cluster, read_model, read_text, refuse_to_overwrite, write_atomically};
+use super::input::command;
+use super::output::{Answer, print};
+
+pub(crate) fn import(args: &ImportArgs) -> anyhow::Result<Answer> {
+    let text = read_text(&args.file)?;
+    let file = read_model(&args.model)?;
+    let cluster = read_cluster(&args.cluster)?;
+    let set = args.set.iter().cloned().collect();
+    let plan = interchange::import(&interchange::Import {
+        text: &text,
+        set: &set,
+        model: &file.model,
+        model_text: &file.text,
+        cluster: &cluster,
+        num_gpus: args.gpus,
+        command: command(),
+    })
+    .with_context(|| format!("`{}`", args.file.display()))?;
+    if let Some(output) = &args.output {
+        for input in [&args.file, &args.model] {
+            refuse_to_overwrite(input, output)?;
+        }
+        write_atomically(output, (serde_json::to_string_pretty(&plan)? + "\n").as_bytes())?;
+    }
+    print(&summary(&plan))?;
+    Ok(Answer::Found)
+}
+
+/// What the settings are, and what is expected of them.
+fn summary(plan: &Plan) -> String {
+    let Plan { model, layout, training, prediction, num_gpus, cluster, .. } = plan;
+    let micro_batches = layout.num_micro_batches;
+    format!(
+        "{} on {num_gpus} x {}: {layout}, {}, ZeRO {}, {micro_batches}x{} micro-batches, recompute {}\n\
+         sequence {}, batch {}, {}\n\
+         predicted: {:.4} s a step, {:.0} tokens/s on each GPU, MFU {:.1} %, {:.1} GiB of {:.1}\n",
+        model.name,
+        cluster.gpu.name,
+        layout.schedule,
+        layout.zero_stage.number(),
+        layout.micro_batch_size,
+        layout.recompute,
+        training.sequence_length,
+        training.global_batch_size,
+        training.precision,
+        prediction.step_time_seconds,
+        prediction.tokens_per_second_per_gpu,
+        prediction.mfu * 100.0,
+        prediction.peak_memory_bytes.as_gib(),
+        cluster.gpu.memory.as_gib(),
+    )
+}

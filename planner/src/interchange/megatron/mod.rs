@@ -1,0 +1,51 @@
+//! Megatron-LM: the arguments of `pretrain_gpt.py`.
+
+mod layout;
+mod model;
+mod read;
+mod training;
+
+use super::argument::{Argument, Section};
+use super::error::Lack;
+use super::setting::Setting;
+
+/// What `pretrain_gpt.py` is told, by topic.
+pub(super) fn sections(setting: &Setting<'_>) -> Vec<Section> {
+    let mut sections = layout::sections(setting);
+    sections.extend(training::sections(setting));
+    sections.push(Section::new("model", model::arguments(setting)));
+    sections
+}
+
+/// What it cannot be told of a plan's layout.
+pub(super) fn lacks(setting: &Setting<'_>) -> Vec<Lack> {
+    layout::lacks(setting)
+}
+
+/// What it is told of a plan's model.
+pub(super) fn model_arguments(setting: &Setting<'_>) -> Vec<Argument> {
+    model::arguments(setting)
+}
+
+/// What it cannot be told of a plan's model.
+pub(super) fn lacks_of_model(setting: &Setting<'_>) -> Vec<Lack> {
+    model::lacks(setting)
+}
+
+/// Environment variables that the arguments take, each with its reason.
+pub(super) use layout::environment;
+/// Reads the words after `pretrain_gpt.py`.
+pub(super) use read::read;
+
+/// Arguments that are the user's own, with values that let a step run at once.
+pub(super) fn own() -> Vec<Section> {
+    let own = vec![
+        Argument::switch("--mock-data", "random tokens, until --data-path says where yours are"),
+        Argument::value("--tokenizer-type", "NullTokenizer", "no text is read"),
+        Argument::value("--train-iters", 20, "steps"),
+        Argument::value("--lr", "3.0e-4", "learning rate"),
+        Argument::value("--log-interval", 1, "a line for each step"),
+        Argument::switch("--log-throughput", "with its FLOP/s"),
+    ];
+    vec![Section::new("data, steps, learning rate", own)]
+}

@@ -1,0 +1,34 @@
+//! Plans in the words of other tools.
+//!
+//! A plan becomes a [`Setting`] once, which no tool's words are in; each target writes that in its own. What a target
+//! cannot say is never left out: it is an error, or, where the user asks for the nearest plan that it can, a change
+//! that is stated with what it costs. Abilities are those of the framework's file, by which the search proposes.
+
+mod approximate;
+mod argument;
+mod error;
+mod export;
+mod file;
+mod imported;
+mod lacks;
+mod launch;
+mod megatron;
+mod options;
+mod read;
+mod setting;
+mod shell;
+mod target;
+mod write;
+
+pub use argument::{Argument, Section};
+pub use error::{ExportError, Lack};
+pub use launch::Launcher;
+pub use setting::{Setting, StageParts};
+pub use target::Target;
+
+pub use export::{Export, Wanted, export};
+pub use file::File;
+pub use imported::{ImportError, Imported};
+pub use options::OptionError;
+pub use read::{Import, import};
+pub use shell::ShellError;

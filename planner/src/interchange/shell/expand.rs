@@ -1,0 +1,233 @@
+//! Variables and what they stand for.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::lex::{Piece, Value};
+use super::word::Word;
+
+/// Variables that a script has set so far.
+pub(super) struct Scope {
+    variables: BTreeMap<String, Vec<Word>>,
+}
+
+/// Variables of the command line and the like, which are nothing where a script is read.
+const NOTHING: [&str; 2] = ["@", "*"];
+
+impl Scope {
+    pub(super) fn new(set: &BTreeMap<String, String>) -> Self {
+        let one = |(name, value): (&String, &String)| (name.clone(), vec![Word::known(value)]);
+        Self { variables: set.iter().map(one).collect() }
+    }
+
+    pub(super) fn assign(&mut self, name: &str, appends: bool, value: &Value) {
+        let (mut new, is_list) = match value {
+            Value::List(words) => (words.iter().flat_map(|it| self.words(it)).collect(), true),
+            Value::One(pieces) => (vec![self.joined(pieces)], false),
+        };
+        let old = self.variables.get(name).cloned().filter(|_| appends).unwrap_or_default();
+        new = match (old.split_last(), is_list) {
+            (Some(_), true) => [old, new].concat(),
+            (Some((last, before)), false) => {
+                let text = format!("{}{}", last.text, new[0].text);
+                let unknown = last.unknown.union(&new[0].unknown).cloned().collect();
+                [before, &[Word { text, unknown }]].concat()
+            }
+            (None, _) => new,
+        };
+        self.variables.insert(name.to_owned(), new);
+    }
+
+    /// A word with all that it holds put together, as in an assignment.
+    fn joined(&mut self, pieces: &[Piece]) -> Word {
+        let mut all = Word::default();
+        for piece in pieces {
+            let parts = self.values(piece);
+            let texts: Vec<&str> = parts.iter().map(|it| it.text.as_str()).collect();
+            all.text.push_str(&texts.join(" "));
+            all.unknown.extend(parts.iter().flat_map(|it| it.unknown.iter().cloned()));
+        }
+        all
+    }
+
+    /// The words that a word becomes: what is not quoted is parted at blanks.
+    pub(super) fn words(&mut self, pieces: &[Piece]) -> Vec<Word> {
+        let mut words: Vec<Word> = Vec::new();
+        let mut is_open = false;
+        let add = |words: &mut Vec<Word>, word: Word, joins: bool| match words.last_mut() {
+            Some(last) if joins => {
+                last.text.push_str(&word.text);
+                last.unknown.extend(word.unknown);
+            }
+            _ => words.push(word),
+        };
+        for piece in pieces {
+            let is_quoted = match piece {
+                Piece::Plain(_) | Piece::Quoted(_) => true,
+                Piece::Variable { quoted, .. } => *quoted,
+                Piece::Arithmetic(_) | Piece::Command(_) => true,
+            };
+            for (index, value) in self.values(piece).into_iter().enumerate() {
+                if is_quoted {
+                    add(&mut words, value, is_open && index == 0);
+                    is_open = true;
+                    continue;
+                }
+                let parts: Vec<&str> = value.text.split_ascii_whitespace().collect();
+                if parts.is_empty() && !value.unknown.is_empty() {
+                    add(&mut words, value, is_open && index == 0);
+                    is_open = true;
+                    continue;
+                }
+                for (part, text) in parts.into_iter().enumerate() {
+                    let word = Word { text: text.to_owned(), unknown: value.unknown.clone() };
+                    add(&mut words, word, is_open && index == 0 && part == 0);
+                    is_open = true;
+                }
+            }
+        }
+        words
+    }
+
+    /// What a piece stands for: several words where it is a list.
+    fn values(&mut self, piece: &Piece) -> Vec<Word> {
+        match piece {
+            Piece::Plain(text) | Piece::Quoted(text) => vec![Word::known(text)],
+            Piece::Command(text) => vec![unknown(text)],
+            Piece::Arithmetic(text) => vec![self.arithmetic(text)],
+            Piece::Variable { text, .. } => self.variable(text),
+        }
+    }
+
+    /// `NAME`, `NAME[@]`, `#NAME[@]`, `NAME:-default` and the like.
+    fn variable(&mut self, text: &str) -> Vec<Word> {
+        if NOTHING.contains(&text) {
+            return Vec::new();
+        }
+        if let Some(counted) = text.strip_prefix('#') {
+            let name = counted.trim_end_matches("[@]").trim_end_matches("[*]");
+            let count = self.variables.get(name).map_or(0, Vec::len);
+            return vec![Word::known(&count.to_string())];
+        }
+        let end = text.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+        let (name, rest) = text.split_at(end.unwrap_or(text.len()));
+        let value = self.variables.get(name).cloned();
+        let is_set =
+            value.as_ref().is_some_and(|it| it.iter().any(|word| *word != Word::default()));
+        match rest {
+            "" => value.map_or_else(|| vec![unknown(name)], |it| it.into_iter().take(1).collect()),
+            "[@]" | "[*]" => value.unwrap_or_else(|| vec![unknown(name)]),
+            _ => {
+                let operator = rest.trim_start_matches(':');
+                let default = operator.get(1..).unwrap_or_default();
+                match operator.chars().next() {
+                    Some('-' | '=' | '?') if is_set => value.unwrap_or_default(),
+                    Some('?') => vec![unknown(name)],
+                    Some(sign @ ('-' | '=')) => {
+                        let word = self.default(default);
+                        if sign == '=' {
+                            self.variables.insert(name.to_owned(), vec![word.clone()]);
+                        }
+                        vec![word]
+                    }
+                    _ => vec![unknown(text)],
+                }
+            }
+        }
+    }
+
+    /// A default, which may name other variables.
+    fn default(&mut self, text: &str) -> Word {
+        let text = text.trim_matches(|c| c == '"' || c == '\'');
+        match text.strip_prefix('$') {
+            None => Word::known(text),
+            Some(name) => {
+                let name = name.trim_start_matches('{').trim_end_matches('}');
+                self.variable(name).into_iter().next().unwrap_or_default()
+            }
+        }
+    }
+
+    /// Whole numbers with `+ - * / %` and brackets.
+    fn arithmetic(&mut self, text: &str) -> Word {
+        let mut missing = BTreeSet::new();
+        let chars: Vec<char> = text.chars().filter(|c| !c.is_whitespace() && *c != '$').collect();
+        let mut at = 0;
+        match self.sum(&chars, &mut at, &mut missing) {
+            Some(value) if at == chars.len() && missing.is_empty() => {
+                Word::known(&value.to_string())
+            }
+            _ if missing.is_empty() => unknown(&format!("$(({text}))")),
+            _ => Word { text: String::new(), unknown: missing },
+        }
+    }
+
+    fn sum(&self, chars: &[char], at: &mut usize, missing: &mut BTreeSet<String>) -> Option<i64> {
+        let mut value = self.product(chars, at, missing)?;
+        while let Some(sign) = chars.get(*at).filter(|c| "+-".contains(**c)) {
+            *at += 1;
+            let other = self.product(chars, at, missing)?;
+            value =
+                if *sign == '+' { value.checked_add(other)? } else { value.checked_sub(other)? };
+        }
+        Some(value)
+    }
+
+    fn product(
+        &self,
+        chars: &[char],
+        at: &mut usize,
+        missing: &mut BTreeSet<String>,
+    ) -> Option<i64> {
+        let mut value = self.factor(chars, at, missing)?;
+        while let Some(sign) = chars.get(*at).filter(|c| "*/%".contains(**c)) {
+            *at += 1;
+            let other = self.factor(chars, at, missing)?;
+            value = match sign {
+                '*' => value.checked_mul(other)?,
+                '/' => value.checked_div(other)?,
+                _ => value.checked_rem(other)?,
+            };
+        }
+        Some(value)
+    }
+
+    fn factor(
+        &self,
+        chars: &[char],
+        at: &mut usize,
+        missing: &mut BTreeSet<String>,
+    ) -> Option<i64> {
+        if chars.get(*at) == Some(&'(') {
+            *at += 1;
+            let value = self.sum(chars, at, missing)?;
+            *at += 1;
+            return (chars.get(*at - 1) == Some(&')')).then_some(value);
+        }
+        let is_part = |c: &char| c.is_ascii_alphanumeric() || "_{}".contains(*c);
+        let rest = &chars[(*at).min(chars.len())..];
+        let word: String = rest.iter().take_while(|c| is_part(c)).collect();
+        *at += word.chars().count();
+        let word = word.trim_matches(|c| c == '{' || c == '}');
+        if word.starts_with(|c: char| c.is_ascii_digit()) {
+            return word.parse().ok();
+        }
+        let value = self.variables.get(word).and_then(|it| it.first());
+        match value {
+            Some(value) if value.unknown.is_empty() => value.text.trim().parse().ok(),
+            Some(value) => {
+                missing.extend(value.unknown.iter().cloned());
+                Some(1)
+            }
+            None if word.is_empty() => None,
+            None => {
+                missing.insert(word.to_owned());
+                Some(1)
+            }
+        }
+    }
+}
+
+/// A word of which nothing is known but what it depends on.
+fn unknown(name: &str) -> Word {
+    Word { text: String::new(), unknown: BTreeSet::from([name.to_owned()]) }
+}

@@ -1,0 +1,380 @@
+//! From the text of a script to words that are not expanded yet.
+
+use super::word::ShellError;
+
+/// A part of a word.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Piece {
+    /// Text as it is, which holds no blanks that would part words.
+    Plain(String),
+    /// Text within quotes.
+    Quoted(String),
+    /// `$NAME` or what stands in `${..}`; within quotes or not.
+    Variable { text: String, quoted: bool },
+    /// What stands in `$((..))`.
+    Arithmetic(String),
+    /// `$(..)` or what stands between backquotes, as it is written.
+    Command(String),
+}
+
+/// A part of a script.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Token {
+    /// A word.
+    Word { pieces: Vec<Piece>, line: usize },
+    /// `NAME=..`, `NAME+=..`, with words in brackets or with one.
+    Assign { name: String, appends: bool, value: Value, line: usize },
+    /// What ends a command.
+    End { line: usize },
+}
+
+/// What is assigned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Value {
+    /// A word.
+    One(Vec<Piece>),
+    /// Words in brackets.
+    List(Vec<Vec<Piece>>),
+}
+
+impl Token {
+    pub(super) fn is_end(&self) -> bool {
+        matches!(self, Self::End { .. })
+    }
+
+    pub(super) fn line(&self) -> usize {
+        match self {
+            Self::Word { line, .. } | Self::Assign { line, .. } | Self::End { line } => *line,
+        }
+    }
+
+    /// The word, if it begins a branch or loop.
+    pub(super) fn keyword(&self) -> Option<&str> {
+        let Self::Word { pieces, .. } = self else { return None };
+        let [Piece::Plain(word)] = pieces.as_slice() else { return None };
+        ["if", "for", "while", "until", "case"].contains(&word.as_str()).then_some(word)
+    }
+}
+
+/// The tokens of a script.
+pub(super) fn tokens(text: &str) -> Result<Vec<Token>, ShellError> {
+    let mut lexer = Lexer { chars: text.chars().collect(), at: 0, line: 1, here: Vec::new() };
+    let mut tokens = Vec::new();
+    while let Some(token) = lexer.token()? {
+        tokens.push(token);
+    }
+    Ok(tokens)
+}
+
+struct Lexer {
+    chars: Vec<char>,
+    at: usize,
+    line: usize,
+    /// Words that end texts which begin on the next line.
+    here: Vec<String>,
+}
+
+impl Lexer {
+    fn peek(&self) -> Option<char> {
+        self.chars.get(self.at).copied()
+    }
+
+    fn next(&mut self) -> Option<char> {
+        let next = self.peek()?;
+        self.at += 1;
+        self.line += usize::from(next == '\n');
+        Some(next)
+    }
+
+    fn starts(&self, text: &str) -> bool {
+        text.chars().enumerate().all(|(place, c)| self.chars.get(self.at + place) == Some(&c))
+    }
+
+    /// The next token; none at the end.
+    fn token(&mut self) -> Result<Option<Token>, ShellError> {
+        loop {
+            self.skip_blanks();
+            let line = self.line;
+            match self.peek() {
+                None => return Ok(None),
+                Some('#') => self.skip_line(),
+                Some('\n') => {
+                    self.next();
+                    self.skip_here();
+                    return Ok(Some(Token::End { line }));
+                }
+                Some(';' | '&' | '|' | '(' | ')') => {
+                    self.next();
+                    return Ok(Some(Token::End { line }));
+                }
+                Some('<' | '>') => self.skip_redirection()?,
+                Some(c) if c.is_ascii_digit() && self.is_redirection() => {
+                    self.skip_redirection()?;
+                }
+                Some(_) => return self.word_or_assignment().map(Some),
+            }
+        }
+    }
+
+    fn skip_blanks(&mut self) {
+        loop {
+            if self.starts("\\\n") {
+                self.next();
+                self.next();
+            } else if self.starts("\\\r\n") {
+                self.at += 1;
+                self.next();
+                self.next();
+            } else if self.peek().is_some_and(|c| c == ' ' || c == '\t' || c == '\r') {
+                self.next();
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn skip_line(&mut self) {
+        while self.peek().is_some_and(|c| c != '\n') {
+            self.next();
+        }
+    }
+
+    /// Whether a number is that of a stream which is led elsewhere.
+    fn is_redirection(&self) -> bool {
+        let rest = self.chars[self.at..].iter();
+        rest.clone().find(|c| !c.is_ascii_digit()).is_some_and(|c| *c == '<' || *c == '>')
+    }
+
+    fn skip_redirection(&mut self) -> Result<(), ShellError> {
+        let is_here = self.starts("<<") && !self.starts("<<<");
+        while self.peek().is_some_and(|c| c.is_ascii_digit() || "<>&-".contains(c)) {
+            self.next();
+        }
+        self.skip_blanks();
+        if self.peek().is_some_and(|c| !"\n;|&".contains(c)) {
+            let pieces = self.pieces(false)?;
+            if is_here {
+                self.here.push(plain(&pieces));
+            }
+        }
+        Ok(())
+    }
+
+    /// Leaves out the texts that commands of the line before are given.
+    fn skip_here(&mut self) {
+        for end in std::mem::take(&mut self.here) {
+            loop {
+                let start = self.at;
+                self.skip_line();
+                let line: String = self.chars[start..self.at].iter().collect();
+                if self.next().is_none() || line.trim() == end {
+                    break;
+                }
+            }
+        }
+    }
+
+    fn word_or_assignment(&mut self) -> Result<Token, ShellError> {
+        let line = self.line;
+        let start = self.at;
+        let mut name = String::new();
+        while let Some(c) = self.peek().filter(|c| c.is_ascii_alphanumeric() || *c == '_') {
+            name.push(c);
+            self.at += 1;
+        }
+        let appends = self.starts("+=");
+        let is_name = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+        if !(is_name && (appends || self.starts("="))) {
+            self.at = start;
+            return Ok(Token::Word { pieces: self.pieces(false)?, line });
+        }
+        self.at += if appends { 2 } else { 1 };
+        let value = if self.peek() == Some('(') {
+            self.next();
+            Value::List(self.list(line)?)
+        } else {
+            Value::One(self.pieces(true)?)
+        };
+        Ok(Token::Assign { name, appends, value, line })
+    }
+
+    /// Words up to a closing bracket.
+    fn list(&mut self, line: usize) -> Result<Vec<Vec<Piece>>, ShellError> {
+        let mut words = Vec::new();
+        loop {
+            self.skip_blanks();
+            match self.peek() {
+                None => return Err(ShellError::Open { line, what: "a list in brackets" }),
+                Some(')') => {
+                    self.next();
+                    return Ok(words);
+                }
+                Some('\n') => {
+                    self.next();
+                }
+                Some('#') => self.skip_line(),
+                Some(_) => words.push(self.pieces(false)?),
+            }
+        }
+    }
+
+    /// The pieces of a word, up to a blank or what ends a command; of a value nothing may come.
+    fn pieces(&mut self, may_be_empty: bool) -> Result<Vec<Piece>, ShellError> {
+        let mut pieces = Vec::new();
+        let mut text = String::new();
+        let start = self.at;
+        while let Some(c) = self.peek() {
+            match c {
+                ' ' | '\t' | '\r' | '\n' | ';' | '&' | '|' | '<' | '>' | ')' | '(' => break,
+                '\\' => {
+                    self.next();
+                    if let Some(c) = self.next().filter(|c| *c != '\n') {
+                        flush(&mut pieces, &mut text);
+                        pieces.push(Piece::Quoted(c.to_string()));
+                    }
+                }
+                '\'' => {
+                    flush(&mut pieces, &mut text);
+                    pieces.push(Piece::Quoted(self.until('\'')?));
+                }
+                '"' => {
+                    flush(&mut pieces, &mut text);
+                    self.double_quoted(&mut pieces)?;
+                }
+                '`' => {
+                    flush(&mut pieces, &mut text);
+                    let command = self.until('`')?;
+                    pieces.push(Piece::Command(format!("`{command}`")));
+                }
+                '$' => {
+                    flush(&mut pieces, &mut text);
+                    pieces.push(self.expansion(false)?);
+                }
+                c => {
+                    text.push(c);
+                    self.next();
+                }
+            }
+        }
+        flush(&mut pieces, &mut text);
+        if self.at == start && !may_be_empty {
+            // Not a word and not an end: left out, so that reading goes on.
+            self.next();
+        }
+        Ok(pieces)
+    }
+
+    /// What stands between two of a character.
+    fn until(&mut self, end: char) -> Result<String, ShellError> {
+        let line = self.line;
+        self.next();
+        let mut text = String::new();
+        loop {
+            match self.next() {
+                None => return Err(ShellError::Open { line, what: "a quote" }),
+                Some(c) if c == end => return Ok(text),
+                Some(c) => text.push(c),
+            }
+        }
+    }
+
+    fn double_quoted(&mut self, pieces: &mut Vec<Piece>) -> Result<(), ShellError> {
+        let line = self.line;
+        self.next();
+        let mut text = String::new();
+        let begun = pieces.len();
+        loop {
+            match self.peek() {
+                None => return Err(ShellError::Open { line, what: "a quote" }),
+                Some('"') => {
+                    self.next();
+                    // An empty pair of quotes is a word too.
+                    if !text.is_empty() || pieces.len() == begun {
+                        pieces.push(Piece::Quoted(text));
+                    }
+                    return Ok(());
+                }
+                Some('\\') => {
+                    self.next();
+                    match self.next() {
+                        Some('\n') | None => {}
+                        Some(c) if "\"\\$`".contains(c) => text.push(c),
+                        Some(c) => text.extend(['\\', c]),
+                    }
+                }
+                Some('$') => {
+                    if !text.is_empty() {
+                        pieces.push(Piece::Quoted(std::mem::take(&mut text)));
+                    }
+                    pieces.push(self.expansion(true)?);
+                }
+                Some(c) => {
+                    text.push(c);
+                    self.next();
+                }
+            }
+        }
+    }
+
+    /// What a dollar sign begins.
+    fn expansion(&mut self, quoted: bool) -> Result<Piece, ShellError> {
+        let line = self.line;
+        self.next();
+        if self.starts("((") {
+            let text = self.bracketed('(', ')', line)?;
+            let inner = text.strip_prefix('(').and_then(|it| it.strip_suffix(')'));
+            return Ok(Piece::Arithmetic(inner.unwrap_or(&text).to_owned()));
+        }
+        if self.starts("(") {
+            let text = self.bracketed('(', ')', line)?;
+            return Ok(Piece::Command(format!("$({text})")));
+        }
+        if self.starts("{") {
+            return Ok(Piece::Variable { text: self.bracketed('{', '}', line)?, quoted });
+        }
+        let mut text = String::new();
+        while let Some(c) = self.peek().filter(|c| c.is_ascii_alphanumeric() || *c == '_') {
+            text.push(c);
+            self.at += 1;
+        }
+        if text.is_empty() {
+            if let Some(c) = self.peek().filter(|c| "@*#?!-$".contains(*c)) {
+                text.push(c);
+                self.at += 1;
+            } else {
+                return Ok(Piece::Quoted("$".to_owned()));
+            }
+        }
+        Ok(Piece::Variable { text, quoted })
+    }
+
+    /// What stands in a pair of brackets, other pairs within it included.
+    fn bracketed(&mut self, open: char, close: char, line: usize) -> Result<String, ShellError> {
+        self.next();
+        let mut depth = 1;
+        let mut text = String::new();
+        loop {
+            let c = self.next().ok_or(ShellError::Open { line, what: "a bracket" })?;
+            depth += i32::from(c == open) - i32::from(c == close);
+            if depth == 0 {
+                return Ok(text);
+            }
+            text.push(c);
+        }
+    }
+}
+
+fn flush(pieces: &mut Vec<Piece>, text: &mut String) {
+    if !text.is_empty() {
+        pieces.push(Piece::Plain(std::mem::take(text)));
+    }
+}
+
+/// Pieces that hold no variables, as a text.
+fn plain(pieces: &[Piece]) -> String {
+    let text = |piece: &Piece| match piece {
+        Piece::Plain(text) | Piece::Quoted(text) => text.clone(),
+        _ => String::new(),
+    };
+    pieces.iter().map(text).collect()
+}

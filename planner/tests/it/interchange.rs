@@ -1,0 +1,216 @@
+//! Plans in the words of other tools, and back.
+
+use std::fs;
+use std::path::Path;
+use std::thread;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::cli::{Run, planner, root};
+
+/// The plans that are exported: a name, and what `planner evaluate` is asked.
+fn cases() -> Vec<(String, Vec<String>)> {
+    let text = fs::read_to_string(root().join("planner/tests/it/cases/exports.txt")).unwrap();
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let case = |line: &str| {
+        let mut words = line.split_whitespace().map(str::to_owned);
+        (words.next().expect("a name"), words.collect())
+    };
+    lines.map(case).collect()
+}
+
+/// Runs the command and expects it to go well.
+fn good(args: &[&str]) -> Run {
+    let run = planner(args);
+    assert_eq!(run.code, Some(0), "planner {}: {run:?}", args.join(" "));
+    run
+}
+
+fn plan_of(args: &[&str], path: &Path) {
+    let path = path.to_str().unwrap();
+    let run = planner(&[&["evaluate"], args, &["--quiet", "-o", path]].concat());
+    assert!(matches!(run.code, Some(0)), "{args:?}: {run:?}");
+}
+
+fn read(path: &Path) -> Value {
+    serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
+}
+
+/// Exports a plan: as it is where the tool runs it, else the nearest that it runs.
+fn export(plan: &Path, target: &str, folder: &Path) -> bool {
+    let (plan, folder) = (plan.to_str().unwrap(), folder.to_str().unwrap());
+    let args = ["export", plan, "--to", target, "-o", folder];
+    let run = planner(&args);
+    if run.code == Some(0) {
+        return true;
+    }
+    assert_eq!(run.code, Some(2), "{run:?}");
+    assert!(run.stderr.contains("hint: "), "{run:?}");
+    let run = good(&[&args[..], &["--approximate"]].concat());
+    assert!(run.stdout.contains("approximation: "), "{run:?}");
+    false
+}
+
+/// What of a plan settings say, in the order of its keys; what is predicted follows from it.
+fn essence(plan: &Value) -> Value {
+    let mut plan = plan.clone();
+    let object = plan.as_object_mut().unwrap();
+    for key in ["provenance", "runners_up", "stages_by_hand"] {
+        object.remove(key);
+    }
+    if object["framework"]["name"] != "megatron-core" {
+        object.remove("framework");
+        object.remove("prediction");
+    }
+    plan
+}
+
+/// Every plan of the matrix comes back from what was written of it, to the byte.
+#[test]
+fn what_is_exported_imports_as_the_same_plan() {
+    let folder = TempDir::new().unwrap();
+    let cases = cases();
+    assert!(cases.len() >= 40, "{} plans", cases.len());
+    thread::scope(|scope| {
+        for part in cases.chunks(cases.len().div_ceil(2)) {
+            let folder = &folder;
+            scope.spawn(move || {
+                for (name, args) in part {
+                    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+                    round_trip(name, &args, folder.path());
+                }
+            });
+        }
+    });
+}
+
+fn round_trip(name: &str, args: &[&str], folder: &Path) {
+    let plan = folder.join(format!("{name}.json"));
+    plan_of(args, &plan);
+    let job = folder.join(name);
+    let is_exact = export(&plan, "megatron", &job);
+    let written = job.join("plan.json");
+    if is_exact {
+        assert_eq!(read(&plan), read(&written), "{name}");
+    }
+    let cluster =
+        args.iter().position(|word| *word == "--cluster").map_or("h100", |at| args[at + 1]);
+    let back = folder.join(format!("{name}-back.json"));
+    let script = job.join("megatron.sh");
+    let [script, path] = [&script, &back].map(|path| path.to_str().unwrap());
+    good(&["import", script, "--model", args[0], "--cluster", cluster, "-o", path]);
+    let (expected, actual) = (essence(&read(&written)), read(&back));
+    let actual = if expected.get("framework").is_some() {
+        essence(&actual)
+    } else {
+        let mut actual = essence(&actual);
+        actual.as_object_mut().unwrap().retain(|key, _| key != "framework" && key != "prediction");
+        actual
+    };
+    for (key, value) in expected.as_object().unwrap() {
+        assert_eq!(value, &actual[key], "{name}: {key}");
+    }
+}
+
+/// Settings that cannot be read, each with what is said.
+#[test]
+fn settings_that_cannot_be_a_plan() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("arguments.txt");
+    let good = "--micro-batch-size 1 --global-batch-size 64 --seq-length 4096 --bf16";
+    let check = |text: &str, expected: &str| {
+        fs::write(&path, text).unwrap();
+        let path = path.to_str().unwrap();
+        let run = planner(&["import", path, "--model", "models/llama-3.1-8b", "--gpus", "8"]);
+        assert_eq!(run.code, Some(2), "{text}: {run:?}");
+        assert!(run.stderr.contains(expected), "{text}: {}", run.stderr);
+    };
+    let with = |more: &str| format!("{good} {more}");
+    for (more, expected) in [
+        ("--tensor-model-parralel-size 2", "hint: `--tensor-model-parallel-size`"),
+        ("--tensor_model_parallel_size 2", "hint: `--tensor-model-parallel-size`"),
+        ("--bf16", "`--bf16` is given twice"),
+        ("--seq-length 8192", "`--seq-length` is given twice: `4096`, then `8192`"),
+        ("--fp16", "`--bf16` and `--fp16` contradict each other"),
+        ("--tensor-model-parallel-size", "`--tensor-model-parallel-size` takes a value, but has 0"),
+        ("--tensor-model-parallel-size many", "a whole number, at least 1, is expected"),
+        ("--tensor-model-parallel-size $TP", "depends on `TP`, which the script does not set"),
+        ("$MORE", "depends on `MORE`, which the script does not set"),
+        ("--tensor-model-parallel-size 3", "which do not divide 8"),
+        ("--pipeline-model-parallel-size 3 --tensor-model-parallel-size 1", "do not divide 8"),
+        (
+            "--num-layers 31",
+            "of another model than `llama-3.1-8b`: `--num-layers 31`, where it has",
+        ),
+        ("--recompute-granularity full", "`--recompute-method` is missing"),
+        (
+            "--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout Et*8Lt*24",
+            "stages of",
+        ),
+        (
+            "--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout 'Et*8|t*8L'",
+            "18 blocks",
+        ),
+        ("--overlap-param-gather", "no `--overlap-grad-reduce`"),
+        ("four", "`four` stands where an option is expected"),
+        ("--optimizer madam", "one of adam, sgd is expected"),
+    ] {
+        check(&with(more), expected);
+    }
+    check("--micro-batch-size 3 --global-batch-size 64 --seq-length 4096", "a global batch of 64");
+    check("--micro-batch-size 1 --bf16", "how long a sequence is");
+    check("", "nothing starts a program that is known");
+    check("torchrun train.py --lr 1", "nothing starts a program that is known");
+    check("python pretrain_gpt.py 'open", "line 1: a quote without its end");
+    check(
+        "TP=1\nif [ $BIG ]; then\n  TP=8\nfi\npython pretrain_gpt.py --tensor-model-parallel-size $TP",
+        "line 2: what `if` decides is not followed",
+    );
+}
+
+/// A launch script as people write them.
+#[test]
+fn a_launch_script_is_a_plan() {
+    let folder = TempDir::new().unwrap();
+    let script = folder.path().join("pretrain.sh");
+    fs::write(
+        &script,
+        "#!/bin/bash
+#SBATCH --nodes=2
+GPUS_PER_NODE=8
+NNODES=${SLURM_NNODES:-2}
+WORLD_SIZE=$((GPUS_PER_NODE * NNODES))
+TP=2; PP=2
+MBS=1
+GBS=$((WORLD_SIZE / TP / PP * MBS * 16))
+if [ ! -d \"$CHECKPOINTS\" ]; then
+  mkdir -p \"$CHECKPOINTS\"
+fi
+DISTRIBUTED_ARGS=\"--nproc_per_node $GPUS_PER_NODE --nnodes $NNODES --node_rank $RANK\"
+PARALLEL=(
+    --tensor-model-parallel-size $TP   # within a node
+    --pipeline-model-parallel-size $PP --sequence-parallel
+    --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather
+)
+torchrun $DISTRIBUTED_ARGS pretrain_gpt.py \\
+    \"${PARALLEL[@]}\" \\
+    --num-layers 32 --hidden-size 4096 --micro-batch-size $MBS --global-batch-size $GBS \\
+    --seq-length 8192 --bf16 --hidden-dropout 0 --attention-dropout 0.0 \\
+    --save $CHECKPOINTS --recompute-activations 2>&1 | tee log
+",
+    )
+    .unwrap();
+    let plan = folder.path().join("plan.json");
+    let [script, path] = [&script, &plan].map(|path| path.to_str().unwrap());
+    let run = good(&["import", script, "--model", "models/llama-3.1-8b", "-o", path]);
+    assert!(
+        run.stdout.starts_with("llama-3.1-8b on 16 x H100-SXM5-80GB: tp2-sp-pp2-dp4"),
+        "{run:?}"
+    );
+    let layout = &read(&plan)["layout"];
+    assert_eq!(layout["num_micro_batches"], 16);
+    assert_eq!(layout["zero_stage"], 1);
+    assert_eq!(layout["recompute"], "attention");
+    good(&["explain", path]);
+}

@@ -17,7 +17,7 @@ import traceback
 import warnings
 from pathlib import Path
 
-CHECKS = ["megatron"]
+CHECKS = ["megatron", "torchtitan", "deepspeed", "accelerate", "trainer", "executor"]
 
 
 def main():
@@ -27,6 +27,8 @@ def main():
     folder = Path(sys.argv[1])
     only = sys.argv[2:] or CHECKS
     warnings.simplefilter("ignore")
+    # Nothing is looked for beyond the files.
+    os.environ.update(HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
     refused, accepted = [], 0
     for tool in only:
         checks = sorted(path for path in folder.glob(f"*/{tool}") if path.is_dir())

@@ -4,7 +4,7 @@ use ir::cluster::Precision;
 use ir::framework::Framework;
 use ir::graph::Graph;
 use ir::layout::{Layout, LayoutSpec, PartialLayout};
-use ir::plan::{Plan, Training};
+use ir::plan::{Optimizer, Plan, Training};
 use ir::replication::DataParallelMethod;
 
 use super::error::{ExportError, Lack};
@@ -75,7 +75,7 @@ pub(super) fn near(
 ) -> Result<Near, ExportError> {
     let nothing = || ExportError::NothingNear { target, lacks: lacks.to_vec() };
     let framework = target.framework();
-    let training = nearest_training(&checked.plan.training, &framework);
+    let training = nearest_training(&checked.plan.training, &framework, target);
     let facts = checked.problem.model_facts();
     let posed = |graph: Graph, training| {
         let (cluster, gpus) = (&checked.plan.cluster, checked.plan.num_gpus);
@@ -129,7 +129,7 @@ fn before(problem: &Problem, checked: &CheckedPlan) -> Option<f64> {
 }
 
 /// Training that a framework has: wider numbers where it lacks narrow ones, gradients as they are.
-fn nearest_training(training: &Training, framework: &Framework) -> Training {
+fn nearest_training(training: &Training, framework: &Framework, target: Target) -> Training {
     let abilities = &framework.abilities;
     let wider = Precision::ALL.into_iter().rev().filter(|it| {
         abilities.precisions.contains(it)
@@ -140,6 +140,24 @@ fn nearest_training(training: &Training, framework: &Framework) -> Training {
     training.precision = wider.into_iter().next().unwrap_or(training.precision);
     training.bf16_moments &= abilities.moments.contains(&Precision::Bf16);
     training.no_master_weights &= abilities.no_master_weights;
+    match target {
+        Target::TorchTitan => {
+            training.fp32_gradients |= training.precision.activation_bytes() == 2;
+            training.optimizer = Optimizer::AdamW;
+            let all_in_16 = training.no_master_weights && training.bf16_moments;
+            (training.no_master_weights, training.bf16_moments) = (all_in_16, all_in_16);
+        }
+        Target::Accelerate | Target::Trainer => {
+            training.fp32_gradients |= training.precision.activation_bytes() == 2;
+            training.optimizer = Optimizer::AdamW;
+            (training.no_master_weights, training.bf16_moments) = (false, false);
+            if training.precision == Precision::Fp8 {
+                training.precision = Precision::Bf16;
+            }
+        }
+        Target::DeepSpeed => training.bf16_moments &= training.no_master_weights,
+        Target::Megatron | Target::Executor => {}
+    }
     let lacks = training.lacked_by(abilities);
     if !lacks.is_empty() {
         training.data_parallel_method = DataParallelMethod::AllReduce;
@@ -187,6 +205,9 @@ fn changes(old: &Plan, new: &Plan, before: Option<f64>, found: &Found) -> Vec<St
     );
     let (a, b) = (&old.training, &new.training);
     differ("precision", a.precision.to_string(), b.precision.to_string());
+    differ("optimizer", format!("{:?}", a.optimizer), format!("{:?}", b.optimizer));
+    let sums = |it: &Training| if it.fp32_gradients { "fp32" } else { "16 bits" }.to_owned();
+    differ("gradients in", sums(a), sums(b));
     differ("moments in", a.moments().to_string(), b.moments().to_string());
     differ(
         "master weights",

@@ -78,8 +78,7 @@ pub fn export(checked: &CheckedPlan, wanted: Wanted) -> Result<Export, ExportErr
         (near.plan, near.problem.graph)
     };
     let setting = Setting::new(&plan, &model, &graph, notes.clone());
-    let mut files = write::files(target, launcher, &setting);
-    files.push(plan_file(&plan));
+    let files = write::files(target, launcher, &setting, &plan_file(&plan));
     Ok(Export { target, files, plan, notes })
 }
 

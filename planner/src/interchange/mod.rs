@@ -4,9 +4,12 @@
 //! cannot say is never left out: it is an error, or, where the user asks for the nearest plan that it can, a change
 //! that is stated with what it costs. Abilities are those of the framework's file, by which the search proposes.
 
+mod accelerate;
 mod approximate;
 mod argument;
+mod deepspeed;
 mod error;
+mod executor;
 mod export;
 mod file;
 mod imported;
@@ -18,6 +21,7 @@ mod read;
 mod setting;
 mod shell;
 mod target;
+mod torchtitan;
 mod write;
 
 pub use argument::{Argument, Section};

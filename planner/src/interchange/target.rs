@@ -8,16 +8,38 @@ use ir::framework::Framework;
 pub enum Target {
     /// Megatron-LM's `pretrain_gpt.py`.
     Megatron,
+    /// PyTorch's torchtitan.
+    TorchTitan,
+    /// DeepSpeed's configuration.
+    DeepSpeed,
+    /// Hugging Face accelerate's configuration.
+    Accelerate,
+    /// Arguments of Hugging Face's Trainer.
+    Trainer,
+    /// This project's own executor.
+    Executor,
 }
 
 impl Target {
     /// All of them.
-    pub const ALL: [Self; 1] = [Self::Megatron];
+    pub const ALL: [Self; 6] = [
+        Self::Megatron,
+        Self::TorchTitan,
+        Self::DeepSpeed,
+        Self::Accelerate,
+        Self::Trainer,
+        Self::Executor,
+    ];
 
     /// The name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Megatron => "megatron",
+            Self::TorchTitan => "torchtitan",
+            Self::DeepSpeed => "deepspeed",
+            Self::Accelerate => "accelerate",
+            Self::Trainer => "trainer",
+            Self::Executor => "executor",
         }
     }
 
@@ -25,6 +47,11 @@ impl Target {
     pub const fn tool(self) -> &'static str {
         match self {
             Self::Megatron => "Megatron-LM with megatron-core 0.19.2",
+            Self::TorchTitan => "torchtitan 0.3.0",
+            Self::DeepSpeed => "DeepSpeed 0.19.8",
+            Self::Accelerate => "accelerate 1.15.0",
+            Self::Trainer => "transformers 5.23.0 with accelerate 1.15.0",
+            Self::Executor => "this project's executor",
         }
     }
 
@@ -36,6 +63,10 @@ impl Target {
     pub fn framework(self) -> Framework {
         let name = match self {
             Self::Megatron => "megatron-core",
+            Self::TorchTitan => "torchtitan",
+            Self::DeepSpeed => "deepspeed",
+            Self::Accelerate | Self::Trainer => "fsdp2",
+            Self::Executor => "executor",
         };
         frameworks::preset(name).expect("the framework of a target ships")
     }

@@ -3,14 +3,19 @@
 use super::argument::Argument;
 use super::error::Lack;
 use super::file::File;
-use super::launch::{self, Launcher, Program};
-use super::megatron;
+use super::launch::{self, Launcher, Program, Starter};
 use super::setting::Setting;
 use super::target::Target;
+use super::{accelerate, deepspeed, executor, megatron, torchtitan};
 
-/// The files of a plan, the one to start with first.
-pub(super) fn files(target: Target, launcher: Launcher, setting: &Setting<'_>) -> Vec<File> {
-    match target {
+/// The files of a plan, the one to start with first and the plan last.
+pub(super) fn files(
+    target: Target,
+    launcher: Launcher,
+    setting: &Setting<'_>,
+    plan: &File,
+) -> Vec<File> {
+    let (program, beside) = match target {
         Target::Megatron => {
             let program = Program {
                 name: "megatron",
@@ -18,16 +23,31 @@ pub(super) fn files(target: Target, launcher: Launcher, setting: &Setting<'_>) -
                 environment: megatron::environment(setting),
                 sections: megatron::sections(setting),
                 own: megatron::own(),
+                last: Vec::new(),
+                starter: Starter::Torchrun,
+                beside: Vec::new(),
             };
-            vec![started(launcher, setting, target, &program)]
+            (program, Vec::new())
         }
-    }
+        Target::TorchTitan => torchtitan::program(setting),
+        Target::DeepSpeed => deepspeed::program(setting),
+        Target::Accelerate => accelerate::program(setting, false),
+        Target::Trainer => accelerate::program(setting, true),
+        Target::Executor => (executor::program(setting, plan), Vec::new()),
+    };
+    let (name, text) = launch::file(launcher, setting, target.tool(), &program);
+    let first = File { name, text, is_executable: launcher != Launcher::Kubernetes };
+    std::iter::once(first).chain(beside).chain([plan.clone()]).collect()
 }
 
 /// What a target cannot be told of a plan, its model and what its framework cannot run aside.
 pub(super) fn lacks(target: Target, setting: &Setting<'_>) -> Vec<Lack> {
     match target {
         Target::Megatron => megatron::lacks(setting),
+        Target::TorchTitan => torchtitan::lacks(setting),
+        Target::DeepSpeed => deepspeed::lacks(setting),
+        Target::Accelerate | Target::Trainer => accelerate::lacks(setting),
+        Target::Executor => Vec::new(),
     }
 }
 
@@ -35,18 +55,16 @@ pub(super) fn lacks(target: Target, setting: &Setting<'_>) -> Vec<Lack> {
 pub(super) fn lacks_of_model(target: Target, setting: &Setting<'_>) -> Vec<Lack> {
     match target {
         Target::Megatron => megatron::lacks_of_model(setting),
+        Target::TorchTitan => torchtitan::lacks_of_model(setting),
+        Target::Accelerate | Target::Trainer => accelerate::lacks_of_model(setting),
+        Target::DeepSpeed | Target::Executor => Vec::new(),
     }
 }
 
-/// What it is told of a plan's model.
+/// What it is told of a plan's model by arguments.
 pub(super) fn model_arguments(target: Target, setting: &Setting<'_>) -> Vec<Argument> {
     match target {
         Target::Megatron => megatron::model_arguments(setting),
+        _ => Vec::new(),
     }
-}
-
-/// The script that starts a program.
-fn started(launcher: Launcher, setting: &Setting<'_>, target: Target, program: &Program) -> File {
-    let (name, text) = launch::file(launcher, setting, target.tool(), program);
-    File { name, text, is_executable: true }
 }

@@ -214,3 +214,113 @@ torchrun $DISTRIBUTED_ARGS pretrain_gpt.py \\
     assert_eq!(layout["recompute"], "attention");
     good(&["explain", path]);
 }
+
+/// The files of every target, by every launcher, are what they say; the plan goes with them.
+#[test]
+fn every_target_is_written_for_every_launcher() {
+    let folder = TempDir::new().unwrap();
+    let plan = folder.path().join("plan.json");
+    plan_of(
+        &[
+            "models/llama-3.1-8b",
+            "--gpus",
+            "16",
+            "--layout",
+            "dp16",
+            "--zero",
+            "3",
+            "--fp32-gradients",
+            "--framework",
+            "torchtitan",
+            "--recompute",
+            "full",
+        ],
+        &plan,
+    );
+    let targets = [
+        ("megatron", "megatron", &["--use-megatron-fsdp"][..]),
+        (
+            "torchtitan",
+            "torchtitan",
+            &["--parallelism.data_parallel_shard_degree 16", "activation-checkpoint:full"],
+        ),
+        (
+            "deepspeed",
+            "deepspeed",
+            &["zero_optimization: ZeRO 3", "--deepspeed_config ds_config.json"],
+        ),
+        ("accelerate", "accelerate", &["--gradient_accumulation_steps"]),
+        ("trainer", "trainer", &["training_arguments.json"]),
+        ("executor", "executor", &["executor run"]),
+    ];
+    let launchers = [
+        ("torchrun", ".sh", &[][..]),
+        ("slurm", ".sbatch", &["#SBATCH --nodes=2", "#SBATCH --gpus-per-node=8", "srun --nodes"]),
+        ("mpirun", "-mpirun.sh", &["mpirun --hostfile", "--map-by ppr:"]),
+        ("kubernetes", "-job.yaml", &["kind: ConfigMap", "nvidia.com/gpu: 8"]),
+    ];
+    for (target, name, expected) in targets {
+        for (launcher, ending, started) in launchers {
+            let job = folder.path().join(format!("{target}-{launcher}"));
+            let [plan, job_path] = [&plan, &job].map(|path| path.to_str().unwrap());
+            let args = ["export", plan, "--to", target, "--launcher", launcher, "-o", job_path];
+            good(&args);
+            let is_mpi = target == "executor" && launcher == "torchrun";
+            let ending = if is_mpi { "-mpirun.sh" } else { ending };
+            let text = fs::read_to_string(job.join(format!("{name}{ending}"))).unwrap();
+            for part in expected.iter().chain(started) {
+                assert!(text.contains(part), "{target} by {launcher} has no `{part}`:\n{text}");
+            }
+            assert_eq!(read(Path::new(plan)), read(&job.join("plan.json")), "{target}");
+            if launcher != "kubernetes" {
+                let script = job.join(format!("{name}{ending}"));
+                let checked = std::process::Command::new("bash").arg("-n").arg(&script).status();
+                assert!(
+                    checked.is_ok_and(|it| it.success()),
+                    "{target} by {launcher} is no script"
+                );
+            }
+        }
+    }
+}
+
+/// What a tool cannot run is named, with what would work; nothing is left out.
+#[test]
+fn what_a_tool_cannot_run_is_an_error() {
+    let folder = TempDir::new().unwrap();
+    let plan = folder.path().join("plan.json");
+    let path = plan.to_str().unwrap();
+    let check = |args: &[&str], target: &str, expected: &[&str]| {
+        plan_of(args, &plan);
+        let run = planner(&["export", path, "--to", target]);
+        assert_eq!((run.code, run.stdout.as_str()), (Some(2), ""), "{run:?}");
+        for part in expected {
+            assert!(run.stderr.contains(part), "no `{part}` in {}", run.stderr);
+        }
+    };
+    let eight = ["models/llama-3.1-8b", "--gpus", "8"];
+    let zero_bubble = [&eight[..], &["--layout", "tp2-sp-pp4", "--schedule", "zb-h1"]].concat();
+    check(&zero_bubble, "megatron", &["  schedule zb-h1", "`--approximate`"]);
+    check(&zero_bubble, "accelerate", &["  pipelines"]);
+    let selective = [&eight[..], &["--layout", "tp2-sp-dp4", "--recompute", "selective"]].concat();
+    check(&selective, "megatron", &["activation functions of dense layers", "`--recompute norms`"]);
+    let plain = [&eight[..], &["--layout", "dp8", "--zero", "2"]].concat();
+    check(
+        &plain,
+        "torchtitan",
+        &["`mixed_precision_reduce` has float32 alone", "`--fp32-gradients`"],
+    );
+    check(
+        &["models/resnet-50.json", "--gpus", "8", "--layout", "dp8"],
+        "megatron",
+        &["no transformer"],
+    );
+    check(
+        &["models/gemma-2-9b", "--gpus", "8", "--layout", "tp8-sp"],
+        "megatron",
+        &["soft cap", "norms after"],
+    );
+    let mixtral = ["models/mixtral-8x7b", "--gpus", "32", "--layout", "ep8-dp32", "--zero", "1"];
+    check(&mixtral, "deepspeed", &["experts on several ranks", "`--ep 1`"]);
+    check(&mixtral, "torchtitan", &["its registries have no such model"]);
+}

@@ -1,30 +1,38 @@
 //! Scripts and manifests that start a program on every rank of a plan.
 
+mod kubernetes;
+mod mpirun;
 mod program;
 mod slurm;
 mod torchrun;
 
 use super::setting::Setting;
-pub(super) use program::Program;
+pub(super) use program::{Program, Starter};
 
 /// What starts the ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Launcher {
-    /// PyTorch's, on each node by hand.
+    /// A script that is run once on each node.
     Torchrun,
     /// Slurm, by `sbatch`.
     Slurm,
+    /// Open MPI's `mpirun`.
+    Mpirun,
+    /// Kubernetes with Kubeflow's trainer.
+    Kubernetes,
 }
 
 impl Launcher {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::Torchrun, Self::Slurm];
+    pub const ALL: [Self; 4] = [Self::Torchrun, Self::Slurm, Self::Mpirun, Self::Kubernetes];
 
     /// The name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Torchrun => "torchrun",
             Self::Slurm => "slurm",
+            Self::Mpirun => "mpirun",
+            Self::Kubernetes => "kubernetes",
         }
     }
 }
@@ -37,7 +45,13 @@ pub(super) fn file(
     program: &Program,
 ) -> (String, String) {
     match launcher {
+        // A process for each rank takes something that starts them.
+        Launcher::Torchrun if program.starter == Starter::Mpi => {
+            mpirun::file(setting, tool, program)
+        }
         Launcher::Torchrun => torchrun::file(setting, tool, program),
         Launcher::Slurm => slurm::file(setting, tool, program),
+        Launcher::Mpirun => mpirun::file(setting, tool, program),
+        Launcher::Kubernetes => kubernetes::file(setting, tool, program),
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::super::argument::{Section, as_array, quoted};
+use super::super::file::File;
 use super::super::setting::Setting;
 
 /// A program with its arguments, to be started on every rank.
@@ -18,6 +19,48 @@ pub(in super::super) struct Program {
     pub(in super::super) sections: Vec<Section>,
     /// Arguments that are the user's own, which the plan says nothing of.
     pub(in super::super) own: Vec<Section>,
+    /// Words that come after all others.
+    pub(in super::super) last: Vec<String>,
+    /// What starts it on the GPUs of a node.
+    pub(in super::super) starter: Starter,
+    /// Files that lie beside the script and that it reads.
+    pub(in super::super) beside: Vec<File>,
+}
+
+/// What starts a program on the GPUs of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum Starter {
+    /// PyTorch's `torchrun`.
+    Torchrun,
+    /// `accelerate launch` with a configuration that lies beside, which has no place for the micro-batches of a step.
+    Accelerate { num_micro_batches: u32 },
+    /// Nothing: each rank is a process that MPI starts.
+    Mpi,
+}
+
+impl Starter {
+    /// Whether it reads a configuration that lies beside.
+    pub(super) const fn is_accelerate(self) -> bool {
+        matches!(self, Self::Accelerate { .. })
+    }
+
+    /// The words of a shell that start a node's ranks, where `NUM_NODES`, `GPUS_PER_NODE`, `NODE_RANK`, `MASTER_ADDR`
+    /// and `MASTER_PORT` are set.
+    pub(super) fn words(self) -> String {
+        match self {
+            Self::Torchrun => {
+                "torchrun --nnodes \"$NUM_NODES\" --nproc-per-node \"$GPUS_PER_NODE\" --node-rank \"$NODE_RANK\" \\\n    \
+                 --master-addr \"$MASTER_ADDR\" --master-port \"$MASTER_PORT\""
+                    .to_owned()
+            }
+            Self::Accelerate { num_micro_batches } => format!(
+                "accelerate launch --config_file \"$HERE/accelerate.yaml\" --machine_rank \"$NODE_RANK\" \\\n    \
+                 --main_process_ip \"$MASTER_ADDR\" --main_process_port \"$MASTER_PORT\" \\\n    \
+                 --gradient_accumulation_steps {num_micro_batches}"
+            ),
+            Self::Mpi => String::new(),
+        }
+    }
 }
 
 /// Lines of comment.
@@ -28,10 +71,19 @@ pub(super) fn comment(lines: &[String]) -> String {
 /// `export` lines, those of the program and those of the network.
 pub(super) fn exports(setting: &Setting<'_>, program: &Program) -> String {
     let mut text = String::new();
+    if !program.beside.is_empty() {
+        let here = "HERE=$(cd \"$(dirname \"${BASH_SOURCE[0]}\")\" && pwd)";
+        let _ = writeln!(text, "# Where this script lies, and the files that it reads.\n{here}\n");
+    }
     for (name, value, why) in program.environment.iter().chain(&network(setting)) {
         let _ = writeln!(text, "# {why}\nexport {name}={value}");
     }
     text
+}
+
+/// Names of the variables that [`exports`] sets.
+pub(super) fn names(setting: &Setting<'_>, program: &Program) -> Vec<&'static str> {
+    program.environment.iter().chain(&network(setting)).map(|(name, ..)| *name).collect()
 }
 
 /// NCCL's variables that matter for a plan.
@@ -53,18 +105,37 @@ fn network(setting: &Setting<'_>) -> Vec<(&'static str, String, String)> {
     all
 }
 
-/// The arguments as arrays of a shell.
+/// The arguments as arrays of a shell; none where there are no arguments.
 pub(super) fn arrays(program: &Program) -> String {
-    let own = as_array("OWN_ARGUMENTS", &program.own);
-    format!(
-        "{}\n# Yours: the plan says nothing of data, steps and learning rates. What follows on the command line is\n\
-         # added.\n{own}",
-        as_array("PLAN_ARGUMENTS", &program.sections)
-    )
+    let mut text = String::new();
+    if !program.sections.is_empty() {
+        text.push_str(&as_array("PLAN_ARGUMENTS", &program.sections));
+        text.push('\n');
+    }
+    if !program.own.is_empty() {
+        text.push_str(
+            "# Yours: the plan says nothing of data, steps and learning rates. What follows on the command line is\n\
+             # added.\n",
+        );
+        text.push_str(&as_array("OWN_ARGUMENTS", &program.own));
+    }
+    text
 }
 
 /// The command of a rank in a script, after what starts it.
 pub(super) fn command(program: &Program) -> String {
-    let words: Vec<String> = program.command.iter().map(|word| quoted(word)).collect();
-    format!("{} \"${{PLAN_ARGUMENTS[@]}}\" \"${{OWN_ARGUMENTS[@]}}\" \"$@\"", words.join(" "))
+    let is_here = |word: &str| program.beside.iter().any(|file| file.name == word);
+    let of_word = |word: &String| {
+        if is_here(word) { format!("\"$HERE/{word}\"") } else { quoted(word) }
+    };
+    let mut words: Vec<String> = program.command.iter().map(of_word).collect();
+    if !program.sections.is_empty() {
+        words.push("\"${PLAN_ARGUMENTS[@]}\"".to_owned());
+    }
+    if !program.own.is_empty() {
+        words.push("\"${OWN_ARGUMENTS[@]}\"".to_owned());
+    }
+    words.push("\"$@\"".to_owned());
+    words.extend(program.last.iter().map(|word| quoted(word)));
+    words.join(" ")
 }

@@ -4,19 +4,23 @@ use super::super::setting::Setting;
 use super::program::{Program, arrays, command, comment, exports};
 
 pub(super) fn file(setting: &Setting<'_>, tool: &str, program: &Program) -> (String, String) {
+    (format!("{}.sh", program.name), text(setting, tool, program))
+}
+
+/// The script, which other launchers run too.
+pub(super) fn text(setting: &Setting<'_>, tool: &str, program: &Program) -> String {
     let [nodes, gpus] = setting.nodes();
     let heading = comment(&setting.heading(tool));
-    let (use_, rendezvous) = if nodes > 1 {
+    let last = nodes - 1;
+    let (run, rendezvous) = if nodes > 1 {
         (
             format!(
-                "# Run once on each of {nodes} nodes, NODE_RANK from 0 to {}; MASTER_ADDR is the name of node 0. Ranks \
-                 count node\n# by node, as the plan has them.\n",
-                nodes - 1
+                "# Run once on each of {nodes} nodes, NODE_RANK from 0 to {last}; MASTER_ADDR is the name of node 0. Ranks \
+                 count node\n# by node, as the plan has them.\n"
             ),
             format!(
-                "NUM_NODES={nodes}\nNODE_RANK=${{NODE_RANK:?which node this is, from 0 to {}}}\n\
-                 MASTER_ADDR=${{MASTER_ADDR:?the name of node 0}}\nMASTER_PORT=${{MASTER_PORT:-29500}}\n",
-                nodes - 1
+                "NUM_NODES={nodes}\nNODE_RANK=${{NODE_RANK:?which node this is, from 0 to {last}}}\n\
+                 MASTER_ADDR=${{MASTER_ADDR:?the name of node 0}}\nMASTER_PORT=${{MASTER_PORT:-29500}}\n"
             ),
         )
     } else {
@@ -26,13 +30,11 @@ pub(super) fn file(setting: &Setting<'_>, tool: &str, program: &Program) -> (Str
                 .to_owned(),
         )
     };
-    let text = format!(
-        "#!/usr/bin/env bash\n{heading}#\n{use_}set -euo pipefail\n\n{rendezvous}GPUS_PER_NODE={gpus}\n\n{}\n{}\n\
-         torchrun --nnodes \"$NUM_NODES\" --nproc-per-node \"$GPUS_PER_NODE\" --node-rank \"$NODE_RANK\" \\\n    \
-         --master-addr \"$MASTER_ADDR\" --master-port \"$MASTER_PORT\" \\\n    {}\n",
+    format!(
+        "#!/usr/bin/env bash\n{heading}#\n{run}set -euo pipefail\n\n{rendezvous}GPUS_PER_NODE={gpus}\n\n{}\n{}\n{} \\\n    {}\n",
         exports(setting, program),
         arrays(program),
+        program.starter.words(),
         command(program),
-    );
-    (format!("{}.sh", program.name), text)
+    )
 }

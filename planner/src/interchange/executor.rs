@@ -1,0 +1,30 @@
+//! This project's executor: the plan itself, and what starts its ranks.
+
+use super::argument::{Argument, Section};
+use super::file::File;
+use super::launch::{Program, Starter};
+use super::setting::Setting;
+
+/// The program; the plan, which it reads, goes with every export.
+pub(super) fn program(setting: &Setting<'_>, plan: &File) -> Program {
+    let has_gpus = setting.plan.cluster.gpu.architecture != ir::cluster::Architecture::Cpu;
+    let mut arguments =
+        vec![Argument::value("--communicator", "mpi", "a rank is a process that MPI starts")];
+    if has_gpus {
+        arguments.push(Argument::value("--backend", "cuda", "a GPU for each rank"));
+    }
+    let own = vec![Argument::value("--steps", 20, "steps")];
+    Program {
+        name: "executor",
+        command: ["executor", "run", &plan.name].map(str::to_owned).to_vec(),
+        environment: Vec::new(),
+        sections: vec![Section::new(
+            "how ranks reach each other; the layout is in plan.json",
+            arguments,
+        )],
+        own: vec![Section::new("steps; --data says what to train on", own)],
+        last: Vec::new(),
+        starter: Starter::Mpi,
+        beside: vec![plan.clone()],
+    }
+}

@@ -1,0 +1,100 @@
+//! Manifests for Kubernetes: a `PyTorchJob` of Kubeflow's trainer, or an `MPIJob` where each rank is a process.
+
+use std::fmt::Write as _;
+
+use super::super::setting::Setting;
+use super::program::{Program, Starter, command, comment};
+use super::torchrun;
+
+pub(super) fn file(setting: &Setting<'_>, tool: &str, program: &Program) -> (String, String) {
+    let text = if program.starter == Starter::Mpi {
+        mpi(setting, tool, program)
+    } else {
+        pytorch(setting, tool, program)
+    };
+    // Beside a configuration that has the name of the tool.
+    (format!("{}-job.yaml", program.name), text)
+}
+
+/// A text as the block of a YAML document, so far to the right.
+fn block(text: &str, indent: usize) -> String {
+    let line = |line: &str| {
+        if line.is_empty() { "\n".to_owned() } else { format!("{}{line}\n", " ".repeat(indent)) }
+    };
+    text.lines().map(line).collect()
+}
+
+/// The files that a program reads, as data of a `ConfigMap`.
+fn files(program: &Program) -> String {
+    let mut text = String::new();
+    for file in &program.beside {
+        let _ = write!(text, "  {}: |\n{}", file.name, block(&file.text, 4));
+    }
+    text
+}
+
+fn container(program: &Program, gpus: u32, command: &str) -> String {
+    format!(
+        "          containers:\n            - name: {}\n              \
+         # Yours: an image that has the tool.\n              image: IMAGE\n              command: {command}\n              \
+         resources:\n                limits:\n                  nvidia.com/gpu: {gpus}\n              volumeMounts:\n                \
+         - name: plan\n                  mountPath: /plan\n                - name: shared-memory\n                  \
+         mountPath: /dev/shm\n          volumes:\n            - name: plan\n              configMap:\n                \
+         name: {}-plan\n            - name: shared-memory\n              emptyDir:\n                medium: Memory\n",
+        // The operator looks for containers by this name.
+        if program.starter == Starter::Mpi { "mpi" } else { "pytorch" },
+        program.name,
+    )
+}
+
+fn pytorch(setting: &Setting<'_>, tool: &str, program: &Program) -> String {
+    let [nodes, gpus] = setting.nodes();
+    let heading = comment(&setting.heading(tool));
+    // The operator numbers pods by RANK, and gives all of them the address of the first.
+    let script = torchrun::text(setting, tool, program)
+        .replace("NODE_RANK=${NODE_RANK:?", "NODE_RANK=${RANK:?");
+    let of = |replicas: u32| {
+        format!(
+            "      replicas: {replicas}\n      restartPolicy: OnFailure\n      template:\n        spec:\n{}",
+            container(program, gpus, "[\"bash\", \"/plan/run.sh\"]")
+        )
+    };
+    let workers = match nodes {
+        1 => String::new(),
+        _ => format!("    Worker:\n{}", of(nodes - 1)),
+    };
+    format!(
+        "{heading}#\n# kubectl apply --filename FILE. Pods are numbered, and ranks count pod by pod, as the plan has them.\n\
+         apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}-plan\ndata:\n  run.sh: |\n{}{}---\n\
+         apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nmetadata:\n  name: {name}\nspec:\n  nprocPerNode: \"{gpus}\"\n  \
+         pytorchReplicaSpecs:\n    Master:\n{}{workers}",
+        block(&script, 4),
+        files(program),
+        of(1),
+        name = program.name,
+    )
+}
+
+fn mpi(setting: &Setting<'_>, tool: &str, program: &Program) -> String {
+    let [nodes, gpus] = setting.nodes();
+    let heading = comment(&setting.heading(tool));
+    let ranks = setting.plan.num_gpus;
+    let start = format!(
+        "HERE=/plan; mpirun --np {ranks} --map-by ppr:{gpus}:node --bind-to none {}",
+        command(program).replace(" \"$@\"", "")
+    );
+    let launcher = container(program, 0, &format!("[\"bash\", \"-c\", {start:?}]")).replace(
+        "              resources:\n                limits:\n                  nvidia.com/gpu: 0\n",
+        "",
+    );
+    format!(
+        "{heading}#\n# kubectl apply --filename FILE. Ranks count worker by worker, as the plan has them.\n\
+         apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}-plan\ndata:\n{}---\n\
+         apiVersion: kubeflow.org/v2beta1\nkind: MPIJob\nmetadata:\n  name: {name}\nspec:\n  slotsPerWorker: {gpus}\n  \
+         mpiReplicaSpecs:\n    Launcher:\n      replicas: 1\n      template:\n        spec:\n{launcher}    Worker:\n      \
+         replicas: {nodes}\n      template:\n        spec:\n{}",
+        files(program),
+        container(program, gpus, "[\"/usr/sbin/sshd\", \"-De\"]"),
+        name = program.name,
+    )
+}

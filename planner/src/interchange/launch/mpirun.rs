@@ -1,0 +1,43 @@
+//! A script that calls Open MPI's `mpirun`.
+
+use super::super::setting::Setting;
+use super::program::{Program, Starter, arrays, command, comment, exports, names};
+
+pub(super) fn file(setting: &Setting<'_>, tool: &str, program: &Program) -> (String, String) {
+    let [nodes, gpus] = setting.nodes();
+    let heading = comment(&setting.heading(tool));
+    let hosts = if nodes > 1 {
+        "HOSTFILE=${HOSTFILE:?a file with the names of the nodes, a line each}\n\
+         MASTER_ADDR=${MASTER_ADDR:-$(head -n 1 \"$HOSTFILE\" | cut -d ' ' -f 1)}\n"
+    } else {
+        "MASTER_ADDR=127.0.0.1\n"
+    };
+    let hostfile = if nodes > 1 { " --hostfile \"$HOSTFILE\"" } else { "" };
+    let passed: Vec<String> =
+        names(setting, program).iter().map(|name| format!("-x {name}")).collect();
+    let passed = passed.join(" ");
+    let start = if program.starter == Starter::Mpi {
+        format!(
+            "mpirun{hostfile} --np {} --map-by ppr:{gpus}:node --bind-to none {passed} \\\n    {}",
+            setting.plan.num_gpus,
+            command(program)
+        )
+    } else {
+        format!(
+            "mpirun{hostfile} --np {nodes} --map-by ppr:1:node --bind-to none {passed} \\\n    -x NUM_NODES -x GPUS_PER_NODE \
+             -x MASTER_ADDR -x MASTER_PORT{} \\\n    bash -c 'NODE_RANK=$OMPI_COMM_WORLD_RANK; exec {} \"$@\"' node \\\n    {}",
+            if program.starter.is_accelerate() { " -x HERE" } else { "" },
+            program.starter.words(),
+            command(program)
+        )
+    };
+    let export_here = if program.starter.is_accelerate() { "export HERE\n" } else { "" };
+    let text = format!(
+        "#!/usr/bin/env bash\n{heading}#\n# Run on one node; ranks count node by node, as the plan has them.\n\
+         set -euo pipefail\n\n{hosts}export NUM_NODES={nodes} GPUS_PER_NODE={gpus} MASTER_ADDR \
+         MASTER_PORT=${{MASTER_PORT:-29500}}\n\n{}\n{}\n{export_here}{start}\n",
+        exports(setting, program),
+        arrays(program),
+    );
+    (format!("{}-mpirun.sh", program.name), text)
+}

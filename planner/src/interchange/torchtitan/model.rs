@@ -1,0 +1,169 @@
+//! The model as torchtitan's registries have it.
+
+use ir::graph::{Activation, AttentionMask, PositionBias, RotaryPairs, RotaryScaling};
+use ir::model::Transformer;
+use ir::model::transformer::{Embedding, FeedForward, Layer, NormPlacement, NormType, Scales};
+
+use super::super::error::Lack;
+use super::super::setting::Setting;
+
+/// Python that defines a model.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Source {
+    /// What it imports.
+    pub(super) imports: String,
+    /// What it defines.
+    pub(super) definitions: String,
+    /// What `model_registry` is called with.
+    pub(super) spec: String,
+}
+
+/// Models of the registries: module, name there, layers, width, experts.
+const FLAVORS: [(&str, &str, u32, u64, u64); 13] = [
+    ("qwen3", "0.6B", 28, 1024, 0),
+    ("qwen3", "1.7B", 28, 2048, 0),
+    ("qwen3", "4B", 36, 2560, 0),
+    ("qwen3", "8B", 36, 4096, 0),
+    ("qwen3", "14B", 40, 5120, 0),
+    ("qwen3", "32B", 64, 5120, 0),
+    ("qwen3", "30B-A3B", 48, 2048, 128),
+    ("qwen3", "235B-A22B", 94, 4096, 128),
+    ("deepseek_v3", "16B", 27, 2048, 64),
+    ("deepseek_v3", "236B", 60, 5120, 160),
+    ("deepseek_v3", "671B", 61, 7168, 256),
+    ("gpt_oss", "20b", 24, 2880, 32),
+    ("gpt_oss", "120b", 36, 2880, 128),
+];
+
+/// What every model imports.
+const IMPORTS: &str = "from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss\n\
+from torchtitan.components.optimizer import default_adamw\n\
+from torchtitan.hf_datasets.text_datasets import HuggingFaceTextDataLoader\n\
+from torchtitan.models.common.config_utils import decoder_vocab_size\n\
+from torchtitan.trainer import Trainer\n";
+
+/// The model's Python, or what of it torchtitan does not have.
+pub(super) fn source(setting: &Setting<'_>) -> Result<Source, Lack> {
+    let lack = |what: String| Lack { what, works: None, is_free: false };
+    let Some(transformer) = setting.transformer else {
+        return Err(lack("a model that is no transformer: a graph of operators".to_owned()));
+    };
+    if setting.plan.model.adapters.is_some() {
+        return Err(lack("adapters (LoRA) as the planner has them".to_owned()));
+    }
+    let family = setting.plan.model.description["model_type"].as_str().unwrap_or_default();
+    let family = family.trim_end_matches("_moe");
+    let (layers, width) = (setting.num_layers(), transformer.hidden_size);
+    let experts = transformer.layers.iter().find_map(|it| match &it.layer.feed_forward {
+        FeedForward::Mixture(mixture) => Some(mixture.num_experts),
+        FeedForward::Dense(_) => None,
+    });
+    let known = FLAVORS.iter().find(|(module, _, has_layers, has_width, has_experts)| {
+        *module == family
+            && (*has_layers, *has_width, *has_experts) == (layers, width, experts.unwrap_or(0))
+    });
+    if let Some((module, flavor, ..)) = known {
+        let own = format!("from torchtitan.models.{module} import model_registry\n");
+        let spec = format!("\"{flavor}\"");
+        return Ok(Source { imports: IMPORTS.to_owned() + &own, spec, ..Source::default() });
+    }
+    if let Some(what) = unlike_llama(transformer) {
+        let name = &setting.plan.model.name;
+        return Err(lack(format!(
+            "`{name}`: its registries have no such model, and it is no Llama: {what}"
+        )));
+    }
+    Ok(llama(transformer, layers))
+}
+
+/// What of a model a Llama does not have.
+fn unlike_llama(transformer: &Transformer) -> Option<&'static str> {
+    let [first] = transformer.layers.as_slice() else {
+        return Some("its layers are unlike each other");
+    };
+    let Layer { attention, feed_forward, norm, norm_placement, .. } = &first.layer;
+    let FeedForward::Dense(mlp) = feed_forward else { return Some("it has experts") };
+    let plain = matches!(
+        &transformer.embedding,
+        Embedding::Tokens {
+            projected_from: None,
+            positions: None,
+            token_types: None,
+            norm: None,
+            ..
+        }
+    );
+    let rotation = attention.rotary.as_ref();
+    let turns = rotation.is_some_and(|it| {
+        it.features.is_none()
+            && it.pairs == RotaryPairs::Halves
+            && matches!(it.scaling, RotaryScaling::None | RotaryScaling::Llama3 { .. })
+    });
+    let biases = [attention.query_bias, attention.key_bias, attention.output_bias, mlp.up_bias];
+    let heads = attention.num_heads * attention.head_dim == transformer.hidden_size;
+    let scales = transformer.scales == Scales::default();
+    let checks = [
+        (plain, "its embedding"),
+        (transformer.encoder.is_none(), "it has an encoder"),
+        (norm.kind == NormType::RmsNorm && !norm.unit_offset, "its norms"),
+        (*norm_placement == NormPlacement::Pre, "where its norms stand"),
+        (
+            mlp.gated && mlp.activation == Activation::Silu && mlp.clamp.is_none(),
+            "its activation function",
+        ),
+        (turns, "its positions"),
+        (attention.mask == AttentionMask::Causal, "which positions it looks at"),
+        (attention.latent.is_none() && attention.qk_norm.is_none(), "its attention"),
+        (attention.scores.bias == PositionBias::None && !attention.sinks, "its scores"),
+        (!biases.contains(&true), "its biases"),
+        (heads, "the width of its heads"),
+        (
+            scales && !transformer.head.bias && transformer.head.transform.is_none(),
+            "its head or scales",
+        ),
+    ];
+    checks.into_iter().find(|(holds, _)| !holds).map(|(_, what)| what)
+}
+
+/// A Llama of any size.
+fn llama(transformer: &Transformer, layers: u32) -> Source {
+    let Layer { attention, feed_forward, .. } = &transformer.layers[0].layer;
+    let (FeedForward::Dense(mlp), Embedding::Tokens { vocab_size, .. }) =
+        (feed_forward, &transformer.embedding)
+    else {
+        return Source::default();
+    };
+    let imports = "from torchtitan.models import llama3\n\
+        from torchtitan.models.common import ComplexRoPE, Embedding, Linear, RMSNorm\n\
+        from torchtitan.models.llama3 import Llama3Model, model_registry\n";
+    let rotation = attention.rotary.as_ref();
+    let theta = rotation.map_or(1e4, |it| it.theta.0);
+    let scaling = match rotation.map(|it| &it.scaling) {
+        Some(RotaryScaling::Llama3 { factor, .. }) => {
+            format!("scaling=\"llama\", scaling_factor={:?}", factor.0)
+        }
+        _ => "scaling=\"none\"".to_owned(),
+    };
+    let width = transformer.hidden_size;
+    let tied = if transformer.head.tied { "True" } else { "False" };
+    let embedding = if transformer.head.tied { "_EMBEDDING_SKIP_INIT" } else { "_EMBEDDING_INIT" };
+    let longest = transformer.max_position_embeddings.unwrap_or(131_072);
+    let definitions = format!(
+        "\n\n# The model's sizes, by what torchtitan builds its own Llamas of.\ndef planned_llama(attn_backend, \
+         tp_gemm_backend=\"default\"):\n    return Llama3Model.Config(\n        dim={width},\n        \
+         vocab_size={vocab_size},\n        enable_weight_tying={tied},\n        tok_embeddings=Embedding.Config(\n            \
+         num_embeddings={vocab_size}, embedding_dim={width}, param_init=llama3.{embedding}\n        ),\n        \
+         norm=RMSNorm.Config(normalized_shape={width}, param_init=llama3._NORM_INIT),\n        lm_head=Linear.Config(\n            \
+         in_features={width}, out_features={vocab_size}, param_init=llama3._output_linear_init({width})\n        ),\n        \
+         layers=llama3._build_llama3_layers(\n            n_layers={layers},\n            dim={width},\n            \
+         n_heads={heads},\n            n_kv_heads={kv},\n            hidden_dim={inner},\n            \
+         rope=ComplexRoPE.Config(dim={head}, max_seq_len={longest}, theta={theta:?}, {scaling}),\n            \
+         attn_backend=attn_backend,\n            tp_gemm_backend=tp_gemm_backend,\n        ),\n    )\n\n\n\
+         llama3.llama3_configs[\"planned\"] = planned_llama\n",
+        heads = attention.num_heads,
+        kv = attention.num_kv_heads,
+        inner = mlp.intermediate_size,
+        head = attention.head_dim,
+    );
+    Source { imports: IMPORTS.to_owned() + imports, definitions, spec: "\"planned\"".to_owned() }
+}

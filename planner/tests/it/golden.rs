@@ -70,7 +70,7 @@ fn plans_do_not_change_unseen() {
     models/gpt-oss-120b --gpus 64 --cluster gb200-nvl72 --global-batch-size 1280 --seq-len 4096
       tp1 cp1 ep64 pp1 vpp1 dp64 zero1/64 10x2 1f1b none: 4.4675 s
     models/gpt3-175b.json --gpus 128 --cluster a100 --global-batch-size 1024 --seq-len 2048
-      tp4 sp cp1 ep1 pp1 vpp1 dp32 zero3/32 8x4 1f1b selective: 88.5226 s
+      tp8 sp cp1 ep1 pp4 vpp3 dp4 zero1/4 128x2 interleaved-1f1b none: 90.4949 s
     models/gpt2 --gpus 1 --cluster rtx-4090
       tp1 cp1 ep1 pp1 vpp1 dp1 zero0/1 32x16 1f1b none: 6.6129 s
     models/llama-2-7b --gpus 8 --cluster v100 --precision fp16 --seq-len 2048

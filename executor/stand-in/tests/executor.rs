@@ -24,6 +24,13 @@ struct Setting {
     folder: tempfile::TempDir,
 }
 
+/// What a run is told: its steps, and to move weights so far that it is seen.
+fn run_args(steps: u32) -> [String; 8] {
+    let steps = steps.to_string();
+    ["run", "--format", "json", "--steps", &steps, "--learning-rate", "0.01", "--warmup-steps=0"]
+        .map(str::to_owned)
+}
+
 impl Setting {
     /// None if the variables are not set.
     fn find() -> Option<Self> {
@@ -52,11 +59,22 @@ impl Setting {
         setting
     }
 
-    /// The executor, to run a plan for some steps, and where its report will be.
+    /// The executor, to run a plan for some steps on the CPU.
+    fn on_cpu(&self, plan: &str, steps: u32) -> Command {
+        let plans = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/plans");
+        let mut command = Command::new(&self.executor);
+        command
+            .args(run_args(steps))
+            .arg(plans.join(format!("{plan}.json")))
+            .current_dir(self.folder.path());
+        command
+    }
+
+    /// The executor, to run a plan for some steps on GPUs, and where its report will be.
     fn command(&self, plan: &str, steps: u32, name: &str) -> (Command, PathBuf) {
         let plans = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/plans");
         let (mut command, report) = self.start("run", name);
-        command.args(["--steps", &steps.to_string()]).arg(plans.join(format!("{plan}.json")));
+        command.args(&run_args(steps)[1..]).arg(plans.join(format!("{plan}.json")));
         (command, report)
     }
 
@@ -95,6 +113,69 @@ fn sum(report: &Value, name: &str) -> u64 {
     table(report, name).values().sum()
 }
 
+/// Loss and gradients' norm of each step, as a run prints them.
+#[track_caller]
+fn steps(output: &Output) -> Vec<[f64; 2]> {
+    let text = String::from_utf8_lossy(&output.stdout);
+    let number = |step: &Value, name: &str| step[name].as_f64().unwrap_or(f64::NAN);
+    let steps = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    steps.map(|step| [number(&step, "loss"), number(&step, "gradient_norm")]).collect()
+}
+
+/// What is computed in, and how near that comes to the CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Precision {
+    /// Binary32, also where GPUs multiply matrices in TF32: only the order of sums is another.
+    Fp32,
+    /// The same, with TF32 as it is.
+    Tf32,
+    /// bf16, which is rounded where it is stored.
+    Bf16,
+}
+
+impl Precision {
+    fn flag(self) -> &'static str {
+        if self == Self::Bf16 { "bf16" } else { "fp32" }
+    }
+
+    /// What lets kernels be computed.
+    fn variables(self) -> [(&'static str, &'static str); 2] {
+        let tf32 = if self == Self::Fp32 { "exact" } else { "rounded" };
+        [("STAND_IN_COMPUTE", "1"), ("STAND_IN_TF32", tf32)]
+    }
+
+    /// How far losses and norms of gradients may be from the CPU's, as a part of them.
+    fn tolerances(self) -> [f64; 2] {
+        match self {
+            Self::Fp32 => [2e-6, 1e-5],
+            Self::Tf32 => [5e-5, 5e-4],
+            Self::Bf16 => [2e-4, 5e-3],
+        }
+    }
+}
+
+/// Whether a run came to what the CPU comes to.
+fn is_as_on_cpu(found: &[[f64; 2]], expected: &[[f64; 2]], precision: Precision) -> bool {
+    let is_near =
+        |found: f64, expected: f64, part: f64| (found - expected).abs() <= part * expected;
+    let [of_loss, of_norm] = precision.tolerances();
+    found.len() == expected.len()
+        && found.iter().zip(expected).all(|(found, expected)| {
+            is_near(found[0], expected[0], of_loss) && is_near(found[1], expected[1], of_norm)
+        })
+}
+
+/// Holds what a run came to against the CPU.
+#[track_caller]
+fn compare(setting: &Setting, name: &str, output: &Output, plan: &str, precision: Precision) {
+    let found = steps(output);
+    let mut command = setting.on_cpu(plan, found.len() as u32);
+    let on_cpu = command.args(["--precision", precision.flag()]).output().expect("it starts");
+    let expected = steps(&on_cpu);
+    println!("{name}: {found:?}, on the CPU {expected:?}");
+    assert!(!found.is_empty() && is_as_on_cpu(&found, &expected, precision), "{name}");
+}
+
 /// What no run may do.
 #[track_caller]
 fn check(name: &str, report: &Value) {
@@ -117,18 +198,44 @@ fn print_races(name: &str, report: &Value) {
     }
 }
 
-/// One rank has one stream, so it cannot race; each architecture has kernels of its own.
+/// One rank has one stream, so it cannot race; each architecture has kernels of its own, and all
+/// compute what the CPU computes.
 #[test]
-fn one_rank_runs_on_all_architectures_without_a_race() {
+fn one_rank_computes_on_all_architectures_what_the_cpu_computes() {
     let Some(setting) = Setting::find() else { return };
     for architecture in ["80", "90", "100"] {
-        for precision in ["fp32", "bf16"] {
-            let (mut command, path) = setting.command("one", 1, architecture);
-            let command = command.args(["--precision", precision]);
+        for precision in [Precision::Fp32, Precision::Tf32, Precision::Bf16] {
+            // The kernels are the same, and so is what rounds.
+            if precision == Precision::Tf32 && architecture != "90" {
+                continue;
+            }
+            let name = format!("sm_{architecture}, {precision:?}");
+            let (mut command, path) = setting.command("one", 2, architecture);
+            command.args(["--precision", precision.flag()]).envs(precision.variables());
             let output = command.env("STAND_IN_ARCH", architecture).output().expect("it starts");
             assert_ended_well(&output);
-            check(&format!("sm_{architecture}, {precision}"), &read(&path));
+            check(&name, &read(&path));
+            compare(&setting, &name, &output, "one", precision);
         }
+    }
+}
+
+/// A kernel that computes something else is not overlooked: in the forward pass, in the backward
+/// pass, and in the optimizer.
+#[test]
+fn a_kernel_with_an_error_in_it_is_noticed() {
+    let Some(setting) = Setting::find() else { return };
+    let expected = steps(&setting.on_cpu("one", 2).output().expect("it starts"));
+    for planted in [
+        "rotate_kernel:sub.f32:add.f32",
+        "gated_grad_kernel:mul.f32:add.f32",
+        "adamw_kernel:sub.f32:add.f32",
+    ] {
+        let (mut command, _) = setting.command("one", 2, "planted");
+        command.env("STAND_IN_PLANT", planted).envs(Precision::Fp32.variables());
+        let found = steps(&command.output().expect("it starts"));
+        println!("{planted}: {found:?}, not {expected:?}");
+        assert!(!is_as_on_cpu(&found, &expected, Precision::Fp32), "{planted}");
     }
 }
 
@@ -137,12 +244,19 @@ fn one_rank_runs_on_all_architectures_without_a_race() {
 fn ranks_as_threads_do_not_race() {
     let Some(setting) = Setting::find() else { return };
     for plan in ["dp2-zero3", "ep2-dp2", "pp2-zbv", "tp2-pp2", "dp2-offload"] {
-        for devices in ["1", "2"] {
+        for (devices, computes) in [("1", false), ("2", true)] {
             let (mut command, path) = setting.command(plan, 1, plan);
-            assert_ended_well(
-                &command.env("STAND_IN_DEVICES", devices).output().expect("it starts"),
-            );
-            check(&format!("{plan} on {devices} GPUs"), &read(&path));
+            command.env("STAND_IN_DEVICES", devices);
+            if computes {
+                command.envs(Precision::Fp32.variables());
+            }
+            let output = command.output().expect("it starts");
+            assert_ended_well(&output);
+            let name = format!("{plan} on {devices} GPUs");
+            check(&name, &read(&path));
+            if computes {
+                compare(&setting, &name, &output, plan, Precision::Fp32);
+            }
         }
     }
 }
@@ -162,12 +276,17 @@ fn a_step_of_one_rank_waits_a_bounded_number_of_times() {
     assert!(waits[1] - waits[0] <= MOST, "{waits:?}");
 }
 
-/// Ranks that are processes, with NCCL between them.
+/// Ranks that are processes, with NCCL between them, come to what the CPU comes to.
 #[test]
 fn ranks_as_processes_call_nccl_alike() {
     let Some(setting) = Setting::find() else { return };
-    for plan in ["dp2-zero3", "pp2-zbv", "tp2-pp2"] {
-        let (outputs, reports) = run_ranks(&setting, plan, &[]);
+    for (plan, precision) in [
+        ("dp2-zero3", Precision::Fp32),
+        ("pp2-zbv", Precision::Bf16),
+        ("tp2-pp2", Precision::Fp32),
+        ("ep2-dp2", Precision::Fp32),
+    ] {
+        let (outputs, reports) = run_ranks(&setting, plan, Some(precision), &[]);
         outputs.iter().for_each(assert_ended_well);
         let members = reports.iter().flat_map(|path| {
             let report = read(path);
@@ -179,6 +298,7 @@ fn ranks_as_processes_call_nccl_alike() {
         assert_eq!(mismatches(&members), []);
         let is_open = |member: &&Member| member.ending == Ending::Open;
         assert_eq!(members.iter().find(is_open), None);
+        compare(&setting, &format!("{plan} over NCCL"), &outputs[0], plan, precision);
     }
 }
 
@@ -193,7 +313,8 @@ fn what_goes_wrong_with_nccl_ends_all_ranks() {
         ("join:1", "`ncclCommInitRankConfig`"),
         ("peer:2", "has not ended after 5 s"),
     ] {
-        let (outputs, _) = run_ranks(&setting, "dp2-zero3", &[("STAND_IN_FAIL", failure)]);
+        let of_last = [("STAND_IN_FAIL", failure)];
+        let (outputs, _) = run_ranks(&setting, "dp2-zero3", None, &of_last);
         let texts: Vec<_> =
             outputs.iter().map(|output| String::from_utf8_lossy(&output.stderr)).collect();
         assert!(texts.iter().any(|text| text.contains(said)), "{failure}: {texts:?}");
@@ -231,21 +352,27 @@ fn a_check_ends_in_one_report() {
     }
 }
 
-/// Runs all ranks of a plan, the last with further variables.
+/// Runs all ranks of a plan, the last with further variables. They compute if a precision is said.
 fn run_ranks(
     setting: &Setting,
     plan: &str,
+    precision: Option<Precision>,
     of_last: &[(&str, &str)],
 ) -> (Vec<Output>, Vec<PathBuf>) {
     let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
     let port = port.expect("a port is free").port().to_string();
     let num_ranks = if plan.starts_with("tp2-pp2") { 4 } else { 2 };
     let count = num_ranks.to_string();
+    // Who computes may wait for others that compute.
+    let timeout = if precision.is_none() { "5" } else { "300" };
     let start = |rank: usize| -> (Child, PathBuf) {
         let (mut command, report) = setting.command(plan, 1, &format!("rank-{rank}"));
         let number = rank.to_string();
         command
-            .args(["--communicator", "nccl", "--communication-timeout", "5"])
+            .args(["--communicator", "nccl", "--communication-timeout", timeout])
+            .args(["--precision", precision.map_or("fp32", Precision::flag)])
+            .env("STAND_IN_EXCHANGE", setting.folder.path())
+            .envs(precision.into_iter().flat_map(Precision::variables))
             .env("STAND_IN_DEVICES", &count)
             .envs([("RANK", &number), ("LOCAL_RANK", &number)])
             .envs([
@@ -254,7 +381,7 @@ fn run_ranks(
                 ("MASTER_PORT", &port),
             ])
             .envs(of_last.iter().copied().filter(|_| rank + 1 == num_ranks))
-            .stdout(Stdio::null())
+            .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         (command.spawn().expect("it starts"), report)
     };

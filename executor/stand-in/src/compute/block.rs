@@ -2,11 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use super::access::Place;
 use super::fault::Fault;
+use super::hazard::Uses;
 use super::lanes::{Mask, WIDTH, ones};
 use super::program::{Program, Special};
 use super::space::{FILL, Global, Memories};
-use super::warp::{Place, Warp};
+use super::warp::Warp;
+
+const COLLIDED: &str = "two warps use the same shared memory without a barrier between them";
 
 /// How many threads go through a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +42,8 @@ pub fn run<G: Global>(
     let mut memories = Memories {
         global,
         shared: vec![FILL; shared_bytes],
+        uses: Uses::new(shared_bytes),
+        has_collided: false,
         local: vec![FILL; local_bytes * num_warps as usize * WIDTH],
         local_bytes,
         params,
@@ -55,11 +61,12 @@ pub fn run<G: Global>(
                 // All others are in each block the same.
                 if is_first || matches!(special, Special::Block(_)) {
                     let value = |lane| special_value(*special, program, grid, block, first + lane);
-                    warp.set(*register, std::array::from_fn(|lane| value(lane as u32)));
+                    warp.registers.set(*register, std::array::from_fn(|lane| value(lane as u32)));
                 }
             }
         }
         is_first = false;
+        memories.uses.pass();
         run_block(program, block, &mut warps, &mut memories)?;
     }
     Ok(())
@@ -75,12 +82,18 @@ fn run_block<G: Global>(
     loop {
         for (number, warp) in warps.iter_mut().enumerate() {
             let place = Place { block, first_thread: number * WIDTH };
-            warp.run(program, memories, place)?;
+            warp.run(program, memories, place).map_err(|fault| match fault {
+                Fault::Access { instruction, .. } if memories.has_collided => {
+                    Fault::Misuse { what: COLLIDED, block, instruction }
+                }
+                other => other,
+            })?;
         }
         let num_alive: u32 = warps.iter().map(Warp::num_alive).sum();
         if num_alive == 0 {
             return Ok(());
         }
+        memories.uses.pass();
         if !release(warps, num_alive) {
             let place = warps.iter().find_map(Warp::where_it_waits).unwrap_or(0);
             let instruction = program.instructions[place].text.clone();

@@ -13,13 +13,16 @@
 //! NVIDIA, *PTX ISA* 8.8, sections 9.7 ("Instructions") and 5 ("State Spaces, Types, and
 //! Variables").
 
+mod access;
 mod block;
 mod decode;
 mod fault;
 mod fragment;
 mod function;
+mod hazard;
 mod lanes;
 mod program;
+mod registers;
 mod space;
 #[cfg(test)]
 mod tests;
@@ -28,5 +31,5 @@ mod warp;
 
 pub use block::{Grid, run};
 pub use fault::Fault;
-pub use program::Program;
+pub use program::{Program, Tf32};
 pub use space::Global;

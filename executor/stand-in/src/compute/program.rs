@@ -1,15 +1,20 @@
 //! A kernel's text, decoded.
 
-use super::decode;
-use super::fault::Fault;
 use super::fragment::{Fragment, Multiply};
 use super::function::Function;
-use super::together::{Shuffle, Vote};
-use crate::ptx::Kernel;
 
 /// Which register, of all that a thread has. Numbers that stand in the text, and those of the
 /// thread and of its block, are registers too.
 pub(super) type Register = usize;
+
+/// What is taken for a number of TF32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tf32 {
+    /// One of TF32, as on a GPU.
+    Rounded,
+    /// All of binary32, so that what a kernel computes can be told from how it rounds.
+    Exact,
+}
 
 /// A kernel's text, decoded.
 pub struct Program {
@@ -126,6 +131,26 @@ pub(super) enum Operation {
     Nothing,
 }
 
+/// From which lane a lane takes a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shuffle {
+    Up,
+    Down,
+    Butterfly,
+    Index,
+}
+
+/// What lanes find out by showing each other a predicate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Vote {
+    All,
+    Any,
+    Uniform,
+    Ballot,
+    /// Who has the same value.
+    MatchAny,
+}
+
 /// What lanes of a warp do together.
 pub(super) enum Together {
     Wait,
@@ -183,15 +208,6 @@ pub(super) enum Together {
 }
 
 impl Program {
-    /// A kernel of a module.
-    ///
-    /// # Errors
-    ///
-    /// Something in it is not known.
-    pub fn decode(module: &str, name: &str, kernel: &Kernel) -> Result<Self, Fault> {
-        decode::decode(module, name, kernel)
-    }
-
     /// Where each parameter begins, and how many bytes it has.
     pub fn params(&self) -> &[(usize, usize)] {
         &self.params

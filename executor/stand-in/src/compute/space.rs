@@ -3,6 +3,8 @@
 //! An address without a space says by its upper bits which memory it is in. Addresses of global
 //! memory are those of the host, which have none of these bits.
 
+use super::hazard::Uses;
+use super::lanes::WIDTH;
 use super::program::Space;
 use crate::recording::Usage;
 
@@ -59,6 +61,9 @@ pub(super) fn name(space: Space) -> &'static str {
 pub(super) struct Memories<'a, G> {
     pub(super) global: &'a mut G,
     pub(super) shared: Vec<u8>,
+    pub(super) uses: Uses,
+    /// Whether two warps have used the same without a barrier between them.
+    pub(super) has_collided: bool,
     /// Of one thread after the other.
     pub(super) local: Vec<u8>,
     pub(super) local_bytes: usize,
@@ -83,6 +88,14 @@ impl<G: Global> Memories<'_, G> {
             Space::Generic | Space::Global => self.global.bytes(address, len, usage),
             Space::Shared => {
                 let place = within(self.shared.len())?;
+                // What is changed as one may be changed by all.
+                if usage != Usage::ReadWrite {
+                    let (warp, writes) = ((thread / WIDTH) as u32, usage.writes());
+                    if self.uses.collide(place.start, len, warp, writes) {
+                        self.has_collided = true;
+                        return None;
+                    }
+                }
                 Some(&mut self.shared[place])
             }
             Space::Local => {

@@ -1,40 +1,21 @@
 //! What lanes of a warp do together.
 
+use super::access::{self, Place};
 use super::fragment::{self, Fragment};
 use super::lanes::{Lanes, Mask, WIDTH, lanes};
-use super::program::{Address, Register, Space, Together};
+use super::program::{Address, Register, Shuffle, Space, Together, Vote};
+use super::registers::Registers;
 use super::space::{Global, Memories};
-use super::warp::{self, Place, Warp};
-
-/// From which lane a lane takes a value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shuffle {
-    Up,
-    Down,
-    Butterfly,
-    Index,
-}
-
-/// What lanes find out by showing each other a predicate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Vote {
-    All,
-    Any,
-    Uniform,
-    Ballot,
-    /// Who has the same value.
-    MatchAny,
-}
 
 /// Why lanes cannot do something.
 pub(super) enum Failed {
     Misuse(&'static str),
-    Access(warp::Failed),
+    Access(access::Failed),
 }
 
 /// Lets the lanes of a mask do something.
 pub(super) fn act<G: Global>(
-    warp: &mut Warp,
+    warp: &mut Registers,
     what: &Together,
     mask: Mask,
     memories: &mut Memories<'_, G>,
@@ -116,7 +97,7 @@ struct Matrix<'a> {
 
 impl Matrix<'_> {
     /// Where a lane's element lies.
-    fn place(&self, warp: &Warp, lane: usize, index: usize) -> (Space, u64) {
+    fn place(&self, warp: &Registers, lane: usize, index: usize) -> (Space, u64) {
         let (row, column) = self.fragment.place(lane, index);
         let stride = warp.get(self.stride)[lane] as u32 as usize;
         let (long, short) = if self.fragment.is_by_rows { (row, column) } else { (column, row) };
@@ -127,17 +108,17 @@ impl Matrix<'_> {
 
     fn load<G: Global>(
         &self,
-        warp: &mut Warp,
+        warp: &mut Registers,
         dests: &[Register],
         memories: &mut Memories<'_, G>,
         at: Place,
-    ) -> Result<(), warp::Failed> {
+    ) -> Result<(), access::Failed> {
         let bytes = self.fragment.element.bytes();
         for lane in 0..WIDTH {
             let mut elements = Vec::with_capacity(self.fragment.per_lane);
             for index in 0..self.fragment.per_lane {
                 let place = self.place(warp, lane, index);
-                elements.push(warp::load(memories, place, bytes, lane, at)?);
+                elements.push(access::load(memories, place, bytes, lane, at)?);
             }
             let words = fragment::pack(self.fragment.element, &elements);
             for (register, word) in dests.iter().zip(words) {
@@ -149,17 +130,17 @@ impl Matrix<'_> {
 
     fn store<G: Global>(
         &self,
-        warp: &Warp,
+        warp: &Registers,
         sources: &[Register],
         memories: &mut Memories<'_, G>,
         at: Place,
-    ) -> Result<(), warp::Failed> {
+    ) -> Result<(), access::Failed> {
         let bytes = self.fragment.element.bytes();
         for lane in 0..WIDTH {
             let words = sources.iter().map(|register| warp.get(*register)[lane]);
             for (index, element) in fragment::unpack(self.fragment.element, words).enumerate() {
                 let place = self.place(warp, lane, index);
-                warp::store(memories, place, bytes, element, lane, at)?;
+                access::store(memories, place, bytes, element, lane, at)?;
             }
         }
         Ok(())
@@ -169,23 +150,23 @@ impl Matrix<'_> {
 /// `ldmatrix`: each eight lanes name the rows of a matrix of 8 x 8 numbers of 16 bits, of which
 /// each lane is given two.
 fn load_rows<G: Global>(
-    warp: &mut Warp,
+    warp: &mut Registers,
     (space, at): (Space, &Address),
     is_transposed: bool,
     dests: &[Register],
     memories: &mut Memories<'_, G>,
     place: Place,
-) -> Result<(), warp::Failed> {
+) -> Result<(), access::Failed> {
     const ROW_BYTES: usize = 16;
     for (matrix, dest) in dests.iter().enumerate() {
         let mut rows = [[0_u64; 8]; 8];
         for (row, numbers) in rows.iter_mut().enumerate() {
             let lane = 8 * matrix + row;
             let start = warp.resolve(space, at, lane);
-            warp::Failed::aligned("reads", start, ROW_BYTES, lane)?;
+            access::Failed::aligned("reads", start, ROW_BYTES, lane)?;
             for (column, number) in numbers.iter_mut().enumerate() {
                 let own = (start.0, start.1 + 2 * column as u64);
-                *number = warp::load(memories, own, 2, lane, place)?;
+                *number = access::load(memories, own, 2, lane, place)?;
             }
         }
         let number = |lane: usize, index: usize| {

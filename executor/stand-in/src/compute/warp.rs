@@ -1,10 +1,11 @@
 //! Takes the threads of a warp through a program.
 
+use super::access::{Failed, Place, word};
 use super::fault::Fault;
-use super::function::Function;
-use super::lanes::{Lanes, Mask, WIDTH, lanes, mask_of};
-use super::program::{Address, Decoded, Operation, Program, Register, Space, Together};
-use super::space::{Global, Memories, name, resolve};
+use super::lanes::{Mask, WIDTH, lanes, mask_of};
+use super::program::{Decoded, Operation, Program, Register, Space, Together};
+use super::registers::Registers;
+use super::space::{Global, Memories};
 use super::together;
 use crate::recording::Usage;
 
@@ -13,7 +14,7 @@ const MOST_INSTRUCTIONS: u64 = 200_000_000;
 
 /// A warp of a block.
 pub(super) struct Warp {
-    registers: Vec<Lanes>,
+    pub(super) registers: Registers,
     /// Where each thread is.
     places: [usize; WIDTH],
     /// Threads that have not come to their end.
@@ -28,13 +29,6 @@ pub(super) struct Warp {
     count: u64,
 }
 
-/// Where a warp is in its grid.
-#[derive(Clone, Copy)]
-pub(super) struct Place {
-    pub(super) block: [u32; 3],
-    pub(super) first_thread: usize,
-}
-
 /// What follows an instruction.
 enum Next {
     /// The one behind it.
@@ -47,10 +41,7 @@ enum Next {
 
 impl Warp {
     pub(super) fn new(program: &Program) -> Self {
-        let mut registers = vec![[0; WIDTH]; program.num_registers];
-        for (register, value) in &program.constants {
-            registers[*register] = [*value; WIDTH];
-        }
+        let registers = Registers::new(program);
         let (places, barriers) = ([0; WIDTH], [(0, 0); WIDTH]);
         Self { registers, places, alive: 0, at_barrier: 0, barriers, waiting: 0, count: 0 }
     }
@@ -59,31 +50,6 @@ impl Warp {
     pub(super) fn start(&mut self, threads: Mask) {
         self.places = [0; WIDTH];
         (self.alive, self.at_barrier, self.waiting, self.count) = (threads, 0, 0, 0);
-    }
-
-    pub(super) fn get(&self, register: Register) -> &Lanes {
-        &self.registers[register]
-    }
-
-    pub(super) fn set(&mut self, register: Register, values: Lanes) {
-        self.registers[register] = values;
-    }
-
-    /// Sets a register of some threads.
-    pub(super) fn set_some(&mut self, register: Register, values: &Lanes, mask: Mask) {
-        let own = &mut self.registers[register];
-        if mask == Mask::MAX {
-            *own = *values;
-            return;
-        }
-        for (lane, (own, value)) in own.iter_mut().zip(values).enumerate() {
-            *own = if mask >> lane & 1 == 1 { *value } else { *own };
-        }
-    }
-
-    /// Sets a register of one thread.
-    pub(super) fn set_lane(&mut self, register: Register, lane: usize, value: u64) {
-        self.registers[register][lane] = value;
     }
 
     pub(super) fn num_alive(&self) -> u32 {
@@ -167,7 +133,7 @@ impl Warp {
         let active = match instruction.guard {
             None => mask,
             Some((predicate, is_negated)) => {
-                let set = mask_of(self.get(predicate));
+                let set = mask_of(self.registers.get(predicate));
                 mask & if is_negated { !set } else { set }
             }
         };
@@ -176,8 +142,8 @@ impl Warp {
         }
         match &instruction.operation {
             Operation::Compute { function, dest, sources } => {
-                let values = self.compute(function, sources);
-                self.set_some(*dest, &values, active);
+                let values = self.registers.compute(function, sources);
+                self.registers.set_some(*dest, &values, active);
             }
             Operation::Nothing => {}
             Operation::Branch(target) if active == mask => return Ok(Next::At(*target)),
@@ -195,14 +161,15 @@ impl Warp {
                 self.go(mask, at + 1);
                 self.go(active, at);
                 for lane in lanes(active) {
-                    let count = count.map_or(0, |count| self.get(count)[lane] & 0xffff_ffff);
-                    self.barriers[lane] = (self.get(*id)[lane] & 0xffff_ffff, count);
+                    let count =
+                        count.map_or(0, |count| self.registers.get(count)[lane] & 0xffff_ffff);
+                    self.barriers[lane] = (self.registers.get(*id)[lane] & 0xffff_ffff, count);
                 }
                 self.at_barrier |= active;
                 return Ok(Next::Parted);
             }
             Operation::Active(dest) => {
-                self.set_some(*dest, &[u64::from(active); WIDTH], active);
+                self.registers.set_some(*dest, &[u64::from(active); WIDTH], active);
             }
             Operation::Together { members, what } => {
                 return self.together(
@@ -219,16 +186,6 @@ impl Warp {
         Ok(Next::On)
     }
 
-    fn compute(&self, function: &Function, sources: &[Register; 4]) -> Lanes {
-        let [a, b, c, d] = sources;
-        match function {
-            Function::One(f) => f(self.get(*a)),
-            Function::Two(f) => f(self.get(*a), self.get(*b)),
-            Function::Three(f) => f(self.get(*a), self.get(*b), self.get(*c)),
-            Function::Four(f) => f(self.get(*a), self.get(*b), self.get(*c), self.get(*d)),
-        }
-    }
-
     /// Lets lanes do something together, if all of them are there.
     fn together<G: Global>(
         &mut self,
@@ -243,19 +200,21 @@ impl Warp {
         let before = lanes(self.waiting).filter(same_place).fold(0, |all, lane| all | 1 << lane);
         let arrived = active | before;
         let first = active.trailing_zeros() as usize;
-        let wanted = self.get(members)[first] as Mask & self.alive;
+        let wanted = self.registers.get(members)[first] as Mask & self.alive;
         self.go(mask, at + 1);
         if wanted & !arrived != 0 {
             self.go(active, at);
             self.waiting |= active;
             return Ok(Next::Parted);
         }
-        together::act(self, what, arrived, memories, place).map_err(|fault| match fault {
-            together::Failed::Misuse(what) => {
-                let (block, instruction) = (place.block, instruction.text.clone());
-                Fault::Misuse { what, block, instruction }
+        together::act(&mut self.registers, what, arrived, memories, place).map_err(|fault| {
+            match fault {
+                together::Failed::Misuse(what) => {
+                    let (block, instruction) = (place.block, instruction.text.clone());
+                    Fault::Misuse { what, block, instruction }
+                }
+                together::Failed::Access(failed) => failed.fault(instruction, place),
             }
-            together::Failed::Access(failed) => failed.fault(instruction, place),
         })?;
         self.waiting &= !arrived;
         self.go(arrived, at + 1);
@@ -278,11 +237,6 @@ impl Warp {
         Ok(())
     }
 
-    /// Where an address of a thread is.
-    pub(super) fn resolve(&self, space: Space, at: &Address, lane: usize) -> (Space, u64) {
-        resolve(space, self.get(at.base)[lane].wrapping_add_signed(at.offset))
-    }
-
     fn access_one<G: Global>(
         &mut self,
         operation: &Operation,
@@ -293,7 +247,7 @@ impl Warp {
         let thread = at.first_thread + lane;
         match operation {
             Operation::Load { space, bytes, is_signed, dests, at } => {
-                let place = self.resolve(*space, at, lane);
+                let place = self.registers.resolve(*space, at, lane);
                 let len = bytes * dests.len();
                 let found = Failed::aligned("reads", place, len, lane)?;
                 let found = memories.read(place, len, thread).ok_or(found)?;
@@ -304,36 +258,37 @@ impl Warp {
                     } else {
                         value
                     };
-                    self.registers[*dest][lane] = value;
+                    self.registers.set_lane(*dest, lane, value);
                 }
             }
             Operation::Store { space, bytes, sources, at } => {
-                let place = self.resolve(*space, at, lane);
+                let place = self.registers.resolve(*space, at, lane);
                 let len = bytes * sources.len();
                 let failed = Failed::aligned("writes", place, len, lane)?;
                 let found = memories.bytes(place, len, thread, Usage::Write).ok_or(failed)?;
                 for (part, source) in found.chunks_exact_mut(*bytes).zip(sources) {
-                    let value = self.registers[*source][lane].to_le_bytes();
+                    let value = self.registers.get(*source)[lane].to_le_bytes();
                     part.copy_from_slice(&value[..*bytes]);
                 }
             }
             Operation::Atomic { space, bytes, change, dest, sources: [b, c], at } => {
-                let place = self.resolve(*space, at, lane);
+                let place = self.registers.resolve(*space, at, lane);
                 let failed = Failed::aligned("changes", place, *bytes, lane)?;
                 let found =
                     memories.bytes(place, *bytes, thread, Usage::ReadWrite).ok_or(failed)?;
                 let old = word(found);
-                let new = change(old, self.get(*b)[lane], self.get(*c)[lane]);
+                let new = change(old, self.registers.get(*b)[lane], self.registers.get(*c)[lane]);
                 found.copy_from_slice(&new.to_le_bytes()[..*bytes]);
                 if let Some(dest) = dest {
-                    self.registers[*dest][lane] = old;
+                    self.registers.set_lane(*dest, lane, old);
                 }
             }
             Operation::Copy { bytes, given, to, from } => {
-                let given = given.map_or(*bytes, |given| self.get(given)[lane] as u32 as usize);
+                let given =
+                    given.map_or(*bytes, |given| self.registers.get(given)[lane] as u32 as usize);
                 let (from, to) = (
-                    self.resolve(Space::Global, from, lane),
-                    self.resolve(Space::Shared, to, lane),
+                    self.registers.resolve(Space::Global, from, lane),
+                    self.registers.resolve(Space::Shared, to, lane),
                 );
                 let failed = Failed::aligned("reads", from, *bytes, lane)?;
                 let mut found = [0; 16];
@@ -349,85 +304,5 @@ impl Warp {
             _ => {}
         }
         Ok(())
-    }
-}
-
-/// A use of memory that there must not be.
-pub(super) struct Failed {
-    what: &'static str,
-    place: (Space, u64),
-    bytes: usize,
-    lane: usize,
-}
-
-impl Failed {
-    /// Fails if a place is not a multiple of its length; gives what to fail with if it is not there.
-    pub(super) fn aligned(
-        what: &'static str,
-        place: (Space, u64),
-        bytes: usize,
-        lane: usize,
-    ) -> Result<Self, Self> {
-        let failed = Self { what, place, bytes, lane };
-        // Parameters lie where the host puts them.
-        if !place.1.is_multiple_of(bytes.max(1) as u64) && place.0 != Space::Param {
-            return Err(failed);
-        }
-        Ok(failed)
-    }
-
-    pub(super) fn fault(self, instruction: &Decoded, place: Place) -> Fault {
-        let Self { what, place: (space, address), bytes, lane } = self;
-        Fault::Access {
-            what,
-            space: name(space),
-            address,
-            bytes,
-            instruction: instruction.text.clone(),
-            block: place.block,
-            thread: (place.first_thread + lane) as u32,
-        }
-    }
-}
-
-/// Reads at most eight bytes of a place.
-pub(super) fn load<G: Global>(
-    memories: &mut Memories<'_, G>,
-    place: (Space, u64),
-    bytes: usize,
-    lane: usize,
-    at: Place,
-) -> Result<u64, Failed> {
-    let failed = Failed::aligned("reads", place, bytes, lane)?;
-    let found = memories.read(place, bytes, at.first_thread + lane).ok_or(failed)?;
-    Ok(word(found))
-}
-
-/// Writes at most eight bytes to a place.
-pub(super) fn store<G: Global>(
-    memories: &mut Memories<'_, G>,
-    place: (Space, u64),
-    bytes: usize,
-    value: u64,
-    lane: usize,
-    at: Place,
-) -> Result<(), Failed> {
-    let failed = Failed::aligned("writes", place, bytes, lane)?;
-    let thread = at.first_thread + lane;
-    let found = memories.bytes(place, bytes, thread, Usage::Write).ok_or(failed)?;
-    found.copy_from_slice(&value.to_le_bytes()[..bytes]);
-    Ok(())
-}
-
-/// At most eight bytes as a number.
-pub(super) fn word(bytes: &[u8]) -> u64 {
-    match bytes {
-        [a, b, c, d] => u64::from(u32::from_le_bytes([*a, *b, *c, *d])),
-        [a, b] => u64::from(u16::from_le_bytes([*a, *b])),
-        _ => {
-            let mut word = [0; 8];
-            word[..bytes.len()].copy_from_slice(bytes);
-            u64::from_le_bytes(word)
-        }
     }
 }

@@ -10,17 +10,10 @@ use std::sync::Arc;
 
 use super::call::{Outcome, exported};
 use super::codes::Code;
+use super::rows::{End, Rows};
 use super::state::State;
 use super::task::Task;
 use crate::recording::{Access, Action, Range, StreamId, Usage};
-
-/// One end of a copy of rows.
-#[derive(Clone, Copy)]
-struct End {
-    start: u64,
-    pitch: u64,
-    is_host: bool,
-}
 
 /// `CUDA_MEMCPY2D`.
 #[repr(C)]
@@ -41,47 +34,6 @@ pub(super) struct Copy2d {
     destination_pitch: usize,
     width: usize,
     height: usize,
-}
-
-/// Rows to be copied.
-pub(super) struct Rows {
-    from: End,
-    to: End,
-    width: u64,
-    height: u64,
-    /// What was at the source, one row after the other, if that is not to be looked at any more.
-    source: Option<Vec<u8>>,
-}
-
-impl Rows {
-    /// A row of one end.
-    fn pointer(end: &End, row: u64) -> *mut u8 {
-        std::ptr::with_exposed_provenance_mut((end.start + row * end.pitch) as usize)
-    }
-
-    /// What is at the source.
-    fn kept(&self) -> Vec<u8> {
-        let row = |row| {
-            let start = Self::pointer(&self.from, row).cast_const();
-            // SAFETY: what is of the host is there, as the caller vouches while the call lasts.
-            unsafe { std::slice::from_raw_parts(start, self.width as usize) }
-        };
-        (0..self.height).flat_map(row).copied().collect()
-    }
-
-    /// Copies them.
-    pub(super) fn copy(&self) {
-        for row in 0..self.height {
-            let to = Self::pointer(&self.to, row);
-            let from = match &self.source {
-                Some(kept) => kept[(row * self.width) as usize..].as_ptr(),
-                None => Self::pointer(&self.from, row).cast_const(),
-            };
-            // SAFETY: what is of a device is there, as was checked, until it is freed, which stands
-            // in the same line; of the rest the caller vouches.
-            unsafe { std::ptr::copy(from, to, self.width as usize) };
-        }
-    }
 }
 
 /// `CU_MEMORYTYPE_HOST`.
@@ -134,6 +86,7 @@ exported! {
         if what.is_null() {
             return Err(Code::INVALID_VALUE);
         }
+        // SAFETY: it is not null, so it is of a description.
         let (what, stream) = (&*what, state.stream(stream)?.id);
         let pitch = |pitch: usize| (if pitch == 0 { what.width } else { pitch }) as u64;
         let (from_pitch, to_pitch) = (pitch(what.source_pitch), pitch(what.destination_pitch));

@@ -25,6 +25,7 @@ exported! {
             return Err(Code::INVALID_VALUE);
         }
         let text = CStr::from_ptr(image).to_string_lossy().into_owned();
+        let text = state.config.plant(text);
         let handle = state.new_handle();
         state.kernels.modules.insert(handle, text);
         put(module, handle)
@@ -38,7 +39,7 @@ exported! {
         let text = state.kernels.modules.get(&module).ok_or(Code::INVALID_HANDLE)?;
         let name = CStr::from_ptr(name).to_string_lossy();
         let kernel = Kernel::parse(text, &name).ok_or(Code::NOT_FOUND)?;
-        let program = state.config.computes.then(|| Program::decode(text, &name, &kernel).map(Arc::new));
+        let program = state.config.computes.then(|| Program::decode(text, &name, &kernel, state.config.tf32).map(Arc::new));
         let handle = state.new_handle();
         let entry = Function { name: Arc::from(name), kernel, program, allowed_bytes: None };
         state.kernels.functions.insert(handle, entry);

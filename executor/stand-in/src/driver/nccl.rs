@@ -134,6 +134,7 @@ exported! {
         let found = state.comms.get(comm)?;
         found.pending.clear();
         found.member.ending = Ending::Aborted;
+        post::close(&found.member.communicator);
         state.queues.drop_posts(comm);
         Ok(())
     }

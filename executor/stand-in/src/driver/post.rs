@@ -8,7 +8,7 @@ use std::env;
 use std::path::PathBuf;
 
 use super::codes::Code;
-use super::state::State;
+use super::space::Space;
 use crate::exchange::Exchange;
 use crate::recording::{Access, Range, Usage};
 
@@ -49,10 +49,17 @@ impl Post {
         }
     }
 
+    /// What it is, in words.
+    pub(super) fn told(&self) -> String {
+        let Exchange { kind, rank, .. } = self.exchange;
+        let state = if self.own.is_some() { "sent" } else { "not begun" };
+        format!("{kind:?} of rank {rank} ({}, {state})", self.name)
+    }
+
     /// Sends what is to be sent, takes what has come, and says whether that is all.
-    pub(super) fn advance(&mut self, state: &State) -> Result<bool, Code> {
+    pub(super) fn advance(&mut self, space: &Space) -> Result<bool, Code> {
         if self.own.is_none() {
-            let own = self.from.map_or_else(Vec::new, |range| state.space.read(range));
+            let own = self.from.map_or_else(Vec::new, |range| space.read(range));
             for (to, part) in self.exchange.outgoing() {
                 self.send(to, &own[part]).map_err(|_| Code::NCCL_SYSTEM_ERROR)?;
             }
@@ -76,7 +83,7 @@ impl Post {
             if to.end - to.start != result.len() as u64 {
                 return Err(Code::NCCL_INVALID_ARGUMENT);
             }
-            state.space.write(to, &result);
+            space.write(to, &result);
         }
         Ok(true)
     }

@@ -4,76 +4,14 @@
 //! hear from, or for a stream that waits itself. What it is given then stays in line, and is done as
 //! soon as it can be: when the program calls again, or by a thread of the stand-in's own.
 
-use std::collections::{BTreeMap, VecDeque};
-
 use super::call::{NAP, Outcome};
 use super::codes::Code;
+use super::lines::Line;
 use super::post::Post;
+use super::running::{Ran, run};
 use super::state::State;
-use super::task::{Ran, Task};
+use super::task::{Moment, Task};
 use crate::recording::{StreamId, StreamKind};
-
-/// All streams' lines.
-#[derive(Default)]
-pub(super) struct Queues {
-    streams: BTreeMap<StreamId, Line>,
-    /// Whether a thread looks after them.
-    is_looked_after: bool,
-}
-
-/// The line of a stream.
-#[derive(Default)]
-struct Line {
-    tasks: VecDeque<Task>,
-    /// How many it was given.
-    given: u64,
-    /// How many of them have ended.
-    done: u64,
-}
-
-/// All that a stream was given up to now.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Moment {
-    stream: StreamId,
-    count: u64,
-}
-
-impl Queues {
-    /// What a stream has been given so far.
-    pub(super) fn now(&self, stream: StreamId) -> Moment {
-        let count = self.streams.get(&stream).map_or(0, |line| line.given);
-        Moment { stream, count }
-    }
-
-    /// Whether all of that has ended.
-    pub(super) fn is_past(&self, moment: Moment) -> bool {
-        self.streams.get(&moment.stream).is_none_or(|line| line.done >= moment.count)
-    }
-
-    /// Whether a stream has nothing to do.
-    pub(super) fn is_idle(&self, stream: StreamId) -> bool {
-        self.is_past(self.now(stream))
-    }
-
-    /// Whether anything of a communicator is still in line.
-    pub(super) fn has_posts(&self, comm: usize) -> bool {
-        let mut tasks = self.streams.values().flat_map(|line| &line.tasks);
-        tasks.any(|task| matches!(task, Task::Exchange { comm: own, .. } if *own == comm))
-    }
-
-    /// Leaves out what a communicator had still to do.
-    pub(super) fn drop_posts(&mut self, comm: usize) {
-        for task in self.streams.values_mut().flat_map(|line| &mut line.tasks) {
-            if matches!(task, Task::Exchange { comm: own, .. } if *own == comm) {
-                *task = Task::After(Vec::new());
-            }
-        }
-    }
-
-    fn is_any_waiting(&self) -> bool {
-        self.streams.values().any(|line| !line.tasks.is_empty())
-    }
-}
 
 impl State {
     /// Gives a stream something to do. If it is done at once, it may fail.
@@ -118,7 +56,7 @@ impl State {
             let streams: Vec<StreamId> = self.queues.streams.keys().copied().collect();
             for stream in streams {
                 while let Some(task) = self.front(stream) {
-                    match task.run(self) {
+                    match run(task, self) {
                         Ok(Ran::Later(task)) => {
                             self.line(stream).tasks.push_front(task);
                             break;

@@ -8,10 +8,11 @@ use super::comms::Comms;
 use super::config::Config;
 use super::context::current;
 use super::descriptors::Descriptors;
+use super::lines::Queues;
 use super::loaded::Kernels;
-use super::queue::{Moment, Queues};
 use super::snapshots::Snapshots;
 use super::space::Space;
+use super::task::Moment;
 use crate::recording::{
     Access, Action, Call, EventId, Part, Recording, StreamFacts, StreamId, StreamKind, Usage,
 };

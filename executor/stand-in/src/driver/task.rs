@@ -2,16 +2,11 @@
 
 use std::sync::Arc;
 
-use super::call::Outcome;
-use super::codes::Code;
-use super::copies::Rows;
 use super::post::Post;
-use super::queue::Moment;
-use super::state::State;
-use super::windows::Windows;
-use crate::compute::{self, Fault, Grid, Program};
+use super::rows::Rows;
+use crate::compute::{Fault, Grid, Program};
 use crate::product::{Operands, Product};
-use crate::recording::{Access, Range};
+use crate::recording::{Access, Range, StreamId};
 
 /// One thing that a stream has to do.
 pub(super) enum Task {
@@ -40,52 +35,31 @@ pub(super) enum Task {
     },
 }
 
-/// Whether something has been done.
-pub(super) enum Ran {
-    Done,
-    Later(Task),
-}
-
 impl Task {
-    /// Does it, if it can be done.
-    pub(super) fn run(self, state: &mut State) -> Result<Ran, Code> {
+    /// What it is, in words.
+    pub(super) fn told(&self) -> String {
         match self {
             Self::After(moments) => {
-                if !moments.iter().all(|moment| state.queues.is_past(*moment)) {
-                    return Ok(Ran::Later(Self::After(moments)));
-                }
+                let one =
+                    |moment: &Moment| format!("{} of stream {}", moment.count, moment.stream.0);
+                format!("after {}", moments.iter().map(one).collect::<Vec<_>>().join(" and "))
             }
-            Self::Launch { name, program, grid, params, accesses } => {
-                let outcome = program.and_then(|program| {
-                    let mut global = Windows::new(accesses, &state.space);
-                    compute::run(&program, &grid, &params, &mut global)
-                });
-                if let Err(fault) = outcome {
-                    state.misuse(format!("{name}: {fault}"));
-                    return Err(Code::LAUNCH_FAILED);
-                }
-            }
-            Self::Product(what) => {
-                let (product, operands) = *what;
-                super::cublas::compute(&product, &operands);
-            }
-            Self::Copy(rows) => rows.copy(),
-            Self::Fill { range, value } => state.space.fill(range, value),
-            Self::Free(start) => give_back(state, start)?,
-            Self::Exchange { comm, mut posts } => {
-                let is_done = posts.iter_mut().map(|post| post.advance(state)).collect::<Vec<_>>();
-                for outcome in &is_done {
-                    (*outcome)?;
-                }
-                if is_done.contains(&Ok(false)) {
-                    return Ok(Ran::Later(Self::Exchange { comm, posts }));
-                }
+            Self::Launch { name, .. } => name.to_string(),
+            Self::Product(_) => "a product".to_owned(),
+            Self::Copy(_) => "a copy".to_owned(),
+            Self::Fill { .. } => "a fill".to_owned(),
+            Self::Free(_) => "a free".to_owned(),
+            Self::Exchange { comm, posts } => {
+                let posts = posts.iter().map(Post::told).collect::<Vec<_>>();
+                format!("for {comm:#x} {}", posts.join(" and "))
             }
         }
-        Ok(Ran::Done)
     }
 }
 
-fn give_back(state: &mut State, start: u64) -> Outcome {
-    state.space.free(start).map(drop)
+/// All that a stream was given up to now.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moment {
+    pub(super) stream: StreamId,
+    pub(super) count: u64,
 }

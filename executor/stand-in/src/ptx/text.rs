@@ -38,7 +38,8 @@ impl Body {
         // What ends with its line.
         let whole_lines = [".loc", ".file", ".version", ".target", ".address_size"];
         let is_code = |line: &&str| {
-            !line.is_empty() && !whole_lines.iter().any(|word| line.starts_with(word))
+            let word = line.split_whitespace().next();
+            word.is_some_and(|word| !whole_lines.contains(&word))
         };
         Self(lines.filter(is_code).collect::<Vec<_>>().join(" "))
     }

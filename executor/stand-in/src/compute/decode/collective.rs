@@ -5,11 +5,11 @@
 //! NVIDIA, *PTX ISA* 8.8, sections 9.7.9.6 ("shfl.sync"), 9.7.13 and 9.7.14.
 
 use super::memory::{change, space};
+use super::unknown::{Result, Unknown};
 use super::words::Type;
-use super::{Decoder, Result, Text, Unknown};
+use super::{Decoder, Text};
 use crate::compute::fragment::{Fragment, Multiply, Order, Role};
-use crate::compute::program::{Operation, Register, Together};
-use crate::compute::together::{Shuffle, Vote};
+use crate::compute::program::{Operation, Register, Shuffle, Together, Vote};
 use crate::number::Format;
 
 impl<'a> Decoder<'a> {
@@ -288,7 +288,8 @@ fn own(role: Role, dims: [usize; 3], element: Format, is_by_rows: bool) -> Resul
     let is_known = match element {
         Format::F16 | Format::Bf16 => [[16, 16, 16], [32, 8, 16], [8, 32, 16]].contains(&dims),
         Format::Tf32 => dims == [16, 16, 8],
-        Format::F32 => role == Role::Sum,
+        // Of A and B, it is TF32 that is taken to be exact.
+        Format::F32 => role == Role::Sum || dims == [16, 16, 8],
         Format::F64 => false,
     };
     if !is_known || (role == Role::Sum && ![Format::F16, Format::F32].contains(&element)) {
@@ -308,7 +309,7 @@ fn documented(role: Role, dims: [usize; 3], element: Format) -> Result<Fragment>
     let is_known = match element {
         Format::F16 | Format::Bf16 => [[16, 8, 8], [16, 8, 16]].contains(&dims),
         Format::Tf32 => [[16, 8, 4], [16, 8, 8]].contains(&dims),
-        Format::F32 => role == Role::Sum,
+        Format::F32 => role == Role::Sum || [[16, 8, 4], [16, 8, 8]].contains(&dims),
         Format::F64 => false,
     };
     if !is_known {

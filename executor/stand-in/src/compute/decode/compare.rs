@@ -6,8 +6,9 @@
 
 use std::cmp::Ordering;
 
+use super::unknown::{Result, Unknown};
 use super::words::Type;
-use super::{Decoder, Result, Text, Unknown};
+use super::{Decoder, Text};
 use crate::compute::function::{Function, three};
 use crate::compute::lanes::{Lanes, Mask, mask_of, ones, signed, spread};
 use crate::number::{Format, Rounding};

@@ -5,8 +5,9 @@
 //! NVIDIA, *PTX ISA* 8.8, section 9.7.9.21, "cvt".
 
 use super::float::saturated;
+use super::unknown::{Result, Unknown};
 use super::words::Type;
-use super::{Decoder, Result, Text, Unknown};
+use super::{Decoder, Text};
 use crate::compute::function::{Function, one, two};
 use crate::compute::lanes::{ones, signed};
 use crate::number::{Format, Rounding};

@@ -7,8 +7,8 @@
 //!
 //! NVIDIA, *PTX ISA* 8.8, sections 9.7.3 to 9.7.5.
 
+use super::unknown::{Result, Unknown};
 use super::words::{Type, Words};
-use super::{Result, Unknown};
 use crate::compute::function::{Function, one, three, two};
 use crate::number::{Format, Rounding, fma};
 

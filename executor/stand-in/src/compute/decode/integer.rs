@@ -4,8 +4,8 @@
 //!
 //! NVIDIA, *PTX ISA* 8.8, sections 9.7.1 and 9.7.8.
 
+use super::unknown::{Result, Unknown};
 use super::words::Words;
-use super::{Result, Unknown};
 use crate::compute::function::{Function, four, one, three, two};
 use crate::compute::lanes::{ones, signed};
 

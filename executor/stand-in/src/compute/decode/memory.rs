@@ -4,8 +4,10 @@
 //!
 //! NVIDIA, *PTX ISA* 8.8, sections 9.7.9 and 9.7.13.
 
+use super::literal::integer as parse_integer;
+use super::unknown::{Result, Unknown};
 use super::words::{Type, Words};
-use super::{Decoder, Result, Text, Unknown, integer as parse_integer};
+use super::{Decoder, Text};
 use crate::compute::function::one;
 use crate::compute::lanes::{ones, signed};
 use crate::compute::program::{Address, Change, Operation, Space};

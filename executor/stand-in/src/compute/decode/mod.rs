@@ -5,18 +5,20 @@ mod compare;
 mod convert;
 mod float;
 mod integer;
+mod literal;
 mod memory;
 mod names;
+mod unknown;
 mod words;
 
 use std::collections::BTreeMap;
 
 use super::fault::Fault;
 use super::function::{Function, one};
-use super::lanes::signed;
-use super::program::{Decoded, Operation, Program, Register};
+use super::program::{Decoded, Operation, Program, Register, Tf32};
 use crate::ptx::{Body, Instruction, Item, Kernel, body};
 use names::Names;
+use unknown::{Result, Unknown};
 use words::Words;
 
 /// What is known of an instruction before it is decoded.
@@ -35,54 +37,62 @@ struct Decoder<'a> {
     /// The guard of the instruction that is being decoded.
     guard: Option<(Register, bool)>,
     text: &'a str,
+    tf32: Tf32,
 }
 
-/// What is not decoded.
-struct Unknown;
-
-type Result<T> = std::result::Result<T, Unknown>;
-
-pub(super) fn decode(
-    module: &str,
-    name: &str,
-    kernel: &Kernel,
-) -> std::result::Result<Program, Fault> {
-    let not_there = || Fault::Unknown(format!(".entry {name}"));
-    let (before, text) = body(module, name).ok_or_else(not_there)?;
-    let body = Body::new(text);
-    let before = Body::new(before);
-    let mut decoder = Decoder {
-        names: Names::new(name, kernel),
-        instructions: Vec::new(),
-        jumps: Vec::new(),
-        labels: BTreeMap::new(),
-        guard: None,
-        text: "",
-    };
-    for item in before.items() {
-        if let Item::Declaration(text) = item {
-            decoder.names.declare_in_module(text);
-        }
-    }
-    for item in body.items() {
-        match item {
-            Item::Open => decoder.names.open(),
-            Item::Close => decoder.names.close(),
-            Item::Label(label) => {
-                decoder.labels.insert(label, decoder.instructions.len());
-            }
-            Item::Declaration(text) => {
-                decoder.names.declare(text).map_err(|Unknown| Fault::Unknown(text.to_owned()))?;
-            }
-            Item::Instruction(instruction) => {
-                // The instruction is kept as long as the body.
-                decoder
-                    .add(&instruction)
-                    .map_err(|Unknown| Fault::Unknown(instruction.text.to_owned()))?;
+impl Program {
+    /// A kernel of a module.
+    ///
+    /// # Errors
+    ///
+    /// Something in it is not known.
+    pub fn decode(
+        module: &str,
+        name: &str,
+        kernel: &Kernel,
+        tf32: Tf32,
+    ) -> std::result::Result<Self, Fault> {
+        let not_there = || Fault::Unknown(format!(".entry {name}"));
+        let (before, text) = body(module, name).ok_or_else(not_there)?;
+        let body = Body::new(text);
+        let before = Body::new(before);
+        let mut decoder = Decoder {
+            names: Names::new(name, kernel),
+            instructions: Vec::new(),
+            jumps: Vec::new(),
+            labels: BTreeMap::new(),
+            guard: None,
+            text: "",
+            tf32,
+        };
+        for item in before.items() {
+            if let Item::Declaration(text) = item {
+                decoder.names.declare_in_module(text);
             }
         }
+        for item in body.items() {
+            match item {
+                Item::Open => decoder.names.open(),
+                Item::Close => decoder.names.close(),
+                Item::Label(label) => {
+                    decoder.labels.insert(label, decoder.instructions.len());
+                }
+                Item::Declaration(text) => {
+                    decoder
+                        .names
+                        .declare(text)
+                        .map_err(|Unknown| Fault::Unknown(text.to_owned()))?;
+                }
+                Item::Instruction(instruction) => {
+                    // The instruction is kept as long as the body.
+                    decoder
+                        .add(&instruction)
+                        .map_err(|Unknown| Fault::Unknown(instruction.text.to_owned()))?;
+                }
+            }
+        }
+        decoder.finish(kernel)
     }
-    decoder.finish(kernel)
 }
 
 impl<'a> Decoder<'a> {
@@ -96,7 +106,7 @@ impl<'a> Decoder<'a> {
             },
             None => None,
         };
-        let text = Text { instruction, words: Words::new(&instruction.words) };
+        let text = Text { instruction, words: Words::new(&instruction.words, self.tf32) };
         self.decode(text)
     }
 
@@ -255,21 +265,4 @@ fn list(operand: &str) -> Vec<&str> {
         Some(inner) => inner.split(',').map(str::trim).collect(),
         None => vec![operand],
     }
-}
-
-/// An integer that stands in a text.
-fn integer(text: &str) -> Option<u64> {
-    let (sign, digits) = match text.strip_prefix('-') {
-        Some(rest) => (-1, rest),
-        None => (1, text),
-    };
-    let digits = digits.trim_end_matches('U');
-    let magnitude = match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
-        Some(hex) => u64::from_str_radix(hex, 16).ok()?,
-        None if digits.len() > 1 && digits.starts_with('0') => {
-            u64::from_str_radix(digits, 8).ok()?
-        }
-        None => digits.parse().ok()?,
-    };
-    Some(if sign < 0 { signed(magnitude, 64).wrapping_neg().cast_unsigned() } else { magnitude })
 }

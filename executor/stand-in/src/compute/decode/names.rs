@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{Result, Unknown, integer};
+use super::literal::number;
+use super::unknown::{Result, Unknown};
 use crate::compute::program::{Register, Special};
 use crate::ptx::{Kernel, type_bytes};
 
@@ -187,18 +188,6 @@ impl<'a> Names<'a> {
     pub(super) fn local_bytes(&self) -> u64 {
         self.local_bytes.next_multiple_of(16)
     }
-}
-
-/// A number that stands in a text, as bits.
-fn number(text: &str) -> Option<u64> {
-    let hex = |digits: &str| u64::from_str_radix(digits, 16).ok();
-    if let Some(digits) = text.strip_prefix("0f").or_else(|| text.strip_prefix("0F")) {
-        return hex(digits).filter(|_| digits.len() == 8);
-    }
-    if let Some(digits) = text.strip_prefix("0d").or_else(|| text.strip_prefix("0D")) {
-        return hex(digits).filter(|_| digits.len() == 16);
-    }
-    integer(text)
 }
 
 /// A number of the thread or of its block.

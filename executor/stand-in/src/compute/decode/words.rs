@@ -1,6 +1,7 @@
 //! The words of an opcode.
 
-use super::{Result, Unknown};
+use super::unknown::{Result, Unknown};
+use crate::compute::program::Tf32;
 use crate::number::{Format, Rounding};
 
 /// A type of PTX.
@@ -63,8 +64,12 @@ pub(super) struct Words<'a> {
 }
 
 impl<'a> Words<'a> {
-    pub(super) fn new(words: &[&'a str]) -> Self {
-        Self { name: words[0], rest: words[1..].to_vec() }
+    pub(super) fn new(words: &[&'a str], tf32: Tf32) -> Self {
+        let taken = |word: &&'a str| match (*word, tf32) {
+            ("tf32", Tf32::Exact) => "f32",
+            (word, _) => word,
+        };
+        Self { name: words[0], rest: words[1..].iter().map(taken).collect() }
     }
 
     pub(super) fn name(&self) -> &'a str {

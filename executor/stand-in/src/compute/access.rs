@@ -1,0 +1,93 @@
+//! How threads come to memory.
+
+use super::fault::Fault;
+use super::program::{Decoded, Space};
+use super::space::{Global, Memories, name};
+use crate::recording::Usage;
+
+/// Where a warp is in its grid.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pub(super) block: [u32; 3],
+    pub(super) first_thread: usize,
+}
+
+/// A use of memory that there must not be.
+pub(super) struct Failed {
+    what: &'static str,
+    place: (Space, u64),
+    bytes: usize,
+    lane: usize,
+}
+
+impl Failed {
+    /// Fails if a place is not a multiple of its length; gives what to fail with if it is not there.
+    pub(super) fn aligned(
+        what: &'static str,
+        place: (Space, u64),
+        bytes: usize,
+        lane: usize,
+    ) -> Result<Self, Self> {
+        let failed = Self { what, place, bytes, lane };
+        // Parameters lie where the host puts them.
+        if !place.1.is_multiple_of(bytes.max(1) as u64) && place.0 != Space::Param {
+            return Err(failed);
+        }
+        Ok(failed)
+    }
+
+    pub(super) fn fault(self, instruction: &Decoded, place: Place) -> Fault {
+        let Self { what, place: (space, address), bytes, lane } = self;
+        Fault::Access {
+            what,
+            space: name(space),
+            address,
+            bytes,
+            instruction: instruction.text.clone(),
+            block: place.block,
+            thread: (place.first_thread + lane) as u32,
+        }
+    }
+}
+
+/// Reads at most eight bytes of a place.
+pub(super) fn load<G: Global>(
+    memories: &mut Memories<'_, G>,
+    place: (Space, u64),
+    bytes: usize,
+    lane: usize,
+    at: Place,
+) -> Result<u64, Failed> {
+    let failed = Failed::aligned("reads", place, bytes, lane)?;
+    let found = memories.read(place, bytes, at.first_thread + lane).ok_or(failed)?;
+    Ok(word(found))
+}
+
+/// Writes at most eight bytes to a place.
+pub(super) fn store<G: Global>(
+    memories: &mut Memories<'_, G>,
+    place: (Space, u64),
+    bytes: usize,
+    value: u64,
+    lane: usize,
+    at: Place,
+) -> Result<(), Failed> {
+    let failed = Failed::aligned("writes", place, bytes, lane)?;
+    let thread = at.first_thread + lane;
+    let found = memories.bytes(place, bytes, thread, Usage::Write).ok_or(failed)?;
+    found.copy_from_slice(&value.to_le_bytes()[..bytes]);
+    Ok(())
+}
+
+/// At most eight bytes as a number.
+pub(super) fn word(bytes: &[u8]) -> u64 {
+    match bytes {
+        [a, b, c, d] => u64::from(u32::from_le_bytes([*a, *b, *c, *d])),
+        [a, b] => u64::from(u16::from_le_bytes([*a, *b])),
+        _ => {
+            let mut word = [0; 8];
+            word[..bytes.len()].copy_from_slice(bytes);
+            u64::from_le_bytes(word)
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! The registers of a warp.
+
+use super::function::Function;
+use super::lanes::{Lanes, Mask, WIDTH};
+use super::program::{Address, Program, Register, Space};
+use super::space::resolve;
+
+/// All registers of a warp.
+pub(super) struct Registers(Vec<Lanes>);
+
+impl Registers {
+    /// Those that a program has, with its numbers in them.
+    pub(super) fn new(program: &Program) -> Self {
+        let mut registers = vec![[0; WIDTH]; program.num_registers];
+        for (register, value) in &program.constants {
+            registers[*register] = [*value; WIDTH];
+        }
+        Self(registers)
+    }
+
+    pub(super) fn get(&self, register: Register) -> &Lanes {
+        &self.0[register]
+    }
+
+    pub(super) fn set(&mut self, register: Register, values: Lanes) {
+        self.0[register] = values;
+    }
+
+    /// Sets a register of some threads.
+    pub(super) fn set_some(&mut self, register: Register, values: &Lanes, mask: Mask) {
+        let own = &mut self.0[register];
+        if mask == Mask::MAX {
+            *own = *values;
+            return;
+        }
+        for (lane, (own, value)) in own.iter_mut().zip(values).enumerate() {
+            *own = if mask >> lane & 1 == 1 { *value } else { *own };
+        }
+    }
+
+    /// Sets a register of one thread.
+    pub(super) fn set_lane(&mut self, register: Register, lane: usize, value: u64) {
+        self.0[register][lane] = value;
+    }
+
+    /// Where an address of a thread is.
+    pub(super) fn resolve(&self, space: Space, at: &Address, lane: usize) -> (Space, u64) {
+        resolve(space, self.get(at.base)[lane].wrapping_add_signed(at.offset))
+    }
+
+    /// What a function makes of registers.
+    pub(super) fn compute(&self, function: &Function, sources: &[Register; 4]) -> Lanes {
+        let [a, b, c, d] = sources;
+        match function {
+            Function::One(f) => f(self.get(*a)),
+            Function::Two(f) => f(self.get(*a), self.get(*b)),
+            Function::Three(f) => f(self.get(*a), self.get(*b), self.get(*c)),
+            Function::Four(f) => f(self.get(*a), self.get(*b), self.get(*c), self.get(*d)),
+        }
+    }
+}

@@ -12,8 +12,9 @@ pub(super) type Outcome = Result<(), Code>;
 /// How often a thread looks whether what it waits for has come.
 pub(super) const NAP: Duration = Duration::from_millis(1);
 
-/// How often it looks, at most: what has not come after a minute or two does not come.
-const MOST_NAPS: u32 = 60_000;
+/// How often it looks, at most: what has not come after five minutes does not come. Before the first
+/// message, another rank may have to compile its kernels.
+const MOST_NAPS: u32 = 300_000;
 
 static STATE: OnceLock<Mutex<State>> = OnceLock::new();
 

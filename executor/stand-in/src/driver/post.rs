@@ -89,10 +89,14 @@ impl Post {
     }
 
     fn send(&self, to: u32, bytes: &[u8]) -> std::io::Result<()> {
-        std::fs::create_dir_all(&self.folder)?;
         let path = self.path(self.exchange.rank, to);
         let unfinished = path.with_extension("part");
-        std::fs::write(&unfinished, bytes)?;
+        let write = || {
+            std::fs::create_dir_all(&self.folder)?;
+            std::fs::write(&unfinished, bytes)
+        };
+        // Another rank that has ended may have taken the folder away when it was empty.
+        write().or_else(|_| write())?;
         std::fs::rename(unfinished, path)
     }
 

@@ -4,7 +4,7 @@
 //! What is checked is everything around the computing: launches that CUDA would refuse, memory that
 //! is used by two streams without an order or after it was freed, and ranks that call NCCL unlike
 //! each other. With `STAND_IN_COMPUTE=1` kernels are [computed](compute) too, and ranks
-//! [exchange](exchange) what NCCL would; else what a program computes means nothing.
+//! [`exchange`] what NCCL would; else what a program computes means nothing.
 //!
 //! The checks are values in, values out: a [`Recording`](recording::Recording) of calls goes to
 //! [`detect`](detector::detect), which gives what is wrong. The library's functions only write the

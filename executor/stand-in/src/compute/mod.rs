@@ -1,6 +1,6 @@
 //! Computes what kernels compute, from their text.
 //!
-//! A [`Program`] is a kernel's text, decoded once. [`run`](block::run) takes it through a grid, block
+//! A [`Program`] is a kernel's text, decoded once. [`run`] takes it through a grid, block
 //! by block. The threads of a warp go on together as long as they are at the same place; where they
 //! part, those who are farthest behind go first, so that they meet again as soon as they can. At a
 //! barrier, and where lanes of a warp work together, threads wait for each other as CUDA says.

@@ -20,6 +20,7 @@ const PRESETS: &[(&str, &str)] = &[
     ("megatron-lm-2021", include_str!("../frameworks/megatron-lm-2021.json")),
     ("fsdp", include_str!("../frameworks/fsdp.json")),
     ("executor", include_str!("../frameworks/executor.json")),
+    ("executor-cuda", include_str!("../frameworks/executor-cuda.json")),
     ("unknown", include_str!("../frameworks/unknown.json")),
 ];
 

@@ -8,6 +8,19 @@ use serde::Deserialize;
 
 const RATES: &str = include_str!("../../data/training.json");
 
+/// Rate of the executor's backward of attention over FlashAttention-2's: seven products of the same size for five, as
+/// the scores and the gradients of probabilities are computed in the kernel of the queries' gradients and again in
+/// that of the keys' and values'.
+///
+/// # Source
+///
+/// Dao 2023, *FlashAttention-2*, section 3.1.2; `executor/src/ops/kernels/cube/attention/cores/backward.rs`.
+///
+/// # Assumes
+///
+/// Products as fast as FlashAttention-2's, which are of the same `mma.sync` instructions. Nobody measured it.
+const EXECUTORS_BACKWARD: f64 = 5.0 / 7.0;
+
 /// Rates in a training step over those of the kernels that were measured alone, in short runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TrainingRates {
@@ -53,6 +66,10 @@ impl TrainingRates {
         let known = names.into_iter().find_map(|name| Some((name, all.remove(name)?)));
         let (name, of_gpu) = known.expect("H100 is there; a test asks for it");
         let OfGpu { matmul, matmul_8_bit, matmul_4_bit, memory, attention } = of_gpu;
+        let (library, of_backward) = match library {
+            AttentionLibrary::Executor => (AttentionLibrary::FlashAttention2, EXECUTORS_BACKWARD),
+            library => (library, 1.0),
+        };
         // A library that did not know the GPU yet is stood in for by the next.
         let newer = attention.range(library..).next();
         let [attention_forward, attention_backward] =
@@ -64,7 +81,7 @@ impl TrainingRates {
             matmul_4_bit,
             memory,
             attention_forward,
-            attention_backward,
+            attention_backward: attention_backward * of_backward,
         };
         (name.to_owned(), rates)
     }

@@ -28,7 +28,7 @@ use self::args::Part;
 use self::machine::Learnt;
 use self::network::Network;
 use self::part::training_precision;
-use self::planner::Planner;
+use self::planner::{Planner, framework};
 use self::process::Failure;
 use self::report::{Section, counts, json, summary};
 use super::choices::Backend;
@@ -252,12 +252,12 @@ impl Check<'_> {
         let mut findings = self.alone(Part::Training, limit, peak)?;
         let trained = findings.iter().find(|it| it.numbers.contains_key("step_time_seconds"));
         if let Some(trained) = trained {
-            findings.push(self.prediction(trained, precision));
+            findings.push(self.prediction(trained));
         }
         Ok(findings)
     }
 
-    fn prediction(&self, trained: &Finding, precision: Precision) -> Finding {
+    fn prediction(&self, trained: &Finding) -> Finding {
         const NAME: &str = "as the planner predicts it";
         let Some(planner) = &self.planner else {
             return Finding::skip(NAME, "`planner` is not found")
@@ -268,10 +268,10 @@ impl Check<'_> {
             .find(|model| trained.name.split(',').next().is_some_and(|name| name == model.name));
         let predicted = match (self.cluster(), model) {
             (Ok(cluster), Some(model)) => {
-                let path = self.folder.path().join("cluster.json");
+                let (path, backend) = (self.folder.path().join("cluster.json"), self.args.backend);
                 cluster::write(&path, &cluster)
                     .map_err(|error| first_line(&format!("{error:#}")))
-                    .and_then(|()| planner.predict(model, &path, precision, self.folder.path()))
+                    .and_then(|()| planner.predict(model, &path, backend, self.folder.path()))
             }
             (Err(why), _) => Err(why),
             (_, None) => Err("the model is not known".to_owned()),
@@ -353,9 +353,10 @@ impl Check<'_> {
                     let path = path.display();
                     writeln!(
                         std::io::stderr(),
-                        "wrote `{path}`; `planner search MODEL --gpus {} --cluster {path} --framework executor` plans \
+                        "wrote `{path}`; `planner search MODEL --gpus {} --cluster {path} --framework {}` plans \
                          for it",
-                        cluster.gpus_per_node
+                        cluster.gpus_per_node,
+                        framework(self.args.backend)
                     )?;
                 }
                 Err(why) if counts.failed > 0 => {

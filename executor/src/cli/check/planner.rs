@@ -9,10 +9,12 @@ use std::process::Command;
 use std::time::Duration;
 
 use executor::check::CheckedModel;
-use ir::cluster::{Cluster, Precision};
+use ir::cluster::Cluster;
 use serde_json::Value;
 
+use super::part::training_precision;
 use super::process;
+use crate::cli::choices::Backend;
 
 /// The planner answers what a check asks within a second.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -40,8 +42,8 @@ impl Planner {
         serde_json::from_str(&ended.lines.concat()).unwrap_or_default()
     }
 
-    /// The seconds that it predicts for a step of a model on one GPU of a cluster file, as the executor runs it; the
-    /// files lie in `folder`.
+    /// The seconds that it predicts for a step of a model on one GPU of a cluster file, as the executor trains it
+    /// on a backend; the files lie in `folder`.
     ///
     /// # Errors
     ///
@@ -50,14 +52,14 @@ impl Planner {
         &self,
         model: &CheckedModel,
         cluster: &Path,
-        precision: Precision,
+        backend: Backend,
         folder: &Path,
     ) -> Result<f64, String> {
         let path = folder.join("config.json");
         fs::write(&path, model.description()).map_err(|error| error.to_string())?;
         let mut command = Command::new(&self.0);
         command.arg("evaluate").arg(&path).arg("--cluster").arg(cluster);
-        command.args(["--gpus", "1", "--layout", "tp1", "--framework", "executor"]);
+        command.args(["--gpus", "1", "--layout", "tp1", "--framework", framework(backend)]);
         command.args([
             "--global-batch-size",
             "1",
@@ -67,7 +69,7 @@ impl Planner {
             "none",
         ]);
         command.args(["--seq-len", &model.sequence_length.to_string()]);
-        command.args(["--precision", precision.name(), "--format", "json"]);
+        command.args(["--precision", training_precision(backend).name(), "--format", "json"]);
         let ended =
             process::run(vec![command], LIMIT, |_| ()).map_err(|error| error.to_string())?;
         let answer: Value = serde_json::from_str(&ended.lines.join("\n")).unwrap_or_default();
@@ -76,5 +78,13 @@ impl Planner {
             Some(failure) => failure.message().lines().next().unwrap_or_default().to_owned(),
             None => "the planner says nothing of a step".to_owned(),
         })
+    }
+}
+
+/// What the planner calls the executor on a backend.
+pub(super) const fn framework(backend: Backend) -> &'static str {
+    match backend {
+        Backend::Cuda => "executor-cuda",
+        Backend::Cpu | Backend::Wgpu => "executor",
     }
 }

@@ -56,7 +56,7 @@ pub fn default_framework(
     let usual: &[&str] = match architecture {
         Architecture::Cpu => &["executor"],
         Architecture::Tpu => &["maxtext"],
-        _ if training.replication() != Replication::default() => &["executor"],
+        _ if training.replication() != Replication::default() => &["executor-cuda"],
         _ if !is_transformer => &[],
         _ => &ON_GPUS,
     };

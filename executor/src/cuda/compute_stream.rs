@@ -62,14 +62,20 @@ impl ComputeStream {
         self.stream
     }
 
-    /// Has another stream wait for all that was computed so far.
+    /// An event after all that was enqueued so far.
     #[expect(unsafe_code, reason = "the stream is burn's")]
-    pub(crate) fn is_awaited_by(&self, other: &CudaStream) -> Result<(), DriverError> {
+    pub(crate) fn reached(&self) -> Result<CudaEvent, DriverError> {
+        self.context.bind_to_thread()?;
         let reached = self.context.new_event(None)?;
         // SAFETY: both live: the event until the end of the call, after which the driver keeps what it needs of it,
         // the stream as long as the process.
         unsafe { result::event::record(reached.cu_event(), self.stream) }?;
-        other.wait(&reached)
+        Ok(reached)
+    }
+
+    /// Has another stream wait for all that was computed so far.
+    pub(crate) fn is_awaited_by(&self, other: &CudaStream) -> Result<(), DriverError> {
+        other.wait(&self.reached()?)
     }
 
     /// Has what is computed from now on wait for an event.

@@ -51,13 +51,11 @@ impl<B: Kernels> Softmax<B> {
     /// The softmax of logits with these maxima, whichever way takes a backend less, and the sums of [`exponentials`].
     pub fn of(logits: Array<B>, max: Array<B>) -> (Self, Array<B>) {
         let sums = if logits.size(1) == 0 { None } else { B::exponential_sums(&logits, &max) };
-        match sums {
-            Some(sum) => (Self::Logits(logits, max), sum),
-            None => {
-                let (exponentials, sum) = exponentials(logits, max);
-                (Self::Exponentials(exponentials), sum)
-            }
+        if let Some(sum) = sums {
+            return (Self::Logits(logits, max), sum);
         }
+        let (exponentials, sum) = exponentials(logits, max);
+        (Self::Exponentials(exponentials), sum)
     }
 
     /// [`input_grad`].

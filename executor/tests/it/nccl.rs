@@ -79,7 +79,7 @@ impl Clique<Flex> for Member {
     ) -> Result<Arriving<Vec<Option<Array<Flex>>>>, CommunicationError> {
         // Sends and receives of one call are made at once, in no order.
         for call in &calls {
-            if let Call::Send { to, array } = call {
+            if let Call::Send { to, array, .. } = call {
                 self.rank.send(*to as u32, Tag::Stream(Stream::Send), array.clone()).unwrap();
             }
         }

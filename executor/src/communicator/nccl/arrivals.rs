@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use burn::tensor::backend::Backend;
 
-use super::engine::{Call, Clique, Engine, Form, Membership, Watch};
+use super::engine::{Call, Clique, Engine, Form, Mark, Membership, Watch};
 use super::letters::Letter;
 use crate::array::Array;
 use crate::communicator::rendezvous::{Lane, Line};
@@ -136,7 +136,7 @@ impl<B: Backend> Sender<B> {
         engine: &dyn Engine<B>,
         to: u32,
         tag: Tag,
-        array: Array<B>,
+        (array, after): (Array<B>, Option<Mark>),
     ) -> Result<()> {
         let clique = match &mut self.clique {
             Some(clique) => clique,
@@ -152,7 +152,7 @@ impl<B: Backend> Sender<B> {
         line.send(to, Lane::Arrays, Letter::new(Some(tag), &[&form]).to_bytes())?;
         while self.underway.pop_front_if(|first| first.is_over()).is_some() {}
         if form.num_elements() > 0 {
-            let sent = clique.call(vec![Call::Send { to: RECEIVER, array }])?;
+            let sent = clique.call(vec![Call::Send { to: RECEIVER, array, after }])?;
             self.underway.extend(sent.into_underway());
         }
         Ok(())

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cuda::CudaDevice;
-use cudarc::driver::{CudaEvent, CudaStream};
+use cudarc::driver::{CudaEvent, CudaStream, DriverError};
 
-use super::engine::{Call, Clique, Form, Membership};
+use super::engine::{Call, Clique, Form, Mark, Membership};
 use super::guard::Guard;
 use super::library::{RawCall, RawKind, of_driver};
 use crate::array::Array;
@@ -32,13 +32,18 @@ impl Clique<Cuda> for NcclClique {
     ) -> Result<Arriving<Vec<Option<Array<Cuda>>>>, CommunicationError> {
         let Some(first) = calls.first() else { return Ok(Arriving::here(Vec::new())) };
         let name = name(first);
+        let marks: Option<Vec<Mark>> = calls.iter().map(mark).collect();
         self.stream.context().bind_to_thread().map_err(of_driver("cuCtxSetCurrent"))?;
         let prepared: Vec<Prepared> =
             calls.into_iter().map(|call| self.prepare(call)).collect::<Result<_, _>>()?;
         let raw: Vec<RawCall> = prepared.iter().map(Prepared::raw).collect();
         // burn has enqueued all that writes what is read here, and all that used the memory of the results before:
         // their addresses were asked for after it.
-        self.compute.is_awaited_by(&self.stream).map_err(of_driver("cuStreamWaitEvent"))?;
+        match marks {
+            Some(marks) => marks.iter().try_for_each(|mark| self.waits_for(mark)),
+            None => self.compute.is_awaited_by(&self.stream),
+        }
+        .map_err(of_driver("cuStreamWaitEvent"))?;
         let stream = self.stream.cu_stream().cast::<c_void>();
         let over = self.guard.call(
             name,
@@ -57,6 +62,12 @@ impl Clique<Cuda> for NcclClique {
 }
 
 impl NcclClique {
+    /// Has the stream wait for what was noted of computation.
+    fn waits_for(&self, Mark(noted): &Mark) -> Result<(), DriverError> {
+        let event = noted.downcast_ref::<CudaEvent>().expect("this engine notes events");
+        self.stream.wait(event)
+    }
+
     /// A call with its memory.
     fn prepare(&self, call: Call<Cuda>) -> Result<Prepared, CommunicationError> {
         let prepare = |kind, array: Option<Array<Cuda>>, result: Option<Form>| {
@@ -86,10 +97,29 @@ impl NcclClique {
             Call::Broadcast { root, form, array } => {
                 prepare(RawKind::Broadcast(root), array, Some(form))
             }
-            Call::Send { to, array } => prepare(RawKind::Send(to), Some(array), None),
+            Call::Send { to, array, .. } => prepare(RawKind::Send(to), Some(array), None),
             Call::Receive { from, form } => prepare(RawKind::Receive(from), None, Some(form)),
         }
     }
+}
+
+/// What was noted of computation for a call that reads an array and writes none; none where that is not so.
+fn mark(call: &Call<Cuda>) -> Option<Mark> {
+    match call {
+        Call::Send { after, .. } => after.clone(),
+        _ => None,
+    }
+}
+
+/// An array whose elements lie one after the other, and an event after all that burn has enqueued so far, by which it
+/// is written.
+pub(super) fn marked(
+    array: Array<Cuda>,
+    compute: &ComputeStream,
+) -> Result<(Array<Cuda>, Mark), CommunicationError> {
+    let held = Held::new(array)?;
+    let reached = compute.reached().map_err(of_driver("cuEventRecord"))?;
+    Ok((held.array, Mark(Arc::new(reached))))
 }
 
 /// NCCL's function for a call.

@@ -30,7 +30,7 @@ impl<B: Backend> Communicator<B> for NcclCommunicator<B> {
             self.arrivals(to).put(tag, array);
         } else {
             self.sent.add(tag.stream(), array.num_bytes());
-            self.start_sending(to, tag, array);
+            self.start_sending(to, tag, array)?;
         }
         Ok(())
     }
@@ -458,7 +458,8 @@ impl<B: Backend> Member<'_, B> {
         self.count(sends.iter().map(|(_, array)| array.num_bytes()).sum());
         let filled = |form: &Form| form.num_elements() > 0;
         let sends = sends.into_iter().filter(|(_, array)| array.num_elements() > 0);
-        let mut calls: Vec<_> = sends.map(|(to, array)| Call::Send { to, array }).collect();
+        let mut calls: Vec<_> =
+            sends.map(|(to, array)| Call::Send { to, array, after: None }).collect();
         let num_sends = calls.len();
         let expected = receives.iter().filter(|(_, form)| filled(form));
         calls

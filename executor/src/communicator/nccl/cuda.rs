@@ -15,11 +15,12 @@ use burn_cuda::CudaDevice;
 use cudarc::driver::{CudaContext, CudaStream};
 use traces::timeline::Stream;
 
-use super::clique::NcclClique;
-use super::engine::{Clique, Engine, Membership, Watch};
+use super::clique::{NcclClique, marked};
+use super::engine::{Clique, Engine, Mark, Membership, Watch};
 use super::guard::Guard;
 pub use super::library::EngineError;
 use super::library::{Library, of_driver};
+use crate::array::Array;
 use crate::communicator::CommunicationError;
 use crate::cuda::Cuda;
 use crate::cuda::compute_stream::ComputeStream;
@@ -120,6 +121,14 @@ impl Engine<Cuda> for NcclEngine {
             membership,
             device: self.device.clone(),
         }))
+    }
+
+    fn marked(
+        &self,
+        array: Array<Cuda>,
+    ) -> Result<(Array<Cuda>, Option<Mark>), CommunicationError> {
+        let (array, mark) = marked(array, &self.compute)?;
+        Ok((array, Some(mark)))
     }
 
     fn finish(&self) -> Result<(), CommunicationError> {

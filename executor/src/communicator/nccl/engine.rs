@@ -1,5 +1,7 @@
 //! What the library that moves arrays is asked to do.
 
+use std::any::Any;
+use std::fmt;
 use std::sync::Arc;
 
 use burn::tensor::DType;
@@ -44,6 +46,16 @@ pub struct Membership {
     pub stream: Option<Stream>,
 }
 
+/// How far a device has to compute before an array may be read, as an engine notes it.
+#[derive(Clone)]
+pub struct Mark(pub Arc<dyn Any + Send + Sync>);
+
+impl fmt::Debug for Mark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Mark")
+    }
+}
+
 /// A library of collectives, such as NCCL.
 pub trait Engine<B: Backend>: Send + Sync {
     /// What a new clique is known by, which its first member tells the others.
@@ -64,6 +76,16 @@ pub trait Engine<B: Backend>: Send + Sync {
         membership: Membership,
         watch: Arc<dyn Watch>,
     ) -> Result<Box<dyn Clique<B>>, CommunicationError>;
+
+    /// An array as the library reads it, with how far the device has to compute before. A thread that sends it later
+    /// must not wait for what is computed by then: that may be behind what the receiver sends in answer.
+    ///
+    /// # Errors
+    ///
+    /// Those of the device.
+    fn marked(&self, array: Array<B>) -> Result<(Array<B>, Option<Mark>), CommunicationError> {
+        Ok((array, None))
+    }
 
     /// Waits until all that was started has ended.
     ///
@@ -138,6 +160,8 @@ pub enum Call<B: Backend> {
         to: usize,
         /// The array.
         array: Array<B>,
+        /// How far the device has to compute before it is read; what is computed by the call if none.
+        after: Option<Mark>,
     },
     /// Leaves what another member sends.
     Receive {

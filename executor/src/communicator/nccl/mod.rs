@@ -213,7 +213,8 @@ impl<B: Backend> NcclCommunicator<B> {
     }
 
     /// Starts to send an array to another rank.
-    fn start_sending(&self, to: u32, tag: Tag, array: Array<B>) {
+    fn start_sending(&self, to: u32, tag: Tag, array: Array<B>) -> Result<(), CommunicationError> {
+        let marked = if array.is_empty() { (array, None) } else { self.engine.marked(array)? };
         let mut outgoing = lock(&self.outgoing);
         let Outgoing { queue, sender } = outgoing.entry(to).or_insert_with(|| Outgoing {
             queue: Queue::new(format!("from rank {} to {to}", self.line.rank())),
@@ -223,12 +224,13 @@ impl<B: Backend> NcclCommunicator<B> {
         let sender = Arc::clone(sender);
         // Dropped unwaited: who needs the array waits for it, and is told if it does not come.
         drop(queue.start(move || {
-            let sent = lock(&sender).send(&line, &*engine, to, tag, array);
+            let sent = lock(&sender).send(&line, &*engine, to, tag, marked);
             if let Err(error) = &sent {
                 line.stop(&error.to_string());
             }
             sent
         }));
+        Ok(())
     }
 
     /// The next array that another rank sends with a tag.

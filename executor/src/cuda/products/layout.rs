@@ -12,7 +12,7 @@ pub(super) struct View<'a> {
 }
 
 /// A matrix as it lies in memory, column after column.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Stored {
     pub(super) rows: usize,
     pub(super) columns: usize,
@@ -23,14 +23,14 @@ pub(super) struct Stored {
 }
 
 /// A matrix that is multiplied, possibly transposed as it is read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Operand {
     pub(super) stored: Stored,
     pub(super) is_transposed: bool,
 }
 
 /// `result = first second` for each matrix of a batch, by columns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Product {
     /// Of the right array.
     pub(super) first: Operand,

@@ -1,12 +1,14 @@
 //! cuBLASLt on one GPU: which of its kernels computes a product, and that product.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::Arc;
 
 use burn::tensor::DType;
 use cudarc::cublaslt::result::{self, CublasError};
 use cudarc::cublaslt::sys;
+use cudarc::cublaslt::sys::cublasLtMatmulPreferenceAttributes_t as Preference;
+use cudarc::cublaslt::sys::cublasLtMatrixLayoutAttribute_t as Attribute;
 use cudarc::driver::CudaContext;
 
 use super::super::DeviceError;
@@ -39,11 +41,11 @@ pub(super) struct Library {
     /// Shared by all products, of which one ends before the next begins.
     workspace: u64,
     /// The same for the same product on all ranks, which have the same library: no time decides.
-    choices: HashMap<Key, Prepared>,
+    choices: BTreeMap<Key, Prepared>,
 }
 
 /// What a kernel is chosen by.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     product: Product,
     elements: Elements,
@@ -51,12 +53,40 @@ struct Key {
 }
 
 /// Of what elements are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Elements {
     /// Those of both arrays.
-    pub(super) read: DType,
+    pub(super) read: Element,
     /// Those of the result, and of what is added.
-    pub(super) written: DType,
+    pub(super) written: Element,
+}
+
+/// An element type of products.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Element {
+    Fp32,
+    Fp16,
+    Bf16,
+}
+
+impl Element {
+    /// Of an array's elements; none if they are others.
+    pub(super) fn of(dtype: DType) -> Option<Self> {
+        match dtype {
+            DType::F32 => Some(Self::Fp32),
+            DType::F16 => Some(Self::Fp16),
+            DType::BF16 => Some(Self::Bf16),
+            _ => None,
+        }
+    }
+
+    fn number(self) -> sys::cudaDataType_t {
+        match self {
+            Self::Fp32 => sys::cudaDataType_t::CUDA_R_32F,
+            Self::Fp16 => sys::cudaDataType_t::CUDA_R_16F,
+            Self::Bf16 => sys::cudaDataType_t::CUDA_R_16BF,
+        }
+    }
 }
 
 /// A product's description as cuBLASLt keeps it, and the kernel for it. Kept as long as the process.
@@ -93,7 +123,7 @@ impl Library {
         // SAFETY: a context is current on this thread; the memory is kept as long as the process.
         let workspace = unsafe { cudarc::driver::result::malloc_sync(WORKSPACE_BYTES) }
             .map_err(|error| told(error.to_string()))?;
-        Ok(Self { handle, context, stream, workspace, choices: HashMap::new() })
+        Ok(Self { handle, context, stream, workspace, choices: BTreeMap::new() })
     }
 
     /// Starts a product on burn's stream, and adds to it what is there where `adds`.
@@ -114,13 +144,12 @@ impl Library {
         let Addresses { first, second, addend, result: target } = addresses;
         let alignments = [first, second, addend, target].map(alignment);
         let key = Key { product, elements, alignments };
-        let chosen = match self.choices.get(&key) {
-            Some(known) => *known,
-            None => {
-                let made = self.prepared(&key).map_err(|error| error.to_string())?;
-                self.choices.insert(key, made);
-                made
-            }
+        let chosen = if let Some(known) = self.choices.get(&key) {
+            *known
+        } else {
+            let made = self.prepared(&key).map_err(|error| error.to_string())?;
+            self.choices.insert(key, made);
+            made
         };
         let (factor, share_added) = (1.0f32, if adds { 1.0f32 } else { 0.0 });
         // SAFETY: the descriptions were made for this product and live; the caller vouches for the addresses, which
@@ -177,7 +206,6 @@ impl Library {
                 result::set_matmul_pref_attribute(preference, attribute, value, bytes)
             }
         };
-        use sys::cublasLtMatmulPreferenceAttributes_t as Preference;
         asked(Preference::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, WORKSPACE_BYTES as u64, 8)?;
         asked(Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignments[0], 4)?;
         asked(Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignments[1], 4)?;
@@ -203,20 +231,18 @@ fn alignment(address: u64) -> u64 {
 #[expect(unsafe_code, reason = "cuBLASLt is written in C")]
 fn matrix(
     stored: &Stored,
-    element: DType,
+    element: Element,
     batch: usize,
 ) -> Result<sys::cublasLtMatrixLayout_t, CublasError> {
     let Stored { rows, columns, leading, batch_stride } = *stored;
-    let element = match element {
-        DType::F32 => sys::cudaDataType_t::CUDA_R_32F,
-        DType::F16 => sys::cudaDataType_t::CUDA_R_16F,
-        DType::BF16 => sys::cudaDataType_t::CUDA_R_16BF,
-        other => unreachable!("no product of {other:?} is asked for"),
-    };
-    let layout =
-        result::create_matrix_layout(element, rows as u64, columns as u64, leading as i64)?;
-    use sys::cublasLtMatrixLayoutAttribute_t as Attribute;
-    let (count, stride) = (batch as i32, batch_stride as i64);
+    let layout = result::create_matrix_layout(
+        element.number(),
+        rows as u64,
+        columns as u64,
+        signed(leading),
+    )?;
+    let count = i32::try_from(batch).expect("a batch has fewer than 2^31 matrices");
+    let stride = signed(batch_stride);
     // SAFETY: the layout lives, the first attribute is a number of 32 bits, the second one of 64.
     unsafe {
         let count = (&raw const count).cast();
@@ -235,4 +261,9 @@ fn matrix(
         )?;
     }
     Ok(layout)
+}
+
+/// A number of elements with a sign, as cuBLASLt counts them.
+fn signed(elements: usize) -> i64 {
+    i64::try_from(elements).expect("an array has fewer than 2^63 elements")
 }

@@ -28,7 +28,7 @@ use burn_cuda::CudaDevice;
 use cudarc::driver::CudaContext;
 
 use self::layout::{Product, View};
-use self::library::{Addresses, Elements, Library};
+use self::library::{Addresses, Element, Elements, Library};
 use super::DeviceError;
 use super::compute_stream::ComputeStream;
 use crate::lock::lock;
@@ -38,8 +38,9 @@ type Tensor = CubeTensor<CudaRuntime>;
 type Server = <CudaRuntime as Runtime>::Server;
 
 /// The library on each GPU that was multiplied on, or why it cannot be used there.
-static LIBRARIES: Mutex<BTreeMap<usize, Result<Arc<Mutex<Library>>, DeviceError>>> =
-    Mutex::new(BTreeMap::new());
+static LIBRARIES: Mutex<BTreeMap<usize, Opened>> = Mutex::new(BTreeMap::new());
+
+type Opened = Result<Arc<Mutex<Library>>, DeviceError>;
 
 /// Whether cuBLASLt is there.
 pub fn is_present() -> bool {
@@ -100,18 +101,15 @@ struct Target {
 
 impl Asked {
     fn new(left: &Tensor, right: &Tensor) -> Option<Self> {
-        let is_covered = matches!(left.dtype, DType::F32 | DType::F16 | DType::BF16);
-        if !is_covered || left.dtype != right.dtype || !is_present() {
+        if Element::of(left.dtype).is_none() || left.dtype != right.dtype || !is_present() {
             return None;
         }
         let (left, right) = (left.clone(), right.clone());
-        match product(&left, &right) {
-            Some(product) => Some(Self { product, left, right }),
-            None => {
-                let [left, right] = [left, right].map(into_contiguous);
-                product(&left, &right).map(|product| Self { product, left, right })
-            }
+        if let Some(product) = product(&left, &right) {
+            return Some(Self { product, left, right });
         }
+        let [left, right] = [left, right].map(into_contiguous);
+        product(&left, &right).map(|product| Self { product, left, right })
     }
 
     /// The shape of the result.
@@ -138,7 +136,10 @@ impl Asked {
     fn start(self, Target { result, addend }: Target) {
         let Self { product, left, right } = self;
         let library = library_on(&left.device);
-        let elements = Elements { read: left.dtype, written: result.dtype };
+        let element = |tensor: &Tensor| {
+            Element::of(tensor.dtype).expect("what products are asked of is looked at before")
+        };
+        let elements = Elements { read: element(&left), written: element(&result) };
         let (device, stream, adds) = (left.device.clone(), StreamId::current(), addend.is_some());
         let binding = |tensor: &Tensor| tensor.handle.clone().binding();
         let addend = addend.as_ref().unwrap_or(&result);
@@ -172,7 +173,7 @@ fn product(left: &Tensor, right: &Tensor) -> Option<Product> {
 }
 
 /// The library on a GPU.
-fn library_on(device: &CudaDevice) -> Result<Arc<Mutex<Library>>, DeviceError> {
+fn library_on(device: &CudaDevice) -> Opened {
     let mut libraries = lock(&LIBRARIES);
     let open = || {
         let told = |message: String| DeviceError::Products { message };

@@ -436,7 +436,6 @@ fn cross_entropy_grad_kernel(
 }
 
 #[cube(launch, address_type = "dynamic")]
-#[expect(clippy::too_many_arguments, reason = "a kernel has no other way to be told")]
 fn cross_entropy_grad_of_logits_kernel<F: Float>(
     grad: &mut Array<F>,
     max: &Array<f32>,

@@ -109,13 +109,11 @@ impl<R: Vendor, T: BoolElement> BasicKernels for Cube<R, T> {
             return Self::matmul(left, right) + addend;
         }
         let [left, right, addend] = [left, right, addend].map(Array::primitive);
-        match R::matmul_plus(&left, &right, &addend) {
-            Some(sum) => Array::from_primitive(sum),
-            None => {
-                let [left, right, addend] = [left, right, addend].map(Array::from_primitive);
-                Self::matmul(left, right) + addend
-            }
+        if let Some(sum) = R::matmul_plus(&left, &right, &addend) {
+            return Array::from_primitive(sum);
         }
+        let [left, right, addend] = [left, right, addend].map(Array::from_primitive);
+        Self::matmul(left, right) + addend
     }
 
     fn matmul_into(

@@ -259,7 +259,6 @@ pub(super) fn exponential_sums<R: CubeRuntime>(
 }
 
 #[cube(launch, address_type = "dynamic")]
-#[expect(clippy::too_many_arguments, reason = "a kernel has no other way to be told")]
 fn exponential_sums_kernel<F: Float>(
     logits: &Array<F>,
     max: &Array<f32>,
@@ -314,7 +313,6 @@ pub(super) fn row_products<R: CubeRuntime>(a: CubeTensor<R>, b: CubeTensor<R>) -
 }
 
 #[cube(launch, address_type = "dynamic")]
-#[expect(clippy::too_many_arguments, reason = "a kernel has no other way to be told")]
 fn row_products_kernel<F: Float>(
     a: &Array<F>,
     b: &Array<F>,

@@ -212,6 +212,7 @@ fn query_kernel<F: Float>(
 /// `dV = P^T dO` and `dK = scale dS^T Q`, over all query heads that share the key-value head.
 #[cube(launch_unchecked, address_type = "dynamic", fast_math = FastMath::all())]
 #[expect(clippy::too_many_arguments, reason = "a kernel has no other way to be told")]
+#[expect(clippy::too_many_lines, reason = "what registers hold cannot be passed on piece by piece")]
 fn key_kernel<F: Float>(
     q: &Tensor<Chunk<F>>,
     k: &Tensor<Chunk<F>>,
@@ -297,43 +298,38 @@ fn key_kernel<F: Float>(
             let is_whole = last_query + 1 == first_of_tile + other
                 && is_whole(first_of_tile, last_query, first, OWN, keys, &numbers, terms);
             #[unroll]
-            for block in 0..blocks {
-                let of_scores = scores.index_mut(block);
-                let of_grads = grads.index_mut(block);
+            for half in 0..2usize {
+                let key = first_of_plane + row_of_unit() + half * 8;
                 #[unroll]
-                for half in 0..2usize {
-                    let key = first_of_plane + row_of_unit() + half * 8;
-                    let mut probabilities = of_scores[half];
-                    let mut pair = of_grads[half];
+                for block in 0..blocks {
+                    let first_query = first_of_tile + block * COLUMNS + column_of_unit();
+                    let mut probabilities = scores.index(block)[half];
+                    let mut pair = grads.index(block)[half];
                     #[unroll]
                     for column in 0..2usize {
                         let place = block * COLUMNS + column_of_unit() + column;
-                        let query = first_of_tile + place;
                         let capped = capped(probabilities[column], &numbers, terms);
-                        let score = capped + bias(query, key, slope, &numbers, terms);
-                        let probability = f32::exp(score - log_sum_exps[place]);
-                        pair[column] = score_grad(
-                            probability,
-                            pair[column],
-                            deltas[place],
-                            capped,
-                            &numbers,
-                            terms,
-                        );
+                        let of_place = bias(first_query + column, key, slope, &numbers, terms);
+                        let probability = f32::exp(capped + of_place - log_sum_exps[place]);
+                        let (grad, delta) = (pair[column], deltas[place]);
+                        pair[column] =
+                            score_grad(probability, grad, delta, capped, &numbers, terms);
                         probabilities[column] = probability;
                     }
                     if !is_whole {
                         #[unroll]
                         for column in 0..2usize {
-                            let query = first_of_tile + block * COLUMNS + column_of_unit() + column;
-                            let is_seen =
-                                query < queries && key < keys && sees(query, key, &numbers, terms);
+                            let query = first_query + column;
+                            let is_there = query < queries && key < keys;
+                            let is_seen = is_there && sees(query, key, &numbers, terms);
                             pair[column] = select(is_seen, pair[column], f32::new(0.0));
                             probabilities[column] =
                                 select(is_seen, probabilities[column], f32::new(0.0));
                         }
                     }
+                    let of_scores = scores.index_mut(block);
                     of_scores[half] = probabilities;
+                    let of_grads = grads.index_mut(block);
                     of_grads[half] = pair;
                 }
             }

@@ -129,85 +129,21 @@ fn forward_kernel<F: Float>(
         load::<F>(&mut v_tile, v, kv_head, first_of_tile, KEYS, value_width);
         sync_cube();
         let mut scores = zeros(comptime!(strips * key_blocks));
-        #[unroll]
-        for step in 0..steps {
-            #[unroll]
-            for pair in 0..comptime!(KEYS / 16) {
-                let right = right_of_rows::<F>(
-                    &k_tile,
-                    pair * 16,
-                    comptime!(step * DEPTH / CHUNK),
-                    comptime!(pitch(width)),
-                );
-                #[unroll]
-                for which in 0..2usize {
-                    let right = one_of_two::<F>(&right, which);
-                    #[unroll]
-                    for strip in 0..strips {
-                        let block = comptime!(strip * key_blocks + 2 * pair + which);
-                        multiply::<F>(
-                            q_parts.index(comptime!(strip * steps + step)),
-                            &right,
-                            scores.index_mut(block),
-                        );
-                    }
-                }
-            }
-        }
+        products_of_strips::<F>(&q_parts, &k_tile, &mut scores, width, strips);
         let is_whole = is_whole(first, last, first_of_tile, KEYS, keys, &numbers, terms);
         #[unroll]
         for strip in 0..strips {
             #[unroll]
             for half in 0..2usize {
                 let query = first_of_plane + strip * STRIP + row_of_unit() + half * 8;
-                #[unroll]
-                for block in 0..key_blocks {
-                    let registers = scores.index_mut(comptime!(strip * key_blocks + block));
-                    let key = first_of_tile + block * COLUMNS + column_of_unit();
-                    if comptime!(!terms.is_plain()) {
-                        let mut pair = registers[half];
-                        #[unroll]
-                        for column in 0..2usize {
-                            pair[column] = capped(pair[column], &numbers, terms)
-                                + bias(query, key + column, slope, &numbers, terms);
-                        }
-                        registers[half] = pair;
-                    }
-                    if !is_whole {
-                        let mut pair = registers[half];
-                        #[unroll]
-                        for column in 0..2usize {
-                            let is_seen =
-                                key + column < keys && sees(query, key + column, &numbers, terms);
-                            pair[column] = select(is_seen, pair[column], f32::new(LOWEST));
-                        }
-                        registers[half] = pair;
-                    }
-                }
-                let mut highest = f32::new(LOWEST);
-                #[unroll]
-                for block in 0..key_blocks {
-                    let pair = scores.index(comptime!(strip * key_blocks + block))[half];
-                    highest = max(highest, max(pair[0], pair[1]));
-                }
                 let row = comptime!(2 * strip + half);
-                let top = max(tops[row], max_of_row(highest));
-                // A row that has seen no key yet has nothing to be shrunk, and keeps zero.
-                let reference = select(top == f32::new(LOWEST), f32::new(0.0), top * factor);
-                let shrink = f32::exp(tops[row] * factor - reference);
-                tops[row] = top;
-                let mut total = totals[row] * shrink;
-                #[unroll]
-                for block in 0..key_blocks {
-                    let registers = scores.index_mut(comptime!(strip * key_blocks + block));
-                    let pair = registers[half];
-                    let mut weights = Pair::<f32>::empty();
-                    weights[0] = f32::exp(pair[0] * factor - reference);
-                    weights[1] = f32::exp(pair[1] * factor - reference);
-                    total += weights[0] + weights[1];
-                    registers[half] = weights;
+                if comptime!(!terms.is_plain()) {
+                    score(&mut scores, query, first_of_tile, slope, &numbers, row, terms);
                 }
-                totals[row] = total;
+                if !is_whole {
+                    hide(&mut scores, query, first_of_tile, keys, &numbers, row, terms);
+                }
+                let shrink = weigh(&mut scores, &mut tops, &mut totals, factor, row);
                 #[unroll]
                 for block in 0..value_blocks {
                     let registers = sums.index_mut(comptime!(strip * value_blocks + block));
@@ -215,34 +151,7 @@ fn forward_kernel<F: Float>(
                 }
             }
         }
-        #[unroll]
-        for step in 0..comptime!(KEYS / DEPTH) {
-            let mut weights = Sequence::<Registers<F>>::new();
-            #[unroll]
-            for strip in 0..strips {
-                let block = comptime!(strip * key_blocks + 2 * step);
-                let (first, second) = (scores.index(block), scores.index(comptime!(block + 1)));
-                weights.push(left_of_sums::<F>(first, second));
-            }
-            #[unroll]
-            for pair in 0..comptime!(value_width / 16) {
-                let right = right_of_columns::<F>(
-                    &v_tile,
-                    step * DEPTH,
-                    comptime!(2 * pair),
-                    comptime!(pitch(value_width)),
-                );
-                #[unroll]
-                for which in 0..2usize {
-                    let right = one_of_two::<F>(&right, which);
-                    #[unroll]
-                    for strip in 0..strips {
-                        let block = comptime!(strip * value_blocks + 2 * pair + which);
-                        multiply::<F>(weights.index(strip), &right, sums.index_mut(block));
-                    }
-                }
-            }
-        }
+        accumulate_strips::<F>(&scores, &v_tile, &mut sums, value_width, strips);
     }
     #[unroll]
     for strip in 0..strips {
@@ -271,5 +180,172 @@ fn forward_kernel<F: Float>(
             comptime!(strip * value_blocks),
             value_width,
         );
+    }
+}
+
+/// Adds the products of strips of queries with the keys of a tile, for each strip a block of [`COLUMNS`] keys after the
+/// other.
+#[cube]
+fn products_of_strips<F: Float>(
+    q_parts: &Sequence<Registers<F>>,
+    k_tile: &SharedMemory<Chunk<F>>,
+    scores: &mut Sequence<Registers<f32>>,
+    #[comptime] width: usize,
+    #[comptime] strips: usize,
+) {
+    let steps = comptime!(width / DEPTH);
+    let key_blocks = comptime!(KEYS / COLUMNS);
+    #[unroll]
+    for step in 0..steps {
+        #[unroll]
+        for pair in 0..comptime!(KEYS / 16) {
+            let right = right_of_rows::<F>(
+                k_tile,
+                pair * 16,
+                comptime!(step * DEPTH / CHUNK),
+                comptime!(pitch(width)),
+            );
+            #[unroll]
+            for which in 0..2usize {
+                let right = one_of_two::<F>(&right, which);
+                #[unroll]
+                for strip in 0..strips {
+                    let block = comptime!(strip * key_blocks + 2 * pair + which);
+                    multiply::<F>(
+                        q_parts.index(comptime!(strip * steps + step)),
+                        &right,
+                        scores.index_mut(block),
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Makes scores of the products of one of the unit's rows: caps them, and adds what positions do.
+#[cube]
+fn score(
+    scores: &mut Sequence<Registers<f32>>,
+    query: usize,
+    first_key: usize,
+    slope: f32,
+    numbers: &Numbers,
+    #[comptime] row: usize,
+    #[comptime] terms: Terms,
+) {
+    #[unroll]
+    for block in 0..comptime!(KEYS / COLUMNS) {
+        let registers = scores.index_mut(comptime!(row / 2 * (KEYS / COLUMNS) + block));
+        let mut pair = registers[comptime!(row % 2)];
+        #[unroll]
+        for column in 0..2usize {
+            let key = first_key + block * COLUMNS + column_of_unit() + column;
+            pair[column] =
+                capped(pair[column], numbers, terms) + bias(query, key, slope, numbers, terms);
+        }
+        registers[comptime!(row % 2)] = pair;
+    }
+}
+
+/// Takes what a query does not see out of one of the unit's rows.
+#[cube]
+fn hide(
+    scores: &mut Sequence<Registers<f32>>,
+    query: usize,
+    first_key: usize,
+    keys: usize,
+    numbers: &Numbers,
+    #[comptime] row: usize,
+    #[comptime] terms: Terms,
+) {
+    #[unroll]
+    for block in 0..comptime!(KEYS / COLUMNS) {
+        let registers = scores.index_mut(comptime!(row / 2 * (KEYS / COLUMNS) + block));
+        let mut pair = registers[comptime!(row % 2)];
+        #[unroll]
+        for column in 0..2usize {
+            let key = first_key + block * COLUMNS + column_of_unit() + column;
+            let is_seen = key < keys && sees(query, key, numbers, terms);
+            pair[column] = select(is_seen, pair[column], f32::new(LOWEST));
+        }
+        registers[comptime!(row % 2)] = pair;
+    }
+}
+
+/// Makes weights of the scores of one of the unit's rows, and adds them to their total. Returns by what the sums so far
+/// shrink.
+#[cube]
+fn weigh(
+    scores: &mut Sequence<Registers<f32>>,
+    tops: &mut Array<f32>,
+    totals: &mut Array<f32>,
+    factor: f32,
+    #[comptime] row: usize,
+) -> f32 {
+    let blocks = comptime!(KEYS / COLUMNS);
+    let mut highest = f32::new(LOWEST);
+    #[unroll]
+    for block in 0..blocks {
+        let pair = scores.index(comptime!(row / 2 * blocks + block))[comptime!(row % 2)];
+        highest = max(highest, max(pair[0], pair[1]));
+    }
+    let top = max(tops[row], max_of_row(highest));
+    // A row that has seen no key yet has nothing to be shrunk, and keeps zero.
+    let reference = select(top <= f32::new(LOWEST), f32::new(0.0), top * factor);
+    let shrink = f32::exp(tops[row] * factor - reference);
+    tops[row] = top;
+    let mut total = totals[row] * shrink;
+    #[unroll]
+    for block in 0..blocks {
+        let registers = scores.index_mut(comptime!(row / 2 * blocks + block));
+        let pair = registers[comptime!(row % 2)];
+        let mut weights = Pair::<f32>::empty();
+        weights[0] = f32::exp(pair[0] * factor - reference);
+        weights[1] = f32::exp(pair[1] * factor - reference);
+        total += weights[0] + weights[1];
+        registers[comptime!(row % 2)] = weights;
+    }
+    totals[row] = total;
+    shrink
+}
+
+/// Adds the products of strips of weights with the values of a tile.
+#[cube]
+fn accumulate_strips<F: Float>(
+    scores: &Sequence<Registers<f32>>,
+    v_tile: &SharedMemory<Chunk<F>>,
+    sums: &mut Sequence<Registers<f32>>,
+    #[comptime] value_width: usize,
+    #[comptime] strips: usize,
+) {
+    let key_blocks = comptime!(KEYS / COLUMNS);
+    let value_blocks = comptime!(value_width / COLUMNS);
+    #[unroll]
+    for step in 0..comptime!(KEYS / DEPTH) {
+        let mut weights = Sequence::<Registers<F>>::new();
+        #[unroll]
+        for strip in 0..strips {
+            let block = comptime!(strip * key_blocks + 2 * step);
+            let (first, second) = (scores.index(block), scores.index(comptime!(block + 1)));
+            weights.push(left_of_sums::<F>(first, second));
+        }
+        #[unroll]
+        for pair in 0..comptime!(value_width / 16) {
+            let right = right_of_columns::<F>(
+                v_tile,
+                step * DEPTH,
+                comptime!(2 * pair),
+                comptime!(pitch(value_width)),
+            );
+            #[unroll]
+            for which in 0..2usize {
+                let right = one_of_two::<F>(&right, which);
+                #[unroll]
+                for strip in 0..strips {
+                    let block = comptime!(strip * value_blocks + 2 * pair + which);
+                    multiply::<F>(weights.index(strip), &right, sums.index_mut(block));
+                }
+            }
+        }
     }
 }

@@ -166,7 +166,7 @@ pub(super) fn left_of_memory<F: Float>(
         let row = min(first + row_of_unit() + half * 8, x.shape(1) - 1);
         let place = base + row * x.stride(1) + feature;
         registers[half] = x[place / 2];
-        registers[2 + half] = x[(place + 8) / 2];
+        registers[2 + half] = x[place / 2 + 4];
     }
     registers
 }

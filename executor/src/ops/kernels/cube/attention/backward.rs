@@ -7,6 +7,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::super::launch::{addresses, like};
+use super::problem::{Problem, of_query};
 use super::scores::{
     Numbers, Terms, bias, capped, end_of_keys, end_of_queries, first_key, first_query, score_grad,
     sees,
@@ -14,7 +15,6 @@ use super::scores::{
 use super::tiles::{
     LANES, ROWS, Tiling, accumulate, features, first_row, lane, load, pitch, products, store, zeros,
 };
-use super::{Problem, of_query};
 
 /// The gradients of queries, keys and values, or none where a device's shared memory is too small; from the queries'
 /// log-sum-exp and `delta = rowsum(dO O)`, `[b, heads, s]` in fp32, and the gradient of the output.

@@ -6,7 +6,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::super::launch::{addresses, beside};
-use super::Problem;
+use super::problem::Problem;
 use super::scores::{
     LOW, LOWEST, Numbers, NumbersLaunch, Terms, bias, capped, end_of_keys, first_key, sees,
 };

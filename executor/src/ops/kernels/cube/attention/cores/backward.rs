@@ -9,8 +9,7 @@ use cubecl::ir::FastMath;
 use cubecl::prelude::*;
 
 use super::super::super::launch::{addresses, like};
-use super::super::Problem;
-use super::super::of_query;
+use super::super::problem::{Problem, of_query};
 use super::super::scores::{
     Numbers, Terms, bias, capped, end_of_keys, end_of_queries, first_key, first_query, is_whole,
     score_grad, sees,

@@ -8,7 +8,7 @@ use cubecl::ir::FastMath;
 use cubecl::prelude::*;
 
 use super::super::super::launch::{addresses, beside};
-use super::super::Problem;
+use super::super::problem::Problem;
 use super::super::scores::{
     LOWEST, Numbers, Terms, bias, capped, end_of_keys, first_key, is_whole, sees,
 };

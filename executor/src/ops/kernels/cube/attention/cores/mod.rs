@@ -19,7 +19,7 @@ use cubecl::features::MmaConfig;
 use cubecl::ir::{ElemType, FloatKind, StorageType};
 
 use self::fragments::{CHUNK, COLUMNS, DEPTH, STRIP, UNITS_OF_PLANE};
-use super::Problem;
+use super::problem::Problem;
 
 /// The widest rows whose sums a plane's registers hold.
 const WIDEST: usize = 192;

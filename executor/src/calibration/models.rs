@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use ir::cluster::Precision;
-use ir::graph::{ContextParallelKind, Recompute};
-use ir::layout::{LayoutSpec, Offload, ZeroStage};
+use ir::layout::LayoutSpec;
 use ir::model::GraphOptions;
 use ir::plan::Optimizer;
 use ir::replication::Replication;
@@ -161,25 +160,7 @@ impl TrainedModel {
     }
 
     fn layout(&self) -> LayoutSpec {
-        LayoutSpec {
-            tensor_parallel: 1,
-            sequence_parallel: false,
-            context_parallel: 1,
-            context_parallel_kind: ContextParallelKind::Ring,
-            expert_parallel: 1,
-            expert_tensor_parallel: 1,
-            pipeline_parallel: 1,
-            virtual_stages: 1,
-            data_parallel: 1,
-            zero_shard: 1,
-            zero_stage: ZeroStage::None,
-            micro_batch_size: self.batch as u32,
-            num_micro_batches: 1,
-            recompute: Recompute::None,
-            offload: Offload::NONE,
-            schedule: ScheduleKind::OneFOneB,
-            switches: ir::graph::Switches::USUAL,
-        }
+        LayoutSpec { micro_batch_size: self.batch as u32, ..LayoutSpec::ONE_RANK }
     }
 }
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use ir::cluster::Precision;
-use ir::graph::{AdapterError, ContextParallelKind, Recompute, Switches};
-use ir::layout::{LayoutSpec, Offload, ZeroStage};
+use ir::graph::AdapterError;
+use ir::layout::LayoutSpec;
 use ir::model::{GraphOptions, Model};
 use ir::plan::Optimizer;
 use ir::replication::Replication;
@@ -121,25 +121,7 @@ impl CheckedModel {
             options,
             adapters: None,
             model_name: self.name.to_owned(),
-            layout: LayoutSpec {
-                tensor_parallel: 1,
-                sequence_parallel: false,
-                context_parallel: 1,
-                context_parallel_kind: ContextParallelKind::Ring,
-                expert_parallel: 1,
-                expert_tensor_parallel: 1,
-                pipeline_parallel: 1,
-                virtual_stages: 1,
-                data_parallel: 1,
-                zero_shard: 1,
-                zero_stage: ZeroStage::None,
-                micro_batch_size: 1,
-                num_micro_batches: 1,
-                recompute: Recompute::None,
-                offload: Offload::NONE,
-                schedule: ScheduleKind::OneFOneB,
-                switches: Switches::USUAL,
-            },
+            layout: LayoutSpec::ONE_RANK,
             schedule: generate(ScheduleKind::OneFOneB, 1, 1, 1)?,
             stage_sizes: vec![graph.num_blocks()],
             sequence_length: self.sequence_length,

@@ -220,13 +220,17 @@ fn one_rank_computes_on_all_architectures_what_the_cpu_computes() {
     }
 }
 
-/// A kernel that computes something else is not overlooked: in the backward pass, and in the
-/// optimizer.
+/// A kernel that computes something else is not overlooked: in the forward pass, in the backward
+/// pass, and in the optimizer.
 #[test]
 fn a_kernel_with_an_error_in_it_is_noticed() {
     let Some(setting) = Setting::find() else { return };
     let expected = steps(&setting.on_cpu("one", 2).output().expect("it starts"));
-    for planted in ["gated_grad_kernel:mul.f32:add.f32", "adamw_kernel:sub.f32:add.f32"] {
+    for planted in [
+        "gated_kernel:mul.f32:add.f32",
+        "gated_grad_kernel:mul.f32:add.f32",
+        "adamw_kernel:sub.f32:add.f32",
+    ] {
         let (mut command, _) = setting.command("one", 2, "planted");
         command.env("STAND_IN_PLANT", planted).envs(Precision::Fp32.variables());
         let found = steps(&command.output().expect("it starts"));

@@ -13,8 +13,7 @@ use executor::parameters::LocalParameter;
 use executor::program::{Parts, Program};
 use executor::rank::{Rank, RunError, StepResult};
 use executor::settings::{LearningRate, OptimizerSettings, Settings};
-use ir::graph::Recompute;
-use ir::layout::{LayoutSpec, Offload, ZeroStage};
+use ir::layout::LayoutSpec;
 use ir::model::GraphOptions;
 use ir::plan::Optimizer;
 use ir::replication::Replication;
@@ -99,25 +98,7 @@ pub(super) fn alone(
         description,
         options,
         model_name: model.to_owned(),
-        layout: LayoutSpec {
-            tensor_parallel: 1,
-            sequence_parallel: false,
-            context_parallel: 1,
-            context_parallel_kind: ir::graph::ContextParallelKind::Ring,
-            expert_parallel: 1,
-            expert_tensor_parallel: 1,
-            pipeline_parallel: 1,
-            virtual_stages: 1,
-            data_parallel: 1,
-            zero_shard: 1,
-            zero_stage: ZeroStage::None,
-            micro_batch_size: batch,
-            num_micro_batches: 1,
-            recompute: Recompute::None,
-            offload: Offload::NONE,
-            schedule: ScheduleKind::OneFOneB,
-            switches: ir::graph::Switches::USUAL,
-        },
+        layout: LayoutSpec { micro_batch_size: batch, ..LayoutSpec::ONE_RANK },
         schedule: generate(ScheduleKind::OneFOneB, 1, 1, 1).unwrap(),
         stage_sizes: vec![blocks],
         sequence_length,

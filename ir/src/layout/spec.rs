@@ -62,6 +62,27 @@ pub struct LayoutSpec {
 }
 
 impl LayoutSpec {
+    /// That of one rank, which computes one micro-batch of one sequence.
+    pub const ONE_RANK: Self = Self {
+        tensor_parallel: 1,
+        sequence_parallel: false,
+        context_parallel: 1,
+        context_parallel_kind: ContextParallelKind::Ring,
+        expert_parallel: 1,
+        expert_tensor_parallel: 1,
+        pipeline_parallel: 1,
+        virtual_stages: 1,
+        data_parallel: 1,
+        zero_shard: 1,
+        zero_stage: ZeroStage::None,
+        micro_batch_size: 1,
+        num_micro_batches: 1,
+        recompute: Recompute::None,
+        offload: Offload::NONE,
+        schedule: ScheduleKind::OneFOneB,
+        switches: Switches::USUAL,
+    };
+
     /// How operators are sharded over the ranks of a stage.
     pub fn sharding(&self) -> Sharding {
         let Self { tensor_parallel, sequence_parallel, context_parallel, .. } = *self;

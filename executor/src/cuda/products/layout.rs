@@ -198,7 +198,7 @@ mod tests {
         (0..=last).map(|at| ((at * 7 + 3) % 11) as f64).collect()
     }
 
-    /// A shape of two or four dimensions, the order in which they lie, and a gap.
+    /// The order in which dimensions lie, and a gap.
     fn order(rank: usize) -> impl Strategy<Value = (Vec<usize>, usize)> {
         (Just((0..rank).collect::<Vec<_>>()).prop_shuffle(), 0usize..3)
     }

@@ -16,7 +16,7 @@ use super::super::scores::{
 };
 use super::fragments::{
     CHUNK, COLUMNS, Chunk, DEPTH, PLANES, Pair, Registers, STRIP, UNITS, column_of_unit, left,
-    left_of_memory, left_of_sums, load, multiply, one_of_two, pitch, right_of_columns,
+    left_of_memory, left_of_sums, load, multiply, one_of_two, pitch, plane, right_of_columns,
     right_of_rows, row_of_unit, store, zeros,
 };
 
@@ -120,7 +120,7 @@ fn query_kernel<F: Float>(
     let head = CUBE_POS_Y as usize;
     let kv_head = head / (q.shape(2) / k.shape(2));
     let first = CUBE_POS_X as usize * OWN;
-    let first_of_plane = first + UNIT_POS as usize / 32 * STRIP;
+    let first_of_plane = first + plane() * STRIP;
     let mut k_tile =
         SharedMemory::<Chunk<F>>::new_aligned(comptime!(other * pitch(width)), 16usize);
     let mut v_tile =
@@ -234,7 +234,7 @@ fn key_kernel<F: Float>(
     let kv_head = CUBE_POS_Y as usize;
     let group = q.shape(2) / k.shape(2);
     let first = CUBE_POS_X as usize * OWN;
-    let row_of_plane = UNIT_POS as usize / 32 * STRIP;
+    let row_of_plane = plane() * STRIP;
     let first_of_plane = first + row_of_plane;
     let mut k_tile = SharedMemory::<Chunk<F>>::new_aligned(comptime!(OWN * pitch(width)), 16usize);
     let mut v_tile =

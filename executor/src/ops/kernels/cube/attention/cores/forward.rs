@@ -14,8 +14,8 @@ use super::super::scores::{
 };
 use super::fragments::{
     CHUNK, COLUMNS, Chunk, DEPTH, PLANES, Pair, Registers, STRIP, UNITS, column_of_unit,
-    left_of_memory, left_of_sums, load, max_of_row, multiply, one_of_two, pitch, right_of_columns,
-    right_of_rows, row_of_unit, store, sum_of_row, zeros,
+    left_of_memory, left_of_sums, load, max_of_row, multiply, one_of_two, pitch, plane,
+    right_of_columns, right_of_rows, row_of_unit, store, sum_of_row, zeros,
 };
 
 /// Keys of a tile.
@@ -87,8 +87,7 @@ fn forward_kernel<F: Float>(
     let own = comptime!(PLANES * strips * STRIP);
     // Cubes that start first have the most keys to go through where masks leave fewer to the first queries.
     let first = (queries.div_ceil(own) - 1 - CUBE_POS_X as usize) * own;
-    let plane = UNIT_POS as usize / 32;
-    let first_of_plane = first + plane * comptime!(strips * STRIP);
+    let first_of_plane = first + plane() * comptime!(strips * STRIP);
     let mut k_tile = SharedMemory::<Chunk<F>>::new_aligned(comptime!(KEYS * pitch(width)), 16usize);
     let mut v_tile =
         SharedMemory::<Chunk<F>>::new_aligned(comptime!(KEYS * pitch(value_width)), 16usize);

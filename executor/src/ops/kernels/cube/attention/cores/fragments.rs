@@ -49,6 +49,12 @@ pub(super) const fn pitch(width: usize) -> usize {
     width / CHUNK + 1
 }
 
+/// The place of the unit's plane among those of its cube.
+#[cube]
+pub(super) fn plane() -> usize {
+    UNIT_POS as usize / UNITS_OF_PLANE
+}
+
 /// The row of sums that is the unit's first; its second is 8 below.
 #[cube]
 pub(super) fn row_of_unit() -> usize {

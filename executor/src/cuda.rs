@@ -3,6 +3,7 @@
 //! burn loads the driver and the compiler of kernels when it is first used, and panics where it
 //! does not find them. So they are asked for before.
 
+pub(crate) mod clock;
 pub(crate) mod compute_stream;
 pub mod products;
 

@@ -7,6 +7,7 @@ mod block;
 pub mod calibration;
 pub mod check;
 pub mod checkpoint;
+pub mod clock;
 pub mod collectives;
 pub mod communicator;
 mod compression;

@@ -6,7 +6,7 @@ use std::time::Instant;
 use burn::tensor::backend::Backend;
 use ir::graph::{OpId, Pass};
 
-use crate::recorder::now;
+use crate::clock::now;
 
 /// What an operator took in a pass, with all that the rank did since the operator before.
 #[derive(Clone, Copy, Debug, PartialEq)]

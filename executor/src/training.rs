@@ -8,10 +8,10 @@ use traces::chrome;
 use traces::timeline::{Stream, Timeline};
 
 use crate::array::{Array, Element};
+use crate::clock::now;
 use crate::communicator::{CommunicationError, Communicator, Group};
 use crate::ops::Kernels;
 use crate::rank::{Rank, RunError, StepResult};
-use crate::recorder::now;
 pub use crate::server::Staleness;
 
 /// A step as it went.
@@ -62,16 +62,14 @@ pub fn train<B: Kernels, E: From<RunError>>(
         let step = rank.num_steps() + 1;
         let is_recorded = recorded_step == Some(step);
         if is_recorded {
-            // All start together, so that the ranks' clocks agree.
-            rank.synchronize()?;
-            rank.record();
+            rank.record()?;
         }
         let learning_rate = rank.learning_rate();
         let start = now();
         let result = rank.step()?;
         let time = start.elapsed();
         if is_recorded {
-            track = Some(rank.recorded());
+            track = Some(rank.recorded()?);
         }
         let num_updates = rank.staleness().map(|staleness| staleness.num_updates);
         observe(rank, &StepReport { step, result, learning_rate, time, num_updates })?;

@@ -21,10 +21,10 @@ use traces::collectives::Operation;
 use traces::timeline::Stream;
 
 use crate::array::{Array, Element};
+use crate::clock::now;
 use crate::collectives::{Call, CollectiveError, synchronize};
 use crate::communicator::{Communicator, Group, Reduction, local};
 use crate::ops::Kernels;
-use crate::recorder::now;
 use crate::statistics::{LOWER_QUARTILE, middle_mean, quantile};
 use crate::streams::on_one_stream;
 use crate::training::gather_text;

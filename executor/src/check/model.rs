@@ -15,13 +15,13 @@ use super::finding::{Deadline, Finding, caught, first_line};
 use super::speeds::least;
 use crate::array::{Array, Element};
 use crate::batches::Source;
+use crate::clock::now;
 use crate::communicator::local;
 use crate::data::{Samples, Sampling, Tokens};
 use crate::ops::Kernels;
 use crate::parameters::LocalParameter;
 use crate::program::{Parts, Program, ProgramError};
 use crate::rank::{Rank, RunError};
-use crate::recorder::now;
 use crate::settings::{LearningRate, OptimizerSettings, Settings};
 use crate::statistics::{MEDIAN, quantile};
 

@@ -9,9 +9,9 @@ use ir::units::{Bytes, Seconds};
 use super::finding::{Deadline, Finding};
 use super::sheet::share;
 use crate::array::{Array, Element};
+use crate::clock::now;
 use crate::collectives::synchronize;
 use crate::ops::Kernels;
-use crate::recorder::now;
 
 /// Arrays of fp32 that are measured with, smallest and largest, in elements: the largest is more than caches hold.
 const SMALLEST: usize = 1 << 20;

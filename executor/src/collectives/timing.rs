@@ -10,8 +10,8 @@ use super::call::{Call, planned_bytes};
 use super::contents::{Contents, Numbers};
 use super::error::CollectiveError;
 use crate::array::{Element, ElementExt};
+use crate::clock::now;
 use crate::communicator::{Communicator, Group, Reduction};
-use crate::recorder::now;
 use crate::statistics::{LOWER_QUARTILE, MEDIAN, quantile};
 use crate::training::gather_text;
 

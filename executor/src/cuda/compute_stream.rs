@@ -7,7 +7,7 @@ use burn_cubecl::cubecl::cuda::CudaRuntime;
 use burn_cubecl::cubecl::device::Device as _;
 use burn_cubecl::cubecl::device_handle::DeviceHandle;
 use burn_cuda::CudaDevice;
-use cudarc::driver::sys::{self, CUevent_wait_flags, CUstream};
+use cudarc::driver::sys::{self, CUevent_flags, CUevent_wait_flags, CUstream};
 use cudarc::driver::{CudaContext, CudaEvent, CudaStream, DriverError, result};
 
 use super::DeviceError;
@@ -63,10 +63,15 @@ impl ComputeStream {
     }
 
     /// An event after all that was enqueued so far.
-    #[expect(unsafe_code, reason = "the stream is burn's")]
     pub(crate) fn reached(&self) -> Result<CudaEvent, DriverError> {
+        self.passed(None)
+    }
+
+    /// The same, of a kind.
+    #[expect(unsafe_code, reason = "the stream is burn's")]
+    pub(crate) fn passed(&self, kind: Option<CUevent_flags>) -> Result<CudaEvent, DriverError> {
         self.context.bind_to_thread()?;
-        let reached = self.context.new_event(None)?;
+        let reached = self.context.new_event(kind)?;
         // SAFETY: both live: the event until the end of the call, after which the driver keeps what it needs of it,
         // the stream as long as the process.
         unsafe { result::event::record(reached.cu_event(), self.stream) }?;

@@ -20,6 +20,7 @@ use crate::array::Array;
 use crate::batches::Source;
 use crate::block::{Env, Kept, SharedMicroBatch, Value};
 use crate::checkpoint::CheckpointError;
+use crate::clock::now;
 use crate::communicator::{CommunicationError, Communicator, Group, Tag};
 use crate::data::DataError;
 use crate::frozen::{FrozenUnit, Weight};
@@ -28,7 +29,6 @@ use crate::offloaded::OffloadedInputs;
 use crate::ops::Kernels;
 use crate::probe::Laps;
 use crate::program::Program;
-use crate::recorder::now;
 use crate::reducer::{Gathering, Reducer};
 use crate::scaler::Scaler;
 use crate::server::Shared;
@@ -48,6 +48,9 @@ pub enum RunError {
     /// A checkpoint cannot be written or read.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
+    /// The device does not tell when it did what is recorded.
+    #[error("the times of a step cannot be taken: {0}")]
+    Clock(String),
 }
 
 /// A unit of this rank: by its number among those that are trained, or those that are frozen.
@@ -214,15 +217,27 @@ impl<B: Kernels> Rank<B> {
         Ok((result?, laps))
     }
 
-    /// Starts to record what the rank does.
-    pub fn record(&self) {
-        self.env.recorder.start();
+    /// Starts to record what the rank does, at one time with all other ranks, whose clocks so agree.
+    ///
+    /// # Errors
+    ///
+    /// [`RunError::Clock`].
+    pub fn record(&self) -> Result<(), RunError> {
+        let device = &self.env.device;
+        B::sync(device).map_err(|error| RunError::Clock(error.to_string()))?;
+        let clock = B::clock(device).map_err(RunError::Clock)?;
+        self.synchronize()?;
+        self.env.recorder.start(clock).map_err(RunError::Clock)
     }
 
     /// What was recorded.
-    pub fn recorded(&self) -> Track {
+    ///
+    /// # Errors
+    ///
+    /// [`RunError::Clock`].
+    pub fn recorded(&self) -> Result<Track, RunError> {
         let rank = self.env.place.rank;
-        self.env.recorder.finish(rank, format!("rank {rank}"))
+        self.env.recorder.finish(rank, format!("rank {rank}")).map_err(RunError::Clock)
     }
 
     /// The program that it runs.

@@ -286,7 +286,7 @@ fn ranks_as_processes_call_nccl_alike() {
         ("tp2-pp2", Precision::Fp32),
         ("ep2-dp2", Precision::Fp32),
     ] {
-        let (outputs, reports) = run_ranks(&setting, plan, Some(precision), &[]);
+        let (outputs, reports) = run_ranks(&setting, plan, Some(precision), &[], &[]);
         outputs.iter().for_each(assert_ended_well);
         let members = reports.iter().flat_map(|path| {
             let report = read(path);
@@ -314,7 +314,7 @@ fn what_goes_wrong_with_nccl_ends_all_ranks() {
         ("peer:2", "has not ended after 5 s"),
     ] {
         let of_last = [("STAND_IN_FAIL", failure)];
-        let (outputs, _) = run_ranks(&setting, "dp2-zero3", None, &of_last);
+        let (outputs, _) = run_ranks(&setting, "dp2-zero3", None, &[], &of_last);
         let texts: Vec<_> =
             outputs.iter().map(|output| String::from_utf8_lossy(&output.stderr)).collect();
         assert!(texts.iter().any(|text| text.contains(said)), "{failure}: {texts:?}");
@@ -352,11 +352,47 @@ fn a_check_ends_in_one_report() {
     }
 }
 
-/// Runs all ranks of a plan, the last with further variables. They compute if a precision is said.
+/// A timeline shows when the GPU did things, and not when it was asked to: the stand-in's clock counts pieces of work,
+/// so passes follow each other with what lies between them, and what is exchanged within one lies within it.
+#[test]
+fn timelines_are_of_the_gpu() {
+    const WORK: u64 = 10;
+    let Some(setting) = Setting::find() else { return };
+    let args = ["--timeline", "step.json", "--timeline-step", "1"];
+    let (outputs, _) = run_ranks(&setting, "tp2-pp2", Some(Precision::Fp32), &args, &[]);
+    outputs.iter().for_each(assert_ended_well);
+    let timeline = read(&setting.folder.path().join("step.json"));
+    let all = timeline["traceEvents"].as_array().expect("a list");
+    for rank in 0..4 {
+        let of_rank = all.iter().filter(|it| it["ph"] == "X" && it["pid"] == rank);
+        let time = |event: &Value, name: &str| event[name].as_f64().expect("microseconds") as u64;
+        let on = |event: &&Value, thread: u32| event["tid"] == thread;
+        let span = |event: &Value| [time(event, "ts"), time(event, "ts") + time(event, "dur")];
+        let [passes, exchanges, sent, received] = [1, 2, 5, 6].map(|thread| {
+            of_rank.clone().filter(|it| on(it, thread)).map(span).collect::<Vec<_>>()
+        });
+        // Four micro-batches forward and backward, and an update.
+        assert_eq!([passes.len(), sent.len(), received.len()], [9, 4, 4], "rank {rank}");
+        assert!(exchanges.len() > 8 * 8, "rank {rank}: {}", exchanges.len());
+        for stream in [&passes, &exchanges, &sent, &received] {
+            assert!(stream.iter().flatten().all(|at| at.is_multiple_of(WORK)), "{stream:?}");
+            assert!(stream.is_sorted_by(|one, next| one[1] <= next[0]), "rank {rank}: {stream:?}");
+        }
+        let is_within = |one: &[u64; 2]| passes.iter().any(|it| it[0] <= one[0] && one[1] <= it[1]);
+        assert!(exchanges.iter().all(is_within), "rank {rank}: {passes:?}, {exchanges:?}");
+        assert!(exchanges.iter().chain(&sent).chain(&received).all(|it| it[1] - it[0] == WORK));
+        let pieces: u64 = passes.iter().map(|[start, end]| (end - start) / WORK).sum();
+        assert!(pieces > 500, "rank {rank} was given {pieces} pieces of work");
+    }
+}
+
+/// Runs all ranks of a plan with further arguments, and the last with further variables. They compute if a precision is
+/// said.
 fn run_ranks(
     setting: &Setting,
     plan: &str,
     precision: Option<Precision>,
+    args: &[&str],
     of_last: &[(&str, &str)],
 ) -> (Vec<Output>, Vec<PathBuf>) {
     let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
@@ -371,6 +407,7 @@ fn run_ranks(
         command
             .args(["--communicator", "nccl", "--communication-timeout", timeout])
             .args(["--precision", precision.map_or("fp32", Precision::flag)])
+            .args(args)
             .env("STAND_IN_EXCHANGE", setting.folder.path())
             .envs(precision.into_iter().flat_map(Precision::variables))
             .env("STAND_IN_DEVICES", &count)

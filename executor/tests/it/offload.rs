@@ -121,12 +121,12 @@ fn ran(case: Case, element: Element) -> (Bytes, Bytes, Track) {
     let outcomes = local::run(program.num_ranks(), &[FlexDevice], |communicator| {
         let mut rank = rank(&program, communicator)?;
         rank.step()?;
-        rank.record();
+        rank.record()?;
         rank.step()?;
         Ok::<_, executor::rank::RunError>((
             rank.peak_memory(),
             rank.peak_host_memory(),
-            rank.recorded(),
+            rank.recorded()?,
         ))
     });
     outcomes.unwrap_or_else(|failure| panic!("{failure}")).swap_remove(0)

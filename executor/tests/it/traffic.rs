@@ -93,9 +93,9 @@ pub(super) fn setting(program: &Program, takes_data: bool) -> Setting {
 pub(super) fn recorded(program: &Arc<Program>) -> Vec<Track> {
     let recorded = local::run(program.num_ranks(), &[FlexDevice], |communicator| {
         let mut rank = rank(program, communicator)?;
-        rank.record();
+        rank.record()?;
         rank.step()?;
-        Ok::<_, RunError>(rank.recorded())
+        rank.recorded()
     });
     recorded.unwrap_or_else(|failure| panic!("{failure}"))
 }

@@ -10,9 +10,10 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use burn::tensor::backend::Backend;
 
-use super::engine::{Call, Clique, Engine, Form, Mark, Membership, Watch};
+use super::engine::{Call, Clique, Engine, Form, Membership, Watch};
 use super::letters::Letter;
 use crate::array::Array;
+use crate::clock::{Point, Spans};
 use crate::communicator::rendezvous::{Lane, Line};
 use crate::communicator::{CommunicationError, Tag, Underway};
 use crate::lock::lock;
@@ -32,9 +33,15 @@ pub(super) struct Arrivals<B: Backend> {
 }
 
 struct State<B: Backend> {
-    arrays: BTreeMap<Tag, VecDeque<Array<B>>>,
+    arrays: BTreeMap<Tag, VecDeque<Arrived<B>>>,
     /// Whether a thread takes the next array at this time.
     is_taking: bool,
+}
+
+/// An array, with what the device did to bring it: whoever takes it may not be who has asked for it.
+struct Arrived<B: Backend> {
+    array: Array<B>,
+    spans: Spans,
 }
 
 impl<B: Backend> Default for Arrivals<B> {
@@ -47,7 +54,8 @@ impl<B: Backend> Default for Arrivals<B> {
 impl<B: Backend> Arrivals<B> {
     /// Puts in what comes without a library: a rank's message to itself.
     pub(super) fn put(&self, tag: Tag, array: Array<B>) {
-        lock(&self.state).arrays.entry(tag.of_sender()).or_default().push_back(array);
+        let arrived = Arrived { array, spans: Spans::default() };
+        lock(&self.state).arrays.entry(tag.of_sender()).or_default().push_back(arrived);
         self.changed.notify_all();
     }
 
@@ -63,8 +71,11 @@ impl<B: Backend> Arrivals<B> {
         let key = tag.of_sender();
         let mut state = lock(&self.state);
         loop {
-            if let Some(array) = state.arrays.get_mut(&key).and_then(VecDeque::pop_front) {
-                return Ok(array);
+            if let Some(arrived) = state.arrays.get_mut(&key).and_then(VecDeque::pop_front) {
+                if let Some(noted) = Spans::current() {
+                    noted.extend(&arrived.spans);
+                }
+                return Ok(arrived.array);
             }
             if state.is_taking {
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -72,12 +83,15 @@ impl<B: Backend> Arrivals<B> {
             }
             state.is_taking = true;
             drop(state);
-            let taken = self.take_next(line, engine, device, from);
+            let spans = Spans::default();
+            let taken = spans.note(|| self.take_next(line, engine, device, from));
             state = lock(&self.state);
             state.is_taking = false;
             self.changed.notify_all();
             match taken {
-                Ok((tag, array)) => state.arrays.entry(tag).or_default().push_back(array),
+                Ok((tag, array)) => {
+                    state.arrays.entry(tag).or_default().push_back(Arrived { array, spans });
+                }
                 Err(CommunicationError::Gone { rank, waiting, .. }) => {
                     return Err(CommunicationError::Gone { rank, waiting, tag });
                 }
@@ -136,7 +150,7 @@ impl<B: Backend> Sender<B> {
         engine: &dyn Engine<B>,
         to: u32,
         tag: Tag,
-        (array, after): (Array<B>, Option<Mark>),
+        (array, after): (Array<B>, Option<Point>),
     ) -> Result<()> {
         let clique = match &mut self.clique {
             Some(clique) => clique,

@@ -8,12 +8,14 @@ use burn_cubecl::tensor::CubeTensor;
 use burn_cuda::CudaDevice;
 use cudarc::driver::{CudaEvent, CudaStream, DriverError};
 
-use super::engine::{Call, Clique, Form, Mark, Membership};
+use super::engine::{Call, Clique, Form, Membership};
 use super::guard::Guard;
 use super::library::{RawCall, RawKind, of_driver};
 use crate::array::Array;
+use crate::clock::{Point, Spans};
 use crate::communicator::{Arriving, CommunicationError, Underway};
 use crate::cuda::Cuda;
+use crate::cuda::clock::TIMED;
 use crate::cuda::compute_stream::ComputeStream;
 
 pub(super) struct NcclClique {
@@ -32,7 +34,7 @@ impl Clique<Cuda> for NcclClique {
     ) -> Result<Arriving<Vec<Option<Array<Cuda>>>>, CommunicationError> {
         let Some(first) = calls.first() else { return Ok(Arriving::here(Vec::new())) };
         let name = name(first);
-        let marks: Option<Vec<Mark>> = calls.iter().map(mark).collect();
+        let marks: Option<Vec<Point>> = calls.iter().map(mark).collect();
         self.stream.context().bind_to_thread().map_err(of_driver("cuCtxSetCurrent"))?;
         let prepared: Vec<Prepared> =
             calls.into_iter().map(|call| self.prepare(call)).collect::<Result<_, _>>()?;
@@ -44,6 +46,12 @@ impl Clique<Cuda> for NcclClique {
             None => self.compute.is_awaited_by(&self.stream),
         }
         .map_err(of_driver("cuStreamWaitEvent"))?;
+        let noted = Spans::current();
+        let timing = noted.is_some().then_some(TIMED);
+        let event = || self.stream.record_event(timing).map(Arc::new);
+        // After the waits: the call begins when all that it reads is there.
+        let begin =
+            noted.as_ref().map(|_| event()).transpose().map_err(of_driver("cuEventRecord"))?;
         let stream = self.stream.cu_stream().cast::<c_void>();
         let over = self.guard.call(
             name,
@@ -52,8 +60,11 @@ impl Clique<Cuda> for NcclClique {
             // the call, or that has come. burn changes no array of which there is another handle, as there is here,
             // and nobody reads the results before.
             |clique| unsafe { clique.start(&raw, stream) },
-            || self.stream.record_event(None).map(Arc::new).map_err(of_driver("cuEventRecord")),
+            || event().map_err(of_driver("cuEventRecord")),
         )?;
+        if let (Some(spans), Some(begin)) = (noted, begin) {
+            spans.add(Point(begin), Point(Arc::<CudaEvent>::clone(&over)));
+        }
         let results = prepared.iter().map(Prepared::result).collect();
         let compute = Arc::clone(&self.compute);
         let in_use = InUse { over: Some(over), compute, _memory: prepared };
@@ -63,7 +74,7 @@ impl Clique<Cuda> for NcclClique {
 
 impl NcclClique {
     /// Has the stream wait for what was noted of computation.
-    fn waits_for(&self, Mark(noted): &Mark) -> Result<(), DriverError> {
+    fn waits_for(&self, Point(noted): &Point) -> Result<(), DriverError> {
         let event = noted.downcast_ref::<CudaEvent>().expect("this engine notes events");
         self.stream.wait(event)
     }
@@ -104,7 +115,7 @@ impl NcclClique {
 }
 
 /// What was noted of computation for a call that reads an array and writes none; none where that is not so.
-fn mark(call: &Call<Cuda>) -> Option<Mark> {
+fn mark(call: &Call<Cuda>) -> Option<Point> {
     match call {
         Call::Send { after, .. } => after.clone(),
         _ => None,
@@ -116,10 +127,10 @@ fn mark(call: &Call<Cuda>) -> Option<Mark> {
 pub(super) fn marked(
     array: Array<Cuda>,
     compute: &ComputeStream,
-) -> Result<(Array<Cuda>, Mark), CommunicationError> {
+) -> Result<(Array<Cuda>, Point), CommunicationError> {
     let held = Held::new(array)?;
     let reached = compute.reached().map_err(of_driver("cuEventRecord"))?;
-    Ok((held.array, Mark(Arc::new(reached))))
+    Ok((held.array, Point(Arc::new(reached))))
 }
 
 /// NCCL's function for a call.

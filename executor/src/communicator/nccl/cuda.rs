@@ -16,11 +16,12 @@ use cudarc::driver::{CudaContext, CudaStream};
 use traces::timeline::Stream;
 
 use super::clique::{NcclClique, marked};
-use super::engine::{Clique, Engine, Mark, Membership, Watch};
+use super::engine::{Clique, Engine, Membership, Watch};
 use super::guard::Guard;
 pub use super::library::EngineError;
 use super::library::{Library, of_driver};
 use crate::array::Array;
+use crate::clock::Point;
 use crate::communicator::CommunicationError;
 use crate::cuda::Cuda;
 use crate::cuda::compute_stream::ComputeStream;
@@ -126,7 +127,7 @@ impl Engine<Cuda> for NcclEngine {
     fn marked(
         &self,
         array: Array<Cuda>,
-    ) -> Result<(Array<Cuda>, Option<Mark>), CommunicationError> {
+    ) -> Result<(Array<Cuda>, Option<Point>), CommunicationError> {
         let (array, mark) = marked(array, &self.compute)?;
         Ok((array, Some(mark)))
     }

@@ -1,7 +1,5 @@
 //! What the library that moves arrays is asked to do.
 
-use std::any::Any;
-use std::fmt;
 use std::sync::Arc;
 
 use burn::tensor::DType;
@@ -9,6 +7,7 @@ use burn::tensor::backend::Backend;
 use traces::timeline::Stream;
 
 use crate::array::Array;
+use crate::clock::Point;
 use crate::communicator::rendezvous::Line;
 use crate::communicator::{Arriving, CommunicationError, Reduction};
 
@@ -46,16 +45,6 @@ pub struct Membership {
     pub stream: Option<Stream>,
 }
 
-/// How far a device has to compute before an array may be read, as an engine notes it.
-#[derive(Clone)]
-pub struct Mark(pub Arc<dyn Any + Send + Sync>);
-
-impl fmt::Debug for Mark {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Mark")
-    }
-}
-
 /// A library of collectives, such as NCCL.
 pub trait Engine<B: Backend>: Send + Sync {
     /// What a new clique is known by, which its first member tells the others.
@@ -83,7 +72,7 @@ pub trait Engine<B: Backend>: Send + Sync {
     /// # Errors
     ///
     /// Those of the device.
-    fn marked(&self, array: Array<B>) -> Result<(Array<B>, Option<Mark>), CommunicationError> {
+    fn marked(&self, array: Array<B>) -> Result<(Array<B>, Option<Point>), CommunicationError> {
         Ok((array, None))
     }
 
@@ -161,7 +150,7 @@ pub enum Call<B: Backend> {
         /// The array.
         array: Array<B>,
         /// How far the device has to compute before it is read; what is computed by the call if none.
-        after: Option<Mark>,
+        after: Option<Point>,
     },
     /// Leaves what another member sends.
     Receive {

@@ -35,6 +35,7 @@ use super::rendezvous::{Ending, Lane, Line};
 use super::traffic::Counters;
 use super::{Communicator, Group, Queue, Tag};
 use crate::array::Array;
+use crate::clock::Spans;
 use crate::lock::lock;
 use arrivals::{Arrivals, Sender};
 
@@ -221,10 +222,14 @@ impl<B: Backend> NcclCommunicator<B> {
             sender: Arc::default(),
         });
         let (line, engine) = (Arc::clone(&self.line), Arc::clone(&self.engine));
-        let sender = Arc::clone(sender);
+        let (sender, noted) = (Arc::clone(sender), Spans::current());
         // Dropped unwaited: who needs the array waits for it, and is told if it does not come.
         drop(queue.start(move || {
-            let sent = lock(&sender).send(&line, &*engine, to, tag, marked);
+            let send = || lock(&sender).send(&line, &*engine, to, tag, marked);
+            let sent = match noted {
+                Some(spans) => spans.note(send),
+                None => send(),
+            };
             if let Err(error) = &sent {
                 line.stop(&error.to_string());
             }

@@ -9,6 +9,7 @@ mod cpu;
 mod cube;
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use burn::tensor::backend::Backend;
 use ir::graph::NormKind;
@@ -18,12 +19,23 @@ use super::composed::activation::Function;
 use super::composed::adamw::AdamW;
 use super::composed::norm::Statistics;
 use crate::array::{Array, Indices};
+use crate::clock::DeviceClock;
 
 /// A backend that has the kernels which operators consist of.
 ///
 /// Every method has a composition of burn's operations as its default, so a backend needs no more than
 /// `impl BasicKernels for ..`.
 pub trait BasicKernels: Backend {
+    /// The clock of a device that works in its own time; none where the host's tells when things are done, or where the
+    /// device has none that can be read.
+    ///
+    /// # Errors
+    ///
+    /// What its driver says.
+    fn clock(_device: &Self::Device) -> Result<Option<Arc<dyn DeviceClock>>, String> {
+        Ok(None)
+    }
+
     /// The same array, laid out in row-major order if its backend gains by that.
     fn contiguous(x: Array<Self>) -> Array<Self> {
         x

@@ -33,4 +33,5 @@ mod space;
 mod state;
 mod streams;
 mod task;
+mod times;
 mod windows;

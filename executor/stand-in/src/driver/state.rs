@@ -13,6 +13,7 @@ use super::loaded::Kernels;
 use super::snapshots::Snapshots;
 use super::space::Space;
 use super::task::Moment;
+use super::times::Times;
 use crate::recording::{
     Access, Action, Call, EventId, Part, Recording, StreamFacts, StreamId, StreamKind, Usage,
 };
@@ -29,6 +30,7 @@ pub(super) struct State {
     pub(super) descriptors: Descriptors,
     pub(super) snapshots: Snapshots,
     pub(super) queues: Queues,
+    pub(super) times: Times,
     pub(super) streams: BTreeMap<usize, Stream>,
     pub(super) events: BTreeMap<usize, Event>,
     /// What all calls to the driver fail with from now on.
@@ -50,6 +52,8 @@ pub(super) struct Stream {
 #[derive(Clone, Copy)]
 pub(super) struct Event {
     pub(super) id: EventId,
+    /// Whether it was made to tell its time.
+    pub(super) is_timed: bool,
     /// What it stands for, if it was recorded.
     pub(super) moment: Option<Moment>,
     /// That of the stream on which it was recorded last.
@@ -75,6 +79,7 @@ impl State {
             descriptors: Descriptors::default(),
             snapshots: Snapshots::default(),
             queues: Queues::default(),
+            times: Times::default(),
             streams: BTreeMap::new(),
             events: BTreeMap::new(),
             broken: None,
@@ -101,6 +106,7 @@ impl State {
 
     /// Writes a call down.
     pub(super) fn record(&mut self, action: Action) {
+        self.times.follow(&action);
         let thread = threads::current(&mut self.recording.threads);
         self.recording.calls.push(Call { thread, action });
     }

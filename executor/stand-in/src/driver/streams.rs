@@ -11,6 +11,9 @@ use crate::recording::{Action, EventId, StreamFacts, StreamId, StreamKind};
 /// `CU_STREAM_NON_BLOCKING`.
 const NON_BLOCKING: c_uint = 1;
 
+/// `CU_EVENT_DISABLE_TIMING`.
+const DISABLE_TIMING: c_uint = 2;
+
 exported! {
     fn cuStreamCreate(state, stream: *mut usize, flags: c_uint) {
         put(stream, create(state, flags)?)
@@ -62,9 +65,10 @@ exported! {
         Ok(())
     }
 
-    fn cuEventCreate(state, event: *mut usize, _flags: c_uint) {
-        let handle = state.new_handle();
-        state.events.insert(handle, Event { id: EventId(handle as u64), moment: None, stuck: None });
+    fn cuEventCreate(state, event: *mut usize, flags: c_uint) {
+        let (handle, is_timed) = (state.new_handle(), flags & DISABLE_TIMING == 0);
+        let made = Event { id: EventId(handle as u64), is_timed, moment: None, stuck: None };
+        state.events.insert(handle, made);
         put(event, handle)
     }
 
@@ -84,7 +88,7 @@ exported! {
     }
 
     fn cuEventSynchronize(state, event: usize) {
-        let Event { id, moment, stuck } = known(state, event)?;
+        let Event { id, moment, stuck, .. } = known(state, event)?;
         if state.comms.is_stuck(stuck) {
             return Err(Code::AGAIN);
         }
@@ -97,7 +101,7 @@ exported! {
     }
 
     fn cuEventQuery(state, event: usize) {
-        let Event { id, moment, stuck } = known(state, event)?;
+        let Event { id, moment, stuck, .. } = known(state, event)?;
         let is_past = moment.is_none_or(|moment| state.queues.is_past(moment));
         if state.comms.is_stuck(stuck) || !is_past {
             state.advance()?;
@@ -109,15 +113,11 @@ exported! {
     }
 
     fn cuEventElapsedTime(state, milliseconds: *mut f32, start: usize, end: usize) {
-        known(state, start)?;
-        known(state, end)?;
-        put(milliseconds, 0.01)
+        put(milliseconds, between(state, start, end)?)
     }
 
     fn cuEventElapsedTime_v2(state, milliseconds: *mut f32, start: usize, end: usize) {
-        known(state, start)?;
-        known(state, end)?;
-        put(milliseconds, 0.01)
+        put(milliseconds, between(state, start, end)?)
     }
 }
 
@@ -136,4 +136,17 @@ fn create(state: &mut State, flags: c_uint) -> Result<usize, Code> {
 
 fn known(state: &State, event: usize) -> Result<Event, Code> {
     state.events.get(&event).copied().ok_or(Code::INVALID_HANDLE)
+}
+
+/// Milliseconds from one event to another that has come.
+fn between(state: &State, start: usize, end: usize) -> Result<f32, Code> {
+    let [start, end] = [known(state, start)?, known(state, end)?];
+    if !start.is_timed || !end.is_timed {
+        return Err(Code::INVALID_HANDLE);
+    }
+    let is_past = |event: &Event| event.moment.is_some_and(|it| state.queues.is_past(it));
+    if ![start, end].iter().all(is_past) {
+        return Err(Code::NOT_READY);
+    }
+    state.times.between(start.id, end.id).ok_or(Code::INVALID_HANDLE)
 }

@@ -20,6 +20,8 @@ mod rows;
 mod table;
 mod vendor;
 
+use std::sync::Arc;
+
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime};
@@ -31,6 +33,7 @@ use self::rows::Measured;
 use self::vendor::Vendor;
 use super::BasicKernels;
 use crate::array::{Array, Element, Indices};
+use crate::clock::{DeviceClock, WaitingClock};
 use crate::ops::Kernels;
 use crate::ops::attention::dims::Dims;
 use crate::ops::attention::{Bias, Grads, Scoring, Visibility, blocks};
@@ -88,6 +91,11 @@ impl<R: Vendor, T: BoolElement> Kernels for Cube<R, T> {
 }
 
 impl<R: Vendor, T: BoolElement> BasicKernels for Cube<R, T> {
+    fn clock(device: &R::Device) -> Result<Option<Arc<dyn DeviceClock>>, String> {
+        let waiting = || Arc::new(WaitingClock::<Self>(device.clone())) as Arc<dyn DeviceClock>;
+        Ok(Some(R::clock(device)?.unwrap_or_else(waiting)))
+    }
+
     fn contiguous(x: Array<Self>) -> Array<Self> {
         // Of some arrays whose dimensions were exchanged burn's reshape makes another order of elements.
         if x.is_bytes() { x } else { Array::from_primitive(into_contiguous(x.primitive())) }

@@ -1,10 +1,19 @@
 //! What the library of a GPU's maker does better than kernels written for all.
 
+use std::sync::Arc;
+
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
 
+use crate::clock::DeviceClock;
+
 /// A runtime of cubecl's, with its maker's library. Nothing is done, and none or false returned, where there is none.
 pub(crate) trait Vendor: CubeRuntime {
+    /// The clock of a device, by its maker's driver.
+    fn clock(_device: &Self::Device) -> Result<Option<Arc<dyn DeviceClock>>, String> {
+        Ok(None)
+    }
+
     /// `left right`, `[.., m, k]` by `[.., k, n]`.
     fn matmul(_left: &CubeTensor<Self>, _right: &CubeTensor<Self>) -> Option<CubeTensor<Self>> {
         None
@@ -37,13 +46,21 @@ pub(crate) trait Vendor: CubeRuntime {
 
 #[cfg(feature = "cuda")]
 mod cuda {
+    use std::sync::Arc;
+
     use burn_cubecl::tensor::CubeTensor;
     use cubecl::cuda::CudaRuntime;
 
     use super::Vendor;
+    use crate::clock::DeviceClock;
+    use crate::cuda::clock::CudaClock;
     use crate::cuda::products;
 
     impl Vendor for CudaRuntime {
+        fn clock(device: &Self::Device) -> Result<Option<Arc<dyn DeviceClock>>, String> {
+            Ok(Some(Arc::new(CudaClock::of(device)?)))
+        }
+
         fn matmul(left: &CubeTensor<Self>, right: &CubeTensor<Self>) -> Option<CubeTensor<Self>> {
             products::matmul(left, right)
         }

@@ -94,12 +94,12 @@ fn benches(criterion: &mut Criterion) {
     let ids: Vec<u32> = (0..ROWS).map(|row| (row * 7919 % CLASSES) as u32).collect();
     let logits = array(&[ROWS, CLASSES]);
     time("cross_entropy/forward", &|| {
-        let max = loss::row_max(&logits);
+        let max = loss::Measures::of(&logits).max;
         let target = loss::target_logits(&logits, &ids, 0, max.clone());
         let (exponentials, sum) = loss::exponentials(logits.clone(), max);
         vec![exponentials, loss::losses(sum, target)]
     });
-    let (exponentials, sum) = loss::exponentials(logits.clone(), loss::row_max(&logits));
+    let (exponentials, sum) = loss::exponentials(logits.clone(), loss::Measures::of(&logits).max);
     time("cross_entropy/input_grad", &|| {
         vec![loss::input_grad(exponentials.clone(), sum.clone(), &ids, 0, 1.0)]
     });

@@ -78,7 +78,7 @@ impl<A: Kernels> States<A> {
     /// The sums of the squares of gradients in each of these ranges, an element each.
     pub(crate) fn squares(&self, ranges: Vec<Range<usize>>) -> Vec<Array<A>> {
         let Some(reduced) = &self.reduced else { return Vec::new() };
-        let squares = |range| reduced.narrow(0, range).widened().square().sum();
+        let squares = |range| A::sum_of_squares(reduced.narrow(0, range));
         ranges.into_iter().map(squares).collect()
     }
 

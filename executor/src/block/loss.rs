@@ -9,7 +9,7 @@ use crate::array::{Array, ElementExt};
 use crate::data::masking::IGNORED;
 use crate::mesh::part;
 use crate::ops::Kernels;
-use crate::ops::loss::{self, Softmax};
+use crate::ops::loss::{self, Measures, Softmax};
 
 impl<B: Kernels> BlockRun<'_, B> {
     /// The sum over the rank's targets of the negative log-likelihood, times the loss's weight, in one element.
@@ -28,13 +28,14 @@ impl<B: Kernels> BlockRun<'_, B> {
         let is_sharded =
             self.program.placements.sharded_reductions.contains(&id) && self.env.tensor.len() > 1;
         let first = if is_sharded { self.first_class(id) } else { 0 };
-        let mut max = loss::row_max(&logits);
+        let mut measures = Measures::of(&logits);
         if is_sharded {
-            max = self.env.greatest(max)?;
+            let max = self.env.greatest(measures.max.clone())?;
+            measures = measures.with_max(max);
         }
         let (targets, weight) = self.targets(id, micro_batch);
-        let target = loss::target_logits(&logits, targets, first, max.clone());
-        let (softmax, mut sum) = Softmax::of(logits, max);
+        let target = loss::target_logits(&logits, targets, first, measures.max.clone());
+        let (softmax, mut sum) = Softmax::of(logits, measures);
         let mut target = target;
         if is_sharded {
             sum = self.env.all_reduce(sum)?;

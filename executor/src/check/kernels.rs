@@ -7,7 +7,8 @@ use super::comparison::{Comparison, compare};
 use super::finding::{Deadline, Finding, caught};
 use super::numbers::Plain;
 use super::trials::{
-    Activations, Attend, AttentionSizes, CrossEntropy, Norms, Product, Rotations, Trial, Update,
+    Activations, Attend, AttentionSizes, CrossEntropy, Norms, Product, Rotations, Squares, Trial,
+    Update,
 };
 use crate::array::Element;
 use crate::ops::Kernels;
@@ -24,8 +25,13 @@ const BF16: Tolerated = (Element::BF16, "bf16", 3e-2);
 /// Gradients of attention are sums over queries of terms that were rounded before: so many times the error of others.
 const OF_ATTENTION: f64 = 2.0;
 
-/// Rows and their width: no multiples of tiles, planes or cubes.
-const SHAPE: [usize; 2] = [37, 1003];
+/// Rows and their width: no multiples of tiles, planes, cubes or vectors, and multiples of all but of tiles.
+const SHAPES: [[usize; 2]; 2] = [[37, 1003], [136, 1024]];
+
+/// How a shape is named.
+fn of_width([_, width]: [usize; 2]) -> String {
+    format!("rows of {width}")
+}
 
 /// The element types that a device has, with their tolerances.
 pub fn elements<B: Kernels>(device: &B::Device) -> Vec<(Element, &'static str, f64)> {
@@ -76,23 +82,39 @@ impl<B: Kernels> Check<'_, B> {
             [("SiLU", F::Silu), ("GELU", F::Gelu), ("GELU by tanh", F::GeluTanh), ("ReLU", F::Relu)]
         {
             let trial = Activations(function);
-            self.hold(&format!("{name}, and gated by it"), &trial, &Activations::inputs(&SHAPE));
+            for shape in SHAPES {
+                let name = format!("{name}, and gated by it, {}", of_width(shape));
+                self.hold(&name, &trial, &Activations::inputs(&shape));
+            }
         }
         for (name, kind) in [("layer norm", NormKind::LayerNorm), ("RMS norm", NormKind::RmsNorm)] {
-            self.hold(name, &Norms(kind), &Norms::inputs(SHAPE));
+            for shape in SHAPES {
+                let name = format!("{name}, {}", of_width(shape));
+                self.hold(&name, &Norms(kind), &Norms::inputs(shape));
+            }
         }
         for (name, pairs) in [
             ("rotary, halves", RotaryPairs::Halves),
             ("rotary, neighbours", RotaryPairs::Neighbours),
         ] {
-            self.hold(name, &Rotations(pairs), &Rotations::inputs());
+            for (width, turned) in [(24, 20), (80, 64)] {
+                let name = format!("{name}, {turned} of {width}");
+                self.hold(&name, &Rotations { pairs, turned }, &Rotations::inputs(width));
+            }
         }
-        let trial = CrossEntropy { first_class: 500, num_classes: 2000 };
-        self.hold("cross-entropy, a shard", &trial, &CrossEntropy::inputs(SHAPE));
+        for shape in SHAPES {
+            let trial = CrossEntropy { first_class: 500, num_classes: 2000 };
+            let name = format!("cross-entropy, a shard, {}", of_width(shape));
+            self.hold(&name, &trial, &CrossEntropy::inputs(shape));
+            let name = format!("sum of squares, {}", of_width(shape));
+            self.hold(&name, &Squares, &Squares::inputs(shape));
+        }
         // What updates weights is fp32, whatever they are computed with.
         let (all, fp32) = (self.all, &self.all[..self.all.len().min(1)]);
         self.all = fp32;
-        self.hold("AdamW", &Update, &Update::inputs(&SHAPE));
+        for shape in SHAPES {
+            self.hold(&format!("AdamW, {}", of_width(shape)), &Update, &Update::inputs(&shape));
+        }
         self.all = all;
     }
 

@@ -27,5 +27,6 @@ pub use products::products;
 pub use sheet::{recognised, share};
 pub use speeds::speeds;
 pub use trials::{
-    Activations, Attend, AttentionSizes, CrossEntropy, Norms, Product, Rotations, Trial, Update,
+    Activations, Attend, AttentionSizes, CrossEntropy, Norms, Product, Rotations, Squares, Trial,
+    Update,
 };

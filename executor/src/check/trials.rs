@@ -106,14 +106,19 @@ impl Trial for Norms {
     }
 }
 
-/// Positions turned into `[b, s, heads, d]` and `[b, s, d]`, of which 20 features turn.
+/// Positions turned into `[b, s, heads, d]` and `[b, s, d]`.
 #[derive(Clone, Copy, Debug)]
-pub struct Rotations(pub RotaryPairs);
+pub struct Rotations {
+    /// Which features turn together.
+    pub pairs: RotaryPairs,
+    /// How many features turn.
+    pub turned: usize,
+}
 
 impl Rotations {
-    /// Heads, and features without heads.
-    pub fn inputs() -> Vec<Plain> {
-        vec![random(&[3, 41, 5, 24], 1), random(&[3, 41, 24], 2)]
+    /// Heads of a width, and features without heads.
+    pub fn inputs(width: usize) -> Vec<Plain> {
+        vec![random(&[3, 41, 5, width], 1), random(&[3, 41, width], 2)]
     }
 }
 
@@ -121,9 +126,9 @@ impl Trial for Rotations {
     fn run<B: Kernels>(&self, inputs: Vec<Array<B>>) -> Vec<Array<B>> {
         let [heads, flat] = named(inputs);
         let positions: Vec<u32> = (3..3 + heads.size(1) as u32).collect();
-        let (angles, _) = frequencies(20, 10_000.0, &RotaryScaling::None, 1);
+        let (angles, _) = frequencies(self.turned, 10_000.0, &RotaryScaling::None, 1);
         let (element, device) = (heads.element(), heads.device());
-        let rotary = Rotary::new(&positions, self.0, &angles, 1.2, element, &device);
+        let rotary = Rotary::new(&positions, self.pairs, &angles, 1.2, element, &device);
         let part = heads.narrow(2, 1..4);
         vec![
             rotary.apply(heads.clone()),
@@ -154,11 +159,35 @@ impl Trial for CrossEntropy {
     fn run<B: Kernels>(&self, inputs: Vec<Array<B>>) -> Vec<Array<B>> {
         let [logits] = named(inputs);
         let targets = random_indices(logits.size(0), self.num_classes, 1);
-        let max = loss::row_max(&logits);
-        let target = loss::target_logits(&logits, &targets, self.first_class, max.clone());
-        let (softmax, sum) = loss::Softmax::of(logits, max);
+        let measures = loss::Measures::of(&logits);
+        let max = measures.max.clone();
+        let target = loss::target_logits(&logits, &targets, self.first_class, max);
+        let (softmax, sum) = loss::Softmax::of(logits, measures);
         let gradient = softmax.input_grad(sum.clone(), &targets, self.first_class, 0.7);
         vec![loss::losses(sum, target), gradient]
+    }
+}
+
+/// The sum of the squares of all elements, divided by their number.
+#[derive(Clone, Copy, Debug)]
+pub struct Squares;
+
+impl Squares {
+    /// The elements.
+    pub fn inputs(shape: [usize; 2]) -> Vec<Plain> {
+        vec![random(&[shape[0] * shape[1]], 1)]
+    }
+}
+
+impl Trial for Squares {
+    fn run<B: Kernels>(&self, inputs: Vec<Array<B>>) -> Vec<Array<B>> {
+        let [x] = named(inputs);
+        let [whole, part] = [0, 3.min(x.size(0) - 1)].map(|start| x.narrow(0, start..x.size(0)));
+        let mean = |x: Array<B>| {
+            let count = x.num_elements() as f64;
+            B::sum_of_squares(x).scale(1.0 / count)
+        };
+        vec![mean(whole), mean(part)]
     }
 }
 

@@ -4,8 +4,8 @@
 //! pieces, between which ranks that share the classes reduce `[rows, 1]` numbers, fp32 at least:
 //!
 //! ```text
-//! max    = row_max(logits)                      all-reduce (max)
-//! e, sum = exponentials(logits, max)            all-reduce (sum) of sum
+//! max    = Measures::of(logits)                 all-reduce (max)
+//! e, sum = Softmax::of(logits, measures)        all-reduce (sum) of sum
 //! target = target_logits(logits, .., max)       all-reduce (sum)
 //! loss   = losses(sum, target) = log(sum) - target
 //! dx     = input_grad(e, sum, ..)
@@ -21,12 +21,33 @@ use super::Kernels;
 use super::composed::loss::Targets;
 use crate::array::{Array, ElementExt};
 
-/// The largest logit of each row, `[rows, 1]`.
-pub fn row_max<B: Kernels>(logits: &Array<B>) -> Array<B> {
-    if logits.size(1) == 0 {
-        return zero_for_each_row(logits).shift(f64::NEG_INFINITY);
+/// What is found of rows of logits before their exponentials are taken, `[rows, 1]` each.
+#[derive(Clone, Debug)]
+pub struct Measures<B: Kernels> {
+    /// The greatest logit.
+    pub max: Array<B>,
+    /// The sum of `e^(logit - max)`, where a backend finds both in one pass.
+    sum: Option<Array<B>>,
+}
+
+impl<B: Kernels> Measures<B> {
+    /// Those of these logits.
+    pub fn of(logits: &Array<B>) -> Self {
+        if logits.size(1) == 0 {
+            return Self { max: zero_for_each_row(logits).shift(f64::NEG_INFINITY), sum: None };
+        }
+        match B::row_measures(logits) {
+            Some([max, sum]) => Self { max, sum: Some(sum) },
+            None => Self { max: logits.clone().max_dim(1).widened(), sum: None },
+        }
     }
-    logits.clone().max_dim(1).widened()
+
+    /// The same with another maximum, that of rows of which these are parts.
+    #[must_use]
+    pub fn with_max(self, max: Array<B>) -> Self {
+        let shrunk = |sum: Array<B>| sum * (self.max - max.clone()).exp();
+        Self { sum: self.sum.map(shrunk), max }
+    }
 }
 
 /// `e^(logit - max)`, `[rows, classes]`, and its sum over each row, `[rows, 1]`.
@@ -48,10 +69,10 @@ pub enum Softmax<B: Kernels> {
 }
 
 impl<B: Kernels> Softmax<B> {
-    /// The softmax of logits with these maxima, whichever way takes a backend less, and the sums of [`exponentials`].
-    pub fn of(logits: Array<B>, max: Array<B>) -> (Self, Array<B>) {
-        let sums = if logits.size(1) == 0 { None } else { B::exponential_sums(&logits, &max) };
-        if let Some(sum) = sums {
+    /// The softmax of logits, whichever way takes a backend less, and the sums of [`exponentials`].
+    pub fn of(logits: Array<B>, measures: Measures<B>) -> (Self, Array<B>) {
+        let Measures { max, sum } = measures;
+        if let Some(sum) = sum {
             return (Self::Logits(logits, max), sum);
         }
         let (exponentials, sum) = exponentials(logits, max);

@@ -180,10 +180,16 @@ pub trait BasicKernels: Backend {
         composed::loss::exponentials(logits, max)
     }
 
-    /// The sums over rows of `e^(logit - max)`, `[rows, 1]` in fp32, where [`Self::cross_entropy_grad_of_logits`] takes
-    /// the exponentials again, so that none are kept; none where a backend rather keeps them.
-    fn exponential_sums(_logits: &Array<Self>, _max: &Array<Self>) -> Option<Array<Self>> {
+    /// The greatest logit of each row, and the sum of `e^(logit - greatest)` over it, `[rows, 1]` in fp32, where
+    /// [`Self::cross_entropy_grad_of_logits`] takes the exponentials again, so that none are kept; none where a backend
+    /// rather keeps them.
+    fn row_measures(_logits: &Array<Self>) -> Option<[Array<Self>; 2]> {
         None
+    }
+
+    /// The sum of the squares of a flat array, in one element of fp32 at least.
+    fn sum_of_squares(x: Array<Self>) -> Array<Self> {
+        x.widened().square().sum()
     }
 
     /// [`loss::input_grad`](super::loss::input_grad) from the logits, in their type, and maxima and sums of their rows.

@@ -75,7 +75,7 @@ fn parts_are_added_where_they_belong() {
 fn arrays_that_are_shared_do_not_change() {
     let x = random(&SHAPE, 1).cast(FloatDType::F32);
     let before = x.to_f64();
-    let (exponentials, _) = loss::exponentials(x.clone(), loss::row_max(&x));
+    let (exponentials, _) = loss::exponentials(x.clone(), loss::Measures::of(&x).max);
     Function::Silu.input_grad(x.clone(), x.clone());
     assert_eq!(x.to_f64(), before);
     assert_eq!(exponentials.shape(), SHAPE);
@@ -117,7 +117,7 @@ fn cross_entropies() {
     let logits = random(&SHAPE, 1).scale(10.0);
     let targets = random_indices(SHAPE[0], 2000, 1);
     check_fp32([&logits], |[logits]| {
-        let max = loss::row_max(&logits);
+        let max = loss::Measures::of(&logits).max;
         let target = loss::target_logits(&logits, &targets, 500, max.clone());
         let (exponentials, sum) = loss::exponentials(logits, max);
         let gradient = loss::input_grad(exponentials.clone(), sum.clone(), &targets, 500, 0.7);
@@ -160,7 +160,7 @@ fn exponentials_are_right_to_two_units_in_the_last_place() {
     let values = below.chain([-88.5, -1e4, f64::NEG_INFINITY]).collect::<Vec<_>>();
     let shape = [1, values.len()];
     let logits = Plain::from_f64(values, &shape, FloatDType::F32, &burn_flex::FlexDevice);
-    let (exponentials, _) = loss::exponentials(logits.clone(), loss::row_max(&logits));
+    let (exponentials, _) = loss::exponentials(logits.clone(), loss::Measures::of(&logits).max);
     for (logit, exponential) in logits.to_f64().into_iter().zip(exponentials.to_f64()) {
         let expected = if logit < -88.0 { 0.0 } else { logit.exp() };
         let error = (exponential - expected).abs();

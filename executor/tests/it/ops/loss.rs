@@ -10,7 +10,7 @@ use super::{Plain, Traced, assert_close, check, check_bf16, random, random_indic
 /// shards reduce is reduced here.
 fn cross_entropy(shards: &[Plain], targets: &[u32], scale: f64) -> (Plain, Plain) {
     let sum = |parts: Vec<Plain>| parts.into_iter().reduce(|a, b| a + b).expect("there is a shard");
-    let maxima: Vec<Plain> = shards.iter().map(loss::row_max).collect();
+    let maxima: Vec<Plain> = shards.iter().map(|shard| loss::Measures::of(shard).max).collect();
     let max = maxima.into_iter().reduce(Array::maximum).expect("there is a shard");
     let mut first_class = 0;
     let first_classes: Vec<usize> = shards

@@ -1,12 +1,12 @@
 //! Kernels of our own, in fp32 and fp16, against the compositions of burn's operations that compute fp64 on the CPU.
-//! Sizes are no multiples of tiles, planes or cubes.
+//! Sizes are no multiples of tiles, planes or cubes; rows are, and are not, multiples of the vectors that units read.
 
 use burn::tensor::FloatDType;
 use burn_wgpu::WgpuDevice;
 use executor::array::{Array, Element};
 use executor::check::{
-    Activations, Attend, AttentionSizes, CrossEntropy, Norms, Plain, Rotations, Trial, Update,
-    compare,
+    Activations, Attend, AttentionSizes, CrossEntropy, Norms, Plain, Rotations, Squares, Trial,
+    Update, compare,
 };
 use executor::ops::Kernels;
 use executor::ops::activation::{Function, gated_forward};
@@ -18,7 +18,7 @@ use super::device;
 use crate::ops::random;
 
 /// Rows and their width.
-const SHAPE: [usize; 2] = [37, 1003];
+const SHAPES: [[usize; 2]; 2] = [[37, 1003], [136, 1024]];
 
 /// What is held against each other: in what, and how near it comes.
 #[derive(Clone, Copy)]
@@ -41,10 +41,12 @@ fn hold(check: Check, device: &WgpuDevice, trial: &impl Trial, inputs: &[Plain])
 fn activations() {
     use Function as F;
     let Some(device) = device() else { return };
-    let inputs = Activations::inputs(&SHAPE);
-    for function in [F::Gelu, F::GeluTanh, F::QuickGelu, F::Relu, F::Silu, F::Tanh, F::Sigmoid] {
-        for check in [FP32, FP16] {
-            hold(check, &device, &Activations(function), &inputs);
+    for inputs in SHAPES.map(|shape| Activations::inputs(&shape)) {
+        for function in [F::Gelu, F::GeluTanh, F::QuickGelu, F::Relu, F::Silu, F::Tanh, F::Sigmoid]
+        {
+            for check in [FP32, FP16] {
+                hold(check, &device, &Activations(function), &inputs);
+            }
         }
     }
 }
@@ -57,14 +59,19 @@ fn activations_of_views() {
     impl Trial for Views {
         fn run<B: Kernels>(&self, inputs: Vec<Array<B>>) -> Vec<Array<B>> {
             let both = &inputs[0];
-            let (gate, value) = (both.narrow(1, 0..101), both.narrow(1, 101..202));
+            let half = both.size(1) / 2;
+            let (gate, value) = (both.narrow(1, 0..half), both.narrow(1, half..2 * half));
             let turned = both.clone().transpose().narrow(0, 3..70);
             vec![gated_forward(Function::Silu, gate, value), Function::Silu.forward(turned)]
         }
     }
 
     let Some(device) = device() else { return };
-    hold(FP32, &device, &Views, &[random(&[37, 202], 1)]);
+    for width in [202, 204, 208] {
+        for check in [FP32, FP16] {
+            hold(check, &device, &Views, &[random(&[37, width], 1)]);
+        }
+    }
 }
 
 #[test]
@@ -72,7 +79,9 @@ fn norms() {
     let Some(device) = device() else { return };
     for kind in [NormKind::LayerNorm, NormKind::RmsNorm] {
         for check in [FP32, FP16] {
-            hold(check, &device, &Norms(kind), &Norms::inputs(SHAPE));
+            for shape in SHAPES {
+                hold(check, &device, &Norms(kind), &Norms::inputs(shape));
+            }
         }
     }
 }
@@ -82,7 +91,9 @@ fn rotations() {
     let Some(device) = device() else { return };
     for pairs in [RotaryPairs::Halves, RotaryPairs::Neighbours] {
         for check in [FP32, FP16] {
-            hold(check, &device, &Rotations(pairs), &Rotations::inputs());
+            for (width, turned) in [(24, 20), (80, 64)] {
+                hold(check, &device, &Rotations { pairs, turned }, &Rotations::inputs(width));
+            }
         }
     }
 }
@@ -92,14 +103,28 @@ fn cross_entropies() {
     let Some(device) = device() else { return };
     let trial = CrossEntropy { first_class: 500, num_classes: 2000 };
     for check in [FP32, FP16] {
-        hold(check, &device, &trial, &CrossEntropy::inputs(SHAPE));
+        for shape in SHAPES {
+            hold(check, &device, &trial, &CrossEntropy::inputs(shape));
+        }
     }
 }
 
 #[test]
 fn updates() {
     let Some(device) = device() else { return };
-    hold(FP32, &device, &Update, &Update::inputs(&SHAPE));
+    for shape in SHAPES {
+        hold(FP32, &device, &Update, &Update::inputs(&shape));
+    }
+}
+
+#[test]
+fn sums_of_squares() {
+    let Some(device) = device() else { return };
+    for shape in [[1, 1], [1, 1003], [1024, 1300]] {
+        for check in [FP32, FP16] {
+            hold(check, &device, &Squares, &Squares::inputs(shape));
+        }
+    }
 }
 
 fn sizes([queries, keys, heads, kv_heads, width, value_width]: [usize; 6]) -> AttentionSizes {

@@ -1,18 +1,26 @@
-//! One cube for some neighbouring columns: the gradients of a norm's scale and shift, which are sums over rows.
+//! Sums over rows: the gradients of a norm's scale and shift. Cubes add up some rows each, and others what those found,
+//! so that a device has work for all of itself.
 
+use burn::tensor::DType;
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::launch::{addresses, beside, cubes};
+use super::launch::{addresses, beside, vector_size};
 use super::rows::Measured;
 
-/// Columns of a cube: what one plane of units reads at a time.
+/// Vectors of neighbouring columns of a cube: what one plane of units reads at a time.
 const COLUMNS: usize = 32;
 
 /// Rows that a cube reads at a time.
 const ROWS: usize = 8;
+
+/// The fewest rows of a part.
+const LEAST_ROWS: usize = 64;
+
+/// The most parts that rows are cut into.
+const PARTS: usize = 256;
 
 /// The gradients of scale and shift, `[width]` each.
 pub(super) fn norm_weight_grad<R: CubeRuntime>(
@@ -25,68 +33,134 @@ pub(super) fn norm_weight_grad<R: CubeRuntime>(
     let (rows, width) = (x.meta.shape()[0], x.meta.shape()[1]);
     let gradient = || beside(&x, &[width], element);
     let (scale, shift) = (gradient(), gradient());
-    if width > 0 {
-        let has_mean = measured.mean.is_some();
-        let inverse_deviation = into_contiguous(measured.inverse_deviation);
-        let mean = measured.mean.map_or_else(|| inverse_deviation.clone(), into_contiguous);
-        norm_weight_grad_kernel::launch(
+    if width == 0 {
+        return (scale, shift);
+    }
+    let has_mean = measured.mean.is_some();
+    let inverse_deviation = into_contiguous(measured.inverse_deviation);
+    let mean = measured.mean.map_or_else(|| inverse_deviation.clone(), into_contiguous);
+    let rows_of_part = rows.div_ceil(PARTS).max(LEAST_ROWS);
+    let parts = rows.div_ceil(rows_of_part);
+    let sums = || beside(&x, &[parts, width], DType::F32);
+    let (scales, shifts) = (sums(), sums());
+    let dim = CubeDim::new_2d(COLUMNS as u32, ROWS as u32);
+    if parts > 0 {
+        let size = vector_size(&[&x, &grad, &scales]);
+        let columns = (width / size).div_ceil(COLUMNS) as u32;
+        parts_kernel::launch(
             &client,
-            cubes(&client, width.div_ceil(COLUMNS)),
-            CubeDim::new_2d(COLUMNS as u32, ROWS as u32),
+            CubeCount::Static(columns, parts as u32, 1),
+            dim,
             addresses(&[&x, &grad]),
+            size,
             x.into_array_arg(),
             grad.into_array_arg(),
             mean.into_array_arg(),
             inverse_deviation.into_array_arg(),
-            scale.clone().into_array_arg(),
-            shift.clone().into_array_arg(),
+            scales.clone().into_array_arg(),
+            shifts.clone().into_array_arg(),
             rows,
             width,
+            rows_of_part,
             has_mean,
             element.into(),
         );
     }
+    sum_kernel::launch(
+        &client,
+        CubeCount::Static(width.div_ceil(COLUMNS) as u32, 1, 1),
+        dim,
+        addresses(&[&scales]),
+        scales.into_array_arg(),
+        shifts.into_array_arg(),
+        scale.clone().into_array_arg(),
+        shift.clone().into_array_arg(),
+        parts,
+        width,
+        element.into(),
+    );
     (scale, shift)
 }
 
+/// The sums over the rows of a part.
 #[cube(launch, address_type = "dynamic")]
 #[expect(clippy::too_many_arguments, reason = "a kernel has no other way to be told")]
-fn norm_weight_grad_kernel<F: Float>(
-    x: &Array<F>,
-    grad: &Array<F>,
+fn parts_kernel<F: Float, N: Size>(
+    x: &Array<Vector<F, N>>,
+    grad: &Array<Vector<F, N>>,
     means: &Array<f32>,
     inverse_deviations: &Array<f32>,
-    scale: &mut Array<F>,
-    shift: &mut Array<F>,
+    scales: &mut Array<Vector<f32, N>>,
+    shifts: &mut Array<Vector<f32, N>>,
     rows: usize,
     width: usize,
+    rows_of_part: usize,
     #[comptime] has_mean: bool,
     #[define(F)] _element: StorageType,
 ) {
-    let (lane, part) = (UNIT_POS_X as usize, UNIT_POS_Y as usize);
-    let column = CUBE_POS * COLUMNS + lane;
-    let mut scales = SharedMemory::<f32>::new(COLUMNS * ROWS);
-    let mut shifts = SharedMemory::<f32>::new(COLUMNS * ROWS);
-    let mut along = f32::new(0.0);
-    let mut total = f32::new(0.0);
-    if column < width {
-        for row in range_stepped(part, rows, ROWS) {
-            let mut centred = f32::cast_from(x[row * width + column]);
+    let (lane, turn) = (UNIT_POS_X as usize, UNIT_POS_Y as usize);
+    let vectors = width / N::value();
+    let column = CUBE_POS_X as usize * COLUMNS + lane;
+    let first = CUBE_POS_Y as usize * rows_of_part;
+    let last = min(first + rows_of_part, rows);
+    let mut along = Vector::<f32, N>::new(0.0);
+    let mut total = Vector::<f32, N>::new(0.0);
+    if column < vectors {
+        for row in range_stepped(first + turn, last, ROWS) {
+            let mut centred = Vector::<f32, N>::cast_from(x[row * vectors + column]);
             if has_mean {
-                centred -= means[row];
+                centred -= Vector::new(means[row]);
             }
-            let grad = f32::cast_from(grad[row * width + column]);
-            along += grad * centred * inverse_deviations[row];
+            let grad = Vector::<f32, N>::cast_from(grad[row * vectors + column]);
+            along += grad * centred * Vector::new(inverse_deviations[row]);
             total += grad;
         }
     }
-    scales[part * COLUMNS + lane] = along;
-    shifts[part * COLUMNS + lane] = total;
+    let mut of_scales = SharedMemory::<Vector<f32, N>>::new(COLUMNS * ROWS);
+    let mut of_shifts = SharedMemory::<Vector<f32, N>>::new(COLUMNS * ROWS);
+    of_scales[turn * COLUMNS + lane] = along;
+    of_shifts[turn * COLUMNS + lane] = total;
     sync_cube();
-    if part == 0 && column < width {
+    if turn == 0 && column < vectors {
         for other in 1..ROWS {
-            along += scales[other * COLUMNS + lane];
-            total += shifts[other * COLUMNS + lane];
+            along += of_scales[other * COLUMNS + lane];
+            total += of_shifts[other * COLUMNS + lane];
+        }
+        scales[CUBE_POS_Y as usize * vectors + column] = along;
+        shifts[CUBE_POS_Y as usize * vectors + column] = total;
+    }
+}
+
+/// The sums of those of all parts.
+#[cube(launch, address_type = "dynamic")]
+fn sum_kernel<F: Float>(
+    scales: &Array<f32>,
+    shifts: &Array<f32>,
+    scale: &mut Array<F>,
+    shift: &mut Array<F>,
+    parts: usize,
+    width: usize,
+    #[define(F)] _element: StorageType,
+) {
+    let (lane, turn) = (UNIT_POS_X as usize, UNIT_POS_Y as usize);
+    let column = CUBE_POS_X as usize * COLUMNS + lane;
+    let mut along = f32::new(0.0);
+    let mut total = f32::new(0.0);
+    if column < width {
+        for part in range_stepped(turn, parts, ROWS) {
+            along += scales[part * width + column];
+            total += shifts[part * width + column];
+        }
+    }
+    let mut of_scales = SharedMemory::<f32>::new(COLUMNS * ROWS);
+    let mut of_shifts = SharedMemory::<f32>::new(COLUMNS * ROWS);
+    of_scales[turn * COLUMNS + lane] = along;
+    of_shifts[turn * COLUMNS + lane] = total;
+    sync_cube();
+    if turn == 0 && column < width {
+        for other in 1..ROWS {
+            along += of_scales[other * COLUMNS + lane];
+            total += of_shifts[other * COLUMNS + lane];
         }
         scale[column] = F::cast_from(along);
         shift[column] = F::cast_from(total);

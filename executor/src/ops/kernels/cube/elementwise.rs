@@ -1,4 +1,4 @@
-//! One unit for each element: activations, rotations, updates, and the gradient of the cross entropy.
+//! One unit for a vector of elements: activations, rotations, updates, and the gradient of the cross entropy.
 
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::kernel::into_contiguous;
@@ -6,19 +6,21 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 use cubecl::std::tensor::layout::linear::LinearView;
 
-use super::launch::{addresses, by_element, len, like, owned};
+use super::launch::{addresses, by_element, len, like, owned, shared_vector_size, vector_size};
 use crate::ops::composed::activation::{Function, GELU_CUBE, QUICK_GELU, SQRT_2_OVER_PI};
 use crate::ops::composed::adamw::AdamW;
 
 pub(super) fn activation<R: CubeRuntime>(function: Function, x: CubeTensor<R>) -> CubeTensor<R> {
     let (client, dtype, y) = (x.client.clone(), x.dtype, like(&x));
     if len(&y) > 0 {
-        let (count, dim) = by_element(&client, len(&y));
+        let size = vector_size(&[&x]);
+        let (count, dim) = by_element(&client, len(&y) / size);
         activation_kernel::launch(
             &client,
             count,
             dim,
             addresses(&[&x, &y]),
+            size,
             x.into_linear_view(),
             y.clone().into_array_arg(),
             function,
@@ -36,12 +38,14 @@ pub(super) fn activation_grad<R: CubeRuntime>(
 ) -> CubeTensor<R> {
     let (client, dtype, input_grad) = (kept.client.clone(), kept.dtype, like(&kept));
     if len(&input_grad) > 0 {
-        let (count, dim) = by_element(&client, len(&input_grad));
+        let size = vector_size(&[&kept, &grad]);
+        let (count, dim) = by_element(&client, len(&input_grad) / size);
         activation_grad_kernel::launch(
             &client,
             count,
             dim,
             addresses(&[&kept, &grad]),
+            size,
             kept.into_linear_view(),
             grad.into_linear_view(),
             input_grad.clone().into_array_arg(),
@@ -60,12 +64,14 @@ pub(super) fn gated<R: CubeRuntime>(
 ) -> CubeTensor<R> {
     let (client, dtype, y) = (gate.client.clone(), gate.dtype, like(&gate));
     if len(&y) > 0 {
-        let (count, dim) = by_element(&client, len(&y));
+        let size = vector_size(&[&gate, &value]);
+        let (count, dim) = by_element(&client, len(&y) / size);
         gated_kernel::launch(
             &client,
             count,
             dim,
             addresses(&[&gate, &value, &y]),
+            size,
             gate.into_linear_view(),
             value.into_linear_view(),
             y.clone().into_array_arg(),
@@ -86,12 +92,14 @@ pub(super) fn gated_grad<R: CubeRuntime>(
     let (client, dtype) = (gate.client.clone(), gate.dtype);
     let (gate_grad, value_grad) = (like(&gate), like(&gate));
     if len(&gate) > 0 {
-        let (count, dim) = by_element(&client, len(&gate));
+        let size = vector_size(&[&gate, &value, &grad]);
+        let (count, dim) = by_element(&client, len(&gate) / size);
         gated_grad_kernel::launch(
             &client,
             count,
             dim,
             addresses(&[&gate, &value, &grad]),
+            size,
             gate.into_linear_view(),
             value.into_linear_view(),
             grad.into_linear_view(),
@@ -116,12 +124,16 @@ pub(super) fn rotate<R: CubeRuntime>(
         let shape = x.meta.shape();
         let width = shape[shape.len() - 1];
         let rows_of_position = shape[2..shape.len() - 1].iter().product::<usize>();
-        let (count, dim) = by_element(&client, len(&y));
+        // The features that are turned together lie as far apart as there are angles.
+        let pairs = cos.meta.shape()[1];
+        let size = shared_vector_size(&[&x], &[pairs]);
+        let (count, dim) = by_element(&client, len(&y) / size);
         rotate_kernel::launch(
             &client,
             count,
             dim,
             addresses(&[&x, &y]),
+            size,
             x.into_linear_view(),
             into_contiguous(cos).into_tensor_arg(),
             into_contiguous(sin).into_tensor_arg(),
@@ -145,12 +157,14 @@ pub(super) fn adamw<R: CubeRuntime>(
     let (weights, [first, second]) = (owned(weights), moments.map(owned));
     if len(&weights) > 0 {
         let client = weights.client.clone();
-        let (count, dim) = by_element(&client, len(&weights));
+        let size = vector_size(&[&weights, &first, &second, &gradient]);
+        let (count, dim) = by_element(&client, len(&weights) / size);
         adamw_kernel::launch(
             &client,
             count,
             dim,
             addresses(&[&weights, &gradient]),
+            size,
             weights.clone().into_array_arg(),
             first.clone().into_array_arg(),
             second.clone().into_array_arg(),
@@ -180,12 +194,14 @@ pub(super) fn cross_entropy_grad<R: CubeRuntime>(
     let grad = owned(exponentials);
     if len(&grad) > 0 {
         let (client, width) = (grad.client.clone(), grad.meta.shape()[1]);
-        let (count, dim) = by_element(&client, len(&grad));
+        let size = vector_size(&[&grad]);
+        let (count, dim) = by_element(&client, len(&grad) / size);
         cross_entropy_grad_kernel::launch(
             &client,
             count,
             dim,
             addresses(&[&grad]),
+            size,
             grad.clone().into_array_arg(),
             into_contiguous(sum).into_array_arg(),
             into_contiguous(classes).into_array_arg(),
@@ -206,12 +222,14 @@ pub(super) fn cross_entropy_grad_of_logits<R: CubeRuntime>(
     let (dtype, grad) = (logits.dtype, owned(logits));
     if len(&grad) > 0 {
         let (client, width) = (grad.client.clone(), grad.meta.shape()[1]);
-        let (count, dim) = by_element(&client, len(&grad));
+        let size = vector_size(&[&grad]);
+        let (count, dim) = by_element(&client, len(&grad) / size);
         cross_entropy_grad_of_logits_kernel::launch(
             &client,
             count,
             dim,
             addresses(&[&grad]),
+            size,
             grad.clone().into_array_arg(),
             into_contiguous(max).into_array_arg(),
             into_contiguous(sum).into_array_arg(),
@@ -225,64 +243,89 @@ pub(super) fn cross_entropy_grad_of_logits<R: CubeRuntime>(
 }
 
 #[cube(launch, address_type = "dynamic")]
-fn activation_kernel<F: Float>(
-    x: &LinearView<F>,
-    y: &mut Array<F>,
+fn activation_kernel<F: Float, N: Size>(
+    x: &LinearView<Vector<F, N>>,
+    y: &mut Array<Vector<F, N>>,
     #[comptime] function: Function,
     #[define(F)] _element: StorageType,
 ) {
-    if ABSOLUTE_POS < y.len() {
-        y[ABSOLUTE_POS] = F::cast_from(value_at(f32::cast_from(x[ABSOLUTE_POS]), function));
+    let place = ABSOLUTE_POS;
+    if place < y.len() {
+        let mut values = Vector::<f32, N>::cast_from(x[place]);
+        #[unroll]
+        for i in 0..values.vector_size() {
+            values[i] = value_at(values[i], function);
+        }
+        y[place] = Vector::<F, N>::cast_from(values);
     }
 }
 
 #[cube(launch, address_type = "dynamic")]
-fn activation_grad_kernel<F: Float>(
-    kept: &LinearView<F>,
-    grad: &LinearView<F>,
-    input_grad: &mut Array<F>,
+fn activation_grad_kernel<F: Float, N: Size>(
+    kept: &LinearView<Vector<F, N>>,
+    grad: &LinearView<Vector<F, N>>,
+    input_grad: &mut Array<Vector<F, N>>,
     #[comptime] function: Function,
     #[define(F)] _element: StorageType,
 ) {
-    if ABSOLUTE_POS < input_grad.len() {
-        let kept = f32::cast_from(kept[ABSOLUTE_POS]);
-        let slope = slope_of_kept(kept, function);
-        input_grad[ABSOLUTE_POS] = F::cast_from(slope * f32::cast_from(grad[ABSOLUTE_POS]));
+    let place = ABSOLUTE_POS;
+    if place < input_grad.len() {
+        let mut slopes = Vector::<f32, N>::cast_from(kept[place]);
+        #[unroll]
+        for i in 0..slopes.vector_size() {
+            slopes[i] = slope_of_kept(slopes[i], function);
+        }
+        let grad = Vector::<f32, N>::cast_from(grad[place]);
+        input_grad[place] = Vector::<F, N>::cast_from(slopes * grad);
     }
 }
 
 #[cube(launch, address_type = "dynamic")]
-fn gated_kernel<F: Float>(
-    gate: &LinearView<F>,
-    value: &LinearView<F>,
-    y: &mut Array<F>,
+fn gated_kernel<F: Float, N: Size>(
+    gate: &LinearView<Vector<F, N>>,
+    value: &LinearView<Vector<F, N>>,
+    y: &mut Array<Vector<F, N>>,
     #[comptime] function: Function,
     #[define(F)] _element: StorageType,
 ) {
-    if ABSOLUTE_POS < y.len() {
-        let opened = value_at(f32::cast_from(gate[ABSOLUTE_POS]), function);
-        y[ABSOLUTE_POS] = F::cast_from(opened * f32::cast_from(value[ABSOLUTE_POS]));
+    let place = ABSOLUTE_POS;
+    if place < y.len() {
+        let mut opened = Vector::<f32, N>::cast_from(gate[place]);
+        #[unroll]
+        for i in 0..opened.vector_size() {
+            opened[i] = value_at(opened[i], function);
+        }
+        let value = Vector::<f32, N>::cast_from(value[place]);
+        y[place] = Vector::<F, N>::cast_from(opened * value);
     }
 }
 
 #[cube(launch, address_type = "dynamic")]
-fn gated_grad_kernel<F: Float>(
-    gate: &LinearView<F>,
-    value: &LinearView<F>,
-    grad: &LinearView<F>,
-    gate_grad: &mut Array<F>,
-    value_grad: &mut Array<F>,
+fn gated_grad_kernel<F: Float, N: Size>(
+    gate: &LinearView<Vector<F, N>>,
+    value: &LinearView<Vector<F, N>>,
+    grad: &LinearView<Vector<F, N>>,
+    gate_grad: &mut Array<Vector<F, N>>,
+    value_grad: &mut Array<Vector<F, N>>,
     #[comptime] function: Function,
     #[define(F)] _element: StorageType,
 ) {
-    if ABSOLUTE_POS < gate_grad.len() {
-        let gate = f32::cast_from(gate[ABSOLUTE_POS]);
-        let value = f32::cast_from(value[ABSOLUTE_POS]);
-        let grad = f32::cast_from(grad[ABSOLUTE_POS]);
-        let opened = value_at(gate, function);
-        let kept = if comptime!(function.keeps_output()) { opened } else { gate };
-        gate_grad[ABSOLUTE_POS] = F::cast_from(grad * value * slope_of_kept(kept, function));
-        value_grad[ABSOLUTE_POS] = F::cast_from(grad * opened);
+    let place = ABSOLUTE_POS;
+    if place < gate_grad.len() {
+        let gate = Vector::<f32, N>::cast_from(gate[place]);
+        let value = Vector::<f32, N>::cast_from(value[place]);
+        let grad = Vector::<f32, N>::cast_from(grad[place]);
+        let mut of_gate = grad * value;
+        let mut of_value = grad;
+        #[unroll]
+        for i in 0..gate.vector_size() {
+            let opened = value_at(gate[i], function);
+            let kept = if comptime!(function.keeps_output()) { opened } else { gate[i] };
+            of_gate[i] = of_gate[i] * slope_of_kept(kept, function);
+            of_value[i] = of_value[i] * opened;
+        }
+        gate_grad[place] = Vector::<F, N>::cast_from(of_gate);
+        value_grad[place] = Vector::<F, N>::cast_from(of_value);
     }
 }
 
@@ -357,11 +400,11 @@ fn gelu_argument(x: f32) -> f32 {
 
 #[cube(launch, address_type = "dynamic")]
 #[expect(clippy::too_many_arguments, reason = "a kernel has no other way to be told")]
-fn rotate_kernel<F: Float, T: Float>(
-    x: &LinearView<F>,
+fn rotate_kernel<F: Float, T: Float, N: Size>(
+    x: &LinearView<Vector<F, N>>,
     cos: &Tensor<T>,
     sin: &Tensor<T>,
-    y: &mut Array<F>,
+    y: &mut Array<Vector<F, N>>,
     width: usize,
     rows_of_position: usize,
     #[define(F)] _element: StorageType,
@@ -371,18 +414,24 @@ fn rotate_kernel<F: Float, T: Float>(
     if place < y.len() {
         let positions = cos.shape(0);
         let pairs = cos.shape(1);
-        let feature = place % width;
-        let position = (place / (width * rows_of_position)) % positions;
+        let vectors = width / N::value();
+        let apart = pairs / N::value();
+        let feature = place % vectors * N::value();
+        let position = (place / (vectors * rows_of_position)) % positions;
         if feature < 2 * pairs {
-            let angle = position * pairs + feature % pairs;
-            let (cos, sin) = (f32::cast_from(cos[angle]), f32::cast_from(sin[angle]));
-            let own = f32::cast_from(x[place]) * cos;
-            let turned = if feature < pairs {
-                own - f32::cast_from(x[place + pairs]) * sin
-            } else {
-                own + f32::cast_from(x[place - pairs]) * sin
-            };
-            y[place] = F::cast_from(turned);
+            let is_first = feature < pairs;
+            let other = if is_first { place + apart } else { place - apart };
+            let others = Vector::<f32, N>::cast_from(x[other]);
+            let mut turned = Vector::<f32, N>::cast_from(x[place]);
+            let first_angle = position * pairs + feature % pairs;
+            #[unroll]
+            for i in 0..turned.vector_size() {
+                let angle = first_angle + i;
+                let sin = f32::cast_from(sin[angle]);
+                let across = others[i] * select(is_first, -sin, sin);
+                turned[i] = turned[i] * f32::cast_from(cos[angle]) + across;
+            }
+            y[place] = Vector::<F, N>::cast_from(turned);
         } else {
             y[place] = x[place];
         }
@@ -391,11 +440,11 @@ fn rotate_kernel<F: Float, T: Float>(
 
 #[cube(launch, address_type = "dynamic")]
 #[expect(clippy::too_many_arguments, reason = "a kernel has no other way to be told")]
-fn adamw_kernel(
-    weights: &mut Array<f32>,
-    first: &mut Array<f32>,
-    second: &mut Array<f32>,
-    gradient: &LinearView<f32>,
+fn adamw_kernel<N: Size>(
+    weights: &mut Array<Vector<f32, N>>,
+    first: &mut Array<Vector<f32, N>>,
+    second: &mut Array<Vector<f32, N>>,
+    gradient: &LinearView<Vector<f32, N>>,
     factor: f32,
     beta1: f32,
     new1: f32,
@@ -406,38 +455,53 @@ fn adamw_kernel(
     root_scale: f32,
     epsilon: f32,
 ) {
-    if ABSOLUTE_POS < weights.len() {
-        let gradient = gradient[ABSOLUTE_POS] * factor;
-        let m = first[ABSOLUTE_POS] * beta1 + gradient * new1;
-        let v = second[ABSOLUTE_POS] * beta2 + gradient * gradient * new2;
-        let root = f32::sqrt(v) * root_scale + epsilon;
-        first[ABSOLUTE_POS] = m;
-        second[ABSOLUTE_POS] = v;
-        weights[ABSOLUTE_POS] = weights[ABSOLUTE_POS] * kept_share - m / root * step;
+    let place = ABSOLUTE_POS;
+    if place < weights.len() {
+        let gradients = gradient[place];
+        let mut m = first[place];
+        let mut v = second[place];
+        let mut updated = weights[place];
+        #[unroll]
+        for i in 0..updated.vector_size() {
+            let gradient = gradients[i] * factor;
+            m[i] = m[i] * beta1 + gradient * new1;
+            v[i] = v[i] * beta2 + gradient * gradient * new2;
+            let root = f32::sqrt(v[i]) * root_scale + epsilon;
+            updated[i] = updated[i] * kept_share - m[i] / root * step;
+        }
+        first[place] = m;
+        second[place] = v;
+        weights[place] = updated;
     }
 }
 
 #[cube(launch, address_type = "dynamic")]
-fn cross_entropy_grad_kernel(
-    grad: &mut Array<f32>,
+fn cross_entropy_grad_kernel<N: Size>(
+    grad: &mut Array<Vector<f32, N>>,
     sum: &Array<f32>,
     classes: &Array<i32>,
     width: usize,
     scale: f32,
 ) {
-    if ABSOLUTE_POS < grad.len() {
-        let row = ABSOLUTE_POS / width;
-        let mut probability = grad[ABSOLUTE_POS] / sum[row];
-        if i32::cast_from(ABSOLUTE_POS % width) == classes[row] {
-            probability -= 1.0;
+    let place = ABSOLUTE_POS;
+    if place < grad.len() {
+        let vectors = width / N::value();
+        let row = place / vectors;
+        let first = place % vectors * N::value();
+        let mut values = grad[place];
+        #[unroll]
+        for i in 0..values.vector_size() {
+            let is_target = i32::cast_from(first + i) == classes[row];
+            let hit = select(is_target, f32::new(1.0), f32::new(0.0));
+            values[i] = (values[i] / sum[row] - hit) * scale;
         }
-        grad[ABSOLUTE_POS] = probability * scale;
+        grad[place] = values;
     }
 }
 
 #[cube(launch, address_type = "dynamic")]
-fn cross_entropy_grad_of_logits_kernel<F: Float>(
-    grad: &mut Array<F>,
+fn cross_entropy_grad_of_logits_kernel<F: Float, N: Size>(
+    grad: &mut Array<Vector<F, N>>,
     max: &Array<f32>,
     sum: &Array<f32>,
     classes: &Array<i32>,
@@ -445,13 +509,19 @@ fn cross_entropy_grad_of_logits_kernel<F: Float>(
     scale: f32,
     #[define(F)] _element: StorageType,
 ) {
-    if ABSOLUTE_POS < grad.len() {
-        let row = ABSOLUTE_POS / width;
-        let logit = f32::cast_from(grad[ABSOLUTE_POS]);
-        let mut probability = f32::exp(logit - max[row]) / sum[row];
-        if i32::cast_from(ABSOLUTE_POS % width) == classes[row] {
-            probability -= 1.0;
+    let place = ABSOLUTE_POS;
+    if place < grad.len() {
+        let vectors = width / N::value();
+        let row = place / vectors;
+        let first = place % vectors * N::value();
+        let mut values = Vector::<f32, N>::cast_from(grad[place]);
+        #[unroll]
+        for i in 0..values.vector_size() {
+            let is_target = i32::cast_from(first + i) == classes[row];
+            let hit = select(is_target, f32::new(1.0), f32::new(0.0));
+            let probability = f32::exp(values[i] - max[row]) / sum[row];
+            values[i] = (probability - hit) * scale;
         }
-        grad[ABSOLUTE_POS] = F::cast_from(probability * scale);
+        grad[place] = Vector::<F, N>::cast_from(values);
     }
 }

@@ -17,6 +17,7 @@ mod columns;
 mod elementwise;
 mod launch;
 mod rows;
+mod sums;
 mod table;
 mod vendor;
 
@@ -291,11 +292,20 @@ impl<R: Vendor, T: BoolElement> BasicKernels for Cube<R, T> {
         }
     }
 
-    fn exponential_sums(logits: &Array<Self>, max: &Array<Self>) -> Option<Array<Self>> {
-        let [logits, max] = [logits, max].map(|x| x.clone().primitive());
+    fn row_measures(logits: &Array<Self>) -> Option<[Array<Self>; 2]> {
+        let logits = logits.clone().primitive();
         // Of fp32 the exponentials take no more memory than the logits.
-        let is_covered = are_covered([&logits]) && !are_fp32(&[&logits]) && are_fp32(&[&max]);
-        is_covered.then(|| Array::from_primitive(rows::exponential_sums(logits, max)))
+        let is_covered = are_covered([&logits]) && !are_fp32(&[&logits]);
+        is_covered.then(|| rows::measures(logits).map(Array::from_primitive))
+    }
+
+    fn sum_of_squares(x: Array<Self>) -> Array<Self> {
+        let x = x.primitive();
+        if are_covered([&x]) && x.meta.num_elements() > 0 {
+            Array::from_primitive(sums::of_squares(x))
+        } else {
+            Array::<Self>::from_primitive(x).widened().square().sum()
+        }
     }
 
     fn cross_entropy_grad_of_logits(

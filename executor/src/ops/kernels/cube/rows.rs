@@ -1,4 +1,6 @@
 //! One cube for each row: norms and exponentials, which need a sum over it.
+//!
+//! Units read vectors of elements; a row that is read again comes from a cache.
 
 use burn::tensor::DType;
 use burn_cubecl::CubeRuntime;
@@ -6,7 +8,10 @@ use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::launch::{UNITS, addresses, beside, cube_sum, cubes, has_planes, len, like};
+use super::launch::{
+    UNITS, addresses, beside, cube_max, cube_sum, cubes, has_planes, len, like, sum_of,
+    units_of_row, vector_size,
+};
 
 /// What a norm measured of each row, `[rows, 1]` in fp32.
 pub(super) struct Measured<R: CubeRuntime> {
@@ -30,15 +35,20 @@ pub(super) fn norm<R: CubeRuntime>(
     let measured = Measured { mean: has_mean.then(statistic), inverse_deviation: statistic() };
     if rows > 0 {
         let (has_weight, has_bias) = (weight.is_some(), bias.is_some());
+        // What is absent is not read: anything will do.
+        let weight = into_contiguous(weight.unwrap_or_else(|| x.clone()));
+        let bias = into_contiguous(bias.unwrap_or_else(|| x.clone()));
+        let size = vector_size(&[&x, &weight, &bias]);
+        let units = units_of_row(width / size);
         norm_kernel::launch(
             &client,
             cubes(&client, rows),
-            CubeDim::new_1d(UNITS as u32),
+            CubeDim::new_1d(units as u32),
             addresses(&[&x, &y]),
-            x.clone().into_array_arg(),
-            // What is absent is not read: anything will do.
-            into_contiguous(weight.unwrap_or_else(|| x.clone())).into_array_arg(),
-            into_contiguous(bias.unwrap_or(x)).into_array_arg(),
+            size,
+            x.into_array_arg(),
+            weight.into_array_arg(),
+            bias.into_array_arg(),
             y.clone().into_array_arg(),
             measured.mean.as_ref().unwrap_or(&measured.inverse_deviation).clone().into_array_arg(),
             measured.inverse_deviation.clone().into_array_arg(),
@@ -48,6 +58,7 @@ pub(super) fn norm<R: CubeRuntime>(
             has_mean,
             has_weight,
             has_bias,
+            units,
             has_planes(&client),
             element.into(),
         );
@@ -69,13 +80,17 @@ pub(super) fn norm_input_grad<R: CubeRuntime>(
         let (has_mean, has_weight) = (measured.mean.is_some(), weight.is_some());
         let inverse_deviation = into_contiguous(measured.inverse_deviation);
         let mean = measured.mean.map_or_else(|| inverse_deviation.clone(), into_contiguous);
+        let weight = into_contiguous(weight.unwrap_or_else(|| x.clone()));
+        let size = vector_size(&[&x, &grad, &weight]);
+        let units = units_of_row(width / size);
         norm_input_grad_kernel::launch(
             &client,
             cubes(&client, rows),
-            CubeDim::new_1d(UNITS as u32),
+            CubeDim::new_1d(units as u32),
             addresses(&[&x, &grad]),
-            x.clone().into_array_arg(),
-            into_contiguous(weight.unwrap_or(x)).into_array_arg(),
+            size,
+            x.into_array_arg(),
+            weight.into_array_arg(),
             grad.into_array_arg(),
             mean.into_array_arg(),
             inverse_deviation.into_array_arg(),
@@ -84,6 +99,7 @@ pub(super) fn norm_input_grad<R: CubeRuntime>(
             width,
             has_mean,
             has_weight,
+            units,
             has_planes(&client),
             element.into(),
         );
@@ -102,11 +118,13 @@ pub(super) fn exponentials<R: CubeRuntime>(
     let exponentials = beside(&logits, &[rows, width], DType::F32);
     let sum = beside(&logits, &[rows, 1], DType::F32);
     if len(&exponentials) > 0 {
+        let size = vector_size(&[&logits, &exponentials]);
         exponentials_kernel::launch(
             &client,
             cubes(&client, rows),
             CubeDim::new_1d(UNITS as u32),
-            addresses(&[&logits]),
+            addresses(&[&exponentials]),
+            size,
             logits.into_array_arg(),
             into_contiguous(max).into_array_arg(),
             exponentials.clone().into_array_arg(),
@@ -120,13 +138,38 @@ pub(super) fn exponentials<R: CubeRuntime>(
     (exponentials, sum)
 }
 
+/// The greatest logit of each row, and the sum of `e^(logit - greatest)` over it, `[rows, 1]` in fp32.
+pub(super) fn measures<R: CubeRuntime>(logits: CubeTensor<R>) -> [CubeTensor<R>; 2] {
+    let logits = into_contiguous(logits);
+    let (rows, width) = (logits.meta.shape()[0], logits.meta.shape()[1]);
+    let (client, element) = (logits.client.clone(), logits.dtype);
+    let [greatest, sums] = [(); 2].map(|()| beside(&logits, &[rows, 1], DType::F32));
+    if rows > 0 {
+        measures_kernel::launch(
+            &client,
+            cubes(&client, rows),
+            CubeDim::new_1d(UNITS as u32),
+            addresses(&[&logits]),
+            vector_size(&[&logits]),
+            logits.into_array_arg(),
+            greatest.clone().into_array_arg(),
+            sums.clone().into_array_arg(),
+            rows,
+            width,
+            has_planes(&client),
+            element.into(),
+        );
+    }
+    [greatest, sums]
+}
+
 #[cube(launch, address_type = "dynamic")]
 #[expect(clippy::too_many_arguments, reason = "a kernel has no other way to be told")]
-fn norm_kernel<F: Float>(
-    x: &Array<F>,
-    weight: &Array<F>,
-    bias: &Array<F>,
-    y: &mut Array<F>,
+fn norm_kernel<F: Float, N: Size>(
+    x: &Array<Vector<F, N>>,
+    weight: &Array<Vector<F, N>>,
+    bias: &Array<Vector<F, N>>,
+    y: &mut Array<Vector<F, N>>,
     means: &mut Array<f32>,
     inverse_deviations: &mut Array<f32>,
     rows: usize,
@@ -135,38 +178,41 @@ fn norm_kernel<F: Float>(
     #[comptime] has_mean: bool,
     #[comptime] has_weight: bool,
     #[comptime] has_bias: bool,
+    #[comptime] units: usize,
     #[comptime] planes: bool,
     #[define(F)] _element: StorageType,
 ) {
     let row = CUBE_POS;
     if row < rows {
-        let base = row * width;
+        let vectors = width / N::value();
+        let base = row * vectors;
         let unit = UNIT_POS as usize;
         let count = f32::cast_from(width);
         let mut mean = f32::new(0.0);
         if has_mean {
             let mut sum = f32::new(0.0);
-            for i in range_stepped(unit, width, UNITS) {
-                sum += f32::cast_from(x[base + i]);
+            for i in range_stepped(unit, vectors, units) {
+                sum += sum_of::<N>(Vector::cast_from(x[base + i]));
             }
-            mean = cube_sum(sum, UNITS, planes) / count;
+            mean = cube_sum(sum, units, planes) / count;
         }
         let mut squares = f32::new(0.0);
-        for i in range_stepped(unit, width, UNITS) {
-            let centred = f32::cast_from(x[base + i]) - mean;
-            squares += centred * centred;
+        for i in range_stepped(unit, vectors, units) {
+            let centred = Vector::<f32, N>::cast_from(x[base + i]) - Vector::new(mean);
+            squares += sum_of::<N>(centred * centred);
         }
-        let variance = cube_sum(squares, UNITS, planes) / count;
+        let variance = cube_sum(squares, units, planes) / count;
         let inverse_deviation = 1.0 / f32::sqrt(variance + epsilon);
-        for i in range_stepped(unit, width, UNITS) {
-            let mut value = (f32::cast_from(x[base + i]) - mean) * inverse_deviation;
+        for i in range_stepped(unit, vectors, units) {
+            let centred = Vector::<f32, N>::cast_from(x[base + i]) - Vector::new(mean);
+            let mut value = centred * Vector::new(inverse_deviation);
             if has_weight {
-                value *= f32::cast_from(weight[i]);
+                value *= Vector::cast_from(weight[i]);
             }
             if has_bias {
-                value += f32::cast_from(bias[i]);
+                value += Vector::cast_from(bias[i]);
             }
-            y[base + i] = F::cast_from(value);
+            y[base + i] = Vector::cast_from(value);
         }
         if unit == 0 {
             if has_mean {
@@ -179,89 +225,67 @@ fn norm_kernel<F: Float>(
 
 #[cube(launch, address_type = "dynamic")]
 #[expect(clippy::too_many_arguments, reason = "a kernel has no other way to be told")]
-fn norm_input_grad_kernel<F: Float>(
-    x: &Array<F>,
-    weight: &Array<F>,
-    grad: &Array<F>,
+fn norm_input_grad_kernel<F: Float, N: Size>(
+    x: &Array<Vector<F, N>>,
+    weight: &Array<Vector<F, N>>,
+    grad: &Array<Vector<F, N>>,
     means: &Array<f32>,
     inverse_deviations: &Array<f32>,
-    input_grad: &mut Array<F>,
+    input_grad: &mut Array<Vector<F, N>>,
     rows: usize,
     width: usize,
     #[comptime] has_mean: bool,
     #[comptime] has_weight: bool,
+    #[comptime] units: usize,
     #[comptime] planes: bool,
     #[define(F)] _element: StorageType,
 ) {
     let row = CUBE_POS;
     if row < rows {
-        let base = row * width;
+        let vectors = width / N::value();
+        let base = row * vectors;
         let unit = UNIT_POS as usize;
         let count = f32::cast_from(width);
-        let inverse_deviation = inverse_deviations[row];
-        let mut mean = f32::new(0.0);
+        let inverse_deviation = Vector::<f32, N>::new(inverse_deviations[row]);
+        let mut mean = Vector::<f32, N>::new(0.0);
         if has_mean {
-            mean = means[row];
+            mean = Vector::new(means[row]);
         }
         let mut along = f32::new(0.0);
         let mut total = f32::new(0.0);
-        for i in range_stepped(unit, width, UNITS) {
-            let normalised = (f32::cast_from(x[base + i]) - mean) * inverse_deviation;
-            let mut weighted = f32::cast_from(grad[base + i]);
+        for i in range_stepped(unit, vectors, units) {
+            let normalised = (Vector::cast_from(x[base + i]) - mean) * inverse_deviation;
+            let mut weighted = Vector::<f32, N>::cast_from(grad[base + i]);
             if has_weight {
-                weighted *= f32::cast_from(weight[i]);
+                weighted *= Vector::cast_from(weight[i]);
             }
-            along += weighted * normalised;
-            total += weighted;
+            along += sum_of::<N>(weighted * normalised);
+            total += sum_of::<N>(weighted);
         }
-        let projection = cube_sum(along, UNITS, planes) / count;
-        let mut mean_grad = f32::new(0.0);
+        let projection = Vector::<f32, N>::new(cube_sum(along, units, planes) / count);
+        let mut mean_grad = Vector::<f32, N>::new(0.0);
         if has_mean {
-            mean_grad = cube_sum(total, UNITS, planes) / count;
+            mean_grad = Vector::new(cube_sum(total, units, planes) / count);
         }
-        for i in range_stepped(unit, width, UNITS) {
-            let normalised = (f32::cast_from(x[base + i]) - mean) * inverse_deviation;
-            let mut weighted = f32::cast_from(grad[base + i]);
+        for i in range_stepped(unit, vectors, units) {
+            let normalised = (Vector::cast_from(x[base + i]) - mean) * inverse_deviation;
+            let mut weighted = Vector::<f32, N>::cast_from(grad[base + i]);
             if has_weight {
-                weighted *= f32::cast_from(weight[i]);
+                weighted *= Vector::cast_from(weight[i]);
             }
             let across = weighted - mean_grad - normalised * projection;
-            input_grad[base + i] = F::cast_from(across * inverse_deviation);
+            input_grad[base + i] = Vector::cast_from(across * inverse_deviation);
         }
     }
 }
 
-/// The sums of `e^(logit - max)` over rows, `[rows, 1]`.
-pub(super) fn exponential_sums<R: CubeRuntime>(
-    logits: CubeTensor<R>,
-    max: CubeTensor<R>,
-) -> CubeTensor<R> {
-    let (logits, max) = (into_contiguous(logits), into_contiguous(max));
-    let (rows, width) = (logits.meta.shape()[0], logits.meta.shape()[1]);
-    let (client, element) = (logits.client.clone(), logits.dtype);
-    let sums = beside(&logits, &[rows, 1], DType::F32);
-    if rows > 0 {
-        exponential_sums_kernel::launch(
-            &client,
-            cubes(&client, rows),
-            CubeDim::new_1d(UNITS as u32),
-            addresses(&[&logits]),
-            logits.into_array_arg(),
-            max.into_array_arg(),
-            sums.clone().into_array_arg(),
-            rows,
-            width,
-            has_planes(&client),
-            element.into(),
-        );
-    }
-    sums
-}
+/// Less than any logit, and no infinity, of which differences are no numbers.
+const LOWEST: f32 = -3.0e38;
 
 #[cube(launch, address_type = "dynamic")]
-fn exponential_sums_kernel<F: Float>(
-    logits: &Array<F>,
-    max: &Array<f32>,
+fn measures_kernel<F: Float, N: Size>(
+    logits: &Array<Vector<F, N>>,
+    greatest: &mut Array<f32>,
     sums: &mut Array<f32>,
     rows: usize,
     width: usize,
@@ -270,14 +294,63 @@ fn exponential_sums_kernel<F: Float>(
 ) {
     let row = CUBE_POS;
     if row < rows {
-        let base = row * width;
+        let vectors = width / N::value();
+        let base = row * vectors;
+        let mut top = f32::new(LOWEST);
+        let mut sum = f32::new(0.0);
+        for i in range_stepped(UNIT_POS as usize, vectors, UNITS) {
+            let logits = Vector::<f32, N>::cast_from(logits[base + i]);
+            let mut next = top;
+            #[unroll]
+            for j in 0..logits.vector_size() {
+                next = max(next, logits[j]);
+            }
+            sum *= f32::exp(top - next);
+            #[unroll]
+            for j in 0..logits.vector_size() {
+                sum += f32::exp(logits[j] - next);
+            }
+            top = next;
+        }
+        let of_row = cube_max(top, UNITS, planes);
+        let sum = cube_sum(sum * f32::exp(top - of_row), UNITS, planes);
+        if UNIT_POS == 0 {
+            greatest[row] = of_row;
+            sums[row] = sum;
+        }
+    }
+}
+
+#[cube(launch, address_type = "dynamic")]
+#[expect(clippy::too_many_arguments, reason = "a kernel has no other way to be told")]
+fn exponentials_kernel<F: Float, N: Size>(
+    logits: &Array<Vector<F, N>>,
+    max: &Array<f32>,
+    exponentials: &mut Array<Vector<f32, N>>,
+    sums: &mut Array<f32>,
+    rows: usize,
+    width: usize,
+    #[comptime] planes: bool,
+    #[define(F)] _element: StorageType,
+) {
+    let row = CUBE_POS;
+    if row < rows {
+        let vectors = width / N::value();
+        let base = row * vectors;
+        let unit = UNIT_POS as usize;
         let max = max[row];
         let mut sum = f32::new(0.0);
-        for i in range_stepped(UNIT_POS as usize, width, UNITS) {
-            sum += f32::exp(f32::cast_from(logits[base + i]) - max);
+        for i in range_stepped(unit, vectors, UNITS) {
+            let mut values = Vector::<f32, N>::cast_from(logits[base + i]);
+            #[unroll]
+            for j in 0..values.vector_size() {
+                values[j] = f32::exp(values[j] - max);
+            }
+            exponentials[base + i] = values;
+            sum += sum_of::<N>(values);
         }
         let sum = cube_sum(sum, UNITS, planes);
-        if UNIT_POS == 0 {
+        if unit == 0 {
             sums[row] = sum;
         }
     }
@@ -300,6 +373,7 @@ pub(super) fn row_products<R: CubeRuntime>(a: CubeTensor<R>, b: CubeTensor<R>) -
             cubes(&client, rows.div_ceil(UNITS / LANES)),
             CubeDim::new_1d(UNITS as u32),
             addresses(&[&a, &b]),
+            vector_size(&[&a, &b]),
             a.into_array_arg(),
             b.into_array_arg(),
             sums.clone().into_array_arg(),
@@ -313,9 +387,9 @@ pub(super) fn row_products<R: CubeRuntime>(a: CubeTensor<R>, b: CubeTensor<R>) -
 }
 
 #[cube(launch, address_type = "dynamic")]
-fn row_products_kernel<F: Float>(
-    a: &Array<F>,
-    b: &Array<F>,
+fn row_products_kernel<F: Float, N: Size>(
+    a: &Array<Vector<F, N>>,
+    b: &Array<Vector<F, N>>,
     sums: &mut Array<f32>,
     length: usize,
     heads: usize,
@@ -327,8 +401,10 @@ fn row_products_kernel<F: Float>(
     let mut parts = SharedMemory::<f32>::new(UNITS);
     let mut sum = f32::new(0.0);
     if row < sums.len() {
-        for i in range_stepped(lane, width, LANES) {
-            sum += f32::cast_from(a[row * width + i]) * f32::cast_from(b[row * width + i]);
+        let vectors = width / N::value();
+        for i in range_stepped(lane, vectors, LANES) {
+            let a = Vector::<f32, N>::cast_from(a[row * vectors + i]);
+            sum += sum_of::<N>(a * Vector::cast_from(b[row * vectors + i]));
         }
     }
     parts[UNIT_POS as usize] = sum;
@@ -342,35 +418,5 @@ fn row_products_kernel<F: Float>(
         let (head, position) = (row % heads, row / heads % length);
         let batch = row / (heads * length);
         sums[(batch * heads + head) * length + position] = total;
-    }
-}
-
-#[cube(launch, address_type = "dynamic")]
-#[expect(clippy::too_many_arguments, reason = "a kernel has no other way to be told")]
-fn exponentials_kernel<F: Float>(
-    logits: &Array<F>,
-    max: &Array<f32>,
-    exponentials: &mut Array<f32>,
-    sums: &mut Array<f32>,
-    rows: usize,
-    width: usize,
-    #[comptime] planes: bool,
-    #[define(F)] _element: StorageType,
-) {
-    let row = CUBE_POS;
-    if row < rows {
-        let base = row * width;
-        let unit = UNIT_POS as usize;
-        let max = max[row];
-        let mut sum = f32::new(0.0);
-        for i in range_stepped(unit, width, UNITS) {
-            let exponential = f32::exp(f32::cast_from(logits[base + i]) - max);
-            exponentials[base + i] = exponential;
-            sum += exponential;
-        }
-        let sum = cube_sum(sum, UNITS, planes);
-        if unit == 0 {
-            sums[row] = sum;
-        }
     }
 }

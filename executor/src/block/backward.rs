@@ -12,6 +12,7 @@ use super::parts::{repeated, summed};
 use super::value::{Extra, Value};
 use super::{BlockRun, Gradients, Kept, Result};
 use crate::array::Array;
+use crate::communicator::Arriving;
 use crate::gradient::Gradient;
 use crate::ops::Kernels;
 use crate::ops::{activation, conv, embedding, linear, pool};
@@ -27,6 +28,28 @@ struct Uses<B: Kernels> {
 impl<B: Kernels> Default for Uses<B> {
     fn default() -> Self {
         Self { settled: None, moved: BTreeMap::new() }
+    }
+}
+
+/// The gradient of a tensor on its way to where the tensor lies.
+struct Settling<B: Kernels> {
+    settled: Option<Value<B>>,
+    moving: Vec<Arriving<Value<B>>>,
+}
+
+impl<B: Kernels> Settling<B> {
+    /// Whether nothing is on its way.
+    fn is_here(&self) -> bool {
+        self.moving.iter().all(Arriving::is_here)
+    }
+
+    /// The whole gradient, if there is one.
+    fn wait(self) -> Result<Option<Value<B>>> {
+        let mut settled = self.settled;
+        for moving in self.moving {
+            add(&mut settled, moving.wait()?);
+        }
+        Ok(settled)
     }
 }
 
@@ -55,9 +78,17 @@ impl<B: Kernels> BlockRun<'_, B> {
             }
         }
         let mut of_inputs = Vec::new();
+        // Weight gradients of linear layers, which are computed while something is exchanged.
+        let mut deferred = Vec::new();
         let nodes: Vec<OpId> = program.block.nodes().map(|node| node.id).collect();
         for id in nodes.into_iter().rev() {
-            let gradient = self.settle(id, std::mem::take(&mut uses[id.index()]))?;
+            let settling = self.start_settling(id, std::mem::take(&mut uses[id.index()]))?;
+            if !settling.is_here()
+                && let Some(gradients) = &mut gradients
+            {
+                self.run_deferred(&mut deferred, kept, &mut **gradients)?;
+            }
+            let gradient = settling.wait()?;
             let op = program.op(id);
             match (&op.kind, gradient) {
                 (OpKind::Input, gradient) => of_inputs.push(gradient),
@@ -75,8 +106,12 @@ impl<B: Kernels> BlockRun<'_, B> {
                 }
                 (_, None) => {}
                 (_, Some(gradient)) => {
+                    let is_linear = matches!(op.kind, OpKind::Linear { .. });
+                    if is_linear && op.is_trained() && gradients.is_some() {
+                        self.prefetch(id, 0, kept)?;
+                    }
                     let added = B::adds_products()
-                        && matches!(op.kind, OpKind::Linear { .. })
+                        && is_linear
                         && self.add_product(id, &gradient, &mut uses);
                     let slots =
                         if added { Vec::new() } else { self.input_grad(id, &gradient, kept)? };
@@ -92,6 +127,9 @@ impl<B: Kernels> BlockRun<'_, B> {
                     self.lap(id, Pass::InputGrad);
                     if op.is_trained() {
                         match &mut gradients {
+                            Some(_) if is_linear && self.env.tensor.len() > 1 => {
+                                deferred.push((id, gradient));
+                            }
                             Some(gradients) => {
                                 self.weight_grad(id, gradient, kept, gradients)?;
                                 self.lap(id, Pass::WeightGrad);
@@ -102,11 +140,28 @@ impl<B: Kernels> BlockRun<'_, B> {
                 }
             }
         }
+        if let Some(gradients) = &mut gradients {
+            self.run_deferred(&mut deferred, kept, &mut **gradients)?;
+        }
         of_inputs.reverse();
         if gradients.is_none() {
             kept.values.retain(|key, _| program.kept_for_weight_grad.contains(key));
         }
         Ok(of_inputs)
+    }
+
+    /// Computes the weight gradients that were put off.
+    fn run_deferred(
+        &self,
+        deferred: &mut Vec<(OpId, Value<B>)>,
+        kept: &mut Kept<B>,
+        gradients: &mut Gradients<'_, B>,
+    ) -> Result<()> {
+        for (id, gradient) in deferred.drain(..) {
+            self.weight_grad(id, gradient, kept, gradients)?;
+            self.lap(id, Pass::WeightGrad);
+        }
+        Ok(())
     }
 
     /// The gradients of parameters that [`Self::input_grads`] left for later.
@@ -182,20 +237,19 @@ impl<B: Kernels> BlockRun<'_, B> {
         (grad.rows(produced), weight.rows(produced), shape)
     }
 
-    /// The whole gradient of what `id` puts out, where it puts it.
-    fn settle(&self, id: OpId, uses: Uses<B>) -> Result<Option<Value<B>>> {
+    /// Starts to move what uses of the output of `id` give to where it puts it.
+    fn start_settling(&self, id: OpId, uses: Uses<B>) -> Result<Settling<B>> {
         let from = self.program.placements.outputs[id.index()];
         let tensor = &self.program.op(id).output;
-        let mut settled = uses.settled;
+        let mut moving = Vec::new();
         for (to, gradients) in uses.moved {
             for (is_partial, gradient) in [false, true].into_iter().zip(gradients) {
                 if let Some(gradient) = gradient {
-                    let moved = self.moved_back(gradient, from, to, is_partial, tensor)?;
-                    add(&mut settled, moved);
+                    moving.push(self.start_moving_back(gradient, from, to, is_partial, tensor)?);
                 }
             }
         }
-        Ok(settled)
+        Ok(Settling { settled: uses.settled, moving })
     }
 
     fn needs_grad(&self, id: OpId, slot: usize) -> bool {

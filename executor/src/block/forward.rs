@@ -89,6 +89,11 @@ impl<B: Kernels> BlockRun<'_, B> {
         if let Some(value) = kept.values.get(&key) {
             return Ok(value.clone());
         }
+        if let Some(arriving) = kept.arriving.remove(&key) {
+            let value = Value::Array(arriving.wait()?);
+            kept.values.insert(key, value.clone());
+            return Ok(value);
+        }
         let (source, to) = key;
         let from = self.program.placements.outputs[source.index()];
         if !kept.values.contains_key(&(source, from)) {
@@ -108,6 +113,24 @@ impl<B: Kernels> BlockRun<'_, B> {
     pub(super) fn input(&self, id: OpId, slot: usize, kept: &mut Kept<B>) -> Result<Value<B>> {
         let source = self.program.inputs[id.index()][slot];
         self.take((source, self.wanted(id, slot)), kept)
+    }
+
+    /// Starts to gather what operator `id` takes at `slot`, if it is kept where it was made and wanted elsewhere, so that
+    /// it comes beside what is computed until it is taken.
+    pub(super) fn prefetch(&self, id: OpId, slot: usize, kept: &mut Kept<B>) -> Result<()> {
+        let source = self.program.inputs[id.index()][slot];
+        let (from, to) = (self.program.placements.outputs[source.index()], self.wanted(id, slot));
+        let key = (source, to);
+        if kept.values.contains_key(&key) || kept.arriving.contains_key(&key) {
+            return Ok(());
+        }
+        if let Some(Value::Array(array)) = kept.values.get(&(source, from)) {
+            let tensor = &self.program.op(source).output;
+            if let Some(arriving) = self.started(array, from, to, tensor)? {
+                kept.arriving.insert(key, arriving);
+            }
+        }
+        Ok(())
     }
 
     fn array(&self, id: OpId, slot: usize, kept: &mut Kept<B>) -> Result<Array<B>> {

@@ -5,10 +5,11 @@ use ir::collective::Collective;
 use ir::graph::{DimName, Placement, Tensor};
 use traces::timeline::{Activity, Stream};
 
+use super::routed::Routed;
 use super::value::Value;
 use super::{BlockRun, Env, Result};
 use crate::array::Array;
-use crate::communicator::{Group, Reduction};
+use crate::communicator::{Arriving, Group, Reduction};
 use crate::mesh::part;
 use crate::ops::Kernels;
 
@@ -54,6 +55,23 @@ impl<B: Kernels> BlockRun<'_, B> {
         }
     }
 
+    /// Starts to gather an array of the graph's tensor `tensor` from where it lies to where it is wanted; none, and
+    /// nothing done, where that is no plain gather.
+    pub(super) fn started(
+        &self,
+        array: &Array<B>,
+        from: Placement,
+        to: Placement,
+        tensor: &Tensor,
+    ) -> Result<Option<Arriving<Array<B>>>> {
+        let env = self.env;
+        let is_gather = from != to && from.moved_to(to) == Some(Collective::AllGather);
+        if env.tensor.len() == 1 || !is_gather {
+            return Ok(None);
+        }
+        env.start_all_gather(array.clone(), from, tensor).map(Some)
+    }
+
     /// A gradient of `tensor` from where it was wanted, `to`, back to where it lies, `from`. If it is
     /// partial, each rank has a summand.
     pub(super) fn moved_back(
@@ -64,40 +82,61 @@ impl<B: Kernels> BlockRun<'_, B> {
         is_partial: bool,
         tensor: &Tensor,
     ) -> Result<Value<B>> {
+        self.start_moving_back(gradient, from, to, is_partial, tensor)?.wait()
+    }
+
+    /// Starts what [`Self::moved_back`] does.
+    pub(super) fn start_moving_back(
+        &self,
+        gradient: Value<B>,
+        from: Placement,
+        to: Placement,
+        is_partial: bool,
+        tensor: &Tensor,
+    ) -> Result<Arriving<Value<B>>> {
         let env = self.env;
         if env.tensor.len() == 1 {
-            return Ok(gradient);
+            return Ok(Arriving::here(gradient));
         }
         match (gradient, from.gradient_moved_back(to, is_partial)) {
             (Value::Array(array), Some(Collective::AllReduce)) => {
-                Ok(Value::Array(env.all_reduce(array)?))
+                Ok(env.start_all_reduce(array)?.map(Value::Array))
             }
             (Value::Array(array), Some(Collective::ReduceScatter)) => {
-                Ok(Value::Array(env.reduce_scatter(array, dim(tensor, from))?))
+                Ok(env.start_reduce_scatter(array, dim(tensor, from))?.map(Value::Array))
             }
             (Value::Array(array), Some(Collective::AllGather)) => {
-                Ok(Value::Array(env.all_gather(array, to, tensor)?))
+                Ok(env.start_all_gather(array, to, tensor)?.map(Value::Array))
             }
             (Value::Array(array), Some(Collective::AllToAll)) => {
-                Ok(Value::Array(env.all_to_all(&array, dim(tensor, to), dim(tensor, from))?))
+                let moved = env.all_to_all(&array, dim(tensor, to), dim(tensor, from))?;
+                Ok(Arriving::here(Value::Array(moved)))
             }
             // A shard that was gathered for use by all alike: each has the gradient of its own part.
             (Value::Array(array), _) if matches!(from, Placement::Shard(_)) && from != to => {
-                Ok(Value::Array(env.own_part(&array, dim(tensor, from))))
+                let own = env.own_part(&array, dim(tensor, from));
+                Ok(Arriving::here(Value::Array(own)))
             }
-            (Value::Routed(routed), Some(Collective::AllReduce)) => {
-                let rows = env.all_reduce_among(&env.expert_tensor, routed.rows.clone())?;
-                Ok(Value::Routed(routed.with_rows(rows)))
+            (Value::Routed(routed), collective) => {
+                self.routed_back(routed, collective).map(Arriving::here)
             }
-            (Value::Routed(routed), Some(Collective::ReduceScatter)) => {
-                Ok(Value::Routed(env.reduce_scatter_routed(routed)?))
-            }
-            (Value::Routed(routed), Some(Collective::AllGather)) => {
-                Ok(Value::Routed(env.gather_routed(routed)?))
-            }
-            (Value::Routed(_), Some(other)) => panic!("routed rows are not moved by {other:?}"),
-            (value, _) => Ok(value),
+            (value, _) => Ok(Arriving::here(value)),
         }
+    }
+
+    /// Routed rows' gradient, moved by a collective.
+    fn routed_back(&self, routed: Routed<B>, collective: Option<Collective>) -> Result<Value<B>> {
+        let env = self.env;
+        Ok(Value::Routed(match collective {
+            Some(Collective::AllReduce) => {
+                let rows = env.all_reduce_among(&env.expert_tensor, routed.rows.clone())?;
+                routed.with_rows(rows)
+            }
+            Some(Collective::ReduceScatter) => env.reduce_scatter_routed(routed)?,
+            Some(Collective::AllGather) => env.gather_routed(routed)?,
+            Some(other) => panic!("routed rows are not moved by {other:?}"),
+            None => routed,
+        }))
     }
 }
 
@@ -144,30 +183,52 @@ impl<B: Kernels> Env<B> {
         })
     }
 
+    fn start_all_reduce(&self, array: Array<B>) -> Result<Arriving<Array<B>>> {
+        self.recorded(Stream::Tensor, Collective::AllReduce, array.num_bytes(), || {
+            let (group, reduction) = (&self.tensor, Reduction::Sum);
+            self.communicator.start_all_reduce(group, Stream::Tensor, array, reduction)
+        })
+    }
+
     fn reduce_scatter(&self, array: Array<B>, dim: usize) -> Result<Array<B>> {
+        self.start_reduce_scatter(array, dim)?.wait()
+    }
+
+    fn start_reduce_scatter(&self, array: Array<B>, dim: usize) -> Result<Arriving<Array<B>>> {
         self.recorded(Stream::Tensor, Collective::ReduceScatter, array.num_bytes(), || {
             let (group, stream, reduction) = (&self.tensor, Stream::Tensor, Reduction::Sum);
             if array.size(dim).is_multiple_of(group.len()) {
                 return self
                     .communicator
-                    .reduce_scatter_along(group, stream, array, dim, reduction);
+                    .start_reduce_scatter_along(group, stream, array, dim, reduction);
             }
             let parts = self.parts(&array, dim);
-            self.communicator.reduce_scatter(group, stream, parts, reduction)
+            let part = self.communicator.reduce_scatter(group, stream, parts, reduction)?;
+            Ok(Arriving::here(part))
         })
     }
 
     /// The shards of all tensor-parallel ranks.
     fn all_gather(&self, array: Array<B>, from: Placement, tensor: &Tensor) -> Result<Array<B>> {
+        self.start_all_gather(array, from, tensor)?.wait()
+    }
+
+    fn start_all_gather(
+        &self,
+        array: Array<B>,
+        from: Placement,
+        tensor: &Tensor,
+    ) -> Result<Arriving<Array<B>>> {
         let bytes = array.num_bytes() * self.tensor.len() as u64;
         let dim = dim(tensor, from);
         self.recorded(Stream::Tensor, Collective::AllGather, bytes, || {
             let (group, stream) = (&self.tensor, Stream::Tensor);
             // Of all that is sharded, ranks may have different numbers of words alone.
             if from != Placement::Shard(DimName::Vocabulary) {
-                return self.communicator.all_gather_along(group, stream, array, dim);
+                return self.communicator.start_all_gather_along(group, stream, array, dim);
             }
-            Ok(Array::concat(self.communicator.all_gather(group, stream, array)?, dim))
+            let parts = self.communicator.all_gather(group, stream, array)?;
+            Ok(Arriving::here(Array::concat(parts, dim)))
         })
     }
 

@@ -50,6 +50,11 @@ impl<T> Arriving<T> {
         Ok(self.value)
     }
 
+    /// Whether it is here already.
+    pub fn is_here(&self) -> bool {
+        self.underway.is_empty()
+    }
+
     /// The same with what `pick` makes of it, which must not compute: only choose, or name anew.
     pub fn map<U>(self, pick: impl FnOnce(T) -> U) -> Arriving<U> {
         Arriving { value: pick(self.value), underway: self.underway }

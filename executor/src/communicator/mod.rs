@@ -185,44 +185,45 @@ pub trait Communicator<B: Backend>: Send + Sync {
         array: Array<B>,
     ) -> Result<Vec<Array<B>>, CommunicationError>;
 
-    /// The arrays of all, joined along a dimension. They are of one shape.
+    /// Starts what leaves the arrays of all, joined along a dimension. They are of one shape.
     ///
     /// As [`Self::all_gather`].
     ///
     /// # Errors
     ///
     /// See [`Communicator`].
-    fn all_gather_along(
+    fn start_all_gather_along(
         &self,
         group: &Group,
         stream: Stream,
         array: Array<B>,
         dim: usize,
-    ) -> Result<Array<B>, CommunicationError> {
+    ) -> Result<Arriving<Array<B>>, CommunicationError> {
         let arrays = self.all_gather(group, stream, array)?;
         let is_like_first = |other: &Array<B>| other.shape() == arrays[0].shape();
         debug_assert!(arrays.iter().all(is_like_first), "arrays of one shape are joined");
-        Ok(Array::concat(arrays, dim))
+        Ok(Arriving::here(Array::concat(arrays, dim)))
     }
 
-    /// This rank's part along a dimension, which is cut evenly, of the arrays of all as one. They are of one shape.
+    /// Starts what leaves this rank's part along a dimension, which is cut evenly, of the arrays of all as one. They are
+    /// of one shape.
     ///
     /// As [`Self::reduce_scatter`].
     ///
     /// # Errors
     ///
     /// See [`Communicator`].
-    fn reduce_scatter_along(
+    fn start_reduce_scatter_along(
         &self,
         group: &Group,
         stream: Stream,
         array: Array<B>,
         dim: usize,
         reduction: Reduction,
-    ) -> Result<Array<B>, CommunicationError> {
+    ) -> Result<Arriving<Array<B>>, CommunicationError> {
         let part = array.size(dim) / group.len();
         let parts = array.split(dim, &vec![part; group.len()]);
-        self.reduce_scatter(group, stream, parts, reduction)
+        Ok(Arriving::here(self.reduce_scatter(group, stream, parts, reduction)?))
     }
 
     /// Starts what leaves the arrays of all, flat and one after the other in the order of the group. They are

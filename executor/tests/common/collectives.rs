@@ -236,7 +236,7 @@ impl Check<'_> {
         let num_elements = 6 * size;
         for dim in 0..3 {
             let found = self.sent((n - 1) * num_elements, || {
-                rank.all_gather_along(group, stream, of(rank.rank()), dim)
+                rank.start_all_gather_along(group, stream, of(rank.rank()), dim)?.wait()
             });
             self.is(&found.unwrap(), &Array::concat(all.clone(), dim), "all-gather along");
         }
@@ -257,7 +257,7 @@ impl Check<'_> {
         for dim in 0..3 {
             let own = whole(rank.rank(), dim);
             let found = self.sent((n - 1) * num_elements, || {
-                rank.reduce_scatter_along(group, stream, own, dim, Reduction::Sum)
+                rank.start_reduce_scatter_along(group, stream, own, dim, Reduction::Sum)?.wait()
             });
             self.is(&found.unwrap(), &expected, "reduce-scatter along");
         }

@@ -100,15 +100,19 @@ impl Member {
             Call::Reduce { root, array, reduction } => {
                 rank.reduce(all, stream, root as u32, filled(array), reduction)?
             }
-            Call::ReduceScatter { array, reduction } => {
+            Call::ReduceScatter { array, pieces, reduction } => {
                 assert_eq!(array.rank(), 1, "the parts are flat");
-                let sizes = vec![array.num_elements() / all.len(); all.len()];
-                let parts = filled(array).split(0, &sizes);
-                Some(rank.reduce_scatter(all, stream, parts, reduction)?)
+                let sizes = vec![array.num_elements() / pieces / all.len(); all.len()];
+                let own = |piece: Array<Flex>| {
+                    rank.reduce_scatter(all, stream, piece.split(0, &sizes), reduction)
+                };
+                let own = in_pieces(&filled(array), pieces).into_iter().map(own);
+                Some(Array::concat(own.collect::<Result<_, _>>()?, 0))
             }
-            Call::AllGather { array } => {
-                let arrays = rank.all_gather(all, stream, filled(array).flatten())?;
-                Some(Array::concat(arrays, 0))
+            Call::AllGather { array, pieces } => {
+                let all_of = |piece| Ok(Array::concat(rank.all_gather(all, stream, piece)?, 0));
+                let whole = in_pieces(&filled(array).flatten(), pieces).into_iter().map(all_of);
+                Some(Array::concat(whole.collect::<Result<_, CommunicationError>>()?, 0))
             }
             Call::Broadcast { root, form, array } => {
                 let array = rank.broadcast(all, stream, root as u32, array.map(filled))?;
@@ -126,6 +130,12 @@ impl Member {
             }
         })
     }
+}
+
+/// Equal pieces of a flat array.
+fn in_pieces(array: &Array<Flex>, pieces: usize) -> Vec<Array<Flex>> {
+    let len = array.num_elements() / pieces;
+    array.split(0, &vec![len; pieces])
 }
 
 fn filled(array: Array<Flex>) -> Array<Flex> {

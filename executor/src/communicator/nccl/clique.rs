@@ -38,7 +38,7 @@ impl Clique<Cuda> for NcclClique {
         self.stream.context().bind_to_thread().map_err(of_driver("cuCtxSetCurrent"))?;
         let prepared: Vec<Prepared> =
             calls.into_iter().map(|call| self.prepare(call)).collect::<Result<_, _>>()?;
-        let raw: Vec<RawCall> = prepared.iter().map(Prepared::raw).collect();
+        let raw: Vec<RawCall> = prepared.iter().flat_map(Prepared::raw).collect();
         // burn has enqueued all that writes what is read here, and all that used the memory of the results before:
         // their addresses were asked for after it.
         match marks {
@@ -97,13 +97,15 @@ impl NcclClique {
                 let form = (*position == root).then(|| Form::of(&array));
                 prepare(RawKind::Reduce(root, reduction), Some(array), form)
             }
-            Call::ReduceScatter { array, reduction } => {
+            Call::ReduceScatter { array, pieces, reduction } => {
                 let form = form_of_elements(&array, array.num_elements() / ranks.len());
-                prepare(RawKind::ReduceScatter(reduction), Some(array), form)
+                let prepared = prepare(RawKind::ReduceScatter(reduction), Some(array), form)?;
+                Ok(Prepared { pieces, ..prepared })
             }
-            Call::AllGather { array } => {
+            Call::AllGather { array, pieces } => {
                 let form = form_of_elements(&array, array.num_elements() * ranks.len());
-                prepare(RawKind::AllGather, Some(array), form)
+                let prepared = prepare(RawKind::AllGather, Some(array), form)?;
+                Ok(Prepared { pieces, ..prepared })
             }
             Call::Broadcast { root, form, array } => {
                 prepare(RawKind::Broadcast(root), array, Some(form))
@@ -184,6 +186,8 @@ struct Prepared {
     kind: RawKind,
     source: Option<Held>,
     destination: Option<(Held, Form)>,
+    /// Parts of both, one after the other, of which each is a call.
+    pieces: usize,
 }
 
 /// A tensor whose elements lie one after the other from an address on, which it holds.
@@ -208,22 +212,28 @@ impl Prepared {
                 Some((Held::new(empty)?, form))
             }
         };
-        Ok(Self { kind, source, destination })
+        Ok(Self { kind, source, destination, pieces: 1 })
     }
 
-    fn raw(&self) -> RawCall {
+    fn raw(&self) -> impl Iterator<Item = RawCall> {
         let array = match (&self.kind, &self.source, &self.destination) {
             (RawKind::ReduceScatter(_), _, Some((held, _))) | (_, Some(held), _) => &held.array,
             (_, None, Some((held, _))) => &held.array,
             (_, None, None) => unreachable!("each call reads or writes something"),
         };
-        RawCall {
-            kind: self.kind,
-            source: self.source.as_ref().map_or(0, |held| held.address),
-            destination: self.destination.as_ref().map_or(0, |(held, _)| held.address),
-            num_elements: array.num_elements(),
-            element: array.dtype(),
-        }
+        let (kind, pieces, element) = (self.kind, self.pieces, array.dtype());
+        let num_elements = array.num_elements() / pieces;
+        let address = move |held: Option<&Held>, piece: usize| {
+            held.map_or(0, |held| held.address + (held.num_bytes() / pieces * piece) as u64)
+        };
+        let destination = self.destination.as_ref().map(|(held, _)| held);
+        (0..pieces).map(move |piece| RawCall {
+            kind,
+            source: address(self.source.as_ref(), piece),
+            destination: address(destination, piece),
+            num_elements,
+            element,
+        })
     }
 
     fn result(&self) -> Option<Array<Cuda>> {
@@ -232,6 +242,10 @@ impl Prepared {
 }
 
 impl Held {
+    fn num_bytes(&self) -> usize {
+        self.array.num_elements() * self.array.dtype().size()
+    }
+
     fn new(array: Array<Cuda>) -> Result<Self, CommunicationError> {
         let array = array.moved(into_contiguous, into_contiguous);
         // Both are tensors of CubeCL.

@@ -15,6 +15,48 @@ use crate::lock::lock;
 
 type Result<T> = std::result::Result<T, CommunicationError>;
 
+impl<B: Backend> NcclCommunicator<B> {
+    /// Starts what leaves the arrays of all, flat, one after the other for each of so many pieces of them.
+    fn start_gathering(
+        &self,
+        group: &Group,
+        stream: Stream,
+        array: Array<B>,
+        pieces: usize,
+    ) -> Result<Arriving<Array<B>>> {
+        let member = self.member(group, stream)?;
+        let array = array.flatten();
+        let form = Form::of(&array);
+        member.check(&[&form])?;
+        member.count((member.len() as u64 - 1) * form.num_bytes());
+        if member.is_alone() || form.num_elements() == 0 {
+            return Ok(Arriving::here(array));
+        }
+        member.start_one(Call::AllGather { array, pieces })
+    }
+
+    /// Starts what leaves the member's part, flat, of the arrays of all as one, for each of so many pieces of them.
+    fn start_scattering(
+        &self,
+        group: &Group,
+        stream: Stream,
+        array: Array<B>,
+        reduction: Reduction,
+        pieces: usize,
+    ) -> Result<Arriving<Array<B>>> {
+        let member = self.member(group, stream)?;
+        let array = array.flatten();
+        let form = Form::of(&array);
+        member.check(&[&form])?;
+        let len = member.len() as u64;
+        member.count(form.num_bytes() / len * (len - 1));
+        if member.is_alone() || form.num_elements() == 0 {
+            return Ok(Arriving::here(array));
+        }
+        member.start_one(Call::ReduceScatter { array, pieces, reduction })
+    }
+}
+
 impl<B: Backend> Communicator<B> for NcclCommunicator<B> {
     fn rank(&self) -> u32 {
         self.line.rank()
@@ -134,7 +176,7 @@ impl<B: Backend> Communicator<B> for NcclCommunicator<B> {
             return Ok(member.among(arrays, array));
         }
         member.count((member.len() as u64 - 1) * own.num_bytes());
-        let all = member.call_one(Call::AllGather { array: array.clone() })?;
+        let all = member.call_one(Call::AllGather { array: array.clone(), pieces: 1 })?;
         let mut parts = all.split(0, &vec![own.num_elements(); member.len()]);
         let others = heard.into_iter().map(|(from, form)| {
             // Taken out of their places, from which they are not missed.
@@ -188,7 +230,7 @@ impl<B: Backend> Communicator<B> for NcclCommunicator<B> {
         if own.num_elements() > 0 && forms.iter().all(is_even) {
             let flat = parts.into_iter().map(Array::flatten).collect();
             let array = Array::concat(flat, 0);
-            let part = member.call_one(Call::ReduceScatter { array, reduction })?;
+            let part = member.call_one(Call::ReduceScatter { array, pieces: 1, reduction })?;
             return Ok(part.reshape(&own.shape));
         }
         let is_filled = |(_, array): &(usize, Array<B>)| array.num_elements() > 0;
@@ -204,38 +246,34 @@ impl<B: Backend> Communicator<B> for NcclCommunicator<B> {
         Ok(found.unwrap_or_else(|| member.empty(own)))
     }
 
-    fn all_gather_along(
+    fn start_all_gather_along(
         &self,
         group: &Group,
         stream: Stream,
         array: Array<B>,
         dim: usize,
-    ) -> Result<Array<B>> {
-        let (shape, len) = (array.shape(), group.len());
-        let all = self.start_all_gather(group, stream, array)?.wait()?;
-        // One after the other as they come; then those of one place of the dimensions before.
-        let (outer, rest): (usize, usize) =
-            (shape[..dim].iter().product(), shape[dim..].iter().product());
-        let mut whole = shape;
-        whole[dim] *= len;
-        Ok(all.reshape(&[len, outer, rest]).swap_dims(0, 1).reshape(&whole))
+    ) -> Result<Arriving<Array<B>>> {
+        let mut whole = array.shape();
+        // What is joined lies together for each place of the dimensions before: nothing is copied.
+        let pieces = whole[..dim].iter().product();
+        whole[dim] *= group.len();
+        let all = self.start_gathering(group, stream, array, pieces)?;
+        Ok(all.map(|all| all.reshape(&whole)))
     }
 
-    fn reduce_scatter_along(
+    fn start_reduce_scatter_along(
         &self,
         group: &Group,
         stream: Stream,
         array: Array<B>,
         dim: usize,
         reduction: Reduction,
-    ) -> Result<Array<B>> {
-        let (mut part, len) = (array.shape(), group.len());
-        part[dim] /= len;
-        let (outer, rest): (usize, usize) =
-            (part[..dim].iter().product(), part[dim..].iter().product());
-        let by_rank = array.reshape(&[outer, len, rest]).swap_dims(0, 1);
-        let sum = self.start_reduce_scatter(group, stream, by_rank, reduction)?.wait()?;
-        Ok(sum.reshape(&part))
+    ) -> Result<Arriving<Array<B>>> {
+        let mut part = array.shape();
+        let pieces = part[..dim].iter().product();
+        part[dim] /= group.len();
+        let sum = self.start_scattering(group, stream, array, reduction, pieces)?;
+        Ok(sum.map(|sum| sum.reshape(&part)))
     }
 
     fn start_all_gather(
@@ -244,15 +282,7 @@ impl<B: Backend> Communicator<B> for NcclCommunicator<B> {
         stream: Stream,
         array: Array<B>,
     ) -> Result<Arriving<Array<B>>> {
-        let member = self.member(group, stream)?;
-        let array = array.flatten();
-        let form = Form::of(&array);
-        member.check(&[&form])?;
-        member.count((member.len() as u64 - 1) * form.num_bytes());
-        if member.is_alone() || form.num_elements() == 0 {
-            return Ok(Arriving::here(array));
-        }
-        member.start_one(Call::AllGather { array })
+        self.start_gathering(group, stream, array, 1)
     }
 
     fn start_reduce_scatter(
@@ -262,16 +292,7 @@ impl<B: Backend> Communicator<B> for NcclCommunicator<B> {
         array: Array<B>,
         reduction: Reduction,
     ) -> Result<Arriving<Array<B>>> {
-        let member = self.member(group, stream)?;
-        let array = array.flatten();
-        let form = Form::of(&array);
-        member.check(&[&form])?;
-        let len = member.len() as u64;
-        member.count(form.num_bytes() / len * (len - 1));
-        if member.is_alone() || form.num_elements() == 0 {
-            return Ok(Arriving::here(array));
-        }
-        member.start_one(Call::ReduceScatter { array, reduction })
+        self.start_scattering(group, stream, array, reduction, 1)
     }
 
     fn start_all_reduce(

@@ -126,6 +126,9 @@ pub enum Call<B: Backend> {
     ReduceScatter {
         /// As many equal parts as there are members, flat.
         array: Array<B>,
+        /// Equal pieces of the array, one after the other, that are scattered each by itself; so are those of the
+        /// result.
+        pieces: usize,
         /// How they become one.
         reduction: Reduction,
     },
@@ -133,6 +136,8 @@ pub enum Call<B: Backend> {
     AllGather {
         /// The member's, as large as all others.
         array: Array<B>,
+        /// Equal pieces of the array, one after the other, that are gathered each by itself; so are those of the result.
+        pieces: usize,
     },
     /// Leaves the array of one member on each.
     Broadcast {

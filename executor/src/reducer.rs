@@ -72,11 +72,12 @@ impl<B: Kernels> Exchange<B> {
     }
 }
 
-/// Starts collectives over data-parallel ranks on a thread of their own, in order.
+/// Starts collectives over data-parallel ranks, in order.
 pub(crate) struct Reducer<B: Kernels> {
     communicator: Arc<dyn Communicator<B>>,
     recorder: Arc<Recorder>,
-    queue: Queue,
+    /// A thread that does them beside computation; none where they go on beside it by themselves.
+    queue: Option<Queue>,
     bucket_bytes: u64,
     exchange: Arc<Exchange<B>>,
     bucket: Vec<InBucket<B>>,
@@ -93,7 +94,10 @@ impl<B: Kernels> Reducer<B> {
         settings: &Settings,
         host: Option<Arc<Host<B>>>,
     ) -> Self {
-        let queue = Queue::new(format!("data of rank {}", communicator.rank()));
+        // Copies from the host take the time of a thread.
+        let is_asynchronous = communicator.is_asynchronous() && host.is_none();
+        let queue =
+            (!is_asynchronous).then(|| Queue::new(format!("data of rank {}", communicator.rank())));
         Self {
             communicator,
             recorder,
@@ -133,7 +137,7 @@ impl<B: Kernels> Reducer<B> {
         let communicator = Arc::clone(&self.communicator);
         let recorder = Arc::clone(&self.recorder);
         let host = self.host.clone();
-        let pending = self.queue.start(move || {
+        let pending = self.start(move || {
             let all = |bucket: Vec<InBucket<B>>| bucket.into_iter().map(|entry| entry.gradient);
             let communicator = communicator.as_ref();
             match exchange.as_ref() {
@@ -164,6 +168,17 @@ impl<B: Kernels> Reducer<B> {
         self.started.push_back((units, pending));
     }
 
+    /// Does a job after all that were started before, beside what this thread goes on to do.
+    fn start<T: Send + 'static>(
+        &self,
+        job: impl FnOnce() -> Result<T, CommunicationError> + Send + 'static,
+    ) -> Pending<T> {
+        match &self.queue {
+            Some(queue) => queue.start(job),
+            None => Pending::done(job),
+        }
+    }
+
     /// What is held of gradients between steps.
     pub(crate) fn num_bytes(&self) -> u64 {
         match self.exchange.as_ref() {
@@ -190,7 +205,7 @@ impl<B: Kernels> Reducer<B> {
         let recorder = Arc::clone(&self.recorder);
         let group = replicas.shard.clone();
         let host = self.host.clone();
-        self.queue.start(move || {
+        self.start(move || {
             let on_device = |shard: Placed<B>| match (shard, &host) {
                 (Placed::Device(shard), _) => shard,
                 (Placed::Host(shard), Some(host)) => host.brought(shard, ActionKind::Unshard),

@@ -92,6 +92,12 @@ pub trait Communicator<B: Backend>: Send + Sync {
     /// How many ranks there are.
     fn num_ranks(&self) -> u32;
 
+    /// Whether what is started goes on beside computation by itself, after all that was asked of computation before it.
+    /// A thread of its own that starts it would so have it wait for more, by chance, and even for what comes of it.
+    fn is_asynchronous(&self) -> bool {
+        false
+    }
+
     /// Sends an array to a rank. Does not wait for the receiver.
     ///
     /// # Errors

@@ -285,6 +285,7 @@ fn ranks_as_processes_call_nccl_alike() {
         ("pp2-zbv", Precision::Bf16),
         ("tp2-pp2", Precision::Fp32),
         ("ep2-dp2", Precision::Fp32),
+        ("pp2-dp2-zero3", Precision::Fp32),
     ] {
         let (outputs, reports) = run_ranks(&setting, plan, Some(precision), &[], &[]);
         outputs.iter().for_each(assert_ended_well);
@@ -397,7 +398,8 @@ fn run_ranks(
 ) -> (Vec<Output>, Vec<PathBuf>) {
     let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
     let port = port.expect("a port is free").port().to_string();
-    let num_ranks = if plan.starts_with("tp2-pp2") { 4 } else { 2 };
+    let num_ranks =
+        plan.split('-').filter(|degree| degree.ends_with('2')).fold(1, |ranks, _| 2 * ranks);
     let count = num_ranks.to_string();
     // Who computes may wait for others that compute.
     let timeout = if precision.is_none() { "5" } else { "300" };

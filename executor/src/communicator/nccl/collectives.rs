@@ -66,6 +66,10 @@ impl<B: Backend> Communicator<B> for NcclCommunicator<B> {
         self.line.num_ranks()
     }
 
+    fn is_asynchronous(&self) -> bool {
+        self.engine.is_asynchronous()
+    }
+
     fn send(&self, to: u32, tag: Tag, array: Array<B>) -> Result<()> {
         self.line.check()?;
         if to == self.line.rank() {

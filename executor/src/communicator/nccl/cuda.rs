@@ -124,6 +124,10 @@ impl Engine<Cuda> for NcclEngine {
         }))
     }
 
+    fn is_asynchronous(&self) -> bool {
+        true
+    }
+
     fn marked(
         &self,
         array: Array<Cuda>,

@@ -66,6 +66,11 @@ pub trait Engine<B: Backend>: Send + Sync {
         watch: Arc<dyn Watch>,
     ) -> Result<Box<dyn Clique<B>>, CommunicationError>;
 
+    /// [`Communicator::is_asynchronous`](crate::communicator::Communicator::is_asynchronous).
+    fn is_asynchronous(&self) -> bool {
+        false
+    }
+
     /// An array as the library reads it, with how far the device has to compute before. A thread that sends it later
     /// must not wait for what is computed by then: that may be behind what the receiver sends in answer.
     ///

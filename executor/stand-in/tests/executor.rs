@@ -398,8 +398,9 @@ fn run_ranks(
 ) -> (Vec<Output>, Vec<PathBuf>) {
     let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
     let port = port.expect("a port is free").port().to_string();
-    let num_ranks =
-        plan.split('-').filter(|degree| degree.ends_with('2')).fold(1, |ranks, _| 2 * ranks);
+    // Experts are over data-parallel ranks.
+    let is_doubled = |degree: &&str| degree.ends_with('2') && !degree.starts_with("ep");
+    let num_ranks = 1 << plan.split('-').filter(is_doubled).count();
     let count = num_ranks.to_string();
     // Who computes may wait for others that compute.
     let timeout = if precision.is_none() { "5" } else { "300" };

@@ -284,6 +284,54 @@ fn every_target_is_written_for_every_launcher() {
     }
 }
 
+/// Ranks lie node by node where they do not fill the last one, too; a job of the executor is queued again and goes on.
+#[test]
+fn launchers_place_ranks_as_planned() {
+    let folder = TempDir::new().unwrap();
+    let plan = folder.path().join("plan.json");
+    let path = plan.to_str().unwrap();
+    let check = |[target, launcher]: [&str; 2], parts: &[&str], absent: &[&str]| {
+        let text = good(&["export", path, "--to", target, "--launcher", launcher]).stdout;
+        for part in parts {
+            assert!(text.contains(part), "{target} by {launcher} has no `{part}`:\n{text}");
+        }
+        for part in absent {
+            assert!(!text.contains(part), "{target} by {launcher} has `{part}`:\n{text}");
+        }
+    };
+    let unfilled = ["models/llama-3.1-8b", "--gpus", "12", "--layout", "tp4-sp-dp3", "--zero", "1"];
+    let batch = ["--global-batch-size", "48", "--framework", "megatron-core"];
+    plan_of(&[&unfilled[..], &batch].concat(), &plan);
+    let last = "[ \"$NODE_RANK\" -lt 1 ] || GPUS_PER_NODE=4";
+    check(["megatron", "slurm"], &["#SBATCH --ntasks-per-node=1\n", last], &["--requeue"]);
+    check(["megatron", "torchrun"], &[last], &[]);
+    check(
+        ["executor", "slurm"],
+        &[
+            "#SBATCH --ntasks=12\n",
+            "#SBATCH --gpus-per-node=8\n",
+            "--distribution=plane=\"$GPUS_PER_NODE\"",
+        ],
+        &["--ntasks-per-node"],
+    );
+    plan_of(
+        &["models/llama-3.1-8b", "--gpus", "16", "--layout", "tp4-sp-dp4", "--zero", "1"],
+        &plan,
+    );
+    check(["megatron", "slurm"], &["#SBATCH --ntasks-per-node=1\n"], &["GPUS_PER_NODE=4"]);
+    check(
+        ["executor", "slurm"],
+        &[
+            "#SBATCH --ntasks-per-node=8\n",
+            "#SBATCH --requeue\n#SBATCH --open-mode=append\n",
+            "--distribution=block",
+            "--checkpoint \"$CHECKPOINTS\"",
+        ],
+        &["BASH_SOURCE", "plane"],
+    );
+    check(["executor", "kubernetes"], &["OWN_ARGUMENTS=(", "HOSTFILE=/etc/mpi/hostfile"], &[]);
+}
+
 /// What a tool cannot run is named, with what would work; nothing is left out.
 #[test]
 fn what_a_tool_cannot_run_is_an_error() {

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use super::super::setting::Setting;
-use super::program::{Program, Starter, command, comment};
-use super::torchrun;
+use super::program::{Program, Starter, comment};
+use super::{mpirun, torchrun};
 
 pub(super) fn file(setting: &Setting<'_>, tool: &str, program: &Program) -> (String, String) {
     let text = if program.starter == Starter::Mpi {
@@ -78,21 +78,20 @@ fn pytorch(setting: &Setting<'_>, tool: &str, program: &Program) -> String {
 fn mpi(setting: &Setting<'_>, tool: &str, program: &Program) -> String {
     let [nodes, gpus] = setting.nodes();
     let heading = comment(&setting.heading(tool));
-    let ranks = setting.plan.num_gpus;
-    let start = format!(
-        "HERE=/plan; mpirun --np {ranks} --map-by ppr:{gpus}:node --bind-to none {}",
-        command(program).replace(" \"$@\"", "")
-    );
-    let launcher = container(program, 0, &format!("[\"bash\", \"-c\", {start:?}]")).replace(
+    let (_, script) = mpirun::file(setting, tool, program);
+    // The operator lists the workers there.
+    let start = "[\"env\", \"HOSTFILE=/etc/mpi/hostfile\", \"bash\", \"/plan/run.sh\"]";
+    let launcher = container(program, 0, start).replace(
         "              resources:\n                limits:\n                  nvidia.com/gpu: 0\n",
         "",
     );
     format!(
         "{heading}#\n# kubectl apply --filename FILE. Ranks count worker by worker, as the plan has them.\n\
-         apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}-plan\ndata:\n{}---\n\
+         apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}-plan\ndata:\n  run.sh: |\n{}{}---\n\
          apiVersion: kubeflow.org/v2beta1\nkind: MPIJob\nmetadata:\n  name: {name}\nspec:\n  slotsPerWorker: {gpus}\n  \
          mpiReplicaSpecs:\n    Launcher:\n      replicas: 1\n      template:\n        spec:\n{launcher}    Worker:\n      \
          replicas: {nodes}\n      template:\n        spec:\n{}",
+        block(&script, 4),
         files(program),
         container(program, gpus, "[\"/usr/sbin/sshd\", \"-De\"]"),
         name = program.name,

@@ -1,7 +1,9 @@
 //! A script that calls Open MPI's `mpirun`.
 
 use super::super::setting::Setting;
-use super::program::{Program, Starter, arrays, command, comment, exports, names};
+use super::program::{
+    HERE, Program, Starter, arrays, command, comment, exports, for_last_node, names,
+};
 
 pub(super) fn file(setting: &Setting<'_>, tool: &str, program: &Program) -> (String, String) {
     let [nodes, gpus] = setting.nodes();
@@ -25,8 +27,9 @@ pub(super) fn file(setting: &Setting<'_>, tool: &str, program: &Program) -> (Str
     } else {
         format!(
             "mpirun{hostfile} --np {nodes} --map-by ppr:1:node --bind-to none {passed} \\\n    -x NUM_NODES -x GPUS_PER_NODE \
-             -x MASTER_ADDR -x MASTER_PORT{} \\\n    bash -c 'NODE_RANK=$OMPI_COMM_WORLD_RANK; exec {} \"$@\"' node \\\n    {}",
+             -x MASTER_ADDR -x MASTER_PORT{} \\\n    bash -c 'NODE_RANK=$OMPI_COMM_WORLD_RANK; {}exec {} \"$@\"' node \\\n    {}",
             if program.starter.is_accelerate() { " -x HERE" } else { "" },
+            for_last_node(setting).map(|it| it + "; ").unwrap_or_default(),
             program.starter.words(),
             command(program)
         )
@@ -36,7 +39,7 @@ pub(super) fn file(setting: &Setting<'_>, tool: &str, program: &Program) -> (Str
         "#!/usr/bin/env bash\n{heading}#\n# Run on one node; ranks count node by node, as the plan has them.\n\
          set -euo pipefail\n\n{hosts}export NUM_NODES={nodes} GPUS_PER_NODE={gpus} MASTER_ADDR \
          MASTER_PORT=${{MASTER_PORT:-29500}}\n\n{}\n{}\n{export_here}{start}\n",
-        exports(setting, program),
+        exports(setting, program, HERE),
         arrays(program),
     );
     (format!("{}-mpirun.sh", program.name), text)

@@ -63,16 +63,26 @@ impl Starter {
     }
 }
 
+/// The words of a shell that say how many ranks the last node has, where they do not fill it; `NODE_RANK`, `NUM_NODES`
+/// and `GPUS_PER_NODE` are set.
+pub(super) fn for_last_node(setting: &Setting<'_>) -> Option<String> {
+    let [nodes, gpus] = setting.nodes();
+    let rest = setting.plan.num_gpus - (nodes - 1) * gpus;
+    (rest < gpus).then(|| format!("[ \"$NODE_RANK\" -lt {} ] || GPUS_PER_NODE={rest}", nodes - 1))
+}
+
 /// Lines of comment.
 pub(super) fn comment(lines: &[String]) -> String {
     lines.iter().flat_map(|line| ["# ", line, "\n"]).collect()
 }
 
-/// `export` lines, those of the program and those of the network.
-pub(super) fn exports(setting: &Setting<'_>, program: &Program) -> String {
+/// How a script that is run where it lies finds its folder.
+pub(super) const HERE: &str = "HERE=$(cd \"$(dirname \"${BASH_SOURCE[0]}\")\" && pwd)";
+
+/// `export` lines, those of the program and those of the network; `here` finds the script's folder.
+pub(super) fn exports(setting: &Setting<'_>, program: &Program, here: &str) -> String {
     let mut text = String::new();
     if !program.beside.is_empty() {
-        let here = "HERE=$(cd \"$(dirname \"${BASH_SOURCE[0]}\")\" && pwd)";
         let _ = writeln!(text, "# Where this script lies, and the files that it reads.\n{here}\n");
     }
     for (name, value, why) in program.environment.iter().chain(&network(setting)) {

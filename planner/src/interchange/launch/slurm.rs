@@ -1,43 +1,23 @@
 //! A job for `sbatch`.
 
+use ir::cluster::Architecture;
+use ir::replication::DataParallelMethod;
+
 use super::super::setting::Setting;
-use super::program::{Program, Starter, arrays, command, comment, exports};
+use super::program::{Program, Starter, arrays, command, comment, exports, for_last_node};
 
 pub(super) fn file(setting: &Setting<'_>, tool: &str, program: &Program) -> (String, String) {
-    let [nodes, gpus] = setting.nodes();
     let heading = comment(&setting.heading(tool));
     let is_mpi = program.starter == Starter::Mpi;
-    let tasks = if is_mpi { gpus } else { 1 };
     let how = if is_mpi {
         "A task is a rank; ranks count node by node, as the plan has them."
     } else {
         "A task a node starts its ranks; nodes count in the order of the job's list, so that ranks lie as planned."
     };
-    let start = if is_mpi {
-        format!(
-            "srun --nodes=\"$NUM_NODES\" --ntasks={} --ntasks-per-node=\"$GPUS_PER_NODE\" --distribution=block \
-             --mpi=pmix \\\n    --kill-on-bad-exit=1 {}",
-            setting.plan.num_gpus,
-            command(program)
-        )
-    } else {
-        format!(
-            "# SLURM_NODEID is that of the task, so a shell of its own reads it.\n\
-             srun --nodes=\"$NUM_NODES\" --ntasks=\"$NUM_NODES\" --ntasks-per-node=1 --kill-on-bad-exit=1 \\\n    \
-             bash -c 'NODE_RANK=$SLURM_NODEID; exec {} \"$@\"' node \\\n    {}",
-            program.starter.words(),
-            command(program)
-        )
-    };
+    let start = if is_mpi { start_ranks(setting, program) } else { start_nodes(setting, program) };
+    let [nodes, gpus] = setting.nodes();
     let text = format!(
-        "#!/usr/bin/env bash\n\
-         #SBATCH --job-name={name}\n\
-         #SBATCH --nodes={nodes}\n\
-         #SBATCH --ntasks-per-node={tasks}\n\
-         #SBATCH --gpus-per-node={gpus}\n\
-         #SBATCH --exclusive\n\
-         #SBATCH --output={name}-%j.log\n\
-         {heading}#\n\
+        "#!/usr/bin/env bash\n{options}{heading}#\n\
          # Submit with sbatch, and with it what your cluster asks for: --account, --partition, --time.\n\
          # {how}\n\
          set -euo pipefail\n\n\
@@ -45,10 +25,109 @@ pub(super) fn file(setting: &Setting<'_>, tool: &str, program: &Program) -> (Str
          MASTER_ADDR=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n 1)\n\
          MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))\n\
          export MASTER_ADDR MASTER_PORT\n\n{exports}\n{arrays}\n{export_here}{start}\n",
-        name = program.name,
-        exports = exports(setting, program),
+        options = options(setting, program),
+        exports = exports(setting, program, &here(program)),
         arrays = arrays(program),
         export_here = if program.starter.is_accelerate() { "export HERE\n" } else { "" },
     );
-    (format!("{}.sbatch", program.name), text)
+    (name(program), text)
+}
+
+fn name(program: &Program) -> String {
+    format!("{}.sbatch", program.name)
+}
+
+/// What `sbatch` is asked for.
+fn options(setting: &Setting<'_>, program: &Program) -> String {
+    let name = program.name;
+    let [nodes, gpus] = setting.nodes();
+    let mut options = vec![format!("job-name={name}"), format!("nodes={nodes}")];
+    options.push(match program.starter {
+        Starter::Mpi if is_even(setting) => format!("ntasks-per-node={gpus}"),
+        Starter::Mpi => format!("ntasks={}", setting.plan.num_gpus),
+        _ => "ntasks-per-node=1".to_owned(),
+    });
+    if setting.plan.cluster.gpu.architecture != Architecture::Cpu {
+        options.push(format!("gpus-per-node={gpus}"));
+    }
+    options.push("exclusive".to_owned());
+    if keeps_checkpoints(setting, program) {
+        options.extend(["requeue", "open-mode=append"].map(str::to_owned));
+    }
+    options.push(format!("output={name}-%j.log"));
+    options.iter().flat_map(|option| ["#SBATCH --", option, "\n"]).collect()
+}
+
+/// Whether the ranks fill all nodes.
+fn is_even(setting: &Setting<'_>) -> bool {
+    for_last_node(setting).is_none()
+}
+
+/// Whether a job that is queued again can go on: the executor can, unless no two replicas are at the same step.
+const fn keeps_checkpoints(setting: &Setting<'_>, program: &Program) -> bool {
+    matches!(program.starter, Starter::Mpi)
+        && !matches!(setting.training.data_parallel_method, DataParallelMethod::Asynchronous { .. })
+}
+
+/// Finds the folder of the script, which `sbatch` runs a copy of. Of its command, Slurm knows path and arguments.
+fn here(program: &Program) -> String {
+    format!(
+        "HERE=$(scontrol show job \"$SLURM_JOB_ID\" | sed -n 's|^ *Command=\\(.*\\)/{}.*|\\1|p')\n\
+         HERE=${{HERE:-$SLURM_SUBMIT_DIR}}",
+        name(program).replace('.', "[.]"),
+    )
+}
+
+/// A task for each rank.
+fn start_ranks(setting: &Setting<'_>, program: &Program) -> String {
+    // Of nodes that ranks do not fill, blocks would have as many each.
+    let places = if is_even(setting) {
+        "--ntasks-per-node=\"$GPUS_PER_NODE\" --distribution=block"
+    } else {
+        "--distribution=plane=\"$GPUS_PER_NODE\""
+    };
+    let ranks = setting.plan.num_gpus;
+    let srun = format!(
+        "srun --nodes=\"$NUM_NODES\" --ntasks={ranks} {places} \\\n    \
+         --cpu-bind=none --mpi=pmix --kill-on-bad-exit=1 \\\n    {}",
+        command(program)
+    );
+    if !keeps_checkpoints(setting, program) {
+        return srun;
+    }
+    format!(
+        "# A folder that all nodes reach. A job whose node fails is queued again, and goes on from the newest.\n\
+         CHECKPOINTS=${{CHECKPOINTS:-checkpoints}}\n\n{}\n{srun} --checkpoint \"$CHECKPOINTS\"",
+        say_which_went(ranks)
+    )
+}
+
+/// Says which nodes failed when Slurm ends the job.
+fn say_which_went(ranks: u32) -> String {
+    format!(
+        "say_which_went() {{\n    \
+         local first=0 last node\n    \
+         for node in $(scontrol show hostnames \"$SLURM_JOB_NODELIST\"); do\n        \
+         last=$((first + GPUS_PER_NODE < {ranks} ? first + GPUS_PER_NODE - 1 : {ranks} - 1))\n        \
+         if [ -n \"$(sinfo --noheader --nodes=\"$node\" --states=down --format=%N)\" ]; then\n            \
+         echo \"error: node $node failed, with ranks $first to $last; the job is queued again\" >&2\n        \
+         fi\n        \
+         first=$((last + 1))\n    \
+         done\n\
+         }}\n\
+         trap say_which_went TERM\n"
+    )
+}
+
+/// A task for each node, which starts its ranks.
+fn start_nodes(setting: &Setting<'_>, program: &Program) -> String {
+    format!(
+        "# SLURM_NODEID is that of the task, so a shell of its own reads it.\n\
+         srun --nodes=\"$NUM_NODES\" --ntasks=\"$NUM_NODES\" --ntasks-per-node=1 --distribution=block \\\n    \
+         --cpu-bind=none --kill-on-bad-exit=1 \\\n    \
+         bash -c 'NODE_RANK=$SLURM_NODEID; {}exec {} \"$@\"' node \\\n    {}",
+        for_last_node(setting).map(|it| it + "; ").unwrap_or_default(),
+        program.starter.words(),
+        command(program)
+    )
 }

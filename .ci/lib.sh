@@ -53,6 +53,12 @@ has_mpi() {
     )" ]
 }
 
+# Whether a Slurm cluster can be started here.
+has_slurm() {
+    PATH=$PATH:/usr/sbin any_of slurmctld && PATH=$PATH:/usr/sbin any_of slurmd && PATH=$PATH:/usr/sbin any_of munged &&
+        any_of sbatch
+}
+
 # Whether python3 is as new as the notebooks need it and can make environments.
 can_make_venv() {
     python3 -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null

@@ -66,7 +66,7 @@ stop_cluster() {
     for tries in {1..20}; do
         left=$(processes "SLURM_CONF=$SLURM_CONF")
         if [ -z "$left" ]; then
-            return
+            return 0 # And not what the script ended with, in a trap.
         fi
         # shellcheck disable=SC2086 # They are words.
         kill -KILL $left 2>/dev/null || true
@@ -81,7 +81,7 @@ processes() {
     for variable in "$@"; do
         mapfile -t found < <(grep -lsxzF -- "$variable" "${found[@]}")
         if [ "${#found[@]}" -eq 0 ]; then
-            return
+            return 0 # And not what the script ended with, in a trap.
         fi
     done
     # Not those that look.

@@ -53,7 +53,7 @@ pub(crate) enum Command {
     Schedule(ScheduleArgs),
     /// Predictions held against measured training steps and kernels.
     Validate(ValidateArgs),
-    /// A framework file with constants of your own machine, from one to ten measured steps.
+    /// Constants of your own machine, from measured steps or what nccl-tests print: a framework or cluster file.
     Calibrate(CalibrateArgs),
     /// What a model consists of: parameters, blocks, operations.
     Inspect(InspectArgs),
@@ -455,22 +455,27 @@ pub(crate) struct ValidateArgs {
     pub(crate) format: Format,
 }
 
-/// Constants of your own machine, from one to ten measured steps.
+/// Constants of your own machine, from what other tools measured on it.
 ///
-/// Each step is a row as `planner validate` reads them: model, GPUs, layout and the time of a step, and its peak of memory
-/// if it is known. What is written is the framework that ran them, with what they say of it and of the GPUs:
-/// `--framework FILE` predicts and searches with it.
+/// Times of one to ten training steps, each a row as `planner validate` reads them, refit the constants of the framework
+/// that ran them: `--framework FILE` predicts and searches with what is written. Tables of nccl-tests refit the network of
+/// a cluster: `--cluster FILE`.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  planner calibrate --from steps.json -o mine.json\n  \
+    planner calibrate --from all_reduce_perf.txt alltoall_perf.txt --cluster h100 -o cluster.json")]
 pub(crate) struct CalibrateArgs {
-    /// Measured steps: a JSON list of rows.
-    #[arg(long, value_name = "FILE", required = true)]
-    pub(crate) from: PathBuf,
-    /// Where the framework goes.
+    /// What was measured: a JSON list of steps; or outputs of nccl-tests.
+    #[arg(long, value_name = "FILE", required = true, num_args = 1..)]
+    pub(crate) from: Vec<PathBuf>,
+    /// Where the framework or the cluster goes.
     #[arg(short, long, value_name = "FILE.json")]
     pub(crate) output: Option<PathBuf>,
-    /// What ran them, by name or a file [default: what the rows say].
+    /// What ran the steps, by name or a file [default: what the rows say].
     #[arg(long, value_name = "NAME|FILE")]
     pub(crate) framework: Option<String>,
+    /// The cluster that was measured, a preset or a file; its network is refitted to tables of nccl-tests.
+    #[arg(long, value_name = "NAME|FILE")]
+    pub(crate) cluster: Option<String>,
     /// Form of the result on stdout.
     #[arg(long, value_enum, default_value = "table")]
     pub(crate) format: Format,

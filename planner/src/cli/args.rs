@@ -53,7 +53,7 @@ pub(crate) enum Command {
     Schedule(ScheduleArgs),
     /// Predictions held against measured training steps and kernels.
     Validate(ValidateArgs),
-    /// Constants of your own machine, from measured steps or what nccl-tests print: a framework or cluster file.
+    /// Constants of your own machine, from measured steps, profiles or what nccl-tests print: a framework or cluster file.
     Calibrate(CalibrateArgs),
     /// What a model consists of: parameters, blocks, operations.
     Inspect(InspectArgs),
@@ -458,13 +458,15 @@ pub(crate) struct ValidateArgs {
 /// Constants of your own machine, from what other tools measured on it.
 ///
 /// Times of one to ten training steps, each a row as `planner validate` reads them, refit the constants of the framework
-/// that ran them: `--framework FILE` predicts and searches with what is written. Tables of nccl-tests refit the network of
-/// a cluster: `--cluster FILE`.
+/// that ran them: `--framework FILE` predicts and searches with what is written. So do traces of PyTorch's profiler and
+/// exports of Nsight Systems, with the plan that ran. Tables of nccl-tests refit the network of a cluster: `--cluster FILE`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  planner calibrate --from steps.json -o mine.json\n  \
-    planner calibrate --from all_reduce_perf.txt alltoall_perf.txt --cluster h100 -o cluster.json")]
+    planner calibrate --from all_reduce_perf.txt alltoall_perf.txt --cluster h100 -o cluster.json\n  \
+    planner calibrate --from rank0.json rank1.json --plan plan.json --chart both.svg -o mine.json")]
 pub(crate) struct CalibrateArgs {
-    /// What was measured: a JSON list of steps; or outputs of nccl-tests.
+    /// What was measured: a JSON list of steps; outputs of nccl-tests; traces of PyTorch's profiler (`.json`, `.json.gz`);
+    /// or exports of Nsight Systems (`nsys export --type sqlite`).
     #[arg(long, value_name = "FILE", required = true, num_args = 1..)]
     pub(crate) from: Vec<PathBuf>,
     /// Where the framework or the cluster goes.
@@ -476,6 +478,12 @@ pub(crate) struct CalibrateArgs {
     /// The cluster that was measured, a preset or a file; its network is refitted to tables of nccl-tests.
     #[arg(long, value_name = "NAME|FILE")]
     pub(crate) cluster: Option<String>,
+    /// The plan whose steps a profiler recorded (`planner evaluate .. -o`, `planner import .. -o`).
+    #[arg(long, value_name = "PLAN")]
+    pub(crate) plan: Option<PathBuf>,
+    /// Also draw the plan's timeline above the one that was recorded.
+    #[arg(long, value_name = "FILE.{svg,png,html}", requires = "plan")]
+    pub(crate) chart: Option<PathBuf>,
     /// Form of the result on stdout.
     #[arg(long, value_enum, default_value = "table")]
     pub(crate) format: Format,

@@ -18,6 +18,7 @@ mod interchange;
 mod interrupted;
 mod laws;
 mod measured_network;
+mod measured_profiles;
 mod offload;
 mod overwriting;
 mod questions;

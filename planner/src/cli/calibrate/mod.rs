@@ -1,12 +1,16 @@
 //! `planner calibrate`.
 
 mod network;
+mod profile;
 mod rows;
 
+use std::io::Read as _;
 use std::path::Path;
 
 use anyhow::{Context as _, bail, ensure};
+use flate2::read::MultiGzDecoder;
 use planner::measured::kind::Kind;
+use planner::measured::kineto;
 
 use super::args::CalibrateArgs;
 use super::files::{read_bytes_up_to, refuse_to_overwrite};
@@ -21,14 +25,32 @@ pub(crate) fn calibrate(args: &CalibrateArgs) -> anyhow::Result<Answer> {
         if let Some(output) = &args.output {
             refuse_to_overwrite(path, output)?;
         }
-        files.push((path, read_bytes_up_to(path, LARGEST_FILE)?));
+        files.push((path, unpacked(path, read_bytes_up_to(path, LARGEST_FILE)?)?));
     }
     let kind = kind_of_all(&files)?;
     let not_with = |flag: &str, is_given: bool, what: &str| {
         ensure!(!is_given, "`{flag}` is not for {}: {what}", kind.in_words());
         Ok(())
     };
+    if !matches!(kind, Kind::Trace | Kind::Sqlite) {
+        not_with("--plan", args.plan.is_some(), "it is for what a profiler recorded")?;
+    }
     match kind {
+        Kind::Trace | Kind::Sqlite => {
+            let of_plan = "the plan says what ran, and where";
+            not_with("--cluster", args.cluster.is_some(), of_plan)?;
+            not_with("--framework", args.framework.is_some(), of_plan)?;
+            let (_, checked) = profile::plan(args)?;
+            let read = |(path, bytes): &(&Path, Vec<u8>)| {
+                let found = match kind {
+                    Kind::Trace => kineto::read(&text(path, bytes)?).map_err(anyhow::Error::new),
+                    _ => bail!("exports of Nsight Systems are not read"),
+                };
+                found.with_context(|| format!("`{}`", path.display()))
+            };
+            let profiles: anyhow::Result<Vec<_>> = files.iter().map(read).collect();
+            profile::calibrate(args, &checked, &profiles?)
+        }
         Kind::Steps => {
             not_with("--cluster", args.cluster.is_some(), "each row says where it ran")?;
             let [(path, bytes)] = files.as_slice() else {
@@ -54,8 +76,8 @@ fn kind_of_all(files: &[(&Path, Vec<u8>)]) -> anyhow::Result<Kind> {
         match kind {
             Kind::Empty => bail!("`{shown}` is empty"),
             Kind::Unknown => bail!(
-                "`{shown}` is neither a JSON list of measured steps nor what nccl-tests print\nhint: `planner calibrate \
-                 --help` says what is read"
+                "`{shown}` is neither a JSON list of measured steps, nor what nccl-tests print, nor a trace or an export of \
+                 Nsight Systems\nhint: `planner calibrate --help` says what is read"
             ),
             _ => {}
         }
@@ -73,4 +95,27 @@ fn kind_of_all(files: &[(&Path, Vec<u8>)]) -> anyhow::Result<Kind> {
 
 fn text(path: &Path, bytes: &[u8]) -> anyhow::Result<String> {
     String::from_utf8(bytes.to_vec()).with_context(|| format!("reading `{}`", path.display()))
+}
+
+/// What a file that is packed by gzip holds; any other as it is.
+fn unpacked(path: &Path, bytes: Vec<u8>) -> anyhow::Result<Vec<u8>> {
+    if !bytes.starts_with(&[0x1f, 0x8b]) {
+        return Ok(bytes);
+    }
+    let mut whole = Vec::new();
+    let mut reader = MultiGzDecoder::new(bytes.as_slice()).take(LARGEST_FILE + 1);
+    if let Err(error) = reader.read_to_end(&mut whole) {
+        let packed = bytes.len();
+        bail!(
+            "`{}`: its gzip is cut off or broken ({error}): of {packed} bytes come {}",
+            path.display(),
+            whole.len()
+        );
+    }
+    ensure!(
+        whole.len() as u64 <= LARGEST_FILE,
+        "`{}` holds more than the {LARGEST_FILE} bytes that are read",
+        path.display()
+    );
+    Ok(whole)
 }

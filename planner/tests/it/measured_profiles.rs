@@ -315,3 +315,57 @@ fn traces_that_tell_nothing_are_refused() {
     let path = place.write("half.json.gz", &packed[..packed.len() / 2]);
     check(&format!("{path} --plan {plan}"), &["gzip is cut off"]);
 }
+
+/// The same kernels as Nsight Systems export them: by name alone.
+#[test]
+fn an_export_of_nsight_systems_tells_of_classes() {
+    let place = Workplace::new();
+    let (plan, checked) = plan_in(&place);
+    let setup = setup(&checked);
+    let factors = BTreeMap::from([("matmul", 0.84), ("attention_backward", 0.8)]);
+    let recorded: Value =
+        serde_json::from_str(&trace(&on_another(&setup, &factors), 3, 0.04, false)).unwrap();
+    let path = place.path("rank0.sqlite");
+    let mut database = rusqlite::Connection::open(&path).unwrap();
+    let tables = "CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT NOT NULL);
+        CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INT, end INT, deviceId INT, streamId INT, demangledName INT);
+        CREATE TABLE NVTX_EVENTS (start INT, end INT, eventType INT, text TEXT, textId INT);";
+    database.execute_batch(tables).unwrap();
+    let all = database.transaction().unwrap();
+    for (event, id) in recorded["traceEvents"].as_array().unwrap().iter().zip(1_i64..) {
+        let time = |name: &str| (event[name].as_f64().unwrap() * 1e3) as i64;
+        let (start, end) = (time("ts"), time("ts") + time("dur"));
+        all.execute("INSERT INTO StringIds VALUES (?1, ?2)", (id, event["name"].as_str())).unwrap();
+        match event["cat"].as_str() {
+            Some("kernel") => {
+                let row = "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?1, ?2, 0, 7, ?3)";
+                all.execute(row, (start, end, id)).unwrap();
+            }
+            Some("user_annotation") => {
+                let row = "INSERT INTO NVTX_EVENTS VALUES (?1, ?2, 59, NULL, ?3)";
+                all.execute(row, (start, end, id)).unwrap();
+            }
+            _ => {}
+        }
+    }
+    all.commit().unwrap();
+    drop(database);
+    let run = planner(&["calibrate", "--from", &path, "--plan", &plan, "--format", "json"]);
+    assert_eq!(run.code, Some(0), "{run:?}");
+    let report = run.json();
+    for (name, expected) in &factors {
+        let is = found(&report, name);
+        assert!((is / expected).ln().abs() < 0.07, "{name}: {is}, not {expected}; {report:#}");
+    }
+    let bytes = std::fs::read(&path).unwrap();
+    let cut = place.write("cut.sqlite", &bytes[..bytes.len() / 2]);
+    let check = |path: &str, words: &[&str]| {
+        place.fails(&format!("calibrate --from {path} --plan {plan}"), words);
+    };
+    check(&cut, &["cut.sqlite"]);
+    let other = place.path("other.sqlite");
+    let database = rusqlite::Connection::open(&other).unwrap();
+    database.execute_batch("CREATE TABLE notes (text TEXT)").unwrap();
+    drop(database);
+    check(&other, &["no table `CUPTI_ACTIVITY_KIND_KERNEL`", "nsys"]);
+}

@@ -1,6 +1,7 @@
 //! `planner calibrate`.
 
 mod network;
+mod nsys;
 mod profile;
 mod rows;
 
@@ -41,15 +42,18 @@ pub(crate) fn calibrate(args: &CalibrateArgs) -> anyhow::Result<Answer> {
             not_with("--cluster", args.cluster.is_some(), of_plan)?;
             not_with("--framework", args.framework.is_some(), of_plan)?;
             let (_, checked) = profile::plan(args)?;
-            let read = |(path, bytes): &(&Path, Vec<u8>)| {
+            let mut profiles = Vec::new();
+            for (path, bytes) in &files {
                 let found = match kind {
-                    Kind::Trace => kineto::read(&text(path, bytes)?).map_err(anyhow::Error::new),
-                    _ => bail!("exports of Nsight Systems are not read"),
+                    Kind::Trace => {
+                        let trace = kineto::read(&text(path, bytes)?);
+                        trace.map(|profile| vec![profile]).map_err(anyhow::Error::new)
+                    }
+                    _ => nsys::read(path),
                 };
-                found.with_context(|| format!("`{}`", path.display()))
-            };
-            let profiles: anyhow::Result<Vec<_>> = files.iter().map(read).collect();
-            profile::calibrate(args, &checked, &profiles?)
+                profiles.extend(found.with_context(|| format!("`{}`", path.display()))?);
+            }
+            profile::calibrate(args, &checked, &profiles)
         }
         Kind::Steps => {
             not_with("--cluster", args.cluster.is_some(), "each row says where it ran")?;

@@ -390,8 +390,8 @@ pub(crate) struct ScheduleArgs {
     /// Add sends and receives to the order.
     #[arg(long)]
     pub(crate) communication: bool,
-    /// Also draw it: .svg, .png, .html or .json (a Chrome trace).
-    #[arg(short, long, value_name = "FILE.{svg,png,html,json}")]
+    /// Also draw it: .svg, .png, .html or .json (a Chrome trace); or write it as PyTorch's pipeline-order CSV: .csv.
+    #[arg(short, long, value_name = "FILE.{svg,png,html,json,csv}")]
     pub(crate) output: Option<PathBuf>,
     /// Form of the result on stdout.
     #[arg(long, value_enum, default_value = "text")]

@@ -293,8 +293,9 @@ pub(crate) struct ChartArgs {
     /// Plans, or timelines that `planner simulate -o` or `executor run --timeline` wrote.
     #[arg(value_name = "PLAN|TIMELINE", required = true, num_args = 1..=8)]
     pub(crate) inputs: Vec<PathBuf>,
-    /// The picture: .svg, .png, .html (to look into), or .json (a Chrome trace for Perfetto).
-    #[arg(short, long, value_name = "FILE.{svg,png,html,json}")]
+    /// The picture: .svg, .png, .html (to look into), or .json (a Chrome trace for Perfetto); of memory also .pickle (a
+    /// snapshot for PyTorch's memory viewer).
+    #[arg(short, long, value_name = "FILE.{svg,png,html,json,pickle}")]
     pub(crate) output: PathBuf,
     #[command(flatten)]
     pub(crate) picture: PictureArgs,

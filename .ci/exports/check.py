@@ -17,7 +17,7 @@ import traceback
 import warnings
 from pathlib import Path
 
-CHECKS = ["megatron", "torchtitan", "deepspeed", "accelerate", "trainer", "executor"]
+CHECKS = ["megatron", "torchtitan", "deepspeed", "accelerate", "trainer", "executor", "memory"]
 
 
 def main():

@@ -19,8 +19,8 @@ use error::{check_count, check_positive, check_seconds, written};
 
 pub use error::ClusterError;
 pub use measured::{
-    AttentionTime, KernelTimes, MeasuredCollective, MeasuredKernels, MemoryTime, PassTimes,
-    ProductTime, Times,
+    AttentionTime, KernelTimes, MeasuredCollective, MeasuredKernels, MeasuredTime, MemoryTime,
+    PassTimes, ProductTime, Times,
 };
 pub use precision::Precision;
 

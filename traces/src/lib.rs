@@ -11,6 +11,7 @@ pub mod gantt;
 pub mod html;
 pub mod palette;
 pub mod scatter;
+pub mod snapshot;
 pub mod sweep;
 pub mod timeline;
 

@@ -11,7 +11,7 @@ mod volume;
 
 pub use group::Group;
 pub use ir::collective::Collective;
-pub use network::Network;
+pub use network::{Crossed, Network};
 pub use volume::volume_per_rank;
 
 /// The names of the fitted collective rates that ship.

@@ -65,6 +65,17 @@ struct Level {
     measured: BTreeMap<Collective, MeasuredCollective>,
 }
 
+/// The outermost level that a group crosses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Crossed {
+    /// Which, counting from the innermost.
+    pub level: usize,
+    /// Members within a domain of the level below.
+    pub below: u32,
+    /// Members within a domain of this level.
+    pub members: u32,
+}
+
 /// A group's share in one level that it crosses.
 struct Crossing<'a> {
     level: &'a Level,
@@ -93,7 +104,8 @@ impl Network {
     /// t = start + steps alpha + v S / W
     /// ```
     ///
-    /// with the collective's own three numbers where it was measured on the machine at hand.
+    /// with the collective's own three numbers where it was measured on the machine at hand, and what was measured
+    /// itself for groups of that size.
     ///
     /// Across domains, n ranks, n0 of them within each: the slowest level sets the pace, as in a
     /// pipelined ring through all ranks or a hierarchical algorithm with large messages, and all
@@ -232,6 +244,20 @@ impl Network {
         self.levels.iter().position(within).unwrap_or(self.levels.len().saturating_sub(1))
     }
 
+    /// Time to start a collective on a level and meet the other ranks; none where there is no such level.
+    pub fn start(&self, level: usize) -> Option<Seconds> {
+        self.levels.get(level).map(|level| Seconds::new(level.start))
+    }
+
+    /// The outermost level that a collective of `group` crosses, with how its members lie there; none for a group of one.
+    pub fn crossed(&self, group: Group) -> Option<Crossed> {
+        let level = self.outermost_level(group);
+        let within = |level: usize| self.levels.get(level).map(|it| group.members_within(it.ranks));
+        let below = level.checked_sub(1).and_then(within).unwrap_or(1);
+        let members = within(level).filter(|members| *members > below)?;
+        Some(Crossed { level, below, members })
+    }
+
     fn hierarchical(
         &self,
         kind: Collective,
@@ -319,7 +345,11 @@ impl Level {
     /// Seconds for `num_ranks` ranks that all lie within one domain, each in its own below.
     fn flat(&self, kind: Collective, num_ranks: u32, bytes: f64, growth: f64) -> f64 {
         if let Some(measured) = self.measured.get(&kind) {
-            let volume = kind.volume_factor(num_ranks) * bytes;
+            let factor = kind.volume_factor(num_ranks);
+            if let Some(seconds) = measured.of_its_size(factor, num_ranks, bytes) {
+                return seconds.get();
+            }
+            let volume = factor * bytes;
             let transfer = measured.bandwidth.map_or(0.0, |bandwidth| volume / bandwidth.get());
             let steps = kind.steps(num_ranks) * measured.latency.get();
             return measured.start.get() + steps + transfer;

@@ -68,6 +68,7 @@ pub fn fit_level(name: &str, ranks: Option<u32>, rows: &[Row]) -> Option<FittedL
                 latency: Seconds::new(latency),
                 bandwidth: bandwidth.map(BytesPerSecond::new),
                 mean_error: own.mean_error,
+                times: BTreeMap::new(),
             },
         );
     }

@@ -192,7 +192,7 @@ fn a_level_that_rows_follow_is_found() {
     let rows: Vec<Row> =
         [2, 4, 8].iter().flat_map(|n| (10..24).map(|bit| row(*n, 1 << bit))).collect();
     let fitted = fit_level("test", None, &rows).unwrap();
-    let measured = fitted.level.measured[&Collective::AllGather];
+    let measured = &fitted.level.measured[&Collective::AllGather];
     let is = |found: f64, expected: f64| (found / expected - 1.0).abs() < 1e-6;
     assert!(is(measured.start.get(), start), "{measured:?}");
     assert!(is(measured.latency.get(), latency), "{measured:?}");

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::{ClusterError, check_count, check_number, check_positive, check_seconds};
 use super::precision::Precision;
-use crate::units::{BytesPerSecond, Seconds};
+use crate::units::{Bytes, BytesPerSecond, Seconds};
 
 /// What one collective takes on a level, as it was measured there.
 ///
@@ -14,8 +14,8 @@ use crate::units::{BytesPerSecond, Seconds};
 /// t = start + steps latency + v S / W
 /// ```
 ///
-/// Steps and `v` are those of the collective's algorithm.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+/// Steps and `v` are those of the collective's algorithm. Groups of a size that was measured take what was measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MeasuredCollective {
     /// Time to start it and meet the other ranks.
@@ -34,17 +34,81 @@ pub struct MeasuredCollective {
     pub bandwidth: Option<BytesPerSecond>,
     /// The mean of the absolute relative errors of these numbers on what was measured.
     pub mean_error: f64,
+    /// Groups that were measured themselves, by their ranks: what each size of the whole buffer takes, by rising size.
+    /// Between sizes the logarithm of the time is linear in that of the size; beyond the largest the bandwidth counts.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub times: BTreeMap<u32, Vec<MeasuredTime>>,
+}
+
+/// What a size takes.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MeasuredTime {
+    /// The whole buffer.
+    pub bytes: Bytes,
+    /// How long it takes, no shorter than a smaller one.
+    pub seconds: Seconds,
 }
 
 impl MeasuredCollective {
+    /// Time of a buffer in a group of so many ranks, where such groups were measured themselves.
+    ///
+    /// ```text
+    /// t = t0 (t1 / t0)^(log(S / S0) / log(S1 / S0))     between two sizes
+    /// t = t1 + v (S - S1) / W                           beyond the largest; t1 S / S1 without a bandwidth
+    /// ```
+    pub fn of_its_size(&self, volume_factor: f64, num_ranks: u32, bytes: f64) -> Option<Seconds> {
+        let times = self.times.get(&num_ranks)?;
+        let above = times.partition_point(|it| it.bytes.as_f64() < bytes);
+        let Some(upper) = times.get(above) else {
+            let last = times.last()?;
+            let further = bytes - last.bytes.as_f64();
+            let Some(bandwidth) = self.bandwidth else {
+                return Some(last.seconds * (bytes / last.bytes.as_f64()));
+            };
+            return Some(last.seconds + Seconds::new(volume_factor * further / bandwidth.get()));
+        };
+        let Some(lower) = above.checked_sub(1).and_then(|it| times.get(it)) else {
+            return Some(upper.seconds);
+        };
+        let share = (bytes / lower.bytes.as_f64()).ln()
+            / (upper.bytes.as_f64() / lower.bytes.as_f64()).ln();
+        let ratio = upper.seconds.get() / lower.seconds.get();
+        Some(lower.seconds * ratio.powf(share))
+    }
+
     pub(super) fn check(&self, field: &str) -> Result<(), ClusterError> {
         check_seconds(&format!("{field}.start_seconds"), self.start)?;
         check_seconds(&format!("{field}.latency_seconds"), self.latency)?;
         if let Some(bandwidth) = self.bandwidth {
             check_positive(&format!("{field}.bandwidth_bytes_per_second"), bandwidth.get())?;
         }
-        check_number(&format!("{field}.mean_error"), self.mean_error)
+        check_number(&format!("{field}.mean_error"), self.mean_error)?;
+        for (ranks, times) in &self.times {
+            check_times(&format!("{field}.times.{ranks}"), *ranks, times)?;
+        }
+        Ok(())
     }
+}
+
+/// Sizes rise, and a larger one takes no less.
+fn check_times(field: &str, ranks: u32, times: &[MeasuredTime]) -> Result<(), ClusterError> {
+    for time in times {
+        check_positive(&format!("{field}.bytes"), time.bytes.as_f64())?;
+        check_seconds(&format!("{field}.seconds"), time.seconds)?;
+    }
+    let rises = |pair: &[MeasuredTime]| {
+        pair[0].bytes < pair[1].bytes && pair[0].seconds.get() <= pair[1].seconds.get()
+    };
+    let starts = times.first().is_some_and(|time| time.seconds.get() > 0.0);
+    if ranks < 2 || !starts || !times.windows(2).all(rises) {
+        return Err(ClusterError::Unusable {
+            field: field.to_owned(),
+            value: format!("{} times of {ranks} ranks", times.len()),
+            works: "at least one time of 2 ranks or more, by rising `bytes`, with `seconds` above 0 that do not fall",
+        });
+    }
+    Ok(())
 }
 
 /// Kernels of a rank, as they were measured while several ranks were busy, by the precision of the step.

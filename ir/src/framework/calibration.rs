@@ -17,6 +17,9 @@ pub struct Calibration {
     pub steps: u32,
     /// How many of them with their peak of memory.
     pub peaks: u32,
+    /// How many kernels and collectives, each of its own shape, were measured within steps.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub kernels: u32,
     /// The precisions of their linear layers.
     pub precisions: Vec<Precision>,
     /// Constants by name: what each was, and what it is with these steps.
@@ -24,4 +27,9 @@ pub struct Calibration {
     /// By how much the logarithm of each constant that they say something of may still differ: a standard deviation.
     #[serde(default)]
     pub spreads: BTreeMap<String, f64>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }

@@ -6,6 +6,9 @@
 //! least squares, again about the new constants. One step moves the constants that it depends on most; those that none
 //! of the steps depends on stay.
 
+mod line;
+pub mod network;
+pub mod profile;
 mod solve;
 pub mod trial;
 
@@ -107,25 +110,18 @@ pub fn calibrate(steps: &[Measured]) -> Result<Calibrated, CalibrationError> {
     if !first.setup.problem.hardware.framework.stands_for.is_empty() {
         return calibrate_likeliest(steps);
     }
-    let mut factors = most_likely(&CONSTANTS, steps, above_predicted_time);
-    factors.extend(most_likely(&OF_MEMORY, steps, above_predicted_memory));
-    let mut hardware = first.setup.problem.hardware.clone();
-    let moved = constants::all().filter_map(|constant| {
-        let (factor, _) = *factors.get(&constant.name_on_machine())?;
-        let before = constant.of(&mut hardware);
-        (factor.ln().abs() > LEAST_MOVE)
-            .then(|| (constant.name_on_machine(), [before, rounded(before * factor)]))
+    let hardware = &first.setup.problem.hardware;
+    let mut factors = most_likely(&CONSTANTS, hardware, |logs| {
+        linear(&CONSTANTS, steps, logs, above_predicted_time)
     });
+    factors.extend(most_likely(&OF_MEMORY, hardware, |logs| {
+        linear(&OF_MEMORY, steps, logs, above_predicted_memory)
+    }));
     let calibration = Calibration {
-        constants: moved.collect(),
-        spreads: factors
-            .iter()
-            .map(|(name, (_, spread))| (name.clone(), rounded(*spread)))
-            .collect(),
-        gpu: first.setup.problem.hardware.device.training_set.clone(),
         steps: steps.iter().filter(|it| it.step_time_seconds.is_some()).count() as u32,
         peaks: steps.iter().filter(|it| it.memory.is_some()).count() as u32,
         precisions: precisions(steps),
+        ..moved(hardware, &factors)
     };
     let checked = steps.iter().filter_map(|step| {
         let measured_seconds = step.step_time_seconds?;
@@ -134,6 +130,32 @@ pub fn calibrate(steps: &[Measured]) -> Result<Calibrated, CalibrationError> {
         Some(CheckedStep { id: step.id.clone(), measured_seconds, predicted_seconds })
     });
     Ok(Calibrated { like: Vec::new(), steps: checked.collect(), calibration })
+}
+
+/// By what factor constants are others, and by how much the logarithm of each may be off.
+type Factors = BTreeMap<String, (f64, f64)>;
+
+/// What of the constants of a machine moved, by those factors; on what that rests is left open.
+fn moved(hardware: &Hardware, factors: &Factors) -> Calibration {
+    let mut own = hardware.clone();
+    let moved = constants::all().filter_map(|constant| {
+        let (factor, _) = *factors.get(&constant.name_on_machine())?;
+        let before = constant.of(&mut own);
+        (factor.ln().abs() > LEAST_MOVE)
+            .then(|| (constant.name_on_machine(), [before, rounded(before * factor)]))
+    });
+    Calibration {
+        gpu: hardware.device.training_set.clone(),
+        constants: moved.collect(),
+        spreads: factors
+            .iter()
+            .map(|(name, (_, spread))| (name.clone(), rounded(*spread)))
+            .collect(),
+        steps: 0,
+        peaks: 0,
+        kernels: 0,
+        precisions: Vec::new(),
+    }
 }
 
 /// The calibration of the framework that steps are likeliest of, of those that theirs stands for.
@@ -275,23 +297,21 @@ fn log_evidence(
     solve::log_evidence(&rows, &spreads, WITHIN_A_SOURCE)
 }
 
-/// By what factor each constant is most likely another, given by how much measured steps are above predictions, in
-/// logarithms; and by how much the logarithm of that may be off.
+/// By what factor each constant of a machine is most likely another, given what is above predictions by logarithms of
+/// such factors, and by how much the logarithm of each may be off.
 fn most_likely(
     constants: &[Constant],
-    steps: &[Measured],
-    above: impl Fn(&Measured, &Predicted) -> Option<f64>,
-) -> BTreeMap<String, (f64, f64)> {
-    let Some(first) = steps.first() else { return BTreeMap::new() };
+    hardware: &Hardware,
+    rows: impl Fn(&[f64]) -> Vec<(Vec<f64>, f64)>,
+) -> Factors {
     let spreads: Vec<f64> = constants.iter().map(|constant| constant.spread).collect();
     let mut logs = vec![0.0; constants.len()];
     let mut left = spreads.clone();
     for _ in 0..ITERATIONS {
-        let rows = linear(constants, steps, &logs, &above);
-        let posterior = solve::posterior(&rows, &logs, &spreads, WITHIN_A_SOURCE);
+        let posterior = solve::posterior(&rows(&logs), &logs, &spreads, WITHIN_A_SOURCE);
         (logs, left) = (posterior.found, posterior.spreads);
         for (constant, log) in constants.iter().zip(&mut logs) {
-            let value = constant.of(&mut first.setup.problem.hardware.clone());
+            let value = constant.of(&mut hardware.clone());
             let [low, high] = constant.range;
             if value > 0.0 {
                 *log = log.clamp((low / value).ln().min(0.0), (high / value).ln().max(0.0));

@@ -53,7 +53,7 @@ pub(crate) enum Command {
     Schedule(ScheduleArgs),
     /// Predictions held against measured training steps and kernels.
     Validate(ValidateArgs),
-    /// A framework file with constants of your own machine, from one to ten measured steps.
+    /// Constants of your own machine, from measured steps, profiles or what nccl-tests print: a framework or cluster file.
     Calibrate(CalibrateArgs),
     /// What a model consists of: parameters, blocks, operations.
     Inspect(InspectArgs),
@@ -293,8 +293,9 @@ pub(crate) struct ChartArgs {
     /// Plans, or timelines that `planner simulate -o` or `executor run --timeline` wrote.
     #[arg(value_name = "PLAN|TIMELINE", required = true, num_args = 1..=8)]
     pub(crate) inputs: Vec<PathBuf>,
-    /// The picture: .svg, .png, .html (to look into), or .json (a Chrome trace for Perfetto).
-    #[arg(short, long, value_name = "FILE.{svg,png,html,json}")]
+    /// The picture: .svg, .png, .html (to look into), or .json (a Chrome trace for Perfetto); of memory also .pickle (a
+    /// snapshot for PyTorch's memory viewer).
+    #[arg(short, long, value_name = "FILE.{svg,png,html,json,pickle}")]
     pub(crate) output: PathBuf,
     #[command(flatten)]
     pub(crate) picture: PictureArgs,
@@ -390,8 +391,8 @@ pub(crate) struct ScheduleArgs {
     /// Add sends and receives to the order.
     #[arg(long)]
     pub(crate) communication: bool,
-    /// Also draw it: .svg, .png, .html or .json (a Chrome trace).
-    #[arg(short, long, value_name = "FILE.{svg,png,html,json}")]
+    /// Also draw it: .svg, .png, .html or .json (a Chrome trace); or write it as PyTorch's pipeline-order CSV: .csv.
+    #[arg(short, long, value_name = "FILE.{svg,png,html,json,csv}")]
     pub(crate) output: Option<PathBuf>,
     /// Form of the result on stdout.
     #[arg(long, value_enum, default_value = "text")]
@@ -455,22 +456,35 @@ pub(crate) struct ValidateArgs {
     pub(crate) format: Format,
 }
 
-/// Constants of your own machine, from one to ten measured steps.
+/// Constants of your own machine, from what other tools measured on it.
 ///
-/// Each step is a row as `planner validate` reads them: model, GPUs, layout and the time of a step, and its peak of memory
-/// if it is known. What is written is the framework that ran them, with what they say of it and of the GPUs:
-/// `--framework FILE` predicts and searches with it.
+/// Times of one to ten training steps, each a row as `planner validate` reads them, refit the constants of the framework
+/// that ran them: `--framework FILE` predicts and searches with what is written. So do traces of PyTorch's profiler and
+/// exports of Nsight Systems, with the plan that ran. Tables of nccl-tests refit the network of a cluster: `--cluster FILE`.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  planner calibrate --from steps.json -o mine.json\n  \
+    planner calibrate --from all_reduce_perf.txt alltoall_perf.txt --cluster h100 -o cluster.json\n  \
+    planner calibrate --from rank0.json rank1.json --plan plan.json --chart both.svg -o mine.json")]
 pub(crate) struct CalibrateArgs {
-    /// Measured steps: a JSON list of rows.
-    #[arg(long, value_name = "FILE", required = true)]
-    pub(crate) from: PathBuf,
-    /// Where the framework goes.
+    /// What was measured: a JSON list of steps; outputs of nccl-tests; traces of PyTorch's profiler (`.json`, `.json.gz`);
+    /// or exports of Nsight Systems (`nsys export --type sqlite`).
+    #[arg(long, value_name = "FILE", required = true, num_args = 1..)]
+    pub(crate) from: Vec<PathBuf>,
+    /// Where the framework or the cluster goes.
     #[arg(short, long, value_name = "FILE.json")]
     pub(crate) output: Option<PathBuf>,
-    /// What ran them, by name or a file [default: what the rows say].
+    /// What ran the steps, by name or a file [default: what the rows say].
     #[arg(long, value_name = "NAME|FILE")]
     pub(crate) framework: Option<String>,
+    /// The cluster that was measured, a preset or a file; its network is refitted to tables of nccl-tests.
+    #[arg(long, value_name = "NAME|FILE")]
+    pub(crate) cluster: Option<String>,
+    /// The plan whose steps a profiler recorded (`planner evaluate .. -o`, `planner import .. -o`).
+    #[arg(long, value_name = "PLAN")]
+    pub(crate) plan: Option<PathBuf>,
+    /// Also draw the plan's timeline above the one that was recorded.
+    #[arg(long, value_name = "FILE.{svg,png,html}", requires = "plan")]
+    pub(crate) chart: Option<PathBuf>,
     /// Form of the result on stdout.
     #[arg(long, value_enum, default_value = "table")]
     pub(crate) format: Format,

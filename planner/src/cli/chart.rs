@@ -11,7 +11,7 @@ use traces::collectives::{self, Operation, Ring};
 use traces::gantt::{self, GanttOptions, TimeAxis};
 use traces::palette::Theme;
 use traces::timeline::Timeline;
-use traces::{Paper, chrome, html};
+use traces::{Paper, chrome, html, snapshot};
 
 use super::args::{ChartArgs, CollectiveArgs, PictureArgs, Shown, ThemeArg};
 use super::files::{parse_plan, read_plan, read_text_up_to, refuse_to_overwrite, write_atomically};
@@ -27,6 +27,7 @@ enum Kind {
     Png,
     Page,
     Trace,
+    Snapshot,
 }
 
 /// What a file name asks for, where there is nothing to look into.
@@ -127,6 +128,10 @@ pub(crate) fn write_timelines(
         (Kind::Png, [timeline]) => gantt::png(timeline, &options)?,
         (Kind::Svg, [first, second]) => gantt::compare_svg(first, second, &options)?.into_bytes(),
         (Kind::Png, [first, second]) => gantt::compare_png(first, second, &options)?,
+        (Kind::Snapshot, _) => bail!(
+            "a snapshot is of memory\nhint: `planner chart plan.json --show memory -o {}`",
+            output.display()
+        ),
         (Kind::Trace, _) => bail!(
             "a Chrome trace holds one timeline, not {}\nhint: `-o FILE.html` shows several",
             timelines.len()
@@ -141,6 +146,9 @@ pub(crate) fn write_timelines(
 
 /// What fills the memory of every pipeline rank, as a bar each.
 fn draw_memory(checked: &CheckedPlan, kind: Kind, args: &PictureArgs) -> anyhow::Result<Vec<u8>> {
+    if kind == Kind::Snapshot {
+        return Ok(memory_snapshot(checked));
+    }
     let is_there = |name: &str| {
         let lines = checked.simulated.memory_by_rank.iter().flat_map(MemoryUse::lines);
         lines.into_iter().any(|(line, bytes)| line == name && bytes > Bytes::ZERO)
@@ -162,8 +170,22 @@ fn draw_memory(checked: &CheckedPlan, kind: Kind, args: &PictureArgs) -> anyhow:
     match kind {
         Kind::Svg => Ok(bars::svg(&title, &bars, capacity, &options)?.into_bytes()),
         Kind::Png => Ok(bars::png(&title, &bars, capacity, &options)?),
-        Kind::Page | Kind::Trace => bail!("`--show memory` is drawn as .svg or .png"),
+        Kind::Page | Kind::Trace | Kind::Snapshot => {
+            bail!("`--show memory` is drawn as .svg or .png, or written as .pickle")
+        }
     }
+}
+
+/// Memory over the step as PyTorch's allocator would record it, a device for each pipeline rank. What comes and goes with
+/// the schedule is named after its actions, all else as in the plan.
+fn memory_snapshot(checked: &CheckedPlan) -> Vec<u8> {
+    let is_steady = |name: &str| !["activations", "recomputed block"].contains(&name);
+    let held = checked
+        .simulated
+        .memory_by_rank
+        .iter()
+        .map(|memory| memory.lines().into_iter().filter(|(name, _)| is_steady(name)).collect());
+    snapshot::snapshot(&checked.simulated.simulation.timeline, &held.collect::<Vec<_>>())
 }
 
 fn title(checked: &CheckedPlan) -> &str {
@@ -183,8 +205,9 @@ impl Kind {
             Some("png") => Ok(Self::Png),
             Some("html") => Ok(Self::Page),
             Some("json") => Ok(Self::Trace),
+            Some("pickle") => Ok(Self::Snapshot),
             _ => bail!(
-                "`{}` does not say what to draw; it must end in .svg, .png, .html or .json",
+                "`{}` does not say what to draw; it must end in .svg, .png, .html or .json (memory: .pickle)",
                 path.display()
             ),
         }
@@ -197,7 +220,7 @@ impl ImageKind {
         match Kind::of(path)? {
             Kind::Svg => Ok(Self::Svg),
             Kind::Png => Ok(Self::Png),
-            Kind::Page | Kind::Trace => bail!("{what} is drawn as .svg or .png"),
+            Kind::Page | Kind::Trace | Kind::Snapshot => bail!("{what} is drawn as .svg or .png"),
         }
     }
 }

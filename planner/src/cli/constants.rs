@@ -8,8 +8,12 @@ use super::tables::{render, table};
 /// What a calibration rests on.
 pub(super) fn basis(calibration: &Calibration) -> String {
     let precisions: Vec<String> = calibration.precisions.iter().map(ToString::to_string).collect();
+    let kernels = match calibration.kernels {
+        0 => String::new(),
+        some => format!("{some} kernels by shape, "),
+    };
     format!(
-        "{} times and {} peaks of memory on {}, in {}",
+        "{kernels}{} times and {} peaks of memory on {}, in {}",
         calibration.steps,
         calibration.peaks,
         calibration.gpu,

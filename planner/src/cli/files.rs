@@ -20,6 +20,12 @@ pub(crate) fn read_text(path: &Path) -> anyhow::Result<String> {
 
 /// Reads a file of text of at most so many bytes, or says why not.
 pub(crate) fn read_text_up_to(path: &Path, most: u64) -> anyhow::Result<String> {
+    let bytes = read_bytes_up_to(path, most)?;
+    String::from_utf8(bytes).with_context(|| format!("reading `{}`", path.display()))
+}
+
+/// Reads a file of at most so many bytes, or says why not.
+pub(crate) fn read_bytes_up_to(path: &Path, most: u64) -> anyhow::Result<Vec<u8>> {
     let reading = || format!("reading `{}`", path.display());
     let file = std::fs::File::open(path).with_context(reading)?;
     let mut bytes = Vec::new();
@@ -28,7 +34,7 @@ pub(crate) fn read_text_up_to(path: &Path, most: u64) -> anyhow::Result<String> 
     if bytes.len() as u64 > most {
         bail!("`{}` has more than the {most} bytes that are read", path.display());
     }
-    String::from_utf8(bytes).with_context(reading)
+    Ok(bytes)
 }
 
 /// A model file, with its text and where it lies.

@@ -13,7 +13,7 @@ use traces::timeline::Timeline;
 
 use super::args::{ScheduleArgs, ScheduleFormat};
 use super::chart::{Look, check_ending, write_timelines};
-use super::files::{read_text_up_to, refuse_to_overwrite};
+use super::files::{read_text_up_to, refuse_to_overwrite, write_atomically};
 use super::output::{Answer, print, print_json};
 
 /// The most that is read of a CSV: 10^8 actions of ten characters.
@@ -26,7 +26,9 @@ pub(crate) fn schedule(args: &ScheduleArgs) -> anyhow::Result<Answer> {
         weight_grad: args.weight_grad,
         send: args.send,
     };
-    if let Some(output) = &args.output {
+    let is_csv =
+        |output: &Path| output.extension().is_some_and(|it| it.eq_ignore_ascii_case("csv"));
+    if let Some(output) = args.output.as_ref().filter(|output| !is_csv(output)) {
         check_ending(output)?;
     }
     let (name, plain) = match &args.from {
@@ -39,8 +41,12 @@ pub(crate) fn schedule(args: &ScheduleArgs) -> anyhow::Result<Answer> {
         if let Some(input) = &args.from {
             refuse_to_overwrite(input, output)?;
         }
-        let look = Look { time_axis: TimeAxis::Units(Nanos::new(1)), ..Look::default() };
-        write_timelines(&[timeline(&name, &schedule, costs)?], output, look)?;
+        if is_csv(output) {
+            write_atomically(output, write_csv(&schedule).as_bytes())?;
+        } else {
+            let look = Look { time_axis: TimeAxis::Units(Nanos::new(1)), ..Look::default() };
+            write_timelines(&[timeline(&name, &schedule, costs)?], output, look)?;
+        }
     }
     match args.format {
         ScheduleFormat::Csv => print(&write_csv(&schedule))?,

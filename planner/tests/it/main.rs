@@ -17,6 +17,8 @@ mod hostile;
 mod interchange;
 mod interrupted;
 mod laws;
+mod measured_network;
+mod measured_profiles;
 mod offload;
 mod overwriting;
 mod questions;

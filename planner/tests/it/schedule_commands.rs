@@ -291,6 +291,22 @@ fn costs_may_be_nothing_or_large() {
     }
 }
 
+/// What is written to a file is what is printed, and reads back as the same schedule.
+#[test]
+fn a_csv_goes_both_ways() {
+    let place = Workplace::new();
+    let path = place.path("out.csv");
+    for kind in [ScheduleKind::OneFOneB, ScheduleKind::Zbv] {
+        let line = format!("schedule {} --communication", named(kind));
+        let printed = run(&format!("{line} --format csv -o {path}"));
+        assert_eq!((printed.code, printed.stderr.as_str()), (Some(0), ""), "{kind}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), printed.stdout, "{kind}");
+        let again = run(&format!("schedule --from {path} --format csv"));
+        assert_eq!(again.stdout, printed.stdout, "{kind}");
+    }
+    place.fails("schedule --from {}/out.csv -o {}/out.csv", &["out.csv", "is read"]);
+}
+
 #[test]
 fn files_that_are_no_schedule() {
     let place = Workplace::new();

@@ -1,4 +1,4 @@
-//! `planner calibrate`.
+//! Constants of a framework from the times of whole steps.
 
 use std::path::Path;
 
@@ -10,11 +10,11 @@ use planner::validation::setup::Setup;
 use planner::validation::{memory_of, read_rows};
 use serde::Serialize;
 
-use super::args::{CalibrateArgs, Format};
-use super::constants::{basis, moved_constants};
-use super::files::{read_framework, read_text, write_atomically};
-use super::output::{Answer, print, print_json};
-use super::tables::{render, table};
+use crate::cli::args::{CalibrateArgs, Format};
+use crate::cli::constants::{basis, moved_constants};
+use crate::cli::files::{read_framework, write_atomically};
+use crate::cli::output::{Answer, print, print_json};
+use crate::cli::tables::{render, table};
 
 /// Steps whose ratios of measured over predicted times differ by more, with the calibration, say so.
 const DISAGREEMENT: f64 = 1.25;
@@ -39,12 +39,12 @@ struct Step<'a> {
     predicted_seconds: f64,
 }
 
-pub(crate) fn calibrate(args: &CalibrateArgs) -> anyhow::Result<Answer> {
-    let name = args.from.file_name().unwrap_or_default().to_string_lossy();
-    let of_file = || format!("`{}`", args.from.display());
-    let text = read_text(&args.from)?;
+/// Calibrates on the rows of `from`, a list of which is `text`.
+pub(super) fn calibrate(args: &CalibrateArgs, from: &Path, text: &str) -> anyhow::Result<Answer> {
+    let name = from.file_name().unwrap_or_default().to_string_lossy();
+    let of_file = || format!("`{}`", from.display());
     let is_empty = text.split_whitespace().collect::<String>() == "[]";
-    let rows = if is_empty { Vec::new() } else { read_rows(&name, &text).with_context(of_file)? };
+    let rows = if is_empty { Vec::new() } else { read_rows(&name, text).with_context(of_file)? };
     let named = args.framework.as_deref().map(read_framework).transpose()?;
     let (mut steps, mut left_out) = (Vec::new(), Vec::new());
     for row in &rows {

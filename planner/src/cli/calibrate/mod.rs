@@ -1,0 +1,125 @@
+//! `planner calibrate`.
+
+mod network;
+mod nsys;
+mod profile;
+mod rows;
+
+use std::io::Read as _;
+use std::path::Path;
+
+use anyhow::{Context as _, bail, ensure};
+use flate2::read::MultiGzDecoder;
+use planner::measured::kind::Kind;
+use planner::measured::kineto;
+
+use super::args::CalibrateArgs;
+use super::files::{read_bytes_up_to, refuse_to_overwrite};
+use super::output::Answer;
+
+/// The most that is read of a file.
+const LARGEST_FILE: u64 = 1 << 32;
+
+pub(crate) fn calibrate(args: &CalibrateArgs) -> anyhow::Result<Answer> {
+    let mut files: Vec<(&Path, Vec<u8>)> = Vec::new();
+    for path in &args.from {
+        if let Some(output) = &args.output {
+            refuse_to_overwrite(path, output)?;
+        }
+        files.push((path, unpacked(path, read_bytes_up_to(path, LARGEST_FILE)?)?));
+    }
+    let kind = kind_of_all(&files)?;
+    let not_with = |flag: &str, is_given: bool, what: &str| {
+        ensure!(!is_given, "`{flag}` is not for {}: {what}", kind.in_words());
+        Ok(())
+    };
+    if !matches!(kind, Kind::Trace | Kind::Sqlite) {
+        not_with("--plan", args.plan.is_some(), "it is for what a profiler recorded")?;
+    }
+    match kind {
+        Kind::Trace | Kind::Sqlite => {
+            let of_plan = "the plan says what ran, and where";
+            not_with("--cluster", args.cluster.is_some(), of_plan)?;
+            not_with("--framework", args.framework.is_some(), of_plan)?;
+            let (_, checked) = profile::plan(args)?;
+            let mut profiles = Vec::new();
+            for (path, bytes) in &files {
+                let found = match kind {
+                    Kind::Trace => {
+                        let trace = kineto::read(&text(path, bytes)?);
+                        trace.map(|profile| vec![profile]).map_err(anyhow::Error::new)
+                    }
+                    _ => nsys::read(path),
+                };
+                profiles.extend(found.with_context(|| format!("`{}`", path.display()))?);
+            }
+            profile::calibrate(args, &checked, &profiles)
+        }
+        Kind::Steps => {
+            not_with("--cluster", args.cluster.is_some(), "each row says where it ran")?;
+            let [(path, bytes)] = files.as_slice() else {
+                bail!("`--from` takes one list of measured steps, not {}", files.len());
+            };
+            rows::calibrate(args, path, &text(path, bytes)?)
+        }
+        Kind::NcclTests => {
+            not_with("--framework", args.framework.is_some(), "no framework ran them")?;
+            let texts = files.iter().map(|(path, bytes)| (*path, String::from_utf8_lossy(bytes)));
+            network::calibrate(args, &texts.collect::<Vec<_>>())
+        }
+        Kind::Empty | Kind::Unknown => bail!("`{}` cannot be read", args.from[0].display()),
+    }
+}
+
+/// What all files are of.
+fn kind_of_all(files: &[(&Path, Vec<u8>)]) -> anyhow::Result<Kind> {
+    let mut first: Option<(Kind, &Path)> = None;
+    for (path, bytes) in files {
+        let shown = path.display();
+        let kind = Kind::of(bytes);
+        match kind {
+            Kind::Empty => bail!("`{shown}` is empty"),
+            Kind::Unknown => bail!(
+                "`{shown}` is neither a JSON list of measured steps, nor what nccl-tests print, nor a trace or an export of \
+                 Nsight Systems\nhint: `planner calibrate --help` says what is read"
+            ),
+            _ => {}
+        }
+        let (of_first, before) = *first.get_or_insert((kind, path));
+        ensure!(
+            of_first == kind,
+            "`{}` has {}, `{shown}` {}\nhint: one kind at a time: first the cluster, then with it the framework",
+            before.display(),
+            of_first.in_words(),
+            kind.in_words(),
+        );
+    }
+    first.map(|(kind, _)| kind).context("`--from` names no file")
+}
+
+fn text(path: &Path, bytes: &[u8]) -> anyhow::Result<String> {
+    String::from_utf8(bytes.to_vec()).with_context(|| format!("reading `{}`", path.display()))
+}
+
+/// What a file that is packed by gzip holds; any other as it is.
+fn unpacked(path: &Path, bytes: Vec<u8>) -> anyhow::Result<Vec<u8>> {
+    if !bytes.starts_with(&[0x1f, 0x8b]) {
+        return Ok(bytes);
+    }
+    let mut whole = Vec::new();
+    let mut reader = MultiGzDecoder::new(bytes.as_slice()).take(LARGEST_FILE + 1);
+    if let Err(error) = reader.read_to_end(&mut whole) {
+        let packed = bytes.len();
+        bail!(
+            "`{}`: its gzip is cut off or broken ({error}): of {packed} bytes come {}",
+            path.display(),
+            whole.len()
+        );
+    }
+    ensure!(
+        whole.len() as u64 <= LARGEST_FILE,
+        "`{}` holds more than the {LARGEST_FILE} bytes that are read",
+        path.display()
+    );
+    Ok(whole)
+}

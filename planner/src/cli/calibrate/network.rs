@@ -1,0 +1,197 @@
+//! The network of a cluster from what nccl-tests print.
+
+use std::path::Path;
+
+use anyhow::Context as _;
+use ir::cluster::Cluster;
+use planner::calibration::network::{RefittedNetwork, RefittedTable, refit};
+use planner::measured::nccl_tests::{self, NcclRun};
+use serde::Serialize;
+
+use crate::cli::args::{CalibrateArgs, Format};
+use crate::cli::files::{read_cluster, write_atomically};
+use crate::cli::output::{Answer, print, print_json};
+use crate::cli::tables::{percent, render, table};
+
+/// What is said of a network, for programs.
+#[derive(Serialize)]
+struct Report<'a> {
+    cluster: &'a Cluster,
+    tables: Vec<Table<'a>>,
+    left_out: &'a [String],
+}
+
+#[derive(Serialize)]
+struct Table<'a> {
+    level: &'a str,
+    collective: &'a str,
+    num_ranks: u32,
+    num_nodes: usize,
+    samples: usize,
+    smallest_bytes: u64,
+    seconds_before: f64,
+    seconds: f64,
+    largest_bytes: u64,
+    bus_bandwidth_before_bytes_per_second: f64,
+    bus_bandwidth_bytes_per_second: f64,
+    mean_error_before: f64,
+    mean_error: f64,
+    mean_error_of_rows_left_out: Option<f64>,
+}
+
+pub(super) fn calibrate(
+    args: &CalibrateArgs,
+    files: &[(&Path, impl AsRef<str>)],
+) -> anyhow::Result<Answer> {
+    let name = args.cluster.as_deref().context(
+        "which cluster was measured is not said\nhint: `--cluster NAME|FILE`, such as `--cluster h100`; its network is \
+         refitted, and the rest of it stays",
+    )?;
+    let base = read_cluster(name)?;
+    let mut runs: Vec<NcclRun> = Vec::new();
+    for (path, text) in files {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let read = nccl_tests::read(&name, text.as_ref());
+        runs.extend(read.with_context(|| format!("`{}`", path.display()))?);
+    }
+    let mut found = refit(&base, &runs)?;
+    let rows = runs.iter().flat_map(|run| &run.left_out).cloned();
+    found.left_out.extend(rows);
+    if let Some(stem) = args.output.as_deref().and_then(Path::file_stem) {
+        found.cluster.name = stem.to_string_lossy().into_owned();
+        found.cluster.sources.insert("levels.measured".to_owned(), source(&found, files));
+    }
+    if let Some(path) = &args.output {
+        let text = serde_json::to_string_pretty(&found.cluster)? + "\n";
+        write_atomically(path, text.as_bytes())?;
+    }
+    match args.format {
+        Format::Json => print_json(&Report {
+            cluster: &found.cluster,
+            tables: found.tables.iter().map(Table::of).collect(),
+            left_out: &found.left_out,
+        })?,
+        Format::Table => print(&describe(&base, &runs, &found, args.output.as_deref()))?,
+    }
+    Ok(Answer::Found)
+}
+
+/// Where the numbers of a refitted cluster come from.
+fn source(found: &RefittedNetwork, files: &[(&Path, impl AsRef<str>)]) -> String {
+    let names: Vec<_> = files
+        .iter()
+        .map(|(path, _)| path.file_name().unwrap_or_default().to_string_lossy())
+        .collect();
+    let rows: usize = found.tables.iter().map(|table| table.samples).sum();
+    format!("nccl-tests, {rows} rows of {}, by `planner calibrate`", names.join(", "))
+}
+
+impl<'a> Table<'a> {
+    fn of(of: &'a RefittedTable) -> Self {
+        let (smallest, [seconds_before, seconds]) = of.smallest;
+        let (largest, [before, after]) = of.largest;
+        Self {
+            level: &of.level,
+            collective: of.collective.name(),
+            num_ranks: of.num_ranks,
+            num_nodes: of.num_nodes,
+            samples: of.samples,
+            smallest_bytes: smallest.get(),
+            seconds_before: seconds_before.get(),
+            seconds: seconds.get(),
+            largest_bytes: largest.get(),
+            bus_bandwidth_before_bytes_per_second: before.get(),
+            bus_bandwidth_bytes_per_second: after.get(),
+            mean_error_before: of.errors[0],
+            mean_error: of.errors[1],
+            mean_error_of_rows_left_out: of.left_out_error,
+        }
+    }
+}
+
+fn describe(
+    base: &Cluster,
+    runs: &[NcclRun],
+    found: &RefittedNetwork,
+    output: Option<&Path>,
+) -> String {
+    let headings = [
+        "level",
+        "collective",
+        "ranks",
+        "nodes",
+        "rows",
+        "smallest us",
+        "was",
+        "largest GB/s",
+        "was",
+        "error",
+        "was",
+        "left out",
+    ];
+    let mut moved = table(&headings, &["level", "collective"]);
+    for of in &found.tables {
+        let micros = of.smallest.1.map(|time| format!("{:.1}", time.get() * 1e6));
+        let rates = of.largest.1.map(|rate| format!("{:.1}", rate.get() / 1e9));
+        let errors = of.errors.map(percent);
+        let [micros_before, micros] = micros;
+        let [rate_before, rate] = rates;
+        let [error_before, error] = errors;
+        moved.add_row([
+            of.level.clone(),
+            of.collective.to_string(),
+            of.num_ranks.to_string(),
+            of.num_nodes.to_string(),
+            of.samples.to_string(),
+            micros,
+            micros_before,
+            rate,
+            rate_before,
+            error,
+            error_before,
+            of.left_out_error.map_or_else(|| "-".to_owned(), percent),
+        ]);
+    }
+    let rows: usize = found.tables.iter().map(|table| table.samples).sum();
+    let left_out = match found.left_out.as_slice() {
+        [] => String::new(),
+        some => format!("\n{} left out:\n  {}\n", some.len(), some.join("\n  ")),
+    };
+    let written = output.map_or_else(
+        || "\nnothing was written: `-o FILE.json` keeps it\n".to_owned(),
+        |path| format!("\nwritten to {0}: `--cluster {0}` uses it\n", path.display()),
+    );
+    format!(
+        "{}: {rows} rows of {} tables of nccl-tests\n\n{}\ntime of the smallest buffer, bus bandwidth of the largest, and the \
+         mean error of all rows, with what was measured and before; `left out`: of rows that the fit did not see\n{}{}{left_out}\
+         {written}",
+        base.name,
+        found.tables.len(),
+        render(&moved),
+        other_gpu(base, runs),
+        more_nodes(found),
+    )
+}
+
+/// A warning where the tests ran on other GPUs than the cluster has.
+fn other_gpu(base: &Cluster, runs: &[NcclRun]) -> String {
+    let model = base.gpu.name.split(['-', ' ']).next().unwrap_or_default().to_lowercase();
+    let is_other = |run: &&NcclRun| !run.gpu.is_empty() && !run.gpu.to_lowercase().contains(&model);
+    runs.iter().find(is_other).map_or_else(String::new, |run| {
+        format!(
+            "\nwarning: the tests ran on {}, and {} has {}\n",
+            run.gpu, base.name, base.gpu.name
+        )
+    })
+}
+
+/// What of a network between nodes was not measured.
+fn more_nodes(found: &RefittedNetwork) -> String {
+    let most = found.tables.iter().map(|table| table.num_nodes).max().unwrap_or(1);
+    if most < 2 {
+        return String::new();
+    }
+    format!(
+        "\nnote: over more than the {most} nodes that were measured the network is taken to be as fast\n"
+    )
+}

@@ -1,0 +1,226 @@
+//! Constants of a framework from what a profiler recorded of steps, and both timelines in one picture.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, ensure};
+use cost_models::{AttentionShape, MatmulShape};
+use ir::framework::Calibration;
+use planner::calibration::framework;
+use planner::calibration::profile::{Profiled, Sample, What, calibrate as solve};
+use planner::measured::profile::{Class, Exchange, Profile, Work};
+use planner::measured::timeline::timeline;
+use planner::plan::CheckedPlan;
+use planner::validation::setup::Setup;
+use serde::Serialize;
+
+use crate::cli::args::{CalibrateArgs, Format};
+use crate::cli::chart::{Look, check_ending, write_timelines};
+use crate::cli::files::{read_plan, refuse_to_overwrite, write_atomically};
+use crate::cli::output::{Answer, print, print_json};
+use crate::cli::tables::{render, table};
+
+/// What is said of a profile, for programs.
+#[derive(Serialize)]
+struct Report<'a> {
+    calibration: &'a Calibration,
+    constants: Vec<Constant<'a>>,
+    samples: Vec<Held>,
+    notes: &'a [String],
+}
+
+#[derive(Serialize)]
+struct Constant<'a> {
+    name: &'a str,
+    before: f64,
+    value: f64,
+    spread: f64,
+    samples: usize,
+    calls: usize,
+}
+
+#[derive(Serialize)]
+struct Held {
+    what: String,
+    calls: usize,
+    measured_seconds: f64,
+    predicted_before_seconds: f64,
+    predicted_seconds: f64,
+}
+
+/// The plan whose steps were recorded.
+pub(super) fn plan(args: &CalibrateArgs) -> anyhow::Result<(PathBuf, CheckedPlan)> {
+    let path = args.plan.clone().context(
+        "which plan ran is not said\nhint: `--plan plan.json`, which `planner evaluate MODEL --gpus N --layout LAYOUT -o \
+         plan.json` writes, or `planner import` of the launch script",
+    )?;
+    if let Some(chart) = &args.chart {
+        check_ending(chart)?;
+        refuse_to_overwrite(&path, chart)?;
+    }
+    if let Some(output) = &args.output {
+        refuse_to_overwrite(&path, output)?;
+    }
+    let plan = read_plan(&path)?;
+    Ok((path, plan))
+}
+
+pub(super) fn calibrate(
+    args: &CalibrateArgs,
+    checked: &CheckedPlan,
+    profiles: &[Profile],
+) -> anyhow::Result<Answer> {
+    let ranks = checked.plan.num_gpus as usize;
+    ensure!(
+        profiles.len() <= ranks,
+        "{} profiles of a plan for {ranks} GPUs\nhint: one file for each rank, or for some of them",
+        profiles.len()
+    );
+    let setup = Setup {
+        problem: checked.problem.clone(),
+        layout: checked.found.layout,
+        stage_ends: checked.found.stage_ends.clone(),
+        is_layer: false,
+    };
+    let found = solve(&setup, profiles)?;
+    if let Some(path) = &args.chart {
+        let predicted = &checked.simulated.simulation.timeline;
+        let title = format!("measured: a step of {} ranks", profiles.len());
+        let both = [predicted.clone(), timeline(&title, profiles)];
+        write_timelines(&both, path, Look::default())?;
+    }
+    if let Some(path) = &args.output {
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        let base = &setup.problem.hardware.framework;
+        let calibrated = framework(&name, base, found.calibration.clone());
+        let text = serde_json::to_string_pretty(&calibrated)? + "\n";
+        write_atomically(path, text.as_bytes())?;
+    }
+    match args.format {
+        Format::Json => print_json(&report(&found))?,
+        Format::Table => print(&describe(&setup, profiles, &found, args.output.as_deref()))?,
+    }
+    Ok(Answer::Found)
+}
+
+fn report(found: &Profiled) -> Report<'_> {
+    let constants = found.constants.iter().map(|it| Constant {
+        name: &it.name,
+        before: it.values[0],
+        value: it.values[1],
+        spread: it.spread,
+        samples: it.samples,
+        calls: it.calls,
+    });
+    let samples = found.samples.iter().map(|it| Held {
+        what: in_words(it.what),
+        calls: it.calls,
+        measured_seconds: it.measured.get(),
+        predicted_before_seconds: it.predicted[0].get(),
+        predicted_seconds: it.predicted[1].get(),
+    });
+    Report {
+        calibration: &found.calibration,
+        constants: constants.collect(),
+        samples: samples.collect(),
+        notes: &found.notes,
+    }
+}
+
+/// Rows of a table, the longest times first.
+const MOST_SAMPLES: usize = 24;
+
+fn describe(
+    setup: &Setup,
+    profiles: &[Profile],
+    found: &Profiled,
+    output: Option<&Path>,
+) -> String {
+    let mut constants =
+        table(&["constant", "was", "is", "moved", "may differ", "shapes", "calls"], &["constant"]);
+    for it in &found.constants {
+        let [was, is] = it.values;
+        constants.add_row([
+            it.name.clone(),
+            format!("{was:.3}"),
+            format!("{is:.3}"),
+            format!("{:+.1} %", (is / was - 1.0) * 100.0),
+            format!("{:.1} %", it.spread * 100.0),
+            it.samples.to_string(),
+            it.calls.to_string(),
+        ]);
+    }
+    let mut samples = table(&["measured", "calls", "ms", "before", "calibrated"], &["measured"]);
+    let mut longest: Vec<&Sample> = found.samples.iter().collect();
+    let all = |it: &Sample| it.measured.get() * it.calls as f64;
+    longest.sort_by(|a, b| all(b).total_cmp(&all(a)));
+    for it in longest.iter().take(MOST_SAMPLES) {
+        let error =
+            |predicted: f64| format!("{:+.1} %", (predicted / it.measured.get() - 1.0) * 100.0);
+        samples.add_row([
+            in_words(it.what),
+            it.calls.to_string(),
+            format!("{:.3}", it.measured.get() * 1e3),
+            error(it.predicted[0].get()),
+            error(it.predicted[1].get()),
+        ]);
+    }
+    let notes: String =
+        found.notes.iter().flat_map(|note| ["note: ", note.as_str(), "\n"]).collect();
+    let written = output.map_or_else(
+        || "nothing was written: `-o FILE.json` keeps it\n".to_owned(),
+        |path| format!("written to {0}: `--framework {0}` uses it\n", path.display()),
+    );
+    let more = match longest.len().saturating_sub(MOST_SAMPLES) {
+        0 => String::new(),
+        some => format!("  and {some} more: `--format json` has all\n"),
+    };
+    format!(
+        "{} kernels of {} ranks, held against {} on {}{}\n\n{}\n{}{more}\n{notes}{written}",
+        profiles.iter().map(|it| it.kernels.len()).sum::<usize>(),
+        profiles.len(),
+        setup.problem.hardware.framework.name,
+        setup.problem.hardware.device.training_set,
+        classes(profiles),
+        render(&constants),
+        render(&samples),
+    )
+}
+
+/// Where the time of the recorded kernels went.
+fn classes(profiles: &[Profile]) -> String {
+    let all = || profiles.iter().flat_map(|profile| &profile.kernels);
+    let sum: f64 = all().map(|kernel| kernel.duration().get()).sum();
+    let shares = Class::ALL.into_iter().filter_map(|class| {
+        let of_class = all().filter(|kernel| kernel.class == class);
+        let share = of_class.map(|kernel| kernel.duration().get()).sum::<f64>() / sum;
+        (share >= 0.005).then(|| format!("{} {:.0} %", class.in_words(), share * 100.0))
+    });
+    format!("\ntime of all kernels: {}", shares.collect::<Vec<_>>().join(", "))
+}
+
+fn in_words(what: What) -> String {
+    match what {
+        What::Step => "step".to_owned(),
+        What::Kernels(class) => format!("all {} of a step", class.in_words()),
+        What::Operator(Work::Product(MatmulShape { batch, m, n, k }, precision)) => {
+            let batch = if batch > 1 { format!("{batch} x ") } else { String::new() };
+            format!("product {batch}[{m}, {k}] [{k}, {n}] in {precision}")
+        }
+        What::Operator(Work::AttentionForward(shape, precision)) => {
+            format!("attention {} in {precision}", attention(shape))
+        }
+        What::Operator(Work::AttentionBackward(shape, precision)) => {
+            format!("attention backward {} in {precision}", attention(shape))
+        }
+        What::Operator(Work::Memory(bytes)) => format!("kernel that moves {bytes}"),
+        What::Operator(Work::Collective(Exchange { collective, bytes, num_ranks, .. })) => {
+            format!("{collective} of {bytes} over {num_ranks} ranks")
+        }
+    }
+}
+
+fn attention(shape: AttentionShape) -> String {
+    let AttentionShape { batch, sequence, heads, kv_heads, head_dim, .. } = shape;
+    let heads = if heads == kv_heads { heads.to_string() } else { format!("{heads}/{kv_heads}") };
+    format!("[{batch}, {sequence}, {heads}, {head_dim}]")
+}

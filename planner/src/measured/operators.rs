@@ -1,0 +1,142 @@
+//! What operators of PyTorch work on, by the shapes and types of what they take.
+//!
+//! # Source
+//!
+//! PyTorch, `native_functions.yaml`; Dao-AILab/flash-attention, `flash_attn_interface.py`.
+
+use cost_models::{AttentionShape, MatmulShape};
+use ir::cluster::Precision;
+use ir::units::Bytes;
+
+use super::profile::Work;
+
+/// What an operator was called with.
+pub(super) struct Call<'a> {
+    /// Its name, such as `aten::mm`.
+    pub name: &'a str,
+    /// The sizes of its inputs; empty for what is no tensor.
+    pub dims: &'a [Vec<u64>],
+    /// Their types, such as `c10::BFloat16`.
+    pub types: &'a [String],
+    /// Their values, where they are numbers or truth values.
+    pub values: &'a [String],
+}
+
+/// Less is often still in the cache that the kernel before wrote it to.
+const LEAST_BYTES: u64 = 64 << 20;
+
+/// Operators that read each input and write one output as large as the largest.
+const POINTWISE: [&str; 14] = [
+    "aten::add",
+    "aten::sub",
+    "aten::mul",
+    "aten::div",
+    "aten::silu",
+    "aten::gelu",
+    "aten::relu",
+    "aten::sigmoid",
+    "aten::tanh",
+    "aten::neg",
+    "aten::exp",
+    "aten::silu_backward",
+    "aten::gelu_backward",
+    "aten::clone",
+];
+
+impl Call<'_> {
+    /// What it works on, where that is known.
+    pub(super) fn work(&self) -> Option<Work> {
+        let name = self.name;
+        match name {
+            "aten::mm" | "aten::_scaled_mm" => self.product(0),
+            "aten::addmm" | "aten::bmm" | "aten::baddbmm" => {
+                self.product(usize::from(name != "aten::bmm"))
+            }
+            _ => self.attention().or_else(|| self.pointwise()),
+        }
+    }
+
+    fn product(&self, first: usize) -> Option<Work> {
+        let precision = precision(self.types.get(first)?)?;
+        let (left, right) = (self.dims.get(first)?, self.dims.get(first + 1)?);
+        let (batch, left, right) = match (left.as_slice(), right.as_slice()) {
+            ([b, left @ ..], [c, right @ ..]) if left.len() == 2 && b == c => (*b, left, right),
+            (left, right) => (1, left, right),
+        };
+        let ([m, k], [depth, n]) = (left, right) else { return None };
+        let shape = MatmulShape { batch, m: *m, n: *n, k: *k };
+        (k == depth && batch * m * n * k > 0).then_some(Work::Product(shape, precision))
+    }
+
+    /// Queries first, or after the gradient of the output; heads before positions in PyTorch's own interface.
+    fn attention(&self) -> Option<Work> {
+        // Whether it is backward, whether heads come first, and the place of the causal mask.
+        let (is_backward, heads_first, mask) = match self.name {
+            "aten::_flash_attention_forward" => (false, false, 8),
+            "aten::_flash_attention_backward" => (true, false, 11),
+            "aten::_scaled_dot_product_flash_attention" => (false, true, 4),
+            "aten::_scaled_dot_product_flash_attention_backward" => (true, true, 11),
+            "aten::_scaled_dot_product_cudnn_attention" => (false, true, 6),
+            "aten::_cudnn_attention_forward" => (false, true, 10),
+            "flash_attn::_flash_attn_forward" => (false, false, 5),
+            "flash_attn::_flash_attn_backward" => (true, false, 11),
+            _ => return None,
+        };
+        let first = usize::from(is_backward);
+        let precision = precision(self.types.get(first)?)?;
+        let [queries, keys] = [first, first + 1].map(|at| self.dims.get(at).map(Vec::as_slice));
+        let (Some(&[batch, a, b, head_dim]), Some(&[_, c, d, _])) = (queries, keys) else {
+            return None;
+        };
+        let (sequence, heads, length, kv_heads) =
+            if heads_first { (b, a, d, c) } else { (a, b, c, d) };
+        if sequence != length || batch * sequence * heads * kv_heads * head_dim == 0 {
+            return None;
+        }
+        // Where it is not said, as decoders have it.
+        let causal = self.values.get(mask).is_none_or(|value| value != "False");
+        let shape = AttentionShape { batch, sequence, heads, kv_heads, head_dim, causal };
+        Some(if is_backward {
+            Work::AttentionBackward(shape, precision)
+        } else {
+            Work::AttentionForward(shape, precision)
+        })
+    }
+
+    fn pointwise(&self) -> Option<Work> {
+        let bytes = |at: usize| {
+            let dims = self.dims.get(at).filter(|dims| !dims.is_empty())?;
+            Some(dims.iter().product::<u64>() * bytes_of(self.types.get(at)?)?)
+        };
+        let read: u64 = (0..self.dims.len()).filter_map(bytes).sum();
+        let written = match self.name.strip_suffix('_').unwrap_or(self.name) {
+            "aten::fill" | "aten::zero" | "aten::copy" => 0,
+            name if POINTWISE.contains(&name) => (0..self.dims.len()).filter_map(bytes).max()?,
+            _ => return None,
+        };
+        (read >= LEAST_BYTES).then(|| Work::Memory(Bytes::new(read + written)))
+    }
+}
+
+/// The precision of a type's products.
+pub(super) fn precision(name: &str) -> Option<Precision> {
+    match name.trim_start_matches("c10::").to_ascii_lowercase().as_str() {
+        "bfloat16" => Some(Precision::Bf16),
+        "half" | "float16" => Some(Precision::Fp16),
+        "float" | "float32" => Some(Precision::Fp32),
+        name if name.starts_with("float8") => Some(Precision::Fp8),
+        _ => None,
+    }
+}
+
+/// Bytes of an element of a type.
+pub(super) fn bytes_of(name: &str) -> Option<u64> {
+    match name.trim_start_matches("c10::").to_ascii_lowercase().as_str() {
+        "double" | "long" | "int64" | "float64" => Some(8),
+        "float" | "int" | "float32" | "int32" => Some(4),
+        "bfloat16" | "half" | "short" | "float16" => Some(2),
+        "byte" | "char" | "bool" | "signed char" | "unsigned char" | "uint8" | "int8" => Some(1),
+        name if name.starts_with("float8") => Some(1),
+        _ => None,
+    }
+}

@@ -18,6 +18,8 @@ pub(super) struct Bench<'a> {
     pub(super) speech: Speech,
     /// The settings as they were given.
     pub(super) text: &'a str,
+    /// The same, faults put right.
+    pub(super) now: &'a str,
     /// The settings, faults put right.
     pub(super) base: Case,
     /// The longest sequence that the model was made for.
@@ -74,7 +76,7 @@ impl Bench<'_> {
     /// A trial in the tool's words.
     pub(super) fn fix(&self, trial: &Trial) -> Option<Fix> {
         let Trial { changes, case, .. } = trial;
-        let told = told(self.speech, self.text, changes, &self.base.imported, &case.imported)?;
+        let told = told(self.speech, self.now, changes, &self.base.imported, &case.imported)?;
         Some(of_case(self.text, told, case))
     }
 }
@@ -108,7 +110,10 @@ pub(super) fn told(
         let is_needed = match &change {
             OptionChange::Remove { option } => text::has(text, option),
             OptionChange::Set { option, value: None } => !text::has(text, option),
-            _ => true,
+            OptionChange::Set { option, value: Some(value) } => {
+                text::value(text, option) != Some(value.as_str())
+            }
+            OptionChange::Rename { .. } => true,
         };
         if is_needed && !told.contains(&change) {
             told.push(change);

@@ -29,6 +29,8 @@ pub(super) enum Change {
     MicroBatch(u32),
     /// Sequences of a step.
     GlobalBatch(u64),
+    /// Tokens of a sequence.
+    Sequence(u64),
     /// What is computed again.
     Recompute(Recompute),
     /// What replicas share.
@@ -110,6 +112,7 @@ impl Change {
             Self::ExpertTensor(degree) => layout.expert_tensor_parallel = degree,
             Self::MicroBatch(sequences) => layout.micro_batch_size = sequences,
             Self::GlobalBatch(sequences) => training.global_batch_size = Some(sequences),
+            Self::Sequence(tokens) => training.sequence_length = Some(tokens),
             Self::Recompute(recompute) => layout.recompute = recompute,
             Self::Zero(stage) => {
                 if is_megatron && layout.zero_stage == ZeroStage::None {

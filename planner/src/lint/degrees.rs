@@ -3,9 +3,10 @@
 use ir::graph::TokenDispatcher;
 
 use super::bench::Bench;
+use super::case::Trial;
 use super::change::Change;
 use super::division::below;
-use super::finding::Finding;
+use super::finding::{Cost, Finding};
 use super::rule::{Rule, Severity};
 use super::words::Speech;
 use crate::interchange::{StatedStages, Target};
@@ -116,7 +117,7 @@ fn tensor_not_needed(bench: &Bench<'_>) -> Option<Finding> {
         )
     };
     let finding = bench.waste(Rule::TensorParallelNotNeeded, message, &trial);
-    (finding.severity == Severity::Warning).then_some(finding)
+    finding.cost.is_some_and(Cost::is_sure).then_some(finding)
 }
 
 /// Tensor parallelism whose ranks all keep the whole of what lies between sharded products.
@@ -141,7 +142,7 @@ fn sequence_parallel(bench: &Bench<'_>) -> Option<Finding> {
             "Megatron trains experts with tensor parallelism {tensor} only with sequence parallelism"
         );
         (Severity::Error, message)
-    } else if cost.is_certain() || frees_much(bench, cost.freed_bytes) {
+    } else if cost.is_certain() || gives_room(bench, &trial) {
         (Severity::Warning, told)
     } else {
         (Severity::Note, told)
@@ -150,12 +151,9 @@ fn sequence_parallel(bench: &Bench<'_>) -> Option<Finding> {
     Some(bench.finding(rule, severity, message, Some((&trial, cost)), &[]))
 }
 
-/// Of a GPU's memory, a share that is worth a warning.
-const MUCH: f64 = 0.1;
-
-/// Whether so many bytes are a tenth of a GPU's memory or more.
-pub(super) fn frees_much(bench: &Bench<'_>, bytes: i64) -> bool {
-    bytes as f64 >= bench.base.problem.hardware.memory.as_f64() * MUCH
+/// Whether memory that is short is no longer so.
+pub(super) fn gives_room(bench: &Bench<'_>, trial: &Trial) -> bool {
+    !bench.base.has_room() && trial.case.has_room()
 }
 
 /// From this share of a step on, a bubble is a loss whatever the reason.

@@ -375,14 +375,21 @@ fn of_layout(ground: &Ground<'_>, error: &LayoutError, imported: &Imported) -> T
         all
     };
     match error {
-        LayoutError::NotDivisible { what, by, .. } => match *what {
+        LayoutError::NotDivisible { what, by, size, degree, .. } => match *what {
             "experts" => {
                 let about = vec![Change::Expert(layout.expert_parallel)];
                 (Rule::ExpertParallelDoesNotDivide, about, expert(layout.expert_parallel))
             }
             "sequence length" => {
-                let about =
-                    vec![Change::Context(layout.context_parallel), Change::SequenceParallel(true)];
+                let near = (size + degree / 2) / degree.max(&1) * degree;
+                let about = vec![Change::Sequence(near), Change::Context(layout.context_parallel)];
+                if near > 0 && near.abs_diff(*size) * 8 <= *size {
+                    return (
+                        Rule::SequenceDoesNotDivide,
+                        about,
+                        vec![vec![Change::Sequence(near)]],
+                    );
+                }
                 let all = below(layout.context_parallel).map(|it| vec![Change::Context(it)]);
                 let all = all.chain(tensor()).chain([vec![Change::SequenceParallel(false)]]);
                 (Rule::SequenceDoesNotDivide, about, all.collect())

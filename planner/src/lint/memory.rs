@@ -8,7 +8,7 @@ use ir::units::Bytes;
 use super::bench::Bench;
 use super::case::Trial;
 use super::change::Change;
-use super::finding::Finding;
+use super::finding::{Cost, Finding};
 use super::rule::{Rule, Severity};
 
 pub(super) fn find(bench: &Bench<'_>) -> Vec<Finding> {
@@ -152,6 +152,10 @@ fn savers(bench: &Bench<'_>) -> Vec<Change> {
     if layout.virtual_stages > 1 {
         all.push(Change::VirtualStages(1));
     }
+    let domain = base.problem.hardware.domain;
+    all.retain(
+        |it| !matches!(it, Change::TensorParallel(degree) if !domain.is_multiple_of(*degree)),
+    );
     let mut seen = Vec::new();
     all.retain(|it| {
         let is_new = !seen.contains(it);
@@ -230,7 +234,13 @@ fn recompute(bench: &Bench<'_>) -> Option<Finding> {
             base.problem.hardware.memory.as_gib()
         )
     };
-    Some(bench.waste(Rule::RecomputeNotNeeded, message, &trial))
+    let mut finding = bench.waste(Rule::RecomputeNotNeeded, message, &trial);
+    // Some layers or modules are recomputed to leave a margin; all of them, where none need be, are not.
+    let is_dropped = most > 0 && new.first_layers().is_none();
+    if !is_dropped || !finding.cost.is_some_and(Cost::is_sure) {
+        finding.severity = Severity::Note;
+    }
+    Some(finding)
 }
 
 /// What lies on the host and would have room.

@@ -20,6 +20,7 @@ mod text;
 mod training;
 mod words;
 
+use ir::framework::Abilities;
 use ir::model::{GraphOptions, Model};
 use ir::plan::{Plan, PlannedModel, Provenance};
 
@@ -33,7 +34,9 @@ use bench::Bench;
 use case::Ground;
 use words::Speech;
 
-use crate::interchange::{Import, ImportError, Imported, StatedStages, StatedTraining, Target};
+use crate::interchange::{
+    self, Import, ImportError, Imported, ModelDifference, StatedStages, StatedTraining, Target,
+};
 use crate::plan::{self, CheckedPlan};
 use crate::validation::setup::Setup;
 
@@ -73,15 +76,44 @@ pub fn lint(import: &Import<'_>, most_nearest: usize) -> Result<Report, ImportEr
     };
     let speech = Speech::Tool(imported.source);
     let division = division::pose(&ground, speech, import.text, &imported)?;
+    let now =
+        division.findings.iter().flat_map(|it| &it.fix).fold(text, |text, fix| {
+            text::changed(&text, &fix.changes).map_or(text, |(new, _)| new)
+        });
     findings.extend(division.findings);
     if let Some(base) = division.case {
-        findings.extend(differences(import, &base, &text));
+        findings.extend(differences(import, &base, &now));
         let longest_sequence = import.model.max_position_embeddings();
-        let bench = Bench { ground, speech, text: import.text, base, longest_sequence };
+        let (text, now) = (import.text, now.as_str());
+        let bench = Bench { ground, speech, text, now, base, longest_sequence };
+        let first = findings.len();
         judge(&mut report, &bench, &mut findings, most_nearest);
+        for finding in &mut findings[first..] {
+            finding.fix = finding.fix.take().and_then(|fix| checked(import, &bench, fix));
+        }
+        let nearest = std::mem::take(&mut report.nearest).into_iter();
+        let checked =
+            nearest.filter_map(|it| Some(Nearby { fix: checked(import, &bench, it.fix)?, ..it }));
+        report.nearest = checked.collect();
     }
     report.findings = sorted(findings);
     Ok(report)
+}
+
+/// A text with options changed, if they can be.
+pub fn changed(text: &str, changes: &[OptionChange]) -> Option<String> {
+    Some(text::changed(text, changes)?.0)
+}
+
+/// A fix as the tool would read it: written into the settings, read and evaluated again. None where that does not work;
+/// where the text has no place for it, as it was evaluated.
+fn checked(import: &Import<'_>, bench: &Bench<'_>, fix: Fix) -> Option<Fix> {
+    let Some((text, _)) = text::changed(bench.now, &fix.changes) else { return Some(fix) };
+    let imported = interchange::settings(&Import { text: &text, ..import.clone() }).ok()?;
+    let case = bench.ground.evaluated(&imported).ok()?;
+    let step_time_seconds = Some(case.found.evaluation.step_time.get());
+    let peak_memory_bytes = Some(case.peak().get());
+    Some(Fix { step_time_seconds, peak_memory_bytes, ..fix })
 }
 
 /// A plan, judged.
@@ -106,7 +138,7 @@ pub fn lint_plan(checked: &CheckedPlan, text: &str, most_nearest: usize) -> Repo
     let found = checked.found.clone();
     let base = case::Case { imported, problem: checked.problem.clone(), found };
     let longest_sequence = described.and_then(|it| it.max_position_embeddings());
-    let bench = Bench { ground, speech: Speech::Planner, text, base, longest_sequence };
+    let bench = Bench { ground, speech: Speech::Planner, text, now: text, base, longest_sequence };
     let mut findings = Vec::new();
     judge(&mut report, &bench, &mut findings, most_nearest);
     report.findings = sorted(findings);
@@ -119,11 +151,20 @@ pub fn lint_run(setup: &Setup, id: &str) -> Option<Report> {
     if *is_layer {
         return None;
     }
+    // It ran, in what is most like the framework that ran it; and what rows call a node is what a fast network joins,
+    // which may have the hosts of several.
+    let mut framework = problem.hardware.framework.clone();
+    framework.abilities = Abilities::all();
+    let mut cluster = cluster.clone();
+    if let Some(host) = &mut cluster.host {
+        host.memory = host.memory * u64::from(cluster.gpus_per_node);
+    }
+    let cluster = &cluster;
     let starts = std::iter::once(0).chain(stage_ends.iter().copied());
     let blocks = starts.zip(stage_ends).map(|(start, end)| (end - start) as u32).collect();
     let imported = Imported {
         source: Target::Executor,
-        framework: problem.hardware.framework.clone(),
+        framework,
         layout: **layout,
         num_gpus: Some(problem.limits.num_gpus),
         training: stated(&problem.training),
@@ -140,7 +181,8 @@ pub fn lint_run(setup: &Setup, id: &str) -> Option<Report> {
         vocabulary_parallel: problem.vocabulary_parallel,
     };
     let base = ground.evaluated(&imported).ok()?;
-    let bench = Bench { ground, speech: Speech::Planner, text: "", base, longest_sequence: None };
+    let speech = Speech::Planner;
+    let bench = Bench { ground, speech, text: "", now: "", base, longest_sequence: None };
     let mut report = Report {
         model: id.to_owned(),
         cluster: cluster.name.clone(),
@@ -184,23 +226,22 @@ fn differences(import: &Import<'_>, base: &case::Case, text: &str) -> Vec<Findin
     };
     let plan = plan::make(&base.problem, cluster, planned, &base.found, &[], provenance);
     let all = base.imported.differences(&plan, model, &base.problem.graph);
-    let finding =
-        |rule: Rule, message: String, difference: &crate::interchange::ModelDifference| {
-            let name = &difference.stated.name;
-            let value = difference.would.values.join(" ");
-            let change = OptionChange::set(name, Some(value));
-            let mut places =
-                vec![Place { option: name.clone(), line: text::line_of(import.text, name) }];
-            places.retain(|it| it.line.is_some() || !text::has(text, &it.option));
-            Finding {
-                rule,
-                severity: rule.most_severe(),
-                message,
-                options: places,
-                cost: None,
-                fix: Some(bench::of_case(import.text, vec![change], base)),
-            }
-        };
+    let finding = |rule: Rule, message: String, difference: &ModelDifference| {
+        let name = &difference.stated.name;
+        let value = difference.would.values.join(" ");
+        let change = OptionChange::set(name, Some(value));
+        let mut places =
+            vec![Place { option: name.clone(), line: text::line_of(import.text, name) }];
+        places.retain(|it| it.line.is_some() || !text::has(text, &it.option));
+        Finding {
+            rule,
+            severity: rule.most_severe(),
+            message,
+            options: places,
+            cost: None,
+            fix: Some(bench::of_case(import.text, vec![change], base)),
+        }
+    };
     let mut findings = Vec::new();
     for difference in &all {
         let message =

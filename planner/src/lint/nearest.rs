@@ -23,6 +23,9 @@ pub struct Nearby {
     pub layout: LayoutSpec,
 }
 
+/// Of so many, those that are likely to be better are looked for.
+const LOOKED_AT: usize = 12;
+
 /// The best few settings that differ in one or two things, fit, and are faster by more than can be told apart.
 pub(super) fn nearest(bench: &Bench<'_>, most: usize) -> Vec<Nearby> {
     if most == 0 {
@@ -38,20 +41,31 @@ pub(super) fn nearest(bench: &Bench<'_>, most: usize) -> Vec<Nearby> {
         .filter(|it| bench.fix(it).is_some())
         .collect();
     trials.sort_by(|one, other| other.saves.total_cmp(&one.saves));
-    let mut shown: Vec<Trial> = Vec::new();
-    for trial in trials {
-        // Two changes are worth it only where the second adds to the first.
-        let is_less = shown.iter().any(|it| it.case.found.layout == trial.case.found.layout);
-        if !is_less && shown.len() < most {
-            shown.push(trial);
+    // A second change is worth it only where it adds to what the first saves alone.
+    let alone: Vec<(Change, f64)> = trials
+        .iter()
+        .filter_map(|it| match it.changes.as_slice() {
+            [change] => Some((change.clone(), it.saves)),
+            _ => None,
+        })
+        .collect();
+    trials.retain(|it| {
+        let of_one = alone.iter().filter(|(change, _)| it.changes.contains(change));
+        let most = of_one.map(|(_, saves)| *saves).fold(0.0, f64::max);
+        it.changes.len() == 1 || it.saves - most > RESOLUTION / 2.0
+    });
+    let mut shown: Vec<Nearby> = Vec::new();
+    for trial in trials.into_iter().take(LOOKED_AT) {
+        if shown.len() == most {
+            break;
         }
-    }
-    let nearby = |trial: Trial| {
-        let fix = bench.fix(&trial)?;
+        let saves = trial.cost(&bench.base);
+        let is_likely = saves.interval.is_some_and(|[low, _]| low > -RESOLUTION);
+        let Some(fix) = bench.fix(&trial).filter(|_| is_likely) else { continue };
         let layout = *trial.case.found.layout;
-        Some(Nearby { fix, saves: trial.cost(&bench.base), layout })
-    };
-    shown.into_iter().filter_map(nearby).collect()
+        shown.push(Nearby { fix, saves, layout });
+    }
+    shown
 }
 
 /// The settings next to those at hand.
@@ -66,6 +80,7 @@ fn singles(bench: &Bench<'_>) -> Vec<Change> {
         }
         all.push(of(now.saturating_mul(2)));
     };
+    let domain = base.problem.hardware.domain;
     around(Change::TensorParallel, layout.tensor_parallel);
     around(Change::Pipeline, layout.pipeline_parallel);
     around(Change::MicroBatch, layout.micro_batch_size);
@@ -92,5 +107,9 @@ fn singles(bench: &Bench<'_>) -> Vec<Change> {
     let stages = [ZeroStage::OptimizerState, ZeroStage::Gradients];
     all.extend(stages.into_iter().filter(|it| *it != layout.zero_stage).map(Change::Zero));
     all.push(Change::CutAnew);
+    // Across nodes it may be faster by prediction, but nobody has reason to try that first.
+    all.retain(
+        |it| !matches!(it, Change::TensorParallel(degree) if !domain.is_multiple_of(*degree)),
+    );
     all
 }

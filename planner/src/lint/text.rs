@@ -33,6 +33,11 @@ pub(super) fn line_of(text: &str, option: &str) -> Option<usize> {
     Some(line_at(text, places(text, option).first()?.name.start))
 }
 
+/// The value of an option, as it is written.
+pub(super) fn value<'a>(text: &'a str, option: &str) -> Option<&'a str> {
+    text.get(places(text, option).last()?.values.clone()?)
+}
+
 /// Whether an option is given.
 pub(super) fn has(text: &str, option: &str) -> bool {
     !places(text, option).is_empty()

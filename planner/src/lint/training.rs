@@ -7,8 +7,8 @@ use ir::layout::ZeroStage;
 
 use super::bench::Bench;
 use super::change::Change;
-use super::degrees::frees_much;
-use super::finding::{Finding, OptionChange, Place};
+use super::degrees::gives_room;
+use super::finding::{Cost, Finding, OptionChange, Place};
 use super::rule::{Rule, Severity};
 use super::text;
 use super::words::Speech;
@@ -54,9 +54,8 @@ fn optimizer_unused(bench: &Bench<'_>) -> Option<Finding> {
         replicas(bench),
         cost.in_words()
     );
-    let is_slower = trial.saves < -RESOLUTION;
-    let is_much = frees_much(bench, cost.freed_bytes) && !is_slower;
-    let severity = if is_much { Severity::Warning } else { Severity::Note };
+    let is_short = gives_room(bench, &trial);
+    let severity = if is_short { Severity::Warning } else { Severity::Note };
     let rule = Rule::DistributedOptimizerUnused;
     Some(bench.finding(rule, severity, message, Some((&trial, cost)), &[]))
 }
@@ -91,7 +90,11 @@ fn sharding_not_needed(bench: &Bench<'_>) -> Option<Finding> {
             "parameters are gathered for every pass though there is room for them; kept, which {cost}"
         )
     };
-    Some(bench.waste(Rule::ShardingNotNeeded, message, &trial))
+    let mut finding = bench.waste(Rule::ShardingNotNeeded, message, &trial);
+    if !finding.cost.is_some_and(Cost::is_sure) {
+        finding.severity = Severity::Note;
+    }
+    Some(finding)
 }
 
 /// Exchanges of replicas that nothing hides.

@@ -74,6 +74,7 @@ fn plan_keys(change: &Change) -> Vec<String> {
         Change::ExpertTensor(_) => "layout.expert_tensor_parallel",
         Change::MicroBatch(_) => "layout.micro_batch_size",
         Change::GlobalBatch(_) => "training.global_batch_size",
+        Change::Sequence(_) => "training.sequence_length",
         Change::Recompute(_) => "layout.recompute",
         Change::Zero(_) => "layout.zero_stage",
         Change::OneShardGroup => "layout.zero_shard",
@@ -104,6 +105,7 @@ fn megatron_options(change: &Change) -> Vec<String> {
         Change::ExpertTensor(_) => &["--expert-tensor-parallel-size"],
         Change::MicroBatch(_) => &["--micro-batch-size"],
         Change::GlobalBatch(_) => &["--global-batch-size"],
+        Change::Sequence(_) => &["--seq-length"],
         Change::Recompute(_) => &["--recompute-granularity", "--recompute-activations"],
         Change::Zero(_) => {
             &["--use-distributed-optimizer", "--use-megatron-fsdp", "--use-torch-fsdp2"]
@@ -157,6 +159,7 @@ fn megatron(change: &Change, before: &Imported, after: &Imported) -> Option<Vec<
         Change::ExpertTensor(degree) => vec![value("--expert-tensor-parallel-size", degree)],
         Change::MicroBatch(sequences) => vec![value("--micro-batch-size", sequences)],
         Change::GlobalBatch(sequences) => vec![value("--global-batch-size", sequences)],
+        Change::Sequence(tokens) => vec![value("--seq-length", tokens)],
         Change::Recompute(recompute) => {
             let plain = "--recompute-activations";
             let granularity = "--recompute-granularity";
@@ -298,7 +301,8 @@ fn stages(before: &Imported, after: &Imported) -> Vec<OptionChange> {
     all
 }
 
-/// Stages in the letters of `--pipeline-model-parallel-layout`: `Et*8|t*9|t*9|t*4L`.
+/// Stages in the letters of `--pipeline-model-parallel-layout`, equal ones that follow each other counted:
+/// `Et*8|(t*9|)*2t*4L`.
 fn layout_text(counts: &[u32]) -> String {
     let last = counts.len().saturating_sub(1);
     let stage = |(index, count): (usize, &u32)| {
@@ -313,7 +317,14 @@ fn layout_text(counts: &[u32]) -> String {
         };
         format!("{embedding}{layers}{head}")
     };
-    counts.iter().enumerate().map(stage).collect::<Vec<_>>().join("|")
+    let texts: Vec<String> = counts.iter().enumerate().map(stage).collect();
+    // What follows a bar is another stage, so the last has none after it and is not counted with others.
+    let Some((last, others)) = texts.split_last() else { return String::new() };
+    let runs = others.chunk_by(|one, other| one == other).map(|run| match run.len() {
+        1 => format!("{}|", run[0]),
+        times => format!("({}|)*{times}", run[0]),
+    });
+    runs.collect::<String>() + last
 }
 
 fn torchtitan(change: &Change) -> Option<Vec<OptionChange>> {
@@ -332,6 +343,7 @@ fn torchtitan(change: &Change) -> Option<Vec<OptionChange>> {
         Change::GlobalBatch(sequences) => {
             Some(vec![value("--training.global_batch_size", sequences)])
         }
+        Change::Sequence(tokens) => Some(vec![value("--training.seq_len", tokens)]),
         _ => None,
     }
 }
@@ -405,6 +417,7 @@ fn planner(change: &Change) -> Option<Vec<OptionChange>> {
         Change::MicroBatch(sequences) => one("--micro-batch-size", sequences),
         Change::GlobalBatch(sequences) => one("--global-batch-size", sequences),
         Change::Recompute(recompute) => one("--recompute", recompute),
+        Change::Sequence(tokens) => one("--seq-len", tokens),
         Change::Zero(stage) => one("--zero", &stage.number()),
         Change::Precision(precision) => one("--precision", precision),
         Change::NoOffload => Some(vec![OptionChange::remove("--offload")]),

@@ -106,7 +106,11 @@ pub(super) fn pose(
 /// Of what might be instead: the fastest that fits, other faults put right too; else the first that has another fault.
 fn chosen(ground: &Ground<'_>, fault: &Fault, imported: &Imported) -> Option<Vec<Change>> {
     let settled = fault.candidates.iter().filter_map(|changes| {
-        let case = settled(ground, &ground.changed(imported, changes), SETTLED_WITH)?;
+        let new = ground.changed(imported, changes);
+        if fault_in(ground, &new).is_some_and(|other| other.rule == fault.rule) {
+            return None;
+        }
+        let case = settled(ground, &new, SETTLED_WITH)?;
         case.lacks().is_empty().then_some((changes, case))
     });
     let settled: Vec<_> = settled.collect();
@@ -153,7 +157,8 @@ fn fault_of(ground: &Ground<'_>, imported: &Imported) -> Option<Fault> {
     let degrees = [tensor_parallel, context_parallel, pipeline_parallel].map(u64::from);
     let others: u64 = degrees.iter().product();
     if others == 0 || !u64::from(gpus).is_multiple_of(others) {
-        return Some(ranks(layout, gpus, others));
+        let domain = ground.cluster.levels.first().and_then(|it| it.ranks).unwrap_or(u32::MAX);
+        return Some(ranks(layout, gpus, others, domain));
     }
     let replicas = u64::from(gpus) / others;
     let each = replicas * u64::from(layout.micro_batch_size);
@@ -183,7 +188,7 @@ pub(super) fn below(degree: u32) -> impl Iterator<Item = u32> {
     (1..degree.min(4096)).rev()
 }
 
-fn ranks(layout: &LayoutSpec, gpus: u32, others: u64) -> Fault {
+fn ranks(layout: &LayoutSpec, gpus: u32, others: u64, domain: u32) -> Fault {
     let divides = |degree: u32, was: u32| {
         let rest = others / u64::from(was.max(1)) * u64::from(degree);
         rest > 0 && u64::from(gpus).is_multiple_of(rest)
@@ -201,11 +206,18 @@ fn ranks(layout: &LayoutSpec, gpus: u32, others: u64) -> Fault {
         let more = (was + 1..=was.saturating_mul(4).min(gpus)).find(|it| divides(*it, was));
         candidates.extend(more.map(|it| vec![change(it)]));
     }
+    let is_across = |changes: &Vec<Change>| matches!(changes.as_slice(), [Change::TensorParallel(degree)] if !domain.is_multiple_of(*degree));
+    candidates.retain(|it| !is_across(it));
     // Pairs, where none alone does.
     for tensor in below(layout.tensor_parallel.saturating_add(1)) {
         for pipeline in below(layout.pipeline_parallel.saturating_add(1)).take(64) {
             let rest = u64::from(tensor) * u64::from(pipeline) * u64::from(layout.context_parallel);
-            if candidates.len() < 12 && rest > 0 && u64::from(gpus).is_multiple_of(rest) {
+            let is_within = domain.is_multiple_of(tensor);
+            if is_within
+                && candidates.len() < 12
+                && rest > 0
+                && u64::from(gpus).is_multiple_of(rest)
+            {
                 candidates.push(vec![Change::TensorParallel(tensor), Change::Pipeline(pipeline)]);
             }
         }
@@ -349,8 +361,7 @@ fn of_layout(ground: &Ground<'_>, error: &LayoutError, imported: &Imported) -> T
         all
     };
     let expert = |degree: u32| -> Vec<Vec<Change>> {
-        let most = degree.saturating_mul(2).min(1024);
-        let near = below(degree).chain(degree + 1..=most);
+        let near = below(degree.min(256)).chain(degree + 1..=degree.saturating_mul(2).min(256));
         near.map(|it| vec![Change::Expert(it)]).collect()
     };
     let rounds = || {

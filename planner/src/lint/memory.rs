@@ -1,6 +1,5 @@
 //! Rules about memory: what does not fit, and what is computed again or put away for no need.
 
-use cost_models::residuals::{Spread, SpreadOf};
 use ir::graph::{Recompute, RecomputeModule, RecomputeModules};
 use ir::layout::{Offload, ZeroStage};
 use ir::units::Bytes;
@@ -18,6 +17,12 @@ pub(super) fn find(bench: &Bench<'_>) -> Vec<Finding> {
     all.extend(offload(bench));
     all
 }
+
+/// None of 857 measured steps ran that was predicted to need so many times what a GPU has; a test holds that.
+const NONE_RAN_BEYOND: f64 = 1.35;
+
+/// Two of them ran that were predicted to need more than this.
+const FEW_RAN_BEYOND: f64 = 1.1;
 
 /// What does not fit, by how much, and what would.
 fn room(bench: &Bench<'_>) -> Option<Finding> {
@@ -60,8 +65,6 @@ fn room(bench: &Bench<'_>) -> Option<Finding> {
         );
         return Some(bench.finding(Rule::OutOfMemory, Severity::Error, message, cost, &about));
     }
-    let (_, Spread { low, .. }) =
-        Spread::shipped(SpreadOf::PeakMemoryBytes, &base.problem.hardware);
     let beyond = gib(peak) - gib(capacity);
     let mut lines = memory.lines();
     lines.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
@@ -69,17 +72,16 @@ fn room(bench: &Bench<'_>) -> Option<Finding> {
     let largest = largest.collect::<Vec<_>>().join(", ");
     // What the allocator reserves beyond what is used it gives back before it fails.
     let without_slack = peak.saturating_sub(memory.allocator_bytes);
-    let (rule, severity) = if peak.as_f64() * low > capacity.as_f64() {
-        (Rule::OutOfMemory, Severity::Error)
+    let ratio = peak.as_f64() / capacity.as_f64();
+    let (rule, severity, how) = if ratio > NONE_RAN_BEYOND {
+        (Rule::OutOfMemory, Severity::Error, "does not fit")
+    } else if ratio > FEW_RAN_BEYOND {
+        (Rule::OutOfMemory, Severity::Warning, "does not fit by prediction")
     } else if without_slack > capacity {
-        (Rule::OutOfMemory, Severity::Warning)
+        (Rule::OutOfMemory, Severity::Note, "may fit, as predictions are off by that much")
     } else {
-        (Rule::MemoryTight, Severity::Note)
-    };
-    let how = match (rule, severity) {
-        (Rule::OutOfMemory, Severity::Error) => "does not fit",
-        (Rule::OutOfMemory, _) => "does not fit by prediction",
-        _ => "fits only if the allocator gives back what it caches",
+        let how = "fits only if the allocator gives back what it caches";
+        (Rule::MemoryTight, Severity::Note, how)
     };
     let message = format!(
         "{:.1} GiB are needed{of_rank}, {beyond:.1} more than the {:.1} of a GPU: it {how} ({largest} GiB)",

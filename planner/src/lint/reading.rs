@@ -2,7 +2,7 @@
 
 use crate::interchange::{Import, ImportError, Imported, OptionError, settings};
 
-use super::finding::{Finding, Fix, OptionChange, Place, Replacement, in_words};
+use super::finding::{Finding, Fix, OptionChange, Place, in_words};
 use super::rule::Rule;
 use super::text;
 
@@ -45,18 +45,15 @@ pub(super) fn read(import: &Import<'_>) -> Result<Reading, ImportError> {
             Err(ImportError::Option(other)) => other != error,
             _ => true,
         };
-        let repaired = candidates.into_iter().find(|(_, (new, _))| is_put_right(new));
+        let repaired = candidates.into_iter().find(|(_, new)| is_put_right(new));
         let severity = rule.most_severe();
         let message = error.to_string().lines().next().unwrap_or_default().to_owned();
-        let fix = repaired.as_ref().map(|(changes, (_, replacements))| {
-            let text = in_words(changes);
-            Fix {
-                changes: changes.clone(),
-                text,
-                step_time_seconds: None,
-                peak_memory_bytes: None,
-                replacements: in_original(import.text, changes, replacements),
-            }
+        let fix = repaired.as_ref().map(|(changes, _)| Fix {
+            changes: changes.clone(),
+            text: in_words(changes),
+            step_time_seconds: None,
+            peak_memory_bytes: None,
+            replacements: text::changed(import.text, changes).map_or_else(Vec::new, |(_, all)| all),
         });
         let place = |option: &String| Place {
             option: option.clone(),
@@ -65,27 +62,15 @@ pub(super) fn read(import: &Import<'_>) -> Result<Reading, ImportError> {
         let options = options.iter().map(place).collect();
         findings.push(Finding { rule, severity, message, options, cost: None, fix });
         match repaired {
-            Some((_, (new, _))) => text = new,
+            Some((_, new)) => text = new,
             None => break,
         }
     }
     Ok(Reading { imported, text, findings })
 }
 
-/// The same replacements in the text as it was given, where they can be made there by themselves.
-fn in_original(
-    original: &str,
-    changes: &[OptionChange],
-    replacements: &[Replacement],
-) -> Vec<Replacement> {
-    let is_plain = replacements.iter().any(|it| it.with.is_empty());
-    match text::changed(original, changes) {
-        Some((_, all)) if !is_plain || all.len() == replacements.len() => all,
-        _ => replacements.to_vec(),
-    }
-}
-
-type Repair = (Vec<OptionChange>, (String, Vec<Replacement>));
+/// Changes, and the text with them.
+type Repair = (Vec<OptionChange>, String);
 
 /// What a fault is, and what might put it right, the likeliest first.
 struct Fault {
@@ -97,7 +82,7 @@ struct Fault {
 fn fault(error: &OptionError, text: &str) -> Fault {
     let repairs = |all: Vec<Vec<OptionChange>>| -> Vec<Repair> {
         let of =
-            |changes: Vec<OptionChange>| Some((changes.clone(), text::changed(text, &changes)?));
+            |changes: Vec<OptionChange>| Some((changes.clone(), text::changed(text, &changes)?.0));
         all.into_iter().filter_map(of).collect()
     };
     match error {
@@ -117,11 +102,10 @@ fn fault(error: &OptionError, text: &str) -> Fault {
             let value = second.trim_matches('`');
             let value = (second != "as a switch").then(|| value.to_owned());
             let change = vec![OptionChange::Set { option: name.clone(), value }];
-            let candidates = text::without_first(text, name).map(|new| (change, new));
             Fault {
                 rule: Rule::OptionGivenTwice,
                 options: vec![name.clone()],
-                candidates: candidates.into_iter().collect(),
+                candidates: repairs(vec![change]),
             }
         }
         OptionError::Values { name, .. } => Fault {
@@ -129,15 +113,11 @@ fn fault(error: &OptionError, text: &str) -> Fault {
             options: vec![name.clone()],
             candidates: repairs(vec![vec![OptionChange::remove(name)]]),
         },
-        OptionError::Stray { word, .. } => {
-            let change = vec![OptionChange::remove(word)];
-            let candidates = text::without_word(text, word).map(|new| (change, new));
-            Fault {
-                rule: Rule::OptionValue,
-                options: vec![word.clone()],
-                candidates: candidates.into_iter().collect(),
-            }
-        }
+        OptionError::Stray { word, .. } => Fault {
+            rule: Rule::OptionValue,
+            options: vec![word.clone()],
+            candidates: repairs(vec![vec![OptionChange::remove(word)]]),
+        },
         OptionError::Value { name, value, works } => Fault {
             rule: match name.as_str() {
                 "--num-layers-per-virtual-pipeline-stage"

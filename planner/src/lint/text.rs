@@ -71,19 +71,9 @@ pub(super) fn applied(text: &str, replacements: &[Replacement]) -> Option<String
     Some(new)
 }
 
-/// The first of two places of an option left out.
-pub(super) fn without_first(text: &str, option: &str) -> Option<(String, Vec<Replacement>)> {
-    let places = places(text, option);
-    let [first, _, ..] = places.as_slice() else { return None };
-    let all = vec![first.removed(text)];
-    Some((applied(text, &all)?, all))
-}
-
-/// A word that stands alone, left out.
-pub(super) fn without_word(text: &str, word: &str) -> Option<(String, Vec<Replacement>)> {
-    let token = tokens(text).into_iter().find(|token| &text[token.clone()] == word)?;
-    let all = vec![Replacement { from: token.start, to: token.end, with: String::new() }];
-    Some((applied(text, &all)?, all))
+/// Nothing in the place of something.
+fn removed(from: usize, to: usize) -> Replacement {
+    Replacement { from, to, with: String::new() }
 }
 
 /// Where an option stands with its values.
@@ -119,26 +109,34 @@ impl Placed {
             to += usize::from(of_whole || of_value);
         }
         let is_alone = bytes.get(to) == Some(&b' ');
-        Replacement { from, to: to + usize::from(is_alone), with: String::new() }
+        removed(from, to + usize::from(is_alone))
     }
 }
 
 fn replacements(text: &str, change: &OptionChange) -> Option<Vec<Replacement>> {
     let places = places(text, change.option());
     match change {
+        OptionChange::Remove { option } if places.is_empty() && !option.starts_with('-') => {
+            let word = tokens(text).into_iter().find(|it| text[it.clone()] == **option);
+            Some(word.map(|Range { start, end }| removed(start, end)).into_iter().collect())
+        }
         OptionChange::Remove { .. } => Some(places.iter().map(|it| it.removed(text)).collect()),
         OptionChange::Rename { to, .. } => {
             let place = places.first()?;
             let Range { start, end } = place.name;
             Some(vec![Replacement { from: start, to: end, with: to.clone() }])
         }
-        OptionChange::Set { option, value } => match (places.last(), value) {
-            (Some(_), None) => Some(Vec::new()),
-            (Some(place), Some(value)) => {
-                let Range { start, end } = place.values.clone()?;
-                let is_quoted = start > 0 && matches!(text.as_bytes()[start - 1], b'"' | b'\'');
-                let with = if is_quoted { value.clone() } else { shell_word(value) };
-                Some(vec![Replacement { from: start, to: end, with }])
+        OptionChange::Set { option, value } => match (places.split_last(), value) {
+            (Some((last, others)), value) => {
+                // Of several the last is taken.
+                let mut all: Vec<Replacement> = others.iter().map(|it| it.removed(text)).collect();
+                if let Some(value) = value {
+                    let Range { start, end } = last.values.clone()?;
+                    let is_quoted = start > 0 && matches!(text.as_bytes()[start - 1], b'"' | b'\'');
+                    let with = if is_quoted { value.clone() } else { shell_word(value) };
+                    all.push(Replacement { from: start, to: end, with });
+                }
+                Some(all)
             }
             (None, value) => Some(vec![inserted(text, option, value.as_deref())?]),
         },
@@ -261,35 +259,43 @@ fn keys(text: &str, key: &str) -> Vec<Placed> {
     all
 }
 
-/// Words of a shell, by and large: what stands between blanks, quotes and brackets; comments are none.
+/// Words of a shell, by and large: what stands between blanks, quotes and brackets; comments are none. Quotes hold
+/// several words where they are a list of arguments, so blanks end words within them too.
 fn tokens(text: &str) -> Vec<Range<usize>> {
     let bytes = text.as_bytes();
-    let ends = |byte: u8| byte.is_ascii_whitespace() || b"\"'();".contains(&byte);
     let mut all = Vec::new();
+    let mut quote = None;
+    let mut start = None;
     let mut at = 0;
     while at < bytes.len() {
         let byte = bytes[at];
-        let is_first = at == 0 || ends(bytes[at - 1]);
-        if byte == b'#' && is_first {
-            at = text[at..].find('\n').map_or(bytes.len(), |length| at + length);
-        } else if ends(byte) || byte == b'\\' && bytes.get(at + 1) == Some(&b'\n') {
+        let is_break = byte == b'\\' && bytes.get(at + 1) == Some(&b'\n');
+        let ends = byte.is_ascii_whitespace()
+            || is_break
+            || match quote {
+                Some(quote) => byte == quote,
+                None => b"\"'();".contains(&byte),
+            };
+        if ends {
+            all.extend(start.take().map(|start| start..at));
+            quote = match (byte, quote) {
+                (b'"' | b'\'', None) => Some(byte),
+                (_, Some(open)) if byte == open => None,
+                _ => quote,
+            };
             at += 1;
+        } else if byte == b'#' && start.is_none() && quote.is_none() {
+            at = text[at..].find('\n').map_or(bytes.len(), |length| at + length);
         } else {
-            let start = at;
-            while at < bytes.len() && !ends(bytes[at]) {
-                at = match (bytes[at], bytes.get(at + 1)) {
-                    (b'$', Some(b'(' | b'{')) => closed(bytes, at + 1),
-                    (b'\\', Some(b'\n')) => break,
-                    _ => at + 1,
-                };
-            }
-            if at > start {
-                all.push(start..at);
-            } else {
-                at += 1;
-            }
+            start = start.or(Some(at));
+            let opens = byte == b'$' && quote != Some(b'\'');
+            at = match bytes.get(at + 1) {
+                Some(b'(' | b'{') if opens => closed(bytes, at + 1),
+                _ => at + 1,
+            };
         }
     }
+    all.extend(start.map(|start| start..bytes.len()));
     all
 }
 
@@ -330,6 +336,7 @@ mod tests {
         check("\"--tp\" \\\n 4 --b", OptionChange::remove("--b"), "\"--tp\" \\\n 4 ");
         check("# --tp 2\n--tp 4", set("--tp", "8"), "# --tp 2\n--tp 8");
         check("--layers '([0]*3)' --b", set("--layers", "1"), "--layers '1' --b");
+        check("\"--a 1\"\n\"--b (2|3) --c\"", set("--b", "4"), "\"--a 1\"\n\"--b 4 --c\"");
         check(
             "ARGS=\"--micro-batch-size 1 --b\"",
             OptionChange::set("--sp", None),

@@ -10,6 +10,7 @@ use super::finding::Cost;
 use crate::interchange::{ImportError, Imported, Posed, StatedStages, named};
 use crate::problem::Problem;
 use crate::search::{Found, RESOLUTION, saving, with_step};
+use crate::step::Step;
 use cost_models::residuals::SHARE;
 
 /// What settings are evaluated with.
@@ -89,7 +90,8 @@ impl Ground<'_> {
     pub(super) fn evaluated(&self, imported: &Imported) -> Result<Case, ImportError> {
         let Posed { problem, layout, stage_ends } = self.posed(imported)?;
         let problem = problem.with_vocabulary_parallel(self.vocabulary_parallel);
-        let evaluation = with_step(&problem, layout, &stage_ends, |step| step.evaluate());
+        let evaluation =
+            with_step(&problem, layout, &stage_ends, |step: &Step<'_>| step.evaluate());
         let evaluation = evaluation.map_err(|error| {
             ImportError::Layout(LayoutError::Schedule {
                 schedule: layout.schedule,

@@ -86,17 +86,13 @@ fn across_nodes(bench: &Bench<'_>) -> Option<Finding> {
          collectives",
         exposed * 100.0
     );
-    match bench.fastest(&all).filter(|it| it.saves > 0.0) {
-        Some(trial) => {
-            let message = |cost: &str| format!("{told}; fewer, which {cost}");
-            Some(bench.waste(Rule::TensorParallelAcrossNodes, message, &trial))
-        }
-        None => {
-            let about = [Change::TensorParallel(tensor)];
-            let severity = Severity::Note;
-            Some(bench.finding(Rule::TensorParallelAcrossNodes, severity, told, None, &about))
-        }
-    }
+    let Some(trial) = bench.fastest(&all).filter(|it| it.saves > 0.0) else {
+        let about = [Change::TensorParallel(tensor)];
+        let severity = Severity::Note;
+        return Some(bench.finding(Rule::TensorParallelAcrossNodes, severity, told, None, &about));
+    };
+    let message = |cost: &str| format!("{told}; fewer, which {cost}");
+    Some(bench.waste(Rule::TensorParallelAcrossNodes, message, &trial))
 }
 
 /// Products over more ranks than need be: said only where it is certain, as many run so for other reasons.

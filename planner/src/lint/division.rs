@@ -152,7 +152,7 @@ fn fault_in(ground: &Ground<'_>, imported: &Imported) -> Option<Fault> {
 /// The first of what does not divide.
 fn fault_of(ground: &Ground<'_>, imported: &Imported) -> Option<Fault> {
     let Imported { layout, training, .. } = imported;
-    let Some(gpus) = imported.num_gpus.or(ground.num_gpus) else { return None };
+    let gpus = imported.num_gpus.or(ground.num_gpus)?;
     let LayoutSpec { tensor_parallel, context_parallel, pipeline_parallel, .. } = *layout;
     let degrees = [tensor_parallel, context_parallel, pipeline_parallel].map(u64::from);
     let others: u64 = degrees.iter().product();
@@ -188,13 +188,15 @@ pub(super) fn below(degree: u32) -> impl Iterator<Item = u32> {
     (1..degree.min(4096)).rev()
 }
 
+/// A change of a degree, and what that is.
+type Degree = (fn(u32) -> Change, u32);
+
 fn ranks(layout: &LayoutSpec, gpus: u32, others: u64, domain: u32) -> Fault {
     let divides = |degree: u32, was: u32| {
         let rest = others / u64::from(was.max(1)) * u64::from(degree);
         rest > 0 && u64::from(gpus).is_multiple_of(rest)
     };
     let mut candidates = Vec::new();
-    type Degree = (fn(u32) -> Change, u32);
     let all: [Degree; 3] = [
         (Change::TensorParallel, layout.tensor_parallel),
         (Change::Pipeline, layout.pipeline_parallel),
@@ -342,48 +344,53 @@ fn of_error(ground: &Ground<'_>, error: &ImportError, imported: &Imported) -> Fa
     Fault { rule, message, about, candidates }
 }
 
+/// Other degrees of tensor parallelism, with as many ranks in the end or not.
+fn other_tensor(layout: &LayoutSpec) -> Vec<Vec<Change>> {
+    let near = below(layout.tensor_parallel).take(8);
+    let more = layout.tensor_parallel + 1..=layout.tensor_parallel.saturating_mul(2).min(64);
+    let mut all: Vec<Vec<Change>> =
+        near.chain(more).map(|it| vec![Change::TensorParallel(it)]).collect();
+    // With as many ranks in the end.
+    all.extend(below(layout.tensor_parallel).filter_map(|it| {
+        let ratio =
+            layout.tensor_parallel.is_multiple_of(it).then(|| layout.tensor_parallel / it)?;
+        let pipeline = layout.pipeline_parallel.saturating_mul(ratio);
+        Some(vec![Change::TensorParallel(it), Change::Pipeline(pipeline)])
+    }));
+    all
+}
+
+/// What makes micro-batches a multiple of the stages, or does without.
+fn other_rounds(ground: &Ground<'_>, imported: &Imported) -> Vec<Vec<Change>> {
+    let layout = &imported.layout;
+    let (p, b) = (u64::from(layout.pipeline_parallel), u64::from(layout.micro_batch_size));
+    let others = u64::from(layout.tensor_parallel) * u64::from(layout.context_parallel) * p;
+    let gpus = u64::from(imported.num_gpus.or(ground.num_gpus).unwrap_or(1));
+    let unit = (gpus / others.max(1)).max(1) * b * p;
+    let batch = imported.training.global_batch_size.unwrap_or(unit);
+    let down = batch / unit * unit;
+    let up = (batch / unit + 1) * unit;
+    let mut all: Vec<Vec<Change>> = below(layout.micro_batch_size)
+        .filter(|it| batch.is_multiple_of(unit / b * u64::from(*it)))
+        .take(1)
+        .map(|it| vec![Change::MicroBatch(it)])
+        .collect();
+    all.push(vec![Change::VirtualStages(1)]);
+    let near = if down > 0 && batch - down <= up - batch { down } else { up };
+    // A batch of another size is another run, unless it is nearly the same.
+    if near.abs_diff(batch) * 8 <= batch {
+        all.push(vec![Change::GlobalBatch(near)]);
+    }
+    all
+}
+
 type Told = (Rule, Vec<Change>, Vec<Vec<Change>>);
 
 fn of_layout(ground: &Ground<'_>, error: &LayoutError, imported: &Imported) -> Told {
     let layout = &imported.layout;
-    let tensor = || {
-        let near = below(layout.tensor_parallel).take(8);
-        let more = layout.tensor_parallel + 1..=layout.tensor_parallel.saturating_mul(2).min(64);
-        let mut all: Vec<Vec<Change>> =
-            near.chain(more).map(|it| vec![Change::TensorParallel(it)]).collect();
-        // With as many ranks in the end.
-        all.extend(below(layout.tensor_parallel).filter_map(|it| {
-            let ratio =
-                layout.tensor_parallel.is_multiple_of(it).then(|| layout.tensor_parallel / it)?;
-            let pipeline = layout.pipeline_parallel.saturating_mul(ratio);
-            Some(vec![Change::TensorParallel(it), Change::Pipeline(pipeline)])
-        }));
-        all
-    };
     let expert = |degree: u32| -> Vec<Vec<Change>> {
         let near = below(degree.min(256)).chain(degree + 1..=degree.saturating_mul(2).min(256));
         near.map(|it| vec![Change::Expert(it)]).collect()
-    };
-    let rounds = || {
-        let (p, b) = (u64::from(layout.pipeline_parallel), u64::from(layout.micro_batch_size));
-        let others = u64::from(layout.tensor_parallel) * u64::from(layout.context_parallel) * p;
-        let gpus = u64::from(imported.num_gpus.or(ground.num_gpus).unwrap_or(1));
-        let unit = (gpus / others.max(1)).max(1) * b * p;
-        let batch = imported.training.global_batch_size.unwrap_or(unit);
-        let down = batch / unit * unit;
-        let up = (batch / unit + 1) * unit;
-        let mut all: Vec<Vec<Change>> = below(layout.micro_batch_size)
-            .filter(|it| batch.is_multiple_of(unit / b * u64::from(*it)))
-            .take(1)
-            .map(|it| vec![Change::MicroBatch(it)])
-            .collect();
-        all.push(vec![Change::VirtualStages(1)]);
-        let near = if down > 0 && batch - down <= up - batch { down } else { up };
-        // A batch of another size is another run, unless it is nearly the same.
-        if near.abs_diff(batch) * 8 <= batch {
-            all.push(vec![Change::GlobalBatch(near)]);
-        }
-        all
     };
     match error {
         LayoutError::NotDivisible { what, by, size, degree, .. } => match *what {
@@ -402,7 +409,8 @@ fn of_layout(ground: &Ground<'_>, error: &LayoutError, imported: &Imported) -> T
                     );
                 }
                 let all = below(layout.context_parallel).map(|it| vec![Change::Context(it)]);
-                let all = all.chain(tensor()).chain([vec![Change::SequenceParallel(false)]]);
+                let all =
+                    all.chain(other_tensor(layout)).chain([vec![Change::SequenceParallel(false)]]);
                 (Rule::SequenceDoesNotDivide, about, all.collect())
             }
             _ if by.contains("expert_parallel") => {
@@ -421,7 +429,7 @@ fn of_layout(ground: &Ground<'_>, error: &LayoutError, imported: &Imported) -> T
             }
             _ => {
                 let about = vec![Change::TensorParallel(layout.tensor_parallel)];
-                (Rule::HeadsDoNotDivide, about, tensor())
+                (Rule::HeadsDoNotDivide, about, other_tensor(layout))
             }
         },
         LayoutError::NothingToShard { axis, .. } if axis.contains("expert") => {
@@ -439,7 +447,7 @@ fn of_layout(ground: &Ground<'_>, error: &LayoutError, imported: &Imported) -> T
                 Change::Pipeline(layout.pipeline_parallel),
                 Change::VirtualStages(layout.virtual_stages),
             ];
-            (Rule::MicroBatchesForInterleaving, about, rounds())
+            (Rule::MicroBatchesForInterleaving, about, other_rounds(ground, imported))
         }
         LayoutError::TooManyStages { .. } => {
             let about = vec![Change::Pipeline(layout.pipeline_parallel)];

@@ -8,7 +8,6 @@ use super::rule::{Rule, Severity};
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Finding {
     /// Which rule.
-    #[serde(serialize_with = "as_id")]
     pub rule: Rule,
     /// How bad it is.
     pub severity: Severity,
@@ -135,8 +134,4 @@ impl OptionChange {
 /// Changes in one line.
 pub(super) fn in_words(changes: &[OptionChange]) -> String {
     changes.iter().map(OptionChange::in_words).collect::<Vec<_>>().join(", ")
-}
-
-fn as_id<S: serde::Serializer>(rule: &Rule, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(rule.id())
 }

@@ -1,6 +1,6 @@
 //! The rules, each with a name that stays.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 /// How bad what a rule found is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -31,6 +31,12 @@ macro_rules! rules {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Rule {
             $($(#[doc = $text])+ $variant,)+
+        }
+
+        impl Serialize for Rule {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.id())
+            }
         }
 
         impl Rule {

@@ -229,7 +229,7 @@ fn long_sequence(bench: &Bench<'_>) -> Option<Finding> {
     let mut finding = bench.finding(rule, Severity::Note, message, None, &[]);
     let option = match bench.speech {
         Speech::Planner => "training.sequence_length",
-        _ => "--seq-length",
+        Speech::Tool(_) => "--seq-length",
     };
     finding.options =
         vec![Place { option: option.to_owned(), line: text::line_of(bench.text, option) }];

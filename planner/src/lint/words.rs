@@ -127,6 +127,7 @@ fn megatron_options(change: &Change) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "so that numbers are written plainly")]
 fn value(name: &str, value: impl ToString) -> OptionChange {
     OptionChange::set(name, Some(value.to_string()))
 }
@@ -160,40 +161,72 @@ fn megatron(change: &Change, before: &Imported, after: &Imported) -> Option<Vec<
         Change::MicroBatch(sequences) => vec![value("--micro-batch-size", sequences)],
         Change::GlobalBatch(sequences) => vec![value("--global-batch-size", sequences)],
         Change::Sequence(tokens) => vec![value("--seq-length", tokens)],
-        Change::Recompute(recompute) => {
-            let plain = "--recompute-activations";
-            let granularity = "--recompute-granularity";
-            let mut all = vec![OptionChange::remove(plain), OptionChange::remove(granularity)];
-            let modules = "--recompute-modules";
-            match recompute {
-                Recompute::None => {
-                    all.extend([FULL[0], FULL[1], modules].map(OptionChange::remove))
-                }
-                Recompute::Full | Recompute::FirstLayers(_) => {
-                    let count = recompute.first_layers();
-                    all = vec![
-                        OptionChange::remove(plain),
-                        OptionChange::remove(modules),
-                        value(granularity, "full"),
-                        value(FULL[0], if count.is_some() { "block" } else { "uniform" }),
-                        value(FULL[1], count.unwrap_or(1)),
-                    ];
-                }
-                Recompute::Modules(modules_of) => {
-                    let names: Vec<&str> =
-                        modules_of.iter().map(|it| it.names().1.unwrap_or(it.names().0)).collect();
-                    all = vec![
-                        OptionChange::remove(plain),
-                        value(granularity, "selective"),
-                        value(modules, names.join(" ")),
-                    ];
-                    all.extend(FULL.map(OptionChange::remove));
-                }
-                Recompute::Selective => return None,
+        Change::Recompute(recompute) => megatron_recompute(*recompute)?,
+        Change::Zero(stage) => megatron_zero(*stage, before),
+        Change::OneShardGroup => {
+            vec![OptionChange::remove("--num-distributed-optimizer-instances")]
+        }
+        Change::ReplicasOverlap { gathers } => {
+            let mut all = vec![switch("--overlap-grad-reduce", true)];
+            if *gathers && layout.zero_stage != ZeroStage::None {
+                all.push(switch("--overlap-param-gather", true));
             }
             all
         }
-        Change::Zero(ZeroStage::OptimizerState) => {
+        Change::Precision(precision) => megatron_precision(*precision)?,
+        Change::VocabularyMultiple(multiple) => {
+            vec![value("--make-vocab-size-divisible-by", multiple)]
+        }
+        Change::Dispatcher(TokenDispatcher::AllToAll) => {
+            vec![value("--moe-token-dispatcher-type", "alltoall")]
+        }
+        Change::Dispatcher(_) | Change::Gpus(_) => return None,
+        Change::NoOffload => ["--optimizer-cpu-offload", "--cpu-offloading-num-layers"]
+            .map(OptionChange::remove)
+            .to_vec(),
+        Change::CutAnew => Vec::new(),
+    })
+}
+
+/// What says what is computed again.
+fn megatron_recompute(recompute: Recompute) -> Option<Vec<OptionChange>> {
+    let plain = "--recompute-activations";
+    let granularity = "--recompute-granularity";
+    let mut all = vec![OptionChange::remove(plain), OptionChange::remove(granularity)];
+    let modules = "--recompute-modules";
+    match recompute {
+        Recompute::None => {
+            all.extend([FULL[0], FULL[1], modules].map(OptionChange::remove));
+        }
+        Recompute::Full | Recompute::FirstLayers(_) => {
+            let count = recompute.first_layers();
+            all = vec![
+                OptionChange::remove(plain),
+                OptionChange::remove(modules),
+                value(granularity, "full"),
+                value(FULL[0], if count.is_some() { "block" } else { "uniform" }),
+                value(FULL[1], count.unwrap_or(1)),
+            ];
+        }
+        Recompute::Modules(modules_of) => {
+            let names: Vec<&str> =
+                modules_of.iter().map(|it| it.names().1.unwrap_or(it.names().0)).collect();
+            all = vec![
+                OptionChange::remove(plain),
+                value(granularity, "selective"),
+                value(modules, names.join(" ")),
+            ];
+            all.extend(FULL.map(OptionChange::remove));
+        }
+        Recompute::Selective => return None,
+    }
+    Some(all)
+}
+
+/// What says what replicas share.
+fn megatron_zero(stage: ZeroStage, before: &Imported) -> Vec<OptionChange> {
+    match stage {
+        ZeroStage::OptimizerState => {
             let mut all = vec![switch("--use-distributed-optimizer", true)];
             let fsdp = [
                 "--use-megatron-fsdp",
@@ -208,13 +241,13 @@ fn megatron(change: &Change, before: &Imported, after: &Imported) -> Option<Vec<
             }
             all
         }
-        Change::Zero(ZeroStage::None) => vec![
+        ZeroStage::None => vec![
             OptionChange::remove("--use-distributed-optimizer"),
             OptionChange::remove("--overlap-param-gather"),
         ],
-        Change::Zero(stage) => {
+        ZeroStage::Gradients | ZeroStage::Parameters => {
             let strategy =
-                if *stage == ZeroStage::Gradients { "optim_grads" } else { "optim_grads_params" };
+                if stage == ZeroStage::Gradients { "optim_grads" } else { "optim_grads_params" };
             vec![
                 switch("--use-megatron-fsdp", true),
                 value("--data-parallel-sharding-strategy", strategy),
@@ -223,47 +256,28 @@ fn megatron(change: &Change, before: &Imported, after: &Imported) -> Option<Vec<
                 OptionChange::remove("--use-distributed-optimizer"),
             ]
         }
-        Change::OneShardGroup => {
-            vec![OptionChange::remove("--num-distributed-optimizer-instances")]
-        }
-        Change::ReplicasOverlap { gathers } => {
-            let mut all = vec![switch("--overlap-grad-reduce", true)];
-            if *gathers && layout.zero_stage != ZeroStage::None {
-                all.push(switch("--overlap-param-gather", true));
-            }
-            all
-        }
-        Change::Precision(precision) => {
-            let few = [
-                "--fp8-format",
-                "--fp8-recipe",
-                "--fp8-param-gather",
-                "--fp8-amax-history-len",
-                "--fp8-amax-compute-algo",
-                "--fp4-format",
-                "--fp4-recipe",
-            ];
-            let sixteen = match precision {
-                Precision::Bf16 => ["--fp16", "--bf16"],
-                Precision::Fp16 => ["--bf16", "--fp16"],
-                _ => return None,
-            };
-            let mut all = few.map(OptionChange::remove).to_vec();
-            all.extend([OptionChange::remove(sixteen[0]), switch(sixteen[1], true)]);
-            all
-        }
-        Change::VocabularyMultiple(multiple) => {
-            vec![value("--make-vocab-size-divisible-by", multiple)]
-        }
-        Change::Dispatcher(TokenDispatcher::AllToAll) => {
-            vec![value("--moe-token-dispatcher-type", "alltoall")]
-        }
-        Change::Dispatcher(_) | Change::Gpus(_) => return None,
-        Change::NoOffload => ["--optimizer-cpu-offload", "--cpu-offloading-num-layers"]
-            .map(OptionChange::remove)
-            .to_vec(),
-        Change::CutAnew => Vec::new(),
-    })
+    }
+}
+
+/// What says the number format.
+fn megatron_precision(precision: Precision) -> Option<Vec<OptionChange>> {
+    let few = [
+        "--fp8-format",
+        "--fp8-recipe",
+        "--fp8-param-gather",
+        "--fp8-amax-history-len",
+        "--fp8-amax-compute-algo",
+        "--fp4-format",
+        "--fp4-recipe",
+    ];
+    let sixteen = match precision {
+        Precision::Bf16 => ["--fp16", "--bf16"],
+        Precision::Fp16 => ["--bf16", "--fp16"],
+        _ => return None,
+    };
+    let mut all = few.map(OptionChange::remove).to_vec();
+    all.extend([OptionChange::remove(sixteen[0]), switch(sixteen[1], true)]);
+    Some(all)
 }
 
 /// How Megatron is told the stages, where they differ.
@@ -285,18 +299,15 @@ fn stages(before: &Imported, after: &Imported) -> Vec<OptionChange> {
         "--microbatch-group-size-per-virtual-pipeline-stage",
     ];
     let mut all = others.map(OptionChange::remove).to_vec();
-    match &after.stages {
-        StatedStages::Blocks(counts) => {
-            all.push(OptionChange::remove(of_rank));
-            all.push(value("--pipeline-model-parallel-layout", layout_text(counts)));
-        }
-        _ => {
-            all.push(OptionChange::remove("--pipeline-model-parallel-layout"));
-            all.push(match new.virtual_stages {
-                1 => OptionChange::remove(of_rank),
-                stages => value(of_rank, stages),
-            });
-        }
+    if let StatedStages::Blocks(counts) = &after.stages {
+        all.push(OptionChange::remove(of_rank));
+        all.push(value("--pipeline-model-parallel-layout", layout_text(counts)));
+    } else {
+        all.push(OptionChange::remove("--pipeline-model-parallel-layout"));
+        all.push(match new.virtual_stages {
+            1 => OptionChange::remove(of_rank),
+            stages => value(of_rank, stages),
+        });
     }
     all
 }

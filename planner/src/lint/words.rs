@@ -45,6 +45,12 @@ pub(super) fn words(
             all.push(OptionChange::set("--sequence-parallel", None));
         }
     }
+    if let (Speech::Planner, StatedStages::Blocks(counts)) = (speech, &after.stages)
+        && changes.contains(&Change::CutAnew)
+    {
+        let counts: Vec<String> = counts.iter().map(u32::to_string).collect();
+        all.push(value("--stages", counts.join(",")));
+    }
     (!all.is_empty()).then_some(all)
 }
 
@@ -432,6 +438,7 @@ fn planner(change: &Change) -> Option<Vec<OptionChange>> {
         Change::Zero(stage) => one("--zero", &stage.number()),
         Change::Precision(precision) => one("--precision", precision),
         Change::NoOffload => Some(vec![OptionChange::remove("--offload")]),
+        Change::CutAnew => Some(Vec::new()),
         Change::Gpus(ranks) => one("--gpus", ranks),
         _ => None,
     }

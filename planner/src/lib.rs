@@ -3,6 +3,7 @@
 pub mod answers;
 pub mod calibration;
 pub mod interchange;
+pub mod lint;
 pub mod measured;
 pub mod partition;
 pub mod plan;

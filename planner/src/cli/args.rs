@@ -45,6 +45,8 @@ pub(crate) enum Command {
     Export(ExportArgs),
     /// Make a plan of the settings of a tool that trains: a launch script, or its arguments.
     Import(ImportArgs),
+    /// Judge the settings of a run: what cannot run, what is wasteful and by how much, and what is better.
+    Lint(LintArgs),
     /// Draw a plan or a timeline; several timelines one below the other.
     Chart(ChartArgs),
     /// Draw a collective: who holds what before and after, or the steps of a ring.
@@ -289,6 +291,59 @@ pub(crate) struct ImportArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct LintArgs {
+    /// A launch script of a tool that trains, its arguments, or a plan.
+    #[arg(value_name = "FILE|PLAN")]
+    pub(crate) file: PathBuf,
+    /// The model that it trains: a Hugging Face `config.json`, its folder, or a short form; a plan has its own.
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) model: Option<PathBuf>,
+    /// Number of GPUs, where the settings do not say.
+    #[arg(long, value_name = "N", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
+    pub(crate) gpus: Option<u32>,
+    /// A preset (see `planner list clusters`) or a cluster file; a plan has its own [default: h100].
+    #[arg(long, value_name = "NAME|FILE")]
+    pub(crate) cluster: Option<String>,
+    /// The value of a variable that a script does not set.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_variable)]
+    pub(crate) set: Vec<(String, String)>,
+    /// Form of the result.
+    #[arg(long, value_enum, default_value = "text")]
+    pub(crate) format: LintFormat,
+    /// From which severity on findings make the exit code 1.
+    #[arg(long, value_enum, value_name = "SEVERITY", default_value = "warning")]
+    pub(crate) fail_on: FailOn,
+    /// How many better settings near these to show at most.
+    #[arg(long, value_name = "K", default_value_t = 3, value_parser = whole::<usize, 0, 100>)]
+    pub(crate) nearest: usize,
+    /// Write the result to a file instead of stdout.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LintFormat {
+    /// Text for people.
+    Text,
+    /// JSON for programs.
+    Json,
+    /// SARIF 2.1.0, for what shows findings beside the file.
+    Sarif,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FailOn {
+    /// What cannot run.
+    Error,
+    /// What is wasteful or risky, too.
+    Warning,
+    /// Anything that is found.
+    Note,
+    /// Nothing: the exit code is 0 whatever is found.
+    Never,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct ChartArgs {
     /// Plans, or timelines that `planner simulate -o` or `executor run --timeline` wrote.
     #[arg(value_name = "PLAN|TIMELINE", required = true, num_args = 1..=8)]
@@ -517,4 +572,6 @@ pub(crate) enum Listed {
     Models,
     /// Pipeline schedules.
     Schedules,
+    /// What `planner lint` looks for.
+    Rules,
 }

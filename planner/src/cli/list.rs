@@ -4,6 +4,7 @@ use cost_models::{clusters, frameworks};
 use ir::cluster::Precision;
 use ir::framework::{Framework, IDEAL, WithPipelines};
 use ir::schedule::ScheduleKind;
+use planner::lint::Rule;
 use serde_json::json;
 
 use super::args::{Format, ListArgs, Listed};
@@ -37,6 +38,21 @@ pub(crate) fn list(args: &ListArgs) -> anyhow::Result<Answer> {
             let mut rows = table(&["schedule", "what it does"], &["schedule", "what it does"]);
             for kind in ScheduleKind::ALL {
                 rows.add_row([kind.name(), kind.description()]);
+            }
+            print(&render(&rows))?;
+        }
+        (Listed::Rules, Format::Json) => {
+            let rules = Rule::ALL.iter().map(|rule| {
+                let severity = rule.most_severe().name();
+                json!({ "name": rule.id(), "description": rule.description(), "severity": severity })
+            });
+            print_json(&rules.collect::<Vec<_>>())?;
+        }
+        (Listed::Rules, Format::Table) => {
+            let headings = ["rule", "up to", "what it looks for"];
+            let mut rows = table(&headings, &headings);
+            for rule in Rule::ALL {
+                rows.add_row([rule.id(), rule.most_severe().name(), rule.description()]);
             }
             print(&render(&rows))?;
         }

@@ -15,6 +15,7 @@ mod input;
 mod inspect;
 mod interrupt;
 mod layout;
+mod lint;
 mod list;
 mod output;
 mod over;
@@ -38,13 +39,14 @@ use clap::{CommandFactory, Parser};
 use args::{Cli, Command};
 use output::Answer;
 
-/// Runs the command: exit code 0 where it found something, 1 where nothing fits, 2 on errors; that of the
+/// Runs the command: exit code 0 where it found something, 1 where nothing fits or settings have faults, 2 on
+/// errors; that of the
 /// executor where it ran a plan.
 pub(crate) fn main() -> ExitCode {
     let cli = Cli::parse();
     match interrupt::handle().and_then(|()| run(cli)) {
         Ok(Answer::Found) => ExitCode::SUCCESS,
-        Ok(Answer::NothingFits) => ExitCode::from(1),
+        Ok(Answer::NothingFits | Answer::Faults) => ExitCode::from(1),
         #[cfg(not(unix))]
         Ok(Answer::Ended(code)) => ExitCode::from(code),
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
@@ -69,6 +71,7 @@ fn run(cli: Cli) -> anyhow::Result<Answer> {
         Command::Simulate(args) => simulate::simulate(&args),
         Command::Export(args) => export::export(&args),
         Command::Import(args) => import::import(&args),
+        Command::Lint(args) => lint::lint(&args),
         Command::Chart(args) => chart::chart(&args),
         Command::Run(args) => run::run(&args),
         Command::Validate(args) => validate::validate(&args),

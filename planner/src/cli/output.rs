@@ -9,6 +9,8 @@ pub(crate) enum Answer {
     Found,
     /// No layout fits.
     NothingFits,
+    /// Settings have faults.
+    Faults,
     /// The executor ended, with this exit code.
     #[cfg(not(unix))]
     Ended(u8),

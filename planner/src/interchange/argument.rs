@@ -36,7 +36,7 @@ impl Argument {
     }
 
     /// As words of a shell.
-    pub(super) fn words(&self) -> String {
+    pub fn words(&self) -> String {
         let words = std::iter::once(&self.name).chain(&self.values).map(|word| quoted(word));
         words.collect::<Vec<_>>().join(" ")
     }

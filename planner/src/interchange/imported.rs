@@ -1,5 +1,7 @@
 //! Settings of other tools, read, as a plan.
 
+use std::fmt;
+
 use ir::cluster::{Cluster, Precision};
 use ir::framework::Framework;
 use ir::graph::Graph;
@@ -116,6 +118,26 @@ pub enum ImportError {
     },
 }
 
+/// Settings as a problem with its layout.
+#[derive(Clone, Debug)]
+pub struct Posed {
+    /// Model, training and GPUs.
+    pub problem: Problem,
+    /// The layout.
+    pub layout: Layout,
+    /// Where each stage ends, in blocks.
+    pub stage_ends: Vec<usize>,
+}
+
+/// Something that settings say of another model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelDifference {
+    /// What they say.
+    pub stated: Argument,
+    /// What they would say of the model that was given.
+    pub would: Argument,
+}
+
 /// What settings do not say: for which model, on what.
 #[derive(Clone, Debug)]
 pub struct Given<'a> {
@@ -140,23 +162,42 @@ impl Imported {
     ///
     /// [`ImportError`] where they contradict each other, the model, or what was given beside them.
     pub fn plan(&self, given: &Given<'_>) -> Result<Plan, ImportError> {
-        let num_gpus = self.num_gpus(given)?;
-        let training = self.training(num_gpus)?;
-        let layout = self.spec(num_gpus, &training)?;
-        let framework = self.framework.clone();
-        let graph = given.graph.clone();
-        let problem = Problem::new(graph, training, given.cluster, framework, num_gpus)?;
-        let layout = Layout::new(layout, &problem.limits)?;
-        let ends = self.stage_ends(&problem, &layout)?;
-        let (found, _) = simulated(&problem, layout, &ends);
-        let Given { planned, cluster, provenance, .. } = given;
+        let Given { model, graph, planned, cluster, num_gpus, provenance } = given;
+        let Posed { problem, layout, stage_ends } = self.posed(graph, cluster, *num_gpus)?;
+        let (found, _) = simulated(&problem, layout, &stage_ends);
         let plan = plan::make(&problem, cluster, planned.clone(), &found, &[], provenance.clone());
-        self.check_model(&plan, given)?;
+        let differences = self.differences(&plan, model, graph);
+        if !differences.is_empty() {
+            let texts = differences.iter().map(ToString::to_string).collect();
+            return Err(ImportError::Model { model: planned.name.clone(), differences: texts });
+        }
         Ok(plan)
     }
 
-    fn num_gpus(&self, given: &Given<'_>) -> Result<u32, ImportError> {
-        match (self.num_gpus, given.num_gpus) {
+    /// The problem that the settings pose, with their layout and stages.
+    ///
+    /// # Errors
+    ///
+    /// [`ImportError`] where they contradict each other, or what was given beside them.
+    pub fn posed(
+        &self,
+        graph: &Graph,
+        cluster: &Cluster,
+        num_gpus: Option<u32>,
+    ) -> Result<Posed, ImportError> {
+        let num_gpus = self.ranks(num_gpus)?;
+        let training = self.training(num_gpus)?;
+        let layout = self.spec(num_gpus, &training)?;
+        let framework = self.framework.clone();
+        let graph = graph.clone();
+        let problem = Problem::new(graph, training, cluster, framework, num_gpus)?;
+        let layout = Layout::new(layout, &problem.limits)?;
+        let stage_ends = self.stage_ends(&problem, &layout)?;
+        Ok(Posed { problem, layout, stage_ends })
+    }
+
+    fn ranks(&self, given: Option<u32>) -> Result<u32, ImportError> {
+        match (self.num_gpus, given) {
             (Some(stated), Some(asked)) if stated != asked => Err(ImportError::Divides {
                 what: format!("the settings start {stated} ranks, not {asked}"),
                 works: "leave out `--gpus`".to_owned(),
@@ -290,9 +331,9 @@ impl Imported {
         }
     }
 
-    /// What is said of the model must be what would be said of the one that was given.
-    fn check_model(&self, plan: &Plan, given: &Given<'_>) -> Result<(), ImportError> {
-        let setting = Setting::new(plan, given.model, given.graph, Vec::new());
+    /// What is said of the model and is not what would be said of the one that was given.
+    pub fn differences(&self, plan: &Plan, model: &Model, graph: &Graph) -> Vec<ModelDifference> {
+        let setting = Setting::new(plan, model, graph, Vec::new());
         let expected = write::model_arguments(self.source, &setting);
         let same = |one: &str, other: &str| match (one.parse::<f64>(), other.parse::<f64>()) {
             (Ok(one), Ok(other)) => one.total_cmp(&other).is_eq(),
@@ -302,12 +343,15 @@ impl Imported {
             let would = expected.iter().find(|it| it.name == stated.name)?;
             let are_same = stated.values.len() == would.values.len()
                 && stated.values.iter().zip(&would.values).all(|(one, other)| same(one, other));
-            (!are_same).then(|| format!("`{}`, where it has `{}`", stated.words(), would.words()))
+            let (stated, would) = (stated.clone(), would.clone());
+            (!are_same).then_some(ModelDifference { stated, would })
         };
-        let differences: Vec<String> = self.model.iter().filter_map(differs).collect();
-        if differences.is_empty() {
-            return Ok(());
-        }
-        Err(ImportError::Model { model: given.planned.name.clone(), differences })
+        self.model.iter().filter_map(differs).collect()
+    }
+}
+
+impl fmt::Display for ModelDifference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}`, where it has `{}`", self.stated.words(), self.would.words())
     }
 }

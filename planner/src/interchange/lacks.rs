@@ -25,7 +25,7 @@ pub(super) fn of_framework(
 }
 
 /// A layout with all that decides whether it can be run named, and nothing that it does without.
-pub(super) fn named(layout: &LayoutSpec, facts: ModelFacts) -> PartialLayout {
+pub fn named(layout: &LayoutSpec, facts: ModelFacts) -> PartialLayout {
     let has_pipeline = layout.pipeline_parallel > 1;
     let has_context = layout.context_parallel > 1;
     let switches = layout.switches;

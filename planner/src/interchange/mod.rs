@@ -32,7 +32,8 @@ pub use target::Target;
 
 pub use export::{Export, Wanted, export};
 pub use file::File;
-pub use imported::{ImportError, Imported};
+pub use imported::{ImportError, Imported, ModelDifference, Posed, StatedStages, StatedTraining};
+pub use lacks::named;
 pub use options::OptionError;
-pub use read::{Import, import};
+pub use read::{Import, import, settings};
 pub use shell::ShellError;

@@ -38,7 +38,7 @@ pub struct Import<'a> {
 /// [`ImportError`] where they cannot be read, contradict themselves, or are of another model.
 pub fn import(import: &Import<'_>) -> Result<Plan, ImportError> {
     let Import { model, model_text, cluster, num_gpus, .. } = *import;
-    let imported = settings(import.text, import.set, num_gpus)?;
+    let imported = settings(import)?;
     let (multi_token_prediction, dropout) = (imported.multi_token_prediction, imported.dropout);
     let options = GraphOptions { multi_token_prediction, dropout, ..GraphOptions::default() };
     let unbuilt = |what: String| ImportError::Unknown {
@@ -82,12 +82,13 @@ fn planned(
     }
 }
 
-/// The settings in a script or a list of arguments.
-fn settings(
-    text: &str,
-    set: &BTreeMap<String, String>,
-    num_gpus: Option<u32>,
-) -> Result<Imported, ImportError> {
+/// The settings, as the tool that they are of has them.
+///
+/// # Errors
+///
+/// [`ImportError`] where they cannot be read, or contradict themselves.
+pub fn settings(import: &Import<'_>) -> Result<Imported, ImportError> {
+    let Import { text, set, num_gpus, .. } = *import;
     let script = shell::read(text, set)?;
     let (before, words) = program(&script)?;
     let num_gpus = ranks(&script, &before).or(num_gpus);

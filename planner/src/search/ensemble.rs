@@ -67,6 +67,17 @@ impl Ensemble {
         sums.into_iter().map(|sum| sum / DRAWS as f64).collect()
     }
 
+    /// The share of the first plan's time that the second saves: the interval that leaves out as many draws below as
+    /// above, and holds `share` of all.
+    pub(super) fn saving(&self, share: f64) -> [f64; 2] {
+        let [first, second, ..] = self.logs.as_slice() else { return [0.0; 2] };
+        let mut saved: Vec<f64> =
+            first.iter().zip(second).map(|(one, other)| -(other - one).exp_m1()).collect();
+        saved.sort_by(f64::total_cmp);
+        let at = |share: f64| saved[((saved.len() - 1) as f64 * share).round() as usize];
+        [at((1.0 - share) / 2.0), at(f64::midpoint(1.0, share))]
+    }
+
     fn least(&self, draw: usize) -> f64 {
         self.logs.iter().map(|logs| logs[draw]).fold(f64::INFINITY, f64::min)
     }

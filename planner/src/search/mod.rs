@@ -30,7 +30,7 @@ use rayon::prelude::*;
 
 use crate::problem::Problem;
 use crate::step::ChainIndex;
-pub use choice::{Chosen, LOOKED_AT, RESOLUTION, chosen, likelihood_first_is_faster};
+pub use choice::{Chosen, LOOKED_AT, RESOLUTION, chosen, likelihood_first_is_faster, saving};
 use closest::closest;
 pub use conflict::conflicting;
 pub use found::{

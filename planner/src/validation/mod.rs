@@ -187,7 +187,7 @@ pub fn memory_of(row: &Row, setup: Option<&Setup>) -> Result<Option<MeasuredMemo
 
 /// What is predicted for a run that was mapped.
 pub fn predict(setup: &Setup) -> Predicted {
-    let Setup { problem, layout, stage_ends, is_layer } = setup;
+    let Setup { problem, layout, stage_ends, is_layer, .. } = setup;
     if *is_layer {
         return layer(problem, layout);
     }

@@ -29,7 +29,7 @@
 //!   say otherwise.
 
 use cost_models::frameworks;
-use ir::cluster::Precision;
+use ir::cluster::{Cluster, Precision};
 use ir::framework::Framework;
 use ir::graph::{ContextParallelKind, Recompute, RecomputeModule, RecomputeModules};
 use ir::layout::{Layout, LayoutSpec, Offload, OffloadedActivations, ZeroStage};
@@ -58,6 +58,8 @@ pub struct Setup {
     pub stage_ends: Vec<usize>,
     /// Whether the run is one layer's forward and backward alone.
     pub is_layer: bool,
+    /// The GPUs and links, as they were stated.
+    pub cluster: Cluster,
 }
 
 impl Setup {
@@ -132,7 +134,7 @@ impl Setup {
         let stage_ends = stage_ends(row, &problem, &layout)?;
         let is_layer = is_layer(row);
         contradictions::check(row, &problem, &layout, is_layer)?;
-        Ok(Self { problem, layout, stage_ends, is_layer })
+        Ok(Self { problem, layout, stage_ends, is_layer, cluster })
     }
 }
 

@@ -17,6 +17,7 @@ mod hostile;
 mod interchange;
 mod interrupted;
 mod laws;
+mod lint;
 mod measured_network;
 mod measured_profiles;
 mod offload;

@@ -1,0 +1,182 @@
+//! `planner lint`.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use anyhow::{Context, ensure};
+use ir::units::Seconds;
+use planner::interchange::Import;
+use planner::lint::{self, Finding, Nearby, Predicted, Report, Severity};
+
+use super::args::{FailOn, LintArgs, LintFormat};
+use super::files::{
+    parse_plan, read_cluster, read_model, read_text, refuse_to_overwrite, write_atomically,
+};
+use super::input::command;
+use super::output::{Answer, print};
+use super::tables::{percent, render, table};
+
+pub(crate) fn lint(args: &LintArgs) -> anyhow::Result<Answer> {
+    let text = read_text(&args.file)?;
+    let report = if is_plan(&text) {
+        let asked = [("--model", args.model.is_some()), ("--cluster", args.cluster.is_some())];
+        for (name, is_given) in asked {
+            ensure!(!is_given, "a plan has its own `{name}`\nhint: leave it out");
+        }
+        lint::lint_plan(&parse_plan(&args.file, &text)?, &text, args.nearest)
+    } else {
+        of_settings(args, &text)?
+    };
+    let file = args.file.to_string_lossy();
+    let result = match args.format {
+        LintFormat::Text => describe(&report, &file),
+        LintFormat::Json => serde_json::to_string_pretty(&report)? + "\n",
+        LintFormat::Sarif => {
+            serde_json::to_string_pretty(&lint::sarif(&report, &file, &text))? + "\n"
+        }
+    };
+    match &args.output {
+        Some(output) => {
+            let inputs = std::iter::once(args.file.as_path()).chain(args.model.as_deref());
+            for input in inputs {
+                refuse_to_overwrite(input, output)?;
+            }
+            write_atomically(output, result.as_bytes())?;
+        }
+        None => print(&result)?,
+    }
+    let least = match args.fail_on {
+        FailOn::Error => Some(Severity::Error),
+        FailOn::Warning => Some(Severity::Warning),
+        FailOn::Note => Some(Severity::Note),
+        FailOn::Never => None,
+    };
+    let fails = least.is_some_and(|least| report.count(least) > 0);
+    Ok(if fails { Answer::Faults } else { Answer::Found })
+}
+
+/// Whether a text is a plan of this program, rather than settings of another.
+fn is_plan(text: &str) -> bool {
+    let value: Option<serde_json::Value> = serde_json::from_str(text).ok();
+    value.is_some_and(|it| it.get("layout").is_some() && it.get("prediction").is_some())
+}
+
+fn of_settings(args: &LintArgs, text: &str) -> anyhow::Result<Report> {
+    let model: &Path = args.model.as_deref().context(
+        "settings do not say all of the model that they train\nhint: `--model models/llama-3.1-8b`",
+    )?;
+    let file = read_model(model)?;
+    let cluster = read_cluster(args.cluster.as_deref().unwrap_or("h100"))?;
+    let set = args.set.iter().cloned().collect();
+    let import = Import {
+        text,
+        set: &set,
+        model: &file.model,
+        model_text: &file.text,
+        cluster: &cluster,
+        num_gpus: args.gpus,
+        command: command(),
+    };
+    lint::lint(&import, args.nearest).with_context(|| format!("`{}`", args.file.display()))
+}
+
+fn describe(report: &Report, file: &str) -> String {
+    let mut text = String::new();
+    for finding in &report.findings {
+        describe_finding(&mut text, finding, file);
+    }
+    if !report.findings.is_empty() {
+        text.push('\n');
+    }
+    if let Some(prediction) = &report.prediction {
+        describe_prediction(&mut text, report, prediction);
+    }
+    describe_nearest(&mut text, &report.nearest);
+    let counts = [Severity::Error, Severity::Warning, Severity::Note].map(|severity| {
+        let count = report.findings.iter().filter(|it| it.severity == severity).count();
+        format!("{count} {}{}", severity.name(), if count == 1 { "" } else { "s" })
+    });
+    let _ = writeln!(text, "{}", counts.join(", "));
+    text
+}
+
+fn describe_finding(text: &mut String, finding: &Finding, file: &str) {
+    let line = finding.options.iter().find_map(|it| it.line);
+    let place = line.map_or_else(|| file.to_owned(), |line| format!("{file}:{line}"));
+    let options: Vec<String> =
+        finding.options.iter().map(|it| format!("`{}`", it.option)).collect();
+    let about =
+        if options.is_empty() { String::new() } else { format!(" ({})", options.join(", ")) };
+    let _ = writeln!(
+        text,
+        "{place}: {}[{}]: {}{about}",
+        finding.severity.name(),
+        finding.rule.id(),
+        finding.message
+    );
+    if let Some(fix) = &finding.fix {
+        let _ = writeln!(text, "  fix: {}", fix.text);
+    }
+}
+
+fn describe_prediction(text: &mut String, report: &Report, prediction: &Predicted) {
+    let Predicted { layout, training, num_gpus, .. } = prediction;
+    let [low, high] = prediction.interval_seconds.map(Seconds::new);
+    let fixed = if prediction.with_errors_fixed { ", with the fixes of all errors" } else { "" };
+    let _ = write!(
+        text,
+        "{} on {num_gpus} x {} with {}: {layout}, {}, ZeRO {}, {}x{} micro-batches, recompute {}{fixed}\n\
+         sequence {}, batch {}, {}\n\
+         predicted: {} a step ({low} to {high}), {:.0} tokens/s on each GPU, MFU {}, {:.1} GiB of {:.1}\n",
+        report.model,
+        report.cluster,
+        report.tool,
+        layout.schedule,
+        layout.zero_stage.number(),
+        layout.num_micro_batches,
+        layout.micro_batch_size,
+        layout.recompute,
+        training.sequence_length,
+        training.global_batch_size,
+        training.precision,
+        Seconds::new(prediction.step_time_seconds),
+        prediction.tokens_per_second_per_gpu,
+        percent(prediction.mfu),
+        prediction.peak_memory_bytes.as_gib(),
+        prediction.memory_bytes.as_gib(),
+    );
+    if prediction.ranks.len() > 1 {
+        let mut rows = table(&["rank", "blocks", "at work", "waits", "GiB"], &[]);
+        for rank in &prediction.ranks {
+            rows.add_row([
+                rank.pipeline_rank.to_string(),
+                rank.num_blocks.to_string(),
+                Seconds::new(rank.busy_seconds).to_string(),
+                Seconds::new(rank.bubble_seconds).to_string(),
+                format!("{:.1}", rank.peak_memory_bytes.as_gib()),
+            ]);
+        }
+        text.push_str(&render(&rows));
+    }
+    text.push('\n');
+}
+
+fn describe_nearest(text: &mut String, nearest: &[Nearby]) {
+    if nearest.is_empty() {
+        return;
+    }
+    text.push_str("better settings near these, by prediction:\n");
+    for Nearby { fix, saves, .. } in nearest {
+        let interval = saves.interval.map_or(String::new(), |[low, high]| {
+            format!(" ({:.0} to {:.0} %)", low * 100.0, high * 100.0)
+        });
+        let memory = fix.peak_memory_bytes.unwrap_or_default() as f64 / (1u64 << 30) as f64;
+        let _ = writeln!(
+            text,
+            "  saves {:.0} % of a step{interval}, {memory:.1} GiB: {}",
+            saves.share_of_time * 100.0,
+            fix.text
+        );
+    }
+    text.push('\n');
+}

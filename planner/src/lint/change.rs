@@ -1,0 +1,144 @@
+//! Changes of settings, in no tool's words.
+
+use ir::cluster::Precision;
+use ir::framework::{TensorOverlap, UpdatedParameters, WhenReduced};
+use ir::graph::{Recompute, TokenDispatcher};
+use ir::layout::{LayoutSpec, Offload, ZeroStage};
+use ir::schedule::ScheduleKind;
+
+use crate::interchange::{Imported, StatedStages, Target};
+
+/// A change of one setting.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Change {
+    /// Ranks over which products are sharded.
+    TensorParallel(u32),
+    /// Whether the sequence is sharded over those too.
+    SequenceParallel(bool),
+    /// Pipeline ranks.
+    Pipeline(u32),
+    /// Stages of each.
+    VirtualStages(u32),
+    /// Ranks that share a sequence.
+    Context(u32),
+    /// Ranks that share the experts.
+    Expert(u32),
+    /// Ranks over which an expert is sharded.
+    ExpertTensor(u32),
+    /// Sequences of a micro-batch.
+    MicroBatch(u32),
+    /// Sequences of a step.
+    GlobalBatch(u64),
+    /// Tokens of a sequence.
+    Sequence(u64),
+    /// What is computed again.
+    Recompute(Recompute),
+    /// What replicas share.
+    Zero(ZeroStage),
+    /// All replicas share it.
+    OneShardGroup,
+    /// Exchanges of replicas are hidden, those of updated parameters too.
+    ReplicasOverlap {
+        /// Whether parameters are gathered.
+        gathers: bool,
+    },
+    /// Number format of products.
+    Precision(Precision),
+    /// What a vocabulary is padded to a multiple of, on each tensor-parallel rank.
+    VocabularyMultiple(u32),
+    /// What carries tokens to experts.
+    Dispatcher(TokenDispatcher),
+    /// Nothing lies on the host.
+    NoOffload,
+    /// Layers of stages, so that none holds up the others.
+    CutAnew,
+    /// Ranks.
+    Gpus(u32),
+}
+
+impl Change {
+    /// The settings with this changed. Stages are cut evenly where that is possible, else so that none holds up the
+    /// others.
+    pub(super) fn apply(&self, imported: &mut Imported, num_layers: u32) {
+        let before = imported.layout;
+        self.set(imported);
+        let layout = &mut imported.layout;
+        if layout.pipeline_parallel == 1 {
+            layout.virtual_stages = 1;
+        }
+        let is_plain =
+            [ScheduleKind::OneFOneB, ScheduleKind::Interleaved].contains(&layout.schedule);
+        if is_plain || layout.pipeline_parallel == 1 {
+            let is_interleaved = layout.virtual_stages > 1;
+            layout.schedule =
+                if is_interleaved { ScheduleKind::Interleaved } else { ScheduleKind::OneFOneB };
+        }
+        let stages = |it: &LayoutSpec| it.pipeline_parallel.saturating_mul(it.virtual_stages);
+        let now = stages(layout);
+        if *self == Self::CutAnew {
+            imported.stages = StatedStages::Balanced;
+        } else if now != stages(&before) {
+            let is_even = now > 0 && num_layers.is_multiple_of(now);
+            imported.stages = if is_even { StatedStages::Even } else { StatedStages::Balanced };
+        }
+    }
+
+    fn set(&self, imported: &mut Imported) {
+        let is_megatron = imported.source == Target::Megatron;
+        let Imported { layout, training, framework, .. } = imported;
+        match *self {
+            Self::TensorParallel(degree) => {
+                if layout.expert_tensor_parallel == layout.tensor_parallel {
+                    layout.expert_tensor_parallel = degree;
+                }
+                layout.expert_tensor_parallel = layout.expert_tensor_parallel.min(degree);
+                if degree == 1 {
+                    layout.sequence_parallel = false;
+                } else if layout.tensor_parallel == 1 {
+                    layout.sequence_parallel = true;
+                }
+                layout.tensor_parallel = degree;
+            }
+            Self::SequenceParallel(is_on) => {
+                layout.sequence_parallel = is_on;
+                if is_megatron && is_on {
+                    framework.tensor_parallel.overlap = TensorOverlap::Gradients;
+                }
+            }
+            Self::Pipeline(degree) => layout.pipeline_parallel = degree,
+            Self::VirtualStages(stages) => layout.virtual_stages = stages,
+            Self::Context(degree) => layout.context_parallel = degree,
+            Self::Expert(degree) => layout.expert_parallel = degree,
+            Self::ExpertTensor(degree) => layout.expert_tensor_parallel = degree,
+            Self::MicroBatch(sequences) => layout.micro_batch_size = sequences,
+            Self::GlobalBatch(sequences) => training.global_batch_size = Some(sequences),
+            Self::Sequence(tokens) => training.sequence_length = Some(tokens),
+            Self::Recompute(recompute) => layout.recompute = recompute,
+            Self::Zero(stage) => {
+                if is_megatron && layout.zero_stage == ZeroStage::None {
+                    // Megatron gathers before forward unless it is told otherwise, which nobody had a reason to.
+                    framework.parameters.gathered = UpdatedParameters::BeforeForward;
+                }
+                layout.zero_stage = stage;
+            }
+            Self::OneShardGroup => imported.shard_groups = 1,
+            Self::ReplicasOverlap { gathers } => {
+                framework.gradients.reduced = WhenReduced::BesideBackward;
+                if gathers {
+                    framework.parameters.gathered = UpdatedParameters::BesideForward;
+                }
+            }
+            Self::Precision(precision) => {
+                training.precision = precision;
+                training.fp32_gradients |= is_megatron && precision == Precision::Bf16;
+            }
+            Self::VocabularyMultiple(multiple) => {
+                framework.tensor_parallel.vocabulary_multiple = multiple;
+            }
+            Self::Dispatcher(dispatcher) => layout.switches.token_dispatcher = dispatcher,
+            Self::NoOffload => layout.offload = Offload::NONE,
+            Self::CutAnew => {}
+            Self::Gpus(ranks) => imported.num_gpus = Some(ranks),
+        }
+    }
+}

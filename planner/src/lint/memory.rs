@@ -1,0 +1,265 @@
+//! Rules about memory: what does not fit, and what is computed again or put away for no need.
+
+use ir::graph::{Recompute, RecomputeModule, RecomputeModules};
+use ir::layout::{Offload, ZeroStage};
+use ir::units::Bytes;
+
+use super::bench::Bench;
+use super::case::Trial;
+use super::change::Change;
+use super::finding::{Cost, Finding};
+use super::rule::{Rule, Severity};
+
+pub(super) fn find(bench: &Bench<'_>) -> Vec<Finding> {
+    let mut all = Vec::new();
+    all.extend(room(bench));
+    all.extend(recompute(bench));
+    all.extend(offload(bench));
+    all
+}
+
+/// None of 857 measured steps ran that was predicted to need so many times what a GPU has; a test holds that.
+const NONE_RAN_BEYOND: f64 = 1.35;
+
+/// Two of them ran that were predicted to need more than this.
+const FEW_RAN_BEYOND: f64 = 1.1;
+
+/// What does not fit, by how much, and what would.
+fn room(bench: &Bench<'_>) -> Option<Finding> {
+    let base = &bench.base;
+    let memory = &base.found.evaluation.memory;
+    let (peak, capacity) = (base.peak(), base.problem.hardware.memory);
+    let gib = |bytes: Bytes| bytes.as_gib();
+    let rank = base.found.evaluation.fullest_rank;
+    let of_rank = if base.found.layout.pipeline_parallel > 1 {
+        format!(" on pipeline rank {rank}")
+    } else {
+        String::new()
+    };
+    let about = [
+        Change::MicroBatch(1),
+        Change::Recompute(Recompute::None),
+        Change::Zero(ZeroStage::None),
+        Change::TensorParallel(1),
+    ];
+    if base.fits() {
+        let headroom = base.problem.usual_headroom();
+        if base.has_room() {
+            return None;
+        }
+        let message = format!(
+            "{:.1} of {:.1} GiB are needed{of_rank}: it fits, but of comparable runs one in ten needed {:.1} GiB more \
+             than predicted",
+            gib(peak),
+            gib(capacity),
+            gib(headroom)
+        );
+        return Some(bench.finding(Rule::MemoryTight, Severity::Note, message, None, &about));
+    }
+    let trial = smallest_change(bench);
+    let cost = trial.as_ref().map(|it| (it, it.cost(base)));
+    if peak <= capacity {
+        let message = format!(
+            "{:.1} GiB of each GPU's share of its host are needed, which it does not have",
+            gib(memory.host_bytes)
+        );
+        return Some(bench.finding(Rule::OutOfMemory, Severity::Error, message, cost, &about));
+    }
+    let beyond = gib(peak) - gib(capacity);
+    let mut lines = memory.lines();
+    lines.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+    let largest = lines.iter().take(3).map(|(name, bytes)| format!("{name} {:.1}", gib(*bytes)));
+    let largest = largest.collect::<Vec<_>>().join(", ");
+    // What the allocator reserves beyond what is used it gives back before it fails.
+    let without_slack = peak.saturating_sub(memory.allocator_bytes);
+    let ratio = peak.as_f64() / capacity.as_f64();
+    let (rule, severity, how) = if ratio > NONE_RAN_BEYOND {
+        (Rule::OutOfMemory, Severity::Error, "does not fit")
+    } else if ratio > FEW_RAN_BEYOND {
+        (Rule::OutOfMemory, Severity::Warning, "does not fit by prediction")
+    } else if without_slack > capacity {
+        (Rule::OutOfMemory, Severity::Note, "may fit, as predictions are off by that much")
+    } else {
+        let how = "fits only if the allocator gives back what it caches";
+        (Rule::MemoryTight, Severity::Note, how)
+    };
+    let message = format!(
+        "{:.1} GiB are needed{of_rank}, {beyond:.1} more than the {:.1} of a GPU: it {how} ({largest} GiB)",
+        gib(peak),
+        gib(capacity)
+    );
+    Some(bench.finding(rule, severity, message, cost, &about))
+}
+
+/// The fastest of the changes that make it fit, of as few settings as will do.
+fn smallest_change(bench: &Bench<'_>) -> Option<Trial> {
+    let singles = savers(bench);
+    let one: Vec<Vec<Change>> = singles.iter().map(|it| vec![it.clone()]).collect();
+    let mut fitting = None;
+    for number in 1..=3 {
+        let all: Vec<Vec<Change>> = match number {
+            1 => one.clone(),
+            2 => pairs(&singles),
+            _ => pairs(&singles)
+                .into_iter()
+                .map(|pair| [pair, vec![Change::MicroBatch(1)]].concat())
+                .collect(),
+        };
+        let trials = bench.trials(&all);
+        let can_be_told = |it: &&Trial| bench.fix(it).is_some();
+        let fastest = |with_room: bool| {
+            let fits = trials
+                .iter()
+                .filter(|it| if with_room { it.case.has_room() } else { it.case.fits() });
+            fits.filter(can_be_told).max_by(|one, other| one.saves.total_cmp(&other.saves)).cloned()
+        };
+        if let Some(trial) = fastest(true) {
+            return Some(trial);
+        }
+        fitting = fitting.or_else(|| fastest(false));
+    }
+    fitting
+}
+
+/// What there is to free memory with.
+fn savers(bench: &Bench<'_>) -> Vec<Change> {
+    let base = &bench.base;
+    let layout = &base.found.layout;
+    let mut all = Vec::new();
+    if layout.zero_stage == ZeroStage::None {
+        all.push(Change::Zero(ZeroStage::OptimizerState));
+    }
+    if layout.zero_stage < ZeroStage::Parameters {
+        all.push(Change::Zero(ZeroStage::Parameters));
+    }
+    if layout.tensor_parallel > 1 && !layout.sequence_parallel {
+        all.push(Change::SequenceParallel(true));
+    }
+    all.extend(heavier(base.found.layout.recompute, per_stage(bench)).map(Change::Recompute));
+    let micro = layout.micro_batch_size;
+    all.extend(
+        [micro / 2, micro / 4, 1]
+            .into_iter()
+            .filter(|it| *it >= 1 && *it < micro)
+            .map(Change::MicroBatch),
+    );
+    for times in [2, 4] {
+        all.push(Change::TensorParallel(layout.tensor_parallel.saturating_mul(times)));
+        all.push(Change::Pipeline(layout.pipeline_parallel.saturating_mul(times)));
+        all.push(Change::Context(layout.context_parallel.saturating_mul(times)));
+        if base.problem.model_facts().has_experts {
+            all.push(Change::Expert(layout.expert_parallel.saturating_mul(times)));
+        }
+    }
+    if layout.virtual_stages > 1 {
+        all.push(Change::VirtualStages(1));
+    }
+    let domain = base.problem.hardware.domain;
+    all.retain(
+        |it| !matches!(it, Change::TensorParallel(degree) if !domain.is_multiple_of(*degree)),
+    );
+    let mut seen = Vec::new();
+    all.retain(|it| {
+        let is_new = !seen.contains(it);
+        seen.push(it.clone());
+        is_new
+    });
+    all
+}
+
+/// All pairs of changes of two settings.
+pub(super) fn pairs(singles: &[Change]) -> Vec<Vec<Change>> {
+    let mut all = Vec::new();
+    for (index, one) in singles.iter().enumerate() {
+        for other in &singles[index + 1..] {
+            if std::mem::discriminant(one) != std::mem::discriminant(other) {
+                all.push(vec![one.clone(), other.clone()]);
+            }
+        }
+    }
+    all
+}
+
+fn per_stage(bench: &Bench<'_>) -> u32 {
+    bench.ground.num_layers() / bench.base.found.layout.num_stages().max(1)
+}
+
+/// Recompute of more, the least first.
+fn heavier(now: Recompute, layers: u32) -> impl Iterator<Item = Recompute> {
+    let attention = RecomputeModules::new([RecomputeModule::Attention]).map(Recompute::Modules);
+    let some = [layers / 4, layers / 2, layers / 4 * 3].map(Recompute::FirstLayers);
+    let all = attention.into_iter().chain(some).chain([Recompute::Full]);
+    let is_more = move |it: &Recompute| match (now, it) {
+        (_, Recompute::FirstLayers(0)) | (Recompute::Full, _) => false,
+        (Recompute::None, _) => true,
+        (Recompute::FirstLayers(has), Recompute::FirstLayers(count)) => *count > has,
+        (_, Recompute::Modules(_)) => false,
+        _ => true,
+    };
+    all.filter(is_more)
+}
+
+/// What is computed again and would have room.
+fn recompute(bench: &Bench<'_>) -> Option<Finding> {
+    let base = &bench.base;
+    if !base.recomputes() || !base.fits() {
+        return None;
+    }
+    let now = base.found.layout.recompute;
+    let layers = per_stage(bench);
+    let attention = RecomputeModules::new([RecomputeModule::Attention]).map(Recompute::Modules);
+    let most = match now {
+        Recompute::Full => layers,
+        Recompute::FirstLayers(count) => count,
+        _ => 0,
+    };
+    let mut lighter = vec![Recompute::None];
+    if most > 0 {
+        lighter.extend(attention);
+        lighter.extend([most / 4, most / 2, most / 4 * 3].map(Recompute::FirstLayers));
+    }
+    lighter.retain(|it| *it != now && *it != Recompute::FirstLayers(0));
+    let all: Vec<Vec<Change>> = lighter.into_iter().map(|it| vec![Change::Recompute(it)]).collect();
+    let trials = bench.trials(&all);
+    let with_room = trials.into_iter().filter(|it| it.case.has_room() && bench.fix(it).is_some());
+    let trial = with_room.max_by(|one, other| one.saves.total_cmp(&other.saves))?;
+    if trial.saves <= 0.0 {
+        return None;
+    }
+    let new = trial.case.found.layout.recompute;
+    let (had, would) = (base.peak().as_gib(), trial.case.peak().as_gib());
+    let message = |cost: &str| {
+        format!(
+            "activations are computed again ({now}) though {} would fit: {had:.1} GiB are needed with, {would:.1} \
+             without, of {:.1}; that {cost}",
+            if new == Recompute::None { "all".to_owned() } else { format!("recompute of {new}") },
+            base.problem.hardware.memory.as_gib()
+        )
+    };
+    let mut finding = bench.waste(Rule::RecomputeNotNeeded, message, &trial);
+    // Some layers or modules are recomputed to leave a margin; all of them, where none need be, are not.
+    let is_dropped = most > 0 && new.first_layers().is_none();
+    if !is_dropped || !finding.cost.is_some_and(Cost::is_sure) {
+        finding.severity = Severity::Note;
+    }
+    Some(finding)
+}
+
+/// What lies on the host and would have room.
+fn offload(bench: &Bench<'_>) -> Option<Finding> {
+    let base = &bench.base;
+    if base.found.layout.offload == Offload::NONE {
+        return None;
+    }
+    let trial = bench.fastest(&[vec![Change::NoOffload]])?;
+    if !trial.case.has_room() || trial.saves <= 0.0 {
+        return None;
+    }
+    let message = |cost: &str| {
+        format!(
+            "{} lies on the host though it would fit on the GPU, which {cost}",
+            base.found.layout.offload
+        )
+    };
+    Some(bench.waste(Rule::OffloadNotNeeded, message, &trial))
+}

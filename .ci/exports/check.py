@@ -17,7 +17,16 @@ import traceback
 import warnings
 from pathlib import Path
 
-CHECKS = ["megatron", "torchtitan", "deepspeed", "accelerate", "trainer", "executor"]
+CHECKS = [
+    "megatron",
+    "megatron-bridge",
+    "torchtitan",
+    "deepspeed",
+    "accelerate",
+    "trainer",
+    "nanotron",
+    "executor",
+]
 
 
 def main():

@@ -1,8 +1,11 @@
 //! `planner import`.
 
+use std::collections::BTreeMap;
+use std::path::Path;
+
 use anyhow::Context;
 use ir::plan::Plan;
-use planner::interchange;
+use planner::interchange::{self, Stated};
 
 use super::args::ImportArgs;
 use super::files::{read_cluster, read_model, read_text, refuse_to_overwrite, write_atomically};
@@ -11,19 +14,32 @@ use super::output::{Answer, print};
 
 pub(crate) fn import(args: &ImportArgs) -> anyhow::Result<Answer> {
     let text = read_text(&args.file)?;
+    let set: BTreeMap<String, String> = args.set.iter().cloned().collect();
+    let about = || format!("`{}`", args.file.display());
+    let names = interchange::named_files(&text, &set).with_context(about)?;
+    let files = beside(&args.file, names)?;
     let file = read_model(&args.model)?;
     let cluster = read_cluster(&args.cluster)?;
-    let set = args.set.iter().cloned().collect();
     let plan = interchange::import(&interchange::Import {
         text: &text,
+        from: args.from,
+        files: &files,
+        stated: Stated {
+            num_gpus: args.gpus,
+            sequence_length: args.seq_len,
+            micro_batch_size: args.micro_batch_size,
+            global_batch_size: args.global_batch_size,
+            pipeline_parallel: args.pp,
+            multi_token_prediction: args.parts.multi_token_prediction,
+            dropout: args.parts.dropout,
+        },
         set: &set,
         model: &file.model,
         model_text: &file.text,
         cluster: &cluster,
-        num_gpus: args.gpus,
         command: command(),
     })
-    .with_context(|| format!("`{}`", args.file.display()))?;
+    .with_context(about)?;
     if let Some(output) = &args.output {
         for input in [&args.file, &args.model] {
             refuse_to_overwrite(input, output)?;
@@ -32,6 +48,14 @@ pub(crate) fn import(args: &ImportArgs) -> anyhow::Result<Answer> {
     }
     print(&summary(&plan))?;
     Ok(Answer::Found)
+}
+
+/// Files that lie beside another, by their names; those that do not are asked for where they are needed.
+fn beside(file: &Path, names: Vec<String>) -> anyhow::Result<BTreeMap<String, String>> {
+    let folder = file.parent().unwrap_or(Path::new("."));
+    let there = names.into_iter().map(|name| (folder.join(&name), name));
+    let there = there.filter(|(path, _)| path.is_file());
+    there.map(|(path, name)| Ok((name, read_text(&path)?))).collect()
 }
 
 /// What the settings are, and what is expected of them.

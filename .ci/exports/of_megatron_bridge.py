@@ -3,6 +3,7 @@
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import logging
 import os
 import sys
 import types
@@ -55,6 +56,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 sys.meta_path.insert(0, Finder())
+logging.disable(logging.INFO)
 
 import megatron.bridge  # noqa: E402,F401 (imported once, before checks fork)
 import megatron.bridge.training.config  # noqa: E402,F401
@@ -64,7 +66,15 @@ from of_megatron import pretend_gpus  # noqa: E402
 from plans import equal, layers_of_stages, script_arguments  # noqa: E402
 
 
+class FusedAdam:
+    """Transformer Engine's, as far as its arguments are asked for."""
+
+    def __init__(self, master_weight_dtype, exp_avg_dtype, exp_avg_sq_dtype, use_decoupled_grad):
+        pass
+
+
 def check(plan, folder):
+    importlib.import_module("transformer_engine.pytorch.optimizers").FusedAdam = FusedAdam
     command, environment = script_arguments(folder / "megatron-bridge.sh", "torchrun")
     script = next(word for word in command if word.endswith("planned.py"))
     pretend_gpus(plan)
@@ -116,11 +126,16 @@ def check(plan, folder):
 
 
 def check_layers(plan, model):
+    from megatron.core import parallel_state
     from megatron.core.transformer import transformer_block
 
     stages, pipeline = plan["layout"]["virtual_stages"], plan["layout"]["pipeline_parallel"]
     layers = layers_of_stages(plan)
+    if stages > 1:
+        parallel_state.set_virtual_pipeline_model_parallel_world_size(stages)
     for rank in range(pipeline):
+        # In the place of a process group.
+        parallel_state.set_pipeline_model_parallel_rank(rank)
         for chunk in range(stages):
             count = transformer_block.get_num_layers_to_build(
                 model, vp_stage=chunk if stages > 1 else None, pp_rank=rank

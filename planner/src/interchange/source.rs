@@ -97,8 +97,12 @@ pub(super) fn basename(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
+fn has_ending(name: &str, ending: &str) -> bool {
+    name.rsplit_once('.').is_some_and(|(_, last)| last == ending)
+}
+
 fn notation(name: &str, text: &str) -> Notation {
-    let is_json = name.ends_with(".json") || text.trim_start().starts_with('{');
+    let is_json = has_ending(name, "json") || text.trim_start().starts_with('{');
     if is_json { Notation::Json } else { Notation::Yaml }
 }
 
@@ -307,7 +311,7 @@ fn started(
         |place: usize, target| Some((target, words[..place].to_vec(), words[place..].to_vec()));
     for place in 0..words.len() {
         let (word, name) = (text(place), basename(text(place)));
-        let is_python = name.ends_with(".py");
+        let is_python = has_ending(name, "py");
         if is_python && name.starts_with("pretrain_") {
             return at(place, Target::Megatron);
         }

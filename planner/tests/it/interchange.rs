@@ -106,7 +106,6 @@ fn what_is_exported_imports_as_the_same_plan() {
         }
     });
     let counts = counts.into_inner().unwrap();
-    eprintln!("plans that come back: {counts:?}");
     assert_eq!(counts["megatron"] as usize, cases.len());
     for (target, ..) in READ_BACK {
         assert!(counts.get(target).is_some_and(|count| *count >= 4), "{target}: {counts:?}");

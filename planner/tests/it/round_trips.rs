@@ -221,6 +221,5 @@ fn what_is_searched_for_a_tool_it_takes() {
             }
         }
     }
-    eprintln!("plans that are searched and exported: {taken:?}");
     assert!(taken.values().all(|count| *count >= 3) && taken.len() >= 7, "{taken:?}");
 }

@@ -48,29 +48,16 @@ pub(in super::super) fn read(source: &Source<'_>) -> Result<Imported, ImportErro
 
 /// Reads the Trainer's arguments, in a file or as options, and accelerate's where that starts it.
 pub(in super::super) fn read_trainer(source: &Source<'_>) -> Result<Imported, ImportError> {
-    let (given, arguments) = match &source.form {
-        Form::Tree(tree) => (Given::default(), TRAINER.of_leaves(&tree.leaves())?),
-        _ => {
-            let (given, words) = launched(source)?;
-            let file = words.iter().map(|it| it.text.as_str()).find(|it| {
-                [".json", ".yaml", ".yml"].iter().any(|ending| it.ends_with(ending))
-                    && !it.starts_with("--")
-                    && words.first().is_some_and(|first| first.text == **it)
-            });
-            let arguments = match file {
-                Some(name) => TRAINER.of_leaves(&source.tree(name)?.leaves())?,
-                None => {
-                    let (given, _) = TRAINER_FLAGS.read_options(&words)?;
-                    given.renamed(|name| name.trim_start_matches("--").to_owned())
-                }
-            };
-            (given, arguments)
-        }
+    let (given, arguments) = if let Form::Tree(tree) = &source.form {
+        (Given::default(), TRAINER.of_leaves(&tree.leaves())?)
+    } else {
+        let (given, words) = launched(source)?;
+        (given, arguments_of(source, &words)?)
     };
     let script = Script::of(&arguments)?;
     if let Some(name) = arguments.text("deepspeed")? {
         let tree = source.tree(name)?;
-        let mut imported = deepspeed::read_tree(source, &tree, &script.fills()?)?;
+        let mut imported = deepspeed::read_tree(source, &tree, &script.fills())?;
         imported.source = Target::Trainer;
         if script.recomputes {
             imported.layout.recompute = Recompute::Full;
@@ -79,6 +66,17 @@ pub(in super::super) fn read_trainer(source: &Source<'_>) -> Result<Imported, Im
     }
     let given = with_fsdp(source, given, &arguments)?;
     imported(source, &given, &script)
+}
+
+/// The Trainer's arguments: in the file that is the first word, or the words themselves.
+fn arguments_of(source: &Source<'_>, words: &[Word]) -> Result<Given, ImportError> {
+    let first = words.first().map_or("", |it| it.text.as_str());
+    let is_file = [".json", ".yaml", ".yml"].iter().any(|ending| first.ends_with(ending));
+    if is_file && !first.starts_with("--") {
+        return Ok(TRAINER.of_leaves(&source.tree(first)?.leaves())?);
+    }
+    let (given, _) = TRAINER_FLAGS.read_options(words)?;
+    Ok(given.renamed(|name| name.trim_start_matches("--").to_owned()))
 }
 
 /// What a script says that accelerate's configuration does not.
@@ -132,17 +130,17 @@ impl Script {
     }
 
     /// What the Trainer fills into a DeepSpeed configuration that leaves it open.
-    fn fills(&self) -> Result<Given, OptionError> {
+    fn fills(&self) -> Given {
         let on = |precision| if self.precision == Some(precision) { "true" } else { "false" };
         let text = |number: Option<u32>| number.unwrap_or(1).to_string();
         let optimizer = if self.optimizer == Optimizer::AdamW { "AdamW" } else { "SGD" };
-        Ok(Given::default()
+        Given::default()
             .with("train_micro_batch_size_per_gpu", &text(self.micro_batch_size))
             .with("gradient_accumulation_steps", &text(self.num_micro_batches))
             .with("bf16.enabled", on(Precision::Bf16))
             .with("fp16.enabled", on(Precision::Fp16))
             .with("optimizer.type", optimizer)
-            .without("train_batch_size"))
+            .without("train_batch_size")
     }
 }
 
@@ -305,7 +303,7 @@ fn imported(source: &Source<'_>, given: &Given, script: &Script) -> Result<Impor
             works: format!("`num_processes` {product}"),
         });
     }
-    let (zero_stage, groups) = sharded(source, given, is_sharded)?;
+    let (zero_stage, groups) = sharded(given, is_sharded)?;
     let host = given.is_on("fsdp_config.fsdp_offload_params")?;
     let recomputes = given.is_on("fsdp_config.fsdp_activation_checkpointing")?;
     let layout = LayoutSpec {
@@ -339,11 +337,7 @@ fn imported(source: &Source<'_>, given: &Given, script: &Script) -> Result<Impor
 }
 
 /// The stage of ZeRO, and over how many groups of replicas, where that is said with it.
-fn sharded(
-    source: &Source<'_>,
-    given: &Given,
-    is_sharded: bool,
-) -> Result<(ZeroStage, Option<u32>), ImportError> {
+fn sharded(given: &Given, is_sharded: bool) -> Result<(ZeroStage, Option<u32>), ImportError> {
     if !is_sharded {
         return Ok((ZeroStage::None, None));
     }
@@ -370,7 +364,6 @@ fn sharded(
         }
         return Ok((stage, nodes.filter(|_| is_hybrid)));
     }
-    let _ = source;
     let stage =
         if reshards?.unwrap_or(true) { ZeroStage::Parameters } else { ZeroStage::Gradients };
     Ok((stage, None))
@@ -454,44 +447,47 @@ fn by_deepspeed(
 ) -> Result<Imported, ImportError> {
     let tree = match given.text("deepspeed_config.deepspeed_config_file")? {
         Some(name) => source.tree(basename(name))?,
-        None => {
-            let value = |text: &str| Tree::Value(text.to_owned());
-            let section = |key: &str, tree: Tree| (key.to_owned(), tree);
-            let text = |name: &str| given.text(&format!("deepspeed_config.{name}"));
-            let mut zero = vec![section("stage", value(text("zero_stage")?.unwrap_or("2")))];
-            for (name, key) in [
-                ("offload_optimizer_device", "offload_optimizer"),
-                ("offload_param_device", "offload_param"),
-            ] {
-                if let Some(device) = text(name)? {
-                    let device = vec![section("device", value(device))];
-                    zero.push(section(key, Tree::Keys(device)));
-                }
-            }
-            let rounds = match text("gradient_accumulation_steps")? {
-                Some(rounds) => rounds,
-                None => given.text("gradient_accumulation_steps")?.unwrap_or("1"),
-            };
-            let mut keys = vec![
-                section("zero_optimization", Tree::Keys(zero)),
-                section("gradient_accumulation_steps", value(rounds)),
-            ];
-            let precision = given.text("mixed_precision")?.unwrap_or("no");
-            if ["bf16", "fp16"].contains(&precision) {
-                let enabled = vec![section("enabled", value("true"))];
-                keys.push(section(precision, Tree::Keys(enabled)));
-            }
-            if let Some(micro) = script.micro_batch_size {
-                keys.push(section("train_micro_batch_size_per_gpu", value(&micro.to_string())));
-            }
-            Tree::Keys(keys)
-        }
+        None => deepspeed_tree(given, script)?,
     };
-    let mut imported = deepspeed::read_tree(source, &tree, &script.fills()?)?;
+    let mut imported = deepspeed::read_tree(source, &tree, &script.fills())?;
     imported.source = source.target;
     imported.num_gpus = given.count("num_processes")?.or(imported.num_gpus);
     if script.recomputes {
         imported.layout.recompute = Recompute::Full;
     }
     Ok(imported)
+}
+
+/// DeepSpeed's configuration, of what accelerate's says of it.
+fn deepspeed_tree(given: &Given, script: &Script) -> Result<Tree, OptionError> {
+    let value = |text: &str| Tree::Value(text.to_owned());
+    let section = |key: &str, tree: Tree| (key.to_owned(), tree);
+    let text = |name: &str| given.text(&format!("deepspeed_config.{name}"));
+    let mut zero = vec![section("stage", value(text("zero_stage")?.unwrap_or("2")))];
+    for (name, key) in [
+        ("offload_optimizer_device", "offload_optimizer"),
+        ("offload_param_device", "offload_param"),
+    ] {
+        if let Some(device) = text(name)? {
+            let device = vec![section("device", value(device))];
+            zero.push(section(key, Tree::Keys(device)));
+        }
+    }
+    let rounds = match text("gradient_accumulation_steps")? {
+        Some(rounds) => rounds,
+        None => given.text("gradient_accumulation_steps")?.unwrap_or("1"),
+    };
+    let mut keys = vec![
+        section("zero_optimization", Tree::Keys(zero)),
+        section("gradient_accumulation_steps", value(rounds)),
+    ];
+    let precision = given.text("mixed_precision")?.unwrap_or("no");
+    if ["bf16", "fp16"].contains(&precision) {
+        let enabled = vec![section("enabled", value("true"))];
+        keys.push(section(precision, Tree::Keys(enabled)));
+    }
+    if let Some(micro) = script.micro_batch_size {
+        keys.push(section("train_micro_batch_size_per_gpu", value(&micro.to_string())));
+    }
+    Ok(Tree::Keys(keys))
 }

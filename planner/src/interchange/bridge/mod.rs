@@ -149,6 +149,11 @@ fn more(setting: &Setting<'_>, line: &mut impl FnMut(&str, &str, &str)) {
         let why = "logits and their gradient are apart, as predicted";
         line("model.cross_entropy_loss_fusion", "False", why);
     }
+    if !has("--mtp-num-layers") {
+        // `config.json` may have some.
+        let why = "no modules for multi-token prediction, as in the plan";
+        line("model.mtp_num_layers", "None", why);
+    }
     if !has("--accumulate-allreduce-grads-in-fp32") && !has("--grad-reduce-in-bf16") {
         line("mixed_precision.grad_reduce_in_fp32", "False", "gradients are as activations are");
     }

@@ -13,13 +13,11 @@ const KNOWN: Known = Known { program: "Megatron-Bridge", table: TABLE, others: O
 
 /// Reads the Python, or the script that starts it.
 pub(in super::super) fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
-    let text = match &source.form {
-        Form::Python(text) => text.as_str(),
-        _ => {
-            let words = &source.started()?.words;
-            let name = words.first().map_or("planned.py", |it| basename(&it.text));
-            source.file(name)?
-        }
+    let text = if let Form::Python(text) = &source.form {
+        text.as_str()
+    } else {
+        let words = &source.started()?.words;
+        source.file(words.first().map_or("planned.py", |it| basename(&it.text)))?
     };
     // What a function sets is known to who runs it alone.
     if !text.contains("AutoBridge.from_hf_config(") {
@@ -42,7 +40,7 @@ pub(in super::super) fn read(source: &Source<'_>) -> Result<Imported, ImportErro
             Kind::Switch => value == "True",
             Kind::Unless => value == "False",
             Kind::None => false,
-            _ => true,
+            _ => value != "None",
         };
         let row = rows().find(|row| row.path == path && is_said(row.kind));
         let Some(row) = row else { continue };

@@ -29,26 +29,18 @@ const NOT_PLANNED: [(&str, &str); 6] = [
 
 /// Reads the configuration, or the script that names it.
 pub(in super::super) fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
-    match &source.form {
-        Form::Tree(tree) => read_tree(source, tree, &Given::default()),
-        _ => {
-            let started = source.started()?;
-            let mut words = started.words.iter().map(|it| it.text.as_str());
-            let name = words.find_map(|word| match word.split_once('=') {
-                Some(("--deepspeed_config", name)) => Some(name.to_owned()),
-                _ => None,
-            });
-            let place = started.words.iter().position(|it| it.text == "--deepspeed_config");
-            let following = place.and_then(|place| started.words.get(place + 1));
-            let name = name.or(following.map(|it| it.text.clone()));
-            let name = name.ok_or_else(|| ImportError::Unknown {
-                what: "nothing names DeepSpeed's configuration".to_owned(),
-                works: "`--deepspeed_config ds_config.json`, or the configuration itself"
-                    .to_owned(),
-            })?;
-            read_tree(source, &source.tree(&name)?, &Given::default())
-        }
+    if let Form::Tree(tree) = &source.form {
+        return read_tree(source, tree, &Given::default());
     }
+    let words = &source.started()?.words;
+    let inline = words.iter().find_map(|it| it.text.strip_prefix("--deepspeed_config="));
+    let place = words.iter().position(|it| it.text == "--deepspeed_config");
+    let following = place.and_then(|place| words.get(place + 1)).map(|it| it.text.as_str());
+    let name = inline.or(following).ok_or_else(|| ImportError::Unknown {
+        what: "nothing names DeepSpeed's configuration".to_owned(),
+        works: "`--deepspeed_config ds_config.json`, or the configuration itself".to_owned(),
+    })?;
+    read_tree(source, &source.tree(name)?, &Given::default())
 }
 
 /// Reads a configuration; `filled` is what somebody else fills in where it says `auto`.

@@ -232,21 +232,11 @@ fn yaml(setting: &Setting<'_>) -> String {
         line(2, key, value, "yours");
     }
     line(2, "torch_adam_is_fused", "true", "one kernel for the update");
-    line(2, "learning_rate_scheduler", "", "");
-    for (key, value) in [
-        ("learning_rate", "3.0e-4"),
-        ("lr_warmup_steps", "2"),
-        ("lr_warmup_style", "linear"),
-        ("lr_decay_style", "cosine"),
-        ("min_decay_lr", "3.0e-5"),
-    ] {
-        line(4, key, value, "yours");
-    }
-    line(0, "data", "", "");
-    line(2, "dataset", "null", "random tokens, until it says where yours are");
-    line(2, "seed", "42", "");
-    line(0, "checkpoints", "", "");
-    line(2, "checkpoints_path", "checkpoints", "yours");
-    line(2, "checkpoint_interval", "1000", "yours");
-    text
+    text + YOURS
 }
+
+/// What a plan says nothing of.
+const YOURS: &str = "  learning_rate_scheduler: # yours, as all that follows\n    learning_rate: 3.0e-4\n    lr_warmup_steps: 2\n    \
+    lr_warmup_style: linear\n    lr_decay_style: cosine\n    min_decay_lr: 3.0e-5\ndata:\n  \
+    dataset: null # random tokens\n  seed: 42\ncheckpoints:\n  checkpoints_path: checkpoints\n  \
+    checkpoint_interval: 1000\n";

@@ -17,7 +17,17 @@ import traceback
 import warnings
 from pathlib import Path
 
-CHECKS = ["megatron", "torchtitan", "deepspeed", "accelerate", "trainer", "executor", "memory"]
+CHECKS = [
+    "megatron",
+    "megatron-bridge",
+    "torchtitan",
+    "deepspeed",
+    "accelerate",
+    "trainer",
+    "nanotron",
+    "executor",
+    "memory",
+]
 
 
 def main():

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::{Cluster, Precision};
-use crate::framework::{Abilities, Framework, ReplicationAbility};
+use crate::framework::{Abilities, Framework, NeverBeside, ReplicationAbility};
 use crate::graph::Adapters;
 use crate::layout::LayoutSpec;
 use crate::replication::{DataParallelMethod, GradientCompression, Replication};
@@ -207,6 +207,7 @@ impl Training {
         if self.no_master_weights && !abilities.no_master_weights {
             lacks.push("updates without master weights in fp32".to_owned());
         }
+        lacks.extend(self.gradients_lacked_by(abilities).map(|it| it.words().to_owned()));
         let Replication { method, compression } = self.replication();
         if abilities.replication == ReplicationAbility::AllReduce {
             if method != DataParallelMethod::AllReduce {
@@ -215,6 +216,29 @@ impl Training {
             lacks.extend(compression.map(|it| format!("gradients compressed by {it}")));
         }
         lacks
+    }
+
+    /// The number format of gradients, as a stage of ZeRO may not have it; none where weights are in fp32, as they are.
+    pub fn gradients(&self) -> Option<NeverBeside> {
+        let kind =
+            if self.fp32_gradients { NeverBeside::Gradients32 } else { NeverBeside::Gradients16 };
+        (self.precision.activation_bytes() == 2).then_some(kind)
+    }
+
+    /// The same as a framework with such abilities trains where the format of gradients is left open: in fp32 where it
+    /// has no other.
+    #[must_use]
+    pub fn with_gradients_of(self, abilities: &Abilities) -> Self {
+        let in_16 = self.precision.activation_bytes() == 2;
+        let fp32_gradients = self.fp32_gradients || in_16 && abilities.has_fp32_gradients_alone();
+        Self { fp32_gradients, ..self }
+    }
+
+    /// The number format of gradients, where no stage of ZeRO has it.
+    fn gradients_lacked_by(&self, abilities: &Abilities) -> Option<NeverBeside> {
+        let lacks =
+            |it: &NeverBeside| abilities.zero.iter().all(|zero| zero.never_beside.contains(it));
+        self.gradients().filter(lacks)
     }
 
     /// Abilities with what it takes of them added.
@@ -227,6 +251,11 @@ impl Training {
             abilities.moments.push(self.moments());
         }
         abilities.no_master_weights |= self.no_master_weights;
+        if let Some(lacked) = self.gradients_lacked_by(&abilities) {
+            for zero in &mut abilities.zero {
+                zero.never_beside.retain(|it| *it != lacked);
+            }
+        }
         if self.replication() != Replication::default() {
             abilities.replication = ReplicationAbility::Any;
         }

@@ -4,9 +4,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::FrameworkError;
+use super::zero::{NeverBeside, ShardGroups, WithPipelines, ZeroAbility};
 use crate::cluster::Precision;
 use crate::graph::{
-    ContextParallelKind, CudaGraphs, ExpertOverlap, Recompute, RecomputeModule, Switches,
+    ContextParallelKind, CudaGraphs, ExpertOverlap, Recompute, RecomputeModule, Sharding, Switches,
     TokenDispatcher,
 };
 use crate::layout::{Offload, OffloadedActivations, ZeroStage};
@@ -82,38 +83,6 @@ pub enum ActivationOffload {
     Any,
 }
 
-/// A stage of ZeRO, and beside what it runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ZeroAbility {
-    /// Which.
-    pub stage: ZeroStage,
-    /// Whether with pipelines.
-    pub pipelines: WithPipelines,
-    /// Over which of the replicas states are sharded.
-    pub shards: ShardGroups,
-}
-
-/// Whether beside pipelines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum WithPipelines {
-    /// With pipelines or without.
-    Any,
-    /// Without pipelines alone.
-    None,
-}
-
-/// Over which replicas model states are sharded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum ShardGroups {
-    /// Over all of them.
-    All,
-    /// Over all, or groups of some (hybrid sharding).
-    Any,
-}
-
 /// Whether tensor-parallel ranks may hold a part of the sequence between products.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -152,6 +121,8 @@ pub enum ExpertTensor {
     Any,
     /// Over none.
     None,
+    /// Over all where every rank has all experts, over none where these are on several ranks.
+    AllUnlessSpread,
 }
 
 /// When exchanges of experts can run beside another micro-batch's passes.
@@ -200,8 +171,12 @@ pub enum ReplicationAbility {
 impl Abilities {
     /// All that the planner knows.
     pub fn all() -> Self {
-        let zero =
-            |stage| ZeroAbility { stage, pipelines: WithPipelines::Any, shards: ShardGroups::Any };
+        let zero = |stage| ZeroAbility {
+            stage,
+            pipelines: WithPipelines::Any,
+            shards: ShardGroups::Any,
+            never_beside: Vec::new(),
+        };
         Self {
             schedules: ScheduleKind::ALL.to_vec(),
             stage_layers: StageLayers::Any,
@@ -266,23 +241,33 @@ impl Abilities {
             ExpertTensor::All => expert_tensor_parallel == tensor_parallel,
             ExpertTensor::Any => true,
             ExpertTensor::None => expert_tensor_parallel == 1,
+            ExpertTensor::AllUnlessSpread if expert_parallel > 1 => expert_tensor_parallel == 1,
+            ExpertTensor::AllUnlessSpread => expert_tensor_parallel == tensor_parallel,
         };
         is_cut_so && (expert_parallel == 1 || !experts.dispatchers.is_empty())
     }
 
-    /// Whether it shards model states so: over so many of the replicas, beside a pipeline of so many ranks.
+    /// Whether it shards model states so: over so many of the replicas, beside a pipeline of so many ranks, and beside
+    /// what else there is.
     pub fn takes_zero(
         &self,
         stage: ZeroStage,
-        shards: u32,
-        replicas: u32,
+        [shards, replicas]: [u32; 2],
         pipeline_parallel: u32,
+        sharding: &Sharding,
+        gradients: Option<NeverBeside>,
     ) -> bool {
         self.zero.iter().any(|ability| {
             ability.stage == stage
                 && (pipeline_parallel == 1 || ability.pipelines == WithPipelines::Any)
-                && (shards == replicas || ability.shards == ShardGroups::Any)
+                && ability.shards.takes(shards, replicas, sharding.context_parallel)
+                && ability.beside(sharding, gradients).next().is_none()
         })
+    }
+
+    /// Whether gradients are in fp32 whatever is asked, where weights are in 16 bits.
+    pub fn has_fp32_gradients_alone(&self) -> bool {
+        self.zero.iter().all(|it| it.never_beside.contains(&NeverBeside::Gradients16))
     }
 
     /// Whether it runs a schedule over so many ranks; one rank has none to follow.

@@ -10,6 +10,7 @@ mod check;
 mod error;
 mod habits;
 mod named;
+mod zero;
 
 use std::collections::BTreeMap;
 
@@ -20,7 +21,7 @@ use crate::cluster::Architecture;
 
 pub use abilities::{
     Abilities, ActivationOffload, ExpertAbilities, ExpertTensor, OverlapAbility, RecomputePolicy,
-    ReplicationAbility, SequenceAbility, ShardGroups, StageLayers, WithPipelines, ZeroAbility,
+    ReplicationAbility, SequenceAbility, StageLayers,
 };
 pub use calibration::Calibration;
 pub use error::FrameworkError;
@@ -34,6 +35,7 @@ pub use habits::{
 };
 
 pub use named::ModelFacts;
+pub use zero::{NeverBeside, ShardGroups, WithPipelines, ZeroAbility};
 
 /// The name of the framework that can do everything.
 pub const IDEAL: &str = "ideal";

@@ -1,8 +1,8 @@
 //! What a user names, held against what a framework can do.
 
 use super::{
-    Abilities, ActivationOffload, ExpertAbilities, ExpertTensor, OverlapAbility, SequenceAbility,
-    ShardGroups, StageLayers, WithPipelines, ZeroAbility,
+    Abilities, ActivationOffload, ExpertAbilities, ExpertTensor, NeverBeside, OverlapAbility,
+    SequenceAbility, ShardGroups, StageLayers, WithPipelines, ZeroAbility,
 };
 use crate::graph::{CudaGraphs, ExpertOverlap, Graph, OpKind, Recompute, TokenDispatcher};
 use crate::layout::{Offload, PartialLayout, ZeroStage};
@@ -79,8 +79,13 @@ impl Abilities {
                 Some(it) => {
                     let has = pipeline == 1 || it.pipelines == WithPipelines::Any;
                     need(has, format!("ZeRO {number} beside pipelines"));
-                    let has = !is_hybrid(named) || it.shards == ShardGroups::Any;
+                    let context = named.context_parallel.unwrap_or(1);
+                    let shards = named.zero_shard.unwrap_or(context);
+                    let has = !is_hybrid(named) || it.shards.takes(shards, shards + 1, context);
                     need(has, format!("ZeRO {number} over some of the replicas"));
+                    for other in it.never_beside.iter().filter(|it| it.is_named(named)) {
+                        need(false, format!("ZeRO {number} beside {}", other.words()));
+                    }
                 }
             }
         }
@@ -140,6 +145,10 @@ impl Abilities {
                 ExpertTensor::Any => true,
                 ExpertTensor::All => named.tensor_parallel.is_none_or(|tensor| tensor == cut),
                 ExpertTensor::None => cut == 1,
+                ExpertTensor::AllUnlessSpread => match named.expert_parallel {
+                    Some(2..) => cut == 1,
+                    _ => named.tensor_parallel.is_none_or(|tensor| tensor == cut),
+                },
             };
             need(has, format!("experts cut over {cut} tensor-parallel ranks"));
         }
@@ -224,6 +233,7 @@ impl Abilities {
                 stage,
                 pipelines: WithPipelines::Any,
                 shards: ShardGroups::All,
+                never_beside: Vec::new(),
             });
         }
         // With ZeRO open, nothing beside the pipeline may be left but what no shards are.
@@ -237,6 +247,9 @@ impl Abilities {
             }
             if is_named && is_hybrid(named) {
                 it.shards = ShardGroups::Any;
+            }
+            if named.zero_stage == Some(it.stage) {
+                it.never_beside.retain(|other| !other.is_named(named));
             }
         }
         all
@@ -271,6 +284,19 @@ impl Abilities {
 fn is_hybrid(named: &PartialLayout) -> bool {
     let replicas = named.data_parallel.map(|data| data * named.context_parallel.unwrap_or(1));
     named.zero_shard.is_some_and(|shards| replicas.is_none_or(|replicas| shards < replicas))
+}
+
+impl NeverBeside {
+    /// Whether a layout is named that has it.
+    fn is_named(self, named: &PartialLayout) -> bool {
+        let is_cut = |degree: Option<u32>| degree.is_some_and(|degree| degree > 1);
+        match self {
+            Self::Tensor => is_cut(named.tensor_parallel),
+            Self::Context => is_cut(named.context_parallel),
+            Self::SpreadExperts => is_cut(named.expert_parallel),
+            Self::Gradients16 | Self::Gradients32 => false,
+        }
+    }
 }
 
 fn push<T: PartialEq>(all: &mut Vec<T>, one: T) {

@@ -270,24 +270,49 @@ pub(crate) struct ExportArgs {
     after_help = "Example:\n  planner import pretrain.sh --model models/llama-3.1-8b --gpus 64 -o plan.json"
 )]
 pub(crate) struct ImportArgs {
-    /// A launch script of Megatron-LM, or its arguments.
+    /// A launch script, the arguments in it, or a tool's own file: DeepSpeed's JSON, accelerate's YAML, the Trainer's
+    /// arguments. Files that it names are read beside it.
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
     /// The model that it trains: a Hugging Face `config.json`, its folder, or a short form.
     #[arg(long, value_name = "MODEL")]
     pub(crate) model: PathBuf,
-    /// Number of GPUs, where the settings do not say.
-    #[arg(long, value_name = "N", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
-    pub(crate) gpus: Option<u32>,
+    #[command(flatten)]
+    pub(crate) settings: SettingsArgs,
     /// A preset (see `planner list clusters`) or a cluster file.
     #[arg(long, value_name = "NAME|FILE", default_value = "h100")]
     pub(crate) cluster: String,
-    /// The value of a variable that a script does not set.
-    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_variable)]
-    pub(crate) set: Vec<(String, String)>,
     /// Write the plan to a file.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+}
+
+/// What settings of other tools do not say themselves.
+#[derive(Debug, Args)]
+pub(crate) struct SettingsArgs {
+    /// The tool that it is of [default: by what is in it].
+    #[arg(long, value_name = "TOOL", value_parser = one_of(Target::IMPORTED, Target::name))]
+    pub(crate) from: Option<Target>,
+    /// Number of GPUs, where the settings do not say.
+    #[arg(long, value_name = "N", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
+    pub(crate) gpus: Option<u32>,
+    /// Tokens in a sequence, where the settings do not say.
+    #[arg(long, value_name = "S", value_parser = parse_count::<u64>, allow_negative_numbers = true)]
+    pub(crate) seq_len: Option<u64>,
+    /// Sequences of a micro-batch, where the settings do not say.
+    #[arg(long, value_name = "N", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
+    pub(crate) micro_batch_size: Option<u32>,
+    /// Sequences in a step, where the settings do not say.
+    #[arg(long, value_name = "B", value_parser = parse_count::<u64>, allow_negative_numbers = true)]
+    pub(crate) global_batch_size: Option<u64>,
+    /// Pipeline-parallel ranks, where the settings do not say: DeepSpeed's are in the model's code.
+    #[arg(long, value_name = "N", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
+    pub(crate) pp: Option<u32>,
+    #[command(flatten)]
+    pub(crate) parts: PartArgs,
+    /// The value of a variable that a script does not set.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_variable)]
+    pub(crate) set: Vec<(String, String)>,
 }
 
 #[derive(Debug, Args)]
@@ -298,15 +323,11 @@ pub(crate) struct LintArgs {
     /// The model that it trains: a Hugging Face `config.json`, its folder, or a short form; a plan has its own.
     #[arg(long, value_name = "MODEL")]
     pub(crate) model: Option<PathBuf>,
-    /// Number of GPUs, where the settings do not say.
-    #[arg(long, value_name = "N", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
-    pub(crate) gpus: Option<u32>,
+    #[command(flatten)]
+    pub(crate) settings: SettingsArgs,
     /// A preset (see `planner list clusters`) or a cluster file; a plan has its own [default: h100].
     #[arg(long, value_name = "NAME|FILE")]
     pub(crate) cluster: Option<String>,
-    /// The value of a variable that a script does not set.
-    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_variable)]
-    pub(crate) set: Vec<(String, String)>,
     /// Form of the result.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: LintFormat,

@@ -1,29 +1,36 @@
 //! `planner import`.
 
+use std::collections::BTreeMap;
+use std::path::Path;
+
 use anyhow::Context;
 use ir::plan::Plan;
-use planner::interchange;
+use planner::interchange::{self, Stated};
 
-use super::args::ImportArgs;
+use super::args::{ImportArgs, SettingsArgs};
 use super::files::{read_cluster, read_model, read_text, refuse_to_overwrite, write_atomically};
 use super::input::command;
 use super::output::{Answer, print};
 
 pub(crate) fn import(args: &ImportArgs) -> anyhow::Result<Answer> {
     let text = read_text(&args.file)?;
+    let about = || format!("`{}`", args.file.display());
+    let set = args.settings.set.iter().cloned().collect();
+    let files = beside(&args.file, &text, &set).with_context(about)?;
     let file = read_model(&args.model)?;
     let cluster = read_cluster(&args.cluster)?;
-    let set = args.set.iter().cloned().collect();
     let plan = interchange::import(&interchange::Import {
         text: &text,
+        from: args.settings.from,
+        files: &files,
+        stated: stated(&args.settings),
         set: &set,
         model: &file.model,
         model_text: &file.text,
         cluster: &cluster,
-        num_gpus: args.gpus,
         command: command(),
     })
-    .with_context(|| format!("`{}`", args.file.display()))?;
+    .with_context(about)?;
     if let Some(output) = &args.output {
         for input in [&args.file, &args.model] {
             refuse_to_overwrite(input, output)?;
@@ -32,6 +39,33 @@ pub(crate) fn import(args: &ImportArgs) -> anyhow::Result<Answer> {
     }
     print(&summary(&plan))?;
     Ok(Answer::Found)
+}
+
+/// What the command line says beside settings.
+pub(super) fn stated(args: &SettingsArgs) -> Stated {
+    Stated {
+        num_gpus: args.gpus,
+        sequence_length: args.seq_len,
+        micro_batch_size: args.micro_batch_size,
+        global_batch_size: args.global_batch_size,
+        pipeline_parallel: args.pp,
+        multi_token_prediction: args.parts.multi_token_prediction,
+        dropout: args.parts.dropout,
+    }
+}
+
+/// Files that settings name and that lie beside them, by their names; those that do not are asked for where they are
+/// needed.
+pub(super) fn beside(
+    file: &Path,
+    text: &str,
+    set: &BTreeMap<String, String>,
+) -> anyhow::Result<BTreeMap<String, String>> {
+    let names = interchange::named_files(text, set)?;
+    let folder = file.parent().unwrap_or(Path::new("."));
+    let there = names.into_iter().map(|name| (folder.join(&name), name));
+    let there = there.filter(|(path, _)| path.is_file());
+    there.map(|(path, name)| Ok((name, read_text(&path)?))).collect()
 }
 
 /// What the settings are, and what is expected of them.

@@ -75,17 +75,19 @@ pub(crate) fn read(
     let training = Training { precision, ..resolved };
     let stages = decided.stages.map(|stages| GivenStages::new(&file.model, &graph, stages));
     let stages = stages.transpose().context("`--stages`")?;
-    let usual = Training {
-        data_parallel_method: DataParallelMethod::default(),
-        gradient_compression: None,
-        ..training
-    };
     let facts = ModelFacts::of(&graph);
     let framework = named.unwrap_or_else(|| {
         let is_transformer = matches!(file.model.description, Description::Transformer(_));
         let architecture = cluster.gpu.architecture;
         default_framework(architecture, is_transformer, &training, &decided.layout, facts)
     });
+    let training = training.with_gradients_of(&framework.abilities);
+    let choices = Choices { fp32_gradients: training.fp32_gradients, ..choices };
+    let usual = Training {
+        data_parallel_method: DataParallelMethod::default(),
+        gradient_compression: None,
+        ..training
+    };
     let mut lacks = framework.abilities.lacks(&decided.layout, facts);
     lacks.extend(training.lacked_by(&framework.abilities));
     let lacks = if decided.is_named { lacks } else { Vec::new() };

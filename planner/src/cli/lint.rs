@@ -12,6 +12,7 @@ use super::args::{FailOn, LintArgs, LintFormat};
 use super::files::{
     parse_plan, read_cluster, read_model, read_text, refuse_to_overwrite, write_atomically,
 };
+use super::import::{beside, stated};
 use super::input::command;
 use super::output::{Answer, print};
 use super::tables::{percent, render, table};
@@ -67,17 +68,22 @@ fn of_settings(args: &LintArgs, text: &str) -> anyhow::Result<Report> {
     )?;
     let file = read_model(model)?;
     let cluster = read_cluster(args.cluster.as_deref().unwrap_or("h100"))?;
-    let set = args.set.iter().cloned().collect();
+    let about = || format!("`{}`", args.file.display());
+    let set = args.settings.set.iter().cloned().collect();
+    // What keeps a script from being read is a finding.
+    let files = beside(&args.file, text, &set).unwrap_or_default();
     let import = Import {
         text,
+        from: args.settings.from,
+        files: &files,
+        stated: stated(&args.settings),
         set: &set,
         model: &file.model,
         model_text: &file.text,
         cluster: &cluster,
-        num_gpus: args.gpus,
         command: command(),
     };
-    lint::lint(&import, args.nearest).with_context(|| format!("`{}`", args.file.display()))
+    lint::lint(&import, args.nearest).with_context(about)
 }
 
 fn describe(report: &Report, file: &str) -> String {

@@ -27,7 +27,7 @@ pub(crate) struct SettingArgs {
     /// What updates the parameters [default: adamw].
     #[arg(long, requires = "model", value_name = "adamw|momentum|sgd", value_parser = parse_optimizer)]
     pub(crate) optimizer: Option<Optimizer>,
-    /// Accumulate gradients in fp32, as Megatron-LM does.
+    /// Accumulate gradients in fp32, as Megatron-LM does; torchtitan always does.
     #[arg(long, requires = "model")]
     pub(crate) fp32_gradients: bool,
     /// Keep the optimizer's moments in bf16, as DeepSeek-V3 did.

@@ -3,7 +3,7 @@
 use ir::cluster::Precision;
 use ir::framework::Framework;
 use ir::graph::Graph;
-use ir::layout::{Layout, LayoutSpec, PartialLayout};
+use ir::layout::{Layout, LayoutSpec, PartialLayout, ZeroStage};
 use ir::plan::{Optimizer, Plan, Training};
 use ir::replication::DataParallelMethod;
 
@@ -75,7 +75,8 @@ pub(super) fn near(
 ) -> Result<Near, ExportError> {
     let nothing = || ExportError::NothingNear { target, lacks: lacks.to_vec() };
     let framework = target.framework();
-    let training = nearest_training(&checked.plan.training, &framework, target);
+    let training =
+        nearest_training(&checked.plan.training, &checked.plan.layout, &framework, target);
     let facts = checked.problem.model_facts();
     let posed = |graph: Graph, training| {
         let (cluster, gpus) = (&checked.plan.cluster, checked.plan.num_gpus);
@@ -129,7 +130,12 @@ fn before(problem: &Problem, checked: &CheckedPlan) -> Option<f64> {
 }
 
 /// Training that a framework has: wider numbers where it lacks narrow ones, gradients as they are.
-fn nearest_training(training: &Training, framework: &Framework, target: Target) -> Training {
+fn nearest_training(
+    training: &Training,
+    layout: &LayoutSpec,
+    framework: &Framework,
+    target: Target,
+) -> Training {
     let abilities = &framework.abilities;
     let wider = Precision::ALL.into_iter().rev().filter(|it| {
         abilities.precisions.contains(it)
@@ -148,15 +154,17 @@ fn nearest_training(training: &Training, framework: &Framework, target: Target) 
             (training.no_master_weights, training.bf16_moments) = (all_in_16, all_in_16);
         }
         Target::Accelerate | Target::Trainer => {
-            training.fp32_gradients |= training.precision.activation_bytes() == 2;
+            // DDP's are in fp32, FSDP's in 16 bits.
+            training.fp32_gradients &= layout.zero_stage == ZeroStage::None
+                && layout.tensor_parallel * layout.context_parallel == 1;
             training.optimizer = Optimizer::AdamW;
-            (training.no_master_weights, training.bf16_moments) = (false, false);
-            if training.precision == Precision::Fp8 {
-                training.precision = Precision::Bf16;
-            }
         }
         Target::DeepSpeed => training.bf16_moments &= training.no_master_weights,
-        Target::Megatron | Target::Executor => {}
+        Target::Nanotron => {
+            training.fp32_gradients |= training.precision.activation_bytes() == 2;
+            training.optimizer = Optimizer::AdamW;
+        }
+        Target::Megatron | Target::MegatronBridge | Target::Executor => {}
     }
     let lacks = training.lacked_by(abilities);
     if !lacks.is_empty() {

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use ir::cluster::{Cluster, Precision};
-use ir::framework::Framework;
+use ir::framework::{ExpertTensor, Framework};
 use ir::graph::Graph;
 use ir::layout::{Layout, LayoutError, LayoutSpec};
 use ir::model::Model;
@@ -53,6 +53,8 @@ pub struct StatedTraining {
     pub sequence_length: Option<u64>,
     /// Sequences in a step; absent: one micro-batch for each replica.
     pub global_batch_size: Option<u64>,
+    /// Micro-batches of a replica in a step, where the tool has these.
+    pub num_micro_batches: Option<u32>,
     /// Precision of linear layers.
     pub precision: Precision,
     /// What updates the parameters.
@@ -72,6 +74,8 @@ pub enum StatedStages {
     Even,
     /// Blocks of each, embedding and head counted.
     Blocks(Vec<u32>),
+    /// As many blocks each, embedding and head counted, the first stages one more where they do not divide.
+    Spread,
     /// The tool cuts by its own rule, which is taken to even out times.
     Balanced,
 }
@@ -191,9 +195,24 @@ impl Imported {
         let framework = self.framework.clone();
         let graph = graph.clone();
         let problem = Problem::new(graph, training, cluster, framework, num_gpus)?;
+        let layout = self.with_experts(layout, &problem);
         let layout = Layout::new(layout, &problem.limits)?;
         let stage_ends = self.stage_ends(&problem, &layout)?;
         Ok(Posed { problem, layout, stage_ends })
+    }
+
+    /// How experts are cut, where the tool cuts them in one way.
+    fn with_experts(&self, layout: LayoutSpec, problem: &Problem) -> LayoutSpec {
+        let ability = self.framework.abilities.experts.as_ref().map(|it| it.tensor);
+        let has_experts = problem.model_facts().has_experts;
+        let is_spread = layout.expert_parallel > 1;
+        let expert_tensor_parallel = match ability {
+            Some(ExpertTensor::None) if has_experts => 1,
+            Some(ExpertTensor::AllUnlessSpread) if has_experts && is_spread => 1,
+            Some(ExpertTensor::Any) => layout.expert_tensor_parallel,
+            _ => layout.tensor_parallel,
+        };
+        LayoutSpec { expert_tensor_parallel, ..layout }
     }
 
     fn ranks(&self, given: Option<u32>) -> Result<u32, ImportError> {
@@ -225,14 +244,29 @@ impl Imported {
     }
 
     fn training(&self, num_gpus: u32) -> Result<Training, ImportError> {
-        let StatedTraining { sequence_length, global_batch_size, .. } = self.training;
+        let StatedTraining { sequence_length, global_batch_size, num_micro_batches, .. } =
+            self.training;
         let each = u64::from(self.replicas(num_gpus)?) * u64::from(self.layout.micro_batch_size);
         Ok(Training {
             sequence_length: sequence_length.ok_or_else(|| ImportError::Unknown {
                 what: "the settings do not say how long a sequence is".to_owned(),
                 works: "`--seq-len 8192`".to_owned(),
             })?,
-            global_batch_size: global_batch_size.unwrap_or(each),
+            global_batch_size: match (global_batch_size, num_micro_batches) {
+                (Some(batch), Some(rounds)) if batch != each * u64::from(rounds) => {
+                    return Err(ImportError::Divides {
+                        what: format!(
+                            "a batch of {batch} is not micro-batches of {} x {rounds} of them x {} replicas, which are {}",
+                            self.layout.micro_batch_size,
+                            each / u64::from(self.layout.micro_batch_size.max(1)),
+                            each * u64::from(rounds)
+                        ),
+                        works: format!("a batch of {}", each * u64::from(rounds)),
+                    });
+                }
+                (Some(batch), _) => batch,
+                (None, rounds) => each * u64::from(rounds.unwrap_or(1)),
+            },
             precision: self.training.precision,
             optimizer: self.training.optimizer,
             fp32_gradients: self.training.fp32_gradients,
@@ -317,6 +351,10 @@ impl Imported {
                 let end =
                     |stage: usize| if stage == num_stages { blocks } else { 1 + stage * each };
                 Ok((1..=num_stages).map(end).collect())
+            }
+            StatedStages::Spread => {
+                let (each, more) = (blocks / num_stages, blocks % num_stages);
+                Ok((1..=num_stages).map(|stage| stage * each + stage.min(more)).collect())
             }
             StatedStages::Balanced => {
                 let chain = ChainIndex::new(problem);

@@ -20,6 +20,14 @@ pub(super) fn of_framework(
     let named = named(layout, facts);
     let mut lacks = abilities.lacks(&named, facts);
     lacks.extend(training.lacked_by(&abilities));
+    // What of the format of gradients one stage of ZeRO has, and another not.
+    let zero = abilities.zero.iter().find(|it| it.stage == layout.zero_stage);
+    let gradients = training.gradients().filter(|it| {
+        zero.is_some_and(|zero| zero.never_beside.contains(it))
+            && training.lacked_by(&abilities).is_empty()
+    });
+    let stage = layout.zero_stage.number();
+    lacks.extend(gradients.map(|it| format!("ZeRO {stage} beside {}", it.words())));
     let alone = |what| Lack { what, works: None, is_free: false };
     lacks.into_iter().map(alone).collect()
 }

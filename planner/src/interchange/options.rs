@@ -4,13 +4,36 @@ use std::collections::BTreeMap;
 
 use super::shell::Word;
 
-/// The options that a program knows, each with how many values it takes.
+/// The options that a program knows, each with how many values it takes; or the keys of its file, dots between them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known {
     /// The program.
     pub(super) program: &'static str,
-    /// Lines of a name and `none`, `one`, `some`, `any` or a number.
+    /// Lines of a name and `none`, `one`, `some`, `any` or a number; a name that ends with `*` stands for all that
+    /// begin so.
     pub(super) table: &'static str,
+    /// What of names nobody knows.
+    pub(super) others: Others,
+}
+
+/// What of names that are not in the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Others {
+    /// The program refuses them, or ignores them without a word, which is worse.
+    Refused,
+    /// They are those of a script of the user's own, unless they are misspelt.
+    TheUsers,
+}
+
+/// What a key of a file has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Leaf {
+    /// Nothing, as if it were not there.
+    Null,
+    /// Keys, but none of them.
+    NoKeys,
+    /// Values.
+    Values(Vec<String>),
 }
 
 /// Options that were given.
@@ -72,6 +95,27 @@ pub enum OptionError {
         /// What it depends on.
         unknown: Vec<String>,
     },
+    /// Keys where a value stands, or the other way.
+    #[error("{program} has {takes}, but `{name}` is {has}")]
+    Kind {
+        /// Which.
+        name: String,
+        /// Of which program.
+        program: &'static str,
+        /// What it is.
+        has: &'static str,
+        /// What there would be.
+        takes: String,
+    },
+    /// Somebody else is to fill it in.
+    #[error(
+        "`{name}` is `auto`, which is filled in by what reads the file\nhint: write its value, or import the script \
+         whose arguments have it"
+    )]
+    Auto {
+        /// Which.
+        name: String,
+    },
     /// A value that is none of those it can have.
     #[error("`{name} {value}`: {works}")]
     Value {
@@ -109,49 +153,148 @@ fn ticked(names: &[String]) -> String {
 /// How unlike a known name may be to be taken for a misspelt one: a share of its letters.
 const LIKENESS: f64 = 0.7;
 
+/// How unlike a name of a user's own may be: it is another word, not another spelling.
+const OWN_LIKENESS: f64 = 0.9;
+
+/// What stands for a value that somebody else fills in.
+const AUTO: &str = "auto";
+
 impl Known {
+    fn lines(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        self.table.lines().filter_map(|line| line.split_once(' '))
+    }
+
     fn takes(&self, name: &str) -> Option<&'static str> {
-        let mut lines = self.table.lines().filter_map(|line| line.split_once(' '));
-        lines.find(|(known, _)| *known == name).map(|(_, takes)| takes)
+        let is_it = |known: &str| match known.strip_suffix('*') {
+            Some(start) => name.starts_with(start),
+            None => known == name,
+        };
+        self.lines().find(|(known, _)| is_it(known)).map(|(_, takes)| takes)
+    }
+
+    /// Whether a name that nobody knows is the user's own, not a known one misspelt.
+    fn is_own(&self, name: &str) -> bool {
+        self.others == Others::TheUsers && self.likest(name).is_none_or(|it| it.0 < OWN_LIKENESS)
+    }
+
+    fn unknown(&self, name: &str) -> OptionError {
+        let (name, program, nearest) = (name.to_owned(), self.program, self.nearest(name));
+        OptionError::Unknown { name, program, nearest }
+    }
+
+    /// Reads the values of a file, each with its keys.
+    pub(super) fn of_leaves(&self, leaves: &[(String, Leaf)]) -> Result<Given, OptionError> {
+        let mut given = Given::default();
+        for (name, leaf) in leaves {
+            let within = self.lines().find(|(known, _)| {
+                known.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with('.'))
+            });
+            let Some(takes) = self.takes(name) else {
+                let (program, name) = (self.program, name.clone());
+                match (within, leaf) {
+                    // A section that is empty is there all the same.
+                    (Some(_), Leaf::NoKeys) => drop(given.all.insert(name, Vec::new())),
+                    (Some(_), Leaf::Null) => {}
+                    (Some((known, _)), Leaf::Values(_)) => {
+                        let takes = format!("`{known}`");
+                        return Err(OptionError::Kind { name, program, has: "a value", takes });
+                    }
+                    (None, _) if self.is_own(&name) => {}
+                    (None, _) => {
+                        let above = self.lines().find(|(known, _)| {
+                            name.strip_prefix(known).is_some_and(|rest| rest.starts_with('.'))
+                        });
+                        return Err(match above {
+                            Some((known, _)) => OptionError::Kind {
+                                name: known.to_owned(),
+                                program,
+                                has: "keys with values",
+                                takes: format!("a value for `{known}`"),
+                            },
+                            None => self.unknown(&name),
+                        });
+                    }
+                }
+                continue;
+            };
+            let values = match leaf {
+                Leaf::Null => continue,
+                Leaf::NoKeys => Vec::new(),
+                Leaf::Values(values) => values.clone(),
+            };
+            let has = values.len();
+            if takes == "one" && has != 1 {
+                let takes = "a value".to_owned();
+                return Err(OptionError::Values { name: name.clone(), takes, has });
+            }
+            let word = |text: &String| {
+                let unknown = (text == AUTO).then(|| AUTO.to_owned()).into_iter().collect();
+                Word { text: text.clone(), unknown }
+            };
+            let words: Vec<Word> = values.iter().map(word).collect();
+            if let Some(first) = given.all.insert(name.clone(), words.clone()) {
+                let (first, second) = (shown(&first), shown(&words));
+                return Err(OptionError::Twice { name: name.clone(), first, second });
+            }
+        }
+        Ok(given)
     }
 
     /// The name that is spelt most like another.
     fn nearest(&self, name: &str) -> Option<String> {
-        let names = self.table.lines().filter_map(|line| line.split(' ').next());
-        let like =
-            |known: &str| strsim::normalized_damerau_levenshtein(&name.replace('_', "-"), known);
-        let scored = names.map(|known| (like(known), known));
-        let best = scored.max_by(|a, b| a.0.total_cmp(&b.0).then_with(|| b.1.cmp(a.1)));
+        let best = self.likest(name);
         best.filter(|(likeness, _)| *likeness >= LIKENESS).map(|(_, known)| known.to_owned())
+    }
+
+    fn likest(&self, name: &str) -> Option<(f64, &'static str)> {
+        let plain = |name: &str| name.replace('_', "-");
+        let like =
+            |known: &str| strsim::normalized_damerau_levenshtein(&plain(name), &plain(known));
+        let scored = self.lines().map(|(known, _)| (like(known), known));
+        scored.max_by(|a, b| a.0.total_cmp(&b.0).then_with(|| b.1.cmp(a.1)))
     }
 
     /// Reads the words after a program.
     pub(super) fn read(&self, words: &[Word]) -> Result<Given, OptionError> {
-        let mut given = Given::default();
-        let mut at = 0;
-        let mut before = None;
-        while at < words.len() {
-            let word = &words[at];
-            at += 1;
-            let (name, inline) = match word.text.split_once('=') {
-                Some((name, value)) if name.starts_with("--") => (name, Some(value)),
-                _ => (word.text.as_str(), None),
-            };
-            if !name.starts_with("--") {
+        let (given, read) = self.read_options(words)?;
+        match words.get(read) {
+            None => Ok(given),
+            Some(word) => {
+                let before = words[..read].iter().rev().find(|it| it.text.starts_with("--"));
+                let before = before.map(|it| it.text.split('=').next().unwrap_or("").to_owned());
                 let unknown: Vec<String> = word.unknown.iter().cloned().collect();
-                if name.is_empty() && !unknown.is_empty() {
+                if word.text.is_empty() && !unknown.is_empty() {
                     let what = match &before {
                         Some(before) => format!("what follows `{before}`"),
                         None => "the first option".to_owned(),
                     };
                     return Err(OptionError::Unresolved { what, unknown });
                 }
-                return Err(OptionError::Stray { word: name.to_owned(), after: before });
+                Err(OptionError::Stray { word: word.text.clone(), after: before })
             }
+        }
+    }
+
+    /// Reads words as far as they are options, and says how far.
+    pub(super) fn read_options(&self, words: &[Word]) -> Result<(Given, usize), OptionError> {
+        let mut given = Given::default();
+        let mut at = 0;
+        while at < words.len() {
+            let word = &words[at];
+            let (name, inline) = match word.text.split_once('=') {
+                Some((name, value)) if name.starts_with("--") => (name, Some(value)),
+                _ => (word.text.as_str(), None),
+            };
+            if !name.starts_with("--") {
+                break;
+            }
+            at += 1;
             let Some(takes) = self.takes(name) else {
-                let (name, program) = (name.to_owned(), self.program);
-                let nearest = self.nearest(&name);
-                return Err(OptionError::Unknown { name, program, nearest });
+                if !self.is_own(name) {
+                    return Err(self.unknown(name));
+                }
+                at += words[at..].iter().take_while(|it| !it.text.starts_with("--")).count();
+                continue;
             };
             let is_value = |word: &&Word| !word.text.starts_with("--");
             let following = words[at..].iter().take_while(is_value);
@@ -190,9 +333,8 @@ impl Known {
                 let (first, second) = (shown(&first), shown(&values));
                 return Err(OptionError::Twice { name: name.to_owned(), first, second });
             }
-            before = Some(name.to_owned());
         }
-        Ok(given)
+        Ok((given, at))
     }
 }
 
@@ -207,10 +349,81 @@ impl Given {
         self.all.contains_key(name)
     }
 
+    /// Whether any option is given whose name begins so.
+    pub(super) fn has_within(&self, start: &str) -> bool {
+        self.all.keys().any(|name| name.starts_with(start))
+    }
+
+    /// What is given here, and what is given there besides.
+    #[must_use]
+    pub(super) fn over(mut self, other: Self) -> Self {
+        for (name, words) in other.all {
+            self.all.entry(name).or_insert(words);
+        }
+        self
+    }
+
+    /// The same, with what is `auto` as it is filled in there.
+    #[must_use]
+    pub(super) fn filled(mut self, other: &Self) -> Self {
+        for (name, words) in &mut self.all {
+            if words.iter().any(|it| it.unknown.contains(AUTO))
+                && let Some(filled) = other.all.get(name)
+            {
+                words.clone_from(filled);
+            }
+        }
+        // What is filled in with nothing is not given.
+        self.all.retain(|name, words| !words.is_empty() || !other.all.contains_key(name));
+        self
+    }
+
+    /// One that is filled in with nothing.
+    #[must_use]
+    pub(super) fn without(mut self, name: &str) -> Self {
+        self.all.insert(name.to_owned(), Vec::new());
+        self
+    }
+
+    /// The value of an option, whatever of it is not known: of a path the folder seldom is.
+    pub(super) fn text_if_known(&self, name: &str) -> Option<&str> {
+        self.all.get(name)?.first().map(|word| word.text.as_str())
+    }
+
+    /// One more, as if it were given.
+    #[must_use]
+    pub(super) fn with(mut self, name: &str, text: &str) -> Self {
+        self.all.insert(name.to_owned(), vec![Word::known(text)]);
+        self
+    }
+
+    /// The same with other names.
+    #[must_use]
+    pub(super) fn renamed(self, name: impl Fn(&str) -> String) -> Self {
+        Self { all: self.all.into_iter().map(|(old, words)| (name(&old), words)).collect() }
+    }
+
+    /// `true` or `false`, or a switch by itself.
+    pub(super) fn flag(&self, name: &str) -> Result<Option<bool>, OptionError> {
+        if self.all.get(name).is_some_and(Vec::is_empty) {
+            return Ok(Some(true));
+        }
+        let known = [("true", true), ("false", false), ("True", true), ("False", false)];
+        self.one_of(name, &known)
+    }
+
+    /// Whether a flag is given and is on.
+    pub(super) fn is_on(&self, name: &str) -> Result<bool, OptionError> {
+        Ok(self.flag(name)?.unwrap_or(false))
+    }
+
     /// The values of an option, all of them known.
     pub(super) fn values(&self, name: &str) -> Result<Option<Vec<&str>>, OptionError> {
         let Some(words) = self.all.get(name) else { return Ok(None) };
         let unknown: Vec<String> = words.iter().flat_map(|it| it.unknown.iter().cloned()).collect();
+        if words.iter().any(|it| it.text == AUTO && it.unknown.contains(AUTO)) {
+            return Err(OptionError::Auto { name: name.to_owned() });
+        }
         if !unknown.is_empty() {
             return Err(OptionError::Unresolved { what: format!("`{name}`"), unknown });
         }

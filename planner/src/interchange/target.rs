@@ -8,6 +8,8 @@ use ir::framework::Framework;
 pub enum Target {
     /// Megatron-LM's `pretrain_gpt.py`.
     Megatron,
+    /// Megatron-Bridge, in Python.
+    MegatronBridge,
     /// PyTorch's torchtitan.
     TorchTitan,
     /// DeepSpeed's configuration.
@@ -16,29 +18,46 @@ pub enum Target {
     Accelerate,
     /// Arguments of Hugging Face's Trainer.
     Trainer,
+    /// nanotron's YAML.
+    Nanotron,
     /// This project's own executor.
     Executor,
 }
 
 impl Target {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 8] = [
         Self::Megatron,
+        Self::MegatronBridge,
         Self::TorchTitan,
         Self::DeepSpeed,
         Self::Accelerate,
         Self::Trainer,
+        Self::Nanotron,
         Self::Executor,
+    ];
+
+    /// Those whose settings are read.
+    pub const IMPORTED: [Self; 7] = [
+        Self::Megatron,
+        Self::MegatronBridge,
+        Self::TorchTitan,
+        Self::DeepSpeed,
+        Self::Accelerate,
+        Self::Trainer,
+        Self::Nanotron,
     ];
 
     /// The name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Megatron => "megatron",
+            Self::MegatronBridge => "megatron-bridge",
             Self::TorchTitan => "torchtitan",
             Self::DeepSpeed => "deepspeed",
             Self::Accelerate => "accelerate",
             Self::Trainer => "trainer",
+            Self::Nanotron => "nanotron",
             Self::Executor => "executor",
         }
     }
@@ -47,10 +66,12 @@ impl Target {
     pub const fn tool(self) -> &'static str {
         match self {
             Self::Megatron => "Megatron-LM with megatron-core 0.19.2",
+            Self::MegatronBridge => "Megatron-Bridge 0.6.2 with megatron-core 0.19.2",
             Self::TorchTitan => "torchtitan 0.3.0",
             Self::DeepSpeed => "DeepSpeed 0.19.8",
             Self::Accelerate => "accelerate 1.15.0",
             Self::Trainer => "transformers 5.23.0 with accelerate 1.15.0",
+            Self::Nanotron => "nanotron 0.4",
             Self::Executor => "this project's executor",
         }
     }
@@ -62,10 +83,11 @@ impl Target {
     /// Never: these frameworks ship.
     pub fn framework(self) -> Framework {
         let name = match self {
-            Self::Megatron => "megatron-core",
+            Self::Megatron | Self::MegatronBridge => "megatron-core",
             Self::TorchTitan => "torchtitan",
             Self::DeepSpeed => "deepspeed",
             Self::Accelerate | Self::Trainer => "fsdp2",
+            Self::Nanotron => "nanotron",
             Self::Executor => "executor",
         };
         frameworks::preset(name).expect("the framework of a target ships")

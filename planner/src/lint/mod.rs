@@ -71,7 +71,7 @@ pub fn lint(import: &Import<'_>, most_nearest: usize) -> Result<Report, ImportEr
     let ground = Ground {
         graph,
         cluster: import.cluster,
-        num_gpus: import.num_gpus,
+        num_gpus: import.stated.num_gpus,
         vocabulary_parallel: false,
     };
     let speech = Speech::Tool(imported.source);
@@ -292,6 +292,7 @@ fn stated(training: &ir::plan::Training) -> StatedTraining {
     StatedTraining {
         sequence_length: Some(training.sequence_length),
         global_batch_size: Some(training.global_batch_size),
+        num_micro_batches: None,
         precision: training.precision,
         optimizer: training.optimizer,
         fp32_gradients: training.fp32_gradients,

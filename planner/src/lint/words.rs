@@ -34,6 +34,9 @@ pub(super) fn words(
             Speech::Tool(Target::Trainer) => trainer(change)?,
             Speech::Tool(Target::Executor) | Speech::Planner => planner(change)?,
             Speech::Tool(Target::Accelerate) => accelerate(change)?,
+            Speech::Tool(Target::Nanotron) => nanotron(change)?,
+            // Python is not written by other means than a new export.
+            Speech::Tool(Target::MegatronBridge) => return None,
         };
         all.extend(of_change);
     }
@@ -64,6 +67,8 @@ pub(super) fn options(speech: Speech, change: &Change) -> Vec<String> {
         Speech::Planner => return plan_keys(change),
         Speech::Tool(Target::Executor) => planner(change),
         Speech::Tool(Target::Accelerate) => accelerate(change),
+        Speech::Tool(Target::Nanotron) => nanotron(change),
+        Speech::Tool(Target::MegatronBridge) => None,
     };
     of_change.into_iter().flatten().map(|it| it.option().to_owned()).collect()
 }
@@ -416,6 +421,21 @@ fn accelerate(change: &Change) -> Option<Vec<OptionChange>> {
         Change::Zero(ZeroStage::Gradients) => one("fsdp_config.fsdp_reshard_after_forward", &false),
         Change::Zero(ZeroStage::Parameters) => one("fsdp_config.fsdp_reshard_after_forward", &true),
         Change::Precision(Precision::Bf16) => one("mixed_precision", &"bf16"),
+        _ => None,
+    }
+}
+
+fn nanotron(change: &Change) -> Option<Vec<OptionChange>> {
+    let one = |name: &str, it: &dyn ToString| Some(vec![value(name, it.to_string())]);
+    match change {
+        Change::TensorParallel(degree) => one("parallelism.tp", degree),
+        Change::Pipeline(degree) => one("parallelism.pp", degree),
+        Change::Expert(degree) => one("parallelism.expert_parallel_size", degree),
+        Change::MicroBatch(sequences) => one("tokens.micro_batch_size", sequences),
+        Change::Sequence(tokens) => one("tokens.sequence_length", tokens),
+        Change::Zero(stage @ (ZeroStage::None | ZeroStage::OptimizerState)) => {
+            one("optimizer.zero_stage", &stage.number())
+        }
         _ => None,
     }
 }

@@ -62,6 +62,7 @@ pub fn default_framework(
     };
     let can = |framework: &Framework| {
         let abilities = &framework.abilities;
+        let training = training.with_gradients_of(abilities);
         abilities.lacks(named, model).is_empty() && training.lacked_by(abilities).is_empty()
     };
     let first = usual.iter().filter_map(|name| frameworks::preset(name)).find(can);

@@ -414,6 +414,7 @@ impl Family {
         let local = divisors(replicas).into_iter().rfind(|shards| *shards <= within);
         let hybrid =
             local.filter(|shards| (2..replicas).contains(shards) && self.shards_experts(*shards));
+        let able = abilities(problem);
         let mut shardings = Vec::new();
         for zero_stage in ZeroStage::ALL {
             let is_named = fixed.zero_stage.is_none_or(|fixed| fixed == zero_stage);
@@ -423,15 +424,24 @@ impl Family {
             let sharded = zero_stage != ZeroStage::None;
             let offload = fixed.offload.unwrap_or_default();
             let num_blocks = problem.limits.num_blocks;
-            if !offload.takes_zero(zero_stage)
-                || !abilities(problem).takes_offload(offload, num_blocks)
-            {
+            if !offload.takes_zero(zero_stage) || !able.takes_offload(offload, num_blocks) {
                 continue;
             }
             // Without replicas every stage is the same: only the plainest is worth a candidate. Except that
             // gradients which are sharded go to the host as they are made.
             let leaves = offload.optimizer && zero_stage == ZeroStage::Gradients;
-            let is_alike = replicas == 1 && !offload.parameters && !leaves;
+            let takes = |stage, shards| {
+                let (p, sharding) = (self.pipeline_parallel, &self.shape.sharding);
+                able.takes_zero(
+                    stage,
+                    [shards, replicas],
+                    p,
+                    sharding,
+                    problem.training.gradients(),
+                )
+            };
+            let has_plain = takes(ZeroStage::None, 1);
+            let is_alike = replicas == 1 && !offload.parameters && !leaves && has_plain;
             let is_asked = fixed.zero_stage.is_some() || fixed.among.zero_stage.is_some();
             if sharded && is_alike && !is_asked {
                 continue;
@@ -445,12 +455,8 @@ impl Family {
                 None => vec![replicas],
             };
             let option = |zero_shard| ZeroSharding { zero_stage, zero_shard, offload };
-            let able = abilities(problem);
-            let p = self.pipeline_parallel;
-            let options = degrees
-                .into_iter()
-                .filter(|shards| able.takes_zero(zero_stage, *shards, replicas, p))
-                .map(option);
+            let options =
+                degrees.into_iter().filter(|shards| takes(zero_stage, *shards)).map(option);
             shardings.extend(options);
         }
         shardings

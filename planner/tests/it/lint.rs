@@ -6,7 +6,7 @@ use std::fs;
 use cost_models::clusters;
 use ir::cluster::Cluster;
 use ir::model::Model;
-use planner::interchange::Import;
+use planner::interchange::{Import, Stated, Stated};
 use planner::lint::{Report, Severity, changed, lint, lint_run};
 use planner::validation::read_rows;
 use planner::validation::reference::REFERENCE;
@@ -64,7 +64,9 @@ impl Published {
             model: &self.model,
             model_text: &self.model_text,
             cluster: &self.cluster,
-            num_gpus: self.gpus,
+            from: None,
+            files: &NO_VARIABLES,
+            stated: Stated { num_gpus: self.gpus, ..Stated::default() },
             command: String::new(),
         }
     }

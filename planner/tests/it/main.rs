@@ -26,6 +26,7 @@ mod questions;
 mod random;
 mod readme;
 mod recompute;
+mod round_trips;
 mod running;
 mod schedule_commands;
 mod scheduling;

@@ -50,6 +50,7 @@ fn plan_of(place: &Workplace, layout: &str) -> (String, CheckedPlan) {
 fn setup(checked: &CheckedPlan) -> Setup {
     Setup {
         problem: checked.problem.clone(),
+        cluster: checked.plan.cluster.clone(),
         layout: checked.found.layout,
         stage_ends: checked.found.stage_ends.clone(),
         is_layer: false,

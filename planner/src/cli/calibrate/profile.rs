@@ -77,6 +77,7 @@ pub(super) fn calibrate(
     );
     let setup = Setup {
         problem: checked.problem.clone(),
+        cluster: checked.plan.cluster.clone(),
         layout: checked.found.layout,
         stage_ends: checked.found.stage_ends.clone(),
         is_layer: false,

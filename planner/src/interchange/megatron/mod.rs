@@ -35,7 +35,7 @@ pub(super) fn lacks_of_model(setting: &Setting<'_>) -> Vec<Lack> {
 /// Environment variables that the arguments take, each with its reason.
 pub(super) use layout::environment;
 /// Reads the words after `pretrain_gpt.py`.
-pub(super) use read::read;
+pub(super) use read::{read, read_words};
 
 /// Arguments that are the user's own, with values that let a step run at once.
 pub(super) fn own() -> Vec<Section> {

@@ -12,12 +12,14 @@ use ir::schedule::ScheduleKind;
 
 use super::super::argument::Argument;
 use super::super::imported::{ImportError, Imported, StatedStages, StatedTraining};
-use super::super::options::{Given, Known, OptionError};
+use super::super::options::{Given, Known, OptionError, Others};
 use super::super::shell::Word;
+use super::super::source::{Source, agreed};
 use super::super::target::Target;
 
 /// The options of `megatron.training.arguments` in megatron-core 0.19.2.
-const KNOWN: Known = Known { program: "Megatron-LM", table: include_str!("options.txt") };
+const KNOWN: Known =
+    Known { program: "Megatron-LM", table: include_str!("options.txt"), others: Others::Refused };
 
 /// Options that say what the model is, and what `pretrain_gpt.py` has where they are not given.
 const OF_MODEL: [&str; 21] = [
@@ -44,11 +46,19 @@ const OF_MODEL: [&str; 21] = [
     "--rotary-base",
 ];
 
-/// Reads the words after `pretrain_gpt.py`; `num_gpus` is what starts them says.
-pub(in super::super) fn read(
+/// Reads the words after `pretrain_gpt.py`.
+pub(in super::super) fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
+    let started = source.started()?;
+    read_words(source, started.words.get(1..).unwrap_or_default(), Target::Megatron)
+}
+
+/// Reads words that are options of `pretrain_gpt.py`, or stand for such.
+pub(in super::super) fn read_words(
+    source: &Source<'_>,
     words: &[Word],
-    num_gpus: Option<u32>,
+    target: Target,
 ) -> Result<Imported, ImportError> {
+    let num_gpus = source.num_gpus();
     let given = KNOWN.read(words)?;
     contradictions(&given)?;
     let tensor_parallel = given.count("--tensor-model-parallel-size")?.unwrap_or(1);
@@ -72,11 +82,15 @@ pub(in super::super) fn read(
         data_parallel: 1,
         zero_shard: 1,
         zero_stage,
-        micro_batch_size: given.count("--micro-batch-size")?.ok_or_else(|| {
-            OptionError::Missing {
-                name: "--micro-batch-size".to_owned(),
-                works: "Megatron has no default for it".to_owned(),
-            }
+        micro_batch_size: agreed(
+            given.count("--micro-batch-size")?,
+            "--micro-batch-size",
+            source.stated.micro_batch_size,
+            "--micro-batch-size",
+        )?
+        .ok_or_else(|| OptionError::Missing {
+            name: "--micro-batch-size".to_owned(),
+            works: "Megatron has no default for it".to_owned(),
         })?,
         num_micro_batches: 1,
         recompute: recompute(&given)?,
@@ -91,15 +105,16 @@ pub(in super::super) fn read(
     let groups = given.count("--num-distributed-optimizer-instances")?.unwrap_or(1);
     let dropout = [given.text("--hidden-dropout")?, given.text("--attention-dropout")?];
     Ok(Imported {
-        source: Target::Megatron,
+        source: target,
         framework: framework(&given, &layout, num_gpus)?,
         layout,
-        num_gpus,
-        training: training(&given)?,
+        num_gpus: source.started().ok().and_then(|it| it.num_gpus),
+        training: training(source, &given)?,
         stages,
         shard_groups: groups,
         model: model(&given)?,
-        multi_token_prediction: given.has("--mtp-num-layers"),
+        multi_token_prediction: given.has("--mtp-num-layers")
+            || source.stated.multi_token_prediction,
         // Megatron's default is a tenth.
         dropout: dropout.iter().any(|rate| rate.is_none_or(|it| it.parse() != Ok(0.0))),
     })
@@ -405,7 +420,7 @@ fn switches(given: &Given) -> Result<Switches, OptionError> {
     })
 }
 
-fn training(given: &Given) -> Result<StatedTraining, OptionError> {
+fn training(source: &Source<'_>, given: &Given) -> Result<StatedTraining, ImportError> {
     let sixteen = if given.has("--bf16") {
         Precision::Bf16
     } else if given.has("--fp16") {
@@ -426,8 +441,19 @@ fn training(given: &Given) -> Result<StatedTraining, OptionError> {
     let reduces_in_16 = given.has("--grad-reduce-in-bf16");
     let adds_in_32 = given.has("--accumulate-allreduce-grads-in-fp32");
     Ok(StatedTraining {
-        sequence_length: given.count("--seq-length")?,
-        global_batch_size: given.count("--global-batch-size")?,
+        sequence_length: agreed(
+            given.count("--seq-length")?,
+            "--seq-length",
+            source.stated.sequence_length,
+            "--seq-len",
+        )?,
+        global_batch_size: agreed(
+            given.count("--global-batch-size")?,
+            "--global-batch-size",
+            source.stated.global_batch_size,
+            "--global-batch-size",
+        )?,
+        num_micro_batches: None,
         precision,
         optimizer: given.one_of("--optimizer", &optimizers)?.unwrap_or_default(),
         fp32_gradients: adds_in_32 || sixteen == Precision::Bf16 && !reduces_in_16,

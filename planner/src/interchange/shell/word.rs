@@ -18,6 +18,19 @@ impl Word {
     }
 }
 
+impl Word {
+    /// The same with `_` for `-` in the name of an option, which are the same to many parsers.
+    pub(in super::super) fn underscored(&self) -> Self {
+        let Some(name) = self.text.strip_prefix("--") else { return self.clone() };
+        let (name, value) = match name.split_once('=') {
+            Some((name, value)) => (name, format!("={value}")),
+            None => (name, String::new()),
+        };
+        let text = format!("--{}{value}", name.replace('-', "_"));
+        Self { text, unknown: self.unknown.clone() }
+    }
+}
+
 /// Why a script cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

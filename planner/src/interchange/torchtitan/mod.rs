@@ -1,10 +1,11 @@
 //! torchtitan: flags, a function of the model for its registry, and the schedule as PyTorch's CSV.
 
 mod model;
+mod read;
 
 use std::fmt::Write as _;
 
-use ir::graph::{CudaGraphs, Recompute, TokenDispatcher};
+use ir::graph::{Recompute, TokenDispatcher};
 use ir::layout::ZeroStage;
 use ir::plan::Optimizer;
 use ir::schedule::{ScheduleKind, generate, write_csv};
@@ -14,32 +15,13 @@ use super::error::Lack;
 use super::file::File;
 use super::launch::{Program, Starter};
 use super::setting::Setting;
+/// Reads flags, with the function that they name.
+pub(super) use read::read;
 
 /// What torchtitan cannot be told of a plan, its model aside.
 pub(super) fn lacks(setting: &Setting<'_>) -> Vec<Lack> {
     let (layout, training) = (&setting.layout, &setting.training);
     let mut lacks = Vec::new();
-    let context = layout.context_parallel;
-    if context > 1 && layout.zero_stage == ZeroStage::None {
-        lacks.push(Lack::new(
-            "states that context-parallel ranks each have whole: it shards over them",
-            "`--zero 3`",
-        ));
-    } else if !layout.zero_shard.is_multiple_of(context) {
-        lacks.push(Lack::new(
-            format!(
-                "states sharded over {} of {context} context-parallel ranks",
-                layout.zero_shard
-            ),
-            "`--zero-shard` of all replicas",
-        ));
-    }
-    if training.precision.activation_bytes() == 2 && !training.fp32_gradients {
-        lacks.push(Lack::new(
-            "gradients that are reduced in 16 bits (`mixed_precision_reduce` has float32 alone)",
-            "`--fp32-gradients`",
-        ));
-    }
     if training.no_master_weights != training.bf16_moments {
         lacks.push(Lack::new(
             "one of master weights and moments in 16 bits without the other (`training.dtype` is of both)",
@@ -52,23 +34,6 @@ pub(super) fn lacks(setting: &Setting<'_>) -> Vec<Lack> {
             "`--optimizer adamw`",
         ));
     }
-    if setting.has_experts() && layout.expert_parallel > 1 && layout.expert_tensor_parallel > 1 {
-        lacks.push(Lack::new(
-            "experts that are both spread over ranks and cut over some of them",
-            "`--etp 1`",
-        ));
-    }
-    let shards = if layout.zero_stage == ZeroStage::None { context } else { layout.zero_shard };
-    let borrowed = shards * layout.tensor_parallel;
-    if setting.has_experts() && !borrowed.is_multiple_of(layout.expert_parallel) {
-        lacks.push(Lack::new(
-            format!(
-                "experts over {} ranks, which it takes out of the {borrowed} over which it shards and cuts",
-                layout.expert_parallel
-            ),
-            "`--zero 3`",
-        ));
-    }
     let (m, p) = (layout.num_micro_batches, layout.pipeline_parallel);
     let rounds = (m / p).max(1);
     let is_looped =
@@ -78,9 +43,6 @@ pub(super) fn lacks(setting: &Setting<'_>) -> Vec<Lack> {
             format!("{m} micro-batches in rounds over {p} ranks, which do not divide"),
             format!("a batch of a multiple of {p} micro-batches"),
         ));
-    }
-    if layout.switches.cuda_graphs != CudaGraphs::None {
-        lacks.push(Lack::new("CUDA graphs of such kernels", "`--cuda-graphs none`"));
     }
     if setting.num_prediction_modules() > 0 {
         lacks.push(Lack::new("modules for multi-token prediction", "a plan without them"));

@@ -1,10 +1,11 @@
 //! The model as torchtitan's registries have it.
 
-use ir::graph::{Activation, AttentionMask, PositionBias, RotaryPairs, RotaryScaling};
+use ir::graph::RotaryScaling;
 use ir::model::Transformer;
-use ir::model::transformer::{Embedding, FeedForward, Layer, NormPlacement, NormType, Scales};
+use ir::model::transformer::{Embedding, FeedForward, Layer};
 
 use super::super::error::Lack;
+use super::super::llama;
 use super::super::setting::Setting;
 
 /// Python that defines a model.
@@ -67,66 +68,17 @@ pub(super) fn source(setting: &Setting<'_>) -> Result<Source, Lack> {
         let spec = format!("\"{flavor}\"");
         return Ok(Source { imports: IMPORTS.to_owned() + &own, spec, ..Source::default() });
     }
-    if let Some(what) = unlike_llama(transformer) {
+    if let Some(what) = llama::unlike(transformer) {
         let name = &setting.plan.model.name;
         return Err(lack(format!(
             "`{name}`: its registries have no such model, and it is no Llama: {what}"
         )));
     }
-    Ok(llama(transformer, layers))
-}
-
-/// What of a model a Llama does not have.
-fn unlike_llama(transformer: &Transformer) -> Option<&'static str> {
-    let [first] = transformer.layers.as_slice() else {
-        return Some("its layers are unlike each other");
-    };
-    let Layer { attention, feed_forward, norm, norm_placement, .. } = &first.layer;
-    let FeedForward::Dense(mlp) = feed_forward else { return Some("it has experts") };
-    let plain = matches!(
-        &transformer.embedding,
-        Embedding::Tokens {
-            projected_from: None,
-            positions: None,
-            token_types: None,
-            norm: None,
-            ..
-        }
-    );
-    let rotation = attention.rotary.as_ref();
-    let turns = rotation.is_some_and(|it| {
-        it.features.is_none()
-            && it.pairs == RotaryPairs::Halves
-            && matches!(it.scaling, RotaryScaling::None | RotaryScaling::Llama3 { .. })
-    });
-    let biases = [attention.query_bias, attention.key_bias, attention.output_bias, mlp.up_bias];
-    let heads = attention.num_heads * attention.head_dim == transformer.hidden_size;
-    let scales = transformer.scales == Scales::default();
-    let checks = [
-        (plain, "its embedding"),
-        (transformer.encoder.is_none(), "it has an encoder"),
-        (norm.kind == NormType::RmsNorm && !norm.unit_offset, "its norms"),
-        (*norm_placement == NormPlacement::Pre, "where its norms stand"),
-        (
-            mlp.gated && mlp.activation == Activation::Silu && mlp.clamp.is_none(),
-            "its activation function",
-        ),
-        (turns, "its positions"),
-        (attention.mask == AttentionMask::Causal, "which positions it looks at"),
-        (attention.latent.is_none() && attention.qk_norm.is_none(), "its attention"),
-        (attention.scores.bias == PositionBias::None && !attention.sinks, "its scores"),
-        (!biases.contains(&true), "its biases"),
-        (heads, "the width of its heads"),
-        (
-            scales && !transformer.head.bias && transformer.head.transform.is_none(),
-            "its head or scales",
-        ),
-    ];
-    checks.into_iter().find(|(holds, _)| !holds).map(|(_, what)| what)
+    Ok(of_llama(transformer, layers))
 }
 
 /// A Llama of any size.
-fn llama(transformer: &Transformer, layers: u32) -> Source {
+fn of_llama(transformer: &Transformer, layers: u32) -> Source {
     let Layer { attention, feed_forward, .. } = &transformer.layers[0].layer;
     let (FeedForward::Dense(mlp), Embedding::Tokens { vocab_size, .. }) =
         (feed_forward, &transformer.embedding)

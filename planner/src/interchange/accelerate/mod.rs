@@ -1,8 +1,11 @@
 //! Hugging Face accelerate's YAML, and the Trainer's arguments beside it.
 
+mod read;
+
 use std::fmt::Write as _;
 
 use ir::cluster::Precision;
+use ir::framework::Fusion;
 use ir::graph::{ContextParallelKind, Recompute};
 use ir::layout::ZeroStage;
 use ir::plan::Optimizer;
@@ -13,66 +16,19 @@ use super::error::Lack;
 use super::file::File;
 use super::launch::{Program, Starter};
 use super::setting::Setting;
+/// Read what is in a configuration, in arguments of the Trainer, or in a script.
+pub(super) use read::{read, read_trainer};
 
 /// What accelerate cannot be told of a plan.
-pub(super) fn lacks(setting: &Setting<'_>) -> Vec<Lack> {
+pub(super) fn lacks(setting: &Setting<'_>, is_trainer: bool) -> Vec<Lack> {
     let (layout, training) = (&setting.layout, &setting.training);
     let mut lacks = Vec::new();
-    let context = layout.context_parallel;
-    if layout.expert_parallel > 1 {
-        lacks.push(Lack::new(
-            "experts on several ranks: `parallelism_config` has no degree for them",
-            "`--ep 1`",
-        ));
-    }
-    if !layout.zero_shard.is_multiple_of(context) && layout.zero_stage != ZeroStage::None {
-        lacks.push(Lack::new(
-            format!(
-                "states sharded over {} of {context} context-parallel ranks",
-                layout.zero_shard
-            ),
-            "`--zero-shard` of all replicas",
-        ));
-    }
     let is_sharded = layout.zero_stage != ZeroStage::None;
-    if !is_sharded && (layout.tensor_parallel > 1 || context > 1) {
-        lacks.push(Lack::new(
-            "tensor or context parallelism of states that are not sharded",
-            "`--zero 3`",
-        ));
-    }
-    if matches!(
-        layout.recompute,
-        Recompute::Selective | Recompute::FirstLayers(_) | Recompute::Modules(_)
-    ) {
-        lacks.push(Lack::new(
-            "recompute of a part: its switch is of all layers whole",
-            "`--recompute full`, or `none`",
-        ));
-    }
-    if layout.recompute == Recompute::Full && !is_sharded {
+    if layout.recompute == Recompute::Full && !is_sharded && !is_trainer {
         lacks.push(Lack::new("recompute without FSDP: its switch is of FSDP", "`--zero 3`"));
-    }
-    if training.no_master_weights || training.bf16_moments {
-        lacks.push(Lack::new(
-            "weights or moments in 16 bits alone: they are what the model is loaded in",
-            "neither",
-        ));
-    }
-    if training.precision.activation_bytes() == 2 && !training.fp32_gradients && !is_sharded {
-        lacks.push(Lack::new(
-            "gradients in 16 bits under DDP, whose weights are in 32",
-            "`--fp32-gradients`",
-        ));
     }
     if training.optimizer != Optimizer::AdamW {
         lacks.push(Lack::new("an optimizer other than AdamW", "`--optimizer adamw`"));
-    }
-    if training.precision == Precision::Fp8 {
-        lacks.push(Lack::new(
-            "8-bit products without a recipe of Transformer Engine or torchao",
-            "`--precision bf16`",
-        ));
     }
     lacks
 }
@@ -80,12 +36,16 @@ pub(super) fn lacks(setting: &Setting<'_>) -> Vec<Lack> {
 /// What it cannot be told of the model: that comes from its own `config.json`.
 pub(super) fn lacks_of_model(setting: &Setting<'_>) -> Vec<Lack> {
     let is_of_hub = setting.plan.model.description.get("model_type").is_some();
-    let what = "a model that is no Hugging Face configuration";
-    if is_of_hub {
-        Vec::new()
-    } else {
-        vec![Lack { what: what.to_owned(), works: None, is_free: false }]
+    let mut lacks = Vec::new();
+    if !is_of_hub {
+        lacks.push("a model that is no Hugging Face configuration");
     }
+    // peft wraps the model in the script that makes it.
+    if setting.plan.model.adapters.is_some() {
+        lacks.push("adapters (LoRA), which the script that makes the model has");
+    }
+    let lack = |what: &str| Lack { what: what.to_owned(), works: None, is_free: false };
+    lacks.into_iter().map(lack).collect()
 }
 
 /// The program, and files that it reads; with arguments of the Trainer or without.
@@ -139,8 +99,8 @@ fn yaml(setting: &Setting<'_>) -> String {
         }
     };
     line(0, "compute_environment", "LOCAL_MACHINE", "");
-    let kind = if is_sharded { "FSDP" } else { "MULTI_GPU" };
-    let kind = if setting.plan.num_gpus == 1 { "\"NO\"" } else { kind };
+    let plain = if setting.plan.num_gpus == 1 { "\"NO\"" } else { "MULTI_GPU" };
+    let kind = if is_sharded { "FSDP" } else { plain };
     let why =
         if is_sharded { "states are sharded over replicas" } else { "replicas have all states" };
     line(0, "distributed_type", kind, why);
@@ -153,7 +113,7 @@ fn yaml(setting: &Setting<'_>) -> String {
         _ => "bf16",
     };
     line(0, "mixed_precision", bits, "of activations and products");
-    if is_sharded && setting.plan.num_gpus > 1 {
+    if is_sharded {
         line(0, "fsdp_config", "", "");
         line(2, "fsdp_version", "2", "PyTorch's fully_shard");
         let reshards = layout.zero_stage == ZeroStage::Parameters;
@@ -170,6 +130,11 @@ fn yaml(setting: &Setting<'_>) -> String {
         line(2, "fsdp_offload_params", &host, "whether shards and the update lie on the host");
         line(2, "fsdp_state_dict_type", "SHARDED_STATE_DICT", "each rank saves its own");
         line(2, "fsdp_cpu_ram_efficient_loading", "true", "one rank of a node reads the model");
+    }
+    if setting.plan.framework.kernels.fusion == Fusion::Compiled {
+        line(0, "dynamo_config", "", "");
+        line(2, "dynamo_backend", "INDUCTOR", "kernels are compiled, as predicted");
+        line(2, "dynamo_use_regional_compilation", "true", "layer by layer");
     }
     let shards = if is_sharded { layout.zero_shard / layout.context_parallel } else { 1 };
     let copies = layout.data_parallel / shards.max(1);
@@ -197,12 +162,16 @@ fn yaml(setting: &Setting<'_>) -> String {
 /// The Trainer's own arguments, for its parser of JSON.
 fn arguments(setting: &Setting<'_>) -> String {
     let (layout, training) = (&setting.layout, &setting.training);
+    // FSDP has a switch of its own, beside which this one computes again twice.
+    let recomputes_alone =
+        layout.recompute == Recompute::Full && layout.zero_stage == ZeroStage::None;
     let all = json!({
         "output_dir": "out",
         "per_device_train_batch_size": layout.micro_batch_size,
         "gradient_accumulation_steps": layout.num_micro_batches,
-        "bf16": matches!(training.precision, Precision::Bf16 | Precision::Fp8),
+        "bf16": training.precision == Precision::Bf16,
         "fp16": training.precision == Precision::Fp16,
+        "gradient_checkpointing": recomputes_alone,
         "optim": "adamw_torch_fused",
         "max_steps": 20,
         "logging_steps": 1,

@@ -1,6 +1,9 @@
 //! DeepSpeed: its JSON, the stages of its pipeline in Python, and a script with the reasons, which JSON has no room for.
 
+mod read;
+
 use ir::cluster::Precision;
+use ir::framework::WhenReduced;
 use ir::graph::Recompute;
 use ir::layout::{OffloadedActivations, ZeroStage};
 use ir::plan::Optimizer;
@@ -11,17 +14,12 @@ use super::error::Lack;
 use super::file::File;
 use super::launch::{Program, Starter};
 use super::setting::Setting;
+/// Reads a configuration, or a script that names one.
+pub(super) use read::{read, read_tree};
 
 /// What DeepSpeed cannot be told of a plan.
 pub(super) fn lacks(setting: &Setting<'_>) -> Vec<Lack> {
-    let layout = &setting.layout;
     let mut lacks = Vec::new();
-    if layout.expert_parallel > 1 {
-        lacks.push(Lack::new(
-            "experts on several ranks: its configuration has no degree for them, only layers in the model's own code",
-            "`--ep 1`",
-        ));
-    }
     if setting.training.bf16_moments && !setting.training.no_master_weights {
         lacks.push(Lack::new(
             "moments in bf16 beside master weights in fp32",
@@ -35,6 +33,13 @@ pub(super) fn lacks(setting: &Setting<'_>) -> Vec<Lack> {
         ));
     }
     lacks
+}
+
+/// What it cannot be told of a plan's model, which the user's own script makes.
+pub(super) fn lacks_of_model(setting: &Setting<'_>) -> Vec<Lack> {
+    let what = "adapters (LoRA), which the script that makes the model has".to_owned();
+    let lack = Lack { what, works: None, is_free: false };
+    setting.plan.model.adapters.iter().map(|_| lack.clone()).collect()
 }
 
 /// The program, and files that it reads.
@@ -143,7 +148,8 @@ fn zero(setting: &Setting<'_>) -> Value {
     let layout = &setting.layout;
     let mut zero = json!({"stage": layout.zero_stage.number()});
     if layout.zero_stage != ZeroStage::None {
-        zero["overlap_comm"] = true.into();
+        let beside = setting.plan.framework.gradients.reduced == WhenReduced::BesideBackward;
+        zero["overlap_comm"] = beside.into();
         zero["contiguous_gradients"] = true.into();
         zero["reduce_scatter"] = true.into();
     }

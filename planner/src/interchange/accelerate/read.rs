@@ -1,0 +1,493 @@
+//! accelerate's configuration and flags, read; and the Trainer's arguments, beside these or alone.
+
+use cost_models::frameworks;
+use ir::cluster::Precision;
+use ir::framework::{Framework, Fusion};
+use ir::graph::{ContextParallelKind, Recompute};
+use ir::layout::{LayoutSpec, Offload, ZeroStage};
+use ir::plan::Optimizer;
+
+use super::super::deepspeed;
+use super::super::imported::{ImportError, Imported, StatedStages, StatedTraining};
+use super::super::options::{Given, Known, OptionError, Others};
+use super::super::shell::Word;
+use super::super::source::{Form, Source, agreed, basename};
+use super::super::target::Target;
+use super::super::tree::Tree;
+
+/// The keys of accelerate 1.15.0's configuration, and those that its flags are the same as.
+const KEYS: Known =
+    Known { program: "accelerate", table: include_str!("keys.txt"), others: Others::Refused };
+
+/// The flags of `accelerate launch`.
+const FLAGS: Known = Known {
+    program: "`accelerate launch`",
+    table: include_str!("flags.txt"),
+    others: Others::Refused,
+};
+
+/// `TrainingArguments` of transformers 5.23.0 in a file. A script may have arguments of its own beside.
+const TRAINER: Known =
+    Known { program: "the Trainer", table: include_str!("trainer.txt"), others: Others::TheUsers };
+
+/// The same as options.
+const TRAINER_FLAGS: Known = Known {
+    program: "the Trainer",
+    table: include_str!("trainer_flags.txt"),
+    others: Others::TheUsers,
+};
+
+/// Reads a configuration, or what `accelerate launch` is given.
+pub(in super::super) fn read(source: &Source<'_>) -> Result<Imported, ImportError> {
+    let (given, _) = match &source.form {
+        Form::Tree(tree) => (KEYS.of_leaves(&tree.leaves())?, Vec::new()),
+        _ => launched(source)?,
+    };
+    imported(source, &given, &Script::default())
+}
+
+/// Reads the Trainer's arguments, in a file or as options, and accelerate's where that starts it.
+pub(in super::super) fn read_trainer(source: &Source<'_>) -> Result<Imported, ImportError> {
+    let (given, arguments) = if let Form::Tree(tree) = &source.form {
+        (Given::default(), TRAINER.of_leaves(&tree.leaves())?)
+    } else {
+        let (given, words) = launched(source)?;
+        (given, arguments_of(source, &words)?)
+    };
+    let script = Script::of(&arguments)?;
+    if let Some(name) = arguments.text("deepspeed")? {
+        let tree = source.tree(name)?;
+        let mut imported = deepspeed::read_tree(source, &tree, &script.fills())?;
+        imported.source = Target::Trainer;
+        if script.recomputes {
+            imported.layout.recompute = Recompute::Full;
+        }
+        return Ok(imported);
+    }
+    let given = with_fsdp(source, given, &arguments)?;
+    imported(source, &given, &script)
+}
+
+/// The Trainer's arguments: in the file that is the first word, or the words themselves.
+fn arguments_of(source: &Source<'_>, words: &[Word]) -> Result<Given, ImportError> {
+    let first = words.first().map_or("", |it| it.text.as_str());
+    let is_file = [".json", ".yaml", ".yml"].iter().any(|ending| first.ends_with(ending));
+    if is_file && !first.starts_with("--") {
+        return Ok(TRAINER.of_leaves(&source.tree(first)?.leaves())?);
+    }
+    let (given, _) = TRAINER_FLAGS.read_options(words)?;
+    Ok(given.renamed(|name| name.trim_start_matches("--").to_owned()))
+}
+
+/// What a script says that accelerate's configuration does not.
+#[derive(Clone, Copy, Debug, Default)]
+struct Script {
+    micro_batch_size: Option<u32>,
+    num_micro_batches: Option<u32>,
+    precision: Option<Precision>,
+    recomputes: bool,
+    compiles: bool,
+    optimizer: Optimizer,
+    is_trainer: bool,
+}
+
+impl Script {
+    /// That of a Trainer with these arguments.
+    fn of(given: &Given) -> Result<Self, OptionError> {
+        let [bf16, fp16] = [given.is_on("bf16")?, given.is_on("fp16")?];
+        if bf16 && fp16 {
+            given.not_both("bf16", "fp16", "weights have one number format")?;
+        }
+        let optimizer = match given.text("optim")? {
+            None => Optimizer::AdamW,
+            Some(name) if name.starts_with("adamw_torch") || name == "adamw_apex_fused" => {
+                Optimizer::AdamW
+            }
+            Some("sgd") => Optimizer::Sgd,
+            Some(other) => {
+                return Err(OptionError::Value {
+                    name: "optim".to_owned(),
+                    value: other.to_owned(),
+                    works: "adamw_torch_fused, adamw_torch or sgd is what a plan has".to_owned(),
+                });
+            }
+        };
+        Ok(Self {
+            // The Trainer's own default is 8.
+            micro_batch_size: Some(given.count("per_device_train_batch_size")?.unwrap_or(8)),
+            num_micro_batches: Some(given.count("gradient_accumulation_steps")?.unwrap_or(1)),
+            precision: match (bf16, fp16) {
+                (true, _) => Some(Precision::Bf16),
+                (_, true) => Some(Precision::Fp16),
+                _ => None,
+            },
+            recomputes: given.is_on("gradient_checkpointing")?
+                || given.is_on("activation_checkpointing")?,
+            compiles: given.is_on("torch_compile")?,
+            optimizer,
+            is_trainer: true,
+        })
+    }
+
+    /// What the Trainer fills into a DeepSpeed configuration that leaves it open.
+    fn fills(&self) -> Given {
+        let on = |precision| if self.precision == Some(precision) { "true" } else { "false" };
+        let text = |number: Option<u32>| number.unwrap_or(1).to_string();
+        let optimizer = if self.optimizer == Optimizer::AdamW { "AdamW" } else { "SGD" };
+        Given::default()
+            .with("train_micro_batch_size_per_gpu", &text(self.micro_batch_size))
+            .with("gradient_accumulation_steps", &text(self.num_micro_batches))
+            .with("bf16.enabled", on(Precision::Bf16))
+            .with("fp16.enabled", on(Precision::Fp16))
+            .with("optimizer.type", optimizer)
+            .without("train_batch_size")
+    }
+}
+
+/// What `accelerate launch` is given, its file under its flags, and the words of the script; of a script that
+/// something else starts, its words alone.
+fn launched(source: &Source<'_>) -> Result<(Given, Vec<Word>), ImportError> {
+    let words = &source.started()?.words;
+    if words.first().is_none_or(|it| it.text != "launch") {
+        return Ok((Given::default(), words.get(1..).unwrap_or_default().to_vec()));
+    }
+    let words: Vec<Word> = words[1..].iter().map(Word::underscored).collect();
+    let (flags, read) = FLAGS.read_options(&words)?;
+    let file = flags.text_if_known("--config_file");
+    let file = match file {
+        Some(name) => KEYS.of_leaves(&source.tree(name)?.leaves())?,
+        None => Given::default(),
+    };
+    let given = flags.renamed(key_of).over(file);
+    let mut program = words[read..].iter();
+    // `-m module`, or a script.
+    if program.next().is_some_and(|it| it.text == "-m") {
+        program.next();
+    }
+    Ok((given, program.cloned().collect()))
+}
+
+/// The key that a flag is the same as.
+fn key_of(flag: &str) -> String {
+    let name = flag.trim_start_matches("--");
+    let section = match name {
+        _ if name.starts_with("fsdp_") => "fsdp_config.",
+        _ if name.starts_with("parallelism_config_") => "parallelism_config.",
+        _ if name.starts_with("dynamo_") => "dynamo_config.",
+        "zero_stage"
+        | "offload_optimizer_device"
+        | "offload_param_device"
+        | "deepspeed_config_file"
+        | "gradient_clipping" => "deepspeed_config.",
+        _ => "",
+    };
+    format!("{section}{name}")
+}
+
+/// What the Trainer's own arguments say of FSDP, as accelerate has it.
+fn with_fsdp(source: &Source<'_>, given: Given, arguments: &Given) -> Result<Given, ImportError> {
+    let Some(words) = arguments.values("fsdp")? else { return Ok(given) };
+    let words: Vec<&str> = words.iter().flat_map(|it| it.split_whitespace()).collect();
+    if words.is_empty() || ["false", "False"].contains(&words[0]) {
+        return Ok(given);
+    }
+    let own = match arguments.text("fsdp_config")? {
+        Some(name) => {
+            let tree = Tree::Keys(vec![("fsdp_config".to_owned(), source.tree(name)?)]);
+            TRAINER.of_leaves(&tree.leaves())?
+        }
+        None => arguments.clone(),
+    };
+    let mut given = given.with("distributed_type", "FSDP");
+    let version = own.text("fsdp_config.version")?.or(own.text("fsdp_config.fsdp_version")?);
+    let strategies = [
+        ("full_shard", "FULL_SHARD"),
+        ("shard_grad_op", "SHARD_GRAD_OP"),
+        ("hybrid_shard", "HYBRID_SHARD"),
+        ("no_shard", "NO_SHARD"),
+    ];
+    let strategy = strategies.iter().find(|(name, _)| words.contains(name));
+    // A strategy in words is of the first version, unless it is said to be of the second, which has two of them.
+    let version = version.unwrap_or("2").to_owned();
+    given = given.with("fsdp_config.fsdp_version", &version);
+    if let Some((_, name)) = strategy {
+        given = given.with("fsdp_config.fsdp_sharding_strategy", name);
+        let reshards = if *name == "SHARD_GRAD_OP" { "false" } else { "true" };
+        given = given.with("fsdp_config.fsdp_reshard_after_forward", reshards);
+    }
+    if words.contains(&"offload") {
+        given = given.with("fsdp_config.fsdp_offload_params", "true");
+    }
+    for name in ["reshard_after_forward", "activation_checkpointing"] {
+        let plain = own.flag(&format!("fsdp_config.{name}"))?;
+        let with_prefix = own.flag(&format!("fsdp_config.fsdp_{name}"))?;
+        if let Some(is_on) = plain.or(with_prefix) {
+            given = given.with(&format!("fsdp_config.fsdp_{name}"), &is_on.to_string());
+        }
+    }
+    Ok(given)
+}
+
+/// How ranks share their work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Alone,
+    Replicas,
+    Sharded,
+    DeepSpeed,
+}
+
+fn kind(given: &Given) -> Result<Kind, OptionError> {
+    if given.is_on("use_fsdp")? {
+        return Ok(Kind::Sharded);
+    }
+    if given.is_on("use_deepspeed")? {
+        return Ok(Kind::DeepSpeed);
+    }
+    let known = [
+        ("NO", Kind::Alone),
+        // YAML's `NO` without quotes is a flag.
+        ("false", Kind::Alone),
+        ("MULTI_GPU", Kind::Replicas),
+        ("FSDP", Kind::Sharded),
+        ("DEEPSPEED", Kind::DeepSpeed),
+    ];
+    Ok(given.one_of("distributed_type", &known)?.unwrap_or(Kind::Replicas))
+}
+
+fn imported(source: &Source<'_>, given: &Given, script: &Script) -> Result<Imported, ImportError> {
+    let kind = kind(given)?;
+    if kind == Kind::DeepSpeed {
+        return by_deepspeed(source, given, script);
+    }
+    let is_sharded = kind == Kind::Sharded;
+    let size =
+        |name: &str| given.count::<u32>(&format!("parallelism_config.parallelism_config_{name}"));
+    let [copies, shards, tensor, ring, heads] = [
+        size("dp_replicate_size")?,
+        size("dp_shard_size")?,
+        size("tp_size")?,
+        size("cp_size")?,
+        size("sp_size")?,
+    ];
+    let (tensor, ring, heads) = (tensor.unwrap_or(1), ring.unwrap_or(1), heads.unwrap_or(1));
+    if ring > 1 && heads > 1 {
+        let name = |name: &str| format!("`parallelism_config_{name}`");
+        return Err(OptionError::Contradiction {
+            one: name("cp_size"),
+            other: name("sp_size"),
+            why: "a sequence is cut in one way".to_owned(),
+        }
+        .into());
+    }
+    let ranks = agreed(
+        given.count::<u32>("num_processes")?,
+        "num_processes",
+        source.started().ok().and_then(|it| it.num_gpus),
+        "--nproc-per-node",
+    )?;
+    let context = ring * heads;
+    let product = [copies, shards].map(|it| u64::from(it.unwrap_or(1))).iter().product::<u64>()
+        * u64::from(tensor)
+        * u64::from(context);
+    let has_sizes = copies.is_some() || shards.is_some();
+    let num_gpus = ranks.or_else(|| u32::try_from(product).ok().filter(|_| has_sizes));
+    if let Some(ranks) = num_gpus.filter(|ranks| has_sizes && u64::from(*ranks) != product) {
+        return Err(ImportError::Divides {
+            what: format!(
+                "`parallelism_config`: {} x {} x {tensor} x {context} ranks (copies, shards, tensor, context) are \
+                 {product}, not the {ranks} of `num_processes`",
+                copies.unwrap_or(1),
+                shards.unwrap_or(1)
+            ),
+            works: format!("`num_processes` {product}"),
+        });
+    }
+    let (zero_stage, groups) = sharded(given, is_sharded)?;
+    let host = given.is_on("fsdp_config.fsdp_offload_params")?;
+    let recomputes = given.is_on("fsdp_config.fsdp_activation_checkpointing")?;
+    let layout = LayoutSpec {
+        tensor_parallel: tensor,
+        expert_tensor_parallel: tensor,
+        context_parallel: context,
+        context_parallel_kind: if heads > 1 {
+            ContextParallelKind::AllToAll
+        } else {
+            ContextParallelKind::Ring
+        },
+        zero_stage,
+        micro_batch_size: micro_batch_size(source, script)?,
+        recompute: if recomputes || script.recomputes { Recompute::Full } else { Recompute::None },
+        offload: Offload { optimizer: host, parameters: host, ..Offload::NONE },
+        ..LayoutSpec::ONE_RANK
+    };
+    let copies = copies.or(groups).unwrap_or(1);
+    Ok(Imported {
+        source: source.target,
+        framework: framework(given, script)?,
+        layout,
+        num_gpus,
+        training: training(source, given, script, is_sharded)?,
+        stages: StatedStages::Even,
+        shard_groups: if is_sharded { copies } else { 1 },
+        model: Vec::new(),
+        multi_token_prediction: source.stated.multi_token_prediction,
+        dropout: source.stated.dropout,
+    })
+}
+
+/// The stage of ZeRO, and over how many groups of replicas, where that is said with it.
+fn sharded(given: &Given, is_sharded: bool) -> Result<(ZeroStage, Option<u32>), ImportError> {
+    if !is_sharded {
+        return Ok((ZeroStage::None, None));
+    }
+    let reshards = given.flag("fsdp_config.fsdp_reshard_after_forward");
+    if is_first(given)? {
+        let known = [
+            ("FULL_SHARD", ZeroStage::Parameters),
+            ("SHARD_GRAD_OP", ZeroStage::Gradients),
+            ("NO_SHARD", ZeroStage::None),
+            ("HYBRID_SHARD", ZeroStage::Parameters),
+            ("HYBRID_SHARD_ZERO2", ZeroStage::Gradients),
+        ];
+        let name = "fsdp_config.fsdp_sharding_strategy";
+        // The older version's key of this name may have the strategy too.
+        let stage = given.one_of(name, &known)?.unwrap_or(ZeroStage::Parameters);
+        let is_hybrid = given.text(name)?.is_some_and(|it| it.starts_with("HYBRID"));
+        let nodes: Option<u32> = given.count("num_machines")?;
+        if is_hybrid && nodes.is_none() {
+            return Err(ImportError::Unknown {
+                what: "how many nodes there are, each of which shards by itself, is not said"
+                    .to_owned(),
+                works: "`num_machines` in the configuration".to_owned(),
+            });
+        }
+        return Ok((stage, nodes.filter(|_| is_hybrid)));
+    }
+    let stage =
+        if reshards?.unwrap_or(true) { ZeroStage::Parameters } else { ZeroStage::Gradients };
+    Ok((stage, None))
+}
+
+/// Whether it is FSDP's first version, which is accelerate's default.
+fn is_first(given: &Given) -> Result<bool, OptionError> {
+    let versions = [("1", true), ("2", false)];
+    Ok(given.one_of("fsdp_config.fsdp_version", &versions)?.unwrap_or(true))
+}
+
+fn framework(given: &Given, script: &Script) -> Result<Framework, OptionError> {
+    let is_first = given.has_within("fsdp_config.") && is_first(given)?;
+    let older = frameworks::preset("fsdp").filter(|_| is_first);
+    let mut framework = older.unwrap_or_else(|| Target::Accelerate.framework());
+    let backend = given.text("dynamo_config.dynamo_backend")?;
+    let is_plain = |name: &str| ["no", "NO", "false"].contains(&name);
+    let compiles = script.compiles || backend.is_some_and(|name| !is_plain(name));
+    framework.kernels.fusion = if compiles { Fusion::Compiled } else { Fusion::Eager };
+    Ok(framework)
+}
+
+fn micro_batch_size(source: &Source<'_>, script: &Script) -> Result<u32, ImportError> {
+    let name = "per_device_train_batch_size";
+    let stated = source.stated.micro_batch_size;
+    agreed(script.micro_batch_size, name, stated, "--micro-batch-size")?.ok_or_else(|| {
+        ImportError::Unknown {
+            what: "accelerate's configuration does not say how many sequences a batch of the script's loader has"
+                .to_owned(),
+            works: "`--micro-batch-size 1`".to_owned(),
+        }
+    })
+}
+
+fn training(
+    source: &Source<'_>,
+    given: &Given,
+    script: &Script,
+    is_sharded: bool,
+) -> Result<StatedTraining, ImportError> {
+    let known = [
+        ("no", Precision::Fp32),
+        ("false", Precision::Fp32),
+        ("fp16", Precision::Fp16),
+        ("bf16", Precision::Bf16),
+        ("fp8", Precision::Fp8),
+    ];
+    let stated = given.one_of("mixed_precision", &known)?;
+    let precision = script.precision.or(stated).unwrap_or(Precision::Fp32);
+    let rounds = given.count("gradient_accumulation_steps")?;
+    let rounds = match (script.is_trainer, rounds, script.num_micro_batches) {
+        // The Trainer adds up by its own count.
+        (true, Some(flag), Some(own)) if flag != own => {
+            return Err(ImportError::Divides {
+                what: format!(
+                    "`gradient_accumulation_steps` is {own} for the Trainer, but {flag} for `accelerate launch`"
+                ),
+                works: "one of them".to_owned(),
+            });
+        }
+        (_, rounds, own) => rounds.or(own).unwrap_or(1),
+    };
+    Ok(StatedTraining {
+        sequence_length: source.stated.sequence_length,
+        global_batch_size: source.stated.global_batch_size,
+        num_micro_batches: Some(rounds),
+        precision,
+        optimizer: script.optimizer,
+        // DDP's weights are in fp32, and so are their gradients; FSDP reduces in the precision of activations.
+        fp32_gradients: !is_sharded && precision != Precision::Fp32,
+        bf16_moments: false,
+        no_master_weights: false,
+    })
+}
+
+/// What accelerate gives DeepSpeed, which runs it then.
+fn by_deepspeed(
+    source: &Source<'_>,
+    given: &Given,
+    script: &Script,
+) -> Result<Imported, ImportError> {
+    let tree = match given.text("deepspeed_config.deepspeed_config_file")? {
+        Some(name) => source.tree(basename(name))?,
+        None => deepspeed_tree(given, script)?,
+    };
+    let mut imported = deepspeed::read_tree(source, &tree, &script.fills())?;
+    imported.source = source.target;
+    imported.num_gpus = given.count("num_processes")?.or(imported.num_gpus);
+    if script.recomputes {
+        imported.layout.recompute = Recompute::Full;
+    }
+    Ok(imported)
+}
+
+/// DeepSpeed's configuration, of what accelerate's says of it.
+fn deepspeed_tree(given: &Given, script: &Script) -> Result<Tree, OptionError> {
+    let value = |text: &str| Tree::Value(text.to_owned());
+    let section = |key: &str, tree: Tree| (key.to_owned(), tree);
+    let text = |name: &str| given.text(&format!("deepspeed_config.{name}"));
+    let mut zero = vec![section("stage", value(text("zero_stage")?.unwrap_or("2")))];
+    for (name, key) in [
+        ("offload_optimizer_device", "offload_optimizer"),
+        ("offload_param_device", "offload_param"),
+    ] {
+        if let Some(device) = text(name)? {
+            let device = vec![section("device", value(device))];
+            zero.push(section(key, Tree::Keys(device)));
+        }
+    }
+    let rounds = match text("gradient_accumulation_steps")? {
+        Some(rounds) => rounds,
+        None => given.text("gradient_accumulation_steps")?.unwrap_or("1"),
+    };
+    let mut keys = vec![
+        section("zero_optimization", Tree::Keys(zero)),
+        section("gradient_accumulation_steps", value(rounds)),
+    ];
+    let precision = given.text("mixed_precision")?.unwrap_or("no");
+    if ["bf16", "fp16"].contains(&precision) {
+        let enabled = vec![section("enabled", value("true"))];
+        keys.push(section(precision, Tree::Keys(enabled)));
+    }
+    if let Some(micro) = script.micro_batch_size {
+        keys.push(section("train_micro_batch_size_per_gpu", value(&micro.to_string())));
+    }
+    Ok(Tree::Keys(keys))
+}

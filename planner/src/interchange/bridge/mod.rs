@@ -1,0 +1,243 @@
+//! Megatron-Bridge: Python that makes a `ConfigContainer`, of the model's own `config.json`.
+//!
+//! Its settings are Megatron-LM's arguments under other names, so they are derived from these.
+
+mod read;
+mod table;
+
+use std::fmt::Write as _;
+
+use ir::cluster::Precision;
+use ir::graph::CudaGraphs;
+use ir::layout::OffloadedActivations;
+
+use super::argument::{Argument, Section};
+use super::error::Lack;
+use super::file::File;
+use super::launch::{Program, Starter};
+use super::megatron;
+use super::setting::Setting;
+use table::{Kind, Row, rows};
+
+/// Reads the Python that an export writes, or the script that starts it.
+pub(super) use read::read;
+
+/// Architectures that `AutoBridge` of 0.6.2 has, of those that are text alone.
+const ARCHITECTURES: [&str; 20] = [
+    "DeepseekV2ForCausalLM",
+    "DeepseekV3ForCausalLM",
+    "Exaone4ForCausalLM",
+    "FalconH1ForCausalLM",
+    "GemmaForCausalLM",
+    "Gemma2ForCausalLM",
+    "Gemma3ForCausalLM",
+    "Glm4MoeForCausalLM",
+    "GptOssForCausalLM",
+    "KimiK2ForCausalLM",
+    "LlamaForCausalLM",
+    "MiMoForCausalLM",
+    "MiniMaxM2ForCausalLM",
+    "MistralForCausalLM",
+    "NemotronForCausalLM",
+    "OlmoeForCausalLM",
+    "Qwen2ForCausalLM",
+    "Qwen3ForCausalLM",
+    "Qwen3MoeForCausalLM",
+    "Qwen3NextForCausalLM",
+];
+
+/// What it cannot be told of a plan, its model aside: what Megatron cannot.
+pub(super) fn lacks(setting: &Setting<'_>) -> Vec<Lack> {
+    let mut lacks = megatron::lacks(setting);
+    let unplaced = megatron::sections(setting)
+        .into_iter()
+        .filter(|section| section.title != MODEL)
+        .flat_map(|section| section.arguments)
+        .filter(|argument| rows().all(|row| row.flag != argument.name));
+    lacks.extend(unplaced.map(|argument| Lack {
+        what: format!("`{}`, which no setting of it is", argument.words()),
+        works: None,
+        is_free: false,
+    }));
+    lacks
+}
+
+/// The section of Megatron's arguments that `config.json` says here.
+const MODEL: &str = "model";
+
+/// What it cannot be told of a plan's model, which it makes of a `config.json`.
+pub(super) fn lacks_of_model(setting: &Setting<'_>) -> Vec<Lack> {
+    let model = &setting.plan.model;
+    let architecture = model.description["architectures"][0].as_str().unwrap_or_default();
+    let lack = |what: String| Lack { what, works: None, is_free: false };
+    let mut lacks = Vec::new();
+    if !ARCHITECTURES.contains(&architecture) {
+        let what = match architecture {
+            "" => "a model that is no Hugging Face configuration".to_owned(),
+            known => format!("`{known}`, which its `AutoBridge` does not have"),
+        };
+        lacks.push(lack(what));
+    }
+    if model.adapters.is_some() {
+        lacks.push(lack("adapters (LoRA) as the planner has them".to_owned()));
+    }
+    lacks
+}
+
+/// What it is told of a plan's model beside `config.json`, as Megatron is.
+pub(super) fn model_arguments(setting: &Setting<'_>) -> Vec<Argument> {
+    let mut all = megatron::model_arguments(setting);
+    all.retain(|argument| rows().any(|row| row.flag == argument.name));
+    all
+}
+
+/// The program, and files that it reads.
+pub(super) fn program(setting: &Setting<'_>) -> (Program, Vec<File>) {
+    let file =
+        |name: &str, text: String| File { name: name.to_owned(), text, is_executable: false };
+    let config = serde_json::to_string_pretty(&setting.plan.model.description).unwrap_or_default();
+    let files = vec![file("planned.py", python(setting)), file("config.json", config + "\n")];
+    let why = "the settings, with their reasons, in planned.py beside this script; the model in config.json";
+    let program = Program {
+        name: "megatron-bridge",
+        command: vec!["planned.py".to_owned()],
+        environment: megatron::environment(setting),
+        sections: vec![Section::new(why, Vec::new())],
+        own: Vec::new(),
+        last: Vec::new(),
+        starter: Starter::Torchrun,
+        beside: files.clone(),
+    };
+    (program, files)
+}
+
+/// The column where reasons start, unless what they are of is longer.
+const REASONS: usize = 64;
+
+fn python(setting: &Setting<'_>) -> String {
+    let heading = setting.heading("Megatron-Bridge 0.6.2");
+    let mut text: String = heading.iter().flat_map(|line| ["# ", line, "\n"]).collect();
+    text.push_str(BEGINNING);
+    let mut line = |path: &str, value: &str, why: &str| {
+        let setting = format!("    config.{path} = {value}");
+        let _ = writeln!(text, "{setting:REASONS$}  # {why}");
+    };
+    for section in megatron::sections(setting) {
+        for argument in &section.arguments {
+            let Some(row) = rows().find(|row| row.flag == argument.name) else { continue };
+            let value = literal(&row, argument);
+            line(row.path, &value, &argument.why);
+            if let Some(twin) = row.twin {
+                line(twin, &value, "the same once more");
+            }
+        }
+    }
+    more(setting, &mut line);
+    text + END
+}
+
+/// What Megatron-LM derives of its options, or has otherwise where they are not given.
+fn more(setting: &Setting<'_>, line: &mut impl FnMut(&str, &str, &str)) {
+    let (layout, training) = (&setting.layout, &setting.training);
+    let given: Vec<String> = megatron::sections(setting)
+        .into_iter()
+        .flat_map(|section| section.arguments)
+        .map(|argument| argument.name)
+        .collect();
+    let has = |flag: &str| given.iter().any(|name| name == flag);
+    if !has("--cross-entropy-loss-fusion") {
+        let why = "logits and their gradient are apart, as predicted";
+        line("model.cross_entropy_loss_fusion", "False", why);
+    }
+    if !has("--mtp-num-layers") {
+        // `config.json` may have some.
+        let why = "no modules for multi-token prediction, as in the plan";
+        line("model.mtp_num_layers", "None", why);
+    }
+    if !has("--accumulate-allreduce-grads-in-fp32") && !has("--grad-reduce-in-bf16") {
+        line("mixed_precision.grad_reduce_in_fp32", "False", "gradients are as activations are");
+    }
+    if training.precision != Precision::Fp32 {
+        let dtype =
+            if training.precision == Precision::Fp16 { "torch.float16" } else { "torch.bfloat16" };
+        line("mixed_precision.params_dtype", dtype, "of weights, beside their copy in 32 bits");
+        line("mixed_precision.pipeline_dtype", dtype, "of what stages send each other");
+    }
+    if layout.offload.activations != OffloadedActivations::None {
+        line("model.cpu_offloading", "True", "of so many layers");
+    }
+    if layout.switches.cuda_graphs != CudaGraphs::None {
+        line("model.use_te_rng_tracker", "True", "graphs take its random numbers");
+        line("rng.te_rng_tracker", "True", "the same once more");
+    }
+}
+
+/// What an option says, as Python has it.
+fn literal(row: &Row, argument: &Argument) -> String {
+    let value = argument.values.first().map_or("", String::as_str);
+    match row.kind {
+        Kind::Number => value.to_owned(),
+        Kind::Text => format!("\"{value}\""),
+        Kind::List => {
+            let words: Vec<String> =
+                argument.values.iter().map(|word| format!("\"{word}\"")).collect();
+            format!("[{}]", words.join(", "))
+        }
+        Kind::Switch => "True".to_owned(),
+        Kind::Unless => "False".to_owned(),
+        Kind::Dtype if value == "bf16" => "torch.bfloat16".to_owned(),
+        Kind::Dtype | Kind::None => "torch.float32".to_owned(),
+    }
+}
+
+const BEGINNING: &str = r#"#
+# Run by the script beside it. Settings that are not here are Megatron-Bridge's own.
+from pathlib import Path
+
+import torch
+from megatron.bridge import AutoBridge
+from megatron.bridge.training.config import (
+    CheckpointConfig,
+    ConfigContainer,
+    LoggerConfig,
+    MockGPTDatasetConfig,
+    OptimizerConfig,
+    SchedulerConfig,
+    TokenizerConfig,
+    TrainingConfig,
+)
+from megatron.bridge.training.mixed_precision import MixedPrecisionConfig
+from transformers import AutoConfig
+
+
+def planned():
+    model = AutoConfig.from_pretrained(Path(__file__).resolve().parent)
+    config = ConfigContainer(
+        model=AutoBridge.from_hf_config(model).to_megatron_provider(load_weights=False),
+        # Yours: the plan says nothing of data, steps and learning rates.
+        train=TrainingConfig(train_iters=20),
+        optimizer=OptimizerConfig(lr=3.0e-4),
+        scheduler=SchedulerConfig(),
+        dataset=MockGPTDatasetConfig(
+            seq_length=1,
+            random_seed=1234,
+            reset_position_ids=False,
+            reset_attention_mask=False,
+            eod_mask_loss=False,
+        ),
+        tokenizer=TokenizerConfig(tokenizer_type="NullTokenizer", vocab_size=model.vocab_size),
+        logger=LoggerConfig(log_interval=1),
+        checkpoint=CheckpointConfig(),
+        mixed_precision=MixedPrecisionConfig(),
+    )
+"#;
+
+const END: &str = r#"    return config
+
+
+if __name__ == "__main__":
+    from megatron.bridge.training.gpt_step import forward_step
+    from megatron.bridge.training.pretrain import pretrain
+
+    pretrain(planned(), forward_step)
+"#;

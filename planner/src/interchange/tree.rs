@@ -1,0 +1,198 @@
+//! Settings within settings: JSON and YAML, read alike.
+
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+
+use super::options::Leaf;
+
+/// A value, or keys with values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Tree {
+    /// Nothing: the key is there, and says no more than if it were not.
+    Null,
+    /// A word, a number, `true` or `false`.
+    Value(String),
+    /// Several.
+    List(Vec<Tree>),
+    /// Keys in their order, none of them twice.
+    Keys(Vec<(String, Tree)>),
+}
+
+/// What a text is written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Notation {
+    /// JSON.
+    Json,
+    /// YAML.
+    Yaml,
+}
+
+impl Tree {
+    /// Reads a text; the error is in words.
+    pub(super) fn read(text: &str, notation: Notation) -> Result<Self, String> {
+        if text.trim().is_empty() {
+            return Err("the file is empty".to_owned());
+        }
+        match notation {
+            Notation::Json => {
+                serde_json::from_str(text).map_err(|error| format!("it is no JSON: {error}"))
+            }
+            Notation::Yaml => serde_saphyr::from_str(text).map_err(|error| {
+                // Its messages end with the lines about the place.
+                let message = error.to_string();
+                format!("it is no YAML: {}", message.lines().next().unwrap_or_default())
+            }),
+        }
+    }
+
+    /// What a key has, if it is there.
+    pub(super) fn get(&self, key: &str) -> Option<&Self> {
+        match self {
+            Self::Keys(keys) => keys.iter().find(|(name, _)| name == key).map(|(_, tree)| tree),
+            _ => None,
+        }
+    }
+
+    /// Every value with its keys, dots between them.
+    pub(super) fn leaves(&self) -> Vec<(String, Leaf)> {
+        let mut leaves = Vec::new();
+        self.add_leaves("", &mut leaves);
+        leaves
+    }
+
+    fn add_leaves(&self, path: &str, leaves: &mut Vec<(String, Leaf)>) {
+        match self {
+            Self::Keys(keys) if keys.is_empty() => {
+                leaves.push((path.to_owned(), Leaf::NoKeys));
+            }
+            Self::Keys(keys) => {
+                for (key, tree) in keys {
+                    let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                    tree.add_leaves(&path, leaves);
+                }
+            }
+            Self::Null => leaves.push((path.to_owned(), Leaf::Null)),
+            Self::Value(text) => leaves.push((path.to_owned(), Leaf::Values(vec![text.clone()]))),
+            Self::List(all) => {
+                let text = |tree: &Self| match tree {
+                    Self::Value(text) => text.clone(),
+                    _ => String::new(),
+                };
+                leaves.push((path.to_owned(), Leaf::Values(all.iter().map(text).collect())));
+            }
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Tree {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(OfTree)
+    }
+}
+
+struct OfTree;
+
+/// Numbers below this are exact, and whole ones are written as such however they were: `5e8` is a count.
+const EXACT: f64 = 9_007_199_254_740_992.0;
+
+impl<'de> Visitor<'de> for OfTree {
+    type Value = Tree;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("settings")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Tree, E> {
+        Ok(Tree::Null)
+    }
+
+    fn visit_none<E: Error>(self) -> Result<Tree, E> {
+        Ok(Tree::Null)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Tree, D::Error> {
+        Deserialize::deserialize(deserializer)
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Tree, E> {
+        Ok(Tree::Value(value.to_string()))
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Tree, E> {
+        Ok(Tree::Value(value.to_string()))
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Tree, E> {
+        Ok(Tree::Value(value.to_string()))
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Tree, E> {
+        let is_whole = value.fract() == 0.0 && value.abs() < EXACT;
+        let text = if is_whole { (value as i64).to_string() } else { value.to_string() };
+        Ok(Tree::Value(text))
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<Tree, E> {
+        Ok(Tree::Value(value.to_owned()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut all: A) -> Result<Tree, A::Error> {
+        let mut list = Vec::new();
+        while let Some(one) = all.next_element()? {
+            list.push(one);
+        }
+        Ok(Tree::List(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut all: A) -> Result<Tree, A::Error> {
+        let mut keys: Vec<(String, Tree)> = Vec::new();
+        while let Some(key) = all.next_key::<Tree>()? {
+            let key = match key {
+                Tree::Value(text) => text,
+                Tree::Null => "null".to_owned(),
+                _ => return Err(A::Error::custom("a key is no word")),
+            };
+            if keys.iter().any(|(known, _)| *known == key) {
+                return Err(A::Error::custom(format!("`{key}` is given twice")));
+            }
+            keys.push((key, all.next_value()?));
+        }
+        Ok(Tree::Keys(keys))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn leaves(text: &str, notation: Notation) -> String {
+        let tree = Tree::read(text, notation).unwrap();
+        let leaf = |(path, leaf): &(String, Leaf)| match leaf {
+            Leaf::Values(values) => format!("{path}={}", values.join("+")),
+            Leaf::Null => format!("{path}?"),
+            Leaf::NoKeys => format!("{path}{{}}"),
+        };
+        tree.leaves().iter().map(leaf).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn json_and_yaml_are_the_same_keys() {
+        let expected = "a.b=1 a.c=true d=x+z e? f{} g=500000000 h=0.1";
+        let json = r#"{"a": {"b": 1, "c": true}, "d": ["x", "z"], "e": null, "f": {}, "g": 5e8, "h": 0.1}"#;
+        assert_eq!(leaves(json, Notation::Json), expected);
+        let yaml = "a:\n  b: 1 # why\n  c: true\nd: [x, z]\ne: null\nf: {}\ng: 5e8\nh: 0.1\n";
+        assert_eq!(leaves(yaml, Notation::Yaml), expected);
+    }
+
+    #[test]
+    fn what_is_no_tree_says_where() {
+        let json = |text: &str| Tree::read(text, Notation::Json).unwrap_err();
+        assert!(json("{\"a\": 1, \"a\": 2}").contains("`a` is given twice at line 1 column"));
+        assert!(json("{\"a\": 1").contains("EOF while parsing an object at line 1 column 7"));
+        assert_eq!(json(" \n"), "the file is empty");
+        let yaml = |text: &str| Tree::read(text, Notation::Yaml).unwrap_err();
+        assert!(yaml("a: 1\na: 2\n").contains("duplicate"), "{}", yaml("a: 1\na: 2\n"));
+        assert!(yaml("a: [1, 2\n").contains("line"), "{}", yaml("a: [1, 2\n"));
+    }
+}

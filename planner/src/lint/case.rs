@@ -114,6 +114,10 @@ impl Ground<'_> {
                 return None;
             }
         }
+        // Nobody is told to leave the fast network for what a prediction promises.
+        if case.crosses_nodes() && !base.crosses_nodes() {
+            return None;
+        }
         let more = |case: &Case| case.lacks().len();
         if more(&case) > more(base) {
             return None;
@@ -147,6 +151,13 @@ impl Case {
     /// Whether it fits at all.
     pub(super) fn fits(&self) -> bool {
         self.problem.fits(&self.found.evaluation.memory)
+    }
+
+    /// Whether tensor-parallel ranks are joined by more than the fast network.
+    pub(super) fn crosses_nodes(&self) -> bool {
+        let domain = self.problem.hardware.domain;
+        self.problem.limits.num_gpus > domain
+            && !domain.is_multiple_of(self.found.layout.tensor_parallel)
     }
 
     /// Blocks of each stage.

@@ -64,8 +64,7 @@ fn across_nodes(bench: &Bench<'_>) -> Option<Finding> {
     let base = &bench.base;
     let layout = &base.found.layout;
     let (tensor, domain) = (layout.tensor_parallel, base.problem.hardware.domain);
-    let is_within = domain.is_multiple_of(tensor) || base.problem.limits.num_gpus <= domain;
-    if tensor == 1 || is_within {
+    if !base.crosses_nodes() {
         return None;
     }
     let mut all = Vec::new();

@@ -180,6 +180,14 @@ fn values(name: &str, value: &str, works: &str) -> Vec<Vec<OptionChange>> {
         all.extend((1..=most).rev().map(|each| set(each.to_string())));
     }
     all.push(vec![OptionChange::remove(name)]);
+    // Of what says the same for the other end of the pipeline.
+    let ends = [
+        ["--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split"],
+        ["--decoder-first-pipeline-num-layers", "--decoder-last-pipeline-num-layers"],
+    ];
+    if let Some(ends) = ends.into_iter().find(|ends| ends.contains(&name)) {
+        all.push(ends.map(OptionChange::remove).to_vec());
+    }
     all
 }
 

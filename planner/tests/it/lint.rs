@@ -6,7 +6,7 @@ use std::fs;
 use cost_models::clusters;
 use ir::cluster::Cluster;
 use ir::model::Model;
-use planner::interchange::{Import, Stated, Stated};
+use planner::interchange::{Import, Stated};
 use planner::lint::{Report, Severity, changed, lint, lint_run};
 use planner::validation::read_rows;
 use planner::validation::reference::REFERENCE;

@@ -56,7 +56,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 sys.meta_path.insert(0, Finder())
-logging.disable(logging.INFO)
+logging.disable(logging.WARNING)
 
 import megatron.bridge  # noqa: E402,F401 (imported once, before checks fork)
 import megatron.bridge.training.config  # noqa: E402,F401

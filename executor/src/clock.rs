@@ -43,7 +43,7 @@ pub trait DeviceClock: Send + Sync + fmt::Debug {
 
 /// The clock of a device that tells no times: whoever asks for a point waits until the device has passed it.
 #[derive(Debug)]
-pub(crate) struct WaitingClock<B: Backend>(pub(crate) B::Device);
+pub struct WaitingClock<B: Backend>(pub B::Device);
 
 impl<B: Backend> DeviceClock for WaitingClock<B> {
     fn point(&self) -> Result<Point, String> {

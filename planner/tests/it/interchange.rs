@@ -513,9 +513,11 @@ fn launchers_place_ranks_as_planned() {
     let unfilled = ["models/llama-3.1-8b", "--gpus", "12", "--layout", "tp4-sp-dp3", "--zero", "1"];
     let batch = ["--global-batch-size", "48", "--framework", "megatron-core"];
     plan_of(&[&unfilled[..], &batch].concat(), &plan);
-    let last = "[ \"$NODE_RANK\" -lt 1 ] || GPUS_PER_NODE=4";
-    check(["megatron", "slurm"], &["#SBATCH --ntasks-per-node=1\n", last], &["--requeue"]);
-    check(["megatron", "torchrun"], &[last], &[]);
+    for launcher in ["slurm", "torchrun"] {
+        let refused = planner(&["export", path, "--to", "megatron", "--launcher", launcher]);
+        assert_eq!(refused.code, Some(2), "{refused:?}");
+        assert!(refused.stderr.contains("12 ranks on nodes of 8"), "{refused:?}");
+    }
     check(
         ["executor", "slurm"],
         &[
@@ -529,7 +531,7 @@ fn launchers_place_ranks_as_planned() {
         &["models/llama-3.1-8b", "--gpus", "16", "--layout", "tp4-sp-dp4", "--zero", "1"],
         &plan,
     );
-    check(["megatron", "slurm"], &["#SBATCH --ntasks-per-node=1\n"], &["GPUS_PER_NODE=4"]);
+    check(["megatron", "slurm"], &["#SBATCH --ntasks-per-node=1\n"], &["--requeue"]);
     check(
         ["executor", "slurm"],
         &[

@@ -1,9 +1,7 @@
 //! A script that calls Open MPI's `mpirun`.
 
 use super::super::setting::Setting;
-use super::program::{
-    HERE, Program, Starter, arrays, command, comment, exports, for_last_node, names,
-};
+use super::program::{HERE, Program, Starter, arrays, command, comment, exports, names};
 
 pub(super) fn file(setting: &Setting<'_>, tool: &str, program: &Program) -> (String, String) {
     let [nodes, gpus] = setting.nodes();
@@ -27,9 +25,8 @@ pub(super) fn file(setting: &Setting<'_>, tool: &str, program: &Program) -> (Str
     } else {
         format!(
             "mpirun{hostfile} --np {nodes} --map-by ppr:1:node --bind-to none {passed} \\\n    -x NUM_NODES -x GPUS_PER_NODE \
-             -x MASTER_ADDR -x MASTER_PORT{} \\\n    bash -c 'NODE_RANK=$OMPI_COMM_WORLD_RANK; {}exec {} \"$@\"' node \\\n    {}",
+             -x MASTER_ADDR -x MASTER_PORT{} \\\n    bash -c 'NODE_RANK=$OMPI_COMM_WORLD_RANK; exec {} \"$@\"' node \\\n    {}",
             if program.starter.is_accelerate() { " -x HERE" } else { "" },
-            for_last_node(setting).map(|it| it + "; ").unwrap_or_default(),
             program.starter.words(),
             command(program)
         )

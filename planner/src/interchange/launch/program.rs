@@ -63,14 +63,6 @@ impl Starter {
     }
 }
 
-/// The words of a shell that say how many ranks the last node has, where they do not fill it; `NODE_RANK`, `NUM_NODES`
-/// and `GPUS_PER_NODE` are set.
-pub(super) fn for_last_node(setting: &Setting<'_>) -> Option<String> {
-    let [nodes, gpus] = setting.nodes();
-    let rest = setting.plan.num_gpus - (nodes - 1) * gpus;
-    (rest < gpus).then(|| format!("[ \"$NODE_RANK\" -lt {} ] || GPUS_PER_NODE={rest}", nodes - 1))
-}
-
 /// Lines of comment.
 pub(super) fn comment(lines: &[String]) -> String {
     lines.iter().flat_map(|line| ["# ", line, "\n"]).collect()

@@ -4,7 +4,7 @@ use ir::cluster::Architecture;
 use ir::replication::DataParallelMethod;
 
 use super::super::setting::Setting;
-use super::program::{Program, Starter, arrays, command, comment, exports, for_last_node};
+use super::program::{Program, Starter, arrays, command, comment, exports};
 
 pub(super) fn file(setting: &Setting<'_>, tool: &str, program: &Program) -> (String, String) {
     let heading = comment(&setting.heading(tool));
@@ -14,7 +14,7 @@ pub(super) fn file(setting: &Setting<'_>, tool: &str, program: &Program) -> (Str
     } else {
         "A task a node starts its ranks; nodes count in the order of the job's list, so that ranks lie as planned."
     };
-    let start = if is_mpi { start_ranks(setting, program) } else { start_nodes(setting, program) };
+    let start = if is_mpi { start_ranks(setting, program) } else { start_nodes(program) };
     let [nodes, gpus] = setting.nodes();
     let text = format!(
         "#!/usr/bin/env bash\n{options}{heading}#\n\
@@ -60,7 +60,8 @@ fn options(setting: &Setting<'_>, program: &Program) -> String {
 
 /// Whether the ranks fill all nodes.
 fn is_even(setting: &Setting<'_>) -> bool {
-    for_last_node(setting).is_none()
+    let [nodes, gpus] = setting.nodes();
+    setting.plan.num_gpus == nodes * gpus
 }
 
 /// Whether a job that is queued again can go on: the executor can, unless no two replicas are at the same step.
@@ -120,13 +121,12 @@ fn say_which_went(ranks: u32) -> String {
 }
 
 /// A task for each node, which starts its ranks.
-fn start_nodes(setting: &Setting<'_>, program: &Program) -> String {
+fn start_nodes(program: &Program) -> String {
     format!(
         "# SLURM_NODEID is that of the task, so a shell of its own reads it.\n\
          srun --nodes=\"$NUM_NODES\" --ntasks=\"$NUM_NODES\" --ntasks-per-node=1 --distribution=block \\\n    \
          --cpu-bind=none --kill-on-bad-exit=1 \\\n    \
-         bash -c 'NODE_RANK=$SLURM_NODEID; {}exec {} \"$@\"' node \\\n    {}",
-        for_last_node(setting).map(|it| it + "; ").unwrap_or_default(),
+         bash -c 'NODE_RANK=$SLURM_NODEID; exec {} \"$@\"' node \\\n    {}",
         program.starter.words(),
         command(program)
     )

@@ -1,7 +1,7 @@
 //! A script that is run once on each node.
 
 use super::super::setting::Setting;
-use super::program::{HERE, Program, arrays, command, comment, exports, for_last_node};
+use super::program::{HERE, Program, arrays, command, comment, exports};
 
 pub(super) fn file(setting: &Setting<'_>, tool: &str, program: &Program) -> (String, String) {
     (format!("{}.sh", program.name), text(setting, tool, program))
@@ -30,9 +30,8 @@ pub(super) fn text(setting: &Setting<'_>, tool: &str, program: &Program) -> Stri
                 .to_owned(),
         )
     };
-    let last_node = for_last_node(setting).map(|it| it + "\n").unwrap_or_default();
     format!(
-        "#!/usr/bin/env bash\n{heading}#\n{run}set -euo pipefail\n\n{rendezvous}GPUS_PER_NODE={gpus}\n{last_node}\n{}\n{}\n{} \\\n    {}\n",
+        "#!/usr/bin/env bash\n{heading}#\n{run}set -euo pipefail\n\n{rendezvous}GPUS_PER_NODE={gpus}\n\n{}\n{}\n{} \\\n    {}\n",
         exports(setting, program, HERE),
         arrays(program),
         program.starter.words(),

@@ -74,9 +74,40 @@ impl<B: Backend> Indices<B> {
         Self(B::float_into_int(array.primitive(), B::int_dtype()))
     }
 
+    /// The indices that a backend's tensor is.
+    pub fn from_primitive(primitive: IntTensor<B>) -> Self {
+        Self(primitive)
+    }
+
     /// Sizes of its dimensions, outermost first.
     pub fn shape(&self) -> Vec<usize> {
         self.0.shape().to_vec()
+    }
+
+    /// Where it lies.
+    pub fn device(&self) -> B::Device {
+        B::int_device(&self.0)
+    }
+
+    /// All of them in one dimension.
+    pub fn flatten(self) -> Self {
+        let count = self.shape().iter().product::<usize>();
+        Self(B::int_reshape(self.0, Shape::from([count])))
+    }
+
+    /// The same as numbers of an element type.
+    pub fn numbers(&self, element: Element) -> Array<B> {
+        Array::from_primitive(B::int_into_float(self.0.clone(), element))
+    }
+
+    /// All of them in row-major order, brought to the host. Waits for the device.
+    pub fn to_vec(&self) -> Vec<u32> {
+        if is_empty(&self.shape()) {
+            return Vec::new();
+        }
+        let data = burn::tensor::read_sync(B::int_into_data(self.0.clone()));
+        let data = data.expect("a tensor that was computed can be read").convert_dtype(DType::U32);
+        data.to_vec().expect("the data was converted to u32")
     }
 
     /// The backend's tensor.

@@ -11,7 +11,7 @@ use ir::collective::Collective;
 use ir::graph::{OpId, OpKind, RouterScores};
 use traces::timeline::Stream;
 
-use super::routed::{Order, Routed, Sent};
+use super::routed::{Exchanged, Order, Routed, Sent};
 use super::value::{Extra, Value};
 use super::{BlockRun, Env, Gradients, Kept, Result};
 use crate::array::{Array, Element, Indices};
@@ -20,7 +20,7 @@ use crate::gradient::Gradient;
 use crate::mesh::part;
 use crate::ops::Kernels;
 use crate::ops::activation::Function;
-use crate::ops::experts::{self, Rule};
+use crate::ops::experts::{self, Counts, Rule, Sorted};
 use crate::ops::{attention, linear};
 
 /// `rows` in the order of `places`; none of them if there are none.
@@ -96,10 +96,9 @@ impl<B: Kernels> BlockRun<'_, B> {
         let OpKind::Router { num_experts, top_k, .. } = self.program.op(id).kind else {
             panic!("only a router balances the load of experts")
         };
-        let host = probabilities.to_f64();
-        let routing =
-            experts::route(&host, num_experts as usize, top_k as usize, Rule::likeliest(false));
-        let mut counts = env.counts_array(&routing.load());
+        let rule = Rule::likeliest(top_k as usize, false);
+        let choices = experts::choose(&probabilities.clone().rows(1), None, &rule);
+        let mut counts = experts::load(&choices.experts, num_experts as usize);
         for (group, stream) in [(&env.context, Stream::Context), (&env.tensor, Stream::Tensor)] {
             let shares_tokens = stream == Stream::Context || env.layout.sequence_parallel;
             if shares_tokens && group.len() > 1 {
@@ -128,10 +127,9 @@ impl<B: Kernels> BlockRun<'_, B> {
         let Some(slopes) = self.slopes(id, kept)? else { return Ok(()) };
         let place = self.program.placements.outputs[id.index()];
         let probabilities = self.take((id, place), kept)?.array().rows(1);
-        let loss = (probabilities * slopes).sum().item();
         // Tensor-parallel ranks that do not share the sequence have the same tokens.
         if self.env.layout.sequence_parallel || self.env.place.tensor == 0 {
-            self.env.auxiliary_loss.set(self.env.auxiliary_loss.get() + loss);
+            self.env.auxiliary_losses.borrow_mut().push((probabilities * slopes).sum());
         }
         Ok(())
     }
@@ -181,52 +179,50 @@ impl<B: Kernels> BlockRun<'_, B> {
         let OpKind::Dispatch { top_k } = self.program.op(id).kind else {
             panic!("only a dispatch sends rows to experts")
         };
-        let host = probabilities.to_f64();
-        let mut routing = experts::route(&host, num_experts, top_k as usize, self.rule(id, kept)?);
-        if let Some(factor) = env.expert_capacity_factor {
-            let num_choices = env.micro_batch_size * env.sequence_length * top_k as usize;
-            let share = num_choices as f64 / num_experts as f64;
-            let places = env.places(routing.choices(), top_k as usize, num_experts)?;
-            routing = routing.limited((factor * share).ceil() as usize, &places);
-        }
-        let tokens = routing.rows();
-        let rows = experts::dispatch(x.rows(1), &tokens);
-        let ranks = env.expert.len();
-        let local = num_experts / ranks;
-        let by_expert = routing.counts();
-        let counts: Vec<usize> = by_expert.chunks(local).map(|c| c.iter().sum()).collect();
-        let from = env.exchange_counts(&by_expert, local)?;
-        let order = Order { counts: from };
-        let rows = env.exchange_rows(&rows, &counts)?;
-        let rows = reordered(rows, &order.by_expert());
-        let counts_here = order.expert_sizes();
-        let sent =
-            Arc::new(Sent { num_tokens: host.len() / num_experts, routing, tokens, counts, order });
-        Ok(Routed { rows, counts: counts_here, sent, joined: None })
+        let rule = self.rule(id, top_k as usize);
+        let correction = self.correction(id, kept)?;
+        let probabilities = probabilities.clone().rows(1);
+        let choices = experts::choose(&probabilities, correction.as_ref(), &rule);
+        let sorted = match env.expert_capacity_factor {
+            None => experts::sort(&choices.experts, num_experts),
+            Some(factor) => env.sorted_within(factor, &choices.experts, num_experts)?,
+        };
+        let rows = experts::dispatch(&x.rows(1), &sorted);
+        let (rows, counts, exchanged) = env.to_experts(rows, &sorted)?;
+        let sent = Sent { rule, choices, sorted, exchanged, counts: counts.clone() };
+        Ok(Routed { rows, counts, sent: Arc::new(sent), joined: None })
     }
 
-    /// How the router that operator `id`, a dispatch, listens to has experts chosen.
-    fn rule(&self, id: OpId, kept: &mut Kept<B>) -> Result<Rule> {
-        let router = self.program.inputs[id.index()][1];
-        let OpKind::Router { routing, .. } = &self.program.op(router).kind else {
+    /// The router that operator `id`, a dispatch, listens to.
+    fn router_of(&self, id: OpId) -> OpId {
+        self.program.inputs[id.index()][1]
+    }
+
+    /// How that has experts chosen.
+    fn rule(&self, id: OpId, top_k: usize) -> Rule {
+        let OpKind::Router { routing, .. } = &self.program.op(self.router_of(id)).kind else {
             panic!("rows are sent where a router says")
         };
-        let is_corrected = self.program.inputs[router.index()].len() > 1;
-        let correction =
-            if is_corrected { self.input(router, 1, kept)?.array().to_f64() } else { Vec::new() };
-        Ok(Rule {
+        Rule {
+            top_k,
             normalise: routing.normalized,
             scaling: routing.scaling.0,
             groups: routing.groups,
-            correction,
-        })
+        }
+    }
+
+    /// What it adds to the probabilities of each expert for the choice alone.
+    fn correction(&self, id: OpId, kept: &mut Kept<B>) -> Result<Option<Array<B>>> {
+        let router = self.router_of(id);
+        let is_corrected = self.program.inputs[router.index()].len() > 1;
+        Ok(if is_corrected { Some(self.input(router, 1, kept)?.array()) } else { None })
     }
 
     /// The gradient of the tokens from those of the rows that were sent.
     pub(super) fn dispatch_grad(&self, gradient: Routed<B>) -> Result<Array<B>> {
         let sent = Arc::clone(&gradient.sent);
         let rows = self.env.returned(gradient)?;
-        Ok(self.as_tokens(experts::dispatch_grad(rows, &sent.tokens, sent.num_tokens)))
+        Ok(self.as_tokens(experts::dispatch_grad(rows, &sent.sorted)))
     }
 
     /// Rows of tokens as `[batch, sequence, width]`.
@@ -240,16 +236,8 @@ impl<B: Kernels> BlockRun<'_, B> {
     pub(super) fn combine(&self, routed: Routed<B>) -> Result<(Array<B>, Array<B>)> {
         let sent = Arc::clone(&routed.sent);
         let returned = self.env.returned(routed)?;
-        let weights = sent.routing.weights();
-        let summed = experts::combine(returned.clone(), &sent.tokens, &weights, sent.num_tokens);
+        let summed = experts::combine(returned.clone(), &sent.sorted, &sent.choices);
         Ok((self.as_tokens(summed), returned))
-    }
-
-    /// The weight of each row that was sent, `[rows, 1]`.
-    fn pair_weights(&self, sent: &Sent, element: Element) -> Array<B> {
-        let weights = sent.routing.weights();
-        let shape = [weights.len(), 1];
-        Array::from_f64(weights, &shape, element, &self.env.device)
     }
 
     /// Gradients of the experts' outputs and of the probabilities.
@@ -264,17 +252,22 @@ impl<B: Kernels> BlockRun<'_, B> {
         let Some(Extra::Returned(returned, sent)) = self.extra(id, kept)? else {
             panic!("a combination keeps the rows that came back")
         };
-        let gradient = experts::dispatch(gradient.rows(1), &sent.tokens);
-        let of_weights = (gradient.clone() * returned).sum_dim(1).to_f64();
-        let shape = probabilities.shape();
-        let of_probabilities = sent.routing.probability_grad(&probabilities.to_f64(), &of_weights);
+        let (gradient, shape) = (gradient.rows(1), probabilities.shape());
+        let Sent { rule, choices, sorted, .. } = &*sent;
+        let of_weights = experts::combine_weight_grad(returned, gradient.clone(), sorted);
         let of_probabilities =
-            Array::from_f64(of_probabilities, &shape, probabilities.element(), &env.device);
-        let weights = self.pair_weights(&sent, gradient.element());
-        let mut rows = env.exchange_rows(&(gradient * weights), &sent.counts)?;
-        rows = reordered(rows, &sent.order.by_expert());
-        let counts = sent.order.expert_sizes();
+            experts::probability_grad(&probabilities.rows(1), choices, of_weights, rule);
+        let rows = experts::combine_input_grad(&gradient, sorted, choices);
+        let rows = match &sent.exchanged {
+            None => rows,
+            Some(exchanged) => {
+                let rows = env.exchange_rows(&rows, &exchanged.counts)?;
+                reordered(rows, &exchanged.order.by_expert())
+            }
+        };
+        let counts = sent.counts.clone();
         let of_rows = Routed { rows, counts, sent, joined: None };
+        let of_probabilities = of_probabilities.reshape(&shape);
         Ok(vec![Some(Value::Routed(of_rows)), Some(Value::Array(of_probabilities))])
     }
 
@@ -312,6 +305,27 @@ impl<B: Kernels> BlockRun<'_, B> {
 }
 
 impl<B: Kernels> Env<B> {
+    /// Choices `[rows, top_k]` in the order of experts, without those for which an expert has no place left: it takes
+    /// `factor` times its even share of a micro-batch. Who is among the first is a question to all ranks that have parts
+    /// of it, so the host answers.
+    fn sorted_within(
+        &self,
+        factor: f64,
+        experts: &Indices<B>,
+        num_experts: usize,
+    ) -> Result<Sorted<B>> {
+        let top_k = experts.shape()[1];
+        let choices: Vec<usize> =
+            experts.to_vec().into_iter().map(|expert| expert as usize).collect();
+        let num_choices = self.micro_batch_size * self.sequence_length * top_k;
+        let capacity = (factor * num_choices as f64 / num_experts as f64).ceil() as usize;
+        let places = self.places(&choices, top_k, num_experts)?;
+        let sent = choices.iter().zip(places);
+        let sent: Vec<Option<u32>> =
+            sent.map(|(expert, place)| (place < capacity).then_some(*expert as u32)).collect();
+        Ok(Sorted::of_known(&sent, [num_experts, top_k], &self.device))
+    }
+
     /// For each choice of this rank's tokens, how many of the same expert come before it among all tokens of
     /// the micro-batch, which context-parallel ranks, and tensor-parallel ones with sequence parallelism,
     /// have parts of: so a layout changes nothing about which tokens find a place.
@@ -320,7 +334,9 @@ impl<B: Kernels> Env<B> {
         let rows = own.iter().zip(choices.chunks_exact(top_k));
         let numbered: Vec<usize> =
             rows.flat_map(|(token, choices)| [&[*token], choices].concat()).collect();
-        let mut all = vec![self.counts_array(&numbered)];
+        let numbered = numbered.into_iter().map(|number| number as f64).collect::<Vec<_>>();
+        let shape = [numbered.len()];
+        let mut all = vec![Array::from_f64(numbered, &shape, Element::F32, &self.device)];
         for (group, stream) in [(&self.tensor, Stream::Tensor), (&self.context, Stream::Context)] {
             let shares_tokens = stream == Stream::Context || self.layout.sequence_parallel;
             if shares_tokens && group.len() > 1 {
@@ -353,28 +369,32 @@ impl<B: Kernels> Env<B> {
         (0..self.micro_batch_size).flat_map(of_sequence).collect()
     }
 
-    /// From how many rows of each expert this rank sends, how many rows of each of its experts each rank
-    /// sends here.
-    fn exchange_counts(&self, by_expert: &[usize], local: usize) -> Result<Vec<Vec<usize>>> {
-        if self.expert.len() == 1 {
-            return Ok(vec![by_expert.to_vec()]);
+    /// Sends rows to the ranks that have their experts. The rows that come, in the order of experts, and how many each
+    /// has. Where there are such ranks, the host waits for the counts by which it cuts rows.
+    fn to_experts(
+        &self,
+        rows: Array<B>,
+        sorted: &Sorted<B>,
+    ) -> Result<(Array<B>, Counts<B>, Option<Exchanged>)> {
+        let ranks = self.expert.len();
+        if ranks == 1 {
+            return Ok((rows, sorted.counts.clone(), None));
         }
-        let parts = by_expert.chunks(local).map(|counts| self.counts_array(counts)).collect();
-        let parts = self.communicator.all_to_all(&self.expert, Stream::Expert, parts)?;
-        Ok(parts.iter().map(|part| counts_of(part)).collect())
-    }
-
-    /// Counts as an array: numbers below 2^53, exactly.
-    fn counts_array(&self, counts: &[usize]) -> Array<B> {
-        let values = counts.iter().map(|count| *count as f64).collect();
-        Array::from_f64(values, &[counts.len()], Element::F64, &self.device)
+        let local = sorted.counts.num_experts() / ranks;
+        let own = sorted.counts.numbers();
+        let parts = own.split(0, &vec![local; ranks]);
+        let came = self.communicator.all_to_all(&self.expert, Stream::Expert, parts)?;
+        let known = counts_of(&Array::concat([vec![own], came].concat(), 0));
+        let (own, came) = known.split_at(local * ranks);
+        let counts: Vec<usize> = own.chunks(local).map(|of_rank| of_rank.iter().sum()).collect();
+        let order = Order { counts: came.chunks(local).map(<[usize]>::to_vec).collect() };
+        let rows = reordered(self.exchange_rows(&rows, &counts)?, &order.by_expert());
+        let here = Counts::known(order.expert_sizes(), &self.device);
+        Ok((rows, here, Some(Exchanged { counts, order })))
     }
 
     /// Sends so many rows to each rank that shares the experts, in order; the rows that come, by rank.
     fn exchange_rows(&self, rows: &Array<B>, counts: &[usize]) -> Result<Array<B>> {
-        if self.expert.len() == 1 {
-            return Ok(rows.clone());
-        }
         self.recorded(Stream::Expert, Collective::AllToAll, rows.num_bytes(), || {
             let parts = rows.split(0, counts);
             let parts = self.communicator.all_to_all(&self.expert, Stream::Expert, parts)?;
@@ -385,7 +405,7 @@ impl<B: Kernels> Env<B> {
     /// Rows from the experts back in the order in which this rank sent them.
     fn returned(&self, routed: Routed<B>) -> Result<Array<B>> {
         assert!(routed.joined.is_none(), "joined rows are parted before they return");
-        let order = &routed.sent.order;
+        let Some(Exchanged { order, .. }) = &routed.sent.exchanged else { return Ok(routed.rows) };
         let rows = reordered(routed.rows, &order.by_source());
         self.exchange_rows(&rows, &order.source_sizes())
     }
@@ -396,14 +416,16 @@ impl<B: Kernels> Env<B> {
         let bytes = routed.rows.num_bytes() * group.len() as u64;
         let (counts, parts) =
             self.recorded(Stream::Tensor, Collective::AllGather, bytes, || {
-                let counts = self.counts_array(&routed.sent.order.expert_sizes());
+                let counts = routed.counts.numbers();
                 let counts = self.communicator.all_gather(group, Stream::Tensor, counts)?;
                 let rows = routed.rows.clone();
                 Ok((counts, self.communicator.all_gather(group, Stream::Tensor, rows)?))
             })?;
-        let order = Order { counts: counts.iter().map(|part| counts_of(part)).collect() };
+        let num_experts = routed.counts.num_experts();
+        let counts = counts_of(&Array::concat(counts, 0));
+        let order = Order { counts: counts.chunks(num_experts).map(<[usize]>::to_vec).collect() };
         let rows = reordered(Array::concat(parts, 0), &order.by_expert());
-        let counts = order.expert_sizes();
+        let counts = Counts::known(order.expert_sizes(), &self.device);
         Ok(Routed { rows, counts, sent: routed.sent, joined: Some(Arc::new(order)) })
     }
 
@@ -421,7 +443,7 @@ impl<B: Kernels> Env<B> {
                     Reduction::Sum,
                 )
             })?;
-        let counts = routed.sent.order.expert_sizes();
+        let counts = routed.sent.counts.clone();
         Ok(Routed { rows, counts, sent: routed.sent, joined: None })
     }
 }

@@ -76,7 +76,7 @@ pub(crate) struct Env<B: Kernels> {
     /// The most tokens that an expert takes, over its even share.
     pub(crate) expert_capacity_factor: Option<f64>,
     /// The losses that balance the load of experts in this step, each times the targets that it is for.
-    pub(crate) auxiliary_loss: Cell<f64>,
+    pub(crate) auxiliary_losses: RefCell<Vec<Array<B>>>,
     pub(crate) recorder: Arc<Recorder>,
     pub(crate) probe: Probe,
     /// What the rank is in the midst of.

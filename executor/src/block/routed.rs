@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::array::Array;
 use crate::ops::Kernels;
-use crate::ops::experts::Routing;
+use crate::ops::experts::{Choices, Counts, Rule, Sorted};
 
 /// Rows of tokens where their experts are, sorted by expert.
 #[derive(Clone, Debug)]
@@ -12,21 +12,29 @@ pub(crate) struct Routed<B: Kernels> {
     /// `[rows, width]`.
     pub(super) rows: Array<B>,
     /// Rows of each expert that this rank has.
-    pub(super) counts: Vec<usize>,
-    pub(super) sent: Arc<Sent>,
+    pub(super) counts: Counts<B>,
+    pub(super) sent: Arc<Sent<B>>,
     /// How the rows of the ranks that share each expert were joined, if they were.
     pub(super) joined: Option<Arc<Order>>,
 }
 
 /// How the rows of a rank were sent to the experts.
 #[derive(Debug)]
-pub(super) struct Sent {
-    /// Which expert each token goes to.
-    pub(super) routing: Routing,
-    /// Tokens that were sent from.
-    pub(super) num_tokens: usize,
-    /// The token of each row that was sent, in the order of experts.
-    pub(super) tokens: Vec<u32>,
+pub(super) struct Sent<B: Kernels> {
+    pub(super) rule: Rule,
+    /// Which experts each token chose.
+    pub(super) choices: Choices<B>,
+    /// Those of its choices that were sent, in the order of experts.
+    pub(super) sorted: Sorted<B>,
+    /// How rows were exchanged with the ranks that share the experts; none where this rank has all of them.
+    pub(super) exchanged: Option<Exchanged>,
+    /// Rows that came for each expert of this rank.
+    pub(super) counts: Counts<B>,
+}
+
+/// An exchange of rows among the ranks that share the experts.
+#[derive(Debug)]
+pub(super) struct Exchanged {
     /// Rows sent to each rank.
     pub(super) counts: Vec<usize>,
     /// How the rows that came from all ranks were put in order.

@@ -131,7 +131,7 @@ pub(crate) enum Extra<B: Kernels> {
     /// What balancing the load adds to the gradient of each expert's probability.
     Slopes(Array<B>),
     /// The rows that came back from the experts, for each token and choice, and how they had been sent.
-    Returned(Array<B>, Arc<Sent>),
+    Returned(Array<B>, Arc<Sent<B>>),
     /// Predictions less their targets.
     Difference(Array<B>),
 }

@@ -1,19 +1,20 @@
 //! Every operator that has kernels of its own, held against itself in fp64 on the CPU.
 
 use burn::tensor::DType;
-use ir::graph::{AttentionMask, NormKind, RotaryPairs};
+use ir::graph::{AttentionMask, ExpertGroups, NormKind, RotaryPairs};
 
 use super::comparison::{Comparison, compare};
 use super::finding::{Deadline, Finding, caught};
 use super::numbers::Plain;
 use super::trials::{
-    Activations, Attend, AttentionSizes, CrossEntropy, Norms, Product, Rotations, Squares, Trial,
-    Update,
+    Activations, Attend, AttentionSizes, CrossEntropy, MixtureSizes, Norms, Product, Rotations,
+    Squares, ToExperts, Trial, Update,
 };
 use crate::array::Element;
 use crate::ops::Kernels;
 use crate::ops::activation::Function;
 use crate::ops::attention::Visibility;
+use crate::ops::experts::Rule;
 
 /// An element type, what it is called, and the largest error of results in it: some units in the last place.
 type Tolerated = (Element, &'static str, f64);
@@ -22,8 +23,8 @@ const FP32: Tolerated = (Element::F32, "fp32", 5e-6);
 const FP16: Tolerated = (Element::F16, "fp16", 4e-3);
 const BF16: Tolerated = (Element::BF16, "bf16", 3e-2);
 
-/// Gradients of attention are sums over queries of terms that were rounded before: so many times the error of others.
-const OF_ATTENTION: f64 = 2.0;
+/// Results of attention and of experts are sums of terms that were rounded before: so many times the error of others.
+const OF_SUMS: f64 = 2.0;
 
 /// Rows and their width: no multiples of tiles, planes, cubes or vectors, and multiples of all but of tiles.
 const SHAPES: [[usize; 2]; 2] = [[37, 1003], [136, 1024]];
@@ -47,7 +48,8 @@ pub fn kernels<B: Kernels>(device: &B::Device, deadline: Deadline, found: &mut d
     check.products();
     check.hint = OF_KERNELS;
     check.rows();
-    check.allowance = OF_ATTENTION;
+    check.allowance = OF_SUMS;
+    check.experts();
     check.attention();
 }
 
@@ -116,6 +118,20 @@ impl<B: Kernels> Check<'_, B> {
             self.hold(&format!("AdamW, {}", of_width(shape)), &Update, &Update::inputs(&shape));
         }
         self.all = all;
+    }
+
+    fn experts(&mut self) {
+        let all = |top_k, normalise| Rule::likeliest(top_k, normalise);
+        let groups = Some(ExpertGroups { count: 8, chosen: 3, scored_by: 2 });
+        let of_groups = Rule { scaling: 2.5, groups, ..all(4, true) };
+        for (name, rule, rows, experts, widths) in [
+            ("2 of 6 experts, 85 by 130", all(2, true), 75, 6, [85, 130]),
+            ("3 of 5 experts, 72 by 200", all(3, false), 300, 5, [72, 200]),
+            ("4 of 32 experts, in 3 of 8 groups", of_groups, 40, 32, [64, 64]),
+        ] {
+            let inputs = ToExperts::inputs(MixtureSizes { rows, experts, widths });
+            self.hold(name, &ToExperts(rule), &inputs);
+        }
     }
 
     fn attention(&mut self) {

@@ -27,6 +27,6 @@ pub use products::products;
 pub use sheet::{recognised, share};
 pub use speeds::speeds;
 pub use trials::{
-    Activations, Attend, AttentionSizes, CrossEntropy, Norms, Product, Rotations, Squares, Trial,
-    Update,
+    Activations, Attend, AttentionSizes, CrossEntropy, MixtureSizes, Norms, Product, Rotations,
+    Squares, ToExperts, Trial, Update,
 };

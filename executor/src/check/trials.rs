@@ -7,6 +7,7 @@ use super::numbers::{Plain, random, random_indices};
 use crate::array::Array;
 use crate::ops::activation::{Function, gated_forward, gated_input_grad};
 use crate::ops::attention::{self, Bias, Scoring, Visibility};
+use crate::ops::experts::{self, Rule};
 use crate::ops::rotary::{Rotary, frequencies};
 use crate::ops::{BasicKernels, Kernels};
 use crate::ops::{linear, loss, norm};
@@ -218,6 +219,75 @@ impl Trial for Update {
         let moments = [first, second.clone()];
         let (new, [m, v]) = BasicKernels::adamw(&rates, weights.clone(), moments, grad);
         vec![new, m, v, weights, second]
+    }
+}
+
+/// Rows sent to the experts that they choose, multiplied by the matrix of each and brought back; and all gradients, those
+/// of parameters divided by the rows.
+#[derive(Clone, Copy, Debug)]
+pub struct ToExperts(pub Rule);
+
+/// Sizes of a mixture of experts.
+#[derive(Clone, Copy, Debug)]
+pub struct MixtureSizes {
+    /// Rows before they are sent.
+    pub rows: usize,
+    /// How many experts there are.
+    pub experts: usize,
+    /// Features of a row, and of what becomes of it.
+    pub widths: [usize; 2],
+}
+
+impl ToExperts {
+    /// Rows, probabilities and their corrections, a matrix and a bias of each expert, and a gradient.
+    pub fn inputs(sizes: MixtureSizes) -> Vec<Plain> {
+        let MixtureSizes { rows, experts, widths: [inputs, outputs] } = sizes;
+        let scale = |width: usize| 1.0 / (width as f64).sqrt();
+        vec![
+            random(&[rows, inputs], 1),
+            random(&[rows, experts], 2).square().scale(0.2).shift(0.05),
+            random(&[experts], 3).scale(0.1),
+            random(&[experts, inputs, outputs], 4).scale(scale(inputs)),
+            random(&[experts, outputs], 5),
+            random(&[rows, outputs], 6),
+        ]
+    }
+}
+
+impl Trial for ToExperts {
+    fn run<B: Kernels>(&self, inputs: Vec<Array<B>>) -> Vec<Array<B>> {
+        let ([x, probabilities, correction, weight, bias, grad], rule) = (named(inputs), &self.0);
+        let per_row = 1.0 / x.size(0) as f64;
+        let per_feature = 1.0 / grad.size(1) as f64;
+        let (probabilities, correction) = (probabilities.widened(), correction.widened());
+        let choices = experts::choose(&probabilities, Some(&correction), rule);
+        let sorted = experts::sort(&choices.experts, probabilities.size(1));
+        let counts = &sorted.counts;
+        let sent = experts::dispatch(&x, &sorted);
+        let y = linear::grouped_forward(sent.clone(), counts, weight.clone(), Some(bias));
+        let combined = experts::combine(y.clone(), &sorted, &choices);
+        let y_grad = experts::combine_input_grad(&grad, &sorted, &choices);
+        let of_weights = experts::combine_weight_grad(y.clone(), grad, &sorted).scale(per_feature);
+        let of_probabilities =
+            experts::probability_grad(&probabilities, &choices, of_weights.clone(), rule);
+        let sent_grad = linear::grouped_input_grad(y_grad.clone(), counts, weight);
+        let weight_grad = linear::grouped_weight_grad(sent.clone(), counts, y_grad.clone());
+        let bias_grad = linear::grouped_bias_grad(counts, y_grad.clone());
+        vec![
+            choices.experts.numbers(probabilities.element()),
+            counts.numbers(),
+            choices.weights,
+            sent,
+            y,
+            combined,
+            y_grad,
+            of_weights,
+            of_probabilities,
+            experts::dispatch_grad(sent_grad.clone(), &sorted),
+            sent_grad,
+            weight_grad.scale(per_row),
+            bias_grad.scale(per_row),
+        ]
     }
 }
 

@@ -2,6 +2,7 @@
 //! are experts, each applied to rows of its own.
 
 use super::Kernels;
+use super::experts::Counts;
 use crate::array::Array;
 
 /// `x W + b`, `[rows, out]`.
@@ -46,30 +47,42 @@ pub fn bias_grad<B: Kernels>(grad: Array<B>) -> Array<B> {
 /// second, and so on. `weight` is `[experts, in, out]`, `bias` is `[experts, out]`.
 pub fn grouped_forward<B: Kernels>(
     x: Array<B>,
-    counts: &[usize],
+    counts: &Counts<B>,
     weight: Array<B>,
     bias: Option<Array<B>>,
 ) -> Array<B> {
-    let num_outputs = weight.size(2);
-    by_expert(x, counts, num_outputs, |expert, rows| {
-        forward(rows, of_expert(&weight, expert), bias.as_ref().map(|b| of_expert(b, expert)))
-    })
+    let ones = bias.is_some().then(|| ones_of_rows(&x));
+    let y = grouped_product(x, counts, &weight, false);
+    match (ones, bias) {
+        (Some(ones), Some(bias)) => {
+            let [experts, width] = [bias.size(0), bias.size(1)];
+            y + grouped_product(ones, counts, &bias.reshape(&[experts, 1, width]), false)
+        }
+        _ => y,
+    }
 }
 
 /// [`input_grad`] for experts.
 pub fn grouped_input_grad<B: Kernels>(
     grad: Array<B>,
-    counts: &[usize],
+    counts: &Counts<B>,
     weight: Array<B>,
 ) -> Array<B> {
-    let num_inputs = weight.size(1);
-    by_expert(grad, counts, num_inputs, |expert, rows| input_grad(rows, of_expert(&weight, expert)))
+    grouped_product(grad, counts, &weight, true)
 }
 
 /// [`weight_grad`] for experts, `[experts, in, out]`; zeros for an expert without rows.
-pub fn grouped_weight_grad<B: Kernels>(x: Array<B>, counts: &[usize], grad: Array<B>) -> Array<B> {
+pub fn grouped_weight_grad<B: Kernels>(
+    x: Array<B>,
+    counts: &Counts<B>,
+    grad: Array<B>,
+) -> Array<B> {
+    if let Some(product) = B::grouped_outer(&x, counts, &grad) {
+        return product;
+    }
     let (num_inputs, num_outputs) = (x.size(1), grad.size(1));
-    let gradients = x.split(0, counts).into_iter().zip(grad.split(0, counts)).map(|(x, grad)| {
+    let sizes = counts.on_host();
+    let gradients = x.split(0, sizes).into_iter().zip(grad.split(0, sizes)).map(|(x, grad)| {
         let gradient = if x.size(0) == 0 {
             Array::zeros(&[num_inputs, num_outputs], grad.element(), &grad.device())
         } else {
@@ -81,38 +94,39 @@ pub fn grouped_weight_grad<B: Kernels>(x: Array<B>, counts: &[usize], grad: Arra
 }
 
 /// [`bias_grad`] for experts, `[experts, out]`; zeros for an expert without rows.
-pub fn grouped_bias_grad<B: Kernels>(counts: &[usize], grad: Array<B>) -> Array<B> {
-    let num_outputs = grad.size(1);
-    let gradients = grad.split(0, counts).into_iter().map(|grad| {
-        let gradient = if grad.size(0) == 0 {
-            Array::zeros(&[num_outputs], grad.element(), &grad.device())
-        } else {
-            bias_grad(grad)
-        };
-        gradient.reshape(&[1, num_outputs])
-    });
-    Array::concat(gradients.collect(), 0)
+pub fn grouped_bias_grad<B: Kernels>(counts: &Counts<B>, grad: Array<B>) -> Array<B> {
+    let shape = [counts.num_experts(), grad.size(1)];
+    grouped_weight_grad(ones_of_rows(&grad), counts, grad).reshape(&shape)
 }
 
-/// `apply` to the rows of each expert that has some; the results, of `width` features, below each other.
-fn by_expert<B: Kernels>(
+/// One for each row, `[rows, 1]`: a product with ones adds a bias to rows, or adds rows up.
+fn ones_of_rows<B: Kernels>(rows: &Array<B>) -> Array<B> {
+    Array::ones(&[rows.size(0), 1], rows.element(), &rows.device())
+}
+
+/// The rows of each expert times its matrix of `[experts, in, out]`, or that transposed, below each other.
+fn grouped_product<B: Kernels>(
     rows: Array<B>,
-    counts: &[usize],
-    width: usize,
-    apply: impl Fn(usize, Array<B>) -> Array<B>,
+    counts: &Counts<B>,
+    weight: &Array<B>,
+    is_transposed: bool,
 ) -> Array<B> {
-    assert_eq!(counts.iter().sum::<usize>(), rows.size(0), "every row has an expert");
-    let parts: Vec<_> = rows
-        .split(0, counts)
-        .into_iter()
-        .enumerate()
-        .filter(|(_, part)| part.size(0) > 0)
-        .map(|(expert, part)| apply(expert, part))
+    let turned = |weight: Array<B>| if is_transposed { weight.transpose() } else { weight };
+    if let Some(product) = B::grouped_matmul(&rows, counts, &turned(weight.clone())) {
+        return product;
+    }
+    let sizes = counts.on_host();
+    assert_eq!(sizes.iter().sum::<usize>(), rows.size(0), "every row has an expert");
+    let of_experts = rows.split(0, sizes).into_iter().enumerate();
+    let products: Vec<_> = of_experts
+        .filter(|(_, rows)| rows.size(0) > 0)
+        .map(|(expert, rows)| B::matmul(rows, turned(of_expert(weight, expert))))
         .collect();
-    if parts.is_empty() {
+    if products.is_empty() {
+        let width = weight.size(if is_transposed { 1 } else { 2 });
         return Array::zeros(&[0, width], rows.element(), &rows.device());
     }
-    Array::concat(parts, 0)
+    Array::concat(products, 0)
 }
 
 /// What expert number `expert` has of `[experts, ..]`, without that dimension.

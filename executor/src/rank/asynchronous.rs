@@ -99,7 +99,8 @@ impl<B: Kernels> Rank<B> {
         let squares: f64 = reduced.map(|it| it.widened().square().sum().item()).sum();
         let losses = std::mem::take(&mut self.losses);
         let loss: f64 = losses.iter().map(Array::item).sum();
-        let loss = loss + self.env.auxiliary_loss.take();
+        let auxiliary = Array::items(self.env.auxiliary_losses.take());
+        let loss = loss + auxiliary.iter().sum::<f64>();
         self.own_norm = squares.sqrt() / self.loss_scale;
         let num_targets = self.source.num_targets(&self.program) as f64 / self.program.num_means();
         let (loss, gradient_norm) = (loss / num_targets, self.own_norm);

@@ -64,7 +64,7 @@ impl<B: Kernels> Rank<B> {
             ),
             num_mixtures: program.num_mixtures(),
             expert_capacity_factor: settings.expert_capacity_factor,
-            auxiliary_loss: Cell::new(0.0),
+            auxiliary_losses: RefCell::default(),
             probe: Probe::default(),
             gradient_scale: Cell::new(0.0),
             rotary: RefCell::new(BTreeMap::new()),

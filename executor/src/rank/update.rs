@@ -30,6 +30,9 @@ impl<B: Kernels> Rank<B> {
         let is_first = place.tensor == 0;
         let (mut on_device, mut squares) = (std::mem::take(&mut self.losses), 0.0);
         let num_losses = on_device.len();
+        let auxiliary = self.env.auxiliary_losses.take();
+        let num_auxiliary = auxiliary.len();
+        on_device.extend(auxiliary);
         for unit in &self.units {
             let (there, here) = unit.squares();
             on_device.extend(there);
@@ -37,10 +40,11 @@ impl<B: Kernels> Rank<B> {
         }
         // The device is waited for once.
         let found = Array::items(on_device);
-        let (losses, of_gradients) = found.split_at(num_losses);
+        let (losses, others) = found.split_at(num_losses);
+        let (auxiliary, of_gradients) = others.split_at(num_auxiliary);
         squares += of_gradients.iter().sum::<f64>();
         let mut loss: f64 = if is_first { losses.iter().sum() } else { 0.0 };
-        loss += self.env.auxiliary_loss.take();
+        loss += auxiliary.iter().sum::<f64>();
         let world = Group::new((0..self.env.communicator.num_ranks()).collect::<Vec<_>>());
         let sums = Array::from_f64(vec![loss, squares], &[2], Element::F64, &self.env.device);
         let sums =

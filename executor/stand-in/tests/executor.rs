@@ -220,6 +220,22 @@ fn one_rank_computes_on_all_architectures_what_the_cpu_computes() {
     }
 }
 
+/// Experts are chosen, sent to and multiplied on the device: in fp32 by units, in bf16 by tensor cores.
+#[test]
+fn one_rank_with_experts_computes_what_the_cpu_computes() {
+    let Some(setting) = Setting::find() else { return };
+    // After an update rounding decides for some tokens between experts that are nearly as likely.
+    for (precision, num_steps) in [(Precision::Fp32, 2), (Precision::Bf16, 1)] {
+        let (mut command, path) = setting.command("experts", num_steps, "experts");
+        command.args(["--precision", precision.flag()]).envs(precision.variables());
+        let output = command.output().expect("it starts");
+        assert_ended_well(&output);
+        let name = format!("experts, {precision:?}");
+        check(&name, &read(&path));
+        compare(&setting, &name, &output, "experts", precision);
+    }
+}
+
 /// A kernel that computes something else is not overlooked: in the forward pass, in the backward
 /// pass, and in the optimizer.
 #[test]
@@ -261,19 +277,22 @@ fn ranks_as_threads_do_not_race() {
     }
 }
 
-/// Waits of the host that steps add: with them, a step cannot get more of them unseen.
+/// Waits of the host that steps add: with them, a step cannot get more of them unseen. Experts, which it could ask the
+/// device about, add none.
 #[test]
 fn a_step_of_one_rank_waits_a_bounded_number_of_times() {
     /// What a step took when this was written, with room for a few.
     const MOST: u64 = 40;
     let Some(setting) = Setting::find() else { return };
-    let waits = [1, 2].map(|steps| {
-        let (mut command, path) = setting.command("one", steps, "waits");
-        assert_ended_well(&command.output().expect("it starts"));
-        sum(&read(&path), "host_waits")
-    });
-    println!("{} waits a step", waits[1] - waits[0]);
-    assert!(waits[1] - waits[0] <= MOST, "{waits:?}");
+    for plan in ["one", "experts"] {
+        let waits = [1, 2].map(|steps| {
+            let (mut command, path) = setting.command(plan, steps, "waits");
+            assert_ended_well(&command.output().expect("it starts"));
+            sum(&read(&path), "host_waits")
+        });
+        println!("{plan}: {} waits a step", waits[1] - waits[0]);
+        assert!(waits[1] - waits[0] <= MOST, "{waits:?}");
+    }
 }
 
 /// Ranks that are processes, with NCCL between them, come to what the CPU comes to.

@@ -6,6 +6,7 @@
 pub(crate) mod activation;
 pub(crate) mod adamw;
 pub(crate) mod attention;
+pub(crate) mod experts;
 pub(crate) mod loss;
 pub(crate) mod norm;
 pub(crate) mod rotary;

@@ -17,6 +17,7 @@ use ir::graph::NormKind;
 use super::composed;
 use super::composed::activation::Function;
 use super::composed::adamw::AdamW;
+use super::composed::experts::{Choices, Counts, Rule, Sorted};
 use super::composed::norm::Statistics;
 use crate::array::{Array, Indices};
 use crate::clock::DeviceClock;
@@ -78,6 +79,74 @@ pub trait BasicKernels: Backend {
         let (device, rows) = (rows.device(), rows.widened());
         let table = Array::zeros(&[num_rows, rows.size(1)], rows.element(), &device);
         table.select_add(0, &Indices::new(targets, &[targets.len()], &device), rows)
+    }
+
+    /// [`experts::choose`](super::experts::choose).
+    fn choose_experts(
+        probabilities: &Array<Self>,
+        correction: Option<&Array<Self>>,
+        rule: &Rule,
+    ) -> Choices<Self> {
+        composed::experts::choose(probabilities, correction, rule)
+    }
+
+    /// How many of the choices `[rows, top_k]` are each of `num_experts` experts, `[experts]`.
+    fn count_choices(experts: &Indices<Self>, num_experts: usize) -> Indices<Self> {
+        composed::experts::count(experts, num_experts)
+    }
+
+    /// [`experts::sort`](super::experts::sort).
+    fn sort_choices(experts: &Indices<Self>, num_experts: usize) -> Sorted<Self> {
+        composed::experts::sort(experts, num_experts)
+    }
+
+    /// The sum over its choices, by weights `[rows, top_k]` if there are some, of what each row sent, `[rows, width]`. Of
+    /// `[sent, width]` choices `[rows, top_k]` are those rows; what is behind the last counts nothing.
+    fn gather_sent(
+        sent: Array<Self>,
+        places: &Indices<Self>,
+        weights: Option<&Array<Self>>,
+    ) -> Array<Self> {
+        composed::experts::gather(sent, places, weights)
+    }
+
+    /// The products of what each row sent with that row of `grad`, `[rows, width]`, summed over the width: `[rows, top_k]`
+    /// in fp32 at least.
+    fn choice_products(
+        sent: Array<Self>,
+        places: &Indices<Self>,
+        grad: Array<Self>,
+    ) -> Array<Self> {
+        composed::experts::products(sent, places, grad)
+    }
+
+    /// [`experts::probability_grad`](super::experts::probability_grad).
+    fn probability_grad(
+        probabilities: &Array<Self>,
+        choices: &Choices<Self>,
+        weight_grad: Array<Self>,
+        rule: &Rule,
+    ) -> Array<Self> {
+        composed::experts::probability_grad(probabilities, choices, weight_grad, rule)
+    }
+
+    /// The rows of each expert, those of `x` `[rows, in]` in their order, times its own matrix of `[experts, in, out]`;
+    /// none where each is multiplied by itself, which takes counts on the host.
+    fn grouped_matmul(
+        _x: &Array<Self>,
+        _counts: &Counts<Self>,
+        _weight: &Array<Self>,
+    ) -> Option<Array<Self>> {
+        None
+    }
+
+    /// The transposed rows of each expert times its rows of `grad`, `[rows, out]`: `[experts, in, out]`; none as above.
+    fn grouped_outer(
+        _x: &Array<Self>,
+        _counts: &Counts<Self>,
+        _grad: &Array<Self>,
+    ) -> Option<Array<Self>> {
+        None
     }
 
     /// `rowsum(a b)` in fp32 at least, `[b, heads, s]`, of `[b, s, heads, d]`.

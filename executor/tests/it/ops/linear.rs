@@ -1,6 +1,7 @@
 //! Linear layers, one or one for each expert.
 
 use executor::array::Array;
+use executor::ops::experts::Counts;
 use executor::ops::linear;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -40,10 +41,11 @@ proptest! {
         let weight = random(&[num_experts, inputs, outputs], u64::from(seed) + 1);
         let bias = random(&[num_experts, outputs], u64::from(seed) + 2);
         let grad = random(&[rows, outputs], u64::from(seed) + 3);
-        let y = linear::grouped_forward(x.clone(), &counts, weight.clone(), Some(bias.clone()));
-        let x_grad = linear::grouped_input_grad(grad.clone(), &counts, weight.clone());
-        let weight_grad = linear::grouped_weight_grad(x.clone(), &counts, grad.clone());
-        let bias_grad = linear::grouped_bias_grad(&counts, grad.clone());
+        let known = Counts::known(counts.clone(), &x.device());
+        let y = linear::grouped_forward(x.clone(), &known, weight.clone(), Some(bias.clone()));
+        let x_grad = linear::grouped_input_grad(grad.clone(), &known, weight.clone());
+        let weight_grad = linear::grouped_weight_grad(x.clone(), &known, grad.clone());
+        let bias_grad = linear::grouped_bias_grad(&known, grad.clone());
         prop_assert_eq!(y.shape(), [rows, outputs]);
         prop_assert_eq!(x_grad.shape(), [rows, inputs]);
         let mut start = 0;

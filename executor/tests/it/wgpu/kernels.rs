@@ -5,14 +5,15 @@ use burn::tensor::FloatDType;
 use burn_wgpu::WgpuDevice;
 use executor::array::{Array, Element};
 use executor::check::{
-    Activations, Attend, AttentionSizes, CrossEntropy, Norms, Plain, Rotations, Squares, Trial,
-    Update, compare,
+    Activations, Attend, AttentionSizes, CrossEntropy, MixtureSizes, Norms, Plain, Rotations,
+    Squares, ToExperts, Trial, Update, compare,
 };
 use executor::ops::Kernels;
 use executor::ops::activation::{Function, gated_forward};
 use executor::ops::attention::Visibility;
+use executor::ops::experts::Rule;
 use executor::wgpu::Wgpu;
-use ir::graph::{AttentionMask, NormKind, RotaryPairs};
+use ir::graph::{AttentionMask, ExpertGroups, NormKind, RotaryPairs};
 
 use super::device;
 use crate::ops::random;
@@ -123,6 +124,26 @@ fn sums_of_squares() {
     for shape in [[1, 1], [1, 1003], [1024, 1300]] {
         for check in [FP32, FP16] {
             hold(check, &device, &Squares, &Squares::inputs(shape));
+        }
+    }
+}
+
+/// More choices than units, experts without rows, experts with rows of several tiles, and groups of experts.
+#[test]
+fn experts() {
+    let Some(device) = device() else { return };
+    let plain = Rule::likeliest;
+    let groups = Some(ExpertGroups { count: 4, chosen: 2, scored_by: 2 });
+    for (rule, rows, experts, widths) in [
+        (plain(1, false), 1, 1, [3, 5]),
+        (plain(2, true), 75, 6, [85, 130]),
+        (plain(3, false), 300, 4, [64, 72]),
+        (plain(2, true), 9, 300, [8, 16]),
+        (Rule { scaling: 2.5, groups, ..plain(4, true) }, 40, 32, [64, 24]),
+    ] {
+        let inputs = ToExperts::inputs(MixtureSizes { rows, experts, widths });
+        for check in [FP32, FP16] {
+            hold(check, &device, &ToExperts(rule), &inputs);
         }
     }
 }

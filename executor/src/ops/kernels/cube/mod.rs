@@ -15,6 +15,8 @@
 mod attention;
 mod columns;
 mod elementwise;
+mod experts;
+mod fragments;
 mod launch;
 mod rows;
 mod sums;
@@ -41,6 +43,7 @@ use crate::ops::attention::{Bias, Grads, Scoring, Visibility, blocks};
 use crate::ops::composed;
 use crate::ops::composed::activation::Function;
 use crate::ops::composed::adamw::AdamW;
+use crate::ops::composed::experts::{Choices, Counts, Rule, Sorted};
 use crate::ops::composed::norm::{Statistics, has_mean};
 
 /// burn's backend on a runtime of cubecl's.
@@ -163,6 +166,111 @@ impl<R: Vendor, T: BoolElement> BasicKernels for Cube<R, T> {
         let sums = sums.primitive();
         table::sum_into(&sums, rows, sent, lists.num_targets());
         Array::from_primitive(sums)
+    }
+
+    fn choose_experts(
+        probabilities: &Array<Self>,
+        correction: Option<&Array<Self>>,
+        rule: &Rule,
+    ) -> Choices<Self> {
+        let tensor = probabilities.clone().primitive();
+        let correction = correction.map(|correction| correction.clone().widened().primitive());
+        let is_covered = are_fp32(&[&tensor])
+            && correction.iter().all(|it| are_fp32(&[it]))
+            && probabilities.size(1) <= experts::most_experts(&tensor.client);
+        if !is_covered {
+            let correction = correction.map(Array::from_primitive);
+            return composed::experts::choose(probabilities, correction.as_ref(), rule);
+        }
+        let [experts, weights] = experts::choose(tensor, correction, rule);
+        let experts = Indices::from_primitive(experts);
+        Choices { experts, weights: Array::from_primitive(weights) }
+    }
+
+    fn count_choices(choices: &Indices<Self>, num_experts: usize) -> Indices<Self> {
+        Indices::from_primitive(experts::count(choices.clone().primitive(), num_experts))
+    }
+
+    fn sort_choices(choices: &Indices<Self>, num_experts: usize) -> Sorted<Self> {
+        if choices.shape().contains(&0) {
+            return composed::experts::sort(choices, num_experts);
+        }
+        let counts = Self::count_choices(choices, num_experts);
+        let sorted = experts::sort(choices.clone().primitive(), counts.clone().primitive());
+        let [choices, rows, places] = sorted.map(Indices::from_primitive);
+        Sorted { choices, rows, places, counts: Counts::counted(counts) }
+    }
+
+    fn gather_sent(
+        sent: Array<Self>,
+        places: &Indices<Self>,
+        weights: Option<&Array<Self>>,
+    ) -> Array<Self> {
+        let tensor = sent.clone().primitive();
+        let of_weights = weights.map(|weights| weights.clone().primitive());
+        if !are_covered([&tensor])
+            || sent.is_empty()
+            || !of_weights.iter().all(|it| are_fp32(&[it]))
+        {
+            return composed::experts::gather(sent, places, weights);
+        }
+        Array::from_primitive(experts::gather(tensor, places.clone().primitive(), of_weights))
+    }
+
+    fn choice_products(
+        sent: Array<Self>,
+        places: &Indices<Self>,
+        grad: Array<Self>,
+    ) -> Array<Self> {
+        let [tensor, of_grad] = [&sent, &grad].map(|array| array.clone().primitive());
+        if sent.is_empty() || !are_alike(&[&tensor, &of_grad]) {
+            return composed::experts::products(sent, places, grad);
+        }
+        let places = places.clone().primitive();
+        Array::from_primitive(experts::choice_products(tensor, places, of_grad))
+    }
+
+    fn probability_grad(
+        probabilities: &Array<Self>,
+        choices: &Choices<Self>,
+        weight_grad: Array<Self>,
+        rule: &Rule,
+    ) -> Array<Self> {
+        let tensor = probabilities.clone().primitive();
+        let [weights, of_weights] = [choices.weights.clone(), weight_grad].map(Array::primitive);
+        if !are_fp32(&[&tensor, &weights, &of_weights]) {
+            let of_weights = Array::from_primitive(of_weights);
+            return composed::experts::probability_grad(probabilities, choices, of_weights, rule);
+        }
+        let given = [choices.experts.clone().primitive(), weights, of_weights];
+        let (scaling, is_normalised) = (rule.scaling as f32, rule.normalise);
+        let grad = experts::probability_grad(tensor, given, scaling, is_normalised);
+        Array::from_primitive(grad)
+    }
+
+    fn grouped_matmul(
+        x: &Array<Self>,
+        counts: &Counts<Self>,
+        weight: &Array<Self>,
+    ) -> Option<Array<Self>> {
+        let width = weight.size(2);
+        grouped::<R, T>(x, weight, counts, width).then(|| {
+            let [x, weight] = [x, weight].map(|array| array.clone().primitive());
+            let counts = counts.on_device().clone().primitive();
+            Array::from_primitive(experts::matmul(x, counts, weight))
+        })
+    }
+
+    fn grouped_outer(
+        x: &Array<Self>,
+        counts: &Counts<Self>,
+        grad: &Array<Self>,
+    ) -> Option<Array<Self>> {
+        (!x.is_empty() && grouped::<R, T>(x, grad, counts, grad.size(1))).then(|| {
+            let [x, grad] = [x, grad].map(|array| array.clone().primitive());
+            let counts = counts.on_device().clone().primitive();
+            Array::from_primitive(experts::outer(x, counts, grad))
+        })
     }
 
     fn row_products(a: Array<Self>, b: Array<Self>) -> Array<Self> {
@@ -361,6 +469,23 @@ impl<R: Vendor, T: BoolElement> BasicKernels for Cube<R, T> {
             composed::loss::input_grad(exponentials, sum, targets, first_class, scale)
         }
     }
+}
+
+/// Operations of an expert's product from which on the library of the GPU's maker gains more by its product than it costs
+/// to wait for counts and to start one kernel for each expert: some 10 us of an H100.
+const LARGE: usize = 1 << 32;
+
+/// Whether the products of experts, rows `[rows, depth]` times what is `width` wide, are one kernel.
+fn grouped<R: Vendor, T: BoolElement>(
+    x: &Array<Cube<R, T>>,
+    other: &Array<Cube<R, T>>,
+    counts: &Counts<Cube<R, T>>,
+    width: usize,
+) -> bool {
+    let [left, right] = [x, other].map(|array| array.clone().primitive());
+    let rows_of_expert = x.size(0) / counts.num_experts();
+    let is_large = 2 * rows_of_expert * x.size(1) * width >= LARGE;
+    are_alike(&[&left, &right]) && !(is_large && R::adds_products())
 }
 
 /// The column of each row's target in a shard of classes, or one that is none where it is in another.

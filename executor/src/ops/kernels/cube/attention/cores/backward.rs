@@ -8,17 +8,18 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::ir::FastMath;
 use cubecl::prelude::*;
 
+use super::super::super::fragments::{
+    CHUNK, COLUMNS, Chunk, DEPTH, PLANES, Pair, Registers, STRIP, UNITS, column_of_unit, left,
+    left_of_sums, multiply, one_of_two, pitch, plane, right_of_columns, right_of_rows, row_of_unit,
+    zeros,
+};
 use super::super::super::launch::{addresses, like};
 use super::super::problem::{Problem, of_query};
 use super::super::scores::{
     Numbers, Terms, bias, capped, end_of_keys, end_of_queries, first_key, first_query, is_whole,
     score_grad, sees,
 };
-use super::fragments::{
-    CHUNK, COLUMNS, Chunk, DEPTH, PLANES, Pair, Registers, STRIP, UNITS, column_of_unit, left,
-    left_of_memory, left_of_sums, load, multiply, one_of_two, pitch, plane, right_of_columns,
-    right_of_rows, row_of_unit, store, zeros,
-};
+use super::rows::{left_of_memory, load, store};
 
 /// Rows of a cube's own tile.
 const OWN: usize = PLANES * STRIP;

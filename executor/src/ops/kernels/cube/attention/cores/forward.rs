@@ -7,16 +7,17 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::ir::FastMath;
 use cubecl::prelude::*;
 
+use super::super::super::fragments::{
+    CHUNK, COLUMNS, Chunk, DEPTH, PLANES, Pair, Registers, STRIP, UNITS, column_of_unit,
+    left_of_sums, multiply, one_of_two, pitch, plane, right_of_columns, right_of_rows, row_of_unit,
+    zeros,
+};
 use super::super::super::launch::{addresses, beside};
 use super::super::problem::Problem;
 use super::super::scores::{
     LOWEST, Numbers, Terms, bias, capped, end_of_keys, first_key, is_whole, sees,
 };
-use super::fragments::{
-    CHUNK, COLUMNS, Chunk, DEPTH, PLANES, Pair, Registers, STRIP, UNITS, column_of_unit,
-    left_of_memory, left_of_sums, load, max_of_row, multiply, one_of_two, pitch, plane,
-    right_of_columns, right_of_rows, row_of_unit, store, sum_of_row, zeros,
-};
+use super::rows::{left_of_memory, load, max_of_row, store, sum_of_row};
 
 /// Keys of a tile.
 const KEYS: usize = 64;

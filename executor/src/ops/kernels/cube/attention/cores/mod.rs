@@ -9,16 +9,13 @@
 
 mod backward;
 mod forward;
-mod fragments;
+mod rows;
 
-use burn::tensor::DType;
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
-use cubecl::features::MmaConfig;
-use cubecl::ir::{ElemType, FloatKind, StorageType};
 
-use self::fragments::{CHUNK, COLUMNS, DEPTH, STRIP, UNITS_OF_PLANE};
+use super::super::fragments::{CHUNK, DEPTH, are_multiplied};
 use super::problem::Problem;
 
 /// The widest rows whose sums a plane's registers hold.
@@ -49,30 +46,10 @@ pub(super) fn input_grad<R: CubeRuntime>(
 
 /// Whether a device has what these kernels need, and rows are of a width that they divide.
 fn applies<R: CubeRuntime>(problem: &Problem<R>, q: &CubeTensor<R>) -> bool {
-    let kind = match q.dtype {
-        DType::F16 => FloatKind::F16,
-        DType::BF16 => FloatKind::BF16,
-        _ => return false,
-    };
-    let element = StorageType::Scalar(ElemType::Float(kind));
-    let sums = StorageType::Scalar(ElemType::Float(FloatKind::F32));
-    let product = MmaConfig {
-        a_type: element,
-        b_type: element,
-        cd_type: sums,
-        m: STRIP as u32,
-        n: COLUMNS as u32,
-        k: DEPTH as u32,
-    };
-    let properties = q.client.properties();
-    let (hardware, matmul) = (&properties.hardware, &properties.features.matmul);
     let widths = [problem.dims.features, problem.dims.value_features];
     widths.iter().all(|width| width.is_multiple_of(DEPTH) && *width <= WIDEST)
-        && hardware.plane_size_min == UNITS_OF_PLANE as u32
-        && hardware.plane_size_max == UNITS_OF_PLANE as u32
-        && hardware.max_shared_memory_size >= backward::shared_bytes(widths)
-        && matmul.mma.contains(&product)
-        && matmul.ldmatrix.contains(&element)
+        && q.client.properties().hardware.max_shared_memory_size >= backward::shared_bytes(widths)
+        && are_multiplied(&q.client, q.dtype)
 }
 
 /// The same array, with rows that memory gives in whole chunks.

@@ -10,7 +10,11 @@
 //! NVIDIA, *PTX ISA*, "Matrix Fragments for mma.m16n8k16" and "ldmatrix",
 //! <https://docs.nvidia.com/cuda/parallel-thread-execution/>.
 
+use burn::tensor::DType;
+use burn_cubecl::CubeRuntime;
 use cubecl::cmma::{MatrixIdent, MmaDefinition};
+use cubecl::features::MmaConfig;
+use cubecl::ir::{ElemType, FloatKind, StorageType};
 use cubecl::prelude::*;
 
 /// Rows of a left matrix, which a plane has of its cube's own tile.
@@ -49,6 +53,30 @@ pub(super) const fn pitch(width: usize) -> usize {
     width / CHUNK + 1
 }
 
+/// Whether planes of a device multiply matrices of this type so.
+pub(super) fn are_multiplied<R: CubeRuntime>(client: &ComputeClient<R>, dtype: DType) -> bool {
+    let kind = match dtype {
+        DType::F16 => FloatKind::F16,
+        DType::BF16 => FloatKind::BF16,
+        _ => return false,
+    };
+    let element = StorageType::Scalar(ElemType::Float(kind));
+    let product = MmaConfig {
+        a_type: element,
+        b_type: element,
+        cd_type: StorageType::Scalar(ElemType::Float(FloatKind::F32)),
+        m: STRIP as u32,
+        n: COLUMNS as u32,
+        k: DEPTH as u32,
+    };
+    let properties = client.properties();
+    let (hardware, matmul) = (&properties.hardware, &properties.features.matmul);
+    hardware.plane_size_min == UNITS_OF_PLANE as u32
+        && hardware.plane_size_max == UNITS_OF_PLANE as u32
+        && matmul.mma.contains(&product)
+        && matmul.ldmatrix.contains(&element)
+}
+
 /// The place of the unit's plane among those of its cube.
 #[cube]
 pub(super) fn plane() -> usize {
@@ -67,26 +95,6 @@ pub(super) fn column_of_unit() -> usize {
     UNIT_POS_PLANE as usize % 4 * 2
 }
 
-/// Rows `first..` of `[b, rows, heads, width]` as a tile of `count` rows; behind the last, the last again.
-#[cube]
-pub(super) fn load<F: Float>(
-    tile: &mut SharedMemory<Chunk<F>>,
-    x: &Tensor<Chunk<F>>,
-    head: usize,
-    first: usize,
-    #[comptime] count: usize,
-    #[comptime] width: usize,
-) {
-    let base = CUBE_POS_Z as usize * x.stride(0) + head * x.stride(2);
-    let chunks = comptime!(width / CHUNK);
-    for place in range_stepped(UNIT_POS as usize, comptime!(count * chunks), UNITS) {
-        let (row, chunk) = (place / chunks, place % chunks);
-        let source = min(first + row, x.shape(1) - 1);
-        tile[row * comptime!(pitch(width)) + chunk] =
-            x[(base + source * x.stride(1)) / CHUNK + chunk];
-    }
-}
-
 /// A left matrix: rows `first..` of a tile, from a chunk on.
 #[cube]
 pub(super) fn left<F: Float>(
@@ -97,6 +105,19 @@ pub(super) fn left<F: Float>(
 ) -> Registers<F> {
     let unit = UNIT_POS_PLANE as usize;
     quarters::<F>(tile, (first + unit % 16) * pitch + chunk + unit / 16, false)
+}
+
+/// A left matrix whose columns are rows `first..` of a tile, and whose rows are the columns of a chunk and of the next.
+#[cube]
+pub(super) fn left_of_columns<F: Float>(
+    tile: &SharedMemory<Chunk<F>>,
+    first: usize,
+    chunk: usize,
+    #[comptime] pitch: usize,
+) -> Registers<F> {
+    let unit = UNIT_POS_PLANE as usize;
+    let row = first + unit / 16 * 8 + unit % 8;
+    quarters::<F>(tile, row * pitch + chunk + unit / 8 % 2, true)
 }
 
 /// Two right matrices whose columns are rows `first..` of a tile and the eight after them, from a chunk on.
@@ -156,27 +177,6 @@ pub(super) fn multiply<F: Float>(
     definition.execute_inplace(left, right, sums);
 }
 
-/// The left matrix of `[b, rows, heads, width]` whose rows start at `first` and whose columns start at a feature; behind
-/// the last row, that again.
-#[cube]
-pub(super) fn left_of_memory<F: Float>(
-    x: &Tensor<Pair<F>>,
-    head: usize,
-    first: usize,
-    #[comptime] feature: usize,
-) -> Registers<F> {
-    let base = CUBE_POS_Z as usize * x.stride(0) + head * x.stride(2) + column_of_unit();
-    let mut registers = Registers::<F>::new(4usize);
-    #[unroll]
-    for half in 0..2usize {
-        let row = min(first + row_of_unit() + half * 8, x.shape(1) - 1);
-        let place = base + row * x.stride(1) + feature;
-        registers[half] = x[place / 2];
-        registers[2 + half] = x[place / 2 + 4];
-    }
-    registers
-}
-
 /// So many sums, all zero.
 #[cube]
 pub(super) fn zeros(#[comptime] count: usize) -> Sequence<Registers<f32>> {
@@ -203,46 +203,4 @@ pub(super) fn left_of_sums<F: Float>(
     registers[2] = Pair::<F>::cast_from(second[0]);
     registers[3] = Pair::<F>::cast_from(second[1]);
     registers
-}
-
-/// Writes a strip of sums, those of row `g` times the first factor and those of row `g + 8` times the second, where
-/// `[b, rows, heads, width]` has them.
-#[cube]
-pub(super) fn store<F: Float>(
-    sums: &Sequence<Registers<f32>>,
-    y: &mut Tensor<Pair<F>>,
-    head: usize,
-    first: usize,
-    factors: &Array<f32>,
-    #[comptime] from: usize,
-    #[comptime] width: usize,
-) {
-    let base = CUBE_POS_Z as usize * y.stride(0) + head * y.stride(2) + column_of_unit();
-    #[unroll]
-    for half in 0..2usize {
-        let row = first + row_of_unit() + half * 8;
-        if row < y.shape(1) {
-            #[unroll]
-            for block in 0..comptime!(width / COLUMNS) {
-                let place = base + row * y.stride(1) + block * COLUMNS;
-                let scaled =
-                    sums.index(comptime!(from + block))[half] * Pair::<f32>::new(factors[half]);
-                y[place / 2] = Pair::<F>::cast_from(scaled);
-            }
-        }
-    }
-}
-
-/// The largest of a number of each of the four units that have the same rows.
-#[cube]
-pub(super) fn max_of_row(value: f32) -> f32 {
-    let pair = max(value, plane_shuffle_xor(value, 1));
-    max(pair, plane_shuffle_xor(pair, 2))
-}
-
-/// The sum of a number of each of the four units that have the same rows.
-#[cube]
-pub(super) fn sum_of_row(value: f32) -> f32 {
-    let pair = value + plane_shuffle_xor(value, 1);
-    pair + plane_shuffle_xor(pair, 2)
 }

@@ -1,0 +1,90 @@
+//! What planes read and write of arrays `[b, rows, heads, width]`, and numbers of rows that four units share.
+
+use cubecl::prelude::*;
+
+use super::super::super::fragments::{
+    CHUNK, COLUMNS, Chunk, Pair, Registers, UNITS, column_of_unit, pitch, row_of_unit,
+};
+
+/// Rows `first..` of `[b, rows, heads, width]` as a tile of `count` rows; behind the last, the last again.
+#[cube]
+pub(super) fn load<F: Float>(
+    tile: &mut SharedMemory<Chunk<F>>,
+    x: &Tensor<Chunk<F>>,
+    head: usize,
+    first: usize,
+    #[comptime] count: usize,
+    #[comptime] width: usize,
+) {
+    let base = CUBE_POS_Z as usize * x.stride(0) + head * x.stride(2);
+    let chunks = comptime!(width / CHUNK);
+    for place in range_stepped(UNIT_POS as usize, comptime!(count * chunks), UNITS) {
+        let (row, chunk) = (place / chunks, place % chunks);
+        let source = min(first + row, x.shape(1) - 1);
+        tile[row * comptime!(pitch(width)) + chunk] =
+            x[(base + source * x.stride(1)) / CHUNK + chunk];
+    }
+}
+
+/// The left matrix of `[b, rows, heads, width]` whose rows start at `first` and whose columns start at a feature; behind
+/// the last row, that again.
+#[cube]
+pub(super) fn left_of_memory<F: Float>(
+    x: &Tensor<Pair<F>>,
+    head: usize,
+    first: usize,
+    #[comptime] feature: usize,
+) -> Registers<F> {
+    let base = CUBE_POS_Z as usize * x.stride(0) + head * x.stride(2) + column_of_unit();
+    let mut registers = Registers::<F>::new(4usize);
+    #[unroll]
+    for half in 0..2usize {
+        let row = min(first + row_of_unit() + half * 8, x.shape(1) - 1);
+        let place = base + row * x.stride(1) + feature;
+        registers[half] = x[place / 2];
+        registers[2 + half] = x[place / 2 + 4];
+    }
+    registers
+}
+
+/// Writes a strip of sums, those of row `g` times the first factor and those of row `g + 8` times the second, where
+/// `[b, rows, heads, width]` has them.
+#[cube]
+pub(super) fn store<F: Float>(
+    sums: &Sequence<Registers<f32>>,
+    y: &mut Tensor<Pair<F>>,
+    head: usize,
+    first: usize,
+    factors: &Array<f32>,
+    #[comptime] from: usize,
+    #[comptime] width: usize,
+) {
+    let base = CUBE_POS_Z as usize * y.stride(0) + head * y.stride(2) + column_of_unit();
+    #[unroll]
+    for half in 0..2usize {
+        let row = first + row_of_unit() + half * 8;
+        if row < y.shape(1) {
+            #[unroll]
+            for block in 0..comptime!(width / COLUMNS) {
+                let place = base + row * y.stride(1) + block * COLUMNS;
+                let scaled =
+                    sums.index(comptime!(from + block))[half] * Pair::<f32>::new(factors[half]);
+                y[place / 2] = Pair::<F>::cast_from(scaled);
+            }
+        }
+    }
+}
+
+/// The largest of a number of each of the four units that have the same rows.
+#[cube]
+pub(super) fn max_of_row(value: f32) -> f32 {
+    let pair = max(value, plane_shuffle_xor(value, 1));
+    max(pair, plane_shuffle_xor(pair, 2))
+}
+
+/// The sum of a number of each of the four units that have the same rows.
+#[cube]
+pub(super) fn sum_of_row(value: f32) -> f32 {
+    let pair = value + plane_shuffle_xor(value, 1);
+    pair + plane_shuffle_xor(pair, 2)
+}

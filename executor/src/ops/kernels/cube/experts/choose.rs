@@ -1,0 +1,184 @@
+//! The experts that rows choose: a cube for each row, in which each unit counts how many experts come before its own.
+
+use burn::tensor::DType;
+use burn_cubecl::CubeRuntime;
+use burn_cubecl::kernel::into_contiguous;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+use ir::graph::ExpertGroups;
+
+use super::super::launch::{UNITS, addresses, beside, cubes};
+use super::rows_and_width;
+use crate::ops::experts::Rule;
+
+/// What stands for less than any score.
+const LOWEST: f32 = -3.0e38;
+
+/// Numbers of each expert, and of each group, that a cube keeps.
+const KEPT: usize = 3;
+
+/// The most experts of which a cube's shared memory keeps scores.
+pub(in super::super) fn most_experts<R: CubeRuntime>(client: &ComputeClient<R>) -> usize {
+    client.properties().hardware.max_shared_memory_size / (KEPT * size_of::<f32>())
+}
+
+/// How groups are chosen before experts: all in one group where they are not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Groups {
+    count: usize,
+    chosen: usize,
+    scored_by: usize,
+}
+
+impl From<Option<ExpertGroups>> for Groups {
+    fn from(groups: Option<ExpertGroups>) -> Self {
+        groups.map_or(Self { count: 1, chosen: 1, scored_by: 0 }, |groups| Self {
+            count: groups.count as usize,
+            chosen: groups.chosen as usize,
+            scored_by: groups.scored_by as usize,
+        })
+    }
+}
+
+/// Experts `[rows, top_k]`, and their weights in fp32, from probabilities `[rows, experts]` in fp32.
+pub(in super::super) fn choose<R: CubeRuntime>(
+    probabilities: CubeTensor<R>,
+    correction: Option<CubeTensor<R>>,
+    rule: &Rule,
+) -> [CubeTensor<R>; 2] {
+    let probabilities = into_contiguous(probabilities);
+    let [rows, num_experts] = rows_and_width(&probabilities);
+    let shape = [rows, rule.top_k];
+    let experts = beside(&probabilities, &shape, DType::I32);
+    let weights = beside(&probabilities, &shape, DType::F32);
+    let client = probabilities.client.clone();
+    if rows > 0 {
+        let is_corrected = correction.is_some();
+        // What is absent is not read: anything will do.
+        let correction = into_contiguous(correction.unwrap_or_else(|| probabilities.clone()));
+        let units = num_experts.next_power_of_two().clamp(32, UNITS);
+        choose_kernel::launch(
+            &client,
+            cubes(&client, rows),
+            CubeDim::new_1d(units as u32),
+            addresses(&[&probabilities, &weights]),
+            probabilities.into_array_arg(),
+            correction.into_array_arg(),
+            experts.clone().into_array_arg(),
+            weights.clone().into_array_arg(),
+            rows,
+            rule.scaling as f32,
+            num_experts,
+            rule.top_k,
+            rule.groups.into(),
+            rule.normalise,
+            is_corrected,
+            units,
+        );
+    }
+    [experts, weights]
+}
+
+#[cube(launch, address_type = "dynamic")]
+#[expect(clippy::too_many_arguments, reason = "a kernel has no other way to be told")]
+fn choose_kernel(
+    probabilities: &Array<f32>,
+    correction: &Array<f32>,
+    experts: &mut Array<i32>,
+    weights: &mut Array<f32>,
+    rows: usize,
+    scaling: f32,
+    #[comptime] num_experts: usize,
+    #[comptime] top_k: usize,
+    #[comptime] groups: Groups,
+    #[comptime] is_normalised: bool,
+    #[comptime] is_corrected: bool,
+    #[comptime] units: usize,
+) {
+    let row = CUBE_POS;
+    let first = UNIT_POS as usize;
+    let mut scores = SharedMemory::<f32>::new(num_experts);
+    let mut chosen = SharedMemory::<f32>::new(top_k);
+    if row < rows {
+        let start = row * num_experts;
+        for expert in range_stepped(first, num_experts, units) {
+            let mut score = probabilities[start + expert];
+            if is_corrected {
+                score += correction[expert];
+            }
+            // What is not a number is compared as the lowest, so that each row has as many experts as it must.
+            scores[expert] = select(score > LOWEST, score, f32::new(LOWEST));
+        }
+        sync_cube();
+        if comptime!(groups.chosen < groups.count) {
+            hide_groups(&mut scores, num_experts, groups, units);
+        }
+        for expert in range_stepped(first, num_experts, units) {
+            let place = before(&scores, expert, 0usize, num_experts);
+            if place < top_k {
+                experts[row * top_k + place] = i32::cast_from(expert);
+                chosen[place] = probabilities[start + expert];
+            }
+        }
+        sync_cube();
+        for slot in range_stepped(first, top_k, units) {
+            let mut divisor = f32::new(1.0);
+            if is_normalised {
+                divisor = f32::new(0.0);
+                for other in 0..top_k {
+                    divisor += chosen[other];
+                }
+            }
+            weights[row * top_k + slot] = chosen[slot] / (divisor / scaling);
+        }
+    }
+}
+
+/// How many of the scores from `start` to `end` are greater than that of `own`, or as great and before it.
+#[cube]
+fn before(scores: &SharedMemory<f32>, own: usize, start: usize, end: usize) -> usize {
+    let score = scores[own];
+    let mut count = 0usize.runtime();
+    for other in start..end {
+        let value = scores[other];
+        if value > score || (value >= score && other < own) {
+            count += 1;
+        }
+    }
+    count
+}
+
+/// Makes the scores of experts the lowest whose groups are not among the first by the sums of their best.
+#[cube]
+fn hide_groups(
+    scores: &mut SharedMemory<f32>,
+    #[comptime] num_experts: usize,
+    #[comptime] groups: Groups,
+    #[comptime] units: usize,
+) {
+    let size = comptime!(num_experts / groups.count);
+    let first = UNIT_POS as usize;
+    let mut best = SharedMemory::<f32>::new(num_experts);
+    let mut of_groups = SharedMemory::<f32>::new(comptime!(groups.count));
+    for expert in range_stepped(first, num_experts, units) {
+        let start = expert / size * size;
+        let place = before(scores, expert, start, start + size);
+        best[expert] = select(place < comptime!(groups.scored_by), scores[expert], f32::new(0.0));
+    }
+    sync_cube();
+    for group in range_stepped(first, comptime!(groups.count), units) {
+        let mut sum = f32::new(0.0);
+        for place in 0..size {
+            sum += best[group * size + place];
+        }
+        of_groups[group] = sum;
+    }
+    sync_cube();
+    for expert in range_stepped(first, num_experts, units) {
+        let place = before(&of_groups, expert / size, 0usize, comptime!(groups.count));
+        if place >= comptime!(groups.chosen) {
+            scores[expert] = f32::new(LOWEST);
+        }
+    }
+    sync_cube();
+}

@@ -34,6 +34,9 @@ pub(crate) fn update<B: Kernels>(
     gradient: Array<B>,
 ) -> (Array<B>, Vec<Array<B>>) {
     let OptimizerSettings { kind, beta1, beta2, epsilon, weight_decay } = *settings;
+    // AdamW reads gradients as they are.
+    let gradient =
+        if kind == Optimizer::AdamW { gradient } else { gradient.cast(weights.element()) };
     let decayed = |weights: Array<B>| {
         if weight_decay == 0.0 { weights } else { weights.scale(1.0 - rate * weight_decay) }
     };

@@ -58,7 +58,6 @@ impl<A: Kernels> States<A> {
         gradient: Array<A>,
     ) {
         let Self { master, moments, .. } = self.take();
-        let gradient = gradient.cast(settings.master);
         let moments = moments.into_iter().map(|moment| moment.cast(settings.master)).collect();
         let rates = [rate, factor];
         let (master, moments) =

@@ -216,6 +216,8 @@ impl Trial for Update {
             root_scale: 1.5,
             epsilon: 1e-8,
         };
+        // Weights and moments are fp32, whatever gradients are.
+        let [weights, first, second] = [weights, first, second].map(Array::widened);
         let moments = [first, second.clone()];
         let (new, [m, v]) = BasicKernels::adamw(&rates, weights.clone(), moments, grad);
         vec![new, m, v, weights, second]

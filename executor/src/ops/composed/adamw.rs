@@ -23,7 +23,7 @@ pub struct AdamW {
     pub epsilon: f64,
 }
 
-/// Weights and moments after an update.
+/// Weights and moments after an update; gradients may be of another type.
 ///
 /// ```text
 /// m = b1 m + (1 - b1) g    v = b2 v + (1 - b2) g^2
@@ -39,7 +39,7 @@ pub(in crate::ops) fn adamw<B: Backend>(
     [first, second]: [Array<B>; 2],
     gradient: Array<B>,
 ) -> (Array<B>, [Array<B>; 2]) {
-    let gradient = gradient.scale(rates.factor);
+    let gradient = gradient.cast(weights.element()).scale(rates.factor);
     let first = first.scale(rates.beta1) + gradient.clone().scale(1.0 - rates.beta1);
     let second = second.scale(rates.beta2) + gradient.square().scale(1.0 - rates.beta2);
     let root = second.clone().sqrt().scale(rates.root_scale).shift(rates.epsilon);

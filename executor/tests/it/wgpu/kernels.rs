@@ -114,7 +114,9 @@ fn cross_entropies() {
 fn updates() {
     let Some(device) = device() else { return };
     for shape in SHAPES {
-        hold(FP32, &device, &Update, &Update::inputs(&shape));
+        for check in [FP32, FP16] {
+            hold(check, &device, &Update, &Update::inputs(&shape));
+        }
     }
 }
 

@@ -163,6 +163,7 @@ impl BasicKernels for Flex {
         [first, second]: [Array<Self>; 2],
         gradient: Array<Self>,
     ) -> (Array<Self>, [Array<Self>; 2]) {
+        let gradient = gradient.cast(weights.element());
         if are_fp32([&weights, &first, &second, &gradient]) {
             elementwise::adamw(rates, weights, [first, second], &gradient)
         } else {

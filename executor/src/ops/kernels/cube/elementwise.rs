@@ -156,7 +156,7 @@ pub(super) fn adamw<R: CubeRuntime>(
 ) -> (CubeTensor<R>, [CubeTensor<R>; 2]) {
     let (weights, [first, second]) = (owned(weights), moments.map(owned));
     if len(&weights) > 0 {
-        let client = weights.client.clone();
+        let (client, element) = (weights.client.clone(), gradient.dtype);
         let size = vector_size(&[&weights, &first, &second, &gradient]);
         let (count, dim) = by_element(&client, len(&weights) / size);
         adamw_kernel::launch(
@@ -178,6 +178,7 @@ pub(super) fn adamw<R: CubeRuntime>(
             rates.step as f32,
             rates.root_scale as f32,
             rates.epsilon as f32,
+            element.into(),
         );
     }
     (weights, [first, second])
@@ -440,11 +441,11 @@ fn rotate_kernel<F: Float, T: Float, N: Size>(
 
 #[cube(launch, address_type = "dynamic")]
 #[expect(clippy::too_many_arguments, reason = "a kernel has no other way to be told")]
-fn adamw_kernel<N: Size>(
+fn adamw_kernel<F: Float, N: Size>(
     weights: &mut Array<Vector<f32, N>>,
     first: &mut Array<Vector<f32, N>>,
     second: &mut Array<Vector<f32, N>>,
-    gradient: &LinearView<Vector<f32, N>>,
+    gradient: &LinearView<Vector<F, N>>,
     factor: f32,
     beta1: f32,
     new1: f32,
@@ -454,10 +455,11 @@ fn adamw_kernel<N: Size>(
     step: f32,
     root_scale: f32,
     epsilon: f32,
+    #[define(F)] _element: StorageType,
 ) {
     let place = ABSOLUTE_POS;
     if place < weights.len() {
-        let gradients = gradient[place];
+        let gradients = Vector::<f32, N>::cast_from(gradient[place]);
         let mut m = first[place];
         let mut v = second[place];
         let mut updated = weights[place];

@@ -442,7 +442,7 @@ impl<R: Vendor, T: BoolElement> BasicKernels for Cube<R, T> {
     ) -> (Array<Self>, [Array<Self>; 2]) {
         let [weights, gradient] = [weights, gradient].map(Array::primitive);
         let moments = moments.map(Array::primitive);
-        if are_fp32(&[&weights, &moments[0], &moments[1], &gradient]) {
+        if are_fp32(&[&weights, &moments[0], &moments[1]]) && are_covered([&gradient]) {
             let (weights, moments) = elementwise::adamw(rates, weights, moments, gradient);
             (Array::from_primitive(weights), moments.map(Array::from_primitive))
         } else {

@@ -334,6 +334,7 @@ impl<B: Kernels> Env<B> {
         let rows = own.iter().zip(choices.chunks_exact(top_k));
         let numbered: Vec<usize> =
             rows.flat_map(|(token, choices)| [&[*token], choices].concat()).collect();
+        // In fp32 exact below 2^24, more than a micro-batch has tokens.
         let numbered = numbered.into_iter().map(|number| number as f64).collect::<Vec<_>>();
         let shape = [numbered.len()];
         let mut all = vec![Array::from_f64(numbered, &shape, Element::F32, &self.device)];

@@ -100,8 +100,9 @@ pub trait BasicKernels: Backend {
         composed::experts::sort(experts, num_experts)
     }
 
-    /// The sum over its choices, by weights `[rows, top_k]` if there are some, of what each row sent, `[rows, width]`. Of
-    /// `[sent, width]` choices `[rows, top_k]` are those rows; what is behind the last counts nothing.
+    /// For each row the sum of what came back for its choices, by weights `[rows, top_k]` if there are some:
+    /// `[rows, width]`. `places`, `[rows, top_k]`, says which of the rows of `sent`, `[sent, width]`, is whose choice;
+    /// a place behind the last stands for a choice that was not sent, and adds nothing.
     fn gather_sent(
         sent: Array<Self>,
         places: &Indices<Self>,
@@ -110,8 +111,8 @@ pub trait BasicKernels: Backend {
         composed::experts::gather(sent, places, weights)
     }
 
-    /// The products of what each row sent with that row of `grad`, `[rows, width]`, summed over the width: `[rows, top_k]`
-    /// in fp32 at least.
+    /// For each choice the product of what came back for it, found as in [`Self::gather_sent`], with its row of `grad`,
+    /// `[rows, width]`, summed over the width: `[rows, top_k]` in fp32 at least.
     fn choice_products(
         sent: Array<Self>,
         places: &Indices<Self>,
@@ -131,7 +132,7 @@ pub trait BasicKernels: Backend {
     }
 
     /// The rows of each expert, those of `x` `[rows, in]` in their order, times its own matrix of `[experts, in, out]`;
-    /// none where each is multiplied by itself, which takes counts on the host.
+    /// none where a backend leaves that to a product for each expert, which takes counts on the host.
     fn grouped_matmul(
         _x: &Array<Self>,
         _counts: &Counts<Self>,

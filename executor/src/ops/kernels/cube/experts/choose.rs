@@ -14,8 +14,9 @@ use crate::ops::experts::Rule;
 /// What stands for less than any score.
 const LOWEST: f32 = -3.0e38;
 
-/// Numbers of each expert, and of each group, that a cube keeps.
-const KEPT: usize = 3;
+/// Numbers that a cube keeps of each expert: its score, and that among the best of its group; no more are groups and
+/// chosen experts, which have one each.
+const KEPT: usize = 4;
 
 /// The most experts of which a cube's shared memory keeps scores.
 pub(in super::super) fn most_experts<R: CubeRuntime>(client: &ComputeClient<R>) -> usize {

@@ -100,7 +100,7 @@ pub(in super::super) fn outer<R: CubeRuntime>(
     y
 }
 
-/// Where a matrix lies: `element (i, j) = start + i along[0] + j along[1]`, for `i` and `j` below sizes.
+/// Where a matrix lies: element `(i, j)` at `start + i down + j across`, for `i` below `rows` and `j` below `columns`.
 #[derive(Clone, Copy, CubeType)]
 struct Matrix {
     start: usize,

@@ -133,11 +133,17 @@ pub fn optimizer_step(
     if let Some(time) = device.measured_update(precision, held, owned) {
         return time;
     }
-    let norm = device.training_memory_bound(precision, Bytes::new(owned * bytes.gradient));
+    let touched = touched_by_update(owned, bytes);
+    touched.into_iter().map(|it| device.training_memory_bound(precision, it)).sum()
+}
+
+/// Bytes that the norm of the gradients of `owned` parameters and then their update read and write.
+pub fn touched_by_update(owned: u64, bytes: StateBytes) -> [Bytes; 2] {
+    let norm = owned * bytes.gradient;
     // Where there is no master copy the weights are read and written themselves.
     let weights = if bytes.has_master { bytes.parameter } else { 2 * bytes.parameter };
     let update = owned * (bytes.gradient + 2 * bytes.optimizer + weights);
-    norm + device.training_memory_bound(precision, Bytes::new(update))
+    [norm, update].map(Bytes::new)
 }
 
 /// Bytes that an update on the host reads and writes for `owned` parameters: gradients twice, once for their norm;

@@ -9,7 +9,7 @@ use ir::graph::{
     self, AttentionMask, Axis, Block, BlockRecompute, BlockWork, CudaGraphs, DimName, Exchange,
     Kernel, KernelWork, NormKind, OpId, OpKind, Pass, Setting, Switches, TokenDispatcher,
 };
-use ir::units::{Bytes, Nanos, Seconds};
+use ir::units::{Bytes, Flops, Nanos, Seconds};
 
 use super::Groups;
 use crate::Group;
@@ -69,7 +69,16 @@ pub(crate) struct Coster<'a> {
     /// Of each kernel of `work`.
     timings: Vec<Timing>,
     /// Of each operator's kernels, by [`Pass`].
-    by_op: Vec<[Seconds; 3]>,
+    by_op: Vec<[OfOp; 3]>,
+}
+
+/// What the kernels of an operator come to in a pass.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct OfOp {
+    pub(crate) time: Seconds,
+    pub(crate) flops: Flops,
+    /// Bytes read and written.
+    pub(crate) touched: Bytes,
 }
 
 /// How experts' products are timed.
@@ -90,12 +99,15 @@ impl<'a> Coster<'a> {
         hardware: &'a Hardware,
         experts: ExpertTimes,
     ) -> Self {
-        let (timings, by_op) = (Vec::new(), vec![[Seconds::ZERO; 3]; block.nodes().count()]);
+        let (timings, by_op) = (Vec::new(), vec![[OfOp::default(); 3]; block.nodes().count()]);
         let switches = setting.switches;
         let mut coster = Self { block, work, groups, hardware, switches, experts, timings, by_op };
         coster.timings = work.kernels.iter().map(|it| coster.kernel(it)).collect();
         for (kernel, timing) in work.kernels.iter().zip(&coster.timings) {
-            coster.by_op[kernel.op.index()][kernel.pass as usize] += timing.time;
+            let of_op = &mut coster.by_op[kernel.op.index()][kernel.pass as usize];
+            of_op.time += timing.time;
+            of_op.flops += kernel.flops;
+            of_op.touched += kernel.read + kernel.written;
         }
         coster
     }
@@ -508,8 +520,8 @@ impl<'a> Coster<'a> {
     }
 
     /// Time of an operator's kernels in a pass.
-    pub(crate) fn kernels_of(&self, op: OpId, pass: Pass) -> Seconds {
-        self.by_op.get(op.index()).map_or(Seconds::ZERO, |passes| passes[pass as usize])
+    pub(crate) fn kernels_of(&self, op: OpId, pass: Pass) -> OfOp {
+        self.by_op.get(op.index()).map_or_else(OfOp::default, |passes| passes[pass as usize])
     }
 
     pub(crate) fn is_of_experts(&self, op: OpId) -> bool {

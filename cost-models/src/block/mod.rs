@@ -19,7 +19,7 @@ use ir::units::Bytes;
 use crate::hardware::Hardware;
 use coster::{Coster, ExpertTimes};
 pub use groups::Groups;
-pub use part::{Part, TimedExchange};
+pub use part::{Kernels, Part, TimedExchange};
 pub use parts::BlockParts;
 pub use play::{ByAxis, PassTime, PlayedExchange, played, played_together};
 pub use policy::ByPolicy;

@@ -62,7 +62,7 @@ impl Coster<'_> {
             Pass::Forward => &[Pass::Forward],
             Pass::InputGrad | Pass::WeightGrad => &[Pass::InputGrad, Pass::WeightGrad],
         };
-        let of_op = |op| passes.iter().map(move |pass| self.kernels_of(op, *pass));
+        let of_op = |op| passes.iter().map(move |pass| self.kernels_of(op, *pass).time);
         self.ops_beside(exchange).flat_map(of_op).sum()
     }
 

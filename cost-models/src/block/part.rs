@@ -1,7 +1,7 @@
 //! The parts that passes consist of.
 
 use ir::graph::{Axis, Exchange};
-use ir::units::Nanos;
+use ir::units::{Bytes, Flops, Nanos};
 
 use crate::Group;
 
@@ -9,13 +9,24 @@ use crate::Group;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Part {
     /// Kernels.
-    Kernels(Nanos),
+    Kernels(Kernels),
     /// The device waits for the host to launch more.
     Host(Nanos),
     /// An exchange begins, and the next part does not wait for it.
     Start(TimedExchange),
     /// Nothing, until all exchanges along the axis that began are over.
     Wait(Axis),
+}
+
+/// Kernels, one after the other.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Kernels {
+    /// How long they take if nothing runs beside them.
+    pub time: Nanos,
+    /// Operations of their products.
+    pub flops: Flops,
+    /// Bytes that they read and write.
+    pub touched: Bytes,
 }
 
 /// An exchange with its time if nothing else crosses its links.

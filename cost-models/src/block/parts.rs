@@ -8,7 +8,7 @@ use ir::units::Nanos;
 
 use super::coster::{Coster, ExpertTimes};
 use super::groups::Groups;
-use super::part::{Part, TimedExchange};
+use super::part::{Kernels, Part, TimedExchange};
 use super::play::{ByAxis, played};
 use super::policy::ByPolicy;
 use crate::hardware::Hardware;
@@ -159,11 +159,16 @@ impl<'a> Sequence<'a> {
     }
 
     fn kernels(&mut self, op: OpId, pass: Pass) {
-        let time = Nanos::from(self.coster.kernels_of(op, pass));
+        let of_op = self.coster.kernels_of(op, pass);
+        let (time, flops, touched) = (Nanos::from(of_op.time), of_op.flops, of_op.touched);
         match self.parts.last_mut() {
             _ if time == Nanos::ZERO => {}
-            Some(Part::Kernels(last)) => *last += time,
-            _ => self.parts.push(Part::Kernels(time)),
+            Some(Part::Kernels(last)) => {
+                last.time += time;
+                last.flops += flops;
+                last.touched += touched;
+            }
+            _ => self.parts.push(Part::Kernels(Kernels { time, flops, touched })),
         }
     }
 

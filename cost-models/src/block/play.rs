@@ -110,9 +110,9 @@ pub fn played(
     for part in parts {
         match part {
             Part::Kernels(kernels) => {
-                time.kernels += *kernels;
+                time.kernels += kernels.time;
                 let until = ends.into_iter().max().unwrap_or_default();
-                let kernels = beside(*kernels, until.saturating_sub(now), slowdown_per_mille);
+                let kernels = beside(kernels.time, until.saturating_sub(now), slowdown_per_mille);
                 time.compute += kernels;
                 now += kernels;
             }
@@ -147,28 +147,35 @@ pub fn played(
 }
 
 /// How long two passes take side by side: kernels one after the other, beside the other's exchanges. The one
-/// that has waited longest for the device goes first.
-pub fn played_together(one: &[Part], other: &[Part], slowdown_per_mille: u32) -> Nanos {
+/// that has waited longest for the device goes first. `observe` is told of each part as it begins: 0 for one of
+/// the first pass, 1 for one of the other.
+pub fn played_together(
+    one: &[Part],
+    other: &[Part],
+    slowdown_per_mille: u32,
+    mut observe: impl FnMut(usize),
+) -> Nanos {
     let mut threads = [Thread::new(one), Thread::new(other)];
     let mut ends = NOTHING;
     let mut device = Nanos::ZERO;
     loop {
-        for thread in &mut threads {
-            thread.go_on(&mut ends);
+        for (index, thread) in threads.iter_mut().enumerate() {
+            thread.go_on(&mut ends, || observe(index));
         }
         let waiting = threads.iter().enumerate().filter(|(_, it)| it.next < it.parts.len());
         let Some((first, _)) = waiting.min_by_key(|(index, it)| (it.now, *index)) else { break };
         let thread = &mut threads[first];
         let start = device.max(thread.now);
         let time = match thread.parts[thread.next] {
-            Part::Kernels(time) => {
+            Part::Kernels(kernels) => {
                 let until = ends.into_iter().max().unwrap_or_default();
-                beside(time, until.saturating_sub(start), slowdown_per_mille)
+                beside(kernels.time, until.saturating_sub(start), slowdown_per_mille)
             }
             Part::Host(time) => time,
             Part::Start(_) | Part::Wait(_) => Nanos::ZERO,
         };
         thread.next += 1;
+        observe(first);
         thread.now = start + time;
         device = thread.now;
     }
@@ -190,7 +197,7 @@ impl<'a> Thread<'a> {
     }
 
     /// Begins and waits for exchanges, up to what needs the device.
-    fn go_on(&mut self, ends: &mut ByAxis<Nanos>) {
+    fn go_on(&mut self, ends: &mut ByAxis<Nanos>, mut observe: impl FnMut()) {
         while let Some(part) = self.parts.get(self.next) {
             match part {
                 Part::Kernels(_) | Part::Host(_) => return,
@@ -202,6 +209,7 @@ impl<'a> Thread<'a> {
                 Part::Wait(axis) => self.now = self.now.max(self.own[line(*axis)]),
             }
             self.next += 1;
+            observe();
         }
     }
 }

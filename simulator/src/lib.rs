@@ -28,7 +28,7 @@ pub use earliest::{Earliest, earliest};
 pub use error::SimulationError;
 pub use jitter::{Distribution, Jitter, Replicas, normal_deviates, sample_steps, straggling_step};
 pub use memory::{PassOrder, peak_memory};
-pub use order::Order;
+pub use order::{Op, Order};
 pub use play::{Played, RankTimes, played};
 pub use simulation::{CriticalStep, Exchange, RunId, Simulation, simulate, simulate_in_detail};
 pub use work::{

@@ -19,7 +19,7 @@ pub struct Order {
 
 /// What a rank does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Op {
+pub struct Op {
     pub(crate) kind: ActionKind,
     /// None of its kind came before, of its stage on its rank.
     pub(crate) is_first: bool,
@@ -53,8 +53,33 @@ pub(crate) const NONE: u32 = u32::MAX;
 
 impl Op {
     /// The action that it is.
-    pub(crate) fn action(&self) -> Action {
+    pub fn action(&self) -> Action {
         Action { stage: self.stage, kind: self.kind, micro_batch: self.micro_batch }
+    }
+
+    /// Whether none of its kind came before, of its stage on its rank.
+    pub fn is_first(&self) -> bool {
+        self.is_first
+    }
+
+    /// Whether none of its kind comes after; for gradients of parameters, none that makes any.
+    pub fn is_last(&self) -> bool {
+        self.is_last
+    }
+
+    /// Whether it runs beside the one that follows.
+    pub fn is_first_of_pair(&self) -> bool {
+        self.pair == Pair::First
+    }
+
+    /// The number of the message that it needs, where what it needs comes from another rank.
+    pub fn receives(&self) -> Option<u32> {
+        self.receives.then_some(self.need)
+    }
+
+    /// The number of the message that it sends and the rank that needs it, if it is a send.
+    pub fn sends(&self) -> Option<(u32, u32)> {
+        self.kind.is_send().then_some((self.result, self.user))
     }
 }
 
@@ -129,6 +154,16 @@ impl Order {
     /// Actions of all ranks, messages that they send included.
     pub fn num_actions(&self) -> usize {
         self.ranks.iter().map(Vec::len).sum()
+    }
+
+    /// What each rank does, in order: passes, messages that it sends, reductions, updates.
+    pub fn ranks(&self) -> &[Vec<Op>] {
+        &self.ranks
+    }
+
+    /// How many numbers of messages there are.
+    pub fn num_messages(&self) -> u32 {
+        self.num_results() as u32
     }
 
     /// The passes of a rank, in their order.

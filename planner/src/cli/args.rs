@@ -7,8 +7,9 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ir::layout::PartialLayout;
 use ir::replication::Straggler;
-use planner::interchange::{Launcher, Target};
+use planner::interchange::Target;
 
+use super::export::ExportArgs;
 use super::layout::LayoutArgs;
 use super::over::Over;
 use super::questions::QuestionArgs;
@@ -242,27 +243,6 @@ pub(crate) struct RunArgs {
     /// What the executor is told besides; `executor run --help` says what it takes.
     #[arg(value_name = "ARGS", trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) executor: Vec<OsString>,
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "Example:\n  planner search models/llama-3.1-8b --gpus 8 -o plan.json\n  \
-    planner export plan.json --to megatron --launcher slurm -o job")]
-pub(crate) struct ExportArgs {
-    /// A plan that `planner search -o` wrote.
-    #[arg(value_name = "PLAN")]
-    pub(crate) plan: PathBuf,
-    /// The tool that trains.
-    #[arg(long = "to", value_name = "TOOL", value_parser = one_of(Target::ALL, Target::name))]
-    pub(crate) target: Target,
-    /// What starts the ranks.
-    #[arg(long, value_name = "NAME", default_value = "torchrun", value_parser = one_of(Launcher::ALL, Launcher::name))]
-    pub(crate) launcher: Launcher,
-    /// Where the tool cannot run the plan, write the nearest that it can, and say what that costs.
-    #[arg(long)]
-    pub(crate) approximate: bool,
-    /// Write the files to a folder, which is made if it is not there [default: print them].
-    #[arg(short, long, value_name = "DIR")]
-    pub(crate) output: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -1,18 +1,81 @@
 //! `planner export`.
 
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
-use planner::interchange::{self, Export, File, Wanted};
+use clap::Args;
+use planner::interchange::{self, Export, File, Launcher, Target, Wanted};
 
-use super::args::ExportArgs;
-use super::files::{read_plan, read_text, refuse_to_overwrite, write_atomically};
+use super::chakra::{self, Ranks};
+use super::files::{make_folder, read_plan, read_text, refuse_to_overwrite, write_atomically};
 use super::output::{Answer, print};
+use super::values::one_of;
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  planner search models/llama-3.1-8b --gpus 8 -o plan.json\n  \
+    planner export plan.json --to megatron --launcher slurm -o job")]
+pub(crate) struct ExportArgs {
+    /// A plan that `planner search -o` wrote.
+    #[arg(value_name = "PLAN")]
+    pub(crate) plan: PathBuf,
+    /// The tool that trains; or `chakra`, execution traces for simulators of networks (ASTRA-sim).
+    #[arg(long = "to", value_name = "TOOL", value_parser = one_of(Destination::ALL, Destination::name))]
+    pub(crate) destination: Destination,
+    /// What starts the ranks.
+    #[arg(long, value_name = "NAME", default_value = "torchrun", value_parser = one_of(Launcher::ALL, Launcher::name))]
+    pub(crate) launcher: Launcher,
+    /// Where the tool cannot run the plan, write the nearest that it can, and say what that costs.
+    #[arg(long)]
+    pub(crate) approximate: bool,
+    /// Of which ranks `chakra` writes traces, such as `0-7,64` [default: all, up to 1 GiB].
+    #[arg(long, value_name = "LIST", value_parser = Ranks::parse)]
+    pub(crate) ranks: Option<Ranks>,
+    /// Write the files to a folder, which is made if it is not there [default: print them].
+    #[arg(short, long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+/// What plans are written for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Destination {
+    /// A tool that trains.
+    Tool(Target),
+    /// Simulators that read execution traces.
+    Chakra,
+}
+
+impl Destination {
+    const ALL: [Self; Target::ALL.len() + 1] = {
+        let mut all = [Self::Chakra; Target::ALL.len() + 1];
+        let mut index = 0;
+        while index < Target::ALL.len() {
+            all[index] = Self::Tool(Target::ALL[index]);
+            index += 1;
+        }
+        all
+    };
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Tool(target) => target.name(),
+            Self::Chakra => "chakra",
+        }
+    }
+}
 
 pub(crate) fn export(args: &ExportArgs) -> anyhow::Result<Answer> {
+    let Destination::Tool(target) = args.destination else {
+        let ExportArgs { plan, ranks, output, approximate, .. } = args;
+        ensure!(
+            !approximate,
+            "`--approximate` is for tools that train: a trace says all of a plan"
+        );
+        return chakra::export(plan, ranks.as_ref(), output.as_deref());
+    };
+    ensure!(args.ranks.is_none(), "`--ranks` is for `--to chakra`: {} starts all", target.name());
     let checked = read_plan(&args.plan)?;
-    let ExportArgs { target, launcher, approximate, .. } = *args;
+    let ExportArgs { launcher, approximate, .. } = *args;
     let export = interchange::export(&checked, Wanted { target, launcher, approximate })?;
     match &args.output {
         Some(folder) => {
@@ -26,13 +89,7 @@ pub(crate) fn export(args: &ExportArgs) -> anyhow::Result<Answer> {
 
 /// Writes files to a folder, which is made if it is not there.
 fn write(plan: &Path, folder: &Path, files: &[File]) -> anyhow::Result<()> {
-    let making = || format!("making the folder `{}`", folder.display());
-    ensure!(
-        !folder.is_file(),
-        "`--output` is the file `{}`\nhint: name a folder",
-        folder.display()
-    );
-    std::fs::create_dir_all(folder).with_context(making)?;
+    make_folder(folder)?;
     for file in files {
         let path = folder.join(&file.name);
         if is_same(plan, &path) && read_text(plan)? == file.text {

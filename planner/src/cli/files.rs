@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow, bail, ensure};
 use cost_models::{clusters, frameworks};
 use ir::cluster::Cluster;
 use ir::framework::{Framework, IDEAL};
@@ -119,6 +119,17 @@ pub(crate) fn refuse_to_overwrite(input: &Path, output: &Path) -> anyhow::Result
     );
     anyhow::ensure!(!same, "`--output` is `{}`, which is read", input.display());
     Ok(())
+}
+
+/// Makes the folder that files are written to, if it is not there.
+pub(crate) fn make_folder(folder: &Path) -> anyhow::Result<()> {
+    let making = || format!("making the folder `{}`", folder.display());
+    ensure!(
+        !folder.is_file(),
+        "`--output` is the file `{}`\nhint: name a folder",
+        folder.display()
+    );
+    std::fs::create_dir_all(folder).with_context(making)
 }
 
 /// Writes a file whole or not at all: beside its place first, then renamed. A device or a pipe takes the

@@ -2,6 +2,7 @@
 
 mod args;
 mod calibrate;
+mod chakra;
 mod chart;
 mod compare;
 mod constants;

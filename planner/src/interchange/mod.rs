@@ -8,6 +8,7 @@ mod accelerate;
 mod approximate;
 mod argument;
 mod bridge;
+mod chakra;
 mod deepspeed;
 mod error;
 mod executor;
@@ -30,6 +31,7 @@ mod tree;
 mod write;
 
 pub use argument::{Argument, Section};
+pub use chakra::ChakraTraces;
 pub use error::{ExportError, Lack};
 pub use launch::Launcher;
 pub use setting::{Setting, StageParts};

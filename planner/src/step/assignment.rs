@@ -213,21 +213,35 @@ impl<'a> Assignment<'a> {
     ///
     /// Narayanan et al. 2021 (arXiv 2104.04473), section 4.1, scatter/gather optimization.
     fn message(&self, block: usize) -> Message {
-        let bytes = self.shape.blocks[self.chain.class_at(block)].output;
-        let hardware = &self.problem.hardware;
-        let neighbour = |bytes| hardware.to_neighbour(self.ranks.group, bytes);
-        let whole = neighbour(bytes);
+        let bytes = self.output(block);
+        let time = self.gathered_message(block).unwrap_or_else(|| self.to_neighbour(bytes));
+        Message { time: time.into(), bytes }
+    }
+
+    /// How long the message takes that leaves a block, where it is sent in parts and gathered on the other side; none
+    /// where each rank sends all of its own.
+    pub(super) fn gathered_message(&self, block: usize) -> Option<Seconds> {
         let Sharding { sequence_parallel, tensor_parallel, .. } = self.shape.key.sharding;
+        let hardware = &self.problem.hardware;
         let message_bytes = hardware.framework.pipeline_parallel.message_bytes;
         let scatters = message_bytes == MessageBytes::Part;
-        let time = if sequence_parallel || tensor_parallel == 1 || !scatters {
-            whole
-        } else {
-            let tensor = self.shape.key.groups().tensor;
-            let part = neighbour(bytes.shard(tensor.size.into()));
-            whole.min(part + hardware.network.time(Collective::AllGather, tensor, bytes))
-        };
-        Message { time: time.into(), bytes }
+        if sequence_parallel || tensor_parallel == 1 || !scatters {
+            return None;
+        }
+        let bytes = self.output(block);
+        let tensor = self.shape.key.groups().tensor;
+        let part = self.to_neighbour(bytes.shard(tensor.size.into()));
+        let gathered = part + hardware.network.time(Collective::AllGather, tensor, bytes);
+        (gathered < self.to_neighbour(bytes)).then_some(gathered)
+    }
+
+    /// What a block hands on.
+    fn output(&self, block: usize) -> Bytes {
+        self.shape.blocks[self.chain.class_at(block)].output
+    }
+
+    fn to_neighbour(&self, bytes: Bytes) -> Seconds {
+        self.problem.hardware.to_neighbour(self.ranks.group, bytes)
     }
 
     /// What all ranks exchange in forward and in backward of a micro-batch for a vocabulary that they share:

@@ -19,6 +19,7 @@ mod replicas;
 mod shape;
 mod simulated;
 mod states;
+mod tasks;
 mod work;
 
 pub use assignment::{Assignment, Stage};
@@ -32,4 +33,5 @@ pub use ranks::PipelineRanks;
 pub use shape::{Blocks, Shape, ShapeKey};
 pub(crate) use simulated::fullest;
 pub use simulated::{Evaluation, SimulateError, Simulated};
+pub use tasks::{Members, Peer, Task, TaskId, TaskKind, TasksError};
 pub use work::Step;

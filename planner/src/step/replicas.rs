@@ -11,6 +11,7 @@ use ir::replication::{DataParallelMethod, GradientCompression};
 use ir::schedule::Updates;
 use ir::units::{Bytes, Nanos, Seconds};
 use simulator::{SharedWeights, Transfer};
+use smallvec::{SmallVec, smallvec};
 
 use super::holdings::Holdings;
 use super::ranks::PipelineRanks;
@@ -33,14 +34,26 @@ const LEFT_OUT_BYTES: u64 = 4;
 /// Bytes of a master weight.
 const MASTER_BYTES: u64 = 4;
 
+/// A collective within one group of ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct GroupExchange {
+    pub(super) collective: Collective,
+    pub(super) group: Group,
+    /// The size of the whole buffer, as [`Collective`] has it.
+    pub(super) bytes: Bytes,
+}
+
+/// Collectives that follow each other: one, or with hybrid sharding two.
+pub(super) type GroupExchanges = SmallVec<[GroupExchange; 2]>;
+
 /// The groups that reduce a layout's gradients and gather its parameters.
 pub(super) struct Replicas<'a> {
     pub(super) hardware: &'a Hardware,
     pub(super) layout: &'a Layout,
     pub(super) bytes: StateBytes,
     precision: Precision,
-    method: DataParallelMethod,
-    compression: Option<GradientCompression>,
+    pub(super) method: DataParallelMethod,
+    pub(super) compression: Option<GradientCompression>,
 }
 
 impl<'a> Replicas<'a> {
@@ -265,29 +278,10 @@ impl<'a> Replicas<'a> {
     ) -> Option<Transfer> {
         let [all_dense, all_experts] = self.transferred(collective, holdings);
         let network = &self.hardware.network;
-        let time = |all: Bytes, replicas: u32, shards: u32, stride: u32| {
-            let bytes = all.shard(buckets);
-            let sharded = collective != Collective::AllReduce && shards < replicas;
-            if !sharded {
-                return network.time(collective, Group { size: replicas, stride }, bytes);
-            }
-            let within = network.time(collective, Group { size: shards, stride }, bytes);
-            if collective == Collective::AllGather {
-                return within;
-            }
-            let across = Group { size: replicas / shards, stride: stride * shards };
-            let shard = bytes.shard(shards.into());
-            within + network.time(Collective::AllReduce, across, shard)
+        let time = |exchanges: GroupExchanges| -> Seconds {
+            exchanges.iter().map(|it| network.time(it.collective, it.group, it.bytes)).sum()
         };
-        let mesh = self.layout.mesh();
-        let experts = time(
-            all_experts,
-            mesh.expert_replicas(),
-            mesh.expert_shards(self.layout.zero_shard),
-            mesh.expert_ranks(),
-        );
-        let Group { size, stride } = self.group();
-        let dense = time(all_dense, size, self.layout.zero_shard, stride);
+        let [dense, experts] = self.group_exchanges(collective, holdings, buckets).map(time);
         let framework = &self.hardware.framework;
         let mut time = Nanos::from((dense + experts) * framework.exchanges.over_replicas);
         if collective == Collective::AllGather && self.layout.zero_stage != ZeroStage::Parameters {
@@ -297,6 +291,36 @@ impl<'a> Replicas<'a> {
         }
         let bytes = (all_dense + all_experts).shard(buckets);
         (time > Nanos::ZERO).then_some(Transfer::new(collective, time, bytes))
+    }
+
+    /// What such a bucket's transfer consists of, for dense parameters and for experts.
+    pub(super) fn group_exchanges(
+        &self,
+        collective: Collective,
+        holdings: &Holdings,
+        buckets: u64,
+    ) -> [GroupExchanges; 2] {
+        let of = |all: Bytes, replicas: u32, shards: u32, stride: u32| -> GroupExchanges {
+            let bytes = all.shard(buckets);
+            let sharded = collective != Collective::AllReduce && shards < replicas;
+            let size = if sharded { shards } else { replicas };
+            let within = GroupExchange { collective, group: Group { size, stride }, bytes };
+            if !sharded || collective == Collective::AllGather {
+                return smallvec![within];
+            }
+            let group = Group { size: replicas / shards, stride: stride * shards };
+            let bytes = bytes.shard(shards.into());
+            let across = GroupExchange { collective: Collective::AllReduce, group, bytes };
+            smallvec![within, across]
+        };
+        let [dense, experts] = self.transferred(collective, holdings);
+        let mesh = self.layout.mesh();
+        let Group { size, stride } = self.group();
+        let expert_shards = mesh.expert_shards(self.layout.zero_shard);
+        [
+            of(dense, size, self.layout.zero_shard, stride),
+            of(experts, mesh.expert_replicas(), expert_shards, mesh.expert_ranks()),
+        ]
     }
 
     /// Bytes of dense parameters and of experts that a collective over the replicas is for. Where all parameters
@@ -356,17 +380,17 @@ impl<'a> Replicas<'a> {
     pub(super) fn partial_reductions(
         &self,
         holdings: &Holdings,
-    ) -> impl Iterator<Item = Transfer> + use<> {
+    ) -> impl Iterator<Item = (Group, Transfer)> + use<> {
         let LayoutSpec { tensor_parallel, expert_tensor_parallel, .. } = **self.layout;
         let of = |elements: u64, size, axis| {
-            let stride = self.layout.mesh().stride(axis);
-            self.all_reduce(Group { size, stride }, Bytes::new(elements * self.bytes.gradient))
+            let group = Group { size, stride: self.layout.mesh().stride(axis) };
+            (group, self.all_reduce(group, Bytes::new(elements * self.bytes.gradient)))
         };
         let dense = of(holdings.partial_gradients, tensor_parallel, MeshAxis::Tensor);
         let experts =
             of(holdings.expert_partial_gradients, expert_tensor_parallel, MeshAxis::ExpertTensor);
         let copied = of(holdings.copied, holdings.num_copies.max(1), MeshAxis::Tensor);
-        [dense, copied, experts].into_iter().filter(|reduction| reduction.time > Nanos::ZERO)
+        [dense, copied, experts].into_iter().filter(|(_, it)| it.time > Nanos::ZERO)
     }
 
     /// The norm of all gradients: a number from every GPU.

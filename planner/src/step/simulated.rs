@@ -14,7 +14,7 @@ use traces::timeline::{Stream, Timeline};
 
 use super::breakdown::breakdown;
 use super::orders::whole_schedule;
-use super::work::{Step, bucket_start};
+use super::work::{PassedBlock, Step, bucket_start};
 
 /// Time and memory of a layout.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -79,12 +79,10 @@ impl Step<'_> {
         let parts = self.assignment.parts();
         let slowdown = self.assignment.problem.hardware.slowdown_per_mille();
         let exchanges = |run: RunId| {
-            let passed = self.assignment.passed(run.stage as usize, run.kind);
-            let start = |bucket| bucket_start(passed.len(), bucket, run.of);
             let mut exchanges = Vec::new();
             let mut now = Nanos::ZERO;
-            for block in &passed[start(run.nth)..start(run.nth + 1)] {
-                let of_block: Vec<_> = self.assignment.parts_of(&parts, *block, run.kind).collect();
+            for block in self.blocks_of(run) {
+                let of_block: Vec<_> = self.assignment.parts_of(&parts, block, run.kind).collect();
                 let time = played_block(&of_block, slowdown, |played| {
                     exchanges.push(Exchange {
                         stream: stream(played.exchange.axis),
@@ -105,6 +103,13 @@ impl Step<'_> {
         add_slack(&mut simulation.timeline, &memory_by_rank);
         simulation.timeline.title = title(self.assignment.problem.limits.num_gpus, &self.layout);
         Ok(Simulated { evaluation, simulation, breakdown_by_rank, memory_by_rank })
+    }
+
+    /// The blocks that a run of a pass goes through.
+    pub(super) fn blocks_of(&self, run: RunId) -> Vec<PassedBlock> {
+        let passed = self.assignment.passed(run.stage as usize, run.kind);
+        let start = |bucket| bucket_start(passed.len(), bucket, run.of);
+        passed[start(run.nth)..start(run.nth + 1)].to_vec()
     }
 
     /// Time and memory, and where they go, without a timeline.

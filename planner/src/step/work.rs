@@ -37,7 +37,7 @@ pub(super) type PassedBlock = (usize, BlockRecompute);
 const TIED: u32 = 0;
 
 /// All pipeline ranks, for the norm of all gradients, in [`Work::groups`].
-const ALL_RANKS: u32 = 1;
+pub(super) const ALL_RANKS: u32 = 1;
 
 /// The ranks that have the first stage, in [`Work::groups`]; those of the other stages follow.
 const COPIES: u32 = 2;
@@ -298,7 +298,7 @@ impl<'a> Builder<'a> {
                     pairs.entry(stages).or_insert_with(|| {
                         let one = of(*forward, ActionKind::Forward);
                         let other = of(*backward, ActionKind::Backward);
-                        played_together(&one, &other, slowdown)
+                        played_together(&one, &other, slowdown, |_| {})
                     });
                 }
             }
@@ -448,11 +448,15 @@ impl<'a> Builder<'a> {
         if self.gathers_after_update() {
             return Vec::new();
         }
+        self.gathers_of(rank).collect()
+    }
+
+    /// With ZeRO-1 and 2, what gathers the updated parameters of a rank's stages, each with its stage.
+    pub(super) fn gathers_of(&self, rank: usize) -> impl Iterator<Item = (u32, Transfer)> {
         let stages = self.assignment.ranks.stages(rank, self.assignment.stages.len());
-        let gathers = stages.flat_map(|stage| {
+        stages.flat_map(|stage| {
             self.gathers(stage).into_iter().map(move |gather| (stage as u32, gather))
-        });
-        gathers.collect()
+        })
     }
 
     /// Whether what an update gathers is waited for at once.
@@ -534,7 +538,7 @@ impl<'a> Builder<'a> {
             Part::Meet(Meeting { group, transfer, is_reduction })
         };
         let mut update = Pass::new();
-        update.extend(self.replicas.partial_reductions(held).map(Part::Start));
+        update.extend(self.replicas.partial_reductions(held).map(|(_, it)| Part::Start(it)));
         update.push(Part::Wait);
         if self.layout.offload.is_some() {
             update.push(Part::WaitForHost);
@@ -558,8 +562,8 @@ impl<'a> Builder<'a> {
             update.push(Part::Run(Run::of_kernels(average.into())));
         }
         if self.gathers_after_update() {
-            let own = ranks.stages(rank, stages.len());
-            update.extend(own.flat_map(|stage| self.gathers(stage)).map(Part::Start));
+            let gathers = self.gathers_of(rank).map(|(_, gather)| Part::Start(gather));
+            update.extend(gathers);
             update.push(Part::Wait);
         }
         update

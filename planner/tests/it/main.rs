@@ -5,6 +5,7 @@
 mod bad_input;
 mod bad_plans;
 mod calibration;
+mod chakra;
 mod charts;
 mod choosing;
 mod cli;

@@ -1,0 +1,520 @@
+//! The tasks of one pipeline rank.
+
+use std::collections::BTreeMap;
+
+use cost_models::Group;
+use cost_models::block::{BlockParts, Kernels, Part as BlockPart, TimedExchange, played_together};
+use cost_models::states::touched_by_update;
+use ir::collective::Collective;
+use ir::graph::Axis;
+use ir::schedule::{Action, ActionKind};
+use ir::units::{Bytes, Flops, Nanos};
+use simulator::{Copied, Meeting, Op, Order, Part, Run, RunId, Transfer};
+use traces::timeline::Side;
+
+use super::task::{Members, Peer, Task, TaskId, TaskKind};
+use crate::step::replicas::GroupExchange;
+use crate::step::work::{ALL_RANKS, Builder, Step};
+
+/// A rank's tasks, as far as they are known.
+pub(super) struct RankTasks<'a> {
+    step: &'a Step<'a>,
+    builder: &'a Builder<'a>,
+    parts: &'a [BlockParts],
+    order: &'a Order,
+    rank: usize,
+    tasks: Vec<Task>,
+    /// What the next action follows.
+    last: Vec<TaskId>,
+    /// The exchange that the next one follows.
+    last_exchange: Option<TaskId>,
+    /// How many of the gathers with which the step begins are among the tasks.
+    num_gathered: usize,
+    /// What each of the rank's transfers ends with, in the order in which they begin.
+    transfers: Vec<Vec<TaskId>>,
+    /// How many of these something has waited for.
+    num_waited: usize,
+    /// Copies to the host.
+    copies: Vec<TaskId>,
+    /// What each pass ends with.
+    ends: BTreeMap<Made, Vec<TaskId>>,
+    /// What the last gradients of parameters of each stage end with.
+    gradients: BTreeMap<u32, Vec<TaskId>>,
+    /// Tags of rings: as many as it has taken part in.
+    num_rings: u32,
+}
+
+/// What a pass makes: whether gradients, of which stage, for which micro-batch.
+type Made = (bool, u32, u32);
+
+/// A place within an action: what whatever comes next needs and follows.
+struct Place {
+    action: Action,
+    needs: Vec<TaskId>,
+    follows: Vec<TaskId>,
+    /// Exchanges that began and were not waited for: of tensor parallelism, of context, of experts.
+    begun: [Vec<TaskId>; 3],
+    /// How many transfers of gathering, and of other kinds, it has begun.
+    num_begun: [usize; 2],
+}
+
+/// A piece of an action.
+enum Piece {
+    Block(BlockPart),
+    Part(Part),
+}
+
+impl<'a> RankTasks<'a> {
+    pub(super) fn new(
+        step: &'a Step<'a>,
+        builder: &'a Builder<'a>,
+        parts: &'a [BlockParts],
+        order: &'a Order,
+        rank: usize,
+    ) -> Self {
+        Self {
+            step,
+            builder,
+            parts,
+            order,
+            rank,
+            tasks: Vec::new(),
+            last: Vec::new(),
+            last_exchange: None,
+            num_gathered: 0,
+            transfers: vec![Vec::new(); step.work.ranks[rank].first.len()],
+            num_waited: 0,
+            copies: Vec::new(),
+            ends: BTreeMap::new(),
+            gradients: BTreeMap::new(),
+            num_rings: 0,
+        }
+    }
+
+    /// All of them.
+    pub(super) fn all(mut self) -> Vec<Task> {
+        let mut ops = self.order.ranks()[self.rank].iter();
+        while let Some(op) = ops.next() {
+            let kind = op.action().kind;
+            if kind.is_send() {
+                self.send(op);
+            } else if kind == ActionKind::ReduceGrad {
+                self.reduce(op);
+            } else if op.is_first_of_pair() {
+                let second = ops.next().expect("a pair has two actions");
+                self.pair(op, second);
+            } else {
+                let mut place = self.begin(op);
+                for piece in self.pieces(op) {
+                    self.play(&mut place, op, &piece);
+                }
+                self.last = self.end(place);
+            }
+        }
+        self.gather_first(usize::MAX);
+        self.tasks
+    }
+
+    /// Of what is gathered as the step begins, the first so many. All of it is asked for at once; but as exchanges of a
+    /// rank follow each other here, those of passes would wait for all of it.
+    fn gather_first(&mut self, count: usize) {
+        let step = self.step;
+        let gathers = &step.work.ranks[self.rank].first;
+        for (stage, transfer) in gathers.iter().take(count).skip(self.num_gathered) {
+            let action = Action { stage: *stage, kind: ActionKind::Unshard, micro_batch: 0 };
+            let exchanges = self.builder.of_stage(*stage as usize, transfer);
+            let ends = self.transfer(&mut Place::new(action), transfer, exchanges);
+            self.transfers[self.num_gathered] = ends;
+            self.num_gathered += 1;
+        }
+    }
+
+    /// Begins an action: with the message that it needs, or what its own rank has made for it.
+    fn begin(&mut self, op: &Op) -> Place {
+        let action = op.action();
+        let Action { stage, kind, micro_batch } = action;
+        let mut place = Place::new(action);
+        place.follows.clone_from(&self.last);
+        let made = |is_gradient, stage: u32| (is_gradient, stage, micro_batch);
+        let own = match kind {
+            ActionKind::Forward => stage.checked_sub(1).map(|from| made(false, from)),
+            _ => Some(made(true, stage + 1)),
+        };
+        let forward = (kind != ActionKind::Forward).then(|| made(false, stage));
+        let input_grad = (kind == ActionKind::WeightGrad).then(|| made(true, stage));
+        for made in [own, forward, input_grad].into_iter().flatten() {
+            place.needs.extend(self.ends.get(&made).into_iter().flatten());
+        }
+        if let Some(tag) = op.receives() {
+            self.receive(&mut place, tag);
+        }
+        if kind == ActionKind::OptimizerStep {
+            place.needs.extend(self.gradients.values().flatten());
+        }
+        place
+    }
+
+    /// Ends an action: what its last tasks are.
+    fn end(&mut self, place: Place) -> Vec<TaskId> {
+        let Place { action: Action { stage, kind, micro_batch }, needs, follows, .. } = place;
+        let mut last = needs;
+        last.extend(follows);
+        tidy(&mut last);
+        if kind.is_compute() && kind != ActionKind::WeightGrad {
+            self.ends.insert((kind != ActionKind::Forward, stage, micro_batch), last.clone());
+        }
+        if matches!(kind, ActionKind::Backward | ActionKind::WeightGrad) {
+            self.gradients.insert(stage, last.clone());
+        }
+        last
+    }
+
+    /// Two actions beside each other: kernels of the one that has waited longest go first.
+    fn pair(&mut self, first: &Op, second: &Op) {
+        let ops = [first, second];
+        let mut places = [self.begin(first), self.begin(second)];
+        let pieces = [self.pieces(first), self.pieces(second)];
+        let of_blocks = pieces.each_ref().map(|pieces| {
+            let parts = pieces.iter().filter_map(|piece| match piece {
+                Piece::Block(part) => Some(*part),
+                Piece::Part(_) => None,
+            });
+            parts.collect::<Vec<BlockPart>>()
+        });
+        let slowdown = self.step.assignment.problem.hardware.slowdown_per_mille();
+        let mut turns = Vec::new();
+        played_together(&of_blocks[0], &of_blocks[1], slowdown, |turn| turns.push(turn));
+        let mut left = pieces.map(Vec::into_iter);
+        for turn in turns {
+            for piece in left[turn].by_ref() {
+                self.play(&mut places[turn], ops[turn], &piece);
+                if matches!(piece, Piece::Block(_)) {
+                    break;
+                }
+            }
+        }
+        for ((left, place), op) in left.into_iter().zip(&mut places).zip(ops) {
+            left.for_each(|piece| self.play(place, op, &piece));
+        }
+        self.last = places.map(|place| self.end(place)).concat();
+        tidy(&mut self.last);
+    }
+
+    /// The parts of an action, its runs taken apart.
+    fn pieces(&self, op: &Op) -> Vec<Piece> {
+        let Action { stage, kind, .. } = op.action();
+        let work = &self.step.work.stages[stage as usize];
+        let parts = work.parts(kind, op.is_first(), op.is_last());
+        let of = parts.iter().filter(|part| matches!(part, Part::Run(_))).count();
+        let mut pieces = Vec::new();
+        let mut nth = 0;
+        for part in parts {
+            if !kind.is_compute() || !matches!(part, Part::Run(_)) {
+                pieces.push(Piece::Part(*part));
+                continue;
+            }
+            for block in self.step.blocks_of(RunId { stage, kind, nth, of }) {
+                let parts = self.step.assignment.parts_of(self.parts, block, kind);
+                pieces.extend(parts.map(Piece::Block));
+            }
+            nth += 1;
+        }
+        pieces
+    }
+
+    fn play(&mut self, place: &mut Place, op: &Op, piece: &Piece) {
+        match piece {
+            Piece::Block(BlockPart::Kernels(kernels)) => self.compute(place, *kernels),
+            Piece::Block(BlockPart::Host(time)) => self.host(place, *time),
+            Piece::Block(BlockPart::Start(exchange)) => self.exchange(place, exchange),
+            Piece::Block(BlockPart::Wait(axis)) => {
+                let begun = std::mem::take(&mut place.begun[line(*axis)]);
+                place.wait(begun);
+            }
+            Piece::Part(Part::Run(run)) => self.update(place, *run),
+            Piece::Part(Part::Start(transfer)) => {
+                let is_gather = transfer.collective == Collective::AllGather;
+                let nth = &mut place.num_begun[usize::from(is_gather)];
+                let exchanges = self.builder.exchanges_of(self.rank, op, transfer, *nth);
+                *nth += 1;
+                let ends = self.transfer(place, transfer, exchanges);
+                self.transfers.push(ends);
+            }
+            Piece::Part(Part::Wait) => self.wait(place),
+            Piece::Part(Part::WaitForHost) => {
+                self.wait(place);
+                place.wait(self.copies.clone());
+            }
+            Piece::Part(Part::WaitFor(count)) => {
+                // The next is on its way while this one is used.
+                self.gather_first(*count as usize + 1);
+                place.wait(self.transfers[*count as usize - 1].clone());
+            }
+            Piece::Part(Part::Meet(meeting)) => self.meet(place, meeting),
+        }
+    }
+
+    /// Waits for all transfers: the last of them follows the others, of which those that nothing has waited for yet
+    /// are named too.
+    fn wait(&mut self, place: &mut Place) {
+        self.gather_first(usize::MAX);
+        let last = self.transfers.len().saturating_sub(1);
+        place.wait(self.transfers[self.num_waited.min(last)..].concat());
+        self.num_waited = self.transfers.len();
+    }
+
+    /// Adds a task of an action.
+    fn add(&mut self, place: &Place, kind: TaskKind, time: Nanos) -> TaskId {
+        let Place { action, needs, follows, .. } = place;
+        let (mut needs, mut follows) = (needs.clone(), follows.clone());
+        tidy(&mut needs);
+        tidy(&mut follows);
+        follows.retain(|id| !needs.contains(id));
+        self.tasks.push(Task { action: *action, kind, time, needs, follows });
+        self.tasks.len() as TaskId - 1
+    }
+
+    /// Adds an exchange, which follows the one before it.
+    fn add_exchange(&mut self, place: &Place, kind: TaskKind, time: Nanos) -> TaskId {
+        let id = self.add(place, kind, time);
+        let task = &mut self.tasks[id as usize];
+        if let Some(before) = self.last_exchange.filter(|before| !task.needs.contains(before)) {
+            task.follows.push(before);
+            tidy(&mut task.follows);
+        }
+        self.last_exchange = Some(id);
+        id
+    }
+
+    /// Kernels: more of those before them where nothing came in between.
+    fn compute(&mut self, place: &mut Place, Kernels { time, flops, touched }: Kernels) {
+        let last = self.tasks.len().wrapping_sub(1) as TaskId;
+        if place.needs == [last]
+            && let Some(Task { kind, time: before, action, .. }) = self.tasks.last_mut()
+            && let TaskKind::Compute { flops: more, touched: bytes } = kind
+            && *action == place.action
+        {
+            *before += time;
+            *more += flops;
+            *bytes += touched;
+            return;
+        }
+        let id = self.add(place, TaskKind::Compute { flops, touched }, time);
+        place.after(id);
+    }
+
+    fn host(&mut self, place: &mut Place, time: Nanos) {
+        let id = self.add(place, TaskKind::Host, time);
+        place.after(id);
+    }
+
+    /// A run of an update: of the device, or of its host.
+    fn update(&mut self, place: &mut Place, run: Run) {
+        if run.kernels == Nanos::ZERO {
+            return self.host(place, run.time);
+        }
+        let replicas = &self.builder.replicas;
+        let owned = replicas.owned(&self.step.assignment.held[self.rank]);
+        let touched = touched_by_update(owned, replicas.bytes).into_iter().sum();
+        self.compute(place, Kernels { time: run.time, flops: Flops::default(), touched });
+    }
+
+    /// An exchange of a block begins: a ring's as a message to the next rank and one from the rank before.
+    fn exchange(&mut self, place: &mut Place, timed: &TimedExchange) {
+        let TimedExchange { exchange, group, whole, .. } = *timed;
+        let (collective, bytes) = (exchange.collective, exchange.bytes);
+        let begun = if collective == Collective::SendReceive {
+            self.ring(place, group, bytes, whole)
+        } else {
+            let kind = TaskKind::Collective { collective, members: Members::Along(group), bytes };
+            vec![self.add_exchange(place, kind, whole)]
+        };
+        place.begun[line(exchange.axis)].extend(begun);
+    }
+
+    fn ring(&mut self, place: &Place, group: Group, bytes: Bytes, time: Nanos) -> Vec<TaskId> {
+        let tag = self.order.num_messages() + self.num_rings;
+        self.num_rings += 1;
+        let send = TaskKind::Send { to: Peer::Next(group), tag, bytes };
+        let send = self.add_exchange(place, send, time);
+        let receive = TaskKind::Receive { from: Peer::Before(group), tag, bytes };
+        vec![send, self.add(place, receive, time)]
+    }
+
+    /// A transfer over replicas begins, after what comes of the host for it; what goes there follows it. What it ends
+    /// with.
+    fn transfer(
+        &mut self,
+        place: &mut Place,
+        transfer: &Transfer,
+        exchanges: [impl IntoIterator<Item = GroupExchange>; 2],
+    ) -> Vec<TaskId> {
+        let at_start = (place.needs.clone(), place.follows.clone());
+        let mut ends = self.copy(place, transfer.from_host, Side::Device);
+        if !ends.is_empty() {
+            place.needs.clone_from(&ends);
+        }
+        let ready = place.needs.clone();
+        for of_kind in exchanges {
+            place.needs.clone_from(&ready);
+            for GroupExchange { collective, group, bytes } in of_kind {
+                let members = Members::Along(group);
+                let kind = TaskKind::Collective { collective, members, bytes };
+                let hardware = self.builder.replicas.hardware;
+                let time = hardware.network.time(collective, group, bytes)
+                    * hardware.framework.exchanges.over_replicas;
+                let id = self.add_exchange(place, kind, time.into());
+                place.needs = vec![id];
+                ends.push(id);
+            }
+        }
+        if !ends.is_empty() {
+            place.needs.clone_from(&ends);
+        }
+        let out = self.copy(place, transfer.to_host, Side::Host);
+        self.copies.extend(out);
+        (place.needs, place.follows) = at_start;
+        ends
+    }
+
+    fn copy(&mut self, place: &Place, copied: Copied, to: Side) -> Vec<TaskId> {
+        let Copied { time, bytes } = copied;
+        let is_any = bytes > Bytes::ZERO;
+        let kind = TaskKind::Copy { to, bytes };
+        is_any.then(|| self.add_exchange(place, kind, time)).into_iter().collect()
+    }
+
+    /// A collective with other pipeline ranks, which is waited for.
+    fn meet(&mut self, place: &mut Place, meeting: &Meeting) {
+        let Meeting { group, transfer, .. } = *meeting;
+        let members = if group == ALL_RANKS {
+            Members::Along(Group::contiguous(self.step.layout.num_gpus()))
+        } else {
+            Members::Pipeline(self.step.work.groups[group as usize].clone())
+        };
+        let Transfer { collective, time, bytes, .. } = transfer;
+        if members.ranks(0, 1).len() < 2 {
+            return;
+        }
+        let kind = TaskKind::Collective { collective, members, bytes };
+        let id = self.add_exchange(place, kind, time);
+        place.wait(vec![id]);
+    }
+
+    /// A stage's gradients are all there.
+    fn reduce(&mut self, op: &Op) {
+        let action = op.action();
+        let mut place = Place::new(action);
+        place.needs.extend(self.gradients.get(&action.stage).into_iter().flatten());
+        for transfer in self.step.work.stages[action.stage as usize].reduce.clone() {
+            let exchanges = self.builder.of_stage(action.stage as usize, &transfer);
+            let ends = self.transfer(&mut place, &transfer, exchanges);
+            self.transfers.push(ends);
+        }
+    }
+
+    /// A message to another rank, which the rank goes on without, unless its framework waits for it.
+    fn send(&mut self, op: &Op) {
+        let action = op.action();
+        let Action { stage, kind, micro_batch } = action;
+        let Some((tag, to)) = op.sends() else { return };
+        let is_gradient = kind == ActionKind::SendBackward;
+        let mut place = Place::new(action);
+        place.needs.extend(self.ends.get(&(is_gradient, stage, micro_batch)).into_iter().flatten());
+        // The gradient of a stage's input is as large as the output of the stage before.
+        let from = if is_gradient { stage - 1 } else { stage };
+        let (bytes, time) = self.message(from);
+        let kind = TaskKind::Send { to: Peer::Pipeline(to), tag, bytes };
+        let id = self.add_exchange(&place, kind, time);
+        if self.step.assignment.waits_for_messages(self.step.layout.schedule) {
+            self.last.push(id);
+        }
+    }
+
+    /// The message that an action needs; where it comes in parts, those are gathered.
+    fn receive(&mut self, place: &mut Place, tag: u32) {
+        let Action { stage, kind, micro_batch } = place.action;
+        let is_forward = kind == ActionKind::Forward;
+        let [maker, from] = if is_forward { [stage - 1; 2] } else { [stage + 1, stage] };
+        let PipelineOf { size, placement } = self.pipeline();
+        let peer = placement.rank(size, maker, micro_batch);
+        let peer = peer.expect("a checked schedule places every stage that it has");
+        let (bytes, _) = self.message(from);
+        let alone = Place::new(place.action);
+        let kind = TaskKind::Receive { from: Peer::Pipeline(peer), tag, bytes };
+        let id = self.add(&alone, kind, Nanos::ZERO);
+        let came = self.gathered(from).map_or(id, |(members, whole, time)| {
+            let mut place = Place::new(place.action);
+            place.needs.push(id);
+            let collective = Collective::AllGather;
+            let kind = TaskKind::Collective { collective, members, bytes: whole };
+            self.add_exchange(&place, kind, time)
+        });
+        place.needs.push(came);
+    }
+
+    fn pipeline(&self) -> PipelineOf<'a> {
+        let ranks = &self.step.assignment.ranks;
+        PipelineOf { size: ranks.group.size, placement: &ranks.placement }
+    }
+
+    /// What one rank sends of what a stage hands on, and how long that takes.
+    fn message(&self, stage: u32) -> (Bytes, Nanos) {
+        let whole = self.step.assignment.stages[stage as usize].send_forward;
+        let Some((members, ..)) = self.gathered(stage) else { return (whole.bytes, whole.time) };
+        let part = whole.bytes.shard(members.ranks(0, 1).len() as u64);
+        let assignment = self.step.assignment;
+        (part, assignment.problem.hardware.to_neighbour(assignment.ranks.group, part).into())
+    }
+
+    /// Who gathers what a stage hands on, where it is sent in parts.
+    fn gathered(&self, stage: u32) -> Option<(Members, Bytes, Nanos)> {
+        let assignment = self.step.assignment;
+        assignment.gathered_message(assignment.ends[stage as usize] - 1)?;
+        let group = assignment.shape.key.groups().tensor;
+        let whole = assignment.stages[stage as usize].send_forward.bytes;
+        let network = &assignment.problem.hardware.network;
+        let time = network.time(Collective::AllGather, group, whole);
+        Some((Members::Along(group), whole, time.into()))
+    }
+}
+
+/// The ranks of a pipeline, and which has which stage.
+struct PipelineOf<'a> {
+    size: u32,
+    placement: &'a ir::schedule::StagePlacement,
+}
+
+impl Place {
+    fn new(action: Action) -> Self {
+        let (needs, follows) = (Vec::new(), Vec::new());
+        Self { action, needs, follows, begun: Default::default(), num_begun: [0; 2] }
+    }
+
+    /// Whatever comes next needs this, which came after all else.
+    fn after(&mut self, id: TaskId) {
+        self.needs = vec![id];
+        self.follows.clear();
+    }
+
+    /// Whatever comes next needs these too.
+    fn wait(&mut self, tasks: Vec<TaskId>) {
+        self.needs.extend(tasks);
+        tidy(&mut self.needs);
+    }
+}
+
+/// Each once, in order.
+fn tidy(tasks: &mut Vec<TaskId>) {
+    tasks.sort_unstable();
+    tasks.dedup();
+}
+
+/// In which line exchanges along an axis stand: those of tensor parallelism in one, whatever they are of.
+const fn line(axis: Axis) -> usize {
+    match axis {
+        Axis::Tensor | Axis::ExpertTensor => 0,
+        Axis::Context => 1,
+        Axis::Expert => 2,
+    }
+}

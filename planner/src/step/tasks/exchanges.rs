@@ -1,0 +1,71 @@
+//! Which collectives a transfer over replicas consists of.
+
+use ir::collective::Collective;
+use ir::replication::DataParallelMethod;
+use ir::schedule::ActionKind;
+use ir::units::Bytes;
+use simulator::{Op, Transfer};
+use smallvec::smallvec;
+
+use crate::step::replicas::{GroupExchange, GroupExchanges, Replicas};
+use crate::step::work::Builder;
+
+impl Replicas<'_> {
+    /// What replicas exchange that is a time in all, in words.
+    pub(super) fn opaque(&self) -> Option<String> {
+        if self.group().size == 1 {
+            return None;
+        }
+        if self.method != DataParallelMethod::AllReduce {
+            return Some(format!("replicas that exchange by `{}`", self.method));
+        }
+        let compression = self.compression.filter(|it| !it.is_reducible())?;
+        Some(format!("gradients that are sent as {compression}"))
+    }
+}
+
+impl Builder<'_> {
+    /// What the `nth` transfer of an action begins, counting those of its collective in the action: collectives for
+    /// dense parameters and for experts, those of each one after the other. None where there is nothing but copies.
+    pub(super) fn exchanges_of(
+        &self,
+        rank: usize,
+        op: &Op,
+        transfer: &Transfer,
+        nth: usize,
+    ) -> [GroupExchanges; 2] {
+        let action = op.action();
+        let none = || [GroupExchanges::new(), GroupExchanges::new()];
+        if transfer.bytes == Bytes::ZERO {
+            return none();
+        }
+        let collective = transfer.collective;
+        if action.kind != ActionKind::OptimizerStep {
+            return self.of_stage(action.stage as usize, transfer);
+        }
+        if collective == Collective::AllGather {
+            let of = self.gathers_of(rank).nth(nth);
+            return of.map_or_else(none, |(stage, _)| self.of_stage(stage as usize, transfer));
+        }
+        let held = &self.assignment.held[rank];
+        let of = self.replicas.partial_reductions(held).nth(nth);
+        of.map_or_else(none, |(group, transfer)| {
+            let bytes = transfer.bytes;
+            [smallvec![GroupExchange { collective, group, bytes }], GroupExchanges::new()]
+        })
+    }
+
+    /// What a transfer of a bucket of a stage consists of.
+    pub(super) fn of_stage(&self, stage: usize, transfer: &Transfer) -> [GroupExchanges; 2] {
+        let holdings = &self.assignment.stages[stage].holdings;
+        let Transfer { collective, bytes, .. } = *transfer;
+        if self.replicas.compression.is_some() && collective == Collective::AllReduce {
+            let group = self.replicas.group();
+            return [smallvec![GroupExchange { collective, group, bytes }], GroupExchanges::new()];
+        }
+        let exchanges = self.replicas.group_exchanges(collective, holdings, self.buckets(stage));
+        exchanges.map(|of| {
+            of.into_iter().filter(|it| it.group.size > 1 && it.bytes > Bytes::ZERO).collect()
+        })
+    }
+}

@@ -1,0 +1,56 @@
+//! A step as a graph: what every rank computes and exchanges, and what each of that comes after.
+//!
+//! The simulator plays a step with times for everything. Here it is taken apart for whoever gives exchanges times of
+//! their own, such as a simulator of networks: the same parts of the same passes in the same order, none of them
+//! played. What the simulator waits for becomes what a task needs.
+
+mod build;
+mod exchanges;
+mod task;
+
+use super::orders::whole_schedule;
+use super::work::{Builder, Step};
+use build::RankTasks;
+pub use task::{Members, Peer, Task, TaskId, TaskKind, TasksError};
+
+impl Step<'_> {
+    /// What each pipeline rank does, task by task, in an order in which it could do them one after the other.
+    ///
+    /// Exchanges of a rank follow each other, so that no two ranks begin two exchanges in different orders. Kernels
+    /// take as long as with nothing beside them; so does an exchange of which pieces run beside a kernel's, which is
+    /// one task here.
+    ///
+    /// # Errors
+    ///
+    /// Replicas that exchange something other than collectives, and a vocabulary over pipeline ranks.
+    pub fn tasks(&self) -> Result<Vec<Vec<Task>>, TasksError> {
+        self.check_transparent()?;
+        let [p, v, m] = [
+            self.layout.pipeline_parallel,
+            self.layout.virtual_stages,
+            self.layout.num_micro_batches,
+        ];
+        let order = simulator::Order::new(&whole_schedule(self.layout.schedule, p, m, v)?);
+        let parts = self.assignment.parts();
+        let builder = Builder::new(self.assignment, &self.layout);
+        let of_rank = |rank: usize| RankTasks::new(self, &builder, &parts, &order, rank).all();
+        Ok((0..order.ranks().len()).map(of_rank).collect())
+    }
+
+    fn check_transparent(&self) -> Result<(), TasksError> {
+        let problem = self.assignment.problem;
+        if problem.vocabulary_parallel {
+            return Err(TasksError::Opaque {
+                what: "a vocabulary over pipeline ranks is exchanged between all of them at times that no rank's order \
+                       says"
+                    .to_owned(),
+                works: "a plan without `--vocabulary-parallel`",
+            });
+        }
+        let Some(what) = Builder::new(self.assignment, &self.layout).replicas.opaque() else {
+            return Ok(());
+        };
+        let works = "a plan with `--data-parallel-method all-reduce` and gradients as they are";
+        Err(TasksError::Opaque { what, works })
+    }
+}

@@ -10,10 +10,11 @@ use std::path::{Path, PathBuf};
 /// Which of our crates each crate may depend on. A new edge is a commit of its own, argued.
 const CRATES_MAY_USE: &[(&str, &[&str])] = &[
     ("ir", &[]),
+    ("models", &[]),
     ("cost-models", &["ir"]),
     ("traces", &["ir"]),
     ("simulator", &["ir", "traces"]),
-    ("planner", &["ir", "cost-models", "simulator", "traces"]),
+    ("planner", &["ir", "models", "cost-models", "simulator", "traces"]),
     ("executor", &["ir", "traces"]),
     ("executor/stand-in", &[]),
 ];
@@ -36,6 +37,7 @@ const IR_MODULES_MAY_USE: &[(&str, &[&str])] = &[
 /// Sources in which values come in and values go out, and what of them is not so.
 const PURE: &[(&str, &[&str])] = &[
     ("ir/src", &["bin"]),
+    ("models/src", &[]),
     ("cost-models/src", &["bin"]),
     ("traces/src", &[]),
     ("simulator/src", &["bin"]),

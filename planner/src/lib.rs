@@ -2,9 +2,11 @@
 
 pub mod answers;
 pub mod calibration;
+pub mod file_kind;
 pub mod interchange;
 pub mod lint;
 pub mod measured;
+pub mod names;
 pub mod partition;
 pub mod plan;
 pub mod problem;

@@ -8,6 +8,7 @@ mod error;
 mod limits;
 mod mesh;
 mod offload;
+mod parse;
 mod partial;
 mod spec;
 mod zero;
@@ -20,7 +21,8 @@ pub use error::{LayoutError, largest_divisor, multiples_around};
 pub use limits::{Limits, check_expert_shards};
 pub use mesh::{Mesh, MeshAxis};
 pub use offload::{Offload, OffloadedActivations, ParseOffloadError};
-pub use partial::{Among, ParseLayoutError, PartialLayout};
+pub use parse::ParseLayoutError;
+pub use partial::{Among, PartialLayout};
 pub use spec::LayoutSpec;
 pub use zero::ZeroStage;
 

@@ -1,7 +1,6 @@
 //! Layouts of which a user names some parts.
 
 use std::fmt;
-use std::str::FromStr;
 
 use super::degrees::Degrees;
 use super::error::LayoutError;
@@ -242,121 +241,5 @@ impl fmt::Display for PartialLayout {
             }
         }
         Ok(())
-    }
-}
-
-/// A layout that cannot be read.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ParseLayoutError {
-    /// A part that is none of the known ones.
-    #[error(
-        "`{part}` in layout `{layout}` is not one of tpN, sp, nosp, cpN, a2a, ring, epN, etpN, ppN, vppN, dpN, \
-         shardN, zeroN, mbsN"
-    )]
-    UnknownPart {
-        /// The part.
-        part: String,
-        /// All of it.
-        layout: String,
-    },
-    /// A part that comes twice.
-    #[error("`{part}` comes twice in layout `{layout}`")]
-    Twice {
-        /// The part.
-        part: String,
-        /// All of it.
-        layout: String,
-    },
-}
-
-impl FromStr for PartialLayout {
-    type Err = ParseLayoutError;
-
-    /// Reads `tp8-sp-cp2-a2a-pp4-vpp2-dp2`; what is not named stays open.
-    fn from_str(text: &str) -> Result<Self, ParseLayoutError> {
-        let mut layout = Self::default();
-        for part in text.split('-') {
-            let unknown =
-                || ParseLayoutError::UnknownPart { part: part.to_owned(), layout: text.to_owned() };
-            let twice =
-                || ParseLayoutError::Twice { part: part.to_owned(), layout: text.to_owned() };
-            if let "sp" | "nosp" = part {
-                if layout.sequence_parallel.replace(part == "sp").is_some() {
-                    return Err(twice());
-                }
-                continue;
-            }
-            if let Some(kind) = context_kind(part) {
-                if layout.context_parallel_kind.replace(kind).is_some() {
-                    return Err(twice());
-                }
-                continue;
-            }
-            let digits = part.find(|c: char| c.is_ascii_digit()).ok_or_else(unknown)?;
-            let (name, number) = part.split_at(digits);
-            let number: u32 = number.parse().map_err(|_| unknown())?;
-            let previous = match name {
-                "tp" => layout.tensor_parallel.replace(number),
-                "cp" => layout.context_parallel.replace(number),
-                "ep" => layout.expert_parallel.replace(number),
-                "etp" => layout.expert_tensor_parallel.replace(number),
-                "pp" => layout.pipeline_parallel.replace(number),
-                "vpp" => layout.virtual_stages.replace(number),
-                "dp" => layout.data_parallel.replace(number),
-                "shard" => layout.zero_shard.replace(number),
-                "mbs" => layout.micro_batch_size.replace(number),
-                "zero" => {
-                    let stage = u8::try_from(number).ok().and_then(|n| ZeroStage::try_from(n).ok());
-                    layout.zero_stage.replace(stage.ok_or_else(unknown)?).map(|_| 0)
-                }
-                _ => return Err(unknown()),
-            };
-            if previous.is_some() {
-                return Err(twice());
-            }
-        }
-        Ok(layout)
-    }
-}
-
-/// The kind of context parallelism that a part of a layout names.
-fn context_kind(part: &str) -> Option<ContextParallelKind> {
-    match part {
-        "ring" => Some(ContextParallelKind::Ring),
-        "a2a" => Some(ContextParallelKind::AllToAll),
-        _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_named_layout_reads() {
-        let layout: PartialLayout = "tp8-sp-pp4-vpp2-dp2-zero1".parse().unwrap();
-        assert_eq!(layout.tensor_parallel, Some(8));
-        assert_eq!(layout.sequence_parallel, Some(true));
-        assert_eq!(layout.pipeline_parallel, Some(4));
-        assert_eq!(layout.virtual_stages, Some(2));
-        assert_eq!(layout.data_parallel, Some(2));
-        assert_eq!(layout.zero_stage, Some(ZeroStage::OptimizerState));
-        assert_eq!(layout.context_parallel, None);
-        let layout: PartialLayout = "tp2-cp4-a2a-dp2".parse().unwrap();
-        assert_eq!(layout.context_parallel_kind, Some(ContextParallelKind::AllToAll));
-        assert_eq!(layout.to_string(), "tp2-cp4-a2a-dp2");
-    }
-
-    #[test]
-    fn a_wrong_layout_names_the_part() {
-        for text in
-            ["", "tp", "8", "tp8-xp2", "tp-8", "tp8-tp4", "zero4", "tp99999999999", "cp2-a2a-ring"]
-        {
-            text.parse::<PartialLayout>().unwrap_err();
-        }
-        assert_eq!(
-            "tp8-tp4".parse::<PartialLayout>().unwrap_err().to_string(),
-            "`tp4` comes twice in layout `tp8-tp4`"
-        );
     }
 }

@@ -130,7 +130,7 @@ fn posed(args: &CompareArgs, text: &str) -> anyhow::Result<Side> {
     let layout = named(text)?;
     let (Some(model), Some(gpus)) = (&args.model, args.gpus) else {
         bail!(
-            "two layouts take a model and a number of GPUs\nhint: `--model models/llama-3.1-8b --gpus 8`, or name a plan's file"
+            "two layouts take a model and a number of GPUs\nhint: `--model llama-3.1-8b --gpus 8`, or name a plan's file"
         )
     };
     let decided = Decided { layout, is_named: true, ..Decided::default() };

@@ -6,24 +6,25 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, ensure};
 use clap::Args;
 use planner::interchange::{self, Export, File, Launcher, Target, Wanted};
+use planner::names::{launcher_names, target_names};
 
 use super::chakra::{self, Ranks};
 use super::files::{make_folder, read_plan, read_text, refuse_to_overwrite, write_atomically};
 use super::output::{Answer, print};
-use super::values::one_of;
+use super::values::one_of_called;
 
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  planner search models/llama-3.1-8b --gpus 8 -o plan.json\n  \
+#[command(after_help = "Example:\n  planner search llama-3.1-8b --gpus 8 -o plan.json\n  \
     planner export plan.json --to megatron --launcher slurm -o job")]
 pub(crate) struct ExportArgs {
     /// A plan that `planner search -o` wrote.
     #[arg(value_name = "PLAN")]
     pub(crate) plan: PathBuf,
     /// The tool that trains; or `chakra`, execution traces for simulators of networks (ASTRA-sim).
-    #[arg(long = "to", value_name = "TOOL", value_parser = one_of(Destination::ALL, Destination::name))]
+    #[arg(long = "to", value_name = "TOOL", value_parser = one_of_called(Destination::ALL, Destination::name, Destination::names))]
     pub(crate) destination: Destination,
     /// What starts the ranks.
-    #[arg(long, value_name = "NAME", default_value = "torchrun", value_parser = one_of(Launcher::ALL, Launcher::name))]
+    #[arg(long, value_name = "NAME", default_value = "torchrun", value_parser = one_of_called(Launcher::ALL, Launcher::name, launcher_names))]
     pub(crate) launcher: Launcher,
     /// Where the tool cannot run the plan, write the nearest that it can, and say what that costs.
     #[arg(long)]
@@ -60,6 +61,14 @@ impl Destination {
         match self {
             Self::Tool(target) => target.name(),
             Self::Chakra => "chakra",
+        }
+    }
+
+    /// What else it is called, folded.
+    fn names(self) -> &'static [&'static str] {
+        match self {
+            Self::Tool(target) => target_names(target),
+            Self::Chakra => &["astrasim", "mlcommonschakra"],
         }
     }
 }

@@ -1,13 +1,14 @@
 //! Reading and writing files.
 
 use std::io::{Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use cost_models::{clusters, frameworks};
 use ir::cluster::Cluster;
 use ir::framework::{Framework, IDEAL};
-use ir::model::Model;
+use planner::file_kind::FileKind;
+use planner::names::{self, or_nearest};
 use planner::plan::{self, CheckedPlan};
 
 /// Files larger than this are not configurations.
@@ -20,8 +21,58 @@ pub(crate) fn read_text(path: &Path) -> anyhow::Result<String> {
 
 /// Reads a file of text of at most so many bytes, or says why not.
 pub(crate) fn read_text_up_to(path: &Path, most: u64) -> anyhow::Result<String> {
-    let bytes = read_bytes_up_to(path, most)?;
+    decoded(path, read_bytes_up_to(path, most)?)
+}
+
+/// The text that a file's bytes are.
+pub(crate) fn decoded(path: &Path, bytes: Vec<u8>) -> anyhow::Result<String> {
     String::from_utf8(bytes).with_context(|| format!("reading `{}`", path.display()))
+}
+
+/// Reads a file, or says why not.
+pub(crate) fn read_bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
+    read_bytes_up_to(path, LARGEST_FILE)
+}
+
+/// What is wrong with a file that was taken for one of kind `wanted`: that it is of another, with what takes that and what
+/// to give instead; else `error`.
+pub(crate) fn is_wrong(
+    path: &Path,
+    bytes: &[u8],
+    wanted: FileKind,
+    error: anyhow::Error,
+) -> anyhow::Error {
+    let kind = FileKind::of(bytes);
+    let instead = match wanted {
+        FileKind::Model => {
+            "a model is a Hugging Face `config.json`, its folder, a native graph, or a name (`planner list models`)"
+        }
+        FileKind::Plan => "`planner search MODEL --gpus N -o plan.json` writes a plan",
+        FileKind::Cluster => "`planner list clusters` has the names that `--cluster` takes",
+        FileKind::Framework => "`planner list frameworks` has the names that `--framework` takes",
+        _ => "",
+    };
+    let name = path.display().to_string();
+    match kind.use_of(&name) {
+        _ if kind == wanted => error,
+        _ if (kind, wanted) == (FileKind::Model, FileKind::Plan) => anyhow!(
+            "`{name}` is {}, not {}\nhint: `planner search {name} --gpus N -o plan.json` makes a plan for it",
+            kind.in_words(),
+            wanted.in_words()
+        ),
+        Some(taken) => anyhow!(
+            "`{name}` is {}, not {}\nhint: {taken}; {instead}",
+            kind.in_words(),
+            wanted.in_words()
+        ),
+        None if kind == FileKind::Unknown => {
+            let text = format!("{error:#}");
+            if text.contains("\nhint: ") { error } else { anyhow!("{text}\nhint: {instead}") }
+        }
+        None => {
+            anyhow!("`{name}` is {}, not {}\nhint: {instead}", kind.in_words(), wanted.in_words())
+        }
+    }
 }
 
 /// Reads a file of at most so many bytes, or says why not.
@@ -37,51 +88,44 @@ pub(crate) fn read_bytes_up_to(path: &Path, most: u64) -> anyhow::Result<Vec<u8>
     Ok(bytes)
 }
 
-/// A model file, with its text and where it lies.
-pub(crate) struct ModelFile {
-    pub(crate) model: Model,
-    pub(crate) text: String,
-}
-
-/// Reads a model: a file, or a folder with a `config.json`.
-pub(crate) fn read_model(path: &Path) -> anyhow::Result<ModelFile> {
-    let path = if path.is_dir() { path.join("config.json") } else { path.to_owned() };
-    let text = read_text(&path)?;
-    let model = Model::from_json(&text, &name_of(&path)).map_err(|error| {
-        let hint = error.hint().map_or(String::new(), |hint| format!("\nhint: {hint}"));
-        anyhow!("`{}`: {:#}{hint}", path.display(), anyhow::Error::new(error))
-    })?;
-    Ok(ModelFile { model, text })
-}
-
-/// A model's name where its file does not say: the file's, or its folder's for `config.json`.
-fn name_of(path: &Path) -> String {
-    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let named = match absolute.file_stem() {
-        Some(stem) if stem == "config" => absolute.parent().and_then(Path::file_name),
-        stem => stem,
-    };
-    named.map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned())
-}
-
 /// A preset by name, or a cluster file.
 pub(crate) fn read_cluster(name: &str) -> anyhow::Result<Cluster> {
     if let Some(cluster) = clusters::preset(&name.to_ascii_lowercase()) {
         return Ok(cluster);
     }
-    let path = PathBuf::from(name);
+    let path = Path::new(name);
     if !path.exists() {
-        let known: Vec<&str> = clusters::names().collect();
-        bail!(
-            "cluster `{name}` is neither a preset nor a file\nhint: presets are {}",
-            known.join(", ")
-        );
+        return names::cluster(name).and_then(clusters::preset).ok_or_else(|| no_cluster(name));
     }
-    let text = read_text(&path)?;
+    let bytes = read_bytes(path)?;
+    read_cluster_text(path, &bytes)
+        .map_err(|error| is_wrong(path, &bytes, FileKind::Cluster, error))
+}
+
+fn read_cluster_text(path: &Path, bytes: &[u8]) -> anyhow::Result<Cluster> {
+    let text = decoded(path, bytes.to_vec())?;
     let in_file = || format!("`{}`", path.display());
     let cluster = Cluster::from_json(&text).with_context(in_file)?;
     clusters::check_rates(&cluster).with_context(in_file)?;
     Ok(cluster)
+}
+
+/// That no cluster is called so.
+fn no_cluster(name: &str) -> anyhow::Error {
+    // `8xH100` and `H100x8` say how many there are.
+    let counted = name.split_once(['x', 'X']).and_then(|(one, other)| {
+        let [one, other] = [one, other].map(str::trim);
+        let gpu = if one.parse::<u32>().is_ok() { other } else { one };
+        let count = if one.parse::<u32>().is_ok() { one } else { other };
+        Some((names::cluster(gpu)?, count.parse::<u32>().ok()?))
+    });
+    let hint = match counted {
+        Some((gpu, count)) => {
+            format!("`--cluster {gpu} --gpus {count}` says which GPUs and how many")
+        }
+        None => or_nearest(name, clusters::names(), "`planner list clusters` has all presets"),
+    };
+    anyhow!("cluster `{name}` is neither a preset nor a file\nhint: {hint}")
 }
 
 /// A framework by name, or a framework file.
@@ -89,26 +133,50 @@ pub(crate) fn read_framework(name: &str) -> anyhow::Result<Framework> {
     if let Some(framework) = frameworks::preset(&name.to_ascii_lowercase()) {
         return Ok(framework);
     }
-    let path = PathBuf::from(name);
+    let path = Path::new(name);
     if !path.exists() {
-        let known: Vec<&str> = frameworks::names().chain([IDEAL]).collect();
-        bail!(
-            "framework `{name}` is neither one that ships nor a file\nhint: those that ship are {}",
-            known.join(", ")
-        );
+        let known = frameworks::names().chain([IDEAL]);
+        return names::framework(name).and_then(frameworks::preset).ok_or_else(|| {
+            anyhow!(
+                "framework `{name}` is neither one that ships nor a file\nhint: {}",
+                or_nearest(name, known, "`planner list frameworks` has all that ship")
+            )
+        });
     }
-    let text = read_text(&path)?;
-    Framework::from_json(&text).with_context(|| format!("`{}`", path.display()))
+    let bytes = read_bytes(path)?;
+    let wrong = |error| is_wrong(path, &bytes, FileKind::Framework, error);
+    let text = decoded(path, bytes.clone()).map_err(wrong)?;
+    Framework::from_json(&text).with_context(|| format!("`{}`", path.display())).map_err(wrong)
 }
 
 /// Reads a plan and checks it.
 pub(crate) fn read_plan(path: &Path) -> anyhow::Result<CheckedPlan> {
-    parse_plan(path, &read_text(path)?)
+    if !path.exists() || path.is_dir() {
+        return Err(no_plan(path));
+    }
+    let bytes = read_bytes(path)?;
+    match decoded(path, bytes.clone()) {
+        Ok(text) => parse_plan(path, &text),
+        Err(error) => Err(is_wrong(path, &bytes, FileKind::Plan, error)),
+    }
+}
+
+/// That there is no plan at a path, where a model may be meant.
+fn no_plan(path: &Path) -> anyhow::Error {
+    let given = path.display();
+    let what = if path.is_dir() { "is a directory, not a plan" } else { "No such file" };
+    let is_model = path.join("config.json").exists()
+        || path.to_str().is_some_and(|name| names::model(name).is_some());
+    let model = if is_model { given.to_string() } else { "MODEL".to_owned() };
+    let hint = format!("`planner search {model} --gpus N -o plan.json` writes a plan");
+    anyhow!("reading `{given}`: {what}\nhint: {hint}")
 }
 
 /// Checks a plan that was read from `path`.
 pub(crate) fn parse_plan(path: &Path, text: &str) -> anyhow::Result<CheckedPlan> {
-    plan::read(text).with_context(|| format!("`{}`", path.display()))
+    plan::read(text)
+        .with_context(|| format!("`{}`", path.display()))
+        .map_err(|error| is_wrong(path, text.as_bytes(), FileKind::Plan, error))
 }
 
 /// What is written must not take the place of what is read: a file, or a folder with a `config.json`.

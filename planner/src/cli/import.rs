@@ -8,8 +8,9 @@ use ir::plan::Plan;
 use planner::interchange::{self, Stated};
 
 use super::args::{ImportArgs, SettingsArgs};
-use super::files::{read_cluster, read_model, read_text, refuse_to_overwrite, write_atomically};
+use super::files::{read_cluster, read_text, refuse_to_overwrite, write_atomically};
 use super::input::command;
+use super::models::read_model;
 use super::output::{Answer, print};
 
 pub(crate) fn import(args: &ImportArgs) -> anyhow::Result<Answer> {

@@ -15,7 +15,8 @@ use planner::problem::{
     Choices, GivenStages, Problem, default_framework, usual_precision_with, with_usual_modules,
 };
 
-use super::files::{ModelFile, read_cluster, read_framework, read_model};
+use super::files::{read_cluster, read_framework};
+use super::models::{ModelFile, read_model};
 use super::setting::SettingArgs;
 
 /// A problem with the files that it came from.

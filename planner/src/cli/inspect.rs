@@ -6,7 +6,7 @@ use planner::problem::{LONGEST_SEQUENCE, default_sequence_length};
 use serde::Serialize;
 
 use super::args::{Format, InspectArgs};
-use super::files::{ModelFile, read_model};
+use super::models::{ModelFile, read_model};
 use super::output::{Answer, print, print_json};
 use super::tables::{count, render, table};
 

@@ -6,9 +6,11 @@ use clap::{Args, ValueEnum};
 use ir::graph::{ContextParallelKind, CudaGraphs, ExpertOverlap, Recompute, TokenDispatcher};
 use ir::layout::{Among, Degrees, Offload, PartialLayout, ZeroStage};
 use ir::schedule::ScheduleKind;
+use planner::names::context_names;
 
 use super::values::{
-    RecomputeLayers, one_of, parse_count, parse_layers, parse_offload, parse_recompute, parse_zero,
+    RecomputeLayers, one_of, one_of_called, parse_count, parse_layers, parse_offload,
+    parse_recompute, parse_zero, schedule,
 };
 
 /// Decisions that the search must respect. Of degrees one, several (`1,2,4`) or a range (`..8`, `2..8`).
@@ -19,14 +21,14 @@ pub(crate) struct LayoutArgs {
     #[arg(long = "tp", value_name = "T", allow_negative_numbers = true)]
     tensor_parallel: Option<Degrees>,
     /// Whether the sequence is sharded over tensor-parallel ranks too.
-    #[arg(long, value_name = "true|false")]
+    #[arg(long, value_name = "true|false", value_parser = clap::builder::BoolishValueParser::new())]
     sequence_parallel: Option<bool>,
     /// Context-parallel degree.
     #[arg(long = "cp", value_name = "C", allow_negative_numbers = true)]
     context_parallel: Option<Degrees>,
     /// How context-parallel ranks attend to each other's parts: keys and values go round a ring, or heads are
     /// exchanged for positions (Ulysses) [default: ring].
-    #[arg(long, value_name = "KIND", value_parser = one_of(ContextParallelKind::ALL, ContextParallelKind::name))]
+    #[arg(long, value_name = "KIND", value_parser = one_of_called(ContextParallelKind::ALL, ContextParallelKind::name, context_names))]
     context_parallel_kind: Option<ContextParallelKind>,
     /// Expert-parallel degree.
     #[arg(long = "ep", value_name = "E", allow_negative_numbers = true)]
@@ -85,14 +87,15 @@ pub(crate) struct LayoutArgs {
     cuda_graphs: Option<CudaGraphs>,
     /// Pipeline schedule (see `planner list schedules`) [default: the best that the framework has of 1f1b,
     /// interleaved-1f1b, looped-bfs, gpipe, zb-h1 and zb-h2].
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = schedule())]
     schedule: Vec<ScheduleKind>,
     /// Do without these, with commas between several.
     #[arg(
         long,
         value_name = "tp|sp|cp|ep|pp|vpp|zero|recompute",
         value_delimiter = ',',
-        value_enum
+        value_enum,
+        ignore_case = true
     )]
     without: Vec<Axis>,
 }

@@ -9,11 +9,10 @@ use planner::interchange::Import;
 use planner::lint::{self, Finding, Nearby, Predicted, Report, Severity};
 
 use super::args::{FailOn, LintArgs, LintFormat};
-use super::files::{
-    parse_plan, read_cluster, read_model, read_text, refuse_to_overwrite, write_atomically,
-};
+use super::files::{parse_plan, read_cluster, read_text, refuse_to_overwrite, write_atomically};
 use super::import::{beside, stated};
 use super::input::command;
+use super::models::read_model;
 use super::output::{Answer, print};
 use super::tables::{percent, render, table};
 
@@ -64,7 +63,7 @@ fn is_plan(text: &str) -> bool {
 
 fn of_settings(args: &LintArgs, text: &str) -> anyhow::Result<Report> {
     let model: &Path = args.model.as_deref().context(
-        "settings do not say all of the model that they train\nhint: `--model models/llama-3.1-8b`",
+        "settings do not say all of the model that they train\nhint: `--model llama-3.1-8b`",
     )?;
     let file = read_model(model)?;
     let cluster = read_cluster(args.cluster.as_deref().unwrap_or("h100"))?;

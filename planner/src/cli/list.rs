@@ -3,13 +3,16 @@
 use cost_models::{clusters, frameworks};
 use ir::cluster::Precision;
 use ir::framework::{Framework, IDEAL, WithPipelines};
+use ir::model::{GraphOptions, Model};
 use ir::schedule::ScheduleKind;
+use models::{ALL, Shipped};
 use planner::lint::Rule;
+use serde::Serialize;
 use serde_json::json;
 
 use super::args::{Format, ListArgs, Listed};
 use super::output::{Answer, print, print_json};
-use super::tables::{render, table};
+use super::tables::{count, render, table};
 
 pub(crate) fn list(args: &ListArgs) -> anyhow::Result<Answer> {
     match (args.what, args.format) {
@@ -21,8 +24,10 @@ pub(crate) fn list(args: &ListArgs) -> anyhow::Result<Answer> {
             print_json(&frameworks::all().chain(frameworks::preset(IDEAL)).collect::<Vec<_>>())?;
         }
         (Listed::Frameworks, Format::Table) => print(&framework_table())?,
-        (Listed::Models, Format::Json) => print_json(&ir::model::known_architectures())?,
-        (Listed::Models, Format::Table) => {
+        (Listed::Models, Format::Json) => print_json(&models()?)?,
+        (Listed::Models, Format::Table) => print(&model_table()?)?,
+        (Listed::Architectures, Format::Json) => print_json(&ir::model::known_architectures())?,
+        (Listed::Architectures, Format::Table) => {
             let mut rows = table(&["model_type", "classes"], &["model_type", "classes"]);
             for known in ir::model::known_architectures() {
                 rows.add_row([known.model_type.to_owned(), known.classes.join(", ")]);
@@ -58,6 +63,46 @@ pub(crate) fn list(args: &ListArgs) -> anyhow::Result<Answer> {
         }
     }
     Ok(Answer::Found)
+}
+
+/// A model that ships, with what it amounts to.
+#[derive(Serialize)]
+struct ListedModel {
+    name: &'static str,
+    architecture: String,
+    num_parameters: u64,
+    num_active_parameters: u64,
+    also: &'static [&'static str],
+}
+
+fn models() -> anyhow::Result<Vec<ListedModel>> {
+    let of = |shipped: &'static Shipped| {
+        let model = Model::from_json(shipped.text, shipped.name)?;
+        let counts = model.graph(GraphOptions::default())?.parameter_counts();
+        Ok(ListedModel {
+            name: shipped.name,
+            architecture: model.architecture,
+            num_parameters: counts.total,
+            num_active_parameters: counts.active,
+            also: shipped.also,
+        })
+    };
+    ALL.iter().map(of).collect()
+}
+
+fn model_table() -> anyhow::Result<String> {
+    let headings = ["model", "parameters", "active", "Hugging Face hub"];
+    let mut rows = table(&headings, &["model", "Hugging Face hub"]);
+    for model in models()? {
+        let repository = model.also.iter().find(|also| also.contains('/'));
+        rows.add_row([
+            model.name.to_owned(),
+            count(model.num_parameters as f64),
+            count(model.num_active_parameters as f64),
+            repository.map_or_else(|| "-".to_owned(), |it| (*it).to_owned()),
+        ]);
+    }
+    Ok(render(&rows))
 }
 
 fn framework_table() -> String {

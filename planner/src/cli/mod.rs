@@ -18,6 +18,8 @@ mod interrupt;
 mod layout;
 mod lint;
 mod list;
+mod models;
+mod numbers;
 mod output;
 mod over;
 mod questions;
@@ -29,13 +31,15 @@ mod simulate;
 mod sweep;
 mod systems;
 mod tables;
+mod usage;
 mod validate;
 mod values;
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::CommandFactory;
 
 use args::{Cli, Command};
 use output::Answer;
@@ -44,7 +48,8 @@ use output::Answer;
 /// errors; that of the
 /// executor where it ran a plan.
 pub(crate) fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let cli = usage::parse(&words).unwrap_or_else(|error| error.exit());
     match interrupt::handle().and_then(|()| run(cli)) {
         Ok(Answer::Found) => ExitCode::SUCCESS,
         Ok(Answer::NothingFits | Answer::Faults) => ExitCode::from(1),

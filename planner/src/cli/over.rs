@@ -1,6 +1,10 @@
 //! What `sweep` varies, as people write it.
 
+use planner::names::folded;
 use serde::Serialize;
+
+use super::numbers::{counted, quantity};
+use super::values::MEMORY;
 
 /// What is varied, and its values.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,12 +26,13 @@ pub(crate) enum Varied {
 }
 
 impl Varied {
-    const ALL: [(Self, &'static str); 5] = [
-        (Self::Gpus, "gpus"),
-        (Self::SequenceLength, "seq-len"),
-        (Self::GlobalBatchSize, "batch"),
-        (Self::Bandwidth, "bandwidth"),
-        (Self::Memory, "memory"),
+    /// Each with its name, and what else it is called, folded.
+    const ALL: [(Self, &'static str, &'static [&'static str]); 5] = [
+        (Self::Gpus, "gpus", &["gpu", "numgpus", "n"]),
+        (Self::SequenceLength, "seq-len", &["seq", "seqlength", "sequence", "sequencelength"]),
+        (Self::GlobalBatchSize, "batch", &["globalbatchsize", "batchsize", "gbs"]),
+        (Self::Bandwidth, "bandwidth", &["bw", "network"]),
+        (Self::Memory, "memory", &["mem", "gpumemory"]),
     ];
 
     /// A value with what it is of.
@@ -56,9 +61,17 @@ impl std::str::FromStr for Over {
         let form = "must be one of gpus, seq-len, batch, bandwidth (times the cluster's, between nodes) and memory \
                     (GiB of a GPU), with values, such as gpus=8,16,32";
         let (name, values) = text.split_once('=').ok_or(form)?;
-        let (what, _) = Varied::ALL.into_iter().find(|(_, it)| *it == name).ok_or(form)?;
-        let values: Vec<f64> =
-            values.split(',').map(str::parse).collect::<Result<_, _>>().map_err(|_| form)?;
+        let given = folded(name);
+        let is_it = |(_, name, also): &(Varied, &str, &[&str])| {
+            folded(name) == given || also.contains(&given.as_str())
+        };
+        let (what, name, _) = Varied::ALL.into_iter().find(is_it).ok_or(form)?;
+        let value = |text: &str| match what {
+            Varied::Memory => quantity(text, MEMORY),
+            Varied::Bandwidth => quantity(text, &[("", 1.0), ("x", 1.0)]),
+            _ => counted(text).ok().map(|count| count as f64).or_else(|| text.parse().ok()),
+        };
+        let values: Vec<f64> = values.split(',').map(value).collect::<Option<_>>().ok_or(form)?;
         let is_usable = |value: &f64| {
             (1e-6..=1e12).contains(value) && (!what.is_whole() || value.fract() == 0.0)
         };

@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::Context;
 use ir::schedule::{Schedule, ScheduleKind, add_communication, generate, read_csv, write_csv};
 use ir::units::Nanos;
+use planner::names::{self, folded, or_nearest};
 use planner::report::{Costs, ScheduleReport};
 use planner::scheduling::{self, Kept, Request};
 use simulator::{Work, simulate};
@@ -85,8 +86,8 @@ fn named(args: &ScheduleArgs, costs: Costs) -> anyhow::Result<(String, Schedule)
              `planner schedule 1f1b --stages 4 --micro-batches 8`"
         );
     };
-    if name == AUTO {
-        return Ok((name.clone(), made_for(args, costs, p, m)?));
+    if folded(name) == AUTO {
+        return Ok((AUTO.to_owned(), made_for(args, costs, p, m)?));
     }
     for (flag, is_given) in [
         ("--max-in-flight", args.max_in_flight.is_some()),
@@ -94,13 +95,13 @@ fn named(args: &ScheduleArgs, costs: Costs) -> anyhow::Result<(String, Schedule)
     ] {
         anyhow::ensure!(!is_given, "`{flag}` is for `{AUTO}`; the families keep what they keep");
     }
-    let known = || {
-        let names = ScheduleKind::ALL.map(ScheduleKind::name).join(", ");
-        format!("`{name}` is neither `{AUTO}` nor a family: {names}")
-    };
-    let kind: ScheduleKind = name.parse().ok().with_context(known)?;
+    let kind = names::schedule(name).with_context(|| {
+        let known = ScheduleKind::ALL.map(ScheduleKind::name);
+        let hint = or_nearest(name, known, "`planner list schedules` says what each does");
+        format!("`{name}` is neither `{AUTO}` nor a family: {}\nhint: {hint}", known.join(", "))
+    })?;
     let v = args.virtual_stages.unwrap_or(kind.default_virtual_stages());
-    Ok((name.clone(), generate(kind, p, m, v)?))
+    Ok((kind.name().to_owned(), generate(kind, p, m, v)?))
 }
 
 /// The name of the scheduler that looks at the costs.

@@ -7,7 +7,7 @@ use ir::model::GraphOptions;
 use ir::plan::Optimizer;
 use ir::replication::{DataParallelMethod, GradientCompression};
 
-use super::values::{one_of, parse_count, parse_optimizer};
+use super::values::{one_of, parse_count, parse_named, parse_optimizer, precision};
 
 /// How a model is trained, on what and with what.
 #[derive(Clone, Debug, Args)]
@@ -22,7 +22,7 @@ pub(crate) struct SettingArgs {
     #[arg(long, requires = "model", value_name = "S", value_parser = parse_count::<u64>, allow_negative_numbers = true)]
     pub(crate) seq_len: Option<u64>,
     /// Precision of linear layers [default: bf16].
-    #[arg(long, requires = "model", value_name = "fp32|fp16|bf16|fp8|fp4")]
+    #[arg(long, requires = "model", value_name = "fp32|fp16|bf16|fp8|fp4", hide_possible_values = true, value_parser = precision())]
     pub(crate) precision: Option<Precision>,
     /// What updates the parameters [default: adamw].
     #[arg(long, requires = "model", value_name = "adamw|momentum|sgd", value_parser = parse_optimizer)]
@@ -44,11 +44,11 @@ pub(crate) struct SettingArgs {
     /// How replicas come to have weights in common: all-reduce (DDP, ZeRO, FSDP), parameter-server
     /// (PyTorch's DataParallel), ring-averaging (gossip), or asynchronous:S, whose gradients are at most S
     /// updates old.
-    #[arg(long, requires = "model", value_name = "METHOD", default_value = "all-reduce")]
+    #[arg(long, requires = "model", value_name = "METHOD", default_value = "all-reduce", value_parser = parse_named::<DataParallelMethod>)]
     pub(crate) data_parallel_method: DataParallelMethod,
     /// What replicas send in the place of their gradients: top-k:SHARE, random-k:SHARE, int8, int4 or sign,
     /// each with error feedback [default: the gradients].
-    #[arg(long, requires = "model", value_name = "METHOD")]
+    #[arg(long, requires = "model", value_name = "METHOD", value_parser = parse_named::<GradientCompression>)]
     pub(crate) gradient_compression: Option<GradientCompression>,
     #[command(flatten)]
     pub(crate) parts: PartArgs,

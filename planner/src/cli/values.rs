@@ -2,17 +2,24 @@
 
 use std::time::Duration;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use ir::cluster::Precision;
 use ir::graph::{ParseRecomputeError, Recompute};
 use ir::layout::{Offload, ParseOffloadError, ZeroStage};
 use ir::plan::Optimizer;
+use ir::schedule::ScheduleKind;
+use planner::names::{folded, precision_names, schedule_names};
 
-/// A number of things, of which there is at least one.
-pub(super) fn parse_count<T: std::str::FromStr>(text: &str) -> Result<T, String> {
-    if text.chars().all(|c| c == '0') {
+use super::numbers::{counted, quantity};
+
+/// A number of things, of which there is at least one: `64`, `16,384` or `128k`.
+pub(super) fn parse_count<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
+    let count = counted(text)?;
+    if count == 0 {
         return Err("must be at least 1".to_owned());
     }
-    text.parse().map_err(|_| "must be a whole number, at least 1 and not too large".to_owned())
+    T::try_from(count)
+        .map_err(|_| "must be a whole number, at least 1 and not too large".to_owned())
 }
 
 /// How many layers of each stage full recompute is of.
@@ -26,7 +33,7 @@ pub(crate) enum RecomputeLayers {
 
 impl RecomputeLayers {
     pub(super) fn parse(text: &str) -> Result<Self, String> {
-        if text == "fewest" {
+        if text.eq_ignore_ascii_case("fewest") {
             return Ok(Self::Fewest);
         }
         let count = text.parse().ok().filter(|count| *count > 0);
@@ -38,12 +45,28 @@ impl RecomputeLayers {
 
 /// A policy; the hint of an error on a line of its own.
 pub(super) fn parse_recompute(text: &str) -> Result<Recompute, String> {
-    text.parse().map_err(|error: ParseRecomputeError| error.to_string())
+    let small = text.to_ascii_lowercase();
+    let usual = match small.as_str() {
+        "off" | "no" | "false" => "none",
+        "on" | "yes" | "true" | "all" => "full",
+        other => other,
+    };
+    usual.parse().map_err(|error: ParseRecomputeError| error.to_string())
 }
 
 /// What lies on the host; the hint of an error on a line of its own.
 pub(super) fn parse_offload(text: &str) -> Result<Offload, String> {
-    text.parse().map_err(|error: ParseOffloadError| error.to_string())
+    text.to_ascii_lowercase().parse().map_err(|error: ParseOffloadError| error.to_string())
+}
+
+/// A value whose names are small letters with hyphens: `Ring_Averaging` is `ring-averaging`.
+pub(super) fn parse_named<T>(text: &str) -> Result<T, String>
+where
+    T: std::str::FromStr,
+    T::Err: std::fmt::Display,
+{
+    let usual = text.trim().to_ascii_lowercase().replace(['_', ' '], "-");
+    usual.parse().map_err(|error: T::Err| error.to_string())
 }
 
 /// The largest cost of an action: sums of millions of them still fit 64 bits.
@@ -53,27 +76,122 @@ pub(super) const LARGEST_COST: u64 = 1_000_000_000_000;
 pub(super) fn whole<T: TryFrom<u64>, const LEAST: u64, const MOST: u64>(
     text: &str,
 ) -> Result<T, String> {
-    let number = text.parse().ok().filter(|number| (LEAST..=MOST).contains(number));
+    let number = counted(text).ok().filter(|number| (LEAST..=MOST).contains(number));
     let fitting = number.and_then(|number| T::try_from(number).ok());
     fitting.ok_or_else(|| format!("must be a whole number between {LEAST} and {MOST}"))
 }
 
 /// A number from 0 to `MOST`.
 pub(super) fn number<const MOST: u32>(text: &str) -> Result<f64, String> {
-    let number = text.parse().ok().filter(|number| (0.0..=f64::from(MOST)).contains(number));
-    number.ok_or_else(|| format!("must be a number from 0 to {MOST}"))
+    up_to::<MOST>(text, &[("", 1.0)], "")
 }
 
-/// One of `all`, by its name.
-pub(super) fn one_of<T, const N: usize>(
+/// A share in per cent, from 0 to 100, with or without its sign.
+pub(super) fn parse_percent(text: &str) -> Result<f64, String> {
+    up_to::<100>(text, &[("", 1.0), ("%", 1.0), ("percent", 1.0)], ", in per cent")
+}
+
+/// Memory in GiB.
+pub(super) fn parse_gib<const MOST: u32>(text: &str) -> Result<f64, String> {
+    up_to::<MOST>(text, MEMORY, ", in GiB")
+}
+
+/// Units of memory, in GiB; makers' GB are of 10^9 bytes.
+pub(super) const MEMORY: &[(&str, f64)] = &[
+    ("", 1.0),
+    ("GiB", 1.0),
+    ("G", 1.0),
+    ("GB", 1e9 / (1u64 << 30) as f64),
+    ("MiB", 1.0 / 1024.0),
+    ("MB", 1e6 / (1u64 << 30) as f64),
+    ("TiB", 1024.0),
+    ("TB", 1e12 / (1u64 << 30) as f64),
+];
+
+/// Power in watts.
+pub(super) fn parse_watts(text: &str) -> Result<f64, String> {
+    up_to::<1_000_000>(text, &[("", 1.0), ("W", 1.0), ("watts", 1.0), ("kW", 1e3)], ", in watts")
+}
+
+/// Money for an hour of a GPU, in whatever currency.
+pub(super) fn parse_price(text: &str) -> Result<f64, String> {
+    let bare = text.trim().trim_start_matches(['$', '€', '£']);
+    let units = &[("", 1.0), ("/h", 1.0), ("/hour", 1.0), ("/hr", 1.0), ("$", 1.0), ("€", 1.0)];
+    up_to::<1_000_000>(bare, units, ", for an hour of a GPU")
+}
+
+fn up_to<const MOST: u32>(text: &str, units: &[(&str, f64)], of_what: &str) -> Result<f64, String> {
+    let number = quantity(text, units).filter(|number| (0.0..=f64::from(MOST)).contains(number));
+    number.ok_or_else(|| format!("must be a number from 0 to {MOST}{of_what}"))
+}
+
+/// One of several, by its name in any writing, or by another.
+#[derive(Clone, Debug)]
+pub(super) struct OneOf<T> {
+    all: Vec<(T, &'static str, &'static [&'static str])>,
+}
+
+/// One of `all`, by its name in any writing.
+pub(super) fn one_of<T, const N: usize>(all: [T; N], name: fn(T) -> &'static str) -> OneOf<T>
+where
+    T: Copy,
+{
+    one_of_called(all, name, |_| &[])
+}
+
+/// One of `all`, by its name in any writing or by one of its others, which are folded.
+pub(super) fn one_of_called<T, const N: usize>(
     all: [T; N],
     name: fn(T) -> &'static str,
-) -> impl TypedValueParser<Value = T>
+    also: fn(T) -> &'static [&'static str],
+) -> OneOf<T>
 where
-    T: Copy + Send + Sync + 'static,
+    T: Copy,
 {
-    let by_name = move |given: String| all.into_iter().find(|one| name(*one) == given);
-    PossibleValuesParser::new(all.map(name)).try_map(move |it| by_name(it).ok_or("is unknown"))
+    OneOf { all: all.into_iter().map(|one| (one, name(one), also(one))).collect() }
+}
+
+impl<T> OneOf<T> {
+    fn names(&self) -> impl Iterator<Item = &'static str> + use<'_, T> {
+        self.all.iter().map(|(_, name, _)| *name)
+    }
+}
+
+impl<T: Copy + Send + Sync + 'static> TypedValueParser for OneOf<T> {
+    type Value = T;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&clap::Arg>,
+        value: &std::ffi::OsStr,
+    ) -> Result<T, clap::Error> {
+        let given = folded(&value.to_string_lossy());
+        let is_it =
+            |name: &str, also: &[&str]| folded(name) == given || also.contains(&given.as_str());
+        if let Some((one, ..)) = self.all.iter().find(|(_, name, also)| is_it(name, also)) {
+            return Ok(*one);
+        }
+        // What the names are, and the one that is nearest, is said as of all such options.
+        let names = PossibleValuesParser::new(self.names());
+        let name = names.parse_ref(command, argument, value)?;
+        let one = self.all.iter().find(|(_, known, _)| *known == name);
+        Ok(one.expect("a possible value is one of all").0)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(self.names().map(PossibleValue::new)))
+    }
+}
+
+/// A pipeline schedule.
+pub(super) fn schedule() -> OneOf<ScheduleKind> {
+    one_of_called(ScheduleKind::ALL, ScheduleKind::name, schedule_names)
+}
+
+/// A number format.
+pub(super) fn precision() -> OneOf<Precision> {
+    one_of_called(Precision::ALL, Precision::name, precision_names)
 }
 
 /// A variable with its value.
@@ -84,51 +202,94 @@ pub(super) fn parse_variable(text: &str) -> Result<(String, String), String> {
 }
 
 pub(super) fn parse_layers(text: &str) -> Result<u32, String> {
-    text.parse().map_err(|_| "must be whole numbers with commas between them".to_owned())
+    text.trim().parse().map_err(|_| "must be whole numbers with commas between them".to_owned())
 }
 
+/// A stage of ZeRO: `3`, `zero-3`, `stage3`, or what PyTorch calls it.
 pub(super) fn parse_zero(text: &str) -> Result<ZeroStage, String> {
-    let stage = text.parse::<u8>().ok().and_then(|number| ZeroStage::try_from(number).ok());
-    stage.ok_or_else(|| "must be 0, 1, 2 or 3".to_owned())
+    let folded = folded(text);
+    let number = match folded.as_str() {
+        "none" | "off" | "ddp" => "0",
+        "fsdp" | "fsdp2" | "fullshard" => "3",
+        other => {
+            other.trim_start_matches("zero").trim_start_matches("stage").trim_start_matches('z')
+        }
+    };
+    let is_signed = text.trim_start().starts_with('-');
+    let stage = number.parse::<u8>().ok().filter(|_| !is_signed);
+    stage
+        .and_then(|number| ZeroStage::try_from(number).ok())
+        .ok_or_else(|| "must be 0, 1, 2 or 3".to_owned())
 }
 
 pub(super) fn parse_optimizer(text: &str) -> Result<Optimizer, String> {
-    match text {
-        "adamw" | "adam" => Ok(Optimizer::AdamW),
-        "momentum" => Ok(Optimizer::Momentum),
+    match folded(text).as_str() {
+        "adamw" | "adam" | "fusedadam" | "fusedadamw" | "adamwtorch" | "adamwtorchfused" => {
+            Ok(Optimizer::AdamW)
+        }
+        "momentum" | "sgdmomentum" => Ok(Optimizer::Momentum),
         "sgd" => Ok(Optimizer::Sgd),
         _ => Err("must be adamw, momentum or sgd".to_owned()),
     }
 }
 
-/// A number with its unit: seconds where there is none.
+/// A number with its unit: seconds where there is none; or several, as in `1h30m`.
 pub(super) fn parse_time_limit(text: &str) -> Result<Duration, String> {
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let scale = match unit.trim() {
-        "ms" => 1e-3,
-        "" | "s" => 1.0,
-        "m" | "min" => 60.0,
-        "h" => 3600.0,
-        _ => 0.0,
-    };
-    let seconds = number.parse::<f64>().unwrap_or(0.0) * scale;
-    match Duration::try_from_secs_f64(seconds) {
-        Ok(limit) if limit > Duration::ZERO => Ok(limit),
-        _ => Err("must be a time above 0, such as `5s`, `500ms` or `2m`".to_owned()),
+    const UNITS: &[(&str, f64)] = &[
+        ("us", 1e-6),
+        ("ms", 1e-3),
+        ("", 1.0),
+        ("s", 1.0),
+        ("sec", 1.0),
+        ("secs", 1.0),
+        ("second", 1.0),
+        ("seconds", 1.0),
+        ("m", 60.0),
+        ("min", 60.0),
+        ("mins", 60.0),
+        ("minute", 60.0),
+        ("minutes", 60.0),
+        ("h", 3600.0),
+        ("hr", 3600.0),
+        ("hrs", 3600.0),
+        ("hour", 3600.0),
+        ("hours", 3600.0),
+        ("d", 86_400.0),
+        ("day", 86_400.0),
+        ("days", 86_400.0),
+    ];
+    let parts = parts_with_units(text);
+    let seconds: Option<f64> = parts.iter().map(|part| quantity(part, UNITS)).sum();
+    match seconds.map(Duration::try_from_secs_f64) {
+        Some(Ok(limit)) if limit > Duration::ZERO => Ok(limit),
+        _ => Err("must be a time above 0, such as `5s`, `500ms`, `2m` or `1h30m`".to_owned()),
     }
+}
+
+/// `1h30m` as `1h` and `30m`: what begins with a digit after letters.
+fn parts_with_units(text: &str) -> Vec<&str> {
+    let mut starts = vec![0];
+    let characters: Vec<(usize, char)> = text.char_indices().collect();
+    for pair in characters.windows(2) {
+        let [(_, before), (index, here)] = pair else { continue };
+        if here.is_ascii_digit() && (before.is_alphabetic() || before.is_whitespace()) {
+            starts.push(*index);
+        }
+    }
+    let ends = starts.iter().skip(1).copied().chain([text.len()]);
+    starts
+        .iter()
+        .zip(ends)
+        .map(|(start, end)| text[*start..end].trim())
+        .filter(|it| !it.is_empty())
+        .collect()
 }
 
 /// A number of tokens: `15T`, `300B`, `20M`, `1e12` or plain.
 pub(super) fn parse_count_of(text: &str) -> Result<f64, String> {
-    const UNITS: [(char, f64); 4] = [('T', 1e12), ('B', 1e9), ('M', 1e6), ('k', 1e3)];
-    let unit =
-        UNITS.into_iter().find(|(unit, _)| text.ends_with([*unit, unit.to_ascii_lowercase()]));
-    let (number, scale) = match unit {
-        Some((_, scale)) => (&text[..text.len() - 1], scale),
-        None => (text, 1.0),
-    };
-    let count = number.trim().parse::<f64>().ok().map(|number| number * scale);
-    let count = count.filter(|count| (1.0..=1e21).contains(count));
+    const UNITS: &[(&str, f64)] =
+        &[("", 1.0), ("T", 1e12), ("B", 1e9), ("G", 1e9), ("M", 1e6), ("k", 1e3)];
+    let bare = text.trim().trim_end_matches("tokens").trim_end_matches("tok").trim();
+    let count = quantity(bare, UNITS).filter(|count| (1.0..=1e21).contains(count));
     count.ok_or_else(|| "must be a number of at least 1, such as 15T, 300B or 1e12".to_owned())
 }

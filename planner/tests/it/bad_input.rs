@@ -102,7 +102,7 @@ fn files_that_are_not_there_or_not_text() {
     fs::create_dir(place.path("folder")).unwrap();
     place.fails("search {}/nothing.json --gpus 8", &["nothing.json", "No such file"]);
     place.fails("inspect {}/nothing.json", &["nothing.json", "No such file"]);
-    place.fails("search {}/folder --gpus 8", &["folder/config.json", "No such file"]);
+    place.fails("search {}/folder --gpus 8", &["folder", "no `config.json`"]);
     place.fails("explain {}/nothing.json", &["nothing.json", "No such file"]);
     place.fails("explain {}/folder", &["folder", "directory"]);
     place.fails("search {}/model.json --gpus 8 --cluster {}/folder", &["folder", "directory"]);
@@ -252,9 +252,7 @@ fn batches_and_sequences_that_cannot_be() {
     );
     place
         .fails("search {}/model.json --gpus 8 --seq-len 1001 --cp 2", &["1001", "sequence length"]);
-    for (precision, words) in [("int4", &["int4", "`bf16`"][..]), ("BF16", &["BF16", "`bf16`"])] {
-        place.fails(&format!("search {{}}/model.json --gpus 8 --precision {precision}"), words);
-    }
+    place.fails("search {}/model.json --gpus 8 --precision int4", &["int4", "bf16"]);
     place.fails("search {}/model.json --gpus 8 --optimizer lion", &["lion", "adamw"]);
     place.fails("search {}/model.json --gpus 8 --cluster v100 --precision fp8", &["fp8", "fp16"]);
     place.fails("search {}/model.json --gpus 8 --cluster h100 --precision fp4", &["fp4", "fp8"]);
@@ -263,7 +261,10 @@ fn batches_and_sequences_that_cannot_be() {
 #[test]
 fn clusters_that_cannot_be() {
     let place = Workplace::new();
-    place.fails("search {}/model.json --gpus 8 --cluster h1000", &["`h1000`", "hint:", "h100,"]);
+    place.fails(
+        "search {}/model.json --gpus 8 --cluster h1000",
+        &["`h1000`", "hint:", "`h100`", "list clusters"],
+    );
     let all = planner(&["list", "clusters", "--format", "json"]).json();
     let good = all.as_array().unwrap().iter().find(|cluster| cluster["name"] == "h100").unwrap();
     let change = |pointer: &str, value: Value| {
@@ -314,7 +315,6 @@ fn layouts_that_cannot_be() {
         ("tp", &["`tp`", "tpN"][..]),
         ("tp8-xp2", &["`xp2`", "tpN"]),
         ("tp2-tp4", &["`tp4`", "twice"]),
-        ("tp8--dp1", &["``", "tpN"]),
         ("tp-8", &["`tp`"]),
         ("tp99999999999", &["`tp99999999999`"]),
         ("zero4", &["`zero4`"]),

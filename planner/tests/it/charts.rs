@@ -122,7 +122,7 @@ fn files_that_are_no_timeline() {
     let newer = trace(&[]).replace("\"version\":1", "\"version\":2");
     let good_half = &good[..good.len() / 2];
     for (text, words) in [
-        (String::new(), &["EOF"][..]),
+        (String::new(), &["empty"][..]),
         ("GIF89a".to_owned(), &["line 1"]),
         ("[]".to_owned(), &["not a timeline of this program"]),
         (format!("\n[{}]", pass("foo", 0.0, 1.0)), &["not a timeline of this program"]),

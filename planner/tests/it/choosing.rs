@@ -159,7 +159,7 @@ fn what_a_framework_cannot_run_is_refused_by_search_and_answered_by_evaluate() {
         "search {}/model.json --gpus 8 --framework fsdp --tp 2",
         &["`fsdp` cannot run", "tensor parallelism"],
     );
-    place.fails("search {}/model.json --gpus 8 --framework megatron", &["neither one that ships"]);
+    place.fails("search {}/model.json --gpus 8 --framework megatrn", &["neither one that ships"]);
     place.write("bad.json", "{}");
     place.fails("search {}/model.json --gpus 8 --framework {}/bad.json", &["bad.json", "line 1"]);
     let model = place.path("model.json");

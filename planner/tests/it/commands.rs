@@ -277,7 +277,7 @@ fn every_shipped_model_is_inspected() {
     for entry in fs::read_dir(root().join("models")).unwrap() {
         let path = entry.unwrap().path();
         let named = path.file_name().and_then(|name| name.to_str()).unwrap();
-        if named == "README.md" || named.ends_with(".schema.json") {
+        if ["README.md", "Cargo.toml", "src"].contains(&named) || named.ends_with(".schema.json") {
             continue;
         }
         let inspection = planner(&["inspect", path.to_str().unwrap(), "--format", "json"]).json();
@@ -331,7 +331,8 @@ fn schedules_are_listed() {
 fn clusters_and_models_are_listed() {
     for (what, some) in [
         ("clusters", &["h100", "a100-40gb", "gb200-nvl72", "rtx-4090", "mi300x"][..]),
-        ("models", &["llama", "deepseek_v3", "gpt_oss", "t5", "vit"]),
+        ("models", &["llama-3.1-70b", "deepseek-v3", "gpt3-175b", "resnet-50"]),
+        ("architectures", &["llama", "deepseek_v3", "gpt_oss", "t5", "vit"]),
         ("schedules", &["gpipe", "1f1b", "zb-h1"]),
     ] {
         let table = planner(&["list", what]);
@@ -527,3 +528,53 @@ fn the_version_is_the_package_s() {
     let run = planner(&["--version"]);
     assert_eq!(run.stdout, format!("planner {}\n", env!("CARGO_PKG_VERSION")));
 }
+
+/// The help of each command has examples, and those work, one after the other.
+#[test]
+fn examples_of_helps_work() {
+    // What needs files of other tools, the executor, or minutes.
+    let left_out = ["import", "lint", "calibrate", "validate", "run", "export"];
+    let folder = tempfile::tempdir().unwrap();
+    fs::copy(root().join("models/tiny-llama.json"), folder.path().join("config.json")).unwrap();
+    let mut examples = Vec::new();
+    for name in COMMANDS {
+        let help = planner(&[name, "--help"]).stdout;
+        let (_, after) = help.split_once("\nExample").unwrap_or_else(|| panic!("{name} has none"));
+        let lines =
+            after.lines().skip(1).map(str::trim).filter(|line| line.starts_with("planner "));
+        assert!(lines.clone().count() > 0, "{name}: {after}");
+        if !left_out.contains(&name) {
+            examples.extend(lines.map(str::to_owned));
+        }
+    }
+    // Those that write what others read go first.
+    examples.sort_by_key(|line| !line.ends_with("-o plan.json"));
+    for line in examples {
+        let line = line.replace("path/to/config.json", "config.json");
+        let args: Vec<&str> = line.split(' ').skip(1).collect();
+        let output = command(&args).current_dir(folder.path()).output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{line}: {stderr}");
+    }
+}
+
+const COMMANDS: [&str; 18] = [
+    "search",
+    "evaluate",
+    "compare",
+    "sweep",
+    "explain",
+    "simulate",
+    "run",
+    "export",
+    "import",
+    "lint",
+    "chart",
+    "collective",
+    "schedule",
+    "validate",
+    "calibrate",
+    "inspect",
+    "list",
+    "systems",
+];

@@ -21,6 +21,8 @@ mod laws;
 mod lint;
 mod measured_network;
 mod measured_profiles;
+mod mistakes;
+mod names;
 mod offload;
 mod overwriting;
 mod questions;

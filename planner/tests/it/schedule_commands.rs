@@ -422,7 +422,7 @@ fn numbers_that_a_schedule_does_not_take() {
         }
     }
     for flag in ["--forward", "--input-grad", "--weight-grad", "--send"] {
-        for value in ["-1", "1.5", "NaN", "inf", "1e3", "1000000000001", "99999999999999999999"] {
+        for value in ["-1", "1.5", "NaN", "inf", "1000000000001", "99999999999999999999"] {
             let line = format!("schedule 1f1b --stages 2 --micro-batches 2 {flag} {value}");
             place.fails(&line, &[flag, value, "whole number between 0 and 1000000000000"]);
         }

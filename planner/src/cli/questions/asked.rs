@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use ir::graph::{Graph, Recompute};
 use ir::layout::{Degrees, PartialLayout, ZeroStage};
-use ir::schedule::ScheduleKind;
+use planner::names;
 
 /// What a plan does without.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,7 +38,8 @@ impl FromStr for Asked {
         let mut named = PartialLayout::default();
         let several = Some(Degrees::Range { least: 2, most: u32::MAX });
         let among = &mut named.among;
-        match text {
+        let small = text.trim().to_ascii_lowercase();
+        match small.as_str() {
             "tp" => among.tensor_parallel = several,
             "cp" => among.context_parallel = several,
             "ep" => among.expert_parallel = several,
@@ -53,7 +54,7 @@ impl FromStr for Asked {
             "selective" => named.recompute = Some(Recompute::Selective),
             "full" => named.recompute = Some(Recompute::Full),
             _ => {
-                if let Ok(schedule) = text.parse::<ScheduleKind>() {
+                if let Some(schedule) = names::schedule(text) {
                     named.schedule = Some(schedule);
                 } else {
                     named = text.parse().map_err(|_| {

@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use super::input::Input;
 use super::interrupt::Limit;
-use super::values::{number, parse_count_of, parse_time_limit};
+use super::values::{number, parse_count_of, parse_price, parse_time_limit, parse_watts};
 use asked::Asked;
 pub(crate) use describe::{describe_considered, whole};
 
@@ -29,7 +29,7 @@ pub(crate) use describe::{describe_considered, whole};
 pub(crate) struct QuestionArgs {
     /// What the plans are best at: time; the fewest GPUs, up to `--gpus`, on which one fits; the least memory; or
     /// the cost of a step, over all GPUs, half of them and so on.
-    #[arg(long, value_enum, default_value = "time")]
+    #[arg(long, value_enum, ignore_case = true, default_value = "time")]
     pub(crate) objective: Objective,
     /// Why the first plan does without these, with commas between several: a layout (`tp8`, `pp4-zero2`), an axis
     /// (tp, sp, cp, ep, pp, vpp, zero), recompute (none, selective, full) or a schedule.
@@ -51,10 +51,10 @@ pub(crate) struct QuestionArgs {
     #[arg(long, value_name = "N", value_parser = parse_count_of)]
     tokens: Option<f64>,
     /// Price of an hour of a GPU.
-    #[arg(long, value_name = "PRICE", value_parser = number::<1_000_000>, allow_negative_numbers = true)]
+    #[arg(long, value_name = "PRICE", value_parser = parse_price, allow_negative_numbers = true)]
     pub(crate) price: Option<f64>,
     /// Power that a GPU and its share of the node draw [default: the GPU's own, by its data sheet].
-    #[arg(long, value_name = "WATTS", requires = "tokens", value_parser = number::<1_000_000>, allow_negative_numbers = true)]
+    #[arg(long, value_name = "WATTS", requires = "tokens", value_parser = parse_watts, allow_negative_numbers = true)]
     watts: Option<f64>,
     /// Hours that a GPU runs until it interrupts the training, in the mean [default: 50,677, as Llama 3 405B's].
     #[arg(long, value_name = "HOURS", requires = "tokens", value_parser = number::<1_000_000_000>, allow_negative_numbers = true)]

@@ -1,0 +1,359 @@
+//! Layouts as people write them.
+
+use std::str::FromStr;
+
+use super::partial::PartialLayout;
+use super::zero::ZeroStage;
+use crate::graph::ContextParallelKind;
+
+/// A layout that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParseLayoutError {
+    /// A part that is none of the known ones.
+    #[error(
+        "`{part}` in layout `{layout}` is not one of tpN, sp, nosp, cpN, a2a, ring, epN, etpN, ppN, vppN, dpN, \
+         fsdpN, shardN, zeroN, mbsN{}", hint_for(.part)
+    )]
+    UnknownPart {
+        /// The part.
+        part: String,
+        /// All of it.
+        layout: String,
+    },
+    /// A part that comes twice.
+    #[error("`{part}` comes twice in layout `{layout}`")]
+    Twice {
+        /// The part.
+        part: String,
+        /// All of it.
+        layout: String,
+    },
+}
+
+/// What is meant by parts that layouts do not have, on a line of its own.
+fn hint_for(part: &str) -> &'static str {
+    let small = part.to_ascii_lowercase();
+    let name = small.trim_end_matches(|c: char| !c.is_ascii_alphabetic());
+    let has = |words: &[&str]| words.contains(&name);
+    match () {
+        () if small.contains("1f1b") || has(&["gpipe", "zb", "zbv", "interleaved", "dualpipe"]) => {
+            "\nhint: `--schedule NAME` is an option of its own"
+        }
+        () if has(&["gbs", "bs", "batch", "global_batch_size"]) => {
+            "\nhint: `--global-batch-size B` is an option of its own"
+        }
+        () if has(&[
+            "ga",
+            "gas",
+            "acc",
+            "gradient_accumulation_steps",
+            "num_microbatches",
+            "mb_count",
+        ]) =>
+        {
+            "\nhint: micro-batches follow from the batch: `--global-batch-size B` and mbsN"
+        }
+        () if has(&["gpus", "gpu", "world_size", "n", "ngpus"]) => {
+            "\nhint: `--gpus N` is an option of its own"
+        }
+        () if has(&["nodes", "node"]) => "\nhint: `--gpus N` says how many there are",
+        () if has(&["full", "selective", "recompute", "ckpt", "ac"]) => {
+            "\nhint: `--recompute none|selective|full` is an option of its own"
+        }
+        () if has(&["sp", "ulysses", "usp"]) => {
+            "\nhint: `sp` rides on tensor parallelism and has no degree; over ranks of its own it is cpN, or cpN-a2a \
+             as DeepSpeed-Ulysses does"
+        }
+        () if has(&["mp", "model", "model_parallel"]) => {
+            "\nhint: model parallelism is tpN within layers, ppN between them"
+        }
+        () if has(&["hsdp"]) => {
+            "\nhint: hybrid sharding is dpN-zero3-shardN: N replicas, sharded over so many"
+        }
+        () if small.bytes().all(|byte| byte.is_ascii_digit()) && !small.is_empty() => {
+            "\nhint: each degree has its name, as in tp8-pp4-dp2"
+        }
+        () => "",
+    }
+}
+
+/// A name with the number that follows it.
+struct Part<'a> {
+    /// All of it, as it is written.
+    text: &'a str,
+    /// The letters, small.
+    name: String,
+    /// The digits, if there are any.
+    digits: &'a str,
+}
+
+/// Goes through the parts of a layout: letters, then digits.
+struct Parts<'a> {
+    rest: &'a str,
+    /// Whether a digit comes before the rest.
+    is_after_digit: bool,
+}
+
+impl Parts<'_> {
+    /// Skips what stands between parts: any signs, and an `x` between a digit and a letter, as in `tp8xpp4`.
+    fn skip_between(&mut self) {
+        let rest = self.rest.trim_start_matches(|c: char| !c.is_ascii_alphanumeric());
+        let is_joined = self.is_after_digit && rest.len() == self.rest.len();
+        let after = rest.strip_prefix(['x', 'X']).filter(|_| is_joined);
+        self.rest =
+            after.filter(|it| it.starts_with(|c: char| c.is_ascii_alphabetic())).unwrap_or(rest);
+    }
+}
+
+/// Words with digits in them that are no numbers.
+const WORDS: [&str; 2] = ["a2a", "1f1b"];
+
+/// The word that a text begins with, if it ends there.
+fn first_word(text: &str) -> Option<&str> {
+    WORDS.into_iter().find_map(|word| {
+        let (start, rest) = text.split_at_checked(word.len())?;
+        let is_it = start.eq_ignore_ascii_case(word);
+        (is_it && !rest.starts_with(|c: char| c.is_ascii_alphanumeric())).then_some(start)
+    })
+}
+
+/// How long a name is that a text begins with: letters, and `_` where another letter follows.
+fn name_length(text: &str) -> usize {
+    let bytes = text.as_bytes();
+    let is_letter = |index: usize| bytes.get(index).is_some_and(u8::is_ascii_alphabetic);
+    let is_within = |index: &usize| {
+        is_letter(*index) || (*index > 0 && bytes[*index] == b'_' && is_letter(index + 1))
+    };
+    (0..bytes.len()).take_while(is_within).count()
+}
+
+impl<'a> Iterator for Parts<'a> {
+    type Item = Part<'a>;
+
+    fn next(&mut self) -> Option<Part<'a>> {
+        self.skip_between();
+        let start = self.rest;
+        if start.is_empty() {
+            return None;
+        }
+        if let Some(word) = first_word(start) {
+            self.rest = &start[word.len()..];
+            self.is_after_digit = false;
+            return Some(Part { text: word, name: word.to_ascii_lowercase(), digits: "" });
+        }
+        let (letters, after) = start.split_at(name_length(start));
+        let name = letters.to_ascii_lowercase();
+        // A sign before the number would make it one below zero, but for `zero-3`.
+        let joins = |c: char| "=:_ \"".contains(c) || (c == '-' && name == "zero");
+        let number = if name.is_empty() { after } else { after.trim_start_matches(joins) };
+        let num_digits = number.bytes().take_while(u8::is_ascii_digit).count();
+        let (digits, rest) = number.split_at(num_digits);
+        self.is_after_digit = !digits.is_empty();
+        self.rest = if digits.is_empty() { after } else { rest };
+        let length = if digits.is_empty() { letters.len() } else { start.len() - rest.len() };
+        Some(Part { text: &start[..length], name, digits })
+    }
+}
+
+impl FromStr for PartialLayout {
+    type Err = ParseLayoutError;
+
+    /// Reads `tp8-sp-cp2-a2a-pp4-vpp2-dp2`, also written `TP8,PP4`, `tp=8 pp=4`, `tp8_pp4` or `TP8xPP4`; what is not named
+    /// stays open.
+    fn from_str(text: &str) -> Result<Self, ParseLayoutError> {
+        let mut layout = Self::default();
+        let mut is_empty = true;
+        let parts = Parts { rest: text, is_after_digit: false };
+        // `TP8 x PP4`: a sign between two parts.
+        for part in parts.filter(|part| part.text != "x" && part.text != "X") {
+            is_empty = false;
+            let (named, all) = (part.text.to_owned(), text.to_owned());
+            match layout.set(&part) {
+                Ok(true) => {}
+                Ok(false) => {
+                    return Err(ParseLayoutError::UnknownPart { part: named, layout: all });
+                }
+                Err(Twice) => return Err(ParseLayoutError::Twice { part: named, layout: all }),
+            }
+        }
+        if is_empty {
+            let (part, layout) = (String::new(), text.to_owned());
+            return Err(ParseLayoutError::UnknownPart { part, layout });
+        }
+        Ok(layout)
+    }
+}
+
+/// Something is named that was named before.
+struct Twice;
+
+/// Fills a place that is empty.
+fn fill<T>(place: &mut Option<T>, value: T) -> Result<bool, Twice> {
+    if place.replace(value).is_some() { Err(Twice) } else { Ok(true) }
+}
+
+impl PartialLayout {
+    /// Takes a part; whether it is one.
+    fn set(&mut self, part: &Part<'_>) -> Result<bool, Twice> {
+        let Part { name, digits, .. } = part;
+        if digits.is_empty() {
+            return match name.as_str() {
+                "sp" | "sequence_parallel" => fill(&mut self.sequence_parallel, true),
+                "nosp" => fill(&mut self.sequence_parallel, false),
+                "ring" | "p2p" => fill(&mut self.context_parallel_kind, ContextParallelKind::Ring),
+                "a2a" | "ulysses" => {
+                    fill(&mut self.context_parallel_kind, ContextParallelKind::AllToAll)
+                }
+                "fsdp" => self.set_zero(ZeroStage::Parameters),
+                "ddp" => self.set_zero(ZeroStage::None),
+                _ => Ok(false),
+            };
+        }
+        let Ok(number) = digits.parse::<u32>() else { return Ok(false) };
+        let place = match name.as_str() {
+            "tp"
+            | "t"
+            | "tensor"
+            | "tensor_parallel"
+            | "tensor_parallel_size"
+            | "tensor_model_parallel_size" => &mut self.tensor_parallel,
+            "cp" | "c" | "context" | "context_parallel" | "context_parallel_size" => {
+                &mut self.context_parallel
+            }
+            "ep"
+            | "e"
+            | "expert"
+            | "expert_parallel"
+            | "expert_parallel_size"
+            | "expert_model_parallel_size" => &mut self.expert_parallel,
+            "etp" | "expert_tensor_parallel" | "expert_tensor_parallel_size" => {
+                &mut self.expert_tensor_parallel
+            }
+            "pp"
+            | "p"
+            | "pipe"
+            | "pipeline"
+            | "pipeline_parallel"
+            | "pipeline_parallel_size"
+            | "pipeline_model_parallel_size" => &mut self.pipeline_parallel,
+            "vpp"
+            | "vp"
+            | "v"
+            | "virtual"
+            | "virtual_stages"
+            | "virtual_pipeline_model_parallel_size" => &mut self.virtual_stages,
+            "dp" | "d" | "data" | "data_parallel" | "data_parallel_size" => &mut self.data_parallel,
+            "shard" | "zero_shard" => &mut self.zero_shard,
+            "mbs" | "mb" | "micro_batch_size" => &mut self.micro_batch_size,
+            "fsdp" | "fsdp2" | "ddp" => {
+                let stage = if name == "ddp" { ZeroStage::None } else { ZeroStage::Parameters };
+                self.set_zero(stage)?;
+                &mut self.data_parallel
+            }
+            "zero" | "z" | "zero_stage" => {
+                let stage =
+                    u8::try_from(number).ok().and_then(|number| ZeroStage::try_from(number).ok());
+                return stage.map_or(Ok(false), |stage| self.set_zero(stage));
+            }
+            _ => return Ok(false),
+        };
+        fill(place, number)
+    }
+
+    /// What shards states; said in two ways, it is one and the same.
+    fn set_zero(&mut self, stage: ZeroStage) -> Result<bool, Twice> {
+        match self.zero_stage.replace(stage) {
+            Some(before) if before != stage => Err(Twice),
+            _ => Ok(true),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_named_layout_reads() {
+        let layout: PartialLayout = "tp8-sp-pp4-vpp2-dp2-zero1".parse().unwrap();
+        assert_eq!(layout.tensor_parallel, Some(8));
+        assert_eq!(layout.sequence_parallel, Some(true));
+        assert_eq!(layout.pipeline_parallel, Some(4));
+        assert_eq!(layout.virtual_stages, Some(2));
+        assert_eq!(layout.data_parallel, Some(2));
+        assert_eq!(layout.zero_stage, Some(ZeroStage::OptimizerState));
+        assert_eq!(layout.context_parallel, None);
+        let layout: PartialLayout = "tp2-cp4-a2a-dp2".parse().unwrap();
+        assert_eq!(layout.context_parallel_kind, Some(ContextParallelKind::AllToAll));
+        assert_eq!(layout.to_string(), "tp2-cp4-a2a-dp2");
+    }
+
+    #[test]
+    fn a_layout_is_read_in_any_common_writing() {
+        let plain: PartialLayout = "tp8-pp4-dp2".parse().unwrap();
+        for text in [
+            "tp8,pp4,dp2",
+            "TP8-PP4-DP2",
+            "tp=8 pp=4 dp=2",
+            "tp8_pp4_dp2",
+            "TP8xPP4xDP2",
+            "TP8 x PP4 x DP2",
+            "TP 8, PP 4, DP 2",
+            "tp8pp4dp2",
+            "t8-p4-d2",
+            "tp: 8; pp: 4; dp: 2",
+            r#"{"tp": 8, "pp": 4, "dp": 2}"#,
+            "tp8/pp4/dp2",
+            "tp8*pp4*dp2",
+            "tensor_model_parallel_size=8 pipeline_model_parallel_size=4 data_parallel_size=2",
+            "tp8--pp4--dp2",
+        ] {
+            assert_eq!(text.parse(), Ok(plain), "{text}");
+        }
+        for (text, same) in [
+            ("fsdp64", "dp64-zero3"),
+            ("FSDP 8 x TP 8", "tp8-dp8-zero3"),
+            ("fsdp-dp8", "dp8-zero3"),
+            ("fsdp64-zero3", "dp64-zero3"),
+            ("ddp8", "dp8-zero0"),
+            ("dp8-zero-3", "dp8-zero3"),
+            ("dp8 ZeRO=1", "dp8-zero1"),
+            ("tp2-cp4-ulysses", "tp2-cp4-a2a"),
+            ("cp4_a2a", "cp4-a2a"),
+            ("tp8 sp", "tp8-sp"),
+        ] {
+            assert_eq!(text.parse::<PartialLayout>(), same.parse(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_layout_names_the_part() {
+        for (text, part) in [
+            ("", ""),
+            ("tp", "tp"),
+            ("8", "8"),
+            ("tp8-xp2", "xp2"),
+            ("tp-8", "tp"),
+            ("zero4", "zero4"),
+            ("zero", "zero"),
+            ("tp99999999999", "tp99999999999"),
+            ("tp8-1f1b", "1f1b"),
+            ("tp8 gbs512", "gbs512"),
+            ("sp8", "sp8"),
+            ("8x4x2", "8"),
+        ] {
+            match text.parse::<PartialLayout>() {
+                Err(ParseLayoutError::UnknownPart { part: named, .. }) => assert_eq!(named, part),
+                other => panic!("{text}: {other:?}"),
+            }
+        }
+        for text in ["tp8-tp4", "cp2-a2a-ring", "fsdp8-zero1", "fsdp8-dp4"] {
+            let error = text.parse::<PartialLayout>().unwrap_err();
+            assert!(matches!(error, ParseLayoutError::Twice { .. }), "{text}: {error}");
+        }
+        assert_eq!(
+            "tp8-tp4".parse::<PartialLayout>().unwrap_err().to_string(),
+            "`tp4` comes twice in layout `tp8-tp4`"
+        );
+    }
+}

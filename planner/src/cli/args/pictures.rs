@@ -1,0 +1,135 @@
+//! Arguments of what draws.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use crate::cli::values::{LARGEST_COST, number, parse_count, whole};
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  planner chart plan.json -o step.html\n  planner chart plan.json --show memory -o memory.svg"
+)]
+pub(crate) struct ChartArgs {
+    /// Plans, or timelines that `planner simulate -o` or `executor run --timeline` wrote.
+    #[arg(value_name = "PLAN|TIMELINE", required = true, num_args = 1..=8)]
+    pub(crate) inputs: Vec<PathBuf>,
+    /// The picture: .svg, .png, .html (to look into), or .json (a Chrome trace for Perfetto); of memory also .pickle (a
+    /// snapshot for PyTorch's memory viewer).
+    #[arg(short, long, value_name = "FILE.{svg,png,html,json,pickle}")]
+    pub(crate) output: PathBuf,
+    #[command(flatten)]
+    pub(crate) picture: PictureArgs,
+}
+
+/// How a picture looks.
+#[derive(Debug, Args)]
+pub(crate) struct PictureArgs {
+    /// What it shows.
+    #[arg(long, value_enum, ignore_case = true, default_value = "timeline")]
+    pub(crate) show: Shown,
+    /// Colours of an SVG or PNG; a page follows the browser.
+    #[arg(long, value_enum, ignore_case = true, default_value = "light")]
+    pub(crate) theme: ThemeArg,
+    /// Width of an SVG or PNG, in pixels [default: by what is shown].
+    #[arg(long, value_name = "PIXELS", value_parser = whole::<u32, 200, 20_000>, allow_negative_numbers = true)]
+    pub(crate) width: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Shown {
+    /// What every rank does when.
+    Timeline,
+    /// What fills the memory of every pipeline rank of a plan.
+    Memory,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ThemeArg {
+    /// Dark on light.
+    Light,
+    /// Light on dark.
+    Dark,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  planner collective all-reduce --ring --ranks 4 -o ring.svg")]
+pub(crate) struct CollectiveArgs {
+    /// Which: all-reduce, all-gather, reduce-scatter, all-to-all, broadcast, scatter, gather, reduce or
+    /// send-receive.
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+    /// Ranks that take part.
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = parse_count::<u32>, allow_negative_numbers = true)]
+    pub(crate) ranks: u32,
+    /// Draw the steps of a ring: of all-reduce, all-gather and reduce-scatter.
+    #[arg(long)]
+    pub(crate) ring: bool,
+    /// The picture.
+    #[arg(short, long, value_name = "FILE.{svg,png}")]
+    pub(crate) output: PathBuf,
+    /// Colours.
+    #[arg(long, value_enum, ignore_case = true, default_value = "light")]
+    pub(crate) theme: ThemeArg,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  planner schedule 1f1b --stages 4 --micro-batches 8\n  planner schedule zb-h1 --stages 4 --micro-batches 8 --format csv -o order.svg"
+)]
+pub(crate) struct ScheduleArgs {
+    /// A family (see `planner list schedules`), or `auto` for one made for these costs.
+    #[arg(value_name = "NAME", required_unless_present = "from", conflicts_with = "from")]
+    pub(crate) name: Option<String>,
+    /// A pipeline-order CSV, as PyTorch writes it, to check and to time.
+    #[arg(long, value_name = "FILE.csv")]
+    pub(crate) from: Option<PathBuf>,
+    /// Pipeline ranks.
+    #[arg(long, value_name = "P", value_parser = parse_count::<u32>, allow_negative_numbers = true, conflicts_with = "from")]
+    pub(crate) stages: Option<u32>,
+    /// Micro-batches (chunks, gradient accumulation steps).
+    #[arg(long, value_name = "M", value_parser = parse_count::<u32>, allow_negative_numbers = true, conflicts_with = "from")]
+    pub(crate) micro_batches: Option<u32>,
+    /// Stages on each rank [default: 2 where the family is about several, else 1].
+    #[arg(long, visible_alias = "vpp", value_name = "V", value_parser = parse_count::<u32>, allow_negative_numbers = true, conflicts_with = "from")]
+    pub(crate) virtual_stages: Option<u32>,
+    /// With `auto`: micro-batches that a rank may keep, each of its stages counting one, and after its
+    /// input gradient only what `--kept-for-weight-grad` says [default: twice what 1F1B keeps, 2 P V].
+    #[arg(long, value_name = "N", value_parser = parse_count::<u32>, allow_negative_numbers = true, conflicts_with = "from")]
+    pub(crate) max_in_flight: Option<u32>,
+    /// With `auto`: the share of a micro-batch's activations that is kept from its input gradient to its
+    /// weight gradient; the rest is free after the input gradient [default: 0.5].
+    #[arg(long, value_name = "SHARE", value_parser = number::<1>, allow_negative_numbers = true)]
+    pub(crate) kept_for_weight_grad: Option<f64>,
+    /// Cost of a stage's forward.
+    #[arg(long, value_name = "T", default_value_t = 1, value_parser = whole::<u64, 0, LARGEST_COST>, allow_negative_numbers = true)]
+    pub(crate) forward: u64,
+    /// Cost of a stage's gradient of activations.
+    #[arg(long, value_name = "T", default_value_t = 1, value_parser = whole::<u64, 0, LARGEST_COST>, allow_negative_numbers = true)]
+    pub(crate) input_grad: u64,
+    /// Cost of a stage's gradient of parameters; a full backward costs both.
+    #[arg(long, value_name = "T", default_value_t = 1, value_parser = whole::<u64, 0, LARGEST_COST>, allow_negative_numbers = true)]
+    pub(crate) weight_grad: u64,
+    /// Cost of a message between ranks.
+    #[arg(long, value_name = "T", default_value_t = 0, value_parser = whole::<u64, 0, LARGEST_COST>, allow_negative_numbers = true)]
+    pub(crate) send: u64,
+    /// Add sends and receives to the order.
+    #[arg(long)]
+    pub(crate) communication: bool,
+    /// Also draw it: .svg, .png, .html or .json (a Chrome trace); or write it as PyTorch's pipeline-order CSV: .csv.
+    #[arg(short, long, value_name = "FILE.{svg,png,html,json,csv}")]
+    pub(crate) output: Option<PathBuf>,
+    /// Form of the result on stdout.
+    #[arg(long, value_enum, ignore_case = true, default_value = "text")]
+    pub(crate) format: ScheduleFormat,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ScheduleFormat {
+    /// PyTorch's pipeline-order CSV.
+    Csv,
+    /// A grid for people, with what it takes.
+    Text,
+    /// JSON for programs.
+    Json,
+}

@@ -1,0 +1,218 @@
+//! Models: by name, from files and folders, and from the cache of the Hugging Face hub.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use anyhow::{anyhow, bail};
+use ir::model::Model;
+use models::{ALL, Shipped};
+use planner::file_kind::FileKind;
+use planner::names::{self, Sought, or_nearest};
+
+use super::files::{decoded, is_wrong, read_bytes};
+
+/// A model, with the text that describes it.
+pub(crate) struct ModelFile {
+    pub(crate) model: Model,
+    pub(crate) text: String,
+}
+
+/// Reads a model: a file; a folder with a `config.json`; a repository of the Hugging Face hub that was fetched; or one
+/// that ships, by name.
+pub(crate) fn read_model(given: &Path) -> anyhow::Result<ModelFile> {
+    if given.is_dir() {
+        return read_file(&in_folder(given)?);
+    }
+    let text = given.to_str().unwrap_or_default();
+    if given.exists() {
+        return read_file(given);
+    }
+    match Sought::of(text) {
+        Sought::Name(name) => match names::model(name) {
+            Some(shipped) => of_shipped(shipped),
+            None => bail!(
+                "there is no model `{name}`: no file or folder is called so, and none that ships\nhint: {}",
+                or_nearest(name, shipped_names(), LISTED)
+            ),
+        },
+        Sought::Repository { owner, name } => {
+            if let Some(config) = fetched(owner, name) {
+                return read_config(&config, name);
+            }
+            // Of a folder that is there, a file is meant; but README's paths hold anywhere.
+            let is_folder = Path::new(owner).is_dir();
+            match names::model(name).filter(|_| !is_folder) {
+                Some(shipped) => of_shipped(shipped),
+                None => Err(not_fetched(owner, name, is_folder)),
+            }
+        }
+        Sought::Path => match of_models_folder(text) {
+            Some(shipped) => of_shipped(shipped),
+            None => read_file(given).map_err(|error| not_there(given, &error)),
+        },
+    }
+}
+
+/// What lists all models that ship.
+const LISTED: &str =
+    "`planner list models` has all that ship; others need the path of their `config.json`";
+
+fn shipped_names() -> impl Iterator<Item = &'static str> {
+    ALL.iter().map(|shipped| shipped.name)
+}
+
+fn of_shipped(shipped: &Shipped) -> anyhow::Result<ModelFile> {
+    let model = Model::from_json(shipped.text, shipped.name)?;
+    Ok(ModelFile { model, text: shipped.text.to_owned() })
+}
+
+/// The model that ships and lies at this path of the project, from wherever it is asked for.
+fn of_models_folder(text: &str) -> Option<&'static Shipped> {
+    let within = text.trim_start_matches("./").strip_prefix("models/")?;
+    ALL.iter()
+        .find(|shipped| shipped.path == within || shipped.name == within.trim_end_matches('/'))
+}
+
+/// Reads the file of a model, which has its name, or that of its folder for a `config.json`.
+fn read_file(path: &Path) -> anyhow::Result<ModelFile> {
+    read_config(path, &name_of(path))
+}
+
+/// Reads the file of a model that is called so unless it says otherwise.
+fn read_config(path: &Path, name: &str) -> anyhow::Result<ModelFile> {
+    let bytes = read_bytes(path)?;
+    let wrong = |error: anyhow::Error| is_wrong(path, &bytes, FileKind::Model, error);
+    let text = decoded(path, bytes.clone()).map_err(wrong)?;
+    let model = Model::from_json(&text, name).map_err(|error| {
+        let hint = error.hint().map_or(String::new(), |hint| format!("\nhint: {hint}"));
+        wrong(anyhow!("`{}`: {:#}{hint}", path.display(), anyhow::Error::new(error)))
+    })?;
+    Ok(ModelFile { model, text })
+}
+
+/// A model's name where its file does not say: the file's, or its folder's for `config.json`.
+fn name_of(path: &Path) -> String {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let named = match absolute.file_stem() {
+        Some(stem) if stem == "config" => absolute.parent().and_then(Path::file_name),
+        stem => stem,
+    };
+    named.map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned())
+}
+
+/// The `config.json` of a folder, which may be a repository of the hub's cache.
+pub(crate) fn in_folder(folder: &Path) -> anyhow::Result<PathBuf> {
+    let config = folder.join("config.json");
+    if config.exists() {
+        return Ok(config);
+    }
+    if let Some(config) = of_snapshot(folder) {
+        return Ok(config);
+    }
+    let entries = std::fs::read_dir(folder).map_err(|error| {
+        anyhow::Error::new(error).context(format!("reading `{}`", folder.display()))
+    })?;
+    let mut there: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    there.sort();
+    bail!("the folder `{}` has no `config.json`\nhint: {}", folder.display(), instead(&there))
+}
+
+/// What to take of a folder that has no `config.json`.
+fn instead(there: &[PathBuf]) -> String {
+    let below = there.iter().find(|path| path.join("config.json").is_file());
+    if let Some(below) = below {
+        return format!("`{}` has one", below.display());
+    }
+    let is_called =
+        |name: &str| there.iter().any(|path| path.file_name() == Some(OsStr::new(name)));
+    if is_called("adapter_config.json") {
+        return "these are adapters; name the model that they were trained beside".to_owned();
+    }
+    let is_json = |path: &&PathBuf| path.extension().is_some_and(|ending| ending == "json");
+    let is_model = |path: &&PathBuf| {
+        read_bytes(path).is_ok_and(|bytes| FileKind::of(&bytes) == FileKind::Model)
+    };
+    if let Some(model) = there.iter().filter(is_json).find(is_model) {
+        return format!("`{}` describes a model", model.display());
+    }
+    let endings = ["safetensors", "bin", "pt", "pth", "distcp", "gguf"];
+    let is_weights = |path: &PathBuf| {
+        path.extension().and_then(OsStr::to_str).is_some_and(|ending| endings.contains(&ending))
+    };
+    let fetched = "`hf download OWNER/NAME config.json --local-dir .` fetches it";
+    if there.iter().any(is_weights) || is_called("latest_checkpointed_iteration.txt") {
+        format!("a checkpoint's weights do not describe the model; {fetched}")
+    } else if there.is_empty() {
+        format!("it is empty; {fetched}")
+    } else {
+        format!("{fetched}; {LISTED}")
+    }
+}
+
+/// The `config.json` of a repository that was fetched from the Hugging Face hub.
+fn fetched(owner: &str, name: &str) -> Option<PathBuf> {
+    of_snapshot(&hub_cache()?.join(format!("models--{owner}--{name}")))
+}
+
+/// The `config.json` of a repository in the hub's cache: of its main branch, else of the last of its versions.
+fn of_snapshot(repository: &Path) -> Option<PathBuf> {
+    let snapshots = repository.join("snapshots");
+    let config = |version: &str| Some(snapshots.join(version).join("config.json"));
+    let main = std::fs::read_to_string(repository.join("refs").join("main")).ok();
+    let main = main.and_then(|version| config(version.trim())).filter(|path| path.is_file());
+    main.or_else(|| {
+        let versions = std::fs::read_dir(&snapshots).ok()?.flatten();
+        let configs = versions.map(|version| version.path().join("config.json"));
+        configs.filter(|path| path.is_file()).max()
+    })
+}
+
+/// Where the hub's tools keep what they fetch, by the variables that they heed.
+fn hub_cache() -> Option<PathBuf> {
+    let variable =
+        |name: &str| std::env::var_os(name).filter(|it| !it.is_empty()).map(PathBuf::from);
+    let of_home = || variable("HF_HOME").map(|home| home.join("hub"));
+    let of_cache = || variable("XDG_CACHE_HOME").map(|cache| cache.join("huggingface").join("hub"));
+    let usual =
+        || std::env::home_dir().map(|home| home.join(".cache").join("huggingface").join("hub"));
+    variable("HF_HUB_CACHE")
+        .or_else(|| variable("HUGGINGFACE_HUB_CACHE"))
+        .or_else(of_home)
+        .or_else(of_cache)
+        .or_else(usual)
+}
+
+/// That neither the cache nor the project has a repository.
+fn not_fetched(owner: &str, name: &str, is_folder: bool) -> anyhow::Error {
+    let nearest = or_nearest(name, shipped_names(), "`planner list models` has all that ship");
+    if is_folder {
+        return anyhow!(
+            "`{owner}/{name}`: the folder `{owner}` has no `{name}`\nhint: of models that ship, {nearest}"
+        );
+    }
+    let cache =
+        hub_cache().map_or_else(|| "the cache".to_owned(), |it| format!("`{}`", it.display()));
+    anyhow!(
+        "there is no model `{owner}/{name}`: neither a file or folder, nor in {cache}, where the Hugging Face hub's \
+         are kept, nor one that ships\nhint: `hf download {owner}/{name} config.json` fetches what is needed of it \
+         (`huggingface-cli download` in older versions); of models that ship, {nearest}"
+    )
+}
+
+/// That a path leads nowhere; the model of that name may ship.
+fn not_there(path: &Path, error: &anyhow::Error) -> anyhow::Error {
+    let name = match path.file_name() {
+        Some(name) if name == "config.json" => path.parent().and_then(Path::file_name),
+        name => name,
+    };
+    let name = name.unwrap_or_default().to_string_lossy();
+    let name = name.strip_suffix(".json").unwrap_or(&name);
+    let hint = match names::model(name) {
+        Some(shipped) => format!("`{}` ships, and is found by that name alone", shipped.name),
+        None => format!(
+            "models that ship are found by name: {}",
+            or_nearest(name, shipped_names(), LISTED)
+        ),
+    };
+    anyhow!("{error:#}\nhint: {hint}")
+}

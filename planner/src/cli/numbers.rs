@@ -1,0 +1,153 @@
+//! Numbers as people write them.
+
+/// Multiples of whole numbers of things that computers have: sequences of `128k` tokens are of 131,072.
+const MULTIPLES: [(char, u64); 3] = [('k', 1 << 10), ('m', 1 << 20), ('g', 1 << 30)];
+
+/// A whole number: `64`, `16,384`, `1_000`, `128k` (times 1,024), `4M` or `1e6`.
+///
+/// # Errors
+///
+/// What it must be, and what comes nearest where that can be told.
+pub(super) fn counted(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let wrong = |nearest: String| {
+        format!("must be a whole number, at least 1, such as 64, 16,384 or 128k{nearest}")
+    };
+    let (digits, multiple) = with_multiple(text);
+    if let Some(number) = plain(digits) {
+        return number
+            .checked_mul(multiple)
+            .ok_or_else(|| "must be a whole number, at least 1 and not too large".to_owned());
+    }
+    let number =
+        digits.parse::<f64>().ok().filter(|_| digits.starts_with(|c: char| c.is_ascii_digit()));
+    match number.map(|number| number * multiple as f64) {
+        // Beyond, floats have no units.
+        Some(number) if number.fract() == 0.0 && number < (1u64 << 53) as f64 => Ok(number as u64),
+        Some(number) if (1.0..1e15).contains(&number) => {
+            Err(wrong(format!("; near {text} are {} and {}", number.floor(), number.ceil())))
+        }
+        _ => Err(wrong(as_product(text))),
+    }
+}
+
+/// What a product comes to: `8x8` is not read, since it may mean more than its product.
+fn as_product(text: &str) -> String {
+    let factors: Option<Vec<u64>> =
+        text.split(['x', 'X', '*', '×']).map(|it| plain(it.trim())).collect();
+    let product = factors
+        .filter(|factors| factors.len() > 1)
+        .and_then(|factors| factors.into_iter().try_fold(1u64, u64::checked_mul));
+    product.map_or_else(String::new, |product| format!("; {text} is {product}"))
+}
+
+/// The digits of a number, and what multiplies them.
+fn with_multiple(text: &str) -> (&str, u64) {
+    let bare = text.strip_suffix("i").or_else(|| text.strip_suffix("I")).unwrap_or(text);
+    let last = bare.chars().next_back().map(|c| c.to_ascii_lowercase());
+    let found = MULTIPLES.into_iter().find(|(letter, _)| Some(*letter) == last);
+    found.map_or((text, 1), |(_, multiple)| (bare[..bare.len() - 1].trim_end(), multiple))
+}
+
+/// Digits, with or without what sets thousands apart, which must do so everywhere.
+fn plain(text: &str) -> Option<u64> {
+    let is_mark = |c: char| ",_'\u{2019}\u{202f}\u{a0} ".contains(c);
+    let groups: Vec<&str> = text.split(is_mark).collect();
+    let all_digits =
+        groups.iter().all(|group| !group.is_empty() && group.bytes().all(|b| b.is_ascii_digit()));
+    let in_thousands = groups.len() == 1
+        || (groups[0].len() <= 3 && groups[1..].iter().all(|group| group.len() == 3));
+    if all_digits && in_thousands { groups.concat().parse().ok() } else { None }
+}
+
+/// A number with one of `units`, each with what it is in the unit that is wanted; none where it is no such number.
+/// Units that differ in the size of letters alone are told apart by it, others in any size.
+pub(super) fn quantity(text: &str, units: &[(&str, f64)]) -> Option<f64> {
+    let text = text.trim();
+    let of = |digits: &str| {
+        let digits = digits.trim();
+        let is_number = digits.starts_with(|c: char| c.is_ascii_digit() || c == '.' || c == '-');
+        plain(digits)
+            .map(|number| number as f64)
+            .or_else(|| digits.parse().ok().filter(|_| is_number))
+    };
+    let exact = units.iter().find_map(|(unit, scale)| Some(of(text.strip_suffix(unit)?)? * scale));
+    exact.or_else(|| {
+        units.iter().find_map(|(unit, scale)| {
+            let cut =
+                text.len().checked_sub(unit.len()).filter(|cut| text.is_char_boundary(*cut))?;
+            let (digits, given) = text.split_at(cut);
+            given
+                .eq_ignore_ascii_case(unit)
+                .then(|| of(digits))
+                .flatten()
+                .map(|number| number * scale)
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_numbers_are_read_as_they_are_written() {
+        for (text, number) in [
+            ("64", 64),
+            ("16,384", 16_384),
+            ("1_000", 1000),
+            ("1'000'000", 1_000_000),
+            ("16 384", 16_384),
+            ("128k", 131_072),
+            ("128K", 131_072),
+            ("8Ki", 8192),
+            ("4M", 4 << 20),
+            ("0.5M", 1 << 19),
+            ("1.5k", 1536),
+            ("1e6", 1_000_000),
+            ("8.0", 8),
+            ("0", 0),
+        ] {
+            assert_eq!(counted(text), Ok(number), "{text}");
+        }
+        for text in [
+            "",
+            "-1",
+            "1.5",
+            "eight",
+            "k",
+            "1,00",
+            "1,0000",
+            ",1",
+            "1,,000",
+            "8x8",
+            "1e30",
+            "inf",
+            "nan",
+            "99999999999999999999999",
+            "17179869184g",
+        ] {
+            counted(text).unwrap_err();
+        }
+        assert!(counted("8x8").unwrap_err().ends_with("8x8 is 64"));
+        assert!(counted("8.5").unwrap_err().ends_with("near 8.5 are 8 and 9"));
+    }
+
+    #[test]
+    fn quantities_have_their_units() {
+        let units = &[("", 1.0), ("GiB", 1.0), ("MiB", 1.0 / 1024.0), ("W", 1.0), ("kW", 1e3)];
+        for (text, number) in [
+            ("4", 4.0),
+            ("4 GiB", 4.0),
+            ("512MiB", 0.5),
+            ("4gib", 4.0),
+            ("0.7kW", 700.0),
+            ("1,000W", 1000.0),
+        ] {
+            assert_eq!(quantity(text, units), Some(number), "{text}");
+        }
+        for text in ["", "GiB", "4 apples", "inf", "nan", "four"] {
+            assert_eq!(quantity(text, units), None, "{text}");
+        }
+    }
+}

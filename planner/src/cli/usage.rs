@@ -1,0 +1,200 @@
+//! What is wrong with a command line, and what was likely meant by it.
+
+use std::ffi::OsString;
+
+use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Command, CommandFactory, FromArgMatches};
+use ir::layout::PartialLayout;
+use planner::names::{self, Sought, folded};
+
+use super::args::Cli;
+
+/// Reads the command line.
+///
+/// # Errors
+///
+/// What is wrong, with what was likely meant as a tip: options by the names of other tools, of another command, or left
+/// out before their values.
+pub(crate) fn parse(words: &[OsString]) -> Result<Cli, clap::Error> {
+    let mut command = Cli::command();
+    let matches = command
+        .try_get_matches_from_mut(words)
+        .and_then(|mut matches| Cli::from_arg_matches_mut(&mut matches));
+    matches.map_err(|error| {
+        let words: Vec<String> =
+            words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        with_tip(error, &command, &words)
+    })
+}
+
+/// An error with what was likely meant, where that can be told.
+fn with_tip(mut error: clap::Error, command: &Command, words: &[String]) -> clap::Error {
+    let tip =
+        match error.kind() {
+            ErrorKind::UnknownArgument => invalid(&error, ContextKind::InvalidArg)
+                .and_then(|given| meant(command, words, &given)),
+            ErrorKind::InvalidSubcommand => invalid(&error, ContextKind::InvalidSubcommand)
+                .and_then(|given| meant_command(&given)),
+            ErrorKind::MissingRequiredArgument => named(command, words).and_then(example),
+            _ => None,
+        };
+    if let Some(tip) = tip {
+        for kind in [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand] {
+            error.remove(kind);
+        }
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(tip)]));
+    }
+    error
+}
+
+fn invalid(error: &clap::Error, kind: ContextKind) -> Option<String> {
+    match error.get(kind) {
+        Some(ContextValue::String(given)) => Some(given.clone()),
+        _ => None,
+    }
+}
+
+/// The command that is named.
+fn named<'a>(command: &'a Command, words: &[String]) -> Option<&'a Command> {
+    words.iter().skip(1).find_map(|word| command.find_subcommand(word))
+}
+
+/// An example of a command, from its help.
+fn example(command: &Command) -> Option<String> {
+    let help = command.get_after_help()?.to_string();
+    let line = help.lines().map(str::trim).find(|line| line.starts_with("planner "))?;
+    Some(format!("for example: {line}"))
+}
+
+/// Whether a command has a long option.
+fn has(command: &Command, long: &str) -> bool {
+    command.get_arguments().any(|argument| {
+        let names = argument.get_long_and_visible_aliases().unwrap_or_default();
+        names.iter().any(|name| long.strip_prefix("--") == Some(name))
+    })
+}
+
+/// What is meant by an argument that a command does not take.
+fn meant(command: &Command, words: &[String], given: &str) -> Option<String> {
+    let of = named(command, words)?;
+    if !given.starts_with('-') {
+        return meant_value(of, words, given);
+    }
+    // Of `-gpus` only `-g` is looked at.
+    let is_whole = |word: &&String| word.starts_with(given) && !word.starts_with("--");
+    let whole = words.iter().find(is_whole).filter(|_| !given.starts_with("--"));
+    let whole = whole.map_or(given, String::as_str);
+    let flag = whole.split_once('=').map_or(whole, |(flag, _)| flag);
+    let longs = of.get_arguments().filter_map(clap::Arg::get_long);
+    let own = longs.map(|long| format!("--{long}")).find(|long| folded(long) == folded(flag));
+    if let Some(own) = own {
+        return Some(format!("it is written `{own}`"));
+    }
+    // What others call it, if it is of this command; else what another command has by that name.
+    if let Some(ours) = names::flag(flag, |ours| has(of, ours)) {
+        return Some(format!("it is `{ours}` here"));
+    }
+    let having = |long: &str| -> Vec<String> {
+        let all = command.get_subcommands().filter(|other| has(other, long));
+        all.map(|other| format!("`planner {}`", other.get_name())).collect()
+    };
+    let elsewhere = having(flag);
+    let (long, all) = if elsewhere.is_empty() {
+        let ours = names::flag(flag, |ours| !having(ours).is_empty())?;
+        (ours, having(ours))
+    } else {
+        (flag, elsewhere)
+    };
+    let all = all.iter().take(3).cloned().collect::<Vec<_>>().join(", ");
+    Some(format!("`{long}` is an option of {all}, not of `planner {}`", of.get_name()))
+}
+
+/// What is meant by a value that no option stands before.
+fn meant_value(of: &Command, words: &[String], given: &str) -> Option<String> {
+    let is_open = |flag: &str| has(of, flag) && !words.iter().any(|word| word.starts_with(flag));
+    if given.bytes().all(|byte| byte.is_ascii_digit()) && is_open("--gpus") {
+        return Some(format!("the number of GPUs is `--gpus {given}`"));
+    }
+    if given.parse::<PartialLayout>().is_ok() {
+        return Some(if is_open("--layout") {
+            format!("a layout is `--layout {given}`")
+        } else {
+            format!("`planner evaluate MODEL --gpus N --layout {given}` takes a layout")
+        });
+    }
+    if let Some(cluster) = names::cluster(given).filter(|_| is_open("--cluster")) {
+        return Some(format!("a cluster is `--cluster {cluster}`"));
+    }
+    if let Some(framework) = names::framework(given).filter(|_| is_open("--framework")) {
+        return Some(format!("a framework is `--framework {framework}`"));
+    }
+    let is_model = matches!(Sought::of(given), Sought::Name(name) if names::model(name).is_some());
+    is_model.then(|| format!("`planner {}` takes one model", of.get_name()))
+}
+
+/// What others call commands, folded, and what to type.
+const COMMANDS: &[(&[&str], &str)] = &[
+    (
+        &[
+            "plan",
+            "optimize",
+            "optimise",
+            "tune",
+            "autotune",
+            "find",
+            "best",
+            "recommend",
+            "parallelize",
+        ],
+        "planner search MODEL --gpus N",
+    ),
+    (
+        &["predict", "estimate", "eval", "cost", "time", "memory", "layout"],
+        "planner evaluate MODEL --gpus N --layout tp8-pp4-dp2",
+    ),
+    (
+        &["info", "show", "describe", "params", "parameters", "summary", "model"],
+        "planner inspect MODEL",
+    ),
+    (
+        &["draw", "plot", "viz", "visualize", "visualise", "picture", "graph", "trace"],
+        "planner chart PLAN -o step.html",
+    ),
+    (&["diff", "cmp"], "planner compare A B"),
+    (&["check", "verify"], "planner lint FILE --model MODEL"),
+    (&["train", "execute", "launch", "start"], "planner run PLAN"),
+    (&["convert", "generate", "script", "write"], "planner export PLAN --to TOOL"),
+    (&["bench", "benchmark", "accuracy", "test"], "planner validate"),
+    (&["fit", "measure", "profile"], "planner calibrate --from FILE"),
+    (&["why", "explainplan"], "planner explain PLAN"),
+    (&["scan", "vary", "scale"], "planner sweep MODEL --over gpus=8,16,32"),
+    (&["models"], "planner list models"),
+    (&["clusters", "gpus", "hardware", "gpu"], "planner list clusters"),
+    (&["frameworks", "tools", "backends"], "planner list frameworks"),
+    (&["schedules"], "planner list schedules"),
+    (&["architectures"], "planner list architectures"),
+    (&["rules"], "planner list rules"),
+    (&["version", "v"], "planner --version"),
+    (&["complete", "completion"], "planner completions bash"),
+    (
+        &["collectives", "allreduce", "allgather", "reducescatter", "alltoall"],
+        "planner collective NAME -o FILE.svg",
+    ),
+];
+
+/// What is meant by a word in the place of a command.
+fn meant_command(given: &str) -> Option<String> {
+    let word = folded(given);
+    if let Some((_, line)) = COMMANDS.iter().find(|(also, _)| also.contains(&word.as_str())) {
+        return Some(format!("that is `{line}`"));
+    }
+    let path = std::path::Path::new(given);
+    let is_model = match Sought::of(given) {
+        Sought::Name(name) | Sought::Repository { name, .. } => names::model(name).is_some(),
+        Sought::Path => false,
+    };
+    let is_there = path.exists() || given.contains(['/', '.']);
+    (is_model || is_there)
+        .then(|| format!("a command comes first: `planner search {given} --gpus N`"))
+}

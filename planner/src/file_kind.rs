@@ -1,0 +1,301 @@
+//! What a file is, whatever it was taken for.
+
+use serde_json::Value;
+
+use crate::measured::kind::Kind;
+
+/// What a file is, by what is in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileKind {
+    /// Nothing is in it.
+    Empty,
+    /// A model: a Hugging Face configuration, a short form, or a native graph.
+    Model,
+    /// A plan.
+    Plan,
+    /// A timeline, or another Chrome trace.
+    Timeline,
+    /// A cluster.
+    Cluster,
+    /// A framework.
+    Framework,
+    /// What a search prints as JSON.
+    Report,
+    /// Measured steps.
+    Steps,
+    /// Tables of nccl-tests.
+    NcclTests,
+    /// A database, such as Nsight Systems export.
+    Database,
+    /// The order of a pipeline schedule.
+    Order,
+    /// Settings of another tool: a script, JSON, YAML or TOML.
+    Settings,
+    /// Weights of a model.
+    Weights,
+    /// A file that lies beside a model's configuration, and says nothing of the network.
+    BesideModel,
+    /// Sizes of a model by Meta's own names.
+    Params,
+    /// A page of the web.
+    Page,
+    /// Where a large file of a repository is kept, in the place of the file.
+    Pointer,
+    /// A picture.
+    Picture,
+    /// Packed.
+    Packed,
+    /// None of these.
+    Unknown,
+}
+
+impl FileKind {
+    /// That of a file with these bytes; the first of them may do.
+    pub fn of(bytes: &[u8]) -> Self {
+        if let Some(kind) = by_signature(bytes) {
+            return kind;
+        }
+        match Kind::of(bytes) {
+            Kind::Empty => return Self::Empty,
+            Kind::Trace => return Self::Timeline,
+            Kind::Sqlite => return Self::Database,
+            Kind::NcclTests => return Self::NcclTests,
+            Kind::Steps | Kind::Unknown => {}
+        }
+        let Ok(text) = std::str::from_utf8(bytes) else { return Self::Unknown };
+        match serde_json::from_str(text) {
+            Ok(Value::Object(object)) => of_object(&|key| object.contains_key(key)),
+            Ok(Value::Array(list)) => {
+                let first = list.first().and_then(Value::as_object);
+                let is_step = first
+                    .is_some_and(|it| ["n_gpus", "gpu"].iter().all(|key| it.contains_key(*key)));
+                if is_step { Self::Steps } else { Self::Unknown }
+            }
+            _ => of_text(text),
+        }
+    }
+
+    /// In words, with an article.
+    pub const fn in_words(self) -> &'static str {
+        match self {
+            Self::Empty => "empty",
+            Self::Model => "the description of a model",
+            Self::Plan => "a plan",
+            Self::Timeline => "a timeline",
+            Self::Cluster => "a cluster file",
+            Self::Framework => "a framework file",
+            Self::Report => "what a search prints",
+            Self::Steps => "a list of measured steps",
+            Self::NcclTests => "what nccl-tests print",
+            Self::Database => "a database, such as Nsight Systems export",
+            Self::Order => "the order of a pipeline schedule",
+            Self::Settings => "settings of another tool",
+            Self::Weights => "weights, or a list of them",
+            Self::BesideModel => "a file of a model's repository other than its `config.json`",
+            Self::Params => "a `params.json` in Meta's own form",
+            Self::Page => "a page of the web",
+            Self::Pointer => "a pointer of Git LFS, not the file itself",
+            Self::Picture => "a picture",
+            Self::Packed => "a packed file",
+            Self::Unknown => "something else",
+        }
+    }
+
+    /// What takes it, where it is called `name`; else what to take in its place.
+    pub fn use_of(self, name: &str) -> Option<String> {
+        let text = match self {
+            Self::Model => format!("`planner search {name} --gpus 64` plans for it"),
+            Self::Plan => format!(
+                "`planner explain {name}` reads it, and so do simulate, chart, compare, export, lint and run"
+            ),
+            Self::Timeline => format!("`planner chart {name} -o step.html` draws it"),
+            Self::Cluster => format!("`--cluster {name}` takes it"),
+            Self::Framework => format!("`--framework {name}` takes it"),
+            Self::Report => {
+                "`planner search .. -o plan.json` writes a plan, which other commands read"
+                    .to_owned()
+            }
+            Self::Steps | Self::NcclTests | Self::Database => {
+                format!("`planner calibrate --from {name}` reads it")
+            }
+            Self::Order => format!("`planner schedule --from {name}` reads it"),
+            Self::Settings => format!(
+                "`planner import {name} --model MODEL -o plan.json` makes a plan of it, and `planner lint {name} \
+                 --model MODEL` judges it"
+            ),
+            Self::Weights | Self::BesideModel => {
+                "the `config.json` of the same repository describes the model".to_owned()
+            }
+            Self::Params => {
+                "the `config.json` of the same model in Hugging Face's form describes it \
+                             (`hf download OWNER/NAME config.json`)"
+                    .to_owned()
+            }
+            Self::Page | Self::Pointer => {
+                "`hf download OWNER/NAME config.json` fetches the file itself".to_owned()
+            }
+            Self::Packed => "unpack it first".to_owned(),
+            Self::Empty | Self::Picture | Self::Unknown => return None,
+        };
+        Some(text)
+    }
+}
+
+/// Formats that begin in a way of their own.
+fn by_signature(bytes: &[u8]) -> Option<FileKind> {
+    const SIGNATURES: [(&[u8], FileKind); 12] = [
+        (b"GGUF", FileKind::Weights),
+        // A checkpoint of PyTorch is an archive, and before version 1.6 a pickle.
+        (b"PK\x03\x04", FileKind::Weights),
+        (b"\x80\x02", FileKind::Weights),
+        (b"\x80\x04", FileKind::Weights),
+        (b"\x89HDF", FileKind::Weights),
+        (b"\x93NUMPY", FileKind::Weights),
+        (b"\x89PNG", FileKind::Picture),
+        (b"%PDF", FileKind::Picture),
+        (b"<svg", FileKind::Picture),
+        (b"\x1f\x8b", FileKind::Packed),
+        (b"\x28\xb5\x2f\xfd", FileKind::Packed),
+        (b"version https://git-lfs", FileKind::Pointer),
+    ];
+    let known = SIGNATURES.into_iter().find(|(start, _)| bytes.starts_with(start));
+    // Safetensors: the length of its head in 8 bytes, and the head, an object of JSON.
+    let has_head = |head: &[u8]| head.starts_with(b"{\"") && bytes[..8].ends_with(&[0, 0]);
+    let is_safetensors = bytes.get(8..10).is_some_and(has_head);
+    known.map(|(_, kind)| kind).or(is_safetensors.then_some(FileKind::Weights))
+}
+
+/// What an object is, by the keys that it has.
+fn of_object(has: &dyn Fn(&str) -> bool) -> FileKind {
+    let all = |keys: &[&str]| keys.iter().all(|key| has(key));
+    let any = |keys: &[&str]| keys.iter().any(|key| has(key));
+    match () {
+        () if all(&["layout", "prediction"]) => FileKind::Plan,
+        () if all(&["plans", "search"]) => FileKind::Report,
+        () if all(&["gpu", "gpus_per_node"]) => FileKind::Cluster,
+        () if all(&["kernels", "abilities"]) => FileKind::Framework,
+        () if any(&[
+            "peft_type",
+            "tokenizer_class",
+            "added_tokens",
+            "_class_name",
+            "image_processor_type",
+        ]) =>
+        {
+            FileKind::BesideModel
+        }
+        () if any(&["model_type", "architecture", "format"]) => FileKind::Model,
+        () if has("weight_map") => FileKind::Weights,
+        () if all(&["dim", "n_layers"]) => FileKind::Params,
+        () if any(&[
+            "train_batch_size",
+            "train_micro_batch_size_per_gpu",
+            "zero_optimization",
+            "gradient_accumulation_steps",
+        ]) =>
+        {
+            FileKind::Settings
+        }
+        () if any(&["transformers_version", "_from_model_config", "bos_token", "log_history"]) => {
+            FileKind::BesideModel
+        }
+        () => FileKind::Unknown,
+    }
+}
+
+/// What a text is that is no JSON.
+fn of_text(text: &str) -> FileKind {
+    let start = text.trim_start_matches('\u{feff}').trim_start();
+    let small: String = start.chars().take(64).flat_map(char::to_lowercase).collect();
+    let lines = || start.lines().map(str::trim).filter(|line| !line.is_empty());
+    let is_comment = |line: &&str| line.starts_with('#');
+    let first = lines().find(|line| !is_comment(line)).unwrap_or_default();
+    let key = first.split_once([':', '=']).map(|(key, _)| key.trim());
+    let is_key = |key: &str| {
+        let is_part = |c: char| c.is_ascii_alphanumeric() || "_-.\"".contains(c);
+        !key.is_empty() && key.chars().all(is_part)
+    };
+    match () {
+        () if small.starts_with("<!doctype html") || small.starts_with("<html") => FileKind::Page,
+        () if small.starts_with("<?xml") => FileKind::Picture,
+        () if is_order(first) => FileKind::Order,
+        () if start.starts_with("#!") || start.contains("--tensor-model-parallel-size") => {
+            FileKind::Settings
+        }
+        () if ["torchrun", "srun", "deepspeed ", "accelerate launch", "mpirun"]
+            .iter()
+            .any(|starter| lines().any(|line| line.starts_with(starter))) =>
+        {
+            FileKind::Settings
+        }
+        // A table of TOML, or a key of TOML or YAML.
+        () if first.starts_with('[')
+            && first.ends_with(']')
+            && is_key(first.trim_matches(['[', ']'])) =>
+        {
+            FileKind::Settings
+        }
+        () if key.is_some_and(is_key) || first == "---" => FileKind::Settings,
+        () => FileKind::Unknown,
+    }
+}
+
+/// Whether a line is a rank's of a pipeline order: `0F0,1F0,,0B0`.
+fn is_order(line: &str) -> bool {
+    let mut actions = line.split(',').map(str::trim).filter(|action| !action.is_empty()).peekable();
+    let is_action = |action: &str| {
+        let rest = action.trim_start_matches(|c: char| c.is_ascii_digit());
+        rest.len() < action.len() && rest.starts_with(['F', 'B', 'I', 'W', 'S', 'R', 'U'])
+    };
+    actions.peek().is_some() && actions.all(is_action)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_told_apart() {
+        for (text, kind) in [
+            ("", FileKind::Empty),
+            (" \n", FileKind::Empty),
+            (r#"{"model_type": "llama"}"#, FileKind::Model),
+            (r#"{"architecture": "gpt", "hidden_size": 8}"#, FileKind::Model),
+            (r#"{"version": 3, "layout": {}, "prediction": {}}"#, FileKind::Plan),
+            (r#"{"plans": [], "search": {}}"#, FileKind::Report),
+            (r#"{"traceEvents": []}"#, FileKind::Timeline),
+            (r#"{"name": "x", "gpu": {}, "gpus_per_node": 8}"#, FileKind::Cluster),
+            (r#"{"kernels": {}, "abilities": {}}"#, FileKind::Framework),
+            (r#"{"train_batch_size": 8}"#, FileKind::Settings),
+            (r#"{"weight_map": {}}"#, FileKind::Weights),
+            (r#"{"tokenizer_class": "x", "model_type": "llama"}"#, FileKind::BesideModel),
+            (r#"{"dim": 4096, "n_layers": 32}"#, FileKind::Params),
+            (r#"{"colour": "green"}"#, FileKind::Unknown),
+            (r#"[{"gpu": "H100", "n_gpus": 8}]"#, FileKind::Steps),
+            ("[]", FileKind::Unknown),
+            ("#!/bin/bash\ntorchrun x.py", FileKind::Settings),
+            ("# of mine\ntorchrun --nproc-per-node 8 x.py", FileKind::Settings),
+            ("compute_environment: LOCAL_MACHINE\n", FileKind::Settings),
+            ("[parallelism]\ntensor_parallel_degree = 8\n", FileKind::Settings),
+            ("0F0,0F1,,0B0\n1F0,1B0\n", FileKind::Order),
+            ("<!DOCTYPE html><html>", FileKind::Page),
+            ("<svg xmlns=\"\">", FileKind::Picture),
+            ("version https://git-lfs.github.com/spec/v1\n", FileKind::Pointer),
+            ("# nccl-tests version 2.13\n", FileKind::Unknown),
+            ("Lorem ipsum dolor", FileKind::Unknown),
+        ] {
+            assert_eq!(FileKind::of(text.as_bytes()), kind, "{text}");
+        }
+        let tensors = b"\x40\0\0\0\0\0\0\0{\"__metadata__\":{}}";
+        for (bytes, kind) in [
+            (&tensors[..], FileKind::Weights),
+            (b"PK\x03\x04\0", FileKind::Weights),
+            (b"GGUF\x03", FileKind::Weights),
+            (b"\x1f\x8b\x08", FileKind::Packed),
+            (b"SQLite format 3\0", FileKind::Database),
+            (b"\xff\xfe\0", FileKind::Unknown),
+        ] {
+            assert_eq!(FileKind::of(bytes), kind, "{bytes:?}");
+        }
+    }
+}

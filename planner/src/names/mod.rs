@@ -1,0 +1,32 @@
+//! What people call things: names in any writing, and for a name that nothing has, those that were likely meant.
+
+mod clusters;
+mod flags;
+mod frameworks;
+mod models;
+mod nearest;
+mod options;
+
+pub use clusters::cluster;
+pub use flags::flag;
+pub use frameworks::framework;
+pub use models::{Sought, model};
+pub use nearest::{nearest, or_nearest};
+pub use options::{
+    context_names, launcher_names, precision_names, schedule, schedule_names, target_names,
+};
+
+/// A name as names are compared: its letters and digits, small. `ZB-H1`, `zb_h1` and `zbh1` are one.
+pub fn folded(name: &str) -> String {
+    name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
+}
+
+/// A name as [`folded`], without words that say nothing of which thing it is.
+fn folded_without(name: &str, words: &[&str]) -> String {
+    let small = name.to_lowercase();
+    let parts = small.split(|c: char| !c.is_alphanumeric());
+    parts.filter(|part| !words.contains(part)).collect()
+}
+
+#[cfg(test)]
+mod tests;

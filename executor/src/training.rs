@@ -76,7 +76,7 @@ pub fn train<B: Kernels, E: From<RunError>>(
     }
     rank.settle()?;
     let consensus_distance = rank.consensus_distance()?;
-    let timeline = track.map(|track| Timeline { title: String::new(), tracks: vec![track] });
+    let timeline = track.map(|track| Timeline { tracks: vec![track], ..Timeline::default() });
     let text = timeline.as_ref().map_or_else(String::new, chrome::write);
     let [on_device, on_host] = [rank.peak_memory(), rank.peak_host_memory()].map(Bytes::get);
     let memory = format!("{on_device} {on_host}");

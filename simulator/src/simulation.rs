@@ -142,7 +142,7 @@ fn timeline(
             memory_capacity: work.memory_capacity,
         }
     });
-    Timeline { title: String::new(), tracks: tracks.collect() }
+    Timeline { tracks: tracks.collect(), ..Timeline::default() }
 }
 
 /// Adds the exchanges of an action's runs; where a run took longer than alone, stretched as it was.

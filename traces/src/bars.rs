@@ -4,8 +4,8 @@ use ir::units::Bytes;
 use plotters::backend::DrawingBackend;
 
 use crate::canvas::{
-    self, Align, Area, Canvas, DrawError, Entry, Font, Legend, Paper, Picture, Swatch, Text, Ticks,
-    Title, baseline_around,
+    self, Align, Area, Canvas, DrawError, Entry, Font, Format, Legend, Paper, Picture, Swatch,
+    Text, Ticks, Title, baseline_around,
 };
 use crate::palette::Rgb;
 
@@ -64,30 +64,37 @@ pub fn svg(
     canvas::svg(&Chart::new(title, bars, capacity, options, &font)?, &font)
 }
 
-/// The bars as a PNG file, with a line at `capacity`.
+/// The bars as a file of a format, with a line at `capacity`.
 ///
 /// # Errors
 ///
-/// As [`svg`], and if the picture has too many pixels.
-pub fn png(
+/// As [`svg`], and if a bitmap has too many pixels.
+pub fn draw(
     title: &str,
     bars: &[MemoryBar],
     capacity: Option<Bytes>,
     options: &BarsOptions,
+    format: Format,
 ) -> Result<Vec<u8>, DrawError> {
     let font = Font::embedded();
     let chart = Chart::new(title, bars, capacity, options, &font)?;
-    canvas::png(&chart, &font, options.paper.pixel_ratio)
+    canvas::draw(&chart, &font, format, options.paper.pixel_ratio)
 }
 
 const MARGIN: f64 = 18.0;
 const LABEL: f64 = 10.5;
 const TICK: f64 = 10.0;
+/// Of the numbers in parts.
+const SIZE: f64 = 9.0;
+/// From the top of a bar to the digits above it.
+const ABOVE_BAR: f64 = 5.0;
 /// From the title to the plot: the heading of the axis, and the total over the highest bar.
 const ABOVE_PLOT: f64 = 34.0;
 /// Names of bars, and the gap before the legend.
 const BELOW_PLOT: f64 = 32.0;
 const LEFT_OF_PLOT: f64 = 44.0;
+/// What the axis reaches, over the most that is shown: the tick above it often has room, too.
+const ROOM: f64 = 1.02;
 const WIDEST_BAR: f64 = 64.0;
 const LEAST_PLOT: f64 = 60.0;
 /// A part at least this high has a line between it and the next.
@@ -155,7 +162,7 @@ impl<'a> Chart<'a> {
             }
         }
         let most = bars.iter().map(MemoryBar::total).max().max(capacity).unwrap_or_default();
-        let most = if most == Bytes::ZERO { 1.0 } else { most.as_gib() };
+        let most = if most == Bytes::ZERO { 1.0 } else { most.as_gib() * ROOM };
         let options = *options;
         Ok(Self { title, heading, bars, capacity, parts, legend, plot, most, options, font })
     }
@@ -197,9 +204,28 @@ impl<'a> Chart<'a> {
             let height = bottom - top - between;
             let series = self.parts.iter().position(|name| *name == part.name);
             let color = self.options.paper.theme.series(series.unwrap_or_default());
-            canvas.fill(Area { left, top: top + between, width, height }, color)?;
+            let area = Area { left, top: top + between, width, height };
+            canvas.fill(area, color)?;
+            self.size(canvas, part.bytes, area, color)?;
         }
         Ok(())
+    }
+
+    /// How large a part is, in it, where there is room.
+    fn size<B: DrawingBackend>(
+        &self,
+        canvas: &mut Canvas<'_, B>,
+        bytes: Bytes,
+        area: Area,
+        background: Rgb,
+    ) -> Result<(), DrawError> {
+        let content = &*label(bytes);
+        if area.height < SIZE + 2.0 || self.font.width(content, SIZE) + 4.0 > area.width {
+            return Ok(());
+        }
+        let (x, align) = (area.left + area.width / 2.0, Align::Center);
+        let baseline = baseline_around(area.top + area.height / 2.0, SIZE);
+        canvas.text(&Text { content, x, baseline, size: SIZE, align, color: background.ink() })
     }
 
     fn name<B: DrawingBackend>(
@@ -212,8 +238,8 @@ impl<'a> Chart<'a> {
         let (content, size, align) = (bar.name.as_str(), LABEL, Align::Center);
         canvas.text(&Text { content, x, baseline, size, align, color })
     }
-
-    /// The bar's total above it, on a patch that keeps lines out of the digits.
+    /// The bar's total above it, and above the capacity where it would lie on that; on a patch that keeps
+    /// lines of the grid out of the digits.
     fn total<B: DrawingBackend>(
         &self,
         canvas: &mut Canvas<'_, B>,
@@ -224,7 +250,10 @@ impl<'a> Chart<'a> {
         let total = bar.total();
         let is_too_much = self.capacity.is_some_and(|capacity| total > capacity);
         let color = if is_too_much { theme.limit() } else { theme.text() };
-        let (content, baseline) = (&*total_label(total), self.y(total) - 5.0);
+        let above = self.y(total) - ABOVE_BAR;
+        let lies_on = |line: f64| (above - LABEL - 2.0..above + 3.0).contains(&line);
+        let line = self.capacity.map(|capacity| self.y(capacity)).filter(|line| lies_on(*line));
+        let (content, baseline) = (&*label(total), line.map_or(above, |line| line - ABOVE_BAR));
         let (width, height) = (self.font.width(content, LABEL) + 4.0, LABEL + 2.0);
         let patch = Area { left: x - width / 2.0, top: baseline - LABEL, width, height };
         canvas.fill(patch, theme.background())?;
@@ -235,7 +264,7 @@ impl<'a> Chart<'a> {
     /// Every how many bars there is room for labels.
     fn labelled(&self, pitch: f64) -> usize {
         let widths = self.bars.iter().map(|bar| {
-            let total = self.font.width(&total_label(bar.total()), LABEL);
+            let total = self.font.width(&label(bar.total()), LABEL);
             total.max(self.font.width(&bar.name, LABEL))
         });
         let widest = widths.fold(0.0, f64::max) + 6.0;
@@ -282,6 +311,6 @@ impl Picture for Chart<'_> {
 }
 
 /// In GiB as the axis, without the unit.
-fn total_label(total: Bytes) -> String {
-    format!("{:.1}", total.as_gib())
+fn label(bytes: Bytes) -> String {
+    format!("{:.1}", bytes.as_gib())
 }

@@ -96,6 +96,16 @@ impl Class {
         }
     }
 
+    /// Whether it is on the compute stream, as work or as waiting.
+    pub(crate) const fn is_computed(self) -> bool {
+        self.is_pass() || matches!(self, Self::OptimizerStep | Self::Waiting)
+    }
+
+    /// Whether it is a pass of a micro-batch through a stage.
+    pub(crate) const fn is_pass(self) -> bool {
+        matches!(self, Self::Forward | Self::Backward | Self::InputGrad | Self::WeightGrad)
+    }
+
     const fn of_kind(kind: ActionKind) -> Self {
         match kind {
             ActionKind::Forward => Self::Forward,

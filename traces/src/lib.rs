@@ -15,4 +15,4 @@ pub mod snapshot;
 pub mod sweep;
 pub mod timeline;
 
-pub use canvas::{DrawError, Paper};
+pub use canvas::{DrawError, Format, Paper};

@@ -46,6 +46,23 @@ impl Rgb {
         if self.luminance() > EQUAL_CONTRAST { Self::BLACK } else { Self::WHITE }
     }
 
+    /// The colour of the `nth` of `count` things of a kind that has this one: the later, the paler; of more than two,
+    /// the first is darker.
+    pub(crate) fn shaded(self, nth: u32, count: u32) -> Self {
+        const DARKEST: f64 = 0.3;
+        // Paler ones are taken for idle.
+        const PALEST: f64 = 0.55;
+        let last = count.saturating_sub(1);
+        if last == 0 {
+            return self;
+        }
+        let darkest = if last > 1 { DARKEST } else { 0.0 };
+        let share = f64::from(nth.min(last)) / f64::from(last);
+        let shade = share * (PALEST + darkest) - darkest;
+        let towards = if shade < 0.0 { Self::BLACK } else { Self::WHITE };
+        self.mix(towards, shade.abs())
+    }
+
     /// How many times as bright the brighter of the two looks: 1 to 21.
     ///
     /// # Source
@@ -89,6 +106,9 @@ pub enum Theme {
 impl Theme {
     /// Both.
     pub const ALL: [Self; 2] = [Self::Light, Self::Dark];
+
+    /// How many colours [`series`](Self::series) has.
+    pub const NUM_SERIES: usize = 12;
 
     const fn pick(self, light: u32, dark: u32) -> Rgb {
         Rgb::new(match self {
@@ -148,14 +168,11 @@ impl Theme {
         }
     }
 
-    /// What an action is drawn in where its neighbours should be told from it: every other
-    /// micro-batch is a little darker, and the rank's later stages are lighter, as in the figures of
-    /// Narayanan et al. 2021 (arXiv 2104.04473).
-    pub fn shaded(self, kind: ActionKind, micro_batch: u32, nth: u32) -> Rgb {
-        let lighter = 1.0 - 0.6_f64.powi(nth.min(4).cast_signed());
-        // Pale colours turn grey sooner.
-        let darker = if micro_batch.is_multiple_of(2) { 0.0 } else { 0.1 * (1.0 - lighter) };
-        self.action(kind).mix(Rgb::WHITE, lighter).mix(Rgb::BLACK, darker)
+    /// What an action is drawn in where its rank has `count` stages, of which this is the `nth`: the
+    /// later, the paler, as in the figures of Narayanan et al. 2021 (arXiv 2104.04473). The first of two
+    /// has the colour of the action, that of more a darker one, so that all can be told apart.
+    pub fn shaded(self, kind: ActionKind, nth: u32, count: u32) -> Rgb {
+        self.action(kind).shaded(nth, count)
     }
 
     /// What the work of a stream is drawn in, where it has a lane of its own.
@@ -173,9 +190,9 @@ impl Theme {
     }
 
     /// The `index`-th of several things that have no colour of their own, such as parts of memory;
-    /// from the ninth on they repeat.
+    /// from the thirteenth on they repeat.
     pub const fn series(self, index: usize) -> Rgb {
-        match index % 8 {
+        match index % Self::NUM_SERIES {
             0 => self.pick(0x00_72B2, 0x3A_97D4),
             1 => self.pick(0xE6_9F00, 0xE6_9F00),
             2 => self.pick(0x00_9E73, 0x1B_B388),
@@ -183,7 +200,11 @@ impl Theme {
             4 => self.pick(0x56_B4E9, 0x7C_C6EF),
             5 => self.pick(0xD5_5E00, 0xE8_7420),
             6 => self.pick(0xF0_E442, 0xF0_E442),
-            _ => self.pick(0x70_7070, 0x9A_9A9A),
+            7 => self.pick(0x70_7070, 0x9A_9A9A),
+            8 => self.pick(0x88_2255, 0xC0_4F86),
+            9 => self.pick(0x33_2288, 0x8C_7FE0),
+            10 => self.pick(0x99_9933, 0xB5_B54A),
+            _ => self.pick(0xC9_B18C, 0xC9_B18C),
         }
     }
 

@@ -3,10 +3,10 @@
 use plotters::backend::DrawingBackend;
 
 use crate::canvas::{
-    self, Align, Area, Canvas, DrawError, Entry, Font, Legend, Paper, Picture, Swatch, Text, Title,
-    baseline_around,
+    self, Align, Area, Canvas, DrawError, Entry, Font, Format, Legend, Paper, Picture, Swatch,
+    Text, Title, baseline_around,
 };
-use crate::palette::Rgb;
+use crate::palette::{Rgb, Theme};
 
 /// What is predicted and measured in one unit.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -37,15 +37,21 @@ pub fn svg(title: &str, panels: &[Panel], band: f64, paper: Paper) -> Result<Str
     canvas::svg(&Chart::new(title, panels, band, paper, &font)?, &font)
 }
 
-/// The panels side by side as a PNG file.
+/// The panels side by side as a file of a format.
 ///
 /// # Errors
 ///
-/// As [`svg`], and if the picture has too many pixels.
-pub fn png(title: &str, panels: &[Panel], band: f64, paper: Paper) -> Result<Vec<u8>, DrawError> {
+/// As [`svg`], and if a bitmap has too many pixels.
+pub fn draw(
+    title: &str,
+    panels: &[Panel],
+    band: f64,
+    paper: Paper,
+    format: Format,
+) -> Result<Vec<u8>, DrawError> {
     let font = Font::embedded();
     let chart = Chart::new(title, panels, band, paper, &font)?;
-    canvas::png(&chart, &font, paper.pixel_ratio)
+    canvas::draw(&chart, &font, format, paper.pixel_ratio)
 }
 
 const MARGIN: f64 = 18.0;
@@ -60,8 +66,6 @@ const BETWEEN_PANELS: f64 = 18.0;
 const LEAST_PLOT: f64 = 120.0;
 /// The side of a point.
 const POINT: f64 = 4.0;
-/// As many series as there are colours are filled; as many more are outlined.
-const NUM_COLORS: usize = 8;
 /// Axes begin and end at least this factor apart.
 const LEAST_RANGE: f64 = 1.5;
 /// Room between the outermost points and the ends of axes, as a factor.
@@ -111,8 +115,13 @@ impl<'a> Chart<'a> {
         let mut entries: Vec<Entry> = names
             .iter()
             .enumerate()
-            .map(|(index, name)| Entry { swatch: look(index, paper), text: (*name).to_owned() })
+            .map(|(index, name)| {
+                let text = format!("{name} ({})", num_points(panels, name));
+                Entry { swatch: look(index, paper), text }
+            })
             .collect();
+        let swatch = Swatch::Line(paper.theme.text());
+        entries.push(Entry { swatch, text: "as measured".to_owned() });
         entries.push(Entry {
             swatch: Swatch::Fill(paper.theme.idle()),
             text: format!("within {:.0} %", band * 100.0),
@@ -148,6 +157,8 @@ impl<'a> Chart<'a> {
             canvas.text(&Text { content, x, baseline, size, align, color })?;
         }
         canvas.frame(plot, 1.0, theme.muted_text())?;
+        let ends = [[axis.least; 2], [axis.most; 2]].map(at);
+        canvas.line(ends[0], ends[1], 1.0, theme.text())?;
         for series in &panel.series {
             let index = self.names.iter().position(|name| *name == series.name);
             let look = look(index.unwrap_or_default(), self.paper);
@@ -166,9 +177,30 @@ impl<'a> Chart<'a> {
         let content = "measured along, predicted up";
         let (x, baseline, align) = (plot.right(), plot.bottom() + 30.0, Align::Right);
         canvas.text(&Text { content, x, baseline, size, align, color })?;
+        for (content, line) in self.counts(panel).iter().zip([1.0, 0.0]) {
+            let (x, baseline) = (plot.right() - 8.0, plot.bottom() - 10.0 - line * (TICK + 4.0));
+            canvas.text(&Text { content, x, baseline, size, align, color })?;
+        }
         let (content, x, baseline) = (panel.name.as_str(), plot.left, plot.top - 9.0);
         let (size, align, color) = (11.0, Align::Left, theme.text());
         canvas.text(&Text { content, x, baseline, size, align, color })
+    }
+
+    /// How many points a panel has, of whom, and how near they come.
+    fn counts(&self, panel: &Panel) -> [String; 2] {
+        let points = panel.series.iter().flat_map(|series| &series.points);
+        let points: Vec<&[f64; 2]> = points.filter(|point| has_place(point)).collect();
+        let is_within = |point: &&&[f64; 2]| (point[1] / point[0] - 1.0).abs() <= self.band;
+        let within = points.iter().filter(is_within).count();
+        let share = 100.0 * within as f64 / points.len().max(1) as f64;
+        let num_sources = panel.series.iter().filter(|it| it.points.iter().any(has_place)).count();
+        let of = |count: usize, what: &str| {
+            format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+        };
+        [
+            format!("{} of {}", of(points.len(), "point"), of(num_sources, "source")),
+            format!("{share:.0} % within {:.0} %", self.band * 100.0),
+        ]
     }
 
     /// What is off by at most the band, between the ends of the axes.
@@ -192,10 +224,16 @@ impl<'a> Chart<'a> {
     }
 }
 
+/// How many points of a series have their place in a panel.
+fn num_points(panels: &[Panel], name: &str) -> usize {
+    let series = panels.iter().flat_map(|panel| &panel.series).filter(|it| it.name == name);
+    series.flat_map(|series| &series.points).filter(|point| has_place(point)).count()
+}
+
 /// What the `index`-th series is drawn as.
 fn look(index: usize, paper: Paper) -> Swatch {
     let color = paper.theme.series(index);
-    let is_filled = (index / NUM_COLORS).is_multiple_of(2);
+    let is_filled = (index / Theme::NUM_SERIES).is_multiple_of(2);
     if is_filled { Swatch::Fill(color) } else { Swatch::Frame(color) }
 }
 

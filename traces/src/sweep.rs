@@ -3,7 +3,8 @@
 use plotters::backend::DrawingBackend;
 
 use crate::canvas::{
-    self, Align, Area, Canvas, DrawError, Font, Paper, Picture, Text, Ticks, Title, baseline_around,
+    self, Align, Area, Canvas, DrawError, Font, Format, Paper, Picture, Text, Ticks, Title,
+    baseline_around,
 };
 use crate::palette::Rgb;
 
@@ -28,14 +29,21 @@ pub fn svg(title: &str, axis: &str, bars: &[Bar], paper: Paper) -> Result<String
     canvas::svg(&Chart::new(title, axis, bars, paper, &font)?, &font)
 }
 
-/// The same as a PNG file.
+/// The same as a file of a format.
 ///
 /// # Errors
 ///
-/// As [`svg`], and if the picture has too many pixels.
-pub fn png(title: &str, axis: &str, bars: &[Bar], paper: Paper) -> Result<Vec<u8>, DrawError> {
+/// As [`svg`], and if a bitmap has too many pixels.
+pub fn draw(
+    title: &str,
+    axis: &str,
+    bars: &[Bar],
+    paper: Paper,
+    format: Format,
+) -> Result<Vec<u8>, DrawError> {
     let font = Font::embedded();
-    canvas::png(&Chart::new(title, axis, bars, paper, &font)?, &font, paper.pixel_ratio)
+    let chart = Chart::new(title, axis, bars, paper, &font)?;
+    canvas::draw(&chart, &font, format, paper.pixel_ratio)
 }
 
 const MARGIN: f64 = 18.0;

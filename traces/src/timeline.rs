@@ -11,9 +11,17 @@ use ir::units::{Bytes, Nanos};
 pub struct Timeline {
     /// What is shown, in words: model, GPUs, layout, schedule.
     pub title: String,
+    /// What a step does, such as a model's name and the batch; empty where that is not known. Times of
+    /// steps are compared where it is the same.
+    pub work: String,
     /// A track for each rank, or one for several that do the same at the same time; in the order of
     /// ranks.
     pub tracks: Vec<Track>,
+}
+
+/// The [work](Timeline::work) of a step that trains `model` on so many sequences of so many tokens.
+pub fn training_step(model: &str, sequences: u64, tokens: u64) -> String {
+    format!("{model}, batch {sequences}, sequence {tokens}")
 }
 
 /// A rank, or several that are alike.

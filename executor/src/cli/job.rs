@@ -18,6 +18,7 @@ use ir::graph::Learning;
 use ir::layout::LayoutSpec;
 use ir::plan::Plan;
 use ir::replication::DataParallelMethod;
+use traces::timeline::training_step;
 
 use super::args::RunArgs;
 use super::choices::Backend;
@@ -373,6 +374,8 @@ impl Job<'_> {
                 self.program.num_ranks(),
                 self.program.layout
             );
+            let Program { model_name, global_batch_size, sequence_length, .. } = &*self.program;
+            timeline.work = training_step(model_name, *global_batch_size, *sequence_length);
             files::write_atomically(path, traces::chrome::write(&timeline).as_bytes())?;
             writeln!(
                 std::io::stderr(),

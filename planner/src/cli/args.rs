@@ -23,7 +23,7 @@ pub(crate) use format::Format;
 pub(crate) use import::{FailOn, ImportArgs, LintArgs, LintFormat, SettingsArgs};
 pub(crate) use measured::{CalibrateArgs, ValidateArgs};
 pub(crate) use pictures::{
-    ChartArgs, CollectiveArgs, PictureArgs, ScheduleArgs, ScheduleFormat, Shown, ThemeArg,
+    ChartArgs, CollectiveArgs, LanesArg, LookArgs, ScheduleArgs, ScheduleFormat, Shown, ThemeArg,
 };
 
 /// How to lay a model out on GPUs, how fast it will run, whether it fits, and why.
@@ -186,8 +186,8 @@ pub(crate) struct SweepArgs {
     pub(crate) setting: SettingArgs,
     #[command(flatten)]
     pub(crate) layout: LayoutArgs,
-    /// Also draw it.
-    #[arg(short, long, value_name = "FILE.{svg,png}")]
+    /// Also draw it: .svg, .png, .pdf or .html.
+    #[arg(short, long, value_name = "FILE.{svg,png,pdf,html}")]
     pub(crate) output: Option<PathBuf>,
     /// Colours.
     #[arg(long, value_enum, ignore_case = true, default_value = "light")]

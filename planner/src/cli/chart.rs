@@ -2,105 +2,105 @@
 
 use std::path::Path;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use ir::plan::MemoryUse;
-use ir::units::Bytes;
+use ir::units::{Bytes, Nanos};
 use planner::plan::CheckedPlan;
 use traces::bars::{self, BarsOptions, MemoryBar, MemoryPart};
 use traces::collectives::{self, Operation, Ring};
-use traces::gantt::{self, GanttOptions, TimeAxis};
-use traces::palette::Theme;
+use traces::gantt::{self, Window};
+use traces::html::{PageOptions, Table};
 use traces::timeline::Timeline;
 use traces::{Paper, chrome, html, snapshot};
 
-use super::args::{ChartArgs, CollectiveArgs, PictureArgs, Shown, ThemeArg};
+use super::args::{ChartArgs, CollectiveArgs, Shown};
 use super::files::{parse_plan, read_plan, read_text_up_to, refuse_to_overwrite, write_atomically};
 use super::output::Answer;
+use super::picture::{Kind, Look, StillKind};
 
 /// The most that is read of a timeline: some million events.
 const LARGEST_TIMELINE: u64 = 1 << 30;
 
-/// What a file name asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Svg,
-    Png,
-    Page,
-    Trace,
-    Snapshot,
-}
-
-/// What a file name asks for, where there is nothing to look into.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ImageKind {
-    Svg,
-    Png,
-}
-
-/// How a drawing looks.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Look {
-    pub(crate) paper: Paper,
-    pub(crate) time_axis: TimeAxis,
-}
-
 pub(crate) fn chart(args: &ChartArgs) -> anyhow::Result<Answer> {
     // Before anything is read: a wrong ending is the cheapest mistake to find.
-    let kind = Kind::of(&args.output)?;
+    check_ending(&args.output)?;
     for input in &args.inputs {
         refuse_to_overwrite(input, &args.output)?;
     }
-    match (args.picture.show, args.inputs.as_slice()) {
+    match (args.show, args.inputs.as_slice()) {
         (Shown::Timeline, inputs) => {
             let timelines: anyhow::Result<Vec<Timeline>> =
                 inputs.iter().map(|input| read_timeline(input)).collect();
-            let look = Look { paper: paper(&args.picture), ..Look::default() };
-            write_timelines(&timelines?, &args.output, look)?;
+            write_timelines(&timelines?, &args.output, look(args)?)?;
         }
         (Shown::Memory, [plan]) => {
+            ensure!(
+                look(args)?.window == Window::Whole,
+                "`--show memory` is of the fullest moment; `--from`, `--to` and `--first-micro-batches` are of \
+                 timelines"
+            );
             let checked = read_plan(plan)?;
-            write_atomically(&args.output, &draw_memory(&checked, kind, &args.picture)?)?;
+            write_atomically(&args.output, &draw_memory(&checked, args)?)?;
         }
         (Shown::Memory, _) => bail!("`--show memory` draws one plan"),
     }
     Ok(Answer::Found)
 }
 
+fn look(args: &ChartArgs) -> anyhow::Result<Look> {
+    let look = Look::of(&args.look);
+    if args.from.is_none() && args.to.is_none() {
+        return Ok(look);
+    }
+    let from = args.from.unwrap_or_default();
+    let to = args.to.unwrap_or(Nanos::new(u64::MAX));
+    ensure!(from < to, "`--to` {to} is not after `--from` {from}");
+    Ok(Look { window: Window::Time { from, to }, ..look })
+}
+
 pub(crate) fn collective(args: &CollectiveArgs) -> anyhow::Result<Answer> {
-    let kind = ImageKind::of(&args.output, "a collective")?;
+    let kind = StillKind::of(&args.output, "a collective")?;
     let operation = Operation::ALL.into_iter().find(|known| known.to_string() == args.name);
     let Some(operation) = operation else {
         let known = Operation::ALL.map(|known| known.to_string()).join(", ");
         bail!("`{}` is no collective that is drawn; {known} are", args.name);
     };
-    let paper = Paper { theme: theme(args.theme), ..Paper::default() };
+    let paper = Paper { theme: args.theme.theme(), ..Paper::default() };
     let rings = [Ring::AllReduce, Ring::AllGather, Ring::ReduceScatter];
     let ring = rings.into_iter().find(|ring| ring.operation() == operation);
-    let bytes = match (kind, args.ring, ring) {
-        (_, true, None) => bail!(
+    let title = format!("{operation} on {} ranks", args.ranks);
+    let table = holdings(operation, args.ranks);
+    let bytes = match (args.ring, ring) {
+        (true, None) => bail!(
             "`{operation}` has no ring here\nhint: all-reduce, all-gather and reduce-scatter have one"
         ),
-        (ImageKind::Svg, true, Some(ring)) => {
-            collectives::ring_svg(ring, args.ranks, &paper)?.into_bytes()
-        }
-        (ImageKind::Png, true, Some(ring)) => collectives::ring_png(ring, args.ranks, &paper)?,
-        (ImageKind::Svg, false, _) => collectives::svg(operation, args.ranks, &paper)?.into_bytes(),
-        (ImageKind::Png, false, _) => collectives::png(operation, args.ranks, &paper)?,
+        (true, Some(ring)) => kind.content(&title, &table, paper, |paper, format| {
+            collectives::draw_ring(ring, args.ranks, &paper, format)
+        })?,
+        (false, _) => kind.content(&title, &table, paper, |paper, format| {
+            collectives::draw(operation, args.ranks, &paper, format)
+        })?,
     };
     write_atomically(&args.output, &bytes)?;
     Ok(Answer::Found)
 }
 
-pub(crate) fn theme(theme: ThemeArg) -> Theme {
-    match theme {
-        ThemeArg::Light => Theme::Light,
-        ThemeArg::Dark => Theme::Dark,
+/// What every rank holds before and after.
+fn holdings(operation: Operation, num_ranks: u32) -> Table {
+    let (before, after) = (operation.before(num_ranks), operation.after(num_ranks));
+    let row = |rank: u32| {
+        let slots = |held: &collectives::Holdings| {
+            let labels = (0..held.num_slots()).map(|slot| held.label(rank, slot));
+            labels.filter(|label| !label.is_empty()).collect::<Vec<_>>().join(" ")
+        };
+        vec![format!("rank {rank}"), slots(&before), slots(&after)]
+    };
+    Table {
+        caption: "a0 is chunk 0 of rank 0; \u{3a3}0 is the sum of chunk 0 over all ranks"
+            .to_owned(),
+        headings: ["", "before", "after"].map(str::to_owned).into(),
+        rows: (0..num_ranks).map(row).collect(),
     }
-}
-
-fn paper(args: &PictureArgs) -> Paper {
-    let default = Paper::default();
-    Paper { width: args.width.unwrap_or(default.width), theme: theme(args.theme), ..default }
 }
 
 /// A timeline from its file, or that of a plan.
@@ -119,15 +119,21 @@ pub(crate) fn write_timelines(
     output: &Path,
     look: Look,
 ) -> anyhow::Result<()> {
-    let Look { paper, time_axis } = look;
-    let options = GanttOptions { paper, time_axis, ..GanttOptions::default() };
+    let all: Vec<&Timeline> = timelines.iter().collect();
     let bytes = match (Kind::of(output)?, timelines) {
-        (Kind::Page, timelines) => html::page(&timelines.iter().collect::<Vec<_>>()).into_bytes(),
-        (Kind::Trace, [timeline]) => chrome::write(timeline).into_bytes(),
-        (Kind::Svg, [timeline]) => gantt::svg(timeline, &options)?.into_bytes(),
-        (Kind::Png, [timeline]) => gantt::png(timeline, &options)?,
-        (Kind::Svg, [first, second]) => gantt::compare_svg(first, second, &options)?.into_bytes(),
-        (Kind::Png, [first, second]) => gantt::compare_png(first, second, &options)?,
+        (Kind::Page, _) => {
+            let options = PageOptions { time_axis: look.time_axis, window: look.window };
+            html::page(&all, &options)?.into_bytes()
+        }
+        (Kind::Trace, [timeline]) => {
+            ensure!(
+                look.window == Window::Whole,
+                "a Chrome trace has the whole step\nhint: `--from`, `--to` and `--first-micro-batches` are of \
+                 pictures"
+            );
+            chrome::write(timeline).into_bytes()
+        }
+        (Kind::Image(format), [_] | [_, _]) => gantt::draw(&all, &look.gantt(), format)?,
         (Kind::Snapshot, _) => bail!(
             "a snapshot is of memory\nhint: `planner chart plan.json --show memory -o {}`",
             output.display()
@@ -136,7 +142,7 @@ pub(crate) fn write_timelines(
             "a Chrome trace holds one timeline, not {}\nhint: `-o FILE.html` shows several",
             timelines.len()
         ),
-        (Kind::Svg | Kind::Png, _) => bail!(
+        (Kind::Image(_), _) => bail!(
             "a drawing compares two timelines, not {}\nhint: `-o FILE.html` shows several",
             timelines.len()
         ),
@@ -145,34 +151,52 @@ pub(crate) fn write_timelines(
 }
 
 /// What fills the memory of every pipeline rank, as a bar each.
-fn draw_memory(checked: &CheckedPlan, kind: Kind, args: &PictureArgs) -> anyhow::Result<Vec<u8>> {
-    if kind == Kind::Snapshot {
-        return Ok(memory_snapshot(checked));
-    }
+fn draw_memory(checked: &CheckedPlan, args: &ChartArgs) -> anyhow::Result<Vec<u8>> {
+    let kind = match Kind::of(&args.output)? {
+        Kind::Snapshot => return Ok(memory_snapshot(checked)),
+        Kind::Image(format) => StillKind::Image(format),
+        Kind::Page => StillKind::Page,
+        Kind::Trace => {
+            bail!("`--show memory` is drawn as .svg, .png, .pdf or .html, or written as .pickle")
+        }
+    };
+    let title = format!("memory of a GPU of each pipeline rank: {}", title(checked));
+    let bars = memory_bars(&checked.simulated.memory_by_rank);
+    let capacity = checked.problem.hardware.memory;
+    kind.content(&title, &memory_table(&bars, capacity), args.look.paper(), |paper, format| {
+        let options = BarsOptions { paper, ..BarsOptions::default() };
+        bars::draw(&title, &bars, Some(capacity), &options, format)
+    })
+}
+
+/// A bar for each pipeline rank, of what takes memory on any.
+pub(crate) fn memory_bars(memory_by_rank: &[MemoryUse]) -> Vec<MemoryBar> {
     let is_there = |name: &str| {
-        let lines = checked.simulated.memory_by_rank.iter().flat_map(MemoryUse::lines);
+        let lines = memory_by_rank.iter().flat_map(MemoryUse::lines);
         lines.into_iter().any(|(line, bytes)| line == name && bytes > Bytes::ZERO)
     };
-    let bars: Vec<MemoryBar> = checked
-        .simulated
-        .memory_by_rank
-        .iter()
-        .enumerate()
-        .map(|(rank, memory)| {
-            let lines = memory.lines().into_iter().filter(|(name, _)| is_there(name));
-            let parts = lines.map(|(name, bytes)| MemoryPart { name: name.to_owned(), bytes });
-            MemoryBar { name: format!("rank {rank}"), parts: parts.collect() }
-        })
-        .collect();
-    let title = format!("memory of a GPU of each pipeline rank: {}", title(checked));
-    let capacity = Some(checked.problem.hardware.memory);
-    let options = BarsOptions { paper: paper(args), ..BarsOptions::default() };
-    match kind {
-        Kind::Svg => Ok(bars::svg(&title, &bars, capacity, &options)?.into_bytes()),
-        Kind::Png => Ok(bars::png(&title, &bars, capacity, &options)?),
-        Kind::Page | Kind::Trace | Kind::Snapshot => {
-            bail!("`--show memory` is drawn as .svg or .png, or written as .pickle")
-        }
+    let bar = |(rank, memory): (usize, &MemoryUse)| {
+        let lines = memory.lines().into_iter().filter(|(name, _)| is_there(name));
+        let parts = lines.map(|(name, bytes)| MemoryPart { name: name.to_owned(), bytes });
+        MemoryBar { name: format!("rank {rank}"), parts: parts.collect() }
+    };
+    memory_by_rank.iter().enumerate().map(bar).collect()
+}
+
+/// The same in GiB.
+pub(crate) fn memory_table(bars: &[MemoryBar], capacity: Bytes) -> Table {
+    let names = bars.first().map(|bar| bar.parts.iter().map(|part| part.name.clone()));
+    let gib = |bytes: Bytes| format!("{:.2}", bytes.as_gib());
+    let row = |bar: &MemoryBar| {
+        let parts = bar.parts.iter().map(|part| gib(part.bytes));
+        let name = std::iter::once(bar.name.clone());
+        name.chain(parts).chain([gib(bar.total())]).collect()
+    };
+    let first = std::iter::once("GiB".to_owned());
+    Table {
+        caption: format!("capacity {capacity}"),
+        headings: first.chain(names.into_iter().flatten()).chain(["total".to_owned()]).collect(),
+        rows: bars.iter().map(row).collect(),
     }
 }
 
@@ -195,32 +219,4 @@ fn title(checked: &CheckedPlan) -> &str {
 /// Whether a file name says what to draw.
 pub(crate) fn check_ending(path: &Path) -> anyhow::Result<()> {
     Kind::of(path).map(|_| ())
-}
-
-impl Kind {
-    fn of(path: &Path) -> anyhow::Result<Self> {
-        let ending = path.extension().map(|ending| ending.to_string_lossy().to_lowercase());
-        match ending.as_deref() {
-            Some("svg") => Ok(Self::Svg),
-            Some("png") => Ok(Self::Png),
-            Some("html") => Ok(Self::Page),
-            Some("json") => Ok(Self::Trace),
-            Some("pickle") => Ok(Self::Snapshot),
-            _ => bail!(
-                "`{}` does not say what to draw; it must end in .svg, .png, .html or .json (memory: .pickle)",
-                path.display()
-            ),
-        }
-    }
-}
-
-impl ImageKind {
-    /// That of a file into which `what` is drawn.
-    pub(crate) fn of(path: &Path, what: &str) -> anyhow::Result<Self> {
-        match Kind::of(path)? {
-            Kind::Svg => Ok(Self::Svg),
-            Kind::Png => Ok(Self::Png),
-            Kind::Page | Kind::Trace | Kind::Snapshot => bail!("{what} is drawn as .svg or .png"),
-        }
-    }
 }

@@ -22,6 +22,7 @@ mod models;
 mod numbers;
 mod output;
 mod over;
+mod picture;
 mod questions;
 mod run;
 mod schedule;

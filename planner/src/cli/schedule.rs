@@ -6,16 +6,15 @@ use anyhow::Context;
 use ir::schedule::{Schedule, ScheduleKind, add_communication, generate, read_csv, write_csv};
 use ir::units::Nanos;
 use planner::names::{self, folded, or_nearest};
-use planner::report::{Costs, ScheduleReport};
+use planner::report::{Costs, ScheduleReport, schedule_timeline};
 use planner::scheduling::{self, Kept, Request};
-use simulator::{Work, simulate};
 use traces::gantt::TimeAxis;
-use traces::timeline::Timeline;
 
 use super::args::{ScheduleArgs, ScheduleFormat};
-use super::chart::{Look, check_ending, write_timelines};
+use super::chart::{check_ending, write_timelines};
 use super::files::{read_text_up_to, refuse_to_overwrite, write_atomically};
 use super::output::{Answer, print, print_json};
+use super::picture::Look;
 
 /// The most that is read of a CSV: 10^8 actions of ten characters.
 const LARGEST_CSV: u64 = 1 << 30;
@@ -45,8 +44,8 @@ pub(crate) fn schedule(args: &ScheduleArgs) -> anyhow::Result<Answer> {
         if is_csv(output) {
             write_atomically(output, write_csv(&schedule).as_bytes())?;
         } else {
-            let look = Look { time_axis: TimeAxis::Units(Nanos::new(1)), ..Look::default() };
-            write_timelines(&[timeline(&name, &schedule, costs)?], output, look)?;
+            let look = Look { time_axis: TimeAxis::Units(Nanos::new(1)), ..Look::of(&args.look) };
+            write_timelines(&[schedule_timeline(&name, &schedule, costs)?], output, look)?;
         }
     }
     match args.format {
@@ -139,22 +138,3 @@ fn made_for(args: &ScheduleArgs, costs: Costs, p: u32, m: u32) -> anyhow::Result
 
 /// Before durations are made for more stages than anyone has.
 const MOST_PASSES: u64 = 1 << 24;
-
-/// The schedule on a timeline, with a nanosecond for each unit of cost.
-fn timeline(name: &str, schedule: &Schedule, costs: Costs) -> anyhow::Result<Timeline> {
-    let durations = costs.durations(schedule.num_stages());
-    let work = Work::plain(&durations, schedule.num_ranks());
-    let mut timeline = simulate(schedule, &work)?.timeline;
-    let stages = schedule.num_stages() / schedule.num_ranks().max(1);
-    timeline.title = format!(
-        "{name}, {} ranks{}, {} micro-batches; forward {}, input gradient {}, weight gradient {}, send {}",
-        schedule.num_ranks(),
-        if stages > 1 { format!(" of {stages} stages") } else { String::new() },
-        schedule.num_micro_batches(),
-        costs.forward,
-        costs.input_grad,
-        costs.weight_grad,
-        costs.send,
-    );
-    Ok(timeline)
-}

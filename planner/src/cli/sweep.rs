@@ -7,15 +7,16 @@ use planner::problem::{Problem, hardware};
 use planner::search::{LOOKED_AT, Request, chosen, search};
 use serde::Serialize;
 use traces::Paper;
+use traces::html::Table;
 use traces::sweep::{self, Bar};
 
 use super::args::{Format, SweepArgs};
-use super::chart::{ImageKind, theme};
 use super::files::{refuse_to_overwrite, write_atomically};
 use super::input::{Decided, Input, read};
 use super::interrupt::Limit;
 use super::output::{Answer, print, print_json};
 use super::over::Varied;
+use super::picture::StillKind;
 use super::questions::whole;
 use super::tables::{percent, render, table};
 
@@ -50,7 +51,7 @@ struct Sweep {
 }
 
 pub(crate) fn sweep(args: &SweepArgs) -> anyhow::Result<Answer> {
-    let kind = args.output.as_ref().map(|path| ImageKind::of(path, "a sweep")).transpose()?;
+    let kind = args.output.as_ref().map(|path| StillKind::of(path, "a sweep")).transpose()?;
     if let Some(output) = &args.output {
         refuse_to_overwrite(&args.model, output)?;
     }
@@ -95,7 +96,7 @@ pub(crate) fn sweep(args: &SweepArgs) -> anyhow::Result<Answer> {
     let (model, cluster, framework) = names.context("`--over` has no values")?;
     let sweep = Sweep { model, cluster, framework, over: args.over.what, points };
     if let (Some(path), Some(kind)) = (&args.output, kind) {
-        let paper = Paper { theme: theme(args.theme), ..Paper::default() };
+        let paper = Paper { theme: args.theme.theme(), ..Paper::default() };
         write_atomically(path, &drawn(&sweep, kind, paper)?)?;
     }
     match args.format {
@@ -177,7 +178,31 @@ fn describe(sweep: &Sweep) -> String {
     text
 }
 
-fn drawn(sweep: &Sweep, kind: ImageKind, paper: Paper) -> anyhow::Result<Vec<u8>> {
+/// The sweep as a table.
+fn numbers(sweep: &Sweep) -> Table {
+    let row = |point: &Point| {
+        let mut row = vec![sweep.over.in_words(point.value), point.global_batch_size.to_string()];
+        row.extend(match &point.best {
+            Some(best) => vec![
+                format!("{:.3}", best.step_time_seconds),
+                format!("{:.0}", best.tokens_per_second_per_gpu),
+                percent(best.mfu),
+                format!("{:.1}", best.peak_memory_bytes.as_gib()),
+                whole(&best.layout),
+            ],
+            None => vec!["nothing fits".to_owned()],
+        });
+        row
+    };
+    let headings = ["", "batch", "step s", "tok/s/GPU", "MFU", "GiB", "layout"];
+    Table {
+        caption: "the best for each".to_owned(),
+        headings: headings.map(str::to_owned).into(),
+        rows: sweep.points.iter().map(row).collect(),
+    }
+}
+
+fn drawn(sweep: &Sweep, kind: StillKind, paper: Paper) -> anyhow::Result<Vec<u8>> {
     let bars: Vec<Bar> = sweep
         .points
         .iter()
@@ -195,8 +220,7 @@ fn drawn(sweep: &Sweep, kind: ImageKind, paper: Paper) -> anyhow::Result<Vec<u8>
         .collect();
     let title = format!("{} on {} with {}", sweep.model, sweep.cluster, sweep.framework);
     let axis = "tokens (or samples) a second on each GPU";
-    Ok(match kind {
-        ImageKind::Svg => sweep::svg(&title, axis, &bars, paper)?.into_bytes(),
-        ImageKind::Png => sweep::png(&title, axis, &bars, paper)?,
+    kind.content(&title, &numbers(sweep), paper, |paper, format| {
+        sweep::draw(&title, axis, &bars, paper, format)
     })
 }

@@ -9,19 +9,20 @@ use planner::validation::accuracy::Accuracy;
 use planner::validation::choices::{Fits, Regret};
 use planner::validation::intervals::{Coverage, coverage};
 use planner::validation::left_out::source;
-use planner::validation::reference::REFERENCE;
+use planner::validation::reference::{self, REFERENCE};
 use planner::validation::{
     ComparedRow, Comparison, Quantity, Validated, compare, compare_kernels, read_rows,
     validate as hold,
 };
 use serde::Serialize;
 use traces::Paper;
+use traces::html::Table;
 use traces::scatter::{self, Panel, Series};
 
 use super::args::{Format, ValidateArgs};
-use super::chart::ImageKind;
 use super::files::{read_framework, read_text, write_atomically};
 use super::output::{Answer, print, print_json};
+use super::picture::StillKind;
 use super::tables::{percent, render, table};
 
 /// Rows that are not predicted and are named, of all files.
@@ -106,7 +107,7 @@ impl Tables {
 
 pub(crate) fn validate(args: &ValidateArgs) -> anyhow::Result<Answer> {
     let picture = match &args.output {
-        Some(path) => Some((path, ImageKind::of(path, "accuracy")?)),
+        Some(path) => Some((path, StillKind::of(path, "accuracy")?)),
         None => None,
     };
     let mut comparisons = Vec::new();
@@ -193,7 +194,7 @@ pub(crate) fn validate(args: &ValidateArgs) -> anyhow::Result<Answer> {
 }
 
 /// Predictions against measurements, a panel for each quantity.
-fn scatter_plot(kind: ImageKind, comparisons: &[Comparison]) -> anyhow::Result<Vec<u8>> {
+fn scatter_plot(kind: StillKind, comparisons: &[Comparison]) -> anyhow::Result<Vec<u8>> {
     let quantities = [
         (Quantity::StepTimeSeconds, "time of a step (s)", 1.0),
         (Quantity::PeakMemoryBytes, "memory of a GPU (GiB)", f64::from(1_u32 << 30)),
@@ -210,8 +211,7 @@ fn scatter_plot(kind: ImageKind, comparisons: &[Comparison]) -> anyhow::Result<V
                     }
                     ComparedRow::Unsupported { .. } => None,
                 });
-                let (name, _) = comparison.file.rsplit_once('.').unwrap_or((&comparison.file, ""));
-                Series { name: name.to_owned(), points: points.collect() }
+                Series { name: source_name(&comparison.file), points: points.collect() }
             })
             .filter(|series| !series.points.is_empty())
             .collect();
@@ -222,9 +222,36 @@ fn scatter_plot(kind: ImageKind, comparisons: &[Comparison]) -> anyhow::Result<V
     let title = "Predicted against measured, without profiling";
     let width = WIDTH_OF_A_PANEL * panels.len().max(1) as u32;
     let paper = Paper { width, ..Paper::default() };
-    match kind {
-        ImageKind::Svg => Ok(scatter::svg(title, &panels, BAND, paper)?.into_bytes()),
-        ImageKind::Png => Ok(scatter::png(title, &panels, BAND, paper)?),
+    kind.content(title, &errors(comparisons), paper, |paper, format| {
+        scatter::draw(title, &panels, BAND, paper, format)
+    })
+}
+
+/// What a source is called: of those that ship, what the README calls it; else its file.
+fn source_name(file: &str) -> String {
+    let own = || file.rsplit_once('.').map_or(file, |(name, _)| name);
+    reference::source_name(file).unwrap_or_else(own).to_owned()
+}
+
+/// How far off predictions are, by source and quantity.
+fn errors(comparisons: &[Comparison]) -> Table {
+    let row = |comparison: &Comparison| {
+        let Comparison { file, quantity, accuracy, left_out, .. } = comparison;
+        vec![
+            source_name(file),
+            quantity.name().replace('_', " "),
+            accuracy.count.to_string(),
+            percent(accuracy.mape),
+            percent(left_out.mape),
+            percent(accuracy.median_ape),
+            percent(accuracy.bias),
+        ]
+    };
+    let headings = ["source", "of", "rows", "mean error", "source left out", "median", "bias"];
+    Table {
+        caption: "how far off predictions are".to_owned(),
+        headings: headings.map(str::to_owned).into(),
+        rows: comparisons.iter().filter(|it| it.accuracy.count > 0).map(row).collect(),
     }
 }
 

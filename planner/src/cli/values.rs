@@ -8,6 +8,7 @@ use ir::graph::{ParseRecomputeError, Recompute};
 use ir::layout::{Offload, ParseOffloadError, ZeroStage};
 use ir::plan::Optimizer;
 use ir::schedule::ScheduleKind;
+use ir::units::Nanos;
 use planner::names::{folded, precision_names, schedule_names};
 
 use super::numbers::{counted, quantity};
@@ -231,6 +232,26 @@ pub(super) fn parse_optimizer(text: &str) -> Result<Optimizer, String> {
         "sgd" => Ok(Optimizer::Sgd),
         _ => Err("must be adamw, momentum or sgd".to_owned()),
     }
+}
+
+/// A moment of a step, from its start: seconds where there is no unit.
+pub(super) fn parse_moment(text: &str) -> Result<Nanos, String> {
+    const UNITS: &[(&str, f64)] = &[
+        ("", 1e9),
+        ("ns", 1.0),
+        ("us", 1e3),
+        ("\u{b5}s", 1e3),
+        ("ms", 1e6),
+        ("s", 1e9),
+        ("sec", 1e9),
+        ("seconds", 1e9),
+        ("min", 60e9),
+    ];
+    // Later than any step ends, and whole nanoseconds of a float.
+    const LATEST: f64 = (1_u64 << 53) as f64;
+    let nanos = quantity(text, UNITS).filter(|nanos| (0.0..=LATEST).contains(nanos));
+    let nanos = nanos.map(|nanos| Nanos::new(nanos.round() as u64));
+    nanos.ok_or_else(|| "must be a time from 0 on, such as `1.5s`, `200ms` or `40us`".to_owned())
 }
 
 /// A number with its unit: seconds where there is none; or several, as in `1h30m`.

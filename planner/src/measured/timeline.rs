@@ -13,7 +13,7 @@ use super::profile::{Class, Exchange, Kernel, Phase, Profile, Purpose, Work};
 /// The middle step of each profile.
 pub fn timeline(title: &str, profiles: &[Profile]) -> Timeline {
     let tracks = profiles.iter().zip(0..).map(|(profile, nth)| track(profile, nth)).collect();
-    Timeline { title: title.to_owned(), tracks }
+    Timeline { title: title.to_owned(), tracks, ..Timeline::default() }
 }
 
 fn track(profile: &Profile, nth: u32) -> Track {

@@ -4,8 +4,9 @@ use cost_models::clusters::{UnknownRates, check_rates};
 use ir::graph::{AdapterError, GraphError};
 use ir::layout::{Layout, LayoutError};
 use ir::model::{GraphOptions, Model, ModelError};
-use ir::plan::{PLAN_VERSION, Plan, PlannedModel};
+use ir::plan::{PLAN_VERSION, Plan, PlannedModel, Training};
 use ir::units::Seconds;
+use traces::timeline::{Timeline, training_step};
 
 use super::make::sha256;
 use crate::problem::{Problem, ProblemError};
@@ -136,9 +137,20 @@ pub fn read(text: &str) -> Result<CheckedPlan, PlanError> {
     check_sums(&plan, &problem)?;
     check_runners_up(&plan, &problem)?;
     let (found, mut simulated) = simulated(&problem, layout, &stage_ends);
-    let title = &mut simulated.simulation.timeline.title;
-    *title = format!("{} on {}: {title}", plan.model.name, plan.cluster.name);
+    let timeline = &mut simulated.simulation.timeline;
+    name_timeline(timeline, &plan.model.name, &plan.cluster.name, &plan.training);
     Ok(CheckedPlan { plan, problem, found, simulated })
+}
+
+/// Says of a timeline, which has the layout as its title, of which model it is, and what its step does.
+pub(crate) fn name_timeline(
+    timeline: &mut Timeline,
+    model: &str,
+    cluster: &str,
+    training: &Training,
+) {
+    timeline.title = format!("{model} on {cluster}: {}", timeline.title);
+    timeline.work = training_step(model, training.global_batch_size, training.sequence_length);
 }
 
 /// Where the stages end, if they cover the chain in order and lie on the right ranks.

@@ -7,7 +7,7 @@ mod simulation;
 mod systems;
 
 pub use expectation::{Expectation, ExpectedMemory};
-pub use schedule::{Costs, ScheduleReport};
+pub use schedule::{Costs, ScheduleReport, timeline as schedule_timeline};
 pub use search::{Answered, SearchReport};
 pub use simulation::{JitterReport, SimulationReport, StragglerReport, jittered, straggling};
 pub use systems::{System, systems};

@@ -1,11 +1,13 @@
 //! A schedule by itself: its order, its time, what it keeps.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use ir::schedule::{Schedule, Sends, Step, check};
+use ir::schedule::{Action, Schedule, Sends, Step, check};
 use ir::units::Nanos;
 use serde::Serialize;
-use simulator::{Durations, Earliest, PassTimes, earliest};
+use simulator::{Durations, Earliest, PassTimes, SimulationError, Work, earliest, simulate};
+use traces::timeline::{Activity, Timeline, Track};
 
 /// What `planner schedule` prints. Times are in the unit of the costs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -117,4 +119,59 @@ impl ScheduleReport {
         }
         text
     }
+}
+
+/// The schedule on a timeline, with a nanosecond for each unit of cost. The passes of an overlapped pair
+/// take turns: both have the time of the two.
+///
+/// # Errors
+///
+/// If the schedule cannot be played to its end.
+pub fn timeline(
+    name: &str,
+    schedule: &Schedule,
+    costs: Costs,
+) -> Result<Timeline, SimulationError> {
+    let durations = costs.durations(schedule.num_stages());
+    let work = Work::plain(&durations, schedule.num_ranks());
+    let mut timeline = simulate(schedule, &work)?.timeline;
+    for (track, steps) in timeline.tracks.iter_mut().zip(schedule.ranks()) {
+        join_pairs(track, steps);
+    }
+    let stages = schedule.num_stages() / schedule.num_ranks().max(1);
+    let Costs { forward, input_grad, weight_grad, send } = costs;
+    let times = format!(
+        "forward {forward}, input gradient {input_grad}, weight gradient {weight_grad}, send {send}"
+    );
+    let (ranks, micro_batches) = (schedule.num_ranks(), schedule.num_micro_batches());
+    let of_stages = if stages > 1 { format!(" of {stages} stages") } else { String::new() };
+    timeline.title =
+        format!("{name}, {ranks} ranks{of_stages}, {micro_batches} micro-batches; {times}");
+    timeline.work =
+        format!("{} stages, {micro_batches} micro-batches; {times}", schedule.num_stages());
+    Ok(timeline)
+}
+
+/// Gives the two passes of each overlapped pair the time of both, where nothing comes between them.
+fn join_pairs(track: &mut Track, steps: &[Step]) {
+    let places: BTreeMap<Action, usize> = (track.events.iter().enumerate())
+        .filter_map(|(index, event)| match event.activity {
+            Activity::Action(action) if action.kind.is_compute() => Some((action, index)),
+            _ => None,
+        })
+        .collect();
+    for step in steps {
+        let Step::Overlapped(first, second) = step else { continue };
+        let [Some(first), Some(second)] = [first, second].map(|action| places.get(action).copied())
+        else {
+            continue;
+        };
+        let (start, end) = (track.events[first].start, track.events[second].end);
+        if track.events[second].start == track.events[first].end {
+            for place in [first, second] {
+                (track.events[place].start, track.events[place].end) = (start, end);
+            }
+        }
+    }
+    track.events.sort_by_key(|event| (event.start, event.stream, event.end));
 }

@@ -204,6 +204,83 @@ fn pictures_may_go_to_devices() {
     }
 }
 
+/// A part of the step by time or by micro-batches, in all forms of a picture, and what is asked for in vain.
+#[test]
+fn a_part_of_the_step() {
+    let place = Workplace::new();
+    let events: Vec<Value> = (0..8)
+        .map(|index| pass(&format!("0F{index}"), f64::from(index) * 1000.0, 1000.0))
+        .collect();
+    place.write("one.json", trace(&events));
+    let draw = |more: &str, output: &str| {
+        let (input, output) = (place.path("one.json"), place.path(output));
+        let mut args = vec!["chart", &*input, "-o", &*output];
+        args.extend(more.split_whitespace());
+        let run = planner(&args);
+        assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{args:?}");
+        fs::read(output).unwrap()
+    };
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    let whole = text(draw("", "out.svg"));
+    let part = text(draw("--from 2ms --to 4ms", "out.svg"));
+    assert!(part.contains("shown from 2.00 ms to 4.00 ms") && !whole.contains("shown from"));
+    let count = |svg: &str| svg.to_lowercase().matches("#56b4e9").count();
+    assert_eq!((count(&whole), count(&part)), (8 + 1, 2 + 1), "boxes and the legend");
+    let first = text(draw("--first-micro-batches 3", "out.svg"));
+    assert!(first.contains("shown from 0 s to 3.00 ms"), "{first}");
+    let page = text(draw("--from 0.002 --to 4000us", "out.html"));
+    assert!(page.contains("\"view_start_nanoseconds\":2000000,\"view_end_nanoseconds\":4000000"));
+    assert!(draw("--to 4ms --theme dark", "out.pdf").starts_with(b"%PDF-"));
+    for (args, words) in [
+        (
+            "-o {}/out.svg --from 4ms --to 2ms",
+            &["`--to` 2.00 ms is not after `--from` 4.00 ms"][..],
+        ),
+        ("-o {}/out.svg --from 9ms", &["nothing to draw", "8.00 ms"]),
+        ("-o {}/out.html --from 9ms", &["nothing to draw", "8.00 ms"]),
+        ("-o {}/out.json --from 2ms", &["a Chrome trace has the whole step", "hint:"]),
+        ("-o {}/out.svg --from soon", &["--from", "must be a time"]),
+        ("-o {}/out.svg --from -1", &["--from", "must be a time"]),
+        ("-o {}/out.svg --first-micro-batches 0", &["--first-micro-batches", "at least 1"]),
+        ("-o {}/out.svg --from 1ms --first-micro-batches 2", &["cannot be used with"]),
+    ] {
+        place.fails(&format!("chart {{}}/one.json {args}"), words);
+    }
+}
+
+/// What a drawing shows is on a page too, with its numbers in a table.
+#[test]
+fn drawings_are_pages_too() {
+    let place = Workplace::new();
+    let (plan, _) = plans(&place).swap_remove(1);
+    let page = place.path("page.html");
+    for (args, words) in [
+        (
+            vec!["chart", &*plan, "--show", "memory", "-o", &*page],
+            &["optimizer state</th>", "rank 0</th><td>"],
+        ),
+        (vec!["collective", "all-reduce", "-o", &*page], &["before</th>", "\u{3a3}0"]),
+        (vec!["collective", "all-gather", "--ring", "-o", &*page], &["after step 3", "a0"]),
+    ] {
+        let run = planner(&args);
+        assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{args:?}");
+        let text = fs::read_to_string(&page).unwrap();
+        assert_eq!(
+            text.matches("role=\"img\"").count(),
+            2,
+            "one for the light and one for the dark"
+        );
+        for word in words {
+            assert!(text.contains(word), "{word} is not on the page of {args:?}");
+        }
+        assert!(!text.contains("<script"), "{args:?}");
+    }
+    place.fails(
+        &format!("chart {plan} --show memory --from 1s -o {{}}/out.svg"),
+        &["`--show memory` is of the fullest moment"],
+    );
+}
+
 /// Reads a snapshot as Python's own pickle has it, and prints for each device the most that is held at once, what is held
 /// at the end, and what segments hold.
 const READ_SNAPSHOT: &str = r"

@@ -7,6 +7,7 @@ use std::fs;
 use std::time::Duration;
 
 use planner::validation::left_out::source;
+use planner::validation::reference::NAMES;
 use serde_json::{Map, Value, json};
 
 use crate::cli::{planner_within, root};
@@ -19,30 +20,6 @@ const ROOM: f64 = 1.03;
 
 /// How long all rows may take: a quarter of a minute where code is optimised, and tests run beside.
 const LIMIT: Duration = Duration::from_mins(5);
-
-/// What README calls the files of the reference.
-const NAMES: [(&str, &str); 20] = [
-    ("bigscience", "BigScience, A100"),
-    ("bigscience_v100", "BigScience, V100"),
-    ("fms_fsdp", "fms-fsdp"),
-    ("internevo", "InternEvo"),
-    ("kempnerforge", "KempnerForge"),
-    ("korthikanti", "Korthikanti et al. 2022"),
-    ("megatron_bridge", "Megatron-Bridge releases"),
-    ("megatron_bridge_skills", "Megatron-Bridge's guides"),
-    ("megatron_bridge_overlap", "the same, overlap of exchanges"),
-    ("megatron_ci", "Megatron-Core's nightly tests"),
-    ("megatron_sc21", "Narayanan et al. 2021"),
-    ("mlperf", "MLPerf Training"),
-    ("moe_modelzoo", "Megatron-MoE-ModelZoo"),
-    ("mosaic_llm_foundry", "MosaicML LLM Foundry"),
-    ("named_models", "model reports"),
-    ("nanotron", "nanotron"),
-    ("simumax", "SimuMax, 8 B200"),
-    ("torchtitan", "torchtitan"),
-    ("vocab_parallel", "vocabulary parallelism"),
-    ("zero_bubble", "zero bubble"),
-];
 
 fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))

@@ -246,6 +246,37 @@ fn the_picture_ends_with_the_makespan() {
     }
 }
 
+/// The passes of an overlapped pair are one above the other for the time of both, and the page counts units as the
+/// drawing does.
+#[test]
+fn pairs_are_one_cell_and_units_are_units() {
+    let place = Workplace::new();
+    let drawn = |ending: &str| {
+        let output = place.path(&format!("dualpipe.{ending}"));
+        let line =
+            format!("schedule dualpipe --stages 4 --micro-batches 8 -o {output} --theme dark");
+        assert_eq!(run(&line).code, Some(0));
+        fs::read_to_string(output).unwrap()
+    };
+    let trace: Value = serde_json::from_str(&drawn("json")).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    let passes = || events.iter().filter(|event| event["ph"] == "X" && event["pid"] == 0);
+    // Of the pairs on the first rank, both take three units: a nanosecond each.
+    let long: Vec<&Value> = passes().filter(|event| event["dur"].as_f64() == Some(0.003)).collect();
+    let forwards: Vec<&&Value> = long.iter().filter(|it| it["cat"] == "forward").collect();
+    assert!(!forwards.is_empty(), "{events:?}");
+    for forward in forwards {
+        assert!(
+            long.iter().any(|other| other["ts"] == forward["ts"] && other["cat"] == "backward")
+        );
+    }
+    let svg = drawn("svg");
+    assert!(svg.contains("one above the other: at the same time") && svg.contains("#16191E"));
+    let page = drawn("html");
+    assert!(page.contains("\"unit_nanoseconds\":1,"));
+    assert!(page.contains(" units, ") && !page.contains(" ns, "));
+}
+
 #[test]
 fn the_same_bytes_each_time() {
     let place = Workplace::new();
@@ -454,7 +485,7 @@ fn pictures_that_cannot_be_written() {
         ("{}/good.csv/page.html", &["good.csv/page.html", "no folder"]),
         ("{}/folder.html", &["folder.html", "is a folder"]),
         ("{}/page", &["page", ".html", ".json"]),
-        ("{}/page.pdf", &["page.pdf", ".html", ".json"]),
+        ("{}/page.gif", &["page.gif", ".html", ".json"]),
         ("{}/.html", &[".html"]),
         ("{}/", &[".html", ".json"]),
         ("/dev/stdout", &["/dev/stdout", ".html", ".json"]),

@@ -8,7 +8,7 @@ use super::paint::paint;
 use crate::palette::Rgb;
 
 /// Letters, digits and a few signs of DejaVu Sans; its licence lies beside it.
-const FILE: &[u8] = include_bytes!("../../assets/DejaVuSans-subset.ttf");
+pub(super) const FILE: &[u8] = include_bytes!("../../assets/DejaVuSans-subset.ttf");
 
 /// What SVG asks for. None is wider than the embedded font, by which pictures are laid out.
 const FAMILIES: &str = "Helvetica, Arial, DejaVu Sans, sans-serif";
@@ -18,7 +18,7 @@ const FAMILIES: &str = "Helvetica, Arial, DejaVu Sans, sans-serif";
 pub(crate) const RISE: f64 = 0.76;
 
 /// The SVG backend divides sizes by this to get ems.
-const SVG_SIZE_PER_EM: f64 = 1.24;
+pub(super) const SVG_SIZE_PER_EM: f64 = 1.24;
 
 /// The height of a capital or a digit of the embedded font, in ems.
 const CAP_HEIGHT: f64 = 0.729;
@@ -65,6 +65,23 @@ impl Font {
             glyph => f64::from(self.0.h_advance_unscaled(glyph)),
         };
         text.chars().map(advance).sum::<f64>() * size / units_per_em
+    }
+
+    /// The number of a letter's glyph; 0 if it has none.
+    pub(super) fn glyph(&self, letter: char) -> u16 {
+        self.0.glyph_id(letter).0
+    }
+
+    /// How far a glyph takes the pen, in thousandths of an em.
+    pub(super) fn advance(&self, glyph: u16) -> f32 {
+        self.0.h_advance_unscaled(GlyphId(glyph)) * 1000.0 / self.units_per_em() as f32
+    }
+
+    /// Ascent, descent and the height of capitals, in thousandths of an em.
+    pub(super) fn heights(&self) -> (f32, f32, f32) {
+        let per_em = 1000.0 / self.units_per_em() as f32;
+        let (ascent, descent) = (self.0.ascent_unscaled(), self.0.descent_unscaled());
+        (ascent * per_em, descent * per_em, CAP_HEIGHT as f32 * 1000.0)
     }
 
     /// `text` in lines of at most `width`, broken between words; a longer word stands alone.

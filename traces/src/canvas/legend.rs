@@ -15,6 +15,7 @@ pub(crate) enum Swatch {
     /// Several shades of one thing, side by side.
     Ramp(Vec<Rgb>),
     Dashes(Rgb),
+    Line(Rgb),
     /// None: the words are a remark.
     None,
 }
@@ -97,7 +98,7 @@ impl Swatch {
         match self {
             Self::Fill(_) | Self::Frame(_) => SWATCH + GAP,
             Self::Ramp(_) => RAMP + GAP,
-            Self::Dashes(_) => DASHES + GAP,
+            Self::Dashes(_) | Self::Line(_) => DASHES + GAP,
             Self::None => 0.0,
         }
     }
@@ -120,6 +121,9 @@ impl Swatch {
                 })
             }
             Self::Dashes(color) => canvas.dashes(left, left + DASHES, middle, *color),
+            Self::Line(color) => {
+                canvas.fill(Area { left, top: middle - 0.5, width: DASHES, height: 1.0 }, *color)
+            }
             Self::None => Ok(()),
         }
     }

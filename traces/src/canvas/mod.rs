@@ -6,13 +6,16 @@
 mod font;
 mod legend;
 mod paint;
+mod pdf;
 mod ticks;
 mod title;
 
+use ir::units::Nanos;
 use plotters::backend::{BitMapBackend, DrawingBackend, SVGBackend};
 use plotters_backend::DrawingErrorKind;
 
 use crate::palette::{Rgb, Theme};
+use pdf::PdfBackend;
 
 pub(crate) use font::{Align, Font, Text, baseline_around};
 pub(crate) use legend::{Entry, Legend, Swatch};
@@ -36,6 +39,17 @@ impl Default for Paper {
     fn default() -> Self {
         Self { width: 1200, theme: Theme::Light, pixel_ratio: 2 }
     }
+}
+
+/// What a picture is written as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Format {
+    /// Scalable, as text.
+    Svg,
+    /// Pixels.
+    Png,
+    /// Scalable, a page of its size.
+    Pdf,
 }
 
 /// A picture that cannot be drawn.
@@ -72,6 +86,16 @@ pub enum DrawError {
         /// The most pixels.
         most: u64,
     },
+    /// The part that was asked for holds nothing.
+    #[error("there is nothing to draw from {from} to {to}; the step goes from 0 to {end}")]
+    NothingThere {
+        /// From when.
+        from: Nanos,
+        /// Until when.
+        to: Nanos,
+        /// When the step ends.
+        end: Nanos,
+    },
     /// Drawing or encoding failed.
     #[error("cannot draw: {message}")]
     Backend {
@@ -92,8 +116,8 @@ const MOST_PIXELS: u64 = 1 << 26;
 /// A side of this many CSS pixels is 17 m of paper; coordinates end at 2^31.
 const MOST_SIDE: u32 = 1 << 16;
 
-/// SVG is drawn on a grid of quarters of a CSS pixel, since backends take whole numbers.
-const SVG_UNITS_PER_PIXEL: u32 = 4;
+/// SVG and PDF are drawn on a grid of quarters of a CSS pixel, since backends take whole numbers.
+const UNITS_PER_PIXEL: u32 = 4;
 
 /// Something that knows its size before it is drawn.
 pub(crate) trait Picture {
@@ -110,14 +134,28 @@ pub(crate) trait Picture {
     fn draw<B: DrawingBackend>(&self, canvas: &mut Canvas<'_, B>) -> Result<(), DrawError>;
 }
 
+/// The picture as a file.
+pub(crate) fn draw(
+    picture: &impl Picture,
+    font: &Font,
+    format: Format,
+    pixel_ratio: u32,
+) -> Result<Vec<u8>, DrawError> {
+    match format {
+        Format::Svg => svg(picture, font).map(String::into_bytes),
+        Format::Png => png(picture, font, pixel_ratio),
+        Format::Pdf => pdf(picture, font),
+    }
+}
+
 /// The picture as an SVG document.
 pub(crate) fn svg(picture: &impl Picture, font: &Font) -> Result<String, DrawError> {
     let (width, height) = checked_size(picture)?;
-    let units = (width * SVG_UNITS_PER_PIXEL, height * SVG_UNITS_PER_PIXEL);
+    let units = (width * UNITS_PER_PIXEL, height * UNITS_PER_PIXEL);
     let mut drawing = String::new();
     {
         let mut backend = SVGBackend::with_string(&mut drawing, units);
-        let scale = f64::from(SVG_UNITS_PER_PIXEL);
+        let scale = f64::from(UNITS_PER_PIXEL);
         Canvas { backend: &mut backend, scale, joins: Joins::Backend, font }.draw(picture)?;
     }
     // Both are the defaults of SVG. Text cannot contain them, since its quotation marks are escaped.
@@ -130,12 +168,18 @@ pub(crate) fn svg(picture: &impl Picture, font: &Font) -> Result<String, DrawErr
     ))
 }
 
+/// The picture as a PDF file of one page.
+fn pdf(picture: &impl Picture, font: &Font) -> Result<Vec<u8>, DrawError> {
+    let (width, height) = checked_size(picture)?;
+    let units = (width * UNITS_PER_PIXEL, height * UNITS_PER_PIXEL);
+    let mut backend = PdfBackend::new(units, UNITS_PER_PIXEL, font);
+    let scale = f64::from(UNITS_PER_PIXEL);
+    Canvas { backend: &mut backend, scale, joins: Joins::Backend, font }.draw(picture)?;
+    Ok(backend.finish(picture.title()))
+}
+
 /// The picture as a PNG file, with `pixel_ratio` pixels to a CSS pixel.
-pub(crate) fn png(
-    picture: &impl Picture,
-    font: &Font,
-    pixel_ratio: u32,
-) -> Result<Vec<u8>, DrawError> {
+fn png(picture: &impl Picture, font: &Font, pixel_ratio: u32) -> Result<Vec<u8>, DrawError> {
     let (width, height) = checked_size(picture)?;
     let ratio = pixel_ratio.max(1);
     let (wide, high) = (u64::from(width) * u64::from(ratio), u64::from(height) * u64::from(ratio));
@@ -289,6 +333,26 @@ impl<B: DrawingBackend> Canvas<'_, B> {
         }
         let stroke = Stroke { color, width: self.unit(thickness).max(1).cast_unsigned() };
         checked(self.backend.draw_path(units, &stroke))
+    }
+
+    /// Draws a straight line between two points.
+    pub(crate) fn line(
+        &mut self,
+        (x0, y0): (f64, f64),
+        (x1, y1): (f64, f64),
+        thickness: f64,
+        color: Rgb,
+    ) -> Result<(), DrawError> {
+        let length = (x1 - x0).hypot(y1 - y0);
+        if length == 0.0 {
+            return Ok(());
+        }
+        let (across, down) = ((y1 - y0) / length, (x0 - x1) / length);
+        let (dx, dy) = (across * thickness / 2.0, down * thickness / 2.0);
+        self.polygon(
+            &[(x0 + dx, y0 + dy), (x1 + dx, y1 + dy), (x1 - dx, y1 - dy), (x0 - dx, y0 - dy)],
+            color,
+        )
     }
 
     /// Fills a polygon.

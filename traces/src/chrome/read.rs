@@ -104,7 +104,7 @@ pub enum EventDefect {
 /// Tracks must be in order of time.
 pub fn read(text: &str) -> Result<Timeline, ReadError> {
     let other = other_data(text)?;
-    let mut timeline = Timeline { title: other.title, tracks: Vec::new() };
+    let mut timeline = Timeline { title: other.title, work: other.work, tracks: Vec::new() };
     timeline.tracks.extend(other.tracks.into_iter().map(|track| Track {
         name: track.name,
         rank: track.rank,
@@ -137,6 +137,8 @@ struct Events<'a> {
 #[derive(Deserialize)]
 struct OtherData {
     title: String,
+    #[serde(default)]
+    work: String,
     tracks: Vec<RawTrack>,
 }
 

@@ -20,7 +20,7 @@ use crate::timeline::{Activity, Event, Stream, Timeline, Track};
 /// use traces::chrome::{read, write};
 /// use traces::timeline::Timeline;
 ///
-/// let timeline = Timeline { title: "an idle step".to_owned(), tracks: vec![] };
+/// let timeline = Timeline { title: "an idle step".to_owned(), ..Timeline::default() };
 /// assert_eq!(read(&write(&timeline))?, timeline);
 /// # Ok::<(), traces::chrome::ReadError>(())
 /// ```
@@ -64,7 +64,11 @@ fn write_trace(out: &mut String, timeline: &Timeline) -> fmt::Result {
 /// What the events of a trace cannot say.
 fn write_other_data(out: &mut String, timeline: &Timeline) -> fmt::Result {
     let title = Quoted(&timeline.title);
-    write!(out, r#"{{"format":"{FORMAT}","version":{VERSION},"title":{title},"tracks":["#)?;
+    write!(out, r#"{{"format":"{FORMAT}","version":{VERSION},"title":{title},"#)?;
+    if !timeline.work.is_empty() {
+        write!(out, r#""work":{},"#, Quoted(&timeline.work))?;
+    }
+    out.push_str("\"tracks\":[");
     for (index, track) in timeline.tracks.iter().enumerate() {
         let Track { name, rank, num_ranks, .. } = track;
         out.push_str(if index == 0 { "\n" } else { ",\n" });

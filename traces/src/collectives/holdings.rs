@@ -73,7 +73,7 @@ impl Holdings {
 
     /// What is written into a slot: the piece, the sum of a few, `Σ2` for the sum of all ranks'
     /// chunks 2, and `3 of Σ2` for the sum of three of them.
-    pub(super) fn label(&self, rank: u32, slot: u32) -> String {
+    pub fn label(&self, rank: u32, slot: u32) -> String {
         const MOST_TERMS: usize = 2;
         let pieces = self.slot(rank, slot);
         let Some(first) = pieces.first() else { return String::new() };

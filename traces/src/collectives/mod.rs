@@ -16,7 +16,7 @@ mod holdings;
 mod operation;
 mod ring;
 
-use crate::canvas::{self, DrawError, Font, Paper};
+use crate::canvas::{self, DrawError, Font, Format, Paper};
 use chart::Chart;
 pub use holdings::{Holdings, Piece};
 pub use operation::Operation;
@@ -32,15 +32,20 @@ pub fn svg(operation: Operation, num_ranks: u32, paper: &Paper) -> Result<String
     canvas::svg(&Chart::of_operation(operation, num_ranks, paper, &font)?, &font)
 }
 
-/// The operation on `num_ranks` ranks, before and after, as a PNG file.
+/// The operation on `num_ranks` ranks, before and after, as a file of a format.
 ///
 /// # Errors
 ///
-/// As [`svg()`], and if the picture has too many pixels.
-pub fn png(operation: Operation, num_ranks: u32, paper: &Paper) -> Result<Vec<u8>, DrawError> {
+/// As [`svg()`], and if a bitmap has too many pixels.
+pub fn draw(
+    operation: Operation,
+    num_ranks: u32,
+    paper: &Paper,
+    format: Format,
+) -> Result<Vec<u8>, DrawError> {
     let font = Font::embedded();
     let chart = Chart::of_operation(operation, num_ranks, paper, &font)?;
-    canvas::png(&chart, &font, paper.pixel_ratio)
+    canvas::draw(&chart, &font, format, paper.pixel_ratio)
 }
 
 /// Every step of a ring algorithm on `num_ranks` ranks, as an SVG document. Arrows are what is sent
@@ -54,12 +59,18 @@ pub fn ring_svg(ring: Ring, num_ranks: u32, paper: &Paper) -> Result<String, Dra
     canvas::svg(&Chart::of_ring(ring, num_ranks, paper, &font)?, &font)
 }
 
-/// Every step of a ring algorithm on `num_ranks` ranks, as a PNG file.
+/// Every step of a ring algorithm on `num_ranks` ranks, as a file of a format.
 ///
 /// # Errors
 ///
-/// As [`ring_svg`], and if the picture has too many pixels.
-pub fn ring_png(ring: Ring, num_ranks: u32, paper: &Paper) -> Result<Vec<u8>, DrawError> {
+/// As [`ring_svg()`], and if a bitmap has too many pixels.
+pub fn draw_ring(
+    ring: Ring,
+    num_ranks: u32,
+    paper: &Paper,
+    format: Format,
+) -> Result<Vec<u8>, DrawError> {
     let font = Font::embedded();
-    canvas::png(&Chart::of_ring(ring, num_ranks, paper, &font)?, &font, paper.pixel_ratio)
+    let chart = Chart::of_ring(ring, num_ranks, paper, &font)?;
+    canvas::draw(&chart, &font, format, paper.pixel_ratio)
 }

@@ -2,18 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use ir::schedule::ActionKind;
-use ir::units::Nanos;
 use plotters::backend::DrawingBackend;
 
-use super::boxes::TimeScale;
+use super::boxes::{Look, TimeScale};
 use super::memory;
 use super::options::GanttOptions;
-use super::panel::{Panel, RowHeights};
+use super::panel::{Others, Panel, RowHeights};
 use super::placed::{Placed, axis_heading_width};
+use super::row::Row;
 use crate::canvas::{Canvas, DrawError, Entry, Font, Legend, Picture, Swatch};
+use crate::class::Class;
 use crate::palette::{Rgb, Theme};
-use crate::timeline::{Activity, Timeline};
+use crate::timeline::Timeline;
 
 const MARGIN: f64 = 18.0;
 /// From the names of tracks to the plot.
@@ -30,22 +30,19 @@ pub(super) struct Chart<'a> {
     legend: Legend,
     rows: RowHeights,
     scale: TimeScale,
-    right: f64,
-    axis_end: Nanos,
     options: GanttOptions,
     height: u32,
-    font: &'a Font,
 }
 
 impl<'a> Chart<'a> {
     pub(super) fn new(
         timelines: &[&'a Timeline],
         options: &GanttOptions,
-        font: &'a Font,
+        font: &Font,
     ) -> Result<Self, DrawError> {
-        let mut panels: Vec<Panel> =
-            timelines.iter().map(|timeline| Panel::new(timeline, options)).collect();
-        let axis_end = panels.iter().map(|panel| panel.end).max().unwrap_or_default();
+        let [from, to] = options.window.of(timelines)?;
+        let panel = |timeline: &&'a Timeline| Panel::new(timeline, [from, to], options);
+        let mut panels: Vec<Panel> = timelines.iter().map(panel).collect();
 
         let names = panels.iter().map(|panel| panel.name_width(font));
         let names = names.map(|width| width + BESIDE_NAMES);
@@ -58,13 +55,12 @@ impl<'a> Chart<'a> {
                 least: (left + LEAST_PLOT + MARGIN + 6.0).ceil() as u32,
             });
         }
-        let pixels_per_nano = (right - left) / axis_end.as_f64().max(1.0);
-        let scale = TimeScale { left, pixels_per_nano };
+        let scale = TimeScale { left, right, from, to };
 
-        let longest = (panels.len() > 1).then_some(axis_end);
+        let others = others(timelines);
         for panel in &mut panels {
-            panel.set_numbers(font, scale);
-            panel.set_heading(font, right - MARGIN, options.time_axis, longest);
+            panel.set_rows(font, scale);
+            panel.set_heading(font, right - MARGIN, options.time_axis, scale, others);
         }
         let legend = Legend::new(entries(&panels, options.paper.theme), font, left, right);
         let fixed = 2.0 * MARGIN
@@ -74,7 +70,7 @@ impl<'a> Chart<'a> {
         let rows = row_heights(&panels, fixed, options.height)?;
         let height = fixed + panels.iter().map(|panel| panel.height(rows)).sum::<f64>();
         let height = options.height.unwrap_or(height.ceil() as u32);
-        Ok(Self { panels, legend, rows, scale, right, axis_end, options: *options, height, font })
+        Ok(Self { panels, legend, rows, scale, options: *options, height })
     }
 }
 
@@ -99,13 +95,10 @@ impl Picture for Chart<'_> {
                 panel,
                 top,
                 margin: MARGIN,
-                right: self.right,
                 rows: self.rows,
                 scale: self.scale,
-                axis_end: self.axis_end,
                 axis: self.options.time_axis,
                 theme,
-                font: self.font,
             };
             placed.draw(canvas)?;
             top += panel.height(self.rows) + BETWEEN_PANELS;
@@ -137,61 +130,68 @@ fn row_heights(
     Ok(rows)
 }
 
-/// What the colours of these panels mean.
+/// Whether the steps can be compared.
+fn others(timelines: &[&Timeline]) -> Others {
+    let Some((first, rest)) = timelines.split_first().filter(|(_, rest)| !rest.is_empty()) else {
+        return Others::None;
+    };
+    if first.work.is_empty() || rest.iter().any(|other| other.work != first.work) {
+        return Others::OfOtherWork;
+    }
+    let longest = timelines.iter().map(|timeline| timeline.end()).max();
+    Others::OfTheSameWork { longest: longest.unwrap_or_default() }
+}
+
+/// What is drawn in these panels, and in which colours.
 fn entries(panels: &[Panel<'_>], theme: Theme) -> Vec<Entry> {
-    let fill = |color, text: &str| Entry { swatch: Swatch::Fill(color), text: text.to_owned() };
-    let kinds: BTreeSet<_> = panels.iter().flat_map(Panel::kinds).collect();
+    let entry = |swatch, text: &str| Entry { swatch, text: text.to_owned() };
+    let looks: BTreeSet<Look> = panels.iter().flat_map(Panel::looks).collect();
+    let classes: BTreeSet<Class> = looks.iter().map(|look| look.class).collect();
+    let (computed, exchanged): (Vec<Class>, Vec<Class>) =
+        classes.into_iter().partition(|class| class.is_computed());
+    let num_stages = panels.iter().map(Panel::num_stages).max().unwrap_or_default();
+    let swatch = |class: Class| {
+        let color = class.color(theme);
+        if num_stages > 1 && class.is_pass() {
+            let shades = looks.iter().filter(|look| look.class == class);
+            Swatch::Ramp(shades.map(|look| color.shaded(look.nth, num_stages)).collect())
+        } else {
+            Swatch::Fill(color)
+        }
+    };
+    let rows = || panels.iter().flat_map(|panel| &panel.rows);
     let mut entries: Vec<Entry> =
-        kinds.iter().map(|kind| fill(theme.action(*kind), name(*kind))).collect();
-    if panels.iter().any(|panel| panel.end > Nanos::ZERO) {
-        entries.push(fill(theme.idle(), "idle"));
+        computed.into_iter().map(|class| entry(swatch(class), class.name())).collect();
+    if rows().any(|row| row.is_idle) {
+        entries.push(entry(Swatch::Fill(theme.idle()), "idle"));
     }
-    let events =
-        || panels.iter().flat_map(|panel| &panel.timeline.tracks).flat_map(|it| &it.events);
-    if events().any(|event| matches!(event.activity, Activity::Wait(_))) {
-        entries.push(fill(theme.waiting(), "waiting for an exchange"));
+    if panels.iter().any(|panel| !panel.lanes.is_empty()) && !exchanged.is_empty() {
+        entries.push(entry(Swatch::None, "below each rank:"));
     }
-    let lanes: BTreeSet<_> = panels.iter().flat_map(|panel| &panel.lanes).collect();
-    entries.extend(lanes.into_iter().map(|stream| fill(theme.stream(*stream), stream.name())));
+    entries.extend(exchanged.into_iter().map(|class| entry(swatch(class), class.name())));
 
     let with_memory = || panels.iter().filter(|panel| panel.has_memory);
     let curves = with_memory().map(|panel| memory::chosen(&panel.tracks).len()).max();
     if let Some(curves) = curves {
         let ramp = (0..curves).map(|index| theme.ordered(index, curves)).collect();
-        let text = if curves == 1 { "memory" } else { "memory, first to last track" };
-        entries.push(Entry { swatch: Swatch::Ramp(ramp), text: text.to_owned() });
+        let text = if curves == 1 { "memory" } else { "memory, first to last rank" };
+        entries.push(entry(Swatch::Ramp(ramp), text));
     }
     if with_memory().any(|panel| memory::capacity(&panel.tracks).is_some()) {
-        let swatch = Swatch::Dashes(theme.limit());
-        entries.push(Entry { swatch, text: "memory capacity".to_owned() });
+        entries.push(entry(Swatch::Dashes(theme.limit()), "memory capacity"));
     }
     let mut remarks = Vec::new();
-    if panels.iter().any(|panel| !panel.numbers.is_empty()) {
+    if panels.iter().any(Panel::has_numbers) {
         remarks.push("numbers are micro-batches");
     }
-    if panels.iter().any(Panel::has_several_stages) {
-        remarks.push("later stages of a rank are lighter");
+    if num_stages > 1 {
+        remarks.push("the later a stage of its rank, the paler");
+    }
+    if rows().any(Row::has_halves) {
+        remarks.push("one above the other: at the same time");
     }
     if !remarks.is_empty() {
-        entries.push(Entry { swatch: Swatch::None, text: remarks.join("; ") });
+        entries.push(entry(Swatch::None, &remarks.join("; ")));
     }
     entries
-}
-
-/// What a kind of action is called where there is room.
-fn name(kind: ActionKind) -> &'static str {
-    match kind {
-        ActionKind::Forward => "forward",
-        ActionKind::Backward => "backward",
-        ActionKind::InputGrad => "input gradient",
-        ActionKind::WeightGrad => "weight gradient",
-        ActionKind::SendForward => "send activations",
-        ActionKind::RecvForward => "receive activations",
-        ActionKind::SendBackward => "send gradients",
-        ActionKind::RecvBackward => "receive gradients",
-        ActionKind::Unshard => "gather parameters",
-        ActionKind::Reshard => "free parameters",
-        ActionKind::ReduceGrad => "reduce gradients",
-        ActionKind::OptimizerStep => "optimizer step",
-    }
 }

@@ -122,8 +122,12 @@ fn steps(
     y: impl Fn(Bytes) -> f64,
 ) -> Vec<(f64, f64)> {
     let mut points: Vec<(f64, f64)> = Vec::new();
+    let end = end.min(scale.to);
     let x = |point: &MemoryPoint| scale.x(point.time.min(end));
-    let mut rest = memory;
+    // What was there before is what is there at first.
+    let before = memory.partition_point(|point| point.time <= scale.from).saturating_sub(1);
+    let shown = memory.partition_point(|point| point.time <= end);
+    let mut rest = memory.get(before..shown).unwrap_or_default();
     while let Some(first) = rest.first() {
         let (left, pixel) = (x(first), x(first).floor());
         let count = rest.iter().take_while(|point| x(point).floor() <= pixel).count();

@@ -11,58 +11,34 @@ mod memory;
 mod options;
 mod panel;
 mod placed;
+mod row;
 
-use crate::canvas::{self, DrawError, Font};
+use crate::canvas::{self, DrawError, Font, Format};
 use crate::timeline::Timeline;
 use chart::Chart;
-pub use options::{GanttOptions, TimeAxis, Visibility};
+pub use options::{GanttOptions, TimeAxis, Visibility, Window};
 
-/// The timeline as an SVG document.
+/// Timelines one above the other on the same time axis, as an SVG document.
 ///
 /// # Errors
 ///
-/// If the picture is too small for what it must show.
-pub fn svg(timeline: &Timeline, options: &GanttOptions) -> Result<String, DrawError> {
+/// If the picture is too small for what it must show, or what is asked for is not there.
+pub fn svg(timelines: &[&Timeline], options: &GanttOptions) -> Result<String, DrawError> {
     let font = Font::embedded();
-    canvas::svg(&Chart::new(&[timeline], options, &font)?, &font)
+    canvas::svg(&Chart::new(timelines, options, &font)?, &font)
 }
 
-/// The timeline as a PNG file.
+/// The same as a file of a format.
 ///
 /// # Errors
 ///
-/// As [`svg`], and if the picture has too many pixels.
-pub fn png(timeline: &Timeline, options: &GanttOptions) -> Result<Vec<u8>, DrawError> {
-    let font = Font::embedded();
-    let chart = Chart::new(&[timeline], options, &font)?;
-    canvas::png(&chart, &font, options.paper.pixel_ratio)
-}
-
-/// Two timelines one above the other on the same time axis, as an SVG document.
-///
-/// # Errors
-///
-/// As [`svg()`].
-pub fn compare_svg(
-    upper: &Timeline,
-    lower: &Timeline,
+/// As [`svg`], and if a bitmap has too many pixels.
+pub fn draw(
+    timelines: &[&Timeline],
     options: &GanttOptions,
-) -> Result<String, DrawError> {
-    let font = Font::embedded();
-    canvas::svg(&Chart::new(&[upper, lower], options, &font)?, &font)
-}
-
-/// Two timelines one above the other on the same time axis, as a PNG file.
-///
-/// # Errors
-///
-/// As [`png()`].
-pub fn compare_png(
-    upper: &Timeline,
-    lower: &Timeline,
-    options: &GanttOptions,
+    format: Format,
 ) -> Result<Vec<u8>, DrawError> {
     let font = Font::embedded();
-    let chart = Chart::new(&[upper, lower], options, &font)?;
-    canvas::png(&chart, &font, options.paper.pixel_ratio)
+    let chart = Chart::new(timelines, options, &font)?;
+    canvas::draw(&chart, &font, format, options.paper.pixel_ratio)
 }

@@ -1,16 +1,16 @@
 //! One timeline of a chart: what of it is shown, and how high it is.
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ir::schedule::ActionKind;
 use ir::units::Nanos;
 
-use super::boxes::TimeScale;
+use super::boxes::{Look, TimeScale};
 use super::memory::{self, Measure};
 use super::options::{GanttOptions, TimeAxis, Visibility};
+use super::row::Row;
 use crate::canvas::Font;
-use crate::timeline::{Activity, Stream, Timeline, Track};
+use crate::timeline::{Activity, Event, Stream, Timeline, Track};
 
 /// Sizes of text.
 pub(super) const TITLE: f64 = 15.0;
@@ -23,8 +23,11 @@ const BELOW_HEADING: f64 = 9.0;
 /// From the last row to the memory panel.
 pub(super) const AXIS: f64 = 24.0;
 const BELOW_MEMORY: f64 = 10.0;
-/// From the top of a lane to that of the next.
-pub(super) const LANE_PITCH: f64 = 5.0;
+/// From the top of a lane to that of the next, where lanes have names and where they do not.
+const NAMED_LANE_PITCH: f64 = 10.0;
+const LANE_PITCH: f64 = 5.0;
+/// Of lanes' names.
+pub(super) const LANE_NAME: f64 = 8.0;
 /// The line between two boxes.
 pub(super) const BETWEEN_BOXES: f64 = 0.75;
 /// The smallest number in a box that can be read, and the largest that looks well.
@@ -32,8 +35,9 @@ pub(super) const SMALLEST_NUMBER: f64 = 5.5;
 pub(super) const LARGEST_NUMBER: f64 = 12.0;
 /// What a box leaves free on both sides of its number together.
 pub(super) const BESIDE_NUMBER: f64 = 1.0;
-/// The most tracks that have lanes without being asked.
-const MOST_TRACKS_WITH_LANES: usize = 16;
+/// The most tracks that have lanes without being asked, and the most whose lanes have names.
+const MOST_TRACKS_WITH_LANES: usize = 32;
+const MOST_TRACKS_WITH_NAMED_LANES: usize = 8;
 
 /// A timeline and what of it is shown.
 pub(super) struct Panel<'a> {
@@ -43,11 +47,28 @@ pub(super) struct Panel<'a> {
     pub(super) tracks: Vec<&'a Track>,
     /// The streams with lanes, on every track the same.
     pub(super) lanes: Vec<Stream>,
+    /// Whether there would be more lanes, but for the number of tracks.
+    has_too_many_lanes: bool,
     pub(super) has_memory: bool,
-    /// The kinds of actions whose boxes have room for numbers, with the largest size that fits.
-    pub(super) numbers: BTreeMap<ActionKind, f64>,
+    /// What of each track is drawn.
+    pub(super) rows: Vec<Row>,
+    /// The size of the numbers in boxes: the largest at which those that find room do.
+    pub(super) number_size: f64,
+    /// The widest number, in ems: what has no room for it has none for others, lest a few stand alone.
+    pub(super) number_width: f64,
     pub(super) title: Vec<String>,
     pub(super) subtitle: Vec<String>,
+}
+
+/// What else is in the picture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Others {
+    /// Nothing.
+    None,
+    /// Steps that do the same, of which the longest, this one included, ends here.
+    OfTheSameWork { longest: Nanos },
+    /// Steps of which that is not known, or that do something else: times do not compare.
+    OfOtherWork,
 }
 
 /// The heights that all rows of a chart share.
@@ -81,52 +102,70 @@ impl RowHeights {
 }
 
 impl<'a> Panel<'a> {
-    pub(super) fn new(timeline: &'a Timeline, options: &GanttOptions) -> Self {
+    /// What of `timeline` is drawn from one time to another.
+    pub(super) fn new(
+        timeline: &'a Timeline,
+        [from, to]: [Nanos; 2],
+        options: &GanttOptions,
+    ) -> Self {
         let every = timeline.tracks.len().div_ceil(options.max_tracks.max(1) as usize).max(1);
         let tracks: Vec<&Track> = timeline.tracks.iter().step_by(every).collect();
-        let used: BTreeSet<Stream> =
-            tracks.iter().flat_map(|track| &track.events).map(|event| event.stream).collect();
-        let has_lanes = match options.lanes {
-            Visibility::Auto => tracks.len() <= MOST_TRACKS_WITH_LANES,
-            Visibility::Shown => true,
-            Visibility::Hidden => false,
-        };
-        let is_lane = |stream: &Stream| has_lanes && *stream != Stream::Compute;
+        let events = tracks.iter().flat_map(|track| &track.events);
+        let is_seen =
+            |event: &&Event| event.start < event.end && event.start < to && event.end > from;
+        let used: BTreeSet<Stream> = events.filter(is_seen).map(|event| event.stream).collect();
+        let lanes: Vec<Stream> =
+            used.into_iter().filter(|stream| *stream != Stream::Compute).collect();
+        let has_too_many_lanes = options.lanes == Visibility::Auto
+            && tracks.len() > MOST_TRACKS_WITH_LANES
+            && !lanes.is_empty();
+        let has_lanes = options.lanes != Visibility::Hidden && !has_too_many_lanes;
         Self {
             timeline,
             end: timeline.end(),
-            lanes: used.into_iter().filter(is_lane).collect(),
+            lanes: if has_lanes { lanes } else { Vec::new() },
+            has_too_many_lanes,
             has_memory: options.memory != Visibility::Hidden
                 && tracks.iter().any(|track| !track.memory.is_empty()),
             tracks,
-            numbers: BTreeMap::new(),
+            rows: Vec::new(),
+            number_size: SMALLEST_NUMBER,
+            number_width: 0.0,
             title: Vec::new(),
             subtitle: Vec::new(),
         }
     }
 
-    /// Finds out into which boxes the widest number fits, kind by kind, so that no number is missing
-    /// among others.
-    pub(super) fn set_numbers(&mut self, font: &Font, scale: TimeScale) {
+    /// Finds out what is drawn of each track.
+    pub(super) fn set_rows(&mut self, font: &Font, scale: TimeScale) {
+        let row = |track: &&Track| Row::new(track, &self.lanes, scale);
+        self.rows = self.tracks.iter().map(row).collect();
+        let labels = self.rows.iter().flat_map(Row::boxes).filter_map(|drawn| drawn.label);
+        let widths = labels.map(|label| font.width(&label.to_string(), 1.0));
+        self.number_width = widths.fold(0.0, f64::max);
+        self.number_size = self.usual_number_size(scale);
+    }
+
+    /// The size at which the widest number fits into the boxes of each kind that has room for it.
+    fn usual_number_size(&self, scale: TimeScale) -> f64 {
         let mut durations: BTreeMap<ActionKind, Vec<Nanos>> = BTreeMap::new();
-        let mut widest = 0;
-        for event in self.tracks.iter().flat_map(|track| &track.events) {
+        let events = self.tracks.iter().flat_map(|track| &track.events);
+        for event in events.filter(|event| scale.shows(event)) {
             if let Activity::Action(action) = event.activity
                 && action.kind.is_compute()
                 && event.end > event.start
             {
                 durations.entry(action.kind).or_default().push(event.duration());
-                widest = widest.max(action.micro_batch);
             }
         }
-        let per_em = font.width(&widest.to_string(), 1.0);
-        let largest = durations.into_iter().map(|(kind, mut durations)| {
+        let largest = durations.into_values().map(|mut durations| {
             let middle = durations.len() / 2;
             let median = durations.select_nth_unstable(middle).1.as_f64();
-            let room = median * scale.pixels_per_nano - BETWEEN_BOXES - BESIDE_NUMBER;
-            (kind, room / per_em)
+            (median * scale.pixels_per_nano() - BETWEEN_BOXES - BESIDE_NUMBER) / self.number_width
+                * 0.9
         });
-        self.numbers = largest.filter(|(_, size)| *size >= SMALLEST_NUMBER).collect();
+        let size = largest.filter(|size| *size >= SMALLEST_NUMBER).reduce(f64::min);
+        size.unwrap_or(SMALLEST_NUMBER).min(LARGEST_NUMBER)
     }
 
     /// Breaks the heading into lines of `width`.
@@ -135,30 +174,30 @@ impl<'a> Panel<'a> {
         font: &Font,
         width: f64,
         axis: TimeAxis,
-        others: Option<Nanos>,
+        scale: TimeScale,
+        others: Others,
     ) {
         self.title = font.wrap(&self.timeline.title, TITLE, width);
-        self.subtitle = font.wrap(&self.summary(axis, others), SUBTITLE, width);
+        self.subtitle = font.wrap(&self.summary(axis, scale, others), SUBTITLE, width);
     }
 
-    /// Step time, bubble, peak memory, and which tracks are shown, in words. `longest` is the end of
-    /// the longer of two timelines.
-    fn summary(&self, axis: TimeAxis, longest: Option<Nanos>) -> String {
+    /// What the step does, its time, bubble, peak memory, and what of it is shown, in words.
+    fn summary(&self, axis: TimeAxis, scale: TimeScale, others: Others) -> String {
         if self.end == Nanos::ZERO {
             return "no events".to_owned();
         }
-        let step = match axis {
-            TimeAxis::Clock => format!("step {}", self.end),
-            TimeAxis::Units(unit) => {
-                let steps = self.end.as_f64() / unit.as_f64().max(1.0);
-                format!("step {} units", (steps * 100.0).round() / 100.0)
+        let shorter = match others {
+            Others::OfTheSameWork { longest } if longest > self.end => {
+                let saved = (longest - self.end).as_f64() / longest.as_f64();
+                format!(", {:.1} % shorter", 100.0 * saved)
             }
+            _ => String::new(),
         };
-        let shorter = longest.filter(|longest| *longest > self.end).map(|longest| {
-            let saved = (longest - self.end).as_f64() / longest.as_f64();
-            format!(", {:.1} % shorter", 100.0 * saved)
-        });
-        let mut parts = vec![step + &shorter.unwrap_or_default()];
+        let mut parts = Vec::new();
+        if others == Others::OfOtherWork && !self.timeline.work.is_empty() {
+            parts.push(self.timeline.work.clone());
+        }
+        parts.push(format!("step {}{shorter}", axis.write(self.end)));
         parts.push(format!("bubble {:.1} %", 100.0 * self.timeline.bubble_fraction()));
         if let Some(peak) = self.timeline.tracks.iter().filter_map(Track::peak_memory).max() {
             let capacity = memory::capacity(&self.timeline.tracks.iter().collect::<Vec<_>>());
@@ -168,6 +207,10 @@ impl<'a> Panel<'a> {
                 Measure::Kept => format!("at most {} in flight", peak.get()),
             });
         }
+        if scale.from > Nanos::ZERO || scale.to < self.end {
+            let [from, to] = [scale.from, scale.to.min(self.end)].map(|time| axis.write(time));
+            parts.push(format!("shown from {from} to {to}"));
+        }
         if self.tracks.len() < self.timeline.tracks.len() {
             let (shown, all) = (self.tracks.len(), self.timeline.tracks.len());
             parts.push(format!(
@@ -175,13 +218,28 @@ impl<'a> Panel<'a> {
                 ordinal(all.div_ceil(shown))
             ));
         }
+        if self.has_too_many_lanes {
+            parts.push("exchanges and messages not drawn".to_owned());
+        }
         parts.join("  ·  ")
     }
 
-    /// How wide the names of its tracks are.
+    /// How wide the names of its tracks and lanes are.
     pub(super) fn name_width(&self, font: &Font) -> f64 {
-        let widths = self.tracks.iter().map(|track| font.width(&track.name, NAME));
-        widths.fold(0.0, f64::max)
+        let tracks = self.tracks.iter().map(|track| font.width(&track.name, NAME));
+        let lanes = self.lanes.iter().map(|stream| font.width(stream.name(), LANE_NAME));
+        let lanes = lanes.filter(|_| self.has_named_lanes());
+        tracks.chain(lanes).fold(0.0, f64::max)
+    }
+
+    /// Whether lanes have their names beside them.
+    pub(super) fn has_named_lanes(&self) -> bool {
+        self.tracks.len() <= MOST_TRACKS_WITH_NAMED_LANES
+    }
+
+    /// From the top of a lane to that of the next.
+    pub(super) fn lane_pitch(&self) -> f64 {
+        if self.has_named_lanes() { NAMED_LANE_PITCH } else { LANE_PITCH }
     }
 
     /// Everything but its rows: heading, axis, memory.
@@ -200,7 +258,7 @@ impl<'a> Panel<'a> {
     pub(super) fn lanes_height(&self) -> f64 {
         match self.lanes.len() {
             0 => 0.0,
-            count => count as f64 * LANE_PITCH + 1.0,
+            count => count as f64 * self.lane_pitch() + 1.0,
         }
     }
 
@@ -212,24 +270,27 @@ impl<'a> Panel<'a> {
         rows.boxes + rows.gap + self.lanes_height()
     }
 
-    /// The kinds of actions on compute streams, in their usual order.
-    pub(super) fn kinds(&self) -> BTreeSet<ActionKind> {
-        let events = self.tracks.iter().flat_map(|track| &track.events);
-        let compute = events.filter(|event| event.stream == Stream::Compute);
-        compute.filter_map(|event| event.activity.kind()).collect()
+    /// What its boxes look like.
+    pub(super) fn looks(&self) -> BTreeSet<Look> {
+        self.rows.iter().flat_map(Row::boxes).map(|drawn| drawn.look).collect()
     }
 
-    /// Whether some track has several stages.
-    pub(super) fn has_several_stages(&self) -> bool {
-        self.tracks.iter().any(|track| stages_of(track).len() > 1)
+    /// How many stages its tracks have, at most.
+    pub(super) fn num_stages(&self) -> u32 {
+        self.rows.iter().map(|row| row.num_stages).max().unwrap_or_default()
     }
-}
 
-/// Which of the track's stages each is, in their order.
-pub(super) fn stages_of(track: &Track) -> BTreeMap<u32, u32> {
-    let events = track.events.iter().filter(|event| event.stream == Stream::Compute);
-    let stages: BTreeSet<u32> = events.map(|event| event.activity.action().stage).collect();
-    stages.into_iter().zip(0..).collect()
+    /// Whether numbers of a size find room in a box of so many pixels.
+    pub(super) fn has_room(&self, width: f64, size: f64) -> bool {
+        self.number_width * size + BESIDE_NUMBER <= width
+    }
+
+    /// Whether some box has a number.
+    pub(super) fn has_numbers(&self) -> bool {
+        let boxes = self.rows.iter().flat_map(Row::boxes).filter(|drawn| drawn.label.is_some());
+        let mut widths = boxes.map(|drawn| drawn.right - drawn.left - BETWEEN_BOXES);
+        widths.any(|width| self.has_room(width, self.number_size))
+    }
 }
 
 /// `2nd`, `3rd`, `4th`.

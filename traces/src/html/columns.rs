@@ -18,25 +18,40 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ir::collective::Collective;
 use ir::schedule::ActionKind;
-use ir::units::Bytes;
+use ir::units::{Bytes, Nanos};
 use serde::Serialize;
 
-use super::legend::key;
+use super::legend::{in_words, key};
 use crate::class::Class;
+use crate::gantt::TimeAxis;
 use crate::lanes::lanes;
 use crate::timeline::{Activity, Event, MemoryPoint, Stream, Timeline, Track};
 
 /// The timelines as JSON that may stand in a `script` element.
-pub(super) fn json(timelines: &[&Timeline]) -> String {
+///
+/// `window` is what is shown at first, from when until when.
+pub(super) fn json(timelines: &[&Timeline], axis: TimeAxis, window: [Nanos; 2]) -> String {
     let mut kinds = Kinds::default();
     let timelines = timelines.iter().map(|timeline| TimelineData {
         title: &timeline.title,
+        work: &timeline.work,
         end_nanoseconds: timeline.end().get(),
         bubble_fraction: timeline.bubble_fraction(),
         tracks: timeline.tracks.iter().map(|track| track_data(track, &mut kinds)).collect(),
     });
     let timelines = timelines.collect();
-    let page = PageData { timelines, kinds: kinds.list };
+    let unit_nanoseconds = match axis {
+        TimeAxis::Clock => None,
+        TimeAxis::Units(unit) => Some(unit.get().max(1)),
+    };
+    let [view_start_nanoseconds, view_end_nanoseconds] = window.map(Nanos::get);
+    let page = PageData {
+        unit_nanoseconds,
+        view_start_nanoseconds,
+        view_end_nanoseconds,
+        kinds: kinds.list,
+        timelines,
+    };
     let json = serde_json::to_string(&page).expect("plain data is JSON");
     // No end tag and no comment may start inside the element.
     json.replace('<', "\\u003c")
@@ -44,6 +59,10 @@ pub(super) fn json(timelines: &[&Timeline]) -> String {
 
 #[derive(Serialize)]
 struct PageData<'a> {
+    /// How long a unit of time without a name is; none where time is in seconds.
+    unit_nanoseconds: Option<u64>,
+    view_start_nanoseconds: u64,
+    view_end_nanoseconds: u64,
     kinds: Vec<KindData>,
     timelines: Vec<TimelineData<'a>>,
 }
@@ -56,7 +75,11 @@ struct KindData {
     class_name: &'static str,
     /// What stands between stage and micro-batch.
     word: &'static str,
+    /// What its action does.
+    action_name: &'static str,
     has_micro_batch: bool,
+    /// Whether it is a pass of a micro-batch through a stage of its rank.
+    is_pass: bool,
     /// The collective, of which the words around it say to what action it belongs.
     collective: Option<String>,
 }
@@ -64,6 +87,7 @@ struct KindData {
 #[derive(Serialize)]
 struct TimelineData<'a> {
     title: &'a str,
+    work: &'a str,
     end_nanoseconds: u64,
     bubble_fraction: f64,
     tracks: Vec<TrackData<'a>>,
@@ -113,7 +137,9 @@ impl Kinds {
                 class: key(class),
                 class_name: class.name(),
                 word: kind.word(),
+                action_name: in_words(kind),
                 has_micro_batch: kind.has_micro_batch(),
+                is_pass: class.is_pass(),
                 collective: collective.map(|collective| collective.to_string()),
             });
             self.list.len() - 1

@@ -42,6 +42,8 @@ class Row {
     this.stream = data.stream;
     this.name = data.lane === 0 ? data.stream : `${data.stream}, overlapped`;
     this.isCompute = data.is_compute;
+    /** Which of its rank's stages each is, where there are several. */
+    this.places = null;
     this.length = length;
     this.kinds = kinds;
     this.starts = new Float64Array(length);
@@ -78,10 +80,11 @@ class Row {
     return this.kinds[this.kindIds[i]];
   }
 
-  /** The action that an event is or belongs to, such as `2F3`. */
+  /** The action that an event is or belongs to, such as `2F3` or `optimizer step, stage 2`. */
   action(i) {
-    const { word, has_micro_batch: hasMicroBatch } = this.kind(i);
-    return `${this.stages[i]}${word}${hasMicroBatch ? this.microBatches[i] : ""}`;
+    const { word, action_name: name, has_micro_batch: hasMicroBatch } = this.kind(i);
+    const stage = this.stages[i];
+    return hasMicroBatch ? `${stage}${word}${this.microBatches[i]}` : `${name}, stage ${stage}`;
   }
 
   /** What an event is called. */
@@ -92,6 +95,13 @@ class Row {
 
   isOf(i, microBatch) {
     return this.microBatches[i] === microBatch && this.kind(i).has_micro_batch;
+  }
+
+  /** Whether a word of what an event is or does, or its whole name, is searched for. */
+  isCalled(i, wanted) {
+    const { class_name: className, action_name: name, collective } = this.kind(i);
+    const words = [className, name, collective ?? ""];
+    return words.some((word) => word.includes(wanted)) || this.action(i).toLowerCase() === wanted;
   }
 
   /** The first event that ends after `time`. */
@@ -120,6 +130,31 @@ class Row {
   }
 }
 
+/**
+ * How long each kind of event takes from `start` to `end`, in the mean over the ranks of `tracks`, the
+ * longest first.
+ */
+function totalsOf(tracks, start, end) {
+  const totals = new Map();
+  let numRanks = 0;
+  for (const track of tracks) {
+    const weight = Math.max(track.numRanks, 1);
+    numRanks += weight;
+    for (const row of track.rows) {
+      for (let i = row.firstEndingAfter(start); i < row.length && row.starts[i] < end; i += 1) {
+        const time = Math.min(row.ends[i], end) - Math.max(row.starts[i], start);
+        const { class: key, class_name: name } = row.kind(i);
+        const total = totals.get(key) ?? { key, name, time: 0, count: 0 };
+        total.time += time * weight;
+        total.count += 1;
+        totals.set(key, total);
+      }
+    }
+  }
+  const means = [...totals.values()].map((total) => ({ ...total, time: total.time / numRanks }));
+  return means.sort((a, b) => b.time - a.time);
+}
+
 /** A rank, or several that are alike. */
 class Track {
   constructor(data, kinds) {
@@ -132,6 +167,14 @@ class Track {
     const rows = data.rows.map((row) => new Row(row, kinds));
     this.compute = rows.filter((row) => row.isCompute);
     this.others = rows.filter((row) => !row.isCompute);
+    // What a rank waits for may be of another's stage.
+    const passed = (row) => row.stages.filter((_, i) => row.kind(i).is_pass);
+    const stages = [...new Set(this.compute.flatMap((row) => [...new Set(passed(row))]))];
+    if (stages.length > 1) {
+      stages.sort((a, b) => a - b);
+      const places = new Map(stages.map((stage, nth) => [stage, nth]));
+      for (const row of this.compute) row.places = places;
+    }
     this.times = new Float64Array(data.num_points);
     this.bytes = new Float64Array(data.num_points);
     const numbers = new PackedNumbers(data.memory);
@@ -171,10 +214,12 @@ function topOfMemory(tracks) {
 
 /** All timelines of the page. */
 function readTimelines(data) {
+  countPlainUnits(data.unit_nanoseconds);
   return data.timelines.map((timeline) => {
     const tracks = timeline.tracks.map((track) => new Track(track, data.kinds));
     return {
       title: timeline.title,
+      work: timeline.work,
       end: timeline.end_nanoseconds,
       bubble: timeline.bubble_fraction,
       tracks,

@@ -38,8 +38,15 @@ function listenToPlot(plot, scroller, app) {
     }
   }, { passive: false });
 
+  /** Where a range is dragged from; null while nothing or something else is. */
+  let rangeFrom = null;
+
   plot.addEventListener("pointerdown", (event) => {
     if (event.button !== 0) return;
+    if (event.shiftKey && pointers.size === 0) {
+      rangeFrom = position(event).x;
+      return;
+    }
     pointers.set(event.pointerId, position(event));
     moved = 0;
     pinch = pointers.size === 2 ? pinchOf() : null;
@@ -47,6 +54,10 @@ function listenToPlot(plot, scroller, app) {
 
   // On the window, so that a drag may leave the plot.
   window.addEventListener("pointermove", (event) => {
+    if (rangeFrom !== null) {
+      app.selectRange(rangeFrom, position(event).x);
+      return;
+    }
     const before = pointers.get(event.pointerId);
     if (!before) {
       if (event.target === plot) app.hover(position(event), event);
@@ -71,6 +82,11 @@ function listenToPlot(plot, scroller, app) {
   });
 
   const release = (event) => {
+    if (rangeFrom !== null) {
+      app.selectRange(rangeFrom, position(event).x);
+      rangeFrom = null;
+      return;
+    }
     if (!pointers.delete(event.pointerId)) return;
     plot.classList.remove("dragging");
     pinch = null;
@@ -122,11 +138,19 @@ function listenToKeys(app) {
     f: () => app.toggleAll(),
     m: () => app.toggleMemory(),
     t: () => app.toggleTheme(),
+    r: () => app.selectRange(0, app.width),
+    "/": () => document.getElementById("search").focus(),
+    n: () => app.findNext(1),
+    Enter: () => app.enter(),
+    "Shift+ArrowLeft": () => app.selectNext(-1),
+    "Shift+ArrowRight": () => app.selectNext(1),
+    "Shift+ArrowUp": () => app.selectTrack(-1),
+    "Shift+ArrowDown": () => app.selectTrack(1),
     "[": () => app.followNext(-1),
     "]": () => app.followNext(1),
     Escape: () => {
       document.activeElement.blur();
-      app.follow(null);
+      app.clear();
     },
     "?": () => app.showKeys(),
   };
@@ -134,7 +158,11 @@ function listenToKeys(app) {
     const isTyping = event.target instanceof HTMLInputElement && event.key !== "Escape";
     if (isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
     if (document.querySelector("dialog[open]")) return;
-    const action = actions[event.key.length === 1 ? event.key.toLowerCase() : event.key];
+    // A key that a button or a link takes is not ours.
+    if (event.key === "Enter" && event.target !== document.body && event.target.id !== "plot") return;
+    const isMove = event.shiftKey && event.key.startsWith("Arrow");
+    const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
+    const action = actions[isMove ? `Shift+${key}` : key];
     if (!action) return;
     event.preventDefault();
     action();

@@ -25,11 +25,17 @@ class App {
     this.followed = { microBatch: null, events: new Map() };
     this.hovered = null;
     this.cursor = null;
+    /** The selected event with its row, track and timeline, and the selected part of time. */
+    this.selected = null;
+    this.range = null;
+    /** What is searched for, and which of the events that are called so is selected. */
+    this.found = { wanted: "", matches: [], at: -1 };
     this.palette = new Palette();
     this.painter = new Painter(this.palette);
     this.isDue = false;
 
     this.writeTitles();
+    this.writeDetails();
     this.arrange();
     this.listen();
   }
@@ -52,11 +58,15 @@ class App {
     element("micro-batch").addEventListener("input", ({ target }) => {
       this.follow(target.value === "" ? null : target.valueAsNumber);
     });
+    element("search").addEventListener("input", ({ target }) => this.find(target.value));
+    element("search").addEventListener("keydown", (event) => {
+      if (event.key === "Enter") this.findNext(event.shiftKey ? -1 : 1);
+    });
     element("scroller").addEventListener("scroll", () => {
       this.unhover();
       this.paintSoon();
     });
-    new ResizeObserver(() => this.paintSoon()).observe(element("stage"));
+    new ResizeObserver(() => this.arrange()).observe(element("stage"));
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.recolour());
   }
 
@@ -69,14 +79,21 @@ class App {
       const bubble = make("b", {}, formatPercent(timeline.bubble));
       return make("li", {},
         make("h1", {}, timeline.title || "untitled"),
+        ...(this.isOneWork || !timeline.work ? [] : [make("span", {}, timeline.work)]),
         make("span", {}, "step ", step, this.comparison(first, timeline)),
         make("span", {}, "bubble ", bubble));
     }));
   }
 
-  /** How much longer a step is than the first. */
+  /** Whether all steps do the same, so that their times compare. */
+  get isOneWork() {
+    const [first] = this.timelines;
+    return this.timelines.every(({ work }) => work !== "" && work === first.work);
+  }
+
+  /** How much longer a step is than the first, if it does the same. */
   comparison(first, timeline) {
-    if (timeline === first || first.end === 0) return "";
+    if (timeline === first || first.end === 0 || !this.isOneWork) return "";
     const change = timeline.end / first.end - 1;
     const sign = change > 0 ? "+" : "\u2212";
     return ` (${sign}${formatPercent(Math.abs(change))})`;
@@ -84,6 +101,7 @@ class App {
 
   /** Puts all items in their places, and their names beside them. */
   arrange() {
+    this.room = element("scroller").clientHeight;
     this.layout = layOut(this.timelines, this);
     element("content").style.height = `${this.layout.height}px`;
     const names = this.layout.items.map((item) => this.nameOf(item)).filter(Boolean);
@@ -153,7 +171,7 @@ class App {
     plot.style.height = `${scroller.clientHeight}px`;
     const { width } = this;
     this.painter.paint(plot, width, scroller.clientHeight, scroller.scrollTop, this);
-    this.painter.paintAxis(axis, width, axis.clientHeight, this.view, this.cursor);
+    this.painter.paintAxis(axis, width, axis.clientHeight, this);
     const { start, end, span, fullEnd, isWhole } = this.view;
     const whole = formatTime(fullEnd);
     element("range").textContent = isWhole
@@ -273,8 +291,147 @@ class App {
     return null;
   }
 
+  // What is selected.
+
+  /** Selects an event, or none, and says what it is. */
+  select(event) {
+    this.selected = event;
+    if (event) this.range = null;
+    this.writeDetails();
+    this.paintSoon();
+  }
+
+  /** Selects the time between two places of the plot, and says what it goes to. */
+  selectRange(from, to) {
+    const times = [from, to].map((x) => this.view.timeAt(x, this.width));
+    const [start, end] = times.sort((a, b) => a - b).map((time) => Math.max(Math.round(time), 0));
+    this.range = end > start ? { start, end: Math.min(end, this.view.fullEnd) } : null;
+    this.selected = null;
+    this.writeDetails();
+    this.paintSoon();
+  }
+
+  /** Selects, follows and measures nothing. */
+  clear() {
+    this.range = null;
+    this.select(null);
+    this.follow(null);
+  }
+
+  /** Selects what is in the middle of the view, or follows what is selected. */
+  enter() {
+    if (this.selected) {
+      const { row, index } = this.selected;
+      if (row.kind(index).has_micro_batch) this.follow(row.microBatches[index]);
+      return;
+    }
+    const time = (this.view.start + this.view.end) / 2;
+    for (const timeline of this.timelines) {
+      for (const track of timeline.tracks) {
+        const event = nearestOf(track, time);
+        if (event) {
+          this.select({ ...event, track, timeline });
+          return;
+        }
+      }
+    }
+  }
+
+  selectNext(step) {
+    if (!this.selected) {
+      this.enter();
+      return;
+    }
+    const { row, index } = this.selected;
+    const next = Math.min(Math.max(index + step, 0), row.length - 1);
+    this.goTo({ ...this.selected, index: next });
+  }
+
+  /** Selects what the rank above or below does at the time of what is selected. */
+  selectTrack(step) {
+    if (!this.selected) {
+      this.enter();
+      return;
+    }
+    const { row, index, track, timeline } = this.selected;
+    const other = timeline.tracks[timeline.tracks.indexOf(track) + step];
+    const event = other && nearestOf(other, (row.starts[index] + row.ends[index]) / 2);
+    if (event) this.goTo({ ...event, track: other, timeline });
+  }
+
+  /** Selects an event and brings it into view. */
+  goTo(event) {
+    const { row, index, track } = event;
+    const [start, end] = [row.starts[index], row.ends[index]];
+    const { view, width } = this;
+    const pixels = ((end - start) / view.span) * width;
+    if (pixels < 8 || start < view.start || end > view.end) {
+      const span = pixels < 8 ? Math.max((end - start) * (width / 60), 1) : view.span;
+      const middle = (start + end) / 2;
+      view.show(middle - span / 2, middle + span / 2);
+    }
+    const item = this.layout.items.find((other) => other.type === "track" && other.track === track);
+    const scroller = element("scroller");
+    const isSeen = item.y >= scroller.scrollTop
+      && item.y + item.height <= scroller.scrollTop + scroller.clientHeight;
+    if (!isSeen) scroller.scrollTop = item.y - scroller.clientHeight / 2;
+    this.select(event);
+  }
+
+  /** Finds the events that are called so. */
+  find(text) {
+    const wanted = text.trim().toLowerCase();
+    const matches = [];
+    if (wanted !== "") {
+      for (const timeline of this.timelines) {
+        for (const track of timeline.tracks) {
+          for (const row of track.rows) {
+            for (let index = 0; index < row.length; index += 1) {
+              if (row.isCalled(index, wanted)) matches.push({ row, index, track, timeline });
+            }
+          }
+        }
+      }
+      matches.sort((a, b) => a.row.starts[a.index] - b.row.starts[b.index]);
+    }
+    this.found = { wanted, matches, at: -1 };
+    this.writeMatches();
+  }
+
+  findNext(step) {
+    const { matches, at } = this.found;
+    if (matches.length === 0) return;
+    const from = at < 0 && step < 0 ? 0 : at;
+    this.found.at = (from + step + matches.length) % matches.length;
+    this.goTo(matches[this.found.at]);
+    this.writeMatches();
+  }
+
+  writeMatches() {
+    const { wanted, matches, at } = this.found;
+    const all = matches.length === 0 ? "none" : String(matches.length);
+    element("matches").textContent = wanted === "" ? "" : at < 0 ? all : `${at + 1} of ${all}`;
+  }
+
+  /** Says what is selected, for eyes and for readers of the screen. */
+  writeDetails() {
+    const details = element("details");
+    if (this.selected) {
+      const { heading, facts } = describe(this.selected);
+      details.replaceChildren(make("h2", {}, heading), make("dl", {}, ...facts.map(
+        ([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, String(value))),
+      )));
+    } else if (this.range) {
+      details.replaceChildren(...describeRange(this.range, this.tracks));
+    } else {
+      details.replaceChildren(make("p", {}, "nothing is selected"));
+    }
+  }
+
   click(place) {
     const found = this.eventAt(place);
+    this.range = null;
+    this.select(found);
     const isOne = found && found.row.kind(found.index).has_micro_batch;
     const microBatch = isOne ? found.row.microBatches[found.index] : null;
     this.follow(microBatch === this.followed.microBatch ? null : microBatch);
@@ -308,41 +465,11 @@ class App {
   }
 }
 
-/** What a tooltip says of an event. */
-function describe({ row, index, track }) {
-  const kind = row.kind(index);
-  const facts = [["what", kind.class_name], ["on", track.name], ["stage", row.stages[index]]];
-  if (kind.has_micro_batch) facts.push(["micro-batch", row.microBatches[index]]);
-  facts.push(
-    ["stream", row.stream],
-    ["start", formatTime(row.starts[index])],
-    ["duration", formatTime(row.ends[index] - row.starts[index])],
-  );
-  if (row.bytes[index] > 0) facts.push(["size", formatBytes(row.bytes[index])]);
-  return { heading: row.label(index), swatch: kind.class, facts };
+const data = JSON.parse(element("data").textContent);
+const app = new App(readTimelines(data));
+if (data.view_end_nanoseconds > data.view_start_nanoseconds) {
+  app.view.show(data.view_start_nanoseconds, data.view_end_nanoseconds);
 }
-
-/** Shows a tooltip beside the pointer, where the window has room for it; hides it if there is none. */
-function showTooltip(content, x, y) {
-  const tooltip = element("tooltip");
-  tooltip.hidden = content === null;
-  if (content === null) return;
-  const { heading, swatch, facts } = content;
-  tooltip.replaceChildren(
-    make("strong", {}, make("i", { style: `background:var(--${swatch})` }), heading),
-    make("dl", {}, ...facts.flatMap(([name, value]) => [
-      make("dt", {}, name),
-      make("dd", {}, String(value)),
-    ])),
-  );
-  const { width, height } = tooltip.getBoundingClientRect();
-  const left = x + 16 + width < innerWidth ? x + 16 : Math.max(x - 16 - width, 4);
-  const top = Math.min(y + 16, innerHeight - height - 4);
-  tooltip.style.left = `${left}px`;
-  tooltip.style.top = `${Math.max(top, 4)}px`;
-}
-
-const app = new App(readTimelines(JSON.parse(element("data").textContent)));
 
 /** For tests and the console: what is shown, in coordinates of the window. */
 window.timeline = {
@@ -362,6 +489,8 @@ window.timeline = {
     }));
   },
   followed: () => app.followed.microBatch,
+  selected: () => app.selected && app.selected.row.label(app.selected.index),
+  range: () => app.range,
   eventAt: (x, y) => {
     const box = element("plot").getBoundingClientRect();
     const found = app.eventAt({ x: x - box.left, y: y - box.top });

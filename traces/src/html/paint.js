@@ -29,11 +29,32 @@ class Palette {
     return this.known.get(name);
   }
 
-  /** Black or white, whichever is read better on a colour. */
-  textOn(name) {
-    const key = `${name}-text`;
+  /**
+   * The colour of an event: of passes of a rank with several stages, the later the paler, and of more
+   * than two the first darker, as the palette of drawings has it.
+   */
+  ofEvent(row, i) {
+    const { class: name, is_pass: isPass } = row.kind(i);
+    if (!row.places || !isPass) return this.get(name);
+    const nth = row.places.get(row.stages[i]);
+    const key = `${name}-${nth}`;
     if (!this.known.has(key)) {
-      const [r, g, b] = this.get(name).match(/[\d.]+/g).map((part) => Number(part) / 255);
+      const last = row.places.size - 1;
+      const darkest = last > 1 ? 0.3 : 0;
+      const shade = (nth / last) * (0.55 + darkest) - darkest;
+      const towards = shade < 0 ? 0 : 255;
+      const parts = this.get(name).match(/[\d.]+/g).slice(0, 3).map(Number);
+      const mixed = parts.map((part) => Math.round(part + (towards - part) * Math.abs(shade)));
+      this.known.set(key, `rgb(${mixed.join(", ")})`);
+    }
+    return this.known.get(key);
+  }
+
+  /** Black or white, whichever is read better on a colour. */
+  textOn(color) {
+    const key = `text on ${color}`;
+    if (!this.known.has(key)) {
+      const [r, g, b] = color.match(/[\d.]+/g).map((part) => Number(part) / 255);
       const linear = (part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
       const luminance = 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);
       // Equal contrast to both is at sqrt(1.05 * 0.05) - 0.05; white is favoured a little, since
@@ -75,7 +96,34 @@ class Painter {
     const isFollowing = state.followed.microBatch !== null;
     for (const item of seen) this.paintItem(item, isFollowing);
     if (isFollowing) this.paintFollowed(state.layout.items, state.followed);
-    if (state.hovered) this.paintHovered(state.hovered);
+    this.paintRange(state.range, scrolled, height);
+    if (state.selected) this.paintSelected(state.layout.items, state.selected);
+    if (state.hovered) this.paintOutline(state.hovered, 1.5);
+    if (state.cursor !== null) {
+      this.context.fillStyle = this.palette.get("faint");
+      this.context.fillRect(Math.round(this.x(state.cursor)), scrolled, 1, height);
+    }
+  }
+
+  /** The selected part of time. */
+  paintRange(range, top, height) {
+    if (!range) return;
+    const { context, palette } = this;
+    const [left, right] = [this.x(range.start), this.x(range.end)];
+    context.fillStyle = palette.get("accent");
+    context.globalAlpha = 0.14;
+    context.fillRect(left, top, right - left, height);
+    context.globalAlpha = 1;
+    for (const x of [left, right]) context.fillRect(Math.round(x), top, 1, height);
+  }
+
+  /** The frame of the selected event, wherever its row is drawn. */
+  paintSelected(items, { row, index }) {
+    for (const item of items) {
+      if (item.type !== "track" && item.type !== "row") continue;
+      const band = bands(item).find((other) => other.row === row);
+      if (band) this.paintOutline({ ...band, index }, 2.5);
+    }
   }
 
   x(time) {
@@ -132,7 +180,7 @@ class Painter {
       const share = (row.busyUntil(to) - row.busyUntil(from)) * scale;
       // Something that happens is seen, however short.
       context.globalAlpha = strength * Math.min(Math.max(share, 0.35), 1);
-      context.fillStyle = palette.get(row.kind(this.longest(row, i, next)).class);
+      context.fillStyle = palette.ofEvent(row, this.longest(row, i, next));
       context.fillRect(pixel, y, 1, height);
       i = next;
     }
@@ -151,11 +199,11 @@ class Painter {
     const { context, palette, width } = this;
     const { row, y } = band;
     const height = heightOf(band, i);
-    const { class: name } = row.kind(i);
+    const color = palette.ofEvent(row, i);
     const gap = right - left > 4 ? 1 : 0;
     const from = Math.max(left, -2);
     const to = Math.min(right - gap, width + 2);
-    context.fillStyle = palette.get(name);
+    context.fillStyle = color;
     if (to - from > 6 && height > 8) {
       context.beginPath();
       context.roundRect(from, y, to - from, height, 2);
@@ -163,11 +211,11 @@ class Painter {
     } else {
       context.fillRect(from, y, Math.max(to - from, 1), height);
     }
-    if (hasLabel && height >= 10) this.paintLabel(row, i, from, to, y, height);
+    if (hasLabel && height >= 10) this.paintLabel(row, i, from, to, y, height, color);
   }
 
   /** Writes the longest of an event's names that fits, in the part of it that is in view. */
-  paintLabel(row, i, left, right, y, height) {
+  paintLabel(row, i, left, right, y, height, color) {
     const { context, palette, width } = this;
     const [from, to] = [Math.max(left, 0), Math.min(right, width)];
     const room = (to - from - 4) / LABEL_CHARACTER;
@@ -180,7 +228,7 @@ class Painter {
     context.font = LABEL_FONT;
     context.textAlign = "center";
     context.textBaseline = "middle";
-    context.fillStyle = palette.textOn(kind.class);
+    context.fillStyle = palette.textOn(color);
     context.fillText(text, (from + to) / 2, y + height / 2 + 0.5);
   }
 
@@ -259,18 +307,19 @@ class Painter {
     context.globalAlpha = 1;
   }
 
-  paintHovered(band) {
+  /** The outline of a band's event. */
+  paintOutline(band, lineWidth) {
     const { context } = this;
     const { row, index, y } = band;
     const left = Math.max(this.x(row.starts[index]), -3);
     const right = Math.min(this.x(row.ends[index]), this.width + 3);
     context.strokeStyle = this.palette.get("ink");
-    context.lineWidth = 1.5;
+    context.lineWidth = lineWidth;
     context.strokeRect(left, y, Math.max(right - left, 2), heightOf(band, index));
   }
 
   /** The axis, with a bar that says which part of the whole is shown. */
-  paintAxis(canvas, width, height, view, cursor) {
+  paintAxis(canvas, width, height, { view, cursor, range }) {
     const context = prepare(canvas, width, height);
     const { palette } = this;
     context.font = "11px system-ui, sans-serif";
@@ -289,10 +338,26 @@ class Painter {
     context.fillRect(from, 2, Math.max(to - from, 3), 4);
     context.fillStyle = palette.get("line");
     context.fillRect(0, height - 1, width, 1);
-    if (cursor !== null) {
-      context.fillStyle = palette.get("ink");
-      context.fillRect(Math.round(view.xOf(cursor, width)), height - 10, 1, 10);
+    if (range) {
+      const [left, right] = [range.start, range.end].map((time) => view.xOf(time, width));
+      context.fillStyle = palette.get("accent");
+      context.fillRect(left, height - 4, Math.max(right - left, 1), 4);
     }
+    if (cursor !== null) this.paintCursor(context, view.xOf(cursor, width), height, width, cursor);
+  }
+
+  /** Where the pointer is, in time. */
+  paintCursor(context, x, height, width, time) {
+    const { palette } = this;
+    const text = formatTime(Math.max(Math.round(time), 0));
+    const room = context.measureText(text).width + 10;
+    const left = Math.min(Math.max(x - room / 2, 0), width - room);
+    context.fillStyle = palette.get("ink");
+    context.fillRect(Math.round(x), height - 6, 1, 6);
+    context.fillRect(left, height - 24, room, 18);
+    context.fillStyle = palette.get("paper");
+    context.textAlign = "center";
+    context.fillText(text, left + room / 2, height - 14.5);
   }
 }
 

@@ -3,14 +3,36 @@
 const HEADING_HEIGHT = 30;
 const STREAM_HEIGHT = 15;
 const MEMORY_HEIGHT = 38;
-/** Of a folded track, what shows all streams but compute. */
-const STRIP_HEIGHT = 4;
+/** No track and no memory is higher, however few there are. */
+const MOST_TRACK_HEIGHT = 84;
+const MOST_MEMORY_HEIGHT = 110;
 
-/** The height of a track: what lets many of them stand on a screen. */
+/** Of a folded track, the height of what shows all streams but compute. */
+function stripHeight(height) {
+  return Math.max(4, Math.round(height / 8));
+}
+
+/** The least height of a track: what lets many of them stand on a screen. */
 function trackHeight(numTracks) {
   if (numTracks <= 8) return 34;
   if (numTracks <= 20) return 24;
   return 14;
+}
+
+/** The items of the picture in their places, as high as the room allows; see `place`. */
+function layOut(timelines, state) {
+  const tracks = timelines.flatMap((timeline) => timeline.tracks);
+  const least = { track: trackHeight(tracks.length), memory: MEMORY_HEIGHT };
+  const dense = place(timelines, state, least);
+  const numMemories = state.showMemory ? tracks.filter((track) => track.hasMemory).length : 0;
+  const flexible = tracks.length * least.track + numMemories * least.memory;
+  const spare = state.room - dense.height;
+  if (spare <= 0 || flexible === 0) return dense;
+  const factor = 1 + spare / flexible;
+  return place(timelines, state, {
+    track: Math.floor(Math.min(least.track * factor, MOST_TRACK_HEIGHT)),
+    memory: Math.floor(Math.min(least.memory * factor, MOST_MEMORY_HEIGHT)),
+  });
 }
 
 /**
@@ -22,9 +44,7 @@ function trackHeight(numTracks) {
  * - `memory` of a track;
  * - `nothing`, for a timeline without events.
  */
-function layOut(timelines, { unfolded, showMemory }) {
-  const numTracks = timelines.reduce((sum, { tracks }) => sum + tracks.length, 0);
-  const height = trackHeight(numTracks);
+function place(timelines, { unfolded, showMemory }, { track: height, memory }) {
   const gap = height > 20 ? 8 : 3;
   const items = [];
   let y = gap;
@@ -46,7 +66,7 @@ function layOut(timelines, { unfolded, showMemory }) {
       }
       if (showMemory && track.hasMemory) {
         y += 2;
-        put({ type: "memory", timeline, track, height: MEMORY_HEIGHT });
+        put({ type: "memory", timeline, track, height: memory });
       }
       y += isFolded ? gap : gap + 4;
     }
@@ -64,7 +84,7 @@ function layOut(timelines, { unfolded, showMemory }) {
  */
 function bands({ type, track, row, isFolded, y, height }) {
   if (type === "row") return [{ row, y, height, beside: [] }];
-  const strip = isFolded && track.others.length > 0 ? STRIP_HEIGHT : 0;
+  const strip = isFolded && track.others.length > 0 ? stripHeight(height) : 0;
   const full = height - strip;
   const [first, ...overlapping] = track.compute;
   const share = full / track.compute.length;

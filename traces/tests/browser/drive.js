@@ -19,8 +19,10 @@
     }));
     await drawn();
   };
-  const press = async (key) => {
-    document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true }));
+  const press = async (key, more = {}) => {
+    document.body.dispatchEvent(
+      new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true, ...more }),
+    );
     await drawn();
   };
   const click = async (place) => {
@@ -110,9 +112,39 @@
       saw.input = element("micro-batch").value;
       await press("]");
       saw.followedNext = timeline.followed();
+      saw.selected = timeline.selected();
+      saw.details = element("details").innerText;
+      await press("ArrowRight", { shiftKey: true });
+      saw.selectedNext = timeline.selected();
       await press("Escape");
       saw.followedNone = timeline.followed();
+      saw.selectedNone = timeline.selected();
+
+      element("search").value = saw.hit.label.toLowerCase();
+      element("search").dispatchEvent(new Event("input", { bubbles: true }));
+      saw.matches = element("matches").textContent;
+      element("search").dispatchEvent(new KeyboardEvent("keydown", { key: "Enter", bubbles: true }));
+      await drawn();
+      saw.foundFirst = timeline.selected();
+      saw.matchesThen = element("matches").textContent;
+      await push("reset");
+      await press("Escape");
     }
+    const [quarter, half] = [0.25, 0.5].map((share) => ({
+      ...middle, x: box.left + share * (box.right - box.left),
+    }));
+    await send(PointerEvent, "pointerdown", quarter, { shiftKey: true });
+    await send(PointerEvent, "pointermove", half, { shiftKey: true });
+    await send(PointerEvent, "pointerup", half, { shiftKey: true });
+    saw.range = timeline.range();
+    saw.rangeDetails = element("details").innerText;
+    await press("Escape");
+    await press("Enter");
+    saw.selectedByKey = timeline.selected();
+    await press("Escape");
+    const [last] = timeline.tracks().slice(-1);
+    saw.filled = last ? (last.bottom - box.top) / (box.bottom - box.top) : null;
+
     await press("t");
     await press("m");
     saw.colorsInOtherTheme = countColors();
@@ -125,10 +157,5 @@
   } catch (error) {
     window.problems.push(error.stack);
   }
-  // Nothing in it needs escapes of HTML.
-  const json = JSON.stringify({ ...saw, problems: window.problems }).replace(
-    /[<>&]/g,
-    (character) => `\\u00${character.charCodeAt(0).toString(16)}`,
-  );
-  document.documentElement.innerHTML = `<body><pre id="saw">${json}</pre></body>`;
+  window.leave(saw);
 })();

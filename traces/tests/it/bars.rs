@@ -2,9 +2,9 @@
 
 use ir::units::Bytes;
 use proptest::prelude::*;
-use traces::bars::{BarsOptions, MemoryBar, MemoryPart, png, svg};
+use traces::bars::{BarsOptions, MemoryBar, MemoryPart, draw, svg};
 use traces::palette::Theme;
-use traces::{DrawError, Paper};
+use traces::{DrawError, Format, Paper};
 
 use crate::drawing::{Bitmap, Drawing};
 
@@ -35,6 +35,21 @@ fn the_picture_says_what_is_in_it() {
     drawing.says("capacity, 80.00 GiB");
 }
 
+/// Parts say how large they are where they have room, and no number lies on the line of the capacity.
+#[test]
+fn numbers_are_in_parts_and_beside_the_line() {
+    let full =
+        svg("", &[bar("a", [16, 14, 30, 19])], Some(Bytes::new(80 << 30)), &OPTIONS).unwrap();
+    let drawing = Drawing::parse(&full);
+    for text in ["16.0", "14.0", "30.0", "19.0", "79.0"] {
+        drawing.says(text);
+    }
+    let dashes = drawing.of_color(Theme::Light.limit());
+    let line = dashes.iter().find(|dash| dash.top < 200.0).unwrap().top;
+    let bottom = drawing.top_of("79.0") + 8.0;
+    assert!(bottom < line - 2.0, "a number that ends at {bottom} is above the line at {line}");
+}
+
 #[test]
 fn heights_are_proportional_to_bytes() {
     let bars = [bar("a", [10, 20, 40, 0]), bar("b", [30, 0, 5, 60])];
@@ -55,13 +70,14 @@ fn a_bitmap_has_the_size_and_the_colours_asked_for() {
     for theme in Theme::ALL {
         let paper = Paper { width: 500, theme, pixel_ratio: 2 };
         let options = BarsOptions { paper, height: 300 };
-        let bitmap = Bitmap::decode(&png("t", &bars, None, &options).unwrap());
+        let bitmap = Bitmap::decode(&draw("t", &bars, None, &options, Format::Png).unwrap());
         assert_eq!((bitmap.width, bitmap.height), (1000, 600));
         assert_eq!(bitmap.at(0, 0), theme.background());
         let drawing = Drawing::parse(&svg("t", &bars, None, &options).unwrap());
         for part in 0..4 {
             let rect = drawing.of_color(theme.series(part))[0];
-            let (x, y) = (rect.left + rect.width / 2.0, rect.top + rect.height / 2.0);
+            // Beside the number in its middle.
+            let (x, y) = (rect.left + 3.0, rect.top + rect.height / 2.0);
             assert_eq!(bitmap.at((x * 2.0) as u32, (y * 2.0) as u32), theme.series(part));
         }
     }

@@ -3,25 +3,17 @@
 //! Uses Chromium where it is installed, or the browser that `CHROMIUM` names, and skips where there
 //! is none. `tests/browser/drive.js` is the reader; here stands what it must have seen.
 
-use std::env;
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::Duration;
-
 use ir::schedule::ScheduleKind;
 use serde_json::{Value, json};
-use traces::html::page;
+use traces::html::{self, PageOptions};
 use traces::timeline::{Stream, Timeline};
 
+use crate::chromium::seen;
 use crate::samples::{one_event, pipeline};
 
-/// Where browsers are looked for on the path.
-const BROWSERS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "chrome"];
-
-/// A browser that takes longer is ended.
-const MOST_SECONDS: u32 = 50;
+fn page(timelines: &[&Timeline]) -> String {
+    html::page(timelines, &PageOptions::default()).unwrap()
+}
 
 #[test]
 fn a_small_step_can_be_explored() {
@@ -34,6 +26,10 @@ fn a_small_step_can_be_explored() {
     // Names of 4 tracks and their memory; then of 3 streams of one track, then of all.
     assert_eq!(saw.0["numNames"], json!([8, 11, 20, 8]));
     assert!(saw.0["titles"].as_str().unwrap().contains("step 43.14 ms"));
+    // Few ranks have the whole height.
+    assert!(saw.number("filled") > 0.75, "{}", saw.number("filled"));
+    // What comes after a backward on the second of four ranks.
+    assert_eq!(saw.0["selectedNext"], "1F5");
 }
 
 #[test]
@@ -69,6 +65,15 @@ fn two_steps_are_compared_on_one_axis() {
 }
 
 #[test]
+fn steps_of_different_work_are_not_compared() {
+    let slow = pipeline(ScheduleKind::OneFOneB, 4, 8);
+    let other = Timeline { work: "a larger model".to_owned(), ..slow.clone() };
+    let Some(saw) = explore(&[&slow, &other], None) else { return };
+    let titles = saw.0["titles"].as_str().unwrap();
+    assert!(titles.contains("a larger model") && !titles.contains('('), "{titles}");
+}
+
+#[test]
 fn a_large_step_can_be_explored() {
     let timeline = pipeline(ScheduleKind::ZbH1, 64, 256);
     let Some(saw) = explore(&[&timeline], Some((9, "9W100"))) else { return };
@@ -101,6 +106,11 @@ fn check_moves(saw: &Saw) {
     assert!(is_unfolded("unfolded").iter().enumerate().all(|(i, unfolded)| *unfolded == (i == 0)));
     assert!(is_unfolded("allUnfolded").iter().all(|unfolded| *unfolded));
     assert_eq!(saw.0["keysAreShown"], true);
+    let range = ["range/start", "range/end"].map(|end| saw.number(end) / full);
+    assert!((range[0] - 0.25).abs() < 0.01 && (range[1] - 0.5).abs() < 0.01, "{range:?}");
+    let totals = saw.0["rangeDetails"].as_str().unwrap();
+    assert!(totals.contains("mean of a rank") && totals.contains("forward"), "{totals}");
+    assert!(saw.0["selectedByKey"].is_string());
 }
 
 /// What was asked about an event is what the timeline says.
@@ -125,7 +135,13 @@ fn check_target(saw: &Saw, timeline: &Timeline, track: usize, label: &str) {
     assert!(saw.0["tooltip"].as_str().unwrap().starts_with(label), "{}", saw.0["tooltip"]);
     assert_eq!(saw.0["followed"], action.micro_batch);
     assert_eq!(saw.0["input"], action.micro_batch.to_string());
-    assert_eq!(saw.0["followedNone"], Value::Null);
+    assert_eq!((&saw.0["followedNone"], &saw.0["selectedNone"]), (&Value::Null, &Value::Null));
+    assert_eq!(saw.0["selected"], label);
+    let details = saw.0["details"].as_str().unwrap();
+    assert!(details.starts_with(label) && details.contains("duration"), "{details}");
+    let found = |field: &str| saw.0[field].as_str().unwrap();
+    assert_eq!((found("foundFirst"), found("matchesThen").split(' ').next()), (label, Some("1")));
+    assert!(found("matches").parse::<usize>().unwrap() >= 1);
 }
 
 /// What the reader saw.
@@ -152,33 +168,9 @@ impl Saw {
 
 /// Opens the page of `timelines` and uses it; `target` is a track's number and an action on it. None
 /// if there is no browser.
-#[expect(clippy::print_stderr, reason = "a skipped test says so")]
 fn explore(timelines: &[&Timeline], target: Option<(usize, &str)>) -> Option<Saw> {
-    let Some(browser) = browser() else {
-        eprintln!("skipped: no {} on the path, and `CHROMIUM` is not set", BROWSERS.join(", "));
-        return None;
-    };
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("page.html");
-    fs::write(&file, with_reader(&page(timelines), &target_script(timelines, target))).unwrap();
-    let dump = dump(&browser, folder.path(), &file);
-    let saw = dump.split_once("<pre id=\"saw\">{").and_then(|(_, rest)| rest.split_once("</pre>"));
-    let (saw, _) =
-        saw.unwrap_or_else(|| panic!("{}: the reader came to no end", browser.display()));
-    let saw: Value = serde_json::from_str(&format!("{{{saw}")).unwrap();
-    assert_eq!(saw["problems"], json!([]), "the page has no errors");
-    Some(Saw(saw))
-}
-
-/// The page, watched from its start and used at its end.
-fn with_reader(page: &str, target: &str) -> String {
-    let watch = include_str!("../browser/watch.js");
     let drive = include_str!("../browser/drive.js");
-    let (head, rest) = page.split_once("<head>").unwrap();
-    let (body, tail) = rest.rsplit_once("</body>").unwrap();
-    format!(
-        "{head}<head><script>{watch}</script>{body}<script>{target}{drive}</script></body>{tail}"
-    )
+    seen(&page(timelines), &(target_script(timelines, target) + drive)).map(Saw)
 }
 
 /// Says where the target is: in the middle of its event, on the axis of all timelines.
@@ -190,49 +182,4 @@ fn target_script(timelines: &[&Timeline], target: Option<(usize, &str)>) -> Stri
     let event = events.iter().find(|event| event.activity.to_string() == label).unwrap();
     let share = f64::midpoint(event.start.as_f64(), event.end.as_f64()) / end;
     format!("window.target = {{ track: {track}, share: {share} }};\n")
-}
-
-/// The document as it is once the reader is done.
-fn dump(browser: &Path, folder: &Path, file: &Path) -> String {
-    let output = folder.join("dump.html");
-    let child = Command::new(browser)
-        .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
-        .args(["--no-first-run", "--disable-extensions", "--window-size=1400,900"])
-        .args(["--virtual-time-budget=60000", "--dump-dom"])
-        .arg(format!("--user-data-dir={}", folder.join("profile").display()))
-        .arg(format!("file://{}", file.display()))
-        .stdin(Stdio::null())
-        .stdout(File::create(&output).unwrap())
-        .stderr(File::create(folder.join("log")).unwrap())
-        .spawn();
-    let mut browser = Running(child.unwrap());
-    for _ in 0..MOST_SECONDS * 10 {
-        if browser.0.try_wait().unwrap().is_some() {
-            break;
-        }
-        thread::sleep(Duration::from_millis(100));
-    }
-    drop(browser);
-    fs::read_to_string(output).unwrap()
-}
-
-/// A browser that does not outlive its test.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        _ = self.0.kill();
-        _ = self.0.wait();
-    }
-}
-
-/// The browser that `CHROMIUM` names, or the first on the path.
-fn browser() -> Option<PathBuf> {
-    if let Some(named) = env::var_os("CHROMIUM") {
-        return Some(named.into());
-    }
-    let folders: Vec<PathBuf> = env::split_paths(&env::var_os("PATH")?).collect();
-    let places =
-        BROWSERS.iter().flat_map(|name| folders.iter().map(move |folder| folder.join(name)));
-    places.into_iter().find(|place| place.is_file())
 }

@@ -50,6 +50,8 @@ pub(crate) struct Drawing {
     pub(crate) height: f64,
     pub(crate) rects: Vec<Rect>,
     pub(crate) texts: Vec<String>,
+    /// Where the top of each text is, from that of the picture.
+    pub(crate) tops: Vec<f64>,
 }
 
 impl Drawing {
@@ -73,13 +75,22 @@ impl Drawing {
             height: number(node, "height") / units,
             color: color(node.attribute("fill").unwrap()),
         });
-        let texts = document.descendants().filter(|node| node.has_tag_name("text"));
-        let texts = texts.map(|node| node.text().unwrap_or_default().trim().to_owned());
-        Self { width, height, rects: rects.collect(), texts: texts.collect() }
+        let texts = || document.descendants().filter(|node| node.has_tag_name("text"));
+        let tops = texts().map(|node| number(node, "y") / units).collect();
+        let texts = texts().map(|node| node.text().unwrap_or_default().trim().to_owned());
+        Self { width, height, rects: rects.collect(), texts: texts.collect(), tops }
     }
 
     pub(crate) fn of_color(&self, color: Rgb) -> Vec<Rect> {
         self.rects.iter().copied().filter(|rect| rect.color == color).collect()
+    }
+
+    /// How far down the top of a text is.
+    #[track_caller]
+    pub(crate) fn top_of(&self, text: &str) -> f64 {
+        self.says(text);
+        let is_it = |(it, _): &(&String, &f64)| *it == text;
+        *self.texts.iter().zip(&self.tops).find(is_it).unwrap().1
     }
 
     #[track_caller]

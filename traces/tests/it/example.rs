@@ -52,7 +52,7 @@ pub(crate) fn earliest(schedule: &Schedule, nanos: u64) -> Timeline {
         track.events.sort_by_key(|event| event.start);
         track.memory = memory(&track.events);
     }
-    Timeline { title: String::new(), tracks: run.tracks }
+    Timeline { work: "a step".to_owned(), tracks: run.tracks, ..Timeline::default() }
 }
 
 fn track(rank: u32) -> Track {

@@ -3,10 +3,10 @@
 use ir::schedule::{Action, ActionKind, ScheduleKind};
 use ir::units::{Bytes, Nanos};
 use proptest::prelude::*;
-use traces::gantt::{GanttOptions, TimeAxis, Visibility, compare_png, compare_svg, png, svg};
+use traces::gantt::{self, GanttOptions, TimeAxis, Visibility, Window};
 use traces::palette::Theme;
 use traces::timeline::{Activity, Event, Stream, Timeline, Track};
-use traces::{DrawError, Paper};
+use traces::{DrawError, Format, Paper};
 
 use crate::drawing::{Bitmap, Drawing};
 use crate::example::timeline;
@@ -17,18 +17,25 @@ const PLAIN: GanttOptions = GanttOptions {
     time_axis: TimeAxis::Clock,
     lanes: Visibility::Hidden,
     memory: Visibility::Hidden,
+    window: Window::Whole,
     max_tracks: 64,
 };
 
-/// Eight boxes of each pass on four ranks, one more of each in the legend; odd micro-batches darker.
+fn svg(timeline: &Timeline, options: &GanttOptions) -> Result<String, DrawError> {
+    gantt::svg(&[timeline], options)
+}
+
+fn png(timeline: &Timeline, options: &GanttOptions) -> Result<Vec<u8>, DrawError> {
+    gantt::draw(&[timeline], options, Format::Png)
+}
+
+/// Eight boxes of each pass on four ranks, and one more of each in the legend.
 #[test]
 fn every_action_has_its_box_and_its_number() {
     let timeline = timeline(ScheduleKind::OneFOneB, 4, 8, 1, 1_000_000);
     let drawing = Drawing::parse(&svg(&timeline, &PLAIN).unwrap());
     for kind in [ActionKind::Forward, ActionKind::Backward] {
-        let even = drawing.of_color(Theme::Light.shaded(kind, 0, 0)).len();
-        let odd = drawing.of_color(Theme::Light.shaded(kind, 1, 0)).len();
-        assert_eq!((even, odd), (4 * 4 + 1, 4 * 4), "{kind:?}");
+        assert_eq!(drawing.of_color(Theme::Light.action(kind)).len(), 4 * 8 + 1, "{kind:?}");
     }
     for micro_batch in 0..8 {
         let number = micro_batch.to_string();
@@ -49,9 +56,9 @@ fn widths_are_proportional_to_durations() {
     let drawing = Drawing::parse(&svg(&timeline, &PLAIN).unwrap());
     let all = drawing.of_color(Theme::Light.idle())[0];
     let end = timeline.end().as_f64();
-    let forward = drawing.of_color(Theme::Light.shaded(ActionKind::Forward, 1, 0));
-    let is_second = |event: &&Event| event.activity.to_string() == "0F1";
-    let event = timeline.tracks[0].events.iter().find(is_second).unwrap();
+    let forward = drawing.of_color(Theme::Light.action(ActionKind::Forward));
+    let is_first = |event: &&Event| event.activity.to_string() == "0F0";
+    let event = timeline.tracks[0].events.iter().find(is_first).unwrap();
     // To the quarter of a pixel, and but for the line between boxes.
     assert!((forward[0].width - all.width * event.duration().as_f64() / end).abs() < 1.3);
     assert!((forward[0].left - all.left - all.width * event.start.as_f64() / end).abs() < 0.3);
@@ -62,10 +69,9 @@ fn two_that_overlap_have_half_the_height() {
     let timeline = timeline(ScheduleKind::DualPipe, 4, 8, 1, 1000);
     let drawing = Drawing::parse(&svg(&timeline, &PLAIN).unwrap());
     let row = drawing.of_color(Theme::Light.idle())[0].height;
-    let boxes = [0, 1].map(|n| [0, 1].map(|chunk| (n, chunk))).concat().into_iter();
-    let forward = boxes.flat_map(|(n, chunk)| {
-        drawing.of_color(Theme::Light.shaded(ActionKind::Forward, n, chunk))
-    });
+    let forward = [0, 1]
+        .into_iter()
+        .flat_map(|nth| drawing.of_color(Theme::Light.shaded(ActionKind::Forward, nth, 2)));
     let halves = forward.filter(|rect| rect.height < row * 0.6 && rect.height > row * 0.4);
     let pairs: usize = timeline
         .tracks
@@ -145,14 +151,129 @@ fn a_bitmap_has_the_size_and_the_colours_asked_for() {
 fn two_timelines_share_an_axis() {
     let slow = timeline(ScheduleKind::OneFOneB, 4, 8, 1, 1000);
     let fast = timeline(ScheduleKind::ZbH1, 4, 8, 1, 1000);
-    let drawing = Drawing::parse(&compare_svg(&slow, &fast, &PLAIN).unwrap());
+    let drawing = Drawing::parse(&gantt::svg(&[&slow, &fast], &PLAIN).unwrap());
     let idle = drawing.of_color(Theme::Light.idle());
     let (first, last) = (idle[0], idle[7]);
     assert!((first.left - last.left).abs() < 1e-9);
     let ratio = fast.end().as_f64() / slow.end().as_f64();
     assert!((last.width / first.width - ratio).abs() < 0.002);
     drawing.says("18.8 % shorter");
-    Bitmap::decode(&compare_png(&slow, &fast, &PLAIN).unwrap());
+    // Of what does other work, no one can say how much shorter it is.
+    let other = Timeline { work: "another step".to_owned(), ..fast.clone() };
+    let drawing = Drawing::parse(&gantt::svg(&[&slow, &other], &PLAIN).unwrap());
+    assert!(!drawing.texts.iter().any(|text| text.contains("shorter")));
+    drawing.says("another step");
+    Bitmap::decode(&gantt::draw(&[&slow, &fast], &PLAIN, Format::Png).unwrap());
+}
+
+/// Half of the time is drawn twice as wide, and what lies outside is not.
+#[test]
+fn a_part_of_the_step_can_be_drawn() {
+    let timeline = timeline(ScheduleKind::OneFOneB, 4, 8, 1, 1_000_000);
+    let end = timeline.end();
+    let half = Nanos::new(end.get() / 2);
+    let forwards = |window| {
+        let options = GanttOptions { window, lanes: Visibility::Shown, ..PLAIN };
+        let drawing = Drawing::parse(&svg(&timeline, &options).unwrap());
+        let mut boxes = drawing.of_color(Theme::Light.action(ActionKind::Forward));
+        boxes.pop(); // of the legend
+        (boxes, drawing)
+    };
+    let (whole, _) = forwards(Window::Whole);
+    let (first, drawing) = forwards(Window::Time { from: Nanos::ZERO, to: half });
+    assert!((first[0].width / whole[0].width - 2.0).abs() < 0.1);
+    let (second, _) = forwards(Window::Time { from: half, to: Nanos::new(u64::MAX) });
+    // One of each of the ranks may lie in both halves.
+    assert!((whole.len()..=whole.len() + 4).contains(&(first.len() + second.len())));
+    drawing.says("shown from 0 s to 181.00 ms");
+    let right = drawing.of_color(Theme::Light.idle())[0];
+    let right = right.left + right.width;
+    assert!(
+        drawing.rects.iter().all(|rect| rect.left + rect.width <= right + 1.1 || rect.left == 0.0)
+    );
+
+    let (two, drawing) = forwards(Window::FirstMicroBatches(2));
+    assert!(two.len() < whole.len() && two.len() >= 4 * 2);
+    let last =
+        timeline.tracks[0].events.iter().find(|it| it.activity.to_string() == "0B1").unwrap();
+    drawing.says(&format!("shown from 0 s to {}", last.end));
+    assert_eq!(forwards(Window::FirstMicroBatches(99)).0.len(), whole.len());
+
+    let nothing = Window::Time { from: end, to: Nanos::new(u64::MAX) };
+    let error = svg(&timeline, &GanttOptions { window: nothing, ..PLAIN }).unwrap_err();
+    assert!(matches!(error, DrawError::NothingThere { .. }), "{error}");
+}
+
+/// A legend has what is drawn and nothing else: messages that take no time are not, nor idle time where there is none.
+#[test]
+fn a_legend_has_what_is_drawn() {
+    let event = |start, end, stream, kind, stage| Event {
+        start: Nanos::new(start),
+        end: Nanos::new(end),
+        stream,
+        activity: Activity::Action(Action { stage, kind, micro_batch: 0 }),
+        bytes: Bytes::ZERO,
+    };
+    let events = vec![
+        event(0, 10, Stream::Compute, ActionKind::Forward, 0),
+        event(10, 10, Stream::Send, ActionKind::SendForward, 0),
+        event(10, 20, Stream::Compute, ActionKind::Backward, 0),
+        event(20, 30, Stream::Compute, ActionKind::OptimizerStep, 0),
+        event(20, 30, Stream::Data, ActionKind::ReduceGrad, 0),
+    ];
+    let track = Track { name: "rank".to_owned(), num_ranks: 1, events, ..Track::default() };
+    let timeline = Timeline { tracks: vec![track], ..Timeline::default() };
+    let said = |window| {
+        let options = GanttOptions { window, lanes: Visibility::Shown, ..PLAIN };
+        Drawing::parse(&svg(&timeline, &options).unwrap()).texts
+    };
+    let whole = said(Window::Whole);
+    for (text, count) in [("optimizer step", 1), ("data parallel", 2), ("idle", 0), ("send", 0)] {
+        assert_eq!(whole.iter().filter(|it| *it == text).count(), count, "{text}: {whole:?}");
+    }
+    let part = said(Window::Time { from: Nanos::ZERO, to: Nanos::new(15) });
+    assert!(!part.iter().any(|text| text == "optimizer step"), "{part:?}");
+}
+
+#[test]
+fn many_ranks_have_lanes_and_more_say_that_they_have_none() {
+    let options = GanttOptions { lanes: Visibility::Auto, ..PLAIN };
+    let lanes = |ranks| {
+        let timeline = timeline(ScheduleKind::OneFOneB, ranks, 4, 1, 1000);
+        let drawing = Drawing::parse(&svg(&timeline, &options).unwrap());
+        let is_said =
+            drawing.texts.iter().any(|it| it.contains("exchanges and messages not drawn"));
+        (drawing.of_color(Theme::Light.stream(Stream::Send)).len() > 1, is_said)
+    };
+    assert_eq!((lanes(4), lanes(32), lanes(48)), ((true, false), (true, false), (false, true)));
+}
+
+/// A rank of one stage that waits for another's has no shades.
+#[test]
+fn waiting_for_another_rank_is_no_stage() {
+    let mut timeline = timeline(ScheduleKind::OneFOneB, 4, 8, 1, 1000);
+    for (track, stage) in timeline.tracks.iter_mut().zip(0..) {
+        let of = track.events.iter().find(|event| event.start > Nanos::ZERO).copied().unwrap();
+        let action = Action { stage: (stage + 1) % 4, kind: ActionKind::Forward, micro_batch: 0 };
+        let end = Nanos::new(of.start.get() - 1);
+        let waiting = Event { start: end, end: of.start, activity: Activity::Wait(action), ..of };
+        let place = track.events.partition_point(|event| event.start <= waiting.start);
+        track.events.insert(place, waiting);
+    }
+    let drawing = Drawing::parse(&svg(&timeline, &PLAIN).unwrap());
+    let forwards = drawing.of_color(Theme::Light.action(ActionKind::Forward));
+    assert_eq!(forwards.len(), 4 * 8 + 1);
+    assert!(!drawing.texts.iter().any(|text| text.contains("paler")), "{:?}", drawing.texts);
+}
+
+#[test]
+fn numbers_are_where_they_fit() {
+    let timeline = timeline(ScheduleKind::OneFOneB, 4, 200, 1, 1000);
+    let options = GanttOptions { paper: Paper { width: 6000, ..PLAIN.paper }, ..PLAIN };
+    let drawing = Drawing::parse(&svg(&timeline, &options).unwrap());
+    let count = |number: &str| drawing.texts.iter().filter(|text| *text == number).count();
+    // Backwards take twice as long as forwards, which have no room for three digits.
+    assert_eq!((count("7"), count("150")), (4, 4));
 }
 
 #[test]
@@ -177,6 +298,7 @@ fn what_has_no_time_is_drawn_without_boxes() {
     let of = |events: Vec<Event>| Timeline {
         title: "<one> & \"two\"".to_owned(),
         tracks: vec![Track { events, num_ranks: 1, ..Track::default() }],
+        ..Timeline::default()
     };
     let forward = Theme::Light.action(ActionKind::Forward);
     for (timeline, boxes) in [
@@ -216,7 +338,8 @@ fn a_million_events_make_a_small_picture() {
             .collect(),
         ..Track::default()
     });
-    let timeline = Timeline { title: "many".to_owned(), tracks: tracks.collect() };
+    let timeline =
+        Timeline { title: "many".to_owned(), tracks: tracks.collect(), ..Timeline::default() };
     let document = svg(&timeline, &PLAIN).unwrap();
     assert!(document.len() < 1_000_000, "{} bytes", document.len());
     let drawing = Drawing::parse(&document);
@@ -277,7 +400,7 @@ proptest! {
             .collect();
         events.sort_by_key(|event| event.start);
         let track = Track { name: "rank".to_owned(), num_ranks: 1, events, ..Track::default() };
-        let timeline = Timeline { title: String::new(), tracks: vec![track] };
+        let timeline = Timeline { tracks: vec![track], ..Timeline::default() };
         let paper = Paper { width, ..PLAIN.paper };
         let options = GanttOptions { paper, lanes: Visibility::Shown, ..PLAIN };
         let drawing = Drawing::parse(&svg(&timeline, &options).unwrap());

@@ -1,10 +1,16 @@
 //! Pages: whole, small, and safe whatever the titles say. What they do is in `browser`.
 
 use ir::schedule::ScheduleKind;
-use traces::html::page;
+use ir::units::Nanos;
+use traces::gantt::TimeAxis;
+use traces::html::{self, PageOptions, Table};
 use traces::timeline::{Timeline, Track};
 
 use crate::samples::{one_event, pipeline};
+
+fn page(timelines: &[&Timeline]) -> String {
+    html::page(timelines, &PageOptions::default()).unwrap()
+}
 
 #[test]
 fn a_page_needs_nothing_else() {
@@ -29,11 +35,49 @@ fn ranks_are_in_a_table_that_needs_no_script() {
     let page = page(&[&pipeline(ScheduleKind::GPipe, 2, 2)]);
     for text in [
         "<caption>gpipe, 2 ranks, 2 micro-batches: step of 11.41 ms, 35.1 % bubble</caption>",
+        "<th scope=\"col\">forward</th><th scope=\"col\">backward</th>",
         "<th scope=\"row\">pipeline rank 1</th><td>8 to 15</td>",
         "<td>52.00 GiB</td><td>80.00 GiB</td>",
     ] {
         assert!(page.contains(text), "{text}\n{}", &page[page.find("<caption>").unwrap()..][..900]);
     }
+}
+
+/// Where time has no unit, no part of the page has one.
+#[test]
+fn units_are_units_everywhere() {
+    let timeline = pipeline(ScheduleKind::GPipe, 2, 2);
+    let time_axis = TimeAxis::Units(Nanos::new(1));
+    let page = html::page(&[&timeline], &PageOptions { time_axis, ..PageOptions::default() });
+    let page = page.unwrap();
+    assert!(
+        page.contains(": step of 11411340 units, "),
+        "{}",
+        &page[page.find("<caption>").unwrap()..][..200]
+    );
+    assert!(page.contains("\"unit_nanoseconds\":1,"));
+    let table = &page[page.find("<table>").unwrap()..page.find("</table>").unwrap()];
+    assert!(!table.contains(" ms<") && !table.contains("GiB"), "{table}");
+}
+
+#[test]
+fn a_picture_that_does_not_move_is_a_page_without_scripts() {
+    let table = Table {
+        caption: "what <is> in it".to_owned(),
+        headings: vec!["rank".to_owned(), "GiB".to_owned()],
+        rows: vec![vec!["rank 0".to_owned(), "62.6".to_owned()]],
+    };
+    let page = html::still("memory & more", ["<svg>day</svg>", "<svg>night</svg>"], &table);
+    for text in [
+        "<title>memory &amp; more</title>",
+        "<figure class=\"light\"><svg>day</svg>",
+        "<figure class=\"dark\"><svg>night</svg>",
+        "<caption>what &lt;is&gt; in it</caption>",
+        "<th scope=\"row\">rank 0</th><td>62.6</td>",
+    ] {
+        assert!(page.contains(text), "{text} in {page}");
+    }
+    assert!(!page.contains("<script") && !page.contains("<!-- ") && !page.contains("http"));
 }
 
 #[test]

@@ -5,11 +5,14 @@
 mod bars;
 mod browser;
 mod chrome;
+#[path = "../browser/chromium.rs"]
+mod chromium;
 mod collectives;
 mod drawing;
 mod example;
 mod gantt;
 mod html;
 mod palette;
+mod pdf;
 mod samples;
 mod scatter;

@@ -20,8 +20,8 @@ fn text_can_be_read() {
             assert!(text.contrast(theme.background()) >= 4.5, "{theme:?} {text}");
         }
         for kind in PASSES {
-            for (micro_batch, chunk) in [(0, 0), (1, 0), (0, 1), (1, 1), (0, 9), (1, 9)] {
-                let color = theme.shaded(kind, micro_batch, chunk);
+            for (nth, count) in [(0, 1), (0, 2), (1, 2), (0, 8), (3, 8), (7, 8)] {
+                let color = theme.shaded(kind, nth, count);
                 assert!(color.ink().contrast(color) >= 4.5, "{theme:?} {kind:?} {color}");
             }
         }
@@ -44,10 +44,25 @@ fn every_stream_and_series_has_its_own_colour() {
     for theme in Theme::ALL {
         let streams = Stream::ALL.map(|stream| theme.stream(stream));
         assert_apart(&streams, everyone, 20.0);
-        let series: Vec<Rgb> = (0..8).map(|index| theme.series(index)).collect();
+        let series: Vec<Rgb> = (0..Theme::NUM_SERIES).map(|index| theme.series(index)).collect();
         assert_apart(&series, everyone, 40.0);
         let ordered: Vec<Rgb> = (0..4).map(|index| theme.ordered(index, 4)).collect();
         assert_apart(&ordered, everyone, 40.0);
+    }
+}
+
+/// Of a rank with eight stages each has its own shade, and the palest is not taken for idle.
+#[test]
+fn shades_of_stages_are_apart_from_each_other_and_from_idle() {
+    for theme in Theme::ALL {
+        for kind in PASSES {
+            let mut shades: Vec<Rgb> = (0..8).map(|nth| theme.shaded(kind, nth, 8)).collect();
+            assert_apart(&shades, everyone, 10.0);
+            shades.push(theme.idle());
+            assert_apart(&[shades[7], shades[8]], everyone, 45.0);
+        }
+        let of_one = theme.shaded(ActionKind::Forward, 0, 1);
+        assert_eq!(of_one, theme.action(ActionKind::Forward));
     }
 }
 

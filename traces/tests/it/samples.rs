@@ -40,7 +40,9 @@ pub(crate) fn pipeline(kind: ScheduleKind, ranks: u32, micro_batches: u32) -> Ti
         track.events.sort_by_key(|event| event.start);
         add_memory(track);
     }
-    Timeline { title: format!("{kind}, {ranks} ranks, {micro_batches} micro-batches"), tracks }
+    let title = format!("{kind}, {ranks} ranks, {micro_batches} micro-batches");
+    let work = format!("{micro_batches} micro-batches on {ranks} ranks");
+    Timeline { title, work, tracks }
 }
 
 fn track(rank: u32) -> Track {
@@ -163,13 +165,13 @@ pub(crate) fn one_event() -> Timeline {
     };
     let track =
         Track { events: vec![event], name: "rank 0".into(), num_ranks: 1, ..Track::default() };
-    Timeline { title: "one".into(), tracks: vec![track] }
+    Timeline { title: "one".into(), tracks: vec![track], ..Timeline::default() }
 }
 
 /// Any timeline, with events and memory in order of time and nothing else in order.
 pub(crate) fn any_timeline() -> impl Strategy<Value = Timeline> {
-    (".*", prop::collection::vec(any_track(), 0..4))
-        .prop_map(|(title, tracks)| Timeline { title, tracks })
+    (".*", ".*", prop::collection::vec(any_track(), 0..4))
+        .prop_map(|(title, work, tracks)| Timeline { title, work, tracks })
 }
 
 fn any_track() -> impl Strategy<Value = Track> {

@@ -1,8 +1,8 @@
 //! Points on logarithmic axes: where they lie, and what has no place.
 
 use traces::palette::{Rgb, Theme};
-use traces::scatter::{Panel, Series, png, svg};
-use traces::{DrawError, Paper};
+use traces::scatter::{Panel, Series, draw, svg};
+use traces::{DrawError, Format, Paper};
 
 use crate::drawing::{Bitmap, Drawing, Rect};
 
@@ -29,10 +29,21 @@ fn the_picture_says_what_is_in_it() {
         panel("memory (GiB)", &[("second", &[[40.0, 41.0]])]),
     ];
     let drawing = Drawing::parse(&svg("Accuracy", &panels, 0.1, PAPER).unwrap());
-    for text in ["Accuracy", "time (s)", "memory (GiB)", "first", "second", "within 10 %"] {
+    for text in [
+        "Accuracy",
+        "time (s)",
+        "2 points of 2 sources",
+        "100 % within 10 %",
+        "memory (GiB)",
+        "1 point of 1 source",
+        "first (1)",
+        "second (2)",
+        "as measured",
+        "within 10 %",
+    ] {
         drawing.says(text);
     }
-    let named = drawing.texts.iter().filter(|text| *text == "second").count();
+    let named = drawing.texts.iter().filter(|text| *text == "second (2)").count();
     assert_eq!(named, 1, "a series has one place in the legend");
     assert_eq!(points(&drawing, Theme::Light.series(1)).len(), 2, "and one colour in all panels");
 }
@@ -70,7 +81,8 @@ fn what_is_not_above_zero_is_left_out() {
 
 #[test]
 fn series_beyond_the_colours_are_outlined() {
-    let names: Vec<String> = (0..9).map(|index| format!("series {index}")).collect();
+    let names: Vec<String> =
+        (0..=Theme::NUM_SERIES).map(|index| format!("series {index}")).collect();
     let series =
         names.iter().map(|name| Series { name: name.clone(), points: vec![[1.0, 1.0]] }).collect();
     let panels = [Panel { name: String::new(), series }];
@@ -87,7 +99,7 @@ fn a_bitmap_has_the_size_of_the_drawing() {
     let panels = [panel("time (s)", &[("a", &[[1.0, 1.1]])])];
     for theme in Theme::ALL {
         let paper = Paper { theme, pixel_ratio: 2, ..PAPER };
-        let bitmap = Bitmap::decode(&png("t", &panels, 0.1, paper).unwrap());
+        let bitmap = Bitmap::decode(&draw("t", &panels, 0.1, paper, Format::Png).unwrap());
         let drawing = Drawing::parse(&svg("t", &panels, 0.1, paper).unwrap());
         let size = [2.0 * drawing.width, 2.0 * drawing.height].map(|side| side as u32);
         assert_eq!([bitmap.width, bitmap.height], size);

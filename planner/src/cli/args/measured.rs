@@ -30,8 +30,8 @@ pub(crate) struct ValidateArgs {
     /// `{"runs_a.json": {"step_time_seconds": 0.05}, "choices": {"mean_regret": 0.01}}`.
     #[arg(long, value_name = "FILE")]
     pub(crate) at_most: Option<PathBuf>,
-    /// Also draw predicted against measured values: .svg or .png.
-    #[arg(short, long, value_name = "FILE.{svg,png}")]
+    /// Also draw predicted against measured values: .svg, .png, .pdf or .html.
+    #[arg(short, long, value_name = "FILE.{svg,png,pdf,html}")]
     pub(crate) output: Option<PathBuf>,
     /// Form of the result on stdout.
     #[arg(long, value_enum, ignore_case = true, default_value = "table")]
@@ -65,7 +65,7 @@ pub(crate) struct CalibrateArgs {
     #[arg(long, value_name = "PLAN")]
     pub(crate) plan: Option<PathBuf>,
     /// Also draw the plan's timeline above the one that was recorded.
-    #[arg(long, value_name = "FILE.{svg,png,html}", requires = "plan")]
+    #[arg(long, value_name = "FILE.{svg,png,pdf,html}", requires = "plan")]
     pub(crate) chart: Option<PathBuf>,
     /// Form of the result on stdout.
     #[arg(long, value_enum, ignore_case = true, default_value = "table")]

@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use ir::units::Nanos;
 
-use crate::cli::values::{LARGEST_COST, number, parse_count, whole};
+use crate::cli::values::{LARGEST_COST, number, parse_count, parse_moment, whole};
 
 #[derive(Debug, Args)]
 #[command(
@@ -14,26 +15,49 @@ pub(crate) struct ChartArgs {
     /// Plans, or timelines that `planner simulate -o` or `executor run --timeline` wrote.
     #[arg(value_name = "PLAN|TIMELINE", required = true, num_args = 1..=8)]
     pub(crate) inputs: Vec<PathBuf>,
-    /// The picture: .svg, .png, .html (to look into), or .json (a Chrome trace for Perfetto); of memory also .pickle (a
-    /// snapshot for PyTorch's memory viewer).
-    #[arg(short, long, value_name = "FILE.{svg,png,html,json,pickle}")]
+    /// The picture: .svg, .png, .pdf, .html (to look into), or .json (a Chrome trace for Perfetto); of memory also
+    /// .pickle (a snapshot for PyTorch's memory viewer).
+    #[arg(short, long, value_name = "FILE.{svg,png,pdf,html,json,pickle}")]
     pub(crate) output: PathBuf,
-    #[command(flatten)]
-    pub(crate) picture: PictureArgs,
-}
-
-/// How a picture looks.
-#[derive(Debug, Args)]
-pub(crate) struct PictureArgs {
     /// What it shows.
     #[arg(long, value_enum, ignore_case = true, default_value = "timeline")]
     pub(crate) show: Shown,
-    /// Colours of an SVG or PNG; a page follows the browser.
+    /// Show the step from this time on, such as `1.5s` or `200ms`.
+    #[arg(long, value_name = "TIME", value_parser = parse_moment, conflicts_with = "first_micro_batches", allow_negative_numbers = true)]
+    pub(crate) from: Option<Nanos>,
+    /// Show the step until this time.
+    #[arg(long, value_name = "TIME", value_parser = parse_moment, conflicts_with = "first_micro_batches", allow_negative_numbers = true)]
+    pub(crate) to: Option<Nanos>,
+    #[command(flatten)]
+    pub(crate) look: LookArgs,
+}
+
+/// How a timeline is drawn.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Look")]
+pub(crate) struct LookArgs {
+    /// Colours of an SVG, PNG or PDF; a page follows the browser.
     #[arg(long, value_enum, ignore_case = true, default_value = "light")]
     pub(crate) theme: ThemeArg,
-    /// Width of an SVG or PNG, in pixels [default: by what is shown].
+    /// Width of an SVG, PNG or PDF, in pixels [default: by what is shown].
     #[arg(long, value_name = "PIXELS", value_parser = whole::<u32, 200, 20_000>, allow_negative_numbers = true)]
     pub(crate) width: Option<u32>,
+    /// Show the step until its first N micro-batches are through.
+    #[arg(long, value_name = "N", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
+    pub(crate) first_micro_batches: Option<u32>,
+    /// Exchanges and messages of each rank, in an SVG, PNG or PDF: `auto` leaves them out of more than 32 ranks.
+    #[arg(long, value_enum, ignore_case = true, default_value = "auto")]
+    pub(crate) lanes: LanesArg,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LanesArg {
+    /// Where there is room.
+    Auto,
+    /// Always.
+    Shown,
+    /// Never.
+    Hidden,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -65,8 +89,8 @@ pub(crate) struct CollectiveArgs {
     /// Draw the steps of a ring: of all-reduce, all-gather and reduce-scatter.
     #[arg(long)]
     pub(crate) ring: bool,
-    /// The picture.
-    #[arg(short, long, value_name = "FILE.{svg,png}")]
+    /// The picture: .svg, .png, .pdf or .html.
+    #[arg(short, long, value_name = "FILE.{svg,png,pdf,html}")]
     pub(crate) output: PathBuf,
     /// Colours.
     #[arg(long, value_enum, ignore_case = true, default_value = "light")]
@@ -116,9 +140,12 @@ pub(crate) struct ScheduleArgs {
     /// Add sends and receives to the order.
     #[arg(long)]
     pub(crate) communication: bool,
-    /// Also draw it: .svg, .png, .html or .json (a Chrome trace); or write it as PyTorch's pipeline-order CSV: .csv.
-    #[arg(short, long, value_name = "FILE.{svg,png,html,json,csv}")]
+    /// Also draw it: .svg, .png, .pdf, .html or .json (a Chrome trace); or write it as PyTorch's pipeline-order CSV:
+    /// .csv.
+    #[arg(short, long, value_name = "FILE.{svg,png,pdf,html,json,csv}")]
     pub(crate) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) look: LookArgs,
     /// Form of the result on stdout.
     #[arg(long, value_enum, ignore_case = true, default_value = "text")]
     pub(crate) format: ScheduleFormat,

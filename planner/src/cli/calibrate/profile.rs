@@ -12,11 +12,13 @@ use planner::measured::timeline::timeline;
 use planner::plan::CheckedPlan;
 use planner::validation::setup::Setup;
 use serde::Serialize;
+use traces::timeline::Timeline;
 
 use crate::cli::args::{CalibrateArgs, Format};
-use crate::cli::chart::{Look, check_ending, write_timelines};
+use crate::cli::chart::{check_ending, write_timelines};
 use crate::cli::files::{read_plan, refuse_to_overwrite, write_atomically};
 use crate::cli::output::{Answer, print, print_json};
+use crate::cli::picture::Look;
 use crate::cli::tables::{render, table};
 
 /// What is said of a profile, for programs.
@@ -86,7 +88,8 @@ pub(super) fn calibrate(
     if let Some(path) = &args.chart {
         let predicted = &checked.simulated.simulation.timeline;
         let title = format!("measured: a step of {} ranks", profiles.len());
-        let both = [predicted.clone(), timeline(&title, profiles)];
+        let measured = Timeline { work: predicted.work.clone(), ..timeline(&title, profiles) };
+        let both = [predicted.clone(), measured];
         write_timelines(&both, path, Look::default())?;
     }
     if let Some(path) = &args.output {

@@ -1,0 +1,121 @@
+//! Pictures as they are asked for: what is shown, as what, and how it looks.
+
+use std::path::Path;
+
+use anyhow::bail;
+use traces::gantt::{GanttOptions, TimeAxis, Visibility, Window};
+use traces::html::{self, Table};
+use traces::palette::Theme;
+use traces::{DrawError, Format, Paper};
+
+use super::args::{LanesArg, LookArgs, ThemeArg};
+
+/// How a drawing of timelines looks.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Look {
+    pub(crate) paper: Paper,
+    pub(crate) time_axis: TimeAxis,
+    pub(crate) window: Window,
+    pub(crate) lanes: Visibility,
+}
+
+impl Look {
+    pub(crate) fn of(args: &LookArgs) -> Self {
+        let window = args.first_micro_batches.map_or(Window::Whole, Window::FirstMicroBatches);
+        let lanes = match args.lanes {
+            LanesArg::Auto => Visibility::Auto,
+            LanesArg::Shown => Visibility::Shown,
+            LanesArg::Hidden => Visibility::Hidden,
+        };
+        Self { paper: args.paper(), window, lanes, ..Self::default() }
+    }
+
+    pub(crate) fn gantt(self) -> GanttOptions {
+        let Self { paper, time_axis, window, lanes } = self;
+        GanttOptions { paper, time_axis, window, lanes, ..GanttOptions::default() }
+    }
+}
+
+impl LookArgs {
+    pub(crate) fn paper(&self) -> Paper {
+        let default = Paper::default();
+        let width = self.width.unwrap_or(default.width);
+        Paper { width, theme: self.theme.theme(), ..default }
+    }
+}
+
+impl ThemeArg {
+    pub(crate) const fn theme(self) -> Theme {
+        match self {
+            Self::Light => Theme::Light,
+            Self::Dark => Theme::Dark,
+        }
+    }
+}
+
+/// What a file name asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Image(Format),
+    Page,
+    Trace,
+    Snapshot,
+}
+
+impl Kind {
+    pub(crate) fn of(path: &Path) -> anyhow::Result<Self> {
+        let ending = path.extension().map(|ending| ending.to_string_lossy().to_lowercase());
+        match ending.as_deref() {
+            Some("svg") => Ok(Self::Image(Format::Svg)),
+            Some("png") => Ok(Self::Image(Format::Png)),
+            Some("pdf") => Ok(Self::Image(Format::Pdf)),
+            Some("html") => Ok(Self::Page),
+            Some("json") => Ok(Self::Trace),
+            Some("pickle") => Ok(Self::Snapshot),
+            _ => bail!(
+                "`{}` does not say what to draw; it must end in .svg, .png, .pdf, .html or .json (memory: .pickle)",
+                path.display()
+            ),
+        }
+    }
+}
+
+/// What a file name asks for, where there is no time to look into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StillKind {
+    Image(Format),
+    Page,
+}
+
+impl StillKind {
+    /// That of a file into which `what` is drawn.
+    pub(crate) fn of(path: &Path, what: &str) -> anyhow::Result<Self> {
+        match Kind::of(path)? {
+            Kind::Image(format) => Ok(Self::Image(format)),
+            Kind::Page => Ok(Self::Page),
+            Kind::Trace | Kind::Snapshot => {
+                bail!("{what} is drawn as .svg, .png, .pdf or .html")
+            }
+        }
+    }
+
+    /// The file's content: a drawing by `draw`, or a page with one for the light and one for the dark and the
+    /// numbers in a table.
+    pub(crate) fn content(
+        self,
+        title: &str,
+        table: &Table,
+        paper: Paper,
+        draw: impl Fn(Paper, Format) -> Result<Vec<u8>, DrawError>,
+    ) -> anyhow::Result<Vec<u8>> {
+        match self {
+            Self::Image(format) => Ok(draw(paper, format)?),
+            Self::Page => {
+                let [light, dark] =
+                    Theme::ALL.map(|theme| draw(Paper { theme, ..paper }, Format::Svg));
+                let [light, dark] = [String::from_utf8(light?)?, String::from_utf8(dark?)?];
+                Ok(html::still(title, [&light, &dark], table).into_bytes())
+            }
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! The page of timelines as a part of another page, which chooses which of them it shows.
+
+use std::cell::Cell;
+
+use serde_json::json;
+
+use super::columns;
+use super::with_data;
+use crate::gantt::TimeAxis;
+use crate::timeline::Timeline;
+use ir::units::Nanos;
+
+/// JSON that may stand in a `script` element: `before` and `after`, the page but for its data, and `data`, the
+/// data of all timelines.
+///
+/// `before`, the data with those of `data.timelines` that are to be seen, each `<` in it written `\\u003c`, and
+/// `after` are a page.
+pub fn viewer(timelines: &[&Timeline]) -> String {
+    let place = Cell::new(0);
+    let page = with_data(timelines, TimeAxis::Clock, |page| place.set(page.len()));
+    let (before, after) = page.split_at(place.get());
+    let parts = json!({ "before": before, "after": after }).to_string();
+    let data = columns::json(timelines, TimeAxis::Clock, [Nanos::ZERO; 2]);
+    let parts = parts.trim_end_matches('}').replace('<', "\\u003c");
+    format!("{parts},\"data\":{data}}}")
+}

@@ -95,7 +95,7 @@ impl Difference {
 }
 
 /// What of a layout a term of its step depends on.
-fn depends_on(term: &str, problem: &Problem, layout: &LayoutSpec) -> String {
+pub(crate) fn depends_on(term: &str, problem: &Problem, layout: &LayoutSpec) -> String {
     let LayoutSpec { tensor_parallel, context_parallel, pipeline_parallel, .. } = *layout;
     let LayoutSpec { data_parallel, expert_parallel, .. } = *layout;
     let domain = problem.hardware.domain;

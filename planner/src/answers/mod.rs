@@ -8,6 +8,7 @@ mod sensitivity;
 mod training_run;
 mod why_not;
 
+pub(crate) use difference::depends_on;
 pub use difference::{Difference, MemoryDifference, TermDifference};
 pub use front::{FrontPoint, cheapest_number_of_gpus, front, least_memory};
 pub use limits::{BatchPoint, batches, longest_sequence};

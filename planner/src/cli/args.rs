@@ -17,6 +17,7 @@ use super::export::ExportArgs;
 use super::layout::LayoutArgs;
 use super::over::Over;
 use super::questions::QuestionArgs;
+use super::report::ReportArgs;
 use super::setting::{AdapterArgs, PartArgs, SettingArgs};
 use super::values::{parse_count, parse_gib, parse_named, parse_percent, parse_time_limit, whole};
 pub(crate) use format::Format;
@@ -46,6 +47,9 @@ pub(crate) enum Command {
     Sweep(Box<SweepArgs>),
     /// Where every millisecond and every byte of a plan goes, and what the runners-up lose.
     Explain(ExplainArgs),
+    /// A page of a plan and its runners-up: time against memory, what they spend both on, two side by side with their
+    /// timelines.
+    Report(ReportArgs),
     /// The step of a plan on a timeline, rank by rank, and what its time depends on.
     Simulate(SimulateArgs),
     /// Execute a plan: checks it and starts `executor run` with it.
@@ -101,7 +105,7 @@ pub(crate) struct ProblemArgs {
     /// Form of the result on stdout.
     #[arg(long, value_enum, ignore_case = true, default_value = "table")]
     pub(crate) format: Format,
-    /// Also write the best plan to a file.
+    /// Also write the best plan to a file (.json), or a report of the plans as a page (.html).
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// Print nothing on stderr but errors.

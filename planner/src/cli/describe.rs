@@ -18,6 +18,7 @@ use planner::search::{
 
 use super::args::ProblemArgs;
 use super::input::{Input, command};
+use super::report::is_page;
 use super::tables::{count, percent, render, table};
 
 /// What `search` or `evaluate` says, with the answers to what else was asked.
@@ -78,6 +79,9 @@ pub(crate) fn describe(
         );
     }
     match (&args.output, outcome.plans.is_empty()) {
+        (Some(path), false) if is_page(path) => {
+            let _ = writeln!(text, "wrote {}, a page for a browser", path.display());
+        }
         (Some(path), false) => {
             let _ = writeln!(text, "wrote {0}; see `planner explain {0}`", path.display());
         }

@@ -24,6 +24,7 @@ mod output;
 mod over;
 mod picture;
 mod questions;
+mod report;
 mod run;
 mod schedule;
 mod search;
@@ -73,6 +74,7 @@ fn run(cli: Cli) -> anyhow::Result<Answer> {
         Command::Compare(args) => compare::compare(&args),
         Command::Sweep(args) => sweep::sweep(&args),
         Command::Explain(args) => explain::explain(&args),
+        Command::Report(args) => report::report(&args),
         Command::Collective(args) => chart::collective(&args),
         Command::Schedule(args) => schedule::schedule(&args),
         Command::Simulate(args) => simulate::simulate(&args),

@@ -29,6 +29,7 @@ use super::interrupt::Limit;
 use super::layout::{LayoutArgs, filled};
 use super::output::{Answer, print, print_json};
 use super::questions::{Answers, Objective, QuestionArgs, describe_considered};
+use super::report;
 
 pub(crate) fn search(args: &SearchArgs) -> anyhow::Result<Answer> {
     let request = Request {
@@ -140,7 +141,9 @@ fn answer(
         Asked::Best(search) => chosen(&input.problem, &outcome.plans, search.top),
         Asked::Named => chosen(&input.problem, &outcome.plans, 1),
     };
-    if let (Some(path), [best, runners_up @ ..]) = (&args.output, shown.as_slice()) {
+    let page = args.output.as_ref().filter(|path| report::is_page(path));
+    let plan = args.output.as_ref().filter(|_| page.is_none());
+    if let (Some(path), [best, runners_up @ ..]) = (plan, shown.as_slice()) {
         let runners_up: Vec<Found> = runners_up.iter().map(|it| it.found.clone()).collect();
         let plan = make_plan(&input, args, &best.found, &runners_up);
         write_atomically(path, (serde_json::to_string_pretty(&plan)? + "\n").as_bytes())?;
@@ -154,6 +157,9 @@ fn answer(
     let found = if outcome.plans.is_empty() { Answer::NothingFits } else { Answer::Found };
     let lacks = input.lacks.clone();
     let answer = Answered { outcome, shown, elapsed, least_gpus, named, best, lacks };
+    if let Some(path) = page.filter(|_| !answer.shown.is_empty()) {
+        write_atomically(path, report::of_search(&input, &answer).as_bytes())?;
+    }
     match args.format {
         Format::Json => {
             let Input { problem, file, cluster, .. } = &input;

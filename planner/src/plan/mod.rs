@@ -4,4 +4,5 @@ mod make;
 mod read;
 
 pub use make::{make, sha256};
+pub(crate) use read::name_timeline;
 pub use read::{CheckedPlan, PlanError, read};

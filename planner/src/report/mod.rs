@@ -1,6 +1,7 @@
 //! What commands say, for programs and in words.
 
 mod expectation;
+pub mod page;
 mod schedule;
 mod search;
 mod simulation;

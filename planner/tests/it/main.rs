@@ -8,6 +8,8 @@ mod calibration;
 mod chakra;
 mod charts;
 mod choosing;
+#[path = "../../../traces/tests/browser/chromium.rs"]
+mod chromium;
 mod cli;
 mod commands;
 mod context;
@@ -29,6 +31,7 @@ mod questions;
 mod random;
 mod readme;
 mod recompute;
+mod report;
 mod round_trips;
 mod running;
 mod schedule_commands;

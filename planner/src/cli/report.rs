@@ -1,0 +1,134 @@
+//! Reports as pages: of a search, and of a plan that was saved.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use indicatif::HumanCount;
+use ir::layout::{LayoutSpec, PartialLayout};
+use planner::problem::Problem;
+use planner::report::Answered;
+use planner::report::page::{Heading, Names, PagePlan, page};
+use planner::search::{Chosen, Found, Go, Request, chosen, search};
+
+use super::files::{read_plan, refuse_to_overwrite, write_atomically};
+use super::input::{Input, command};
+use super::output::Answer;
+use super::tables::count;
+
+#[derive(Debug, Args)]
+pub(crate) struct ReportArgs {
+    /// A plan that `planner search -o` wrote.
+    #[arg(value_name = "PLAN")]
+    pub(crate) plan: PathBuf,
+    /// The page.
+    #[arg(short, long, value_name = "FILE.html")]
+    pub(crate) output: PathBuf,
+}
+
+/// Whether a file is to be a page rather than a plan.
+pub(crate) fn is_page(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("html"))
+}
+
+/// The plan and its runners-up, which are found and played again.
+pub(crate) fn report(args: &ReportArgs) -> anyhow::Result<Answer> {
+    anyhow::ensure!(
+        is_page(&args.output),
+        "a report is a page, but `{}` does not end in .html",
+        args.output.display()
+    );
+    refuse_to_overwrite(&args.plan, &args.output)?;
+    let checked = read_plan(&args.plan)?;
+    let (plan, problem) = (&checked.plan, &checked.problem);
+    let again = |layout| {
+        let request =
+            Request { fixed: all_of(layout), top: 1, closest: false, ..Request::default() };
+        search(problem, &request, &mut |_| Go::On).plans.into_iter().next()
+    };
+    let best = std::iter::once(checked.found.clone());
+    let runners_up = plan.runners_up.iter().filter_map(|it| again(&it.layout));
+    let all: Vec<Found> = best.chain(runners_up).collect();
+    let judged = chosen(problem, &all, all.len());
+    let likelihood = |found: &Found| {
+        let judged = judged.iter().find(|it| it.found.layout == found.layout)?;
+        Some(judged.likelihood).filter(|_| all.len() > 1)
+    };
+    let names = Names { model: &plan.model.name, cluster: &plan.cluster.name };
+    let plans: Vec<PagePlan> =
+        all.iter().map(|found| PagePlan::new(problem, found, likelihood(found), names)).collect();
+    let heading =
+        Heading { title: title(problem, names), facts: facts(problem, names), command: command() };
+    write_atomically(&args.output, page(&heading, problem, &plans, &[]).as_bytes())?;
+    Ok(Answer::Found)
+}
+
+/// All parts of a layout, named.
+fn all_of(spec: &LayoutSpec) -> PartialLayout {
+    PartialLayout {
+        tensor_parallel: Some(spec.tensor_parallel),
+        sequence_parallel: Some(spec.sequence_parallel),
+        context_parallel: Some(spec.context_parallel),
+        context_parallel_kind: Some(spec.context_parallel_kind),
+        expert_parallel: Some(spec.expert_parallel),
+        expert_tensor_parallel: Some(spec.expert_tensor_parallel),
+        pipeline_parallel: Some(spec.pipeline_parallel),
+        virtual_stages: Some(spec.virtual_stages),
+        data_parallel: Some(spec.data_parallel),
+        zero_shard: Some(spec.zero_shard),
+        zero_stage: Some(spec.zero_stage),
+        micro_batch_size: Some(spec.micro_batch_size),
+        recompute: Some(spec.recompute),
+        offload: Some(spec.offload),
+        schedule: Some(spec.schedule),
+        token_dispatcher: Some(spec.switches.token_dispatcher),
+        expert_overlap: Some(spec.switches.expert_overlap),
+        cuda_graphs: Some(spec.switches.cuda_graphs),
+        ..PartialLayout::default()
+    }
+}
+
+/// The page of a search's answer.
+pub(crate) fn of_search(input: &Input, answer: &Answered) -> String {
+    let problem = &input.problem;
+    let names = Names { model: &input.file.model.name, cluster: &input.cluster.name };
+    let plan = |Chosen { found, likelihood, .. }: &Chosen| {
+        PagePlan::new(problem, found, Some(*likelihood), names)
+    };
+    let plans: Vec<PagePlan> = answer.shown.iter().map(plan).collect();
+    let counts = &answer.outcome.counts;
+    let mut facts = facts(problem, names);
+    let looked_at = format!(
+        "{} layouts: {} played through, {} too large, {} left out by bounds on time and {} on memory",
+        HumanCount(counts.candidates),
+        HumanCount(counts.played),
+        HumanCount(counts.too_large),
+        HumanCount(counts.pruned_by_time),
+        HumanCount(counts.pruned_by_memory),
+    );
+    facts.push(("looked at".to_owned(), looked_at));
+    let heading = Heading { title: title(problem, names), facts, command: command() };
+    page(&heading, problem, &plans, &answer.outcome.plans)
+}
+
+fn title(problem: &Problem, names: Names<'_>) -> String {
+    format!("{} on {} GPUs of {}", names.model, problem.limits.num_gpus, names.cluster)
+}
+
+/// What plans depend on.
+fn facts(problem: &Problem, names: Names<'_>) -> Vec<(String, String)> {
+    let training = &problem.training;
+    let mut facts = vec![
+        ("model", format!("{}, {}", names.model, count(problem.parameters().total as f64))),
+        ("GPUs", format!("{} x {}", problem.limits.num_gpus, names.cluster)),
+        ("batch", training.global_batch_size.to_string()),
+    ];
+    if problem.limits.has_sequence {
+        facts.push(("sequence", training.sequence_length.to_string()));
+    }
+    facts.extend([
+        ("precision", training.precision.to_string()),
+        ("optimizer", format!("{:?}", training.optimizer)),
+        ("framework", problem.hardware.framework.name.clone()),
+    ]);
+    facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}

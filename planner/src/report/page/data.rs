@@ -1,0 +1,84 @@
+//! The numbers of the page, for its scripts.
+
+use ir::units::Bytes;
+use serde::Serialize;
+
+use super::plan::{PagePlan, name};
+use crate::answers::depends_on;
+use crate::problem::Problem;
+use crate::search::Found;
+
+/// What the scripts draw, as JSON that may stand in a `script` element.
+pub(super) fn json(problem: &Problem, plans: &[PagePlan], others: &[Found]) -> String {
+    let is_shown = |found: &&Found| !plans.iter().any(|plan| plan.found.layout == found.layout);
+    let data = Data {
+        capacity_bytes: problem.hardware.memory,
+        plans: plans.iter().enumerate().map(|(index, it)| plan(problem, index, it)).collect(),
+        others: others.iter().filter(is_shown).map(point).collect(),
+    };
+    let json = serde_json::to_string(&data).unwrap_or_default();
+    // No end tag and no comment may start inside the element.
+    json.replace('<', "\\u003c")
+}
+
+#[derive(Serialize)]
+struct Data {
+    capacity_bytes: Bytes,
+    plans: Vec<PlanData>,
+    others: Vec<Point>,
+}
+
+#[derive(Serialize)]
+struct PlanData {
+    name: String,
+    #[serde(flatten)]
+    point: Point,
+    time: Vec<Term>,
+    memory: Vec<Line>,
+}
+
+/// A plan in time and memory.
+#[derive(Serialize)]
+struct Point {
+    layout: String,
+    step_time_seconds: f64,
+    peak_memory_bytes: Bytes,
+}
+
+#[derive(Serialize)]
+struct Term {
+    name: &'static str,
+    seconds: f64,
+    /// What of the layout it depends on.
+    because: String,
+}
+
+#[derive(Serialize)]
+struct Line {
+    name: &'static str,
+    bytes: Bytes,
+}
+
+fn point(found: &Found) -> Point {
+    Point {
+        layout: format!("{}, {}", *found.layout, found.layout.schedule),
+        step_time_seconds: found.evaluation.step_time.get(),
+        peak_memory_bytes: found.evaluation.memory.total(),
+    }
+}
+
+fn plan(problem: &Problem, index: usize, plan: &PagePlan) -> PlanData {
+    let PagePlan { found, .. } = plan;
+    let term = |(name, seconds): (&'static str, f64)| Term {
+        name,
+        seconds,
+        because: depends_on(name, problem, &found.layout),
+    };
+    let line = |(name, bytes): (&'static str, Bytes)| Line { name, bytes };
+    PlanData {
+        name: name(index, plan),
+        point: point(found),
+        time: found.evaluation.breakdown.parts().into_iter().map(term).collect(),
+        memory: found.evaluation.memory.lines().into_iter().map(line).collect(),
+    }
+}

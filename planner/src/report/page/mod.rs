@@ -1,0 +1,212 @@
+//! What a search found as a page to read and to look into: the ranking, time against memory, what plans spend
+//! both on, any two of them side by side with their timelines, and why the next ones lose.
+//!
+//! One file, which needs nothing else and no network. What a reader without scripts needs is plain HTML: the
+//! ranking, where time and memory go, and what each plan loses.
+
+mod data;
+mod plan;
+
+use std::fmt::Write as _;
+
+use ir::units::Seconds;
+use traces::html::{Escaped, filled, viewer};
+use traces::palette::Theme;
+use traces::timeline::Timeline;
+
+use crate::answers::Difference;
+use crate::problem::Problem;
+use crate::search::{Found, RESOLUTION};
+use plan::name;
+pub use plan::{Names, PagePlan};
+
+/// The page and its places, each named in a comment.
+const PAGE: &str = include_str!("page.html");
+
+const STYLE: &str = include_str!("style.css");
+
+const SCRIPT: &str = include_str!("page.js");
+
+/// What is known of a search, in words.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Heading {
+    /// The model and the GPUs.
+    pub title: String,
+    /// What else the plans depend on, and what was looked at: name and value.
+    pub facts: Vec<(String, String)>,
+    /// The command that makes the page again.
+    pub command: String,
+}
+
+/// The page of `plans`, the one to take first, and of `others`, which are but points among them.
+pub fn page(heading: &Heading, problem: &Problem, plans: &[PagePlan], others: &[Found]) -> String {
+    let timelines: Vec<&Timeline> =
+        plans.iter().map(|plan| &plan.simulated.simulation.timeline).collect();
+    filled(PAGE, |place, page| match place {
+        "title" => page.push_str(&Escaped(&heading.title).to_string()),
+        "style" => {
+            page.push_str(STYLE);
+            page.push_str(&colors());
+        }
+        "facts" => page.push_str(&facts(heading)),
+        "command" => page.push_str(&Escaped(&heading.command).to_string()),
+        "ranking" => page.push_str(&ranking(problem, plans)),
+        "time" => page.push_str(&time(plans)),
+        "memory" => page.push_str(&memory(problem, plans)),
+        "losses" => page.push_str(&losses(problem, plans)),
+        "data" => page.push_str(&data::json(problem, plans, others)),
+        "viewer" => page.push_str(&viewer(&timelines)),
+        "script" => page.push_str(SCRIPT),
+        other => unreachable!("the page has no place `{other}`"),
+    })
+}
+
+/// The colours of parts, in the order in which they are met, light and dark.
+fn colors() -> String {
+    let mut style = String::from(":root {\n");
+    for index in 0..Theme::NUM_SERIES {
+        let [light, dark] = Theme::ALL.map(|theme| theme.series(index));
+        let _ = writeln!(style, "  --part-{index}: light-dark({light}, {dark});");
+    }
+    style + "}\n"
+}
+
+fn facts(heading: &Heading) -> String {
+    let mut facts = String::new();
+    for (name, value) in &heading.facts {
+        let _ = writeln!(facts, "<div><dt>{}</dt><dd>{}</dd></div>", Escaped(name), Escaped(value));
+    }
+    facts
+}
+
+/// A row of a table, its first cell naming it.
+fn row(name: &str, cells: &[String]) -> String {
+    let mut row = format!("<tr><th scope=\"row\">{}</th>", Escaped(name));
+    for cell in cells {
+        let _ = write!(row, "<td>{}</td>", Escaped(cell));
+    }
+    row + "</tr>\n"
+}
+
+/// A table of columns that are named.
+fn table(caption: &str, headings: &[String], rows: &str) -> String {
+    let mut heads = String::new();
+    for heading in headings {
+        let _ = write!(heads, "<th scope=\"col\">{}</th>", Escaped(heading));
+    }
+    format!(
+        "<table><caption>{}</caption>\n<thead><tr>{heads}</tr></thead>\n<tbody>\n{rows}</tbody></table>\n",
+        Escaped(caption)
+    )
+}
+
+fn ranking(problem: &Problem, plans: &[PagePlan]) -> String {
+    let unit = if problem.limits.has_sequence { "tokens/s/GPU" } else { "samples/s/GPU" };
+    let headings = [
+        "plan",
+        "schedule",
+        "ZeRO",
+        "micro-batches",
+        "recompute",
+        "step s",
+        unit,
+        "MFU",
+        "GiB",
+        "fastest",
+    ];
+    let rows = plans.iter().enumerate().map(|(index, plan)| {
+        let layout = &plan.found.layout;
+        let prediction = plan.found.prediction(problem);
+        let cells = [
+            layout.schedule.to_string(),
+            layout.zero_stage.number().to_string(),
+            format!("{} x {}", layout.num_micro_batches, layout.micro_batch_size),
+            layout.recompute.to_string(),
+            format!("{:.3}", prediction.step_time_seconds),
+            format!("{:.0}", prediction.tokens_per_second_per_gpu),
+            percent(prediction.mfu),
+            format!("{:.1}", prediction.peak_memory_bytes.as_gib()),
+            plan.likelihood.map_or_else(String::new, |it| format!("{:.0} %", it * 100.0)),
+        ];
+        row(&name(index, plan), &cells)
+    });
+    let caption = "the plan to take first; \u{201c}fastest\u{201d} is how likely it is that none of another kind is faster";
+    table(caption, &headings.map(str::to_owned), &rows.collect::<String>())
+}
+
+fn plan_headings(first: &str, plans: &[PagePlan]) -> Vec<String> {
+    let names = plans.iter().enumerate().map(|(index, plan)| name(index, plan));
+    std::iter::once(first.to_owned()).chain(names).collect()
+}
+
+fn time(plans: &[PagePlan]) -> String {
+    let columns: Vec<_> =
+        plans.iter().map(|plan| plan.found.evaluation.breakdown.parts()).collect();
+    let mut rows = String::new();
+    for part in 0..columns.first().map_or(0, |parts| parts.len()) {
+        if columns.iter().any(|parts| parts[part].1 != 0.0) {
+            let cells: Vec<String> =
+                columns.iter().map(|parts| format!("{:.1}", parts[part].1 * 1e3)).collect();
+            rows.push_str(&row(columns[0][part].0, &cells));
+        }
+    }
+    let step = |plan: &PagePlan| format!("{:.1}", plan.found.evaluation.step_time.get() * 1e3);
+    rows.push_str(&row("step", &plans.iter().map(step).collect::<Vec<_>>()));
+    table("milliseconds, in the mean over all GPUs", &plan_headings("", plans), &rows)
+}
+
+fn memory(problem: &Problem, plans: &[PagePlan]) -> String {
+    let columns: Vec<_> = plans.iter().map(|plan| plan.found.evaluation.memory.lines()).collect();
+    let mut rows = String::new();
+    for line in 0..columns.first().map_or(0, |lines| lines.len()) {
+        if columns.iter().any(|lines| lines[line].1.get() > 0) {
+            let cells: Vec<String> =
+                columns.iter().map(|lines| format!("{:.2}", lines[line].1.as_gib())).collect();
+            rows.push_str(&row(columns[0][line].0, &cells));
+        }
+    }
+    let total = |plan: &PagePlan| format!("{:.2}", plan.found.evaluation.memory.total().as_gib());
+    rows.push_str(&row("all", &plans.iter().map(total).collect::<Vec<_>>()));
+    let caption = format!("GiB of the GPU that needs most; it has {}", problem.hardware.memory);
+    table(&caption, &plan_headings("", plans), &rows)
+}
+
+/// What each plan loses against the first.
+fn losses(problem: &Problem, plans: &[PagePlan]) -> String {
+    const NUM_TERMS: usize = 3;
+    let Some((first, rest)) = plans.split_first() else { return String::new() };
+    let mut items = String::new();
+    for (index, plan) in rest.iter().enumerate() {
+        let difference = Difference::of((problem, &first.found), (problem, &plan.found));
+        let more = difference.step_time_seconds;
+        let direction = if more < 0.0 { "faster" } else { "slower" };
+        let apart =
+            if difference.share.abs() < RESOLUTION { ", less than can be told apart" } else { "" };
+        let _ = write!(
+            items,
+            "<li><b>{}</b>: {} {direction} than the first ({}{apart}); the first is faster in {:.0} % of what the \
+             machine may be.<ul>",
+            Escaped(&name(index + 1, plan)),
+            Seconds::new(more.abs()),
+            percent(difference.share.abs()),
+            difference.likelihood_first_is_faster * 100.0,
+        );
+        for term in difference.terms.iter().take(NUM_TERMS).filter(|term| term.more() != 0.0) {
+            let sign = if term.more() < 0.0 { '\u{2212}' } else { '+' };
+            let _ = write!(
+                items,
+                "<li>{}: {sign}{} ({} here, {} there)</li>",
+                Escaped(term.term),
+                Seconds::new(term.more().abs()),
+                Escaped(&term.because[1]),
+                Escaped(&term.because[0]),
+            );
+        }
+        items.push_str("</ul></li>\n");
+    }
+    items
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}

@@ -261,7 +261,8 @@ impl<B: Kernels> BlockRun<'_, B> {
         let rows = match &sent.exchanged {
             None => rows,
             Some(exchanged) => {
-                let rows = env.exchange_rows(&rows, &exchanged.counts)?;
+                let rows =
+                    env.exchange_rows(&rows, &exchanged.counts, &exchanged.order.source_sizes())?;
                 reordered(rows, &exchanged.order.by_expert())
             }
         };
@@ -337,15 +338,14 @@ impl<B: Kernels> Env<B> {
         // In fp32 exact below 2^24, more than a micro-batch has tokens.
         let numbered = numbered.into_iter().map(|number| number as f64).collect::<Vec<_>>();
         let shape = [numbered.len()];
-        let mut all = vec![Array::from_f64(numbered, &shape, Element::F32, &self.device)];
+        let mut all = Array::from_f64(numbered, &shape, Element::F32, &self.device);
         for (group, stream) in [(&self.tensor, Stream::Tensor), (&self.context, Stream::Context)] {
             let shares_tokens = stream == Stream::Context || self.layout.sequence_parallel;
             if shares_tokens && group.len() > 1 {
-                let joined = Array::concat(all, 0);
-                all = self.communicator.all_gather(group, stream, joined)?;
+                all = self.communicator.start_all_gather(group, stream, all)?.wait()?;
             }
         }
-        let all = counts_of(&Array::concat(all, 0));
+        let all = counts_of(&all);
         let by_token: BTreeMap<usize, &[usize]> =
             all.chunks_exact(top_k + 1).map(|row| (row[0], &row[1..])).collect();
         let in_order: Vec<usize> = by_token.values().copied().flatten().copied().collect();
@@ -384,47 +384,54 @@ impl<B: Kernels> Env<B> {
         let local = sorted.counts.num_experts() / ranks;
         let own = sorted.counts.numbers();
         let parts = own.split(0, &vec![local; ranks]);
-        let came = self.communicator.all_to_all(&self.expert, Stream::Expert, parts)?;
+        let (group, shapes) = (&self.expert, vec![vec![local]; ranks]);
+        let came = self.communicator.all_to_all_shaped(group, Stream::Expert, parts, &shapes)?;
         let known = counts_of(&Array::concat([vec![own], came].concat(), 0));
         let (own, came) = known.split_at(local * ranks);
         let counts: Vec<usize> = own.chunks(local).map(|of_rank| of_rank.iter().sum()).collect();
         let order = Order { counts: came.chunks(local).map(<[usize]>::to_vec).collect() };
-        let rows = reordered(self.exchange_rows(&rows, &counts)?, &order.by_expert());
+        let came = self.exchange_rows(&rows, &counts, &order.source_sizes())?;
+        let rows = reordered(came, &order.by_expert());
         let here = Counts::known(order.expert_sizes(), &self.device);
         Ok((rows, here, Some(Exchanged { counts, order })))
     }
 
-    /// Sends so many rows to each rank that shares the experts, in order; the rows that come, by rank.
-    fn exchange_rows(&self, rows: &Array<B>, counts: &[usize]) -> Result<Array<B>> {
+    /// Sends so many rows to each rank that shares the experts, in order; the rows that come, so many of each rank.
+    fn exchange_rows(&self, rows: &Array<B>, go: &[usize], come: &[usize]) -> Result<Array<B>> {
         self.recorded(Stream::Expert, Collective::AllToAll, rows.num_bytes(), || {
-            let parts = rows.split(0, counts);
-            let parts = self.communicator.all_to_all(&self.expert, Stream::Expert, parts)?;
-            Ok(Array::concat(parts, 0))
+            let (group, stream, parts) = (&self.expert, Stream::Expert, rows.split(0, go));
+            let shapes = shapes_of_rows(rows, come);
+            let came = self.communicator.all_to_all_shaped(group, stream, parts, &shapes)?;
+            Ok(Array::concat(came, 0))
         })
     }
 
     /// Rows from the experts back in the order in which this rank sent them.
     fn returned(&self, routed: Routed<B>) -> Result<Array<B>> {
         assert!(routed.joined.is_none(), "joined rows are parted before they return");
-        let Some(Exchanged { order, .. }) = &routed.sent.exchanged else { return Ok(routed.rows) };
+        let Some(Exchanged { counts, order }) = &routed.sent.exchanged else {
+            return Ok(routed.rows);
+        };
         let rows = reordered(routed.rows, &order.by_source());
-        self.exchange_rows(&rows, &order.source_sizes())
+        self.exchange_rows(&rows, &order.source_sizes(), counts)
     }
 
     /// The rows of all ranks that share each expert, in the order of experts.
     pub(super) fn gather_routed(&self, routed: Routed<B>) -> Result<Routed<B>> {
         let group = &self.expert_tensor;
         let bytes = routed.rows.num_bytes() * group.len() as u64;
-        let (counts, parts) =
-            self.recorded(Stream::Tensor, Collective::AllGather, bytes, || {
-                let counts = routed.counts.numbers();
-                let counts = self.communicator.all_gather(group, Stream::Tensor, counts)?;
-                let rows = routed.rows.clone();
-                Ok((counts, self.communicator.all_gather(group, Stream::Tensor, rows)?))
-            })?;
-        let num_experts = routed.counts.num_experts();
-        let counts = counts_of(&Array::concat(counts, 0));
-        let order = Order { counts: counts.chunks(num_experts).map(<[usize]>::to_vec).collect() };
+        let (order, parts) = self.recorded(Stream::Tensor, Collective::AllGather, bytes, || {
+            let (stream, counts) = (Stream::Tensor, routed.counts.numbers());
+            let counts = self.communicator.start_all_gather(group, stream, counts)?.wait()?;
+            let num_experts = routed.counts.num_experts();
+            let counts = counts_of(&counts);
+            let counts = counts.chunks(num_experts).map(<[usize]>::to_vec).collect();
+            let order = Order { counts };
+            let shapes = shapes_of_rows(&routed.rows, &order.source_sizes());
+            let rows = routed.rows.clone();
+            let rows = self.communicator.all_gather_shaped(group, stream, rows, &shapes)?;
+            Ok((order, rows))
+        })?;
         let rows = reordered(Array::concat(parts, 0), &order.by_expert());
         let counts = Counts::known(order.expert_sizes(), &self.device);
         Ok(Routed { rows, counts, sent: routed.sent, joined: Some(Arc::new(order)) })
@@ -447,6 +454,12 @@ impl<B: Kernels> Env<B> {
         let counts = routed.sent.counts.clone();
         Ok(Routed { rows, counts, sent: routed.sent, joined: None })
     }
+}
+
+/// Shapes of so many of an array's rows each.
+fn shapes_of_rows<B: Kernels>(rows: &Array<B>, counts: &[usize]) -> Vec<Vec<usize>> {
+    let shape = rows.shape();
+    counts.iter().map(|count| [&[*count], &shape[1..]].concat()).collect()
 }
 
 fn counts_of<B: Kernels>(array: &Array<B>) -> Vec<usize> {

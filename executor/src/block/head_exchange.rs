@@ -106,11 +106,12 @@ impl<B: Kernels> Env<B> {
         let count = self.context.len();
         let exchanged = self.recorded(Stream::Context, Collective::AllToAll, bytes, || {
             let exchange = |array: Array<B>| {
-                let size = array.size(cut);
-                let parts = (0..count).map(|index| array.narrow(cut, part(size, count, index)));
-                let parts = parts.collect();
-                let parts = self.communicator.all_to_all(&self.context, Stream::Context, parts)?;
-                Ok(Array::concat(parts, joined))
+                let parts = array.split(cut, &vec![array.size(cut) / count; count]);
+                // Heads and positions divide over the ranks: all parts are alike.
+                let shapes = vec![parts[0].shape(); count];
+                let (group, stream) = (&self.context, Stream::Context);
+                let came = self.communicator.all_to_all_shaped(group, stream, parts, &shapes)?;
+                Ok(Array::concat(came, joined))
             };
             arrays.into_iter().map(exchange).collect::<Result<Vec<_>>>()
         })?;

@@ -98,6 +98,11 @@ pub trait Communicator<B: Backend>: Send + Sync {
         false
     }
 
+    /// Says that a step begins: all ranks that send and receive within steps say so, once they have received all that
+    /// the step before sent them. Under tags of messages, and of the context stream, every step sends the same number
+    /// of arrays, of the same shapes and in the same order: one that does not is a bug, and panics.
+    fn begin_step(&self) {}
+
     /// Sends an array to a rank. Does not wait for the receiver.
     ///
     /// # Errors
@@ -333,6 +338,45 @@ pub trait Communicator<B: Backend>: Send + Sync {
         stream: Stream,
         parts: Vec<Array<B>>,
     ) -> Result<Vec<Array<B>>, CommunicationError>;
+
+    /// What [`Self::all_gather`] leaves, where this rank knows of what shape the array of each rank is: nobody needs to
+    /// be asked. All are of one element type.
+    ///
+    /// # Errors
+    ///
+    /// See [`Communicator`].
+    fn all_gather_shaped(
+        &self,
+        group: &Group,
+        stream: Stream,
+        array: Array<B>,
+        shapes: &[Vec<usize>],
+    ) -> Result<Vec<Array<B>>, CommunicationError> {
+        let arrays = self.all_gather(group, stream, array)?;
+        debug_assert!(
+            arrays.iter().map(Array::shape).eq(shapes.iter().cloned()),
+            "shapes are known"
+        );
+        Ok(arrays)
+    }
+
+    /// What [`Self::all_to_all`] leaves, where this rank knows of what shape the part is that each rank has for it:
+    /// nobody needs to be asked. All are of one element type.
+    ///
+    /// # Errors
+    ///
+    /// See [`Communicator`].
+    fn all_to_all_shaped(
+        &self,
+        group: &Group,
+        stream: Stream,
+        parts: Vec<Array<B>>,
+        shapes: &[Vec<usize>],
+    ) -> Result<Vec<Array<B>>, CommunicationError> {
+        let came = self.all_to_all(group, stream, parts)?;
+        debug_assert!(came.iter().map(Array::shape).eq(shapes.iter().cloned()), "shapes are known");
+        Ok(came)
+    }
 
     /// Waits until all ranks of the group have come here. Sends no bytes.
     ///

@@ -184,6 +184,7 @@ impl<B: Kernels> Rank<B> {
             .gradient_scale
             .set(self.loss_scale * share / self.source.num_targets(&program) as f64);
         let steps = &program.schedule.ranks()[self.env.place.pipeline as usize];
+        self.env.communicator.begin_step();
         self.count_uses(steps);
         if self.shared.is_some() {
             self.take_shared()?;

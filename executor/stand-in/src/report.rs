@@ -44,6 +44,8 @@ pub struct DeviceFacts {
 /// What was counted.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Counts {
+    /// Calls, by function.
+    pub calls: BTreeMap<String, u64>,
     /// Launches, by kernel.
     pub launches: BTreeMap<String, u64>,
     /// Launches of kernels of which a buffer's length is not known, so that it was taken to end with

@@ -5,14 +5,19 @@
 //! `STAND_IN_NVRTC`, the folder of NVRTC. Without them it says that it is skipped.
 #![expect(clippy::print_stdout, reason = "a test that is skipped says so")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use stand_in::members::{Ending, Member, mismatches};
+
+/// Longer than any step of a small plan that is not computed.
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// Where everything is.
 struct Setting {
@@ -342,6 +347,49 @@ fn what_goes_wrong_with_nccl_ends_all_ranks() {
             assert_eq!(output.status.code(), Some(2), "{failure}: {text}");
         }
     }
+}
+
+/// Whichever function fails, at its first call, its last or between them, the run ends, with one message, and no call
+/// is forgotten: these are all that a step takes.
+#[test]
+fn any_call_that_fails_ends_the_run_with_one_message() {
+    let Some(setting) = Setting::find() else { return };
+    let (mut command, path) = setting.command("one", 1, "counted");
+    assert_ended_well(&command.output().expect("it starts"));
+    let mut bad = Vec::new();
+    for (function, count) in table(&read(&path), "calls") {
+        for call in BTreeSet::from([1, count.div_ceil(2), count]) {
+            let failure = format!("{function}:{call}");
+            let (mut command, _) = setting.command("one", 1, "failing");
+            command.env("STAND_IN_FAIL", &failure).stdout(Stdio::null()).stderr(Stdio::piped());
+            let Some(output) = ended(command.spawn().expect("it starts"), LIMIT) else {
+                bad.push(format!("{failure}: it goes on after {LIMIT:?}"));
+                continue;
+            };
+            let text = String::from_utf8_lossy(&output.stderr);
+            let is_one_message = text.matches("error:").count() == 1 && !text.contains("panicked");
+            let is_told = output.status.code() == Some(2) && is_one_message;
+            println!("{failure}: {:?} {text}", output.status.code());
+            if !is_told {
+                bad.push(format!("{failure}: {:?} {text}", output.status.code()));
+            }
+        }
+    }
+    assert!(bad.is_empty(), "{}", bad.join("\n"));
+}
+
+/// What a program that ends within a limit leaves; one that does not is ended.
+fn ended(mut child: Child, limit: Duration) -> Option<Output> {
+    let begun = Instant::now();
+    while child.try_wait().expect("it is a child").is_none() {
+        if begun.elapsed() > limit {
+            child.kill().expect("it is a child");
+            child.wait().expect("it was ended");
+            return None;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    Some(child.wait_with_output().expect("it has ended"))
 }
 
 /// Nothing is computed, so kernels and losses are wrong, and that is what a check says: on one GPU and on two it goes

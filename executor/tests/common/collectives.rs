@@ -219,6 +219,10 @@ impl Check<'_> {
         };
         let num_sent = (group.len() - 1) * self.part_size(me);
         check(self.sent(num_sent, || rank.all_gather(group, stream, own.clone())).unwrap());
+        let shapes: Vec<_> = (0..group.len()).map(|part| vec![self.part_size(part)]).collect();
+        let found =
+            self.sent(num_sent, || rank.all_gather_shaped(group, stream, own.clone(), &shapes));
+        check(found.unwrap());
         let root = group.ranks()[group.len() - 1];
         let num_sent = if rank.rank() == root { 0 } else { self.part_size(me) };
         match self.sent(num_sent, || rank.gather(group, stream, root, own)).unwrap() {
@@ -284,10 +288,16 @@ impl Check<'_> {
         let parts: Vec<_> = (0..group.len()).map(|to| part(me, to)).collect();
         let others = parts.iter().enumerate().filter(|(to, _)| *to != me);
         let num_sent = others.map(|(_, part)| part.num_elements()).sum();
+        let shapes: Vec<_> = (0..group.len()).map(|from| part(from, me).shape()).collect();
+        let same = parts.clone();
         let arrays = self.sent(num_sent, || rank.all_to_all(group, stream, parts)).unwrap();
-        assert_eq!(arrays.len(), group.len());
-        for (from, array) in arrays.iter().enumerate() {
-            self.is(array, &part(from, me), "all-to-all");
+        let shaped =
+            self.sent(num_sent, || rank.all_to_all_shaped(group, stream, same, &shapes)).unwrap();
+        for arrays in [arrays, shaped] {
+            assert_eq!(arrays.len(), group.len());
+            for (from, array) in arrays.iter().enumerate() {
+                self.is(array, &part(from, me), "all-to-all");
+            }
         }
     }
 }

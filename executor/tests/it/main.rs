@@ -15,6 +15,7 @@ mod drawn;
 mod empty_arrays;
 mod experts;
 mod families;
+mod letters;
 mod measuring;
 mod memory;
 mod nccl;

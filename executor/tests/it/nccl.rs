@@ -10,8 +10,10 @@ use std::time::Duration;
 
 use burn_flex::{Flex, FlexDevice};
 use executor::array::{Array, Element};
-use executor::communicator::nccl::{self, Call, Checks, Clique, Engine, Membership, Watch};
-use executor::communicator::rendezvous::{Launch, Line};
+use executor::communicator::nccl::{
+    self, Call, Checks, Clique, Engine, Membership, NcclCommunicator, Watch,
+};
+use executor::communicator::rendezvous::{Ending, Launch, Line};
 use executor::communicator::{
     Arriving, Cause, CommunicationError, Communicator, Group, RankFailure, Reduction, Tag, local,
 };
@@ -148,14 +150,40 @@ pub(crate) fn outcomes<T: Send, E: fmt::Display + Send>(
     num_ranks: u32,
     program: impl Fn(Rank) -> Result<T, E> + Sync,
 ) -> Vec<Result<T, RankFailure<E>>> {
+    connected(num_ranks, |line, engine| {
+        nccl::run(line, |_| Ok(engine), FlexDevice, Checks::Reductions, &program)
+    })
+}
+
+/// What `program` returns on each of `num_ranks` ranks, whose communicator reduces unchecked and sends its letters on
+/// the line that is given too.
+pub(crate) fn with_lines<T: Send>(
+    num_ranks: u32,
+    program: impl Fn(Rank, &Line) -> T + Sync,
+) -> Vec<T> {
+    connected(num_ranks, |(line, ending), engine| {
+        let line = Arc::new(line);
+        let rank = NcclCommunicator::new(Arc::clone(&line), engine, FlexDevice, Checks::None);
+        let value = program(Arc::new(rank), &line);
+        drop(line);
+        ending.wait();
+        value
+    })
+}
+
+/// What `run` returns on threads that have met over a socket.
+fn connected<T: Send>(
+    num_ranks: u32,
+    run: impl Fn((Line, Ending), Arc<dyn Engine<Flex>>) -> T + Sync,
+) -> Vec<T> {
     let (port, threads) = (free_port(), Arc::new(Threads::default()));
     let run = |rank| {
         let launch =
             Launch { rank, num_ranks, local_rank: rank, host: "127.0.0.1".to_owned(), port };
         let line = Line::join(&launch, LIMIT).unwrap();
-        let engine = Arc::clone(&threads) as Arc<dyn Engine<Flex>>;
-        nccl::run(line, |_| Ok(engine), FlexDevice, Checks::Reductions, &program)
+        run(line, Arc::clone(&threads) as Arc<dyn Engine<Flex>>)
     };
+    let run = &run;
     thread::scope(|scope| {
         let ranks: Vec<_> = (0..num_ranks).map(|rank| scope.spawn(move || run(rank))).collect();
         ranks.into_iter().map(|rank| rank.join().unwrap()).collect()

@@ -10,7 +10,7 @@ use executor::communicator::{Communicator, local};
 use executor::program::Program;
 use executor::rank::{RunError, StepResult};
 use executor::settings::LearningRate;
-use ir::graph::Recompute;
+use ir::graph::{ContextParallelKind, Recompute};
 use ir::layout::ZeroStage;
 use ir::schedule::{ScheduleKind, generate, read_csv, write_csv};
 use traces::timeline::Stream;
@@ -137,10 +137,13 @@ pub(crate) fn check_against(model: &str, one: Case, cases: &[Case]) {
 #[test]
 fn collectives_of_a_library() {
     let zero = ZeroStage::Parameters;
-    let zbv = ScheduleKind::Zbv;
+    let (zbv, interleaved) = (ScheduleKind::Zbv, ScheduleKind::Interleaved);
     let cases = [
         (LLAMA, Case { tensor: 2, sequence: true, data: 2, zero, ..ONE }),
         (GPT, Case { context: 2, pipeline: 2, schedule: zbv, virtual_stages: 2, ..ONE }),
+        (GPT, Case { context: 4, context_kind: ContextParallelKind::AllToAll, ..ONE }),
+        (LLAMA, Case { pipeline: 2, schedule: interleaved, virtual_stages: 2, ..ONE }),
+        (LLAMA, Case { pipeline: 4, schedule: ScheduleKind::DualPipe, ..ONE }),
         (MIXTRAL, Case { expert: 2, data: 2, tensor: 2, sequence: true, ..ONE }),
         (
             MIXTRAL_OF_MANY_HEADS,

@@ -2,15 +2,16 @@
 //!
 //! A library pairs sends and receives by their order alone. So the receiver takes arrays in the
 //! order in which they were sent, whichever it is asked for, and keeps those that it was not asked
-//! for. A letter goes before each array and says what comes; before the first, another says what
-//! the clique of the two is known by.
+//! for. A letter goes before each array and says what comes, unless its [`Course`] does; before the first, another says
+//! what the clique of the two is known by.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use burn::tensor::backend::Backend;
 
-use super::engine::{Call, Clique, Engine, Form, Membership, Watch};
+use super::course::Course;
+use super::engine::{Call, Clique, Engine, Membership, Watch};
 use super::letters::Letter;
 use crate::array::Array;
 use crate::clock::{Point, Spans};
@@ -29,7 +30,13 @@ pub(super) struct Arrivals<B: Backend> {
     state: Mutex<State<B>>,
     changed: Condvar,
     /// Locked by the one thread that takes the next array.
-    clique: Mutex<Option<Box<dyn Clique<B>>>>,
+    source: Mutex<Source<B>>,
+}
+
+/// Where arrays come from.
+struct Source<B: Backend> {
+    clique: Option<Box<dyn Clique<B>>>,
+    course: Course,
 }
 
 struct State<B: Backend> {
@@ -47,7 +54,8 @@ struct Arrived<B: Backend> {
 impl<B: Backend> Default for Arrivals<B> {
     fn default() -> Self {
         let state = State { arrays: BTreeMap::new(), is_taking: false };
-        Self { state: Mutex::new(state), changed: Condvar::new(), clique: Mutex::default() }
+        let source = Source { clique: None, course: Course::default() };
+        Self { state: Mutex::new(state), changed: Condvar::new(), source: Mutex::new(source) }
     }
 }
 
@@ -59,14 +67,14 @@ impl<B: Backend> Arrivals<B> {
         self.changed.notify_all();
     }
 
-    /// The next array with a tag. Waits for it.
+    /// The next array with a tag, wanted in a step, or in none that repeats. Waits for it.
     pub(super) fn take(
         &self,
         line: &Arc<Line>,
         engine: &dyn Engine<B>,
         device: &B::Device,
         from: u32,
-        tag: Tag,
+        (tag, step): (Tag, u64),
     ) -> Result<Array<B>> {
         let key = tag.of_sender();
         let mut state = lock(&self.state);
@@ -84,7 +92,8 @@ impl<B: Backend> Arrivals<B> {
             state.is_taking = true;
             drop(state);
             let spans = Spans::default();
-            let taken = spans.note(|| self.take_next(line, engine, device, from));
+            let taken =
+                spans.note(|| self.take_next(line, engine, device, from, (Lane::of(tag), step)));
             state = lock(&self.state);
             state.is_taking = false;
             self.changed.notify_all();
@@ -107,19 +116,28 @@ impl<B: Backend> Arrivals<B> {
         engine: &dyn Engine<B>,
         device: &B::Device,
         from: u32,
+        (lane, step): (Lane, u64),
     ) -> Result<(Tag, Array<B>)> {
-        let mut clique = lock(&self.clique);
-        let clique = match &mut *clique {
+        let mut source = lock(&self.source);
+        let Source { clique, course } = &mut *source;
+        let clique = match clique {
             Some(clique) => clique,
             none => {
-                let id = line.receive(from, Lane::Arrays)?;
+                let id = line.receive(from, lane)?;
                 let ranks = vec![from, line.rank()];
                 let membership = Membership { position: RECEIVER, ranks, stream: None };
                 none.insert(engine.join(&id, membership, Arc::clone(line) as Arc<dyn Watch>)?)
             }
         };
-        let letter = Letter::from_bytes(&line.receive(from, Lane::Arrays)?);
-        let (tag, form) = (letter.tag(), letter.form());
+        let (tag, form) = match course.next(step) {
+            Some(known) => known,
+            None => {
+                let letter = Letter::from_bytes(&line.receive(from, lane)?);
+                let (tag, form) = (letter.tag(), letter.form());
+                course.learn(tag, &form);
+                (tag, form)
+            }
+        };
         if form.num_elements() == 0 {
             return Ok((tag, Array::zeros_of(&form.shape, form.element, device)));
         }
@@ -143,29 +161,30 @@ impl<B: Backend> Default for Sender<B> {
 }
 
 impl<B: Backend> Sender<B> {
-    /// Starts to send an array.
+    /// Starts to send an array, after a letter if the receiver does not know what comes.
     pub(super) fn send(
         &mut self,
         line: &Arc<Line>,
         engine: &dyn Engine<B>,
-        to: u32,
-        tag: Tag,
+        (to, lane): (u32, Lane),
+        letter: Option<Letter>,
         (array, after): (Array<B>, Option<Point>),
     ) -> Result<()> {
         let clique = match &mut self.clique {
             Some(clique) => clique,
             none => {
                 let id = engine.new_clique()?;
-                line.send(to, Lane::Arrays, id.clone())?;
+                line.send(to, lane, id.clone())?;
                 let ranks = vec![line.rank(), to];
                 let membership = Membership { position: SENDER, ranks, stream: None };
                 none.insert(engine.join(&id, membership, Arc::clone(line) as Arc<dyn Watch>)?)
             }
         };
-        let form = Form::of(&array);
-        line.send(to, Lane::Arrays, Letter::new(Some(tag), &[&form]).to_bytes())?;
+        if let Some(letter) = letter {
+            line.send(to, lane, letter.to_bytes())?;
+        }
         while self.underway.pop_front_if(|first| first.is_over()).is_some() {}
-        if form.num_elements() > 0 {
+        if !array.is_empty() {
             let sent = clique.call(vec![Call::Send { to: RECEIVER, array, after }])?;
             self.underway.extend(sent.into_underway());
         }

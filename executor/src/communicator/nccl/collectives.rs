@@ -1,5 +1,8 @@
 //! Which calls to the library a collective is.
 
+use std::sync::atomic::Ordering;
+
+use burn::tensor::DType;
 use burn::tensor::backend::Backend;
 use traces::timeline::Stream;
 
@@ -70,10 +73,14 @@ impl<B: Backend> Communicator<B> for NcclCommunicator<B> {
         self.engine.is_asynchronous()
     }
 
+    fn begin_step(&self) {
+        self.num_steps.fetch_add(1, Ordering::Relaxed);
+    }
+
     fn send(&self, to: u32, tag: Tag, array: Array<B>) -> Result<()> {
         self.line.check()?;
         if to == self.line.rank() {
-            self.arrivals(to).put(tag, array);
+            self.arrivals(to, tag).put(tag, array);
         } else {
             self.sent.add(tag.stream(), array.num_bytes());
             self.start_sending(to, tag, array)?;
@@ -335,6 +342,32 @@ impl<B: Backend> Communicator<B> for NcclCommunicator<B> {
         Ok(member.among(arrays, own))
     }
 
+    fn all_gather_shaped(
+        &self,
+        group: &Group,
+        stream: Stream,
+        array: Array<B>,
+        shapes: &[Vec<usize>],
+    ) -> Result<Vec<Array<B>>> {
+        let member = self.member(group, stream)?;
+        let sends = member.others().map(|to| (to, array.clone())).collect();
+        let arrays = member.exchange(sends, member.known(array.dtype(), shapes))?;
+        Ok(member.among(arrays, array))
+    }
+
+    fn all_to_all_shaped(
+        &self,
+        group: &Group,
+        stream: Stream,
+        parts: Vec<Array<B>>,
+        shapes: &[Vec<usize>],
+    ) -> Result<Vec<Array<B>>> {
+        let member = self.member(group, stream)?;
+        let (own, others) = member.without_own(parts);
+        let arrays = member.exchange(others, member.known(own.dtype(), shapes))?;
+        Ok(member.among(arrays, own))
+    }
+
     fn barrier(&self, group: &Group, stream: Stream) -> Result<()> {
         self.member(group, stream)?;
         self.line.all_gather(group.ranks(), Lane::Calls(stream), &[]).map(drop)
@@ -425,6 +458,12 @@ impl<B: Backend> Member<'_, B> {
         let from = self.group.ranks()[from];
         let letter = self.own.line.receive(from, Lane::Calls(self.stream))?;
         Ok(Letter::from_bytes(&letter).form())
+    }
+
+    /// What comes from the others, if the shapes are known of all members.
+    fn known(&self, element: DType, shapes: &[Vec<usize>]) -> Vec<(usize, Form)> {
+        assert_eq!(shapes.len(), self.len(), "there is a shape for each rank of {}", self.group);
+        self.others().map(|from| (from, Form { element, shape: shapes[from].clone() })).collect()
     }
 
     /// Fails if the others are about to reduce something else.

@@ -1,9 +1,9 @@
 //! Collectives by NCCL, on ranks that are processes with a GPU each.
 //!
 //! Each group has a clique of NCCL's for each stream on which it communicates, and each two ranks
-//! one for each direction in which they send arrays, all made when they are first used. What NCCL
-//! does not carry, shapes and what cliques are known by, goes over the
-//! [`Line`] of the rendezvous.
+//! one for each direction in which they send arrays, and one more for those that each step sends alike, all made when
+//! they are first used. What NCCL does not carry goes over the [`Line`] of the rendezvous: what cliques are known by,
+//! and shapes where the receiver does not know them.
 //!
 //! What is here orders the calls, for any [`Engine`]; `cuda`, with the feature of that name, is the
 //! one that makes them. Results are those of [`Communicator`], but for the order in which NCCL
@@ -14,6 +14,7 @@ mod arrivals;
 #[cfg(feature = "cuda")]
 mod clique;
 mod collectives;
+mod course;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 mod engine;
@@ -25,6 +26,7 @@ mod library;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use burn::tensor::backend::Backend;
@@ -38,6 +40,8 @@ use crate::array::Array;
 use crate::clock::Spans;
 use crate::lock::lock;
 use arrivals::{Arrivals, Sender};
+use course::Course;
+use letters::Letter;
 
 pub use engine::{Call, Clique, Engine, Form, Membership, Watch};
 
@@ -50,9 +54,11 @@ pub struct NcclCommunicator<B: Backend> {
     checks: Checks,
     cliques: Mutex<Cliques<B>>,
     /// By receiver. Sending does not wait, so what is sent waits here.
-    outgoing: Mutex<BTreeMap<u32, Outgoing<B>>>,
+    outgoing: Mutex<BTreeMap<(u32, Lane), Outgoing<B>>>,
     /// By sender.
-    incoming: Mutex<BTreeMap<u32, Arc<Arrivals<B>>>>,
+    incoming: Mutex<BTreeMap<(u32, Lane), Arc<Arrivals<B>>>>,
+    /// How many steps have begun.
+    num_steps: AtomicU64,
     sent: Counters,
 }
 
@@ -72,6 +78,7 @@ pub enum Checks {
 struct Outgoing<B: Backend> {
     queue: Queue,
     sender: Arc<Mutex<Sender<B>>>,
+    course: Course,
 }
 
 /// What `program` returns on this process's rank, whose line is given.
@@ -178,6 +185,7 @@ impl<B: Backend> NcclCommunicator<B> {
             cliques: Mutex::default(),
             outgoing: Mutex::default(),
             incoming: Mutex::default(),
+            num_steps: AtomicU64::new(0),
             sent: Counters::default(),
         }
     }
@@ -215,17 +223,31 @@ impl<B: Backend> NcclCommunicator<B> {
 
     /// Starts to send an array to another rank.
     fn start_sending(&self, to: u32, tag: Tag, array: Array<B>) -> Result<(), CommunicationError> {
+        let form = Form::of(&array);
         let marked = if array.is_empty() { (array, None) } else { self.engine.marked(array)? };
+        let lane = Lane::of(tag);
         let mut outgoing = lock(&self.outgoing);
-        let Outgoing { queue, sender } = outgoing.entry(to).or_insert_with(|| Outgoing {
-            queue: Queue::new(format!("from rank {} to {to}", self.line.rank())),
-            sender: Arc::default(),
-        });
+        let Outgoing { queue, sender, course } =
+            outgoing.entry((to, lane)).or_insert_with(|| Outgoing {
+                queue: Queue::new(format!("from rank {} to {to}", self.line.rank())),
+                sender: Arc::default(),
+                course: Course::default(),
+            });
+        let letter = match course.next(self.step(lane)) {
+            Some(known) => {
+                assert_eq!(known, (tag.of_sender(), form), "steps send the same");
+                None
+            }
+            None => {
+                course.learn(tag, &form);
+                Some(Letter::new(Some(tag), &[&form]))
+            }
+        };
         let (line, engine) = (Arc::clone(&self.line), Arc::clone(&self.engine));
         let (sender, noted) = (Arc::clone(sender), Spans::current());
         // Dropped unwaited: who needs the array waits for it, and is told if it does not come.
         drop(queue.start(move || {
-            let send = || lock(&sender).send(&line, &*engine, to, tag, marked);
+            let send = || lock(&sender).send(&line, &*engine, (to, lane), letter, marked);
             let sent = match noted {
                 Some(spans) => spans.note(send),
                 None => send(),
@@ -240,11 +262,19 @@ impl<B: Backend> NcclCommunicator<B> {
 
     /// The next array that another rank sends with a tag.
     fn next_arrival(&self, from: u32, tag: Tag) -> Result<Array<B>, CommunicationError> {
-        let arrivals = self.arrivals(from);
-        arrivals.take(&self.line, &*self.engine, &self.device, from, tag)
+        let wanted = (tag, self.step(Lane::of(tag)));
+        self.arrivals(from, tag).take(&self.line, &*self.engine, &self.device, from, wanted)
     }
 
-    fn arrivals(&self, from: u32) -> Arc<Arrivals<B>> {
-        Arc::clone(lock(&self.incoming).entry(from).or_default())
+    fn arrivals(&self, from: u32, tag: Tag) -> Arc<Arrivals<B>> {
+        Arc::clone(lock(&self.incoming).entry((from, Lane::of(tag))).or_default())
+    }
+
+    /// The step whose arrays go on a lane; zero where steps do not repeat each other.
+    fn step(&self, lane: Lane) -> u64 {
+        match lane {
+            Lane::Repeated => self.num_steps.load(Ordering::Relaxed),
+            Lane::Calls(_) | Lane::Arrays => 0,
+        }
     }
 }

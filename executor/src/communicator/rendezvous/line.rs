@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::thread::Builder;
@@ -25,27 +26,43 @@ const HEARING_TIME: Duration = Duration::from_secs(5);
 
 /// What letters are about. Those of one lane between two ranks arrive in the order in which they
 /// were sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Lane {
     /// The calls of a stream.
     Calls(Stream),
     /// The arrays that one rank sends to another.
     Arrays,
+    /// Those of them that each step sends alike.
+    Repeated,
 }
 
 impl Lane {
+    /// That of arrays with a tag.
+    pub fn of(tag: Tag) -> Self {
+        match tag {
+            Tag::Message(_) | Tag::Stream(Stream::Context) => Self::Repeated,
+            Tag::Stream(_) => Self::Arrays,
+        }
+    }
+
     fn number(self) -> u32 {
         let all = &Stream::ALL;
+        let num_streams = all.len() as u32;
         match self {
             Self::Calls(stream) => {
                 all.iter().position(|other| *other == stream).expect("the list is complete") as u32
             }
-            Self::Arrays => all.len() as u32,
+            Self::Arrays => num_streams,
+            Self::Repeated => num_streams + 1,
         }
     }
 
     fn from_number(number: u32) -> Self {
-        Stream::ALL.get(number as usize).map_or(Self::Arrays, |stream| Self::Calls(*stream))
+        match Stream::ALL.get(number as usize) {
+            Some(stream) => Self::Calls(*stream),
+            None if number == Self::Arrays.number() => Self::Arrays,
+            None => Self::Repeated,
+        }
     }
 }
 
@@ -54,6 +71,7 @@ impl Lane {
 struct Letters {
     calls: Mailbox<Vec<u8>>,
     arrays: Mailbox<Vec<u8>>,
+    repeated: Mailbox<Vec<u8>>,
 }
 
 impl Letters {
@@ -61,28 +79,39 @@ impl Letters {
         match lane {
             Lane::Calls(stream) => (&self.calls, Tag::Stream(stream)),
             Lane::Arrays => (&self.arrays, Tag::Stream(Stream::Send)),
+            Lane::Repeated => (&self.repeated, Tag::Stream(Stream::Send)),
         }
     }
 
-    // That of calls decides who was first. It is stopped before the other: who is woken by either finds it
+    fn of_arrays(&self) -> [&Mailbox<Vec<u8>>; 2] {
+        [&self.arrays, &self.repeated]
+    }
+
+    // That of calls decides who was first. It is stopped before the others: who is woken by any finds it
     // stopped, and does not take its own failure, a consequence, for the first.
 
     fn stop(&self, rank: u32, cause: &str) -> bool {
         let is_first = self.calls.stop(rank, cause);
         if is_first {
-            self.arrays.stop(rank, cause);
+            for mailbox in self.of_arrays() {
+                mailbox.stop(rank, cause);
+            }
         }
         is_first
     }
 
     fn hear_stop(&self, error: &CommunicationError) {
         self.calls.hear_stop(error.clone());
-        self.arrays.hear_stop(error.clone());
+        for mailbox in self.of_arrays() {
+            mailbox.hear_stop(error.clone());
+        }
     }
 
     fn set_gone(&self, rank: u32) {
         self.calls.set_gone(rank);
-        self.arrays.set_gone(rank);
+        for mailbox in self.of_arrays() {
+            mailbox.set_gone(rank);
+        }
     }
 }
 
@@ -92,6 +121,7 @@ pub struct Line {
     num_ranks: u32,
     writer: Mutex<TcpStream>,
     letters: Arc<Letters>,
+    num_sent: AtomicU64,
 }
 
 /// The end of a line.
@@ -146,7 +176,8 @@ impl Line {
             read_all(&mut stream, &incoming, num_ranks);
         };
         Builder::new().name(format!("line of rank {rank}")).spawn(read).map_err(system)?;
-        let line = Self { rank, num_ranks, writer, letters: Arc::clone(&letters) };
+        let num_sent = AtomicU64::new(0);
+        let line = Self { rank, num_ranks, writer, letters: Arc::clone(&letters), num_sent };
         Ok((line, Ending { letters, reader }))
     }
 
@@ -160,6 +191,11 @@ impl Line {
         self.num_ranks
     }
 
+    /// How many letters it has sent.
+    pub fn num_letters(&self) -> u64 {
+        self.num_sent.load(Ordering::Relaxed)
+    }
+
     /// Sends a letter to a rank, which may be this one. Does not wait for it to be read.
     ///
     /// # Errors
@@ -168,6 +204,7 @@ impl Line {
     pub fn send(&self, to: u32, lane: Lane, bytes: Vec<u8>) -> Result<(), CommunicationError> {
         let (mailbox, tag) = self.letters.on(lane);
         mailbox.check(self.rank, to, tag)?;
+        self.num_sent.fetch_add(1, Ordering::Relaxed);
         if to == self.rank {
             mailbox.put(to, tag, bytes);
         } else {

@@ -13,7 +13,7 @@ use super::codes::Code;
 #[derive(Default)]
 pub(super) struct Failures {
     planned: Vec<Failure>,
-    counts: BTreeMap<String, u64>,
+    counts: BTreeMap<&'static str, u64>,
 }
 
 struct Failure {
@@ -36,14 +36,16 @@ impl Failures {
     }
 
     /// Counts a call, and says with what it fails if it is to fail.
-    pub(super) fn count(&mut self, name: &str) -> Option<Code> {
-        if !self.planned.iter().any(|failure| failure.name == name) {
-            return None;
-        }
-        let count = self.counts.entry(name.to_owned()).or_default();
+    pub(super) fn count(&mut self, name: &'static str) -> Option<Code> {
+        let count = self.counts.entry(name).or_default();
         *count += 1;
         let planned = self.planned.iter().find(|next| next.name == name && next.call == *count)?;
         Some(planned.code.unwrap_or_else(|| Code::usual(name)))
+    }
+
+    /// How often each function was called, and what is no function was asked for.
+    pub(super) fn counts(&self) -> BTreeMap<String, u64> {
+        self.counts.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
     }
 }
 
@@ -59,5 +61,8 @@ mod tests {
         assert_eq!(failures.count("cuMemAllocAsync"), Some(Code::OUT_OF_MEMORY));
         assert_eq!(failures.count("cuMemAllocAsync"), None);
         assert_eq!(failures.count("cuLaunchKernel"), Some(Code(700)));
+        let counts = failures.counts();
+        let expected = [("cuInit", 1), ("cuLaunchKernel", 1), ("cuMemAllocAsync", 3)];
+        assert_eq!(counts, expected.map(|(name, count)| (name.to_owned(), count)).into());
     }
 }

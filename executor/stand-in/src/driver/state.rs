@@ -145,7 +145,8 @@ impl State {
             architecture: self.config.architecture,
             memory_bytes: self.config.memory_bytes,
         });
-        Report::new(devices.collect(), self.counts.clone(), &self.recording, self.comms.members())
+        let counts = Counts { calls: self.config.failures.counts(), ..self.counts.clone() };
+        Report::new(devices.collect(), counts, &self.recording, self.comms.members())
     }
 
     /// Writes the report to the file that the environment names, if it names one.

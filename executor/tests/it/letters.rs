@@ -1,0 +1,51 @@
+//! What ranks tell each other over the rendezvous before a library moves arrays: nothing, once a step has shown what
+//! comes.
+
+use std::sync::Arc;
+
+use executor::array::Element;
+use ir::graph::ContextParallelKind;
+use ir::layout::ZeroStage;
+use ir::schedule::ScheduleKind as K;
+
+use super::nccl::with_lines;
+use super::training::{Case, GPT, LLAMA, MIXTRAL, ONE, program, rank};
+
+/// How many letters all ranks together send in each of three steps.
+fn letters(model: &str, case: Case) -> Vec<u64> {
+    let program = Arc::new(program(model, case, Element::F64));
+    let of_ranks = with_lines(program.num_ranks(), |communicator, line| {
+        let mut rank = rank(&program, communicator).unwrap();
+        let step = |_| {
+            let before = line.num_letters();
+            rank.step().unwrap();
+            line.num_letters() - before
+        };
+        (0..3).map(step).collect::<Vec<u64>>()
+    });
+    let of_step = |step: usize| of_ranks.iter().map(|letters| letters[step]).sum();
+    (0..3).map(of_step).collect()
+}
+
+#[test]
+fn only_the_first_step_needs_them() {
+    let zero = ZeroStage::Parameters;
+    let by_heads = ContextParallelKind::AllToAll;
+    let cases = [
+        (LLAMA, Case { data: 2, ..ONE }),
+        (LLAMA, Case { tensor: 2, sequence: true, data: 2, zero, ..ONE }),
+        (GPT, Case { context: 2, ..ONE }),
+        (GPT, Case { context: 4, context_kind: by_heads, ..ONE }),
+        (LLAMA, Case { pipeline: 4, schedule: K::OneFOneB, ..ONE }),
+        (LLAMA, Case { pipeline: 2, virtual_stages: 2, schedule: K::Interleaved, ..ONE }),
+        (LLAMA, Case { pipeline: 2, virtual_stages: 2, schedule: K::Zbv, context: 2, ..ONE }),
+        (LLAMA, Case { pipeline: 4, schedule: K::DualPipe, ..ONE }),
+        (MIXTRAL, Case { expert: 2, data: 2, ..ONE }),
+        (MIXTRAL, Case { expert: 2, data: 2, tensor: 2, sequence: true, ..ONE }),
+    ];
+    for (model, case) in cases {
+        let letters = letters(model, case);
+        assert!(letters[0] > 0, "ranks meet by letters: {case:?}");
+        assert_eq!(letters[1..], [0, 0], "{case:?}");
+    }
+}

@@ -12,6 +12,8 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn::tensor::{DType, FloatDType, IntDType, Shape, Slice, TensorData, TensorMetadata};
 
+use crate::failure::unless_failed;
+
 /// What the elements of an [`Array`] are.
 pub type Element = FloatDType;
 
@@ -318,7 +320,7 @@ impl<B: Backend> Array<B> {
             Primitive::Numbers(tensor) => burn::tensor::read_sync(B::float_into_data(tensor)),
             Primitive::Bytes(tensor) => burn::tensor::read_sync(B::int_into_data(tensor)),
         };
-        data.expect("a tensor that was computed can be read")
+        unless_failed(data)
     }
 
     /// Its elements in row-major order, brought to the host. Waits for the device.

@@ -14,6 +14,7 @@ mod compression;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 pub mod data;
+pub mod failure;
 mod frozen;
 mod gradient;
 mod host;

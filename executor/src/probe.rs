@@ -7,6 +7,7 @@ use burn::tensor::backend::Backend;
 use ir::graph::{OpId, Pass};
 
 use crate::clock::now;
+use crate::failure::unless_failed;
 
 /// What an operator took in a pass, with all that the rank did since the operator before.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -87,6 +88,6 @@ impl Probe {
 
 /// When the device has done all that it was given.
 fn reached<B: Backend>(device: &B::Device) -> Instant {
-    B::sync(device).expect("a device that computes can be waited for");
+    unless_failed(B::sync(device));
     now()
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::clock::now;
+use crate::failure::DeviceFailure;
 
 /// How something came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -115,7 +116,9 @@ pub fn caught<T>(run: impl FnOnce() -> T) -> Result<T, String> {
 
 fn message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .or_else(|| DeviceFailure::of(panic).map(DeviceFailure::to_string))
+        .unwrap_or_default()
 }
 
 /// Enough of a message to stand in a line.

@@ -1,7 +1,7 @@
 //! Runs on NVIDIA GPUs: ranks as threads, or as processes that a launcher started.
 
 use std::panic;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use executor::communicator::nccl::cuda::NcclEngine;
 use executor::communicator::nccl::{self, Checks, Engine};
 use executor::communicator::rendezvous::{Launch, Line};
 use executor::cuda::{Cuda, devices, free_memory, settle};
+use executor::failure::DeviceFailure;
 
 use super::args::{Backend, CommunicatorKind, RunArgs};
 use super::files;
@@ -42,7 +43,7 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<()> {
         Ok(devices)
     });
     settle(&used);
-    outcome.map_err(with_cause)
+    with_cause(outcome)
 }
 
 /// Fails if ranks on a GPU need more for their tensors alone than it has free, where they run as the plan says.
@@ -62,9 +63,6 @@ fn check_memory(args: &RunArgs, device: &CudaDevice, num_ranks: usize) -> anyhow
     Ok(())
 }
 
-/// What a thread of burn's that serves a GPU said when it failed first.
-static FAILURE: OnceLock<String> = OnceLock::new();
-
 /// How burn calls such threads.
 const SERVER: &str = "DSD";
 
@@ -74,21 +72,20 @@ fn hear_servers() {
     let usual = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
         if thread::current().name().is_some_and(|name| name.starts_with(SERVER)) {
-            let said = info.payload_as_str().unwrap_or("no message");
-            let said = said.trim_start_matches("called `Result::unwrap()` on an `Err` value: ");
-            FAILURE.get_or_init(|| said.trim_end().to_owned());
-        } else if FAILURE.get().is_none() {
+            DeviceFailure::new(info.payload_as_str().unwrap_or("no message")).note();
+        } else if DeviceFailure::noted().is_none() {
             usual(info);
         }
     }));
 }
 
-/// A failure by what the GPU said, if it was that which failed.
-fn with_cause(error: anyhow::Error) -> anyhow::Error {
-    match FAILURE.get() {
-        Some(said) => anyhow!("a GPU has failed: {said}").context(first_words(&error)),
-        None => error,
-    }
+/// What work came to; a failure by what the GPU said, if it was that which failed, also of work that did not notice.
+fn with_cause(outcome: anyhow::Result<()>) -> anyhow::Result<()> {
+    let Some(noted) = DeviceFailure::noted() else { return outcome };
+    Err(match outcome {
+        Ok(()) => anyhow!("{noted}"),
+        Err(error) => anyhow!("{noted}").context(first_words(&error)),
+    })
 }
 
 /// Who failed, as in `rank 0 failed`.
@@ -123,7 +120,7 @@ pub(super) fn run_work(work: &impl Work, args: &RanksArgs) -> anyhow::Result<()>
     devices.truncate(args.num_ranks() as usize);
     let outcome = run_threads_of::<Cuda>(work, args, &devices);
     settle(&devices);
-    outcome.map_err(with_cause)
+    with_cause(outcome)
 }
 
 /// Does something with all GPUs from this process.
@@ -132,10 +129,7 @@ pub(super) fn run_on_devices(job: &impl OnDevices) -> anyhow::Result<()> {
     hear_servers();
     job.run::<Cuda>(&devices);
     settle(&devices);
-    match FAILURE.get() {
-        Some(said) => bail!("a GPU has failed: {said}"),
-        None => Ok(()),
-    }
+    with_cause(Ok(()))
 }
 
 /// The rank of a plan that this process is by what its launcher says.
@@ -167,9 +161,8 @@ fn run_nccl(
     let program = |communicator: Arc<dyn Communicator<Cuda>>| program(communicator, own);
     let outcome = nccl::run(line, engine, device.clone(), checks, program);
     settle(&[device]);
-    outcome.map_err(|failure| {
-        let is_own = failure.rank == launch.rank;
-        let told = told_once(launch.rank, failure);
-        if is_own { with_cause(told) } else { told }
-    })
+    match outcome {
+        Err(failure) if failure.rank != launch.rank => Err(told_once(launch.rank, failure)),
+        outcome => with_cause(outcome.map_err(|failure| told_once(launch.rank, failure))),
+    }
 }

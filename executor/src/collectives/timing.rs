@@ -12,6 +12,7 @@ use super::error::CollectiveError;
 use crate::array::{Element, ElementExt};
 use crate::clock::now;
 use crate::communicator::{Communicator, Group, Reduction};
+use crate::failure::unless_failed;
 use crate::statistics::{LOWER_QUARTILE, MEDIAN, quantile};
 use crate::training::gather_text;
 
@@ -181,7 +182,7 @@ pub fn time<B: Backend>(
 
 /// Waits until the device has done all that it was given.
 pub(crate) fn synchronize<B: Backend>(device: &B::Device) {
-    B::sync(device).expect("a device that computes can be waited for");
+    unless_failed(B::sync(device));
 }
 
 impl Row {

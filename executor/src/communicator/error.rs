@@ -8,6 +8,7 @@ use std::panic::{self, AssertUnwindSafe};
 use burn::tensor::DType;
 
 use super::tag::Tag;
+use crate::failure::DeviceFailure;
 
 /// Why a rank did not get what it waited for.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -159,6 +160,8 @@ pub enum Cause<E> {
     Error(E),
     /// Its program panicked, with this message.
     Panic(String),
+    /// What it computes on has failed.
+    Device(DeviceFailure),
     /// It told all ranks to stop, for this reason.
     Stopped(String),
     /// Its process has gone without a word.
@@ -189,6 +192,7 @@ impl<E: fmt::Display> fmt::Display for Cause<E> {
         match self {
             Self::Error(error) => write!(f, "{error:#}"),
             Self::Panic(message) => write!(f, "it panicked: {message}"),
+            Self::Device(failure) => failure.fmt(f),
             Self::Stopped(cause) => f.write_str(cause),
             Self::Lost => f.write_str(LOST),
             Self::Start(error) => write!(f, "it cannot be started: {error}"),
@@ -218,7 +222,10 @@ pub(super) fn attempt<T, E>(program: impl FnOnce() -> Result<T, E>) -> Result<T,
     // What a panic has left half done is seen by nobody: all ranks end.
     match panic::catch_unwind(AssertUnwindSafe(program)) {
         Ok(outcome) => outcome.map_err(Cause::Error),
-        Err(panic) => Err(Cause::Panic(panic_message(&*panic))),
+        Err(panic) => Err(match DeviceFailure::of(&*panic) {
+            Some(failure) => Cause::Device(failure.clone()),
+            None => Cause::Panic(panic_message(&*panic)),
+        }),
     }
 }
 
@@ -226,5 +233,6 @@ pub(super) fn attempt<T, E>(program: impl FnOnce() -> Result<T, E>) -> Result<T,
 pub(super) fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .or_else(|| DeviceFailure::of(panic).map(DeviceFailure::to_string))
         .unwrap_or_else(|| "no message".to_owned())
 }

@@ -11,13 +11,16 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 use stand_in::members::{Ending, Member, mismatches};
 
 /// Longer than any step of a small plan that is not computed.
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_mins(2);
+
+/// How often it is asked whether it has ended.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// Where everything is.
 struct Setting {
@@ -387,16 +390,15 @@ fn any_call_that_fails_ends_the_run_with_one_message() {
 
 /// What a program that ends within a limit leaves; one that does not is ended.
 fn ended(mut child: Child, limit: Duration) -> Option<Output> {
-    let begun = Instant::now();
-    while child.try_wait().expect("it is a child").is_none() {
-        if begun.elapsed() > limit {
-            child.kill().expect("it is a child");
-            child.wait().expect("it was ended");
-            return None;
+    for _ in 0..limit.as_millis() / LOOK.as_millis() {
+        if child.try_wait().expect("it is a child").is_some() {
+            return Some(child.wait_with_output().expect("it has ended"));
         }
-        thread::sleep(Duration::from_millis(10));
+        thread::sleep(LOOK);
     }
-    Some(child.wait_with_output().expect("it has ended"))
+    child.kill().expect("it is a child");
+    child.wait().expect("it was ended");
+    None
 }
 
 /// Nothing is computed, so kernels and losses are wrong, and that is what a check says: on one GPU and on two it goes

@@ -129,14 +129,13 @@ impl<B: Backend> Arrivals<B> {
                 none.insert(engine.join(&id, membership, Arc::clone(line) as Arc<dyn Watch>)?)
             }
         };
-        let (tag, form) = match course.next(step) {
-            Some(known) => known,
-            None => {
-                let letter = Letter::from_bytes(&line.receive(from, lane)?);
-                let (tag, form) = (letter.tag(), letter.form());
-                course.learn(tag, &form);
-                (tag, form)
-            }
+        let (tag, form) = if let Some(known) = course.next(step) {
+            known
+        } else {
+            let letter = Letter::from_bytes(&line.receive(from, lane)?);
+            let (tag, form) = (letter.tag(), letter.form());
+            course.learn(tag, &form);
+            (tag, form)
         };
         if form.num_elements() == 0 {
             return Ok((tag, Array::zeros_of(&form.shape, form.element, device)));

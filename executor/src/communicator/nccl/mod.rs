@@ -56,12 +56,13 @@ pub struct NcclCommunicator<B: Backend> {
     /// By receiver. Sending does not wait, so what is sent waits here.
     outgoing: Mutex<BTreeMap<(u32, Lane), Outgoing<B>>>,
     /// By sender.
-    incoming: Mutex<BTreeMap<(u32, Lane), Arc<Arrivals<B>>>>,
+    incoming: Mutex<Incoming<B>>,
     /// How many steps have begun.
     num_steps: AtomicU64,
     sent: Counters,
 }
 
+type Incoming<B> = BTreeMap<(u32, Lane), Arc<Arrivals<B>>>;
 type SharedClique<B> = Arc<Mutex<Box<dyn Clique<B>>>>;
 type Cliques<B> = BTreeMap<(Group, Stream), SharedClique<B>>;
 
@@ -233,15 +234,12 @@ impl<B: Backend> NcclCommunicator<B> {
                 sender: Arc::default(),
                 course: Course::default(),
             });
-        let letter = match course.next(self.step(lane)) {
-            Some(known) => {
-                assert_eq!(known, (tag.of_sender(), form), "steps send the same");
-                None
-            }
-            None => {
-                course.learn(tag, &form);
-                Some(Letter::new(Some(tag), &[&form]))
-            }
+        let letter = if let Some(known) = course.next(self.step(lane)) {
+            assert_eq!(known, (tag.of_sender(), form), "steps send the same");
+            None
+        } else {
+            course.learn(tag, &form);
+            Some(Letter::new(Some(tag), &[&form]))
         };
         let (line, engine) = (Arc::clone(&self.line), Arc::clone(&self.engine));
         let (sender, noted) = (Arc::clone(sender), Spans::current());

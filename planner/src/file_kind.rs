@@ -210,10 +210,14 @@ fn of_text(text: &str) -> FileKind {
     let lines = || start.lines().map(str::trim).filter(|line| !line.is_empty());
     let is_comment = |line: &&str| line.starts_with('#');
     let first = lines().find(|line| !is_comment(line)).unwrap_or_default();
-    let key = first.split_once([':', '=']).map(|(key, _)| key.trim());
     let is_key = |key: &str| {
         let is_part = |c: char| c.is_ascii_alphanumeric() || "_-.\"".contains(c);
         !key.is_empty() && key.chars().all(is_part)
+    };
+    // One line with a colon may be anything.
+    let is_setting = |line: &str| {
+        let key = line.trim_start_matches("- ").split_once([':', '=']).map(|(key, _)| key.trim());
+        line.starts_with(['#', '-']) || key.is_some_and(is_key)
     };
     match () {
         () if small.starts_with("<!doctype html") || small.starts_with("<html") => FileKind::Page,
@@ -235,7 +239,9 @@ fn of_text(text: &str) -> FileKind {
         {
             FileKind::Settings
         }
-        () if key.is_some_and(is_key) || first == "---" => FileKind::Settings,
+        () if first == "---" || (lines().count() > 1 && lines().all(is_setting)) => {
+            FileKind::Settings
+        }
         () => FileKind::Unknown,
     }
 }
@@ -275,7 +281,7 @@ mod tests {
             ("[]", FileKind::Unknown),
             ("#!/bin/bash\ntorchrun x.py", FileKind::Settings),
             ("# of mine\ntorchrun --nproc-per-node 8 x.py", FileKind::Settings),
-            ("compute_environment: LOCAL_MACHINE\n", FileKind::Settings),
+            ("compute_environment: LOCAL_MACHINE\nfsdp_config:\n  - x: 1\n", FileKind::Settings),
             ("[parallelism]\ntensor_parallel_degree = 8\n", FileKind::Settings),
             ("0F0,0F1,,0B0\n1F0,1B0\n", FileKind::Order),
             ("<!DOCTYPE html><html>", FileKind::Page),
@@ -283,6 +289,7 @@ mod tests {
             ("version https://git-lfs.github.com/spec/v1\n", FileKind::Pointer),
             ("# nccl-tests version 2.13\n", FileKind::Unknown),
             ("Lorem ipsum dolor", FileKind::Unknown),
+            ("iperf3: 94 Gbits/sec\n", FileKind::Unknown),
         ] {
             assert_eq!(FileKind::of(text.as_bytes()), kind, "{text}");
         }

@@ -5,6 +5,14 @@ use super::zero::ZeroStage;
 use crate::graph::Recompute;
 use crate::schedule::{GenerateError, ScheduleKind};
 
+/// What would make a layout and a number of GPUs agree.
+fn gpus_hint(needs: u128, has: u32, fitting_data_parallel: Option<u32>) -> String {
+    match fitting_data_parallel {
+        Some(degree) => format!("\nhint: `data_parallel` {degree} fits"),
+        None => format!("\nhint: {needs} GPUs, or degrees whose product is {has}"),
+    }
+}
+
 /// Why a layout is not possible.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -18,7 +26,7 @@ pub enum LayoutError {
     /// The degrees do not multiply to the number of GPUs.
     #[error(
         "layout {layout} needs {needs} GPUs, but there are {has}{}",
-        .fitting_data_parallel.map_or(String::new(), |d| format!("\nhint: `data_parallel` {d} fits"))
+        gpus_hint(*.needs, *.has, *.fitting_data_parallel)
     )]
     GpuCount {
         /// The layout.
@@ -115,7 +123,10 @@ pub enum LayoutError {
         num_micro_batches: u64,
     },
     /// More stages than blocks.
-    #[error("{stages} stages, but the model has only {blocks} blocks to put on them")]
+    #[error(
+        "{stages} stages, but the model has only {blocks} blocks to put on them\nhint: `pipeline_parallel` x \
+         `virtual_stages` may be {blocks} at most"
+    )]
     TooManyStages {
         /// Pipeline ranks times stages of each.
         stages: u64,

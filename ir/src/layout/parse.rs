@@ -67,6 +67,12 @@ fn hint_for(part: &str) -> &'static str {
         () if has(&["mp", "model", "model_parallel"]) => {
             "\nhint: model parallelism is tpN within layers, ppN between them"
         }
+        () if has(&["best", "auto", "any", "optimal", "search", "all"]) => {
+            "\nhint: `planner search` finds the best layouts"
+        }
+        () if has(&["plan", "json", "yaml"]) => {
+            "\nhint: a layout is named, as in tp8-pp4-dp2; `planner explain` and `planner compare` read plans"
+        }
         () if has(&["hsdp"]) => {
             "\nhint: hybrid sharding is dpN-zero3-shardN: N replicas, sharded over so many"
         }

@@ -77,7 +77,10 @@ pub(crate) enum Command {
     /// Every system of parallel training, with the command that plans it and the one that runs it, on models
     /// that a laptop runs.
     Systems(SystemsArgs),
-    /// Print a completion script for a shell.
+    /// Print a completion script for a shell, which offers the names that ship too.
+    #[command(
+        after_help = "Example:\n  planner completions bash > ~/.local/share/bash-completion/completions/planner"
+    )]
     Completions {
         /// The shell.
         shell: clap_complete::Shell,

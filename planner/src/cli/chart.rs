@@ -5,13 +5,14 @@ use std::path::Path;
 use anyhow::{Context, bail, ensure};
 use ir::plan::MemoryUse;
 use ir::units::{Bytes, Nanos};
+use planner::names::{folded, or_nearest};
 use planner::plan::CheckedPlan;
 use traces::bars::{self, BarsOptions, MemoryBar, MemoryPart};
 use traces::collectives::{self, Operation, Ring};
 use traces::gantt::{self, Window};
 use traces::html::{PageOptions, Table};
 use traces::timeline::Timeline;
-use traces::{Paper, chrome, html, snapshot};
+use traces::{DrawError, Paper, chrome, html, snapshot};
 
 use super::args::{ChartArgs, CollectiveArgs, Shown};
 use super::files::{parse_plan, read_plan, read_text_up_to, refuse_to_overwrite, write_atomically};
@@ -60,10 +61,16 @@ fn look(args: &ChartArgs) -> anyhow::Result<Look> {
 
 pub(crate) fn collective(args: &CollectiveArgs) -> anyhow::Result<Answer> {
     let kind = StillKind::of(&args.output, "a collective")?;
-    let operation = Operation::ALL.into_iter().find(|known| known.to_string() == args.name);
+    let given = folded(&args.name);
+    let operation = Operation::ALL.into_iter().find(|known| folded(&known.to_string()) == given);
     let Some(operation) = operation else {
-        let known = Operation::ALL.map(|known| known.to_string()).join(", ");
-        bail!("`{}` is no collective that is drawn; {known} are", args.name);
+        let known = Operation::ALL.map(|known| known.to_string());
+        let hint = or_nearest(&args.name, known.iter().map(String::as_str), "those are all");
+        bail!(
+            "`{}` is no collective that is drawn; {} are\nhint: {hint}",
+            args.name,
+            known.join(", ")
+        );
     };
     let paper = Paper { theme: args.theme.theme(), ..Paper::default() };
     let rings = [Ring::AllReduce, Ring::AllGather, Ring::ReduceScatter];
@@ -75,14 +82,24 @@ pub(crate) fn collective(args: &CollectiveArgs) -> anyhow::Result<Answer> {
             "`{operation}` has no ring here\nhint: all-reduce, all-gather and reduce-scatter have one"
         ),
         (true, Some(ring)) => kind.content(&title, &table, paper, |paper, format| {
-            collectives::draw_ring(ring, args.ranks, &paper, format)
+            grown(paper, |paper| collectives::draw_ring(ring, args.ranks, paper, format))
         })?,
         (false, _) => kind.content(&title, &table, paper, |paper, format| {
-            collectives::draw(operation, args.ranks, &paper, format)
+            grown(paper, |paper| collectives::draw(operation, args.ranks, paper, format))
         })?,
     };
     write_atomically(&args.output, &bytes)?;
     Ok(Answer::Found)
+}
+
+/// A picture, as wide as what it shows needs where that is wider than the paper.
+fn grown<T>(paper: Paper, draw: impl Fn(&Paper) -> Result<T, DrawError>) -> Result<T, DrawError> {
+    match draw(&paper) {
+        Err(DrawError::TooSmall { what: "width", least, .. }) => {
+            draw(&Paper { width: least, ..paper })
+        }
+        drawn => drawn,
+    }
 }
 
 /// What every rank holds before and after.

@@ -105,9 +105,13 @@ fn of_plan(path: &Path) -> anyhow::Result<Side> {
 
 /// The layout that a text names; what it leaves open is chosen as `evaluate` does.
 fn named(text: &str) -> anyhow::Result<PartialLayout> {
-    let named: PartialLayout = text.parse().with_context(|| {
-        format!("`{text}` is neither a plan's file nor a layout such as tp8-pp2-dp4")
-    })?;
+    let neither = || format!("`{text}` is neither a plan's file nor a layout such as tp8-pp2-dp4");
+    ensure!(
+        !text.contains(['/', '.']),
+        "{}\nhint: no file is called so; `planner search MODEL --gpus N -o {text}` writes a plan",
+        neither()
+    );
+    let named: PartialLayout = text.parse().with_context(neither)?;
     Ok(filled(&named, 1))
 }
 

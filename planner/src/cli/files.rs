@@ -8,7 +8,7 @@ use cost_models::{clusters, frameworks};
 use ir::cluster::Cluster;
 use ir::framework::{Framework, IDEAL};
 use planner::file_kind::FileKind;
-use planner::names::{self, or_nearest};
+use planner::names::{self, nearest, or_nearest};
 use planner::plan::{self, CheckedPlan};
 
 /// Files larger than this are not configurations.
@@ -34,6 +34,18 @@ pub(crate) fn read_bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
     read_bytes_up_to(path, LARGEST_FILE)
 }
 
+/// The file that is called most like one that is not there.
+fn near(path: &Path) -> Option<String> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let there = std::fs::read_dir(folder.unwrap_or(Path::new("."))).ok()?.flatten();
+    let mut names: Vec<String> =
+        there.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort();
+    let given = path.file_name()?.to_str()?;
+    let nearest = nearest(given, names.iter().map(String::as_str));
+    nearest.first().map(|name| path.with_file_name(name).display().to_string())
+}
+
 /// What is wrong with a file that was taken for one of kind `wanted`: that it is of another, with what takes that and what
 /// to give instead; else `error`.
 pub(crate) fn is_wrong(
@@ -50,6 +62,7 @@ pub(crate) fn is_wrong(
         FileKind::Plan => "`planner search MODEL --gpus N -o plan.json` writes a plan",
         FileKind::Cluster => "`planner list clusters` has the names that `--cluster` takes",
         FileKind::Framework => "`planner list frameworks` has the names that `--framework` takes",
+        FileKind::Order => "`planner schedule NAME .. -o order.csv` writes an order",
         _ => "",
     };
     let name = path.display().to_string();
@@ -78,7 +91,13 @@ pub(crate) fn is_wrong(
 /// Reads a file of at most so many bytes, or says why not.
 pub(crate) fn read_bytes_up_to(path: &Path, most: u64) -> anyhow::Result<Vec<u8>> {
     let reading = || format!("reading `{}`", path.display());
-    let file = std::fs::File::open(path).with_context(reading)?;
+    let file = std::fs::File::open(path).with_context(reading).map_err(|error| {
+        let beside = near(path).filter(|_| !path.exists());
+        beside.map_or_else(
+            || anyhow!("{error:#}"),
+            |beside| anyhow!("{error:#}\nhint: `{beside}` is there"),
+        )
+    })?;
     let mut bytes = Vec::new();
     // A device or a pipe does not tell its length.
     file.take(most + 1).read_to_end(&mut bytes).with_context(reading)?;
@@ -112,6 +131,26 @@ fn read_cluster_text(path: &Path, bytes: &[u8]) -> anyhow::Result<Cluster> {
 
 /// That no cluster is called so.
 fn no_cluster(name: &str) -> anyhow::Error {
+    const KIN: [(&str, &str); 16] = [
+        ("3090", "rtx-4090"),
+        ("5090", "rtx-4090"),
+        ("4080", "rtx-4090"),
+        ("a6000", "l40s"),
+        ("6000", "l40s"),
+        ("l40", "l40s"),
+        ("t4", "l4"),
+        ("a10", "l4"),
+        ("a30", "a100-pcie"),
+        ("p100", "v100-16gb"),
+        ("h20", "h100"),
+        ("nvl", "h100-96gb"),
+        ("mi250", "mi250x"),
+        ("mi210", "mi250x"),
+        ("mi100", "mi250x"),
+        ("mi300a", "mi300x"),
+    ];
+    let folded = names::folded(name);
+    let kin = KIN.iter().find(|(other, _)| folded.ends_with(other)).map(|(_, kin)| *kin);
     // `8xH100` and `H100x8` say how many there are.
     let counted = name.split_once(['x', 'X']).and_then(|(one, other)| {
         let [one, other] = [one, other].map(str::trim);
@@ -123,7 +162,15 @@ fn no_cluster(name: &str) -> anyhow::Error {
         Some((gpu, count)) => {
             format!("`--cluster {gpu} --gpus {count}` says which GPUs and how many")
         }
-        None => or_nearest(name, clusters::names(), "`planner list clusters` has all presets"),
+        None if kin.is_some() => format!(
+            "`{}` is the nearest in kind; `planner list clusters` has all presets, and a file describes any other",
+            kin.unwrap_or_default()
+        ),
+        None => or_nearest(
+            name,
+            clusters::names(),
+            "`planner list clusters` has all presets, and a file describes any other",
+        ),
     };
     anyhow!("cluster `{name}` is neither a preset nor a file\nhint: {hint}")
 }
@@ -168,7 +215,9 @@ fn no_plan(path: &Path) -> anyhow::Error {
     let is_model = path.join("config.json").exists()
         || path.to_str().is_some_and(|name| names::model(name).is_some());
     let model = if is_model { given.to_string() } else { "MODEL".to_owned() };
-    let hint = format!("`planner search {model} --gpus N -o plan.json` writes a plan");
+    let beside = near(path).filter(|_| !is_model && !path.exists());
+    let beside = beside.map_or_else(String::new, |beside| format!("`{beside}` is there; "));
+    let hint = format!("{beside}`planner search {model} --gpus N -o plan.json` writes a plan");
     anyhow!("reading `{given}`: {what}\nhint: {hint}")
 }
 
@@ -219,7 +268,11 @@ pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> anyhow::Result<()> 
         _ => Path::new("."),
     };
     if !folder.is_dir() {
-        bail!("writing `{}`: there is no folder `{}`", path.display(), folder.display());
+        bail!(
+            "writing `{}`: there is no folder `{1}`\nhint: `mkdir -p {1}` makes it",
+            path.display(),
+            folder.display()
+        );
     }
     let mut beside = tempfile::Builder::new();
     beside.prefix(".planner-");

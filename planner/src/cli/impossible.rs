@@ -1,6 +1,7 @@
 //! Why there is no candidate at all.
 
-use ir::layout::{LayoutError, PartialLayout, multiples_around};
+use ir::layout::{Layout, LayoutError, LayoutSpec, Limits, PartialLayout, multiples_around};
+use ir::schedule::ScheduleKind;
 use planner::problem::Problem;
 use planner::search::space::Rejection;
 use planner::search::{Outcome, conflicting};
@@ -25,6 +26,12 @@ pub(crate) fn no_candidates(
             if named.len() == 1 { "s" } else { "" },
             if named.len() == 1 { "it" } else { "one of them" }
         );
+    }
+    // Of several reasons, that of what is named, with all else as plain as can be.
+    if outcome.rejected.len() > 1
+        && let Some(error) = plainest(fixed, problem)
+    {
+        return anyhow::Error::new(error);
     }
     match &outcome.invalid {
         Some(error) if outcome.rejected.len() <= 1 => anyhow::Error::new(error.clone()),
@@ -51,6 +58,45 @@ pub(crate) fn no_candidates(
             problem.limits.num_gpus
         ),
     }
+}
+
+/// What is wrong with the layout in which all that is not named is as plain as can be; none where that is possible.
+fn plainest(fixed: &PartialLayout, problem: &Problem) -> Option<LayoutError> {
+    // Where nothing is named, no degree is to blame.
+    if *fixed == PartialLayout::default() {
+        return None;
+    }
+    let limits = &problem.limits;
+    let one = |degree: Option<u32>| degree.unwrap_or(1);
+    let [tensor_parallel, context_parallel, pipeline_parallel] =
+        [fixed.tensor_parallel, fixed.context_parallel, fixed.pipeline_parallel].map(one);
+    let within = tensor_parallel.checked_mul(context_parallel)?.checked_mul(pipeline_parallel)?;
+    let data_parallel = fixed.data_parallel.unwrap_or(limits.num_gpus.checked_div(within)?);
+    let micro_batch_size = one(fixed.micro_batch_size);
+    let is_interleaved = fixed.virtual_stages.is_some_and(|stages| stages > 1);
+    let usual = if is_interleaved { ScheduleKind::Interleaved } else { ScheduleKind::OneFOneB };
+    let schedule = fixed.schedule.unwrap_or(usual);
+    let each = u64::from(data_parallel) * u64::from(micro_batch_size);
+    let num_micro_batches = problem.training.global_batch_size.checked_div(each)?.max(1);
+    let spec = LayoutSpec {
+        tensor_parallel,
+        sequence_parallel: fixed.sequence_parallel.unwrap_or(false),
+        context_parallel,
+        expert_parallel: one(fixed.expert_parallel),
+        expert_tensor_parallel: fixed.expert_tensor_parallel.unwrap_or(tensor_parallel),
+        pipeline_parallel,
+        virtual_stages: fixed.virtual_stages.unwrap_or(schedule.default_virtual_stages()),
+        data_parallel,
+        zero_shard: data_parallel,
+        micro_batch_size,
+        num_micro_batches: u32::try_from(num_micro_batches).ok()?,
+        schedule,
+        ..LayoutSpec::ONE_RANK
+    };
+    // Where the degrees that are not named make up what is left of the GPUs, it is not their product that is wrong.
+    let num_gpus = within.checked_mul(data_parallel)?;
+    let limits = Limits { num_gpus, ..limits.clone() };
+    Layout::new(spec, &limits).err().filter(|error| !matches!(error, LayoutError::Recompute { .. }))
 }
 
 /// Whether the degrees that are fixed cannot multiply to the number of GPUs, and what would.

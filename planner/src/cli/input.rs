@@ -1,6 +1,5 @@
 //! What a search is asked: a problem, and the files that it comes from.
 
-use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::Context;
@@ -17,6 +16,7 @@ use planner::problem::{
 
 use super::files::{read_cluster, read_framework};
 use super::models::{ModelFile, read_model};
+use super::output::tell;
 use super::setting::SettingArgs;
 
 /// A problem with the files that it came from.
@@ -113,12 +113,32 @@ pub(crate) fn warn_of_long_sequence(input: &Input) {
     let length = input.problem.training.sequence_length;
     let longest = input.file.model.max_position_embeddings();
     if let Some(longest) = longest.filter(|longest| *longest < length) {
-        // A closed stderr leaves nobody to tell.
-        let _ = writeln!(
-            std::io::stderr(),
+        tell(&format!(
             "warning: a sequence of {length} is longer than the {longest} positions that the model was \
              made for"
-        );
+        ));
+    }
+}
+
+/// More tokens than any published run has in a step.
+const MOST_USUAL_TOKENS: u64 = 1 << 28;
+
+/// Says on stderr where a batch, which is counted in sequences, looks as if it were counted in tokens.
+pub(crate) fn warn_of_large_batch(input: &Input) {
+    let training = &input.problem.training;
+    let (batch, length) = (training.global_batch_size, training.sequence_length);
+    let tokens = batch.saturating_mul(length);
+    let is_asked_for = input.choices.global_batch_size.is_some();
+    if is_asked_for
+        && tokens >= MOST_USUAL_TOKENS
+        && batch > length
+        && input.problem.limits.has_sequence
+    {
+        tell(&format!(
+            "warning: a batch of {batch} sequences is of {tokens} tokens a step\nhint: `--global-batch-size {}` has \
+             {batch} tokens",
+            batch / length
+        ));
     }
 }
 

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, ensure};
 use ir::units::Seconds;
+use planner::file_kind::FileKind;
 use planner::interchange::Import;
 use planner::lint::{self, Finding, Nearby, Predicted, Report, Severity};
 
@@ -62,6 +63,12 @@ fn is_plan(text: &str) -> bool {
 }
 
 fn of_settings(args: &LintArgs, text: &str) -> anyhow::Result<Report> {
+    ensure!(
+        FileKind::of(text.as_bytes()) != FileKind::Model,
+        "`{0}` is the description of a model, not settings of a tool that trains\nhint: `planner lint FILE --model {0}` \
+         judges settings",
+        args.file.display()
+    );
     let model: &Path = args.model.as_deref().context(
         "settings do not say all of the model that they train\nhint: `--model llama-3.1-8b`",
     )?;

@@ -5,6 +5,7 @@ mod calibrate;
 mod chakra;
 mod chart;
 mod compare;
+mod completions;
 mod constants;
 mod describe;
 mod explain;
@@ -38,13 +39,10 @@ mod validate;
 mod values;
 
 use std::ffi::OsString;
-use std::io::Write;
 use std::process::ExitCode;
 
-use clap::CommandFactory;
-
 use args::{Cli, Command};
-use output::Answer;
+use output::{Answer, tell};
 
 /// Runs the command: exit code 0 where it found something, 1 where nothing fits or settings have faults, 2 on
 /// errors; that of the
@@ -59,9 +57,7 @@ pub(crate) fn main() -> ExitCode {
         Ok(Answer::Ended(code)) => ExitCode::from(code),
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            // A closed stderr leaves nobody to tell.
-            let text = format!("{error:#}");
-            let _ = writeln!(std::io::stderr(), "error: {}", text.trim_end());
+            tell(&format!("error: {}", format!("{error:#}").trim_end()));
             ExitCode::from(2)
         }
     }
@@ -88,12 +84,7 @@ fn run(cli: Cli) -> anyhow::Result<Answer> {
         Command::Inspect(args) => inspect::inspect(&args),
         Command::List(args) => list::list(&args),
         Command::Systems(args) => systems::list(&args),
-        Command::Completions { shell } => {
-            let mut text = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "planner", &mut text);
-            std::io::stdout().write_all(&text)?;
-            Ok(Answer::Found)
-        }
+        Command::Completions { shell } => completions::completions(shell),
     }
 }
 

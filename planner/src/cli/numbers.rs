@@ -10,6 +10,10 @@ const MULTIPLES: [(char, u64); 3] = [('k', 1 << 10), ('m', 1 << 20), ('g', 1 << 
 /// What it must be, and what comes nearest where that can be told.
 pub(super) fn counted(text: &str) -> Result<u64, String> {
     let text = text.trim();
+    // `8k tokens`: what is counted may be said.
+    let counted = ["tokens", "token", "tok", "sequences", "seqs", "gpus", "gpu"];
+    let bare = counted.iter().find_map(|word| text.strip_suffix(word));
+    let text = bare.map_or(text, |bare| bare.trim_end_matches([' ', '-', '_']));
     let wrong = |nearest: String| {
         format!("must be a whole number, at least 1, such as 64, 16,384 or 128k{nearest}")
     };

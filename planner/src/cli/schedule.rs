@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::Context;
 use ir::schedule::{Schedule, ScheduleKind, add_communication, generate, read_csv, write_csv};
 use ir::units::Nanos;
+use planner::file_kind::FileKind;
 use planner::names::{self, folded, or_nearest};
 use planner::report::{Costs, ScheduleReport, schedule_timeline};
 use planner::scheduling::{self, Kept, Request};
@@ -12,8 +13,8 @@ use traces::gantt::TimeAxis;
 
 use super::args::{ScheduleArgs, ScheduleFormat};
 use super::chart::{check_ending, write_timelines};
-use super::files::{read_text_up_to, refuse_to_overwrite, write_atomically};
-use super::output::{Answer, print, print_json};
+use super::files::{is_wrong, read_text_up_to, refuse_to_overwrite, write_atomically};
+use super::output::{Answer, columns, print, print_json};
 use super::picture::Look;
 
 /// The most that is read of a CSV: 10^8 actions of ten characters.
@@ -51,7 +52,10 @@ pub(crate) fn schedule(args: &ScheduleArgs) -> anyhow::Result<Answer> {
     match args.format {
         ScheduleFormat::Csv => print(&write_csv(&schedule))?,
         ScheduleFormat::Text => {
-            print(&ScheduleReport::new(name, &schedule, costs).text(&schedule))?;
+            print(
+                &ScheduleReport::new(name, &schedule, costs)
+                    .text(&schedule, args.columns.or_else(columns)),
+            )?;
         }
         ScheduleFormat::Json => print_json(&ScheduleReport::new(name, &schedule, costs))?,
     }
@@ -74,7 +78,9 @@ fn check_total(schedule: &Schedule, costs: Costs) -> anyhow::Result<()> {
 
 fn read(path: &Path) -> anyhow::Result<Schedule> {
     let text = read_text_up_to(path, LARGEST_CSV)?;
-    read_csv(&text).with_context(|| format!("`{}`", path.display()))
+    let in_file = || format!("`{}`", path.display());
+    let wrong = |error| is_wrong(path, text.as_bytes(), FileKind::Order, error);
+    read_csv(&text).with_context(in_file).map_err(wrong)
 }
 
 /// The schedule of a family, or the scheduler's own.
@@ -96,7 +102,12 @@ fn named(args: &ScheduleArgs, costs: Costs) -> anyhow::Result<(String, Schedule)
     }
     let kind = names::schedule(name).with_context(|| {
         let known = ScheduleKind::ALL.map(ScheduleKind::name);
-        let hint = or_nearest(name, known, "`planner list schedules` says what each does");
+        let all = "`planner list schedules` says what each does";
+        let hint = if Path::new(name).is_file() {
+            format!("`planner schedule --from {name}` reads a file")
+        } else {
+            or_nearest(name, known, all)
+        };
         format!("`{name}` is neither `{AUTO}` nor a family: {}\nhint: {hint}", known.join(", "))
     })?;
     let v = args.virtual_stages.unwrap_or(kind.default_virtual_stages());

@@ -24,7 +24,7 @@ use super::args::{EvaluateArgs, Format, ProblemArgs, SearchArgs};
 use super::describe::describe;
 use super::files::{refuse_to_overwrite, write_atomically};
 use super::impossible::no_candidates;
-use super::input::{Decided, Input, command, read, warn_of_long_sequence};
+use super::input::{Decided, Input, command, read, warn_of_large_batch, warn_of_long_sequence};
 use super::interrupt::Limit;
 use super::layout::{LayoutArgs, filled};
 use super::output::{Answer, print, print_json};
@@ -106,6 +106,7 @@ fn answer(
     }
     if !args.quiet {
         warn_of_long_sequence(&input);
+        warn_of_large_batch(&input);
     }
     if let Some(threads) = args.threads {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);

@@ -1,6 +1,13 @@
 //! Tables that read well in 100 columns.
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use super::output::columns;
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, Width, presets};
+
+/// Cells that are wider hold prose, which may be broken.
+const PROSE: u16 = 32;
+
+/// The least that is left to prose.
+const LEAST_PROSE: u16 = 24;
 
 /// A table with a heading; columns named in `left` are left-aligned, all others right.
 pub(crate) fn table(headings: &[&str], left: &[&str]) -> Table {
@@ -20,9 +27,39 @@ pub(crate) fn table(headings: &[&str], left: &[&str]) -> Table {
     table
 }
 
-/// The table as text, without blanks at the ends of lines.
+/// The table as text, without blanks at the ends of lines; on a terminal that is narrower, with prose in several lines.
 pub(crate) fn render(table: &Table) -> String {
+    let widest = table.lines().map(|line| line.trim_end().chars().count()).max().unwrap_or(0);
+    let narrower = columns().filter(|columns| *columns < widest);
+    let fitted = narrower.and_then(|columns| fitted(table, columns));
+    let table = fitted.as_ref().unwrap_or(table);
     table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+}
+
+/// The table in so many columns of a terminal, of which prose has what is left; none where that is too little. Names and
+/// numbers are never broken.
+fn fitted(table: &Table, columns: usize) -> Option<Table> {
+    let widths = table.column_max_content_widths();
+    let is_prose = |width: &u16| *width > PROSE;
+    let taken: usize = widths
+        .iter()
+        .map(|width| if is_prose(width) { LEAST_PROSE } else { *width })
+        .map(usize::from)
+        .sum();
+    // A blank on each side of each, and one more before the first.
+    let blanks = 2 * widths.len() + 1;
+    if !widths.iter().any(is_prose) || taken + blanks > columns {
+        return None;
+    }
+    let mut fitted = table.clone();
+    fitted.set_content_arrangement(ContentArrangement::Dynamic);
+    fitted.set_width(u16::try_from(columns).ok()?);
+    for (index, width) in widths.iter().enumerate().filter(|(_, width)| !is_prose(width)) {
+        let constraint =
+            ColumnConstraint::LowerBoundary(Width::Fixed(width + if index == 0 { 3 } else { 2 }));
+        fitted.column_mut(index)?.set_constraint(constraint);
+    }
+    Some(fitted)
 }
 
 /// A count with a unit: `70.55 B`.

@@ -37,6 +37,8 @@ fn with_tip(mut error: clap::Error, command: &Command, words: &[String]) -> clap
             ErrorKind::InvalidSubcommand => invalid(&error, ContextKind::InvalidSubcommand)
                 .and_then(|given| meant_command(&given)),
             ErrorKind::MissingRequiredArgument => named(command, words).and_then(example),
+            ErrorKind::ValueValidation => invalid(&error, ContextKind::InvalidValue)
+                .and_then(|given| misplaced(command, words, &given)),
             _ => None,
         };
     if let Some(tip) = tip {
@@ -63,7 +65,8 @@ fn named<'a>(command: &'a Command, words: &[String]) -> Option<&'a Command> {
 /// An example of a command, from its help.
 fn example(command: &Command) -> Option<String> {
     let help = command.get_after_help()?.to_string();
-    let line = help.lines().map(str::trim).find(|line| line.starts_with("planner "))?;
+    let own = format!("planner {} ", command.get_name());
+    let line = help.lines().map(str::trim).find(|line| line.starts_with(&own))?;
     Some(format!("for example: {line}"))
 }
 
@@ -79,7 +82,7 @@ fn has(command: &Command, long: &str) -> bool {
 fn meant(command: &Command, words: &[String], given: &str) -> Option<String> {
     let of = named(command, words)?;
     if !given.starts_with('-') {
-        return meant_value(of, words, given);
+        return Some(meant_value(of, words, given));
     }
     // Of `-gpus` only `-g` is looked at.
     let is_whole = |word: &&String| word.starts_with(given) && !word.starts_with("--");
@@ -92,8 +95,17 @@ fn meant(command: &Command, words: &[String], given: &str) -> Option<String> {
         return Some(format!("it is written `{own}`"));
     }
     // What others call it, if it is of this command; else what another command has by that name.
-    if let Some(ours) = names::flag(flag, |ours| has(of, ours)) {
-        return Some(format!("it is `{ours}` here"));
+    let is_model =
+        ["m", "model", "modelname", "modelnameorpath", "config"].contains(&folded(flag).as_str());
+    if is_model
+        && of
+            .get_arguments()
+            .any(|argument| argument.is_positional() && argument.get_id() == "model")
+    {
+        return Some(format!("the model stands alone: `planner {} MODEL`", of.get_name()));
+    }
+    if let Some(ours) = names::instead(flag, |ours| has(of, ours)) {
+        return Some(format!("it is {ours} here"));
     }
     let having = |long: &str| -> Vec<String> {
         let all = command.get_subcommands().filter(|other| has(other, long));
@@ -110,27 +122,46 @@ fn meant(command: &Command, words: &[String], given: &str) -> Option<String> {
     Some(format!("`{long}` is an option of {all}, not of `planner {}`", of.get_name()))
 }
 
+/// What is meant by a model's name in the place of an option's value.
+fn misplaced(command: &Command, words: &[String], given: &str) -> Option<String> {
+    let of = named(command, words)?;
+    let is_model = matches!(Sought::of(given), Sought::Name(name) if names::model(name).is_some());
+    is_model.then(|| format!("the model stands alone: `planner {} {given}`", of.get_name()))
+}
+
 /// What is meant by a value that no option stands before.
-fn meant_value(of: &Command, words: &[String], given: &str) -> Option<String> {
+fn meant_value(of: &Command, words: &[String], given: &str) -> String {
     let is_open = |flag: &str| has(of, flag) && !words.iter().any(|word| word.starts_with(flag));
     if given.bytes().all(|byte| byte.is_ascii_digit()) && is_open("--gpus") {
-        return Some(format!("the number of GPUs is `--gpus {given}`"));
+        return format!("the number of GPUs is `--gpus {given}`");
     }
     if given.parse::<PartialLayout>().is_ok() {
-        return Some(if is_open("--layout") {
+        return if is_open("--layout") {
             format!("a layout is `--layout {given}`")
         } else {
             format!("`planner evaluate MODEL --gpus N --layout {given}` takes a layout")
-        });
+        };
     }
     if let Some(cluster) = names::cluster(given).filter(|_| is_open("--cluster")) {
-        return Some(format!("a cluster is `--cluster {cluster}`"));
+        return format!("a cluster is `--cluster {cluster}`");
     }
     if let Some(framework) = names::framework(given).filter(|_| is_open("--framework")) {
-        return Some(format!("a framework is `--framework {framework}`"));
+        return format!("a framework is `--framework {framework}`");
     }
     let is_model = matches!(Sought::of(given), Sought::Name(name) if names::model(name).is_some());
-    is_model.then(|| format!("`planner {}` takes one model", of.get_name()))
+    if is_model {
+        return format!("`planner {}` takes one model", of.get_name());
+    }
+    let positionals = of.get_arguments().filter(|argument| argument.is_positional());
+    let names: Vec<String> = positionals.map(|argument| format!("{argument}")).collect();
+    match names.as_slice() {
+        [] => format!("`planner {}` takes options alone", of.get_name()),
+        _ => format!(
+            "`planner {}` takes {} and options; what holds blanks is quoted",
+            of.get_name(),
+            names.join(" ")
+        ),
+    }
 }
 
 /// What others call commands, folded, and what to type.

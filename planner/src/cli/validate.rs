@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context as _, bail, ensure};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use planner::calibration::trial::{Trial, trial};
 use planner::validation::accuracy::Accuracy;
 use planner::validation::choices::{Fits, Regret};
@@ -105,6 +106,19 @@ impl Tables {
     }
 }
 
+/// A bar on stderr, where that is a terminal and the result is for people.
+fn progress(files: usize, format: Format) -> ProgressBar {
+    let target = match format {
+        Format::Table => ProgressDrawTarget::stderr(),
+        Format::Json => ProgressDrawTarget::hidden(),
+    };
+    let bar = ProgressBar::with_draw_target(Some(files as u64), target);
+    match ProgressStyle::with_template("predicting {bar:40} {pos}/{len} files  {msg}") {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}
+
 pub(crate) fn validate(args: &ValidateArgs) -> anyhow::Result<Answer> {
     let picture = match &args.output {
         Some(path) => Some((path, StillKind::of(path, "accuracy")?)),
@@ -123,7 +137,10 @@ pub(crate) fn validate(args: &ValidateArgs) -> anyhow::Result<Answer> {
             Err(error) => skipped.push(Skipped { file: name, reason: format!("{error:#}") }),
         }
     }
+    let bar = progress(tables.runs.len(), args.format);
     for (name, text) in tables.runs {
+        bar.set_message(name.clone());
+        bar.inc(1);
         let rows = match text.and_then(|text| Ok(read_rows(&name, &text)?)) {
             Ok(rows) => rows,
             Err(error) => {
@@ -143,6 +160,7 @@ pub(crate) fn validate(args: &ValidateArgs) -> anyhow::Result<Answer> {
         fits.add(&name, &validated);
         all.extend(validated.into_iter().map(|run| (name.clone(), run)));
     }
+    bar.finish_and_clear();
     ensure!(
         !comparisons.is_empty(),
         "`{}` has no measurements\nhint: JSON lists of runs or vTrain's tables in `runs`, tables of kernels in \

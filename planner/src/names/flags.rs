@@ -254,6 +254,51 @@ const ALSO: &[(&str, &[&str])] = &[
     ("--to", &["target", "format", "tool"]),
 ];
 
+/// What to type for options that carry their value in their name, or mean something else here; folded.
+const INSTEAD: &[(&[&str], &str, &str)] = &[
+    (&["zero3", "fsdp", "fsdp2", "fullyshard"], "--zero", "`--zero 3`"),
+    (&["zero2"], "--zero", "`--zero 2`"),
+    (&["zero1", "usedistributedoptimizer", "distributedoptimizer"], "--zero", "`--zero 1`"),
+    (&["ddp", "zero0"], "--zero", "`--zero 0`"),
+    (&["bf16", "bfloat16"], "--precision", "`--precision bf16`"),
+    (&["fp16", "half", "float16"], "--precision", "`--precision fp16`"),
+    (&["fp8"], "--precision", "`--precision fp8`"),
+    (&["fp32", "float32"], "--precision", "`--precision fp32`"),
+    (&["json"], "--format", "`--format json`"),
+    (&["csv"], "--format", "`--format csv`"),
+    (&["table", "text"], "--format", "`--format table`"),
+    (
+        &["nodes", "nnodes", "numnodes", "gpuspernode", "nprocpernode", "numnode"],
+        "--gpus",
+        "`--gpus N`, which counts the GPUs of all nodes; how many a node has is the cluster's",
+    ),
+    (
+        &[
+            "activationcheckpointing",
+            "gradientcheckpointing",
+            "recomputeactivations",
+            "checkpointactivations",
+        ],
+        "--recompute",
+        "`--recompute full`, or selective",
+    ),
+    (
+        &["tokensperbatch", "numtokenspertrainstep", "globalbatchtokens"],
+        "--global-batch-size",
+        "`--global-batch-size B`, in sequences",
+    ),
+];
+
+/// What to type for an option that is not known, of a command that has what `has` says: in words.
+pub fn instead(flag: &str, has: impl Fn(&str) -> bool) -> Option<String> {
+    let given = folded(flag);
+    let known = INSTEAD.iter().filter(|(also, ..)| also.contains(&given.as_str()));
+    let whole = known.map(|(_, ours, text)| (*ours, *text)).find(|(ours, _)| has(ours));
+    whole
+        .map(|(_, text)| text.to_owned())
+        .or_else(|| self::flag(flag, has).map(|ours| format!("`{ours}`")))
+}
+
 /// The option of this program that others call `flag`, of those that `has` says are there: the first.
 pub fn flag(flag: &str, has: impl Fn(&str) -> bool) -> Option<&'static str> {
     let given = folded(flag);

@@ -102,20 +102,25 @@ impl ScheduleReport {
         }
     }
 
-    /// The figures in words, below the grid of `schedule`.
-    pub fn text(&self, schedule: &Schedule) -> String {
-        let mut text = schedule.to_string();
+    /// The figures in words, above the grid of `schedule`, whose rows end where they would be longer than `width`.
+    pub fn text(&self, schedule: &Schedule, width: Option<usize>) -> String {
+        let mut text = String::new();
         let most = self.peak_in_flight.iter().max().copied().unwrap_or(0);
-        let _ = write!(
+        let _ = writeln!(
             text,
-            "\nmakespan {}; idle {:.1} % of all ranks' time, {:.1} % from first to last action; at most \
-             {most} in flight\n",
+            "makespan {}; idle {:.1} % of all ranks' time, {:.1} % from first to last action; at most \
+             {most} in flight",
             self.makespan,
             self.bubble_fraction * 100.0,
             self.bubble_from_first_action * 100.0,
         );
         if let Some(deadlock) = &self.deadlock_with_blocking_sends {
             let _ = write!(text, "runs only if sends do not block: {deadlock}");
+        }
+        text.push('\n');
+        for row in schedule.to_string().lines() {
+            text.push_str(&width.map_or_else(|| row.to_owned(), |width| shortened(row, width)));
+            text.push('\n');
         }
         text
     }
@@ -174,4 +179,17 @@ fn join_pairs(track: &mut Track, steps: &[Step]) {
         }
     }
     track.events.sort_by_key(|event| (event.start, event.stream, event.end));
+}
+
+/// A row of the grid in so many columns: as many of its actions as there is room for, and how many more there are.
+fn shortened(row: &str, width: usize) -> String {
+    if row.chars().count() <= width {
+        return row.to_owned();
+    }
+    let words: Vec<&str> = row.split(' ').collect();
+    let shown =
+        |count: usize| format!("{} .. {} more", words[..count].join(" "), words.len() - count);
+    // The rank and the line beside it stay.
+    let fitting = (2..words.len()).rev().map(shown).find(|text| text.chars().count() <= width);
+    fitting.unwrap_or_else(|| shown(2.min(words.len())))
 }

@@ -474,8 +474,11 @@ fn completions_are_for_a_shell() {
         let run = planner(&["completions", shell]);
         assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
         assert!(run.stdout.starts_with(start), "{shell}: {}", &run.stdout[..80]);
-        assert!(run.stdout.contains("evaluate"));
+        for name in ["evaluate", "gb200-nvl72", "megatron-core", "interleaved-1f1b"] {
+            assert!(run.stdout.contains(name), "{shell}: no {name}");
+        }
     }
+    assert!(planner(&["completions", "bash"]).stdout.contains("llama-3.1-405b"));
 }
 
 /// `planner .. | head -1`: the reader goes, and that is no error.

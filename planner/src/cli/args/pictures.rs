@@ -83,8 +83,8 @@ pub(crate) struct CollectiveArgs {
     /// send-receive.
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
-    /// Ranks that take part.
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = parse_count::<u32>, allow_negative_numbers = true)]
+    /// Ranks that take part, 64 at most: the picture grows with them.
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = whole::<u32, 1, 64>, allow_negative_numbers = true)]
     pub(crate) ranks: u32,
     /// Draw the steps of a ring: of all-reduce, all-gather and reduce-scatter.
     #[arg(long)]
@@ -146,6 +146,9 @@ pub(crate) struct ScheduleArgs {
     pub(crate) output: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) look: LookArgs,
+    /// Columns of the text, beyond which rows are cut [default: the terminal's; whole rows where there is none].
+    #[arg(long, value_name = "COLUMNS", value_parser = whole::<usize, 20, 100_000>, allow_negative_numbers = true)]
+    pub(crate) columns: Option<usize>,
     /// Form of the result on stdout.
     #[arg(long, value_enum, ignore_case = true, default_value = "text")]
     pub(crate) format: ScheduleFormat,

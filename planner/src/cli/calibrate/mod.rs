@@ -10,6 +10,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail, ensure};
 use flate2::read::MultiGzDecoder;
+use planner::file_kind::FileKind;
 use planner::measured::kind::Kind;
 use planner::measured::kineto;
 
@@ -79,6 +80,11 @@ fn kind_of_all(files: &[(&Path, Vec<u8>)]) -> anyhow::Result<Kind> {
         let kind = Kind::of(bytes);
         match kind {
             Kind::Empty => bail!("`{shown}` is empty"),
+            Kind::Unknown if FileKind::of(bytes).use_of("").is_some() => bail!(
+                "`{shown}` is {}, not what was measured\nhint: {}",
+                FileKind::of(bytes).in_words(),
+                FileKind::of(bytes).use_of(&shown.to_string()).unwrap_or_default()
+            ),
             Kind::Unknown => bail!(
                 "`{shown}` is neither a JSON list of measured steps, nor what nccl-tests print, nor a trace or an export of \
                  Nsight Systems\nhint: `planner calibrate --help` says what is read"

@@ -14,6 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::collective::Collective;
+use crate::text::printable;
 use crate::units::{Bytes, BytesPerSecond, FlopsPerSecond, Seconds};
 use error::{check_count, check_positive, check_seconds, written};
 
@@ -29,6 +30,7 @@ pub use precision::Precision;
 #[serde(deny_unknown_fields)]
 pub struct Cluster {
     /// The name that `--cluster` takes, or the file's own.
+    #[serde(deserialize_with = "crate::text::name")]
     pub name: String,
     /// One sentence on what it is.
     pub description: String,
@@ -70,6 +72,7 @@ pub struct Host {
 #[serde(deny_unknown_fields)]
 pub struct Gpu {
     /// The vendor's name.
+    #[serde(deserialize_with = "crate::text::name")]
     pub name: String,
     /// The family whose behaviour it shares.
     pub architecture: Architecture,
@@ -113,6 +116,7 @@ pub struct Gpu {
 #[serde(deny_unknown_fields)]
 pub struct NetworkLevel {
     /// What it is, such as `NVLink 4`.
+    #[serde(deserialize_with = "crate::text::name")]
     pub name: String,
     /// Ranks within one domain; absent: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -352,7 +356,8 @@ fn bytes_of<'de, D: Deserializer<'de>>(
 
 /// `serde_json` ends its message with the position, which the error already has.
 fn without_position(message: &str) -> String {
-    message.rsplit_once(" at line ").map_or(message, |(text, _)| text).to_owned()
+    let text = message.rsplit_once(" at line ").map_or(message, |(text, _)| text);
+    printable(text).into_owned()
 }
 
 #[cfg(test)]

@@ -13,4 +13,5 @@ pub mod native;
 pub mod plan;
 pub mod replication;
 pub mod schedule;
+pub mod text;
 pub mod units;

@@ -52,6 +52,7 @@ pub struct Plan {
 #[serde(deny_unknown_fields)]
 pub struct PlannedModel {
     /// What it is called.
+    #[serde(deserialize_with = "crate::text::name")]
     pub name: String,
     /// The model file, whole.
     pub description: serde_json::Value,

@@ -64,6 +64,8 @@ impl Distribution {
 /// Draws `num_samples` steps: in each, every pipeline goes through its schedule with runs as long as the
 /// slowest of their GPUs takes, and the step ends with the last pipeline.
 ///
+/// `observe` is called after each of them, from the threads that draw them.
+///
 /// Each step and pipeline has random numbers of its own, so the result does not depend on the number of
 /// threads. The slowest of `n` GPUs is drawn at once: if `u` is uniform, the largest of `n` normal
 /// deviates is distributed as the quantile of `u^(1/n)`.
@@ -77,6 +79,7 @@ pub fn sample_steps(
     replicas: Replicas,
     jitter: &Jitter,
     num_samples: u32,
+    observe: &(dyn Fn() + Sync),
 ) -> Result<Distribution, SimulationError> {
     let order = Order::new(schedule);
     let pipelines = u64::from(replicas.pipelines.max(1));
@@ -88,6 +91,7 @@ pub fn sample_steps(
             let mut pace = Pace::new(work, replicas.gpus_per_rank, jitter, rng);
             end = end.max(play(&order, work, &mut pace)?.end);
         }
+        observe();
         Ok(end)
     };
     let times: Result<Vec<Nanos>, SimulationError> =

@@ -1,5 +1,7 @@
 //! Why a description of a framework cannot be used.
 
+use crate::text::printable;
+
 /// Why a description of a framework cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -61,7 +63,11 @@ impl FrameworkError {
     pub(super) fn json(error: &serde_json::Error) -> Self {
         let text = error.to_string();
         let message = text.rsplit_once(" at line ").map_or(text.as_str(), |(message, _)| message);
-        Self::Json { line: error.line(), column: error.column(), message: message.to_owned() }
+        Self::Json {
+            line: error.line(),
+            column: error.column(),
+            message: printable(message).into(),
+        }
     }
 
     pub(super) fn unusable(field: &'static str, value: f64, works: &'static str) -> Self {

@@ -46,6 +46,7 @@ pub const IDEAL: &str = "ideal";
 #[serde(deny_unknown_fields)]
 pub struct Framework {
     /// The name that `--framework` takes, or the file's own.
+    #[serde(deserialize_with = "crate::text::name")]
     pub name: String,
     /// What it is, and in which versions.
     pub description: String,

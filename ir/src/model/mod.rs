@@ -21,6 +21,7 @@ pub use numerics::Numerics;
 pub use transformer::Transformer;
 
 use crate::graph::{AdapterError, Adapters, Graph, GraphError};
+use crate::text::{printable, printable_value};
 
 /// A model: what it is called, and what it is.
 #[derive(Clone, Debug)]
@@ -56,7 +57,8 @@ impl Model {
     /// [`ModelError`] where the text does not describe a model that can be built.
     pub fn from_json(text: &str, fallback_name: &str) -> Result<Self, ModelError> {
         let object = parse(text)?;
-        let name = object.get("name").and_then(Value::as_str).unwrap_or(fallback_name).to_owned();
+        let name = object.get("name").and_then(Value::as_str).unwrap_or(fallback_name);
+        let name = printable(name).into_owned();
         if object.contains_key("format") {
             let (name, graph) = crate::native::read(text)?;
             let architecture = "native graph".to_owned();
@@ -144,10 +146,11 @@ fn parse(text: &str) -> Result<Map<String, Value>, ModelError> {
     let value: Value = serde_json::from_str(text).map_err(|error| {
         let (line, column) = (error.line(), error.column());
         let whole = error.to_string();
-        let problem = whole.split(" at line ").next().unwrap_or(&whole).to_owned();
+        let problem = whole.split(" at line ").next().unwrap_or(&whole);
+        let problem = printable(problem).into_owned();
         ModelError::Json { problem, line, column }
     })?;
-    match value {
+    match printable_value(value) {
         Value::Object(object) => Ok(object),
         Value::Null => Err(ModelError::NotAnObject { found: "null" }),
         Value::Bool(_) => Err(ModelError::NotAnObject { found: "a truth value" }),

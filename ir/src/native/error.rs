@@ -2,6 +2,7 @@
 
 use super::file::VERSION;
 use crate::graph::{GraphError, Tensor};
+use crate::text::printable;
 
 /// Why a text is not a graph that can be planned for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -130,7 +131,7 @@ impl From<serde_json::Error> for NativeError {
         let (line, column) = (error.line(), error.column());
         let whole = error.to_string();
         let problem = whole.strip_suffix(&format!(" at line {line} column {column}"));
-        Self::Json { problem: problem.unwrap_or(&whole).to_owned(), line, column }
+        Self::Json { problem: printable(problem.unwrap_or(&whole)).into(), line, column }
     }
 }
 

@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use super::attributes::Extent;
 use super::kind::Kind;
+use crate::text::{printable, printable_value};
 
 /// The version of the format that is read.
 pub(super) const VERSION: u64 = 1;
@@ -29,6 +30,7 @@ pub(super) struct File<N> {
     #[expect(dead_code, reason = "checked before all else")]
     version: u64,
     /// What the model is called.
+    #[serde(deserialize_with = "crate::text::name")]
     pub(super) name: String,
     /// What the model is and where its sizes are from.
     #[expect(dead_code, reason = "for people only")]
@@ -64,6 +66,7 @@ impl<'de> Deserialize<'de> for RawNode {
             fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<RawNode, A::Error> {
                 let mut map = Map::new();
                 while let Some((key, value)) = access.next_entry::<String, Value>()? {
+                    let (key, value) = (printable(&key).into_owned(), printable_value(value));
                     if map.contains_key(&key) {
                         return Err(de::Error::custom(format!("`{key}` is stated twice")));
                     }
@@ -81,8 +84,10 @@ impl<'de> Deserialize<'de> for RawNode {
 #[serde(deny_unknown_fields, expecting = "an edge, as in {\"from\": \"conv1\", \"to\": \"relu1\"}")]
 pub(super) struct Edge {
     /// The node whose output it is.
+    #[serde(deserialize_with = "crate::text::name")]
     pub(super) from: String,
     /// The node that takes it.
+    #[serde(deserialize_with = "crate::text::name")]
     pub(super) to: String,
     /// Which input of `to` it is, from 0. Either all edges into a node say, or none: then they count
     /// as they are listed.

@@ -6,7 +6,8 @@ use std::path::Path;
 use anyhow::{Context, bail, ensure};
 use planner::interchange::ChakraTraces;
 
-use super::files::{make_folder, read_plan, refuse_to_overwrite, write_atomically};
+use super::destination::{is_dash, make_folder, refuse_to_overwrite, write_output};
+use super::files::read_plan;
 use super::output::{Answer, print};
 
 /// The most that is written where nobody says which ranks: more is seldom meant.
@@ -47,7 +48,7 @@ pub(crate) fn export(
     ranks: Option<&Ranks>,
     output: Option<&Path>,
 ) -> anyhow::Result<Answer> {
-    let folder = output.context(
+    let folder = output.filter(|folder| !is_dash(folder)).context(
         "`--to chakra` writes a binary file for each rank\nhint: `-o DIR` names a folder for them",
     )?;
     let checked = read_plan(path)?;
@@ -74,7 +75,7 @@ pub(crate) fn export(
 
 fn write(plan: &Path, path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     refuse_to_overwrite(plan, path)?;
-    write_atomically(path, bytes)
+    write_output(path, bytes)
 }
 
 /// What was written, and how it is read.

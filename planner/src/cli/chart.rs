@@ -15,12 +15,16 @@ use traces::timeline::Timeline;
 use traces::{DrawError, Paper, chrome, html, snapshot};
 
 use super::args::{ChartArgs, CollectiveArgs, Shown};
-use super::files::{parse_plan, read_plan, read_text_up_to, refuse_to_overwrite, write_atomically};
+use super::destination::{refuse_to_overwrite, write_output};
+use super::files::{parse_plan, read_plan, read_text_up_to};
 use super::output::Answer;
 use super::picture::{Kind, Look, StillKind};
 
 /// The most that is read of a timeline: some million events.
 const LARGEST_TIMELINE: u64 = 1 << 30;
+
+/// Pictures of collectives of more ranks are too wide to look at.
+const MOST_RANKS_DRAWN: u32 = 64;
 
 pub(crate) fn chart(args: &ChartArgs) -> anyhow::Result<Answer> {
     // Before anything is read: a wrong ending is the cheapest mistake to find.
@@ -41,7 +45,7 @@ pub(crate) fn chart(args: &ChartArgs) -> anyhow::Result<Answer> {
                  timelines"
             );
             let checked = read_plan(plan)?;
-            write_atomically(&args.output, &draw_memory(&checked, args)?)?;
+            write_output(&args.output, &draw_memory(&checked, args)?)?;
         }
         (Shown::Memory, _) => bail!("`--show memory` draws one plan"),
     }
@@ -75,6 +79,11 @@ pub(crate) fn collective(args: &CollectiveArgs) -> anyhow::Result<Answer> {
     let paper = Paper { theme: args.theme.theme(), ..Paper::default() };
     let rings = [Ring::AllReduce, Ring::AllGather, Ring::ReduceScatter];
     let ring = rings.into_iter().find(|ring| ring.operation() == operation);
+    ensure!(
+        args.ranks <= MOST_RANKS_DRAWN,
+        "a picture of {} ranks would be too wide to look at\nhint: `--ranks {MOST_RANKS_DRAWN}` is the most",
+        args.ranks
+    );
     let title = format!("{operation} on {} ranks", args.ranks);
     let table = holdings(operation, args.ranks);
     let bytes = match (args.ring, ring) {
@@ -88,7 +97,7 @@ pub(crate) fn collective(args: &CollectiveArgs) -> anyhow::Result<Answer> {
             grown(paper, |paper| collectives::draw(operation, args.ranks, paper, format))
         })?,
     };
-    write_atomically(&args.output, &bytes)?;
+    write_output(&args.output, &bytes)?;
     Ok(Answer::Found)
 }
 
@@ -164,7 +173,7 @@ pub(crate) fn write_timelines(
             timelines.len()
         ),
     };
-    write_atomically(output, &bytes)
+    write_output(output, &bytes)
 }
 
 /// What fills the memory of every pipeline rank, as a bar each.

@@ -9,8 +9,9 @@ use planner::interchange::{self, Export, File, Launcher, Target, Wanted};
 use planner::names::{launcher_names, target_names};
 
 use super::chakra::{self, Ranks};
-use super::files::{make_folder, read_plan, read_text, refuse_to_overwrite, write_atomically};
-use super::output::{Answer, print};
+use super::destination::{is_dash, make_folder, refuse_to_overwrite, write_output};
+use super::files::{read_plan, read_text};
+use super::output::{Answer, print, print_bytes};
 use super::values::one_of_called;
 
 #[derive(Debug, Args)]
@@ -86,12 +87,12 @@ pub(crate) fn export(args: &ExportArgs) -> anyhow::Result<Answer> {
     let checked = read_plan(&args.plan)?;
     let ExportArgs { launcher, approximate, .. } = *args;
     let export = interchange::export(&checked, Wanted { target, launcher, approximate })?;
-    match &args.output {
+    match args.output.as_ref().filter(|output| !is_dash(output)) {
         Some(folder) => {
             write(&args.plan, folder, &export.files)?;
             print(&summary(&export, folder))?;
         }
-        None => print(&printed(&export.files))?,
+        None => print_bytes(printed(&export.files).as_bytes())?,
     }
     Ok(Answer::Found)
 }
@@ -105,7 +106,7 @@ fn write(plan: &Path, folder: &Path, files: &[File]) -> anyhow::Result<()> {
             continue;
         }
         refuse_to_overwrite(plan, &path)?;
-        write_atomically(&path, file.text.as_bytes())?;
+        write_output(&path, file.text.as_bytes())?;
         if file.is_executable {
             make_executable(&path)?;
         }

@@ -1,7 +1,8 @@
-//! Reading and writing files.
+//! Reading files.
 
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, anyhow, bail, ensure};
 use cost_models::{clusters, frameworks};
@@ -88,16 +89,31 @@ pub(crate) fn is_wrong(
     }
 }
 
+/// As a file that is read: standard input.
+const STDIN: &str = "-";
+
+/// Whether standard input has been read. It has one end for the whole program.
+static STDIN_IS_READ: AtomicBool = AtomicBool::new(false);
+
 /// Reads a file of at most so many bytes, or says why not.
 pub(crate) fn read_bytes_up_to(path: &Path, most: u64) -> anyhow::Result<Vec<u8>> {
     let reading = || format!("reading `{}`", path.display());
-    let file = std::fs::File::open(path).with_context(reading).map_err(|error| {
-        let beside = near(path).filter(|_| !path.exists());
-        beside.map_or_else(
-            || anyhow!("{error:#}"),
-            |beside| anyhow!("{error:#}\nhint: `{beside}` is there"),
-        )
-    })?;
+    let file: &mut dyn Read = if is_stdin(path) {
+        let was_read = STDIN_IS_READ.swap(true, Ordering::Relaxed);
+        ensure!(
+            !was_read,
+            "`-`, standard input, is given for more than one file, but can be read only once"
+        );
+        &mut std::io::stdin().lock()
+    } else {
+        &mut std::fs::File::open(path).with_context(reading).map_err(|error| {
+            let beside = near(path).filter(|_| !path.exists());
+            beside.map_or_else(
+                || anyhow!("{error:#}"),
+                |beside| anyhow!("{error:#}\nhint: `{beside}` is there"),
+            )
+        })?
+    };
     let mut bytes = Vec::new();
     // A device or a pipe does not tell its length.
     file.take(most + 1).read_to_end(&mut bytes).with_context(reading)?;
@@ -107,13 +123,23 @@ pub(crate) fn read_bytes_up_to(path: &Path, most: u64) -> anyhow::Result<Vec<u8>
     Ok(bytes)
 }
 
+/// Whether a file that is read stands for standard input.
+pub(crate) fn is_stdin(path: &Path) -> bool {
+    path.as_os_str() == STDIN
+}
+
+/// Whether there is something to read.
+pub(crate) fn is_there(path: &Path) -> bool {
+    is_stdin(path) || path.exists()
+}
+
 /// A preset by name, or a cluster file.
 pub(crate) fn read_cluster(name: &str) -> anyhow::Result<Cluster> {
     if let Some(cluster) = clusters::preset(&name.to_ascii_lowercase()) {
         return Ok(cluster);
     }
     let path = Path::new(name);
-    if !path.exists() {
+    if !is_there(path) {
         return names::cluster(name).and_then(clusters::preset).ok_or_else(|| no_cluster(name));
     }
     let bytes = read_bytes(path)?;
@@ -181,7 +207,7 @@ pub(crate) fn read_framework(name: &str) -> anyhow::Result<Framework> {
         return Ok(framework);
     }
     let path = Path::new(name);
-    if !path.exists() {
+    if !is_there(path) {
         let known = frameworks::names().chain([IDEAL]);
         return names::framework(name).and_then(frameworks::preset).ok_or_else(|| {
             anyhow!(
@@ -198,7 +224,7 @@ pub(crate) fn read_framework(name: &str) -> anyhow::Result<Framework> {
 
 /// Reads a plan and checks it.
 pub(crate) fn read_plan(path: &Path) -> anyhow::Result<CheckedPlan> {
-    if !path.exists() || path.is_dir() {
+    if !is_there(path) || path.is_dir() {
         return Err(no_plan(path));
     }
     let bytes = read_bytes(path)?;
@@ -226,63 +252,4 @@ pub(crate) fn parse_plan(path: &Path, text: &str) -> anyhow::Result<CheckedPlan>
     plan::read(text)
         .with_context(|| format!("`{}`", path.display()))
         .map_err(|error| is_wrong(path, text.as_bytes(), FileKind::Plan, error))
-}
-
-/// What is written must not take the place of what is read: a file, or a folder with a `config.json`.
-pub(crate) fn refuse_to_overwrite(input: &Path, output: &Path) -> anyhow::Result<()> {
-    let input = if input.is_dir() { input.join("config.json") } else { input.to_owned() };
-    let same = matches!(
-        (output.canonicalize(), input.canonicalize()), (Ok(output), Ok(input)) if output == input
-    );
-    anyhow::ensure!(!same, "`--output` is `{}`, which is read", input.display());
-    Ok(())
-}
-
-/// Makes the folder that files are written to, if it is not there.
-pub(crate) fn make_folder(folder: &Path) -> anyhow::Result<()> {
-    let making = || format!("making the folder `{}`", folder.display());
-    ensure!(
-        !folder.is_file(),
-        "`--output` is the file `{}`\nhint: name a folder",
-        folder.display()
-    );
-    std::fs::create_dir_all(folder).with_context(making)
-}
-
-/// Writes a file whole or not at all: beside its place first, then renamed. A device or a pipe takes the
-/// bytes as they come, as a file in its place would end it.
-pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    let writing = || format!("writing `{}`", path.display());
-    match std::fs::metadata(path) {
-        Ok(there) if there.is_dir() => {
-            bail!(
-                "writing `{0}`: it is a folder\nhint: name a file, such as `plan.json`, in it",
-                path.display()
-            )
-        }
-        Ok(there) if !there.is_file() => return std::fs::write(path, bytes).with_context(writing),
-        _ => {}
-    }
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    if !folder.is_dir() {
-        bail!(
-            "writing `{}`: there is no folder `{1}`\nhint: `mkdir -p {1}` makes it",
-            path.display(),
-            folder.display()
-        );
-    }
-    let mut beside = tempfile::Builder::new();
-    beside.prefix(".planner-");
-    // As any other program would create it; the default is to let nobody else read it.
-    #[cfg(unix)]
-    beside.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    let _whole = super::interrupt::writing();
-    let mut file = beside.tempfile_in(folder).with_context(writing)?;
-    file.write_all(bytes).with_context(writing)?;
-    file.as_file().sync_all().with_context(writing)?;
-    file.persist(path).map_err(|error| error.error).with_context(writing)?;
-    Ok(())
 }

@@ -8,7 +8,8 @@ use ir::plan::Plan;
 use planner::interchange::{self, Stated};
 
 use super::args::{ImportArgs, SettingsArgs};
-use super::files::{read_cluster, read_text, refuse_to_overwrite, write_atomically};
+use super::destination::{has_room, refuse_to_overwrite, write_output};
+use super::files::{read_cluster, read_text};
 use super::input::command;
 use super::models::read_model;
 use super::output::{Answer, print};
@@ -36,9 +37,11 @@ pub(crate) fn import(args: &ImportArgs) -> anyhow::Result<Answer> {
         for input in [&args.file, &args.model] {
             refuse_to_overwrite(input, output)?;
         }
-        write_atomically(output, (serde_json::to_string_pretty(&plan)? + "\n").as_bytes())?;
+        write_output(output, (serde_json::to_string_pretty(&plan)? + "\n").as_bytes())?;
     }
-    print(&summary(&plan))?;
+    if has_room(&args.output) {
+        print(&summary(&plan))?;
+    }
     Ok(Answer::Found)
 }
 

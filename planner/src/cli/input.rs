@@ -1,5 +1,6 @@
 //! What a search is asked: a problem, and the files that it comes from.
 
+use std::ffi::OsStr;
 use std::path::Path;
 
 use anyhow::Context;
@@ -10,6 +11,7 @@ use ir::layout::PartialLayout;
 use ir::model::Description;
 use ir::plan::Training;
 use ir::replication::DataParallelMethod;
+use ir::text::is_fit_to_print;
 use planner::problem::{
     Choices, GivenStages, Problem, default_framework, usual_precision_with, with_usual_modules,
 };
@@ -144,13 +146,28 @@ pub(crate) fn warn_of_large_batch(input: &Input) {
 
 /// The command line, as it can be given again.
 pub(crate) fn command() -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:".contains(c);
-    let words = std::env::args().skip(1).map(|word| {
-        if !word.is_empty() && word.chars().all(plain) {
-            word
-        } else {
-            format!("'{}'", word.replace('\'', r"'\''"))
-        }
-    });
+    let words = std::env::args_os().skip(1).map(|word| quoted(&word));
     std::iter::once("planner".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
+}
+
+/// An argument as a shell reads it: as it is where that is plain, in quotes, or, where it is no text or has characters
+/// that do not show, with those as Bash has them in `$'..'`.
+fn quoted(word: &OsStr) -> String {
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_./=,:".contains(byte);
+    let bytes = word.as_encoded_bytes();
+    if !bytes.is_empty() && bytes.iter().all(is_plain) {
+        return word.to_string_lossy().into_owned();
+    }
+    match word.to_str() {
+        Some(text) if is_fit_to_print(text) => format!("'{}'", text.replace('\'', r"'\''")),
+        _ => {
+            let is_shown = |byte: u8| byte == b' ' || byte.is_ascii_graphic();
+            let escaped = bytes.iter().map(|byte| match *byte {
+                quote @ (b'\'' | b'\\') => format!("\\{}", char::from(quote)),
+                byte if is_shown(byte) => char::from(byte).to_string(),
+                byte => format!("\\x{byte:02x}"),
+            });
+            format!("$'{}'", escaped.collect::<String>())
+        }
+    }
 }

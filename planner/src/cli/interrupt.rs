@@ -1,12 +1,14 @@
 //! Ctrl-C: a search ends with the best so far; a file that is being written is written whole.
 
-use std::io::Write as _;
 use std::process;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use planner::search::{Go, StopReason};
+
+use super::output::tell;
+use super::progress::Heartbeat;
 
 /// Whether a search looks at [`INTERRUPTED`]. Signals know no values, so these are global.
 static SEARCHING: AtomicBool = AtomicBool::new(false);
@@ -26,8 +28,7 @@ pub(crate) fn handle() -> anyhow::Result<()> {
     ctrlc::set_handler(|| {
         let is_first = !INTERRUPTED.swap(true, Ordering::Relaxed);
         if is_first && SEARCHING.load(Ordering::Relaxed) {
-            // A closed stderr leaves nobody to tell.
-            let _ = writeln!(std::io::stderr(), "interrupted: ending with the best so far");
+            tell("interrupted: ending with the best so far");
             return;
         }
         let _whole = writing();
@@ -45,15 +46,17 @@ pub(crate) fn writing() -> MutexGuard<'static, ()> {
 pub(crate) struct Limit {
     deadline: Option<Instant>,
     was_reached: AtomicBool,
+    heartbeat: Heartbeat,
 }
 
 impl Limit {
     /// After a time from now on, or when the user interrupts it.
     #[expect(clippy::disallowed_methods, reason = "the command keeps its user's time limit")]
-    pub(crate) fn new(time_limit: Option<Duration>) -> Self {
+    pub(crate) fn new(time_limit: Option<Duration>, is_quiet: bool) -> Self {
         SEARCHING.store(true, Ordering::Relaxed);
         let deadline = time_limit.and_then(|limit| Instant::now().checked_add(limit));
-        Self { deadline, was_reached: AtomicBool::new(false) }
+        let heartbeat = Heartbeat::new("searching", is_quiet);
+        Self { deadline, was_reached: AtomicBool::new(false), heartbeat }
     }
 
     /// Whether a search was told to end.
@@ -61,9 +64,15 @@ impl Limit {
         self.was_reached.load(Ordering::Relaxed)
     }
 
-    /// Whether a search goes on.
-    #[expect(clippy::disallowed_methods, reason = "the command keeps its user's time limit")]
+    /// Whether a search goes on, of which there is a sign of life now and then.
     pub(crate) fn go(&self) -> Go {
+        self.heartbeat.beat(|| "; Ctrl-C ends it with the best so far".to_owned());
+        self.go_in_silence()
+    }
+
+    /// Whether a search goes on whose progress is seen otherwise.
+    #[expect(clippy::disallowed_methods, reason = "the command keeps its user's time limit")]
+    pub(crate) fn go_in_silence(&self) -> Go {
         let reason = if INTERRUPTED.load(Ordering::Relaxed) {
             StopReason::Interrupted
         } else if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {

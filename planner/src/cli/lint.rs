@@ -4,17 +4,19 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, ensure};
+use ir::text::printable_lines;
 use ir::units::Seconds;
 use planner::file_kind::FileKind;
 use planner::interchange::Import;
 use planner::lint::{self, Finding, Nearby, Predicted, Report, Severity};
 
 use super::args::{FailOn, LintArgs, LintFormat};
-use super::files::{parse_plan, read_cluster, read_text, refuse_to_overwrite, write_atomically};
+use super::destination::{refuse_to_overwrite, write_output};
+use super::files::{parse_plan, read_cluster, read_text};
 use super::import::{beside, stated};
 use super::input::command;
 use super::models::read_model;
-use super::output::{Answer, print};
+use super::output::{Answer, print, print_json_text};
 use super::tables::{percent, render, table};
 
 pub(crate) fn lint(args: &LintArgs) -> anyhow::Result<Answer> {
@@ -30,7 +32,7 @@ pub(crate) fn lint(args: &LintArgs) -> anyhow::Result<Answer> {
     };
     let file = args.file.to_string_lossy();
     let result = match args.format {
-        LintFormat::Text => describe(&report, &file),
+        LintFormat::Text => printable_lines(&describe(&report, &file)).into_owned(),
         LintFormat::Json => serde_json::to_string_pretty(&report)? + "\n",
         LintFormat::Sarif => {
             serde_json::to_string_pretty(&lint::sarif(&report, &file, &text))? + "\n"
@@ -42,9 +44,10 @@ pub(crate) fn lint(args: &LintArgs) -> anyhow::Result<Answer> {
             for input in inputs {
                 refuse_to_overwrite(input, output)?;
             }
-            write_atomically(output, result.as_bytes())?;
+            write_output(output, result.as_bytes())?;
         }
-        None => print(&result)?,
+        None if args.format == LintFormat::Text => print(&result)?,
+        None => print_json_text(&result)?,
     }
     let least = match args.fail_on {
         FailOn::Error => Some(Severity::Error),

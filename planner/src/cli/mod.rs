@@ -8,6 +8,7 @@ mod compare;
 mod completions;
 mod constants;
 mod describe;
+mod destination;
 mod explain;
 mod export;
 mod files;
@@ -24,6 +25,7 @@ mod numbers;
 mod output;
 mod over;
 mod picture;
+mod progress;
 mod questions;
 mod report;
 mod run;
@@ -42,7 +44,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use args::{Cli, Command};
-use output::{Answer, tell};
+use output::{Answer, tell_error};
 
 /// Runs the command: exit code 0 where it found something, 1 where nothing fits or settings have faults, 2 on
 /// errors; that of the
@@ -57,7 +59,7 @@ pub(crate) fn main() -> ExitCode {
         Ok(Answer::Ended(code)) => ExitCode::from(code),
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            tell(&format!("error: {}", format!("{error:#}").trim_end()));
+            tell_error(&error);
             ExitCode::from(2)
         }
     }

@@ -9,7 +9,7 @@ use models::{ALL, Shipped};
 use planner::file_kind::FileKind;
 use planner::names::{self, Sought, or_nearest};
 
-use super::files::{decoded, is_wrong, read_bytes};
+use super::files::{decoded, is_stdin, is_there, is_wrong, read_bytes};
 
 /// A model, with the text that describes it.
 pub(crate) struct ModelFile {
@@ -24,7 +24,7 @@ pub(crate) fn read_model(given: &Path) -> anyhow::Result<ModelFile> {
         return read_file(&in_folder(given)?);
     }
     let text = given.to_str().unwrap_or_default();
-    if given.exists() {
+    if is_there(given) {
         return read_file(given);
     }
     match Sought::of(text) {
@@ -92,13 +92,19 @@ fn read_config(path: &Path, name: &str) -> anyhow::Result<ModelFile> {
 
 /// A model's name where its file does not say: the file's, or its folder's for `config.json`.
 fn name_of(path: &Path) -> String {
+    if is_stdin(path) {
+        return UNNAMED.to_owned();
+    }
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let named = match absolute.file_stem() {
         Some(stem) if stem == "config" => absolute.parent().and_then(Path::file_name),
         stem => stem,
     };
-    named.map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned())
+    named.map_or_else(|| UNNAMED.to_owned(), |name| name.to_string_lossy().into_owned())
 }
+
+/// A model without a name.
+const UNNAMED: &str = "model";
 
 /// The `config.json` of a folder, which may be a repository of the hub's cache.
 pub(crate) fn in_folder(folder: &Path) -> anyhow::Result<PathBuf> {

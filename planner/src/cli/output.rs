@@ -1,8 +1,9 @@
-//! Where results go.
+//! What commands answer, and what they print.
 
 use std::io::Write;
 
 use clap::builder::styling::AnsiColor;
+use ir::text::{printable_json, printable_lines};
 
 /// What a command that did its work has to say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,21 +19,41 @@ pub(crate) enum Answer {
     Ended(u8),
 }
 
-/// Writes a result to stdout.
+/// Writes lines for people to stdout, fit to print.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
+    print_bytes(printable_lines(text).as_bytes())
+}
+
+/// Says what went wrong. What others wrote may have line breaks in it: a further line that looks like an error or a
+/// warning of its own belongs to the line before.
+pub(crate) fn tell_error(error: &anyhow::Error) {
+    let text = format!("error: {error:#}");
+    let is_forged = |line: &str| line.starts_with("error:") || line.starts_with("warning:");
+    let mut lines = String::new();
+    for (index, line) in text.trim_end().split('\n').enumerate() {
+        if index > 0 {
+            lines.push_str(if is_forged(line) { "\\n" } else { "\n" });
+        }
+        lines.push_str(line);
+    }
+    tell(&lines);
+}
+
+/// Writes a result to stdout that need not be text.
+pub(crate) fn print_bytes(bytes: &[u8]) -> anyhow::Result<()> {
     let mut stdout = std::io::stdout().lock();
-    stdout.write_all(text.as_bytes())?;
+    stdout.write_all(bytes)?;
     stdout.flush()?;
     Ok(())
 }
 
-/// Says on stderr what a user should know, in the colours of clap's own errors where a terminal shows them.
+/// Says lines on stderr that a user should know, fit to print, in the colours of clap's own errors where a terminal shows them.
 pub(crate) fn tell(text: &str) {
     let [error, warning, hint] =
         [AnsiColor::Red, AnsiColor::Yellow, AnsiColor::Green].map(AnsiColor::on_default);
     let styles = [("error:", error.bold()), ("warning:", warning.bold()), ("hint:", hint)];
     let mut stderr = anstream::stderr().lock();
-    for line in text.lines() {
+    for line in printable_lines(text.trim_end()).lines() {
         let found =
             styles.iter().find_map(|(word, style)| Some((word, style, line.strip_prefix(word)?)));
         // A closed stderr leaves nobody to tell.
@@ -50,5 +71,10 @@ pub(crate) fn columns() -> Option<usize> {
 
 /// Writes a result to stdout as JSON.
 pub(crate) fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
-    print(&(serde_json::to_string_pretty(value)? + "\n"))
+    print_json_text(&(serde_json::to_string_pretty(value)? + "\n"))
+}
+
+/// Writes a JSON document to stdout, with escapes for what does not show in its texts.
+pub(crate) fn print_json_text(document: &str) -> anyhow::Result<()> {
+    print_bytes(printable_json(document).as_bytes())
 }

@@ -9,6 +9,7 @@ use traces::palette::Theme;
 use traces::{DrawError, Format, Paper};
 
 use super::args::{LanesArg, LookArgs, ThemeArg};
+use super::destination::is_dash;
 
 /// How a drawing of timelines looks.
 #[derive(Clone, Copy, Debug, Default)]
@@ -63,7 +64,11 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
+    /// What a file's ending says. A stream has none: what goes there is the picture that is text.
     pub(crate) fn of(path: &Path) -> anyhow::Result<Self> {
+        if is_dash(path) {
+            return Ok(Self::Image(Format::Svg));
+        }
         let ending = path.extension().map(|ending| ending.to_string_lossy().to_lowercase());
         match ending.as_deref() {
             Some("svg") => Ok(Self::Image(Format::Svg)),

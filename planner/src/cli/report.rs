@@ -10,7 +10,8 @@ use planner::report::Answered;
 use planner::report::page::{Heading, Names, PagePlan, page};
 use planner::search::{Chosen, Found, Go, Request, chosen, search};
 
-use super::files::{read_plan, refuse_to_overwrite, write_atomically};
+use super::destination::{is_dash, refuse_to_overwrite, write_output};
+use super::files::read_plan;
 use super::input::{Input, command};
 use super::output::Answer;
 use super::tables::count;
@@ -33,7 +34,7 @@ pub(crate) fn is_page(path: &Path) -> bool {
 /// The plan and its runners-up, which are found and played again.
 pub(crate) fn report(args: &ReportArgs) -> anyhow::Result<Answer> {
     anyhow::ensure!(
-        is_page(&args.output),
+        is_page(&args.output) || is_dash(&args.output),
         "a report is a page, but `{}` does not end in .html",
         args.output.display()
     );
@@ -58,7 +59,7 @@ pub(crate) fn report(args: &ReportArgs) -> anyhow::Result<Answer> {
         all.iter().map(|found| PagePlan::new(problem, found, likelihood(found), names)).collect();
     let heading =
         Heading { title: title(problem, names), facts: facts(problem, names), command: command() };
-    write_atomically(&args.output, page(&heading, problem, &plans, &[]).as_bytes())?;
+    write_output(&args.output, page(&heading, problem, &plans, &[]).as_bytes())?;
     Ok(Answer::Found)
 }
 

@@ -8,13 +8,16 @@ use std::process::Command;
 use anyhow::{Context, bail};
 
 use super::args::RunArgs;
-use super::files::read_plan;
+use super::files::{is_stdin, read_plan};
 use super::output::Answer;
 
 /// Checks the plan and hands it to the executor, whose exit code and streams become ours.
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Answer> {
     // What is read to its end here would be empty there.
-    if std::fs::metadata(&args.plan).is_ok_and(|there| !there.is_file() && !there.is_dir()) {
+    let is_stream = |plan: &Path| {
+        std::fs::metadata(plan).is_ok_and(|there| !there.is_file() && !there.is_dir())
+    };
+    if is_stdin(&args.plan) || is_stream(&args.plan) {
         bail!(
             "`{}` can be read only once, but is read here and by the executor\nhint: write the plan to \
              a file",

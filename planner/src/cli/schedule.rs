@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use anyhow::Context;
-use ir::schedule::{Schedule, ScheduleKind, add_communication, generate, read_csv, write_csv};
+use ir::schedule::{
+    MOST_STAGES, Schedule, ScheduleKind, add_communication, generate, read_csv, write_csv,
+};
 use ir::units::Nanos;
 use planner::file_kind::FileKind;
 use planner::names::{self, folded, or_nearest};
@@ -13,8 +15,9 @@ use traces::gantt::TimeAxis;
 
 use super::args::{ScheduleArgs, ScheduleFormat};
 use super::chart::{check_ending, write_timelines};
-use super::files::{is_wrong, read_text_up_to, refuse_to_overwrite, write_atomically};
-use super::output::{Answer, columns, print, print_json};
+use super::destination::{has_room, refuse_to_overwrite, write_output};
+use super::files::{is_wrong, read_text_up_to};
+use super::output::{Answer, columns, print, print_bytes, print_json};
 use super::picture::Look;
 
 /// The most that is read of a CSV: 10^8 actions of ten characters.
@@ -43,14 +46,17 @@ pub(crate) fn schedule(args: &ScheduleArgs) -> anyhow::Result<Answer> {
             refuse_to_overwrite(input, output)?;
         }
         if is_csv(output) {
-            write_atomically(output, write_csv(&schedule).as_bytes())?;
+            write_output(output, write_csv(&schedule).as_bytes())?;
         } else {
             let look = Look { time_axis: TimeAxis::Units(Nanos::new(1)), ..Look::of(&args.look) };
             write_timelines(&[schedule_timeline(&name, &schedule, costs)?], output, look)?;
         }
     }
+    if !has_room(&args.output) {
+        return Ok(Answer::Found);
+    }
     match args.format {
-        ScheduleFormat::Csv => print(&write_csv(&schedule))?,
+        ScheduleFormat::Csv => print_bytes(write_csv(&schedule).as_bytes())?,
         ScheduleFormat::Text => {
             print(
                 &ScheduleReport::new(name, &schedule, costs)
@@ -127,7 +133,11 @@ const UNITS_KEPT: f64 = 1000.0;
 
 fn made_for(args: &ScheduleArgs, costs: Costs, p: u32, m: u32) -> anyhow::Result<Schedule> {
     let v = args.virtual_stages.unwrap_or(1);
-    let num_stages = p.checked_mul(v).context("too many stages")?;
+    let num_stages = p.saturating_mul(v);
+    anyhow::ensure!(
+        u64::from(num_stages) <= MOST_STAGES,
+        "{p} ranks x {v} stages are more than the {MOST_STAGES} that a schedule has at most"
+    );
     anyhow::ensure!(
         u64::from(num_stages) * u64::from(m) <= MOST_PASSES,
         "{num_stages} stages x {m} micro-batches are more than the {MOST_PASSES} that `{AUTO}` orders"
@@ -148,4 +158,4 @@ fn made_for(args: &ScheduleArgs, costs: Costs, p: u32, m: u32) -> anyhow::Result
 }
 
 /// Before durations are made for more stages than anyone has.
-const MOST_PASSES: u64 = 1 << 24;
+const MOST_PASSES: u64 = 1 << 19;

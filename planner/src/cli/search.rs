@@ -22,7 +22,7 @@ use serde::Serialize;
 
 use super::args::{EvaluateArgs, Format, ProblemArgs, SearchArgs};
 use super::describe::describe;
-use super::files::{refuse_to_overwrite, write_atomically};
+use super::destination::{has_room, refuse_to_overwrite, write_output};
 use super::impossible::no_candidates;
 use super::input::{Decided, Input, command, read, warn_of_large_batch, warn_of_long_sequence};
 use super::interrupt::Limit;
@@ -113,7 +113,7 @@ fn answer(
         pool.build_global().context("`--threads`")?;
     }
     let start = now();
-    let limit = Limit::new(args.time_limit);
+    let limit = Limit::new(args.time_limit, args.quiet);
     let mut considered = String::new();
     if let Asked::Best(search) = asked {
         considered = narrow(&mut input, &search.questions, request, &limit)?;
@@ -147,7 +147,7 @@ fn answer(
     if let (Some(path), [best, runners_up @ ..]) = (plan, shown.as_slice()) {
         let runners_up: Vec<Found> = runners_up.iter().map(|it| it.found.clone()).collect();
         let plan = make_plan(&input, args, &best.found, &runners_up);
-        write_atomically(path, (serde_json::to_string_pretty(&plan)? + "\n").as_bytes())?;
+        write_output(path, (serde_json::to_string_pretty(&plan)? + "\n").as_bytes())?;
     }
     let best = if named { best_of_all(&input.open, &limit) } else { None };
     let answers = match asked {
@@ -156,10 +156,13 @@ fn answer(
     };
     drop(limit);
     let found = if outcome.plans.is_empty() { Answer::NothingFits } else { Answer::Found };
+    if !shown.is_empty() && !has_room(&args.output) {
+        return Ok(found);
+    }
     let lacks = input.lacks.clone();
     let answer = Answered { outcome, shown, elapsed, least_gpus, named, best, lacks };
     if let Some(path) = page.filter(|_| !answer.shown.is_empty()) {
-        write_atomically(path, report::of_search(&input, &answer).as_bytes())?;
+        write_output(path, report::of_search(&input, &answer).as_bytes())?;
     }
     match args.format {
         Format::Json => {
@@ -268,7 +271,7 @@ fn observed_search(problem: &Problem, request: &Request, quiet: bool, limit: &Li
         if let Some(best) = best {
             bar.set_message(format!("best so far {best}"));
         }
-        limit.go()
+        if bar.is_hidden() { limit.go() } else { limit.go_in_silence() }
     });
     bar.finish_and_clear();
     outcome

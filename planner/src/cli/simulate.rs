@@ -1,20 +1,24 @@
 //! `planner simulate`: a step on a timeline.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use anyhow::ensure;
 use planner::plan::CheckedPlan;
 use planner::report::{JitterReport, SimulationReport, StragglerReport, jittered, straggling};
 use simulator::Jitter;
 
 use super::args::{Format, JitterArgs, SimulateArgs};
-use super::files::{read_plan, refuse_to_overwrite, write_atomically};
+use super::destination::{has_room, refuse_to_overwrite, write_output};
+use super::files::read_plan;
 use super::output::{Answer, print, print_json};
+use super::progress::Heartbeat;
 use super::tables::{percent, render, table};
 
 pub(crate) fn simulate(args: &SimulateArgs) -> anyhow::Result<Answer> {
     let checked = read_plan(&args.plan)?;
     if let Some(output) = &args.output {
         refuse_to_overwrite(&args.plan, output)?;
-        write_atomically(
+        write_output(
             output,
             traces::chrome::write(&checked.simulated.simulation.timeline).as_bytes(),
         )?;
@@ -29,6 +33,9 @@ pub(crate) fn simulate(args: &SimulateArgs) -> anyhow::Result<Answer> {
             "`--straggler`: the plan has no rank {}\nhint: 0 to {last}",
             straggler.rank
         );
+    }
+    if !has_room(&args.output) {
+        return Ok(Answer::Found);
     }
     match args.format {
         Format::Json => print_json(&report)?,
@@ -45,7 +52,13 @@ fn drawn(checked: &CheckedPlan, args: &JitterArgs) -> anyhow::Result<Option<Jitt
         straggler_excess: args.slower / 100.0,
         seed: args.seed,
     };
-    Ok(Some(jittered(checked, &jitter, samples)?))
+    let heartbeat = Heartbeat::new("drawing steps", false);
+    let drawn = AtomicU64::new(0);
+    let report = jittered(checked, &jitter, samples, &|| {
+        let drawn = drawn.fetch_add(1, Ordering::Relaxed) + 1;
+        heartbeat.beat(|| format!(": {drawn} of {samples}"));
+    })?;
+    Ok(Some(report))
 }
 
 fn describe(report: &SimulationReport, args: &JitterArgs) -> String {

@@ -11,7 +11,7 @@ use traces::html::Table;
 use traces::sweep::{self, Bar};
 
 use super::args::{Format, SweepArgs};
-use super::files::{refuse_to_overwrite, write_atomically};
+use super::destination::{has_room, refuse_to_overwrite, write_output};
 use super::input::{Decided, Input, read};
 use super::interrupt::Limit;
 use super::output::{Answer, print, print_json};
@@ -63,7 +63,7 @@ pub(crate) fn sweep(args: &SweepArgs) -> anyhow::Result<Answer> {
         closest: false,
         ..Request::default()
     };
-    let limit = Limit::new(None);
+    let limit = Limit::new(None, false);
     let mut points = Vec::new();
     let mut names = None;
     for value in &args.over.values {
@@ -97,9 +97,10 @@ pub(crate) fn sweep(args: &SweepArgs) -> anyhow::Result<Answer> {
     let sweep = Sweep { model, cluster, framework, over: args.over.what, points };
     if let (Some(path), Some(kind)) = (&args.output, kind) {
         let paper = Paper { theme: args.theme.theme(), ..Paper::default() };
-        write_atomically(path, &drawn(&sweep, kind, paper)?)?;
+        write_output(path, &drawn(&sweep, kind, paper)?)?;
     }
     match args.format {
+        _ if !has_room(&args.output) => {}
         Format::Json => print_json(&sweep)?,
         Format::Table => print(&describe(&sweep))?,
     }

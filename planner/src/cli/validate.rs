@@ -21,7 +21,8 @@ use traces::html::Table;
 use traces::scatter::{self, Panel, Series};
 
 use super::args::{Format, ValidateArgs};
-use super::files::{read_framework, read_text, write_atomically};
+use super::destination::{has_room, write_output};
+use super::files::{read_framework, read_text};
 use super::output::{Answer, print, print_json};
 use super::picture::StillKind;
 use super::tables::{percent, render, table};
@@ -199,11 +200,12 @@ pub(crate) fn validate(args: &ValidateArgs) -> anyhow::Result<Answer> {
         skipped: &skipped,
     };
     match args.format {
+        _ if !has_room(&args.output) => {}
         Format::Json => print_json(&report)?,
         Format::Table => print(&as_text(&report, &all))?,
     }
     if let Some((path, kind)) = picture {
-        write_atomically(path, &scatter_plot(kind, &comparisons)?)?;
+        write_output(path, &scatter_plot(kind, &comparisons)?)?;
     }
     if let Some(path) = &args.at_most {
         check_limits(path, &comparisons, &choices(&regret, &fits))?;
@@ -321,7 +323,7 @@ fn check_limits(
             }
         }
     }
-    ensure!(above.is_empty(), "errors are above `{}`:\n{}", path.display(), above.join("\n"));
+    ensure!(above.is_empty(), "errors are above `{}`:\n  {}", path.display(), above.join("\n  "));
     Ok(())
 }
 

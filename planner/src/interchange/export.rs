@@ -3,6 +3,7 @@
 use ir::graph::{AdapterError, Graph};
 use ir::model::{GraphOptions, Model, ModelError};
 use ir::plan::{Plan, PlannedModel};
+use ir::text::printable_json;
 
 use super::approximate;
 use super::error::{ExportError, Lack};
@@ -85,6 +86,8 @@ pub fn export(checked: &CheckedPlan, wanted: Wanted) -> Result<Export, ExportErr
 /// The plan that the other files are of.
 fn plan_file(plan: &Plan) -> File {
     let text = serde_json::to_string_pretty(plan).expect("a plan is JSON") + "\n";
+    // A manifest has it in it, as text that must be fit for YAML.
+    let text = printable_json(&text).into_owned();
     File { name: "plan.json".to_owned(), text, is_executable: false }
 }
 

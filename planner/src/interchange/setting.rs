@@ -5,6 +5,7 @@ use ir::layout::LayoutSpec;
 use ir::model::transformer::FeedForward;
 use ir::model::{Description, Model, Transformer};
 use ir::plan::{Plan, Training};
+use ir::text::printable;
 
 /// A plan as tools are told it: derived from the plan once.
 #[derive(Clone, Debug)]
@@ -104,7 +105,8 @@ impl<'a> Setting<'a> {
             format!("plan: {} (planner {})", provenance.command, provenance.planner_version),
         ];
         lines.extend(self.notes.iter().cloned());
-        lines
+        // Each stands behind a mark of a comment, which ends with the line.
+        lines.into_iter().map(|line| printable(&line).into_owned()).collect()
     }
 }
 

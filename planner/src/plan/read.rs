@@ -5,6 +5,7 @@ use ir::graph::{AdapterError, GraphError};
 use ir::layout::{Layout, LayoutError};
 use ir::model::{GraphOptions, Model, ModelError};
 use ir::plan::{PLAN_VERSION, Plan, PlannedModel, Training};
+use ir::text::printable;
 use ir::units::Seconds;
 use traces::timeline::{Timeline, training_step};
 
@@ -97,7 +98,7 @@ pub fn read(text: &str) -> Result<CheckedPlan, PlanError> {
     let json = |error: serde_json::Error| PlanError::Json {
         line: error.line(),
         column: error.column(),
-        problem: error.to_string().split(" at line ").next().unwrap_or_default().to_owned(),
+        problem: printable(error.to_string().split(" at line ").next().unwrap_or_default()).into(),
     };
     let value: serde_json::Value = serde_json::from_str(text).map_err(json)?;
     if value.get("traceEvents").is_some() {

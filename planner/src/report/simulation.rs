@@ -158,7 +158,7 @@ fn composition(path: &[CriticalStep]) -> BTreeMap<&'static str, f64> {
 }
 
 /// Draws steps of a plan at random: each run of a pass or an update deviates from what is planned, and is
-/// slowed by the slowest of the GPUs that exchange data within it.
+/// slowed by the slowest of the GPUs that exchange data within it. `observe` is called after each step.
 ///
 /// # Errors
 ///
@@ -167,6 +167,7 @@ pub fn jittered(
     checked: &CheckedPlan,
     jitter: &Jitter,
     num_samples: u32,
+    observe: &(dyn Fn() + Sync),
 ) -> Result<JitterReport, SimulateError> {
     let CheckedPlan { problem, found, .. } = checked;
     let layout = found.layout;
@@ -175,7 +176,8 @@ pub fn jittered(
         pipelines: layout.data_parallel,
     };
     with_step(problem, layout, &found.stage_ends, |step| {
-        let steps = sample_steps(&step.schedule()?, &step.work, replicas, jitter, num_samples)?;
+        let steps =
+            sample_steps(&step.schedule()?, &step.work, replicas, jitter, num_samples, observe)?;
         Ok(JitterReport::new(&steps))
     })
 }

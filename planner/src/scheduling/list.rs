@@ -69,6 +69,8 @@ pub(super) struct List<'a> {
     begun: [Vec<usize>; 3],
     ranks: Vec<State>,
     now: u64,
+    /// See [`ways`].
+    ways: [Vec<f64>; 2],
 }
 
 #[derive(Clone, Debug, Default)]
@@ -107,6 +109,7 @@ impl<'a> List<'a> {
             begun: [vec![0; num_stages], vec![0; num_stages], vec![0; num_stages]],
             ranks: vec![State::default(); p as usize],
             now: 0,
+            ways: ways(request.durations),
         }
     }
 
@@ -269,11 +272,11 @@ impl<'a> List<'a> {
         };
         let stages = || self.stages_of[rank].iter().rev().copied();
         let forwards = stages().filter(|stage| self.has_room(rank, *stage)).filter_map(|stage| {
-            let due = interval * self.begun[0][stage] as f64 + self.way_down(stage);
+            let due = interval * self.begun[0][stage] as f64 + self.ways[0][stage];
             Some(Ready { time: self.forward(stage)?, stage, due })
         });
         let input_grads = stages().filter_map(|stage| {
-            let due = interval * self.begun[1][stage] as f64 + self.way_up(stage) - ahead;
+            let due = interval * self.begun[1][stage] as f64 + self.ways[1][stage] - ahead;
             Some(Ready { time: self.input_grad(stage)?, stage, due })
         });
         let (forward, input_grad) = (self.first(forwards), self.first(input_grads));
@@ -377,19 +380,21 @@ impl<'a> List<'a> {
         let stages = self.stages_of[rank].iter();
         stages.map(|stage| self.durations.stages[*stage].total().as_f64()).sum()
     }
+}
 
-    /// The time from a micro-batch's start to a stage's forward, if nothing else runs.
-    fn way_down(&self, stage: usize) -> f64 {
-        let stages = &self.durations.stages[..stage];
-        stages.iter().map(|passes| (passes.forward + self.durations.send).as_f64()).sum()
-    }
-
-    /// The time from a micro-batch's start to a stage's input gradient, if nothing else runs.
-    fn way_up(&self, stage: usize) -> f64 {
-        let stages = &self.durations.stages[stage + 1..];
-        let back = stages.iter().map(|passes| (passes.input_grad + self.durations.send).as_f64());
-        self.way_down(self.num_stages) + back.sum::<f64>()
-    }
+/// The times from a micro-batch's start to each stage's forward, and to each stage's input gradient, if nothing else runs.
+fn ways(durations: &Durations) -> [Vec<f64>; 2] {
+    let Durations { stages, send } = durations;
+    let mut time = 0.0;
+    let mut passed = |pass: Nanos| {
+        let start = time;
+        time += (pass + *send).as_f64();
+        start
+    };
+    let down = stages.iter().map(|passes| passed(passes.forward)).collect();
+    let mut up: Vec<f64> = stages.iter().rev().map(|passes| passed(passes.input_grad)).collect();
+    up.reverse();
+    [down, up]
 }
 
 fn pass(kind: ActionKind) -> usize {

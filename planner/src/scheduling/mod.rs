@@ -12,6 +12,8 @@ mod local;
 mod policy;
 mod request;
 
+use std::sync::Arc;
+
 use ir::schedule::{Action, ActionKind, Schedule, ScheduleKind, StagePlacement, Step, generate};
 use ir::units::Nanos;
 use rayon::prelude::*;
@@ -66,18 +68,19 @@ pub fn schedule(request: &Request<'_>) -> Result<Scheduled, SchedulingError> {
 fn best(request: &Request<'_>, v: u32) -> Scheduled {
     let mut candidates: Vec<Candidate> = Vec::new();
     for (kind, schedule) in families(request, v) {
-        let (order, placement) = (local::order(&schedule), schedule.placement().clone());
+        let (order, placement) = (Arc::new(local::order(&schedule)), schedule.placement().clone());
         candidates.push(Candidate::Family(kind, schedule));
         candidates.extend(policy::PATIENCE.map(|patience| {
-            Candidate::Refilled(Some(kind), placement.clone(), order.clone(), patience)
+            Candidate::Refilled(Some(kind), placement.clone(), Arc::clone(&order), patience)
         }));
     }
-    let naive = one_after_the_other(request, v);
+    let naive = Arc::new(one_after_the_other(request, v));
     candidates.push(Candidate::Refilled(None, StagePlacement::Loop, naive, 0.0));
     for placement in placements(v) {
         let policies = Policy::grid(placement == StagePlacement::V);
         candidates.extend(policies.map(|policy| Candidate::Greedy(placement.clone(), policy)));
     }
+    let candidates = affordable(candidates, request.num_actions());
     let scores = candidates.par_iter().enumerate();
     let best =
         scores.filter_map(|(index, candidate)| Some((candidate.score(request)?, index))).min();
@@ -92,6 +95,26 @@ fn best(request: &Request<'_>, v: u32) -> Scheduled {
     let placement = found.schedule.placement().clone();
     let schedule = Schedule::new(better.steps, placement, request.num_micro_batches);
     schedule.map_or(found.clone(), |schedule| Scheduled::new(schedule, found.family, request))
+}
+
+/// Actions that the orders of one search may have in all, beside those of the families: some seconds.
+const MOST_TRIED: u64 = 8_000_000;
+
+/// The candidates, or of large schedules every second, third and so on, so that trying them takes no longer than those of
+/// a smaller one; families stay, and the order that always fits.
+fn affordable(mut candidates: Vec<Candidate>, num_actions: u64) -> Vec<Candidate> {
+    let is_optional = |candidate: &Candidate| {
+        !matches!(candidate, Candidate::Family(..) | Candidate::Refilled(None, ..))
+    };
+    let most = MOST_TRIED / num_actions.max(1);
+    let all = candidates.iter().filter(|candidate| is_optional(candidate)).count() as u64;
+    let kept = |nth: u64| nth * most / all.max(most).max(1);
+    let mut nth = 0;
+    candidates.retain(|candidate| {
+        nth += u64::from(is_optional(candidate));
+        !is_optional(candidate) || kept(nth) > kept(nth - 1)
+    });
+    candidates
 }
 
 /// A makespan that no order on this placement beats: each rank does its work between the first
@@ -172,7 +195,7 @@ enum Candidate {
     Family(ScheduleKind, Schedule),
     /// Forwards and input gradients in the order of a family, or another, with weight gradients where they
     /// fit.
-    Refilled(Option<ScheduleKind>, StagePlacement, Vec<Vec<Action>>, f64),
+    Refilled(Option<ScheduleKind>, StagePlacement, Arc<Vec<Vec<Action>>>, f64),
     /// Whatever a policy says.
     Greedy(StagePlacement, Policy),
 }

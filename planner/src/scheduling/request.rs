@@ -72,10 +72,15 @@ pub enum SchedulingError {
     },
 }
 
-/// Beyond this, trying hundreds of orders takes minutes.
-const MOST_ACTIONS: u64 = 3_000_000;
+/// As many as the largest schedules of the families have, three for each forward; those alone take some seconds.
+const MOST_ACTIONS: u64 = 3 << 19;
 
 impl Request<'_> {
+    /// A forward, an input gradient and a weight gradient for each stage and micro-batch.
+    pub(super) fn num_actions(&self) -> u64 {
+        3 * self.durations.stages.len() as u64 * u64::from(self.num_micro_batches)
+    }
+
     /// Checks the request, and says how many stages a rank has.
     pub(super) fn stages_per_rank(&self) -> Result<u32, SchedulingError> {
         let Request { num_ranks, num_micro_batches, kept, limit, .. } = *self;
@@ -99,7 +104,7 @@ impl Request<'_> {
         if needed > limit {
             return Err(SchedulingError::Memory { limit, needed });
         }
-        let actions = 3 * num_stages as u64 * u64::from(num_micro_batches);
+        let actions = self.num_actions();
         if actions > MOST_ACTIONS {
             return Err(SchedulingError::TooLarge { actions, most: MOST_ACTIONS });
         }

@@ -41,9 +41,12 @@ pub use least_gpus::least_gpus;
 use node::{Grown, Searcher};
 use outcome::Best;
 pub use outcome::{Counts, Outcome};
-use queue::Queue;
+use queue::{Node, Queue};
 pub use request::{Go, Observe, Progress, Request, StopReason};
 use space::{Rejection, Space};
+
+/// Layouts that are played between two looks at whether to go on, where each takes long.
+const AT_ONCE: usize = 16;
 
 /// The best plans of `problem`.
 pub fn search(problem: &Problem, request: &Request, observe: &mut Observe<'_>) -> Outcome {
@@ -82,13 +85,32 @@ fn search_here(problem: &Problem, request: &Request, observe: &mut Observe<'_>) 
             least_left = Some(first.bound.into());
             break;
         }
-        let batch = queue.batch(limit);
-        let grown: Vec<Grown> =
-            batch.into_par_iter().with_max_len(1).map(|node| searcher.grow(node, limit)).collect();
-        for grown in grown {
+        let mut batch = queue.batch(limit);
+        // What is found does not depend on how many are looked at between two looks at the clock.
+        let at_once = if batch.iter().any(Node::is_long) { AT_ONCE } else { batch.len() };
+        let mut all_grown: Vec<Grown> = Vec::with_capacity(batch.len());
+        while !batch.is_empty() && stop_reason == StopReason::Exhausted {
+            if !all_grown.is_empty()
+                && let Go::Stop(reason) = observe(progress)
+            {
+                stop_reason = reason;
+                break;
+            }
+            let next: Vec<Node> = batch.drain(..at_once.min(batch.len())).collect();
+            let grown = next.into_par_iter().with_max_len(1).map(|node| searcher.grow(node, limit));
+            all_grown.par_extend(grown);
+        }
+        for node in batch {
+            queue.push(node);
+        }
+        for grown in all_grown {
             counts.add(&grown.counts);
             grown.nodes.into_iter().for_each(|node| queue.push(node));
             grown.plans.into_iter().for_each(|plan| best.offer(plan));
+        }
+        if stop_reason != StopReason::Exhausted {
+            least_left = queue.peek().map(|node| node.bound.into());
+            break;
         }
     }
     let left = queue.size();

@@ -40,6 +40,18 @@ pub(super) struct Subfamily {
     pub(super) virtual_stages: u32,
 }
 
+/// Passes beyond which playing a layout through takes some hundredths of a second.
+const MANY_PASSES: u64 = 1 << 16;
+
+impl Node {
+    /// Whether it may take long to go through.
+    pub(super) fn is_long(&self) -> bool {
+        let What::Layout(layout, _) = &self.what else { return false };
+        let stages = u64::from(layout.pipeline_parallel) * u64::from(layout.virtual_stages);
+        stages * u64::from(layout.num_micro_batches) > MANY_PASSES
+    }
+}
+
 impl PartialEq for Node {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other) == Ordering::Equal

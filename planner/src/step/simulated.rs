@@ -4,7 +4,7 @@ use cost_models::block::played as played_block;
 use ir::graph::Axis;
 use ir::layout::Layout;
 use ir::plan::{Breakdown, MemoryUse};
-use ir::schedule::{GenerateError, Schedule};
+use ir::schedule::{ActionKind, GenerateError, Schedule};
 use ir::units::{Nanos, Seconds};
 use simulator::{
     Exchange, Kept, Order, Played, RankTimes, RunId, Simulation, SimulationError, peak_memory,
@@ -41,6 +41,9 @@ pub enum SimulateError {
     Simulation(#[from] SimulationError),
 }
 
+/// Exchanges of a timeline beyond its passes: as a Chrome trace, half a gigabyte.
+const MOST_EXCHANGES: u64 = 1 << 21;
+
 /// A layout, played through.
 #[derive(Clone, Debug)]
 pub struct Simulated {
@@ -69,7 +72,8 @@ impl Step<'_> {
         whole_schedule(self.layout.schedule, p, m, v)
     }
 
-    /// Plays the step through, with every exchange of every block.
+    /// Plays the step through, with every exchange of every block where those are not too many to be drawn: times and
+    /// memory are the same without.
     ///
     /// # Errors
     ///
@@ -96,12 +100,17 @@ impl Step<'_> {
             }
             exchanges
         };
-        let mut simulation = simulate_in_detail(&schedule, &self.work, &exchanges)?;
+        let is_drawn = self.num_exchanges(&exchanges) <= MOST_EXCHANGES;
+        let drawn = |run: RunId| if is_drawn { exchanges(run) } else { Vec::new() };
+        let mut simulation = simulate_in_detail(&schedule, &self.work, &drawn)?;
         let end = simulation.timeline.end();
         let (evaluation, breakdown_by_rank, memory_by_rank) =
             self.read_off(&Order::new(&schedule), &simulation.ranks, end);
         add_slack(&mut simulation.timeline, &memory_by_rank);
         simulation.timeline.title = title(self.assignment.problem.limits.num_gpus, &self.layout);
+        if !is_drawn {
+            simulation.timeline.title += "; too many exchanges within passes to show them";
+        }
         Ok(Simulated { evaluation, simulation, breakdown_by_rank, memory_by_rank })
     }
 
@@ -110,6 +119,17 @@ impl Step<'_> {
         let passed = self.assignment.passed(run.stage as usize, run.kind);
         let start = |bucket| bucket_start(passed.len(), bucket, run.of);
         passed[start(run.nth)..start(run.nth + 1)].to_vec()
+    }
+
+    /// How many exchanges all passes of the step have, at most.
+    fn num_exchanges(&self, exchanges: &dyn Fn(RunId) -> Vec<Exchange>) -> u64 {
+        let of_stage = |stage: u32| {
+            let of = |kind| exchanges(RunId { stage, kind, nth: 0, of: 1 }).len() as u64;
+            let apart = of(ActionKind::InputGrad) + of(ActionKind::WeightGrad);
+            of(ActionKind::Forward) + apart.max(of(ActionKind::Backward))
+        };
+        let of_micro_batch: u64 = (0..self.work.stages.len() as u32).map(of_stage).sum();
+        of_micro_batch * u64::from(self.layout.num_micro_batches)
     }
 
     /// Time and memory, and where they go, without a timeline.

@@ -424,3 +424,40 @@ fn places_that_cannot_be_written() {
     assert!(!run.stdout.contains("wrote"), "{}", run.stdout);
     assert_eq!(fs::read_to_string(&old).unwrap(), "old");
 }
+
+#[test]
+fn work_beyond_all_bounds_is_refused_before_it_begins() {
+    let place = Workplace::new();
+    let bounds = &["1000000000 ranks", "hint: `--ranks 64` is the most"];
+    place.fails("collective all-reduce --ring --ranks 1000000000 -o {}/ring.svg", bounds);
+    place.fails("collective all-to-all --ranks 1000000000 -o {}/all.png", bounds);
+    place.fails(
+        "search {}/model.json --gpus 4 --pp 4 --micro-batch-size 1 --global-batch-size 1000000",
+        &["4 stages x 1000000 micro-batches", "524288 forwards"],
+    );
+    let many = "--virtual-stages 1000000 --micro-batches 1";
+    place.fails(&format!("schedule interleaved-1f1b --stages 2 {many}"), &["2000000", "4096"]);
+    place.fails(&format!("schedule auto --stages 2 {many}"), &["1000000", "4096"]);
+    place.fails(
+        "schedule auto --stages 64 --micro-batches 100000",
+        &["64 stages x 100000 micro-batches", "524288"],
+    );
+}
+
+/// What is said to fit does.
+#[test]
+fn the_ranks_that_a_hint_names_are_drawn() {
+    let place = Workplace::new();
+    for name in ["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast"] {
+        for ring in ["", "--ring"] {
+            if !ring.is_empty() && matches!(name, "all-to-all" | "broadcast") {
+                continue;
+            }
+            let output = place.path("drawn.svg");
+            let args = ["collective", name, "--ranks", "64", "-o", &output, ring];
+            let args = if ring.is_empty() { &args[..6] } else { &args };
+            let run = planner(args);
+            assert_eq!(run.code, Some(0), "{args:?}: {run:?}");
+        }
+    }
+}

@@ -16,7 +16,7 @@ const ALONE: Replicas = Replicas { gpus_per_rank: 1, pipelines: 1 };
 fn steps(jitter: &Jitter, replicas: Replicas, num_samples: u32) -> Distribution {
     let schedule = generate(ScheduleKind::OneFOneB, 8, 32, 1).unwrap();
     let work = Work::plain(&durations(), 8);
-    sample_steps(&schedule, &work, replicas, jitter, num_samples).unwrap()
+    sample_steps(&schedule, &work, replicas, jitter, num_samples, &|| {}).unwrap()
 }
 
 fn durations() -> Durations {

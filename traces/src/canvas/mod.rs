@@ -10,6 +10,7 @@ mod pdf;
 mod ticks;
 mod title;
 
+use ir::text::printable;
 use ir::units::Nanos;
 use plotters::backend::{BitMapBackend, DrawingBackend, SVGBackend};
 use plotters_backend::DrawingErrorKind;
@@ -216,7 +217,7 @@ fn checked_size(picture: &impl Picture) -> Result<(u32, u32), DrawError> {
 }
 
 fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    printable(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 /// A rectangle, in CSS pixels from the upper left corner of the picture.
@@ -366,7 +367,7 @@ impl<B: DrawingBackend> Canvas<'_, B> {
     pub(crate) fn text(&mut self, text: &Text<'_>) -> Result<(), DrawError> {
         let style = font::Style { text, font: self.font, scale: self.scale };
         let at = (self.unit(text.x), self.unit(text.baseline - font::RISE * text.size));
-        checked(self.backend.draw_text(text.content, &style, at))
+        checked(self.backend.draw_text(&printable(text.content), &style, at))
     }
 
     fn unit(&self, pixels: f64) -> i32 {

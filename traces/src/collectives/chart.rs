@@ -32,6 +32,9 @@ const ARROW_HEAD: f64 = 5.0;
 const BETWEEN_STATES: f64 = 44.0;
 const BELOW_STATE: f64 = 18.0;
 
+/// The narrowest that a cell is.
+const LEAST_CELL_WIDTH: f64 = 30.0;
+
 /// What is drawn at one moment.
 struct State {
     heading: String,
@@ -68,6 +71,7 @@ impl<'a> Chart<'a> {
         paper: &'a Paper,
         font: &Font,
     ) -> Result<Self, DrawError> {
+        check_room(num_ranks, BETWEEN_RANKS, 0.0, paper)?;
         let state = |heading: &str, holdings| State {
             heading: heading.to_owned(),
             holdings,
@@ -90,6 +94,7 @@ impl<'a> Chart<'a> {
         paper: &'a Paper,
         font: &Font,
     ) -> Result<Self, DrawError> {
+        check_room(num_ranks, ARROW, ARROW, paper)?;
         let steps = ring.steps(num_ranks);
         let sent = steps.iter().flat_map(|step| &step.sends).filter(|send| send.from == 0).count();
         let subtitle = format!(
@@ -154,7 +159,7 @@ impl<'a> Chart<'a> {
         });
         let widths = labels.map(|label| font.width(&label, LABEL) + BESIDE_LABEL);
         let names = font.width(&rank_name(self.num_ranks().saturating_sub(1)), RANK) + 4.0;
-        let cell_width = widths.fold(names.max(30.0), f64::max).ceil();
+        let cell_width = widths.fold(names.max(LEAST_CELL_WIDTH), f64::max).ceil();
         let chart = Self { cell_width, ..self };
         let headings = chart.states.iter().map(|state| font.width(&state.heading, STATE));
         let headings = headings.map(|width| width + chart.stub());
@@ -194,8 +199,7 @@ impl<'a> Chart<'a> {
     }
 
     fn state_width(&self) -> f64 {
-        let n = f64::from(self.num_ranks());
-        n * self.cell_width + (n - 1.0).max(0.0) * self.between_ranks + 2.0 * self.stub()
+        width_of_state(self.num_ranks(), self.cell_width, self.between_ranks, self.stub())
     }
 
     fn state_height(&self) -> f64 {
@@ -342,6 +346,30 @@ impl Picture for Chart<'_> {
         }
         Ok(())
     }
+}
+
+/// Ranks of which states are worked out before it is known whether the paper has room for them.
+const FEW_RANKS: u32 = 32;
+
+/// That a state of more than a few ranks has room for them in their narrowest cells, before what they hold is worked out:
+/// the contributions in the states of a ring grow with the fourth power of its ranks.
+fn check_room(
+    num_ranks: u32,
+    between_ranks: f64,
+    stub: f64,
+    paper: &Paper,
+) -> Result<(), DrawError> {
+    let least = width_of_state(num_ranks, LEAST_CELL_WIDTH, between_ranks, stub) + 2.0 * MARGIN;
+    if num_ranks > FEW_RANKS && least > f64::from(paper.width) {
+        let least = least.ceil() as u32;
+        return Err(DrawError::TooSmall { what: "width", given: paper.width, least });
+    }
+    Ok(())
+}
+
+fn width_of_state(num_ranks: u32, cell_width: f64, between_ranks: f64, stub: f64) -> f64 {
+    let n = f64::from(num_ranks);
+    n * cell_width + (n - 1.0).max(0.0) * between_ranks + 2.0 * stub
 }
 
 fn ranks(num_ranks: u32) -> String {

@@ -12,12 +12,14 @@
 //! memory   time and bytes, each less that of the point before
 //! ```
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ir::collective::Collective;
 use ir::schedule::ActionKind;
+use ir::text::printable;
 use ir::units::{Bytes, Nanos};
 use serde::Serialize;
 
@@ -33,8 +35,8 @@ use crate::timeline::{Activity, Event, MemoryPoint, Stream, Timeline, Track};
 pub(super) fn json(timelines: &[&Timeline], axis: TimeAxis, window: [Nanos; 2]) -> String {
     let mut kinds = Kinds::default();
     let timelines = timelines.iter().map(|timeline| TimelineData {
-        title: &timeline.title,
-        work: &timeline.work,
+        title: printable(&timeline.title),
+        work: printable(&timeline.work),
         end_nanoseconds: timeline.end().get(),
         bubble_fraction: timeline.bubble_fraction(),
         tracks: timeline.tracks.iter().map(|track| track_data(track, &mut kinds)).collect(),
@@ -86,8 +88,8 @@ struct KindData {
 
 #[derive(Serialize)]
 struct TimelineData<'a> {
-    title: &'a str,
-    work: &'a str,
+    title: Cow<'a, str>,
+    work: Cow<'a, str>,
     end_nanoseconds: u64,
     bubble_fraction: f64,
     tracks: Vec<TrackData<'a>>,
@@ -95,7 +97,7 @@ struct TimelineData<'a> {
 
 #[derive(Serialize)]
 struct TrackData<'a> {
-    name: &'a str,
+    name: Cow<'a, str>,
     rank: u32,
     num_ranks: u32,
     capacity_bytes: Option<u64>,
@@ -160,7 +162,7 @@ fn track_data<'a>(track: &'a Track, kinds: &mut Kinds) -> TrackData<'a> {
         events: pack_events(&events, kinds),
     });
     TrackData {
-        name: &track.name,
+        name: printable(&track.name),
         rank: track.rank,
         num_ranks: track.num_ranks,
         capacity_bytes: track.memory_capacity.map(Bytes::get),

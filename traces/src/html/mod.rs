@@ -11,6 +11,7 @@ mod viewer;
 use std::collections::BTreeSet;
 use std::fmt::{self, Write};
 
+use ir::text::printable;
 use ir::units::{Bytes, Nanos};
 
 use crate::canvas::DrawError;
@@ -181,15 +182,13 @@ pub struct Escaped<'a>(pub &'a str);
 
 impl fmt::Display for Escaped<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for c in self.0.chars() {
+        for c in printable(self.0).chars() {
             match c {
                 '&' => f.write_str("&amp;")?,
                 '<' => f.write_str("&lt;")?,
                 '>' => f.write_str("&gt;")?,
                 '"' => f.write_str("&quot;")?,
                 '\'' => f.write_str("&#39;")?,
-                // HTML has no way to write it.
-                '\0' => f.write_char('\u{fffd}')?,
                 c => f.write_char(c)?,
             }
         }

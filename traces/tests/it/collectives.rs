@@ -193,4 +193,13 @@ fn too_many_ranks_for_the_paper_are_an_error_that_says_what_would_do() {
         panic!("{error}");
     };
     ring_svg(Ring::AllReduce, 8, &Paper { width: least, ..PAPER }).unwrap();
+    // Long before what they hold is worked out, which for so many is beyond any memory.
+    for many in [128, 1_000_000_000, u32::MAX] {
+        let error = ring_svg(Ring::AllReduce, many, &PAPER).unwrap_err();
+        assert!(matches!(error, DrawError::TooSmall { what: "width", .. }), "{error}");
+        for operation in Operation::ALL {
+            let error = svg(operation, many, &PAPER).unwrap_err();
+            assert!(matches!(error, DrawError::TooSmall { what: "width", .. }), "{error}");
+        }
+    }
 }

@@ -13,7 +13,9 @@ pub enum GenerateError {
         name: &'static str,
     },
     /// More actions than anyone can want.
-    #[error("{num_stages} stages x {num_micro_batches} micro-batches are more than {most} actions")]
+    #[error(
+        "{num_stages} stages x {num_micro_batches} micro-batches are more than the {most} forwards that a schedule has at most"
+    )]
     TooLarge {
         /// All ranks' stages.
         num_stages: u64,
@@ -31,6 +33,24 @@ pub enum GenerateError {
         virtual_stages: u32,
         /// Stages that it has.
         expected: u32,
+    },
+    /// More stages than a model can have.
+    #[error("{num_stages} stages are more than the {most} that a schedule has at most")]
+    TooManyStages {
+        /// All ranks' stages.
+        num_stages: u64,
+        /// The most.
+        most: u64,
+    },
+    /// Working the family's order out takes too long.
+    #[error("schedule `{kind}` is worked out for {most} pipeline ranks at most, not {num_ranks}")]
+    TooManyRanks {
+        /// The family.
+        kind: ScheduleKind,
+        /// Ranks asked for.
+        num_ranks: u32,
+        /// The most ranks.
+        most: u32,
     },
     /// The family needs an even number of ranks.
     #[error("schedule `{kind}` folds the ranks in half: `pipeline_parallel` {} fits, {num_ranks} is odd", num_ranks + 1)]

@@ -12,8 +12,17 @@ pub use error::GenerateError;
 
 use super::{Schedule, ScheduleKind, Step};
 
-/// The most forwards that [`generate()`] makes; three times as many actions fill some gigabytes.
-const MOST_FORWARDS: u64 = 30_000_000;
+/// The most forwards that [`generate()`] makes. Each comes with a backward and messages, which as actions, as events of a
+/// timeline and as text of one take a kilobyte together: a gigabyte for all. What trains has hundreds of stages and
+/// hundreds of micro-batches at most.
+const MOST_FORWARDS: u64 = 1 << 19;
+
+/// The most stages of all ranks together: more than any model has blocks.
+pub const MOST_STAGES: u64 = 4096;
+
+/// The most ranks of families that are worked out moment by moment: there are as many moments as ranks and micro-batches
+/// together, and each is looked at for every rank.
+const MOST_RANKS_OF_V: u32 = 512;
 
 impl ScheduleKind {
     /// Whether the family has a schedule on `p` ranks with `m` micro-batches and `v` stages a rank.
@@ -30,6 +39,9 @@ impl ScheduleKind {
             }
         }
         let num_stages = u64::from(p) * u64::from(v);
+        if num_stages > MOST_STAGES {
+            return Err(GenerateError::TooManyStages { num_stages, most: MOST_STAGES });
+        }
         if num_stages.saturating_mul(m.into()) > MOST_FORWARDS {
             let most = MOST_FORWARDS;
             return Err(GenerateError::TooLarge { num_stages, num_micro_batches: m, most });
@@ -37,6 +49,13 @@ impl ScheduleKind {
         let expected = self.default_virtual_stages();
         if !self.is_interleaved() && v != expected {
             return Err(GenerateError::VirtualStages { kind: self, virtual_stages: v, expected });
+        }
+        if matches!(self, Self::Zbv | Self::VHalf | Self::VMin) && p > MOST_RANKS_OF_V {
+            return Err(GenerateError::TooManyRanks {
+                kind: self,
+                num_ranks: p,
+                most: MOST_RANKS_OF_V,
+            });
         }
         match self {
             Self::DualPipe => dual::check_pipe(p, m),

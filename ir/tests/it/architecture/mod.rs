@@ -24,14 +24,15 @@ const IR_MODULES_MAY_USE: &[(&str, &[&str])] = &[
     ("units", &[]),
     ("collective", &[]),
     ("schedule", &[]),
-    ("cluster", &["collective", "units"]),
+    ("text", &[]),
+    ("cluster", &["collective", "text", "units"]),
     ("graph", &["collective", "units"]),
-    ("native", &["graph"]),
-    ("model", &["graph", "native"]),
+    ("native", &["graph", "text"]),
+    ("model", &["graph", "native", "text"]),
     ("layout", &["graph", "schedule"]),
     ("replication", &["graph", "layout", "schedule"]),
-    ("framework", &["cluster", "graph", "layout", "schedule"]),
-    ("plan", &["cluster", "framework", "graph", "layout", "replication", "units"]),
+    ("framework", &["cluster", "graph", "layout", "schedule", "text"]),
+    ("plan", &["cluster", "framework", "graph", "layout", "replication", "text", "units"]),
 ];
 
 /// Sources in which values come in and values go out, and what of them is not so.

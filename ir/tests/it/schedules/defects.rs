@@ -1,7 +1,7 @@
 //! What wrong schedules are told.
 
 use ir::schedule::{
-    GenerateError, Schedule, ScheduleKind, Sends, StagePlacement, Step, check, generate, read_csv,
+    Schedule, ScheduleKind, Sends, StagePlacement, Step, check, generate, read_csv,
 };
 
 /// The CSV's schedule is wrong, and this says why.
@@ -390,6 +390,26 @@ fn numbers_that_a_family_does_not_take() {
     ] {
         assert_eq!(error, expected);
     }
-    let huge = generate(ScheduleKind::GPipe, u32::MAX, u32::MAX, 1);
-    assert!(matches!(huge, Err(GenerateError::TooLarge { .. })));
+}
+
+#[test]
+fn schedules_that_are_too_large_are_refused_before_they_are_made() {
+    let told = |kind, p, m, v| generate(kind, p, m, v).unwrap_err().to_string();
+    assert_eq!(
+        told(ScheduleKind::GPipe, u32::MAX, u32::MAX, 1),
+        "4294967295 stages are more than the 4096 that a schedule has at most"
+    );
+    assert_eq!(
+        told(ScheduleKind::Interleaved, 2, 2, 1_000_000),
+        "2000000 stages are more than the 4096 that a schedule has at most"
+    );
+    assert_eq!(
+        told(ScheduleKind::OneFOneB, 8, 1_000_000, 1),
+        "8 stages x 1000000 micro-batches are more than the 524288 forwards that a schedule has at most"
+    );
+    for kind in [ScheduleKind::Zbv, ScheduleKind::VHalf, ScheduleKind::VMin] {
+        let expected =
+            format!("schedule `{kind}` is worked out for 512 pipeline ranks at most, not 513");
+        assert_eq!(told(kind, 513, 1, 2), expected);
+    }
 }

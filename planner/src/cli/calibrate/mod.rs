@@ -15,11 +15,12 @@ use planner::measured::kind::Kind;
 use planner::measured::kineto;
 
 use super::args::CalibrateArgs;
-use super::files::{read_bytes_up_to, refuse_to_overwrite};
+use super::destination::refuse_to_overwrite;
+use super::files::{is_stdin, read_bytes_up_to};
 use super::output::Answer;
 
-/// The most that is read of a file.
-const LARGEST_FILE: u64 = 1 << 32;
+/// The most that is read of a file, packed or not: profiles of a few steps.
+const LARGEST_FILE: u64 = 1 << 30;
 
 pub(crate) fn calibrate(args: &CalibrateArgs) -> anyhow::Result<Answer> {
     let mut files: Vec<(&Path, Vec<u8>)> = Vec::new();
@@ -50,6 +51,10 @@ pub(crate) fn calibrate(args: &CalibrateArgs) -> anyhow::Result<Answer> {
                         let trace = kineto::read(&text(path, bytes)?);
                         trace.map(|profile| vec![profile]).map_err(anyhow::Error::new)
                     }
+                    // A database is read here and there, not from its beginning to its end.
+                    _ if is_stdin(path) => bail!(
+                        "an export of Nsight Systems cannot come by standard input\nhint: name its file"
+                    ),
                     _ => nsys::read(path),
                 };
                 profiles.extend(found.with_context(|| format!("`{}`", path.display()))?);

@@ -9,7 +9,8 @@ use planner::measured::nccl_tests::{self, NcclRun};
 use serde::Serialize;
 
 use crate::cli::args::{CalibrateArgs, Format};
-use crate::cli::files::{read_cluster, write_atomically};
+use crate::cli::destination::{has_room, name_for, write_output};
+use crate::cli::files::read_cluster;
 use crate::cli::output::{Answer, print, print_json};
 use crate::cli::tables::{percent, render, table};
 
@@ -57,13 +58,16 @@ pub(super) fn calibrate(
     let mut found = refit(&base, &runs)?;
     let rows = runs.iter().flat_map(|run| &run.left_out).cloned();
     found.left_out.extend(rows);
-    if let Some(stem) = args.output.as_deref().and_then(Path::file_stem) {
-        found.cluster.name = stem.to_string_lossy().into_owned();
+    if let Some(output) = &args.output {
+        found.cluster.name = name_for(output).into_owned();
         found.cluster.sources.insert("levels.measured".to_owned(), source(&found, files));
     }
     if let Some(path) = &args.output {
         let text = serde_json::to_string_pretty(&found.cluster)? + "\n";
-        write_atomically(path, text.as_bytes())?;
+        write_output(path, text.as_bytes())?;
+    }
+    if !has_room(args.output.iter().chain(&args.chart)) {
+        return Ok(Answer::Found);
     }
     match args.format {
         Format::Json => print_json(&Report {

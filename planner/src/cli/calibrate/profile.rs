@@ -16,7 +16,8 @@ use traces::timeline::Timeline;
 
 use crate::cli::args::{CalibrateArgs, Format};
 use crate::cli::chart::{check_ending, write_timelines};
-use crate::cli::files::{read_plan, refuse_to_overwrite, write_atomically};
+use crate::cli::destination::{has_room, name_for, refuse_to_overwrite, write_output};
+use crate::cli::files::read_plan;
 use crate::cli::output::{Answer, print, print_json};
 use crate::cli::picture::Look;
 use crate::cli::tables::{render, table};
@@ -93,11 +94,14 @@ pub(super) fn calibrate(
         write_timelines(&both, path, Look::default())?;
     }
     if let Some(path) = &args.output {
-        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        let name = name_for(path);
         let base = &setup.problem.hardware.framework;
         let calibrated = framework(&name, base, found.calibration.clone());
         let text = serde_json::to_string_pretty(&calibrated)? + "\n";
-        write_atomically(path, text.as_bytes())?;
+        write_output(path, text.as_bytes())?;
+    }
+    if !has_room(args.output.iter().chain(&args.chart)) {
+        return Ok(Answer::Found);
     }
     match args.format {
         Format::Json => print_json(&report(&found))?,

@@ -12,7 +12,8 @@ use serde::Serialize;
 
 use crate::cli::args::{CalibrateArgs, Format};
 use crate::cli::constants::{basis, moved_constants};
-use crate::cli::files::{read_framework, write_atomically};
+use crate::cli::destination::{has_room, name_for, write_output};
+use crate::cli::files::read_framework;
 use crate::cli::output::{Answer, print, print_json};
 use crate::cli::tables::{render, table};
 
@@ -75,10 +76,13 @@ pub(super) fn calibrate(args: &CalibrateArgs, from: &Path, text: &str) -> anyhow
         let likeliest = found.like.first().and_then(|(name, _)| frameworks::preset(name));
         let base = likeliest.as_ref().unwrap_or(&first.setup.problem.hardware.framework);
         let named = named.as_ref().filter(|_| likeliest.is_none());
-        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        let name = name_for(path);
         let calibrated = framework(&name, &preset_of(base, named), found.calibration.clone());
         let text = serde_json::to_string_pretty(&calibrated)? + "\n";
-        write_atomically(path, text.as_bytes())?;
+        write_output(path, text.as_bytes())?;
+    }
+    if !has_room(args.output.iter().chain(&args.chart)) {
+        return Ok(Answer::Found);
     }
     match args.format {
         Format::Json => print_json(&Report {

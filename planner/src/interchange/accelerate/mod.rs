@@ -9,6 +9,7 @@ use ir::framework::Fusion;
 use ir::graph::{ContextParallelKind, Recompute};
 use ir::layout::ZeroStage;
 use ir::plan::Optimizer;
+use ir::text::printable_json;
 use serde_json::json;
 
 use super::argument::Section;
@@ -54,6 +55,7 @@ pub(super) fn program(setting: &Setting<'_>, is_trainer: bool) -> (Program, Vec<
         |name: &str, text: String| File { name: name.to_owned(), text, is_executable: false };
     let mut files = vec![file("accelerate.yaml", yaml(setting))];
     let config = serde_json::to_string_pretty(&setting.plan.model.description).unwrap_or_default();
+    let config = printable_json(&config).into_owned();
     files.push(file("config.json", config + "\n"));
     let mut command = vec!["train.py".to_owned()];
     let layout = &setting.layout;

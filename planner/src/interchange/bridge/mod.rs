@@ -10,6 +10,7 @@ use std::fmt::Write as _;
 use ir::cluster::Precision;
 use ir::graph::CudaGraphs;
 use ir::layout::OffloadedActivations;
+use ir::text::printable_json;
 
 use super::argument::{Argument, Section};
 use super::error::Lack;
@@ -96,6 +97,7 @@ pub(super) fn program(setting: &Setting<'_>) -> (Program, Vec<File>) {
     let file =
         |name: &str, text: String| File { name: name.to_owned(), text, is_executable: false };
     let config = serde_json::to_string_pretty(&setting.plan.model.description).unwrap_or_default();
+    let config = printable_json(&config).into_owned();
     let files = vec![file("planned.py", python(setting)), file("config.json", config + "\n")];
     let why = "the settings, with their reasons, in planned.py beside this script; the model in config.json";
     let program = Program {

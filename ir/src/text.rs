@@ -1,0 +1,111 @@
+//! Texts of others, fit to print: nothing in them moves a cursor, begins a line, hides, or turns what stands around it.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::ops::RangeInclusive;
+
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+
+/// Characters that are no control characters and yet do not show, or change how others show.
+const UNSHOWN: [RangeInclusive<char>; 12] = [
+    '\u{ad}'..='\u{ad}',        // soft hyphen
+    '\u{61c}'..='\u{61c}',      // Arabic letter mark
+    '\u{180e}'..='\u{180e}',    // Mongolian vowel separator
+    '\u{200b}'..='\u{200b}', // zero-width space; what joins letters of a script, after it, is no harm
+    '\u{200e}'..='\u{200f}', // marks of direction
+    '\u{2028}'..='\u{202e}', // separators of lines; embeddings and overrides of direction
+    '\u{2060}'..='\u{206f}', // word joiner, invisible operators, isolates of direction
+    '\u{feff}'..='\u{feff}', // byte-order mark
+    '\u{fff9}'..='\u{fffb}', // marks of annotations
+    '\u{fffe}'..='\u{ffff}', // no characters, which XML does not take
+    '\u{e0000}'..='\u{e0fff}', // tags
+    '\u{f0000}'..='\u{10ffff}', // for private use
+];
+
+/// Whether a character shows as itself wherever it stands.
+fn is_shown(c: char) -> bool {
+    c.is_ascii() && !c.is_ascii_control()
+        || !c.is_control() && !UNSHOWN.iter().any(|range| range.contains(&c))
+}
+
+/// Whether a text shows as it is, on one line.
+pub fn is_fit_to_print(text: &str) -> bool {
+    text.chars().all(is_shown)
+}
+
+/// The text on one line, with escapes such as `\n` and `\u{1b}` for what does not show.
+///
+/// ```
+/// use ir::text::printable;
+///
+/// assert_eq!(printable("Llama-3.1 8B"), "Llama-3.1 8B");
+/// assert_eq!(printable("red\u{1b}[31m\nnext"), "red\\u{1b}[31m\\nnext");
+/// ```
+pub fn printable(text: &str) -> Cow<'_, str> {
+    escaped(text, |_| false)
+}
+
+/// The same of a text of several lines, which it keeps, and their tabs.
+pub fn printable_lines(text: &str) -> Cow<'_, str> {
+    escaped(text, |c| matches!(c, '\n' | '\t'))
+}
+
+fn escaped(text: &str, is_kept: impl Fn(char) -> bool) -> Cow<'_, str> {
+    let is_fit = |c: char| is_shown(c) || is_kept(c);
+    if text.chars().all(is_fit) {
+        return text.into();
+    }
+    let mut whole = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        if is_fit(c) {
+            whole.push(c);
+        } else {
+            whole.extend(c.escape_default());
+        }
+    }
+    whole.into()
+}
+
+/// Reads a name as [`printable`] has it.
+///
+/// # Errors
+///
+/// What is no text.
+pub(crate) fn name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    Ok(printable(&text).into_owned())
+}
+
+/// A value with all texts in it, names of fields too, as [`printable`] has them.
+pub fn printable_value(value: Value) -> Value {
+    match value {
+        Value::String(text) if !is_fit_to_print(&text) => Value::String(printable(&text).into()),
+        Value::Array(values) => values.into_iter().map(printable_value).collect(),
+        Value::Object(fields) => fields
+            .into_iter()
+            .map(|(name, value)| (printable(&name).into_owned(), printable_value(value)))
+            .collect(),
+        other => other,
+    }
+}
+
+/// A JSON document in which texts have escapes for what does not show; it means the same.
+pub fn printable_json(document: &str) -> Cow<'_, str> {
+    let is_fit = |c: char| is_shown(c) || c == '\n';
+    if document.chars().all(is_fit) {
+        return document.into();
+    }
+    let mut whole = String::with_capacity(document.len() + 16);
+    for c in document.chars() {
+        if is_fit(c) {
+            whole.push(c);
+        } else {
+            // Outside of texts JSON has none of these.
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                write!(whole, "\\u{unit:04x}").expect("a string takes any text");
+            }
+        }
+    }
+    whole.into()
+}

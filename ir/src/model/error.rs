@@ -70,6 +70,8 @@ pub enum ModelError {
         architecture: String,
         /// The field.
         field: String,
+        /// A field that is there, with a name much like it.
+        similar: Option<String>,
     },
     /// A field that holds the wrong kind of value.
     #[error("field `{field}` of `{architecture}` must be {expected}, but is {found}")]
@@ -163,6 +165,9 @@ impl ModelError {
                 let most = (*divisor).min(*value).min(MOST_HEADS_TRIED);
                 let fitting = (1..=most).rev().find(|n| value % n == 0)?;
                 Some(format!("`{divisor_field}` {fitting} divides `{field}` {value}"))
+            }
+            Self::MissingField { field, similar, .. } => {
+                similar.as_ref().map(|similar| format!("`{similar}` is there; `{field}` is read"))
             }
             Self::TooFewExperts { num_experts, .. } => {
                 Some(format!("`num_experts_per_tok` may be at most {num_experts}"))

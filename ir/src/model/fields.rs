@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::error::ModelError;
+use super::warning::{Asked, like};
 use crate::graph::{Activation, Real};
 
 /// The most layers that a model may have.
@@ -28,11 +29,30 @@ const OTHER_NAMES: &[(&str, &[&str])] = &[
 pub(super) struct Fields<'a> {
     architecture: &'a str,
     object: &'a Map<String, Value>,
+    /// Where what is looked for is noted.
+    asked: Option<&'a Asked>,
 }
 
 impl<'a> Fields<'a> {
     pub(super) fn new(architecture: &'a str, object: &'a Map<String, Value>) -> Self {
-        Self { architecture, object }
+        Self { architecture, object, asked: None }
+    }
+
+    /// The same, where what is looked for is noted.
+    pub(super) fn noting(self, asked: &'a Asked) -> Self {
+        Self { asked: Some(asked), ..self }
+    }
+
+    fn note(&self, name: &str) {
+        if let Some(asked) = self.asked {
+            asked.note([name]);
+        }
+    }
+
+    fn note_default(&self, name: &str, default: u64) {
+        if let Some(asked) = self.asked {
+            asked.note_default(name, default);
+        }
     }
 
     pub(super) fn architecture(&self) -> String {
@@ -41,12 +61,15 @@ impl<'a> Fields<'a> {
 
     /// The fields within the object called `name`, if there is one.
     pub(super) fn within(&self, name: &str) -> Option<Self> {
+        self.note(name);
         let object = self.object.get(name)?.as_object()?;
-        Some(Self { object, ..*self })
+        // What lies within has names of its own.
+        Some(Self { object, asked: None, ..*self })
     }
 
     /// The same of a field that holds an object or null where it is there.
     pub(super) fn object(&self, name: &str) -> Result<Option<Self>, ModelError> {
+        self.note(name);
         match self.object.get(name) {
             None | Some(Value::Null | Value::Object(_)) => Ok(self.within(name)),
             Some(value) => Err(self.wrong_type(name, "an object", value)),
@@ -55,6 +78,7 @@ impl<'a> Fields<'a> {
 
     /// Number of entries of the object called `name`, if there is one.
     pub(super) fn num_entries(&self, name: &str) -> Option<u64> {
+        self.note(name);
         Some(self.object.get(name)?.as_object()?.len() as u64)
     }
 
@@ -86,7 +110,12 @@ impl<'a> Fields<'a> {
         default: Option<u64>,
     ) -> Result<Option<u64>, ModelError> {
         match self.find(name) {
-            None => Ok(default),
+            None => {
+                if let Some(default) = default {
+                    self.note_default(name, default);
+                }
+                Ok(default)
+            }
             Some((_, Value::Null)) => Ok(None),
             Some((found, value)) => self.whole(found, value, 1, MOST).map(Some),
         }
@@ -225,7 +254,9 @@ impl<'a> Fields<'a> {
     }
 
     pub(super) fn missing(&self, field: &str) -> ModelError {
-        ModelError::MissingField { architecture: self.architecture(), field: field.to_owned() }
+        let architecture = self.architecture();
+        let similar = like(field, self.object.keys()).cloned();
+        ModelError::MissingField { architecture, field: field.to_owned(), similar }
     }
 
     pub(super) fn unsupported(&self, variant: String) -> ModelError {
@@ -250,8 +281,11 @@ impl<'a> Fields<'a> {
     pub(super) fn find(&self, name: &str) -> Option<(&'a str, &'a Value)> {
         let others =
             OTHER_NAMES.iter().find(|(own, _)| *own == name).map_or(&[][..], |(_, others)| *others);
-        std::iter::once(name)
-            .chain(others.iter().copied())
+        let names = || std::iter::once(name).chain(others.iter().copied());
+        if let Some(asked) = self.asked {
+            asked.note(names());
+        }
+        names()
             .find_map(|name| self.object.get_key_value(name))
             .map(|(name, value)| (name.as_str(), value))
     }
@@ -269,7 +303,11 @@ impl<'a> Fields<'a> {
     }
 
     fn number_or(&self, name: &str, default: u64, least: u64) -> Result<u64, ModelError> {
-        self.find(name).map_or(Ok(default), |(found, value)| self.whole(found, value, least, MOST))
+        let Some((found, value)) = self.find(name) else {
+            self.note_default(name, default);
+            return Ok(default);
+        };
+        self.whole(found, value, least, MOST)
     }
 
     fn whole(&self, field: &str, value: &Value, least: u64, most: u64) -> Result<u64, ModelError> {

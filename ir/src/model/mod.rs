@@ -12,6 +12,7 @@ mod rotary;
 mod short;
 pub mod transformer;
 mod validate;
+mod warning;
 
 use serde_json::{Map, Value};
 
@@ -19,6 +20,7 @@ pub use error::ModelError;
 pub use lower::{AttentionKernel, GraphOptions};
 pub use numerics::Numerics;
 pub use transformer::Transformer;
+pub use warning::ModelWarning;
 
 use crate::graph::{AdapterError, Adapters, Graph, GraphError};
 use crate::text::{printable, printable_value};
@@ -32,6 +34,8 @@ pub struct Model {
     pub architecture: String,
     /// What it consists of.
     pub description: Description,
+    /// What its description has that may not be meant.
+    pub warnings: Vec<ModelWarning>,
 }
 
 /// What a model consists of.
@@ -62,12 +66,14 @@ impl Model {
         if object.contains_key("format") {
             let (name, graph) = crate::native::read(text)?;
             let architecture = "native graph".to_owned();
-            return Ok(Self { name, architecture, description: Description::Graph(graph) });
+            let description = Description::Graph(graph);
+            return Ok(Self { name, architecture, description, warnings: Vec::new() });
         }
-        let (architecture, transformer) = if object.contains_key("model_type") {
+        let (architecture, transformer, warnings) = if object.contains_key("model_type") {
             hf::read(&object)?
         } else if object.contains_key("architecture") {
-            short::read(&object)?
+            let (architecture, transformer) = short::read(&object)?;
+            (architecture, transformer, Vec::new())
         } else {
             return Err(ModelError::NoArchitecture);
         };
@@ -76,6 +82,7 @@ impl Model {
             name,
             architecture,
             description: Description::Transformer(Box::new(transformer)),
+            warnings,
         })
     }
 

@@ -11,3 +11,4 @@ mod native;
 mod oracle;
 mod replication;
 mod schedules;
+mod warnings;

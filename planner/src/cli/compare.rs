@@ -13,8 +13,9 @@ use serde::Serialize;
 
 use super::args::{CompareArgs, Format};
 use super::files::read_plan;
-use super::input::{Decided, read};
+use super::input::{Decided, read, warn_of_model};
 use super::layout::filled;
+use super::models::read_model;
 use super::output::{Answer, print, print_json};
 use super::questions::whole;
 use super::tables::{percent, render, table};
@@ -71,6 +72,9 @@ impl SideReport {
 }
 
 pub(crate) fn compare(args: &CompareArgs) -> anyhow::Result<Answer> {
+    if let Some(model) = &args.model {
+        warn_of_model(model, &read_model(model)?.model);
+    }
     let given = [&args.a, &args.b];
     let plans = given.map(|it| Path::new(it).is_file().then(|| of_plan(Path::new(it))).transpose());
     let [a, b] = plans;

@@ -10,7 +10,7 @@ use planner::interchange::{self, Stated};
 use super::args::{ImportArgs, SettingsArgs};
 use super::destination::{has_room, refuse_to_overwrite, write_output};
 use super::files::{read_cluster, read_text};
-use super::input::command;
+use super::input::{command, warn_of_model};
 use super::models::read_model;
 use super::output::{Answer, print};
 
@@ -20,6 +20,7 @@ pub(crate) fn import(args: &ImportArgs) -> anyhow::Result<Answer> {
     let set = args.settings.set.iter().cloned().collect();
     let files = beside(&args.file, &text, &set).with_context(about)?;
     let file = read_model(&args.model)?;
+    warn_of_model(&args.model, &file.model);
     let cluster = read_cluster(&args.cluster)?;
     let plan = interchange::import(&interchange::Import {
         text: &text,

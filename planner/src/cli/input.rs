@@ -8,7 +8,7 @@ use ir::cluster::Cluster;
 use ir::framework::{Framework, ModelFacts};
 use ir::graph::{Adapters, RecomputeModules};
 use ir::layout::PartialLayout;
-use ir::model::Description;
+use ir::model::{Description, Model};
 use ir::plan::Training;
 use ir::replication::DataParallelMethod;
 use ir::text::is_fit_to_print;
@@ -108,6 +108,13 @@ pub(crate) fn read(
     let open = Problem::new(open_graph, usual, &cluster, able_openly, gpus)?;
     let problem = Problem::new(graph, training, &cluster, able, gpus)?.with_stages(stages);
     Ok(Input { file, cluster, adapters, choices, framework, lacks, problem, open })
+}
+
+/// Says on stderr what a model's description has that may not be meant.
+pub(crate) fn warn_of_model(path: &Path, model: &Model) {
+    for warning in &model.warnings {
+        tell(&format!("warning: `{}`: {warning}", path.display()));
+    }
 }
 
 /// Says on stderr where a sequence is longer than the model was made for.

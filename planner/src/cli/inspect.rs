@@ -6,6 +6,7 @@ use planner::problem::{LONGEST_SEQUENCE, default_sequence_length};
 use serde::Serialize;
 
 use super::args::{Format, InspectArgs};
+use super::input::warn_of_model;
 use super::models::{ModelFile, read_model};
 use super::output::{Answer, print, print_json};
 use super::tables::{count, render, table};
@@ -27,6 +28,9 @@ struct Inspection {
     /// Masked pairs left out.
     forward_flops_per_token_causal: f64,
     blocks: Vec<BlockSummary>,
+    /// What the description has that may not be meant.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
 }
 
 /// Equal blocks that follow one another.
@@ -40,6 +44,7 @@ struct BlockSummary {
 
 pub(crate) fn inspect(args: &InspectArgs) -> anyhow::Result<Answer> {
     let ModelFile { model, .. } = read_model(&args.model)?;
+    warn_of_model(&args.model, &model);
     let adapters = args.adapters.adapters();
     let graph = model.training_graph(args.parts.options(), adapters.as_ref())?;
     let sequence_length =
@@ -65,6 +70,7 @@ pub(crate) fn inspect(args: &InspectArgs) -> anyhow::Result<Answer> {
         forward_flops_per_token: flops.full.get() / tokens,
         forward_flops_per_token_causal: flops.causal.get() / tokens,
         blocks: summaries(&graph),
+        warnings: model.warnings.iter().map(ToString::to_string).collect(),
     };
     match args.format {
         Format::Json => print_json(&inspection)?,

@@ -14,7 +14,7 @@ use super::args::{FailOn, LintArgs, LintFormat};
 use super::destination::{refuse_to_overwrite, write_output};
 use super::files::{parse_plan, read_cluster, read_text};
 use super::import::{beside, stated};
-use super::input::command;
+use super::input::{command, warn_of_model};
 use super::models::read_model;
 use super::output::{Answer, print, print_json_text};
 use super::tables::{percent, render, table};
@@ -76,6 +76,7 @@ fn of_settings(args: &LintArgs, text: &str) -> anyhow::Result<Report> {
         "settings do not say all of the model that they train\nhint: `--model llama-3.1-8b`",
     )?;
     let file = read_model(model)?;
+    warn_of_model(model, &file.model);
     let cluster = read_cluster(args.cluster.as_deref().unwrap_or("h100"))?;
     let about = || format!("`{}`", args.file.display());
     let set = args.settings.set.iter().cloned().collect();

@@ -24,7 +24,9 @@ use super::args::{EvaluateArgs, Format, ProblemArgs, SearchArgs};
 use super::describe::describe;
 use super::destination::{has_room, refuse_to_overwrite, write_output};
 use super::impossible::no_candidates;
-use super::input::{Decided, Input, command, read, warn_of_large_batch, warn_of_long_sequence};
+use super::input::{
+    Decided, Input, command, read, warn_of_large_batch, warn_of_long_sequence, warn_of_model,
+};
 use super::interrupt::Limit;
 use super::layout::{LayoutArgs, filled};
 use super::output::{Answer, print, print_json};
@@ -105,6 +107,7 @@ fn answer(
         refuse_to_overwrite(Path::new(&args.setting.cluster), output)?;
     }
     if !args.quiet {
+        warn_of_model(&args.model, &input.file.model);
         warn_of_long_sequence(&input);
         warn_of_large_batch(&input);
     }
@@ -167,7 +170,7 @@ fn answer(
     match args.format {
         Format::Json => {
             let Input { problem, file, cluster, .. } = &input;
-            let report = SearchReport::new(problem, &file.model.name, &cluster.name, &answer);
+            let report = SearchReport::new(problem, &file.model, &cluster.name, &answer);
             print_json(&Whole { report, answers })?;
         }
         Format::Table => {

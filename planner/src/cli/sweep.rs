@@ -12,7 +12,7 @@ use traces::sweep::{self, Bar};
 
 use super::args::{Format, SweepArgs};
 use super::destination::{has_room, refuse_to_overwrite, write_output};
-use super::input::{Decided, Input, read};
+use super::input::{Decided, Input, read, warn_of_model};
 use super::interrupt::Limit;
 use super::output::{Answer, print, print_json};
 use super::over::Varied;
@@ -68,6 +68,9 @@ pub(crate) fn sweep(args: &SweepArgs) -> anyhow::Result<Answer> {
     let mut names = None;
     for value in &args.over.values {
         let (input, problem) = posed(args, &fixed, *value)?;
+        if points.is_empty() {
+            warn_of_model(&args.model, &input.file.model);
+        }
         let usual = problem.usual_headroom();
         let problem = problem.with_headroom(usual);
         let outcome = search(&problem, &request, &mut |_| limit.go());

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ir::layout::LayoutSpec;
+use ir::model::Model;
 use ir::plan::{Prediction, Training};
 use ir::units::Seconds;
 use serde::Serialize;
@@ -56,6 +57,9 @@ pub struct SearchReport {
 struct ModelReport {
     name: String,
     num_parameters: u64,
+    /// What its description has that may not be meant.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
 }
 
 /// The framework that a step is predicted with.
@@ -121,7 +125,7 @@ struct Infeasible {
 
 impl SearchReport {
     /// The report of an answer. A layout that the user named is reported even where it does not fit.
-    pub fn new(problem: &Problem, model: &str, cluster: &str, answer: &Answered) -> Self {
+    pub fn new(problem: &Problem, model: &Model, cluster: &str, answer: &Answered) -> Self {
         let Answered { outcome, shown, elapsed, least_gpus, named, best, lacks } = answer;
         let memory = problem.room;
         let report = |found: &Found| PlanReport::new(problem, found);
@@ -138,8 +142,9 @@ impl SearchReport {
         });
         Self {
             model: ModelReport {
-                name: model.to_owned(),
+                name: model.name.clone(),
                 num_parameters: problem.parameters().total,
+                warnings: model.warnings.iter().map(ToString::to_string).collect(),
             },
             num_gpus: problem.limits.num_gpus,
             cluster: cluster.to_owned(),

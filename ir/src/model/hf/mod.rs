@@ -30,6 +30,7 @@ use serde_json::{Map, Value};
 use super::error::ModelError;
 use super::fields::Fields;
 use super::transformer::Transformer;
+use super::warning::{Asked, ModelWarning};
 
 type Reader = fn(Fields<'_>) -> Result<Transformer, ModelError>;
 
@@ -99,7 +100,9 @@ pub(super) fn classes() -> impl Iterator<Item = (&'static str, &'static [&'stati
 ///
 /// A class without a head, as `LlamaModel`, or with the head of another task is refused: the head is
 /// part of what trains, and its parameters would be miscounted.
-pub(super) fn read(object: &Map<String, Value>) -> Result<(String, Transformer), ModelError> {
+pub(super) fn read(
+    object: &Map<String, Value>,
+) -> Result<(String, Transformer, Vec<ModelWarning>), ModelError> {
     let model_type = Fields::new("config.json", object).text_or("model_type", "")?;
     let family =
         FAMILIES.iter().find(|family| family.model_type == model_type).ok_or_else(|| {
@@ -108,7 +111,8 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<(String, Transformer),
                 known: list(FAMILIES.iter().map(|family| family.model_type)),
             }
         })?;
-    let fields = Fields::new(model_type, object);
+    let asked = Asked::default();
+    let fields = Fields::new(model_type, object).noting(&asked);
     let named = fields.texts("architectures")?.and_then(|classes| classes.first().copied());
     let class = named.unwrap_or(family.classes[0]);
     if !family.classes.contains(&class) {
@@ -118,7 +122,8 @@ pub(super) fn read(object: &Map<String, Value>) -> Result<(String, Transformer),
             supported: list(family.classes.iter().copied()),
         });
     }
-    Ok((class.to_owned(), (family.read)(fields)?))
+    let transformer = (family.read)(fields)?;
+    Ok((class.to_owned(), transformer, asked.warnings(model_type, object)))
 }
 
 /// Words in back ticks, with commas.

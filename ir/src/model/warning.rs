@@ -1,0 +1,169 @@
+//! What a configuration has that is accepted, but may not be what its author means.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+/// Something in the description of a model that is accepted, but may not be meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ModelWarning {
+    /// A field that is not read, with a name much like one that is.
+    Misspelt {
+        /// The field.
+        field: String,
+        /// The name that is read.
+        known: String,
+    },
+    /// A field that says what a model consists of, and is not read of this architecture.
+    NotRead {
+        /// The architecture.
+        architecture: String,
+        /// The field.
+        field: String,
+    },
+    /// A type of numbers that is none; the precision of training is chosen apart from it.
+    UnknownType {
+        /// The field.
+        field: String,
+        /// What it holds.
+        value: String,
+    },
+    /// A size that is left out, for which the transformers library has a default.
+    LeftOut {
+        /// The architecture.
+        architecture: String,
+        /// The field.
+        field: String,
+        /// The default.
+        default: u64,
+    },
+}
+
+impl fmt::Display for ModelWarning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Misspelt { field, known } => {
+                write!(f, "field `{field}` is not read; `{known}` would be")
+            }
+            Self::NotRead { architecture, field } => write!(
+                f,
+                "field `{field}` is not read of `{architecture}`: the model is planned without it"
+            ),
+            Self::UnknownType { field, value } => write!(
+                f,
+                "`{field}` is {value}, which is no type of numbers; known are float32, float16, bfloat16, float64 and \
+                 types of float8"
+            ),
+            Self::LeftOut { architecture, field, default } => write!(
+                f,
+                "field `{field}` is left out, so it is {default}, which the transformers library has for `{architecture}`"
+            ),
+        }
+    }
+}
+
+/// Fields that say what a model consists of; where a family has them, its reader asks for them.
+const STRUCTURAL: [&str; 10] = [
+    "audio_config",
+    "kv_lora_rank",
+    "n_routed_experts",
+    "n_shared_experts",
+    "num_experts",
+    "num_local_experts",
+    "num_nextn_predict_layers",
+    "q_lora_rank",
+    "quantization_config",
+    "vision_config",
+];
+
+/// Sizes that every configuration of a released model states, where its family has them.
+const STATED: [&str; 3] = ["intermediate_size", "num_attention_heads", "vocab_size"];
+
+/// Types of numbers, as PyTorch calls them, with or without `torch.`.
+const TYPES: [&str; 8] =
+    ["auto", "bfloat16", "double", "float", "float16", "float32", "float64", "half"];
+
+/// What a reader looked for in a configuration.
+#[derive(Debug, Default)]
+pub(super) struct Asked {
+    names: RefCell<BTreeSet<String>>,
+    defaults: RefCell<BTreeMap<String, u64>>,
+}
+
+impl Asked {
+    /// Notes names under which something was looked for.
+    pub(super) fn note<'n>(&self, names: impl IntoIterator<Item = &'n str>) {
+        self.names.borrow_mut().extend(names.into_iter().map(str::to_owned));
+    }
+
+    /// Notes a size that was not there.
+    pub(super) fn note_default(&self, name: &str, default: u64) {
+        // One is what a family has of what it does not have, such as a vision transformer of words.
+        if STATED.contains(&name) && default > 1 {
+            self.defaults.borrow_mut().insert(name.to_owned(), default);
+        }
+    }
+
+    /// What may not be meant of the configuration that was read.
+    pub(super) fn warnings(
+        self,
+        architecture: &str,
+        object: &Map<String, Value>,
+    ) -> Vec<ModelWarning> {
+        let names = self.names.into_inner();
+        let mut warnings = Vec::new();
+        for (field, value) in object.iter().filter(|(field, _)| !names.contains(*field)) {
+            let (architecture, field) = (architecture.to_owned(), field.clone());
+            if STRUCTURAL.contains(&field.as_str()) {
+                if !says_nothing(value) {
+                    warnings.push(ModelWarning::NotRead { architecture, field });
+                }
+            } else if let Some(known) = like(&field, names.iter()) {
+                warnings.push(ModelWarning::Misspelt { field, known: known.clone() });
+            }
+        }
+        for field in ["torch_dtype", "dtype"] {
+            let Some(value) = object.get(field) else { continue };
+            let text = value.as_str().unwrap_or_default();
+            let plain = text.strip_prefix("torch.").unwrap_or(text);
+            let is_known = TYPES.contains(&plain) || plain.starts_with("float8");
+            if !is_known && !value.is_null() {
+                let (field, value) = (field.to_owned(), value.to_string());
+                warnings.push(ModelWarning::UnknownType { field, value });
+            }
+        }
+        let left_out = self.defaults.into_inner().into_iter();
+        warnings.extend(left_out.map(|(field, default)| {
+            let architecture = architecture.to_owned();
+            ModelWarning::LeftOut { architecture, field, default }
+        }));
+        warnings
+    }
+}
+
+/// Whether a field has what it has where a model lacks what it is about.
+fn says_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(flag) => !flag,
+        Value::Number(number) => number.as_f64().is_some_and(|number| number <= 1.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+    }
+}
+
+/// Of `names`, the one that `field` is a misspelling of: one letter off, of long names two.
+pub(super) fn like<'n>(field: &str, names: impl Iterator<Item = &'n String>) -> Option<&'n String> {
+    let most = match field.len() {
+        0..6 => return None,
+        6..14 => 1,
+        _ => 2,
+    };
+    let distances = names.map(|name| (strsim::osa_distance(field, name), name));
+    let nearest = distances.filter(|(distance, _)| (1..=most).contains(distance)).min()?;
+    Some(nearest.1)
+}

@@ -1,0 +1,180 @@
+//! What of a configuration may not be meant is said by name, and nothing of configurations that people have.
+
+use std::fs;
+use std::path::Path;
+
+use ir::model::Model;
+use serde_json::{Value, json};
+
+fn warnings(config: &Value) -> Vec<String> {
+    let model = Model::from_json(&config.to_string(), "model").unwrap();
+    model.warnings.iter().map(ToString::to_string).collect()
+}
+
+/// A whole Llama, with what releases have beside sizes.
+fn llama() -> Value {
+    json!({
+        "_name_or_path": "meta-llama/Llama-3.1-8B", "architectures": ["LlamaForCausalLM"], "attention_bias": false,
+        "attention_dropout": 0.0, "bos_token_id": 128_000, "eos_token_id": [128_001, 128_008, 128_009], "head_dim": 128,
+        "hidden_act": "silu", "hidden_size": 4096, "initializer_range": 0.02, "intermediate_size": 14_336,
+        "max_position_embeddings": 131_072, "mlp_bias": false, "model_type": "llama", "num_attention_heads": 32,
+        "num_hidden_layers": 32, "num_key_value_heads": 8, "pad_token_id": 128_004, "pretraining_tp": 1,
+        "rms_norm_eps": 1e-05, "rope_theta": 500_000.0, "tie_word_embeddings": false, "torch_dtype": "bfloat16",
+        "rope_scaling": {
+            "factor": 8.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0, "original_max_position_embeddings": 8192,
+            "rope_type": "llama3",
+        },
+        "transformers_version": "4.43.0", "use_cache": true, "vocab_size": 128_256, "unsloth_fixed": true,
+    })
+}
+
+fn with(mut config: Value, field: &str, value: Value) -> Value {
+    config[field] = value;
+    config
+}
+
+fn without(mut config: Value, field: &str) -> Value {
+    config.as_object_mut().unwrap().remove(field);
+    config
+}
+
+#[test]
+fn models_that_ship_have_nothing_to_warn_of() {
+    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models");
+    let mut seen = 0;
+    for entry in fs::read_dir(models).unwrap() {
+        let path = entry.unwrap().path().join("config.json");
+        let Ok(text) = fs::read_to_string(&path) else { continue };
+        assert_eq!(warnings(&serde_json::from_str(&text).unwrap()), [""; 0], "{}", path.display());
+        seen += 1;
+    }
+    assert!(seen > 10, "{seen}");
+}
+
+/// Configurations as they are released, whole.
+#[test]
+fn fields_of_releases_that_do_not_matter_here_are_not_warned_of() {
+    let qwen = json!({
+        "architectures": ["Qwen2ForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 151_643, "eos_token_id": 151_645,
+        "hidden_act": "silu", "hidden_size": 3584, "initializer_range": 0.02, "intermediate_size": 18_944,
+        "max_position_embeddings": 32_768, "max_window_layers": 28, "model_type": "qwen2", "num_attention_heads": 28,
+        "num_hidden_layers": 28, "num_key_value_heads": 4, "rms_norm_eps": 1e-06, "rope_theta": 1_000_000.0,
+        "sliding_window": 131_072, "tie_word_embeddings": false, "torch_dtype": "bfloat16",
+        "transformers_version": "4.43.1", "use_cache": true, "use_sliding_window": false, "vocab_size": 152_064,
+        "use_mrope": false,
+    });
+    let mixtral = json!({
+        "architectures": ["MixtralForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 1, "eos_token_id": 2,
+        "hidden_act": "silu", "hidden_size": 4096, "initializer_range": 0.02, "intermediate_size": 14_336,
+        "max_position_embeddings": 32_768, "model_type": "mixtral", "num_attention_heads": 32, "num_experts_per_tok": 2,
+        "num_hidden_layers": 32, "num_key_value_heads": 8, "num_local_experts": 8, "output_router_logits": false,
+        "rms_norm_eps": 1e-05, "rope_theta": 1_000_000.0, "router_aux_loss_coef": 0.02, "router_jitter_noise": 0.0,
+        "sliding_window": null, "tie_word_embeddings": false, "torch_dtype": "bfloat16",
+        "transformers_version": "4.36.0.dev0", "use_cache": true, "vocab_size": 32_000,
+    });
+    let gpt2 = json!({
+        "activation_function": "gelu_new", "architectures": ["GPT2LMHeadModel"], "attn_pdrop": 0.1,
+        "bos_token_id": 50_256, "embd_pdrop": 0.1, "eos_token_id": 50_256, "initializer_range": 0.02,
+        "layer_norm_epsilon": 1e-05, "model_type": "gpt2", "n_ctx": 1024, "n_embd": 768, "n_head": 12, "n_layer": 12,
+        "n_positions": 1024, "resid_pdrop": 0.1, "summary_activation": null, "summary_first_dropout": 0.1,
+        "summary_proj_to_labels": true, "summary_type": "cls_index", "summary_use_proj": true,
+        "task_specific_params": {"text-generation": {"do_sample": true, "max_length": 50}}, "vocab_size": 50_257,
+        "reorder_and_upcast_attn": false, "scale_attn_by_inverse_layer_idx": false, "scale_attn_weights": true,
+    });
+    let bert = json!({
+        "architectures": ["BertForMaskedLM"], "attention_probs_dropout_prob": 0.1, "classifier_dropout": null,
+        "gradient_checkpointing": false, "hidden_act": "gelu", "hidden_dropout_prob": 0.1, "hidden_size": 768,
+        "initializer_range": 0.02, "intermediate_size": 3072, "layer_norm_eps": 1e-12, "max_position_embeddings": 512,
+        "model_type": "bert", "num_attention_heads": 12, "num_hidden_layers": 12, "pad_token_id": 0,
+        "position_embedding_type": "absolute", "transformers_version": "4.6.0.dev0", "type_vocab_size": 2,
+        "use_cache": true, "vocab_size": 30_522, "id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0},
+    });
+    let quiet = [
+        llama(),
+        with(llama(), "num_experts", json!(0)),
+        with(llama(), "quantization_config", json!(null)),
+        with(llama(), "torch_dtype", json!("torch.float8_e4m3fn")),
+        with(llama(), "dtype", json!("bfloat16")),
+        qwen,
+        mixtral,
+        gpt2,
+        bert,
+    ];
+    for config in quiet {
+        assert_eq!(warnings(&config), [""; 0], "{config}");
+    }
+}
+
+#[test]
+fn what_may_not_be_meant_is_said_by_name() {
+    for (config, expected) in [
+        (
+            with(llama(), "num_hidden_layer", json!(40)),
+            "field `num_hidden_layer` is not read; `num_hidden_layers` would be",
+        ),
+        (
+            with(without(llama(), "num_key_value_heads"), "num_key_values_heads", json!(8)),
+            "field `num_key_values_heads` is not read; `num_key_value_heads` would be",
+        ),
+        (
+            with(without(llama(), "tie_word_embeddings"), "tie_word_embeding", json!(true)),
+            "field `tie_word_embeding` is not read; `tie_word_embeddings` would be",
+        ),
+        (
+            with(llama(), "num_local_experts", json!(8)),
+            "field `num_local_experts` is not read of `llama`: the model is planned without it",
+        ),
+        (
+            with(llama(), "quantization_config", json!({"quant_method": "fp8"})),
+            "field `quantization_config` is not read of `llama`: the model is planned without it",
+        ),
+        (
+            with(llama(), "torch_dtype", json!("int3")),
+            "`torch_dtype` is \"int3\", which is no type of numbers; known are float32, float16, bfloat16, float64 and \
+             types of float8",
+        ),
+        (
+            without(llama(), "vocab_size"),
+            "field `vocab_size` is left out, so it is 32000, which the transformers library has for `llama`",
+        ),
+        (
+            without(llama(), "num_attention_heads"),
+            "field `num_attention_heads` is left out, so it is 32, which the transformers library has for `llama`",
+        ),
+    ] {
+        assert_eq!(warnings(&config), [expected]);
+    }
+}
+
+#[test]
+fn a_field_that_is_missing_is_looked_for_among_those_that_are_there() {
+    let config = with(without(llama(), "num_hidden_layers"), "num_hidden_layer", json!(32));
+    let error = Model::from_json(&config.to_string(), "model").unwrap_err();
+    assert_eq!(error.to_string(), "field `num_hidden_layers` is missing, which `llama` needs");
+    let hint = error.hint().unwrap();
+    assert_eq!(hint, "`num_hidden_layer` is there; `num_hidden_layers` is read");
+}
+
+#[test]
+fn numbers_that_cannot_be_meant_are_refused() {
+    for (field, value) in [
+        ("rope_theta", json!(-1)),
+        ("rope_theta", json!(0)),
+        ("rope_theta", json!("big")),
+        ("rms_norm_eps", json!(-1e-5)),
+        ("vocab_size", json!(-1)),
+        ("num_key_value_heads", json!(0)),
+        ("num_key_value_heads", json!(5)),
+        ("num_attention_heads", json!(31)),
+        ("attention_dropout", json!(2.0)),
+        ("head_dim", json!(0)),
+        ("intermediate_size", json!(0)),
+        ("max_position_embeddings", json!(0)),
+    ] {
+        let config = with(llama(), field, value.clone());
+        let error = Model::from_json(&config.to_string(), "model");
+        assert!(error.is_err(), "{field} {value} is accepted");
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains(field), "{field} {value}: {error}");
+    }
+}

@@ -23,9 +23,6 @@ use super::picture::{Kind, Look, StillKind};
 /// The most that is read of a timeline: some million events.
 const LARGEST_TIMELINE: u64 = 1 << 30;
 
-/// Pictures of collectives of more ranks are too wide to look at.
-const MOST_RANKS_DRAWN: u32 = 64;
-
 pub(crate) fn chart(args: &ChartArgs) -> anyhow::Result<Answer> {
     // Before anything is read: a wrong ending is the cheapest mistake to find.
     check_ending(&args.output)?;
@@ -79,20 +76,20 @@ pub(crate) fn collective(args: &CollectiveArgs) -> anyhow::Result<Answer> {
     let paper = Paper { theme: args.theme.theme(), ..Paper::default() };
     let rings = [Ring::AllReduce, Ring::AllGather, Ring::ReduceScatter];
     let ring = rings.into_iter().find(|ring| ring.operation() == operation);
-    ensure!(
-        args.ranks <= MOST_RANKS_DRAWN,
-        "a picture of {} ranks would be too wide to look at\nhint: `--ranks {MOST_RANKS_DRAWN}` is the most",
-        args.ranks
-    );
     let title = format!("{operation} on {} ranks", args.ranks);
     let table = holdings(operation, args.ranks);
     let bytes = match (args.ring, ring) {
         (true, None) => bail!(
             "`{operation}` has no ring here\nhint: all-reduce, all-gather and reduce-scatter have one"
         ),
-        (true, Some(ring)) => kind.content(&title, &table, paper, |paper, format| {
-            grown(paper, |paper| collectives::draw_ring(ring, args.ranks, paper, format))
-        })?,
+        (true, Some(ring)) => kind
+            .content(&title, &table, paper, |paper, format| {
+                grown(paper, |paper| collectives::draw_ring(ring, args.ranks, paper, format))
+            })
+            .with_context(|| format!(
+                "a ring of {} ranks is too large a picture (`--ranks 12` fits any kind, 32 an .svg)",
+                args.ranks
+            ))?,
         (false, _) => kind.content(&title, &table, paper, |paper, format| {
             grown(paper, |paper| collectives::draw(operation, args.ranks, paper, format))
         })?,
@@ -101,14 +98,17 @@ pub(crate) fn collective(args: &CollectiveArgs) -> anyhow::Result<Answer> {
     Ok(Answer::Found)
 }
 
-/// A picture, as wide as what it shows needs where that is wider than the paper.
+/// A picture, as wide as what it shows needs where that is wider than the paper: what stands beside it may grow with it.
 fn grown<T>(paper: Paper, draw: impl Fn(&Paper) -> Result<T, DrawError>) -> Result<T, DrawError> {
-    match draw(&paper) {
-        Err(DrawError::TooSmall { what: "width", least, .. }) => {
-            draw(&Paper { width: least, ..paper })
-        }
-        drawn => drawn,
+    const MOST_TIMES: usize = 8;
+    let mut paper = paper;
+    let mut drawn = draw(&paper);
+    for _ in 0..MOST_TIMES {
+        let Err(DrawError::TooSmall { what: "width", least, .. }) = drawn else { break };
+        paper.width = least;
+        drawn = draw(&paper);
     }
+    drawn
 }
 
 /// What every rank holds before and after.

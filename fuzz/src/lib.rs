@@ -12,7 +12,7 @@ use ir::schedule::{read_csv, write_csv};
 use planner::interchange::{self, Import, Stated};
 use planner::measured::{kineto, nccl_tests};
 use planner::report::{Costs, ScheduleReport};
-use planner::validation::{Quantity, compare, compare_kernels, hold, read_rows};
+use planner::validation::{Quantity, compare, compare_kernels, read_rows, validate};
 
 /// A `config.json` or a short form.
 pub fn config(text: &str) {
@@ -60,8 +60,8 @@ pub fn plan(text: &str) {
 /// A timeline, and its pictures.
 pub fn timeline(text: &str) {
     let Ok(timeline) = traces::chrome::read(text) else { return };
-    let _ = traces::gantt::svg(&timeline, &traces::gantt::GanttOptions::default());
-    black_box(traces::html::page(&[&timeline]));
+    let _ = traces::gantt::svg(&[&timeline], &traces::gantt::GanttOptions::default());
+    let _ = black_box(traces::html::page(&[&timeline], &traces::html::PageOptions::default()));
     let again = traces::chrome::read(&traces::chrome::write(&timeline));
     assert_eq!(again.expect("a timeline that was written is read"), timeline);
 }
@@ -71,7 +71,7 @@ pub fn schedule(text: &str) {
     let Ok(schedule) = read_csv(text) else { return };
     let costs = Costs { forward: 3, input_grad: 2, weight_grad: 1, send: 1 };
     let report = ScheduleReport::new("order.csv".to_owned(), &schedule, costs);
-    black_box(report.text(&schedule));
+    black_box(report.text(&schedule, Some(80)));
     let again = read_csv(&write_csv(&schedule)).expect("a schedule that was written is read");
     assert_eq!(again.ranks().len(), schedule.ranks().len());
 }
@@ -80,7 +80,7 @@ pub fn schedule(text: &str) {
 pub fn runs(text: &str) {
     for name in ["runs.json", "runs.csv"] {
         let Ok(rows) = read_rows(name, text) else { continue };
-        let validated = hold(name, &rows, None);
+        let validated = validate(name, &rows, None);
         black_box(compare(name, Quantity::StepTimeSeconds, &validated));
     }
 }

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed, as it should")]
 
+mod accuracy;
 mod bad_input;
 mod bad_plans;
 mod calibration;
@@ -14,6 +15,7 @@ mod cli;
 mod commands;
 mod context;
 mod destinations;
+mod documents;
 mod exact;
 mod families;
 mod golden;
@@ -30,7 +32,6 @@ mod offload;
 mod overwriting;
 mod questions;
 mod random;
-mod readme;
 mod recompute;
 mod report;
 mod round_trips;

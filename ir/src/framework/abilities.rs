@@ -19,6 +19,9 @@ use crate::schedule::ScheduleKind;
 pub struct Abilities {
     /// Pipeline schedules; empty where it has no pipelines.
     pub schedules: Vec<ScheduleKind>,
+    /// Whether it runs any other schedule too, from PyTorch's CSV.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub given_schedules: bool,
     /// How layers come to the stages of a pipeline.
     pub stage_layers: StageLayers,
     /// What of model states is sharded over replicas, and beside what.
@@ -179,6 +182,7 @@ impl Abilities {
         };
         Self {
             schedules: ScheduleKind::ALL.to_vec(),
+            given_schedules: true,
             stage_layers: StageLayers::Any,
             zero: ZeroStage::ALL.map(zero).to_vec(),
             sequence_parallel: SequenceAbility::Optional,
@@ -272,7 +276,13 @@ impl Abilities {
 
     /// Whether it runs a schedule over so many ranks; one rank has none to follow.
     pub fn takes_schedule(&self, schedule: ScheduleKind, pipeline_parallel: u32) -> bool {
-        pipeline_parallel == 1 || self.schedules.contains(&schedule)
+        pipeline_parallel == 1 || self.has_schedule(schedule)
+    }
+
+    /// Whether it runs a schedule over several ranks.
+    pub fn has_schedule(&self, schedule: ScheduleKind) -> bool {
+        let is_given = matches!(schedule, ScheduleKind::Given(_));
+        self.schedules.contains(&schedule) || is_given && self.given_schedules
     }
 
     /// Whether a chain of blocks, the first and last of which are an embedding and a head, comes to so many stages.

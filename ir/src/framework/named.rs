@@ -60,7 +60,7 @@ impl Abilities {
         if let Some(schedule) = named.schedule.filter(|_| !self.schedules.is_empty()) {
             // One rank has no schedule to follow, but who names one means several.
             let one = schedule == ScheduleKind::OneFOneB;
-            need(one || self.schedules.contains(&schedule), format!("schedule {schedule}"));
+            need(one || self.has_schedule(schedule), format!("schedule {schedule}"));
         }
         if named.pipeline_parallel.is_some() && (stages > 1 || named.virtual_stages.is_some()) {
             let all = u64::from(pipeline) * u64::from(stages);
@@ -188,7 +188,9 @@ impl Abilities {
         if pipeline > 1 && able.schedules.is_empty() {
             able.schedules.push(ScheduleKind::OneFOneB);
         }
-        if let Some(schedule) = named.schedule {
+        if let Some(schedule) = named.schedule
+            && !able.has_schedule(schedule)
+        {
             push(&mut able.schedules, schedule);
         }
         if pipeline > 1 {

@@ -4,61 +4,65 @@ use std::fmt;
 use std::str::FromStr;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{StagePlacement, Updates};
+use super::{Given, StagePlacement, Updates, read_csv};
 
 /// A family of pipeline schedules.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
-)]
+///
+/// In JSON it is its name; one of the user's own is the rows of its CSV, a line for each rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, JsonSchema)]
 pub enum ScheduleKind {
     /// Naive model parallelism: one micro-batch at a time.
-    #[serde(rename = "sequential")]
+    #[schemars(rename = "sequential")]
     Sequential,
     /// All forwards, then all backwards (Huang et al. 2019, arXiv 1811.06965).
-    #[serde(rename = "gpipe")]
+    #[schemars(rename = "gpipe")]
     GPipe,
     /// One forward, one backward; a stage keeps no more micro-batches than stages follow it
     /// (Narayanan et al. 2019, PipeDream-Flush).
-    #[serde(rename = "1f1b")]
+    #[schemars(rename = "1f1b")]
     OneFOneB,
     /// 1F1B over several stages of each rank (Narayanan et al. 2021, arXiv 2104.04473).
-    #[serde(rename = "interleaved-1f1b")]
+    #[schemars(rename = "interleaved-1f1b")]
     Interleaved,
     /// All micro-batches through a rank's stage before the next stage (Lamy-Poirier 2022, arXiv
     /// 2211.05953).
-    #[serde(rename = "looped-bfs")]
+    #[schemars(rename = "looped-bfs")]
     LoopedBfs,
     /// Weight gradients fill the drain, within 1F1B's memory (Qi et al. 2023, arXiv 2401.10241).
-    #[serde(rename = "zb-h1")]
+    #[schemars(rename = "zb-h1")]
     ZbH1,
     /// Weight gradients fill warm-up and drain, within twice 1F1B's memory (Qi et al. 2023).
-    #[serde(rename = "zb-h2")]
+    #[schemars(rename = "zb-h2")]
     ZbH2,
     /// ZB-H1 over several stages of each rank (PyTorch).
-    #[serde(rename = "interleaved-zb")]
+    #[schemars(rename = "interleaved-zb")]
     InterleavedZb,
     /// Zero bubble with two stages a rank, down and up again (Qi et al. 2023, section 6).
-    #[serde(rename = "zbv")]
+    #[schemars(rename = "zbv")]
     Zbv,
     /// As ZBV, with about half of 1F1B's activations (Qi et al. 2024, arXiv 2405.15362).
-    #[serde(rename = "v-half")]
+    #[schemars(rename = "v-half")]
     VHalf,
     /// As ZBV, with about a third of 1F1B's activations (Qi et al. 2024).
-    #[serde(rename = "v-min")]
+    #[schemars(rename = "v-min")]
     VMin,
     /// Micro-batches from both ends, over two copies of the parameters (DeepSeek-AI 2024, arXiv
     /// 2412.19437).
-    #[serde(rename = "dualpipe")]
+    #[schemars(rename = "dualpipe")]
     DualPipe,
     /// `DualPipe` folded in half: one copy of the parameters, two stages a rank.
-    #[serde(rename = "dualpipev")]
+    #[schemars(rename = "dualpipev")]
     DualPipeV,
     /// 1F1B that updates after each micro-batch and keeps the weights that its forwards used
     /// (Harlap et al. 2018, `PipeDream`, arXiv 1806.03377).
-    #[serde(rename = "async-1f1b")]
+    #[schemars(rename = "async-1f1b")]
     AsyncOneFOneB,
+    /// One of the user's own, read from PyTorch's CSV.
+    #[schemars(skip)]
+    Given(Given),
 }
 
 impl ScheduleKind {
@@ -102,6 +106,7 @@ impl ScheduleKind {
             Self::DualPipe => "dualpipe",
             Self::DualPipeV => "dualpipev",
             Self::AsyncOneFOneB => "async-1f1b",
+            Self::Given(_) => "given",
         }
     }
 
@@ -124,6 +129,7 @@ impl ScheduleKind {
             Self::AsyncOneFOneB => {
                 "1F1B without a flush; updates each micro-batch, stashes weights"
             }
+            Self::Given(_) => "one of your own, from PyTorch's CSV",
         }
     }
 
@@ -134,12 +140,20 @@ impl ScheduleKind {
 
     /// Whether each rank has two stages, one on the way down the ranks and one on the way up.
     pub const fn is_v_shaped(self) -> bool {
-        matches!(self, Self::Zbv | Self::VHalf | Self::VMin | Self::DualPipeV)
+        match self {
+            Self::Zbv | Self::VHalf | Self::VMin | Self::DualPipeV => true,
+            Self::Given(given) => given.is_v_shaped(),
+            _ => false,
+        }
     }
 
     /// Stages a rank where nobody asks for a number: 2 where the family is about several, else 1.
     pub const fn default_virtual_stages(self) -> u32 {
-        if self.is_interleaved() || self.is_v_shaped() { 2 } else { 1 }
+        match self {
+            Self::Given(given) => given.virtual_stages(),
+            _ if self.is_interleaved() || self.is_v_shaped() => 2,
+            _ => 1,
+        }
     }
 
     /// Which rank runs which stage.
@@ -152,6 +166,8 @@ impl ScheduleKind {
             Self::ZbH1 | Self::ZbH2 => StagePlacement::Loop,
             Self::Zbv | Self::VHalf | Self::VMin | Self::DualPipeV => StagePlacement::V,
             Self::DualPipe => StagePlacement::Bidirectional,
+            Self::Given(given) if given.is_v_shaped() => StagePlacement::V,
+            Self::Given(_) => StagePlacement::Loop,
         }
     }
 
@@ -171,7 +187,11 @@ impl ScheduleKind {
 
     /// Whether forwards run beside backwards of other micro-batches.
     pub const fn overlaps_passes(self) -> bool {
-        matches!(self, Self::DualPipe | Self::DualPipeV)
+        match self {
+            Self::DualPipe | Self::DualPipeV => true,
+            Self::Given(given) => given.overlaps_passes(),
+            _ => false,
+        }
     }
 
     /// After how many micro-batches ranks of a pipeline of `p` do the same again, in full swing: so many
@@ -184,7 +204,7 @@ impl ScheduleKind {
             Self::Zbv | Self::DualPipeV => Some(1),
             Self::DualPipe => Some(2),
             Self::VHalf | Self::VMin => None,
-            Self::GPipe | Self::LoopedBfs | Self::AsyncOneFOneB => None,
+            Self::GPipe | Self::LoopedBfs | Self::AsyncOneFOneB | Self::Given(_) => None,
         }
     }
 
@@ -195,6 +215,7 @@ impl ScheduleKind {
             Self::Zbv | Self::VHalf | Self::VMin | Self::DualPipe | Self::DualPipeV => true,
             Self::Sequential | Self::GPipe | Self::OneFOneB | Self::Interleaved => false,
             Self::LoopedBfs | Self::AsyncOneFOneB => false,
+            Self::Given(given) => given.splits_backward(),
         }
     }
 
@@ -270,6 +291,7 @@ impl ScheduleKind {
             Self::VMin => (2 * ((p + 4) / 3)).min(all),
             Self::DualPipe => (p + 1).min(all),
             Self::DualPipeV => (2 * p + 1).min(all),
+            Self::Given(_) => all,
         }
     }
 }
@@ -279,6 +301,37 @@ impl fmt::Display for ScheduleKind {
         f.pad(self.name())
     }
 }
+
+impl Serialize for ScheduleKind {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Given(given) => serializer.serialize_str(given.rows()),
+            family => serializer.serialize_str(family.name()),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for ScheduleKind {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        if text.contains('\n') {
+            let schedule = read_csv(&text).map_err(D::Error::custom)?;
+            return Given::new(&schedule).map(Self::Given).map_err(D::Error::custom);
+        }
+        text.parse().map_err(|_| D::Error::unknown_variant(&text, &NAMES))
+    }
+}
+
+/// The names of all families.
+const NAMES: [&str; ScheduleKind::ALL.len()] = {
+    let mut names = [""; ScheduleKind::ALL.len()];
+    let mut index = 0;
+    while index < names.len() {
+        names[index] = ScheduleKind::ALL[index].name();
+        index += 1;
+    }
+    names
+};
 
 /// A schedule that is not known.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

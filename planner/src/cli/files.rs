@@ -8,6 +8,7 @@ use anyhow::{Context, anyhow, bail, ensure};
 use cost_models::{clusters, frameworks};
 use ir::cluster::Cluster;
 use ir::framework::{Framework, IDEAL};
+use ir::schedule::{Schedule, read_csv};
 use planner::file_kind::FileKind;
 use planner::names::{self, nearest, or_nearest};
 use planner::plan::{self, CheckedPlan};
@@ -252,4 +253,15 @@ pub(crate) fn parse_plan(path: &Path, text: &str) -> anyhow::Result<CheckedPlan>
     plan::read(text)
         .with_context(|| format!("`{}`", path.display()))
         .map_err(|error| is_wrong(path, text.as_bytes(), FileKind::Plan, error))
+}
+
+/// The most that is read of a CSV: 10^8 actions of ten characters.
+const LARGEST_CSV: u64 = 1 << 30;
+
+/// Reads a schedule in PyTorch's CSV.
+pub(crate) fn read_schedule(path: &Path) -> anyhow::Result<Schedule> {
+    let text = read_text_up_to(path, LARGEST_CSV)?;
+    let in_file = || format!("`{}`", path.display());
+    let wrong = |error| is_wrong(path, text.as_bytes(), FileKind::Order, error);
+    read_csv(&text).with_context(in_file).map_err(wrong)
 }

@@ -2,15 +2,17 @@
 
 use std::fmt::Debug;
 
+use anyhow::Context;
 use clap::{Args, ValueEnum};
 use ir::graph::{ContextParallelKind, CudaGraphs, ExpertOverlap, Recompute, TokenDispatcher};
 use ir::layout::{Among, Degrees, Offload, PartialLayout, ZeroStage};
-use ir::schedule::ScheduleKind;
+use ir::schedule::{Given, ScheduleKind};
 use planner::names::context_names;
 
+use super::files::read_schedule;
 use super::values::{
-    RecomputeLayers, one_of, one_of_called, parse_count, parse_layers, parse_offload,
-    parse_recompute, parse_zero, schedule,
+    NamedSchedule, RecomputeLayers, ScheduleParser, one_of, one_of_called, parse_count,
+    parse_layers, parse_offload, parse_recompute, parse_zero,
 };
 
 /// Decisions that the search must respect. Of degrees one, several (`1,2,4`) or a range (`..8`, `2..8`).
@@ -86,9 +88,10 @@ pub(crate) struct LayoutArgs {
     #[arg(long, value_name = "none|layers|iteration", value_parser = one_of(CudaGraphs::ALL, CudaGraphs::name))]
     cuda_graphs: Option<CudaGraphs>,
     /// Pipeline schedule (see `planner list schedules`) [default: the best that the framework has of 1f1b,
-    /// interleaved-1f1b, looped-bfs, gpipe, zb-h1 and zb-h2].
-    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = schedule())]
-    schedule: Vec<ScheduleKind>,
+    /// interleaved-1f1b, looped-bfs, gpipe, zb-h1 and zb-h2]. Or one of your own: a file in PyTorch's CSV, a row of
+    /// passes for each pipeline rank, which decides on ranks, stages and micro-batches.
+    #[arg(long, value_name = "NAME|FILE.csv", value_delimiter = ',', value_parser = ScheduleParser::default())]
+    schedule: Vec<NamedSchedule>,
     /// Do without these, with commas between several.
     #[arg(
         long,
@@ -161,8 +164,36 @@ impl LayoutArgs {
         }))
     }
 
+    /// The families that are named.
+    fn families(&self) -> impl Iterator<Item = ScheduleKind> {
+        self.schedule.iter().filter_map(|named| match named {
+            NamedSchedule::Family(kind) => Some(*kind),
+            NamedSchedule::File(_) => None,
+        })
+    }
+
+    /// The schedule that is read from a file, which is the only one then.
+    fn given(&self) -> anyhow::Result<Option<Given>> {
+        let mut files = self.schedule.iter().filter_map(|named| match named {
+            NamedSchedule::File(path) => Some(path),
+            NamedSchedule::Family(_) => None,
+        });
+        let Some(path) = files.next() else { return Ok(None) };
+        anyhow::ensure!(
+            self.schedule.len() == 1,
+            "`--schedule` names `{}` and others\nhint: a schedule of your own stands alone",
+            path.display()
+        );
+        let given = Given::new(&read_schedule(path)?);
+        given.map(Some).with_context(|| format!("`{}`", path.display()))
+    }
+
     /// What is decided with one value.
     fn decided(&self) -> anyhow::Result<PartialLayout> {
+        let given = self.given()?;
+        let schedule = given.map(ScheduleKind::Given);
+        let [ranks, stages] =
+            [0, 1].map(|number: usize| given.map(|given| given.numbers()[number]));
         let only = |degrees: Option<Degrees>| degrees.and_then(|degrees| degrees.only());
         let mut decided = PartialLayout {
             tensor_parallel: only(self.tensor_parallel),
@@ -171,15 +202,15 @@ impl LayoutArgs {
             context_parallel_kind: self.context_parallel_kind,
             expert_parallel: only(self.expert_parallel),
             expert_tensor_parallel: only(self.expert_tensor_parallel),
-            pipeline_parallel: only(self.pipeline_parallel),
-            virtual_stages: only(self.virtual_stages),
+            pipeline_parallel: only(self.pipeline_parallel).or(ranks),
+            virtual_stages: only(self.virtual_stages).or(stages),
             data_parallel: only(self.data_parallel),
             zero_stage: single(&self.zero_stage),
             zero_shard: self.zero_shard,
             micro_batch_size: only(self.micro_batch_size),
             recompute: self.recompute()?,
             offload: self.offload,
-            schedule: single(&self.schedule),
+            schedule: schedule.or(single(&self.families().collect::<Vec<_>>())),
             token_dispatcher: self.token_dispatcher,
             expert_overlap: self.expert_overlap,
             cuda_graphs: self.cuda_graphs,
@@ -229,7 +260,7 @@ impl LayoutArgs {
                 ZeroStage::ALL.map(|stage| self.zero_stage.contains(&stage).then_some(stage))
             }),
             schedule: (self.schedule.len() > 1).then(|| {
-                ScheduleKind::ALL.map(|kind| self.schedule.contains(&kind).then_some(kind))
+                ScheduleKind::ALL.map(|kind| self.families().find(|named| *named == kind))
             }),
         }
     }

@@ -3,11 +3,8 @@
 use std::path::Path;
 
 use anyhow::Context;
-use ir::schedule::{
-    MOST_STAGES, Schedule, ScheduleKind, add_communication, generate, read_csv, write_csv,
-};
+use ir::schedule::{MOST_STAGES, Schedule, ScheduleKind, add_communication, generate, write_csv};
 use ir::units::Nanos;
-use planner::file_kind::FileKind;
 use planner::names::{self, folded, or_nearest};
 use planner::report::{Costs, ScheduleReport, schedule_timeline};
 use planner::scheduling::{self, Kept, Request};
@@ -16,12 +13,9 @@ use traces::gantt::TimeAxis;
 use super::args::{ScheduleArgs, ScheduleFormat};
 use super::chart::{check_ending, write_timelines};
 use super::destination::{has_room, refuse_to_overwrite, write_output};
-use super::files::{is_wrong, read_text_up_to};
+use super::files::read_schedule;
 use super::output::{Answer, columns, print, print_bytes, print_json};
 use super::picture::Look;
-
-/// The most that is read of a CSV: 10^8 actions of ten characters.
-const LARGEST_CSV: u64 = 1 << 30;
 
 pub(crate) fn schedule(args: &ScheduleArgs) -> anyhow::Result<Answer> {
     let costs = Costs {
@@ -36,7 +30,7 @@ pub(crate) fn schedule(args: &ScheduleArgs) -> anyhow::Result<Answer> {
         check_ending(output)?;
     }
     let (name, plain) = match &args.from {
-        Some(path) => (path.display().to_string(), read(path)?),
+        Some(path) => (path.display().to_string(), read_schedule(path)?),
         None => named(args, costs)?,
     };
     check_total(&plain, costs)?;
@@ -80,13 +74,6 @@ fn check_total(schedule: &Schedule, costs: Costs) -> anyhow::Result<()> {
          bits hold\nhint: count in a larger unit"
     );
     Ok(())
-}
-
-fn read(path: &Path) -> anyhow::Result<Schedule> {
-    let text = read_text_up_to(path, LARGEST_CSV)?;
-    let in_file = || format!("`{}`", path.display());
-    let wrong = |error| is_wrong(path, text.as_bytes(), FileKind::Order, error);
-    read_csv(&text).with_context(in_file).map_err(wrong)
 }
 
 /// The schedule of a family, or the scheduler's own.

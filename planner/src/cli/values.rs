@@ -1,5 +1,6 @@
 //! Values of options, read as people write them.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -193,6 +194,46 @@ pub(super) fn schedule() -> OneOf<ScheduleKind> {
 /// A number format.
 pub(super) fn precision() -> OneOf<Precision> {
     one_of_called(Precision::ALL, Precision::name, precision_names)
+}
+
+/// A schedule as it is named: a family, or a file with one of the user's own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NamedSchedule {
+    /// A family.
+    Family(ScheduleKind),
+    /// PyTorch's CSV.
+    File(PathBuf),
+}
+
+/// Reads a family by its name in any writing, or the name of a file.
+#[derive(Clone, Debug)]
+pub(super) struct ScheduleParser(OneOf<ScheduleKind>);
+
+impl Default for ScheduleParser {
+    fn default() -> Self {
+        Self(schedule())
+    }
+}
+
+impl TypedValueParser for ScheduleParser {
+    type Value = NamedSchedule;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&clap::Arg>,
+        value: &std::ffi::OsStr,
+    ) -> Result<NamedSchedule, clap::Error> {
+        let path = PathBuf::from(value);
+        if path.extension().is_some_and(|it| it.eq_ignore_ascii_case("csv")) {
+            return Ok(NamedSchedule::File(path));
+        }
+        self.0.parse_ref(command, argument, value).map(NamedSchedule::Family)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        self.0.possible_values()
+    }
 }
 
 /// A variable with its value.

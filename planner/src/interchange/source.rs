@@ -116,7 +116,7 @@ pub fn named_files(text: &str, set: &BTreeMap<String, String>) -> Result<Vec<Str
         return Ok(Vec::new());
     }
     let commands = commands(&shell::read(text, set)?, set)?;
-    let endings = [".json", ".yaml", ".yml", ".py"];
+    let endings = [".json", ".yaml", ".yml", ".py", ".csv"];
     let mut names = Vec::new();
     for words in commands {
         for (place, word) in words.iter().enumerate() {

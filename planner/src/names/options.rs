@@ -30,7 +30,7 @@ pub fn schedule_names(kind: ScheduleKind) -> &'static [&'static str] {
         ScheduleKind::ZbH2 => &["zh2", "zerobubbleh2", "h2"],
         ScheduleKind::InterleavedZb => &["interleavedzerobubble", "scheduleinterleavedzerobubble"],
         ScheduleKind::Zbv => &["zbvzerobubble", "schedulezbvzerobubble", "zerobubblev"],
-        ScheduleKind::VHalf | ScheduleKind::VMin => &[],
+        ScheduleKind::VHalf | ScheduleKind::VMin | ScheduleKind::Given(_) => &[],
         ScheduleKind::DualPipe => &["scheduledualpipe"],
         ScheduleKind::DualPipeV => &["scheduledualpipev"],
         ScheduleKind::AsyncOneFOneB => &["pipedream", "asynchronous1f1b"],

@@ -18,6 +18,7 @@ mod destinations;
 mod documents;
 mod exact;
 mod families;
+mod given_schedules;
 mod golden;
 mod hostile;
 mod interchange;

@@ -52,6 +52,18 @@ pub enum GenerateError {
         /// The most ranks.
         most: u32,
     },
+    /// A schedule that is given has its numbers.
+    #[error(
+        "the given schedule is of {} ranks with {} stage{} each and {} micro-batches, not of {} ranks with {} and {} \
+         micro-batches\nhint: micro-batches are `--global-batch-size` over `--micro-batch-size` and `--dp`",
+        given[0], given[1], if given[1] == 1 { "" } else { "s" }, given[2], asked[0], asked[1], asked[2]
+    )]
+    Given {
+        /// Ranks, stages of each and micro-batches that it has.
+        given: [u32; 3],
+        /// Those that were asked for.
+        asked: [u32; 3],
+    },
     /// The family needs an even number of ranks.
     #[error("schedule `{kind}` folds the ranks in half: `pipeline_parallel` {} fits, {num_ranks} is odd", num_ranks + 1)]
     OddRanks {

@@ -46,6 +46,11 @@ impl ScheduleKind {
             let most = MOST_FORWARDS;
             return Err(GenerateError::TooLarge { num_stages, num_micro_batches: m, most });
         }
+        if let Self::Given(given) = self
+            && given.numbers() != [p, v, m]
+        {
+            return Err(GenerateError::Given { given: given.numbers(), asked: [p, v, m] });
+        }
         let expected = self.default_virtual_stages();
         if !self.is_interleaved() && v != expected {
             return Err(GenerateError::VirtualStages { kind: self, virtual_stages: v, expected });
@@ -104,5 +109,6 @@ pub fn generate_steps(
         ScheduleKind::VMin => v_shape::v_min(p, m),
         ScheduleKind::DualPipe => dual::pipe(p, m),
         ScheduleKind::DualPipeV => dual::pipe_v(p, m),
+        ScheduleKind::Given(given) => given.schedule().ranks().to_vec(),
     })
 }

@@ -55,6 +55,9 @@ pub(super) fn lacks_of_model(setting: &Setting<'_>) -> Vec<Lack> {
     model::source(setting).err().into_iter().collect()
 }
 
+/// The file with the schedule.
+const SCHEDULE: &str = "schedule.csv";
+
 /// The program, and files that it reads.
 pub(super) fn program(setting: &Setting<'_>) -> (Program, Vec<File>) {
     let mut files = Vec::new();
@@ -74,8 +77,13 @@ pub(super) fn program(setting: &Setting<'_>) -> (Program, Vec<File>) {
         )
     {
         let text = write_csv(&schedule);
-        files.push(File { name: "schedule.csv".to_owned(), text, is_executable: false });
+        files.push(File { name: SCHEDULE.to_owned(), text, is_executable: false });
     }
+    // The schedule's name says which rank has which stages; of one of the user's own the CSV says the order.
+    let is_given =
+        matches!(layout.schedule, ScheduleKind::Given(_)) && layout.pipeline_parallel > 1;
+    let by_csv = is_given.then_some(["--parallelism.pipeline_parallel_schedule_csv", SCHEDULE]);
+    let command = ["-m", "torchtitan.train"].into_iter().chain(by_csv.into_iter().flatten());
     let recompute = match layout.recompute {
         Recompute::Full | Recompute::FirstLayers(_) => "full",
         Recompute::Selective | Recompute::Modules(_) => "selective",
@@ -83,7 +91,7 @@ pub(super) fn program(setting: &Setting<'_>) -> (Program, Vec<File>) {
     };
     let program = Program {
         name: "torchtitan",
-        command: ["-m", "torchtitan.train"].map(str::to_owned).to_vec(),
+        command: command.map(str::to_owned).collect(),
         environment: vec![
             (
                 "PYTHONPATH",
@@ -197,6 +205,9 @@ const fn schedule_name(kind: ScheduleKind) -> Option<&'static str> {
         ScheduleKind::InterleavedZb => "InterleavedZeroBubble",
         ScheduleKind::Zbv => "ZBVZeroBubble",
         ScheduleKind::DualPipeV => "DualPipeV",
+        ScheduleKind::Given(given) if given.is_v_shaped() => "ZBVZeroBubble",
+        ScheduleKind::Given(given) if given.virtual_stages() > 1 => "Interleaved1F1B",
+        ScheduleKind::Given(_) => "1F1B",
         _ => return None,
     })
 }

@@ -5,12 +5,12 @@ use ir::framework::{Framework, Fusion, TensorOverlap};
 use ir::graph::{CudaGraphs, Recompute, Switches, TokenDispatcher};
 use ir::layout::{LayoutSpec, Offload, ZeroStage};
 use ir::plan::Optimizer;
-use ir::schedule::ScheduleKind;
+use ir::schedule::{self, ScheduleKind, generate, read_csv};
 
 use super::super::imported::{ImportError, Imported, StatedStages, StatedTraining};
 use super::super::options::{Given, Known, OptionError, Others};
 use super::super::shell::Word;
-use super::super::source::{Source, agreed};
+use super::super::source::{Source, agreed, basename};
 use super::super::target::Target;
 
 /// The flags of `ConfigManager` in torchtitan 0.3.0, with `_` for `-`, which are the same to it.
@@ -39,7 +39,7 @@ pub(in super::super) fn read(source: &Source<'_>) -> Result<Imported, ImportErro
     )?
     .unwrap_or(1);
     let expert: u32 = count(&given, "expert_parallel_degree")?.unwrap_or(1);
-    let schedule = schedule(&given, pipeline)?;
+    let schedule = schedule(source, &given, pipeline)?;
     let (stages, virtual_stages) = stages(source, &given, python, pipeline, schedule)?;
     let replicas =
         replicas(source, &given, u64::from(tensor) * u64::from(context) * u64::from(pipeline))?;
@@ -122,7 +122,12 @@ fn unseen(source: &Source<'_>, given: &Given, policy: Option<&Word>) -> Result<(
     if policy.is_none() { missing("activation-checkpoint:none|selective|full") } else { Ok(()) }
 }
 
-fn schedule(given: &Given, pipeline: u32) -> Result<ScheduleKind, OptionError> {
+/// The schedule that is named; or of one's own, where a CSV says the order of its passes.
+fn schedule(
+    source: &Source<'_>,
+    given: &Given,
+    pipeline: u32,
+) -> Result<ScheduleKind, OptionError> {
     if pipeline == 1 {
         return Ok(ScheduleKind::OneFOneB);
     }
@@ -136,8 +141,23 @@ fn schedule(given: &Given, pipeline: u32) -> Result<ScheduleKind, OptionError> {
         ("DualPipeV", ScheduleKind::DualPipeV),
     ];
     let schedule = given.one_of("--parallelism.pipeline_parallel_schedule", &known)?;
-    Ok(schedule.unwrap_or(ScheduleKind::OneFOneB))
+    let schedule = schedule.unwrap_or(ScheduleKind::OneFOneB);
+    let Some(path) = given.text_if_known(CSV) else { return Ok(schedule) };
+    let error = |works: String| {
+        let (name, value) = (CSV.to_owned(), path.to_owned());
+        OptionError::Value { name, value, works }
+    };
+    let missing = || error("no such file lies beside what names it".to_owned());
+    let text = source.files.get(basename(path)).ok_or_else(missing)?;
+    let order = read_csv(text).map_err(|problem| error(problem.to_string()))?;
+    let own = schedule::Given::new(&order).map_err(|problem| error(problem.to_string()))?;
+    let [p, v, m] = own.numbers();
+    let is_named = generate(schedule, p, m, v).is_ok_and(|named| named == order);
+    Ok(if is_named { schedule } else { ScheduleKind::Given(own) })
 }
+
+/// Where the order of a schedule is, action by action.
+const CSV: &str = "--parallelism.pipeline_parallel_schedule_csv";
 
 /// Which layers each stage has, and how many stages each rank: as the function lists them, else by torchtitan's rule
 /// (`generate_llm_fqn_per_model_part`).

@@ -21,6 +21,12 @@ pub enum CsvError {
         #[source]
         source: ParseActionError,
     },
+    /// A row without a pass.
+    #[error("row {row} has no pass; a row is a pipeline rank, with its passes")]
+    Row {
+        /// The row, from 1.
+        row: usize,
+    },
     /// No cell that is not empty.
     #[error("the CSV has no action; a row is a rank, a cell an action such as `2F0`")]
     Empty,
@@ -36,7 +42,7 @@ pub enum CsvError {
 ///
 /// # Errors
 ///
-/// The first cell that is no action, or what makes the schedule invalid.
+/// The first cell that is no action, a row that has no pass, or what makes the schedule invalid.
 pub fn read_csv(text: &str) -> Result<Schedule, CsvError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text).trim_end();
     let mut ranks = Vec::new();
@@ -59,6 +65,12 @@ pub fn read_csv(text: &str) -> Result<Schedule, CsvError> {
     }
     let micro_batches = ranks.iter().flatten().flat_map(|step: &Step| step.actions());
     let last = micro_batches.map(|action| action.micro_batch).max().ok_or(CsvError::Empty)?;
+    let is_idle = |steps: &Vec<Step>| {
+        !steps.iter().flat_map(|step| step.actions()).any(|action| action.kind.is_compute())
+    };
+    if let Some(rank) = ranks.iter().position(is_idle) {
+        return Err(CsvError::Row { row: rank + 1 });
+    }
     let placement = StagePlacement::infer(&ranks);
     Ok(Schedule::new(ranks, placement, last.saturating_add(1))?)
 }

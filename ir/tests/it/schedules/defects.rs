@@ -345,6 +345,10 @@ fn an_empty_schedule() {
     }
     assert!(read_csv("").unwrap_err().to_string().starts_with("the CSV has no action"));
     assert!(read_csv(" ,,\n,").unwrap_err().to_string().starts_with("the CSV has no action"));
+    for csv in ["\n0F0,0B0", "0F0,0B0\n,\n1F0,1B0", "0F0,0B0\n0STEP"] {
+        let error = read_csv(csv).unwrap_err().to_string();
+        assert!(error.contains("has no pass; a row is a pipeline rank"), "{csv}: {error}");
+    }
 }
 
 /// Each rank sends before it receives: fine while messages are buffered, else both wait.

@@ -26,13 +26,17 @@ const MEETING_TIME: Duration = Duration::from_mins(5);
 
 /// Runs all ranks, or the one that is this process.
 pub(super) fn run(args: &RunArgs) -> anyhow::Result<()> {
-    let mut devices = check(args.backend, args.communicator)?;
+    check(args.backend, args.communicator)?;
     if let Some(precision) = args.training.precision {
         args.backend.check(precision)?;
     }
     if args.communicator == CommunicatorKind::Nccl {
-        return run_rank(args, &devices);
+        let fits = |device: &CudaDevice| check_memory(args, device, 1);
+        return run_nccl(args.communication_timeout, fits, |communicator, device| {
+            run_process(args, communicator, device)
+        });
     }
+    let mut devices = find_devices()?;
     let mut used = Vec::new();
     let outcome = run_threads::<Cuda>(args, |num_ranks| {
         devices.truncate(num_ranks as usize);
@@ -93,8 +97,8 @@ fn first_words(error: &anyhow::Error) -> String {
     error.to_string().split(": ").next().unwrap_or_default().to_owned()
 }
 
-/// The GPUs, if what the arguments ask for is there.
-fn check(backend: Backend, communicator: CommunicatorKind) -> anyhow::Result<Vec<CudaDevice>> {
+/// Fails if the arguments ask for what there is not on any machine.
+fn check(backend: Backend, communicator: CommunicatorKind) -> anyhow::Result<()> {
     if backend == Backend::Cpu {
         bail!("NCCL moves arrays between GPUs alone\nhint: add `--backend cuda`");
     }
@@ -103,6 +107,11 @@ fn check(backend: Backend, communicator: CommunicatorKind) -> anyhow::Result<Vec
             "MPI connects ranks on CPUs\nhint: `--backend cuda --communicator nccl` starts from `mpirun` too"
         );
     }
+    Ok(())
+}
+
+/// The GPUs, whose failures are heard from then on.
+fn find_devices() -> anyhow::Result<Vec<CudaDevice>> {
     let devices = devices()?;
     hear_servers();
     Ok(devices)
@@ -110,13 +119,15 @@ fn check(backend: Backend, communicator: CommunicatorKind) -> anyhow::Result<Vec
 
 /// Does some work on all ranks, or on the one that is this process.
 pub(super) fn run_work(work: &impl Work, args: &RanksArgs) -> anyhow::Result<()> {
-    let mut devices = check(args.backend, args.communicator)?;
+    check(args.backend, args.communicator)?;
     if args.communicator == CommunicatorKind::Nccl {
-        return run_nccl(&devices, args.communication_timeout, |communicator, device| {
+        let fits = |_: &CudaDevice| Ok(());
+        return run_nccl(args.communication_timeout, fits, |communicator, device| {
             check_started(args, communicator.num_ranks())?;
             work.run(communicator, device)
         });
     }
+    let mut devices = find_devices()?;
     devices.truncate(args.num_ranks() as usize);
     let outcome = run_threads_of::<Cuda>(work, args, &devices);
     settle(&devices);
@@ -125,42 +136,36 @@ pub(super) fn run_work(work: &impl Work, args: &RanksArgs) -> anyhow::Result<()>
 
 /// Does something with all GPUs from this process.
 pub(super) fn run_on_devices(job: &impl OnDevices) -> anyhow::Result<()> {
-    let devices = devices()?;
-    hear_servers();
+    let devices = find_devices()?;
     job.run::<Cuda>(&devices);
     settle(&devices);
     with_cause(Ok(()))
 }
 
-/// The rank of a plan that this process is by what its launcher says.
-fn run_rank(args: &RunArgs, devices: &[CudaDevice]) -> anyhow::Result<()> {
-    let launch = Launch::from_variables(|name| std::env::var(name).ok())?;
-    check_memory(args, &devices[launch.local_rank as usize % devices.len()], 1)?;
-    let limit = args.communication_timeout;
-    run_nccl(devices, limit, |communicator, device| run_process(args, communicator, device))
-}
-
-/// Runs a program on the rank that this process is.
+/// Runs a program on the rank that this process is, on a GPU that it `fits`. Ranks meet before anything else, so that all
+/// hear at once if one of them cannot begin.
 fn run_nccl(
-    devices: &[CudaDevice],
     limit: Duration,
+    fits: impl FnOnce(&CudaDevice) -> anyhow::Result<()>,
     program: impl FnOnce(Arc<dyn Communicator<Cuda>>, CudaDevice) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let launch = Launch::from_variables(|name| std::env::var(name).ok())?;
-    let device = devices[launch.local_rank as usize % devices.len()].clone();
-    let nccl = NcclEngine::open(device.clone(), limit)?;
     let line = Line::join(&launch, MEETING_TIME)?;
     // Letters cost little beside what they protect, but not in a build that is made to be fast.
     let checks = if cfg!(debug_assertions) { Checks::Reductions } else { Checks::None };
+    let mut used = Vec::new();
     let engine = |line: &Line| {
+        let devices = find_devices()?;
+        let device = &devices[launch.local_rank as usize % devices.len()];
+        fits(device)?;
+        let nccl = NcclEngine::open(device.clone(), limit)?;
+        used.push(device.clone());
         nccl::check_versions(line, nccl.version()?)?;
         nccl::check_devices(line, &nccl.device_id()?)?;
-        Ok(Arc::new(nccl) as Arc<dyn Engine<Cuda>>)
+        Ok((Arc::new(nccl) as Arc<dyn Engine<Cuda>>, device.clone()))
     };
-    let own = device.clone();
-    let program = |communicator: Arc<dyn Communicator<Cuda>>| program(communicator, own);
-    let outcome = nccl::run(line, engine, device.clone(), checks, program);
-    settle(&[device]);
+    let outcome = nccl::run(line, engine, checks, program);
+    settle(&used);
     match outcome {
         Err(failure) if failure.rank != launch.rank => Err(told_once(launch.rank, failure)),
         outcome => with_cause(outcome.map_err(|failure| told_once(launch.rank, failure))),

@@ -394,6 +394,7 @@ fn any_call_of_a_rank_that_fails_ends_all_ranks_with_one_message() {
     for function in calls.keys().filter(|name| is_slow || name.starts_with("nccl")) {
         let of_last = [("STAND_IN_FAIL", format!("{function}:1"))];
         let of_last = of_last.each_ref().map(|(name, value)| (*name, value.as_str()));
+        println!("{function}");
         let (outputs, _) = run_ranks(&setting, "dp2-zero3", 1, None, &[], &of_last);
         if !is_told_once(&outputs) && !(may_be_unnoticed(function) && is_silent(&outputs)) {
             bad.push(format!("{function}: {outputs:?}"));
@@ -539,6 +540,6 @@ fn run_ranks(
         (command.spawn().expect("it starts"), report)
     };
     let (children, reports): (Vec<Child>, Vec<PathBuf>) = (0..num_ranks).map(start).unzip();
-    let wait = |child: Child| child.wait_with_output().expect("it ends");
+    let wait = |child| ended(child, LIMIT).unwrap_or_else(|| panic!("{plan} goes on: {of_last:?}"));
     (children.into_iter().map(wait).collect(), reports)
 }

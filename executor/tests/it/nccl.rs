@@ -151,7 +151,8 @@ pub(crate) fn outcomes<T: Send, E: fmt::Display + Send>(
     program: impl Fn(Rank) -> Result<T, E> + Sync,
 ) -> Vec<Result<T, RankFailure<E>>> {
     connected(num_ranks, |line, engine| {
-        nccl::run(line, |_| Ok(engine), FlexDevice, Checks::Reductions, &program)
+        let opened = |_: &Line| Ok((engine, FlexDevice));
+        nccl::run(line, opened, Checks::Reductions, |rank, _| program(rank))
     })
 }
 

@@ -82,7 +82,7 @@ struct Outgoing<B: Backend> {
     course: Course,
 }
 
-/// What `program` returns on this process's rank, whose line is given.
+/// What `program` returns on this process's rank, whose line is given, with what `engine` opens.
 ///
 /// All processes of the job call this once, and return together when all programs have ended.
 ///
@@ -91,19 +91,18 @@ struct Outgoing<B: Backend> {
 /// The failure of this rank, or that of the rank that stopped the run first, as this one was told.
 pub fn run<B: Backend, T, E: fmt::Display>(
     (line, ending): (Line, Ending),
-    engine: impl FnOnce(&Line) -> Result<Arc<dyn Engine<B>>, E>,
-    device: B::Device,
+    engine: impl FnOnce(&Line) -> Result<(Arc<dyn Engine<B>>, B::Device), E>,
     checks: Checks,
-    program: impl FnOnce(Arc<dyn Communicator<B>>) -> Result<T, E>,
+    program: impl FnOnce(Arc<dyn Communicator<B>>, B::Device) -> Result<T, E>,
 ) -> Result<T, RankFailure<E>> {
     let own = line.rank();
     let line = Arc::new(line);
     let mut opened = None;
     let outcome = attempt(|| {
-        let engine = opened.insert(engine(&line)?);
-        let engine = Arc::clone(engine);
-        let communicator = NcclCommunicator::new(Arc::clone(&line), engine, device, checks);
-        program(Arc::new(communicator))
+        let (engine, device) = engine(&line)?;
+        let engine = Arc::clone(opened.insert(engine));
+        let communicator = NcclCommunicator::new(Arc::clone(&line), engine, device.clone(), checks);
+        program(Arc::new(communicator), device)
     });
     // What was sent last may still be on its way to ranks that go on.
     let outcome = outcome.and_then(|value| match opened.as_ref().map(|engine| engine.finish()) {

@@ -66,7 +66,14 @@ pub(super) fn beside(
     text: &str,
     set: &BTreeMap<String, String>,
 ) -> anyhow::Result<BTreeMap<String, String>> {
-    let names = interchange::named_files(text, set)?;
+    read_beside(file, interchange::named_files(text, set)?)
+}
+
+/// Those of some files that lie beside another, by their names.
+pub(super) fn read_beside(
+    file: &Path,
+    names: Vec<String>,
+) -> anyhow::Result<BTreeMap<String, String>> {
     let folder = file.parent().unwrap_or(Path::new("."));
     let there = names.into_iter().map(|name| (folder.join(&name), name));
     let there = there.filter(|(path, _)| path.is_file());

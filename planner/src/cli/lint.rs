@@ -7,13 +7,13 @@ use anyhow::{Context, ensure};
 use ir::text::printable_lines;
 use ir::units::Seconds;
 use planner::file_kind::FileKind;
-use planner::interchange::Import;
+use planner::interchange::{self, Import};
 use planner::lint::{self, Finding, Nearby, Predicted, Report, Severity};
 
 use super::args::{FailOn, LintArgs, LintFormat};
 use super::destination::{refuse_to_overwrite, write_output};
 use super::files::{parse_plan, read_cluster, read_text};
-use super::import::{beside, stated};
+use super::import::{read_beside, stated};
 use super::input::{command, warn_of_model};
 use super::models::read_model;
 use super::output::{Answer, print, print_json_text};
@@ -80,8 +80,9 @@ fn of_settings(args: &LintArgs, text: &str) -> anyhow::Result<Report> {
     let cluster = read_cluster(args.cluster.as_deref().unwrap_or("h100"))?;
     let about = || format!("`{}`", args.file.display());
     let set = args.settings.set.iter().cloned().collect();
-    // What keeps a script from being read is a finding.
-    let files = beside(&args.file, text, &set).unwrap_or_default();
+    // What keeps a script from being read is a finding; what keeps a file beside it from being read is not its fault.
+    let names = interchange::named_files(text, &set).unwrap_or_default();
+    let files = read_beside(&args.file, names).with_context(about)?;
     let import = Import {
         text,
         from: args.settings.from,

@@ -228,6 +228,11 @@ impl Imported {
         }
     }
 
+    /// Replicas, where the ranks are known and divide into them.
+    pub fn known_replicas(&self) -> Option<u32> {
+        self.replicas(self.num_gpus?).ok()
+    }
+
     fn replicas(&self, num_gpus: u32) -> Result<u32, ImportError> {
         let LayoutSpec { tensor_parallel, context_parallel, pipeline_parallel, .. } = self.layout;
         let others = tensor_parallel * context_parallel * pipeline_parallel;

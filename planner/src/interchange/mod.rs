@@ -31,6 +31,7 @@ mod tree;
 mod write;
 
 pub use argument::{Argument, Section};
+pub(crate) use bridge::{Given, settings as bridge_settings};
 pub use chakra::ChakraTraces;
 pub use error::{ExportError, Lack};
 pub use launch::Launcher;
@@ -44,4 +45,5 @@ pub use lacks::named;
 pub use options::OptionError;
 pub use read::{Import, import, settings};
 pub use shell::ShellError;
+pub(crate) use source::is_script;
 pub use source::{Stated, named_files};

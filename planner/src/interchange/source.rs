@@ -215,7 +215,7 @@ const ANY: &str = "a script that runs Megatron-LM's `pretrain_gpt.py`, `torchtit
 
 /// Whether a text is a script, or words as a shell takes them: what is no JSON, and no keys of YAML from the first line
 /// on.
-fn is_script(text: &str) -> bool {
+pub(crate) fn is_script(text: &str) -> bool {
     if text.starts_with("#!") {
         return true;
     }

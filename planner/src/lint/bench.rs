@@ -67,7 +67,7 @@ impl Bench<'_> {
             rule,
             severity,
             message,
-            options: places(self.speech, self.text, about),
+            options: places(self.speech, self.text, about, &self.base.imported),
             cost: trial.map(|(_, cost)| cost),
             fix: trial.and_then(|(trial, _)| self.fix(trial)),
         }
@@ -101,7 +101,7 @@ pub(super) fn told(
     before: &Imported,
     after: &Imported,
 ) -> Option<Vec<OptionChange>> {
-    let all = words(speech, changes, before, after)?;
+    let all = words(speech, text, changes, before, after)?;
     if speech == Speech::Planner {
         return Some(all);
     }
@@ -111,9 +111,9 @@ pub(super) fn told(
             OptionChange::Remove { option } => text::has(text, option),
             OptionChange::Set { option, value: None } => !text::has(text, option),
             OptionChange::Set { option, value: Some(value) } => {
-                text::value(text, option) != Some(value.as_str())
+                text::value(text, option) != Some(text::unquoted(value))
             }
-            OptionChange::Rename { .. } => true,
+            OptionChange::Rename { option, .. } => text::has(text, option),
         };
         if is_needed && !told.contains(&change) {
             told.push(change);
@@ -127,10 +127,11 @@ pub(super) fn places<'a>(
     speech: Speech,
     text: &str,
     changes: impl IntoIterator<Item = &'a Change>,
+    imported: &Imported,
 ) -> Vec<Place> {
     let mut all: Vec<Place> = Vec::new();
     for change in changes {
-        let names = options(speech, change);
+        let names = options(speech, text, change, imported);
         let place =
             |option: &String| Place { option: option.clone(), line: text::line_of(text, option) };
         let given: Vec<Place> = names.iter().map(place).filter(|it| it.line.is_some()).collect();

@@ -56,12 +56,38 @@ pub(super) enum Change {
     Gpus(u32),
 }
 
+/// Where micro-batches are counted, as many as before are of another batch once they or the replicas are others: the
+/// batch stays where it can.
+fn keep_batch(imported: &mut Imported, before: &LayoutSpec, change: &Change) {
+    let ranks = |it: &LayoutSpec| {
+        [it.tensor_parallel, it.context_parallel, it.pipeline_parallel]
+            .into_iter()
+            .map(u64::from)
+            .product::<u64>()
+    };
+    let after = imported.layout;
+    let Some(rounds) = &mut imported.training.num_micro_batches else { return };
+    if matches!(change, Change::GlobalBatch(_)) {
+        imported.training.num_micro_batches = None;
+        return;
+    }
+    let product = u64::from(*rounds) * ranks(&after) * u64::from(before.micro_batch_size);
+    let divisor = ranks(before) * u64::from(after.micro_batch_size);
+    if let Some(kept) = product.checked_div(divisor)
+        && kept > 0
+        && product.is_multiple_of(divisor)
+    {
+        *rounds = kept as u32;
+    }
+}
+
 impl Change {
     /// The settings with this changed. Stages are cut evenly where that is possible, else so that none holds up the
     /// others.
     pub(super) fn apply(&self, imported: &mut Imported, num_layers: u32) {
         let before = imported.layout;
         self.set(imported);
+        keep_batch(imported, &before, self);
         let layout = &mut imported.layout;
         if layout.pipeline_parallel == 1 {
             layout.virtual_stages = 1;
@@ -84,7 +110,7 @@ impl Change {
     }
 
     fn set(&self, imported: &mut Imported) {
-        let is_megatron = imported.source == Target::Megatron;
+        let is_megatron = matches!(imported.source, Target::Megatron | Target::MegatronBridge);
         let Imported { layout, training, framework, .. } = imported;
         match *self {
             Self::TensorParallel(degree) => {
@@ -130,7 +156,9 @@ impl Change {
             }
             Self::Precision(precision) => {
                 training.precision = precision;
-                training.fp32_gradients |= is_megatron && precision == Precision::Bf16;
+                // Both have nothing else, or nothing else by default.
+                let is_in_fp32 = is_megatron || imported.source == Target::TorchTitan;
+                training.fp32_gradients |= is_in_fp32 && precision == Precision::Bf16;
             }
             Self::VocabularyMultiple(multiple) => {
                 framework.tensor_parallel.vocabulary_multiple = multiple;

@@ -1,7 +1,7 @@
 //! What keeps settings from being posed: each fault is put right and the rest posed again, so that all are found.
 
 use ir::cluster::Precision;
-use ir::layout::{LayoutError, LayoutSpec};
+use ir::layout::{LayoutError, LayoutSpec, ZeroStage};
 
 use super::bench::{of_case, places, told};
 use super::case::{Case, Ground};
@@ -69,8 +69,8 @@ pub(super) fn pose(
         }
     }
     let finding = |(fault, chosen, before): (Fault, Option<Vec<Change>>, Imported)| {
-        let fix = chosen.and_then(|changes| {
-            let mut after = ground.changed(&before, &changes);
+        let fix = chosen.as_ref().and_then(|changes| {
+            let mut after = ground.changed(&before, changes);
             // Alone where it is enough, else with all the others.
             let alone = ground.evaluated(&after).ok();
             if let Some(alone) = &alone
@@ -78,7 +78,7 @@ pub(super) fn pose(
             {
                 after.stages = StatedStages::Blocks(alone.blocks());
             }
-            let told = told(speech, text, &changes, &before, &after)?;
+            let told = told(speech, text, changes, &before, &after)?;
             Some(match alone.as_ref().or(case.as_ref()) {
                 Some(case) => of_case(text, told, case),
                 None => Fix {
@@ -94,7 +94,7 @@ pub(super) fn pose(
             rule: fault.rule,
             severity: fault.rule.most_severe(),
             message: fault.message,
-            options: places(speech, text, &fault.about),
+            options: places(speech, text, &fault.about, &before),
             cost: None,
             fix,
         }
@@ -153,6 +153,14 @@ fn fault_in(ground: &Ground<'_>, imported: &Imported) -> Option<Fault> {
 fn fault_of(ground: &Ground<'_>, imported: &Imported) -> Option<Fault> {
     let Imported { layout, training, .. } = imported;
     let gpus = imported.num_gpus.or(ground.num_gpus)?;
+    if let Some(asked) = ground.num_gpus.filter(|asked| *asked != gpus) {
+        return Some(Fault {
+            rule: Rule::NodesDoNotDivide,
+            message: format!("the settings start {gpus} ranks, not {asked}"),
+            about: vec![Change::Gpus(asked)],
+            candidates: vec![vec![Change::Gpus(asked)]],
+        });
+    }
     let LayoutSpec { tensor_parallel, context_parallel, pipeline_parallel, .. } = *layout;
     let degrees = [tensor_parallel, context_parallel, pipeline_parallel].map(u64::from);
     let others: u64 = degrees.iter().product();
@@ -454,6 +462,11 @@ fn of_layout(ground: &Ground<'_>, error: &LayoutError, imported: &Imported) -> T
             let all = below(layout.pipeline_parallel).map(|it| vec![Change::Pipeline(it)]);
             let fewer = below(layout.virtual_stages).map(|it| vec![Change::VirtualStages(it)]);
             (Rule::TooManyStages, about, fewer.chain(all).collect())
+        }
+        LayoutError::OffloadedParameters { .. } => {
+            let about = vec![Change::NoOffload];
+            let all = vec![about.clone(), vec![Change::Zero(ZeroStage::Parameters)]];
+            (Rule::LayoutImpossible, about, all)
         }
         _ => {
             let about = vec![Change::TensorParallel(layout.tensor_parallel)];

@@ -10,6 +10,7 @@ mod change;
 mod degrees;
 mod division;
 mod finding;
+mod keys;
 mod memory;
 mod nearest;
 mod reading;
@@ -32,7 +33,7 @@ pub use sarif::sarif;
 
 use bench::Bench;
 use case::Ground;
-use words::Speech;
+use words::{Speech, bridge};
 
 use crate::interchange::{
     self, Import, ImportError, Imported, ModelDifference, StatedStages, StatedTraining, Target,
@@ -55,10 +56,11 @@ pub fn lint(import: &Import<'_>, most_nearest: usize) -> Result<Report, ImportEr
         prediction: None,
         nearest: Vec::new(),
     };
-    let Some(imported) = imported else {
+    let Some(mut imported) = imported else {
         report.findings = findings;
         return Ok(report);
     };
+    imported.num_gpus = imported.num_gpus.or(import.stated.num_gpus);
     let options = GraphOptions {
         multi_token_prediction: imported.multi_token_prediction,
         dropout: imported.dropout,
@@ -233,9 +235,9 @@ fn differences(import: &Import<'_>, base: &case::Case, text: &str) -> Vec<Findin
     let plan = plan::make(&base.problem, cluster, planned, &base.found, &[], provenance);
     let all = base.imported.differences(&plan, model, &base.problem.graph);
     let finding = |rule: Rule, message: String, difference: &ModelDifference| {
-        let name = &difference.stated.name;
+        let name = &bridge::name_in(import.text, &difference.stated.name);
         let value = difference.would.values.join(" ");
-        let change = OptionChange::set(name, Some(value));
+        let change = OptionChange::set(&difference.stated.name, Some(value));
         let mut places =
             vec![Place { option: name.clone(), line: text::line_of(import.text, name) }];
         places.retain(|it| it.line.is_some() || !text::has(text, &it.option));
@@ -245,7 +247,11 @@ fn differences(import: &Import<'_>, base: &case::Case, text: &str) -> Vec<Findin
             message,
             options: places,
             cost: None,
-            fix: Some(bench::of_case(import.text, vec![change], base)),
+            fix: Some(bench::of_case(
+                import.text,
+                bridge::of_text(import.text, vec![change]),
+                base,
+            )),
         }
     };
     let mut findings = Vec::new();

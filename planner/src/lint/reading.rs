@@ -5,6 +5,7 @@ use crate::interchange::{Import, ImportError, Imported, OptionError, settings};
 use super::finding::{Finding, Fix, OptionChange, Place, in_words};
 use super::rule::Rule;
 use super::text;
+use super::words::bridge;
 
 /// Settings that were read, if need be after faults were put right.
 pub(super) struct Reading {
@@ -35,6 +36,16 @@ pub(super) fn read(import: &Import<'_>) -> Result<Reading, ImportError> {
                 break;
             }
             Err(ImportError::Option(error)) => error,
+            // What contradicts the command line is no fault of the settings.
+            Err(ImportError::Divides { what, works }) if !works.contains("--") => {
+                let (finding, new) = undivided(import, &text, &what, &works);
+                findings.push(finding);
+                match new {
+                    Some(new) => text = new,
+                    None => break,
+                }
+                continue;
+            }
             Err(error) => return Err(error),
         };
         if let OptionError::Unresolved { .. } = error {
@@ -55,9 +66,11 @@ pub(super) fn read(import: &Import<'_>) -> Result<Reading, ImportError> {
             peak_memory_bytes: None,
             replacements: text::changed(import.text, changes).map_or_else(Vec::new, |(_, all)| all),
         });
-        let place = |option: &String| Place {
-            option: option.clone(),
-            line: text::line_of(import.text, option).or_else(|| text::line_of(&text, option)),
+        let place = |option: &String| {
+            let option = bridge::name_in(import.text, option);
+            let line =
+                text::line_of(import.text, &option).or_else(|| text::line_of(&text, &option));
+            Place { option, line }
         };
         let options = options.iter().map(place).collect();
         findings.push(Finding { rule, severity, message, options, cost: None, fix });
@@ -67,6 +80,64 @@ pub(super) fn read(import: &Import<'_>) -> Result<Reading, ImportError> {
         }
     }
     Ok(Reading { imported, text, findings })
+}
+
+/// Options that say how many replicas there are, or how a batch divides: the first that mends a product is taken.
+const FACTORS: [&str; 5] = [
+    "--parallelism.data_parallel_shard_degree",
+    "parallelism.dp",
+    "parallelism_config.parallelism_config_dp_shard_size",
+    "parallelism_config.parallelism_config_dp_replicate_size",
+    "gradient_accumulation_steps",
+];
+
+/// The most that a factor is tried with.
+const MOST_REPLICAS: u32 = 1024;
+
+/// Numbers that contradict each other, and the text with a factor that agrees with the others, where one does.
+fn undivided(
+    import: &Import<'_>,
+    text: &str,
+    what: &str,
+    works: &str,
+) -> (Finding, Option<String>) {
+    let rule = match what {
+        what if what.contains("batch") => Rule::BatchDoesNotDivide,
+        what if what.contains("layers") || what.contains("blocks") => Rule::StagesUneven,
+        _ => Rule::NodesDoNotDivide,
+    };
+    let given: Vec<&str> = FACTORS.into_iter().filter(|it| text::has(text, it)).collect();
+    let mut candidates: Vec<OptionChange> = Vec::new();
+    for option in given {
+        let values =
+            std::iter::once("-1".to_owned()).chain((1..=MOST_REPLICAS).map(|it| it.to_string()));
+        candidates.extend(values.map(|it| OptionChange::set(option, Some(it))));
+    }
+    // What would work may name an option with its value.
+    if let Some((option, value)) = works.strip_prefix('`').and_then(|it| it.split_once("` ")) {
+        candidates.push(OptionChange::set(option, Some(value.to_owned())));
+    }
+    let mended = candidates.into_iter().find_map(|change| {
+        let (new, replacements) = text::changed(text, std::slice::from_ref(&change))?;
+        let read = settings(&Import { text: &new, ..import.clone() });
+        let is_mended = read.is_ok();
+        is_mended.then_some((change, new, replacements))
+    });
+    let places = FACTORS.iter().filter_map(|option| {
+        let line = Some(text::line_of(import.text, option)?);
+        Some(Place { option: (*option).to_owned(), line })
+    });
+    let message = format!("{what}; what would work: {works}");
+    let options = places.collect();
+    let (fix, new) = mended.map_or((None, None), |(change, new, replacements)| {
+        let changes = vec![change];
+        let text = in_words(&changes);
+        let (step_time_seconds, peak_memory_bytes) = (None, None);
+        let fix = Fix { changes, text, step_time_seconds, peak_memory_bytes, replacements };
+        (Some(fix), Some(new))
+    });
+    let severity = rule.most_severe();
+    (Finding { rule, severity, message, options, cost: None, fix }, new)
 }
 
 /// Changes, and the text with them.
@@ -81,8 +152,11 @@ struct Fault {
 
 fn fault(error: &OptionError, text: &str) -> Fault {
     let repairs = |all: Vec<Vec<OptionChange>>| -> Vec<Repair> {
-        let of =
-            |changes: Vec<OptionChange>| Some((changes.clone(), text::changed(text, &changes)?.0));
+        let of = |changes: Vec<OptionChange>| {
+            let changes = bridge::of_text(text, changes);
+            let text = text::changed(text, &changes)?.0;
+            Some((changes, text))
+        };
         all.into_iter().filter_map(of).collect()
     };
     match error {

@@ -1,11 +1,12 @@
 //! Settings as text: where an option stands, and the text with an option changed.
 //!
-//! Scripts and lists of arguments have words that begin with `--`; files of JSON and YAML have keys, of which the last
-//! part is looked for. What cannot be found is not changed, and says so.
+//! Scripts and lists of arguments have words that begin with `--`; files of JSON, YAML and Python have keys, which are
+//! looked for by their paths. What cannot be found is not changed, and says so.
 
 use std::ops::Range;
 
 use super::finding::{OptionChange, Replacement};
+use super::keys::{Key, Notation, keys};
 
 /// Options beside which others are written: those that every run has, of the program and not of what starts it.
 const ANCHORS: [&str; 12] = [
@@ -35,7 +36,13 @@ pub(super) fn line_of(text: &str, option: &str) -> Option<usize> {
 
 /// The value of an option, as it is written.
 pub(super) fn value<'a>(text: &'a str, option: &str) -> Option<&'a str> {
-    text.get(places(text, option).last()?.values.clone()?)
+    text.get(places(text, option).last()?.values.clone()?).map(unquoted)
+}
+
+/// A value without the quotes around it.
+pub(super) fn unquoted(value: &str) -> &str {
+    let within = |quote: char| value.strip_prefix(quote)?.strip_suffix(quote);
+    within('"').or_else(|| within('\'')).unwrap_or(value)
 }
 
 /// Whether an option is given.
@@ -81,8 +88,8 @@ struct Placed {
     name: Range<usize>,
     /// Its values; nothing of a switch.
     values: Option<Range<usize>>,
-    /// Whether it is a key of a file.
-    is_key: bool,
+    /// What goes with it where it is left out, of a key of a file.
+    whole: Option<Range<usize>>,
 }
 
 impl Placed {
@@ -91,12 +98,14 @@ impl Placed {
         let mut to = self.values.as_ref().map_or(self.name.end, |values| values.end);
         let bytes = text.as_bytes();
         let is_quote = |at: usize| matches!(bytes.get(at), Some(b'"' | b'\''));
-        if self.is_key {
-            from -= usize::from(from > 0 && is_quote(from - 1));
-            let rest = &text[to..];
-            let comma = rest.len() - rest.trim_start().len();
-            to += if rest.trim_start().starts_with(',') { comma + 1 } else { 0 };
-        } else if is_quote(to) {
+        if let Some(whole) = &self.whole {
+            // Of the last entry of an object the comma before it goes.
+            let before = text[..whole.start].trim_end();
+            let is_last = before.ends_with(',') && bytes.get(whole.end - 1) != Some(&b',');
+            let from = if is_last { before.len() - 1 } else { whole.start };
+            return removed(from, whole.end);
+        }
+        if is_quote(to) {
             // A quote that closes here was opened before the name, or before the value.
             let of_whole = from > 0 && bytes[from - 1] == bytes[to];
             let of_value = self
@@ -116,15 +125,17 @@ impl Placed {
 fn replacements(text: &str, change: &OptionChange) -> Option<Vec<Replacement>> {
     let places = places(text, change.option());
     match change {
-        OptionChange::Remove { option } if places.is_empty() && !option.starts_with('-') => {
-            let word = tokens(text).into_iter().find(|it| text[it.clone()] == **option);
-            Some(word.map(|Range { start, end }| removed(start, end)).into_iter().collect())
-        }
         OptionChange::Remove { .. } => Some(places.iter().map(|it| it.removed(text)).collect()),
-        OptionChange::Rename { to, .. } => {
+        OptionChange::Rename { option, to } => {
             let place = places.first()?;
             let Range { start, end } = place.name;
-            Some(vec![Replacement { from: start, to: end, with: to.clone() }])
+            let parents = |path: &str| path.rsplit_once('.').map(|(parents, _)| parents.to_owned());
+            let with = match &place.whole {
+                Some(_) if parents(option) != parents(to) => return None,
+                Some(_) => to.rsplit('.').next().unwrap_or(to),
+                None => to,
+            };
+            Some(vec![Replacement { from: start, to: end, with: with.to_owned() }])
         }
         OptionChange::Set { option, value } => match (places.split_last(), value) {
             (Some((last, others)), value) => {
@@ -132,6 +143,13 @@ fn replacements(text: &str, change: &OptionChange) -> Option<Vec<Replacement>> {
                 let mut all: Vec<Replacement> = others.iter().map(|it| it.removed(text)).collect();
                 if let Some(value) = value {
                     let Range { start, end } = last.values.clone()?;
+                    if last.whole.is_some() {
+                        // Keys that are below it are another thing than a value.
+                        let is_value = !text[start..end].starts_with(['\n', '{']);
+                        let with = Notation::of(text)?.written(value);
+                        all.push(is_value.then_some(Replacement { from: start, to: end, with })?);
+                        return Some(all);
+                    }
                     let is_quoted = start > 0 && matches!(text.as_bytes()[start - 1], b'"' | b'\'');
                     let with = if is_quoted { value.clone() } else { shell_word(value) };
                     all.push(Replacement { from: start, to: end, with });
@@ -171,40 +189,78 @@ fn inserted(text: &str, option: &str, value: Option<&str>) -> Option<Replacement
         let value = value.map_or(String::new(), |it| format!(" {}", shell_word(it)));
         return Some(Replacement { from: at, to: at, with: format!("{option}{value} ") });
     }
-    let value = value.unwrap_or("true");
-    let is_json = text.trim_start().starts_with('{');
-    let number = value.parse::<f64>().is_ok() || ["true", "false"].contains(&value);
-    let written = if number { value.to_owned() } else { format!("\"{value}\"") };
+    inserted_key(text, option, value.unwrap_or("true"))
+}
+
+/// A key that is not there yet, below its parent.
+fn inserted_key(text: &str, option: &str, value: &str) -> Option<Replacement> {
+    let (notation, keys) = (Notation::of(text)?, keys(text));
+    let written = notation.written(value);
     let (parent, key) = match option.rsplit_once('.') {
         Some((parent, key)) => (Some(parent), key),
         None => (None, option),
     };
-    if is_json {
-        let at = match parent {
-            None => text.find('{')? + 1,
-            Some(parent) => match places(text, parent).first() {
-                Some(place) => place.name.end + text[place.name.end..].find('{')? + 1,
-                None if !parent.contains('.') => {
-                    let at = text.find('{')? + 1;
-                    let with = format!("\n  \"{parent}\": {{\"{key}\": {written}}},");
-                    return Some(Replacement { from: at, to: at, with });
-                }
-                None => return None,
-            },
-        };
-        return Some(Replacement { from: at, to: at, with: format!("\n  \"{key}\": {written},") });
+    let put = |at: usize, with: String| Some(Replacement { from: at, to: at, with });
+    let above = parent.and_then(|parent| keys.iter().find(|it| it.path == parent));
+    match (notation, parent, above) {
+        (Notation::Python, ..) => {
+            // Beside what is of the same section, or else the last.
+            let section = |path: &str| path.split('.').next().unwrap_or_default().to_owned();
+            let of_section = |it: &&Key| section(&it.path) == section(option);
+            let beside = keys.iter().rfind(of_section).or(keys.last())?;
+            let before = &text[beside.whole.start..beside.name.start];
+            put(beside.whole.end, format!("{before}{option} = {written}\n"))
+        }
+        (Notation::Json, None, _) => put(text.find('{')? + 1, entry(text, 0, key, &written)?),
+        (Notation::Json, Some(_), Some(above)) => {
+            let at = above.value.start;
+            let is_object = text[at..].starts_with('{');
+            is_object.then(|| put(at + 1, entry(text, at, key, &written)?))?
+        }
+        (Notation::Json, Some(parent), None) if !parent.contains('.') => {
+            let object = format!("{{\"{key}\": {written}}}");
+            put(text.find('{')? + 1, entry(text, 0, parent, &object)?)
+        }
+        (Notation::Yaml, None, _) => {
+            put(keys.first().map_or(0, |it| it.whole.start), format!("{key}: {written}\n"))
+        }
+        (Notation::Yaml, Some(_), Some(above)) => {
+            let prefix = format!("{}.", above.path);
+            let child = keys.iter().find(|it| it.path.starts_with(&prefix))?;
+            let indent = &text[child.whole.start..child.name.start];
+            put(child.whole.start, format!("{indent}{key}: {written}\n"))
+        }
+        (Notation::Yaml, Some(parent), None) if !parent.contains('.') => {
+            let at = keys.first().map_or(0, |it| it.whole.start);
+            put(at, format!("{parent}:\n  {key}: {written}\n"))
+        }
+        _ => None,
     }
-    if parent.is_none() {
-        let with = format!("{key}: {value}\n");
-        return Some(Replacement { from: 0, to: 0, with });
-    }
-    None
+}
+
+/// An entry as the first of the object that begins at or after a place, with a comma where others follow.
+fn entry(text: &str, object: usize, key: &str, value: &str) -> Option<String> {
+    let inside = &text[object + text[object..].find('{')? + 1..];
+    let comma = if inside.trim_start().starts_with('}') { "" } else { "," };
+    Some(format!("\n  \"{key}\": {value}{comma}"))
 }
 
 /// All places of an option.
 fn places(text: &str, option: &str) -> Vec<Placed> {
     if !option.starts_with('-') {
-        return keys(text, option.rsplit('.').next().unwrap_or(option));
+        let keys = keys(text).into_iter().filter(|it| it.path == option);
+        let placed = |Key { name, value, whole, .. }| Placed {
+            name,
+            values: Some(value),
+            whole: Some(whole),
+        };
+        let placed: Vec<Placed> = keys.map(placed).collect();
+        if !placed.is_empty() {
+            return placed;
+        }
+        // A word of a program, such as torchtitan's `activation-checkpoint:full`.
+        let words = tokens(text).into_iter().filter(|it| text[it.clone()] == *option);
+        return words.map(|name| Placed { name, values: None, whole: None }).collect();
     }
     let tokens = tokens(text);
     let mut all = Vec::new();
@@ -215,7 +271,7 @@ fn places(text: &str, option: &str) -> Vec<Placed> {
         {
             let end = token.start + option.len();
             let values = Some(end + 1..token.end);
-            all.push(Placed { name: token.start..end, values, is_key: false });
+            all.push(Placed { name: token.start..end, values, whole: None });
         }
         if word != option {
             continue;
@@ -234,27 +290,7 @@ fn places(text: &str, option: &str) -> Vec<Placed> {
             end = next.end;
         }
         let values = first.map(|first| first..end);
-        all.push(Placed { name: token.clone(), values, is_key: false });
-    }
-    all
-}
-
-/// Places of a key of JSON or YAML.
-fn keys(text: &str, key: &str) -> Vec<Placed> {
-    let is_part = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric() || c == '_');
-    let mut all = Vec::new();
-    for (start, _) in text.match_indices(key) {
-        let end = start + key.len();
-        let before = text[..start].chars().next_back();
-        if is_part(before) || is_part(text[end..].chars().next()) {
-            continue;
-        }
-        let rest = text[end..].trim_start_matches(['"', '\'', ' ']);
-        let Some(after) = rest.strip_prefix(':') else { continue };
-        let from = text.len() - after.trim_start_matches([' ', '"']).len();
-        let length = text[from..].find([',', '\n', '}', '"', '#']).unwrap_or(text.len() - from);
-        let to = from + text[from..from + length].trim_end().len();
-        all.push(Placed { name: start..end, values: Some(from..to), is_key: true });
+        all.push(Placed { name: token.clone(), values, whole: None });
     }
     all
 }

@@ -101,7 +101,9 @@ fn sharding_not_needed(bench: &Bench<'_>) -> Option<Finding> {
 fn overlap_off(bench: &Bench<'_>) -> Option<Finding> {
     let base = &bench.base;
     let is_off = base.imported.framework.gradients.reduced == WhenReduced::AfterBackward;
-    let has_word = [Target::Megatron, Target::DeepSpeed].map(Speech::Tool).contains(&bench.speech);
+    let has_word = [Target::Megatron, Target::MegatronBridge, Target::DeepSpeed]
+        .map(Speech::Tool)
+        .contains(&bench.speech);
     if replicas(bench) == 1 || !is_off || !has_word {
         return None;
     }

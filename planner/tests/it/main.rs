@@ -25,6 +25,7 @@ mod interchange;
 mod interrupted;
 mod laws;
 mod lint;
+mod lint_tools;
 mod measured_network;
 mod measured_profiles;
 mod mistakes;

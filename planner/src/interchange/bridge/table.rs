@@ -35,6 +35,40 @@ pub(super) struct Row {
 /// megatron-bridge 0.6.2.
 pub(super) const TABLE: &str = include_str!("settings.txt");
 
+/// How an option is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Given<'a> {
+    /// Not at all.
+    LeftOut,
+    /// By itself.
+    Switch,
+    /// With a value.
+    Value(&'a str),
+}
+
+/// The settings that have what an option of Megatron-LM says, each with its value in Python.
+pub(crate) fn settings(flag: &str, given: Given<'_>) -> Vec<(String, String)> {
+    let quoted = |word: &str| format!("\"{word}\"");
+    let is_left_out = given == Given::LeftOut;
+    let of_row = |row: Row| {
+        let value = match (row.kind, given) {
+            (Kind::Switch, _) => if is_left_out { "False" } else { "True" }.to_owned(),
+            (Kind::Unless, _) => if is_left_out { "True" } else { "False" }.to_owned(),
+            (_, Given::LeftOut) => "None".to_owned(),
+            (Kind::Number, Given::Value(value)) => value.to_owned(),
+            (Kind::Text, Given::Value(value)) => quoted(value),
+            (Kind::List, Given::Value(value)) => {
+                let words: Vec<String> = value.split_whitespace().map(quoted).collect();
+                format!("[{}]", words.join(", "))
+            }
+            (Kind::Dtype | Kind::None, _) | (_, Given::Switch) => return None,
+        };
+        let paths = std::iter::once(row.path).chain(row.twin);
+        Some(paths.map(move |path| (path.to_owned(), value.clone())).collect::<Vec<_>>())
+    };
+    rows().filter(|row| row.flag == flag).filter_map(of_row).flatten().collect()
+}
+
 /// The rows of the table.
 pub(super) fn rows() -> impl Iterator<Item = Row> {
     TABLE.lines().filter_map(|line| {

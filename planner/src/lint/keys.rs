@@ -1,0 +1,269 @@
+//! Where a file of keys has what: JSON, YAML, and Python whose lines set one thing each.
+
+use std::ops::Range;
+
+use crate::interchange::is_script;
+
+/// A key with its value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Key {
+    /// All keys that lead to it, with dots between them.
+    pub(super) path: String,
+    /// The last of them, without quotes.
+    pub(super) name: Range<usize>,
+    /// Its value, with quotes and brackets.
+    pub(super) value: Range<usize>,
+    /// What goes where it is left out: a whole line, or the entry with a comma.
+    pub(super) whole: Range<usize>,
+}
+
+/// What a text is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Notation {
+    Json,
+    Yaml,
+    /// Lines such as `config.model.seq_length = 4096`.
+    Python,
+}
+
+impl Notation {
+    /// That of a text, by what it looks like; none where it has words of a shell, and no keys.
+    pub(super) fn of(text: &str) -> Option<Self> {
+        if text.trim_start().starts_with('{') {
+            Some(Self::Json)
+        } else if text.lines().any(|line| python_setting(line).is_some()) {
+            Some(Self::Python)
+        } else {
+            (!is_script(text)).then_some(Self::Yaml)
+        }
+    }
+
+    /// A value as it is written.
+    pub(super) fn written(self, value: &str) -> String {
+        let is_plain = value.parse::<f64>().is_ok() || ["true", "false"].contains(&value);
+        match self {
+            Self::Json if !is_plain => format!("\"{value}\""),
+            Self::Json | Self::Yaml | Self::Python => value.to_owned(),
+        }
+    }
+}
+
+/// All keys of a text that have values or keys below them, in order.
+pub(super) fn keys(text: &str) -> Vec<Key> {
+    match Notation::of(text) {
+        None => Vec::new(),
+        Some(Notation::Json) => {
+            let mut json = Json { text, at: 0, keys: Vec::new() };
+            json.value("");
+            json.keys
+        }
+        Some(Notation::Yaml) => yaml(text),
+        Some(Notation::Python) => python(text),
+    }
+}
+
+/// What a line of Python sets: the path, and where path and value stand in the line.
+fn python_setting(line: &str) -> Option<(Range<usize>, Range<usize>)> {
+    let indent = line.len() - line.trim_start().len();
+    let setting = line.trim_start();
+    let prefix = ["config.", "cfg."].into_iter().find(|it| setting.starts_with(it))?.len();
+    let (path, value) = setting[prefix..].split_once(" = ")?;
+    let is_path = path.chars().all(|c| c.is_ascii_alphanumeric() || "._".contains(c));
+    let start = indent + prefix;
+    let from = start + path.len() + " = ".len();
+    let length = value.find("  #").unwrap_or(value.len());
+    let to = from + value[..length].trim_end().len();
+    is_path.then_some((start..start + path.len(), from..to))
+}
+
+fn python(text: &str) -> Vec<Key> {
+    let mut keys = Vec::new();
+    let mut start = 0;
+    for line in text.split_inclusive('\n') {
+        if let Some((path, value)) = python_setting(line) {
+            let moved = |range: &Range<usize>| start + range.start..start + range.end;
+            keys.push(Key {
+                path: line[path.clone()].to_owned(),
+                name: moved(&path),
+                value: moved(&value),
+                whole: start..start + line.len(),
+            });
+        }
+        start += line.len();
+    }
+    keys
+}
+
+fn yaml(text: &str) -> Vec<Key> {
+    let mut keys: Vec<Key> = Vec::new();
+    // Keys that the line is below, each with its indent and its place among all.
+    let mut above: Vec<(usize, usize)> = Vec::new();
+    let mut start = 0;
+    for line in text.split_inclusive('\n') {
+        let from = start;
+        start += line.len();
+        let plain = line.trim_start();
+        let indent = line.len() - plain.len();
+        if plain.trim_end().is_empty() || plain.starts_with('#') {
+            continue;
+        }
+        // A list may stand as far in as the key that it is of.
+        let is_item = plain.starts_with("- ");
+        while above.last().is_some_and(|(of, _)| *of > indent || *of == indent && !is_item) {
+            above.pop();
+        }
+        for (_, index) in &above {
+            let end = start;
+            let key = &mut keys[*index];
+            key.value.end = from + line.trim_end().len();
+            key.whole.end = end;
+        }
+        let is_word = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
+        let length = plain.find(|c: char| !is_word(c)).unwrap_or(plain.len());
+        let Some(rest) = plain[length..].strip_prefix(':').filter(|_| length > 0 && !is_item)
+        else {
+            continue;
+        };
+        let parent = above.last().map(|(_, index)| format!("{}.", keys[*index].path));
+        let path = format!("{}{}", parent.unwrap_or_default(), &plain[..length]);
+        let name = from + indent..from + indent + length;
+        let value_at = name.end + 1 + (rest.len() - rest.trim_start_matches(' ').len());
+        let value = rest.trim_start_matches(' ');
+        let comment = value.find(" #").unwrap_or(value.len());
+        let to = value_at + value[..comment].trim_end().len();
+        above.push((indent, keys.len()));
+        keys.push(Key { path, name, value: value_at..to, whole: from..start });
+    }
+    keys
+}
+
+/// JSON, as far as it is read.
+struct Json<'a> {
+    text: &'a str,
+    at: usize,
+    keys: Vec<Key>,
+}
+
+impl Json<'_> {
+    fn next(&mut self) -> Option<u8> {
+        let rest = &self.text[self.at..];
+        self.at += rest.len() - rest.trim_start().len();
+        self.text.as_bytes().get(self.at).copied()
+    }
+
+    /// Reads a string, and says where it stands within its quotes.
+    fn string(&mut self) -> Option<Range<usize>> {
+        let start = self.at + 1;
+        let bytes = self.text.as_bytes();
+        let mut at = start;
+        while *bytes.get(at)? != b'"' {
+            at += if bytes[at] == b'\\' { 2 } else { 1 };
+        }
+        self.at = at + 1;
+        Some(start..at)
+    }
+
+    /// Reads a value under a path; none where the text ends before it does.
+    fn value(&mut self, path: &str) -> Option<Range<usize>> {
+        let first = self.next()?;
+        let start = self.at;
+        match first {
+            b'"' => {
+                self.string()?;
+            }
+            b'{' => {
+                self.at += 1;
+                while self.next()? != b'}' {
+                    self.entry(path)?;
+                }
+                self.at += 1;
+            }
+            b'[' => {
+                self.at += 1;
+                while self.next()? != b']' {
+                    self.value("[]")?;
+                    if self.next()? == b',' {
+                        self.at += 1;
+                    }
+                }
+                self.at += 1;
+            }
+            _ => {
+                let rest = &self.text[start..];
+                let ends = |c: char| c.is_whitespace() || ",}]".contains(c);
+                let length = rest.find(ends)?;
+                if length == 0 {
+                    return None;
+                }
+                self.at += length;
+            }
+        }
+        Some(start..self.at)
+    }
+
+    /// Reads a key, its value, and the comma behind it.
+    fn entry(&mut self, path: &str) -> Option<()> {
+        if self.next()? != b'"' {
+            return None;
+        }
+        let name = self.string()?;
+        if self.next()? != b':' {
+            return None;
+        }
+        self.at += 1;
+        let dot = if path.is_empty() { "" } else { "." };
+        let path = format!("{path}{dot}{}", &self.text[name.clone()]);
+        // Keys stand in the order of the text: this one before those below it.
+        let index = self.keys.len();
+        let from = name.start - 1;
+        self.keys.push(Key { path: path.clone(), name, value: from..from, whole: from..from });
+        let value = self.value(&path)?;
+        let mut to = value.end;
+        if self.next()? == b',' {
+            self.at += 1;
+            to = self.at;
+        }
+        let key = &mut self.keys[index];
+        key.value = value;
+        key.whole.end = to;
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(text: &str) -> Vec<String> {
+        keys(text).iter().map(|it| format!("{}={}", it.path, &text[it.value.clone()])).collect()
+    }
+
+    #[test]
+    fn keys_are_found_by_their_paths() {
+        let json = "{\"a\": {\"on\": true, \"b\": [1, {\"c\": 2}]}, \"d\": {\"on\": \"x, y\"}}";
+        let expected =
+            ["a={\"on\": true, \"b\": [1, {\"c\": 2}]}", "a.on=true", "a.b=[1, {\"c\": 2}]"];
+        assert_eq!(told(json)[..3], expected);
+        assert_eq!(told(json)[4..], ["d={\"on\": \"x, y\"}", "d.on=\"x, y\""]);
+        let yaml = "a:\n  on: true # why\n  b:\n  - 1\n  - 2\nd:\n  on: 'x'\n";
+        let expected = [
+            "a=on: true # why\n  b:\n  - 1\n  - 2",
+            "a.on=true",
+            "a.b=- 1\n  - 2",
+            "d=on: 'x'",
+            "d.on='x'",
+        ];
+        let found: Vec<String> = told(yaml).iter().map(|it| it.replace("=\n  ", "=")).collect();
+        assert_eq!(found, expected);
+        let python = "x = 1\nconfig.model.a = [\"b\"]  # why\n    cfg.ddp.on = True\n";
+        assert_eq!(told(python), ["model.a=[\"b\"]", "ddp.on=True"]);
+    }
+
+    /// What ends before it is whole has the keys before that.
+    #[test]
+    fn half_a_file_has_half_of_the_keys() {
+        assert_eq!(told("{\"a\": 1, \"b\": {\"c\": 2"), ["a=1", "b=", "b.c="]);
+        assert_eq!(told("{"), Vec::<String>::new());
+        assert_eq!(told(""), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,14 @@
+//! Changes of options, made.
+
+use crate::lint::finding::OptionChange;
+
+/// An option with a value.
+#[expect(clippy::needless_pass_by_value, reason = "so that numbers are written plainly")]
+pub(super) fn value(name: &str, value: impl ToString) -> OptionChange {
+    OptionChange::set(name, Some(value.to_string()))
+}
+
+/// A switch, given or left out.
+pub(super) fn switch(name: &str, is_on: bool) -> OptionChange {
+    if is_on { OptionChange::set(name, None) } else { OptionChange::remove(name) }
+}

@@ -307,6 +307,12 @@ fn traces_that_tell_nothing_are_refused() {
     let nothing =
         r#"{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 2}]}"#;
     with("nothing.json", nothing, &["nothing in the profile", "steps are not marked"]);
+    let (batch, others) = PLAN.split_last().unwrap();
+    let more = place.path("more.json");
+    let tenfold = format!("{batch}0");
+    let args = [others, &[&tenfold, "--quiet", "-o", &more]].concat();
+    assert_eq!(planner(&args).code, Some(0));
+    check(&format!("{good} --plan {more}"), &["of another run", "a step took", "planner import"]);
     let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
     packed.write_all(whole.as_bytes()).unwrap();
     let packed = packed.finish().unwrap();

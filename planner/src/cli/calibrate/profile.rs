@@ -183,9 +183,9 @@ fn describe(
         some => format!("  and {some} more: `--format json` has all\n"),
     };
     format!(
-        "{} kernels of {} ranks, held against {} on {}{}\n\n{}\n{}{more}\n{notes}{written}",
+        "{} kernels of {}, held against {} on {}{}\n\n{}\n{}{more}\n{notes}{written}",
         profiles.iter().map(|it| it.kernels.len()).sum::<usize>(),
-        profiles.len(),
+        if profiles.len() == 1 { "a rank".to_owned() } else { format!("{} ranks", profiles.len()) },
         setup.problem.hardware.framework.name,
         setup.problem.hardware.device.training_set,
         classes(profiles),

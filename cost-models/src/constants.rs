@@ -7,6 +7,9 @@ use std::collections::BTreeMap;
 
 use crate::Hardware;
 
+/// For each source of the fit, the constants that differ without it. `cost-models/fit/fit_steps.py` makes them.
+pub const LEFT_OUT: &str = include_str!("../data/left_out.json");
+
 /// Whose a constant is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {

@@ -10,6 +10,7 @@ pub mod collectives;
 pub mod gantt;
 pub mod html;
 pub mod palette;
+pub mod reference;
 pub mod scatter;
 pub mod snapshot;
 pub mod sweep;

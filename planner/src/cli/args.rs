@@ -85,6 +85,13 @@ pub(crate) enum Command {
         /// The shell.
         shell: clap_complete::Shell,
     },
+    /// Write the pages of the manual: `planner.1`, and one for each command.
+    #[command(after_help = "Example:\n  planner man ~/.local/share/man/man1 && man planner-search")]
+    Man {
+        /// The folder, which is made.
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
+    },
 }
 
 /// What is trained, and on what.

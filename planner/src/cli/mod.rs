@@ -20,6 +20,7 @@ mod interrupt;
 mod layout;
 mod lint;
 mod list;
+mod man;
 mod models;
 mod numbers;
 mod output;
@@ -87,6 +88,7 @@ fn run(cli: Cli) -> anyhow::Result<Answer> {
         Command::List(args) => list::list(&args),
         Command::Systems(args) => systems::list(&args),
         Command::Completions { shell } => completions::completions(shell),
+        Command::Man { folder } => man::man(&folder),
     }
 }
 

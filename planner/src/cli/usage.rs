@@ -208,6 +208,7 @@ const COMMANDS: &[(&[&str], &str)] = &[
     (&["rules"], "planner list rules"),
     (&["version", "v"], "planner --version"),
     (&["complete", "completion"], "planner completions bash"),
+    (&["manual", "manpage", "manpages"], "planner man DIR"),
     (
         &["collectives", "allreduce", "allgather", "reducescatter", "alltoall"],
         "planner collective NAME -o FILE.svg",

@@ -3,12 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use cost_models::constants;
+use cost_models::constants::{self, LEFT_OUT};
 
 use super::setup::Setup;
-
-/// For each source of the fit, the constants that differ without it. `cost-models/fit/fit_steps.py` makes them.
-const LEFT_OUT: &str = include_str!("../../../cost-models/data/left_out.json");
 
 /// Sources of several files, which share the beginning of their names.
 const OF_SEVERAL_FILES: [&str; 2] = ["vtrain", "megatron_bridge"];

@@ -166,6 +166,25 @@ fn files_are_short() {
     assert_none(&broken);
 }
 
+/// A crate that is packaged has what it is built from: a path in a source that climbs more folders than it is deep leads
+/// out of its crate.
+#[test]
+fn nothing_is_built_from_outside_a_crate() {
+    let mut broken = Vec::new();
+    for member in members() {
+        for file in sources(&format!("{member}/src")) {
+            let depth = file[member.len() + 1..].matches('/').count();
+            for (line, text) in code(&read(&file)) {
+                let climbs = text.rsplit('"').filter(|it| it.starts_with("../"));
+                if climbs.map(|it| it.matches("../").count()).any(|it| it > depth) {
+                    broken.push(format!("{file}:{line}: `{}` is outside the crate", text.trim()));
+                }
+            }
+        }
+    }
+    assert_none(&broken);
+}
+
 /// Files are mapped, and libraries of other languages called and stood in for, in `executor` and its
 /// stand-in alone, each time with the reason beside it.
 #[test]

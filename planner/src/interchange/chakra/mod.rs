@@ -122,12 +122,16 @@ impl ChakraTraces {
     fn node(&self, rank: u32, task: &Task, id: u64, clock: &mut Clock) -> Node {
         let (kind, what) = kind_of(&task.kind);
         let ids = |tasks: &[u32]| tasks.iter().map(|task| u64::from(*task) + FIRST_ID).collect();
+        // ASTRA-sim waits for data alone, so what merely follows something is said to need it, too.
+        let mut all = [&task.needs[..], &task.follows].concat();
+        all.sort_unstable();
+        all.dedup();
         Node {
             id,
             name: format!("{} {what}", task.action),
             kind: kind.into(),
             control_dependencies: ids(&task.follows),
-            data_dependencies: ids(&task.needs),
+            data_dependencies: ids(&all),
             duration_micros: clock.micros(task),
             attributes: self.attributes(rank, &task.kind),
         }

@@ -149,7 +149,11 @@ fn run_nccl(
     fits: impl FnOnce(&CudaDevice) -> anyhow::Result<()>,
     program: impl FnOnce(Arc<dyn Communicator<Cuda>>, CudaDevice) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let launch = Launch::from_variables(|name| std::env::var(name).ok())?;
+    let launch = match Launch::from_variables(|name| std::env::var(name).ok()) {
+        Ok(launch) => launch,
+        // Nobody waits: what GPUs lack is told before what launchers say.
+        Err(error) => return devices().map_err(Into::into).and(Err(error.into())),
+    };
     let line = Line::join(&launch, MEETING_TIME)?;
     // Letters cost little beside what they protect, but not in a build that is made to be fast.
     let checks = if cfg!(debug_assertions) { Checks::Reductions } else { Checks::None };

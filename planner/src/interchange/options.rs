@@ -156,6 +156,9 @@ const LIKENESS: f64 = 0.7;
 /// How unlike a name of a user's own may be: it is another word, not another spelling.
 const OWN_LIKENESS: f64 = 0.9;
 
+/// Names with fewer letters are words of their own with one of them changed.
+const SHORT: usize = 6;
+
 /// What stands for a value that somebody else fills in.
 const AUTO: &str = "auto";
 
@@ -174,7 +177,11 @@ impl Known {
 
     /// Whether a name that nobody knows is the user's own, not a known one misspelt.
     fn is_own(&self, name: &str) -> bool {
-        self.others == Others::TheUsers && self.likest(name).is_none_or(|it| it.0 < OWN_LIKENESS)
+        let is_misspelt = |(likeness, known): (f64, &str)| {
+            let is_a_letter_off = strsim::damerau_levenshtein(name, known) <= 1;
+            likeness >= OWN_LIKENESS || is_a_letter_off && name.len() >= SHORT
+        };
+        self.others == Others::TheUsers && !self.likest(name).is_some_and(is_misspelt)
     }
 
     fn unknown(&self, name: &str) -> OptionError {

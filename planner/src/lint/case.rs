@@ -216,6 +216,12 @@ impl Cost {
     pub(super) fn in_words(&self) -> String {
         let percent = self.share_of_time * 100.0;
         let time = match self.interval {
+            Some([low, high]) if percent < 0.0 => format!(
+                "adds {:.0} % to a step's time ({:.0} to {:.0} %)",
+                -percent,
+                -high * 100.0,
+                -low * 100.0
+            ),
             Some([low, high]) => format!(
                 "saves {percent:.0} % of a step's time ({:.0} to {:.0} %)",
                 low * 100.0,

@@ -91,6 +91,15 @@ const FACTORS: [&str; 5] = [
     "gradient_accumulation_steps",
 ];
 
+/// The option that says how many ranks there are.
+const RANKS: &str = "num_processes";
+
+/// Options that say over how many ranks a replica is cut: tried where no number of replicas mends a product.
+const DEGREES: [&str; 2] = [
+    "parallelism_config.parallelism_config_tp_size",
+    "parallelism_config.parallelism_config_cp_size",
+];
+
 /// The most that a factor is tried with.
 const MOST_REPLICAS: u32 = 1024;
 
@@ -107,11 +116,23 @@ fn undivided(
         _ => Rule::NodesDoNotDivide,
     };
     let given: Vec<&str> = FACTORS.into_iter().filter(|it| text::has(text, it)).collect();
-    let mut candidates: Vec<OptionChange> = Vec::new();
+    // As many ranks as the user has.
+    let ranks = import.stated.num_gpus.filter(|_| text::has(text, RANKS));
+    let mut candidates: Vec<OptionChange> =
+        ranks.iter().map(|it| OptionChange::set(RANKS, Some(it.to_string()))).collect();
     for option in given {
         let values =
             std::iter::once("-1".to_owned()).chain((1..=MOST_REPLICAS).map(|it| it.to_string()));
         candidates.extend(values.map(|it| OptionChange::set(option, Some(it))));
+    }
+    // Of ranks that are cut otherwise, those nearest to what they are.
+    for option in DEGREES.into_iter().filter(|it| text::has(text, it)) {
+        let Some(now) = text::value(text, option).and_then(|it| it.parse::<u32>().ok()) else {
+            continue;
+        };
+        let mut near: Vec<u32> = (1..=now.saturating_mul(2).min(MOST_REPLICAS)).collect();
+        near.sort_by_key(|it| it.abs_diff(now));
+        candidates.extend(near.iter().map(|it| OptionChange::set(option, Some(it.to_string()))));
     }
     // What would work may name an option with its value.
     if let Some((option, value)) = works.strip_prefix('`').and_then(|it| it.split_once("` ")) {
@@ -240,8 +261,7 @@ fn values(name: &str, value: &str, works: &str) -> Vec<Vec<OptionChange>> {
         works.strip_prefix("one of ").and_then(|it| it.strip_suffix(" is expected"))
     {
         let mut known: Vec<&str> = listed.split(", ").collect();
-        let likeness =
-            |it: &&str| strsim::normalized_damerau_levenshtein(&value.to_lowercase(), it);
+        let likeness = |it: &&str| likeness(value, it);
         known.sort_by(|one, other| likeness(other).total_cmp(&likeness(one)));
         all.extend(known.into_iter().map(|it| set(it.to_owned())));
     }
@@ -263,6 +283,14 @@ fn values(name: &str, value: &str, works: &str) -> Vec<Vec<OptionChange>> {
         all.push(ends.map(OptionChange::remove).to_vec());
     }
     all
+}
+
+/// How near two values are: numbers by their distance, words by their letters.
+fn likeness(one: &str, other: &str) -> f64 {
+    match (one.parse::<f64>(), other.parse::<f64>()) {
+        (Ok(one), Ok(other)) => -(one - other).abs(),
+        _ => strsim::normalized_damerau_levenshtein(&one.to_lowercase(), &other.to_lowercase()),
+    }
 }
 
 /// What of two options that contradict each other could go, or what the one needs.

@@ -132,7 +132,10 @@ fn replacements(text: &str, change: &OptionChange) -> Option<Vec<Replacement>> {
             let parents = |path: &str| path.rsplit_once('.').map(|(parents, _)| parents.to_owned());
             let with = match &place.whole {
                 Some(_) if parents(option) != parents(to) => return None,
-                Some(_) => to.rsplit('.').next().unwrap_or(to),
+                Some(_) if Notation::of(text) != Some(Notation::Python) => {
+                    to.rsplit('.').next().unwrap_or(to)
+                }
+                Some(_) => to,
                 None => to,
             };
             Some(vec![Replacement { from: start, to: end, with: with.to_owned() }])

@@ -228,14 +228,8 @@ fn long_sequence(bench: &Bench<'_>) -> Option<Finding> {
         "a sequence of {length} is longer than the {longest} positions that the model was made for"
     );
     let rule = Rule::SequenceLongerThanModel;
-    let mut finding = bench.finding(rule, Severity::Note, message, None, &[]);
-    let option = match bench.speech {
-        Speech::Planner => "training.sequence_length",
-        Speech::Tool(_) => "--seq-length",
-    };
-    finding.options =
-        vec![Place { option: option.to_owned(), line: text::line_of(bench.text, option) }];
-    Some(finding)
+    let about = [Change::Sequence(longest)];
+    Some(bench.finding(rule, Severity::Note, message, None, &about))
 }
 
 /// A switch that does nothing.

@@ -147,7 +147,7 @@ fn exports_of_the_best_plans_raise_no_alarm() {
 }
 
 /// Faults: the tool, what of its settings is replaced with what, the rule that finds it, and what its fix says.
-const FAULTS: [(&str, &str, &str, &str, &str); 26] = [
+const FAULTS: [(&str, &str, &str, &str, &str); 33] = [
     ("torchtitan", "shard_degree 8", "shard_degree 3", "nodes-do-not-divide", "shard_degree -1"),
     (
         "torchtitan",
@@ -235,6 +235,22 @@ const FAULTS: [(&str, &str, &str, &str, &str); 26] = [
         "layout-impossible",
         "fsdp_offload_params false`",
     ),
+    ("accelerate", "type: FSDP", "type: FSPD", "option-value", "`distributed_type FSDP`"),
+    ("accelerate", "version: 2", "version: 3", "option-value", "`fsdp_config.fsdp_version 2`"),
+    (
+        "accelerate",
+        "tp_size: 1",
+        "tp_size: 3",
+        "nodes-do-not-divide",
+        "`parallelism_config.parallelism_config_tp_size 1`",
+    ),
+    (
+        "accelerate",
+        "num_processes: 8",
+        "num_processes: 4",
+        "nodes-do-not-divide",
+        "`num_processes 8`",
+    ),
     ("accelerate", "fsdp_version", "fsdp_verison", "unknown-option", "fsdp_version"),
     (
         "trainer",
@@ -250,6 +266,8 @@ const FAULTS: [(&str, &str, &str, &str, &str); 26] = [
         "recompute-not-needed",
         "without `gradient_checkpointing`",
     ),
+    ("trainer", "max_steps", "max_step", "unknown-option", "`max_steps`"),
+    ("trainer", "torch_fused", "torch_fuse", "option-value", "`optim adamw_torch_fused`"),
     ("nanotron", "  dp: 4", "  dp: 3", "nodes-do-not-divide", "`parallelism.dp 4`"),
     (
         "nanotron",
@@ -264,6 +282,13 @@ const FAULTS: [(&str, &str, &str, &str, &str); 26] = [
         "micro_batch_sise:",
         "unknown-option",
         "tokens.micro_batch_size",
+    ),
+    (
+        "megatron-bridge",
+        "train.global_batch_size",
+        "train.globl_batch_size",
+        "unknown-option",
+        "`train.global_batch_size` in the place",
     ),
     (
         "megatron-bridge",

@@ -98,20 +98,13 @@ impl Script {
         if bf16 && fp16 {
             given.not_both("bf16", "fp16", "weights have one number format")?;
         }
-        let optimizer = match given.text("optim")? {
-            None => Optimizer::AdamW,
-            Some(name) if name.starts_with("adamw_torch") || name == "adamw_apex_fused" => {
-                Optimizer::AdamW
-            }
-            Some("sgd") => Optimizer::Sgd,
-            Some(other) => {
-                return Err(OptionError::Value {
-                    name: "optim".to_owned(),
-                    value: other.to_owned(),
-                    works: "adamw_torch_fused, adamw_torch or sgd is what a plan has".to_owned(),
-                });
-            }
-        };
+        let optimizers = [
+            ("adamw_torch", Optimizer::AdamW),
+            ("adamw_torch_fused", Optimizer::AdamW),
+            ("adamw_apex_fused", Optimizer::AdamW),
+            ("sgd", Optimizer::Sgd),
+        ];
+        let optimizer = given.one_of("optim", &optimizers)?.unwrap_or(Optimizer::AdamW);
         Ok(Self {
             // The Trainer's own default is 8.
             micro_batch_size: Some(given.count("per_device_train_batch_size")?.unwrap_or(8)),
@@ -424,12 +417,15 @@ fn training(
                 works: "one of them".to_owned(),
             });
         }
-        (_, rounds, own) => rounds.or(own).unwrap_or(1),
+        (_, rounds, own) => rounds.or(own),
     };
+    // A script that says nothing takes one micro-batch; where the batch is known, as many as make it.
+    let is_by_batch = source.stated.global_batch_size.is_some();
+    let rounds = rounds.or((!is_by_batch).then_some(1));
     Ok(StatedTraining {
         sequence_length: source.stated.sequence_length,
         global_batch_size: source.stated.global_batch_size,
-        num_micro_batches: Some(rounds),
+        num_micro_batches: rounds,
         precision,
         optimizer: script.optimizer,
         // DDP's weights are in fp32, and so are their gradients; FSDP reduces in the precision of activations.

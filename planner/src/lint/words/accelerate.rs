@@ -30,6 +30,11 @@ pub(super) fn words(change: &Change, after: &Imported) -> Option<Vec<OptionChang
     match change {
         Change::TensorParallel(ranks) => degree("tp", *ranks),
         Change::Context(ranks) => degree("cp", *ranks),
+        Change::Gpus(ranks) => {
+            let mut all = degree("tp", after.layout.tensor_parallel)?;
+            all.push(value("num_processes", ranks));
+            Some(all)
+        }
         Change::Recompute(Recompute::None) => {
             one("fsdp_config.fsdp_activation_checkpointing", &false)
         }

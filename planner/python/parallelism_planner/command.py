@@ -27,10 +27,13 @@ class PlannerError(Exception):
 
 
 def find_planner() -> str:
-    """Where the command is: `$PLANNER`, what was installed with this module, or the path."""
+    """Where the command is: `$PLANNER`, what was installed with this module, the path, or what `cargo build --release`
+    has left in the repository that this module lies in."""
     named = os.environ.get("PLANNER")
     beside = [sysconfig.get_path("scripts"), str(Path(sys.executable).parent)]
-    found = named or shutil.which("planner", path=os.pathsep.join(beside)) or shutil.which("planner")
+    built = [str(above / "target" / "release") for above in Path(__file__).resolve().parents]
+    path = [*beside, os.environ.get("PATH", ""), *built]
+    found = named or shutil.which("planner", path=os.pathsep.join(path))
     if found is None:
         raise FileNotFoundError("no `planner` beside Python or on the path: pip install parallelism-planner")
     return found
@@ -41,7 +44,8 @@ def planner(*arguments: Value, **options: Value) -> str:
 
     Raises `PlannerError` where it cannot answer.
     """
-    words = [find_planner(), *(str(argument) for argument in arguments), *as_words(options)]
+    given = [str(argument) for argument in arguments if argument is not None]
+    words = [find_planner(), *given, *as_words(options)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode not in ANSWERS:
         raise PlannerError(done.stderr.strip(), done.returncode)

@@ -26,8 +26,10 @@ def compare(first: File, second: File, **options: Value) -> Comparison:
     return Comparison.of(answer("compare", first, second, **options))
 
 
-def schedule(name: str, stages: int, micro_batches: int, **options: Value) -> dict[str, Any]:
-    """A pipeline schedule, its time and its bubble."""
+def schedule(
+    name: str | None = None, stages: int | None = None, micro_batches: int | None = None, **options: Value
+) -> dict[str, Any]:
+    """A pipeline schedule, its time and its bubble: by name, or from a file of its actions, `from_="mine.csv"`."""
     return answer("schedule", name, stages=stages, micro_batches=micro_batches, **options)
 
 

@@ -19,7 +19,9 @@ use super::over::Over;
 use super::questions::QuestionArgs;
 use super::report::ReportArgs;
 use super::setting::{AdapterArgs, PartArgs, SettingArgs};
-use super::values::{parse_count, parse_gib, parse_named, parse_percent, parse_time_limit, whole};
+use super::values::{
+    parse_count, parse_gib, parse_gpus, parse_named, parse_percent, parse_time_limit, whole,
+};
 pub(crate) use format::Format;
 pub(crate) use import::{FailOn, ImportArgs, LintArgs, LintFormat, SettingsArgs};
 pub(crate) use measured::{CalibrateArgs, ValidateArgs};
@@ -102,7 +104,7 @@ pub(crate) struct ProblemArgs {
     #[arg(value_name = "MODEL")]
     pub(crate) model: PathBuf,
     /// Number of GPUs.
-    #[arg(long, value_name = "N", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = parse_gpus, allow_negative_numbers = true)]
     pub(crate) gpus: u32,
     #[command(flatten)]
     pub(crate) setting: SettingArgs,
@@ -171,7 +173,7 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_name = "MODEL")]
     pub(crate) model: Option<PathBuf>,
     /// Of two layouts: number of GPUs.
-    #[arg(long, value_name = "N", requires = "model", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", requires = "model", value_parser = parse_gpus, allow_negative_numbers = true)]
     pub(crate) gpus: Option<u32>,
     #[command(flatten)]
     pub(crate) setting: SettingArgs,
@@ -194,7 +196,7 @@ pub(crate) struct SweepArgs {
     #[arg(long, value_name = "WHAT=V,V,..")]
     pub(crate) over: Over,
     /// Number of GPUs, where that is not varied.
-    #[arg(long, value_name = "N", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = parse_gpus, allow_negative_numbers = true)]
     pub(crate) gpus: Option<u32>,
     #[command(flatten)]
     pub(crate) setting: SettingArgs,

@@ -13,6 +13,8 @@ use planner::file_kind::FileKind;
 use planner::names::{self, nearest, or_nearest};
 use planner::plan::{self, CheckedPlan};
 
+use super::values::counted_gpus;
+
 /// Files larger than this are not configurations.
 const LARGEST_FILE: u64 = 64 << 20;
 
@@ -178,14 +180,7 @@ fn no_cluster(name: &str) -> anyhow::Error {
     ];
     let folded = names::folded(name);
     let kin = KIN.iter().find(|(other, _)| folded.ends_with(other)).map(|(_, kin)| *kin);
-    // `8xH100` and `H100x8` say how many there are.
-    let counted = name.split_once(['x', 'X']).and_then(|(one, other)| {
-        let [one, other] = [one, other].map(str::trim);
-        let gpu = if one.parse::<u32>().is_ok() { other } else { one };
-        let count = if one.parse::<u32>().is_ok() { one } else { other };
-        Some((names::cluster(gpu)?, count.parse::<u32>().ok()?))
-    });
-    let hint = match counted {
+    let hint = match counted_gpus(name) {
         Some((gpu, count)) => {
             format!("`--cluster {gpu} --gpus {count}` says which GPUs and how many")
         }

@@ -155,6 +155,7 @@ fn meant_value(of: &Command, words: &[String], given: &str) -> String {
     let positionals = of.get_arguments().filter(|argument| argument.is_positional());
     let names: Vec<String> = positionals.map(|argument| format!("{argument}")).collect();
     match names.as_slice() {
+        [] if is_open("--from") => format!("files are `--from {given}`"),
         [] => format!("`planner {}` takes options alone", of.get_name()),
         _ => format!(
             "`planner {}` takes {} and options; what holds blanks is quoted",

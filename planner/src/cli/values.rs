@@ -10,7 +10,7 @@ use ir::layout::{Offload, ParseOffloadError, ZeroStage};
 use ir::plan::Optimizer;
 use ir::schedule::ScheduleKind;
 use ir::units::Nanos;
-use planner::names::{folded, precision_names, schedule_names};
+use planner::names::{self, folded, precision_names, schedule_names};
 
 use super::numbers::{counted, quantity};
 
@@ -22,6 +22,34 @@ pub(super) fn parse_count<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
     }
     T::try_from(count)
         .map_err(|_| "must be a whole number, at least 1 and not too large".to_owned())
+}
+
+/// A number of GPUs; the error says where several go, or a kind of them.
+pub(super) fn parse_gpus(text: &str) -> Result<u32, String> {
+    parse_count(text).map_err(|error| {
+        let parts: Vec<&str> = text.split(',').map(str::trim).collect();
+        let are_counts = parts.len() > 1 && parts.iter().all(|part| counted(part).is_ok());
+        match counted_gpus(text) {
+            Some((gpu, count)) => {
+                format!("{error}; {count} of a kind are `--gpus {count} --cluster {gpu}`")
+            }
+            None if are_counts => {
+                format!(
+                    "{error}; several are `planner sweep MODEL --over gpus={}`",
+                    parts.join(",")
+                )
+            }
+            None => error,
+        }
+    })
+}
+
+/// The cluster and the number of `8xH100` and `H100x8`.
+pub(super) fn counted_gpus(text: &str) -> Option<(&'static str, u32)> {
+    let (one, other) = text.split_once(['x', 'X'])?;
+    let [one, other] = [one, other].map(str::trim);
+    let (count, gpu) = if one.parse::<u32>().is_ok() { (one, other) } else { (other, one) };
+    Some((names::cluster(gpu)?, count.parse().ok()?))
 }
 
 /// How many layers of each stage full recompute is of.

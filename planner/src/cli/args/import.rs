@@ -7,7 +7,7 @@ use planner::interchange::Target;
 use planner::names::target_names;
 
 use crate::cli::setting::PartArgs;
-use crate::cli::values::{one_of_called, parse_count, parse_variable, whole};
+use crate::cli::values::{one_of_called, parse_count, parse_gpus, parse_variable, whole};
 
 #[derive(Debug, Args)]
 #[command(
@@ -38,7 +38,7 @@ pub(crate) struct SettingsArgs {
     #[arg(long, value_name = "TOOL", value_parser = one_of_called(Target::IMPORTED, Target::name, target_names))]
     pub(crate) from: Option<Target>,
     /// Number of GPUs, where the settings do not say.
-    #[arg(long, value_name = "N", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = parse_gpus, allow_negative_numbers = true)]
     pub(crate) gpus: Option<u32>,
     /// Tokens in a sequence, where the settings do not say.
     #[arg(long, value_name = "S", value_parser = parse_count::<u64>, allow_negative_numbers = true)]

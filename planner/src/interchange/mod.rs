@@ -31,7 +31,7 @@ mod tree;
 mod write;
 
 pub use argument::{Argument, Section};
-pub(crate) use bridge::{Given, settings as bridge_settings};
+pub(crate) use bridge::{HowGiven, settings as bridge_settings};
 pub use chakra::ChakraTraces;
 pub use error::{ExportError, Lack};
 pub use launch::Launcher;

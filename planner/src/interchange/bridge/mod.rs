@@ -18,7 +18,7 @@ use super::file::File;
 use super::launch::{Program, Starter};
 use super::megatron;
 use super::setting::Setting;
-pub(crate) use table::{Given, settings};
+pub(crate) use table::{HowGiven, settings};
 use table::{Kind, Row, rows};
 
 /// Reads the Python that an export writes, or the script that starts it.

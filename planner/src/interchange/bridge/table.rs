@@ -37,7 +37,7 @@ pub(super) const TABLE: &str = include_str!("settings.txt");
 
 /// How an option is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Given<'a> {
+pub(crate) enum HowGiven<'a> {
     /// Not at all.
     LeftOut,
     /// By itself.
@@ -47,21 +47,21 @@ pub(crate) enum Given<'a> {
 }
 
 /// The settings that have what an option of Megatron-LM says, each with its value in Python.
-pub(crate) fn settings(flag: &str, given: Given<'_>) -> Vec<(String, String)> {
+pub(crate) fn settings(flag: &str, given: HowGiven<'_>) -> Vec<(String, String)> {
     let quoted = |word: &str| format!("\"{word}\"");
-    let is_left_out = given == Given::LeftOut;
+    let is_left_out = given == HowGiven::LeftOut;
     let of_row = |row: Row| {
         let value = match (row.kind, given) {
             (Kind::Switch, _) => if is_left_out { "False" } else { "True" }.to_owned(),
             (Kind::Unless, _) => if is_left_out { "True" } else { "False" }.to_owned(),
-            (_, Given::LeftOut) => "None".to_owned(),
-            (Kind::Number, Given::Value(value)) => value.to_owned(),
-            (Kind::Text, Given::Value(value)) => quoted(value),
-            (Kind::List, Given::Value(value)) => {
+            (_, HowGiven::LeftOut) => "None".to_owned(),
+            (Kind::Number, HowGiven::Value(value)) => value.to_owned(),
+            (Kind::Text, HowGiven::Value(value)) => quoted(value),
+            (Kind::List, HowGiven::Value(value)) => {
                 let words: Vec<String> = value.split_whitespace().map(quoted).collect();
                 format!("[{}]", words.join(", "))
             }
-            (Kind::Dtype | Kind::None, _) | (_, Given::Switch) => return None,
+            (Kind::Dtype | Kind::None, _) | (_, HowGiven::Switch) => return None,
         };
         let paths = std::iter::once(row.path).chain(row.twin);
         Some(paths.map(move |path| (path.to_owned(), value.clone())).collect::<Vec<_>>())

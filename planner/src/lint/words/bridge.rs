@@ -1,6 +1,6 @@
 //! Megatron-Bridge's settings, which are Megatron-LM's arguments in Python.
 
-use crate::interchange::{Given, bridge_settings};
+use crate::interchange::{HowGiven, bridge_settings};
 use crate::lint::finding::OptionChange;
 use crate::lint::keys::Notation;
 
@@ -10,14 +10,14 @@ pub(super) fn of_megatron(changes: Vec<OptionChange>) -> Option<Vec<OptionChange
     for change in changes {
         let (flag, value) = match &change {
             OptionChange::Set { option, value } => {
-                (option, value.as_deref().map_or(Given::Switch, Given::Value))
+                (option, value.as_deref().map_or(HowGiven::Switch, HowGiven::Value))
             }
-            OptionChange::Remove { option } => (option, Given::LeftOut),
+            OptionChange::Remove { option } => (option, HowGiven::LeftOut),
             OptionChange::Rename { .. } => return None,
         };
         let settings = bridge_settings(flag, value);
         // What it cannot be told need not be left out.
-        if settings.is_empty() && value != Given::LeftOut {
+        if settings.is_empty() && value != HowGiven::LeftOut {
             return None;
         }
         let set = |(path, value): (String, String)| OptionChange::set(&path, Some(value));
@@ -44,6 +44,6 @@ pub(in crate::lint) fn name_in(text: &str, option: &str) -> String {
 
 /// Where it has what Megatron has under these options.
 pub(super) fn paths(options: &[&str]) -> Vec<String> {
-    let paths = options.iter().flat_map(|flag| bridge_settings(flag, Given::LeftOut));
+    let paths = options.iter().flat_map(|flag| bridge_settings(flag, HowGiven::LeftOut));
     paths.map(|(path, _)| path).collect()
 }

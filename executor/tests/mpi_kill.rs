@@ -25,7 +25,7 @@ use mpirun::{Ended, LONGEST, LOOK, Run, Training, losses, newest, random};
 const TRAINING: Training = Training { plan: "tp2-pp2", num_ranks: 4, num_steps: 40, every: 1 };
 
 fn main() {
-    let num_kills: u32 = std::env::args().nth(1).map_or(10, |text| text.parse().unwrap());
+    let num_kills: u32 = std::env::args().nth(1).map_or(3, |text| text.parse().unwrap());
     let place = TempDir::new().unwrap();
     let whole = Run::start(place.path(), "whole", TRAINING);
     let Ended { looks, stderr, .. } = whole.finish(LONGEST);

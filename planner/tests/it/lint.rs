@@ -7,7 +7,7 @@ use cost_models::clusters;
 use ir::cluster::Cluster;
 use ir::model::Model;
 use planner::interchange::{Import, Stated};
-use planner::lint::{Report, Severity, changed, lint, lint_run};
+use planner::lint::{Fix, Report, Severity, changed, lint, lint_run};
 use planner::validation::read_rows;
 use planner::validation::reference::REFERENCE;
 use planner::validation::setup::Setup;
@@ -156,27 +156,41 @@ fn planted_faults_are_found_and_fixed() {
                 return None;
             }
             let Some(fix) = &finding.fix else { return failure("no fix", &report) };
-            let Some(fixed) = changed(&text, &fix.changes) else {
-                return failure("a fix that has no place", &report);
-            };
-            let after = published.lint(&fixed);
-            let errors = |report: &Report| -> BTreeSet<&str> {
-                let all = report.findings.iter().filter(|it| it.severity == Severity::Error);
-                all.map(|it| it.rule.id()).collect()
-            };
-            let is_gone = after.findings.iter().all(|it| it.rule.id() != rule);
-            let is_worse = errors(&after).iter().any(|it| !errors(&report).contains(it));
-            if !is_gone || is_worse {
-                return failure(&format!("not fixed by {}, then", fix.text), &after);
-            }
-            let promised = fix.step_time_seconds.zip(after.prediction.as_ref());
-            let is_kept = promised.is_none_or(|(promised, after)| {
-                after.with_errors_fixed || (promised / after.step_time_seconds - 1.0).abs() < 1e-6
-            });
-            (!is_kept).then(|| failure("another time than was promised", &after)).flatten()
+            let lint = |text: &str| published.lint(text);
+            let (what, after) = unmended(&text, rule, fix, &report, lint)?;
+            failure(&what, &after)
         })
         .collect();
     assert!(failures.is_empty(), "{} of {}\n{}", failures.len(), faults.len(), failures.join("\n"));
+}
+
+/// What of a fix does not hold, with the report that shows it: written into the text it puts right what the rule found, at
+/// the time that it promised, and no error comes of it.
+pub(crate) fn unmended(
+    text: &str,
+    rule: &str,
+    fix: &Fix,
+    report: &Report,
+    lint: impl Fn(&str) -> Report,
+) -> Option<(String, Report)> {
+    let Some(fixed) = changed(text, &fix.changes) else {
+        return Some(("a fix that has no place".to_owned(), report.clone()));
+    };
+    let after = lint(&fixed);
+    let errors = |report: &Report| -> BTreeSet<&str> {
+        let all = report.findings.iter().filter(|it| it.severity == Severity::Error);
+        all.map(|it| it.rule.id()).collect()
+    };
+    let is_gone = after.findings.iter().all(|it| it.rule.id() != rule);
+    let is_worse = errors(&after).iter().any(|it| !errors(report).contains(it));
+    if !is_gone || is_worse {
+        return Some((format!("not fixed by {}:\n{fixed}\nthen", fix.text), after));
+    }
+    let promised = fix.step_time_seconds.zip(after.prediction.as_ref());
+    let is_kept = promised.is_none_or(|(promised, after)| {
+        after.with_errors_fixed || (promised / after.step_time_seconds - 1.0).abs() < 1e-6
+    });
+    (!is_kept).then(|| ("another time than was promised".to_owned(), after))
 }
 
 /// Every measured step that ships ran: nothing is an error, and what is a warning is a waste that the sources went to

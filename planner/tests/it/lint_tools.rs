@@ -1,6 +1,6 @@
 //! Settings of the tools beside Megatron-LM, judged in their own words.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -8,11 +8,12 @@ use cost_models::clusters;
 use ir::cluster::Cluster;
 use ir::model::Model;
 use planner::interchange::{Import, Stated};
-use planner::lint::{Report, Severity, changed, lint};
+use planner::lint::{Report, Severity, lint};
 use rayon::prelude::*;
 use tempfile::TempDir;
 
 use crate::cli::{planner, root};
+use crate::lint::unmended;
 
 static NO_VARIABLES: BTreeMap<String, String> = BTreeMap::new();
 
@@ -350,24 +351,8 @@ fn planted_faults_are_found_and_fixed_in_the_words_of_each_tool() {
             if !fix.text.contains(expected) {
                 return failure("another fix", &report);
             }
-            let Some(fixed) = changed(&text, &fix.changes) else {
-                return failure("a fix that has no place", &report);
-            };
-            let after = settings.lint(&fixed);
-            let errors = |report: &Report| -> BTreeSet<&str> {
-                let all = report.findings.iter().filter(|it| it.severity == Severity::Error);
-                all.map(|it| it.rule.id()).collect()
-            };
-            let is_gone = after.findings.iter().all(|it| it.rule.id() != *rule);
-            let is_worse = errors(&after).iter().any(|it| !errors(&report).contains(it));
-            if !is_gone || is_worse {
-                return failure(&format!("not fixed by {}:\n{fixed}\nthen", fix.text), &after);
-            }
-            let promised = fix.step_time_seconds.zip(after.prediction.as_ref());
-            let is_kept = promised.is_none_or(|(promised, after)| {
-                after.with_errors_fixed || (promised / after.step_time_seconds - 1.0).abs() < 1e-6
-            });
-            (!is_kept).then(|| failure("another time than was promised", &after)).flatten()
+            let (what, after) = unmended(&text, rule, fix, &report, |text| settings.lint(text))?;
+            failure(&what, &after)
         })
         .collect();
     assert!(failures.is_empty(), "{} of {}\n{}", failures.len(), FAULTS.len(), failures.join("\n"));

@@ -150,7 +150,8 @@ fn nearest_training(
         Target::TorchTitan => {
             training.fp32_gradients |= training.precision.activation_bytes() == 2;
             training.optimizer = Optimizer::AdamW;
-            let all_in_16 = training.no_master_weights && training.bf16_moments;
+            let in_16 = training.precision.activation_bytes() == 2;
+            let all_in_16 = in_16 && training.no_master_weights && training.bf16_moments;
             (training.no_master_weights, training.bf16_moments) = (all_in_16, all_in_16);
         }
         Target::Accelerate | Target::Trainer => {

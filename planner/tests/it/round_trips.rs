@@ -110,12 +110,11 @@ fn of_hub(short: &Value) -> Value {
     })
 }
 
-/// What says nothing of a model is left out: formats of 16 bits beside weights in 32, moments of which there are none.
+/// What says nothing of a model is left out: copies and gradients of weights in 32 bits, moments of which there are none.
 fn in_use(plan: &Plan) -> Value {
     let mut training = plan.training;
     if training.gradients().is_none() {
         (training.fp32_gradients, training.no_master_weights) = (false, false);
-        training.bf16_moments = false;
     }
     if training.optimizer.num_moments() == 0 {
         training.bf16_moments = false;
@@ -124,7 +123,7 @@ fn in_use(plan: &Plan) -> Value {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Any plan that a tool takes as it is comes back from its files: layout, training, stages; and with the tool's
     /// habits the predicted step, to the nanosecond.

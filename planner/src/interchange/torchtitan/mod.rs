@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use ir::graph::{Recompute, TokenDispatcher};
 use ir::layout::ZeroStage;
-use ir::plan::Optimizer;
+use ir::plan::{Optimizer, Training};
 use ir::schedule::{ScheduleKind, generate, write_csv};
 
 use super::argument::{Argument, Section};
@@ -22,10 +22,10 @@ pub(super) use read::read;
 pub(super) fn lacks(setting: &Setting<'_>) -> Vec<Lack> {
     let (layout, training) = (&setting.layout, &setting.training);
     let mut lacks = Vec::new();
-    if training.no_master_weights != training.bf16_moments {
+    if training.bf16_moments != is_all_in_16(training) {
         lacks.push(Lack::new(
-            "one of master weights and moments in 16 bits without the other (`training.dtype` is of both)",
-            "`--no-master-weights --bf16-moments`, or neither",
+            "one of weights and moments in 16 bits without the other (`training.dtype` is of both)",
+            "`--precision bf16 --no-master-weights --bf16-moments`, or none of the last two",
         ));
     }
     if training.optimizer != Optimizer::AdamW {
@@ -48,6 +48,11 @@ pub(super) fn lacks(setting: &Setting<'_>) -> Vec<Lack> {
         lacks.push(Lack::new("modules for multi-token prediction", "a plan without them"));
     }
     lacks
+}
+
+/// Whether nothing is kept in 32 bits of weights that products read in 16.
+fn is_all_in_16(training: &Training) -> bool {
+    training.precision.activation_bytes() == 2 && training.no_master_weights
 }
 
 /// What it cannot be told of a plan's model.
@@ -231,7 +236,7 @@ fn precision(setting: &Setting<'_>) -> Vec<Argument> {
         bits,
         "of activations and products",
     )];
-    if training.no_master_weights {
+    if is_all_in_16(training) {
         let why = "of weights, gradients and moments: no copy in 32 bits";
         all.push(Argument::value("--training.dtype", "bfloat16", why));
     }

@@ -112,14 +112,31 @@ pub enum ImportError {
         /// What differs.
         differences: Vec<String>,
     },
-    /// Ranks or sequences do not divide.
+    /// Ranks, sequences or layers do not divide.
     #[error("{what}\nhint: {works}")]
     Divides {
+        /// Of what.
+        of: Divided,
+        /// An option, and the number with which it agrees with the others.
+        instead: Option<(&'static str, u64)>,
         /// What does not.
         what: String,
         /// What would.
         works: String,
     },
+}
+
+/// What is divided, or was stated twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Divided {
+    /// Ranks, into replicas and their parts.
+    Ranks,
+    /// A batch, into micro-batches and replicas.
+    Batch,
+    /// Layers, into stages.
+    Stages,
+    /// Nothing: settings and command line say two different things.
+    Stated,
 }
 
 /// Settings as a problem with its layout.
@@ -218,6 +235,8 @@ impl Imported {
     fn ranks(&self, given: Option<u32>) -> Result<u32, ImportError> {
         match (self.num_gpus, given) {
             (Some(stated), Some(asked)) if stated != asked => Err(ImportError::Divides {
+                of: Divided::Stated,
+                instead: None,
                 what: format!("the settings start {stated} ranks, not {asked}"),
                 works: "leave out `--gpus`".to_owned(),
             }),
@@ -238,6 +257,8 @@ impl Imported {
         let others = tensor_parallel * context_parallel * pipeline_parallel;
         if num_gpus == 0 || !num_gpus.is_multiple_of(others) {
             return Err(ImportError::Divides {
+                of: Divided::Ranks,
+                instead: None,
                 what: format!(
                     "tensor {tensor_parallel} x context {context_parallel} x pipeline {pipeline_parallel} are \
                      {others} ranks, which do not divide {num_gpus}"
@@ -260,6 +281,8 @@ impl Imported {
             global_batch_size: match (global_batch_size, num_micro_batches) {
                 (Some(batch), Some(rounds)) if batch != each * u64::from(rounds) => {
                     return Err(ImportError::Divides {
+                        of: Divided::Batch,
+                        instead: None,
                         what: format!(
                             "a batch of {batch} is not micro-batches of {} x {rounds} of them x {} replicas, which are {}",
                             self.layout.micro_batch_size,
@@ -288,6 +311,8 @@ impl Imported {
         let batch = training.global_batch_size;
         if !batch.is_multiple_of(each) || batch == 0 {
             return Err(ImportError::Divides {
+                of: Divided::Batch,
+                instead: None,
                 what: format!(
                     "a global batch of {batch} is no number of micro-batches of {} on {data_parallel} replicas",
                     self.layout.micro_batch_size
@@ -298,6 +323,8 @@ impl Imported {
         let replicas = data_parallel * self.layout.context_parallel;
         if !replicas.is_multiple_of(self.shard_groups) {
             return Err(ImportError::Divides {
+                of: Divided::Ranks,
+                instead: None,
                 what: format!(
                     "{replicas} replicas do not divide into {} groups",
                     self.shard_groups
@@ -318,6 +345,8 @@ impl Imported {
                 let given: u64 = counts.iter().copied().map(u64::from).sum();
                 if given != blocks as u64 || counts.len() != num_stages {
                     return Err(ImportError::Divides {
+                        of: Divided::Stages,
+                        instead: None,
                         what: format!(
                             "the stages have {given} blocks in {} stages, but the model has {blocks} and the layout \
                              {num_stages} stages",
@@ -347,6 +376,8 @@ impl Imported {
                 let layers = layers - modules.min(layers);
                 if !layers.is_multiple_of(num_stages) {
                     return Err(ImportError::Divides {
+                        of: Divided::Stages,
+                        instead: None,
                         what: format!("{layers} layers do not divide into {num_stages} stages"),
                         works: "a layout of stages, with as many layers as are wanted in each"
                             .to_owned(),
@@ -367,6 +398,8 @@ impl Imported {
                 let ranks = PipelineRanks::of(layout);
                 let ends = shape.balanced(&chain, layout.recompute, num_stages, &ranks);
                 ends.map(|ends| ends.to_vec()).ok_or_else(|| ImportError::Divides {
+                    of: Divided::Stages,
+                    instead: None,
                     what: format!("{blocks} blocks do not make {num_stages} stages"),
                     works: "fewer stages".to_owned(),
                 })

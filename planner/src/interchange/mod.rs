@@ -40,7 +40,9 @@ pub use target::Target;
 
 pub use export::{Export, Wanted, export};
 pub use file::File;
-pub use imported::{ImportError, Imported, ModelDifference, Posed, StatedStages, StatedTraining};
+pub use imported::{
+    Divided, ImportError, Imported, ModelDifference, Posed, StatedStages, StatedTraining,
+};
 pub use lacks::named;
 pub use options::OptionError;
 pub use read::{Import, import, settings};

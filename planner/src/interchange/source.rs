@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::imported::ImportError;
+use super::imported::{Divided, ImportError};
 use super::shell::{self, Script, Word};
 use super::target::Target;
 use super::tree::{Notation, Tree};
@@ -393,6 +393,8 @@ pub(super) fn agreed<T: Copy + PartialEq + std::fmt::Display>(
 ) -> Result<Option<T>, ImportError> {
     match (said, stated) {
         (Some(said), Some(stated)) if said != stated => Err(ImportError::Divides {
+            of: Divided::Stated,
+            instead: None,
             what: format!("the settings have `{name}` {said}, not {stated}"),
             works: format!("leave out `{option}`"),
         }),

@@ -1,11 +1,11 @@
 //! What keeps settings from being read: each fault is put right and the rest is read again, so that all are found.
 
-use crate::interchange::{Import, ImportError, Imported, OptionError, settings};
+use crate::interchange::{Divided, Import, ImportError, Imported, OptionError, settings};
 
 use super::finding::{Finding, Fix, OptionChange, Place, in_words};
 use super::rule::Rule;
 use super::text;
-use super::words::bridge;
+use super::words::{self, bridge, megatron};
 
 /// Settings that were read, if need be after faults were put right.
 pub(super) struct Reading {
@@ -37,8 +37,9 @@ pub(super) fn read(import: &Import<'_>) -> Result<Reading, ImportError> {
             }
             Err(ImportError::Option(error)) => error,
             // What contradicts the command line is no fault of the settings.
-            Err(ImportError::Divides { what, works }) if !works.contains("--") => {
-                let (finding, new) = undivided(import, &text, &what, &works);
+            Err(ImportError::Divides { of, instead, what, works }) if of != Divided::Stated => {
+                let message = format!("{what}; what would work: {works}");
+                let (finding, new) = undivided(import, &text, of, instead, message);
                 findings.push(finding);
                 match new {
                     Some(new) => text = new,
@@ -82,51 +83,33 @@ pub(super) fn read(import: &Import<'_>) -> Result<Reading, ImportError> {
     Ok(Reading { imported, text, findings })
 }
 
-/// Options that say how many replicas there are, or how a batch divides: the first that mends a product is taken.
-const FACTORS: [&str; 5] = [
-    "--parallelism.data_parallel_shard_degree",
-    "parallelism.dp",
-    "parallelism_config.parallelism_config_dp_shard_size",
-    "parallelism_config.parallelism_config_dp_replicate_size",
-    "gradient_accumulation_steps",
-];
-
-/// The option that says how many ranks there are.
-const RANKS: &str = "num_processes";
-
-/// Options that say over how many ranks a replica is cut: tried where no number of replicas mends a product.
-const DEGREES: [&str; 2] = [
-    "parallelism_config.parallelism_config_tp_size",
-    "parallelism_config.parallelism_config_cp_size",
-];
-
 /// The most that a factor is tried with.
 const MOST_REPLICAS: u32 = 1024;
 
-/// Numbers that contradict each other, and the text with a factor that agrees with the others, where one does.
+/// Numbers that contradict each other, and the text with one that agrees with the others, where there is one.
 fn undivided(
     import: &Import<'_>,
     text: &str,
-    what: &str,
-    works: &str,
+    of: Divided,
+    instead: Option<(&str, u64)>,
+    message: String,
 ) -> (Finding, Option<String>) {
-    let rule = match what {
-        what if what.contains("batch") => Rule::BatchDoesNotDivide,
-        what if what.contains("layers") || what.contains("blocks") => Rule::StagesUneven,
-        _ => Rule::NodesDoNotDivide,
+    let rule = match of {
+        Divided::Batch => Rule::BatchDoesNotDivide,
+        Divided::Stages => Rule::StagesUneven,
+        Divided::Ranks | Divided::Stated => Rule::NodesDoNotDivide,
     };
-    let given: Vec<&str> = FACTORS.into_iter().filter(|it| text::has(text, it)).collect();
     // As many ranks as the user has.
-    let ranks = import.stated.num_gpus.filter(|_| text::has(text, RANKS));
+    let ranks = import.stated.num_gpus.filter(|_| text::has(text, words::RANKS));
     let mut candidates: Vec<OptionChange> =
-        ranks.iter().map(|it| OptionChange::set(RANKS, Some(it.to_string()))).collect();
-    for option in given {
+        ranks.iter().map(|it| OptionChange::set(words::RANKS, Some(it.to_string()))).collect();
+    for option in words::FACTORS.into_iter().filter(|it| text::has(text, it)) {
         let values =
             std::iter::once("-1".to_owned()).chain((1..=MOST_REPLICAS).map(|it| it.to_string()));
         candidates.extend(values.map(|it| OptionChange::set(option, Some(it))));
     }
     // Of ranks that are cut otherwise, those nearest to what they are.
-    for option in DEGREES.into_iter().filter(|it| text::has(text, it)) {
+    for option in words::DEGREES.into_iter().filter(|it| text::has(text, it)) {
         let Some(now) = text::value(text, option).and_then(|it| it.parse::<u32>().ok()) else {
             continue;
         };
@@ -134,21 +117,18 @@ fn undivided(
         near.sort_by_key(|it| it.abs_diff(now));
         candidates.extend(near.iter().map(|it| OptionChange::set(option, Some(it.to_string()))));
     }
-    // What would work may name an option with its value.
-    if let Some((option, value)) = works.strip_prefix('`').and_then(|it| it.split_once("` ")) {
-        candidates.push(OptionChange::set(option, Some(value.to_owned())));
-    }
+    candidates
+        .extend(instead.map(|(option, value)| OptionChange::set(option, Some(value.to_string()))));
     let mended = candidates.into_iter().find_map(|change| {
         let (new, replacements) = text::changed(text, std::slice::from_ref(&change))?;
         let read = settings(&Import { text: &new, ..import.clone() });
         let is_mended = read.is_ok();
         is_mended.then_some((change, new, replacements))
     });
-    let places = FACTORS.iter().filter_map(|option| {
+    let places = words::FACTORS.iter().filter_map(|option| {
         let line = Some(text::line_of(import.text, option)?);
         Some(Place { option: (*option).to_owned(), line })
     });
-    let message = format!("{what}; what would work: {works}");
     let options = places.collect();
     let (fix, new) = mended.map_or((None, None), |(change, new, replacements)| {
         let changes = vec![change];
@@ -214,13 +194,7 @@ fn fault(error: &OptionError, text: &str) -> Fault {
             candidates: repairs(vec![vec![OptionChange::remove(word)]]),
         },
         OptionError::Value { name, value, works } => Fault {
-            rule: match name.as_str() {
-                "--num-layers-per-virtual-pipeline-stage"
-                | "--pipeline-model-parallel-layout"
-                | "--decoder-first-pipeline-num-layers"
-                | "--account-for-embedding-in-pipeline-split" => Rule::StagesUneven,
-                _ => Rule::OptionValue,
-            },
+            rule: if megatron::cuts_stages(name) { Rule::StagesUneven } else { Rule::OptionValue },
             options: vec![name.clone()],
             candidates: repairs(values(name, value, works)),
         },
@@ -232,23 +206,14 @@ fn fault(error: &OptionError, text: &str) -> Fault {
             Fault {
                 rule: Rule::OptionsContradict,
                 options: vec![named(&one), named(&other)],
-                candidates: repairs(contradiction(&one, &other)),
+                candidates: repairs(megatron::contradiction(&one, &other)),
             }
         }
-        OptionError::Missing { name, .. } => {
-            let added = match name.as_str() {
-                "--recompute-method" => vec![
-                    OptionChange::set(name, Some("uniform".to_owned())),
-                    OptionChange::set("--recompute-num-layers", Some("1".to_owned())),
-                ],
-                _ => vec![OptionChange::set(name, Some("1".to_owned()))],
-            };
-            Fault {
-                rule: Rule::OptionMissing,
-                options: vec![name.clone()],
-                candidates: repairs(vec![added]),
-            }
-        }
+        OptionError::Missing { name, .. } => Fault {
+            rule: Rule::OptionMissing,
+            options: vec![name.clone()],
+            candidates: repairs(vec![megatron::added(name)]),
+        },
         _ => Fault { rule: Rule::OptionValue, options: Vec::new(), candidates: Vec::new() },
     }
 }
@@ -265,23 +230,15 @@ fn values(name: &str, value: &str, works: &str) -> Vec<Vec<OptionChange>> {
         known.sort_by(|one, other| likeness(other).total_cmp(&likeness(one)));
         all.extend(known.into_iter().map(|it| set(it.to_owned())));
     }
-    if works.starts_with("a whole number") {
-        let number = value.parse::<f64>().ok().filter(|it| it.is_finite() && *it >= 1.0);
-        all.push(set(number.map_or_else(|| "1".to_owned(), |it| format!("{it:.0}"))));
+    // A number is rounded; of what is none, nobody knows which was meant.
+    if works.starts_with("a whole number")
+        && let Some(number) = value.parse::<f64>().ok().filter(|it| it.is_finite())
+    {
+        all.push(set(format!("{:.0}", number.max(1.0))));
     }
-    if name == "--num-layers-per-virtual-pipeline-stage" {
-        let most = value.parse::<u32>().unwrap_or(1).min(64);
-        all.extend((1..=most).rev().map(|each| set(each.to_string())));
-    }
+    all.extend(megatron::fewer_layers(name, value));
     all.push(vec![OptionChange::remove(name)]);
-    // Of what says the same for the other end of the pipeline.
-    let ends = [
-        ["--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split"],
-        ["--decoder-first-pipeline-num-layers", "--decoder-last-pipeline-num-layers"],
-    ];
-    if let Some(ends) = ends.into_iter().find(|ends| ends.contains(&name)) {
-        all.push(ends.map(OptionChange::remove).to_vec());
-    }
+    all.extend(megatron::without_both_ends(name));
     all
 }
 
@@ -291,19 +248,4 @@ fn likeness(one: &str, other: &str) -> f64 {
         (Ok(one), Ok(other)) => -(one - other).abs(),
         _ => strsim::normalized_damerau_levenshtein(&one.to_lowercase(), &other.to_lowercase()),
     }
-}
-
-/// What of two options that contradict each other could go, or what the one needs.
-fn contradiction(one: &str, other: &str) -> Vec<Vec<OptionChange>> {
-    let Some(needed) = other.strip_prefix("no ") else {
-        // Of two formats of 16 bits the one with the larger range stays; of two ways to say the same, the newer.
-        let (first, second) = if one == "--fp16" { (one, other) } else { (other, one) };
-        return vec![vec![OptionChange::remove(first)], vec![OptionChange::remove(second)]];
-    };
-    let value = match needed {
-        "--recompute-granularity" => Some("selective".to_owned()),
-        "--context-parallel-size" => return vec![vec![OptionChange::remove(one)]],
-        _ => None,
-    };
-    vec![vec![OptionChange::set(needed, value)], vec![OptionChange::remove(one)]]
 }

@@ -242,7 +242,8 @@ pub(in crate::ops) fn products<B: Backend>(
     if rows == 0 {
         return Array::zeros(&[0, top_k], element, &sent.device());
     }
-    let grad = grad.widened().reshape(&[rows, 1, width]);
+    // Copies of rows: what is repeated along a dimension in the middle, burn reads element by element.
+    let grad = Array::concat(vec![grad.widened().reshape(&[rows, 1, width]); top_k], 1);
     (of_choices(sent, places).widened() * grad).sum_dim(2).reshape(&[rows, top_k])
 }
 

@@ -8,7 +8,7 @@ use ir::layout::{LayoutSpec, Offload, ZeroStage};
 use ir::plan::Optimizer;
 
 use super::super::deepspeed;
-use super::super::imported::{ImportError, Imported, StatedStages, StatedTraining};
+use super::super::imported::{Divided, ImportError, Imported, StatedStages, StatedTraining};
 use super::super::options::{Given, Known, OptionError, Others};
 use super::super::shell::Word;
 use super::super::source::{Form, Source, agreed, basename};
@@ -287,6 +287,8 @@ fn imported(source: &Source<'_>, given: &Given, script: &Script) -> Result<Impor
     let num_gpus = ranks.or_else(|| u32::try_from(product).ok().filter(|_| has_sizes));
     if let Some(ranks) = num_gpus.filter(|ranks| has_sizes && u64::from(*ranks) != product) {
         return Err(ImportError::Divides {
+            of: Divided::Ranks,
+            instead: Some(("num_processes", u64::from(product))),
             what: format!(
                 "`parallelism_config`: {} x {} x {tensor} x {context} ranks (copies, shards, tensor, context) are \
                  {product}, not the {ranks} of `num_processes`",
@@ -411,6 +413,8 @@ fn training(
         // The Trainer adds up by its own count.
         (true, Some(flag), Some(own)) if flag != own => {
             return Err(ImportError::Divides {
+                of: Divided::Batch,
+                instead: None,
                 what: format!(
                     "`gradient_accumulation_steps` is {own} for the Trainer, but {flag} for `accelerate launch`"
                 ),

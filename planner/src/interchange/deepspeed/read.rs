@@ -6,7 +6,7 @@ use ir::graph::{ContextParallelKind, Recompute};
 use ir::layout::{LayoutSpec, Offload, OffloadedActivations, ZeroStage};
 use ir::plan::Optimizer;
 
-use super::super::imported::{ImportError, Imported, StatedStages, StatedTraining};
+use super::super::imported::{Divided, ImportError, Imported, StatedStages, StatedTraining};
 use super::super::options::{Given, Known, OptionError, Others};
 use super::super::source::{Form, Source, agreed};
 use super::super::target::Target;
@@ -215,6 +215,8 @@ fn batch(source: &Source<'_>, given: &Given, others: u64) -> Result<Batch, Impor
         let quotient = what.checked_div(by).filter(|_| what.is_multiple_of(by));
         let quotient = quotient.and_then(|it| u32::try_from(it).ok()).filter(|it| *it > 0);
         quotient.map(Some).ok_or_else(|| ImportError::Divides {
+            of: Divided::Batch,
+            instead: Some(("train_batch_size", what.next_multiple_of(by.max(1)))),
             what: format!(
                 "`train_batch_size` {what} is no multiple of {by}, so there is no `{name}`"
             ),
@@ -226,6 +228,8 @@ fn batch(source: &Source<'_>, given: &Given, others: u64) -> Result<Batch, Impor
             let product = u64::from(micro) * u64::from(number) * replicas;
             if product != global {
                 return Err(ImportError::Divides {
+                    of: Divided::Batch,
+                    instead: Some(("train_batch_size", product)),
                     what: format!(
                         "`train_batch_size` is {global}, but `train_micro_batch_size_per_gpu` {micro} x \
                          `gradient_accumulation_steps` {number} x {replicas} replicas are {product}"

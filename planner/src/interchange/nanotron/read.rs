@@ -7,7 +7,7 @@ use ir::plan::Optimizer;
 use ir::schedule::ScheduleKind;
 
 use super::super::argument::Argument;
-use super::super::imported::{ImportError, Imported, StatedStages, StatedTraining};
+use super::super::imported::{Divided, ImportError, Imported, StatedStages, StatedTraining};
 use super::super::options::{Given, Known, OptionError, Others};
 use super::super::source::{Form, Source, agreed};
 use super::super::target::Target;
@@ -55,6 +55,8 @@ fn read_tree(source: &Source<'_>, tree: &Tree) -> Result<Imported, ImportError> 
     let started = source.started().ok().and_then(|it| it.num_gpus).map(u64::from);
     if let Some(ranks) = started.filter(|ranks| *ranks != product) {
         return Err(ImportError::Divides {
+            of: Divided::Ranks,
+            instead: None,
             what: format!(
                 "dp {data} x pp {pipeline} x tp {tensor} are {product} ranks, but {ranks} are started"
             ),

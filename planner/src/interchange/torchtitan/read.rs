@@ -7,7 +7,7 @@ use ir::layout::{LayoutSpec, Offload, ZeroStage};
 use ir::plan::Optimizer;
 use ir::schedule::{self, ScheduleKind, generate, read_csv};
 
-use super::super::imported::{ImportError, Imported, StatedStages, StatedTraining};
+use super::super::imported::{Divided, ImportError, Imported, StatedStages, StatedTraining};
 use super::super::options::{Given, Known, OptionError, Others};
 use super::super::shell::Word;
 use super::super::source::{Source, agreed, basename};
@@ -188,6 +188,8 @@ fn stages(
     let all = blocks.len() as u32;
     if !all.is_multiple_of(pipeline) {
         return Err(ImportError::Divides {
+            of: Divided::Stages,
+            instead: None,
             what: format!("{all} stages do not divide over {pipeline} ranks"),
             works: format!("{} stages", all.next_multiple_of(pipeline)),
         });
@@ -251,6 +253,8 @@ fn by_rule(
     };
     let blocks: Option<Vec<u32>> = (0..stages).map(of).collect();
     blocks.ok_or_else(|| ImportError::Divides {
+        of: Divided::Stages,
+        instead: None,
         what: format!("{layers} layers do not make {stages} stages"),
         works: "fewer stages".to_owned(),
     })
@@ -280,6 +284,8 @@ fn replicas(source: &Source<'_>, given: &Given, others: u64) -> Result<Replicas,
     if !fits {
         let shards = shards.map_or_else(|| "what is left".to_owned(), |it| it.to_string());
         return Err(ImportError::Divides {
+            of: Divided::Ranks,
+            instead: None,
             what: format!(
                 "`data_parallel_replicate_degree` {copies} x `data_parallel_shard_degree` {shards} are no way to \
                  have {replicas} replicas"
@@ -372,6 +378,8 @@ fn batch(source: &Source<'_>, given: &Given, pipeline: u32) -> Result<Batch, Imp
     let micro_batch_size: u32 = micro.unwrap_or(1);
     if !local.is_multiple_of(micro_batch_size) {
         return Err(ImportError::Divides {
+            of: Divided::Batch,
+            instead: None,
             what: format!(
                 "`{local_name}` {local} is no number of micro-batches of {micro_batch_size}"
             ),

@@ -9,10 +9,24 @@ use crate::interchange::Imported;
 use crate::lint::change::Change;
 use crate::lint::finding::OptionChange;
 
+/// How many ranks there are.
+pub(super) const RANKS: &str = "num_processes";
+
+/// Over how many ranks weights are cut.
+pub(super) const TENSOR: &str = "parallelism_config.parallelism_config_tp_size";
+
+/// Over how many ranks sequences are cut.
+pub(super) const CONTEXT: &str = "parallelism_config.parallelism_config_cp_size";
+
+/// How many copies of all shards there are.
+pub(super) const COPIES: &str = "parallelism_config.parallelism_config_dp_replicate_size";
+
+/// Over how many ranks a copy is sharded.
+pub(super) const SHARDS: &str = "parallelism_config.parallelism_config_dp_shard_size";
+
 /// One change of accelerate's configuration.
 pub(super) fn words(change: &Change, after: &Imported) -> Option<Vec<OptionChange>> {
     let one = |name: &str, it: &dyn ToString| Some(vec![value(name, it.to_string())]);
-    let size = |name: &str| format!("parallelism_config.parallelism_config_{name}_size");
     let degree = |name: &str, degree: u32| {
         let replicas = after.known_replicas()?;
         let is_sharded = after.layout.zero_stage != ZeroStage::None;
@@ -21,18 +35,14 @@ pub(super) fn words(change: &Change, after: &Imported) -> Option<Vec<OptionChang
         } else {
             [replicas, 1]
         };
-        Some(vec![
-            value(&size(name), degree),
-            value(&size("dp_replicate"), copies),
-            value(&size("dp_shard"), shards),
-        ])
+        Some(vec![value(name, degree), value(COPIES, copies), value(SHARDS, shards)])
     };
     match change {
-        Change::TensorParallel(ranks) => degree("tp", *ranks),
-        Change::Context(ranks) => degree("cp", *ranks),
+        Change::TensorParallel(ranks) => degree(TENSOR, *ranks),
+        Change::Context(ranks) => degree(CONTEXT, *ranks),
         Change::Gpus(ranks) => {
-            let mut all = degree("tp", after.layout.tensor_parallel)?;
-            all.push(value("num_processes", ranks));
+            let mut all = degree(TENSOR, after.layout.tensor_parallel)?;
+            all.push(value(RANKS, ranks));
             Some(all)
         }
         Change::Recompute(Recompute::None) => {

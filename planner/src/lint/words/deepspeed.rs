@@ -8,7 +8,7 @@ use crate::lint::change::Change;
 use crate::lint::finding::OptionChange;
 
 /// How many micro-batches a replica takes for an update.
-const ROUNDS: &str = "gradient_accumulation_steps";
+pub(super) const ROUNDS: &str = "gradient_accumulation_steps";
 
 /// One change.
 pub(super) fn words(change: &Change, after: &Imported) -> Option<Vec<OptionChange>> {

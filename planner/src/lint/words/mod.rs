@@ -3,7 +3,7 @@
 mod accelerate;
 pub(super) mod bridge;
 mod deepspeed;
-mod megatron;
+pub(super) mod megatron;
 mod nanotron;
 mod option;
 mod planner;
@@ -13,6 +13,21 @@ use super::change::Change;
 use super::finding::OptionChange;
 use super::keys::Notation;
 use crate::interchange::{Imported, StatedStages, Target};
+
+/// Options that say how many replicas there are, or how a batch divides: the first that mends a product is taken.
+pub(super) const FACTORS: [&str; 5] = [
+    torchtitan::SHARDS,
+    nanotron::REPLICAS,
+    accelerate::SHARDS,
+    accelerate::COPIES,
+    deepspeed::ROUNDS,
+];
+
+/// Options that say over how many ranks a replica is cut: tried where no number of replicas mends a product.
+pub(super) const DEGREES: [&str; 2] = [accelerate::TENSOR, accelerate::CONTEXT];
+
+/// The option that says how many ranks there are.
+pub(super) const RANKS: &str = accelerate::RANKS;
 
 /// Whose words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

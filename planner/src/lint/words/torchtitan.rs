@@ -9,6 +9,9 @@ use crate::interchange::Imported;
 use crate::lint::change::Change;
 use crate::lint::finding::OptionChange;
 
+/// Over how many ranks a copy is sharded; -1 for what is left.
+pub(super) const SHARDS: &str = "--parallelism.data_parallel_shard_degree";
+
 /// What its flags begin with that say how ranks are laid out.
 fn parallelism(name: &str) -> String {
     format!("--parallelism.{name}")
@@ -77,8 +80,5 @@ fn replicas(after: &Imported) -> Option<Vec<OptionChange>> {
         ZeroStage::None => [after.known_replicas()?.to_string(), "1".to_owned()],
         _ => [after.shard_groups.to_string(), "-1".to_owned()],
     };
-    Some(vec![
-        value(&parallelism("data_parallel_replicate_degree"), copies),
-        value(&parallelism("data_parallel_shard_degree"), shards),
-    ])
+    Some(vec![value(&parallelism("data_parallel_replicate_degree"), copies), value(SHARDS, shards)])
 }

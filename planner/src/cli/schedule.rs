@@ -98,6 +98,8 @@ fn named(args: &ScheduleArgs, costs: Costs) -> anyhow::Result<(String, Schedule)
         let all = "`planner list schedules` says what each does";
         let hint = if Path::new(name).is_file() {
             format!("`planner schedule --from {name}` reads a file")
+        } else if let Some(several) = names::schedules_like(name) {
+            several.to_owned()
         } else {
             or_nearest(name, known, all)
         };

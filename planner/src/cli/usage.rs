@@ -30,17 +30,20 @@ pub(crate) fn parse(words: &[OsString]) -> Result<Cli, clap::Error> {
 
 /// An error with what was likely meant, where that can be told.
 fn with_tip(mut error: clap::Error, command: &Command, words: &[String]) -> clap::Error {
-    let tip =
-        match error.kind() {
-            ErrorKind::UnknownArgument => invalid(&error, ContextKind::InvalidArg)
-                .and_then(|given| meant(command, words, &given)),
-            ErrorKind::InvalidSubcommand => invalid(&error, ContextKind::InvalidSubcommand)
-                .and_then(|given| meant_command(&given)),
-            ErrorKind::MissingRequiredArgument => named(command, words).and_then(example),
-            ErrorKind::ValueValidation => invalid(&error, ContextKind::InvalidValue)
-                .and_then(|given| misplaced(command, words, &given)),
-            _ => None,
-        };
+    let tip = match error.kind() {
+        ErrorKind::UnknownArgument => {
+            invalid(&error, ContextKind::InvalidArg).and_then(|given| meant(command, words, &given))
+        }
+        ErrorKind::InvalidSubcommand => invalid(&error, ContextKind::InvalidSubcommand)
+            .and_then(|given| meant_command(words, &given)),
+        ErrorKind::InvalidValue => invalid(&error, ContextKind::InvalidValue)
+            .filter(|_| concerns(&error, "--schedule"))
+            .and_then(|given| names::schedules_like(&given).map(str::to_owned)),
+        ErrorKind::MissingRequiredArgument => named(command, words).and_then(example),
+        ErrorKind::ValueValidation => invalid(&error, ContextKind::InvalidValue)
+            .and_then(|given| misplaced(command, words, &given)),
+        _ => None,
+    };
     if let Some(tip) = tip {
         for kind in [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand] {
             error.remove(kind);
@@ -55,6 +58,11 @@ fn invalid(error: &clap::Error, kind: ContextKind) -> Option<String> {
         Some(ContextValue::String(given)) => Some(given.clone()),
         _ => None,
     }
+}
+
+/// Whether an error is about an option.
+fn concerns(error: &clap::Error, option: &str) -> bool {
+    invalid(error, ContextKind::InvalidArg).is_some_and(|argument| argument.starts_with(option))
 }
 
 /// The command that is named.
@@ -217,7 +225,7 @@ const COMMANDS: &[(&[&str], &str)] = &[
 ];
 
 /// What is meant by a word in the place of a command.
-fn meant_command(given: &str) -> Option<String> {
+fn meant_command(words: &[String], given: &str) -> Option<String> {
     let word = folded(given);
     if let Some((_, line)) = COMMANDS.iter().find(|(also, _)| also.contains(&word.as_str())) {
         return Some(format!("that is `{line}`"));
@@ -228,6 +236,12 @@ fn meant_command(given: &str) -> Option<String> {
         Sought::Path => false,
     };
     let is_there = path.exists() || given.contains(['/', '.']);
-    (is_model || is_there)
-        .then(|| format!("a command comes first: `planner search {given} --gpus N`"))
+    if is_model || is_there {
+        return Some(format!("a command comes first: `planner search {given} --gpus N`"));
+    }
+    // Of what stands behind `help`, clap knows no neighbours.
+    let cli = Cli::command();
+    let all = cli.get_subcommands().map(Command::get_name);
+    let nearest = names::nearest(given, all).first().map(|name| format!("`planner help {name}`"));
+    nearest.filter(|_| words.get(1).is_some_and(|word| word == "help"))
 }

@@ -13,7 +13,8 @@ pub use frameworks::framework;
 pub use models::{Sought, model};
 pub use nearest::{nearest, or_nearest};
 pub use options::{
-    context_names, launcher_names, precision_names, schedule, schedule_names, target_names,
+    context_names, launcher_names, precision_names, schedule, schedule_names, schedules_like,
+    target_names,
 };
 
 /// A name as names are compared: its letters and digits, small. `ZB-H1`, `zb_h1` and `zbh1` are one.

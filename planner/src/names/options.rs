@@ -37,6 +37,22 @@ pub fn schedule_names(kind: ScheduleKind) -> &'static [&'static str] {
     }
 }
 
+/// Schedules of a kind that is no single one.
+pub fn schedules_like(given: &str) -> Option<&'static str> {
+    match folded(given).as_str() {
+        "zerobubble" | "zb" | "zbpp" | "zbh" => Some(
+            "several leave no bubble: `zb-h1` with the memory of 1f1b, `zb-h2` with up to twice that, `zbv` with two chunks a rank",
+        ),
+        "v" | "vshape" | "vschedule" => Some(
+            "several are V-shaped: `zbv` with the memory of 1f1b, `v-half` with half of it, `v-min` with a third",
+        ),
+        "dual" | "bidirectional" | "deepseek" => Some(
+            "`dualpipe` runs the pipeline from both ends; `dualpipev` is half of it, folded into a V",
+        ),
+        _ => None,
+    }
+}
+
 /// What else a number format is called, folded: in PyTorch, JAX and launch scripts.
 pub fn precision_names(precision: Precision) -> &'static [&'static str] {
     match precision {

@@ -47,6 +47,22 @@ proptest! {
     }
 }
 
+proptest! {
+    /// Where the last block takes as long as all others, these are cut as if they were alone.
+    #[test]
+    fn stages_before_a_large_block_are_balanced_among_themselves(
+        times in prop::collection::vec(1u32..100, 2..9), num_stages in 2usize..5,
+    ) {
+        prop_assume!(num_stages <= times.len());
+        let alone = exhaustive(&prefix_sums(&times), num_stages, times.len());
+        let large = times.iter().sum();
+        let prefix = prefix_sums(&[&times[..], &[large]].concat());
+        let ends = balanced(&prefix, num_stages + 1).unwrap();
+        prop_assert_eq!(ends[num_stages - 1], times.len());
+        prop_assert_eq!(Some(slowest(&prefix, &ends[..num_stages])), alone);
+    }
+}
+
 /// What each rank has of all blocks where stages go round the ranks.
 fn of_ranks(prefix: &[Nanos], ends: &[usize], num_ranks: usize) -> Vec<u64> {
     let mut ranks = vec![0; num_ranks];

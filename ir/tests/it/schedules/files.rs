@@ -76,6 +76,13 @@ fn an_unknown_word_is_named_with_its_place() {
     assert!(source.starts_with("`1X0` is no action; actions look like `2F0`"), "{source}");
 }
 
+#[test]
+fn a_rank_that_computes_nothing_is_named() {
+    let error = read_csv("0F0,0B0\n\n1F0,1B0\n").unwrap_err();
+    assert_eq!(error, CsvError::Row { row: 2 });
+    assert_eq!(read_csv(",,\n").unwrap_err(), CsvError::Empty);
+}
+
 /// Ten million actions take seconds; debug builds try a twentieth.
 #[test]
 fn large_files_read() {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use ir::schedule::{ScheduleKind, Updates, generate};
+use ir::schedule::{ScheduleKind, StagePlacement, Updates, generate};
 use proptest::prelude::*;
 
 /// Numbers that the family can run.
@@ -86,5 +86,15 @@ fn only_the_asynchronous_schedule_does_without_a_flush() {
         let schedule = generate(kind, 2, 4, kind.default_virtual_stages()).unwrap();
         let is_async = schedule.updates() == Updates::AfterEachMicroBatch;
         assert_eq!(is_async, kind == ScheduleKind::AsyncOneFOneB);
+    }
+}
+
+/// Both directions have as many stages as ranks; of more, nobody has one.
+#[test]
+fn no_rank_has_stages_beyond_those_of_both_directions() {
+    for p in 1..6 {
+        for stage in p..3 * p {
+            assert_eq!(StagePlacement::Bidirectional.ranks(p, stage).count(), 0, "{stage} of {p}");
+        }
     }
 }

@@ -7,7 +7,7 @@ use ir::model::GraphOptions;
 use ir::plan::Optimizer;
 use ir::replication::{DataParallelMethod, GradientCompression};
 
-use super::values::{one_of, parse_count, parse_named, parse_optimizer, precision};
+use super::values::{one_of, parse_batch, parse_count, parse_named, parse_optimizer, precision};
 
 /// How a model is trained, on what and with what.
 #[derive(Clone, Debug, Args)]
@@ -16,7 +16,7 @@ pub(crate) struct SettingArgs {
     #[arg(long, requires = "model", value_name = "NAME|FILE", default_value = "h100")]
     pub(crate) cluster: String,
     /// Sequences in a step, over all replicas [default: by the number of GPUs].
-    #[arg(long, requires = "model", value_name = "B", value_parser = parse_count::<u64>, allow_negative_numbers = true)]
+    #[arg(long, requires = "model", value_name = "B", value_parser = parse_batch, allow_negative_numbers = true)]
     pub(crate) global_batch_size: Option<u64>,
     /// Tokens in a sequence [default: what the model was made for, at most 8192].
     #[arg(long, requires = "model", value_name = "S", value_parser = parse_count::<u64>, allow_negative_numbers = true)]

@@ -39,7 +39,9 @@ fn with_tip(mut error: clap::Error, command: &Command, words: &[String]) -> clap
         ErrorKind::InvalidValue => invalid(&error, ContextKind::InvalidValue)
             .filter(|_| concerns(&error, "--schedule"))
             .and_then(|given| names::schedules_like(&given).map(str::to_owned)),
-        ErrorKind::MissingRequiredArgument => named(command, words).and_then(example),
+        ErrorKind::MissingRequiredArgument => {
+            layout(words).or_else(|| named(command, words).and_then(example))
+        }
         ErrorKind::ValueValidation => invalid(&error, ContextKind::InvalidValue)
             .and_then(|given| misplaced(command, words, &given)),
         _ => None,
@@ -68,6 +70,24 @@ fn concerns(error: &clap::Error, option: &str) -> bool {
 /// The command that is named.
 fn named<'a>(command: &'a Command, words: &[String]) -> Option<&'a Command> {
     words.iter().skip(1).find_map(|word| command.find_subcommand(word))
+}
+
+/// The layout of degrees that are options of their own, where a layout is missing.
+fn layout(words: &[String]) -> Option<String> {
+    const DEGREES: [&str; 5] = ["--tp", "--cp", "--ep", "--pp", "--dp"];
+    if words.get(1)? != "evaluate" || words.iter().any(|word| word.starts_with("--layout")) {
+        return None;
+    }
+    let degree = |flag: &&str| {
+        let place = words.iter().position(|word| word.starts_with(flag))?;
+        let value = match words[place].split_once('=') {
+            Some((_, value)) => value,
+            None => words.get(place + 1)?,
+        };
+        Some(format!("{}{}", flag.trim_start_matches('-'), value.parse::<u32>().ok()?))
+    };
+    let degrees: Vec<String> = DEGREES.iter().filter_map(degree).collect();
+    (!degrees.is_empty()).then(|| format!("these are `--layout {}`", degrees.join("-")))
 }
 
 /// An example of a command, from its help.

@@ -24,6 +24,22 @@ pub(super) fn parse_count<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
         .map_err(|_| "must be a whole number, at least 1 and not too large".to_owned())
 }
 
+/// Sequences in a step: a number of tokens is refused, since how many each has is another option's.
+pub(super) fn parse_batch(text: &str) -> Result<u64, String> {
+    const USUAL: u64 = 4096;
+    let bare = text.trim().trim_end_matches("tokens").trim_end_matches("tok");
+    let count = parse_count::<u64>(bare.trim_end_matches([' ', '-', '_']))?;
+    if bare.len() == text.trim().len() {
+        return Ok(count);
+    }
+    Err(match count / USUAL {
+        0 => "must be a number of sequences, not of tokens".to_owned(),
+        sequences => {
+            format!("must be a number of sequences: {count} tokens are {sequences} of {USUAL}")
+        }
+    })
+}
+
 /// A number of GPUs; the error says where several go, or a kind of them.
 pub(super) fn parse_gpus(text: &str) -> Result<u32, String> {
     parse_count(text).map_err(|error| {

@@ -243,7 +243,7 @@ const ALSO: &[(&str, &[&str])] = &[
     ("--without", &["no", "disable", "exclude"]),
     ("--lora-rank", &["lora", "lorar", "r"]),
     ("--model", &["modelname", "modelnameorpath", "config", "hfmodel", "m"]),
-    ("--stages", &["numpipelinestages", "pipelinesize", "numranks"]),
+    ("--stages", &["numpipelinestages", "pipelinesize", "numranks", "pp", "p"]),
     (
         "--micro-batches",
         &["nummicrobatches", "microbatches", "gradientaccumulationsteps", "gas", "m"],
@@ -281,6 +281,19 @@ const INSTEAD: &[(&[&str], &str, &str)] = &[
         ],
         "--recompute",
         "`--recompute full`, or selective",
+    ),
+    (
+        &[
+            "maxmemory",
+            "memory",
+            "memorylimit",
+            "gpumemory",
+            "maxmemorypergpu",
+            "memorybudget",
+            "vram",
+        ],
+        "--headroom",
+        "`--headroom GIB`, which stays free; how much memory a GPU has is the cluster's",
     ),
     (
         &["tokensperbatch", "numtokenspertrainstep", "globalbatchtokens"],

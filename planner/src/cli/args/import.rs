@@ -7,7 +7,9 @@ use planner::interchange::Target;
 use planner::names::target_names;
 
 use crate::cli::setting::PartArgs;
-use crate::cli::values::{one_of_called, parse_count, parse_gpus, parse_variable, whole};
+use crate::cli::values::{
+    one_of_called, parse_batch, parse_count, parse_gpus, parse_variable, whole,
+};
 
 #[derive(Debug, Args)]
 #[command(
@@ -47,7 +49,7 @@ pub(crate) struct SettingsArgs {
     #[arg(long, value_name = "N", value_parser = parse_count::<u32>, allow_negative_numbers = true)]
     pub(crate) micro_batch_size: Option<u32>,
     /// Sequences in a step, where the settings do not say.
-    #[arg(long, value_name = "B", value_parser = parse_count::<u64>, allow_negative_numbers = true)]
+    #[arg(long, value_name = "B", value_parser = parse_batch, allow_negative_numbers = true)]
     pub(crate) global_batch_size: Option<u64>,
     /// Pipeline-parallel ranks, where the settings do not say: DeepSpeed's are in the model's code.
     #[arg(long, value_name = "N", value_parser = parse_count::<u32>, allow_negative_numbers = true)]

@@ -74,12 +74,14 @@ pub(crate) struct QuestionArgs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Objective {
     /// The time of a step.
+    #[value(alias = "throughput", alias = "speed", alias = "latency", alias = "mfu")]
     Time,
     /// The number of GPUs.
     Gpus,
     /// The memory of the fullest rank.
     Memory,
     /// GPUs times time times price.
+    #[value(alias = "price")]
     Cost,
 }
 

@@ -288,7 +288,7 @@ fn imported(source: &Source<'_>, given: &Given, script: &Script) -> Result<Impor
     if let Some(ranks) = num_gpus.filter(|ranks| has_sizes && u64::from(*ranks) != product) {
         return Err(ImportError::Divides {
             of: Divided::Ranks,
-            instead: Some(("num_processes", u64::from(product))),
+            instead: Some(("num_processes", product)),
             what: format!(
                 "`parallelism_config`: {} x {} x {tensor} x {context} ranks (copies, shards, tensor, context) are \
                  {product}, not the {ranks} of `num_processes`",

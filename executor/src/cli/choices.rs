@@ -13,9 +13,18 @@ pub(crate) enum Backend {
     /// This machine's processor.
     Cpu,
     /// NVIDIA GPUs. Needs the cargo feature `cuda`.
+    #[value(alias = "nvidia")]
     Cuda,
     /// A GPU of any make, or a software one, by Vulkan or Metal, which all ranks share; in fp32 or fp16.
     /// Needs the cargo feature `wgpu`.
+    #[value(
+        alias = "vulkan",
+        alias = "metal",
+        alias = "mps",
+        alias = "webgpu",
+        alias = "rocm",
+        alias = "hip"
+    )]
     Wgpu,
 }
 
@@ -39,6 +48,7 @@ impl Backend {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum CommunicatorKind {
     /// Ranks are threads of this process.
+    #[value(alias = "threads")]
     Local,
     /// Ranks are processes started by `mpirun` or `srun`. Needs the cargo feature `mpi`.
     Mpi,

@@ -19,24 +19,26 @@ mod run;
 mod settings;
 mod show;
 mod start;
+mod usage;
 #[cfg(feature = "wgpu")]
 mod wgpu;
 mod words;
 mod work;
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::Parser;
 use executor::streams::on_one_stream;
 use ir::model::ModelError;
 
-use args::{Cli, Command};
+use args::Command;
 use job::Told;
 
 /// Runs the command: exit code 0 where it did its work, 1 where a check found something wrong, 2 on errors.
 pub(crate) fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let cli = usage::parse(&words).unwrap_or_else(|error| error.exit());
     let result = on_one_stream(|| match cli.command {
         Command::Run(args) => run::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Export(args) => export::export(&args).map(|()| ExitCode::SUCCESS),

@@ -415,6 +415,9 @@ impl Family {
         let hybrid =
             local.filter(|shards| (2..replicas).contains(shards) && self.shards_experts(*shards));
         let able = abilities(problem);
+        // Experts that tensor-parallel ranks do not cut are on several ranks without a replica of the rest.
+        let has_experts = !problem.limits.experts.is_empty();
+        let has_copies = replicas > 1 || has_experts && self.mesh().expert_replicas() > 1;
         let mut shardings = Vec::new();
         for zero_stage in ZeroStage::ALL {
             let is_named = fixed.zero_stage.is_none_or(|fixed| fixed == zero_stage);
@@ -441,7 +444,7 @@ impl Family {
                 )
             };
             let has_plain = takes(ZeroStage::None, 1);
-            let is_alike = replicas == 1 && !offload.parameters && !leaves && has_plain;
+            let is_alike = !has_copies && !offload.parameters && !leaves && has_plain;
             let is_asked = fixed.zero_stage.is_some() || fixed.among.zero_stage.is_some();
             if sharded && is_alike && !is_asked {
                 continue;

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::bad_input::Workplace;
 use crate::cli::planner;
+use crate::random::drawn;
 
 /// Layouts of one model on 16 GPUs: tensor, pipeline and data parallelism.
 const LAYOUTS: [[u32; 3]; 6] = [[1, 1, 16], [2, 1, 8], [2, 2, 4], [4, 1, 4], [1, 4, 4], [8, 1, 2]];
@@ -55,7 +56,7 @@ fn error(setup: &Setup, seconds: f64) -> f64 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(drawn(24))]
 
     /// Of a machine whose products and exchanges take longer, or less, than is known, three steps tell the times of the
     /// others: errors in the mean fall by two fifths wherever they were more than what a step may be off by itself.

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::bad_input::Workplace;
 use crate::cli::planner;
-use crate::random::{Setup, requests, setups};
+use crate::random::{Setup, drawn, requests, setups};
 
 const EIGHT: [&str; 6] = ["search", "models/llama-3.1-8b", "--gpus", "8", "--format", "json"];
 
@@ -47,7 +47,7 @@ fn plans(setup: &Setup, request: &Request) -> Vec<Found> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(drawn(200))]
 
     /// Whatever is proposed, the framework can run; and all that it could run if what is named could be run, it
     /// lacks nothing of.

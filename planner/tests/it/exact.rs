@@ -8,14 +8,14 @@ use planner::step::Step;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
-use crate::random::{Setup, large_setups, named_schedules, requests, setups};
+use crate::random::{Setup, drawn, large_setups, named_schedules, requests, setups};
 
 fn run(setup: &Setup, request: &Request) -> Outcome {
     search(&setup.problem(), request, &mut |_| Go::On)
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(drawn(200))]
 
     #[test]
     fn the_pruned_search_finds_what_the_exhaustive_one_finds(
@@ -50,7 +50,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(drawn(60))]
 
     /// Schedules that are searched only where they are named have bounds too.
     #[test]
@@ -90,8 +90,7 @@ fn the_best_plan_is_the_first_of_many() {
     if !is_slow_wanted() {
         return;
     }
-    let config = ProptestConfig { cases: 500, failure_persistence: None, ..Default::default() };
-    let mut runner = TestRunner::new(config);
+    let mut runner = TestRunner::new(drawn(500));
     runner.run(&large_setups(), |setup| check_best_of_many(&setup.problem())).unwrap();
 }
 

@@ -13,6 +13,8 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use serde_json::{Value, json};
 
+use crate::random::drawn;
+
 /// Plans of a dense model and of a mixture, in a pipeline and not.
 fn plans() -> &'static [Value] {
     static PLANS: OnceLock<Vec<Value>> = OnceLock::new();
@@ -203,7 +205,7 @@ fn what_is_written_is_read() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(drawn(1000))]
 
     #[test]
     fn a_mutated_plan_is_refused_or_read(plan in select(plans()), edits in edits()) {
@@ -238,7 +240,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(drawn(100))]
 
     /// On any cluster that is accepted a model is planned, or said not to fit, in finite numbers.
     #[test]

@@ -11,7 +11,7 @@ use traces::timeline::{Activity, Side, Stream};
 use crate::bad_input::Workplace;
 use crate::cli::planner;
 use crate::laws::{check_found, check_timeline};
-use crate::random::{Setup, named_schedules, requests, setups};
+use crate::random::{Setup, drawn, named_schedules, requests, setups};
 
 fn plans(problem: &Problem, request: &Request) -> Vec<Found> {
     search(problem, request, &mut |_| Go::On).plans
@@ -43,7 +43,7 @@ fn cost_models_h100() -> String {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(drawn(100))]
 
     #[test]
     fn bounds_hold_beside_an_offload(

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::bad_input::Workplace;
 use crate::cli::planner;
-use crate::random::{requests, setups};
+use crate::random::{drawn, requests, setups};
 
 const SMALL: [&str; 4] = ["models/llama-3.1-8b", "--gpus", "8", "--quiet"];
 
@@ -27,7 +27,7 @@ fn json(args: &[&str]) -> Value {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(drawn(60))]
 
     /// Terms of a difference add up to it, either way round, and so do lines of memory.
     #[test]

@@ -1,5 +1,7 @@
 //! Random models, clusters and requests: small, but with room for every kind of parallelism.
 
+use std::env;
+
 use cost_models::clusters::preset;
 use cost_models::frameworks;
 use ir::cluster::Cluster;
@@ -16,7 +18,25 @@ use planner::search::Request;
 use planner::step::CONTEXT;
 use proptest::prelude::*;
 use proptest::sample::select;
+use proptest::test_runner::RngSeed;
 use serde_json::{Value, json};
+
+/// So many cases of a property, drawn anew each time; `TIMES_CASES` multiplies them.
+pub(crate) fn drawn(cases: u32) -> ProptestConfig {
+    let cases = cases * times_cases().unwrap_or(1);
+    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+}
+
+/// The same cases each time, so that how long they take and what they reach is known; other ones where
+/// `TIMES_CASES` asks for more.
+pub(crate) fn drawn_alike(cases: u32, seed: u64) -> ProptestConfig {
+    let alike = ProptestConfig { rng_seed: RngSeed::Fixed(seed), ..drawn(cases) };
+    if times_cases().is_some() { drawn(cases) } else { alike }
+}
+
+fn times_cases() -> Option<u32> {
+    env::var("TIMES_CASES").ok()?.parse().ok()
+}
 
 /// What a [`Problem`] is made of, so that a test can change one part of it.
 #[derive(Clone, Debug)]

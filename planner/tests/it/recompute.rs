@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::bad_input::Workplace;
 use crate::cli::planner;
 use crate::laws::{check_found, check_timeline};
-use crate::random::{Setup, named_schedules, requests, setups};
+use crate::random::{Setup, drawn, named_schedules, requests, setups};
 
 fn plans(problem: &Problem, request: &Request) -> Vec<Found> {
     search(problem, request, &mut |_| Go::On).plans
@@ -56,7 +56,7 @@ fn is_no_longer(one: &Found, other: &Found) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(drawn(60))]
 
     #[test]
     fn bounds_hold_where_some_layers_are_computed_again(

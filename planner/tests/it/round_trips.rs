@@ -21,7 +21,7 @@ use proptest::sample::select;
 use serde_json::{Value, json};
 
 use crate::cli::root;
-use crate::random::{Setup, requests, setups};
+use crate::random::{Setup, drawn, requests, setups};
 
 /// The plan of what a search found, read back as from a file.
 fn checked(
@@ -123,7 +123,7 @@ fn in_use(plan: &Plan) -> Value {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(drawn(500))]
 
     /// Any plan that a tool takes as it is comes back from its files: layout, training, stages; and with the tool's
     /// habits the predicted step, to the nanosecond.

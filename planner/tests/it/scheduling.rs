@@ -10,6 +10,8 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use simulator::{Durations, PassTimes, earliest};
 
+use crate::random::drawn;
+
 /// A micro-batch counts one until its weight gradient.
 const WHOLE: Kept = Kept { activations: 1, for_weight_grad: 1 };
 
@@ -51,7 +53,7 @@ fn peak(schedule: &Schedule, kept: Kept) -> u64 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(drawn(12))]
 
     /// Whatever the stages cost: within the memory, and no slower than any family that fits it.
     #[test]
@@ -146,7 +148,7 @@ fn exhaustive(durations: &Durations, m: u32, limit: u64) -> Nanos {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(drawn(24))]
 
     /// Two ranks, up to three micro-batches, any costs and memory: the best of all orders, or near it.
     #[test]

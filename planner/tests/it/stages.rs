@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::bad_input::Workplace;
 use crate::cli::planner;
 use crate::laws::{check_found, check_timeline};
-use crate::random::{named_schedules, requests, setups};
+use crate::random::{drawn, named_schedules, requests, setups};
 
 const EIGHT: [&str; 4] = ["models/llama-3.1-8b", "--gpus", "8", "--quiet"];
 
@@ -34,7 +34,7 @@ fn check(problem: &Problem, request: &Request) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(drawn(100))]
 
     #[test]
     fn bounds_hold_for_stages_that_are_given(

@@ -163,7 +163,26 @@ fn arguments_that_mean_nothing() {
     ] {
         place.fails(&format!("run one.json {args}"), words);
     }
-    place.fails("run", &["<PLAN>"]);
+    place.fails("run", &["<PLAN>", "executor run plan.json"]);
+}
+
+/// What other programs call things gets a tip.
+#[test]
+fn names_of_other_programs() {
+    let place = Place::new();
+    for (args, words) in [
+        ("run one.json --resume", &["--resume", "`--checkpoint DIR`"][..]),
+        ("run one.json --lr=0.1", &["`--learning-rate RATE`"]),
+        ("run one.json --max_steps 3", &["`--steps N`"]),
+        ("run one.json -n 4", &["the plan's", "planner evaluate"]),
+        ("run one.json --tp 2", &["the plan's"]),
+        ("run one.json two.json", &["two.json", "one plan"]),
+        ("train one.json", &["executor run"]),
+        ("one.json", &["a command comes first: `executor run "]),
+        ("evaluate one.json", &["`planner`"]),
+    ] {
+        place.fails(args, words);
+    }
 }
 
 /// Where there is no GPU or no library, or the program was built without it, that is said; where there is,

@@ -1,6 +1,7 @@
 //! What is wrong with a command line, and what was likely meant by it.
 
 use std::ffi::OsString;
+use std::path::Path;
 
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -108,15 +109,18 @@ fn with_tip(mut error: clap::Error, words: &[String]) -> clap::Error {
 
 fn option(given: &str) -> Option<String> {
     if !given.starts_with('-') {
-        let is_plan = given.ends_with(".json");
-        return is_plan.then(|| "a run is of one plan".to_owned());
+        return is_json(given).then(|| "a run is of one plan".to_owned());
     }
     let flag = given.split_once('=').map_or(given, |(flag, _)| flag);
     found(INSTEAD, flag)
 }
 
+fn is_json(given: &str) -> bool {
+    Path::new(given).extension().is_some_and(|it| it.eq_ignore_ascii_case("json"))
+}
+
 fn command(given: &str) -> Option<String> {
-    if given.ends_with(".json") {
+    if is_json(given) {
         return Some(format!("a command comes first: `executor run {given}`"));
     }
     found(COMMANDS, given)

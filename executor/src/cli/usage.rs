@@ -93,7 +93,7 @@ fn with_tip(mut error: clap::Error, words: &[String]) -> clap::Error {
         ErrorKind::InvalidSubcommand => {
             invalid(ContextKind::InvalidSubcommand).and_then(|given| command(&given))
         }
-        ErrorKind::MissingRequiredArgument if words.iter().any(|word| word == "run") => {
+        ErrorKind::MissingRequiredArgument if words.get(1).is_some_and(|word| word == "run") => {
             Some("for example: executor run plan.json --steps 10".to_owned())
         }
         _ => None,

@@ -79,7 +79,8 @@ fn layout(words: &[String]) -> Option<String> {
         return None;
     }
     let degree = |flag: &&str| {
-        let place = words.iter().position(|word| word.starts_with(flag))?;
+        let given = |word: &String| word == flag || word.starts_with(&format!("{flag}="));
+        let place = words.iter().position(given)?;
         let value = match words[place].split_once('=') {
             Some((_, value)) => value,
             None => words.get(place + 1)?,

@@ -293,7 +293,7 @@ const INSTEAD: &[(&[&str], &str, &str)] = &[
             "vram",
         ],
         "--headroom",
-        "`--headroom GIB`, which stays free; how much memory a GPU has is the cluster's",
+        "`--headroom GIB`, what stays free of the memory that the cluster's GPUs have,",
     ),
     (
         &["tokensperbatch", "numtokenspertrainstep", "globalbatchtokens"],

@@ -41,7 +41,7 @@ pub fn schedule_names(kind: ScheduleKind) -> &'static [&'static str] {
 pub fn schedules_like(given: &str) -> Option<&'static str> {
     match folded(given).as_str() {
         "zerobubble" | "zb" | "zbpp" | "zbh" => Some(
-            "several leave no bubble: `zb-h1` with the memory of 1f1b, `zb-h2` with up to twice that, `zbv` with two chunks a rank",
+            "several split backward: `zb-h1` has the memory of 1f1b and less of its bubble, `zb-h2` hardly a bubble and up to twice the memory, `zbv` hardly a bubble and the memory of 1f1b, with two chunks a rank",
         ),
         "v" | "vshape" | "vschedule" => Some(
             "several are V-shaped: `zbv` with the memory of 1f1b, `v-half` with half of it, `v-min` with a third",

@@ -265,7 +265,7 @@ pub(super) fn options(change: &Change) -> &'static [&'static str] {
 }
 
 /// Whether an option says where a pipeline is cut.
-pub(in super::super) fn cuts_stages(option: &str) -> bool {
+pub(in crate::lint) fn cuts_stages(option: &str) -> bool {
     matches!(
         option,
         "--num-layers-per-virtual-pipeline-stage"
@@ -276,16 +276,16 @@ pub(in super::super) fn cuts_stages(option: &str) -> bool {
 }
 
 /// Fewer layers in each stage, the nearest first.
-pub(in super::super) fn fewer_layers(option: &str, value: &str) -> Vec<Vec<OptionChange>> {
+pub(in crate::lint) fn fewer_layers(option: &str, now: &str) -> Vec<Vec<OptionChange>> {
     if option != "--num-layers-per-virtual-pipeline-stage" {
         return Vec::new();
     }
-    let most = value.parse::<u32>().unwrap_or(1).min(64);
-    (1..=most).rev().map(|each| vec![super::option::value(option, each)]).collect()
+    let most = now.parse::<u32>().unwrap_or(1).min(64);
+    (1..=most).rev().map(|each| vec![value(option, each)]).collect()
 }
 
 /// An option left out together with the one that says the same for the other end of the pipeline.
-pub(in super::super) fn without_both_ends(option: &str) -> Option<Vec<OptionChange>> {
+pub(in crate::lint) fn without_both_ends(option: &str) -> Option<Vec<OptionChange>> {
     let ends = [
         ["--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split"],
         ["--decoder-first-pipeline-num-layers", "--decoder-last-pipeline-num-layers"],
@@ -295,7 +295,7 @@ pub(in super::super) fn without_both_ends(option: &str) -> Option<Vec<OptionChan
 }
 
 /// A missing option with the value that is right more often than another, and what it needs beside it.
-pub(in super::super) fn added(option: &str) -> Vec<OptionChange> {
+pub(in crate::lint) fn added(option: &str) -> Vec<OptionChange> {
     match option {
         "--recompute-method" => vec![value(option, "uniform"), value("--recompute-num-layers", 1)],
         _ => vec![value(option, 1)],
@@ -303,7 +303,7 @@ pub(in super::super) fn added(option: &str) -> Vec<OptionChange> {
 }
 
 /// What of two options that contradict each other could go, or what the one needs.
-pub(in super::super) fn contradiction(one: &str, other: &str) -> Vec<Vec<OptionChange>> {
+pub(in crate::lint) fn contradiction(one: &str, other: &str) -> Vec<Vec<OptionChange>> {
     let Some(needed) = other.strip_prefix("no ") else {
         // Of two formats of 16 bits the one with the larger range stays; of two ways to say the same, the newer.
         let (first, second) = if one == "--fp16" { (one, other) } else { (other, one) };

@@ -34,11 +34,12 @@ pub struct Ending {
 /// what: the longest of some ways through them. Each is a chain of actions that follow each other in every
 /// order that the schedule's family has:
 ///
+/// - one micro-batch, through all stages and back;
 /// - to the first stage of a rank, all that the rank does, and from there back to the first stage;
 /// - with 1F1B, interleaved or not, through all stages to the first gradient of a rank, what the rank does
 ///   from then on, and back;
 /// - with all forwards first, those of the slowest rank, then the gradients of the slowest rank;
-/// - one micro-batch at a time, all of them.
+/// - where micro-batches follow each other, all of them.
 ///
 /// [`Ending::after`] says when the step is over at least.
 pub fn lower_bound(
@@ -65,7 +66,8 @@ pub fn lower_bound(
     }
     let m = u64::from(num_micro_batches);
     let each = m / u64::from(placement.num_copies());
-    let mut end = Nanos::ZERO;
+    let through = arrival[num_stages] + drain[num_stages];
+    let mut end = through;
     for (of, rank) in ranks.iter().zip(0..) {
         let OfRank { forward, backward, slowest_forward, first, last, num_stages: v } = *of;
         let (forwards, backwards) = (forward * each, backward * each);
@@ -82,7 +84,6 @@ pub fn lower_bound(
             end = end.max(turn + rest + backwards + leaves);
         }
     }
-    let through = arrival[num_stages] + drain[num_stages];
     if kind == ScheduleKind::Sequential {
         end = end.max(through * m);
     }
@@ -225,8 +226,9 @@ impl Ending {
             meets &= meets_here;
             if waits {
                 let of_stages = own().map(|it| transfers(kind, stage(it)) * micro_batches);
+                let once = own().flat_map(|it| &stage(it).reduce).map(|it| it.time);
                 let first = work.ranks[rank as usize].first.iter().map(|(_, it)| it.time);
-                let all = of_stages.chain(first).sum();
+                let all = of_stages.chain(once).chain(first).sum();
                 ending.transfers = ending.transfers.max(all);
             }
             ending.until_all_meet = ending.until_all_meet.min(before);

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed, as it should")]
 
 mod asynchronous;
+mod bound;
 mod copies;
 mod cycles;
 mod jitter;

@@ -7,4 +7,6 @@ mod constants;
 mod frameworks;
 mod kernels;
 mod measured;
+mod residuals;
+mod states;
 mod zero_table;

@@ -9,6 +9,12 @@ use crate::graph::ContextParallelKind;
 /// A layout that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseLayoutError {
+    /// No part at all.
+    #[error("layout `{0}` names nothing\nhint: each degree has its name, as in tp8-pp4-dp2")]
+    Empty(
+        /// All of it.
+        String,
+    ),
     /// A part that is none of the known ones.
     #[error(
         "`{part}` in layout `{layout}` is not one of tpN, sp, nosp, cpN, a2a, ring, epN, etpN, ppN, vppN, dpN, \
@@ -49,6 +55,7 @@ fn hint_for(part: &str) -> &'static str {
             "gradient_accumulation_steps",
             "num_microbatches",
             "mb_count",
+            "m",
         ]) =>
         {
             "\nhint: micro-batches follow from the batch: `--global-batch-size B` and mbsN"
@@ -75,6 +82,9 @@ fn hint_for(part: &str) -> &'static str {
         }
         () if has(&["hsdp"]) => {
             "\nhint: hybrid sharding is dpN-zero3-shardN: N replicas, sharded over so many"
+        }
+        () if has(&["tp", "pp", "dp", "cp", "ep"]) => {
+            "\nhint: a degree follows its name, as in tp8-pp4-dp2"
         }
         () if small.bytes().all(|byte| byte.is_ascii_digit()) && !small.is_empty() => {
             "\nhint: each degree has its name, as in tp8-pp4-dp2"
@@ -183,8 +193,7 @@ impl FromStr for PartialLayout {
             }
         }
         if is_empty {
-            let (part, layout) = (String::new(), text.to_owned());
-            return Err(ParseLayoutError::UnknownPart { part, layout });
+            return Err(ParseLayoutError::Empty(text.to_owned()));
         }
         Ok(layout)
     }

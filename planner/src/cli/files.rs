@@ -1,6 +1,6 @@
 //! Reading files.
 
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -46,8 +46,12 @@ fn near(path: &Path) -> Option<String> {
         there.filter_map(|entry| entry.file_name().into_string().ok()).collect();
     names.sort();
     let given = path.file_name()?.to_str()?;
-    let nearest = nearest(given, names.iter().map(String::as_str));
-    nearest.first().map(|name| path.with_file_name(name).display().to_string())
+    // What is called so but for its ending, else what is written nearly so.
+    let stem = |name: &String| Path::new(name).file_stem().is_some_and(|stem| stem == given);
+    let whole = names.iter().find(|name| stem(name)).map(String::as_str);
+    let name =
+        whole.or_else(|| nearest(given, names.iter().map(String::as_str)).into_iter().next())?;
+    Some(path.with_file_name(name).display().to_string())
 }
 
 /// What is wrong with a file that was taken for one of kind `wanted`: that it is of another, with what takes that and what
@@ -109,12 +113,9 @@ pub(crate) fn read_bytes_up_to(path: &Path, most: u64) -> anyhow::Result<Vec<u8>
         );
         &mut std::io::stdin().lock()
     } else {
-        &mut std::fs::File::open(path).with_context(reading).map_err(|error| {
-            let beside = near(path).filter(|_| !path.exists());
-            beside.map_or_else(
-                || anyhow!("{error:#}"),
-                |beside| anyhow!("{error:#}\nhint: `{beside}` is there"),
-            )
+        &mut std::fs::File::open(path).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => no_file(path),
+            _ => anyhow::Error::new(error).context(reading()),
         })?
     };
     let mut bytes = Vec::new();
@@ -124,6 +125,13 @@ pub(crate) fn read_bytes_up_to(path: &Path, most: u64) -> anyhow::Result<Vec<u8>
         bail!("`{}` has more than the {most} bytes that are read", path.display());
     }
     Ok(bytes)
+}
+
+/// That there is no file at a path, with what is beside it.
+fn no_file(path: &Path) -> anyhow::Error {
+    let beside = near(path);
+    let hint = beside.map_or_else(String::new, |beside| format!("\nhint: `{beside}` is there"));
+    anyhow!("reading `{}`: No such file{hint}", path.display())
 }
 
 /// Whether a file that is read stands for standard input.

@@ -220,5 +220,8 @@ fn not_there(path: &Path, error: &anyhow::Error) -> anyhow::Error {
             or_nearest(name, shipped_names(), LISTED)
         ),
     };
-    anyhow!("{error:#}\nhint: {hint}")
+    // What lies beside it may be what is meant, as well.
+    let text = format!("{error:#}");
+    let joint = if text.contains("\nhint: ") { "; " } else { "\nhint: " };
+    anyhow!("{text}{joint}{hint}")
 }

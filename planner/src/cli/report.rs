@@ -17,6 +17,7 @@ use super::output::Answer;
 use super::tables::count;
 
 #[derive(Debug, Args)]
+#[command(after_help = "Example:\n  planner report plan.json -o report.html")]
 pub(crate) struct ReportArgs {
     /// A plan that `planner search -o` wrote.
     #[arg(value_name = "PLAN")]

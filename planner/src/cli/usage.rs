@@ -37,8 +37,7 @@ fn with_tip(mut error: clap::Error, command: &Command, words: &[String]) -> clap
         ErrorKind::InvalidSubcommand => invalid(&error, ContextKind::InvalidSubcommand)
             .and_then(|given| meant_command(words, &given)),
         ErrorKind::InvalidValue => invalid(&error, ContextKind::InvalidValue)
-            .filter(|_| concerns(&error, "--schedule"))
-            .and_then(|given| names::schedules_like(&given).map(str::to_owned)),
+            .and_then(|given| meant_choice(&error, &given)),
         ErrorKind::MissingRequiredArgument => {
             layout(words).or_else(|| named(command, words).and_then(example))
         }
@@ -46,8 +45,16 @@ fn with_tip(mut error: clap::Error, command: &Command, words: &[String]) -> clap
             .and_then(|given| misplaced(command, words, &given)),
         _ => None,
     };
+    if error.kind() == ErrorKind::UnknownArgument {
+        // That a word with hyphens can be a value, as clap says, no command here has a use for.
+        error.remove(ContextKind::Suggested);
+    }
     if let Some(tip) = tip {
-        for kind in [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand] {
+        for kind in [
+            ContextKind::SuggestedArg,
+            ContextKind::SuggestedSubcommand,
+            ContextKind::SuggestedValue,
+        ] {
             error.remove(kind);
         }
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(tip)]));
@@ -66,6 +73,37 @@ fn invalid(error: &clap::Error, kind: ContextKind) -> Option<String> {
 fn concerns(error: &clap::Error, option: &str) -> bool {
     invalid(error, ContextKind::InvalidArg).is_some_and(|argument| argument.starts_with(option))
 }
+
+/// What is meant by a value that is none of those that an option takes.
+fn meant_choice(error: &clap::Error, given: &str) -> Option<String> {
+    if concerns(error, "--schedule") {
+        return names::schedules_like(given).map(str::to_owned);
+    }
+    let row = CHOICES.iter().find(|(argument, also, _)| {
+        concerns(error, argument) && also.contains(&folded(given).as_str())
+    });
+    row.map(|(.., tip)| (*tip).to_owned())
+}
+
+/// What others choose, folded, by what it is given for, and what to type.
+const CHOICES: &[(&str, &[&str], &str)] = &[
+    (
+        "--precision",
+        &["mixed", "amp", "16", "16mixed", "bf16mixed", "auto"],
+        "mixed precision is `bf16` or `fp16`: weights in fp32 are kept beside",
+    ),
+    (
+        "<WHAT>",
+        &["tools", "exports", "exporters", "targets", "launchers"],
+        "`planner export --help` has the tools that plans are written for",
+    ),
+    ("<WHAT>", &["systems"], "that is `planner systems`"),
+    (
+        "--show",
+        &["flops", "comm", "communication", "bubble", "time"],
+        "`timeline` has all of it; `planner explain PLAN` says it in numbers",
+    ),
+];
 
 /// The command that is named.
 fn named<'a>(command: &'a Command, words: &[String]) -> Option<&'a Command> {

@@ -243,7 +243,10 @@ const ALSO: &[(&str, &[&str])] = &[
     ("--without", &["no", "disable", "exclude"]),
     ("--lora-rank", &["lora", "lorar", "r"]),
     ("--model", &["modelname", "modelnameorpath", "config", "hfmodel", "m"]),
-    ("--stages", &["numpipelinestages", "pipelinesize", "numranks", "pp", "p"]),
+    (
+        "--stages",
+        &["numpipelinestages", "pipelinesize", "numranks", "ranks", "devices", "gpus", "pp", "p"],
+    ),
     (
         "--micro-batches",
         &["nummicrobatches", "microbatches", "gradientaccumulationsteps", "gas", "m"],
@@ -251,7 +254,6 @@ const ALSO: &[(&str, &[&str])] = &[
     ("--width", &["columns", "cols"]),
     ("--from", &["input", "csv", "schedulefile"]),
     ("--over", &["vary", "sweep", "across"]),
-    ("--to", &["target", "format", "tool"]),
 ];
 
 /// What to type for options that carry their value in their name, or mean something else here; folded.
@@ -264,6 +266,36 @@ const INSTEAD: &[(&[&str], &str, &str)] = &[
     (&["fp16", "half", "float16"], "--precision", "`--precision fp16`"),
     (&["fp8"], "--precision", "`--precision fp8`"),
     (&["fp32", "float32"], "--precision", "`--precision fp32`"),
+    (
+        &[
+            "gradientaccumulationsteps",
+            "gas",
+            "nummicrobatches",
+            "microbatches",
+            "accumulategradbatches",
+        ],
+        "--global-batch-size",
+        "`--global-batch-size B`, from which the number of micro-batches follows,",
+    ),
+    (
+        &["backward", "bwd", "backwardtime"],
+        "--input-grad",
+        "`--input-grad T` and `--weight-grad T`, the two halves of a backward,",
+    ),
+    (&["dark", "darkmode", "darktheme"], "--theme", "`--theme dark`"),
+    (&["light"], "--theme", "`--theme light`"),
+    // Exports have launchers; what charts and others write is told by the file's ending.
+    (&["target", "format", "tool", "framework", "backend", "engine"], "--launcher", "`--to TOOL`"),
+    (
+        &["format", "type", "svg", "png", "pdf", "html"],
+        "--output",
+        "`-o FILE`, whose ending says its form,",
+    ),
+    (
+        &["seqlens", "sequencelengths", "batches", "batchsizes", "numsgpus", "bandwidths"],
+        "--over",
+        "`--over gpus=8,16,32`, or seq-len, batch, bandwidth or memory,",
+    ),
     (&["json"], "--format", "`--format json`"),
     (&["csv"], "--format", "`--format csv`"),
     (&["table", "text"], "--format", "`--format table`"),

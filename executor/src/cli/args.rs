@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 use ir::replication::Straggler;
 
 use super::check::{CheckArgs, PartArgs};
@@ -29,10 +30,16 @@ pub(crate) enum Command {
     /// on stdout what it came to beside what the plan predicted, or with `--format json` a line for each
     /// step. The exit code is 0 when all steps are done and 2 on an error, which names the rank that had
     /// it; the other ranks then stop too, and checkpoints stay as they are.
+    #[command(
+        after_help = "Examples:\n  executor run plan.json --steps 10\n  executor run plan.json --data tokens.bin --checkpoint checkpoints --timeline step.json"
+    )]
     Run(Box<RunArgs>),
     /// Write the weights of a checkpoint as one safetensors file, by Hugging Face's names.
     ///
     /// The exit code is 0 when the file is written and 2 on an error; there is then no file.
+    #[command(
+        after_help = "Example:\n  executor export checkpoints plan.json -o model.safetensors"
+    )]
     Export(ExportArgs),
     /// Run collectives on real ranks: who holds what before and after, whether it is right, and how long
     /// it takes.
@@ -41,12 +48,14 @@ pub(crate) enum Command {
     /// of the links' bandwidth, whatever the number of ranks. Times are medians of the slowest rank's. With
     /// `-o` the network of a cluster file becomes what was measured. The exit code is 2 where a rank ended
     /// with what it should not have.
+    #[command(after_help = "Example:\n  executor collectives all-reduce --ranks 4 --max-bytes 64M")]
     Collectives(CollectivesArgs),
     /// Measure this machine, and write the cluster file that the planner plans for it with.
     ///
     /// All ranks train small models at once, and what their operators take is fitted: products, attention,
     /// what moves data, the update. Then collectives are timed, as `executor collectives` does. Run it while
     /// the machine does nothing else; with as many ranks as plans will have. Interrupted, it leaves no file.
+    #[command(after_help = "Example:\n  executor calibrate --ranks 4 -o mine.json")]
     Calibrate(CalibrateArgs),
     /// Find out what this machine can do: devices, memory, products, collectives, every kernel and layout against
     /// the CPU, and tokens a second of a model beside what the planner predicts.
@@ -55,7 +64,25 @@ pub(crate) enum Command {
     /// code is 0 when nothing failed, 1 when something did, and 2 where nothing can be checked, as without a driver.
     /// With `-o` there is a cluster file of what was measured, for the planner. Run it while the machine does
     /// nothing else.
+    #[command(
+        after_help = "Example:\n  executor check --backend cuda -o mine.json --report check.json"
+    )]
     Check(CheckArgs),
+    /// Print a completion script for a shell.
+    #[command(
+        after_help = "Example:\n  executor completions bash > ~/.local/share/bash-completion/completions/executor"
+    )]
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+    /// Write the pages of the manual: `executor.1`, and one for each command.
+    #[command(after_help = "Example:\n  executor man ~/.local/share/man/man1 && man executor-run")]
+    Man {
+        /// The folder, which is made if it is not there.
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
+    },
     /// One part of a check.
     #[command(hide = true)]
     CheckPart(PartArgs),

@@ -1,9 +1,9 @@
 //! Reading plans and writing files.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use executor::checkpoint::{CheckpointError, State, latest};
 use executor::program::read_plan;
 use ir::plan::Plan;
@@ -13,6 +13,11 @@ const LARGEST_PLAN: u64 = 64 << 20;
 
 /// Reads a plan, or says why not.
 pub(super) fn read(path: &Path) -> anyhow::Result<Plan> {
+    ensure!(
+        path.exists(),
+        "reading `{}`: No such file\nhint: `planner search MODEL --gpus N -o plan.json` writes a plan",
+        path.display()
+    );
     let text = read_text(path)?;
     read_plan(&text).with_context(|| format!("`{}`", path.display()))
 }
@@ -20,7 +25,10 @@ pub(super) fn read(path: &Path) -> anyhow::Result<Plan> {
 /// Reads a text, or says why not.
 pub(super) fn read_text(path: &Path) -> anyhow::Result<String> {
     let reading = || format!("reading `{}`", path.display());
-    let file = std::fs::File::open(path).with_context(reading)?;
+    let file = std::fs::File::open(path).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => anyhow!("reading `{}`: No such file", path.display()),
+        _ => anyhow::Error::new(error).context(reading()),
+    })?;
     let mut bytes = Vec::new();
     // A device or a pipe does not tell its length.
     file.take(LARGEST_PLAN + 1).read_to_end(&mut bytes).with_context(reading)?;

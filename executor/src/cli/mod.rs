@@ -17,6 +17,7 @@ mod measuring;
 mod mpi;
 mod run;
 mod settings;
+mod shell;
 mod show;
 mod start;
 mod usage;
@@ -45,6 +46,8 @@ pub(crate) fn main() -> ExitCode {
         Command::Calibrate(args) => calibrate::calibrate(&args).map(|()| ExitCode::SUCCESS),
         Command::Collectives(args) => collectives::collectives(&args).map(|()| ExitCode::SUCCESS),
         Command::Check(args) => check::check(&args),
+        Command::Completions { shell } => shell::completions(shell).map(|()| ExitCode::SUCCESS),
+        Command::Man { folder } => shell::man(&folder).map(|()| ExitCode::SUCCESS),
         Command::CheckPart(args) => check::part(&args).map(|()| ExitCode::SUCCESS),
     });
     match result {

@@ -93,18 +93,32 @@ fn with_tip(mut error: clap::Error, words: &[String]) -> clap::Error {
         ErrorKind::InvalidSubcommand => {
             invalid(ContextKind::InvalidSubcommand).and_then(|given| command(&given))
         }
-        ErrorKind::MissingRequiredArgument if words.get(1).is_some_and(|word| word == "run") => {
-            Some("for example: executor run plan.json --steps 10".to_owned())
-        }
+        ErrorKind::MissingRequiredArgument => words.get(1).and_then(|name| example(name)),
         _ => None,
     };
+    if error.kind() == ErrorKind::UnknownArgument {
+        // That a word with hyphens can be a value, as clap says, no command here has a use for.
+        error.remove(ContextKind::Suggested);
+    }
     if let Some(tip) = tip {
-        for kind in [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand] {
+        for kind in [
+            ContextKind::SuggestedArg,
+            ContextKind::SuggestedSubcommand,
+            ContextKind::SuggestedValue,
+        ] {
             error.remove(kind);
         }
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(tip)]));
     }
     error
+}
+
+/// An example of a command, from its help.
+fn example(name: &str) -> Option<String> {
+    let cli = Cli::command();
+    let help = cli.find_subcommand(name)?.get_after_help()?.to_string();
+    let line = help.lines().map(str::trim).find(|line| line.starts_with("executor "))?;
+    Some(format!("for example: {line}"))
 }
 
 fn option(given: &str) -> Option<String> {

@@ -5,6 +5,7 @@ mod check;
 mod checkpoints;
 mod collectives;
 mod refused;
+mod shell;
 
 use std::collections::BTreeSet;
 use std::fs;

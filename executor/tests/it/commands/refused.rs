@@ -47,7 +47,7 @@ impl Place {
 #[test]
 fn files_that_are_no_plans() {
     let place = Place::new();
-    place.fails("run missing.json", &["missing.json", "No such file"]);
+    place.fails("run missing.json", &["missing.json", "No such file", "planner search"]);
     place.fails("run .", &["`.`", "directory"]);
     let unknown_field = format!("{{\"version\": {PLAN_VERSION}, \"modle\": 2}}");
     for (text, words) in [
@@ -180,6 +180,8 @@ fn names_of_other_programs() {
         ("train one.json", &["executor run"]),
         ("one.json", &["a command comes first: `executor run "]),
         ("evaluate one.json", &["`planner`"]),
+        ("export checkpoints", &["<PLAN>", "executor export checkpoints plan.json"]),
+        ("calibrate", &["--output", "executor calibrate --ranks 4 -o mine.json"]),
     ] {
         place.fails(args, words);
     }

@@ -155,6 +155,23 @@ deadlock: rank 0 waits at `2F0` for `1F0` of rank 1, rank 1 waits at `1F0` for `
     );
 }
 
+/// Of two stages of a rank, the second needs no message from the first, but waits for it all the same.
+#[test]
+fn a_deadlock_of_one_rank_that_receives() {
+    wrong(
+        "
+        0F0,0SEND_F0,3RECV_F0,3F0,3B0,3SEND_B0,0RECV_B0,0B0
+        1RECV_F0,2F0,1F0,2SEND_F0,2RECV_B0,2B0,1B0,1SEND_B0
+        ",
+        "
+deadlock: rank 1 waits at `2F0` for its own later `1F0`
+
+0 | 0F0 0SEND_F0 3RECV_F0 3F0 3B0 3SEND_B0 0RECV_B0 ..
+1 | 1RECV_F0 [2F0] 1F0 2SEND_F0 2RECV_B0 2B0 ..  <-- here
+",
+    );
+}
+
 #[test]
 fn a_far_stage() {
     wrong(

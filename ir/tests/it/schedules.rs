@@ -5,4 +5,5 @@ mod files;
 mod grids;
 mod laws;
 mod passes;
+mod played;
 mod pytorch;

@@ -74,24 +74,36 @@ fn of_ranks(prefix: &[Nanos], ends: &[usize], num_ranks: usize) -> Vec<u64> {
 }
 
 proptest! {
-    /// Evening out makes no stage slower, no rank empty of blocks, and ranks more alike.
+    /// Evening out makes no stage slower, no rank empty of blocks, and ranks more alike, until no block that may move
+    /// makes them more so.
     #[test]
     fn ranks_become_more_even(
         times in prop::collection::vec(1u32..100, 4..60), num_ranks in 1usize..5, v in 1usize..5,
         most in 1usize..20,
     ) {
         let prefix = prefix_sums(&times);
-        let fits = |_, start: usize, end: usize| end - start <= most;
+        let fits = |stage: usize, start: usize, end: usize| end - start <= most + stage % 3;
         let Some(cut) = partition(&prefix, num_ranks * v, fits) else { return Ok(()) };
         let even = evened(&prefix, cut.clone(), num_ranks, fits);
         prop_assert!(slowest(&prefix, &even) <= slowest(&prefix, &cut));
         prop_assert!(even.is_sorted_by(|end, next| end < next) && even.last() == cut.last());
-        let starts = std::iter::once(0).chain(even.iter().copied());
-        prop_assert!(starts.zip(&even).all(|(start, end)| start < *end && fits(0, start, *end)));
+        let holds = |ends: &[usize]| {
+            let starts = std::iter::once(0).chain(ends.iter().copied());
+            let mut stages = starts.zip(ends).enumerate();
+            stages.all(|(stage, (start, end))| start < *end && fits(stage, start, *end))
+        };
+        prop_assert!(holds(&even));
         let squares = |ends: &[usize]| -> u64 {
             of_ranks(&prefix, ends, num_ranks).iter().map(|time| time * time).sum()
         };
         prop_assert!(squares(&even) <= squares(&cut));
+        let limit = slowest(&prefix, &cut);
+        for (stage, forward) in (0..even.len() - 1).flat_map(|stage| [(stage, true), (stage, false)]) {
+            let mut moved = even.clone();
+            moved[stage] = if forward { moved[stage] + 1 } else { moved[stage] - 1 };
+            let may_move = holds(&moved) && slowest(&prefix, &moved) <= limit;
+            prop_assert!(!may_move || squares(&moved) >= squares(&even), "{:?} -> {:?}", even, moved);
+        }
     }
 }
 

@@ -354,6 +354,27 @@ fn a_stage_on_two_ranks() {
     assert_eq!(error.to_string().trim(), expected.trim());
 }
 
+/// What concerns a stage as a whole stands where the stage is.
+#[test]
+fn an_update_on_another_rank() {
+    let steps = |text: &str| text.split(' ').map(|t| t.parse().unwrap()).collect::<Vec<Step>>();
+    let ranks = vec![steps("0F0 0B0"), steps("1F0 1B0 0STEP 1STEP")];
+    let error = Schedule::new(ranks, StagePlacement::Loop, 1).unwrap_err().to_string();
+    assert!(error.contains("stands on rank 1, but its stage is on rank 0"), "{error}");
+}
+
+/// Of two copies, each has the micro-batches of its direction.
+#[test]
+fn a_micro_batch_of_the_other_direction() {
+    let schedule = generate(ScheduleKind::DualPipe, 2, 4, 1).unwrap();
+    let mut ranks = schedule.ranks().to_vec();
+    let last = ranks[0].pop().unwrap();
+    ranks[1].push(last);
+    let error = Schedule::new(ranks, schedule.placement().clone(), 4).unwrap_err().to_string();
+    let expected = format!("`{last}` stands on rank 1, but its stage is on rank 0");
+    assert!(error.starts_with(&expected), "{error}");
+}
+
 #[test]
 fn an_empty_schedule() {
     for (ranks, m) in [(vec![], 1), (vec![vec![]], 1), (vec![vec!["0F0".parse().unwrap()]], 0)] {

@@ -478,6 +478,8 @@ families! {
     deepseek_v2_lite
     deepseek_v3
     deepseek_v3_modules
+    dots1
+    ernie4_5
     falcon_11b
     falcon_40b
     falcon_7b
@@ -486,6 +488,9 @@ families! {
     gemma2
     gemma3_text
     gemma3_text_softcap
+    glm4
+    glm4_moe
+    glm4_moe_options
     gpt2_inverse_layer
     gpt_bigcode
     gpt_bigcode_multi_head
@@ -502,12 +507,14 @@ families! {
     llama_rope_parameters
     llama_yarn
     llama_yarn_options
+    minimax_m2
     mistral
     mixtral
     mpt
     mpt_6_heads
     olmo
     olmo2
+    olmo3
     olmoe
     olmoe_normalised
     opt
@@ -529,6 +536,9 @@ families! {
     qwen3_moe_window
     qwen3_window
     roberta
+    seed_oss
+    smollm3
+    smollm3_window
     starcoder2
     t5
     t5_flan

@@ -176,6 +176,35 @@ OLMO2 = DECODER | {
     "rope_theta": 500000.0,
 }
 
+GLM4_MOE = DECODER | {
+    "architectures": ["Glm4MoeForCausalLM"],
+    "attention_bias": True,
+    "first_k_dense_replace": 1,
+    "head_dim": 16,
+    "model_type": "glm4_moe",
+    "moe_intermediate_size": 24,
+    "n_group": 1,
+    "n_routed_experts": 8,
+    "n_shared_experts": 1,
+    "norm_topk_prob": True,
+    "num_experts_per_tok": 3,
+    "num_hidden_layers": 3,
+    "partial_rotary_factor": 0.5,
+    "routed_scaling_factor": 2.5,
+    "topk_group": 1,
+    "use_qk_norm": True,
+}
+
+SMOLLM3 = DECODER | {
+    "architectures": ["SmolLM3ForCausalLM"],
+    "attention_bias": False,
+    "mlp_bias": False,
+    "model_type": "smollm3",
+    "no_rope_layer_interval": 2,
+    "num_hidden_layers": 3,
+    "tie_word_embeddings": True,
+}
+
 OLMOE = DECODER | {
     "architectures": ["OlmoeForCausalLM"],
     "attention_bias": False,
@@ -669,6 +698,92 @@ CONFIGS = {
         "scoring_func": "sigmoid",
         "topk_method": "noaux_tc",
     },
+    "glm4": DECODER
+    | {
+        "architectures": ["Glm4ForCausalLM"],
+        "attention_bias": True,
+        "head_dim": 16,
+        "model_type": "glm4",
+        "partial_rotary_factor": 0.5,
+        "rms_norm_eps": 1e-06,
+    },
+    "glm4_moe": GLM4_MOE,
+    "glm4_moe_options": GLM4_MOE
+    | {
+        "attention_bias": False,
+        "first_k_dense_replace": 0,
+        "n_group": 4,
+        "n_shared_experts": 2,
+        "norm_topk_prob": False,
+        "topk_group": 2,
+        "use_qk_norm": False,
+    },
+    "dots1": GLM4_MOE
+    | {
+        "architectures": ["Dots1ForCausalLM"],
+        "attention_bias": False,
+        "model_type": "dots1",
+        "n_shared_experts": 2,
+        "partial_rotary_factor": 1.0,
+        "sliding_window": None,
+    },
+    "minimax_m2": DECODER
+    | {
+        "architectures": ["MiniMaxM2ForCausalLM"],
+        "head_dim": 16,
+        "intermediate_size": 24,
+        "model_type": "minimax_m2",
+        "num_experts_per_tok": 2,
+        "num_local_experts": 6,
+        "output_router_logits": False,
+        "rotary_dim": 8,
+        "router_aux_loss_coef": 0.0,
+        "router_jitter_noise": 0.0,
+    },
+    "smollm3": SMOLLM3,
+    "smollm3_window": SMOLLM3
+    | {
+        "attention_bias": True,
+        "mlp_bias": True,
+        "no_rope_layers": [1, 0, 0],
+        "sliding_window": 5,
+        "tie_word_embeddings": False,
+        "use_sliding_window": True,
+    },
+    "seed_oss": DECODER
+    | {
+        "architectures": ["SeedOssForCausalLM"],
+        "attention_bias": True,
+        "attention_out_bias": False,
+        "head_dim": 16,
+        "mlp_bias": False,
+        "model_type": "seed_oss",
+        "residual_dropout": 0.0,
+    },
+    "ernie4_5": without(DECODER, "attention_dropout")
+    | {
+        "architectures": ["Ernie4_5ForCausalLM"],
+        "head_dim": 16,
+        "model_type": "ernie4_5",
+        "tie_word_embeddings": True,
+        "use_bias": True,
+    },
+    "olmo3": OLMO2
+    | {
+        "architectures": ["Olmo3ForCausalLM"],
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        "model_type": "olmo3",
+        "num_hidden_layers": 3,
+        "rope_scaling": {
+            "attention_factor": 1.2,
+            "beta_fast": 32.0,
+            "beta_slow": 1.0,
+            "factor": 8.0,
+            "original_max_position_embeddings": 8,
+            "rope_type": "yarn",
+        },
+        "sliding_window": 5,
+    },
     "mixtral": DECODER
     | {
         "architectures": ["MixtralForCausalLM"],
@@ -848,7 +963,8 @@ def gradients(model):
 
 def train(config, dtype):
     model, shapes = load(config, dtype)
-    buffers = {name for name, _ in model.named_buffers()}
+    # Files may call a router's buffer otherwise than the model.
+    buffers = {name for name, _ in model.named_buffers()} | {name for name in shapes if "correction" in name}
     optimizer = make_optimizer(model, ADAMW)
     record = {"dtype": str(dtype).removeprefix("torch."), "config": config, "tensors": shapes}
     losses = []

@@ -103,6 +103,47 @@ fn well_known_models_have_their_parameters() {
         "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336}"#,
         8_028_033_024,
     ); // Command R7B
+    check(
+        r#"{"model_type": "kimi_k2", "hidden_size": 7168, "num_hidden_layers": 61,
+        "num_attention_heads": 64, "n_routed_experts": 384, "n_shared_experts": 1,
+        "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1, "vocab_size": 163840}"#,
+        1_026_408_209_408,
+    ); // Kimi K2
+    check(
+        r#"{"model_type": "glm4_moe", "hidden_size": 5120, "num_hidden_layers": 92,
+        "num_attention_heads": 96, "num_key_value_heads": 8, "head_dim": 128,
+        "intermediate_size": 12288, "moe_intermediate_size": 1536, "n_routed_experts": 160,
+        "first_k_dense_replace": 3, "attention_bias": true, "use_qk_norm": true}"#,
+        352_797_814_784,
+    ); // GLM-4.5
+    check(
+        r#"{"model_type": "smollm3", "hidden_size": 2048, "num_hidden_layers": 36}"#,
+        3_075_098_624,
+    ); // SmolLM3
+    check(r#"{"model_type": "glm4", "hidden_size": 4096, "num_hidden_layers": 40}"#, 9_400_279_040); // GLM-4-9B-0414
+    check(
+        r#"{"model_type": "seed_oss", "hidden_size": 5120, "num_hidden_layers": 64}"#,
+        36_151_104_512,
+    ); // Seed-OSS-36B
+    check(
+        r#"{"model_type": "minimax_m2", "hidden_size": 3072, "num_hidden_layers": 62}"#,
+        228_689_748_992,
+    ); // MiniMax-M2
+    check(
+        r#"{"model_type": "dots1", "hidden_size": 4096, "num_hidden_layers": 62, "head_dim": 128,
+        "n_routed_experts": 128, "n_shared_experts": 2, "num_experts_per_tok": 6,
+        "first_k_dense_replace": 1}"#,
+        142_774_373_888,
+    ); // dots.llm1
+    check(
+        r#"{"model_type": "ernie4_5", "hidden_size": 1024, "num_hidden_layers": 18}"#,
+        360_748_032,
+    ); // ERNIE-4.5-0.3B
+    check(
+        r#"{"model_type": "olmo3", "hidden_size": 4096, "num_hidden_layers": 32, "vocab_size":
+        100278}"#,
+        7_298_011_136,
+    ); // OLMo-3-7B
 }
 
 /// Small variants of every architecture, with the counts of transformers 4.57.6 on PyTorch 2.6:

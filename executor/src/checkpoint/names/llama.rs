@@ -35,6 +35,7 @@ const LLAMA_MLP: Modules = &[
 
 const MIXTRAL_EXPERTS: Modules = &[
     ("mlp.router", named("block_sparse_moe.gate")),
+    ("mlp.router.correction:weight", bare("block_sparse_moe.e_score_correction_bias")),
     ("mlp.experts.gate", named("block_sparse_moe.experts.{}.w1")),
     ("mlp.experts.up", named("block_sparse_moe.experts.{}.w3")),
     ("mlp.experts.down", named("block_sparse_moe.experts.{}.w2")),
@@ -66,13 +67,17 @@ const DEEPSEEK_LAYER: Modules = &[
     ("attention.key_value_norm", named("self_attn.kv_a_layernorm")),
     ("attention.key_value_up", named("self_attn.kv_b_proj")),
     ("attention.output", named("self_attn.o_proj")),
+];
+
+/// The experts of DeepSeek that every token goes to.
+const SHARED: Modules = &[
     ("mlp.shared.gate", named("mlp.shared_experts.gate_proj")),
     ("mlp.shared.up", named("mlp.shared_experts.up_proj")),
     ("mlp.shared.down", named("mlp.shared_experts.down_proj")),
 ];
 
 /// What a module for multi-token prediction has beside a layer.
-const DEEPSEEK_FURTHER: Modules = &[
+const FURTHER: Modules = &[
     ("mtp.embedding_norm", named("enorm")),
     ("mtp.hidden_norm", named("hnorm")),
     ("mtp.projection", named("eh_proj")),
@@ -84,6 +89,19 @@ const GEMMA2_NORMS: Modules = &[
     ("attention.post_norm", named("post_attention_layernorm")),
     ("mlp.norm", named("pre_feedforward_layernorm")),
     ("mlp.post_norm", named("post_feedforward_layernorm")),
+];
+
+const GLM4_NORMS: Modules = &[
+    ("attention.norm", named("input_layernorm")),
+    ("attention.post_norm", named("post_self_attn_layernorm")),
+    ("mlp.norm", named("post_attention_layernorm")),
+    ("mlp.post_norm", named("post_mlp_layernorm")),
+];
+
+const GLM4_MLP: Modules = &[
+    ("mlp.gate", named("mlp.gate_up_proj").of(&GATE_UP)),
+    ("mlp.up", named("mlp.gate_up_proj").of(&GATE_UP)),
+    ("mlp.down", named("mlp.down_proj")),
 ];
 
 const OLMO2_NORMS: Modules = &[
@@ -182,6 +200,14 @@ pub(super) static FAMILIES: &[Family] = &[
             "CohereForCausalLM",
             "cohere2",
             "Cohere2ForCausalLM",
+            "smollm3",
+            "SmolLM3ForCausalLM",
+            "seed_oss",
+            "SeedOssForCausalLM",
+            "ernie4_5",
+            "Ernie4_5ForCausalLM",
+            "minimax_m2",
+            "MiniMaxM2ForCausalLM",
         ],
         &[("layer", LLAMA, &[LLAMA_NORMS, LLAMA_ATTENTION, LLAMA_MLP, MIXTRAL_EXPERTS])],
     ),
@@ -197,11 +223,28 @@ pub(super) static FAMILIES: &[Family] = &[
         &[("layer", LLAMA, &[LLAMA_NORMS, LLAMA_ATTENTION, LLAMA_MLP, EXPERTS, QWEN2_SHARED])],
     ),
     llama_like(
-        &["DeepseekV3ForCausalLM", "deepseek_v3", "DeepseekV2ForCausalLM", "deepseek_v2"],
         &[
-            ("layer", LLAMA, &[LLAMA_NORMS, DEEPSEEK_LAYER, LLAMA_MLP, EXPERTS]),
-            ("mtp", LLAMA, &[LLAMA_NORMS, DEEPSEEK_LAYER, LLAMA_MLP, EXPERTS, DEEPSEEK_FURTHER]),
+            "DeepseekV3ForCausalLM",
+            "deepseek_v3",
+            "kimi_k2",
+            "DeepseekV2ForCausalLM",
+            "deepseek_v2",
         ],
+        &[
+            ("layer", LLAMA, &[LLAMA_NORMS, DEEPSEEK_LAYER, LLAMA_MLP, EXPERTS, SHARED]),
+            ("mtp", LLAMA, &[LLAMA_NORMS, DEEPSEEK_LAYER, LLAMA_MLP, EXPERTS, SHARED, FURTHER]),
+        ],
+    ),
+    llama_like(
+        &["Glm4MoeForCausalLM", "glm4_moe", "Dots1ForCausalLM", "dots1"],
+        &[
+            ("layer", LLAMA, &[LLAMA_NORMS, LLAMA_ATTENTION, LLAMA_MLP, EXPERTS, SHARED]),
+            ("mtp", LLAMA, &[LLAMA_NORMS, LLAMA_ATTENTION, LLAMA_MLP, EXPERTS, SHARED, FURTHER]),
+        ],
+    ),
+    llama_like(
+        &["Glm4ForCausalLM", "glm4"],
+        &[("layer", LLAMA, &[GLM4_NORMS, LLAMA_ATTENTION, GLM4_MLP])],
     ),
     llama_like(
         &["Gemma2ForCausalLM", "gemma2", "Gemma3ForCausalLM", "gemma3_text"],
@@ -221,7 +264,7 @@ pub(super) static FAMILIES: &[Family] = &[
         )],
     },
     llama_like(
-        &["Olmo2ForCausalLM", "olmo2"],
+        &["Olmo2ForCausalLM", "olmo2", "Olmo3ForCausalLM", "olmo3"],
         &[("layer", LLAMA, &[OLMO2_NORMS, LLAMA_ATTENTION, LLAMA_MLP])],
     ),
     llama_like(

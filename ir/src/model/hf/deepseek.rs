@@ -1,4 +1,4 @@
-//! DeepSeek-V2 and V3: latent attention, shared and routed experts.
+//! DeepSeek-V2 and V3, and Kimi K2, which is built as V3: latent attention, shared and routed experts.
 
 use super::parts::{self, Defaults, Shape};
 use crate::graph::{ExpertGroups, RotaryPairs, RotaryScaling, RouterScores, Routing, Scores};
@@ -51,12 +51,15 @@ pub(super) fn deepseek_v2(fields: Fields<'_>) -> Result<Transformer, ModelError>
             ..Routing::NORMALIZED
         },
     };
-    build(fields, &shape, &experts, mlp_bias, 0)
+    let attention = latent_attention(fields, &shape)?;
+    check_frequency(fields)?;
+    build(fields, &shape, &attention, norm(fields)?, &experts, mlp_bias)
 }
 
 /// The module for multi-token prediction is described, although transformers does not build it; the
 /// graph has it only on request.
 pub(super) fn deepseek_v3(fields: Fields<'_>) -> Result<Transformer, ModelError> {
+    let shape = Shape::read(fields, V3)?;
     let experts = Experts {
         routed: fields.nullable_size_or("num_experts", Some(256))?,
         shared: fields.nullable_size_or("n_shared_experts", Some(1))?,
@@ -74,11 +77,21 @@ pub(super) fn deepseek_v3(fields: Fields<'_>) -> Result<Transformer, ModelError>
             }),
         },
     };
-    let modules = fields.count_or("num_nextn_predict_layers", 0)?;
-    if modules > MOST_MODULES {
-        return Err(fields.unsupported(format!("`num_nextn_predict_layers` {modules}")));
+    let attention = latent_attention(fields, &shape)?;
+    check_frequency(fields)?;
+    build(fields, &shape, &attention, norm(fields)?, &experts, false)
+}
+
+fn norm(fields: Fields<'_>) -> Result<Norm, ModelError> {
+    Ok(Norm::rms(fields.real_or("rms_norm_eps", 1e-6)?))
+}
+
+/// DeepSeek's own code has experts in every so many layers, transformers in all; every release says 1.
+fn check_frequency(fields: Fields<'_>) -> Result<(), ModelError> {
+    match fields.size_or("moe_layer_freq", 1)? {
+        1 => Ok(()),
+        other => Err(fields.unsupported(format!("`moe_layer_freq` {other}"))),
     }
-    build(fields, &Shape::read(fields, V3)?, &experts, false, modules)
 }
 
 /// Each module hands on the outputs of all before it; no model has more than one.
@@ -87,28 +100,31 @@ const MOST_MODULES: u64 = 16;
 /// The norms of what is compressed have an epsilon of their own.
 const LATENT_NORM: Norm = Norm::rms(1e-6);
 
-struct Experts {
-    routed: Option<u64>,
-    shared: Option<u64>,
-    top_k: Option<u64>,
-    intermediate_size: u64,
-    first_dense: u64,
-    routing: Routing,
+/// Experts of layers after the first ones.
+pub(super) struct Experts {
+    pub(super) routed: Option<u64>,
+    pub(super) shared: Option<u64>,
+    pub(super) top_k: Option<u64>,
+    pub(super) intermediate_size: u64,
+    pub(super) first_dense: u64,
+    pub(super) routing: Routing,
 }
 
-fn build(
+/// A decoder of some attention, with experts in all layers but the first, and the modules for multi-token
+/// prediction that a V3 has.
+pub(super) fn build(
     fields: Fields<'_>,
     shape: &Shape,
+    attention: &Attention,
+    norm: Norm,
     experts: &Experts,
     mlp_bias: bool,
-    num_modules: u64,
 ) -> Result<Transformer, ModelError> {
-    let attention = latent_attention(fields, shape)?;
-    let norm = Norm::rms(fields.real_or("rms_norm_eps", 1e-6)?);
     let activation = fields.activation_or("hidden_act", "silu")?;
     let mlp = |intermediate_size: u64| -> Mlp {
         parts::with_mlp_biases(parts::gated_mlp(intermediate_size, activation), mlp_bias)
     };
+    let corrects_choice = experts.routing.scores == RouterScores::Sigmoid;
     let mixture = match experts.routed {
         None => None,
         Some(routed) => {
@@ -117,16 +133,11 @@ fn build(
             Some(Mixture {
                 shared: experts.shared.map(shared),
                 routing: experts.routing,
-                corrects_choice: experts.routing.scores == RouterScores::Sigmoid,
+                corrects_choice,
                 ..parts::mixture(routed, top_k, mlp(experts.intermediate_size))
             })
         }
     };
-    // DeepSeek's own code has experts in every so many layers, transformers in all; every release says 1.
-    let frequency = fields.size_or("moe_layer_freq", 1)?;
-    if frequency != 1 {
-        return Err(fields.unsupported(format!("`moe_layer_freq` {frequency}")));
-    }
     let layer = |index: u64| {
         let feed_forward = match &mixture {
             Some(mixture) if index >= experts.first_dense => FeedForward::Mixture(*mixture),
@@ -134,8 +145,13 @@ fn build(
         };
         parts::layer(attention.clone(), feed_forward, norm, NormPlacement::Pre)
     };
+    let modules =
+        if corrects_choice { fields.count_or("num_nextn_predict_layers", 0)? } else { 0 };
+    if modules > MOST_MODULES {
+        return Err(fields.unsupported(format!("`num_nextn_predict_layers` {modules}")));
+    }
     // Modules are counted on from the layers.
-    let modules = (0..num_modules).map(|module| layer(shape.num_hidden_layers + module));
+    let modules = (0..modules).map(|module| layer(shape.num_hidden_layers + module));
     Ok(Transformer {
         dropout: parts::attention_dropout(fields)?,
         prediction_modules: modules.collect(),

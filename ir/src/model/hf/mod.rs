@@ -7,13 +7,16 @@ mod bert;
 mod bloom;
 mod cohere;
 mod deepseek;
+mod dots1;
 mod falcon;
 mod gemma;
+mod glm;
 mod gpt2;
 mod gpt_neox;
 mod gpt_oss;
 mod granite;
 mod llama;
+mod minimax;
 mod mistral;
 mod mpt;
 mod olmo;
@@ -21,6 +24,7 @@ mod opt;
 pub(super) mod parts;
 mod phi;
 mod qwen;
+mod smollm3;
 mod starcoder2;
 mod t5;
 mod vit;
@@ -56,12 +60,16 @@ const FAMILIES: &[Family] = &[
     family("cohere2", &["Cohere2ForCausalLM"], cohere::cohere2),
     family("deepseek_v2", &["DeepseekV2ForCausalLM"], deepseek::deepseek_v2),
     family("deepseek_v3", &["DeepseekV3ForCausalLM"], deepseek::deepseek_v3),
+    family("dots1", &["Dots1ForCausalLM"], dots1::dots1),
+    family("ernie4_5", &["Ernie4_5ForCausalLM"], llama::ernie4_5),
     family("falcon", &["FalconForCausalLM", "RWForCausalLM"], falcon::falcon),
     family("gemma", &["GemmaForCausalLM"], gemma::gemma),
     family("gemma2", &["Gemma2ForCausalLM"], gemma::gemma2),
     // Of the multimodal class, the language model.
     family("gemma3", &["Gemma3ForConditionalGeneration", "Gemma3ForCausalLM"], gemma::gemma3),
     family("gemma3_text", &["Gemma3ForCausalLM"], gemma::gemma3_text),
+    family("glm4", &["Glm4ForCausalLM"], glm::glm4),
+    family("glm4_moe", &["Glm4MoeForCausalLM"], glm::glm4_moe),
     family("gpt2", &["GPT2LMHeadModel"], gpt2::gpt2),
     family("gpt_bigcode", &["GPTBigCodeForCausalLM"], gpt2::gpt_bigcode),
     family("gpt_neox", &["GPTNeoXForCausalLM"], gpt_neox::gpt_neox),
@@ -70,12 +78,15 @@ const FAMILIES: &[Family] = &[
     family("granite", &["GraniteForCausalLM"], granite::granite),
     family("granitemoe", &["GraniteMoeForCausalLM"], granite::granitemoe),
     family("granitemoeshared", &["GraniteMoeSharedForCausalLM"], granite::granitemoeshared),
+    family("kimi_k2", &["DeepseekV3ForCausalLM"], deepseek::deepseek_v3),
     family("llama", &["LlamaForCausalLM", "LLaMAForCausalLM"], llama::llama),
+    family("minimax_m2", &["MiniMaxM2ForCausalLM"], minimax::minimax_m2),
     family("mistral", &["MistralForCausalLM"], mistral::mistral),
     family("mixtral", &["MixtralForCausalLM"], mistral::mixtral),
     family("mpt", &["MptForCausalLM", "MPTForCausalLM"], mpt::mpt),
     family("olmo", &["OlmoForCausalLM"], olmo::olmo),
     family("olmo2", &["Olmo2ForCausalLM"], olmo::olmo2),
+    family("olmo3", &["Olmo3ForCausalLM"], olmo::olmo3),
     family("olmoe", &["OlmoeForCausalLM"], olmo::olmoe),
     family("opt", &["OPTForCausalLM"], opt::opt),
     family("phi", &["PhiForCausalLM"], phi::phi),
@@ -85,6 +96,8 @@ const FAMILIES: &[Family] = &[
     family("qwen3", &["Qwen3ForCausalLM"], qwen::qwen3),
     family("qwen3_moe", &["Qwen3MoeForCausalLM"], qwen::qwen3_moe),
     family("roberta", &["RobertaForMaskedLM", "RobertaForCausalLM"], bert::roberta),
+    family("seed_oss", &["SeedOssForCausalLM"], llama::seed_oss),
+    family("smollm3", &["SmolLM3ForCausalLM"], smollm3::smollm3),
     family("starcoder2", &["Starcoder2ForCausalLM"], starcoder2::starcoder2),
     family("t5", &["T5ForConditionalGeneration", "T5WithLMHeadModel"], t5::t5),
     family("vit", &["ViTForImageClassification"], vit::vit),

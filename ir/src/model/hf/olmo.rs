@@ -1,9 +1,10 @@
-//! OLMo, OLMo-2 and OLMoE.
+//! OLMo, OLMo-2, OLMo-3 and OLMoE.
 
 use super::parts::{self, Defaults, Shape};
-use crate::graph::Routing;
+use crate::graph::{RotaryScaling, Rotation, Routing};
 use crate::model::error::ModelError;
 use crate::model::fields::Fields;
+use crate::model::rotary::{self, RotaryDefaults};
 use crate::model::transformer::{
     Attention, FeedForward, Mixture, Norm, NormPlacement, QkNorm, Transformer,
 };
@@ -40,6 +41,38 @@ pub(super) fn olmo2(fields: Fields<'_>) -> Result<Transformer, ModelError> {
     let qk_norm = Some(QkNorm::AllHeads(norm));
     build(fields, &shape, qk_norm, mlp, norm, NormPlacement::PostBlock)
 }
+
+/// OLMo-2 of which three layers in four have a sliding window and rotate as if sequences were no longer than those
+/// trained on first.
+pub(super) fn olmo3(fields: Fields<'_>) -> Result<Transformer, ModelError> {
+    let shape = Shape::read(fields, OLMO)?;
+    let mlp = shape.gated_mlp(fields.activation_or("hidden_act", "silu")?);
+    let norm = Norm::rms(fields.real_or("rms_norm_eps", 1e-5)?);
+    let rotary = |layer_type: &str| {
+        rotary::of_kind(fields, Some(layer_type), shape.head_dim, RotaryDefaults::default())
+    };
+    let full = rotary("full_attention")?;
+    let is_stated = fields.within("rope_parameters").is_some_and(|it| it.within(SLIDING).is_some());
+    let shorter = Rotation { scaling: RotaryScaling::None, ..full.clone() };
+    let short = if is_stated { rotary(SLIDING)? } else { shorter };
+    let window = fields.nullable_size_or("sliding_window", Some(4096))?;
+    let sliding = shape.sliding_layers(fields, |index| (index + 1) % 4 != 0)?;
+    let bias = fields.flag_or("attention_bias", false)?;
+    let layers = shape.layers(|index| {
+        let is_sliding = sliding[index as usize];
+        let attention = Attention {
+            qk_norm: Some(QkNorm::AllHeads(norm)),
+            rotary: Some(if is_sliding { short.clone() } else { full.clone() }),
+            mask: parts::mask(window.filter(|_| is_sliding)),
+            ..parts::with_biases(shape.attention(), bias)
+        };
+        parts::layer(attention, FeedForward::Dense(mlp), norm, NormPlacement::PostBlock)
+    });
+    Ok(Transformer { dropout: parts::attention_dropout(fields)?, ..shape.decoder(layers, norm) })
+}
+
+/// What layers with a window are called.
+const SLIDING: &str = "sliding_attention";
 
 pub(super) fn olmoe(fields: Fields<'_>) -> Result<Transformer, ModelError> {
     let shape = Shape::read(fields, OLMOE)?.with_derived_head_dim(fields)?;

@@ -62,6 +62,20 @@ pub const ALL: &[Shipped] = &[
         "deepseek-v3",
         ["deepseek-ai/DeepSeek-V3", "deepseek-ai/DeepSeek-R1", "deepseek-ai/DeepSeek-V3.1"]
     ),
+    shipped!("kimi-k2", ["moonshotai/Kimi-K2-Base", "moonshotai/Kimi-K2-Instruct", "kimi-k2.5"]),
+    shipped!("glm-4.5-air", ["zai-org/GLM-4.5-Air", "zai-org/GLM-4.5-Air-Base"]),
+    shipped!(
+        "glm-4.5",
+        ["zai-org/GLM-4.5", "zai-org/GLM-4.5-Base", "zai-org/GLM-4.6", "zai-org/GLM-4.7"]
+    ),
+    shipped!("minimax-m2", ["MiniMaxAI/MiniMax-M2", "MiniMaxAI/MiniMax-M2.1"]),
+    shipped!("smollm3-3b", ["HuggingFaceTB/SmolLM3-3B", "HuggingFaceTB/SmolLM3-3B-Base"]),
+    shipped!("olmo-3-7b", ["allenai/Olmo-3-1025-7B"]),
+    shipped!("olmo-3-32b", ["allenai/Olmo-3-1125-32B"]),
+    shipped!(
+        "seed-oss-36b",
+        ["ByteDance-Seed/Seed-OSS-36B-Base", "ByteDance-Seed/Seed-OSS-36B-Instruct"]
+    ),
     shipped!("gpt-oss-120b", ["openai/gpt-oss-120b"]),
     shipped!("gpt2", ["openai-community/gpt2", "gpt2-small"]),
     shipped!("gpt2-xl", ["openai-community/gpt2-xl"]),

@@ -24,6 +24,13 @@ pub enum ModelWarning {
         /// The field.
         field: String,
     },
+    /// A model that reads more than text, of which the language model alone is known.
+    LanguageModelAlone {
+        /// The architecture.
+        architecture: String,
+        /// That of its language model.
+        inner: String,
+    },
     /// A type of numbers that is none; the precision of training is chosen apart from it.
     UnknownType {
         /// The field.
@@ -51,6 +58,11 @@ impl fmt::Display for ModelWarning {
             Self::NotRead { architecture, field } => write!(
                 f,
                 "field `{field}` is not read of `{architecture}`: the model is planned without it"
+            ),
+            Self::LanguageModelAlone { architecture, inner } => write!(
+                f,
+                "`{architecture}` is planned as its language model alone, the `{inner}` of its `text_config`: what reads \
+                 images or sound is left out"
             ),
             Self::UnknownType { field, value } => write!(
                 f,

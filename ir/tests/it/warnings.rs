@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use ir::model::Model;
+use ir::model::{GraphOptions, Model};
 use serde_json::{Value, json};
 
 fn warnings(config: &Value) -> Vec<String> {
@@ -36,6 +36,29 @@ fn with(mut config: Value, field: &str, value: Value) -> Value {
 fn without(mut config: Value, field: &str) -> Value {
     config.as_object_mut().unwrap().remove(field);
     config
+}
+
+/// What reads more than text is planned as its language model, where that is known, and this is said.
+#[test]
+fn language_models_of_what_reads_images() {
+    let inner = without(llama(), "tie_word_embeddings");
+    let whole = json!({
+        "architectures": ["LlavaForConditionalGeneration"], "model_type": "llava", "text_config": inner,
+        "tie_word_embeddings": true, "vision_config": {"model_type": "clip_vision_model", "hidden_size": 1024},
+    });
+    let read = |config: &Value| Model::from_json(&config.to_string(), "model");
+    let parameters = |config: &Value| {
+        read(config).unwrap().graph(GraphOptions::default()).unwrap().parameter_counts().total
+    };
+    let told = warnings(&whole);
+    assert!(
+        told.len() == 1 && told[0].contains("`llava`") && told[0].contains("`llama`"),
+        "{told:?}"
+    );
+    assert_eq!(parameters(&whole), parameters(&with(llama(), "tie_word_embeddings", json!(true))));
+    assert!(parameters(&whole) < parameters(&llama()));
+    let unknown = with(whole, "text_config", json!({"model_type": "rwkv"}));
+    assert!(read(&unknown).unwrap_err().to_string().contains("`llava` is not known"));
 }
 
 #[test]

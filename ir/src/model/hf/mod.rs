@@ -117,13 +117,9 @@ pub(super) fn read(
     object: &Map<String, Value>,
 ) -> Result<(String, Transformer, Vec<ModelWarning>), ModelError> {
     let model_type = Fields::new("config.json", object).text_or("model_type", "")?;
-    let family =
-        FAMILIES.iter().find(|family| family.model_type == model_type).ok_or_else(|| {
-            ModelError::UnknownArchitecture {
-                architecture: model_type.to_owned(),
-                known: list(FAMILIES.iter().map(|family| family.model_type)),
-            }
-        })?;
+    let Some(family) = family_of(model_type) else {
+        return language_model(model_type, object);
+    };
     let asked = Asked::default();
     let fields = Fields::new(model_type, object).noting(&asked);
     let named = fields.texts("architectures")?.and_then(|classes| classes.first().copied());
@@ -137,6 +133,35 @@ pub(super) fn read(
     }
     let transformer = (family.read)(fields)?;
     Ok((class.to_owned(), transformer, asked.warnings(model_type, object)))
+}
+
+fn family_of(model_type: &str) -> Option<&'static Family> {
+    FAMILIES.iter().find(|family| family.model_type == model_type)
+}
+
+/// The language model of one that reads more than text, where it is known; its other parts are not modelled.
+fn language_model(
+    model_type: &str,
+    object: &Map<String, Value>,
+) -> Result<(String, Transformer, Vec<ModelWarning>), ModelError> {
+    let inner = object.get("text_config").and_then(Value::as_object);
+    let inner_type = inner.and_then(|inner| inner.get("model_type")?.as_str());
+    let known = inner_type.filter(|inner_type| family_of(inner_type).is_some());
+    let (Some(inner), Some(inner_type)) = (inner, known) else {
+        return Err(ModelError::UnknownArchitecture {
+            architecture: model_type.to_owned(),
+            known: list(FAMILIES.iter().map(|family| family.model_type)),
+        });
+    };
+    let mut inner = inner.clone();
+    // The head is the whole model's.
+    if let Some(tied) = object.get("tie_word_embeddings") {
+        inner.entry("tie_word_embeddings").or_insert_with(|| tied.clone());
+    }
+    let (class, transformer, mut warnings) = read(&inner)?;
+    let (architecture, inner) = (model_type.to_owned(), inner_type.to_owned());
+    warnings.insert(0, ModelWarning::LanguageModelAlone { architecture, inner });
+    Ok((class, transformer, warnings))
 }
 
 /// Words in back ticks, with commas.

@@ -70,16 +70,18 @@ pub(super) fn deepseek_v3(fields: Fields<'_>) -> Result<Transformer, ModelError>
             scores: RouterScores::Sigmoid,
             normalized: fields.flag_or("norm_topk_prob", true)?,
             scaling: fields.real_or("routed_scaling_factor", 2.5)?.into(),
-            groups: Some(ExpertGroups {
-                count: fields.size_or("n_group", 8)?,
-                chosen: fields.size_or("topk_group", 4)?,
-                scored_by: 2,
-            }),
+            groups: groups(fields.size_or("n_group", 8)?, fields.size_or("topk_group", 4)?),
         },
     };
     let attention = latent_attention(fields, &shape)?;
     check_frequency(fields)?;
     build(fields, &shape, &attention, norm(fields)?, &experts, false)
+}
+
+/// Groups of experts as V3 chooses among them; one group is as none.
+pub(super) fn groups(count: u64, chosen: u64) -> Option<ExpertGroups> {
+    let groups = ExpertGroups { count, chosen, scored_by: 2 };
+    Some(groups).filter(|groups| (groups.count, groups.chosen) != (1, 1))
 }
 
 fn norm(fields: Fields<'_>) -> Result<Norm, ModelError> {

@@ -2,7 +2,7 @@
 
 use super::deepseek::{self, Experts};
 use super::parts::{self, Defaults, Shape};
-use crate::graph::{ExpertGroups, RouterScores, Routing};
+use crate::graph::{RouterScores, Routing};
 use crate::model::error::ModelError;
 use crate::model::fields::Fields;
 use crate::model::transformer::{Attention, Norm, QkNorm, Transformer};
@@ -43,11 +43,10 @@ pub(super) fn dots1(fields: Fields<'_>) -> Result<Transformer, ModelError> {
             scores: RouterScores::Sigmoid,
             normalized: fields.flag_or("norm_topk_prob", false)?,
             scaling: fields.real_or("routed_scaling_factor", 1.0)?.into(),
-            groups: Some(ExpertGroups {
-                count: fields.nullable_size_or("n_group", Some(1))?.unwrap_or(1),
-                chosen: fields.nullable_size_or("topk_group", Some(1))?.unwrap_or(1),
-                scored_by: 2,
-            }),
+            groups: deepseek::groups(
+                fields.nullable_size_or("n_group", Some(1))?.unwrap_or(1),
+                fields.nullable_size_or("topk_group", Some(1))?.unwrap_or(1),
+            ),
         },
     };
     deepseek::build(fields, &shape, &attention, norm, &experts, false)

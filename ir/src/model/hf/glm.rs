@@ -2,7 +2,7 @@
 
 use super::deepseek::{self, Experts};
 use super::parts::{self, Defaults, Shape};
-use crate::graph::{ExpertGroups, RotaryPairs, RouterScores, Routing};
+use crate::graph::{RotaryPairs, RouterScores, Routing};
 use crate::model::error::ModelError;
 use crate::model::fields::Fields;
 use crate::model::rotary::{self, RotaryDefaults};
@@ -56,11 +56,10 @@ pub(super) fn glm4_moe(fields: Fields<'_>) -> Result<Transformer, ModelError> {
             scores: RouterScores::Sigmoid,
             normalized: fields.flag_or("norm_topk_prob", true)?,
             scaling: fields.real_or("routed_scaling_factor", 1.0)?.into(),
-            groups: Some(ExpertGroups {
-                count: fields.size_or("n_group", 1)?,
-                chosen: fields.size_or("topk_group", 1)?,
-                scored_by: 2,
-            }),
+            groups: deepseek::groups(
+                fields.size_or("n_group", 1)?,
+                fields.size_or("topk_group", 1)?,
+            ),
         },
     };
     deepseek::build(fields, &shape, &attention, norm, &experts, false)

@@ -99,23 +99,15 @@ pub enum Defect {
         /// Whether the neighbour is on the same rank, not absent.
         same_rank: bool,
     },
-    /// A send or a receive without the other.
-    #[error("`{action}` is never paired: `{partner}` is missing on rank {rank}")]
-    Unpaired {
-        /// The one that is there.
-        action: Action,
-        /// The one that is not.
-        partner: Action,
-        /// Where it should be.
-        rank: u32,
-    },
-    /// A result that another rank needs and never gets.
-    #[error("the result of `{action}` is never sent: `{send}` is missing")]
+    /// A receive of what nobody sends.
+    #[error("`{receive}` waits for `{send}`, which is missing on rank {rank}")]
     NotSent {
-        /// What computes it.
-        action: Action,
+        /// The receive.
+        receive: Action,
         /// What should send it.
         send: Action,
+        /// Where.
+        rank: u32,
     },
     /// A rank receives messages of another in an order in which they were not sent.
     #[error(

@@ -24,7 +24,7 @@ pub(super) fn structure(schedule: &Schedule) -> Result<Updates, ScheduleError> {
     }
     seen.complete(schedule)?;
     if communicates {
-        seen.paired(schedule)?;
+        seen.sent(schedule)?;
     }
     stage_actions(schedule)
 }
@@ -161,8 +161,8 @@ impl Seen {
             K::Backward | K::InputGrad if crosses() => Some(K::RecvBackward),
             K::WeightGrad => Some(K::InputGrad),
             K::SendForward => Some(K::Forward),
-            K::SendBackward if has(K::Backward) => None,
-            K::SendBackward => Some(K::InputGrad),
+            K::SendBackward if has(K::Backward) || has(K::InputGrad) => None,
+            K::SendBackward => Some(backward_of(schedule, stage, micro_batch)),
             _ => None,
         };
         if let Some(first) = first.filter(|first| !has(*first)) {
@@ -204,40 +204,24 @@ impl Seen {
         Ok(())
     }
 
-    /// Whether every result that another rank needs is sent once and received once.
-    fn paired(&self, schedule: &Schedule) -> Result<(), ScheduleError> {
-        use ActionKind as K;
+    /// Whether all that is received is sent. That all is received that is needed, [`Self::order`] has seen.
+    fn sent(&self, schedule: &Schedule) -> Result<(), ScheduleError> {
         for (stage, micro_batch) in (0..self.size.stages)
             .flat_map(|stage| (0..self.size.micro_batches).map(move |m| (stage, m)))
         {
-            for kind in [K::SendForward, K::SendBackward] {
-                let send = Action { stage, kind, micro_batch };
-                let Some((rank, other)) = neighbour(schedule, send) else { continue };
-                if rank == other {
+            for kind in [ActionKind::RecvForward, ActionKind::RecvBackward] {
+                let receive = Action { stage, kind, micro_batch };
+                if !self.has(stage, micro_batch, kind) {
                     continue;
                 }
-                let receive = partner(send);
-                let here = |action: Action| self.has(action.stage, action.micro_batch, action.kind);
-                let (found, defect) = match (here(send), here(receive)) {
-                    (true, true) => continue,
-                    (true, false) => {
-                        (send, Defect::Unpaired { action: send, partner: receive, rank: other })
-                    }
-                    (false, true) => {
-                        (receive, Defect::Unpaired { action: receive, partner: send, rank })
-                    }
-                    (false, false) => {
-                        let kind = match kind {
-                            K::SendForward => K::Forward,
-                            _ if self.has(stage, micro_batch, K::Backward) => K::Backward,
-                            _ => K::InputGrad,
-                        };
-                        let action = Action { stage, kind, micro_batch };
-                        (action, Defect::NotSent { action, send })
-                    }
-                };
-                let at = position(schedule, |action| action == found);
+                let send = partner(receive);
+                if self.has(send.stage, micro_batch, send.kind) {
+                    continue;
+                }
+                let rank = neighbour(schedule, receive).map_or(0, |(_, other)| other);
+                let at = position(schedule, |action| action == receive);
                 let at = at.expect("an action that was seen stands somewhere");
+                let defect = Defect::NotSent { receive, send, rank };
                 return Err(ScheduleError::at(defect, schedule.ranks(), at));
             }
         }
@@ -257,6 +241,15 @@ fn neighbour(schedule: &Schedule, action: Action) -> Option<(u32, u32)> {
     };
     let rank = |stage| schedule.placement().rank(schedule.num_ranks(), stage, micro_batch);
     (other < schedule.num_stages()).then(|| rank(stage).zip(rank(other)))?
+}
+
+/// What makes the gradient that a stage sends: a whole backward, or the first half of one in parts.
+fn backward_of(schedule: &Schedule, stage: u32, micro_batch: u32) -> ActionKind {
+    let in_parts = Action { stage, kind: ActionKind::InputGrad, micro_batch };
+    match position(schedule, |action| action == in_parts) {
+        Some(_) => ActionKind::InputGrad,
+        None => ActionKind::Backward,
+    }
 }
 
 /// The other half of a message that has one.

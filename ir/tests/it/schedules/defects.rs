@@ -249,6 +249,48 @@ fn a_result_that_is_not_sent() {
 }
 
 #[test]
+fn a_forward_that_nobody_sends() {
+    wrong(
+        "
+        0F0,0RECV_B0,0B0
+        1RECV_F0,1F0,1B0,1SEND_B0
+        ",
+        "
+`1RECV_F0` waits for `0SEND_F0`, which is missing on rank 0
+
+0 | 0F0 0RECV_B0 0B0
+1 | [1RECV_F0] 1F0 1B0 1SEND_B0  <-- here
+",
+    );
+}
+
+#[test]
+fn a_gradient_that_nobody_sends() {
+    wrong(
+        "
+        0F0,0SEND_F0,0RECV_B0,0B0
+        1RECV_F0,1F0,1B0
+        ",
+        "
+`0RECV_B0` waits for `1SEND_B0`, which is missing on rank 1
+
+0 | 0F0 0SEND_F0 [0RECV_B0] 0B0  <-- here
+1 | 1RECV_F0 1F0 1B0
+",
+    );
+}
+
+#[test]
+fn a_gradient_that_is_sent_before_it_is_there() {
+    for (first, then) in [("1SEND_B0,1B0", "1B0"), ("1SEND_B0,1I0,1W0", "1I0")] {
+        let csv = format!("0F0,0SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,{first}");
+        let error = read_csv(&csv).unwrap_err().to_string();
+        let expected = format!("`1SEND_B0` comes before `{then}`, which it needs");
+        assert!(error.starts_with(&expected), "{error}");
+    }
+}
+
+#[test]
 fn a_receive_after_its_use() {
     wrong(
         "

@@ -31,6 +31,8 @@ fn times(count: usize) -> impl Strategy<Value = Vec<PassTimes>> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
     /// Nothing runs beside one micro-batch, and with all forwards first, the slowest stage is waited for.
     #[test]
     fn what_is_one_chain_is_known_to_the_nanosecond(

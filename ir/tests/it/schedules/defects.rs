@@ -1,7 +1,8 @@
 //! What wrong schedules are told.
 
 use ir::schedule::{
-    Schedule, ScheduleKind, Sends, StagePlacement, Step, check, generate, read_csv,
+    Schedule, ScheduleError, ScheduleKind, Sends, StagePlacement, Step, Updates, check, generate,
+    read_csv,
 };
 
 /// The CSV's schedule is wrong, and this says why.
@@ -89,6 +90,15 @@ fn a_backward_whole_and_in_parts() {
 1 | 1F0 1B0
 ",
     );
+}
+
+#[test]
+fn a_backward_in_parts_and_whole() {
+    for csv in ["0F0,0I0,0W0,0B0", "0F0,0I0,0B0,0W0"] {
+        let error = read_csv(csv).unwrap_err().to_string();
+        let expected = "`0B0` stands here a second time, as a full backward and in parts";
+        assert!(error.starts_with(expected), "{csv}: {error}");
+    }
 }
 
 #[test]
@@ -281,6 +291,13 @@ fn a_gradient_that_nobody_sends() {
 }
 
 #[test]
+fn a_result_that_is_sent_before_it_is_there() {
+    let csv = "0SEND_F0,0F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0";
+    let error = read_csv(csv).unwrap_err().to_string();
+    assert!(error.starts_with("`0SEND_F0` comes before `0F0`, which it needs"), "{error}");
+}
+
+#[test]
 fn a_gradient_that_is_sent_before_it_is_there() {
     for (first, then) in [("1SEND_B0,1B0", "1B0"), ("1SEND_B0,1I0,1W0", "1I0")] {
         let csv = format!("0F0,0SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,{first}");
@@ -396,13 +413,44 @@ fn a_stage_on_two_ranks() {
     assert_eq!(error.to_string().trim(), expected.trim());
 }
 
-/// What concerns a stage as a whole stands where the stage is.
+/// Rows of a loop's ranks, which may have updates, for which the CSV has no word.
+fn made(rows: &[&str], num_micro_batches: u32) -> Result<Schedule, ScheduleError> {
+    let steps = |row: &&str| row.split(' ').map(|text| text.parse().unwrap()).collect();
+    Schedule::new(rows.iter().map(steps).collect(), StagePlacement::Loop, num_micro_batches)
+}
+
+/// What concerns a stage as a whole stands where the stage is, once for each, when its gradients are there.
 #[test]
-fn an_update_on_another_rank() {
-    let steps = |text: &str| text.split(' ').map(|t| t.parse().unwrap()).collect::<Vec<Step>>();
-    let ranks = vec![steps("0F0 0B0"), steps("1F0 1B0 0STEP 1STEP")];
-    let error = Schedule::new(ranks, StagePlacement::Loop, 1).unwrap_err().to_string();
-    assert!(error.contains("stands on rank 1, but its stage is on rank 0"), "{error}");
+fn updates_and_reductions_out_of_place() {
+    for (rows, m, expected) in [
+        (
+            &["0F0 0B0", "1F0 1B0 0STEP 1STEP"][..],
+            1,
+            "`0STEP` stands on rank 1, but its stage is on rank 0",
+        ),
+        (&["0F0 0B0 0STEP", "1F0 1B0"], 1, "`1STEP` is missing"),
+        (&["0F0 0B0", "1F0 1B0 1STEP"], 1, "`0STEP` is missing"),
+        (&["0F0 0B0 0REDUCE_GRAD", "1F0 1B0"], 1, "`1REDUCE_GRAD` is missing"),
+        (&["0F0 0F1 0B0 0STEP 0B1"], 2, "`0STEP` comes after 1 of the 2 backwards"),
+        (&["0F0 0F1 0B0 0STEP 0STEP 0B1"], 2, "`0STEP` comes after 1 of the 2 backwards"),
+        (&["0F0 0B0 0STEP 0F1 0B1 0STEP 0STEP"], 2, "`0STEP` stands here a second time"),
+    ] {
+        let error = made(rows, m).unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{rows:?}: {error}");
+    }
+}
+
+/// One update after all backwards, or one after each.
+#[test]
+fn updates_say_when_parameters_change() {
+    for (row, m, updates) in [
+        ("0F0 0B0", 1, Updates::AfterFlush),
+        ("0F0 0F1 0B0 0B1 0STEP", 2, Updates::AfterFlush),
+        ("0F0 0B0 0REDUCE_GRAD 0STEP", 1, Updates::AfterFlush),
+        ("0F0 0B0 0STEP 0F1 0B1 0STEP", 2, Updates::AfterEachMicroBatch),
+    ] {
+        assert_eq!(made(&[row], m).unwrap().updates(), updates, "{row}");
+    }
 }
 
 /// Of two copies, each has the micro-batches of its direction.

@@ -344,7 +344,6 @@ mod tests {
     #[test]
     fn a_wrong_layout_names_the_part() {
         for (text, part) in [
-            ("", ""),
             ("tp", "tp"),
             ("8", "8"),
             ("tp8-xp2", "xp2"),
@@ -361,6 +360,10 @@ mod tests {
                 Err(ParseLayoutError::UnknownPart { part: named, .. }) => assert_eq!(named, part),
                 other => panic!("{text}: {other:?}"),
             }
+        }
+        for text in ["", "-", " x "] {
+            let error = text.parse::<PartialLayout>().unwrap_err();
+            assert_eq!(error, ParseLayoutError::Empty(text.to_owned()));
         }
         for text in ["tp8-tp4", "cp2-a2a-ring", "fsdp8-zero1", "fsdp8-dp4"] {
             let error = text.parse::<PartialLayout>().unwrap_err();

@@ -109,6 +109,13 @@ fn an_error_says_what_is_wrong_and_where() {
             ),
         );
     }
+    // Begun at 0.001, it ends at the latest time, and a nanosecond later.
+    read(&of_event("1002.002", "9007199254740.991")).unwrap();
+    check(
+        &of_event("1002.002", "9007199254740.992"),
+        "`traceEvents[4]`: `dur` is 9007199254740.992, which ends after 9007199254740 microseconds, \
+         the latest time",
+    );
     let event = r#"{"ph":"X","pid":0,"tid":1,"ts":0,"dur":0,"name":"0F1"}"#;
     check(
         &of_event("\n]}\n", &format!(",\n{event}]}}")),

@@ -43,7 +43,8 @@ pub(super) fn olmo2(fields: Fields<'_>) -> Result<Transformer, ModelError> {
 }
 
 /// OLMo-2 of which three layers in four have a sliding window and rotate as if sequences were no longer than those
-/// trained on first.
+/// trained on first, by the same base. (Releases of transformers from 5 on take 500,000 for their base, whatever
+/// `rope_theta` says; every release of OLMo-3 says that.)
 pub(super) fn olmo3(fields: Fields<'_>) -> Result<Transformer, ModelError> {
     let shape = Shape::read(fields, OLMO)?;
     let mlp = shape.gated_mlp(fields.activation_or("hidden_act", "silu")?);

@@ -61,8 +61,8 @@ impl fmt::Display for ModelWarning {
             ),
             Self::LanguageModelAlone { architecture, inner } => write!(
                 f,
-                "`{architecture}` is planned as its language model alone, the `{inner}` of its `text_config`: what reads \
-                 images or sound is left out"
+                "`{architecture}` is planned as its language model alone, which is a `{inner}`: what reads images or sound \
+                 is left out"
             ),
             Self::UnknownType { field, value } => write!(
                 f,

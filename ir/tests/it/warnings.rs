@@ -57,6 +57,31 @@ fn language_models_of_what_reads_images() {
     );
     assert_eq!(parameters(&whole), parameters(&with(llama(), "tie_word_embeddings", json!(true))));
     assert!(parameters(&whole) < parameters(&llama()));
+    // The sizes of language models that transformers builds, without what is called `visual`.
+    let sizes = json!({
+        "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 8, "num_key_value_heads": 2,
+        "intermediate_size": 96, "vocab_size": 1000, "tie_word_embeddings": false,
+    });
+    let text = |name: &str| with(sizes.clone(), "model_type", json!(name));
+    let heads = |name: &str| with(text(name), "head_dim", json!(16));
+    let mut experts = heads("qwen3_vl_moe_text");
+    for (field, value) in
+        [("num_experts", 4), ("num_experts_per_tok", 2), ("moe_intermediate_size", 40)]
+    {
+        experts[field] = json!(value);
+    }
+    let wrapped = |name: &str, text: Value| json!({"model_type": name, "text_config": text, "vision_config": {}});
+    for (config, total) in [
+        (with(text("qwen2_5_vl"), "vision_config", json!({"depth": 32})), 185_856),
+        (wrapped("qwen2_5_vl", text("qwen2_5_vl_text")), 185_856),
+        (wrapped("qwen2_vl", text("qwen2_vl_text")), 185_856),
+        (wrapped("qwen3_vl", heads("qwen3_vl_text")), 206_208),
+        (wrapped("qwen3_vl_moe", experts), 231_296),
+    ] {
+        assert_eq!(parameters(&config), total, "{config}");
+        let told = warnings(&config);
+        assert!(told.len() == 1 && told[0].contains("language model alone"), "{told:?}");
+    }
     let unknown = with(whole, "text_config", json!({"model_type": "rwkv"}));
     assert!(read(&unknown).unwrap_err().to_string().contains("`llava` is not known"));
 }

@@ -139,27 +139,49 @@ fn family_of(model_type: &str) -> Option<&'static Family> {
     FAMILIES.iter().find(|family| family.model_type == model_type)
 }
 
-/// The language model of one that reads more than text, where it is known; its other parts are not modelled.
+/// The families that language models are of which have names of their own where they read images too. Their rotation
+/// by three axes is the plain one where there is text alone.
+const LANGUAGE_MODELS: &[(&str, &str)] = &[
+    ("qwen2_vl", "qwen2"),
+    ("qwen2_vl_text", "qwen2"),
+    ("qwen2_5_vl", "qwen2"),
+    ("qwen2_5_vl_text", "qwen2"),
+    ("qwen3_vl_text", "qwen3"),
+    ("qwen3_vl_moe_text", "qwen3_moe"),
+];
+
+/// The language model of one that reads more than text, where it is known; its other parts are not modelled. It is what
+/// `text_config` describes, or in older configurations what stands beside the other parts.
 fn language_model(
     model_type: &str,
     object: &Map<String, Value>,
 ) -> Result<(String, Transformer, Vec<ModelWarning>), ModelError> {
-    let inner = object.get("text_config").and_then(Value::as_object);
-    let inner_type = inner.and_then(|inner| inner.get("model_type")?.as_str());
-    let known = inner_type.filter(|inner_type| family_of(inner_type).is_some());
-    let (Some(inner), Some(inner_type)) = (inner, known) else {
+    let text = object.get("text_config").and_then(Value::as_object);
+    let mut inner = text.unwrap_or(object).clone();
+    let own = inner.get("model_type").and_then(Value::as_str).unwrap_or_default();
+    let renamed = LANGUAGE_MODELS.iter().find(|(name, _)| *name == own).map(|(_, family)| *family);
+    let found = renamed.or_else(|| text.and(family_of(own)).map(|family| family.model_type));
+    let Some(family) = found else {
         return Err(ModelError::UnknownArchitecture {
             architecture: model_type.to_owned(),
             known: list(FAMILIES.iter().map(|family| family.model_type)),
         });
     };
-    let mut inner = inner.clone();
+    if own == "qwen3_vl_moe_text" {
+        inner.insert("norm_topk_prob".to_owned(), true.into());
+    }
+    if renamed.is_some() {
+        inner.insert("model_type".to_owned(), family.into());
+        for other in ["architectures", "vision_config"] {
+            inner.remove(other);
+        }
+    }
     // The head is the whole model's.
     if let Some(tied) = object.get("tie_word_embeddings") {
         inner.entry("tie_word_embeddings").or_insert_with(|| tied.clone());
     }
     let (class, transformer, mut warnings) = read(&inner)?;
-    let (architecture, inner) = (model_type.to_owned(), inner_type.to_owned());
+    let (architecture, inner) = (model_type.to_owned(), family.to_owned());
     warnings.insert(0, ModelWarning::LanguageModelAlone { architecture, inner });
     Ok((class, transformer, warnings))
 }

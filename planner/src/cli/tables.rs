@@ -1,7 +1,9 @@
-//! Tables that read well in 100 columns.
+//! Tables that read well in 100 columns, and on narrower terminals.
 
 use super::output::columns;
-use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, Width, presets};
+use comfy_table::{
+    Cell, CellAlignment, ColumnConstraint, ContentArrangement, Row, Table, Width, presets,
+};
 
 /// Cells that are wider hold prose, which may be broken.
 const PROSE: u16 = 32;
@@ -27,13 +29,91 @@ pub(crate) fn table(headings: &[&str], left: &[&str]) -> Table {
     table
 }
 
-/// The table as text, without blanks at the ends of lines; on a terminal that is narrower, with prose in several lines.
+/// The table as text, without blanks at the ends of lines; on a terminal that is narrower, in other forms.
 pub(crate) fn render(table: &Table) -> String {
+    columns().map_or_else(|| lines(table), |columns| narrowed(table, columns))
+}
+
+/// The table in so many columns: as it is; with prose in several lines; where that is too little for it, what each row has
+/// one below the other; and where there is no prose, some of its columns after others, each time with the first.
+fn narrowed(table: &Table, columns: usize) -> String {
     let widest = table.lines().map(|line| line.trim_end().chars().count()).max().unwrap_or(0);
-    let narrower = columns().filter(|columns| *columns < widest);
-    let fitted = narrower.and_then(|columns| fitted(table, columns));
-    let table = fitted.as_ref().unwrap_or(table);
+    if widest <= columns {
+        return lines(table);
+    }
+    let has_prose = table.column_max_content_widths().iter().any(|width| *width > PROSE);
+    let parts = parts(table, columns);
+    match fitted(table, columns) {
+        Some(fitted) => lines(&fitted),
+        None if has_prose && parts.is_none() => records(table, columns),
+        None => parts.unwrap_or_else(|| lines(table)),
+    }
+}
+
+fn lines(table: &Table) -> String {
     table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+}
+
+/// Columns after columns, each time with the first; none where one of them does not fit beside it.
+fn parts(table: &Table, columns: usize) -> Option<String> {
+    // A blank on each side, and one more before the first.
+    let widths: Vec<usize> =
+        table.column_max_content_widths().iter().map(|width| usize::from(*width) + 2).collect();
+    let first = widths.first()? + 1;
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    let mut room = 0;
+    for (index, width) in widths.iter().enumerate().skip(1) {
+        if first + width > columns + 1 {
+            return None;
+        }
+        match groups.last_mut() {
+            Some(group) if *width <= room => group.push(index),
+            _ => {
+                groups.push(vec![index]);
+                room = columns + 1 - first;
+            }
+        }
+        room -= width;
+    }
+    let part = |group: &Vec<usize>| {
+        let mut part = table.clone();
+        for index in (1..widths.len()).filter(|index| !group.contains(index)) {
+            part.column_mut(index)?.set_constraint(ColumnConstraint::Hidden);
+        }
+        Some(lines(&part))
+    };
+    let parts: Option<Vec<String>> = groups.iter().map(part).collect();
+    Some(parts?.join("\n"))
+}
+
+/// Each row as its first cell, and below it the others by their headings.
+fn records(table: &Table, columns: usize) -> String {
+    let headings: Vec<String> = table.header().map_or_else(Vec::new, cells);
+    let widest = headings.iter().skip(1).map(|heading| heading.chars().count()).max().unwrap_or(0);
+    let mut text = String::new();
+    for row in table.row_iter() {
+        let row = cells(row);
+        let mut below = Table::new();
+        below.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+        below.set_width(u16::try_from(columns).unwrap_or(u16::MAX));
+        for (heading, cell) in
+            headings.iter().zip(&row).skip(1).filter(|(_, cell)| !cell.is_empty())
+        {
+            below.add_row([heading, cell]);
+        }
+        if let Some(column) = below.column_mut(0) {
+            column.set_padding((4, 1));
+            let width = u16::try_from(widest + 5).unwrap_or(u16::MAX);
+            column.set_constraint(ColumnConstraint::Absolute(Width::Fixed(width)));
+        }
+        let name = row.first().map_or("", String::as_str);
+        text.extend(["  ", name, "\n", &lines(&below)]);
+    }
+    text
+}
+
+fn cells(row: &Row) -> Vec<String> {
+    row.cell_iter().map(Cell::content).collect()
 }
 
 /// The table in so many columns of a terminal, of which prose has what is left; none where that is too little. Names and
@@ -74,4 +154,62 @@ pub(crate) fn count(number: f64) -> String {
 /// A share in per cent.
 pub(crate) fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn widest(text: &str) -> usize {
+        text.lines().map(|line| line.chars().count()).max().unwrap_or(0)
+    }
+
+    fn plans() -> Table {
+        let mut plans = table(&["", "layout", "ZeRO", "step s", "GiB", "fastest"], &["layout"]);
+        plans.add_row(["1", "tp4-sp-cp2-pp16", "1", "6.37", "68.5", "17 %"]);
+        plans.add_row(["2", "tp8-pp2", "3", "16.37", "8.5", "7 %"]);
+        plans
+    }
+
+    /// What fits is left as it is; else some columns follow others, each time beside the first, and all are there.
+    #[test]
+    fn columns_follow_columns() {
+        let plans = plans();
+        let whole = narrowed(&plans, 100);
+        assert_eq!(whole, lines(&plans));
+        for columns in [60, 40, 34, 26] {
+            let text = narrowed(&plans, columns);
+            assert!(widest(&text) <= columns, "{columns}:\n{text}");
+            for cell in plans.row_iter().flat_map(cells).chain(cells(plans.header().unwrap())) {
+                assert!(text.contains(&cell), "{columns}: no {cell} in\n{text}");
+            }
+        }
+        assert_eq!(
+            narrowed(&plans, 34),
+            "     layout           ZeRO  step s\n\
+             \x20 1  tp4-sp-cp2-pp16     1    6.37\n\
+             \x20 2  tp8-pp2             3   16.37\n\
+             \n\
+             \x20     GiB  fastest\n\
+             \x20 1  68.5     17 %\n\
+             \x20 2   8.5      7 %\n"
+        );
+    }
+
+    /// Prose is broken where enough is left for it; else rows are told one below the other.
+    #[test]
+    fn prose_is_broken() {
+        let mut frameworks =
+            table(&["framework", "what it is", "ZeRO"], &["framework", "what it is"]);
+        frameworks.add_row(["one", "a framework of which there is a good deal to be told", "0 1"]);
+        frameworks.add_row(["another", "short", ""]);
+        for columns in [60, 50, 30, 20] {
+            let text = narrowed(&frameworks, columns);
+            assert!(widest(&text) <= columns, "{columns}:\n{text}");
+        }
+        let told = narrowed(&frameworks, 30);
+        let expected = "  one\n    what it is  a framework\n";
+        assert!(told.starts_with(expected) && told.contains("\n    ZeRO        0 1\n"), "{told}");
+        assert!(told.ends_with("\n  another\n    what it is  short\n"), "{told}");
+    }
 }

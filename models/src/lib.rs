@@ -62,12 +62,9 @@ pub const ALL: &[Shipped] = &[
         "deepseek-v3",
         ["deepseek-ai/DeepSeek-V3", "deepseek-ai/DeepSeek-R1", "deepseek-ai/DeepSeek-V3.1"]
     ),
-    shipped!("kimi-k2", ["moonshotai/Kimi-K2-Base", "moonshotai/Kimi-K2-Instruct", "kimi-k2.5"]),
+    shipped!("kimi-k2", ["moonshotai/Kimi-K2-Base", "moonshotai/Kimi-K2-Instruct"]),
     shipped!("glm-4.5-air", ["zai-org/GLM-4.5-Air", "zai-org/GLM-4.5-Air-Base"]),
-    shipped!(
-        "glm-4.5",
-        ["zai-org/GLM-4.5", "zai-org/GLM-4.5-Base", "zai-org/GLM-4.6", "zai-org/GLM-4.7"]
-    ),
+    shipped!("glm-4.5", ["zai-org/GLM-4.5", "zai-org/GLM-4.5-Base"]),
     shipped!("minimax-m2", ["MiniMaxAI/MiniMax-M2", "MiniMaxAI/MiniMax-M2.1"]),
     shipped!("smollm3-3b", ["HuggingFaceTB/SmolLM3-3B", "HuggingFaceTB/SmolLM3-3B-Base"]),
     shipped!("olmo-3-7b", ["allenai/Olmo-3-1025-7B"]),

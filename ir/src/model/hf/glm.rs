@@ -1,4 +1,4 @@
-//! GLM-4 of 0414, and GLM-4.5 to 4.7, mixtures of experts.
+//! GLM-4 of 0414, and GLM-4.5, a mixture of experts.
 
 use super::deepseek::{self, Experts};
 use super::parts::{self, Defaults, Shape};

@@ -13,8 +13,9 @@ const LARGEST_PLAN: u64 = 64 << 20;
 
 /// Reads a plan, or says why not.
 pub(super) fn read(path: &Path) -> anyhow::Result<Plan> {
+    // A folder that may not be looked into is another error, which reading has.
     ensure!(
-        path.exists(),
+        path.try_exists().unwrap_or(true),
         "reading `{}`: No such file\nhint: `planner search MODEL --gpus N -o plan.json` writes a plan",
         path.display()
     );

@@ -3,9 +3,50 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::ops::RangeInclusive;
+use std::string::FromUtf8Error;
 
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
+
+/// What programs of Windows put before a text in UTF-8.
+const BYTE_ORDER_MARK: char = '\u{feff}';
+
+/// Why bytes are no text.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotText {
+    /// The other encoding that programs of Windows write.
+    #[error("it is text in UTF-16\nhint: save it in UTF-8")]
+    Utf16,
+    /// Something else.
+    #[error(transparent)]
+    NotUtf8(#[from] FromUtf8Error),
+}
+
+/// The text that bytes are, without the byte-order mark before it.
+///
+/// ```
+/// use ir::text::{NotText, decoded};
+///
+/// assert_eq!(decoded(b"\xef\xbb\xbf{}".to_vec())?, "{}");
+/// assert!(matches!(decoded(b"\xff\xfe{\0}\0".to_vec()), Err(NotText::Utf16)));
+/// assert!(matches!(decoded(b"\xff{}".to_vec()), Err(NotText::NotUtf8(_))));
+/// # Ok::<(), NotText>(())
+/// ```
+///
+/// # Errors
+///
+/// [`NotText`] where they are none in UTF-8.
+pub fn decoded(bytes: Vec<u8>) -> Result<String, NotText> {
+    if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
+        return Err(NotText::Utf16);
+    }
+    let mut text = String::from_utf8(bytes)?;
+    if text.starts_with(BYTE_ORDER_MARK) {
+        text.remove(0);
+    }
+    Ok(text)
+}
 
 /// Characters that are no control characters and yet do not show, or change how others show.
 const UNSHOWN: [RangeInclusive<char>; 12] = [

@@ -62,7 +62,8 @@ impl FileKind {
             Kind::NcclTests => return Self::NcclTests,
             Kind::Steps | Kind::Unknown => {}
         }
-        let Ok(text) = std::str::from_utf8(bytes) else { return Self::Unknown };
+        let Ok(text) = ir::text::decoded(bytes.to_vec()) else { return Self::Unknown };
+        let text = text.as_str();
         match serde_json::from_str(text) {
             Ok(Value::Object(object)) => of_object(&|key| object.contains_key(key)),
             Ok(Value::Array(list)) => {

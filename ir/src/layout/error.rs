@@ -55,7 +55,7 @@ pub enum LayoutError {
         "the number of GPUs {has} does not divide by the product of the named degrees {degrees}\nhint: {} GPUs, or \
          degrees whose product is {}",
         multiples_around((*.has).into(), *.degrees),
-        largest_divisor((*.has).into(), *.degrees)
+        divisors_around((*.has).into(), *.degrees)
     )]
     GpusUndivided {
         /// GPUs.
@@ -218,6 +218,13 @@ pub enum LayoutError {
 pub fn largest_divisor(size: u64, degree: u64) -> u64 {
     let most = degree.min(size).min(1 << 16);
     (1..=most).rev().find(|divisor| size.is_multiple_of(*divisor)).unwrap_or(1)
+}
+
+/// The divisors of `size` next to `degree`, in words: `4 or 8`.
+fn divisors_around(size: u64, degree: u64) -> String {
+    let below = largest_divisor(size, degree);
+    let above = (degree..=size.min(1 << 16)).find(|divisor| size.is_multiple_of(*divisor));
+    above.map_or_else(|| below.to_string(), |above| format!("{below} or {above}"))
 }
 
 /// The multiples of `unit` next to `size`, in words: `96 or 104`.

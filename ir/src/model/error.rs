@@ -33,7 +33,10 @@ pub enum ModelError {
     #[error(
         "cannot tell the architecture: `model_type`, `architecture` and `format` are all absent"
     )]
-    NoArchitecture,
+    NoArchitecture {
+        /// The class that `architectures` names, and the `model_type` that has it.
+        of: Option<(&'static str, &'static str)>,
+    },
     /// A Hugging Face `model_type` or short form without a reader.
     #[error(
         "architecture `{architecture}` is not known; known are {known}; any other model can be \
@@ -172,7 +175,10 @@ impl ModelError {
             Self::TooFewExperts { num_experts, .. } => {
                 Some(format!("`num_experts_per_tok` may be at most {num_experts}"))
             }
-            Self::NoArchitecture => Some(
+            Self::NoArchitecture { of: Some((class, model_type)) } => {
+                Some(format!("`{class}` is of `\"model_type\": \"{model_type}\"`"))
+            }
+            Self::NoArchitecture { of: None } => Some(
                 "a Hugging Face `config.json` has `model_type`, the short form `architecture` \
                  (`gpt` or `llama`), a native graph `format`"
                     .to_owned(),

@@ -55,6 +55,13 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// Notes a scaling of positions that is not known.
+    pub(super) fn note_scaling(&self, name: &str) {
+        if let Some(asked) = self.asked {
+            asked.note_scaling(name);
+        }
+    }
+
     pub(super) fn architecture(&self) -> String {
         self.architecture.to_owned()
     }

@@ -69,15 +69,16 @@ impl Model {
             let description = Description::Graph(graph);
             return Ok(Self { name, architecture, description, warnings: Vec::new() });
         }
-        let (architecture, transformer, warnings) = if object.contains_key("model_type") {
+        let (architecture, transformer, mut warnings) = if object.contains_key("model_type") {
             hf::read(&object)?
         } else if object.contains_key("architecture") {
             let (architecture, transformer) = short::read(&object)?;
             (architecture, transformer, Vec::new())
         } else {
-            return Err(ModelError::NoArchitecture);
+            return Err(ModelError::NoArchitecture { of: hf::named_by_class(&object) });
         };
         validate::check(&transformer, &architecture)?;
+        warnings.extend(warning::repeated(text));
         Ok(Self {
             name,
             architecture,

@@ -123,7 +123,10 @@ fn scaling(fields: Fields<'_>, scaling: Fields<'_>) -> Result<RotaryScaling, Mod
                 original_max_position_embeddings: original,
             }
         }
-        other => RotaryScaling::Other(other.to_owned()),
+        other => {
+            fields.note_scaling(other);
+            RotaryScaling::Other(other.to_owned())
+        }
     })
 }
 

@@ -4,7 +4,11 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
+
+use crate::text::printable;
 
 /// Something in the description of a model that is accepted, but may not be meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +42,16 @@ pub enum ModelWarning {
         /// What it holds.
         value: String,
     },
+    /// A name of a scaling of positions that is none; it takes the same time whatever it is.
+    UnknownScaling {
+        /// What it is called.
+        scaling: String,
+    },
+    /// A field that is there several times.
+    Repeated {
+        /// The field.
+        field: String,
+    },
     /// A size that is left out, for which the transformers library has a default.
     LeftOut {
         /// The architecture.
@@ -69,6 +83,14 @@ impl fmt::Display for ModelWarning {
                 "`{field}` is {value}, which is no type of numbers; known are float32, float16, bfloat16, float64 and \
                  types of float8"
             ),
+            Self::UnknownScaling { scaling } => write!(
+                f,
+                "positions are scaled by `{scaling}`, which is not known: time and memory are the same, but it cannot be \
+                 executed; known are default, linear, dynamic, llama3, yarn and longrope"
+            ),
+            Self::Repeated { field } => {
+                write!(f, "field `{field}` is there more than once; the last one counts")
+            }
             Self::LeftOut { architecture, field, default } => write!(
                 f,
                 "field `{field}` is left out, so it is {default}, which the transformers library has for `{architecture}`"
@@ -78,7 +100,7 @@ impl fmt::Display for ModelWarning {
 }
 
 /// Fields that say what a model consists of; where a family has them, its reader asks for them.
-const STRUCTURAL: [&str; 10] = [
+const STRUCTURAL: [&str; 11] = [
     "audio_config",
     "kv_lora_rank",
     "n_routed_experts",
@@ -88,6 +110,7 @@ const STRUCTURAL: [&str; 10] = [
     "num_nextn_predict_layers",
     "q_lora_rank",
     "quantization_config",
+    "sliding_window",
     "vision_config",
 ];
 
@@ -103,6 +126,7 @@ const TYPES: [&str; 8] =
 pub(super) struct Asked {
     names: RefCell<BTreeSet<String>>,
     defaults: RefCell<BTreeMap<String, u64>>,
+    scalings: RefCell<BTreeSet<String>>,
 }
 
 impl Asked {
@@ -117,6 +141,11 @@ impl Asked {
         if STATED.contains(&name) && default > 1 {
             self.defaults.borrow_mut().insert(name.to_owned(), default);
         }
+    }
+
+    /// Notes a scaling of positions that is not known.
+    pub(super) fn note_scaling(&self, name: &str) {
+        self.scalings.borrow_mut().insert(name.to_owned());
     }
 
     /// What may not be meant of the configuration that was read.
@@ -147,12 +176,47 @@ impl Asked {
                 warnings.push(ModelWarning::UnknownType { field, value });
             }
         }
+        let scalings = self.scalings.into_inner().into_iter();
+        warnings.extend(scalings.map(|scaling| ModelWarning::UnknownScaling { scaling }));
         let left_out = self.defaults.into_inner().into_iter();
         warnings.extend(left_out.map(|(field, default)| {
             let architecture = architecture.to_owned();
             ModelWarning::LeftOut { architecture, field, default }
         }));
         warnings
+    }
+}
+
+/// The fields of an object that are in its text more than once, of which JSON's readers keep the last.
+pub(super) fn repeated(text: &str) -> Vec<ModelWarning> {
+    let Names(names) = serde_json::from_str(text).unwrap_or_default();
+    let fields = names.into_iter().filter(|(_, times)| *times > 1);
+    fields.map(|(field, _)| ModelWarning::Repeated { field: printable(&field).into() }).collect()
+}
+
+/// How often each name is in an object.
+#[derive(Default)]
+struct Names(BTreeMap<String, u64>);
+
+impl<'de> Deserialize<'de> for Names {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Counting;
+        impl<'de> Visitor<'de> for Counting {
+            type Value = Names;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Names, A::Error> {
+                let mut names = BTreeMap::new();
+                while let Some((name, IgnoredAny)) = map.next_entry::<String, _>()? {
+                    *names.entry(name).or_default() += 1;
+                }
+                Ok(Names(names))
+            }
+        }
+        deserializer.deserialize_map(Counting)
     }
 }
 

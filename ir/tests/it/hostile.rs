@@ -54,6 +54,11 @@ fn an_error_says_what_and_what_would_work() {
          `llama`), a native graph `format`)",
     );
     check(
+        r#"{"architectures": ["Qwen3MoeForCausalLM"], "hidden_size": 64}"#,
+        "cannot tell the architecture: `model_type`, `architecture` and `format` are all absent \
+         (`Qwen3MoeForCausalLM` is of `\"model_type\": \"qwen3_moe\"`)",
+    );
+    check(
         r#"{"architecture": "mamba"}"#,
         "architecture `mamba` is not known; known are `gpt`, `llama`; any other model can be written \
          as a native graph, with `\"format\": \"planner-graph\"`",

@@ -7,7 +7,11 @@ use ir::model::{GraphOptions, Model};
 use serde_json::{Value, json};
 
 fn warnings(config: &Value) -> Vec<String> {
-    let model = Model::from_json(&config.to_string(), "model").unwrap();
+    warnings_of(&config.to_string())
+}
+
+fn warnings_of(text: &str) -> Vec<String> {
+    let model = Model::from_json(text, "model").unwrap();
     model.warnings.iter().map(ToString::to_string).collect()
 }
 
@@ -177,6 +181,15 @@ fn what_may_not_be_meant_is_said_by_name() {
             "field `quantization_config` is not read of `llama`: the model is planned without it",
         ),
         (
+            with(llama(), "sliding_window", json!(4096)),
+            "field `sliding_window` is not read of `llama`: the model is planned without it",
+        ),
+        (
+            with(llama(), "rope_scaling", json!({"rope_type": "lama3", "factor": 8.0})),
+            "positions are scaled by `lama3`, which is not known: time and memory are the same, but it cannot be executed; \
+             known are default, linear, dynamic, llama3, yarn and longrope",
+        ),
+        (
             with(llama(), "torch_dtype", json!("int3")),
             "`torch_dtype` is \"int3\", which is no type of numbers; known are float32, float16, bfloat16, float64 and \
              types of float8",
@@ -192,6 +205,20 @@ fn what_may_not_be_meant_is_said_by_name() {
     ] {
         assert_eq!(warnings(&config), [expected]);
     }
+}
+
+#[test]
+fn a_field_that_is_there_twice_is_said() {
+    let config = llama().to_string();
+    let twice =
+        format!("{},\"hidden_size\":2048,\"vocab_size\":64}}", config.trim_end_matches('}'));
+    assert_eq!(
+        warnings_of(&twice),
+        [
+            "field `hidden_size` is there more than once; the last one counts",
+            "field `vocab_size` is there more than once; the last one counts",
+        ]
+    );
 }
 
 #[test]

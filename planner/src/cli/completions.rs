@@ -1,7 +1,5 @@
 //! `planner completions`: what a shell offers, names included.
 
-use std::io::Write;
-
 use clap::builder::PossibleValuesParser;
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
@@ -11,14 +9,14 @@ use ir::schedule::ScheduleKind;
 use models::ALL;
 
 use super::args::Cli;
-use super::output::Answer;
+use super::output::{Answer, print_bytes};
 
 /// Prints the script.
 pub(crate) fn completions(shell: Shell) -> anyhow::Result<Answer> {
     let mut text = Vec::new();
     let mut command = with_names(Cli::command(), shell);
     clap_complete::generate(shell, &mut command, "planner", &mut text);
-    std::io::stdout().write_all(&text)?;
+    print_bytes(&text)?;
     Ok(Answer::Found)
 }
 

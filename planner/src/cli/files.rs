@@ -30,7 +30,7 @@ pub(crate) fn read_text_up_to(path: &Path, most: u64) -> anyhow::Result<String> 
 
 /// The text that a file's bytes are.
 pub(crate) fn decoded(path: &Path, bytes: Vec<u8>) -> anyhow::Result<String> {
-    String::from_utf8(bytes).with_context(|| format!("reading `{}`", path.display()))
+    ir::text::decoded(bytes).with_context(|| format!("reading `{}`", path.display()))
 }
 
 /// Reads a file, or says why not.

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use anyhow::Context;
 use clap::builder::styling::AnsiColor;
 use ir::text::{printable_json, printable_lines};
 
@@ -92,9 +93,7 @@ pub(crate) fn tell_error(error: &anyhow::Error) {
 /// Writes a result to stdout that need not be text.
 pub(crate) fn print_bytes(bytes: &[u8]) -> anyhow::Result<()> {
     let mut stdout = std::io::stdout().lock();
-    stdout.write_all(bytes)?;
-    stdout.flush()?;
-    Ok(())
+    stdout.write_all(bytes).and_then(|()| stdout.flush()).context("writing to standard output")
 }
 
 /// Says lines on stderr that a user should know, fit to print, in the colours of clap's own errors where a terminal shows them.

@@ -48,6 +48,15 @@ fn with_tip(mut error: clap::Error, command: &Command, words: &[String]) -> clap
     if error.kind() == ErrorKind::UnknownArgument {
         // That a word with hyphens can be a value, as clap says, no command here has a use for.
         error.remove(ContextKind::Suggested);
+        if let Some(of) = named(command, words) {
+            // The options that clap finds alike, and puts into the usage, may be of another meaning.
+            error.remove(ContextKind::SuggestedArg);
+            error.insert(ContextKind::Usage, ContextValue::StyledStr(of.clone().render_usage()));
+            let given = invalid(&error, ContextKind::InvalidArg);
+            if let Some(near) = given.and_then(|given| misspelt(of, &given)) {
+                error.insert(ContextKind::SuggestedArg, ContextValue::String(near));
+            }
+        }
     }
     if let Some(tip) = tip {
         for kind in [
@@ -137,6 +146,21 @@ fn example(command: &Command) -> Option<String> {
     Some(format!("for example: {line}"))
 }
 
+/// The option of a command that is `given` but for a few letters, or of which it is the beginning.
+fn misspelt(of: &Command, given: &str) -> Option<String> {
+    const ALIKE: f64 = 0.6;
+    const LEAST_BEGINNING: usize = 3;
+    let given = folded(given);
+    let likeness = |long: &str| {
+        let long = folded(long);
+        let begins = given.len() >= LEAST_BEGINNING && long.starts_with(&given);
+        strsim::normalized_damerau_levenshtein(&given, &long) + f64::from(u8::from(begins))
+    };
+    let longs = of.get_arguments().filter(|it| !it.is_hide_set()).filter_map(clap::Arg::get_long);
+    let alike = longs.map(|long| (likeness(long), long)).filter(|(likeness, _)| *likeness >= ALIKE);
+    alike.max_by(|one, other| one.0.total_cmp(&other.0)).map(|(_, long)| format!("--{long}"))
+}
+
 /// Whether a command has a long option.
 fn has(command: &Command, long: &str) -> bool {
     command.get_arguments().any(|argument| {
@@ -147,7 +171,10 @@ fn has(command: &Command, long: &str) -> bool {
 
 /// What is meant by an argument that a command does not take.
 fn meant(command: &Command, words: &[String], given: &str) -> Option<String> {
-    let of = named(command, words)?;
+    let Some(of) = named(command, words) else {
+        let having = command.get_subcommands().find(|other| has(other, given))?;
+        return Some(format!("a command comes first, such as `planner {}`", having.get_name()));
+    };
     if !given.starts_with('-') {
         return Some(meant_value(of, words, given));
     }
@@ -162,17 +189,28 @@ fn meant(command: &Command, words: &[String], given: &str) -> Option<String> {
         return Some(format!("it is written `{own}`"));
     }
     // What others call it, if it is of this command; else what another command has by that name.
-    let is_model =
-        ["m", "model", "modelname", "modelnameorpath", "config"].contains(&folded(flag).as_str());
-    if is_model
-        && of
-            .get_arguments()
-            .any(|argument| argument.is_positional() && argument.get_id() == "model")
-    {
-        return Some(format!("the model stands alone: `planner {} MODEL`", of.get_name()));
+    let takes = |value: &str| {
+        let names = |it: &clap::Arg| {
+            let names = it.get_value_names().unwrap_or_default();
+            names.iter().any(|name| name.split('|').any(|name| name == value))
+        };
+        of.get_positionals().any(names)
+    };
+    let alone = match folded(flag).as_str() {
+        "m" | "model" | "modelname" | "modelnameorpath" | "config" => "MODEL",
+        "layout" | "layouts" => "LAYOUT",
+        "plan" | "plans" | "planfile" => "PLAN",
+        _ => "",
+    };
+    if takes(alone) {
+        let what = alone.to_lowercase();
+        return Some(format!("a {what} stands alone: `planner {} {alone}`", of.get_name()));
     }
     if let Some(ours) = names::instead(flag, |ours| has(of, ours)) {
         return Some(format!("it is {ours} here"));
+    }
+    if let Some(sentence) = names::beside(flag, |ours| has(of, ours)) {
+        return Some(sentence.to_owned());
     }
     let having = |long: &str| -> Vec<String> {
         let all = command.get_subcommands().filter(|other| has(other, long));
@@ -193,7 +231,7 @@ fn meant(command: &Command, words: &[String], given: &str) -> Option<String> {
 fn misplaced(command: &Command, words: &[String], given: &str) -> Option<String> {
     let of = named(command, words)?;
     let is_model = matches!(Sought::of(given), Sought::Name(name) if names::model(name).is_some());
-    is_model.then(|| format!("the model stands alone: `planner {} {given}`", of.get_name()))
+    is_model.then(|| format!("a model stands alone: `planner {} {given}`", of.get_name()))
 }
 
 /// What is meant by a value that no option stands before.
@@ -218,6 +256,15 @@ fn meant_value(of: &Command, words: &[String], given: &str) -> String {
     let is_model = matches!(Sought::of(given), Sought::Name(name) if names::model(name).is_some());
     if is_model {
         return format!("`planner {}` takes one model", of.get_name());
+    }
+    let before = words
+        .iter()
+        .position(|word| word == given)
+        .and_then(|at| words.get(at.checked_sub(2)?..at));
+    if let Some([flag, what]) = before
+        && flag == "--over"
+    {
+        return format!("what varies and its values are one word: `--over {what}={given}`");
     }
     let positionals = of.get_arguments().filter(|argument| argument.is_positional());
     let names: Vec<String> = positionals.map(|argument| format!("{argument}")).collect();

@@ -87,8 +87,8 @@ const ALSO: &[(&str, &[&str])] = &[
             "numvirtualstages",
             "numlayerspervirtualpipelinestage",
             "interleave",
+            "chunk",
             "chunks",
-            "v",
         ],
     ),
     (
@@ -127,6 +127,12 @@ const ALSO: &[(&str, &[&str])] = &[
             "machine",
             "hw",
             "instance",
+            "topology",
+            "interconnect",
+            "network",
+            "fabric",
+            "nvlink",
+            "infiniband",
             "c",
         ],
     ),
@@ -251,7 +257,9 @@ const ALSO: &[(&str, &[&str])] = &[
         "--micro-batches",
         &["nummicrobatches", "microbatches", "gradientaccumulationsteps", "gas", "m"],
     ),
-    ("--width", &["columns", "cols"]),
+    ("--width", &["columns", "cols", "size", "figsize", "w", "resolution", "height"]),
+    ("--forward", &["fwd", "forwardtime", "f"]),
+    ("--ranks", &["gpus", "numgpus", "gpu", "worldsize", "n", "np", "devices", "nranks"]),
     ("--from", &["input", "csv", "schedulefile"]),
     ("--over", &["vary", "sweep", "across"]),
 ];
@@ -296,6 +304,17 @@ const INSTEAD: &[(&[&str], &str, &str)] = &[
         "--over",
         "`--over gpus=8,16,32`, or seq-len, batch, bandwidth or memory,",
     ),
+    (&["lora", "peft", "adapter", "adapters", "qlora"], "--lora-rank", "`--lora-rank R`"),
+    (
+        &["offload", "cpuoffload", "zerooffload"],
+        "--offload",
+        "`--offload optimizer`, or parameters or activations,",
+    ),
+    (
+        &["steps", "numsteps", "iterations", "trainiters", "maxsteps", "epochs", "numtrainepochs"],
+        "--tokens",
+        "`--tokens N`, of the whole training,",
+    ),
     (&["json"], "--format", "`--format json`"),
     (&["csv"], "--format", "`--format csv`"),
     (&["table", "text"], "--format", "`--format table`"),
@@ -333,6 +352,103 @@ const INSTEAD: &[(&[&str], &str, &str)] = &[
         "`--global-batch-size B`, in sequences",
     ),
 ];
+
+/// What options of others are about that no option here is: which ones, folded, an option of the commands that it is said
+/// of, and a sentence.
+const BESIDE: &[(&[&str], &str, &str)] = &[
+    (
+        &[
+            "vocabsize",
+            "hiddensize",
+            "dmodel",
+            "dim",
+            "numlayers",
+            "nlayer",
+            "nlayers",
+            "layers",
+            "numhiddenlayers",
+            "numattentionheads",
+            "nhead",
+            "heads",
+            "numheads",
+            "numkvheads",
+            "numkeyvalueheads",
+            "numquerygroups",
+            "ffnhiddensize",
+            "intermediatesize",
+            "headdim",
+            "numexperts",
+            "numparameters",
+            "modelsize",
+            "params",
+        ],
+        "--seq-len",
+        "sizes are the model's: MODEL can be a `config.json` of your own",
+    ),
+    (
+        &["flashattention", "useflashattn", "flashattn", "attention", "attentionbackend", "sdpa"],
+        "--framework",
+        "kernels are those of the framework, and the frameworks that ship call fused attention",
+    ),
+    (
+        &["strategy", "parallelism", "parallel", "parallelization", "plan"],
+        "--why-not",
+        "the search finds the layout; degrees that you pin are `--tp 8 --pp 4`, sharding is `--zero 3`",
+    ),
+    (
+        &["algorithm", "algo", "kind", "method"],
+        "--ring",
+        "`--ring` draws the steps of a ring; without it, who holds what before and after",
+    ),
+    (
+        &["size", "bytes", "message", "messagesize"],
+        "--ring",
+        "the picture is of who holds what; how long a collective takes is the cluster's to say",
+    ),
+    (
+        &[
+            "datapath",
+            "data",
+            "dataset",
+            "traindata",
+            "tokenizer",
+            "lr",
+            "learningrate",
+            "trainiters",
+        ],
+        "--launcher",
+        "a plan says nothing of data, steps and learning rates: what is written has a place for yours",
+    ),
+    (
+        &["force", "overwrite", "f", "y", "yes"],
+        "--output",
+        "files that are there are written over, where that is allowed",
+    ),
+    (&["fix", "autofix", "apply"], "--fail-on", "each finding says what to write instead"),
+    (&["title", "name", "label"], "--theme", "pictures are named by their plan"),
+    (
+        &["inference", "serve", "serving", "generate", "prefill", "decode", "kvcache"],
+        "--seq-len",
+        "what is planned is training",
+    ),
+    (
+        &["mfu", "hfu", "tflops", "flops", "throughput", "showmemory", "breakdown"],
+        "--seq-len",
+        "results have it; `planner explain` on a plan written with `-o` says where it goes",
+    ),
+    (
+        &["verbose", "v", "vv", "debug", "details"],
+        "--seq-len",
+        "`planner explain` on a plan written with `-o` says all there is to say",
+    ),
+];
+
+/// What there is to know of an option that nothing here corresponds to, of a command that has what `has` says.
+pub fn beside(flag: &str, has: impl Fn(&str) -> bool) -> Option<&'static str> {
+    let given = folded(flag);
+    let known = BESIDE.iter().filter(|(also, ..)| also.contains(&given.as_str()));
+    known.map(|(_, ours, text)| (*ours, *text)).find(|(ours, _)| has(ours)).map(|(_, text)| text)
+}
 
 /// What to type for an option that is not known, of a command that has what `has` says: in words.
 pub fn instead(flag: &str, has: impl Fn(&str) -> bool) -> Option<String> {

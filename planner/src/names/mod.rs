@@ -8,7 +8,7 @@ mod nearest;
 mod options;
 
 pub use clusters::cluster;
-pub use flags::{flag, instead};
+pub use flags::{beside, flag, instead};
 pub use frameworks::framework;
 pub use models::{Sought, model};
 pub use nearest::{nearest, or_nearest};

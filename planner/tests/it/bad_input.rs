@@ -112,7 +112,7 @@ fn files_that_are_not_there_or_not_text() {
     for (text, words) in [
         (&b""[..], &["empty"][..]),
         (b" \n\t ", &["empty"]),
-        (b"\xff\xfe{\0}\0", &["bad.json", "utf-8"]),
+        (b"\xff\xfe{\0}\0", &["bad.json", "UTF-16", "save it in UTF-8"]),
         (b"{\"architecture\": \"gpt\xc3\"}", &["bad.json", "utf-8"]),
     ] {
         place.model_fails(text, words);

@@ -151,8 +151,10 @@ fn files_that_are_no_timeline() {
             place.fails(&format!("chart {plan} {{}}/bad.json -o {{}}/out.html"), &words);
         }
     }
-    place.write("bad.json", b"\xff\xfe\x00");
-    place.fails("chart {}/bad.json -o {}/out.html", &["bad.json", "utf-8"]);
+    for (text, word) in [(&b"\xff\xfe\x00"[..], "UTF-16"), (b"\xff\x00", "utf-8")] {
+        place.write("bad.json", text);
+        place.fails("chart {}/bad.json -o {}/out.html", &["bad.json", word]);
+    }
 }
 
 #[test]

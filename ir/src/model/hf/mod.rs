@@ -135,6 +135,14 @@ pub(super) fn read(
     Ok((class.to_owned(), transformer, asked.warnings(model_type, object)))
 }
 
+/// The class that `object` names, and the `model_type` that has it.
+pub(super) fn named_by_class(object: &Map<String, Value>) -> Option<(&'static str, &'static str)> {
+    let named = object.get("architectures")?.get(0)?.as_str()?;
+    let all = classes()
+        .flat_map(|(model_type, classes)| classes.iter().map(move |class| (*class, model_type)));
+    all.into_iter().find(|(class, _)| *class == named)
+}
+
 fn family_of(model_type: &str) -> Option<&'static Family> {
     FAMILIES.iter().find(|family| family.model_type == model_type)
 }

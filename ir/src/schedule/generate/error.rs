@@ -25,7 +25,10 @@ pub enum GenerateError {
         most: u64,
     },
     /// The family has a fixed number of stages a rank.
-    #[error("schedule `{kind}` has `virtual_stages` {expected}, not {virtual_stages}")]
+    #[error(
+        "schedule `{kind}` has `virtual_stages` {expected}, not {virtual_stages}\nhint: as many as you like have {}",
+        any_virtual_stages()
+    )]
     VirtualStages {
         /// The family.
         kind: ScheduleKind,
@@ -94,4 +97,18 @@ pub enum GenerateError {
         /// The fewest that it runs.
         least: u32,
     },
+}
+
+/// The families that have any number of stages a rank, in words.
+fn any_virtual_stages() -> String {
+    let names: Vec<String> = ScheduleKind::ALL
+        .into_iter()
+        .filter(|kind| kind.is_interleaved())
+        .map(|kind| format!("`{kind}`"))
+        .collect();
+    match names.as_slice() {
+        [] => String::new(),
+        [one] => one.clone(),
+        [others @ .., last] => format!("{} and {last}", others.join(", ")),
+    }
 }

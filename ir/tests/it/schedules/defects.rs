@@ -506,7 +506,11 @@ fn numbers_that_a_family_does_not_take() {
             told(ScheduleKind::OneFOneB, 0, 1, 1),
             "`pipeline_parallel` is 0; a schedule needs at least 1",
         ),
-        (told(ScheduleKind::Zbv, 2, 2, 1), "schedule `zbv` has `virtual_stages` 2, not 1"),
+        (
+            told(ScheduleKind::Zbv, 2, 2, 1),
+            "schedule `zbv` has `virtual_stages` 2, not 1\nhint: as many as you like have `interleaved-1f1b`, \
+             `looped-bfs` and `interleaved-zb`",
+        ),
         (
             told(ScheduleKind::DualPipe, 3, 12, 1),
             "schedule `dualpipe` folds the ranks in half: `pipeline_parallel` 4 fits, 3 is odd",

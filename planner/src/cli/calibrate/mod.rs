@@ -109,7 +109,7 @@ fn kind_of_all(files: &[(&Path, Vec<u8>)]) -> anyhow::Result<Kind> {
 }
 
 fn text(path: &Path, bytes: &[u8]) -> anyhow::Result<String> {
-    String::from_utf8(bytes.to_vec()).with_context(|| format!("reading `{}`", path.display()))
+    ir::text::decoded(bytes.to_vec()).with_context(|| format!("reading `{}`", path.display()))
 }
 
 /// What a file that is packed by gzip holds; any other as it is.

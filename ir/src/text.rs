@@ -48,6 +48,15 @@ pub fn decoded(bytes: Vec<u8>) -> Result<String, NotText> {
     Ok(text)
 }
 
+/// A name as names are compared: its letters and digits, small.
+///
+/// ```
+/// assert_eq!(ir::text::folded("ZB-H1"), ir::text::folded("zb_h1"));
+/// ```
+pub fn folded(name: &str) -> String {
+    name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
+}
+
 /// Characters that are no control characters and yet do not show, or change how others show.
 const UNSHOWN: [RangeInclusive<char>; 12] = [
     '\u{ad}'..='\u{ad}',        // soft hyphen

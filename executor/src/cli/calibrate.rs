@@ -1,10 +1,11 @@
 //! `executor calibrate`.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::sync::Arc;
 
 use anyhow::{bail, ensure};
+use command_line::destination::check_output;
+use command_line::said::tell;
 use executor::calibration::{self, Effort, Machine, Rates};
 use executor::collectives::{Plan, Row, time};
 use executor::communicator::{Communicator, Reduction};
@@ -17,7 +18,6 @@ use traces::collectives::Operation;
 use super::args::{Backend, CommunicatorKind};
 use super::cluster::{self, Topology};
 use super::collectives::{check_ranks, element, sizes};
-use super::files;
 use super::measuring::{CalibrateArgs, TimingArgs};
 use super::start;
 use super::words;
@@ -39,7 +39,7 @@ pub(crate) fn calibrate(args: &CalibrateArgs) -> anyhow::Result<()> {
         args.ranks.backend.check((*precision).into())?;
     }
     let inputs: Vec<_> = args.base.iter().map(std::path::PathBuf::as_path).collect();
-    files::check_output(&args.output, &inputs)?;
+    check_output(&args.output, &inputs)?;
     start::run(&Job { args, base }, &args.ranks)
 }
 
@@ -82,28 +82,27 @@ impl Work for Job<'_> {
         let per_node = self.args.timing.ranks_per_node.map(std::num::NonZeroU32::get);
         let topology = Topology::new(num_ranks, per_node)?;
         let is_first = communicator.rank() == 0;
-        let say = |text: &str| -> anyhow::Result<()> {
+        let say = |text: &str| {
             if is_first {
-                writeln!(std::io::stderr(), "{text}")?;
+                tell(text);
             }
-            Ok(())
         };
         let effort = if self.args.quick { Effort::Quick } else { Effort::Full };
         let (mut rates, mut kernels) = (BTreeMap::new(), BTreeMap::new());
         for argument in &self.args.precision {
             let precision = argument.precision();
-            say(&format!("{precision}: what {} reach at once", words::ranks(num_ranks)))?;
+            say(&format!("{precision}: what {} reach at once", words::ranks(num_ranks)));
             let found = calibration::rates(&communicator, &device, element((*argument).into()))?;
             rates.extend(found.map(|found| (precision, found)));
             let observe = |nth: usize, model: &calibration::TrainedModel| {
                 // Who cannot read it misses nothing else.
-                let _ = say(&format!("{precision}: model {}: {}", nth + 1, model.name()));
+                say(&format!("{precision}: model {}: {}", nth + 1, model.name()));
             };
             let found =
                 calibration::kernel_times(&communicator, &device, precision, effort, observe)?;
             kernels.extend(found.map(|found| (precision, found)));
         }
-        say("collectives")?;
+        say("collectives");
         let slowdown = calibration::slowdown(&communicator, &device)?;
         let rows = self.collectives(&*communicator, topology, &device)?;
         if is_first {
@@ -254,28 +253,25 @@ impl Job<'_> {
         made: &Cluster,
         levels: &[executor::collectives::FittedLevel],
     ) -> anyhow::Result<()> {
-        let mut stderr = std::io::stderr();
         ensure!(!levels.is_empty(), "no collective was measured");
         for (precision, peak) in &made.gpu.peak {
             let bandwidth = made.gpu.memory_bandwidth;
-            writeln!(
-                stderr,
+            tell(&format!(
                 "{precision}: a rank reaches {:.1} GFLOP/s, and {:.1} GB/s",
                 peak.get() / 1e9,
                 bandwidth.get() / 1e9
-            )?;
+            ));
         }
         for (precision, times) in made.gpu.measured.iter().flat_map(|it| &it.by_precision) {
             let percent = times.mean_error * 100.0;
-            writeln!(stderr, "{precision}: steps are fitted with a mean error of {percent:.1} %")?;
+            tell(&format!("{precision}: steps are fitted with a mean error of {percent:.1} %"));
         }
         for level in levels {
             let errors = cluster::errors(level);
-            writeln!(stderr, "`{}` is fitted with mean errors of {errors}", level.level.name)?;
+            tell(&format!("`{}` is fitted with mean errors of {errors}", level.level.name));
         }
         let path = self.args.output.display();
-        writeln!(
-            stderr,
+        tell(&format!(
             "wrote `{path}`; `planner search MODEL --gpus {} --cluster {path} --framework executor --precision {}` \
              plans for it",
             self.args.ranks.num_ranks(),
@@ -284,8 +280,8 @@ impl Job<'_> {
                 .iter()
                 .flat_map(|it| it.by_precision.keys())
                 .next()
-                .map_or("fp32", |it| it.name()),
-        )?;
+                .map_or("fp32", |it| it.name())
+        ));
         Ok(())
     }
 }

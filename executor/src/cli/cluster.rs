@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, ensure};
+use command_line::destination::write_output;
 use executor::collectives::{FittedLevel, Row, fit_level, groups};
 use executor::communicator::Group;
 use ir::cluster::Cluster;
@@ -22,7 +23,7 @@ pub(super) fn write(path: &Path, cluster: &Cluster) -> anyhow::Result<()> {
     let mut text = serde_json::to_string_pretty(cluster)?;
     text.push('\n');
     Cluster::from_json(&text).context("the measurements make no cluster")?;
-    files::write_atomically(path, text.as_bytes())
+    write_output(path, text.as_bytes())
 }
 
 /// Where the ranks of a job lie.

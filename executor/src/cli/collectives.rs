@@ -1,9 +1,10 @@
 //! `executor collectives`.
 
-use std::io::Write;
 use std::sync::Arc;
 
 use anyhow::{bail, ensure};
+use command_line::destination::check_output;
+use command_line::said::{print_bytes, print_json_text, tell};
 use executor::array::Element;
 use executor::collectives::{Plan, Row, Shown, Sizes, bus_factor, show, time};
 use executor::communicator::{Communicator, Group};
@@ -16,7 +17,6 @@ use traces::collectives::Operation;
 
 use super::args::{Backend, CommunicatorKind, PrecisionArg};
 use super::cluster::{self, Topology, microseconds};
-use super::files;
 use super::measuring::{CollectivesArgs, ReportFormat, TimingArgs};
 use super::start;
 use super::words;
@@ -30,7 +30,7 @@ pub(crate) fn collectives(args: &CollectivesArgs) -> anyhow::Result<()> {
     let base = match (&args.base, &args.output) {
         (Some(base), Some(output)) => {
             let cluster = cluster::read(base)?;
-            files::check_output(output, &[base])?;
+            check_output(output, &[base])?;
             Some(cluster)
         }
         _ => None,
@@ -181,9 +181,7 @@ impl Report<'_> {
 
     fn print(&self, text: &str) -> anyhow::Result<()> {
         if self.is_table() {
-            let mut stdout = std::io::stdout().lock();
-            writeln!(stdout, "{text}")?;
-            stdout.flush()?;
+            print_bytes(format!("{text}\n").as_bytes())?;
         }
         Ok(())
     }
@@ -294,7 +292,7 @@ impl Report<'_> {
                 "who_holds_what": drawings.iter().map(drawing_json).collect::<Vec<_>>(),
                 "rows": rows.clone().map(|row| self.row_json(row)).collect::<Vec<_>>(),
             });
-            writeln!(std::io::stdout(), "{json}")?;
+            print_json_text(&format!("{json}\n"))?;
         }
         for row in rows {
             if row.num_wrong > 0 {
@@ -324,16 +322,14 @@ impl Report<'_> {
                 Collective::ALL.map(|collective| collective.to_string()).join(", ")
             );
             cluster::write(path, cluster)?;
-            let mut stderr = std::io::stderr();
             for (level, errors) in cluster.levels.iter().zip(errors) {
-                writeln!(stderr, "`{}` is fitted with mean errors of {errors}", level.name)?;
+                tell(&format!("`{}` is fitted with mean errors of {errors}", level.name));
             }
-            writeln!(
-                stderr,
+            tell(&format!(
                 "wrote `{0}`; `planner search MODEL --gpus {1} --cluster {0}` plans for it",
                 path.display(),
                 self.num_ranks
-            )?;
+            ));
         }
         Ok(())
     }

@@ -1,9 +1,10 @@
 //! `executor export`.
 
 use std::collections::BTreeSet;
-use std::io::Write;
 
 use anyhow::{Context, bail, ensure};
+use command_line::destination::{check_output, write_output};
+use command_line::said::tell;
 use executor::array::Element;
 use executor::base::Base;
 use executor::checkpoint::{
@@ -25,14 +26,14 @@ pub(crate) fn export(args: &ExportArgs) -> anyhow::Result<()> {
     let state = open(args)?;
     state.check_model(&program.identity(), &program.trained_parameters())?;
     state.verify()?;
-    files::check_output(&args.output, &[&args.plan])?;
+    check_output(&args.output, &[&args.plan])?;
     if args.adapters {
         write_adapters(args, &program, &state)?;
     } else {
         write_model(args, &program, &state)?;
     }
     let step = state.training().step;
-    writeln!(std::io::stderr(), "wrote `{}`, of step {step}", args.output.display())?;
+    tell(&format!("wrote `{}`, of step {step}", args.output.display()));
     Ok(())
 }
 
@@ -126,7 +127,7 @@ fn write_adapters(args: &ExportArgs, program: &Program, state: &State) -> anyhow
         "inference_mode": true,
     });
     let beside = args.output.with_file_name("adapter_config.json");
-    files::write_atomically(&beside, serde_json::to_string_pretty(&config)?.as_bytes())
+    write_output(&beside, serde_json::to_string_pretty(&config)?.as_bytes())
 }
 
 /// How peft is told of the layer that a tensor of an adapter is beside: by the end of its name.
@@ -162,7 +163,7 @@ fn open(args: &ExportArgs) -> anyhow::Result<State> {
     if path.join("manifest.json").exists() {
         return Ok(State::open(path)?);
     }
-    let warn = |skipped: &_| Ok(writeln!(std::io::stderr(), "warning: {skipped}")?);
+    let warn = |skipped: &_| tell(&format!("warning: {skipped}"));
     match files::newest_checkpoint(path, warn)? {
         Some((_, state)) => Ok(state),
         None => bail!(

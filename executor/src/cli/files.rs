@@ -1,9 +1,9 @@
-//! Reading plans and writing files.
+//! Reading plans and checkpoints.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, anyhow, bail, ensure};
+use anyhow::{Context, anyhow, ensure};
 use executor::checkpoint::{CheckpointError, State, latest};
 use executor::program::read_plan;
 use ir::plan::Plan;
@@ -50,7 +50,7 @@ pub(super) fn read_text(path: &Path) -> anyhow::Result<String> {
 /// look as if training went on.
 pub(super) fn newest_checkpoint(
     folder: &Path,
-    mut warn: impl FnMut(&CheckpointError) -> anyhow::Result<()>,
+    mut warn: impl FnMut(&CheckpointError),
 ) -> anyhow::Result<Option<(PathBuf, State)>> {
     ensure!(
         !folder.exists() || folder.is_dir(),
@@ -68,81 +68,9 @@ pub(super) fn newest_checkpoint(
             .with_context(|| format!("no checkpoint in `{}` is whole", folder.display()));
     }
     for skipped in &found.skipped {
-        warn(skipped)?;
+        warn(skipped);
     }
     let Some(path) = found.path else { return Ok(None) };
     let state = State::open(&path)?;
     Ok(Some((path, state)))
-}
-
-/// Finds out before a run whether `path` could be written after it: that it is no folder, that there is a
-/// folder for it which takes files, and that it is none of `inputs`.
-pub(super) fn check_output(path: &Path, inputs: &[&Path]) -> anyhow::Result<()> {
-    let writing = || format!("writing `{}`", path.display());
-    let same = |input: &&&Path| {
-        matches!(
-            (path.canonicalize(), input.canonicalize()), (Ok(output), Ok(input)) if output == input
-        )
-    };
-    if let Some(input) = inputs.iter().find(same) {
-        bail!("writing `{}`: it is `{}`, which is read", path.display(), input.display());
-    }
-    match std::fs::metadata(path) {
-        Ok(there) if there.is_dir() => {
-            bail!(
-                "writing `{0}`: it is a folder\nhint: name a file in it, such as `{0}/step.json`",
-                path.display()
-            )
-        }
-        Ok(there) if !there.is_file() => return Ok(()),
-        _ => {}
-    }
-    let folder = folder_of(path);
-    ensure!(
-        folder.is_dir(),
-        "writing `{}`: there is no folder `{}`",
-        path.display(),
-        folder.display()
-    );
-    beside(&folder).with_context(writing)?;
-    Ok(())
-}
-
-/// Finds out before a run whether checkpoints can be kept in a folder, which is made if it is not there.
-pub(super) fn check_folder(folder: &Path) -> anyhow::Result<()> {
-    let keeping = || format!("keeping checkpoints in `{}`", folder.display());
-    std::fs::create_dir_all(folder).with_context(keeping)?;
-    beside(folder).with_context(keeping)?;
-    Ok(())
-}
-
-/// Writes a file whole or not at all: beside its place first, then renamed. A device or a pipe takes the
-/// bytes as they come, as a file in its place would end it.
-pub(super) fn write_atomically(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    let writing = || format!("writing `{}`", path.display());
-    if std::fs::metadata(path).is_ok_and(|there| !there.is_file() && !there.is_dir()) {
-        return std::fs::write(path, bytes).with_context(writing);
-    }
-    let mut file = beside(&folder_of(path)).with_context(writing)?;
-    file.write_all(bytes).with_context(writing)?;
-    file.as_file().sync_all().with_context(writing)?;
-    file.persist(path).map_err(|error| error.error).with_context(writing)?;
-    Ok(())
-}
-
-fn folder_of(path: &Path) -> PathBuf {
-    match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
-        _ => PathBuf::from("."),
-    }
-}
-
-/// A new file in a folder, gone unless it is given another name.
-fn beside(folder: &Path) -> std::io::Result<tempfile::NamedTempFile> {
-    let mut beside = tempfile::Builder::new();
-    beside.prefix(".executor-");
-    // As any other program would create it; the default is to let nobody else read it.
-    #[cfg(unix)]
-    beside.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    beside.tempfile_in(folder)
 }

@@ -1,10 +1,11 @@
 //! A run: what all ranks share, and what one does.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail, ensure};
+use command_line::destination::{check_folder, check_output, write_output};
+use command_line::said::tell;
 use executor::base::Base;
 use executor::batches::Source;
 use executor::checkpoint::{CheckpointError, State, Training, Weights};
@@ -130,29 +131,29 @@ fn prepare<'a>(
     let is_first = place.is_none_or(|place| place.rank == 0);
     if program.leaves_out_dropout {
         let text = "the model's dropout is left out, as it was planned";
-        say(is_first, &format!("warning: {text}\nhint: a plan made with `--dropout` has it"))?;
+        say(is_first, &format!("warning: {text}\nhint: a plan made with `--dropout` has it"));
     }
     if leaves_out_gradient_norm(args, plan) {
         let schedule = plan.layout.schedule;
         let text = "updates after each micro-batch: gradients' norm has no limit";
-        say(is_first, &format!("note: `{schedule}` {text}"))?;
+        say(is_first, &format!("note: `{schedule}` {text}"));
     }
     if !plan.layout.switches.are_usual() {
         let text = "tokens go to experts by all-to-all, and operators run one by one, whatever the plan switches on";
-        say(is_first, &format!("note: {text}"))?;
+        say(is_first, &format!("note: {text}"));
     }
     let (source, warning) = limits::source(args, &program)?;
     if let Some(warning) = warning {
-        say(is_first, &format!("warning: {warning}"))?;
+        say(is_first, &format!("warning: {warning}"));
     }
     if args.backend == Backend::Cpu
         && let Some(warning) = limits::long_step(&program)
     {
-        say(is_first, &format!("warning: {warning}"))?;
+        say(is_first, &format!("warning: {warning}"));
     }
     let start = start(args, &mut program, is_first)?;
     if start.num_steps() == args.steps && args.output.timeline.is_none() {
-        say(is_first, &format!("all {} steps are done: nothing is left to do", args.steps))?;
+        say(is_first, &format!("all {} steps are done: nothing is left to do", args.steps));
         return Ok(None);
     }
     check_outputs(args, start.num_steps())?;
@@ -161,11 +162,10 @@ fn prepare<'a>(
 }
 
 /// Says something once, however many processes the run has.
-fn say(is_first: bool, text: &str) -> anyhow::Result<()> {
+fn say(is_first: bool, text: &str) {
     if is_first {
-        writeln!(std::io::stderr(), "{text}")?;
+        tell(text);
     }
-    Ok(())
 }
 
 /// Finds out before a run of which `num_done` steps are done whether its results can be written.
@@ -180,9 +180,9 @@ fn check_outputs(args: &RunArgs, num_done: u64) -> anyhow::Result<()> {
         }
         let inputs = [Some(&args.plan), args.data.as_ref(), args.checkpoints.weights.as_ref()];
         let inputs: Vec<&Path> = inputs.into_iter().flatten().map(PathBuf::as_path).collect();
-        files::check_output(path, &inputs)?;
+        check_output(path, &inputs)?;
     }
-    args.checkpoints.folder.as_deref().map_or(Ok(()), files::check_folder)
+    args.checkpoints.folder.as_deref().map_or(Ok(()), check_folder)
 }
 
 /// Where training starts: where a checkpoint left off, if there is one. What that does not have comes from
@@ -235,7 +235,7 @@ fn start(args: &RunArgs, program: &mut Program, is_first: bool) -> anyhow::Resul
         }
         _ => String::new(),
     };
-    say(is_first, &format!("going on from `{}`{instead}", path.display()))?;
+    say(is_first, &format!("going on from `{}`{instead}", path.display()));
     Ok(Start { base, checkpoint: Some(state) })
 }
 
@@ -316,7 +316,7 @@ impl Job<'_> {
     ) -> anyhow::Result<()> {
         let is_first = communicator.rank() == 0;
         let mut show = Show::new(self.args, self.plan, &self.program, is_first);
-        show.start(self.start.num_steps())?;
+        show.start(self.start.num_steps());
         let outcome = self.train(communicator, device, &mut show);
         if outcome.is_err() {
             show.stop();
@@ -376,14 +376,13 @@ impl Job<'_> {
             );
             let Program { model_name, global_batch_size, sequence_length, .. } = &*self.program;
             timeline.work = training_step(model_name, *global_batch_size, *sequence_length);
-            files::write_atomically(path, traces::chrome::write(&timeline).as_bytes())?;
-            writeln!(
-                std::io::stderr(),
+            write_output(path, traces::chrome::write(&timeline).as_bytes())?;
+            tell(&format!(
                 "wrote `{0}`; `planner simulate {1} -o predicted.json` makes what it compares with in \
                  `planner chart predicted.json {0}`",
                 path.display(),
                 self.args.plan.display()
-            )?;
+            ));
         }
         Ok(())
     }

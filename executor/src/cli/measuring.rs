@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use command_line::numbers::quantity;
 use executor::communicator::Reduction;
 use ir::cluster::Precision;
 use ir::units::Bytes;
@@ -171,19 +172,24 @@ fn parse_sizes_factor(text: &str) -> Result<u64, String> {
 const LARGEST_BUFFER: u64 = 1 << 40;
 
 fn parse_bytes(text: &str) -> Result<Bytes, String> {
-    let problem = || "must be a number of bytes, such as 1024, 64K, 4M or 1G".to_owned();
-    let upper = text.trim().to_ascii_uppercase();
-    let digits = upper.trim_end_matches('B').trim_end_matches(['K', 'M', 'G']);
-    let unit: u64 = match upper.strip_prefix(digits) {
-        Some("" | "B") => 1,
-        Some("K" | "KB") => 1 << 10,
-        Some("M" | "MB") => 1 << 20,
-        Some("G" | "GB") => 1 << 30,
-        _ => return Err(problem()),
-    };
-    let count: u64 = digits.parse().map_err(|_| problem())?;
-    let bytes = count.checked_mul(unit).filter(|bytes| (1..=LARGEST_BUFFER).contains(bytes));
-    bytes.map(Bytes::new).ok_or_else(|| format!("must be from 1 to {LARGEST_BUFFER} bytes"))
+    const K: f64 = 1024.0;
+    const UNITS: &[(&str, f64)] = &[
+        ("", 1.0),
+        ("K", K),
+        ("M", K * K),
+        ("G", K * K * K),
+        ("KiB", K),
+        ("MiB", K * K),
+        ("GiB", K * K * K),
+        ("KB", K),
+        ("MB", K * K),
+        ("GB", K * K * K),
+        ("B", 1.0),
+    ];
+    let problem = || "must be a number of bytes, such as 1024, 64K, 4MiB or 1G".to_owned();
+    let bytes = quantity(text, UNITS).filter(|bytes| bytes.fract() == 0.0).ok_or_else(problem)?;
+    let within = Some(bytes as u64).filter(|bytes| (1..=LARGEST_BUFFER).contains(bytes));
+    within.map(Bytes::new).ok_or_else(|| format!("must be from 1 to {LARGEST_BUFFER} bytes"))
 }
 
 fn parse_operation(text: &str) -> Result<Operation, String> {

@@ -17,7 +17,6 @@ mod measuring;
 mod mpi;
 mod run;
 mod settings;
-mod shell;
 mod show;
 mod start;
 mod usage;
@@ -27,13 +26,15 @@ mod words;
 mod work;
 
 use std::ffi::OsString;
-use std::io::Write;
 use std::process::ExitCode;
 
+use clap::CommandFactory as _;
+use command_line::said::{is_broken_pipe, tell};
+use command_line::shell;
 use executor::streams::on_one_stream;
 use ir::model::ModelError;
 
-use args::Command;
+use args::{Cli, Command};
 use job::Told;
 
 /// Runs the command: exit code 0 where it did its work, 1 where a check found something wrong, 2 on errors.
@@ -46,8 +47,10 @@ pub(crate) fn main() -> ExitCode {
         Command::Calibrate(args) => calibrate::calibrate(&args).map(|()| ExitCode::SUCCESS),
         Command::Collectives(args) => collectives::collectives(&args).map(|()| ExitCode::SUCCESS),
         Command::Check(args) => check::check(&args),
-        Command::Completions { shell } => shell::completions(shell).map(|()| ExitCode::SUCCESS),
-        Command::Man { folder } => shell::man(&folder).map(|()| ExitCode::SUCCESS),
+        Command::Completions { shell } => {
+            shell::completions(Cli::command(), shell).map(|()| ExitCode::SUCCESS)
+        }
+        Command::Man { folder } => shell::man(Cli::command(), &folder).map(|()| ExitCode::SUCCESS),
         Command::CheckPart(args) => check::part(&args).map(|()| ExitCode::SUCCESS),
     });
     match result {
@@ -55,8 +58,7 @@ pub(crate) fn main() -> ExitCode {
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) if error.is::<Told>() => ExitCode::from(2),
         Err(error) => {
-            // A closed stderr leaves nobody to tell.
-            let _ = writeln!(std::io::stderr(), "error: {}", message(&error));
+            tell(&format!("error: {}", message(&error)));
             ExitCode::from(2)
         }
     }
@@ -81,12 +83,4 @@ fn message(error: &anyhow::Error) -> String {
     hints.dedup();
     let hints = hints.iter().map(|hint| format!("hint: {hint}"));
     [text].into_iter().chain(hints).collect::<Vec<_>>().join("\n")
-}
-
-/// Whether the reader of stdout has gone, as `head` does.
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error
-        .chain()
-        .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
-        .any(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe)
 }

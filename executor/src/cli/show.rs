@@ -1,9 +1,10 @@
 //! What a run shows: where it runs, how it goes, what it came to.
 
 use std::fmt;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::time::Duration;
 
+use command_line::said::{print_bytes, print_json_text, tell};
 use executor::program::Program;
 use executor::training::{Report, Staleness, StepReport};
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
@@ -44,9 +45,9 @@ impl<'a> Show<'a> {
 
     /// One line: the model, its layout, the ranks, and what is expected; training goes on after
     /// `num_done` steps.
-    pub(crate) fn start(&mut self, num_done: u64) -> anyhow::Result<()> {
+    pub(crate) fn start(&mut self, num_done: u64) {
         if !self.is_first || self.args.output.format == Format::Json {
-            return Ok(());
+            return;
         }
         let ranks = words::ranks(self.program.num_ranks());
         let memory = &self.plan.prediction.memory;
@@ -55,15 +56,14 @@ impl<'a> Show<'a> {
         } else {
             String::new()
         };
-        writeln!(
-            std::io::stderr(),
+        tell(&format!(
             "{} ({} parameters) on {ranks} ({}): {}; {}{memory}",
             self.program.model_name,
             words::count(self.plan.model.num_parameters),
             self.devices(),
             words::layout(&self.program.layout),
             words::step(self.plan, self.has_tokens()),
-        )?;
+        ));
         if std::io::stderr().is_terminal() {
             let target = ProgressDrawTarget::stderr();
             let bar = ProgressBar::with_draw_target(Some(self.args.steps), target);
@@ -79,7 +79,6 @@ impl<'a> Show<'a> {
             bar.reset_eta();
             self.bar = Some(bar);
         }
-        Ok(())
     }
 
     /// Shows a step.
@@ -119,7 +118,7 @@ impl<'a> Show<'a> {
         } else {
             let (step, steps) = (report.step, self.args.steps);
             let time = Seconds::new(seconds);
-            writeln!(std::io::stderr(), "step {step} of {steps}: {message}, {time}")?;
+            tell(&format!("step {step} of {steps}: {message}, {time}"));
         }
         Ok(())
     }
@@ -201,10 +200,7 @@ impl<'a> Show<'a> {
         let further = on_host.into_iter().chain(distance).chain(staleness);
         let lines: Vec<String> = lines.into_iter().chain(further).collect();
         let text = lines.join("\n") + "\n";
-        let mut stdout = std::io::stdout().lock();
-        stdout.write_all(text.as_bytes())?;
-        stdout.flush()?;
-        Ok(())
+        print_bytes(text.as_bytes())
     }
 
     /// Whether what was predicted is for devices such as these, in this precision.
@@ -271,8 +267,5 @@ impl<'a> Show<'a> {
 
 /// A line on stdout, at once.
 fn print(line: &Value) -> anyhow::Result<()> {
-    let mut stdout = std::io::stdout().lock();
-    writeln!(stdout, "{line}")?;
-    stdout.flush()?;
-    Ok(())
+    print_json_text(&format!("{line}\n"))
 }

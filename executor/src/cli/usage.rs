@@ -3,16 +3,27 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use clap::builder::StyledStr;
-use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{CommandFactory, Parser};
+use clap::error::{ContextKind, ErrorKind};
+use clap::{Command, CommandFactory, FromArgMatches};
+use command_line::usage::{as_text, example, given, has, named, with_tip};
+use ir::text::folded;
 
 use super::args::Cli;
 
 /// Options that other programs have, without hyphens and small, and what to type here.
 const INSTEAD: &[(&[&str], &str)] = &[
     (
-        &["resume", "resumefrom", "resumefromcheckpoint", "load", "ckpt", "savedir", "outputdir"],
+        &[
+            "resume",
+            "resumefrom",
+            "resumefromcheckpoint",
+            "load",
+            "save",
+            "ckpt",
+            "ckptdir",
+            "savedir",
+            "outputdir",
+        ],
         "`--checkpoint DIR` keeps checkpoints, and goes on from the newest one that is there",
     ),
     (&["saveinterval", "savesteps", "saveevery"], "it is `--checkpoint-every N` here"),
@@ -32,6 +43,26 @@ const INSTEAD: &[(&[&str], &str)] = &[
     (&["datapath", "dataset", "traindata", "corpus"], "it is `--data FILE` here"),
     (&["initcheckpoint", "pretrained", "modelpath"], "it is `--weights PATH` here"),
     (&["trace", "profile", "profiler"], "it is `--timeline FILE` here"),
+    (
+        &["loginterval", "logevery", "wandb", "tensorboard", "reportto", "logdir", "log"],
+        "`--format json` prints a line for each step, which other programs read",
+    ),
+    (
+        &["verbose", "v", "vv", "debug", "quiet", "q", "silent"],
+        "lines for people are on stderr, results on stdout: `2>/dev/null` leaves the former out",
+    ),
+    (
+        &["dryrun", "check", "validate", "noop"],
+        "a plan is checked before it runs; `planner simulate` draws its step without running it",
+    ),
+    (
+        &["size", "sizes", "bytes", "messagesize", "b", "e"],
+        "sizes are those from `--min-bytes` to `--max-bytes`",
+    ),
+    (
+        &["fast", "short", "quick"],
+        "`executor check --minutes M` takes no longer than M minutes, `executor calibrate --quick` takes seconds",
+    ),
     (
         &[
             "n",
@@ -64,7 +95,13 @@ const COMMANDS: &[(&[&str], &str)] = &[
     (&["bench", "benchmark", "doctor", "info", "test", "verify"], "that is `executor check`"),
     (&["collective", "nccltests", "allreduce"], "that is `executor collectives`"),
     (&["convert", "save"], "that is `executor export CHECKPOINT plan.json`"),
-    (&["search", "evaluate", "plan", "explain", "chart"], "that is a command of `planner`"),
+    (
+        &[
+            "search", "evaluate", "plan", "explain", "chart", "compare", "sweep", "simulate",
+            "import", "lint", "inspect", "list", "schedule", "report", "validate",
+        ],
+        "that is a command of `planner`",
+    ),
 ];
 
 /// Reads the command line.
@@ -73,60 +110,52 @@ const COMMANDS: &[(&[&str], &str)] = &[
 ///
 /// What is wrong, with what was likely meant as a tip.
 pub(super) fn parse(words: &[OsString]) -> Result<Cli, clap::Error> {
-    Cli::try_parse_from(words).map_err(|error| {
-        let error = error.with_cmd(&Cli::command());
-        let words: Vec<String> =
-            words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-        with_tip(error, &words)
+    let mut program = Cli::command();
+    let matches = program
+        .try_get_matches_from_mut(words)
+        .and_then(|mut matches| Cli::from_arg_matches_mut(&mut matches));
+    matches.map_err(|error| {
+        let words = as_text(words);
+        let tip = tip(&error, &program, &words);
+        with_tip(error, &program, &words, tip)
     })
 }
 
-fn with_tip(mut error: clap::Error, words: &[String]) -> clap::Error {
-    let invalid = |kind| match error.get(kind) {
-        Some(ContextValue::String(given)) => Some(given.clone()),
-        _ => None,
-    };
-    let tip = match error.kind() {
+/// What was likely meant, where that can be told.
+fn tip(error: &clap::Error, program: &Command, words: &[String]) -> Option<String> {
+    match error.kind() {
         ErrorKind::UnknownArgument => {
-            invalid(ContextKind::InvalidArg).and_then(|given| option(&given))
+            given(error, ContextKind::InvalidArg).and_then(|it| option(program, words, &it))
         }
         ErrorKind::InvalidSubcommand => {
-            invalid(ContextKind::InvalidSubcommand).and_then(|given| command(&given))
+            given(error, ContextKind::InvalidSubcommand).and_then(|it| command(&it))
         }
-        ErrorKind::MissingRequiredArgument => words.get(1).and_then(|name| example(name)),
+        ErrorKind::MissingRequiredArgument => {
+            named(program, words).and_then(|of| example("executor", of))
+        }
         _ => None,
-    };
-    if error.kind() == ErrorKind::UnknownArgument {
-        // That a word with hyphens can be a value, as clap says, no command here has a use for.
-        error.remove(ContextKind::Suggested);
     }
-    if let Some(tip) = tip {
-        for kind in [
-            ContextKind::SuggestedArg,
-            ContextKind::SuggestedSubcommand,
-            ContextKind::SuggestedValue,
-        ] {
-            error.remove(kind);
-        }
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(tip)]));
-    }
-    error
 }
 
-/// An example of a command, from its help.
-fn example(name: &str) -> Option<String> {
-    let cli = Cli::command();
-    let help = cli.find_subcommand(name)?.get_after_help()?.to_string();
-    let line = help.lines().map(str::trim).find(|line| line.starts_with("executor "))?;
-    Some(format!("for example: {line}"))
-}
-
-fn option(given: &str) -> Option<String> {
+fn option(program: &Command, words: &[String], given: &str) -> Option<String> {
     if !given.starts_with('-') {
         return is_json(given).then(|| "a run is of one plan".to_owned());
     }
     let flag = given.split_once('=').map_or(given, |(flag, _)| flag);
-    found(INSTEAD, flag)
+    let of = named(program, words);
+    let others = program.get_subcommands().filter(|other| !other.is_hide_set());
+    let mut elsewhere = others.filter(|other| has(other, flag));
+    match (of, elsewhere.next()) {
+        (None, Some(other)) => {
+            Some(format!("a command comes first, such as `executor {}`", other.get_name()))
+        }
+        (Some(of), Some(other)) => Some(format!(
+            "`{flag}` is an option of `executor {}`, not of `executor {}`",
+            other.get_name(),
+            of.get_name()
+        )),
+        _ => found(INSTEAD, flag),
+    }
 }
 
 fn is_json(given: &str) -> bool {
@@ -141,8 +170,7 @@ fn command(given: &str) -> Option<String> {
 }
 
 fn found(table: &[(&[&str], &str)], given: &str) -> Option<String> {
-    let folded: String =
-        given.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect();
+    let folded = folded(given);
     let row = table.iter().find(|(also, _)| also.contains(&folded.as_str()));
     row.map(|(_, tip)| (*tip).to_owned())
 }

@@ -6,9 +6,10 @@ use std::path::Path;
 use anyhow::{Context, bail, ensure};
 use planner::interchange::ChakraTraces;
 
-use super::destination::{is_dash, make_folder, refuse_to_overwrite, write_output};
+use super::answer::Answer;
 use super::files::read_plan;
-use super::output::{Answer, print};
+use command_line::destination::{is_dash, make_folder, refuse_to_overwrite, write_output};
+use command_line::said::print;
 
 /// The most that is written where nobody says which ranks: more is seldom meant.
 const MOST_BYTES: u64 = 1 << 30;

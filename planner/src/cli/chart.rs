@@ -14,11 +14,11 @@ use traces::html::{PageOptions, Table};
 use traces::timeline::Timeline;
 use traces::{DrawError, Paper, chrome, html, snapshot};
 
+use super::answer::Answer;
 use super::args::{ChartArgs, CollectiveArgs, Shown};
-use super::destination::{refuse_to_overwrite, write_output};
 use super::files::{parse_plan, read_plan, read_text_up_to};
-use super::output::Answer;
 use super::picture::{Kind, Look, StillKind};
+use command_line::destination::{refuse_to_overwrite, write_output};
 
 /// The most that is read of a timeline: some million events.
 const LARGEST_TIMELINE: u64 = 1 << 30;

@@ -11,14 +11,15 @@ use planner::problem::Problem;
 use planner::search::{Found, Go, RESOLUTION, Request, search};
 use serde::Serialize;
 
+use super::answer::Answer;
 use super::args::{CompareArgs, Format};
 use super::files::read_plan;
 use super::input::{Decided, read, warn_of_model};
 use super::layout::filled;
 use super::models::read_model;
-use super::output::{Answer, print, print_json};
 use super::questions::whole;
 use super::tables::{percent, render, table};
+use command_line::said::{print, print_json};
 
 /// One of two that are compared.
 struct Side {

@@ -12,12 +12,13 @@ use planner::search::{RESOLUTION, utilization_with_every_pair};
 use planner::step::ShapeKey;
 use serde::Serialize;
 
+use super::answer::Answer;
 use super::args::{ExplainArgs, Format};
 use super::constants::describe_calibration;
 use super::describe::{describe_adapters, describe_replication};
 use super::files::read_plan;
-use super::output::{Answer, print, print_json};
 use super::tables::{percent, render, table};
+use command_line::said::{print, print_json};
 
 pub(crate) fn explain(args: &ExplainArgs) -> anyhow::Result<Answer> {
     let checked = read_plan(&args.plan)?;

@@ -8,11 +8,12 @@ use clap::Args;
 use planner::interchange::{self, Export, File, Launcher, Target, Wanted};
 use planner::names::{launcher_names, target_names};
 
+use super::answer::Answer;
 use super::chakra::{self, Ranks};
-use super::destination::{is_dash, make_folder, refuse_to_overwrite, write_output};
 use super::files::{read_plan, read_text};
-use super::output::{Answer, print, print_bytes};
 use super::values::one_of_called;
+use command_line::destination::{is_dash, make_folder, refuse_to_overwrite, write_output};
+use command_line::said::{print, print_bytes};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  planner search llama-3.1-8b --gpus 8 -o plan.json\n  \

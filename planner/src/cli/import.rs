@@ -7,12 +7,13 @@ use anyhow::Context;
 use ir::plan::Plan;
 use planner::interchange::{self, Stated};
 
+use super::answer::Answer;
 use super::args::{ImportArgs, SettingsArgs};
-use super::destination::{has_room, refuse_to_overwrite, write_output};
 use super::files::{read_cluster, read_text};
 use super::input::{command, warn_of_model};
 use super::models::read_model;
-use super::output::{Answer, print};
+use command_line::destination::{has_room, refuse_to_overwrite, write_output};
+use command_line::said::print;
 
 pub(crate) fn import(args: &ImportArgs) -> anyhow::Result<Answer> {
     let text = read_text(&args.file)?;

@@ -18,8 +18,8 @@ use planner::problem::{
 
 use super::files::{read_cluster, read_framework};
 use super::models::{ModelFile, read_model};
-use super::output::tell;
 use super::setting::SettingArgs;
+use command_line::said::tell;
 
 /// A problem with the files that it came from.
 pub(crate) struct Input {

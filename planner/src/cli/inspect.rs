@@ -5,11 +5,12 @@ use ir::graph::{Graph, OpKind};
 use planner::problem::{LONGEST_SEQUENCE, default_sequence_length};
 use serde::Serialize;
 
+use super::answer::Answer;
 use super::args::{Format, InspectArgs};
 use super::input::warn_of_model;
 use super::models::{ModelFile, read_model};
-use super::output::{Answer, print, print_json};
 use super::tables::{count, render, table};
+use command_line::said::{print, print_json};
 
 /// What `inspect` says of a model.
 #[derive(Debug, Serialize)]

@@ -2,12 +2,12 @@
 
 use std::process;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use command_line::said::tell;
+use command_line::whole::writing;
 use planner::search::{Go, StopReason};
 
-use super::output::tell;
 use super::progress::Heartbeat;
 
 /// Whether a search looks at [`INTERRUPTED`]. Signals know no values, so these are global.
@@ -15,9 +15,6 @@ static SEARCHING: AtomicBool = AtomicBool::new(false);
 
 /// Whether the user wants the search to end.
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
-
-/// Held while a file is written.
-static WRITING: Mutex<()> = Mutex::new(());
 
 /// The exit code of a program that Ctrl-C ended, by convention of shells: 128 and the number of SIGINT.
 const INTERRUPTED_CODE: i32 = 130;
@@ -35,11 +32,6 @@ pub(crate) fn handle() -> anyhow::Result<()> {
         process::exit(INTERRUPTED_CODE);
     })?;
     Ok(())
-}
-
-/// Keeps the program from ending until what is returned is dropped.
-pub(crate) fn writing() -> MutexGuard<'static, ()> {
-    WRITING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// When a search ends before it is done.

@@ -10,14 +10,15 @@ use planner::file_kind::FileKind;
 use planner::interchange::{self, Import};
 use planner::lint::{self, Finding, Nearby, Predicted, Report, Severity};
 
+use super::answer::Answer;
 use super::args::{FailOn, LintArgs, LintFormat};
-use super::destination::{refuse_to_overwrite, write_output};
 use super::files::{parse_plan, read_cluster, read_text};
 use super::import::{read_beside, stated};
 use super::input::{command, warn_of_model};
 use super::models::read_model;
-use super::output::{Answer, print, print_json_text};
 use super::tables::{percent, render, table};
+use command_line::destination::{refuse_to_overwrite, write_output};
+use command_line::said::{print, print_json_text};
 
 pub(crate) fn lint(args: &LintArgs) -> anyhow::Result<Answer> {
     let text = read_text(&args.file)?;

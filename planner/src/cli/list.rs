@@ -10,9 +10,10 @@ use planner::lint::Rule;
 use serde::Serialize;
 use serde_json::json;
 
+use super::answer::Answer;
 use super::args::{Format, ListArgs, Listed};
-use super::output::{Answer, print, print_json};
 use super::tables::{count, render, table};
+use command_line::said::{print, print_json};
 
 pub(crate) fn list(args: &ListArgs) -> anyhow::Result<Answer> {
     match (args.what, args.format) {

@@ -1,5 +1,6 @@
 //! The command line: arguments, files, tables. All that decides anything is in the library.
 
+mod answer;
 mod args;
 mod calibrate;
 mod chakra;
@@ -8,7 +9,6 @@ mod compare;
 mod completions;
 mod constants;
 mod describe;
-mod destination;
 mod explain;
 mod export;
 mod files;
@@ -20,10 +20,7 @@ mod interrupt;
 mod layout;
 mod lint;
 mod list;
-mod man;
 mod models;
-mod numbers;
-mod output;
 mod over;
 mod picture;
 mod progress;
@@ -44,8 +41,13 @@ mod values;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use clap::CommandFactory as _;
+use command_line::said::{is_broken_pipe, tell_error};
+use command_line::shell;
+
+use answer::Answer;
 use args::{Cli, Command};
-use output::{Answer, tell_error};
+use completions::with_names;
 
 /// Runs the command: exit code 0 where it found something, 1 where nothing fits or settings have faults, 2 on
 /// errors; that of the
@@ -87,15 +89,9 @@ fn run(cli: Cli) -> anyhow::Result<Answer> {
         Command::Inspect(args) => inspect::inspect(&args),
         Command::List(args) => list::list(&args),
         Command::Systems(args) => systems::list(&args),
-        Command::Completions { shell } => completions::completions(shell),
-        Command::Man { folder } => man::man(&folder),
+        Command::Completions { shell } => {
+            shell::completions(with_names(Cli::command(), shell), shell).map(|()| Answer::Found)
+        }
+        Command::Man { folder } => shell::man(Cli::command(), &folder).map(|()| Answer::Found),
     }
-}
-
-/// Whether the reader of stdout has gone, as `head` does.
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error
-        .chain()
-        .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
-        .any(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe)
 }

@@ -3,8 +3,8 @@
 use planner::names::folded;
 use serde::Serialize;
 
-use super::numbers::{counted, quantity};
 use super::values::MEMORY;
+use command_line::numbers::{counted, quantity};
 
 /// What is varied, and its values.
 #[derive(Clone, Debug, PartialEq)]

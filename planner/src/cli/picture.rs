@@ -9,7 +9,7 @@ use traces::palette::Theme;
 use traces::{DrawError, Format, Paper};
 
 use super::args::{LanesArg, LookArgs, ThemeArg};
-use super::destination::is_dash;
+use command_line::destination::is_dash;
 
 /// How a drawing of timelines looks.
 #[derive(Clone, Copy, Debug, Default)]

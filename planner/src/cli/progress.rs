@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::output::tell;
+use command_line::said::tell;
 
 /// Time between two signs of life, and before the first.
 const INTERVAL: Duration = Duration::from_secs(8);

@@ -10,11 +10,11 @@ use planner::report::Answered;
 use planner::report::page::{Heading, Names, PagePlan, page};
 use planner::search::{Chosen, Found, Go, Request, chosen, search};
 
-use super::destination::{is_dash, refuse_to_overwrite, write_output};
+use super::answer::Answer;
 use super::files::read_plan;
 use super::input::{Input, command};
-use super::output::Answer;
 use super::tables::count;
+use command_line::destination::{is_dash, refuse_to_overwrite, write_output};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  planner report plan.json -o report.html")]

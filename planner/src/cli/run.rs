@@ -7,9 +7,9 @@ use std::process::Command;
 
 use anyhow::{Context, bail};
 
+use super::answer::Answer;
 use super::args::RunArgs;
 use super::files::{is_stdin, read_plan};
-use super::output::Answer;
 
 /// Checks the plan and hands it to the executor, whose exit code and streams become ours.
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<Answer> {

@@ -10,12 +10,13 @@ use planner::report::{Costs, ScheduleReport, schedule_timeline};
 use planner::scheduling::{self, Kept, Request};
 use traces::gantt::TimeAxis;
 
+use super::answer::Answer;
 use super::args::{ScheduleArgs, ScheduleFormat};
 use super::chart::{check_ending, write_timelines};
-use super::destination::{has_room, refuse_to_overwrite, write_output};
 use super::files::read_schedule;
-use super::output::{Answer, columns, print, print_bytes, print_json};
 use super::picture::Look;
+use command_line::destination::{has_room, refuse_to_overwrite, write_output};
+use command_line::said::{columns, print, print_bytes, print_json};
 
 pub(crate) fn schedule(args: &ScheduleArgs) -> anyhow::Result<Answer> {
     let costs = Costs {

@@ -20,18 +20,19 @@ use planner::search::{
 };
 use serde::Serialize;
 
+use super::answer::Answer;
 use super::args::{EvaluateArgs, Format, ProblemArgs, SearchArgs};
 use super::describe::describe;
-use super::destination::{has_room, refuse_to_overwrite, write_output};
 use super::impossible::no_candidates;
 use super::input::{
     Decided, Input, command, read, warn_of_large_batch, warn_of_long_sequence, warn_of_model,
 };
 use super::interrupt::Limit;
 use super::layout::{LayoutArgs, filled};
-use super::output::{Answer, print, print_json};
 use super::questions::{Answers, Objective, QuestionArgs, describe_considered};
 use super::report;
+use command_line::destination::{has_room, refuse_to_overwrite, write_output};
+use command_line::said::{print, print_json};
 
 pub(crate) fn search(args: &SearchArgs) -> anyhow::Result<Answer> {
     let request = Request {

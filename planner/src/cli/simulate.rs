@@ -7,12 +7,13 @@ use planner::plan::CheckedPlan;
 use planner::report::{JitterReport, SimulationReport, StragglerReport, jittered, straggling};
 use simulator::Jitter;
 
+use super::answer::Answer;
 use super::args::{Format, JitterArgs, SimulateArgs};
-use super::destination::{has_room, refuse_to_overwrite, write_output};
 use super::files::read_plan;
-use super::output::{Answer, print, print_json};
 use super::progress::Heartbeat;
 use super::tables::{percent, render, table};
+use command_line::destination::{has_room, refuse_to_overwrite, write_output};
+use command_line::said::{print, print_json};
 
 pub(crate) fn simulate(args: &SimulateArgs) -> anyhow::Result<Answer> {
     let checked = read_plan(&args.plan)?;

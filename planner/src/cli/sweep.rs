@@ -10,15 +10,16 @@ use traces::Paper;
 use traces::html::Table;
 use traces::sweep::{self, Bar};
 
+use super::answer::Answer;
 use super::args::{Format, SweepArgs};
-use super::destination::{has_room, refuse_to_overwrite, write_output};
 use super::input::{Decided, Input, read, warn_of_model};
 use super::interrupt::Limit;
-use super::output::{Answer, print, print_json};
 use super::over::Varied;
 use super::picture::StillKind;
 use super::questions::whole;
 use super::tables::{percent, render, table};
+use command_line::destination::{has_room, refuse_to_overwrite, write_output};
+use command_line::said::{print, print_json};
 
 /// The best plan of a value; none where nothing fits.
 #[derive(Debug, Serialize)]

@@ -2,8 +2,9 @@
 
 use planner::report::systems;
 
+use super::answer::Answer;
 use super::args::{Format, SystemsArgs};
-use super::output::{Answer, print, print_json};
+use command_line::said::{print, print_json};
 
 pub(crate) fn list(args: &SystemsArgs) -> anyhow::Result<Answer> {
     let systems = systems();

@@ -1,9 +1,9 @@
 //! Tables that read well in 100 columns, and on narrower terminals.
 
-use super::output::columns;
 use comfy_table::{
     Cell, CellAlignment, ColumnConstraint, ContentArrangement, Row, Table, Width, presets,
 };
+use command_line::said::columns;
 
 /// Cells that are wider hold prose, which may be broken.
 const PROSE: u16 = 32;

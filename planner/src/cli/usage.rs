@@ -2,9 +2,9 @@
 
 use std::ffi::OsString;
 
-use clap::builder::StyledStr;
-use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::error::{ContextKind, ErrorKind};
 use clap::{Command, CommandFactory, FromArgMatches};
+use command_line::usage::{as_text, example, given, has, named, with_tip};
 use ir::layout::PartialLayout;
 use planner::names::{self, Sought, folded};
 
@@ -21,66 +21,31 @@ pub(crate) fn parse(words: &[OsString]) -> Result<Cli, clap::Error> {
     let matches = command
         .try_get_matches_from_mut(words)
         .and_then(|mut matches| Cli::from_arg_matches_mut(&mut matches));
-    matches.map_err(|error| {
-        let words: Vec<String> =
-            words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-        with_tip(error, &command, &words)
-    })
+    matches.map_err(|error| told(error, &command, &as_text(words)))
 }
 
 /// An error with what was likely meant, where that can be told.
-fn with_tip(mut error: clap::Error, command: &Command, words: &[String]) -> clap::Error {
-    let tip = match error.kind() {
-        ErrorKind::UnknownArgument => {
-            invalid(&error, ContextKind::InvalidArg).and_then(|given| meant(command, words, &given))
-        }
-        ErrorKind::InvalidSubcommand => invalid(&error, ContextKind::InvalidSubcommand)
-            .and_then(|given| meant_command(words, &given)),
-        ErrorKind::InvalidValue => invalid(&error, ContextKind::InvalidValue)
-            .and_then(|given| meant_choice(&error, &given)),
-        ErrorKind::MissingRequiredArgument => {
-            layout(words).or_else(|| named(command, words).and_then(example))
-        }
-        ErrorKind::ValueValidation => invalid(&error, ContextKind::InvalidValue)
-            .and_then(|given| misplaced(command, words, &given)),
-        _ => None,
-    };
-    if error.kind() == ErrorKind::UnknownArgument {
-        // That a word with hyphens can be a value, as clap says, no command here has a use for.
-        error.remove(ContextKind::Suggested);
-        if let Some(of) = named(command, words) {
-            // The options that clap finds alike, and puts into the usage, may be of another meaning.
-            error.remove(ContextKind::SuggestedArg);
-            error.insert(ContextKind::Usage, ContextValue::StyledStr(of.clone().render_usage()));
-            let given = invalid(&error, ContextKind::InvalidArg);
-            if let Some(near) = given.and_then(|given| misspelt(of, &given)) {
-                error.insert(ContextKind::SuggestedArg, ContextValue::String(near));
-            }
-        }
-    }
-    if let Some(tip) = tip {
-        for kind in [
-            ContextKind::SuggestedArg,
-            ContextKind::SuggestedSubcommand,
-            ContextKind::SuggestedValue,
-        ] {
-            error.remove(kind);
-        }
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(tip)]));
-    }
-    error
-}
-
-fn invalid(error: &clap::Error, kind: ContextKind) -> Option<String> {
-    match error.get(kind) {
-        Some(ContextValue::String(given)) => Some(given.clone()),
-        _ => None,
-    }
+fn told(error: clap::Error, command: &Command, words: &[String]) -> clap::Error {
+    let tip =
+        match error.kind() {
+            ErrorKind::UnknownArgument => given(&error, ContextKind::InvalidArg)
+                .and_then(|given| meant(command, words, &given)),
+            ErrorKind::InvalidSubcommand => given(&error, ContextKind::InvalidSubcommand)
+                .and_then(|given| meant_command(words, &given)),
+            ErrorKind::InvalidValue => given(&error, ContextKind::InvalidValue)
+                .and_then(|given| meant_choice(&error, &given)),
+            ErrorKind::MissingRequiredArgument => layout(words)
+                .or_else(|| named(command, words).and_then(|of| example("planner", of))),
+            ErrorKind::ValueValidation => given(&error, ContextKind::InvalidValue)
+                .and_then(|given| misplaced(command, words, &given)),
+            _ => None,
+        };
+    with_tip(error, command, words, tip)
 }
 
 /// Whether an error is about an option.
 fn concerns(error: &clap::Error, option: &str) -> bool {
-    invalid(error, ContextKind::InvalidArg).is_some_and(|argument| argument.starts_with(option))
+    given(error, ContextKind::InvalidArg).is_some_and(|argument| argument.starts_with(option))
 }
 
 /// What is meant by a value that is none of those that an option takes.
@@ -114,11 +79,6 @@ const CHOICES: &[(&str, &[&str], &str)] = &[
     ),
 ];
 
-/// The command that is named.
-fn named<'a>(command: &'a Command, words: &[String]) -> Option<&'a Command> {
-    words.iter().skip(1).find_map(|word| command.find_subcommand(word))
-}
-
 /// The layout of degrees that are options of their own, where a layout is missing.
 fn layout(words: &[String]) -> Option<String> {
     const DEGREES: [&str; 5] = ["--tp", "--cp", "--ep", "--pp", "--dp"];
@@ -136,37 +96,6 @@ fn layout(words: &[String]) -> Option<String> {
     };
     let degrees: Vec<String> = DEGREES.iter().filter_map(degree).collect();
     (!degrees.is_empty()).then(|| format!("these are `--layout {}`", degrees.join("-")))
-}
-
-/// An example of a command, from its help.
-fn example(command: &Command) -> Option<String> {
-    let help = command.get_after_help()?.to_string();
-    let own = format!("planner {} ", command.get_name());
-    let line = help.lines().map(str::trim).find(|line| line.starts_with(&own))?;
-    Some(format!("for example: {line}"))
-}
-
-/// The option of a command that is `given` but for a few letters, or of which it is the beginning.
-fn misspelt(of: &Command, given: &str) -> Option<String> {
-    const ALIKE: f64 = 0.6;
-    const LEAST_BEGINNING: usize = 3;
-    let given = folded(given);
-    let likeness = |long: &str| {
-        let long = folded(long);
-        let begins = given.len() >= LEAST_BEGINNING && long.starts_with(&given);
-        strsim::normalized_damerau_levenshtein(&given, &long) + f64::from(u8::from(begins))
-    };
-    let longs = of.get_arguments().filter(|it| !it.is_hide_set()).filter_map(clap::Arg::get_long);
-    let alike = longs.map(|long| (likeness(long), long)).filter(|(likeness, _)| *likeness >= ALIKE);
-    alike.max_by(|one, other| one.0.total_cmp(&other.0)).map(|(_, long)| format!("--{long}"))
-}
-
-/// Whether a command has a long option.
-fn has(command: &Command, long: &str) -> bool {
-    command.get_arguments().any(|argument| {
-        let names = argument.get_long_and_visible_aliases().unwrap_or_default();
-        names.iter().any(|name| long.strip_prefix("--") == Some(name))
-    })
 }
 
 /// What is meant by an argument that a command does not take.

@@ -20,12 +20,13 @@ use traces::Paper;
 use traces::html::Table;
 use traces::scatter::{self, Panel, Series};
 
+use super::answer::Answer;
 use super::args::{Format, ValidateArgs};
-use super::destination::{has_room, write_output};
 use super::files::{read_framework, read_text};
-use super::output::{Answer, print, print_json};
 use super::picture::StillKind;
 use super::tables::{percent, render, table};
+use command_line::destination::{has_room, write_output};
+use command_line::said::{print, print_json};
 
 /// Rows that are not predicted and are named, of all files.
 const NUM_NAMED: usize = 30;

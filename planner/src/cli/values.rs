@@ -12,7 +12,7 @@ use ir::schedule::ScheduleKind;
 use ir::units::Nanos;
 use planner::names::{self, folded, precision_names, schedule_names};
 
-use super::numbers::{counted, quantity};
+use command_line::numbers::{counted, quantity};
 
 /// A number of things, of which there is at least one: `64`, `16,384` or `128k`.
 pub(super) fn parse_count<T: TryFrom<u64>>(text: &str) -> Result<T, String> {

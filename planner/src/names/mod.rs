@@ -8,6 +8,8 @@ mod nearest;
 mod options;
 
 pub use clusters::cluster;
+pub use ir::text::folded;
+
 pub use flags::{beside, flag, instead};
 pub use frameworks::framework;
 pub use models::{Sought, model};
@@ -16,11 +18,6 @@ pub use options::{
     context_names, launcher_names, precision_names, schedule, schedule_names, schedules_like,
     target_names,
 };
-
-/// A name as names are compared: its letters and digits, small. `ZB-H1`, `zb_h1` and `zbh1` are one.
-pub fn folded(name: &str) -> String {
-    name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
-}
 
 /// A name as [`folded`], without words that say nothing of which thing it is.
 fn folded_without(name: &str, words: &[&str]) -> String {

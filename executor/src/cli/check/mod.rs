@@ -10,7 +10,6 @@ mod process;
 mod report;
 
 use std::cell::OnceCell;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
@@ -18,6 +17,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use burn_flex::{Flex, FlexDevice};
+use command_line::destination::{check_output, write_output};
+use command_line::said::{print_bytes, print_json_text, tell};
 use executor::calibration::{self, Effort};
 use executor::check::{Finding, MODELS, first_line, recognised};
 use executor::communicator::{Communicator, local};
@@ -33,7 +34,6 @@ use self::process::Failure;
 use self::report::{Section, counts, json, summary};
 use super::choices::Backend;
 use super::cluster;
-use super::files;
 use super::measuring::ReportFormat;
 
 pub(crate) use args::{CheckArgs, PartArgs};
@@ -62,7 +62,7 @@ pub(crate) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let base = args.base.as_deref().map(cluster::read).transpose()?;
     let inputs: Vec<&Path> = args.base.iter().map(PathBuf::as_path).collect();
     for path in args.output.iter().chain(&args.report) {
-        files::check_output(path, &inputs)?;
+        check_output(path, &inputs)?;
     }
     let mut check = Check {
         args,
@@ -107,8 +107,7 @@ impl Check<'_> {
     /// Checks one part, and tells it.
     fn part(&mut self, part: Part) -> anyhow::Result<()> {
         if part != Part::Device && self.args.format == ReportFormat::Table {
-            // Who cannot read it misses no result.
-            let _ = writeln!(std::io::stderr(), "checking {} ..", part.name());
+            tell(&format!("checking {} ..", part.name()));
         }
         let start = now();
         let limit = self.limit(part);
@@ -123,9 +122,7 @@ impl Check<'_> {
         };
         let section = Section { part, findings, elapsed: start.elapsed() };
         if self.args.format == ReportFormat::Table {
-            let mut stdout = std::io::stdout().lock();
-            stdout.write_all(section.text().as_bytes())?;
-            stdout.flush()?;
+            print_bytes(section.text().as_bytes())?;
         }
         self.sections.push(section);
         Ok(())
@@ -337,34 +334,27 @@ impl Check<'_> {
         let report = json(network::name(self.args.backend), &self.sections, elapsed);
         match self.args.format {
             ReportFormat::Table => {
-                let mut stdout = std::io::stdout().lock();
-                stdout.write_all(summary(counts, elapsed).as_bytes())?;
-                stdout.flush()?;
+                print_bytes(summary(counts, elapsed).as_bytes())?;
             }
-            ReportFormat::Json => writeln!(std::io::stdout(), "{report}")?,
+            ReportFormat::Json => print_json_text(&format!("{report}\n"))?,
         }
         if let Some(path) = &self.args.report {
-            files::write_atomically(path, format!("{report:#}\n").as_bytes())?;
+            write_output(path, format!("{report:#}\n").as_bytes())?;
         }
         if let Some(path) = &self.args.output {
             match self.cluster() {
                 Ok(cluster) => {
                     cluster::write(path, &cluster)?;
                     let path = path.display();
-                    writeln!(
-                        std::io::stderr(),
+                    tell(&format!(
                         "wrote `{path}`; `planner search MODEL --gpus {} --cluster {path} --framework {}` plans \
                          for it",
                         cluster.gpus_per_node,
                         framework(self.args.backend)
-                    )?;
+                    ));
                 }
                 Err(why) if counts.failed > 0 => {
-                    writeln!(
-                        std::io::stderr(),
-                        "warning: `{}` is not written: {why}",
-                        path.display()
-                    )?;
+                    tell(&format!("warning: `{}` is not written: {why}", path.display()));
                 }
                 Err(why) => bail!("`{}` is not written: {why}", path.display()),
             }

@@ -1,9 +1,9 @@
 //! One part of a check, in a process of its own: findings as JSON, one a line, as soon as they are there.
 
-use std::io::Write;
 use std::sync::Arc;
 
 use burn_flex::{Flex, FlexDevice};
+use command_line::said::print_bytes;
 use executor::calibration;
 use executor::check::{self, Deadline, Finding};
 use executor::communicator::Communicator;
@@ -34,9 +34,8 @@ pub(crate) fn part(args: &PartArgs) -> anyhow::Result<()> {
 #[expect(clippy::needless_pass_by_value, reason = "findings are handed over to whoever is told")]
 fn tell(finding: Finding) {
     let line = serde_json::to_string(&finding).expect("findings print as JSON");
-    let mut stdout = std::io::stdout().lock();
     // Where nobody listens any more, nobody misses it.
-    let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
+    let _ = print_bytes(format!("{line}\n").as_bytes());
 }
 
 /// Does something with all devices of a backend.

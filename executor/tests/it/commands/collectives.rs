@@ -117,7 +117,7 @@ fn what_cannot_be_measured_is_said_at_once() {
         ("--ranks 2 --threads-per-rank 0", &["--threads-per-rank", "from 1 to"]),
         ("--min-bytes 4M --max-bytes 1K", &["4194304", "above `--max-bytes` 1024"]),
         ("--min-bytes 0", &["from 1 to"]),
-        ("--max-bytes 1T", &["such as 1024, 64K, 4M or 1G"]),
+        ("--max-bytes 1T", &["such as 1024, 64K, 4MiB or 1G"]),
         ("--factor 1", &["--factor", "at least 2"]),
         ("--iterations 0", &["--iterations"]),
         ("--reduction mean", &["mean", "sum, product, max, min"]),

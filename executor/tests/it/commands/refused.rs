@@ -52,7 +52,8 @@ fn files_that_are_no_plans() {
     let unknown_field = format!("{{\"version\": {PLAN_VERSION}, \"modle\": 2}}");
     for (text, words) in [
         (&b""[..], &["line 1", "planner search"][..]),
-        (b"\xff\xfe", &["utf-8"]),
+        (b"\xff\xfe", &["UTF-16"]),
+        (b"\xff", &["utf-8"]),
         (b"plan: yes", &["line 1, column 1", "planner search"]),
         (b"{}", &["missing field `version`"]),
         (b"[1, 2]", &["line 1"]),
@@ -143,7 +144,7 @@ fn arguments_that_mean_nothing() {
     for (args, words) in [
         ("--steps 0", &["--steps", "at least 1"][..]),
         ("--steps -3", &["--steps", "at least 1"]),
-        ("--steps 1e3", &["--steps", "whole number"]),
+        ("--steps 1e-3", &["--steps", "whole number"]),
         ("--learning-rate nan", &["--learning-rate", "at least 0"]),
         ("--learning-rate -1", &["--learning-rate", "at least 0"]),
         ("--weight-decay inf", &["--weight-decay", "at least 0"]),
@@ -182,6 +183,22 @@ fn names_of_other_programs() {
         ("evaluate one.json", &["`planner`"]),
         ("export checkpoints", &["<PLAN>", "executor export checkpoints plan.json"]),
         ("calibrate", &["--output", "executor calibrate --ranks 4 -o mine.json"]),
+        ("run one.json --save kept", &["`--checkpoint DIR`"]),
+        ("run one.json --verbose", &["on stderr"]),
+        ("run one.json --wandb", &["`--format json`"]),
+        ("run one.json --dry-run", &["`planner simulate`"]),
+        ("run one.json --learning-rat 1", &["'--learning-rate'"]),
+        ("check --steps 4", &["`executor run`"]),
+        ("check --fast", &["--minutes"]),
+        ("collectives --size 1GB", &["--min-bytes"]),
+        ("colectives", &["'collectives'"]),
+        ("rnu one.json", &["'run'"]),
+        ("--steps 4", &["a command comes first"]),
+        ("lint run.sh", &["`planner`"]),
+        ("run one.json --steps 2.5", &["whole number", "2 and 3"]),
+        ("run one.json --communication-timeout soon", &["`10min`"]),
+        ("collectives --max-bytes much", &["4MiB"]),
+        ("run one.json --seed x", &["whole number"]),
     ] {
         place.fails(args, words);
     }
@@ -366,6 +383,30 @@ fn places_that_cannot_be_written() {
     place.fails("export kept one.json -o no/w.safetensors", &["no/w.safetensors", "no folder"]);
     place.fails("export kept one.json -o one.json", &["one.json", "which is read"]);
     place.fails("export kept one.json -o kept", &["kept", "folder"]);
+}
+
+/// What is written keeps the rights of what it replaces, goes where links lead, and does not replace what may not be written.
+#[cfg(unix)]
+#[test]
+fn results_take_the_place_of_files_as_they_are() {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    let place = Place::new();
+    let mode = |name: &str| fs::metadata(place.path(name)).unwrap().permissions().mode() & 0o777;
+    let with_mode = |name: &str, mode: u32| {
+        place.write(name, "old");
+        fs::set_permissions(place.path(name), fs::Permissions::from_mode(mode)).unwrap();
+    };
+    with_mode("private.json", 0o600);
+    symlink("private.json", place.path("link.json")).unwrap();
+    assert_eq!(place.train("one.json", 1, "--timeline link.json").code, Some(0));
+    assert!(fs::symlink_metadata(place.path("link.json")).unwrap().is_symlink());
+    assert_eq!(mode("private.json"), 0o600);
+    assert!(fs::read_to_string(place.path("private.json")).unwrap().contains("traceEvents"));
+
+    with_mode("kept.json", 0o444);
+    place.fails("run one.json --steps 1 --timeline kept.json", &["kept.json", "read-only"]);
+    assert_eq!(fs::read_to_string(place.path("kept.json")).unwrap(), "old");
 }
 
 /// Runs `executor` where a disk of 256 KiB is mounted on `disk`, if the system lets it.

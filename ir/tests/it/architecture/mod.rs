@@ -11,11 +11,12 @@ use std::path::{Path, PathBuf};
 const CRATES_MAY_USE: &[(&str, &[&str])] = &[
     ("ir", &[]),
     ("models", &[]),
+    ("command-line", &["ir"]),
     ("cost-models", &["ir"]),
     ("traces", &["ir"]),
     ("simulator", &["ir", "traces"]),
-    ("planner", &["ir", "models", "cost-models", "simulator", "traces"]),
-    ("executor", &["ir", "traces"]),
+    ("planner", &["ir", "models", "command-line", "cost-models", "simulator", "traces"]),
+    ("executor", &["ir", "command-line", "traces"]),
     ("executor/stand-in", &[]),
 ];
 

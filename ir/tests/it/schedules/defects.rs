@@ -434,6 +434,12 @@ fn updates_and_reductions_out_of_place() {
         (&["0F0 0F1 0B0 0STEP 0B1"], 2, "`0STEP` comes after 1 of the 2 backwards"),
         (&["0F0 0F1 0B0 0STEP 0STEP 0B1"], 2, "`0STEP` comes after 1 of the 2 backwards"),
         (&["0F0 0B0 0STEP 0F1 0B1 0STEP 0STEP"], 2, "`0STEP` stands here a second time"),
+        (
+            &["0F0 0F1 0B0 0REDUCE_GRAD 0REDUCE_GRAD 0B1"],
+            2,
+            "`0REDUCE_GRAD` comes after 1 of the 2",
+        ),
+        (&["0UNSHARD 0F0 0B0 0RESHARD 0RESHARD"], 1, "`0RESHARD` needs parameters"),
     ] {
         let error = made(rows, m).unwrap_err().to_string();
         assert!(error.starts_with(expected), "{rows:?}: {error}");

@@ -14,10 +14,10 @@ use planner::file_kind::FileKind;
 use planner::measured::kind::Kind;
 use planner::measured::kineto;
 
+use super::answer::Answer;
 use super::args::CalibrateArgs;
-use super::destination::refuse_to_overwrite;
 use super::files::{is_stdin, read_bytes_up_to};
-use super::output::Answer;
+use command_line::destination::refuse_to_overwrite;
 
 /// The most that is read of a file, packed or not: profiles of a few steps.
 const LARGEST_FILE: u64 = 1 << 30;

@@ -8,11 +8,12 @@ use planner::calibration::network::{RefittedNetwork, RefittedTable, refit};
 use planner::measured::nccl_tests::{self, NcclRun};
 use serde::Serialize;
 
+use crate::cli::answer::Answer;
 use crate::cli::args::{CalibrateArgs, Format};
-use crate::cli::destination::{has_room, name_for, write_output};
 use crate::cli::files::read_cluster;
-use crate::cli::output::{Answer, print, print_json};
 use crate::cli::tables::{percent, render, table};
+use command_line::destination::{has_room, name_for, write_output};
+use command_line::said::{print, print_json};
 
 /// What is said of a network, for programs.
 #[derive(Serialize)]

@@ -14,13 +14,14 @@ use planner::validation::setup::Setup;
 use serde::Serialize;
 use traces::timeline::Timeline;
 
+use crate::cli::answer::Answer;
 use crate::cli::args::{CalibrateArgs, Format};
 use crate::cli::chart::{check_ending, write_timelines};
-use crate::cli::destination::{has_room, name_for, refuse_to_overwrite, write_output};
 use crate::cli::files::read_plan;
-use crate::cli::output::{Answer, print, print_json};
 use crate::cli::picture::Look;
 use crate::cli::tables::{render, table};
+use command_line::destination::{has_room, name_for, refuse_to_overwrite, write_output};
+use command_line::said::{print, print_json};
 
 /// What is said of a profile, for programs.
 #[derive(Serialize)]

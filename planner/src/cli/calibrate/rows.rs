@@ -10,12 +10,13 @@ use planner::validation::setup::Setup;
 use planner::validation::{memory_of, read_rows};
 use serde::Serialize;
 
+use crate::cli::answer::Answer;
 use crate::cli::args::{CalibrateArgs, Format};
 use crate::cli::constants::{basis, moved_constants};
-use crate::cli::destination::{has_room, name_for, write_output};
 use crate::cli::files::read_framework;
-use crate::cli::output::{Answer, print, print_json};
 use crate::cli::tables::{render, table};
+use command_line::destination::{has_room, name_for, write_output};
+use command_line::said::{print, print_json};
 
 /// Steps whose ratios of measured over predicted times differ by more, with the calibration, say so.
 const DISAGREEMENT: f64 = 1.25;

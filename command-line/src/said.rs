@@ -1,27 +1,18 @@
-//! What commands answer, and what they print.
+//! What commands print: results on stdout, all else on stderr, fit to print.
 
-use std::io::Write;
+use std::fmt::Write as _;
+use std::io::Write as _;
 
 use anyhow::Context;
 use clap::builder::styling::AnsiColor;
 use ir::text::{printable_json, printable_lines};
 
-/// What a command that did its work has to say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
-    /// There is a plan.
-    Found,
-    /// No layout fits.
-    NothingFits,
-    /// Settings have faults.
-    Faults,
-    /// The executor ended, with this exit code.
-    #[cfg(not(unix))]
-    Ended(u8),
-}
-
 /// Writes lines for people to stdout, fit to print; on a terminal, those that are wider in several.
-pub(crate) fn print(text: &str) -> anyhow::Result<()> {
+///
+/// # Errors
+///
+/// Where stdout takes nothing more, here and below.
+pub fn print(text: &str) -> anyhow::Result<()> {
     let text = printable_lines(text);
     match columns() {
         Some(columns) => print_bytes(wrapped(&text, columns).as_bytes()),
@@ -30,7 +21,7 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
 }
 
 /// What lines to type begin with, which stay whole, so that they can be copied.
-const COMMANDS: [&str; 2] = ["again: ", "planner "];
+const COMMANDS: [&str; 3] = ["again: ", "planner ", "executor "];
 
 /// The text with its lines broken between words, where they are wider. What follows stands below what the line says, as
 /// after `memory: `.
@@ -77,7 +68,7 @@ fn indent(line: &str) -> usize {
 
 /// Says what went wrong. What others wrote may have line breaks in it: a further line that looks like an error or a
 /// warning of its own belongs to the line before.
-pub(crate) fn tell_error(error: &anyhow::Error) {
+pub fn tell_error(error: &anyhow::Error) {
     let text = format!("error: {error:#}");
     let is_forged = |line: &str| line.starts_with("error:") || line.starts_with("warning:");
     let mut lines = String::new();
@@ -91,40 +82,62 @@ pub(crate) fn tell_error(error: &anyhow::Error) {
 }
 
 /// Writes a result to stdout that need not be text.
-pub(crate) fn print_bytes(bytes: &[u8]) -> anyhow::Result<()> {
+///
+/// # Errors
+///
+/// As [`print()`]'s.
+pub fn print_bytes(bytes: &[u8]) -> anyhow::Result<()> {
     let mut stdout = std::io::stdout().lock();
     stdout.write_all(bytes).and_then(|()| stdout.flush()).context("writing to standard output")
 }
 
 /// Says lines on stderr that a user should know, fit to print, in the colours of clap's own errors where a terminal shows them.
-pub(crate) fn tell(text: &str) {
+pub fn tell(text: &str) {
     let [error, warning, hint] =
         [AnsiColor::Red, AnsiColor::Yellow, AnsiColor::Green].map(AnsiColor::on_default);
     let styles = [("error:", error.bold()), ("warning:", warning.bold()), ("hint:", hint)];
-    let mut stderr = anstream::stderr().lock();
+    let mut whole = String::new();
     for line in printable_lines(text.trim_end()).lines() {
         let found =
             styles.iter().find_map(|(word, style)| Some((word, style, line.strip_prefix(word)?)));
-        // A closed stderr leaves nobody to tell.
+        // A text takes all that is written to it.
         let _ = match found {
-            Some((word, style, rest)) => writeln!(stderr, "{style}{word}{style:#}{rest}"),
-            None => writeln!(stderr, "{line}"),
+            Some((word, style, rest)) => writeln!(whole, "{style}{word}{style:#}{rest}"),
+            None => writeln!(whole, "{line}"),
         };
     }
+    // At once, so that lines of several processes do not mix. A closed stderr leaves nobody to tell.
+    let _ = anstream::stderr().lock().write_all(whole.as_bytes());
+}
+
+/// Whether the reader of stdout has gone, as `head` does.
+pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
+        .any(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
 /// Columns of the terminal that stdout is; none where it is none.
-pub(crate) fn columns() -> Option<usize> {
+pub fn columns() -> Option<usize> {
     terminal_size::terminal_size_of(std::io::stdout()).map(|(width, _)| width.0.into())
 }
 
 /// Writes a result to stdout as JSON.
-pub(crate) fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
+///
+/// # Errors
+///
+/// As [`print()`]'s.
+pub fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     print_json_text(&(serde_json::to_string_pretty(value)? + "\n"))
 }
 
 /// Writes a JSON document to stdout, with escapes for what does not show in its texts.
-pub(crate) fn print_json_text(document: &str) -> anyhow::Result<()> {
+///
+/// # Errors
+///
+/// As [`print()`]'s.
+pub fn print_json_text(document: &str) -> anyhow::Result<()> {
     print_bytes(printable_json(document).as_bytes())
 }
 

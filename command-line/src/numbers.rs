@@ -8,7 +8,7 @@ const MULTIPLES: [(char, u64); 3] = [('k', 1 << 10), ('m', 1 << 20), ('g', 1 << 
 /// # Errors
 ///
 /// What it must be, and what comes nearest where that can be told.
-pub(super) fn counted(text: &str) -> Result<u64, String> {
+pub fn counted(text: &str) -> Result<u64, String> {
     let text = text.trim();
     // `8k tokens`: what is counted may be said.
     let counted = ["tokens", "token", "tok", "sequences", "seqs", "gpus", "gpu"];
@@ -66,7 +66,7 @@ fn plain(text: &str) -> Option<u64> {
 
 /// A number with one of `units`, each with what it is in the unit that is wanted; none where it is no such number.
 /// Units that differ in the size of letters alone are told apart by it, others in any size.
-pub(super) fn quantity(text: &str, units: &[(&str, f64)]) -> Option<f64> {
+pub fn quantity(text: &str, units: &[(&str, f64)]) -> Option<f64> {
     let text = text.trim();
     let of = |digits: &str| {
         let digits = digits.trim();

@@ -8,14 +8,18 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail, ensure};
 use tempfile::NamedTempFile;
 
-use super::interrupt;
-use super::output::print_bytes;
+use super::said::print_bytes;
+use super::whole::writing;
 
 /// As a file that is written: standard output.
 const STDOUT: &str = "-";
 
 /// What is written must not take the place of what is read: a file, or a folder with a `config.json`.
-pub(crate) fn refuse_to_overwrite(input: &Path, output: &Path) -> anyhow::Result<()> {
+///
+/// # Errors
+///
+/// Where it would.
+pub fn refuse_to_overwrite(input: &Path, output: &Path) -> anyhow::Result<()> {
     let input = if input.is_dir() { input.join("config.json") } else { input.to_owned() };
     let same = matches!(
         (output.canonicalize(), input.canonicalize()), (Ok(output), Ok(input)) if output == input
@@ -24,8 +28,23 @@ pub(crate) fn refuse_to_overwrite(input: &Path, output: &Path) -> anyhow::Result
     Ok(())
 }
 
+/// Makes the folder that files are written to, if it is not there, and finds out whether it takes any.
+///
+/// # Errors
+///
+/// Why it does not.
+pub fn check_folder(folder: &Path) -> anyhow::Result<()> {
+    let making = || format!("writing to the folder `{}`", folder.display());
+    fs::create_dir_all(folder).with_context(making)?;
+    beside(&folder.join("any")).map(drop).with_context(making)
+}
+
 /// Makes the folder that files are written to, if it is not there.
-pub(crate) fn make_folder(folder: &Path) -> anyhow::Result<()> {
+///
+/// # Errors
+///
+/// Why it cannot be made.
+pub fn make_folder(folder: &Path) -> anyhow::Result<()> {
     let making = || format!("making the folder `{}`", folder.display());
     ensure!(
         !folder.is_file(),
@@ -41,17 +60,17 @@ fn is_stdout(output: &Path) -> bool {
 }
 
 /// Whether there is room for words on stdout: not where `-` sends a file there.
-pub(crate) fn has_room<'a>(outputs: impl IntoIterator<Item = &'a PathBuf>) -> bool {
+pub fn has_room<'a>(outputs: impl IntoIterator<Item = &'a PathBuf>) -> bool {
     !outputs.into_iter().any(|output| is_dash(output))
 }
 
 /// Whether an output is `-`, which has no ending that says what to write.
-pub(crate) fn is_dash(output: &Path) -> bool {
+pub fn is_dash(output: &Path) -> bool {
     output.as_os_str() == STDOUT
 }
 
 /// What something is called that is written: as its file; on a stream, as what was done with it.
-pub(crate) fn name_for(output: &Path) -> Cow<'_, str> {
+pub fn name_for(output: &Path) -> Cow<'_, str> {
     if is_stdout(output) {
         return "calibrated".into();
     }
@@ -82,20 +101,73 @@ fn is_file_of_stdout(_: &Path) -> bool {
 
 /// Writes a result: a file whole or not at all, with the mode and the owner of the one that it replaces, where links lead
 /// to; a stream, a device or a pipe as the bytes come.
-pub(crate) fn write_output(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    if is_stdout(path) {
-        return print_bytes(bytes);
-    }
+///
+/// # Errors
+///
+/// Why it cannot be written; what was there is there still.
+pub fn write_output(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let writing = || format!("writing `{}`", path.display());
+    match place_of(path)? {
+        Place::Stream if is_stdout(path) => print_bytes(bytes),
+        Place::Stream => fs::write(path, bytes).with_context(writing),
+        Place::File { target, there } => replace(&target, &there, bytes).with_context(writing),
+        Place::Nothing { target } => create(&target, bytes).with_context(writing),
+    }
+}
+
+/// Finds out before long work whether its result could be written to `path`: that there is a folder which takes files,
+/// that the file which is there may be replaced, and that it is none of `inputs`.
+///
+/// # Errors
+///
+/// What would keep it from being written.
+pub fn check_output(path: &Path, inputs: &[&Path]) -> anyhow::Result<()> {
+    let writing = || format!("writing `{}`", path.display());
+    let same = |input: &&&Path| {
+        matches!(
+            (path.canonicalize(), input.canonicalize()), (Ok(output), Ok(input)) if output == input
+        )
+    };
+    if let Some(input) = inputs.iter().find(same) {
+        bail!("writing `{}`: it is `{}`, which is read", path.display(), input.display());
+    }
+    match place_of(path)? {
+        Place::Stream => Ok(()),
+        Place::File { target, .. } | Place::Nothing { target } => {
+            // Where a folder takes no file beside it, what is there is written in its place.
+            if target.is_file() {
+                return Ok(());
+            }
+            beside(&target).map(drop).with_context(writing)
+        }
+    }
+}
+
+/// What is where a result goes.
+enum Place {
+    /// A stream, a device or a pipe, in whose place a file would end it.
+    Stream,
+    /// A file, behind links.
+    File { target: PathBuf, there: Metadata },
+    /// Nothing yet, behind links, in a folder that is there.
+    Nothing { target: PathBuf },
+}
+
+/// What is at `path`, where a result may be written there.
+fn place_of(path: &Path) -> anyhow::Result<Place> {
+    let writing = || format!("writing `{}`", path.display());
+    if is_stdout(path) {
+        return Ok(Place::Stream);
+    }
     match fs::metadata(path) {
         Ok(there) if there.is_dir() => {
             bail!(
-                "writing `{0}`: it is a folder\nhint: name a file, such as `plan.json`, in it",
-                path.display()
+                "writing `{0}`: it is a folder\nhint: name a file in it, such as `{1}`",
+                path.display(),
+                path.join("plan.json").display()
             )
         }
-        // A file in the place of a device or a pipe would end it.
-        Ok(there) if !there.is_file() => fs::write(path, bytes).with_context(writing),
+        Ok(there) if !there.is_file() => Ok(Place::Stream),
         Ok(there) => {
             ensure!(
                 !there.permissions().readonly(),
@@ -105,8 +177,7 @@ pub(crate) fn write_output(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
             );
             // Who may not write a file may not replace it either, though the folder would allow that.
             OpenOptions::new().write(true).open(path).with_context(writing)?;
-            let target = path.canonicalize().with_context(writing)?;
-            replace(&target, &there, bytes).with_context(writing)
+            Ok(Place::File { target: path.canonicalize().with_context(writing)?, there })
         }
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
             let target = behind_links(path).with_context(writing)?;
@@ -118,7 +189,7 @@ pub(crate) fn write_output(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
                     folder.display()
                 );
             }
-            create(&target, bytes).with_context(writing)
+            Ok(Place::Nothing { target })
         }
         Err(error) => Err(error).with_context(writing),
     }
@@ -148,7 +219,7 @@ fn folder_of(path: &Path) -> &Path {
 
 /// Makes a file, with the rights that any other program would give it.
 fn create(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let _whole = interrupt::writing();
+    let _whole = writing();
     let mut file = beside(path)?;
     fill(&mut file, bytes)?;
     file.persist(path).map_err(|error| error.error)?;
@@ -158,7 +229,7 @@ fn create(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// Replaces a file by another with its rights and its owner. Where that cannot be had, because the folder takes no file
 /// beside it or it has other names, it is written in its place.
 fn replace(path: &Path, there: &Metadata, bytes: &[u8]) -> io::Result<()> {
-    let _whole = interrupt::writing();
+    let _whole = writing();
     let alike = if has_other_names(there) {
         None
     } else {
@@ -177,7 +248,7 @@ fn replace(path: &Path, there: &Metadata, bytes: &[u8]) -> io::Result<()> {
 /// A file in the same folder, which goes if it is not put in the place of `path`.
 fn beside(path: &Path) -> io::Result<NamedTempFile> {
     let mut beside = tempfile::Builder::new();
-    beside.prefix(".planner-");
+    beside.prefix(".partial-");
     // The default is to let nobody else read it.
     #[cfg(unix)]
     beside.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));

@@ -1,0 +1,134 @@
+//! What is wrong with a command line, and what was likely meant by it.
+
+use std::ffi::OsString;
+
+use clap::Command;
+use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use ir::text::folded;
+
+/// How alike words are of which one is taken for the other, from 0 to 1.
+const ALIKE: f64 = 0.6;
+
+/// Shorter beginnings are of too many words to mean one of them.
+const LEAST_BEGINNING: usize = 3;
+
+/// A command line, as text.
+pub fn as_text(words: &[OsString]) -> Vec<String> {
+    words.iter().map(|word| word.to_string_lossy().into_owned()).collect()
+}
+
+/// What was given in the place that a kind of context is about.
+pub fn given(error: &clap::Error, kind: ContextKind) -> Option<String> {
+    match error.get(kind) {
+        Some(ContextValue::String(given)) => Some(given.clone()),
+        _ => None,
+    }
+}
+
+/// The command that is named.
+pub fn named<'a>(program: &'a Command, words: &[String]) -> Option<&'a Command> {
+    words.iter().skip(1).find_map(|word| program.find_subcommand(word))
+}
+
+/// The tip of an example, from a command's help.
+pub fn example(program: &str, command: &Command) -> Option<String> {
+    let help = command.get_after_help()?.to_string();
+    let own = format!("{program} {} ", command.get_name());
+    let line = help.lines().map(str::trim).find(|line| line.starts_with(&own))?;
+    Some(format!("for example: {line}"))
+}
+
+/// Whether a command has a long option.
+pub fn has(command: &Command, long: &str) -> bool {
+    command.get_arguments().any(|argument| {
+        let names = argument.get_long_and_visible_aliases().unwrap_or_default();
+        names.iter().any(|name| long.strip_prefix("--") == Some(name))
+    })
+}
+
+/// The error with `tip`, where there is one; else with what differs from what was given by a few letters.
+///
+/// What clap takes for alike, and puts into the usage line, may be of quite another meaning.
+pub fn with_tip(
+    mut error: clap::Error,
+    program: &Command,
+    words: &[String],
+    tip: Option<String>,
+) -> clap::Error {
+    if error.kind() == ErrorKind::UnknownArgument {
+        // That a word with hyphens can be a value, as clap says, no command here has a use for.
+        error.remove(ContextKind::Suggested);
+        if let Some(of) = named(program, words) {
+            error.remove(ContextKind::SuggestedArg);
+            error.insert(ContextKind::Usage, ContextValue::StyledStr(of.clone().render_usage()));
+            let near = given(&error, ContextKind::InvalidArg).and_then(|it| misspelt(of, &it));
+            if let Some(near) = near {
+                error.insert(ContextKind::SuggestedArg, ContextValue::String(near));
+            }
+        }
+    }
+    if error.kind() == ErrorKind::InvalidSubcommand {
+        let names = program.get_subcommands().filter(|it| !it.is_hide_set()).map(Command::get_name);
+        let near = given(&error, ContextKind::InvalidSubcommand).and_then(|it| likest(&it, names));
+        match near {
+            Some(near) => {
+                let near = ContextValue::Strings(vec![near.to_owned()]);
+                error.insert(ContextKind::SuggestedSubcommand, near)
+            }
+            None => error.remove(ContextKind::SuggestedSubcommand),
+        };
+    }
+    if let Some(tip) = tip {
+        for kind in [
+            ContextKind::SuggestedArg,
+            ContextKind::SuggestedSubcommand,
+            ContextKind::SuggestedValue,
+        ] {
+            error.remove(kind);
+        }
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(tip)]));
+    }
+    error
+}
+
+/// The option of a command that was likely meant.
+fn misspelt(of: &Command, given: &str) -> Option<String> {
+    let longs = of.get_arguments().filter(|it| !it.is_hide_set()).filter_map(clap::Arg::get_long);
+    likest(given, longs).map(|long| format!("--{long}"))
+}
+
+/// Of `names`, the one that is `given` but for a few letters, or of which it is the beginning.
+fn likest<'a>(given: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let given = folded(given);
+    let likeness = |name: &str| {
+        let name = folded(name);
+        let begins = given.len() >= LEAST_BEGINNING && name.starts_with(&given);
+        strsim::normalized_damerau_levenshtein(&given, &name) + f64::from(u8::from(begins))
+    };
+    let alike = names.map(|name| (likeness(name), name)).filter(|(alike, _)| *alike >= ALIKE);
+    alike.max_by(|one, other| one.0.total_cmp(&other.0)).map(|(_, name)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn likest_is_what_differs_by_a_few_letters() {
+        let names = ["recompute-layers", "recompute", "zero", "stages", "run", "global-batch-size"];
+        for (given, expected) in [
+            ("--recomp", Some("recompute")),
+            ("--recompte", Some("recompute")),
+            ("--glob", Some("global-batch-size")),
+            ("rnu", Some("run")),
+            ("--verbose", None),
+            ("--strategy", None),
+            ("--vocab-size", None),
+            ("--", None),
+            ("", None),
+        ] {
+            assert_eq!(likest(given, names.into_iter()), expected, "{given}");
+        }
+    }
+}

@@ -16,7 +16,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::collective::Collective;
 use crate::text::printable;
 use crate::units::{Bytes, BytesPerSecond, FlopsPerSecond, Seconds};
-use error::{check_count, check_positive, check_seconds, written};
+use error::{Unit, check_count, check_latency, check_quantity, check_seconds, written};
 
 pub use error::ClusterError;
 pub use measured::{
@@ -219,10 +219,11 @@ impl Cluster {
     /// As for [`Self::from_json`].
     pub fn check(&self) -> Result<(), ClusterError> {
         check_count("gpus_per_node", self.gpus_per_node)?;
-        check_positive("host_link_bandwidth_bytes_per_second", self.host_link_bandwidth.get())?;
+        let field = "host_link_bandwidth_bytes_per_second";
+        check_quantity(field, self.host_link_bandwidth.get(), Unit::BytesPerSecond)?;
         if let Some(host) = &self.host {
             let field = "host.memory_bandwidth_bytes_per_second";
-            check_positive(field, host.memory_bandwidth.get())?;
+            check_quantity(field, host.memory_bandwidth.get(), Unit::BytesPerSecond)?;
         }
         let slowdown = self.communication_slowdown.unwrap_or(0.0);
         if !(0.0..1.0).contains(&slowdown) {
@@ -252,10 +253,11 @@ impl Gpu {
     }
 
     fn check(&self) -> Result<(), ClusterError> {
-        check_positive("gpu.memory_bytes", self.memory.as_f64())?;
-        check_positive("gpu.memory_bandwidth_bytes_per_second", self.memory_bandwidth.get())?;
+        check_quantity("gpu.memory_bytes", self.memory.as_f64(), Unit::Bytes)?;
+        let field = "gpu.memory_bandwidth_bytes_per_second";
+        check_quantity(field, self.memory_bandwidth.get(), Unit::BytesPerSecond)?;
         if let Some(watts) = self.power_watts {
-            check_positive("gpu.power_watts", watts)?;
+            check_quantity("gpu.power_watts", watts, Unit::Watts)?;
         }
         if let Some(count) = self.num_multiprocessors {
             check_count("gpu.num_multiprocessors", count)?;
@@ -271,10 +273,12 @@ impl Gpu {
             });
         }
         self.sustained.iter().try_for_each(|(precision, rate)| {
-            check_positive(&format!("gpu.sustained_flops_per_second.{precision}"), rate.get())
+            let field = format!("gpu.sustained_flops_per_second.{precision}");
+            check_quantity(&field, rate.get(), Unit::FlopsPerSecond)
         })?;
         self.peak.iter().try_for_each(|(precision, rate)| {
-            check_positive(&format!("gpu.peak_flops_per_second.{precision}"), rate.get())
+            let field = format!("gpu.peak_flops_per_second.{precision}");
+            check_quantity(&field, rate.get(), Unit::FlopsPerSecond)
         })
     }
 }
@@ -289,11 +293,9 @@ fn check_levels(levels: &[NetworkLevel]) -> Result<(), ClusterError> {
     };
     let mut inner = 0;
     for (index, level) in levels.iter().enumerate() {
-        check_positive(
-            &format!("levels[{index}].bandwidth_bytes_per_second"),
-            level.bandwidth.get(),
-        )?;
-        check_seconds(&format!("levels[{index}].latency_seconds"), level.latency)?;
+        let field = format!("levels[{index}].bandwidth_bytes_per_second");
+        check_quantity(&field, level.bandwidth.get(), Unit::BytesPerSecond)?;
+        check_latency(&format!("levels[{index}].latency_seconds"), level.latency)?;
         if let Some(start) = level.start {
             check_seconds(&format!("levels[{index}].start_seconds"), start)?;
         }

@@ -78,6 +78,43 @@ pub(super) const POSITIVE: &str = "from 1 to 1e30, such as 4.5e11";
 pub(super) const NOT_NEGATIVE: &str = "from 0 to 3600 seconds, such as 5e-6";
 pub(super) const COUNT: &str = "at least 1, such as 8";
 
+/// What a quantity is counted in, and from which size on it can be meant: what is below was counted in something larger.
+#[derive(Clone, Copy)]
+pub(super) enum Unit {
+    Bytes,
+    BytesPerSecond,
+    FlopsPerSecond,
+    Watts,
+}
+
+impl Unit {
+    const fn least(self) -> (f64, &'static str) {
+        match self {
+            Self::Bytes => (
+                1e6,
+                "a positive number of bytes, from 1e6 to 1e30, such as 85899345920, which are 80 GiB",
+            ),
+            Self::BytesPerSecond => (
+                1e5,
+                "bytes a second, from 1e5 to 1e30, such as 4.5e11, which are 450 GB/s; 400 Gb/s are 5e10",
+            ),
+            Self::FlopsPerSecond => (
+                1e6,
+                "operations a second, from 1e6 to 1e30, such as 9.89e14, which are 989 TFLOP/s",
+            ),
+            Self::Watts => (1.0, "watts, from 1 to 1e30, such as 700"),
+        }
+    }
+}
+
+pub(super) fn check_quantity(field: &str, value: f64, unit: Unit) -> Result<(), ClusterError> {
+    let (least, works) = unit.least();
+    if (least..=1e30).contains(&value) {
+        return Ok(());
+    }
+    Err(ClusterError::Unusable { field: field.to_owned(), value: written(value), works })
+}
+
 pub(super) fn check_positive(field: &str, value: f64) -> Result<(), ClusterError> {
     if (1.0..=1e30).contains(&value) {
         return Ok(());
@@ -111,6 +148,15 @@ pub(super) fn check_seconds(field: &str, time: Seconds) -> Result<(), ClusterErr
         value: written(time.get()),
         works: NOT_NEGATIVE,
     })
+}
+
+/// The time that a message takes at least, at most half a second: satellites are nearer.
+pub(super) fn check_latency(field: &str, time: Seconds) -> Result<(), ClusterError> {
+    if (0.0..=0.5).contains(&time.get()) {
+        return Ok(());
+    }
+    let works = "seconds, from 0 to 0.5, such as 5e-6, which are 5 us";
+    Err(ClusterError::Unusable { field: field.to_owned(), value: written(time.get()), works })
 }
 
 /// A number that is not negative.

@@ -44,7 +44,26 @@ fn an_error_names_field_value_and_what_would_work() {
         (
             "/levels/1/bandwidth_bytes_per_second",
             json!(-1.0),
-            "`levels[1].bandwidth_bytes_per_second` is -1, but must be from 1 to 1e30, such as 4.5e11",
+            "`levels[1].bandwidth_bytes_per_second` is -1, but must be bytes a second, from 1e5 to 1e30, such as 4.5e11, \
+             which are 450 GB/s; 400 Gb/s are 5e10",
+        ),
+        // Counted in something larger.
+        (
+            "/gpu/memory_bytes",
+            json!(80),
+            "`gpu.memory_bytes` is 80, but must be a positive number of bytes, from 1e6 to 1e30, such as 85899345920, \
+             which are 80 GiB",
+        ),
+        (
+            "/gpu/peak_flops_per_second/bf16",
+            json!(989),
+            "`gpu.peak_flops_per_second.bf16` is 989, but must be operations a second, from 1e6 to 1e30, such as \
+             9.89e14, which are 989 TFLOP/s",
+        ),
+        (
+            "/levels/0/latency_seconds",
+            json!(5),
+            "`levels[0].latency_seconds` is 5, but must be seconds, from 0 to 0.5, such as 5e-6, which are 5 us",
         ),
         (
             "/gpu/peak_flops_per_second",
@@ -53,17 +72,17 @@ fn an_error_names_field_value_and_what_would_work() {
         ),
         (
             "/levels/1",
-            json!({"name": "IB", "ranks": 4, "bandwidth_bytes_per_second": 1.0, "latency_seconds": 0}),
+            json!({"name": "IB", "ranks": 4, "bandwidth_bytes_per_second": 1e9, "latency_seconds": 0}),
             "`levels[1].ranks` is 4, but level 0 inside it already has 8; list levels innermost first, each with more ranks than the last",
         ),
         (
             "/levels/1",
-            json!({"name": "IB", "ranks": 16, "bandwidth_bytes_per_second": 1.0, "latency_seconds": 0}),
+            json!({"name": "IB", "ranks": 16, "bandwidth_bytes_per_second": 1e9, "latency_seconds": 0}),
             "no level reaches all ranks: the last, `IB`, ends at 16; leave out its `ranks`, or add a level without `ranks`",
         ),
         (
             "/levels/1",
-            json!({"name": "IB", "wiring": "mesh", "bandwidth_bytes_per_second": 1.0, "latency_seconds": 0}),
+            json!({"name": "IB", "wiring": "mesh", "bandwidth_bytes_per_second": 1e9, "latency_seconds": 0}),
             "`levels[1].wiring` is `mesh`, but must be `switched`, or absent, for all but the innermost level with `ranks` from 2",
         ),
         (

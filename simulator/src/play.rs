@@ -144,6 +144,9 @@ pub(crate) fn play(
 /// The end of what has not been done.
 const NEVER: Nanos = Nanos::new(u64::MAX);
 
+/// The end of what was done at last.
+const LAST: Nanos = Nanos::new(u64::MAX - 1);
+
 struct Game<'a, W> {
     order: &'a Order,
     work: &'a Work,
@@ -324,7 +327,8 @@ impl<'a, W: Watch> Game<'a, W> {
         if op.result == NONE {
             return;
         }
-        self.there[op.result as usize] = time;
+        // What takes longer than is counted is there at the end of all times, not never.
+        self.there[op.result as usize] = time.min(LAST);
         let user = &mut self.ranks[op.user as usize];
         if user.waits_for == op.result {
             user.waits_for = NONE;
@@ -510,7 +514,7 @@ impl<'a, W: Watch> Game<'a, W> {
         } else {
             state.times.passes += run.time;
         }
-        state.times.slowed += state.now - start - run.time;
+        state.times.slowed += (state.now - start).saturating_sub(run.time);
         self.watch.ran(rank, op, start, state.now);
     }
 

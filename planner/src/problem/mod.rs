@@ -13,7 +13,7 @@ use ir::graph::{Extent, Graph, ParameterCounts};
 use ir::layout::Limits;
 use ir::plan::{MemoryUse, Training};
 use ir::replication::{DataParallelMethod, GradientCompression};
-use ir::units::{Bytes, Flops};
+use ir::units::{Bytes, Flops, FlopsPerSecond};
 
 pub use choices::{Choices, default_sequence_length, usual_precision_with};
 pub use frameworks::{default_framework, stacks, with_usual_modules};
@@ -94,6 +94,24 @@ pub enum ProblemError {
         /// Its elements for the whole batch.
         elements: f64,
     },
+    /// A step that nobody waits for.
+    #[error(
+        "a step of {flops} takes {years:.0} years even at the peak of {num_gpus} GPUs, {peak} each; at most {most:.0} are planned\n\
+         hint: a smaller batch, a shorter sequence or more GPUs, if `peak_flops_per_second` of the cluster is what its \
+         GPUs have"
+    )]
+    StepTooLong {
+        /// Operations of the step.
+        flops: Flops,
+        /// Years of all GPUs.
+        years: f64,
+        /// GPUs.
+        num_gpus: u32,
+        /// What each reaches at most.
+        peak: FlopsPerSecond,
+        /// The most years.
+        most: f64,
+    },
     /// More blocks than the search can partition.
     #[error("the model has {blocks} blocks in its chain; at most {most} can be partitioned")]
     TooManyBlocks {
@@ -115,6 +133,9 @@ pub const LARGEST_BATCH: u64 = 1 << 28;
 
 /// The most elements of a tensor, so that its bytes are counted in 64 bits.
 const MOST_ELEMENTS: f64 = (1u64 << 60) as f64;
+
+/// The longest step at peak rate, in years. Timelines end after 584 years, and what is done need not be at the peak.
+const LONGEST_STEP_YEARS: f64 = 3.0;
 
 /// The longest chain of blocks.
 pub const MOST_BLOCKS: usize = 4096;
@@ -172,13 +193,15 @@ impl Problem {
         hardware.host = hardware.host.map(|host| host.among(num_gpus));
         let forward = graph.forward_flops(sequence_length);
         let batch = global_batch_size as f64;
+        let model_flops = forward.of_step() * batch;
+        check_time(model_flops, hardware.peak, num_gpus)?;
         let (vocabulary_parallel, stages, room) = (false, None, hardware.memory);
         Ok(Self {
             graph,
             training,
             limits,
             hardware,
-            model_flops: forward.of_step() * batch,
+            model_flops,
             model_flops_with_every_pair: forward.of_step_with_every_pair() * batch,
             vocabulary_parallel,
             stages,
@@ -293,6 +316,16 @@ pub fn hardware(
 }
 
 /// Whether every tensor of a step can be counted. In floating point, which does not overflow.
+fn check_time(flops: Flops, peak: FlopsPerSecond, num_gpus: u32) -> Result<(), ProblemError> {
+    const SECONDS_OF_A_YEAR: f64 = 365.25 * 24.0 * 3600.0;
+    let most = LONGEST_STEP_YEARS;
+    let years = flops.get() / peak.get() / f64::from(num_gpus) / SECONDS_OF_A_YEAR;
+    if years > most {
+        return Err(ProblemError::StepTooLong { flops, years, num_gpus, peak, most });
+    }
+    Ok(())
+}
+
 fn check_tensors(graph: &Graph, training: &Training) -> Result<(), ProblemError> {
     for node in graph.classes().flat_map(|(_, block)| block.nodes()) {
         let extents = node.op.output.dims.iter().map(|dim| match dim.extent {

@@ -287,6 +287,20 @@ fn clusters_that_cannot_be() {
         place.cluster_fails(&change(pointer, json!(0)), &[&field, "such as"]);
     }
     place.cluster_fails(&change("/levels/0/latency_seconds", json!(-1)), &["latency_seconds"]);
+    // Counted in something larger, or slower than anyone waits for.
+    for (pointer, value, words) in [
+        ("/gpu/memory_bytes", 80.0, "80 GiB"),
+        ("/gpu/peak_flops_per_second/bf16", 989.0, "989 TFLOP/s"),
+        (bandwidth, 450.0, "450 GB/s"),
+        ("/levels/0/latency_seconds", 5.0, "5 us"),
+    ] {
+        place.cluster_fails(&change(pointer, json!(value)), &[words]);
+    }
+    place.write("cluster.json", change("/gpu/peak_flops_per_second/bf16", json!(1e6)).to_string());
+    place.fails(
+        "search {}/model.json --gpus 8 --global-batch-size 1024 --cluster {}/cluster.json",
+        &["years even at the peak of 8 GPUs", "peak_flops_per_second"],
+    );
     place.cluster_fails(&change("/gpus_per_node", json!(0)), &["gpus_per_node", "at least 1"]);
     place.cluster_fails(&change("/levels", json!([])), &["levels", "empty"]);
     place.cluster_fails(&change("/gpu/architecture", json!("fermi")), &["fermi", "`hopper`"]);

@@ -240,6 +240,26 @@ fn a_collective_waits_for_all_of_its_ranks() {
     assert!(matches!(error, SimulationError::Stuck { rank: 0, .. }), "{error}");
 }
 
+/// What takes longer than nanoseconds count ends with the last of them, and nobody waits forever.
+#[test]
+fn a_step_of_centuries_ends() {
+    let passes = PassTimes { forward: Nanos::new(u64::MAX / 3), ..PassTimes::UNIT };
+    for kind in ScheduleKind::ALL {
+        let (p, m, v) = fitting(kind, 4, 8, 2);
+        let schedule = add_optimizer_steps(&generate(kind, p, m, v).unwrap());
+        let durations = Durations::equal(passes, schedule.num_stages(), Nanos::new(5));
+        for messages in [Messages::Queue, Messages::Delay] {
+            let mut work = Work::plain(&durations, schedule.num_ranks());
+            work.messages = messages;
+            assert_eq!(
+                simulator::played(&simulator::Order::new(&schedule), &work).unwrap().end,
+                Nanos::new(u64::MAX),
+                "{kind}"
+            );
+        }
+    }
+}
+
 /// A rank sends one message after the other: a forward and a gradient that are made at once do not leave
 /// at once.
 #[test]

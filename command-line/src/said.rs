@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 
+use anstream::{AutoStream, ColorChoice};
 use anyhow::Context;
 use clap::builder::styling::AnsiColor;
 use ir::text::{printable_json, printable_lines};
@@ -96,17 +97,19 @@ pub fn tell(text: &str) {
     let [error, warning, hint] =
         [AnsiColor::Red, AnsiColor::Yellow, AnsiColor::Green].map(AnsiColor::on_default);
     let styles = [("error:", error.bold()), ("warning:", warning.bold()), ("hint:", hint)];
+    let is_plain = AutoStream::choice(&std::io::stderr()) == ColorChoice::Never;
     let mut whole = String::new();
     for line in printable_lines(text.trim_end()).lines() {
         let found =
             styles.iter().find_map(|(word, style)| Some((word, style, line.strip_prefix(word)?)));
         // A text takes all that is written to it.
-        let _ = match found {
+        let _ = match found.filter(|_| !is_plain) {
             Some((word, style, rest)) => writeln!(whole, "{style}{word}{style:#}{rest}"),
             None => writeln!(whole, "{line}"),
         };
     }
-    // At once, so that lines of several processes do not mix. A closed stderr leaves nobody to tell.
+    // Where there are no colours to take out, at once: lines of several processes do not mix. A closed stderr leaves nobody
+    // to tell.
     let _ = anstream::stderr().lock().write_all(whole.as_bytes());
 }
 

@@ -21,11 +21,13 @@ const STDOUT: &str = "-";
 /// Where it would.
 pub fn refuse_to_overwrite(input: &Path, output: &Path) -> anyhow::Result<()> {
     let input = if input.is_dir() { input.join("config.json") } else { input.to_owned() };
-    let same = matches!(
-        (output.canonicalize(), input.canonicalize()), (Ok(output), Ok(input)) if output == input
-    );
-    ensure!(!same, "`--output` is `{}`, which is read", input.display());
+    ensure!(!is_same(&input, output), "`--output` is `{}`, which is read", input.display());
     Ok(())
+}
+
+/// Whether two paths lead to what is one.
+fn is_same(one: &Path, other: &Path) -> bool {
+    matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
 }
 
 /// Makes the folder that files are written to, if it is not there, and finds out whether it takes any.
@@ -123,12 +125,7 @@ pub fn write_output(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
 /// What would keep it from being written.
 pub fn check_output(path: &Path, inputs: &[&Path]) -> anyhow::Result<()> {
     let writing = || format!("writing `{}`", path.display());
-    let same = |input: &&&Path| {
-        matches!(
-            (path.canonicalize(), input.canonicalize()), (Ok(output), Ok(input)) if output == input
-        )
-    };
-    if let Some(input) = inputs.iter().find(same) {
+    if let Some(input) = inputs.iter().find(|input| is_same(input, path)) {
         bail!("writing `{}`: it is `{}`, which is read", path.display(), input.display());
     }
     match place_of(path)? {

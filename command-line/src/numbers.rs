@@ -17,7 +17,29 @@ pub fn counted(text: &str) -> Result<u64, String> {
     let wrong = |nearest: String| {
         format!("must be a whole number, at least 1, such as 64, 16,384 or 128k{nearest}")
     };
-    let (digits, multiple) = with_multiple(text);
+    read(text, with_multiple(text), wrong)
+}
+
+/// A whole number, at least `least`, of what people count by thousands, such as steps: `64`, `16,384` or `1e6`. A `k` could
+/// mean 1,000 or 1,024, and is not read.
+///
+/// # Errors
+///
+/// As [`counted`]'s.
+pub fn whole(text: &str, least: u64) -> Result<u64, String> {
+    let text = text.trim();
+    let wrong = |nearest: &str| {
+        format!("must be a whole number, at least {least}, such as 64, 16,384 or 1e6{nearest}")
+    };
+    let number = read(text, (text, 1), |nearest| wrong(&nearest))?;
+    if number < least { Err(wrong("")) } else { Ok(number) }
+}
+
+fn read(
+    text: &str,
+    (digits, multiple): (&str, u64),
+    wrong: impl Fn(String) -> String,
+) -> Result<u64, String> {
     if let Some(number) = plain(digits) {
         return number
             .checked_mul(multiple)
@@ -90,6 +112,53 @@ pub fn quantity(text: &str, units: &[(&str, f64)]) -> Option<f64> {
     })
 }
 
+/// Seconds of a number with its unit, seconds where there is none; or of several, as in `1h30m`.
+pub fn seconds(text: &str) -> Option<f64> {
+    const UNITS: &[(&str, f64)] = &[
+        ("us", 1e-6),
+        ("ms", 1e-3),
+        ("", 1.0),
+        ("s", 1.0),
+        ("sec", 1.0),
+        ("secs", 1.0),
+        ("second", 1.0),
+        ("seconds", 1.0),
+        ("m", 60.0),
+        ("min", 60.0),
+        ("mins", 60.0),
+        ("minute", 60.0),
+        ("minutes", 60.0),
+        ("h", 3600.0),
+        ("hr", 3600.0),
+        ("hrs", 3600.0),
+        ("hour", 3600.0),
+        ("hours", 3600.0),
+        ("d", 86_400.0),
+        ("day", 86_400.0),
+        ("days", 86_400.0),
+    ];
+    parts_with_units(text).iter().map(|part| quantity(part, UNITS)).sum()
+}
+
+/// `1h30m` as `1h` and `30m`: what begins with a digit after letters.
+fn parts_with_units(text: &str) -> Vec<&str> {
+    let mut starts = vec![0];
+    let characters: Vec<(usize, char)> = text.char_indices().collect();
+    for pair in characters.windows(2) {
+        let [(_, before), (index, here)] = pair else { continue };
+        if here.is_ascii_digit() && (before.is_alphabetic() || before.is_whitespace()) {
+            starts.push(*index);
+        }
+    }
+    let ends = starts.iter().skip(1).copied().chain([text.len()]);
+    starts
+        .iter()
+        .zip(ends)
+        .map(|(start, end)| text[*start..end].trim())
+        .filter(|it| !it.is_empty())
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -135,6 +204,26 @@ mod tests {
         }
         assert!(counted("8x8").unwrap_err().ends_with("8x8 is 64"));
         assert!(counted("8.5").unwrap_err().ends_with("near 8.5 are 8 and 9"));
+    }
+
+    #[test]
+    fn thousands_are_not_guessed() {
+        assert_eq!(whole("10,000", 1), Ok(10_000));
+        assert_eq!(whole("1e4", 1), Ok(10_000));
+        assert_eq!(whole("0", 0), Ok(0));
+        for text in ["10k", "1M", "2.5", "-1", "0", ""] {
+            whole(text, 1).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn times_have_their_units() {
+        for (text, expected) in
+            [("90", 90.0), ("1.5s", 1.5), ("500 ms", 0.5), ("10min", 600.0), ("1h30m", 5400.0)]
+        {
+            assert_eq!(seconds(text), Some(expected), "{text}");
+        }
+        assert_eq!(seconds("soon"), None);
     }
 
     #[test]

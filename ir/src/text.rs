@@ -1,4 +1,5 @@
-//! Texts of others, fit to print: nothing in them moves a cursor, begins a line, hides, or turns what stands around it.
+//! Texts of others: read from bytes, compared by letters and digits, and made fit to print, so that nothing in them moves
+//! a cursor, begins a line, hides, or turns what stands around it.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;

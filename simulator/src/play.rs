@@ -514,6 +514,7 @@ impl<'a, W: Watch> Game<'a, W> {
         } else {
             state.times.passes += run.time;
         }
+        // Not so much as it ran, where time ends first.
         state.times.slowed += (state.now - start).saturating_sub(run.time);
         self.watch.ran(rank, op, start, state.now);
     }

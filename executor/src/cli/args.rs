@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use command_line::numbers::counted;
+use command_line::numbers::whole;
 use ir::replication::Straggler;
 
 use super::check::{CheckArgs, PartArgs};
@@ -124,7 +124,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "N", value_parser = parse_threads, allow_negative_numbers = true)]
     pub(crate) threads_per_rank: Option<NonZeroUsize>,
     /// Decides first weights and the order of samples.
-    #[arg(long, default_value_t = 0, value_parser = parse_seed, allow_negative_numbers = true)]
+    #[arg(long, default_value_t = 0, value_parser = parse_from_zero, allow_negative_numbers = true)]
     pub(crate) seed: u64,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
@@ -180,10 +180,10 @@ pub(crate) struct TrainingArgs {
     #[arg(long, value_name = "RATE", default_value_t = 3e-4, value_parser = parse_rate, allow_negative_numbers = true)]
     pub(crate) learning_rate: f64,
     /// Steps in which the learning rate rises to its highest.
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = counted, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = parse_from_zero, allow_negative_numbers = true)]
     pub(crate) warmup_steps: u64,
     /// Step at which the learning rate has fallen, along a cosine, to a tenth [default: it stays].
-    #[arg(long, value_name = "N", value_parser = counted, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = parse_from_zero, allow_negative_numbers = true)]
     pub(crate) decay_steps: Option<u64>,
     /// Share of each weight that a step takes off, times the learning rate [default: 0.1 for AdamW,
     /// else 0].
@@ -228,12 +228,11 @@ pub(crate) struct ExportArgs {
 }
 
 fn parse_count(text: &str) -> Result<u64, String> {
-    counted(text)
-        .and_then(|count| if count > 0 { Ok(count) } else { Err("must be at least 1".to_owned()) })
+    whole(text, 1)
 }
 
-fn parse_seed(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|_| "must be a whole number, at least 0".to_owned())
+fn parse_from_zero(text: &str) -> Result<u64, String> {
+    whole(text, 0)
 }
 
 fn parse_rate(text: &str) -> Result<f64, String> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::ValueEnum;
-use command_line::numbers::quantity;
+use command_line::numbers::seconds;
 use ir::cluster::Precision;
 
 /// Where tensors are computed.
@@ -91,15 +91,13 @@ pub(crate) fn parse_threads(text: &str) -> Result<NonZeroUsize, String> {
 const LONGEST_SECONDS: f64 = 86_400.0;
 
 pub(crate) fn parse_timeout(text: &str) -> Result<Duration, String> {
-    const UNITS: &[(&str, f64)] =
-        &[("", 1.0), ("ms", 1e-3), ("s", 1.0), ("min", 60.0), ("m", 60.0), ("h", 3600.0)];
-    let seconds = quantity(text, UNITS).filter(|it| (0.1..=LONGEST_SECONDS).contains(it));
+    let time = seconds(text).filter(|time| (0.1..=LONGEST_SECONDS).contains(time));
     let problem = || {
         format!(
             "must be seconds from 0.1 to {LONGEST_SECONDS}, or a time such as `90s`, `10min` or `1h`"
         )
     };
-    seconds.map(Duration::from_secs_f64).ok_or_else(problem)
+    time.map(Duration::from_secs_f64).ok_or_else(problem)
 }
 
 /// Refuses a precision that kernels are not compiled for, or that the device lacks.

@@ -143,17 +143,19 @@ fn option(program: &Command, words: &[String], given: &str) -> Option<String> {
     }
     let flag = given.split_once('=').map_or(given, |(flag, _)| flag);
     let of = named(program, words);
-    let others = program.get_subcommands().filter(|other| !other.is_hide_set());
-    let mut elsewhere = others.filter(|other| has(other, flag));
-    match (of, elsewhere.next()) {
+    let mut others = program.get_subcommands().filter(|other| !other.is_hide_set());
+    let elsewhere = others.find(|other| has(other, flag));
+    match (of, elsewhere) {
         (None, Some(other)) => {
             Some(format!("a command comes first, such as `executor {}`", other.get_name()))
         }
-        (Some(of), Some(other)) => Some(format!(
-            "`{flag}` is an option of `executor {}`, not of `executor {}`",
-            other.get_name(),
-            of.get_name()
-        )),
+        // What others call it first: their ranks are the plan's, not those of `collectives`.
+        (Some(of), Some(other)) => {
+            let (own, has_it) = (of.get_name(), other.get_name());
+            let told =
+                || format!("`{flag}` is an option of `executor {has_it}`, not of `executor {own}`");
+            found(INSTEAD, flag).filter(|_| own == "run").or_else(|| Some(told()))
+        }
         _ => found(INSTEAD, flag),
     }
 }

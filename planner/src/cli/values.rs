@@ -12,7 +12,7 @@ use ir::schedule::ScheduleKind;
 use ir::units::Nanos;
 use planner::names::{self, folded, precision_names, schedule_names};
 
-use command_line::numbers::{counted, quantity};
+use command_line::numbers::{counted, quantity, seconds};
 
 /// A number of things, of which there is at least one: `64`, `16,384` or `128k`.
 pub(super) fn parse_count<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
@@ -341,54 +341,10 @@ pub(super) fn parse_moment(text: &str) -> Result<Nanos, String> {
 
 /// A number with its unit: seconds where there is none; or several, as in `1h30m`.
 pub(super) fn parse_time_limit(text: &str) -> Result<Duration, String> {
-    const UNITS: &[(&str, f64)] = &[
-        ("us", 1e-6),
-        ("ms", 1e-3),
-        ("", 1.0),
-        ("s", 1.0),
-        ("sec", 1.0),
-        ("secs", 1.0),
-        ("second", 1.0),
-        ("seconds", 1.0),
-        ("m", 60.0),
-        ("min", 60.0),
-        ("mins", 60.0),
-        ("minute", 60.0),
-        ("minutes", 60.0),
-        ("h", 3600.0),
-        ("hr", 3600.0),
-        ("hrs", 3600.0),
-        ("hour", 3600.0),
-        ("hours", 3600.0),
-        ("d", 86_400.0),
-        ("day", 86_400.0),
-        ("days", 86_400.0),
-    ];
-    let parts = parts_with_units(text);
-    let seconds: Option<f64> = parts.iter().map(|part| quantity(part, UNITS)).sum();
-    match seconds.map(Duration::try_from_secs_f64) {
+    match seconds(text).map(Duration::try_from_secs_f64) {
         Some(Ok(limit)) if limit > Duration::ZERO => Ok(limit),
         _ => Err("must be a time above 0, such as `5s`, `500ms`, `2m` or `1h30m`".to_owned()),
     }
-}
-
-/// `1h30m` as `1h` and `30m`: what begins with a digit after letters.
-fn parts_with_units(text: &str) -> Vec<&str> {
-    let mut starts = vec![0];
-    let characters: Vec<(usize, char)> = text.char_indices().collect();
-    for pair in characters.windows(2) {
-        let [(_, before), (index, here)] = pair else { continue };
-        if here.is_ascii_digit() && (before.is_alphabetic() || before.is_whitespace()) {
-            starts.push(*index);
-        }
-    }
-    let ends = starts.iter().skip(1).copied().chain([text.len()]);
-    starts
-        .iter()
-        .zip(ends)
-        .map(|(start, end)| text[*start..end].trim())
-        .filter(|it| !it.is_empty())
-        .collect()
 }
 
 /// A number of tokens: `15T`, `300B`, `20M`, `1e12` or plain.

@@ -306,7 +306,7 @@ const INSTEAD: &[(&[&str], &str, &str)] = &[
     ),
     (&["lora", "peft", "adapter", "adapters", "qlora"], "--lora-rank", "`--lora-rank R`"),
     (
-        &["offload", "cpuoffload", "zerooffload"],
+        &["cpuoffload", "zerooffload"],
         "--offload",
         "`--offload optimizer`, or parameters or activations,",
     ),

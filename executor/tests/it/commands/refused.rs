@@ -195,6 +195,8 @@ fn names_of_other_programs() {
         ("rnu one.json", &["'run'"]),
         ("--steps 4", &["a command comes first"]),
         ("lint run.sh", &["`planner`"]),
+        ("run one.json --ranks 4", &["the plan's"]),
+        ("run one.json --steps 10k", &["whole number"]),
         ("run one.json --steps 2.5", &["whole number", "2 and 3"]),
         ("run one.json --communication-timeout soon", &["`10min`"]),
         ("collectives --max-bytes much", &["4MiB"]),

@@ -190,7 +190,7 @@ impl<'a> Coster<'a> {
             }
             Kernel::Attention(shape) => self.attention(shape, work.pass),
             Kernel::Memory => {
-                let bytes = work.read + work.written;
+                let bytes = self.moved(work);
                 let family = self.block.op(work.op).kind.family();
                 let precision = self.hardware.precision.activation();
                 if let Some(time) = device.measured_operator(precision, family, work.pass, bytes) {
@@ -204,6 +204,18 @@ impl<'a> Coster<'a> {
                 let bound = if time < launch * 2.0 { Bound::Launch } else { Bound::Memory };
                 Timing { time, bound }
             }
+        }
+    }
+
+    /// Bytes that a kernel moves. Quantised experts are made ready for their products, all that a rank has: one at
+    /// least.
+    fn moved(&self, work: &KernelWork) -> Bytes {
+        let bytes = work.read + work.written;
+        match self.block.op(work.op).kind {
+            OpKind::GroupedLinear { num_experts, .. } if self.experts == ExpertTimes::Least => {
+                Bytes::new(bytes.get() / num_experts)
+            }
+            _ => bytes,
         }
     }
 

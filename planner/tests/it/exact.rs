@@ -1,12 +1,14 @@
 //! Branch and bound finds what exhaustive search finds.
 
 use cost_models::clusters::preset;
+use ir::graph::{Adapters, WeightFormat};
 use ir::model::{GraphOptions, Model};
 use planner::problem::{Choices, Problem};
 use planner::search::{Go, Outcome, Progress, Request, StopReason, search, with_step};
 use planner::step::Step;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
+use serde_json::json;
 
 use crate::random::{Setup, drawn, large_setups, named_schedules, requests, setups};
 
@@ -63,6 +65,43 @@ proptest! {
             prop_assert_eq!(&pruned.closest, &all.closest);
         }
     }
+}
+
+/// Ranks that have more of the experts prepare more quantised weights for their products, so that no bound may take
+/// all of them for granted: four ranks with two experts each are fastest here.
+#[test]
+fn quantised_experts_are_spread_as_far_as_is_fastest() {
+    let model = json!({
+        "architecture": "gpt", "hidden_size": 4096, "moe_intermediate_size": 1536, "num_attention_heads": 32,
+        "num_experts": 8, "num_experts_per_tok": 1, "num_hidden_layers": 5, "num_key_value_heads": 8,
+        "tie_word_embeddings": false, "vocab_size": 1000,
+    });
+    let model = Model::from_json(&model.to_string(), "model").unwrap();
+    let adapters = Adapters {
+        rank: 1,
+        alpha: 16,
+        targets: vec!["query".to_owned()],
+        base_weights: WeightFormat::Int8,
+    };
+    let graph = model.training_graph(GraphOptions::default(), Some(&adapters)).unwrap();
+    let cluster = preset("gb200-nvl72").unwrap();
+    let framework = cost_models::frameworks::preset("ideal").unwrap();
+    let precision = Some("fp32".parse().unwrap());
+    let choices = Choices {
+        sequence_length: Some(96),
+        global_batch_size: Some(2),
+        precision,
+        ..Choices::default()
+    };
+    let training = choices.resolve(&model, true, &cluster.gpu, 4);
+    let problem = Problem::new(graph, training, &cluster, framework, 4).unwrap();
+    let best = |exhaustive| {
+        let request = Request { top: 1, exhaustive, ..Request::default() };
+        search(&problem, &request, &mut |_| Go::On).plans
+    };
+    let all = best(true);
+    assert_eq!(all[0].layout.expert_parallel, 4);
+    assert_eq!(best(false), all);
 }
 
 /// Whether tests that take long are wanted.

@@ -106,8 +106,8 @@ pub(crate) struct RunArgs {
     /// Steps of training in all, those before a checkpoint included.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = parse_count, allow_negative_numbers = true)]
     pub(crate) steps: u64,
-    /// What to train on [default: a book that comes with the program]. A text (`.txt`, `.md`), whose
-    /// bytes are the tokens, or token ids as little-endian integers (`.u16`, `.bin`, `.u32`).
+    /// What to train on: a text (`.txt`, `.md`), whose bytes are the tokens, or token ids as little-endian integers
+    /// (`.u16`, `.bin`, `.u32`) [default: a book that comes with the program].
     #[arg(long, value_name = "FILE")]
     pub(crate) data: Option<PathBuf>,
     /// Where tensors are computed.
@@ -173,7 +173,9 @@ pub(crate) struct CheckpointArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Training")]
 pub(crate) struct TrainingArgs {
-    /// Compute in this precision instead of the plan's.
+    /// Compute in this precision instead of the plan's: activations, and the weights that kernels read. In 16 bits
+    /// master weights are fp32, and fp16 scales the loss; in fp64 the optimizer is too, so that layouts can be
+    /// compared to the last digit.
     #[arg(long, value_enum)]
     pub(crate) precision: Option<PrecisionArg>,
     /// The highest learning rate.

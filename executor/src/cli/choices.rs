@@ -58,16 +58,16 @@ pub(crate) enum CommunicatorKind {
     Nccl,
 }
 
-/// What activations and the weights that kernels read are made of.
+/// What numbers are made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PrecisionArg {
-    /// 64-bit floats, also in the optimizer: to compare layouts to the last digit.
+    /// 64-bit floats.
     Fp64,
     /// 32-bit floats.
     Fp32,
-    /// Half precision, with dynamic loss scaling and fp32 master weights.
+    /// 16-bit floats: half precision.
     Fp16,
-    /// 16-bit floats with the range of fp32, and fp32 master weights.
+    /// 16-bit floats with the range of fp32.
     Bf16,
 }
 

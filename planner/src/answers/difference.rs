@@ -105,7 +105,8 @@ pub(crate) fn depends_on(term: &str, problem: &Problem, layout: &LayoutSpec) -> 
         "compute" => {
             let tokens = u64::from(layout.micro_batch_size) * problem.training.sequence_length
                 / u64::from(context_parallel);
-            format!("{tokens} tokens at a time, products over {tensor_parallel} ranks")
+            let ranks = counted(tensor_parallel, "rank", "ranks");
+            format!("{tokens} tokens at a time, products over {ranks}")
         }
         "recompute" => format!("recompute {}", layout.recompute),
         "waiting for the host" => format!("CUDA graphs of {}", layout.switches.cuda_graphs),
@@ -126,11 +127,13 @@ pub(crate) fn depends_on(term: &str, problem: &Problem, layout: &LayoutSpec) -> 
             format!("ep {expert_parallel} {} by {dispatcher}{beside}", where_is(spread))
         }
         "pipeline messages" => {
-            format!("{} stages", pipeline_parallel * layout.virtual_stages)
+            counted(pipeline_parallel * layout.virtual_stages, "stage", "stages")
         }
         "pipeline bubble" => format!(
-            "{}, pp {pipeline_parallel}, {} micro-batches, {} stages a rank",
-            layout.schedule, layout.num_micro_batches, layout.virtual_stages
+            "{}, pp {pipeline_parallel}, {}, {} a rank",
+            layout.schedule,
+            counted(layout.num_micro_batches, "micro-batch", "micro-batches"),
+            counted(layout.virtual_stages, "stage", "stages")
         ),
         "data parallelism, exposed" => {
             let replicas = data_parallel * context_parallel;
@@ -144,4 +147,9 @@ pub(crate) fn depends_on(term: &str, problem: &Problem, layout: &LayoutSpec) -> 
             format!("an update of a {ways}th of the parameters or more")
         }
     }
+}
+
+/// So many of something: `1 stage`, `2 stages`.
+fn counted(count: u32, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
 }

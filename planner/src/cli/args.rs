@@ -29,6 +29,10 @@ pub(crate) use pictures::{
     ChartArgs, CollectiveArgs, LanesArg, LookArgs, ScheduleArgs, ScheduleFormat, Shown, ThemeArg,
 };
 
+/// Options of commands that stand after groups with a heading, which clap would go on with.
+const SEARCH: &str = "Search";
+const OUTPUT: &str = "Output";
+
 /// How to lay a model out on GPUs, how fast it will run, whether it fits, and why.
 #[derive(Debug, Parser)]
 #[command(name = "planner", version, max_term_width = 100)]
@@ -74,7 +78,7 @@ pub(crate) enum Command {
     Calibrate(CalibrateArgs),
     /// What a model consists of: parameters, blocks, operations.
     Inspect(InspectArgs),
-    /// What is known by name: models, clusters, frameworks, schedules.
+    /// What is known by name: models, architectures, clusters, frameworks, schedules, rules of `lint`.
     List(ListArgs),
     /// Every system of parallel training, with the command that plans it and the one that runs it, on models
     /// that a laptop runs.
@@ -109,19 +113,19 @@ pub(crate) struct ProblemArgs {
     #[command(flatten)]
     pub(crate) setting: SettingArgs,
     /// Time after which the search ends with the best so far, such as `5s`, `500ms` or `2m`.
-    #[arg(long, value_name = "TIME", value_parser = parse_time_limit, allow_negative_numbers = true)]
+    #[arg(long, value_name = "TIME", value_parser = parse_time_limit, allow_negative_numbers = true, help_heading = SEARCH)]
     pub(crate) time_limit: Option<Duration>,
     /// Threads of the search; the result does not depend on it [default: all].
-    #[arg(long, value_name = "N", value_parser = whole::<usize, 1, 4096>, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = whole::<usize, 1, 4096>, allow_negative_numbers = true, help_heading = SEARCH)]
     pub(crate) threads: Option<usize>,
     /// Form of the result on stdout.
-    #[arg(long, value_enum, ignore_case = true, default_value = "table")]
+    #[arg(long, value_enum, ignore_case = true, default_value = "table", help_heading = OUTPUT)]
     pub(crate) format: Format,
     /// Also write the best plan to a file (.json), or a report of the plans as a page (.html).
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", help_heading = OUTPUT)]
     pub(crate) output: Option<PathBuf>,
     /// Print nothing on stderr but errors.
-    #[arg(short, long)]
+    #[arg(short, long, help_heading = OUTPUT)]
     pub(crate) quiet: bool,
 }
 
@@ -136,11 +140,11 @@ pub(crate) struct SearchArgs {
     pub(crate) layout: LayoutArgs,
     /// How many plans to show, each of another kind: of those that the model cannot tell from the fastest, the
     /// simplest stands first.
-    #[arg(long, value_name = "K", default_value_t = 5, value_parser = whole::<usize, 1, 1000>)]
+    #[arg(long, value_name = "K", default_value_t = 5, value_parser = whole::<usize, 1, 1000>, help_heading = SEARCH)]
     pub(crate) top: usize,
-    /// Memory of a GPU to stay free, in GiB [default: what nine of ten comparable measured peaks were above their
-    /// predictions at most].
-    #[arg(long, value_name = "GIB", value_parser = parse_gib::<100_000>, allow_negative_numbers = true)]
+    /// Memory of a GPU to leave free, in GiB [default: so much that nine of ten comparable measured runs would have
+    /// fit].
+    #[arg(long, value_name = "GIB", value_parser = parse_gib::<100_000>, allow_negative_numbers = true, help_heading = SEARCH)]
     pub(crate) headroom: Option<f64>,
     #[command(flatten)]
     pub(crate) questions: QuestionArgs,
@@ -149,11 +153,11 @@ pub(crate) struct SearchArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  planner evaluate llama-3.1-70b --gpus 64 --layout tp8-pp4-dp2")]
 pub(crate) struct EvaluateArgs {
-    #[command(flatten)]
-    pub(crate) problem: ProblemArgs,
     /// Degrees, as in `tp8-pp4-dp2` or `tp8-sp-cp2-a2a-ep4-pp2-vpp2-dp4-zero1-mbs1`.
     #[arg(long = "layout", value_name = "LAYOUT")]
     pub(crate) named: PartialLayout,
+    #[command(flatten)]
+    pub(crate) problem: ProblemArgs,
     #[command(flatten)]
     pub(crate) layout: LayoutArgs,
 }
@@ -166,7 +170,7 @@ pub(crate) struct CompareArgs {
     /// A plan that `planner search -o` wrote, or a layout, as in `tp8-pp4-dp2`: for the problem of the other's plan.
     #[arg(value_name = "PLAN|LAYOUT")]
     pub(crate) a: String,
-    /// Another.
+    /// What to compare it with.
     #[arg(value_name = "PLAN|LAYOUT")]
     pub(crate) b: String,
     /// Of two layouts: the model, by name or by path, as `planner search` takes it.
@@ -178,7 +182,7 @@ pub(crate) struct CompareArgs {
     #[command(flatten)]
     pub(crate) setting: SettingArgs,
     /// Form of the result on stdout.
-    #[arg(long, value_enum, ignore_case = true, default_value = "table")]
+    #[arg(long, value_enum, ignore_case = true, default_value = "table", help_heading = OUTPUT)]
     pub(crate) format: Format,
 }
 
@@ -203,13 +207,13 @@ pub(crate) struct SweepArgs {
     #[command(flatten)]
     pub(crate) layout: LayoutArgs,
     /// Also draw it: .svg, .png, .pdf or .html.
-    #[arg(short, long, value_name = "FILE.{svg,png,pdf,html}")]
+    #[arg(short, long, value_name = "FILE.{svg,png,pdf,html}", help_heading = OUTPUT)]
     pub(crate) output: Option<PathBuf>,
     /// Colours.
-    #[arg(long, value_enum, ignore_case = true, default_value = "light")]
+    #[arg(long, value_enum, ignore_case = true, default_value = "light", help_heading = OUTPUT)]
     pub(crate) theme: ThemeArg,
     /// Form of the result on stdout.
-    #[arg(long, value_enum, ignore_case = true, default_value = "table")]
+    #[arg(long, value_enum, ignore_case = true, default_value = "table", help_heading = OUTPUT)]
     pub(crate) format: Format,
 }
 
@@ -242,7 +246,7 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_name = "RANK:FACTOR", value_parser = parse_named::<Straggler>)]
     pub(crate) straggler: Option<Straggler>,
     /// Form of the result on stdout.
-    #[arg(long, value_enum, ignore_case = true, default_value = "table")]
+    #[arg(long, value_enum, ignore_case = true, default_value = "table", help_heading = OUTPUT)]
     pub(crate) format: Format,
 }
 
@@ -293,7 +297,7 @@ pub(crate) struct InspectArgs {
     #[command(flatten)]
     pub(crate) adapters: AdapterArgs,
     /// Form of the result on stdout.
-    #[arg(long, value_enum, ignore_case = true, default_value = "table")]
+    #[arg(long, value_enum, ignore_case = true, default_value = "table", help_heading = OUTPUT)]
     pub(crate) format: Format,
 }
 

@@ -147,7 +147,7 @@ fn describe_framework(framework: &Framework, is_chosen: bool) -> String {
     if framework.is_ideal() {
         let like = framework.measured_name();
         return format!(
-            "framework ideal{chosen}: no framework that is known runs all of this; kernels and habits of {like}"
+            "framework ideal{chosen}: layouts are not limited to what a framework runs; kernels and habits of {like}"
         );
     }
     format!("framework {}{chosen}", framework.name)

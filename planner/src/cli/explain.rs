@@ -8,6 +8,7 @@ use cost_models::kernels::Bound;
 use ir::graph::Pass;
 use ir::plan::{Breakdown, Plan};
 use planner::plan::CheckedPlan;
+use planner::problem::GivenStages;
 use planner::search::{RESOLUTION, utilization_with_every_pair};
 use planner::step::ShapeKey;
 use serde::Serialize;
@@ -185,7 +186,7 @@ fn describe(checked: &CheckedPlan, kernels: &[KernelRow]) -> String {
     text.push('\n');
     text.push_str(&describe_memory(checked));
     text.push('\n');
-    text.push_str(&describe_stages(plan));
+    text.push_str(&describe_stages(checked));
     text.push('\n');
     text.push_str(&describe_kernels(kernels));
     text.push_str(&describe_losses(plan));
@@ -239,12 +240,22 @@ fn describe_memory(checked: &CheckedPlan) -> String {
     render(&rows) + &host
 }
 
-fn describe_stages(plan: &Plan) -> String {
-    let by_hand = if plan.stages_by_hand { " (stages given by hand)" } else { "" };
-    let mut text = format!("blocks of each stage, in the order of the model{by_hand}:");
-    for (index, stage) in plan.stages.iter().enumerate() {
+/// What each stage has, counted as `--stages` counts.
+fn describe_stages(checked: &CheckedPlan) -> String {
+    let plan = &checked.plan;
+    let by_hand = if plan.stages_by_hand { " (given by hand)" } else { "" };
+    let blocks: Vec<u32> = plan.stages.iter().map(|stage| stage.num_blocks).collect();
+    let stages = GivenStages::of_blocks(&checked.model, &blocks);
+    let (counts, counted) = stages.counts();
+    let ends = match counted {
+        "layers" if plan.stages.len() > 1 => "; the first has the embedding too, the last the head",
+        "layers" => "; it has the embedding and the head too",
+        _ => "",
+    };
+    let mut text = format!("{counted} of each stage, in the order of the model{by_hand}{ends}:");
+    for (index, count) in counts.iter().enumerate() {
         let separator = if index % 16 == 0 { "\n  " } else { " " };
-        let _ = write!(text, "{separator}{}", stage.num_blocks);
+        let _ = write!(text, "{separator}{count}");
     }
     text + "\n"
 }

@@ -9,11 +9,13 @@ use ir::framework::{Framework, ModelFacts};
 use ir::graph::{Adapters, RecomputeModules};
 use ir::layout::PartialLayout;
 use ir::model::{Description, Model};
-use ir::plan::Training;
+use ir::plan::{Plan, Training};
 use ir::replication::DataParallelMethod;
 use ir::text::is_fit_to_print;
+use planner::interchange::lacked_by_tools;
 use planner::problem::{
-    Choices, GivenStages, Problem, default_framework, usual_precision_with, with_usual_modules,
+    Choices, GivenStages, ON_GPUS, Problem, default_framework, usual_precision_with,
+    with_usual_modules,
 };
 
 use super::files::{read_cluster, read_framework};
@@ -127,6 +129,28 @@ pub(crate) fn warn_of_long_sequence(input: &Input) {
              made for"
         ));
     }
+}
+
+/// Says on stderr where no tool of the framework can be given the model of a plan, and whose tools can.
+pub(crate) fn warn_of_tools(input: &Input, plan: &Plan) {
+    let Input { file, framework, problem, .. } = input;
+    let lacked = |name: &str| lacked_by_tools(name, plan, &file.model, &problem.graph);
+    let lacks = lacked(&framework.name);
+    if lacks.is_empty() {
+        return;
+    }
+    let others = ON_GPUS.into_iter().filter(|name| lacked(name).is_empty());
+    let others: Vec<String> = others.map(|name| format!("`--framework {name}`")).collect();
+    let others = if others.is_empty() {
+        String::new()
+    } else {
+        format!("; {} plans for tools that can", others.join(" or "))
+    };
+    tell(&format!(
+        "warning: `planner export` cannot give {} this model: {}\nhint: `planner run` trains any plan{others}",
+        framework.name,
+        lacks.join("; "),
+    ));
 }
 
 /// More tokens than any published run has in a step.

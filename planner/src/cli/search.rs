@@ -26,6 +26,7 @@ use super::describe::describe;
 use super::impossible::no_candidates;
 use super::input::{
     Decided, Input, command, read, warn_of_large_batch, warn_of_long_sequence, warn_of_model,
+    warn_of_tools,
 };
 use super::interrupt::Limit;
 use super::layout::{LayoutArgs, filled};
@@ -148,10 +149,15 @@ fn answer(
     };
     let page = args.output.as_ref().filter(|path| report::is_page(path));
     let plan = args.output.as_ref().filter(|_| page.is_none());
-    if let (Some(path), [best, runners_up @ ..]) = (plan, shown.as_slice()) {
+    if let [best, runners_up @ ..] = shown.as_slice() {
         let runners_up: Vec<Found> = runners_up.iter().map(|it| it.found.clone()).collect();
-        let plan = make_plan(&input, args, &best.found, &runners_up);
-        write_output(path, (serde_json::to_string_pretty(&plan)? + "\n").as_bytes())?;
+        let made = make_plan(&input, args, &best.found, &runners_up);
+        if !args.quiet {
+            warn_of_tools(&input, &made);
+        }
+        if let Some(path) = plan {
+            write_output(path, (serde_json::to_string_pretty(&made)? + "\n").as_bytes())?;
+        }
     }
     let best = if named { best_of_all(&input.open, &limit) } else { None };
     let answers = match asked {

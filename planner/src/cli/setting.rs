@@ -41,12 +41,12 @@ pub(crate) struct SettingArgs {
     /// megatron-core, torchtitan, fsdp2 and deepspeed that can run what you name].
     #[arg(long, requires = "model", value_name = "NAME|FILE")]
     pub(crate) framework: Option<String>,
-    /// How replicas come to have weights in common: all-reduce (DDP, ZeRO, FSDP), parameter-server
+    /// How replicas keep their weights in step: all-reduce (DDP, ZeRO, FSDP), parameter-server
     /// (PyTorch's DataParallel), ring-averaging (gossip), or asynchronous:S, whose gradients are at most S
     /// updates old.
     #[arg(long, requires = "model", value_name = "METHOD", default_value = "all-reduce", value_parser = parse_named::<DataParallelMethod>)]
     pub(crate) data_parallel_method: DataParallelMethod,
-    /// What replicas send in the place of their gradients: top-k:SHARE, random-k:SHARE, int8, int4 or sign,
+    /// What replicas send instead of their gradients: top-k:SHARE, random-k:SHARE, int8, int4 or sign,
     /// each with error feedback [default: the gradients].
     #[arg(long, requires = "model", value_name = "METHOD", value_parser = parse_named::<GradientCompression>)]
     pub(crate) gradient_compression: Option<GradientCompression>,
@@ -63,7 +63,7 @@ pub(crate) struct AdapterArgs {
     /// Freeze the model and train low-rank adapters of this rank beside its linear layers.
     #[arg(long, value_name = "R", value_parser = parse_count::<u64>, allow_negative_numbers = true)]
     lora_rank: Option<u64>,
-    /// What adapters put out is multiplied by this over their rank [default: the rank].
+    /// Outputs of adapters are scaled by ALPHA / rank [default: the rank, a scale of 1].
     #[arg(long, value_name = "ALPHA", requires = "lora_rank", value_parser = parse_count::<u64>, allow_negative_numbers = true)]
     lora_alpha: Option<u64>,
     /// Layers that have an adapter, such as `q_proj,v_proj` or `attention.query,mlp.down`.

@@ -57,6 +57,10 @@ fn listed(lacks: &[Lack]) -> String {
 }
 
 fn hint(lacks: &[Lack], target: Target) -> String {
+    if lacks.iter().all(|lack| lack.is_free) {
+        return "\nhint: `--approximate` leaves that out, which changes no predicted time"
+            .to_owned();
+    }
     let works: Vec<&str> = lacks.iter().filter_map(|lack| lack.works.as_deref()).collect();
     let works = if works.is_empty() { String::new() } else { format!("{}; or ", works.join("; ")) };
     format!(

@@ -1,7 +1,7 @@
 //! A plan, written for a tool.
 
 use ir::graph::{AdapterError, Graph};
-use ir::model::{GraphOptions, Model, ModelError};
+use ir::model::{GraphOptions, Model};
 use ir::plan::{Plan, PlannedModel};
 use ir::text::printable_json;
 
@@ -44,16 +44,12 @@ pub struct Wanted {
 /// # Errors
 ///
 /// [`ExportError`] where the tool cannot run it, with what would work.
-///
-/// # Panics
-///
-/// Never: the model of a plan that was checked can be read.
 pub fn export(checked: &CheckedPlan, wanted: Wanted) -> Result<Export, ExportError> {
     let Wanted { target, launcher, approximate } = wanted;
-    let model = model_of(&checked.plan).expect("the model of a checked plan can be read");
-    let all = |plan: &Plan, problem: &Problem| lacks_of(target, plan, &model, problem);
+    let model = &checked.model;
+    let all = |plan: &Plan, problem: &Problem| lacks_of(target, plan, model, problem);
     let lacks = all(&checked.plan, &checked.problem);
-    let of_model = lacks_of_model(target, &checked.plan, &model, &checked.problem);
+    let of_model = lacks_of_model(target, &checked.plan, model, &checked.problem.graph);
     let (free, dear): (Vec<Lack>, Vec<Lack>) = of_model.into_iter().partition(|lack| lack.is_free);
     if !dear.is_empty() {
         return Err(ExportError::Model { target, lacks: dear });
@@ -73,12 +69,12 @@ pub fn export(checked: &CheckedPlan, wanted: Wanted) -> Result<Export, ExportErr
         (checked.plan.clone(), checked.problem.graph.clone())
     } else {
         let plain =
-            plain_graph(&checked.plan, &model).expect("the graph of a checked plan is built");
+            plain_graph(&checked.plan, model).expect("the graph of a checked plan is built");
         let near = approximate::near(checked, &plain, target, &lacks, &all)?;
         notes.extend(near.changes);
         (near.plan, near.problem.graph)
     };
-    let setting = Setting::new(&plan, &model, &graph, notes.clone());
+    let setting = Setting::new(&plan, model, &graph, notes.clone());
     let files = write::files(target, launcher, &setting, &plan_file(&plan));
     Ok(Export { target, files, plan, notes })
 }
@@ -89,11 +85,6 @@ fn plan_file(plan: &Plan) -> File {
     // A manifest has it in it, as text that must be fit for YAML.
     let text = printable_json(&text).into_owned();
     File { name: "plan.json".to_owned(), text, is_executable: false }
-}
-
-/// The model that a plan has.
-fn model_of(plan: &Plan) -> Result<Model, ModelError> {
-    Model::from_json(&plan.model.description.to_string(), &plan.model.name)
 }
 
 /// The graph of a plan's model, with nothing named that is computed again.
@@ -112,7 +103,21 @@ fn lacks_of(target: Target, plan: &Plan, model: &Model, problem: &Problem) -> Ve
     lacks
 }
 
-fn lacks_of_model(target: Target, plan: &Plan, model: &Model, problem: &Problem) -> Vec<Lack> {
-    let setting = Setting::new(plan, model, &problem.graph, Vec::new());
-    write::lacks_of_model(target, &setting)
+fn lacks_of_model(target: Target, plan: &Plan, model: &Model, graph: &Graph) -> Vec<Lack> {
+    write::lacks_of_model(target, &Setting::new(plan, model, graph, Vec::new()))
+}
+
+/// What of a plan's model none of the tools of a framework can be given, as the first of them says it; nothing where
+/// one can, or where plans are written for none.
+pub fn lacked_by_tools(framework: &str, plan: &Plan, model: &Model, graph: &Graph) -> Vec<String> {
+    let tools = Target::ALL.into_iter().filter(|target| target.framework().name == framework);
+    let lacks = tools.map(|target| {
+        let lacks = lacks_of_model(target, plan, model, graph).into_iter();
+        lacks.filter(|lack| !lack.is_free).map(|lack| lack.what).collect::<Vec<_>>()
+    });
+    let lacks: Vec<_> = lacks.collect();
+    if lacks.iter().any(Vec::is_empty) {
+        return Vec::new();
+    }
+    lacks.into_iter().next().unwrap_or_default()
 }

@@ -38,7 +38,7 @@ pub use launch::Launcher;
 pub use setting::{Setting, StageParts};
 pub use target::Target;
 
-pub use export::{Export, Wanted, export};
+pub use export::{Export, Wanted, export, lacked_by_tools};
 pub use file::File;
 pub use imported::{
     Divided, ImportError, Imported, ModelDifference, Posed, StatedStages, StatedTraining,

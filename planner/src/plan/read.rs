@@ -78,6 +78,8 @@ pub enum PlanError {
 pub struct CheckedPlan {
     /// The plan as written.
     pub plan: Plan,
+    /// Its model.
+    pub model: Model,
     /// The problem, posed again from what the plan holds.
     pub problem: Problem,
     /// The plan's layout and stages, evaluated again.
@@ -140,7 +142,7 @@ pub fn read(text: &str) -> Result<CheckedPlan, PlanError> {
     let (found, mut simulated) = simulated(&problem, layout, &stage_ends);
     let timeline = &mut simulated.simulation.timeline;
     name_timeline(timeline, &plan.model.name, &plan.cluster.name, &plan.training);
-    Ok(CheckedPlan { plan, problem, found, simulated })
+    Ok(CheckedPlan { plan, model, problem, found, simulated })
 }
 
 /// Says of a timeline, which has the layout as its title, of which model it is, and what its step does.

@@ -38,7 +38,7 @@ pub fn with_usual_modules(graph: Graph, framework: &Framework, facts: ModelFacts
 }
 
 /// Frameworks that are taken where none is named, the first that can run what is: what most train with on GPUs.
-const ON_GPUS: [&str; 4] = ["megatron-core", "torchtitan", "fsdp2", "deepspeed"];
+pub const ON_GPUS: [&str; 4] = ["megatron-core", "torchtitan", "fsdp2", "deepspeed"];
 
 /// The framework where none is named: the first of those that people use on such hardware that can run what is named
 /// of a layout, trained so; without limits where none of them can, and for models that are no transformers.

@@ -16,7 +16,7 @@ use ir::replication::{DataParallelMethod, GradientCompression};
 use ir::units::{Bytes, Flops, FlopsPerSecond};
 
 pub use choices::{Choices, default_sequence_length, usual_precision_with};
-pub use frameworks::{default_framework, stacks, with_usual_modules};
+pub use frameworks::{ON_GPUS, default_framework, stacks, with_usual_modules};
 pub use stages::{GivenStages, StagesError};
 
 /// A planning problem, ready to be searched.

@@ -106,6 +106,27 @@ impl GivenStages {
         Ok(Self { ends: ends.into(), counts })
     }
 
+    /// Stages of so many blocks, counted as they are given by hand.
+    pub fn of_blocks(model: &Model, of_stages: &[u32]) -> Self {
+        let leaves_out_ends = matches!(model.description, Description::Transformer(_));
+        let mut counts = Counts { of_stages: of_stages.to_vec(), leaves_out_ends };
+        let uncounted: Vec<usize> = (0..of_stages.len()).map(|it| counts.uncounted(it)).collect();
+        for (count, uncounted) in counts.of_stages.iter_mut().zip(uncounted) {
+            *count = count.saturating_sub(uncounted as u32);
+        }
+        let mut end = 0;
+        let ends = of_stages.iter().map(|count| {
+            end += *count as usize;
+            end
+        });
+        Self { ends: ends.collect(), counts }
+    }
+
+    /// What each stage has, and what is counted: layers, or blocks.
+    pub fn counts(&self) -> (&[u32], &'static str) {
+        (&self.counts.of_stages, self.counts.counted())
+    }
+
     /// Where each stage ends, in blocks of the chain.
     pub fn ends(&self) -> &Arc<[usize]> {
         &self.ends

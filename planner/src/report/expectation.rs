@@ -97,8 +97,8 @@ impl Expectation {
             .collect();
         let ExpectedMemory { low_bytes, high_bytes, .. } = self.peak_memory;
         format!(
-            "expect: {low} to {high}, as {share:.0} % of {} measured steps of {} sources that were not fitted to\n        \
-             {low_bytes} to {high_bytes}, as {share:.0} % of {} measured peaks of {} sources\n        {}\nrests on: {}\n",
+            "expect: {low} to {high}, {share:.0} % interval from {} measured steps of {} sources left out of the fit\n        \
+             {low_bytes} to {high_bytes}, {share:.0} % interval from {} measured peaks of {} sources\n        {}\nrests on: {}\n",
             self.measured_steps,
             self.sources,
             self.peak_memory.measured_peaks,

@@ -368,7 +368,7 @@ fn a_plan_is_written_and_explained() {
         "time of a step",
         "bound by",
         "memory of pipeline rank",
-        "blocks of each stage",
+        "layers of each stage",
         "kernels and collectives of a micro-batch",
         "runners-up, and what they lose (a gain below 3 % cannot be told apart):",
         "made by: planner search",

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use ir::units::Nanos;
 
+use super::OUTPUT;
 use crate::cli::values::{LARGEST_COST, number, parse_count, parse_moment, whole};
 
 #[derive(Debug, Args)]
@@ -150,7 +151,7 @@ pub(crate) struct ScheduleArgs {
     #[arg(long, value_name = "COLUMNS", value_parser = whole::<usize, 20, 100_000>, allow_negative_numbers = true)]
     pub(crate) columns: Option<usize>,
     /// Form of the result on stdout.
-    #[arg(long, value_enum, ignore_case = true, default_value = "text")]
+    #[arg(long, value_enum, ignore_case = true, default_value = "text", help_heading = OUTPUT)]
     pub(crate) format: ScheduleFormat,
 }
 

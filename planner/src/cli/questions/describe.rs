@@ -113,8 +113,12 @@ impl LongestReport {
         let made_for = max_position_embeddings.filter(|most| most < sequence_length);
         let beyond = made_for
             .map_or_else(String::new, |most| format!("; the model was made for {most} positions"));
+        let sequences = match global_batch_size {
+            1 => "1 sequence".to_owned(),
+            count => format!("{count} sequences"),
+        };
         format!(
-            "longest sequence: {sequence_length} tokens fit, {global_batch_size} sequences in a step, to an eighth{beyond}"
+            "longest sequence that fits, to within an eighth: {sequence_length} tokens, {sequences} in a step{beyond}"
         )
     }
 }

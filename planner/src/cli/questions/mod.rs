@@ -41,7 +41,7 @@ pub(crate) struct QuestionArgs {
     /// The longest sequence for which some plan fits.
     #[arg(long)]
     max_seq_len: bool,
-    /// What larger batches gain, and which is enough.
+    /// Throughput of growing batches, and the smallest that is as good as the largest.
     #[arg(long)]
     best_batch: bool,
     /// Which constants of the model, off by how much, would change the choice.

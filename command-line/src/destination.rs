@@ -48,11 +48,7 @@ pub fn check_folder(folder: &Path) -> anyhow::Result<()> {
 /// Why it cannot be made.
 pub fn make_folder(folder: &Path) -> anyhow::Result<()> {
     let making = || format!("making the folder `{}`", folder.display());
-    ensure!(
-        !folder.is_file(),
-        "`--output` is the file `{}`\nhint: name a folder",
-        folder.display()
-    );
+    ensure!(!folder.is_file(), "`{}` is a file\nhint: name a folder", folder.display());
     fs::create_dir_all(folder).with_context(making)
 }
 

@@ -31,11 +31,26 @@ pub fn named<'a>(program: &'a Command, words: &[String]) -> Option<&'a Command> 
     words.iter().skip(1).find_map(|word| program.find_subcommand(word))
 }
 
-/// The tip of an example, from a command's help.
-pub fn example(program: &str, command: &Command) -> Option<String> {
+/// The tip of an example, from a command's help, where that shows all that is missing.
+pub fn example(program: &str, command: &Command, error: &clap::Error) -> Option<String> {
     let help = command.get_after_help()?.to_string();
     let own = format!("{program} {} ", command.get_name());
     let line = help.lines().map(str::trim).find(|line| line.starts_with(&own))?;
+    let missing = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::Strings(missing)) => missing.as_slice(),
+        _ => &[],
+    };
+    // An option stands there as it is missing, or short.
+    let is_shown = |missing: &String| {
+        let name = missing.split(' ').next().unwrap_or_default();
+        let Some(long) = name.strip_prefix("--") else { return true };
+        let option = command.get_arguments().find(|argument| argument.get_long() == Some(long));
+        let short = option.and_then(clap::Arg::get_short);
+        line.contains(name) || short.is_some_and(|short| line.contains(&format!(" -{short} ")))
+    };
+    if !missing.iter().all(is_shown) {
+        return None;
+    }
     Some(format!("for example: {line}"))
 }
 

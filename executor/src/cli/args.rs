@@ -158,10 +158,10 @@ pub(crate) struct CheckpointArgs {
     #[arg(long = "checkpoint", value_name = "DIR")]
     pub(crate) folder: Option<PathBuf>,
     /// Steps from one checkpoint to the next; the last step always has one.
-    #[arg(long = "checkpoint-every", value_name = "N", default_value = "100", requires = "folder")]
+    #[arg(long = "checkpoint-every", value_name = "N", default_value = "100", value_parser = parse_from_one, requires = "folder")]
     pub(crate) every: NonZeroU64,
     /// How many checkpoints stay.
-    #[arg(long = "keep-checkpoints", value_name = "N", default_value = "2", requires = "folder")]
+    #[arg(long = "keep-checkpoints", value_name = "N", default_value = "2", value_parser = parse_kept, requires = "folder")]
     pub(crate) keep: NonZeroUsize,
     /// Begin with these weights instead of random ones, unless there is a checkpoint: a safetensors
     /// file, or a model's folder.
@@ -231,6 +231,15 @@ pub(crate) struct ExportArgs {
 
 fn parse_count(text: &str) -> Result<u64, String> {
     whole(text, 1)
+}
+
+fn parse_from_one(text: &str) -> Result<NonZeroU64, String> {
+    whole(text, 1).map(|count| NonZeroU64::new(count).unwrap_or(NonZeroU64::MIN))
+}
+
+fn parse_kept(text: &str) -> Result<NonZeroUsize, String> {
+    let kept = whole(text, 1).map(|count| usize::try_from(count).unwrap_or(usize::MAX))?;
+    Ok(NonZeroUsize::new(kept).unwrap_or(NonZeroUsize::MIN))
 }
 
 fn parse_from_zero(text: &str) -> Result<u64, String> {

@@ -89,6 +89,25 @@ const INSTEAD: &[(&[&str], &str)] = &[
     ),
 ];
 
+/// What others choose, folded, by what it is given for, and what to type.
+const CHOICES: &[(&str, &[&str], &str)] = &[
+    (
+        "--backend",
+        &["gpu", "nvidia", "h100", "rocm", "amd", "metal", "vulkan"],
+        "`cuda` is for NVIDIA's GPUs, `wgpu` for those of any make",
+    ),
+    (
+        "--reduction",
+        &["mean", "avg", "average"],
+        "a mean is `sum`, divided by the number of ranks by who wants it",
+    ),
+    (
+        "--communicator",
+        &["gloo", "none", "torch"],
+        "`local` is for ranks that are threads, `mpi` for processes, `nccl` for those on GPUs",
+    ),
+];
+
 /// Commands by other names.
 const COMMANDS: &[(&[&str], &str)] = &[
     (&["train", "start", "execute", "launch"], "that is `executor run plan.json`"),
@@ -131,7 +150,14 @@ fn tip(error: &clap::Error, program: &Command, words: &[String]) -> Option<Strin
             given(error, ContextKind::InvalidSubcommand).and_then(|it| command(&it))
         }
         ErrorKind::MissingRequiredArgument => {
-            named(program, words).and_then(|of| example("executor", of))
+            named(program, words).and_then(|of| example("executor", of, error))
+        }
+        ErrorKind::InvalidValue => {
+            let chosen = given(error, ContextKind::InvalidValue)?;
+            let option = given(error, ContextKind::InvalidArg)?;
+            let rows = CHOICES.iter().filter(|(of, ..)| option.starts_with(of));
+            let mut rows = rows.filter(|(_, also, _)| also.contains(&folded(&chosen).as_str()));
+            rows.next().map(|(.., tip)| (*tip).to_owned())
         }
         _ => None,
     }

@@ -20,7 +20,8 @@ use super::questions::QuestionArgs;
 use super::report::ReportArgs;
 use super::setting::{AdapterArgs, PartArgs, SettingArgs};
 use super::values::{
-    parse_count, parse_gib, parse_gpus, parse_named, parse_percent, parse_time_limit, whole,
+    parse_count, parse_gib, parse_gpus, parse_named, parse_percent, parse_seed, parse_time_limit,
+    whole,
 };
 pub(crate) use format::Format;
 pub(crate) use import::{FailOn, ImportArgs, LintArgs, LintFormat, SettingsArgs};
@@ -267,7 +268,7 @@ pub(crate) struct JitterArgs {
     #[arg(long, value_name = "PERCENT", default_value_t = 10.0, value_parser = parse_percent, allow_negative_numbers = true)]
     pub(crate) slower: f64,
     /// Where the random numbers start; the same seed gives the same steps.
-    #[arg(long, value_name = "SEED", default_value_t = 0)]
+    #[arg(long, value_name = "SEED", default_value_t = 0, value_parser = parse_seed)]
     pub(crate) seed: u64,
 }
 

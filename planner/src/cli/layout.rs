@@ -45,7 +45,7 @@ pub(crate) struct LayoutArgs {
     /// Stages on each pipeline rank.
     #[arg(long, visible_alias = "vpp", value_name = "V", allow_negative_numbers = true)]
     virtual_stages: Option<Degrees>,
-    /// Layers of each stage, in the order of the model: `10,11,11,10`. Counted are the blocks between embedding
+    /// Layers of each stage, in the order of the model, such as `7,9,9,7` of 32. Counted are the blocks between embedding
     /// and head, of which the first stage has the one and the last the other; of models that are no stacks of
     /// layers, all blocks. With several stages a rank, all stages of all ranks.
     #[arg(long, value_name = "N,N,..", value_delimiter = ',', value_parser = parse_layers, allow_negative_numbers = true)]
@@ -64,7 +64,8 @@ pub(crate) struct LayoutArgs {
     micro_batch_size: Option<Degrees>,
     /// Activations to compute again (gradient checkpointing): none, selective or full; `full:4` for the first
     /// four layers of each stage; or modules of every layer with commas between them, such as
-    /// `norms,activations`, also by Megatron-Core's names [default: the best of the first three].
+    /// `norms,activations`, also by Megatron-Core's names [default: the best of the first three, where `selective` is
+    /// of modules that take little time].
     #[arg(long, visible_alias = "recompute-modules", value_name = "POLICY", value_parser = parse_recompute)]
     recompute: Option<Recompute>,
     /// With full recompute, how many layers of each stage: the first so many, or the fewest that fit
@@ -84,7 +85,7 @@ pub(crate) struct LayoutArgs {
     #[arg(long, value_name = "none|micro-batch", value_parser = one_of(ExpertOverlap::ALL, ExpertOverlap::name))]
     expert_overlap: Option<ExpertOverlap>,
     /// Kernels that are captured in CUDA graphs: none, those of layers but for experts, or of a whole iteration
-    /// [default: none].
+    /// [default: none; of mixtures, the best that the framework has].
     #[arg(long, value_name = "none|layers|iteration", value_parser = one_of(CudaGraphs::ALL, CudaGraphs::name))]
     cuda_graphs: Option<CudaGraphs>,
     /// Pipeline schedule (see `planner list schedules`) [default: the best that the framework has of 1f1b,

@@ -190,7 +190,7 @@ fn hub_cache() -> Option<PathBuf> {
 
 /// That neither the cache nor the project has a repository.
 fn not_fetched(owner: &str, name: &str, is_folder: bool) -> anyhow::Error {
-    let nearest = or_nearest(name, shipped_names(), "`planner list models` has all that ship");
+    let nearest = or_nearest(name, shipped_names(), "`planner list models` has all of them");
     if is_folder {
         return anyhow!(
             "`{owner}/{name}`: the folder `{owner}` has no `{name}`\nhint: of models that ship, {nearest}"

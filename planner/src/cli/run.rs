@@ -41,8 +41,8 @@ fn find_executor() -> anyhow::Result<PathBuf> {
         beside.chain(std::env::split_paths(&path)).map(|folder| folder.join(&file));
     let Some(executor) = candidates.find(|candidate| is_executable(candidate)) else {
         bail!(
-            "`{file}` is neither beside `planner` nor on the path\nhint: `cargo build --release -p \
-             executor` builds it"
+            "`{file}` is neither beside `planner` nor on the path\nhint: `cargo install --path \
+             executor` installs it"
         );
     };
     Ok(executor)

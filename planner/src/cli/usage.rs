@@ -35,7 +35,7 @@ fn told(error: clap::Error, command: &Command, words: &[String]) -> clap::Error 
             ErrorKind::InvalidValue => given(&error, ContextKind::InvalidValue)
                 .and_then(|given| meant_choice(&error, &given)),
             ErrorKind::MissingRequiredArgument => layout(words)
-                .or_else(|| named(command, words).and_then(|of| example("planner", of))),
+                .or_else(|| named(command, words).and_then(|of| example("planner", of, &error))),
             ErrorKind::ValueValidation => given(&error, ContextKind::InvalidValue)
                 .and_then(|given| misplaced(command, words, &given)),
             _ => None,
@@ -104,8 +104,14 @@ fn meant(command: &Command, words: &[String], given: &str) -> Option<String> {
         let having = command.get_subcommands().find(|other| has(other, given))?;
         return Some(format!("a command comes first, such as `planner {}`", having.get_name()));
     };
+    if let Some(tip) = without_value(of, words, given) {
+        return Some(tip);
+    }
     if !given.starts_with('-') {
         return Some(meant_value(of, words, given));
+    }
+    if of.get_name() == "run" {
+        return Some(format!("the plan comes first: `planner run PLAN {given} ..`"));
     }
     // Of `-gpus` only `-g` is looked at.
     let is_whole = |word: &&String| word.starts_with(given) && !word.starts_with("--");
@@ -116,6 +122,13 @@ fn meant(command: &Command, words: &[String], given: &str) -> Option<String> {
     let own = longs.map(|long| format!("--{long}")).find(|long| folded(long) == folded(flag));
     if let Some(own) = own {
         return Some(format!("it is written `{own}`"));
+    }
+    let value = value_of(words, flag);
+    if let Some(tip) = value.and_then(|value| told_by_value(of, flag, value)) {
+        return Some(tip);
+    }
+    if matches!(flag, "-o" | "--output") {
+        return Some(format!("`planner {}` prints its result: `> FILE` keeps it", of.get_name()));
     }
     // What others call it, if it is of this command; else what another command has by that name.
     let takes = |value: &str| {
@@ -136,10 +149,13 @@ fn meant(command: &Command, words: &[String], given: &str) -> Option<String> {
         return Some(format!("a {what} stands alone: `planner {} {alone}`", of.get_name()));
     }
     if let Some(ours) = names::instead(flag, |ours| has(of, ours)) {
-        return Some(format!("it is {ours} here"));
+        return Some(format!("here it is {ours}"));
     }
     if let Some(sentence) = names::beside(flag, |ours| has(of, ours)) {
         return Some(sentence.to_owned());
+    }
+    if let Some(framework) = names::framework(flag).filter(|_| has(of, "--framework")) {
+        return Some(format!("here it is `--framework {framework}`"));
     }
     let having = |long: &str| -> Vec<String> {
         let all = command.get_subcommands().filter(|other| has(other, long));
@@ -156,6 +172,51 @@ fn meant(command: &Command, words: &[String], given: &str) -> Option<String> {
     Some(format!("`{long}` is an option of {all}, not of `planner {}`", of.get_name()))
 }
 
+/// What stands behind an option: after `=`, or as the next word.
+fn value_of<'a>(words: &'a [String], option: &'a str) -> Option<&'a str> {
+    let joined = words.iter().filter_map(|word| word.strip_prefix(option)?.strip_prefix('='));
+    if let Some(value) = joined.last() {
+        return Some(value);
+    }
+    let place = words.iter().position(|word| word == option)?;
+    words.get(place + 1).map(String::as_str).filter(|word| !word.starts_with('-'))
+}
+
+/// What is meant by an option that is not known, where that follows from its value.
+fn told_by_value(of: &Command, flag: &str, value: &str) -> Option<String> {
+    if let Some(cluster) = names::cluster(value).filter(|_| has(of, "--cluster")) {
+        return Some(format!("a cluster is `--cluster {cluster}`"));
+    }
+    let path = std::path::Path::new(value);
+    let ending = path.extension().and_then(|it| it.to_str()).unwrap_or_default();
+    let is_of_a_tool = matches!(ending, "yaml" | "yml" | "toml" | "sh" | "sbatch" | "slurm");
+    (is_of_a_tool && folded(flag).contains("config")).then(|| {
+        format!("settings of other tools are read by `planner import {value} --model MODEL`")
+    })
+}
+
+/// What is wrong with a value behind an option that takes none, or none that is negative.
+fn without_value(of: &Command, words: &[String], given: &str) -> Option<String> {
+    let is_negative =
+        given.strip_prefix('-').is_some_and(|it| it.starts_with(|c: char| c.is_ascii_digit()));
+    let is_it = |word: &String| word == given || (is_negative && word.starts_with(given));
+    let place = words.iter().position(is_it)?;
+    let before = words.get(place.checked_sub(1)?)?;
+    let long = before.strip_prefix("--")?;
+    let option = of.get_arguments().find(|argument| argument.get_long() == Some(long))?;
+    match (option.get_action().takes_values(), is_negative) {
+        (true, true) => Some(format!("`{before}` takes no negative value")),
+        (false, _) if !given.starts_with('-') => {
+            let instead = match long {
+                "max-seq-len" => ", and asks for the longest that fits: a length is `--seq-len`",
+                _ => "",
+            };
+            Some(format!("`{before}` takes no value{instead}"))
+        }
+        _ => None,
+    }
+}
+
 /// What is meant by a model's name in the place of an option's value.
 fn misplaced(command: &Command, words: &[String], given: &str) -> Option<String> {
     let of = named(command, words)?;
@@ -163,9 +224,24 @@ fn misplaced(command: &Command, words: &[String], given: &str) -> Option<String>
     is_model.then(|| format!("a model stands alone: `planner {} {given}`", of.get_name()))
 }
 
+/// The two words before one.
+fn before<'a>(words: &'a [String], given: &str) -> Option<&'a [String; 2]> {
+    let place = words.iter().position(|word| word == given)?;
+    words.get(place.checked_sub(2)?..place)?.try_into().ok()
+}
+
 /// What is meant by a value that no option stands before.
 fn meant_value(of: &Command, words: &[String], given: &str) -> String {
     let is_open = |flag: &str| has(of, flag) && !words.iter().any(|word| word.starts_with(flag));
+    if let Some([flag, over]) = before(words, given)
+        && flag == "--over"
+    {
+        return if over.contains('=') {
+            format!("its values are one word, with commas: `--over {over},{given}`")
+        } else {
+            format!("what varies and its values are one word: `--over {over}={given}`")
+        };
+    }
     if given.bytes().all(|byte| byte.is_ascii_digit()) && is_open("--gpus") {
         return format!("the number of GPUs is `--gpus {given}`");
     }
@@ -185,15 +261,6 @@ fn meant_value(of: &Command, words: &[String], given: &str) -> String {
     let is_model = matches!(Sought::of(given), Sought::Name(name) if names::model(name).is_some());
     if is_model {
         return format!("`planner {}` takes one model", of.get_name());
-    }
-    let before = words
-        .iter()
-        .position(|word| word == given)
-        .and_then(|at| words.get(at.checked_sub(2)?..at));
-    if let Some([flag, what]) = before
-        && flag == "--over"
-    {
-        return format!("what varies and its values are one word: `--over {what}={given}`");
     }
     let positionals = of.get_arguments().filter(|argument| argument.is_positional());
     let names: Vec<String> = positionals.map(|argument| format!("{argument}")).collect();

@@ -127,6 +127,11 @@ pub(super) fn whole<T: TryFrom<u64>, const LEAST: u64, const MOST: u64>(
     fitting.ok_or_else(|| format!("must be a whole number between {LEAST} and {MOST}"))
 }
 
+/// Where random numbers start.
+pub(super) fn parse_seed(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("must be a whole number between 0 and {}", u64::MAX))
+}
+
 /// A number from 0 to `MOST`.
 pub(super) fn number<const MOST: u32>(text: &str) -> Result<f64, String> {
     up_to::<MOST>(text, &[("", 1.0)], "")

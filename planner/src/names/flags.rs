@@ -14,6 +14,7 @@ const ALSO: &[(&str, &[&str])] = &[
             "tpsize",
             "tpdegree",
             "tensorslicing",
+            "tensor",
             "modelparallelsize",
             "mp",
             "mpsize",
@@ -58,10 +59,9 @@ const ALSO: &[(&str, &[&str])] = &[
             "contextparalleldegree",
             "cpsize",
             "cpdegree",
-            "ulysses",
+            "ctx",
             "sequenceparallelsize",
             "spsize",
-            "ringattention",
         ],
     ),
     (
@@ -85,8 +85,6 @@ const ALSO: &[(&str, &[&str])] = &[
             "vp",
             "vppsize",
             "numvirtualstages",
-            "numlayerspervirtualpipelinestage",
-            "interleave",
             "chunk",
             "chunks",
         ],
@@ -131,8 +129,6 @@ const ALSO: &[(&str, &[&str])] = &[
             "interconnect",
             "network",
             "fabric",
-            "nvlink",
-            "infiniband",
             "c",
         ],
     ),
@@ -147,6 +143,8 @@ const ALSO: &[(&str, &[&str])] = &[
             "maxseqlength",
             "maxsequencelength",
             "maxlength",
+            "maxmodellen",
+            "maxmodellength",
             "contextlength",
             "context",
             "blocksize",
@@ -194,6 +192,7 @@ const ALSO: &[(&str, &[&str])] = &[
             "mixedprecision",
             "amp",
             "torchdtype",
+            "paramdtype",
             "half",
         ],
     ),
@@ -228,7 +227,7 @@ const ALSO: &[(&str, &[&str])] = &[
             "actckpt",
         ],
     ),
-    ("--recompute-layers", &["recomputemethod", "recomputenumlayer"]),
+    ("--recompute-layers", &["recomputenumlayer"]),
     ("--schedule", &["pipelineschedule", "ppschedule", "pipelineparallelschedule"]),
     (
         "--offload",
@@ -237,12 +236,12 @@ const ALSO: &[(&str, &[&str])] = &[
     ("--optimizer", &["optim", "opt"]),
     ("--framework", &["backend", "engine", "library", "trainer", "runtime", "tool"]),
     ("--output", &["out", "outputfile", "outfile", "save", "plan", "write", "file"]),
-    ("--format", &["json", "outputformat", "csv", "fmt"]),
+    ("--format", &["json", "outputformat", "fmt"]),
     ("--top", &["topk", "k", "numresults", "limit", "num"]),
     ("--time-limit", &["timeout", "maxtime", "limittime"]),
     ("--threads", &["numthreads", "jobs", "j", "workers", "numworkers", "cores"]),
     ("--quiet", &["silent"]),
-    ("--headroom", &["memorymargin", "reservedmemory", "margin", "gpumemoryutilization"]),
+    ("--headroom", &["memorymargin", "reservedmemory", "margin"]),
     ("--tokens", &["numtokens", "trainingtokens", "totaltokens", "traintokens"]),
     ("--price", &["cost", "priceperhour", "gpuprice", "gpuhour", "costperhour"]),
     ("--why-not", &["why", "whynot"]),
@@ -272,7 +271,8 @@ const INSTEAD: &[(&[&str], &str, &str)] = &[
     (&["ddp", "zero0"], "--zero", "`--zero 0`"),
     (&["bf16", "bfloat16"], "--precision", "`--precision bf16`"),
     (&["fp16", "half", "float16"], "--precision", "`--precision fp16`"),
-    (&["fp8"], "--precision", "`--precision fp8`"),
+    (&["fp8", "usefp8"], "--precision", "`--precision fp8`"),
+    (&["fp4", "usefp4"], "--precision", "`--precision fp4`"),
     (&["fp32", "float32"], "--precision", "`--precision fp32`"),
     (
         &[
@@ -283,12 +283,12 @@ const INSTEAD: &[(&[&str], &str, &str)] = &[
             "accumulategradbatches",
         ],
         "--global-batch-size",
-        "`--global-batch-size B`, from which the number of micro-batches follows,",
+        "`--global-batch-size B`, from which the number of micro-batches follows",
     ),
     (
         &["backward", "bwd", "backwardtime"],
         "--input-grad",
-        "`--input-grad T` and `--weight-grad T`, the two halves of a backward,",
+        "`--input-grad T` and `--weight-grad T`, the two halves of a backward",
     ),
     (&["dark", "darkmode", "darktheme"], "--theme", "`--theme dark`"),
     (&["light"], "--theme", "`--theme light`"),
@@ -297,26 +297,89 @@ const INSTEAD: &[(&[&str], &str, &str)] = &[
     (
         &["format", "type", "svg", "png", "pdf", "html"],
         "--output",
-        "`-o FILE`, whose ending says its form,",
+        "`-o FILE`, whose ending says its form",
     ),
     (
         &["seqlens", "sequencelengths", "batches", "batchsizes", "numsgpus", "bandwidths"],
         "--over",
-        "`--over gpus=8,16,32`, or seq-len, batch, bandwidth or memory,",
+        "`--over gpus=8,16,32`, or seq-len, batch, bandwidth or memory",
     ),
-    (&["lora", "peft", "adapter", "adapters", "qlora"], "--lora-rank", "`--lora-rank R`"),
+    (&["lora", "peft", "adapter", "adapters"], "--lora-rank", "`--lora-rank R`"),
+    (
+        &["qlora", "loadin4bit", "bnb4bit", "quantization", "quantize"],
+        "--base-weights",
+        "`--lora-rank R --base-weights nf4`",
+    ),
+    (&["loadin8bit", "bnb8bit"], "--base-weights", "`--lora-rank R --base-weights int8`"),
+    (
+        &["sp", "seqparallel", "sequenceparallelism", "enablesequenceparallel"],
+        "--sequence-parallel",
+        "`--sequence-parallel true`",
+    ),
+    (
+        &["ulysses", "ulyssessize", "ulyssesdegree", "ulyssessequenceparallelsize"],
+        "--context-parallel-kind",
+        "`--cp N --context-parallel-kind all_to_all`",
+    ),
+    (&["ringattention", "ring"], "--context-parallel-kind", "`--cp N`, which is a ring by default"),
+    (
+        &["cpcommtype"],
+        "--context-parallel-kind",
+        "`--context-parallel-kind ring` (p2p) or all_to_all (a2a)",
+    ),
+    (
+        &["notp", "nosp", "nocp", "noep", "nopp", "novpp", "nozero", "nopipeline", "norecompute"],
+        "--without",
+        "`--without tp`, or another axis",
+    ),
+    (
+        &["interleave", "interleaved", "interleaving"],
+        "--schedule",
+        "`--schedule interleaved-1f1b`, with `--virtual-stages V`",
+    ),
+    (
+        &["numlayerspervirtualpipelinestage", "numlayerspervirtualstage", "layersperstage"],
+        "--virtual-stages",
+        "`--virtual-stages V`, the stages of each rank: layers over pipeline ranks and layers of a stage",
+    ),
+    (
+        &["shardingstrategy", "fsdpshardingstrategy", "dataparallelshardingstrategy"],
+        "--zero",
+        "`--zero 3`, or 0 to 2",
+    ),
+    (
+        &["recomputemethod"],
+        "--recompute-layers",
+        "`--recompute full --recompute-layers N` (block), without the latter for all (uniform)",
+    ),
+    (
+        &[
+            "nvlink",
+            "infiniband",
+            "bandwidth",
+            "peakflops",
+            "peaktflops",
+            "latency",
+            "nic",
+            "gpumemorybandwidth",
+            "membandwidth",
+        ],
+        "--cluster",
+        "`--cluster NAME|FILE`, whose file has links, memory and peaks",
+    ),
     (
         &["cpuoffload", "zerooffload"],
         "--offload",
-        "`--offload optimizer`, or parameters or activations,",
+        "`--offload optimizer`, or parameters or activations",
     ),
     (
         &["steps", "numsteps", "iterations", "trainiters", "maxsteps", "epochs", "numtrainepochs"],
         "--tokens",
-        "`--tokens N`, of the whole training,",
+        "`--tokens N`, of the whole training",
     ),
     (&["json"], "--format", "`--format json`"),
-    (&["csv"], "--format", "`--format csv`"),
+    (&["csv"], "--columns", "`--format csv`"),
+    (&["csv", "yaml", "yml", "markdown"], "--format", "`--format json`, for programs"),
     (&["table", "text"], "--format", "`--format table`"),
     (
         &["nodes", "nnodes", "numnodes", "gpuspernode", "nprocpernode", "numnode"],
@@ -341,10 +404,13 @@ const INSTEAD: &[(&[&str], &str, &str)] = &[
             "gpumemory",
             "maxmemorypergpu",
             "memorybudget",
+            "memlimit",
+            "maxmem",
+            "mem",
             "vram",
         ],
         "--headroom",
-        "`--headroom GIB`, what stays free of the memory that the cluster's GPUs have,",
+        "`--headroom GIB`, what stays free of the memory that the cluster's GPUs have",
     ),
     (
         &["tokensperbatch", "numtokenspertrainstep", "globalbatchtokens"],
@@ -356,6 +422,47 @@ const INSTEAD: &[(&[&str], &str, &str)] = &[
 /// What options of others are about that no option here is: which ones, folded, an option of the commands that it is said
 /// of, and a sentence.
 const BESIDE: &[(&[&str], &str, &str)] = &[
+    (
+        &["gpumemoryutilization", "memfraction", "memoryfraction", "memutilization"],
+        "--headroom",
+        "it is no share here: `--headroom GIB` is what stays free of a GPU, 8 of 80 where 0.9 is used",
+    ),
+    (
+        &["fp8format", "fp8recipe", "fp8margin", "fp8amaxhistorylen", "fp8paramgather"],
+        "--precision",
+        "`--precision fp8` is all that is said of it: how numbers are scaled is the framework's",
+    ),
+    (
+        &["compile", "torchcompile", "usecompile", "jit", "fusion", "kernels", "fused"],
+        "--framework",
+        "what is compiled or fused is the framework's: `planner list frameworks` has those that ship",
+    ),
+    (
+        &[
+            "overlapgradreduce",
+            "overlapparamgather",
+            "tpcommoverlap",
+            "overlapp2pcommunication",
+            "overlapcomm",
+            "overlap",
+            "asynctp",
+            "commoverlap",
+            "bucketsize",
+            "reducebucketsize",
+        ],
+        "--framework",
+        "what runs side by side is the framework's; `planner import` reads the flags of a script that has its own",
+    ),
+    (
+        &["gres", "cpuspertask", "partition", "account", "sbatch", "slurm", "launcher", "mpi"],
+        "--seq-len",
+        "jobs are what `planner export PLAN --to TOOL --launcher slurm` writes",
+    ),
+    (
+        &["lr", "learningrate", "warmup", "lrwarmup", "weightdecay", "seed", "dataset", "data"],
+        "--why-not",
+        "a plan says nothing of data and learning rates: these are the run's",
+    ),
     (
         &[
             "vocabsize",
@@ -443,16 +550,25 @@ const BESIDE: &[(&[&str], &str, &str)] = &[
     ),
 ];
 
+/// An option as it is looked up: of `--parallelism.tensor_parallel_degree`, what stands last; of Slurm's letters, which
+/// are capital, what they are short for.
+fn own(flag: &str) -> String {
+    match flag {
+        "-N" => "nodes".to_owned(),
+        _ => folded(flag.rsplit('.').next().unwrap_or(flag)),
+    }
+}
+
 /// What there is to know of an option that nothing here corresponds to, of a command that has what `has` says.
 pub fn beside(flag: &str, has: impl Fn(&str) -> bool) -> Option<&'static str> {
-    let given = folded(flag);
+    let given = own(flag);
     let known = BESIDE.iter().filter(|(also, ..)| also.contains(&given.as_str()));
     known.map(|(_, ours, text)| (*ours, *text)).find(|(ours, _)| has(ours)).map(|(_, text)| text)
 }
 
 /// What to type for an option that is not known, of a command that has what `has` says: in words.
 pub fn instead(flag: &str, has: impl Fn(&str) -> bool) -> Option<String> {
-    let given = folded(flag);
+    let given = own(flag);
     let known = INSTEAD.iter().filter(|(also, ..)| also.contains(&given.as_str()));
     let whole = known.map(|(_, ours, text)| (*ours, *text)).find(|(ours, _)| has(ours));
     whole
@@ -462,7 +578,7 @@ pub fn instead(flag: &str, has: impl Fn(&str) -> bool) -> Option<String> {
 
 /// The option of this program that others call `flag`, of those that `has` says are there: the first.
 pub fn flag(flag: &str, has: impl Fn(&str) -> bool) -> Option<&'static str> {
-    let given = folded(flag);
+    let given = own(flag);
     let ours = ALSO.iter().filter(|(_, also)| also.contains(&given.as_str()));
     ours.map(|(ours, _)| *ours).find(|ours| has(ours))
 }

@@ -19,12 +19,12 @@ fn check(run: &Run, snapshot: impl FnOnce(&str)) {
         (r"(?m)^ +layout .* schedule .*$", "  layout .. schedule .."),
         (r"(?m)^(time|mfu|memory|rests on): .*$", "$1: [shares]"),
         (
-            r"(?m)^expect: .* to .*, as 80 % of \d+ measured ",
-            "expect: [t] to [t], as 80 % of [n] measured ",
+            r"(?m)^expect: .* to .*, 80 % interval from \d+ measured ",
+            "expect: [t] to [t], 80 % interval from [n] measured ",
         ),
         (
-            r"(?m)^ +[\d.]+ \w+ to .*, as 80 % of \d+ measured ",
-            "        [m] to [m], as 80 % of [n] measured ",
+            r"(?m)^ +[\d.]+ \w+ to .*, 80 % interval from \d+ measured ",
+            "        [m] to [m], 80 % interval from [n] measured ",
         ),
         (r"(?m)^the best layout takes .*$", "the best layout takes [t]: [layout]"),
         (
@@ -124,8 +124,8 @@ fn a_search_prints_a_table() {
     time: [shares]
     mfu: [shares]
     memory: [shares]
-    expect: [t] to [t], as 80 % of [n] measured steps of 12 sources that were not fitted to
-            [m] to [m], as 80 % of [n] measured peaks of 10 sources
+    expect: [t] to [t], 80 % interval from [n] measured steps of 12 sources left out of the fit
+            [m] to [m], 80 % interval from [n] measured peaks of 10 sources
             (others measured this framework on such GPUs; `planner calibrate` narrows it)
     rests on: [shares]
 
@@ -169,8 +169,8 @@ fn a_named_layout_is_evaluated() {
         time: [shares]
         mfu: [shares]
         memory: [shares]
-        expect: [t] to [t], as 80 % of [n] measured steps of 12 sources that were not fitted to
-                [m] to [m], as 80 % of [n] measured peaks of 10 sources
+        expect: [t] to [t], 80 % interval from [n] measured steps of 12 sources left out of the fit
+                [m] to [m], 80 % interval from [n] measured peaks of 10 sources
                 (others measured this framework on such GPUs; `planner calibrate` narrows it)
         rests on: [shares]
         the best layout takes [t]: [layout]

@@ -119,7 +119,7 @@ fn without_an_executor_it_is_said_how_to_build_one() {
     assert_eq!(
         text(&run.stderr),
         "error: `executor` is neither beside `planner` nor on the path\n\
-         hint: `cargo build --release -p executor` builds it\n"
+         hint: `cargo install --path executor` installs it\n"
     );
 }
 

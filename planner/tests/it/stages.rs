@@ -112,7 +112,7 @@ fn stages_are_planned_kept_and_explained() {
     let sizes = written["stages"].as_array().unwrap().iter().map(|stage| &stage["num_blocks"]);
     assert_eq!(sizes.collect::<Vec<_>>(), [8, 9, 9, 8]);
     let explained = planner(&["explain", &plan]);
-    let words = "in the order of the model (stages given by hand):\n  8 9 9 8\n";
+    let words = "in the order of the model (given by hand); the first has the embedding too, the last the head:\n  7 9 9 7\n";
     assert!(explained.stdout.contains(words), "{}", explained.stdout);
     assert_eq!(planner(&["simulate", &plan]).code, Some(0));
 

@@ -8,14 +8,16 @@ use serde_json::Value;
 
 const HEAD: &str = "# The constants of whole steps
 
-What is fitted to measured steps and peaks, beside kernels that were measured alone (`cost-models/data/kernels.json`). \
-Each is normal in its logarithm: a machine's about its framework's or kind of GPUs' with the spread that is given \
-here, those about the mean of their kind, that about the centre of the prior. `cost-models/data/priors.json` has the \
-reasons, `cost-models/fit/fit_steps.py` the fit, and each framework's file what its values rest on. A value that no \
-step has moved is its prior's.
+These constants are fitted to measured steps and peaks of memory; kernels that were measured alone are in \
+`cost-models/data/kernels.json`.
 
-`planner calibrate` moves them by steps of your own; where a value stands at an end of its range, the fit would have \
-gone on, and something else is too slow or too fast there.
+Each has a log-normal prior. A machine's value is centred on that of its framework or kind of GPU, with the spread that \
+is given here; that value on the mean of its kind; and that mean on the centre of a prior with a reason \
+(`cost-models/data/priors.json`). `cost-models/fit/fit_steps.py` is the fit, and each framework's file says what its values \
+rest on. A value that no step has moved is its prior's.
+
+`planner calibrate` moves them by steps of your own. A value at an end of its range means that the fit would have gone \
+further: something else is too slow or too fast there.
 
 ";
 

@@ -21,7 +21,7 @@ pub enum ScheduleKind {
     #[schemars(rename = "gpipe")]
     GPipe,
     /// One forward, one backward; a stage keeps no more micro-batches than stages follow it
-    /// (Narayanan et al. 2019, PipeDream-Flush).
+    /// (PipeDream-Flush of Narayanan et al. 2020, arXiv 2006.09503).
     #[schemars(rename = "1f1b")]
     OneFOneB,
     /// 1F1B over several stages of each rank (Narayanan et al. 2021, arXiv 2104.04473).

@@ -94,10 +94,10 @@ fn summary(report: &Value) -> String {
     let ([left_out, _, of_steps], [sources, steps]) = means(report);
     let [groups, mean, ..] = regret(&report["regret"]);
     format!(
-        "Steps of a source that had no part in any constant are predicted {} off in the mean of {sources} published \
-         sources, and the {steps} steps that all constants were fitted to {}, on 1 to 11,616 GPUs; nothing is profiled on \
-         the machine at hand.\nIn {groups} groups of measured layouts, the one that is predicted fastest takes {} longer than \
-         the fastest in the mean.\n`planner validate` repeats this.\n",
+        "On published runs of a source that was left out of the fit, the mean error of a step's time is {} (the mean of \
+         {sources} sources); on the {steps} steps of the fit itself it is {}.\nThe runs used 1 to 11,616 GPUs, and nothing was \
+         profiled on them first.\nIn {groups} groups of runs that differ in their layout alone, the layout that is predicted \
+         fastest takes {} longer than the fastest, on average.\n`planner validate` repeats these figures.\n",
         percent(left_out),
         percent(of_steps),
         percent(mean),
@@ -108,9 +108,9 @@ fn summary(report: &Value) -> String {
 fn by_source(report: &Value) -> String {
     let ([left_out, fitted, of_steps], [sources, steps]) = means(report);
     let mut text = format!(
-        "Predictions of steps whose source had no part in any constant are off by {} in the mean of {sources} sources: \
-         that is what another source may expect.\nWith all sources in the fit it is {} in their mean, and {} over their \
-         {steps} steps on 1 to 11,616 GPUs; nothing is profiled on the machine at hand.\n\n| source | steps | mean error, \
+        "If a source is left out of the fit, the steps of that source are predicted with a mean error of {}, averaged over \
+         {sources} sources: that is what you can expect of runs of your own.\nWith all sources in the fit it is {}, and {} \
+         over all {steps} steps.\nThe runs used 1 to 11,616 GPUs, and nothing was profiled on them first.\n\n| source | steps | mean error, \
          source left out | mean error, fitted | median | bias | rank correlation | memory: rows, error |\n\
          |---|---|---|---|---|---|---|---|\n",
         percent(left_out),
@@ -124,9 +124,10 @@ fn by_source(report: &Value) -> String {
     let [_, mean_left_out, ..] = regret(&report["regret_left_out"]);
     write!(
         text,
-        "\nOf {groups} groups of rows that differ in their layout alone, the layout that is predicted fastest takes {} \
-         longer than the fastest measured in the mean and {} at worst, in the mean {} by constants that the source had no \
-         part in; {} of the {pairs} pairs that differ by over 3 % are in the right order.\n",
+        "\nThere are {groups} groups of runs that differ in their layout alone.\nIn these, the layout that is predicted \
+         fastest takes {} longer than the fastest measured on average, and {} longer at worst; with the source left out of the \
+         fit it is {} on average.\nOf the {pairs} pairs of runs that differ by more than 3 %, {} are predicted in the right \
+         order.\n",
         percent(mean),
         percent(worst),
         percent(mean_left_out),
@@ -137,7 +138,7 @@ fn by_source(report: &Value) -> String {
         let it = &report[name];
         let [contained, half_width] = ["contained", "half_width"].map(|it_is| number(&it[it_is]));
         format!(
-            "{} of the {what} in the mean of {} sources (+- {})",
+            "{} of the {what}, averaged over {} sources (± {})",
             percent(contained),
             it["sources"],
             percent(half_width)
@@ -145,8 +146,8 @@ fn by_source(report: &Value) -> String {
     };
     writeln!(
         text,
-        "Intervals of 80 %, made of the errors on sources that were left out, each counting as much, contain {}, and {}, \
-         of a source that they were not made of.",
+        "The 80 % intervals are made of the errors on sources left out of the fit, each of which counts as much.\nOf a source \
+         that they were not made of, they contain {}, and {}.",
         covered("intervals", "steps"),
         covered("memory_intervals", "peaks of memory"),
     )
@@ -157,8 +158,8 @@ fn by_source(report: &Value) -> String {
     let foreseen = ended.iter().filter(|run| run["is_predicted"] == true).count();
     writeln!(
         text,
-        "Of {} runs that worked, {} are predicted not to fit, {in_few_bits} of them in 8 or 4 bits; of {} runs that ran out \
-         of memory, {foreseen} are predicted not to fit.",
+        "Of {} runs that worked, {} are predicted not to fit ({in_few_bits} of them in 8 or 4 bits); of {} runs that ran out \
+         of memory, {foreseen} are.",
         report["fits"]["ran"],
         rejected.len(),
         ended.len(),

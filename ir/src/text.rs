@@ -49,6 +49,12 @@ pub fn decoded(bytes: Vec<u8>) -> Result<String, NotText> {
     Ok(text)
 }
 
+/// So many of something: `1 rank`, `2 ranks`.
+pub fn count_of(count: impl Into<u64>, one: &str, many: &str) -> String {
+    let count = count.into();
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
 /// A name as names are compared: its letters and digits, small.
 ///
 /// ```

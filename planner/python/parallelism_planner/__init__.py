@@ -1,8 +1,8 @@
 """Parallel layouts of large models on GPUs, by the `planner` command.
 
-    import parallelism_planner as pp
+    from parallelism_planner import search
 
-    found = pp.search("llama-3.1-8b", gpus=16)
+    found = search("llama-3.1-8b", gpus=16)
     print(found.best.layout, found.best.step_time_seconds)
 
 Options are those of the command, with underscores: `seq_len=4096` is `--seq-len 4096`, `front=True` is `--front`,

@@ -2,6 +2,7 @@
 
 use ir::graph::ExpertOverlap;
 use ir::layout::LayoutSpec;
+use ir::text::count_of;
 use ir::units::Bytes;
 use serde::Serialize;
 
@@ -105,7 +106,7 @@ pub(crate) fn depends_on(term: &str, problem: &Problem, layout: &LayoutSpec) -> 
         "compute" => {
             let tokens = u64::from(layout.micro_batch_size) * problem.training.sequence_length
                 / u64::from(context_parallel);
-            let ranks = counted(tensor_parallel, "rank", "ranks");
+            let ranks = count_of(tensor_parallel, "rank", "ranks");
             format!("{tokens} tokens at a time, products over {ranks}")
         }
         "recompute" => format!("recompute {}", layout.recompute),
@@ -127,13 +128,13 @@ pub(crate) fn depends_on(term: &str, problem: &Problem, layout: &LayoutSpec) -> 
             format!("ep {expert_parallel} {} by {dispatcher}{beside}", where_is(spread))
         }
         "pipeline messages" => {
-            counted(pipeline_parallel * layout.virtual_stages, "stage", "stages")
+            count_of(pipeline_parallel * layout.virtual_stages, "stage", "stages")
         }
         "pipeline bubble" => format!(
             "{}, pp {pipeline_parallel}, {}, {} a rank",
             layout.schedule,
-            counted(layout.num_micro_batches, "micro-batch", "micro-batches"),
-            counted(layout.virtual_stages, "stage", "stages")
+            count_of(layout.num_micro_batches, "micro-batch", "micro-batches"),
+            count_of(layout.virtual_stages, "stage", "stages")
         ),
         "data parallelism, exposed" => {
             let replicas = data_parallel * context_parallel;
@@ -147,9 +148,4 @@ pub(crate) fn depends_on(term: &str, problem: &Problem, layout: &LayoutSpec) -> 
             format!("an update of a {ways}th of the parameters or more")
         }
     }
-}
-
-/// So many of something: `1 stage`, `2 stages`.
-fn counted(count: u32, one: &str, many: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { many })
 }

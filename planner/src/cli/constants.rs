@@ -2,6 +2,7 @@
 
 use cost_models::constants;
 use ir::framework::{Calibration, Framework};
+use ir::text::count_of;
 
 use super::tables::{render, table};
 
@@ -13,9 +14,9 @@ pub(super) fn basis(calibration: &Calibration) -> String {
         some => format!("{some} kernels by shape, "),
     };
     format!(
-        "{kernels}{} times and {} peaks of memory on {}, in {}",
-        calibration.steps,
-        calibration.peaks,
+        "{kernels}{} and {} on {}, in {}",
+        count_of(calibration.steps, "time of a step", "times of steps"),
+        count_of(calibration.peaks, "peak of memory", "peaks of memory"),
         calibration.gpu,
         precisions.join(" and ")
     )

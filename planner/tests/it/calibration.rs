@@ -144,7 +144,7 @@ fn a_calibrated_framework_is_searched_with() {
     };
     let text = explained(&[]);
     assert!(
-        text.contains("calibrated on 2 times and 0 peaks of memory on h100, in bf16"),
+        text.contains("calibrated on 2 times of steps and 0 peaks of memory on h100, in bf16"),
         "{text}"
     );
     assert!(text.lines().any(|line| line.trim_start().starts_with("matmul ")), "{text}");

@@ -153,7 +153,7 @@ fn describe(found: &Calibrated, left_out: &[String], output: Option<&Path>) -> S
             shares.collect::<Vec<_>>().join(", then ")
         )
     };
-    let few = if calibration.steps < 3 { ", of which three say most" } else { "" };
+    let few = if calibration.steps < 3 { "; three steps say more" } else { "" };
     format!(
         "{}{few}\n{like}\n{}\n{}{disagreement}{left_out}{written}",
         basis(calibration),

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use ir::layout::LayoutSpec;
+use ir::text::count_of;
 use ir::units::{Bytes, Seconds};
 use planner::answers::{BatchPoint, FrontPoint, Sensitivity, TrainingRun};
 use planner::search::RESOLUTION;
@@ -113,10 +114,7 @@ impl LongestReport {
         let made_for = max_position_embeddings.filter(|most| most < sequence_length);
         let beyond = made_for
             .map_or_else(String::new, |most| format!("; the model was made for {most} positions"));
-        let sequences = match global_batch_size {
-            1 => "1 sequence".to_owned(),
-            count => format!("{count} sequences"),
-        };
+        let sequences = count_of(*global_batch_size, "sequence", "sequences");
         format!(
             "longest sequence that fits, to within an eighth: {sequence_length} tokens, {sequences} in a step{beyond}"
         )

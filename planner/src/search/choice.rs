@@ -84,7 +84,8 @@ fn simplicity(found: &Found) -> impl Ord + use<> {
 }
 
 /// The plans to show, at most `top` of those that were found, best first: the simplest of those that the model cannot
-/// tell from the best, then the best of each other kind. The fastest is among them.
+/// tell from the best, then of each other kind the simplest that it cannot tell from the best of its kind. The fastest
+/// is among them.
 ///
 /// What is best takes least time; where the framework stands for others, it loses least in the mean of what the stack
 /// may be.
@@ -93,21 +94,28 @@ pub fn chosen(problem: &Problem, plans: &[Found], top: usize) -> Vec<Chosen> {
     let kinds = Kinds::of(problem, plans);
     let mut ranked: Vec<(f64, &Found)> = plans.iter().map(|it| (kinds.cost(it), it)).collect();
     ranked.sort_by(|(one, _), (other, _)| one.total_cmp(other));
-    let least = ranked.first().map_or(0.0, |(cost, _)| *cost);
-    let near = ranked.iter().filter(|(cost, _)| *cost <= least * (1.0 + RESOLUTION));
-    let first = near.map(|(_, found)| *found).min_by_key(|found| simplicity(found));
-    let first = first.unwrap_or(fastest);
+    let simplest = |of: &dyn Fn(&Found) -> bool| {
+        let those = || ranked.iter().filter(|(_, found)| of(found));
+        let (least, best) = those().next()?;
+        let near = those().filter(|(cost, _)| *cost <= least * (1.0 + RESOLUTION));
+        let simplest = near.min_by_key(|(_, found)| simplicity(found));
+        Some(simplest.map_or(*best, |(_, found)| *found))
+    };
+    let first = simplest(&|_| true).unwrap_or(fastest);
     let mut shown = vec![first];
     let mut seen = BTreeSet::from([Kind::of(&first.layout)]);
     if first != fastest && top > 1 {
         shown.push(fastest);
         seen.insert(Kind::of(&fastest.layout));
     }
-    for (_, found) in ranked {
-        if shown.len() < top && seen.insert(Kind::of(&found.layout)) {
-            shown.push(found);
+    let last = shown.len();
+    for (_, found) in &ranked {
+        let kind = Kind::of(&found.layout);
+        if shown.len() < top && seen.insert(kind) {
+            shown.extend(simplest(&|it| Kind::of(&it.layout) == kind));
         }
     }
+    shown[last..].sort_by(|one, other| kinds.cost(one).total_cmp(&kinds.cost(other)));
     let chosen = shown.into_iter().map(|found| Chosen {
         found: found.clone(),
         likelihood: kinds.likelihood(found),

@@ -2,7 +2,7 @@
 
 use cost_models::frameworks;
 use ir::framework::{Framework, ModelFacts};
-use ir::layout::{Layout, PartialLayout};
+use ir::layout::{Layout, LayoutSpec, PartialLayout, ZeroStage};
 use planner::search::{Found, Go, RESOLUTION, Request, chosen, search};
 use proptest::prelude::*;
 use serde_json::Value;
@@ -86,6 +86,38 @@ proptest! {
         }
         // Two of the same kind, the simplest and the fastest, share theirs.
         prop_assert!(sum <= 2.0 + 1e-6, "{sum}");
+    }
+
+    /// No plan is shown, but for the fastest, where one with fewer stages on each rank and else the same degrees and
+    /// switches is within what can be told apart from the fastest of them.
+    #[test]
+    fn stages_that_gain_nothing_that_can_be_told_are_not_shown(setup in setups(), request in requests()) {
+        let all = plans(&setup, &Request { top: 32, ..request });
+        let shown = chosen(&setup.problem(), &all, 5);
+        let is_by_time = setup.framework.stands_for.is_empty();
+        let kind = |layout: &Layout| {
+            let degrees = [
+                layout.tensor_parallel,
+                layout.context_parallel,
+                layout.expert_parallel,
+                layout.pipeline_parallel,
+            ];
+            (degrees, layout.zero_stage == ZeroStage::Parameters)
+        };
+        for one in shown.iter().filter(|it| is_by_time && !it.is_fastest) {
+            let of_kind = || all.iter().filter(|it| kind(&it.layout) == kind(&one.found.layout));
+            let least = of_kind().map(|it| it.evaluation.step_time.get()).fold(f64::INFINITY, f64::min);
+            for other in of_kind() {
+                let layout = LayoutSpec {
+                    virtual_stages: one.found.layout.virtual_stages,
+                    schedule: one.found.layout.schedule,
+                    ..*other.layout
+                };
+                let is_near = other.evaluation.step_time.get() <= least * (1.0 + RESOLUTION);
+                let has_fewer = other.layout.virtual_stages < one.found.layout.virtual_stages;
+                prop_assert!(!(is_near && has_fewer && layout == *one.found.layout), "{}", other.layout);
+            }
+        }
     }
 
     /// What is listed restricts as fixing each value in turn does: the best among several is the best of each.

@@ -139,8 +139,8 @@ pub(crate) struct SearchArgs {
     pub(crate) problem: ProblemArgs,
     #[command(flatten)]
     pub(crate) layout: LayoutArgs,
-    /// How many plans to show, each of another kind: of those that the model cannot tell from the fastest, the
-    /// simplest stands first.
+    /// How many plans to show, each of another kind. Plans within 3 % count as tied, and the simplest of them is
+    /// shown.
     #[arg(long, value_name = "K", default_value_t = 5, value_parser = whole::<usize, 1, 1000>, help_heading = SEARCH)]
     pub(crate) top: usize,
     /// Memory of a GPU to leave free, in GiB [default: so much that nine of ten comparable measured runs would have

@@ -35,8 +35,8 @@ pub(crate) struct LayoutArgs {
     /// Expert-parallel degree.
     #[arg(long = "ep", value_name = "E", allow_negative_numbers = true)]
     expert_parallel: Option<Degrees>,
-    /// Ranks over which each expert is sharded: all tensor-parallel ranks; or, with sequence parallelism, as many
-    /// of them as divide these, and then experts are spread over the others too.
+    /// Ranks over which each expert is split. With sequence parallelism it may be less than `--tp` and divide it;
+    /// experts are then spread over the other tensor-parallel ranks too [default: the best].
     #[arg(long = "etp", value_name = "E", allow_negative_numbers = true)]
     expert_tensor_parallel: Option<Degrees>,
     /// Pipeline-parallel degree.
@@ -45,9 +45,9 @@ pub(crate) struct LayoutArgs {
     /// Stages on each pipeline rank.
     #[arg(long, visible_alias = "vpp", value_name = "V", allow_negative_numbers = true)]
     virtual_stages: Option<Degrees>,
-    /// Layers of each stage, in the order of the model, such as `7,9,9,7` of 32. Counted are the blocks between embedding
-    /// and head, of which the first stage has the one and the last the other; of models that are no stacks of
-    /// layers, all blocks. With several stages a rank, all stages of all ranks.
+    /// Layers of each stage, in the order of the model, such as `7,9,9,7` of 32. The first stage also has the embedding
+    /// and the last the head, which are not counted. Of models that are no stacks of layers, all blocks are counted.
+    /// With several stages a rank, list the stages of all ranks.
     #[arg(long, value_name = "N,N,..", value_delimiter = ',', value_parser = parse_layers, allow_negative_numbers = true)]
     pub(crate) stages: Option<Vec<u32>>,
     /// Data-parallel degree, shards included.
@@ -62,17 +62,17 @@ pub(crate) struct LayoutArgs {
     /// Sequences of a replica in a micro-batch.
     #[arg(long, value_name = "B", allow_negative_numbers = true)]
     micro_batch_size: Option<Degrees>,
-    /// Activations to compute again (gradient checkpointing): none, selective or full; `full:4` for the first
+    /// Activations to recompute (gradient checkpointing): none, selective or full; `full:4` for the first
     /// four layers of each stage; or modules of every layer with commas between them, such as
     /// `norms,activations`, also by Megatron-Core's names [default: the best of the first three, where `selective` is
-    /// of modules that take little time].
+    /// the modules that are cheap to recompute].
     #[arg(long, visible_alias = "recompute-modules", value_name = "POLICY", value_parser = parse_recompute)]
     recompute: Option<Recompute>,
     /// With full recompute, how many layers of each stage: the first so many, or the fewest that fit
     /// [default: all].
     #[arg(long, visible_alias = "recompute-num-layers", value_name = "N|fewest", value_parser = RecomputeLayers::parse)]
     recompute_layers: Option<RecomputeLayers>,
-    /// What lies in the host's memory, with commas between several: `optimizer` (ZeRO-Offload: the host updates),
+    /// What to keep in the host's memory, with commas between several: `optimizer` (ZeRO-Offload: the host updates),
     /// `parameters` (with ZeRO 3), `activations` of all blocks or `activations:20` of 20 blocks of each stage
     /// [default: none].
     #[arg(long, value_name = "WHAT", value_parser = parse_offload)]

@@ -69,7 +69,7 @@ pub(crate) struct AdapterArgs {
     /// Layers that have an adapter, such as `q_proj,v_proj` or `attention.query,mlp.down`.
     #[arg(long, value_name = "NAMES", requires = "lora_rank", value_delimiter = ',', default_value = ALL_LINEAR)]
     lora_targets: Vec<String>,
-    /// How frozen weights of linear layers are stored: 4 bits as QLoRA does, a scale for each 64.
+    /// How the frozen weights of linear layers are stored; in 8 or 4 bits with a scale for each 64, as QLoRA does.
     #[arg(long, value_name = "FORMAT", requires = "lora_rank", default_value = "plain", value_parser = one_of(WeightFormat::ALL, WeightFormat::name))]
     base_weights: WeightFormat,
 }
@@ -92,7 +92,7 @@ pub(crate) struct PartArgs {
     /// Train the multi-token prediction modules too, where the model has them.
     #[arg(long)]
     pub(crate) multi_token_prediction: bool,
-    /// Apply dropout where the model's description has it. That of a native graph always is.
+    /// Apply dropout where the model's description has it. A native graph's is always applied.
     #[arg(long)]
     pub(crate) dropout: bool,
 }

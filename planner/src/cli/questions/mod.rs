@@ -35,7 +35,7 @@ pub(crate) struct QuestionArgs {
     /// (tp, sp, cp, ep, pp, vpp, zero), recompute (none, selective, full) or a schedule.
     #[arg(long, value_name = "LAYOUT|AXIS", value_delimiter = ',')]
     why_not: Vec<Asked>,
-    /// Plans of which none is better in time, in memory and in GPUs at once.
+    /// The plans that no other beats in time, in memory and in GPUs at once.
     #[arg(long)]
     front: bool,
     /// The longest sequence for which some plan fits.
@@ -44,7 +44,7 @@ pub(crate) struct QuestionArgs {
     /// Throughput of growing batches, and the smallest that is as good as the largest.
     #[arg(long)]
     best_batch: bool,
-    /// Which constants of the model, off by how much, would change the choice.
+    /// Which constants of the cost model would change the choice, and how far off they would have to be.
     #[arg(long)]
     sensitivity: bool,
     /// Days, money and energy to train on so many tokens with the first plan, such as `15T` or `300B`.
@@ -53,16 +53,16 @@ pub(crate) struct QuestionArgs {
     /// Price of an hour of a GPU.
     #[arg(long, value_name = "PRICE", value_parser = parse_price, allow_negative_numbers = true)]
     pub(crate) price: Option<f64>,
-    /// Power that a GPU and its share of the node draw [default: the GPU's own, by its data sheet].
+    /// Power of a GPU with its share of the node [default: the GPU's alone, by its data sheet].
     #[arg(long, value_name = "WATTS", requires = "tokens", value_parser = parse_watts, allow_negative_numbers = true)]
     watts: Option<f64>,
-    /// Hours that a GPU runs until it interrupts the training, in the mean [default: 50,677, as Llama 3 405B's].
+    /// Mean hours until a GPU fails and interrupts the training [default: 50,677, as of Llama 3 405B's run].
     #[arg(long, value_name = "HOURS", requires = "tokens", value_parser = number::<1_000_000_000>, allow_negative_numbers = true)]
     gpu_mtbf: Option<f64>,
-    /// Time between checkpoints [default: that with which least is lost].
+    /// Time between checkpoints [default: the one that loses least].
     #[arg(long, value_name = "TIME", requires = "tokens", value_parser = parse_time_limit, allow_negative_numbers = true)]
     checkpoint_interval: Option<std::time::Duration>,
-    /// Time that a checkpoint holds training up [default: that of writing 1 GB a second from each node].
+    /// Time for which training stops to write a checkpoint [default: that of 1 GB/s from each node].
     #[arg(long, value_name = "TIME", requires = "tokens", value_parser = parse_time_limit, allow_negative_numbers = true)]
     checkpoint_time: Option<std::time::Duration>,
     /// Time from an interruption until training goes on [default: 10min].

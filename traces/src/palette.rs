@@ -82,7 +82,7 @@ impl Rgb {
         0.2126 * linear(self.red) + 0.7152 * linear(self.green) + 0.0722 * linear(self.blue)
     }
 
-    const BLACK: Self = Self::new(0x00_0000);
+    pub(crate) const BLACK: Self = Self::new(0x00_0000);
     const WHITE: Self = Self::new(0xFF_FFFF);
 }
 

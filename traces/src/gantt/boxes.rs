@@ -1,4 +1,4 @@
-//! From events to boxes: what overlaps, and what is too thin to be seen alone.
+//! From events to pieces of a row: what overlaps, and what is too narrow to be seen alone.
 
 use std::collections::BTreeMap;
 
@@ -47,120 +47,183 @@ pub(super) enum Slot {
     Lower,
 }
 
-impl Slot {
-    pub(super) const ALL: [Self; 3] = [Self::Whole, Self::Upper, Self::Lower];
-}
-
 /// A box of a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct DrawnBox {
     pub(super) left: f64,
     pub(super) right: f64,
+    pub(super) slot: Slot,
     pub(super) look: Look,
     /// The number in it.
     pub(super) label: Option<u32>,
-    /// Whether it stands for several events that are too thin to be seen alone.
-    pub(super) is_sum: bool,
 }
 
-/// Boxes thinner than this, in CSS pixels, are not drawn one by one.
-const THINNEST: f64 = 1.0;
-
-/// The slot of each of a stream's events, which come by their start and take time: a whole row for
-/// those alone, an upper and a lower half for those that overlap. Of two that overlap, `is_upper`
-/// says which goes up where either could.
-pub(super) fn slots(events: &[&Event], is_upper: impl Fn(&Event) -> bool) -> Vec<Slot> {
-    let mut slots = Vec::with_capacity(events.len());
-    let (mut upper_until, mut lower_until) = (Nanos::ZERO, Nanos::ZERO);
-    let mut until = Nanos::ZERO;
-    for (index, event) in events.iter().enumerate() {
-        let meets_next = events.get(index + 1).is_some_and(|next| next.start < event.end);
-        let slot = if event.start >= until && !meets_next {
-            Slot::Whole
-        } else if upper_until > event.start {
-            Slot::Lower
-        } else if lower_until > event.start || is_upper(event) {
-            Slot::Upper
-        } else {
-            Slot::Lower
-        };
-        match slot {
-            Slot::Upper => upper_until = upper_until.max(event.end),
-            Slot::Lower => lower_until = lower_until.max(event.end),
-            Slot::Whole => {}
-        }
-        until = until.max(event.end);
-        slots.push(slot);
-    }
-    slots
+/// Some pixels of a row in which events are too narrow to be seen one by one: what their time goes to.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Column {
+    pub(super) left: f64,
+    pub(super) right: f64,
+    /// The share of its time that each look has; what is missing of 1 is idle. Of two at the same time
+    /// each has half.
+    pub(super) shares: BTreeMap<Look, f64>,
 }
 
-/// The boxes of one slot's events, which come by their start. Thin ones share the pixels that they
-/// fall into: each pixel looks as what fills most of it.
-pub(super) fn boxes<'a>(
-    events: impl Iterator<Item = &'a Event>,
+/// What is drawn of a row or a lane, from left to right.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Piece {
+    /// An event.
+    Box(DrawnBox),
+    /// From where to where events run that overlap. Their boxes follow, and do not fill it where one of
+    /// them runs alone.
+    Overlap(f64, f64),
+    /// Events that share some pixels.
+    Column(Column),
+}
+
+/// Events narrower than this, in CSS pixels, are not drawn one by one.
+const NARROWEST: f64 = 2.0;
+/// The width of a column. In fewer pixels there are too few events: shares would go up and down from
+/// each to the next.
+pub(super) const COLUMN: f64 = 4.0;
+/// Narrow events further apart than this do not share columns.
+const FAR_APART: f64 = 2.0 * COLUMN;
+
+/// The pieces of a stream's events, which come by their start and take time. Of two that overlap,
+/// `is_upper` says which goes up where either could.
+pub(super) fn pieces(
+    events: &[&Event],
     scale: TimeScale,
     look: impl Fn(&Event) -> (Look, Option<u32>),
-) -> Vec<DrawnBox> {
-    let mut row = Row::default();
-    for event in events.filter(|event| scale.shows(event)) {
-        let (left, right) = (scale.x(event.start), scale.x(event.end));
-        let (look, label) = look(event);
-        if right - left >= THINNEST {
-            row.flush();
-            row.boxes.push(DrawnBox { left, right, look, label, is_sum: false });
-        } else if right > left {
-            let border = left.floor() + 1.0;
-            row.add(left, right.min(border), look);
-            if right > border {
-                row.add(border, right, look);
+    is_upper: impl Fn(&Event) -> bool,
+) -> Vec<Piece> {
+    let mut row = Row::new(scale.left);
+    for cluster in clusters(events) {
+        if !cluster.iter().any(|event| scale.shows(event)) {
+            continue;
+        }
+        let total: f64 = cluster.iter().map(|event| event.duration().as_f64()).sum();
+        if total * scale.pixels_per_nano() < NARROWEST * cluster.len() as f64 {
+            row.add(cluster, scale, |event| look(event).0);
+            continue;
+        }
+        row.flush();
+        let place = |event: &Event| (scale.x(event.start), scale.x(event.end));
+        if cluster.len() > 1 {
+            let right = cluster.iter().map(|event| place(event).1).fold(0.0, f64::max);
+            row.pieces.push(Piece::Overlap(place(cluster[0]).0, right));
+        }
+        for (event, slot) in cluster.iter().zip(slots(cluster, &is_upper)) {
+            let ((left, right), (look, label)) = (place(event), look(event));
+            if right > left {
+                row.pieces.push(Piece::Box(DrawnBox { left, right, slot, look, label }));
             }
         }
     }
     row.flush();
-    row.boxes
+    row.pieces
 }
 
-/// Boxes so far, and what has been seen of the pixel under way.
-#[derive(Default)]
+/// The events cut into those that overlap, each with another of its own.
+fn clusters<'a, 'b>(mut events: &'b [&'a Event]) -> impl Iterator<Item = &'b [&'a Event]> {
+    std::iter::from_fn(move || {
+        let mut until = events.first()?.end;
+        let count = events.iter().take_while(|event| {
+            let is_first = std::ptr::eq(**event, events[0]);
+            let meets = is_first || event.start < until;
+            until = until.max(event.end);
+            meets
+        });
+        let (cluster, rest) = events.split_at(count.count());
+        events = rest;
+        Some(cluster)
+    })
+}
+
+/// The slot of each of events that overlap: a whole row for one alone, else an upper and a lower half.
+fn slots(cluster: &[&Event], is_upper: impl Fn(&Event) -> bool) -> Vec<Slot> {
+    if cluster.len() == 1 {
+        return vec![Slot::Whole];
+    }
+    let (mut upper_until, mut lower_until) = (Nanos::ZERO, Nanos::ZERO);
+    let slot = |event: &&Event| {
+        let goes_up = upper_until <= event.start && (lower_until > event.start || is_upper(event));
+        let until = if goes_up { &mut upper_until } else { &mut lower_until };
+        *until = event.end.max(*until);
+        if goes_up { Slot::Upper } else { Slot::Lower }
+    };
+    cluster.iter().map(slot).collect()
+}
+
+/// Pieces so far, and narrow events that are not among them yet.
 struct Row {
-    boxes: Vec<DrawnBox>,
-    pixel: f64,
-    /// Where the first thin event in the pixel starts.
-    first: f64,
-    /// How much of the pixel each look has.
-    shares: BTreeMap<Look, f64>,
+    pieces: Vec<Piece>,
+    /// Where columns are counted from.
+    origin: f64,
+    /// From where to where the narrow events reach.
+    reach: Option<(f64, f64)>,
+    /// How many pixels of each column each look has.
+    pixels: BTreeMap<u32, BTreeMap<Look, f64>>,
 }
 
 impl Row {
-    fn add(&mut self, left: f64, right: f64, look: Look) {
-        if left.floor() > self.pixel || self.shares.is_empty() {
-            self.flush();
-            (self.pixel, self.first) = (left.floor(), left);
+    const fn new(origin: f64) -> Self {
+        Self { pieces: Vec::new(), origin, reach: None, pixels: BTreeMap::new() }
+    }
+
+    /// Adds narrow events that overlap, or one: at every moment those that run have equal parts.
+    fn add(&mut self, cluster: &[&Event], scale: TimeScale, look: impl Fn(&Event) -> Look) {
+        let mut times: Vec<Nanos> = cluster.iter().flat_map(|it| [it.start, it.end]).collect();
+        times.sort_unstable();
+        times.dedup();
+        for pair in times.windows(2) {
+            let running = || cluster.iter().filter(|it| it.start < pair[1] && it.end > pair[0]);
+            let part = 1.0 / running().count().max(1) as f64;
+            let (left, right) = (scale.x(pair[0]), scale.x(pair[1]));
+            for event in running().filter(|_| right > left) {
+                self.add_part(left, right, look(event), part);
+            }
         }
-        *self.shares.entry(look).or_default() += right - left;
+    }
+
+    fn add_part(&mut self, left: f64, right: f64, look: Look, part: f64) {
+        if self.reach.is_some_and(|(_, until)| left - until > FAR_APART) {
+            self.flush();
+        }
+        let (from, until) = self.reach.unwrap_or((left, right));
+        self.reach = Some((from, until.max(right)));
+        let mut left = left;
+        while left < right {
+            let column = ((left - self.origin) / COLUMN).floor().max(0.0);
+            let mut border = self.origin + (column + 1.0) * COLUMN;
+            // Rounding may leave nothing up to the border.
+            if border <= left {
+                border = right;
+            }
+            let looks = self.pixels.entry(column as u32).or_default();
+            *looks.entry(look).or_default() += (right.min(border) - left) * part;
+            left = border;
+        }
     }
 
     fn flush(&mut self) {
-        let most = self.shares.iter().max_by(|(_, a), (_, b)| a.total_cmp(b));
-        let Some((look, _)) = most.map(|(look, share)| (*look, *share)) else { return };
-        let filled: f64 = self.shares.values().sum();
-        self.shares.clear();
-        // A pixel that is mostly idle shows what little there is at its place; a busy one is full.
-        let (left, right) = if filled < THINNEST / 2.0 {
-            (self.first, self.first + filled)
-        } else {
-            (self.pixel, self.pixel + 1.0)
-        };
-        match self.boxes.last_mut() {
-            Some(last) if last.is_sum && last.look == look && last.right >= left => {
-                last.right = last.right.max(right);
+        let Some((from, until)) = self.reach.take() else { return };
+        for (column, mut shares) in std::mem::take(&mut self.pixels) {
+            let left = (self.origin + f64::from(column) * COLUMN).max(from);
+            let right = (self.origin + f64::from(column + 1) * COLUMN).min(until);
+            if right > left {
+                for share in shares.values_mut() {
+                    *share /= right - left;
+                }
+                self.pieces.push(Piece::Column(Column { left, right, shares }));
             }
-            Some(last) if last.right > left => {
-                let left = last.right.min(right);
-                self.boxes.push(DrawnBox { left, right, look, label: None, is_sum: true });
-            }
-            _ => self.boxes.push(DrawnBox { left, right, look, label: None, is_sum: true }),
         }
+    }
+}
+
+impl Column {
+    /// Whether several things share it, or one and idle time.
+    pub(super) fn is_shared(&self) -> bool {
+        const FULL: f64 = 0.99;
+        self.shares.len() > 1 || self.shares.values().sum::<f64>() < FULL
     }
 }

@@ -10,7 +10,7 @@ use super::options::GanttOptions;
 use super::panel::{Others, Panel, RowHeights};
 use super::placed::{Placed, axis_heading_width};
 use super::row::Row;
-use crate::canvas::{Canvas, DrawError, Entry, Font, Legend, Picture, Swatch};
+use crate::canvas::{Canvas, DrawError, Entry, Font, Legend, Paper, Picture, Swatch};
 use crate::class::Class;
 use crate::palette::{Rgb, Theme};
 use crate::timeline::Timeline;
@@ -97,6 +97,7 @@ impl Picture for Chart<'_> {
                 margin: MARGIN,
                 rows: self.rows,
                 scale: self.scale,
+                grain: grain(self.options.paper),
                 axis: self.options.time_axis,
                 theme,
             };
@@ -105,6 +106,12 @@ impl Picture for Chart<'_> {
         }
         self.legend.draw(canvas, top - BETWEEN_PANELS + ABOVE_LEGEND, theme)
     }
+}
+
+/// The least height that the bitmap of a paper shows truly, but no less than half a pixel: what is drawn of
+/// columns is the same in all formats.
+fn grain(paper: Paper) -> f64 {
+    if paper.pixel_ratio > 1 { 0.5 } else { 1.0 }
 }
 
 /// Rows of natural height, or such that the picture gets the height that is asked for.
@@ -188,7 +195,10 @@ fn entries(panels: &[Panel<'_>], theme: Theme) -> Vec<Entry> {
         remarks.push("the later a stage of its rank, the paler");
     }
     if rows().any(Row::has_halves) {
-        remarks.push("one above the other: at the same time");
+        remarks.push("two halves, one above the other: at the same time");
+    }
+    if rows().any(Row::has_columns_in_lanes) {
+        remarks.push("low bars of exchanges: busy for that share of time");
     }
     if !remarks.is_empty() {
         entries.push(entry(Swatch::None, &remarks.join("; ")));

@@ -28,8 +28,8 @@ const NAMED_LANE_PITCH: f64 = 10.0;
 const LANE_PITCH: f64 = 5.0;
 /// Of lanes' names.
 pub(super) const LANE_NAME: f64 = 8.0;
-/// The line between two boxes.
-pub(super) const BETWEEN_BOXES: f64 = 0.75;
+/// The line between two boxes that look alike.
+pub(super) const BETWEEN_BOXES: f64 = 0.5;
 /// The smallest number in a box that can be read, and the largest that looks well.
 pub(super) const SMALLEST_NUMBER: f64 = 5.5;
 pub(super) const LARGEST_NUMBER: f64 = 12.0;
@@ -97,7 +97,9 @@ impl RowHeights {
     /// Rows that take `pitch` each, their lanes left out.
     pub(super) fn of_pitch(pitch: f64) -> Self {
         let gap = (pitch * 0.15).clamp(1.0, 6.0);
-        Self { boxes: pitch - gap, gap }
+        // Halves of a pixel, of which columns are drawn.
+        let boxes = ((pitch - gap) * 2.0).floor() / 2.0;
+        Self { boxes, gap: pitch - boxes }
     }
 }
 
@@ -218,6 +220,11 @@ impl<'a> Panel<'a> {
                 ordinal(all.div_ceil(shown))
             ));
         }
+        if self.rows.iter().any(Row::has_columns) {
+            parts.push(
+                "passes too narrow to draw one by one: colours by their share of time".to_owned(),
+            );
+        }
         if self.has_too_many_lanes {
             parts.push("exchanges and messages not drawn".to_owned());
         }
@@ -272,7 +279,7 @@ impl<'a> Panel<'a> {
 
     /// What its boxes look like.
     pub(super) fn looks(&self) -> BTreeSet<Look> {
-        self.rows.iter().flat_map(Row::boxes).map(|drawn| drawn.look).collect()
+        self.rows.iter().flat_map(Row::looks).collect()
     }
 
     /// How many stages its tracks have, at most.

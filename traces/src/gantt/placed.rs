@@ -3,7 +3,8 @@
 use ir::units::Nanos;
 use plotters::backend::DrawingBackend;
 
-use super::boxes::{DrawnBox, Slot, TimeScale};
+use super::boxes::{DrawnBox, Look, Piece, Slot, TimeScale};
+use super::columns::Columns;
 use super::memory::{self, Measure};
 use super::options::TimeAxis;
 use super::panel::{
@@ -20,8 +21,12 @@ const AXIS_HEADING_GAP: f64 = 18.0;
 /// From a lane to the next, and from boxes to the first lane.
 const BETWEEN_LANES: f64 = 1.0;
 const ABOVE_LANES: f64 = 1.5;
-/// A box at least this wide has a line between it and the next.
-const WIDE: f64 = 2.5;
+/// Between two boxes one above the other.
+const BETWEEN_HALVES: f64 = 0.75;
+/// A box at least this wide has a line between it and the next that looks alike.
+const WIDE: f64 = 4.0;
+/// How much darker that line is.
+const LINE_SHADE: f64 = 0.35;
 
 /// A panel where it is drawn.
 pub(super) struct Placed<'a> {
@@ -31,6 +36,8 @@ pub(super) struct Placed<'a> {
     pub(super) margin: f64,
     pub(super) rows: RowHeights,
     pub(super) scale: TimeScale,
+    /// The least height of what columns are drawn of.
+    pub(super) grain: f64,
     pub(super) axis: TimeAxis,
     pub(super) theme: Theme,
 }
@@ -91,41 +98,72 @@ impl Placed<'_> {
         }
         let height = self.rows.boxes;
         canvas.fill(Area { left, top, width, height }, self.theme.idle())?;
-        for (slot, boxes) in &row.compute {
-            let half = height / 2.0;
-            let (top, height) = match slot {
-                Slot::Whole => (top, height),
-                Slot::Upper => (top, half - BETWEEN_BOXES / 2.0),
-                Slot::Lower => (top + half + BETWEEN_BOXES / 2.0, half - BETWEEN_BOXES / 2.0),
-            };
-            for drawn in boxes {
-                let is_wide = !drawn.is_sum && drawn.right - drawn.left >= WIDE;
-                let between = if is_wide { BETWEEN_BOXES } else { 0.0 };
-                let width = drawn.right - drawn.left - between;
-                let area = Area { left: drawn.left, top, width, height };
-                let color = self.color(row, drawn);
-                canvas.fill(area, color)?;
-                self.number(canvas, drawn.label, area, color)?;
-            }
-        }
-        for (index, boxes) in row.lanes.iter().enumerate() {
+        self.pieces(canvas, row, &row.compute, Area { left, top, width, height })?;
+        for (index, pieces) in row.lanes.iter().enumerate() {
             let top = self.lane_top(top, index);
             let height = self.panel.lane_pitch() - BETWEEN_LANES;
-            for drawn in boxes {
-                let (left, width) = (drawn.left, drawn.right - drawn.left);
-                canvas.fill(Area { left, top, width, height }, self.color(row, drawn))?;
-            }
+            self.pieces(canvas, row, pieces, Area { left, top, width, height })?;
         }
         Ok(())
     }
 
-    fn color(&self, row: &Row, drawn: &DrawnBox) -> Rgb {
-        let color = drawn.look.class.color(self.theme);
-        if drawn.look.class.is_pass() {
-            color.shaded(drawn.look.nth, row.num_stages)
-        } else {
-            color
+    /// Draws the pieces of a row, or of a lane, into its area.
+    fn pieces<B: DrawingBackend>(
+        &self,
+        canvas: &mut Canvas<'_, B>,
+        row: &Row,
+        pieces: &[Piece],
+        area: Area,
+    ) -> Result<(), DrawError> {
+        let mut columns = Columns::new(area, self.grain);
+        for (index, piece) in pieces.iter().enumerate() {
+            match piece {
+                Piece::Column(column) => columns.add(column),
+                Piece::Overlap(left, right) => {
+                    let overlap = Area { left: *left, width: right - left, ..area };
+                    canvas.fill(overlap, self.theme.background())?;
+                }
+                Piece::Box(drawn) => {
+                    let is_followed =
+                        pieces.get(index + 1).is_some_and(|next| follows(drawn, next));
+                    self.one(canvas, row, drawn, is_followed, area)?;
+                }
+            }
         }
+        for (area, look) in columns.finish() {
+            canvas.fill(area, self.color(row, look))?;
+        }
+        Ok(())
+    }
+
+    /// Draws a box into its part of the row, with a line after it where the next looks alike.
+    fn one<B: DrawingBackend>(
+        &self,
+        canvas: &mut Canvas<'_, B>,
+        row: &Row,
+        drawn: &DrawnBox,
+        is_followed: bool,
+        area: Area,
+    ) -> Result<(), DrawError> {
+        let half = area.height / 2.0;
+        let (top, height) = match drawn.slot {
+            Slot::Whole => (area.top, area.height),
+            Slot::Upper => (area.top, half - BETWEEN_HALVES / 2.0),
+            Slot::Lower => (area.top + half + BETWEEN_HALVES / 2.0, half - BETWEEN_HALVES / 2.0),
+        };
+        let area = Area { left: drawn.left, top, width: drawn.right - drawn.left, height };
+        let color = self.color(row, drawn.look);
+        canvas.fill(area, color)?;
+        if is_followed {
+            let line = Area { left: area.right() - BETWEEN_BOXES, width: BETWEEN_BOXES, ..area };
+            canvas.fill(line, color.mix(Rgb::BLACK, LINE_SHADE))?;
+        }
+        self.number(canvas, drawn.label, area, color)
+    }
+
+    fn color(&self, row: &Row, look: Look) -> Rgb {
+        let color = look.class.color(self.theme);
+        if look.class.is_pass() { color.shaded(look.nth, row.num_stages) } else { color }
     }
 
     /// The top of a lane, by that of its row.
@@ -234,6 +272,15 @@ impl Placed<'_> {
         }
         Ok(())
     }
+}
+
+/// Whether a box looks like what comes right after it, and is wide enough for a line between the two.
+fn follows(drawn: &DrawnBox, next: &Piece) -> bool {
+    const TOUCHING: f64 = 0.5;
+    let Piece::Box(next) = next else { return false };
+    drawn.right - drawn.left >= WIDE
+        && (next.look, next.slot) == (drawn.look, drawn.slot)
+        && next.left - drawn.right < TOUCHING
 }
 
 /// The widest that the heading of a time axis can be, with the gap after it.

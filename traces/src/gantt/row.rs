@@ -6,17 +6,17 @@ use std::collections::BTreeSet;
 use ir::schedule::ActionKind;
 use ir::units::Nanos;
 
-use super::boxes::{DrawnBox, Look, Slot, TimeScale, boxes, slots};
+use super::boxes::{DrawnBox, Look, Piece, Slot, TimeScale, pieces};
 use crate::class::Class;
 use crate::timeline::{Activity, Event, Stream, Track};
 
 /// What is drawn of a track.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Row {
-    /// Compute, by the part of the row that it has.
-    pub(super) compute: Vec<(Slot, Vec<DrawnBox>)>,
+    /// Compute.
+    pub(super) compute: Vec<Piece>,
     /// The other streams, in the order of the panel's lanes.
-    pub(super) lanes: Vec<Vec<DrawnBox>>,
+    pub(super) lanes: Vec<Vec<Piece>>,
     /// How many stages the track has.
     pub(super) num_stages: u32,
     /// Whether there is idle time in what is shown of it.
@@ -33,33 +33,59 @@ impl Row {
         };
         let compute = track.events.iter().filter(|event| event.stream == Stream::Compute);
         let compute: Vec<&Event> = compute.filter(|event| event.end > event.start).collect();
-        let slots = slots(&compute, |event| event.activity.kind() == Some(ActionKind::Forward));
-        let of_slot = |slot: Slot| {
-            let events = compute.iter().zip(&slots);
-            let events = events.filter(|(_, of)| **of == slot).map(|(event, _)| *event);
-            (slot, boxes(events, scale, look))
-        };
+        let is_forward = |event: &Event| event.activity.kind() == Some(ActionKind::Forward);
         let lane = |stream: &Stream| {
             let events = track.events.iter().filter(|event| event.stream == *stream);
-            boxes(events, scale, |event| (look(event).0, None))
+            let events: Vec<&Event> = events.filter(|event| event.end > event.start).collect();
+            pieces(&events, scale, |event| (look(event).0, None), is_forward)
         };
         Self {
-            compute: Slot::ALL.map(of_slot).into(),
+            compute: pieces(&compute, scale, look, is_forward),
             lanes: lanes.iter().map(lane).collect(),
             num_stages: stages.len() as u32,
             is_idle: is_idle(&compute, scale),
         }
     }
 
-    /// All that is drawn.
+    /// The boxes of its compute.
     pub(super) fn boxes(&self) -> impl Iterator<Item = &DrawnBox> {
-        self.compute.iter().flat_map(|(_, boxes)| boxes).chain(self.lanes.iter().flatten())
+        self.compute.iter().filter_map(|piece| match piece {
+            Piece::Box(drawn) => Some(drawn),
+            Piece::Overlap(..) | Piece::Column(_) => None,
+        })
+    }
+
+    /// What its pieces look like.
+    pub(super) fn looks(&self) -> BTreeSet<Look> {
+        let mut looks = BTreeSet::new();
+        for piece in self.compute.iter().chain(self.lanes.iter().flatten()) {
+            match piece {
+                Piece::Box(drawn) => looks.extend([drawn.look]),
+                Piece::Column(column) => looks.extend(column.shares.keys()),
+                Piece::Overlap(..) => {}
+            }
+        }
+        looks
     }
 
     /// Whether some of it overlaps on the compute stream.
     pub(super) fn has_halves(&self) -> bool {
-        self.compute.iter().any(|(slot, boxes)| *slot != Slot::Whole && !boxes.is_empty())
+        self.boxes().any(|drawn| drawn.slot != Slot::Whole)
     }
+
+    /// Whether several things share a column of its compute.
+    pub(super) fn has_columns(&self) -> bool {
+        has_columns(&self.compute)
+    }
+
+    /// Whether exchanges share a column of a lane.
+    pub(super) fn has_columns_in_lanes(&self) -> bool {
+        self.lanes.iter().any(|lane| has_columns(lane))
+    }
+}
+
+fn has_columns(pieces: &[Piece]) -> bool {
+    pieces.iter().any(|piece| matches!(piece, Piece::Column(column) if column.is_shared()))
 }
 
 /// The number in the box of an event: a pass's micro-batch.

@@ -8,6 +8,7 @@ mod chrome;
 #[path = "../browser/chromium.rs"]
 mod chromium;
 mod collectives;
+mod dense;
 mod drawing;
 mod example;
 mod gantt;

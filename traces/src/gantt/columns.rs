@@ -1,0 +1,91 @@
+//! Columns of pixels as bars one upon the other, as high as the shares of time.
+
+use std::collections::BTreeMap;
+
+use super::boxes::{COLUMN, Column, Look};
+use crate::canvas::Area;
+
+/// The columns of a row or of a lane. Heights are whole grains, which every format draws alike; what rounding
+/// takes from one column the next gets, so that areas are true.
+pub(super) struct Columns {
+    area: Area,
+    grain: f64,
+    /// What is owed to each look, in grains.
+    owed: BTreeMap<Look, f64>,
+    /// The same of idle time.
+    owed_idle: f64,
+    bars: Vec<(Area, Look)>,
+    /// The bars of the column before, by their looks and grains, and where they begin among all.
+    last: Vec<(Look, u32)>,
+    last_from: usize,
+}
+
+impl Columns {
+    pub(super) const fn new(area: Area, grain: f64) -> Self {
+        Self {
+            area,
+            grain,
+            owed: BTreeMap::new(),
+            owed_idle: 0.0,
+            bars: Vec::new(),
+            last: Vec::new(),
+            last_from: 0,
+        }
+    }
+
+    /// Adds the column to the right of those before.
+    pub(super) fn add(&mut self, column: &Column) {
+        const TOUCHING: f64 = 1e-6;
+        let heights = self.heights(column);
+        let before = self.bars.get(self.last_from).map(|(area, _)| area.right());
+        if heights == self.last && before.is_some_and(|it| (column.left - it).abs() < TOUCHING) {
+            for (area, _) in &mut self.bars[self.last_from..] {
+                area.width = column.right - area.left;
+            }
+            return;
+        }
+        self.last_from = self.bars.len();
+        let (left, width) = (column.left, column.right - column.left);
+        let mut bottom = self.area.bottom();
+        for (look, grains) in &heights {
+            let height = (f64::from(*grains) * self.grain).min(bottom - self.area.top);
+            bottom -= height;
+            self.bars.push((Area { left, top: bottom, width, height }, *look));
+        }
+        self.last = heights;
+    }
+
+    /// What is to be filled, with what it looks like.
+    pub(super) fn finish(self) -> Vec<(Area, Look)> {
+        self.bars
+    }
+
+    /// How many grains each look has, those with none left out.
+    fn heights(&mut self, column: &Column) -> Vec<(Look, u32)> {
+        let all = (self.area.height / self.grain).ceil();
+        let is_whole = column.right - column.left > COLUMN * 0.99;
+        let most = column.shares.iter().max_by(|(_, a), (_, b)| a.total_cmp(b));
+        let Some((most, _)) = most else { return Vec::new() };
+        let round = |share: f64, owed: &mut f64, room: f64| {
+            // What is narrower than others can give them nothing.
+            let wanted = share * all + if is_whole { *owed } else { 0.0 };
+            let given = wanted.round().clamp(0.0, room);
+            if is_whole {
+                *owed = wanted - given;
+            }
+            given
+        };
+        let idle = 1.0 - column.shares.values().sum::<f64>();
+        let mut room = all - round(idle, &mut self.owed_idle, all);
+        let mut heights = BTreeMap::new();
+        for (look, share) in column.shares.iter().filter(|(look, _)| *look != most) {
+            let given = round(*share, self.owed.entry(*look).or_default(), room);
+            room -= given;
+            heights.insert(*look, given);
+        }
+        // The largest takes the rest, and so is as true as the others together.
+        heights.insert(*most, room);
+        let seen = heights.into_iter().filter(|(_, grains)| *grains > 0.0);
+        seen.map(|(look, grains)| (look, grains as u32)).collect()
+    }
+}

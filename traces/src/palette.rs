@@ -2,9 +2,11 @@
 //!
 //! # Source
 //!
-//! Okabe and Ito 2008, *Color Universal Design*, <https://jfly.uni-koeln.de/color/>: eight colours that
-//! readers with any kind of colour vision tell apart. Streams, which lie in lanes of their own, take
-//! theirs from Tol 2021, *Colour Schemes*, SRON technical note 09-002, scheme `muted`.
+//! Okabe and Ito 2008, *Color Universal Design*, <https://jfly.uni-koeln.de/color/>: colours that
+//! readers with any kind of colour vision tell apart, for most passes. The others, and those of lanes and
+//! of parts, were looked for by computer: each near a colour of that set or of Tol 2021, *Colour Schemes*,
+//! SRON technical note 09-002, and far from all others for readers of each kind (CIEDE2000 at least 9, by
+//! the dichromats of Vienot, Brettel and Mollon 1999), which a test holds them to.
 
 use std::fmt;
 
@@ -144,7 +146,7 @@ impl Theme {
 
     /// Time in which a rank waits for an exchange.
     pub const fn waiting(self) -> Rgb {
-        self.pick(0xB8_BEC6, 0x4D_5561)
+        self.pick(0x9E_9E9E, 0x5B_5B5B)
     }
 
     /// A limit that should not be passed, and what is beyond it.
@@ -158,7 +160,7 @@ impl Theme {
             ActionKind::Forward => self.pick(0x56_B4E9, 0x56_B4E9),
             ActionKind::Backward => self.pick(0x00_9E73, 0x1B_B388),
             ActionKind::InputGrad => self.pick(0xE6_9F00, 0xE6_9F00),
-            ActionKind::WeightGrad => self.pick(0xCC_79A7, 0xD4_8AB4),
+            ActionKind::WeightGrad => self.pick(0x91_4284, 0x9C_4F8C),
             ActionKind::OptimizerStep => self.pick(0xF0_E442, 0xF0_E442),
             ActionKind::SendForward | ActionKind::SendBackward => self.stream(Stream::Send),
             ActionKind::RecvForward | ActionKind::RecvBackward => self.stream(Stream::Receive),
@@ -179,13 +181,13 @@ impl Theme {
     pub const fn stream(self, stream: Stream) -> Rgb {
         match stream {
             Stream::Compute => self.action(ActionKind::Forward),
-            Stream::Tensor => self.pick(0xD5_5E00, 0xE8_7420),
-            Stream::Context => self.pick(0x99_9933, 0xB5_B54A),
-            Stream::Expert => self.pick(0x88_2255, 0xC0_4F86),
-            Stream::Send => self.pick(0x00_72B2, 0x3A_97D4),
-            Stream::Receive => self.pick(0x33_2288, 0x8C_7FE0),
-            Stream::Data => self.pick(0xCC_6677, 0xDC_7A8A),
-            Stream::Host => self.pick(0x70_7070, 0x9A_9A9A),
+            Stream::Tensor => self.pick(0xC3_4800, 0xB9_4B0D),
+            Stream::Context => self.pick(0x67_7C7C, 0x81_6B54),
+            Stream::Expert => self.pick(0x76_002A, 0x8B_1CAF),
+            Stream::Send => self.pick(0x09_78DB, 0x44_ADA8),
+            Stream::Receive => self.pick(0x6F_0D97, 0x92_54EE),
+            Stream::Data => self.pick(0xFF_455B, 0xA8_894F),
+            Stream::Host => self.pick(0x58_5858, 0x7B_7B7B),
         }
     }
 
@@ -193,18 +195,18 @@ impl Theme {
     /// from the thirteenth on they repeat.
     pub const fn series(self, index: usize) -> Rgb {
         match index % Self::NUM_SERIES {
-            0 => self.pick(0x00_72B2, 0x3A_97D4),
+            0 => self.pick(0x00_72B2, 0x0D_5DD9),
             1 => self.pick(0xE6_9F00, 0xE6_9F00),
             2 => self.pick(0x00_9E73, 0x1B_B388),
-            3 => self.pick(0xCC_79A7, 0xD4_8AB4),
+            3 => self.pick(0xCC_79A7, 0xB7_71B2),
             4 => self.pick(0x56_B4E9, 0x7C_C6EF),
-            5 => self.pick(0xD5_5E00, 0xE8_7420),
+            5 => self.pick(0xAB_2F1D, 0xB3_3D25),
             6 => self.pick(0xF0_E442, 0xF0_E442),
-            7 => self.pick(0x70_7070, 0x9A_9A9A),
-            8 => self.pick(0x88_2255, 0xC0_4F86),
-            9 => self.pick(0x33_2288, 0x8C_7FE0),
-            10 => self.pick(0x99_9933, 0xB5_B54A),
-            _ => self.pick(0xC9_B18C, 0xC9_B18C),
+            7 => self.pick(0x5A_5656, 0x6B_6D63),
+            8 => self.pick(0x72_2C71, 0xA3_2A78),
+            9 => self.pick(0x00_0FB4, 0x59_98FF),
+            10 => self.pick(0xCA_6006, 0xBB_D086),
+            _ => self.pick(0xAA_CB9F, 0xA2_E2C7),
         }
     }
 
@@ -218,12 +220,12 @@ impl Theme {
     ///
     /// # Source
     ///
-    /// `viridis` by Smith and van der Walt 2015, of which the pale end is left out on a light
-    /// background and the deep end on a dark one.
+    /// `viridis` by Smith and van der Walt 2015 on a light background, its yellow left out; on a dark one
+    /// `GnBu` of Brewer 2013, *ColorBrewer 2.0*, its deep end left out.
     pub fn ordered(self, index: usize, count: usize) -> Rgb {
         let stops = match self {
             Self::Light => [0x44_0154, 0x3B_528B, 0x21_918C, 0x5E_C962].map(Rgb::new),
-            Self::Dark => [0xFD_E725, 0x5E_C962, 0x25_A7A0, 0x6C_86CF].map(Rgb::new),
+            Self::Dark => [0xF7_FCF0, 0xA8_DDB5, 0x4E_B3D3, 0x6C_86CF].map(Rgb::new),
         };
         let last = stops.len() - 1;
         let at = index as f64 / count.saturating_sub(1).max(1) as f64 * last as f64;

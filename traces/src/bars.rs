@@ -1,5 +1,7 @@
 //! Memory as stacked bars: one for each pipeline rank, or for each plan, by what takes it.
 
+use std::borrow::Cow;
+
 use ir::units::Bytes;
 use plotters::backend::DrawingBackend;
 
@@ -18,7 +20,8 @@ pub struct MemoryBar {
     pub parts: Vec<MemoryPart>,
 }
 
-/// A part of a bar. Parts of the same name have the same colour in all bars.
+/// A part of a bar. Parts of the same name have the same colour in all bars: that of the place at which the
+/// name is met first, parts of nothing among them. What is nothing in all bars is not in the legend.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemoryPart {
     /// What it is, such as `gradients`.
@@ -134,6 +137,10 @@ impl<'a> Chart<'a> {
         let (left, right) = (MARGIN + LEFT_OF_PLOT, f64::from(width) - MARGIN);
         let mut entries: Vec<Entry> = (0..)
             .zip(&parts)
+            .filter(|(_, name)| {
+                let parts = bars.iter().flat_map(|bar| &bar.parts);
+                parts.filter(|part| part.name == **name).any(|part| part.bytes > Bytes::ZERO)
+            })
             .map(|(index, name)| Entry {
                 swatch: Swatch::Fill(theme.series(index)),
                 text: (*name).to_owned(),
@@ -273,8 +280,8 @@ impl<'a> Chart<'a> {
 }
 
 impl Picture for Chart<'_> {
-    fn title(&self) -> &str {
-        self.title
+    fn title(&self) -> Cow<'_, str> {
+        self.title.into()
     }
 
     fn size(&self) -> (u32, u32) {

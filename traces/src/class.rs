@@ -1,9 +1,11 @@
 //! What an event is shown as: its pass where it computes, its stream where it does not.
 
+use ir::collective::Collective;
 use ir::schedule::ActionKind;
+use ir::units::Bytes;
 
 use crate::palette::{Rgb, Theme};
-use crate::timeline::{Activity, Event, Stream};
+use crate::timeline::{Activity, Event, Stream, Timeline};
 
 /// A kind of event that pictures tell apart, in the order of a legend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -106,6 +108,28 @@ impl Class {
         matches!(self, Self::Forward | Self::Backward | Self::InputGrad | Self::WeightGrad)
     }
 
+    /// The stream that it is on.
+    pub(crate) const fn stream(self) -> Stream {
+        match self {
+            Self::Tensor => Stream::Tensor,
+            Self::Context => Stream::Context,
+            Self::Expert => Stream::Expert,
+            Self::Send => Stream::Send,
+            Self::Receive => Stream::Receive,
+            Self::Data => Stream::Data,
+            Self::Host => Stream::Host,
+            _ => Stream::Compute,
+        }
+    }
+
+    /// Its name in a legend, as the lane of data parallelism is called.
+    pub(crate) const fn name_beside(self, data: DataLane) -> &'static str {
+        match self {
+            Self::Data => data.name(),
+            _ => self.name(),
+        }
+    }
+
     const fn of_kind(kind: ActionKind) -> Self {
         match kind {
             ActionKind::Forward => Self::Forward,
@@ -118,4 +142,57 @@ impl Class {
             ActionKind::Unshard | ActionKind::Reshard | ActionKind::ReduceGrad => Self::Data,
         }
     }
+}
+
+/// What goes on among data-parallel ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DataLane {
+    /// Gathering and reduction.
+    Replicas,
+    /// Nothing but what an update adds up over tensor-parallel and pipeline ranks too: gradients of which
+    /// each has a summand, and their norm.
+    GradientSums,
+    /// Nothing but that norm, a number.
+    GradientNorm,
+}
+
+impl DataLane {
+    pub(crate) fn of(timelines: &[&Timeline]) -> Self {
+        let tracks = timelines.iter().flat_map(|timeline| &timeline.tracks);
+        let events = tracks.flat_map(|track| &track.events);
+        let events = events.filter(|event| event.stream == Stream::Data);
+        let most = events.map(sum_of_update).reduce(|a, b| Some(a?.max(b?)));
+        match most.flatten() {
+            None => Self::Replicas,
+            Some(bytes) if bytes <= NUMBER => Self::GradientNorm,
+            Some(_) => Self::GradientSums,
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Replicas => Stream::Data.name(),
+            Self::GradientSums => "gradient sums",
+            Self::GradientNorm => "gradient norm",
+        }
+    }
+
+    /// The name of a stream's lane.
+    pub(crate) const fn of_stream(self, stream: Stream) -> &'static str {
+        match stream {
+            Stream::Data => self.name(),
+            _ => stream.name(),
+        }
+    }
+}
+
+/// A number, at most in double precision.
+const NUMBER: Bytes = Bytes::new(8);
+
+/// What an update adds up, if that is what an event does.
+fn sum_of_update(event: &Event) -> Option<Bytes> {
+    let Activity::Collective { collective: Collective::AllReduce, action } = event.activity else {
+        return None;
+    };
+    (action.kind == ActionKind::OptimizerStep).then_some(event.bytes)
 }

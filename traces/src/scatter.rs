@@ -1,5 +1,7 @@
 //! Predicted against measured values: a panel for each quantity, with logarithmic axes.
 
+use std::borrow::Cow;
+
 use plotters::backend::DrawingBackend;
 
 use crate::canvas::{
@@ -289,8 +291,8 @@ impl Axis {
 }
 
 impl Picture for Chart<'_> {
-    fn title(&self) -> &str {
-        self.title
+    fn title(&self) -> Cow<'_, str> {
+        self.title.into()
     }
 
     fn size(&self) -> (u32, u32) {

@@ -1,5 +1,7 @@
 //! What the best of several settings reach: a bar for each, with what it is written beside.
 
+use std::borrow::Cow;
+
 use plotters::backend::DrawingBackend;
 
 use crate::canvas::{
@@ -102,8 +104,8 @@ impl<'a> Chart<'a> {
 }
 
 impl Picture for Chart<'_> {
-    fn title(&self) -> &str {
-        self.title
+    fn title(&self) -> Cow<'_, str> {
+        self.title.into()
     }
 
     fn size(&self) -> (u32, u32) {

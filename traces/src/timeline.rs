@@ -14,6 +14,11 @@ pub struct Timeline {
     /// What a step does, such as a model's name and the batch; empty where that is not known. Times of
     /// steps are compared where it is the same.
     pub work: String,
+    /// What else tells the step from others of the same title, in words: batch, precision, recompute; empty
+    /// where the title says all.
+    pub setting: String,
+    /// What of the step's time its events do not tell apart, in words; empty where there is none.
+    pub remark: String,
     /// A track for each rank, or one for several that do the same at the same time; in the order of
     /// ranks.
     pub tracks: Vec<Track>,

@@ -186,7 +186,7 @@ fn draw_memory(checked: &CheckedPlan, args: &ChartArgs) -> anyhow::Result<Vec<u8
             bail!("`--show memory` is drawn as .svg, .png, .pdf or .html, or written as .pickle")
         }
     };
-    let title = format!("memory of a GPU of each pipeline rank: {}", title(checked));
+    let title = memory_title(checked);
     let bars = memory_bars(&checked.simulated.memory_by_rank);
     let capacity = checked.problem.hardware.memory;
     kind.content(&title, &memory_table(&bars, capacity), args.look.paper(), |paper, format| {
@@ -195,33 +195,35 @@ fn draw_memory(checked: &CheckedPlan, args: &ChartArgs) -> anyhow::Result<Vec<u8
     })
 }
 
-/// A bar for each pipeline rank, of what takes memory on any.
+/// A bar for each pipeline rank. All that may take memory is among its parts, so that each has its colour
+/// whatever a plan has of the others.
 pub(crate) fn memory_bars(memory_by_rank: &[MemoryUse]) -> Vec<MemoryBar> {
-    let is_there = |name: &str| {
-        let lines = memory_by_rank.iter().flat_map(MemoryUse::lines);
-        lines.into_iter().any(|(line, bytes)| line == name && bytes > Bytes::ZERO)
-    };
     let bar = |(rank, memory): (usize, &MemoryUse)| {
-        let lines = memory.lines().into_iter().filter(|(name, _)| is_there(name));
-        let parts = lines.map(|(name, bytes)| MemoryPart { name: name.to_owned(), bytes });
+        let parts = memory
+            .lines()
+            .into_iter()
+            .map(|(name, bytes)| MemoryPart { name: name.to_owned(), bytes });
         MemoryBar { name: format!("rank {rank}"), parts: parts.collect() }
     };
     memory_by_rank.iter().enumerate().map(bar).collect()
 }
 
-/// The same in GiB.
+/// The same in GiB, what takes memory on no rank left out.
 pub(crate) fn memory_table(bars: &[MemoryBar], capacity: Bytes) -> Table {
-    let names = bars.first().map(|bar| bar.parts.iter().map(|part| part.name.clone()));
+    let num_parts = bars.first().map_or(0, |bar| bar.parts.len());
+    let is_there = |part: &usize| bars.iter().any(|bar| bar.parts[*part].bytes > Bytes::ZERO);
+    let there: Vec<usize> = (0..num_parts).filter(is_there).collect();
+    let names = there.iter().map(|part| bars[0].parts[*part].name.clone());
     let gib = |bytes: Bytes| format!("{:.2}", bytes.as_gib());
     let row = |bar: &MemoryBar| {
-        let parts = bar.parts.iter().map(|part| gib(part.bytes));
+        let parts = there.iter().map(|part| gib(bar.parts[*part].bytes));
         let name = std::iter::once(bar.name.clone());
         name.chain(parts).chain([gib(bar.total())]).collect()
     };
     let first = std::iter::once("GiB".to_owned());
     Table {
         caption: format!("capacity {capacity}"),
-        headings: first.chain(names.into_iter().flatten()).chain(["total".to_owned()]).collect(),
+        headings: first.chain(names).chain(["total".to_owned()]).collect(),
         rows: bars.iter().map(row).collect(),
     }
 }
@@ -238,8 +240,17 @@ fn memory_snapshot(checked: &CheckedPlan) -> Vec<u8> {
     snapshot::snapshot(&checked.simulated.simulation.timeline, &held.collect::<Vec<_>>())
 }
 
-fn title(checked: &CheckedPlan) -> &str {
-    &checked.simulated.simulation.timeline.title
+/// What a picture of memory is called, and below that what tells the plan from others, and what is not on the
+/// device.
+fn memory_title(checked: &CheckedPlan) -> String {
+    let Timeline { title, setting, .. } = &checked.simulated.simulation.timeline;
+    let hosts = checked.simulated.memory_by_rank.iter().map(|memory| memory.host_bytes);
+    let on_host = hosts.max().filter(|bytes| *bytes > Bytes::ZERO).map(|bytes| {
+        let of = checked.problem.hardware.host.map(|host| format!(" of {}", host.memory()));
+        format!("\non the host, for each GPU: {bytes}{}", of.unwrap_or_default())
+    });
+    let on_host = on_host.unwrap_or_default();
+    format!("memory of a GPU of each pipeline rank: {title}\n{setting}{on_host}")
 }
 
 /// Whether a file name says what to draw.

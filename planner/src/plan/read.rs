@@ -1,13 +1,13 @@
 //! Plans, read back: nothing that contradicts itself gets through.
 
 use cost_models::clusters::{UnknownRates, check_rates};
-use ir::graph::{AdapterError, GraphError};
-use ir::layout::{Layout, LayoutError};
+use ir::graph::{AdapterError, GraphError, Recompute};
+use ir::layout::{Layout, LayoutError, LayoutSpec, ZeroStage};
 use ir::model::{GraphOptions, Model, ModelError};
 use ir::plan::{PLAN_VERSION, Plan, PlannedModel, Training};
 use ir::text::printable;
 use ir::units::Seconds;
-use traces::timeline::{Timeline, training_step};
+use traces::timeline::training_step;
 
 use super::make::sha256;
 use crate::problem::{Problem, ProblemError};
@@ -140,20 +140,51 @@ pub fn read(text: &str) -> Result<CheckedPlan, PlanError> {
     check_sums(&plan, &problem)?;
     check_runners_up(&plan, &problem)?;
     let (found, mut simulated) = simulated(&problem, layout, &stage_ends);
-    let timeline = &mut simulated.simulation.timeline;
-    name_timeline(timeline, &plan.model.name, &plan.cluster.name, &plan.training);
+    name_timeline(&mut simulated, &plan.model.name, &plan.cluster.name, &problem, &layout);
     Ok(CheckedPlan { plan, model, problem, found, simulated })
 }
 
-/// Says of a timeline, which has the layout as its title, of which model it is, and what its step does.
+/// Says of a step's timeline, which has the layout as its title, of which model it is, what its step does, and what
+/// else tells its plan from others.
 pub(crate) fn name_timeline(
-    timeline: &mut Timeline,
+    simulated: &mut Simulated,
     model: &str,
     cluster: &str,
-    training: &Training,
+    problem: &Problem,
+    layout: &LayoutSpec,
 ) {
+    let (timeline, training) = (&mut simulated.simulation.timeline, &problem.training);
     timeline.title = format!("{model} on {cluster}: {}", timeline.title);
     timeline.work = training_step(model, training.global_batch_size, training.sequence_length);
+    timeline.setting = setting(problem, layout);
+}
+
+/// What of a plan its title does not say, in few words; what is as usual is left out, but for ZeRO and recompute, which
+/// plans of one layout differ in.
+fn setting(problem: &Problem, layout: &LayoutSpec) -> String {
+    let Training { global_batch_size, sequence_length, precision, .. } = problem.training;
+    let LayoutSpec { micro_batch_size, zero_stage, zero_shard, recompute, offload, .. } = *layout;
+    let mut parts = vec![format!("batch {global_batch_size}")];
+    if problem.limits.has_sequence {
+        parts.push(format!("sequence {sequence_length}"));
+    }
+    parts.push(format!("micro-batch size {micro_batch_size}"));
+    let ranks = layout.data_parallel * layout.context_parallel;
+    parts.push(match zero_stage {
+        ZeroStage::None => "no ZeRO".to_owned(),
+        _ if zero_shard < ranks => format!("ZeRO-{} over {zero_shard}", zero_stage.number()),
+        _ => format!("ZeRO-{}", zero_stage.number()),
+    });
+    parts.push(match recompute {
+        Recompute::None => "no recompute".to_owned(),
+        _ => format!("recompute {recompute}"),
+    });
+    if offload.is_some() {
+        parts.push(format!("offload {}", offload.to_string().replace(',', "+")));
+    }
+    parts.push(precision.to_string());
+    parts.push(problem.hardware.framework.name.clone());
+    parts.join(", ")
 }
 
 /// Where the stages end, if they cover the chain in order and lie on the right ranks.

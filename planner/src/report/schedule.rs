@@ -150,11 +150,16 @@ pub fn timeline(
     );
     let (ranks, micro_batches) = (schedule.num_ranks(), schedule.num_micro_batches());
     let of_stages = if stages > 1 { format!(" of {stages} stages") } else { String::new() };
-    timeline.title =
-        format!("{name}, {ranks} ranks{of_stages}, {micro_batches} micro-batches; {times}");
-    timeline.work =
-        format!("{} stages, {micro_batches} micro-batches; {times}", schedule.num_stages());
+    let ranks = counted(ranks, "rank", "ranks");
+    let micro_batches = counted(micro_batches, "micro-batch", "micro-batches");
+    timeline.title = format!("{name}, {ranks}{of_stages}, {micro_batches}; {times}");
+    let stages = counted(schedule.num_stages(), "stage", "stages");
+    timeline.work = format!("{stages}, {micro_batches}; {times}");
     Ok(timeline)
+}
+
+fn counted(count: u32, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 /// Gives the two passes of each overlapped pair the time of both, where nothing comes between them.

@@ -108,9 +108,7 @@ impl Step<'_> {
             self.read_off(&Order::new(&schedule), &simulation.ranks, end);
         add_slack(&mut simulation.timeline, &memory_by_rank);
         simulation.timeline.title = title(self.assignment.problem.limits.num_gpus, &self.layout);
-        if !is_drawn {
-            simulation.timeline.title += "; too many exchanges within passes to show them";
-        }
+        simulation.timeline.remark = remark(&evaluation.breakdown, is_drawn);
         Ok(Simulated { evaluation, simulation, breakdown_by_rank, memory_by_rank })
     }
 
@@ -178,7 +176,26 @@ const fn stream(axis: Axis) -> Stream {
 fn title(num_gpus: u32, layout: &Layout) -> String {
     let m = layout.num_micro_batches;
     let plural = if m == 1 { "" } else { "es" };
-    format!("{num_gpus} GPUs, {layout}, {}, {m} micro-batch{plural}", layout.schedule)
+    let gpus = if num_gpus == 1 { "GPU" } else { "GPUs" };
+    format!("{num_gpus} {gpus}, {layout}, {}, {m} micro-batch{plural}", layout.schedule)
+}
+
+/// What passes spend time on that a timeline does not tell apart, as shares of the step, and what it lacks.
+fn remark(breakdown: &Breakdown, has_exchanges: bool) -> String {
+    /// Shares below it, in percent, are not worth a word.
+    const LEAST: f64 = 0.5;
+    let spent = [
+        ("recompute, within backward", breakdown.recompute_seconds),
+        ("waiting for the host, within passes", breakdown.host_seconds),
+    ];
+    let share = |seconds: f64| 100.0 * seconds / breakdown.total();
+    let spent = spent.into_iter().filter(|(_, seconds)| share(*seconds) >= LEAST);
+    let mut parts: Vec<String> =
+        spent.map(|(what, seconds)| format!("{what}: {:.1} %", share(seconds))).collect();
+    if !has_exchanges {
+        parts.push("too many exchanges within passes to show them".to_owned());
+    }
+    parts.join("  \u{b7}  ")
 }
 
 /// Memory of the rank that needs most, by lines, and which rank that is: of equals the first.

@@ -10,6 +10,8 @@ mod pdf;
 mod ticks;
 mod title;
 
+use std::borrow::Cow;
+
 use ir::text::printable;
 use ir::units::Nanos;
 use plotters::backend::{BitMapBackend, DrawingBackend, SVGBackend};
@@ -122,8 +124,8 @@ const UNITS_PER_PIXEL: u32 = 4;
 
 /// Something that knows its size before it is drawn.
 pub(crate) trait Picture {
-    /// What readers who do not see it are told.
-    fn title(&self) -> &str;
+    /// What readers who do not see it are told: its name in the first line, what it shows in others.
+    fn title(&self) -> Cow<'_, str>;
 
     /// Width and height, in CSS pixels.
     fn size(&self) -> (u32, u32);
@@ -161,10 +163,17 @@ pub(crate) fn svg(picture: &impl Picture, font: &Font) -> Result<String, DrawErr
     }
     // Both are the defaults of SVG. Text cannot contain them, since its quotation marks are escaped.
     let drawing = drawing.replace(" opacity=\"1\"", "").replace(" stroke=\"none\"", "");
-    let title = escape(picture.title());
+    let title = picture.title();
+    let (title, notes) = title::parts(&title);
+    let notes: Vec<&str> = notes.lines().filter(|note| !note.is_empty()).collect();
+    let description = match &*notes {
+        [] => String::new(),
+        notes => format!("<desc>{}</desc>\n", escape(&notes.join("; "))),
+    };
+    let title = escape(title);
     Ok(format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
-         viewBox=\"0 0 {} {}\" role=\"img\">\n<title>{title}</title>\n{drawing}</svg>\n",
+         viewBox=\"0 0 {} {}\" role=\"img\">\n<title>{title}</title>\n{description}{drawing}</svg>\n",
         units.0, units.1
     ))
 }
@@ -176,7 +185,8 @@ fn pdf(picture: &impl Picture, font: &Font) -> Result<Vec<u8>, DrawError> {
     let mut backend = PdfBackend::new(units, UNITS_PER_PIXEL, font);
     let scale = f64::from(UNITS_PER_PIXEL);
     Canvas { backend: &mut backend, scale, joins: Joins::Backend, font }.draw(picture)?;
-    Ok(backend.finish(picture.title()))
+    let title = picture.title();
+    Ok(backend.finish(title::parts(&title).0))
 }
 
 /// The picture as a PNG file, with `pixel_ratio` pixels to a CSS pixel.

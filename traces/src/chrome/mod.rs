@@ -10,7 +10,7 @@
 //! ph "X"     an event: ts and dur in microseconds, with the decimals that whole nanoseconds need
 //! ph "s" "f" a message, from inside its send to inside its receive
 //! ph "C"     memory in use
-//! otherData  what the format has no place for: title, work, ranks, capacities
+//! otherData  what the format has no place for: title, work and other words, ranks, capacities
 //! ```
 //!
 //! # Source

@@ -104,8 +104,9 @@ pub enum EventDefect {
 /// Tracks must be in order of time.
 pub fn read(text: &str) -> Result<Timeline, ReadError> {
     let other = other_data(text)?;
-    let mut timeline = Timeline { title: other.title, work: other.work, tracks: Vec::new() };
-    timeline.tracks.extend(other.tracks.into_iter().map(|track| Track {
+    let OtherData { title, work, setting, remark, tracks } = other;
+    let mut timeline = Timeline { title, work, setting, remark, tracks: Vec::new() };
+    timeline.tracks.extend(tracks.into_iter().map(|track| Track {
         name: track.name,
         rank: track.rank,
         num_ranks: track.num_ranks,
@@ -139,6 +140,10 @@ struct OtherData {
     title: String,
     #[serde(default)]
     work: String,
+    #[serde(default)]
+    setting: String,
+    #[serde(default)]
+    remark: String,
     tracks: Vec<RawTrack>,
 }
 

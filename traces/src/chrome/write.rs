@@ -65,8 +65,11 @@ fn write_trace(out: &mut String, timeline: &Timeline) -> fmt::Result {
 fn write_other_data(out: &mut String, timeline: &Timeline) -> fmt::Result {
     let title = Quoted(&timeline.title);
     write!(out, r#"{{"format":"{FORMAT}","version":{VERSION},"title":{title},"#)?;
-    if !timeline.work.is_empty() {
-        write!(out, r#""work":{},"#, Quoted(&timeline.work))?;
+    let Timeline { work, setting, remark, .. } = timeline;
+    for (name, text) in [("work", work), ("setting", setting), ("remark", remark)] {
+        if !text.is_empty() {
+            write!(out, r#""{name}":{},"#, Quoted(text))?;
+        }
     }
     out.push_str("\"tracks\":[");
     for (index, track) in timeline.tracks.iter().enumerate() {

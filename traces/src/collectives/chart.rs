@@ -1,5 +1,6 @@
 //! States side by side: a column for each rank, a cell for each slot.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use plotters::backend::DrawingBackend;
@@ -313,8 +314,8 @@ impl<'a> Chart<'a> {
 }
 
 impl Picture for Chart<'_> {
-    fn title(&self) -> &str {
-        &self.title
+    fn title(&self) -> Cow<'_, str> {
+        format!("{}\n{}", self.title, self.subtitle).into()
     }
 
     fn size(&self) -> (u32, u32) {

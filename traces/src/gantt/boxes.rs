@@ -85,18 +85,19 @@ const NARROWEST: f64 = 2.0;
 /// The width of a column. In fewer pixels there are too few events: shares would go up and down from
 /// each to the next.
 pub(super) const COLUMN: f64 = 4.0;
-/// Narrow events further apart than this do not share columns.
-const FAR_APART: f64 = 2.0 * COLUMN;
+/// Narrow passes further apart than this do not share columns.
+pub(super) const FAR_APART: f64 = 2.0 * COLUMN;
 
-/// The pieces of a stream's events, which come by their start and take time. Of two that overlap,
-/// `is_upper` says which goes up where either could.
+/// The pieces of a stream's events, which come by their start and take time. Narrow ones that are
+/// `far_apart` do not share columns. Of two that overlap, `is_upper` says which goes up where either could.
 pub(super) fn pieces(
     events: &[&Event],
     scale: TimeScale,
+    far_apart: f64,
     look: impl Fn(&Event) -> (Look, Option<u32>),
     is_upper: impl Fn(&Event) -> bool,
 ) -> Vec<Piece> {
-    let mut row = Row::new(scale.left);
+    let mut row = Row::new(scale.left, far_apart);
     for cluster in clusters(events) {
         if !cluster.iter().any(|event| scale.shows(event)) {
             continue;
@@ -159,6 +160,7 @@ struct Row {
     pieces: Vec<Piece>,
     /// Where columns are counted from.
     origin: f64,
+    far_apart: f64,
     /// From where to where the narrow events reach.
     reach: Option<(f64, f64)>,
     /// How many pixels of each column each look has.
@@ -166,8 +168,8 @@ struct Row {
 }
 
 impl Row {
-    const fn new(origin: f64) -> Self {
-        Self { pieces: Vec::new(), origin, reach: None, pixels: BTreeMap::new() }
+    const fn new(origin: f64, far_apart: f64) -> Self {
+        Self { pieces: Vec::new(), origin, far_apart, reach: None, pixels: BTreeMap::new() }
     }
 
     /// Adds narrow events that overlap, or one: at every moment those that run have equal parts.
@@ -186,7 +188,7 @@ impl Row {
     }
 
     fn add_part(&mut self, left: f64, right: f64, look: Look, part: f64) {
-        if self.reach.is_some_and(|(_, until)| left - until > FAR_APART) {
+        if self.reach.is_some_and(|(_, until)| left - until > self.far_apart) {
             self.flush();
         }
         let (from, until) = self.reach.unwrap_or((left, right));
@@ -225,5 +227,9 @@ impl Column {
     pub(super) fn is_shared(&self) -> bool {
         const FULL: f64 = 0.99;
         self.shares.len() > 1 || self.shares.values().sum::<f64>() < FULL
+    }
+
+    pub(super) fn has_passes(&self) -> bool {
+        self.shares.keys().any(|look| look.class.is_pass())
     }
 }

@@ -1,17 +1,18 @@
 //! A whole chart: one timeline, or several on one time axis, and the legend.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use plotters::backend::DrawingBackend;
 
 use super::boxes::{Look, TimeScale};
 use super::memory;
-use super::options::GanttOptions;
+use super::options::{GanttOptions, TimeAxis};
 use super::panel::{Others, Panel, RowHeights};
 use super::placed::{Placed, axis_heading_width};
 use super::row::Row;
 use crate::canvas::{Canvas, DrawError, Entry, Font, Legend, Paper, Picture, Swatch};
-use crate::class::Class;
+use crate::class::{Class, DataLane};
 use crate::palette::{Rgb, Theme};
 use crate::timeline::Timeline;
 
@@ -62,7 +63,8 @@ impl<'a> Chart<'a> {
             panel.set_rows(font, scale);
             panel.set_heading(font, right - MARGIN, options.time_axis, scale, others);
         }
-        let legend = Legend::new(entries(&panels, options.paper.theme), font, left, right);
+        let entries = entries(&panels, options.time_axis, options.paper.theme);
+        let legend = Legend::new(entries, font, left, right);
         let fixed = 2.0 * MARGIN
             + ABOVE_LEGEND
             + legend.height()
@@ -75,8 +77,18 @@ impl<'a> Chart<'a> {
 }
 
 impl Picture for Chart<'_> {
-    fn title(&self) -> &str {
-        self.panels.first().map_or("", |panel| &panel.timeline.title)
+    fn title(&self) -> Cow<'_, str> {
+        let titles: Vec<&str> =
+            self.panels.iter().map(|panel| panel.timeline.title.as_str()).collect();
+        let mut text = titles.join(" | ");
+        for panel in &self.panels {
+            text.push('\n');
+            if let [_, _, ..] = *titles {
+                text = text + &panel.timeline.title + ": ";
+            }
+            text.push_str(&panel.subtitle.join("; "));
+        }
+        text.into()
     }
 
     fn size(&self) -> (u32, u32) {
@@ -145,12 +157,11 @@ fn others(timelines: &[&Timeline]) -> Others {
     if first.work.is_empty() || rest.iter().any(|other| other.work != first.work) {
         return Others::OfOtherWork;
     }
-    let longest = timelines.iter().map(|timeline| timeline.end()).max();
-    Others::OfTheSameWork { longest: longest.unwrap_or_default() }
+    Others::OfTheSameWork { first: first.end() }
 }
 
 /// What is drawn in these panels, and in which colours.
-fn entries(panels: &[Panel<'_>], theme: Theme) -> Vec<Entry> {
+fn entries(panels: &[Panel<'_>], axis: TimeAxis, theme: Theme) -> Vec<Entry> {
     let entry = |swatch, text: &str| Entry { swatch, text: text.to_owned() };
     let looks: BTreeSet<Look> = panels.iter().flat_map(Panel::looks).collect();
     let classes: BTreeSet<Class> = looks.iter().map(|look| look.class).collect();
@@ -173,18 +184,28 @@ fn entries(panels: &[Panel<'_>], theme: Theme) -> Vec<Entry> {
         entries.push(entry(Swatch::Fill(theme.idle()), "idle"));
     }
     if panels.iter().any(|panel| !panel.lanes.is_empty()) && !exchanged.is_empty() {
-        entries.push(entry(Swatch::None, "below each rank:"));
+        entries.push(entry(Swatch::None, "below each rank, from top to bottom:"));
     }
-    entries.extend(exchanged.into_iter().map(|class| entry(swatch(class), class.name())));
+    let data = DataLane::of(&panels.iter().map(|panel| panel.timeline).collect::<Vec<_>>());
+    let mut exchanged = exchanged;
+    exchanged.sort_by_key(|class| class.stream());
+    let exchanged = exchanged.into_iter();
+    entries.extend(exchanged.map(|class| entry(swatch(class), class.name_beside(data))));
 
     let with_memory = || panels.iter().filter(|panel| panel.has_memory);
     let curves = with_memory().map(|panel| memory::chosen(&panel.tracks).len()).max();
     if let Some(curves) = curves {
         let ramp = (0..curves).map(|index| theme.ordered(index, curves)).collect();
-        let text = if curves == 1 { "memory" } else { "memory, first to last rank" };
-        entries.push(entry(Swatch::Ramp(ramp), text));
+        let all = with_memory().map(|panel| panel.timeline.tracks.len()).max().unwrap_or_default();
+        let what = memory::Measure::of(axis).name();
+        let text = match curves {
+            1 => what.to_owned(),
+            _ if curves < all => format!("{what}, {curves} of {all} ranks, first to last"),
+            _ => format!("{what}, first to last rank"),
+        };
+        entries.push(entry(Swatch::Ramp(ramp), &text));
     }
-    if with_memory().any(|panel| memory::capacity(&panel.tracks).is_some()) {
+    if with_memory().any(|panel| memory::drawn_capacity(&panel.tracks).is_some()) {
         entries.push(entry(Swatch::Dashes(theme.limit()), "memory capacity"));
     }
     let mut remarks = Vec::new();

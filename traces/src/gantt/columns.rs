@@ -6,7 +6,8 @@ use super::boxes::{COLUMN, Column, Look};
 use crate::canvas::Area;
 
 /// The columns of a row or of a lane. Heights are whole grains, which every format draws alike; what rounding
-/// takes from one column the next gets, so that areas are true.
+/// takes from one column the next gets, so that areas are true. The first after a gap has a grain at least: what
+/// happens is seen.
 pub(super) struct Columns {
     area: Area,
     grain: f64,
@@ -18,6 +19,8 @@ pub(super) struct Columns {
     /// The bars of the column before, by their looks and grains, and where they begin among all.
     last: Vec<(Look, u32)>,
     last_from: usize,
+    /// Where that one ends.
+    until: f64,
 }
 
 impl Columns {
@@ -30,15 +33,17 @@ impl Columns {
             bars: Vec::new(),
             last: Vec::new(),
             last_from: 0,
+            until: f64::NEG_INFINITY,
         }
     }
 
     /// Adds the column to the right of those before.
     pub(super) fn add(&mut self, column: &Column) {
         const TOUCHING: f64 = 1e-6;
-        let heights = self.heights(column);
-        let before = self.bars.get(self.last_from).map(|(area, _)| area.right());
-        if heights == self.last && before.is_some_and(|it| (column.left - it).abs() < TOUCHING) {
+        let is_next = (column.left - self.until).abs() < TOUCHING;
+        self.until = column.right;
+        let heights = self.heights(column, !is_next);
+        if heights == self.last && is_next {
             for (area, _) in &mut self.bars[self.last_from..] {
                 area.width = column.right - area.left;
             }
@@ -61,7 +66,9 @@ impl Columns {
     }
 
     /// How many grains each look has, those with none left out.
-    fn heights(&mut self, column: &Column) -> Vec<(Look, u32)> {
+    fn heights(&mut self, column: &Column, is_seen: bool) -> Vec<(Look, u32)> {
+        /// To idle time, for what was drawn though it rounds to nothing.
+        const MOST_OWED: f64 = 1.0;
         let all = (self.area.height / self.grain).ceil();
         let is_whole = column.right - column.left > COLUMN * 0.99;
         let most = column.shares.iter().max_by(|(_, a), (_, b)| a.total_cmp(b));
@@ -76,7 +83,9 @@ impl Columns {
             given
         };
         let idle = 1.0 - column.shares.values().sum::<f64>();
-        let mut room = all - round(idle, &mut self.owed_idle, all);
+        let least = f64::from(u8::from(is_seen));
+        let mut room = all - round(idle, &mut self.owed_idle, all - least);
+        self.owed_idle = self.owed_idle.min(MOST_OWED);
         let mut heights = BTreeMap::new();
         for (look, share) in column.shares.iter().filter(|(look, _)| *look != most) {
             let given = round(*share, self.owed.entry(*look).or_default(), room);

@@ -5,6 +5,7 @@ use plotters::backend::DrawingBackend;
 
 use super::boxes::TimeScale;
 use super::options::TimeAxis;
+use super::panel::evenly;
 use crate::canvas::{Align, Area, Canvas, DrawError, Text, Ticks, baseline_around};
 use crate::palette::Theme;
 use crate::timeline::{MemoryPoint, Track};
@@ -17,7 +18,9 @@ pub(super) const HEADING: f64 = 20.0;
 const SMALL: f64 = 10.0;
 
 /// The most curves; of more tracks, evenly chosen ones have theirs.
-const MOST_CURVES: usize = 16;
+const MOST_CURVES: u32 = 16;
+/// A capacity that is more than so many times the peak is not drawn: curves below it would be flat.
+const MOST_ABOVE_PEAK: f64 = 2.5;
 
 /// What memory is counted in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +39,14 @@ impl Measure {
         }
     }
 
+    /// What a curve is of.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Gib => "memory",
+            Self::Kept => "in flight",
+        }
+    }
+
     fn value(self, bytes: Bytes) -> f64 {
         match self {
             Self::Gib => bytes.as_gib(),
@@ -46,18 +57,21 @@ impl Measure {
     const fn heading(self) -> &'static str {
         match self {
             Self::Gib => "memory in use (GiB)",
-            Self::Kept => "in flight (micro-batches x stages)",
+            Self::Kept => "in flight (micro-batches \u{d7} stages)",
         }
     }
 }
 
 /// The tracks whose curves are drawn.
 pub(super) fn chosen<'a>(tracks: &[&'a Track]) -> Vec<&'a Track> {
-    let known: Vec<&Track> =
-        tracks.iter().copied().filter(|track| !track.memory.is_empty()).collect();
-    let count = known.len().min(MOST_CURVES);
-    let last = known.len().saturating_sub(1);
-    (0..count).map(|index| known[index * last / (count - 1).max(1)]).collect()
+    let known = tracks.iter().copied().filter(|track| !track.memory.is_empty());
+    evenly(&known.collect::<Vec<_>>(), MOST_CURVES)
+}
+
+/// The capacity, if curves do not stay far below it.
+pub(super) fn drawn_capacity(tracks: &[&Track]) -> Option<Bytes> {
+    let peak = tracks.iter().filter_map(|track| track.peak_memory()).max()?;
+    capacity(tracks).filter(|capacity| capacity.as_f64() <= MOST_ABOVE_PEAK * peak.as_f64())
 }
 
 /// The least capacity of the tracks, if any says.
@@ -75,7 +89,7 @@ pub(super) fn draw<B: DrawingBackend>(
     measure: Measure,
     theme: Theme,
 ) -> Result<(), DrawError> {
-    let capacity = capacity(tracks);
+    let capacity = drawn_capacity(tracks);
     let peak = tracks.iter().filter_map(|track| track.peak_memory()).max();
     let most = measure.value(peak.max(capacity).unwrap_or_default());
     let most = if most > 0.0 { most * 1.06 } else { 1.0 };

@@ -21,7 +21,8 @@ pub struct GanttOptions {
     pub memory: Visibility,
     /// Which part of the step is drawn.
     pub window: Window,
-    /// The most tracks that are drawn. Of more, every second, third, ... is, and the picture says so.
+    /// The most tracks that are drawn. Of more, so many are, evenly apart, with the first and the last,
+    /// and the picture says so.
     pub max_tracks: u32,
 }
 
@@ -53,7 +54,7 @@ impl TimeAxis {
     /// A time in words.
     pub(crate) fn write(self, time: Nanos) -> String {
         match self {
-            Self::Clock => time.to_string(),
+            Self::Clock => time.to_string().replace("us", "\u{b5}s"),
             Self::Units(unit) => {
                 let units = time.as_f64() / unit.as_f64().max(1.0);
                 format!("{} units", (units * 100.0).round() / 100.0)

@@ -10,6 +10,7 @@ use super::memory::{self, Measure};
 use super::options::{GanttOptions, TimeAxis, Visibility};
 use super::row::Row;
 use crate::canvas::Font;
+use crate::class::DataLane;
 use crate::timeline::{Activity, Event, Stream, Timeline, Track};
 
 /// Sizes of text.
@@ -45,6 +46,7 @@ pub(super) struct Panel<'a> {
     pub(super) end: Nanos,
     /// Those that are drawn.
     pub(super) tracks: Vec<&'a Track>,
+    pub(super) data_lane: DataLane,
     /// The streams with lanes, on every track the same.
     pub(super) lanes: Vec<Stream>,
     /// Whether there would be more lanes, but for the number of tracks.
@@ -65,8 +67,8 @@ pub(super) struct Panel<'a> {
 pub(super) enum Others {
     /// Nothing.
     None,
-    /// Steps that do the same, of which the longest, this one included, ends here.
-    OfTheSameWork { longest: Nanos },
+    /// Steps that do the same, of which the first ends here; this one may be it.
+    OfTheSameWork { first: Nanos },
     /// Steps of which that is not known, or that do something else: times do not compare.
     OfOtherWork,
 }
@@ -110,8 +112,7 @@ impl<'a> Panel<'a> {
         [from, to]: [Nanos; 2],
         options: &GanttOptions,
     ) -> Self {
-        let every = timeline.tracks.len().div_ceil(options.max_tracks.max(1) as usize).max(1);
-        let tracks: Vec<&Track> = timeline.tracks.iter().step_by(every).collect();
+        let tracks = evenly(&timeline.tracks.iter().collect::<Vec<_>>(), options.max_tracks);
         let events = tracks.iter().flat_map(|track| &track.events);
         let is_seen =
             |event: &&Event| event.start < event.end && event.start < to && event.end > from;
@@ -125,6 +126,7 @@ impl<'a> Panel<'a> {
         Self {
             timeline,
             end: timeline.end(),
+            data_lane: DataLane::of(&[timeline]),
             lanes: if has_lanes { lanes } else { Vec::new() },
             has_too_many_lanes,
             has_memory: options.memory != Visibility::Hidden
@@ -180,7 +182,9 @@ impl<'a> Panel<'a> {
         others: Others,
     ) {
         self.title = font.wrap(&self.timeline.title, TITLE, width);
-        self.subtitle = font.wrap(&self.summary(axis, scale, others), SUBTITLE, width);
+        let lines = [self.timeline.setting.clone(), self.summary(axis, scale, others)];
+        let lines = lines.iter().flat_map(|line| font.wrap(line, SUBTITLE, width));
+        self.subtitle = lines.collect();
     }
 
     /// What the step does, its time, bubble, peak memory, and what of it is shown, in words.
@@ -188,18 +192,16 @@ impl<'a> Panel<'a> {
         if self.end == Nanos::ZERO {
             return "no events".to_owned();
         }
-        let shorter = match others {
-            Others::OfTheSameWork { longest } if longest > self.end => {
-                let saved = (longest - self.end).as_f64() / longest.as_f64();
-                format!(", {:.1} % shorter", 100.0 * saved)
-            }
-            _ => String::new(),
-        };
+        let Timeline { work, setting, remark, .. } = self.timeline;
         let mut parts = Vec::new();
-        if others == Others::OfOtherWork && !self.timeline.work.is_empty() {
-            parts.push(self.timeline.work.clone());
+        if others == Others::OfOtherWork && setting.is_empty() && !work.is_empty() {
+            parts.push(work.clone());
         }
-        parts.push(format!("step {}{shorter}", axis.write(self.end)));
+        let compared = match others {
+            Others::OfTheSameWork { first } => compared(first, self.end),
+            Others::None | Others::OfOtherWork => String::new(),
+        };
+        parts.push(format!("step {}{compared}", axis.write(self.end)));
         parts.push(format!("bubble {:.1} %", 100.0 * self.timeline.bubble_fraction()));
         if let Some(peak) = self.timeline.tracks.iter().filter_map(Track::peak_memory).max() {
             let capacity = memory::capacity(&self.timeline.tracks.iter().collect::<Vec<_>>());
@@ -209,16 +211,16 @@ impl<'a> Panel<'a> {
                 Measure::Kept => format!("at most {} in flight", peak.get()),
             });
         }
+        if !remark.is_empty() {
+            parts.push(remark.clone());
+        }
         if scale.from > Nanos::ZERO || scale.to < self.end {
             let [from, to] = [scale.from, scale.to.min(self.end)].map(|time| axis.write(time));
             parts.push(format!("shown from {from} to {to}"));
         }
         if self.tracks.len() < self.timeline.tracks.len() {
             let (shown, all) = (self.tracks.len(), self.timeline.tracks.len());
-            parts.push(format!(
-                "{shown} of {all} tracks shown, every {}",
-                ordinal(all.div_ceil(shown))
-            ));
+            parts.push(format!("{shown} of {all} ranks drawn, the first and the last among them"));
         }
         if self.rows.iter().any(Row::has_columns) {
             parts.push(
@@ -234,9 +236,14 @@ impl<'a> Panel<'a> {
     /// How wide the names of its tracks and lanes are.
     pub(super) fn name_width(&self, font: &Font) -> f64 {
         let tracks = self.tracks.iter().map(|track| font.width(&track.name, NAME));
-        let lanes = self.lanes.iter().map(|stream| font.width(stream.name(), LANE_NAME));
+        let lanes = self.lanes.iter().map(|stream| font.width(self.lane_name(*stream), LANE_NAME));
         let lanes = lanes.filter(|_| self.has_named_lanes());
         tracks.chain(lanes).fold(0.0, f64::max)
+    }
+
+    /// What a stream's lane is called.
+    pub(super) const fn lane_name(&self, stream: Stream) -> &'static str {
+        self.data_lane.of_stream(stream)
     }
 
     /// Whether lanes have their names beside them.
@@ -300,14 +307,17 @@ impl<'a> Panel<'a> {
     }
 }
 
-/// `2nd`, `3rd`, `4th`.
-fn ordinal(number: usize) -> String {
-    let suffix = match (number % 10, number % 100) {
-        (_, 11..=13) => "th",
-        (1, _) => "st",
-        (2, _) => "nd",
-        (3, _) => "rd",
-        _ => "th",
-    };
-    format!("{number}{suffix}")
+/// So many of what there is, evenly apart, the first and the last among them; at least these two.
+pub(super) fn evenly<T: Copy>(all: &[T], most: u32) -> Vec<T> {
+    let count = all.len().min(most.max(2) as usize);
+    let (last, steps) = (all.len().saturating_sub(1), count.saturating_sub(1).max(1));
+    (0..count).map(|index| all[(index * last + steps / 2) / steps]).collect()
+}
+
+/// How a step compares with the first one.
+fn compared(first: Nanos, end: Nanos) -> String {
+    let share = 100.0 * (end.as_f64() / first.as_f64().max(1.0) - 1.0);
+    let words = if share < 0.0 { "shorter" } else { "longer" };
+    let share = format!("{:.1}", share.abs());
+    if share == "0.0" { String::new() } else { format!(", {share} % {words} than the first") }
 }

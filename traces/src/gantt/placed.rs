@@ -229,7 +229,7 @@ impl Placed<'_> {
         for (index, stream) in self.panel.lanes.iter().enumerate() {
             let middle = self.lane_top(top, index) + self.panel.lane_pitch() / 2.0;
             canvas.text(&Text {
-                content: stream.name(),
+                content: self.panel.lane_name(*stream),
                 x: self.scale.left - 8.0,
                 baseline: baseline_around(middle, LANE_NAME) - BETWEEN_LANES / 2.0,
                 size: LANE_NAME,
@@ -300,7 +300,7 @@ fn unit(axis: TimeAxis, end: Nanos) -> Unit {
             Unit { nanos: unit.as_f64().max(1.0), heading: "time (units)" }
         }
         (TimeAxis::Clock, 0..1_000) => Unit { nanos: 1.0, heading: "time (ns)" },
-        (TimeAxis::Clock, 1_000..1_000_000) => Unit { nanos: 1e3, heading: "time (us)" },
+        (TimeAxis::Clock, 1_000..1_000_000) => Unit { nanos: 1e3, heading: "time (\u{b5}s)" },
         (TimeAxis::Clock, 1_000_000..2_000_000_000) => Unit { nanos: 1e6, heading: "time (ms)" },
         (TimeAxis::Clock, _) => Unit { nanos: 1e9, heading: "time (s)" },
     }

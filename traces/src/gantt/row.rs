@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use ir::schedule::ActionKind;
 use ir::units::Nanos;
 
-use super::boxes::{DrawnBox, Look, Piece, Slot, TimeScale, pieces};
+use super::boxes::{Column, DrawnBox, FAR_APART, Look, Piece, Slot, TimeScale, pieces};
 use crate::class::Class;
 use crate::timeline::{Activity, Event, Stream, Track};
 
@@ -37,10 +37,10 @@ impl Row {
         let lane = |stream: &Stream| {
             let events = track.events.iter().filter(|event| event.stream == *stream);
             let events: Vec<&Event> = events.filter(|event| event.end > event.start).collect();
-            pieces(&events, scale, |event| (look(event).0, None), is_forward)
+            pieces(&events, scale, f64::INFINITY, |event| (look(event).0, None), is_forward)
         };
         Self {
-            compute: pieces(&compute, scale, look, is_forward),
+            compute: pieces(&compute, scale, FAR_APART, look, is_forward),
             lanes: lanes.iter().map(lane).collect(),
             num_stages: stages.len() as u32,
             is_idle: is_idle(&compute, scale),
@@ -73,19 +73,22 @@ impl Row {
         self.boxes().any(|drawn| drawn.slot != Slot::Whole)
     }
 
-    /// Whether several things share a column of its compute.
+    /// Whether passes share a column with something.
     pub(super) fn has_columns(&self) -> bool {
-        has_columns(&self.compute)
+        columns(&self.compute).any(|column| column.is_shared() && column.has_passes())
     }
 
     /// Whether exchanges share a column of a lane.
     pub(super) fn has_columns_in_lanes(&self) -> bool {
-        self.lanes.iter().any(|lane| has_columns(lane))
+        self.lanes.iter().flat_map(|lane| columns(lane)).any(Column::is_shared)
     }
 }
 
-fn has_columns(pieces: &[Piece]) -> bool {
-    pieces.iter().any(|piece| matches!(piece, Piece::Column(column) if column.is_shared()))
+fn columns(pieces: &[Piece]) -> impl Iterator<Item = &Column> {
+    pieces.iter().filter_map(|piece| match piece {
+        Piece::Column(column) => Some(column),
+        Piece::Box(_) | Piece::Overlap(..) => None,
+    })
 }
 
 /// The number in the box of an event: a pass's micro-batch.

@@ -24,7 +24,7 @@ use ir::units::{Bytes, Nanos};
 use serde::Serialize;
 
 use super::legend::{in_words, key};
-use crate::class::Class;
+use crate::class::{Class, DataLane};
 use crate::gantt::TimeAxis;
 use crate::lanes::lanes;
 use crate::timeline::{Activity, Event, MemoryPoint, Stream, Timeline, Track};
@@ -33,10 +33,12 @@ use crate::timeline::{Activity, Event, MemoryPoint, Stream, Timeline, Track};
 ///
 /// `window` is what is shown at first, from when until when.
 pub(super) fn json(timelines: &[&Timeline], axis: TimeAxis, window: [Nanos; 2]) -> String {
-    let mut kinds = Kinds::default();
+    let mut kinds = Kinds::new(DataLane::of(timelines));
     let timelines = timelines.iter().map(|timeline| TimelineData {
         title: printable(&timeline.title),
         work: printable(&timeline.work),
+        setting: printable(&timeline.setting),
+        remark: printable(&timeline.remark),
         end_nanoseconds: timeline.end().get(),
         bubble_fraction: timeline.bubble_fraction(),
         tracks: timeline.tracks.iter().map(|track| track_data(track, &mut kinds)).collect(),
@@ -90,6 +92,8 @@ struct KindData {
 struct TimelineData<'a> {
     title: Cow<'a, str>,
     work: Cow<'a, str>,
+    setting: Cow<'a, str>,
+    remark: Cow<'a, str>,
     end_nanoseconds: u64,
     bubble_fraction: f64,
     tracks: Vec<TrackData<'a>>,
@@ -120,13 +124,17 @@ struct RowData {
 }
 
 /// The kinds that occur, numbered as they are met.
-#[derive(Default)]
 struct Kinds {
+    data_lane: DataLane,
     numbers: BTreeMap<(Class, ActionKind, Option<Collective>), usize>,
     list: Vec<KindData>,
 }
 
 impl Kinds {
+    const fn new(data_lane: DataLane) -> Self {
+        Self { data_lane, numbers: BTreeMap::new(), list: Vec::new() }
+    }
+
     fn number(&mut self, event: &Event) -> usize {
         let class = Class::of(event);
         let kind = event.activity.action().kind;
@@ -137,7 +145,7 @@ impl Kinds {
         *self.numbers.entry((class, kind, collective)).or_insert_with(|| {
             self.list.push(KindData {
                 class: key(class),
-                class_name: class.name(),
+                class_name: class.name_beside(self.data_lane),
                 word: kind.word(),
                 action_name: in_words(kind),
                 has_micro_batch: kind.has_micro_batch(),
@@ -155,7 +163,7 @@ fn track_data<'a>(track: &'a Track, kinds: &mut Kinds) -> TrackData<'a> {
         rows.entry((event.stream, lane)).or_default().push(event);
     }
     let rows = rows.into_iter().map(|((stream, lane), events)| RowData {
-        stream: stream.name(),
+        stream: kinds.data_lane.of_stream(stream),
         lane,
         is_compute: stream == Stream::Compute,
         num_events: events.len(),

@@ -220,6 +220,8 @@ function readTimelines(data) {
     return {
       title: timeline.title,
       work: timeline.work,
+      setting: timeline.setting,
+      remark: timeline.remark,
       end: timeline.end_nanoseconds,
       bubble: timeline.bubble_fraction,
       tracks,

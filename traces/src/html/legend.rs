@@ -5,7 +5,7 @@ use std::fmt;
 
 use ir::schedule::ActionKind;
 
-use crate::class::Class;
+use crate::class::{Class, DataLane};
 use crate::palette::Theme;
 use crate::timeline::{Timeline, Track};
 
@@ -14,8 +14,9 @@ pub(super) struct Legend<'a>(pub(super) &'a [&'a Timeline]);
 
 impl fmt::Display for Legend<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let data = DataLane::of(self.0);
         for class in used(self.0) {
-            let (key, name) = (key(class), class.name());
+            let (key, name) = (key(class), class.name_beside(data));
             writeln!(f, "<li><i style=\"background:var(--{key})\"></i>{name}</li>")?;
         }
         if self.0.iter().flat_map(|timeline| &timeline.tracks).any(has_several_stages) {

@@ -79,9 +79,10 @@ class App {
       const bubble = make("b", {}, formatPercent(timeline.bubble));
       return make("li", {},
         make("h1", {}, timeline.title || "untitled"),
-        ...(this.isOneWork || !timeline.work ? [] : [make("span", {}, timeline.work)]),
+        ...[this.settingOf(timeline)].filter(Boolean).map((text) => make("span", {}, text)),
         make("span", {}, "step ", step, this.comparison(first, timeline)),
-        make("span", {}, "bubble ", bubble));
+        make("span", {}, "bubble ", bubble),
+        ...[timeline.remark].filter(Boolean).map((text) => make("span", {}, text)));
     }));
   }
 
@@ -91,12 +92,18 @@ class App {
     return this.timelines.every(({ work }) => work !== "" && work === first.work);
   }
 
-  /** How much longer a step is than the first, if it does the same. */
+  /** What tells a step from others, or does what others do not. */
+  settingOf({ setting, work }) {
+    return setting || (this.isOneWork ? "" : work);
+  }
+
+  /** How much longer or shorter a step is than the first, if it does the same. */
   comparison(first, timeline) {
     if (timeline === first || first.end === 0 || !this.isOneWork) return "";
     const change = timeline.end / first.end - 1;
-    const sign = change > 0 ? "+" : "\u2212";
-    return ` (${sign}${formatPercent(Math.abs(change))})`;
+    const share = formatPercent(Math.abs(change));
+    if (!/[1-9]/.test(share)) return "";
+    return `, ${share} ${change < 0 ? "shorter" : "longer"} than the first`;
   }
 
   /** Puts all items in their places, and their names beside them. */

@@ -15,7 +15,7 @@ use ir::text::printable;
 use ir::units::{Bytes, Nanos};
 
 use crate::canvas::DrawError;
-use crate::class::Class;
+use crate::class::{Class, DataLane};
 use crate::gantt::{TimeAxis, Window};
 use crate::timeline::{Event, Timeline, Track};
 use legend::{Legend, used};
@@ -123,10 +123,10 @@ impl fmt::Display for Summary<'_> {
             "<table><caption>{}: step of {end}, {bubble:.1} % bubble</caption>",
             Escaped(&timeline.title)
         )?;
-        let classes = used(&[timeline]);
+        let (classes, data) = (used(&[timeline]), DataLane::of(&[timeline]));
         f.write_str("<thead><tr>")?;
         let first = ["track", "ranks", "events", "busy", "busy %"];
-        let classes_in_words = classes.iter().map(|class| class.name());
+        let classes_in_words = classes.iter().map(|class| class.name_beside(data));
         for heading in first.into_iter().chain(classes_in_words).chain(["peak memory", "capacity"])
         {
             write!(f, "<th scope=\"col\">{heading}</th>")?;

@@ -114,13 +114,62 @@ fn an_axis_of_units_has_plain_numbers() {
 }
 
 #[test]
-fn of_many_tracks_every_nth_is_shown_and_the_picture_says_so() {
+fn of_many_tracks_some_are_shown_and_the_picture_says_so() {
     let timeline = timeline(ScheduleKind::OneFOneB, 16, 4, 1, 1000);
     let options = GanttOptions { max_tracks: 6, ..PLAIN };
     let drawing = Drawing::parse(&svg(&timeline, &options).unwrap());
-    drawing.says("6 of 16 tracks shown, every 3rd");
+    drawing.says("6 of 16 ranks drawn, the first and the last among them");
     drawing.says("pipeline rank 15");
     assert!(!drawing.texts.iter().any(|text| text == "pipeline rank 1"));
+    for max_tracks in [2, 5, 7, 15] {
+        let options = GanttOptions { max_tracks, ..options };
+        let drawing = Drawing::parse(&svg(&timeline, &options).unwrap());
+        let of_rank = |text: &&String| text.starts_with("pipeline rank ");
+        assert_eq!(drawing.texts.iter().filter(of_rank).count(), max_tracks as usize);
+        drawing.says("pipeline rank 0");
+        drawing.says("pipeline rank 15");
+    }
+}
+
+/// Curves of some ranks only are said to be, and so is what they are of.
+#[test]
+fn a_legend_says_whose_memory_is_drawn() {
+    let said = |ranks, time_axis| {
+        let timeline = timeline(ScheduleKind::OneFOneB, ranks, 4, 1, 1000);
+        let options = GanttOptions { memory: Visibility::Shown, time_axis, ..PLAIN };
+        Drawing::parse(&svg(&timeline, &options).unwrap())
+    };
+    said(1, TimeAxis::Clock).says("memory");
+    said(4, TimeAxis::Clock).says("memory, first to last rank");
+    said(40, TimeAxis::Clock).says("memory, 16 of 40 ranks, first to last");
+    let units = said(4, TimeAxis::Units(Nanos::new(1000)));
+    units.says("in flight, first to last rank");
+    units.says("in flight (micro-batches \u{d7} stages)");
+}
+
+/// A capacity far above all curves would flatten them; it is in the heading.
+#[test]
+fn a_capacity_far_above_the_peak_is_not_drawn() {
+    let mut timeline = timeline(ScheduleKind::OneFOneB, 2, 4, 1, 1000);
+    for track in &mut timeline.tracks {
+        track.memory_capacity = Some(Bytes::new(400 << 30));
+    }
+    let options = GanttOptions { memory: Visibility::Shown, ..PLAIN };
+    let drawing = Drawing::parse(&svg(&timeline, &options).unwrap());
+    drawing.says("peak memory 28.00 GiB of 400.00 GiB");
+    assert!(!drawing.texts.iter().any(|text| text.contains("capacity")), "{:?}", drawing.texts);
+    assert!(!drawing.texts.contains(&"200".to_owned()));
+}
+
+/// What tells plans apart stands below the title, and what events do not show.
+#[test]
+fn settings_and_remarks_are_below_the_title() {
+    let mut timeline = timeline(ScheduleKind::OneFOneB, 2, 4, 1, 1000);
+    timeline.setting = "batch 64, ZeRO-1".to_owned();
+    timeline.remark = "recompute 23 % of the step".to_owned();
+    let drawing = Drawing::parse(&svg(&timeline, &PLAIN).unwrap());
+    drawing.says("batch 64, ZeRO-1");
+    drawing.says("recompute 23 % of the step");
 }
 
 #[test]
@@ -157,7 +206,7 @@ fn two_timelines_share_an_axis() {
     assert!((first.left - last.left).abs() < 1e-9);
     let ratio = fast.end().as_f64() / slow.end().as_f64();
     assert!((last.width / first.width - ratio).abs() < 0.002);
-    drawing.says("18.8 % shorter");
+    drawing.says("18.8 % shorter than the first");
     // Of what does other work, no one can say how much shorter it is.
     let other = Timeline { work: "another step".to_owned(), ..fast.clone() };
     let drawing = Drawing::parse(&gantt::svg(&[&slow, &other], &PLAIN).unwrap());

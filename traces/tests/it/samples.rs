@@ -42,7 +42,7 @@ pub(crate) fn pipeline(kind: ScheduleKind, ranks: u32, micro_batches: u32) -> Ti
     }
     let title = format!("{kind}, {ranks} ranks, {micro_batches} micro-batches");
     let work = format!("{micro_batches} micro-batches on {ranks} ranks");
-    Timeline { title, work, tracks }
+    Timeline { title, work, tracks, ..Timeline::default() }
 }
 
 fn track(rank: u32) -> Track {
@@ -170,8 +170,15 @@ pub(crate) fn one_event() -> Timeline {
 
 /// Any timeline, with events and memory in order of time and nothing else in order.
 pub(crate) fn any_timeline() -> impl Strategy<Value = Timeline> {
-    (".*", ".*", prop::collection::vec(any_track(), 0..4))
-        .prop_map(|(title, work, tracks)| Timeline { title, work, tracks })
+    ([".*", ".*", ".*", ".*"], prop::collection::vec(any_track(), 0..4)).prop_map(
+        |([title, work, setting, remark], tracks)| Timeline {
+            title,
+            work,
+            setting,
+            remark,
+            tracks,
+        },
+    )
 }
 
 fn any_track() -> impl Strategy<Value = Track> {

@@ -25,8 +25,7 @@ impl PagePlan {
         names: Names<'_>,
     ) -> Self {
         let (found, mut simulated) = simulated(problem, found.layout, &found.stage_ends);
-        let timeline = &mut simulated.simulation.timeline;
-        name_timeline(timeline, names.model, names.cluster, &problem.training);
+        name_timeline(&mut simulated, names.model, names.cluster, problem, &found.layout);
         Self { found, simulated, likelihood }
     }
 }

@@ -1,4 +1,5 @@
-//! Predicted against measured values: a panel for each quantity, with logarithmic axes.
+//! Predictions over measurements: a panel for each quantity, what was measured along, how far off the prediction
+//! is up, both on logarithmic axes.
 
 use std::borrow::Cow;
 
@@ -142,30 +143,29 @@ impl<'a> Chart<'a> {
     ) -> Result<(), DrawError> {
         let theme = self.paper.theme;
         let plot = Area { left, top: self.top, width: self.side, height: self.side };
-        let axis = Axis::over(panel);
-        let at = |[measured, predicted]: [f64; 2]| {
-            let (x, y) = (axis.share(measured), axis.share(predicted));
-            (plot.left + x * self.side, plot.bottom() - y * self.side)
-        };
-        self.band(canvas, &axis, at)?;
-        for (value, label) in axis.ticks() {
-            let (x, y) = at([value, value]);
-            canvas.fill(Area { top: y - 0.5, height: 1.0, ..plot }, theme.grid())?;
-            canvas.fill(Area { left: x - 0.5, width: 1.0, ..plot }, theme.grid())?;
-            let (content, size, color) = (&*label, TICK, theme.muted_text());
-            let (baseline, align) = (baseline_around(y, size), Align::Right);
-            canvas.text(&Text { content, x: left - 6.0, baseline, size, align, color })?;
-            let (baseline, align) = (plot.bottom() + 14.0, Align::Center);
-            canvas.text(&Text { content, x, baseline, size, align, color })?;
+        let (along, up) = (Axis::of_measured(panel), Axis::of_ratios(panel, self.band));
+        let x = |measured: f64| plot.left + along.share(measured) * self.side;
+        let y = |ratio: f64| plot.bottom() - up.share(ratio) * self.side;
+        let [above, below] = [1.0 + self.band, 1.0 - self.band].map(y);
+        canvas.fill(Area { top: above, height: below - above, ..plot }, theme.idle())?;
+        let (size, color) = (TICK, theme.muted_text());
+        for (value, label) in along.ticks() {
+            canvas.fill(Area { left: x(value) - 0.5, width: 1.0, ..plot }, theme.grid())?;
+            let (content, x, baseline) = (&*label, x(value), plot.bottom() + 14.0);
+            canvas.text(&Text { content, x, baseline, size, align: Align::Center, color })?;
+        }
+        for (value, label) in up.ratios() {
+            canvas.fill(Area { top: y(value) - 0.5, height: 1.0, ..plot }, theme.grid())?;
+            let (content, x, baseline) = (&*label, left - 6.0, baseline_around(y(value), size));
+            canvas.text(&Text { content, x, baseline, size, align: Align::Right, color })?;
         }
         canvas.frame(plot, 1.0, theme.muted_text())?;
-        let ends = [[axis.least; 2], [axis.most; 2]].map(at);
-        canvas.line(ends[0], ends[1], 1.0, theme.text())?;
+        canvas.fill(Area { top: y(1.0) - 0.5, height: 1.0, ..plot }, theme.text())?;
         for series in &panel.series {
             let index = self.names.iter().position(|name| *name == series.name);
             let look = look(index.unwrap_or_default(), self.paper);
             for point in series.points.iter().filter(|point| has_place(point)) {
-                let (x, y) = at(*point);
+                let (x, y) = (x(point[0]), y(ratio(point)));
                 let (left, top) = (x - POINT / 2.0, y - POINT / 2.0);
                 let area = Area { left, top, width: POINT, height: POINT };
                 match look {
@@ -175,8 +175,7 @@ impl<'a> Chart<'a> {
                 }
             }
         }
-        let (size, color) = (TICK, theme.muted_text());
-        let content = "measured along, predicted up";
+        let content = "measured along, predicted over measured up";
         let (x, baseline, align) = (plot.right(), plot.bottom() + 30.0, Align::Right);
         canvas.text(&Text { content, x, baseline, size, align, color })?;
         for (content, line) in self.counts(panel).iter().zip([1.0, 0.0]) {
@@ -192,7 +191,7 @@ impl<'a> Chart<'a> {
     fn counts(&self, panel: &Panel) -> [String; 2] {
         let points = panel.series.iter().flat_map(|series| &series.points);
         let points: Vec<&[f64; 2]> = points.filter(|point| has_place(point)).collect();
-        let is_within = |point: &&&[f64; 2]| (point[1] / point[0] - 1.0).abs() <= self.band;
+        let is_within = |point: &&&[f64; 2]| (ratio(point) - 1.0).abs() <= self.band;
         let within = points.iter().filter(is_within).count();
         let share = 100.0 * within as f64 / points.len().max(1) as f64;
         let num_sources = panel.series.iter().filter(|it| it.points.iter().any(has_place)).count();
@@ -204,26 +203,11 @@ impl<'a> Chart<'a> {
             format!("{share:.0} % within {:.0} %", self.band * 100.0),
         ]
     }
+}
 
-    /// What is off by at most the band, between the ends of the axes.
-    fn band<B: DrawingBackend>(
-        &self,
-        canvas: &mut Canvas<'_, B>,
-        axis: &Axis,
-        at: impl Fn([f64; 2]) -> (f64, f64),
-    ) -> Result<(), DrawError> {
-        let Axis { least, most } = *axis;
-        let (over, under) = (1.0 + self.band, 1.0 - self.band);
-        let corners = [
-            [least, least],
-            [least, least * over],
-            [most / over, most],
-            [most, most],
-            [most, most * under],
-            [least / under, least],
-        ];
-        canvas.polygon(&corners.map(at), self.paper.theme.idle())
-    }
+/// What is predicted of what was measured: 1 where they agree.
+fn ratio(point: &[f64; 2]) -> f64 {
+    point[1] / point[0]
 }
 
 /// How many points of a series have their place in a panel.
@@ -250,14 +234,17 @@ struct Axis {
     most: f64,
 }
 
+/// A ratio as what is beyond 1.
+fn in_percent(ratio: f64) -> String {
+    let percent = (100.0 * (ratio - 1.0)).round();
+    let sign = if percent > 0.0 { "+" } else { "" };
+    format!("{sign}{percent:.0} %").replace('-', "\u{2212}")
+}
+
 impl Axis {
-    /// From the least to the largest of all values.
-    fn over(panel: &Panel) -> Self {
-        let points = panel.series.iter().flat_map(|series| &series.points);
-        let values = points.filter(|point| has_place(point)).flatten().copied();
-        let (least, most) = values.fold((f64::INFINITY, 0.0_f64), |(least, most), value| {
-            (least.min(value), most.max(value))
-        });
+    /// From the least to the largest of all that was measured.
+    fn of_measured(panel: &Panel) -> Self {
+        let (least, most) = range(panel, |point| point[0]);
         if most == 0.0 {
             return Self { least: 1.0, most: 10.0 };
         }
@@ -265,9 +252,39 @@ impl Axis {
         Self { least, most: most.max(least * LEAST_RANGE) }
     }
 
+    /// As far up as down, so that what is predicted as measured is in the middle, and beyond the band in any case.
+    fn of_ratios(panel: &Panel, band: f64) -> Self {
+        let (least, most) = range(panel, ratio);
+        let least = least.min(1.0 - band).max(f64::MIN_POSITIVE);
+        let most = most.max(least.recip()) * ROOM;
+        Self { least: most.recip(), most }
+    }
+
     /// How far along a value lies.
     fn share(&self, value: f64) -> f64 {
         (value / self.least).ln() / (self.most / self.least).ln()
+    }
+
+    /// Round ratios about as many as there is room for, in percent beyond what was measured or as factors.
+    fn ratios(&self) -> impl Iterator<Item = (f64, String)> {
+        const PERCENT: [(f64, &[f64]); 3] = [
+            (1.25, &[0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2]),
+            (1.8, &[0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.4, 1.6]),
+            (4.0, &[0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0]),
+        ];
+        let Self { least, most } = *self;
+        let percent = PERCENT.into_iter().find(|(reach, _)| most <= *reach);
+        let powers = (most.log10().ceil() as i32).max(1);
+        let values: Vec<(f64, String)> = match percent {
+            Some((_, values)) => values.iter().map(|ratio| (*ratio, in_percent(*ratio))).collect(),
+            None => (-powers..=powers)
+                .map(|power| {
+                    let ratio = 10_f64.powi(power);
+                    (ratio, format!("{ratio} \u{d7}"))
+                })
+                .collect(),
+        };
+        values.into_iter().filter(move |(value, _)| (least..=most).contains(value))
     }
 
     /// Powers of ten, and where there are few of them, 2 and 5 times these.
@@ -288,6 +305,14 @@ impl Axis {
                 (value, label)
             })
     }
+}
+
+/// The least and the largest of a value of points that have a place; infinity and 0 where there are none.
+fn range(panel: &Panel, value: impl Fn(&[f64; 2]) -> f64) -> (f64, f64) {
+    let points = panel.series.iter().flat_map(|series| &series.points);
+    let values = points.filter(|point| has_place(point)).map(value);
+    values
+        .fold((f64::INFINITY, 0.0_f64), |(least, most), value| (least.min(value), most.max(value)))
 }
 
 impl Picture for Chart<'_> {

@@ -38,11 +38,22 @@ impl Varied {
     /// A value with what it is of.
     pub(crate) fn in_words(self, value: f64) -> String {
         match self {
-            Self::Gpus => format!("{value} GPUs"),
+            Self::Gpus => format!("{value} {}", if value == 1.0 { "GPU" } else { "GPUs" }),
             Self::SequenceLength => format!("{value} tokens"),
             Self::GlobalBatchSize => format!("batch {value}"),
-            Self::Bandwidth => format!("{value} x bandwidth"),
+            Self::Bandwidth => format!("{value} \u{d7} bandwidth"),
             Self::Memory => format!("{value} GiB"),
+        }
+    }
+
+    /// What it is, after a number or alone.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Gpus => "number of GPUs",
+            Self::SequenceLength => "sequence length",
+            Self::GlobalBatchSize => "batch",
+            Self::Bandwidth => "bandwidth between nodes",
+            Self::Memory => "memory of a GPU",
         }
     }
 

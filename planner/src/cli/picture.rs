@@ -119,7 +119,8 @@ impl StillKind {
                 let [light, dark] =
                     Theme::ALL.map(|theme| draw(Paper { theme, ..paper }, Format::Svg));
                 let [light, dark] = [String::from_utf8(light?)?, String::from_utf8(dark?)?];
-                Ok(html::still(title, [&light, &dark], table).into_bytes())
+                let name = title.lines().next().unwrap_or_default();
+                Ok(html::still(name, [&light, &dark], table).into_bytes())
             }
         }
     }

@@ -113,7 +113,9 @@ pub(crate) fn of_search(input: &Input, answer: &Answered) -> String {
 }
 
 fn title(problem: &Problem, names: Names<'_>) -> String {
-    format!("{} on {} GPUs of {}", names.model, problem.limits.num_gpus, names.cluster)
+    let num_gpus = problem.limits.num_gpus;
+    let gpus = if num_gpus == 1 { "GPU" } else { "GPUs" };
+    format!("{} on {num_gpus} {gpus} of {}", names.model, names.cluster)
 }
 
 /// What plans depend on.
@@ -121,7 +123,7 @@ fn facts(problem: &Problem, names: Names<'_>) -> Vec<(String, String)> {
     let training = &problem.training;
     let mut facts = vec![
         ("model", format!("{}, {}", names.model, count(problem.parameters().total as f64))),
-        ("GPUs", format!("{} x {}", problem.limits.num_gpus, names.cluster)),
+        ("GPUs", format!("{} \u{d7} {}", problem.limits.num_gpus, names.cluster)),
         ("batch", training.global_batch_size.to_string()),
     ];
     if problem.limits.has_sequence {

@@ -207,6 +207,21 @@ fn numbers(sweep: &Sweep) -> Table {
     }
 }
 
+/// What all points have in common of GPUs, batch and sequence.
+fn of_all(sweep: &Sweep) -> String {
+    let of = |what: &str, value: fn(&Point) -> u64| {
+        let mut values = sweep.points.iter().map(value);
+        let first = values.next()?;
+        values.all(|it| it == first).then(|| format!("; {what} {first}"))
+    };
+    let gpus = of("GPUs", |point| point.num_gpus.into());
+    let batch = of("batch", |point| point.global_batch_size);
+    // Models without sequences have one of one.
+    let has_sequence = sweep.points.iter().any(|point| point.sequence_length > 1);
+    let sequence = of("sequence", |point| point.sequence_length).filter(|_| has_sequence);
+    [gpus, batch, sequence].into_iter().flatten().collect()
+}
+
 fn drawn(sweep: &Sweep, kind: StillKind, paper: Paper) -> anyhow::Result<Vec<u8>> {
     let bars: Vec<Bar> = sweep
         .points
@@ -223,7 +238,14 @@ fn drawn(sweep: &Sweep, kind: StillKind, paper: Paper) -> anyhow::Result<Vec<u8>
             ),
         })
         .collect();
-    let title = format!("{} on {} with {}", sweep.model, sweep.cluster, sweep.framework);
+    let title = format!(
+        "{} on {} with {}\nthe best plan for each {}{}",
+        sweep.model,
+        sweep.cluster,
+        sweep.framework,
+        sweep.over.name(),
+        of_all(sweep)
+    );
     let axis = "tokens (or samples) a second on each GPU";
     kind.content(&title, &numbers(sweep), paper, |paper, format| {
         sweep::draw(&title, axis, &bars, paper, format)

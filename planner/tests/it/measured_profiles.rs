@@ -262,7 +262,7 @@ fn a_machines_constants_are_found_again() {
             .map(|it| (seconds(it) / seconds(&on_another(&other, &factors))).ln().abs());
         assert!(after < 0.03 && after < 0.5 * before, "{before} before, {after} after");
         let drawn = std::fs::read_to_string(&chart).unwrap();
-        assert!(drawn.contains("measured: a step of 1 ranks"), "no title of the measured one");
+        assert!(drawn.contains("measured: a step of 1 rank"), "no title of the measured one");
         let run = planner(&args);
         assert_eq!(run.code, Some(0), "{run:?}");
         assert_eq!(run.stdout.contains("record_shapes=True"), !has_shapes, "{}", run.stdout);

@@ -95,9 +95,10 @@ fn a_step_is_described() {
         let run = planner(&["simulate", &path, "--samples", "5"]);
         assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{run:?}");
         let title = format!(
-            "model on {}: {} GPUs, ",
+            "model on {}: {} GPU{}, ",
             plan["cluster"]["name"].as_str().unwrap(),
-            plan["num_gpus"]
+            plan["num_gpus"],
+            if plan["num_gpus"] == 1 { "" } else { "s" }
         );
         assert!(run.stdout.starts_with(&title), "{}", run.stdout);
         let step = format!("\nstep {:.4} s, ", number(&plan["prediction"]["step_time_seconds"]));

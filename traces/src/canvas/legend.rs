@@ -18,6 +18,8 @@ pub(crate) enum Swatch {
     Line(Rgb),
     /// None: the words are a remark.
     None,
+    /// None: the words go on from the line above.
+    Same,
 }
 
 /// A mark and what it stands for.
@@ -58,8 +60,18 @@ impl Legend {
             if x > left && x + width > right {
                 (x, line) = (left, line + 1);
             }
-            places.push((x, line, entry));
+            let before = entry.swatch.width();
+            let mut texts = font.wrap(&entry.text, SIZE, right - left - before).into_iter();
+            let Some(first) = texts.next() else { continue };
+            let is_remark = entry.swatch == Swatch::None;
+            places.push((x, line, Entry { text: first, ..entry }));
             x += width + BETWEEN;
+            for text in texts {
+                line += 1;
+                x = left + before + font.width(&text, SIZE) + BETWEEN;
+                let swatch = if is_remark { Swatch::None } else { Swatch::Same };
+                places.push((left + before, line, Entry { swatch, text }));
+            }
         }
         let num_lines = if places.is_empty() { 0 } else { line + 1 };
         Self { places, num_lines }
@@ -99,7 +111,7 @@ impl Swatch {
             Self::Fill(_) | Self::Frame(_) => SWATCH + GAP,
             Self::Ramp(_) => RAMP + GAP,
             Self::Dashes(_) | Self::Line(_) => DASHES + GAP,
-            Self::None => 0.0,
+            Self::None | Self::Same => 0.0,
         }
     }
 
@@ -124,7 +136,7 @@ impl Swatch {
             Self::Line(color) => {
                 canvas.fill(Area { left, top: middle - 0.5, width: DASHES, height: 1.0 }, *color)
             }
-            Self::None => Ok(()),
+            Self::None | Self::Same => Ok(()),
         }
     }
 }

@@ -346,26 +346,6 @@ impl<B: DrawingBackend> Canvas<'_, B> {
         checked(self.backend.draw_path(units, &stroke))
     }
 
-    /// Draws a straight line between two points.
-    pub(crate) fn line(
-        &mut self,
-        (x0, y0): (f64, f64),
-        (x1, y1): (f64, f64),
-        thickness: f64,
-        color: Rgb,
-    ) -> Result<(), DrawError> {
-        let length = (x1 - x0).hypot(y1 - y0);
-        if length == 0.0 {
-            return Ok(());
-        }
-        let (across, down) = ((y1 - y0) / length, (x0 - x1) / length);
-        let (dx, dy) = (across * thickness / 2.0, down * thickness / 2.0);
-        self.polygon(
-            &[(x0 + dx, y0 + dy), (x1 + dx, y1 + dy), (x1 - dx, y1 - dy), (x0 - dx, y0 - dy)],
-            color,
-        )
-    }
-
     /// Fills a polygon.
     pub(crate) fn polygon(&mut self, points: &[(f64, f64)], color: Rgb) -> Result<(), DrawError> {
         let units: Vec<(i32, i32)> =

@@ -97,7 +97,7 @@ pub(super) fn pieces(
     look: impl Fn(&Event) -> (Look, Option<u32>),
     is_upper: impl Fn(&Event) -> bool,
 ) -> Vec<Piece> {
-    let mut row = Row::new(scale.left, far_apart);
+    let mut row = Row::new(scale, far_apart);
     for cluster in clusters(events) {
         if !cluster.iter().any(|event| scale.shows(event)) {
             continue;
@@ -158,8 +158,9 @@ fn slots(cluster: &[&Event], is_upper: impl Fn(&Event) -> bool) -> Vec<Slot> {
 /// Pieces so far, and narrow events that are not among them yet.
 struct Row {
     pieces: Vec<Piece>,
-    /// Where columns are counted from.
+    /// Where columns are counted from, and where the last one ends.
     origin: f64,
+    end: f64,
     far_apart: f64,
     /// From where to where the narrow events reach.
     reach: Option<(f64, f64)>,
@@ -168,8 +169,9 @@ struct Row {
 }
 
 impl Row {
-    const fn new(origin: f64, far_apart: f64) -> Self {
-        Self { pieces: Vec::new(), origin, far_apart, reach: None, pixels: BTreeMap::new() }
+    const fn new(scale: TimeScale, far_apart: f64) -> Self {
+        let TimeScale { left: origin, right: end, .. } = scale;
+        Self { pieces: Vec::new(), origin, end, far_apart, reach: None, pixels: BTreeMap::new() }
     }
 
     /// Adds narrow events that overlap, or one: at every moment those that run have equal parts.
@@ -208,7 +210,10 @@ impl Row {
     }
 
     fn flush(&mut self) {
-        let Some((from, until)) = self.reach.take() else { return };
+        let Some((mut from, mut until)) = self.reach.take() else { return };
+        if self.far_apart == f64::INFINITY {
+            (from, until) = (self.origin, self.end);
+        }
         for (column, mut shares) in std::mem::take(&mut self.pixels) {
             let left = (self.origin + f64::from(column) * COLUMN).max(from);
             let right = (self.origin + f64::from(column + 1) * COLUMN).min(until);

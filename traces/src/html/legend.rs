@@ -19,7 +19,15 @@ impl fmt::Display for Legend<'_> {
             let (key, name) = (key(class), class.name_beside(data));
             writeln!(f, "<li><i style=\"background:var(--{key})\"></i>{name}</li>")?;
         }
-        if self.0.iter().flat_map(|timeline| &timeline.tracks).any(has_several_stages) {
+        let tracks = || self.0.iter().flat_map(|timeline| &timeline.tracks);
+        writeln!(f, "<li><i class=\"idle\"></i>idle</li>")?;
+        if tracks().any(|track| !track.memory.is_empty()) {
+            writeln!(f, "<li><i class=\"memory\"></i>memory in use, its peak dotted</li>")?;
+        }
+        if tracks().any(|track| track.memory_capacity.is_some()) {
+            writeln!(f, "<li><i class=\"capacity\"></i>memory capacity, where it is near</li>")?;
+        }
+        if tracks().any(has_several_stages) {
             writeln!(f, "<li>the later a stage of its rank, the paler</li>")?;
         }
         Ok(())

@@ -1,9 +1,13 @@
 // Drawing on the canvases.
 
-const LABEL_FONT = "10.5px system-ui, sans-serif";
+const LABEL_SIZE = 10.5;
+/** Of numbers that have no room otherwise. */
+const SMALL_LABEL_SIZE = 8;
 const LABEL_CHARACTER = 6.4;
 /** How much of their colour events keep while another micro-batch is followed. */
 const DIMMED = 0.2;
+/** How many passes in view are asked whether their names have room. */
+const MOST_ASKED = 500;
 /** Of events that share a pixel, how many are asked for the longest, whose colour it gets. */
 const LOOKED_AT = 16;
 
@@ -163,6 +167,7 @@ class Painter {
     const { context, palette, view, width } = this;
     const scale = width / view.span;
     const strength = isDimmed ? DIMMED : 1;
+    this.hasNames = this.hasRoomForNames(row);
     let i = row.firstEndingAfter(view.start);
     while (i < row.length && row.starts[i] < view.end) {
       const left = (row.starts[i] - view.start) * scale;
@@ -185,6 +190,21 @@ class Painter {
       i = next;
     }
     context.globalAlpha = 1;
+  }
+
+  /** Whether the passes in view that have room for a number have it for their whole name: a row says one or the other. */
+  hasRoomForNames(row) {
+    const { view, width } = this;
+    const scale = width / view.span / LABEL_CHARACTER;
+    let asked = 0;
+    for (let i = row.firstEndingAfter(view.start); i < row.length && row.starts[i] < view.end; i += 1) {
+      const room = (row.ends[i] - row.starts[i]) * scale - 5 / LABEL_CHARACTER;
+      if (!row.kind(i).is_pass || room < String(row.microBatches[i]).length) continue;
+      if (room < row.action(i).length) return false;
+      asked += 1;
+      if (asked === MOST_ASKED) break;
+    }
+    return true;
   }
 
   longest(row, from, to) {
@@ -216,20 +236,32 @@ class Painter {
 
   /** Writes the longest of an event's names that fits, in the part of it that is in view. */
   paintLabel(row, i, left, right, y, height, color) {
-    const { context, palette, width } = this;
+    const { width } = this;
     const [from, to] = [Math.max(left, 0), Math.min(right, width)];
     const room = (to - from - 4) / LABEL_CHARACTER;
     if (room < 1) return;
     const kind = row.kind(i);
     const names = [row.label(i), row.action(i)];
-    if (kind.has_micro_batch) names.push(String(row.microBatches[i]));
-    const text = names.find((name) => name.length <= room);
-    if (!text) return;
-    context.font = LABEL_FONT;
+    const number = kind.has_micro_batch ? [String(row.microBatches[i])] : [];
+    const text = (kind.is_pass && !this.hasNames ? number : [...names, ...number]).find((name) => name.length <= room);
+    if (!text) {
+      const isNumber = kind.is_pass && number.length > 0;
+      const smallRoom = ((to - from - 1) * LABEL_SIZE) / SMALL_LABEL_SIZE / LABEL_CHARACTER;
+      if (isNumber && number[0].length <= smallRoom) {
+        this.writeLabel(number[0], SMALL_LABEL_SIZE, (from + to) / 2, y + height / 2, color);
+      }
+      return;
+    }
+    this.writeLabel(text, LABEL_SIZE, (from + to) / 2, y + height / 2, color);
+  }
+
+  writeLabel(text, size, x, y, color) {
+    const { context, palette } = this;
+    context.font = `${size}px system-ui, sans-serif`;
     context.textAlign = "center";
     context.textBaseline = "middle";
     context.fillStyle = palette.textOn(color);
-    context.fillText(text, (from + to) / 2, y + height / 2 + 0.5);
+    context.fillText(text, x, y + 0.5);
   }
 
   /** Memory in use, with its peak dotted and the capacity dashed where it is in the picture. */
@@ -286,10 +318,17 @@ class Painter {
       if (item.type !== "track" && item.type !== "row") continue;
       for (const band of bands(item)) {
         const { row } = band;
-        for (const i of events.get(row) ?? []) {
-          if (row.ends[i] < view.start || row.starts[i] > view.end) continue;
-          const left = this.x(row.starts[i]);
-          this.paintEvent(band, i, left, Math.max(this.x(row.ends[i]), left + 2), true);
+        const seen = (events.get(row) ?? []).filter(
+          (i) => row.ends[i] >= view.start && row.starts[i] <= view.end,
+        );
+        this.hasNames = this.hasRoomForNames(row);
+        if (row.isCompute) {
+          for (const i of seen) {
+            const left = this.x(row.starts[i]);
+            this.paintEvent(band, i, left, Math.max(this.x(row.ends[i]), left + 2), true);
+          }
+        } else {
+          this.paintShares(band, seen);
         }
       }
     }
@@ -303,6 +342,29 @@ class Painter {
         context.lineTo(this.x(way[i].start), way[i].y);
       }
       context.stroke();
+    }
+    context.globalAlpha = 1;
+  }
+
+  /** Draws exchanges, those that share a pixel as dark as they fill it. */
+  paintShares(band, indices) {
+    const { context, palette } = this;
+    const { row, y, height } = band;
+    const pixels = new Map();
+    for (const i of indices) {
+      const [left, right] = [this.x(row.starts[i]), this.x(row.ends[i])];
+      if (right - left >= 1) {
+        this.paintEvent(band, i, left, right, true);
+        continue;
+      }
+      const pixel = Math.floor(left);
+      const share = (pixels.get(pixel)?.share ?? 0) + right - left;
+      pixels.set(pixel, { share, color: palette.ofEvent(row, i) });
+    }
+    for (const [pixel, { share, color }] of pixels) {
+      context.globalAlpha = Math.min(Math.max(share, 0.35), 1);
+      context.fillStyle = color;
+      context.fillRect(pixel, y, 1, height);
     }
     context.globalAlpha = 1;
   }

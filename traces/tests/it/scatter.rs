@@ -48,25 +48,41 @@ fn the_picture_says_what_is_in_it() {
     assert_eq!(points(&drawing, Theme::Light.series(1)).len(), 2, "and one colour in all panels");
 }
 
-/// A decade is as long everywhere, and what is predicted as measured lies on the diagonal.
+/// A decade is as long everywhere, what is predicted as measured lies in the middle, and what is as far off as high.
 #[test]
 fn places_are_logarithms() {
     let measured = [0.01, 0.1, 1.0, 10.0];
     let exact = measured.map(|value| [value, value]);
-    let over = measured.map(|value| [value, value * 10.0]);
-    let panels = [panel("", &[("exact", &exact), ("ten times over", &over)])];
+    let over = measured.map(|value| [value, value * 1.25]);
+    let under = measured.map(|value| [value, value * 0.8]);
+    let panels = [panel("", &[("exact", &exact), ("over", &over), ("under", &under)])];
     let drawing = Drawing::parse(&svg("", &panels, 0.1, PAPER).unwrap());
-    let exact = points(&drawing, Theme::Light.series(0));
-    let over = points(&drawing, Theme::Light.series(1));
+    let [exact, over, under] = [0, 1, 2].map(|index| points(&drawing, Theme::Light.series(index)));
     let decade = exact[1].left - exact[0].left;
     assert!(decade > 20.0, "{decade}");
     for (before, after) in exact.iter().zip(&exact[1..]) {
         assert!((after.left - before.left - decade).abs() < 0.6);
-        assert!((before.top - after.top - decade).abs() < 0.6);
     }
-    for (exact, over) in exact.iter().zip(&over) {
+    let off = exact[0].top - over[0].top;
+    assert!(off > 20.0, "{off}");
+    for ((exact, over), under) in exact.iter().zip(&over).zip(&under) {
         assert!((exact.left - over.left).abs() < 0.3);
-        assert!((exact.top - over.top - decade).abs() < 0.6, "above the diagonal");
+        assert!((exact.top - over.top - off).abs() < 0.6, "above the middle");
+        assert!((under.top - exact.top - off).abs() < 0.6, "below it");
+    }
+    drawing.says("+20 %");
+    drawing.says("\u{2212}10 %");
+}
+
+/// Whatever is predicted, the axis has some ticks, and no more than there is room for.
+#[test]
+fn ratios_have_ticks() {
+    for ratio in [1.0, 1.15, 1.5, 3.0, 40.0, 1e5] {
+        let panels = [panel("", &[("all", &[[1.0, ratio]])])];
+        let drawing = Drawing::parse(&svg("", &panels, 0.1, PAPER).unwrap());
+        let is_tick = |text: &&String| text.ends_with(" %") || text.ends_with(" \u{d7}");
+        let count = drawing.texts.iter().filter(|text| !text.contains("within")).filter(is_tick);
+        assert!((3..=11).contains(&count.count()), "{ratio}: {:?}", drawing.texts);
     }
 }
 

@@ -89,7 +89,8 @@ pub(super) fn calibrate(
     let found = solve(&setup, profiles)?;
     if let Some(path) = &args.chart {
         let predicted = &checked.simulated.simulation.timeline;
-        let title = format!("measured: a step of {} ranks", profiles.len());
+        let ranks = if profiles.len() == 1 { "rank" } else { "ranks" };
+        let title = format!("measured: a step of {} {ranks}", profiles.len());
         let measured = Timeline { work: predicted.work.clone(), ..timeline(&title, profiles) };
         let both = [predicted.clone(), measured];
         write_timelines(&both, path, Look::default())?;

@@ -50,7 +50,7 @@ pub fn page(heading: &Heading, problem: &Problem, plans: &[PagePlan], others: &[
         }
         "facts" => page.push_str(&facts(heading)),
         "command" => page.push_str(&Escaped(&heading.command).to_string()),
-        "ranking" => page.push_str(&ranking(problem, plans)),
+        "ranking" => page.push_str(&ranking(problem, plans, others.is_empty())),
         "time" => page.push_str(&time(plans)),
         "memory" => page.push_str(&memory(problem, plans)),
         "losses" => page.push_str(&losses(problem, plans)),
@@ -100,9 +100,11 @@ fn table(caption: &str, headings: &[String], rows: &str) -> String {
     )
 }
 
-fn ranking(problem: &Problem, plans: &[PagePlan]) -> String {
+/// The plans in their order. Where they are all that is known of their search, they are judged among themselves, and
+/// the table says so: among more a plan is less likely to be the fastest.
+fn ranking(problem: &Problem, plans: &[PagePlan], is_all: bool) -> String {
     let unit = if problem.limits.has_sequence { "tokens/s/GPU" } else { "samples/s/GPU" };
-    let headings = [
+    let mut headings = vec![
         "plan",
         "schedule",
         "ZeRO",
@@ -112,26 +114,42 @@ fn ranking(problem: &Problem, plans: &[PagePlan]) -> String {
         unit,
         "MFU",
         "GiB",
-        "fastest",
     ];
+    let is_judged = plans.len() > 1;
+    if is_judged {
+        headings.push(if is_all { "fastest of these" } else { "fastest" });
+    }
     let rows = plans.iter().enumerate().map(|(index, plan)| {
         let layout = &plan.found.layout;
         let prediction = plan.found.prediction(problem);
-        let cells = [
+        let mut cells = vec![
             layout.schedule.to_string(),
             layout.zero_stage.number().to_string(),
-            format!("{} x {}", layout.num_micro_batches, layout.micro_batch_size),
+            format!("{} \u{d7} {}", layout.num_micro_batches, layout.micro_batch_size),
             layout.recompute.to_string(),
             format!("{:.3}", prediction.step_time_seconds),
             format!("{:.0}", prediction.tokens_per_second_per_gpu),
             percent(prediction.mfu),
             format!("{:.1}", prediction.peak_memory_bytes.as_gib()),
-            plan.likelihood.map_or_else(String::new, |it| format!("{:.0} %", it * 100.0)),
         ];
+        if is_judged {
+            let likelihood = plan.likelihood.map(|it| format!("{:.0} %", it * 100.0));
+            cells.push(likelihood.unwrap_or_default());
+        }
         row(&name(index, plan), &cells)
     });
-    let caption = "the plan to take first; \u{201c}fastest\u{201d} is how likely it is that none of another kind is faster";
-    table(caption, &headings.map(str::to_owned), &rows.collect::<String>())
+    let caption = match (is_all, plans) {
+        (_, [] | [_]) => "the plan",
+        (true, _) => {
+            "the plan to take first; \u{201c}fastest of these\u{201d} is how likely it is that none of another kind in \
+             this table is faster"
+        }
+        (false, _) => {
+            "the plan to take first; \u{201c}fastest\u{201d} is how likely it is that none of another kind is faster"
+        }
+    };
+    let headings: Vec<String> = headings.into_iter().map(str::to_owned).collect();
+    table(caption, &headings, &rows.collect::<String>())
 }
 
 fn plan_headings(first: &str, plans: &[PagePlan]) -> Vec<String> {
@@ -175,6 +193,9 @@ fn memory(problem: &Problem, plans: &[PagePlan]) -> String {
 fn losses(problem: &Problem, plans: &[PagePlan]) -> String {
     const NUM_TERMS: usize = 3;
     let Some((first, rest)) = plans.split_first() else { return String::new() };
+    if rest.is_empty() {
+        return "<li>there is no other plan here</li>\n".to_owned();
+    }
     let mut items = String::new();
     for (index, plan) in rest.iter().enumerate() {
         let difference = Difference::of((problem, &first.found), (problem, &plan.found));

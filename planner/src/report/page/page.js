@@ -43,6 +43,9 @@ function ticks(from, to, wanted) {
   return result;
 }
 
+/** Whether there is nothing to put beside the plan. */
+const isOne = plans.length < 2;
+
 /** Which two are side by side. */
 const pair = { first: 0, second: Math.min(1, plans.length - 1) };
 
@@ -93,7 +96,7 @@ function drawScatter() {
   element("scatter").replaceChildren(svg);
   const more = others.length > 0 ? `; grey: ${others.length} more that were found` : "";
   element("scatter-hint").textContent =
-    `numbers are places in the table${more}; dashed: the memory of a GPU; a click puts a plan beside A`;
+    `numbers are places in the table${more}; dashed: the memory of a GPU${isOne ? "" : "; a click puts a plan beside A"}`;
 }
 
 function about(point) {
@@ -202,6 +205,13 @@ function start() {
     element(id).addEventListener("change", () => {
       choose(Number(element("first").value), Number(element("second").value));
     });
+  }
+  if (isOne) {
+    element("pairs").hidden = true;
+    element("lost").hidden = true;
+    element("bars-heading").textContent = "What the plan spends";
+    element("timelines-heading").textContent = "Its step";
+    element("timelines").title = "Timeline of the plan";
   }
   drawBars();
   choose(pair.first, pair.second);

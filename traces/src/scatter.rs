@@ -272,17 +272,15 @@ impl Axis {
             (1.8, &[0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.4, 1.6]),
             (4.0, &[0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0]),
         ];
+        const FACTORS: (f64, &[f64]) = (12.0, &[0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0]);
+        let factor = |ratio: f64| (ratio, format!("{ratio} \u{d7}"));
         let Self { least, most } = *self;
         let percent = PERCENT.into_iter().find(|(reach, _)| most <= *reach);
         let powers = (most.log10().ceil() as i32).max(1);
         let values: Vec<(f64, String)> = match percent {
             Some((_, values)) => values.iter().map(|ratio| (*ratio, in_percent(*ratio))).collect(),
-            None => (-powers..=powers)
-                .map(|power| {
-                    let ratio = 10_f64.powi(power);
-                    (ratio, format!("{ratio} \u{d7}"))
-                })
-                .collect(),
+            None if most <= FACTORS.0 => FACTORS.1.iter().copied().map(factor).collect(),
+            None => (-powers..=powers).map(|power| factor(10_f64.powi(power))).collect(),
         };
         values.into_iter().filter(move |(value, _)| (least..=most).contains(value))
     }

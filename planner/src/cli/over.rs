@@ -38,7 +38,7 @@ impl Varied {
     /// A value with what it is of.
     pub(crate) fn in_words(self, value: f64) -> String {
         match self {
-            Self::Gpus => format!("{value} {}", if value == 1.0 { "GPU" } else { "GPUs" }),
+            Self::Gpus => format!("{value} {}", if value as u64 == 1 { "GPU" } else { "GPUs" }),
             Self::SequenceLength => format!("{value} tokens"),
             Self::GlobalBatchSize => format!("batch {value}"),
             Self::Bandwidth => format!("{value} \u{d7} bandwidth"),

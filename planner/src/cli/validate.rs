@@ -260,7 +260,7 @@ fn errors(comparisons: &[Comparison]) -> Table {
         let Comparison { file, quantity, accuracy, left_out, .. } = comparison;
         vec![
             source_name(file),
-            quantity.name().replace('_', " "),
+            quantity.in_words().to_owned(),
             accuracy.count.to_string(),
             percent(accuracy.mape),
             percent(left_out.mape),

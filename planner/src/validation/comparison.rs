@@ -28,6 +28,15 @@ impl Quantity {
             Self::LatencySeconds => "latency_seconds",
         }
     }
+
+    /// What it is, in words, without its unit.
+    pub const fn in_words(self) -> &'static str {
+        match self {
+            Self::StepTimeSeconds => "time of a step",
+            Self::PeakMemoryBytes => "memory of a GPU",
+            Self::LatencySeconds => "time of a kernel",
+        }
+    }
 }
 
 /// A file's rows for one quantity, and how well they are predicted.

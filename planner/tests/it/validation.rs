@@ -319,7 +319,7 @@ fn the_command_says_what_it_compared_and_what_it_skipped() {
     let drawn = planner(&["validate", named, "--output", page.to_str().unwrap()]);
     assert_eq!(drawn.code, Some(0), "{}", drawn.stderr);
     let page = fs::read_to_string(page).unwrap();
-    for word in ["of 1 source", "as measured", "runs_a</th><td>step time seconds</td><td>1</td>"] {
+    for word in ["of 1 source", "as measured", "runs_a</th><td>time of a step</td><td>1</td>"] {
         assert!(page.contains(word), "no `{word}`");
     }
     let trace = planner(&["validate", named, "--output", "accuracy.json"]);

@@ -165,7 +165,7 @@ impl<'a> Chart<'a> {
         let headings = chart.states.iter().map(|state| font.width(&state.heading, STATE));
         let headings = headings.map(|width| width + chart.stub());
         let pitch = headings.fold(chart.state_width(), f64::max) + BETWEEN_STATES;
-        let texts = font.width(&chart.subtitle, SUBTITLE).max(font.width(chart.remark(), SUBTITLE));
+        let texts = font.width(&chart.subtitle, SUBTITLE).max(chart.remarks_width(font));
         let least = (pitch - BETWEEN_STATES).max(texts);
         let margins = 2.0 * MARGIN;
         let room = f64::from(chart.paper.width) - margins;
@@ -182,12 +182,25 @@ impl<'a> Chart<'a> {
         Ok(Self { columns: columns as usize, pitch, width: width.ceil() as u32, ..chart })
     }
 
-    fn remark(&self) -> &'static str {
+    /// What letters, frames and shades mean, a line each.
+    fn remarks(&self) -> Vec<&'static str> {
+        let mut remarks = vec!["a0 is chunk 0 of rank 0"];
         if self.has_sums {
-            "a0 is chunk 0 of rank 0; Σ0 is the sum of chunk 0 over all ranks"
-        } else {
-            "a0 is chunk 0 of rank 0"
+            remarks = vec![
+                "a0 is chunk 0 of rank 0; Σ0 is the sum of chunk 0 over all ranks",
+                "3 of Σ0: the sum over three of them; the fewer, the paler",
+            ];
         }
+        if self.states.iter().any(|state| !state.received.is_empty()) {
+            remarks.push("framed: what has just come; arrows: what is sent next");
+        }
+        remarks
+    }
+
+    /// How wide the widest of them is.
+    fn remarks_width(&self, font: &Font) -> f64 {
+        let widths = self.remarks().into_iter().map(|remark| font.width(remark, SUBTITLE));
+        widths.fold(0.0, f64::max)
     }
 
     fn num_ranks(&self) -> u32 {
@@ -321,7 +334,8 @@ impl Picture for Chart<'_> {
     fn size(&self) -> (u32, u32) {
         let rows = self.states.len().div_ceil(self.columns) as f64;
         let height = 2.0 * MARGIN + TITLE_LINE + SUBTITLE_LINE + BELOW_HEADING;
-        let height = height + rows * self.state_height() + SUBTITLE_LINE;
+        let remarks = self.remarks().len() as f64 * SUBTITLE_LINE;
+        let height = height + rows * self.state_height() + remarks;
         (self.width, height.ceil() as u32)
     }
 
@@ -338,7 +352,10 @@ impl Picture for Chart<'_> {
         write(&self.title, top, TITLE, theme.text())?;
         write(&self.subtitle, top + SUBTITLE_LINE + 2.0, SUBTITLE, theme.muted_text())?;
         let bottom = f64::from(self.size().1);
-        write(self.remark(), bottom - MARGIN, SUBTITLE - 1.0, theme.muted_text())?;
+        for (remark, below) in self.remarks().into_iter().rev().zip(0_u8..) {
+            let baseline = bottom - MARGIN - f64::from(below) * SUBTITLE_LINE;
+            write(remark, baseline, SUBTITLE - 1.0, theme.muted_text())?;
+        }
         let first = MARGIN + TITLE_LINE + SUBTITLE_LINE + BELOW_HEADING;
         for (index, state) in self.states.iter().enumerate() {
             let (row, column) = (index / self.columns, index % self.columns);

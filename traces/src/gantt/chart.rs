@@ -218,6 +218,9 @@ fn entries(panels: &[Panel<'_>], axis: TimeAxis, theme: Theme) -> Vec<Entry> {
     if rows().any(Row::has_halves) {
         remarks.push("two halves, one above the other: at the same time");
     }
+    if with_memory().any(|panel| memory::hides_curves(&panel.tracks)) {
+        remarks.push("of equal curves the last rank's is seen");
+    }
     if rows().any(Row::has_columns_in_lanes) {
         remarks.push("low bars of exchanges: busy for that share of time");
     }

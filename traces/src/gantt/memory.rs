@@ -74,6 +74,13 @@ pub(super) fn drawn_capacity(tracks: &[&Track]) -> Option<Bytes> {
     capacity(tracks).filter(|capacity| capacity.as_f64() <= MOST_ABOVE_PEAK * peak.as_f64())
 }
 
+/// Whether a curve lies upon that of a rank before, which is not seen.
+pub(super) fn hides_curves(tracks: &[&Track]) -> bool {
+    let curves = chosen(tracks);
+    let mut pairs = curves.iter().enumerate();
+    pairs.any(|(index, track)| curves[..index].iter().any(|before| before.memory == track.memory))
+}
+
 /// The least capacity of the tracks, if any says.
 pub(super) fn capacity(tracks: &[&Track]) -> Option<Bytes> {
     tracks.iter().filter_map(|track| track.memory_capacity).min()

@@ -165,8 +165,8 @@ impl<'a> Panel<'a> {
         let largest = durations.into_values().map(|mut durations| {
             let middle = durations.len() / 2;
             let median = durations.select_nth_unstable(middle).1.as_f64();
-            (median * scale.pixels_per_nano() - BETWEEN_BOXES - BESIDE_NUMBER) / self.number_width
-                * 0.9
+            let room = median * scale.pixels_per_nano() - BETWEEN_BOXES - BESIDE_NUMBER;
+            room / self.number_width * 0.9
         });
         let size = largest.filter(|size| *size >= SMALLEST_NUMBER).reduce(f64::min);
         size.unwrap_or(SMALLEST_NUMBER).min(LARGEST_NUMBER)
@@ -294,16 +294,18 @@ impl<'a> Panel<'a> {
         self.rows.iter().map(|row| row.num_stages).max().unwrap_or_default()
     }
 
-    /// Whether numbers of a size find room in a box of so many pixels.
-    pub(super) fn has_room(&self, width: f64, size: f64) -> bool {
-        self.number_width * size + BESIDE_NUMBER <= width
+    /// The size of a number in a box of so many pixels, of `usual` size if it can be: in narrower boxes the
+    /// smallest, lest a whole kind of passes has none; none where that has no room.
+    pub(super) fn number_size_in(&self, width: f64, usual: f64) -> Option<f64> {
+        let has_room = |size: &f64| self.number_width * size + BESIDE_NUMBER <= width;
+        [usual, SMALLEST_NUMBER].into_iter().find(has_room)
     }
 
     /// Whether some box has a number.
     pub(super) fn has_numbers(&self) -> bool {
         let boxes = self.rows.iter().flat_map(Row::boxes).filter(|drawn| drawn.label.is_some());
         let mut widths = boxes.map(|drawn| drawn.right - drawn.left - BETWEEN_BOXES);
-        widths.any(|width| self.has_room(width, self.number_size))
+        widths.any(|width| self.number_size_in(width, self.number_size).is_some())
     }
 }
 

@@ -181,9 +181,7 @@ impl Placed<'_> {
         let size = self.panel.number_size.min(self.rows.boxes * 0.5).max(SMALLEST_NUMBER);
         let size = size.min(area.height * 0.85);
         let Some(label) = label.filter(|_| size >= SMALLEST_NUMBER) else { return Ok(()) };
-        if !self.panel.has_room(area.width, size) {
-            return Ok(());
-        }
+        let Some(size) = self.panel.number_size_in(area.width, size) else { return Ok(()) };
         let content = &label.to_string();
         canvas.text(&Text {
             content,

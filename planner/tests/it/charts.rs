@@ -57,6 +57,61 @@ fn a_plan_and_its_timeline_are_the_same_picture() {
     }
 }
 
+/// Below the title stands what tells plans of one layout apart, and readers who do not see the picture are told too.
+#[test]
+fn plans_are_told_apart_below_their_titles() {
+    let place = Workplace::new();
+    for (given, words) in [
+        ("--layout dp2-zero1", &["ZeRO-1", "no recompute", "data parallel"][..]),
+        (
+            "--layout pp2 --recompute full",
+            &["no ZeRO", "recompute full", "recompute, within backward: "],
+        ),
+        ("--layout pp2 --seq-len 32", &["batch 4, sequence 32", "gradient norm"]),
+        ("--layout dp2 --micro-batch-size 1", &["micro-batch size 1", "bf16", "megatron-core"]),
+    ] {
+        let plan = place.path("plan.json");
+        let mut args: Vec<&str> =
+            "evaluate tiny-llama --gpus 2 --global-batch-size 4 --quiet -o".split(' ').collect();
+        args.push(&plan);
+        args.extend(given.split(' '));
+        let run = planner(&args);
+        assert_eq!(run.code, Some(0), "{args:?}: {}", run.stderr);
+        let svg = chart(&place, &["plan.json"], "out.svg");
+        for word in words {
+            assert!(svg.contains(word), "no `{word}` in the picture of {given}");
+        }
+        let described = svg.split("<desc>").nth(1).and_then(|rest| rest.split("</desc>").next());
+        let described = described.unwrap();
+        for word in ["batch 4", "step ", "bubble ", "peak memory "] {
+            assert!(described.contains(word), "no `{word}` in {described}");
+        }
+    }
+}
+
+/// A part of memory has one colour, whatever else a plan has.
+#[test]
+fn parts_of_memory_keep_their_colours() {
+    let place = Workplace::new();
+    let color = |given: &str| {
+        let (plan, picture) = (place.path("plan.json"), place.path("memory.svg"));
+        let mut args: Vec<&str> =
+            "evaluate tiny-llama --gpus 2 --global-batch-size 4 --quiet -o".split(' ').collect();
+        args.push(&plan);
+        args.extend(given.split(' '));
+        assert_eq!(planner(&args).code, Some(0), "{args:?}");
+        let run = planner(&["chart", &plan, "--show", "memory", "-o", &picture]);
+        assert_eq!(run.code, Some(0), "{run:?}");
+        let svg = fs::read_to_string(picture).unwrap();
+        let before = svg.split("device context").next().unwrap();
+        let fill = before.rsplit("<rect").next().unwrap().split("fill=\"").nth(1).unwrap();
+        fill.split('"').next().unwrap().to_owned()
+    };
+    let with_gathered = color("--layout dp2-zero3");
+    assert_eq!(color("--layout dp2"), with_gathered);
+    assert_eq!(color("--layout pp2 --recompute full"), with_gathered);
+}
+
 /// A page stands alone, with each title that is in it.
 #[test]
 fn several_timelines_share_a_page() {

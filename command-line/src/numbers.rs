@@ -9,6 +9,15 @@ const MULTIPLES: [(char, u64); 3] = [('k', 1 << 10), ('m', 1 << 20), ('g', 1 << 
 ///
 /// What it must be, and what comes nearest where that can be told.
 pub fn counted(text: &str) -> Result<u64, String> {
+    counted_up_to(text, u64::MAX)
+}
+
+/// A whole number of at most `most`, as [`counted`] reads it.
+///
+/// # Errors
+///
+/// As [`counted`]'s.
+pub fn counted_up_to(text: &str, most: u64) -> Result<u64, String> {
     let text = text.trim();
     // `8k tokens`: what is counted may be said.
     let counted = ["tokens", "token", "tok", "sequences", "seqs", "gpus", "gpu"];
@@ -17,7 +26,24 @@ pub fn counted(text: &str) -> Result<u64, String> {
     let wrong = |nearest: String| {
         format!("must be a whole number, at least 1, such as 64, 16,384 or 128k{nearest}")
     };
-    read(text, with_multiple(text), wrong)
+    let number = read(text, with_multiple(text), most, wrong)?;
+    if number > most { Err(too_large(most)) } else { Ok(number) }
+}
+
+/// Of what a text is where commas set no thousands apart: `64,128`, each a power of two times the one before, is more
+/// likely a list of degrees or of numbers of GPUs than 64,128; `16,384` is no such list.
+pub fn as_list(text: &str) -> Option<Vec<u64>> {
+    let read = |part: &str| part.parse::<u64>().ok().filter(|_| !part.starts_with('0'));
+    let all: Vec<u64> = text.trim().split(',').map(read).collect::<Option<_>>()?;
+    let is_step = |pair: &[u64]| {
+        let (least, most) = (pair[0].min(pair[1]), pair[0].max(pair[1]));
+        most > least && most.is_multiple_of(least) && (most / least).is_power_of_two()
+    };
+    (all.len() > 1 && all.windows(2).all(is_step)).then_some(all)
+}
+
+fn too_large(most: u64) -> String {
+    format!("must be a whole number, at least 1 and at most {most}")
 }
 
 /// A whole number, at least `least`, of what people count by thousands, such as steps: `64`, `16,384` or `1e6`. A `k` could
@@ -31,25 +57,32 @@ pub fn whole(text: &str, least: u64) -> Result<u64, String> {
     let wrong = |nearest: &str| {
         format!("must be a whole number, at least {least}, such as 64, 16,384 or 1e6{nearest}")
     };
-    let number = read(text, (text, 1), |nearest| wrong(&nearest))?;
+    let number = read(text, (text, 1), u64::MAX, |nearest| wrong(&nearest))?;
     if number < least { Err(wrong("")) } else { Ok(number) }
 }
 
 fn read(
     text: &str,
     (digits, multiple): (&str, u64),
+    most: u64,
     wrong: impl Fn(String) -> String,
 ) -> Result<u64, String> {
-    if let Some(number) = plain(digits) {
-        return number
-            .checked_mul(multiple)
-            .ok_or_else(|| "must be a whole number, at least 1 and not too large".to_owned());
+    if let Some(all) = all_digits(digits) {
+        if as_list(digits).is_some() {
+            let list = digits.replace(',', " and ");
+            return Err(format!(
+                "must be one number: {digits} is {list}, or else {all}, which is written {all}"
+            ));
+        }
+        let number = all.parse::<u64>().ok().and_then(|number| number.checked_mul(multiple));
+        return number.ok_or_else(|| too_large(most));
     }
     let number =
         digits.parse::<f64>().ok().filter(|_| digits.starts_with(|c: char| c.is_ascii_digit()));
     match number.map(|number| number * multiple as f64) {
         // Beyond, floats have no units.
         Some(number) if number.fract() == 0.0 && number < (1u64 << 53) as f64 => Ok(number as u64),
+        Some(number) if number.is_finite() && number > most as f64 => Err(too_large(most)),
         Some(number) if (1.0..1e15).contains(&number) => {
             Err(wrong(format!("; near {text} are {} and {}", number.floor(), number.ceil())))
         }
@@ -57,8 +90,13 @@ fn read(
     }
 }
 
-/// What a product comes to: `8x8` is not read, since it may mean more than its product.
+/// What a product comes to: `8x8` is not read, since it may mean more than its product. What begins with `0x` is no
+/// product, but a number to the base of 16.
 fn as_product(text: &str) -> String {
+    let hexadecimal = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
+    if let Some(number) = hexadecimal.and_then(|digits| u64::from_str_radix(digits, 16).ok()) {
+        return format!("; {text} is {number}");
+    }
     let factors: Option<Vec<u64>> =
         text.split(['x', 'X', '*', '×']).map(|it| plain(it.trim())).collect();
     let product = factors
@@ -75,15 +113,20 @@ fn with_multiple(text: &str) -> (&str, u64) {
     found.map_or((text, 1), |(_, multiple)| (bare[..bare.len() - 1].trim_end(), multiple))
 }
 
-/// Digits, with or without what sets thousands apart, which must do so everywhere.
+/// A number of digits, with or without what sets thousands apart.
 fn plain(text: &str) -> Option<u64> {
+    all_digits(text)?.parse().ok()
+}
+
+/// Digits without what sets thousands apart, which must do so everywhere.
+fn all_digits(text: &str) -> Option<String> {
     let is_mark = |c: char| ",_'\u{2019}\u{202f}\u{a0} ".contains(c);
     let groups: Vec<&str> = text.split(is_mark).collect();
     let all_digits =
         groups.iter().all(|group| !group.is_empty() && group.bytes().all(|b| b.is_ascii_digit()));
     let in_thousands = groups.len() == 1
         || (groups[0].len() <= 3 && groups[1..].iter().all(|group| group.len() == 3));
-    if all_digits && in_thousands { groups.concat().parse().ok() } else { None }
+    (all_digits && in_thousands).then(|| groups.concat())
 }
 
 /// A number with one of `units`, each with what it is in the unit that is wanted; none where it is no such number.
@@ -204,6 +247,30 @@ mod tests {
         }
         assert!(counted("8x8").unwrap_err().ends_with("8x8 is 64"));
         assert!(counted("8.5").unwrap_err().ends_with("near 8.5 are 8 and 9"));
+    }
+
+    #[test]
+    fn a_list_is_no_number_with_thousands() {
+        for text in
+            ["16,384", "1,024", "65,536", "8,192", "131,072", "10,000", "1,048,576", "6,144"]
+        {
+            assert_eq!(counted(text).unwrap().to_string(), text.replace(',', ""), "{text}");
+        }
+        for text in ["64,128", "128,256", "8,512", "128,256,512", "512,256"] {
+            let error = counted(text).unwrap_err();
+            assert!(error.ends_with(&format!("is written {}", text.replace(',', ""))), "{error}");
+        }
+        assert_eq!(as_list("8,16"), Some(vec![8, 16]));
+        assert_eq!(as_list("16,384"), None);
+    }
+
+    #[test]
+    fn what_is_too_large_says_how_large_it_may_be() {
+        for text in ["99999999999", "1e12", "99999999999999999999999", "17179869184g"] {
+            let error = counted_up_to(text, 1000).unwrap_err();
+            assert_eq!(error, "must be a whole number, at least 1 and at most 1000", "{text}");
+        }
+        assert!(counted("0x40").unwrap_err().ends_with("0x40 is 64"));
     }
 
     #[test]

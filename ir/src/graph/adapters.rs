@@ -140,7 +140,17 @@ impl Adapters {
                 known: known.join(", "),
             });
         }
-        nodes().filter(|node| self.adapts(node.op)).try_for_each(|node| self.check_layer(node.op))
+        nodes()
+            .filter(|node| self.adapts(node.op))
+            .try_for_each(|node| self.check_layer(node.op))?;
+        // Where all are too thin, nothing would be trained.
+        let names_it = |op: &Op| self.targets.iter().any(|target| Self::names(target, &op.name));
+        let named = nodes().filter(|node| is_linear(node.op) && names_it(node.op));
+        let thickest = named.max_by_key(|node| sizes(node.op).into_iter().min());
+        match thickest.filter(|_| !nodes().any(|node| self.adapts(node.op))) {
+            Some(node) => self.check_layer(node.op),
+            None => Ok(()),
+        }
     }
 
     fn check_layer(&self, op: &Op) -> Result<(), AdapterError> {

@@ -5,7 +5,7 @@ use super::{
     SequenceAbility, ShardGroups, StageLayers, WithPipelines, ZeroAbility,
 };
 use crate::graph::{CudaGraphs, ExpertOverlap, Graph, OpKind, Recompute, TokenDispatcher};
-use crate::layout::{Offload, PartialLayout, ZeroStage};
+use crate::layout::{Degrees, Offload, PartialLayout, ZeroStage};
 use crate::schedule::ScheduleKind;
 
 /// A model, as far as abilities depend on it.
@@ -35,6 +35,7 @@ impl Abilities {
                 lacks.push(what);
             }
         };
+        let named = &self.easiest(named);
         let tensor = named.tensor_parallel.unwrap_or(1);
         let pipeline = named.pipeline_parallel.unwrap_or(1);
         let stages = named.virtual_stages.unwrap_or(1);
@@ -57,10 +58,12 @@ impl Abilities {
             );
         }
         need(pipeline == 1 || !self.schedules.is_empty(), "pipelines".to_owned());
-        if let Some(schedule) = named.schedule.filter(|_| !self.schedules.is_empty()) {
-            // One rank has no schedule to follow, but who names one means several.
-            let one = schedule == ScheduleKind::OneFOneB;
-            need(one || self.has_schedule(schedule), format!("schedule {schedule}"));
+        // One rank has no schedule to follow, but who names one means several.
+        let schedules = schedules(named);
+        let has = |it: &ScheduleKind| *it == ScheduleKind::OneFOneB || self.has_schedule(*it);
+        let is_told = pipeline > 1 && self.schedules.is_empty();
+        if !schedules.is_empty() && !is_told {
+            need(schedules.iter().any(has), format!("schedule {}", in_words(&schedules)));
         }
         if named.pipeline_parallel.is_some() && (stages > 1 || named.virtual_stages.is_some()) {
             let all = u64::from(pipeline) * u64::from(stages);
@@ -72,22 +75,8 @@ impl Abilities {
                 ),
             );
         }
-        if let Some(stage) = named.zero_stage {
-            let number = stage.number();
-            match self.zero.iter().find(|it| it.stage == stage) {
-                None => need(false, format!("ZeRO {number}")),
-                Some(it) => {
-                    let has = pipeline == 1 || it.pipelines == WithPipelines::Any;
-                    need(has, format!("ZeRO {number} beside pipelines"));
-                    let context = named.context_parallel.unwrap_or(1);
-                    let shards = named.zero_shard.unwrap_or(context);
-                    let has = !is_hybrid(named) || it.shards.takes(shards, shards + 1, context);
-                    need(has, format!("ZeRO {number} over some of the replicas"));
-                    for other in it.never_beside.iter().filter(|it| it.is_named(named)) {
-                        need(false, format!("ZeRO {number} beside {}", other.words()));
-                    }
-                }
-            }
+        for lacked in named.zero_stage.iter().flat_map(|stage| self.lacks_of_zero(*stage, named)) {
+            need(false, lacked);
         }
         self.lacks_of_experts(named, model, &mut need);
         if let Some(recompute) = named.recompute {
@@ -123,6 +112,45 @@ impl Abilities {
             ActivationOffload::Any => "",
         };
         format!("offload of {offload}{takes}")
+    }
+
+    /// What is named with, of what several values are named for, the one that asks least: the smallest degree, and a stage
+    /// of ZeRO that it has.
+    fn easiest(&self, named: &PartialLayout) -> PartialLayout {
+        let among = &named.among;
+        let least = |named: Option<u32>, listed: Option<Degrees>| {
+            named.or(listed.map(|degrees| degrees.least()))
+        };
+        let degrees = PartialLayout {
+            tensor_parallel: least(named.tensor_parallel, among.tensor_parallel),
+            context_parallel: least(named.context_parallel, among.context_parallel),
+            pipeline_parallel: least(named.pipeline_parallel, among.pipeline_parallel),
+            ..*named
+        };
+        let listed: Vec<ZeroStage> = among.zero_stage.into_iter().flatten().flatten().collect();
+        let has = |stage: &&ZeroStage| self.lacks_of_zero(**stage, &degrees).is_empty();
+        let stage = listed.iter().find(has).or(listed.first()).copied();
+        PartialLayout { zero_stage: named.zero_stage.or(stage), ..degrees }
+    }
+
+    /// What of a stage of ZeRO is missing, beside what is named.
+    fn lacks_of_zero(&self, stage: ZeroStage, named: &PartialLayout) -> Vec<String> {
+        let number = stage.number();
+        let Some(it) = self.zero.iter().find(|it| it.stage == stage) else {
+            return vec![format!("ZeRO {number}")];
+        };
+        let mut lacks = Vec::new();
+        if named.pipeline_parallel.unwrap_or(1) > 1 && it.pipelines == WithPipelines::None {
+            lacks.push(format!("ZeRO {number} beside pipelines"));
+        }
+        let context = named.context_parallel.unwrap_or(1);
+        let shards = named.zero_shard.unwrap_or(context);
+        if is_hybrid(named) && !it.shards.takes(shards, shards + 1, context) {
+            lacks.push(format!("ZeRO {number} over some of the replicas"));
+        }
+        let beside = it.never_beside.iter().filter(|it| it.is_named(named));
+        lacks.extend(beside.map(|other| format!("ZeRO {number} beside {}", other.words())));
+        lacks
     }
 
     fn lacks_of_experts(
@@ -168,9 +196,19 @@ impl Abilities {
     }
 
     /// The same, if what is named could be run as well.
+    ///
+    /// Of a format of gradients ([`Training::gradients`]) depends which stages of ZeRO there are.
+    ///
+    /// [`Training::gradients`]: crate::plan::Training::gradients
     #[must_use]
-    pub fn with(&self, named: &PartialLayout, model: ModelFacts) -> Self {
+    pub fn with(
+        &self,
+        named: &PartialLayout,
+        model: ModelFacts,
+        gradients: Option<NeverBeside>,
+    ) -> Self {
         let mut able = self.clone();
+        let named = &self.easiest(named);
         let (tensor, pipeline) =
             (named.tensor_parallel.unwrap_or(1), named.pipeline_parallel.unwrap_or(1));
         let sequence = named.sequence_parallel;
@@ -188,10 +226,10 @@ impl Abilities {
         if pipeline > 1 && able.schedules.is_empty() {
             able.schedules.push(ScheduleKind::OneFOneB);
         }
-        if let Some(schedule) = named.schedule
-            && !able.has_schedule(schedule)
-        {
-            push(&mut able.schedules, schedule);
+        for schedule in schedules(named) {
+            if !able.has_schedule(schedule) {
+                push(&mut able.schedules, schedule);
+            }
         }
         if pipeline > 1 {
             let all = u64::from(pipeline) * u64::from(named.virtual_stages.unwrap_or(1));
@@ -199,7 +237,7 @@ impl Abilities {
                 able.stage_layers = StageLayers::Any;
             }
         }
-        able.zero = able.zero_with(named, pipeline);
+        able.zero = able.zero_with(named, pipeline, gradients);
         if model.has_experts {
             able.experts = Some(self.experts_with(named));
         }
@@ -226,7 +264,12 @@ impl Abilities {
         able
     }
 
-    fn zero_with(&self, named: &PartialLayout, pipeline: u32) -> Vec<ZeroAbility> {
+    fn zero_with(
+        &self,
+        named: &PartialLayout,
+        pipeline: u32,
+        gradients: Option<NeverBeside>,
+    ) -> Vec<ZeroAbility> {
         let mut all = self.zero.clone();
         if let Some(stage) = named.zero_stage
             && all.iter().all(|it| it.stage != stage)
@@ -238,12 +281,16 @@ impl Abilities {
                 never_beside: Vec::new(),
             });
         }
-        // With ZeRO open, nothing beside the pipeline may be left but what no shards are.
-        let needs_one = pipeline > 1 && all.iter().all(|it| it.pipelines == WithPipelines::None);
+        // With ZeRO open, nothing beside the pipeline may be left: then what is the plainest of those that run otherwise.
+        let runs = |it: &&ZeroAbility| {
+            let mut beside = it.never_beside.iter();
+            !beside.any(|other| other.is_named(named) || Some(*other) == gradients)
+        };
+        let is_beside = |it: ZeroAbility| it.pipelines == WithPipelines::Any;
+        let needs_one = pipeline > 1 && !all.iter().filter(runs).cloned().any(is_beside);
+        let plainest = all.iter().filter(runs).map(|it| it.stage).min().filter(|_| needs_one);
         for it in &mut all {
-            let is_named = named
-                .zero_stage
-                .map_or(needs_one && it.stage == ZeroStage::None, |stage| it.stage == stage);
+            let is_named = named.zero_stage.or(plainest) == Some(it.stage);
             if is_named && pipeline > 1 {
                 it.pipelines = WithPipelines::Any;
             }
@@ -280,6 +327,17 @@ impl Abilities {
         }
         experts
     }
+}
+
+/// The schedules that are named, one or several among which a search may choose.
+fn schedules(named: &PartialLayout) -> Vec<ScheduleKind> {
+    let listed = named.among.schedules().into_iter().flatten();
+    named.schedule.into_iter().chain(listed).collect()
+}
+
+/// Each of several, of which one would do: `1 or 2`.
+fn in_words(all: &[impl std::fmt::Display]) -> String {
+    all.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ")
 }
 
 /// Whether states are to be sharded over fewer replicas than there are, as far as that is named.

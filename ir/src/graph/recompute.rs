@@ -334,6 +334,15 @@ pub enum ParseRecomputeError {
         /// The word.
         word: String,
     },
+    /// A policy among others, or with modules.
+    #[error(
+        "`{policy}` is all that is computed again, and stands alone\nhint: `{policy}`; or say nothing, and the best of none, \
+         selective and full is taken"
+    )]
+    Several {
+        /// The policy.
+        policy: String,
+    },
     /// No layers.
     #[error("`full:0` computes nothing again\nhint: `none`")]
     NoLayers,
@@ -365,6 +374,11 @@ impl FromStr for Recompute {
                 Ok(count) => Ok(Self::FirstLayers(count)),
                 Err(_) => Err(unknown(text)),
             };
+        }
+        let is_policy =
+            |word: &&str| ["none", "selective", "full"].contains(word) || word.starts_with("full:");
+        if let Some(policy) = text.split(['+', ',']).map(str::trim).find(is_policy) {
+            return Err(ParseRecomputeError::Several { policy: policy.to_owned() });
         }
         let module = |word: &str| {
             let is_named = |module: &RecomputeModule| {

@@ -1,5 +1,7 @@
 //! The degrees by which operators are sharded.
 
+use std::fmt;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -38,6 +40,12 @@ impl ContextParallelKind {
             Self::Ring => "ring",
             Self::AllToAll => "all_to_all",
         }
+    }
+}
+
+impl fmt::Display for ContextParallelKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
     }
 }
 

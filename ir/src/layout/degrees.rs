@@ -29,6 +29,14 @@ impl Degrees {
         }
     }
 
+    /// The least of them.
+    pub fn least(&self) -> u32 {
+        match self {
+            Self::Listed(all) => all.iter().copied().min().unwrap_or(1),
+            Self::Range { least, .. } => *least,
+        }
+    }
+
     /// The only one, if there is but one.
     pub fn only(&self) -> Option<u32> {
         match self {

@@ -13,6 +13,18 @@ fn gpus_hint(needs: u128, has: u32, fitting_data_parallel: Option<u32>) -> Strin
     }
 }
 
+/// What would make a batch and what it is cut into agree: another number of micro-batches where it divides, else another
+/// batch.
+fn batch_hint(batch: u64, of_micro_batch: u64, num_micro_batches: u64) -> String {
+    let of_each = of_micro_batch.saturating_mul(num_micro_batches);
+    match batch.checked_div(of_micro_batch) {
+        Some(number) if number > 0 && batch.is_multiple_of(of_micro_batch) => {
+            format!("{number} micro-batches, or a batch of {of_each}")
+        }
+        _ => format!("a batch of {}", multiples_around(batch, of_micro_batch)),
+    }
+}
+
 /// Why a layout is not possible.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -77,6 +89,20 @@ pub enum LayoutError {
         /// The largest degree up to that one that divides it.
         works: u64,
     },
+    /// A sequence does not come apart into equal parts.
+    #[error(
+        "a sequence of {length} tokens does not divide into the {parts} parts of {}\nhint: a multiple of {parts}, such as {}",
+        .of.join(" and "),
+        multiples_around(*.length, *.parts)
+    )]
+    SequenceUndivided {
+        /// Its tokens.
+        length: u64,
+        /// The parts.
+        parts: u64,
+        /// What makes them.
+        of: Vec<String>,
+    },
     /// The model has nothing that an axis shards.
     #[error("`{axis}` {degree}: the model has no dimension that it shards\nhint: use 1")]
     NothingToShard {
@@ -109,8 +135,8 @@ pub enum LayoutError {
     /// The batch does not come out.
     #[error(
         "global batch size {global_batch_size} is not `data_parallel` {data_parallel} x \
-         `micro_batch_size` {micro_batch_size} x {num_micro_batches} micro-batches\nhint: a batch of {}",
-        multiples_around(*.global_batch_size, .data_parallel.saturating_mul(*.micro_batch_size))
+         `micro_batch_size` {micro_batch_size} x {num_micro_batches} micro-batches\nhint: {}",
+        batch_hint(*.global_batch_size, .data_parallel.saturating_mul(*.micro_batch_size), *.num_micro_batches)
     )]
     Batch {
         /// Sequences in a step.
@@ -132,6 +158,22 @@ pub enum LayoutError {
         stages: u64,
         /// Blocks of the chain.
         blocks: u64,
+    },
+    /// Stages that were given by hand and are none for so many ranks.
+    #[error(
+        "{given} stage{} given, not a multiple of `pipeline_parallel` {pipeline_parallel}\nhint: `--stages {works}`, \
+         or `pipeline_parallel` {divisor}",
+        if *.given == 1 { " is" } else { "s are" }
+    )]
+    GivenStagesUndivided {
+        /// How many are given.
+        given: u32,
+        /// Pipeline ranks.
+        pipeline_parallel: u32,
+        /// Layers of each stage, one on each rank.
+        works: String,
+        /// Ranks that as many stages as are given divide over.
+        divisor: u64,
     },
     /// Recompute of other modules than the graph was made for.
     #[error(
@@ -178,6 +220,16 @@ pub enum LayoutError {
         blocks: u32,
         /// Those of the model.
         num_blocks: u64,
+    },
+    /// More layers that are computed again than there are.
+    #[error(
+        "`recompute` full:{layers}, but the model has {has} layers\nhint: `full`, which is of all"
+    )]
+    RecomputedLayers {
+        /// Those of each stage that were to be computed again.
+        layers: u32,
+        /// Those of the model.
+        has: u64,
     },
     /// Something on hosts of which nothing is known.
     #[error(

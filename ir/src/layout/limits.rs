@@ -97,32 +97,29 @@ impl Limits {
     ///
     /// What does not divide.
     pub fn check_tensor(&self, degree: u64) -> Result<(), LayoutError> {
-        let not_divisible = |what, size| LayoutError::NotDivisible {
-            what,
-            size,
-            by: "`tensor_parallel`",
-            degree,
-            works: largest_divisor(size, degree),
-        };
         let sharded = [&self.heads, &self.intermediate_sizes, &self.expert_intermediate_sizes];
         if degree > 1 && sharded.into_iter().all(Vec::is_empty) {
             return Err(LayoutError::NothingToShard { axis: "tensor_parallel", degree });
         }
-        for (what, sizes) in
-            [("attention heads", &self.heads), ("intermediate size", &self.intermediate_sizes)]
-        {
-            if let Some(size) = sizes.iter().find(|size| **size % degree != 0) {
-                return Err(not_divisible(what, *size));
-            }
-        }
-        match self
-            .kv_heads
-            .iter()
-            .find(|size| **size % degree != 0 && !degree.is_multiple_of(**size))
-        {
-            Some(size) => Err(not_divisible("key-value heads", *size)),
-            None => Ok(()),
-        }
+        let Some((what, size)) = self.undivided_by(degree) else { return Ok(()) };
+        let fits = |other: &u64| {
+            u64::from(self.num_gpus).is_multiple_of(*other) && self.undivided_by(*other).is_none()
+        };
+        let works = (1..degree.min(size + 1)).rev().find(fits).unwrap_or(1);
+        Err(LayoutError::NotDivisible { what, size, by: "`tensor_parallel`", degree, works })
+    }
+
+    /// What does not divide by a tensor-parallel degree, with its size.
+    fn undivided_by(&self, degree: u64) -> Option<(&'static str, u64)> {
+        let all =
+            [("attention heads", &self.heads), ("intermediate size", &self.intermediate_sizes)];
+        let whole = all.into_iter().find_map(|(what, sizes)| {
+            let size = sizes.iter().find(|size| !size.is_multiple_of(degree))?;
+            Some((what, *size))
+        });
+        let is_cut = |size: &&u64| !size.is_multiple_of(degree) && !degree.is_multiple_of(**size);
+        let shared = self.kv_heads.iter().find(is_cut);
+        whole.or_else(|| Some(("key-value heads", *shared?)))
     }
 
     /// Whether the sequence divides over context and sequence parallelism. In a ring with a causal mask each
@@ -157,12 +154,14 @@ impl Limits {
         if self.sequence_length.is_multiple_of(parts) {
             Ok(())
         } else {
-            Err(LayoutError::NotDivisible {
-                what: "sequence length",
-                size: self.sequence_length,
-                by: "the parts of context and sequence parallelism",
-                degree: parts,
-                works: largest_divisor(self.sequence_length, parts),
+            let twice = if is_ring { ", two on each rank of the ring" } else { "" };
+            let of_context = format!("`context_parallel` {context}{twice}");
+            let of_tensor = format!("`sequence_parallel` over `tensor_parallel` {tensor}");
+            let of = [(context > 1, of_context), (sequence_parallel, of_tensor)];
+            Err(LayoutError::SequenceUndivided {
+                length: self.sequence_length,
+                parts,
+                of: of.into_iter().filter_map(|(is_cut, what)| is_cut.then_some(what)).collect(),
             })
         }
     }
@@ -204,13 +203,14 @@ impl Limits {
         if expert > 1 && self.experts.is_empty() {
             return Err(LayoutError::NothingToShard { axis: "expert_parallel", degree: expert });
         }
+        let ranks = u64::from(mesh.stride(MeshAxis::Pipeline) / sharding.expert_tensor_parallel);
         if let Some(size) = self.experts.iter().find(|size| **size % expert != 0) {
             return Err(LayoutError::NotDivisible {
                 what: "experts",
                 size: *size,
                 by: "`expert_parallel`",
                 degree: expert,
-                works: largest_divisor(*size, expert),
+                works: largest_divisor(common_divisor(*size, ranks), expert),
             });
         }
         let what = match sharding.expert_tensor_parallel {
@@ -218,14 +218,15 @@ impl Limits {
             1 => "tensor x context x data parallel ranks",
             _ => "tensor x context x data parallel ranks over `expert_tensor_parallel`,",
         };
-        let ranks = u64::from(mesh.stride(MeshAxis::Pipeline) / sharding.expert_tensor_parallel);
         if !ranks.is_multiple_of(expert) {
             return Err(LayoutError::NotDivisible {
                 what,
                 size: ranks,
                 by: "`expert_parallel`",
                 degree: expert,
-                works: largest_divisor(ranks, expert),
+                works: self.experts.iter().fold(largest_divisor(ranks, expert), |most, experts| {
+                    largest_divisor(common_divisor(ranks, *experts), most)
+                }),
             });
         }
         Ok(())
@@ -289,14 +290,20 @@ impl Limits {
         }
         if schedule.is_interleaved() && (v < 2 || p < 2) {
             return problem(format!(
-                "`virtual_stages` and `pipeline_parallel` of at least 2, not {v} and {p}"
+                "`virtual_stages` and `pipeline_parallel` of at least 2, not {v} and {p}\nhint: `--virtual-stages 2` and `--pp 2`, \
+                 or more"
             ));
         }
         if schedule == ScheduleKind::Interleaved && m % p != 0 {
-            return problem(format!("micro-batches that divide by the {p} stages, not {m}"));
+            let works = super::error::multiples_around(m, p);
+            return problem(format!(
+                "micro-batches that divide by the {p} ranks, not {m}\nhint: a batch that makes {works}, or smaller micro-batches"
+            ));
         }
         if p == 1 && schedule != ScheduleKind::OneFOneB {
-            return problem("`pipeline_parallel` of at least 2".to_owned());
+            let needs = "`pipeline_parallel` of at least 2\nhint: `--pp 2` or more, or leave the schedule out: one rank has no \
+                         order to choose";
+            return problem(needs.to_owned());
         }
         let [p, v, m] = [p, v, m].map(|number| u32::try_from(number).unwrap_or(u32::MAX));
         Ok(schedule.check_numbers(p, m, v)?)

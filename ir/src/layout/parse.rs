@@ -27,13 +27,69 @@ pub enum ParseLayoutError {
         layout: String,
     },
     /// A part that comes twice.
-    #[error("`{part}` comes twice in layout `{layout}`")]
+    #[error("`{part}` comes twice in layout `{layout}`\nhint: once is enough")]
     Twice {
         /// The part.
         part: String,
         /// All of it.
         layout: String,
     },
+    /// Two parts that decide on the same thing, and not alike.
+    #[error("`{one}` and `{other}` in layout `{layout}` contradict each other\nhint: {works}")]
+    Contradiction {
+        /// The first.
+        one: String,
+        /// What comes after it.
+        other: String,
+        /// All of it.
+        layout: String,
+        /// What would work.
+        works: String,
+    },
+    /// A degree that is no whole number.
+    #[error("`{part}` in layout `{layout}` has no whole number\nhint: {near}")]
+    Fraction {
+        /// The part.
+        part: String,
+        /// All of it.
+        layout: String,
+        /// The same with whole numbers.
+        near: String,
+    },
+    /// A degree beyond what can be counted.
+    #[error(
+        "`{part}` in layout `{layout}` is beyond the largest degree, {}\nhint: the degrees multiply to the number of GPUs",
+        u32::MAX
+    )]
+    TooLarge {
+        /// The part.
+        part: String,
+        /// All of it.
+        layout: String,
+    },
+}
+
+/// What would work where two parts contradict each other.
+fn without_contradiction(one: &Part<'_>, other: &Part<'_>) -> String {
+    let shards = |part: &Part<'_>| matches!(part.name.as_str(), "fsdp" | "fsdp2");
+    let [number, other_number] =
+        [one, other].map(|part| part.digits.parse::<u32>().ok().filter(|number| *number > 0));
+    let is_hybrid = shards(one) != shards(other) && !is_of_zero(one) && !is_of_zero(other);
+    match (number, other_number) {
+        (Some(a), Some(b)) if is_hybrid => {
+            let within = if shards(one) { a } else { b };
+            let all = u64::from(a) * u64::from(b);
+            format!(
+                "leave out one; hybrid sharding of {all} replicas over groups of {within} is dp{all}-zero3-shard{within}"
+            )
+        }
+        _ => "leave out one".to_owned(),
+    }
+}
+
+/// Whether a part is a stage of ZeRO.
+fn is_of_zero(part: &Part<'_>) -> bool {
+    matches!(part.name.as_str(), "zero" | "z" | "zero_stage")
 }
 
 /// What is meant by parts that layouts do not have, on a line of its own.
@@ -94,12 +150,13 @@ fn hint_for(part: &str) -> &'static str {
 }
 
 /// A name with the number that follows it.
+#[derive(Clone)]
 struct Part<'a> {
     /// All of it, as it is written.
     text: &'a str,
     /// The letters, small.
     name: String,
-    /// The digits, if there are any.
+    /// The digits, if there are any, with those behind a point.
     digits: &'a str,
 }
 
@@ -143,6 +200,14 @@ fn name_length(text: &str) -> usize {
     (0..bytes.len()).take_while(is_within).count()
 }
 
+/// How long a number is that a text begins with: digits, and those behind a point.
+fn number_length(text: &str) -> usize {
+    let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
+    let whole = digits(text);
+    let behind = text[whole..].strip_prefix('.').map_or(0, digits);
+    if whole > 0 && behind > 0 { whole + 1 + behind } else { whole }
+}
+
 impl<'a> Iterator for Parts<'a> {
     type Item = Part<'a>;
 
@@ -162,7 +227,7 @@ impl<'a> Iterator for Parts<'a> {
         // A sign before the number would make it one below zero, but for `zero-3`.
         let joins = |c: char| "=:_ \"".contains(c) || (c == '-' && name == "zero");
         let number = if name.is_empty() { after } else { after.trim_start_matches(joins) };
-        let num_digits = number.bytes().take_while(u8::is_ascii_digit).count();
+        let num_digits = number_length(number);
         let (digits, rest) = number.split_at(num_digits);
         self.is_after_digit = !digits.is_empty();
         self.rest = if digits.is_empty() { after } else { rest };
@@ -181,16 +246,11 @@ impl FromStr for PartialLayout {
         let mut is_empty = true;
         let parts = Parts { rest: text, is_after_digit: false };
         // `TP8 x PP4`: a sign between two parts.
-        for part in parts.filter(|part| part.text != "x" && part.text != "X") {
+        let parts: Vec<Part<'_>> =
+            parts.filter(|part| part.text != "x" && part.text != "X").collect();
+        for (index, part) in parts.iter().enumerate() {
             is_empty = false;
-            let (named, all) = (part.text.to_owned(), text.to_owned());
-            match layout.set(&part) {
-                Ok(true) => {}
-                Ok(false) => {
-                    return Err(ParseLayoutError::UnknownPart { part: named, layout: all });
-                }
-                Err(Twice) => return Err(ParseLayoutError::Twice { part: named, layout: all }),
-            }
+            layout.set(part).map_err(|unfit| unfit.of(part, &parts[..index], text))?;
         }
         if is_empty {
             return Err(ParseLayoutError::Empty(text.to_owned()));
@@ -199,17 +259,60 @@ impl FromStr for PartialLayout {
     }
 }
 
-/// Something is named that was named before.
-struct Twice;
+/// Why a part cannot be taken.
+enum Unfit {
+    /// It is none.
+    Unknown,
+    /// What it decides was decided before.
+    Decided,
+    /// Its number is not whole.
+    Fraction,
+    /// Its number is too large.
+    TooLarge,
+}
+
+impl Unfit {
+    /// The error of a part that stands behind others.
+    fn of(self, part: &Part<'_>, before: &[Part<'_>], layout: &str) -> ParseLayoutError {
+        let (named, layout) = (part.text.to_owned(), layout.to_owned());
+        match self {
+            Self::Unknown => ParseLayoutError::UnknownPart { part: named, layout },
+            Self::TooLarge => ParseLayoutError::TooLarge { part: named, layout },
+            Self::Fraction => {
+                let below = part.digits.split('.').next().unwrap_or_default();
+                let above = below.parse::<u32>().map_or(1, |below| below.saturating_add(1));
+                let name = &part.name;
+                let near = match below.trim_start_matches('0') {
+                    "" => format!("`{name}{above}` is the nearest"),
+                    below => format!("`{name}{below}` or `{name}{above}`"),
+                };
+                ParseLayoutError::Fraction { part: named, layout, near }
+            }
+            Self::Decided => match before.iter().find(|one| decide_both(one, part)) {
+                Some(one) if (&one.name, one.digits) != (&part.name, part.digits) => {
+                    let (works, one) = (without_contradiction(one, part), one.text.to_owned());
+                    ParseLayoutError::Contradiction { one, other: named, layout, works }
+                }
+                _ => ParseLayoutError::Twice { part: named, layout },
+            },
+        }
+    }
+}
+
+/// Whether two parts decide on the same thing.
+fn decide_both(one: &Part<'_>, other: &Part<'_>) -> bool {
+    let mut layout = PartialLayout::default();
+    layout.set(one).is_ok() && layout.set(other).is_err()
+}
 
 /// Fills a place that is empty.
-fn fill<T>(place: &mut Option<T>, value: T) -> Result<bool, Twice> {
-    if place.replace(value).is_some() { Err(Twice) } else { Ok(true) }
+fn fill<T>(place: &mut Option<T>, value: T) -> Result<(), Unfit> {
+    if place.replace(value).is_some() { Err(Unfit::Decided) } else { Ok(()) }
 }
 
 impl PartialLayout {
-    /// Takes a part; whether it is one.
-    fn set(&mut self, part: &Part<'_>) -> Result<bool, Twice> {
+    /// Takes a part.
+    fn set(&mut self, part: &Part<'_>) -> Result<(), Unfit> {
         let Part { name, digits, .. } = part;
         if digits.is_empty() {
             return match name.as_str() {
@@ -221,10 +324,14 @@ impl PartialLayout {
                 }
                 "fsdp" => self.set_zero(ZeroStage::Parameters),
                 "ddp" => self.set_zero(ZeroStage::None),
-                _ => Ok(false),
+                _ => Err(Unfit::Unknown),
             };
         }
-        let Ok(number) = digits.parse::<u32>() else { return Ok(false) };
+        let number = if digits.contains('.') {
+            Err(Unfit::Fraction)
+        } else {
+            digits.parse::<u32>().map_err(|_| Unfit::TooLarge)
+        };
         let place = match name.as_str() {
             "tp"
             | "t"
@@ -266,20 +373,20 @@ impl PartialLayout {
                 &mut self.data_parallel
             }
             "zero" | "z" | "zero_stage" => {
-                let stage =
-                    u8::try_from(number).ok().and_then(|number| ZeroStage::try_from(number).ok());
-                return stage.map_or(Ok(false), |stage| self.set_zero(stage));
+                let number = u8::try_from(number?).map_err(|_| Unfit::Unknown)?;
+                let stage = ZeroStage::try_from(number).map_err(|_| Unfit::Unknown)?;
+                return self.set_zero(stage);
             }
-            _ => return Ok(false),
+            _ => return Err(Unfit::Unknown),
         };
-        fill(place, number)
+        fill(place, number?)
     }
 
     /// What shards states; said in two ways, it is one and the same.
-    fn set_zero(&mut self, stage: ZeroStage) -> Result<bool, Twice> {
+    fn set_zero(&mut self, stage: ZeroStage) -> Result<(), Unfit> {
         match self.zero_stage.replace(stage) {
-            Some(before) if before != stage => Err(Twice),
-            _ => Ok(true),
+            Some(before) if before != stage => Err(Unfit::Decided),
+            _ => Ok(()),
         }
     }
 }
@@ -350,7 +457,6 @@ mod tests {
             ("tp-8", "tp"),
             ("zero4", "zero4"),
             ("zero", "zero"),
-            ("tp99999999999", "tp99999999999"),
             ("tp8-1f1b", "1f1b"),
             ("tp8 gbs512", "gbs512"),
             ("sp8", "sp8"),
@@ -365,13 +471,23 @@ mod tests {
             let error = text.parse::<PartialLayout>().unwrap_err();
             assert_eq!(error, ParseLayoutError::Empty(text.to_owned()));
         }
-        for text in ["tp8-tp4", "cp2-a2a-ring", "fsdp8-zero1", "fsdp8-dp4"] {
-            let error = text.parse::<PartialLayout>().unwrap_err();
-            assert!(matches!(error, ParseLayoutError::Twice { .. }), "{text}: {error}");
+        for (text, expected) in [
+            ("tp8-TP8", "`TP8` comes twice in layout `tp8-TP8`"),
+            ("tp8-tp4", "`tp8` and `tp4` in layout `tp8-tp4` contradict each other"),
+            ("cp2-a2a-ring", "`a2a` and `ring`"),
+            ("sp-tp8-nosp", "`sp` and `nosp`"),
+            ("fsdp8-zero1", "`fsdp8` and `zero1`"),
+            ("fsdp8-dp4", "over groups of 8 is dp32-zero3-shard8"),
+            ("dp2-fsdp4", "over groups of 4 is dp8-zero3-shard4"),
+            ("tp99999999999", "`tp99999999999` in layout `tp99999999999` is beyond"),
+            (
+                "tp2.5-pp2",
+                "`tp2.5` in layout `tp2.5-pp2` has no whole number\nhint: `tp2` or `tp3`",
+            ),
+            ("dp0.5", "`dp1` is the nearest"),
+        ] {
+            let error = text.parse::<PartialLayout>().unwrap_err().to_string();
+            assert!(error.contains(expected), "{text}: {error}");
         }
-        assert_eq!(
-            "tp8-tp4".parse::<PartialLayout>().unwrap_err().to_string(),
-            "`tp4` comes twice in layout `tp8-tp4`"
-        );
     }
 }

@@ -133,22 +133,69 @@ impl Among {
             .map(|all| ("--schedule", joined(all.map(|schedule| schedule.to_string()).collect())));
         named.chain(zero).chain(schedules).collect()
     }
+}
 
-    /// The same without what an option restricts.
+/// Calls a macro with each part of a layout and the option that decides on it; those that lists decide on too come first.
+macro_rules! with_options {
+    ($call:ident) => {
+        $call!(
+            [
+                tensor_parallel "--tp",
+                context_parallel "--cp",
+                expert_parallel "--ep",
+                expert_tensor_parallel "--etp",
+                pipeline_parallel "--pp",
+                virtual_stages "--virtual-stages",
+                data_parallel "--dp",
+                micro_batch_size "--micro-batch-size",
+                zero_stage "--zero",
+                schedule "--schedule",
+            ]
+            [
+                sequence_parallel "--sequence-parallel",
+                context_parallel_kind "--context-parallel-kind",
+                zero_shard "--zero-shard",
+                recompute "--recompute",
+                offload "--offload",
+                token_dispatcher "--token-dispatcher",
+                expert_overlap "--expert-overlap",
+                cuda_graphs "--cuda-graphs",
+            ]
+        )
+    };
+}
+
+impl PartialLayout {
+    /// What is decided, each with the option that decides it: one value, or several among which a search may choose.
+    pub fn restrictions(&self) -> Vec<(&'static str, String)> {
+        let mut all = Vec::new();
+        macro_rules! decided {
+            ([$($part:ident $option:literal,)*] [$($only:ident $own:literal,)*]) => {
+                $(all.extend(self.$part.map(|value| ($option, value.to_string())));)*
+                $(all.extend(self.$only.map(|value| ($own, value.to_string())));)*
+            };
+        }
+        with_options!(decided);
+        all.extend(self.among.restrictions());
+        all
+    }
+
+    /// The same without what an option decides.
     #[must_use]
     pub fn without(mut self, option: &str) -> Self {
-        match option {
-            "--tp" => self.tensor_parallel = None,
-            "--cp" => self.context_parallel = None,
-            "--ep" => self.expert_parallel = None,
-            "--etp" => self.expert_tensor_parallel = None,
-            "--pp" => self.pipeline_parallel = None,
-            "--virtual-stages" => self.virtual_stages = None,
-            "--dp" => self.data_parallel = None,
-            "--micro-batch-size" => self.micro_batch_size = None,
-            "--zero" => self.zero_stage = None,
-            _ => self.schedule = None,
+        macro_rules! open {
+            ([$($part:ident $option:literal,)*] [$($only:ident $own:literal,)*]) => {
+                match option {
+                    $($option => {
+                        self.$part = None;
+                        self.among.$part = None;
+                    })*
+                    $($own => self.$only = None,)*
+                    _ => {}
+                }
+            };
         }
+        with_options!(open);
         self
     }
 }
@@ -179,6 +226,29 @@ impl PartialLayout {
 }
 
 impl PartialLayout {
+    /// Whether all that the other decides is what this one does, or among what it lets choose.
+    pub fn agrees(&self, other: &Self) -> bool {
+        let among = &self.among;
+        let takes = |among: Option<Degrees>, degree: Option<u32>| {
+            among.is_none_or(|among| degree.is_none_or(|degree| among.takes(degree)))
+        };
+        self.and(other).is_some()
+            && [
+                (among.tensor_parallel, other.tensor_parallel),
+                (among.context_parallel, other.context_parallel),
+                (among.expert_parallel, other.expert_parallel),
+                (among.expert_tensor_parallel, other.expert_tensor_parallel),
+                (among.pipeline_parallel, other.pipeline_parallel),
+                (among.virtual_stages, other.virtual_stages),
+                (among.data_parallel, other.data_parallel),
+                (among.micro_batch_size, other.micro_batch_size),
+            ]
+            .into_iter()
+            .all(|(among, degree)| takes(among, degree))
+            && other.zero_stage.is_none_or(|stage| among.takes_zero(stage))
+            && other.schedule.is_none_or(|schedule| among.takes_schedule(schedule))
+    }
+
     /// What both name; none where they name different values. Lists of the other go before own ones.
     pub fn and(&self, other: &Self) -> Option<Self> {
         macro_rules! both {

@@ -1,5 +1,7 @@
 //! What ZeRO shards.
 
+use std::fmt;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +27,12 @@ impl ZeroStage {
     /// Its number, 0 to 3.
     pub const fn number(self) -> u8 {
         self as u8
+    }
+}
+
+impl fmt::Display for ZeroStage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.number().fmt(f)
     }
 }
 

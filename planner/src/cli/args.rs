@@ -178,7 +178,7 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_name = "MODEL")]
     pub(crate) model: Option<PathBuf>,
     /// Of two layouts: number of GPUs.
-    #[arg(long, value_name = "N", requires = "model", value_parser = parse_gpus, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = parse_gpus, allow_negative_numbers = true)]
     pub(crate) gpus: Option<u32>,
     #[command(flatten)]
     pub(crate) setting: SettingArgs,
@@ -259,16 +259,16 @@ pub(crate) struct JitterArgs {
     #[arg(long, value_name = "N", value_parser = whole::<u32, 1, 1_000_000>, allow_negative_numbers = true)]
     pub(crate) samples: Option<u32>,
     /// Standard deviation of the time of a pass on a GPU, in per cent of it.
-    #[arg(long, value_name = "PERCENT", default_value_t = 2.0, value_parser = parse_percent, allow_negative_numbers = true)]
+    #[arg(long, requires = "samples", value_name = "PERCENT", default_value_t = 2.0, value_parser = parse_percent, allow_negative_numbers = true)]
     pub(crate) jitter: f64,
     /// GPUs that are slow throughout, in per cent of all.
-    #[arg(long, value_name = "PERCENT", default_value_t = 0.0, value_parser = parse_percent, allow_negative_numbers = true)]
+    #[arg(long, requires = "samples", value_name = "PERCENT", default_value_t = 0.0, value_parser = parse_percent, allow_negative_numbers = true)]
     pub(crate) stragglers: f64,
     /// By how much longer a slow GPU takes, in per cent.
-    #[arg(long, value_name = "PERCENT", default_value_t = 10.0, value_parser = parse_percent, allow_negative_numbers = true)]
+    #[arg(long, requires = "samples", value_name = "PERCENT", default_value_t = 10.0, value_parser = parse_percent, allow_negative_numbers = true)]
     pub(crate) slower: f64,
     /// Where the random numbers start; the same seed gives the same steps.
-    #[arg(long, value_name = "SEED", default_value_t = 0, value_parser = parse_seed)]
+    #[arg(long, requires = "samples", value_name = "SEED", default_value_t = 0, value_parser = parse_seed)]
     pub(crate) seed: u64,
 }
 

@@ -7,15 +7,17 @@ use anyhow::{Context, bail, ensure};
 use ir::layout::{LayoutSpec, PartialLayout};
 use ir::units::{Bytes, Seconds};
 use planner::answers::Difference;
+use planner::names;
 use planner::problem::Problem;
 use planner::search::{Found, Go, RESOLUTION, Request, search};
 use serde::Serialize;
 
 use super::answer::Answer;
 use super::args::{CompareArgs, Format};
-use super::files::read_plan;
+use super::files::{is_stdin, read_plan};
+use super::given::options;
 use super::input::{Decided, read, warn_of_model};
-use super::layout::filled;
+use super::layout::{check_shards, filled};
 use super::models::read_model;
 use super::questions::whole;
 use super::tables::{percent, render, table};
@@ -73,11 +75,21 @@ impl SideReport {
 }
 
 pub(crate) fn compare(args: &CompareArgs) -> anyhow::Result<Answer> {
+    let given = [&args.a, &args.b].map(Path::new);
+    let is_plan = |it: &Path| is_stdin(it) || it.is_file();
+    if given.into_iter().any(is_plan) {
+        let of_layouts = options().into_iter().find(|option| option != "--format");
+        ensure!(
+            of_layouts.is_none(),
+            "`{}` is of two layouts; a plan has its own\nhint: leave it out, or name two layouts: `planner compare tp8-pp4 tp4-pp4 \
+             --model MODEL --gpus N`",
+            of_layouts.unwrap_or_default()
+        );
+    }
     if let Some(model) = &args.model {
         warn_of_model(model, &read_model(model)?.model);
     }
-    let given = [&args.a, &args.b];
-    let plans = given.map(|it| Path::new(it).is_file().then(|| of_plan(Path::new(it))).transpose());
+    let plans = given.map(|it| is_plan(it).then(|| of_plan(it)).transpose());
     let [a, b] = plans;
     let (a, b) = match (a?, b?) {
         (Some(a), Some(b)) => (a, b),
@@ -88,11 +100,6 @@ pub(crate) fn compare(args: &CompareArgs) -> anyhow::Result<Answer> {
         (None, Some(b)) => (of_layout(&args.a, &b.problem, &b.model)?, b),
         (None, None) => (posed(args, &args.a)?, posed(args, &args.b)?),
     };
-    let of_plans = given.iter().any(|it| Path::new(it).is_file());
-    ensure!(
-        !(of_plans && args.model.is_some()),
-        "`--model` is of two layouts; a plan has its own\nhint: leave it out"
-    );
     let difference = Difference::of((&a.problem, &a.found), (&b.problem, &b.found));
     let comparison = Comparison { a: SideReport::of(&a), b: SideReport::of(&b), difference };
     match args.format {
@@ -108,15 +115,24 @@ fn of_plan(path: &Path) -> anyhow::Result<Side> {
     Ok(Side { problem: checked.problem, found: checked.found, lacks: Vec::new(), model })
 }
 
+/// What to do about a file that is not there.
+fn no_file(text: &str) -> String {
+    if names::model(text).is_some() {
+        return format!(
+            "it is a model; `planner search {text} --gpus N -o plan.json` writes a plan of it"
+        );
+    }
+    let is_json = Path::new(text).extension().is_some_and(|it| it.eq_ignore_ascii_case("json"));
+    let written = if is_json { text } else { "plan.json" };
+    format!("no file is called so; `planner search MODEL --gpus N -o {written}` writes a plan")
+}
+
 /// The layout that a text names; what it leaves open is chosen as `evaluate` does.
 fn named(text: &str) -> anyhow::Result<PartialLayout> {
     let neither = || format!("`{text}` is neither a plan's file nor a layout such as tp8-pp2-dp4");
-    ensure!(
-        !text.contains(['/', '.']),
-        "{}\nhint: no file is called so; `planner search MODEL --gpus N -o {text}` writes a plan",
-        neither()
-    );
+    ensure!(!text.contains(['/', '.']), "{}\nhint: {}", neither(), no_file(text));
     let named: PartialLayout = text.parse().with_context(neither)?;
+    check_shards(&named)?;
     Ok(filled(&named, 1))
 }
 
@@ -128,7 +144,7 @@ fn of_layout(text: &str, problem: &Problem, model: &str) -> anyhow::Result<Side>
     let abilities = &mut problem.hardware.framework.abilities;
     let lacks = abilities.lacks(&layout, facts);
     if !lacks.is_empty() {
-        *abilities = abilities.with(&layout, facts);
+        *abilities = abilities.with(&layout, facts, problem.training.gradients());
     }
     let found = evaluated(text, &problem, &layout)?;
     Ok(Side { problem, found, lacks, model: model.to_owned() })

@@ -1,34 +1,38 @@
 //! Why there is no candidate at all.
 
-use ir::layout::{Layout, LayoutError, LayoutSpec, Limits, PartialLayout, multiples_around};
+use ir::layout::{Among, Layout, LayoutError, LayoutSpec, Limits, PartialLayout, multiples_around};
 use ir::schedule::ScheduleKind;
 use planner::problem::Problem;
 use planner::search::space::Rejection;
-use planner::search::{Outcome, conflicting};
+use planner::search::{Conflict, Outcome, conflicting};
+
+use super::layout::LayoutArgs;
+
+/// What was asked for, where there is no layout.
+pub(crate) struct AskedFor<'a> {
+    pub(crate) problem: &'a Problem,
+    /// Options of the layout.
+    pub(crate) options: &'a LayoutArgs,
+    /// What `--layout` names besides, where a layout is evaluated.
+    pub(crate) named: Option<&'a PartialLayout>,
+    /// All that was searched.
+    pub(crate) fixed: &'a PartialLayout,
+}
 
 /// Why no layout is even possible.
-pub(crate) fn no_candidates(
-    problem: &Problem,
-    fixed: &PartialLayout,
-    outcome: &Outcome,
-) -> anyhow::Error {
+pub(crate) fn no_candidates(asked: &AskedFor<'_>, outcome: &Outcome) -> anyhow::Error {
+    let AskedFor { problem, fixed, .. } = *asked;
     let num_gpus = problem.limits.num_gpus;
     if let Some(error) = fixed.check().err().or_else(|| wrong_gpu_count(fixed, num_gpus)) {
         return anyhow::Error::new(error);
     }
-    if let Some(conflict) = conflicting(problem, fixed) {
-        let named: Vec<String> =
-            conflict.iter().map(|(option, values)| format!("`{option} {values}`")).collect();
-        let alone = if named.len() == 1 { "by itself" } else { "together" };
-        return anyhow::anyhow!(
-            "{} {alone} leave{} no layout on {num_gpus} GPUs\nhint: widen {}",
-            named.join(" and "),
-            if named.len() == 1 { "s" } else { "" },
-            if named.len() == 1 { "it" } else { "one of them" }
-        );
+    let has_lists = fixed.among != Among::default();
+    if let Some(error) = asked.conflict().filter(|_| has_lists) {
+        return error;
     }
-    // Of several reasons, that of what is named, with all else as plain as can be.
-    if outcome.rejected.len() > 1
+    // Of several reasons, that of what is named, with all else as plain as can be; and of a sequence, the fewest parts.
+    let rejected = &outcome.rejected;
+    if (rejected.len() > 1 || rejected.contains_key(&Rejection::Sequence))
         && let Some(error) = plainest(fixed, problem)
     {
         return anyhow::Error::new(error);
@@ -52,11 +56,57 @@ pub(crate) fn no_candidates(
                 other.unwrap_or_default()
             )
         }
-        None => anyhow::anyhow!(
-            "no layout on {} GPUs agrees with all that was asked for\nhint: leave out some of \
-             `--schedule`, `--stages`, `--virtual-stages` and `--zero-shard`",
-            problem.limits.num_gpus
-        ),
+        None => asked.conflict().unwrap_or_else(|| {
+            let framework = &problem.hardware.framework.name;
+            anyhow::anyhow!(
+                "`{framework}` runs no layout of this on {num_gpus} GPUs\nhint: another `--framework`, or `ideal`, which has no \
+                 limits"
+            )
+        }),
+    }
+}
+
+impl AskedFor<'_> {
+    /// Which options leave nothing together.
+    fn conflict(&self) -> Option<anyhow::Error> {
+        let flags = self.options.over(&PartialLayout::default()).ok()?;
+        let completed = |kept: &PartialLayout| match self.named {
+            Some(named) => self.options.completed(&kept.and(named).unwrap_or(*named)),
+            None => *kept,
+        };
+        let Conflict { options, framework } = conflicting(self.problem, &flags, completed)?;
+        let mut words: Vec<String> =
+            options.iter().map(|(option, value)| self.options.as_given(option, value)).collect();
+        words.dedup();
+        let (alone, leaves, other) = match words.len() {
+            1 => ("by itself", "leaves", self.instead_of(options[0].0)),
+            _ => ("together", "leave", "widen one of them, or leave it out".to_owned()),
+        };
+        let of_framework =
+            framework.as_ref().map_or_else(String::new, |it| format!(" that `{it}` runs"));
+        let ideal = framework.map_or("", |_| "; `--framework ideal` has no limits");
+        Some(anyhow::anyhow!(
+            "{} {alone} {leaves} no layout on {} GPUs{of_framework}\nhint: {other}{ideal}",
+            words.join(" and "),
+            self.problem.limits.num_gpus,
+        ))
+    }
+}
+
+impl AskedFor<'_> {
+    /// What to give instead of an option that leaves nothing.
+    fn instead_of(&self, option: &str) -> String {
+        let gpus = self.problem.limits.num_gpus;
+        let ranks = (2..=gpus).find(|ranks| gpus.is_multiple_of(*ranks));
+        match (&self.problem.stages, ranks) {
+            (Some(stages), Some(ranks)) if option == "--stages" => {
+                format!(
+                    "as many stages as divide over ranks of {gpus} GPUs, such as `--stages {}`",
+                    stages.evenly(ranks)
+                )
+            }
+            _ => "widen it, or leave it out".to_owned(),
+        }
     }
 }
 

@@ -19,6 +19,7 @@ use planner::problem::{
 };
 
 use super::files::{read_cluster, read_framework};
+use super::idle::refuse_idle;
 use super::models::{ModelFile, read_model};
 use super::setting::SettingArgs;
 use command_line::said::tell;
@@ -78,7 +79,9 @@ pub(crate) fn read(
     let usual = named.as_ref().and_then(|named| usual_precision_with(&cluster.gpu, named));
     let precision = args.precision.or(usual).unwrap_or(resolved.precision);
     let training = Training { precision, ..resolved };
-    let stages = decided.stages.map(|stages| GivenStages::new(&file.model, &graph, stages));
+    refuse_idle(args, &decided.layout, (&file.model, &graph), &training)?;
+    let ranks = decided.layout.pipeline_parallel.filter(|ranks| *ranks > 0);
+    let stages = decided.stages.map(|stages| GivenStages::new(&file.model, &graph, stages, ranks));
     let stages = stages.transpose().context("`--stages`")?;
     let facts = ModelFacts::of(&graph);
     let framework = named.unwrap_or_else(|| {
@@ -99,7 +102,7 @@ pub(crate) fn read(
     let (mut able, mut able_openly) = (framework.clone(), framework.clone());
     if !lacks.is_empty() {
         able_openly.abilities = training.granted(framework.abilities.clone());
-        able.abilities = able_openly.abilities.with(&decided.layout, facts);
+        able.abilities = able_openly.abilities.with(&decided.layout, facts, training.gradients());
     }
     let open_graph = with_usual_modules(graph.clone(), &framework, facts);
     let graph = match decided.modules {
@@ -167,10 +170,11 @@ pub(crate) fn warn_of_large_batch(input: &Input) {
         && batch > length
         && input.problem.limits.has_sequence
     {
+        let sequences = (batch + length / 2) / length;
         tell(&format!(
-            "warning: a batch of {batch} sequences is of {tokens} tokens a step\nhint: `--global-batch-size {}` has \
-             {batch} tokens",
-            batch / length
+            "warning: a batch of {batch} sequences is of {tokens} tokens a step\nhint: `--global-batch-size {sequences}` has {} \
+             tokens",
+            sequences * length
         ));
     }
 }

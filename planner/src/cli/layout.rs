@@ -1,7 +1,5 @@
 //! Arguments that decide on layouts.
 
-use std::fmt::Debug;
-
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use ir::graph::{ContextParallelKind, CudaGraphs, ExpertOverlap, Recompute, TokenDispatcher};
@@ -130,16 +128,86 @@ fn single<T: Copy>(all: &[T]) -> Option<T> {
     if let [one] = all { Some(*one) } else { None }
 }
 
-/// Decides on what does without an axis, unless something else is named.
-fn do_without<T: Copy + PartialEq + Debug>(
-    place: &mut Option<T>,
-    without: T,
-    name: &str,
-) -> anyhow::Result<()> {
-    if let Some(named) = place.filter(|named| *named != without) {
-        anyhow::bail!("`--without {name}` is not what is named: {named:?}\nhint: leave out one");
+impl Axis {
+    /// Its name, and the option that decides on it.
+    const fn names(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Tp => ("tp", "--tp"),
+            Self::Sp => ("sp", "--sequence-parallel"),
+            Self::Cp => ("cp", "--cp"),
+            Self::Ep => ("ep", "--ep"),
+            Self::Pp => ("pp", "--pp"),
+            Self::Vpp => ("vpp", "--virtual-stages"),
+            Self::Zero => ("zero", "--zero"),
+            Self::Recompute => ("recompute", "--recompute"),
+        }
     }
-    *place = Some(without);
+
+    /// What does without it.
+    fn without(self) -> PartialLayout {
+        let mut layout = PartialLayout::default();
+        match self {
+            Self::Tp => layout.tensor_parallel = Some(1),
+            Self::Sp => layout.sequence_parallel = Some(false),
+            Self::Cp => layout.context_parallel = Some(1),
+            Self::Ep => layout.expert_parallel = Some(1),
+            Self::Pp => layout.pipeline_parallel = Some(1),
+            Self::Vpp => layout.virtual_stages = Some(1),
+            Self::Zero => layout.zero_stage = Some(ZeroStage::None),
+            Self::Recompute => layout.recompute = Some(Recompute::None),
+        }
+        layout
+    }
+}
+
+/// The part of a layout's short form that decides what an option does.
+fn part(option: &str, value: &str) -> String {
+    let name = match (option, value) {
+        ("--sequence-parallel", "true") => return "sp".to_owned(),
+        ("--sequence-parallel", _) => return "nosp".to_owned(),
+        ("--context-parallel-kind", "all_to_all") => return "a2a".to_owned(),
+        ("--context-parallel-kind", _) => return "ring".to_owned(),
+        ("--virtual-stages", _) => "vpp",
+        ("--zero-shard", _) => "shard",
+        ("--micro-batch-size", _) => "mbs",
+        (other, _) => other.trim_start_matches('-'),
+    };
+    format!("{name}{value}")
+}
+
+/// Whether states are to be sharded over some ranks, but none of them are to be sharded.
+pub(crate) fn check_shards(named: &PartialLayout) -> anyhow::Result<()> {
+    if let (Some(ZeroStage::None), Some(shards)) = (named.zero_stage, named.zero_shard) {
+        anyhow::bail!(
+            "`--zero-shard {shards}` is over how many ranks ZeRO shards, but ZeRO 0 shards nothing\nhint: `--zero 1`, 2 or 3, or \
+             leave out `--zero-shard`"
+        );
+    }
+    Ok(())
+}
+
+/// What an option decides, alone.
+fn only(layout: &PartialLayout, option: &str) -> PartialLayout {
+    let all = layout.restrictions();
+    let others = all.iter().map(|(other, _)| *other).filter(|other| *other != option);
+    others.fold(*layout, PartialLayout::without)
+}
+
+/// Refuses what is decided on twice, and not alike. The words of what is decided are made of an option and its value.
+fn check_agreement(
+    (one, in_one): (&PartialLayout, impl Fn(&str, &str) -> String),
+    (other, in_other): (&PartialLayout, impl Fn(&str, &str) -> String),
+) -> anyhow::Result<()> {
+    let all = other.restrictions();
+    for (option, value) in one.restrictions() {
+        let Some((_, named)) = all.iter().find(|(named, _)| *named == option) else { continue };
+        anyhow::ensure!(
+            only(other, option).agrees(&only(one, option)),
+            "{} and {} contradict each other\nhint: leave out one",
+            in_one(option, &value),
+            in_other(option, named)
+        );
+    }
     Ok(())
 }
 
@@ -217,30 +285,53 @@ impl LayoutArgs {
             cuda_graphs: self.cuda_graphs,
             among: Among::default(),
         };
-        for axis in &self.without {
-            let (place, name) = match axis {
-                Axis::Tp => (&mut decided.tensor_parallel, "tp"),
-                Axis::Cp => (&mut decided.context_parallel, "cp"),
-                Axis::Ep => (&mut decided.expert_parallel, "ep"),
-                Axis::Pp => (&mut decided.pipeline_parallel, "pp"),
-                Axis::Vpp => (&mut decided.virtual_stages, "vpp"),
-                Axis::Sp => {
-                    do_without(&mut decided.sequence_parallel, false, "sp")?;
-                    continue;
-                }
-                Axis::Zero => {
-                    do_without(&mut decided.zero_stage, ZeroStage::None, "zero")?;
-                    continue;
-                }
-                Axis::Recompute => {
-                    do_without(&mut decided.recompute, Recompute::None, "recompute")?;
-                    continue;
-                }
-            };
-            do_without(place, 1, name)?;
-        }
         decided.among = self.among(&decided);
+        for axis in &self.without {
+            let (name, option) = axis.names();
+            let given = |option: &str, value: &str| self.as_option(option, value);
+            let left_out = |_: &str, _: &str| format!("`--without {name}`");
+            check_agreement((&axis.without(), left_out), (&decided, given))?;
+            let open = decided.without(option);
+            decided = open.and(&axis.without()).unwrap_or(open);
+        }
         Ok(decided)
+    }
+
+    /// What an option decides, as it is given: by itself, by `--without`, or by a schedule of one's own.
+    pub(crate) fn as_given(&self, option: &str, value: &str) -> String {
+        let of_axis = self.without.iter().map(|axis| axis.names());
+        let left_out = of_axis.into_iter().find(|(_, decides)| *decides == option);
+        left_out.map_or_else(
+            || self.as_option(option, value),
+            |(name, _)| format!("`--without {name}`"),
+        )
+    }
+
+    fn as_option(&self, option: &str, value: &str) -> String {
+        let file = self.schedule.iter().find_map(|named| match named {
+            NamedSchedule::File(path) => Some(path.display()),
+            NamedSchedule::Family(_) => None,
+        });
+        let of_file = match option {
+            "--schedule" => Some(String::new()),
+            "--pp" if self.pipeline_parallel.is_none() => Some(format!(" of {value} ranks")),
+            "--virtual-stages" if self.virtual_stages.is_none() => {
+                Some(format!(" of {value} stages a rank"))
+            }
+            _ => None,
+        };
+        match file.zip(of_file) {
+            Some((file, numbers)) => format!("`--schedule {file}`{numbers}"),
+            None => format!("`{option} {value}`"),
+        }
+    }
+
+    /// A layout as it is evaluated, with the pipeline ranks that stages which are given have.
+    pub(crate) fn completed(&self, named: &PartialLayout) -> PartialLayout {
+        let given = self.stages.as_ref().map_or(1, Vec::len) as u32;
+        let of_schedule = named.schedule.map(ScheduleKind::default_virtual_stages);
+        let each = named.virtual_stages.or(of_schedule).unwrap_or(1);
+        filled(named, given.checked_div(each).unwrap_or(1).max(1))
     }
 
     /// What is decided with several values, of which the search chooses.
@@ -269,30 +360,13 @@ impl LayoutArgs {
     /// These decisions on top of `base`; an error names what is decided twice and differently.
     pub(crate) fn over(&self, base: &PartialLayout) -> anyhow::Result<PartialLayout> {
         let flags = self.decided()?;
-        macro_rules! either {
-            ($($part:ident),* $(,)?) => {{
-                $(if let (Some(flag), Some(base)) = (flags.$part, base.$part) {
-                    let name = stringify!($part);
-                    let text = "is not what the flag says";
-                    anyhow::ensure!(flag == base, "`{name}` {base:?} of `--layout` {text}: {flag:?}");
-                })*
-                Ok(PartialLayout { $($part: flags.$part.or(base.$part),)* ..flags })
-            }};
-        }
-        either!(
-            tensor_parallel,
-            sequence_parallel,
-            context_parallel,
-            context_parallel_kind,
-            expert_parallel,
-            expert_tensor_parallel,
-            pipeline_parallel,
-            virtual_stages,
-            data_parallel,
-            zero_stage,
-            zero_shard,
-            micro_batch_size,
-        )
+        let in_layout =
+            |option: &str, value: &str| format!("`{}` of `--layout`", part(option, value));
+        let given = |option: &str, value: &str| self.as_given(option, value);
+        check_agreement((base, in_layout), (&flags, given))?;
+        let both = flags.and(base).unwrap_or(flags);
+        check_shards(&both)?;
+        Ok(both)
     }
 }
 

@@ -12,6 +12,8 @@ mod describe;
 mod explain;
 mod export;
 mod files;
+mod given;
+mod idle;
 mod import;
 mod impossible;
 mod input;

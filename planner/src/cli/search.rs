@@ -8,7 +8,6 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use ir::graph::Recompute;
 use ir::layout::PartialLayout;
 use ir::plan::{Plan, PlannedModel, Provenance};
-use ir::schedule::ScheduleKind;
 use ir::units::Bytes;
 use planner::answers::{cheapest_number_of_gpus, least_memory};
 use planner::plan::{self, sha256};
@@ -23,13 +22,13 @@ use serde::Serialize;
 use super::answer::Answer;
 use super::args::{EvaluateArgs, Format, ProblemArgs, SearchArgs};
 use super::describe::describe;
-use super::impossible::no_candidates;
+use super::impossible::{AskedFor, no_candidates};
 use super::input::{
     Decided, Input, command, read, warn_of_large_batch, warn_of_long_sequence, warn_of_model,
     warn_of_tools,
 };
 use super::interrupt::Limit;
-use super::layout::{LayoutArgs, filled};
+use super::layout::LayoutArgs;
 use super::questions::{Answers, Objective, QuestionArgs, describe_considered};
 use super::report;
 use command_line::destination::{has_room, refuse_to_overwrite, write_output};
@@ -47,19 +46,10 @@ pub(crate) fn search(args: &SearchArgs) -> anyhow::Result<Answer> {
 
 /// Like a search in which degrees that are not named are 1, and what else is not named is chosen best.
 pub(crate) fn evaluate(args: &EvaluateArgs) -> anyhow::Result<Answer> {
-    let named = args.layout.over(&args.named)?;
-    let fixed = filled(&named, pipeline_ranks(&args.layout, &named));
+    let fixed = args.layout.completed(&args.layout.over(&args.named)?);
     let fewest_layers = args.layout.fewest_layers();
     let request = Request { fixed, top: 1, fewest_layers, ..Request::default() };
-    answer(&args.problem, &args.layout, &request, Asked::Named)
-}
-
-/// How many pipeline ranks a layout has that does not name them: those of the stages that are given, or one.
-fn pipeline_ranks(layout: &LayoutArgs, named: &PartialLayout) -> u32 {
-    let given = layout.stages.as_ref().map_or(1, Vec::len) as u32;
-    let of_schedule = named.schedule.map(ScheduleKind::default_virtual_stages);
-    let each = named.virtual_stages.or(of_schedule).unwrap_or(1);
-    given.checked_div(each).unwrap_or(1).max(1)
+    answer(&args.problem, &args.layout, &request, Asked::Named(&args.named))
 }
 
 /// What is asked for.
@@ -68,7 +58,7 @@ enum Asked<'a> {
     /// The best plans.
     Best(&'a SearchArgs),
     /// A layout that is named.
-    Named,
+    Named(&'a PartialLayout),
 }
 
 /// The problem where so many GiB of a GPU's memory stay free, or as many as is usual.
@@ -93,7 +83,7 @@ fn answer(
     request: &Request,
     asked: Asked<'_>,
 ) -> anyhow::Result<Answer> {
-    let named = matches!(asked, Asked::Named);
+    let named = matches!(asked, Asked::Named(_));
     let decided = Decided {
         stages: layout.stages.as_deref(),
         modules: request.fixed.recompute.and_then(Recompute::modules),
@@ -127,7 +117,12 @@ fn answer(
     let outcome = observed_search(&input.problem, request, is_quiet, &limit);
     let elapsed = start.elapsed();
     if outcome.counts.candidates == 0 {
-        return Err(no_candidates(&input.problem, &request.fixed, &outcome));
+        let named = match asked {
+            Asked::Best(_) => None,
+            Asked::Named(named) => Some(named),
+        };
+        let (problem, fixed) = (&input.problem, &request.fixed);
+        return Err(no_candidates(&AskedFor { problem, options: layout, named, fixed }, &outcome));
     }
     let nothing_fits = outcome.plans.is_empty() && outcome.stop_reason == StopReason::Exhausted;
     let least_gpus = if nothing_fits {
@@ -145,7 +140,7 @@ fn answer(
     };
     let shown = match asked {
         Asked::Best(search) => chosen(&input.problem, &outcome.plans, search.top),
-        Asked::Named => chosen(&input.problem, &outcome.plans, 1),
+        Asked::Named(_) => chosen(&input.problem, &outcome.plans, 1),
     };
     let page = args.output.as_ref().filter(|path| report::is_page(path));
     let plan = args.output.as_ref().filter(|_| page.is_none());
@@ -162,7 +157,7 @@ fn answer(
     let best = if named { best_of_all(&input.open, &limit) } else { None };
     let answers = match asked {
         Asked::Best(search) => search.questions.answer(&input, request, &shown, &limit)?,
-        Asked::Named => Answers::default(),
+        Asked::Named(_) => Answers::default(),
     };
     drop(limit);
     let found = if outcome.plans.is_empty() { Answer::NothingFits } else { Answer::Found };

@@ -7,48 +7,50 @@ use ir::model::GraphOptions;
 use ir::plan::Optimizer;
 use ir::replication::{DataParallelMethod, GradientCompression};
 
-use super::values::{one_of, parse_batch, parse_count, parse_named, parse_optimizer, precision};
+use super::values::{
+    one_of, parse_batch, parse_count, parse_length, parse_named, parse_optimizer, precision,
+};
 
 /// How a model is trained, on what and with what.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SettingArgs {
     /// A preset (see `planner list clusters`) or a cluster file.
-    #[arg(long, requires = "model", value_name = "NAME|FILE", default_value = "h100")]
+    #[arg(long, value_name = "NAME|FILE", default_value = "h100")]
     pub(crate) cluster: String,
     /// Sequences in a step, over all replicas [default: by the number of GPUs].
-    #[arg(long, requires = "model", value_name = "B", value_parser = parse_batch, allow_negative_numbers = true)]
+    #[arg(long, value_name = "B", value_parser = parse_batch, allow_negative_numbers = true)]
     pub(crate) global_batch_size: Option<u64>,
     /// Tokens in a sequence [default: what the model was made for, at most 8192].
-    #[arg(long, requires = "model", value_name = "S", value_parser = parse_count::<u64>, allow_negative_numbers = true)]
+    #[arg(long, value_name = "S", value_parser = parse_length, allow_negative_numbers = true)]
     pub(crate) seq_len: Option<u64>,
     /// Precision of linear layers [default: bf16].
-    #[arg(long, requires = "model", value_name = "fp32|fp16|bf16|fp8|fp4", hide_possible_values = true, value_parser = precision())]
+    #[arg(long, value_name = "fp32|fp16|bf16|fp8|fp4", hide_possible_values = true, value_parser = precision())]
     pub(crate) precision: Option<Precision>,
     /// What updates the parameters [default: adamw].
-    #[arg(long, requires = "model", value_name = "adamw|momentum|sgd", value_parser = parse_optimizer)]
+    #[arg(long, value_name = "adamw|momentum|sgd", value_parser = parse_optimizer)]
     pub(crate) optimizer: Option<Optimizer>,
     /// Accumulate gradients in fp32, as Megatron-LM does; torchtitan always does.
-    #[arg(long, requires = "model")]
+    #[arg(long)]
     pub(crate) fp32_gradients: bool,
     /// Keep the optimizer's moments in bf16, as DeepSeek-V3 did.
-    #[arg(long, requires = "model")]
+    #[arg(long)]
     pub(crate) bf16_moments: bool,
     /// Update 16-bit weights themselves, without a copy in fp32.
-    #[arg(long, requires = "model")]
+    #[arg(long)]
     pub(crate) no_master_weights: bool,
     /// What runs the step: its kernels, what it runs side by side, and which layouts it can run; by name (see
     /// `planner list frameworks`), or a file of your own; `ideal` has no limits [default: the first of
     /// megatron-core, torchtitan, fsdp2 and deepspeed that can run what you name].
-    #[arg(long, requires = "model", value_name = "NAME|FILE")]
+    #[arg(long, value_name = "NAME|FILE")]
     pub(crate) framework: Option<String>,
     /// How replicas keep their weights in step: all-reduce (DDP, ZeRO, FSDP), parameter-server
     /// (PyTorch's DataParallel), ring-averaging (gossip), or asynchronous:S, whose gradients are at most S
     /// updates old.
-    #[arg(long, requires = "model", value_name = "METHOD", default_value = "all-reduce", value_parser = parse_named::<DataParallelMethod>)]
+    #[arg(long, value_name = "METHOD", default_value = "all-reduce", value_parser = parse_named::<DataParallelMethod>)]
     pub(crate) data_parallel_method: DataParallelMethod,
     /// What replicas send instead of their gradients: top-k:SHARE, random-k:SHARE, int8, int4 or sign,
     /// each with error feedback [default: the gradients].
-    #[arg(long, requires = "model", value_name = "METHOD", value_parser = parse_named::<GradientCompression>)]
+    #[arg(long, value_name = "METHOD", value_parser = parse_named::<GradientCompression>)]
     pub(crate) gradient_compression: Option<GradientCompression>,
     #[command(flatten)]
     pub(crate) parts: PartArgs,

@@ -12,23 +12,42 @@ use ir::schedule::ScheduleKind;
 use ir::units::Nanos;
 use planner::names::{self, folded, precision_names, schedule_names};
 
-use command_line::numbers::{counted, quantity, seconds};
+use planner::problem::MOST_GPUS;
+
+use command_line::numbers::{counted, counted_up_to, quantity, seconds};
 
 /// A number of things, of which there is at least one: `64`, `16,384` or `128k`.
 pub(super) fn parse_count<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
-    let count = counted(text)?;
+    let most = u64::MAX >> (u64::BITS as usize - 8 * size_of::<T>().min(8));
+    let count = counted_up_to(text, most)?;
     if count == 0 {
         return Err("must be at least 1".to_owned());
     }
-    T::try_from(count)
-        .map_err(|_| "must be a whole number, at least 1 and not too large".to_owned())
+    T::try_from(count).map_err(|_| format!("must be at least 1 and at most {most}"))
+}
+
+/// Says of an error where several values go, where a text has such.
+fn several(text: &str, what: &str, error: String) -> String {
+    let parts: Vec<&str> = text.split(',').map(str::trim).collect();
+    let are_counts = parts.len() > 1 && parts.iter().all(|part| counted(part).is_ok());
+    if are_counts {
+        format!("{error}; several are `planner sweep MODEL --over {what}={}`", parts.join(","))
+    } else {
+        error
+    }
+}
+
+/// Tokens of a sequence.
+pub(super) fn parse_length(text: &str) -> Result<u64, String> {
+    parse_count(text).map_err(|error| several(text, "seq-len", error))
 }
 
 /// Sequences in a step: a number of tokens is refused, since how many each has is another option's.
 pub(super) fn parse_batch(text: &str) -> Result<u64, String> {
     const USUAL: u64 = 4096;
     let bare = text.trim().trim_end_matches("tokens").trim_end_matches("tok");
-    let count = parse_count::<u64>(bare.trim_end_matches([' ', '-', '_']))?;
+    let count = parse_count::<u64>(bare.trim_end_matches([' ', '-', '_']))
+        .map_err(|error| several(text, "batch", error))?;
     if bare.len() == text.trim().len() {
         return Ok(count);
     }
@@ -42,21 +61,12 @@ pub(super) fn parse_batch(text: &str) -> Result<u64, String> {
 
 /// A number of GPUs; the error says where several go, or a kind of them.
 pub(super) fn parse_gpus(text: &str) -> Result<u32, String> {
-    parse_count(text).map_err(|error| {
-        let parts: Vec<&str> = text.split(',').map(str::trim).collect();
-        let are_counts = parts.len() > 1 && parts.iter().all(|part| counted(part).is_ok());
-        match counted_gpus(text) {
-            Some((gpu, count)) => {
-                format!("{error}; {count} of a kind are `--gpus {count} --cluster {gpu}`")
-            }
-            None if are_counts => {
-                format!(
-                    "{error}; several are `planner sweep MODEL --over gpus={}`",
-                    parts.join(",")
-                )
-            }
-            None => error,
+    let count = counted_up_to(text, MOST_GPUS.into()).and_then(|_| parse_count(text));
+    count.map_err(|error| match counted_gpus(text) {
+        Some((gpu, count)) => {
+            format!("{error}; {count} of a kind are `--gpus {count} --cluster {gpu}`")
         }
+        None => several(text, "gpus", error),
     })
 }
 
@@ -277,7 +287,11 @@ impl TypedValueParser for ScheduleParser {
         if path.extension().is_some_and(|it| it.eq_ignore_ascii_case("csv")) {
             return Ok(NamedSchedule::File(path));
         }
-        self.0.parse_ref(command, argument, value).map(NamedSchedule::Family)
+        let family = self.0.parse_ref(command, argument, value).map(NamedSchedule::Family);
+        // Of a file that is no order, what it is says more than the names of families.
+        family.or_else(
+            |error| if path.is_file() { Ok(NamedSchedule::File(path)) } else { Err(error) },
+        )
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {

@@ -401,25 +401,21 @@ fn of_layout(ground: &Ground<'_>, error: &LayoutError, imported: &Imported) -> T
         near.map(|it| vec![Change::Expert(it)]).collect()
     };
     match error {
-        LayoutError::NotDivisible { what, by, size, degree, .. } => match *what {
+        LayoutError::SequenceUndivided { length, parts, .. } => {
+            let near = (length + parts / 2) / parts.max(&1) * parts;
+            let about = vec![Change::Sequence(near), Change::Context(layout.context_parallel)];
+            if near > 0 && near.abs_diff(*length) * 8 <= *length {
+                return (Rule::SequenceDoesNotDivide, about, vec![vec![Change::Sequence(near)]]);
+            }
+            let all = below(layout.context_parallel).map(|it| vec![Change::Context(it)]);
+            let all =
+                all.chain(other_tensor(layout)).chain([vec![Change::SequenceParallel(false)]]);
+            (Rule::SequenceDoesNotDivide, about, all.collect())
+        }
+        LayoutError::NotDivisible { what, by, .. } => match *what {
             "experts" => {
                 let about = vec![Change::Expert(layout.expert_parallel)];
                 (Rule::ExpertParallelDoesNotDivide, about, expert(layout.expert_parallel))
-            }
-            "sequence length" => {
-                let near = (size + degree / 2) / degree.max(&1) * degree;
-                let about = vec![Change::Sequence(near), Change::Context(layout.context_parallel)];
-                if near > 0 && near.abs_diff(*size) * 8 <= *size {
-                    return (
-                        Rule::SequenceDoesNotDivide,
-                        about,
-                        vec![vec![Change::Sequence(near)]],
-                    );
-                }
-                let all = below(layout.context_parallel).map(|it| vec![Change::Context(it)]);
-                let all =
-                    all.chain(other_tensor(layout)).chain([vec![Change::SequenceParallel(false)]]);
-                (Rule::SequenceDoesNotDivide, about, all.collect())
             }
             _ if by.contains("expert_parallel") => {
                 let about = vec![Change::Expert(layout.expert_parallel)];

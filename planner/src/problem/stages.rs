@@ -56,7 +56,9 @@ pub enum StagesError {
         works: String,
     },
     /// There are more of them than blocks.
-    #[error("{stages} stages are given, but the model has only {blocks} blocks to put on them")]
+    #[error(
+        "{stages} stages are given, but the model has only {blocks} blocks to put on them\nhint: {blocks} stages at most"
+    )]
     TooMany {
         /// How many are given.
         stages: usize,
@@ -67,12 +69,18 @@ pub enum StagesError {
 
 impl GivenStages {
     /// Stages with so many layers each, in the order of the model; embedding and head are not counted, and
-    /// stand on the first and on the last. Of a model that is no stack of layers, blocks are counted.
+    /// stand on the first and on the last. Of a model that is no stack of layers, blocks are counted. Where so many
+    /// pipeline ranks are named, an error proposes stages for them.
     ///
     /// # Errors
     ///
     /// [`StagesError`] where they do not cover the model.
-    pub fn new(model: &Model, graph: &Graph, of_stages: &[u32]) -> Result<Self, StagesError> {
+    pub fn new(
+        model: &Model,
+        graph: &Graph,
+        of_stages: &[u32],
+        num_ranks: Option<u32>,
+    ) -> Result<Self, StagesError> {
         let leaves_out_ends = matches!(model.description, Description::Transformer(_));
         let counts = Counts { of_stages: of_stages.to_vec(), leaves_out_ends };
         let (stages, blocks) = (of_stages.len(), graph.num_blocks());
@@ -80,9 +88,9 @@ impl GivenStages {
             return Err(StagesError::TooMany { stages, blocks });
         }
         let counted = counts.counted();
-        let works = || counts.as_even_as_can_be(blocks);
+        let works = || counts.evenly(blocks, counts.number_meant(blocks, num_ranks));
         let given: u64 = of_stages.iter().copied().map(u64::from).sum();
-        let has = blocks as u64 - if leaves_out_ends { 2 } else { 0 };
+        let has = counts.all(blocks) as u64;
         if given != has {
             return Err(StagesError::Sum { counted, given, has, works: works() });
         }
@@ -132,6 +140,12 @@ impl GivenStages {
         &self.ends
     }
 
+    /// As many stages as is asked for, with layers spread evenly over them: `8,8,8,8`.
+    pub fn evenly(&self, num_stages: u32) -> String {
+        let blocks = self.ends.last().copied().unwrap_or_default();
+        self.counts.evenly(blocks, num_stages as usize)
+    }
+
     /// How many stages there are on all ranks together.
     pub fn num_stages(&self) -> u32 {
         self.ends.len() as u32
@@ -153,17 +167,44 @@ impl Counts {
 
     /// Blocks of a stage beside those that are counted.
     fn uncounted(&self, stage: usize) -> usize {
-        let is_last = stage + 1 == self.of_stages.len();
+        self.uncounted_of(stage, stage + 1 == self.of_stages.len())
+    }
+
+    fn uncounted_of(&self, stage: usize, is_last: bool) -> usize {
         let ends = usize::from(stage == 0) + usize::from(is_last);
         if self.leaves_out_ends { ends } else { 0 }
     }
 
-    /// As many stages with the blocks of a model spread evenly over them.
-    fn as_even_as_can_be(&self, blocks: usize) -> String {
-        let stages = self.of_stages.len();
+    /// How much of a chain of blocks is counted.
+    const fn all(&self, blocks: usize) -> usize {
+        if self.leaves_out_ends { blocks.saturating_sub(2) } else { blocks }
+    }
+
+    /// How many stages are meant by those that do not fit: as many as there are, if they divide over the ranks; of a single
+    /// number, those that have so many each.
+    fn number_meant(&self, blocks: usize, num_ranks: Option<u32>) -> usize {
+        let (given, all) = (self.of_stages.len(), self.all(blocks));
+        let divides =
+            |stages: usize| num_ranks.is_none_or(|ranks| stages.is_multiple_of(ranks as usize));
+        let of_each = match self.of_stages[..] {
+            [each] if each > 0 && all.is_multiple_of(each as usize) => all / each as usize,
+            _ => given,
+        };
+        let ranks = num_ranks.map_or(given, |ranks| ranks as usize);
+        [of_each, given].into_iter().find(|stages| divides(*stages)).unwrap_or(ranks)
+    }
+
+    /// So many stages with what a model has spread evenly over them: what is counted, where that comes out, or else all
+    /// blocks.
+    fn evenly(&self, blocks: usize, stages: usize) -> String {
+        let (stages, all) = (stages.max(1), self.all(blocks));
         let of_stage = |stage| {
+            if all.is_multiple_of(stages) {
+                return (all / stages).to_string();
+            }
             let own = blocks / stages + usize::from(stage < blocks % stages);
-            own.saturating_sub(self.uncounted(stage)).to_string()
+            let is_last = stage + 1 == stages;
+            own.saturating_sub(self.uncounted_of(stage, is_last)).to_string()
         };
         (0..stages).map(of_stage).collect::<Vec<_>>().join(",")
     }

@@ -1,4 +1,4 @@
-//! What of a space the framework can run.
+//! What of a space can be, and what of that the framework can run.
 
 use ir::cluster::Architecture;
 use ir::framework::Abilities;
@@ -6,7 +6,8 @@ use ir::graph::{
     Axis, ContextParallelKind, CudaGraphs, ExpertOverlap, Recompute, Sharding, Switches,
     TokenDispatcher,
 };
-use ir::layout::{LayoutError, PartialLayout};
+use ir::layout::{LayoutError, PartialLayout, ZeroStage};
+use ir::schedule::ScheduleKind;
 
 use crate::problem::Problem;
 use crate::step::ShapeKey;
@@ -101,4 +102,29 @@ pub(super) fn check_framework(problem: &Problem, fixed: &PartialLayout) -> Resul
         return Ok(());
     }
     Err(LayoutError::Framework { framework: framework.name.clone(), lacks })
+}
+
+/// Whether what is named can be, whatever is chosen besides.
+pub(super) fn check_named(problem: &Problem, fixed: &PartialLayout) -> Result<(), LayoutError> {
+    fixed.check()?;
+    check_offload(problem, fixed)?;
+    check_recompute(problem, fixed)
+}
+
+/// Whether what is to lie on the host can, beside what else is fixed.
+fn check_offload(problem: &Problem, fixed: &PartialLayout) -> Result<(), LayoutError> {
+    let offload = fixed.offload.unwrap_or_default();
+    let zero_stage = fixed.zero_stage.unwrap_or(ZeroStage::Parameters);
+    let schedule = fixed.schedule.unwrap_or(ScheduleKind::OneFOneB);
+    problem.limits.check_offload(offload, zero_stage, schedule)
+}
+
+/// Whether no more layers of each stage are to be computed again than the model has.
+fn check_recompute(problem: &Problem, fixed: &PartialLayout) -> Result<(), LayoutError> {
+    let Some(Recompute::FirstLayers(layers)) = fixed.recompute else { return Ok(()) };
+    let has = problem.limits.num_blocks.saturating_sub(2).max(1);
+    if u64::from(layers) > has {
+        return Err(LayoutError::RecomputedLayers { layers, has });
+    }
+    Ok(())
 }

@@ -1,34 +1,82 @@
-//! What of a user's lists leaves nothing to search.
+//! What of that which a user asked for leaves nothing to search.
 
-use ir::layout::{Among, PartialLayout};
+use ir::framework::Abilities;
+use ir::layout::PartialLayout;
 
 use super::space::Space;
-use crate::problem::Problem;
+use crate::problem::{GivenStages, Problem};
 
-/// The fewest of the lists among which a search may choose that together, beside what is fixed, leave no layout; none
-/// if what is fixed leaves none by itself, or some are left.
+/// Options that together leave no layout, though each part of them leaves some.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conflict {
+    /// The options, each with its value.
+    pub options: Vec<(&'static str, String)>,
+    /// The framework, if without its limits there are layouts.
+    pub framework: Option<String>,
+}
+
+/// The option of stages that are given by hand.
+const STAGES: &str = "--stages";
+
+/// The fewest of the options with which a user `named` parts of a layout that together leave no layout; none if all
+/// together leave some, or even without any there is none. What is left of the parts without some options, `completed` makes
+/// the layout of that is searched.
 pub fn conflicting(
     problem: &Problem,
-    fixed: &PartialLayout,
-) -> Option<Vec<(&'static str, String)>> {
-    let restrictions = fixed.among.restrictions();
-    let leaves = |kept: u32| {
-        let mut among = fixed.among;
-        for (place, (option, _)) in restrictions.iter().enumerate() {
-            if kept & 1 << place == 0 {
-                among = among.without(option);
-            }
-        }
-        let fixed = PartialLayout { among, ..*fixed };
-        Space::new(problem, &fixed).has_layouts(problem, &fixed)
+    named: &PartialLayout,
+    completed: impl Fn(&PartialLayout) -> PartialLayout,
+) -> Option<Conflict> {
+    let stages = problem.stages.as_ref().map(|stages| (STAGES, counts(stages)));
+    let options: Vec<_> = named.restrictions().into_iter().chain(stages).collect();
+    let open = problem.clone().with_stages(None);
+    let ideal = |problem: &Problem| {
+        let mut problem = problem.clone();
+        problem.hardware.framework.abilities = Abilities::all();
+        problem
     };
-    if fixed.among == Among::default() || !leaves(0) {
+    let layout = |kept: &[usize]| {
+        let dropped = (0..options.len()).filter(|place| !kept.contains(place));
+        completed(&dropped.fold(*named, |named, place| named.without(options[place].0)))
+    };
+    let posed = |kept: &[usize]| {
+        if kept.iter().any(|place| options[*place].0 == STAGES) { problem } else { &open }
+    };
+    let leaves = |kept: &[usize]| has_layouts(posed(kept), &layout(kept));
+    let all: Vec<usize> = (0..options.len()).collect();
+    if options.is_empty() || !leaves(&[]) || leaves(&all) {
         return None;
     }
-    let mut sets: Vec<u32> = (1..1u32 << restrictions.len()).collect();
-    sets.sort_by_key(|set| set.count_ones());
-    let conflict = sets.into_iter().find(|set| !leaves(*set))?;
-    let of_conflict = restrictions.into_iter().enumerate();
-    let of_conflict = of_conflict.filter(|(place, _)| conflict & 1 << place != 0);
-    Some(of_conflict.map(|(_, restriction)| restriction).collect())
+    let conflict = fewest(&all, leaves);
+    let is_able = has_layouts(&ideal(posed(&conflict)), &layout(&conflict));
+    Some(Conflict {
+        options: conflict.into_iter().map(|place| options[place].clone()).collect(),
+        framework: is_able.then(|| problem.hardware.framework.name.clone()),
+    })
+}
+
+/// The fewest of `all` that leave nothing: one or two, else some of which none can be spared.
+fn fewest(all: &[usize], leaves: impl Fn(&[usize]) -> bool) -> Vec<usize> {
+    let one = all.iter().map(|place| vec![*place]);
+    let pairs =
+        all.iter().flat_map(|one| all.iter().skip(*one + 1).map(move |other| vec![*one, *other]));
+    if let Some(few) = one.chain(pairs).find(|few| !leaves(few)) {
+        return few;
+    }
+    let mut kept = all.to_vec();
+    for place in all {
+        let without: Vec<usize> = kept.iter().copied().filter(|other| other != place).collect();
+        if !leaves(&without) {
+            kept = without;
+        }
+    }
+    kept
+}
+
+fn has_layouts(problem: &Problem, fixed: &PartialLayout) -> bool {
+    Space::new(problem, fixed).has_layouts(problem, fixed)
+}
+
+/// Stages as they are given: `10,11,11,10`.
+fn counts(stages: &GivenStages) -> String {
+    stages.counts().0.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
 }

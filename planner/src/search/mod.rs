@@ -32,7 +32,7 @@ use crate::problem::Problem;
 use crate::step::ChainIndex;
 pub use choice::{Chosen, LOOKED_AT, RESOLUTION, chosen, likelihood_first_is_faster, saving};
 use closest::closest;
-pub use conflict::conflicting;
+pub use conflict::{Conflict, conflicting};
 pub use found::{
     Found, model_flops_utilization, simulated, tokens_per_second_per_gpu,
     utilization_with_every_pair, with_step,
@@ -43,7 +43,7 @@ use outcome::Best;
 pub use outcome::{Counts, Outcome};
 use queue::{Node, Queue};
 pub use request::{Go, Observe, Progress, Request, StopReason};
-use space::{Rejection, Space};
+use space::{Family, Rejection, Space};
 
 /// Layouts that are played between two looks at whether to go on, where each takes long.
 const AT_ONCE: usize = 16;
@@ -131,7 +131,12 @@ fn search_here(problem: &Problem, request: &Request, observe: &mut Observe<'_>) 
     let closest = is_asked.then(|| closest(&searcher, &space.families)).flatten();
     let plans =
         best.plans.par_iter().with_max_len(1).map(|plan| searcher.found(plan.layout, &plan.ends));
-    let schedule_error = || space.families.first()?.schedule_error(problem, &request.fixed);
+    // A single rank follows no schedule: what is wrong with a pipeline says more.
+    let schedule_error = || {
+        let error = |family: &Family| family.schedule_error(problem, &request.fixed);
+        let mut pipelines = space.families.iter().filter(|family| family.pipeline_parallel > 1);
+        pipelines.find_map(error).or_else(|| space.families.iter().find_map(error))
+    };
     Outcome {
         plans: plans.collect(),
         counts,

@@ -12,7 +12,7 @@ use ir::layout::{
 use ir::schedule::ScheduleKind;
 use serde::Serialize;
 
-use super::able::{abilities, check_framework, context_kind, switches};
+use super::able::{abilities, check_framework, check_named, context_kind, switches};
 use crate::problem::{GivenStages, Problem};
 use crate::step::ShapeKey;
 
@@ -100,7 +100,7 @@ impl Space {
     /// Enumerates the families.
     pub fn new(problem: &Problem, fixed: &PartialLayout) -> Self {
         let mut space = Self::default();
-        if let Err(error) = fixed.check().and_then(|()| check_offload(problem, fixed)) {
+        if let Err(error) = check_named(problem, fixed) {
             space.last_error = Some(error);
             return space;
         }
@@ -146,6 +146,10 @@ impl Space {
         let Some(rest) = quotient(limits.num_gpus, tensor) else { return };
         for context in chosen(fixed.context_parallel, fixed.among.context_parallel, divisors(rest))
         {
+            // One that is named need not divide what other degrees leave.
+            if quotient(rest, context).is_none() {
+                continue;
+            }
             let Some(kind) = context_kind(problem, fixed, context) else { continue };
             if !abilities(problem).takes_context(context, kind) {
                 self.reject_unable();
@@ -204,14 +208,20 @@ impl Space {
         fixed: &PartialLayout,
         pipeline: u32,
     ) -> bool {
-        let Some(given) = problem.stages.as_ref().map(GivenStages::num_stages) else { return true };
+        let Some(stages) = &problem.stages else { return true };
+        let given = stages.num_stages();
         // A single rank has one stage.
         let fits = given.is_multiple_of(pipeline) && (pipeline > 1 || given == 1);
         if fixed.pipeline_parallel.is_none() {
             return fits;
         }
         if !given.is_multiple_of(pipeline) {
-            let error = stages_undivided(given.into(), pipeline.into());
+            let error = LayoutError::GivenStagesUndivided {
+                given,
+                pipeline_parallel: pipeline,
+                works: stages.evenly(pipeline),
+                divisor: largest_divisor(given.into(), pipeline.into()),
+            };
             self.reject(Rejection::GivenStages, error);
             return false;
         }
@@ -549,24 +559,6 @@ impl Family {
         let overlap = self.shape.switches.expert_overlap;
         let pipeline = [self.pipeline_parallel, virtual_stages];
         abilities(problem).takes_overlap(overlap, pipeline, recompute)
-    }
-}
-
-/// Whether what is to lie on the host can, beside what else is fixed.
-fn check_offload(problem: &Problem, fixed: &PartialLayout) -> Result<(), LayoutError> {
-    let offload = fixed.offload.unwrap_or_default();
-    let zero_stage = fixed.zero_stage.unwrap_or(ZeroStage::Parameters);
-    let schedule = fixed.schedule.unwrap_or(ScheduleKind::OneFOneB);
-    problem.limits.check_offload(offload, zero_stage, schedule)
-}
-
-fn stages_undivided(given: u64, pipeline: u64) -> LayoutError {
-    LayoutError::NotDivisible {
-        what: "the number of stages given",
-        size: given,
-        by: "`pipeline_parallel`",
-        degree: pipeline,
-        works: largest_divisor(given, pipeline),
     }
 }
 

@@ -61,7 +61,7 @@ proptest! {
             let layout = named(&found.layout);
             prop_assert_eq!(abilities.lacks(&layout, facts), Vec::<String>::new(), "{}", found.layout);
         }
-        let able = abilities.with(&request.fixed, facts);
+        let able = abilities.with(&request.fixed, facts, None);
         prop_assert_eq!(able.lacks(&request.fixed, facts), Vec::<String>::new());
     }
 

@@ -293,11 +293,11 @@ fn every_shipped_model_is_inspected() {
 #[test]
 fn images_are_counted_one_by_one() {
     let args = ["search", "models/vit-large-patch16-224", "--gpus", "8", "--top", "1"];
-    let plans = |more: &[&str]| {
-        let args = with(&with(&args, &["--format", "json", "--global-batch-size", "64"]), more);
-        planner(&args).json()["plans"].clone()
-    };
-    assert_eq!(plans(&[]), plans(&["--seq-len", "4096"]));
+    let found = planner(&with(&args, &["--global-batch-size", "64"]));
+    assert_eq!(found.code, Some(0), "{found:?}");
+    let refused = planner(&with(&args, &["--seq-len", "4096"]));
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert!(refused.stderr.contains("`--seq-len` would change nothing"), "{refused:?}");
 }
 
 #[test]

@@ -61,7 +61,10 @@ fn exchanges_of_heads_that_cannot_be() {
         ),
         ("--layout cp8-a2a", &["key-value heads 4", "8", "hint: 4 divides it"]),
         ("--layout tp2-cp4-a2a", &["key-value heads 4", "`tensor_parallel` x `context_parallel`"]),
-        ("--layout cp2-a2a --context-parallel-kind ring", &["context_parallel_kind", "--layout"]),
+        (
+            "--layout cp2-a2a --context-parallel-kind ring",
+            &["`a2a` of `--layout`", "`--context-parallel-kind ring`"],
+        ),
         ("--layout cp2-heads", &["`heads`", "a2a"]),
         ("--layout cp2 --context-parallel-kind heads", &["heads", "all_to_all"]),
     ] {

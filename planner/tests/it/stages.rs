@@ -53,7 +53,7 @@ proptest! {
         // The last end is that of the head, which is not counted.
         *counts.last_mut().unwrap() -= 1;
         let model = Model::from_json(&setup.model.to_string(), "model").unwrap();
-        let given = GivenStages::new(&model, &problem.graph, &counts).unwrap();
+        let given = GivenStages::new(&model, &problem.graph, &counts, None).unwrap();
         prop_assert_eq!(&given.ends()[..], &ends[..]);
         let problem = problem.with_stages(Some(given));
         check(&problem, &request)?;
@@ -70,6 +70,7 @@ fn layers_are_counted_without_embedding_and_head() {
             &model,
             &model.training_graph(GraphOptions::default(), None).unwrap(),
             counts,
+            None,
         )
     };
     let llama = "llama-3.1-8b/config.json";
@@ -80,7 +81,7 @@ fn layers_are_counted_without_embedding_and_head() {
     let say = |model, counts| given(model, counts).unwrap_err().to_string();
     assert_eq!(
         say(llama, &[8, 9, 9, 7]),
-        "the stages given have 33 layers together, but the model has 32\nhint: 8,9,8,7 fits"
+        "the stages given have 33 layers together, but the model has 32\nhint: 8,8,8,8 fits"
     );
     assert_eq!(
         say(llama, &[16, 0, 16]),
@@ -89,7 +90,7 @@ fn layers_are_counted_without_embedding_and_head() {
     );
     assert_eq!(
         say(llama, &[1; 40]),
-        "40 stages are given, but the model has only 34 blocks to put on them"
+        "40 stages are given, but the model has only 34 blocks to put on them\nhint: 34 stages at most"
     );
     // Its blocks are no layers: all count.
     let blocks = given("toy-mlp.json", &[1]).unwrap_err();
@@ -150,7 +151,7 @@ fn stages_that_cannot_be() {
     for (args, words) in [
         (
             "--stages 1,2,1 --pp 2",
-            &["stages given 3", "`pipeline_parallel` 2", "hint: 1 divides"][..],
+            &["3 stages are given", "`pipeline_parallel` 2", "hint: `--stages 2,2`"][..],
         ),
         ("--stages 2,2 --pp 2 --vpp 2", &["are 4 stages, but 2", "hint: `virtual_stages` 1"]),
         ("--stages 1,2,1", &["no layout on 8 GPUs"]),

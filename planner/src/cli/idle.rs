@@ -1,0 +1,57 @@
+//! Options that would change nothing of what is trained.
+
+use ir::cluster::Precision;
+use ir::framework::ModelFacts;
+use ir::graph::{ExpertOverlap, Graph};
+use ir::layout::PartialLayout;
+use ir::model::{Description, Model};
+use ir::plan::Training;
+
+use super::setting::SettingArgs;
+
+/// Refuses options of which the model, or what else was chosen, has nothing that they could change.
+pub(crate) fn refuse_idle(
+    args: &SettingArgs,
+    layout: &PartialLayout,
+    (model, graph): (&Model, &Graph),
+    training: &Training,
+) -> anyhow::Result<()> {
+    let has_experts = ModelFacts::of(graph).has_experts;
+    let predicts_further = match &model.description {
+        Description::Transformer(transformer) => !transformer.prediction_modules.is_empty(),
+        _ => false,
+    };
+    let overlaps = layout.expert_overlap == Some(ExpertOverlap::MicroBatch);
+    let name = &model.name;
+    let no_experts = || format!("{name} has no experts");
+    let all = [
+        (layout.token_dispatcher.is_some() && !has_experts, "--token-dispatcher", no_experts()),
+        (overlaps && !has_experts, "--expert-overlap", no_experts()),
+        (
+            args.parts.multi_token_prediction && !predicts_further,
+            "--multi-token-prediction",
+            format!("{name} has no modules that predict more than the next token"),
+        ),
+        (
+            args.seq_len.is_some() && !graph.has_sequence(),
+            "--seq-len",
+            format!("{name} has no sequence whose length could be chosen"),
+        ),
+        (
+            args.bf16_moments && training.optimizer.num_moments() == 0,
+            "--bf16-moments",
+            "this optimizer keeps no moments".to_owned(),
+        ),
+        (
+            args.no_master_weights && training.precision == Precision::Fp32,
+            "--no-master-weights",
+            "weights in fp32 have no copy".to_owned(),
+        ),
+    ];
+    match all.into_iter().find(|(is_idle, ..)| *is_idle) {
+        Some((_, option, why)) => {
+            anyhow::bail!("`{option}` would change nothing: {why}\nhint: leave it out")
+        }
+        None => Ok(()),
+    }
+}

@@ -192,16 +192,6 @@ fn describe(checked: &CheckedPlan, kernels: &[KernelRow]) -> String {
     text.push_str(&describe_losses(plan));
     let hardware = &problem.hardware;
     text.push_str(&describe_calibration(&hardware.framework, &hardware.device.training_set));
-    let again = found.evaluation.step_time.get();
-    if (again / prediction.step_time_seconds - 1.0).abs() > 1e-6 {
-        let _ = writeln!(
-            text,
-            "\nnote: planner {} predicted {:.4} s; this one, {}, predicts {again:.4} s",
-            plan.provenance.planner_version,
-            prediction.step_time_seconds,
-            env!("CARGO_PKG_VERSION"),
-        );
-    }
     let _ = writeln!(
         text,
         "\nmfu counts 3 x forward, without masked pairs, over {} in {}; with every pair {}",

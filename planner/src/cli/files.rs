@@ -14,6 +14,7 @@ use planner::names::{self, nearest, or_nearest};
 use planner::plan::{self, CheckedPlan};
 
 use super::values::counted_gpus;
+use command_line::said::tell;
 
 /// Files larger than this are not configurations.
 const LARGEST_FILE: u64 = 64 << 20;
@@ -253,9 +254,36 @@ fn no_plan(path: &Path) -> anyhow::Error {
 
 /// Checks a plan that was read from `path`.
 pub(crate) fn parse_plan(path: &Path, text: &str) -> anyhow::Result<CheckedPlan> {
-    plan::read(text)
+    let checked = plan::read(text)
         .with_context(|| format!("`{}`", path.display()))
-        .map_err(|error| is_wrong(path, text.as_bytes(), FileKind::Plan, error))
+        .map_err(|error| is_wrong(path, text.as_bytes(), FileKind::Plan, error))?;
+    warn_of_prediction(path, &checked);
+    Ok(checked)
+}
+
+/// Predictions that differ by less are of the same planner.
+const SAME_PREDICTION: f64 = 1e-6;
+
+/// Says on stderr where what a plan predicts is not what its layout takes.
+fn warn_of_prediction(path: &Path, checked: &CheckedPlan) {
+    let CheckedPlan { plan, problem, found, .. } = checked;
+    let (written, now) = (&plan.prediction, found.prediction(problem));
+    let is_as_fast =
+        (now.step_time_seconds / written.step_time_seconds - 1.0).abs() <= SAME_PREDICTION;
+    if is_as_fast && now.peak_memory_bytes == written.peak_memory_bytes {
+        return;
+    }
+    tell(&format!(
+        "warning: `{}` predicts {:.4} s and {}, but its layout takes {:.4} s and {}: it was edited, or made by a planner that \
+         predicts otherwise (it says {})\nhint: `{}` makes it again",
+        path.display(),
+        written.step_time_seconds,
+        written.peak_memory_bytes,
+        now.step_time_seconds,
+        now.peak_memory_bytes,
+        plan.provenance.planner_version,
+        plan.provenance.command,
+    ));
 }
 
 /// The most that is read of a CSV: 10^8 actions of ten characters.

@@ -102,7 +102,7 @@ pub enum ImportError {
     #[error(transparent)]
     Problem(#[from] ProblemError),
     /// The layout is not valid.
-    #[error("the layout that the settings give: {0}")]
+    #[error("the layout that the settings give")]
     Layout(#[from] LayoutError),
     /// The settings are of another model.
     #[error("the settings are of another model than `{model}`: {}", differences.join("; "))]

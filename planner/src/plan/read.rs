@@ -5,7 +5,7 @@ use ir::graph::{AdapterError, GraphError, Recompute};
 use ir::layout::{Layout, LayoutError, LayoutSpec, ZeroStage};
 use ir::model::{GraphOptions, Model, ModelError};
 use ir::plan::{PLAN_VERSION, Plan, PlannedModel, Training};
-use ir::text::printable;
+use ir::text::in_one_line;
 use ir::units::Seconds;
 use traces::timeline::training_step;
 
@@ -45,28 +45,28 @@ pub enum PlanError {
         command: String,
     },
     /// The model in the plan cannot be read.
-    #[error("the plan's `model`: {0}")]
+    #[error("the plan's `model`")]
     Model(#[from] ModelError),
     /// The model in the plan has no graph.
-    #[error("the plan's `model`: {0}")]
+    #[error("the plan's `model`")]
     Graph(#[from] AdapterError),
     /// The layout recomputes what the model does not have.
-    #[error("the plan's `layout`: {0}")]
-    Recompute(GraphError),
+    #[error("the plan's `layout`")]
+    Recompute(#[source] GraphError),
     /// The cluster in the plan is not usable.
-    #[error("the plan's `cluster`: {0}")]
+    #[error("the plan's `cluster`")]
     Cluster(#[from] ir::cluster::ClusterError),
     /// The framework in the plan is not usable.
-    #[error("the plan's `framework`: {0}")]
+    #[error("the plan's `framework`")]
     Framework(#[from] ir::framework::FrameworkError),
     /// The cluster in the plan names rates that this program does not have.
-    #[error("the plan's `cluster`: {0}")]
+    #[error("the plan's `cluster`")]
     Rates(#[from] UnknownRates),
     /// The problem cannot be posed.
-    #[error("the plan: {0}")]
+    #[error(transparent)]
     Problem(#[from] ProblemError),
     /// The layout is not valid for model, batch and GPUs.
-    #[error("the plan's `layout`: {0}")]
+    #[error("the plan's `layout`")]
     Layout(#[from] LayoutError),
     /// Two parts of the plan disagree.
     #[error("the plan contradicts itself: {0}\nhint: make it again with its `provenance.command`")]
@@ -100,7 +100,7 @@ pub fn read(text: &str) -> Result<CheckedPlan, PlanError> {
     let json = |error: serde_json::Error| PlanError::Json {
         line: error.line(),
         column: error.column(),
-        problem: printable(error.to_string().split(" at line ").next().unwrap_or_default()).into(),
+        problem: in_one_line(error.to_string().split(" at line ").next().unwrap_or_default()),
     };
     let value: serde_json::Value = serde_json::from_str(text).map_err(json)?;
     if value.get("traceEvents").is_some() {

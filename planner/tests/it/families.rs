@@ -273,7 +273,8 @@ fn plans_are_checked_by_the_placement() {
         let refused = |pointer: &str, value: Value| {
             let mut plan = good.clone();
             *plan.pointer_mut(pointer).unwrap() = value;
-            plan::read(&plan.to_string()).unwrap_err().to_string()
+            let error = plan::read(&plan.to_string()).unwrap_err();
+            format!("{:#}", anyhow::Error::from(error))
         };
         for stage in 0..good["stages"].as_array().unwrap().len() {
             let rank = good["stages"][stage]["pipeline_rank"].as_u64().unwrap();

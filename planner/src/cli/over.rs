@@ -57,6 +57,17 @@ impl Varied {
         }
     }
 
+    /// Values that people try.
+    const fn example(self) -> &'static str {
+        match self {
+            Self::Gpus => "8,16,32",
+            Self::SequenceLength => "4k,8k,16k",
+            Self::GlobalBatchSize => "256,512,1024",
+            Self::Bandwidth => "0.5,1,2",
+            Self::Memory => "40,80,141",
+        }
+    }
+
     const fn is_whole(self) -> bool {
         matches!(self, Self::Gpus | Self::SequenceLength | Self::GlobalBatchSize)
     }
@@ -82,7 +93,12 @@ impl std::str::FromStr for Over {
             Varied::Bandwidth => quantity(text, &[("", 1.0), ("x", 1.0)]),
             _ => counted(text).ok().map(|count| count as f64).or_else(|| text.parse().ok()),
         };
-        let values: Vec<f64> = values.split(',').map(value).collect::<Option<_>>().ok_or(form)?;
+        let read = |text: &str| {
+            let example = what.example();
+            value(text)
+                .ok_or_else(|| format!("`{text}` is no value of {name}; they have commas between them, such as {name}={example}"))
+        };
+        let values: Vec<f64> = values.split(',').map(read).collect::<Result<_, _>>()?;
         let is_usable = |value: &f64| {
             (1e-6..=1e12).contains(value) && (!what.is_whole() || value.fract() == 0.0)
         };

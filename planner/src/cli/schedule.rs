@@ -14,6 +14,7 @@ use super::answer::Answer;
 use super::args::{ScheduleArgs, ScheduleFormat};
 use super::chart::{check_ending, write_timelines};
 use super::files::read_schedule;
+use super::given::refuse_look;
 use super::picture::Look;
 use command_line::destination::{has_room, refuse_to_overwrite, write_output};
 use command_line::said::{columns, print, print_bytes, print_json};
@@ -30,6 +31,8 @@ pub(crate) fn schedule(args: &ScheduleArgs) -> anyhow::Result<Answer> {
     if let Some(output) = args.output.as_ref().filter(|output| !is_csv(output)) {
         check_ending(output)?;
     }
+    let is_drawn = args.output.as_ref().is_some_and(|output| !is_csv(output));
+    refuse_look(&["--theme", "--width", "--lanes", "--first-micro-batches"], is_drawn)?;
     let (name, plain) = match &args.from {
         Some(path) => (path.display().to_string(), read_schedule(path)?),
         None => named(args, costs)?,
@@ -79,13 +82,19 @@ fn check_total(schedule: &Schedule, costs: Costs) -> anyhow::Result<()> {
 
 /// The schedule of a family, or the scheduler's own.
 fn named(args: &ScheduleArgs, costs: Costs) -> anyhow::Result<(String, Schedule)> {
-    let (Some(name), Some(p), Some(m)) = (&args.name, args.stages, args.micro_batches) else {
+    let name = args.name.as_deref().unwrap_or(AUTO);
+    let path = Path::new(name);
+    if path.is_file() {
+        // Another kind of file says itself what takes it.
+        read_schedule(path)?;
         anyhow::bail!(
-            "a schedule needs a name, `--stages` and `--micro-batches`, or `--from FILE.csv`\nhint: \
-             `planner schedule 1f1b --stages 4 --micro-batches 8`"
+            "`{name}` is a file, not a family\nhint: `planner schedule --from {name}` reads it"
         );
-    };
-    if folded(name) == AUTO {
+    }
+    let is_made = folded(name) == AUTO;
+    let kind = if is_made { None } else { Some(family(name)?) };
+    let (p, m) = numbers(name, args)?;
+    if is_made {
         return Ok((AUTO.to_owned(), made_for(args, costs, p, m)?));
     }
     for (flag, is_given) in [
@@ -94,20 +103,39 @@ fn named(args: &ScheduleArgs, costs: Costs) -> anyhow::Result<(String, Schedule)
     ] {
         anyhow::ensure!(!is_given, "`{flag}` is for `{AUTO}`; the families keep what they keep");
     }
-    let kind = names::schedule(name).with_context(|| {
-        let known = ScheduleKind::ALL.map(ScheduleKind::name);
-        let all = "`planner list schedules` says what each does";
-        let hint = if Path::new(name).is_file() {
-            format!("`planner schedule --from {name}` reads a file")
-        } else if let Some(several) = names::schedules_like(name) {
-            several.to_owned()
-        } else {
-            or_nearest(name, known, all)
-        };
-        format!("`{name}` is neither `{AUTO}` nor a family: {}\nhint: {hint}", known.join(", "))
-    })?;
+    let Some(kind) = kind else { anyhow::bail!("`{AUTO}` is no family") };
     let v = args.virtual_stages.unwrap_or(kind.default_virtual_stages());
     Ok((kind.name().to_owned(), generate(kind, p, m, v)?))
+}
+
+/// The family of a name.
+fn family(name: &str) -> anyhow::Result<ScheduleKind> {
+    names::schedule(name).with_context(|| {
+        let known = ScheduleKind::ALL.map(ScheduleKind::name);
+        let all = "`planner list schedules` says what each does";
+        let hint =
+            names::schedules_like(name).map_or_else(|| or_nearest(name, known, all), str::to_owned);
+        format!("`{name}` is neither `{AUTO}` nor a family: {}\nhint: {hint}", known.join(", "))
+    })
+}
+
+/// Pipeline ranks and micro-batches, without which no order is made.
+fn numbers(name: &str, args: &ScheduleArgs) -> anyhow::Result<(u32, u32)> {
+    let (stages, micro_batches) = (args.stages, args.micro_batches);
+    if let (Some(stages), Some(micro_batches)) = (stages, micro_batches) {
+        return Ok((stages, micro_batches));
+    }
+    let all = [("`--stages`", stages), ("`--micro-batches`", micro_batches)];
+    let lacks: Vec<&str> =
+        all.into_iter().filter_map(|(option, given)| given.is_none().then_some(option)).collect();
+    anyhow::bail!(
+        "a schedule is made for so many ranks and micro-batches: {} {} missing\nhint: `planner schedule {name} --stages {} \
+         --micro-batches {}`",
+        lacks.join(" and "),
+        if lacks.len() == 1 { "is" } else { "are" },
+        stages.unwrap_or(4),
+        micro_batches.unwrap_or(8),
+    )
 }
 
 /// The name of the scheduler that looks at the costs.

@@ -12,6 +12,8 @@ use traces::sweep::{self, Bar};
 
 use super::answer::Answer;
 use super::args::{Format, SweepArgs};
+use super::given::refuse_look;
+use super::impossible::{AskedFor, no_candidates};
 use super::input::{Decided, Input, read, warn_of_model};
 use super::interrupt::Limit;
 use super::over::Varied;
@@ -19,7 +21,7 @@ use super::picture::StillKind;
 use super::questions::whole;
 use super::tables::{percent, render, table};
 use command_line::destination::{has_room, refuse_to_overwrite, write_output};
-use command_line::said::{print, print_json};
+use command_line::said::{print, print_json, tell};
 
 /// The best plan of a value; none where nothing fits.
 #[derive(Debug, Serialize)]
@@ -28,8 +30,18 @@ struct Point {
     num_gpus: u32,
     sequence_length: u64,
     global_batch_size: u64,
+    /// Whether there is any layout, even one that does not fit.
+    #[serde(skip)]
+    is_possible: bool,
     #[serde(flatten)]
     best: Option<Best>,
+}
+
+impl Point {
+    /// Why it has no plan.
+    const fn without_plan(&self) -> &'static str {
+        if self.is_possible { "nothing fits" } else { "no layout" }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -56,6 +68,8 @@ pub(crate) fn sweep(args: &SweepArgs) -> anyhow::Result<Answer> {
     if let Some(output) = &args.output {
         refuse_to_overwrite(&args.model, output)?;
     }
+    refuse_look(&["--theme"], args.output.is_some())?;
+    refuse_both(args)?;
     let fixed = args.layout.over(&PartialLayout::default())?;
     let request = Request {
         fixed,
@@ -65,7 +79,8 @@ pub(crate) fn sweep(args: &SweepArgs) -> anyhow::Result<Answer> {
         ..Request::default()
     };
     let limit = Limit::new(None, false);
-    let mut points = Vec::new();
+    let mut points: Vec<Point> = Vec::new();
+    let mut impossible = Vec::new();
     let mut names = None;
     for value in &args.over.values {
         let (input, problem) = posed(args, &fixed, *value)?;
@@ -75,8 +90,12 @@ pub(crate) fn sweep(args: &SweepArgs) -> anyhow::Result<Answer> {
         let usual = problem.usual_headroom();
         let problem = problem.with_headroom(usual);
         let outcome = search(&problem, &request, &mut |_| limit.go());
-        if outcome.counts.candidates == 0 && outcome.invalid.is_none() {
-            bail!("{}: no layout is possible", args.over.what.in_words(*value));
+        let is_possible = outcome.counts.candidates > 0;
+        if !is_possible {
+            let asked =
+                AskedFor { problem: &problem, options: &args.layout, named: None, fixed: &fixed };
+            let of = args.over.what.in_words(*value);
+            impossible.push(no_candidates(&asked, &outcome).context(of));
         }
         let best = chosen(&problem, &outcome.plans, 1).into_iter().next().map(|it| {
             let prediction = it.found.prediction(&problem);
@@ -93,9 +112,18 @@ pub(crate) fn sweep(args: &SweepArgs) -> anyhow::Result<Answer> {
             num_gpus: problem.limits.num_gpus,
             sequence_length: problem.training.sequence_length,
             global_batch_size: problem.training.global_batch_size,
+            is_possible,
             best,
         });
         names = Some((input.file.model.name.clone(), input.cluster.name, input.framework.name));
+    }
+    if impossible.len() == points.len()
+        && let Some(first) = impossible.drain(..).next()
+    {
+        return Err(first);
+    }
+    for error in impossible {
+        tell(&format!("warning: {error:#}"));
     }
     let (model, cluster, framework) = names.context("`--over` has no values")?;
     let sweep = Sweep { model, cluster, framework, over: args.over.what, points };
@@ -110,6 +138,23 @@ pub(crate) fn sweep(args: &SweepArgs) -> anyhow::Result<Answer> {
     }
     let found = sweep.points.iter().any(|point| point.best.is_some());
     Ok(if found { Answer::Found } else { Answer::NothingFits })
+}
+
+/// Refuses what is varied and given besides.
+fn refuse_both(args: &SweepArgs) -> anyhow::Result<()> {
+    let setting = &args.setting;
+    let (option, given) = match args.over.what {
+        Varied::Gpus => ("--gpus", args.gpus.map(u64::from)),
+        Varied::SequenceLength => ("--seq-len", setting.seq_len),
+        Varied::GlobalBatchSize => ("--global-batch-size", setting.global_batch_size),
+        Varied::Bandwidth | Varied::Memory => return Ok(()),
+    };
+    match given {
+        Some(given) => {
+            bail!("`{option} {given}` is what `--over` varies\nhint: leave out one of them")
+        }
+        None => Ok(()),
+    }
 }
 
 /// The problem with one value.
@@ -175,7 +220,7 @@ fn describe(sweep: &Sweep) -> String {
                 String::new(),
                 String::new(),
                 String::new(),
-                "nothing fits".to_owned(),
+                point.without_plan().to_owned(),
             ]),
         };
     }
@@ -195,7 +240,7 @@ fn numbers(sweep: &Sweep) -> Table {
                 format!("{:.1}", best.peak_memory_bytes.as_gib()),
                 whole(&best.layout),
             ],
-            None => vec!["nothing fits".to_owned()],
+            None => vec![point.without_plan().to_owned()],
         });
         row
     };
@@ -230,7 +275,7 @@ fn drawn(sweep: &Sweep, kind: StillKind, paper: Paper) -> anyhow::Result<Vec<u8>
             name: sweep.over.in_words(point.value),
             value: point.best.as_ref().map(|best| best.tokens_per_second_per_gpu),
             note: point.best.as_ref().map_or_else(
-                || "nothing fits".to_owned(),
+                || point.without_plan().to_owned(),
                 |best| {
                     let rate = best.tokens_per_second_per_gpu;
                     format!("{rate:.0}, MFU {}: {}", percent(best.mfu), best.layout)

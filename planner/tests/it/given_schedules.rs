@@ -201,7 +201,7 @@ fn schedules_that_no_plan_has() {
     ] {
         check(csv, &layout, expected);
     }
-    check(good, &["--layout", "pp4-dp2"], &["`pipeline_parallel`", "4", "2"]);
+    check(good, &["--layout", "pp4-dp2"], &["`pp4`", "of 2 ranks"]);
     let other = ["--layout", "pp2-dp4", "--micro-batch-size", "2", "--framework", "ideal"];
     check(good, &other, &["2 ranks with 1 stage each and 2 micro-batches", "4 micro-batches"]);
     let with_messages = ["--stages", "2", "--micro-batches", "2", "--communication"];

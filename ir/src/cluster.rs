@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::collective::Collective;
-use crate::text::printable;
+use crate::text::json;
 use crate::units::{Bytes, BytesPerSecond, FlopsPerSecond, Seconds};
 use error::{Unit, check_count, check_latency, check_quantity, check_seconds, written};
 
@@ -206,7 +206,7 @@ impl Cluster {
         let cluster: Self = serde_json::from_str(text).map_err(|error| ClusterError::Json {
             line: error.line(),
             column: error.column(),
-            message: without_position(&error.to_string()),
+            message: json::problem(text, &error),
         })?;
         cluster.check()?;
         Ok(cluster)
@@ -354,12 +354,6 @@ fn bytes_of<'de, D: Deserializer<'de>>(
     Err(serde::de::Error::custom(format!(
         "`{field}` is {count}, but must be a positive number of bytes, such as 85899345920"
     )))
-}
-
-/// `serde_json` ends its message with the position, which the error already has.
-fn without_position(message: &str) -> String {
-    let text = message.rsplit_once(" at line ").map_or(message, |(text, _)| text);
-    printable(text).into_owned()
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! Texts of others: read from bytes, compared by letters and digits, and made fit to print, so that nothing in them moves
 //! a cursor, begins a line, hides, or turns what stands around it.
 
+pub mod json;
+
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::ops::RangeInclusive;

@@ -1,6 +1,6 @@
 //! Why a description of a framework cannot be used.
 
-use crate::text::in_one_line;
+use crate::text::json;
 
 /// Why a description of a framework cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -60,10 +60,9 @@ pub enum FrameworkError {
 }
 
 impl FrameworkError {
-    pub(super) fn json(error: &serde_json::Error) -> Self {
-        let text = error.to_string();
-        let message = text.rsplit_once(" at line ").map_or(text.as_str(), |(message, _)| message);
-        Self::Json { line: error.line(), column: error.column(), message: in_one_line(message) }
+    pub(super) fn json(text: &str, error: &serde_json::Error) -> Self {
+        let (line, column) = (error.line(), error.column());
+        Self::Json { line, column, message: json::problem(text, error) }
     }
 
     pub(super) fn unusable(field: &'static str, value: f64, works: &'static str) -> Self {

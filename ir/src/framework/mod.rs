@@ -98,7 +98,7 @@ impl Framework {
     /// can have.
     pub fn from_json(text: &str) -> Result<Self, FrameworkError> {
         let framework: Self =
-            serde_json::from_str(text).map_err(|error| FrameworkError::json(&error))?;
+            serde_json::from_str(text).map_err(|error| FrameworkError::json(text, &error))?;
         framework.check()?;
         Ok(framework)
     }

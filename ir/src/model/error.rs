@@ -2,6 +2,7 @@
 
 use crate::graph::GraphError;
 use crate::native::NativeError;
+use crate::text::{folded, json};
 
 /// Where the hint of a fitting divisor starts at most; beyond lies no number of heads.
 const MOST_HEADS_TRIED: u64 = 1 << 16;
@@ -14,7 +15,7 @@ pub enum ModelError {
     #[error("the model description is empty")]
     Empty,
     /// Not JSON.
-    #[error("not valid JSON: {problem} at line {line}, column {column}")]
+    #[error("not valid JSON, line {line}, column {column}: {problem}")]
     Json {
         /// What the parser expected or found.
         problem: String,
@@ -87,6 +88,20 @@ pub enum ModelError {
         expected: &'static str,
         /// What it is, as JSON, shortened.
         found: String,
+    },
+    /// An activation function that is none.
+    #[error(
+        "`{field}` `{value}` of `{architecture}` is no activation function that is known; known are {known}"
+    )]
+    UnknownActivation {
+        /// The architecture.
+        architecture: String,
+        /// The field.
+        field: String,
+        /// What it holds.
+        value: String,
+        /// Those that there are.
+        known: String,
     },
     /// A field of the short form that does not exist.
     #[error("field `{field}` of `{architecture}` is not known; known are {known}")]
@@ -183,7 +198,29 @@ impl ModelError {
                  (`gpt` or `llama`), a native graph `format`"
                     .to_owned(),
             ),
+            Self::UnknownArchitecture { architecture, known } => {
+                let is_near = json::nearest_of(architecture, known);
+                is_near
+                    .map(|near| format!("`{near}` is the nearest"))
+                    .or_else(|| reads_more(architecture))
+            }
+            Self::UnknownActivation { value, known, .. } => {
+                json::nearest_of(value, known).map(|near| format!("`{near}` is the nearest"))
+            }
+            Self::Native(error) => error.hint(),
             _ => None,
         }
     }
+}
+
+/// What is planned of a model that reads more than text, where an architecture is called like one.
+fn reads_more(architecture: &str) -> Option<String> {
+    const PARTS: [&str; 9] =
+        ["llava", "vl", "vision", "image", "audio", "speech", "omni", "gemma", "idefics"];
+    let folded = folded(architecture);
+    PARTS.iter().any(|part| folded.contains(part)).then(|| {
+        "of a model that reads more than text the language model is planned, which `text_config` describes by a \
+         `model_type` of its own; here is none"
+            .to_owned()
+    })
 }

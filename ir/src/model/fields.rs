@@ -16,12 +16,29 @@ const OTHER_NAMES: &[(&str, &[&str])] = &[
     ("hidden_size", &["n_embd", "n_embed", "d_model"]),
     ("num_hidden_layers", &["n_layer", "n_layers", "num_layers"]),
     ("num_attention_heads", &["n_head", "n_heads", "num_heads"]),
-    ("num_key_value_heads", &["num_kv_heads", "n_head_kv"]),
+    ("num_key_value_heads", &["num_kv_heads", "n_kv_heads", "n_head_kv"]),
     ("head_dim", &["d_kv"]),
     ("intermediate_size", &["n_inner", "ffn_dim", "ffn_hidden_size", "d_ff"]),
     ("max_position_embeddings", &["n_positions", "max_seq_len", "n_ctx"]),
     ("num_experts", &["num_local_experts", "n_routed_experts"]),
     ("num_experts_per_tok", &["experts_per_token"]),
+];
+
+/// Activation functions by the names that transformers has for them.
+const ACTIVATIONS: [(&str, Activation); 13] = [
+    ("silu", Activation::Silu),
+    ("swish", Activation::Silu),
+    ("relu", Activation::Relu),
+    ("tanh", Activation::Tanh),
+    ("sigmoid", Activation::Sigmoid),
+    ("gelu", Activation::Gelu),
+    ("gelu_python", Activation::Gelu),
+    ("gelu_new", Activation::GeluTanh),
+    ("gelu_fast", Activation::GeluTanh),
+    ("gelu_pytorch_tanh", Activation::GeluTanh),
+    ("gelu_accurate", Activation::GeluTanh),
+    ("gelu_python_tanh", Activation::GeluTanh),
+    ("quick_gelu", Activation::QuickGelu),
 ];
 
 /// The fields of one configuration, for an architecture whose name errors will state.
@@ -247,17 +264,13 @@ impl<'a> Fields<'a> {
 
     /// The activation function that `word`, the value of the field `name`, stands for.
     pub(super) fn activation(&self, name: &str, word: &str) -> Result<Activation, ModelError> {
-        match word {
-            "silu" | "swish" => Ok(Activation::Silu),
-            "relu" => Ok(Activation::Relu),
-            "tanh" => Ok(Activation::Tanh),
-            "sigmoid" => Ok(Activation::Sigmoid),
-            "gelu" | "gelu_python" => Ok(Activation::Gelu),
-            "gelu_new" | "gelu_fast" | "gelu_pytorch_tanh" | "gelu_accurate"
-            | "gelu_python_tanh" => Ok(Activation::GeluTanh),
-            "quick_gelu" => Ok(Activation::QuickGelu),
-            _ => Err(self.unsupported(format!("`{name}` `{word}`"))),
-        }
+        let known = ACTIVATIONS.iter().find(|(known, _)| *known == word).map(|(_, it)| *it);
+        known.ok_or_else(|| ModelError::UnknownActivation {
+            architecture: self.architecture(),
+            field: name.to_owned(),
+            value: word.to_owned(),
+            known: ACTIVATIONS.map(|(known, _)| format!("`{known}`")).join(", "),
+        })
     }
 
     pub(super) fn missing(&self, field: &str) -> ModelError {

@@ -23,7 +23,7 @@ pub use transformer::Transformer;
 pub use warning::ModelWarning;
 
 use crate::graph::{AdapterError, Adapters, Graph, GraphError};
-use crate::text::{printable, printable_value};
+use crate::text::{json, printable, printable_value};
 
 /// A model: what it is called, and what it is.
 #[derive(Clone, Debug)]
@@ -153,9 +153,7 @@ fn parse(text: &str) -> Result<Map<String, Value>, ModelError> {
     }
     let value: Value = serde_json::from_str(text).map_err(|error| {
         let (line, column) = (error.line(), error.column());
-        let whole = error.to_string();
-        let problem = whole.split(" at line ").next().unwrap_or(&whole);
-        let problem = printable(problem).into_owned();
+        let problem = json::problem(text, &error);
         ModelError::Json { problem, line, column }
     })?;
     match printable_value(value) {

@@ -2,14 +2,14 @@
 
 use super::file::VERSION;
 use crate::graph::{GraphError, Tensor};
-use crate::text::printable;
+use crate::text::json;
 
 /// Why a text is not a graph that can be planned for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NativeError {
     /// Not JSON, or not of the form of a graph outside of the attributes of nodes.
-    #[error("not a native graph: {problem} at line {line}, column {column}")]
+    #[error("not a native graph, line {line}, column {column}: {problem}")]
     Json {
         /// What the parser expected or found.
         problem: String,
@@ -19,13 +19,13 @@ pub enum NativeError {
         column: usize,
     },
     /// JSON of another format.
-    #[error("`format` is {found}, but that of a native graph is \"planner-graph\"")]
+    #[error("{}; that of a native graph is \"planner-graph\"", stated("format", found))]
     Format {
         /// What it is, as JSON; `null` if it is absent.
         found: String,
     },
     /// A version of the format that this build does not know.
-    #[error("`version` of the graph is {found}, but this build reads version {}", VERSION)]
+    #[error("{}; this build reads version {}", stated("version", found), VERSION)]
     Version {
         /// What it is, as JSON; `null` if it is absent.
         found: String,
@@ -126,12 +126,34 @@ pub enum NativeError {
     },
 }
 
-impl From<serde_json::Error> for NativeError {
-    fn from(error: serde_json::Error) -> Self {
+impl NativeError {
+    /// What would work instead, where that can be told.
+    pub(crate) fn hint(&self) -> Option<String> {
+        match self {
+            Self::UnknownKind { kind, known, .. } => {
+                let known: Vec<String> = known.split(", ").map(|it| format!("`{it}`")).collect();
+                let near = json::nearest_of(kind, &known.join(", "))?.to_owned();
+                Some(format!("`{near}` is the nearest"))
+            }
+            Self::Version { found } if found == "null" => {
+                Some(format!("`\"version\": {VERSION}` says which version of the format it is"))
+            }
+            _ => None,
+        }
+    }
+
+    /// What kept `text` from being read.
+    pub(super) fn json(text: &str, error: &serde_json::Error) -> Self {
         let (line, column) = (error.line(), error.column());
-        let whole = error.to_string();
-        let problem = whole.strip_suffix(&format!(" at line {line} column {column}"));
-        Self::Json { problem: printable(problem.unwrap_or(&whole)).into(), line, column }
+        Self::Json { problem: json::problem(text, error), line, column }
+    }
+}
+
+/// What a field has, or that it is not there.
+fn stated(field: &str, found: &str) -> String {
+    match found {
+        "null" => format!("`{field}` is missing"),
+        found => format!("`{field}` is {found}"),
     }
 }
 

@@ -125,6 +125,7 @@ use kind::KINDS;
 pub use limits::{MAX_ELEMENTS, MAX_PARAMETERS, MAX_SIZE};
 
 use crate::graph::Graph;
+use crate::text::json;
 
 /// The name and the graph of the model that `text` describes.
 ///
@@ -132,15 +133,16 @@ use crate::graph::Graph;
 ///
 /// [`NativeError`] where the text is not a graph of this format, or its operators do not fit.
 pub fn read(text: &str) -> Result<(String, Graph), NativeError> {
+    let wrong = |error| NativeError::json(text, &error);
     // Of a later version, nothing but these two fields need be known.
-    let json: Value = serde_json::from_str(text)?;
+    let json: Value = serde_json::from_str(text).map_err(wrong)?;
     if json["format"] != "planner-graph" {
         return Err(NativeError::Format { found: json["format"].to_string() });
     }
     if json["version"] != VERSION {
         return Err(NativeError::Version { found: json["version"].to_string() });
     }
-    let file: File<RawNode> = serde_json::from_str(text)?;
+    let file: File<RawNode> = serde_json::from_str(text).map_err(wrong)?;
     let nodes = file.nodes.into_iter().enumerate();
     let nodes = nodes.map(|(index, raw)| node(index, raw)).collect::<Result<Vec<_>, _>>()?;
     Ok((file.name, assemble::graph(&nodes, &file.edges)?))
@@ -164,5 +166,5 @@ fn node(index: usize, RawNode(attributes): RawNode) -> Result<Node, NativeError>
         });
     }
     Node::deserialize(Value::Object(attributes))
-        .map_err(|error| NativeError::Node { node: name, problem: error.to_string() })
+        .map_err(|error| NativeError::Node { node: name, problem: json::problem("", &error) })
 }

@@ -44,7 +44,7 @@ fn configurations_that_transformers_cannot_run() {
 #[test]
 fn an_error_says_what_and_what_would_work() {
     check("", "the model description is empty");
-    check("{\n  \"a\": 1,,\n}", "not valid JSON: key must be a string at line 2, column 10");
+    check("{\n  \"a\": 1,,\n}", "not valid JSON, line 2, column 10: key must be a string");
     check("[1, 2]", "a model is described by a JSON object, but this is a list");
     check("\"llama\"", "a model is described by a JSON object, but this is a string");
     check(
@@ -97,7 +97,12 @@ fn an_error_says_what_and_what_would_work() {
         "`num_attention_heads` 8 of `LlamaForCausalLM` is not a multiple of `num_key_value_heads` 3 \
          (`num_key_value_heads` 2 divides `num_attention_heads` 8)",
     );
-    check(&with(r#""hidden_act": "sine""#), "`llama` with `hidden_act` `sine` is not supported");
+    check(
+        &with(r#""hidden_act": "sine""#),
+        "`hidden_act` `sine` of `llama` is no activation function that is known; known are `silu`, `swish`, `relu`, \
+         `tanh`, `sigmoid`, `gelu`, `gelu_python`, `gelu_new`, `gelu_fast`, `gelu_pytorch_tanh`, `gelu_accurate`, \
+         `gelu_python_tanh`, `quick_gelu`",
+    );
     check(
         r#"{"model_type": "mixtral", "hidden_size": 64, "num_hidden_layers": 2,
             "num_experts_per_tok": 9}"#,

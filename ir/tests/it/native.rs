@@ -133,13 +133,13 @@ fn order_of_nodes_does_not_matter_to_a_chain() {
 fn an_error_says_what_and_what_would_work() {
     check_text(
         "{\n  \"format\": 1,,\n}",
-        "not a native graph: key must be a string at line 2, column 15",
+        "not a native graph, line 2, column 15: key must be a string",
     );
-    check_text("[]", "`format` is null, but that of a native graph is \"planner-graph\"");
-    check_text("{}", "`format` is null, but that of a native graph is \"planner-graph\"");
+    check_text("[]", "`format` is missing; that of a native graph is \"planner-graph\"");
+    check_text("{}", "`format` is missing; that of a native graph is \"planner-graph\"");
     check_text(
         r#"{"format": "planner-graph", "version": 2}"#,
-        "`version` of the graph is 2, but this build reads version 1",
+        "`version` is 2; this build reads version 1",
     );
     check(
         json!([features(4), {"name": "a", "kind": "conv3d"}]),
@@ -153,15 +153,15 @@ fn an_error_says_what_and_what_would_work() {
     );
     check_node(
         json!({"name": "a", "kind": "linear", "out_featurs": 4}),
-        "node `a`: unknown field `out_featurs`, expected one of `out_features`, `out_dims`, `over`, \
-         `bias`",
+        "node `a`: `out_featurs` is not a field that is known; it may have `out_features`, `out_dims`, `over`, \
+         `bias`\nhint: `out_features` is the nearest",
     );
-    check_node(json!({"name": "a", "kind": "linear"}), "node `a`: missing field `out_features`");
+    check_node(json!({"name": "a", "kind": "linear"}), "node `a`: `out_features` is missing");
     check_node(
         json!({"name": "a", "kind": "relu", "p": 1}),
-        "node `a`: unknown field `p`, there are no fields",
+        "node `a`: `p` is not a field that is known; it may have no field",
     );
-    check_node(json!({"kind": "relu"}), "node `#1`: missing field `name`");
+    check_node(json!({"kind": "relu"}), "node `#1`: `name` is missing");
     check_node(
         json!({"name": "a", "kind": "linear", "out_features": "4"}),
         "node `a`: `out_features` is an integer or a list, as in 512 or [8, 64]",

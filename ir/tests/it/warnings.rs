@@ -87,7 +87,7 @@ fn language_models_of_what_reads_images() {
         assert!(told.len() == 1 && told[0].contains("language model alone"), "{told:?}");
     }
     let unknown = with(whole, "text_config", json!({"model_type": "rwkv"}));
-    assert!(read(&unknown).unwrap_err().to_string().contains("`llava` is not known"));
+    assert!(read(&unknown).unwrap_err().to_string().contains("`rwkv` is not known"));
 }
 
 #[test]

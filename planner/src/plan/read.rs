@@ -5,7 +5,7 @@ use ir::graph::{AdapterError, GraphError, Recompute};
 use ir::layout::{Layout, LayoutError, LayoutSpec, ZeroStage};
 use ir::model::{GraphOptions, Model, ModelError};
 use ir::plan::{PLAN_VERSION, Plan, PlannedModel, Training};
-use ir::text::in_one_line;
+use ir::text::json;
 use ir::units::Seconds;
 use traces::timeline::training_step;
 
@@ -97,12 +97,12 @@ const ROUNDING: f64 = 1e-9;
 ///
 /// [`PlanError`], with what disagrees.
 pub fn read(text: &str) -> Result<CheckedPlan, PlanError> {
-    let json = |error: serde_json::Error| PlanError::Json {
+    let wrong = |error: serde_json::Error| PlanError::Json {
         line: error.line(),
         column: error.column(),
-        problem: in_one_line(error.to_string().split(" at line ").next().unwrap_or_default()),
+        problem: json::problem(text, &error),
     };
-    let value: serde_json::Value = serde_json::from_str(text).map_err(json)?;
+    let value: serde_json::Value = serde_json::from_str(text).map_err(wrong)?;
     if value.get("traceEvents").is_some() {
         return Err(PlanError::Timeline);
     }
@@ -112,11 +112,11 @@ pub fn read(text: &str) -> Result<CheckedPlan, PlanError> {
         let command = command.unwrap_or("planner search").to_owned();
         return Err(PlanError::Version { version, command });
     }
-    let plan: Plan = serde_json::from_str(text).map_err(json)?;
+    let plan: Plan = serde_json::from_str(text).map_err(wrong)?;
     plan.cluster.check()?;
     check_rates(&plan.cluster)?;
     plan.framework.check()?;
-    let cluster = serde_json::to_string(&plan.cluster).map_err(json)?;
+    let cluster = serde_json::to_string(&plan.cluster).map_err(wrong)?;
     if sha256(&cluster) != plan.provenance.cluster_sha256 {
         let text = "`cluster` is not the one of `provenance.cluster_sha256`".to_owned();
         return Err(PlanError::Contradiction(text));

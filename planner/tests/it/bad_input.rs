@@ -317,7 +317,7 @@ fn clusters_that_cannot_be() {
     for field in ["gpu", "levels", "gpus_per_node", "name"] {
         let mut missing = good.clone();
         missing.as_object_mut().unwrap().remove(field);
-        place.cluster_fails(&missing, &["missing field", field]);
+        place.cluster_fails(&missing, &["is missing", field]);
     }
 }
 

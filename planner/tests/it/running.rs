@@ -134,7 +134,7 @@ fn broken_plans_are_not_run() {
     for (content, words) in [
         (&whole[..whole.len() / 2], "EOF"),
         (edited.as_str(), "contradicts itself"),
-        ("{}", "missing field"),
+        ("{}", "is missing"),
     ] {
         let bad = bench.place.write("bad.json", content);
         let run = bench.run(&[&bad, "--steps", "3"], "");

@@ -270,7 +270,7 @@ fn plans_that_cannot_be_simulated() {
         ("", &["empty, not a plan"][..]),
         ("not JSON", &["line 1"]),
         ("[]", &["line 1"]),
-        ("{}", &["line 1", "missing field"]),
+        ("{}", &["line 1", "is missing"]),
         ("{\"traceEvents\": []}", &["is a timeline, not a plan"]),
         (&text[..text.len() / 2], &["line", "EOF"]),
         (&fs::read_to_string(&timeline).unwrap(), &["is a timeline, not a plan", "planner chart"]),

@@ -126,6 +126,7 @@ pub(super) fn build(
     let mlp = |intermediate_size: u64| -> Mlp {
         parts::with_mlp_biases(parts::gated_mlp(intermediate_size, activation), mlp_bias)
     };
+    check_experts(fields, shape, experts)?;
     let corrects_choice = experts.routing.scores == RouterScores::Sigmoid;
     let mixture = match experts.routed {
         None => None,
@@ -159,6 +160,29 @@ pub(super) fn build(
         prediction_modules: modules.collect(),
         ..shape.decoder(shape.layers(layer), norm)
     })
+}
+
+/// Layers and groups that are stated fit what they are of; defaults, which small models leave, need not.
+fn check_experts(fields: Fields<'_>, shape: &Shape, experts: &Experts) -> Result<(), ModelError> {
+    let within = |field: &str, value: u64, least: u64, most: u64| {
+        if fields.find(field).is_none() || value <= most {
+            return Ok(());
+        }
+        let (architecture, field) = (fields.architecture(), field.to_owned());
+        Err(ModelError::OutOfRange { architecture, field, least, most, found: value.to_string() })
+    };
+    within("first_k_dense_replace", experts.first_dense, 0, shape.num_hidden_layers)?;
+    let Some((groups, routed)) = experts.routing.groups.zip(experts.routed) else { return Ok(()) };
+    if fields.find("n_group").is_some() && !routed.is_multiple_of(groups.count) {
+        return Err(ModelError::NotDivisible {
+            architecture: fields.architecture(),
+            field: "n_routed_experts",
+            value: routed,
+            divisor_field: "n_group",
+            divisor: groups.count,
+        });
+    }
+    within("topk_group", groups.chosen, 1, groups.count)
 }
 
 fn latent_attention(fields: Fields<'_>, shape: &Shape) -> Result<Attention, ModelError> {

@@ -170,8 +170,17 @@ fn language_model(
     let renamed = LANGUAGE_MODELS.iter().find(|(name, _)| *name == own).map(|(_, family)| *family);
     let found = renamed.or_else(|| text.and(family_of(own)).map(|family| family.model_type));
     let Some(family) = found else {
+        // Without a type of its own, nothing says what the text is read by.
+        if text.is_some() && own.is_empty() {
+            return Err(ModelError::MissingField {
+                architecture: model_type.to_owned(),
+                field: "text_config.model_type".to_owned(),
+                similar: None,
+            });
+        }
+        let architecture = if text.is_some() { own } else { model_type };
         return Err(ModelError::UnknownArchitecture {
-            architecture: model_type.to_owned(),
+            architecture: architecture.to_owned(),
             known: list(FAMILIES.iter().map(|family| family.model_type)),
         });
     };

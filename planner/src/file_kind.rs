@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::interchange::is_read;
 use crate::measured::kind::Kind;
 
 /// What a file is, by what is in it.
@@ -31,6 +32,12 @@ pub enum FileKind {
     Order,
     /// Settings of another tool: a script, JSON, YAML or TOML.
     Settings,
+    /// TOML, as older versions of torchtitan have.
+    Toml,
+    /// Settings of a tool whose are not read.
+    OtherSettings,
+    /// A table of the results of a command.
+    Results,
     /// Weights of a model.
     Weights,
     /// A file that lies beside a model's configuration, and says nothing of the network.
@@ -72,7 +79,10 @@ impl FileKind {
                     .is_some_and(|it| ["n_gpus", "gpu"].iter().all(|key| it.contains_key(*key)));
                 if is_step { Self::Steps } else { Self::Unknown }
             }
-            _ => of_text(text),
+            _ => match of_text(text) {
+                Self::Settings if !is_read(text) => Self::OtherSettings,
+                kind => kind,
+            },
         }
     }
 
@@ -91,6 +101,9 @@ impl FileKind {
             Self::Database => "a database, such as Nsight Systems export",
             Self::Order => "the order of a pipeline schedule",
             Self::Settings => "settings of another tool",
+            Self::Toml => "a file of TOML, as torchtitan had in older versions",
+            Self::OtherSettings => "settings of a tool that is not read",
+            Self::Results => "what a command prints for people to read",
             Self::Weights => "weights, or a list of them",
             Self::BesideModel => "a file of a model's repository other than its `config.json`",
             Self::Params => "a `params.json` in Meta's own form",
@@ -112,7 +125,13 @@ impl FileKind {
             Self::Timeline => format!("`planner chart {name} -o step.html` draws it"),
             Self::Cluster => format!("`--cluster {name}` takes it"),
             Self::Framework => format!("`--framework {name}` takes it"),
-            Self::Report => {
+            Self::Toml => "`planner import` reads torchtitan's options: `tensor_parallel_degree` of `[parallelism]` is \
+                 `--parallelism.tensor_parallel_degree`"
+                .to_owned(),
+            Self::OtherSettings => "`planner import` reads those of Megatron-LM, torchtitan, DeepSpeed, accelerate, the \
+                 Trainer and nanotron, and `planner search MODEL --gpus N` takes the rest as options"
+                .to_owned(),
+            Self::Report | Self::Results => {
                 "`planner search .. -o plan.json` writes a plan, which other commands read"
                     .to_owned()
             }
@@ -144,7 +163,7 @@ impl FileKind {
 
 /// Formats that begin in a way of their own.
 fn by_signature(bytes: &[u8]) -> Option<FileKind> {
-    const SIGNATURES: [(&[u8], FileKind); 12] = [
+    const SIGNATURES: [(&[u8], FileKind); 15] = [
         (b"GGUF", FileKind::Weights),
         // A checkpoint of PyTorch is an archive, and before version 1.6 a pickle.
         (b"PK\x03\x04", FileKind::Weights),
@@ -154,6 +173,9 @@ fn by_signature(bytes: &[u8]) -> Option<FileKind> {
         (b"\x93NUMPY", FileKind::Weights),
         (b"\x89PNG", FileKind::Picture),
         (b"%PDF", FileKind::Picture),
+        (b"\xff\xd8\xff", FileKind::Picture),
+        (b"GIF8", FileKind::Picture),
+        (b"RIFF", FileKind::Picture),
         (b"<svg", FileKind::Picture),
         (b"\x1f\x8b", FileKind::Packed),
         (b"\x28\xb5\x2f\xfd", FileKind::Packed),
@@ -173,6 +195,7 @@ fn of_object(has: &dyn Fn(&str) -> bool) -> FileKind {
     match () {
         () if all(&["layout", "prediction"]) => FileKind::Plan,
         () if all(&["plans", "search"]) => FileKind::Report,
+        () if all(&["gpu", "n_gpus"]) => FileKind::Steps,
         () if all(&["gpu", "gpus_per_node"]) => FileKind::Cluster,
         () if all(&["kernels", "abilities"]) => FileKind::Framework,
         () if any(&[
@@ -193,6 +216,7 @@ fn of_object(has: &dyn Fn(&str) -> bool) -> FileKind {
             "train_micro_batch_size_per_gpu",
             "zero_optimization",
             "gradient_accumulation_steps",
+            "per_device_train_batch_size",
         ]) =>
         {
             FileKind::Settings
@@ -224,6 +248,7 @@ fn of_text(text: &str) -> FileKind {
         () if small.starts_with("<!doctype html") || small.starts_with("<html") => FileKind::Page,
         () if small.starts_with("<?xml") => FileKind::Picture,
         () if is_order(first) => FileKind::Order,
+        () if is_result(start) => FileKind::Results,
         () if start.starts_with("#!") || start.contains("--tensor-model-parallel-size") => {
             FileKind::Settings
         }
@@ -238,13 +263,21 @@ fn of_text(text: &str) -> FileKind {
             && first.ends_with(']')
             && is_key(first.trim_matches(['[', ']'])) =>
         {
-            FileKind::Settings
+            FileKind::Toml
         }
         () if first == "---" || (lines().count() > 1 && lines().all(is_setting)) => {
             FileKind::Settings
         }
         () => FileKind::Unknown,
     }
+}
+
+/// Whether a text is what `search`, `evaluate`, `explain`, `compare` or `sweep` prints for people to read.
+fn is_result(text: &str) -> bool {
+    let [first, second] = [0, 1].map(|place| text.lines().nth(place).unwrap_or_default());
+    first.ends_with(" parameters") && second.contains(", cluster ")
+        || first.ends_with(", the best for each")
+        || first.starts_with("A: ") && first.contains(" GPUs with ")
 }
 
 /// Whether a line is a rank's of a pipeline order: `0F0,1F0,,0B0`.
@@ -283,7 +316,10 @@ mod tests {
             ("#!/bin/bash\ntorchrun x.py", FileKind::Settings),
             ("# of mine\ntorchrun --nproc-per-node 8 x.py", FileKind::Settings),
             ("compute_environment: LOCAL_MACHINE\nfsdp_config:\n  - x: 1\n", FileKind::Settings),
-            ("[parallelism]\ntensor_parallel_degree = 8\n", FileKind::Settings),
+            ("[parallelism]\ntensor_parallel_degree = 8\n", FileKind::Toml),
+            ("base_model: llama\ngradient_accumulation_steps: 4\n", FileKind::OtherSettings),
+            ("llama: 8.03 B parameters\n8 x H100, cluster h100\n", FileKind::Results),
+            (r#"{"id": "a", "gpu": "H100", "gpus_per_node": 8, "n_gpus": 8}"#, FileKind::Steps),
             ("0F0,0F1,,0B0\n1F0,1B0\n", FileKind::Order),
             ("<!DOCTYPE html><html>", FileKind::Page),
             ("<svg xmlns=\"\">", FileKind::Picture),

@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::{Context, bail, ensure};
 use ir::plan::MemoryUse;
 use ir::units::{Bytes, Nanos};
+use planner::file_kind::FileKind;
 use planner::names::{folded, or_nearest};
 use planner::plan::CheckedPlan;
 use traces::bars::{self, BarsOptions, MemoryBar, MemoryPart};
@@ -16,7 +17,7 @@ use traces::{DrawError, Paper, chrome, html, snapshot};
 
 use super::answer::Answer;
 use super::args::{ChartArgs, CollectiveArgs, Shown};
-use super::files::{parse_plan, read_plan, read_text_up_to};
+use super::files::{decoded, is_wrong, parse_plan, read_bytes_of, read_plan};
 use super::picture::{Kind, Look, StillKind};
 use command_line::destination::{refuse_to_overwrite, write_output};
 
@@ -131,7 +132,10 @@ fn holdings(operation: Operation, num_ranks: u32) -> Table {
 
 /// A timeline from its file, or that of a plan.
 fn read_timeline(path: &Path) -> anyhow::Result<Timeline> {
-    let text = read_text_up_to(path, LARGEST_TIMELINE)?;
+    let wanted = [FileKind::Plan, FileKind::Timeline];
+    let bytes = read_bytes_of(path, LARGEST_TIMELINE, &wanted)?;
+    let text = decoded(path, bytes.clone())
+        .map_err(|error| is_wrong(path, &bytes, FileKind::Plan, error))?;
     // A list is a trace of other programs, never a plan.
     if text.contains("\"traceEvents\"") || text.trim_start().starts_with('[') {
         return chrome::read(&text).with_context(|| format!("`{}`", path.display()));

@@ -10,14 +10,15 @@ use ir::cluster::Cluster;
 use ir::framework::{Framework, IDEAL};
 use ir::schedule::{Schedule, read_csv};
 use planner::file_kind::FileKind;
-use planner::names::{self, nearest, or_nearest};
+use planner::names::{self, or_nearest};
 use planner::plan::{self, CheckedPlan};
 
+use super::near::{instead, is_folder, near, no_file};
 use super::values::counted_gpus;
 use command_line::said::tell;
 
 /// Files larger than this are not configurations.
-const LARGEST_FILE: u64 = 64 << 20;
+pub(crate) const LARGEST_FILE: u64 = 64 << 20;
 
 /// Reads a file of text, or says why not.
 pub(crate) fn read_text(path: &Path) -> anyhow::Result<String> {
@@ -39,20 +40,16 @@ pub(crate) fn read_bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
     read_bytes_up_to(path, LARGEST_FILE)
 }
 
-/// The file that is called most like one that is not there.
-fn near(path: &Path) -> Option<String> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let there = std::fs::read_dir(folder.unwrap_or(Path::new("."))).ok()?.flatten();
-    let mut names: Vec<String> =
-        there.filter_map(|entry| entry.file_name().into_string().ok()).collect();
-    names.sort();
-    let given = path.file_name()?.to_str()?;
-    // What is called so but for its ending, else what is written nearly so.
-    let stem = |name: &String| Path::new(name).file_stem().is_some_and(|stem| stem == given);
-    let whole = names.iter().find(|name| stem(name)).map(String::as_str);
-    let name =
-        whole.or_else(|| nearest(given, names.iter().map(String::as_str)).into_iter().next())?;
-    Some(path.with_file_name(name).display().to_string())
+/// Reads a file of one of these kinds as text, or says why not, with the files of such a kind that may be meant.
+pub(crate) fn read_text_of(path: &Path, wanted: &[FileKind]) -> anyhow::Result<String> {
+    let bytes = read_bytes_of(path, LARGEST_FILE, wanted)?;
+    match decoded(path, bytes.clone()) {
+        Ok(text) => Ok(text),
+        Err(error) => Err(match wanted {
+            [first, ..] => is_wrong(path, &bytes, *first, error),
+            [] => error,
+        }),
+    }
 }
 
 /// What is wrong with a file that was taken for one of kind `wanted`: that it is of another, with what takes that and what
@@ -64,37 +61,44 @@ pub(crate) fn is_wrong(
     error: anyhow::Error,
 ) -> anyhow::Error {
     let kind = FileKind::of(bytes);
-    let instead = match wanted {
-        FileKind::Model => {
-            "a model is a Hugging Face `config.json`, its folder, a native graph, or a name (`planner list models`)"
-        }
-        FileKind::Plan => "`planner search MODEL --gpus N -o plan.json` writes a plan",
-        FileKind::Cluster => "`planner list clusters` has the names that `--cluster` takes",
-        FileKind::Framework => "`planner list frameworks` has the names that `--framework` takes",
-        FileKind::Order => "`planner schedule NAME .. -o order.csv` writes an order",
-        _ => "",
-    };
+    let instead = instead(&[wanted]);
     let name = path.display().to_string();
-    match kind.use_of(&name) {
-        _ if kind == wanted => error,
-        _ if (kind, wanted) == (FileKind::Model, FileKind::Plan) => anyhow!(
-            "`{name}` is {}, not {}\nhint: `planner search {name} --gpus N -o plan.json` makes a plan for it",
-            kind.in_words(),
-            wanted.in_words()
-        ),
-        Some(taken) => anyhow!(
-            "`{name}` is {}, not {}\nhint: {taken}; {instead}",
-            kind.in_words(),
-            wanted.in_words()
-        ),
-        None if kind == FileKind::Unknown => {
-            let text = format!("{error:#}");
-            if text.contains("\nhint: ") { error } else { anyhow!("{text}\nhint: {instead}") }
-        }
-        None => {
-            anyhow!("`{name}` is {}, not {}\nhint: {instead}", kind.in_words(), wanted.in_words())
-        }
+    if kind == wanted {
+        return error;
     }
+    if kind == FileKind::Unknown {
+        let text = format!("{error:#}");
+        return match instead {
+            Some(instead) if !text.contains("\nhint: ") => anyhow!("{text}\nhint: {instead}"),
+            _ => error,
+        };
+    }
+    let (found, wanted_in_words) = (kind.in_words(), wanted.in_words());
+    if (kind, wanted) == (FileKind::Model, FileKind::Plan) {
+        return anyhow!(
+            "`{name}` is {found}, not {wanted_in_words}\nhint: `planner search {name} --gpus N -o plan.json` makes a plan \
+             for it"
+        );
+    }
+    // Where the file itself of what is fetched from a hub comes from is of use for a model alone.
+    let is_of_hub = matches!(kind, FileKind::Page | FileKind::Pointer) && wanted != FileKind::Model;
+    let taken = kind.use_of(&name).filter(|_| !is_of_hub);
+    let hints: Vec<String> = taken.into_iter().chain(instead).collect();
+    anyhow!("`{name}` is {found}, not {wanted_in_words}\nhint: {}", hints.join("; "))
+}
+
+/// Refuses a file that is plainly of another kind than `wanted`.
+pub(crate) fn refuse_other_kinds(
+    path: &Path,
+    bytes: &[u8],
+    wanted: FileKind,
+    taken: &[FileKind],
+) -> anyhow::Result<()> {
+    let kind = FileKind::of(bytes);
+    if kind == wanted || kind == FileKind::Unknown || taken.contains(&kind) {
+        return Ok(());
+    }
+    Err(is_wrong(path, bytes, wanted, anyhow!("`{}` cannot be read", path.display())))
 }
 
 /// As a file that is read: standard input.
@@ -105,6 +109,16 @@ static STDIN_IS_READ: AtomicBool = AtomicBool::new(false);
 
 /// Reads a file of at most so many bytes, or says why not.
 pub(crate) fn read_bytes_up_to(path: &Path, most: u64) -> anyhow::Result<Vec<u8>> {
+    read_bytes_of(path, most, &[])
+}
+
+/// Reads a file of one of these kinds, of at most so many bytes, or says why not, with the files of such a kind that may
+/// be meant.
+pub(crate) fn read_bytes_of(
+    path: &Path,
+    most: u64,
+    wanted: &[FileKind],
+) -> anyhow::Result<Vec<u8>> {
     let reading = || format!("reading `{}`", path.display());
     let file: &mut dyn Read = if is_stdin(path) {
         let was_read = STDIN_IS_READ.swap(true, Ordering::Relaxed);
@@ -113,9 +127,11 @@ pub(crate) fn read_bytes_up_to(path: &Path, most: u64) -> anyhow::Result<Vec<u8>
             "`-`, standard input, is given for more than one file, but can be read only once"
         );
         &mut std::io::stdin().lock()
+    } else if path.is_dir() {
+        return Err(is_folder(path, wanted));
     } else {
         &mut std::fs::File::open(path).map_err(|error| match error.kind() {
-            ErrorKind::NotFound => no_file(path),
+            ErrorKind::NotFound => no_file(path, wanted),
             _ => anyhow::Error::new(error).context(reading()),
         })?
     };
@@ -126,13 +142,6 @@ pub(crate) fn read_bytes_up_to(path: &Path, most: u64) -> anyhow::Result<Vec<u8>
         bail!("`{}` has more than the {most} bytes that are read", path.display());
     }
     Ok(bytes)
-}
-
-/// That there is no file at a path, with what is beside it.
-fn no_file(path: &Path) -> anyhow::Error {
-    let beside = near(path);
-    let hint = beside.map_or_else(String::new, |beside| format!("\nhint: `{beside}` is there"));
-    anyhow!("reading `{}`: No such file{hint}", path.display())
 }
 
 /// Whether a file that is read stands for standard input.
@@ -154,7 +163,7 @@ pub(crate) fn read_cluster(name: &str) -> anyhow::Result<Cluster> {
     if !is_there(path) {
         return names::cluster(name).and_then(clusters::preset).ok_or_else(|| no_cluster(name));
     }
-    let bytes = read_bytes(path)?;
+    let bytes = read_bytes_of(path, LARGEST_FILE, &[FileKind::Cluster])?;
     read_cluster_text(path, &bytes)
         .map_err(|error| is_wrong(path, &bytes, FileKind::Cluster, error))
 }
@@ -203,7 +212,16 @@ fn no_cluster(name: &str) -> anyhow::Error {
             "`planner list clusters` has all presets, and a file describes any other",
         ),
     };
-    anyhow!("cluster `{name}` is neither a preset nor a file\nhint: {hint}")
+    let beside = beside(name, FileKind::Cluster);
+    anyhow!("cluster `{name}` is neither a preset nor a file\nhint: {beside}{hint}")
+}
+
+/// That a file of a kind is beside one that is not there, where the name is a file's.
+fn beside(name: &str, kind: FileKind) -> String {
+    let path = Path::new(name);
+    let is_file = path.extension().is_some() || path.components().count() > 1;
+    let near = near(path, &[kind]).filter(|_| is_file);
+    near.map_or_else(String::new, |near| format!("`{}` is there; ", near.display()))
 }
 
 /// A framework by name, or a framework file.
@@ -216,12 +234,13 @@ pub(crate) fn read_framework(name: &str) -> anyhow::Result<Framework> {
         let known = frameworks::names().chain([IDEAL]);
         return names::framework(name).and_then(frameworks::preset).ok_or_else(|| {
             anyhow!(
-                "framework `{name}` is neither one that ships nor a file\nhint: {}",
+                "framework `{name}` is neither one that ships nor a file\nhint: {}{}",
+                beside(name, FileKind::Framework),
                 or_nearest(name, known, "`planner list frameworks` has all that ship")
             )
         });
     }
-    let bytes = read_bytes(path)?;
+    let bytes = read_bytes_of(path, LARGEST_FILE, &[FileKind::Framework])?;
     let wrong = |error| is_wrong(path, &bytes, FileKind::Framework, error);
     let text = decoded(path, bytes.clone()).map_err(wrong)?;
     Framework::from_json(&text).with_context(|| format!("`{}`", path.display())).map_err(wrong)
@@ -229,27 +248,11 @@ pub(crate) fn read_framework(name: &str) -> anyhow::Result<Framework> {
 
 /// Reads a plan and checks it.
 pub(crate) fn read_plan(path: &Path) -> anyhow::Result<CheckedPlan> {
-    if !is_there(path) || path.is_dir() {
-        return Err(no_plan(path));
-    }
-    let bytes = read_bytes(path)?;
+    let bytes = read_bytes_of(path, LARGEST_FILE, &[FileKind::Plan])?;
     match decoded(path, bytes.clone()) {
         Ok(text) => parse_plan(path, &text),
         Err(error) => Err(is_wrong(path, &bytes, FileKind::Plan, error)),
     }
-}
-
-/// That there is no plan at a path, where a model may be meant.
-fn no_plan(path: &Path) -> anyhow::Error {
-    let given = path.display();
-    let what = if path.is_dir() { "is a directory, not a plan" } else { "No such file" };
-    let is_model = path.join("config.json").exists()
-        || path.to_str().is_some_and(|name| names::model(name).is_some());
-    let model = if is_model { given.to_string() } else { "MODEL".to_owned() };
-    let beside = near(path).filter(|_| !is_model && !path.exists());
-    let beside = beside.map_or_else(String::new, |beside| format!("`{beside}` is there; "));
-    let hint = format!("{beside}`planner search {model} --gpus N -o plan.json` writes a plan");
-    anyhow!("reading `{given}`: {what}\nhint: {hint}")
 }
 
 /// Checks a plan that was read from `path`.
@@ -291,8 +294,9 @@ const LARGEST_CSV: u64 = 1 << 30;
 
 /// Reads a schedule in PyTorch's CSV.
 pub(crate) fn read_schedule(path: &Path) -> anyhow::Result<Schedule> {
-    let text = read_text_up_to(path, LARGEST_CSV)?;
+    let bytes = read_bytes_of(path, LARGEST_CSV, &[FileKind::Order])?;
     let in_file = || format!("`{}`", path.display());
-    let wrong = |error| is_wrong(path, text.as_bytes(), FileKind::Order, error);
+    let wrong = |error| is_wrong(path, &bytes, FileKind::Order, error);
+    let text = decoded(path, bytes.clone()).map_err(wrong)?;
     read_csv(&text).with_context(in_file).map_err(wrong)
 }

@@ -5,21 +5,29 @@ use std::path::Path;
 
 use anyhow::Context;
 use ir::plan::Plan;
+use planner::file_kind::FileKind;
 use planner::interchange::{self, Stated};
 
 use super::answer::Answer;
 use super::args::{ImportArgs, SettingsArgs};
-use super::files::{read_cluster, read_text};
+use super::files::{read_cluster, read_text, read_text_of, refuse_other_kinds};
 use super::input::{command, warn_of_model};
 use super::models::read_model;
 use command_line::destination::{has_room, refuse_to_overwrite, write_output};
-use command_line::said::print;
+use command_line::said::{print, tell};
 
 pub(crate) fn import(args: &ImportArgs) -> anyhow::Result<Answer> {
-    let text = read_text(&args.file)?;
+    let text = read_text_of(&args.file, &[FileKind::Settings])?;
+    refuse_other_kinds(
+        &args.file,
+        text.as_bytes(),
+        FileKind::Settings,
+        &[FileKind::OtherSettings],
+    )?;
     let about = || format!("`{}`", args.file.display());
     let set = args.settings.set.iter().cloned().collect();
     let files = beside(&args.file, &text, &set).with_context(about)?;
+    warn_of_launches(&args.file, &text, &set);
     let file = read_model(&args.model)?;
     warn_of_model(&args.model, &file.model);
     let cluster = read_cluster(&args.cluster)?;
@@ -58,6 +66,23 @@ pub(super) fn stated(args: &SettingsArgs) -> Stated {
         multi_token_prediction: args.parts.multi_token_prediction,
         dropout: args.parts.dropout,
     }
+}
+
+/// Says on stderr where a script starts several programs that train, of which one is read.
+pub(super) fn warn_of_launches(file: &Path, text: &str, set: &BTreeMap<String, String>) {
+    let lines = interchange::launches(text, set).unwrap_or_default();
+    let [first, rest @ ..] = lines.as_slice() else { return };
+    if rest.is_empty() {
+        return;
+    }
+    let rest: Vec<String> = rest.iter().map(ToString::to_string).collect();
+    let s = if rest.len() == 1 { "" } else { "s" };
+    tell(&format!(
+        "warning: `{}` starts training in line {first} and again in line{s} {}; only the first is read\nhint: give each a \
+         script of its own",
+        file.display(),
+        rest.join(", ")
+    ));
 }
 
 /// Files that settings name and that lie beside them, by their names; those that do not are asked for where they are

@@ -12,8 +12,8 @@ use planner::lint::{self, Finding, Nearby, Predicted, Report, Severity};
 
 use super::answer::Answer;
 use super::args::{FailOn, LintArgs, LintFormat};
-use super::files::{parse_plan, read_cluster, read_text};
-use super::import::{read_beside, stated};
+use super::files::{parse_plan, read_cluster, read_text_of, refuse_other_kinds};
+use super::import::{read_beside, stated, warn_of_launches};
 use super::input::{command, warn_of_model};
 use super::models::read_model;
 use super::tables::{percent, render, table};
@@ -21,7 +21,7 @@ use command_line::destination::{refuse_to_overwrite, write_output};
 use command_line::said::{print, print_json_text};
 
 pub(crate) fn lint(args: &LintArgs) -> anyhow::Result<Answer> {
-    let text = read_text(&args.file)?;
+    let text = read_text_of(&args.file, &[FileKind::Settings, FileKind::Plan])?;
     let report = if is_plan(&text) {
         let asked = [("--model", args.model.is_some()), ("--cluster", args.cluster.is_some())];
         for (name, is_given) in asked {
@@ -67,12 +67,8 @@ fn is_plan(text: &str) -> bool {
 }
 
 fn of_settings(args: &LintArgs, text: &str) -> anyhow::Result<Report> {
-    ensure!(
-        FileKind::of(text.as_bytes()) != FileKind::Model,
-        "`{0}` is the description of a model, not settings of a tool that trains\nhint: `planner lint FILE --model {0}` \
-         judges settings",
-        args.file.display()
-    );
+    let taken = [FileKind::OtherSettings, FileKind::Empty];
+    refuse_other_kinds(&args.file, text.as_bytes(), FileKind::Settings, &taken)?;
     let model: &Path = args.model.as_deref().context(
         "settings do not say all of the model that they train\nhint: `--model llama-3.1-8b`",
     )?;
@@ -81,6 +77,7 @@ fn of_settings(args: &LintArgs, text: &str) -> anyhow::Result<Report> {
     let cluster = read_cluster(args.cluster.as_deref().unwrap_or("h100"))?;
     let about = || format!("`{}`", args.file.display());
     let set = args.settings.set.iter().cloned().collect();
+    warn_of_launches(&args.file, text, &set);
     // What keeps a script from being read is a finding; what keeps a file beside it from being read is not its fault.
     let names = interchange::named_files(text, &set).unwrap_or_default();
     let files = read_beside(&args.file, names).with_context(about)?;

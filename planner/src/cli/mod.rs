@@ -23,6 +23,7 @@ mod layout;
 mod lint;
 mod list;
 mod models;
+mod near;
 mod over;
 mod picture;
 mod progress;

@@ -9,7 +9,9 @@ use models::{ALL, Shipped};
 use planner::file_kind::FileKind;
 use planner::names::{self, Sought, or_nearest};
 
-use super::files::{decoded, is_stdin, is_there, is_wrong, read_bytes};
+use super::files::{
+    LARGEST_FILE, decoded, is_stdin, is_there, is_wrong, read_bytes, read_bytes_of,
+};
 
 /// A model, with the text that describes it.
 pub(crate) struct ModelFile {
@@ -80,7 +82,7 @@ fn read_file(path: &Path) -> anyhow::Result<ModelFile> {
 
 /// Reads the file of a model that is called so unless it says otherwise.
 fn read_config(path: &Path, name: &str) -> anyhow::Result<ModelFile> {
-    let bytes = read_bytes(path)?;
+    let bytes = read_bytes_of(path, LARGEST_FILE, &[FileKind::Model])?;
     let wrong = |error: anyhow::Error| is_wrong(path, &bytes, FileKind::Model, error);
     let text = decoded(path, bytes.clone()).map_err(wrong)?;
     let model = Model::from_json(&text, name).map_err(|error| {
@@ -120,11 +122,12 @@ pub(crate) fn in_folder(folder: &Path) -> anyhow::Result<PathBuf> {
     })?;
     let mut there: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     there.sort();
-    bail!("the folder `{}` has no `config.json`\nhint: {}", folder.display(), instead(&there))
+    let hint = instead(folder, &there);
+    bail!("the folder `{}` has no `config.json`\nhint: {hint}", folder.display())
 }
 
 /// What to take of a folder that has no `config.json`.
-fn instead(there: &[PathBuf]) -> String {
+fn instead(folder: &Path, there: &[PathBuf]) -> String {
     let below = there.iter().find(|path| path.join("config.json").is_file());
     if let Some(below) = below {
         return format!("`{}` has one", below.display());
@@ -145,7 +148,8 @@ fn instead(there: &[PathBuf]) -> String {
     let is_weights = |path: &PathBuf| {
         path.extension().and_then(OsStr::to_str).is_some_and(|ending| endings.contains(&ending))
     };
-    let fetched = "`hf download OWNER/NAME config.json --local-dir .` fetches it";
+    let fetched =
+        format!("`hf download OWNER/NAME config.json --local-dir {}` fetches it", folder.display());
     if there.iter().any(is_weights) || is_called("latest_checkpointed_iteration.txt") {
         format!("a checkpoint's weights do not describe the model; {fetched}")
     } else if there.is_empty() {

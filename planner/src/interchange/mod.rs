@@ -46,6 +46,6 @@ pub use imported::{
 pub use lacks::named;
 pub use options::OptionError;
 pub use read::{Import, import, settings};
-pub use shell::ShellError;
-pub(crate) use source::is_script;
-pub use source::{Stated, named_files};
+pub use shell::{End, ShellError};
+pub use source::{Stated, launches, named_files};
+pub(crate) use source::{is_read, is_script};

@@ -8,31 +8,42 @@ mod lex;
 mod word;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use expand::Scope;
 use lex::{Piece, Token};
-pub use word::ShellError;
 pub(super) use word::Word;
+pub use word::{End, ShellError};
 
 /// A script that was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Script {
-    /// The words of each command, in order.
-    pub(super) commands: Vec<Vec<Word>>,
+    /// Each command, in order.
+    pub(super) commands: Vec<Command>,
     /// Options of the batch system, from comments at the head.
     pub(super) directives: BTreeMap<String, String>,
+}
+
+/// A command of a script.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Command {
+    /// Where it begins, from 1.
+    pub(super) line: usize,
+    /// Its words.
+    pub(super) words: Vec<Word>,
 }
 
 /// Reads a script; `set` are variables that the user gives.
 ///
 /// # Errors
 ///
-/// [`ShellError`] where it has no end, or branches that set something.
+/// [`ShellError`] where it has no end, branches that set something, or a command that ends before its options do.
 pub(super) fn read(text: &str, set: &BTreeMap<String, String>) -> Result<Script, ShellError> {
     let mut script = Script { commands: Vec::new(), directives: directives(text) };
     let mut scope = Scope::new(set);
     let tokens = lex::tokens(text)?;
     let mut at = 0;
+    let mut ended = 0;
     while at < tokens.len() {
         let end = (at..tokens.len()).find(|place| tokens[*place].is_end()).unwrap_or(tokens.len());
         let statement = &tokens[at..end];
@@ -55,13 +66,58 @@ pub(super) fn read(text: &str, set: &BTreeMap<String, String>) -> Result<Script,
             })
             .collect();
         let is_local = |word: &str| ["export", "declare", "readonly", "local"].contains(&word);
+        let end = tokens.get(end).map_or(0, Token::line);
         match command.first() {
             Some(word) if is_local(&word.text) => declare(&mut scope, words),
-            Some(_) => script.commands.push(command),
+            Some(_) => {
+                let command = Command { line: first.line(), words: command };
+                if script.commands.last().is_some_and(|last| goes_on(last, &command)) {
+                    return Err(ended_early(text, ended, &command));
+                }
+                script.commands.push(command);
+                ended = end;
+            }
             None => {}
         }
     }
     Ok(script)
+}
+
+/// Whether the words of a command are the rest of the one before: options after what takes options, or the program
+/// after what starts one.
+fn goes_on(before: &Command, command: &Command) -> bool {
+    let [first, start] =
+        [command, before].map(|it| it.words.first().map_or("", |it| it.text.as_str()));
+    let is_option = |it: &str| {
+        it.starts_with("--")
+            || it.strip_prefix('-').is_some_and(|rest| rest.starts_with(char::is_alphabetic))
+    };
+    let is_program = |it: &str| Path::new(it).extension().is_some_and(|ending| ending == "py");
+    if is_option(first) {
+        return !is_option(start);
+    }
+    let has_program = before
+        .words
+        .iter()
+        .any(|it| is_program(&it.text) || ["-m", "-c"].contains(&it.text.as_str()));
+    let name = start.rsplit('/').next().unwrap_or_default();
+    is_program(first) && !has_program && STARTERS.contains(&name)
+}
+
+/// What starts a program of Python that it is given.
+const STARTERS: [&str; 7] =
+    ["torchrun", "python", "python3", "srun", "mpirun", "deepspeed", "accelerate"];
+
+/// That a command ended with a line, though its words go on.
+fn ended_early(text: &str, ended: usize, command: &Command) -> ShellError {
+    let line = text.lines().nth(ended.saturating_sub(1)).unwrap_or_default().trim();
+    let end = match line.chars().next() {
+        None => End::Empty,
+        Some('#') => End::Comment,
+        Some(_) => End::Open,
+    };
+    let word = command.words.first().map_or_else(String::new, |it| it.text.clone());
+    ShellError::Ended { line: command.line, word, ended, end }
 }
 
 /// `export NAME=value`, as if it stood alone.
@@ -127,7 +183,7 @@ mod tests {
 
     fn check(text: &str, expected: &[&str]) {
         let script = read(text, &BTreeMap::new()).unwrap();
-        let commands = script.commands.iter().map(|words| {
+        let commands = script.commands.iter().map(|Command { words, .. }| {
             let word = |word: &Word| {
                 let unknown: Vec<&str> = word.unknown.iter().map(String::as_str).collect();
                 let unknown = unknown.join(",");
@@ -158,6 +214,19 @@ mod tests {
         assert_eq!(line("a\n'b"), "line 2: a quote without its end");
         assert_eq!(line("A=(b"), "line 1: a list in brackets without its end");
         assert!(line("if x; then\nTP=4\nfi").starts_with("line 1: what `if` decides"));
+        assert!(
+            line("x 1\n  --b 2")
+                .starts_with("line 2: `--b` begins a line, but the command before it")
+        );
+        assert!(line("x 1 \\ \n  --b 2").starts_with("line 1: a blank follows the `\\`"));
+        assert!(
+            line("x 1 \\\n# why\n  --b 2")
+                .ends_with("hint: move the comment of line 2 above the command")
+        );
+        assert!(line("x 1 \\\n\n  --b 2").ends_with("hint: remove the empty line 2"));
+        assert!(line("torchrun\nx.py --b 2").starts_with("line 2: `x.py` begins"));
+        check("--a 1\n--b 2", &["[--a][1]", "[--b][2]"]);
+        check("python x.py\npython y.py", &["[python][x.py]", "[python][y.py]"]);
         assert!(line("for i in 1 2; do A+=($i); done").starts_with("line 1: what `for` decides"));
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::imported::{Divided, ImportError};
-use super::shell::{self, Script, Word};
+use super::shell::{self, Command, Script, Word};
 use super::target::Target;
 use super::tree::{Notation, Tree};
 
@@ -158,6 +158,14 @@ pub(super) fn source<'a>(
     if is_of_bridge(text) && !text.starts_with("#!") {
         return Ok(made(from.unwrap_or(Target::MegatronBridge), Form::Python(text.to_owned())));
     }
+    if is_toml(text) {
+        return Err(ImportError::Unknown {
+            what: "this is TOML, as torchtitan had in older versions, and is not read".to_owned(),
+            works: "give the options as the newer ones have them, in a script or alone: `tensor_parallel_degree` of \
+                    `[parallelism]` is `--parallelism.tensor_parallel_degree`"
+                .to_owned(),
+        });
+    }
     if !is_script(text) {
         let tree = Tree::read(text, notation("", text)).map_err(|what| ImportError::Unknown {
             what,
@@ -172,6 +180,8 @@ pub(super) fn source<'a>(
     let script = shell::read(text, set)?;
     let commands = commands(&script, set)?;
     let found = commands.iter().find_map(|words| started(words, files));
+    // Whose program it is, the user says.
+    let found = found.or_else(|| commands.iter().find_map(|words| any_program(words, from?)));
     if let Some((target, before, words)) = found {
         let num_gpus = ranks(&script, &before);
         let target = match from {
@@ -197,10 +207,62 @@ pub(super) fn source<'a>(
         let form = Form::Started(Started { words, num_gpus });
         return Ok(made(from.unwrap_or(target), form));
     }
-    Err(ImportError::Unknown {
-        what: "nothing starts a program that is known".to_owned(),
-        works: ANY.to_owned(),
+    let programs: Vec<String> =
+        commands.iter().filter_map(|words| Some(format!("`{}`", program(words)?.1.text))).collect();
+    Err(match programs.as_slice() {
+        [] => ImportError::Unknown {
+            what: "nothing starts a program that is known".to_owned(),
+            works: ANY.to_owned(),
+        },
+        programs => ImportError::Unknown {
+            what: format!("{} is no program that is known", programs.join(" or ")),
+            works: format!(
+                "`--from megatron` reads its options as Megatron-LM's; `--from` also takes {}",
+                options_of()
+            ),
+        },
     })
+}
+
+/// Tools that are told by options, whatever their program is called.
+fn options_of() -> String {
+    let told = [
+        Target::TorchTitan,
+        Target::DeepSpeed,
+        Target::Accelerate,
+        Target::Trainer,
+        Target::Nanotron,
+    ];
+    told.map(|it| format!("`{}`", it.name())).join(", ")
+}
+
+/// Lines of a script with which programs are started that train, and which are known: settings are read of the first.
+///
+/// # Errors
+///
+/// [`ImportError`] where a script cannot be read.
+pub fn launches(text: &str, set: &BTreeMap<String, String>) -> Result<Vec<usize>, ImportError> {
+    if !is_script(text) || is_of_bridge(text) {
+        return Ok(Vec::new());
+    }
+    let script = shell::read(text, set)?;
+    let all = script.commands.iter().zip(commands(&script, set)?);
+    let none = BTreeMap::new();
+    let launches = all.filter(|(_, words)| started(words, &none).is_some());
+    Ok(launches.map(|(command, _)| command.line).collect())
+}
+
+/// The program of Python that a command starts, and its place: a file, or the module after `-m`.
+fn program(words: &[Word]) -> Option<(usize, &Word)> {
+    let place = words.iter().position(|word| has_ending(&word.text, "py") || word.text == "-m")?;
+    let place = place + usize::from(words[place].text == "-m");
+    Some((place, words.get(place)?))
+}
+
+/// The program of a command, whichever it is, with the tool that it is said to be of.
+fn any_program(words: &[Word], target: Target) -> Option<(Target, Vec<Word>, Vec<Word>)> {
+    let (place, _) = program(words)?;
+    Some((target, words[..place].to_vec(), words[place..].to_vec()))
 }
 
 /// Whether a text is Python of Megatron-Bridge.
@@ -229,6 +291,23 @@ pub(crate) fn is_script(text: &str) -> bool {
     !(first.starts_with(['{', '[']) || first == "---" || key.is_some_and(|(key, _)| is_key(key)))
 }
 
+/// Whether a text begins with a table of TOML.
+fn is_toml(text: &str) -> bool {
+    let mut lines = text.lines().map(str::trim).filter(|it| !it.is_empty() && !it.starts_with('#'));
+    let table = lines.next().and_then(|first| first.strip_prefix('[')?.strip_suffix(']'));
+    let is_key = |c: char| c.is_ascii_alphanumeric() || "_-.[]".contains(c);
+    table.is_some_and(|it| {
+        it.starts_with(|c: char| c.is_ascii_alphabetic()) && it.chars().all(is_key)
+    })
+}
+
+/// Whether settings are of a tool whose are read, as far as their form and keys say.
+pub(crate) fn is_read(text: &str) -> bool {
+    is_of_bridge(text)
+        || is_script(text)
+        || Tree::read(text, notation("", text)).is_ok_and(|tree| of_tree(&tree).is_ok())
+}
+
 /// The tool whose keys these are.
 fn of_tree(tree: &Tree) -> Result<Target, ImportError> {
     let has = |keys: &[&str]| keys.iter().any(|key| tree.get(key).is_some());
@@ -253,12 +332,13 @@ fn of_tree(tree: &Tree) -> Result<Target, ImportError> {
     let of_deepspeed = [
         "train_batch_size",
         "train_micro_batch_size_per_gpu",
-        "gradient_accumulation_steps",
         "zero_optimization",
         "tensor_parallel",
         "activation_checkpointing",
     ];
-    if has(&of_deepspeed) {
+    // Others have steps of accumulation by this name too, beside the model that they train.
+    let is_others = has(&["base_model", "model", "model_name_or_path", "datasets"]);
+    if has(&of_deepspeed) || has(&["gradient_accumulation_steps"]) && !is_others {
         return Ok(Target::DeepSpeed);
     }
     other("these are the keys of no tool that is known", ANY)
@@ -284,7 +364,7 @@ fn commands(
     set: &BTreeMap<String, String>,
 ) -> Result<Vec<Vec<Word>>, ImportError> {
     let mut all = Vec::new();
-    for words in &script.commands {
+    for Command { words, .. } in &script.commands {
         let place = words.windows(3).position(|it| it[0].text == "bash" && it[1].text == "-c");
         let Some(place) = place else {
             all.push(words.clone());
@@ -294,7 +374,7 @@ fn commands(
         // What follows is its name, then what stands for "$@" in it.
         let rest = words.iter().skip(place + 4).cloned();
         let mut command = words[..place].to_vec();
-        command.extend(inner.commands.last().cloned().unwrap_or_default());
+        command.extend(inner.commands.last().cloned().unwrap_or_default().words);
         command.extend(rest);
         all.push(command);
     }

@@ -16,11 +16,15 @@ use planner::measured::kineto;
 
 use super::answer::Answer;
 use super::args::CalibrateArgs;
-use super::files::{is_stdin, read_bytes_up_to};
+use super::files::{is_stdin, read_bytes_of};
 use command_line::destination::refuse_to_overwrite;
 
 /// The most that is read of a file, packed or not: profiles of a few steps.
 const LARGEST_FILE: u64 = 1 << 30;
+
+/// What is read.
+const MEASURED: [FileKind; 4] =
+    [FileKind::Steps, FileKind::NcclTests, FileKind::Timeline, FileKind::Database];
 
 pub(crate) fn calibrate(args: &CalibrateArgs) -> anyhow::Result<Answer> {
     let mut files: Vec<(&Path, Vec<u8>)> = Vec::new();
@@ -28,7 +32,7 @@ pub(crate) fn calibrate(args: &CalibrateArgs) -> anyhow::Result<Answer> {
         if let Some(output) = &args.output {
             refuse_to_overwrite(path, output)?;
         }
-        files.push((path, unpacked(path, read_bytes_up_to(path, LARGEST_FILE)?)?));
+        files.push((path, unpacked(path, read_bytes_of(path, LARGEST_FILE, &MEASURED)?)?));
     }
     let kind = kind_of_all(&files)?;
     let not_with = |flag: &str, is_given: bool, what: &str| {

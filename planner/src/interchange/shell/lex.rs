@@ -227,6 +227,7 @@ impl Lexer {
             match c {
                 ' ' | '\t' | '\r' | '\n' | ';' | '&' | '|' | '<' | '>' | ')' | '(' => break,
                 '\\' => {
+                    self.check_backslash()?;
                     self.next();
                     if let Some(c) = self.next().filter(|c| *c != '\n') {
                         flush(&mut pieces, &mut text);
@@ -264,6 +265,18 @@ impl Lexer {
         Ok(pieces)
     }
 
+    /// That a backslash is not meant to end its line, but has blanks or a comment after it.
+    fn check_backslash(&self) -> Result<(), ShellError> {
+        let is_blank = |c: &&char| matches!(**c, ' ' | '\t');
+        let blanks = self.chars[self.at + 1..].iter().take_while(is_blank).count();
+        let what = match self.chars.get(self.at + 1 + blanks) {
+            None | Some('\n' | '\r') if blanks > 0 => "a blank",
+            Some('#') if blanks > 0 => "a comment",
+            _ => return Ok(()),
+        };
+        Err(ShellError::Backslash { line: self.line, what })
+    }
+
     /// What stands between two of a character.
     fn until(&mut self, end: char) -> Result<String, ShellError> {
         let line = self.line;
@@ -295,6 +308,7 @@ impl Lexer {
                     return Ok(());
                 }
                 Some('\\') => {
+                    self.check_backslash()?;
                     self.next();
                     match self.next() {
                         Some('\n') | None => {}

@@ -43,6 +43,32 @@ pub enum ShellError {
         /// What it is.
         what: &'static str,
     },
+    /// A command that ends with a line, though the next one has more of its words.
+    #[error(
+        "line {line}: `{word}` begins a line, but the command before it ends with line {ended}, and so does without what \
+         follows\nhint: {}", end.mended(*ended)
+    )]
+    Ended {
+        /// Where the words go on, from 1.
+        line: usize,
+        /// The first of them.
+        word: String,
+        /// The line with which the command ends.
+        ended: usize,
+        /// With what.
+        end: End,
+    },
+    /// A backslash that is not the last of its line, so that it does not join the next line.
+    #[error(
+        "line {line}: {what} follows the `\\`, so that the command ends there, without what the next lines have\n\
+         hint: remove it, so that the `\\` is the last of line {line}"
+    )]
+    Backslash {
+        /// Where it is, from 1.
+        line: usize,
+        /// What follows it.
+        what: &'static str,
+    },
     /// A branch or loop that sets something.
     #[error(
         "line {line}: what `{keyword}` decides is not followed, and it sets something\nhint: give the script with the \
@@ -54,4 +80,28 @@ pub enum ShellError {
         /// The word that begins it.
         keyword: String,
     },
+}
+
+/// With what a line ends a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Its words, with no backslash after them.
+    Open,
+    /// It has none.
+    Empty,
+    /// A comment.
+    Comment,
+}
+
+impl End {
+    /// How to join the next line.
+    fn mended(self, line: usize) -> String {
+        match self {
+            Self::Open => {
+                format!("end line {line} with a blank and `\\`, and each that has more after it")
+            }
+            Self::Empty => format!("remove the empty line {line}"),
+            Self::Comment => format!("move the comment of line {line} above the command"),
+        }
+    }
 }

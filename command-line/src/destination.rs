@@ -175,6 +175,15 @@ fn place_of(path: &Path) -> anyhow::Result<Place> {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
             let target = behind_links(path).with_context(writing)?;
             let folder = folder_of(&target);
+            // What cannot be made into a folder.
+            if let Some(file) = folder.ancestors().find(|above| above.is_file()) {
+                bail!(
+                    "writing `{}`: `{}` is a file, not a folder\nhint: name a file in another folder, such as `{}`",
+                    path.display(),
+                    file.display(),
+                    file.with_file_name(path.file_name().unwrap_or_default()).display()
+                );
+            }
             if !folder.is_dir() {
                 bail!(
                     "writing `{}`: there is no folder `{1}`\nhint: `mkdir -p {1}` makes it",

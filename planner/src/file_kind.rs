@@ -67,6 +67,7 @@ impl FileKind {
             Kind::Trace => return Self::Timeline,
             Kind::Sqlite => return Self::Database,
             Kind::NcclTests => return Self::NcclTests,
+            // Lists of anything look alike from their beginning.
             Kind::Steps | Kind::Unknown => {}
         }
         let Ok(text) = ir::text::decoded(bytes.to_vec()) else { return Self::Unknown };

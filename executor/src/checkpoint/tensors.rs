@@ -116,8 +116,31 @@ fn why_unreadable(path: &Path, bytes: &[u8], error: &SafeTensorError) -> Checkpo
             expected: expected as u64,
             found: bytes.len() as u64,
         },
-        None => CheckpointError::malformed(path, error),
+        None => match other(bytes) {
+            Some(found) => CheckpointError::malformed(
+                path,
+                &format!("it is {found}, not weights\nhint: {WEIGHTS}"),
+            ),
+            None => CheckpointError::malformed(path, error),
+        },
     }
+}
+
+/// What weights are in.
+const WEIGHTS: &str =
+    "weights are in `.safetensors` files: name one, or the folder of a model that has them";
+
+/// What bytes are that are plainly no safetensors, by how they begin.
+fn other(bytes: &[u8]) -> Option<&'static str> {
+    const STARTS: [(&[u8], &str); 6] = [
+        (b"{", "a text of JSON"),
+        (b"[", "a text of JSON"),
+        (b"PK\x03\x04", "a checkpoint of PyTorch"),
+        (b"\x80", "a pickle of Python"),
+        (b"GGUF", "a file of GGUF"),
+        (b"\x89HDF", "a file of HDF5"),
+    ];
+    STARTS.iter().find(|(start, _)| bytes.starts_with(start)).map(|(_, found)| *found)
 }
 
 fn header_len(bytes: &[u8]) -> Option<usize> {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, anyhow, ensure};
 use command_line::destination::write_output;
 use executor::collectives::{FittedLevel, Row, fit_level, groups};
 use executor::communicator::Group;
@@ -15,7 +15,28 @@ use super::files;
 /// Reads a cluster file, or says why not.
 pub(super) fn read(path: &Path) -> anyhow::Result<Cluster> {
     let text = files::read_text(path)?;
-    Cluster::from_json(&text).with_context(|| format!("`{}`", path.display()))
+    Cluster::from_json(&text).map_err(|error| match other(&text) {
+        Some(found) => anyhow!(
+            "`{}` is {found}, not a cluster file\nhint: `executor calibrate -o cluster.json` writes one of this machine, and \
+             `planner list clusters --format json` has those that ship",
+            path.display()
+        ),
+        None => anyhow::Error::new(error).context(format!("`{}`", path.display())),
+    })
+}
+
+/// What a text is that is plainly no cluster file.
+fn other(text: &str) -> Option<&'static str> {
+    let value: serde_json::Value = serde_json::from_str(text).ok()?;
+    let has = |key: &str| value.get(key).is_some();
+    match () {
+        () if value.is_array() => Some("a list"),
+        () if has("layout") && has("prediction") => Some("a plan"),
+        () if has("traceEvents") => Some("a timeline"),
+        () if has("kernels") && has("abilities") => Some("a framework file"),
+        () if has("model_type") || has("architecture") || has("format") => Some("a model"),
+        () => None,
+    }
 }
 
 /// Writes a cluster file, having read it back: what the planner would refuse is not written.

@@ -1,6 +1,7 @@
 //! Plans as text.
 
 use ir::plan::{PLAN_VERSION, Plan};
+use ir::text::json;
 
 use super::error::ProgramError;
 
@@ -13,7 +14,7 @@ pub fn read_plan(text: &str) -> Result<Plan, ProgramError> {
     let json = |error: serde_json::Error| ProgramError::Json {
         line: error.line(),
         column: error.column(),
-        problem: error.to_string().split(" at line ").next().unwrap_or_default().to_owned(),
+        problem: json::problem(text, &error),
     };
     let value: serde_json::Value = serde_json::from_str(text).map_err(json)?;
     if let Some((found, instead)) = something_else(&value) {

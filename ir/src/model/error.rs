@@ -199,10 +199,9 @@ impl ModelError {
                     .to_owned(),
             ),
             Self::UnknownArchitecture { architecture, known } => {
-                let is_near = json::nearest_of(architecture, known);
-                is_near
-                    .map(|near| format!("`{near}` is the nearest"))
-                    .or_else(|| reads_more(architecture))
+                let near = || json::nearest_of(architecture, known);
+                reads_more(architecture)
+                    .or_else(|| near().map(|near| format!("`{near}` is the nearest")))
             }
             Self::UnknownActivation { value, known, .. } => {
                 json::nearest_of(value, known).map(|near| format!("`{near}` is the nearest"))
@@ -216,7 +215,7 @@ impl ModelError {
 /// What is planned of a model that reads more than text, where an architecture is called like one.
 fn reads_more(architecture: &str) -> Option<String> {
     const PARTS: [&str; 9] =
-        ["llava", "vl", "vision", "image", "audio", "speech", "omni", "gemma", "idefics"];
+        ["llava", "vl", "vision", "image", "audio", "speech", "omni", "paligemma", "idefics"];
     let folded = folded(architecture);
     PARTS.iter().any(|part| folded.contains(part)).then(|| {
         "of a model that reads more than text the language model is planned, which `text_config` describes by a \

@@ -27,7 +27,14 @@ pub fn problem(text: &str, error: &serde_json::Error) -> String {
         Category::Data if error.line() == 0 => {
             told(message, &[]).replacen("this is ", "a field is ", 1)
         }
-        Category::Data => told(message, &keys(text, offset(text, error))),
+        Category::Data => match keys(text, offset(text, error)).as_slice() {
+            // Fields are taken from a list too, one after the other.
+            [Key::Index(_), ..] => {
+                "this is a list, in `[ ]`, but must be one object, in `{ }`\nhint: give what is in the list by itself"
+                    .to_owned()
+            }
+            keys => told(message, keys),
+        },
         _ => misspelt(text, offset(text, error), message),
     }
 }
@@ -91,7 +98,7 @@ fn path(keys: &[Key]) -> String {
             Key::Field(Some(name)) if path.is_empty() => path.push_str(&printable(name)),
             Key::Field(Some(name)) => path.extend([".", &printable(name)]),
             Key::Field(None) => {}
-            Key::Index(index) => path.push_str(&format!("[{index}]")),
+            Key::Index(index) => path.extend(["[", &index.to_string(), "]"]),
         }
     }
     path
@@ -120,6 +127,16 @@ fn told(message: &str, keys: &[Key]) -> String {
     }
     if let Some((found, expected)) = split("unknown variant ") {
         let nearest = nearest(found, expected);
+        // The name of a field may be what is not known, as well as its value.
+        if let Some((Key::Field(Some(name)), within)) = keys.split_last()
+            && name == found.trim_matches('`')
+        {
+            let within = is(path(within));
+            return format!(
+                "{within} has {found}, but may have only {}{nearest}",
+                expected.replace("one of ", "")
+            );
+        }
         return format!("{} is {found}, but must be {expected}{nearest}", is(path(keys)));
     }
     if let Some((found, expected)) = split("unknown field ") {
@@ -143,7 +160,13 @@ fn told(message: &str, keys: &[Key]) -> String {
     if let Some(field) = message.strip_prefix("duplicate field ") {
         return format!("{field} is there twice");
     }
-    printable_lines(message).into_owned()
+    let message = printable_lines(message);
+    match keys.last() {
+        Some(Key::Field(Some(name))) if !message.contains(&format!("{}`", printable(name))) => {
+            format!("`{}`: {message}", path(keys))
+        }
+        _ => message.into_owned(),
+    }
 }
 
 /// What was found, and whether it is a number in quotes.
@@ -254,7 +277,7 @@ fn misspelt(text: &str, end: usize, message: &str) -> String {
         rest.chars().take_while(|c| c.is_ascii_alphanumeric() || "_-".contains(*c)).collect();
     let is_python = ["True", "False", "None"].contains(&word.as_str());
     match (message, rest.chars().next()) {
-        (_, Some('#')) | (_, Some('/')) if !message.starts_with("EOF") => {
+        (_, Some('#' | '/')) if !message.starts_with("EOF") => {
             "JSON has no comments\nhint: remove what begins here".to_owned()
         }
         (_, Some('\'')) => {
@@ -318,9 +341,11 @@ mod tests {
         peak_flops_per_second: BTreeMap<String, f64>,
         #[serde(default)]
         is_new: bool,
+        #[serde(default)]
+        by_kind: BTreeMap<Kind, u32>,
     }
 
-    #[derive(Debug, Deserialize)]
+    #[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
     #[serde(rename_all = "lowercase")]
     enum Kind {
         Volta,
@@ -361,12 +386,24 @@ mod tests {
         check(r#"{"name": "x"}"#, "`gpu` is missing");
         check(
             r#"{"name": "x", "gpu": {"coutn": 1}}"#,
-            "`coutn` is not a field that is known; `gpu` may have `count`, `kind`, `peak_flops_per_second`, `is_new`\n\
+            "`coutn` is not a field that is known; `gpu` may have `count`, `kind`, `peak_flops_per_second`, `is_new`, `by_kind`\n\
              hint: `count` is the nearest",
         );
         check(
             r#"{"name": "x", "gpu": {"count": 1, "kind": "hoper"}}"#,
             "`gpu.kind` is `hoper`, but must be `volta` or `hopper`\nhint: `hopper` is the nearest",
+        );
+    }
+
+    #[test]
+    fn lists_and_names_of_fields_are_told_too() {
+        check(
+            r#"[{"name": "x"}]"#,
+            "this is a list, in `[ ]`, but must be one object, in `{ }`\nhint: give what is in the list by itself",
+        );
+        check(
+            r#"{"name": "x", "gpu": {"count": 1, "by_kind": {"volt": 1}}}"#,
+            "`gpu.by_kind` has `volt`, but may have only `volta` or `hopper`\nhint: `volta` is the nearest",
         );
     }
 

@@ -76,6 +76,9 @@ impl Destination {
 }
 
 pub(crate) fn export(args: &ExportArgs) -> anyhow::Result<Answer> {
+    if let Some(output) = args.output.as_ref().filter(|output| !is_dash(output)) {
+        check_folder_name(output)?;
+    }
     let Destination::Tool(target) = args.destination else {
         let ExportArgs { plan, ranks, output, approximate, .. } = args;
         ensure!(
@@ -96,6 +99,21 @@ pub(crate) fn export(args: &ExportArgs) -> anyhow::Result<Answer> {
         None => print_bytes(printed(&export.files).as_bytes())?,
     }
     Ok(Answer::Found)
+}
+
+/// Refuses a folder that is not there and is called as a file is.
+fn check_folder_name(folder: &Path) -> anyhow::Result<()> {
+    const OF_FILES: [&str; 9] =
+        ["json", "ps1", "py", "sbatch", "sh", "slurm", "toml", "yaml", "yml"];
+    let ending = folder.extension().map(|ending| ending.to_string_lossy().to_lowercase());
+    let is_files = ending.is_some_and(|ending| OF_FILES.contains(&ending.as_str()));
+    ensure!(
+        !is_files || folder.exists(),
+        "`--output` is the folder that several files go to, but `{}` is called as a file is\nhint: `-o {}`",
+        folder.display(),
+        folder.with_extension("").display()
+    );
+    Ok(())
 }
 
 /// Writes files to a folder, which is made if it is not there.

@@ -80,10 +80,18 @@ pub(crate) fn is_wrong(
              for it"
         );
     }
-    // Where the file itself of what is fetched from a hub comes from is of use for a model alone.
-    let is_of_hub = matches!(kind, FileKind::Page | FileKind::Pointer) && wanted != FileKind::Model;
-    let taken = kind.use_of(&name).filter(|_| !is_of_hub);
-    let hints: Vec<String> = taken.into_iter().chain(instead).collect();
+    // Where the files of a repository come from is of use for a model alone.
+    let of_repository = [
+        FileKind::Page,
+        FileKind::Pointer,
+        FileKind::Weights,
+        FileKind::BesideModel,
+        FileKind::Params,
+    ];
+    let is_useless = of_repository.contains(&kind) && wanted != FileKind::Model;
+    let taken = kind.use_of(&name).filter(|_| !is_useless);
+    let is_told = wanted == FileKind::Plan && matches!(kind, FileKind::Report | FileKind::Results);
+    let hints: Vec<String> = taken.into_iter().chain(instead.filter(|_| !is_told)).collect();
     anyhow!("`{name}` is {found}, not {wanted_in_words}\nhint: {}", hints.join("; "))
 }
 

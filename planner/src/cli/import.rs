@@ -13,10 +13,15 @@ use super::args::{ImportArgs, SettingsArgs};
 use super::files::{read_cluster, read_text, read_text_of, refuse_other_kinds};
 use super::input::{command, warn_of_model};
 use super::models::read_model;
+use super::picture::refuse_other_endings;
 use command_line::destination::{has_room, refuse_to_overwrite, write_output};
 use command_line::said::{print, tell};
 
 pub(crate) fn import(args: &ImportArgs) -> anyhow::Result<Answer> {
+    if let Some(output) = &args.output {
+        let draws = "`planner chart plan.json -o step.svg` draws a plan";
+        refuse_other_endings(output, "a plan", &["json"], Some(draws))?;
+    }
     let text = read_text_of(&args.file, &[FileKind::Settings])?;
     refuse_other_kinds(
         &args.file,

@@ -11,7 +11,7 @@ use planner::interchange::{self, Import};
 use planner::lint::{self, Finding, Nearby, Predicted, Report, Severity};
 
 use super::answer::Answer;
-use super::args::{FailOn, LintArgs, LintFormat};
+use super::args::{FailOn, LintArgs, LintFormat, SettingsArgs};
 use super::files::{parse_plan, read_cluster, read_text_of, refuse_other_kinds};
 use super::import::{read_beside, stated, warn_of_launches};
 use super::input::{command, warn_of_model};
@@ -23,10 +23,7 @@ use command_line::said::{print, print_json_text};
 pub(crate) fn lint(args: &LintArgs) -> anyhow::Result<Answer> {
     let text = read_text_of(&args.file, &[FileKind::Settings, FileKind::Plan])?;
     let report = if is_plan(&text) {
-        let asked = [("--model", args.model.is_some()), ("--cluster", args.cluster.is_some())];
-        for (name, is_given) in asked {
-            ensure!(!is_given, "a plan has its own `{name}`\nhint: leave it out");
-        }
+        refuse_settings(args)?;
         lint::lint_plan(&parse_plan(&args.file, &text)?, &text, args.nearest)
     } else {
         of_settings(args, &text)?
@@ -58,6 +55,32 @@ pub(crate) fn lint(args: &LintArgs) -> anyhow::Result<Answer> {
     };
     let fails = least.is_some_and(|least| report.count(least) > 0);
     Ok(if fails { Answer::Faults } else { Answer::Found })
+}
+
+/// What is said of settings is not said of a plan, which has all of it.
+fn refuse_settings(args: &LintArgs) -> anyhow::Result<()> {
+    let SettingsArgs { from, gpus, seq_len, micro_batch_size, global_batch_size, pp, parts, set } =
+        &args.settings;
+    let asked = [
+        ("--model", args.model.is_some()),
+        ("--cluster", args.cluster.is_some()),
+        ("--from", from.is_some()),
+        ("--gpus", gpus.is_some()),
+        ("--seq-len", seq_len.is_some()),
+        ("--micro-batch-size", micro_batch_size.is_some()),
+        ("--global-batch-size", global_batch_size.is_some()),
+        ("--pp", pp.is_some()),
+        ("--multi-token-prediction", parts.multi_token_prediction),
+        ("--dropout", parts.dropout),
+        ("--set", !set.is_empty()),
+    ];
+    for (name, is_given) in asked {
+        ensure!(
+            !is_given,
+            "a plan has its own `{name}`\nhint: leave it out; `planner evaluate` makes a plan with another"
+        );
+    }
+    Ok(())
 }
 
 /// Whether a text is a plan of this program, rather than settings of another.

@@ -22,6 +22,7 @@ mod interrupt;
 mod layout;
 mod lint;
 mod list;
+mod measurements;
 mod models;
 mod near;
 mod over;

@@ -14,13 +14,12 @@ const MOST_LOOKED_INTO: usize = 64;
 
 /// That there is no file at a path where one of these kinds is taken, with what is beside it.
 pub(crate) fn no_file(path: &Path, wanted: &[FileKind]) -> anyhow::Error {
-    let hints = match of_model(path, wanted) {
+    let beside = near(path, wanted).map(|beside| format!("`{}` is there", beside.display()));
+    // Of models their reader says more.
+    let from = instead(wanted).filter(|_| !wanted.contains(&FileKind::Model));
+    let hints: Vec<String> = match of_model(path, wanted) {
         Some(hint) => vec![hint],
-        None => {
-            let beside =
-                near(path, wanted).map(|beside| format!("`{}` is there", beside.display()));
-            beside.into_iter().chain(instead(wanted)).collect()
-        }
+        _ => beside.into_iter().chain(from).collect(),
     };
     anyhow!("reading `{}`: No such file{}", path.display(), hint(&hints))
 }

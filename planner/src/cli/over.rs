@@ -42,7 +42,8 @@ impl Varied {
             Self::SequenceLength => format!("{value} tokens"),
             Self::GlobalBatchSize => format!("batch {value}"),
             Self::Bandwidth => format!("{value} \u{d7} bandwidth"),
-            Self::Memory => format!("{value} GiB"),
+            // What was given in GB is not a round number.
+            Self::Memory => format!("{} GiB", (value * 100.0).round() / 100.0),
         }
     }
 
@@ -73,6 +74,9 @@ impl Varied {
     }
 }
 
+/// No GPU has so many GiB.
+const MOST_GIB: f64 = 1e5;
+
 /// The most values of a sweep.
 const MOST_VALUES: usize = 64;
 
@@ -102,6 +106,13 @@ impl std::str::FromStr for Over {
         let is_usable = |value: &f64| {
             (1e-6..=1e12).contains(value) && (!what.is_whole() || value.fract() == 0.0)
         };
+        let is_bytes = |value: &&f64| what == Varied::Memory && **value > MOST_GIB;
+        if let Some(value) = values.iter().find(is_bytes) {
+            let gib = value / f64::from(1_u32 << 30);
+            return Err(format!(
+                "{name} is in GiB: {value} is too much, and {value} bytes are {gib:.1}"
+            ));
+        }
         if let Some(value) = values.iter().find(|value| !is_usable(value)) {
             return Err(format!("{name} cannot be {value}"));
         }

@@ -85,6 +85,36 @@ impl Kind {
     }
 }
 
+/// Endings that say what is in a file.
+const TELLING: [&str; 20] = [
+    "csv", "docx", "gif", "htm", "html", "jpeg", "jpg", "md", "npy", "pdf", "pickle", "png", "py",
+    "sh", "svg", "toml", "txt", "webp", "yaml", "yml",
+];
+
+/// Refuses a file whose ending promises something else than what goes there: `what`, which ends as `works` has it. `draws` is
+/// what draws a picture, if something does.
+pub(crate) fn refuse_other_endings(
+    path: &Path,
+    what: &str,
+    works: &[&str],
+    draws: Option<&str>,
+) -> anyhow::Result<()> {
+    let ending = path.extension().map(|ending| ending.to_string_lossy().to_lowercase());
+    let Some(ending) = ending.filter(|it| TELLING.contains(&it.as_str())) else { return Ok(()) };
+    if works.contains(&ending.as_str()) {
+        return Ok(());
+    }
+    let instead = path.with_extension(works.first().copied().unwrap_or_default());
+    let is_picture = ["svg", "png", "pdf", "html"].contains(&ending.as_str());
+    let draws = draws.filter(|_| is_picture).map_or_else(String::new, |draws| format!("; {draws}"));
+    bail!(
+        "`{}` cannot be {what}, which ends in .{}\nhint: `-o {}`{draws}",
+        path.display(),
+        works.join(" or ."),
+        instead.display()
+    )
+}
+
 /// What a file name asks for, where there is no time to look into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StillKind {
@@ -95,12 +125,13 @@ pub(crate) enum StillKind {
 impl StillKind {
     /// That of a file into which `what` is drawn.
     pub(crate) fn of(path: &Path, what: &str) -> anyhow::Result<Self> {
-        match Kind::of(path)? {
-            Kind::Image(format) => Ok(Self::Image(format)),
-            Kind::Page => Ok(Self::Page),
-            Kind::Trace | Kind::Snapshot => {
-                bail!("{what} is drawn as .svg, .png, .pdf or .html")
-            }
+        match Kind::of(path) {
+            Ok(Kind::Image(format)) => Ok(Self::Image(format)),
+            Ok(Kind::Page) => Ok(Self::Page),
+            _ => bail!(
+                "{what} is drawn as .svg, .png, .pdf or .html, but `{}` ends in none of these",
+                path.display()
+            ),
         }
     }
 

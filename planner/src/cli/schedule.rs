@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use ir::schedule::{MOST_STAGES, Schedule, ScheduleKind, add_communication, generate, write_csv};
 use ir::units::Nanos;
 use planner::names::{self, folded, or_nearest};
@@ -29,7 +29,11 @@ pub(crate) fn schedule(args: &ScheduleArgs) -> anyhow::Result<Answer> {
     let is_csv =
         |output: &Path| output.extension().is_some_and(|it| it.eq_ignore_ascii_case("csv"));
     if let Some(output) = args.output.as_ref().filter(|output| !is_csv(output)) {
-        check_ending(output)?;
+        ensure!(
+            check_ending(output).is_ok(),
+            "`{}` does not say what to write; an order goes to .csv, and is drawn as .svg, .png, .pdf, .html or .json",
+            output.display()
+        );
     }
     let is_drawn = args.output.as_ref().is_some_and(|output| !is_csv(output));
     refuse_look(&["--theme", "--width", "--lanes", "--first-micro-batches"], is_drawn)?;

@@ -29,6 +29,7 @@ use super::input::{
 };
 use super::interrupt::Limit;
 use super::layout::LayoutArgs;
+use super::picture::refuse_other_endings;
 use super::questions::{Answers, Objective, QuestionArgs, describe_considered};
 use super::report;
 use command_line::destination::{has_room, refuse_to_overwrite, write_output};
@@ -95,6 +96,8 @@ fn answer(
         input.problem = leave_free(input.problem, search.headroom)?;
     }
     if let Some(output) = &args.output {
+        let draws = "`planner chart plan.json -o step.svg` draws a plan";
+        refuse_other_endings(output, "a plan or its page", &["json", "html"], Some(draws))?;
         refuse_to_overwrite(&args.model, output)?;
         refuse_to_overwrite(Path::new(&args.setting.cluster), output)?;
     }

@@ -10,12 +10,18 @@ use simulator::Jitter;
 use super::answer::Answer;
 use super::args::{Format, JitterArgs, SimulateArgs};
 use super::files::read_plan;
+use super::picture::refuse_other_endings;
 use super::progress::Heartbeat;
 use super::tables::{percent, render, table};
 use command_line::destination::{has_room, refuse_to_overwrite, write_output};
 use command_line::said::{print, print_json};
 
 pub(crate) fn simulate(args: &SimulateArgs) -> anyhow::Result<Answer> {
+    if let Some(output) = &args.output {
+        let draws =
+            format!("`planner chart {} -o {}` draws it", args.plan.display(), output.display());
+        refuse_other_endings(output, "a timeline", &["json"], Some(&draws))?;
+    }
     let checked = read_plan(&args.plan)?;
     if let Some(output) = &args.output {
         refuse_to_overwrite(&args.plan, output)?;

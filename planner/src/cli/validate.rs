@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{bail, ensure};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use planner::calibration::trial::{Trial, trial};
 use planner::validation::accuracy::Accuracy;
 use planner::validation::choices::{Fits, Regret};
 use planner::validation::intervals::{Coverage, coverage};
 use planner::validation::left_out::source;
-use planner::validation::reference::{self, REFERENCE};
+use planner::validation::reference;
 use planner::validation::{
     ComparedRow, Comparison, Quantity, Validated, compare, compare_kernels, read_rows,
     validate as hold,
@@ -22,7 +22,8 @@ use traces::scatter::{self, Panel, Series};
 
 use super::answer::Answer;
 use super::args::{Format, ValidateArgs};
-use super::files::{read_framework, read_text};
+use super::files::read_framework;
+use super::measurements::{Limits, Tables, read_limits};
 use super::picture::StillKind;
 use super::tables::{percent, render, table};
 use command_line::destination::{has_room, write_output};
@@ -88,26 +89,6 @@ struct OutOfMemory<'a> {
     is_predicted: bool,
 }
 
-/// Files with what was read of them.
-struct Tables {
-    kernels: Vec<(String, anyhow::Result<String>)>,
-    runs: Vec<(String, anyhow::Result<String>)>,
-}
-
-impl Tables {
-    fn of(folder: Option<&Path>) -> anyhow::Result<Self> {
-        let Some(folder) = folder else {
-            let runs = REFERENCE.map(|(name, text)| (name.to_owned(), Ok(text.to_owned())));
-            return Ok(Self { kernels: Vec::new(), runs: runs.into() });
-        };
-        let read = |inner: &str| -> anyhow::Result<Vec<_>> {
-            let files = files(folder, inner)?.into_iter();
-            Ok(files.map(|(name, path)| (name, read_text(&path))).collect())
-        };
-        Ok(Self { kernels: read("kernels")?, runs: read("runs")? })
-    }
-}
-
 /// A bar on stderr, where that is a terminal and the result is for people.
 fn progress(files: usize, format: Format) -> ProgressBar {
     let target = match format {
@@ -124,6 +105,11 @@ fn progress(files: usize, format: Format) -> ProgressBar {
 pub(crate) fn validate(args: &ValidateArgs) -> anyhow::Result<Answer> {
     let picture = match &args.output {
         Some(path) => Some((path, StillKind::of(path, "accuracy")?)),
+        None => None,
+    };
+    // Before anything is predicted: a mistake in it would be told after all of that.
+    let limits = match &args.at_most {
+        Some(path) => Some((path, read_limits(path)?)),
         None => None,
     };
     let mut comparisons = Vec::new();
@@ -163,12 +149,7 @@ pub(crate) fn validate(args: &ValidateArgs) -> anyhow::Result<Answer> {
         all.extend(validated.into_iter().map(|run| (name.clone(), run)));
     }
     bar.finish_and_clear();
-    ensure!(
-        !comparisons.is_empty(),
-        "`{}` has no measurements\nhint: JSON lists of runs or vTrain's tables in `runs`, tables of kernels in \
-         `kernels`",
-        args.folder.as_deref().unwrap_or(Path::new(".")).display()
-    );
+    check_compared(args.folder.as_deref().unwrap_or(Path::new(".")), &comparisons, &skipped)?;
     let [intervals, memory_intervals] =
         [Quantity::StepTimeSeconds, Quantity::PeakMemoryBytes].map(|quantity| {
             let coverage = coverage(quantity, all.iter());
@@ -208,10 +189,33 @@ pub(crate) fn validate(args: &ValidateArgs) -> anyhow::Result<Answer> {
     if let Some((path, kind)) = picture {
         write_output(path, &scatter_plot(kind, &comparisons)?)?;
     }
-    if let Some(path) = &args.at_most {
-        check_limits(path, &comparisons, &choices(&regret, &fits))?;
+    if let Some((path, limits)) = &limits {
+        check_limits(path, limits, &comparisons, &choices(&regret, &fits))?;
     }
     Ok(Answer::Found)
+}
+
+/// That something was compared: else what was wrong with each file, or each row.
+fn check_compared(
+    folder: &Path,
+    comparisons: &[Comparison],
+    skipped: &[Skipped],
+) -> anyhow::Result<()> {
+    if comparisons.iter().any(|it| it.accuracy.count > 0) {
+        return Ok(());
+    }
+    let folder = folder.display();
+    let files = skipped.iter().map(|Skipped { file, reason }| format!("  `{file}`: {reason}\n"));
+    let reasons = files.collect::<String>() + &not_predicted(comparisons);
+    ensure!(
+        !reasons.is_empty(),
+        "`{folder}` has no measurements\nhint: JSON lists of runs or vTrain's tables go into `{folder}/runs`, tables of \
+         kernels into `{folder}/kernels`"
+    );
+    bail!(
+        "nothing in `{folder}` could be compared:\n{}\nhint: `planner validate --help` says what is read",
+        reasons.trim_matches('\n')
+    )
 }
 
 /// Predictions against measurements, a panel for each quantity.
@@ -291,19 +295,15 @@ fn choices(regret: &[Regret], fits: &Fits) -> BTreeMap<&'static str, f64> {
 /// The entry of a file of limits that is of decisions.
 const CHOICES: &str = "choices";
 
-/// Largest mean errors by file and quantity, and of decisions.
-type Limits = BTreeMap<String, BTreeMap<String, f64>>;
-
 /// Whether every file that has a limit was compared, and stays below it.
 fn check_limits(
     path: &Path,
+    limits: &Limits,
     comparisons: &[Comparison],
     choices: &BTreeMap<&'static str, f64>,
 ) -> anyhow::Result<()> {
-    let limits: Limits = serde_json::from_str(&read_text(path)?)
-        .with_context(|| format!("`{}` has no limits", path.display()))?;
     let mut above = Vec::new();
-    for (file, by_quantity) in &limits {
+    for (file, by_quantity) in limits {
         for (quantity, most) in by_quantity {
             let comparison = comparisons.iter().find(|comparison| {
                 comparison.file == *file && comparison.quantity.name() == quantity
@@ -328,30 +328,6 @@ fn check_limits(
     Ok(())
 }
 
-/// The files of a folder within another with their names, in the order of these; none if it is not there.
-fn files(outer: &Path, inner: &str) -> anyhow::Result<Vec<(String, std::path::PathBuf)>> {
-    if !outer.is_dir() {
-        bail!(
-            "there is no folder `{}`\nhint: name one that has `runs` with measured steps, or `kernels`",
-            outer.display()
-        );
-    }
-    let folder = outer.join(inner);
-    if !folder.is_dir() {
-        return Ok(Vec::new());
-    }
-    let reading = || format!("reading `{}`", folder.display());
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(&folder).with_context(reading)? {
-        let path = entry.with_context(reading)?.path();
-        if let Some(name) = path.file_name().filter(|_| path.is_file()) {
-            found.push((name.to_string_lossy().into_owned(), path));
-        }
-    }
-    found.sort();
-    Ok(found)
-}
-
 fn as_text(report: &Report<'_>, runs: &[(String, Validated)]) -> String {
     let Report { files: comparisons, out_of_memory, intervals, memory_intervals, .. } = report;
     let Report { regret, regret_left_out, fits, skipped, .. } = report;
@@ -359,6 +335,9 @@ fn as_text(report: &Report<'_>, runs: &[(String, Validated)]) -> String {
         ["file", "of", "rows", "predicted", "mean", "left out", "median", "worst", "bias", "rank"];
     let mut rows = table(&headings, &["file", "of"]);
     let cells = |accuracy: &Accuracy, left_out: String| {
+        if accuracy.count == 0 {
+            return ["0", "-", "-", "-", "-", "-", "-"].map(str::to_owned);
+        }
         [
             accuracy.count.to_string(),
             percent(accuracy.mape),

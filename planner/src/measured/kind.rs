@@ -32,6 +32,12 @@ impl Kind {
             () if start.starts_with('{') && start.contains("\"traceEvents\"") => Self::Trace,
             () if start.starts_with('[') && start.contains("\"ph\"") => Self::Trace,
             () if start.starts_with('[') => Self::Steps,
+            // One step, without the list.
+            () if start.starts_with('{')
+                && ["\"n_gpus\"", "\"gpu\""].iter().all(|it| start.contains(it)) =>
+            {
+                Self::Steps
+            }
             // What comes before the events may be long.
             () if start.starts_with('{') && contains(bytes, b"\"traceEvents\"") => Self::Trace,
             () if nccl_tests::is_like(&String::from_utf8_lossy(bytes)) => Self::NcclTests,

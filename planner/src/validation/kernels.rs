@@ -45,10 +45,12 @@ const LARGE_MESSAGE: u64 = 64 << 10;
 pub(super) fn read(name: &str, text: &str) -> Result<Vec<Point>, FileError> {
     let mut lines = text.lines();
     let header = lines.next().unwrap_or_default().trim();
-    let (kind, _) = KINDS
-        .iter()
-        .find(|(_, columns)| *columns == header)
-        .ok_or_else(|| FileError::OtherColumns(header.chars().take(80).collect()))?;
+    let (kind, columns) =
+        KINDS.iter().find(|(_, columns)| *columns == header).ok_or_else(|| {
+            let known = KINDS.map(|(_, columns)| format!("`{columns}`"));
+            FileError::other_columns(header, format!("known are {}", known.join(", ")))
+        })?;
+    let num_columns = columns.split(',').count();
     let gpu = name.trim_end_matches(".csv").rsplit('_').next().unwrap_or_default();
     let cluster = clusters::names()
         .find(|preset| *preset == gpu || preset.strip_suffix("-nvl72") == Some(gpu))
@@ -59,7 +61,13 @@ pub(super) fn read(name: &str, text: &str) -> Result<Vec<Point>, FileError> {
     Ok(rows
         .map(|(line, number)| {
             let cells: Vec<&str> = line.split(',').map(str::trim).collect();
-            let measured = time(&cells);
+            let measured = if cells.len() == num_columns {
+                time(&cells)
+            } else {
+                // A comma within a number moves what follows it.
+                let told = format!("{} cells in {num_columns} columns: `{line}`", cells.len());
+                Err(Unsupported::new(told))
+            };
             let predicted = match kind {
                 Kind::MatrixProduct => product(&device, &cluster, &cells),
                 Kind::Attention => attention(&device, &cluster, &cells),

@@ -125,9 +125,11 @@ pub fn read_rows(name: &str, text: &str) -> Result<Vec<Row>, FileError> {
     if Path::new(name).extension().is_some_and(is_csv) {
         return vtrain::read(text);
     }
-    let value: Value =
-        serde_json::from_str(text).map_err(|error| FileError::Json(error.to_string()))?;
-    let Value::Array(values) = value else { return Err(FileError::NotRuns) };
+    let value: Value = serde_json::from_str(text).map_err(|error| FileError::json(text, &error))?;
+    let values = match value {
+        Value::Array(values) => values,
+        run => vec![run],
+    };
     let is_run = |value: &Value| value.get("id").is_some() && value.get("n_layers").is_some();
     if !values.iter().any(is_run) {
         return Err(FileError::NotRuns);

@@ -35,10 +35,21 @@ pub(super) fn read(text: &str) -> Result<Vec<Row>, FileError> {
         .iter()
         .map(|(column, _)| columns.iter().position(|other| other == column))
         .collect();
-    let places =
-        places.ok_or_else(|| FileError::OtherColumns(header.chars().take(80).collect()))?;
+    let places = places.ok_or_else(|| other_columns(header, &columns))?;
     let rows = lines.zip(2..).filter(|(line, _)| !line.trim().is_empty());
-    Ok(rows.map(|(line, number)| row(line, number, &places)).collect())
+    Ok(rows.map(|(line, number)| row(line, number, &places, columns.len())).collect())
+}
+
+/// That a table lacks columns of those of vTrain: which.
+fn other_columns(header: &str, columns: &[&str]) -> FileError {
+    let missing = COLUMNS.iter().filter(|(column, _)| !columns.contains(column));
+    let missing: Vec<String> = missing.map(|(column, _)| format!("`{column}`")).collect();
+    let known = if missing.len() == COLUMNS.len() {
+        format!("vTrain's tables begin with `{}`", COLUMNS.map(|(column, _)| column).join(","))
+    } else {
+        format!("of vTrain's columns it lacks {}", missing.join(", "))
+    };
+    FileError::other_columns(header, known)
 }
 
 /// What all runs of the tables share.
@@ -52,7 +63,7 @@ pub(super) fn read(text: &str) -> Result<Vec<Row>, FileError> {
 /// Its configurations say that all layers are recomputed. Within one node none are (inferred): by slopes over layers, one
 /// of 2,048 features takes 17.0 ms for 8,192 tokens, of which four passes' products would take 11.5 at the data sheet's
 /// peak, and each sequence more takes as long as three passes of all kernels are predicted to, whatever the layout.
-fn row(line: &str, number: usize, places: &[usize]) -> Row {
+fn row(line: &str, number: usize, places: &[usize], num_columns: usize) -> Row {
     let cells: Vec<&str> = line.split(',').map(str::trim).collect();
     let shared = json!({
         "id": number.to_string(), "source_title": "vTrain", "gpu": "A100-SXM4-80GB", "gpus_per_node": NODE,
@@ -70,6 +81,11 @@ fn row(line: &str, number: usize, places: &[usize]) -> Row {
         // What is no number is told where it is asked for.
         let value = cell.parse::<f64>().map_or_else(|_| cell.into(), |it| (it * scale).into());
         fields.insert(name.to_owned(), value);
+    }
+    // A comma within a number moves what follows it.
+    if cells.len() != num_columns {
+        let told = format!("{} cells in {num_columns} columns: `{line}`", cells.len());
+        fields.insert("step_time_s".to_owned(), told.into());
     }
     let degree = |name: &str| fields.get(name).and_then(Value::as_f64).map_or(1, |it| it as u64);
     let [tensor, gpus] = [degree("tp").max(1), degree("n_gpus")];

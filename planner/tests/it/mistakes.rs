@@ -110,7 +110,59 @@ fn fill(folder: &Path) {
     write("checkpoint/model.safetensors", b"\x40\0\0\0\0\0\0\0{}");
     write("params.json", b"{\"dim\": 4096, \"n_layers\": 32, \"n_heads\": 32}");
     write("page.html", b"<!DOCTYPE html><html></html>");
+    write("picture.png", b"\x89PNG\r\n\x1a\n\0\xff");
+    write("results.txt", make("search tiny-llama --gpus 4").as_bytes());
+    write("train.toml", b"[parallelism]\ntensor_parallel_degree = 8\n");
+    write("axolotl.yaml", b"base_model: llama\ngradient_accumulation_steps: 4\nadapter: lora\n");
+    fill_broken(folder, &model);
     fs::create_dir(folder.join("nothing")).unwrap();
+}
+
+/// Files that are nearly what they should be: `broken` has scripts and descriptions, `measured` tables.
+fn fill_broken(folder: &Path, model: &[u8]) {
+    let write = |name: &str, text: &str| {
+        let path = folder.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
+    let framework =
+        fs::read_to_string(crate::cli::root().join("cost-models/frameworks/megatron-core.json"));
+    write("framework.json", &framework.unwrap());
+    for name in ["cluster.json", "framework.json", "plan.json"] {
+        let mut value: serde_json::Value = serde_json::from_str(&read(name)).unwrap();
+        let (pointer, wrong) = match name {
+            "cluster.json" => ("/gpu/memory_bytes", "80GB"),
+            "framework.json" => ("/memory", "much"),
+            _ => ("/num_gpus", "four"),
+        };
+        *value.pointer_mut(pointer).unwrap() = wrong.into();
+        write(&format!("broken/{name}"), &value.to_string());
+    }
+    let model = String::from_utf8(model.to_vec()).unwrap();
+    write("broken/single.json", &model.replace('"', "'"));
+    write("broken/python.json", &model.replacen(": false", ": True", 1));
+    write("broken/llama.json", &model.replace("\"llama\"", "\"LLaMA\""));
+    write("broken/act.json", &model.replace("\"silu\"", "\"siluu\""));
+    let head = "#!/bin/bash\ntorchrun --nproc-per-node 8 --nnodes 1 pretrain_gpt.py \\\n  --tensor-model-parallel-size 4";
+    let rest = "  --pipeline-model-parallel-size 2 --micro-batch-size 1 --global-batch-size 64 --seq-length 8192 --bf16\n";
+    let joined = |between: &str| format!("{head}{between}{rest}");
+    write("broken/open.sh", &joined("\n"));
+    write("broken/blank.sh", &joined(" \\ \n"));
+    write("broken/comment.sh", &joined(" \\\n  # of mine\n"));
+    write("broken/empty.sh", &joined(" \\\n\n"));
+    let whole = joined(" \\\n");
+    write("broken/twice.sh", &(whole.clone() + &whole.replace("#!/bin/bash\n", "")));
+    write("broken/own.sh", &whole.replace("pretrain_gpt", "train_llama"));
+    write("measured/runs/a.csv", "# GPUs;global batch\n8;16\n");
+    write("measured/runs/steps.json", "{}");
+    write("measured/kernels/products_x.csv", "dtype,m,n,k,latency_ms\nbfloat16,8,8,8,1\n");
+    // A step, without the list that it should be in, and with its time in milliseconds.
+    let runs = crate::cli::root().join("traces/reference/runs_bigscience.json");
+    let runs: serde_json::Value = serde_json::from_str(&fs::read_to_string(runs).unwrap()).unwrap();
+    let mut run = runs[0].clone();
+    run["step_time_s"] = 189_060.into();
+    write("run.json", &run.to_string());
 }
 
 #[test]

@@ -17,6 +17,7 @@ use planner::measured::kineto;
 use super::answer::Answer;
 use super::args::CalibrateArgs;
 use super::files::{is_stdin, read_bytes_of};
+use super::picture::refuse_other_endings;
 use command_line::destination::refuse_to_overwrite;
 
 /// The most that is read of a file, packed or not: profiles of a few steps.
@@ -27,6 +28,9 @@ const MEASURED: [FileKind; 4] =
     [FileKind::Steps, FileKind::NcclTests, FileKind::Timeline, FileKind::Database];
 
 pub(crate) fn calibrate(args: &CalibrateArgs) -> anyhow::Result<Answer> {
+    if let Some(output) = &args.output {
+        refuse_other_endings(output, "a framework or a cluster", &["json"], None)?;
+    }
     let mut files: Vec<(&Path, Vec<u8>)> = Vec::new();
     for path in &args.from {
         if let Some(output) = &args.output {

@@ -16,9 +16,9 @@ use traces::timeline::Timeline;
 
 use crate::cli::answer::Answer;
 use crate::cli::args::{CalibrateArgs, Format};
-use crate::cli::chart::{check_ending, write_timelines};
+use crate::cli::chart::write_timelines;
 use crate::cli::files::read_plan;
-use crate::cli::picture::Look;
+use crate::cli::picture::{Look, StillKind};
 use crate::cli::tables::{render, table};
 use command_line::destination::{has_room, name_for, refuse_to_overwrite, write_output};
 use command_line::said::{print, print_json};
@@ -58,7 +58,7 @@ pub(super) fn plan(args: &CalibrateArgs) -> anyhow::Result<(PathBuf, CheckedPlan
          plan.json` writes, or `planner import` of the launch script",
     )?;
     if let Some(chart) = &args.chart {
-        check_ending(chart)?;
+        StillKind::of(chart, "what was recorded beside its plan")?;
         refuse_to_overwrite(&path, chart)?;
     }
     if let Some(output) = &args.output {

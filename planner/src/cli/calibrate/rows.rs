@@ -16,7 +16,7 @@ use crate::cli::constants::{basis, moved_constants};
 use crate::cli::files::read_framework;
 use crate::cli::tables::{render, table};
 use command_line::destination::{has_room, name_for, write_output};
-use command_line::said::{print, print_json};
+use command_line::said::{print, print_json, tell};
 
 /// Steps whose ratios of measured over predicted times differ by more, with the calibration, say so.
 const DISAGREEMENT: f64 = 1.25;
@@ -73,6 +73,7 @@ pub(super) fn calibrate(args: &CalibrateArgs, from: &Path, text: &str) -> anyhow
         Err(error) if left_out.is_empty() => return Err(error).with_context(of_file),
         Err(error) => bail!("{}: {error}\nleft out:\n  {}", of_file(), left_out.join("\n  ")),
     };
+    warn_of_units(&found);
     if let (Some(path), Some(first)) = (&args.output, steps.first()) {
         let likeliest = found.like.first().and_then(|(name, _)| frameworks::preset(name));
         let base = likeliest.as_ref().unwrap_or(&first.setup.problem.hardware.framework);
@@ -104,6 +105,30 @@ pub(super) fn calibrate(args: &CalibrateArgs, from: &Path, text: &str) -> anyhow
         Format::Table => print(&describe(&found, &left_out, args.output.as_deref()))?,
     }
     Ok(Answer::Found)
+}
+
+/// What is measured takes no so many times longer or shorter than is predicted, unless it is counted in something else.
+const OTHER_UNIT: f64 = 20.0;
+
+/// Says on stderr of which steps the time is probably no number of seconds.
+fn warn_of_units(found: &Calibrated) {
+    for step in &found.steps {
+        let (measured, predicted) = (step.measured_seconds, step.predicted_seconds[0]);
+        let ratio = measured / predicted;
+        if (1.0 / OTHER_UNIT..OTHER_UNIT).contains(&ratio) {
+            continue;
+        }
+        let milliseconds = if ratio > 1.0 {
+            format!(": if it is in milliseconds, `step_time_s` is {}", measured * 1e-3)
+        } else {
+            String::new()
+        };
+        tell(&format!(
+            "warning: {}: {measured} s were measured, but {predicted:.4} s are predicted, so what is calibrated is of little \
+             use\nhint: `step_time_s` is in seconds, and is of one whole step{milliseconds}",
+            step.id
+        ));
+    }
 }
 
 /// The framework without what single rows say of their runs.

@@ -27,7 +27,7 @@ pub(crate) fn import(args: &ImportArgs) -> anyhow::Result<Answer> {
         &args.file,
         text.as_bytes(),
         FileKind::Settings,
-        &[FileKind::OtherSettings],
+        &[FileKind::OtherSettings, FileKind::Empty],
     )?;
     let about = || format!("`{}`", args.file.display());
     let set = args.settings.set.iter().cloned().collect();

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use ir::text::json;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 use super::options::Leaf;
@@ -35,9 +36,11 @@ impl Tree {
             return Err("the file is empty".to_owned());
         }
         match notation {
-            Notation::Json => {
-                serde_json::from_str(text).map_err(|error| format!("it is no JSON: {error}"))
-            }
+            Notation::Json => serde_json::from_str(text).map_err(|error: serde_json::Error| {
+                let (line, column) = (error.line(), error.column());
+                let problem = json::problem(text, &error);
+                format!("it is no JSON, line {line}, column {column}: {problem}")
+            }),
             Notation::Yaml => serde_saphyr::from_str(text).map_err(|error| {
                 // Its messages end with the lines about the place.
                 let message = error.to_string();
@@ -188,8 +191,10 @@ mod tests {
     #[test]
     fn what_is_no_tree_says_where() {
         let json = |text: &str| Tree::read(text, Notation::Json).unwrap_err();
-        assert!(json("{\"a\": 1, \"a\": 2}").contains("`a` is given twice at line 1 column"));
-        assert!(json("{\"a\": 1").contains("EOF while parsing an object at line 1 column 7"));
+        assert!(json("{\"a\": 1, \"a\": 2}").contains("`a` is given twice"));
+        assert!(
+            json("{\"a\": 1").contains("line 1, column 7: the file ends here, though an object")
+        );
         assert_eq!(json(" \n"), "the file is empty");
         let yaml = |text: &str| Tree::read(text, Notation::Yaml).unwrap_err();
         assert!(yaml("a: 1\na: 2\n").contains("duplicate"), "{}", yaml("a: 1\na: 2\n"));

@@ -92,7 +92,7 @@ fn plans_that_were_edited() {
     let mut unknown = good.clone();
     unknown["layout"]["sharding"] = json!(2);
     place.write("bad.json", serde_json::to_string_pretty(&unknown).unwrap());
-    place.fails("explain {}/bad.json", &["sharding", "line", "expected one of"]);
+    place.fails("explain {}/bad.json", &["sharding", "line", "may have"]);
     place.fails(
         "explain {}/model.json",
         &["model.json", "the description of a model, not a plan", "planner search"],
@@ -105,6 +105,6 @@ fn plans_that_were_cut_short() {
     let text = serde_json::to_string_pretty(&plan(&place)).unwrap();
     for share in [1, 2, 5, 9] {
         place.write("bad.json", &text[..text.len() * share / 10]);
-        place.fails("explain {}/bad.json", &["bad.json", "line", "column", "EOF"]);
+        place.fails("explain {}/bad.json", &["bad.json", "line", "column", "the file ends here"]);
     }
 }

@@ -178,7 +178,7 @@ fn files_that_are_no_timeline() {
     let good_half = &good[..good.len() / 2];
     for (text, words) in [
         (String::new(), &["empty"][..]),
-        ("GIF89a".to_owned(), &["line 1"]),
+        ("GIF89a".to_owned(), &["a picture, not a plan"]),
         ("[]".to_owned(), &["not a timeline of this program"]),
         (format!("\n[{}]", pass("foo", 0.0, 1.0)), &["not a timeline of this program"]),
         (foreign, &["not a timeline of this program", "only traces that this program wrote"]),
@@ -220,7 +220,7 @@ fn pictures_that_cannot_be_written() {
     for (output, words) in [
         ("{}/nowhere/out.html", &["nowhere/out.html", "no folder"][..]),
         ("{}/folder.html", &["folder.html", "is a folder"]),
-        ("{}/one.json/out.html", &["one.json/out.html", "no folder"]),
+        ("{}/one.json/out.html", &["one.json/out.html", "is a file, not a folder"]),
         ("{}/out", &["out", ".html", ".json"]),
         ("{}/out.gif", &["out.gif", ".html", ".json"]),
         ("/dev/stdout", &["/dev/stdout", ".html", ".json"]),

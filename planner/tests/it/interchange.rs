@@ -201,7 +201,7 @@ fn settings_that_cannot_be_a_plan() {
     check("--micro-batch-size 3 --global-batch-size 64 --seq-length 4096", "a global batch of 64");
     check("--micro-batch-size 1 --bf16", "how long a sequence is");
     check("", "nothing starts a program that is known");
-    check("torchrun train.py --lr 1", "nothing starts a program that is known");
+    check("torchrun train.py --lr 1", "`train.py` is no program that is known");
     check("python pretrain_gpt.py 'open", "line 1: a quote without its end");
     check(
         "TP=1\nif [ $BIG ]; then\n  TP=8\nfi\npython pretrain_gpt.py --tensor-model-parallel-size $TP",
@@ -225,8 +225,11 @@ fn files_that_cannot_be_a_plan() {
     let gpus = ["--gpus", "8"];
     let json = |text: &str, expected: &str| check("ds.json", text, &gpus, expected);
     json("", "the file is empty");
-    json("{", "it is no JSON: EOF while parsing an object at line 1 column 1");
-    json("{\"zero_optimization\": {\"stage\": 2", "it is no JSON: EOF");
+    json("{", "it is no JSON, line 1, column 1: the file ends here, though an object");
+    json(
+        "{\"zero_optimization\": {\"stage\": 2",
+        "it is no JSON, line 1, column 33: the file ends here",
+    );
     json("[1, 2]", "the keys of no tool");
     json(
         "{\"train_batch_size\": 64, \"train_batch_size\": 8}",
@@ -254,8 +257,8 @@ fn files_that_cannot_be_a_plan() {
         &with("\"zero_optimization\": {\"stage\": 3, \"zero_hpz_partition_size\": 8}"),
         "a plan has no a second copy of the weights",
     );
-    json("{\"model_type\": \"llama\"}", "this is a model, not how it is trained");
-    json("{\"layout\": {}, \"prediction\": {}}", "this is a plan already");
+    json("{\"model_type\": \"llama\"}", "the description of a model, not settings");
+    json("{\"layout\": {}, \"prediction\": {}}", "is a plan, not settings");
     check("ds.json", "{\"train_batch_size\": 64}", &[], "`--gpus 64`");
     check("ds.json", "{\"zero_optimization\": {\"stage\": 2}}", &gpus, "`--micro-batch-size 1`");
     check(

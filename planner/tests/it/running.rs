@@ -132,7 +132,7 @@ fn broken_plans_are_not_run() {
     let whole = fs::read_to_string(&bench.plan).unwrap();
     let edited = whole.replacen("\"num_blocks\": ", "\"num_blocks\": 1", 1);
     for (content, words) in [
-        (&whole[..whole.len() / 2], "EOF"),
+        (&whole[..whole.len() / 2], "the file ends here"),
         (edited.as_str(), "contradicts itself"),
         ("{}", "is missing"),
     ] {

@@ -498,7 +498,7 @@ fn pictures_that_cannot_be_written() {
     place.write("mine.json", "0F0,0B0");
     for (output, words) in [
         ("{}/nowhere/page.html", &["nowhere/page.html", "no folder"][..]),
-        ("{}/good.csv/page.html", &["good.csv/page.html", "no folder"]),
+        ("{}/good.csv/page.html", &["good.csv/page.html", "is a file, not a folder"]),
         ("{}/folder.html", &["folder.html", "is a folder"]),
         ("{}/page", &["page", ".html", ".json"]),
         ("{}/page.gif", &["page.gif", ".html", ".json"]),

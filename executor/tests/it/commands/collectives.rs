@@ -138,7 +138,9 @@ fn what_cannot_be_measured_is_said_at_once() {
         place.refuses(&format!("collectives -o {output} --base base.json"), words);
     }
     place.write("bad.json", "{\"name\": 3}");
-    place.refuses("collectives -o mine.json --base bad.json", &["bad.json", "line 1"]);
+    place.refuses("collectives -o mine.json --base bad.json", &["bad.json", "line 1", "`name`"]);
+    let plan = &["a plan, not a cluster file", "list clusters"];
+    place.refuses("collectives -o mine.json --base toy-mlp.json", plan);
 }
 
 impl Place {

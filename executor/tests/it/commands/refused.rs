@@ -351,6 +351,9 @@ fn weights_that_cannot_be_used() {
     place.fails("run one.json --weights empty", &["empty", "model.safetensors"]);
     place.write("bad.safetensors", b"no tensors at all");
     place.fails("run one.json --weights bad.safetensors", &["bad.safetensors"]);
+    place.write("config.json", b"{\"model_type\": \"llama\"}");
+    let words = ["a text of JSON, not weights", ".safetensors"];
+    place.fails("run one.json --weights config.json", &words);
     assert_eq!(place.train("ep2-dp2.json", 1, "--checkpoint kept").code, Some(0));
     assert_eq!(place.run("export kept ep2-dp2.json -o other.safetensors").code, Some(0));
     let words = ["other.safetensors", "no tensor `model.layers.0.mlp", "hint: "];

@@ -163,5 +163,5 @@ fn measured_collectives_are_read_and_checked() {
         assert!(found.contains(error), "{found}");
     }
     let found = error_with("/levels/1", level(json!({"all_reduced": good})));
-    assert!(found.contains("is `all_reduced`, but must be one of"), "{found}");
+    assert!(found.contains("has `all_reduced`, but may have only"), "{found}");
 }

@@ -14,7 +14,8 @@ pub fn read_plan(text: &str) -> Result<Plan, ProgramError> {
     let json = |error: serde_json::Error| ProgramError::Json {
         line: error.line(),
         column: error.column(),
-        problem: json::problem(text, &error),
+        // The error has a hint of its own.
+        problem: json::problem(text, &error).replace("\nhint: ", "; "),
     };
     let value: serde_json::Value = serde_json::from_str(text).map_err(json)?;
     if let Some((found, instead)) = something_else(&value) {

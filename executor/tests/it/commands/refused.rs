@@ -81,7 +81,7 @@ fn plans_that_were_edited() {
     let reads = format!("reads {PLAN_VERSION}");
     let edits: &[(&str, Value, &[&str])] = &[
         ("/version", json!(2), &["version 2", &reads, "planner evaluate"]),
-        ("/version", json!("1"), &["line", "expected u32"]),
+        ("/version", json!("1"), &["line", "`version`", "a whole number"]),
         ("/num_gpus", json!(8), &["layout", "needs 4", "8", "`data_parallel` 2 fits"]),
         ("/num_gpus", json!(0), &["layout", "needs 4"]),
         ("/layout/tensor_parallel", json!(4_294_967_295_u32), &["layout", "there are 4"]),
@@ -379,7 +379,10 @@ fn places_that_cannot_be_written() {
     let run = "run one.json --steps 5";
     place.fails(&format!("{run} --timeline no/t.json"), &["no/t.json", "no folder `no`"]);
     place.fails(&format!("{run} --timeline ."), &["`.`", "folder", "hint: "]);
-    place.fails(&format!("{run} --timeline file/t.json"), &["file/t.json", "no folder"]);
+    place.fails(
+        &format!("{run} --timeline file/t.json"),
+        &["file/t.json", "is a file, not a folder"],
+    );
     place.fails(&format!("{run} --checkpoint {}", file.display()), &["file", "folder"]);
     place.fails(&format!("{run} --checkpoint file/kept"), &["file/kept"]);
     fs::copy(super::shipped("one.json"), place.path("one.json")).unwrap();

@@ -126,15 +126,6 @@ fn escaped(text: &str, is_kept: impl Fn(char) -> bool) -> Cow<'_, str> {
     whole.into()
 }
 
-/// What is wrong with a value, fit to print within a line: a hint stands behind a semicolon.
-///
-/// ```
-/// assert_eq!(ir::text::in_one_line("`some` is none\nhint: all"), "`some` is none; all");
-/// ```
-pub fn in_one_line(problem: &str) -> String {
-    printable(&problem.replace("\nhint: ", "; ")).into_owned()
-}
-
 /// Reads a name as [`printable`] has it.
 ///
 /// # Errors

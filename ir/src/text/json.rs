@@ -276,10 +276,20 @@ fn misspelt(text: &str, end: usize, message: &str) -> String {
     let word: String =
         rest.chars().take_while(|c| c.is_ascii_alphanumeric() || "_-".contains(*c)).collect();
     let is_python = ["True", "False", "None"].contains(&word.as_str());
+    let is_within_text =
+        ["escape", "while parsing a string", "unicode"].iter().any(|it| message.contains(it));
     match (message, rest.chars().next()) {
-        (_, Some('#' | '/')) if !message.starts_with("EOF") => {
-            "JSON has no comments\nhint: remove what begins here".to_owned()
+        _ if message.starts_with("EOF while parsing") => {
+            let what = match message.rsplit(' ').next() {
+                Some("object") => "an object, `{`, has no end",
+                Some("list") => "a list, `[`, has no end",
+                Some("string") => "a text in quotes has no end",
+                _ => "a value is missing",
+            };
+            format!("the file ends here, though {what}")
         }
+        _ if is_within_text => printable(message).into_owned(),
+        (_, Some('#' | '/')) => "JSON has no comments\nhint: remove what begins here".to_owned(),
         (_, Some('\'')) => {
             "JSON has texts and names of fields in double quotes, not in single ones".to_owned()
         }
@@ -299,15 +309,6 @@ fn misspelt(text: &str, end: usize, message: &str) -> String {
         ("trailing characters", _) => "something follows what should be the end".to_owned(),
         ("expected `,` or `}`", Some('"')) => "a comma is missing before it".to_owned(),
         ("expected `,` or `]`", Some('"')) => "a comma is missing before it".to_owned(),
-        _ if message.starts_with("EOF while parsing") => {
-            let what = match message.rsplit(' ').next() {
-                Some("object") => "an object, `{`, has no end",
-                Some("list") => "a list, `[`, has no end",
-                Some("string") => "a text in quotes has no end",
-                _ => "a value is missing",
-            };
-            format!("the file ends here, though {what}")
-        }
         _ => printable(message).into_owned(),
     }
 }
@@ -425,5 +426,7 @@ mod tests {
         check("{name: 1}", "`name` must stand in double quotes");
         check("{\"name\": \"x\" \"gpu\": 1}", "a comma is missing before it");
         check("{\"name\": \"x\",", "the file ends here, though a value is missing");
+        check("{\"name\": \"it's", "the file ends here, though a text in quotes has no end");
+        check("{\"name\": \"it\\'s\"}", "invalid escape");
     }
 }

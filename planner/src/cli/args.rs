@@ -1,6 +1,7 @@
 //! Arguments of the command line.
 
 mod format;
+mod headings;
 mod import;
 mod measured;
 mod pictures;
@@ -24,15 +25,12 @@ use super::values::{
     whole,
 };
 pub(crate) use format::Format;
+use headings::{OUTPUT, SEARCH};
 pub(crate) use import::{FailOn, ImportArgs, LintArgs, LintFormat, SettingsArgs};
 pub(crate) use measured::{CalibrateArgs, ValidateArgs};
 pub(crate) use pictures::{
     ChartArgs, CollectiveArgs, LanesArg, LookArgs, ScheduleArgs, ScheduleFormat, Shown, ThemeArg,
 };
-
-/// Options of commands that stand after groups with a heading, which clap would go on with.
-const SEARCH: &str = "Search";
-const OUTPUT: &str = "Output";
 
 /// How to lay a model out on GPUs, how fast it will run, whether it fits, and why.
 #[derive(Debug, Parser)]

@@ -174,8 +174,8 @@ fn meant(command: &Command, words: &[String], given: &str) -> Option<String> {
 
 /// What stands behind an option: after `=`, or as the next word.
 fn value_of<'a>(words: &'a [String], option: &'a str) -> Option<&'a str> {
-    let joined = words.iter().filter_map(|word| word.strip_prefix(option)?.strip_prefix('='));
-    if let Some(value) = joined.last() {
+    let mut joined = words.iter().filter_map(|word| word.strip_prefix(option)?.strip_prefix('='));
+    if let Some(value) = joined.next_back() {
         return Some(value);
     }
     let place = words.iter().position(|word| word == option)?;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use ir::units::Nanos;
 
-use super::OUTPUT;
+use super::headings::OUTPUT;
 use crate::cli::values::{LARGEST_COST, number, parse_count, parse_moment, whole};
 
 #[derive(Debug, Args)]

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ir::cluster::Architecture;
 use serde::{Deserialize, Serialize};
 
 use crate::Hardware;
@@ -77,7 +78,14 @@ impl SpreadOf {
     pub fn stack(self, hardware: &Hardware) -> String {
         let (set, framework) = (&hardware.device.training_set, hardware.framework.measured_name());
         match self {
-            Self::StepTimeSeconds => format!("{framework} on {set}"),
+            // On other machines than NVIDIA's, rates of these stand in; nobody measured steps.
+            Self::StepTimeSeconds => match hardware.architecture {
+                Architecture::Volta
+                | Architecture::Ampere
+                | Architecture::Hopper
+                | Architecture::Blackwell => format!("{framework} on {set}"),
+                other => format!("{framework} on {other:?}"),
+            },
             Self::PeakMemoryBytes => framework.to_owned(),
         }
     }

@@ -169,7 +169,6 @@ fn what_transformers_builds_but_cannot_run() {
     for (name, edits, word) in [
         ("gptj", json!({"rotary_dim": 7}), "rotation of 7 features"),
         ("deepseek_v3", json!({"n_group": 8}), "3 experts from 1 of 8 groups of 8"),
-        ("deepseek_v3", json!({"n_group": 3}), "groups"),
         ("opt", json!({"max_position_embeddings": 8}), "has 8 positions"),
         ("falcon_40b", json!({"parallel_attn": false}), "`new_decoder_architecture`"),
     ] {

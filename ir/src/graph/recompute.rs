@@ -336,8 +336,8 @@ pub enum ParseRecomputeError {
     },
     /// A policy among others, or with modules.
     #[error(
-        "`{policy}` is all that is computed again, and stands alone\nhint: `{policy}`; or say nothing, and the best of none, \
-         selective and full is taken"
+        "`{policy}` stands alone: one of none, selective and full is taken, not several\nhint: `{policy}`; or say nothing, \
+         and the best of the three is taken"
     )]
     Several {
         /// The policy.

@@ -2,7 +2,7 @@
 
 use ir::cluster::Precision;
 use ir::framework::ModelFacts;
-use ir::graph::{ExpertOverlap, Graph};
+use ir::graph::{ExpertOverlap, Graph, TokenDispatcher};
 use ir::layout::PartialLayout;
 use ir::model::{Description, Model};
 use ir::plan::Training;
@@ -21,11 +21,12 @@ pub(crate) fn refuse_idle(
         Description::Transformer(transformer) => !transformer.prediction_modules.is_empty(),
         _ => false,
     };
+    let dispatches = layout.token_dispatcher.is_some_and(|it| it != TokenDispatcher::default());
     let overlaps = layout.expert_overlap == Some(ExpertOverlap::MicroBatch);
     let name = &model.name;
     let no_experts = || format!("{name} has no experts");
     let all = [
-        (layout.token_dispatcher.is_some() && !has_experts, "--token-dispatcher", no_experts()),
+        (dispatches && !has_experts, "--token-dispatcher", no_experts()),
         (overlaps && !has_experts, "--expert-overlap", no_experts()),
         (
             args.parts.multi_token_prediction && !predicts_further,

@@ -177,7 +177,9 @@ fn part(option: &str, value: &str) -> String {
 
 /// Whether states are to be sharded over some ranks, but none of them are to be sharded.
 pub(crate) fn check_shards(named: &PartialLayout) -> anyhow::Result<()> {
-    if let (Some(ZeroStage::None), Some(shards)) = (named.zero_stage, named.zero_shard) {
+    if let (Some(ZeroStage::None), Some(shards)) = (named.zero_stage, named.zero_shard)
+        && shards > 1
+    {
         anyhow::bail!(
             "`--zero-shard {shards}` is over how many ranks ZeRO shards, but ZeRO 0 shards nothing\nhint: `--zero 1`, 2 or 3, or \
              leave out `--zero-shard`"

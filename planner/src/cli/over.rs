@@ -97,6 +97,17 @@ impl std::str::FromStr for Over {
             Varied::Bandwidth => quantity(text, &[("", 1.0), ("x", 1.0)]),
             _ => counted(text).ok().map(|count| count as f64).or_else(|| text.parse().ok()),
         };
+        // `1,024` is not 1 and 24.
+        let is_of_thousands = |text: &&str| {
+            text.len() > 1
+                && text.starts_with('0')
+                && text.bytes().all(|byte| byte.is_ascii_digit())
+        };
+        if let Some(group) = values.split(',').find(is_of_thousands) {
+            return Err(format!(
+                "`{group}` is no value of {name}: commas stand between values here, and 1,024 is written 1024"
+            ));
+        }
         let read = |text: &str| {
             let example = what.example();
             value(text)

@@ -423,6 +423,11 @@ fn started(
     None
 }
 
+/// Whether the number of nodes is named, though perhaps by what is not known here.
+fn names_nodes(before: &[Word]) -> bool {
+    before.iter().any(|it| ["--nnodes", "--num_nodes"].iter().any(|name| it.text.starts_with(name)))
+}
+
 /// How many ranks a script starts, as far as it says.
 fn ranks(script: &Script, before: &[Word]) -> Option<u32> {
     let option = |names: [&str; 2]| {
@@ -440,7 +445,11 @@ fn ranks(script: &Script, before: &[Word]) -> Option<u32> {
     let nodes = option(["--nnodes", "--num_nodes"]);
     let each = option(["--nproc-per-node", "--nproc_per_node"]).or(option(["--num_gpus"; 2]));
     let is_standalone = before.iter().any(|it| it.text == "--standalone");
-    if let (Some(nodes), Some(each)) = (nodes.or(is_standalone.then_some(1)), each) {
+    let directive_nodes = ["--nodes", "-N"].iter().any(|it| script.directives.contains_key(*it));
+    // `torchrun` starts one node where none are named.
+    let is_torchrun = before.iter().any(|it| basename(&it.text) == "torchrun");
+    let is_one = is_standalone || (is_torchrun && !directive_nodes && !names_nodes(before));
+    if let (Some(nodes), Some(each)) = (nodes.or(is_one.then_some(1)), each) {
         return nodes.checked_mul(each);
     }
     let directive = |names: &[&str]| {

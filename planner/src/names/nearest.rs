@@ -22,7 +22,10 @@ pub fn nearest<'a>(given: &str, names: impl IntoIterator<Item = &'a str>) -> Vec
         let edits = strsim::normalized_damerau_levenshtein(&given, &name);
         let (short, long) =
             if given.len() < name.len() { (&given, &name) } else { (&name, &given) };
-        let is_within = short.len() >= LEAST_WITHIN && long.contains(short.as_str());
+        // A number of parameters, `8b`, is of few models.
+        let is_size = short.ends_with('b') && short.starts_with(|c: char| c.is_ascii_digit());
+        let is_within = (short.len() >= LEAST_WITHIN || (is_size && short.len() > 1))
+            && long.contains(short.as_str());
         let beginning = strsim::jaro_winkler(&given, &name);
         let is_alike = is_within || beginning.max(edits) > ALIKE;
         is_alike.then_some(if is_within { 1.0 + edits } else { beginning.midpoint(edits) })

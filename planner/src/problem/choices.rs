@@ -89,8 +89,8 @@ fn usual(has: impl Fn(Precision) -> bool) -> Option<Precision> {
     [Precision::Bf16, Precision::Fp16, Precision::Fp32].into_iter().find(|it| has(*it))
 }
 
-/// Sequences of a step where none are given: as many tokens as is usual for so many GPUs, and a
-/// multiple of the odd part of their number, so that data-parallel degrees can divide it.
+/// Sequences of a step where none are given: near as many tokens as is usual for so many GPUs, a power of two times the
+/// odd part of their number, so that data-parallel degrees divide it.
 fn default_batch(sequence_length: u64, has_sequence: bool, num_gpus: u32) -> u64 {
     let gpus = u64::from(num_gpus.max(1));
     if !has_sequence {
@@ -99,7 +99,8 @@ fn default_batch(sequence_length: u64, has_sequence: bool, num_gpus: u32) -> u64
     let tokens = (TOKENS_PER_GPU * gpus)
         .clamp(512 << 10, USUAL_TOKENS_PER_STEP)
         .max(LEAST_TOKENS_PER_GPU * gpus);
-    let sequences = (tokens / sequence_length.max(1)).max(1);
+    let sequences = tokens as f64 / sequence_length.max(1) as f64;
     let odd = gpus >> gpus.trailing_zeros();
-    if odd <= sequences { sequences.next_multiple_of(odd) } else { sequences }
+    let times = sequences / odd as f64;
+    if times < 1.0 { (sequences as u64).max(1) } else { odd << times.log2().round() as u32 }
 }

@@ -406,7 +406,7 @@ fn where_nothing_fits_it_is_said_why() {
         --- stdout
         llama-3.1-70b: 70.55 B parameters
         7 x H100-SXM5-80GB, cluster h100
-        sequence 8192 (default), batch 70 (default) = 573.44 k tokens; bf16 (default), AdamW (default)
+        sequence 8192 (default), batch 56 (default) = 458.75 k tokens; bf16 (default), AdamW (default)
         framework megatron-core (default)
 
         no layout fits:

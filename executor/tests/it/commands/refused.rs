@@ -107,7 +107,7 @@ fn plans_that_were_edited() {
         ("/training/precision", json!("fp4"), &["4-bit precision is not run"]),
         ("/training/precision", json!("int4"), &["int4", "`bf16`"]),
         ("/training/global_batch_size", json!(0), &["global batch size 0"]),
-        ("/training/sequence_length", json!(33), &["sequence length 33", "does not divide"]),
+        ("/training/sequence_length", json!(33), &["33 tokens", "does not divide"]),
     ];
     let good = plan("tp2-pp2.json");
     let place = Place::new();

@@ -58,7 +58,9 @@ impl Token {
 
 /// The tokens of a script.
 pub(super) fn tokens(text: &str) -> Result<Vec<Token>, ShellError> {
-    let mut lexer = Lexer { chars: text.chars().collect(), at: 0, line: 1, here: Vec::new() };
+    // Line ends of Windows are line ends, within quotes too.
+    let chars = text.replace("\r\n", "\n").chars().collect();
+    let mut lexer = Lexer { chars, at: 0, line: 1, here: Vec::new() };
     let mut tokens = Vec::new();
     while let Some(token) = lexer.token()? {
         tokens.push(token);

@@ -5,6 +5,7 @@
 
 mod font;
 mod legend;
+mod notes;
 mod paint;
 mod pdf;
 mod ticks;
@@ -164,7 +165,7 @@ pub(crate) fn svg(picture: &impl Picture, font: &Font) -> Result<String, DrawErr
     // Both are the defaults of SVG. Text cannot contain them, since its quotation marks are escaped.
     let drawing = drawing.replace(" opacity=\"1\"", "").replace(" stroke=\"none\"", "");
     let title = picture.title();
-    let (title, notes) = title::parts(&title);
+    let (title, notes) = notes::parts(&title);
     let notes: Vec<&str> = notes.lines().filter(|note| !note.is_empty()).collect();
     let description = match &*notes {
         [] => String::new(),
@@ -186,7 +187,7 @@ fn pdf(picture: &impl Picture, font: &Font) -> Result<Vec<u8>, DrawError> {
     let scale = f64::from(UNITS_PER_PIXEL);
     Canvas { backend: &mut backend, scale, joins: Joins::Backend, font }.draw(picture)?;
     let title = picture.title();
-    Ok(backend.finish(title::parts(&title).0))
+    Ok(backend.finish(notes::parts(&title).0))
 }
 
 /// The picture as a PNG file, with `pixel_ratio` pixels to a CSS pixel.

@@ -2,6 +2,7 @@
 
 use plotters::backend::DrawingBackend;
 
+use super::notes::parts;
 use super::{Align, Canvas, DrawError, Font, Text};
 use crate::palette::Theme;
 
@@ -48,9 +49,4 @@ impl Title {
         }
         Ok(())
     }
-}
-
-/// A title and the notes below it.
-pub(crate) fn parts(text: &str) -> (&str, &str) {
-    text.split_once('\n').unwrap_or((text, ""))
 }

@@ -4,8 +4,8 @@ use ir::units::{Bytes, Nanos};
 use plotters::backend::DrawingBackend;
 
 use super::boxes::TimeScale;
+use super::evenly::evenly;
 use super::options::TimeAxis;
-use super::panel::evenly;
 use crate::canvas::{Align, Area, Canvas, DrawError, Text, Ticks, baseline_around};
 use crate::palette::Theme;
 use crate::timeline::{MemoryPoint, Track};

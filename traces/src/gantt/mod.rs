@@ -8,6 +8,7 @@
 mod boxes;
 mod chart;
 mod columns;
+mod evenly;
 mod memory;
 mod options;
 mod panel;

@@ -6,6 +6,7 @@ use ir::schedule::ActionKind;
 use ir::units::Nanos;
 
 use super::boxes::{Look, TimeScale};
+use super::evenly::evenly;
 use super::memory::{self, Measure};
 use super::options::{GanttOptions, TimeAxis, Visibility};
 use super::row::Row;
@@ -307,13 +308,6 @@ impl<'a> Panel<'a> {
         let mut widths = boxes.map(|drawn| drawn.right - drawn.left - BETWEEN_BOXES);
         widths.any(|width| self.number_size_in(width, self.number_size).is_some())
     }
-}
-
-/// So many of what there is, evenly apart, the first and the last among them; at least these two.
-pub(super) fn evenly<T: Copy>(all: &[T], most: u32) -> Vec<T> {
-    let count = all.len().min(most.max(2) as usize);
-    let (last, steps) = (all.len().saturating_sub(1), count.saturating_sub(1).max(1));
-    (0..count).map(|index| all[(index * last + steps / 2) / steps]).collect()
 }
 
 /// How a step compares with the first one.

@@ -6,7 +6,7 @@ pub mod json;
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::ops::RangeInclusive;
-use std::string::FromUtf8Error;
+use std::str::Utf8Error;
 
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
@@ -23,7 +23,7 @@ pub enum NotText {
     Utf16,
     /// Something else.
     #[error(transparent)]
-    NotUtf8(#[from] FromUtf8Error),
+    NotUtf8(#[from] Utf8Error),
 }
 
 /// The text that bytes are, without the byte-order mark before it.
@@ -31,24 +31,21 @@ pub enum NotText {
 /// ```
 /// use ir::text::{NotText, decoded};
 ///
-/// assert_eq!(decoded(b"\xef\xbb\xbf{}".to_vec())?, "{}");
-/// assert!(matches!(decoded(b"\xff\xfe{\0}\0".to_vec()), Err(NotText::Utf16)));
-/// assert!(matches!(decoded(b"\xff{}".to_vec()), Err(NotText::NotUtf8(_))));
+/// assert_eq!(decoded(b"\xef\xbb\xbf{}")?, "{}");
+/// assert!(matches!(decoded(b"\xff\xfe{\0}\0"), Err(NotText::Utf16)));
+/// assert!(matches!(decoded(b"\xff{}"), Err(NotText::NotUtf8(_))));
 /// # Ok::<(), NotText>(())
 /// ```
 ///
 /// # Errors
 ///
 /// [`NotText`] where they are none in UTF-8.
-pub fn decoded(bytes: Vec<u8>) -> Result<String, NotText> {
+pub fn decoded(bytes: &[u8]) -> Result<&str, NotText> {
     if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
         return Err(NotText::Utf16);
     }
-    let mut text = String::from_utf8(bytes)?;
-    if text.starts_with(BYTE_ORDER_MARK) {
-        text.remove(0);
-    }
-    Ok(text)
+    let text = std::str::from_utf8(bytes)?;
+    Ok(text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text))
 }
 
 /// So many of something: `1 rank`, `2 ranks`.

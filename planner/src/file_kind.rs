@@ -70,8 +70,7 @@ impl FileKind {
             // Lists of anything look alike from their beginning.
             Kind::Steps | Kind::Unknown => {}
         }
-        let Ok(text) = ir::text::decoded(bytes.to_vec()) else { return Self::Unknown };
-        let text = text.as_str();
+        let Ok(text) = ir::text::decoded(bytes) else { return Self::Unknown };
         match serde_json::from_str(text) {
             Ok(Value::Object(object)) => of_object(&|key| object.contains_key(key)),
             Ok(Value::Array(list)) => {

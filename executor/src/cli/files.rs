@@ -38,7 +38,7 @@ pub(super) fn read_text(path: &Path) -> anyhow::Result<String> {
         "`{}` has more than {LARGEST_PLAN} bytes, the most that a plan may have",
         path.display()
     );
-    ir::text::decoded(bytes).with_context(reading)
+    ir::text::decoded(&bytes).map(str::to_owned).with_context(reading)
 }
 
 /// The newest whole checkpoint of a folder and where it is, if the folder has any; `warn` is told what is

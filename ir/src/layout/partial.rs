@@ -77,21 +77,51 @@ pub struct Among {
     pub schedule: Option<[Option<ScheduleKind>; ScheduleKind::ALL.len()]>,
 }
 
+/// Calls a macro with each part of a layout and the option that decides on it: degrees of which a list may be given, kinds
+/// of which a list may, and those of which one alone may.
+macro_rules! with_options {
+    ($call:ident) => {
+        $call!(
+            [
+                tensor_parallel "--tp",
+                context_parallel "--cp",
+                expert_parallel "--ep",
+                expert_tensor_parallel "--etp",
+                pipeline_parallel "--pp",
+                virtual_stages "--virtual-stages",
+                data_parallel "--dp",
+                micro_batch_size "--micro-batch-size",
+            ]
+            [
+                zero_stage "--zero",
+                schedule "--schedule",
+            ]
+            [
+                sequence_parallel "--sequence-parallel",
+                context_parallel_kind "--context-parallel-kind",
+                zero_shard "--zero-shard",
+                recompute "--recompute",
+                offload "--offload",
+                token_dispatcher "--token-dispatcher",
+                expert_overlap "--expert-overlap",
+                cuda_graphs "--cuda-graphs",
+            ]
+        )
+    };
+}
+
 impl Among {
     /// Lists of the other, or else own ones.
     fn or(&self, other: &Self) -> Self {
-        Self {
-            tensor_parallel: other.tensor_parallel.or(self.tensor_parallel),
-            context_parallel: other.context_parallel.or(self.context_parallel),
-            expert_parallel: other.expert_parallel.or(self.expert_parallel),
-            expert_tensor_parallel: other.expert_tensor_parallel.or(self.expert_tensor_parallel),
-            pipeline_parallel: other.pipeline_parallel.or(self.pipeline_parallel),
-            virtual_stages: other.virtual_stages.or(self.virtual_stages),
-            data_parallel: other.data_parallel.or(self.data_parallel),
-            micro_batch_size: other.micro_batch_size.or(self.micro_batch_size),
-            zero_stage: other.zero_stage.or(self.zero_stage),
-            schedule: other.schedule.or(self.schedule),
+        macro_rules! either {
+            ([$($degree:ident $option:literal,)*] [$($kind:ident $of_kind:literal,)*] $only:tt) => {
+                Self {
+                    $($degree: other.$degree.or(self.$degree),)*
+                    $($kind: other.$kind.or(self.$kind),)*
+                }
+            };
         }
+        with_options!(either)
     }
 
     /// Whether a stage of ZeRO is among those that may be chosen.
@@ -111,18 +141,13 @@ impl Among {
 
     /// What is restricted, each with the option that restricts it.
     pub fn restrictions(&self) -> Vec<(&'static str, String)> {
-        let degrees = [
-            ("--tp", self.tensor_parallel),
-            ("--cp", self.context_parallel),
-            ("--ep", self.expert_parallel),
-            ("--etp", self.expert_tensor_parallel),
-            ("--pp", self.pipeline_parallel),
-            ("--virtual-stages", self.virtual_stages),
-            ("--dp", self.data_parallel),
-            ("--micro-batch-size", self.micro_batch_size),
-        ];
-        let degrees = degrees.into_iter();
-        let named = degrees.filter_map(|(name, degrees)| Some((name, degrees?.to_string())));
+        let mut named = Vec::new();
+        macro_rules! listed {
+            ([$($degree:ident $option:literal,)*] $kinds:tt $only:tt) => {
+                $(named.extend(self.$degree.map(|degrees| ($option, degrees.to_string())));)*
+            };
+        }
+        with_options!(listed);
         let joined = |words: Vec<String>| words.join(",");
         let zero = self.zero_stage.map(|all| {
             let stages = all.into_iter().flatten().map(|stage| stage.number().to_string());
@@ -131,38 +156,9 @@ impl Among {
         let schedules = self
             .schedules()
             .map(|all| ("--schedule", joined(all.map(|schedule| schedule.to_string()).collect())));
-        named.chain(zero).chain(schedules).collect()
+        named.extend(zero.into_iter().chain(schedules));
+        named
     }
-}
-
-/// Calls a macro with each part of a layout and the option that decides on it; those that lists decide on too come first.
-macro_rules! with_options {
-    ($call:ident) => {
-        $call!(
-            [
-                tensor_parallel "--tp",
-                context_parallel "--cp",
-                expert_parallel "--ep",
-                expert_tensor_parallel "--etp",
-                pipeline_parallel "--pp",
-                virtual_stages "--virtual-stages",
-                data_parallel "--dp",
-                micro_batch_size "--micro-batch-size",
-                zero_stage "--zero",
-                schedule "--schedule",
-            ]
-            [
-                sequence_parallel "--sequence-parallel",
-                context_parallel_kind "--context-parallel-kind",
-                zero_shard "--zero-shard",
-                recompute "--recompute",
-                offload "--offload",
-                token_dispatcher "--token-dispatcher",
-                expert_overlap "--expert-overlap",
-                cuda_graphs "--cuda-graphs",
-            ]
-        )
-    };
 }
 
 impl PartialLayout {
@@ -170,8 +166,9 @@ impl PartialLayout {
     pub fn restrictions(&self) -> Vec<(&'static str, String)> {
         let mut all = Vec::new();
         macro_rules! decided {
-            ([$($part:ident $option:literal,)*] [$($only:ident $own:literal,)*]) => {
-                $(all.extend(self.$part.map(|value| ($option, value.to_string())));)*
+            ([$($degree:ident $option:literal,)*] [$($kind:ident $of_kind:literal,)*] [$($only:ident $own:literal,)*]) => {
+                $(all.extend(self.$degree.map(|value| ($option, value.to_string())));)*
+                $(all.extend(self.$kind.map(|value| ($of_kind, value.to_string())));)*
                 $(all.extend(self.$only.map(|value| ($own, value.to_string())));)*
             };
         }
@@ -184,11 +181,15 @@ impl PartialLayout {
     #[must_use]
     pub fn without(mut self, option: &str) -> Self {
         macro_rules! open {
-            ([$($part:ident $option:literal,)*] [$($only:ident $own:literal,)*]) => {
+            ([$($degree:ident $option:literal,)*] [$($kind:ident $of_kind:literal,)*] [$($only:ident $own:literal,)*]) => {
                 match option {
                     $($option => {
-                        self.$part = None;
-                        self.among.$part = None;
+                        self.$degree = None;
+                        self.among.$degree = None;
+                    })*
+                    $($of_kind => {
+                        self.$kind = None;
+                        self.among.$kind = None;
                     })*
                     $($own => self.$only = None,)*
                     _ => {}
@@ -232,19 +233,13 @@ impl PartialLayout {
         let takes = |among: Option<Degrees>, degree: Option<u32>| {
             among.is_none_or(|among| degree.is_none_or(|degree| among.takes(degree)))
         };
+        macro_rules! all_taken {
+            ([$($degree:ident $option:literal,)*] $kinds:tt $only:tt) => {
+                true $(&& takes(among.$degree, other.$degree))*
+            };
+        }
         self.and(other).is_some()
-            && [
-                (among.tensor_parallel, other.tensor_parallel),
-                (among.context_parallel, other.context_parallel),
-                (among.expert_parallel, other.expert_parallel),
-                (among.expert_tensor_parallel, other.expert_tensor_parallel),
-                (among.pipeline_parallel, other.pipeline_parallel),
-                (among.virtual_stages, other.virtual_stages),
-                (among.data_parallel, other.data_parallel),
-                (among.micro_batch_size, other.micro_batch_size),
-            ]
-            .into_iter()
-            .all(|(among, degree)| takes(among, degree))
+            && with_options!(all_taken)
             && other.zero_stage.is_none_or(|stage| among.takes_zero(stage))
             && other.schedule.is_none_or(|schedule| among.takes_schedule(schedule))
     }
@@ -252,36 +247,23 @@ impl PartialLayout {
     /// What both name; none where they name different values. Lists of the other go before own ones.
     pub fn and(&self, other: &Self) -> Option<Self> {
         macro_rules! both {
-            ($($part:ident),* $(,)?) => {{
-                $(if let (Some(one), Some(other)) = (self.$part, other.$part)
-                    && one != other
-                {
-                    return None;
-                })*
-                Self { $($part: self.$part.or(other.$part),)* among: self.among.or(&other.among) }
-            }};
+            ([$($degree:ident $option:literal,)*] [$($kind:ident $of_kind:literal,)*] [$($only:ident $own:literal,)*]) => {
+                Some(Self {
+                    $($degree: both_name(self.$degree, other.$degree)?,)*
+                    $($kind: both_name(self.$kind, other.$kind)?,)*
+                    $($only: both_name(self.$only, other.$only)?,)*
+                    among: self.among.or(&other.among),
+                })
+            };
         }
-        Some(both!(
-            tensor_parallel,
-            sequence_parallel,
-            context_parallel,
-            context_parallel_kind,
-            expert_parallel,
-            expert_tensor_parallel,
-            pipeline_parallel,
-            virtual_stages,
-            data_parallel,
-            zero_shard,
-            zero_stage,
-            micro_batch_size,
-            recompute,
-            offload,
-            schedule,
-            token_dispatcher,
-            expert_overlap,
-            cuda_graphs,
-        ))
+        with_options!(both)
     }
+}
+
+/// The value that either names; none where they name different ones.
+fn both_name<T: PartialEq>(one: Option<T>, other: Option<T>) -> Option<Option<T>> {
+    let differ = one.is_some() && other.is_some() && one != other;
+    (!differ).then(|| one.or(other))
 }
 
 impl fmt::Display for PartialLayout {

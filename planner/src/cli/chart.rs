@@ -134,13 +134,13 @@ fn holdings(operation: Operation, num_ranks: u32) -> Table {
 fn read_timeline(path: &Path) -> anyhow::Result<Timeline> {
     let wanted = [FileKind::Plan, FileKind::Timeline];
     let bytes = read_bytes_of(path, LARGEST_TIMELINE, &wanted)?;
-    let text = decoded(path, bytes.clone())
-        .map_err(|error| is_wrong(path, &bytes, FileKind::Plan, error))?;
+    let text =
+        decoded(path, &bytes).map_err(|error| is_wrong(path, &bytes, FileKind::Plan, error))?;
     // A list is a trace of other programs, never a plan.
     if text.contains("\"traceEvents\"") || text.trim_start().starts_with('[') {
-        return chrome::read(&text).with_context(|| format!("`{}`", path.display()));
+        return chrome::read(text).with_context(|| format!("`{}`", path.display()));
     }
-    Ok(parse_plan(path, &text)?.simulated.simulation.timeline)
+    Ok(parse_plan(path, text)?.simulated.simulation.timeline)
 }
 
 /// Draws timelines into a file, as its ending says.

@@ -27,11 +27,11 @@ pub(crate) fn read_text(path: &Path) -> anyhow::Result<String> {
 
 /// Reads a file of text of at most so many bytes, or says why not.
 pub(crate) fn read_text_up_to(path: &Path, most: u64) -> anyhow::Result<String> {
-    decoded(path, read_bytes_up_to(path, most)?)
+    decoded(path, &read_bytes_up_to(path, most)?).map(str::to_owned)
 }
 
 /// The text that a file's bytes are.
-pub(crate) fn decoded(path: &Path, bytes: Vec<u8>) -> anyhow::Result<String> {
+pub(crate) fn decoded<'a>(path: &Path, bytes: &'a [u8]) -> anyhow::Result<&'a str> {
     ir::text::decoded(bytes).with_context(|| format!("reading `{}`", path.display()))
 }
 
@@ -43,8 +43,8 @@ pub(crate) fn read_bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
 /// Reads a file of one of these kinds as text, or says why not, with the files of such a kind that may be meant.
 pub(crate) fn read_text_of(path: &Path, wanted: &[FileKind]) -> anyhow::Result<String> {
     let bytes = read_bytes_of(path, LARGEST_FILE, wanted)?;
-    match decoded(path, bytes.clone()) {
-        Ok(text) => Ok(text),
+    match decoded(path, &bytes) {
+        Ok(text) => Ok(text.to_owned()),
         Err(error) => Err(match wanted {
             [first, ..] => is_wrong(path, &bytes, *first, error),
             [] => error,
@@ -177,9 +177,9 @@ pub(crate) fn read_cluster(name: &str) -> anyhow::Result<Cluster> {
 }
 
 fn read_cluster_text(path: &Path, bytes: &[u8]) -> anyhow::Result<Cluster> {
-    let text = decoded(path, bytes.to_vec())?;
+    let text = decoded(path, bytes)?;
     let in_file = || format!("`{}`", path.display());
-    let cluster = Cluster::from_json(&text).with_context(in_file)?;
+    let cluster = Cluster::from_json(text).with_context(in_file)?;
     clusters::check_rates(&cluster).with_context(in_file)?;
     Ok(cluster)
 }
@@ -250,15 +250,15 @@ pub(crate) fn read_framework(name: &str) -> anyhow::Result<Framework> {
     }
     let bytes = read_bytes_of(path, LARGEST_FILE, &[FileKind::Framework])?;
     let wrong = |error| is_wrong(path, &bytes, FileKind::Framework, error);
-    let text = decoded(path, bytes.clone()).map_err(wrong)?;
-    Framework::from_json(&text).with_context(|| format!("`{}`", path.display())).map_err(wrong)
+    let text = decoded(path, &bytes).map_err(wrong)?;
+    Framework::from_json(text).with_context(|| format!("`{}`", path.display())).map_err(wrong)
 }
 
 /// Reads a plan and checks it.
 pub(crate) fn read_plan(path: &Path) -> anyhow::Result<CheckedPlan> {
     let bytes = read_bytes_of(path, LARGEST_FILE, &[FileKind::Plan])?;
-    match decoded(path, bytes.clone()) {
-        Ok(text) => parse_plan(path, &text),
+    match decoded(path, &bytes) {
+        Ok(text) => parse_plan(path, text),
         Err(error) => Err(is_wrong(path, &bytes, FileKind::Plan, error)),
     }
 }
@@ -305,6 +305,6 @@ pub(crate) fn read_schedule(path: &Path) -> anyhow::Result<Schedule> {
     let bytes = read_bytes_of(path, LARGEST_CSV, &[FileKind::Order])?;
     let in_file = || format!("`{}`", path.display());
     let wrong = |error| is_wrong(path, &bytes, FileKind::Order, error);
-    let text = decoded(path, bytes.clone()).map_err(wrong)?;
-    read_csv(&text).with_context(in_file).map_err(wrong)
+    let text = decoded(path, &bytes).map_err(wrong)?;
+    read_csv(text).with_context(in_file).map_err(wrong)
 }

@@ -84,12 +84,12 @@ fn read_file(path: &Path) -> anyhow::Result<ModelFile> {
 fn read_config(path: &Path, name: &str) -> anyhow::Result<ModelFile> {
     let bytes = read_bytes_of(path, LARGEST_FILE, &[FileKind::Model])?;
     let wrong = |error: anyhow::Error| is_wrong(path, &bytes, FileKind::Model, error);
-    let text = decoded(path, bytes.clone()).map_err(wrong)?;
-    let model = Model::from_json(&text, name).map_err(|error| {
+    let text = decoded(path, &bytes).map_err(wrong)?;
+    let model = Model::from_json(text, name).map_err(|error| {
         let hint = error.hint().map_or(String::new(), |hint| format!("\nhint: {hint}"));
         wrong(anyhow!("`{}`: {:#}{hint}", path.display(), anyhow::Error::new(error)))
     })?;
-    Ok(ModelFile { model, text })
+    Ok(ModelFile { model, text: text.to_owned() })
 }
 
 /// A model's name where its file does not say: the file's, or its folder's for `config.json`.

@@ -20,6 +20,7 @@ mod exact;
 mod families;
 mod given_schedules;
 mod golden;
+mod help;
 mod hostile;
 mod interchange;
 mod interrupted;

@@ -16,7 +16,7 @@ use planner::measured::kineto;
 
 use super::answer::Answer;
 use super::args::CalibrateArgs;
-use super::files::{is_stdin, read_bytes_of};
+use super::files::{decoded, is_stdin, read_bytes_of};
 use super::picture::refuse_other_endings;
 use command_line::destination::refuse_to_overwrite;
 
@@ -56,7 +56,7 @@ pub(crate) fn calibrate(args: &CalibrateArgs) -> anyhow::Result<Answer> {
             for (path, bytes) in &files {
                 let found = match kind {
                     Kind::Trace => {
-                        let trace = kineto::read(&text(path, bytes)?);
+                        let trace = kineto::read(decoded(path, bytes)?);
                         trace.map(|profile| vec![profile]).map_err(anyhow::Error::new)
                     }
                     // A database is read here and there, not from its beginning to its end.
@@ -74,7 +74,7 @@ pub(crate) fn calibrate(args: &CalibrateArgs) -> anyhow::Result<Answer> {
             let [(path, bytes)] = files.as_slice() else {
                 bail!("`--from` takes one list of measured steps, not {}", files.len());
             };
-            rows::calibrate(args, path, &text(path, bytes)?)
+            rows::calibrate(args, path, decoded(path, bytes)?)
         }
         Kind::NcclTests => {
             not_with("--framework", args.framework.is_some(), "no framework ran them")?;
@@ -114,10 +114,6 @@ fn kind_of_all(files: &[(&Path, Vec<u8>)]) -> anyhow::Result<Kind> {
         );
     }
     first.map(|(kind, _)| kind).context("`--from` names no file")
-}
-
-fn text(path: &Path, bytes: &[u8]) -> anyhow::Result<String> {
-    ir::text::decoded(bytes.to_vec()).with_context(|| format!("reading `{}`", path.display()))
 }
 
 /// What a file that is packed by gzip holds; any other as it is.

@@ -110,9 +110,13 @@ static SMALL: LazyLock<(Model, Cluster)> = LazyLock::new(|| {
     (model, cost_models::clusters::preset("h100").expect("it ships"))
 });
 
-/// A launch script, the arguments in it, or a tool's own file.
+/// A launch script, the arguments in it, a tool's own file, or a manifest of a job.
 pub fn settings(text: &str) {
-    let set = BTreeMap::new();
+    let Ok(job) = interchange::job(text) else { return };
+    let (set, text) = match &job {
+        Some(job) => (job.variables.clone(), job.text.as_str()),
+        None => (BTreeMap::new(), text),
+    };
     let _ = interchange::named_files(text, &set);
     let (model, cluster) = &*SMALL;
     let files = BTreeMap::from([("config.json".to_owned(), text.to_owned())]);

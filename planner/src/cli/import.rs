@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Context;
 use ir::plan::Plan;
 use planner::file_kind::FileKind;
-use planner::interchange::{self, Stated};
+use planner::interchange::{self, Job, Stated};
 
 use super::answer::Answer;
 use super::args::{ImportArgs, SettingsArgs};
@@ -30,8 +30,8 @@ pub(crate) fn import(args: &ImportArgs) -> anyhow::Result<Answer> {
         &[FileKind::OtherSettings, FileKind::Empty],
     )?;
     let about = || format!("`{}`", args.file.display());
-    let set = args.settings.set.iter().cloned().collect();
-    let files = beside(&args.file, &text, &set).with_context(about)?;
+    let Script { text, set, files, .. } = script(text, &args.settings).with_context(about)?;
+    let files = beside(&args.file, &text, &set, files).with_context(about)?;
     warn_of_launches(&args.file, &text, &set);
     let file = read_model(&args.model)?;
     warn_of_model(&args.model, &file.model);
@@ -58,6 +58,30 @@ pub(crate) fn import(args: &ImportArgs) -> anyhow::Result<Answer> {
         print(&summary(&plan))?;
     }
     Ok(Answer::Found)
+}
+
+/// Settings, and what they are read with.
+pub(super) struct Script {
+    /// They themselves, or what a manifest has of them.
+    pub(super) text: String,
+    /// Variables that the user or the manifest gives.
+    pub(super) set: BTreeMap<String, String>,
+    /// Files that the manifest has, by their names.
+    pub(super) files: BTreeMap<String, String>,
+    /// Whether lines and places are those of the file.
+    pub(super) is_in_place: bool,
+}
+
+/// The settings that a file has, be it a manifest of Kubernetes that runs them.
+pub(super) fn script(text: String, args: &SettingsArgs) -> anyhow::Result<Script> {
+    let given = args.set.iter().cloned();
+    Ok(match interchange::job(&text)? {
+        Some(Job { text, is_in_place, files, mut variables }) => {
+            variables.extend(given);
+            Script { text, set: variables, files, is_in_place }
+        }
+        None => Script { text, set: given.collect(), files: BTreeMap::new(), is_in_place: true },
+    })
 }
 
 /// What the command line says beside settings.
@@ -90,25 +114,31 @@ pub(super) fn warn_of_launches(file: &Path, text: &str, set: &BTreeMap<String, S
     ));
 }
 
-/// Files that settings name and that lie beside them, by their names; those that do not are asked for where they are
-/// needed.
-pub(super) fn beside(
+/// Files that settings name and that lie beside them or are `known`, by their names; those that do not are asked for where
+/// they are needed.
+fn beside(
     file: &Path,
     text: &str,
     set: &BTreeMap<String, String>,
+    known: BTreeMap<String, String>,
 ) -> anyhow::Result<BTreeMap<String, String>> {
-    read_beside(file, interchange::named_files(text, set)?)
+    read_beside(file, interchange::named_files(text, set)?, known)
 }
 
-/// Those of some files that lie beside another, by their names.
+/// Those of some files that lie beside another, by their names, and those that are `known`.
 pub(super) fn read_beside(
     file: &Path,
     names: Vec<String>,
+    mut known: BTreeMap<String, String>,
 ) -> anyhow::Result<BTreeMap<String, String>> {
     let folder = file.parent().unwrap_or(Path::new("."));
-    let there = names.into_iter().map(|name| (folder.join(&name), name));
-    let there = there.filter(|(path, _)| path.is_file());
-    there.map(|(path, name)| Ok((name, read_text(&path)?))).collect()
+    for name in names {
+        let path = folder.join(&name);
+        if !known.contains_key(&name) && path.is_file() {
+            known.insert(name, read_text(&path)?);
+        }
+    }
+    Ok(known)
 }
 
 /// What the settings are, and what is expected of them.

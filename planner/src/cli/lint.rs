@@ -13,7 +13,7 @@ use planner::lint::{self, Finding, Nearby, Predicted, Report, Severity};
 use super::answer::Answer;
 use super::args::{FailOn, LintArgs, LintFormat, SettingsArgs};
 use super::files::{parse_plan, read_cluster, read_text_of, refuse_other_kinds};
-use super::import::{read_beside, stated, warn_of_launches};
+use super::import::{Script, read_beside, script, stated, warn_of_launches};
 use super::input::{command, warn_of_model};
 use super::models::read_model;
 use super::tables::{percent, render, table};
@@ -99,11 +99,19 @@ fn of_settings(args: &LintArgs, text: &str) -> anyhow::Result<Report> {
     warn_of_model(model, &file.model);
     let cluster = read_cluster(args.cluster.as_deref().unwrap_or("h100"))?;
     let about = || format!("`{}`", args.file.display());
-    let set = args.settings.set.iter().cloned().collect();
+    let Script { text, set, files, is_in_place } =
+        script(text.to_owned(), &args.settings).with_context(about)?;
+    ensure!(
+        is_in_place,
+        "`{}` runs words that are no lines of a script, of which none can be named\nhint: give the script, or have it in the \
+         manifest as a block (`|`); `planner import` reads it as it is",
+        args.file.display()
+    );
+    let text = text.as_str();
     warn_of_launches(&args.file, text, &set);
     // What keeps a script from being read is a finding; what keeps a file beside it from being read is not its fault.
     let names = interchange::named_files(text, &set).unwrap_or_default();
-    let files = read_beside(&args.file, names).with_context(about)?;
+    let files = read_beside(&args.file, names, files).with_context(about)?;
     let import = Import {
         text,
         from: args.settings.from,

@@ -1,4 +1,4 @@
-//! Files that are to be written.
+//! Files that are written or named.
 
 /// A file to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -9,4 +9,9 @@ pub struct File {
     pub text: String,
     /// Whether it is a program.
     pub is_executable: bool,
+}
+
+/// The last part of a path.
+pub(super) fn basename(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
 }

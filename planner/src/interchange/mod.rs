@@ -18,6 +18,7 @@ mod imported;
 mod lacks;
 mod launch;
 mod llama;
+mod manifest;
 mod megatron;
 mod nanotron;
 mod options;
@@ -44,6 +45,7 @@ pub use imported::{
     Divided, ImportError, Imported, ModelDifference, Posed, StatedStages, StatedTraining,
 };
 pub use lacks::named;
+pub use manifest::{Job, job};
 pub use options::OptionError;
 pub use read::{Import, import, settings};
 pub use shell::{End, ShellError};

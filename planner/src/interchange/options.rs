@@ -86,7 +86,7 @@ pub enum OptionError {
     },
     /// It depends on what is not known.
     #[error(
-        "{what} depends on {}, which the script does not set\nhint: `--set {}=VALUE`", ticked(unknown),
+        "{what} depends on {}, which the script does not set, or in a branch alone\nhint: `--set {}=VALUE`", ticked(unknown),
         unknown.first().map_or("NAME", String::as_str)
     )]
     Unresolved {

@@ -1,7 +1,7 @@
 //! Scripts of a shell, as far as launch scripts go: assignments, arrays, expansions and commands.
 //!
 //! What decides at run time is not followed: branches, loops, substitutions of commands. A word that depends on one of
-//! these, or on a variable that the script does not set, knows that it does.
+//! these or on what they set, or on a variable that the script does not set, knows that it does.
 
 mod expand;
 mod lex;
@@ -22,6 +22,8 @@ pub(super) struct Script {
     pub(super) commands: Vec<Command>,
     /// Options of the batch system, from comments at the head.
     pub(super) directives: BTreeMap<String, String>,
+    /// What variables stand for at its end, as far as that is known and one word.
+    pub(super) variables: BTreeMap<String, String>,
 }
 
 /// A command of a script.
@@ -37,9 +39,9 @@ pub(super) struct Command {
 ///
 /// # Errors
 ///
-/// [`ShellError`] where it has no end, branches that set something, or a command that ends before its options do.
+/// [`ShellError`] where it has no end, branches that start a program, or a command that ends before its options do.
 pub(super) fn read(text: &str, set: &BTreeMap<String, String>) -> Result<Script, ShellError> {
-    let mut script = Script { commands: Vec::new(), directives: directives(text) };
+    let mut script = Script { directives: directives(text), ..Script::default() };
     let mut scope = Scope::new(set);
     let tokens = lex::tokens(text)?;
     let mut at = 0;
@@ -50,7 +52,7 @@ pub(super) fn read(text: &str, set: &BTreeMap<String, String>) -> Result<Script,
         at = end + 1;
         let Some(first) = statement.first() else { continue };
         if let Some(keyword) = first.keyword() {
-            at = skipped(&tokens, end, keyword, first.line())?;
+            at = skipped(&tokens, end, keyword, first.line(), &mut scope)?;
             continue;
         }
         let mut words = statement;
@@ -80,6 +82,7 @@ pub(super) fn read(text: &str, set: &BTreeMap<String, String>) -> Result<Script,
             None => {}
         }
     }
+    script.variables = scope.known();
     Ok(script)
 }
 
@@ -121,7 +124,7 @@ fn ended_early(text: &str, ended: usize, command: &Command) -> ShellError {
 }
 
 /// `export NAME=value`, as if it stood alone.
-fn declare(scope: &mut Scope, words: &[Token]) {
+fn declare(scope: &mut Scope<'_>, words: &[Token]) {
     for token in &words[1..] {
         if let Token::Assign { name, appends, value, .. } = token {
             scope.assign(name, *appends, value);
@@ -129,16 +132,21 @@ fn declare(scope: &mut Scope, words: &[Token]) {
     }
 }
 
-/// Where the statement after a branch or loop begins.
-fn skipped(tokens: &[Token], from: usize, keyword: &str, line: usize) -> Result<usize, ShellError> {
+/// Where the statement after a branch or loop begins. What is set in it is left open.
+fn skipped(
+    tokens: &[Token],
+    from: usize,
+    keyword: &str,
+    line: usize,
+    scope: &mut Scope<'_>,
+) -> Result<usize, ShellError> {
     let mut depth = 1;
     let mut starts = false;
+    let mut is_start = false;
     for (place, token) in tokens.iter().enumerate().skip(from) {
         match token {
-            Token::End { .. } => starts = true,
-            Token::Assign { .. } => {
-                return Err(ShellError::Branch { line, keyword: keyword.to_owned() });
-            }
+            Token::End { .. } => (starts, is_start) = (true, false),
+            Token::Assign { name, .. } => scope.leave_open(name),
             Token::Word { pieces, .. } => {
                 let word = match pieces.as_slice() {
                     [Piece::Plain(word)] => word.as_str(),
@@ -150,7 +158,9 @@ fn skipped(tokens: &[Token], from: usize, keyword: &str, line: usize) -> Result<
                 if starts && ["fi", "done", "esac"].contains(&word) {
                     depth -= 1;
                 }
-                if word.starts_with("--") {
+                let name = word.rsplit('/').next().unwrap_or_default();
+                is_start |= starts && STARTERS.contains(&name);
+                if is_start && word.starts_with("--") {
                     return Err(ShellError::Branch { line, keyword: keyword.to_owned() });
                 }
                 // What follows these is a command of its own.
@@ -205,6 +215,8 @@ mod tests {
         check("A=\"--b 1\"\nA+=\" --c\"\nx $A", &["[x][--b][1][--c]"]);
         check("x $A \"$A/b\" $(hostname) `date` \"$@\"", &["[x][?A][/b?A][?$(hostname)][?`date`]"]);
         check("if [ -z \"$A\" ]; then\n  exit 1\nfi\nx", &["[x]"]);
+        check("A=1\nif y; then\n  A=2\nelse y --b; fi\nx $A", &["[x][?A]"]);
+        check("for i in 1 2; do A+=($i) B=1; done\nx \"${A[@]}\" z", &["[x][?A][z]"]);
         check("x <<EOF\nany $thing\nEOF\ny >out 2>&1", &["[x]", "[y]"]);
     }
 
@@ -213,7 +225,10 @@ mod tests {
         let line = |text: &str| read(text, &BTreeMap::new()).unwrap_err().to_string();
         assert_eq!(line("a\n'b"), "line 2: a quote without its end");
         assert_eq!(line("A=(b"), "line 1: a list in brackets without its end");
-        assert!(line("if x; then\nTP=4\nfi").starts_with("line 1: what `if` decides"));
+        assert!(
+            line("x\nif y; then\n  torchrun --nnodes 1 z.py\nfi")
+                .starts_with("line 2: what `if` decides")
+        );
         assert!(
             line("x 1\n  --b 2")
                 .starts_with("line 2: `--b` begins a line, but the command before it")
@@ -227,6 +242,5 @@ mod tests {
         assert!(line("torchrun\nx.py --b 2").starts_with("line 2: `x.py` begins"));
         check("--a 1\n--b 2", &["[--a][1]", "[--b][2]"]);
         check("python x.py\npython y.py", &["[python][x.py]", "[python][y.py]"]);
-        assert!(line("for i in 1 2; do A+=($i); done").starts_with("line 1: what `for` decides"));
     }
 }

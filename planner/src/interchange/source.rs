@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use super::file::basename;
 use super::imported::{Divided, ImportError};
+use super::manifest::{NUM_NODES, RANKS_PER_NODE};
 use super::shell::{self, Command, Script, Word};
 use super::target::Target;
 use super::tree::{Notation, Tree};
@@ -92,11 +94,6 @@ impl Source<'_> {
     }
 }
 
-/// The last part of a path.
-pub(super) fn basename(path: &str) -> &str {
-    path.rsplit('/').next().unwrap_or(path)
-}
-
 fn has_ending(name: &str, ending: &str) -> bool {
     name.rsplit_once('.').is_some_and(|(_, last)| last == ending)
 }
@@ -183,7 +180,7 @@ pub(super) fn source<'a>(
     // Whose program it is, the user says.
     let found = found.or_else(|| commands.iter().find_map(|words| any_program(words, from?)));
     if let Some((target, before, words)) = found {
-        let num_gpus = ranks(&script, &before);
+        let num_gpus = ranks(&script, &before, set);
         let target = match from {
             Some(from) => from,
             None => of_files(target, &words, files),
@@ -202,7 +199,7 @@ pub(super) fn source<'a>(
         } else {
             Target::Megatron
         };
-        let num_gpus = ranks(&script, &[]);
+        let num_gpus = ranks(&script, &[], set);
         let words = std::iter::once(Word::known("")).chain(all).collect();
         let form = Form::Started(Started { words, num_gpus });
         return Ok(made(from.unwrap_or(target), form));
@@ -272,8 +269,8 @@ fn is_of_bridge(text: &str) -> bool {
 
 /// What can be read.
 const ANY: &str = "a script that runs Megatron-LM's `pretrain_gpt.py`, `torchtitan.train`, `accelerate launch`, a \
-    Trainer, or a program with `--deepspeed_config`; their arguments alone; DeepSpeed's JSON, accelerate's \
-    YAML, the Trainer's arguments in a file; `--from` says which it is";
+    Trainer, or a program with `--deepspeed_config`; their arguments alone; a manifest of Kubernetes that \
+    runs them; DeepSpeed's JSON, accelerate's YAML, the Trainer's arguments in a file; `--from` says which it is";
 
 /// Whether a text is a script, or words as a shell takes them: what is no JSON, and no keys of YAML from the first line
 /// on.
@@ -370,7 +367,10 @@ fn commands(
             all.push(words.clone());
             continue;
         };
-        let inner = shell::read(&words[place + 2].text, set)?;
+        // What is not exported is taken too: that it is missing is for those to see who run the script.
+        let mut known = script.variables.clone();
+        known.extend(set.clone());
+        let inner = shell::read(&words[place + 2].text, &known)?;
         // What follows is its name, then what stands for "$@" in it.
         let rest = words.iter().skip(place + 4).cloned();
         let mut command = words[..place].to_vec();
@@ -429,8 +429,8 @@ fn names_nodes(before: &[Word]) -> bool {
 }
 
 /// How many ranks a script starts, as far as it says.
-fn ranks(script: &Script, before: &[Word]) -> Option<u32> {
-    let option = |names: [&str; 2]| {
+fn ranks(script: &Script, before: &[Word], set: &BTreeMap<String, String>) -> Option<u32> {
+    let option = |names: &[&str]| {
         let place = before.iter().position(|word| {
             let name = word.text.split('=').next().unwrap_or_default();
             names.contains(&name)
@@ -442,8 +442,10 @@ fn ranks(script: &Script, before: &[Word]) -> Option<u32> {
         };
         value.parse::<u32>().ok()
     };
-    let nodes = option(["--nnodes", "--num_nodes"]);
-    let each = option(["--nproc-per-node", "--nproc_per_node"]).or(option(["--num_gpus"; 2]));
+    let variable = |name: &str| set.get(name)?.parse::<u32>().ok();
+    let nodes = option(&["--nnodes", "--num_nodes"]).or(variable(NUM_NODES));
+    let each = option(&["--nproc-per-node", "--nproc_per_node"]).or(option(&["--num_gpus"]));
+    let each = each.or(variable(RANKS_PER_NODE));
     let is_standalone = before.iter().any(|it| it.text == "--standalone");
     let directive_nodes = ["--nodes", "-N"].iter().any(|it| script.directives.contains_key(*it));
     // `torchrun` starts one node where none are named.
@@ -451,6 +453,12 @@ fn ranks(script: &Script, before: &[Word]) -> Option<u32> {
     let is_one = is_standalone || (is_torchrun && !directive_nodes && !names_nodes(before));
     if let (Some(nodes), Some(each)) = (nodes.or(is_one.then_some(1)), each) {
         return nodes.checked_mul(each);
+    }
+    // Each rank is a process that MPI starts, unless those start others.
+    let starts = |names: &[&str]| before.iter().any(|it| names.contains(&basename(&it.text)));
+    let is_mpi = starts(&["mpirun", "mpiexec"]) && !starts(&["torchrun", "accelerate"]);
+    if is_mpi && let Some(ranks) = option(&["--np", "-np", "-n"]) {
+        return Some(ranks);
     }
     let directive = |names: &[&str]| {
         let value = names.iter().find_map(|name| script.directives.get(*name))?;

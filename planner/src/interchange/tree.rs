@@ -41,12 +41,46 @@ impl Tree {
                 let problem = json::problem(text, &error);
                 format!("it is no JSON, line {line}, column {column}: {problem}")
             }),
-            Notation::Yaml => serde_saphyr::from_str(text).map_err(|error| {
-                // Its messages end with the lines about the place.
-                let message = error.to_string();
-                format!("it is no YAML: {}", message.lines().next().unwrap_or_default())
-            }),
+            Notation::Yaml => match Self::documents(text)?.as_slice() {
+                [one] => Ok(one.clone()),
+                [] => Err("the file is empty".to_owned()),
+                all => Err(format!(
+                    "it holds {} documents of YAML (parted by `---`), not one",
+                    all.len()
+                )),
+            },
         }
+    }
+
+    /// Reads all documents of a text in YAML; the error is in words.
+    pub(super) fn documents(text: &str) -> Result<Vec<Self>, String> {
+        serde_saphyr::from_multiple(text).map_err(|error| {
+            // Its messages end with the lines about the place.
+            let message = error.to_string();
+            let first = message.lines().next().unwrap_or_default();
+            format!("it is no YAML: {}", first.trim_start_matches("error: "))
+        })
+    }
+
+    /// Its keys, each with what it has; none of what has no keys.
+    pub(super) fn keys(&self) -> &[(String, Self)] {
+        match self {
+            Self::Keys(keys) => keys,
+            _ => &[],
+        }
+    }
+
+    /// The word or number that it is.
+    pub(super) fn text(&self) -> Option<&str> {
+        match self {
+            Self::Value(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The whole number that it is.
+    pub(super) fn number(&self) -> Option<u64> {
+        self.text()?.parse().ok()
     }
 
     /// What a key has, if it is there.

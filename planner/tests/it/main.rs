@@ -27,6 +27,7 @@ mod interrupted;
 mod laws;
 mod lint;
 mod lint_tools;
+mod manifests;
 mod measured_network;
 mod measured_profiles;
 mod mistakes;

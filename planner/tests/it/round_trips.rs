@@ -11,7 +11,8 @@ use ir::model::{GraphOptions, Model};
 use ir::plan::{Plan, PlannedModel, Provenance};
 use ir::replication::DataParallelMethod;
 use planner::interchange::{
-    Export, ExportError, Import, Launcher, Stated, Target, Wanted, export, import, named_files,
+    Export, ExportError, Import, Job, Launcher, Stated, Target, Wanted, export, import, job,
+    named_files,
 };
 use planner::plan::{self, CheckedPlan};
 use planner::problem::{Choices, Problem, with_usual_modules};
@@ -49,20 +50,33 @@ fn checked(
     plan::read(&serde_json::to_string(&plan).unwrap()).unwrap()
 }
 
-fn exported(checked: &CheckedPlan, target: Target) -> Result<Export, ExportError> {
-    export(checked, Wanted { target, launcher: Launcher::Torchrun, approximate: false })
+fn exported(
+    checked: &CheckedPlan,
+    target: Target,
+    launcher: Launcher,
+) -> Result<Export, ExportError> {
+    export(checked, Wanted { target, launcher, approximate: false })
 }
 
 /// The plan that the files of an export are, and the user's word for what they do not say.
 fn imported(files: &Export, plan: &Plan, model: &Model, text: &str) -> Plan {
-    let first = &files.files[0].text;
-    let set = BTreeMap::new();
+    let written = &files.files[0].text;
+    let is_manifest = files.files[0].name.ends_with("-job.yaml");
+    let job = job(written).unwrap().inspect(|job| {
+        assert!(job.is_in_place && job.text.len() == written.len(), "{written}");
+    });
+    assert_eq!(job.is_some(), is_manifest, "{written}");
+    let Job { text: script, variables: set, files: mounted, .. } =
+        job.unwrap_or_else(|| Job { text: written.clone(), ..Job::default() });
+    let first = script.as_str();
     let named = named_files(first, &set).unwrap();
-    let beside: BTreeMap<String, String> = files
-        .files
-        .iter()
-        .filter(|file| named.contains(&file.name))
-        .map(|file| (file.name.clone(), file.text.clone()))
+    // What a manifest mounts need not lie beside it.
+    let lying = files.files.iter().map(|file| (&file.name, &file.text));
+    let beside = if is_manifest { mounted.iter().collect() } else { lying.collect::<Vec<_>>() };
+    let beside: BTreeMap<String, String> = beside
+        .into_iter()
+        .filter(|(name, _)| named.contains(name))
+        .map(|(name, text)| (name.clone(), text.clone()))
         .collect();
     let is_silent =
         matches!(files.target, Target::DeepSpeed | Target::Accelerate | Target::Trainer);
@@ -83,7 +97,7 @@ fn imported(files: &Export, plan: &Plan, model: &Model, text: &str) -> Plan {
         command: "planner".to_owned(),
     });
     import.unwrap_or_else(|error| {
-        panic!("{} of {}: {error}\n{first}", plan.layout, files.target.name())
+        panic!("{} of {}: {error}\n{written}", plan.layout, files.target.name())
     })
 }
 
@@ -125,12 +139,12 @@ fn in_use(plan: &Plan) -> Value {
 proptest! {
     #![proptest_config(drawn(500))]
 
-    /// Any plan that a tool takes as it is comes back from its files: layout, training, stages; and with the tool's
+    /// Any plan that a tool takes as it is comes back from its files, whatever starts them: layout, training, stages; and with the tool's
     /// habits the predicted step, to the nanosecond.
     #[test]
     fn what_a_tool_takes_comes_back(
         setup in setups(), request in requests(), is_open in any::<bool>(),
-        target in select(Target::IMPORTED.to_vec()),
+        target in select(Target::IMPORTED.to_vec()), launcher in select(Launcher::ALL.to_vec()),
     ) {
         let mut setup = Setup { adapters: None, framework: target.framework(), model: of_hub(&setup.model), ..setup };
         setup.training.data_parallel_method = DataParallelMethod::AllReduce;
@@ -144,7 +158,7 @@ proptest! {
         for found in outcome.plans.iter().take(4) {
             let plan = checked(&problem, &setup.cluster, &model, &text, found);
             for target in Target::IMPORTED {
-                let Ok(files) = exported(&plan, target) else { continue };
+                let Ok(files) = exported(&plan, target, launcher) else { continue };
                 let back = imported(&files, &plan.plan, &model, &text);
                 prop_assert_eq!(in_use(&plan.plan), in_use(&back), "{}", target.name());
                 if plan.plan.framework.name == target.framework().name {
@@ -195,7 +209,7 @@ fn what_is_searched_for_a_tool_it_takes() {
             for best in chosen(&problem, &outcome.plans, 3) {
                 let plan = checked(&problem, &cluster, &model, &text, &best.found);
                 let at = format!("{path} on {gpus} for {}: {}", target.name(), plan.plan.layout);
-                match exported(&plan, target) {
+                match exported(&plan, target, Launcher::Torchrun) {
                     Ok(_) => *taken.entry(target.name()).or_default() += 1,
                     // No layout changes what a tool cannot be given.
                     Err(ExportError::Model { .. }) => break,

@@ -16,8 +16,8 @@ use crate::cli::values::{
     after_help = "Example:\n  planner import pretrain.sh --model llama-3.1-8b --gpus 64 -o plan.json"
 )]
 pub(crate) struct ImportArgs {
-    /// A launch script, the arguments in it, or a tool's own file: DeepSpeed's JSON, accelerate's YAML, the Trainer's
-    /// arguments. Files that it names are read beside it.
+    /// A launch script, the arguments in it, a manifest of a Kubernetes job, or a tool's own file: DeepSpeed's JSON,
+    /// accelerate's YAML, the Trainer's arguments. Files that it names are read beside it.
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
     /// The model that it trains, by name or by path, as `planner search` takes it.
@@ -56,7 +56,7 @@ pub(crate) struct SettingsArgs {
     pub(crate) pp: Option<u32>,
     #[command(flatten)]
     pub(crate) parts: PartArgs,
-    /// The value of a variable that a script does not set.
+    /// The value of a variable that a script does not set, or in a branch alone.
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_variable)]
     pub(crate) set: Vec<(String, String)>,
 }

@@ -8,10 +8,11 @@ use ir::layout::{LayoutSpec, Offload, ZeroStage};
 use ir::plan::Optimizer;
 
 use super::super::deepspeed;
+use super::super::file::basename;
 use super::super::imported::{Divided, ImportError, Imported, StatedStages, StatedTraining};
 use super::super::options::{Given, Known, OptionError, Others};
 use super::super::shell::Word;
-use super::super::source::{Form, Source, agreed, basename};
+use super::super::source::{Form, Source, agreed};
 use super::super::target::Target;
 use super::super::tree::Tree;
 

@@ -1,10 +1,11 @@
 //! The Python of an export for Megatron-Bridge, read: lines that set one thing each.
 
+use super::super::file::basename;
 use super::super::imported::{ImportError, Imported};
 use super::super::megatron;
 use super::super::options::{Known, Leaf, Others};
 use super::super::shell::Word;
-use super::super::source::{Form, Source, basename};
+use super::super::source::{Form, Source};
 use super::super::target::Target;
 use super::table::{Kind, TABLE, rows};
 

@@ -6,17 +6,34 @@ use super::lex::{Piece, Value};
 use super::word::Word;
 
 /// Variables that a script has set so far.
-pub(super) struct Scope {
+pub(super) struct Scope<'a> {
     variables: BTreeMap<String, Vec<Word>>,
+    /// Those that the user gives.
+    given: &'a BTreeMap<String, String>,
 }
 
 /// Variables of the command line and the like, which are nothing where a script is read.
 const NOTHING: [&str; 2] = ["@", "*"];
 
-impl Scope {
-    pub(super) fn new(set: &BTreeMap<String, String>) -> Self {
+impl<'a> Scope<'a> {
+    pub(super) fn new(given: &'a BTreeMap<String, String>) -> Self {
         let one = |(name, value): (&String, &String)| (name.clone(), vec![Word::known(value)]);
-        Self { variables: set.iter().map(one).collect() }
+        Self { variables: given.iter().map(one).collect(), given }
+    }
+
+    /// That a branch sets a variable: it has the value that the user gives, or none that is known.
+    pub(super) fn leave_open(&mut self, name: &str) {
+        let word = self.given.get(name).map_or_else(|| unknown(name), |value| Word::known(value));
+        self.variables.insert(name.to_owned(), vec![word]);
+    }
+
+    /// Variables of one word that is known.
+    pub(super) fn known(self) -> BTreeMap<String, String> {
+        let known = self.variables.into_iter().filter_map(|(name, mut words)| match words.pop() {
+            Some(word) if words.is_empty() && word.unknown.is_empty() => Some((name, word.text)),
+            _ => None,
+        });
+        known.collect()
     }
 
     pub(super) fn assign(&mut self, name: &str, appends: bool, value: &Value) {
@@ -115,7 +132,13 @@ impl Scope {
             value.as_ref().is_some_and(|it| it.iter().any(|word| *word != Word::default()));
         match rest {
             "" => value.map_or_else(|| vec![unknown(name)], |it| it.into_iter().take(1).collect()),
-            "[@]" | "[*]" => value.unwrap_or_else(|| vec![unknown(name)]),
+            "[@]" | "[*]" => match (value, self.given.get(name)) {
+                // A list is given as words with blanks between them.
+                (Some(words), Some(given)) if words == [Word::known(given)] => {
+                    given.split_ascii_whitespace().map(Word::known).collect()
+                }
+                (value, _) => value.unwrap_or_else(|| vec![unknown(name)]),
+            },
             _ => {
                 let operator = rest.trim_start_matches(':');
                 let default = operator.get(1..).unwrap_or_default();

@@ -69,9 +69,9 @@ pub enum ShellError {
         /// What follows it.
         what: &'static str,
     },
-    /// A branch or loop that sets something.
+    /// A branch or loop that starts a program.
     #[error(
-        "line {line}: what `{keyword}` decides is not followed, and it sets something\nhint: give the script with the \
+        "line {line}: what `{keyword}` decides is not followed, and it starts a program\nhint: give the script with the \
          lines of the branch that runs alone, or the list of arguments that it leads to"
     )]
     Branch {

@@ -7,10 +7,11 @@ use ir::layout::{LayoutSpec, Offload, ZeroStage};
 use ir::plan::Optimizer;
 use ir::schedule::{self, ScheduleKind, generate, read_csv};
 
+use super::super::file::basename;
 use super::super::imported::{Divided, ImportError, Imported, StatedStages, StatedTraining};
 use super::super::options::{Given, Known, OptionError, Others};
 use super::super::shell::Word;
-use super::super::source::{Source, agreed, basename};
+use super::super::source::{Source, agreed};
 use super::super::target::Target;
 
 /// The flags of `ConfigManager` in torchtitan 0.3.0, with `_` for `-`, which are the same to it.

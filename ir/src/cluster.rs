@@ -185,6 +185,54 @@ pub enum Architecture {
     Cpu,
 }
 
+/// Whose hardware it is, as far as software has to be made for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Platform {
+    /// NVIDIA's GPUs.
+    Nvidia,
+    /// AMD's GPUs.
+    Amd,
+    /// Google's TPUs.
+    Tpu,
+    /// AWS's Trainium.
+    Trainium,
+    /// Intel's Gaudi.
+    Gaudi,
+    /// A host's processor.
+    Cpu,
+}
+
+impl Platform {
+    /// What it is called.
+    pub const fn in_words(self) -> &'static str {
+        match self {
+            Self::Nvidia => "NVIDIA GPUs",
+            Self::Amd => "AMD GPUs",
+            Self::Tpu => "TPUs",
+            Self::Trainium => "Trainium",
+            Self::Gaudi => "Gaudi",
+            Self::Cpu => "CPUs",
+        }
+    }
+}
+
+impl Architecture {
+    /// Whose it is.
+    pub const fn platform(self) -> Platform {
+        match self {
+            Self::Volta | Self::Ampere | Self::Ada | Self::Hopper | Self::Blackwell => {
+                Platform::Nvidia
+            }
+            Self::Cdna2 | Self::Cdna3 | Self::Cdna4 => Platform::Amd,
+            Self::Tpu => Platform::Tpu,
+            Self::Trainium => Platform::Trainium,
+            Self::Gaudi => Platform::Gaudi,
+            Self::Cpu => Platform::Cpu,
+        }
+    }
+}
+
 impl FromStr for Precision {
     type Err = ClusterError;
 

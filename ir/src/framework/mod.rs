@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::Architecture;
+use crate::cluster::{Architecture, Platform};
 
 pub use abilities::{
     Abilities, ActivationOffload, ExpertAbilities, ExpertTensor, OverlapAbility, RecomputePolicy,
@@ -81,6 +81,9 @@ pub struct Framework {
     /// chosen that lose least over all of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stands_for: Vec<String>,
+    /// What it runs on; any where nothing is named.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub runs_on: Vec<Platform>,
     /// What steps that were measured on a machine say of its constants.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calibration: Option<Calibration>,
@@ -101,6 +104,11 @@ impl Framework {
             serde_json::from_str(text).map_err(|error| FrameworkError::json(text, &error))?;
         framework.check()?;
         Ok(framework)
+    }
+
+    /// Whether it runs on such hardware.
+    pub fn runs_on(&self, platform: Platform) -> bool {
+        self.runs_on.is_empty() || self.runs_on.contains(&platform)
     }
 
     /// Checks a framework that was put together by hand.
@@ -125,7 +133,7 @@ impl Framework {
         );
         let measured_as = Some(self.measured_name().to_owned());
         let (name, abilities) = (IDEAL.to_owned(), Abilities::all());
-        Self { name, description, abilities, measured_as, ..self }
+        Self { name, description, abilities, measured_as, runs_on: Vec::new(), ..self }
     }
 
     /// Whose measured steps its own are held against.

@@ -25,6 +25,17 @@ fn batch_hint(batch: u64, of_micro_batch: u64, num_micro_batches: u64) -> String
     }
 }
 
+/// What would make as many stages as are given.
+fn stages_hint(given: u32, virtual_stages: u32, fits: u32) -> String {
+    if virtual_stages > 1 {
+        return format!("`virtual_stages` {fits} has as many");
+    }
+    format!(
+        "`pipeline_parallel` {given}, or `virtual_stages` {fits} and a schedule that takes several, such as \
+         `interleaved-1f1b`"
+    )
+}
+
 /// Why a layout is not possible.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -188,7 +199,7 @@ pub enum LayoutError {
     /// Other stages than were given by hand.
     #[error(
         "`pipeline_parallel` {pipeline_parallel} x `virtual_stages` {virtual_stages} are {} stages, but {given} \
-         are given\nhint: `virtual_stages` {fits} has as many", .pipeline_parallel * .virtual_stages
+         are given\nhint: {}", .pipeline_parallel * .virtual_stages, stages_hint(*.given, *.virtual_stages, *.fits)
     )]
     GivenStages {
         /// How many are given.

@@ -214,6 +214,9 @@ pub(crate) struct SweepArgs {
     /// Form of the result on stdout.
     #[arg(long, value_enum, ignore_case = true, default_value = "table", help_heading = OUTPUT)]
     pub(crate) format: Format,
+    /// Print nothing on stderr but errors.
+    #[arg(short, long, help_heading = OUTPUT)]
+    pub(crate) quiet: bool,
 }
 
 #[derive(Debug, Args)]

@@ -2,7 +2,7 @@
 
 use ir::layout::{Among, Layout, LayoutError, LayoutSpec, Limits, PartialLayout, multiples_around};
 use ir::schedule::ScheduleKind;
-use planner::problem::Problem;
+use planner::problem::{GivenStages, Problem};
 use planner::search::space::Rejection;
 use planner::search::{Conflict, Outcome, conflicting};
 
@@ -25,6 +25,9 @@ pub(crate) fn no_candidates(asked: &AskedFor<'_>, outcome: &Outcome) -> anyhow::
     let num_gpus = problem.limits.num_gpus;
     if let Some(error) = fixed.check().err().or_else(|| wrong_gpu_count(fixed, num_gpus)) {
         return anyhow::Error::new(error);
+    }
+    if let Some(error) = asked.one_of_many() {
+        return error;
     }
     let has_lists = fixed.among != Among::default();
     if let Some(error) = asked.conflict().filter(|_| has_lists) {
@@ -94,6 +97,67 @@ impl AskedFor<'_> {
 }
 
 impl AskedFor<'_> {
+    /// That there is one rank, or one stage on each, where a schedule or stages need several.
+    fn one_of_many(&self) -> Option<anyhow::Error> {
+        let PartialLayout { pipeline_parallel, virtual_stages, schedule, .. } = *self.fixed;
+        // What decides it: an option, or the layout.
+        let decided = |option: &str| {
+            let flags = self.options.over(&PartialLayout::default()).ok()?;
+            let restrictions = flags.restrictions();
+            let by_flag = restrictions.iter().find(|(name, _)| *name == option);
+            let of_layout = || Some(format!("`--layout {}`", self.named?));
+            by_flag.map(|(name, value)| self.options.as_given(name, value)).or_else(of_layout)
+        };
+        let given = self.problem.stages.as_ref().map(GivenStages::num_stages);
+        let ordered = schedule.filter(|it| *it != ScheduleKind::OneFOneB);
+        let error = match (pipeline_parallel, virtual_stages, ordered, given) {
+            (Some(1), _, Some(schedule), _) => {
+                let by = decided("--pp")?;
+                anyhow::anyhow!(
+                    "`--schedule {schedule}` orders passes over pipeline ranks, but {by} has one\nhint: leave out \
+                     `--schedule {schedule}`{}",
+                    self.or_with_ranks(2)
+                )
+            }
+            (Some(1), _, None, Some(given)) if given > 1 => {
+                let by = decided("--pp")?;
+                anyhow::anyhow!(
+                    "`--stages` names {given} stages, but {by} has one pipeline rank with one stage\nhint: leave out \
+                     `--stages`{}",
+                    self.or_with_ranks(given)
+                )
+            }
+            (_, Some(1), Some(schedule), _) if schedule.is_interleaved() => {
+                let by = decided("--virtual-stages")?;
+                anyhow::anyhow!(
+                    "`--schedule {schedule}` has several stages a rank, but {by} has one\nhint: leave out one of them; \
+                     `--schedule 1f1b` has one stage a rank"
+                )
+            }
+            _ => return None,
+        };
+        Some(error)
+    }
+
+    /// That so many pipeline ranks would do too, as an option or in the layout, where there are GPUs for them.
+    fn or_with_ranks(&self, ranks: u32) -> String {
+        let gpus = self.problem.limits.num_gpus;
+        let PartialLayout { tensor_parallel, context_parallel, .. } = *self.fixed;
+        let within = [tensor_parallel, context_parallel].map(|degree| degree.unwrap_or(1));
+        let each = within.into_iter().try_fold(ranks, u32::checked_mul);
+        let Some(each) = each.filter(|each| gpus.is_multiple_of(*each)) else {
+            return String::new();
+        };
+        let with = match self.named {
+            Some(named) => {
+                let (pipeline_parallel, data_parallel) = (Some(ranks), Some(gpus / each));
+                format!("--layout {}", PartialLayout { pipeline_parallel, data_parallel, ..*named })
+            }
+            None => format!("--pp {ranks}"),
+        };
+        format!(", or have as many ranks, as in `{with}`")
+    }
+
     /// What to give instead of an option that leaves nothing.
     fn instead_of(&self, option: &str) -> String {
         let gpus = self.problem.limits.num_gpus;

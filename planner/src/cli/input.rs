@@ -4,8 +4,9 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 use anyhow::Context;
+use cost_models::frameworks;
 use ir::cluster::Cluster;
-use ir::framework::{Framework, ModelFacts};
+use ir::framework::{Framework, IDEAL, ModelFacts};
 use ir::graph::{Adapters, RecomputeModules};
 use ir::layout::PartialLayout;
 use ir::model::{Description, Model};
@@ -133,6 +134,32 @@ pub(crate) fn warn_of_long_sequence(input: &Input) {
         ));
     }
 }
+
+/// Says on stderr where a framework is not known to run on such hardware, and which are.
+pub(crate) fn warn_of_hardware(framework: &Framework, cluster: &Cluster) {
+    let platform = cluster.gpu.architecture.platform();
+    if framework.runs_on(platform) {
+        return;
+    }
+    let known = frameworks::names().filter_map(frameworks::preset);
+    let others = known.filter(|it| it.runs_on.contains(&platform)).take(MOST_NAMED);
+    let mut others: Vec<String> = others.map(|it| format!("`--framework {}`", it.name)).collect();
+    if others.is_empty() {
+        others = vec![format!("`--framework {IDEAL}`: the layouts and habits of none")];
+    }
+    let its: Vec<&str> = framework.runs_on.iter().map(|it| it.in_words()).collect();
+    tell(&format!(
+        "warning: {} runs on {}, not on {} ({})\nhint: {}",
+        framework.name,
+        its.join(", "),
+        platform.in_words(),
+        cluster.gpu.name,
+        others.join(", "),
+    ));
+}
+
+/// So many frameworks are named as the ones that could be meant.
+const MOST_NAMED: usize = 4;
 
 /// Says on stderr where no tool of the framework can be given the model of a plan, and whose tools can.
 pub(crate) fn warn_of_tools(input: &Input, plan: &Plan) {

@@ -29,7 +29,8 @@ pub(crate) fn lint(args: &LintArgs) -> anyhow::Result<Answer> {
         of_settings(args, &text)?
     };
     let file = args.file.to_string_lossy();
-    let result = match args.format {
+    let format = args.format.unwrap_or_else(|| usual_format(args.output.as_deref()));
+    let result = match format {
         LintFormat::Text => printable_lines(&describe(&report, &file)).into_owned(),
         LintFormat::Json => serde_json::to_string_pretty(&report)? + "\n",
         LintFormat::Sarif => {
@@ -44,7 +45,7 @@ pub(crate) fn lint(args: &LintArgs) -> anyhow::Result<Answer> {
             }
             write_output(output, result.as_bytes())?;
         }
-        None if args.format == LintFormat::Text => print(&result)?,
+        None if format == LintFormat::Text => print(&result)?,
         None => print_json_text(&result)?,
     }
     let least = match args.fail_on {
@@ -55,6 +56,16 @@ pub(crate) fn lint(args: &LintArgs) -> anyhow::Result<Answer> {
     };
     let fails = least.is_some_and(|least| report.count(least) > 0);
     Ok(if fails { Answer::Faults } else { Answer::Found })
+}
+
+/// The form that a file's ending asks for.
+fn usual_format(output: Option<&Path>) -> LintFormat {
+    let ending = output.and_then(Path::extension).map(|it| it.to_string_lossy().to_lowercase());
+    match ending.as_deref() {
+        Some("sarif") => LintFormat::Sarif,
+        Some("json") => LintFormat::Json,
+        _ => LintFormat::Text,
+    }
 }
 
 /// What is said of settings is not said of a plan, which has all of it.

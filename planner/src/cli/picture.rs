@@ -86,10 +86,14 @@ impl Kind {
 }
 
 /// Endings that say what is in a file.
-const TELLING: [&str; 20] = [
-    "csv", "docx", "gif", "htm", "html", "jpeg", "jpg", "md", "npy", "pdf", "pickle", "png", "py",
-    "sh", "svg", "toml", "txt", "webp", "yaml", "yml",
+const TELLING: [&str; 27] = [
+    "bmp", "csv", "docx", "eps", "gif", "htm", "html", "jpeg", "jpg", "md", "npy", "pdf", "pickle",
+    "png", "py", "sarif", "sh", "svg", "tiff", "toml", "txt", "webp", "xlsx", "xml", "yaml", "yml",
+    "zip",
 ];
+
+/// Endings of files that are packed.
+const PACKED: [&str; 6] = ["bz2", "gz", "tar", "tgz", "xz", "zst"];
 
 /// Refuses a file whose ending promises something else than what goes there: `what`, which ends as `works` has it. `draws` is
 /// what draws a picture, if something does.
@@ -100,11 +104,14 @@ pub(crate) fn refuse_other_endings(
     draws: Option<&str>,
 ) -> anyhow::Result<()> {
     let ending = path.extension().map(|ending| ending.to_string_lossy().to_lowercase());
-    let Some(ending) = ending.filter(|it| TELLING.contains(&it.as_str())) else { return Ok(()) };
+    let is_packed = ending.as_deref().is_some_and(|it| PACKED.contains(&it));
+    let ending = ending.filter(|it| is_packed || TELLING.contains(&it.as_str()));
+    let Some(ending) = ending else { return Ok(()) };
     if works.contains(&ending.as_str()) {
         return Ok(());
     }
-    let instead = path.with_extension(works.first().copied().unwrap_or_default());
+    let unpacked = if is_packed { path.with_extension("") } else { path.to_owned() };
+    let instead = unpacked.with_extension(works.first().copied().unwrap_or_default());
     let is_picture = ["svg", "png", "pdf", "html"].contains(&ending.as_str());
     let draws = draws.filter(|_| is_picture).map_or_else(String::new, |draws| format!("; {draws}"));
     bail!(

@@ -24,15 +24,15 @@ use super::args::{EvaluateArgs, Format, ProblemArgs, SearchArgs};
 use super::describe::describe;
 use super::impossible::{AskedFor, no_candidates};
 use super::input::{
-    Decided, Input, command, read, warn_of_large_batch, warn_of_long_sequence, warn_of_model,
-    warn_of_tools,
+    Decided, Input, command, read, warn_of_hardware, warn_of_large_batch, warn_of_long_sequence,
+    warn_of_model, warn_of_tools,
 };
 use super::interrupt::Limit;
 use super::layout::LayoutArgs;
 use super::picture::refuse_other_endings;
 use super::questions::{Answers, Objective, QuestionArgs, describe_considered};
 use super::report;
-use command_line::destination::{has_room, refuse_to_overwrite, write_output};
+use command_line::destination::{check_output, has_room, refuse_to_overwrite, write_output};
 use command_line::said::{print, print_json};
 
 pub(crate) fn search(args: &SearchArgs) -> anyhow::Result<Answer> {
@@ -100,11 +100,13 @@ fn answer(
         refuse_other_endings(output, "a plan or its page", &["json", "html"], Some(draws))?;
         refuse_to_overwrite(&args.model, output)?;
         refuse_to_overwrite(Path::new(&args.setting.cluster), output)?;
+        check_output(output, &[])?;
     }
     if !args.quiet {
         warn_of_model(&args.model, &input.file.model);
         warn_of_long_sequence(&input);
         warn_of_large_batch(&input);
+        warn_of_hardware(&input.framework, &input.cluster);
     }
     if let Some(threads) = args.threads {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);

@@ -14,13 +14,13 @@ use super::answer::Answer;
 use super::args::{Format, SweepArgs};
 use super::given::refuse_look;
 use super::impossible::{AskedFor, no_candidates};
-use super::input::{Decided, Input, read, warn_of_model};
+use super::input::{Decided, Input, read, warn_of_hardware, warn_of_model};
 use super::interrupt::Limit;
 use super::over::Varied;
 use super::picture::StillKind;
 use super::questions::whole;
 use super::tables::{percent, render, table};
-use command_line::destination::{has_room, refuse_to_overwrite, write_output};
+use command_line::destination::{check_output, has_room, refuse_to_overwrite, write_output};
 use command_line::said::{print, print_json, tell};
 
 /// The best plan of a value; none where nothing fits.
@@ -67,6 +67,7 @@ pub(crate) fn sweep(args: &SweepArgs) -> anyhow::Result<Answer> {
     let kind = args.output.as_ref().map(|path| StillKind::of(path, "a sweep")).transpose()?;
     if let Some(output) = &args.output {
         refuse_to_overwrite(&args.model, output)?;
+        check_output(output, &[])?;
     }
     refuse_look(&["--theme"], args.output.is_some())?;
     refuse_both(args)?;
@@ -78,14 +79,15 @@ pub(crate) fn sweep(args: &SweepArgs) -> anyhow::Result<Answer> {
         closest: false,
         ..Request::default()
     };
-    let limit = Limit::new(None, false);
+    let limit = Limit::new(None, args.quiet);
     let mut points: Vec<Point> = Vec::new();
     let mut impossible = Vec::new();
     let mut names = None;
     for value in &args.over.values {
         let (input, problem) = posed(args, &fixed, *value)?;
-        if points.is_empty() {
+        if points.is_empty() && !args.quiet {
             warn_of_model(&args.model, &input.file.model);
+            warn_of_hardware(&input.framework, &input.cluster);
         }
         let usual = problem.usual_headroom();
         let problem = problem.with_headroom(usual);
@@ -122,7 +124,7 @@ pub(crate) fn sweep(args: &SweepArgs) -> anyhow::Result<Answer> {
     {
         return Err(first);
     }
-    for error in impossible {
+    for error in impossible.into_iter().filter(|_| !args.quiet) {
         tell(&format!("warning: {error:#}"));
     }
     let (model, cluster, framework) = names.context("`--over` has no values")?;

@@ -26,7 +26,7 @@ use super::files::read_framework;
 use super::measurements::{Limits, Tables, read_limits};
 use super::picture::StillKind;
 use super::tables::{percent, render, table};
-use command_line::destination::{has_room, write_output};
+use command_line::destination::{check_output, has_room, write_output};
 use command_line::said::{print, print_json};
 
 /// Rows that are not predicted and are named, of all files.
@@ -104,7 +104,10 @@ fn progress(files: usize, format: Format) -> ProgressBar {
 
 pub(crate) fn validate(args: &ValidateArgs) -> anyhow::Result<Answer> {
     let picture = match &args.output {
-        Some(path) => Some((path, StillKind::of(path, "accuracy")?)),
+        Some(path) => {
+            check_output(path, &[])?;
+            Some((path, StillKind::of(path, "accuracy")?))
+        }
         None => None,
     };
     // Before anything is predicted: a mistake in it would be told after all of that.

@@ -65,7 +65,7 @@ impl Call<'_> {
         };
         let ([m, k], [depth, n]) = (left, right) else { return None };
         let shape = MatmulShape { batch, m: *m, n: *n, k: *k };
-        (k == depth && batch * m * n * k > 0).then_some(Work::Product(shape, precision))
+        (k == depth && ![batch, *m, *n, *k].contains(&0)).then_some(Work::Product(shape, precision))
     }
 
     /// Queries first, or after the gradient of the output; heads before positions in PyTorch's own interface.
@@ -90,7 +90,7 @@ impl Call<'_> {
         };
         let (sequence, heads, length, kv_heads) =
             if heads_first { (b, a, d, c) } else { (a, b, c, d) };
-        if sequence != length || batch * sequence * heads * kv_heads * head_dim == 0 {
+        if sequence != length || [batch, sequence, heads, kv_heads, head_dim].contains(&0) {
             return None;
         }
         // Where it is not said, as decoders have it.
@@ -106,15 +106,16 @@ impl Call<'_> {
     fn pointwise(&self) -> Option<Work> {
         let bytes = |at: usize| {
             let dims = self.dims.get(at).filter(|dims| !dims.is_empty())?;
-            Some(dims.iter().product::<u64>() * bytes_of(self.types.get(at)?)?)
+            let each = bytes_of(self.types.get(at)?)?;
+            dims.iter().try_fold(each, |bytes, size| bytes.checked_mul(*size))
         };
-        let read: u64 = (0..self.dims.len()).filter_map(bytes).sum();
+        let read = (0..self.dims.len()).filter_map(bytes).try_fold(0, u64::checked_add)?;
         let written = match self.name.strip_suffix('_').unwrap_or(self.name) {
             "aten::fill" | "aten::zero" | "aten::copy" => 0,
             name if POINTWISE.contains(&name) => (0..self.dims.len()).filter_map(bytes).max()?,
             _ => return None,
         };
-        (read >= LEAST_BYTES).then(|| Work::Memory(Bytes::new(read + written)))
+        (read >= LEAST_BYTES).then(|| Work::Memory(Bytes::new(read.saturating_add(written))))
     }
 }
 
@@ -138,5 +139,28 @@ pub(super) fn bytes_of(name: &str) -> Option<u64> {
         "byte" | "char" | "bool" | "signed char" | "unsigned char" | "uint8" | "int8" => Some(1),
         name if name.starts_with("float8") => Some(1),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A trace may say anything of a tensor; nothing is known of one that no memory holds.
+    #[test]
+    fn sizes_that_overflow_are_no_work() {
+        let large = u64::MAX / 2;
+        let types = ["c10::BFloat16", "c10::BFloat16"].map(str::to_owned);
+        let work = |name: &str, dims: [&[u64]; 2]| {
+            let dims = dims.map(<[u64]>::to_vec);
+            Call { name, dims: &dims, types: &types, values: &[] }.work()
+        };
+        assert_eq!(work("aten::add", [&[large, 32], &[1]]), None);
+        assert_eq!(work("aten::add", [&[large], &[large]]), None);
+        assert_eq!(work("aten::mm", [&[large, 0], &[0, large]]), None);
+        assert!(work("aten::mm", [&[large, 4], &[4, large]]).is_some());
+        let heads = [large, 8, 4, 64];
+        assert!(work("aten::_flash_attention_forward", [&heads, &heads]).is_some());
+        assert!(work("aten::add", [&[8192, 8192], &[1]]).is_some());
     }
 }

@@ -62,6 +62,9 @@ pub fn default_framework(
     };
     let can = |framework: &Framework| {
         let abilities = &framework.abilities;
+        if !framework.runs_on(architecture.platform()) {
+            return false;
+        }
         let training = training.with_gradients_of(abilities);
         abilities.lacks(named, model).is_empty() && training.lacked_by(abilities).is_empty()
     };

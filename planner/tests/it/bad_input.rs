@@ -387,7 +387,7 @@ fn layouts_that_cannot_be() {
         ),
         ("--layout zero1 --zero 2", &["`zero1` of `--layout`", "`--zero 2`"]),
         ("--layout pp2-dp4 --schedule zb-h2 --virtual-stages 2", &["zb-h2", "virtual_stages"]),
-        ("--layout tp8 --schedule gpipe", &["gpipe", "pipeline_parallel"]),
+        ("--layout tp8 --schedule gpipe", &["gpipe", "`--layout tp8` has one"]),
         ("--layout tp8 --schedule wavefront", &["wavefront", "1f1b"]),
         ("--layout tp8 --recompute some", &["some", "selective"]),
         ("--layout tp8 --zero 4", &["4", "0, 1, 2 or 3"]),

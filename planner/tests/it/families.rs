@@ -330,7 +330,7 @@ fn layouts_that_a_family_does_not_have() {
         ("--gpus 4 --layout pp4-vpp3 --schedule zbv", &["zbv", "`virtual_stages` 2, not 3"]),
         ("--gpus 4 --layout pp4-vpp2 --schedule dualpipe", &["dualpipe", "1, not 2"]),
         ("--gpus 12 --layout pp12 --schedule v-half", &["24 stages", "16 blocks"]),
-        ("--gpus 1 --layout pp1 --schedule sequential", &["`pipeline_parallel` of at least 2"]),
+        ("--gpus 1 --layout pp1 --schedule sequential", &["sequential", "`--layout pp1` has one"]),
     ] {
         let batch = if flags.contains("mbs1") { "4" } else { "12" };
         let args = ["evaluate", &model, "--global-batch-size", batch, "--seq-len", "512"];

@@ -75,9 +75,9 @@ pub(crate) struct LintArgs {
     /// A preset (see `planner list clusters`) or a cluster file; a plan has its own [default: h100].
     #[arg(long, value_name = "NAME|FILE")]
     pub(crate) cluster: Option<String>,
-    /// Form of the result.
-    #[arg(long, value_enum, ignore_case = true, default_value = "text")]
-    pub(crate) format: LintFormat,
+    /// Form of the result [default: as the ending of `--output` has it, else text].
+    #[arg(long, value_enum, ignore_case = true)]
+    pub(crate) format: Option<LintFormat>,
     /// From which severity on findings make the exit code 1.
     #[arg(
         long,

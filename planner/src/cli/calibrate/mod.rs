@@ -18,7 +18,7 @@ use super::answer::Answer;
 use super::args::CalibrateArgs;
 use super::files::{decoded, is_stdin, read_bytes_of};
 use super::picture::refuse_other_endings;
-use command_line::destination::refuse_to_overwrite;
+use command_line::destination::{check_output, refuse_to_overwrite};
 
 /// The most that is read of a file, packed or not: profiles of a few steps.
 const LARGEST_FILE: u64 = 1 << 30;
@@ -30,6 +30,7 @@ const MEASURED: [FileKind; 4] =
 pub(crate) fn calibrate(args: &CalibrateArgs) -> anyhow::Result<Answer> {
     if let Some(output) = &args.output {
         refuse_other_endings(output, "a framework or a cluster", &["json"], None)?;
+        check_output(output, &[])?;
     }
     let mut files: Vec<(&Path, Vec<u8>)> = Vec::new();
     for path in &args.from {

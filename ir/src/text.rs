@@ -54,6 +54,50 @@ pub fn count_of(count: impl Into<u64>, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
+/// A word of a command as word processors and web pages change it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Typeset {
+    /// What they did.
+    pub what: &'static str,
+    /// The word as it can be typed.
+    pub plain: String,
+}
+
+/// What word processors and web pages made of a word of a command, if anything: a dash for the two hyphens of an option,
+/// quotes that are none to a shell, blanks that part no words.
+///
+/// ```
+/// use ir::text::typeset;
+///
+/// let typeset_word = typeset("\u{2014}tp\u{a0}8").unwrap();
+/// assert_eq!(typeset_word.what, "it begins with a long dash");
+/// assert_eq!(typeset_word.plain, "--tp 8");
+/// assert_eq!(typeset("--tp"), None);
+/// ```
+pub fn typeset(word: &str) -> Option<Typeset> {
+    let is_dash = |c: char| ('\u{2010}'..='\u{2015}').contains(&c) || c == '\u{2212}';
+    let is_blank = |c: char| c.is_whitespace() && !c.is_ascii() || c == '\u{200b}';
+    let is_single = |c: char| ('\u{2018}'..='\u{201b}').contains(&c);
+    let is_double = |c: char| ('\u{201c}'..='\u{201f}').contains(&c);
+    let rest = word.trim_start_matches(|c| c == '-' || is_dash(c));
+    let begins_with_dash = word[..word.len() - rest.len()].contains(is_dash);
+    let what = match () {
+        () if begins_with_dash => "it begins with a long dash",
+        () if word.contains(is_blank) => "it has a blank that parts no words",
+        () if word.contains(|c| is_single(c) || is_double(c)) => "its quotes are curly",
+        () => return None,
+    };
+    let plain = rest.replace(is_blank, " ").replace(is_single, "'").replace(is_double, "\"");
+    Some(Typeset {
+        what,
+        plain: if begins_with_dash {
+            format!("--{plain}")
+        } else {
+            word[..word.len() - rest.len()].to_owned() + &plain
+        },
+    })
+}
+
 /// A name as names are compared: its letters and digits, small.
 ///
 /// ```

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use ir::plan::Plan;
 use planner::file_kind::FileKind;
 use planner::interchange::{self, Job, Stated};
@@ -74,6 +74,9 @@ pub(super) struct Script {
 
 /// The settings that a file has, be it a manifest of Kubernetes that runs them.
 pub(super) fn script(text: String, args: &SettingsArgs) -> anyhow::Result<Script> {
+    if let Some((name, _)) = args.set.iter().find(|(name, _)| !text.contains(name.as_str())) {
+        bail!("`--set {name}`: nothing in the script is called so\nhint: leave it out");
+    }
     let given = args.set.iter().cloned();
     Ok(match interchange::job(&text)? {
         Some(Job { text, is_in_place, files, mut variables }) => {

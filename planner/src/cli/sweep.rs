@@ -145,17 +145,27 @@ pub(crate) fn sweep(args: &SweepArgs) -> anyhow::Result<Answer> {
 /// Refuses what is varied and given besides.
 fn refuse_both(args: &SweepArgs) -> anyhow::Result<()> {
     let setting = &args.setting;
-    let (option, given) = match args.over.what {
-        Varied::Gpus => ("--gpus", args.gpus.map(u64::from)),
-        Varied::SequenceLength => ("--seq-len", setting.seq_len),
-        Varied::GlobalBatchSize => ("--global-batch-size", setting.global_batch_size),
-        Varied::Bandwidth | Varied::Memory => return Ok(()),
+    let given = match args.over.what {
+        Varied::Gpus => args.gpus.map(u64::from),
+        Varied::SequenceLength => setting.seq_len,
+        Varied::GlobalBatchSize => setting.global_batch_size,
+        Varied::Bandwidth | Varied::Memory => None,
     };
-    match given {
-        Some(given) => {
+    match option_of(args.over.what).zip(given) {
+        Some((option, given)) => {
             bail!("`{option} {given}` is what `--over` varies\nhint: leave out one of them")
         }
         None => Ok(()),
+    }
+}
+
+/// The option for one value of what varies.
+const fn option_of(varied: Varied) -> Option<&'static str> {
+    match varied {
+        Varied::Gpus => Some("--gpus"),
+        Varied::SequenceLength => Some("--seq-len"),
+        Varied::GlobalBatchSize => Some("--global-batch-size"),
+        Varied::Bandwidth | Varied::Memory => None,
     }
 }
 
@@ -173,7 +183,13 @@ fn posed(args: &SweepArgs, layout: &PartialLayout, value: f64) -> anyhow::Result
     let stages = args.layout.stages.as_deref();
     let modules = layout.recompute.and_then(ir::graph::Recompute::modules);
     let decided = Decided { stages, modules, layout: *layout, is_named: false };
-    let input = read(&args.model, gpus, &setting, &decided)?;
+    let input = read(&args.model, gpus, &setting, &decided).map_err(|error| {
+        // The option was not given, but what is varied.
+        let is_of_option =
+            option_of(args.over.what).is_some_and(|it| error.to_string().contains(it));
+        let over = args.over.what.in_words(value);
+        if is_of_option { error.context(format!("`--over`, at {over}")) } else { error }
+    })?;
     let problem = match args.over.what {
         Varied::Bandwidth => {
             let mut cluster = input.cluster.clone();

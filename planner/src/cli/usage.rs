@@ -6,6 +6,7 @@ use clap::error::{ContextKind, ErrorKind};
 use clap::{Command, CommandFactory, FromArgMatches};
 use command_line::usage::{as_text, example, given, has, named, with_tip};
 use ir::layout::PartialLayout;
+use ir::text::{Typeset, typeset};
 use planner::names::{self, Sought, folded};
 
 use super::args::Cli;
@@ -242,7 +243,24 @@ fn meant_value(of: &Command, words: &[String], given: &str) -> String {
             format!("what varies and its values are one word: `--over {over}={given}`")
         };
     }
-    if given.bytes().all(|byte| byte.is_ascii_digit()) && is_open("--gpus") {
+    if let Some(Typeset { what, plain }) = typeset(given) {
+        return format!("of `{given}`: {what}; type `{plain}`");
+    }
+    if let Some((name, _)) = given.split_once('=')
+        && has(of, &format!("--{name}"))
+    {
+        return format!("an option begins with `--`: `--{given}`");
+    }
+    let is_number = |word: &str| word.bytes().all(|byte| byte.is_ascii_digit());
+    if let Some([flag, thousands]) = before(words, given)
+        && flag.starts_with("--")
+        && is_number(thousands)
+        && given.len() == 3
+        && is_number(given)
+    {
+        return format!("a number is one word: `{flag} {thousands}{given}`");
+    }
+    if is_number(given) && is_open("--gpus") {
         return format!("the number of GPUs is `--gpus {given}`");
     }
     if given.parse::<PartialLayout>().is_ok() {

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use ir::text::typeset;
+
 use super::shell::Word;
 
 /// The options that a program knows, each with how many values it takes; or the keys of its file, dots between them.
@@ -42,12 +44,19 @@ pub(super) struct Given {
     all: BTreeMap<String, Vec<Word>>,
 }
 
+fn typeset_note(word: &str) -> String {
+    typeset(word).map_or_else(String::new, |it| format!(": {}", it.what))
+}
+
 /// Why options cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OptionError {
     /// None that the program knows.
-    #[error("{program} has no `{name}`{}", nearest.as_ref().map_or(String::new(), |it| format!("\nhint: `{it}`")))]
+    #[error(
+        "{program} has no `{name}`{}{}", typeset_note(name),
+        nearest.as_ref().map_or(String::new(), |it| format!("\nhint: `{it}`"))
+    )]
     Unknown {
         /// Which.
         name: String,
@@ -77,7 +86,11 @@ pub enum OptionError {
         has: usize,
     },
     /// A word that belongs to no option.
-    #[error("`{word}` stands where an option is expected{}", after.as_ref().map_or(String::new(), |it| format!(", after `{it}`")))]
+    #[error(
+        "`{word}` stands where an option is expected{}{}{}",
+        after.as_ref().map_or(String::new(), |it| format!(", after `{it}`")), typeset_note(word),
+        typeset(word).map_or_else(String::new, |it| format!("\nhint: `{}`", it.plain))
+    )]
     Stray {
         /// The word.
         word: String,
@@ -185,8 +198,8 @@ impl Known {
     }
 
     fn unknown(&self, name: &str) -> OptionError {
-        let (name, program, nearest) = (name.to_owned(), self.program, self.nearest(name));
-        OptionError::Unknown { name, program, nearest }
+        let nearest = typeset(name).map(|it| it.plain).or_else(|| self.nearest(name));
+        OptionError::Unknown { name: name.to_owned(), program: self.program, nearest }
     }
 
     /// Reads the values of a file, each with its keys.

@@ -7,8 +7,9 @@ use ir::graph::Graph;
 use ir::model::transformer::{FeedForward, Layer};
 use ir::model::{Description, GraphOptions, Model};
 use ir::plan::{Plan, PlannedModel, Provenance};
+use ir::text::count_of;
 
-use super::imported::{Given, ImportError, Imported};
+use super::imported::{Divided, Given, ImportError, Imported};
 use super::source::{Source, Stated, source};
 use super::target::Target;
 use super::{accelerate, bridge, deepspeed, megatron, nanotron, torchtitan};
@@ -101,7 +102,7 @@ pub fn settings(import: &Import<'_>) -> Result<Imported, ImportError> {
         source.num_layers = Some(transformer.layers.iter().map(|it| it.count).sum());
         source.has_experts = transformer.layers.iter().any(|it| is_mixture(&it.layer));
     }
-    match source.target {
+    let imported = match source.target {
         Target::Megatron => megatron::read(&source),
         Target::MegatronBridge => bridge::read(&source),
         Target::TorchTitan => torchtitan::read(&source),
@@ -113,5 +114,18 @@ pub fn settings(import: &Import<'_>) -> Result<Imported, ImportError> {
             what: "the executor's settings are the plan itself".to_owned(),
             works: "`plan.json`, which every command reads".to_owned(),
         }),
+    }?;
+    let ranks = imported.layout.pipeline_parallel;
+    match stated.pipeline_parallel.filter(|stated| *stated != ranks) {
+        Some(stated) => Err(ImportError::Divides {
+            of: Divided::Stated,
+            instead: None,
+            what: format!(
+                "the settings have {}, not {stated}",
+                count_of(ranks, "pipeline rank", "pipeline ranks")
+            ),
+            works: "leave out `--pp`".to_owned(),
+        }),
+        None => Ok(imported),
     }
 }

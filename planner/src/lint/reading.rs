@@ -1,5 +1,7 @@
 //! What keeps settings from being read: each fault is put right and the rest is read again, so that all are found.
 
+use ir::text::typeset;
+
 use crate::interchange::{Divided, Import, ImportError, Imported, OptionError, settings};
 
 use super::finding::{Finding, Fix, OptionChange, Place, in_words};
@@ -188,11 +190,12 @@ fn fault(error: &OptionError, text: &str) -> Fault {
             options: vec![name.clone()],
             candidates: repairs(vec![vec![OptionChange::remove(name)]]),
         },
-        OptionError::Stray { word, .. } => Fault {
-            rule: Rule::OptionValue,
-            options: vec![word.clone()],
-            candidates: repairs(vec![vec![OptionChange::remove(word)]]),
-        },
+        OptionError::Stray { word, .. } => {
+            let plain = typeset(word)
+                .map(|it| vec![OptionChange::Rename { option: word.clone(), to: it.plain }]);
+            let all = plain.into_iter().chain([vec![OptionChange::remove(word)]]).collect();
+            Fault { rule: Rule::OptionValue, options: vec![word.clone()], candidates: repairs(all) }
+        }
         OptionError::Value { name, value, works } => Fault {
             rule: if megatron::cuts_stages(name) { Rule::StagesUneven } else { Rule::OptionValue },
             options: vec![name.clone()],

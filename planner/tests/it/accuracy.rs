@@ -168,6 +168,34 @@ fn by_source(report: &Value) -> String {
     text
 }
 
+/// Errors of the steps that are predicted worst, in per cent, the worst first.
+fn worst(report: &Value, count: usize) -> Vec<i64> {
+    let files = report["files"].as_array().expect("a list").iter();
+    let of_runs = files.filter(|it| {
+        let is_of_runs = it["file"].as_str().is_some_and(|file| file.starts_with("runs_"));
+        is_of_runs && it["quantity"] == "step_time_seconds"
+    });
+    let rows = of_runs.flat_map(|it| it["rows"].as_array().expect("a list"));
+    let error = |row: &Value| Some(row["predicted"].as_f64()? / row["measured"].as_f64()? - 1.0);
+    let mut errors: Vec<f64> = rows.filter_map(error).collect();
+    errors.sort_by(|one, other| other.abs().total_cmp(&one.abs()));
+    errors.iter().take(count).map(|error| (error * 100.0).round() as i64).collect()
+}
+
+/// The table of the worst has the ten that are; which they are is told by hand.
+#[track_caller]
+fn check_worst(report: &Value) {
+    let page =
+        fs::read_to_string(root().join("docs/src/accuracy.md")).expect("a page that is there");
+    let (_, rest) = page.split_once("## Furthest off\n").expect("the worst have a section");
+    let rows = rest.lines().take_while(|line| !line.starts_with("## "));
+    let cells = rows.filter_map(|line| line.strip_suffix(" % |")?.rsplit_once("| "));
+    let numbers = cells.flat_map(|(_, errors)| errors.split(", "));
+    let mut told: Vec<i64> = numbers.map(|it| it.parse().expect("a whole per cent")).collect();
+    told.sort_by_key(|error| -error.abs());
+    assert_eq!(told, worst(report, told.len().max(10)), "docs/src/accuracy.md, furthest off");
+}
+
 /// Limits that errors may not grow above.
 fn limits(report: &Value) -> String {
     let [_, mean, worst, pairs, ordered] = regret(&report["regret"]);
@@ -212,6 +240,7 @@ fn figures_of_accuracy_are_what_validate_says() {
             "{page} has figures of other constants\nhint: UPDATE_ACCURACY=1 cargo test -p planner --test it accuracy"
         );
     }
+    check_worst(&report);
     if is_updated {
         let reached = root().join("traces/reference/reached.json");
         fs::write(reached, limits(&report)).expect("reached.json");

@@ -194,6 +194,8 @@ fn settings_that_cannot_be_a_plan() {
         ),
         ("--overlap-param-gather", "no `--overlap-grad-reduce`"),
         ("four", "`four` stands where an option is expected"),
+        ("\u{2014}lr 1", "it begins with a long dash\nhint: `--lr`"),
+        ("--lr\u{a0}1", "it has a blank that parts no words\nhint: `--lr 1`"),
         ("--optimizer madam", "one of adam, sgd is expected"),
     ] {
         check(&with(more), expected);

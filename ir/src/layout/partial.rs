@@ -248,10 +248,14 @@ impl PartialLayout {
     pub fn and(&self, other: &Self) -> Option<Self> {
         macro_rules! both {
             ([$($degree:ident $option:literal,)*] [$($kind:ident $of_kind:literal,)*] [$($only:ident $own:literal,)*]) => {
-                Some(Self {
-                    $($degree: both_name(self.$degree, other.$degree)?,)*
-                    $($kind: both_name(self.$kind, other.$kind)?,)*
-                    $($only: both_name(self.$only, other.$only)?,)*
+                (true
+                    $(&& agree(self.$degree, other.$degree))*
+                    $(&& agree(self.$kind, other.$kind))*
+                    $(&& agree(self.$only, other.$only))*)
+                .then(|| Self {
+                    $($degree: self.$degree.or(other.$degree),)*
+                    $($kind: self.$kind.or(other.$kind),)*
+                    $($only: self.$only.or(other.$only),)*
                     among: self.among.or(&other.among),
                 })
             };
@@ -260,10 +264,9 @@ impl PartialLayout {
     }
 }
 
-/// The value that either names; none where they name different ones.
-fn both_name<T: PartialEq>(one: Option<T>, other: Option<T>) -> Option<Option<T>> {
-    let differ = one.is_some() && other.is_some() && one != other;
-    (!differ).then(|| one.or(other))
+/// Whether two do not name different values.
+fn agree<T: Copy + PartialEq>(one: Option<T>, other: Option<T>) -> bool {
+    one.is_none() || other.is_none() || one == other
 }
 
 impl fmt::Display for PartialLayout {

@@ -78,6 +78,15 @@ fn leave_free(problem: Problem, headroom: Option<f64>) -> anyhow::Result<Problem
     Ok(problem.with_headroom(free))
 }
 
+/// Whether the best plan could be written, before it is searched for.
+fn check_place(args: &ProblemArgs, output: &Path) -> anyhow::Result<()> {
+    let draws = "`planner chart plan.json -o step.svg` draws a plan";
+    refuse_other_endings(output, "a plan or its page", &["json", "html"], Some(draws))?;
+    refuse_to_overwrite(&args.model, output)?;
+    refuse_to_overwrite(Path::new(&args.setting.cluster), output)?;
+    check_output(output, &[])
+}
+
 fn answer(
     args: &ProblemArgs,
     layout: &LayoutArgs,
@@ -96,11 +105,7 @@ fn answer(
         input.problem = leave_free(input.problem, search.headroom)?;
     }
     if let Some(output) = &args.output {
-        let draws = "`planner chart plan.json -o step.svg` draws a plan";
-        refuse_other_endings(output, "a plan or its page", &["json", "html"], Some(draws))?;
-        refuse_to_overwrite(&args.model, output)?;
-        refuse_to_overwrite(Path::new(&args.setting.cluster), output)?;
-        check_output(output, &[])?;
+        check_place(args, output)?;
     }
     if !args.quiet {
         warn_of_model(&args.model, &input.file.model);

@@ -130,10 +130,10 @@ fn script(container: &Tree, files: &BTreeMap<String, String>) -> Option<String> 
     if let Some(place) = shell {
         let is_inline =
             words.get(place + 1).is_some_and(|it| it.starts_with('-') && it.ends_with('c'));
-        return match is_inline {
-            true => words.get(place + 2).map(|it| (*it).to_owned()),
-            false => words[place + 1..].iter().find_map(|it| files.get(basename(it))).cloned(),
-        };
+        if is_inline {
+            return words.get(place + 2).map(|it| (*it).to_owned());
+        }
+        return words[place + 1..].iter().find_map(|it| files.get(basename(it))).cloned();
     }
     let is_python = |word: &&str| {
         let is_file = Path::new(word).extension().is_some_and(|ending| ending == "py");
@@ -173,9 +173,10 @@ fn masked(text: &str, script: &str) -> Option<String> {
     let masked = lines.iter().enumerate().map(|(place, line)| {
         let is_script = (from..from + wanted.len()).contains(&place);
         let kept = if is_script { indent.min(line.len()) } else { line.len() };
-        match is_script && !line.trim().is_empty() {
-            true => format!("{}{}", " ".repeat(kept), &line[kept..]),
-            false => blank(line),
+        if is_script && !line.trim().is_empty() {
+            format!("{}{}", " ".repeat(kept), &line[kept..])
+        } else {
+            blank(line)
         }
     });
     Some(masked.collect())

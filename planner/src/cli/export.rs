@@ -11,6 +11,7 @@ use planner::names::{launcher_names, target_names};
 use super::answer::Answer;
 use super::chakra::{self, Ranks};
 use super::files::{read_plan, read_text};
+use super::input::warn_of_hardware;
 use super::values::one_of_called;
 use command_line::destination::{is_dash, make_folder, refuse_to_overwrite, write_output};
 use command_line::said::{print, print_bytes};
@@ -91,6 +92,9 @@ pub(crate) fn export(args: &ExportArgs) -> anyhow::Result<Answer> {
     let checked = read_plan(&args.plan)?;
     let ExportArgs { launcher, approximate, .. } = *args;
     let export = interchange::export(&checked, Wanted { target, launcher, approximate })?;
+    if target != Target::Executor {
+        warn_of_hardware(&target.framework(), &checked.plan.cluster);
+    }
     match args.output.as_ref().filter(|output| !is_dash(output)) {
         Some(folder) => {
             write(&args.plan, folder, &export.files)?;

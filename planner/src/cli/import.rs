@@ -77,14 +77,19 @@ pub(super) fn script(text: String, args: &SettingsArgs) -> anyhow::Result<Script
     if let Some((name, _)) = args.set.iter().find(|(name, _)| !text.contains(name.as_str())) {
         bail!("`--set {name}`: nothing in the script is called so\nhint: leave it out");
     }
-    let given = args.set.iter().cloned();
-    Ok(match interchange::job(&text)? {
-        Some(Job { text, is_in_place, files, mut variables }) => {
-            variables.extend(given);
-            Script { text, set: variables, files, is_in_place }
+    let is_in_place = true;
+    let job = interchange::job(&text)?.unwrap_or(Job { text, is_in_place, ..Job::default() });
+    let Job { text, is_in_place, files, variables: mut set } = job;
+    set.extend(args.set.iter().cloned());
+    let found = interchange::variables(&text, &set);
+    for (name, given) in &args.set {
+        if let Some(value) = found.get(name).filter(|value| *value != given) {
+            bail!(
+                "`--set {name}`: the script sets it to `{value}`\nhint: leave it out, or change the script"
+            );
         }
-        None => Script { text, set: given.collect(), files: BTreeMap::new(), is_in_place: true },
-    })
+    }
+    Ok(Script { text, set, files, is_in_place })
 }
 
 /// What the command line says beside settings.

@@ -127,6 +127,19 @@ impl AskedFor<'_> {
                     self.or_with_ranks(given)
                 )
             }
+            (Some(1), Some(stages), None, _) if stages > 1 => {
+                let by = decided("--pp")?;
+                let flags = self.options.over(&PartialLayout::default()).ok()?;
+                let option = match flags.virtual_stages {
+                    Some(_) => format!("--virtual-stages {stages}"),
+                    None => format!("vpp{stages}"),
+                };
+                anyhow::anyhow!(
+                    "`{option}` is {stages} stages on each pipeline rank, but {by} has one rank, whose layers are one stage\n\
+                     hint: leave out `{option}`{}",
+                    self.or_with_ranks(2)
+                )
+            }
             (_, Some(1), Some(schedule), _) if schedule.is_interleaved() => {
                 let by = decided("--virtual-stages")?;
                 anyhow::anyhow!(

@@ -16,11 +16,15 @@ use super::files::{parse_plan, read_cluster, read_text_of, refuse_other_kinds};
 use super::import::{Script, read_beside, script, stated, warn_of_launches};
 use super::input::{command, warn_of_model};
 use super::models::read_model;
+use super::picture::refuse_other_endings;
 use super::tables::{percent, render, table};
 use command_line::destination::{refuse_to_overwrite, write_output};
 use command_line::said::{print, print_json_text};
 
 pub(crate) fn lint(args: &LintArgs) -> anyhow::Result<Answer> {
+    if let Some(output) = &args.output {
+        refuse_other_endings(output, "a report", &["txt", "md", "json", "sarif"], None)?;
+    }
     let text = read_text_of(&args.file, &[FileKind::Settings, FileKind::Plan])?;
     let report = if is_plan(&text) {
         refuse_settings(args)?;
@@ -112,12 +116,6 @@ fn of_settings(args: &LintArgs, text: &str) -> anyhow::Result<Report> {
     let about = || format!("`{}`", args.file.display());
     let Script { text, set, files, is_in_place } =
         script(text.to_owned(), &args.settings).with_context(about)?;
-    ensure!(
-        is_in_place,
-        "`{}` runs words that are no lines of a script, of which none can be named\nhint: give the script, or have it in the \
-         manifest as a block (`|`); `planner import` reads it as it is",
-        args.file.display()
-    );
     let text = text.as_str();
     warn_of_launches(&args.file, text, &set);
     // What keeps a script from being read is a finding; what keeps a file beside it from being read is not its fault.
@@ -134,7 +132,11 @@ fn of_settings(args: &LintArgs, text: &str) -> anyhow::Result<Report> {
         cluster: &cluster,
         command: command(),
     };
-    lint::lint(&import, args.nearest).with_context(about)
+    let mut report = lint::lint(&import, args.nearest).with_context(about)?;
+    if !is_in_place {
+        report.forget_places();
+    }
+    Ok(report)
 }
 
 fn describe(report: &Report, file: &str) -> String {

@@ -6,6 +6,8 @@ use std::path::Path;
 use super::argument::quoted;
 use super::file::basename;
 use super::imported::ImportError;
+use super::launch::{NUM_NODES, RANKS_PER_NODE};
+use super::source::arguments;
 use super::tree::Tree;
 
 /// What a manifest runs.
@@ -26,42 +28,83 @@ pub struct Job {
 ///
 /// # Errors
 ///
-/// [`ImportError`] where the manifest cannot be read, or runs nothing.
+/// [`ImportError`] where the manifest cannot be read, runs nothing, or runs several jobs.
 pub fn job(text: &str) -> Result<Option<Job>, ImportError> {
-    let has = |key: &str| text.lines().any(|line| line.starts_with(key));
-    if !(has("apiVersion:") && has("kind:")) {
+    if !is_manifest(text) {
         return Ok(None);
     }
-    let documents = Tree::documents(text).map_err(|what| ImportError::Unknown {
-        what,
-        works: "the whole manifest, as `kubectl apply` takes it".to_owned(),
+    let documents = Tree::documents(text).map_err(|what| {
+        let is_template = text.contains("{{");
+        let works = if is_template { "what `helm template` makes of it" } else { WHOLE };
+        unknown(what, works)
     })?;
-    let of_kind =
-        |tree: &&Tree| tree.get("kind").and_then(Tree::text).is_some_and(|it| it == "ConfigMap");
-    let maps = documents.iter().filter(of_kind).filter_map(|it| it.get("data"));
-    let files: BTreeMap<String, String> = maps
-        .flat_map(Tree::keys)
-        .filter_map(|(name, tree)| Some((name.clone(), tree.text()?.to_owned())))
-        .collect();
-    let mut pods = Vec::new();
-    for document in documents.iter().filter(|it| !of_kind(it)) {
-        add_pods(document, 1, &mut pods);
+    let mut jobs: Vec<Document<'_>> = Vec::new();
+    let mut files = BTreeMap::new();
+    for document in documents.iter().flat_map(listed) {
+        if kind(document) == "ConfigMap" {
+            let data = document.get("data").map_or(&[][..], Tree::keys).iter();
+            files.extend(data.filter_map(|(name, it)| Some((name.clone(), it.text()?.to_owned()))));
+            continue;
+        }
+        let mut pods = Vec::new();
+        add_pods(document, 1, &mut pods)?;
+        match jobs.iter_mut().find(|it| it.is_runtime && is_of_runtime(document)) {
+            // A runtime and the job that runs in it are one.
+            Some(job) => {
+                job.pods.splice(0..0, pods);
+                job.trees.insert(0, document);
+            }
+            None => jobs.push(Document {
+                trees: vec![document],
+                pods,
+                is_runtime: is_of_runtime(document),
+            }),
+        }
     }
-    let started = pods.iter().find_map(|pod| Some((pod, script(pod.container, &files)?)));
-    let Some((pod, script)) = started else {
-        return Err(ImportError::Unknown {
-            what: "no container of the manifest has a command that starts Python".to_owned(),
-            works: "a manifest with the script in a `ConfigMap` or in a container's `command`"
-                .to_owned(),
-        });
+    let started = |pod: &Pod<'_>| Started::of(pod.container, &files);
+    let is_training =
+        |job: &&Document<'_>| job.pods.iter().filter_map(started).any(|it| it.arguments.is_some());
+    let training: Vec<&Document<'_>> = jobs.iter().filter(is_training).collect();
+    if training.len() > 1 {
+        return Err(unknown(
+            format!("the manifest has {} jobs that start training", training.len()),
+            "a file with one of them",
+        ));
+    }
+    let all = training.first().copied().into_iter().chain(&jobs);
+    let mut found = all.filter_map(|job| {
+        let mut all = job.pods.iter().filter_map(started);
+        Some((
+            job,
+            all.find(|it| it.arguments.is_some()).or_else(|| job.pods.iter().find_map(started))?,
+        ))
+    });
+    let Some((job, script)) = found.next() else {
+        return Err(unknown(
+            "no container of the manifest has a command that starts Python".to_owned(),
+            "a manifest with the script in a `ConfigMap`, or in the `command` of a container or of a trainer",
+        ));
     };
-    let mut variables = variables(pod.container);
+    let Started { text: script, mut variables, arguments } = script;
+    let mut others = job.pods.iter().filter_map(started).filter_map(|it| it.arguments);
+    if let Some(own) = arguments
+        && let Some(other) = others.find(|other| *other != own)
+    {
+        let none = "nothing".to_owned();
+        let differ = (0..own.len().max(other.len())).find_map(|place| {
+            let [one, other] = [&own, &other].map(|all| all.get(place).unwrap_or(&none));
+            (one != other).then_some([one, other])
+        });
+        let [one, other] = differ.unwrap_or([&none, &none]);
+        return Err(unknown(
+            format!(
+                "containers of one job start training with other arguments: `{one}`, `{other}`"
+            ),
+            "the same arguments for all",
+        ));
+    }
     // What Kubeflow's operator sets where `torchrun` is not told.
-    let nodes: u64 = pods.iter().filter(|it| it.gpus > 0).map(|it| it.replicas).sum();
-    let of_job = |name| documents.iter().find_map(|it| it.get("spec")?.get(name)?.number());
-    let largest = pods.iter().map(|it| it.gpus).max().unwrap_or_default();
-    let each = of_job("nprocPerNode").or(of_job("slotsPerWorker")).unwrap_or(largest);
-    if nodes > 0 && each > 0 {
+    if let Some([nodes, each]) = job.nodes(&started)? {
         variables.entry(NUM_NODES.to_owned()).or_insert(nodes.to_string());
         variables.entry(RANKS_PER_NODE.to_owned()).or_insert(each.to_string());
     }
@@ -70,11 +113,89 @@ pub fn job(text: &str) -> Result<Option<Job>, ImportError> {
     Ok(Some(Job { text: masked.unwrap_or(script), is_in_place, files, variables }))
 }
 
-/// The variable by which `torchrun` knows the nodes where no option says.
-pub(super) const NUM_NODES: &str = "PET_NNODES";
+const WHOLE: &str = "the whole manifest, as `kubectl apply` takes it";
 
-/// The same of a node's ranks.
-pub(super) const RANKS_PER_NODE: &str = "PET_NPROC_PER_NODE";
+fn unknown(what: String, works: &str) -> ImportError {
+    ImportError::Unknown { what, works: works.to_owned() }
+}
+
+/// Whether a text says of itself that it is a manifest, in YAML or in JSON.
+fn is_manifest(text: &str) -> bool {
+    let has = |key: &str| text.lines().any(|line| line.starts_with(key));
+    let is_json = text.trim_start().starts_with('{');
+    has("apiVersion:") && has("kind:")
+        || is_json && text.contains("\"apiVersion\"") && text.contains("\"kind\"")
+}
+
+fn kind(document: &Tree) -> &str {
+    document.get("kind").and_then(Tree::text).unwrap_or_default()
+}
+
+/// What a list lists, or what is none itself.
+fn listed(document: &Tree) -> &[Tree] {
+    match document.get("items") {
+        Some(Tree::List(items)) if kind(document) == "List" => items,
+        _ => std::slice::from_ref(document),
+    }
+}
+
+/// Whether it is a runtime of Kubeflow's trainer, or a job that runs in one.
+fn is_of_runtime(document: &Tree) -> bool {
+    ["TrainingRuntime", "ClusterTrainingRuntime", "TrainJob"].contains(&kind(document))
+}
+
+/// A job with its containers.
+struct Document<'a> {
+    /// What it is written in; of several, what the first says goes before.
+    trees: Vec<&'a Tree>,
+    pods: Vec<Pod<'a>>,
+    is_runtime: bool,
+}
+
+impl Document<'_> {
+    /// Nodes of the job, and the ranks of each, where it says.
+    fn nodes(
+        &self,
+        started: &dyn Fn(&Pod<'_>) -> Option<Started>,
+    ) -> Result<Option<[u64; 2]>, ImportError> {
+        let of_job = |path: &[&str]| -> Result<Option<u64>, ImportError> {
+            for tree in &self.trees {
+                let (name, above) = path.split_last().unwrap_or((&"", &[]));
+                let above = above.iter().try_fold(*tree, |tree, key| tree.get(key));
+                if let Some(count) = above.map(|it| count(it, name)).transpose()?.flatten() {
+                    return Ok(Some(count));
+                }
+            }
+            Ok(None)
+        };
+        let trains = |pod: &&Pod<'_>| started(pod).is_some_and(|it| it.arguments.is_some());
+        let on_gpus = self.pods.iter().filter(|it| it.gpus > 0);
+        // Where MPI starts the ranks, those that have the GPUs run nothing of their own.
+        let training: Vec<&Pod<'_>> = on_gpus.clone().filter(trains).collect();
+        let training = if training.is_empty() { on_gpus.collect() } else { training };
+        let mut nodes = training.iter().map(|it| it.replicas).sum();
+        for path in [&["spec", "trainer", "numNodes"][..], &["spec", "mlPolicy", "numNodes"]] {
+            if let Some(count) = of_job(path)? {
+                nodes = count;
+                break;
+            }
+        }
+        let mut each = training.iter().map(|it| it.gpus).max().unwrap_or_default();
+        for path in [
+            &["spec", "nprocPerNode"][..],
+            &["spec", "slotsPerWorker"],
+            &["spec", "trainer", "numProcPerNode"],
+            &["spec", "mlPolicy", "torch", "numProcPerNode"],
+        ] {
+            // `auto` and `gpu` are as many as there are.
+            if let Ok(Some(count)) = of_job(path) {
+                each = count;
+                break;
+            }
+        }
+        Ok((nodes > 0 && each > 0).then_some([nodes, each]))
+    }
+}
 
 /// Containers that run alike.
 struct Pod<'a> {
@@ -83,25 +204,79 @@ struct Pod<'a> {
     gpus: u64,
 }
 
+/// The whole number that a key has, if it is there.
+fn count(tree: &Tree, name: &str) -> Result<Option<u64>, ImportError> {
+    match tree.get(name) {
+        None | Some(Tree::Null) => Ok(None),
+        Some(value) => value.number().map(Some).ok_or_else(|| {
+            let said = value.text().map_or_else(|| "no number".to_owned(), |it| format!("`{it}`"));
+            unknown(format!("`{name}` is {said}"), "a whole number")
+        }),
+    }
+}
+
+/// What accelerators are called among resources.
+const ACCELERATORS: [&str; 6] =
+    ["/gpu", "/gaudi", "/tpu", "/neuron", "/neuroncore", "/neurondevice"];
+
+/// The accelerators that some resources limit.
+fn accelerators(resources: Option<&Tree>) -> u64 {
+    let limits = resources.and_then(|it| it.get("limits"));
+    let mut limits = limits.map_or(&[][..], Tree::keys).iter();
+    let count = limits.find_map(|(name, count)| {
+        ACCELERATORS.iter().any(|it| name.ends_with(it)).then(|| count.number()).flatten()
+    });
+    count.unwrap_or_default()
+}
+
 /// All containers below a key, with how many there are of each.
-fn add_pods<'a>(tree: &'a Tree, replicas: u64, pods: &mut Vec<Pod<'a>>) {
-    let count = |name| tree.get(name).and_then(Tree::number);
-    let replicas = replicas.saturating_mul(
-        count("replicas").or(count("parallelism")).or(count("numNodes")).unwrap_or(1),
-    );
+fn add_pods<'a>(tree: &'a Tree, replicas: u64, pods: &mut Vec<Pod<'a>>) -> Result<(), ImportError> {
+    let mut replicas = replicas;
+    for name in ["replicas", "parallelism"] {
+        replicas = replicas.saturating_mul(count(tree, name)?.unwrap_or(1));
+    }
+    // A group of a leader, if it is unlike the others, and workers.
+    let group = count(tree, "size")?.filter(|_| tree.get("workerTemplate").is_some());
+    let has_leader = tree.get("leaderTemplate").is_some();
     for (name, below) in tree.keys() {
         match (name.as_str(), below) {
             ("containers", Tree::List(all)) => pods.extend(all.iter().map(|container| {
-                let limits = container.get("resources").and_then(|it| it.get("limits"));
-                let mut limits = limits.into_iter().flat_map(Tree::keys);
-                let gpus = limits.find_map(|(name, count)| {
-                    name.ends_with("/gpu").then(|| count.number()).flatten()
-                });
-                Pod { container, replicas, gpus: gpus.unwrap_or_default() }
+                let gpus = accelerators(container.get("resources"));
+                Pod { container, replicas, gpus }
             })),
-            (_, Tree::List(all)) => all.iter().for_each(|it| add_pods(it, replicas, pods)),
-            _ => add_pods(below, replicas, pods),
+            ("trainer", trainer) if trainer.get("command").is_some() => pods.push(Pod {
+                container: trainer,
+                replicas: count(trainer, "numNodes")?.unwrap_or(1),
+                gpus: accelerators(trainer.get("resourcesPerNode")),
+            }),
+            ("workerTemplate", below) => {
+                let workers = group.unwrap_or(1).saturating_sub(u64::from(has_leader));
+                add_pods(below, replicas.saturating_mul(workers), pods)?;
+            }
+            (_, Tree::List(all)) => {
+                all.iter().try_for_each(|it| add_pods(it, replicas, pods))?;
+            }
+            _ => add_pods(below, replicas, pods)?,
         }
+    }
+    Ok(())
+}
+
+/// The script that a container runs, with the container's variables.
+struct Started {
+    text: String,
+    variables: BTreeMap<String, String>,
+    /// The arguments of the program that trains, where it is known to start one.
+    arguments: Option<Vec<String>>,
+}
+
+impl Started {
+    /// The script that is given to a shell or as words; none where it starts no Python.
+    fn of(container: &Tree, files: &BTreeMap<String, String>) -> Option<Self> {
+        let variables = variables(container);
+        let text = script(container, files, &variables)?;
+        let arguments = arguments(&text, &variables);
+        Some(Self { text, variables, arguments })
     }
 }
 
@@ -110,14 +285,32 @@ fn variables(container: &Tree) -> BTreeMap<String, String> {
         Some(Tree::List(all)) => all.as_slice(),
         _ => &[],
     };
-    let of = |tree: &Tree| {
-        Some((tree.get("name")?.text()?.to_owned(), tree.get("value")?.text()?.to_owned()))
-    };
-    all.iter().filter_map(of).collect()
+    let mut variables = BTreeMap::new();
+    for tree in all {
+        let of = |key: &str| tree.get(key).and_then(Tree::text);
+        if let (Some(name), Some(value)) = (of("name"), of("value")) {
+            // Those that stand before may be named in it.
+            let value = expanded(value, &variables);
+            variables.insert(name.to_owned(), value);
+        }
+    }
+    variables
 }
 
-/// The script that a container runs, given to a shell or as words; none where it starts no Python.
-fn script(container: &Tree, files: &BTreeMap<String, String>) -> Option<String> {
+/// A text with the values of the variables that it names as Kubernetes has them, `$(NAME)`.
+fn expanded(text: &str, variables: &BTreeMap<String, String>) -> String {
+    let mut expanded = text.to_owned();
+    for (name, value) in variables {
+        expanded = expanded.replace(&format!("$({name})"), value);
+    }
+    expanded
+}
+
+fn script(
+    container: &Tree,
+    files: &BTreeMap<String, String>,
+    variables: &BTreeMap<String, String>,
+) -> Option<String> {
     let words = ["command", "args"].into_iter().filter_map(|name| container.get(name));
     let words: Vec<&str> = words
         .flat_map(|tree| match tree {
@@ -126,24 +319,25 @@ fn script(container: &Tree, files: &BTreeMap<String, String>) -> Option<String> 
         })
         .filter_map(Tree::text)
         .collect();
-    let shell = words.iter().position(|it| ["bash", "sh"].contains(&basename(it)));
-    if let Some(place) = shell {
+    if let Some(place) = words.iter().position(|it| ["bash", "sh"].contains(&basename(it))) {
+        let rest = &words[place + 1..];
+        // `-c`, `-lc` and the like.
         let is_inline =
-            words.get(place + 1).is_some_and(|it| it.starts_with('-') && it.ends_with('c'));
-        if is_inline {
-            return words.get(place + 2).map(|it| (*it).to_owned());
-        }
-        return words[place + 1..].iter().find_map(|it| files.get(basename(it))).cloned();
+            |it: &&str| it.starts_with('-') && !it.starts_with("--") && it.ends_with('c');
+        return match rest.iter().position(is_inline) {
+            Some(option) => rest.get(option + 1).map(|it| (*it).to_owned()),
+            None => rest.iter().find_map(|it| files.get(basename(it))).cloned(),
+        };
     }
     let is_python = |word: &&str| {
         let is_file = Path::new(word).extension().is_some_and(|ending| ending == "py");
         is_file || ["torchrun", "python", "python3", "accelerate"].contains(&basename(word))
     };
     words.iter().any(is_python).then(|| {
-        // `$(NAME)` is a variable of the container to Kubernetes.
-        let word = |word: &&str| match word.strip_prefix("$(").and_then(|it| it.strip_suffix(')')) {
-            Some(name) => format!("${{{name}}}"),
-            None => quoted(word),
+        let word = |word: &&str| {
+            let word = expanded(word, variables);
+            let open = word.strip_prefix("$(").and_then(|it| it.strip_suffix(')'));
+            open.map_or_else(|| quoted(&word), |name| format!("${{{name}}}"))
         };
         words.iter().map(word).collect::<Vec<_>>().join(" ")
     })
@@ -165,7 +359,12 @@ fn masked(text: &str, script: &str) -> Option<String> {
         let is_block = first[..indent].trim().is_empty() && block.iter().zip(&wanted).all(is_alike);
         is_block.then_some(indent)
     };
-    let (from, indent) = (0..lines.len()).find_map(|from| Some((from, indent_at(from)?)))?;
+    let mut places = (0..lines.len()).filter_map(|from| Some((from, indent_at(from)?)));
+    let (from, indent) = places.next()?;
+    // Of several, one alone is not to be changed.
+    if places.next().is_some() {
+        return None;
+    }
     let blank = |line: &str| {
         let end = line.trim_end_matches(['\r', '\n']).len();
         format!("{}{}", " ".repeat(end), &line[end..])
@@ -216,7 +415,7 @@ mod tests {
                     {amd.com/gpu: 4}}}]}}\n";
         let Job { text, is_in_place, variables, .. } = read(text);
         assert!(!is_in_place);
-        assert_eq!(text, "torchrun x.py --a ${A} 'b c'");
+        assert_eq!(text, "torchrun x.py --a 7 'b c'");
         assert_eq!([NUM_NODES, RANKS_PER_NODE].map(|name| variables[name].as_str()), ["4", "4"]);
         assert_eq!(variables["A"], "7");
     }

@@ -49,5 +49,5 @@ pub use manifest::{Job, job};
 pub use options::OptionError;
 pub use read::{Import, import, settings};
 pub use shell::{End, ShellError};
-pub use source::{Stated, launches, named_files};
+pub use source::{Stated, launches, named_files, variables};
 pub(crate) use source::{is_read, is_script};

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use ir::text::{Typeset, typeset};
+
 use super::file::basename;
 use super::imported::{Divided, ImportError};
-use super::manifest::{NUM_NODES, RANKS_PER_NODE};
+use super::launch::{NUM_NODES, RANKS_PER_NODE};
 use super::shell::{self, Command, Script, Word};
 use super::target::Target;
 use super::tree::{Notation, Tree};
@@ -180,6 +182,7 @@ pub(super) fn source<'a>(
     // Whose program it is, the user says.
     let found = found.or_else(|| commands.iter().find_map(|words| any_program(words, from?)));
     if let Some((target, before, words)) = found {
+        check_start(&before, set)?;
         let num_gpus = ranks(&script, &before, set);
         let target = match from {
             Some(from) => from,
@@ -203,6 +206,11 @@ pub(super) fn source<'a>(
         let words = std::iter::once(Word::known("")).chain(all).collect();
         let form = Form::Started(Started { words, num_gpus });
         return Ok(made(from.unwrap_or(target), form));
+    }
+    let typeset = all.iter().find_map(|word| Some((word, typeset(&word.text)?)));
+    if let Some((word, Typeset { what, plain })) = typeset {
+        let what = format!("nothing starts a program that is known; of `{}`: {what}", word.text);
+        return Err(ImportError::Unknown { what, works: format!("`{plain}`") });
     }
     let programs: Vec<String> =
         commands.iter().filter_map(|words| Some(format!("`{}`", program(words)?.1.text))).collect();
@@ -249,6 +257,23 @@ pub fn launches(text: &str, set: &BTreeMap<String, String>) -> Result<Vec<usize>
     Ok(launches.map(|(command, _)| command.line).collect())
 }
 
+/// What variables stand for at the end of a script, as far as that is known and one word.
+pub fn variables(text: &str, set: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    if !is_script(text) || is_of_bridge(text) {
+        return BTreeMap::new();
+    }
+    shell::read(text, set).map_or_else(|_| BTreeMap::new(), |script| script.variables)
+}
+
+/// The arguments of the first program of a script that is known to train.
+pub(super) fn arguments(text: &str, set: &BTreeMap<String, String>) -> Option<Vec<String>> {
+    let script = shell::read(text, set).ok()?;
+    let none = BTreeMap::new();
+    let mut commands = commands(&script, set).ok()?.into_iter();
+    let (.., words) = commands.find_map(|words| started(&words, &none))?;
+    Some(words.into_iter().skip(1).map(|word| word.text).collect())
+}
+
 /// The program of Python that a command starts, and its place: a file, or the module after `-m`.
 fn program(words: &[Word]) -> Option<(usize, &Word)> {
     let place = words.iter().position(|word| has_ending(&word.text, "py") || word.text == "-m")?;
@@ -285,6 +310,9 @@ pub(crate) fn is_script(text: &str) -> bool {
         !word.is_empty() && !word.starts_with('-') && word.chars().all(is_letter)
     };
     let key = first.split_once(':').filter(|(_, rest)| rest.is_empty() || rest.starts_with(' '));
+    if ["[[ ", "[ -", "[ !", "[ \"", "[ $"].iter().any(|it| first.starts_with(it)) {
+        return true;
+    }
     !(first.starts_with(['{', '[']) || first == "---" || key.is_some_and(|(key, _)| is_key(key)))
 }
 
@@ -361,15 +389,16 @@ fn commands(
     set: &BTreeMap<String, String>,
 ) -> Result<Vec<Vec<Word>>, ImportError> {
     let mut all = Vec::new();
-    for Command { words, .. } in &script.commands {
+    for Command { words, variables, .. } in &script.commands {
         let place = words.windows(3).position(|it| it[0].text == "bash" && it[1].text == "-c");
         let Some(place) = place else {
             all.push(words.clone());
             continue;
         };
         // What is not exported is taken too: that it is missing is for those to see who run the script.
-        let mut known = script.variables.clone();
+        let mut known = variables.clone();
         known.extend(set.clone());
+        known.extend(passed(&words[..place]));
         let inner = shell::read(&words[place + 2].text, &known)?;
         // What follows is its name, then what stands for "$@" in it.
         let rest = words.iter().skip(place + 4).cloned();
@@ -379,6 +408,14 @@ fn commands(
         all.push(command);
     }
     Ok(all)
+}
+
+/// Variables that `srun --export` passes.
+fn passed(words: &[Word]) -> BTreeMap<String, String> {
+    let lists = words.iter().filter_map(|word| word.text.strip_prefix("--export="));
+    let of_one =
+        |it: &str| it.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
+    lists.flat_map(|list| list.split(',')).filter_map(of_one).collect()
 }
 
 /// The program of a command that trains, with the tool that it is of and the words before it.
@@ -423,49 +460,98 @@ fn started(
     None
 }
 
+/// That what starts a program is typed as it is read, and starts no more ranks than there are GPUs.
+fn check_start(before: &[Word], set: &BTreeMap<String, String>) -> Result<(), ImportError> {
+    let typeset = before.iter().find_map(|word| Some((word, typeset(&word.text)?)));
+    if let Some((word, Typeset { what, plain })) = typeset {
+        let what = format!("of `{}`: {what}", word.text);
+        return Err(ImportError::Unknown { what, works: format!("`{plain}`") });
+    }
+    let has = |name: &str| set.get(name)?.parse::<u64>().ok();
+    let (Some(nodes), Some(each)) = (has(NUM_NODES), has(RANKS_PER_NODE)) else { return Ok(()) };
+    let is_mpi = before.iter().any(|it| ["mpirun", "mpiexec"].contains(&basename(&it.text)));
+    let starts_others = before.iter().any(|it| basename(&it.text) == "torchrun");
+    let counted = [
+        (&["--nnodes"][..], true, nodes, "nodes"),
+        (&["--nproc-per-node", "--nproc_per_node"], true, each, "GPUs on each node"),
+        (
+            &["--np", "-np", "-n", "--n"],
+            is_mpi && !starts_others,
+            nodes.saturating_mul(each),
+            "GPUs",
+        ),
+    ];
+    for (names, is_read, has, what) in counted {
+        let asked = option(before, names).filter(|asked| is_read && u64::from(*asked) > has);
+        if let Some(asked) = asked {
+            return Err(ImportError::Unknown {
+                what: format!("`{}` is {asked}, but the job has {has} {what}", names[0]),
+                works: format!("{has}, or as many {what} as are asked for"),
+            });
+        }
+    }
+    Ok(())
+}
+
 /// Whether the number of nodes is named, though perhaps by what is not known here.
 fn names_nodes(before: &[Word]) -> bool {
     before.iter().any(|it| ["--nnodes", "--num_nodes"].iter().any(|name| it.text.starts_with(name)))
 }
 
+/// The count that one of some options has: `-N 4`, `--nodes=4`, `-N4`.
+fn option(before: &[Word], names: &[&str]) -> Option<u32> {
+    let value = before.iter().enumerate().find_map(|(place, word)| {
+        let joined = |name: &&str| {
+            let rest = word.text.strip_prefix(*name)?;
+            let is_short = !name.starts_with("--") && name.len() == 2;
+            match rest.strip_prefix('=') {
+                Some(value) => Some(value),
+                None if rest.is_empty() => Some(before.get(place + 1)?.text.as_str()),
+                None => is_short.then_some(rest),
+            }
+        };
+        names.iter().find_map(joined)
+    })?;
+    value.trim_start_matches("gpu:").rsplit(':').next()?.parse::<u32>().ok()
+}
+
 /// How many ranks a script starts, as far as it says.
 fn ranks(script: &Script, before: &[Word], set: &BTreeMap<String, String>) -> Option<u32> {
-    let option = |names: &[&str]| {
-        let place = before.iter().position(|word| {
-            let name = word.text.split('=').next().unwrap_or_default();
-            names.contains(&name)
-        })?;
-        let word = &before[place];
-        let value = match word.text.split_once('=') {
-            Some((_, value)) => value,
-            None => before.get(place + 1)?.text.as_str(),
-        };
-        value.parse::<u32>().ok()
-    };
+    let option = |names: &[&str]| option(before, names);
     let variable = |name: &str| set.get(name)?.parse::<u32>().ok();
-    let nodes = option(&["--nnodes", "--num_nodes"]).or(variable(NUM_NODES));
-    let each = option(&["--nproc-per-node", "--nproc_per_node"]).or(option(&["--num_gpus"]));
-    let each = each.or(variable(RANKS_PER_NODE));
-    let is_standalone = before.iter().any(|it| it.text == "--standalone");
-    let directive_nodes = ["--nodes", "-N"].iter().any(|it| script.directives.contains_key(*it));
-    // `torchrun` starts one node where none are named.
-    let is_torchrun = before.iter().any(|it| basename(&it.text) == "torchrun");
-    let is_one = is_standalone || (is_torchrun && !directive_nodes && !names_nodes(before));
-    if let (Some(nodes), Some(each)) = (nodes.or(is_one.then_some(1)), each) {
-        return nodes.checked_mul(each);
-    }
-    // Each rank is a process that MPI starts, unless those start others.
     let starts = |names: &[&str]| before.iter().any(|it| names.contains(&basename(&it.text)));
-    let is_mpi = starts(&["mpirun", "mpiexec"]) && !starts(&["torchrun", "accelerate"]);
-    if is_mpi && let Some(ranks) = option(&["--np", "-np", "-n"]) {
+    let starts_others = starts(&["torchrun", "accelerate"]);
+    // Each rank is a process that MPI or Slurm starts, unless those start others.
+    if starts(&["mpirun", "mpiexec"])
+        && !starts_others
+        && let Some(ranks) = option(&["--np", "-np", "-n", "--n"])
+    {
         return Some(ranks);
     }
     let directive = |names: &[&str]| {
         let value = names.iter().find_map(|name| script.directives.get(*name))?;
         value.trim_start_matches("gpu:").rsplit(':').next()?.parse::<u32>().ok()
     };
-    let nodes = directive(&["--nodes", "-N"])?;
-    nodes.checked_mul(directive(&["--gpus-per-node", "--gres", "--ntasks-per-node"])?)
+    let of_slurm = |names: &[&str]| if starts(&["srun"]) { option(names) } else { None };
+    if !starts_others && let Some(ranks) = of_slurm(&["--ntasks", "-n"]) {
+        return Some(ranks);
+    }
+    let slurm_nodes = of_slurm(&["--nodes", "-N"]).or_else(|| directive(&["--nodes", "-N"]));
+    let nodes = option(&["--nnodes", "--num_nodes"]).or(variable(NUM_NODES));
+    let each = option(&["--nproc-per-node", "--nproc_per_node"]).or(option(&["--num_gpus"]));
+    let each = each.or(variable(RANKS_PER_NODE));
+    let is_standalone = before.iter().any(|it| it.text == "--standalone");
+    // `torchrun` starts one node where none are named.
+    let is_one =
+        is_standalone || (starts(&["torchrun"]) && slurm_nodes.is_none() && !names_nodes(before));
+    if let (Some(nodes), Some(each)) = (nodes.or(is_one.then_some(1)), each) {
+        return nodes.checked_mul(each);
+    }
+    let of_node = of_slurm(&["--ntasks-per-node"]).filter(|_| !starts_others);
+    let of_node = of_node
+        .or_else(|| directive(&["--gpus-per-node", "--gres", "--ntasks-per-node"]))
+        .or_else(|| of_slurm(&["--gpus-per-node", "--gres"]));
+    slurm_nodes?.checked_mul(of_node?)
 }
 
 impl Source<'_> {

@@ -30,6 +30,17 @@ pub struct Report {
     pub nearest: Vec<Nearby>,
 }
 
+impl Report {
+    /// Leaves out lines and replacements, where they are of another text than the user's file.
+    pub fn forget_places(&mut self) {
+        let places = self.findings.iter_mut().flat_map(|it| &mut it.options);
+        places.for_each(|place| place.line = None);
+        let fixes = self.findings.iter_mut().filter_map(|it| it.fix.as_mut());
+        let fixes = fixes.chain(self.nearest.iter_mut().map(|it| &mut it.fix));
+        fixes.for_each(|fix| fix.replacements.clear());
+    }
+}
+
 /// What is predicted of settings.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Predicted {

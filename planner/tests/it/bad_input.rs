@@ -348,7 +348,7 @@ fn layouts_that_cannot_be() {
         ("ep2", &["expert_parallel", "hint: use 1"]),
         ("tp2-etp4", &["`tensor_parallel` 2", "`expert_tensor_parallel` 4", "hint: 2 divides it"]),
         ("tp2-sp-etp1", &["expert_tensor_parallel", "model with experts"]),
-        ("tp8-vpp2", &["interleaved", "pipeline_parallel"]),
+        ("tp8-vpp2", &["`vpp2`", "`--layout tp8-vpp2` has one rank"]),
     ] {
         place.fails(&format!("evaluate {{}}/model.json --gpus 8 --layout {layout}"), words);
     }

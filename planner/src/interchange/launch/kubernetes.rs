@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use ir::cluster::Platform;
+
 use super::super::setting::Setting;
 use super::program::{Program, Starter, comment};
 use super::{mpirun, torchrun};
@@ -33,11 +35,23 @@ fn files(program: &Program) -> String {
     text
 }
 
-fn container(program: &Program, gpus: u32, command: &str) -> String {
+/// What the accelerators are called that a pod asks for.
+fn resource(setting: &Setting<'_>) -> &'static str {
+    match setting.plan.cluster.gpu.architecture.platform() {
+        Platform::Nvidia | Platform::Cpu => "nvidia.com/gpu",
+        Platform::Amd => "amd.com/gpu",
+        Platform::Tpu => "google.com/tpu",
+        Platform::Trainium => "aws.amazon.com/neuron",
+        Platform::Gaudi => "habana.ai/gaudi",
+    }
+}
+
+fn container(program: &Program, gpus: (u32, &str), command: &str) -> String {
+    let (gpus, resource) = gpus;
     format!(
         "          containers:\n            - name: {}\n              \
          # Yours: an image that has the tool.\n              image: IMAGE\n              command: {command}\n              \
-         resources:\n                limits:\n                  nvidia.com/gpu: {gpus}\n              volumeMounts:\n                \
+         resources:\n                limits:\n                  {resource}: {gpus}\n              volumeMounts:\n                \
          - name: plan\n                  mountPath: /plan\n                - name: shared-memory\n                  \
          mountPath: /dev/shm\n          volumes:\n            - name: plan\n              configMap:\n                \
          name: {}-plan\n            - name: shared-memory\n              emptyDir:\n                medium: Memory\n",
@@ -56,7 +70,7 @@ fn pytorch(setting: &Setting<'_>, tool: &str, program: &Program) -> String {
     let of = |replicas: u32| {
         format!(
             "      replicas: {replicas}\n      restartPolicy: OnFailure\n      template:\n        spec:\n{}",
-            container(program, gpus, "[\"bash\", \"/plan/run.sh\"]")
+            container(program, (gpus, resource(setting)), "[\"bash\", \"/plan/run.sh\"]")
         )
     };
     let workers = match nodes {
@@ -81,8 +95,11 @@ fn mpi(setting: &Setting<'_>, tool: &str, program: &Program) -> String {
     let (_, script) = mpirun::file(setting, tool, program);
     // The operator lists the workers there.
     let start = "[\"env\", \"HOSTFILE=/etc/mpi/hostfile\", \"bash\", \"/plan/run.sh\"]";
-    let launcher = container(program, 0, start).replace(
-        "              resources:\n                limits:\n                  nvidia.com/gpu: 0\n",
+    let launcher = container(program, (0, resource(setting)), start).replace(
+        &format!(
+            "              resources:\n                limits:\n                  {}: 0\n",
+            resource(setting)
+        ),
         "",
     );
     format!(
@@ -93,7 +110,7 @@ fn mpi(setting: &Setting<'_>, tool: &str, program: &Program) -> String {
          replicas: {nodes}\n      template:\n        spec:\n{}",
         block(&script, 4),
         files(program),
-        container(program, gpus, "[\"/usr/sbin/sshd\", \"-De\"]"),
+        container(program, (gpus, resource(setting)), "[\"/usr/sbin/sshd\", \"-De\"]"),
         name = program.name,
     )
 }

@@ -9,6 +9,12 @@ mod torchrun;
 use super::setting::Setting;
 pub(super) use program::{Program, Starter};
 
+/// The variable by which `torchrun` knows the nodes where no option says.
+pub(super) const NUM_NODES: &str = "PET_NNODES";
+
+/// The same of a node's ranks.
+pub(super) const RANKS_PER_NODE: &str = "PET_NPROC_PER_NODE";
+
 /// What starts the ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Launcher {

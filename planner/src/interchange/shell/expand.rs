@@ -6,6 +6,7 @@ use super::lex::{Piece, Value};
 use super::word::Word;
 
 /// Variables that a script has set so far.
+#[derive(Clone)]
 pub(super) struct Scope<'a> {
     variables: BTreeMap<String, Vec<Word>>,
     /// Those that the user gives.
@@ -21,16 +22,32 @@ impl<'a> Scope<'a> {
         Self { variables: given.iter().map(one).collect(), given }
     }
 
-    /// That a branch sets a variable: it has the value that the user gives, or none that is known.
-    pub(super) fn leave_open(&mut self, name: &str) {
-        let word = self.given.get(name).map_or_else(|| unknown(name), |value| Word::known(value));
-        self.variables.insert(name.to_owned(), vec![word]);
+    /// That a branch may set a variable: it has the value that the user gives, or none that is known. Of a list to which
+    /// the branch adds, what is added is given so.
+    pub(super) fn leave_open(&mut self, name: &str, appends: bool, value: &Value) {
+        let adds = appends && matches!(value, Value::List(_));
+        let mut words = self.variables.remove(name).filter(|_| adds).unwrap_or_default();
+        match self.given.get(name) {
+            Some(given) if adds => {
+                words.extend(given.split_ascii_whitespace().map(Word::known));
+            }
+            Some(given) => words.push(Word::known(given)),
+            None => words.push(unknown(name)),
+        }
+        self.variables.insert(name.to_owned(), words);
+    }
+
+    /// What stands for `$1` and so on, in a function that is called with these words.
+    pub(super) fn call_with(&mut self, words: &[Word]) {
+        for (place, word) in words.iter().enumerate() {
+            self.variables.insert((place + 1).to_string(), vec![word.clone()]);
+        }
     }
 
     /// Variables of one word that is known.
-    pub(super) fn known(self) -> BTreeMap<String, String> {
-        let known = self.variables.into_iter().filter_map(|(name, mut words)| match words.pop() {
-            Some(word) if words.is_empty() && word.unknown.is_empty() => Some((name, word.text)),
+    pub(super) fn known(&self) -> BTreeMap<String, String> {
+        let known = self.variables.iter().filter_map(|(name, words)| match words.as_slice() {
+            [word] if word.unknown.is_empty() => Some((name.clone(), word.text.clone())),
             _ => None,
         });
         known.collect()

@@ -25,7 +25,20 @@ pub(super) enum Token {
     /// `NAME=..`, `NAME+=..`, with words in brackets or with one.
     Assign { name: String, appends: bool, value: Value, line: usize },
     /// What ends a command.
-    End { line: usize },
+    End { line: usize, by: Break },
+}
+
+/// What ends a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Break {
+    /// A line's end, or `;`, `&` or `|`: the next command runs in any case.
+    Plain,
+    /// `&&` or `||`: the next command runs or does not.
+    Condition,
+    /// `(`.
+    Open,
+    /// `)`.
+    Close,
 }
 
 /// What is assigned.
@@ -44,15 +57,28 @@ impl Token {
 
     pub(super) fn line(&self) -> usize {
         match self {
-            Self::Word { line, .. } | Self::Assign { line, .. } | Self::End { line } => *line,
+            Self::Word { line, .. } | Self::Assign { line, .. } | Self::End { line, .. } => *line,
         }
+    }
+
+    /// The word, where it is written without quotes and variables.
+    pub(super) fn plain(&self) -> Option<&str> {
+        let Self::Word { pieces, .. } = self else { return None };
+        let [Piece::Plain(word)] = pieces.as_slice() else { return None };
+        Some(word)
     }
 
     /// The word, if it begins a branch or loop.
     pub(super) fn keyword(&self) -> Option<&str> {
-        let Self::Word { pieces, .. } = self else { return None };
-        let [Piece::Plain(word)] = pieces.as_slice() else { return None };
-        ["if", "for", "while", "until", "case"].contains(&word.as_str()).then_some(word)
+        self.plain().filter(|word| ["if", "for", "while", "until", "case"].contains(word))
+    }
+
+    /// By what it ends a command, if it does.
+    pub(super) fn ends_by(&self) -> Option<Break> {
+        match self {
+            Self::End { by, .. } => Some(*by),
+            _ => None,
+        }
     }
 }
 
@@ -103,11 +129,21 @@ impl Lexer {
                 Some('\n') => {
                     self.next();
                     self.skip_here();
-                    return Ok(Some(Token::End { line }));
+                    return Ok(Some(Token::End { line, by: Break::Plain }));
                 }
-                Some(';' | '&' | '|' | '(' | ')') => {
+                Some(c @ (';' | '&' | '|' | '(' | ')')) => {
                     self.next();
-                    return Ok(Some(Token::End { line }));
+                    let is_twice = self.peek() == Some(c);
+                    let by = match c {
+                        '&' | '|' if is_twice => {
+                            self.next();
+                            Break::Condition
+                        }
+                        '(' => Break::Open,
+                        ')' => Break::Close,
+                        _ => Break::Plain,
+                    };
+                    return Ok(Some(Token::End { line, by }));
                 }
                 Some('<' | '>') => self.skip_redirection()?,
                 Some(c) if c.is_ascii_digit() && self.is_redirection() => {

@@ -1,18 +1,21 @@
 //! Scripts of a shell, as far as launch scripts go: assignments, arrays, expansions and commands.
 //!
-//! What decides at run time is not followed: branches, loops, substitutions of commands. A word that depends on one of
-//! these or on what they set, or on a variable that the script does not set, knows that it does.
+//! What decides at run time is not followed: loops, substitutions of commands, branches on what is not known. A word that
+//! depends on one of these or on what they set, or on a variable that the script does not set, knows that it does.
 
+mod condition;
 mod expand;
 mod lex;
+mod parts;
 mod word;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::Path;
 
 use expand::Scope;
 use lex::{Break, Token};
+use parts::{branches, cases, closing, function};
 pub(super) use word::Word;
 pub use word::{End, ShellError};
 
@@ -34,7 +37,7 @@ pub(super) struct Command {
     pub(super) line: usize,
     /// Its words.
     pub(super) words: Vec<Word>,
-    /// What variables stand for where it is run, as far as that is known and one word.
+    /// What variables stand for where it is run, as far as that is known and one word; of what runs another shell.
     pub(super) variables: BTreeMap<String, String>,
 }
 
@@ -53,14 +56,19 @@ pub(super) fn read(text: &str, set: &BTreeMap<String, String>) -> Result<Script,
         commands: Vec::new(),
         ended: 0,
         depth: 0,
+        left: MOST_STATEMENTS,
+        because: BTreeSet::new(),
     };
     reader.run(0..tokens.len())?;
     let variables = reader.scope.known();
     Ok(Script { commands: reader.commands, directives: directives(text), variables })
 }
 
-/// How deep functions call each other, at most.
-const DEEPEST: usize = 16;
+/// How deep functions, brackets and branches are within each other, at most.
+const DEEPEST: usize = 64;
+
+/// Statements that are followed at most, those of a function each time that it is called.
+const MOST_STATEMENTS: usize = 100_000;
 
 /// Goes through a script as a shell does.
 struct Reader<'a> {
@@ -72,20 +80,35 @@ struct Reader<'a> {
     commands: Vec<Command>,
     /// The line with which the last of them ends.
     ended: usize,
-    /// How many functions call each other.
+    /// How many functions, brackets and branches are within each other.
     depth: usize,
+    /// So many statements more are followed.
+    left: usize,
+    /// Variables without a value on which it depends whether a command runs.
+    because: BTreeSet<String>,
 }
 
 impl Reader<'_> {
     /// Goes through some of the tokens.
     fn run(&mut self, range: Range<usize>) -> Result<(), ShellError> {
+        self.depth += 1;
+        let result = self.run_within(range);
+        self.depth -= 1;
+        result
+    }
+
+    fn run_within(&mut self, range: Range<usize>) -> Result<(), ShellError> {
         let tokens = self.tokens;
         let mut at = range.start;
-        // Whether what comes is run or not, as what stands before it decides.
-        let mut is_conditional = false;
-        // Whether the commands so far that decide are such as always succeed.
-        let mut succeeds = true;
+        // Whether what comes is run, as what stands before it decides; nothing where that is not known.
+        let mut is_run = Some(true);
+        // Whether the last command that ran succeeds, if that is known.
+        let mut succeeded = Some(true);
         while at < range.end {
+            if self.depth > DEEPEST || self.left == 0 {
+                return Err(ShellError::Endless { line: tokens[at].line() });
+            }
+            self.left -= 1;
             let end = (at..range.end).find(|place| tokens[*place].is_end()).unwrap_or(range.end);
             let statement = &tokens[at..end];
             let by = tokens.get(end).filter(|_| end < range.end).and_then(Token::ends_by);
@@ -96,42 +119,130 @@ impl Reader<'_> {
             }
             let Some(first) = statement.first() else {
                 at = end + 1;
-                if by == Some(Break::Open) {
-                    // What a subshell sets ends with it.
-                    let close = closing(tokens, end..range.end);
-                    let before = self.scope.clone();
-                    self.run(at..close)?;
-                    self.scope = before;
-                    at = close + 1;
-                } else if by == Some(Break::Condition) {
+                match by {
+                    Some(Break::Open) => {
+                        // What a subshell sets ends with it.
+                        let close = closing(tokens, end..range.end);
+                        let before = self.scope.clone();
+                        self.run(at..close)?;
+                        self.scope.restore(before);
+                        at = close + 1;
+                    }
                     // A subshell, or arithmetic in brackets, decides.
-                    (is_conditional, succeeds) = (true, false);
+                    Some(Break::And | Break::Or) => (is_run, succeeded) = (None, None),
+                    _ => {}
                 }
                 continue;
             };
             if let Some(keyword) = first.keyword() {
-                at = self.skip(end, range.end, keyword, first.line())?;
-                (is_conditional, succeeds) = (false, true);
+                at = match self.chosen(at..range.end) {
+                    Some((body, after)) => {
+                        self.run(body)?;
+                        after
+                    }
+                    None => self.skip(end, range.end, keyword, first.line())?,
+                };
+                is_run = Some(true);
                 continue;
             }
             at = end + 1;
-            let is_safe = self.statement(statement, end, is_conditional)?;
-            succeeds &= is_safe;
-            is_conditional = by == Some(Break::Condition) && !succeeds;
-            if by != Some(Break::Condition) {
-                succeeds = true;
+            match is_run {
+                Some(true) => succeeded = self.statement(statement, end, false)?,
+                Some(false) => self.declare(statement),
+                None => {
+                    self.statement(statement, end, true)?;
+                    succeeded = None;
+                }
             }
+            is_run = match by {
+                Some(Break::And) => succeeded,
+                Some(Break::Or) => succeeded.map(|it| !it),
+                _ => Some(true),
+            };
         }
         Ok(())
     }
 
-    /// Takes a statement: what it sets, or the command that it is. Says whether it succeeds in any case.
+    /// What a branch that begins a range runs, and where the statement after it begins, if what decides is known.
+    fn chosen(&mut self, range: Range<usize>) -> Option<(Range<usize>, usize)> {
+        let (parts, after) = match cases(self.tokens, range.clone()) {
+            Some(found) => found,
+            None => branches(self.tokens, range.clone())?,
+        };
+        let subject = match self.tokens[range.start].keyword() {
+            Some("case") => self.words(range.start + 1..range.start + 2)?.pop(),
+            _ => None,
+        };
+        let mut chosen = None;
+        for (decides, body) in &parts {
+            let is_it = match &subject {
+                Some(subject) => condition::matches(&subject.text, &self.words(decides.clone())?)?,
+                None => decides.is_empty() || self.holds(decides.clone())?,
+            };
+            if is_it {
+                chosen = Some(body.clone());
+                break;
+            }
+        }
+        for (_, body) in parts {
+            self.declare(&self.tokens[body]);
+        }
+        Some((chosen.unwrap_or(after..after), after))
+    }
+
+    /// That what would be set by tokens that do not run is nothing, unless it is set already.
+    fn declare(&mut self, tokens: &[Token]) {
+        for token in tokens {
+            if let Token::Assign { name, .. } = token {
+                self.scope.declare(name);
+            }
+        }
+    }
+
+    /// The words of some tokens, if all are known.
+    fn words(&mut self, range: Range<usize>) -> Option<Vec<Word>> {
+        let mut all = Vec::new();
+        for token in &self.tokens[range] {
+            if let Token::Word { pieces, .. } = token {
+                all.extend(self.scope.words(pieces));
+            }
+        }
+        all.iter().all(|word| word.unknown.is_empty()).then_some(all)
+    }
+
+    /// Whether a condition holds, if that is known.
+    fn holds(&mut self, range: Range<usize>) -> Option<bool> {
+        let mut result = None;
+        let mut joined = Break::Plain;
+        for statement in self.tokens[range].split_inclusive(Token::is_end) {
+            let by = statement.last().and_then(Token::ends_by);
+            let words = &statement[..statement.len() - usize::from(by.is_some())];
+            if words.is_empty() {
+                continue;
+            }
+            let mut command = Vec::new();
+            for token in words {
+                let Token::Word { pieces, .. } = token else { return None };
+                command.extend(self.scope.words(pieces));
+            }
+            let holds = condition::holds(&command);
+            result = Some(match joined {
+                Break::And => result? && holds?,
+                Break::Or => result? || holds?,
+                _ => holds?,
+            });
+            joined = by.unwrap_or(Break::Plain);
+        }
+        result
+    }
+
+    /// Takes a statement: what it sets, or the command that it is. Says whether it succeeds, if that is known.
     fn statement(
         &mut self,
         statement: &[Token],
         end: usize,
         is_conditional: bool,
-    ) -> Result<bool, ShellError> {
+    ) -> Result<Option<bool>, ShellError> {
         let assigned = statement.iter().take_while(|it| matches!(it, Token::Assign { .. })).count();
         let (assigned, words) = statement.split_at(assigned);
         let command: Vec<Word> = words
@@ -142,25 +253,30 @@ impl Reader<'_> {
             })
             .collect();
         let is_local = |word: &str| ["export", "declare", "readonly", "local"].contains(&word);
+        if condition::is_test(&command) {
+            self.because = variables_of(&command);
+            return Ok(condition::holds(&command));
+        }
         let Some(name) = command.first().map(|it| it.text.clone()) else {
             self.assign(assigned, is_conditional);
-            return Ok(true);
+            return Ok(Some(true));
         };
         if is_local(&name) {
             self.assign(words, is_conditional);
-            return Ok(true);
+            return Ok(Some(true));
         }
         // What stands before a command is set for it alone.
         let before = (!assigned.is_empty()).then(|| self.scope.clone());
         self.assign(assigned, false);
-        if let Some(body) = self.functions.get(&name).cloned().filter(|_| self.depth < DEEPEST) {
+        if let Some(body) = self.functions.get(&name).cloned() {
             self.scope.call_with(&command[1..]);
-            self.depth += 1;
             self.run(body)?;
-            self.depth -= 1;
         } else {
             let line = statement.first().map_or(0, Token::line);
-            let command = Command { line, words: command, variables: self.scope.known() };
+            // What another shell runs knows them.
+            let has_shell = command.iter().any(|word| word.text == "bash");
+            let variables = if has_shell { self.scope.known() } else { BTreeMap::new() };
+            let command = Command { line, words: command, variables };
             if self.commands.last().is_some_and(|last| goes_on(last, &command)) {
                 return Err(ended_early(self.text, self.ended, &command));
             }
@@ -168,9 +284,9 @@ impl Reader<'_> {
             self.ended = self.tokens.get(end).map_or(0, Token::line);
         }
         if let Some(before) = before {
-            self.scope = before;
+            self.scope.restore(before);
         }
-        Ok(SAFE.contains(&name.as_str()))
+        Ok(SAFE.contains(&name.as_str()).then_some(true))
     }
 
     /// Sets variables, or leaves open what they are where that depends.
@@ -178,7 +294,7 @@ impl Reader<'_> {
         for token in tokens {
             if let Token::Assign { name, appends, value, .. } = token {
                 if is_conditional {
-                    self.scope.leave_open(name, *appends, value);
+                    self.scope.leave_open(name, *appends, value, &self.because);
                 } else {
                     self.scope.assign(name, *appends, value);
                 }
@@ -194,6 +310,15 @@ impl Reader<'_> {
         keyword: &str,
         line: usize,
     ) -> Result<usize, ShellError> {
+        // The words up to the first commands of the branch.
+        let decides = (0..from).rev().find(|place| self.tokens[*place].keyword() == Some(keyword));
+        let mut words = Vec::new();
+        for token in &self.tokens[decides.map_or(from, |place| place + 1)..from] {
+            if let Token::Word { pieces, .. } = token {
+                words.extend(self.scope.words(pieces));
+            }
+        }
+        self.because = variables_of(&words);
         let mut depth = 1;
         let mut starts = false;
         let mut is_start = false;
@@ -201,7 +326,7 @@ impl Reader<'_> {
             match &self.tokens[place] {
                 Token::End { .. } => (starts, is_start) = (true, false),
                 Token::Assign { name, appends, value, .. } => {
-                    self.scope.leave_open(name, *appends, value);
+                    self.scope.leave_open(name, *appends, value, &self.because);
                 }
                 token @ Token::Word { .. } => {
                     let word = token.plain().unwrap_or_default();
@@ -228,60 +353,17 @@ impl Reader<'_> {
     }
 }
 
+/// Variables on which words depend, such as a user can give.
+fn variables_of(words: &[Word]) -> BTreeSet<String> {
+    let is_name = |name: &&String| {
+        name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    };
+    words.iter().flat_map(|word| &word.unknown).filter(is_name).cloned().collect()
+}
+
 /// Commands that succeed, so that what `&&` has after them is run.
 const SAFE: [&str; 8] = ["cd", "mkdir", "echo", "source", ".", "set", "ulimit", "module"];
-
-/// The function that is defined from a place on, with its commands.
-fn function(tokens: &[Token], range: Range<usize>) -> Option<(&str, Range<usize>)> {
-    let tokens = &tokens[..range.end];
-    let mut at = range.start;
-    let first = tokens.get(at)?.plain()?;
-    let is_named = first == "function";
-    at += usize::from(is_named);
-    let name = tokens.get(at)?.plain()?;
-    at += 1;
-    let by = |place: usize| tokens.get(place).and_then(Token::ends_by);
-    let has_brackets = by(at) == Some(Break::Open) && by(at + 1) == Some(Break::Close);
-    if !(is_named || has_brackets) {
-        return None;
-    }
-    at += if has_brackets { 2 } else { 0 };
-    while by(at) == Some(Break::Plain) {
-        at += 1;
-    }
-    if tokens.get(at)?.plain()? != "{" {
-        return None;
-    }
-    let start = at + 1;
-    let mut depth = 1;
-    for (place, token) in tokens.iter().enumerate().skip(start) {
-        match token.plain() {
-            Some("{") => depth += 1,
-            Some("}") => depth -= 1,
-            _ => {}
-        }
-        if depth == 0 {
-            return Some((name, start..place));
-        }
-    }
-    None
-}
-
-/// The bracket that closes the one at the start of a range, or its end.
-fn closing(tokens: &[Token], range: Range<usize>) -> usize {
-    let mut depth = 0usize;
-    for place in range.clone() {
-        match tokens[place].ends_by() {
-            Some(Break::Open) => depth += 1,
-            Some(Break::Close) => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        if depth == 0 {
-            return place;
-        }
-    }
-    range.end
-}
 
 /// Whether the words of a command are the rest of the one before: options after what takes options, or the program
 /// after what starts one.
@@ -363,7 +445,25 @@ mod tests {
         check("if [ -z \"$A\" ]; then\n  exit 1\nfi\nx", &["[x]"]);
         check("A=1\nif y; then\n  A=2\nelse y --b; fi\nx $A", &["[x][?A]"]);
         check("A=(a)\nfor i in 1 2; do A+=($i) B=1; done\nx \"${A[@]}\" z", &["[x][a][?A][z]"]);
-        check("A=1\n[ y ] && A=2\nx $A", &["[[][y][]]", "[x][?A]"]);
+        check("A=1\n[ -f y ] && A=2\nx $A", &["[x][?A]"]);
+        check("[ 1 = 1 ] || A=2 || A=3\nx $A", &["[x]"]);
+        check("A=1\nif [ $A -gt 0 ]; then\n  A=2\nelse A=3; fi\nx $A", &["[x][2]"]);
+        check(
+            "A=b\nif [[ $A == c ]]; then A=1\nelif [ -z \"$A\" ]; then A=2\nfi\nx $A",
+            &["[x][b]"],
+        );
+        check("A=1\nif [ $A = 1 ] && [ -f y ]; then A=2; fi\nx $A", &["[x][?A]"]);
+        check("if [ 1 = 1 ]; then if [ 1 = 2 ]; then x; else y; fi; fi; z", &["[y]", "[z]"]);
+        check("A=1\n[ $A = 1 ] && A=2 || A=3\nx $A", &["[x][2]"]);
+        check("[ $# -lt 1 ] && A=2\nx $A", &["[x][?A]"]);
+        check("if [ 1 = 2 ]; then A=1; fi\nx $A y", &["[x][y]"]);
+        check("[ 1 = 2 ] && A=1\nx $A y", &["[x][y]"]);
+        check("if [ -n \"$Y\" ]; then A=2; fi\n[ $Z = 1 ] && B=2\nx $A $B", &["[x][?Y][?Z]"]);
+        check("A=\nif [ -z $A ]; then B=1; fi\nx $B", &["[x][1]"]);
+        let text = "A=70b\ncase $A in\n  8b|7b) T=2;;\n  \"70b\") T=8 ;;\n  *) T=1\nesac\nx $T";
+        check(text, &["[x][8]"]);
+        check("A=y; case \"$A\" in z*) T=2;; *) T=1;; esac; x $T", &["[x][?T]"]);
+        check("case $B in z) T=2;; esac\nx $T", &["[x][?B]"]);
         check("N=2; A=0; (( N > 1 )) && A=1 || A=2\nx $A", &["[N]", "[x][?A]"]);
         check("A=1 && export B=2 && cd y && C=3\nx $A $B $C", &["[cd][y]", "[x][1][2][3]"]);
         check("A=1\n(A=2; y $A)\nA=3 z $A\nx $A", &["[y][2]", "[z][1]", "[x][1]"]);
@@ -391,6 +491,11 @@ mod tests {
                 .ends_with("hint: move the comment of line 2 above the command")
         );
         assert!(line("x 1 \\\n\n  --b 2").ends_with("hint: remove the empty line 2"));
+        assert_eq!(line(&"(".repeat(20_000)), line(&"(".repeat(1_000)));
+        let doubled = "A=xx\n".to_owned() + &"A=$A$A\n".repeat(100) + "x $A";
+        check(&doubled, &["[x][?A]"]);
+        let laughs = "f() { f; f; }\nf";
+        assert!(line(laughs).starts_with("line 1: functions call each other too often"));
         assert!(line("torchrun\nx.py --b 2").starts_with("line 2: `x.py` begins"));
         check("--a 1\n--b 2", &["[--a][1]", "[--b][2]"]);
         check("python x.py\npython y.py", &["[python][x.py]", "[python][y.py]"]);

@@ -207,6 +207,10 @@ fn settings_that_cannot_be_a_plan() {
     check("python pretrain_gpt.py 'open", "line 1: a quote without its end");
     check(
         "TP=1\nif [ $BIG ]; then\n  TP=8\nfi\npython pretrain_gpt.py --tensor-model-parallel-size $TP",
+        "depends on `BIG`, which the script does not set, or in a branch alone",
+    );
+    check(
+        "TP=1\n[ -f big ] && TP=8\npython pretrain_gpt.py --tensor-model-parallel-size $TP",
         "depends on `TP`, which the script does not set, or in a branch alone",
     );
     check(

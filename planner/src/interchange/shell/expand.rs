@@ -11,7 +11,16 @@ pub(super) struct Scope<'a> {
     variables: BTreeMap<String, Vec<Word>>,
     /// Those that the user gives.
     given: &'a BTreeMap<String, String>,
+    /// Bytes of what variables were replaced by so far.
+    spent: usize,
 }
+
+/// So many bytes are put in the place of variables at most; after that, none has a value that is known. A text that names
+/// itself twice is twice as long each time.
+const MOST_BYTES: usize = 16 << 20;
+
+/// What a word takes beside its text.
+const BYTES_OF_WORD: usize = 64;
 
 /// Variables of the command line and the like, which are nothing where a script is read.
 const NOTHING: [&str; 2] = ["@", "*"];
@@ -19,12 +28,18 @@ const NOTHING: [&str; 2] = ["@", "*"];
 impl<'a> Scope<'a> {
     pub(super) fn new(given: &'a BTreeMap<String, String>) -> Self {
         let one = |(name, value): (&String, &String)| (name.clone(), vec![Word::known(value)]);
-        Self { variables: given.iter().map(one).collect(), given }
+        Self { variables: given.iter().map(one).collect(), given, spent: 0 }
     }
 
     /// That a branch may set a variable: it has the value that the user gives, or none that is known. Of a list to which
-    /// the branch adds, what is added is given so.
-    pub(super) fn leave_open(&mut self, name: &str, appends: bool, value: &Value) {
+    /// the branch adds, what is added is given so. Variables that decide are named in its place.
+    pub(super) fn leave_open(
+        &mut self,
+        name: &str,
+        appends: bool,
+        value: &Value,
+        because: &BTreeSet<String>,
+    ) {
         let adds = appends && matches!(value, Value::List(_));
         let mut words = self.variables.remove(name).filter(|_| adds).unwrap_or_default();
         match self.given.get(name) {
@@ -32,9 +47,15 @@ impl<'a> Scope<'a> {
                 words.extend(given.split_ascii_whitespace().map(Word::known));
             }
             Some(given) => words.push(Word::known(given)),
-            None => words.push(unknown(name)),
+            None if because.is_empty() => words.push(unknown(name)),
+            None => words.push(Word { text: String::new(), unknown: because.clone() }),
         }
         self.variables.insert(name.to_owned(), words);
+    }
+
+    /// That a script sets a variable elsewhere: it is nothing here, unless it was set before.
+    pub(super) fn declare(&mut self, name: &str) {
+        self.variables.entry(name.to_owned()).or_insert_with(|| vec![Word::default()]);
     }
 
     /// What stands for `$1` and so on, in a function that is called with these words.
@@ -128,8 +149,21 @@ impl<'a> Scope<'a> {
             Piece::Plain(text) | Piece::Quoted(text) => vec![Word::known(text)],
             Piece::Command(text) => vec![unknown(text)],
             Piece::Arithmetic(text) => vec![self.arithmetic(text)],
-            Piece::Variable { text, .. } => self.variable(text),
+            Piece::Variable { text, .. } if self.spent > MOST_BYTES => vec![unknown(text)],
+            Piece::Variable { text, .. } => {
+                let words = self.variable(text);
+                let bytes = words.iter().map(|word| word.text.len() + BYTES_OF_WORD);
+                // What is not quoted may become a word for every other byte.
+                self.spent += bytes.sum::<usize>().saturating_mul(BYTES_OF_WORD / 2);
+                words
+            }
         }
+    }
+
+    /// Takes back what was set since `before`.
+    pub(super) fn restore(&mut self, before: Self) {
+        let spent = self.spent;
+        *self = Self { spent, ..before };
     }
 
     /// `NAME`, `NAME[@]`, `#NAME[@]`, `NAME:-default` and the like.
@@ -137,7 +171,8 @@ impl<'a> Scope<'a> {
         if NOTHING.contains(&text) {
             return Vec::new();
         }
-        if let Some(counted) = text.strip_prefix('#') {
+        // How many words a script is given is not known.
+        if let Some(counted) = text.strip_prefix('#').filter(|it| !it.is_empty()) {
             let name = counted.trim_end_matches("[@]").trim_end_matches("[*]");
             let count = self.variables.get(name).map_or(0, Vec::len);
             return vec![Word::known(&count.to_string())];

@@ -33,8 +33,12 @@ pub(super) enum Token {
 pub(super) enum Break {
     /// A line's end, or `;`, `&` or `|`: the next command runs in any case.
     Plain,
-    /// `&&` or `||`: the next command runs or does not.
-    Condition,
+    /// `&&`: the next command runs if this one succeeds.
+    And,
+    /// `||`: the next command runs if this one fails.
+    Or,
+    /// `;;`, with which a case ends.
+    Case,
     /// `(`.
     Open,
     /// `)`.
@@ -137,7 +141,11 @@ impl Lexer {
                     let by = match c {
                         '&' | '|' if is_twice => {
                             self.next();
-                            Break::Condition
+                            if c == '&' { Break::And } else { Break::Or }
+                        }
+                        ';' if is_twice => {
+                            self.next();
+                            Break::Case
                         }
                         '(' => Break::Open,
                         ')' => Break::Close,

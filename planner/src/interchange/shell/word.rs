@@ -69,6 +69,15 @@ pub enum ShellError {
         /// What follows it.
         what: &'static str,
     },
+    /// Functions that call each other without end, or what is nested deeper than anyone writes.
+    #[error(
+        "line {line}: functions call each other too often, or too much is nested, to be followed\nhint: give the list of \
+         arguments that the script leads to"
+    )]
+    Endless {
+        /// Where that is noticed, from 1.
+        line: usize,
+    },
     /// A branch or loop that starts a program.
     #[error(
         "line {line}: what `{keyword}` decides is not followed, and it starts a program\nhint: give the script with the \

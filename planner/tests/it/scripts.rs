@@ -1,4 +1,4 @@
-//! Jobs of Kubernetes as `import` and `lint` read them.
+//! Launch scripts that decide, and jobs of Kubernetes, as `import` and `lint` read them.
 
 use std::fs;
 
@@ -100,5 +100,25 @@ fn ranks_are_those_of_the_job_that_trains() {
         let run = imported(&text);
         assert_eq!(run.code, Some(2), "{text}: {run:?}");
         assert!(run.stderr.contains(expected), "{text}: {}", run.stderr);
+    }
+}
+
+/// Branches of a launch script are followed where words that are known decide.
+#[test]
+fn branches_on_what_is_known_are_followed() {
+    let script = root().join("planner/tests/it/cases/launch.sh");
+    let args = ["import", script.to_str().unwrap(), "--model", "models/llama-3.1-8b"];
+    for (set, layout, precision, recompute) in [
+        ("NODES=2", "tp2-sp-pp1-dp8", "bf16", "none"),
+        ("NODES=4", "tp2-sp-pp1-dp16", "bf16", "none"),
+        ("MODEL_SIZE=72b", "tp8-sp-pp1-dp2", "bf16", "none"),
+        ("DTYPE=fp8", "tp2-sp-pp1-dp8", "fp8", "none"),
+        ("RECOMPUTE=full", "tp2-sp-pp1-dp8", "bf16", "full"),
+        ("RECOMPUTE=selective", "tp2-sp-pp1-dp8", "bf16", "attention"),
+    ] {
+        let text = read_well(&[&args[..], &["--set", set]].concat()).stdout;
+        for part in [layout, precision, &format!("recompute {recompute}")] {
+            assert!(text.contains(part), "{set}: no {part} in {text}");
+        }
     }
 }

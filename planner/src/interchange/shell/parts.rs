@@ -1,0 +1,140 @@
+//! Where the parts of a script begin and end: branches, functions, subshells.
+
+use std::ops::Range;
+
+use super::lex::{Break, Token};
+
+/// The parts of an `if` that begins a range, each with its condition, which `else` has none of; and where the statement
+/// after it begins.
+pub(super) fn branches(tokens: &[Token], range: Range<usize>) -> Option<(Vec<Branch>, usize)> {
+    if tokens[range.start].keyword() != Some("if") {
+        return None;
+    }
+    let mut parts: Vec<Branch> = Vec::new();
+    let mut depth = 0usize;
+    let mut starts = true;
+    let mut from = range.start + 1;
+    let mut condition = from..from;
+    for (place, token) in tokens.iter().enumerate().take(range.end).skip(from) {
+        if token.is_end() {
+            starts = true;
+            continue;
+        }
+        let word = token.plain().filter(|_| starts).unwrap_or_default();
+        starts = ["then", "do", "else", "elif", "{"].contains(&word);
+        match (word, depth) {
+            ("if" | "for" | "while" | "until" | "case", _) => depth += 1,
+            ("fi" | "done" | "esac", 1..) => depth -= 1,
+            ("then", 0) => {
+                condition = from..place;
+                from = place + 1;
+            }
+            ("elif", 0) => {
+                parts.push((condition.clone(), from..place));
+                from = place + 1;
+            }
+            ("else", 0) => {
+                parts.push((condition, from..place));
+                condition = place..place;
+                from = place + 1;
+            }
+            ("fi", 0) => {
+                parts.push((condition, from..place));
+                return Some((parts, place + 1));
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Where the condition of a part of a branch is, and where its commands are.
+pub(super) type Branch = (Range<usize>, Range<usize>);
+
+/// The function that is defined from a place on, with its commands.
+pub(super) fn function(tokens: &[Token], range: Range<usize>) -> Option<(&str, Range<usize>)> {
+    let tokens = &tokens[..range.end];
+    let mut at = range.start;
+    let first = tokens.get(at)?.plain()?;
+    let is_named = first == "function";
+    at += usize::from(is_named);
+    let name = tokens.get(at)?.plain()?;
+    at += 1;
+    let by = |place: usize| tokens.get(place).and_then(Token::ends_by);
+    let has_brackets = by(at) == Some(Break::Open) && by(at + 1) == Some(Break::Close);
+    if !(is_named || has_brackets) {
+        return None;
+    }
+    at += if has_brackets { 2 } else { 0 };
+    while by(at) == Some(Break::Plain) {
+        at += 1;
+    }
+    if tokens.get(at)?.plain()? != "{" {
+        return None;
+    }
+    let start = at + 1;
+    let mut depth = 1;
+    for (place, token) in tokens.iter().enumerate().skip(start) {
+        match token.plain() {
+            Some("{") => depth += 1,
+            Some("}") => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return Some((name, start..place));
+        }
+    }
+    None
+}
+
+/// The bracket that closes the one at the start of a range, or its end.
+pub(super) fn closing(tokens: &[Token], range: Range<usize>) -> usize {
+    let mut depth = 0usize;
+    for place in range.clone() {
+        match tokens[place].ends_by() {
+            Some(Break::Open) => depth += 1,
+            Some(Break::Close) => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth == 0 {
+            return place;
+        }
+    }
+    range.end
+}
+
+/// The cases of a `case` that begins a range, each with its patterns; and where the statement after it begins.
+pub(super) fn cases(tokens: &[Token], range: Range<usize>) -> Option<(Vec<Branch>, usize)> {
+    let is_in = tokens.get(range.start + 2)?.plain() == Some("in");
+    if tokens[range.start].keyword() != Some("case") || !is_in {
+        return None;
+    }
+    let mut parts: Vec<Branch> = Vec::new();
+    let mut depth = 0usize;
+    let mut starts = true;
+    let mut from = range.start + 3;
+    let mut patterns: Option<Range<usize>> = None;
+    for (place, token) in tokens.iter().enumerate().take(range.end).skip(from) {
+        let word = token.plain().filter(|_| starts).unwrap_or_default();
+        let by = token.ends_by();
+        match (&patterns, by, word) {
+            (_, None, "esac") if depth == 0 => {
+                parts.extend(patterns.map(|it| (it, from..place)));
+                return Some((parts, place + 1));
+            }
+            (None, Some(Break::Close), _) => {
+                patterns = Some(from..place);
+                from = place + 1;
+            }
+            (Some(_), Some(Break::Case), _) if depth == 0 => {
+                parts.extend(patterns.take().map(|it| (it, from..place)));
+                from = place + 1;
+            }
+            (Some(_), None, "case") => depth += 1,
+            (Some(_), None, "esac") => depth -= 1,
+            _ => {}
+        }
+        starts = by.is_some() || ["then", "do", "else", "elif", "{"].contains(&word);
+    }
+    None
+}

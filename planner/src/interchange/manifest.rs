@@ -173,7 +173,7 @@ impl Document<'_> {
         // Where MPI starts the ranks, those that have the GPUs run nothing of their own.
         let training: Vec<&Pod<'_>> = on_gpus.clone().filter(trains).collect();
         let training = if training.is_empty() { on_gpus.collect() } else { training };
-        let mut nodes = training.iter().map(|it| it.replicas).sum();
+        let mut nodes = training.iter().map(|it| it.replicas).fold(0, u64::saturating_add);
         for path in [&["spec", "trainer", "numNodes"][..], &["spec", "mlPolicy", "numNodes"]] {
             if let Some(count) = of_job(path)? {
                 nodes = count;
@@ -236,7 +236,8 @@ fn add_pods<'a>(tree: &'a Tree, replicas: u64, pods: &mut Vec<Pod<'a>>) -> Resul
         replicas = replicas.saturating_mul(count(tree, name)?.unwrap_or(1));
     }
     // A group of a leader, if it is unlike the others, and workers.
-    let group = count(tree, "size")?.filter(|_| tree.get("workerTemplate").is_some());
+    let is_group = tree.get("workerTemplate").is_some();
+    let group = if is_group { count(tree, "size")? } else { None };
     let has_leader = tree.get("leaderTemplate").is_some();
     for (name, below) in tree.keys() {
         match (name.as_str(), below) {
@@ -297,11 +298,18 @@ fn variables(container: &Tree) -> BTreeMap<String, String> {
     variables
 }
 
+/// The most that variables are put into: those that name another twice are twice as long each time.
+const MOST_BYTES: usize = 1 << 16;
+
 /// A text with the values of the variables that it names as Kubernetes has them, `$(NAME)`.
 fn expanded(text: &str, variables: &BTreeMap<String, String>) -> String {
     let mut expanded = text.to_owned();
     for (name, value) in variables {
-        expanded = expanded.replace(&format!("$({name})"), value);
+        let named = format!("$({name})");
+        let added = expanded.matches(&named).count().saturating_mul(value.len());
+        if added <= MOST_BYTES {
+            expanded = expanded.replace(&named, value);
+        }
     }
     expanded
 }
@@ -427,6 +435,16 @@ mod tests {
         assert!(
             error("apiVersion: v1\nkind: ConfigMap\ndata: {a: b}\n").starts_with("no container")
         );
+        let doubled =
+            |place: u32| format!("{{name: A{}, value: $(A{place})$(A{place})}}", place + 1);
+        let doubled: Vec<String> = (0..100).map(doubled).collect();
+        let text = format!(
+            "apiVersion: v1\nkind: Pod\nspec: {{containers: [{{command: [torchrun, x.py], env: [{{name: A0, value: xx}}, {}]}}]}}\n",
+            doubled.join(", ")
+        );
+        assert!(read(&text).variables.values().all(|value| value.len() <= 2 * MOST_BYTES));
+        let large = "{replicas: 18446744073709551615, containers: [{command: [torchrun, x.py], resources: {limits: {a/gpu: 8}}}]}";
+        read(&format!("apiVersion: v1\nkind: Job\nspec: [{large}, {large}]\n"));
         assert!(error("apiVersion: v1\nkind: [\n").starts_with("it is no YAML"));
     }
 }

@@ -22,6 +22,7 @@ mod manifest;
 mod megatron;
 mod nanotron;
 mod options;
+mod ranks;
 mod read;
 mod setting;
 mod shell;

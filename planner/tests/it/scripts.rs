@@ -106,7 +106,7 @@ fn ranks_are_those_of_the_job_that_trains() {
 /// Branches of a launch script are followed where words that are known decide.
 #[test]
 fn branches_on_what_is_known_are_followed() {
-    let script = root().join("planner/tests/it/cases/launch.sh");
+    let script = root().join("fuzz/corpus/settings/branches.sh");
     let args = ["import", script.to_str().unwrap(), "--model", "models/llama-3.1-8b"];
     for (set, layout, precision, recompute) in [
         ("NODES=2", "tp2-sp-pp1-dp8", "bf16", "none"),

@@ -1,0 +1,111 @@
+//! How many ranks a script starts, by the options of what starts them.
+
+use std::collections::BTreeMap;
+
+use ir::text::{Typeset, typeset};
+
+use super::file::basename;
+use super::imported::ImportError;
+use super::launch::{NUM_NODES, RANKS_PER_NODE};
+use super::shell::{Script, Word};
+
+/// That what starts a program is typed as it is read, and starts no more ranks than there are GPUs.
+pub(super) fn check_start(
+    before: &[Word],
+    set: &BTreeMap<String, String>,
+) -> Result<(), ImportError> {
+    let typeset = before.iter().find_map(|word| Some((word, typeset(&word.text)?)));
+    if let Some((word, Typeset { what, plain })) = typeset {
+        let what = format!("of `{}`: {what}", word.text);
+        return Err(ImportError::Unknown { what, works: format!("`{plain}`") });
+    }
+    let has = |name: &str| set.get(name)?.parse::<u64>().ok();
+    let (Some(nodes), Some(each)) = (has(NUM_NODES), has(RANKS_PER_NODE)) else { return Ok(()) };
+    let is_mpi = before.iter().any(|it| ["mpirun", "mpiexec"].contains(&basename(&it.text)));
+    let starts_others = before.iter().any(|it| basename(&it.text) == "torchrun");
+    let counted = [
+        (&["--nnodes"][..], true, nodes, "nodes"),
+        (&["--nproc-per-node", "--nproc_per_node"], true, each, "GPUs on each node"),
+        (
+            &["--np", "-np", "-n", "--n"],
+            is_mpi && !starts_others,
+            nodes.saturating_mul(each),
+            "GPUs",
+        ),
+    ];
+    for (names, is_read, has, what) in counted {
+        let asked = option(before, names).filter(|asked| is_read && u64::from(*asked) > has);
+        if let Some(asked) = asked {
+            return Err(ImportError::Unknown {
+                what: format!("`{}` is {asked}, but the job has {has} {what}", names[0]),
+                works: format!("{has}, or as many {what} as are asked for"),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Whether the number of nodes is named, though perhaps by what is not known here.
+fn names_nodes(before: &[Word]) -> bool {
+    before.iter().any(|it| ["--nnodes", "--num_nodes"].iter().any(|name| it.text.starts_with(name)))
+}
+
+/// The count that one of some options has: `-N 4`, `--nodes=4`, `-N4`.
+fn option(before: &[Word], names: &[&str]) -> Option<u32> {
+    let value = before.iter().enumerate().find_map(|(place, word)| {
+        let joined = |name: &&str| {
+            let rest = word.text.strip_prefix(*name)?;
+            let is_short = !name.starts_with("--") && name.len() == 2;
+            match rest.strip_prefix('=') {
+                Some(value) => Some(value),
+                None if rest.is_empty() => Some(before.get(place + 1)?.text.as_str()),
+                None => is_short.then_some(rest),
+            }
+        };
+        names.iter().find_map(joined)
+    })?;
+    value.trim_start_matches("gpu:").rsplit(':').next()?.parse::<u32>().ok()
+}
+
+/// How many ranks a script starts, as far as it says.
+pub(super) fn ranks(
+    script: &Script,
+    before: &[Word],
+    set: &BTreeMap<String, String>,
+) -> Option<u32> {
+    let option = |names: &[&str]| option(before, names);
+    let variable = |name: &str| set.get(name)?.parse::<u32>().ok();
+    let starts = |names: &[&str]| before.iter().any(|it| names.contains(&basename(&it.text)));
+    let starts_others = starts(&["torchrun", "accelerate"]);
+    // Each rank is a process that MPI or Slurm starts, unless those start others.
+    if starts(&["mpirun", "mpiexec"])
+        && !starts_others
+        && let Some(ranks) = option(&["--np", "-np", "-n", "--n"])
+    {
+        return Some(ranks);
+    }
+    let directive = |names: &[&str]| {
+        let value = names.iter().find_map(|name| script.directives.get(*name))?;
+        value.trim_start_matches("gpu:").rsplit(':').next()?.parse::<u32>().ok()
+    };
+    let of_slurm = |names: &[&str]| if starts(&["srun"]) { option(names) } else { None };
+    if !starts_others && let Some(ranks) = of_slurm(&["--ntasks", "-n"]) {
+        return Some(ranks);
+    }
+    let slurm_nodes = of_slurm(&["--nodes", "-N"]).or_else(|| directive(&["--nodes", "-N"]));
+    let nodes = option(&["--nnodes", "--num_nodes"]).or(variable(NUM_NODES));
+    let each = option(&["--nproc-per-node", "--nproc_per_node"]).or(option(&["--num_gpus"]));
+    let each = each.or(variable(RANKS_PER_NODE));
+    let is_standalone = before.iter().any(|it| it.text == "--standalone");
+    // `torchrun` starts one node where none are named.
+    let is_one =
+        is_standalone || (starts(&["torchrun"]) && slurm_nodes.is_none() && !names_nodes(before));
+    if let (Some(nodes), Some(each)) = (nodes.or(is_one.then_some(1)), each) {
+        return nodes.checked_mul(each);
+    }
+    let of_node = of_slurm(&["--ntasks-per-node"]).filter(|_| !starts_others);
+    let of_node = of_node
+        .or_else(|| directive(&["--gpus-per-node", "--gres", "--ntasks-per-node"]))
+        .or_else(|| of_slurm(&["--gpus-per-node", "--gres"]));
+    slurm_nodes?.checked_mul(of_node?)
+}

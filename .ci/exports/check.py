@@ -1,4 +1,4 @@
-"""Holds exports of plans to the parsers of the tools that they are for.
+"""Holds exports of plans to the parsers of the tools that they are for, and tries what a tool does without a GPU.
 
     check.py FOLDER [TOOL..]
 
@@ -16,6 +16,10 @@ import time
 import traceback
 import warnings
 from pathlib import Path
+
+from plans import NotTriable, Refused
+
+OUTCOMES = ["accepted", "refused", "not triable"]
 
 CHECKS = [
     "megatron",
@@ -36,17 +40,20 @@ def main():
         return 0
     folder = Path(sys.argv[1])
     only = sys.argv[2:] or CHECKS
-    warnings.simplefilter("ignore")
-    # Nothing is looked for beyond the files.
-    os.environ.update(HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
-    accepted = refused = 0
+    prepare()
+    counts = dict.fromkeys(OUTCOMES, 0)
     for tool in only:
         # In a process of its own: what one check stands in for, another finds to be missing.
-        counts = in_child(lambda tool=tool: check_all(folder, tool)) or [0, 1]
-        accepted += counts[0]
-        refused += counts[1]
-    print(f"{accepted} accepted, {refused} refused")
-    return 1 if refused else 0
+        for outcome, _ in in_child(lambda tool=tool: check_all(folder, tool)) or [["refused", ""]]:
+            counts[outcome] += 1
+    print(", ".join(f"{count} {outcome}" for outcome, count in counts.items()))
+    return 1 if counts["refused"] else 0
+
+
+def prepare():
+    """Nothing is looked for beyond the files, and nothing is compiled."""
+    warnings.simplefilter("ignore")
+    os.environ.update(HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false", TORCHDYNAMO_DISABLE="1")
 
 
 def in_child(work):
@@ -72,46 +79,47 @@ def in_child(work):
 
 
 def check_all(folder, tool):
-    """How many exports for a tool its check accepts and refuses."""
-    checks = sorted(path for path in folder.glob(f"*/{tool}") if path.is_dir())
-    if not checks:
-        return [0, 0]
+    """What came of each export for a tool: an outcome, and what was said."""
+    paths = sorted(path for path in folder.glob(f"*/{tool}") if path.is_dir())
+    if not paths:
+        return []
     begun = time.monotonic()
-    module = importlib.import_module("of_" + tool.replace("-", "_"))
+    module = module_of(tool)
     imported = time.monotonic() - begun
-    refused = 0
-    for path in checks:
-        error = forked(module, path)
-        if error:
-            refused += 1
-            print(f"refused: {path.parent.name} for {tool}\n{error}")
+    outcomes = []
+    for path in paths:
+        outcome, said = forked(module, path)
+        outcomes.append([outcome, said])
+        if outcome != "accepted":
+            print(f"{outcome}: {path.parent.name} for {tool}: {said}", flush=True)
     took = time.monotonic() - begun
-    print(f"{tool}: {len(checks)} exports, {imported:.1f} s to import, {took:.1f} s in all", flush=True)
-    return [len(checks) - refused, refused]
+    print(f"{tool}: {len(paths)} exports, {imported:.1f} s to import, {took:.1f} s in all", flush=True)
+    return outcomes
+
+
+def module_of(tool):
+    return importlib.import_module("of_" + tool.replace("-", "_"))
 
 
 def forked(module, path):
-    """What a check says in a process of its own; nothing where it accepts."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(reader)
-        said = io.StringIO()
-        error = ""
-        try:
-            plan = json.loads((path / "plan.json").read_text())
-            with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-                module.check(plan, path)
-        except BaseException:  # Parsers end the process where they refuse.
-            error = traceback.format_exc() + said.getvalue()[-2000:]
-        with os.fdopen(writer, "w") as pipe:
-            pipe.write(error)
-        os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader) as pipe:
-        error = pipe.read()
-    _, status = os.waitpid(child, 0)
-    return error or (f"the check ended with status {status}" if status else "")
+    """What comes of a check in a process of its own."""
+    # A process that ends otherwise wrote nothing.
+    return in_child(lambda: outcome_of(module, path)) or ["refused", "the process of the check did not end"]
+
+
+def outcome_of(module, path):
+    said = io.StringIO()
+    try:
+        plan = json.loads((path / "plan.json").read_text())
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            module.check(plan, path)
+    except NotTriable as why:
+        return ["not triable", str(why)]
+    except Refused as why:
+        return ["refused", str(why)]
+    except BaseException:  # Parsers end the process where they refuse.
+        return ["refused", traceback.format_exc() + said.getvalue()[-2000:]]
+    return ["accepted", ""]
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from accelerate.commands.launch import _validate_launch_command, launch_command_
 from accelerate.parallelism_config import ParallelismConfig
 from accelerate.utils import FullyShardedDataParallelPlugin, prepare_multi_gpu_env
 
+import try_accelerate
 from plans import equal, need, script_arguments
 
 NAME = "accelerate"
@@ -50,3 +51,5 @@ def check(plan, folder, name=NAME):
             equal("ZeRO", 3 if reshards else 2, layout["zero_stage"])
             full = config.fsdp_config["fsdp_activation_checkpointing"]
             equal("recompute", "full" if full else "none", layout["recompute"])
+    if name == NAME:
+        try_accelerate.attempt(plan)

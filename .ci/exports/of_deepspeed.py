@@ -2,7 +2,9 @@
 
 import json
 import os
+from unittest import mock
 
+import try_deepspeed  # before DeepSpeed: it says what the device is
 import deepspeed.runtime.config as runtime
 from deepspeed.runtime.config import DeepSpeedConfig
 
@@ -44,10 +46,10 @@ def check(plan, folder):
     given = json.loads((folder / "ds_config.json").read_text())
     unknown = sorted(set(given) - KEYS)
     equal("keys that DeepSpeed would ignore", unknown, [])
-    runtime.dist.get_rank = lambda: 0
     os.environ["WORLD_SIZE"] = str(plan["num_gpus"])
     layout, training = plan["layout"], plan["training"]
-    config = DeepSpeedConfig(given, mpu=Ranks(layout))
+    with mock.patch.object(runtime.dist, "get_rank", lambda: 0):
+        config = DeepSpeedConfig(given, mpu=Ranks(layout))
     equal("batch", config.train_batch_size, training["global_batch_size"])
     equal("micro-batch", config.train_micro_batch_size_per_gpu, layout["micro_batch_size"])
     equal("micro-batches", config.gradient_accumulation_steps, layout["num_micro_batches"])
@@ -55,8 +57,8 @@ def check(plan, folder):
     equal("bf16", bool(config.bfloat16_config.enabled), training["precision"] in ("bf16", "fp8"))
     equal("fp16", bool(config.float16_config.enabled), training["precision"] == "fp16")
     equal("tensor parallelism", given.get("tensor_parallel", {}).get("autotp_size", 1), layout["tensor_parallel"])
-    if layout["pipeline_parallel"] > 1:
-        check_pipeline(plan, folder)
+    scope = check_pipeline(plan, folder) if layout["pipeline_parallel"] > 1 else {}
+    try_deepspeed.attempt(plan, given, scope)
 
 
 def check_pipeline(plan, folder):
@@ -77,3 +79,4 @@ def check_pipeline(plan, folder):
         pipeline.__dict__["_set_bounds"] = lambda start, stop, seen=seen: seen.update(start=start, stop=stop)
         scope["PlannedPipeline"]._partition_layers(pipeline)
         equal(f"stage {rank}", [seen["start"], seen["stop"]], ends[rank : rank + 2])
+    return scope

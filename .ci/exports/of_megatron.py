@@ -1,15 +1,17 @@
 """Megatron-LM's own parser, checks, rank grid and layers of stages, held against a plan."""
 
+import logging
 import os
 import sys
 
 import torch
 from megatron.core import parallel_state
 from megatron.training import argument_utils, arguments
-from torch.distributed import init_process_group
-from torch.testing._internal.distributed.fake_pg import FakeStore
 
+import try_megatron
 from plans import equal, groups_of, layers_of_stages, need, script_arguments
+
+logging.disable(logging.WARNING)
 
 # What Transformer Engine would do, which is not installed; an export never says this.
 WITHOUT_TRANSFORMER_ENGINE = ["--no-rope-fusion", "--transformer-impl", "local"]
@@ -57,6 +59,7 @@ def check(plan, folder):
     check_grid(plan, args)
     check_layers(plan, args, config)
     check_model(plan, args)
+    try_megatron.attempt(plan, args)
 
 
 def pretend_transformer_engine():
@@ -73,17 +76,7 @@ def check_grid(plan, args):
     expected = groups_of(plan)
     instances = args.num_distributed_optimizer_instances
     for rank in sorted({0, 1 % world, world // 2, world - 1}):
-        init_process_group("fake", store=FakeStore(), rank=rank, world_size=world)
-        parallel_state.initialize_model_parallel(
-            tensor_model_parallel_size=args.tensor_model_parallel_size,
-            pipeline_model_parallel_size=args.pipeline_model_parallel_size,
-            virtual_pipeline_model_parallel_size=args.virtual_pipeline_model_parallel_size,
-            context_parallel_size=args.context_parallel_size,
-            expert_model_parallel_size=args.expert_model_parallel_size,
-            expert_tensor_parallel_size=args.expert_tensor_parallel_size,
-            num_distributed_optimizer_instances=instances,
-            create_gloo_process_groups=False,
-        )
+        try_megatron.make_groups(args, world, rank)
         ranks_of = torch.distributed.get_process_group_ranks
         actual = {
             "tensor": parallel_state.get_tensor_model_parallel_group(),
@@ -116,18 +109,7 @@ def check_layers(plan, args, config):
     world = plan["num_gpus"]
     layers = layers_of_stages(plan)
     for rank in range(pipeline):
-        init_process_group(
-            "fake", store=FakeStore(), rank=rank * world // pipeline, world_size=world
-        )
-        parallel_state.initialize_model_parallel(
-            tensor_model_parallel_size=args.tensor_model_parallel_size,
-            pipeline_model_parallel_size=pipeline,
-            virtual_pipeline_model_parallel_size=args.virtual_pipeline_model_parallel_size,
-            context_parallel_size=args.context_parallel_size,
-            expert_model_parallel_size=args.expert_model_parallel_size,
-            expert_tensor_parallel_size=args.expert_tensor_parallel_size,
-            create_gloo_process_groups=False,
-        )
+        try_megatron.make_groups(args, world, rank * world // pipeline)
         for chunk in range(stages):
             count = transformer_block.get_num_layers_to_build(
                 config, vp_stage=chunk if stages > 1 else None, pp_rank=rank

@@ -3,6 +3,7 @@
 import csv
 import sys
 
+import try_torchtitan  # before torchtitan: it says what the device is
 from torch.distributed.pipelining import schedules
 from torch.distributed.pipelining.schedules import _Action, get_schedule_class
 from torchtitan.config import ConfigManager
@@ -66,6 +67,7 @@ def check(plan, folder):
     check_model(plan, config)
     if layout["pipeline_parallel"] > 1:
         check_pipeline(plan, config, folder)
+    try_torchtitan.attempt(plan, config)
 
 
 def check_model(plan, config):

@@ -3,11 +3,16 @@
 import os
 import subprocess
 import tempfile
+import traceback
 from pathlib import Path
 
 
 class Refused(Exception):
-    """An export is not what its plan says."""
+    """An export is not what its plan says, or its tool does not take it."""
+
+
+class NotTriable(Exception):
+    """What cannot be tried without a GPU, and why."""
 
 
 def need(holds, what):
@@ -17,6 +22,71 @@ def need(holds, what):
 
 def equal(what, actual, expected):
     need(actual == expected, f"{what}: {actual}, but the plan has {expected}")
+
+
+def ranks_to_try(plan):
+    """A rank of the first stages, of middle ones, and of the last."""
+    world, pipeline = plan["num_gpus"], plan["layout"]["pipeline_parallel"]
+    return sorted({stage * world // pipeline for stage in (0, pipeline // 2, pipeline - 1)})
+
+
+def apart(work):
+    """Does it in a process of its own, and fails with what it fails with there."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        said = ""
+        try:
+            work()
+        except NotTriable as why:
+            said = f"?{why}"
+        except BaseException as error:  # Tools end the process where they refuse.
+            # What looks at contents finds none.
+            is_of_trial = type(error).__module__ == "torch._subclasses.fake_tensor"
+            said = f"{'?' if is_of_trial else '!'}{what_was_said(error)}"
+        with os.fdopen(writer, "w") as pipe:
+            pipe.write(said)
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        said = pipe.read()
+    _, status = os.waitpid(child, 0)
+    if said.startswith("?"):
+        raise NotTriable(said[1:])
+    need(not said, said[1:])
+    need(status == 0, f"the process ended with status {status}")
+
+
+def what_was_said(error):
+    """A refusal in one line, and the line of code that it comes from."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [it for it in frames if "/site-packages/" in it.filename and "/site-packages/torch/" not in it.filename]
+    places = [f"{it.filename.split('/site-packages/')[-1]}:{it.lineno}" for it in [*own[-1:], frames[-1]]]
+    what = " ".join(str(error).split()) or frames[-1].line
+    return f"{type(error).__name__}: {what} [{', '.join(dict.fromkeys(places))}]"
+
+
+def small_model_config(plan):
+    """The model as transformers has it, with its heads and two layers, but narrow."""
+    from transformers import AutoConfig
+
+    description = plan["model"]["description"]
+    if "model_type" not in description:
+        raise NotTriable("the model is none of transformers")
+    config = AutoConfig.for_model(**description)
+    config.num_hidden_layers = 2
+    for name in ("layer_types", "mlp_only_layers"):
+        if getattr(config, name, None):
+            setattr(config, name, getattr(config, name)[:2])
+    config.hidden_size = 16 * config.num_attention_heads
+    config.head_dim = 16
+    config.vocab_size = 1024
+    for name in ("intermediate_size", "moe_intermediate_size"):
+        if getattr(config, name, None):
+            # What divides it still does.
+            setattr(config, name, getattr(config, name) // 16 or 16)
+    return config
 
 
 def groups_of(plan):

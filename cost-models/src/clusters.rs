@@ -77,6 +77,33 @@ pub fn check_rates(cluster: &Cluster) -> Result<(), UnknownRates> {
     Ok(())
 }
 
+/// The cluster with the rates that were measured on its GPU and its links, where it names none: those of a preset whose GPU
+/// has the same name and peaks, and of its levels those with the same ranks and bandwidth.
+#[must_use]
+pub fn with_known_rates(mut cluster: Cluster) -> Cluster {
+    let is_known = |it: &Cluster| {
+        it.gpu.name.eq_ignore_ascii_case(&cluster.gpu.name) && it.gpu.peak == cluster.gpu.peak
+    };
+    let Some(known) = names().filter_map(preset).find(is_known) else { return cluster };
+    let gpu = &mut cluster.gpu;
+    if gpu.kernel_rates.is_none() && gpu.measured.is_none() {
+        gpu.kernel_rates = known.gpu.kernel_rates;
+        if gpu.sustained.is_empty() {
+            gpu.sustained = known.gpu.sustained;
+        }
+        gpu.num_multiprocessors = gpu.num_multiprocessors.or(known.gpu.num_multiprocessors);
+    }
+    for (level, own) in cluster.levels.iter_mut().zip(known.levels) {
+        let is_same = level.bandwidth == own.bandwidth && level.ranks == own.ranks;
+        let is_bare =
+            level.collective_rates.is_none() && level.start.is_none() && level.measured.is_empty();
+        if is_same && is_bare {
+            level.collective_rates = own.collective_rates;
+        }
+    }
+    cluster
+}
+
 /// The presets' names, older generations first.
 pub fn names() -> impl Iterator<Item = &'static str> {
     PRESETS.iter().map(|(name, _)| *name)

@@ -7,14 +7,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::{Cluster, Precision};
-use crate::framework::{Abilities, Framework, NeverBeside, ReplicationAbility};
+use crate::framework::{Abilities, Framework, ReplicationAbility};
 use crate::graph::Adapters;
 use crate::layout::LayoutSpec;
 use crate::replication::{DataParallelMethod, GradientCompression, Replication};
 use crate::units::Bytes;
 
 /// The version of the format that this program writes and reads.
-pub const PLAN_VERSION: u32 = 5;
+pub const PLAN_VERSION: u32 = 6;
 
 /// A layout with its stages, its prediction, and all that they depend on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -32,6 +32,8 @@ pub struct Plan {
     pub framework: Framework,
     /// How many GPUs.
     pub num_gpus: u32,
+    /// What of a GPU's memory was to stay free.
+    pub headroom_bytes: Bytes,
     /// How the step is spread over them.
     pub layout: LayoutSpec,
     /// The blocks of each stage, in the order of the model.
@@ -102,11 +104,13 @@ pub struct Prediction {
 }
 
 /// A layout that is not as good.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunnerUp {
     /// The layout.
     pub layout: LayoutSpec,
+    /// Blocks of each stage, in the order of the model.
+    pub stage_blocks: Vec<u32>,
     /// Time of a step.
     pub step_time_seconds: f64,
     /// Memory of the GPU that needs most.
@@ -208,7 +212,6 @@ impl Training {
         if self.no_master_weights && !abilities.no_master_weights {
             lacks.push("updates without master weights in fp32".to_owned());
         }
-        lacks.extend(self.gradients_lacked_by(abilities).map(|it| it.words().to_owned()));
         let Replication { method, compression } = self.replication();
         if abilities.replication == ReplicationAbility::AllReduce {
             if method != DataParallelMethod::AllReduce {
@@ -219,13 +222,6 @@ impl Training {
         lacks
     }
 
-    /// The number format of gradients, as a stage of ZeRO may not have it; none where weights are in fp32, as they are.
-    pub fn gradients(&self) -> Option<NeverBeside> {
-        let kind =
-            if self.fp32_gradients { NeverBeside::Gradients32 } else { NeverBeside::Gradients16 };
-        (self.precision.activation_bytes() == 2).then_some(kind)
-    }
-
     /// The same as a framework with such abilities trains where the format of gradients is left open: in fp32 where it
     /// has no other.
     #[must_use]
@@ -233,13 +229,6 @@ impl Training {
         let in_16 = self.precision.activation_bytes() == 2;
         let fp32_gradients = self.fp32_gradients || in_16 && abilities.has_fp32_gradients_alone();
         Self { fp32_gradients, ..self }
-    }
-
-    /// The number format of gradients, where no stage of ZeRO has it.
-    fn gradients_lacked_by(&self, abilities: &Abilities) -> Option<NeverBeside> {
-        let lacks =
-            |it: &NeverBeside| abilities.zero.iter().all(|zero| zero.never_beside.contains(it));
-        self.gradients().filter(lacks)
     }
 
     /// Abilities with what it takes of them added.
@@ -252,11 +241,6 @@ impl Training {
             abilities.moments.push(self.moments());
         }
         abilities.no_master_weights |= self.no_master_weights;
-        if let Some(lacked) = self.gradients_lacked_by(&abilities) {
-            for zero in &mut abilities.zero {
-                zero.never_beside.retain(|it| *it != lacked);
-            }
-        }
         if self.replication() != Replication::default() {
             abilities.replication = ReplicationAbility::Any;
         }

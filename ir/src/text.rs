@@ -146,6 +146,17 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     escaped(text, |_| false)
 }
 
+/// The same of a text that may be long: its beginning, and two dots where there is more.
+pub fn shortened(text: &str) -> String {
+    /// Enough to know it again by.
+    const MOST_CHARACTERS: usize = 40;
+    let text = printable(text);
+    match text.char_indices().nth(MOST_CHARACTERS) {
+        Some((end, _)) => format!("{}..", &text[..end]),
+        None => text.into_owned(),
+    }
+}
+
 /// The same of a text of several lines, which it keeps, and their tabs.
 pub fn printable_lines(text: &str) -> Cow<'_, str> {
     escaped(text, |c| matches!(c, '\n' | '\t'))

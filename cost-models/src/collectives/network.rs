@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ir::cluster::{Architecture, Cluster, MeasuredCollective, NetworkLevel, Wiring};
 use ir::collective::Collective;
-use ir::units::{Bytes, Seconds};
+use ir::units::{Bytes, BytesPerSecond, Seconds};
 use serde::Deserialize;
 
 use super::curves::CollectiveRates;
@@ -235,6 +235,11 @@ impl Network {
         let apart = inner.map_or(1, |level| self.levels[level].ranks);
         let ends = Group { size: 2, stride: group.stride.max(apart) };
         self.time(Collective::SendReceive, ends, bytes)
+    }
+
+    /// What a rank sends in a second over the innermost level; nothing where there is none.
+    pub fn innermost_bandwidth(&self) -> BytesPerSecond {
+        BytesPerSecond::new(self.levels.first().map_or(0.0, |level| level.bandwidth))
     }
 
     /// The outermost level that a collective of `group` crosses, which sets its pace; counting from

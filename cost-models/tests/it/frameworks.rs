@@ -73,6 +73,9 @@ fn every_value_has_a_source() {
                 || framework.sources.keys().any(|source| is_about(source));
             assert!(is_known, "{}: `{path}` has no source", framework.name);
         }
+        for exclusion in &framework.abilities.exclusions {
+            assert!(!exclusion.source.is_empty(), "{}: {exclusion}", framework.name);
+        }
         for source in framework.sources.keys() {
             let is_of = |path: &String| path == source || path.starts_with(&format!("{source}."));
             assert!(found.iter().any(is_of), "{}: a source of `{source}`", framework.name);
@@ -113,10 +116,10 @@ fn frameworks_that_contradict_themselves_are_refused() {
         (|it| it["abilities"]["moments"] = json!(["fp8"]), "in fp32 and bf16 alone"),
         (
             |it| {
-                let zero = json!([{ "stage": 3, "pipelines": "none", "shards": "all" }]);
+                let zero = json!([{ "stage": 3, "shards": "all" }]);
                 it["abilities"]["zero"] = zero;
             },
-            "no stage of `abilities.zero` runs with pipelines",
+            "`abilities.exclusions` leave no stage of ZeRO with them",
         ),
         (
             |it| {
@@ -141,6 +144,17 @@ fn frameworks_that_contradict_themselves_are_refused() {
         (
             |it| it["abilities"]["offload"] = json!(["activations:2"]),
             "which blocks are offloaded is said by `abilities.activation_offload`",
+        ),
+        (
+            |it| it["abilities"]["exclusions"] = json!([{ "features": [], "source": "a file" }]),
+            "`abilities.exclusions[..].features` is empty",
+        ),
+        (
+            |it| {
+                let exclusion = json!({ "features": ["warp-parallel"], "source": "a file" });
+                it["abilities"]["exclusions"] = json!([exclusion]);
+            },
+            "`warp-parallel`",
         ),
         (|it| it["kernels"]["elementwise_traffic"] = json!(-1.0), "from 0.01 to 100"),
         (|it| it["memory"]["libraries_gib"] = json!(1e300), "from 0 to 1e6"),

@@ -4,10 +4,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::FrameworkError;
-use super::zero::{NeverBeside, ShardGroups, WithPipelines, ZeroAbility};
+use super::exclusion::{Exclusion, Feature, Features};
+use super::zero::{ShardGroups, ZeroAbility};
 use crate::cluster::Precision;
 use crate::graph::{
-    ContextParallelKind, CudaGraphs, ExpertOverlap, Recompute, RecomputeModule, Sharding, Switches,
+    ContextParallelKind, CudaGraphs, ExpertOverlap, Recompute, RecomputeModule, Switches,
     TokenDispatcher,
 };
 use crate::layout::{Offload, OffloadedActivations, ZeroStage};
@@ -24,8 +25,11 @@ pub struct Abilities {
     pub given_schedules: bool,
     /// How layers come to the stages of a pipeline.
     pub stage_layers: StageLayers,
-    /// What of model states is sharded over replicas, and beside what.
+    /// What of model states is sharded over replicas.
     pub zero: Vec<ZeroAbility>,
+    /// What it does not run together, though it has each by itself.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub exclusions: Vec<Exclusion>,
     /// Whether a tensor-parallel rank may hold a part of the sequence between products.
     pub sequence_parallel: SequenceAbility,
     /// Kinds of context parallelism.
@@ -63,13 +67,18 @@ pub struct Abilities {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum StageLayers {
-    /// Any number in each.
+    /// Any number in each, which the framework is told (Megatron-Core's `--pipeline-model-parallel-layout`,
+    /// torchtitan's `module_fqns_per_model_part`).
+    #[serde(alias = "even-or-listed")]
     Any,
-    /// As many in each; or where that cannot be, any number in each, which are then listed by hand
-    /// (Megatron-Core's `--pipeline-model-parallel-layout`).
-    EvenOrListed,
     /// As many in each.
     Even,
+    /// As many in each; what does not divide comes to the first ranks, one each (DeepSpeed's `partition_balanced`).
+    MoreOnFirst,
+    /// As many in each; what does not divide comes to the last ranks, one each (`InternEvo`'s `partition_uniform`).
+    MoreOnLast,
+    /// As the framework fills one stage after the other by what layers cost (nanotron's `build_model`).
+    Filled,
 }
 
 /// Beside what activations can lie in the host's memory.
@@ -174,17 +183,13 @@ pub enum ReplicationAbility {
 impl Abilities {
     /// All that the planner knows.
     pub fn all() -> Self {
-        let zero = |stage| ZeroAbility {
-            stage,
-            pipelines: WithPipelines::Any,
-            shards: ShardGroups::Any,
-            never_beside: Vec::new(),
-        };
+        let zero = |stage| ZeroAbility { stage, shards: ShardGroups::Any };
         Self {
             schedules: ScheduleKind::ALL.to_vec(),
             given_schedules: true,
             stage_layers: StageLayers::Any,
             zero: ZeroStage::ALL.map(zero).to_vec(),
+            exclusions: Vec::new(),
             sequence_parallel: SequenceAbility::Optional,
             context_parallel: ContextParallelKind::ALL.to_vec(),
             experts: Some(ExpertAbilities {
@@ -251,27 +256,42 @@ impl Abilities {
         is_cut_so && (expert_parallel == 1 || !experts.dispatchers.is_empty())
     }
 
-    /// Whether it shards model states so: over so many of the replicas, beside a pipeline of so many ranks, and beside
-    /// what else there is.
+    /// Whether it shards model states so: over so many of the replicas, of which so many share a sequence.
     pub fn takes_zero(
         &self,
         stage: ZeroStage,
         [shards, replicas]: [u32; 2],
-        pipeline_parallel: u32,
-        sharding: &Sharding,
-        gradients: Option<NeverBeside>,
+        context_parallel: u32,
     ) -> bool {
-        self.zero.iter().any(|ability| {
-            ability.stage == stage
-                && (pipeline_parallel == 1 || ability.pipelines == WithPipelines::Any)
-                && ability.shards.takes(shards, replicas, sharding.context_parallel)
-                && ability.beside(sharding, gradients).next().is_none()
-        })
+        self.zero
+            .iter()
+            .any(|it| it.stage == stage && it.shards.takes(shards, replicas, context_parallel))
+    }
+
+    /// What of a set of features it does not run together.
+    pub fn excluded(&self, features: Features) -> impl Iterator<Item = &Exclusion> {
+        self.exclusions.iter().filter(move |it| features.contain(it.set()))
+    }
+
+    /// Whether it runs a set of features together.
+    pub fn combines(&self, features: Features) -> bool {
+        self.excluded(features).next().is_none()
+    }
+
+    /// Of a set of features, which further ones it does not run with them: sets of which none may be whole.
+    pub fn refused_with(&self, features: Features) -> Vec<Features> {
+        self.exclusions.iter().map(|it| it.set().without(features)).collect()
+    }
+
+    /// The stages of ZeRO that it runs together with features.
+    pub fn zero_stages_with(&self, features: Features) -> impl Iterator<Item = ZeroStage> {
+        let with = move |stage| features.and(Features::which([(Feature::of_zero(stage), true)]));
+        self.zero.iter().map(|it| it.stage).filter(move |stage| self.combines(with(*stage)))
     }
 
     /// Whether gradients are in fp32 whatever is asked, where weights are in 16 bits.
     pub fn has_fp32_gradients_alone(&self) -> bool {
-        self.zero.iter().all(|it| it.never_beside.contains(&NeverBeside::Gradients16))
+        self.zero_stages_with(Features::which([(Feature::Gradients16, true)])).next().is_none()
     }
 
     /// Whether it runs a schedule over so many ranks; one rank has none to follow.
@@ -283,21 +303,6 @@ impl Abilities {
     pub fn has_schedule(&self, schedule: ScheduleKind) -> bool {
         let is_given = matches!(schedule, ScheduleKind::Given(_));
         self.schedules.contains(&schedule) || is_given && self.given_schedules
-    }
-
-    /// Whether a chain of blocks, the first and last of which are an embedding and a head, comes to so many stages.
-    pub fn takes_stages(&self, num_blocks: u64, num_stages: u64) -> bool {
-        match self.stage_layers {
-            StageLayers::Any => true,
-            StageLayers::Even => are_even(num_blocks, num_stages),
-            // No number but 1 divides a prime number of layers, which are then listed by hand.
-            StageLayers::EvenOrListed => {
-                // No number divides a prime number of layers, which published recipes list by hand (DeepSeek-V3's 61).
-                let layers = num_blocks.saturating_sub(2);
-                let is_prime = || (2..=layers.isqrt()).all(|stages| !layers.is_multiple_of(stages));
-                are_even(num_blocks, num_stages) || is_prime()
-            }
-        }
     }
 
     /// Whether it computes activations again so.
@@ -410,7 +415,7 @@ impl Abilities {
         if self.zero.is_empty() {
             return empty(
                 "abilities.zero",
-                "a stage at least, such as {\"stage\": 0, \"pipelines\": \"any\", \"shards\": \"all\"}",
+                "a stage at least, such as {\"stage\": 0, \"shards\": \"all\"}",
             );
         }
         if self.recompute.is_empty() {
@@ -425,6 +430,9 @@ impl Abilities {
         no_twice("abilities.schedules", &self.schedules, |it| it.name().to_owned())?;
         let stages: Vec<u8> = self.zero.iter().map(|ability| ability.stage.number()).collect();
         no_twice("abilities.zero", &stages, |it| format!("stage {it}"))?;
+        if self.exclusions.iter().any(|it| it.features.is_empty()) {
+            return empty("abilities.exclusions[..].features", "one feature at least");
+        }
         no_twice("abilities.context_parallel", &self.context_parallel, |it| it.name().to_owned())?;
         no_twice("abilities.precisions", &self.precisions, |it| it.name().to_owned())?;
         let contradiction = |one: &str, other: &str, works| {
@@ -445,10 +453,10 @@ impl Abilities {
             );
         }
         let has_pipelines = !self.schedules.is_empty();
-        let needs_none = self.zero.iter().all(|it| it.pipelines == WithPipelines::None);
-        if has_pipelines && needs_none {
-            let other = "no stage of `abilities.zero` runs with pipelines";
-            let works = "`\"pipelines\": \"any\"` for stage 0 or 1, or no schedules";
+        let pipelines = Features::which([(Feature::PipelineParallel, true)]);
+        if has_pipelines && self.zero_stages_with(pipelines).next().is_none() {
+            let other = "`abilities.exclusions` leave no stage of ZeRO with them";
+            let works = "a stage, such as 0 or 1, that runs with them, or no schedules";
             return contradiction("`abilities.schedules` has pipelines", other, works);
         }
         let offloads = self.offload.iter().any(|it| it.activations.is_some());
@@ -502,12 +510,6 @@ impl Abilities {
         }
         Ok(())
     }
-}
-
-/// Whether stages have as many layers each: without embedding and head, or counting these as one each
-/// (Megatron-Core's `--account-for-embedding-in-pipeline-split` and `--account-for-loss-in-pipeline-split`).
-fn are_even(num_blocks: u64, num_stages: u64) -> bool {
-    num_blocks.is_multiple_of(num_stages) || num_blocks.saturating_sub(2).is_multiple_of(num_stages)
 }
 
 fn no_twice<T: PartialEq>(

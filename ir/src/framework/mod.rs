@@ -8,7 +8,9 @@ mod abilities;
 mod calibration;
 mod check;
 mod error;
+mod exclusion;
 mod habits;
+mod job;
 mod named;
 mod zero;
 
@@ -25,6 +27,7 @@ pub use abilities::{
 };
 pub use calibration::Calibration;
 pub use error::FrameworkError;
+pub use exclusion::{Exclusion, Feature, Features};
 pub use habits::{
     AttentionLibrary, CausalPieces, ExpertActivations, ExpertHabits, ExpertOutputs, Fusion,
     GradientAccumulation, GradientCopies, GradientHabits, GradientSum, HostHabits, KeptInputs,
@@ -34,8 +37,8 @@ pub use habits::{
     WhenReduced,
 };
 
-pub use named::ModelFacts;
-pub use zero::{NeverBeside, ShardGroups, WithPipelines, ZeroAbility};
+pub use job::JobFacts;
+pub use zero::{ShardGroups, ZeroAbility};
 
 /// The name of the framework that can do everything.
 pub const IDEAL: &str = "ideal";

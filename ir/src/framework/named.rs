@@ -1,52 +1,34 @@
 //! What a user names, held against what a framework can do.
 
+use super::job::is_hybrid;
 use super::{
-    Abilities, ActivationOffload, ExpertAbilities, ExpertTensor, NeverBeside, OverlapAbility,
-    SequenceAbility, ShardGroups, StageLayers, WithPipelines, ZeroAbility,
+    Abilities, ActivationOffload, ExpertAbilities, ExpertTensor, Feature, Features, JobFacts,
+    OverlapAbility, SequenceAbility, ShardGroups, ZeroAbility,
 };
-use crate::graph::{CudaGraphs, ExpertOverlap, Graph, OpKind, Recompute, TokenDispatcher};
+use crate::graph::{CudaGraphs, ExpertOverlap, Recompute, TokenDispatcher};
 use crate::layout::{Degrees, Offload, PartialLayout, ZeroStage};
 use crate::schedule::ScheduleKind;
 
-/// A model, as far as abilities depend on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ModelFacts {
-    /// Whether it has experts.
-    pub has_experts: bool,
-    /// Blocks of its chain, embedding and head among them.
-    pub num_blocks: u64,
-}
-
-impl ModelFacts {
-    /// Those of a graph.
-    pub fn of(graph: &Graph) -> Self {
-        let mut ops = graph.classes().flat_map(|(_, block)| block.nodes());
-        let has_experts = ops.any(|node| matches!(node.op.kind, OpKind::GroupedLinear { .. }));
-        Self { has_experts, num_blocks: graph.num_blocks() as u64 }
-    }
-}
-
 impl Abilities {
     /// What is named of a layout and cannot be run, in words; nothing where all can.
-    pub fn lacks(&self, named: &PartialLayout, model: ModelFacts) -> Vec<String> {
+    pub fn lacks(&self, named: &PartialLayout, facts: JobFacts) -> Vec<String> {
         let mut lacks = Vec::new();
         let mut need = |has: bool, what: String| {
             if !has {
                 lacks.push(what);
             }
         };
-        let named = &self.easiest(named);
+        let named = &self.easiest(named, facts);
         let tensor = named.tensor_parallel.unwrap_or(1);
         let pipeline = named.pipeline_parallel.unwrap_or(1);
-        let stages = named.virtual_stages.unwrap_or(1);
         if self.sequence_parallel == SequenceAbility::NoTensorParallelism {
             need(tensor == 1, "tensor parallelism".to_owned());
         } else if tensor > 1
             && let Some(is_on) = named.sequence_parallel
         {
             let how = if is_on { "with" } else { "without" };
-            let beside = if model.has_experts { " of a model with experts" } else { "" };
-            let has = self.takes_tensor(tensor, is_on, model.has_experts);
+            let beside = if facts.has_experts { " of a model with experts" } else { "" };
+            let has = self.takes_tensor(tensor, is_on, facts.has_experts);
             need(has, format!("tensor parallelism {how} sequence parallelism{beside}"));
         }
         if let Some(context) = named.context_parallel {
@@ -65,20 +47,10 @@ impl Abilities {
         if !schedules.is_empty() && !is_told {
             need(schedules.iter().any(has), format!("schedule {}", in_words(&schedules)));
         }
-        if named.pipeline_parallel.is_some() && (stages > 1 || named.virtual_stages.is_some()) {
-            let all = u64::from(pipeline) * u64::from(stages);
-            need(
-                pipeline == 1 || self.takes_stages(model.num_blocks, all),
-                format!(
-                    "{all} stages of {} layers, which do not divide",
-                    model.num_blocks.saturating_sub(2)
-                ),
-            );
-        }
         for lacked in named.zero_stage.iter().flat_map(|stage| self.lacks_of_zero(*stage, named)) {
             need(false, lacked);
         }
-        self.lacks_of_experts(named, model, &mut need);
+        self.lacks_of_experts(named, facts, &mut need);
         if let Some(recompute) = named.recompute {
             need(self.takes_recompute(recompute), format!("recompute of {recompute}"));
         }
@@ -88,14 +60,28 @@ impl Abilities {
                 _ => Recompute::None,
             });
             let graphs = named.cuda_graphs.unwrap_or(CudaGraphs::None);
-            let has = self.takes_offload(offload, model.num_blocks)
+            let has = self.takes_offload(offload, facts.num_blocks)
                 && self.takes_offload_with(offload, pipeline, recompute, graphs);
             need(has, self.offload_with(offload));
         }
         if let Some(graphs) = named.cuda_graphs {
             need(self.takes_graphs(graphs), format!("CUDA graphs of {graphs}"));
         }
+        for excluded in self.excluded(self.refused_features(named, facts)) {
+            need(false, excluded.to_string());
+        }
         lacks
+    }
+
+    /// The features of what is named; with the plainest stage of ZeRO where none is named and it runs none with them.
+    fn refused_features(&self, named: &PartialLayout, facts: JobFacts) -> Features {
+        let features = facts.features_with(named);
+        let is_open =
+            named.zero_stage.is_none() && self.zero_stages_with(features).next().is_none();
+        let plainest = self.zero.iter().map(|it| it.stage).min().filter(|_| is_open);
+        plainest.map_or(features, |stage| {
+            features.and(Features::which([(Feature::of_zero(stage), true)]))
+        })
     }
 
     /// What is missing where something is offloaded, and what would not be.
@@ -116,7 +102,7 @@ impl Abilities {
 
     /// What is named with, of what several values are named for, the one that asks least: the smallest degree, and a stage
     /// of ZeRO that it has.
-    fn easiest(&self, named: &PartialLayout) -> PartialLayout {
+    fn easiest(&self, named: &PartialLayout, facts: JobFacts) -> PartialLayout {
         let among = &named.among;
         let least = |named: Option<u32>, listed: Option<Degrees>| {
             named.or(listed.map(|degrees| degrees.least()))
@@ -128,38 +114,34 @@ impl Abilities {
             ..*named
         };
         let listed: Vec<ZeroStage> = among.zero_stage.into_iter().flatten().flatten().collect();
-        let has = |stage: &&ZeroStage| self.lacks_of_zero(**stage, &degrees).is_empty();
+        let has = |stage: &&ZeroStage| {
+            let named = PartialLayout { zero_stage: Some(**stage), ..degrees };
+            self.lacks_of_zero(**stage, &degrees).is_none()
+                && self.combines(facts.features_with(&named))
+        };
         let stage = listed.iter().find(has).or(listed.first()).copied();
         PartialLayout { zero_stage: named.zero_stage.or(stage), ..degrees }
     }
 
-    /// What of a stage of ZeRO is missing, beside what is named.
-    fn lacks_of_zero(&self, stage: ZeroStage, named: &PartialLayout) -> Vec<String> {
+    /// What of a stage of ZeRO is missing by itself.
+    fn lacks_of_zero(&self, stage: ZeroStage, named: &PartialLayout) -> Option<String> {
         let number = stage.number();
         let Some(it) = self.zero.iter().find(|it| it.stage == stage) else {
-            return vec![format!("ZeRO {number}")];
+            return Some(format!("ZeRO {number}"));
         };
-        let mut lacks = Vec::new();
-        if named.pipeline_parallel.unwrap_or(1) > 1 && it.pipelines == WithPipelines::None {
-            lacks.push(format!("ZeRO {number} beside pipelines"));
-        }
         let context = named.context_parallel.unwrap_or(1);
         let shards = named.zero_shard.unwrap_or(context);
-        if is_hybrid(named) && !it.shards.takes(shards, shards + 1, context) {
-            lacks.push(format!("ZeRO {number} over some of the replicas"));
-        }
-        let beside = it.never_beside.iter().filter(|it| it.is_named(named));
-        lacks.extend(beside.map(|other| format!("ZeRO {number} beside {}", other.words())));
-        lacks
+        let lacks_groups = is_hybrid(named) && !it.shards.takes(shards, shards + 1, context);
+        lacks_groups.then(|| format!("ZeRO {number} over some of the replicas"))
     }
 
     fn lacks_of_experts(
         &self,
         named: &PartialLayout,
-        model: ModelFacts,
+        facts: JobFacts,
         need: &mut impl FnMut(bool, String),
     ) {
-        if !model.has_experts {
+        if !facts.has_experts {
             return;
         }
         let Some(experts) = &self.experts else {
@@ -196,23 +178,14 @@ impl Abilities {
     }
 
     /// The same, if what is named could be run as well.
-    ///
-    /// Of a format of gradients ([`Training::gradients`]) depends which stages of ZeRO there are.
-    ///
-    /// [`Training::gradients`]: crate::plan::Training::gradients
     #[must_use]
-    pub fn with(
-        &self,
-        named: &PartialLayout,
-        model: ModelFacts,
-        gradients: Option<NeverBeside>,
-    ) -> Self {
+    pub fn with(&self, named: &PartialLayout, facts: JobFacts) -> Self {
         let mut able = self.clone();
-        let named = &self.easiest(named);
+        let named = &self.easiest(named, facts);
         let (tensor, pipeline) =
             (named.tensor_parallel.unwrap_or(1), named.pipeline_parallel.unwrap_or(1));
         let sequence = named.sequence_parallel;
-        let takes = |is_on| self.takes_tensor(tensor.max(2), is_on, model.has_experts);
+        let takes = |is_on| self.takes_tensor(tensor.max(2), is_on, facts.has_experts);
         if tensor > 1 && !sequence.map_or(takes(true) || takes(false), takes)
             || sequence == Some(true) && !takes(true)
         {
@@ -231,14 +204,10 @@ impl Abilities {
                 push(&mut able.schedules, schedule);
             }
         }
-        if pipeline > 1 {
-            let all = u64::from(pipeline) * u64::from(named.virtual_stages.unwrap_or(1));
-            if !able.takes_stages(model.num_blocks, all) {
-                able.stage_layers = StageLayers::Any;
-            }
-        }
-        able.zero = able.zero_with(named, pipeline, gradients);
-        if model.has_experts {
+        able.zero = self.zero_with(named);
+        let refused = able.refused_features(named, facts);
+        able.exclusions.retain(|it| !refused.contain(it.set()));
+        if facts.has_experts {
             able.experts = Some(self.experts_with(named));
         }
         if let Some(recompute) = named.recompute.filter(|it| !self.takes_recompute(*it)) {
@@ -252,7 +221,7 @@ impl Abilities {
             push(&mut able.offload, offload.of_all_blocks());
             let recompute = named.recompute.unwrap_or(Recompute::None);
             let graphs = named.cuda_graphs.unwrap_or(CudaGraphs::None);
-            if !able.takes_offload(offload, model.num_blocks)
+            if !able.takes_offload(offload, facts.num_blocks)
                 || !able.takes_offload_with(offload, pipeline, recompute, graphs)
             {
                 able.activation_offload = ActivationOffload::Any;
@@ -264,42 +233,16 @@ impl Abilities {
         able
     }
 
-    fn zero_with(
-        &self,
-        named: &PartialLayout,
-        pipeline: u32,
-        gradients: Option<NeverBeside>,
-    ) -> Vec<ZeroAbility> {
+    fn zero_with(&self, named: &PartialLayout) -> Vec<ZeroAbility> {
         let mut all = self.zero.clone();
-        if let Some(stage) = named.zero_stage
-            && all.iter().all(|it| it.stage != stage)
-        {
-            all.push(ZeroAbility {
-                stage,
-                pipelines: WithPipelines::Any,
-                shards: ShardGroups::All,
-                never_beside: Vec::new(),
-            });
+        let Some(stage) = named.zero_stage else { return all };
+        if all.iter().all(|it| it.stage != stage) {
+            all.push(ZeroAbility { stage, shards: ShardGroups::All });
         }
-        // With ZeRO open, nothing beside the pipeline may be left: then what is the plainest of those that run otherwise.
-        let runs = |it: &&ZeroAbility| {
-            let mut beside = it.never_beside.iter();
-            !beside.any(|other| other.is_named(named) || Some(*other) == gradients)
-        };
-        let is_beside = |it: ZeroAbility| it.pipelines == WithPipelines::Any;
-        let needs_one = pipeline > 1 && !all.iter().filter(runs).cloned().any(is_beside);
-        let plainest = all.iter().filter(runs).map(|it| it.stage).min().filter(|_| needs_one);
-        for it in &mut all {
-            let is_named = named.zero_stage.or(plainest) == Some(it.stage);
-            if is_named && pipeline > 1 {
-                it.pipelines = WithPipelines::Any;
-            }
-            if is_named && is_hybrid(named) {
-                it.shards = ShardGroups::Any;
-            }
-            if named.zero_stage == Some(it.stage) {
-                it.never_beside.retain(|other| !other.is_named(named));
-            }
+        if is_hybrid(named) {
+            all.iter_mut()
+                .filter(|it| it.stage == stage)
+                .for_each(|it| it.shards = ShardGroups::Any);
         }
         all
     }
@@ -338,25 +281,6 @@ fn schedules(named: &PartialLayout) -> Vec<ScheduleKind> {
 /// Each of several, of which one would do: `1 or 2`.
 fn in_words(all: &[impl std::fmt::Display]) -> String {
     all.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ")
-}
-
-/// Whether states are to be sharded over fewer replicas than there are, as far as that is named.
-fn is_hybrid(named: &PartialLayout) -> bool {
-    let replicas = named.data_parallel.map(|data| data * named.context_parallel.unwrap_or(1));
-    named.zero_shard.is_some_and(|shards| replicas.is_none_or(|replicas| shards < replicas))
-}
-
-impl NeverBeside {
-    /// Whether a layout is named that has it.
-    fn is_named(self, named: &PartialLayout) -> bool {
-        let is_cut = |degree: Option<u32>| degree.is_some_and(|degree| degree > 1);
-        match self {
-            Self::Tensor => is_cut(named.tensor_parallel),
-            Self::Context => is_cut(named.context_parallel),
-            Self::SpreadExperts => is_cut(named.expert_parallel),
-            Self::Gradients16 | Self::Gradients32 => false,
-        }
-    }
 }
 
 fn push<T: PartialEq>(all: &mut Vec<T>, one: T) {

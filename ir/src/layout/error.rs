@@ -25,6 +25,16 @@ fn batch_hint(batch: u64, of_micro_batch: u64, num_micro_batches: u64) -> String
     }
 }
 
+/// That a number of things, or a size, does not divide, and what divides it.
+fn undivided(what: &str, size: u64, by: &str, degree: u64, works: u64) -> String {
+    let is_count = ["heads", "experts", "ranks"].iter().any(|things| what.ends_with(things));
+    if is_count && !what.starts_with("intermediate") {
+        format!("{size} {what} do not divide by {by} {degree}\nhint: {works} divides them")
+    } else {
+        format!("{what} {size} does not divide by {by} {degree}\nhint: {works} divides it")
+    }
+}
+
 /// What would make as many stages as are given.
 fn stages_hint(given: u32, virtual_stages: u32, fits: u32) -> String {
     if virtual_stages > 1 {
@@ -87,7 +97,7 @@ pub enum LayoutError {
         degrees: u64,
     },
     /// A size does not divide by a degree.
-    #[error("{what} {size} does not divide by {by} {degree}\nhint: {works} divides it")]
+    #[error("{}", undivided(.what, *.size, .by, *.degree, *.works))]
     NotDivisible {
         /// What is to be divided.
         what: &'static str,

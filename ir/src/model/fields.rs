@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 use super::error::ModelError;
 use super::warning::{Asked, like};
 use crate::graph::{Activation, Real};
+use crate::text;
 
 /// The most layers that a model may have.
 pub(super) const MOST_LAYERS: u64 = 100_000;
@@ -349,10 +350,5 @@ impl<'a> Fields<'a> {
 
 /// A value as JSON, cut after what a message can bear.
 fn shortened(value: &Value) -> String {
-    const MOST_CHARACTERS: usize = 40;
-    let text = value.to_string();
-    if text.chars().count() <= MOST_CHARACTERS {
-        return text;
-    }
-    text.chars().take(MOST_CHARACTERS).chain("..".chars()).collect()
+    text::shortened(&value.to_string())
 }

@@ -8,7 +8,7 @@ use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
-use crate::text::printable;
+use crate::text::shortened;
 
 /// Something in the description of a model that is accepted, but may not be meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -172,12 +172,15 @@ impl Asked {
             let plain = text.strip_prefix("torch.").unwrap_or(text);
             let is_known = TYPES.contains(&plain) || plain.starts_with("float8");
             if !is_known && !value.is_null() {
-                let (field, value) = (field.to_owned(), value.to_string());
+                let (field, value) = (field.to_owned(), shortened(&value.to_string()));
                 warnings.push(ModelWarning::UnknownType { field, value });
             }
         }
         let scalings = self.scalings.into_inner().into_iter();
-        warnings.extend(scalings.map(|scaling| ModelWarning::UnknownScaling { scaling }));
+        warnings.extend(scalings.map(|scaling| {
+            let scaling = shortened(&scaling);
+            ModelWarning::UnknownScaling { scaling }
+        }));
         let left_out = self.defaults.into_inner().into_iter();
         warnings.extend(left_out.map(|(field, default)| {
             let architecture = architecture.to_owned();
@@ -191,7 +194,7 @@ impl Asked {
 pub(super) fn repeated(text: &str) -> Vec<ModelWarning> {
     let Names(names) = serde_json::from_str(text).unwrap_or_default();
     let fields = names.into_iter().filter(|(_, times)| *times > 1);
-    fields.map(|(field, _)| ModelWarning::Repeated { field: printable(&field).into() }).collect()
+    fields.map(|(field, _)| ModelWarning::Repeated { field: shortened(&field) }).collect()
 }
 
 /// How often each name is in an object.

@@ -84,10 +84,27 @@ impl ScheduleKind {
         Self::AsyncOneFOneB,
     ];
 
-    /// Those that a search tries where none is named, plainest first: their time and memory have
-    /// closed forms, and bounds that tell what cannot be among the best.
-    pub const SEARCHED: [Self; 6] =
-        [Self::OneFOneB, Self::Interleaved, Self::ZbH1, Self::ZbH2, Self::LoopedBfs, Self::GPipe];
+    /// Whether a search tries it where none is named. Not those that run one pass beside another, of which no bound knows
+    /// what exchanges they hide; nor the one that updates with old gradients, nor the one that never has two ranks at work.
+    pub const fn is_searched(self) -> bool {
+        match self {
+            Self::OneFOneB
+            | Self::Interleaved
+            | Self::ZbH1
+            | Self::ZbH2
+            | Self::LoopedBfs
+            | Self::GPipe
+            | Self::InterleavedZb
+            | Self::Zbv
+            | Self::VHalf
+            | Self::VMin => true,
+            Self::Sequential
+            | Self::DualPipe
+            | Self::DualPipeV
+            | Self::AsyncOneFOneB
+            | Self::Given(_) => false,
+        }
+    }
 
     /// The name on the command line and in JSON.
     pub const fn name(self) -> &'static str {
@@ -267,7 +284,8 @@ impl ScheduleKind {
     /// Micro-batches whose activations the rank holds at its peak: each of the rank's
     /// stages of each micro-batch counts one.
     ///
-    /// Exact for [`Self::SEARCHED`] where micro-batches divide by ranks; for the others no schedule
+    /// Exact for GPipe, 1F1B, its interleaved form, looped BFS, ZB-H1 and ZB-H2 where micro-batches divide by ranks; for the
+    /// others no schedule
     /// of the family holds more.
     ///
     /// # Source

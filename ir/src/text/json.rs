@@ -2,7 +2,7 @@
 
 use serde_json::error::Category;
 
-use super::{printable, printable_lines};
+use super::{printable, printable_lines, shortened};
 
 /// What `error`, which reading `text` met, says: without its place in lines and columns, and with the field that it is
 /// about.
@@ -183,16 +183,6 @@ fn found_in_words(found: &str) -> (String, bool) {
     };
     let quoted = found.strip_prefix("string \"").and_then(|it| it.strip_suffix('"'));
     (words, quoted.is_some_and(|it| it.parse::<f64>().is_ok()))
-}
-
-/// So many characters of a value are shown.
-const MOST_SHOWN: usize = 60;
-
-fn shortened(value: &str) -> String {
-    match value.char_indices().nth(MOST_SHOWN) {
-        Some((end, _)) => format!("{}..", &value[..end]),
-        None => value.to_owned(),
-    }
 }
 
 /// In what fields are counted whose names end so.

@@ -7,7 +7,7 @@ use ir::units::Bytes;
 use serde::Serialize;
 
 use crate::problem::Problem;
-use crate::search::{Found, likelihood_first_is_faster};
+use crate::search::{Found, is_tie, likelihood_first_is_faster};
 
 /// What a second plan takes beyond a first.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -83,6 +83,11 @@ impl Difference {
         }
     }
 
+    /// Whether the model cannot tell the two apart.
+    pub fn is_tie(&self) -> bool {
+        is_tie(self.share, self.likelihood_first_is_faster)
+    }
+
     /// The largest terms in a line: `tensor-parallel collectives, exposed +1.20 s, ..`.
     pub fn largest_terms(&self, most: usize) -> String {
         let scale = self.step_time_seconds.abs().max(1e-12);
@@ -145,7 +150,10 @@ pub(crate) fn depends_on(term: &str, problem: &Problem, layout: &LayoutSpec) -> 
         _ => {
             let shards = if layout.zero_stage.number() == 0 { 1 } else { layout.zero_shard };
             let ways = tensor_parallel * pipeline_parallel * shards;
-            format!("an update of a {ways}th of the parameters or more")
+            match ways {
+                1 => "an update of all parameters".to_owned(),
+                _ => format!("an update of 1/{ways} of the parameters or more"),
+            }
         }
     }
 }

@@ -5,7 +5,7 @@ use ir::units::Bytes;
 
 use super::difference::Difference;
 use crate::problem::Problem;
-use crate::search::{Found, Go, Request, StopReason, search};
+use crate::search::{Found, Go, Request, StopReason, WithLessHeadroom, evaluate};
 
 /// Why a plan does without what was asked about.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,6 +20,9 @@ pub enum WhyNot {
     TooLarge(Box<Found>, Bytes),
     /// The best that has it is slower, or is to be told apart from the plan by nothing.
     Slower(Box<Found>, Box<Difference>),
+    /// The best that has it leaves less of a GPU's memory free than is in force, and is not slower by more than the best that
+    /// leaves as much, if any does.
+    LessHeadroom(Box<WithLessHeadroom>, Box<Difference>, Option<Box<Found>>),
     /// The time was over before an answer was found.
     Unknown,
 }
@@ -32,13 +35,23 @@ pub fn why_not(
     asked: &PartialLayout,
     go: &mut (dyn FnMut() -> Go + Send),
 ) -> WhyNot {
-    let lacks = problem.hardware.framework.abilities.lacks(asked, problem.model_facts());
+    let lacks = problem.unsupported(asked);
     if !lacks.is_empty() {
         return WhyNot::Lacking(lacks);
     }
-    let request = Request { fixed: *asked, top: 1, ..*request };
-    let outcome = search(problem, &request, &mut |_| go());
-    match (outcome.plans.into_iter().next(), outcome.closest) {
+    let request = Request { fixed: *asked, top: 1, less_headroom: true, ..*request };
+    let (outcome, left) = evaluate(problem, &request, &mut |_| go());
+    let best = outcome.plans.into_iter().next();
+    let less = match (left, &best) {
+        (Some(headroom), Some(found)) => Some(WithLessHeadroom { found: found.clone(), headroom }),
+        _ => outcome.with_less_headroom,
+    };
+    let roomy = best.clone().filter(|_| left.is_none());
+    if let Some(less) = less.filter(|_| roomy.as_ref().is_none_or(|it| it.layout != plan.layout)) {
+        let difference = Difference::of((problem, plan), (problem, &less.found));
+        return WhyNot::LessHeadroom(Box::new(less), Box::new(difference), roomy.map(Box::new));
+    }
+    match (best, outcome.closest) {
         (Some(found), _) if found.layout == plan.layout => WhyNot::Chosen,
         (Some(found), _) => {
             let difference = Difference::of((problem, plan), (problem, &found));

@@ -21,8 +21,7 @@ use super::questions::QuestionArgs;
 use super::report::ReportArgs;
 use super::setting::{AdapterArgs, PartArgs, SettingArgs};
 use super::values::{
-    parse_count, parse_gib, parse_gpus, parse_named, parse_percent, parse_seed, parse_time_limit,
-    whole,
+    parse_count, parse_gpus, parse_named, parse_percent, parse_seed, parse_time_limit, whole,
 };
 pub(crate) use format::Format;
 use headings::{OUTPUT, SEARCH};
@@ -141,10 +140,6 @@ pub(crate) struct SearchArgs {
     /// shown.
     #[arg(long, value_name = "K", default_value_t = 5, value_parser = whole::<usize, 1, 1000>, help_heading = SEARCH)]
     pub(crate) top: usize,
-    /// Memory of a GPU to leave free, in GiB [default: so much that nine of ten comparable measured runs would have
-    /// fit].
-    #[arg(long, value_name = "GIB", value_parser = parse_gib::<100_000>, allow_negative_numbers = true, help_heading = SEARCH)]
-    pub(crate) headroom: Option<f64>,
     #[command(flatten)]
     pub(crate) questions: QuestionArgs,
 }

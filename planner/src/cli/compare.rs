@@ -9,7 +9,7 @@ use ir::units::{Bytes, Seconds};
 use planner::answers::Difference;
 use planner::names;
 use planner::problem::Problem;
-use planner::search::{Found, Go, RESOLUTION, Request, search};
+use planner::search::{Found, Go, Request, evaluate};
 use serde::Serialize;
 
 use super::answer::Answer;
@@ -100,6 +100,12 @@ pub(crate) fn compare(args: &CompareArgs) -> anyhow::Result<Answer> {
         (None, Some(b)) => (of_layout(&args.a, &b.problem, &b.model)?, b),
         (None, None) => (posed(args, &args.a)?, posed(args, &args.b)?),
     };
+    ensure!(
+        a.model == b.model,
+        "A is a plan of {}, B of {}: a step of one does not stand for a step of the other\nhint: two plans of one model",
+        a.model,
+        b.model
+    );
     let difference = Difference::of((&a.problem, &a.found), (&b.problem, &b.found));
     let comparison = Comparison { a: SideReport::of(&a), b: SideReport::of(&b), difference };
     match args.format {
@@ -140,11 +146,9 @@ fn named(text: &str) -> anyhow::Result<PartialLayout> {
 fn of_layout(text: &str, problem: &Problem, model: &str) -> anyhow::Result<Side> {
     let layout = named(text)?;
     let mut problem = problem.clone().with_stages(None);
-    let facts = problem.model_facts();
-    let abilities = &mut problem.hardware.framework.abilities;
-    let lacks = abilities.lacks(&layout, facts);
+    let lacks = problem.unsupported(&layout);
     if !lacks.is_empty() {
-        *abilities = abilities.with(&layout, facts, problem.training.gradients());
+        problem = problem.granting(&layout);
     }
     let found = evaluated(text, &problem, &layout)?;
     Ok(Side { problem, found, lacks, model: model.to_owned() })
@@ -168,7 +172,7 @@ fn posed(args: &CompareArgs, text: &str) -> anyhow::Result<Side> {
 /// The best of what a layout leaves open; where nothing fits, what misses by least.
 fn evaluated(text: &str, problem: &Problem, fixed: &PartialLayout) -> anyhow::Result<Found> {
     let request = Request { fixed: *fixed, ..Request::default() };
-    let outcome = search(problem, &request, &mut |_| Go::On);
+    let (outcome, _) = evaluate(problem, &request, &mut |_| Go::On);
     let invalid = outcome.invalid;
     let found = outcome.plans.into_iter().next().or(outcome.closest);
     found.ok_or_else(|| match invalid {
@@ -180,6 +184,8 @@ fn evaluated(text: &str, problem: &Problem, fixed: &PartialLayout) -> anyhow::Re
 fn describe(comparison: &Comparison, sides: [&Side; 2]) -> String {
     let Comparison { a, b, difference } = comparison;
     let mut text = String::new();
+    let has_sequence = sides[0].problem.limits.has_sequence;
+    let unit = if has_sequence { "tok/s/GPU" } else { "samples/s/GPU" };
     for (name, side) in [("A", a), ("B", b)] {
         let lacks = if side.lacks.is_empty() {
             String::new()
@@ -189,7 +195,7 @@ fn describe(comparison: &Comparison, sides: [&Side; 2]) -> String {
         let fits = if side.fits { "" } else { ", which does not fit" };
         let _ = write!(
             text,
-            "{name}: {} on {} GPUs with {}: {}\n   {}, {:.0} tok/s/GPU, MFU {}, {}{fits}\n{lacks}",
+            "{name}: {} on {} GPUs with {}: {}\n   {}, {:.0} {unit}, MFU {}, {}{fits}\n{lacks}",
             side.model,
             side.num_gpus,
             side.framework,
@@ -200,7 +206,21 @@ fn describe(comparison: &Comparison, sides: [&Side; 2]) -> String {
             side.peak_memory_bytes,
         );
     }
-    text.push_str(&verdict(difference));
+    let [one, other] = sides.map(|side| &side.problem);
+    text.push_str(&match unlike_work(one, other) {
+        Some(unlike) => {
+            let rates = [a, b].map(|side| side.tokens_per_second_per_gpu);
+            let (faster, gain) = match rates[0] >= rates[1] {
+                true => ("A", rates[0] / rates[1]),
+                false => ("B", rates[1] / rates[0]),
+            };
+            format!(
+                "\ntheir steps do other work: {unlike}\nof the same work {faster} does {:.1} % more a second on each GPU\n\n",
+                (gain - 1.0) * 100.0
+            )
+        }
+        None => verdict(difference),
+    });
     let mut rows = table(&["time", "A", "B", "B - A"], &["time"]);
     for term in &difference.terms {
         let [one, other] = term.seconds;
@@ -243,16 +263,28 @@ fn describe(comparison: &Comparison, sides: [&Side; 2]) -> String {
     text
 }
 
+/// What of the work of a step differs between two problems.
+fn unlike_work(one: &Problem, other: &Problem) -> Option<String> {
+    let facts = |problem: &Problem| {
+        let training = &problem.training;
+        [
+            ("batch", training.global_batch_size.to_string()),
+            ("sequence", training.sequence_length.to_string()),
+            ("GPUs", problem.limits.num_gpus.to_string()),
+        ]
+    };
+    let unlike = facts(one).into_iter().zip(facts(other)).filter(|(one, other)| one.1 != other.1);
+    let unlike: Vec<String> =
+        unlike.map(|((name, one), (_, other))| format!("{name} {one} and {other}")).collect();
+    (!unlike.is_empty()).then(|| unlike.join(", "))
+}
+
 fn verdict(difference: &Difference) -> String {
     let share = difference.share;
     let how = if share >= 0.0 { "more" } else { "less" };
     let likely = difference.likelihood_first_is_faster;
     let (faster, likely) = if share >= 0.0 { ("A", likely) } else { ("B", 1.0 - likely) };
-    let told = if share.abs() < RESOLUTION {
-        format!(", less than can be told apart ({:.0} %)", RESOLUTION * 100.0)
-    } else {
-        String::new()
-    };
+    let told = if difference.is_tie() { ", which cannot be told apart" } else { "" };
     format!(
         "\nB takes {:.1} % {how}{told}; {faster} is faster with a likelihood of {:.0} %\n\n",
         share.abs() * 100.0,

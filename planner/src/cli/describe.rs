@@ -12,7 +12,7 @@ use planner::problem::Problem;
 use planner::report::{Answered, Expectation};
 use planner::search::space::Rejection;
 use planner::search::{
-    Chosen, Found, Outcome, RESOLUTION, StopReason, model_flops_utilization,
+    Chosen, Found, Outcome, RESOLUTION, StopReason, WithLessHeadroom, model_flops_utilization,
     utilization_with_every_pair,
 };
 
@@ -28,12 +28,13 @@ pub(crate) fn describe(
     answer: &Answered,
     answers: &str,
 ) -> String {
-    let Answered { outcome, shown, elapsed, least_gpus, named, best, lacks } = answer;
+    let Answered { outcome, shown, elapsed, least_gpus, named, best, lacks, headroom } = answer;
     let mut text = describe_problem(input, args);
     if !lacks.is_empty() {
         let name = &input.framework.name;
         let _ = writeln!(text, "{name} cannot run this: it has no {}\n", lacks.join(", no "));
     }
+    let less = outcome.with_less_headroom.as_ref();
     match shown.as_slice() {
         [] => {
             if *named {
@@ -47,21 +48,26 @@ pub(crate) fn describe(
             });
         }
         [only] if *named => {
-            text.push_str(&plan_table(&input.problem, &[Row::named(&only.found)]));
-            text.push_str(&describe_best(&input.problem, &only.found));
+            let apart = less.map(|it| Row::apart(&it.found));
+            let rows: Vec<Row<'_>> =
+                std::iter::once(Row::named(&only.found)).chain(apart).collect();
+            text.push_str(&plan_table(&input.problem, &rows));
+            text.push_str(&describe_best(&input.problem, &only.found, *headroom, less));
         }
         [first, ..] => {
-            let rows: Vec<Row<'_>> = shown.iter().map(Row::of).collect();
+            let apart = less.map(|it| Row::apart(&it.found));
+            let rows: Vec<Row<'_>> = shown.iter().map(Row::of).chain(apart).collect();
             text.push_str(&plan_table(&input.problem, &rows));
             text.push_str(&describe_order(&input.problem, shown));
-            text.push_str(&describe_best(&input.problem, &first.found));
+            text.push_str(&describe_best(&input.problem, &first.found, *headroom, less));
         }
     }
     text.push_str(&describe_gap(outcome));
     if let (Some(best), Some(found)) = (best, outcome.plans.first().or(outcome.closest.as_ref())) {
         let replication = input.problem.training.replication();
         let by = if replication == Replication::default() { "" } else { ", by all-reduce," };
-        text.push_str(&describe_loss(best, by, found));
+        let has_headroom = input.problem.headroom() >= *headroom;
+        text.push_str(&describe_loss(best, by, found, has_headroom.then_some(*headroom)));
     }
     text.push_str(answers);
     if !*named {
@@ -179,15 +185,22 @@ struct Row<'a> {
     found: &'a Found,
     /// How likely it is the fastest, where it stands among others.
     likelihood: Option<f64>,
+    /// Whether it stands apart from those that are ranked.
+    is_apart: bool,
 }
 
 impl<'a> Row<'a> {
     const fn of(chosen: &'a Chosen) -> Self {
-        Self { found: &chosen.found, likelihood: Some(chosen.likelihood) }
+        Self { found: &chosen.found, likelihood: Some(chosen.likelihood), is_apart: false }
     }
 
     const fn named(found: &'a Found) -> Self {
-        Self { found, likelihood: None }
+        Self { found, likelihood: None, is_apart: false }
+    }
+
+    /// A plan that fits with less headroom alone.
+    const fn apart(found: &'a Found) -> Self {
+        Self { found, likelihood: None, is_apart: true }
     }
 }
 
@@ -205,12 +218,13 @@ fn describe_order(problem: &Problem, shown: &[Chosen]) -> String {
             (first / fastest - 1.0) * 100.0,
         );
     }
-    format!(
-        "\n{} is predicted {:.1} % faster than 1, less than can be told apart ({:.0} %): the simplest stands first\n",
-        place + 1,
-        (first / fastest - 1.0) * 100.0,
-        RESOLUTION * 100.0
-    )
+    let gain = (first / fastest - 1.0) * 100.0;
+    let why = if gain < RESOLUTION * 100.0 {
+        "which cannot be told apart: the simplest stands first"
+    } else {
+        "but is less likely to be the fastest"
+    };
+    format!("\n{} is predicted {gain:.1} % faster than 1, {why}\n", place + 1)
 }
 
 /// What is switched on, in words.
@@ -254,7 +268,7 @@ fn plan_table(problem: &Problem, plans: &[Row<'_>]) -> String {
         headings.remove(2);
     }
     let mut rows = table(&headings, &["layout", "schedule", "recompute"]);
-    for (index, Row { found, likelihood }) in plans.iter().enumerate() {
+    for (index, Row { found, likelihood, is_apart }) in plans.iter().enumerate() {
         let layout = &found.layout;
         let prediction = found.prediction(problem);
         let shards = layout.context_parallel * layout.data_parallel;
@@ -264,7 +278,7 @@ fn plan_table(problem: &Problem, plans: &[Row<'_>]) -> String {
             layout.zero_stage.number().to_string()
         };
         let mut row = vec![
-            (index + 1).to_string(),
+            if *is_apart { "*".to_owned() } else { (index + 1).to_string() },
             layout.to_string(),
             zero,
             format!("{}x{}", layout.num_micro_batches, layout.micro_batch_size),
@@ -281,6 +295,9 @@ fn plan_table(problem: &Problem, plans: &[Row<'_>]) -> String {
             row.insert(2, layout.schedule.to_string());
         }
         row.extend(likelihood.map(|share| format!("{:.0} %", share * 100.0)));
+        if is_ranked && likelihood.is_none() {
+            row.push("-".to_owned());
+        }
         rows.add_row(row);
     }
     let switched = if has_switches { describe_switches(plans) } else { String::new() };
@@ -296,7 +313,7 @@ fn describe_switches(plans: &[Row<'_>]) -> String {
     let mut by_words: Vec<(String, Vec<String>)> = Vec::new();
     for (index, row) in plans.iter().enumerate() {
         let words = switched_on(row.found.layout.switches);
-        let place = (index + 1).to_string();
+        let place = if row.is_apart { "*".to_owned() } else { (index + 1).to_string() };
         match by_words.iter_mut().find(|(known, _)| *known == words) {
             Some((_, places)) => places.push(place),
             None => by_words.push((words, vec![place])),
@@ -345,7 +362,12 @@ fn describe_gap(outcome: &Outcome) -> String {
 }
 
 /// Where the best plan's time goes, in a line.
-fn describe_best(problem: &Problem, best: &Found) -> String {
+fn describe_best(
+    problem: &Problem,
+    best: &Found,
+    headroom: Bytes,
+    less: Option<&WithLessHeadroom>,
+) -> String {
     let evaluation = &best.evaluation;
     let total = evaluation.step_time.get();
     let mut parts = evaluation.breakdown.parts();
@@ -357,15 +379,49 @@ fn describe_best(problem: &Problem, best: &Found) -> String {
         .collect();
     let memory = evaluation.memory.total();
     format!(
-        "\ntime:   {}\n{}memory: {} of {} on pipeline rank {}\n{}{}",
+        "\ntime:   {}\n{}memory: {} of {} on pipeline rank {}\n{}{}{}",
         shares.join("; "),
         describe_utilization(problem, best),
         memory,
         problem.hardware.memory,
         evaluation.fullest_rank,
+        describe_headroom(problem, best, headroom, less),
         describe_host(problem, best),
         Expectation::of(problem, best).in_words(),
     )
+}
+
+/// What stays free of a GPU's memory, and what less of it would gain.
+fn describe_headroom(
+    problem: &Problem,
+    best: &Found,
+    headroom: Bytes,
+    less: Option<&WithLessHeadroom>,
+) -> String {
+    let given = if headroom == problem.usual_headroom() { " by default" } else { "" };
+    let rule = format!("{headroom} stay free{given} (`--headroom`)");
+    let left = problem.headroom();
+    if left < headroom {
+        return format!(
+            "        {rule}, which this leaves less of; with `--headroom {}` it fits\n",
+            gib(left)
+        );
+    }
+    let gain = less.map_or_else(String::new, |WithLessHeadroom { found, headroom }| {
+        let [time, faster] = [best, found].map(|it| it.evaluation.step_time);
+        format!(
+            "; with `--headroom {}` * takes {faster}, {:.0} % less",
+            gib(*headroom),
+            (1.0 - faster / time) * 100.0
+        )
+    });
+    format!("        {rule}{gain}\n")
+}
+
+/// GiB as `--headroom` takes them: whole, or tenths.
+pub(crate) fn gib(bytes: Bytes) -> String {
+    let gib = bytes.as_gib();
+    if (gib - gib.round()).abs() < 1e-6 { format!("{gib:.0}") } else { format!("{gib:.1}") }
 }
 
 /// What MFU counts, where a mask leaves something to say.
@@ -395,11 +451,13 @@ fn describe_host(problem: &Problem, found: &Found) -> String {
     )
 }
 
-/// What a named layout loses against the best, and on what.
-fn describe_loss(best: &Found, by: &str, named: &Found) -> String {
+/// What a named layout loses against the best that leaves the headroom in force, and on what; without one where the named
+/// layout leaves less.
+fn describe_loss(best: &Found, by: &str, named: &Found, headroom: Option<Bytes>) -> String {
     let (best_time, time) = (best.evaluation.step_time, named.evaluation.step_time);
     if time <= best_time {
-        return "no layout is faster\n".to_owned();
+        let that = if headroom.is_some() { "" } else { " that leaves as much free" };
+        return format!("no layout{that} is faster\n");
     }
     let best_parts = best.evaluation.breakdown.parts();
     let mut parts: Vec<(&str, f64)> = named
@@ -421,12 +479,12 @@ fn describe_loss(best: &Found, by: &str, named: &Found) -> String {
         })
         .collect();
     format!(
-        "the best layout{by} takes {best_time}: {}, {}, ZeRO {}; this one {:.1} % more ({})\n",
+        "the best layout{by} takes {best_time}: {}, {}, ZeRO {}; this one {:.1} % more{}\n",
         best.layout,
         best.layout.schedule,
         best.layout.zero_stage.number(),
         (time / best_time - 1.0) * 100.0,
-        parts.join(", "),
+        if parts.is_empty() { String::new() } else { format!(" ({})", parts.join(", ")) },
     )
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use cost_models::block::{Term, TermWork, terms};
 use cost_models::kernels::Bound;
-use ir::graph::Pass;
+use ir::graph::{Axis, Pass};
 use ir::plan::{Breakdown, Plan};
 use planner::plan::CheckedPlan;
 use planner::problem::GivenStages;
@@ -112,11 +112,19 @@ fn named(term: &Term) -> (usize, String, String) {
             };
             (0, term.op.clone(), bound.to_owned())
         }
-        TermWork::Exchange(exchange, _) => (
-            1,
-            format!("{} ({})", term.op, exchange.collective),
-            format!("{:?} links", exchange.axis).to_lowercase(),
-        ),
+        TermWork::Exchange(exchange, _) => {
+            (1, format!("{} ({})", term.op, exchange.collective), links(exchange.axis).to_owned())
+        }
+    }
+}
+
+/// Between which ranks an exchange goes.
+const fn links(axis: Axis) -> &'static str {
+    match axis {
+        Axis::Tensor => "tensor links",
+        Axis::ExpertTensor => "expert-tensor links",
+        Axis::Context => "context links",
+        Axis::Expert => "expert links",
     }
 }
 
@@ -194,7 +202,11 @@ fn describe(checked: &CheckedPlan, kernels: &[KernelRow]) -> String {
     text.push_str(&describe_calibration(&hardware.framework, &hardware.device.training_set));
     let _ = writeln!(
         text,
-        "\nmfu counts 3 x forward, without masked pairs, over {} in {}; with every pair {}",
+        "\nmfu counts {}, without masked pairs, over {} in {}; with every pair {}",
+        match plan.model.adapters {
+            Some(_) => "2 x forward of frozen weights and 3 x of all else",
+            None => "3 x forward",
+        },
         problem.hardware.peak,
         plan.training.precision,
         percent(utilization_with_every_pair(problem, found.evaluation.step_time)),

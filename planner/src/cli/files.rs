@@ -181,7 +181,7 @@ fn read_cluster_text(path: &Path, bytes: &[u8]) -> anyhow::Result<Cluster> {
     let in_file = || format!("`{}`", path.display());
     let cluster = Cluster::from_json(text).with_context(in_file)?;
     clusters::check_rates(&cluster).with_context(in_file)?;
-    Ok(cluster)
+    Ok(clusters::with_known_rates(cluster))
 }
 
 /// That no cluster is called so.

@@ -1,7 +1,7 @@
 //! Options that would change nothing of what is trained.
 
 use ir::cluster::Precision;
-use ir::framework::ModelFacts;
+use ir::framework::JobFacts;
 use ir::graph::{ExpertOverlap, Graph, TokenDispatcher};
 use ir::layout::PartialLayout;
 use ir::model::{Description, Model};
@@ -16,7 +16,7 @@ pub(crate) fn refuse_idle(
     (model, graph): (&Model, &Graph),
     training: &Training,
 ) -> anyhow::Result<()> {
-    let has_experts = ModelFacts::of(graph).has_experts;
+    let has_experts = JobFacts::of(graph).has_experts;
     let predicts_further = match &model.description {
         Description::Transformer(transformer) => !transformer.prediction_modules.is_empty(),
         _ => false,

@@ -1,10 +1,10 @@
 //! Why there is no candidate at all.
 
-use ir::layout::{Among, Layout, LayoutError, LayoutSpec, Limits, PartialLayout, multiples_around};
+use ir::layout::{Among, Layout, LayoutError, LayoutSpec, Limits, PartialLayout};
 use ir::schedule::ScheduleKind;
 use planner::problem::{GivenStages, Problem};
 use planner::search::space::Rejection;
-use planner::search::{Conflict, Outcome, conflicting};
+use planner::search::{Conflict, Outcome, conflicting, failed_requirements};
 
 use super::layout::LayoutArgs;
 
@@ -40,33 +40,37 @@ pub(crate) fn no_candidates(asked: &AskedFor<'_>, outcome: &Outcome) -> anyhow::
     {
         return anyhow::Error::new(error);
     }
-    match &outcome.invalid {
-        Some(error) if outcome.rejected.len() <= 1 => anyhow::Error::new(error.clone()),
-        Some(error) => {
-            let reasons: Vec<String> = outcome
-                .rejected
-                .iter()
-                .map(|(reason, number)| format!("{number} {reason}"))
-                .collect();
-            let batch = problem.training.global_batch_size;
-            let other = outcome.rejected.contains_key(&Rejection::Batch).then(|| {
-                let others = multiples_around(batch, num_gpus.into());
-                format!("\nhint: a batch of {others} divides by the GPUs")
-            });
-            anyhow::anyhow!(
-                "no layout on {num_gpus} GPUs is possible: of those that were tried, {}; the last: {error}{}",
-                reasons.join(", "),
-                other.unwrap_or_default()
-            )
-        }
-        None => asked.conflict().unwrap_or_else(|| {
-            let framework = &problem.hardware.framework.name;
-            anyhow::anyhow!(
-                "`{framework}` runs no layout of this on {num_gpus} GPUs\nhint: another `--framework`, or `ideal`, which has no \
-                 limits"
-            )
-        }),
+    // What is named and cannot be, or cannot be run.
+    let reasons = rejected.keys().filter(|it| **it != Rejection::Framework).count();
+    if let Some(error) = &outcome.invalid
+        && (reasons <= 1 || matches!(error, LayoutError::Framework { .. }))
+    {
+        return anyhow::Error::new(error.clone());
     }
+    if let Some(error) = asked.conflict() {
+        return error;
+    }
+    // What fails by itself is named, and no other requirement that some of the layouts did not meet.
+    let failed = failed_requirements(problem, fixed);
+    if !failed.is_empty() {
+        let fails: Vec<&str> = failed.iter().map(|it| it.fails.as_str()).collect();
+        let works: Vec<&str> = failed.iter().filter_map(|it| it.works.as_deref()).collect();
+        let hint = if works.is_empty() {
+            String::new()
+        } else {
+            format!("\nhint: {}", works.join("; or "))
+        };
+        return anyhow::anyhow!(
+            "no layout on {num_gpus} GPUs is possible: {}{hint}",
+            fails.join("; ")
+        );
+    }
+    let reasons: Vec<String> =
+        rejected.iter().map(|(reason, number)| format!("{number} {reason}")).collect();
+    anyhow::anyhow!(
+        "no layout on {num_gpus} GPUs is possible: of the combinations of degrees, {}",
+        reasons.join(", ")
+    )
 }
 
 impl AskedFor<'_> {

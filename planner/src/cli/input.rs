@@ -6,16 +6,17 @@ use std::path::Path;
 use anyhow::Context;
 use cost_models::frameworks;
 use ir::cluster::Cluster;
-use ir::framework::{Framework, IDEAL, ModelFacts};
+use ir::framework::{Framework, IDEAL, JobFacts};
 use ir::graph::{Adapters, RecomputeModules};
 use ir::layout::PartialLayout;
 use ir::model::{Description, Model};
 use ir::plan::{Plan, Training};
 use ir::replication::DataParallelMethod;
 use ir::text::is_fit_to_print;
+use ir::units::Bytes;
 use planner::interchange::lacked_by_tools;
 use planner::problem::{
-    Choices, GivenStages, ON_GPUS, Problem, default_framework, usual_precision_with,
+    Choices, GivenStages, LARGEST_BATCH, ON_GPUS, Problem, default_framework, usual_precision_with,
     with_usual_modules,
 };
 
@@ -23,6 +24,7 @@ use super::files::{read_cluster, read_framework};
 use super::idle::refuse_idle;
 use super::models::{ModelFile, read_model};
 use super::setting::SettingArgs;
+use super::tables::count;
 use command_line::said::tell;
 
 /// A problem with the files that it came from.
@@ -80,11 +82,14 @@ pub(crate) fn read(
     let usual = named.as_ref().and_then(|named| usual_precision_with(&cluster.gpu, named));
     let precision = args.precision.or(usual).unwrap_or(resolved.precision);
     let training = Training { precision, ..resolved };
+    if args.global_batch_size.is_some() && graph.has_sequence() {
+        refuse_batch_of_tokens(&training, gpus)?;
+    }
     refuse_idle(args, &decided.layout, (&file.model, &graph), &training)?;
     let ranks = decided.layout.pipeline_parallel.filter(|ranks| *ranks > 0);
     let stages = decided.stages.map(|stages| GivenStages::new(&file.model, &graph, stages, ranks));
     let stages = stages.transpose().context("`--stages`")?;
-    let facts = ModelFacts::of(&graph);
+    let facts = JobFacts::of(&graph);
     let framework = named.unwrap_or_else(|| {
         let is_transformer = matches!(file.model.description, Description::Transformer(_));
         let architecture = cluster.gpu.architecture;
@@ -97,23 +102,38 @@ pub(crate) fn read(
         gradient_compression: None,
         ..training
     };
-    let mut lacks = framework.abilities.lacks(&decided.layout, facts);
-    lacks.extend(training.lacked_by(&framework.abilities));
-    let lacks = if decided.is_named { lacks } else { Vec::new() };
-    let (mut able, mut able_openly) = (framework.clone(), framework.clone());
-    if !lacks.is_empty() {
-        able_openly.abilities = training.granted(framework.abilities.clone());
-        able.abilities = able_openly.abilities.with(&decided.layout, facts, training.gradients());
-    }
     let open_graph = with_usual_modules(graph.clone(), &framework, facts);
     let graph = match decided.modules {
         Some(modules) => graph.recomputing(modules).context("`--recompute`")?,
         None if decided.layout.recompute.is_none() => open_graph.clone(),
         None => graph,
     };
-    let open = Problem::new(open_graph, usual, &cluster, able_openly, gpus)?;
-    let problem = Problem::new(graph, training, &cluster, able, gpus)?.with_stages(stages);
+    let open = Problem::new(open_graph, usual, &cluster, framework.clone(), gpus)?;
+    let mut open = leave_free(open, args.headroom)?;
+    let problem = Problem::new(graph, training, &cluster, framework.clone(), gpus)?;
+    let mut problem = leave_free(problem, args.headroom)?.with_stages(stages);
+    let lacks = if decided.is_named { problem.unsupported(&decided.layout) } else { Vec::new() };
+    if !lacks.is_empty() {
+        open.hardware.framework.abilities = training.granted(framework.abilities.clone());
+        problem = problem.granting(&decided.layout);
+    }
     Ok(Input { file, cluster, adapters, choices, framework, lacks, problem, open })
+}
+
+/// The problem where so many GiB of a GPU's memory stay free, or as many as is usual.
+pub(crate) fn leave_free(problem: Problem, headroom: Option<f64>) -> anyhow::Result<Problem> {
+    let memory = problem.hardware.memory;
+    let Some(gib) = headroom else {
+        let usual = problem.usual_headroom();
+        return Ok(problem.with_headroom(usual));
+    };
+    let free = Bytes::from_f64(gib * f64::from(1u32 << 30));
+    anyhow::ensure!(
+        free < memory,
+        "`--headroom` {gib} GiB leaves nothing of the {memory} of a GPU\nhint: less than {:.1}",
+        memory.as_gib()
+    );
+    Ok(problem.with_headroom(free))
 }
 
 /// Says on stderr what a model's description has that may not be meant.
@@ -186,24 +206,38 @@ pub(crate) fn warn_of_tools(input: &Input, plan: &Plan) {
 /// More tokens than any published run has in a step.
 const MOST_USUAL_TOKENS: u64 = 1 << 28;
 
-/// Says on stderr where a batch, which is counted in sequences, looks as if it were counted in tokens.
-pub(crate) fn warn_of_large_batch(input: &Input) {
-    let training = &input.problem.training;
+/// Refuses a batch, which is counted in sequences, that is surely counted in tokens.
+fn refuse_batch_of_tokens(training: &Training, num_gpus: u32) -> anyhow::Result<()> {
+    /// Fewer sequences for each GPU in a step are what someone may mean, however many GPUs.
+    const MOST_FOR_A_GPU: u64 = 16;
+
     let (batch, length) = (training.global_batch_size, training.sequence_length);
     let tokens = batch.saturating_mul(length);
-    let is_asked_for = input.choices.global_batch_size.is_some();
-    if is_asked_for
-        && tokens >= MOST_USUAL_TOKENS
-        && batch > length
-        && input.problem.limits.has_sequence
-    {
-        let sequences = (batch + length / 2) / length;
-        tell(&format!(
-            "warning: a batch of {batch} sequences is of {tokens} tokens a step\nhint: `--global-batch-size {sequences}` has {} \
-             tokens",
-            sequences * length
-        ));
+    let is_usual = tokens < MOST_USUAL_TOKENS || batch <= length;
+    if is_usual || batch < MOST_FOR_A_GPU * u64::from(num_gpus) || batch > LARGEST_BATCH {
+        return Ok(());
     }
+    let sequences = (batch + length / 2) / length;
+    anyhow::bail!(
+        "`--global-batch-size` {batch} is counted in sequences: with {length} tokens in each a step has {}, more than any \
+         published run\nhint: `--global-batch-size {sequences}`, if {} tokens in a step are meant",
+        count(tokens as f64),
+        count(batch as f64),
+    )
+}
+
+/// Says on stderr where GPUs do not fill nodes, on each of which launchers start as many ranks.
+pub(crate) fn warn_of_nodes(num_gpus: u32, cluster: &Cluster) {
+    let node = cluster.gpus_per_node.max(1);
+    if num_gpus <= node || num_gpus.is_multiple_of(node) {
+        return;
+    }
+    let fewer = num_gpus / node * node;
+    tell(&format!(
+        "warning: {num_gpus} GPUs do not fill nodes of {node}, on each of which a launcher starts as many ranks\n\
+         hint: `--gpus {fewer}` or `--gpus {}`",
+        fewer + node
+    ));
 }
 
 /// The command line, as it can be given again.

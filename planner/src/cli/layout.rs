@@ -27,7 +27,7 @@ pub(crate) struct LayoutArgs {
     #[arg(long = "cp", value_name = "C", allow_negative_numbers = true)]
     context_parallel: Option<Degrees>,
     /// How context-parallel ranks attend to each other's parts: keys and values go round a ring, or heads are
-    /// exchanged for positions (Ulysses) [default: ring].
+    /// exchanged for positions (Ulysses) [default: the best].
     #[arg(long, value_name = "KIND", value_parser = one_of_called(ContextParallelKind::ALL, ContextParallelKind::name, context_names))]
     context_parallel_kind: Option<ContextParallelKind>,
     /// Expert-parallel degree.

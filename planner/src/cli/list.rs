@@ -2,7 +2,9 @@
 
 use cost_models::{clusters, frameworks};
 use ir::cluster::Precision;
-use ir::framework::{Framework, IDEAL, WithPipelines};
+use std::fmt::Write as _;
+
+use ir::framework::{Feature, Features, Framework, IDEAL};
 use ir::model::{GraphOptions, Model};
 use ir::schedule::ScheduleKind;
 use models::{ALL, Shipped};
@@ -110,19 +112,29 @@ fn framework_table() -> String {
     let headings =
         ["framework", "what it is", "pipelines", "ZeRO", "context", "experts", "precisions"];
     let mut rows = table(&headings, &headings);
+    let mut not_together = String::new();
     for framework in frameworks::all().chain(frameworks::preset(IDEAL)) {
         let Framework { name, description, abilities, .. } = framework;
         let none = || "-".to_owned();
         let joined = |names: Vec<&str>| if names.is_empty() { none() } else { names.join(" ") };
-        let zero = abilities.zero.iter().map(|it| match it.pipelines {
-            WithPipelines::Any => it.stage.number().to_string(),
-            WithPipelines::None => format!("{}*", it.stage.number()),
+        let with_pipelines = |stage| {
+            let both = [(Feature::of_zero(stage), true), (Feature::PipelineParallel, true)];
+            abilities.combines(Features::which(both))
+        };
+        let zero = abilities.zero.iter().map(|it| {
+            let star = if with_pipelines(it.stage) { "" } else { "*" };
+            format!("{}{star}", it.stage.number())
         });
+        let zero = zero.collect::<Vec<_>>().join(" ");
+        let refused: Vec<String> = abilities.exclusions.iter().map(ToString::to_string).collect();
+        if !refused.is_empty() {
+            let _ = writeln!(not_together, "  {name}: {}", refused.join("; "));
+        }
         rows.add_row([
             name,
             description,
             joined(abilities.schedules.iter().map(|it| it.name()).collect()),
-            zero.collect::<Vec<_>>().join(" "),
+            zero,
             joined(abilities.context_parallel.iter().map(|it| it.name()).collect()),
             abilities.experts.map_or_else(none, |it| {
                 joined(it.dispatchers.iter().map(|it| it.name()).collect())
@@ -130,7 +142,7 @@ fn framework_table() -> String {
             joined(abilities.precisions.iter().map(|it| it.name()).collect()),
         ]);
     }
-    format!("{}* without pipelines alone\n", render(&rows))
+    format!("{}* without pipelines alone\nnot run together\n{not_together}", render(&rows))
 }
 
 fn cluster_table() -> String {

@@ -4,11 +4,10 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use indicatif::HumanCount;
-use ir::layout::{LayoutSpec, PartialLayout};
 use planner::problem::Problem;
 use planner::report::Answered;
 use planner::report::page::{Heading, Names, PagePlan, page};
-use planner::search::{Chosen, Found, Go, Request, chosen, search};
+use planner::search::{Chosen, Found, chosen};
 
 use super::answer::Answer;
 use super::files::read_plan;
@@ -42,14 +41,8 @@ pub(crate) fn report(args: &ReportArgs) -> anyhow::Result<Answer> {
     refuse_to_overwrite(&args.plan, &args.output)?;
     let checked = read_plan(&args.plan)?;
     let (plan, problem) = (&checked.plan, &checked.problem);
-    let again = |layout| {
-        let request =
-            Request { fixed: all_of(layout), top: 1, closest: false, ..Request::default() };
-        search(problem, &request, &mut |_| Go::On).plans.into_iter().next()
-    };
     let best = std::iter::once(checked.found.clone());
-    let runners_up = plan.runners_up.iter().filter_map(|it| again(&it.layout));
-    let all: Vec<Found> = best.chain(runners_up).collect();
+    let all: Vec<Found> = best.chain(checked.runners_up.iter().cloned()).collect();
     let judged = chosen(problem, &all, all.len());
     let likelihood = |found: &Found| {
         let judged = judged.iter().find(|it| it.found.layout == found.layout)?;
@@ -62,31 +55,6 @@ pub(crate) fn report(args: &ReportArgs) -> anyhow::Result<Answer> {
         Heading { title: title(problem, names), facts: facts(problem, names), command: command() };
     write_output(&args.output, page(&heading, problem, &plans, &[]).as_bytes())?;
     Ok(Answer::Found)
-}
-
-/// All parts of a layout, named.
-fn all_of(spec: &LayoutSpec) -> PartialLayout {
-    PartialLayout {
-        tensor_parallel: Some(spec.tensor_parallel),
-        sequence_parallel: Some(spec.sequence_parallel),
-        context_parallel: Some(spec.context_parallel),
-        context_parallel_kind: Some(spec.context_parallel_kind),
-        expert_parallel: Some(spec.expert_parallel),
-        expert_tensor_parallel: Some(spec.expert_tensor_parallel),
-        pipeline_parallel: Some(spec.pipeline_parallel),
-        virtual_stages: Some(spec.virtual_stages),
-        data_parallel: Some(spec.data_parallel),
-        zero_shard: Some(spec.zero_shard),
-        zero_stage: Some(spec.zero_stage),
-        micro_batch_size: Some(spec.micro_batch_size),
-        recompute: Some(spec.recompute),
-        offload: Some(spec.offload),
-        schedule: Some(spec.schedule),
-        token_dispatcher: Some(spec.switches.token_dispatcher),
-        expert_overlap: Some(spec.switches.expert_overlap),
-        cuda_graphs: Some(spec.switches.cuda_graphs),
-        ..PartialLayout::default()
-    }
 }
 
 /// The page of a search's answer.

@@ -14,8 +14,8 @@ use planner::plan::{self, sha256};
 use planner::problem::{Choices, Problem};
 use planner::report::{Answered, SearchReport};
 use planner::search::{
-    Found, LOOKED_AT, Outcome, Progress, Request, StopReason, chosen, least_gpus,
-    search as search_layouts,
+    Found, LOOKED_AT, Outcome, Progress, Request, StopReason, chosen, evaluate as evaluate_layouts,
+    least_gpus, search as search_layouts,
 };
 use serde::Serialize;
 
@@ -24,8 +24,8 @@ use super::args::{EvaluateArgs, Format, ProblemArgs, SearchArgs};
 use super::describe::describe;
 use super::impossible::{AskedFor, no_candidates};
 use super::input::{
-    Decided, Input, command, read, warn_of_hardware, warn_of_large_batch, warn_of_long_sequence,
-    warn_of_model, warn_of_tools,
+    Decided, Input, command, read, warn_of_hardware, warn_of_long_sequence, warn_of_model,
+    warn_of_nodes, warn_of_tools,
 };
 use super::interrupt::Limit;
 use super::layout::LayoutArgs;
@@ -33,13 +33,14 @@ use super::picture::refuse_other_endings;
 use super::questions::{Answers, Objective, QuestionArgs, describe_considered};
 use super::report;
 use command_line::destination::{check_output, has_room, refuse_to_overwrite, write_output};
-use command_line::said::{print, print_json};
+use command_line::said::{print, print_json, tell};
 
 pub(crate) fn search(args: &SearchArgs) -> anyhow::Result<Answer> {
     let request = Request {
         fixed: args.layout.over(&PartialLayout::default())?,
         top: args.top.max(LOOKED_AT),
         fewest_layers: args.layout.fewest_layers(),
+        less_headroom: args.questions.objective == Objective::Time,
         ..Request::default()
     };
     answer(&args.problem, &args.layout, &request, Asked::Best(args))
@@ -49,8 +50,20 @@ pub(crate) fn search(args: &SearchArgs) -> anyhow::Result<Answer> {
 pub(crate) fn evaluate(args: &EvaluateArgs) -> anyhow::Result<Answer> {
     let fixed = args.layout.completed(&args.layout.over(&args.named)?);
     let fewest_layers = args.layout.fewest_layers();
-    let request = Request { fixed, top: 1, fewest_layers, ..Request::default() };
+    let less_headroom = true;
+    let request = Request { fixed, top: 1, fewest_layers, less_headroom, ..Request::default() };
     answer(&args.problem, &args.layout, &request, Asked::Named(&args.named))
+}
+
+/// So many threads, but no more than the machine runs at once.
+fn capped(threads: usize, is_quiet: bool) -> usize {
+    let cores = std::thread::available_parallelism().map_or(threads, std::num::NonZero::get);
+    if threads > cores && !is_quiet {
+        tell(&format!(
+            "note: {cores} threads instead of {threads}: the machine runs no more at once"
+        ));
+    }
+    threads.min(cores)
 }
 
 /// What is asked for.
@@ -60,22 +73,6 @@ enum Asked<'a> {
     Best(&'a SearchArgs),
     /// A layout that is named.
     Named(&'a PartialLayout),
-}
-
-/// The problem where so many GiB of a GPU's memory stay free, or as many as is usual.
-fn leave_free(problem: Problem, headroom: Option<f64>) -> anyhow::Result<Problem> {
-    let memory = problem.hardware.memory;
-    let Some(gib) = headroom else {
-        let usual = problem.usual_headroom();
-        return Ok(problem.with_headroom(usual));
-    };
-    let free = Bytes::from_f64(gib * f64::from(1u32 << 30));
-    anyhow::ensure!(
-        free < memory,
-        "`--headroom` {gib} GiB leaves nothing of the {memory} of a GPU\nhint: less than {:.1}",
-        memory.as_gib()
-    );
-    Ok(problem.with_headroom(free))
 }
 
 /// Whether the best plan could be written, before it is searched for.
@@ -101,19 +98,16 @@ fn answer(
         is_named: named,
     };
     let mut input = read(&args.model, args.gpus, &args.setting, &decided)?;
-    if let Asked::Best(search) = asked {
-        input.problem = leave_free(input.problem, search.headroom)?;
-    }
     if let Some(output) = &args.output {
         check_place(args, output)?;
     }
     if !args.quiet {
         warn_of_model(&args.model, &input.file.model);
         warn_of_long_sequence(&input);
-        warn_of_large_batch(&input);
         warn_of_hardware(&input.framework, &input.cluster);
     }
     if let Some(threads) = args.threads {
+        let threads = capped(threads, args.quiet);
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
         pool.build_global().context("`--threads`")?;
     }
@@ -124,7 +118,11 @@ fn answer(
         considered = narrow(&mut input, &search.questions, request, &limit)?;
     }
     let is_quiet = args.quiet || args.format == Format::Json;
-    let outcome = observed_search(&input.problem, request, is_quiet, &limit);
+    let headroom = input.problem.headroom();
+    let (outcome, left) = observed_search(&input.problem, request, named, is_quiet, &limit);
+    if let Some(left) = left {
+        input.problem = input.problem.with_headroom(left);
+    }
     let elapsed = start.elapsed();
     if outcome.counts.candidates == 0 {
         let named = match asked {
@@ -133,6 +131,9 @@ fn answer(
         };
         let (problem, fixed) = (&input.problem, &request.fixed);
         return Err(no_candidates(&AskedFor { problem, options: layout, named, fixed }, &outcome));
+    }
+    if !args.quiet {
+        warn_of_nodes(args.gpus, &input.cluster);
     }
     let nothing_fits = outcome.plans.is_empty() && outcome.stop_reason == StopReason::Exhausted;
     let least_gpus = if nothing_fits {
@@ -175,7 +176,7 @@ fn answer(
         return Ok(found);
     }
     let lacks = input.lacks.clone();
-    let answer = Answered { outcome, shown, elapsed, least_gpus, named, best, lacks };
+    let answer = Answered { outcome, shown, elapsed, least_gpus, named, best, lacks, headroom };
     if let Some(path) = page.filter(|_| !answer.shown.is_empty()) {
         write_output(path, report::of_search(&input, &answer).as_bytes())?;
     }
@@ -265,8 +266,15 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// Searches, with a progress bar on stderr from the second second on.
-fn observed_search(problem: &Problem, request: &Request, quiet: bool, limit: &Limit) -> Outcome {
+/// Searches, or evaluates a named layout, with a progress bar on stderr from the second second on; with the headroom
+/// that is left where a named layout does not fit with that in force.
+fn observed_search(
+    problem: &Problem,
+    request: &Request,
+    named: bool,
+    quiet: bool,
+    limit: &Limit,
+) -> (Outcome, Option<Bytes>) {
     let target = if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
     if let Ok(style) = ProgressStyle::with_template("searching {bar:40} {pos}/{len} layouts  {msg}")
@@ -275,7 +283,7 @@ fn observed_search(problem: &Problem, request: &Request, quiet: bool, limit: &Li
     }
     let start = now();
     let mut target = Some(target);
-    let outcome = search_layouts(problem, request, &mut |Progress { done, all, best }| {
+    let mut observe = |Progress { done, all, best }: Progress| {
         if start.elapsed() > Duration::from_secs(1)
             && let Some(target) = target.take()
         {
@@ -287,7 +295,12 @@ fn observed_search(problem: &Problem, request: &Request, quiet: bool, limit: &Li
             bar.set_message(format!("best so far {best}"));
         }
         if bar.is_hidden() { limit.go() } else { limit.go_in_silence() }
-    });
+    };
+    let outcome = if named {
+        evaluate_layouts(problem, request, &mut observe)
+    } else {
+        (search_layouts(problem, request, &mut observe), None)
+    };
     bar.finish_and_clear();
     outcome
 }

@@ -8,7 +8,8 @@ use ir::plan::Optimizer;
 use ir::replication::{DataParallelMethod, GradientCompression};
 
 use super::values::{
-    one_of, parse_batch, parse_count, parse_length, parse_named, parse_optimizer, precision,
+    one_of, parse_batch, parse_count, parse_gib, parse_length, parse_named, parse_optimizer,
+    precision,
 };
 
 /// How a model is trained, on what and with what.
@@ -43,6 +44,10 @@ pub(crate) struct SettingArgs {
     /// megatron-core, torchtitan, fsdp2 and deepspeed that can run what you name].
     #[arg(long, value_name = "NAME|FILE")]
     pub(crate) framework: Option<String>,
+    /// Memory of a GPU to leave free, in GiB [default: so much that nine of ten comparable measured runs would have
+    /// fit].
+    #[arg(long, value_name = "GIB", value_parser = parse_gib::<100_000>, allow_negative_numbers = true)]
+    pub(crate) headroom: Option<f64>,
     /// How replicas keep their weights in step: all-reduce (DDP, ZeRO, FSDP), parameter-server
     /// (PyTorch's DataParallel), ring-averaging (gossip), or asynchronous:S, whose gradients are at most S
     /// updates old.

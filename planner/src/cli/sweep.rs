@@ -14,7 +14,7 @@ use super::answer::Answer;
 use super::args::{Format, SweepArgs};
 use super::given::refuse_look;
 use super::impossible::{AskedFor, no_candidates};
-use super::input::{Decided, Input, read, warn_of_hardware, warn_of_model};
+use super::input::{Decided, Input, leave_free, read, warn_of_hardware, warn_of_model};
 use super::interrupt::Limit;
 use super::over::Varied;
 use super::picture::StillKind;
@@ -89,8 +89,6 @@ pub(crate) fn sweep(args: &SweepArgs) -> anyhow::Result<Answer> {
             warn_of_model(&args.model, &input.file.model);
             warn_of_hardware(&input.framework, &input.cluster);
         }
-        let usual = problem.usual_headroom();
-        let problem = problem.with_headroom(usual);
         let outcome = search(&problem, &request, &mut |_| limit.go());
         let is_possible = outcome.counts.candidates > 0;
         if !is_possible {
@@ -199,12 +197,13 @@ fn posed(args: &SweepArgs, layout: &PartialLayout, value: f64) -> anyhow::Result
             let Problem { graph, training, stages, .. } = input.problem.clone();
             let framework = input.problem.hardware.framework.clone();
             let hardware = hardware(&cluster, framework, &training)?;
-            Problem::on(graph, training, hardware, gpus)?.with_stages(stages)
+            let problem = Problem::on(graph, training, hardware, gpus)?.with_stages(stages);
+            leave_free(problem, setting.headroom)?
         }
         Varied::Memory => {
             let mut problem = input.problem.clone();
             problem.hardware.memory = Bytes::from_f64(value * f64::from(1 << 30));
-            problem
+            leave_free(problem, setting.headroom)?
         }
         _ => input.problem.clone(),
     };

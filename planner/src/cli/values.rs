@@ -147,6 +147,13 @@ pub(super) fn number<const MOST: u32>(text: &str) -> Result<f64, String> {
     up_to::<MOST>(text, &[("", 1.0)], "")
 }
 
+/// Hours, with their unit or without, or days.
+pub(super) fn parse_hours(text: &str) -> Result<f64, String> {
+    const UNITS: &[(&str, f64)] =
+        &[("", 1.0), ("h", 1.0), ("hours", 1.0), ("d", 24.0), ("days", 24.0)];
+    up_to::<1_000_000_000>(text, UNITS, ", in hours")
+}
+
 /// A share in per cent, from 0 to 100, with or without its sign.
 pub(super) fn parse_percent(text: &str) -> Result<f64, String> {
     up_to::<100>(text, &[("", 1.0), ("%", 1.0), ("percent", 1.0)], ", in per cent")
@@ -362,6 +369,12 @@ pub(super) fn parse_moment(text: &str) -> Result<Nanos, String> {
 pub(super) fn parse_time_limit(text: &str) -> Result<Duration, String> {
     match seconds(text).map(Duration::try_from_secs_f64) {
         Some(Ok(limit)) if limit > Duration::ZERO => Ok(limit),
+        _ if text.trim().parse::<f64>().is_ok_and(|number| number > 0.0) => {
+            let number = text.trim();
+            Err(format!(
+                "must have a unit: `{number}s` are seconds, `{number}m` minutes, `{number}h` hours"
+            ))
+        }
         _ => Err("must be a time above 0, such as `5s`, `500ms`, `2m` or `1h30m`".to_owned()),
     }
 }

@@ -77,7 +77,7 @@ pub(super) fn near(
     let framework = target.framework();
     let training =
         nearest_training(&checked.plan.training, &checked.plan.layout, &framework, target);
-    let facts = checked.problem.model_facts();
+    let facts = checked.problem.facts;
     let posed = |graph: Graph, training| {
         let (cluster, gpus) = (&checked.plan.cluster, checked.plan.num_gpus);
         Problem::new(graph, training, cluster, framework.clone(), gpus).ok()

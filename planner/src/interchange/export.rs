@@ -96,7 +96,7 @@ fn plain_graph(plan: &Plan, model: &Model) -> Result<Graph, AdapterError> {
 
 /// What a tool cannot run of a plan, its model aside.
 fn lacks_of(target: Target, plan: &Plan, model: &Model, problem: &Problem) -> Vec<Lack> {
-    let facts = problem.model_facts();
+    let facts = problem.facts;
     let setting = Setting::new(plan, model, &problem.graph, Vec::new());
     let mut lacks = lacks::of_framework(target, &plan.layout, &plan.training, facts);
     lacks.extend(write::lacks(target, &setting));

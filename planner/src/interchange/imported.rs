@@ -212,6 +212,8 @@ impl Imported {
         let framework = self.framework.clone();
         let graph = graph.clone();
         let problem = Problem::new(graph, training, cluster, framework, num_gpus)?;
+        let headroom = problem.usual_headroom();
+        let problem = problem.with_headroom(headroom);
         let layout = self.with_experts(layout, &problem);
         let layout = Layout::new(layout, &problem.limits)?;
         let stage_ends = self.stage_ends(&problem, &layout)?;
@@ -221,7 +223,7 @@ impl Imported {
     /// How experts are cut, where the tool cuts them in one way.
     fn with_experts(&self, layout: LayoutSpec, problem: &Problem) -> LayoutSpec {
         let ability = self.framework.abilities.experts.as_ref().map(|it| it.tensor);
-        let has_experts = problem.model_facts().has_experts;
+        let has_experts = problem.facts.has_experts;
         let is_spread = layout.expert_parallel > 1;
         let expert_tensor_parallel = match ability {
             Some(ExpertTensor::None) if has_experts => 1,

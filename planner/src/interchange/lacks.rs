@@ -1,6 +1,6 @@
 //! What a tool cannot run of a plan, by the abilities of its framework: those that the search proposes by.
 
-use ir::framework::ModelFacts;
+use ir::framework::JobFacts;
 use ir::layout::{Offload, PartialLayout};
 use ir::plan::Training;
 
@@ -14,26 +14,18 @@ pub(super) fn of_framework(
     target: Target,
     layout: &LayoutSpec,
     training: &Training,
-    facts: ModelFacts,
+    facts: JobFacts,
 ) -> Vec<Lack> {
     let abilities = target.framework().abilities;
-    let named = named(layout, facts);
+    let (named, facts) = (named(layout, facts), facts.with_training(training));
     let mut lacks = abilities.lacks(&named, facts);
     lacks.extend(training.lacked_by(&abilities));
-    // What of the format of gradients one stage of ZeRO has, and another not.
-    let zero = abilities.zero.iter().find(|it| it.stage == layout.zero_stage);
-    let gradients = training.gradients().filter(|it| {
-        zero.is_some_and(|zero| zero.never_beside.contains(it))
-            && training.lacked_by(&abilities).is_empty()
-    });
-    let stage = layout.zero_stage.number();
-    lacks.extend(gradients.map(|it| format!("ZeRO {stage} beside {}", it.words())));
     let alone = |what| Lack { what, works: None, is_free: false };
     lacks.into_iter().map(alone).collect()
 }
 
 /// A layout with all that decides whether it can be run named, and nothing that it does without.
-pub fn named(layout: &LayoutSpec, facts: ModelFacts) -> PartialLayout {
+pub fn named(layout: &LayoutSpec, facts: JobFacts) -> PartialLayout {
     let has_pipeline = layout.pipeline_parallel > 1;
     let has_context = layout.context_parallel > 1;
     let switches = layout.switches;

@@ -168,11 +168,7 @@ impl Case {
 
     /// What the framework cannot run of it.
     pub(super) fn lacks(&self) -> Vec<String> {
-        let facts = self.problem.model_facts();
-        let abilities = &self.problem.hardware.framework.abilities;
-        let mut lacks = abilities.lacks(&named(&self.found.layout, facts), facts);
-        lacks.extend(self.problem.training.lacked_by(abilities));
-        lacks
+        self.problem.unsupported(&named(&self.found.layout, self.problem.facts))
     }
 
     /// Whether activations are computed again.

@@ -125,7 +125,7 @@ fn sequence_parallel(bench: &Bench<'_>) -> Option<Finding> {
     let trials = bench.trials(&[vec![Change::SequenceParallel(true)]]);
     let trial = trials.into_iter().next()?;
     let cost = trial.cost(base);
-    let has_experts = base.problem.model_facts().has_experts;
+    let has_experts = base.problem.facts.has_experts;
     let tensor = layout.tensor_parallel;
     let told = format!(
         "each of {tensor} tensor-parallel ranks keeps and computes norms and residuals of the whole sequence; sharing \

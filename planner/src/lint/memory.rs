@@ -147,7 +147,7 @@ fn savers(bench: &Bench<'_>) -> Vec<Change> {
         all.push(Change::TensorParallel(layout.tensor_parallel.saturating_mul(times)));
         all.push(Change::Pipeline(layout.pipeline_parallel.saturating_mul(times)));
         all.push(Change::Context(layout.context_parallel.saturating_mul(times)));
-        if base.problem.model_facts().has_experts {
+        if base.problem.facts.has_experts {
             all.push(Change::Expert(layout.expert_parallel.saturating_mul(times)));
         }
     }

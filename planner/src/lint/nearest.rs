@@ -72,7 +72,7 @@ pub(super) fn nearest(bench: &Bench<'_>, most: usize) -> Vec<Nearby> {
 fn singles(bench: &Bench<'_>) -> Vec<Change> {
     let base = &bench.base;
     let layout = &base.found.layout;
-    let facts = base.problem.model_facts();
+    let facts = base.problem.facts;
     let mut all = Vec::new();
     let mut around = |of: fn(u32) -> Change, now: u32| {
         if now.is_multiple_of(2) {

@@ -1,11 +1,13 @@
 //! Blocks to stages, so that the slowest stage is as fast as can be.
 
 mod even;
+mod filled;
 mod folded;
 
 use ir::units::Nanos;
 
 pub use even::evened;
+pub use filled::filled;
 pub use folded::folded;
 
 /// Where each of `num_stages` stages ends, so that the slowest is as fast as can be, of stages `s` of

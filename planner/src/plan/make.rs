@@ -19,11 +19,12 @@ pub fn make(
 ) -> Plan {
     let ranks = PipelineRanks::of(&best.layout);
     let starts = std::iter::once(0).chain(best.stage_ends.iter().copied());
-    let stages = starts.zip(&best.stage_ends).zip(0..).map(|((start, end), stage)| PlannedStage {
+    let counted = starts.zip(best.stage_blocks()).zip(0..);
+    let stages = counted.map(|((start, num_blocks), stage)| PlannedStage {
         stage,
         pipeline_rank: ranks.first_with(stage as usize) as u32,
         first_block: start as u32,
-        num_blocks: (end - start) as u32,
+        num_blocks,
     });
     Plan {
         version: PLAN_VERSION,
@@ -32,6 +33,7 @@ pub fn make(
         cluster: cluster.clone(),
         framework: problem.hardware.framework.clone(),
         num_gpus: problem.limits.num_gpus,
+        headroom_bytes: problem.headroom(),
         layout: *best.layout,
         stages: stages.collect(),
         stages_by_hand: problem.stages.is_some(),
@@ -40,6 +42,7 @@ pub fn make(
             .iter()
             .map(|found| RunnerUp {
                 layout: *found.layout,
+                stage_blocks: found.stage_blocks(),
                 step_time_seconds: found.evaluation.step_time.get(),
                 peak_memory_bytes: found.evaluation.memory.total(),
                 breakdown: found.evaluation.breakdown,

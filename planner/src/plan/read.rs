@@ -84,6 +84,8 @@ pub struct CheckedPlan {
     pub problem: Problem,
     /// The plan's layout and stages, evaluated again.
     pub found: Found,
+    /// Its runners-up, evaluated again.
+    pub runners_up: Vec<Found>,
     /// Its step on a timeline.
     pub simulated: Simulated,
 }
@@ -134,14 +136,15 @@ pub fn read(text: &str) -> Result<CheckedPlan, PlanError> {
     };
     let problem =
         Problem::new(graph, plan.training, &plan.cluster, plan.framework.clone(), plan.num_gpus)?;
+    let problem = problem.with_headroom(plan.headroom_bytes);
     let layout = Layout::new(plan.layout, &problem.limits)?;
     plan.training.replication().check_layout(&layout)?;
     let stage_ends = check_stages(&plan, &layout, &problem)?;
     check_sums(&plan, &problem)?;
-    check_runners_up(&plan, &problem)?;
+    let runners_up = runners_up(&plan, &problem)?;
     let (found, mut simulated) = simulated(&problem, layout, &stage_ends);
     name_timeline(&mut simulated, &plan.model.name, &plan.cluster.name, &problem, &layout);
-    Ok(CheckedPlan { plan, model, problem, found, simulated })
+    Ok(CheckedPlan { plan, model, problem, found, runners_up, simulated })
 }
 
 /// Says of a step's timeline, which has the layout as its title, of which model it is, what its step does, and what
@@ -222,9 +225,26 @@ fn check_stages(plan: &Plan, layout: &Layout, problem: &Problem) -> Result<Vec<u
 }
 
 /// Runners-up are layouts of the same problem, and none is faster than the plan by more than can be told apart.
-fn check_runners_up(plan: &Plan, problem: &Problem) -> Result<(), PlanError> {
+fn runners_up(plan: &Plan, problem: &Problem) -> Result<Vec<Found>, PlanError> {
+    let mut all = Vec::with_capacity(plan.runners_up.len());
     for (index, runner_up) in plan.runners_up.iter().enumerate() {
-        Layout::new(runner_up.layout, &problem.limits)?;
+        let layout = Layout::new(runner_up.layout, &problem.limits)?;
+        let mut end = 0_usize;
+        let ends = runner_up.stage_blocks.iter().map(|count| {
+            end = end.saturating_add(*count as usize);
+            end
+        });
+        let ends: Vec<usize> = ends.collect();
+        let covers = end == problem.graph.num_blocks() && !runner_up.stage_blocks.contains(&0);
+        if !covers || ends.len() != layout.num_stages() as usize {
+            return Err(PlanError::Contradiction(format!(
+                "`runners_up[{index}]` has {} `stage_blocks` of {end} blocks, but its layout has {} stages and the model {} \
+                 blocks",
+                ends.len(),
+                layout.num_stages(),
+                problem.graph.num_blocks()
+            )));
+        }
         let (time, sum) = (runner_up.step_time_seconds, runner_up.breakdown.total());
         let agrees = (sum - time).abs() <= ROUNDING * sum.abs().max(1e-9);
         let least = plan.prediction.step_time_seconds / (1.0 + RESOLUTION);
@@ -236,8 +256,9 @@ fn check_runners_up(plan: &Plan, problem: &Problem) -> Result<(), PlanError> {
                 plan.prediction.step_time_seconds
             )));
         }
+        all.push(simulated(problem, layout, &ends).0);
     }
-    Ok(())
+    Ok(all)
 }
 
 /// Parameters, time and memory are the sums of their parts.

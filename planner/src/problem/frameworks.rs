@@ -2,7 +2,7 @@
 
 use cost_models::frameworks;
 use ir::cluster::Architecture;
-use ir::framework::{Framework, IDEAL, KernelHabits, ModelFacts};
+use ir::framework::{Framework, IDEAL, JobFacts, KernelHabits, StageLayers};
 use ir::graph::{Graph, RecomputeModule, RecomputeModules};
 use ir::layout::PartialLayout;
 use ir::plan::Training;
@@ -22,7 +22,7 @@ const CHEAP: [RecomputeModule; 4] = [
 /// The graph as a search takes it where recompute is open: of mixtures, what framework and model have of the cheap
 /// modules is what selective recompute is of; and of any model where the framework has modules, but not the activation
 /// functions that selective recompute is of besides norms.
-pub fn with_usual_modules(graph: Graph, framework: &Framework, facts: ModelFacts) -> Graph {
+pub fn with_usual_modules(graph: Graph, framework: &Framework, facts: JobFacts) -> Graph {
     let has = |module: &RecomputeModule| {
         framework.abilities.recompute_modules.contains(module)
             && RecomputeModules::new([*module])
@@ -51,7 +51,7 @@ pub fn default_framework(
     is_transformer: bool,
     training: &Training,
     named: &PartialLayout,
-    model: ModelFacts,
+    facts: JobFacts,
 ) -> Framework {
     let usual: &[&str] = match architecture {
         Architecture::Cpu => &["executor"],
@@ -66,10 +66,35 @@ pub fn default_framework(
             return false;
         }
         let training = training.with_gradients_of(abilities);
-        abilities.lacks(named, model).is_empty() && training.lacked_by(abilities).is_empty()
+        let facts = facts.with_training(&training);
+        abilities.lacks(named, facts).is_empty() && training.lacked_by(abilities).is_empty()
     };
     let first = usual.iter().filter_map(|name| frameworks::preset(name)).find(can);
     first.or_else(|| frameworks::preset(IDEAL)).expect("`ideal` ships")
+}
+
+impl Problem {
+    /// What the framework does not run of what is named of a layout, trained so, in words.
+    pub fn unsupported(&self, named: &PartialLayout) -> Vec<String> {
+        let abilities = &self.hardware.framework.abilities;
+        let mut unsupported = abilities.lacks(named, self.facts);
+        unsupported.extend(self.training.lacked_by(abilities));
+        unsupported.extend(self.unsupported_stages(named));
+        unsupported
+    }
+
+    /// The problem where the framework runs what is named as well.
+    #[must_use]
+    pub fn granting(mut self, named: &PartialLayout) -> Self {
+        let cannot_cut = self.unsupported_stages(named).is_some();
+        let abilities = self.training.granted(self.hardware.framework.abilities.clone());
+        let mut abilities = abilities.with(named, self.facts);
+        if cannot_cut {
+            abilities.stage_layers = StageLayers::Any;
+        }
+        self.hardware.framework.abilities = abilities;
+        self
+    }
 }
 
 /// The problem with each framework that its own stands for; else itself. Whose attention is called is what is known of

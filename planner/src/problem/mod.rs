@@ -2,13 +2,14 @@
 
 mod choices;
 mod frameworks;
+mod stage_rule;
 mod stages;
 
 use cost_models::Hardware;
 use cost_models::constants;
 use cost_models::residuals::{Spread, SpreadOf};
-use ir::cluster::{Cluster, Precision};
-use ir::framework::{Framework, ModelFacts};
+use ir::cluster::{Architecture, Cluster, Precision};
+use ir::framework::{Feature, Features, Framework, JobFacts};
 use ir::graph::{Extent, Graph, ParameterCounts};
 use ir::layout::Limits;
 use ir::plan::{MemoryUse, Training};
@@ -17,6 +18,7 @@ use ir::units::{Bytes, Flops, FlopsPerSecond};
 
 pub use choices::{Choices, default_sequence_length, usual_precision_with};
 pub use frameworks::{ON_GPUS, default_framework, stacks, with_usual_modules};
+pub use stage_rule::StageRule;
 pub use stages::{GivenStages, StagesError};
 
 /// A planning problem, ready to be searched.
@@ -28,6 +30,8 @@ pub struct Problem {
     pub training: Training,
     /// What a layout must respect.
     pub limits: Limits,
+    /// What of model and training decides which layouts a framework runs.
+    pub facts: JobFacts,
     /// GPUs and links.
     pub hardware: Hardware,
     /// Operations of the model itself in one step: forward, and backward as twice that; of frozen weights, as
@@ -191,6 +195,7 @@ impl Problem {
         let mut limits = Limits::new(&graph, num_gpus, global_batch_size, sequence_length);
         limits.has_host = hardware.host.is_some();
         hardware.host = hardware.host.map(|host| host.among(num_gpus));
+        let facts = JobFacts::of(&graph).with_training(&training).with(of_gpus(&hardware));
         let forward = graph.forward_flops(sequence_length);
         let batch = global_batch_size as f64;
         let model_flops = forward.of_step() * batch;
@@ -200,6 +205,7 @@ impl Problem {
             graph,
             training,
             limits,
+            facts,
             hardware,
             model_flops,
             model_flops_with_every_pair: forward.of_step_with_every_pair() * batch,
@@ -253,9 +259,15 @@ impl Problem {
     }
 
     /// The same where so much of a GPU's memory stays free.
+    #[must_use]
     pub fn with_headroom(self, headroom: Bytes) -> Self {
         let room = self.hardware.memory.saturating_sub(headroom);
         Self { room, ..self }
+    }
+
+    /// What of a GPU's memory stays free.
+    pub fn headroom(&self) -> Bytes {
+        self.hardware.memory.saturating_sub(self.room)
     }
 
     /// The headroom with which nine of ten plans fit that are predicted to: what measured peaks of memory exceeded
@@ -286,11 +298,19 @@ impl Problem {
     pub fn parameters(&self) -> ParameterCounts {
         self.graph.parameter_counts()
     }
+}
 
-    /// What of the model decides what a framework can do with it.
-    pub fn model_facts(&self) -> ModelFacts {
-        ModelFacts::of(&self.graph)
-    }
+/// The fastest link within a node that is not NVLink, PCIe 6 x16, in bytes a second each way.
+const FASTEST_PCIE: f64 = 128e9;
+
+/// The features of GPUs and of what joins them within a node.
+fn of_gpus(hardware: &Hardware) -> Features {
+    let is_new = matches!(hardware.architecture, Architecture::Hopper | Architecture::Blackwell);
+    let within = hardware.network.innermost_bandwidth().get();
+    Features::which([
+        (Feature::BeforeHopper, !is_new),
+        (Feature::NoNvlink, hardware.domain > 1 && within <= FASTEST_PCIE),
+    ])
 }
 
 /// What a cluster does in training with a framework.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ir::layout::LayoutSpec;
 use ir::model::Model;
 use ir::plan::{Prediction, Training};
-use ir::units::Seconds;
+use ir::units::{Bytes, Seconds};
 use serde::Serialize;
 
 use super::expectation::Expectation;
@@ -31,6 +31,8 @@ pub struct Answered {
     pub best: Option<Found>,
     /// What of a named layout the framework cannot run.
     pub lacks: Vec<String>,
+    /// What of a GPU's memory is to stay free.
+    pub headroom: Bytes,
 }
 
 /// What a search found, for programs.
@@ -48,6 +50,9 @@ pub struct SearchReport {
     /// Of an evaluation: the best plan where nothing is decided.
     #[serde(skip_serializing_if = "Option::is_none")]
     best: Option<PlanReport>,
+    /// The fastest plan that fits with less headroom alone, where that gains more than can be told apart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    faster_with_less_headroom: Option<PlanReport>,
     search: SearchStatistics,
     #[serde(skip_serializing_if = "Option::is_none")]
     infeasible: Option<Infeasible>,
@@ -84,6 +89,11 @@ struct PlanReport {
     fits: bool,
     /// Whether it does with the headroom that is to stay free.
     fits_with_headroom: bool,
+    /// That headroom.
+    headroom_bytes: Bytes,
+    /// What the framework cannot run of it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unsupported: Vec<String>,
     /// How likely it is that no plan of another kind is faster.
     #[serde(skip_serializing_if = "Option::is_none")]
     likelihood: Option<f64>,
@@ -126,14 +136,18 @@ struct Infeasible {
 impl SearchReport {
     /// The report of an answer. A layout that the user named is reported even where it does not fit.
     pub fn new(problem: &Problem, model: &Model, cluster: &str, answer: &Answered) -> Self {
-        let Answered { outcome, shown, elapsed, least_gpus, named, best, lacks } = answer;
+        let Answered { outcome, shown, elapsed, least_gpus, named, best, lacks, headroom } = answer;
         let memory = problem.room;
-        let report = |found: &Found| PlanReport::new(problem, found);
+        let report = |found: &Found| PlanReport::new(problem, found, *headroom);
         let mut plans: Vec<PlanReport> =
-            shown.iter().map(|chosen| PlanReport::chosen(problem, chosen)).collect();
+            shown.iter().map(|chosen| PlanReport::chosen(problem, chosen, *headroom)).collect();
         if *named && plans.is_empty() {
             plans.extend(outcome.closest.iter().map(report));
         }
+        for plan in &mut plans {
+            plan.unsupported.clone_from(lacks);
+        }
+        let less = outcome.with_less_headroom.as_ref();
         let infeasible = outcome.plans.is_empty().then(|| Infeasible {
             rejected: outcome.rejected.clone(),
             closest: outcome.closest.as_ref().map(report),
@@ -157,6 +171,8 @@ impl SearchReport {
             stages_by_hand: problem.stages.is_some(),
             plans,
             best: best.as_ref().map(report),
+            faster_with_less_headroom: less
+                .map(|it| PlanReport::new(problem, &it.found, it.headroom)),
             search: SearchStatistics {
                 candidates: outcome.counts.candidates,
                 evaluated: outcome.counts.evaluated(),
@@ -176,21 +192,24 @@ impl SearchReport {
 }
 
 impl PlanReport {
-    fn chosen(problem: &Problem, chosen: &Chosen) -> Self {
+    fn chosen(problem: &Problem, chosen: &Chosen, headroom: Bytes) -> Self {
         Self {
             likelihood: Some(chosen.likelihood),
             is_fastest: Some(chosen.is_fastest),
-            ..Self::new(problem, &chosen.found)
+            ..Self::new(problem, &chosen.found, headroom)
         }
     }
 
-    fn new(problem: &Problem, found: &Found) -> Self {
+    fn new(problem: &Problem, found: &Found, headroom: Bytes) -> Self {
         let prediction = found.prediction(problem);
+        let left = problem.clone().with_headroom(headroom);
         Self {
             layout: *found.layout,
             mfu_every_pair: utilization_with_every_pair(problem, found.evaluation.step_time),
             fits: problem.fits(&prediction.memory),
-            fits_with_headroom: problem.has_room(&prediction.memory),
+            fits_with_headroom: left.has_room(&prediction.memory),
+            headroom_bytes: headroom,
+            unsupported: Vec::new(),
             likelihood: None,
             is_fastest: None,
             prediction,

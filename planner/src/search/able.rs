@@ -1,7 +1,7 @@
 //! What of a space can be, and what of that the framework can run.
 
 use ir::cluster::Architecture;
-use ir::framework::Abilities;
+use ir::framework::{Abilities, Feature};
 use ir::graph::{
     Axis, ContextParallelKind, CudaGraphs, ExpertOverlap, Recompute, Sharding, Switches,
     TokenDispatcher,
@@ -12,19 +12,22 @@ use ir::schedule::ScheduleKind;
 use crate::problem::Problem;
 use crate::step::ShapeKey;
 
-/// The kind of context parallelism to try: the one that is named, or a ring; none where one rank has all
-/// positions, and no degree was decided that would have to be refused.
-pub(super) fn context_kind(
+/// The kinds of context parallelism to try: the one that is named, or all that the framework has; where one rank has all
+/// positions, the kind does not matter, unless a degree was named with one that would have to be refused.
+pub(super) fn context_kinds(
     problem: &Problem,
     fixed: &PartialLayout,
     context: u32,
-) -> Option<ContextParallelKind> {
+) -> Vec<ContextParallelKind> {
     let is_pointless = context == 1 && fixed.context_parallel.is_none();
     match fixed.context_parallel_kind {
-        Some(ContextParallelKind::AllToAll) if is_pointless => None,
-        Some(kind) => Some(kind),
-        None if context == 1 => Some(ContextParallelKind::default()),
-        None => Some(abilities(problem).usual_context().unwrap_or_default()),
+        Some(ContextParallelKind::AllToAll) if is_pointless => Vec::new(),
+        Some(kind) => vec![kind],
+        None if context == 1 => vec![ContextParallelKind::default()],
+        None => {
+            let kinds = &abilities(problem).context_parallel;
+            if kinds.is_empty() { vec![ContextParallelKind::default()] } else { kinds.clone() }
+        }
     }
 }
 
@@ -47,7 +50,11 @@ pub(super) fn switches(
         None => vec![CudaGraphs::None],
     };
     let has_exchanges = sharding.expert_parallel > 1;
-    let usual = if has_exchanges { usual_dispatcher(problem) } else { TokenDispatcher::default() };
+    let usual = if has_exchanges {
+        usual_dispatcher(problem, sharding)
+    } else {
+        TokenDispatcher::default()
+    };
     let token_dispatcher = fixed.token_dispatcher.unwrap_or(usual);
     let overlaps = match fixed.expert_overlap {
         Some(named) => vec![named],
@@ -72,21 +79,23 @@ pub(super) fn switches(
     overlaps.into_iter().filter(takes).flat_map(switches).collect()
 }
 
-/// The dispatcher that sends least, of those that the framework has: one that sends a token once to each node is
-/// made for NVIDIA's GPUs since Hopper.
-fn usual_dispatcher(problem: &Problem) -> TokenDispatcher {
-    let hardware = &problem.hardware;
-    let is_new = matches!(hardware.architecture, Architecture::Hopper | Architecture::Blackwell);
-    let able = abilities(problem);
-    // The one was made on Hopper, the other for Blackwell and its larger domains.
-    let by_size = if hardware.architecture == Architecture::Blackwell {
-        [TokenDispatcher::HybridEp, TokenDispatcher::DeepEp]
-    } else {
-        [TokenDispatcher::DeepEp, TokenDispatcher::HybridEp]
+/// The dispatcher that sends least, of those that the framework runs on such GPUs with experts that are sharded so.
+fn usual_dispatcher(problem: &Problem, sharding: &Sharding) -> TokenDispatcher {
+    let (able, facts) = (abilities(problem), &problem.facts);
+    let takes = |it: &TokenDispatcher| {
+        let features = facts.features.and(facts.of_sharding(sharding));
+        able.takes_dispatcher(*it)
+            && able.combines(features.and(facts.of_dispatcher(*it, sharding)))
     };
-    let once = by_size.into_iter().find(|it| is_new && able.takes_dispatcher(*it));
+    // DeepEP was made on Hopper, HybridEP for Blackwell and its larger domains; both send over NVLink within a node.
+    let once = match problem.hardware.architecture {
+        _ if facts.features.has(Feature::NoNvlink) => &[],
+        Architecture::Blackwell => &[TokenDispatcher::HybridEp, TokenDispatcher::DeepEp][..],
+        Architecture::Hopper => &[TokenDispatcher::DeepEp, TokenDispatcher::HybridEp][..],
+        _ => &[],
+    };
     let plain = [TokenDispatcher::AllToAll, TokenDispatcher::AllGather];
-    once.or_else(|| plain.into_iter().find(|it| able.takes_dispatcher(*it))).unwrap_or_default()
+    once.iter().chain(&plain).copied().find(takes).unwrap_or_default()
 }
 
 pub(super) fn abilities(problem: &Problem) -> &Abilities {
@@ -95,13 +104,11 @@ pub(super) fn abilities(problem: &Problem) -> &Abilities {
 
 /// Whether the framework can run what is named.
 pub(super) fn check_framework(problem: &Problem, fixed: &PartialLayout) -> Result<(), LayoutError> {
-    let framework = &problem.hardware.framework;
-    let mut lacks = framework.abilities.lacks(fixed, problem.model_facts());
-    lacks.extend(problem.training.lacked_by(&framework.abilities));
+    let lacks = problem.unsupported(fixed);
     if lacks.is_empty() {
         return Ok(());
     }
-    Err(LayoutError::Framework { framework: framework.name.clone(), lacks })
+    Err(LayoutError::Framework { framework: problem.hardware.framework.name.clone(), lacks })
 }
 
 /// Whether what is named can be, whatever is chosen besides.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ir::graph::{CudaGraphs, ExpertOverlap, Recompute};
+use ir::graph::{ContextParallelKind, CudaGraphs, ExpertOverlap, Recompute};
 use ir::layout::{Layout, ZeroStage};
 
 use super::ensemble::Ensemble;
@@ -21,7 +21,8 @@ pub const LOOKED_AT: usize = 32;
 pub struct Chosen {
     /// The plan.
     pub found: Found,
-    /// How likely it is that no plan of another kind is faster, in the draws of what the stack may be.
+    /// In what share of the draws of what the stack may be it is the fastest: of the plans that are shown, and of the fastest
+    /// of each other kind.
     pub likelihood: f64,
     /// Whether the model has it as the fastest of all.
     pub is_fastest: bool,
@@ -49,19 +50,32 @@ impl Kind {
     }
 }
 
-/// What makes a plan simpler than another: fewer kinds of parallelism, less that is computed again, less that is
-/// switched on, then more room and less time.
-fn simplicity(found: &Found) -> impl Ord + use<> {
+/// The longest sequence at which context parallelism is unusual: recipes have it from there on.
+const SHORT_SEQUENCE: u64 = 8192;
+
+/// What makes a plan simpler than another: nothing that people do only where they must, fewer kinds of parallelism, less
+/// that is sharded (DDP before ZeRO before FSDP), less that is computed again and switched on, even stages, smaller degrees,
+/// then more room.
+fn simplicity(problem: &Problem, found: &Found) -> impl Ord + use<> {
     let layout = &found.layout;
-    let zero = layout.zero_stage;
+    let domain = problem.hardware.domain;
+    let replicas = layout.context_parallel * layout.data_parallel;
+    let is_short = problem.training.sequence_length <= SHORT_SEQUENCE;
+    let unusual = [
+        layout.tensor_parallel > domain,
+        layout.context_parallel > 1 && is_short,
+        layout.zero_stage != ZeroStage::None && layout.zero_shard != replicas,
+        layout.offload.is_some(),
+        layout.expert_tensor_parallel != layout.tensor_parallel
+            && layout.expert_tensor_parallel > 1,
+    ];
     let axes = [
         layout.tensor_parallel > 1,
         layout.context_parallel > 1,
         layout.expert_parallel > 1,
         layout.pipeline_parallel > 1,
         layout.virtual_stages > 1,
-        layout.offload.is_some(),
-        zero == ZeroStage::Parameters,
+        layout.zero_stage == ZeroStage::Parameters,
     ];
     let recompute = match layout.recompute {
         Recompute::None => 0,
@@ -70,100 +84,179 @@ fn simplicity(found: &Found) -> impl Ord + use<> {
         Recompute::Full => 3,
     };
     let switched = [
-        zero >= ZeroStage::Gradients,
         layout.switches.expert_overlap != ExpertOverlap::None,
         layout.switches.cuda_graphs != CudaGraphs::None,
-        layout.zero_shard != layout.context_parallel * layout.data_parallel,
-        layout.expert_tensor_parallel != layout.tensor_parallel
-            && layout.expert_tensor_parallel > 1,
+        layout.context_parallel > 1 && layout.context_parallel_kind != ContextParallelKind::Ring,
     ];
     let count = |which: &[bool]| which.iter().filter(|is_on| **is_on).count();
+    // Embedding and head may count as a layer each.
+    let blocks = problem.limits.num_blocks;
+    let divides = |count: u64| count.is_multiple_of(u64::from(layout.num_stages()));
+    let is_uneven = !divides(blocks) && !divides(blocks.saturating_sub(2));
     let degrees = layout.context_parallel * layout.pipeline_parallel * layout.virtual_stages;
     let memory = found.evaluation.memory.total();
-    (count(&axes), recompute + count(&switched), degrees, memory, found.layout)
+    (
+        [count(&unusual), count(&axes)],
+        layout.zero_stage,
+        recompute + count(&switched),
+        is_uneven,
+        degrees,
+        memory,
+        found.layout,
+    )
 }
+
+/// So many plans are shown at least where it is decided which stands first: as many as `--top` shows unless told otherwise.
+const USUAL_TOP: usize = 5;
+
+/// A plan whose odds are a smaller share than this of those of the likeliest does not stand first.
+const LEAST_ODDS: f64 = 1.0 / 3.0;
 
 /// The plans to show, at most `top` of those that were found, best first: the simplest of those that the model cannot
 /// tell from the best, then of each other kind the simplest that it cannot tell from the best of its kind. The fastest
 /// is among them.
 ///
+/// Two cannot be told apart whose times differ by less than [`RESOLUTION`], and of which the slower has at least a third of
+/// the odds of the likeliest plan that is shown. All odds are of one sample: of the plans that are shown, and of the
+/// fastest of each kind that is not, in how many draws each is the fastest.
+///
 /// What is best takes least time; where the framework stands for others, it loses least in the mean of what the stack
 /// may be.
 pub fn chosen(problem: &Problem, plans: &[Found], top: usize) -> Vec<Chosen> {
     let Some(fastest) = plans.first() else { return Vec::new() };
-    let kinds = Kinds::of(problem, plans);
+    let mut sample = Sample::new(problem);
+    let kinds = Kinds::of(&mut sample, plans);
     let mut ranked: Vec<(f64, &Found)> = plans.iter().map(|it| (kinds.cost(it), it)).collect();
     ranked.sort_by(|(one, _), (other, _)| one.total_cmp(other));
-    let simplest = |of: &dyn Fn(&Found) -> bool| {
-        let those = || ranked.iter().filter(|(_, found)| of(found));
-        let (least, best) = those().next()?;
-        let near = those().filter(|(cost, _)| *cost <= least * (1.0 + RESOLUTION));
-        let simplest = near.min_by_key(|(_, found)| simplicity(found));
-        Some(simplest.map_or(*best, |(_, found)| *found))
-    };
-    let first = simplest(&|_| true).unwrap_or(fastest);
-    let mut shown = vec![first];
-    let mut seen = BTreeSet::from([Kind::of(&first.layout)]);
-    if first != fastest && top > 1 {
-        shown.push(fastest);
-        seen.insert(Kind::of(&fastest.layout));
-    }
-    let last = shown.len();
-    for (_, found) in &ranked {
-        let kind = Kind::of(&found.layout);
-        if shown.len() < top && seen.insert(kind) {
-            shown.extend(simplest(&|it| Kind::of(&it.layout) == kind));
-        }
-    }
-    shown[last..].sort_by(|one, other| kinds.cost(one).total_cmp(&kinds.cost(other)));
-    let chosen = shown.into_iter().map(|found| Chosen {
-        found: found.clone(),
-        likelihood: kinds.likelihood(found),
-        is_fastest: found == fastest,
+    let least = ranked.first().map_or(0.0, |(cost, _)| *cost);
+    let near = ranked.iter().filter(|(cost, _)| *cost <= least * (1.0 + RESOLUTION));
+    let mut contenders: Vec<&Found> = near.map(|(_, found)| *found).collect();
+    contenders.sort_by_cached_key(|found| simplicity(problem, found));
+    let mut likeliest = fastest;
+    // Which stands first does not depend on how many are shown.
+    let first = contenders.into_iter().find(|first| {
+        let shown = kinds.shown(problem, &ranked, first, fastest, top.max(USUAL_TOP));
+        let odds = sample.odds(&kinds.with_others(&shown));
+        let most = odds[..shown.len()].iter().copied().fold(0.0, f64::max);
+        likeliest =
+            shown.iter().zip(&odds).find(|(_, it)| **it >= most).map_or(fastest, |it| *it.0);
+        odds[0] >= most * LEAST_ODDS
+    });
+    let shown = kinds.shown(problem, &ranked, first.unwrap_or(likeliest), fastest, top);
+    let odds = sample.odds(&kinds.with_others(&shown));
+    let chosen = shown.iter().zip(odds).map(|(found, likelihood)| Chosen {
+        found: (*found).clone(),
+        likelihood,
+        is_fastest: *found == fastest,
     });
     chosen.collect()
+}
+
+/// The draws of a problem's plans, each made once.
+struct Sample<'a> {
+    problem: &'a Problem,
+    drawn: Vec<(Layout, Vec<usize>, Vec<f64>)>,
+}
+
+impl<'a> Sample<'a> {
+    const fn new(problem: &'a Problem) -> Self {
+        Self { problem, drawn: Vec::new() }
+    }
+
+    /// That of some plans.
+    fn of(&mut self, plans: &[&Found]) -> Ensemble {
+        let place = |drawn: &[(Layout, Vec<usize>, Vec<f64>)], found: &Found| {
+            drawn.iter().position(|it| it.0 == found.layout && it.1 == found.stage_ends)
+        };
+        let missing: Vec<&Found> =
+            plans.iter().copied().filter(|it| place(&self.drawn, it).is_none()).collect();
+        let posed: Vec<(&Problem, &Found)> = missing.iter().map(|it| (self.problem, *it)).collect();
+        let logs = Ensemble::of(&posed).into_logs();
+        let made =
+            missing.iter().zip(logs).map(|(it, logs)| (it.layout, it.stage_ends.clone(), logs));
+        self.drawn.extend(made);
+        let logs =
+            plans.iter().filter_map(|it| Some(self.drawn[place(&self.drawn, it)?].2.clone()));
+        Ensemble::from_logs(logs.collect())
+    }
+
+    /// The share of draws in which each of some plans is the fastest of them.
+    fn odds(&mut self, plans: &[&Found]) -> Vec<f64> {
+        if plans.len() < 2 { vec![1.0; plans.len()] } else { self.of(plans).fastest() }
+    }
 }
 
 /// The kinds of plans that were found, each by its fastest.
 struct Kinds<'a> {
     fastest: Vec<&'a Found>,
-    /// How likely each is the fastest.
-    likelihoods: Vec<f64>,
     /// What each loses, where that is asked for.
     losses: Option<Vec<f64>>,
 }
 
 impl<'a> Kinds<'a> {
-    fn of(problem: &Problem, plans: &'a [Found]) -> Self {
+    fn of(sample: &mut Sample<'_>, plans: &'a [Found]) -> Self {
         let mut seen = BTreeSet::new();
         let fastest: Vec<&Found> =
             plans.iter().filter(|it| seen.insert(Kind::of(&it.layout))).collect();
-        let stands_for_others = !problem.hardware.framework.stands_for.is_empty();
-        if fastest.len() < 2 {
-            return Self { likelihoods: vec![1.0; fastest.len()], fastest, losses: None };
-        }
-        let posed: Vec<(&Problem, &Found)> = fastest.iter().map(|it| (problem, *it)).collect();
-        let ensemble = Ensemble::of(&posed);
-        let losses = stands_for_others.then(|| ensemble.losses());
-        Self { fastest, likelihoods: ensemble.fastest(), losses }
-    }
-
-    fn place(&self, found: &Found) -> usize {
-        let kind = Kind::of(&found.layout);
-        self.fastest.iter().position(|it| Kind::of(&it.layout) == kind).unwrap_or_default()
-    }
-
-    fn likelihood(&self, found: &Found) -> f64 {
-        self.likelihoods[self.place(found)]
+        let stands_for_others = !sample.problem.hardware.framework.stands_for.is_empty();
+        let losses = (stands_for_others && fastest.len() > 1).then(|| sample.of(&fastest).losses());
+        Self { fastest, losses }
     }
 
     /// What plans are ranked by: time, or what is lost beyond that of the fastest.
     fn cost(&self, found: &Found) -> f64 {
         let time = found.evaluation.step_time;
         let Some(losses) = &self.losses else { return time.get() };
-        let place = self.place(found);
+        let kind = Kind::of(&found.layout);
+        let place = self.fastest.iter().position(|it| Kind::of(&it.layout) == kind);
+        let place = place.unwrap_or_default();
         (1.0 + losses[place]) * (time / self.fastest[place].evaluation.step_time)
     }
+
+    /// The plans to show where `first` stands first: the fastest, and the simplest of each other kind.
+    fn shown(
+        &self,
+        problem: &Problem,
+        ranked: &[(f64, &'a Found)],
+        first: &'a Found,
+        fastest: &'a Found,
+        top: usize,
+    ) -> Vec<&'a Found> {
+        let mut shown = vec![first];
+        if first != fastest && top > 1 {
+            shown.push(fastest);
+        }
+        let mut seen: BTreeSet<Kind> = shown.iter().map(|it| Kind::of(&it.layout)).collect();
+        let last = shown.len();
+        for (least, found) in ranked {
+            let kind = Kind::of(&found.layout);
+            if shown.len() < top && seen.insert(kind) {
+                let own = ranked.iter().filter(|(cost, it)| {
+                    Kind::of(&it.layout) == kind && *cost <= least * (1.0 + RESOLUTION)
+                });
+                shown.extend(own.map(|(_, it)| *it).min_by_key(|it| simplicity(problem, it)));
+            }
+        }
+        shown[last..].sort_by(|one, other| self.cost(one).total_cmp(&self.cost(other)));
+        shown
+    }
+
+    /// Some plans, and the fastest of each kind that none of them is of.
+    fn with_others<'b>(&self, shown: &[&'b Found]) -> Vec<&'b Found>
+    where
+        'a: 'b,
+    {
+        let seen: BTreeSet<Kind> = shown.iter().map(|it| Kind::of(&it.layout)).collect();
+        let others = self.fastest.iter().filter(|it| !seen.contains(&Kind::of(&it.layout)));
+        shown.iter().copied().chain(others.copied()).collect()
+    }
+}
+
+/// Whether two plans cannot be told apart: they differ by little, and the slower is the faster in at least a third as many
+/// draws as the other.
+pub fn is_tie(share: f64, likelihood_first_is_faster: f64) -> bool {
+    let less = likelihood_first_is_faster.min(1.0 - likelihood_first_is_faster);
+    share.abs() < RESOLUTION && less >= (1.0 - less) * LEAST_ODDS
 }
 
 /// How likely it is that the first of two plans is faster, each with its problem.

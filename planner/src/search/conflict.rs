@@ -72,7 +72,8 @@ fn fewest(all: &[usize], leaves: impl Fn(&[usize]) -> bool) -> Vec<usize> {
     kept
 }
 
-fn has_layouts(problem: &Problem, fixed: &PartialLayout) -> bool {
+/// Whether there is any layout of what is fixed, even one that does not fit.
+pub(super) fn has_layouts(problem: &Problem, fixed: &PartialLayout) -> bool {
     Space::new(problem, fixed).has_layouts(problem, fixed)
 }
 

@@ -40,6 +40,16 @@ impl Ensemble {
         Self { logs: plans.par_iter().map(|(problem, found)| drawn(problem, found)).collect() }
     }
 
+    /// That of plans whose draws were made before.
+    pub(super) const fn from_logs(logs: Vec<Vec<f64>>) -> Self {
+        Self { logs }
+    }
+
+    /// The draws.
+    pub(super) fn into_logs(self) -> Vec<Vec<f64>> {
+        self.logs
+    }
+
     /// The share of the draws in which each plan is the fastest.
     pub(super) fn fastest(&self) -> Vec<f64> {
         let mut shares = vec![0.0; self.logs.len()];
@@ -85,7 +95,8 @@ impl Ensemble {
 
 /// A plan's time in every draw.
 fn drawn(problem: &Problem, found: &Found) -> Vec<f64> {
-    let plan = format!("{} {:?}", found.layout, found.stage_ends);
+    // All that tells plans apart: what a layout is called leaves out ZeRO, recompute and micro-batches.
+    let plan = format!("{:?} {:?}", *found.layout, found.stage_ends);
     let own = PAIRED_REST / std::f64::consts::SQRT_2;
     let mut logs: Vec<f64> = deviates(&plan).take(DRAWS).map(|deviate| own * deviate).collect();
     let stacks = stacks(problem);

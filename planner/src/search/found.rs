@@ -27,6 +27,12 @@ impl Found {
         self.evaluation.memory.total().saturating_sub(memory)
     }
 
+    /// Blocks of each stage.
+    pub fn stage_blocks(&self) -> Vec<u32> {
+        let starts = std::iter::once(0).chain(self.stage_ends.iter().copied());
+        starts.zip(&self.stage_ends).map(|(start, end)| (end - start) as u32).collect()
+    }
+
     /// What a plan says is expected of it.
     pub fn prediction(&self, problem: &Problem) -> Prediction {
         let step_time = self.evaluation.step_time;

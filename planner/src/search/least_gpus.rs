@@ -51,8 +51,7 @@ pub fn least_gpus(
         let training = Training { global_batch_size, ..asked.training };
         let framework = asked.hardware.framework.clone();
         let problem = Problem::new(graph.clone(), training, cluster, framework, num_gpus)?;
-        let headroom = asked.hardware.memory.saturating_sub(asked.room);
-        let problem = problem.with_stages(stages.clone()).with_headroom(headroom);
+        let problem = problem.with_stages(stages.clone()).with_headroom(asked.headroom());
         let request = Request { fixed, top: 1, closest: false, ..*request };
         let outcome = search(&problem, &request, &mut |progress| match progress.best {
             Some(_) => Go::Stop(StopReason::FirstFit),

@@ -17,12 +17,14 @@ mod conflict;
 mod ensemble;
 mod fewest;
 mod found;
+mod headroom;
 mod least_gpus;
 mod memory;
 mod node;
 mod outcome;
 mod queue;
 mod request;
+mod requirement;
 pub mod space;
 
 use ir::units::{Nanos, Seconds};
@@ -30,19 +32,24 @@ use rayon::prelude::*;
 
 use crate::problem::Problem;
 use crate::step::ChainIndex;
-pub use choice::{Chosen, LOOKED_AT, RESOLUTION, chosen, likelihood_first_is_faster, saving};
+pub use choice::{
+    Chosen, LOOKED_AT, RESOLUTION, chosen, is_tie, likelihood_first_is_faster, saving,
+};
 use closest::closest;
 pub use conflict::{Conflict, conflicting};
 pub use found::{
     Found, model_flops_utilization, simulated, tokens_per_second_per_gpu,
     utilization_with_every_pair, with_step,
 };
+use headroom::with_less_headroom;
+pub use headroom::{WithLessHeadroom, evaluate, largest_headroom};
 pub use least_gpus::least_gpus;
 use node::{Grown, Searcher};
 use outcome::Best;
 pub use outcome::{Counts, Outcome};
 use queue::{Node, Queue};
 pub use request::{Go, Observe, Progress, Request, StopReason};
+pub use requirement::{Requirement, failed_requirements};
 use space::{Family, Rejection, Space};
 
 /// Layouts that are played between two looks at whether to go on, where each takes long.
@@ -63,11 +70,63 @@ fn search_here(problem: &Problem, request: &Request, observe: &mut Observe<'_>) 
     let space = Space::new(problem, &request.fixed);
     let chain = ChainIndex::new(problem);
     let searcher = Searcher::new(problem, &chain, request, &space.families);
-    let mut best = Best::new(request.top);
+    let Branched { best, counts, stop_reason, least_left } =
+        branch_and_bound(&searcher, &space.families, Best::new(request.top), observe);
+    let mut rejected = space.rejected;
+    let too_large = counts.too_large + counts.pruned_by_memory;
+    if too_large > 0 {
+        rejected.insert(Rejection::Memory, too_large);
+    }
+    let is_misfit = best.plans.is_empty() && stop_reason == StopReason::Exhausted;
+    let is_asked = is_misfit && request.closest;
+    let closest = is_asked.then(|| closest(&searcher, &space.families)).flatten();
+    let plans =
+        best.plans.par_iter().with_max_len(1).map(|plan| searcher.found(plan.layout, &plan.ends));
+    let plans: Vec<Found> = plans.collect();
+    // A single rank follows no schedule: what is wrong with a pipeline says more.
+    let schedule_error = || {
+        let error = |family: &Family| family.schedule_error(problem, &request.fixed);
+        let mut pipelines = space.families.iter().filter(|family| family.pipeline_parallel > 1);
+        pipelines.find_map(error).or_else(|| space.families.iter().find_map(error))
+    };
+    let invalid = space.last_error.or_else(schedule_error);
+    let with_less_headroom = request
+        .less_headroom
+        .then(|| with_less_headroom(searcher, &space.families, plans.first(), observe))
+        .flatten()
+        .filter(|_| stop_reason == StopReason::Exhausted);
+    Outcome {
+        plans,
+        counts,
+        rejected,
+        closest,
+        with_less_headroom,
+        invalid,
+        stop_reason,
+        least_left,
+    }
+}
+
+/// What a branch and bound came to.
+struct Branched {
+    best: Best,
+    counts: Counts,
+    stop_reason: StopReason,
+    least_left: Option<Seconds>,
+}
+
+/// Takes families apart and plays layouts, in the order of their bounds.
+fn branch_and_bound(
+    searcher: &Searcher<'_>,
+    families: &[Family],
+    mut best: Best,
+    observe: &mut Observe<'_>,
+) -> Branched {
+    let request = searcher.request;
     let mut counts = Counts::default();
     let mut stop_reason = StopReason::Exhausted;
     let mut least_left = None;
-    let started = searcher.start(&space.families, &mut counts, observe);
+    let started = searcher.start(families, &mut counts, observe);
     let mut queue = started.unwrap_or_else(|reason| {
         stop_reason = reason;
         counts.open = counts.candidates - counts.done();
@@ -120,30 +179,5 @@ fn search_here(problem: &Problem, request: &Request, observe: &mut Observe<'_>) 
             counts.open += left;
         }
     }
-    drop(queue);
-    let mut rejected = space.rejected;
-    let too_large = counts.too_large + counts.pruned_by_memory;
-    if too_large > 0 {
-        rejected.insert(Rejection::Memory, too_large);
-    }
-    let is_misfit = best.plans.is_empty() && stop_reason == StopReason::Exhausted;
-    let is_asked = is_misfit && request.closest;
-    let closest = is_asked.then(|| closest(&searcher, &space.families)).flatten();
-    let plans =
-        best.plans.par_iter().with_max_len(1).map(|plan| searcher.found(plan.layout, &plan.ends));
-    // A single rank follows no schedule: what is wrong with a pipeline says more.
-    let schedule_error = || {
-        let error = |family: &Family| family.schedule_error(problem, &request.fixed);
-        let mut pipelines = space.families.iter().filter(|family| family.pipeline_parallel > 1);
-        pipelines.find_map(error).or_else(|| space.families.iter().find_map(error))
-    };
-    Outcome {
-        plans: plans.collect(),
-        counts,
-        rejected,
-        closest,
-        invalid: space.last_error.or_else(schedule_error),
-        stop_reason,
-        least_left,
-    }
+    Branched { best, counts, stop_reason, least_left }
 }

@@ -16,7 +16,7 @@ use super::queue::{Node, Queue, Subfamily, What};
 use super::request::{Go, Observe, Progress, Request, StopReason};
 use super::space::{Family, ZeroSharding};
 use crate::partition::{evened, partition};
-use crate::problem::Problem;
+use crate::problem::{Problem, StageRule};
 use crate::step::{
     Assignment, Blocks, ChainIndex, Holdings, Known, Orders, PipelineRanks, Shape, ShapeKey, Stage,
     Step, fullest, in_flight,
@@ -69,6 +69,15 @@ impl<'a> Searcher<'a> {
         Self { problem, chain, request, orders, blocks, shapes, least, graphs }
     }
 
+    /// The same with what is known of shapes and blocks, of a problem that differs in its headroom alone.
+    pub(super) fn with_problem<'b>(self, problem: &'b Problem) -> Searcher<'b>
+    where
+        'a: 'b,
+    {
+        let Self { chain, request, orders, blocks, shapes, least, graphs, .. } = self;
+        Searcher { problem, chain, request, orders, blocks, shapes, least, graphs }
+    }
+
     /// The queue of all families that may fit; the others are counted.
     ///
     /// # Errors
@@ -83,9 +92,9 @@ impl<'a> Searcher<'a> {
         let fixed = &self.request.fixed;
         let beside = families.par_chunk_by(Family::is_beside);
         let sizes = beside.flat_map_iter(|families| {
-            let shardings = families[0].shardings(self.problem, fixed).len() as u64;
-            let subfamilies = families.iter().map(|it| it.num_subfamilies(self.problem, fixed));
-            subfamilies.map(move |subfamilies| subfamilies * shardings)
+            let shardings = families[0].shardings(self.problem, fixed);
+            let sizes = families.iter().map(|it| it.num_layouts(self.problem, fixed, &shardings));
+            sizes.collect::<Vec<u64>>()
         });
         let sizes: Vec<u64> = sizes.collect();
         counts.candidates = sizes.iter().sum();
@@ -195,7 +204,6 @@ impl<'a> Searcher<'a> {
     fn grow_family(&self, family: &Family, limit: Nanos) -> Grown {
         let shape = self.shape(family.shape);
         let shardings = family.shardings(self.problem, &self.request.fixed);
-        let size = shardings.len() as u64;
         let mut grown = Grown::default();
         let capacity = self.problem.room;
         let least_memory = self.least_memory(family, &shardings);
@@ -209,6 +217,13 @@ impl<'a> Searcher<'a> {
         });
         for subfamily in self.subfamilies(family) {
             let (bound, may_fit) = bounds((subfamily.recompute, subfamily.schedule));
+            let Subfamily { schedule, virtual_stages, recompute } = subfamily;
+            let schedule = (schedule, virtual_stages);
+            let combined = family.combined(self.problem, &shardings, schedule, recompute);
+            let size = combined.count() as u64;
+            if size == 0 {
+                continue;
+            }
             if !may_fit {
                 grown.counts.pruned_by_memory += size;
             } else if bound > limit {
@@ -232,17 +247,17 @@ impl<'a> Searcher<'a> {
         let Subfamily { recompute, schedule, virtual_stages } = subfamily;
         let shape = self.shape(family.shape);
         let shardings = family.shardings(self.problem, &self.request.fixed);
-        let layouts: Vec<Layout> = shardings
-            .into_iter()
+        let layouts: Vec<Layout> = family
+            .combined(self.problem, &shardings, (schedule, virtual_stages), recompute)
             .map(|it| family.layout(self.problem, (schedule, virtual_stages), recompute, it))
             .collect();
         let ranks = PipelineRanks::of(layouts.first()?);
         let num_stages = (family.pipeline_parallel * virtual_stages) as usize;
         let cut_for = if self.request.fewest_layers { Recompute::None } else { recompute };
-        let ends = if let Some(given) = &self.problem.stages {
-            Arc::clone(given.ends())
-        } else {
-            shape.balanced(self.chain, cut_for, num_stages, &ranks)?
+        let ends = match self.problem.stage_rule(family.pipeline_parallel, virtual_stages) {
+            StageRule::Free => shape.balanced(self.chain, cut_for, num_stages, &ranks)?,
+            StageRule::Fixed(ends) => ends,
+            StageRule::Impossible => return None,
         };
         Some(Balanced { shape, layouts, ranks, recompute, ends })
     }
@@ -352,10 +367,10 @@ impl<'a> Searcher<'a> {
     }
 
     /// Whether another assignment is tried where the fastest overfills a rank. Only with one stage a rank:
-    /// with several, what a rank holds is no range of the chain; nor where stages are given by hand.
+    /// with several, what a rank holds is no range of the chain; nor where stages are given by hand or follow a rule.
     pub(super) fn cuts_within_memory(&self, layout: &Layout) -> bool {
         !self.problem.vocabulary_parallel
-            && self.problem.stages.is_none()
+            && self.problem.stage_rule(layout.pipeline_parallel, 1) == StageRule::Free
             && layout.schedule.stages_per_rank(layout.virtual_stages) == 1
             && layout.pipeline_parallel > 1
     }

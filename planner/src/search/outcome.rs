@@ -7,6 +7,7 @@ use ir::layout::{Layout, LayoutError};
 use ir::units::{Nanos, Seconds};
 
 use super::found::Found;
+use super::headroom::WithLessHeadroom;
 use super::request::StopReason;
 use super::space::Rejection;
 
@@ -21,6 +22,8 @@ pub struct Outcome {
     pub rejected: BTreeMap<Rejection, u64>,
     /// Where nothing fits, the layout that misses by least.
     pub closest: Option<Found>,
+    /// The fastest plan that fits with less headroom alone, where that gains more than can be told apart.
+    pub with_less_headroom: Option<WithLessHeadroom>,
     /// Why a layout that was asked for is not possible.
     pub invalid: Option<LayoutError>,
     /// Why the search stopped.
@@ -37,6 +40,7 @@ impl Outcome {
             counts: Counts::default(),
             rejected: BTreeMap::new(),
             closest: None,
+            with_less_headroom: None,
             invalid: Some(error),
             stop_reason: StopReason::Exhausted,
             least_left: None,
@@ -107,19 +111,26 @@ pub(super) struct Candidate {
 /// The best plans so far.
 pub(super) struct Best {
     top: usize,
+    /// What takes longer is of no interest.
+    most: Nanos,
     pub(super) plans: Vec<Candidate>,
 }
 
 impl Best {
     pub(super) const fn new(top: usize) -> Self {
-        Self { top, plans: Vec::new() }
+        Self::below(top, Nanos::new(u64::MAX))
+    }
+
+    /// Those that take no longer than `most`.
+    pub(super) const fn below(top: usize, most: Nanos) -> Self {
+        Self { top, most, plans: Vec::new() }
     }
 
     /// The time that a plan must not exceed to be among the best.
     pub(super) fn limit(&self) -> Nanos {
         match self.plans.last() {
-            Some(worst) if self.plans.len() >= self.top => worst.time,
-            _ => Nanos::new(u64::MAX),
+            Some(worst) if self.plans.len() >= self.top => worst.time.min(self.most),
+            _ => self.most,
         }
     }
 

@@ -16,12 +16,21 @@ pub struct Request {
     pub fewest_layers: bool,
     /// Whether to look for what misses by least where nothing fits.
     pub closest: bool,
+    /// Whether to look for what is faster with less headroom.
+    pub less_headroom: bool,
 }
 
 impl Default for Request {
     fn default() -> Self {
         let fixed = PartialLayout::default();
-        Self { fixed, top: 1, exhaustive: false, fewest_layers: false, closest: true }
+        Self {
+            fixed,
+            top: 1,
+            exhaustive: false,
+            fewest_layers: false,
+            closest: true,
+            less_headroom: false,
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use ir::framework::Abilities;
+use ir::framework::{Abilities, Features};
 use ir::graph::{ContextParallelKind, Recompute, Sharding};
 use ir::layout::{
     Degrees, Layout, LayoutError, LayoutSpec, Mesh, MeshAxis, Offload, PartialLayout, ZeroStage,
@@ -11,9 +11,10 @@ use ir::layout::{
 };
 use ir::schedule::ScheduleKind;
 use serde::Serialize;
+use smallvec::SmallVec;
 
-use super::able::{abilities, check_framework, check_named, context_kind, switches};
-use crate::problem::{GivenStages, Problem};
+use super::able::{abilities, check_framework, check_named, context_kinds, switches};
+use crate::problem::{GivenStages, Problem, StageRule};
 use crate::step::ShapeKey;
 
 /// Why candidates were left out.
@@ -150,24 +151,35 @@ impl Space {
             if quotient(rest, context).is_none() {
                 continue;
             }
-            let Some(kind) = context_kind(problem, fixed, context) else { continue };
-            if !abilities(problem).takes_context(context, kind) {
-                self.reject_unable();
-                continue;
+            for kind in context_kinds(problem, fixed, context) {
+                let sharding = Sharding {
+                    sequence_parallel: sequence,
+                    context_parallel: context,
+                    context_parallel_kind: kind,
+                    ..Sharding::tensor(tensor)
+                };
+                // What a kind that nobody named asks for is no reason, where there is another.
+                let is_other = fixed.context_parallel_kind.is_none()
+                    && kind != ContextParallelKind::Ring
+                    && abilities(problem).context_parallel.contains(&ContextParallelKind::Ring);
+                if !is_other || problem.limits.check_sequence(&sharding).is_ok() {
+                    self.add_kind(problem, fixed, sharding);
+                }
             }
-            let sharding = Sharding {
-                sequence_parallel: sequence,
-                context_parallel: context,
-                context_parallel_kind: kind,
-                ..Sharding::tensor(tensor)
-            };
-            if let Err(error) = limits.check_sequence(&sharding) {
-                let is_ring = kind == ContextParallelKind::Ring;
-                let reason = if is_ring { Rejection::Sequence } else { Rejection::Tensor };
-                self.reject(reason, error);
-                continue;
+        }
+    }
+
+    fn add_kind(&mut self, problem: &Problem, fixed: &PartialLayout, sharding: Sharding) {
+        let Sharding { context_parallel, context_parallel_kind, .. } = sharding;
+        if !abilities(problem).takes_context(context_parallel, context_parallel_kind) {
+            return self.reject_unable();
+        }
+        match problem.limits.check_sequence(&sharding) {
+            Ok(()) => self.add_context(problem, fixed, sharding),
+            Err(error) => {
+                let is_ring = context_parallel_kind == ContextParallelKind::Ring;
+                self.reject(if is_ring { Rejection::Sequence } else { Rejection::Tensor }, error);
             }
-            self.add_context(problem, fixed, sharding);
         }
     }
 
@@ -255,12 +267,17 @@ impl Space {
                     self.reject(Rejection::Batch, indivisible(micro_batch_size));
                     continue;
                 };
-                self.families.push(Family {
+                let family = Family {
                     shape: ShapeKey { sharding, micro_batch_size, switches },
                     pipeline_parallel: pipeline,
                     data_parallel: data,
                     num_micro_batches,
-                });
+                };
+                if abilities(problem).combines(family.features(problem)) {
+                    self.families.push(family);
+                } else {
+                    self.reject_unable();
+                }
             }
         }
     }
@@ -311,8 +328,8 @@ impl Space {
     /// Whether it has any layout.
     pub fn has_layouts(&self, problem: &Problem, fixed: &PartialLayout) -> bool {
         self.families.iter().any(|family| {
-            family.num_subfamilies(problem, fixed) > 0
-                && !family.shardings(problem, fixed).is_empty()
+            let shardings = family.shardings(problem, fixed);
+            family.num_layouts(problem, fixed, &shardings) > 0
         })
     }
 
@@ -328,6 +345,28 @@ impl Space {
 }
 
 impl Family {
+    /// The features that all its layouts have.
+    pub(super) fn features(&self, problem: &Problem) -> Features {
+        let ShapeKey { sharding, switches, .. } = &self.shape;
+        let micro_batches = Some(self.num_micro_batches);
+        let facts = &problem.facts;
+        facts
+            .features
+            .and(facts.of_sharding(sharding))
+            .and(facts.of_dispatcher(switches.token_dispatcher, sharding))
+            .and(Features::of_switches(switches.expert_overlap, switches.cuda_graphs))
+            .and(Features::of_ranks(self.pipeline_parallel, micro_batches, self.data_parallel))
+    }
+
+    /// Which further features of schedule, recompute and model states the framework does not run with those of the family:
+    /// sets of which none may be whole.
+    fn refused(&self, problem: &Problem) -> Vec<Features> {
+        let of_family = self.features(problem);
+        let mut refused = abilities(problem).refused_with(of_family);
+        refused.retain(|set| Features::OF_SUBFAMILIES.contain(*set));
+        refused
+    }
+
     /// How far apart the ranks of its groups lie.
     pub fn mesh(&self) -> Mesh {
         Mesh { sharding: self.shape.sharding, data_parallel: self.data_parallel }
@@ -339,15 +378,24 @@ impl Family {
         key(self) == key(other)
     }
 
-    /// Schedules with their stages a rank that the family can run: of the one that is named, or of all
-    /// that are [searched](ScheduleKind::SEARCHED).
+    /// Schedules with their stages a rank that the family can run: of the one that is named, or of all that the framework
+    /// has and that are [searched](ScheduleKind::is_searched).
     pub fn schedules(&self, problem: &Problem, fixed: &PartialLayout) -> Vec<(ScheduleKind, u32)> {
         let p = self.pipeline_parallel;
         let most = (problem.limits.num_blocks / u64::from(p)) as u32;
         let listed = fixed.among.schedules().map(Vec::from_iter);
         let named = listed.as_deref().unwrap_or(fixed.schedule.as_slice());
-        let kinds = if named.is_empty() { &ScheduleKind::SEARCHED[..] } else { named };
         let able = abilities(problem);
+        let searched: SmallVec<[ScheduleKind; 16]> =
+            able.schedules.iter().copied().filter(|it| it.is_searched()).collect();
+        // One rank has no order to choose.
+        let plain = [ScheduleKind::OneFOneB];
+        let kinds = match named {
+            [] if p == 1 => &plain[..],
+            [] => &searched[..],
+            _ => named,
+        };
+        let refused = self.refused(problem);
         let mut schedules = Vec::new();
         for schedule in kinds.iter().copied() {
             let usual = schedule.default_virtual_stages();
@@ -356,6 +404,11 @@ impl Family {
                 continue;
             }
             let tried = if schedule.is_interleaved() { 2..=most } else { usual..=usual };
+            // Of numbers of stages whose largest has as many layers, the smallest: more only make stages less even.
+            let layers = problem.limits.num_blocks.saturating_sub(2);
+            let largest = |v: u32| layers.div_ceil(u64::from(p * v).max(1));
+            let is_open = fixed.virtual_stages.is_none() && problem.stages.is_none();
+            let is_needed = |v: &u32| !is_open || *v <= 2 || largest(*v) < largest(*v - 1);
             // What a few stages are too many for, more are.
             let takes = |v: &u32| {
                 let numbers = [p, *v, self.num_micro_batches].map(u64::from);
@@ -363,15 +416,14 @@ impl Family {
             };
             let chosen = |v: &u32| {
                 let given = problem.stages.as_ref().map(GivenStages::num_stages);
-                let stages = u64::from(p) * u64::from(*v);
-                let is_listed = given.is_some();
                 fixed.virtual_stages.is_none_or(|fixed| fixed == *v)
                     && fixed.among.virtual_stages.is_none_or(|among| among.takes(*v))
-                    && (p == 1 || is_listed || able.takes_stages(problem.limits.num_blocks, stages))
+                    && runs(&refused, Features::of_schedule(schedule, p, *v))
+                    && (p == 1 || problem.stage_rule(p, *v) != StageRule::Impossible)
                     && self.takes_overlap(problem, *v, Recompute::None)
                     && given.is_none_or(|given| given == p * *v)
             };
-            let tried = tried.take_while(takes).filter(chosen);
+            let tried = tried.take_while(takes).filter(is_needed).filter(chosen);
             schedules.extend(tried.map(|v| (schedule, v)));
         }
         schedules
@@ -425,6 +477,7 @@ impl Family {
         let hybrid =
             local.filter(|shards| (2..replicas).contains(shards) && self.shards_experts(*shards));
         let able = abilities(problem);
+        let refused = self.refused(problem);
         // Experts that tensor-parallel ranks do not cut are on several ranks without a replica of the rest.
         let has_experts = !problem.limits.experts.is_empty();
         let has_copies = replicas > 1 || has_experts && self.mesh().expert_replicas() > 1;
@@ -444,14 +497,9 @@ impl Family {
             // gradients which are sharded go to the host as they are made.
             let leaves = offload.optimizer && zero_stage == ZeroStage::Gradients;
             let takes = |stage, shards| {
-                let (p, sharding) = (self.pipeline_parallel, &self.shape.sharding);
-                able.takes_zero(
-                    stage,
-                    [shards, replicas],
-                    p,
-                    sharding,
-                    problem.training.gradients(),
-                )
+                let context = self.shape.sharding.context_parallel;
+                let of_states = Features::of_states(stage, [shards, replicas, context], offload);
+                able.takes_zero(stage, [shards, replicas], context) && runs(&refused, of_states)
             };
             let has_plain = takes(ZeroStage::None, 1);
             let is_alike = !has_copies && !offload.parameters && !leaves && has_plain;
@@ -484,10 +532,56 @@ impl Family {
         check_expert_shards(shards, &self.mesh())
     }
 
-    /// How many layouts it has with each of its shardings.
+    /// How many subfamilies it has: schedules with their stages a rank, and policies of recompute.
     pub fn num_subfamilies(&self, problem: &Problem, fixed: &PartialLayout) -> u64 {
         let schedules = self.schedules(problem, fixed).len();
         (schedules * self.recomputes(problem, fixed).count()) as u64
+    }
+
+    /// Those of its `shardings` that the framework runs together with a schedule and a policy of recompute.
+    pub fn combined<'a>(
+        &self,
+        problem: &Problem,
+        shardings: &'a [ZeroSharding],
+        (schedule, virtual_stages): (ScheduleKind, u32),
+        recompute: Recompute,
+    ) -> impl Iterator<Item = ZeroSharding> + use<'a> {
+        let refused = self.refused(problem);
+        let of_subfamily = Features::of_schedule(schedule, self.pipeline_parallel, virtual_stages)
+            .and(Features::of_recompute(recompute));
+        let (replicas, context) = (self.mesh().replicas(), self.shape.sharding.context_parallel);
+        shardings.iter().copied().filter(move |it| {
+            let ZeroSharding { zero_stage, zero_shard, offload } = *it;
+            let shards = [zero_shard, replicas, context];
+            let of_states = Features::of_states(zero_stage, shards, offload);
+            runs(&refused, of_subfamily.and(of_states))
+        })
+    }
+
+    /// How many layouts it has.
+    pub fn num_layouts(
+        &self,
+        problem: &Problem,
+        fixed: &PartialLayout,
+        shardings: &[ZeroSharding],
+    ) -> u64 {
+        // What is of states alone, or of none, was left out of them, and of schedules and policies.
+        let mut refused = self.refused(problem).into_iter();
+        let is_mixed = |set: Features| {
+            let others = set.without(Features::OF_STATES);
+            others != set && others != Features::NONE
+        };
+        if !refused.any(is_mixed) {
+            return self.num_subfamilies(problem, fixed) * shardings.len() as u64;
+        }
+        let schedules = self.schedules(problem, fixed);
+        let with = |recompute| {
+            let of = schedules.iter().map(move |schedule| {
+                self.combined(problem, shardings, *schedule, recompute).count() as u64
+            });
+            of.sum::<u64>()
+        };
+        self.recomputes(problem, fixed).map(with).sum()
     }
 
     /// One of its layouts.
@@ -549,6 +643,8 @@ impl Family {
         let (p, graphs) = (self.pipeline_parallel, self.shape.switches.cuda_graphs);
         let all =
             all.filter(move |it| abilities(problem).takes_offload_with(offload, p, *it, graphs));
+        let refused = self.refused(problem);
+        let all = all.filter(move |it| runs(&refused, Features::of_recompute(*it)));
         let are_named = fixed.recompute.is_some() && fixed.cuda_graphs.is_some();
         let all = all.filter(move |it| are_named || Abilities::takes_graphs_with(graphs, *it));
         all.filter(move |recompute| self.takes_overlap(problem, u32::MAX, *recompute))
@@ -560,6 +656,11 @@ impl Family {
         let pipeline = [self.pipeline_parallel, virtual_stages];
         abilities(problem).takes_overlap(overlap, pipeline, recompute)
     }
+}
+
+/// Whether none of some sets that are refused is whole in a set of features.
+fn runs(refused: &[Features], features: Features) -> bool {
+    !refused.iter().any(|set| features.contain(*set))
 }
 
 /// The value that is fixed, or all of `free` among which a user lets choose.

@@ -340,7 +340,7 @@ fn schedule(row: &Row) -> Result<ScheduleKind, Unsupported> {
 fn stage_ends(row: &Row, problem: &Problem, layout: &Layout) -> Result<Vec<usize>, Unsupported> {
     let (blocks, num_stages) = (problem.graph.num_blocks(), layout.num_stages() as usize);
     if num_stages > blocks {
-        return Err(Unsupported::new(format!("{blocks} blocks in {num_stages} num_stages")));
+        return Err(Unsupported::new(format!("{blocks} blocks on {num_stages} stages")));
     }
     if row.extra("embedding_layout").contains("redistributed") {
         return balanced(problem, layout, num_stages, blocks);
@@ -388,7 +388,7 @@ fn ends_by_weights(row: &Row, num_stages: usize, blocks: usize) -> Result<Vec<us
     if ends.is_sorted_by(|end, next| end < next) {
         return Ok(ends);
     }
-    Err(Unsupported::new(format!("{blocks} blocks in {num_stages} num_stages, by nanotron's rule")))
+    Err(Unsupported::new(format!("{blocks} blocks on {num_stages} stages, by nanotron's rule")))
 }
 
 fn balanced(
@@ -402,5 +402,5 @@ fn balanced(
     shape
         .balanced(&chain, layout.recompute, num_stages, &PipelineRanks::of(layout))
         .map(|ends| ends.to_vec())
-        .ok_or_else(|| Unsupported::new(format!("{blocks} blocks in {num_stages} num_stages")))
+        .ok_or_else(|| Unsupported::new(format!("{blocks} blocks on {num_stages} stages")))
 }

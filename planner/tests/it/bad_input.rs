@@ -211,7 +211,7 @@ fn numbers_of_gpus_that_cannot_be() {
         ("8.5", &["--gpus", "'8.5'", "whole number"]),
         ("99999999999999999999999", &["--gpus", "whole number"]),
         ("1000000000", &["1000000000", "at most 1048576"]),
-        ("1048573", &["1048573 GPUs", "heads"]),
+        ("1048573", &["1048573 GPUs", "batch"]),
     ] {
         place.fails(&format!("search {{}}/model.json --gpus {gpus}"), words);
         place.fails(&format!("evaluate {{}}/model.json --layout tp1 --gpus {gpus}"), &[]);
@@ -373,7 +373,7 @@ fn layouts_that_cannot_be() {
         ("tp8-nosp", &["intermediate size of experts 1028", "`tensor_parallel` 8", "hint: 4"]),
         ("tp16-sp-etp8", &["of experts 1028", "`expert_tensor_parallel` 8", "hint: 4"]),
         ("tp4-sp-etp2-ep8", &["over `expert_tensor_parallel`, 4", "`expert_parallel` 8"]),
-        ("tp4-sp-etp2-ep3", &["experts 8", "`expert_parallel` 3", "hint: 2"]),
+        ("tp4-sp-etp2-ep3", &["8 experts", "`expert_parallel` 3", "hint: 2"]),
     ] {
         let gpus = if layout.starts_with("tp16") { 16 } else { 8 };
         let args = format!("evaluate {{}}/mixture.json --gpus {gpus} --layout {layout}");

@@ -1,7 +1,7 @@
 //! What is proposed: by the framework, by what users list, and by what the model can tell apart.
 
 use cost_models::frameworks;
-use ir::framework::{Framework, ModelFacts};
+use ir::framework::{Features, Framework, JobFacts};
 use ir::layout::{Layout, LayoutSpec, PartialLayout, ZeroStage};
 use planner::search::{Found, Go, RESOLUTION, Request, chosen, search};
 use proptest::prelude::*;
@@ -55,13 +55,13 @@ proptest! {
     fn what_is_proposed_can_be_run(setup in setups(), request in requests(), place in 0..13usize) {
         let framework: Framework = frameworks::all().nth(place).expect("as many ship");
         let setup = Setup { framework, ..setup };
-        let facts = setup.problem().model_facts();
+        let facts = setup.problem().facts;
         let abilities = &setup.framework.abilities;
         for found in plans(&setup, &Request { top: 5, ..request }) {
             let layout = named(&found.layout);
             prop_assert_eq!(abilities.lacks(&layout, facts), Vec::<String>::new(), "{}", found.layout);
         }
-        let able = abilities.with(&request.fixed, facts, None);
+        let able = abilities.with(&request.fixed, facts);
         prop_assert_eq!(able.lacks(&request.fixed, facts), Vec::<String>::new());
     }
 
@@ -187,7 +187,7 @@ fn what_a_framework_cannot_run_is_refused_by_search_and_answered_by_evaluate() {
     let place = Workplace::new();
     place.fails(
         "search {}/model.json --gpus 8 --framework megatron-core --zero 3 --pp 2",
-        &["`megatron-core` cannot run", "ZeRO 3 beside pipelines", "hint:", "ideal"],
+        &["`megatron-core` cannot run", "ZeRO 3 with pipelines", "hint:", "ideal"],
     );
     place.fails(
         "search {}/model.json --gpus 8 --framework fsdp --tp 2",
@@ -200,10 +200,7 @@ fn what_a_framework_cannot_run_is_refused_by_search_and_answered_by_evaluate() {
     let evaluate = ["evaluate", &model, "--gpus", "8", "--layout", "pp2-dp4-zero3", "-q"];
     let run = planner(&[&evaluate[..], &["--framework", "megatron-core"]].concat());
     assert_eq!(run.code, Some(0), "{run:?}");
-    assert!(
-        run.stdout.contains("megatron-core cannot run this: it has no ZeRO 3 beside"),
-        "{run:?}"
-    );
+    assert!(run.stdout.contains("megatron-core cannot run this: it has no ZeRO 3 with"), "{run:?}");
 }
 
 /// Number formats and ways of replication are the framework's to have, too; of formats that are not named, it has one
@@ -327,7 +324,14 @@ fn headroom_stays_free() {
 /// Facts of a model decide what a framework can do with it.
 #[test]
 fn experts_are_for_those_that_have_them() {
-    let facts = ModelFacts { has_experts: true, num_blocks: 34 };
+    let facts = JobFacts {
+        has_experts: true,
+        num_blocks: 34,
+        key_value_heads: Some(8),
+        sequence_length: None,
+        global_batch_size: None,
+        features: Features::NONE,
+    };
     let lacks = |name: &str, layout: &str| {
         let abilities = frameworks::preset(name).unwrap().abilities;
         abilities.lacks(&layout.parse().unwrap(), facts)

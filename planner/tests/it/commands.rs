@@ -124,6 +124,7 @@ fn a_search_prints_a_table() {
     time: [shares]
     mfu: [shares]
     memory: [shares]
+      [x] GiB stay free by default (`--headroom`)
     expect: [t] to [t], 80 % interval from [n] measured steps of 12 sources left out of the fit
             [m] to [m], 80 % interval from [n] measured peaks of 10 sources
             (others measured this framework on such GPUs; `planner calibrate` narrows it)
@@ -169,6 +170,7 @@ fn a_named_layout_is_evaluated() {
         time: [shares]
         mfu: [shares]
         memory: [shares]
+          [x] GiB stay free by default (`--headroom`)
         expect: [t] to [t], 80 % interval from [n] measured steps of 12 sources left out of the fit
                 [m] to [m], 80 % interval from [n] measured peaks of 10 sources
                 (others measured this framework on such GPUs; `planner calibrate` narrows it)
@@ -417,10 +419,10 @@ fn where_nothing_fits_it_is_said_why() {
           [x] GiB  parameters
           [x] GiB  gradients
           [x] GiB  optimizer state
-          [x] GiB  gathered parameters
           [x] GiB  activations
           [x] GiB  recomputed block
           [x] GiB  workspace
+          [x] MiB  message buffers
           [x] GiB  allocator slack
           [x] GiB  device context
         least: [n] GPUs would do

@@ -20,7 +20,8 @@ fn both_kinds_are_planned_kept_and_explained() {
     assert_eq!(ring["layout"]["context_parallel_kind"], "ring");
     assert_eq!(exchanged["layout"]["context_parallel_kind"], "all_to_all");
     let best = evaluate("cp8-mbs1", &rest);
-    assert_eq!(best["layout"], ring["layout"]);
+    let time = |plan: &Value| plan["step_time_seconds"].as_f64().unwrap();
+    assert!(time(&best) <= time(&ring).min(time(&exchanged)));
     // Attention hides a ring, but nothing hides an exchange; what it puts out is kept twice.
     let part = |plan: &Value, group: &str, name: &str| plan[group][name].as_f64().unwrap();
     let waits = |plan: &Value| part(plan, "breakdown", "context_parallel_seconds");
@@ -59,8 +60,8 @@ fn exchanges_of_heads_that_cannot_be() {
             "--layout cp1-a2a",
             &["all_to_all", "`context_parallel` of at least 2", "leave it out"][..],
         ),
-        ("--layout cp8-a2a", &["key-value heads 4", "8", "hint: 4 divides it"]),
-        ("--layout tp2-cp4-a2a", &["key-value heads 4", "`tensor_parallel` x `context_parallel`"]),
+        ("--layout cp8-a2a", &["4 key-value heads", "8", "hint: 4 divides them"]),
+        ("--layout tp2-cp4-a2a", &["4 key-value heads", "`tensor_parallel` x `context_parallel`"]),
         (
             "--layout cp2-a2a --context-parallel-kind ring",
             &["`a2a` of `--layout`", "`--context-parallel-kind ring`"],

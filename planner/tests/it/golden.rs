@@ -58,7 +58,7 @@ fn plans_do_not_change_unseen() {
     models/llama-3.1-8b --gpus 8
       tp1 cp1 ep1 pp1 vpp1 dp8 zero2/8 8x1 1f1b none: 6.4369 s
     models/llama-3.1-8b --gpus 64 --cluster a100
-      tp1 cp1 ep1 pp1 vpp1 dp64 zero2/64 8x1 1f1b none: 17.5985 s
+      tp1 cp1 ep1 pp1 vpp1 dp64 zero1/64 8x1 1f1b norms: 17.6318 s
     models/llama-3.1-70b --gpus 64
       tp4 sp cp1 ep1 pp4 vpp1 dp4 zero1/4 128x1 1f1b none: 58.9816 s
     models/llama-3.1-70b --gpus 32 --cluster h200 --seq-len 4096
@@ -68,7 +68,7 @@ fn plans_do_not_change_unseen() {
     models/qwen3-30b-a3b --gpus 16 --seq-len 4096
       tp1 cp1 ep8 pp1 vpp1 dp16 zero1/16 16x1 1f1b none: 4.7759 s
     models/gpt-oss-120b --gpus 64 --cluster gb200-nvl72 --global-batch-size 1280 --seq-len 4096
-      tp1 cp1 ep64 pp1 vpp1 dp64 zero1/64 10x2 1f1b none: 4.4675 s
+      tp1 cp1 ep64 pp1 vpp1 dp64 zero0/64 10x2 1f1b none: 4.4788 s
     models/gpt3-175b.json --gpus 128 --cluster a100 --global-batch-size 1024 --seq-len 2048
       tp8 sp cp1 ep1 pp4 vpp3 dp4 zero1/4 128x2 interleaved-1f1b none: 90.4949 s
     models/gpt2 --gpus 1 --cluster rtx-4090
@@ -76,8 +76,8 @@ fn plans_do_not_change_unseen() {
     models/llama-2-7b --gpus 8 --cluster v100 --precision fp16 --seq-len 2048
       tp1 cp1 ep1 pp1 vpp1 dp8 zero3/8 32x1 1f1b none: 41.7275 s
     models/resnet-50.json --gpus 8
-      tp1 cp1 ep1 pp1 vpp1 dp8 zero1/8 1x32 1f1b none: 0.0264 s
+      tp1 cp1 ep1 pp1 vpp1 dp8 zero0/8 1x32 1f1b none: 0.0266 s
     models/llama-3.1-405b --gpus 512 --seq-len 4096 --zero 1
-      tp8 sp cp1 ep1 pp16 vpp2 dp4 zero1/4 256x1 interleaved-1f1b none: 39.7795 s
+      tp8 sp cp1 ep1 pp16 vpp4 dp4 zero1/4 256x1 interleaved-1f1b none: 39.2320 s
     ");
 }

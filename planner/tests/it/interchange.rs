@@ -52,7 +52,7 @@ fn try_export(plan: &Path, target: &str, folder: &Path, approximates: bool) -> b
 fn essence(plan: &Value, framework: &str) -> Value {
     let mut plan = plan.clone();
     let object = plan.as_object_mut().unwrap();
-    for key in ["provenance", "runners_up", "stages_by_hand"] {
+    for key in ["headroom_bytes", "provenance", "runners_up", "stages_by_hand"] {
         object.remove(key);
     }
     if object["framework"]["name"] != framework {

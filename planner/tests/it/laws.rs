@@ -4,7 +4,6 @@ use cost_models::Group;
 use ir::graph::{Recompute, Sharding, Switches, WeightFormat};
 use ir::layout::{Layout, MeshAxis, PartialLayout};
 use ir::model::GraphOptions;
-use ir::schedule::ScheduleKind;
 use ir::schedule::StagePlacement;
 use ir::units::{BytesPerSecond, Seconds};
 use planner::problem::{Choices, Problem};
@@ -163,7 +162,7 @@ proptest! {
     #[test]
     fn a_constraint_never_helps(setup in setups(), request in requests()) {
         let context_parallel_kind = request.fixed.context_parallel_kind;
-        let schedule = request.fixed.schedule.filter(|it| !ScheduleKind::SEARCHED.contains(it));
+        let schedule = request.fixed.schedule.filter(|it| !it.is_searched());
         let open = PartialLayout { context_parallel_kind, schedule, ..PartialLayout::default() };
         let best = |fixed: PartialLayout| {
             let request = Request { fixed, top: 1, ..request };

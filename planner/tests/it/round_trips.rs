@@ -5,7 +5,7 @@ use std::fs;
 
 use cost_models::clusters::preset;
 use ir::cluster::Cluster;
-use ir::framework::ModelFacts;
+use ir::framework::JobFacts;
 use ir::graph::Graph;
 use ir::model::{GraphOptions, Model};
 use ir::plan::{Plan, PlannedModel, Provenance};
@@ -127,7 +127,7 @@ fn of_hub(short: &Value) -> Value {
 /// What says nothing of a model is left out: copies and gradients of weights in 32 bits, moments of which there are none.
 fn in_use(plan: &Plan) -> Value {
     let mut training = plan.training;
-    if training.gradients().is_none() {
+    if training.precision.activation_bytes() != 2 {
         (training.fp32_gradients, training.no_master_weights) = (false, false);
     }
     if training.optimizer.num_moments() == 0 {
@@ -151,6 +151,8 @@ proptest! {
         setup.training.gradient_compression = None;
         setup.training = setup.training.with_gradients_of(&setup.framework.abilities);
         let problem = setup.problem();
+        let headroom = problem.usual_headroom();
+        let problem = problem.with_headroom(headroom);
         let request = if is_open { Request { top: 4, ..Request::default() } } else { request };
         let outcome = search(&problem, &request, &mut |_| Go::On);
         let text = setup.model.to_string();
@@ -177,7 +179,7 @@ fn posed(model: &Model, target: Target, cluster: &Cluster, gpus: u32) -> Option<
     let choices = Choices::default();
     let training = choices.resolve(model, graph.has_sequence(), &cluster.gpu, gpus);
     let training = training.with_gradients_of(&framework.abilities);
-    let facts = ModelFacts::of(&graph);
+    let facts = JobFacts::of(&graph);
     let graph = with_usual_modules(graph, &framework, facts);
     let problem = Problem::new(graph, training, cluster, framework, gpus).ok()?;
     let headroom = problem.usual_headroom();

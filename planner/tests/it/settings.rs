@@ -118,7 +118,7 @@ fn open(setup: &Setup) -> Problem {
     let problem = &setup.problem;
     let graph = problem.graph.clone();
     let framework = &problem.hardware.framework;
-    let facts = problem.model_facts();
+    let facts = problem.facts;
     let graph = match graph.recomputed_modules() {
         Some(_) => graph,
         None => with_usual_modules(graph, framework, facts),
@@ -139,7 +139,7 @@ fn published_settings_are_close_to_the_best() {
         let best = outcome.plans.first().unwrap_or_else(|| panic!("{id}: nothing is found"));
         let layout: &Layout = &best.layout;
         let abilities = &problem.hardware.framework.abilities;
-        let lacks = abilities.lacks(&named(layout), problem.model_facts());
+        let lacks = abilities.lacks(&named(layout), problem.facts);
         assert_eq!(lacks, Vec::<String>::new(), "{id}: {layout}");
         let share = published.step_time_seconds / best.evaluation.step_time.get() - 1.0;
         let fits = setup.problem.fits(&published.memory);

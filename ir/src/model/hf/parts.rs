@@ -57,9 +57,11 @@ impl Shape {
             Some(head_dim) => head_dim,
             None => head_dim(fields, hidden_size, num_attention_heads)?,
         };
-        let intermediate_size = fields
-            .nullable_size_or("intermediate_size", defaults.intermediate_size)?
-            .unwrap_or(4 * hidden_size);
+        // Of a family with a size of its own the transformers library makes no model without one.
+        let intermediate_size = match defaults.intermediate_size {
+            Some(default) => fields.size_or("intermediate_size", default)?,
+            None => fields.optional_size("intermediate_size")?.unwrap_or(4 * hidden_size),
+        };
         Ok(Self {
             hidden_size,
             num_hidden_layers: fields.num_layers("num_hidden_layers")?,

@@ -8,6 +8,7 @@ use ir::units::{Bytes, Seconds};
 use planner::answers::{BatchPoint, FrontPoint, Sensitivity, TrainingRun};
 use planner::search::RESOLUTION;
 
+use super::super::describe::gib;
 use super::super::tables::{count, percent, render, table};
 use super::{Answers, LongestReport, PlanPoint, WhyNotReport};
 
@@ -89,12 +90,20 @@ impl WhyNotReport {
             (_, Some(found)) => self.difference.as_ref().map_or_else(String::new, |difference| {
                 let share = difference.share;
                 let how = if share >= 0.0 { "more" } else { "less" };
-                let told =
-                    if share.abs() < RESOLUTION { ", which cannot be told apart" } else { "" };
+                let told = if difference.is_tie() { ", which cannot be told apart" } else { "" };
+                let less = self.headroom_bytes.map_or_else(String::new, |headroom| {
+                    let roomy = self.roomy.as_ref().map_or("no layout has it".to_owned(), |it| {
+                        format!("the best that has it takes {}", it.evaluation.step_time)
+                    });
+                    format!(
+                        ", but that takes `--headroom {}`; with as much free as now {roomy}",
+                        gib(headroom)
+                    )
+                });
                 let terms = difference.largest_terms(3);
                 let terms = if terms.is_empty() { terms } else { format!("\n  {terms}") };
                 format!(
-                    "{:.1} % {how}{told}\n  {} takes {}{terms}",
+                    "{:.1} % {how}{told}{less}\n  {} takes {}{terms}",
                     share.abs() * 100.0,
                     whole(&found.layout),
                     found.evaluation.step_time,

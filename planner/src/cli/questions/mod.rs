@@ -18,7 +18,8 @@ use serde::Serialize;
 
 use super::input::Input;
 use super::interrupt::Limit;
-use super::values::{number, parse_count_of, parse_price, parse_time_limit, parse_watts};
+use super::tables::count;
+use super::values::{parse_count_of, parse_hours, parse_price, parse_time_limit, parse_watts};
 use asked::Asked;
 pub(crate) use describe::{describe_considered, whole};
 
@@ -57,7 +58,7 @@ pub(crate) struct QuestionArgs {
     #[arg(long, value_name = "WATTS", requires = "tokens", value_parser = parse_watts, allow_negative_numbers = true)]
     watts: Option<f64>,
     /// Mean hours until a GPU fails and interrupts the training [default: 50,677, as of Llama 3 405B's run].
-    #[arg(long, value_name = "HOURS", requires = "tokens", value_parser = number::<1_000_000_000>, allow_negative_numbers = true)]
+    #[arg(long, value_name = "HOURS", requires = "tokens", value_parser = parse_hours, allow_negative_numbers = true)]
     gpu_mtbf: Option<f64>,
     /// Time between checkpoints [default: the one that loses least].
     #[arg(long, value_name = "TIME", requires = "tokens", value_parser = parse_time_limit, allow_negative_numbers = true)]
@@ -139,8 +140,14 @@ struct WhyNotReport {
     difference: Option<Difference>,
     #[serde(skip_serializing_if = "Option::is_none")]
     missing_bytes: Option<Bytes>,
+    /// The headroom that it takes to have it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    headroom_bytes: Option<Bytes>,
     #[serde(skip)]
     found: Option<Found>,
+    /// Where it takes less headroom: the best that has it with what is in force.
+    #[serde(skip)]
+    roomy: Option<Found>,
 }
 
 impl WhyNotReport {
@@ -152,7 +159,9 @@ impl WhyNotReport {
             layout: None,
             difference: None,
             missing_bytes: None,
+            headroom_bytes: None,
             found: None,
+            roomy: None,
         };
         match why {
             WhyNot::Chosen => plain("chosen"),
@@ -170,6 +179,14 @@ impl WhyNotReport {
                 difference: Some(*difference),
                 found: Some(*found),
                 ..plain("slower")
+            },
+            WhyNot::LessHeadroom(less, difference, roomy) => Self {
+                layout: Some(*less.found.layout),
+                difference: Some(*difference),
+                headroom_bytes: Some(less.headroom),
+                found: Some(less.found),
+                roomy: roomy.map(|it| *it),
+                ..plain("less_headroom")
             },
         }
     }
@@ -247,6 +264,14 @@ impl QuestionArgs {
         let training = &problem.training;
         let length = if problem.limits.has_sequence { training.sequence_length } else { 1 };
         let step = ((length * training.global_batch_size) as f64, plan.evaluation.step_time.get());
+        anyhow::ensure!(
+            tokens >= step.0,
+            "`--tokens` {tokens} is less than the {} of a single step\nhint: `--tokens {}B` or `--tokens {}T`, if billions or \
+             trillions are meant",
+            count(step.0),
+            tokens,
+            tokens
+        );
         Ok(Some(TrainingRun::new(tokens, step, gpus, &failures, &prices)?))
     }
 }

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use ir::cluster::Precision;
 use ir::framework::Fusion;
-use ir::graph::{ContextParallelKind, Recompute};
+use ir::graph::Recompute;
 use ir::layout::ZeroStage;
 use ir::plan::Optimizer;
 use ir::text::printable_json;
@@ -150,13 +150,11 @@ fn yaml(setting: &Setting<'_>) -> String {
         &layout.tensor_parallel.to_string(),
         "ranks over which products are cut",
     );
-    let is_ring = layout.context_parallel_kind == ContextParallelKind::Ring;
-    let [ring, heads] =
-        if is_ring { [layout.context_parallel, 1] } else { [1, layout.context_parallel] };
-    line(2, &prefix("cp_size"), &ring.to_string(), "ranks that pass keys and values round");
-    if heads > 1 {
-        line(2, &prefix("sp_size"), &heads.to_string(), "ranks that exchange heads for positions");
-        line(2, &prefix("sp_backend"), "deepspeed", "Ulysses");
+    let context = layout.context_parallel;
+    line(2, &prefix("cp_size"), &context.to_string(), "ranks that pass keys and values round");
+    if context > 1 {
+        let why = "one part after the other, as predicted; the default gathers all at once";
+        line(2, &prefix("cp_comm_strategy"), "alltoall", why);
     }
     text
 }

@@ -7,6 +7,7 @@ use ir::framework::WhenReduced;
 use ir::graph::Recompute;
 use ir::layout::{OffloadedActivations, ZeroStage};
 use ir::plan::Optimizer;
+use ir::text::count_of;
 use serde_json::{Map, Value, json};
 
 use super::argument::{Argument, Section};
@@ -83,12 +84,17 @@ fn config(setting: &Setting<'_>) -> (Value, Vec<(String, String)>) {
         reasons.push((key.to_owned(), why));
     };
     let (each, rounds) = (layout.micro_batch_size, layout.num_micro_batches);
-    let batch = training.global_batch_size;
-    put(
-        "train_batch_size",
-        batch.into(),
-        format!("{} replicas x {rounds} x {each}", layout.data_parallel),
-    );
+    // DeepSpeedConfig counts AutoTP's ranks as replicas, and would find the batch too small (runtime/config.py:471).
+    if layout.tensor_parallel == 1 {
+        put(
+            "train_batch_size",
+            training.global_batch_size.into(),
+            format!(
+                "{} x {rounds} x {each}",
+                count_of(layout.data_parallel, "replica", "replicas")
+            ),
+        );
+    }
     put("train_micro_batch_size_per_gpu", each.into(), "sequences at once".to_owned());
     put("gradient_accumulation_steps", rounds.into(), "micro-batches of a step".to_owned());
     match training.precision {
@@ -121,7 +127,8 @@ fn config(setting: &Setting<'_>) -> (Value, Vec<(String, String)>) {
         put("tensor_parallel", degree, "products over neighbours".to_owned());
     }
     if layout.context_parallel > 1 {
-        let why = "heads are exchanged for positions (Ulysses)";
+        let why = "heads are exchanged for positions (Ulysses), if the script passes deepspeed.initialize the mpu of \
+                   UlyssesSPAttentionHF.register_with_transformers";
         put("sequence_parallel_size", layout.context_parallel.into(), why.to_owned());
     }
     if layout.recompute == Recompute::Full {
@@ -136,6 +143,10 @@ fn config(setting: &Setting<'_>) -> (Value, Vec<(String, String)>) {
         Optimizer::Sgd => json!({"type": "SGD", "params": {"lr": 0.1}}),
     };
     put("optimizer", optimizer, "the learning rate is yours".to_owned());
+    if training.optimizer != Optimizer::AdamW && layout.zero_stage != ZeroStage::None {
+        let why = "ZeRO takes no torch.optim.SGD without it";
+        put("zero_allow_untested_optimizer", true.into(), why.to_owned());
+    }
     put(
         "gradient_clipping",
         json!(1.0),
@@ -172,11 +183,16 @@ fn pipeline(setting: &Setting<'_>) -> String {
         ends.push(stage.first_block + stage.num_blocks);
     }
     let stages = setting.layout.pipeline_parallel;
+    let again = match setting.layout.recompute {
+        // Of every layer: `activation_checkpointing` of the configuration does nothing in a pipeline by itself.
+        Recompute::Full => ", activation_checkpoint_interval=1",
+        _ => "",
+    };
     format!(
         "{}from deepspeed.pipe import PipelineModule\n\n# Where each stage begins, counting the embedding as the first block and \
          the head as the last.\nSTAGES = {ends:?}\n\n\nclass PlannedPipeline(PipelineModule):\n    \"\"\"A pipeline of {stages} \
          stages that has the plan's blocks on each; takes a list of as many layers as there are blocks.\"\"\"\n\n    \
-         def __init__(self, layers, **options):\n        super().__init__(layers=layers, num_stages={stages}, **options)\n\n    \
+         def __init__(self, layers, **options):\n        super().__init__(layers=layers, num_stages={stages}{again}, **options)\n\n    \
          def _partition_layers(self, method=\"uniform\"):\n        stage = self._topo.get_coord(self.global_rank).pipe\n        \
          self.parts = STAGES\n        self._set_bounds(start=STAGES[stage], stop=STAGES[stage + 1])\n",
         heading.concat()

@@ -19,21 +19,22 @@ pub(super) struct Source {
     pub(super) spec: String,
 }
 
-/// Models of the registries: module, name there, layers, width, experts.
-const FLAVORS: [(&str, &str, u32, u64, u64); 13] = [
-    ("qwen3", "0.6B", 28, 1024, 0),
-    ("qwen3", "1.7B", 28, 2048, 0),
-    ("qwen3", "4B", 36, 2560, 0),
-    ("qwen3", "8B", 36, 4096, 0),
-    ("qwen3", "14B", 40, 5120, 0),
-    ("qwen3", "32B", 64, 5120, 0),
-    ("qwen3", "30B-A3B", 48, 2048, 128),
-    ("qwen3", "235B-A22B", 94, 4096, 128),
-    ("deepseek_v3", "16B", 27, 2048, 64),
-    ("deepseek_v3", "236B", 60, 5120, 160),
-    ("deepseek_v3", "671B", 61, 7168, 256),
-    ("gpt_oss", "20b", 24, 2880, 32),
-    ("gpt_oss", "120b", 36, 2880, 128),
+/// Models of the registries: module, name there, layers, width, experts, and the longest sequence that its rotation has
+/// (`max_seq_len`, beyond which `models/common/decoder.py:168` refuses).
+const FLAVORS: [(&str, &str, u32, u64, u64, u64); 13] = [
+    ("qwen3", "0.6B", 28, 1024, 0, 40_960),
+    ("qwen3", "1.7B", 28, 2048, 0, 40_960),
+    ("qwen3", "4B", 36, 2560, 0, 40_960),
+    ("qwen3", "8B", 36, 4096, 0, 40_960),
+    ("qwen3", "14B", 40, 5120, 0, 40_960),
+    ("qwen3", "32B", 64, 5120, 0, 40_960),
+    ("qwen3", "30B-A3B", 48, 2048, 128, 40_960),
+    ("qwen3", "235B-A22B", 94, 4096, 128, 40_960),
+    ("deepseek_v3", "16B", 27, 2048, 64, 16_384),
+    ("deepseek_v3", "236B", 60, 5120, 160, 16_384),
+    ("deepseek_v3", "671B", 61, 7168, 256, 16_384),
+    ("gpt_oss", "20b", 24, 2880, 32, 131_072),
+    ("gpt_oss", "120b", 36, 2880, 128, 131_072),
 ];
 
 /// What every model imports.
@@ -59,11 +60,21 @@ pub(super) fn source(setting: &Setting<'_>) -> Result<Source, Lack> {
         FeedForward::Mixture(mixture) => Some(mixture.num_experts),
         FeedForward::Dense(_) => None,
     });
-    let known = FLAVORS.iter().find(|(module, _, has_layers, has_width, has_experts)| {
+    let known = FLAVORS.iter().find(|(module, _, has_layers, has_width, has_experts, _)| {
         *module == family
             && (*has_layers, *has_width, *has_experts) == (layers, width, experts.unwrap_or(0))
     });
-    if let Some((module, flavor, ..)) = known {
+    if let Some((module, flavor, .., longest)) = known {
+        let length = setting.training.sequence_length;
+        if length > *longest {
+            return Err(Lack {
+                what: format!(
+                    "sequences of {length} tokens: its {module} {flavor} has {longest} positions"
+                ),
+                works: Some(format!("`--seq-len {longest}`")),
+                is_free: false,
+            });
+        }
         let own = format!("from torchtitan.models.{module} import model_registry\n");
         let spec = format!("\"{flavor}\"");
         return Ok(Source { imports: IMPORTS.to_owned() + &own, spec, ..Source::default() });
@@ -74,11 +85,11 @@ pub(super) fn source(setting: &Setting<'_>) -> Result<Source, Lack> {
             "`{name}`: its registries have no such model, and it is no Llama: {what}"
         )));
     }
-    Ok(of_llama(transformer, layers))
+    Ok(of_llama(transformer, layers, setting.training.sequence_length))
 }
 
 /// A Llama of any size.
-fn of_llama(transformer: &Transformer, layers: u32) -> Source {
+fn of_llama(transformer: &Transformer, layers: u32, sequence_length: u64) -> Source {
     let Layer { attention, feed_forward, .. } = &transformer.layers[0].layer;
     let (FeedForward::Dense(mlp), Embedding::Tokens { vocab_size, .. }) =
         (feed_forward, &transformer.embedding)
@@ -99,7 +110,7 @@ fn of_llama(transformer: &Transformer, layers: u32) -> Source {
     let width = transformer.hidden_size;
     let tied = if transformer.head.tied { "True" } else { "False" };
     let embedding = if transformer.head.tied { "_EMBEDDING_SKIP_INIT" } else { "_EMBEDDING_INIT" };
-    let longest = transformer.max_position_embeddings.unwrap_or(131_072);
+    let longest = transformer.max_position_embeddings.unwrap_or(131_072).max(sequence_length);
     let definitions = format!(
         "\n\n# The model's sizes, by what torchtitan builds its own Llamas of.\ndef planned_llama(attn_backend, \
          tp_gemm_backend=\"default\"):\n    return Llama3Model.Config(\n        dim={width},\n        \

@@ -16,7 +16,7 @@ use traces::timeline::Timeline;
 
 use crate::answers::Difference;
 use crate::problem::Problem;
-use crate::search::{Found, RESOLUTION};
+use crate::search::Found;
 use plan::name;
 pub use plan::{Names, PagePlan};
 
@@ -201,8 +201,7 @@ fn losses(problem: &Problem, plans: &[PagePlan]) -> String {
         let difference = Difference::of((problem, &first.found), (problem, &plan.found));
         let more = difference.step_time_seconds;
         let direction = if more < 0.0 { "faster" } else { "slower" };
-        let apart =
-            if difference.share.abs() < RESOLUTION { ", less than can be told apart" } else { "" };
+        let apart = if difference.is_tie() { ", which cannot be told apart" } else { "" };
         let _ = write!(
             items,
             "<li><b>{}</b>: {} {direction} than the first ({}{apart}); the first is faster in {:.0} % of what the \

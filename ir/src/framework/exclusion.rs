@@ -1,0 +1,312 @@
+//! What a framework does not run together: features of a layout, its model and its training, by name.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::graph::{CudaGraphs, ExpertOverlap, Recompute};
+use crate::layout::{Offload, ZeroStage};
+use crate::schedule::ScheduleKind;
+
+/// Defines [`Feature`], with the words for each.
+macro_rules! features {
+    ($($(#[$attribute:meta])+ $name:ident $words:literal,)*) => {
+        /// A feature of a layout, of its model or of its training, by which frameworks refuse combinations.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+        #[serde(rename_all = "kebab-case")]
+        pub enum Feature {
+            $($(#[$attribute])+ $name,)*
+        }
+
+        impl Feature {
+            /// The feature in words.
+            pub const fn words(self) -> &'static str {
+                match self {
+                    $(Self::$name => $words,)*
+                }
+            }
+        }
+    };
+}
+
+features! {
+    /// Several tensor-parallel ranks.
+    TensorParallel "tensor parallelism",
+    /// Tensor-parallel ranks that hold a part of the sequence between products.
+    SequenceParallel "sequence parallelism",
+    /// More tensor-parallel ranks than key-value heads, which several ranks then hold.
+    SharedKeyValueHeads "more tensor-parallel ranks than key-value heads",
+    /// Fewer key-value heads than heads.
+    GroupedHeads "fewer key-value heads than heads",
+    /// Several context-parallel ranks.
+    ContextParallel "context parallelism",
+    /// Context parallelism by a ring.
+    Ring "context parallelism by a ring",
+    /// Context parallelism by an exchange of heads (Ulysses).
+    AllToAll "context parallelism by all-to-all (Ulysses)",
+    /// A sequence that does not divide into two parts for each context-parallel rank.
+    UnpairedSequence "a sequence that twice the context-parallel ranks do not divide",
+    /// Experts on several ranks.
+    ExpertParallel "expert parallelism",
+    /// Each expert cut over several ranks.
+    ExpertTensorParallel "experts that are cut over several ranks",
+    /// The `DeepEP` dispatcher.
+    DeepEp "DeepEP",
+    /// The hybrid-EP dispatcher.
+    HybridEp "HybridEP",
+    /// A number of ranks that `DeepEP` has no configuration for.
+    UnlistedDeepEpRanks "a number of ranks that DeepEP has no configuration for",
+    /// Experts on several ranks, and a sequence that the context- and tensor-parallel ranks do not divide.
+    UndividedTokens "a sequence that context x tensor parallel ranks do not divide",
+    /// Exchanges of experts beside another micro-batch.
+    ExpertOverlap "overlapped exchanges of experts",
+    /// CUDA graphs of any kind.
+    CudaGraphs "CUDA graphs",
+    /// Several pipeline ranks.
+    PipelineParallel "pipelines",
+    /// Several stages on each pipeline rank.
+    VirtualStages "several stages on each pipeline rank",
+    /// Two pipeline ranks.
+    TwoPipelineRanks "two pipeline ranks",
+    /// Fewer micro-batches than pipeline ranks.
+    FewMicroBatches "fewer micro-batches than pipeline ranks",
+    /// Micro-batches that the pipeline ranks do not divide.
+    UndividedMicroBatches "micro-batches that the pipeline ranks do not divide",
+    /// A schedule that computes the two gradients of a backward apart.
+    SplitBackward "a schedule that splits backward",
+    /// Several data-parallel ranks.
+    DataParallel "data parallelism",
+    /// Model states that replicas do not shard.
+    #[serde(rename = "zero-0")]
+    Zero0 "ZeRO 0",
+    /// Optimizer states that replicas shard.
+    #[serde(rename = "zero-1")]
+    Zero1 "ZeRO 1",
+    /// Optimizer states and gradients that replicas shard.
+    #[serde(rename = "zero-2")]
+    Zero2 "ZeRO 2",
+    /// Optimizer states, gradients and parameters that replicas shard.
+    #[serde(rename = "zero-3")]
+    Zero3 "ZeRO 3",
+    /// States sharded over fewer ranks than there are replicas.
+    HybridSharding "sharding over some of the replicas",
+    /// States that only those ranks share which hold one sequence, of several replicas.
+    ContextShards "sharding over the context-parallel ranks alone",
+    /// The optimizer's states in the host's memory.
+    OptimizerOffload "offload of the optimizer",
+    /// Parameters in the host's memory.
+    ParameterOffload "offload of parameters",
+    /// Activations in the host's memory.
+    ActivationOffload "offload of activations",
+    /// Whole layers computed again.
+    FullRecompute "full recompute",
+    /// Parts of layers computed again.
+    SelectiveRecompute "selective recompute",
+    /// A mixture of experts.
+    Experts "a mixture of experts",
+    /// Low-rank adapters.
+    Adapters "adapters (LoRA)",
+    /// An embedding whose weights the head shares.
+    TiedEmbedding "tied embeddings",
+    /// 16-bit weights that are updated without a copy in fp32.
+    NoMasterWeights "updates without master weights",
+    /// 16-bit weights with a copy in fp32.
+    MasterWeights "master weights",
+    /// The optimizer's moments in bf16.
+    Bf16Moments "moments in bf16",
+    /// The optimizer's moments in fp32.
+    Fp32Moments "moments in fp32",
+    /// GPUs that no NVLink joins within a node.
+    NoNvlink "GPUs without NVLink",
+    /// GPUs before NVIDIA's Hopper, or of another vendor.
+    BeforeHopper "GPUs other than Hopper and Blackwell",
+    /// Linear layers in fp32.
+    Fp32 "fp32",
+    /// Linear layers in fp16.
+    Fp16 "fp16",
+    /// Linear layers in fp8.
+    Fp8 "fp8",
+    /// Gradients that are added up and reduced in 16 bits.
+    #[serde(rename = "16-bit-gradients")]
+    Gradients16 "gradients in 16 bits (`--fp32-gradients` is what it has)",
+    /// Gradients that are added up and reduced in fp32, where weights are in 16 bits.
+    #[serde(rename = "fp32-gradients")]
+    Gradients32 "gradients in fp32 (it has them in 16 bits)",
+}
+
+impl Feature {
+    const fn bit(self) -> u64 {
+        1 << self as u32
+    }
+
+    /// The feature of a stage of ZeRO.
+    pub const fn of_zero(stage: ZeroStage) -> Self {
+        match stage {
+            ZeroStage::None => Self::Zero0,
+            ZeroStage::OptimizerState => Self::Zero1,
+            ZeroStage::Gradients => Self::Zero2,
+            ZeroStage::Parameters => Self::Zero3,
+        }
+    }
+}
+
+/// A set of features.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Features(u64);
+
+impl Features {
+    /// No features.
+    pub const NONE: Self = Self(0);
+
+    /// Those that the sharding of model states and what lies on the host bring about.
+    pub const OF_STATES: Self = Self(
+        Feature::Zero0.bit()
+            | Feature::Zero1.bit()
+            | Feature::Zero2.bit()
+            | Feature::Zero3.bit()
+            | Feature::HybridSharding.bit()
+            | Feature::ContextShards.bit()
+            | Feature::OptimizerOffload.bit()
+            | Feature::ParameterOffload.bit()
+            | Feature::ActivationOffload.bit(),
+    );
+
+    /// Those that schedule, recompute and the sharding of model states bring about.
+    pub const OF_SUBFAMILIES: Self = Self(
+        Self::OF_STATES.0
+            | Feature::VirtualStages.bit()
+            | Feature::SplitBackward.bit()
+            | Feature::FullRecompute.bit()
+            | Feature::SelectiveRecompute.bit(),
+    );
+
+    /// The features of which the condition holds.
+    pub fn which(all: impl IntoIterator<Item = (Feature, bool)>) -> Self {
+        let holding = all.into_iter().filter(|(_, holds)| *holds);
+        Self(holding.fold(0, |set, (feature, _)| set | feature.bit()))
+    }
+
+    /// The features of either set.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether all features of another set are in this one.
+    pub const fn contain(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// The features that another set does not have.
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    /// Whether a feature is in the set.
+    pub const fn has(self, feature: Feature) -> bool {
+        self.0 & feature.bit() != 0
+    }
+
+    /// Those of how model states are sharded: over so many of the replicas, of which so many share a sequence; and of
+    /// what lies on the host.
+    pub fn of_states(
+        stage: ZeroStage,
+        [shards, replicas, context_parallel]: [u32; 3],
+        offload: Offload,
+    ) -> Self {
+        let is_hybrid = stage != ZeroStage::None && shards < replicas;
+        Self::which([
+            (Feature::of_zero(stage), true),
+            (Feature::HybridSharding, is_hybrid),
+            (
+                Feature::ContextShards,
+                is_hybrid && context_parallel > 1 && shards == context_parallel,
+            ),
+        ])
+        .and(Self::of_offload(offload))
+    }
+
+    /// Those of what lies on the host.
+    pub fn of_offload(offload: Offload) -> Self {
+        Self::which([
+            (Feature::OptimizerOffload, offload.optimizer),
+            (Feature::ParameterOffload, offload.parameters),
+            (Feature::ActivationOffload, offload.activations.is_some()),
+        ])
+    }
+
+    /// Those of a policy of recompute.
+    pub fn of_recompute(recompute: Recompute) -> Self {
+        let is_selective = matches!(recompute, Recompute::Selective | Recompute::Modules(_));
+        let is_full = matches!(recompute, Recompute::Full | Recompute::FirstLayers(_));
+        Self::which([
+            (Feature::SelectiveRecompute, is_selective),
+            (Feature::FullRecompute, is_full),
+        ])
+    }
+
+    /// Those of the other switches.
+    pub fn of_switches(overlap: ExpertOverlap, graphs: CudaGraphs) -> Self {
+        Self::which([
+            (Feature::ExpertOverlap, overlap != ExpertOverlap::None),
+            (Feature::CudaGraphs, graphs != CudaGraphs::None),
+        ])
+    }
+
+    /// Those of a schedule, with so many stages on each of several ranks.
+    pub fn of_schedule(
+        schedule: ScheduleKind,
+        pipeline_parallel: u32,
+        virtual_stages: u32,
+    ) -> Self {
+        let has_pipeline = pipeline_parallel > 1;
+        Self::which([
+            (Feature::VirtualStages, has_pipeline && virtual_stages > 1),
+            (Feature::SplitBackward, has_pipeline && schedule.splits_backward()),
+        ])
+    }
+
+    /// Those of pipeline ranks, of so many micro-batches where that is known, and of replicas.
+    pub fn of_ranks(
+        pipeline_parallel: u32,
+        num_micro_batches: Option<u32>,
+        data_parallel: u32,
+    ) -> Self {
+        let p = pipeline_parallel;
+        let has = |is: fn(u32, u32) -> bool| p > 1 && num_micro_batches.is_some_and(|m| is(m, p));
+        Self::which([
+            (Feature::PipelineParallel, p > 1),
+            (Feature::TwoPipelineRanks, p == 2),
+            (Feature::FewMicroBatches, has(|m, p| m < p)),
+            (Feature::UndividedMicroBatches, has(|m, p| !m.is_multiple_of(p))),
+            (Feature::DataParallel, data_parallel > 1),
+        ])
+    }
+}
+
+/// Features that a framework does not run together, or one that it does not run at all.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Exclusion {
+    /// All of them; a layout that has them all is refused.
+    pub features: Vec<Feature>,
+    /// Where the framework says so: file and line of a version, or the thread.
+    pub source: String,
+}
+
+impl Exclusion {
+    /// The features as a set.
+    pub fn set(&self) -> Features {
+        Features::which(self.features.iter().map(|it| (*it, true)))
+    }
+}
+
+impl fmt::Display for Exclusion {
+    /// `tensor parallelism with pipelines`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words: Vec<&str> = self.features.iter().map(|it| it.words()).collect();
+        f.write_str(&words.join(" with "))
+    }
+}

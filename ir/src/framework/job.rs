@@ -1,0 +1,193 @@
+//! What of a job, its model, training and GPUs, decides which layouts a framework runs.
+
+use super::{Feature, Features};
+use crate::cluster::Precision;
+use crate::graph::{
+    ContextParallelKind, CudaGraphs, DimName, ExpertOverlap, Extent, Graph, OpKind, Sharding,
+    TokenDispatcher,
+};
+use crate::layout::PartialLayout;
+use crate::plan::Training;
+use crate::schedule::ScheduleKind;
+
+/// A model, its training and its GPUs, as far as abilities depend on them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JobFacts {
+    /// Whether the model has experts.
+    pub has_experts: bool,
+    /// Blocks of its chain, embedding and head among them.
+    pub num_blocks: u64,
+    /// Key-value heads of the layer that has fewest; none without attention.
+    pub key_value_heads: Option<u64>,
+    /// Tokens in a sequence, where that is known.
+    pub sequence_length: Option<u64>,
+    /// Sequences in a step, where that is known.
+    pub global_batch_size: Option<u64>,
+    /// Features of the job, whatever its layout.
+    pub features: Features,
+}
+
+/// Ranks for which `Buffer.get_dispatch_config` of `DeepEP` has a configuration (`deep_ep/buffers/legacy.py`, 245 to 260).
+const DEEP_EP_RANKS: [u32; 12] = [2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 144, 160];
+
+impl JobFacts {
+    /// Those of a graph, whatever it is trained with.
+    pub fn of(graph: &Graph) -> Self {
+        let nodes = || graph.classes().flat_map(|(_, block)| block.nodes());
+        let has_experts = nodes().any(|it| matches!(it.op.kind, OpKind::GroupedLinear { .. }));
+        let least = |name: DimName| {
+            let dims = nodes().flat_map(|it| &it.op.parameters).flat_map(|it| &it.dims);
+            let sizes = dims.filter_map(|dim| match dim.extent {
+                Extent::Fixed(size) if dim.name == name => Some(size),
+                _ => None,
+            });
+            sizes.min()
+        };
+        let key_value_heads = least(DimName::KvHeads);
+        let is_grouped =
+            key_value_heads.zip(least(DimName::Heads)).is_some_and(|(kv, all)| kv < all);
+        let features = Features::which([
+            (Feature::Experts, has_experts),
+            (Feature::Adapters, nodes().any(|it| it.op.is_frozen())),
+            (Feature::TiedEmbedding, !graph.ties().is_empty()),
+            (Feature::GroupedHeads, is_grouped),
+        ]);
+        let num_blocks = graph.num_blocks() as u64;
+        Self {
+            has_experts,
+            num_blocks,
+            key_value_heads,
+            sequence_length: None,
+            global_batch_size: None,
+            features,
+        }
+    }
+
+    /// The same, trained so.
+    #[must_use]
+    pub fn with_training(self, training: &Training) -> Self {
+        let precision = training.precision;
+        let is_16_bit = precision.activation_bytes() == 2;
+        let has_moments = training.optimizer.num_moments() > 0;
+        let of_training = Features::which([
+            (Feature::Fp32, precision == Precision::Fp32),
+            (Feature::Fp16, precision == Precision::Fp16),
+            (Feature::Fp8, precision == Precision::Fp8),
+            (Feature::Gradients32, is_16_bit && training.fp32_gradients),
+            (Feature::Gradients16, is_16_bit && !training.fp32_gradients),
+            (Feature::NoMasterWeights, is_16_bit && training.no_master_weights),
+            (Feature::MasterWeights, is_16_bit && !training.no_master_weights),
+            (Feature::Bf16Moments, has_moments && training.bf16_moments),
+            (Feature::Fp32Moments, has_moments && !training.bf16_moments),
+        ]);
+        Self {
+            sequence_length: Some(training.sequence_length),
+            global_batch_size: Some(training.global_batch_size),
+            ..self.with(of_training)
+        }
+    }
+
+    /// The same, with further features.
+    #[must_use]
+    pub fn with(self, features: Features) -> Self {
+        Self { features: self.features.and(features), ..self }
+    }
+
+    /// The features of a sharding of its operators.
+    pub fn of_sharding(&self, sharding: &Sharding) -> Features {
+        let Sharding { tensor_parallel, context_parallel, context_parallel_kind, .. } = *sharding;
+        let has_context = context_parallel > 1;
+        let is_ring = context_parallel_kind == ContextParallelKind::Ring;
+        let is_undivided = |parts: u32| {
+            self.sequence_length.is_some_and(|length| !length.is_multiple_of(u64::from(parts)))
+        };
+        let has_exchanges = self.has_experts && sharding.expert_parallel > 1;
+        Features::which([
+            (Feature::TensorParallel, tensor_parallel > 1),
+            (Feature::SequenceParallel, tensor_parallel > 1 && sharding.sequence_parallel),
+            (
+                Feature::SharedKeyValueHeads,
+                self.key_value_heads.is_some_and(|heads| heads < u64::from(tensor_parallel)),
+            ),
+            (Feature::ContextParallel, has_context),
+            (Feature::Ring, has_context && is_ring),
+            (Feature::AllToAll, has_context && !is_ring),
+            (Feature::UnpairedSequence, has_context && is_undivided(2 * context_parallel)),
+            (Feature::ExpertParallel, has_exchanges),
+            (
+                Feature::ExpertTensorParallel,
+                self.has_experts && sharding.expert_tensor_parallel > 1,
+            ),
+            (
+                Feature::UndividedTokens,
+                has_exchanges && is_undivided(context_parallel * tensor_parallel),
+            ),
+        ])
+    }
+
+    /// The features of how tokens come to experts that are sharded so.
+    pub fn of_dispatcher(&self, dispatcher: TokenDispatcher, sharding: &Sharding) -> Features {
+        if !self.has_experts || sharding.expert_parallel == 1 {
+            return Features::NONE;
+        }
+        let ranks = sharding.expert_parallel * sharding.expert_tensor_parallel;
+        Features::which([
+            (Feature::DeepEp, dispatcher == TokenDispatcher::DeepEp),
+            (Feature::HybridEp, dispatcher == TokenDispatcher::HybridEp),
+            (Feature::UnlistedDeepEpRanks, !DEEP_EP_RANKS.contains(&ranks)),
+        ])
+    }
+
+    /// The features of the job and of what is named of a layout.
+    pub fn features_with(&self, named: &PartialLayout) -> Features {
+        let one = |degree: Option<u32>| degree.unwrap_or(1);
+        let sharding = Sharding {
+            sequence_parallel: named.sequence_parallel.unwrap_or(false),
+            context_parallel: one(named.context_parallel),
+            context_parallel_kind: named.context_parallel_kind.unwrap_or_default(),
+            expert_parallel: one(named.expert_parallel),
+            expert_tensor_parallel: one(named.expert_tensor_parallel),
+            ..Sharding::tensor(one(named.tensor_parallel))
+        };
+        let [pipeline, stages, data] =
+            [named.pipeline_parallel, named.virtual_stages, named.data_parallel].map(one);
+        let offload = named.offload.unwrap_or_default();
+        let shards = named.zero_shard.unwrap_or(u32::MAX);
+        let replicas = if is_hybrid(named) { u32::MAX } else { shards };
+        let switches = Features::of_switches(
+            named.expert_overlap.unwrap_or(ExpertOverlap::None),
+            named.cuda_graphs.unwrap_or(CudaGraphs::None),
+        );
+        let of_each = named.data_parallel.zip(named.micro_batch_size);
+        let micro_batches =
+            of_each.zip(self.global_batch_size).and_then(|((data, size), batch)| {
+                let of_each = u64::from(data) * u64::from(size);
+                u32::try_from(batch.checked_div(of_each)?).ok()
+            });
+        let none = Features::NONE;
+        [
+            self.of_sharding(&sharding),
+            named.token_dispatcher.map_or(none, |it| self.of_dispatcher(it, &sharding)),
+            Features::of_ranks(pipeline, micro_batches, data),
+            Features::of_schedule(
+                named.schedule.unwrap_or(ScheduleKind::OneFOneB),
+                pipeline,
+                stages,
+            ),
+            named.zero_stage.map_or(none, |stage| {
+                Features::of_states(stage, [shards, replicas, sharding.context_parallel], offload)
+            }),
+            Features::of_offload(offload),
+            named.recompute.map_or(none, Features::of_recompute),
+            switches,
+        ]
+        .into_iter()
+        .fold(self.features, Features::and)
+    }
+}
+
+/// Whether states are to be sharded over fewer replicas than there are, as far as that is named.
+pub(super) fn is_hybrid(named: &PartialLayout) -> bool {
+    let replicas = named.data_parallel.map(|data| data * named.context_parallel.unwrap_or(1));
+    named.zero_shard.is_some_and(|shards| replicas.is_none_or(|replicas| shards < replicas))
+}

@@ -1,0 +1,163 @@
+//! Stages that the search does not cut as is fastest: those given by hand, and those of a framework's own rule.
+
+use std::sync::Arc;
+
+use ir::framework::StageLayers;
+use ir::graph::{Block, DimName, Extent, Graph, OpKind};
+use ir::layout::PartialLayout;
+
+use super::Problem;
+use crate::partition::filled;
+
+/// How the chain of blocks comes to a number of stages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StageRule {
+    /// As is fastest.
+    Free,
+    /// Each stage ends here: by hand, or as the framework cuts.
+    Fixed(Arc<[usize]>),
+    /// The framework does not cut this chain into so many stages.
+    Impossible,
+}
+
+impl Problem {
+    /// The rule by which the chain comes to `virtual_stages` stages on each of `ranks` pipeline ranks.
+    pub fn stage_rule(&self, ranks: u32, virtual_stages: u32) -> StageRule {
+        let num_stages = ranks * virtual_stages;
+        match &self.stages {
+            Some(given) if given.num_stages() == num_stages => {
+                StageRule::Fixed(Arc::clone(given.ends()))
+            }
+            _ => self.stage_rule_of_framework(ranks, virtual_stages),
+        }
+    }
+
+    /// The same where no stages are given by hand.
+    pub fn stage_rule_of_framework(&self, ranks: u32, virtual_stages: u32) -> StageRule {
+        let (num_blocks, num_stages) = (self.graph.num_blocks() as u32, ranks * virtual_stages);
+        let blocks = match self.hardware.framework.abilities.stage_layers {
+            StageLayers::Any => return StageRule::Free,
+            StageLayers::Even => even(num_blocks, ranks, virtual_stages, Remainder::Refused),
+            StageLayers::MoreOnFirst => even(num_blocks, ranks, virtual_stages, Remainder::First),
+            StageLayers::MoreOnLast => even(num_blocks, ranks, virtual_stages, Remainder::Last),
+            StageLayers::Filled => filled(&costs(&self.graph), num_stages),
+        };
+        let Some(blocks) = blocks else { return StageRule::Impossible };
+        let mut end = 0;
+        let ends = blocks.into_iter().map(|count| {
+            end += count as usize;
+            end
+        });
+        StageRule::Fixed(ends.collect())
+    }
+}
+
+impl Problem {
+    /// What of the stages that are given, or of their number as it is named, the framework does not run.
+    pub(super) fn unsupported_stages(&self, named: &PartialLayout) -> Option<String> {
+        let ranks = named.pipeline_parallel.filter(|ranks| *ranks > 1)?;
+        let layers = self.limits.num_blocks.saturating_sub(2);
+        let how = match self.hardware.framework.abilities.stage_layers {
+            StageLayers::Any => return None,
+            StageLayers::Even => "it has as many on each",
+            StageLayers::MoreOnFirst => "it has as many on each, and what is left on the first",
+            StageLayers::MoreOnLast => "it has as many on each, and what is left on the last",
+            StageLayers::Filled => "it cuts by a rule of its own",
+        };
+        if let Some(given) = &self.stages {
+            let own = self.stage_rule_of_framework(ranks, given.num_stages() / ranks);
+            let is_own = own == StageRule::Fixed(Arc::clone(given.ends()));
+            return (!is_own).then(|| format!("stages of {given} ({how})"));
+        }
+        let most = (self.limits.num_blocks / u64::from(ranks)) as u32;
+        let mut tried = named.virtual_stages.map_or(1..=most, |stages| stages..=stages);
+        let cuts = |stages| self.stage_rule(ranks, stages) != StageRule::Impossible;
+        let stages = ranks * named.virtual_stages.unwrap_or(1);
+        (!tried.any(cuts)).then(|| format!("{stages} stages of {layers} layers ({how})"))
+    }
+}
+
+/// Where layers come to that do not divide over the pipeline ranks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Remainder {
+    Refused,
+    First,
+    Last,
+}
+
+/// Blocks of each stage where ranks have as many layers each, but for a remainder; several stages a rank have as many
+/// layers in each round. The first block of the chain, an embedding, and the last, a head, come on top. `None` where
+/// that cannot be.
+fn even(num_blocks: u32, ranks: u32, rounds: u32, remainder: Remainder) -> Option<Vec<u32>> {
+    let layers = num_blocks.checked_sub(2)?;
+    let of_round = layers.is_multiple_of(rounds).then(|| layers / rounds)?;
+    let left = of_round % ranks;
+    if left > 0 && remainder == Remainder::Refused {
+        return None;
+    }
+    let num_stages = ranks * rounds;
+    let of_stage = |stage: u32| {
+        let rank = stage % ranks;
+        let has_more = match remainder {
+            Remainder::Refused => false,
+            Remainder::First => rank < left,
+            Remainder::Last => rank >= ranks - left,
+        };
+        let ends = u32::from(stage == 0) + u32::from(stage + 1 == num_stages);
+        of_round / ranks + u32::from(has_more) + ends
+    };
+    let blocks: Vec<u32> = (0..num_stages).map(of_stage).collect();
+    blocks.iter().all(|count| *count > 0).then_some(blocks)
+}
+
+/// What blocks cost by nanotron's count: the weights of their products, with as many key-value heads as there are
+/// heads; nothing for an embedding.
+///
+/// # Source
+///
+/// `get_block_compute_costs` of `nanotron/models/llama.py`, nanotron 0.4.
+fn costs(graph: &Graph) -> Vec<u64> {
+    graph.blocks().map(|class| cost(graph.class(class))).collect()
+}
+
+fn cost(block: &Block) -> u64 {
+    let products = block.nodes().filter(|it| matches!(it.op.kind, OpKind::Linear { .. }));
+    let weights = products.flat_map(|it| &it.op.parameters).filter(|it| it.dims.len() > 1);
+    let dims = || block.nodes().flat_map(|it| &it.op.parameters).flat_map(|it| &it.dims);
+    let size = |extent| match extent {
+        Extent::Fixed(size) => size,
+        Extent::Batch | Extent::Sequence => 1,
+    };
+    let heads = dims().find(|dim| dim.name == DimName::Heads).map(|dim| size(dim.extent));
+    let counted = |name, extent| match heads {
+        Some(heads) if name == DimName::KvHeads => heads,
+        _ => size(extent),
+    };
+    weights
+        .map(|weight| weight.dims.iter().map(|dim| counted(dim.name, dim.extent)).product::<u64>())
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn even_stages_have_as_many_layers_each() {
+        let even = |blocks, ranks, rounds| even(blocks, ranks, rounds, Remainder::Refused);
+        assert_eq!(even(34, 4, 1), Some(vec![9, 8, 8, 9]));
+        assert_eq!(even(34, 2, 2), Some(vec![9, 8, 8, 9]));
+        assert_eq!(even(34, 1, 1), Some(vec![34]));
+        assert_eq!(even(34, 3, 1), None);
+        assert_eq!(even(2, 2, 1), Some(vec![1, 1]));
+        assert_eq!(even(2, 3, 1), None);
+    }
+
+    #[test]
+    fn what_is_left_comes_to_the_first_or_the_last_ranks() {
+        assert_eq!(even(32, 4, 1, Remainder::First), Some(vec![9, 8, 7, 8]));
+        assert_eq!(even(32, 4, 1, Remainder::Last), Some(vec![8, 7, 8, 9]));
+        assert_eq!(even(14, 4, 2, Remainder::Last), Some(vec![2, 1, 2, 2, 1, 1, 2, 3]));
+        assert_eq!(even(15, 4, 2, Remainder::Last), None);
+    }
+}

@@ -1,0 +1,104 @@
+//! Which requirement leaves no layout: the one without which there would be some.
+
+use std::collections::BTreeMap;
+
+use ir::framework::{Abilities, StageLayers};
+use ir::layout::PartialLayout;
+use ir::plan::Training;
+
+use super::conflict::has_layouts;
+use super::space::Space;
+use crate::problem::Problem;
+
+/// A requirement without which there would be a layout, and what would meet it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Requirement {
+    /// What fails.
+    pub fails: String,
+    /// What works instead, as it was tried.
+    pub works: Option<String>,
+}
+
+/// So many reasons of a framework are told.
+const MOST_REASONS: usize = 3;
+
+/// The requirements each of which alone leaves no layout of `fixed`; none where several do together.
+pub fn failed_requirements(problem: &Problem, fixed: &PartialLayout) -> Vec<Requirement> {
+    [batch(problem, fixed), stages(problem, fixed), framework(problem, fixed)]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// The batch, where one beside it divides.
+fn batch(problem: &Problem, fixed: &PartialLayout) -> Option<Requirement> {
+    let (batch, gpus) = (problem.training.global_batch_size, problem.limits.num_gpus);
+    let replicas = fixed.data_parallel.unwrap_or(gpus);
+    let around = [batch / u64::from(replicas), batch / u64::from(replicas) + 1];
+    let tried = around.map(|times| times * u64::from(replicas));
+    let works = tried.into_iter().filter(|size| *size > 0 && *size != batch).filter(|size| {
+        let training = Training { global_batch_size: *size, ..problem.training };
+        problem.with_training(training).is_ok_and(|other| has_layouts(&other, fixed))
+    });
+    let works: Vec<String> = works.map(|size| size.to_string()).collect();
+    (!works.is_empty()).then(|| Requirement {
+        fails: format!("no number of replicas that {gpus} GPUs come to divides a batch of {batch}"),
+        works: Some(format!("a batch of {}", works.join(" or "))),
+    })
+}
+
+/// The framework's cut into stages.
+fn stages(problem: &Problem, fixed: &PartialLayout) -> Option<Requirement> {
+    let abilities = &problem.hardware.framework.abilities;
+    if abilities.stage_layers == StageLayers::Any {
+        return None;
+    }
+    let any = Abilities { stage_layers: StageLayers::Any, ..abilities.clone() };
+    has_layouts(&with_abilities(problem, any), fixed).then(|| {
+        let layers = problem.limits.num_blocks.saturating_sub(2);
+        let name = &problem.hardware.framework.name;
+        let stages = fixed.pipeline_parallel.map_or_else(
+            || "by the stages that these GPUs come to".to_owned(),
+            |ranks| format!("by {ranks} stages"),
+        );
+        Requirement {
+            fails: format!("{layers} layers do not divide {stages}, and {name} cuts no others"),
+            works: None,
+        }
+    })
+}
+
+/// What else the framework does not run.
+fn framework(problem: &Problem, fixed: &PartialLayout) -> Option<Requirement> {
+    let ideal = with_abilities(problem, Abilities::all());
+    let space = Space::new(&ideal, fixed);
+    if !space.has_layouts(&ideal, fixed) {
+        return None;
+    }
+    let abilities = &problem.hardware.framework.abilities;
+    let mut reasons: BTreeMap<String, u64> = BTreeMap::new();
+    for family in &space.families {
+        for excluded in abilities.excluded(family.features(problem)) {
+            *reasons.entry(excluded.to_string()).or_default() += 1;
+        }
+    }
+    let mut reasons: Vec<(String, u64)> = reasons.into_iter().collect();
+    reasons.sort_by_key(|(_, times)| std::cmp::Reverse(*times));
+    let reasons: Vec<String> = reasons.into_iter().take(MOST_REASONS).map(|(it, _)| it).collect();
+    let name = &problem.hardware.framework.name;
+    let of = if reasons.is_empty() {
+        String::new()
+    } else {
+        format!(": it does not run {}", reasons.join("; "))
+    };
+    Some(Requirement {
+        fails: format!("{name} runs none of the layouts that there are{of}"),
+        works: Some("another `--framework`, or `ideal`, which has no limits".to_owned()),
+    })
+}
+
+fn with_abilities(problem: &Problem, abilities: Abilities) -> Problem {
+    let mut problem = problem.clone();
+    problem.hardware.framework.abilities = abilities;
+    problem
+}

@@ -279,8 +279,8 @@ impl Abilities {
     }
 
     /// Of a set of features, which further ones it does not run with them: sets of which none may be whole.
-    pub fn refused_with(&self, features: Features) -> Vec<Features> {
-        self.exclusions.iter().map(|it| it.set().without(features)).collect()
+    pub fn refused_with(&self, features: Features) -> impl Iterator<Item = Features> {
+        self.exclusions.iter().map(move |it| it.set().without(features))
     }
 
     /// The stages of ZeRO that it runs together with features.
@@ -430,7 +430,7 @@ impl Abilities {
         no_twice("abilities.schedules", &self.schedules, |it| it.name().to_owned())?;
         let stages: Vec<u8> = self.zero.iter().map(|ability| ability.stage.number()).collect();
         no_twice("abilities.zero", &stages, |it| format!("stage {it}"))?;
-        if self.exclusions.iter().any(|it| it.features.is_empty()) {
+        if self.exclusions.iter().any(|it| it.set() == Features::NONE) {
             return empty("abilities.exclusions[..].features", "one feature at least");
         }
         no_twice("abilities.context_parallel", &self.context_parallel, |it| it.name().to_owned())?;

@@ -291,22 +291,44 @@ impl Features {
 #[serde(deny_unknown_fields)]
 pub struct Exclusion {
     /// All of them; a layout that has them all is refused.
-    pub features: Vec<Feature>,
+    pub features: FeatureList,
     /// Where the framework says so: file and line of a version, or the thread.
     pub source: String,
 }
 
+/// Features in the order in which they are named, and as a set.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(from = "Vec<Feature>", into = "Vec<Feature>")]
+#[schemars(with = "Vec<Feature>")]
+pub struct FeatureList {
+    named: Vec<Feature>,
+    set: Features,
+}
+
+impl From<Vec<Feature>> for FeatureList {
+    fn from(named: Vec<Feature>) -> Self {
+        let set = Features::which(named.iter().map(|it| (*it, true)));
+        Self { named, set }
+    }
+}
+
+impl From<FeatureList> for Vec<Feature> {
+    fn from(list: FeatureList) -> Self {
+        list.named
+    }
+}
+
 impl Exclusion {
     /// The features as a set.
-    pub fn set(&self) -> Features {
-        Features::which(self.features.iter().map(|it| (*it, true)))
+    pub const fn set(&self) -> Features {
+        self.features.set
     }
 }
 
 impl fmt::Display for Exclusion {
     /// `tensor parallelism with pipelines`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let words: Vec<&str> = self.features.iter().map(|it| it.words()).collect();
+        let words: Vec<&str> = self.features.named.iter().map(|it| it.words()).collect();
         f.write_str(&words.join(" with "))
     }
 }

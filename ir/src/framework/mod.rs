@@ -27,7 +27,7 @@ pub use abilities::{
 };
 pub use calibration::Calibration;
 pub use error::FrameworkError;
-pub use exclusion::{Exclusion, Feature, Features};
+pub use exclusion::{Exclusion, Feature, FeatureList, Features};
 pub use habits::{
     AttentionLibrary, CausalPieces, ExpertActivations, ExpertHabits, ExpertOutputs, Fusion,
     GradientAccumulation, GradientCopies, GradientHabits, GradientSum, HostHabits, KeptInputs,

@@ -6,7 +6,7 @@ use ir::framework::StageLayers;
 use ir::graph::{Block, DimName, Extent, Graph, OpKind};
 use ir::layout::PartialLayout;
 
-use super::Problem;
+use super::{GivenStages, Problem};
 use crate::partition::filled;
 
 /// How the chain of blocks comes to a number of stages.
@@ -64,7 +64,12 @@ impl Problem {
             StageLayers::MoreOnLast => "it has as many on each, and what is left on the last",
             StageLayers::Filled => "it cuts by a rule of its own",
         };
+        // Stages that do not divide over the ranks are refused as such.
+        let divides = |it: &GivenStages| it.num_stages().is_multiple_of(ranks);
         if let Some(given) = &self.stages {
+            if !divides(given) {
+                return None;
+            }
             let own = self.stage_rule_of_framework(ranks, given.num_stages() / ranks);
             let is_own = own == StageRule::Fixed(Arc::clone(given.ends()));
             return (!is_own).then(|| format!("stages of {given} ({how})"));

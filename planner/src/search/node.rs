@@ -78,7 +78,7 @@ impl<'a> Searcher<'a> {
         Searcher { problem, chain, request, orders, blocks, shapes, least, graphs }
     }
 
-    /// The queue of all families that may fit; the others are counted.
+    /// The queue of all families that may fit; the others are counted, and are `misfits`.
     ///
     /// # Errors
     ///
@@ -87,6 +87,7 @@ impl<'a> Searcher<'a> {
         &self,
         families: &[Family],
         counts: &mut Counts,
+        misfits: &mut Vec<Family>,
         observe: &mut Observe<'_>,
     ) -> Result<Queue, StopReason> {
         let fixed = &self.request.fixed;
@@ -106,6 +107,8 @@ impl<'a> Searcher<'a> {
         for (size, fits) in sizes.iter().zip(&fits) {
             counts.pruned_by_memory += if *fits { 0 } else { *size };
         }
+        let without_room = families.iter().zip(&fits).filter(|(_, fits)| !**fits);
+        misfits.extend(without_room.map(|(family, _)| *family));
         let families = families.iter().zip(sizes).zip(fits);
         let left: Vec<(Family, u64)> = families
             .filter(|((_, size), fits)| *fits && *size > 0)

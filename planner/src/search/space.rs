@@ -360,11 +360,9 @@ impl Family {
 
     /// Which further features of schedule, recompute and model states the framework does not run with those of the family:
     /// sets of which none may be whole.
-    fn refused(&self, problem: &Problem) -> Vec<Features> {
-        let of_family = self.features(problem);
-        let mut refused = abilities(problem).refused_with(of_family);
-        refused.retain(|set| Features::OF_SUBFAMILIES.contain(*set));
-        refused
+    fn refused(&self, problem: &Problem) -> SmallVec<[Features; 8]> {
+        let refused = abilities(problem).refused_with(self.features(problem));
+        refused.filter(|set| Features::OF_SUBFAMILIES.contain(*set)).collect()
     }
 
     /// How far apart the ranks of its groups lie.

@@ -70,7 +70,7 @@ fn search_here(problem: &Problem, request: &Request, observe: &mut Observe<'_>) 
     let space = Space::new(problem, &request.fixed);
     let chain = ChainIndex::new(problem);
     let searcher = Searcher::new(problem, &chain, request, &space.families);
-    let Branched { best, counts, stop_reason, least_left, reached } =
+    let Branched { best, counts, stop_reason, least_left, misfits } =
         branch_and_bound(&searcher, &space.families, Best::new(request.top), observe);
     let mut rejected = space.rejected;
     let too_large = counts.too_large + counts.pruned_by_memory;
@@ -90,11 +90,11 @@ fn search_here(problem: &Problem, request: &Request, observe: &mut Observe<'_>) 
         pipelines.find_map(error).or_else(|| space.families.iter().find_map(error))
     };
     let invalid = space.last_error.or_else(schedule_error);
-    // What was not reached takes longer than the best, however much memory there is.
+    // All else was looked at, or takes longer than the best, however much memory there is.
     let is_done = stop_reason == StopReason::Exhausted;
     let with_less_headroom = (request.less_headroom && is_done)
         .then(|| {
-            with_less_headroom(searcher, &among(&space.families, reached), plans.first(), observe)
+            with_less_headroom(searcher, &among(&space.families, misfits), plans.first(), observe)
         })
         .flatten();
     Outcome {
@@ -115,13 +115,13 @@ struct Branched {
     counts: Counts,
     stop_reason: StopReason,
     least_left: Option<Seconds>,
-    /// Families that were taken apart, or that have no room.
-    reached: Vec<Family>,
+    /// Families with layouts that memory leaves out, though time does not.
+    misfits: Vec<Family>,
 }
 
 /// Those of some families that are among others, in their order.
 fn among(families: &[Family], mut others: Vec<Family>) -> Vec<Family> {
-    others.par_sort_unstable();
+    others.sort_unstable();
     families.iter().filter(|it| others.binary_search(it).is_ok()).copied().collect()
 }
 
@@ -136,8 +136,8 @@ fn branch_and_bound(
     let mut counts = Counts::default();
     let mut stop_reason = StopReason::Exhausted;
     let mut least_left = None;
-    let mut reached = Vec::new();
-    let started = searcher.start(families, &mut counts, &mut reached, observe);
+    let mut misfits = Vec::new();
+    let started = searcher.start(families, &mut counts, &mut misfits, observe);
     let mut queue = started.unwrap_or_else(|reason| {
         stop_reason = reason;
         counts.open = counts.candidates - counts.done();
@@ -167,7 +167,6 @@ fn branch_and_bound(
                 break;
             }
             let next: Vec<Node> = batch.drain(..at_once.min(batch.len())).collect();
-            reached.extend(next.iter().filter_map(Node::family));
             let grown = next.into_par_iter().with_max_len(1).map(|node| searcher.grow(node, limit));
             all_grown.par_extend(grown);
         }
@@ -176,6 +175,7 @@ fn branch_and_bound(
         }
         for grown in all_grown {
             counts.add(&grown.counts);
+            misfits.extend(grown.misfit);
             grown.nodes.into_iter().for_each(|node| queue.push(node));
             grown.plans.into_iter().for_each(|plan| best.offer(plan));
         }
@@ -191,5 +191,5 @@ fn branch_and_bound(
             counts.open += left;
         }
     }
-    Branched { best, counts, stop_reason, least_left, reached }
+    Branched { best, counts, stop_reason, least_left, misfits }
 }

@@ -37,6 +37,8 @@ pub(super) struct Grown {
     pub(super) nodes: Vec<Node>,
     pub(super) plans: Vec<Candidate>,
     pub(super) counts: Counts,
+    /// The family, where memory leaves out some of its layouts that time does not.
+    pub(super) misfit: Option<Family>,
 }
 
 /// Shapes that are costed between two looks at whether the search goes on.
@@ -184,10 +186,15 @@ impl<'a> Searcher<'a> {
                 Grown { nodes: vec![Node { bound, what, ..node }], ..Grown::default() }
             }
             What::Family(family) => self.grow_family(&family, limit),
-            What::Subfamily(family, subfamily) if self.request.fewest_layers => {
-                self.grow_fewest(&family, subfamily, limit)
+            What::Subfamily(family, subfamily) => {
+                let grown = if self.request.fewest_layers {
+                    self.grow_fewest(&family, subfamily, limit)
+                } else {
+                    self.grow_subfamily(&family, subfamily, limit)
+                };
+                let misfits = grown.counts.too_large + grown.counts.pruned_by_memory;
+                Grown { misfit: (misfits > 0).then_some(family), ..grown }
             }
-            What::Subfamily(family, subfamily) => self.grow_subfamily(&family, subfamily, limit),
             What::Layout(layout, ends) => self.play(layout, ends),
         }
     }
@@ -229,6 +236,7 @@ impl<'a> Searcher<'a> {
             }
             if !may_fit {
                 grown.counts.pruned_by_memory += size;
+                grown.misfit = grown.misfit.or((bound <= limit).then_some(*family));
             } else if bound > limit {
                 grown.counts.pruned_by_time += size;
             } else {

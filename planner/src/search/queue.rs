@@ -44,14 +44,6 @@ pub(super) struct Subfamily {
 const MANY_PASSES: u64 = 1 << 16;
 
 impl Node {
-    /// The family that it is of all layouts of.
-    pub(super) fn family(&self) -> Option<Family> {
-        match self.what {
-            What::Family(family) => Some(family),
-            What::Unhindered(_) | What::Subfamily(..) | What::Layout(..) => None,
-        }
-    }
-
     /// Whether it may take long to go through.
     pub(super) fn is_long(&self) -> bool {
         let What::Layout(layout, _) = &self.what else { return false };

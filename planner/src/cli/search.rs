@@ -7,15 +7,15 @@ use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use ir::graph::Recompute;
 use ir::layout::PartialLayout;
-use ir::plan::{Plan, PlannedModel, Provenance};
+use ir::plan::{Plan, PlannedModel, Provenance, Training};
 use ir::units::Bytes;
 use planner::answers::{cheapest_number_of_gpus, least_memory};
 use planner::plan::{self, sha256};
 use planner::problem::{Choices, Problem};
 use planner::report::{Answered, SearchReport};
 use planner::search::{
-    Found, LOOKED_AT, Outcome, Progress, Request, StopReason, chosen, evaluate as evaluate_layouts,
-    least_gpus, search as search_layouts,
+    Found, LOOKED_AT, Outcome, Progress, RESOLUTION, Request, StopReason, chosen,
+    evaluate as evaluate_layouts, least_gpus, search as search_layouts, tokens_per_second_per_gpu,
 };
 use serde::Serialize;
 
@@ -153,6 +153,9 @@ fn answer(
         Asked::Best(search) => chosen(&input.problem, &outcome.plans, search.top),
         Asked::Named(_) => chosen(&input.problem, &outcome.plans, 1),
     };
+    if let (Asked::Best(_), Some(first), false) = (asked, shown.first(), is_quiet) {
+        tell_of_better_batch(&input, request, &first.found, &limit)?;
+    }
     let page = args.output.as_ref().filter(|path| report::is_page(path));
     let plan = args.output.as_ref().filter(|_| page.is_none());
     if let [best, runners_up @ ..] = shown.as_slice() {
@@ -191,6 +194,43 @@ fn answer(
         }
     }
     Ok(found)
+}
+
+/// Says on stderr where a batch beside the one that was asked for, which the GPUs divide, does more in a second by more than
+/// can be told apart.
+fn tell_of_better_batch(
+    input: &Input,
+    request: &Request,
+    best: &Found,
+    limit: &Limit,
+) -> anyhow::Result<()> {
+    let Input { problem, choices, .. } = input;
+    let gpus = u64::from(problem.limits.num_gpus);
+    let batch = problem.training.global_batch_size;
+    if choices.global_batch_size.is_none() || batch < gpus || batch.is_multiple_of(gpus) {
+        return Ok(());
+    }
+    let rate = |problem: &Problem, found: &Found| {
+        tokens_per_second_per_gpu(problem, found.evaluation.step_time)
+    };
+    let own = rate(problem, best);
+    let request = Request { top: 1, closest: false, less_headroom: false, ..*request };
+    let mut better: Option<(u64, f64)> = None;
+    for size in [batch / gpus * gpus, (batch / gpus + 1) * gpus] {
+        let training = Training { global_batch_size: size, ..problem.training };
+        let other = problem.with_training(training)?;
+        let outcome = search_layouts(&other, &request, &mut |_| limit.go());
+        let gain = outcome.plans.first().map_or(0.0, |found| rate(&other, found) / own - 1.0);
+        better = better.filter(|(_, most)| *most >= gain).or(Some((size, gain)));
+    }
+    if let Some((size, gain)) = better.filter(|(_, gain)| *gain > RESOLUTION) {
+        let what = if problem.limits.has_sequence { "tokens" } else { "samples" };
+        tell(&format!(
+            "hint: `--global-batch-size {size}`, which {gpus} GPUs divide, does {:.0} % more {what} a second than {batch}",
+            gain * 100.0
+        ));
+    }
+    Ok(())
 }
 
 /// A report with answers beside it.

@@ -54,7 +54,7 @@ impl Kind {
 const SHORT_SEQUENCE: u64 = 8192;
 
 /// What makes a plan simpler than another: nothing that people do only where they must, fewer kinds of parallelism, less
-/// that is sharded (DDP before ZeRO before FSDP), less that is computed again and switched on, even stages, smaller degrees,
+/// that is computed again and switched on, less that is sharded (DDP before ZeRO before FSDP), even stages, smaller degrees,
 /// then more room.
 fn simplicity(problem: &Problem, found: &Found) -> impl Ord + use<> {
     let layout = &found.layout;
@@ -97,8 +97,8 @@ fn simplicity(problem: &Problem, found: &Found) -> impl Ord + use<> {
     let memory = found.evaluation.memory.total();
     (
         [count(&unusual), count(&axes)],
-        layout.zero_stage,
         recompute + count(&switched),
+        layout.zero_stage,
         is_uneven,
         degrees,
         memory,

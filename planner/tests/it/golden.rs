@@ -58,7 +58,7 @@ fn plans_do_not_change_unseen() {
     models/llama-3.1-8b --gpus 8
       tp1 cp1 ep1 pp1 vpp1 dp8 zero2/8 8x1 1f1b none: 6.4369 s
     models/llama-3.1-8b --gpus 64 --cluster a100
-      tp1 cp1 ep1 pp1 vpp1 dp64 zero1/64 8x1 1f1b norms: 17.6318 s
+      tp1 cp1 ep1 pp1 vpp1 dp64 zero2/64 8x1 1f1b none: 17.5985 s
     models/llama-3.1-70b --gpus 64
       tp4 sp cp1 ep1 pp4 vpp1 dp4 zero1/4 128x1 1f1b none: 58.9816 s
     models/llama-3.1-70b --gpus 32 --cluster h200 --seq-len 4096

@@ -6,7 +6,7 @@ import os
 from accelerate.commands.config.config_args import load_config_from_file
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from accelerate.parallelism_config import ParallelismConfig
-from accelerate.utils import FullyShardedDataParallelPlugin, prepare_multi_gpu_env
+from accelerate.utils import FullyShardedDataParallelPlugin, TorchContextParallelConfig, prepare_multi_gpu_env
 
 import try_accelerate
 from plans import equal, need, script_arguments
@@ -37,6 +37,11 @@ def check(plan, folder, name=NAME):
         key.removeprefix("parallelism_config_"): value
         for key, value in config.parallelism_config.items()
     }
+    # Its own class reads how a ring passes keys and values, from the environment.
+    strategy = sizes.pop("cp_comm_strategy", None)
+    equal("the ring", strategy, "alltoall" if layout["context_parallel"] > 1 else None)
+    if strategy:
+        TorchContextParallelConfig(cp_comm_strategy=strategy)
     fields = {field.name for field in dataclasses.fields(ParallelismConfig)}
     equal("unknown sizes", sorted(set(sizes) - fields), [])
     made = ParallelismConfig(**sizes)

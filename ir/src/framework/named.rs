@@ -47,7 +47,8 @@ impl Abilities {
         if !schedules.is_empty() && !is_told {
             need(schedules.iter().any(has), format!("schedule {}", in_words(&schedules)));
         }
-        for lacked in named.zero_stage.iter().flat_map(|stage| self.lacks_of_zero(*stage, named)) {
+        for lacked in named.zero_stage.iter().filter_map(|stage| self.lacks_of_zero(*stage, named))
+        {
             need(false, lacked);
         }
         self.lacks_of_experts(named, facts, &mut need);

@@ -207,20 +207,20 @@ fn describe(comparison: &Comparison, sides: [&Side; 2]) -> String {
         );
     }
     let [one, other] = sides.map(|side| &side.problem);
-    text.push_str(&match unlike_work(one, other) {
+    let said = match unlike_work(one, other) {
         Some(unlike) => {
             let rates = [a, b].map(|side| side.tokens_per_second_per_gpu);
-            let (faster, gain) = match rates[0] >= rates[1] {
-                true => ("A", rates[0] / rates[1]),
-                false => ("B", rates[1] / rates[0]),
-            };
+            let is_first = rates[0] >= rates[1];
+            let faster = if is_first { "A" } else { "B" };
+            let gain = if is_first { rates[0] / rates[1] } else { rates[1] / rates[0] };
             format!(
                 "\ntheir steps do other work: {unlike}\nof the same work {faster} does {:.1} % more a second on each GPU\n\n",
                 (gain - 1.0) * 100.0
             )
         }
         None => verdict(difference),
-    });
+    };
+    text.push_str(&said);
     let mut rows = table(&["time", "A", "B", "B - A"], &["time"]);
     for term in &difference.terms {
         let [one, other] = term.seconds;

@@ -136,19 +136,7 @@ fn answer(
         warn_of_nodes(args.gpus, &input.cluster);
     }
     let nothing_fits = outcome.plans.is_empty() && outcome.stop_reason == StopReason::Exhausted;
-    let least_gpus = if nothing_fits {
-        least_gpus(
-            &input.file.model,
-            &input.problem,
-            &input.choices,
-            &input.cluster,
-            request,
-            &mut || limit.go(),
-        )?
-        .filter(|gpus| *gpus > input.problem.limits.num_gpus)
-    } else {
-        None
-    };
+    let least_gpus = if nothing_fits { more_gpus(&input, request, &limit)? } else { None };
     let shown = match asked {
         Asked::Best(search) => chosen(&input.problem, &outcome.plans, search.top),
         Asked::Named(_) => chosen(&input.problem, &outcome.plans, 1),
@@ -194,6 +182,14 @@ fn answer(
         }
     }
     Ok(found)
+}
+
+/// The least number of GPUs that would do, where those that there are do not.
+fn more_gpus(input: &Input, request: &Request, limit: &Limit) -> anyhow::Result<Option<u32>> {
+    let Input { file, problem, choices, cluster, .. } = input;
+    let go = &mut || limit.go();
+    let least = least_gpus(&file.model, problem, choices, cluster, request, go)?;
+    Ok(least.filter(|gpus| *gpus > problem.limits.num_gpus))
 }
 
 /// Says on stderr where a batch beside the one that was asked for, which the GPUs divide, does more in a second by more than

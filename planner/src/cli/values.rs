@@ -369,12 +369,6 @@ pub(super) fn parse_moment(text: &str) -> Result<Nanos, String> {
 pub(super) fn parse_time_limit(text: &str) -> Result<Duration, String> {
     match seconds(text).map(Duration::try_from_secs_f64) {
         Some(Ok(limit)) if limit > Duration::ZERO => Ok(limit),
-        _ if text.trim().parse::<f64>().is_ok_and(|number| number > 0.0) => {
-            let number = text.trim();
-            Err(format!(
-                "must have a unit: `{number}s` are seconds, `{number}m` minutes, `{number}h` hours"
-            ))
-        }
         _ => Err("must be a time above 0, such as `5s`, `500ms`, `2m` or `1h30m`".to_owned()),
     }
 }

@@ -78,7 +78,9 @@ impl Problem {
         let mut tried = named.virtual_stages.map_or(1..=most, |stages| stages..=stages);
         let cuts = |stages| self.stage_rule(ranks, stages) != StageRule::Impossible;
         let stages = ranks * named.virtual_stages.unwrap_or(1);
-        (!tried.any(cuts)).then(|| format!("{stages} stages of {layers} layers ({how})"))
+        (!tried.any(cuts)).then(|| {
+            format!("pipeline of {stages} stages: {layers} layers do not divide by them ({how})")
+        })
     }
 }
 

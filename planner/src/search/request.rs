@@ -5,6 +5,7 @@ use ir::units::Seconds;
 
 /// What to look for.
 #[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is asked by itself")]
 pub struct Request {
     /// What the user has decided.
     pub fixed: PartialLayout,

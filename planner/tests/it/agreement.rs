@@ -22,21 +22,21 @@ fn posed(setup: &Setup) -> Problem {
     problem.with_headroom(headroom)
 }
 
-fn best(problem: &Problem, fixed: PartialLayout) -> Option<Found> {
-    let request = Request { fixed, closest: false, ..Request::default() };
+fn best(problem: &Problem) -> Option<Found> {
+    let request = Request { closest: false, ..Request::default() };
     search(problem, &request, &mut |_| Go::On).plans.into_iter().next()
 }
 
 /// What is named of a layout that a search does not choose by itself: over how many ranks states are sharded.
-fn without_what_is_not_searched(fixed: PartialLayout) -> PartialLayout {
-    PartialLayout { zero_shard: None, offload: None, ..fixed }
+fn without_what_is_not_searched(fixed: &PartialLayout) -> PartialLayout {
+    PartialLayout { zero_shard: None, offload: None, ..*fixed }
 }
 
 /// Every layout that is named and runs, and fits with the headroom in force, is one that the search knows of: what it finds
 /// is slower by no more than what cannot be told apart.
 fn check_search_knows(setup: &Setup, request: &Request) -> Result<(), TestCaseError> {
     let problem = posed(setup);
-    let fixed = without_what_is_not_searched(request.fixed);
+    let fixed = without_what_is_not_searched(&request.fixed);
     let request = Request { fixed, top: 1, closest: false, ..Request::default() };
     let (outcome, left) = evaluate(&problem, &request, &mut |_| Go::On);
     let Some(found) = outcome.plans.into_iter().next().filter(|_| left.is_none()) else {
@@ -44,7 +44,7 @@ fn check_search_knows(setup: &Setup, request: &Request) -> Result<(), TestCaseEr
     };
     let named = named(&found.layout, problem.facts);
     prop_assert_eq!(problem.unsupported(&named), Vec::<String>::new(), "{}", found.layout);
-    let any = best(&problem, PartialLayout::default());
+    let any = best(&problem);
     prop_assert!(any.is_some(), "no layout is found, but {} runs and fits", found.layout);
     let (any, time) = (any.unwrap(), found.evaluation.step_time.get());
     let other = any.evaluation.step_time.get();
@@ -99,7 +99,7 @@ proptest! {
     #[test]
     fn no_layout_is_possible_only_where_there_is_none(setup in setups(), request in requests()) {
         let problem = setup.problem();
-        let fixed = without_what_is_not_searched(request.fixed);
+        let fixed = without_what_is_not_searched(&request.fixed);
         let request = Request { fixed, closest: false, ..Request::default() };
         let outcome = search(&problem, &request, &mut |_| Go::On);
         if outcome.counts.candidates == 0 {

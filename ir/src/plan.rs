@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::{Cluster, Precision};
-use crate::framework::{Abilities, Framework, ReplicationAbility};
+use crate::framework::{Abilities, Feature, Features, Framework, JobFacts, ReplicationAbility};
 use crate::graph::Adapters;
 use crate::layout::LayoutSpec;
 use crate::replication::{DataParallelMethod, GradientCompression, Replication};
@@ -250,6 +250,32 @@ impl Training {
     /// Bytes of an activation.
     pub fn compute_bytes(&self) -> u64 {
         self.precision.activation_bytes()
+    }
+}
+
+impl JobFacts {
+    /// The same, trained so.
+    #[must_use]
+    pub fn with_training(self, training: &Training) -> Self {
+        let precision = training.precision;
+        let is_16_bit = precision.activation_bytes() == 2;
+        let has_moments = training.optimizer.num_moments() > 0;
+        let of_training = Features::which([
+            (Feature::Fp32, precision == Precision::Fp32),
+            (Feature::Fp16, precision == Precision::Fp16),
+            (Feature::Fp8, precision == Precision::Fp8),
+            (Feature::Gradients32, is_16_bit && training.fp32_gradients),
+            (Feature::Gradients16, is_16_bit && !training.fp32_gradients),
+            (Feature::NoMasterWeights, is_16_bit && training.no_master_weights),
+            (Feature::MasterWeights, is_16_bit && !training.no_master_weights),
+            (Feature::Bf16Moments, has_moments && training.bf16_moments),
+            (Feature::Fp32Moments, has_moments && !training.bf16_moments),
+        ]);
+        Self {
+            sequence_length: Some(training.sequence_length),
+            global_batch_size: Some(training.global_batch_size),
+            ..self.with(of_training)
+        }
     }
 }
 

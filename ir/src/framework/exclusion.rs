@@ -38,7 +38,11 @@ features! {
     /// More tensor-parallel ranks than key-value heads, which several ranks then hold.
     SharedKeyValueHeads "more tensor-parallel ranks than key-value heads",
     /// Fewer key-value heads than heads.
-    GroupedHeads "fewer key-value heads than heads",
+    GroupedHeads "grouped-query attention",
+    /// Layers that attend to a window of positions.
+    SlidingWindow "sliding windows",
+    /// Heads with a trained sink.
+    AttentionSinks "attention sinks",
     /// Several context-parallel ranks.
     ContextParallel "context parallelism",
     /// Context parallelism by a ring.
@@ -73,6 +77,8 @@ features! {
     FewMicroBatches "fewer micro-batches than pipeline ranks",
     /// Micro-batches that the pipeline ranks do not divide.
     UndividedMicroBatches "micro-batches that the pipeline ranks do not divide",
+    /// Several micro-batches without a pipeline.
+    GradientAccumulation "gradient accumulation",
     /// A schedule that computes the two gradients of a backward apart.
     SplitBackward "a schedule that splits backward",
     /// Several data-parallel ranks.
@@ -117,6 +123,8 @@ features! {
     Bf16Moments "moments in bf16",
     /// The optimizer's moments in fp32.
     Fp32Moments "moments in fp32",
+    /// Hardware other than TPUs.
+    OffTpu "hardware other than TPUs",
     /// GPUs that no NVLink joins within a node.
     NoNvlink "GPUs without NVLink",
     /// GPUs before NVIDIA's Hopper, or of another vendor.
@@ -278,6 +286,7 @@ impl Features {
         let has = |is: fn(u32, u32) -> bool| p > 1 && num_micro_batches.is_some_and(|m| is(m, p));
         Self::which([
             (Feature::PipelineParallel, p > 1),
+            (Feature::GradientAccumulation, p == 1 && num_micro_batches.is_some_and(|m| m > 1)),
             (Feature::TwoPipelineRanks, p == 2),
             (Feature::FewMicroBatches, has(|m, p| m < p)),
             (Feature::UndividedMicroBatches, has(|m, p| !m.is_multiple_of(p))),

@@ -1,13 +1,11 @@
 //! What of a job, its model, training and GPUs, decides which layouts a framework runs.
 
 use super::{Feature, Features};
-use crate::cluster::Precision;
 use crate::graph::{
-    ContextParallelKind, CudaGraphs, DimName, ExpertOverlap, Extent, Graph, OpKind, Sharding,
-    TokenDispatcher,
+    AttentionMask, ContextParallelKind, CudaGraphs, DimName, ExpertOverlap, Extent, Graph, OpKind,
+    Sharding, TokenDispatcher,
 };
 use crate::layout::PartialLayout;
-use crate::plan::Training;
 use crate::schedule::ScheduleKind;
 
 /// A model, its training and its GPUs, as far as abilities depend on them.
@@ -46,7 +44,17 @@ impl JobFacts {
         let key_value_heads = least(DimName::KvHeads);
         let is_grouped =
             key_value_heads.zip(least(DimName::Heads)).is_some_and(|(kv, all)| kv < all);
+        let attention = |is: fn(&AttentionMask, bool) -> bool| {
+            nodes().any(|it| match &it.op.kind {
+                OpKind::Attention { mask, sinks, .. } => is(mask, *sinks),
+                _ => false,
+            })
+        };
+        let has_window =
+            |mask: &AttentionMask, _: bool| matches!(mask, AttentionMask::SlidingWindow { .. });
         let features = Features::which([
+            (Feature::SlidingWindow, attention(has_window)),
+            (Feature::AttentionSinks, attention(|_, sinks| sinks)),
             (Feature::Experts, has_experts),
             (Feature::Adapters, nodes().any(|it| it.op.is_frozen())),
             (Feature::TiedEmbedding, !graph.ties().is_empty()),
@@ -60,30 +68,6 @@ impl JobFacts {
             sequence_length: None,
             global_batch_size: None,
             features,
-        }
-    }
-
-    /// The same, trained so.
-    #[must_use]
-    pub fn with_training(self, training: &Training) -> Self {
-        let precision = training.precision;
-        let is_16_bit = precision.activation_bytes() == 2;
-        let has_moments = training.optimizer.num_moments() > 0;
-        let of_training = Features::which([
-            (Feature::Fp32, precision == Precision::Fp32),
-            (Feature::Fp16, precision == Precision::Fp16),
-            (Feature::Fp8, precision == Precision::Fp8),
-            (Feature::Gradients32, is_16_bit && training.fp32_gradients),
-            (Feature::Gradients16, is_16_bit && !training.fp32_gradients),
-            (Feature::NoMasterWeights, is_16_bit && training.no_master_weights),
-            (Feature::MasterWeights, is_16_bit && !training.no_master_weights),
-            (Feature::Bf16Moments, has_moments && training.bf16_moments),
-            (Feature::Fp32Moments, has_moments && !training.bf16_moments),
-        ]);
-        Self {
-            sequence_length: Some(training.sequence_length),
-            global_batch_size: Some(training.global_batch_size),
-            ..self.with(of_training)
         }
     }
 

@@ -269,7 +269,7 @@ impl<'a> Fields<'a> {
         known.ok_or_else(|| ModelError::UnknownActivation {
             architecture: self.architecture(),
             field: name.to_owned(),
-            value: word.to_owned(),
+            value: text::shortened(word),
             known: ACTIVATIONS.map(|(known, _)| format!("`{known}`")).join(", "),
         })
     }

@@ -309,6 +309,7 @@ fn of_gpus(hardware: &Hardware) -> Features {
     let within = hardware.network.innermost_bandwidth().get();
     Features::which([
         (Feature::BeforeHopper, !is_new),
+        (Feature::OffTpu, hardware.architecture != Architecture::Tpu),
         (Feature::NoNvlink, hardware.domain > 1 && within <= FASTEST_PCIE),
     ])
 }

@@ -12,14 +12,14 @@ use planner::problem::Problem;
 use planner::report::{Answered, Expectation};
 use planner::search::space::Rejection;
 use planner::search::{
-    Chosen, Found, Outcome, RESOLUTION, StopReason, WithLessHeadroom, model_flops_utilization,
-    utilization_with_every_pair,
+    Chosen, Found, Outcome, RESOLUTION, StopReason, WithLessHeadroom, largest_headroom,
+    model_flops_utilization, utilization_with_every_pair,
 };
 
 use super::args::ProblemArgs;
 use super::input::{Input, command};
 use super::report::is_page;
-use super::tables::{count, percent, render, table};
+use super::tables::{count, gib, percent, render, table};
 
 /// What `search` or `evaluate` says, with the answers to what else was asked.
 pub(crate) fn describe(
@@ -219,6 +219,9 @@ fn describe_order(problem: &Problem, shown: &[Chosen]) -> String {
         );
     }
     let gain = (first / fastest - 1.0) * 100.0;
+    if gain < 0.05 {
+        return format!("\n{} is predicted as fast as 1: the simplest stands first\n", place + 1);
+    }
     let why = if gain < RESOLUTION * 100.0 {
         "which cannot be told apart: the simplest stands first"
     } else {
@@ -418,12 +421,6 @@ fn describe_headroom(
     format!("        {rule}{gain}\n")
 }
 
-/// GiB as `--headroom` takes them: whole, or tenths.
-pub(crate) fn gib(bytes: Bytes) -> String {
-    let gib = bytes.as_gib();
-    if (gib - gib.round()).abs() < 1e-6 { format!("{gib:.0}") } else { format!("{gib:.1}") }
-}
-
 /// What MFU counts, where a mask leaves something to say.
 fn describe_utilization(problem: &Problem, found: &Found) -> String {
     let time = found.evaluation.step_time;
@@ -517,7 +514,8 @@ fn describe_misfit(input: &Input, outcome: &Outcome, least: Option<u32>) -> Stri
             describe_excess(closest.excess(memory)),
         );
         if input.problem.fits(&closest.evaluation.memory) {
-            text.push_str("hint: it fits with nothing left free: `--headroom 0`\n");
+            let left = gib(largest_headroom(&input.problem, closest));
+            let _ = writeln!(text, "hint: it fits with less left free: `--headroom {left}`");
         }
         text.push_str(&describe_host(&input.problem, closest));
         for (name, bytes) in closest.evaluation.memory.lines() {

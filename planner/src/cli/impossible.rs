@@ -53,7 +53,8 @@ pub(crate) fn no_candidates(asked: &AskedFor<'_>, outcome: &Outcome) -> anyhow::
     // What fails by itself is named, and no other requirement that some of the layouts did not meet.
     let failed = failed_requirements(problem, fixed);
     if !failed.is_empty() {
-        let fails: Vec<&str> = failed.iter().map(|it| it.fails.as_str()).collect();
+        let fails = failed.iter().map(|it| it.fails.as_str()).filter(|it| !it.is_empty());
+        let fails: Vec<&str> = fails.collect();
         let works: Vec<&str> = failed.iter().filter_map(|it| it.works.as_deref()).collect();
         let hint = if works.is_empty() {
             String::new()

@@ -7,12 +7,13 @@ use indicatif::HumanCount;
 use planner::problem::Problem;
 use planner::report::Answered;
 use planner::report::page::{Heading, Names, PagePlan, page};
-use planner::search::{Chosen, Found, chosen};
+use planner::search::{Chosen, Found, WithLessHeadroom, chosen};
 
 use super::answer::Answer;
 use super::files::read_plan;
 use super::input::{Input, command};
-use super::tables::count;
+use super::questions::whole;
+use super::tables::{count, gib};
 use command_line::destination::{is_dash, refuse_to_overwrite, write_output};
 
 #[derive(Debug, Args)]
@@ -76,6 +77,15 @@ pub(crate) fn of_search(input: &Input, answer: &Answered) -> String {
         HumanCount(counts.pruned_by_memory),
     );
     facts.push(("looked at".to_owned(), looked_at));
+    if let Some(WithLessHeadroom { found, headroom }) = &answer.outcome.with_less_headroom {
+        let with_less = format!(
+            "with {} {} takes {}",
+            gib(*headroom),
+            whole(&found.layout),
+            found.evaluation.step_time
+        );
+        facts.push(("less headroom, GiB".to_owned(), with_less));
+    }
     let heading = Heading { title: title(problem, names), facts, command: command() };
     page(&heading, problem, &plans, &answer.outcome.plans)
 }
@@ -101,6 +111,7 @@ fn facts(problem: &Problem, names: Names<'_>) -> Vec<(String, String)> {
         ("precision", training.precision.to_string()),
         ("optimizer", format!("{:?}", training.optimizer)),
         ("framework", problem.hardware.framework.name.clone()),
+        ("headroom", problem.headroom().to_string()),
     ]);
     facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }

@@ -4,12 +4,19 @@ use comfy_table::{
     Cell, CellAlignment, ColumnConstraint, ContentArrangement, Row, Table, Width, presets,
 };
 use command_line::said::columns;
+use ir::units::Bytes;
 
 /// Cells that are wider hold prose, which may be broken.
 const PROSE: u16 = 32;
 
 /// The least that is left to prose.
 const LEAST_PROSE: u16 = 24;
+
+/// GiB as `--headroom` takes them: whole, or tenths.
+pub(crate) fn gib(bytes: Bytes) -> String {
+    let gib = bytes.as_gib();
+    if (gib - gib.round()).abs() < 1e-6 { format!("{gib:.0}") } else { format!("{gib:.1}") }
+}
 
 /// A table with a heading; columns named in `left` are left-aligned, all others right.
 pub(crate) fn table(headings: &[&str], left: &[&str]) -> Table {

@@ -45,6 +45,7 @@ pub(super) fn parse_length(text: &str) -> Result<u64, String> {
 /// Sequences in a step: a number of tokens is refused, since how many each has is another option's.
 pub(super) fn parse_batch(text: &str) -> Result<u64, String> {
     const USUAL: u64 = 4096;
+    const LONGER: u64 = 8192;
     let bare = text.trim().trim_end_matches("tokens").trim_end_matches("tok");
     let count = parse_count::<u64>(bare.trim_end_matches([' ', '-', '_']))
         .map_err(|error| several(text, "batch", error))?;
@@ -54,7 +55,10 @@ pub(super) fn parse_batch(text: &str) -> Result<u64, String> {
     Err(match count / USUAL {
         0 => "must be a number of sequences, not of tokens".to_owned(),
         sequences => {
-            format!("must be a number of sequences: {count} tokens are {sequences} of {USUAL}")
+            let longer = count / LONGER;
+            format!(
+                "must be a number of sequences: {count} tokens are {sequences} of {USUAL}, or {longer} of {LONGER}"
+            )
         }
     })
 }

@@ -96,7 +96,7 @@ fn simplicity(problem: &Problem, found: &Found) -> impl Ord + use<> {
     let degrees = layout.context_parallel * layout.pipeline_parallel * layout.virtual_stages;
     let memory = found.evaluation.memory.total();
     (
-        [count(&unusual), count(&axes)],
+        [count(&unusual) + usize::from(layout.tensor_parallel > domain), count(&axes)],
         recompute + count(&switched),
         layout.zero_stage,
         is_uneven,

@@ -8,10 +8,10 @@ use ir::layout::Layout;
 use ir::units::Bytes;
 use rayon::prelude::*;
 
+use super::family::Family;
 use super::found::Found;
 use super::node::{Searcher, of_last};
 use super::queue::Subfamily;
-use super::space::Family;
 
 /// Candidates that go through between two looks at the closest so far.
 const BATCH: usize = 8;

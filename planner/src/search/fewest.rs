@@ -9,9 +9,9 @@ use ir::graph::Recompute;
 use ir::layout::{Layout, LayoutSpec};
 use ir::units::Nanos;
 
+use super::family::Family;
 use super::node::{Balanced, Grown, Searcher, slowest_stage};
 use super::queue::Subfamily;
-use super::space::Family;
 use crate::step::Assignment;
 
 impl Searcher<'_> {

@@ -14,8 +14,8 @@ use ir::units::Bytes;
 use rayon::prelude::*;
 use smallvec::{SmallVec, smallvec};
 
+use super::family::{Family, ZeroSharding};
 use super::node::Searcher;
-use super::space::{Family, ZeroSharding};
 use crate::step::{ShapeKey, with_slack};
 
 /// Blocks of a class in a family's shards.

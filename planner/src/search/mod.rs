@@ -11,10 +11,12 @@
 //! given by hand.
 
 mod able;
+mod branch_and_bound;
 mod choice;
 mod closest;
 mod conflict;
 mod ensemble;
+mod family;
 mod fewest;
 mod found;
 mod headroom;
@@ -27,33 +29,31 @@ mod request;
 mod requirement;
 pub mod space;
 
-use ir::units::{Nanos, Seconds};
+use ir::units::Bytes;
 use rayon::prelude::*;
 
 use crate::problem::Problem;
 use crate::step::ChainIndex;
+use branch_and_bound::{Branched, branch_and_bound};
 pub use choice::{
     Chosen, LOOKED_AT, RESOLUTION, chosen, is_tie, likelihood_first_is_faster, saving,
 };
 use closest::closest;
 pub use conflict::{Conflict, conflicting};
+use family::Family;
 pub use found::{
     Found, model_flops_utilization, simulated, tokens_per_second_per_gpu,
     utilization_with_every_pair, with_step,
 };
+pub use headroom::largest_headroom;
 use headroom::with_less_headroom;
-pub use headroom::{WithLessHeadroom, evaluate, largest_headroom};
 pub use least_gpus::least_gpus;
-use node::{Grown, Searcher};
+use node::Searcher;
 use outcome::Best;
-pub use outcome::{Counts, Outcome};
-use queue::{Node, Queue};
+pub use outcome::{Counts, Outcome, WithLessHeadroom};
 pub use request::{Go, Observe, Progress, Request, StopReason};
 pub use requirement::{Requirement, failed_requirements};
-use space::{Family, Rejection, Space};
-
-/// Layouts that are played between two looks at whether to go on, where each takes long.
-const AT_ONCE: usize = 16;
+use space::{Rejection, Space};
 
 /// The best plans of `problem`.
 pub fn search(problem: &Problem, request: &Request, observe: &mut Observe<'_>) -> Outcome {
@@ -109,87 +109,33 @@ fn search_here(problem: &Problem, request: &Request, observe: &mut Observe<'_>) 
     }
 }
 
-/// What a branch and bound came to.
-struct Branched {
-    best: Best,
-    counts: Counts,
-    stop_reason: StopReason,
-    least_left: Option<Seconds>,
-    /// Families with layouts that memory leaves out, though time does not.
-    misfits: Vec<Family>,
+/// The best plan of a request with the headroom in force; where none fits so, the best that fits at all, with the headroom
+/// that it leaves.
+pub fn evaluate(
+    problem: &Problem,
+    request: &Request,
+    observe: &mut Observe<'_>,
+) -> (Outcome, Option<Bytes>) {
+    let outcome = search(problem, request, observe);
+    let has_answer = !outcome.plans.is_empty() || outcome.stop_reason != StopReason::Exhausted;
+    if has_answer || problem.room >= problem.hardware.memory {
+        return (outcome, None);
+    }
+    let open = problem.clone().with_headroom(Bytes::ZERO);
+    let mut any = search(&open, &Request { closest: false, ..*request }, observe);
+    if any.plans.is_empty() {
+        return (outcome, None);
+    }
+    let least = any.plans.iter().map(|it| largest_headroom(problem, it)).min().unwrap_or_default();
+    let left = problem.clone().with_headroom(least);
+    for found in &mut any.plans {
+        *found = simulated(&left, found.layout, &found.stage_ends).0;
+    }
+    (any, Some(least))
 }
 
 /// Those of some families that are among others, in their order.
 fn among(families: &[Family], mut others: Vec<Family>) -> Vec<Family> {
     others.sort_unstable();
     families.iter().filter(|it| others.binary_search(it).is_ok()).copied().collect()
-}
-
-/// Takes families apart and plays layouts, in the order of their bounds.
-fn branch_and_bound(
-    searcher: &Searcher<'_>,
-    families: &[Family],
-    mut best: Best,
-    observe: &mut Observe<'_>,
-) -> Branched {
-    let request = searcher.request;
-    let mut counts = Counts::default();
-    let mut stop_reason = StopReason::Exhausted;
-    let mut least_left = None;
-    let mut misfits = Vec::new();
-    let started = searcher.start(families, &mut counts, &mut misfits, observe);
-    let mut queue = started.unwrap_or_else(|reason| {
-        stop_reason = reason;
-        counts.open = counts.candidates - counts.done();
-        Queue::default()
-    });
-    while let Some(first) = queue.peek() {
-        let limit = if request.exhaustive { Nanos::new(u64::MAX) } else { best.limit() };
-        if first.bound > limit {
-            break;
-        }
-        let time = best.plans.first().map(|plan| Seconds::from(plan.time));
-        let progress = Progress { done: counts.done(), all: counts.candidates, best: time };
-        if let Go::Stop(reason) = observe(progress) {
-            stop_reason = reason;
-            least_left = Some(first.bound.into());
-            break;
-        }
-        let mut batch = queue.batch(limit);
-        // What is found does not depend on how many are looked at between two looks at the clock.
-        let at_once = if batch.iter().any(Node::is_long) { AT_ONCE } else { batch.len() };
-        let mut all_grown: Vec<Grown> = Vec::with_capacity(batch.len());
-        while !batch.is_empty() && stop_reason == StopReason::Exhausted {
-            if !all_grown.is_empty()
-                && let Go::Stop(reason) = observe(progress)
-            {
-                stop_reason = reason;
-                break;
-            }
-            let next: Vec<Node> = batch.drain(..at_once.min(batch.len())).collect();
-            let grown = next.into_par_iter().with_max_len(1).map(|node| searcher.grow(node, limit));
-            all_grown.par_extend(grown);
-        }
-        for node in batch {
-            queue.push(node);
-        }
-        for grown in all_grown {
-            counts.add(&grown.counts);
-            misfits.extend(grown.misfit);
-            grown.nodes.into_iter().for_each(|node| queue.push(node));
-            grown.plans.into_iter().for_each(|plan| best.offer(plan));
-        }
-        if stop_reason != StopReason::Exhausted {
-            least_left = queue.peek().map(|node| node.bound.into());
-            break;
-        }
-    }
-    let left = queue.size();
-    match stop_reason {
-        StopReason::Exhausted => counts.pruned_by_time += left,
-        StopReason::FirstFit | StopReason::Interrupted | StopReason::TimeLimit => {
-            counts.open += left;
-        }
-    }
-    Branched { best, counts, stop_reason, least_left, misfits }
 }

@@ -10,11 +10,11 @@ use ir::units::{Bytes, Nanos};
 use rayon::prelude::*;
 use simulator::Kept;
 
+use super::family::{Family, ZeroSharding};
 use super::found::Found;
 use super::outcome::{Candidate, Counts};
 use super::queue::{Node, Queue, Subfamily, What};
 use super::request::{Go, Observe, Progress, Request, StopReason};
-use super::space::{Family, ZeroSharding};
 use crate::partition::{evened, partition};
 use crate::problem::{Problem, StageRule};
 use crate::step::{

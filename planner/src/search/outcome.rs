@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ir::layout::{Layout, LayoutError};
-use ir::units::{Nanos, Seconds};
+use ir::units::{Bytes, Nanos, Seconds};
 
 use super::found::Found;
-use super::headroom::WithLessHeadroom;
 use super::request::StopReason;
 use super::space::Rejection;
 
@@ -30,6 +29,15 @@ pub struct Outcome {
     pub stop_reason: StopReason,
     /// A time that no layout is below that was not looked at, where there are such.
     pub least_left: Option<Seconds>,
+}
+
+/// A plan that fits with less headroom than is in force.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WithLessHeadroom {
+    /// The plan, with the memory that it has with that headroom.
+    pub found: Found,
+    /// The headroom.
+    pub headroom: Bytes,
 }
 
 impl Outcome {

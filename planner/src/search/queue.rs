@@ -9,7 +9,7 @@ use ir::layout::Layout;
 use ir::schedule::ScheduleKind;
 use ir::units::Nanos;
 
-use super::space::Family;
+use super::family::Family;
 
 /// Some layouts, and a time that none of them is below.
 pub(super) struct Node {

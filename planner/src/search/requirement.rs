@@ -13,7 +13,7 @@ use crate::problem::Problem;
 /// A requirement without which there would be a layout, and what would meet it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requirement {
-    /// What fails.
+    /// What fails; empty where another batch would do though this one divides.
     pub fails: String,
     /// What works instead, as it was tried.
     pub works: Option<String>,
@@ -24,10 +24,17 @@ const MOST_REASONS: usize = 3;
 
 /// The requirements each of which alone leaves no layout of `fixed`; none where several do together.
 pub fn failed_requirements(problem: &Problem, fixed: &PartialLayout) -> Vec<Requirement> {
-    [batch(problem, fixed), stages(problem, fixed), framework(problem, fixed)]
-        .into_iter()
-        .flatten()
-        .collect()
+    // Where some framework runs this batch, it is the framework that fails.
+    let is_able = has_layouts(&with_abilities(problem, Abilities::all()), fixed);
+    let of_framework = || [stages(problem, fixed), framework(problem, fixed)].into_iter().flatten();
+    if !is_able {
+        return batch(problem, fixed).into_iter().collect();
+    }
+    let mut failed: Vec<Requirement> = of_framework().collect();
+    if let Some(batch) = batch(problem, fixed) {
+        failed.push(Requirement { fails: String::new(), ..batch });
+    }
+    failed
 }
 
 /// The batch, where one beside it divides.

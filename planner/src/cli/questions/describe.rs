@@ -8,8 +8,7 @@ use ir::units::{Bytes, Seconds};
 use planner::answers::{BatchPoint, FrontPoint, Sensitivity, TrainingRun};
 use planner::search::RESOLUTION;
 
-use super::super::describe::gib;
-use super::super::tables::{count, percent, render, table};
+use super::super::tables::{count, gib, percent, render, table};
 use super::{Answers, LongestReport, PlanPoint, WhyNotReport};
 
 impl Answers {

@@ -1,0 +1,96 @@
+//! The nodes in line are taken apart, the least bound first, until none can be faster than what was found.
+
+use ir::units::{Nanos, Seconds};
+use rayon::prelude::*;
+
+use super::family::Family;
+use super::node::{Grown, Searcher};
+use super::outcome::{Best, Counts};
+use super::queue::{Node, Queue};
+use super::request::{Go, Observe, Progress, StopReason};
+
+/// Layouts that are played between two looks at whether to go on, where each takes long.
+const AT_ONCE: usize = 16;
+
+/// What a branch and bound came to.
+pub(super) struct Branched {
+    /// The best plans.
+    pub best: Best,
+    /// What became of the candidates.
+    pub counts: Counts,
+    /// Why it ended.
+    pub stop_reason: StopReason,
+    /// The least time of a candidate that was left open.
+    pub least_left: Option<Seconds>,
+    /// Families with layouts that memory leaves out, though time does not.
+    pub misfits: Vec<Family>,
+}
+
+/// Takes families apart and plays layouts, in the order of their bounds.
+pub(super) fn branch_and_bound(
+    searcher: &Searcher<'_>,
+    families: &[Family],
+    mut best: Best,
+    observe: &mut Observe<'_>,
+) -> Branched {
+    let request = searcher.request;
+    let mut counts = Counts::default();
+    let mut stop_reason = StopReason::Exhausted;
+    let mut least_left = None;
+    let mut misfits = Vec::new();
+    let started = searcher.start(families, &mut counts, &mut misfits, observe);
+    let mut queue = started.unwrap_or_else(|reason| {
+        stop_reason = reason;
+        counts.open = counts.candidates - counts.done();
+        Queue::default()
+    });
+    while let Some(first) = queue.peek() {
+        let limit = if request.exhaustive { Nanos::new(u64::MAX) } else { best.limit() };
+        if first.bound > limit {
+            break;
+        }
+        let time = best.plans.first().map(|plan| Seconds::from(plan.time));
+        let progress = Progress { done: counts.done(), all: counts.candidates, best: time };
+        if let Go::Stop(reason) = observe(progress) {
+            stop_reason = reason;
+            least_left = Some(first.bound.into());
+            break;
+        }
+        let mut batch = queue.batch(limit);
+        // What is found does not depend on how many are looked at between two looks at the clock.
+        let at_once = if batch.iter().any(Node::is_long) { AT_ONCE } else { batch.len() };
+        let mut all_grown: Vec<Grown> = Vec::with_capacity(batch.len());
+        while !batch.is_empty() && stop_reason == StopReason::Exhausted {
+            if !all_grown.is_empty()
+                && let Go::Stop(reason) = observe(progress)
+            {
+                stop_reason = reason;
+                break;
+            }
+            let next: Vec<Node> = batch.drain(..at_once.min(batch.len())).collect();
+            let grown = next.into_par_iter().with_max_len(1).map(|node| searcher.grow(node, limit));
+            all_grown.par_extend(grown);
+        }
+        for node in batch {
+            queue.push(node);
+        }
+        for grown in all_grown {
+            counts.add(&grown.counts);
+            misfits.extend(grown.misfit);
+            grown.nodes.into_iter().for_each(|node| queue.push(node));
+            grown.plans.into_iter().for_each(|plan| best.offer(plan));
+        }
+        if stop_reason != StopReason::Exhausted {
+            least_left = queue.peek().map(|node| node.bound.into());
+            break;
+        }
+    }
+    let left = queue.size();
+    match stop_reason {
+        StopReason::Exhausted => counts.pruned_by_time += left,
+        StopReason::FirstFit | StopReason::Interrupted | StopReason::TimeLimit => {
+            counts.open += left;
+        }
+    }
+    Branched { best, counts, stop_reason, least_left, misfits }
+}

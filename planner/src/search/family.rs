@@ -1,0 +1,372 @@
+//! Layouts that differ only in schedule, recompute and model states.
+
+use ir::framework::{Abilities, Features};
+use ir::graph::Recompute;
+use ir::layout::{
+    Layout, LayoutError, LayoutSpec, Mesh, Offload, PartialLayout, ZeroStage, check_expert_shards,
+    largest_divisor,
+};
+use ir::schedule::ScheduleKind;
+use smallvec::SmallVec;
+
+use super::able::abilities;
+use crate::problem::{GivenStages, Problem, StageRule};
+use crate::step::ShapeKey;
+
+/// Candidates that differ only in schedule, recompute and ZeRO stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Family {
+    /// How operators are sharded, and the micro-batch.
+    pub shape: ShapeKey,
+    /// Pipeline ranks.
+    pub pipeline_parallel: u32,
+    /// Replicas.
+    pub data_parallel: u32,
+    /// Micro-batches of a replica.
+    pub num_micro_batches: u32,
+}
+
+/// How a family's model states are sharded, and what lies on the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ZeroSharding {
+    /// What is sharded.
+    pub zero_stage: ZeroStage,
+    /// Over how many ranks.
+    pub zero_shard: u32,
+    /// What lies on the host.
+    pub offload: Offload,
+}
+
+impl ZeroSharding {
+    /// That of a layout.
+    pub fn of(layout: &Layout) -> Self {
+        let LayoutSpec { zero_stage, zero_shard, offload, .. } = **layout;
+        Self { zero_stage, zero_shard, offload }
+    }
+}
+
+impl Family {
+    /// The features that all its layouts have.
+    pub(super) fn features(&self, problem: &Problem) -> Features {
+        let ShapeKey { sharding, switches, .. } = &self.shape;
+        let micro_batches = Some(self.num_micro_batches);
+        let facts = &problem.facts;
+        facts
+            .features
+            .and(facts.of_sharding(sharding))
+            .and(facts.of_dispatcher(switches.token_dispatcher, sharding))
+            .and(Features::of_switches(switches.expert_overlap, switches.cuda_graphs))
+            .and(Features::of_ranks(self.pipeline_parallel, micro_batches, self.data_parallel))
+    }
+
+    /// Which further features of schedule, recompute and model states the framework does not run with those of the family:
+    /// sets of which none may be whole.
+    fn refused(&self, problem: &Problem) -> SmallVec<[Features; 8]> {
+        let refused = abilities(problem).refused_with(self.features(problem));
+        refused.filter(|set| Features::OF_SUBFAMILIES.contain(*set)).collect()
+    }
+
+    /// How far apart the ranks of its groups lie.
+    pub fn mesh(&self) -> Mesh {
+        Mesh { sharding: self.shape.sharding, data_parallel: self.data_parallel }
+    }
+
+    /// Whether they differ in their micro-batch and in what is switched on alone.
+    pub fn is_beside(&self, other: &Self) -> bool {
+        let key = |it: &Self| (it.shape.sharding, it.pipeline_parallel, it.data_parallel);
+        key(self) == key(other)
+    }
+
+    /// Schedules with their stages a rank that the family can run: of the one that is named, or of all that the framework
+    /// has and that are [searched](ScheduleKind::is_searched).
+    pub fn schedules(&self, problem: &Problem, fixed: &PartialLayout) -> Vec<(ScheduleKind, u32)> {
+        let p = self.pipeline_parallel;
+        let most = (problem.limits.num_blocks / u64::from(p)) as u32;
+        let listed = fixed.among.schedules().map(Vec::from_iter);
+        let named = listed.as_deref().unwrap_or(fixed.schedule.as_slice());
+        let able = abilities(problem);
+        let searched: SmallVec<[ScheduleKind; 16]> =
+            able.schedules.iter().copied().filter(|it| it.is_searched()).collect();
+        // One rank has no order to choose.
+        let plain = [ScheduleKind::OneFOneB];
+        let kinds = match named {
+            [] if p == 1 => &plain[..],
+            [] => &searched[..],
+            _ => named,
+        };
+        let refused = self.refused(problem);
+        let mut schedules = Vec::new();
+        for schedule in kinds.iter().copied() {
+            let usual = schedule.default_virtual_stages();
+            let offload = fixed.offload.unwrap_or_default();
+            if !offload.takes_schedule(schedule) || !able.takes_schedule(schedule, p) {
+                continue;
+            }
+            let tried = if schedule.is_interleaved() { 2..=most } else { usual..=usual };
+            // Of numbers of stages whose largest has as many layers, the smallest: more only make stages less even.
+            let layers = problem.limits.num_blocks.saturating_sub(2);
+            let largest = |v: u32| layers.div_ceil(u64::from(p * v).max(1));
+            let is_open = fixed.virtual_stages.is_none() && problem.stages.is_none();
+            let is_needed = |v: &u32| !is_open || *v <= 2 || largest(*v) < largest(*v - 1);
+            // What a few stages are too many for, more are.
+            let takes = |v: &u32| {
+                let numbers = [p, *v, self.num_micro_batches].map(u64::from);
+                problem.limits.check_schedule(schedule, numbers).is_ok()
+            };
+            let chosen = |v: &u32| {
+                let given = problem.stages.as_ref().map(GivenStages::num_stages);
+                fixed.virtual_stages.is_none_or(|fixed| fixed == *v)
+                    && fixed.among.virtual_stages.is_none_or(|among| among.takes(*v))
+                    && runs(&refused, Features::of_schedule(schedule, p, *v))
+                    && (p == 1 || problem.stage_rule(p, *v) != StageRule::Impossible)
+                    && self.takes_overlap(problem, *v, Recompute::None)
+                    && given.is_none_or(|given| given == p * *v)
+            };
+            let tried = tried.take_while(takes).filter(is_needed).filter(chosen);
+            schedules.extend(tried.map(|v| (schedule, v)));
+        }
+        schedules
+    }
+
+    /// Why the family cannot run the schedule, stages and shards that are fixed, if it cannot.
+    pub fn schedule_error(&self, problem: &Problem, fixed: &PartialLayout) -> Option<LayoutError> {
+        let given = problem.stages.as_ref().map(GivenStages::num_stages);
+        let of_given = given.map(|given| given / self.pipeline_parallel);
+        let schedule = fixed.schedule.unwrap_or(match fixed.virtual_stages.or(of_given) {
+            Some(2..) => ScheduleKind::Interleaved,
+            _ => ScheduleKind::OneFOneB,
+        });
+        let stages = fixed.virtual_stages.unwrap_or(schedule.default_virtual_stages());
+        if let (Some(given), Some(fits)) = (given, of_given.filter(|fits| *fits != stages))
+            && (fixed.virtual_stages.is_some() || !schedule.is_interleaved())
+        {
+            let (pipeline_parallel, virtual_stages) = (self.pipeline_parallel, stages);
+            return Some(LayoutError::GivenStages {
+                given,
+                pipeline_parallel,
+                virtual_stages,
+                fits,
+            });
+        }
+        let stages = of_given.unwrap_or(stages);
+        let numbers = [self.pipeline_parallel, stages, self.num_micro_batches].map(u64::from);
+        let schedule = problem.limits.check_schedule(schedule, numbers).err();
+        let replicas = u64::from(self.mesh().replicas());
+        schedule.or_else(|| {
+            let degree = u64::from(fixed.zero_shard?);
+            if let Err(error) = self.check_expert_shards(fixed.zero_shard?) {
+                return Some(error);
+            }
+            (!replicas.is_multiple_of(degree)).then(|| LayoutError::NotDivisible {
+                what: "context x data parallel ranks",
+                size: replicas,
+                by: "`zero_shard`",
+                degree,
+                works: largest_divisor(replicas, degree),
+            })
+        })
+    }
+
+    /// Ways to shard model states: not at all, over all replicas, or over those of a network domain
+    /// (hybrid sharding).
+    pub fn shardings(&self, problem: &Problem, fixed: &PartialLayout) -> Vec<ZeroSharding> {
+        let replicas = self.mesh().replicas();
+        let within = problem.hardware.domain / self.shape.sharding.tensor_parallel;
+        let local = divisors(replicas).into_iter().rfind(|shards| *shards <= within);
+        let hybrid =
+            local.filter(|shards| (2..replicas).contains(shards) && self.shards_experts(*shards));
+        let able = abilities(problem);
+        let refused = self.refused(problem);
+        // Experts that tensor-parallel ranks do not cut are on several ranks without a replica of the rest.
+        let has_experts = !problem.limits.experts.is_empty();
+        let has_copies = replicas > 1 || has_experts && self.mesh().expert_replicas() > 1;
+        let mut shardings = Vec::new();
+        for zero_stage in ZeroStage::ALL {
+            let is_named = fixed.zero_stage.is_none_or(|fixed| fixed == zero_stage);
+            if !is_named || !fixed.among.takes_zero(zero_stage) {
+                continue;
+            }
+            let sharded = zero_stage != ZeroStage::None;
+            let offload = fixed.offload.unwrap_or_default();
+            let num_blocks = problem.limits.num_blocks;
+            if !offload.takes_zero(zero_stage) || !able.takes_offload(offload, num_blocks) {
+                continue;
+            }
+            // Without replicas every stage is the same: only the plainest is worth a candidate. Except that
+            // gradients which are sharded go to the host as they are made.
+            let leaves = offload.optimizer && zero_stage == ZeroStage::Gradients;
+            let takes = |stage, shards| {
+                let context = self.shape.sharding.context_parallel;
+                let of_states = Features::of_states(stage, [shards, replicas, context], offload);
+                able.takes_zero(stage, [shards, replicas], context) && runs(&refused, of_states)
+            };
+            let has_plain = takes(ZeroStage::None, 1);
+            let is_alike = !has_copies && !offload.parameters && !leaves && has_plain;
+            let is_asked = fixed.zero_stage.is_some() || fixed.among.zero_stage.is_some();
+            if sharded && is_alike && !is_asked {
+                continue;
+            }
+            let degrees = match fixed.zero_shard {
+                Some(shards) if replicas.is_multiple_of(shards) && self.shards_experts(shards) => {
+                    vec![shards]
+                }
+                Some(_) => Vec::new(),
+                None if sharded => hybrid.into_iter().chain([replicas]).collect(),
+                None => vec![replicas],
+            };
+            let option = |zero_shard| ZeroSharding { zero_stage, zero_shard, offload };
+            let options =
+                degrees.into_iter().filter(|shards| takes(zero_stage, *shards)).map(option);
+            shardings.extend(options);
+        }
+        shardings
+    }
+
+    /// Whether each group of expert-parallel ranks falls whole into one group of shards.
+    fn shards_experts(&self, shards: u32) -> bool {
+        self.check_expert_shards(shards).is_ok()
+    }
+
+    fn check_expert_shards(&self, shards: u32) -> Result<(), LayoutError> {
+        check_expert_shards(shards, &self.mesh())
+    }
+
+    /// How many subfamilies it has: schedules with their stages a rank, and policies of recompute.
+    pub fn num_subfamilies(&self, problem: &Problem, fixed: &PartialLayout) -> u64 {
+        let schedules = self.schedules(problem, fixed).len();
+        (schedules * self.recomputes(problem, fixed).count()) as u64
+    }
+
+    /// Those of its `shardings` that the framework runs together with a schedule and a policy of recompute.
+    pub fn combined<'a>(
+        &self,
+        problem: &Problem,
+        shardings: &'a [ZeroSharding],
+        (schedule, virtual_stages): (ScheduleKind, u32),
+        recompute: Recompute,
+    ) -> impl Iterator<Item = ZeroSharding> + use<'a> {
+        let refused = self.refused(problem);
+        let of_subfamily = Features::of_schedule(schedule, self.pipeline_parallel, virtual_stages)
+            .and(Features::of_recompute(recompute));
+        let (replicas, context) = (self.mesh().replicas(), self.shape.sharding.context_parallel);
+        shardings.iter().copied().filter(move |it| {
+            let ZeroSharding { zero_stage, zero_shard, offload } = *it;
+            let shards = [zero_shard, replicas, context];
+            let of_states = Features::of_states(zero_stage, shards, offload);
+            runs(&refused, of_subfamily.and(of_states))
+        })
+    }
+
+    /// How many layouts it has.
+    pub fn num_layouts(
+        &self,
+        problem: &Problem,
+        fixed: &PartialLayout,
+        shardings: &[ZeroSharding],
+    ) -> u64 {
+        // What is of states alone, or of none, was left out of them, and of schedules and policies.
+        let mut refused = self.refused(problem).into_iter();
+        let is_mixed = |set: Features| {
+            let others = set.without(Features::OF_STATES);
+            others != set && others != Features::NONE
+        };
+        if !refused.any(is_mixed) {
+            return self.num_subfamilies(problem, fixed) * shardings.len() as u64;
+        }
+        let schedules = self.schedules(problem, fixed);
+        let with = |recompute| {
+            let of = schedules.iter().map(move |schedule| {
+                self.combined(problem, shardings, *schedule, recompute).count() as u64
+            });
+            of.sum::<u64>()
+        };
+        self.recomputes(problem, fixed).map(with).sum()
+    }
+
+    /// One of its layouts.
+    ///
+    /// # Panics
+    ///
+    /// If the schedule, its stages a rank or the sharding are not among the family's.
+    pub fn layout(
+        &self,
+        problem: &Problem,
+        (schedule, virtual_stages): (ScheduleKind, u32),
+        recompute: Recompute,
+        states: ZeroSharding,
+    ) -> Layout {
+        let Self { shape, pipeline_parallel, data_parallel, num_micro_batches } = *self;
+        let ShapeKey { sharding, micro_batch_size, switches } = shape;
+        let spec = LayoutSpec {
+            tensor_parallel: sharding.tensor_parallel,
+            sequence_parallel: sharding.sequence_parallel,
+            context_parallel: sharding.context_parallel,
+            context_parallel_kind: sharding.context_parallel_kind,
+            expert_parallel: sharding.expert_parallel,
+            expert_tensor_parallel: sharding.expert_tensor_parallel,
+            pipeline_parallel,
+            virtual_stages,
+            data_parallel,
+            zero_shard: states.zero_shard,
+            zero_stage: states.zero_stage,
+            micro_batch_size,
+            num_micro_batches,
+            recompute,
+            offload: states.offload,
+            schedule,
+            switches,
+        };
+        let layout = Layout::new(spec, &problem.limits);
+        layout.unwrap_or_else(|error| panic!("a family has only layouts that are valid: {error}"))
+    }
+
+    /// Recompute policies: the one that is named, or all that are searched.
+    pub fn recomputes(
+        &self,
+        problem: &Problem,
+        fixed: &PartialLayout,
+    ) -> impl Iterator<Item = Recompute> {
+        let offload = fixed.offload.unwrap_or_default();
+        let is_tried = move |it: &Recompute| {
+            fixed.recompute.is_none() && abilities(problem).takes_recompute(*it)
+        };
+        // A graph whose modules were chosen has those in the place of the usual ones.
+        let chosen = problem.graph.recomputed_modules();
+        let of_graph = move |it| match (it, chosen) {
+            (Recompute::Selective, Some(modules)) => Recompute::Modules(modules),
+            _ => it,
+        };
+        let searched = Recompute::ALL.into_iter().map(of_graph).filter(is_tried);
+        let all = fixed.recompute.into_iter().chain(searched);
+        // With however many stages a rank that it takes.
+        let (p, graphs) = (self.pipeline_parallel, self.shape.switches.cuda_graphs);
+        let all =
+            all.filter(move |it| abilities(problem).takes_offload_with(offload, p, *it, graphs));
+        let refused = self.refused(problem);
+        let all = all.filter(move |it| runs(&refused, Features::of_recompute(*it)));
+        let are_named = fixed.recompute.is_some() && fixed.cuda_graphs.is_some();
+        let all = all.filter(move |it| are_named || Abilities::takes_graphs_with(graphs, *it));
+        all.filter(move |recompute| self.takes_overlap(problem, u32::MAX, *recompute))
+    }
+
+    /// Whether exchanges of experts run beside another micro-batch, if they are to.
+    fn takes_overlap(&self, problem: &Problem, virtual_stages: u32, recompute: Recompute) -> bool {
+        let overlap = self.shape.switches.expert_overlap;
+        let pipeline = [self.pipeline_parallel, virtual_stages];
+        abilities(problem).takes_overlap(overlap, pipeline, recompute)
+    }
+}
+
+/// Whether none of some sets that are refused is whole in a set of features.
+fn runs(refused: &[Features], features: Features) -> bool {
+    !refused.iter().any(|set| features.contain(*set))
+}
+
+/// All divisors, ascending.
+pub(super) fn divisors(number: u32) -> Vec<u32> {
+    let small = (1..=number.isqrt()).filter(|divisor| number.is_multiple_of(*divisor));
+    let mut all: Vec<u32> = small.flat_map(|divisor| [divisor, number / divisor]).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}

@@ -52,7 +52,7 @@ impl fmt::Display for Rejection {
 /// All families of a problem that agree with `fixed`, and how many degrees fell out for which reason.
 #[derive(Clone, Debug, Default)]
 pub struct Space {
-    /// Those that are [beside each other](Family::is_beside) one after the other.
+    /// Those that are beside each other one after the other.
     pub families: Vec<Family>,
     /// Combinations of degrees that were left out.
     pub rejected: BTreeMap<Rejection, u64>,

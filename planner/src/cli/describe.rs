@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 
 use indicatif::HumanCount;
-use ir::framework::Framework;
 use ir::graph::{Adapters, CudaGraphs, ExpertOverlap, Recompute, Switches, TokenDispatcher};
 use ir::replication::{DataParallelMethod, Replication};
 use ir::schedule::ScheduleKind;
@@ -143,13 +142,18 @@ fn describe_problem(input: &Input, args: &ProblemArgs) -> String {
         chosen(choices.precision.is_none()),
         training.optimizer,
         chosen(choices.optimizer.is_none()),
-        describe_framework(&input.framework, args.setting.framework.is_none()),
+        describe_framework(input, args.setting.framework.is_none()),
     )
 }
 
-/// What runs the step.
-fn describe_framework(framework: &Framework, is_chosen: bool) -> String {
-    let chosen = if is_chosen { " (default)" } else { "" };
+/// What runs the step, and where the user did not name it, why it is not the one that is usual.
+fn describe_framework(input: &Input, is_chosen: bool) -> String {
+    let framework = &input.framework;
+    let chosen = match &input.why_not_first {
+        Some(why) => format!(" (default, as {why})"),
+        None if is_chosen => " (default)".to_owned(),
+        None => String::new(),
+    };
     if framework.is_ideal() {
         let like = framework.measured_name();
         return format!(

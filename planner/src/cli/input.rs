@@ -35,6 +35,8 @@ pub(crate) struct Input {
     pub(crate) choices: Choices,
     /// The framework that was named, or chosen.
     pub(crate) framework: Framework,
+    /// Why it is not the one that is usual, where none was named.
+    pub(crate) why_not_first: Option<String>,
     /// What it cannot run of what is named, though it is predicted.
     pub(crate) lacks: Vec<String>,
     pub(crate) problem: Problem,
@@ -90,11 +92,14 @@ pub(crate) fn read(
     let stages = decided.stages.map(|stages| GivenStages::new(&file.model, &graph, stages, ranks));
     let stages = stages.transpose().context("`--stages`")?;
     let facts = JobFacts::of(&graph);
-    let framework = named.unwrap_or_else(|| {
-        let is_transformer = matches!(file.model.description, Description::Transformer(_));
-        let architecture = cluster.gpu.architecture;
-        default_framework(architecture, is_transformer, &training, &decided.layout, facts)
-    });
+    let (framework, why_not_first) = named.map_or_else(
+        || {
+            let is_transformer = matches!(file.model.description, Description::Transformer(_));
+            let architecture = cluster.gpu.architecture;
+            default_framework(architecture, is_transformer, &training, &decided.layout, facts)
+        },
+        |named| (named, None),
+    );
     let training = training.with_gradients_of(&framework.abilities);
     let choices = Choices { fp32_gradients: training.fp32_gradients, ..choices };
     let usual = Training {
@@ -117,7 +122,7 @@ pub(crate) fn read(
         open.hardware.framework.abilities = training.granted(framework.abilities.clone());
         problem = problem.granting(&decided.layout);
     }
-    Ok(Input { file, cluster, adapters, choices, framework, lacks, problem, open })
+    Ok(Input { file, cluster, adapters, choices, framework, why_not_first, lacks, problem, open })
 }
 
 /// The problem where so many GiB of a GPU's memory stay free, or as many as is usual.

@@ -41,7 +41,8 @@ pub fn with_usual_modules(graph: Graph, framework: &Framework, facts: JobFacts) 
 pub const ON_GPUS: [&str; 4] = ["megatron-core", "torchtitan", "fsdp2", "deepspeed"];
 
 /// The framework where none is named: the first of those that people use on such hardware that can run what is named
-/// of a layout, trained so; without limits where none of them can, and for models that are no transformers.
+/// of a layout, trained so; without limits where none of them can, and for models that are no transformers. With it why
+/// it is not the first of all, in words.
 ///
 /// # Panics
 ///
@@ -52,7 +53,7 @@ pub fn default_framework(
     training: &Training,
     named: &PartialLayout,
     facts: JobFacts,
-) -> Framework {
+) -> (Framework, Option<String>) {
     let usual: &[&str] = match architecture {
         Architecture::Cpu => &["executor"],
         Architecture::Tpu => &["maxtext"],
@@ -60,17 +61,22 @@ pub fn default_framework(
         _ if !is_transformer => &[],
         _ => &ON_GPUS,
     };
-    let can = |framework: &Framework| {
+    let mut why_not_first = None;
+    for framework in usual.iter().filter_map(|name| frameworks::preset(name)) {
         let abilities = &framework.abilities;
-        if !framework.runs_on(architecture.platform()) {
-            return false;
-        }
         let training = training.with_gradients_of(abilities);
-        let facts = facts.with_training(&training);
-        abilities.lacks(named, facts).is_empty() && training.lacked_by(abilities).is_empty()
-    };
-    let first = usual.iter().filter_map(|name| frameworks::preset(name)).find(can);
-    first.or_else(|| frameworks::preset(IDEAL)).expect("`ideal` ships")
+        let mut lacks = abilities.lacks(named, facts.with_training(&training));
+        lacks.extend(training.lacked_by(abilities));
+        if !framework.runs_on(architecture.platform()) {
+            lacks.push("on such hardware".to_owned());
+        }
+        if lacks.is_empty() {
+            return (framework, why_not_first);
+        }
+        let why = || format!("{} does not run {}", framework.name, lacks.join("; "));
+        why_not_first.get_or_insert_with(why);
+    }
+    (frameworks::preset(IDEAL).expect("`ideal` ships"), why_not_first)
 }
 
 impl Problem {

@@ -167,10 +167,14 @@ fn vocabulary(bench: &Bench<'_>) -> Option<Finding> {
                 share * 100.0
             )
         } else {
+            let is = match tensor {
+                1 => "is".to_owned(),
+                _ => {
+                    format!("leaves each of {tensor} ranks {:.1} rows,", has as f64 / tensor as f64)
+                }
+            };
             format!(
-                "a vocabulary of {has} leaves each of {tensor} ranks {:.1} rows, no multiple of {ALIGNED}, which \
-                 kernels are slow with; {new}, which {cost}",
-                has as f64 / tensor as f64
+                "a vocabulary of {has} {is} no multiple of {ALIGNED}, which kernels are slow with; {new}, which {cost}"
             )
         }
     };

@@ -37,14 +37,14 @@ pub enum Rejection {
 impl fmt::Display for Rejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Self::Memory => "exceed the memory of a GPU",
-            Self::Tensor => "leave heads or inner widths undivided",
-            Self::Sequence => "leave the sequence undivided",
-            Self::Expert => "leave experts undivided",
-            Self::Batch => "leave the global batch undivided",
-            Self::Stages => "have more stages than the model has blocks",
-            Self::GivenStages => "leave the given stages undivided",
-            Self::Framework => "are none that the framework runs",
+            Self::Memory => "beyond the memory of a GPU",
+            Self::Tensor => "with heads or inner widths undivided",
+            Self::Sequence => "with the sequence undivided",
+            Self::Expert => "with experts undivided",
+            Self::Batch => "with the global batch undivided",
+            Self::Stages => "with more stages than the model has blocks",
+            Self::GivenStages => "with the given stages undivided",
+            Self::Framework => "that the framework does not run",
         })
     }
 }

@@ -37,7 +37,7 @@ fn check(run: &Run, snapshot: impl FnOnce(&str)) {
         ),
         (r"\d+\.\d+ (GiB|MiB|KiB)", "[x] $1"),
         (r"(?m)^ +\[x\] (GiB|MiB|KiB)", "  [x] $1"),
-        (r"(?m)^( +)[\d,]+ (exceed|leave|have)", "  [n] $2"),
+        (r"(?m)^( +)[\d,]+ (beyond|with|that)", "  [n] $2"),
         (r"closest: [^:]*: needs", "closest: [layout]: needs"),
         (r"least: \d+ GPUs", "least: [n] GPUs"),
     ];
@@ -412,9 +412,9 @@ fn where_nothing_fits_it_is_said_why() {
         framework megatron-core (default)
 
         no layout fits:
-          [n] exceed the memory of a GPU
-          [n] leave heads or inner widths undivided
-          [n] leave the sequence undivided
+          [n] beyond the memory of a GPU
+          [n] with heads or inner widths undivided
+          [n] with the sequence undivided
         closest: [layout]: needs [x] GiB of [x] GiB, [x] GiB too much
           [x] GiB  parameters
           [x] GiB  gradients

@@ -19,23 +19,27 @@ pub(super) struct Source {
     pub(super) spec: String,
 }
 
-/// Models of the registries: module, name there, layers, width, experts, and the longest sequence that its rotation has
-/// (`max_seq_len`, beyond which `models/common/decoder.py:168` refuses).
-const FLAVORS: [(&str, &str, u32, u64, u64, u64); 13] = [
-    ("qwen3", "0.6B", 28, 1024, 0, 40_960),
-    ("qwen3", "1.7B", 28, 2048, 0, 40_960),
-    ("qwen3", "4B", 36, 2560, 0, 40_960),
-    ("qwen3", "8B", 36, 4096, 0, 40_960),
-    ("qwen3", "14B", 40, 5120, 0, 40_960),
-    ("qwen3", "32B", 64, 5120, 0, 40_960),
-    ("qwen3", "30B-A3B", 48, 2048, 128, 40_960),
-    ("qwen3", "235B-A22B", 94, 4096, 128, 40_960),
-    ("deepseek_v3", "16B", 27, 2048, 64, 16_384),
-    ("deepseek_v3", "236B", 60, 5120, 160, 16_384),
-    ("deepseek_v3", "671B", 61, 7168, 256, 16_384),
-    ("gpt_oss", "20b", 24, 2880, 32, 131_072),
-    ("gpt_oss", "120b", 36, 2880, 128, 131_072),
+/// Models of the registries: module, name there, layers, width, experts.
+const FLAVORS: [(&str, &str, u32, u64, u64); 13] = [
+    ("qwen3", "0.6B", 28, 1024, 0),
+    ("qwen3", "1.7B", 28, 2048, 0),
+    ("qwen3", "4B", 36, 2560, 0),
+    ("qwen3", "8B", 36, 4096, 0),
+    ("qwen3", "14B", 40, 5120, 0),
+    ("qwen3", "32B", 64, 5120, 0),
+    ("qwen3", "30B-A3B", 48, 2048, 128),
+    ("qwen3", "235B-A22B", 94, 4096, 128),
+    ("deepseek_v3", "16B", 27, 2048, 64),
+    ("deepseek_v3", "236B", 60, 5120, 160),
+    ("deepseek_v3", "671B", 61, 7168, 256),
+    ("gpt_oss", "20b", 24, 2880, 32),
+    ("gpt_oss", "120b", 36, 2880, 128),
 ];
+
+/// Modules of the registries with the longest sequence that their rotation has (`max_seq_len`, beyond which
+/// `models/common/decoder.py:168` refuses), and whether `model_registry` takes `FlexAttention` by default.
+const MODULES: [(&str, u64, bool); 3] =
+    [("qwen3", 40_960, true), ("deepseek_v3", 16_384, true), ("gpt_oss", 131_072, false)];
 
 /// What every model imports.
 const IMPORTS: &str = "from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss\n\
@@ -60,11 +64,13 @@ pub(super) fn source(setting: &Setting<'_>) -> Result<Source, Lack> {
         FeedForward::Mixture(mixture) => Some(mixture.num_experts),
         FeedForward::Dense(_) => None,
     });
-    let known = FLAVORS.iter().find(|(module, _, has_layers, has_width, has_experts, _)| {
+    let known = FLAVORS.iter().find(|(module, _, has_layers, has_width, has_experts)| {
         *module == family
             && (*has_layers, *has_width, *has_experts) == (layers, width, experts.unwrap_or(0))
     });
-    if let Some((module, flavor, .., longest)) = known {
+    if let Some((module, flavor, ..)) = known
+        && let Some((_, longest, is_flex)) = MODULES.iter().find(|(name, ..)| name == module)
+    {
         let length = setting.training.sequence_length;
         if length > *longest {
             return Err(Lack {
@@ -76,7 +82,10 @@ pub(super) fn source(setting: &Setting<'_>) -> Result<Source, Lack> {
             });
         }
         let own = format!("from torchtitan.models.{module} import model_registry\n");
-        let spec = format!("\"{flavor}\"");
+        // Context parallelism runs with FlexAttention alone (distributed/full_dtensor.py:44).
+        let needs_flex = setting.layout.context_parallel > 1 && !is_flex;
+        let attention = if needs_flex { ", attn_backend=\"flex\"" } else { "" };
+        let spec = format!("\"{flavor}\"{attention}");
         return Ok(Source { imports: IMPORTS.to_owned() + &own, spec, ..Source::default() });
     }
     if let Some(what) = llama::unlike(transformer) {

@@ -2,7 +2,7 @@
 
     combinations.py FOLDER [TOOL..]
 
-FOLDER is as for check.py. What is told is the kind, of how many plans, what came of one of them, and which that was.
+FOLDER is as for check.py. Printed are the kind, how many plans have it, and for one of them its outcome and name.
 """
 
 import json

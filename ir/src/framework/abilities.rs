@@ -67,7 +67,7 @@ pub struct Abilities {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum StageLayers {
-    /// Any number in each, which the framework is told (Megatron-Core's `--pipeline-model-parallel-layout`,
+    /// Any number in each, which the framework takes as an option (Megatron-Core's `--pipeline-model-parallel-layout`,
     /// torchtitan's `module_fqns_per_model_part`).
     #[serde(alias = "even-or-listed")]
     Any,
@@ -256,7 +256,8 @@ impl Abilities {
         is_cut_so && (expert_parallel == 1 || !experts.dispatchers.is_empty())
     }
 
-    /// Whether it shards model states so: over so many of the replicas, of which so many share a sequence.
+    /// Whether it shards model states so: over `shards` of `replicas` ranks, of which `context_parallel` share
+    /// a sequence.
     pub fn takes_zero(
         &self,
         stage: ZeroStage,

@@ -63,7 +63,7 @@ features! {
     UnlistedDeepEpRanks "a number of ranks that DeepEP has no configuration for",
     /// Experts on several ranks, and a sequence that the context- and tensor-parallel ranks do not divide.
     UndividedTokens "a sequence that context x tensor parallel ranks do not divide",
-    /// Exchanges of experts beside another micro-batch.
+    /// Exchanges of experts that overlap another micro-batch.
     ExpertOverlap "overlapped exchanges of experts",
     /// CUDA graphs of any kind.
     CudaGraphs "CUDA graphs",
@@ -143,6 +143,9 @@ features! {
     Gradients32 "gradients in fp32 (it has them in 16 bits)",
 }
 
+const _: () =
+    assert!((Feature::Gradients32 as u32) < u64::BITS, "a feature has no bit in `Features`");
+
 impl Feature {
     const fn bit(self) -> u64 {
         1 << self as u32
@@ -159,7 +162,7 @@ impl Feature {
     }
 }
 
-/// A set of features.
+/// A set of features, a bit each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Features(u64);
 
@@ -217,8 +220,8 @@ impl Features {
         self.0 & feature.bit() != 0
     }
 
-    /// Those of how model states are sharded: over so many of the replicas, of which so many share a sequence; and of
-    /// what lies on the host.
+    /// Those of how model states are sharded, over `shards` of `replicas` ranks, of which `context_parallel` share a
+    /// sequence; and of what lies on the host.
     pub fn of_states(
         stage: ZeroStage,
         [shards, replicas, context_parallel]: [u32; 3],
@@ -263,7 +266,7 @@ impl Features {
         ])
     }
 
-    /// Those of a schedule, with so many stages on each of several ranks.
+    /// Those of a schedule with a number of stages on each pipeline rank.
     pub fn of_schedule(
         schedule: ScheduleKind,
         pipeline_parallel: u32,
@@ -276,7 +279,7 @@ impl Features {
         ])
     }
 
-    /// Those of pipeline ranks, of so many micro-batches where that is known, and of replicas.
+    /// Those of the numbers of pipeline ranks, of micro-batches where that is known, and of data-parallel ranks.
     pub fn of_ranks(
         pipeline_parallel: u32,
         num_micro_batches: Option<u32>,

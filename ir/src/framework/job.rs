@@ -32,7 +32,6 @@ impl JobFacts {
     /// Those of a graph, whatever it is trained with.
     pub fn of(graph: &Graph) -> Self {
         let nodes = || graph.classes().flat_map(|(_, block)| block.nodes());
-        let has_experts = nodes().any(|it| matches!(it.op.kind, OpKind::GroupedLinear { .. }));
         let least = |name: DimName| {
             let dims = nodes().flat_map(|it| &it.op.parameters).flat_map(|it| &it.dims);
             let sizes = dims.filter_map(|dim| match dim.extent {
@@ -44,17 +43,15 @@ impl JobFacts {
         let key_value_heads = least(DimName::KvHeads);
         let is_grouped =
             key_value_heads.zip(least(DimName::Heads)).is_some_and(|(kv, all)| kv < all);
-        let attention = |is: fn(&AttentionMask, bool) -> bool| {
-            nodes().any(|it| match &it.op.kind {
-                OpKind::Attention { mask, sinks, .. } => is(mask, *sinks),
-                _ => false,
-            })
-        };
-        let has_window =
-            |mask: &AttentionMask, _: bool| matches!(mask, AttentionMask::SlidingWindow { .. });
+        let has = |is: fn(&OpKind) -> bool| nodes().any(|it| is(&it.op.kind));
+        let has_experts = has(|it| matches!(it, OpKind::GroupedLinear { .. }));
+        let has_window = has(|it| {
+            matches!(it, OpKind::Attention { mask: AttentionMask::SlidingWindow { .. }, .. })
+        });
+        let has_sinks = has(|it| matches!(it, OpKind::Attention { sinks: true, .. }));
         let features = Features::which([
-            (Feature::SlidingWindow, attention(has_window)),
-            (Feature::AttentionSinks, attention(|_, sinks| sinks)),
+            (Feature::SlidingWindow, has_window),
+            (Feature::AttentionSinks, has_sinks),
             (Feature::Experts, has_experts),
             (Feature::Adapters, nodes().any(|it| it.op.is_frozen())),
             (Feature::TiedEmbedding, !graph.ties().is_empty()),

@@ -125,7 +125,7 @@ pub(crate) fn read(
     Ok(Input { file, cluster, adapters, choices, framework, why_not_first, lacks, problem, open })
 }
 
-/// The problem where so many GiB of a GPU's memory stay free, or as many as is usual.
+/// The problem with a headroom in GiB, or with the usual one.
 pub(crate) fn leave_free(problem: Problem, headroom: Option<f64>) -> anyhow::Result<Problem> {
     let memory = problem.hardware.memory;
     let Some(gib) = headroom else {

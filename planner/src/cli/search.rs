@@ -55,7 +55,7 @@ pub(crate) fn evaluate(args: &EvaluateArgs) -> anyhow::Result<Answer> {
     answer(&args.problem, &args.layout, &request, Asked::Named(&args.named))
 }
 
-/// So many threads, but no more than the machine runs at once.
+/// The number of threads asked for, at most as many as the machine runs at once.
 fn capped(threads: usize, is_quiet: bool) -> usize {
     let cores = std::thread::available_parallelism().map_or(threads, std::num::NonZero::get);
     if threads > cores && !is_quiet {
@@ -192,8 +192,8 @@ fn more_gpus(input: &Input, request: &Request, limit: &Limit) -> anyhow::Result<
     Ok(least.filter(|gpus| *gpus > problem.limits.num_gpus))
 }
 
-/// Says on stderr where a batch beside the one that was asked for, which the GPUs divide, does more in a second by more than
-/// can be told apart.
+/// Says on stderr where the next smaller or larger batch that the GPUs divide has a higher throughput than the one that was
+/// asked for, by more than [`RESOLUTION`].
 fn tell_of_better_batch(
     input: &Input,
     request: &Request,

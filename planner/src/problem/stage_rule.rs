@@ -16,7 +16,7 @@ pub enum StageRule {
     Free,
     /// Each stage ends here: by hand, or as the framework cuts.
     Fixed(Arc<[usize]>),
-    /// The framework does not cut this chain into so many stages.
+    /// The framework cannot cut this chain into that number of stages.
     Impossible,
 }
 

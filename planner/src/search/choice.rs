@@ -106,7 +106,7 @@ fn simplicity(problem: &Problem, found: &Found) -> impl Ord + use<> {
     )
 }
 
-/// So many plans are shown at least where it is decided which stands first: as many as `--top` shows unless told otherwise.
+/// How many plans decide which stands first, however few `--top` shows: its default.
 const USUAL_TOP: usize = 5;
 
 /// A plan whose odds are a smaller share than this of those of the likeliest does not stand first.

@@ -330,7 +330,7 @@ impl Family {
         let is_tried = move |it: &Recompute| {
             fixed.recompute.is_none() && abilities(problem).takes_recompute(*it)
         };
-        // A graph whose modules were chosen has those in the place of the usual ones.
+        // A graph whose modules were chosen has those instead of the usual ones.
         let chosen = problem.graph.recomputed_modules();
         let of_graph = move |it| match (it, chosen) {
             (Recompute::Selective, Some(modules)) => Recompute::Modules(modules),
@@ -349,7 +349,7 @@ impl Family {
         all.filter(move |recompute| self.takes_overlap(problem, u32::MAX, *recompute))
     }
 
-    /// Whether exchanges of experts run beside another micro-batch, if they are to.
+    /// Whether exchanges of experts overlap another micro-batch, if they are to.
     fn takes_overlap(&self, problem: &Problem, virtual_stages: u32, recompute: Recompute) -> bool {
         let overlap = self.shape.switches.expert_overlap;
         let pipeline = [self.pipeline_parallel, virtual_stages];

@@ -36,8 +36,8 @@ fn at_largest_headroom(problem: &Problem, found: &Found) -> WithLessHeadroom {
     WithLessHeadroom { found: simulated(&problem, found.layout, &found.stage_ends).0, headroom }
 }
 
-/// The most of a GPU's memory that stays free beside a plan, but for what the allocator keeps and would free: in whole
-/// GiB, or in tenths below one.
+/// The largest headroom with which a plan fits, in whole GiB, or in tenths below one. What the allocator keeps and would
+/// free counts as free.
 pub fn largest_headroom(problem: &Problem, found: &Found) -> Bytes {
     let memory = problem.hardware.memory;
     let full = problem.clone().with_headroom(memory);

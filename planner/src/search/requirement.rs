@@ -19,7 +19,7 @@ pub struct Requirement {
     pub works: Option<String>,
 }
 
-/// So many reasons of a framework are told.
+/// The most reasons of a framework that a message names.
 const MOST_REASONS: usize = 3;
 
 /// The requirements each of which alone leaves no layout of `fixed`; none where several do together.
@@ -37,7 +37,7 @@ pub fn failed_requirements(problem: &Problem, fixed: &PartialLayout) -> Vec<Requ
     failed
 }
 
-/// The batch, where one beside it divides.
+/// The batch, where the next smaller or larger one divides.
 fn batch(problem: &Problem, fixed: &PartialLayout) -> Option<Requirement> {
     let (batch, gpus) = (problem.training.global_batch_size, problem.limits.num_gpus);
     let replicas = fixed.data_parallel.unwrap_or(gpus);

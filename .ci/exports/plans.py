@@ -67,26 +67,44 @@ def what_was_said(error):
     return f"{type(error).__name__}: {what} [{', '.join(dict.fromkeys(places))}]"
 
 
-def small_model_config(plan):
+def small_model(plan):
     """The model as transformers has it, with its heads and two layers, but narrow."""
-    from transformers import AutoConfig
+    import transformers
 
     description = plan["model"]["description"]
-    if "model_type" not in description:
+    if description.get("model_type") not in transformers.CONFIG_MAPPING:
         raise NotTriable("the model is none of transformers")
-    config = AutoConfig.for_model(**description)
-    config.num_hidden_layers = 2
+    config = transformers.AutoConfig.for_model(**description)
+    for name in ("num_hidden_layers", "num_decoder_layers"):
+        if getattr(config, name, None):
+            setattr(config, name, 2)
+    if hasattr(config, "first_k_dense_replace"):
+        config.first_k_dense_replace = 1
+    # What is computed again would add keys and values to those that are there.
+    config.use_cache = False
     for name in ("layer_types", "mlp_only_layers"):
         if getattr(config, name, None):
             setattr(config, name, getattr(config, name)[:2])
-    config.hidden_size = 16 * config.num_attention_heads
-    config.head_dim = 16
+    # Heads of latent attention have parts, each of a width of its own.
+    if not hasattr(config, "kv_lora_rank"):
+        config.hidden_size = 16 * config.num_attention_heads
+        if "head_dim" in config.to_dict():
+            config.head_dim = 16
+        if hasattr(config, "rotary_dim"):
+            config.rotary_dim = 16
     config.vocab_size = 1024
+    for name in ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"):
+        setattr(config, name, 0)
     for name in ("intermediate_size", "moe_intermediate_size"):
         if getattr(config, name, None):
-            # What divides it still does.
-            setattr(config, name, getattr(config, name) // 16 or 16)
-    return config
+            # A multiple of 16, as its products take no other.
+            size = getattr(config, name)
+            setattr(config, name, next((size // by for by in (16, 8, 4, 2) if size % (16 * by) == 0), size))
+    kinds = [transformers.AutoModelForCausalLM, transformers.AutoModelForSeq2SeqLM]
+    kind = next(kind._model_mapping[type(config)] for kind in kinds if type(config) in kind._model_mapping)
+    for name in description.get("architectures") or []:
+        kind = getattr(transformers, name, kind)
+    return kind._from_config(config)
 
 
 def groups_of(plan):

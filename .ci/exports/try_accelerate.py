@@ -10,10 +10,9 @@ from accelerate import Accelerator, PartialState
 from accelerate.utils import DistributedType
 from torch.distributed import init_process_group
 from torch.testing._internal.distributed.fake_pg import FakeStore
-from transformers import AutoModelForCausalLM
 from transformers.models.llama import modeling_llama  # noqa: F401 (imported once, before checks fork)
 
-from plans import apart, need, small_model_config
+from plans import apart, need, small_model
 
 
 def attempt(plan):
@@ -37,12 +36,12 @@ def step(plan):
     if config and config.sp_size > 1:
         is_deepspeed = accelerator.distributed_type == DistributedType.DEEPSPEED
         need(is_deepspeed, f"sp_size is DeepSpeed's alone, and is not looked at under {accelerator.distributed_type}")
-    model = AutoModelForCausalLM.from_config(small_model_config(plan))
+    model = small_model(plan)
     if layout["tensor_parallel"] > 1:
         with tempfile.TemporaryDirectory() as folder:
             model.save_pretrained(folder)
             mesh = accelerator.torch_device_mesh["tp"]
-            model = AutoModelForCausalLM.from_pretrained(folder, tp_plan="auto", device_mesh=mesh)
+            model = type(model).from_pretrained(folder, tp_plan="auto", device_mesh=mesh)
     optimizer = torch.optim.AdamW(model.parameters())
     model, optimizer = accelerator.prepare(model, optimizer)
     if layout["context_parallel"] > 1:

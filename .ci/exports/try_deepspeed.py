@@ -14,10 +14,9 @@ from deepspeed.runtime.sequence_parallel.ulysses_sp import UlyssesSPAttentionHF 
 from deepspeed.sequence import cross_entropy  # noqa: E402
 from torch.distributed import init_process_group  # noqa: E402
 from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: E402
-from transformers import AutoModelForCausalLM  # noqa: E402
 from transformers.models.llama import modeling_llama  # noqa: E402,F401 (imported once, before checks fork)
 
-from plans import apart, ranks_to_try, small_model_config  # noqa: E402
+from plans import NotTriable, apart, ranks_to_try, small_model  # noqa: E402
 
 TOKENS = 64
 
@@ -43,6 +42,7 @@ def step(plan, config, scope, rank):
     os.environ.update(WORLD_SIZE=str(world), RANK=str(rank), LOCAL_RANK="0")
     init_process_group("fake", store=FakeStore(), rank=rank, world_size=world)
     get_accelerator()._communication_backend_name = "fake"
+    get_accelerator().is_fp16_supported = lambda: True
     deepspeed.init_distributed("fake")
     if layout["pipeline_parallel"] > 1:
         blocks = [torch.nn.Linear(8, 8) for _ in range(sum(stage["num_blocks"] for stage in plan["stages"]))]
@@ -50,10 +50,13 @@ def step(plan, config, scope, rank):
         model = scope["PlannedPipeline"](blocks, loss_fn=lambda made, _: made.sum())
         deepspeed.initialize(model=model, config=config)
         return
-    model = AutoModelForCausalLM.from_config(small_model_config(plan), attn_implementation="sdpa")
     ranks = layout["context_parallel"]
+    model = small_model(plan)
+    attention = model.config._attn_implementation
+    if ranks > 1 and attention == "eager":
+        raise NotTriable("of this model's attention DeepSpeed takes FlashAttention alone, which needs a GPU")
     groups = UlyssesSPAttentionHF.register_with_transformers(
-        model, "sdpa", ranks, layout["micro_batch_size"], seq_length=TOKENS * ranks, seq_length_is_variable=False
+        model, attention, ranks, layout["micro_batch_size"], seq_length=TOKENS * ranks, seq_length_is_variable=False
     )
     engine, *_ = deepspeed.initialize(model=model, config=config, mpu=groups)
     tokens = torch.zeros(layout["micro_batch_size"], TOKENS, dtype=torch.int64)

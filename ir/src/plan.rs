@@ -222,12 +222,13 @@ impl Training {
         lacks
     }
 
-    /// The same as a framework with such abilities trains where the format of gradients is left open: in fp32 where it
+    /// The same as a framework with such abilities trains such a job where the format of gradients is left open: in fp32 where it
     /// has no other.
     #[must_use]
-    pub fn with_gradients_of(self, abilities: &Abilities) -> Self {
+    pub fn with_gradients_of(self, abilities: &Abilities, facts: JobFacts) -> Self {
         let in_16 = self.precision.activation_bytes() == 2;
-        let fp32_gradients = self.fp32_gradients || in_16 && abilities.has_fp32_gradients_alone();
+        let fp32_gradients =
+            self.fp32_gradients || in_16 && abilities.has_fp32_gradients_alone(facts.features);
         Self { fp32_gradients, ..self }
     }
 

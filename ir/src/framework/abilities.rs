@@ -290,9 +290,10 @@ impl Abilities {
         self.zero.iter().map(|it| it.stage).filter(move |stage| self.combines(with(*stage)))
     }
 
-    /// Whether gradients are in fp32 whatever is asked, where weights are in 16 bits.
-    pub fn has_fp32_gradients_alone(&self) -> bool {
-        self.zero_stages_with(Features::which([(Feature::Gradients16, true)])).next().is_none()
+    /// Whether gradients of such a job are in fp32 whatever is asked, where weights are in 16 bits.
+    pub fn has_fp32_gradients_alone(&self, job: Features) -> bool {
+        let in_16 = Features::which([(Feature::Gradients16, true)]);
+        self.zero_stages_with(job.and(in_16)).next().is_none()
     }
 
     /// Whether it runs a schedule over so many ranks; one rank has none to follow.

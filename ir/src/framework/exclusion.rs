@@ -43,6 +43,17 @@ features! {
     SlidingWindow "sliding windows",
     /// Heads with a trained sink.
     AttentionSinks "attention sinks",
+    /// Keys and values that are made of latents.
+    LatentAttention "latent attention (MLA)",
+    /// Attention that the model's class in transformers does not leave to one of its interchangeable functions, or
+    /// without a number of key-value heads in its configuration.
+    OwnAttention "attention that the model's class computes by itself",
+    /// Layers for which AutoTP has no plan, or one that it does not follow.
+    UnplannedLayers "layers that AutoTP does not cut",
+    /// Layers that transformers itself cannot cut over ranks.
+    NoTensorPlan "layers that transformers has no plan to cut",
+    /// Weights that more than embedding and head have in common.
+    SharedWeights "weights that more than embedding and head share",
     /// Several context-parallel ranks.
     ContextParallel "context parallelism",
     /// Context parallelism by a ring.

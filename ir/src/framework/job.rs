@@ -2,8 +2,8 @@
 
 use super::{Feature, Features};
 use crate::graph::{
-    AttentionMask, ContextParallelKind, CudaGraphs, DimName, ExpertOverlap, Extent, Graph, OpKind,
-    Sharding, TokenDispatcher,
+    AttentionMask, ContextParallelKind, CudaGraphs, DimName, ExpertOverlap, Extent, Graph,
+    Learning, OpKind, Sharding, TokenDispatcher,
 };
 use crate::layout::PartialLayout;
 use crate::schedule::ScheduleKind;
@@ -28,6 +28,49 @@ pub struct JobFacts {
 /// Ranks for which `Buffer.get_dispatch_config` of `DeepEP` has a configuration (`deep_ep/buffers/legacy.py`, 245 to 260).
 const DEEP_EP_RANKS: [u32; 12] = [2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 144, 160];
 
+/// Features that come from how transformers 5.23 writes a family of models: classes, less the task of their head. Tried with
+/// DeepSpeed 0.19.8 and accelerate 1.15.0.
+const OF_CLASSES: [(Feature, &[&str]); 4] = [
+    (
+        Feature::OwnAttention,
+        &[
+            "Bert",
+            "Bloom",
+            "Falcon",
+            "GPT2",
+            "GPTBigCode",
+            "GPTJ",
+            "GPTNeoX",
+            "Mpt",
+            "OPT",
+            "Roberta",
+            "T5",
+            "XLMRoberta",
+        ],
+    ),
+    (
+        Feature::NoTensorPlan,
+        &[
+            "Bert",
+            "Bloom",
+            "Falcon",
+            "GPT2",
+            "GPTBigCode",
+            "GPTJ",
+            "Mpt",
+            "OPT",
+            "Roberta",
+            "T5",
+            "XLMRoberta",
+        ],
+    ),
+    (
+        Feature::UnplannedLayers,
+        &["Bloom", "Falcon", "GPT2", "Glm4", "Mpt", "Olmo2", "Olmo3", "Phi3"],
+    ),
+    (Feature::SharedWeights, &["Bert", "Roberta", "T5", "XLMRoberta"]),
+];
+
 impl JobFacts {
     /// Those of a graph, whatever it is trained with.
     pub fn of(graph: &Graph) -> Self {
@@ -49,14 +92,20 @@ impl JobFacts {
             matches!(it, OpKind::Attention { mask: AttentionMask::SlidingWindow { .. }, .. })
         });
         let has_sinks = has(|it| matches!(it, OpKind::Attention { sinks: true, .. }));
+        let class = graph.class_name().map(without_task);
+        let of_class = OF_CLASSES.map(|(feature, classes)| {
+            (feature, class.is_some_and(|class| classes.contains(&class)))
+        });
         let features = Features::which([
+            (Feature::LatentAttention, graph.classes().any(|(_, block)| block.has_latents())),
             (Feature::SlidingWindow, has_window),
             (Feature::AttentionSinks, has_sinks),
             (Feature::Experts, has_experts),
-            (Feature::Adapters, nodes().any(|it| it.op.is_frozen())),
+            (Feature::Adapters, nodes().any(|it| it.op.learning == Learning::Adapter)),
             (Feature::TiedEmbedding, !graph.ties().is_empty()),
             (Feature::GroupedHeads, is_grouped),
-        ]);
+        ])
+        .and(Features::which(of_class));
         let num_blocks = graph.num_blocks() as u64;
         Self {
             has_experts,
@@ -171,4 +220,11 @@ impl JobFacts {
 pub(super) fn is_hybrid(named: &PartialLayout) -> bool {
     let replicas = named.data_parallel.map(|data| data * named.context_parallel.unwrap_or(1));
     named.zero_shard.is_some_and(|shards| replicas.is_none_or(|replicas| shards < replicas))
+}
+
+/// A class without the task that its head is for.
+fn without_task(class: &str) -> &str {
+    const TASKS: [&str; 4] =
+        ["ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForConditionalGeneration"];
+    TASKS.iter().find_map(|task| class.strip_suffix(task)).unwrap_or(class)
 }

@@ -151,10 +151,15 @@ impl Block {
         }
     }
 
+    /// Whether keys and values are made of latents.
+    pub fn has_latents(&self) -> bool {
+        self.nodes().any(|it| it.op.name == LATENTS)
+    }
+
     /// What becomes of each operator where these modules are computed again.
     fn recomputing(&self, modules: RecomputeModules) -> Vec<Recomputable> {
         let has_router = self.nodes().any(|it| matches!(it.op.kind, OpKind::Router { .. }));
-        let has_latents = self.nodes().any(|it| it.op.name == LATENTS);
+        let has_latents = self.has_latents();
         let of = |node: Node<'_>| {
             let takes_experts = self.inputs(node.id).iter().any(|id| self.is_of_experts(*id));
             modules.of(
@@ -222,6 +227,8 @@ pub struct Graph {
     chain: Vec<Run>,
     /// What selective recompute is of, where that was chosen.
     modules: Option<RecomputeModules>,
+    /// The model's class, where it has one.
+    class: Option<String>,
 }
 
 impl Graph {
@@ -266,13 +273,25 @@ impl Graph {
         if chain.is_empty() {
             return Err(GraphError::Empty);
         }
-        Ok(Self { classes, chain, modules: None })
+        Ok(Self { classes, chain, modules: None, class: None })
     }
 
     /// The chain of other blocks, each made from the one in its place.
     pub(super) fn try_map<E>(&self, make: impl Fn(&Block) -> Result<Block, E>) -> Result<Self, E> {
         let classes = self.classes.iter().map(make).collect::<Result<_, E>>()?;
-        Ok(Self { classes, chain: self.chain.clone(), modules: self.modules })
+        let class = self.class.clone();
+        Ok(Self { classes, chain: self.chain.clone(), modules: self.modules, class })
+    }
+
+    /// The same graph, of a model of this class in transformers.
+    #[must_use]
+    pub fn of_class(self, class: &str) -> Self {
+        Self { class: Some(class.to_owned()), ..self }
+    }
+
+    /// The model's class in transformers, where that is known.
+    pub fn class_name(&self) -> Option<&str> {
+        self.class.as_deref()
     }
 
     /// The same graph, of which selective recompute runs all again but attention and every other linear

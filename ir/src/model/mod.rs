@@ -127,7 +127,9 @@ impl Model {
     /// [`Self::from_json`] returned.
     pub fn graph(&self, options: GraphOptions) -> Result<Graph, GraphError> {
         match &self.description {
-            Description::Transformer(transformer) => lower::lower(transformer, options),
+            Description::Transformer(transformer) => {
+                Ok(lower::lower(transformer, options)?.of_class(&self.architecture))
+            }
             Description::Graph(graph) => Ok(graph.clone()),
         }
     }

@@ -100,7 +100,7 @@ pub(crate) fn read(
         },
         |named| (named, None),
     );
-    let training = training.with_gradients_of(&framework.abilities);
+    let training = training.with_gradients_of(&framework.abilities, facts);
     let choices = Choices { fp32_gradients: training.fp32_gradients, ..choices };
     let usual = Training {
         data_parallel_method: DataParallelMethod::default(),

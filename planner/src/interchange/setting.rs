@@ -2,7 +2,7 @@
 
 use ir::graph::Graph;
 use ir::layout::LayoutSpec;
-use ir::model::transformer::FeedForward;
+use ir::model::transformer::{FeedForward, Mixture};
 use ir::model::{Description, Model, Transformer};
 use ir::plan::{Plan, Training};
 use ir::text::printable;
@@ -81,8 +81,20 @@ impl<'a> Setting<'a> {
 
     /// Whether the model has experts.
     pub fn has_experts(&self) -> bool {
-        let mixtures = self.transformer.iter().flat_map(|it| &it.layers);
-        mixtures.into_iter().any(|it| matches!(it.layer.feed_forward, FeedForward::Mixture(_)))
+        self.mixtures().next().is_some()
+    }
+
+    /// Whether its routers choose by a correction that is not trained.
+    pub fn corrects_routing(&self) -> bool {
+        self.mixtures().any(|it| it.corrects_choice)
+    }
+
+    fn mixtures(&self) -> impl Iterator<Item = &Mixture> {
+        let layers = self.transformer.iter().flat_map(|it| &it.layers);
+        layers.filter_map(|it| match &it.layer.feed_forward {
+            FeedForward::Mixture(mixture) => Some(mixture),
+            _ => None,
+        })
     }
 
     /// Nodes that the plan takes, and GPUs of each.

@@ -64,7 +64,7 @@ pub fn default_framework(
     let mut why_not_first = None;
     for framework in usual.iter().filter_map(|name| frameworks::preset(name)) {
         let abilities = &framework.abilities;
-        let training = training.with_gradients_of(abilities);
+        let training = training.with_gradients_of(abilities, facts);
         let mut lacks = abilities.lacks(named, facts.with_training(&training));
         lacks.extend(training.lacked_by(abilities));
         if !framework.runs_on(architecture.platform()) {

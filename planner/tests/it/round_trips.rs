@@ -149,7 +149,8 @@ proptest! {
         let mut setup = Setup { adapters: None, framework: target.framework(), model: of_hub(&setup.model), ..setup };
         setup.training.data_parallel_method = DataParallelMethod::AllReduce;
         setup.training.gradient_compression = None;
-        setup.training = setup.training.with_gradients_of(&setup.framework.abilities);
+        let facts = setup.problem().facts;
+        setup.training = setup.training.with_gradients_of(&setup.framework.abilities, facts);
         let problem = setup.problem();
         let headroom = problem.usual_headroom();
         let problem = problem.with_headroom(headroom);
@@ -178,8 +179,8 @@ fn posed(model: &Model, target: Target, cluster: &Cluster, gpus: u32) -> Option<
     let graph: Graph = model.graph(GraphOptions::default()).unwrap();
     let choices = Choices::default();
     let training = choices.resolve(model, graph.has_sequence(), &cluster.gpu, gpus);
-    let training = training.with_gradients_of(&framework.abilities);
     let facts = JobFacts::of(&graph);
+    let training = training.with_gradients_of(&framework.abilities, facts);
     let graph = with_usual_modules(graph, &framework, facts);
     let problem = Problem::new(graph, training, cluster, framework, gpus).ok()?;
     let headroom = problem.usual_headroom();

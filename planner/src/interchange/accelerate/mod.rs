@@ -131,7 +131,12 @@ fn yaml(setting: &Setting<'_>) -> String {
         let host = layout.offload.parameters.to_string();
         line(2, "fsdp_offload_params", &host, "whether shards and the update lie on the host");
         line(2, "fsdp_state_dict_type", "SHARDED_STATE_DICT", "each rank saves its own");
-        line(2, "fsdp_cpu_ram_efficient_loading", "true", "one rank of a node reads the model");
+        let (efficient, why) = if setting.corrects_routing() {
+            ("false", "every rank reads the model: a buffer, as its routers have, is not sent")
+        } else {
+            ("true", "one rank of a node reads the model")
+        };
+        line(2, "fsdp_cpu_ram_efficient_loading", efficient, why);
     }
     if setting.plan.framework.kernels.fusion == Fusion::Compiled {
         line(0, "dynamo_config", "", "");

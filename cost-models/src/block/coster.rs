@@ -3,15 +3,16 @@
 use ir::cluster::Precision;
 use ir::collective::Collective;
 use ir::framework::{
-    CausalPieces, ExpertActivations, Fusion, GradientAccumulation, Launches, Logits, TensorGathers,
+    CausalPieces, ExpertActivations, GradientAccumulation, Launches, Logits, TensorGathers,
 };
 use ir::graph::{
     self, AttentionMask, Axis, Block, BlockRecompute, BlockWork, CudaGraphs, DimName, Exchange,
-    Kernel, KernelWork, NormKind, OpId, OpKind, Pass, Setting, Switches, TokenDispatcher,
+    Kernel, KernelWork, OpId, OpKind, Pass, Setting, Switches, TokenDispatcher,
 };
 use ir::units::{Bytes, Flops, Nanos, Seconds};
 
 use super::Groups;
+use super::eager::{eager_passes, is_eager};
 use crate::Group;
 use crate::hardware::Hardware;
 use crate::kernels::{AttentionShape, Basis, Bound, MatmulShape, Timing};
@@ -99,9 +100,9 @@ impl<'a> Coster<'a> {
         hardware: &'a Hardware,
         experts: ExpertTimes,
     ) -> Self {
-        let (timings, by_op) = (Vec::new(), vec![[OfOp::default(); 3]; block.nodes().count()]);
-        let switches = setting.switches;
-        let mut coster = Self { block, work, groups, hardware, switches, experts, timings, by_op };
+        let untimed = Self::untimed(block, work, setting, groups, hardware);
+        let by_op = vec![[OfOp::default(); 3]; block.nodes().count()];
+        let mut coster = Self { experts, by_op, ..untimed };
         coster.timings = work.kernels.iter().map(|it| coster.kernel(it)).collect();
         for (kernel, timing) in work.kernels.iter().zip(&coster.timings) {
             let of_op = &mut coster.by_op[kernel.op.index()][kernel.pass as usize];
@@ -110,6 +111,19 @@ impl<'a> Coster<'a> {
             of_op.touched += kernel.read + kernel.written;
         }
         coster
+    }
+
+    /// One that knows no times.
+    pub(crate) fn untimed(
+        block: &'a Block,
+        work: &'a BlockWork,
+        setting: &Setting,
+        groups: &'a Groups,
+        hardware: &'a Hardware,
+    ) -> Self {
+        let (timings, by_op) = (Vec::new(), Vec::new());
+        let (switches, experts) = (setting.switches, ExpertTimes::Exact);
+        Self { block, work, groups, hardware, switches, experts, timings, by_op }
     }
 
     /// The kernels with their times.
@@ -555,43 +569,4 @@ fn known_shape(shape: graph::AttentionShape) -> AttentionShape {
         head_dim: shape.head_dim.midpoint(shape.value_head_dim),
         causal: shape.mask != AttentionMask::Full,
     }
-}
-
-/// Whether PyTorch's functions run one by one for an operator. No library has a kernel for a clamped SwiGLU: written
-/// out, it takes what GPT-OSS's steps take longer on B200 and GB200 (3.3 to 3.9 ms for a layer of 16,384 tokens with
-/// graphs of iterations, in the latest releases of Megatron-Bridge).
-fn is_eager(kind: &OpKind, fusion: Fusion) -> bool {
-    match kind {
-        OpKind::ClampedSwiGlu { .. } => fusion != Fusion::Compiled,
-        _ => fusion == Fusion::Eager,
-    }
-}
-
-/// Bytes that PyTorch's functions touch one by one for an operator, over those of one kernel that reads its inputs and
-/// writes its outputs once.
-///
-/// | operator | forward | backward |
-/// |---|---|---|
-/// | root mean square norm: cast to fp32, square, mean, two products, cast | 36 of 4 bytes an element | 60 of 6 |
-/// | rotary embedding: negated and joined halves, two products, a sum | 16 of 4 | 16 of 4 |
-/// | gated activation: the function, a product | 10 of 6 | 18 of 10 |
-/// | clamped SwiGLU: two clamps, two products with numbers, a sigmoid, two products | 32 of 6 | 60 of 10 |
-/// | others: one function | 1 | 1 |
-///
-/// # Source
-///
-/// Counted from `modeling_llama.py` of transformers and PyTorch's derivatives of what it calls.
-fn eager_passes(kind: &OpKind, pass: Pass) -> f64 {
-    let is_forward = pass == Pass::Forward;
-    let [touched, least] = match kind {
-        OpKind::Norm { kind: NormKind::RmsNorm, .. } if is_forward => [36.0, 4.0],
-        OpKind::Norm { kind: NormKind::RmsNorm, .. } => [60.0, 6.0],
-        OpKind::Rotary(_) => [16.0, 4.0],
-        OpKind::GatedActivation(_) if is_forward => [10.0, 6.0],
-        OpKind::GatedActivation(_) => [18.0, 10.0],
-        OpKind::ClampedSwiGlu { .. } if is_forward => [32.0, 6.0],
-        OpKind::ClampedSwiGlu { .. } => [60.0, 10.0],
-        _ => [1.0, 1.0],
-    };
-    touched / least
 }

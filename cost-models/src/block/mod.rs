@@ -5,6 +5,7 @@
 //! through once, [`terms`] the same kernel by kernel.
 
 mod coster;
+mod eager;
 mod groups;
 mod overlap;
 mod part;
@@ -51,6 +52,24 @@ pub struct BlockPasses {
     pub parameters: LocalParameters,
     /// The message to the next block, if it is on another stage.
     pub output: Bytes,
+}
+
+/// What one block of a class holds on one rank: known without the time of any kernel.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BlockMemory {
+    /// Parameters held.
+    pub parameters: LocalParameters,
+    /// What a policy keeps from forward to backward.
+    pub saved: ByPolicy<Bytes>,
+}
+
+impl BlockMemory {
+    /// That of `block` in `setting`.
+    pub fn new(block: &Block, setting: &Setting, groups: &Groups, hardware: &Hardware) -> Self {
+        let work = block.work(setting);
+        let coster = Coster::untimed(block, &work, setting, groups, hardware);
+        Self { parameters: work.parameters, saved: ByPolicy::new(|policy| coster.saved(policy)) }
+    }
 }
 
 impl BlockPasses {

@@ -93,7 +93,7 @@ impl<'a> Setting<'a> {
         let layers = self.transformer.iter().flat_map(|it| &it.layers);
         layers.filter_map(|it| match &it.layer.feed_forward {
             FeedForward::Mixture(mixture) => Some(mixture),
-            _ => None,
+            FeedForward::Dense(_) => None,
         })
     }
 

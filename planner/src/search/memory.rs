@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cost_models::block::{BlockPasses, ByPolicy};
+use cost_models::block::{BlockMemory, ByPolicy};
 use cost_models::states::{ModelStates, StateBytes};
 use ir::graph::{
     BlockRecompute, ContextParallelKind, FrozenParameters, LocalParameters, Recompute, Sharding,
@@ -67,8 +67,8 @@ impl Searcher<'_> {
     /// micro-batch alone. A block keeps as much for each sequence as for one.
     fn have_room(&self, families: &[Family], shardings: &[ZeroSharding]) -> Vec<bool> {
         let first = &families[0];
-        let shape = self.shape(ShapeKey { micro_batch_size: 1, ..first.shape });
-        let classes = shape.blocks.iter().enumerate().filter(|(it, _)| !self.chain.is_end(*it));
+        let held = self.held(ShapeKey { micro_batch_size: 1, ..first.shape });
+        let classes = held.iter().enumerate().filter(|(it, _)| !self.chain.is_end(*it));
         let blocks = classes.map(|(_, block)| {
             let states = self.states(first, &block.parameters, shardings);
             (states, block.saved[BlockRecompute::None])
@@ -124,11 +124,11 @@ impl Searcher<'_> {
         shardings: &[ZeroSharding],
     ) -> impl Fn(Recompute, ScheduleKind) -> Bytes + use<> {
         // What is kept grows with the micro-batch.
-        let shape = self.shape(ShapeKey { micro_batch_size: 1, ..family.shape });
+        let held = self.held(ShapeKey { micro_batch_size: 1, ..family.shape });
         let size = f64::from(family.shape.micro_batch_size);
         let all = 0..self.chain.num_blocks();
         let offloads = shardings.iter().any(|it| it.offload.activations.is_some());
-        let class = |(class, block): (usize, &Arc<BlockPasses>)| Class {
+        let class = |(class, block): (usize, &Arc<BlockMemory>)| Class {
             count: f64::from(self.chain.count(class, &all)),
             states: self.states(family, &block.parameters, shardings).as_f64(),
             // What the ends of the chain keep, they may keep for one micro-batch alone.
@@ -137,7 +137,7 @@ impl Searcher<'_> {
                 if is_kept { block.saved[policy].as_f64() * size } else { 0.0 }
             }),
         };
-        let classes: SmallVec<[Class; 8]> = shape.blocks.iter().enumerate().map(class).collect();
+        let classes: SmallVec<[Class; 8]> = held.iter().enumerate().map(class).collect();
         let (p, m) = (family.pipeline_parallel, family.num_micro_batches);
         move |recompute, schedule| {
             let policy = recompute.of_first_layers();

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use cost_models::Hardware;
-use cost_models::block::{BlockPasses, Groups};
+use cost_models::block::{BlockMemory, BlockPasses, Groups};
 use ir::framework::{ExpertOutputs, KeptInputs, Projections};
-use ir::graph::{Block, EmbeddingTable, Recompute, Setting, Sharding, Sizes, Switches};
+use ir::graph::{Block, ClassId, EmbeddingTable, Recompute, Setting, Sharding, Sizes, Switches};
 use ir::layout::{Layout, Mesh};
 use ir::schedule::StagePlacement;
 use ir::units::Nanos;
@@ -41,6 +41,20 @@ impl ShapeKey {
     /// The same with experts spread over so many ranks.
     pub fn with_experts_over(self, expert_parallel: u32) -> Self {
         Self { sharding: Sharding { expert_parallel, ..self.sharding }, ..self }
+    }
+
+    /// What tells apart blocks that have no experts, with attention or without.
+    fn without_experts(self, has_attention: bool) -> Self {
+        let Sharding { tensor_parallel, context_parallel_kind, .. } = self.sharding;
+        let kind = Some(context_parallel_kind).filter(|_| has_attention);
+        let sharding = Sharding {
+            expert_parallel: 1,
+            expert_tensor_parallel: tensor_parallel,
+            context_parallel_kind: kind.unwrap_or_default(),
+            ..self.sharding
+        };
+        let Switches { cuda_graphs, .. } = self.switches;
+        Self { sharding, switches: Switches { cuda_graphs, ..Switches::USUAL }, ..self }
     }
 
     /// The circumstances in which blocks of class `class` work.
@@ -89,6 +103,34 @@ type Balanced = Known<(Recompute, usize, u32, StagePlacement), Option<Arc<[usize
 /// attention, however its heads are too.
 pub type Blocks = Known<(usize, ShapeKey), Arc<BlockPasses>>;
 
+/// What a rank holds of a block of each class, by shape, and of classes that several shapes have alike.
+#[derive(Debug, Default)]
+pub struct Held {
+    shapes: Known<ShapeKey, Arc<[Arc<BlockMemory>]>>,
+    blocks: Known<(usize, ShapeKey), Arc<BlockMemory>>,
+}
+
+impl Held {
+    /// That of a shape: a class after the other.
+    pub fn of(
+        &self,
+        problem: &Problem,
+        chain: &ChainIndex,
+        key: ShapeKey,
+    ) -> Arc<[Arc<BlockMemory>]> {
+        let of_class = |(class, block): (ClassId, &Block)| {
+            let has_experts = chain.has_experts(class.0);
+            let without = || key.without_experts(chain.has_attention(class.0));
+            let key = if has_experts { key } else { without() };
+            self.blocks.get((class.0, key), || {
+                let setting = key.setting(problem, class.0);
+                Arc::new(BlockMemory::new(block, &setting, &key.groups(), &problem.hardware))
+            })
+        };
+        self.shapes.get(key, || problem.graph.classes().map(of_class).collect())
+    }
+}
+
 /// The costs of all block classes for one shard shape, and what follows for the chain.
 #[derive(Clone, Debug)]
 pub struct Shape {
@@ -134,17 +176,7 @@ impl Shape {
             if chain.has_experts(class.0) {
                 return passes(key);
             }
-            let Sharding { tensor_parallel, context_parallel_kind, .. } = key.sharding;
-            let kind = Some(context_parallel_kind).filter(|_| chain.has_attention(class.0));
-            let without = Sharding {
-                expert_parallel: 1,
-                expert_tensor_parallel: tensor_parallel,
-                context_parallel_kind: kind.unwrap_or_default(),
-                ..key.sharding
-            };
-            let Switches { cuda_graphs, .. } = key.switches;
-            let switches = Switches { cuda_graphs, ..Switches::USUAL };
-            let key = ShapeKey { sharding: without, switches, ..key };
+            let key = key.without_experts(chain.has_attention(class.0));
             known.get((class.0, key), || passes(key))
         });
         Self { key, blocks: classes.collect(), balanced: Arc::default() }

@@ -1,0 +1,43 @@
+//! Operators for which PyTorch's functions run one by one.
+
+use ir::framework::Fusion;
+use ir::graph::{NormKind, OpKind, Pass};
+
+/// Whether PyTorch's functions run one by one for an operator. No library has a kernel for a clamped SwiGLU: written
+/// out, it takes what GPT-OSS's steps take longer on B200 and GB200 (3.3 to 3.9 ms for a layer of 16,384 tokens with
+/// graphs of iterations, in the latest releases of Megatron-Bridge).
+pub(super) fn is_eager(kind: &OpKind, fusion: Fusion) -> bool {
+    match kind {
+        OpKind::ClampedSwiGlu { .. } => fusion != Fusion::Compiled,
+        _ => fusion == Fusion::Eager,
+    }
+}
+
+/// Bytes that PyTorch's functions touch one by one for an operator, over those of one kernel that reads its inputs and
+/// writes its outputs once.
+///
+/// | operator | forward | backward |
+/// |---|---|---|
+/// | root mean square norm: cast to fp32, square, mean, two products, cast | 36 of 4 bytes an element | 60 of 6 |
+/// | rotary embedding: negated and joined halves, two products, a sum | 16 of 4 | 16 of 4 |
+/// | gated activation: the function, a product | 10 of 6 | 18 of 10 |
+/// | clamped SwiGLU: two clamps, two products with numbers, a sigmoid, two products | 32 of 6 | 60 of 10 |
+/// | others: one function | 1 | 1 |
+///
+/// # Source
+///
+/// Counted from `modeling_llama.py` of transformers and PyTorch's derivatives of what it calls.
+pub(super) fn eager_passes(kind: &OpKind, pass: Pass) -> f64 {
+    let is_forward = pass == Pass::Forward;
+    let [touched, least] = match kind {
+        OpKind::Norm { kind: NormKind::RmsNorm, .. } if is_forward => [36.0, 4.0],
+        OpKind::Norm { kind: NormKind::RmsNorm, .. } => [60.0, 6.0],
+        OpKind::Rotary(_) => [16.0, 4.0],
+        OpKind::GatedActivation(_) if is_forward => [10.0, 6.0],
+        OpKind::GatedActivation(_) => [18.0, 10.0],
+        OpKind::ClampedSwiGlu { .. } if is_forward => [32.0, 6.0],
+        OpKind::ClampedSwiGlu { .. } => [60.0, 10.0],
+        _ => [1.0, 1.0],
+    };
+    touched / least
+}

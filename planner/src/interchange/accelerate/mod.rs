@@ -26,7 +26,8 @@ pub(super) fn lacks(setting: &Setting<'_>, is_trainer: bool) -> Vec<Lack> {
     let mut lacks = Vec::new();
     let is_sharded = layout.zero_stage != ZeroStage::None;
     if layout.recompute == Recompute::Full && !is_sharded && !is_trainer {
-        lacks.push(Lack::new("recompute without FSDP: its switch is of FSDP", "`--zero 3`"));
+        let works = "`--zero 3`; or `--to trainer`, which has a switch of its own";
+        lacks.push(Lack::new("recompute without FSDP: its switch is of FSDP", works));
     }
     if training.optimizer != Optimizer::AdamW {
         lacks.push(Lack::new("an optimizer other than AdamW", "`--optimizer adamw`"));

@@ -28,8 +28,12 @@ pub struct JobFacts {
 /// Ranks for which `Buffer.get_dispatch_config` of `DeepEP` has a configuration (`deep_ep/buffers/legacy.py`, 245 to 260).
 const DEEP_EP_RANKS: [u32; 12] = [2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 144, 160];
 
-/// Features that come from how transformers 5.23 writes a family of models: classes, less the task of their head. Tried with
-/// DeepSpeed 0.19.8 and accelerate 1.15.0.
+/// Features that come from how transformers 5.23 writes a family of models: classes, less the task of their head.
+///
+/// # Source
+///
+/// A step of each tried with DeepSpeed 0.19.8 and accelerate 1.15.0; that Ulysses does not reach Bloom, GPT-J and MPT was
+/// read: their configurations have no `num_key_value_heads`, and their attention is their own.
 const OF_CLASSES: [(Feature, &[&str]); 4] = [
     (
         Feature::OwnAttention,

@@ -1,5 +1,6 @@
 //! Low-rank adapters: what is trained, what is held, what is computed.
 
+use ir::framework::{Feature, JobFacts};
 use ir::graph::{
     AdapterError, Adapters, EmbeddingTable, Graph, Kernel, Learning, Pass, Setting, Sharding,
     Sizes, Switches, WeightFormat,
@@ -180,5 +181,38 @@ fn gradients_of_what_is_not_cut_are_summands() {
         // A of the gate and B of what brings features down, of four experts each.
         let not_cut = if shared_by == 1 { 0 } else { 2 * 4 * (64 * 4) };
         assert_eq!(partial(&adapted, true, shared_by), [0, not_cut]);
+    }
+}
+
+/// A router's correction is not trained either (DeepSeek-V3), and is no adapter.
+#[test]
+fn adapters_alone_are_a_feature_of_a_job() {
+    let has_adapters = |graph: Graph| JobFacts::of(&graph).features.has(Feature::Adapters);
+    for model in ["llama-3.1-8b", "deepseek-v3", "glm-4.5-air", "minimax-m2"] {
+        assert!(!has_adapters(graph(model, None).unwrap()), "{model}");
+    }
+    assert!(has_adapters(graph("llama-3.1-8b", Some(&adapters(8, &["q_proj"]))).unwrap()));
+    assert!(has_adapters(graph("deepseek-v3", Some(&adapters(8, &["all-linear"]))).unwrap()));
+}
+
+/// What transformers' classes decide is known with adapters and without, and of no other family.
+#[test]
+fn a_model_s_class_decides_features_of_a_job() {
+    let features = |model, adapters| JobFacts::of(&graph(model, adapters).unwrap()).features;
+    let some = adapters(8, &["all-linear"]);
+    for adapters in [None, Some(&some)] {
+        for (model, feature, expected) in [
+            ("gpt2", Feature::UnplannedLayers, true),
+            ("olmo-3-7b", Feature::UnplannedLayers, true),
+            ("gpt-neox-20b", Feature::OwnAttention, true),
+            ("gpt-neox-20b", Feature::NoTensorPlan, false),
+            ("bloom-176b", Feature::NoTensorPlan, true),
+            ("t5-3b", Feature::SharedWeights, true),
+            ("deepseek-v3", Feature::LatentAttention, true),
+            ("llama-3.1-8b", Feature::OwnAttention, false),
+            ("llama-3.1-8b", Feature::LatentAttention, false),
+        ] {
+            assert_eq!(features(model, adapters).has(feature), expected, "{model} {feature:?}");
+        }
     }
 }

@@ -67,8 +67,8 @@ impl Searcher<'_> {
     /// micro-batch alone. A block keeps as much for each sequence as for one.
     fn have_room(&self, families: &[Family], shardings: &[ZeroSharding]) -> Vec<bool> {
         let first = &families[0];
-        let held = self.held(ShapeKey { micro_batch_size: 1, ..first.shape });
-        let classes = held.iter().enumerate().filter(|(it, _)| !self.chain.is_end(*it));
+        let memories = self.block_memories(ShapeKey { micro_batch_size: 1, ..first.shape });
+        let classes = memories.iter().enumerate().filter(|(it, _)| !self.chain.is_end(*it));
         let blocks = classes.map(|(_, block)| {
             let states = self.states(first, &block.parameters, shardings);
             (states, block.saved[BlockRecompute::None])
@@ -124,7 +124,7 @@ impl Searcher<'_> {
         shardings: &[ZeroSharding],
     ) -> impl Fn(Recompute, ScheduleKind) -> Bytes + use<> {
         // What is kept grows with the micro-batch.
-        let held = self.held(ShapeKey { micro_batch_size: 1, ..family.shape });
+        let memories = self.block_memories(ShapeKey { micro_batch_size: 1, ..family.shape });
         let size = f64::from(family.shape.micro_batch_size);
         let all = 0..self.chain.num_blocks();
         let offloads = shardings.iter().any(|it| it.offload.activations.is_some());
@@ -137,7 +137,7 @@ impl Searcher<'_> {
                 if is_kept { block.saved[policy].as_f64() * size } else { 0.0 }
             }),
         };
-        let classes: SmallVec<[Class; 8]> = held.iter().enumerate().map(class).collect();
+        let classes: SmallVec<[Class; 8]> = memories.iter().enumerate().map(class).collect();
         let (p, m) = (family.pipeline_parallel, family.num_micro_batches);
         move |recompute, schedule| {
             let policy = recompute.of_first_layers();

@@ -18,8 +18,8 @@ use super::request::{Go, Observe, Progress, Request, StopReason};
 use crate::partition::{evened, partition};
 use crate::problem::{Problem, StageRule};
 use crate::step::{
-    Assignment, Blocks, ChainIndex, Held, Holdings, Known, Orders, PipelineRanks, Shape, ShapeKey,
-    Stage, Step, fullest, in_flight,
+    Assignment, BlockMemories, Blocks, ChainIndex, Holdings, Known, Orders, PipelineRanks, Shape,
+    ShapeKey, Stage, Step, fullest, in_flight,
 };
 
 /// Layouts with the same stages, and how these are balanced.
@@ -51,7 +51,7 @@ pub(super) struct Searcher<'a> {
     pub(super) request: &'a Request,
     orders: Orders,
     blocks: Blocks,
-    held: Held,
+    memories: BlockMemories,
     shapes: Known<ShapeKey, Arc<Shape>>,
     /// What shapes take at least, however experts are spread over ranks.
     least: Known<ShapeKey, Arc<Shape>>,
@@ -66,10 +66,10 @@ impl<'a> Searcher<'a> {
         request: &'a Request,
         families: &[Family],
     ) -> Self {
-        let (orders, blocks, held, shapes, least) = Default::default();
+        let (orders, blocks, memories, shapes, least) = Default::default();
         let graphs = families.iter().map(|family| family.shape.switches.cuda_graphs);
         let graphs = graphs.max().unwrap_or_default();
-        Self { problem, chain, request, orders, blocks, held, shapes, least, graphs }
+        Self { problem, chain, request, orders, blocks, memories, shapes, least, graphs }
     }
 
     /// The same with what is known of shapes and blocks, of a problem that differs in its headroom alone.
@@ -77,8 +77,8 @@ impl<'a> Searcher<'a> {
     where
         'a: 'b,
     {
-        let Self { chain, request, orders, blocks, held, shapes, least, graphs, .. } = self;
-        Searcher { problem, chain, request, orders, blocks, held, shapes, least, graphs }
+        let Self { chain, request, orders, blocks, memories, shapes, least, graphs, .. } = self;
+        Searcher { problem, chain, request, orders, blocks, memories, shapes, least, graphs }
     }
 
     /// The queue of all families that may fit; the others are counted, and are `misfits`.
@@ -145,9 +145,9 @@ impl<'a> Searcher<'a> {
         self.shapes.get(key, make)
     }
 
-    /// What a rank holds of a block of each class.
-    pub(super) fn held(&self, key: ShapeKey) -> Arc<[Arc<BlockMemory>]> {
-        self.held.of(self.problem, self.chain, key)
+    /// The memory of a block of each class on a rank.
+    pub(super) fn block_memories(&self, key: ShapeKey) -> Arc<[Arc<BlockMemory>]> {
+        self.memories.of(self.problem, self.chain, key)
     }
 
     /// What tells apart what shapes take at least: nothing that is switched on for experts' exchanges.

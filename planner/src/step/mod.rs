@@ -30,7 +30,7 @@ pub use memory::{ALLOCATOR_SLACK_PERCENT, CONTEXT};
 pub(crate) use memory::{in_flight, with_slack};
 pub use orders::{Orders, whole_schedule};
 pub use ranks::PipelineRanks;
-pub use shape::{Blocks, Held, Shape, ShapeKey};
+pub use shape::{BlockMemories, Blocks, Shape, ShapeKey};
 pub(crate) use simulated::fullest;
 pub use simulated::{Evaluation, SimulateError, Simulated};
 pub use tasks::{Members, Peer, Task, TaskId, TaskKind, TasksError};

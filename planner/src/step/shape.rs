@@ -103,15 +103,15 @@ type Balanced = Known<(Recompute, usize, u32, StagePlacement), Option<Arc<[usize
 /// attention, however its heads are too.
 pub type Blocks = Known<(usize, ShapeKey), Arc<BlockPasses>>;
 
-/// What a rank holds of a block of each class, by shape, and of classes that several shapes have alike.
+/// Memory of the blocks of each class on a rank, known once by shape, and once for the classes that several shapes share.
 #[derive(Debug, Default)]
-pub struct Held {
+pub struct BlockMemories {
     shapes: Known<ShapeKey, Arc<[Arc<BlockMemory>]>>,
     blocks: Known<(usize, ShapeKey), Arc<BlockMemory>>,
 }
 
-impl Held {
-    /// That of a shape: a class after the other.
+impl BlockMemories {
+    /// The memory of a block of each class in a shape, in the order of the graph's classes.
     pub fn of(
         &self,
         problem: &Problem,

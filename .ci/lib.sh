@@ -70,32 +70,35 @@ make_folder() {
     trap 'rm -rf "$folder"' EXIT
 }
 
-# Which packages and features cargo is asked for decides the features of their dependencies, and a crate
-# whose features differ is compiled anew: burn, for minutes. So steps ask for one of two things.
+# How CI compiles.
+as_ci() {
+    # Each crate is compiled once; what would make a second time quicker takes time and disk.
+    export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
+    # Of what a user builds, the form is checked here and not the speed.
+    export CARGO_PROFILE_RELEASE_LTO=${CARGO_PROFILE_RELEASE_LTO:-off}
+}
 
-# Sets `tested`: what is compiled to run. Its tests of MPI are built with the others, and those of kernels for GPUs,
-# which a software driver runs.
-choose_tested() {
-    tested=(--workspace --features executor/cuda --features executor/wgpu)
+# Which packages and features cargo is asked for decides the features of their dependencies, and a crate
+# whose features differ is compiled anew. So steps ask for one of two things.
+
+# Sets `all`: everything but what is for GPUs, with MPI where it is there.
+choose_all() {
+    all=(--workspace)
     if has_mpi; then
-        tested+=(--features executor/mpi)
+        all+=(--features executor/mpi)
     fi
 }
 
-# Sets `checked`: what is compiled to be read alone, by clippy and rustdoc, with all that the executor can
-# have. What needs a GPU is compiled here; nothing of it can run.
-choose_checked() {
-    checked=(--workspace --features executor/cuda --features executor/wgpu)
-    if has_mpi; then
-        checked+=(--features executor/mpi)
-    fi
+# Sets `gpu`: the executor for GPUs, whose dependencies are compiled for minutes, and what stands in for their driver.
+choose_gpu() {
+    gpu=(-p executor -p stand-in --features executor/cuda,executor/wgpu)
 }
 
 # Sets `executor` to the command as the tests build it.
 # shellcheck disable=SC2034 # Steps use it.
 build_executor() {
-    choose_tested
-    step cargo test "${tested[@]}" --no-run
+    choose_all
+    step cargo test "${all[@]}" --no-run
     executor=$(cd "${CARGO_TARGET_DIR:-target}/debug" && pwd)/executor
 }
 

@@ -1,6 +1,6 @@
 """What spreads of constants leave of the errors of pairs: two measured layouts of one problem.
 
-    cargo build --release -p planner --example fit_steps --bin planner
+    cargo build --release -p planner -p planner-evidence --example fit_steps --bin planner
     python fit_pairs.py FOLDER_WITH_RUNS
 
 Needs numpy. Prints the pairs' error, and `PAIRED_REST` of `../src/residuals.rs`. A pair's error is by how much the

@@ -1,6 +1,6 @@
 """Fits the constants of whole steps to measured ones, and says what it is worth on sources left out.
 
-    cargo build --release -p planner --example fit_steps --bin planner
+    cargo build --release -p planner -p planner-evidence --example fit_steps --bin planner
     python fit_steps.py FOLDER_WITH_RUNS ../data
 
 Needs numpy. Changes `training.json`, constants by GPU, `network.json` and `left_out.json` in a folder of data, and
@@ -39,7 +39,7 @@ OTHER_CAUSES = ["sc21_t2_z3"]
 
 
 def source(file):
-    """The source of a file of rows, as `planner/src/validation/left_out.rs` has it."""
+    """The source of a file of rows, as `planner/evidence/src/validation/left_out.rs` has it."""
     name = file.removeprefix("runs_").rsplit(".", 1)[0]
     for several in ["vtrain", "megatron_bridge"]:
         if name.startswith(several):

@@ -9,10 +9,10 @@ use ir::cluster::Cluster;
 use ir::framework::Framework;
 use ir::model::{GraphOptions, Model};
 use ir::schedule::{read_csv, write_csv};
-use planner::interchange::{self, Import, Stated};
-use planner::measured::{kineto, nccl_tests};
+use planner_tools::interchange::{self, Import, Stated};
+use planner_evidence::measured::{kineto, nccl_tests};
 use planner::report::{Costs, ScheduleReport};
-use planner::validation::{Quantity, compare, compare_kernels, read_rows, validate};
+use planner_evidence::validation::{Quantity, compare, compare_kernels, read_rows, validate};
 
 /// A `config.json` or a short form.
 pub fn config(text: &str) {
@@ -51,9 +51,9 @@ pub fn framework(text: &str) {
 
 /// A plan. One that is accepted is written and read again as it is.
 pub fn plan(text: &str) {
-    let Ok(checked) = planner::plan::read(text) else { return };
+    let Ok(checked) = planner_core::plan::read(text) else { return };
     let again = serde_json::to_string(&checked.plan).expect("a plan is JSON");
-    let again = planner::plan::read(&again).expect("a plan that was read is read again");
+    let again = planner_core::plan::read(&again).expect("a plan that was read is read again");
     assert_eq!(again.plan, checked.plan);
 }
 

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::interchange::is_read;
-use crate::measured::kind::Kind;
+use planner_evidence::measured::kind::Kind;
+use planner_tools::interchange::is_read;
 
 /// What a file is, by what is in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
-use planner::interchange::ChakraTraces;
+use planner_tools::interchange::ChakraTraces;
 
 use super::answer::Answer;
 use super::files::read_plan;

@@ -7,7 +7,7 @@ use ir::plan::MemoryUse;
 use ir::units::{Bytes, Nanos};
 use planner::file_kind::FileKind;
 use planner::names::{folded, or_nearest};
-use planner::plan::CheckedPlan;
+use planner_core::plan::CheckedPlan;
 use traces::bars::{self, BarsOptions, MemoryBar, MemoryPart};
 use traces::collectives::{self, Operation, Ring};
 use traces::gantt::{self, Window};

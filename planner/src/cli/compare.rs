@@ -6,10 +6,10 @@ use std::path::Path;
 use anyhow::{Context, bail, ensure};
 use ir::layout::{LayoutSpec, PartialLayout};
 use ir::units::{Bytes, Seconds};
-use planner::answers::Difference;
 use planner::names;
-use planner::problem::Problem;
-use planner::search::{Found, Go, Request, evaluate};
+use planner_core::answers::Difference;
+use planner_core::problem::Problem;
+use planner_core::search::{Found, Go, Request, evaluate};
 use serde::Serialize;
 
 use super::answer::Answer;

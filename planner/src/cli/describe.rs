@@ -7,10 +7,10 @@ use ir::graph::{Adapters, CudaGraphs, ExpertOverlap, Recompute, Switches, TokenD
 use ir::replication::{DataParallelMethod, Replication};
 use ir::schedule::ScheduleKind;
 use ir::units::{Bytes, Seconds};
-use planner::problem::Problem;
 use planner::report::{Answered, Expectation};
-use planner::search::space::Rejection;
-use planner::search::{
+use planner_core::problem::Problem;
+use planner_core::search::space::Rejection;
+use planner_core::search::{
     Chosen, Found, Outcome, RESOLUTION, StopReason, WithLessHeadroom, largest_headroom,
     model_flops_utilization, utilization_with_every_pair,
 };

@@ -7,10 +7,10 @@ use cost_models::block::{Term, TermWork, terms};
 use cost_models::kernels::Bound;
 use ir::graph::{Axis, Pass};
 use ir::plan::{Breakdown, Plan};
-use planner::plan::CheckedPlan;
-use planner::problem::GivenStages;
-use planner::search::{RESOLUTION, utilization_with_every_pair};
-use planner::step::ShapeKey;
+use planner_core::plan::CheckedPlan;
+use planner_core::problem::GivenStages;
+use planner_core::search::{RESOLUTION, utilization_with_every_pair};
+use planner_core::step::ShapeKey;
 use serde::Serialize;
 
 use super::answer::Answer;

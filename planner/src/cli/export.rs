@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 use clap::Args;
-use planner::interchange::{self, Export, File, Launcher, Target, Wanted};
 use planner::names::{launcher_names, target_names};
+use planner_tools::interchange::{self, Export, File, Launcher, Target, Wanted};
 
 use super::answer::Answer;
 use super::chakra::{self, Ranks};

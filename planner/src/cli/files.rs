@@ -11,7 +11,7 @@ use ir::framework::{Framework, IDEAL};
 use ir::schedule::{Schedule, read_csv};
 use planner::file_kind::FileKind;
 use planner::names::{self, or_nearest};
-use planner::plan::{self, CheckedPlan};
+use planner_core::plan::{self, CheckedPlan};
 
 use super::near::{instead, is_folder, near, no_file};
 use super::values::counted_gpus;

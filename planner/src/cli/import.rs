@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use ir::plan::Plan;
 use planner::file_kind::FileKind;
-use planner::interchange::{self, Job, Stated};
+use planner_tools::interchange::{self, Job, Stated};
 
 use super::answer::Answer;
 use super::args::{ImportArgs, SettingsArgs};

@@ -2,9 +2,9 @@
 
 use ir::layout::{Among, Layout, LayoutError, LayoutSpec, Limits, PartialLayout};
 use ir::schedule::ScheduleKind;
-use planner::problem::{GivenStages, Problem};
-use planner::search::space::Rejection;
-use planner::search::{Conflict, Outcome, conflicting, failed_requirements};
+use planner_core::problem::{GivenStages, Problem};
+use planner_core::search::space::Rejection;
+use planner_core::search::{Conflict, Outcome, conflicting, failed_requirements};
 
 use super::layout::LayoutArgs;
 

@@ -14,11 +14,11 @@ use ir::plan::{Plan, Training};
 use ir::replication::DataParallelMethod;
 use ir::text::is_fit_to_print;
 use ir::units::Bytes;
-use planner::interchange::lacked_by_tools;
-use planner::problem::{
+use planner_core::problem::{
     Choices, GivenStages, LARGEST_BATCH, ON_GPUS, Problem, default_framework, usual_precision_with,
     with_usual_modules,
 };
+use planner_tools::interchange::lacked_by_tools;
 
 use super::files::{read_cluster, read_framework};
 use super::idle::refuse_idle;

@@ -2,7 +2,7 @@
 
 use indicatif::HumanCount;
 use ir::graph::{Graph, OpKind};
-use planner::problem::{LONGEST_SEQUENCE, default_sequence_length};
+use planner_core::problem::{LONGEST_SEQUENCE, default_sequence_length};
 use serde::Serialize;
 
 use super::answer::Answer;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use command_line::said::tell;
 use command_line::whole::writing;
-use planner::search::{Go, StopReason};
+use planner_core::search::{Go, StopReason};
 
 use super::progress::Heartbeat;
 

@@ -7,8 +7,8 @@ use anyhow::{Context, ensure};
 use ir::text::printable_lines;
 use ir::units::Seconds;
 use planner::file_kind::FileKind;
-use planner::interchange::{self, Import};
-use planner::lint::{self, Finding, Nearby, Predicted, Report, Severity};
+use planner_tools::interchange::{self, Import};
+use planner_tools::lint::{self, Finding, Nearby, Predicted, Report, Severity};
 
 use super::answer::Answer;
 use super::args::{FailOn, LintArgs, LintFormat, SettingsArgs};

@@ -8,7 +8,7 @@ use ir::framework::{Feature, Features, Framework, IDEAL};
 use ir::model::{GraphOptions, Model};
 use ir::schedule::ScheduleKind;
 use models::{ALL, Shipped};
-use planner::lint::Rule;
+use planner_tools::lint::Rule;
 use serde::Serialize;
 use serde_json::json;
 

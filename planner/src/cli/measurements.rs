@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context as _, anyhow, bail, ensure};
 use ir::text::json;
 use planner::file_kind::FileKind;
-use planner::validation::reference::REFERENCE;
+use planner_evidence::validation::reference::REFERENCE;
 
 use super::files::{read_bytes, read_text};
 

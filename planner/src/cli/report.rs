@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use indicatif::HumanCount;
-use planner::problem::Problem;
 use planner::report::Answered;
 use planner::report::page::{Heading, Names, PagePlan, page};
-use planner::search::{Chosen, Found, WithLessHeadroom, chosen};
+use planner_core::problem::Problem;
+use planner_core::search::{Chosen, Found, WithLessHeadroom, chosen};
 
 use super::answer::Answer;
 use super::files::read_plan;

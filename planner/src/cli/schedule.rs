@@ -7,7 +7,7 @@ use ir::schedule::{MOST_STAGES, Schedule, ScheduleKind, add_communication, gener
 use ir::units::Nanos;
 use planner::names::{self, folded, or_nearest};
 use planner::report::{Costs, ScheduleReport, schedule_timeline};
-use planner::scheduling::{self, Kept, Request};
+use planner_core::scheduling::{self, Kept, Request};
 use traces::gantt::TimeAxis;
 
 use super::answer::Answer;

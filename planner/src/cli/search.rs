@@ -9,11 +9,11 @@ use ir::graph::Recompute;
 use ir::layout::PartialLayout;
 use ir::plan::{Plan, PlannedModel, Provenance, Training};
 use ir::units::Bytes;
-use planner::answers::{cheapest_number_of_gpus, least_memory};
-use planner::plan::{self, sha256};
-use planner::problem::{Choices, Problem};
 use planner::report::{Answered, SearchReport};
-use planner::search::{
+use planner_core::answers::{cheapest_number_of_gpus, least_memory};
+use planner_core::plan::{self, sha256};
+use planner_core::problem::{Choices, Problem};
+use planner_core::search::{
     Found, LOOKED_AT, Outcome, Progress, RESOLUTION, Request, StopReason, chosen,
     evaluate as evaluate_layouts, least_gpus, search as search_layouts, tokens_per_second_per_gpu,
 };

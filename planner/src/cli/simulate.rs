@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::ensure;
-use planner::plan::CheckedPlan;
 use planner::report::{JitterReport, SimulationReport, StragglerReport, jittered, straggling};
+use planner_core::plan::CheckedPlan;
 use simulator::Jitter;
 
 use super::answer::Answer;

@@ -3,8 +3,8 @@
 use anyhow::{Context, bail, ensure};
 use ir::layout::{LayoutSpec, PartialLayout};
 use ir::units::Bytes;
-use planner::problem::{Problem, hardware};
-use planner::search::{LOOKED_AT, Request, chosen, search};
+use planner_core::problem::{Problem, hardware};
+use planner_core::search::{LOOKED_AT, Request, chosen, search};
 use serde::Serialize;
 use traces::Paper;
 use traces::html::Table;

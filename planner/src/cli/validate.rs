@@ -5,13 +5,13 @@ use std::path::Path;
 
 use anyhow::{bail, ensure};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use planner::calibration::trial::{Trial, trial};
-use planner::validation::accuracy::Accuracy;
-use planner::validation::choices::{Fits, Regret};
-use planner::validation::intervals::{Coverage, coverage};
-use planner::validation::left_out::source;
-use planner::validation::reference;
-use planner::validation::{
+use planner_evidence::calibration::trial::{Trial, trial};
+use planner_evidence::validation::accuracy::Accuracy;
+use planner_evidence::validation::choices::{Fits, Regret};
+use planner_evidence::validation::intervals::{Coverage, coverage};
+use planner_evidence::validation::left_out::source;
+use planner_evidence::validation::reference;
+use planner_evidence::validation::{
     ComparedRow, Comparison, Quantity, Validated, compare, compare_kernels, read_rows,
     validate as hold,
 };

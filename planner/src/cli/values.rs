@@ -12,7 +12,7 @@ use ir::schedule::ScheduleKind;
 use ir::units::Nanos;
 use planner::names::{self, folded, precision_names, schedule_names};
 
-use planner::problem::MOST_GPUS;
+use planner_core::problem::MOST_GPUS;
 
 use command_line::numbers::{counted, counted_up_to, quantity, seconds};
 

@@ -5,7 +5,7 @@ use ir::graph::ContextParallelKind;
 use ir::schedule::ScheduleKind;
 
 use super::folded;
-use crate::interchange::{Launcher, Target};
+use planner_tools::interchange::{Launcher, Target};
 
 /// The schedule that is called `given`, in any writing.
 pub fn schedule(given: &str) -> Option<ScheduleKind> {

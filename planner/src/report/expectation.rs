@@ -6,9 +6,9 @@ use cost_models::residuals::{Evidence, SHARE, Spread, SpreadOf};
 use ir::units::{Bytes, Seconds};
 use serde::Serialize;
 
-use crate::problem::Problem;
-use crate::search::Found;
-use crate::step::ShapeKey;
+use planner_core::problem::Problem;
+use planner_core::search::Found;
+use planner_core::step::ShapeKey;
 
 /// What measured steps say of a predicted one.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -10,9 +10,9 @@ use ir::units::{Bytes, Seconds};
 use serde::Serialize;
 
 use super::expectation::Expectation;
-use crate::problem::Problem;
-use crate::search::space::Rejection;
-use crate::search::{Chosen, Found, Outcome, StopReason, utilization_with_every_pair};
+use planner_core::problem::Problem;
+use planner_core::search::space::Rejection;
+use planner_core::search::{Chosen, Found, Outcome, StopReason, utilization_with_every_pair};
 
 /// What came of a search or an evaluation.
 #[derive(Debug)]

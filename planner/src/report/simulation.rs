@@ -13,9 +13,9 @@ use simulator::{
 };
 use traces::timeline::{Activity, Track};
 
-use crate::plan::CheckedPlan;
-use crate::search::with_step;
-use crate::step::{SimulateError, Simulated};
+use planner_core::plan::CheckedPlan;
+use planner_core::search::with_step;
+use planner_core::step::{SimulateError, Simulated};
 
 /// A step, rank by rank. Times are in seconds.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use std::fs;
 use std::time::Duration;
 
-use planner::validation::left_out::source;
-use planner::validation::reference::NAMES;
+use planner_evidence::validation::left_out::source;
+use planner_evidence::validation::reference::NAMES;
 use serde_json::{Map, Value, json};
 
 use crate::cli::{planner_within, root};

@@ -5,9 +5,9 @@ use std::fs;
 use ir::graph::ContextParallelKind;
 use ir::layout::{Layout, LayoutSpec, Offload, PartialLayout, ZeroStage};
 use ir::schedule::ScheduleKind;
-use planner::interchange::named;
-use planner::problem::{Problem, StageRule};
-use planner::search::{Found, Go, LOOKED_AT, RESOLUTION, Request, chosen, evaluate, search};
+use planner_core::problem::{Problem, StageRule};
+use planner_core::search::{Found, Go, LOOKED_AT, RESOLUTION, Request, chosen, evaluate, search};
+use planner_tools::interchange::named;
 use proptest::prelude::*;
 use serde_json::Value;
 

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use cost_models::{constants, frameworks};
-use planner::calibration::{CalibrationError, Measured, calibrate, calibrated};
-use planner::validation::predict;
-use planner::validation::read_rows;
-use planner::validation::setup::Setup;
+use planner_evidence::calibration::{CalibrationError, Measured, calibrate, calibrated};
+use planner_evidence::validation::predict;
+use planner_evidence::validation::read_rows;
+use planner_evidence::validation::setup::Setup;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

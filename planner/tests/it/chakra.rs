@@ -7,7 +7,7 @@ use std::path::Path;
 use insta::assert_snapshot;
 use ir::collective::Collective;
 use ir::plan::Breakdown;
-use planner::plan::CheckedPlan;
+use planner_core::plan::CheckedPlan;
 use serde_json::Value;
 use tempfile::TempDir;
 use traces::timeline::{Activity, Stream, Track};
@@ -188,7 +188,7 @@ fn export(args: &str) -> Exported {
     let run = planner(&["export", from, "--to", "chakra", "-o", to]);
     assert_eq!(run.code, Some(0), "{args}: {run:?}");
     let written = fs::read_to_string(&path).unwrap();
-    let checked = planner::plan::read(&written).unwrap();
+    let checked = planner_core::plan::read(&written).unwrap();
     let json = serde_json::from_str(&written).unwrap();
     let rank = |rank| read_trace(&job.join(format!("step.{rank}.et")));
     let ranks = (0..checked.plan.num_gpus).map(rank).collect();

@@ -2,8 +2,9 @@
 
 use cost_models::frameworks;
 use ir::framework::{Features, Framework, JobFacts};
-use ir::layout::{Layout, LayoutSpec, PartialLayout, ZeroStage};
-use planner::search::{Found, Go, RESOLUTION, Request, chosen, search};
+use ir::layout::{Layout, LayoutSpec, MeshAxis, PartialLayout, ZeroStage};
+use ir::model::GraphOptions;
+use planner_core::search::{Found, Go, RESOLUTION, Request, chosen, search};
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -339,4 +340,47 @@ fn experts_are_for_those_that_have_them() {
     assert_eq!(lacks("megatron-lm", "tp8"), ["mixtures of experts"]);
     assert_eq!(lacks("megatron-core", "tp8-nosp-ep8").len(), 1);
     assert!(lacks("megatron-core", "tp8-sp-ep8-dp8").is_empty());
+}
+
+#[test]
+fn pipeline_neighbours_are_furthest_apart() {
+    let run = planner(&[
+        "evaluate",
+        "models/llama-3.1-8b",
+        "--gpus",
+        "16",
+        "--layout",
+        "tp2-cp2-pp2-dp2",
+        "--format",
+        "json",
+    ]);
+    let spec = serde_json::from_value(run.json()["plans"][0]["layout"].clone()).unwrap();
+    let model = std::fs::read_to_string(crate::cli::root().join("models/llama-3.1-8b/config.json"));
+    let model = ir::model::Model::from_json(&model.unwrap(), "model").unwrap();
+    let graph = model.training_graph(GraphOptions::default(), None).unwrap();
+    let batch = run.json()["training"]["global_batch_size"].as_u64().unwrap();
+    let limits = ir::layout::Limits::new(&graph, 16, batch, 8192);
+    let layout = Layout::new(spec, &limits).unwrap();
+    let strides = [MeshAxis::Tensor, MeshAxis::Context, MeshAxis::ContextData, MeshAxis::Pipeline]
+        .map(|axis| layout.mesh().stride(axis));
+    assert_eq!(strides, [1, 2, 2, 8]);
+}
+
+/// The same bytes at any number of threads and at any time, but for the time it took.
+#[test]
+fn results_do_not_depend_on_threads() {
+    for model in ["models/llama-3.1-8b", "models/mixtral-8x7b"] {
+        let run = |threads: &str| {
+            let args = ["search", model, "--gpus", "16", "--format", "json", "--threads", threads];
+            let run =
+                planner(&[&args[..], &["--seq-len", "4096", "--global-batch-size", "64"]].concat());
+            assert_eq!(run.code, Some(0), "{run:?}");
+            let lines = run.stdout.lines().filter(|line| !line.contains("\"elapsed_seconds\""));
+            lines.map(str::to_owned).collect::<Vec<_>>()
+        };
+        let first = run("1");
+        for threads in ["1", "2", "5"] {
+            assert_eq!(run(threads), first, "{model} with {threads} threads");
+        }
+    }
 }

@@ -12,11 +12,11 @@ use ir::plan::{MemoryUse, Optimizer, PlannedModel, Provenance, Training};
 use ir::replication::DataParallelMethod;
 use ir::schedule::{ActionKind, ScheduleKind};
 use ir::units::{Bytes, Nanos};
-use planner::plan::{self, CheckedPlan, sha256};
-use planner::problem::Problem;
 use planner::report::SimulationReport;
-use planner::search::{Found, Go, Request, search, simulated};
-use planner::step::Simulated;
+use planner_core::plan::{self, CheckedPlan, sha256};
+use planner_core::problem::Problem;
+use planner_core::search::{Found, Go, Request, search, simulated};
+use planner_core::step::Simulated;
 use serde_json::{Value, json};
 use traces::timeline::{Activity, Event};
 

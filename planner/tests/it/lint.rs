@@ -6,11 +6,11 @@ use std::fs;
 use cost_models::clusters;
 use ir::cluster::Cluster;
 use ir::model::Model;
-use planner::interchange::{Import, Stated};
-use planner::lint::{Fix, Report, Severity, changed, lint, lint_run};
-use planner::validation::read_rows;
-use planner::validation::reference::REFERENCE;
-use planner::validation::setup::Setup;
+use planner_evidence::validation::read_rows;
+use planner_evidence::validation::reference::REFERENCE;
+use planner_evidence::validation::setup::Setup;
+use planner_tools::interchange::{Import, Stated};
+use planner_tools::lint::{Fix, Report, Severity, changed, lint, lint_run};
 use rayon::prelude::*;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -208,7 +208,10 @@ fn measured_steps_ran() {
         .par_iter()
         .enumerate()
         .filter(|(index, _)| is_slow || index % 40 == 0)
-        .filter_map(|(_, row)| lint_run(&Setup::of(row).ok()?, &row.id))
+        .filter_map(|(_, row)| {
+            let run = Setup::of(row).ok().filter(|run| !run.is_layer)?;
+            lint_run(&run.problem, &run.layout, &run.stage_ends, &run.cluster, &row.id)
+        })
         .collect();
     assert!(linted.len() > if is_slow { 800 } else { 15 }, "{} rows", linted.len());
     let with = |at_least: Severity| -> Vec<String> {

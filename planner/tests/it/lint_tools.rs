@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use cost_models::clusters;
 use ir::cluster::Cluster;
 use ir::model::Model;
-use planner::interchange::{Import, Stated};
-use planner::lint::{Report, Severity, lint};
+use planner_tools::interchange::{Import, Stated};
+use planner_tools::lint::{Report, Severity, lint};
 use rayon::prelude::*;
 use tempfile::TempDir;
 

@@ -10,11 +10,11 @@ use flate2::write::GzEncoder;
 use ir::collective::Collective;
 use ir::graph::{Kernel, Pass};
 use ir::units::Bytes;
-use planner::calibration::calibrated;
-use planner::plan::{self, CheckedPlan};
-use planner::step::ShapeKey;
-use planner::validation::predict;
-use planner::validation::setup::Setup;
+use planner_core::plan::{self, CheckedPlan};
+use planner_core::step::ShapeKey;
+use planner_evidence::calibration::calibrated;
+use planner_evidence::validation::predict;
+use planner_evidence::validation::setup::Setup;
 use serde_json::{Value, json};
 
 use crate::bad_input::Workplace;

@@ -1,16 +1,16 @@
 //! What lies on the host: memory, time, and what a search finds with it.
 
 use ir::layout::{Offload, PartialLayout, ZeroStage};
-use planner::problem::Problem;
-use planner::search::{Found, Go, Request, search, simulated};
+use planner_core::problem::Problem;
+use planner_core::search::{Found, Go, Request, search, simulated};
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::Value;
 use traces::timeline::{Activity, Side, Stream};
 
 use crate::bad_input::Workplace;
+use crate::checks::{check_found, check_timeline};
 use crate::cli::planner;
-use crate::laws::{check_found, check_timeline};
 use crate::random::{Setup, drawn, named_schedules, requests, setups};
 
 fn plans(problem: &Problem, request: &Request) -> Vec<Found> {

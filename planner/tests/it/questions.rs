@@ -1,11 +1,11 @@
 //! What is asked beside the best plan: each answer against what a search of its own says.
 
 use ir::schedule::ScheduleKind;
-use planner::answers::{
+use planner_core::answers::{
     Difference, TermDifference, WhyNot, front, least_memory, sensitivities, why_not,
 };
-use planner::problem::Problem;
-use planner::search::{Found, Go, Request, search, simulated};
+use planner_core::problem::Problem;
+use planner_core::search::{Found, Go, Request, search, simulated};
 use proptest::prelude::*;
 use serde_json::Value;
 

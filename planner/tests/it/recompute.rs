@@ -3,14 +3,14 @@
 use ir::graph::Recompute;
 use ir::layout::{Layout, LayoutSpec, PartialLayout};
 use ir::units::Bytes;
-use planner::problem::Problem;
-use planner::search::{Found, Go, Request, search, simulated};
+use planner_core::problem::Problem;
+use planner_core::search::{Found, Go, Request, search, simulated};
 use proptest::prelude::*;
 use serde_json::Value;
 
 use crate::bad_input::Workplace;
+use crate::checks::{check_found, check_timeline};
 use crate::cli::planner;
-use crate::laws::{check_found, check_timeline};
 use crate::random::{Setup, drawn, named_schedules, requests, setups};
 
 fn plans(problem: &Problem, request: &Request) -> Vec<Found> {

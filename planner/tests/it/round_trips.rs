@@ -10,13 +10,13 @@ use ir::graph::Graph;
 use ir::model::{GraphOptions, Model};
 use ir::plan::{Plan, PlannedModel, Provenance};
 use ir::replication::DataParallelMethod;
-use planner::interchange::{
+use planner_core::plan::{self, CheckedPlan};
+use planner_core::problem::{Choices, Problem, with_usual_modules};
+use planner_core::search::{Found, Go, LOOKED_AT, Request, chosen, search};
+use planner_tools::interchange::{
     Export, ExportError, Import, Job, Launcher, Stated, Target, Wanted, export, import, job,
     named_files,
 };
-use planner::plan::{self, CheckedPlan};
-use planner::problem::{Choices, Problem, with_usual_modules};
-use planner::search::{Found, Go, LOOKED_AT, Request, chosen, search};
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};

@@ -4,11 +4,11 @@
 //! close to the best; where it is not, the table names what its publishers had not tried.
 
 use ir::layout::Layout;
-use planner::problem::{Problem, with_usual_modules};
-use planner::search::{Go, Request, search};
-use planner::validation::reference::REFERENCE;
-use planner::validation::setup::Setup;
-use planner::validation::{predict, read_rows};
+use planner_core::problem::{Problem, with_usual_modules};
+use planner_core::search::{Go, Request, search};
+use planner_evidence::validation::reference::REFERENCE;
+use planner_evidence::validation::setup::Setup;
+use planner_evidence::validation::{predict, read_rows};
 
 use serde_json::Value;
 

@@ -1,14 +1,14 @@
 //! Stages that are given by hand.
 
 use ir::model::{GraphOptions, Model};
-use planner::problem::{GivenStages, Problem, StagesError};
-use planner::search::{Go, Outcome, Request, search};
+use planner_core::problem::{GivenStages, Problem, StagesError};
+use planner_core::search::{Go, Outcome, Request, search};
 use proptest::prelude::*;
 use serde_json::Value;
 
 use crate::bad_input::Workplace;
+use crate::checks::{check_found, check_timeline};
 use crate::cli::planner;
-use crate::laws::{check_found, check_timeline};
 use crate::random::{drawn, named_schedules, requests, setups};
 
 const EIGHT: [&str; 4] = ["models/llama-3.1-8b", "--gpus", "8", "--quiet"];

@@ -4,11 +4,11 @@ use std::fs;
 
 use ir::framework::{AttentionLibrary, GradientAccumulation, Launches, UpdateBuffers};
 use ir::graph::RecomputeModule;
-use planner::validation::accuracy::Accuracy;
-use planner::validation::intervals::coverage;
-use planner::validation::reference::REFERENCE;
-use planner::validation::row::MemoryKind;
-use planner::validation::{
+use planner_evidence::validation::accuracy::Accuracy;
+use planner_evidence::validation::intervals::coverage;
+use planner_evidence::validation::reference::REFERENCE;
+use planner_evidence::validation::row::MemoryKind;
+use planner_evidence::validation::{
     ComparedRow, FileError, Quantity, compare, compare_kernels, predict, read_rows, setup::Setup,
     validate,
 };

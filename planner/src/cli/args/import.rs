@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use planner::interchange::Target;
 use planner::names::target_names;
+use planner_tools::interchange::Target;
 
 use crate::cli::setting::PartArgs;
 use crate::cli::values::{

@@ -11,8 +11,8 @@ use std::path::Path;
 use anyhow::{Context as _, bail, ensure};
 use flate2::read::MultiGzDecoder;
 use planner::file_kind::FileKind;
-use planner::measured::kind::Kind;
-use planner::measured::kineto;
+use planner_evidence::measured::kind::Kind;
+use planner_evidence::measured::kineto;
 
 use super::answer::Answer;
 use super::args::CalibrateArgs;

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use ir::cluster::Cluster;
-use planner::calibration::network::{RefittedNetwork, RefittedTable, refit};
-use planner::measured::nccl_tests::{self, NcclRun};
+use planner_evidence::calibration::network::{RefittedNetwork, RefittedTable, refit};
+use planner_evidence::measured::nccl_tests::{self, NcclRun};
 use serde::Serialize;
 
 use crate::cli::answer::Answer;

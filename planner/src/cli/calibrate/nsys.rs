@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use anyhow::Context as _;
-use planner::measured::nsys::{KernelRow, NsysError, RangeRow, profiles};
-use planner::measured::profile::Profile;
+use planner_evidence::measured::nsys::{KernelRow, NsysError, RangeRow, profiles};
+use planner_evidence::measured::profile::Profile;
 use rusqlite::{Connection, OpenFlags};
 
 const KERNELS: &str = "CUPTI_ACTIVITY_KIND_KERNEL";

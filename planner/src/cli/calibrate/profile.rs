@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, ensure};
 use cost_models::{AttentionShape, MatmulShape};
 use ir::framework::Calibration;
-use planner::calibration::framework;
-use planner::calibration::profile::{Profiled, Sample, What, calibrate as solve};
-use planner::measured::profile::{Class, Exchange, Profile, Work};
-use planner::measured::timeline::timeline;
-use planner::plan::CheckedPlan;
-use planner::validation::setup::Setup;
+use planner_core::plan::CheckedPlan;
+use planner_evidence::calibration::framework;
+use planner_evidence::calibration::profile::{Profiled, Sample, What, calibrate as solve};
+use planner_evidence::measured::profile::{Class, Exchange, Profile, Work};
+use planner_evidence::measured::timeline::timeline;
+use planner_evidence::validation::setup::Setup;
 use serde::Serialize;
 use traces::timeline::Timeline;
 

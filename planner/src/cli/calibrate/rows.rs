@@ -5,9 +5,9 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 use cost_models::frameworks;
 use ir::framework::Calibration;
-use planner::calibration::{Calibrated, Measured, calibrate as solve, framework};
-use planner::validation::setup::Setup;
-use planner::validation::{memory_of, read_rows};
+use planner_evidence::calibration::{Calibrated, Measured, calibrate as solve, framework};
+use planner_evidence::validation::setup::Setup;
+use planner_evidence::validation::{memory_of, read_rows};
 use serde::Serialize;
 
 use crate::cli::answer::Answer;

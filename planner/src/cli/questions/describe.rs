@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use ir::layout::LayoutSpec;
 use ir::text::count_of;
 use ir::units::{Bytes, Seconds};
-use planner::answers::{BatchPoint, FrontPoint, Sensitivity, TrainingRun};
-use planner::search::RESOLUTION;
+use planner_core::answers::{BatchPoint, FrontPoint, Sensitivity, TrainingRun};
+use planner_core::search::RESOLUTION;
 
 use super::super::tables::{count, gib, percent, render, table};
 use super::{Answers, LongestReport, PlanPoint, WhyNotReport};

@@ -8,12 +8,12 @@ use clap::{Args, ValueEnum};
 use cost_models::states::StateBytes;
 use ir::layout::LayoutSpec;
 use ir::units::Bytes;
-use planner::answers::{
+use planner_core::answers::{
     BatchPoint, Difference, Failures, FrontPoint, Prices, Sensitivity, TrainingRun, WhyNot,
     batches, front, longest_sequence, sensitivities, why_not,
 };
-use planner::problem::Problem;
-use planner::search::{Chosen, Found, Request};
+use planner_core::problem::Problem;
+use planner_core::search::{Chosen, Found, Request};
 use serde::Serialize;
 
 use super::input::Input;

@@ -4,9 +4,9 @@ use ir::units::Bytes;
 use serde::Serialize;
 
 use super::plan::{PagePlan, name};
-use crate::answers::depends_on;
-use crate::problem::Problem;
-use crate::search::Found;
+use planner_core::answers::depends_on;
+use planner_core::problem::Problem;
+use planner_core::search::Found;
 
 /// What the scripts draw, as JSON that may stand in a `script` element.
 pub(super) fn json(problem: &Problem, plans: &[PagePlan], others: &[Found]) -> String {

@@ -14,11 +14,11 @@ use traces::html::{Escaped, filled, viewer};
 use traces::palette::Theme;
 use traces::timeline::Timeline;
 
-use crate::answers::Difference;
-use crate::problem::Problem;
-use crate::search::Found;
 use plan::name;
 pub use plan::{Names, PagePlan};
+use planner_core::answers::Difference;
+use planner_core::problem::Problem;
+use planner_core::search::Found;
 
 /// The page and its places, each named in a comment.
 const PAGE: &str = include_str!("page.html");

@@ -1,9 +1,9 @@
 //! Plans as they are on the page.
 
-use crate::plan::name_timeline;
-use crate::problem::Problem;
-use crate::search::{Found, simulated};
-use crate::step::Simulated;
+use planner_core::plan::name_timeline;
+use planner_core::problem::Problem;
+use planner_core::search::{Found, simulated};
+use planner_core::step::Simulated;
 
 /// A plan on the page.
 #[derive(Clone, Debug)]

@@ -1,0 +1,159 @@
+//! What one plan takes longer than another, term by term, and what of the layouts that comes from.
+
+use ir::graph::ExpertOverlap;
+use ir::layout::LayoutSpec;
+use ir::text::count_of;
+use ir::units::Bytes;
+use serde::Serialize;
+
+use crate::problem::Problem;
+use crate::search::{Found, is_tie, likelihood_first_is_faster};
+
+/// What a second plan takes beyond a first.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Difference {
+    /// Seconds of a step beyond the first's; below zero where it is faster.
+    pub step_time_seconds: f64,
+    /// The same as a share of the first's.
+    pub share: f64,
+    /// How likely it is that the first is faster, in draws of what the stack may be.
+    pub likelihood_first_is_faster: f64,
+    /// Where that comes from, the largest difference first.
+    pub terms: Vec<TermDifference>,
+    /// What each needs on its fullest rank; of lines that one of them has.
+    pub memory: Vec<MemoryDifference>,
+}
+
+/// A term of two steps.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TermDifference {
+    /// Which.
+    pub term: &'static str,
+    /// What each spends on it.
+    pub seconds: [f64; 2],
+    /// What of each layout it depends on, in words.
+    pub because: [String; 2],
+}
+
+impl TermDifference {
+    /// What the second spends beyond the first.
+    pub fn more(&self) -> f64 {
+        self.seconds[1] - self.seconds[0]
+    }
+}
+
+/// A line of the memory of two plans.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct MemoryDifference {
+    /// Which.
+    pub line: &'static str,
+    /// What each has of it.
+    pub bytes: [Bytes; 2],
+}
+
+impl Difference {
+    /// The second of two plans beside the first; each with its problem, which need not be the same.
+    pub fn of(first: (&Problem, &Found), second: (&Problem, &Found)) -> Self {
+        let both = [first, second];
+        let times = both.map(|(_, found)| found.evaluation.step_time);
+        let [one, other] = both.map(|(_, found)| found.evaluation.breakdown.parts());
+        let because = |term| both.map(|(problem, found)| depends_on(term, problem, &found.layout));
+        let mut terms: Vec<TermDifference> = one
+            .into_iter()
+            .zip(other)
+            .filter(|((_, one), (_, other))| *one != 0.0 || *other != 0.0)
+            .map(|((term, one), (_, other))| TermDifference {
+                term,
+                seconds: [one, other],
+                because: because(term),
+            })
+            .collect();
+        terms.sort_by(|a, b| b.more().abs().total_cmp(&a.more().abs()));
+        let [one, other] = both.map(|(_, found)| found.evaluation.memory.lines());
+        let lines = one.into_iter().zip(other);
+        let memory = lines.filter(|((_, one), (_, other))| one.get() > 0 || other.get() > 0);
+        Self {
+            step_time_seconds: times[1].get() - times[0].get(),
+            share: times[1] / times[0] - 1.0,
+            likelihood_first_is_faster: likelihood_first_is_faster(first, second),
+            terms,
+            memory: memory
+                .map(|((line, one), (_, other))| MemoryDifference { line, bytes: [one, other] })
+                .collect(),
+        }
+    }
+
+    /// Whether the model cannot tell the two apart.
+    pub fn is_tie(&self) -> bool {
+        is_tie(self.share, self.likelihood_first_is_faster)
+    }
+
+    /// The largest terms in a line: `tensor-parallel collectives, exposed +1.20 s, ..`.
+    pub fn largest_terms(&self, most: usize) -> String {
+        let scale = self.step_time_seconds.abs().max(1e-12);
+        let terms = self.terms.iter().filter(|it| it.more().abs() / scale >= 0.02);
+        let terms = terms.take(most).map(|it| {
+            let sign = if it.more() < 0.0 { '-' } else { '+' };
+            format!("{} {sign}{}", it.term, ir::units::Seconds::new(it.more().abs()))
+        });
+        terms.collect::<Vec<_>>().join("; ")
+    }
+}
+
+/// What of a layout a term of its step depends on.
+pub fn depends_on(term: &str, problem: &Problem, layout: &LayoutSpec) -> String {
+    let LayoutSpec { tensor_parallel, context_parallel, pipeline_parallel, .. } = *layout;
+    let LayoutSpec { data_parallel, expert_parallel, .. } = *layout;
+    let domain = problem.hardware.domain;
+    let where_is = |ranks: u32| if ranks <= domain { "within a node" } else { "across nodes" };
+    let stride = tensor_parallel * context_parallel;
+    match term {
+        "compute" => {
+            let tokens = u64::from(layout.micro_batch_size) * problem.training.sequence_length
+                / u64::from(context_parallel);
+            let ranks = count_of(tensor_parallel, "rank", "ranks");
+            format!("{tokens} tokens at a time, products over {ranks}")
+        }
+        "recompute" => format!("recompute {}", layout.recompute),
+        "waiting for the host" => format!("CUDA graphs of {}", layout.switches.cuda_graphs),
+        "tensor-parallel collectives, exposed" => {
+            format!("tp {tensor_parallel} {}", where_is(tensor_parallel))
+        }
+        "context parallelism, exposed" => {
+            let kind = layout.context_parallel_kind.name();
+            format!("cp {context_parallel} by {kind} {}", where_is(stride))
+        }
+        "expert-parallel all-to-all" => {
+            let beside = match layout.switches.expert_overlap {
+                ExpertOverlap::None => "",
+                ExpertOverlap::MicroBatch => ", beside another micro-batch",
+            };
+            let spread = expert_parallel * layout.expert_tensor_parallel;
+            let dispatcher = layout.switches.token_dispatcher;
+            format!("ep {expert_parallel} {} by {dispatcher}{beside}", where_is(spread))
+        }
+        "pipeline messages" => {
+            count_of(pipeline_parallel * layout.virtual_stages, "stage", "stages")
+        }
+        "pipeline bubble" => format!(
+            "{}, pp {pipeline_parallel}, {}, {} a rank",
+            layout.schedule,
+            count_of(layout.num_micro_batches, "micro-batch", "micro-batches"),
+            count_of(layout.virtual_stages, "stage", "stages")
+        ),
+        "data parallelism, exposed" => {
+            let replicas = data_parallel * context_parallel;
+            let stage = layout.zero_stage.number();
+            format!("ZeRO {stage} over {} of {replicas} replicas", layout.zero_shard)
+        }
+        "copies to and from the host, exposed" => format!("offload {}", layout.offload),
+        _ => {
+            let shards = if layout.zero_stage.number() == 0 { 1 } else { layout.zero_shard };
+            let ways = tensor_parallel * pipeline_parallel * shards;
+            match ways {
+                1 => "an update of all parameters".to_owned(),
+                _ => format!("an update of 1/{ways} of the parameters or more"),
+            }
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! A step, stated once: what every pipeline rank of a layout does and holds.
+//!
+//! [`Shape`] plays the passes of each class of blocks once. [`Assignment`] puts blocks on stages and adds
+//! their passes up. [`Step`] is that with the layout's messages, reductions and updates, as the simulator
+//! plays it. Its time, its bound, its memory, where its time goes and its timeline are all read off it.
+
+mod assignment;
+mod bound;
+mod breakdown;
+mod chain;
+mod holdings;
+mod known;
+mod memory;
+mod messages;
+mod offload;
+mod orders;
+mod ranks;
+mod replicas;
+mod shape;
+mod simulated;
+mod states;
+mod tasks;
+mod work;
+
+pub use assignment::{Assignment, Stage};
+pub use chain::ChainIndex;
+pub use holdings::Holdings;
+pub use known::Known;
+pub use memory::{ALLOCATOR_SLACK_PERCENT, CONTEXT};
+pub use memory::{in_flight, with_slack};
+pub use orders::{Orders, whole_schedule};
+pub use ranks::PipelineRanks;
+pub use shape::{BlockMemories, Blocks, Shape, ShapeKey};
+pub use simulated::fullest;
+pub use simulated::{Evaluation, SimulateError, Simulated};
+pub use tasks::{Members, Peer, Task, TaskId, TaskKind, TasksError};
+pub use work::Step;

@@ -1,0 +1,218 @@
+//! A step on a timeline.
+
+use cost_models::block::played as played_block;
+use ir::graph::Axis;
+use ir::layout::Layout;
+use ir::plan::{Breakdown, MemoryUse};
+use ir::schedule::{ActionKind, GenerateError, Schedule};
+use ir::units::{Nanos, Seconds};
+use simulator::{
+    Exchange, Kept, Order, Played, RankTimes, RunId, Simulation, SimulationError, peak_memory,
+    played, simulate_in_detail,
+};
+use traces::timeline::{Stream, Timeline};
+
+use super::breakdown::breakdown;
+use super::orders::whole_schedule;
+use super::work::{PassedBlock, Step, bucket_start};
+
+/// Time and memory of a layout.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Evaluation {
+    /// Time of a step.
+    pub step_time: Seconds,
+    /// Where it goes, in the mean over all pipeline ranks.
+    pub breakdown: Breakdown,
+    /// Memory of the rank that needs most.
+    pub memory: MemoryUse,
+    /// That rank's place in the pipeline.
+    pub fullest_rank: usize,
+}
+
+/// Why a layout cannot be simulated. For a checked layout, never.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SimulateError {
+    /// The schedule does not take the layout's numbers.
+    #[error(transparent)]
+    Generate(#[from] GenerateError),
+    /// Ranks wait for each other.
+    #[error(transparent)]
+    Simulation(#[from] SimulationError),
+}
+
+/// Exchanges of a timeline beyond its passes: as a Chrome trace, half a gigabyte.
+const MOST_EXCHANGES: u64 = 1 << 21;
+
+/// A layout, played through.
+#[derive(Clone, Debug)]
+pub struct Simulated {
+    /// Time and memory.
+    pub evaluation: Evaluation,
+    /// What every pipeline rank does when, and what it holds.
+    pub simulation: Simulation,
+    /// Where the time of each pipeline rank goes.
+    pub breakdown_by_rank: Vec<Breakdown>,
+    /// What fills the memory of each pipeline rank at its peak.
+    pub memory_by_rank: Vec<MemoryUse>,
+}
+
+impl Step<'_> {
+    /// The step's schedule.
+    ///
+    /// # Errors
+    ///
+    /// A schedule that does not take the layout's numbers; no layout in hand has one.
+    pub fn schedule(&self) -> Result<Schedule, GenerateError> {
+        let [p, v, m] = [
+            self.layout.pipeline_parallel,
+            self.layout.virtual_stages,
+            self.layout.num_micro_batches,
+        ];
+        whole_schedule(self.layout.schedule, p, m, v)
+    }
+
+    /// Plays the step through, with every exchange of every block where those are not too many to be drawn: times and
+    /// memory are the same without.
+    ///
+    /// # Errors
+    ///
+    /// [`SimulateError`].
+    pub fn simulate(&self) -> Result<Simulated, SimulateError> {
+        let schedule = self.schedule()?;
+        let parts = self.assignment.parts();
+        let slowdown = self.assignment.problem.hardware.slowdown_per_mille();
+        let exchanges = |run: RunId| {
+            let mut exchanges = Vec::new();
+            let mut now = Nanos::ZERO;
+            for block in self.blocks_of(run) {
+                let of_block: Vec<_> = self.assignment.parts_of(&parts, block, run.kind).collect();
+                let time = played_block(&of_block, slowdown, |played| {
+                    exchanges.push(Exchange {
+                        stream: stream(played.exchange.axis),
+                        collective: played.exchange.collective,
+                        bytes: played.exchange.bytes,
+                        start: now + played.start,
+                        end: now + played.end,
+                    });
+                });
+                now += time.total();
+            }
+            exchanges
+        };
+        let is_drawn = self.num_exchanges(&exchanges) <= MOST_EXCHANGES;
+        let drawn = |run: RunId| if is_drawn { exchanges(run) } else { Vec::new() };
+        let mut simulation = simulate_in_detail(&schedule, &self.work, &drawn)?;
+        let end = simulation.timeline.end();
+        let (evaluation, breakdown_by_rank, memory_by_rank) =
+            self.read_off(&Order::new(&schedule), &simulation.ranks, end);
+        add_slack(&mut simulation.timeline, &memory_by_rank);
+        simulation.timeline.title = title(self.assignment.problem.limits.num_gpus, &self.layout);
+        simulation.timeline.remark = remark(&evaluation.breakdown, is_drawn);
+        Ok(Simulated { evaluation, simulation, breakdown_by_rank, memory_by_rank })
+    }
+
+    /// The blocks that a run of a pass goes through.
+    pub(super) fn blocks_of(&self, run: RunId) -> Vec<PassedBlock> {
+        let passed = self.assignment.passed(run.stage as usize, run.kind);
+        let start = |bucket| bucket_start(passed.len(), bucket, run.of);
+        passed[start(run.nth)..start(run.nth + 1)].to_vec()
+    }
+
+    /// How many exchanges all passes of the step have, at most.
+    fn num_exchanges(&self, exchanges: &dyn Fn(RunId) -> Vec<Exchange>) -> u64 {
+        let of_stage = |stage: u32| {
+            let of = |kind| exchanges(RunId { stage, kind, nth: 0, of: 1 }).len() as u64;
+            let apart = of(ActionKind::InputGrad) + of(ActionKind::WeightGrad);
+            of(ActionKind::Forward) + apart.max(of(ActionKind::Backward))
+        };
+        let of_micro_batch: u64 = (0..self.work.stages.len() as u32).map(of_stage).sum();
+        of_micro_batch * u64::from(self.layout.num_micro_batches)
+    }
+
+    /// Time and memory, and where they go, without a timeline.
+    ///
+    /// # Errors
+    ///
+    /// [`SimulateError`].
+    pub fn evaluate(&self) -> Result<Evaluation, SimulateError> {
+        let [p, m, v] = [
+            self.layout.pipeline_parallel,
+            self.layout.num_micro_batches,
+            self.layout.virtual_stages,
+        ];
+        let order = Order::of_family(self.layout.schedule, p, m, v)?;
+        let Played { end, ranks } = played(&order, &self.work)?;
+        Ok(self.read_off(&order, &ranks, end).0)
+    }
+
+    fn read_off(
+        &self,
+        order: &Order,
+        ranks: &[RankTimes],
+        end: Nanos,
+    ) -> (Evaluation, Vec<Breakdown>, Vec<MemoryUse>) {
+        let stages: Vec<Kept> = self.work.stages.iter().map(|stage| stage.kept).collect();
+        let kept = peak_memory(order, &stages);
+        let memory_by_rank = self.assignment.memory(&self.layout, &kept);
+        let (memory, fullest_rank) = fullest(&memory_by_rank);
+        let breakdown_by_rank = breakdown(self, order, ranks, end);
+        let breakdown = Breakdown::mean(&breakdown_by_rank);
+        let evaluation =
+            Evaluation { step_time: Seconds::from(end), breakdown, memory, fullest_rank };
+        (evaluation, breakdown_by_rank, memory_by_rank)
+    }
+}
+
+const fn stream(axis: Axis) -> Stream {
+    match axis {
+        Axis::Tensor | Axis::ExpertTensor => Stream::Tensor,
+        Axis::Context => Stream::Context,
+        Axis::Expert => Stream::Expert,
+    }
+}
+
+/// The plan in words.
+fn title(num_gpus: u32, layout: &Layout) -> String {
+    let m = layout.num_micro_batches;
+    let plural = if m == 1 { "" } else { "es" };
+    let gpus = if num_gpus == 1 { "GPU" } else { "GPUs" };
+    format!("{num_gpus} {gpus}, {layout}, {}, {m} micro-batch{plural}", layout.schedule)
+}
+
+/// What passes spend time on that a timeline does not tell apart, as shares of the step, and what it lacks.
+fn remark(breakdown: &Breakdown, has_exchanges: bool) -> String {
+    /// Shares below it, in percent, are not worth a word.
+    const LEAST: f64 = 0.5;
+    let spent = [
+        ("recompute, within backward", breakdown.recompute_seconds),
+        ("waiting for the host, within passes", breakdown.host_seconds),
+    ];
+    let share = |seconds: f64| 100.0 * seconds / breakdown.total();
+    let spent = spent.into_iter().filter(|(_, seconds)| share(*seconds) >= LEAST);
+    let mut parts: Vec<String> =
+        spent.map(|(what, seconds)| format!("{what}: {:.1} %", share(seconds))).collect();
+    if !has_exchanges {
+        parts.push("too many exchanges within passes to show them".to_owned());
+    }
+    parts.join("  \u{b7}  ")
+}
+
+/// Memory of the rank that needs most, by lines, and which rank that is: of equals the first.
+pub fn fullest(uses: &[MemoryUse]) -> (MemoryUse, usize) {
+    let uses = uses.iter().copied().zip(0..);
+    uses.reduce(|fullest, next| if next.0.total() > fullest.0.total() { next } else { fullest })
+        .unwrap_or_default()
+}
+
+/// The allocator does not give back what it reserved at the peak, so its slack is there throughout, and what the update
+/// needs beyond the passes' fullest.
+fn add_slack(timeline: &mut Timeline, memory_by_rank: &[MemoryUse]) {
+    for (track, memory) in timeline.tracks.iter_mut().zip(memory_by_rank) {
+        let fullest = track.memory.iter().map(|point| point.bytes).max().unwrap_or_default();
+        let more = memory.total().saturating_sub(fullest);
+        for point in &mut track.memory {
+            point.bytes += more;
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! What holds of every plan that was found.
+
+use ir::layout::Layout;
+use planner_core::problem::Problem;
+use planner_core::search::{Found, simulated, with_step};
+use planner_core::step::Simulated;
+use proptest::prelude::*;
+use traces::timeline::Track;
+
+pub(crate) fn check_found(problem: &Problem, found: &Found) -> Result<(), TestCaseError> {
+    let layout = &found.layout;
+    prop_assert_eq!(Layout::new(**layout, &problem.limits), Ok(*layout));
+    prop_assert_eq!(layout.num_gpus(), problem.limits.num_gpus);
+    let batch = layout.data_parallel * layout.micro_batch_size * layout.num_micro_batches;
+    prop_assert_eq!(u64::from(batch), problem.limits.global_batch_size);
+
+    let chunks = (layout.pipeline_parallel * layout.virtual_stages) as usize;
+    prop_assert_eq!(found.stage_ends.len(), chunks);
+    prop_assert!(found.stage_ends.is_sorted_by(|a, b| a < b), "{:?}", found.stage_ends);
+    prop_assert_eq!(found.stage_ends.last(), Some(&problem.graph.num_blocks()));
+    prop_assert_eq!(&simulated(problem, *layout, &found.stage_ends).0, found);
+
+    let evaluation = &found.evaluation;
+    let step_time = evaluation.step_time.get();
+    prop_assert!(step_time.is_finite() && step_time > 0.0);
+    let sum = evaluation.breakdown.total();
+    prop_assert!((sum / step_time - 1.0).abs() < 1e-9, "{sum} of {step_time}");
+    for (name, seconds) in evaluation.breakdown.parts() {
+        prop_assert!(seconds >= -1e-9 * step_time, "{name}: {seconds}");
+    }
+    let prediction = found.prediction(problem);
+    prop_assert_eq!(prediction.memory.total(), prediction.peak_memory_bytes);
+    prop_assert!((0.0..1.0).contains(&prediction.mfu), "mfu {}", prediction.mfu);
+    Ok(())
+}
+
+/// A layout played through: every rank's time adds up, the timeline shows the same step, bubble and memory,
+/// and no bound is above it.
+pub(crate) fn check_timeline(problem: &Problem, found: &Found) -> Result<(), TestCaseError> {
+    let (again, simulated) = simulated(problem, found.layout, &found.stage_ends);
+    prop_assert_eq!(&again, found);
+    let Simulated { evaluation, simulation, breakdown_by_rank, .. } = simulated;
+    let step_time = evaluation.step_time.get();
+    prop_assert!((simulation.timeline.end().as_f64() * 1e-9 - step_time).abs() < 1e-12);
+    for breakdown in breakdown_by_rank {
+        let sum = breakdown.total();
+        prop_assert!((sum / step_time - 1.0).abs() < 1e-9, "{sum} of {step_time}");
+        for (name, seconds) in breakdown.parts() {
+            prop_assert!(seconds >= 0.0, "{name}: {seconds}");
+        }
+    }
+    let bubble = evaluation.breakdown.pipeline_bubble_seconds / step_time;
+    prop_assert!((bubble - simulation.timeline.bubble_fraction()).abs() < 1e-9);
+    let bound = with_step(problem, found.layout, &found.stage_ends, |step| {
+        step.assignment.lower_bound(&step.layout)
+    });
+    prop_assert!(bound <= simulation.timeline.end(), "{:?}", found.layout);
+
+    let tracks = &simulation.timeline.tracks;
+    let peak = tracks.iter().filter_map(Track::peak_memory).max();
+    prop_assert_eq!(peak, Some(evaluation.memory.total()));
+    let ranks: u32 = tracks.iter().map(|track| track.num_ranks).sum();
+    prop_assert_eq!(ranks, problem.limits.num_gpus);
+    Ok(())
+}

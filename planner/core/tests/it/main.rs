@@ -1,0 +1,10 @@
+//! What the core promises, without the command.
+
+#![expect(clippy::unwrap_used, reason = "a test that panics has failed, as it should")]
+
+mod checks;
+mod exact;
+mod hostile;
+mod laws;
+mod random;
+mod scheduling;

@@ -1,0 +1,329 @@
+//! Constants of a machine from a few steps that were measured on it.
+//!
+//! The same model as of the fit (`cost-models/fit/fit_steps.py`): the logarithm of a step's time is near any constants
+//! linear in their logarithms, each is normal about what it is without these steps, with the spread that it has from one
+//! machine to another, and a step about its prediction with [`WITHIN_A_SOURCE`]. What is most likely then is found by
+//! least squares, again about the new constants. One step moves the constants that it depends on most; those that none
+//! of the steps depends on stay.
+
+mod line;
+pub mod network;
+pub mod profile;
+mod solve;
+pub mod trial;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cost_models::Hardware;
+use cost_models::constants::{self, CONSTANTS, Constant, OF_MEMORY};
+use ir::cluster::Precision;
+use ir::framework::{Calibration, Framework};
+
+use crate::validation::row::MeasuredMemory;
+use crate::validation::setup::Setup;
+use crate::validation::{Predicted, predict};
+use planner_core::problem::{Problem, stacks};
+
+/// Standard deviation of the logarithm of a step's time about its prediction, within a source: what no constant explains.
+///
+/// # Source
+///
+/// With all sources in the fit steps are off by 7 % in the mean of sources; a normal error is by 1.25 times its mean.
+/// Calibrations on three steps of a source reach the others alike with .05 to .1; on one step, those that make the rest
+/// worse do so by less with more.
+pub const WITHIN_A_SOURCE: f64 = 0.08;
+
+/// How often all is found again about the new constants.
+const ITERATIONS: usize = 3;
+
+/// By how much a constant is moved to see what depends on it.
+const STEP: f64 = 0.02;
+
+/// Constants that moved by less are as they were.
+const LEAST_MOVE: f64 = 0.002;
+
+/// A step that was measured.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// What its source calls it.
+    pub id: String,
+    /// What ran.
+    pub setup: Setup,
+    /// How long it took, if that is known.
+    pub step_time_seconds: Option<f64>,
+    /// The memory that it took, if that is known.
+    pub memory: Option<MeasuredMemory>,
+}
+
+/// Why nothing can be calibrated.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CalibrationError {
+    /// No step, or none that states a time or memory.
+    #[error(
+        "no step states a time (`step_time_s`) or a peak of memory (`peak_mem_gib`)\nhint: one to ten steps of your \
+         own, as `planner validate` reads them"
+    )]
+    NoSteps,
+    /// Steps of several machines.
+    #[error(
+        "the steps are of several kinds: {}\nhint: calibrate one framework on one kind of GPUs at a time", .0.join(", ")
+    )]
+    SeveralStacks(Vec<String>),
+}
+
+/// What steps say of a machine.
+#[derive(Clone, Debug)]
+pub struct Calibrated {
+    /// Where it was not known what ran them: the frameworks that it may be like, and how likely each is by these steps,
+    /// the likeliest first. The calibration is of that.
+    pub like: Vec<(String, f64)>,
+    /// The constants that moved, with what they were.
+    pub calibration: Calibration,
+    /// Each step with what is predicted of its time without the calibration and with it.
+    pub steps: Vec<CheckedStep>,
+}
+
+/// A step of a calibration, checked against it.
+#[derive(Clone, Debug)]
+pub struct CheckedStep {
+    /// What its source calls it.
+    pub id: String,
+    /// What was measured.
+    pub measured_seconds: f64,
+    /// What was predicted before, and what is with the calibration.
+    pub predicted_seconds: [f64; 2],
+}
+
+/// The constants of a machine that steps measured on it make most likely.
+///
+/// # Errors
+///
+/// [`CalibrationError`] for no steps, and for those of several machines.
+pub fn calibrate(steps: &[Measured]) -> Result<Calibrated, CalibrationError> {
+    let stacks: BTreeSet<String> =
+        steps.iter().map(|step| stack(&step.setup.problem.hardware)).collect();
+    if stacks.len() > 1 {
+        return Err(CalibrationError::SeveralStacks(stacks.into_iter().collect()));
+    }
+    let stated = |step: &&Measured| step.step_time_seconds.is_some() || step.memory.is_some();
+    let Some(first) = steps.iter().find(stated) else { return Err(CalibrationError::NoSteps) };
+    if !first.setup.problem.hardware.framework.stands_for.is_empty() {
+        return calibrate_likeliest(steps);
+    }
+    let hardware = &first.setup.problem.hardware;
+    let mut factors = most_likely(&CONSTANTS, hardware, |logs| {
+        linear(&CONSTANTS, steps, logs, above_predicted_time)
+    });
+    factors.extend(most_likely(&OF_MEMORY, hardware, |logs| {
+        linear(&OF_MEMORY, steps, logs, above_predicted_memory)
+    }));
+    let calibration = Calibration {
+        steps: steps.iter().filter(|it| it.step_time_seconds.is_some()).count() as u32,
+        peaks: steps.iter().filter(|it| it.memory.is_some()).count() as u32,
+        precisions: precisions(steps),
+        ..moved(hardware, &factors)
+    };
+    let checked = steps.iter().filter_map(|step| {
+        let measured_seconds = step.step_time_seconds?;
+        let after = calibrated(&step.setup, &calibration);
+        let predicted_seconds = [&step.setup, &after].map(|it| predict(it).step_time_seconds);
+        Some(CheckedStep { id: step.id.clone(), measured_seconds, predicted_seconds })
+    });
+    Ok(Calibrated { like: Vec::new(), steps: checked.collect(), calibration })
+}
+
+/// By what factor constants are others, and by how much the logarithm of each may be off.
+type Factors = BTreeMap<String, (f64, f64)>;
+
+/// What of the constants of a machine moved, by those factors; on what that rests is left open.
+fn moved(hardware: &Hardware, factors: &Factors) -> Calibration {
+    let mut own = hardware.clone();
+    let moved = constants::all().filter_map(|constant| {
+        let (factor, _) = *factors.get(&constant.name_on_machine())?;
+        let before = constant.of(&mut own);
+        (factor.ln().abs() > LEAST_MOVE)
+            .then(|| (constant.name_on_machine(), [before, rounded(before * factor)]))
+    });
+    Calibration {
+        gpu: hardware.device.training_set.clone(),
+        constants: moved.collect(),
+        spreads: factors
+            .iter()
+            .map(|(name, (_, spread))| (name.clone(), rounded(*spread)))
+            .collect(),
+        steps: 0,
+        peaks: 0,
+        kernels: 0,
+        precisions: Vec::new(),
+    }
+}
+
+/// The calibration of the framework that steps are likeliest of, of those that theirs stands for.
+fn calibrate_likeliest(steps: &[Measured]) -> Result<Calibrated, CalibrationError> {
+    let mut as_others: Vec<Vec<Measured>> = Vec::new();
+    for step in steps {
+        for (place, problem) in stacks(&step.setup.problem).into_iter().enumerate() {
+            let of_stack =
+                Measured { setup: Setup { problem, ..step.setup.clone() }, ..step.clone() };
+            match as_others.get_mut(place) {
+                Some(others) => others.push(of_stack),
+                None => as_others.push(vec![of_stack]),
+            }
+        }
+    }
+    let name = |steps: &[Measured]| steps[0].setup.problem.hardware.framework.name.clone();
+    let logs: Vec<f64> = as_others
+        .iter()
+        .map(|steps| {
+            let time = log_evidence(&CONSTANTS, steps, above_predicted_time);
+            time + log_evidence(&OF_MEMORY, steps, above_predicted_memory)
+        })
+        .collect();
+    let most = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let sum: f64 = logs.iter().map(|log| (log - most).exp()).sum();
+    let shares = logs.iter().map(|log| (log - most).exp() / sum);
+    let mut like: Vec<(f64, Vec<Measured>)> = shares.zip(as_others).collect();
+    like.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+    let found = calibrate(&like[0].1)?;
+    Ok(Calibrated { like: like.iter().map(|(share, of)| (name(of), *share)).collect(), ..found })
+}
+
+/// By how much the logarithm of a step's time is above its prediction.
+fn above_predicted_time(step: &Measured, predicted: &Predicted) -> Option<f64> {
+    Some(step.step_time_seconds?.ln() - predicted.step_time_seconds.ln())
+}
+
+fn above_predicted_memory(step: &Measured, predicted: &Predicted) -> Option<f64> {
+    let MeasuredMemory { bytes, kind, whose } = step.memory?;
+    let known = kind.of(predicted.memory_of(whose)).as_f64();
+    Some(bytes.as_f64().ln() - known.ln())
+}
+
+/// A run with what a calibration found of its machine.
+pub fn calibrated(setup: &Setup, calibration: &Calibration) -> Setup {
+    let mut setup = setup.clone();
+    let hardware = &mut setup.problem.hardware;
+    hardware.framework.calibration = Some(calibration.clone());
+    constants::calibrate(hardware);
+    setup
+}
+
+/// A framework with what steps say of it, under a name of its own.
+pub fn framework(name: &str, base: &Framework, calibration: Calibration) -> Framework {
+    let mut framework = base.clone();
+    framework.measured_as = Some(base.measured_name().to_owned());
+    framework.description = format!(
+        "{}, calibrated on {} of {}",
+        base.description.trim_end_matches('.'),
+        if calibration.steps == 1 {
+            "a step".to_owned()
+        } else {
+            format!("{} steps", calibration.steps)
+        },
+        calibration.gpu,
+    );
+    name.clone_into(&mut framework.name);
+    framework.calibration = Some(calibration);
+    framework
+}
+
+impl Calibrated {
+    /// A run as what it was calibrated: of the likeliest framework, if it was not known which runs it.
+    pub fn on(&self, setup: &Setup) -> Setup {
+        let likeliest = |problem: &Problem| {
+            let (name, _) = self.like.first()?;
+            stacks(problem).into_iter().find(|it| it.hardware.framework.name == *name)
+        };
+        match likeliest(&setup.problem) {
+            Some(problem) => calibrated(&Setup { problem, ..setup.clone() }, &self.calibration),
+            None => calibrated(setup, &self.calibration),
+        }
+    }
+
+    /// The step that takes longest over its prediction and the one that takes shortest, and how much further the one is
+    /// off than the other; none for fewer than two.
+    pub fn disagreement(&self) -> Option<(&str, &str, f64)> {
+        let ratio = |step: &&CheckedStep| step.measured_seconds / step.predicted_seconds[1];
+        let by_ratio = |a: &&CheckedStep, b: &&CheckedStep| ratio(a).total_cmp(&ratio(b));
+        let (slow, fast) =
+            (self.steps.iter().max_by(by_ratio)?, self.steps.iter().min_by(by_ratio)?);
+        (self.steps.len() > 1)
+            .then(|| (slow.id.as_str(), fast.id.as_str(), ratio(&slow) / ratio(&fast)))
+    }
+}
+
+/// What ran, and on which kind of GPUs.
+fn stack(hardware: &Hardware) -> String {
+    format!("{} on {}", hardware.framework.name, hardware.device.training_set)
+}
+
+fn precisions(steps: &[Measured]) -> Vec<Precision> {
+    let all: BTreeSet<Precision> =
+        steps.iter().map(|step| step.setup.problem.training.precision).collect();
+    all.into_iter().collect()
+}
+
+/// By how much steps are above what is predicted of them, and how that moves with each constant's logarithm.
+fn linear(
+    constants: &[Constant],
+    steps: &[Measured],
+    logs: &[f64],
+    above: impl Fn(&Measured, &Predicted) -> Option<f64>,
+) -> Vec<(Vec<f64>, f64)> {
+    let row = |step: &Measured| {
+        let mut setup = step.setup.clone();
+        for (constant, log) in constants.iter().zip(logs) {
+            constant.scale(&mut setup.problem.hardware, log.exp());
+        }
+        let left = above(step, &predict(&setup))?;
+        let slopes = constants.iter().map(|constant| {
+            let mut moved = setup.clone();
+            constant.scale(&mut moved.problem.hardware, 1.0 + STEP);
+            let other = above(step, &predict(&moved)).unwrap_or(left);
+            (left - other) / (1.0 + STEP).ln()
+        });
+        Some((slopes.collect(), left))
+    };
+    steps.iter().filter_map(row).collect()
+}
+
+fn log_evidence(
+    constants: &[Constant],
+    steps: &[Measured],
+    above: impl Fn(&Measured, &Predicted) -> Option<f64>,
+) -> f64 {
+    let rows = linear(constants, steps, &vec![0.0; constants.len()], above);
+    let spreads: Vec<f64> = constants.iter().map(|constant| constant.spread).collect();
+    solve::log_evidence(&rows, &spreads, WITHIN_A_SOURCE)
+}
+
+/// By what factor each constant of a machine is most likely another, given what is above predictions by logarithms of
+/// such factors, and by how much the logarithm of each may be off.
+fn most_likely(
+    constants: &[Constant],
+    hardware: &Hardware,
+    rows: impl Fn(&[f64]) -> Vec<(Vec<f64>, f64)>,
+) -> Factors {
+    let spreads: Vec<f64> = constants.iter().map(|constant| constant.spread).collect();
+    let mut logs = vec![0.0; constants.len()];
+    let mut left = spreads.clone();
+    for _ in 0..ITERATIONS {
+        let posterior = solve::posterior(&rows(&logs), &logs, &spreads, WITHIN_A_SOURCE);
+        (logs, left) = (posterior.found, posterior.spreads);
+        for (constant, log) in constants.iter().zip(&mut logs) {
+            let value = constant.of(&mut hardware.clone());
+            let [low, high] = constant.range;
+            if value > 0.0 {
+                *log = log.clamp((low / value).ln().min(0.0), (high / value).ln().max(0.0));
+            }
+        }
+    }
+    let of = |(log, spread): (f64, f64)| (log.exp(), spread);
+    let found = logs.into_iter().zip(left).map(of);
+    constants.iter().map(Constant::name_on_machine).zip(found).collect()
+}
+
+/// To three digits.
+fn rounded(value: f64) -> f64 {
+    format!("{value:.2e}").parse().unwrap_or(value)
+}

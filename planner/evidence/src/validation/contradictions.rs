@@ -1,0 +1,92 @@
+//! What a row states twice, and not alike: nobody can say which of the two is right.
+
+use ir::layout::Layout;
+use ir::units::Bytes;
+
+use super::row::{MeasuredMemory, Row, Unsupported};
+use planner_core::problem::Problem;
+
+/// Times that are computed from a throughput are rounded, and logs skip a slow step or two: by no more than this
+/// factor.
+const SAME_TIME: f64 = 1.1;
+
+/// Sources count parameters without embeddings, or round them up to the name of the model: by no more than this
+/// factor.
+const SAME_PARAMETERS: f64 = 1.5;
+
+/// A GPU has as much as its name says to this factor: names count 10^9 bytes, drivers keep some.
+const SAME_CAPACITY: f64 = 1.1;
+
+/// Fails if what a run states of its batch, its model or its time contradicts itself.
+///
+/// # Errors
+///
+/// What is stated, and what follows from the rest of the row.
+pub(super) fn check(
+    row: &Row,
+    problem: &Problem,
+    layout: &Layout,
+    is_layer: bool,
+) -> Result<(), Unsupported> {
+    let training = &problem.training;
+    if let Some(stated) = row.count("n_microbatches")?
+        && stated != u64::from(layout.num_micro_batches)
+    {
+        return Err(Unsupported::new(format!(
+            "it contradicts itself: `n_microbatches` is {stated}, but a batch of {} on {} replicas with {} at a time \
+             makes {}",
+            training.global_batch_size,
+            layout.data_parallel,
+            layout.micro_batch_size,
+            layout.num_micro_batches
+        )));
+    }
+    let parameters = problem.parameters().total as f64;
+    if let Some(stated) = row.real("n_params")?
+        && !is_layer
+        && differ(stated, parameters, SAME_PARAMETERS)
+    {
+        return Err(Unsupported::new(format!(
+            "it contradicts itself: `n_params` is {:.3} B, but its dimensions make {:.3} B",
+            stated / 1e9,
+            parameters / 1e9
+        )));
+    }
+    let Some(seconds) = row.step_time_seconds()?.filter(|_| !is_layer) else { return Ok(()) };
+    let sequences = training.global_batch_size as f64;
+    let tokens = sequences * training.sequence_length as f64;
+    let rates = [
+        ("tokens_per_s_per_gpu", tokens / seconds / f64::from(layout.num_gpus())),
+        ("samples_per_s", sequences / seconds),
+    ];
+    for (name, follows) in rates {
+        if let Some(stated) = row.real(name)?
+            && differ(stated, follows, SAME_TIME)
+        {
+            return Err(Unsupported::new(format!(
+                "it contradicts itself: `{name}` is {stated}, but its step of {seconds} s makes {follows:.4}"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Fails if a GPU is said to have held more than it has.
+///
+/// # Errors
+///
+/// Both numbers.
+pub(super) fn check_memory(memory: MeasuredMemory, capacity: Bytes) -> Result<(), Unsupported> {
+    if memory.bytes.as_f64() <= capacity.as_f64() * SAME_CAPACITY {
+        return Ok(());
+    }
+    Err(Unsupported::new(format!(
+        "it contradicts itself: {} were in use on a GPU of {capacity}",
+        memory.bytes
+    )))
+}
+
+/// Whether two numbers above zero are further apart than a factor.
+fn differ(one: f64, other: f64, factor: f64) -> bool {
+    one / other > factor || other / one > factor
+}

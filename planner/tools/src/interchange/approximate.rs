@@ -1,0 +1,242 @@
+//! The nearest plan that a tool runs.
+
+use ir::cluster::Precision;
+use ir::framework::Framework;
+use ir::graph::Graph;
+use ir::layout::{Layout, LayoutSpec, PartialLayout, ZeroStage};
+use ir::plan::{Optimizer, Plan, Training};
+use ir::replication::DataParallelMethod;
+
+use super::error::{ExportError, Lack};
+use super::lacks::named;
+use super::target::Target;
+use planner_core::plan::{self, CheckedPlan};
+use planner_core::problem::{Problem, with_usual_modules};
+use planner_core::search::{Found, Go, LOOKED_AT, Request, search, simulated};
+
+/// A plan in the place of another.
+#[derive(Clone, Debug)]
+pub(super) struct Near {
+    /// The plan.
+    pub(super) plan: Plan,
+    /// Its problem.
+    pub(super) problem: Problem,
+    /// What was changed, and what that costs.
+    pub(super) changes: Vec<String>,
+}
+
+/// Parts of a layout that may be left open, those that change least first.
+const PARTS: [fn(&mut PartialLayout); 12] = [
+    |it| it.recompute = None,
+    |it| it.cuda_graphs = None,
+    |it| it.offload = None,
+    |it| it.expert_overlap = None,
+    |it| it.token_dispatcher = None,
+    |it| it.context_parallel_kind = None,
+    |it| it.sequence_parallel = None,
+    |it| it.expert_tensor_parallel = None,
+    |it| {
+        it.zero_stage = None;
+        it.zero_shard = None;
+    },
+    |it| {
+        it.schedule = None;
+        it.virtual_stages = None;
+    },
+    |it| {
+        it.context_parallel = None;
+        it.context_parallel_kind = None;
+        it.data_parallel = None;
+        it.zero_shard = None;
+    },
+    |it| {
+        it.pipeline_parallel = None;
+        it.virtual_stages = None;
+        it.schedule = None;
+        it.tensor_parallel = None;
+        it.sequence_parallel = None;
+        it.expert_parallel = None;
+        it.expert_tensor_parallel = None;
+        it.data_parallel = None;
+        it.zero_stage = None;
+        it.zero_shard = None;
+        it.micro_batch_size = None;
+    },
+];
+
+/// The best plan that a tool runs of those that keep as much of another as it can run: `lacks` says what it cannot
+/// run of a plan, and `plain` is its model with nothing named that is computed again.
+pub(super) fn near(
+    checked: &CheckedPlan,
+    plain: &Graph,
+    target: Target,
+    lacks: &[Lack],
+    still: &dyn Fn(&Plan, &Problem) -> Vec<Lack>,
+) -> Result<Near, ExportError> {
+    let nothing = || ExportError::NothingNear { target, lacks: lacks.to_vec() };
+    let framework = target.framework();
+    let training =
+        nearest_training(&checked.plan.training, &checked.plan.layout, &framework, target);
+    let facts = checked.problem.facts;
+    let posed = |graph: Graph, training| {
+        let (cluster, gpus) = (&checked.plan.cluster, checked.plan.num_gpus);
+        Problem::new(graph, training, cluster, framework.clone(), gpus).ok()
+    };
+    let original = posed(checked.problem.graph.clone(), checked.plan.training);
+    let whole = named(&checked.plan.layout, facts);
+    let whole = PartialLayout { virtual_stages: Some(checked.plan.layout.virtual_stages), ..whole };
+    let fits = |fixed: &PartialLayout| {
+        let graph = match fixed.recompute {
+            None => with_usual_modules(plain.clone(), &framework, facts),
+            Some(recompute) => match recompute.modules() {
+                Some(modules) => plain.clone().recomputing(modules).ok()?,
+                None => plain.clone(),
+            },
+        };
+        let problem = posed(graph, training)?;
+        let request =
+            Request { fixed: *fixed, top: LOOKED_AT, closest: false, ..Request::default() };
+        let outcome = search(&problem, &request, &mut |_| Go::On);
+        let with_plan = |found| (made(checked, &problem, &found), found);
+        let mut all = outcome.plans.into_iter().map(with_plan);
+        let (plan, found) = all.find(|(plan, _)| still(plan, &problem).is_empty())?;
+        Some((plan, found, problem))
+    };
+    // What can be run and only lacks its training changed is kept whole; else one part is left open, then more.
+    let mut open = whole;
+    let one_at_a_time = PARTS.iter().map(|part| {
+        let mut fixed = whole;
+        part(&mut fixed);
+        fixed
+    });
+    let ever_more = PARTS.iter().map(|part| {
+        part(&mut open);
+        open
+    });
+    let ever_more: Vec<PartialLayout> = ever_more.collect();
+    let tries = std::iter::once(whole).chain(one_at_a_time).chain(ever_more);
+    let mut tries = tries.into_iter();
+    let (plan, found, problem) = tries.find_map(|fixed| fits(&fixed)).ok_or_else(nothing)?;
+    let before = original.and_then(|it| before(&it, checked));
+    let changes = changes(&checked.plan, &plan, before, &found);
+    Ok(Near { plan, problem, changes })
+}
+
+/// The time that the plan itself would take with the framework's habits.
+fn before(problem: &Problem, checked: &CheckedPlan) -> Option<f64> {
+    let layout = Layout::new(checked.plan.layout, &problem.limits).ok()?;
+    let (found, _) = simulated(problem, layout, &checked.found.stage_ends);
+    Some(found.evaluation.step_time.get())
+}
+
+/// Training that a framework has: wider numbers where it lacks narrow ones, gradients as they are.
+fn nearest_training(
+    training: &Training,
+    layout: &LayoutSpec,
+    framework: &Framework,
+    target: Target,
+) -> Training {
+    let abilities = &framework.abilities;
+    let wider = Precision::ALL.into_iter().rev().filter(|it| {
+        abilities.precisions.contains(it)
+            && (it.input_bits() > training.precision.input_bits() || *it == training.precision)
+    });
+    let mut training = *training;
+    // Of two formats of 16 bits the one with the larger range.
+    training.precision = wider.into_iter().next().unwrap_or(training.precision);
+    training.bf16_moments &= abilities.moments.contains(&Precision::Bf16);
+    training.no_master_weights &= abilities.no_master_weights;
+    match target {
+        Target::TorchTitan => {
+            training.fp32_gradients |= training.precision.activation_bytes() == 2;
+            training.optimizer = Optimizer::AdamW;
+            let in_16 = training.precision.activation_bytes() == 2;
+            let all_in_16 = in_16 && training.no_master_weights && training.bf16_moments;
+            (training.no_master_weights, training.bf16_moments) = (all_in_16, all_in_16);
+        }
+        Target::Accelerate | Target::Trainer => {
+            // DDP's are in fp32, FSDP's in 16 bits.
+            training.fp32_gradients &= layout.zero_stage == ZeroStage::None
+                && layout.tensor_parallel * layout.context_parallel == 1;
+            training.optimizer = Optimizer::AdamW;
+        }
+        Target::DeepSpeed => training.bf16_moments &= training.no_master_weights,
+        Target::Nanotron => {
+            training.fp32_gradients |= training.precision.activation_bytes() == 2;
+            training.optimizer = Optimizer::AdamW;
+        }
+        Target::Megatron | Target::MegatronBridge | Target::Executor => {}
+    }
+    let lacks = training.lacked_by(abilities);
+    if !lacks.is_empty() {
+        training.data_parallel_method = DataParallelMethod::AllReduce;
+        training.gradient_compression = None;
+    }
+    training
+}
+
+fn made(checked: &CheckedPlan, problem: &Problem, found: &Found) -> Plan {
+    let Plan { cluster, model, provenance, .. } = &checked.plan;
+    plan::make(problem, cluster, model.clone(), found, &[], provenance.clone())
+}
+
+/// What differs between two plans in words, and what that costs.
+fn changes(old: &Plan, new: &Plan, before: Option<f64>, found: &Found) -> Vec<String> {
+    let (from, to) = (&old.layout, &new.layout);
+    let mut changed = Vec::new();
+    let mut differ = |name: &str, from: String, to: String| {
+        if from != to {
+            changed.push(format!("{name} {to} in the place of {from}"));
+        }
+    };
+    differ("layout", from.to_string(), to.to_string());
+    let zero = |it: &LayoutSpec| format!("{} over {} ranks", it.zero_stage.number(), it.zero_shard);
+    differ("ZeRO", zero(from), zero(to));
+    differ("schedule", from.schedule.to_string(), to.schedule.to_string());
+    let micro = |it: &LayoutSpec| format!("{}x{}", it.num_micro_batches, it.micro_batch_size);
+    differ("micro-batches", micro(from), micro(to));
+    differ("recompute", from.recompute.to_string(), to.recompute.to_string());
+    differ("offload", from.offload.to_string(), to.offload.to_string());
+    differ(
+        "dispatcher",
+        from.switches.token_dispatcher.to_string(),
+        to.switches.token_dispatcher.to_string(),
+    );
+    differ(
+        "overlap of experts",
+        from.switches.expert_overlap.to_string(),
+        to.switches.expert_overlap.to_string(),
+    );
+    differ(
+        "CUDA graphs",
+        from.switches.cuda_graphs.to_string(),
+        to.switches.cuda_graphs.to_string(),
+    );
+    let (a, b) = (&old.training, &new.training);
+    differ("precision", a.precision.to_string(), b.precision.to_string());
+    differ("optimizer", format!("{:?}", a.optimizer), format!("{:?}", b.optimizer));
+    let sums = |it: &Training| if it.fp32_gradients { "fp32" } else { "16 bits" }.to_owned();
+    differ("gradients in", sums(a), sums(b));
+    differ("moments in", a.moments().to_string(), b.moments().to_string());
+    differ(
+        "master weights",
+        (!a.no_master_weights).to_string(),
+        (!b.no_master_weights).to_string(),
+    );
+    let blocks = |plan: &Plan| {
+        let counts = plan.stages.iter().map(|stage| stage.num_blocks.to_string());
+        counts.collect::<Vec<_>>().join(",")
+    };
+    differ("blocks of stages", blocks(old), blocks(new));
+    let now = found.evaluation.step_time.get();
+    let cost = match before {
+        Some(before) => format!(
+            "approximation: predicted {now:.4} s a step, {:+.1} % of the {before:.4} s that the plan would take here",
+            (now / before - 1.0) * 100.0
+        ),
+        None => format!("approximation: predicted {now:.4} s a step"),
+    };
+    std::iter::once(cost)
+        .chain(changed.into_iter().map(|it| format!("approximation: {it}")))
+        .collect()
+}

@@ -1,0 +1,435 @@
+//! Settings of other tools, read, as a plan.
+
+use std::fmt;
+
+use ir::cluster::{Cluster, Precision};
+use ir::framework::{ExpertTensor, Framework};
+use ir::graph::Graph;
+use ir::layout::{Layout, LayoutError, LayoutSpec};
+use ir::model::Model;
+use ir::plan::{Optimizer, Plan, PlannedModel, Provenance, Training};
+use ir::replication::DataParallelMethod;
+
+use super::argument::Argument;
+use super::options::OptionError;
+use super::setting::Setting;
+use super::shell::ShellError;
+use super::target::Target;
+use super::write;
+use planner_core::plan;
+use planner_core::problem::{Problem, ProblemError};
+use planner_core::search::simulated;
+use planner_core::step::{ChainIndex, PipelineRanks, Shape, ShapeKey};
+
+/// Settings of a tool, in no tool's words.
+#[derive(Clone, Debug)]
+pub struct Imported {
+    /// Whose they are.
+    pub source: Target,
+    /// What runs them, with the habits that they switch on and off.
+    pub framework: Framework,
+    /// The layout; its data parallelism and micro-batches follow from the rest.
+    pub layout: LayoutSpec,
+    /// Ranks, where that is said.
+    pub num_gpus: Option<u32>,
+    /// How the model is trained.
+    pub training: StatedTraining,
+    /// What of the stages is said.
+    pub stages: StatedStages,
+    /// Over how many groups of replicas states are repeated.
+    pub shard_groups: u32,
+    /// What is said of the model.
+    pub model: Vec<Argument>,
+    /// Whether multi-token prediction modules are trained.
+    pub multi_token_prediction: bool,
+    /// Whether dropout is applied.
+    pub dropout: bool,
+}
+
+/// How a model is trained, as far as it is said.
+#[derive(Clone, Copy, Debug)]
+pub struct StatedTraining {
+    /// Tokens in a sequence.
+    pub sequence_length: Option<u64>,
+    /// Sequences in a step; absent: one micro-batch for each replica.
+    pub global_batch_size: Option<u64>,
+    /// Micro-batches of a replica in a step, where the tool has these.
+    pub num_micro_batches: Option<u32>,
+    /// Precision of linear layers.
+    pub precision: Precision,
+    /// What updates the parameters.
+    pub optimizer: Optimizer,
+    /// Whether gradients are added up in fp32.
+    pub fp32_gradients: bool,
+    /// Whether moments are in bf16.
+    pub bf16_moments: bool,
+    /// Whether there are no master weights.
+    pub no_master_weights: bool,
+}
+
+/// Which layers a stage has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StatedStages {
+    /// As many each, the embedding with the first and the head with the last.
+    Even,
+    /// Blocks of each, embedding and head counted.
+    Blocks(Vec<u32>),
+    /// As many blocks each, embedding and head counted, the first stages one more where they do not divide.
+    Spread,
+    /// The tool cuts by its own rule, which is taken to even out times.
+    Balanced,
+}
+
+/// Why settings become no plan.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ImportError {
+    /// The script cannot be read.
+    #[error(transparent)]
+    Shell(#[from] ShellError),
+    /// The options cannot be read.
+    #[error(transparent)]
+    Option(#[from] OptionError),
+    /// It is no file of a tool that is known.
+    #[error("{what}\nhint: {works}")]
+    Unknown {
+        /// What is missing.
+        what: String,
+        /// What would work.
+        works: String,
+    },
+    /// The problem cannot be posed.
+    #[error(transparent)]
+    Problem(#[from] ProblemError),
+    /// The layout is not valid.
+    #[error("the layout that the settings give")]
+    Layout(#[from] LayoutError),
+    /// The settings are of another model.
+    #[error("the settings are of another model than `{model}`: {}", differences.join("; "))]
+    Model {
+        /// The model that was given.
+        model: String,
+        /// What differs.
+        differences: Vec<String>,
+    },
+    /// Ranks, sequences or layers do not divide.
+    #[error("{what}\nhint: {works}")]
+    Divides {
+        /// Of what.
+        of: Divided,
+        /// An option, and the number with which it agrees with the others.
+        instead: Option<(&'static str, u64)>,
+        /// What does not.
+        what: String,
+        /// What would.
+        works: String,
+    },
+}
+
+/// What is divided, or was stated twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Divided {
+    /// Ranks, into replicas and their parts.
+    Ranks,
+    /// A batch, into micro-batches and replicas.
+    Batch,
+    /// Layers, into stages.
+    Stages,
+    /// Nothing: settings and command line say two different things.
+    Stated,
+}
+
+/// Settings as a problem with its layout.
+#[derive(Clone, Debug)]
+pub struct Posed {
+    /// Model, training and GPUs.
+    pub problem: Problem,
+    /// The layout.
+    pub layout: Layout,
+    /// Where each stage ends, in blocks.
+    pub stage_ends: Vec<usize>,
+}
+
+/// Something that settings say of another model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelDifference {
+    /// What they say.
+    pub stated: Argument,
+    /// What they would say of the model that was given.
+    pub would: Argument,
+}
+
+/// What settings do not say: for which model, on what.
+#[derive(Clone, Debug)]
+pub struct Given<'a> {
+    /// The model.
+    pub model: &'a Model,
+    /// Its graph, as the settings train it.
+    pub graph: &'a Graph,
+    /// Its file, as the plan will hold it.
+    pub planned: PlannedModel,
+    /// The GPUs.
+    pub cluster: &'a Cluster,
+    /// How many, where the settings do not say.
+    pub num_gpus: Option<u32>,
+    /// What the plan says of where it comes from.
+    pub provenance: Provenance,
+}
+
+impl Imported {
+    /// The plan that the settings are.
+    ///
+    /// # Errors
+    ///
+    /// [`ImportError`] where they contradict each other, the model, or what was given beside them.
+    pub fn plan(&self, given: &Given<'_>) -> Result<Plan, ImportError> {
+        let Given { model, graph, planned, cluster, num_gpus, provenance } = given;
+        let Posed { problem, layout, stage_ends } = self.posed(graph, cluster, *num_gpus)?;
+        let (found, _) = simulated(&problem, layout, &stage_ends);
+        let plan = plan::make(&problem, cluster, planned.clone(), &found, &[], provenance.clone());
+        let differences = self.differences(&plan, model, graph);
+        if !differences.is_empty() {
+            let texts = differences.iter().map(ToString::to_string).collect();
+            return Err(ImportError::Model { model: planned.name.clone(), differences: texts });
+        }
+        Ok(plan)
+    }
+
+    /// The problem that the settings pose, with their layout and stages.
+    ///
+    /// # Errors
+    ///
+    /// [`ImportError`] where they contradict each other, or what was given beside them.
+    pub fn posed(
+        &self,
+        graph: &Graph,
+        cluster: &Cluster,
+        num_gpus: Option<u32>,
+    ) -> Result<Posed, ImportError> {
+        let num_gpus = self.ranks(num_gpus)?;
+        let training = self.training(num_gpus)?;
+        let layout = self.spec(num_gpus, &training)?;
+        let framework = self.framework.clone();
+        let graph = graph.clone();
+        let problem = Problem::new(graph, training, cluster, framework, num_gpus)?;
+        let headroom = problem.usual_headroom();
+        let problem = problem.with_headroom(headroom);
+        let layout = self.with_experts(layout, &problem);
+        let layout = Layout::new(layout, &problem.limits)?;
+        let stage_ends = self.stage_ends(&problem, &layout)?;
+        Ok(Posed { problem, layout, stage_ends })
+    }
+
+    /// How experts are cut, where the tool cuts them in one way.
+    fn with_experts(&self, layout: LayoutSpec, problem: &Problem) -> LayoutSpec {
+        let ability = self.framework.abilities.experts.as_ref().map(|it| it.tensor);
+        let has_experts = problem.facts.has_experts;
+        let is_spread = layout.expert_parallel > 1;
+        let expert_tensor_parallel = match ability {
+            Some(ExpertTensor::None) if has_experts => 1,
+            Some(ExpertTensor::AllUnlessSpread) if has_experts && is_spread => 1,
+            Some(ExpertTensor::Any) => layout.expert_tensor_parallel,
+            _ => layout.tensor_parallel,
+        };
+        LayoutSpec { expert_tensor_parallel, ..layout }
+    }
+
+    fn ranks(&self, given: Option<u32>) -> Result<u32, ImportError> {
+        match (self.num_gpus, given) {
+            (Some(stated), Some(asked)) if stated != asked => Err(ImportError::Divides {
+                of: Divided::Stated,
+                instead: None,
+                what: format!("the settings start {stated} ranks, not {asked}"),
+                works: "leave out `--gpus`".to_owned(),
+            }),
+            (stated, asked) => stated.or(asked).ok_or_else(|| ImportError::Unknown {
+                what: "the settings do not say how many ranks there are".to_owned(),
+                works: "`--gpus 64`".to_owned(),
+            }),
+        }
+    }
+
+    /// Replicas, where the ranks are known and divide into them.
+    pub fn known_replicas(&self) -> Option<u32> {
+        self.replicas(self.num_gpus?).ok()
+    }
+
+    fn replicas(&self, num_gpus: u32) -> Result<u32, ImportError> {
+        let LayoutSpec { tensor_parallel, context_parallel, pipeline_parallel, .. } = self.layout;
+        let others = tensor_parallel * context_parallel * pipeline_parallel;
+        if num_gpus == 0 || !num_gpus.is_multiple_of(others) {
+            return Err(ImportError::Divides {
+                of: Divided::Ranks,
+                instead: None,
+                what: format!(
+                    "tensor {tensor_parallel} x context {context_parallel} x pipeline {pipeline_parallel} are \
+                     {others} ranks, which do not divide {num_gpus}"
+                ),
+                works: format!("{} ranks", num_gpus.next_multiple_of(others)),
+            });
+        }
+        Ok(num_gpus / others)
+    }
+
+    fn training(&self, num_gpus: u32) -> Result<Training, ImportError> {
+        let StatedTraining { sequence_length, global_batch_size, num_micro_batches, .. } =
+            self.training;
+        let each = u64::from(self.replicas(num_gpus)?) * u64::from(self.layout.micro_batch_size);
+        Ok(Training {
+            sequence_length: sequence_length.ok_or_else(|| ImportError::Unknown {
+                what: "the settings do not say how long a sequence is".to_owned(),
+                works: "`--seq-len 8192`".to_owned(),
+            })?,
+            global_batch_size: match (global_batch_size, num_micro_batches) {
+                (Some(batch), Some(rounds)) if batch != each * u64::from(rounds) => {
+                    return Err(ImportError::Divides {
+                        of: Divided::Batch,
+                        instead: None,
+                        what: format!(
+                            "a batch of {batch} is not micro-batches of {} x {rounds} of them x {} replicas, which are {}",
+                            self.layout.micro_batch_size,
+                            each / u64::from(self.layout.micro_batch_size.max(1)),
+                            each * u64::from(rounds)
+                        ),
+                        works: format!("a batch of {}", each * u64::from(rounds)),
+                    });
+                }
+                (Some(batch), _) => batch,
+                (None, rounds) => each * u64::from(rounds.unwrap_or(1)),
+            },
+            precision: self.training.precision,
+            optimizer: self.training.optimizer,
+            fp32_gradients: self.training.fp32_gradients,
+            bf16_moments: self.training.bf16_moments,
+            no_master_weights: self.training.no_master_weights,
+            data_parallel_method: DataParallelMethod::AllReduce,
+            gradient_compression: None,
+        })
+    }
+
+    fn spec(&self, num_gpus: u32, training: &Training) -> Result<LayoutSpec, ImportError> {
+        let data_parallel = self.replicas(num_gpus)?;
+        let each = u64::from(data_parallel) * u64::from(self.layout.micro_batch_size);
+        let batch = training.global_batch_size;
+        if !batch.is_multiple_of(each) || batch == 0 {
+            return Err(ImportError::Divides {
+                of: Divided::Batch,
+                instead: None,
+                what: format!(
+                    "a global batch of {batch} is no number of micro-batches of {} on {data_parallel} replicas",
+                    self.layout.micro_batch_size
+                ),
+                works: format!("{} or {}", (batch / each).max(1) * each, (batch / each + 1) * each),
+            });
+        }
+        let replicas = data_parallel * self.layout.context_parallel;
+        if !replicas.is_multiple_of(self.shard_groups) {
+            return Err(ImportError::Divides {
+                of: Divided::Ranks,
+                instead: None,
+                what: format!(
+                    "{replicas} replicas do not divide into {} groups",
+                    self.shard_groups
+                ),
+                works: "a number of groups that divides them".to_owned(),
+            });
+        }
+        let num_micro_batches = (batch / each).min(u64::from(u32::MAX)) as u32;
+        let zero_shard = replicas / self.shard_groups;
+        Ok(LayoutSpec { data_parallel, num_micro_batches, zero_shard, ..self.layout })
+    }
+
+    fn stage_ends(&self, problem: &Problem, layout: &Layout) -> Result<Vec<usize>, ImportError> {
+        let num_stages = layout.num_stages() as usize;
+        let blocks = problem.graph.num_blocks();
+        match &self.stages {
+            StatedStages::Blocks(counts) => {
+                let given: u64 = counts.iter().copied().map(u64::from).sum();
+                if given != blocks as u64 || counts.len() != num_stages {
+                    return Err(ImportError::Divides {
+                        of: Divided::Stages,
+                        instead: None,
+                        what: format!(
+                            "the stages have {given} blocks in {} stages, but the model has {blocks} and the layout \
+                             {num_stages} stages",
+                            counts.len()
+                        ),
+                        works: "as many layers as the model has, with embedding and head"
+                            .to_owned(),
+                    });
+                }
+                let ends = counts.iter().scan(0, |end, count| {
+                    *end += *count as usize;
+                    Some(*end)
+                });
+                Ok(ends.collect())
+            }
+            StatedStages::Even => {
+                let layers = blocks.saturating_sub(2);
+                let modules = if self.multi_token_prediction {
+                    problem
+                        .graph
+                        .blocks()
+                        .filter(|it| problem.graph.class(*it).name().starts_with("mtp"))
+                        .count()
+                } else {
+                    0
+                };
+                let layers = layers - modules.min(layers);
+                if !layers.is_multiple_of(num_stages) {
+                    return Err(ImportError::Divides {
+                        of: Divided::Stages,
+                        instead: None,
+                        what: format!("{layers} layers do not divide into {num_stages} stages"),
+                        works: "a layout of stages, with as many layers as are wanted in each"
+                            .to_owned(),
+                    });
+                }
+                let each = layers / num_stages;
+                let end =
+                    |stage: usize| if stage == num_stages { blocks } else { 1 + stage * each };
+                Ok((1..=num_stages).map(end).collect())
+            }
+            StatedStages::Spread => {
+                let (each, more) = (blocks / num_stages, blocks % num_stages);
+                Ok((1..=num_stages).map(|stage| stage * each + stage.min(more)).collect())
+            }
+            StatedStages::Balanced => {
+                let chain = ChainIndex::new(problem);
+                let shape = Shape::new(problem, &chain, ShapeKey::of(layout));
+                let ranks = PipelineRanks::of(layout);
+                let ends = shape.balanced(&chain, layout.recompute, num_stages, &ranks);
+                ends.map(|ends| ends.to_vec()).ok_or_else(|| ImportError::Divides {
+                    of: Divided::Stages,
+                    instead: None,
+                    what: format!("{blocks} blocks do not make {num_stages} stages"),
+                    works: "fewer stages".to_owned(),
+                })
+            }
+        }
+    }
+
+    /// What is said of the model and is not what would be said of the one that was given.
+    pub fn differences(&self, plan: &Plan, model: &Model, graph: &Graph) -> Vec<ModelDifference> {
+        let setting = Setting::new(plan, model, graph, Vec::new());
+        let expected = write::model_arguments(self.source, &setting);
+        let same = |one: &str, other: &str| match (one.parse::<f64>(), other.parse::<f64>()) {
+            (Ok(one), Ok(other)) => one.total_cmp(&other).is_eq(),
+            _ => one == other,
+        };
+        let differs = |stated: &Argument| {
+            let would = expected.iter().find(|it| it.name == stated.name)?;
+            let are_same = stated.values.len() == would.values.len()
+                && stated.values.iter().zip(&would.values).all(|(one, other)| same(one, other));
+            let (stated, would) = (stated.clone(), would.clone());
+            (!are_same).then_some(ModelDifference { stated, would })
+        };
+        self.model.iter().filter_map(differs).collect()
+    }
+}
+
+impl fmt::Display for ModelDifference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}`, where it has `{}`", self.stated.words(), self.would.words())
+    }
+}

@@ -1,0 +1,131 @@
+//! Settings of other tools, found in what a user has.
+
+use std::collections::BTreeMap;
+
+use ir::cluster::Cluster;
+use ir::graph::Graph;
+use ir::model::transformer::{FeedForward, Layer};
+use ir::model::{Description, GraphOptions, Model};
+use ir::plan::{Plan, PlannedModel, Provenance};
+use ir::text::count_of;
+
+use super::imported::{Divided, Given, ImportError, Imported};
+use super::source::{Source, Stated, source};
+use super::target::Target;
+use super::{accelerate, bridge, deepspeed, megatron, nanotron, torchtitan};
+use planner_core::plan::sha256;
+
+/// What is beside the settings.
+#[derive(Clone, Debug)]
+pub struct Import<'a> {
+    /// What the settings are: a script, a list of arguments, or a tool's file.
+    pub text: &'a str,
+    /// Of which tool, where their words do not say.
+    pub from: Option<Target>,
+    /// Files that they name ([`named_files`](super::named_files)), by their names.
+    pub files: &'a BTreeMap<String, String>,
+    /// What they do not say.
+    pub stated: Stated,
+    /// Values of variables that a script does not set.
+    pub set: &'a BTreeMap<String, String>,
+    /// The model.
+    pub model: &'a Model,
+    /// Its file.
+    pub model_text: &'a str,
+    /// The GPUs.
+    pub cluster: &'a Cluster,
+    /// The command that makes the plan again.
+    pub command: String,
+}
+
+/// The plan that settings are.
+///
+/// # Errors
+///
+/// [`ImportError`] where they cannot be read, contradict themselves, or are of another model.
+pub fn import(import: &Import<'_>) -> Result<Plan, ImportError> {
+    let Import { model, model_text, cluster, stated, .. } = *import;
+    let imported = settings(import)?;
+    let (multi_token_prediction, dropout) = (imported.multi_token_prediction, imported.dropout);
+    let options = GraphOptions { multi_token_prediction, dropout, ..GraphOptions::default() };
+    let unbuilt = |what: String| ImportError::Unknown {
+        what,
+        works: "a model that has what the settings are of".to_owned(),
+    };
+    let graph = model.graph(options).map_err(|error| unbuilt(error.to_string()))?;
+    let graph = match imported.layout.recompute.modules() {
+        Some(modules) => graph.recomputing(modules).map_err(|error| unbuilt(error.to_string()))?,
+        None => graph,
+    };
+    let given = Given {
+        model,
+        graph: &graph,
+        planned: planned(model, model_text, &graph, [multi_token_prediction, dropout]),
+        cluster,
+        num_gpus: stated.num_gpus,
+        provenance: Provenance {
+            planner_version: env!("CARGO_PKG_VERSION").to_owned(),
+            command: import.command.clone(),
+            model_sha256: sha256(model_text),
+            cluster_sha256: sha256(&serde_json::to_string(cluster).unwrap_or_default()),
+        },
+    };
+    imported.plan(&given)
+}
+
+fn planned(
+    model: &Model,
+    text: &str,
+    graph: &Graph,
+    [modules, dropout]: [bool; 2],
+) -> PlannedModel {
+    PlannedModel {
+        name: model.name.clone(),
+        description: serde_json::from_str(text).unwrap_or_default(),
+        num_parameters: graph.parameter_counts().total,
+        multi_token_prediction: modules,
+        dropout,
+        adapters: None,
+    }
+}
+
+/// The settings, as the tool that they are of has them.
+///
+/// # Errors
+///
+/// [`ImportError`] where they cannot be read, or contradict themselves.
+pub fn settings(import: &Import<'_>) -> Result<Imported, ImportError> {
+    let Import { text, from, set, files, stated, .. } = *import;
+    let mut source: Source<'_> = source(text, from, set, files, stated)?;
+    if let Description::Transformer(transformer) = &import.model.description {
+        let is_mixture = |it: &Layer| matches!(it.feed_forward, FeedForward::Mixture(_));
+        source.num_layers = Some(transformer.layers.iter().map(|it| it.count).sum());
+        source.has_experts = transformer.layers.iter().any(|it| is_mixture(&it.layer));
+    }
+    let imported = match source.target {
+        Target::Megatron => megatron::read(&source),
+        Target::MegatronBridge => bridge::read(&source),
+        Target::TorchTitan => torchtitan::read(&source),
+        Target::DeepSpeed => deepspeed::read(&source),
+        Target::Accelerate => accelerate::read(&source),
+        Target::Trainer => accelerate::read_trainer(&source),
+        Target::Nanotron => nanotron::read(&source),
+        Target::Executor => Err(ImportError::Unknown {
+            what: "the executor's settings are the plan itself".to_owned(),
+            works: "`plan.json`, which every command reads".to_owned(),
+        }),
+    }?;
+    let ranks = imported.layout.pipeline_parallel;
+    match stated.pipeline_parallel.filter(|stated| *stated != ranks) {
+        Some(stated) => Err(ImportError::Divides {
+            of: Divided::Stated,
+            instead: None,
+            what: format!(
+                "the settings have {}, not {stated}",
+                count_of(ranks, "pipeline rank", "pipeline ranks")
+            ),
+            works: "leave out `--pp`".to_owned(),
+        }),
+        None => Ok(imported),
+    }
+}

@@ -1,0 +1,272 @@
+//! Rules about degrees: what is spread over too many ranks, or over the wrong ones.
+
+use ir::graph::TokenDispatcher;
+
+use super::bench::Bench;
+use super::case::Trial;
+use super::change::Change;
+use super::division::below;
+use super::finding::{Cost, Finding};
+use super::rule::{Rule, Severity};
+use super::words::Speech;
+use crate::interchange::{StatedStages, Target};
+use planner_core::search::RESOLUTION;
+
+pub(super) fn find(bench: &Bench<'_>) -> Vec<Finding> {
+    let rules: [fn(&Bench<'_>) -> Option<Finding>; 8] = [
+        not_supported,
+        across_nodes,
+        tensor_not_needed,
+        sequence_parallel,
+        few_micro_batches,
+        uneven_stages,
+        context,
+        dispatcher,
+    ];
+    rules.iter().filter_map(|rule| rule(bench)).collect()
+}
+
+/// What the tool cannot run.
+fn not_supported(bench: &Bench<'_>) -> Option<Finding> {
+    let base = &bench.base;
+    let lacks = base.lacks();
+    if lacks.is_empty() {
+        return None;
+    }
+    let layout = &base.found.layout;
+    let mut singles: Vec<Change> = ir::layout::ZeroStage::ALL.map(Change::Zero).to_vec();
+    singles.extend([
+        Change::Pipeline(1),
+        Change::VirtualStages(1),
+        Change::Context(1),
+        Change::Expert(1),
+        Change::TensorParallel(1),
+        Change::SequenceParallel(true),
+        Change::ExpertTensor(layout.tensor_parallel),
+        Change::ExpertTensor(1),
+        Change::Recompute(ir::graph::Recompute::Full),
+        Change::Recompute(ir::graph::Recompute::None),
+        Change::NoOffload,
+        Change::OneShardGroup,
+    ]);
+    let all: Vec<Vec<Change>> = singles.into_iter().map(|it| vec![it]).collect();
+    let trials = bench.trials(&all);
+    let able = trials.into_iter().filter(|it| it.case.lacks().is_empty() && it.case.fits());
+    let trial = able.max_by(|one, other| one.saves.total_cmp(&other.saves));
+    let framework = &base.problem.hardware.framework.name;
+    let message = format!("{framework} has no {}", lacks.join(", no "));
+    let cost = trial.as_ref().map(|it| (it, it.cost(base)));
+    Some(bench.finding(Rule::NotSupported, Severity::Error, message, cost, &[]))
+}
+
+/// Products over ranks that no fast network joins.
+fn across_nodes(bench: &Bench<'_>) -> Option<Finding> {
+    let base = &bench.base;
+    let layout = &base.found.layout;
+    let (tensor, domain) = (layout.tensor_parallel, base.problem.hardware.domain);
+    if !base.crosses_nodes() {
+        return None;
+    }
+    let mut all = Vec::new();
+    for within in below(tensor).filter(|it| domain.is_multiple_of(*it)).take(4) {
+        let change = Change::TensorParallel(within);
+        all.push(vec![change.clone()]);
+        let times = tensor / within;
+        for times in [times, 2 * times, 2] {
+            let pipeline = layout.pipeline_parallel.saturating_mul(times);
+            all.push(vec![change.clone(), Change::Pipeline(pipeline)]);
+        }
+        all.push(vec![change, Change::Recompute(ir::graph::Recompute::Full)]);
+    }
+    let exposed = base.found.evaluation.breakdown.tensor_parallel_seconds
+        / base.found.evaluation.step_time.get();
+    let told = format!(
+        "products are sharded over {tensor} GPUs, but {domain} share a fast network: {:.0} % of a step waits for their \
+         collectives",
+        exposed * 100.0
+    );
+    let Some(trial) = bench.fastest(&all).filter(|it| it.saves > 0.0) else {
+        let about = [Change::TensorParallel(tensor)];
+        let severity = Severity::Note;
+        return Some(bench.finding(Rule::TensorParallelAcrossNodes, severity, told, None, &about));
+    };
+    let message = |cost: &str| format!("{told}; fewer, which {cost}");
+    Some(bench.waste(Rule::TensorParallelAcrossNodes, message, &trial))
+}
+
+/// Products over more ranks than need be: said only where it is certain, as many run so for other reasons.
+fn tensor_not_needed(bench: &Bench<'_>) -> Option<Finding> {
+    let base = &bench.base;
+    let tensor = base.found.layout.tensor_parallel;
+    let domain = base.problem.hardware.domain;
+    if tensor == 1 || !domain.is_multiple_of(tensor) {
+        return None;
+    }
+    let fewer = below(tensor).filter(|it| tensor.is_multiple_of(*it));
+    let all: Vec<Vec<Change>> = fewer.map(|it| vec![Change::TensorParallel(it)]).collect();
+    let trial = bench.fastest(&all).filter(|it| it.case.has_room())?;
+    let message = |cost: &str| {
+        format!(
+            "products are sharded over {tensor} GPUs, but {} have room for the model: fewer {cost}",
+            trial.case.found.layout.tensor_parallel
+        )
+    };
+    let finding = bench.waste(Rule::TensorParallelNotNeeded, message, &trial);
+    finding.cost.is_some_and(Cost::is_sure).then_some(finding)
+}
+
+/// Tensor parallelism whose ranks all keep the whole of what lies between sharded products.
+fn sequence_parallel(bench: &Bench<'_>) -> Option<Finding> {
+    let base = &bench.base;
+    let layout = &base.found.layout;
+    if layout.tensor_parallel == 1 || layout.sequence_parallel {
+        return None;
+    }
+    let trials = bench.trials(&[vec![Change::SequenceParallel(true)]]);
+    let trial = trials.into_iter().next()?;
+    let cost = trial.cost(base);
+    let has_experts = base.problem.facts.has_experts;
+    let tensor = layout.tensor_parallel;
+    let told = format!(
+        "each of {tensor} tensor-parallel ranks keeps and computes norms and residuals of the whole sequence; sharing \
+         them {}",
+        cost.in_words()
+    );
+    let (severity, message) = if has_experts && bench.speech == Speech::Tool(Target::Megatron) {
+        let message = format!(
+            "Megatron trains experts with tensor parallelism {tensor} only with sequence parallelism"
+        );
+        (Severity::Error, message)
+    } else if cost.is_certain() || gives_room(bench, &trial) {
+        (Severity::Warning, told)
+    } else {
+        (Severity::Note, told)
+    };
+    let rule = Rule::SequenceParallelMissing;
+    Some(bench.finding(rule, severity, message, Some((&trial, cost)), &[]))
+}
+
+/// Whether memory that is short is no longer so.
+pub(super) fn gives_room(bench: &Bench<'_>, trial: &Trial) -> bool {
+    !bench.base.has_room() && trial.case.has_room()
+}
+
+/// From this share of a step on, a bubble is a loss whatever the reason.
+const LARGE_BUBBLE: f64 = 0.4;
+
+/// A pipeline that is never full.
+fn few_micro_batches(bench: &Bench<'_>) -> Option<Finding> {
+    let base = &bench.base;
+    let layout = &base.found.layout;
+    let (rounds, ranks) = (layout.num_micro_batches, layout.pipeline_parallel);
+    if rounds >= ranks {
+        return None;
+    }
+    let bubble = base.found.evaluation.breakdown.pipeline_bubble_seconds
+        / base.found.evaluation.step_time.get();
+    let told = format!(
+        "{rounds} micro-batches of {} on {ranks} pipeline stages: {:.0} % of a step is bubble",
+        layout.micro_batch_size,
+        bubble * 100.0
+    );
+    let mut all: Vec<Vec<Change>> = Vec::new();
+    let micro = layout.micro_batch_size;
+    let smaller = below(micro).filter(|it| micro.is_multiple_of(*it));
+    all.extend(smaller.map(|it| vec![Change::MicroBatch(it)]));
+    for times in [2, 4, 8] {
+        if ranks.is_multiple_of(times) {
+            let fewer = Change::Pipeline(ranks / times);
+            let tensor = layout.tensor_parallel.saturating_mul(times);
+            all.push(vec![fewer.clone()]);
+            all.push(vec![fewer.clone(), Change::TensorParallel(tensor)]);
+            all.push(vec![fewer, Change::MicroBatch(1)]);
+        }
+    }
+    let same_batch = bench.fastest(&all).filter(|it| it.saves > RESOLUTION);
+    let each = u64::from(layout.data_parallel) * u64::from(micro);
+    let full = each * u64::from(ranks);
+    let trial = same_batch.or_else(|| bench.fastest(&[vec![Change::GlobalBatch(full)]]));
+    let Some(trial) = trial.filter(|it| it.saves > 0.0) else {
+        let about = [Change::MicroBatch(micro), Change::GlobalBatch(full)];
+        let rule = Rule::FewerMicroBatchesThanStages;
+        return Some(bench.finding(rule, Severity::Note, told, None, &about));
+    };
+    let message = |cost: &str| format!("{told}; a fuller pipeline {cost}");
+    let mut finding = bench.waste(Rule::FewerMicroBatchesThanStages, message, &trial);
+    if bubble > LARGE_BUBBLE {
+        finding.severity = Severity::Warning;
+    }
+    Some(finding)
+}
+
+/// Stages of which one holds up the others.
+fn uneven_stages(bench: &Bench<'_>) -> Option<Finding> {
+    let base = &bench.base;
+    if base.found.layout.pipeline_parallel == 1 || base.imported.stages == StatedStages::Balanced {
+        return None;
+    }
+    let trial = bench.fastest(&[vec![Change::CutAnew]]).filter(|it| it.saves > RESOLUTION)?;
+    let counts = base.blocks();
+    let message = |cost: &str| {
+        format!(
+            "one stage holds up the others ({} blocks, embedding and head counted): layers cut by their times, which \
+             {cost}",
+            counts.iter().map(u32::to_string).collect::<Vec<_>>().join(" + ")
+        )
+    };
+    Some(bench.waste(Rule::StagesUneven, message, &trial))
+}
+
+/// Below so many tokens a rank, a sequence is seldom worth sharing.
+const SHORT: u64 = 4096;
+
+/// Sequences that are shared for no need.
+fn context(bench: &Bench<'_>) -> Option<Finding> {
+    let base = &bench.base;
+    let layout = &base.found.layout;
+    let degree = layout.context_parallel;
+    if degree == 1 || !base.fits() {
+        return None;
+    }
+    let fewer = below(degree).filter(|it| degree.is_multiple_of(*it));
+    let mut all: Vec<Vec<Change>> = Vec::new();
+    for fewer in fewer {
+        all.push(vec![Change::Context(fewer)]);
+        // What was exchanged within a sequence is then for replicas, which take micro-batches of their own.
+        if fewer == 1 && layout.micro_batch_size > 1 {
+            all.push(vec![Change::Context(1), Change::MicroBatch(1)]);
+        }
+    }
+    let trial = bench.fastest(&all)?;
+    let length = base.problem.training.sequence_length;
+    let each = length / u64::from(degree);
+    if trial.saves <= RESOLUTION && (each >= SHORT || trial.saves < 0.0) {
+        return None;
+    }
+    let message = |cost: &str| {
+        format!(
+            "sequences of {length} tokens are shared by {degree} ranks, {each} each, though {} have room: that {cost}",
+            trial.case.found.layout.context_parallel
+        )
+    };
+    Some(bench.waste(Rule::ContextParallelWithoutLongSequence, message, &trial))
+}
+
+/// Tokens that go to ranks which have none of their experts.
+fn dispatcher(bench: &Bench<'_>) -> Option<Finding> {
+    let base = &bench.base;
+    let layout = &base.found.layout;
+    let is_gathering = layout.switches.token_dispatcher == TokenDispatcher::AllGather;
+    if layout.expert_parallel == 1 || !is_gathering {
+        return None;
+    }
+    let change = Change::Dispatcher(TokenDispatcher::AllToAll);
+    let trial = bench.fastest(&[vec![change]]).filter(|it| it.saves > 0.0)?;
+    let degree = layout.expert_parallel;
+    let message = |cost: &str| {
+        format!(
+            "all tokens are gathered on each of {degree} expert-parallel ranks; sent to their experts alone, which {cost}"
+        )
+    };
+    Some(bench.waste(Rule::DispatcherGathers, message, &trial))
+}

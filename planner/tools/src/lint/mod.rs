@@ -1,0 +1,317 @@
+//! Settings that people run, judged: what cannot run, what is wasteful or risky and by how much, and what is better.
+//!
+//! A [`Rule`] has a name that stays. What keeps settings from being read or posed is put right fault by fault, so that
+//! all faults are found; then the settings are evaluated, and so is everything that is offered in their place. A waste
+//! of time is a warning only where the interval of the pair says that it is one, else a note.
+
+mod bench;
+mod case;
+mod change;
+mod degrees;
+mod division;
+mod finding;
+mod keys;
+mod memory;
+mod nearest;
+mod reading;
+mod report;
+mod rule;
+mod sarif;
+mod text;
+mod training;
+mod words;
+
+use ir::cluster::Cluster;
+use ir::framework::Abilities;
+use ir::layout::Layout;
+use ir::model::{GraphOptions, Model};
+use ir::plan::{Plan, PlannedModel, Provenance};
+
+pub use finding::{Cost, Finding, Fix, OptionChange, Place, Replacement};
+pub use nearest::Nearby;
+pub use report::{Predicted, RankPrediction, Report};
+pub use rule::{Rule, Severity};
+pub use sarif::sarif;
+
+use bench::Bench;
+use case::Ground;
+use words::{Speech, bridge};
+
+use crate::interchange::{
+    self, Import, ImportError, Imported, ModelDifference, StatedStages, StatedTraining, Target,
+};
+use planner_core::plan::{self, CheckedPlan};
+use planner_core::problem::Problem;
+
+/// Settings of a tool, judged; at most so many better ones near them are looked for.
+///
+/// # Errors
+///
+/// [`ImportError`] where there are none, or they leave open what decides.
+pub fn lint(import: &Import<'_>, most_nearest: usize) -> Result<Report, ImportError> {
+    let reading::Reading { imported, text, mut findings } = reading::read(import)?;
+    let mut report = Report {
+        model: import.model.name.clone(),
+        cluster: import.cluster.name.clone(),
+        tool: imported.as_ref().map_or("settings", |it| it.source.tool()).to_owned(),
+        findings: Vec::new(),
+        prediction: None,
+        nearest: Vec::new(),
+    };
+    let Some(mut imported) = imported else {
+        report.findings = findings;
+        return Ok(report);
+    };
+    imported.num_gpus = imported.num_gpus.or(import.stated.num_gpus);
+    let options = GraphOptions {
+        multi_token_prediction: imported.multi_token_prediction,
+        dropout: imported.dropout,
+        ..GraphOptions::default()
+    };
+    let graph = import.model.graph(options).map_err(|error| ImportError::Unknown {
+        what: error.to_string(),
+        works: "a model that has what the settings are of".to_owned(),
+    })?;
+    let ground = Ground {
+        graph,
+        cluster: import.cluster,
+        num_gpus: import.stated.num_gpus,
+        vocabulary_parallel: false,
+    };
+    let speech = Speech::Tool(imported.source);
+    let division = division::pose(&ground, speech, import.text, &imported)?;
+    let now =
+        division.findings.iter().flat_map(|it| &it.fix).fold(text, |text, fix| {
+            text::changed(&text, &fix.changes).map_or(text, |(new, _)| new)
+        });
+    findings.extend(division.findings);
+    if let Some(base) = division.case {
+        findings.extend(differences(import, &base, &now));
+        let longest_sequence = import.model.max_position_embeddings();
+        let (text, now) = (import.text, now.as_str());
+        let bench = Bench { ground, speech, text, now, base, longest_sequence };
+        // What puts one of several faults right cannot be evaluated by itself.
+        for finding in &mut findings {
+            let alone = finding.fix.clone().filter(|it| it.step_time_seconds.is_some());
+            let alone = alone.and_then(|fix| checked(import, &bench, fix));
+            finding.fix = alone.or(finding.fix.take());
+        }
+        let first = findings.len();
+        judge(&mut report, &bench, &mut findings, most_nearest);
+        for finding in &mut findings[first..] {
+            finding.fix = finding.fix.take().and_then(|fix| checked(import, &bench, fix));
+        }
+        let nearest = std::mem::take(&mut report.nearest).into_iter();
+        let checked =
+            nearest.filter_map(|it| Some(Nearby { fix: checked(import, &bench, it.fix)?, ..it }));
+        report.nearest = checked.collect();
+    }
+    report.findings = sorted(findings);
+    Ok(report)
+}
+
+/// A text with options changed, if they can be.
+pub fn changed(text: &str, changes: &[OptionChange]) -> Option<String> {
+    Some(text::changed(text, changes)?.0)
+}
+
+/// A fix as the tool would read it: written into the settings, read and evaluated again. None where that does not work;
+/// where the text has no place for it, as it was evaluated.
+fn checked(import: &Import<'_>, bench: &Bench<'_>, fix: Fix) -> Option<Fix> {
+    let Some((text, _)) = text::changed(bench.now, &fix.changes) else { return Some(fix) };
+    let imported = interchange::settings(&Import { text: &text, ..import.clone() }).ok()?;
+    let case = bench.ground.evaluated(&imported).ok()?;
+    let step_time_seconds = Some(case.found.evaluation.step_time.get());
+    let peak_memory_bytes = Some(case.peak().get());
+    Some(Fix { step_time_seconds, peak_memory_bytes, ..fix })
+}
+
+/// A plan, judged.
+pub fn lint_plan(checked: &CheckedPlan, text: &str, most_nearest: usize) -> Report {
+    let Plan { model, cluster, framework, .. } = &checked.plan;
+    let described = Model::from_json(&model.description.to_string(), &model.name).ok();
+    let mut report = Report {
+        model: model.name.clone(),
+        cluster: cluster.name.clone(),
+        tool: framework.name.clone(),
+        findings: Vec::new(),
+        prediction: None,
+        nearest: Vec::new(),
+    };
+    let imported = of_plan(&checked.plan);
+    let ground = Ground {
+        graph: checked.problem.graph.clone(),
+        cluster,
+        num_gpus: None,
+        vocabulary_parallel: checked.problem.vocabulary_parallel,
+    };
+    let found = checked.found.clone();
+    let base = case::Case { imported, problem: checked.problem.clone(), found };
+    let longest_sequence = described.and_then(|it| it.max_position_embeddings());
+    let bench = Bench { ground, speech: Speech::Planner, text, now: text, base, longest_sequence };
+    let mut findings = Vec::new();
+    judge(&mut report, &bench, &mut findings, most_nearest);
+    report.findings = sorted(findings);
+    report
+}
+
+/// The report on a run that is known to have worked: its problem and layout, where its stages end in blocks, the cluster
+/// that it ran on, and its name. `None` where it cannot be evaluated.
+pub fn lint_run(
+    problem: &Problem,
+    layout: &Layout,
+    stage_ends: &[usize],
+    cluster: &Cluster,
+    id: &str,
+) -> Option<Report> {
+    // It ran, in what is most like the framework that ran it; and what rows call a node is what a fast network joins,
+    // which may have the hosts of several.
+    let mut framework = problem.hardware.framework.clone();
+    framework.abilities = Abilities::all();
+    let mut cluster = cluster.clone();
+    if let Some(host) = &mut cluster.host {
+        host.memory = host.memory * u64::from(cluster.gpus_per_node);
+    }
+    let cluster = &cluster;
+    let starts = std::iter::once(0).chain(stage_ends.iter().copied());
+    let blocks = starts.zip(stage_ends).map(|(start, end)| (end - start) as u32).collect();
+    let imported = Imported {
+        source: Target::Executor,
+        framework,
+        layout: **layout,
+        num_gpus: Some(problem.limits.num_gpus),
+        training: stated(&problem.training),
+        stages: StatedStages::Blocks(blocks),
+        shard_groups: groups(layout),
+        model: Vec::new(),
+        multi_token_prediction: false,
+        dropout: false,
+    };
+    let ground = Ground {
+        graph: problem.graph.clone(),
+        cluster,
+        num_gpus: None,
+        vocabulary_parallel: problem.vocabulary_parallel,
+    };
+    let base = ground.evaluated(&imported).ok()?;
+    let speech = Speech::Planner;
+    let bench = Bench { ground, speech, text: "", now: "", base, longest_sequence: None };
+    Some(Report {
+        model: id.to_owned(),
+        cluster: cluster.name.clone(),
+        tool: problem.hardware.framework.name.clone(),
+        findings: sorted(rules(&bench)),
+        prediction: None,
+        nearest: Vec::new(),
+    })
+}
+
+fn rules(bench: &Bench<'_>) -> Vec<Finding> {
+    [memory::find(bench), degrees::find(bench), training::find(bench)].concat()
+}
+
+fn judge(report: &mut Report, bench: &Bench<'_>, findings: &mut Vec<Finding>, nearest: usize) {
+    let is_repaired = findings.iter().any(|it| it.severity == Severity::Error);
+    findings.extend(rules(bench));
+    report.prediction = Some(Predicted::of(&bench.base, is_repaired));
+    report.nearest = nearest::nearest(bench, nearest);
+}
+
+/// What settings say of another model than the one that is given.
+fn differences(import: &Import<'_>, base: &case::Case, text: &str) -> Vec<Finding> {
+    let Import { model, cluster, .. } = *import;
+    let planned = PlannedModel {
+        name: model.name.clone(),
+        description: serde_json::Value::Null,
+        num_parameters: 0,
+        multi_token_prediction: base.imported.multi_token_prediction,
+        dropout: base.imported.dropout,
+        adapters: None,
+    };
+    let provenance = Provenance {
+        planner_version: String::new(),
+        command: String::new(),
+        model_sha256: String::new(),
+        cluster_sha256: String::new(),
+    };
+    let plan = plan::make(&base.problem, cluster, planned, &base.found, &[], provenance);
+    let all = base.imported.differences(&plan, model, &base.problem.graph);
+    let finding = |rule: Rule, message: String, difference: &ModelDifference| {
+        let name = &bridge::name_in(import.text, &difference.stated.name);
+        let value = difference.would.values.join(" ");
+        let change = OptionChange::set(&difference.stated.name, Some(value));
+        let mut places =
+            vec![Place { option: name.clone(), line: text::line_of(import.text, name) }];
+        places.retain(|it| it.line.is_some() || !text::has(text, &it.option));
+        Finding {
+            rule,
+            severity: rule.most_severe(),
+            message,
+            options: places,
+            cost: None,
+            fix: Some(bench::of_case(
+                import.text,
+                bridge::of_text(import.text, vec![change]),
+                base,
+            )),
+        }
+    };
+    let mut findings = Vec::new();
+    for difference in &all {
+        let message =
+            format!("the settings are of another model than `{}`: {difference}", model.name);
+        findings.push(finding(Rule::ModelDiffers, message, difference));
+        let stages = base.found.layout.num_stages();
+        let layers = difference.stated.values.first().and_then(|it| it.parse::<u32>().ok());
+        if difference.stated.name == "--num-layers"
+            && let Some(layers) = layers.filter(|it| !it.is_multiple_of(stages))
+        {
+            let message = format!(
+                "{layers} layers do not divide into {stages} stages: {} would be left over",
+                layers % stages
+            );
+            findings.push(finding(Rule::StagesUneven, message, difference));
+        }
+    }
+    findings
+}
+
+fn of_plan(plan: &Plan) -> Imported {
+    Imported {
+        source: Target::Executor,
+        framework: plan.framework.clone(),
+        layout: plan.layout,
+        num_gpus: Some(plan.num_gpus),
+        training: stated(&plan.training),
+        stages: StatedStages::Blocks(plan.stages.iter().map(|it| it.num_blocks).collect()),
+        shard_groups: groups(&plan.layout),
+        model: Vec::new(),
+        multi_token_prediction: plan.model.multi_token_prediction,
+        dropout: plan.model.dropout,
+    }
+}
+
+/// Groups of replicas over which states are repeated.
+fn groups(layout: &ir::layout::LayoutSpec) -> u32 {
+    (layout.context_parallel * layout.data_parallel / layout.zero_shard.max(1)).max(1)
+}
+
+fn stated(training: &ir::plan::Training) -> StatedTraining {
+    StatedTraining {
+        sequence_length: Some(training.sequence_length),
+        global_batch_size: Some(training.global_batch_size),
+        num_micro_batches: None,
+        precision: training.precision,
+        optimizer: training.optimizer,
+        fp32_gradients: training.fp32_gradients,
+        bf16_moments: training.bf16_moments,
+        no_master_weights: training.no_master_weights,
+    }
+}
+
+/// The most severe first, then in the order of the file.
+fn sorted(mut findings: Vec<Finding>) -> Vec<Finding> {
+    let line = |it: &Finding| it.options.iter().find_map(|place| place.line).unwrap_or(usize::MAX);
+    findings.sort_by_key(|it| (std::cmp::Reverse(it.severity), line(it), it.rule));
+    findings
+}

@@ -1,0 +1,115 @@
+//! Better settings near those at hand: one or two changed, the rest as it is.
+
+use ir::graph::{Recompute, RecomputeModule, RecomputeModules};
+use ir::layout::ZeroStage;
+use serde::Serialize;
+
+use super::bench::Bench;
+use super::case::Trial;
+use super::change::Change;
+use super::finding::{Cost, Fix};
+use super::memory::pairs;
+use ir::layout::LayoutSpec;
+use planner_core::search::RESOLUTION;
+
+/// Better settings, with what they save.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Nearby {
+    /// What is changed.
+    pub fix: Fix,
+    /// What that saves.
+    pub saves: Cost,
+    /// The layout so changed.
+    pub layout: LayoutSpec,
+}
+
+/// Of so many, those that are likely to be better are looked for.
+const LOOKED_AT: usize = 12;
+
+/// The best few settings that differ in one or two things, fit, and are faster by more than can be told apart.
+pub(super) fn nearest(bench: &Bench<'_>, most: usize) -> Vec<Nearby> {
+    if most == 0 {
+        return Vec::new();
+    }
+    let singles = singles(bench);
+    let mut all: Vec<Vec<Change>> = singles.iter().map(|it| vec![it.clone()]).collect();
+    all.extend(pairs(&singles));
+    let mut trials: Vec<Trial> = bench
+        .trials(&all)
+        .into_iter()
+        .filter(|it| it.case.has_room() && it.saves > RESOLUTION)
+        .filter(|it| bench.fix(it).is_some())
+        .collect();
+    trials.sort_by(|one, other| other.saves.total_cmp(&one.saves));
+    // A second change is worth it only where it adds to what the first saves alone.
+    let alone: Vec<(Change, f64)> = trials
+        .iter()
+        .filter_map(|it| match it.changes.as_slice() {
+            [change] => Some((change.clone(), it.saves)),
+            _ => None,
+        })
+        .collect();
+    trials.retain(|it| {
+        let of_one = alone.iter().filter(|(change, _)| it.changes.contains(change));
+        let most = of_one.map(|(_, saves)| *saves).fold(0.0, f64::max);
+        it.changes.len() == 1 || it.saves - most > RESOLUTION / 2.0
+    });
+    let mut shown: Vec<Nearby> = Vec::new();
+    for trial in trials.into_iter().take(LOOKED_AT) {
+        if shown.len() == most {
+            break;
+        }
+        let saves = trial.cost(&bench.base);
+        let is_likely = saves.interval.is_some_and(|[low, _]| low > -RESOLUTION);
+        let Some(fix) = bench.fix(&trial).filter(|_| is_likely) else { continue };
+        let layout = *trial.case.found.layout;
+        shown.push(Nearby { fix, saves, layout });
+    }
+    shown
+}
+
+/// The settings next to those at hand.
+fn singles(bench: &Bench<'_>) -> Vec<Change> {
+    let base = &bench.base;
+    let layout = &base.found.layout;
+    let facts = base.problem.facts;
+    let mut all = Vec::new();
+    let mut around = |of: fn(u32) -> Change, now: u32| {
+        if now.is_multiple_of(2) {
+            all.push(of(now / 2));
+        }
+        all.push(of(now.saturating_mul(2)));
+    };
+    let domain = base.problem.hardware.domain;
+    around(Change::TensorParallel, layout.tensor_parallel);
+    around(Change::Pipeline, layout.pipeline_parallel);
+    around(Change::MicroBatch, layout.micro_batch_size);
+    if layout.context_parallel > 1 || base.problem.training.sequence_length >= 16_384 {
+        around(Change::Context, layout.context_parallel);
+    }
+    if layout.pipeline_parallel > 1 {
+        around(Change::VirtualStages, layout.virtual_stages);
+    }
+    if facts.has_experts {
+        around(Change::Expert, layout.expert_parallel);
+        if layout.expert_tensor_parallel > 1 {
+            all.push(Change::ExpertTensor(1));
+        }
+    }
+    if layout.tensor_parallel > 1 && !layout.sequence_parallel {
+        all.push(Change::SequenceParallel(true));
+    }
+    let attention = RecomputeModules::new([RecomputeModule::Attention]).map(Recompute::Modules);
+    let recompute = [Some(Recompute::None), attention, Some(Recompute::Full)];
+    all.extend(
+        recompute.into_iter().flatten().filter(|it| *it != layout.recompute).map(Change::Recompute),
+    );
+    let stages = [ZeroStage::OptimizerState, ZeroStage::Gradients];
+    all.extend(stages.into_iter().filter(|it| *it != layout.zero_stage).map(Change::Zero));
+    all.push(Change::CutAnew);
+    // Across nodes it may be faster by prediction, but nobody has reason to try that first.
+    all.retain(
+        |it| !matches!(it, Change::TensorParallel(degree) if !domain.is_multiple_of(*degree)),
+    );
+    all
+}

@@ -30,7 +30,6 @@ CHECKS = [
     "trainer",
     "nanotron",
     "executor",
-    "memory",
 ]
 
 

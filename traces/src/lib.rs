@@ -12,7 +12,6 @@ pub mod html;
 pub mod palette;
 pub mod reference;
 pub mod scatter;
-pub mod snapshot;
 pub mod sweep;
 pub mod timeline;
 

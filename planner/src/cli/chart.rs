@@ -13,7 +13,7 @@ use traces::collectives::{self, Operation, Ring};
 use traces::gantt::{self, Window};
 use traces::html::{PageOptions, Table};
 use traces::timeline::Timeline;
-use traces::{DrawError, Paper, chrome, html, snapshot};
+use traces::{DrawError, Paper, chrome, html};
 
 use super::answer::Answer;
 use super::args::{ChartArgs, CollectiveArgs, Shown};
@@ -164,10 +164,6 @@ pub(crate) fn write_timelines(
             chrome::write(timeline).into_bytes()
         }
         (Kind::Image(format), [_] | [_, _]) => gantt::draw(&all, &look.gantt(), format)?,
-        (Kind::Snapshot, _) => bail!(
-            "a snapshot is of memory\nhint: `planner chart plan.json --show memory -o {}`",
-            output.display()
-        ),
         (Kind::Trace, _) => bail!(
             "a Chrome trace holds one timeline, not {}\nhint: `-o FILE.html` shows several",
             timelines.len()
@@ -183,12 +179,9 @@ pub(crate) fn write_timelines(
 /// What fills the memory of every pipeline rank, as a bar each.
 fn draw_memory(checked: &CheckedPlan, args: &ChartArgs) -> anyhow::Result<Vec<u8>> {
     let kind = match Kind::of(&args.output)? {
-        Kind::Snapshot => return Ok(memory_snapshot(checked)),
         Kind::Image(format) => StillKind::Image(format),
         Kind::Page => StillKind::Page,
-        Kind::Trace => {
-            bail!("`--show memory` is drawn as .svg, .png, .pdf or .html, or written as .pickle")
-        }
+        Kind::Trace => bail!("`--show memory` is drawn as .svg, .png, .pdf or .html"),
     };
     let title = memory_title(checked);
     let bars = memory_bars(&checked.simulated.memory_by_rank);
@@ -230,18 +223,6 @@ pub(crate) fn memory_table(bars: &[MemoryBar], capacity: Bytes) -> Table {
         headings: first.chain(names).chain(["total".to_owned()]).collect(),
         rows: bars.iter().map(row).collect(),
     }
-}
-
-/// Memory over the step as PyTorch's allocator would record it, a device for each pipeline rank. What comes and goes with
-/// the schedule is named after its actions, all else as in the plan.
-fn memory_snapshot(checked: &CheckedPlan) -> Vec<u8> {
-    let is_steady = |name: &str| !["activations", "recomputed block"].contains(&name);
-    let held = checked
-        .simulated
-        .memory_by_rank
-        .iter()
-        .map(|memory| memory.lines().into_iter().filter(|(name, _)| is_steady(name)).collect());
-    snapshot::snapshot(&checked.simulated.simulation.timeline, &held.collect::<Vec<_>>())
 }
 
 /// What a picture of memory is called, and below that what tells the plan from others, and what is not on the

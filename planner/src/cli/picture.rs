@@ -60,7 +60,6 @@ pub(crate) enum Kind {
     Image(Format),
     Page,
     Trace,
-    Snapshot,
 }
 
 impl Kind {
@@ -76,9 +75,8 @@ impl Kind {
             Some("pdf") => Ok(Self::Image(Format::Pdf)),
             Some("html") => Ok(Self::Page),
             Some("json") => Ok(Self::Trace),
-            Some("pickle") => Ok(Self::Snapshot),
             _ => bail!(
-                "`{}` does not say what to draw; it must end in .svg, .png, .pdf, .html or .json (memory: .pickle)",
+                "`{}` does not say what to draw; it must end in .svg, .png, .pdf, .html or .json",
                 path.display()
             ),
         }

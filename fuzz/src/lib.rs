@@ -60,7 +60,8 @@ pub fn plan(text: &str) {
 /// A timeline, and its pictures.
 pub fn timeline(text: &str) {
     let Ok(timeline) = traces::chrome::read(text) else { return };
-    let _ = traces::gantt::svg(&[&timeline], &traces::gantt::GanttOptions::default());
+    let _ = traces::gantt::draw(&[&timeline], &traces::gantt::GanttOptions::default())
+        .and_then(|drawing| drawing.svg());
     let _ = black_box(traces::html::page(&[&timeline], &traces::html::PageOptions::default()));
     let again = traces::chrome::read(&traces::chrome::write(&timeline));
     assert_eq!(again.expect("a timeline that was written is read"), timeline);

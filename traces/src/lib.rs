@@ -15,4 +15,4 @@ pub mod scatter;
 pub mod sweep;
 pub mod timeline;
 
-pub use canvas::{DrawError, Format, Paper};
+pub use canvas::{DrawError, Drawing, Format, Paper};

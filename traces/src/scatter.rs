@@ -1,17 +1,13 @@
-//! Predictions over measurements: a panel for each quantity, what was measured along, how far off the prediction
-//! is up, both on logarithmic axes.
-
-use std::borrow::Cow;
-
-use plotters::backend::DrawingBackend;
+//! Predictions over measurements: a panel for each quantity, measured values along, the ratio of predicted to
+//! measured up, both on logarithmic axes.
 
 use crate::canvas::{
-    self, Align, Area, Canvas, DrawError, Entry, Font, Format, Legend, Paper, Picture, Swatch,
-    Text, Title, baseline_around,
+    Align, Area, DrawError, Drawing, Entry, Legend, Paper, Swatch, TextStyle, Title,
+    baseline_around,
 };
-use crate::palette::{Rgb, Theme};
+use crate::palette::Theme;
 
-/// What is predicted and measured in one unit.
+/// A quantity, predicted and measured in one unit.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Panel {
     /// The quantity and its unit, such as `time of a step (s)`.
@@ -23,38 +19,10 @@ pub struct Panel {
 /// Points that belong together.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Series {
-    /// What they are called in the legend.
+    /// Name in the legend.
     pub name: String,
     /// Measured and predicted values. Those that are not above zero have no place and are left out.
     pub points: Vec<[f64; 2]>,
-}
-
-/// The panels side by side as an SVG document. Within a band, predictions are off by `band` of what was
-/// measured, as 0.1, at most.
-///
-/// # Errors
-///
-/// If the paper is too narrow for that many panels.
-pub fn svg(title: &str, panels: &[Panel], band: f64, paper: Paper) -> Result<String, DrawError> {
-    let font = Font::embedded();
-    canvas::svg(&Chart::new(title, panels, band, paper, &font)?, &font)
-}
-
-/// The panels side by side as a file of a format.
-///
-/// # Errors
-///
-/// As [`svg`], and if a bitmap has too many pixels.
-pub fn draw(
-    title: &str,
-    panels: &[Panel],
-    band: f64,
-    paper: Paper,
-    format: Format,
-) -> Result<Vec<u8>, DrawError> {
-    let font = Font::embedded();
-    let chart = Chart::new(title, panels, band, paper, &font)?;
-    canvas::draw(&chart, &font, format, paper.pixel_ratio)
 }
 
 const MARGIN: f64 = 18.0;
@@ -74,135 +42,119 @@ const LEAST_RANGE: f64 = 1.5;
 /// Room between the outermost points and the ends of axes, as a factor.
 const ROOM: f64 = 1.15;
 
-struct Chart<'a> {
-    title: &'a str,
-    heading: Title,
-    panels: &'a [Panel],
-    /// Names of series, in the order of their looks.
-    names: Vec<&'a str>,
-    legend: Legend,
-    /// Left edges of the plots.
-    lefts: Vec<f64>,
-    top: f64,
-    /// Width and height of each plot.
-    side: f64,
-    band: f64,
-    paper: Paper,
+/// The panels side by side. Within a band, predictions are off by `band` of what was measured, as 0.1, at most.
+///
+/// # Errors
+///
+/// If the paper is too narrow for that many panels.
+pub fn draw(title: &str, panels: &[Panel], band: f64, paper: Paper) -> Result<Drawing, DrawError> {
+    let mut names: Vec<&str> = Vec::new();
+    for series in panels.iter().flat_map(|panel| &panel.series) {
+        if !names.contains(&series.name.as_str()) {
+            names.push(&series.name);
+        }
+    }
+    let (count, width) = (panels.len().max(1) as f64, f64::from(paper.width));
+    let around = LEFT_OF_PLOT * count + BETWEEN_PANELS * (count - 1.0) + 2.0 * MARGIN;
+    let side = (width - around) / count;
+    if side < LEAST_PLOT {
+        let least = (around + LEAST_PLOT * count).ceil() as u32;
+        return Err(DrawError::TooSmall { what: "width", given: paper.width, least });
+    }
+    let legend = Legend::new(entries(panels, &names, band, paper), MARGIN, width - MARGIN);
+    let heading = Title::new(title, width - 2.0 * MARGIN);
+    let top = MARGIN + heading.height() + ABOVE_PLOT;
+    let below = top + side + BELOW_PLOT;
+    let mut drawing = Drawing::new(title, width, below + legend.height() + MARGIN, paper)?;
+    heading.draw(&mut drawing, MARGIN, MARGIN, paper.theme);
+    let pitch = LEFT_OF_PLOT + side + BETWEEN_PANELS;
+    for (index, panel) in panels.iter().enumerate() {
+        let left = MARGIN + LEFT_OF_PLOT + index as f64 * pitch;
+        let plot = Area { left, top, width: side, height: side };
+        draw_panel(&mut drawing, panel, plot, &names, band, paper);
+    }
+    legend.draw(&mut drawing, below, paper.theme);
+    Ok(drawing)
 }
 
-impl<'a> Chart<'a> {
-    fn new(
-        title: &'a str,
-        panels: &'a [Panel],
-        band: f64,
-        paper: Paper,
-        font: &Font,
-    ) -> Result<Self, DrawError> {
-        let mut names: Vec<&str> = Vec::new();
-        for series in panels.iter().flat_map(|panel| &panel.series) {
-            if !names.contains(&series.name.as_str()) {
-                names.push(&series.name);
+/// Names of series with the number of their points, and what lines and shades mean.
+fn entries(panels: &[Panel], names: &[&str], band: f64, paper: Paper) -> Vec<Entry> {
+    let of_series = |(index, name): (usize, &&str)| {
+        let text = format!("{name} ({})", num_points(panels, name));
+        Entry { swatch: look(index, paper.theme), text }
+    };
+    let line = Swatch::Line(paper.theme.text());
+    let shade = Swatch::Fill(paper.theme.idle());
+    let others = [
+        Entry { swatch: line, text: "as measured".to_owned() },
+        Entry { swatch: shade, text: format!("within {:.0} %", band * 100.0) },
+    ];
+    names.iter().enumerate().map(of_series).chain(others).collect()
+}
+
+fn draw_panel(
+    drawing: &mut Drawing,
+    panel: &Panel,
+    plot: Area,
+    names: &[&str],
+    band: f64,
+    paper: Paper,
+) {
+    let theme = paper.theme;
+    let (along, up) = (Axis::of_measured(panel), Axis::of_ratios(panel, band));
+    let x = |measured: f64| plot.left + along.share(measured) * plot.width;
+    let y = |ratio: f64| plot.bottom() - up.share(ratio) * plot.height;
+    let [above, below] = [1.0 + band, 1.0 - band].map(y);
+    drawing.fill(Area { top: above, height: below - above, ..plot }, theme.idle());
+    let right = TextStyle { size: TICK, align: Align::Right, color: theme.muted_text() };
+    for (value, label) in along.ticks() {
+        drawing.fill(plot.line_down(x(value)), theme.grid());
+        let style = TextStyle { align: Align::Center, ..right };
+        drawing.text(&label, (x(value), plot.bottom() + 14.0), style);
+    }
+    for (value, label) in up.ratios() {
+        drawing.fill(plot.line_across(y(value)), theme.grid());
+        drawing.text(&label, (plot.left - 6.0, baseline_around(y(value), TICK)), right);
+    }
+    drawing.frame(plot, 1.0, theme.muted_text());
+    drawing.fill(plot.line_across(y(1.0)), theme.text());
+    for series in &panel.series {
+        let index = names.iter().position(|name| *name == series.name);
+        let look = look(index.unwrap_or_default(), theme);
+        for point in series.points.iter().filter(|point| has_place(point)) {
+            let (left, top) = (x(point[0]) - POINT / 2.0, y(ratio(point)) - POINT / 2.0);
+            let area = Area { left, top, width: POINT, height: POINT };
+            match look {
+                Swatch::Frame(color) => drawing.frame(area, 1.0, color),
+                Swatch::Fill(color) => drawing.fill(area, color),
+                _ => {}
             }
         }
-        let count = panels.len().max(1) as f64;
-        let width = f64::from(paper.width);
-        let around = LEFT_OF_PLOT * count + BETWEEN_PANELS * (count - 1.0) + 2.0 * MARGIN;
-        let side = (width - around) / count;
-        if side < LEAST_PLOT {
-            let least = (around + LEAST_PLOT * count).ceil() as u32;
-            return Err(DrawError::TooSmall { what: "width", given: paper.width, least });
-        }
-        let pitch = LEFT_OF_PLOT + side + BETWEEN_PANELS;
-        let lefts =
-            (0..panels.len()).map(|index| MARGIN + LEFT_OF_PLOT + index as f64 * pitch).collect();
-        let mut entries: Vec<Entry> = names
-            .iter()
-            .enumerate()
-            .map(|(index, name)| {
-                let text = format!("{name} ({})", num_points(panels, name));
-                Entry { swatch: look(index, paper), text }
-            })
-            .collect();
-        let swatch = Swatch::Line(paper.theme.text());
-        entries.push(Entry { swatch, text: "as measured".to_owned() });
-        entries.push(Entry {
-            swatch: Swatch::Fill(paper.theme.idle()),
-            text: format!("within {:.0} %", band * 100.0),
-        });
-        let legend = Legend::new(entries, font, MARGIN, width - MARGIN);
-        let heading = Title::new(title, font, width - 2.0 * MARGIN);
-        let top = MARGIN + heading.height() + ABOVE_PLOT;
-        Ok(Self { title, heading, panels, names, legend, lefts, top, side, band, paper })
     }
+    let along = "measured along, predicted over measured up";
+    drawing.text(along, (plot.right(), plot.bottom() + 30.0), right);
+    for (content, line) in counts(panel, band).iter().zip([1.0, 0.0]) {
+        let baseline = plot.bottom() - 10.0 - line * (TICK + 4.0);
+        drawing.text(content, (plot.right() - 8.0, baseline), right);
+    }
+    let style = TextStyle { size: 11.0, align: Align::Left, color: theme.text() };
+    drawing.text(&panel.name, (plot.left, plot.top - 9.0), style);
+}
 
-    fn panel<B: DrawingBackend>(
-        &self,
-        canvas: &mut Canvas<'_, B>,
-        panel: &Panel,
-        left: f64,
-    ) -> Result<(), DrawError> {
-        let theme = self.paper.theme;
-        let plot = Area { left, top: self.top, width: self.side, height: self.side };
-        let (along, up) = (Axis::of_measured(panel), Axis::of_ratios(panel, self.band));
-        let x = |measured: f64| plot.left + along.share(measured) * self.side;
-        let y = |ratio: f64| plot.bottom() - up.share(ratio) * self.side;
-        let [above, below] = [1.0 + self.band, 1.0 - self.band].map(y);
-        canvas.fill(Area { top: above, height: below - above, ..plot }, theme.idle())?;
-        let (size, color) = (TICK, theme.muted_text());
-        for (value, label) in along.ticks() {
-            canvas.fill(Area { left: x(value) - 0.5, width: 1.0, ..plot }, theme.grid())?;
-            let (content, x, baseline) = (&*label, x(value), plot.bottom() + 14.0);
-            canvas.text(&Text { content, x, baseline, size, align: Align::Center, color })?;
-        }
-        for (value, label) in up.ratios() {
-            canvas.fill(Area { top: y(value) - 0.5, height: 1.0, ..plot }, theme.grid())?;
-            let (content, x, baseline) = (&*label, left - 6.0, baseline_around(y(value), size));
-            canvas.text(&Text { content, x, baseline, size, align: Align::Right, color })?;
-        }
-        canvas.frame(plot, 1.0, theme.muted_text())?;
-        canvas.fill(Area { top: y(1.0) - 0.5, height: 1.0, ..plot }, theme.text())?;
-        for series in &panel.series {
-            let index = self.names.iter().position(|name| *name == series.name);
-            let look = look(index.unwrap_or_default(), self.paper);
-            for point in series.points.iter().filter(|point| has_place(point)) {
-                let (x, y) = (x(point[0]), y(ratio(point)));
-                let (left, top) = (x - POINT / 2.0, y - POINT / 2.0);
-                let area = Area { left, top, width: POINT, height: POINT };
-                match look {
-                    Swatch::Frame(color) => canvas.frame(area, 1.0, color)?,
-                    Swatch::Fill(color) => canvas.fill(area, color)?,
-                    _ => {}
-                }
-            }
-        }
-        let content = "measured along, predicted over measured up";
-        let (x, baseline, align) = (plot.right(), plot.bottom() + 30.0, Align::Right);
-        canvas.text(&Text { content, x, baseline, size, align, color })?;
-        for (content, line) in self.counts(panel).iter().zip([1.0, 0.0]) {
-            let (x, baseline) = (plot.right() - 8.0, plot.bottom() - 10.0 - line * (TICK + 4.0));
-            canvas.text(&Text { content, x, baseline, size, align, color })?;
-        }
-        let (content, x, baseline) = (panel.name.as_str(), plot.left, plot.top - 9.0);
-        let (size, align, color) = (11.0, Align::Left, theme.text());
-        canvas.text(&Text { content, x, baseline, size, align, color })
-    }
-
-    /// How many points a panel has, of whom, and how near they come.
-    fn counts(&self, panel: &Panel) -> [String; 2] {
-        let points = panel.series.iter().flat_map(|series| &series.points);
-        let points: Vec<&[f64; 2]> = points.filter(|point| has_place(point)).collect();
-        let is_within = |point: &&&[f64; 2]| (ratio(point) - 1.0).abs() <= self.band;
-        let within = points.iter().filter(is_within).count();
-        let share = 100.0 * within as f64 / points.len().max(1) as f64;
-        let num_sources = panel.series.iter().filter(|it| it.points.iter().any(has_place)).count();
-        let of = |count: usize, what: &str| {
-            format!("{count} {what}{}", if count == 1 { "" } else { "s" })
-        };
-        [
-            format!("{} of {}", of(points.len(), "point"), of(num_sources, "source")),
-            format!("{share:.0} % within {:.0} %", self.band * 100.0),
-        ]
-    }
+/// How many points a panel has, of whom, and how near they come.
+fn counts(panel: &Panel, band: f64) -> [String; 2] {
+    let points = panel.series.iter().flat_map(|series| &series.points);
+    let points: Vec<&[f64; 2]> = points.filter(|point| has_place(point)).collect();
+    let is_within = |point: &&&[f64; 2]| (ratio(point) - 1.0).abs() <= band;
+    let within = points.iter().filter(is_within).count();
+    let share = 100.0 * within as f64 / points.len().max(1) as f64;
+    let num_sources = panel.series.iter().filter(|it| it.points.iter().any(has_place)).count();
+    let of =
+        |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+    [
+        format!("{} of {}", of(points.len(), "point"), of(num_sources, "source")),
+        format!("{share:.0} % within {:.0} %", band * 100.0),
+    ]
 }
 
 /// What is predicted of what was measured: 1 where they agree.
@@ -216,9 +168,9 @@ fn num_points(panels: &[Panel], name: &str) -> usize {
     series.flat_map(|series| &series.points).filter(|point| has_place(point)).count()
 }
 
-/// What the `index`-th series is drawn as.
-fn look(index: usize, paper: Paper) -> Swatch {
-    let color = paper.theme.series(index);
+/// Point of the `index`-th series.
+fn look(index: usize, theme: Theme) -> Swatch {
+    let color = theme.series(index);
     let is_filled = (index / Theme::NUM_SERIES).is_multiple_of(2);
     if is_filled { Swatch::Fill(color) } else { Swatch::Frame(color) }
 }
@@ -311,28 +263,4 @@ fn range(panel: &Panel, value: impl Fn(&[f64; 2]) -> f64) -> (f64, f64) {
     let values = points.filter(|point| has_place(point)).map(value);
     values
         .fold((f64::INFINITY, 0.0_f64), |(least, most), value| (least.min(value), most.max(value)))
-}
-
-impl Picture for Chart<'_> {
-    fn title(&self) -> Cow<'_, str> {
-        self.title.into()
-    }
-
-    fn size(&self) -> (u32, u32) {
-        let below = BELOW_PLOT + self.legend.height() + MARGIN;
-        (self.paper.width, (self.top + self.side + below).ceil() as u32)
-    }
-
-    fn background(&self) -> Rgb {
-        self.paper.theme.background()
-    }
-
-    fn draw<B: DrawingBackend>(&self, canvas: &mut Canvas<'_, B>) -> Result<(), DrawError> {
-        let theme = self.paper.theme;
-        self.heading.draw(canvas, MARGIN, MARGIN, theme)?;
-        for (panel, left) in self.panels.iter().zip(&self.lefts) {
-            self.panel(canvas, panel, *left)?;
-        }
-        self.legend.draw(canvas, self.top + self.side + BELOW_PLOT, theme)
-    }
 }

@@ -13,7 +13,7 @@ use traces::collectives::{self, Operation, Ring};
 use traces::gantt::{self, Window};
 use traces::html::{PageOptions, Table};
 use traces::timeline::Timeline;
-use traces::{DrawError, Paper, chrome, html};
+use traces::{DrawError, Drawing, Paper, chrome, html};
 
 use super::answer::Answer;
 use super::args::{ChartArgs, CollectiveArgs, Shown};
@@ -84,15 +84,15 @@ pub(crate) fn collective(args: &CollectiveArgs) -> anyhow::Result<Answer> {
             "`{operation}` has no ring here\nhint: all-reduce, all-gather and reduce-scatter have one"
         ),
         (true, Some(ring)) => kind
-            .content(&title, &table, paper, |paper, format| {
-                grown(paper, |paper| collectives::draw_ring(ring, args.ranks, paper, format))
+            .content(&title, &table, paper, |paper| {
+                grown(paper, |paper| collectives::draw_ring(ring, args.ranks, paper))
             })
             .with_context(|| format!(
                 "a ring of {} ranks is too large a picture (`--ranks 12` fits any kind, 32 an .svg)",
                 args.ranks
             ))?,
-        (false, _) => kind.content(&title, &table, paper, |paper, format| {
-            grown(paper, |paper| collectives::draw(operation, args.ranks, paper, format))
+        (false, _) => kind.content(&title, &table, paper, |paper| {
+            grown(paper, |paper| collectives::draw(operation, args.ranks, paper))
         })?,
     };
     write_output(&args.output, &bytes)?;
@@ -100,7 +100,10 @@ pub(crate) fn collective(args: &CollectiveArgs) -> anyhow::Result<Answer> {
 }
 
 /// A picture, as wide as what it shows needs where that is wider than the paper: what stands beside it may grow with it.
-fn grown<T>(paper: Paper, draw: impl Fn(&Paper) -> Result<T, DrawError>) -> Result<T, DrawError> {
+fn grown(
+    paper: Paper,
+    draw: impl Fn(&Paper) -> Result<Drawing, DrawError>,
+) -> Result<Drawing, DrawError> {
     const MOST_TIMES: usize = 8;
     let mut paper = paper;
     let mut drawn = draw(&paper);
@@ -163,7 +166,7 @@ pub(crate) fn write_timelines(
             );
             chrome::write(timeline).into_bytes()
         }
-        (Kind::Image(format), [_] | [_, _]) => gantt::draw(&all, &look.gantt(), format)?,
+        (Kind::Image(format), [_] | [_, _]) => gantt::draw(&all, &look.gantt())?.file(format)?,
         (Kind::Trace, _) => bail!(
             "a Chrome trace holds one timeline, not {}\nhint: `-o FILE.html` shows several",
             timelines.len()
@@ -186,9 +189,9 @@ fn draw_memory(checked: &CheckedPlan, args: &ChartArgs) -> anyhow::Result<Vec<u8
     let title = memory_title(checked);
     let bars = memory_bars(&checked.simulated.memory_by_rank);
     let capacity = checked.problem.hardware.memory;
-    kind.content(&title, &memory_table(&bars, capacity), args.look.paper(), |paper, format| {
+    kind.content(&title, &memory_table(&bars, capacity), args.look.paper(), |paper| {
         let options = BarsOptions { paper, ..BarsOptions::default() };
-        bars::draw(&title, &bars, Some(capacity), &options, format)
+        bars::draw(&title, &bars, Some(capacity), &options)
     })
 }
 

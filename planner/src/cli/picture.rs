@@ -6,7 +6,7 @@ use anyhow::bail;
 use traces::gantt::{GanttOptions, TimeAxis, Visibility, Window};
 use traces::html::{self, Table};
 use traces::palette::Theme;
-use traces::{DrawError, Format, Paper};
+use traces::{DrawError, Drawing, Format, Paper};
 
 use super::args::{LanesArg, LookArgs, ThemeArg};
 use command_line::destination::is_dash;
@@ -147,16 +147,14 @@ impl StillKind {
         title: &str,
         table: &Table,
         paper: Paper,
-        draw: impl Fn(Paper, Format) -> Result<Vec<u8>, DrawError>,
+        draw: impl Fn(Paper) -> Result<Drawing, DrawError>,
     ) -> anyhow::Result<Vec<u8>> {
         match self {
-            Self::Image(format) => Ok(draw(paper, format)?),
+            Self::Image(format) => Ok(draw(paper)?.file(format)?),
             Self::Page => {
-                let [light, dark] =
-                    Theme::ALL.map(|theme| draw(Paper { theme, ..paper }, Format::Svg));
-                let [light, dark] = [String::from_utf8(light?)?, String::from_utf8(dark?)?];
+                let [light, dark] = Theme::ALL.map(|theme| draw(Paper { theme, ..paper })?.svg());
                 let name = title.lines().next().unwrap_or_default();
-                Ok(html::still(name, [&light, &dark], table).into_bytes())
+                Ok(html::still(name, [&light?, &dark?], table).into_bytes())
             }
         }
     }

@@ -309,7 +309,5 @@ fn drawn(sweep: &Sweep, kind: StillKind, paper: Paper) -> anyhow::Result<Vec<u8>
         of_all(sweep)
     );
     let axis = "tokens (or samples) a second on each GPU";
-    kind.content(&title, &numbers(sweep), paper, |paper, format| {
-        sweep::draw(&title, axis, &bars, paper, format)
-    })
+    kind.content(&title, &numbers(sweep), paper, |paper| sweep::draw(&title, axis, &bars, paper))
 }

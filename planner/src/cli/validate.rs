@@ -250,8 +250,8 @@ fn scatter_plot(kind: StillKind, comparisons: &[Comparison]) -> anyhow::Result<V
     let title = "Predicted against measured, without profiling";
     let width = WIDTH_OF_A_PANEL * panels.len().max(1) as u32;
     let paper = Paper { width, ..Paper::default() };
-    kind.content(title, &errors(comparisons), paper, |paper, format| {
-        scatter::draw(title, &panels, BAND, paper, format)
+    kind.content(title, &errors(comparisons), paper, |paper| {
+        scatter::draw(title, &panels, BAND, paper)
     })
 }
 

@@ -1,9 +1,6 @@
 //! What the colours mean, in a line below a picture, or in as many as it takes.
 
-use plotters::backend::DrawingBackend;
-
-use super::font::baseline_around;
-use super::{Align, Area, Canvas, DrawError, Font, Text};
+use super::{Align, Area, Drawing, TextStyle, baseline_around, text_width, wrap};
 use crate::palette::{Rgb, Theme};
 
 /// The mark in front of a word.
@@ -48,27 +45,22 @@ const BETWEEN: f64 = 18.0;
 
 impl Legend {
     /// Entries one after the other from `left` on, a new line where `right` is reached.
-    pub(crate) fn new(
-        entries: impl IntoIterator<Item = Entry>,
-        font: &Font,
-        left: f64,
-        right: f64,
-    ) -> Self {
+    pub(crate) fn new(entries: impl IntoIterator<Item = Entry>, left: f64, right: f64) -> Self {
         let (mut places, mut x, mut line) = (Vec::new(), left, 0);
         for entry in entries {
-            let width = entry.swatch.width() + font.width(&entry.text, SIZE);
+            let width = entry.swatch.width() + text_width(&entry.text, SIZE);
             if x > left && x + width > right {
                 (x, line) = (left, line + 1);
             }
             let before = entry.swatch.width();
-            let mut texts = font.wrap(&entry.text, SIZE, right - left - before).into_iter();
+            let mut texts = wrap(&entry.text, SIZE, right - left - before).into_iter();
             let Some(first) = texts.next() else { continue };
             let is_remark = entry.swatch == Swatch::None;
             places.push((x, line, Entry { text: first, ..entry }));
             x += width + BETWEEN;
             for text in texts {
                 line += 1;
-                x = left + before + font.width(&text, SIZE) + BETWEEN;
+                x = left + before + text_width(&text, SIZE) + BETWEEN;
                 let swatch = if is_remark { Swatch::None } else { Swatch::Same };
                 places.push((left + before, line, Entry { swatch, text }));
             }
@@ -82,25 +74,14 @@ impl Legend {
         f64::from(self.num_lines) * LINE
     }
 
-    pub(crate) fn draw<B: DrawingBackend>(
-        &self,
-        canvas: &mut Canvas<'_, B>,
-        top: f64,
-        theme: Theme,
-    ) -> Result<(), DrawError> {
+    pub(crate) fn draw(&self, drawing: &mut Drawing, top: f64, theme: Theme) {
         for (left, line, Entry { swatch, text }) in &self.places {
             let middle = top + (f64::from(*line) + 0.5) * LINE;
-            swatch.draw(canvas, *left, middle)?;
-            canvas.text(&Text {
-                content: text,
-                x: left + swatch.width(),
-                baseline: baseline_around(middle, SIZE),
-                size: SIZE,
-                align: Align::Left,
-                color: if *swatch == Swatch::None { theme.muted_text() } else { theme.text() },
-            })?;
+            swatch.draw(drawing, *left, middle);
+            let at = (left + swatch.width(), baseline_around(middle, SIZE));
+            let color = if *swatch == Swatch::None { theme.muted_text() } else { theme.text() };
+            drawing.text(text, at, TextStyle { size: SIZE, align: Align::Left, color });
         }
-        Ok(())
     }
 }
 
@@ -115,28 +96,20 @@ impl Swatch {
         }
     }
 
-    fn draw<B: DrawingBackend>(
-        &self,
-        canvas: &mut Canvas<'_, B>,
-        left: f64,
-        middle: f64,
-    ) -> Result<(), DrawError> {
+    fn draw(&self, drawing: &mut Drawing, left: f64, middle: f64) {
         let area = |left, width| Area { left, top: middle - SWATCH / 2.0, width, height: SWATCH };
         match self {
-            Self::Fill(color) => canvas.fill(area(left, SWATCH), *color),
-            Self::Frame(color) => canvas.frame(area(left, SWATCH), OUTLINE, *color),
+            Self::Fill(color) => drawing.fill(area(left, SWATCH), *color),
+            Self::Frame(color) => drawing.frame(area(left, SWATCH), OUTLINE, *color),
             Self::Ramp(colors) => {
                 let width = RAMP / colors.len().max(1) as f64;
-                let places = colors.iter().zip(0..);
-                places.into_iter().try_for_each(|(color, index)| {
-                    canvas.fill(area(left + f64::from(index) * width, width), *color)
-                })
+                for (color, index) in colors.iter().zip(0..) {
+                    drawing.fill(area(left + f64::from(index) * width, width), *color);
+                }
             }
-            Self::Dashes(color) => canvas.dashes(left, left + DASHES, middle, *color),
-            Self::Line(color) => {
-                canvas.fill(Area { left, top: middle - 0.5, width: DASHES, height: 1.0 }, *color)
-            }
-            Self::None | Self::Same => Ok(()),
+            Self::Dashes(color) => drawing.dashes(left, left + DASHES, middle, *color),
+            Self::Line(color) => drawing.fill(area(left, DASHES).line_across(middle), *color),
+            Self::None | Self::Same => {}
         }
     }
 }

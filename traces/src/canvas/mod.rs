@@ -1,33 +1,29 @@
-//! What the pictures are drawn on: one set of strokes for SVG and for bitmaps, in CSS pixels.
+//! Drawings: shapes in CSS pixels, and the formats that they are written as.
 //!
-//! Text is measured with the embedded font in both, so a picture has one layout. SVG names common
+//! Text is measured with the embedded font for all formats, so a picture has one layout. SVG names common
 //! fonts that are no wider, and a generic one last; no text is clipped where they are missing.
 
 mod font;
 mod legend;
-mod notes;
-mod paint;
 mod pdf;
 mod ticks;
 mod title;
 
-use std::borrow::Cow;
-
 use ir::text::printable;
 use ir::units::Nanos;
 use plotters::backend::{BitMapBackend, DrawingBackend, SVGBackend};
-use plotters_backend::DrawingErrorKind;
+use plotters_backend::{BackendColor, BackendStyle};
 
 use crate::palette::{Rgb, Theme};
+use font::ScaledText;
 use pdf::PdfBackend;
 
-pub(crate) use font::{Align, Font, Text, baseline_around};
+pub(crate) use font::{Align, baseline_around, text_width, wrap};
 pub(crate) use legend::{Entry, Legend, Swatch};
-use paint::{Stroke, paint};
 pub(crate) use ticks::Ticks;
 pub(crate) use title::Title;
 
-/// What every picture is drawn on.
+/// Size and colours that all pictures have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Paper {
     /// Width of the picture, in CSS pixels.
@@ -45,7 +41,7 @@ impl Default for Paper {
     }
 }
 
-/// What a picture is written as.
+/// Format of a picture's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Format {
     /// Scalable, as text.
@@ -123,112 +119,50 @@ const MOST_SIDE: u32 = 1 << 16;
 /// SVG and PDF are drawn on a grid of quarters of a CSS pixel, since backends take whole numbers.
 const UNITS_PER_PIXEL: u32 = 4;
 
-/// Something that knows its size before it is drawn.
-pub(crate) trait Picture {
-    /// What readers who do not see it are told: its name in the first line, what it shows in others.
-    fn title(&self) -> Cow<'_, str>;
-
-    /// Width and height, in CSS pixels.
-    fn size(&self) -> (u32, u32);
-
-    /// What it lies on.
-    fn background(&self) -> Rgb;
-
-    /// Draws all of it on a canvas of its size.
-    fn draw<B: DrawingBackend>(&self, canvas: &mut Canvas<'_, B>) -> Result<(), DrawError>;
-}
-
-/// The picture as a file.
-pub(crate) fn draw(
-    picture: &impl Picture,
-    font: &Font,
-    format: Format,
+/// A picture as shapes in CSS pixels from its upper left corner, the first at the back.
+#[derive(Clone, Debug)]
+pub struct Drawing {
+    /// Text for readers who do not see the picture: its name in the first line, what it shows in others.
+    title: String,
+    width: u32,
+    height: u32,
     pixel_ratio: u32,
-) -> Result<Vec<u8>, DrawError> {
-    match format {
-        Format::Svg => svg(picture, font).map(String::into_bytes),
-        Format::Png => png(picture, font, pixel_ratio),
-        Format::Pdf => pdf(picture, font),
-    }
+    shapes: Vec<Shape>,
 }
 
-/// The picture as an SVG document.
-pub(crate) fn svg(picture: &impl Picture, font: &Font) -> Result<String, DrawError> {
-    let (width, height) = checked_size(picture)?;
-    let units = (width * UNITS_PER_PIXEL, height * UNITS_PER_PIXEL);
-    let mut drawing = String::new();
-    {
-        let mut backend = SVGBackend::with_string(&mut drawing, units);
-        let scale = f64::from(UNITS_PER_PIXEL);
-        Canvas { backend: &mut backend, scale, joins: Joins::Backend, font }.draw(picture)?;
-    }
-    // Both are the defaults of SVG. Text cannot contain them, since its quotation marks are escaped.
-    let drawing = drawing.replace(" opacity=\"1\"", "").replace(" stroke=\"none\"", "");
-    let title = picture.title();
-    let (title, notes) = notes::parts(&title);
-    let notes: Vec<&str> = notes.lines().filter(|note| !note.is_empty()).collect();
-    let description = match &*notes {
-        [] => String::new(),
-        notes => format!("<desc>{}</desc>\n", escape(&notes.join("; "))),
-    };
-    let title = escape(title);
-    Ok(format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
-         viewBox=\"0 0 {} {}\" role=\"img\">\n<title>{title}</title>\n{description}{drawing}</svg>\n",
-        units.0, units.1
-    ))
+/// Points of a line or of a polygon.
+type Points = Vec<(f64, f64)>;
+
+/// A part of a drawing.
+#[derive(Clone, Debug)]
+enum Shape {
+    /// A filled rectangle; one that is thinner than a format can draw gets its thinnest line.
+    Fill(Area, Rgb),
+    /// A line through points, each straight above, below or beside the one before.
+    Steps { points: Points, thickness: f64, color: Rgb },
+    /// A filled polygon.
+    Polygon(Points, Rgb),
+    /// A line of text.
+    Text(Text),
 }
 
-/// The picture as a PDF file of one page.
-fn pdf(picture: &impl Picture, font: &Font) -> Result<Vec<u8>, DrawError> {
-    let (width, height) = checked_size(picture)?;
-    let units = (width * UNITS_PER_PIXEL, height * UNITS_PER_PIXEL);
-    let mut backend = PdfBackend::new(units, UNITS_PER_PIXEL, font);
-    let scale = f64::from(UNITS_PER_PIXEL);
-    Canvas { backend: &mut backend, scale, joins: Joins::Backend, font }.draw(picture)?;
-    let title = picture.title();
-    Ok(backend.finish(notes::parts(&title).0))
+/// A line of text and where it goes.
+#[derive(Clone, Debug)]
+struct Text {
+    content: String,
+    x: f64,
+    baseline: f64,
+    style: TextStyle,
 }
 
-/// The picture as a PNG file, with `pixel_ratio` pixels to a CSS pixel.
-fn png(picture: &impl Picture, font: &Font, pixel_ratio: u32) -> Result<Vec<u8>, DrawError> {
-    let (width, height) = checked_size(picture)?;
-    let ratio = pixel_ratio.max(1);
-    let (wide, high) = (u64::from(width) * u64::from(ratio), u64::from(height) * u64::from(ratio));
-    if wide.saturating_mul(high) > MOST_PIXELS {
-        return Err(DrawError::TooLarge { width: wide, height: high, most: MOST_PIXELS });
-    }
-    let (wide, high) = (wide as u32, high as u32);
-    let mut pixels = vec![0; wide as usize * high as usize * 3];
-    {
-        let mut backend = BitMapBackend::with_buffer(&mut pixels, (wide, high));
-        let scale = f64::from(ratio);
-        Canvas { backend: &mut backend, scale, joins: Joins::Overlapping, font }.draw(picture)?;
-    }
-    let mut file = Vec::new();
-    let mut encoder = png::Encoder::new(&mut file, wide, high);
-    encoder.set_color(png::ColorType::Rgb);
-    encoder.set_depth(png::BitDepth::Eight);
-    let written = encoder.write_header().and_then(|mut writer| {
-        writer.write_image_data(&pixels)?;
-        writer.finish()
-    });
-    written.map_err(|error| DrawError::backend(&error))?;
-    Ok(file)
-}
-
-fn checked_size(picture: &impl Picture) -> Result<(u32, u32), DrawError> {
-    let (width, height) = picture.size();
-    for (what, given) in [("width", width), ("height", height)] {
-        if given > MOST_SIDE {
-            return Err(DrawError::TooLong { what, given, most: MOST_SIDE });
-        }
-    }
-    Ok((width, height))
-}
-
-fn escape(text: &str) -> String {
-    printable(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+/// Size, place and colour of a text.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TextStyle {
+    /// The em, in CSS pixels.
+    pub(crate) size: f64,
+    /// Which part of the text is at its x.
+    pub(crate) align: Align,
+    pub(crate) color: Rgb,
 }
 
 /// A rectangle, in CSS pixels from the upper left corner of the picture.
@@ -248,126 +182,241 @@ impl Area {
     pub(crate) fn bottom(self) -> f64 {
         self.top + self.height
     }
-}
 
-/// Where a picture is drawn, with CSS pixels as coordinates.
-pub(crate) struct Canvas<'a, B: DrawingBackend> {
-    backend: &'a mut B,
-    /// Units of the backend in a CSS pixel.
-    scale: f64,
-    joins: Joins,
-    font: &'a Font,
-}
-
-/// How the parts of a line are joined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Joins {
-    /// By the backend.
-    Backend,
-    /// By drawing each part a little longer. The bitmap backend fills the outline of a line by the
-    /// even-odd rule, which leaves holes where its parts are close.
-    Overlapping,
-}
-
-impl<B: DrawingBackend> Canvas<'_, B> {
-    fn draw(&mut self, picture: &impl Picture) -> Result<(), DrawError> {
-        let (width, height) = picture.size();
-        let (width, height) = (f64::from(width), f64::from(height));
-        self.fill(Area { left: 0.0, top: 0.0, width, height }, picture.background())?;
-        picture.draw(self)?;
-        self.backend.present().map_err(|error| DrawError::backend(&error))
+    /// The horizontal line across the area whose middle is at `y`.
+    pub(crate) fn line_across(self, y: f64) -> Self {
+        Self { top: y - 0.5, height: 1.0, ..self }
     }
 
-    /// Fills a rectangle; one that is thinner than the backend can draw gets its thinnest line.
-    pub(crate) fn fill(&mut self, area: Area, color: Rgb) -> Result<(), DrawError> {
-        let (left, top) = (self.unit(area.left), self.unit(area.top));
-        let right = self.unit(area.right()).max(left + 1);
-        let bottom = self.unit(area.bottom()).max(top + 1);
-        let done = self.backend.draw_rect((left, top), (right, bottom), &paint(color), true);
-        checked(done)
+    /// The vertical line through the area whose middle is at `x`.
+    pub(crate) fn line_down(self, x: f64) -> Self {
+        Self { left: x - 0.5, width: 1.0, ..self }
+    }
+
+    /// The middle of the area, for text of a size: its x and its baseline.
+    pub(crate) fn middle(self, size: f64) -> (f64, f64) {
+        (self.left + self.width / 2.0, baseline_around(self.top + self.height / 2.0, size))
+    }
+}
+
+impl Drawing {
+    /// A drawing of nothing but its background.
+    pub(crate) fn new(
+        title: impl Into<String>,
+        width: f64,
+        height: f64,
+        paper: Paper,
+    ) -> Result<Self, DrawError> {
+        let [width, height] = [width, height].map(|side| side.ceil() as u32);
+        for (what, given) in [("width", width), ("height", height)] {
+            if given > MOST_SIDE {
+                return Err(DrawError::TooLong { what, given, most: MOST_SIDE });
+            }
+        }
+        let (title, pixel_ratio) = (title.into(), paper.pixel_ratio.max(1));
+        let mut drawing = Self { title, width, height, pixel_ratio, shapes: Vec::new() };
+        let [width, height] = [width, height].map(f64::from);
+        drawing.fill(Area { left: 0.0, top: 0.0, width, height }, paper.theme.background());
+        Ok(drawing)
+    }
+
+    /// The drawing as a file of a format.
+    ///
+    /// # Errors
+    ///
+    /// If a bitmap has too many pixels, or cannot be encoded.
+    pub fn file(&self, format: Format) -> Result<Vec<u8>, DrawError> {
+        match format {
+            Format::Svg => self.svg().map(String::into_bytes),
+            Format::Png => self.png(),
+            Format::Pdf => self.pdf(),
+        }
+    }
+
+    /// The drawing as an SVG document.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be written.
+    pub fn svg(&self) -> Result<String, DrawError> {
+        let (units, mut shapes) = (self.units(), String::new());
+        self.paint(&mut SVGBackend::with_string(&mut shapes, units), UNITS_PER_PIXEL, false)?;
+        // Both are the defaults of SVG. Text cannot contain them, since its quotation marks are escaped.
+        let shapes = shapes.replace(" opacity=\"1\"", "").replace(" stroke=\"none\"", "");
+        let escape = |text: &str| {
+            printable(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+        };
+        let (title, notes) = title_and_notes(&self.title);
+        let notes: Vec<&str> = notes.lines().filter(|note| !note.is_empty()).collect();
+        let description = match &*notes {
+            [] => String::new(),
+            notes => format!("<desc>{}</desc>\n", escape(&notes.join("; "))),
+        };
+        let (title, Self { width, height, .. }) = (escape(title), self);
+        Ok(format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
+             viewBox=\"0 0 {} {}\" role=\"img\">\n<title>{title}</title>\n{description}{shapes}</svg>\n",
+            units.0, units.1
+        ))
+    }
+
+    /// The drawing as a PDF file of one page.
+    fn pdf(&self) -> Result<Vec<u8>, DrawError> {
+        let mut page = PdfBackend::new(self.units(), UNITS_PER_PIXEL);
+        self.paint(&mut page, UNITS_PER_PIXEL, false)?;
+        Ok(page.finish(title_and_notes(&self.title).0))
+    }
+
+    /// The drawing as a PNG file, with `pixel_ratio` pixels to a CSS pixel.
+    fn png(&self) -> Result<Vec<u8>, DrawError> {
+        let [width, height] =
+            [self.width, self.height].map(|side| u64::from(side) * u64::from(self.pixel_ratio));
+        if width.saturating_mul(height) > MOST_PIXELS {
+            return Err(DrawError::TooLarge { width, height, most: MOST_PIXELS });
+        }
+        let (wide, high) = (width as u32, height as u32);
+        let mut pixels = vec![0; wide as usize * high as usize * 3];
+        let mut bitmap = BitMapBackend::with_buffer(&mut pixels, (wide, high));
+        self.paint(&mut bitmap, self.pixel_ratio, true)?;
+        drop(bitmap);
+        let mut file = Vec::new();
+        let mut encoder = png::Encoder::new(&mut file, wide, high);
+        encoder.set_color(png::ColorType::Rgb);
+        encoder.set_depth(png::BitDepth::Eight);
+        let written = encoder.write_header().and_then(|mut writer| {
+            writer.write_image_data(&pixels)?;
+            writer.finish()
+        });
+        written.map_err(|error| DrawError::backend(&error))?;
+        Ok(file)
+    }
+
+    /// Width and height on the grid of the scalable formats.
+    fn units(&self) -> (u32, u32) {
+        (self.width * UNITS_PER_PIXEL, self.height * UNITS_PER_PIXEL)
+    }
+
+    /// Draws all shapes, with `scale` units of the backend to a CSS pixel.
+    ///
+    /// On a bitmap each part of a line is a rectangle that is a little longer: the bitmap backend fills the outline
+    /// of a line by the even-odd rule, which leaves holes where its parts are close.
+    fn paint(
+        &self,
+        backend: &mut impl DrawingBackend,
+        scale: u32,
+        is_bitmap: bool,
+    ) -> Result<(), DrawError> {
+        let scale = f64::from(scale);
+        let unit = |pixels: f64| (pixels * scale).round() as i32;
+        let units = |points: &Points| points.iter().map(|(x, y)| (unit(*x), unit(*y))).collect();
+        let corners = |area: Area| {
+            let (left, top) = (unit(area.left), unit(area.top));
+            let right = unit(area.right()).max(left + 1);
+            ((left, top), (right, unit(area.bottom()).max(top + 1)))
+        };
+        for shape in &self.shapes {
+            let drawn = match shape {
+                Shape::Fill(area, color) => {
+                    let (from, to) = corners(*area);
+                    backend.draw_rect(from, to, &opaque(*color), true)
+                }
+                Shape::Steps { points, thickness, color } if is_bitmap => {
+                    points.windows(2).try_for_each(|part| {
+                        let [(x0, y0), (x1, y1)] = [part[0], part[1]];
+                        let (from, to) = corners(Area {
+                            left: x0.min(x1) - thickness / 2.0,
+                            top: y0.min(y1) - thickness / 2.0,
+                            width: (x1 - x0).abs() + thickness,
+                            height: (y1 - y0).abs() + thickness,
+                        });
+                        backend.draw_rect(from, to, &opaque(*color), true)
+                    })
+                }
+                Shape::Steps { points, thickness, color } => {
+                    let mut points: Vec<(i32, i32)> = units(points);
+                    points.dedup();
+                    let width = unit(*thickness).max(1).cast_unsigned();
+                    let stroke = Stroke { color: *color, width };
+                    if points.len() > 1 { backend.draw_path(points, &stroke) } else { Ok(()) }
+                }
+                Shape::Polygon(points, color) => {
+                    let points: Vec<(i32, i32)> = units(points);
+                    backend.fill_polygon(points, &opaque(*color))
+                }
+                Shape::Text(text) => {
+                    let at = (unit(text.x), unit(text.baseline - font::RISE * text.style.size));
+                    backend.draw_text(&printable(&text.content), &ScaledText { text, scale }, at)
+                }
+            };
+            drawn.map_err(|error| DrawError::backend(&error))?;
+        }
+        backend.present().map_err(|error| DrawError::backend(&error))
+    }
+
+    /// Fills a rectangle.
+    pub(crate) fn fill(&mut self, area: Area, color: Rgb) {
+        self.shapes.push(Shape::Fill(area, color));
     }
 
     /// Draws the border of a rectangle inside of it.
-    pub(crate) fn frame(
-        &mut self,
-        area: Area,
-        thickness: f64,
-        color: Rgb,
-    ) -> Result<(), DrawError> {
-        let Area { left, top, width, height } = area;
-        self.fill(Area { height: thickness, ..area }, color)?;
-        self.fill(Area { top: area.bottom() - thickness, height: thickness, ..area }, color)?;
-        self.fill(Area { left, top, width: thickness, height }, color)?;
-        self.fill(Area { left: left + width - thickness, top, width: thickness, height }, color)
+    pub(crate) fn frame(&mut self, area: Area, thickness: f64, color: Rgb) {
+        self.fill(Area { height: thickness, ..area }, color);
+        self.fill(Area { top: area.bottom() - thickness, height: thickness, ..area }, color);
+        self.fill(Area { width: thickness, ..area }, color);
+        self.fill(Area { left: area.right() - thickness, width: thickness, ..area }, color);
     }
 
     /// Draws a horizontal line of dashes, its middle at `y`.
-    pub(crate) fn dashes(
-        &mut self,
-        left: f64,
-        right: f64,
-        y: f64,
-        color: Rgb,
-    ) -> Result<(), DrawError> {
+    pub(crate) fn dashes(&mut self, left: f64, right: f64, y: f64, color: Rgb) {
         const DASH: f64 = 6.0;
         const GAP: f64 = 4.0;
         const THICKNESS: f64 = 1.5;
         let mut at = left;
         while at < right {
-            let width = DASH.min(right - at);
-            let top = y - THICKNESS / 2.0;
-            self.fill(Area { left: at, top, width, height: THICKNESS }, color)?;
+            let (width, top) = (DASH.min(right - at), y - THICKNESS / 2.0);
+            self.fill(Area { left: at, top, width, height: THICKNESS }, color);
             at += DASH + GAP;
         }
-        Ok(())
     }
 
     /// Draws a line through all points, each straight above, below or beside the one before.
-    pub(crate) fn steps(
-        &mut self,
-        points: &[(f64, f64)],
-        thickness: f64,
-        color: Rgb,
-    ) -> Result<(), DrawError> {
-        if self.joins == Joins::Overlapping {
-            return points.windows(2).try_for_each(|part| {
-                let [(x0, y0), (x1, y1)] = [part[0], part[1]];
-                let (left, top) = (x0.min(x1) - thickness / 2.0, y0.min(y1) - thickness / 2.0);
-                let (width, height) = ((x1 - x0).abs() + thickness, (y1 - y0).abs() + thickness);
-                self.fill(Area { left, top, width, height }, color)
-            });
-        }
-        let mut units: Vec<(i32, i32)> =
-            points.iter().map(|(x, y)| (self.unit(*x), self.unit(*y))).collect();
-        units.dedup();
-        if units.len() < 2 {
-            return Ok(());
-        }
-        let stroke = Stroke { color, width: self.unit(thickness).max(1).cast_unsigned() };
-        checked(self.backend.draw_path(units, &stroke))
+    pub(crate) fn steps(&mut self, points: Points, thickness: f64, color: Rgb) {
+        self.shapes.push(Shape::Steps { points, thickness, color });
     }
 
     /// Fills a polygon.
-    pub(crate) fn polygon(&mut self, points: &[(f64, f64)], color: Rgb) -> Result<(), DrawError> {
-        let units: Vec<(i32, i32)> =
-            points.iter().map(|(x, y)| (self.unit(*x), self.unit(*y))).collect();
-        checked(self.backend.fill_polygon(units, &paint(color)))
+    pub(crate) fn polygon(&mut self, corners: &[(f64, f64)], color: Rgb) {
+        self.shapes.push(Shape::Polygon(corners.to_vec(), color));
     }
 
-    /// Writes a line of text.
-    pub(crate) fn text(&mut self, text: &Text<'_>) -> Result<(), DrawError> {
-        let style = font::Style { text, font: self.font, scale: self.scale };
-        let at = (self.unit(text.x), self.unit(text.baseline - font::RISE * text.size));
-        checked(self.backend.draw_text(&printable(text.content), &style, at))
-    }
-
-    fn unit(&self, pixels: f64) -> i32 {
-        (pixels * self.scale).round() as i32
+    /// Writes a line of text at an x and a baseline.
+    pub(crate) fn text(&mut self, content: &str, (x, baseline): (f64, f64), style: TextStyle) {
+        self.shapes.push(Shape::Text(Text { content: content.to_owned(), x, baseline, style }));
     }
 }
 
-fn checked<E: std::error::Error + Send + Sync>(
-    done: Result<(), DrawingErrorKind<E>>,
-) -> Result<(), DrawError> {
-    done.map_err(|error| DrawError::backend(&error))
+/// A title's first line and the notes below it.
+fn title_and_notes(text: &str) -> (&str, &str) {
+    text.split_once('\n').unwrap_or((text, ""))
+}
+
+/// A colour that covers what is below it.
+fn opaque(color: Rgb) -> BackendColor {
+    BackendColor { alpha: 1.0, rgb: (color.red, color.green, color.blue) }
+}
+
+/// A line of a colour.
+struct Stroke {
+    color: Rgb,
+    width: u32,
+}
+
+impl BackendStyle for Stroke {
+    fn color(&self) -> BackendColor {
+        opaque(self.color)
+    }
+
+    fn stroke_width(&self) -> u32 {
+        self.width
+    }
 }

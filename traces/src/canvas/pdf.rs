@@ -12,7 +12,7 @@ use plotters_backend::{
     BackendColor, BackendCoord, BackendStyle, BackendTextStyle, DrawingErrorKind,
 };
 
-use super::font::{Font, RISE, SVG_SIZE_PER_EM};
+use super::font::{self, RISE, SVG_SIZE_PER_EM, text_width};
 
 /// A point is 1/72 of an inch, a CSS pixel 1/96.
 const POINTS_PER_PIXEL: f32 = 0.75;
@@ -33,23 +33,22 @@ const UNICODE: Ref = Ref::new(9);
 const INFO: Ref = Ref::new(10);
 
 /// What is drawn so far, in the units of the canvas, down from the upper left corner.
-pub(super) struct PdfBackend<'a> {
+pub(super) struct PdfBackend {
     content: Content,
     size: (u32, u32),
     units_per_pixel: f32,
-    font: &'a Font,
     /// Glyphs that are used, and what each stands for.
     glyphs: BTreeMap<u16, char>,
 }
 
-impl<'a> PdfBackend<'a> {
+impl PdfBackend {
     /// An empty page of so many units.
-    pub(super) fn new(size: (u32, u32), units_per_pixel: u32, font: &'a Font) -> Self {
+    pub(super) fn new(size: (u32, u32), units_per_pixel: u32) -> Self {
         let units_per_pixel = units_per_pixel as f32;
         let scale = POINTS_PER_PIXEL / units_per_pixel;
         let mut content = Content::new();
         content.transform([scale, 0.0, 0.0, -scale, 0.0, scale * size.1 as f32]);
-        Self { content, size, units_per_pixel, font, glyphs: BTreeMap::new() }
+        Self { content, size, units_per_pixel, glyphs: BTreeMap::new() }
     }
 
     /// The file.
@@ -64,7 +63,7 @@ impl<'a> PdfBackend<'a> {
         page.resources().fonts().pair(FONT, TYPE_0);
         page.finish();
         pdf.stream(CONTENT, &deflated(&self.content.finish())).filter(Filter::FlateDecode);
-        write_font(&mut pdf, self.font, &self.glyphs);
+        write_font(&mut pdf, &self.glyphs);
         pdf.document_info(INFO).title(TextStr(title));
         pdf.finish()
     }
@@ -87,11 +86,11 @@ impl<'a> PdfBackend<'a> {
 }
 
 /// The font, whole, with the widths and meanings of the glyphs that are used.
-fn write_font(pdf: &mut Pdf, font: &Font, glyphs: &BTreeMap<u16, char>) {
+fn write_font(pdf: &mut Pdf, glyphs: &BTreeMap<u16, char>) {
     const SYSTEM: SystemInfo<'static> =
         SystemInfo { registry: Str(b"Adobe"), ordering: Str(b"Identity"), supplement: 0 };
     // In thousandths of an em.
-    let (ascent, descent, cap_height) = font.heights();
+    let (ascent, descent, cap_height) = font::heights();
     let mut type_0 = pdf.type0_font(TYPE_0);
     type_0.base_font(FONT_NAME).encoding_predefined(Name(b"Identity-H"));
     type_0.descendant_font(CID_FONT).to_unicode(UNICODE);
@@ -101,7 +100,7 @@ fn write_font(pdf: &mut Pdf, font: &Font, glyphs: &BTreeMap<u16, char>) {
     cid.font_descriptor(DESCRIPTOR).default_width(0.0).cid_to_gid_map_predefined(Name(b"Identity"));
     let mut widths = cid.widths();
     for glyph in glyphs.keys() {
-        widths.consecutive(*glyph, [font.advance(*glyph)]);
+        widths.consecutive(*glyph, [font::advance(*glyph)]);
     }
     widths.finish();
     cid.finish();
@@ -115,7 +114,7 @@ fn write_font(pdf: &mut Pdf, font: &Font, glyphs: &BTreeMap<u16, char>) {
         .cap_height(cap_height)
         .stem_v(80.0)
         .font_file2(FONT_FILE);
-    let file = super::font::FILE;
+    let file = font::FILE;
     pdf.stream(FONT_FILE, &deflated(file))
         .filter(Filter::FlateDecode)
         .pair(Name(b"Length1"), file.len().cast_signed() as i32);
@@ -142,7 +141,7 @@ fn deflated(bytes: &[u8]) -> Vec<u8> {
 
 type Drawn = Result<(), DrawingErrorKind<Infallible>>;
 
-impl DrawingBackend for PdfBackend<'_> {
+impl DrawingBackend for PdfBackend {
     type ErrorType = Infallible;
 
     fn get_size(&self) -> (u32, u32) {
@@ -210,7 +209,7 @@ impl DrawingBackend for PdfBackend<'_> {
         (x, y): BackendCoord,
     ) -> Drawn {
         let em = style.size() / SVG_SIZE_PER_EM;
-        let width = self.font.width(text, em);
+        let width = text_width(text, em);
         let left = match style.anchor().h_pos {
             HPos::Left => 0.0,
             HPos::Center => width / 2.0,
@@ -218,7 +217,7 @@ impl DrawingBackend for PdfBackend<'_> {
         };
         let mut glyphs = Vec::new();
         for c in text.chars() {
-            let glyph = self.font.glyph(c);
+            let glyph = font::glyph(c);
             self.glyphs.insert(glyph, c);
             glyphs.extend(glyph.to_be_bytes());
         }

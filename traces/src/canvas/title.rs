@@ -1,16 +1,13 @@
-//! What a picture is called, in as many lines as it takes.
+//! Title of a picture, in as many lines as it takes.
 
-use plotters::backend::DrawingBackend;
-
-use super::notes::parts;
-use super::{Align, Canvas, DrawError, Font, Text};
+use super::{Align, Drawing, TextStyle, title_and_notes, wrap};
 use crate::palette::Theme;
 
 /// A title, cut into lines, and lines of less weight below it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Title {
     lines: Vec<String>,
-    notes: Vec<String>,
+    pub(crate) notes: Vec<String>,
 }
 
 const SIZE: f64 = 15.0;
@@ -22,31 +19,33 @@ const BELOW_BASELINE: f64 = 7.0;
 
 impl Title {
     /// The first line of `text` as the title, the others as notes, all of them no wider than `width`.
-    pub(crate) fn new(text: &str, font: &Font, width: f64) -> Self {
-        let (title, notes) = parts(text);
-        let notes = notes.lines().flat_map(|note| font.wrap(note, NOTE_SIZE, width));
-        Self { lines: font.wrap(title, SIZE, width), notes: notes.collect() }
+    pub(crate) fn new(text: &str, width: f64) -> Self {
+        let (title, notes) = title_and_notes(text);
+        Self::with_notes(title, notes.lines(), width)
     }
 
-    /// How high it is, in CSS pixels.
+    /// A title and its notes, all of them no wider than `width`.
+    pub(crate) fn with_notes<'a>(
+        title: &str,
+        notes: impl IntoIterator<Item = &'a str>,
+        width: f64,
+    ) -> Self {
+        let notes = notes.into_iter().flat_map(|note| wrap(note, NOTE_SIZE, width));
+        Self { lines: wrap(title, SIZE, width), notes: notes.collect() }
+    }
+
+    /// Its height, in CSS pixels.
     pub(crate) fn height(&self) -> f64 {
         self.lines.len() as f64 * LINE + self.notes.len() as f64 * NOTE_LINE
     }
 
-    pub(crate) fn draw<B: DrawingBackend>(
-        &self,
-        canvas: &mut Canvas<'_, B>,
-        x: f64,
-        top: f64,
-        theme: Theme,
-    ) -> Result<(), DrawError> {
+    pub(crate) fn draw(&self, drawing: &mut Drawing, x: f64, top: f64, theme: Theme) {
         let lines = self.lines.iter().map(|line| (line, SIZE, LINE, theme.text()));
         let notes = self.notes.iter().map(|line| (line, NOTE_SIZE, NOTE_LINE, theme.muted_text()));
         let mut baseline = top - BELOW_BASELINE;
         for (content, size, line, color) in lines.chain(notes) {
             baseline += line;
-            canvas.text(&Text { content, x, baseline, size, align: Align::Left, color })?;
+            drawing.text(content, (x, baseline), TextStyle { size, align: Align::Left, color });
         }
-        Ok(())
     }
 }

@@ -35,21 +35,20 @@ pub struct Holdings {
 }
 
 impl Holdings {
+    /// Buffers whose slots have what `sum` gives for a rank and a slot.
     pub(super) fn new(
-        num_ranks: u32,
-        num_slots: u32,
-        piece: impl Fn(u32, u32) -> Option<Piece>,
-    ) -> Self {
-        Self::of_sums(num_ranks, num_slots, |rank, slot| piece(rank, slot).into_iter().collect())
-    }
-
-    pub(super) fn of_sums(
         num_ranks: u32,
         num_slots: u32,
         sum: impl Fn(u32, u32) -> BTreeSet<Piece>,
     ) -> Self {
         let slots = |rank| (0..num_slots).map(|slot| sum(rank, slot)).collect();
         Self { ranks: (0..num_ranks).map(slots).collect() }
+    }
+
+    /// All ranks with all slots.
+    pub(super) fn cells(&self) -> impl Iterator<Item = (u32, u32)> {
+        let num_slots = self.num_slots();
+        (0..self.num_ranks()).flat_map(move |rank| (0..num_slots).map(move |slot| (rank, slot)))
     }
 
     /// The number of ranks.

@@ -1,8 +1,11 @@
 //! Operations: who holds what before and after.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
-use ir::collective::Collective;
+use ir::collective::Collective::{
+    self, AllGather, AllReduce, AllToAll, Broadcast, ReduceScatter, SendReceive,
+};
 
 use super::holdings::{Holdings, Piece};
 
@@ -22,82 +25,64 @@ pub enum Operation {
 impl Operation {
     /// All of them.
     pub const ALL: [Self; 9] = [
-        Self::Collective(Collective::Broadcast),
+        Self::Collective(Broadcast),
         Self::Scatter,
         Self::Gather,
         Self::Reduce,
-        Self::Collective(Collective::AllGather),
-        Self::Collective(Collective::ReduceScatter),
-        Self::Collective(Collective::AllReduce),
-        Self::Collective(Collective::AllToAll),
-        Self::Collective(Collective::SendReceive),
+        Self::Collective(AllGather),
+        Self::Collective(ReduceScatter),
+        Self::Collective(AllReduce),
+        Self::Collective(AllToAll),
+        Self::Collective(SendReceive),
     ];
 
-    /// What each of `num_ranks` ranks holds before it.
+    /// Buffers of `num_ranks` ranks before it.
     pub fn before(self, num_ranks: u32) -> Holdings {
-        let n = num_ranks;
-        let at_root = |rank: u32, piece: Piece| Some(piece).filter(|_| rank == 0);
-        match self {
-            Self::Collective(
-                Collective::AllReduce | Collective::ReduceScatter | Collective::AllToAll,
-            )
-            | Self::Reduce => Holdings::new(n, n, |rank, chunk| Some(Piece { rank, chunk })),
-            Self::Collective(Collective::AllGather) | Self::Gather => {
-                Holdings::new(n, n, |rank, slot| Some(own(rank)).filter(|_| slot == rank))
-            }
-            Self::Collective(Collective::Broadcast) => {
-                Holdings::new(n, 1, |rank, _| at_root(rank, own(rank)))
-            }
-            Self::Scatter => {
-                Holdings::new(n, n, |rank, chunk| at_root(rank, Piece { rank, chunk }))
-            }
-            Self::Collective(Collective::SendReceive) => {
-                Holdings::new(n, 1, |rank, _| Some(own(rank)))
-            }
-        }
+        Holdings::new(num_ranks, self.num_slots(num_ranks), |rank, slot| {
+            let (is_there, chunk) = match self {
+                Self::Collective(AllReduce | ReduceScatter | AllToAll) | Self::Reduce => {
+                    (true, slot)
+                }
+                Self::Collective(AllGather) | Self::Gather => (slot == rank, 0),
+                Self::Collective(Broadcast) => (rank == 0, 0),
+                Self::Scatter => (rank == 0, slot),
+                Self::Collective(SendReceive) => (true, 0),
+            };
+            is_there.then_some(Piece { rank, chunk }).into_iter().collect()
+        })
     }
 
-    /// What each of `num_ranks` ranks holds after it, by the definition of the operation.
+    /// Buffers of `num_ranks` ranks after it, by the definition of the operation.
     pub fn after(self, num_ranks: u32) -> Holdings {
-        let n = num_ranks;
-        let sum = |chunk: u32| (0..n).map(move |rank| Piece { rank, chunk });
-        match self {
-            Self::Collective(Collective::AllReduce) => {
-                Holdings::of_sums(n, n, |_, slot| sum(slot).collect())
+        Holdings::new(num_ranks, self.num_slots(num_ranks), |rank, slot| {
+            let one = |rank, chunk| BTreeSet::from([Piece { rank, chunk }]);
+            let sum = || (0..num_ranks).map(|rank| Piece { rank, chunk: slot }).collect();
+            match self {
+                Self::Collective(AllReduce) => sum(),
+                Self::Collective(ReduceScatter) if slot == rank => sum(),
+                Self::Reduce if rank == 0 => sum(),
+                Self::Collective(AllGather) => one(slot, 0),
+                Self::Gather if rank == 0 => one(slot, 0),
+                Self::Collective(AllToAll) => one(slot, rank),
+                Self::Collective(Broadcast) => one(0, 0),
+                Self::Scatter if slot == rank => one(0, slot),
+                Self::Collective(SendReceive) => one((rank + num_ranks - 1) % num_ranks, 0),
+                Self::Collective(ReduceScatter) | Self::Reduce | Self::Gather | Self::Scatter => {
+                    BTreeSet::new()
+                }
             }
-            Self::Collective(Collective::ReduceScatter) => {
-                Holdings::of_sums(n, n, |rank, slot| sum(slot).filter(|_| slot == rank).collect())
-            }
-            Self::Reduce => {
-                Holdings::of_sums(n, n, |rank, slot| sum(slot).filter(|_| rank == 0).collect())
-            }
-            Self::Collective(Collective::AllGather) => {
-                Holdings::new(n, n, |_, slot| Some(own(slot)))
-            }
-            Self::Gather => Holdings::new(n, n, |rank, slot| Some(own(slot)).filter(|_| rank == 0)),
-            Self::Collective(Collective::AllToAll) => {
-                Holdings::new(n, n, |rank, slot| Some(Piece { rank: slot, chunk: rank }))
-            }
-            Self::Collective(Collective::Broadcast) => Holdings::new(n, 1, |_, _| Some(own(0))),
-            Self::Scatter => Holdings::new(n, n, |rank, slot| {
-                Some(Piece { rank: 0, chunk: slot }).filter(|_| slot == rank)
-            }),
-            Self::Collective(Collective::SendReceive) => {
-                Holdings::new(n, 1, |rank, _| Some(own((rank + n - 1) % n)))
-            }
-        }
+        })
+    }
+
+    /// Number of chunks that a buffer has room for.
+    const fn num_slots(self, num_ranks: u32) -> u32 {
+        if matches!(self, Self::Collective(Broadcast | SendReceive)) { 1 } else { num_ranks }
     }
 
     /// Whether its chunks are told apart by the rank that they come from, rather than by their place
     /// in the buffer.
     pub(super) const fn is_by_origin(self) -> bool {
-        matches!(
-            self,
-            Self::Gather
-                | Self::Collective(
-                    Collective::AllGather | Collective::AllToAll | Collective::SendReceive
-                )
-        )
+        matches!(self, Self::Gather | Self::Collective(AllGather | AllToAll | SendReceive))
     }
 }
 
@@ -110,9 +95,4 @@ impl fmt::Display for Operation {
             Self::Reduce => f.pad("reduce"),
         }
     }
-}
-
-/// The only chunk of a rank that has one.
-fn own(rank: u32) -> Piece {
-    Piece { rank, chunk: 0 }
 }

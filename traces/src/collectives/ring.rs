@@ -1,11 +1,10 @@
 //! Ring algorithms, carried out step by step.
 
-use std::collections::BTreeSet;
 use std::fmt;
 
 use ir::collective::Collective;
 
-use super::holdings::{Holdings, Piece};
+use super::holdings::Holdings;
 use super::operation::Operation;
 
 /// A collective by a ring: in each step every rank sends one chunk to the next rank.
@@ -38,15 +37,16 @@ impl Ring {
     /// rank adds to its own; in step `t` of an all-gather it sends chunk `r - t`, which the next rank
     /// keeps. Chunks count round the ring.
     pub fn steps(self, num_ranks: u32) -> Vec<Step> {
+        let parts: &[Collective] = match self {
+            Self::AllGather => &[Collective::AllGather],
+            Self::ReduceScatter => &[Collective::ReduceScatter],
+            Self::AllReduce => &[Collective::ReduceScatter, Collective::AllGather],
+        };
         let mut holdings = self.operation().before(num_ranks);
-        let mut steps = Vec::new();
-        if self != Self::AllGather {
-            steps.extend(round(&mut holdings, Round::ReduceScatter));
-        }
-        if self != Self::ReduceScatter {
-            steps.extend(round(&mut holdings, Round::AllGather));
-        }
-        steps
+        let rounds = parts
+            .iter()
+            .flat_map(|part| (0..num_ranks.saturating_sub(1)).map(move |number| (*part, number)));
+        rounds.map(|(part, number)| step(&mut holdings, part, number)).collect()
     }
 }
 
@@ -54,13 +54,6 @@ impl fmt::Display for Ring {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&format!("ring {}", self.operation()))
     }
-}
-
-/// What a step is part of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Round {
-    ReduceScatter,
-    AllGather,
 }
 
 /// A chunk on its way to the next rank.
@@ -86,44 +79,28 @@ pub struct Step {
     pub holdings: Holdings,
 }
 
-/// The `n - 1` steps round the ring, after which `holdings` is as the last leaves it.
-fn round(holdings: &mut Holdings, round: Round) -> Vec<Step> {
+/// A step of a reduce-scatter or an all-gather, after which `holdings` is as the step leaves it.
+fn step(holdings: &mut Holdings, part: Collective, number: u32) -> Step {
     let n = holdings.num_ranks();
-    let step = |t: u32| {
-        let sends: Vec<Send> = (0..n)
-            .map(|from| {
-                let slot = match round {
-                    Round::ReduceScatter => (from + n - 1 - t) % n,
-                    Round::AllGather => (from + n - t) % n,
-                };
-                Send { from, to: (from + 1) % n, slot }
-            })
-            .collect();
-        let sent: Vec<_> =
-            sends.iter().map(|send| holdings.slot(send.from, send.slot).clone()).collect();
-        for (send, pieces) in sends.iter().zip(sent) {
-            let there = holdings.slot_mut(send.to, send.slot);
-            match round {
-                Round::ReduceScatter => add(there, pieces),
-                Round::AllGather => *there = pieces,
+    let is_sum = part == Collective::ReduceScatter;
+    let send = |from: u32| {
+        let slot = from + n - number - u32::from(is_sum);
+        Send { from, to: (from + 1) % n, slot: slot % n }
+    };
+    let sends: Vec<Send> = (0..n).map(send).collect();
+    let sent: Vec<_> =
+        sends.iter().map(|send| holdings.slot(send.from, send.slot).clone()).collect();
+    for (send, pieces) in sends.iter().zip(sent) {
+        let there = holdings.slot_mut(send.to, send.slot);
+        if is_sum {
+            for piece in pieces {
+                assert!(there.insert(piece), "a ring adds each contribution once");
             }
             // A partial sum has no use where it was, once it has been sent on.
-            if round == Round::ReduceScatter {
-                holdings.slot_mut(send.from, send.slot).clear();
-            }
+            holdings.slot_mut(send.from, send.slot).clear();
+        } else {
+            *there = pieces;
         }
-        let part = match round {
-            Round::ReduceScatter => Collective::ReduceScatter,
-            Round::AllGather => Collective::AllGather,
-        };
-        Step { part, sends, holdings: holdings.clone() }
-    };
-    (0..n.saturating_sub(1)).map(step).collect()
-}
-
-/// Adds pieces to a sum, in which none may come twice.
-fn add(sum: &mut BTreeSet<Piece>, pieces: BTreeSet<Piece>) {
-    for piece in pieces {
-        assert!(sum.insert(piece), "a ring adds each contribution once");
     }
+    Step { part, sends, holdings: holdings.clone() }
 }

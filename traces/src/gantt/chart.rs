@@ -1,24 +1,19 @@
 //! A whole chart: one timeline, or several on one time axis, and the legend.
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
-
-use plotters::backend::DrawingBackend;
 
 use super::boxes::{Look, TimeScale};
 use super::memory;
 use super::options::{GanttOptions, TimeAxis};
 use super::panel::{Others, Panel, RowHeights};
-use super::placed::{Placed, axis_heading_width};
+use super::placed::{BESIDE_NAMES, Placed, axis_heading_width};
 use super::row::Row;
-use crate::canvas::{Canvas, DrawError, Entry, Font, Legend, Paper, Picture, Swatch};
+use crate::canvas::{DrawError, Drawing, Entry, Legend, Swatch};
 use crate::class::{Class, DataLane};
-use crate::palette::{Rgb, Theme};
+use crate::palette::Theme;
 use crate::timeline::Timeline;
 
 const MARGIN: f64 = 18.0;
-/// From the names of tracks to the plot.
-const BESIDE_NAMES: f64 = 8.0;
 const BETWEEN_PANELS: f64 = 20.0;
 const ABOVE_LEGEND: f64 = 8.0;
 /// The least width of a plot; below it not even an axis fits.
@@ -26,104 +21,60 @@ const LEAST_PLOT: f64 = 120.0;
 /// The thinnest boxes that can be told from each other, one rank from the next.
 const LEAST_ROW: f64 = 3.0;
 
-pub(super) struct Chart<'a> {
-    panels: Vec<Panel<'a>>,
-    legend: Legend,
-    rows: RowHeights,
-    scale: TimeScale,
-    options: GanttOptions,
-    height: u32,
+/// Timelines one above the other on the same time axis.
+///
+/// # Errors
+///
+/// If the picture is too small for what it must show, or what is asked for is not there.
+pub fn draw(timelines: &[&Timeline], options: &GanttOptions) -> Result<Drawing, DrawError> {
+    let paper = options.paper;
+    let [from, to] = options.window.of(timelines)?;
+    let panels = timelines.iter().map(|timeline| Panel::new(timeline, [from, to], options));
+    let mut panels: Vec<Panel> = panels.collect();
+
+    let names = panels.iter().map(|panel| panel.name_width() + BESIDE_NAMES);
+    let left = MARGIN + names.fold(axis_heading_width(), f64::max);
+    let right = f64::from(paper.width) - MARGIN - 6.0;
+    if right - left < LEAST_PLOT {
+        let least = (left + LEAST_PLOT + MARGIN + 6.0).ceil() as u32;
+        return Err(DrawError::TooSmall { what: "width", given: paper.width, least });
+    }
+    let scale = TimeScale { left, right, from, to };
+
+    let others = others(timelines);
+    for panel in &mut panels {
+        panel.set_rows(scale);
+        panel.set_heading(right - MARGIN, options.time_axis, scale, others);
+    }
+    let legend = Legend::new(entries(&panels, options.time_axis, paper.theme), left, right);
+    let between = BETWEEN_PANELS * panels.len().saturating_sub(1) as f64;
+    let fixed = 2.0 * MARGIN + ABOVE_LEGEND + legend.height() + between;
+    let rows = row_heights(&panels, fixed, options.height)?;
+    let height = fixed + panels.iter().map(|panel| panel.height(rows)).sum::<f64>();
+    let height = options.height.map_or(height, f64::from);
+
+    let mut drawing = Drawing::new(title(&panels), paper.width.into(), height, paper)?;
+    let mut top = MARGIN;
+    for panel in &panels {
+        Placed { panel, rows, scale, options, drawing: &mut drawing }.draw(MARGIN, top);
+        top += panel.height(rows) + BETWEEN_PANELS;
+    }
+    legend.draw(&mut drawing, top - 2.0 - BETWEEN_PANELS + ABOVE_LEGEND, paper.theme);
+    Ok(drawing)
 }
 
-impl<'a> Chart<'a> {
-    pub(super) fn new(
-        timelines: &[&'a Timeline],
-        options: &GanttOptions,
-        font: &Font,
-    ) -> Result<Self, DrawError> {
-        let [from, to] = options.window.of(timelines)?;
-        let panel = |timeline: &&'a Timeline| Panel::new(timeline, [from, to], options);
-        let mut panels: Vec<Panel> = timelines.iter().map(panel).collect();
-
-        let names = panels.iter().map(|panel| panel.name_width(font));
-        let names = names.map(|width| width + BESIDE_NAMES);
-        let left = MARGIN + names.fold(axis_heading_width(font), f64::max);
-        let right = f64::from(options.paper.width) - MARGIN - 6.0;
-        if right - left < LEAST_PLOT {
-            return Err(DrawError::TooSmall {
-                what: "width",
-                given: options.paper.width,
-                least: (left + LEAST_PLOT + MARGIN + 6.0).ceil() as u32,
-            });
+/// Titles of all panels in the first line, the notes of each in one of its own.
+fn title(panels: &[Panel<'_>]) -> String {
+    let titles: Vec<&str> = panels.iter().map(|panel| panel.timeline.title.as_str()).collect();
+    let mut text = titles.join(" | ");
+    for panel in panels {
+        text.push('\n');
+        if panels.len() > 1 {
+            text = text + &panel.timeline.title + ": ";
         }
-        let scale = TimeScale { left, right, from, to };
-
-        let others = others(timelines);
-        for panel in &mut panels {
-            panel.set_rows(font, scale);
-            panel.set_heading(font, right - MARGIN, options.time_axis, scale, others);
-        }
-        let entries = entries(&panels, options.time_axis, options.paper.theme);
-        let legend = Legend::new(entries, font, left, right);
-        let fixed = 2.0 * MARGIN
-            + ABOVE_LEGEND
-            + legend.height()
-            + BETWEEN_PANELS * panels.len().saturating_sub(1) as f64;
-        let rows = row_heights(&panels, fixed, options.height)?;
-        let height = fixed + panels.iter().map(|panel| panel.height(rows)).sum::<f64>();
-        let height = options.height.unwrap_or(height.ceil() as u32);
-        Ok(Self { panels, legend, rows, scale, options: *options, height })
+        text.push_str(&panel.heading.notes.join("; "));
     }
-}
-
-impl Picture for Chart<'_> {
-    fn title(&self) -> Cow<'_, str> {
-        let titles: Vec<&str> =
-            self.panels.iter().map(|panel| panel.timeline.title.as_str()).collect();
-        let mut text = titles.join(" | ");
-        for panel in &self.panels {
-            text.push('\n');
-            if let [_, _, ..] = *titles {
-                text = text + &panel.timeline.title + ": ";
-            }
-            text.push_str(&panel.subtitle.join("; "));
-        }
-        text.into()
-    }
-
-    fn size(&self) -> (u32, u32) {
-        (self.options.paper.width, self.height)
-    }
-
-    fn background(&self) -> Rgb {
-        self.options.paper.theme.background()
-    }
-
-    fn draw<B: DrawingBackend>(&self, canvas: &mut Canvas<'_, B>) -> Result<(), DrawError> {
-        let theme = self.options.paper.theme;
-        let mut top = MARGIN - 2.0;
-        for panel in &self.panels {
-            let placed = Placed {
-                panel,
-                top,
-                margin: MARGIN,
-                rows: self.rows,
-                scale: self.scale,
-                grain: grain(self.options.paper),
-                axis: self.options.time_axis,
-                theme,
-            };
-            placed.draw(canvas)?;
-            top += panel.height(self.rows) + BETWEEN_PANELS;
-        }
-        self.legend.draw(canvas, top - BETWEEN_PANELS + ABOVE_LEGEND, theme)
-    }
-}
-
-/// The least height that the bitmap of a paper shows truly, but no less than half a pixel: what is drawn of
-/// columns is the same in all formats.
-fn grain(paper: Paper) -> f64 {
-    if paper.pixel_ratio > 1 { 0.5 } else { 1.0 }
+    text
 }
 
 /// Rows of natural height, or such that the picture gets the height that is asked for.

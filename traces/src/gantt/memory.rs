@@ -1,12 +1,11 @@
 //! The panel of memory in use: a curve for each track.
 
 use ir::units::{Bytes, Nanos};
-use plotters::backend::DrawingBackend;
 
 use super::boxes::TimeScale;
 use super::evenly::evenly;
 use super::options::TimeAxis;
-use crate::canvas::{Align, Area, Canvas, DrawError, Text, Ticks, baseline_around};
+use crate::canvas::{Align, Area, Drawing, TextStyle, Ticks, baseline_around};
 use crate::palette::Theme;
 use crate::timeline::{MemoryPoint, Track};
 
@@ -87,51 +86,38 @@ pub(super) fn capacity(tracks: &[&Track]) -> Option<Bytes> {
 }
 
 /// Draws the panel into `area`, which is as wide as the tracks.
-pub(super) fn draw<B: DrawingBackend>(
-    canvas: &mut Canvas<'_, B>,
+pub(super) fn draw(
+    drawing: &mut Drawing,
     tracks: &[&Track],
     area: Area,
     scale: TimeScale,
     end: Nanos,
     measure: Measure,
     theme: Theme,
-) -> Result<(), DrawError> {
+) {
     let capacity = drawn_capacity(tracks);
     let peak = tracks.iter().filter_map(|track| track.peak_memory()).max();
     let most = measure.value(peak.max(capacity).unwrap_or_default());
     let most = if most > 0.0 { most * 1.06 } else { 1.0 };
     let y = |bytes: Bytes| area.bottom() - measure.value(bytes) / most * area.height;
 
-    let heading = Text {
-        content: measure.heading(),
-        x: area.left,
-        baseline: area.top - 7.0,
-        size: SMALL,
-        align: Align::Left,
-        color: theme.muted_text(),
-    };
-    canvas.text(&heading)?;
+    let style = TextStyle { size: SMALL, align: Align::Left, color: theme.muted_text() };
+    drawing.text(measure.heading(), (area.left, area.top - 7.0), style);
     for (value, label) in Ticks::new(most, 5.0).iter() {
         let at = area.bottom() - value / most * area.height;
-        canvas.fill(Area { top: at - 0.5, height: 1.0, ..area }, theme.grid())?;
-        canvas.text(&Text {
-            content: &label,
-            x: area.left - 8.0,
-            baseline: baseline_around(at, SMALL),
-            align: Align::Right,
-            ..heading
-        })?;
+        drawing.fill(area.line_across(at), theme.grid());
+        let style = TextStyle { align: Align::Right, ..style };
+        drawing.text(&label, (area.left - 8.0, baseline_around(at, SMALL)), style);
     }
     let curves = chosen(tracks);
     let thickness = if curves.len() > 8 { 1.0 } else { 1.5 };
     for (index, track) in curves.iter().enumerate() {
         let points = steps(&track.memory, scale, end, y);
-        canvas.steps(&points, thickness, theme.ordered(index, curves.len()))?;
+        drawing.steps(points, thickness, theme.ordered(index, curves.len()));
     }
     if let Some(capacity) = capacity {
-        canvas.dashes(area.left, area.right(), y(capacity), theme.limit())?;
+        drawing.dashes(area.left, area.right(), y(capacity), theme.limit());
     }
-    Ok(())
 }
 
 /// A step curve with at most four points for each pixel: where it comes in and goes out, and its

@@ -15,32 +15,5 @@ mod panel;
 mod placed;
 mod row;
 
-use crate::canvas::{self, DrawError, Font, Format};
-use crate::timeline::Timeline;
-use chart::Chart;
+pub use chart::draw;
 pub use options::{GanttOptions, TimeAxis, Visibility, Window};
-
-/// Timelines one above the other on the same time axis, as an SVG document.
-///
-/// # Errors
-///
-/// If the picture is too small for what it must show, or what is asked for is not there.
-pub fn svg(timelines: &[&Timeline], options: &GanttOptions) -> Result<String, DrawError> {
-    let font = Font::embedded();
-    canvas::svg(&Chart::new(timelines, options, &font)?, &font)
-}
-
-/// The same as a file of a format.
-///
-/// # Errors
-///
-/// As [`svg`], and if a bitmap has too many pixels.
-pub fn draw(
-    timelines: &[&Timeline],
-    options: &GanttOptions,
-    format: Format,
-) -> Result<Vec<u8>, DrawError> {
-    let font = Font::embedded();
-    let chart = Chart::new(timelines, options, &font)?;
-    canvas::draw(&chart, &font, format, options.paper.pixel_ratio)
-}

@@ -10,17 +10,12 @@ use super::evenly::evenly;
 use super::memory::{self, Measure};
 use super::options::{GanttOptions, TimeAxis, Visibility};
 use super::row::Row;
-use crate::canvas::Font;
+use crate::canvas::{Title, text_width};
 use crate::class::DataLane;
 use crate::timeline::{Activity, Event, Stream, Timeline, Track};
 
-/// Sizes of text.
-pub(super) const TITLE: f64 = 15.0;
-pub(super) const SUBTITLE: f64 = 11.5;
+/// Size of the names of tracks.
 pub(super) const NAME: f64 = 11.0;
-
-pub(super) const TITLE_LINE: f64 = 21.0;
-pub(super) const SUBTITLE_LINE: f64 = 17.0;
 const BELOW_HEADING: f64 = 9.0;
 /// From the last row to the memory panel.
 pub(super) const AXIS: f64 = 24.0;
@@ -59,8 +54,7 @@ pub(super) struct Panel<'a> {
     pub(super) number_size: f64,
     /// The widest number, in ems: what has no room for it has none for others, lest a few stand alone.
     pub(super) number_width: f64,
-    pub(super) title: Vec<String>,
-    pub(super) subtitle: Vec<String>,
+    pub(super) heading: Title,
 }
 
 /// What else is in the picture.
@@ -136,17 +130,16 @@ impl<'a> Panel<'a> {
             rows: Vec::new(),
             number_size: SMALLEST_NUMBER,
             number_width: 0.0,
-            title: Vec::new(),
-            subtitle: Vec::new(),
+            heading: Title::default(),
         }
     }
 
     /// Finds out what is drawn of each track.
-    pub(super) fn set_rows(&mut self, font: &Font, scale: TimeScale) {
+    pub(super) fn set_rows(&mut self, scale: TimeScale) {
         let row = |track: &&Track| Row::new(track, &self.lanes, scale);
         self.rows = self.tracks.iter().map(row).collect();
         let labels = self.rows.iter().flat_map(Row::boxes).filter_map(|drawn| drawn.label);
-        let widths = labels.map(|label| font.width(&label.to_string(), 1.0));
+        let widths = labels.map(|label| text_width(&label.to_string(), 1.0));
         self.number_width = widths.fold(0.0, f64::max);
         self.number_size = self.usual_number_size(scale);
     }
@@ -176,16 +169,14 @@ impl<'a> Panel<'a> {
     /// Breaks the heading into lines of `width`.
     pub(super) fn set_heading(
         &mut self,
-        font: &Font,
         width: f64,
         axis: TimeAxis,
         scale: TimeScale,
         others: Others,
     ) {
-        self.title = font.wrap(&self.timeline.title, TITLE, width);
-        let lines = [self.timeline.setting.clone(), self.summary(axis, scale, others)];
-        let lines = lines.iter().flat_map(|line| font.wrap(line, SUBTITLE, width));
-        self.subtitle = lines.collect();
+        let Timeline { title, setting, .. } = self.timeline;
+        let summary = self.summary(axis, scale, others);
+        self.heading = Title::with_notes(title, [setting.as_str(), &summary], width);
     }
 
     /// What the step does, its time, bubble, peak memory, and what of it is shown, in words.
@@ -235,10 +226,10 @@ impl<'a> Panel<'a> {
     }
 
     /// How wide the names of its tracks and lanes are.
-    pub(super) fn name_width(&self, font: &Font) -> f64 {
-        let tracks = self.tracks.iter().map(|track| font.width(&track.name, NAME));
-        let lanes = self.lanes.iter().map(|stream| font.width(self.lane_name(*stream), LANE_NAME));
-        let lanes = lanes.filter(|_| self.has_named_lanes());
+    pub(super) fn name_width(&self) -> f64 {
+        let tracks = self.tracks.iter().map(|track| text_width(&track.name, NAME));
+        let lanes = self.named_lanes().iter();
+        let lanes = lanes.map(|stream| text_width(self.lane_name(*stream), LANE_NAME));
         tracks.chain(lanes).fold(0.0, f64::max)
     }
 
@@ -247,9 +238,14 @@ impl<'a> Panel<'a> {
         self.data_lane.of_stream(stream)
     }
 
-    /// Whether lanes have their names beside them.
-    pub(super) fn has_named_lanes(&self) -> bool {
+    /// Whether there is room for the names of lanes.
+    fn has_named_lanes(&self) -> bool {
         self.tracks.len() <= MOST_TRACKS_WITH_NAMED_LANES
+    }
+
+    /// The lanes whose names are written.
+    pub(super) fn named_lanes(&self) -> &[Stream] {
+        if self.has_named_lanes() { &self.lanes } else { &[] }
     }
 
     /// From the top of a lane to that of the next.
@@ -264,9 +260,7 @@ impl<'a> Panel<'a> {
     }
 
     pub(super) fn heading_height(&self) -> f64 {
-        self.title.len() as f64 * TITLE_LINE
-            + self.subtitle.len() as f64 * SUBTITLE_LINE
-            + BELOW_HEADING
+        self.heading.height() + BELOW_HEADING
     }
 
     /// What the lanes take of each row.

@@ -1,21 +1,19 @@
 //! A panel in its place: heading, rows, time axis, memory.
 
 use ir::units::Nanos;
-use plotters::backend::DrawingBackend;
 
 use super::boxes::{DrawnBox, Look, Piece, Slot, TimeScale};
 use super::columns::Columns;
 use super::memory::{self, Measure};
-use super::options::TimeAxis;
-use super::panel::{
-    AXIS, BETWEEN_BOXES, LANE_NAME, NAME, Panel, RowHeights, SMALLEST_NUMBER, SUBTITLE,
-    SUBTITLE_LINE, TITLE, TITLE_LINE,
-};
+use super::options::{GanttOptions, TimeAxis};
+use super::panel::{AXIS, BETWEEN_BOXES, LANE_NAME, NAME, Panel, RowHeights, SMALLEST_NUMBER};
 use super::row::Row;
-use crate::canvas::{Align, Area, Canvas, DrawError, Font, Text, Ticks, baseline_around};
-use crate::palette::{Rgb, Theme};
+use crate::canvas::{Align, Area, Drawing, Paper, TextStyle, Ticks, baseline_around, text_width};
+use crate::palette::Rgb;
 
 const TICK: f64 = 10.0;
+/// From the names of rows to the plot.
+pub(super) const BESIDE_NAMES: f64 = 8.0;
 /// From the heading of the time axis to the plot: half of the first number lies in it.
 const AXIS_HEADING_GAP: f64 = 18.0;
 /// From a lane to the next, and from boxes to the first lane.
@@ -31,120 +29,73 @@ const LINE_SHADE: f64 = 0.35;
 /// A panel where it is drawn.
 pub(super) struct Placed<'a> {
     pub(super) panel: &'a Panel<'a>,
-    pub(super) top: f64,
-    /// Left edge of the picture's content.
-    pub(super) margin: f64,
     pub(super) rows: RowHeights,
     pub(super) scale: TimeScale,
-    /// The least height of what columns are drawn of.
-    pub(super) grain: f64,
-    pub(super) axis: TimeAxis,
-    pub(super) theme: Theme,
+    pub(super) options: &'a GanttOptions,
+    pub(super) drawing: &'a mut Drawing,
 }
 
 impl Placed<'_> {
-    pub(super) fn draw<B: DrawingBackend>(
-        &self,
-        canvas: &mut Canvas<'_, B>,
-    ) -> Result<(), DrawError> {
-        self.heading(canvas)?;
-        let top = self.top + self.panel.heading_height();
-        let pitch = self.panel.pitch(self.rows);
-        for (index, row) in self.panel.rows.iter().enumerate() {
-            self.row(canvas, row, top + index as f64 * pitch)?;
+    /// Draws the panel from `top` on, its heading from `margin` on.
+    pub(super) fn draw(&mut self, margin: f64, top: f64) {
+        let Self { panel, scale, options, .. } = *self;
+        panel.heading.draw(self.drawing, margin, top, options.paper.theme);
+        let top = top - 2.0 + panel.heading_height();
+        let pitch = panel.pitch(self.rows);
+        for (index, row) in panel.rows.iter().enumerate() {
+            self.row(row, top + index as f64 * pitch);
         }
-        self.names(canvas, top, pitch)?;
-        let bottom = top + self.panel.tracks.len() as f64 * pitch;
-        self.time_axis(canvas, bottom)?;
-        if self.panel.has_memory {
-            let area = Area {
-                left: self.scale.left,
-                top: bottom + AXIS + memory::HEADING,
-                width: self.scale.right - self.scale.left,
-                height: memory::HEIGHT,
-            };
-            let Panel { tracks, end, .. } = self.panel;
-            let measure = Measure::of(self.axis);
-            memory::draw(canvas, tracks, area, self.scale, *end, measure, self.theme)?;
+        self.names(top, pitch);
+        let bottom = top + panel.tracks.len() as f64 * pitch;
+        self.time_axis(bottom);
+        if panel.has_memory {
+            let (left, width) = (scale.left, scale.right - scale.left);
+            let top = bottom + AXIS + memory::HEADING;
+            let area = Area { left, top, width, height: memory::HEIGHT };
+            let (measure, theme) = (Measure::of(options.time_axis), options.paper.theme);
+            memory::draw(self.drawing, &panel.tracks, area, scale, panel.end, measure, theme);
         }
-        Ok(())
     }
 
-    fn heading<B: DrawingBackend>(&self, canvas: &mut Canvas<'_, B>) -> Result<(), DrawError> {
-        let titles =
-            self.panel.title.iter().map(|line| (line, TITLE, TITLE_LINE, self.theme.text()));
-        let muted = self.theme.muted_text();
-        let subtitles =
-            self.panel.subtitle.iter().map(|line| (line, SUBTITLE, SUBTITLE_LINE, muted));
-        let mut baseline = self.top - 5.0;
-        for (content, size, line, color) in titles.chain(subtitles) {
-            baseline += line;
-            let (x, align) = (self.margin, Align::Left);
-            canvas.text(&Text { content, x, baseline, size, align, color })?;
-        }
-        Ok(())
-    }
-
-    fn row<B: DrawingBackend>(
-        &self,
-        canvas: &mut Canvas<'_, B>,
-        row: &Row,
-        top: f64,
-    ) -> Result<(), DrawError> {
+    fn row(&mut self, row: &Row, top: f64) {
         let left = self.scale.left;
         let width = self.scale.x(self.panel.end) - left;
         if width <= 0.0 {
-            return Ok(());
+            return;
         }
-        let height = self.rows.boxes;
-        canvas.fill(Area { left, top, width, height }, self.theme.idle())?;
-        self.pieces(canvas, row, &row.compute, Area { left, top, width, height })?;
+        let area = Area { left, top, width, height: self.rows.boxes };
+        self.drawing.fill(area, self.options.paper.theme.idle());
+        self.pieces(row, &row.compute, area);
         for (index, pieces) in row.lanes.iter().enumerate() {
             let top = self.lane_top(top, index);
             let height = self.panel.lane_pitch() - BETWEEN_LANES;
-            self.pieces(canvas, row, pieces, Area { left, top, width, height })?;
+            self.pieces(row, pieces, Area { left, top, width, height });
         }
-        Ok(())
     }
 
     /// Draws the pieces of a row, or of a lane, into its area.
-    fn pieces<B: DrawingBackend>(
-        &self,
-        canvas: &mut Canvas<'_, B>,
-        row: &Row,
-        pieces: &[Piece],
-        area: Area,
-    ) -> Result<(), DrawError> {
-        let mut columns = Columns::new(area, self.grain);
+    fn pieces(&mut self, row: &Row, pieces: &[Piece], area: Area) {
+        let mut columns = Columns::new(area, grain(self.options.paper));
         for (index, piece) in pieces.iter().enumerate() {
             match piece {
                 Piece::Column(column) => columns.add(column),
                 Piece::Overlap(left, right) => {
                     let overlap = Area { left: *left, width: right - left, ..area };
-                    canvas.fill(overlap, self.theme.background())?;
+                    self.drawing.fill(overlap, self.options.paper.theme.background());
                 }
                 Piece::Box(drawn) => {
-                    let is_followed =
-                        pieces.get(index + 1).is_some_and(|next| follows(drawn, next));
-                    self.one(canvas, row, drawn, is_followed, area)?;
+                    let next = pieces.get(index + 1);
+                    self.one(row, drawn, next.is_some_and(|next| follows(drawn, next)), area);
                 }
             }
         }
         for (area, look) in columns.finish() {
-            canvas.fill(area, self.color(row, look))?;
+            self.drawing.fill(area, self.color(row, look));
         }
-        Ok(())
     }
 
     /// Draws a box into its part of the row, with a line after it where the next looks alike.
-    fn one<B: DrawingBackend>(
-        &self,
-        canvas: &mut Canvas<'_, B>,
-        row: &Row,
-        drawn: &DrawnBox,
-        is_followed: bool,
-        area: Area,
-    ) -> Result<(), DrawError> {
+    fn one(&mut self, row: &Row, drawn: &DrawnBox, is_followed: bool, area: Area) {
         let half = area.height / 2.0;
         let (top, height) = match drawn.slot {
             Slot::Whole => (area.top, area.height),
@@ -153,16 +104,22 @@ impl Placed<'_> {
         };
         let area = Area { left: drawn.left, top, width: drawn.right - drawn.left, height };
         let color = self.color(row, drawn.look);
-        canvas.fill(area, color)?;
+        self.drawing.fill(area, color);
         if is_followed {
             let line = Area { left: area.right() - BETWEEN_BOXES, width: BETWEEN_BOXES, ..area };
-            canvas.fill(line, color.mix(Rgb::BLACK, LINE_SHADE))?;
+            self.drawing.fill(line, color.mix(Rgb::BLACK, LINE_SHADE));
         }
-        self.number(canvas, drawn.label, area, color)
+        let size = self.panel.number_size.min(self.rows.boxes * 0.5).max(SMALLEST_NUMBER);
+        let size = size.min(area.height * 0.85);
+        let Some(label) = drawn.label.filter(|_| size >= SMALLEST_NUMBER) else { return };
+        if let Some(size) = self.panel.number_size_in(area.width, size) {
+            let style = TextStyle { size, align: Align::Center, color: color.ink() };
+            self.drawing.text(&label.to_string(), area.middle(size), style);
+        }
     }
 
     fn color(&self, row: &Row, look: Look) -> Rgb {
-        let color = look.class.color(self.theme);
+        let color = look.class.color(self.options.paper.theme);
         if look.class.is_pass() { color.shaded(look.nth, row.num_stages) } else { color }
     }
 
@@ -171,105 +128,60 @@ impl Placed<'_> {
         top + self.rows.boxes + ABOVE_LANES + index as f64 * self.panel.lane_pitch()
     }
 
-    fn number<B: DrawingBackend>(
-        &self,
-        canvas: &mut Canvas<'_, B>,
-        label: Option<u32>,
-        area: Area,
-        background: Rgb,
-    ) -> Result<(), DrawError> {
-        let size = self.panel.number_size.min(self.rows.boxes * 0.5).max(SMALLEST_NUMBER);
-        let size = size.min(area.height * 0.85);
-        let Some(label) = label.filter(|_| size >= SMALLEST_NUMBER) else { return Ok(()) };
-        let Some(size) = self.panel.number_size_in(area.width, size) else { return Ok(()) };
-        let content = &label.to_string();
-        canvas.text(&Text {
-            content,
-            x: area.left + area.width / 2.0,
-            baseline: baseline_around(area.top + area.height / 2.0, size),
-            size,
-            align: Align::Center,
-            color: background.ink(),
-        })
-    }
-
     /// The names of tracks, or of every second, third, ... where rows are thin, and of their lanes.
-    fn names<B: DrawingBackend>(
-        &self,
-        canvas: &mut Canvas<'_, B>,
-        top: f64,
-        pitch: f64,
-    ) -> Result<(), DrawError> {
+    fn names(&mut self, top: f64, pitch: f64) {
+        let (panel, theme) = (self.panel, self.options.paper.theme);
         let size = (pitch * 0.82).clamp(8.0, NAME);
         let every = ((size + 1.0) / pitch).ceil().max(1.0) as usize;
-        for (index, track) in self.panel.tracks.iter().enumerate().step_by(every) {
-            let middle = top + index as f64 * pitch + self.rows.boxes / 2.0;
-            canvas.text(&Text {
-                content: &track.name,
-                x: self.scale.left - 8.0,
-                baseline: baseline_around(middle, size),
-                size,
-                align: Align::Right,
-                color: self.theme.text(),
-            })?;
-            if self.panel.has_named_lanes() {
-                self.lane_names(canvas, top + index as f64 * pitch)?;
+        let x = self.scale.left - BESIDE_NAMES;
+        let style = TextStyle { size, align: Align::Right, color: theme.text() };
+        let lane_style = TextStyle { size: LANE_NAME, color: theme.muted_text(), ..style };
+        for (index, track) in panel.tracks.iter().enumerate().step_by(every) {
+            let top = top + index as f64 * pitch;
+            let baseline = baseline_around(top + self.rows.boxes / 2.0, size);
+            self.drawing.text(&track.name, (x, baseline), style);
+            for (lane, stream) in panel.named_lanes().iter().enumerate() {
+                let middle = self.lane_top(top, lane) + panel.lane_pitch() / 2.0;
+                let baseline = baseline_around(middle, LANE_NAME) - BETWEEN_LANES / 2.0;
+                self.drawing.text(panel.lane_name(*stream), (x, baseline), lane_style);
             }
         }
-        Ok(())
     }
 
-    fn lane_names<B: DrawingBackend>(
-        &self,
-        canvas: &mut Canvas<'_, B>,
-        top: f64,
-    ) -> Result<(), DrawError> {
-        for (index, stream) in self.panel.lanes.iter().enumerate() {
-            let middle = self.lane_top(top, index) + self.panel.lane_pitch() / 2.0;
-            canvas.text(&Text {
-                content: self.panel.lane_name(*stream),
-                x: self.scale.left - 8.0,
-                baseline: baseline_around(middle, LANE_NAME) - BETWEEN_LANES / 2.0,
-                size: LANE_NAME,
-                align: Align::Right,
-                color: self.theme.muted_text(),
-            })?;
-        }
-        Ok(())
-    }
-
-    fn time_axis<B: DrawingBackend>(
-        &self,
-        canvas: &mut Canvas<'_, B>,
-        top: f64,
-    ) -> Result<(), DrawError> {
+    fn time_axis(&mut self, top: f64) {
         let TimeScale { left, right, from, to } = self.scale;
-        let unit = unit(self.axis, to);
+        let axis = self.options.time_axis;
+        let unit = unit(axis, to);
         let range = [from, to].map(|time| time.as_f64() / unit.nanos);
         let width = right - left;
         let x = |value: f64| left + (value - range[0]) / (range[1] - range[0]) * width;
-        let color = self.theme.muted_text();
-        canvas.fill(Area { left, top, width, height: 1.0 }, color)?;
+        let color = self.options.paper.theme.muted_text();
+        self.drawing.fill(Area { left, top, width, height: 1.0 }, color);
         let mut write = |content: &str, x: f64, align| {
-            canvas.text(&Text { content, x, baseline: top + 16.0, size: TICK, align, color })
+            self.drawing.text(content, (x, top + 16.0), TextStyle { size: TICK, align, color });
         };
-        write(unit.heading, left - AXIS_HEADING_GAP, Align::Right)?;
+        write(unit.heading, left - AXIS_HEADING_GAP, Align::Right);
         if to == Nanos::ZERO {
-            return Ok(());
+            return;
         }
-        let ticks = match self.axis {
+        let ticks = match axis {
             TimeAxis::Clock => Ticks::between(range, width / 90.0),
             TimeAxis::Units(_) => Ticks::whole(range, width / 90.0),
         };
         for (value, label) in ticks.iter() {
-            write(&label, x(value), Align::Center)?;
+            write(&label, x(value), Align::Center);
         }
         for (value, _) in ticks.iter() {
             let left = x(value) - 0.5;
-            canvas.fill(Area { left, top, width: 1.0, height: 4.0 }, color)?;
+            self.drawing.fill(Area { left, top, width: 1.0, height: 4.0 }, color);
         }
-        Ok(())
     }
+}
+
+/// The least height that the bitmap of a paper shows truly, but no less than half a pixel: what is drawn of
+/// columns is the same in all formats.
+fn grain(paper: Paper) -> f64 {
+    if paper.pixel_ratio > 1 { 0.5 } else { 1.0 }
 }
 
 /// Whether a box looks like what comes right after it, and is wide enough for a line between the two.
@@ -282,8 +194,8 @@ fn follows(drawn: &DrawnBox, next: &Piece) -> bool {
 }
 
 /// The widest that the heading of a time axis can be, with the gap after it.
-pub(super) fn axis_heading_width(font: &Font) -> f64 {
-    font.width("time (units)", TICK) + AXIS_HEADING_GAP
+pub(super) fn axis_heading_width() -> f64 {
+    text_width("time (units)", TICK) + AXIS_HEADING_GAP
 }
 
 /// What an axis counts.

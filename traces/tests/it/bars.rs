@@ -2,7 +2,7 @@
 
 use ir::units::Bytes;
 use proptest::prelude::*;
-use traces::bars::{BarsOptions, MemoryBar, MemoryPart, draw, svg};
+use traces::bars::{BarsOptions, MemoryBar, MemoryPart, draw};
 use traces::palette::Theme;
 use traces::{DrawError, Format, Paper};
 
@@ -20,6 +20,15 @@ fn bar(name: &str, gib: [u64; 4]) -> MemoryBar {
 
 const OPTIONS: BarsOptions =
     BarsOptions { paper: Paper { width: 800, theme: Theme::Light, pixel_ratio: 1 }, height: 400 };
+
+fn svg(
+    title: &str,
+    bars: &[MemoryBar],
+    capacity: Option<Bytes>,
+    options: &BarsOptions,
+) -> Result<String, DrawError> {
+    draw(title, bars, capacity, options)?.svg()
+}
 
 #[test]
 fn the_picture_says_what_is_in_it() {
@@ -70,7 +79,8 @@ fn a_bitmap_has_the_size_and_the_colours_asked_for() {
     for theme in Theme::ALL {
         let paper = Paper { width: 500, theme, pixel_ratio: 2 };
         let options = BarsOptions { paper, height: 300 };
-        let bitmap = Bitmap::decode(&draw("t", &bars, None, &options, Format::Png).unwrap());
+        let picture = draw("t", &bars, None, &options).unwrap();
+        let bitmap = Bitmap::decode(&picture.file(Format::Png).unwrap());
         assert_eq!((bitmap.width, bitmap.height), (1000, 600));
         assert_eq!(bitmap.at(0, 0), theme.background());
         let drawing = Drawing::parse(&svg("t", &bars, None, &options).unwrap());

@@ -1,13 +1,21 @@
 //! Collectives: rings come to what the definitions say, at the textbook's cost.
 
 use ir::collective::Collective;
-use traces::collectives::{Operation, Ring, draw, draw_ring, ring_svg, svg};
+use traces::collectives::{Operation, Ring, draw, draw_ring};
 use traces::palette::Theme;
 use traces::{DrawError, Format, Paper};
 
 use crate::drawing::{Bitmap, Drawing};
 
 const PAPER: Paper = Paper { width: 1200, theme: Theme::Light, pixel_ratio: 1 };
+
+fn svg(operation: Operation, num_ranks: u32, paper: &Paper) -> Result<String, DrawError> {
+    draw(operation, num_ranks, paper)?.svg()
+}
+
+fn ring_svg(ring: Ring, num_ranks: u32, paper: &Paper) -> Result<String, DrawError> {
+    draw_ring(ring, num_ranks, paper)?.svg()
+}
 
 #[test]
 fn rings_end_as_the_definition_says() {
@@ -159,7 +167,8 @@ fn every_operation_is_drawn() {
             drawing.says("before");
             drawing.says("after");
             drawing.says(&format!("rank {}", n - 1));
-            let bitmap = Bitmap::decode(&draw(operation, n, &PAPER, Format::Png).unwrap());
+            let picture = draw(operation, n, &PAPER).unwrap();
+            let bitmap = Bitmap::decode(&picture.file(Format::Png).unwrap());
             assert!((f64::from(bitmap.height) - drawing.height).abs() < 0.5);
         }
     }
@@ -178,7 +187,8 @@ fn every_step_of_a_ring_is_drawn() {
             drawing.says(&format!("each rank sends {num_steps} chunks"));
             // Four arrows a step, one of them in two parts.
             assert_eq!(document.matches("<polygon").count(), num_steps * 5);
-            let bitmap = Bitmap::decode(&draw_ring(ring, 4, &paper, Format::Png).unwrap());
+            let picture = draw_ring(ring, 4, &paper).unwrap();
+            let bitmap = Bitmap::decode(&picture.file(Format::Png).unwrap());
             assert_eq!(bitmap.at(0, 0), theme.background());
             assert!(bitmap.colors().contains(&theme.series(3)));
         }

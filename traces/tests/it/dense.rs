@@ -16,7 +16,11 @@ fn options(lanes: Visibility) -> GanttOptions {
 }
 
 fn draw(timeline: &Timeline) -> Drawing {
-    Drawing::parse(&gantt::svg(&[timeline], &options(Visibility::Shown)).unwrap())
+    Drawing::parse(&gantt::draw(&[timeline], &options(Visibility::Shown)).unwrap().svg().unwrap())
+}
+
+fn png(timeline: &Timeline, lanes: Visibility) -> Vec<u8> {
+    gantt::draw(&[timeline], &options(lanes)).unwrap().file(Format::Png).unwrap()
 }
 
 fn event(start: u64, end: u64, stream: Stream, kind: ActionKind, micro_batch: u32) -> Event {
@@ -76,7 +80,7 @@ fn exchanges_keep_their_shares_in_every_format() {
         let true_share = sent as f64 / 1000.0;
         let shares = share(&drawing, send, Rect { height: 11.0, ..lane }) * 11.0 / 9.0;
         assert!((shares - true_share).abs() < 0.02, "{count} of {sent}: {shares:.3} in SVG");
-        let file = gantt::draw(&[&timeline], &options(Visibility::Shown), Format::Png).unwrap();
+        let file = png(&timeline, Visibility::Shown);
         let bitmap = Bitmap::decode(&file);
         let rows = (lane.top * 2.0) as u32..(lane.top * 2.0) as u32 + 23;
         let columns = (lane.left * 2.0) as u32..((lane.left + lane.width) * 2.0) as u32;
@@ -96,7 +100,7 @@ fn passes_without_gaps_leave_nothing_idle() {
             event(start, start + 1000, Stream::Compute, ActionKind::Backward, index)
         });
         let timeline = one_track(events.collect());
-        let bitmap = gantt::draw(&[&timeline], &options(Visibility::Hidden), Format::Png).unwrap();
+        let bitmap = png(&timeline, Visibility::Hidden);
         let idle = Theme::Light.idle();
         assert!(!Bitmap::decode(&bitmap).colors().contains(&idle), "{count} passes");
     }
@@ -109,13 +113,13 @@ fn a_shorter_one_of_two_leaves_no_idle_time() {
         event(0, 600, Stream::Compute, ActionKind::Forward, 0),
         event(0, 1000, Stream::Compute, ActionKind::Backward, 0),
     ];
-    let file = gantt::draw(&[&one_track(events)], &options(Visibility::Hidden), Format::Png);
-    let bitmap = Bitmap::decode(&file.unwrap());
+    let file = png(&one_track(events), Visibility::Hidden);
+    let bitmap = Bitmap::decode(&file);
     assert!(!bitmap.colors().contains(&Theme::Light.idle()));
     // Where neither runs, it is.
     let timeline = example::timeline(ScheduleKind::DualPipe, 4, 8, 1, 1000);
-    let file = gantt::draw(&[&timeline], &options(Visibility::Hidden), Format::Png);
-    assert!(Bitmap::decode(&file.unwrap()).colors().contains(&Theme::Light.idle()));
+    let file = png(&timeline, Visibility::Hidden);
+    assert!(Bitmap::decode(&file).colors().contains(&Theme::Light.idle()));
 }
 
 /// Of two at the same time each counts half.

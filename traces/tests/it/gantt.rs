@@ -22,11 +22,11 @@ const PLAIN: GanttOptions = GanttOptions {
 };
 
 fn svg(timeline: &Timeline, options: &GanttOptions) -> Result<String, DrawError> {
-    gantt::svg(&[timeline], options)
+    gantt::draw(&[timeline], options)?.svg()
 }
 
 fn png(timeline: &Timeline, options: &GanttOptions) -> Result<Vec<u8>, DrawError> {
-    gantt::draw(&[timeline], options, Format::Png)
+    gantt::draw(&[timeline], options)?.file(Format::Png)
 }
 
 /// Eight boxes of each pass on four ranks, and one more of each in the legend.
@@ -200,7 +200,7 @@ fn a_bitmap_has_the_size_and_the_colours_asked_for() {
 fn two_timelines_share_an_axis() {
     let slow = timeline(ScheduleKind::OneFOneB, 4, 8, 1, 1000);
     let fast = timeline(ScheduleKind::ZbH1, 4, 8, 1, 1000);
-    let drawing = Drawing::parse(&gantt::svg(&[&slow, &fast], &PLAIN).unwrap());
+    let drawing = Drawing::parse(&gantt::draw(&[&slow, &fast], &PLAIN).unwrap().svg().unwrap());
     let idle = drawing.of_color(Theme::Light.idle());
     let (first, last) = (idle[0], idle[7]);
     assert!((first.left - last.left).abs() < 1e-9);
@@ -209,10 +209,10 @@ fn two_timelines_share_an_axis() {
     drawing.says("18.8 % shorter than the first");
     // Of what does other work, no one can say how much shorter it is.
     let other = Timeline { work: "another step".to_owned(), ..fast.clone() };
-    let drawing = Drawing::parse(&gantt::svg(&[&slow, &other], &PLAIN).unwrap());
+    let drawing = Drawing::parse(&gantt::draw(&[&slow, &other], &PLAIN).unwrap().svg().unwrap());
     assert!(!drawing.texts.iter().any(|text| text.contains("shorter")));
     drawing.says("another step");
-    Bitmap::decode(&gantt::draw(&[&slow, &fast], &PLAIN, Format::Png).unwrap());
+    Bitmap::decode(&gantt::draw(&[&slow, &fast], &PLAIN).unwrap().file(Format::Png).unwrap());
 }
 
 /// Half of the time is drawn twice as wide, and what lies outside is not.

@@ -21,7 +21,7 @@ fn a_page_has_the_size_of_the_picture_and_what_is_in_it() {
     let timeline = timeline(ScheduleKind::OneFOneB, 2, 2, 1, 1000);
     let paper = Paper { width: 800, ..Paper::default() };
     let options = GanttOptions { paper, height: Some(400), ..GanttOptions::default() };
-    let file = gantt::draw(&[&timeline], &options, Format::Pdf).unwrap();
+    let file = gantt::draw(&[&timeline], &options).unwrap().file(Format::Pdf).unwrap();
     assert!(file.starts_with(b"%PDF-") && file.trim_ascii_end().ends_with(b"%%EOF"));
     // Three quarters of a point a pixel.
     let size = between(&file, b"/MediaBox [", b"]").unwrap();
@@ -42,5 +42,5 @@ fn a_page_has_the_size_of_the_picture_and_what_is_in_it() {
         let is_there = meanings.windows(code.len()).any(|it| it == code.as_bytes());
         assert!(is_there, "{letter} in {}", String::from_utf8_lossy(meanings));
     }
-    assert_eq!(file, gantt::draw(&[&timeline], &options, Format::Pdf).unwrap());
+    assert_eq!(file, gantt::draw(&[&timeline], &options).unwrap().file(Format::Pdf).unwrap());
 }

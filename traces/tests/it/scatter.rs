@@ -1,12 +1,16 @@
 //! Points on logarithmic axes: where they lie, and what has no place.
 
 use traces::palette::{Rgb, Theme};
-use traces::scatter::{Panel, Series, draw, svg};
+use traces::scatter::{Panel, Series, draw};
 use traces::{DrawError, Format, Paper};
 
 use crate::drawing::{Bitmap, Drawing, Rect};
 
 const PAPER: Paper = Paper { width: 500, theme: Theme::Light, pixel_ratio: 1 };
+
+fn svg(title: &str, panels: &[Panel], band: f64, paper: Paper) -> Result<String, DrawError> {
+    draw(title, panels, band, paper)?.svg()
+}
 
 fn panel(name: &str, series: &[(&str, &[[f64; 2]])]) -> Panel {
     let series = series
@@ -115,7 +119,8 @@ fn a_bitmap_has_the_size_of_the_drawing() {
     let panels = [panel("time (s)", &[("a", &[[1.0, 1.1]])])];
     for theme in Theme::ALL {
         let paper = Paper { theme, pixel_ratio: 2, ..PAPER };
-        let bitmap = Bitmap::decode(&draw("t", &panels, 0.1, paper, Format::Png).unwrap());
+        let picture = draw("t", &panels, 0.1, paper).unwrap();
+        let bitmap = Bitmap::decode(&picture.file(Format::Png).unwrap());
         let drawing = Drawing::parse(&svg("t", &panels, 0.1, paper).unwrap());
         let size = [2.0 * drawing.width, 2.0 * drawing.height].map(|side| side as u32);
         assert_eq!([bitmap.width, bitmap.height], size);
